@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// DefaultResource is the extended resource of a GPU that names none.
+const DefaultResource = "nvidia.com/gpu"
+
+// maxBytesPerSecond bounds a link's bandwidth: 100 TB/s is far above any real
+// link, and sums over all pairs of 64 GPUs stay well inside an int64.
+const maxBytesPerSecond = 100_000_000_000_000
+
+// reader carries one object's spec through the conversion, with the indices
+// that the links and adapters refer to.
+type reader struct {
+	spec     *NodeGPUTopologySpec
+	nodes    []nvtopo.NUMANode
+	byIndex  map[int32]int    // spec.gpus[].index -> position in spec.gpus
+	position []int            // position in spec.gpus -> position in its resource's graph
+	members  map[string][]int // resource -> positions in spec.gpus, ascending by index
+}
+
+// Graphs returns one graph for each resource of the object, with the health
+// that status reports. Positions are in ascending order of spec.gpus[].index.
+// It is strict, also for objects that no API server has validated: an error
+// names the object and the field.
+func (t *NodeGPUTopology) Graphs() (map[string]*nvtopo.Graph, error) {
+	graphs, err := t.graphs()
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", Kind, t.Name, err)
+	}
+	return graphs, nil
+}
+
+func (t *NodeGPUTopology) graphs() (map[string]*nvtopo.Graph, error) {
+	r := reader{spec: &t.Spec}
+	if err := r.readNUMANodes(); err != nil {
+		return nil, err
+	}
+	if err := r.indexGPUs(); err != nil {
+		return nil, err
+	}
+	gpus, err := r.readGPUs(t.Status.GPUHealth)
+	if err != nil {
+		return nil, err
+	}
+	links, err := r.readLinks()
+	if err != nil {
+		return nil, err
+	}
+	nics, err := r.readNICs()
+	if err != nil {
+		return nil, err
+	}
+	graphs := map[string]*nvtopo.Graph{}
+	for res := range r.members {
+		g, err := nvtopo.NewGraph(gpus[res], r.nodes, nics[res], links[res])
+		if err != nil {
+			return nil, fmt.Errorf("spec: resource %s: %w", res, err)
+		}
+		graphs[res] = g
+	}
+	return graphs, nil
+}
+
+func (r *reader) readNUMANodes() error {
+	base := field.NewPath("spec", "numaNodes")
+	seen := map[int32]bool{}
+	for i := range r.spec.NUMANodes {
+		n, path := &r.spec.NUMANodes[i], base.Index(i)
+		if n.ID < 0 || seen[n.ID] {
+			return fieldError(path.Child("id"), "%d is negative or there twice", n.ID)
+		}
+		seen[n.ID] = true
+		cpus, err := nvtopo.ParseCPUList(n.CPUs)
+		if err != nil {
+			return fieldError(path.Child("cpus"), "%w", err)
+		}
+		out := nvtopo.NUMANode{ID: int(n.ID), CPUs: cpus}
+		for j, s := range n.Siblings {
+			threads, err := nvtopo.ParseCPUList(s)
+			if err != nil {
+				return fieldError(path.Child("siblings").Index(j), "%w", err)
+			}
+			out.Siblings = append(out.Siblings, threads)
+		}
+		if n.Memory != nil {
+			out.Memory = n.Memory.Value()
+		}
+		if len(n.Distances) != 0 && len(n.Distances) != len(r.spec.NUMANodes) {
+			return fieldError(path.Child("distances"), "%d entries for %d NUMA nodes", len(n.Distances), len(r.spec.NUMANodes))
+		}
+		for _, d := range n.Distances {
+			out.Distances = append(out.Distances, int(d))
+		}
+		r.nodes = append(r.nodes, out)
+	}
+	return nil
+}
+
+// indexGPUs checks the identity of every GPU and fixes the position it gets.
+func (r *reader) indexGPUs() error {
+	base := field.NewPath("spec", "gpus")
+	r.byIndex, r.members, r.position = map[int32]int{}, map[string][]int{}, make([]int, len(r.spec.GPUs))
+	ids := map[string]bool{}
+	for i := range r.spec.GPUs {
+		d, path := &r.spec.GPUs[i], base.Index(i)
+		if d.ID == "" || ids[d.ID] {
+			return fieldError(path.Child("id"), "%q is empty or there twice", d.ID)
+		}
+		ids[d.ID] = true
+		if _, dup := r.byIndex[d.Index]; dup || d.Index < 0 {
+			return fieldError(path.Child("index"), "%d is negative or there twice", d.Index)
+		}
+		r.byIndex[d.Index] = i
+		known := slices.ContainsFunc(r.nodes, func(n nvtopo.NUMANode) bool { return n.ID == int(d.NUMANode) })
+		if d.NUMANode != nvtopo.UnknownNUMA && !known {
+			return fieldError(path.Child("numaNode"), "%d is neither -1 nor the id of one of numaNodes", d.NUMANode)
+		}
+		res := resourceOf(d)
+		r.members[res] = append(r.members[res], i)
+	}
+	for res, list := range r.members {
+		if len(list) > nvtopo.MaxGPUs {
+			return fieldError(base, "%d of resource %s, at most %d are supported", len(list), res, nvtopo.MaxGPUs)
+		}
+		slices.SortFunc(list, func(a, b int) int { return cmp.Compare(r.spec.GPUs[a].Index, r.spec.GPUs[b].Index) })
+		for p, i := range list {
+			r.position[i] = p
+		}
+	}
+	return nil
+}
+
+func (r *reader) readGPUs(health []GPUHealth) (map[string][]nvtopo.GPU, error) {
+	// Entries for GPUs that spec does not have are ignored: spec and status are
+	// separate writes, and a removed GPU's health may outlive it for a moment.
+	unhealthy := map[string]string{}
+	for i := range health {
+		if !health[i].Healthy {
+			unhealthy[health[i].ID] = cmp.Or(health[i].Reason, "unhealthy")
+		}
+	}
+	out := map[string][]nvtopo.GPU{}
+	for res, list := range r.members {
+		for _, i := range list {
+			d := &r.spec.GPUs[i]
+			cpus, err := nvtopo.ParseCPUList(d.CPUs)
+			if err != nil {
+				return nil, fieldError(field.NewPath("spec", "gpus").Index(i).Child("cpus"), "%w", err)
+			}
+			gpu := nvtopo.GPU{
+				UUID: d.ID, Index: int(d.Index), PCIBusID: d.PCIBusID, Model: d.Model,
+				NUMANode: int(d.NUMANode), CPUs: cpus, MIG: d.MIG, Unhealthy: unhealthy[d.ID],
+			}
+			if d.Memory != nil {
+				gpu.Memory = d.Memory.Value()
+			}
+			out[res] = append(out[res], gpu)
+		}
+	}
+	return out, nil
+}
+
+// readLinks reports a pair that is missing by the indices people know, which
+// NewGraph, working on positions, cannot do.
+func (r *reader) readLinks() (map[string]map[[2]int]nvtopo.Link, error) {
+	base := field.NewPath("spec", "links")
+	out := map[string]map[[2]int]nvtopo.Link{}
+	for res := range r.members {
+		out[res] = map[[2]int]nvtopo.Link{}
+	}
+	for i := range r.spec.Links {
+		l, path := &r.spec.Links[i], base.Index(i)
+		if l.A >= l.B {
+			return nil, fieldError(path, "a %d must be smaller than b %d", l.A, l.B)
+		}
+		a, okA := r.byIndex[l.A]
+		b, okB := r.byIndex[l.B]
+		switch {
+		case !okA:
+			return nil, fieldError(path.Child("a"), "%d is not the index of one of gpus", l.A)
+		case !okB:
+			return nil, fieldError(path.Child("b"), "%d is not the index of one of gpus", l.B)
+		}
+		res := resourceOf(&r.spec.GPUs[a])
+		if other := resourceOf(&r.spec.GPUs[b]); other != res {
+			return nil, fieldError(path, "GPUs %d and %d are of different resources, %s and %s", l.A, l.B, res, other)
+		}
+		pair := [2]int{r.position[a], r.position[b]}
+		if _, dup := out[res][pair]; dup {
+			return nil, fieldError(path, "the pair %d, %d is there twice", l.A, l.B)
+		}
+		link, err := readLink(l, path)
+		if err != nil {
+			return nil, err
+		}
+		out[res][pair] = link
+	}
+	for res, list := range r.members {
+		for p := range list {
+			for q := p + 1; q < len(list); q++ {
+				if _, ok := out[res][[2]int{p, q}]; !ok {
+					return nil, fieldError(base, "no entry for GPUs %d and %d", r.spec.GPUs[list[p]].Index, r.spec.GPUs[list[q]].Index)
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+func readLink(l *Link, path *field.Path) (nvtopo.Link, error) {
+	class, err := readClass(l)
+	if err != nil {
+		return nvtopo.Link{}, fieldError(path.Child("class"), "%w", err)
+	}
+	level := class.PCIe
+	if l.PCIe != "" {
+		if level, err = nvtopo.ParsePCIeLevel(l.PCIe); err != nil {
+			return nvtopo.Link{}, fieldError(path.Child("pcie"), "%w", err)
+		}
+	}
+	if class.PCIe != nvtopo.PCIeUnknown && level != class.PCIe {
+		return nvtopo.Link{}, fieldError(path.Child("pcie"), "%s contradicts class %s", level, class)
+	}
+	// Below 1 kB/s the link would vanish in the library's unit.
+	bytes := l.Bandwidth.Value()
+	if bytes < 1000 || bytes > maxBytesPerSecond {
+		return nvtopo.Link{}, fieldError(path.Child("bandwidth"), "%s is not between 1k and 100T bytes per second", l.Bandwidth.String())
+	}
+	if l.LatencyNanoseconds < 0 {
+		return nvtopo.Link{}, fieldError(path.Child("latencyNanoseconds"), "%d is negative", l.LatencyNanoseconds)
+	}
+	link := nvtopo.NewLink(class, level, 0, 0, l.Switched)
+	link.Bandwidth = bytes / 1000
+	if l.LatencyNanoseconds > 0 {
+		link.Latency = l.LatencyNanoseconds
+	}
+	return link, nil
+}
+
+// fabricKind maps the class name of a fabric in the resource to the
+// library's, and any other name to KindUnknown.
+func fabricKind(class string) nvtopo.LinkKind {
+	switch class {
+	case "NVLink":
+		return nvtopo.KindNVLink
+	case "XGMI":
+		return nvtopo.KindXGMI
+	case "HCCS":
+		return nvtopo.KindHCCS
+	}
+	return nvtopo.KindUnknown
+}
+
+func readClass(l *Link) (nvtopo.Class, error) {
+	if kind := fabricKind(l.Class); kind != nvtopo.KindUnknown {
+		if l.Lanes < 1 || l.Lanes > 64 {
+			return nvtopo.Class{}, fmt.Errorf("%s needs lanes between 1 and 64, not %d", l.Class, l.Lanes)
+		}
+		return nvtopo.Class{Kind: kind, Lanes: int(l.Lanes)}, nil
+	}
+	level, err := nvtopo.ParsePCIeLevel(l.Class)
+	switch {
+	case err != nil || l.Class == "SOC":
+		return nvtopo.Class{}, fmt.Errorf("%q is none of NVLink, XGMI, HCCS, PIX, PXB, PHB, NODE, SYS", l.Class)
+	case l.Lanes != 0:
+		return nvtopo.Class{}, fmt.Errorf("%s is a PCIe path and has no lanes, not %d", l.Class, l.Lanes)
+	}
+	return nvtopo.Class{Kind: nvtopo.KindPCIe, PCIe: level}, nil
+}
+
+// readNICs gives every resource's graph all adapters, each with the levels to
+// that resource's GPUs.
+func (r *reader) readNICs() (map[string][]nvtopo.NIC, error) {
+	base := field.NewPath("spec", "nics")
+	out := map[string][]nvtopo.NIC{}
+	for i := range r.spec.NICs {
+		nic, path := &r.spec.NICs[i], base.Index(i)
+		if n := len(nic.Distances); n != 0 && n != len(r.spec.GPUs) {
+			return nil, fieldError(path.Child("distances"), "%d entries for %d gpus", n, len(r.spec.GPUs))
+		}
+		levels := make([]nvtopo.PCIeLevel, len(nic.Distances))
+		for j, s := range nic.Distances {
+			if s == "" {
+				continue
+			}
+			var err error
+			if levels[j], err = nvtopo.ParsePCIeLevel(s); err != nil {
+				return nil, fieldError(path.Child("distances").Index(j), "%w", err)
+			}
+		}
+		for res, list := range r.members {
+			n := nvtopo.NIC{Name: nic.Name, NUMANode: int(nic.NUMANode)}
+			for _, d := range list {
+				if len(levels) > 0 {
+					n.Levels = append(n.Levels, levels[d])
+				}
+			}
+			out[res] = append(out[res], n)
+		}
+	}
+	return out, nil
+}
+
+func resourceOf(d *GPU) string { return cmp.Or(d.Resource, DefaultResource) }
+
+func fieldError(path *field.Path, format string, args ...any) error {
+	return fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...))
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"cmp"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// FromGraph returns the object that describes a graph: spec, except the node's
+// identity (nodeUID, bootID), and of status the summary and the health of each
+// GPU. An empty resource means DefaultResource. The graph's GPUs must be in
+// ascending order of their index for Graphs to return the same positions.
+func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology {
+	resourceName = cmp.Or(resourceName, DefaultResource)
+	t := &NodeGPUTopology{
+		TypeMeta:   metav1.TypeMeta{APIVersion: SchemeGroupVersion.String(), Kind: Kind},
+		ObjectMeta: metav1.ObjectMeta{Name: nodeName},
+		// Required lists must be written as [] when empty: the schema refuses null.
+		Spec: NodeGPUTopologySpec{GPUs: []GPU{}, NUMANodes: []NUMANode{}, Links: []Link{}},
+	}
+	for i := range g.GPUs {
+		d := &g.GPUs[i]
+		t.Spec.GPUs = append(t.Spec.GPUs, GPU{
+			ID: d.UUID, Index: int32(d.Index), Resource: resourceName, PCIBusID: d.PCIBusID, Model: d.Model,
+			Memory: bytesOf(d.Memory), NUMANode: int32(d.NUMANode), CPUs: d.CPUs.String(), MIG: d.MIG,
+		})
+		t.Status.GPUHealth = append(t.Status.GPUHealth, GPUHealth{ID: d.UUID, Healthy: d.Unhealthy == "", Reason: d.Unhealthy})
+		for j := range i {
+			t.Spec.Links = append(t.Spec.Links, fromLink(g.GPUs[j].Index, d.Index, g.Link(i, j)))
+		}
+	}
+	for i := range g.NUMANodes {
+		t.Spec.NUMANodes = append(t.Spec.NUMANodes, fromNUMANode(&g.NUMANodes[i]))
+	}
+	for i := range g.NICs {
+		nic := NIC{Name: g.NICs[i].Name, NUMANode: int32(g.NICs[i].NUMANode)}
+		for _, l := range g.NICs[i].Levels {
+			nic.Distances = append(nic.Distances, l.String())
+		}
+		t.Spec.NICs = append(t.Spec.NICs, nic)
+	}
+	t.Status.Summary = summarize(g)
+	return t
+}
+
+func fromNUMANode(n *nvtopo.NUMANode) NUMANode {
+	out := NUMANode{ID: int32(n.ID), CPUs: n.CPUs.String(), Memory: bytesOf(n.Memory)}
+	for _, s := range n.Siblings {
+		out.Siblings = append(out.Siblings, s.String())
+	}
+	for _, d := range n.Distances {
+		out.Distances = append(out.Distances, int32(d))
+	}
+	return out
+}
+
+func fromLink(a, b int, l nvtopo.Link) Link {
+	class := l.Class.PCIe.String()
+	switch l.Class.Kind {
+	case nvtopo.KindNVLink:
+		class = "NVLink"
+	case nvtopo.KindXGMI:
+		class = "XGMI"
+	case nvtopo.KindHCCS:
+		class = "HCCS"
+	case nvtopo.KindPCIe, nvtopo.KindUnknown:
+	}
+	return Link{
+		A: int32(min(a, b)), B: int32(max(a, b)), Class: class, Lanes: int32(l.Class.Lanes),
+		Bandwidth:          *resource.NewQuantity(l.Bandwidth*1000, resource.DecimalSI),
+		LatencyNanoseconds: l.Latency, PCIe: l.PCIe.String(), Switched: l.Switched,
+	}
+}
+
+func bytesOf(n int64) *resource.Quantity {
+	if n == 0 {
+		return nil
+	}
+	return resource.NewQuantity(n, resource.BinarySI)
+}
+
+func summarize(g *nvtopo.Graph) *Summary {
+	s := &Summary{GPUs: int32(g.Len()), Healthy: int32(g.Healthy().Len())}
+	for i := range g.NUMANodes {
+		if len(g.NUMANodes[i].CPUs) > 0 {
+			s.NUMANodes++
+		}
+	}
+	var best nvtopo.Class
+	for i := range g.Len() {
+		for j := range i {
+			if c := g.Link(i, j).Class; c.AtLeast(best) {
+				best = c
+			}
+		}
+	}
+	s.Interconnect = best.String()
+	return s
+}

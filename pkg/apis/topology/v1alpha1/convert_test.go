@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// fourGPUs is a two-socket machine with every field of a graph in use:
+//
+//	GPU0 --NV4-- GPU1 | GPU2 --NV4-- GPU5(unhealthy), PXB/SYS across
+func fourGPUs(t *testing.T) *nvtopo.Graph {
+	t.Helper()
+	gpus := []nvtopo.GPU{
+		{UUID: "GPU-a", Index: 0, PCIBusID: "0000:06:00.0", Model: "Model X", Memory: 80 << 30, NUMANode: 0, CPUs: nvtopo.NewCPUSet(0, 1, 4, 5)},
+		{UUID: "GPU-b", Index: 1, Model: "Model X", NUMANode: 0, MIG: true},
+		{UUID: "GPU-c", Index: 2, Model: "Model Y", NUMANode: 1},
+		{UUID: "GPU-d", Index: 5, NUMANode: nvtopo.UnknownNUMA, Unhealthy: "GPU is lost"},
+	}
+	nodes := []nvtopo.NUMANode{
+		{ID: 0, CPUs: nvtopo.NewCPUSet(0, 1, 4, 5), Siblings: []nvtopo.CPUSet{{0, 4}, {1, 5}}, Memory: 1 << 38, Distances: []int{10, 21}},
+		{ID: 1, CPUs: nvtopo.NewCPUSet(2, 3), Distances: []int{21, 10}},
+	}
+	nics := []nvtopo.NIC{{Name: "mlx5_0", NUMANode: 1, Levels: []nvtopo.PCIeLevel{nvtopo.PCIePIX, nvtopo.PCIeUnknown, nvtopo.PCIeSYS, nvtopo.PCIeSYS}}}
+	fabric := nvtopo.NewLink(nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 4}, nvtopo.PCIePXB, 4, 25_000_000, true)
+	slow := nvtopo.NewLink(nvtopo.Class{Kind: nvtopo.KindPCIe, PCIe: nvtopo.PCIeSYS}, nvtopo.PCIeSYS, 4, 0, false)
+	odd := slow
+	odd.Bandwidth, odd.Latency = 14_062_501, 1234
+	g, err := nvtopo.NewGraph(gpus, nodes, nics, map[[2]int]nvtopo.Link{
+		{0, 1}: fabric, {2, 3}: fabric, {0, 2}: slow, {0, 3}: slow, {1, 2}: odd, {1, 3}: slow,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestGraphSurvivesTheRoundTripThroughJSON(t *testing.T) {
+	want := fourGPUs(t)
+	data, err := json.Marshal(FromGraph("node-1", "", want))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var obj NodeGPUTopology
+	if err := json.Unmarshal(data, &obj); err != nil {
+		t.Fatal(err)
+	}
+	graphs, err := obj.Graphs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := graphs[DefaultResource]
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(nvtopo.Graph{})); diff != "" {
+		t.Errorf("graph changed (-want,+got):\n%s", diff)
+	}
+	if want.ClassKey() != got.ClassKey() {
+		t.Errorf("class key changed from %s to %s", want.ClassKey(), got.ClassKey())
+	}
+}
+
+func TestFromGraphDescribesTheNode(t *testing.T) {
+	obj := FromGraph("node-1", "", fourGPUs(t))
+	if obj.APIVersion != "topology.nvtopo.dev/v1alpha1" || obj.Kind != "NodeGPUTopology" || obj.Name != "node-1" || obj.Spec.NodeUID != "" {
+		t.Errorf("identity: %s %s %q nodeUID %q", obj.APIVersion, obj.Kind, obj.Name, obj.Spec.NodeUID)
+	}
+	// Healthy leaves out the MIG GPU and the lost one.
+	if diff := cmp.Diff(&Summary{GPUs: 4, Healthy: 2, NUMANodes: 2, Interconnect: "NV4"}, obj.Status.Summary); diff != "" {
+		t.Errorf("summary (-want,+got):\n%s", diff)
+	}
+	wantHealth := []GPUHealth{
+		{ID: "GPU-a", Healthy: true},
+		{ID: "GPU-b", Healthy: true},
+		{ID: "GPU-c", Healthy: true},
+		{ID: "GPU-d", Reason: "GPU is lost"},
+	}
+	if diff := cmp.Diff(wantHealth, obj.Status.GPUHealth); diff != "" {
+		t.Errorf("health (-want,+got):\n%s", diff)
+	}
+	if got := obj.Spec.Links[0].Bandwidth.String(); got != "100G" {
+		t.Errorf("bandwidth of the first link: got %s, want 100G", got)
+	}
+	if got := FromGraph("n", "amd.com/gpu", fourGPUs(t)).Spec.GPUs[3].Resource; got != "amd.com/gpu" {
+		t.Errorf("resource: got %s", got)
+	}
+}
+
+func TestPositionsFollowTheIndexWithinEachResource(t *testing.T) {
+	pix := func(a, b int32) Link { return Link{A: a, B: b, Class: "PIX", Bandwidth: resource.MustParse("24G")} }
+	obj := NodeGPUTopology{Spec: NodeGPUTopologySpec{
+		GPUs: []GPU{
+			{ID: "n7", Index: 7, NUMANode: -1},
+			{ID: "x3", Index: 3, NUMANode: -1, Resource: "example.com/npu"},
+			{ID: "n1", Index: 1, NUMANode: -1},
+			{ID: "x2", Index: 2, NUMANode: -1, Resource: "example.com/npu"},
+		},
+		Links: []Link{pix(1, 7), {A: 2, B: 3, Class: "HCCS", Lanes: 1, Bandwidth: resource.MustParse("30G")}},
+		NICs:  []NIC{{Name: "mlx5_0", NUMANode: -1, Distances: []string{"PIX", "PXB", "PHB", ""}}},
+	}}
+	graphs, err := obj.Graphs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	type view struct {
+		UUIDs  []string
+		Levels []nvtopo.PCIeLevel
+		Class  string
+		NS     int64
+	}
+	got := map[string]view{}
+	for res, g := range graphs {
+		v := view{Levels: g.NICs[0].Levels, Class: g.Link(0, 1).Class.String(), NS: g.Link(0, 1).Latency}
+		for i := range g.GPUs {
+			v.UUIDs = append(v.UUIDs, g.GPUs[i].UUID)
+		}
+		got[res] = v
+	}
+	want := map[string]view{
+		// Absent latencies are the constants of PIX (3 µs) and of a direct fabric (1 µs).
+		DefaultResource:   {[]string{"n1", "n7"}, []nvtopo.PCIeLevel{nvtopo.PCIePHB, nvtopo.PCIePIX}, "PIX", 3000},
+		"example.com/npu": {[]string{"x2", "x3"}, []nvtopo.PCIeLevel{nvtopo.PCIeUnknown, nvtopo.PCIePXB}, "HCCS1", 1000},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("graphs (-want,+got):\n%s", diff)
+	}
+}
+
+func TestHealthOfUnknownGPUIsIgnoredAndEmptyReasonNamed(t *testing.T) {
+	obj := FromGraph("n", "", fourGPUs(t))
+	obj.Status.GPUHealth = []GPUHealth{{ID: "gone", Reason: "lost"}, {ID: "GPU-c"}}
+	graphs, err := obj.Graphs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := graphs[DefaultResource]
+	if got := g.GPUs[2].Unhealthy; got != "unhealthy" {
+		t.Errorf("GPU-c: got reason %q", got)
+	}
+	if got := g.GPUs[3].Unhealthy; got != "" {
+		t.Errorf("GPU-d is not listed and should be healthy, got %q", got)
+	}
+}
+
+func TestMalformedObjectsAreRefusedByField(t *testing.T) {
+	cases := map[string]struct {
+		breakIt func(*NodeGPUTopologySpec)
+		want    string
+	}{
+		"two GPUs with one id":               {func(s *NodeGPUTopologySpec) { s.GPUs[1].ID = "GPU-a" }, "spec.gpus[1].id"},
+		"a GPU without an id":                {func(s *NodeGPUTopologySpec) { s.GPUs[0].ID = "" }, "spec.gpus[0].id"},
+		"two GPUs with one index":            {func(s *NodeGPUTopologySpec) { s.GPUs[2].Index = 1 }, "spec.gpus[2].index"},
+		"a GPU on a NUMA node nobody has":    {func(s *NodeGPUTopologySpec) { s.GPUs[2].NUMANode = 7 }, "spec.gpus[2].numaNode"},
+		"a GPU with a bad CPU list":          {func(s *NodeGPUTopologySpec) { s.GPUs[0].CPUs = "3-1" }, "spec.gpus[0].cpus"},
+		"two NUMA nodes with one id":         {func(s *NodeGPUTopologySpec) { s.NUMANodes[1].ID = 0 }, "spec.numaNodes[1].id"},
+		"a NUMA node with a bad CPU list":    {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].CPUs = "x" }, "spec.numaNodes[0].cpus"},
+		"a NUMA node with bad siblings":      {func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Siblings[1] = "x" }, "spec.numaNodes[0].siblings[1]"},
+		"a NUMA node with a short SLIT row":  {func(s *NodeGPUTopologySpec) { s.NUMANodes[1].Distances = []int32{10} }, "spec.numaNodes[1].distances"},
+		"a link backwards":                   {func(s *NodeGPUTopologySpec) { s.Links[0].A, s.Links[0].B = 1, 0 }, "spec.links[0]: a 1 must be smaller than b 0"},
+		"a link to a GPU nobody has":         {func(s *NodeGPUTopologySpec) { s.Links[3].B = 9 }, "spec.links[3].b"},
+		"a link from a GPU nobody has":       {func(s *NodeGPUTopologySpec) { s.Links[5].A = 3 }, "spec.links[5].a"},
+		"a link twice":                       {func(s *NodeGPUTopologySpec) { s.Links[1] = s.Links[0] }, "spec.links[1]: the pair 0, 1 is there twice"},
+		"a pair without a link":              {func(s *NodeGPUTopologySpec) { s.Links = s.Links[:5] }, "spec.links: no entry for GPUs 2 and 5"},
+		"a link of two resources":            {func(s *NodeGPUTopologySpec) { s.GPUs[3].Resource = "amd.com/gpu" }, "spec.links[3]: GPUs 0 and 5 are of different resources"},
+		"an unknown class":                   {func(s *NodeGPUTopologySpec) { s.Links[3].Class = "NV4" }, "spec.links[3].class"},
+		"a fabric without lanes":             {func(s *NodeGPUTopologySpec) { s.Links[0].Lanes = 0 }, "spec.links[0].class: NVLink needs lanes"},
+		"a PCIe path with lanes":             {func(s *NodeGPUTopologySpec) { s.Links[1].Lanes = 2 }, "spec.links[1].class: SYS is a PCIe path"},
+		"a PCIe level against the class":     {func(s *NodeGPUTopologySpec) { s.Links[1].PCIe = "PIX" }, "spec.links[1].pcie: PIX contradicts class SYS"},
+		"an unknown PCIe level":              {func(s *NodeGPUTopologySpec) { s.Links[0].PCIe = "PXX" }, "spec.links[0].pcie"},
+		"a link without bandwidth":           {func(s *NodeGPUTopologySpec) { s.Links[2].Bandwidth = resource.Quantity{} }, "spec.links[2].bandwidth"},
+		"a link of absurd bandwidth":         {func(s *NodeGPUTopologySpec) { s.Links[2].Bandwidth = resource.MustParse("1P") }, "spec.links[2].bandwidth"},
+		"a negative latency":                 {func(s *NodeGPUTopologySpec) { s.Links[2].LatencyNanoseconds = -1 }, "spec.links[2].latencyNanoseconds"},
+		"an adapter with too few distances":  {func(s *NodeGPUTopologySpec) { s.NICs[0].Distances = []string{"PIX"} }, "spec.nics[0].distances: 1 entries for 4 gpus"},
+		"an adapter with an unknown level":   {func(s *NodeGPUTopologySpec) { s.NICs[0].Distances[2] = "NV4" }, "spec.nics[0].distances[2]"},
+		"more GPUs than a resource may have": {func(s *NodeGPUTopologySpec) { *s = manyGPUs(65) }, "spec.gpus: 65 of resource nvidia.com/gpu"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			obj := FromGraph("node-1", "", fourGPUs(t))
+			tc.breakIt(&obj.Spec)
+			_, err := obj.Graphs()
+			if err == nil {
+				t.Fatalf("accepted, want an error about %s", tc.want)
+			}
+			if !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), `NodeGPUTopology "node-1"`) {
+				t.Errorf("got %q, want the object's name and %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func manyGPUs(n int32) NodeGPUTopologySpec {
+	var s NodeGPUTopologySpec
+	for i := range n {
+		s.GPUs = append(s.GPUs, GPU{ID: "g" + string(rune('0'+i)), Index: i, NUMANode: -1})
+	}
+	return s
+}
