@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupName is the API group of the project's resources.
+const GroupName = "topology.nvtopo.dev"
+
+// Names of the resource.
+const (
+	Kind     = "NodeGPUTopology"
+	Resource = "nodegputopologies"
+)
+
+var (
+	// SchemeGroupVersion is the group and version of this package.
+	SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
+	// GroupVersionResource names the collection for dynamic clients.
+	GroupVersionResource = SchemeGroupVersion.WithResource(Resource)
+	// SchemeBuilder collects the registration functions of this package.
+	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
+	// AddToScheme registers the types of this package.
+	AddToScheme = SchemeBuilder.AddToScheme
+)
+
+func addKnownTypes(s *runtime.Scheme) error {
+	s.AddKnownTypes(SchemeGroupVersion, &NodeGPUTopology{}, &NodeGPUTopologyList{})
+	metav1.AddToGroupVersion(s, SchemeGroupVersion)
+	return nil
+}

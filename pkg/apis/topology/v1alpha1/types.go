@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// NodeGPUTopology is the GPU link graph of the node it is named after.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,path=nodegputopologies,singular=nodegputopology,shortName=ngt
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="GPUs",type=integer,JSONPath=`.status.summary.gpus`
+// +kubebuilder:printcolumn:name="Interconnect",type=string,JSONPath=`.status.summary.interconnect`
+// +kubebuilder:printcolumn:name="NUMA nodes",type=integer,JSONPath=`.status.summary.numaNodes`
+// +kubebuilder:printcolumn:name="Healthy",type=integer,JSONPath=`.status.summary.healthy`
+// +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="Enforced")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type NodeGPUTopology struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   NodeGPUTopologySpec   `json:"spec"`
+	Status NodeGPUTopologyStatus `json:"status,omitempty"`
+}
+
+// NodeGPUTopologyList is a list of NodeGPUTopology.
+//
+// +kubebuilder:object:root=true
+type NodeGPUTopologyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []NodeGPUTopology `json:"items"`
+}
+
+// NodeGPUTopologySpec is what the exporter read from the hardware.
+//
+// +kubebuilder:validation:XValidation:rule="self.links.all(l, l.a < l.b)",message="links: a must be smaller than b"
+// +kubebuilder:validation:XValidation:rule="self.links.all(l, self.gpus.exists(g, g.index == l.a) && self.gpus.exists(g, g.index == l.b))",message="links: a and b must be indices of gpus"
+// +kubebuilder:validation:XValidation:rule="self.gpus.all(g, self.gpus.exists_one(h, h.index == g.index))",message="gpus: index must be unique"
+// +kubebuilder:validation:XValidation:rule="self.gpus.all(g, g.numaNode == -1 || self.numaNodes.exists(n, n.id == g.numaNode))",message="gpus: numaNode must be -1 or the id of one of numaNodes"
+type NodeGPUTopologySpec struct {
+	// nodeUID is the UID of the Node this graph was read on. The graph counts
+	// only while the Node of this name has that UID.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	NodeUID types.UID `json:"nodeUID"`
+	// bootID is the Node's boot id (status.nodeInfo.bootID) at the time of reading.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	BootID string `json:"bootID,omitempty"`
+	// gpus lists the accelerators by their UUID.
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=64
+	GPUs []GPU `json:"gpus"`
+	// numaNodes lists the NUMA nodes of the machine.
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=64
+	NUMANodes []NUMANode `json:"numaNodes"`
+	// links holds one entry for each pair of GPUs of one resource.
+	// +listType=map
+	// +listMapKey=a
+	// +listMapKey=b
+	// +kubebuilder:validation:MaxItems=2016
+	Links []Link `json:"links"`
+	// nics lists the RDMA-capable network adapters.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	NICs []NIC `json:"nics,omitempty"`
+}
+
+// GPU is one accelerator.
+type GPU struct {
+	// id is the vendor's UUID, the name under which the device plugin knows it.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=96
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`
+	ID string `json:"id"`
+	// index is the number the vendor's tool prints for it; links refer to it.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=255
+	Index int32 `json:"index"`
+	// resource is the extended resource it is counted under.
+	// +optional
+	// +kubebuilder:default="nvidia.com/gpu"
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.-]+/[A-Za-z0-9._-]+$`
+	Resource string `json:"resource,omitempty"`
+	// pciBusID is domain:bus:device.function.
+	// +optional
+	// +kubebuilder:validation:MaxLength=20
+	// +kubebuilder:validation:Pattern=`^([0-9a-f]{4}|[0-9a-f]{8}):[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`
+	PCIBusID string `json:"pciBusID,omitempty"`
+	// model is the product name, for example "NVIDIA H100 80GB HBM3".
+	// +optional
+	// +kubebuilder:validation:MaxLength=96
+	Model string `json:"model,omitempty"`
+	// memory is the size of its memory; 0 or absent when unknown.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+	// numaNode is the NUMA node of the CPUs nearest to it, -1 when unknown.
+	// +kubebuilder:validation:Minimum=-1
+	// +kubebuilder:validation:Maximum=1023
+	NUMANode int32 `json:"numaNode"`
+	// cpus is its CPU affinity in the kernel's list format.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`
+	CPUs string `json:"cpus,omitempty"`
+	// mig says that it is partitioned and cannot be given out whole.
+	// +optional
+	MIG bool `json:"mig,omitempty"`
+}
+
+// NUMANode is one NUMA node of the machine.
+type NUMANode struct {
+	// id is the kernel's number of the node.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1023
+	ID int32 `json:"id"`
+	// cpus of the node in the kernel's list format; empty for a memory-only node.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`
+	CPUs string `json:"cpus,omitempty"`
+	// siblings lists each core's hyper-threads in the kernel's list format; absent when unknown.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=64
+	Siblings []string `json:"siblings,omitempty"`
+	// memory is the node's memory.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+	// distances is the node's row of the SLIT, in the order of numaNodes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Minimum=10
+	// +kubebuilder:validation:items:Maximum=255
+	Distances []int32 `json:"distances,omitempty"`
+}
+
+// Link is the path between two GPUs of one resource.
+type Link struct {
+	// a is the smaller index of the pair.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=255
+	A int32 `json:"a"`
+	// b is the greater index of the pair.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=255
+	B int32 `json:"b"`
+	// class is the best path as `nvidia-smi topo -m` names it, without the number of links for a fabric.
+	// +kubebuilder:validation:Enum=NVLink;XGMI;HCCS;PIX;PXB;PHB;NODE;SYS
+	Class string `json:"class"`
+	// lanes is the number of fabric links; 0 or absent for a PCIe path.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=64
+	Lanes int32 `json:"lanes,omitempty"`
+	// bandwidth in bytes per second and one direction, for example 300G.
+	Bandwidth resource.Quantity `json:"bandwidth"`
+	// latencyNanoseconds of the path; absent means the published constant of the class.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000000
+	LatencyNanoseconds int64 `json:"latencyNanoseconds,omitempty"`
+	// pcie is the PCIe level of the pair, absent when unknown.
+	// +optional
+	// +kubebuilder:validation:Enum=PIX;PXB;PHB;NODE;SYS
+	PCIe string `json:"pcie,omitempty"`
+	// switched says that the fabric path goes through a switch.
+	// +optional
+	Switched bool `json:"switched,omitempty"`
+}
+
+// NIC is a network adapter with its PCIe level to each GPU.
+type NIC struct {
+	// name of the RDMA device, for example mlx5_0.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	Name string `json:"name"`
+	// numaNode of the adapter, -1 when unknown.
+	// +kubebuilder:validation:Minimum=-1
+	// +kubebuilder:validation:Maximum=1023
+	NUMANode int32 `json:"numaNode"`
+	// distances is the PCIe level to each of gpus, in their order; "" when unknown.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Enum=PIX;PXB;PHB;NODE;SYS;""
+	Distances []string `json:"distances,omitempty"`
+}
+
+// Condition types of a NodeGPUTopology.
+const (
+	// ConditionReady is true while the exporter reads the hardware without an error.
+	ConditionReady = "Ready"
+	// ConditionEnforced is true while the node's agent makes containers get the chosen GPUs.
+	ConditionEnforced = "Enforced"
+)
+
+// NodeGPUTopologyStatus is what changes without the graph changing.
+type NodeGPUTopologyStatus struct {
+	// conditions: Ready by the exporter, Enforced by the node agent.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// summary is spec in a few words, for people and printer columns.
+	// +optional
+	Summary *Summary `json:"summary,omitempty"`
+	// gpuHealth lists the health of each GPU; one that is absent is healthy.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=64
+	GPUHealth []GPUHealth `json:"gpuHealth,omitempty"`
+	// kubelet is how the node's kubelet aligns resources; absent when unknown.
+	// +optional
+	Kubelet *Kubelet `json:"kubelet,omitempty"`
+	// allocations is what kubelet has really recorded.
+	// +optional
+	// +listType=map
+	// +listMapKey=podUID
+	// +listMapKey=container
+	// +listMapKey=resource
+	// +kubebuilder:validation:MaxItems=1024
+	Allocations []Allocation `json:"allocations,omitempty"`
+}
+
+// Summary is the graph in a few words.
+type Summary struct {
+	// gpus is how many there are.
+	GPUs int32 `json:"gpus"`
+	// healthy is how many may be given out whole.
+	Healthy int32 `json:"healthy"`
+	// numaNodes is how many NUMA nodes have CPUs.
+	NUMANodes int32 `json:"numaNodes"`
+	// interconnect is the best link class on the node, for example NV18.
+	// +kubebuilder:validation:MaxLength=16
+	Interconnect string `json:"interconnect"`
+}
+
+// GPUHealth is the health of one GPU.
+type GPUHealth struct {
+	// id is the GPU's UUID.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=96
+	ID string `json:"id"`
+	// healthy says that pods may use it.
+	Healthy bool `json:"healthy"`
+	// reason says why not, for example "GPU is lost".
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Reason string `json:"reason,omitempty"`
+}
+
+// Kubelet is the part of the kubelet's configuration that decides admission.
+type Kubelet struct {
+	// topologyManagerPolicy of the kubelet.
+	// +kubebuilder:validation:Enum=none;best-effort;restricted;single-numa-node
+	TopologyManagerPolicy string `json:"topologyManagerPolicy"`
+	// scope of the topology manager.
+	// +optional
+	// +kubebuilder:validation:Enum=container;pod
+	Scope string `json:"scope,omitempty"`
+	// cpuManagerPolicy of the kubelet.
+	// +optional
+	// +kubebuilder:validation:Enum=none;static
+	CPUManagerPolicy string `json:"cpuManagerPolicy,omitempty"`
+	// memoryManagerPolicy of the kubelet.
+	// +optional
+	// +kubebuilder:validation:Enum=None;Static
+	MemoryManagerPolicy string `json:"memoryManagerPolicy,omitempty"`
+	// reservedCPUs are not given to pods, in the kernel's list format.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`
+	ReservedCPUs string `json:"reservedCPUs,omitempty"`
+}
+
+// Allocation is what kubelet recorded for one container and resource.
+type Allocation struct {
+	// podUID of the pod.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	PodUID types.UID `json:"podUID"`
+	// namespace of the pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+	// pod is its name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Pod string `json:"pod,omitempty"`
+	// container is the container's name.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Container string `json:"container"`
+	// resource the devices are counted under.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Resource string `json:"resource"`
+	// gpus are the devices' UUIDs.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=96
+	GPUs []string `json:"gpus"`
+	// state compares them with the scheduler's choice.
+	// +kubebuilder:validation:Enum=confirmed;swapped;reassigned;foreign
+	State string `json:"state"`
+}
