@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	schemavalidation "k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"github.com/nvtopo/nvtopo/manifests"
+)
+
+// internalCRD is the one shipped definition as the API server sees it on create.
+func internalCRD(t *testing.T) *apiextensions.CustomResourceDefinition {
+	t.Helper()
+	crds, err := manifests.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(crds) != 1 {
+		t.Fatalf("got %d definitions, want 1", len(crds))
+	}
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(crds[0])
+	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crds[0].Spec)
+	internal := &apiextensions.CustomResourceDefinition{}
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crds[0], internal, nil); err != nil {
+		t.Fatalf("convert %s: %v", crds[0].Name, err)
+	}
+	internal.Status.StoredVersions = []string{internal.Spec.Versions[0].Name}
+	return internal
+}
+
+// TestCRDIsAccepted runs the API server's own validation, which includes the
+// estimated cost of the CEL rules, on the shipped definition.
+func TestCRDIsAccepted(t *testing.T) {
+	for _, err := range validation.ValidateCustomResourceDefinition(t.Context(), internalCRD(t)) {
+		t.Error(err)
+	}
+}
+
+// objectValidator returns what the API server runs on an object: the schema,
+// the list keys and the CEL rules with their cost budgets.
+func objectValidator(t *testing.T) func(obj map[string]any) field.ErrorList {
+	t.Helper()
+	crd := internalCRD(t)
+	props := crd.Spec.Validation
+	if props == nil {
+		props = crd.Spec.Versions[0].Schema
+	}
+	structural, err := structuralschema.NewStructural(props.OpenAPIV3Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	schema, _, err := schemavalidation.NewSchemaValidator(props.OpenAPIV3Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := cel.NewValidator(structural, true, celconfig.PerCallLimit)
+	return func(obj map[string]any) field.ErrorList {
+		errs := schemavalidation.ValidateCustomResource(nil, obj, schema)
+		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, structural, obj)...)
+		celErrs, _ := rules.Validate(t.Context(), nil, structural, obj, nil, celconfig.RuntimeCELCostBudget)
+		return append(errs, celErrs...)
+	}
+}
+
+// node returns a valid object with n GPUs, every pair linked, on two NUMA nodes.
+func node(n int) map[string]any {
+	gpus, links := []any{}, []any{}
+	for i := range n {
+		gpus = append(gpus, map[string]any{
+			"id": fmt.Sprintf("GPU-%d", i), "index": int64(i), "resource": "nvidia.com/gpu", "numaNode": int64(i % 2),
+			"pciBusID": fmt.Sprintf("0000:%02x:00.0", i), "memory": "80Gi",
+		})
+		for j := i + 1; j < n; j++ {
+			links = append(links, map[string]any{
+				"a": int64(i), "b": int64(j), "class": "NVLink", "lanes": int64(18), "bandwidth": "450G", "pcie": "SYS",
+			})
+		}
+	}
+	numa := []any{
+		map[string]any{"id": int64(0), "cpus": "0-15,32-47", "distances": []any{int64(10), int64(21)}},
+		map[string]any{"id": int64(1), "cpus": "16-31,48-63", "distances": []any{int64(21), int64(10)}},
+	}
+	return map[string]any{
+		"apiVersion": "topology.nvtopo.dev/v1alpha1", "kind": "NodeGPUTopology", "metadata": map[string]any{"name": "n"},
+		"spec": map[string]any{"nodeUID": "u", "gpus": gpus, "numaNodes": numa, "links": links},
+	}
+}
+
+// TestTheGreatestNodeStaysInTheCostLimits fails when the rules would refuse a
+// valid object of the greatest allowed size for being too costly to check.
+func TestTheGreatestNodeStaysInTheCostLimits(t *testing.T) {
+	validate := objectValidator(t)
+	for _, n := range []int{0, 1, 8, 64} {
+		for _, err := range validate(node(n)) {
+			t.Errorf("%d GPUs: %v", n, err)
+		}
+	}
+}
+
+func TestMalformedObjectsAreRefusedByField(t *testing.T) {
+	item := func(obj map[string]any, list string, i int) map[string]any {
+		entry, _ := obj["spec"].(map[string]any)[list].([]any)[i].(map[string]any)
+		return entry
+	}
+	tests := map[string]struct {
+		breakIt   func(obj map[string]any)
+		wantField string
+	}{
+		"no node UID":                         {func(o map[string]any) { delete(o["spec"].(map[string]any), "nodeUID") }, "spec.nodeUID"},
+		"empty node UID":                      {func(o map[string]any) { o["spec"].(map[string]any)["nodeUID"] = "" }, "spec.nodeUID"},
+		"a GPU with a blank in its id":        {func(o map[string]any) { item(o, "gpus", 1)["id"] = "GPU 1" }, "spec.gpus[1].id"},
+		"two GPUs of one id":                  {func(o map[string]any) { item(o, "gpus", 1)["id"] = "GPU-0" }, "spec.gpus[1]"},
+		"two GPUs of one index":               {func(o map[string]any) { item(o, "gpus", 1)["index"] = int64(0) }, "spec.gpus"},
+		"a GPU on an unlisted NUMA node":      {func(o map[string]any) { item(o, "gpus", 2)["numaNode"] = int64(7) }, "spec.gpus"},
+		"a bus id that is no bus id":          {func(o map[string]any) { item(o, "gpus", 2)["pciBusID"] = "7" }, "spec.gpus[2].pciBusID"},
+		"CPUs that are no list":               {func(o map[string]any) { item(o, "numaNodes", 0)["cpus"] = "0-" }, "spec.numaNodes[0].cpus"},
+		"a short row of distances":            {func(o map[string]any) { item(o, "numaNodes", 0)["distances"] = []any{int64(10)} }, "spec.numaNodes"},
+		"a link with its ends in wrong order": {func(o map[string]any) { item(o, "links", 0)["a"], item(o, "links", 0)["b"] = int64(1), int64(0) }, "spec.links"},
+		"a link to a GPU that is not there":   {func(o map[string]any) { item(o, "links", 2)["b"] = int64(9) }, "spec.links"},
+		"a pair listed twice":                 {func(o map[string]any) { item(o, "links", 1)["b"] = int64(1) }, "spec.links[1]"},
+		"an unknown link class":               {func(o map[string]any) { item(o, "links", 0)["class"] = "NV18" }, "spec.links[0].class"},
+		"a bandwidth that is no quantity":     {func(o map[string]any) { item(o, "links", 0)["bandwidth"] = "fast" }, "spec.links[0].bandwidth"},
+		"an unknown topology policy": {func(o map[string]any) {
+			o["status"] = map[string]any{"kubelet": map[string]any{"topologyManagerPolicy": "strict"}}
+		}, "status.kubelet.topologyManagerPolicy"},
+		"65 GPUs": {func(o map[string]any) { o["spec"] = node(65)["spec"] }, "spec.gpus"},
+		"a network adapter with a level too few": {func(o map[string]any) {
+			o["spec"].(map[string]any)["nics"] = []any{map[string]any{"name": "mlx5_0", "numaNode": int64(0), "distances": []any{"PIX"}}}
+		}, "spec.nics"},
+	}
+	validate := objectValidator(t)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			obj := node(3)
+			tc.breakIt(obj)
+			errs := validate(obj)
+			if len(errs) == 0 {
+				t.Fatal("accepted")
+			}
+			if slices.ContainsFunc(errs, func(err *field.Error) bool { return err.Field == tc.wantField }) {
+				return
+			}
+			t.Errorf("refused, but not at %s: %v", tc.wantField, errs)
+		})
+	}
+}
