@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// maxNVLinks is how many link numbers are asked for: NVML_NVLINK_MAX_LINKS of
+// NVML API 13, the width of Rubin.
+const maxNVLinks = 36
+
+// hopper is the first major compute capability whose switch links need a
+// completed fabric registration.
+const hopper = 9
+
+// nvlink is one active link.
+type nvlink struct {
+	remote pciAddr
+	known  bool // remote is a real address on this machine's bus
+	kind   RemoteType
+	hidden bool // the far end has the all-ones address
+}
+
+// reading is what one sequence of calls learned of one device. It is handed
+// over as a whole, because the sequence may outlive its caller.
+type reading struct {
+	index    int
+	handle   Device // nil when the device could not be opened
+	uuid     string
+	name     string
+	addr     pciAddr
+	memory   int64
+	mig      bool
+	major    int
+	gen      nvtopo.PCIeGen
+	links    []nvlink
+	inactive int // links that exist and are down
+	fabric   Fabric
+	remap    RowRemap
+	recovery RecoveryAction
+	recovers bool     // recovery is known
+	failed   error    // why the device cannot be used; nil when it can
+	notes    []string // what could not be read
+}
+
+// label names the device in a problem.
+func (r *reading) label() string {
+	if r.uuid != "" {
+		return r.uuid
+	}
+	return fmt.Sprintf("GPU %d", r.index)
+}
+
+// readDevice asks one device everything that concerns it alone. Its only error
+// is one that leaves the device without a name; anything less is in the reading.
+func readDevice(lib Library, index int) (*reading, error) {
+	dev, err := lib.Device(index)
+	if err != nil {
+		return nil, err
+	}
+	r := &reading{index: index, handle: dev}
+	if r.uuid, err = dev.UUID(); err != nil {
+		return nil, err
+	}
+	note := func(what string, err error) {
+		switch {
+		case err == nil || absent(err):
+		case KindOf(err) == KindLost && r.failed == nil:
+			r.failed = err
+		default:
+			r.notes = append(r.notes, fmt.Sprintf("%s: %v", what, err))
+		}
+	}
+	r.name, err = dev.Name()
+	note("product name", err)
+	bus, err := dev.BusID()
+	if err == nil {
+		r.addr, err = parsePCIAddr(bus)
+	}
+	note("PCI address", err)
+	r.memory, err = dev.MemoryBytes()
+	note("memory", err)
+	r.mig, err = dev.MIGEnabled()
+	note("MIG mode", err)
+	r.major, err = dev.ComputeMajor()
+	note("compute capability", err)
+	gen, err := dev.MaxPCIeGen()
+	note("PCIe generation", err)
+	if gen > 0 && gen < 16 {
+		r.gen = nvtopo.PCIeGen(gen)
+	}
+	note("NVLink", r.readLinks())
+	r.fabric, err = dev.Fabric()
+	note("fabric state", err)
+	if err != nil && !absent(err) && r.fabric.State == FabricNotSupported {
+		r.fabric.State = FabricNotStarted // unreadable is not the same as not needed
+	}
+	r.remap, err = dev.RowRemap()
+	note("row remapping", err)
+	r.recovery, err = dev.Recovery()
+	note("recovery action", err)
+	r.recovers = err == nil
+	return r, nil
+}
+
+// readLinks lists the active links. Link numbers may have gaps, and drivers
+// disagree on how they say "no such link", so only an invalid argument ends the
+// loop early. One unreadable link counts as down; a lost device ends it.
+func (r *reading) readLinks() error {
+	for l := range maxNVLinks {
+		up, err := r.handle.NVLinkActive(l)
+		switch {
+		case KindOf(err) == KindInvalidArgument:
+			return nil
+		case absent(err):
+			continue
+		case KindOf(err) == KindLost:
+			return err
+		case err != nil:
+			r.notes = append(r.notes, fmt.Sprintf("NVLink %d: %v", l, err))
+			r.inactive++
+			continue
+		case !up:
+			r.inactive++
+			continue
+		}
+		link, err := readLink(r.handle, l)
+		if err != nil {
+			return err
+		}
+		r.links = append(r.links, link)
+	}
+	return nil
+}
+
+// readLink describes the far end of an active link. Not knowing it is no error:
+// the pair's peer status decides then.
+func readLink(dev Device, l int) (nvlink, error) {
+	var link nvlink
+	kind, err := dev.NVLinkRemoteType(l)
+	if KindOf(err) == KindLost {
+		return link, err
+	}
+	if err == nil {
+		link.kind = kind
+	}
+	bus, err := dev.NVLinkRemoteBusID(l)
+	if KindOf(err) == KindLost {
+		return link, err
+	}
+	if err != nil {
+		return link, nil //nolint:nilerr // an unknown far end is an answer, see above
+	}
+	addr, err := parsePCIAddr(bus)
+	if err != nil {
+		return link, nil //nolint:nilerr // likewise
+	}
+	link.remote = addr
+	link.hidden = addr.hidden()
+	link.known = !link.hidden
+	return link, nil
+}
+
+// unusable says why pods must not get the device, "" when they may.
+func (r *reading) unusable() string {
+	switch {
+	case r.failed != nil:
+		return reason(r.failed)
+	case r.remap.Failed:
+		return "memory row remapping failed: the GPU must be replaced"
+	case r.recovery == RecoveryReset || r.recovery == RecoveryDrainAndReset:
+		return "the driver asks for a GPU reset"
+	case r.recovery == RecoveryReboot:
+		return "the driver asks for a reboot of the node"
+	}
+	return ""
+}
+
+// reason words a driver error for a GPU's health.
+func reason(err error) string {
+	switch KindOf(err) {
+	case KindLost:
+		return "GPU is lost: " + textOf(err)
+	case KindNoPermission:
+		return "no permission to open the GPU"
+	case KindUnavailable:
+		return "GPU is not available: " + textOf(err)
+	case KindTimeout:
+		return "the driver does not answer for this GPU"
+	case KindOther, KindNotSupported, KindInvalidArgument, KindNoDriver:
+	}
+	return "GPU cannot be read: " + textOf(err)
+}
+
+func textOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Text
+	}
+	return err.Error()
+}

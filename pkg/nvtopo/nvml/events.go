@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Event says that something happened and the machine should be read again.
+type Event struct {
+	UUID string // empty when the GPU could not be told
+	Xid  uint64 // 0 when it was not an Xid
+}
+
+// ignoredXids are faults of the application and not of the GPU, by NVIDIA's Xid
+// catalogue: 13 graphics exception, 31 memory page fault, 43 reset channel, 45
+// pre-emptive cleanup, 68 video processor exception, 109 context switch timeout.
+func ignoredXid(xid uint64) bool {
+	return slices.Contains([]uint64{13, 31, 43, 45, 68, 109}, xid)
+}
+
+// xidMark is the latest serious Xid of a GPU.
+type xidMark struct {
+	xid uint64
+	at  time.Time
+}
+
+// xidBook remembers serious Xids.
+type xidBook struct {
+	mu    sync.Mutex
+	marks map[string]xidMark // UUID -> latest Xid; guarded by mu
+}
+
+func (x *xidBook) record(uuid string, xid uint64, at time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.marks[uuid] = xidMark{xid, at}
+}
+
+// verdict says why an Xid keeps a GPU unhealthy, "" when none does. A mark is
+// lifted when it has stood for hold and the driver, asked for the recovery the
+// GPU needs, answers none. Drivers that cannot say leave the mark until restart.
+func (x *xidBook) verdict(r *reading, now time.Time, hold time.Duration) string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	m, ok := x.marks[r.uuid]
+	if !ok {
+		return ""
+	}
+	if r.failed == nil && r.recovers && r.recovery == RecoveryNone && now.Sub(m.at) >= hold {
+		delete(x.marks, r.uuid)
+		return ""
+	}
+	return "Xid " + strconv.FormatUint(m.xid, 10)
+}
+
+const (
+	// eventWait is how long one call waits, and so how long a stop takes.
+	eventWait = time.Second
+	// watchRetry is the pause before a broken event set is made anew.
+	watchRetry = 30 * time.Second
+)
+
+// WatchEvents delivers driver events until the context ends, then closes the
+// channel. Each serious Xid marks its GPU before it is delivered. A driver that has
+// no events yields a silent channel: callers poll anyway.
+func (d *Discoverer) WatchEvents(ctx context.Context) <-chan Event {
+	out := make(chan Event)
+	go func() {
+		defer close(out)
+		for ctx.Err() == nil {
+			d.watch(ctx, out)
+			timer := d.opts.Clock.NewTimer(watchRetry)
+			select {
+			case <-ctx.Done():
+			case <-timer.C():
+			}
+			timer.Stop()
+		}
+	}()
+	return out
+}
+
+// watch serves one event set until it breaks. Its reference on the library is
+// given up with it, so that after a GPU was lost the library starts afresh.
+func (d *Discoverer) watch(ctx context.Context, out chan<- Event) {
+	open := func() (EventSet, error) { return openEvents(d.lib) }
+	set, err := guard(ctx, d.dog, "open event set", open)
+	if err != nil {
+		return
+	}
+	defer func() {
+		if d.dog.stuck() {
+			return
+		}
+		_, _ = guard(context.WithoutCancel(ctx), d.dog, "free event set", func() (struct{}, error) {
+			_ = set.Free()
+			return struct{}{}, d.lib.Shutdown()
+		})
+	}()
+	for ctx.Err() == nil {
+		// The wait is not cut short: the set must not be freed under it.
+		ev, err := guard(context.WithoutCancel(ctx), d.dog, "wait for events", func() (RawEvent, error) { return set.Wait(eventWait) })
+		switch {
+		case KindOf(err) == KindTimeout && !d.dog.stuck():
+			continue
+		case err != nil:
+			send(ctx, out, Event{}) // something is wrong: have the machine read
+			return
+		case ev.Xid != 0 && ignoredXid(ev.Xid):
+			continue
+		case ev.Xid != 0 && ev.UUID != "":
+			d.xids.record(ev.UUID, ev.Xid, d.opts.Clock.Now())
+		}
+		send(ctx, out, Event(ev))
+	}
+}
+
+func send(ctx context.Context, out chan<- Event, ev Event) {
+	select {
+	case out <- ev:
+	case <-ctx.Done():
+	}
+}
+
+// openEvents subscribes to every device that can be subscribed to. On success
+// the caller owns the set and one reference on the library.
+func openEvents(lib Library) (_ EventSet, err error) {
+	if err := lib.Init(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = lib.Shutdown()
+		}
+	}()
+	n, err := lib.DeviceCount()
+	if err != nil {
+		return nil, err
+	}
+	set, err := lib.NewEventSet()
+	if err != nil {
+		return nil, err
+	}
+	registered := 0
+	for i := range n {
+		dev, err := lib.Device(i)
+		if err != nil {
+			continue // a lost device has no events; reading finds it
+		}
+		switch err := set.Register(dev); {
+		case err == nil:
+			registered++
+		case KindOf(err) == KindNotSupported:
+			// The set is still good for the others (nvml.h, nvmlDeviceRegisterEvents).
+		default:
+			// After any other error the set's content is undefined.
+			_ = set.Free()
+			return nil, fmt.Errorf("register GPU %d for events: %w", i, err)
+		}
+	}
+	if registered == 0 {
+		_ = set.Free()
+		return nil, &Error{Call: "nvmlDeviceRegisterEvents", Kind: KindNotSupported, Text: "no GPU has events"}
+	}
+	return set, nil
+}

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package live is the real driver behind package nvml's interfaces, through
+// go-nvml. It translates calls and errors and decides nothing.
+//
+// go-nvml binds symbols lazily: calling one that the installed driver lacks ends
+// the process with a loader error, which no Go code can catch. So everything that is
+// younger than the oldest supported driver is looked up before it is called.
+package live
