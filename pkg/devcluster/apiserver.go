@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/wait"
+	utilcompatibility "k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	serviceCIDR = "10.96.0.0/16" // never routed; the API server wants one
+	issuer      = "https://kubernetes.default.svc"
+	// apiserverStart bounds the start of the API server: 1-2 s on an idle
+	// machine, more where several share two cores.
+	apiserverStart = 3 * time.Minute
+	pollInterval   = 50 * time.Millisecond
+)
+
+// auditPolicy records each finished request once, without bodies.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+- level: Metadata
+`
+
+func firstServiceIP() net.IP { return net.IPv4(10, 96, 0, 1) }
+
+// apiserver is a kube-apiserver running in this process.
+type apiserver struct {
+	config *rest.Config // admin, with the default rate limits switched off
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// startAPIServer starts a kube-apiserver and waits until it is ready.
+func startAPIServer(ctx context.Context, dir, etcd string, creds *credentials, cfg *Config) (*apiserver, error) {
+	opts, err := apiserverOptions(dir, etcd, creds, cfg)
+	if err != nil {
+		return nil, err
+	}
+	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	completed, err := opts.Complete(runCtx)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("complete kube-apiserver's options: %w", err)
+	}
+	if errs := completed.Validate(); len(errs) != 0 {
+		cancel()
+		return nil, fmt.Errorf("kube-apiserver's options: %w", errors.Join(errs...))
+	}
+	s := &apiserver{cancel: cancel, done: make(chan error, 1), config: adminConfig(opts.SecureServing.BindPort, creds)}
+	go func() { s.done <- app.Run(runCtx, completed) }()
+	if err := s.waitReady(ctx); err != nil {
+		cancel()
+		return nil, err
+	}
+	return s, nil
+}
+
+// apiserverOptions builds the options from command-line flags, the server's
+// only stable interface. Feature gates and versions live in a registry of
+// their own, so that several clusters in one process do not disturb each other.
+func apiserverOptions(dir, etcd string, creds *credentials, cfg *Config) (*options.ServerRunOptions, error) {
+	gate := utilfeature.DefaultMutableFeatureGate.DeepCopy()
+	version := utilcompatibility.DefaultBuildEffectiveVersion()
+	registry := basecompatibility.NewComponentGlobalsRegistry()
+	if err := registry.Register(basecompatibility.DefaultKubeComponent, version, gate); err != nil {
+		return nil, fmt.Errorf("register kube-apiserver's version: %w", err)
+	}
+	opts := options.NewServerRunOptions()
+	opts.GenericServerRunOptions.ComponentGlobalsRegistry = registry
+
+	// Listening here and handing the listener over leaves no moment in which
+	// somebody else could take the port.
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for kube-apiserver: %w", err)
+	}
+	port := listener.Addr().(*net.TCPAddr).Port
+	opts.SecureServing.Listener = listener
+
+	args, err := apiserverArgs(dir, etcd, port, creds, cfg)
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
+	fs := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
+	sets := opts.Flags()
+	for _, name := range sets.Order {
+		fs.AddFlagSet(sets.FlagSets[name])
+	}
+	if err := fs.Parse(args); err != nil {
+		return nil, errors.Join(fmt.Errorf("kube-apiserver's flags: %w", err), listener.Close())
+	}
+	if err := registry.Set(); err != nil {
+		return nil, errors.Join(fmt.Errorf("kube-apiserver's feature gates: %w", err), listener.Close())
+	}
+	return opts, nil
+}
+
+func apiserverArgs(dir, etcd string, port int, creds *credentials, cfg *Config) ([]string, error) {
+	args := []string{
+		"--etcd-servers=" + etcd,
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=" + creds.certFile,
+		"--tls-private-key-file=" + creds.keyFile,
+		"--cert-dir=" + filepath.Join(dir, "pki"),
+		"--client-ca-file=" + creds.caFile,
+		"--service-account-issuer=" + issuer,
+		"--service-account-key-file=" + creds.serviceAccountKeyFile,
+		"--service-account-signing-key-file=" + creds.serviceAccountKeyFile,
+		"--service-cluster-ip-range=" + serviceCIDR,
+		"--authorization-mode=RBAC",
+		"--anonymous-auth=" + strconv.FormatBool(cfg.AnonymousAuth),
+		"--allow-privileged=true",
+		// Loopback is refused as an endpoint address; the kubernetes Service needs none here.
+		"--endpoint-reconciler-type=none",
+		// ServiceAccount would refuse pods until a controller has made each
+		// namespace's default account. TaintNodesByCondition would taint every
+		// Node made by a client until a node controller lifts it.
+		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+		"--profiling=false",
+		// Tests create hundreds of pods at once; the defaults (400, 200) are for large machines with fair queuing.
+		"--max-requests-inflight=2000",
+		"--max-mutating-requests-inflight=1000",
+	}
+	if cfg.AuditLog {
+		policy := filepath.Join(dir, "audit-policy.yaml")
+		if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+			return nil, fmt.Errorf("write the audit policy: %w", err)
+		}
+		args = append(args, "--audit-policy-file="+policy, "--audit-log-path="+filepath.Join(dir, auditLogFile))
+	}
+	return append(args, cfg.APIServerArgs...), nil
+}
+
+// adminConfig returns a client configuration without a rate limit: the caller
+// is a test or a demo that shares the process with the server.
+func adminConfig(port int, creds *credentials) *rest.Config {
+	return &rest.Config{
+		Host: "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData:   creds.ca,
+			CertData: creds.adminCert,
+			KeyData:  creds.adminKey,
+		},
+		QPS:            -1,
+		UserAgent:      "nvtopo-devcluster",
+		WarningHandler: rest.NoWarnings{},
+	}
+}
+
+// waitReady waits for /readyz and the namespaces that the server itself makes.
+func (s *apiserver) waitReady(ctx context.Context) error {
+	client, err := kubernetes.NewForConfig(s.config)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, apiserverStart, true, func(ctx context.Context) (bool, error) {
+		select {
+		case err := <-s.done:
+			s.done <- err // for stop
+			return false, fmt.Errorf("kube-apiserver ended: %w", err)
+		default:
+		}
+		if _, last = client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); last != nil {
+			return false, nil //nolint:nilerr // not ready yet
+		}
+		for _, ns := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
+			if _, last = client.CoreV1().Namespaces().Get(ctx, ns, metav1.GetOptions{}); last != nil {
+				return false, nil //nolint:nilerr // not ready yet
+			}
+		}
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for kube-apiserver: %w", errors.Join(err, last))
+	}
+	return nil
+}
+
+// stop ends the server and waits for it, at most until ctx is done.
+func (s *apiserver) stop(ctx context.Context) error {
+	s.cancel()
+	select {
+	case err := <-s.done:
+		if err != nil {
+			return fmt.Errorf("kube-apiserver: %w", err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("wait for kube-apiserver to end: %w", ctx.Err())
+	}
+}

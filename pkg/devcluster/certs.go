@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// certLife is how long the cluster's certificates are valid. A development
+// cluster is short-lived; a year keeps a forgotten one usable.
+const certLife = 365 * 24 * time.Hour
+
+// authority is a certificate authority that lives as long as its cluster.
+type authority struct {
+	cert   *x509.Certificate
+	key    *ecdsa.PrivateKey
+	pem    []byte
+	now    time.Time
+	serial int64
+}
+
+func newAuthority(now time.Time) (*authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a CA key: %w", err)
+	}
+	a := &authority{key: key, now: now, serial: 1}
+	tmpl := &x509.Certificate{
+		SerialNumber:          big.NewInt(a.serial),
+		Subject:               pkix.Name{CommonName: "nvtopo-devcluster-ca"},
+		NotBefore:             now.Add(-time.Hour), // clocks of one machine may still step back
+		NotAfter:              now.Add(certLife),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("sign the CA certificate: %w", err)
+	}
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		return nil, fmt.Errorf("read the CA certificate back: %w", err)
+	}
+	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return a, nil
+}
+
+// issue returns a certificate and its key in PEM. With addresses it is a
+// server's, without it is a client's.
+func (a *authority) issue(subject pkix.Name, names []string, ips []net.IP) (certPEM, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key: %w", err)
+	}
+	usage := x509.ExtKeyUsageClientAuth
+	if len(names)+len(ips) > 0 {
+		usage = x509.ExtKeyUsageServerAuth
+	}
+	a.serial++
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(a.serial),
+		Subject:      subject,
+		DNSNames:     names,
+		IPAddresses:  ips,
+		NotBefore:    a.cert.NotBefore,
+		NotAfter:     a.cert.NotAfter,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{usage},
+	}, a.cert, key.Public(), a.key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sign the certificate of %s: %w", subject.CommonName, err)
+	}
+	keyPEM, err = encodeKey(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM, nil
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode a key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+}
+
+// credentials are the files and keys that the API server and its admin need.
+type credentials struct {
+	caFile, certFile, keyFile, serviceAccountKeyFile string
+	ca, adminCert, adminKey                          []byte // PEM
+}
+
+// writeCredentials makes them and writes the files under dir.
+func writeCredentials(dir string, now time.Time) (*credentials, error) {
+	pki := filepath.Join(dir, "pki")
+	if err := os.MkdirAll(pki, 0o700); err != nil {
+		return nil, fmt.Errorf("make the certificates' folder: %w", err)
+	}
+	a, err := newAuthority(now)
+	if err != nil {
+		return nil, err
+	}
+	serverCert, serverKey, err := a.issue(pkix.Name{CommonName: "kube-apiserver"},
+		[]string{"localhost", "kubernetes.default.svc"}, []net.IP{net.IPv4(127, 0, 0, 1), firstServiceIP()})
+	if err != nil {
+		return nil, err
+	}
+	c := &credentials{ca: a.pem}
+	// system:masters passes every authorisation check (bootstrap policy of kube-apiserver).
+	c.adminCert, c.adminKey, err = a.issue(pkix.Name{CommonName: "devcluster-admin", Organization: []string{"system:masters"}}, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	saKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make the service account key: %w", err)
+	}
+	saPEM, err := encodeKey(saKey)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range []struct {
+		name string
+		to   *string
+		data []byte
+	}{
+		{"ca.crt", &c.caFile, a.pem},
+		{"apiserver.crt", &c.certFile, serverCert},
+		{"apiserver.key", &c.keyFile, serverKey},
+		{"sa.key", &c.serviceAccountKeyFile, saPEM},
+	} {
+		*f.to = filepath.Join(pki, f.name)
+		if err := os.WriteFile(*f.to, f.data, 0o600); err != nil {
+			return nil, fmt.Errorf("write a certificate: %w", err)
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	auditLogFile = "audit.log"
+	// stopTimeout bounds the API server's wait for requests that clients
+	// outside this process keep open.
+	stopTimeout = 15 * time.Second
+)
+
+// Cluster is a running control plane. Its methods may be used concurrently.
+type Cluster struct {
+	dir   string
+	owned bool // the folder is ours to remove
+	log   io.Writer
+
+	etcd        *embed.Etcd
+	server      *apiserver
+	controllers *controllers
+	kwok        *process
+
+	mu         sync.Mutex
+	schedulers []*Scheduler   // guarded by mu
+	exporters  sync.WaitGroup // ends after exporterCtx
+	stopped    bool           // guarded by mu
+
+	exporterCtx    context.Context //nolint:containedctx // the life of the exporters, which is the cluster's
+	cancelExporter context.CancelFunc
+}
+
+// Start starts a cluster and waits until it serves. ctx bounds the start, not
+// the cluster's life: call Stop when done with it, after a failure too is not
+// needed. Several clusters may run in one process, one after another or at once.
+func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
+	dir, owned, err := cfg.prepare()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{dir: dir, owned: owned, log: cfg.log()}
+	c.exporterCtx, c.cancelExporter = context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Stop())
+		}
+	}()
+
+	etcd, endpoint, err := startEtcd(ctx, dir, c.log)
+	if err != nil {
+		return nil, err
+	}
+	c.etcd = etcd
+	creds, err := writeCredentials(dir, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if c.server, err = startAPIServer(ctx, dir, endpoint, creds, &cfg); err != nil {
+		return nil, err
+	}
+	if err := c.WriteKubeconfig(c.Kubeconfig()); err != nil {
+		return nil, err
+	}
+	if cfg.Controllers {
+		if c.controllers, err = startControllers(ctx, c.RESTConfig()); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.KwokBinary != "" {
+		if c.kwok, err = startKwok(cfg.KwokBinary, dir, c.Kubeconfig(), c.log); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Dir is the folder in which the cluster keeps everything.
+func (c *Cluster) Dir() string { return c.dir }
+
+// AuditLog is the path of the audit log; see Config.AuditLog.
+func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, auditLogFile) }
+
+// Kubeconfig is the path of the administrator's kubeconfig in the folder.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "admin.kubeconfig") }
+
+// RESTConfig returns a new administrator's configuration without a rate limit.
+func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.server.config) }
+
+// Stop ends everything the cluster started, children first, and removes the
+// folder if Start made it. It may be called more than once.
+func (c *Cluster) Stop() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return nil
+	}
+	c.stopped = true
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+
+	var errs []error
+	for _, s := range c.schedulers {
+		errs = append(errs, s.Kill())
+	}
+	c.cancelExporter()
+	c.exporters.Wait()
+	if c.kwok != nil {
+		errs = append(errs, c.kwok.kill())
+	}
+	if c.controllers != nil {
+		c.controllers.stop()
+	}
+	if c.server != nil {
+		errs = append(errs, c.server.stop(ctx))
+	}
+	if c.etcd != nil {
+		c.etcd.Close()
+	}
+	if c.owned {
+		if err := os.RemoveAll(c.dir); err != nil {
+			errs = append(errs, fmt.Errorf("remove the cluster's folder: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// maxSocketPath is the longest path a unix socket may have on Linux, less the
+// terminating zero (unix(7), sockaddr_un).
+const maxSocketPath = 107
+
+// Config says what a Cluster consists of. The zero value is a control plane
+// without controllers and kwok in a temporary folder.
+type Config struct {
+	// Dir is the folder that everything is kept in. When empty, a temporary
+	// one is made and Stop removes it; a given folder is left in place.
+	Dir string
+	// Controllers runs the disruption, garbage-collector, job, namespace,
+	// replicaset and taint-eviction controllers.
+	Controllers bool
+	// KwokBinary is the path of the kwok program, which brings pods to Running
+	// and lets deleted ones go. Without it, bound pods stay Pending.
+	KwokBinary string
+	// AuditLog makes the API server write one JSON line for each finished
+	// request to audit.log in the folder.
+	AuditLog bool
+	// AnonymousAuth lets requests without credentials through to authorisation.
+	AnonymousAuth bool
+	// APIServerArgs are further kube-apiserver flags, applied last.
+	APIServerArgs []string
+	// Log receives what the child processes and etcd print; nil discards it.
+	// The in-process API server and controllers log through klog, which is the
+	// program's to direct, because it is one per process.
+	Log io.Writer
+}
+
+// prepare returns the folder to use, made and absolute, and whether it is ours to remove.
+func (c *Config) prepare() (dir string, owned bool, err error) {
+	if c.Dir == "" {
+		dir, err = os.MkdirTemp("", "nvtopo-devcluster-")
+		if err != nil {
+			return "", false, fmt.Errorf("make the cluster's folder: %w", err)
+		}
+		return dir, true, nil
+	}
+	if dir, err = filepath.Abs(c.Dir); err != nil {
+		return "", false, fmt.Errorf("the cluster's folder: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", false, fmt.Errorf("make the cluster's folder: %w", err)
+	}
+	if len(filepath.Join(dir, etcdClientSocket)) > maxSocketPath {
+		return "", false, errors.New("the cluster's folder has too long a path for a unix socket: " + dir)
+	}
+	return dir, false, nil
+}
+
+// log returns where to print to; safe for several writers at a time.
+func (c *Config) log() io.Writer {
+	if c.Log == nil {
+		return io.Discard
+	}
+	return &lockedWriter{w: c.Log}
+}
+
+// lockedWriter lets several processes' output share one writer.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer // guarded by mu
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+)
+
+// schedulerStart bounds the wait for a scheduler to lead and serve.
+const schedulerStart = 2 * time.Minute
+
+// SchedulerOptions say how to run a scheduler.
+type SchedulerOptions struct {
+	// Binary is the program, for example bin/nvtopo-scheduler.
+	Binary string
+	// Config is a KubeSchedulerConfiguration in YAML. Its clientConnection.kubeconfig
+	// should be the word KUBECONFIG, which is replaced by the path of the
+	// kubeconfig to use, or be absent.
+	Config []byte
+	// ServiceAccount ("namespace/name") is who the scheduler is; empty means the administrator.
+	ServiceAccount string
+	// Args are further flags.
+	Args []string
+	// Log receives its output; nil means the cluster's.
+	Log io.Writer
+}
+
+// Scheduler is a scheduler running as a child process.
+type Scheduler struct {
+	opts SchedulerOptions
+	args []string
+	dir  string
+	port int
+
+	mu   sync.Mutex
+	proc *process // guarded by mu
+}
+
+// StartScheduler starts a scheduler and waits until it serves /healthz.
+func (c *Cluster) StartScheduler(ctx context.Context, opts SchedulerOptions) (*Scheduler, error) {
+	dir, err := os.MkdirTemp(c.dir, "scheduler-")
+	if err != nil {
+		return nil, fmt.Errorf("make the scheduler's folder: %w", err)
+	}
+	if opts.Log == nil {
+		opts.Log = c.log
+	}
+	if opts.Binary, err = filepath.Abs(opts.Binary); err != nil {
+		return nil, fmt.Errorf("the scheduler's path: %w", err)
+	}
+	cfg := c.RESTConfig()
+	if opts.ServiceAccount != "" {
+		namespace, name, ok := strings.Cut(opts.ServiceAccount, "/")
+		if !ok {
+			return nil, errors.New("the scheduler's service account is not namespace/name: " + opts.ServiceAccount)
+		}
+		if cfg, err = c.ServiceAccountConfig(ctx, namespace, name); err != nil {
+			return nil, err
+		}
+	}
+	s := &Scheduler{opts: opts, dir: dir}
+	if err := s.writeFiles(cfg); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	stopped := c.stopped
+	if !stopped {
+		c.schedulers = append(c.schedulers, s)
+	}
+	c.mu.Unlock()
+	if stopped {
+		return nil, errors.New("start the scheduler: the cluster is stopped")
+	}
+	if err := s.Restart(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// writeFiles writes the kubeconfig and the configuration and fixes the flags.
+func (s *Scheduler) writeFiles(cfg *rest.Config) error {
+	kubeconfig := filepath.Join(s.dir, "kubeconfig")
+	if err := writeKubeconfig(cfg, kubeconfig); err != nil {
+		return err
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	s.port = port
+	s.args = []string{
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		"--cert-dir=" + filepath.Join(s.dir, "pki"),
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+	}
+	if len(s.opts.Config) == 0 {
+		s.args = append(s.args, "--kubeconfig="+kubeconfig)
+	} else {
+		config := filepath.Join(s.dir, "config.yaml")
+		text := strings.ReplaceAll(string(s.opts.Config), "KUBECONFIG", kubeconfig)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			return fmt.Errorf("write the scheduler's configuration: %w", err)
+		}
+		s.args = append(s.args, "--config="+config)
+	}
+	s.args = append(s.args, s.opts.Args...)
+	return nil
+}
+
+// Restart starts the scheduler again after Kill or Stop, or after it ended by
+// itself, and waits until it serves /healthz.
+func (s *Scheduler) Restart(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != nil && s.proc.alive() {
+		return errors.New("start the scheduler: it is running")
+	}
+	proc, err := startProcess("the scheduler", s.opts.Binary, s.args, s.dir, s.opts.Log)
+	if err != nil {
+		return err
+	}
+	s.proc = proc
+	if err := s.waitHealthy(ctx, proc); err != nil {
+		return errors.Join(err, proc.kill())
+	}
+	return nil
+}
+
+func (s *Scheduler) waitHealthy(ctx context.Context, proc *process) error {
+	// Its certificate is self-signed in its own folder and nothing secret is sent.
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // loopback health check
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: 5 * time.Second}
+	url := "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) + "/healthz"
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, schedulerStart, true, func(ctx context.Context) (bool, error) {
+		if !proc.alive() {
+			return false, fmt.Errorf("it ended: %w", errOrExit(proc.err))
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return false, fmt.Errorf("make a request: %w", err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			return false, nil //nolint:nilerr // not listening yet
+		}
+		return resp.StatusCode == http.StatusOK, resp.Body.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the scheduler: %w", err)
+	}
+	return nil
+}
+
+func errOrExit(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}
+
+// Alive reports whether the process runs.
+func (s *Scheduler) Alive() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.proc != nil && s.proc.alive()
+}
+
+// Port is the loopback port of its HTTPS server.
+func (s *Scheduler) Port() int { return s.port }
+
+// Kill ends the scheduler with SIGKILL and waits until it is gone.
+func (s *Scheduler) Kill() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return nil
+	}
+	return s.proc.kill()
+}
+
+// Stop ends the scheduler in an orderly way and waits until it is gone.
+func (s *Scheduler) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return nil
+	}
+	return s.proc.stop(ctx)
+}
+
+// freePort returns a loopback port that was free a moment ago.
+func freePort() (int, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	return port, nil
+}
