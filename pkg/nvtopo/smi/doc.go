@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package smi reads the link graph of a machine from text that people paste:
+// the matrix of `nvidia-smi topo -m` (or `-mp`) and `numactl --hardware`.
+//
+// Its one invariant: what the text does not say is reported as unknown or as an
+// error with line and column, never guessed. A matrix with a missing row, a
+// missing cell or two different values for one pair is refused.
+//
+// What the text cannot tell:
+//
+//   - The PCIe level under an NVLink pair: unknown.
+//   - Whether an NVLink path is switched. All pairs must have one equal NV#, and
+//     either there are 8 GPUs or more, or the links of one GPU to its peers would
+//     add up to more than the 18 it has; then it is switched, otherwise direct.
+//   - UUIDs: the GPU of index i is called "GPU-i".
+//   - The NUMA node of a GPU whose "NUMA Affinity" is empty, "N/A" or several
+//     nodes: unknown, unless exactly one of those nodes has CPUs by numactl. Old
+//     drivers print no such column; numa.go has the rule for those.
+//
+// It does not run any program and does not know real hardware; see the sibling
+// packages nvml and machine.
+package smi
