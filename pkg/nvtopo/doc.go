@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nvtopo is the pure library under everything else: the link graph of
+// one node's accelerators, the published objective, exact tables that answer
+// it, and a cost model for collectives.
+//
+// It imports the standard library only. Its one invariant: for equal inputs
+// every function returns equal outputs, on every machine and in every run; all
+// bandwidth arithmetic is in integers (kB/s, nanoseconds), so ties are exact.
+//
+// It does not discover hardware (see the sub-packages nvml, smi and machine),
+// and it knows nothing of Kubernetes.
+package nvtopo

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvtopo
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"slices"
+)
+
+// Distances of NUMA nodes as the firmware's SLIT states them.
+const (
+	LocalDistance   = 10  // a NUMA node to itself
+	RemoteDistance  = 20  // between two known nodes when there is no SLIT (Linux's REMOTE_DISTANCE)
+	UnknownDistance = 255 // to or from an unknown NUMA node
+)
+
+// UnknownNUMA is the NUMA node of a device whose node is not known. Each such
+// device counts as on a node of its own.
+const UnknownNUMA = -1
+
+// GPU is one accelerator of a node.
+type GPU struct {
+	UUID      string // the only stable key
+	Index     int    // the number its vendor's tool prints; not stable over reboots
+	PCIBusID  string // domain:bus:device.function, lower case, 4- or 8-digit domain
+	Model     string
+	Memory    int64 // bytes; 0 when unknown
+	NUMANode  int   // node of the CPUs nearest to it, or UnknownNUMA
+	CPUs      CPUSet
+	MIG       bool   // partitioned: not for whole-GPU requests, and no peer links
+	Unhealthy string // why it must not be used; empty when healthy
+}
+
+// NUMANode is one NUMA node of the machine, with or without CPUs.
+type NUMANode struct {
+	ID        int
+	CPUs      CPUSet
+	Siblings  []CPUSet // hyper-threads of each core; empty when not known
+	Memory    int64    // bytes
+	Distances []int    // SLIT row in the order of Graph.NUMANodes; empty when not known
+}
+
+// NIC is a network adapter and its PCIe distance to each GPU position.
+type NIC struct {
+	Name     string
+	NUMANode int
+	Levels   []PCIeLevel
+}
+
+// Graph is the link graph of one node for one kind of accelerator. Build it
+// with NewGraph and treat it as immutable: everybody shares it.
+type Graph struct {
+	GPUs      []GPU
+	NUMANodes []NUMANode
+	NICs      []NIC
+
+	links []Link // row-major n x n, symmetric; the diagonal is zero
+}
+
+// NewGraph builds a graph. links maps a pair of positions (either order) to its
+// link; every pair must be there, or NewGraph reports the first that is not.
+func NewGraph(gpus []GPU, nodes []NUMANode, nics []NIC, links map[[2]int]Link) (*Graph, error) {
+	n := len(gpus)
+	if n > MaxGPUs {
+		return nil, fmt.Errorf("%d GPUs, at most %d are supported", n, MaxGPUs)
+	}
+	g := &Graph{GPUs: gpus, NUMANodes: nodes, NICs: nics, links: make([]Link, n*n)}
+	for p, l := range links {
+		i, j := p[0], p[1]
+		if i < 0 || j < 0 || i >= n || j >= n || i == j {
+			return nil, fmt.Errorf("link of GPUs %d and %d: there are %d GPUs", i, j, n)
+		}
+		if prev := g.links[i*n+j]; prev != (Link{}) && prev != l {
+			return nil, fmt.Errorf("link of GPUs %d and %d is not symmetric: %s and %s", i, j, prev.Class, l.Class)
+		}
+		if l == (Link{}) {
+			return nil, fmt.Errorf("link of GPUs %d and %d is empty", i, j)
+		}
+		g.links[i*n+j], g.links[j*n+i] = l, l
+	}
+	for i := range n {
+		for j := range i {
+			if g.links[i*n+j] == (Link{}) {
+				return nil, fmt.Errorf("no link given for GPUs %d and %d", j, i)
+			}
+		}
+	}
+	for i := range nodes {
+		if d := nodes[i].Distances; len(d) != 0 && len(d) != len(nodes) {
+			return nil, fmt.Errorf("NUMA node %d has %d distances for %d nodes", nodes[i].ID, len(d), len(nodes))
+		}
+	}
+	return g, nil
+}
+
+// Len is the number of GPUs.
+func (g *Graph) Len() int { return len(g.GPUs) }
+
+// Link returns the link of positions i and j; the zero Link when i == j.
+func (g *Graph) Link(i, j int) Link { return g.links[i*len(g.GPUs)+j] }
+
+// Healthy is the set of GPUs a whole-GPU request may use: healthy, not MIG.
+func (g *Graph) Healthy() Mask {
+	var m Mask
+	for i := range g.GPUs {
+		if g.GPUs[i].Unhealthy == "" && !g.GPUs[i].MIG {
+			m |= 1 << i
+		}
+	}
+	return m
+}
+
+// Positions returns the positions of the given UUIDs as a set and the UUIDs
+// the graph does not have.
+func (g *Graph) Positions(uuids []string) (found Mask, missing []string) {
+	for _, u := range uuids {
+		i := slices.IndexFunc(g.GPUs, func(d GPU) bool { return d.UUID == u })
+		if i < 0 {
+			missing = append(missing, u)
+			continue
+		}
+		found |= 1 << i
+	}
+	return found, missing
+}
+
+// NUMAOf returns the distinct NUMA nodes of a set in ascending order; an
+// unknown node appears once, as UnknownNUMA, however many GPUs have it.
+func (g *Graph) NUMAOf(s Mask) []int {
+	var out []int
+	for i := range s.All() {
+		out = append(out, g.GPUs[i].NUMANode)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// NUMADistance returns the SLIT distance of two NUMA nodes by their ids:
+// UnknownDistance where either is UnknownNUMA, RemoteDistance between distinct
+// known nodes without a SLIT.
+func (g *Graph) NUMADistance(a, b int) int {
+	switch {
+	case a == UnknownNUMA || b == UnknownNUMA:
+		return UnknownDistance
+	case a == b:
+		return LocalDistance
+	}
+	i := slices.IndexFunc(g.NUMANodes, func(n NUMANode) bool { return n.ID == a })
+	j := slices.IndexFunc(g.NUMANodes, func(n NUMANode) bool { return n.ID == b })
+	if i < 0 || j < 0 || j >= len(g.NUMANodes[i].Distances) {
+		return RemoteDistance
+	}
+	return g.NUMANodes[i].Distances[j]
+}
+
+// gpuDistance is the NUMA distance of two GPU positions. Two GPUs whose node
+// is unknown are on different nodes. A SLIT need not be symmetric: the greater
+// direction counts.
+func (g *Graph) gpuDistance(i, j int) int {
+	if i == j {
+		return LocalDistance
+	}
+	a, b := g.GPUs[i].NUMANode, g.GPUs[j].NUMANode
+	return max(g.NUMADistance(a, b), g.NUMADistance(b, a))
+}
+
+// ClassKey identifies the graph class: equal for two graphs exactly when the
+// objective cannot tell them apart, position by position (labelled links,
+// models, NUMA grouping and distances). UUIDs, health and memory are not part
+// of it: they are masks.
+func (g *Graph) ClassKey() string {
+	h := sha256.New()
+	put := func(vs ...int64) {
+		for _, v := range vs {
+			_ = binary.Write(h, binary.LittleEndian, v) // a hash never fails to write
+		}
+	}
+	models := map[string]int64{}
+	put(int64(len(g.GPUs)))
+	for i := range g.GPUs {
+		m := g.GPUs[i].Model
+		if _, ok := models[m]; !ok {
+			models[m] = int64(len(models))
+		}
+		put(models[m])
+		for j := range i {
+			l := g.Link(i, j)
+			same := int64(0)
+			if g.GPUs[i].NUMANode == g.GPUs[j].NUMANode && g.GPUs[i].NUMANode != UnknownNUMA {
+				same = 1
+			}
+			put(int64(l.Class.Kind), int64(l.Class.Lanes), int64(l.Class.PCIe), int64(l.PCIe), l.Bandwidth, l.Latency,
+				same, int64(g.gpuDistance(i, j)))
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:12])
+}

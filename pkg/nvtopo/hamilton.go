@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvtopo
+
+import "math/bits"
+
+// ringBudget bounds the search for a ring through more than 16 GPUs, in steps.
+const ringBudget = 1 << 16
+
+// searchStep is the ring bottleneck of a set of two or more by bisection over
+// the steps: a ring over faster links is one over slower links too.
+func (m *matrix) searchStep(s Mask) int {
+	lo, hi := 0, len(m.steps)-1
+	for lo < hi {
+		if mid := (lo + hi) / 2; m.hasRingOver(s, m.steps[mid]) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	return lo
+}
+
+func (m *matrix) hasRingOver(s Mask, least int64) bool {
+	var adj [MaxGPUs]Mask
+	for r := s; r != 0; r &= r - 1 {
+		v := r.First()
+		for u := s &^ (1 << v); u != 0; u &= u - 1 {
+			if m.bw[v*m.n+u.First()] >= least {
+				adj[v] |= u & -u
+			}
+		}
+	}
+	return m.hasRing(s, adj[:])
+}
+
+// hasRing reports whether a set of two or more has a Hamiltonian ring (of two:
+// an edge) over adj: at once when degrees decide it (a member with fewer than
+// two neighbours; Dirac's theorem when all have at least half), exactly by
+// dynamic programming up to 16 members, by search within a budget above.
+func (m *matrix) hasRing(s Mask, adj []Mask) bool {
+	k := s.Len()
+	least := k
+	for r := s; r != 0; r &= r - 1 {
+		least = min(least, (adj[r.First()] & s &^ (r & -r)).Len())
+	}
+	switch {
+	case k == 2:
+		return least == 1
+	case least < 2:
+		return false
+	case 2*least >= k:
+		return true
+	case k > exactGPUs:
+		p := pathSearch{adj: adj, start: s.First(), budget: ringBudget}
+		return p.extend(p.start, s&(s-1))
+	}
+	return hasLocalRing(s, adj)
+}
+
+func hasLocalRing(s Mask, adj []Mask) bool {
+	var l local
+	var at [MaxGPUs]uint8
+	for r := s; r != 0; r &= r - 1 {
+		at[r.First()] = uint8(l.n)
+		l.n++
+	}
+	for r := s; r != 0; r &= r - 1 {
+		v := r.First()
+		for u := adj[v] & s &^ (1 << v); u != 0; u &= u - 1 {
+			l.adj[at[v]] |= 1 << at[u.First()]
+		}
+	}
+	var small [1 << (maxGroup - 1)]uint16 // groups of the residual stay off the heap
+	reach := small[:]
+	if l.n > maxGroup {
+		reach = make([]uint16, 1<<(l.n-1))
+	}
+	l.paths(reach)
+	return reach[1<<(l.n-1)-1]&l.adj[0] != 0
+}
+
+// pathSearch looks for a ring depth first, lowest neighbour first.
+type pathSearch struct {
+	adj    []Mask
+	start  int
+	path   []int
+	budget int
+}
+
+// extend continues the path at v through all of left and back to the start.
+func (p *pathSearch) extend(v int, left Mask) bool {
+	if p.budget--; p.budget < 0 {
+		return false
+	}
+	p.path = append(p.path, v)
+	if left == 0 {
+		if p.adj[v].Has(p.start) {
+			return true
+		}
+	} else if p.open(v, left) {
+		for r := p.adj[v] & left; r != 0; r &= r - 1 {
+			u := bits.TrailingZeros64(uint64(r))
+			if p.extend(u, left&^(1<<u)) {
+				return true
+			}
+		}
+	}
+	p.path = p.path[:len(p.path)-1]
+	return false
+}
+
+// open reports whether every GPU left still has two ways: to others left, the
+// path's end and its start.
+func (p *pathSearch) open(v int, left Mask) bool {
+	ends := left | 1<<v | 1<<p.start
+	for r := left; r != 0; r &= r - 1 {
+		if (p.adj[r.First()] & ends).Len() < 2 {
+			return false
+		}
+	}
+	return true
+}
+
+// searchRing is ringOrder above 16 members: the first ring a depth-first search
+// meets, which is the lexicographically smallest; the members in ascending
+// order when the budget ends first.
+func (m *matrix) searchRing(s Mask, least int64) []int {
+	p := pathSearch{adj: m.adjacency(least), start: s.First(), budget: ringBudget}
+	if p.extend(p.start, s&(s-1)) {
+		return p.path
+	}
+	return s.Positions()
+}

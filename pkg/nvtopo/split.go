@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvtopo
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// Split divides a set into disjoint subsets of the given sizes, in their
+// order. It maximises the worst ring among the subsets of two or more, then the
+// sum of the rings, then takes the lexicographically smallest sequence of sets.
+// A size of 0 gives an empty set; it fails when the sizes do not fit.
+//
+// It is exact up to 16 GPUs in the set. Above that the largest subsets are
+// taken first, each the best that Pick finds among what is left.
+func (t *Tables) Split(set Mask, sizes []int) ([]Mask, bool) {
+	set &= t.c.all
+	total := 0
+	for _, k := range sizes {
+		if k < 0 || k > set.Len()-total {
+			return nil, false
+		}
+		total += k
+	}
+	if set.Len() > exactGPUs {
+		return t.splitGreedily(set, sizes), true
+	}
+	s := newSplitter(t.c.matrix, set, sizes)
+	s.solve()
+	return s.sets(), true
+}
+
+// Groups divides the free GPUs into as many groups of g as there is room for,
+// for data parallelism; nil when there is none.
+func (t *Tables) Groups(free Mask, g int) []Mask {
+	free &= t.c.all
+	if g < 1 || free.Len() < g {
+		return nil
+	}
+	groups, _ := t.Split(free, slices.Repeat([]int{g}, free.Len()/g)) // fits by construction
+	return groups
+}
+
+func (t *Tables) splitGreedily(set Mask, sizes []int) []Mask {
+	order := make([]int, len(sizes))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(sizes[b], sizes[a]) })
+	out := make([]Mask, len(sizes))
+	for _, i := range order {
+		s, _ := t.Pick(set, set, sizes[i], Constraint{AllowMixedModels: true}) // sizes fit, nothing is excluded
+		out[i] = s
+		set &^= s
+	}
+	return out
+}
+
+// splitter is the dynamic program of one Split over the subsets of its set,
+// whose members are renumbered 0, 1, … in ascending order. Before subset i is
+// chosen a number of members is left that belongs to i alone (empty subsets
+// aside), so tables indexed by what is left serve all i.
+//
+// "Worst, then sum" does not decompose, so the worst is settled first, and then
+// the sum among divisions whose subsets all reach it.
+type splitter struct {
+	steps  []int64
+	ring   []uint8
+	global []Mask // the set of positions a local set stands for
+	sizes  []int
+	worst  []int64 // by what is left: the best worst ring of the subsets to come
+	sum    []int64 // the best sum with every ring at least floor, or -1
+	floor  int64
+}
+
+func newSplitter(m *matrix, set Mask, sizes []int) *splitter {
+	n := set.Len()
+	pos := set.Positions()
+	bw := make([]int64, n*n)
+	for i, p := range pos {
+		for j, q := range pos {
+			bw[i*n+j] = m.bw[p*m.n+q]
+		}
+	}
+	s := &splitter{
+		steps: m.stepsOf(set), sizes: sizes,
+		global: make([]Mask, 1<<n), worst: make([]int64, 1<<n), sum: make([]int64, 1<<n),
+	}
+	s.ring = ringTable(n, bw, s.steps)
+	for l := 1; l < len(s.global); l++ {
+		s.global[l] = s.global[l&(l-1)] | 1<<pos[bits.TrailingZeros16(uint16(l))]
+	}
+	return s
+}
+
+// stepsOf returns the distinct bandwidths inside a set, descending.
+func (m *matrix) stepsOf(set Mask) []int64 {
+	var steps []int64
+	for _, step := range m.steps {
+		if slices.ContainsFunc(set.Positions(), func(i int) bool {
+			for j := range set.All() {
+				if i != j && m.bw[i*m.n+j] == step {
+					return true
+				}
+			}
+			return false
+		}) {
+			steps = append(steps, step)
+		}
+	}
+	return steps
+}
+
+// value is the ring of a subset and whether it has one.
+func (s *splitter) value(l Mask) (int64, bool) {
+	if l&(l-1) == 0 {
+		return 0, false
+	}
+	return s.steps[s.ring[l]], true
+}
+
+// solve fills both tables from the last subset to the first.
+func (s *splitter) solve() {
+	full := Mask(len(s.global) - 1)
+	s.fill(s.worst, math.MaxInt64, func(t Mask, later int64) int64 {
+		if v, ok := s.value(t); ok {
+			return min(v, later)
+		}
+		return later
+	})
+	s.floor = s.worst[full]
+	s.fill(s.sum, 0, s.add)
+}
+
+// add is the sum with subset t before later, or -1 when t is below the floor.
+func (s *splitter) add(t Mask, later int64) int64 {
+	v, ok := s.value(t)
+	if later < 0 || ok && v < s.floor {
+		return -1
+	}
+	return v + later
+}
+
+// fill computes table[left] for all that can be left before each subset:
+// the greatest combine(subset, table[rest]); end is the value after the last.
+func (s *splitter) fill(table []int64, end int64, combine func(t Mask, later int64) int64) {
+	var walk, inner combinations
+	n := bits.TrailingZeros(uint(len(s.global)))
+	full := Mask(len(s.global) - 1)
+	left := n
+	for _, k := range s.sizes {
+		left -= k
+	}
+	for m := range subsetsOf(&walk, full, left) {
+		table[m] = end
+	}
+	for _, k := range slices.Backward(s.sizes) {
+		if k == 0 {
+			continue
+		}
+		left += k
+		for m := range subsetsOf(&walk, full, left) {
+			best := int64(-1)
+			for t := inner.start(m, k); t != 0; t = inner.next(t) {
+				best = max(best, combine(t, table[m&^t]))
+			}
+			table[m] = best
+		}
+	}
+}
+
+// subsetsOf yields the subsets of k members, the empty one included.
+func subsetsOf(c *combinations, m Mask, k int) func(yield func(Mask) bool) {
+	return func(yield func(Mask) bool) {
+		if k == 0 {
+			yield(0)
+			return
+		}
+		for t := c.start(m, k); t != 0 && yield(t); {
+			t = c.next(t)
+		}
+	}
+}
+
+// sets reads the lexicographically smallest best division off the sum table.
+func (s *splitter) sets() []Mask {
+	var walk combinations
+	out := make([]Mask, len(s.sizes))
+	left := Mask(len(s.global) - 1)
+	for i, k := range s.sizes {
+		if k == 0 {
+			continue
+		}
+		var pick Mask
+		for t := walk.start(left, k); t != 0; t = walk.next(t) {
+			if s.add(t, s.sum[left&^t]) == s.sum[left] && (pick == 0 || t.LexLess(pick)) {
+				pick = t
+			}
+		}
+		out[i] = s.global[pick]
+		left &^= pick
+	}
+	return out
+}

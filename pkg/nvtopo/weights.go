@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvtopo
+
+// maxGroup is the largest group size that counts in the residual capacity.
+const maxGroup = 8
+
+// Weights are the weights of the residual capacity by group size.
+type Weights struct {
+	// Group[g] is w_g in thousandths for groups of g = 2 … 8 GPUs; the rest is
+	// ignored. Negative weights count as zero.
+	Group [maxGroup + 1]int64
+}
+
+// DefaultWeights returns the published weights: 1 for groups of 2, 4 and 8
+// GPUs, which is what jobs ask for, and a quarter for the other sizes.
+func DefaultWeights() Weights {
+	var w Weights
+	for g := 2; g <= maxGroup; g++ {
+		w.Group[g] = 250
+		if g == 2 || g == 4 || g == 8 {
+			w.Group[g] = 1000
+		}
+	}
+	return w
+}
