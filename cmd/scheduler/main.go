@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command nvtopo-scheduler is kube-scheduler with the plugins TopologyAware and
+// NUMAAffinity. It takes the stock flags; everything else is set in its
+// KubeSchedulerConfiguration. NodeResourceTopologyMatch, Coscheduling and
+// CapacityScheduling are compiled in and off unless a profile enables them.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client metrics
+	_ "k8s.io/component-base/metrics/prometheus/version"  // build info metric
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"k8s.io/utils/clock"
+	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // args of the plugins below
+	"sigs.k8s.io/scheduler-plugins/pkg/capacityscheduling"
+	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
+	"sigs.k8s.io/scheduler-plugins/pkg/noderesourcetopology"
+
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
+	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+)
+
+func main() {
+	shared := lifecycle.NewShared(clock.RealClock{}, func() {
+		fmt.Fprintln(os.Stderr, "NodeGPUTopology is served now: ending, to be started again with its events registered")
+		os.Exit(1)
+	})
+	command := app.NewSchedulerCommand(
+		app.WithPlugin(topology.Name, topology.New(shared)),
+		app.WithPlugin(numa.Name, numa.New(shared)),
+		app.WithPlugin(noderesourcetopology.Name, noderesourcetopology.New),
+		app.WithPlugin(coscheduling.Name, coscheduling.New),
+		app.WithPlugin(capacityscheduling.Name, capacityscheduling.New),
+	)
+	command.Use = "nvtopo-scheduler"
+	os.Exit(cli.Run(command))
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// AllocationVersion is the version of the allocation annotation this package
+// writes and the only one it reads.
+const AllocationVersion = 1
+
+// Limits of an allocation annotation that is read, against absurd input.
+const (
+	maxAllocationBytes      = 64 << 10
+	maxAllocationContainers = 256
+)
+
+// Allocation is the choice made for one pod: the value of AllocationKey. Treat
+// it as immutable once made.
+type Allocation struct {
+	Version     int                   `json:"version"`
+	Node        string                `json:"node"`
+	PodUID      types.UID             `json:"podUID"`
+	Assumed     time.Time             `json:"assumed"`
+	Enforced    bool                  `json:"enforced"`
+	Unconfirmed bool                  `json:"unconfirmed,omitempty"` // the node had pods known only by count
+	NUMANodes   []int                 `json:"numaNodes,omitempty"`
+	CPUSet      string                `json:"cpuset,omitempty"`
+	Containers  []ContainerAllocation `json:"containers,omitempty"`
+
+	cpus nvtopo.CPUSet
+	memo atomic.Pointer[maskMemo] // last graph asked about
+}
+
+// ContainerAllocation is the choice for one container and resource.
+type ContainerAllocation struct {
+	Name      string   `json:"name"`
+	Resource  string   `json:"resource"`
+	Init      bool     `json:"init,omitempty"` // reuses GPUs that later containers get
+	GPUs      []string `json:"gpus"`           // UUIDs in ring order
+	NUMANodes []int    `json:"numaNodes,omitempty"`
+}
+
+type maskMemo struct {
+	accel *Accel
+	mask  nvtopo.Mask
+}
+
+// ParseAllocation reads an allocation annotation strictly: unknown fields,
+// another version, repeated or empty device ids and trailing text are errors.
+func ParseAllocation(s string) (*Allocation, error) {
+	if len(s) > maxAllocationBytes {
+		return nil, fmt.Errorf("%s: %d bytes, at most %d are read", AllocationKey, len(s), maxAllocationBytes)
+	}
+	dec := json.NewDecoder(bytes.NewReader([]byte(s)))
+	dec.DisallowUnknownFields()
+	a := &Allocation{}
+	if err := dec.Decode(a); err != nil {
+		return nil, fmt.Errorf("%s: %w", AllocationKey, err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: text after the object", AllocationKey)
+	}
+	if err := a.validate(); err != nil {
+		return nil, fmt.Errorf("%s: %w", AllocationKey, err)
+	}
+	return a, nil
+}
+
+func (a *Allocation) validate() error {
+	switch {
+	case a.Version != AllocationVersion:
+		return fmt.Errorf("version %d, want %d", a.Version, AllocationVersion)
+	case a.Node == "":
+		return errors.New("node is empty")
+	case a.PodUID == "":
+		return errors.New("podUID is empty")
+	case len(a.Containers) > maxAllocationContainers:
+		return fmt.Errorf("containers: %d, at most %d", len(a.Containers), maxAllocationContainers)
+	}
+	cpus, err := nvtopo.ParseCPUList(a.CPUSet)
+	if err != nil {
+		return fmt.Errorf("cpuset: %w", err)
+	}
+	a.cpus = cpus
+	for i, c := range a.Containers {
+		if c.Name == "" || c.Resource == "" || len(c.GPUs) == 0 || len(c.GPUs) > nvtopo.MaxGPUs {
+			return fmt.Errorf("containers[%d]: want a name, a resource and 1 to %d gpus", i, nvtopo.MaxGPUs)
+		}
+		ids := slices.Clone(c.GPUs)
+		slices.Sort(ids)
+		if ids[0] == "" || len(slices.Compact(ids)) != len(c.GPUs) {
+			return fmt.Errorf("containers[%d].gpus: empty or repeated id in %q", i, c.GPUs)
+		}
+	}
+	return nil
+}
+
+// Encode returns the annotation's value.
+func (a *Allocation) Encode() (string, error) {
+	b, err := json.Marshal(a)
+	if err != nil {
+		return "", fmt.Errorf("encoding the allocation of pod %s: %w", a.PodUID, err)
+	}
+	return string(b), nil
+}
+
+// Equal reports whether both give the same devices, NUMA nodes and CPUs on the
+// same node to the same pod; the time it was assumed does not matter.
+func (a *Allocation) Equal(b *Allocation) bool {
+	return a.Node == b.Node && a.PodUID == b.PodUID && a.CPUSet == b.CPUSet && slices.Equal(a.NUMANodes, b.NUMANodes) &&
+		slices.EqualFunc(a.Containers, b.Containers, func(x, y ContainerAllocation) bool {
+			return x.Name == y.Name && x.Resource == y.Resource && x.Init == y.Init && slices.Equal(x.GPUs, y.GPUs) &&
+				slices.Equal(x.NUMANodes, y.NUMANodes)
+		})
+}
+
+// GPUs returns the distinct UUIDs of one resource over all containers, in the
+// order in which they first appear.
+func (a *Allocation) GPUs(resource string) []string {
+	var out []string
+	for _, c := range a.Containers {
+		if c.Resource != resource {
+			continue
+		}
+		for _, id := range c.GPUs {
+			if !slices.Contains(out, id) {
+				out = append(out, id)
+			}
+		}
+	}
+	return out
+}
+
+// mask returns the positions the allocation holds on a graph; devices the graph
+// no longer has are left out. The last answer is remembered.
+func (a *Allocation) mask(accel *Accel) nvtopo.Mask {
+	if m := a.memo.Load(); m != nil && m.accel == accel {
+		return m.mask
+	}
+	found, _ := accel.Graph.Positions(a.GPUs(accel.Resource))
+	a.memo.Store(&maskMemo{accel: accel, mask: found})
+	return found
+}

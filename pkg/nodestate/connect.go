@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	clientset "k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// doubtInterval is how often doubtful claims are looked at.
+const doubtInterval = 2 * time.Second
+
+type informerPods struct{ lister corelisters.PodLister }
+
+func (p informerPods) pod(namespace, name string, uid types.UID) *v1.Pod {
+	pod, err := p.lister.Pods(namespace).Get(name)
+	if err != nil || pod.UID != uid {
+		return nil
+	}
+	return pod
+}
+
+// Connect feeds the State from a scheduler's informers and starts its own until
+// ctx ends. Call it once, from the first plugin's New, before the informer
+// factory starts: afterwards handlers would miss the initial list.
+func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
+	pods := h.SharedInformerFactory().Core().V1().Pods()
+	s.pods = informerPods{pods.Lister()}
+	if _, err := pods.Informer().AddEventHandler(s.podHandler()); err != nil {
+		return fmt.Errorf("watching pods: %w", err)
+	}
+	s.onMalformed = func(pod *v1.Pod, err error) {
+		h.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, "MalformedAllocation", "Scheduling", "%s", err)
+	}
+	s.onFreed = func() { s.wake(ctx, h, pods.Lister()) }
+	if err := s.startLeases(ctx, h.ClientSet()); err != nil {
+		return err
+	}
+	go s.resolveDoubts(ctx, h.ClientSet())
+	go s.prepare(ctx)
+	return nil
+}
+
+func (s *State) podHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { s.podEvent(obj) },
+		UpdateFunc: func(_, obj any) { s.podEvent(obj) },
+		DeleteFunc: func(obj any) {
+			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+			if pod, ok := obj.(*v1.Pod); ok {
+				s.podGone(pod.UID)
+			}
+		},
+	}
+}
+
+func (s *State) podEvent(obj any) {
+	pod, ok := obj.(*v1.Pod)
+	switch {
+	case !ok:
+	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:
+		s.podGone(pod.UID)
+	default:
+		s.podChanged(pod)
+	}
+}
+
+// startLeases watches the Leases of exporters, agents and the scheduler itself.
+func (s *State) startLeases(ctx context.Context, client clientset.Interface) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.config.Namespace))
+	set := func(obj any) {
+		if l, ok := obj.(*coordinationv1.Lease); ok && s.leases.set(l, s.clock.Now()) {
+			s.onFreed()
+		}
+	}
+	_, err := factory.Coordination().V1().Leases().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    set,
+		UpdateFunc: func(_, obj any) { set(obj) },
+		DeleteFunc: func(obj any) {
+			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+			if l, ok := obj.(*coordinationv1.Lease); ok {
+				s.leases.drop(l.Name)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching Leases in %s: %w", s.config.Namespace, err)
+	}
+	factory.Start(ctx.Done())
+	return nil
+}
+
+// wake retries the pods that wait for a GPU. It is for the rare changes that
+// no cluster event announces: a doubt resolved, an exporter back.
+func (s *State) wake(ctx context.Context, h fwk.Handle, lister corelisters.PodLister) {
+	all, err := lister.List(labels.Everything())
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Listing the pods to wake failed")
+		return
+	}
+	waiting := map[string]*v1.Pod{}
+	for _, pod := range all {
+		if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
+			waiting[pod.Namespace+"/"+pod.Name] = pod
+		}
+	}
+	if len(waiting) > 0 {
+		h.Activate(klog.FromContext(ctx), waiting)
+	}
+}
+
+// resolveDoubts decides doubtful claims by a live read that is later than any
+// write the API server may still carry out.
+func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
+	ticker := s.clock.NewTicker(doubtInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		freed := false
+		for _, c := range s.doubts() {
+			pod, err := client.CoreV1().Pods(c.namespace).Get(ctx, c.name, metav1.GetOptions{})
+			switch {
+			case apierrors.IsNotFound(err):
+				freed = s.decide(c, nil) || freed
+			case err != nil:
+				klog.FromContext(ctx).V(2).Info("Reading a pod whose binding is in doubt failed", "pod", klog.KRef(c.namespace, c.name), "err", err)
+			default:
+				freed = s.decide(c, pod) || freed
+			}
+		}
+		if freed {
+			s.onFreed()
+		}
+	}
+}
+
+// doubts returns the doubtful claims that are old enough to be decided.
+func (s *State) doubts() []*claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*claim
+	for _, cs := range s.claims {
+		for _, c := range cs {
+			if c.phase == doubtful && s.clock.Since(c.since) > s.config.RequestTimeout {
+				out = append(out, c)
+			}
+		}
+	}
+	return out
+}

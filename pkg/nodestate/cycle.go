@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// CycleKey is where both plugins keep their common view of a scheduling cycle;
+// whichever PreFilter runs first writes it.
+const CycleKey fwk.StateKey = "nvtopo.dev/cycle"
+
+// Cycle is the view of one scheduling cycle. PreFilter and PreScore write it,
+// each before anything else runs; it holds nothing that a dry run changes, so a
+// clone is the same object.
+type Cycle struct {
+	Demand Demand
+	// FilteredBy names the plugin whose Filter answers for both.
+	FilteredBy string
+	// Best of all candidates, set by PreScore.
+	BestRing    int64
+	BestLatency int64
+}
+
+var _ fwk.StateData = &Cycle{}
+
+// Clone returns the same view.
+func (c *Cycle) Clone() fwk.StateData { return c }
+
+// ReadCycle returns the cycle's view, or nil where no PreFilter of ours wrote one.
+func ReadCycle(state fwk.CycleState) *Cycle {
+	d, err := state.Read(CycleKey)
+	if err != nil {
+		return nil
+	}
+	c, _ := d.(*Cycle)
+	return c
+}

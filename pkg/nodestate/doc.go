@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nodestate is the scheduler's view of which accelerators exist, which
+// are used and which may be chosen: graph store, in-flight table, the pure
+// function that says what is used on a node, the joint solver, and the codec of
+// the allocation annotation. One State serves every profile and both plugins
+// of a process.
+//
+// Its one invariant: at every moment a GPU that a live pod holds, or has been
+// promised, is visible in at least one of the in-flight table, the pod's own
+// annotation, or the node agent's record; so no device is in two pods.
+//
+// The package does not know scheduler statuses (that is the plugins' part) and
+// writes to the API only when a plugin's PreBind or Bind asks it to.
+package nodestate

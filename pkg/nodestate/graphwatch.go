@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// GraphsServed reports whether the API server knows NodeGPUTopology. The CRD
+// event may be registered only if it does: else the scheduler's dynamic
+// informer would keep it from ever starting.
+func GraphsServed(client discovery.DiscoveryInterface) (bool, error) {
+	list, err := client.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking the API server for %s: %w", v1alpha1.SchemeGroupVersion, err)
+	}
+	for _, r := range list.APIResources {
+		if r.Name == v1alpha1.Resource {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// WatchGraphs feeds the graph store until ctx ends. A malformed object is
+// logged with its name and field; the node keeps its last good graph.
+func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
+	client, err := graphClient(config)
+	if err != nil {
+		return err
+	}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list := &v1alpha1.NodeGPUTopologyList{}
+			return list, client.Get().Resource(v1alpha1.Resource).VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(list)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.Watch = true
+			return client.Get().Resource(v1alpha1.Resource).VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
+		},
+	}
+	informer := cache.NewSharedIndexInformer(lw, &v1alpha1.NodeGPUTopology{}, 0, cache.Indexers{})
+	apply := func(obj any) {
+		t, ok := obj.(*v1alpha1.NodeGPUTopology)
+		if !ok {
+			return
+		}
+		if _, err := s.Apply(t); err != nil {
+			klog.FromContext(ctx).Error(err, "Ignoring a malformed topology", "node", t.Name)
+		}
+	}
+	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    apply,
+		UpdateFunc: func(_, obj any) { apply(obj) },
+		DeleteFunc: func(obj any) {
+			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+			if t, ok := obj.(*v1alpha1.NodeGPUTopology); ok {
+				s.Remove(t.Name, t.UID)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
+	}
+	go informer.RunWithContext(ctx)
+	return nil
+}
+
+func graphClient(config *rest.Config) (rest.Interface, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("registering %s: %w", v1alpha1.SchemeGroupVersion, err)
+	}
+	c := rest.CopyConfig(config)
+	gv := v1alpha1.SchemeGroupVersion
+	c.GroupVersion, c.APIPath = &gv, "/apis"
+	c.ContentConfig = rest.ContentConfig{
+		GroupVersion: &gv, NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
+		ContentType: runtime.ContentTypeJSON, AcceptContentTypes: runtime.ContentTypeJSON,
+	}
+	client, err := rest.RESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", gv, err)
+	}
+	return client, nil
+}
+
+// ApplyUnstructured feeds the store from the scheduler's own watch of the
+// resource, which may be ahead of ours: a queueing hint calls it before it
+// wakes a pod, so that the pod's next cycle sees what woke it.
+func (s *State) ApplyUnstructured(u *unstructured.Unstructured) (bool, error) {
+	if n := s.Node(u.GetName()); n != nil && n.objectUID == u.GetUID() && n.ResourceVersion == u.GetResourceVersion() {
+		return false, nil
+	}
+	t := &v1alpha1.NodeGPUTopology{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {
+		return false, fmt.Errorf("NodeGPUTopology %s: %w", u.GetName(), err)
+	}
+	return s.Apply(t)
+}
+
+// arrivalInterval is how often a missing CRD is looked for.
+const arrivalInterval = 10 * time.Second
+
+// AwaitGraphs closes the returned channel once the API server knows
+// NodeGPUTopology; the process then has to restart to register its events.
+func (s *State) AwaitGraphs(ctx context.Context, client discovery.DiscoveryInterface) <-chan struct{} {
+	arrived := make(chan struct{})
+	go func() {
+		ticker := s.clock.NewTicker(arrivalInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C():
+			}
+			if ok, err := GraphsServed(client); err == nil && ok {
+				close(arrived)
+				return
+			}
+		}
+	}()
+	return arrived
+}

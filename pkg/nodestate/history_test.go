@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+)
+
+// world is a cluster in which everything that is asynchronous in a real one
+// happens in random order: the API server's state, the informer's store behind
+// it, and two listeners behind the store, the scheduler's cache and ours.
+type world struct {
+	t     *testing.T
+	rng   *rand.Rand
+	state *State
+	clock *tickClock
+	nodes []*v1.Node
+
+	api     map[types.UID]*v1.Pod // the truth
+	store   map[types.UID]*v1.Pod // the informer's store
+	cache   map[types.UID]*v1.Pod // the scheduler's cache: confirmed and assumed
+	assumed map[types.UID]bool
+
+	toStore, toCache, toUs []event
+	binds                  []*bind
+	serial                 int
+	placed, conflicts      int
+}
+
+type event struct {
+	pod  *v1.Pod
+	gone bool
+}
+
+// bind is a binding cycle under way.
+type bind struct {
+	pod   *v1.Pod
+	node  string
+	alloc *Allocation
+	// late: the client gave up, but the API server may still carry it out.
+	late    bool
+	expires time.Time
+}
+
+func (w *world) pod(_, _ string, uid types.UID) *v1.Pod { return w.store[uid] }
+
+func (w *world) write(pod *v1.Pod, gone bool) {
+	if gone {
+		delete(w.api, pod.UID)
+	} else {
+		w.api[pod.UID] = pod
+	}
+	w.toStore = append(w.toStore, event{pod, gone})
+}
+
+func (w *world) step() {
+	switch w.rng.IntN(12) {
+	case 0, 1:
+		w.serial++
+		uid := types.UID(fmt.Sprintf("uid-%d", w.serial))
+		w.write(gpuPod(string(uid), 1+w.rng.IntN(4)), false)
+	case 2:
+		if pod := w.any(w.api); pod != nil {
+			w.write(pod, true)
+		}
+	case 3, 4, 5:
+		if len(w.toStore) > 0 {
+			e := w.toStore[0]
+			w.toStore = w.toStore[1:]
+			if e.gone {
+				delete(w.store, e.pod.UID)
+			} else {
+				w.store[e.pod.UID] = e.pod
+			}
+			w.toCache, w.toUs = append(w.toCache, e), append(w.toUs, e)
+		}
+	case 6:
+		if len(w.toCache) > 0 {
+			e := w.toCache[0]
+			w.toCache = w.toCache[1:]
+			w.deliverToCache(e)
+		}
+	case 7:
+		if len(w.toUs) > 0 {
+			e := w.toUs[0]
+			w.toUs = w.toUs[1:]
+			if e.gone {
+				w.state.podGone(e.pod.UID)
+			} else {
+				w.state.podChanged(e.pod)
+			}
+		}
+	case 8, 9:
+		w.schedule()
+	case 10:
+		w.advanceBind()
+	case 11:
+		w.clock.now = w.clock.now.Add(time.Duration(w.rng.IntN(20)) * time.Second)
+		w.decideDoubts()
+	}
+}
+
+func (w *world) any(pods map[types.UID]*v1.Pod) *v1.Pod {
+	keys := slices.Sorted(maps.Keys(pods))
+	if len(keys) == 0 {
+		return nil
+	}
+	return pods[keys[w.rng.IntN(len(keys))]]
+}
+
+func (w *world) deliverToCache(e event) {
+	switch {
+	case e.gone:
+		delete(w.cache, e.pod.UID)
+		delete(w.assumed, e.pod.UID)
+	case e.pod.Spec.NodeName != "":
+		w.cache[e.pod.UID] = e.pod
+		delete(w.assumed, e.pod.UID)
+	}
+}
+
+// schedule runs one scheduling cycle for a pod the informer shows as waiting.
+func (w *world) schedule() {
+	var pod *v1.Pod
+	for _, uid := range slices.Sorted(maps.Keys(w.store)) {
+		p := w.store[uid]
+		if p.Spec.NodeName == "" && w.cache[uid] == nil && (pod == nil || w.rng.IntN(3) == 0) {
+			pod = p
+		}
+	}
+	if pod == nil {
+		return
+	}
+	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(w.cache)), w.nodes).NodeInfos()
+	w.state.Sweep(snapshot)
+	d := demandOf(w.t, pod)
+	for _, i := range w.rng.Perm(len(w.nodes)) {
+		info, err := snapshot.Get(w.nodes[i].Name)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		// Anything may happen between Filter and Reserve but a new snapshot.
+		if v := w.state.Judge(d, info, snapshot); v.Reason != Fits {
+			continue
+		}
+		for range w.rng.IntN(3) {
+			w.background()
+		}
+		a, reason := w.state.Reserve(d, pod, info, snapshot)
+		if reason != Fits {
+			w.state.Unreserve(pod.UID, info.Node().Name)
+			return
+		}
+		copied := pod.DeepCopy()
+		copied.Spec.NodeName = a.Node
+		w.cache[pod.UID], w.assumed[pod.UID] = copied, true
+		w.binds = append(w.binds, &bind{pod: pod, node: a.Node, alloc: a})
+		return
+	}
+}
+
+// background is what may run while a scheduling cycle does.
+func (w *world) background() {
+	switch w.rng.IntN(3) {
+	case 0:
+		if len(w.toUs) > 0 {
+			e := w.toUs[0]
+			w.toUs = w.toUs[1:]
+			if e.gone {
+				w.state.podGone(e.pod.UID)
+			} else {
+				w.state.podChanged(e.pod)
+			}
+		}
+	case 1:
+		w.advanceBind()
+	case 2:
+		w.decideDoubts()
+	}
+}
+
+// advanceBind lets one binding cycle succeed, be refused, or time out; after a
+// time-out the API server carries the write out later, or never.
+func (w *world) advanceBind() {
+	if len(w.binds) == 0 {
+		return
+	}
+	i := w.rng.IntN(len(w.binds))
+	b := w.binds[i]
+	done := func() { w.binds = slices.Delete(w.binds, i, i+1) }
+	if b.late {
+		switch {
+		case w.clock.now.After(b.expires):
+			done()
+		case w.rng.IntN(2) == 0:
+			w.apply(b)
+			done()
+		}
+		return
+	}
+	w.state.BindingBegan(b.pod.UID, b.node)
+	fail := func() {
+		w.state.Unreserve(b.pod.UID, b.node)
+		if w.assumed[b.pod.UID] {
+			delete(w.cache, b.pod.UID)
+			delete(w.assumed, b.pod.UID)
+		}
+	}
+	switch w.rng.IntN(4) {
+	case 0:
+		b.late, b.expires = true, w.clock.now.Add(requestTimeout)
+		fail()
+	case 1:
+		w.state.BindingRefused(b.pod.UID, b.node)
+		fail()
+		done()
+	default:
+		if !w.apply(b) {
+			w.conflicts++
+			fail()
+		}
+		done()
+	}
+}
+
+// apply is the API server's bind: once per pod, with the annotation.
+func (w *world) apply(b *bind) bool {
+	now := w.api[b.pod.UID]
+	if now == nil || now.Spec.NodeName != "" {
+		return false
+	}
+	bound := now.DeepCopy()
+	bound.Spec.NodeName = b.node
+	text, err := b.alloc.Encode()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	bound.Annotations = map[string]string{AllocationKey: text}
+	w.write(bound, false)
+	w.placed++
+	return true
+}
+
+// decideDoubts is resolveDoubts' decision, by a live read.
+func (w *world) decideDoubts() {
+	for _, c := range w.state.doubts() {
+		w.state.decide(c, w.api[c.uid])
+	}
+}
+
+// check is the invariant: no GPU in two live pods of the truth.
+func (w *world) check(step int) {
+	w.t.Helper()
+	holder := map[string]string{}
+	for _, pod := range w.api {
+		text, ok := pod.Annotations[AllocationKey]
+		if !ok {
+			continue
+		}
+		a, err := ParseAllocation(text)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, id := range a.GPUs(testResource) {
+			key := a.Node + "/" + id
+			if other, ok := holder[key]; ok {
+				w.t.Fatalf("step %d: GPU %s is in pods %s and %s\nin flight: %+v", step, key, other, pod.Name, w.state.Dump())
+			}
+			holder[key] = pod.Name
+		}
+	}
+}
+
+func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
+	t.Parallel()
+	histories := 40
+	for seed := range histories {
+		clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
+		s := New(testConfig(), clk)
+		w := &world{
+			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 7)), state: s, clock: clk,
+			api: map[types.UID]*v1.Pod{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, assumed: map[types.UID]bool{},
+		}
+		s.pods = w
+		for i := range 3 {
+			w.nodes = append(w.nodes, addNode(t, s, fmt.Sprintf("node-%d", i), "dgx1-v100"))
+		}
+		for step := range 1500 {
+			w.step()
+			w.check(step)
+		}
+		if w.placed == 0 {
+			t.Fatalf("seed %d placed no pod", seed)
+		}
+		w.quiesce()
+		if left := w.state.Dump(); len(left) != 0 {
+			t.Errorf("seed %d: in flight after everything settled: %+v", seed, left)
+		}
+	}
+}
+
+// quiesce lets every event arrive and every doubt be decided.
+func (w *world) quiesce() {
+	for range 100 {
+		for len(w.binds) > 0 {
+			w.clock.now = w.clock.now.Add(time.Second)
+			w.advanceBind()
+		}
+		for _, e := range w.toStore {
+			if e.gone {
+				delete(w.store, e.pod.UID)
+			} else {
+				w.store[e.pod.UID] = e.pod
+			}
+			w.toCache, w.toUs = append(w.toCache, e), append(w.toUs, e)
+		}
+		for _, e := range w.toCache {
+			w.deliverToCache(e)
+		}
+		for _, e := range w.toUs {
+			if e.gone {
+				w.state.podGone(e.pod.UID)
+			} else {
+				w.state.podChanged(e.pod)
+			}
+		}
+		w.toStore, w.toCache, w.toUs = nil, nil, nil
+		w.clock.now = w.clock.now.Add(2 * requestTimeout)
+		w.decideDoubts()
+		w.state.Sweep(schedcache.NewSnapshot(slices.Collect(maps.Values(w.cache)), w.nodes).NodeInfos())
+	}
+}

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// claimPhase is where a claim is on its way:
+//
+//	Reserve ──► reserved ──PreBind/Bind began──► binding ──Unreserve──► doubtful ──live GET shows no node──► dropped
+//	               │ Unreserve                      │ store shows it        │ store shows it
+//	               ▼                                ▼                       ▼
+//	            dropped                          confirmed ◄────────────────┘
+//
+// and from any phase to void when the pod is gone or bound with another choice.
+// Sweep drops confirmed and void claims once a cycle's snapshot can replace them.
+type claimPhase uint8
+
+const (
+	reserved claimPhase = iota
+	binding
+	doubtful
+	confirmed
+	void
+)
+
+// settled claims wait for Sweep only.
+func (p claimPhase) settled() bool { return p >= confirmed }
+
+// claim is one in-flight choice. A pod may have several: doubtful ones of
+// earlier attempts beside the present one, all on record until it is known
+// where the pod went.
+type claim struct {
+	uid       types.UID
+	namespace string
+	name      string
+	node      string
+	alloc     *Allocation
+	milliCPU  int64
+	memory    int64
+	phase     claimPhase
+	since     time.Time // of the phase
+	written   bool      // the annotations are on the pod
+	holder    string    // leader at the time of Reserve
+}
+
+// claimOf returns the pod's present claim on a node; it needs s.mu.
+func (s *State) claimOf(uid types.UID, node string) *claim {
+	for _, c := range s.claims[uid] {
+		if c.node == node && (c.phase == reserved || c.phase == binding) {
+			return c
+		}
+	}
+	return nil
+}
+
+// insert needs s.mu.
+func (s *State) insert(c *claim) {
+	x := s.cells.ensure(c.node)
+	s.claims[c.uid] = append(s.claims[c.uid], c)
+	x.claims = append(x.claims, c)
+	x.rev.Add(1)
+}
+
+// drop needs s.mu.
+func (s *State) drop(c *claim) {
+	x := s.cells.ensure(c.node)
+	same := func(o *claim) bool { return o == c }
+	x.claims = slices.DeleteFunc(x.claims, same)
+	if rest := slices.DeleteFunc(s.claims[c.uid], same); len(rest) == 0 {
+		delete(s.claims, c.uid)
+	} else {
+		s.claims[c.uid] = rest
+	}
+	x.rev.Add(1)
+}
+
+// setPhase needs s.mu.
+func (s *State) setPhase(c *claim, p claimPhase) {
+	c.phase, c.since = p, s.clock.Now()
+}
+
+// Unreserve takes back what Reserve promised. If binding had begun, nobody
+// knows whether the API server carried it out: the claim stays, doubtful, until
+// a live read later than the request timeout decides.
+func (s *State) Unreserve(uid types.UID, node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.claimOf(uid, node)
+	if c == nil {
+		return
+	}
+	if c.phase == binding {
+		s.setPhase(c, doubtful)
+		return
+	}
+	s.drop(c)
+}
+
+// BindingBegan marks that the write which binds the pod may now happen.
+func (s *State) BindingBegan(uid types.UID, node string) { s.changePhase(uid, node, reserved, binding) }
+
+// BindingRefused marks that the API server refused the write for certain, so
+// nothing was bound.
+func (s *State) BindingRefused(uid types.UID, node string) {
+	s.changePhase(uid, node, binding, reserved)
+}
+
+func (s *State) changePhase(uid types.UID, node string, from, to claimPhase) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claimOf(uid, node); c != nil && c.phase == from {
+		s.setPhase(c, to)
+	}
+}
+
+// podChanged is called with the informer's copy of a pod. A claim the copy
+// confirms or refutes is dropped by Sweep, never here, because the running
+// cycle's snapshot may still be older than this event.
+func (s *State) podChanged(pod *v1.Pod) {
+	if pod.Spec.NodeName == "" {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.claims[pod.UID]) == 0 {
+		return
+	}
+	a := s.allocationOf(pod, pod.Spec.NodeName)
+	for _, c := range s.claims[pod.UID] {
+		// A pod is bound once: what it was bound with decides against every
+		// doubtful claim that says otherwise.
+		switch {
+		case c.phase.settled():
+		case a != nil && a.Equal(c.alloc):
+			s.settle(c, confirmed)
+		case c.phase == doubtful && (a != nil || c.node != pod.Spec.NodeName):
+			s.settle(c, void)
+		}
+	}
+}
+
+// podGone is called when the informer no longer has the pod: deleted, or
+// finished (the scheduler's informer drops finished pods).
+func (s *State) podGone(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.claims[uid] {
+		s.settle(c, void)
+	}
+	s.parsed.forget(uid)
+}
+
+// settle needs s.mu.
+func (s *State) settle(c *claim, p claimPhase) {
+	if !c.phase.settled() {
+		s.settledCount++
+	}
+	s.setPhase(c, p)
+}
+
+// decide settles a doubtful claim by a live read of its pod, nil if there is no
+// such pod any more. It reports whether the claim's devices came free.
+func (s *State) decide(c *claim, pod *v1.Pod) bool {
+	if pod != nil && pod.UID == c.uid && pod.Spec.NodeName != "" {
+		s.podChanged(pod)
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.phase != doubtful { // an event settled it meanwhile
+		return false
+	}
+	s.drop(c)
+	return true
+}
+
+// Sweep drops settled claims which the given snapshot can replace. Call it at the start
+// of a scheduling cycle, where nothing else reads an older snapshot.
+func (s *State) Sweep(snapshot fwk.NodeInfoLister) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.settledCount == 0 {
+		return
+	}
+	s.settledCount = 0
+	for _, cs := range s.claims {
+		for _, c := range slices.Clone(cs) {
+			if !c.phase.settled() {
+				continue
+			}
+			if s.replaceable(c, snapshot) {
+				s.drop(c)
+			} else {
+				s.settledCount++
+			}
+		}
+	}
+}
+
+// replaceable reports whether the snapshot alone now says what the claim said.
+// A confirmed claim needs its pod listed with an allocation: the scheduler's
+// cache may have forgotten a pod whose binding it believed lost, and not have
+// heard yet that it was carried out.
+func (s *State) replaceable(c *claim, snapshot fwk.NodeInfoLister) bool {
+	info, err := snapshot.Get(c.node)
+	if err != nil {
+		return true // the node is gone, and with it all that could be chosen there
+	}
+	for _, pi := range info.GetPods() {
+		if pod := pi.GetPod(); pod.UID == c.uid {
+			return s.allocationOf(pod, c.node) != nil
+		}
+	}
+	return c.phase == void
+}
+
+// InFlight is a line of the table, for people and checks.
+type InFlight struct {
+	Pod, Node string
+	UID       types.UID
+	Phase     string
+	Since     time.Time
+	GPUs      []string
+}
+
+// Dump returns the whole table ordered by pod.
+func (s *State) Dump() []InFlight {
+	names := [...]string{"reserved", "binding", "doubtful", "confirmed", "void"}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []InFlight
+	for _, cs := range s.claims {
+		for _, c := range cs {
+			l := InFlight{Pod: c.namespace + "/" + c.name, Node: c.node, UID: c.uid, Phase: names[c.phase], Since: c.since}
+			for _, ca := range c.alloc.Containers {
+				l.GPUs = append(l.GPUs, ca.GPUs...)
+			}
+			out = append(out, l)
+		}
+	}
+	slices.SortFunc(out, func(a, b InFlight) int {
+		return slices.Compare([]string{a.Pod, string(a.UID), a.Node}, []string{b.Pod, string(b.UID), b.Node})
+	})
+	return out
+}

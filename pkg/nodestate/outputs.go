@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// maxKeyName is the API server's limit on an annotation key after its slash; a
+// container whose name is too long for its own key is found in AllocationKey.
+const maxKeyName = 63
+
+// Annotations returns what is written on the pod for an allocation on the node
+// it names: the whole entry under AllocationKey and flat copies of its parts.
+// aliases adds the keys of other systems. Link class and ring bandwidth are
+// those of the pod's whole set, where one resource with at least two GPUs was chosen.
+func (s *State) Annotations(a *Allocation, aliases bool) (map[string]string, error) {
+	text, err := a.Encode()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{AllocationKey: text}
+	if len(a.NUMANodes) > 0 {
+		out[NUMANodeKey] = joinInts(a.NUMANodes)
+		if aliases {
+			out[NUMANodeAlias] = out[NUMANodeKey]
+		}
+	}
+	if a.CPUSet != "" {
+		out[CPUSetKey] = a.CPUSet
+	}
+	if len(a.Containers) == 0 {
+		return out, nil
+	}
+	n := s.Node(a.Node)
+	if n == nil {
+		return nil, fmt.Errorf("the topology of node %s went away after the choice", a.Node)
+	}
+	byContainer := map[string][]string{}
+	var indices []int
+	var flat []string
+	for _, c := range a.Containers {
+		byContainer[c.Name] = append(byContainer[c.Name], c.GPUs...)
+	}
+	for _, accel := range n.Accels {
+		ids := a.GPUs(accel.Resource)
+		if len(ids) == 0 {
+			continue
+		}
+		flat = append(flat, ids...)
+		set, missing := accel.Graph.Positions(ids)
+		if len(missing) > 0 {
+			return nil, fmt.Errorf("node %s lost GPU %s after the choice", a.Node, missing[0])
+		}
+		for p := range set.All() {
+			indices = append(indices, accel.Graph.GPUs[p].Index)
+		}
+		if set.Len() > 1 {
+			out[LinkClassKey] = accel.Tables.RingClass(set).String()
+			out[RingBandwidthKey] = strconv.FormatFloat(nvtopo.GBps(accel.Tables.Ring(set)), 'f', -1, 64)
+		}
+	}
+	slices.Sort(indices)
+	out[GPUIndicesKey] = joinInts(indices)
+	for name, ids := range byContainer {
+		if key := GPUIDsKey + "." + name; len(key)-strings.IndexByte(key, '/')-1 <= maxKeyName {
+			out[key] = strings.Join(ids, ",")
+		}
+	}
+	if len(byContainer) == 1 {
+		out[GPUIDsKey] = strings.Join(flat, ",")
+		if aliases {
+			out[GPUIDsAlias] = out[GPUIDsKey]
+		}
+	}
+	return out, nil
+}
+
+func joinInts(v []int) string {
+	s := make([]string, len(v))
+	for i, x := range v {
+		s[i] = strconv.Itoa(x)
+	}
+	return strings.Join(s, ",")
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// parsedAllocations remembers each pod's decoded annotation by its text, so
+// that an annotation is decoded once however many cycles look at the pod.
+type parsedAllocations struct {
+	mu    sync.RWMutex
+	byUID map[types.UID]parsedAllocation // pod UID -> last decoded
+}
+
+type parsedAllocation struct {
+	text  string
+	alloc *Allocation // nil when the text cannot be read
+}
+
+func (p *parsedAllocations) get(uid types.UID, text string) (alloc *Allocation, err error) {
+	p.mu.RLock()
+	e, ok := p.byUID[uid]
+	p.mu.RUnlock()
+	if ok && e.text == text {
+		return e.alloc, nil
+	}
+	alloc, err = ParseAllocation(text)
+	p.mu.Lock()
+	p.byUID[uid] = parsedAllocation{text: text, alloc: alloc}
+	p.mu.Unlock()
+	return alloc, err
+}
+
+func (p *parsedAllocations) forget(uid types.UID) {
+	p.mu.Lock()
+	delete(p.byUID, uid)
+	p.mu.Unlock()
+}
+
+// allocationOf returns the pod's allocation if its annotation is readable and
+// speaks of this node and this pod; an annotation on an unbound pod, on a copy
+// of another pod or from another node means nothing. What cannot be read is
+// reported once and leaves the pod known by count.
+func (s *State) allocationOf(pod *v1.Pod, node string) *Allocation {
+	text, ok := pod.Annotations[AllocationKey]
+	if !ok || pod.Spec.NodeName != node {
+		return nil
+	}
+	a, err := s.parsed.get(pod.UID, text)
+	if err != nil {
+		s.malformed(pod, err)
+	}
+	if a == nil || a.Node != node || a.PodUID != pod.UID {
+		return nil
+	}
+	return a
+}

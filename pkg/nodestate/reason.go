@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import "github.com/nvtopo/nvtopo/pkg/nvtopo"
+
+// Reason says what a node lacks for a pod. The zero value is none: it fits.
+type Reason uint8
+
+// The reasons, each with its constant text in reasonTexts.
+const (
+	Fits Reason = iota
+	NoGraph
+	NodeReplaced
+	StaleGraph
+	NotEnforced
+	FewGPUs
+	FewSuitableGPUs
+	FewOneModel
+	FewInNUMA
+	FewLinked
+	LowBandwidth
+	UnknownDevices
+	NoNUMACPU
+	NoNUMAMemory
+	GPUCountMismatch
+	reasons // count
+)
+
+// reasonTexts are constant: the scheduler counts nodes by text.
+var reasonTexts = [reasons]string{
+	Fits:             "",
+	NoGraph:          "node(s) published no GPU topology",
+	NodeReplaced:     "node(s) published the GPU topology of an earlier node of the same name",
+	StaleGraph:       "node(s) had a GPU topology whose exporter no longer renews its Lease",
+	NotEnforced:      "node(s) had no node agent to give the container the chosen GPUs",
+	FewGPUs:          "fewer free GPUs than asked",
+	FewSuitableGPUs:  "fewer free GPUs of the model or memory asked",
+	FewOneModel:      "fewer free GPUs of one model than asked",
+	FewInNUMA:        "fewer free GPUs in the NUMA nodes the policy allows than asked",
+	FewLinked:        "fewer free GPUs joined by the link class asked",
+	LowBandwidth:     "no free set of GPUs has the ring bandwidth asked",
+	UnknownDevices:   "node(s) had pods whose GPUs are not known, and the pod's policy needs to know",
+	NoNUMACPU:        "fewer free CPUs than asked in the NUMA nodes of the choice",
+	NoNUMAMemory:     "less free memory than asked in the NUMA nodes of the choice",
+	GPUCountMismatch: "the containers' GPUs could not be split out of the pod's GPUs",
+}
+
+// String returns the reason as the pod's status shows it.
+func (r Reason) String() string {
+	if r >= reasons {
+		return "unknown reason"
+	}
+	return reasonTexts[r]
+}
+
+// linkReason names a failed fabric demand by the fabric, since "the link class
+// asked" tells a user less than "NVLink".
+func linkReasonText(c nvtopo.Class) string {
+	switch c.Kind {
+	case nvtopo.KindNVLink:
+		return "fewer free GPUs joined by NVLink than asked"
+	case nvtopo.KindXGMI:
+		return "fewer free GPUs joined by XGMI than asked"
+	case nvtopo.KindHCCS:
+		return "fewer free GPUs joined by HCCS than asked"
+	}
+	return reasonTexts[FewLinked]
+}
+
+// Text returns the constant text of a reason for this request.
+func (r *Request) Text(reason Reason) string {
+	if reason == FewLinked {
+		return linkReasonText(r.Constraint.MinLink)
+	}
+	return reason.String()
+}
+
+// fromShortfall maps the picker's verdict to a reason.
+func fromShortfall(s nvtopo.Shortfall) Reason {
+	switch s {
+	case nvtopo.ShortNone:
+		return Fits
+	case nvtopo.ShortModel:
+		return FewOneModel
+	case nvtopo.ShortNUMA:
+		return FewInNUMA
+	case nvtopo.ShortLink:
+		return FewLinked
+	case nvtopo.ShortBandwidth:
+		return LowBandwidth
+	case nvtopo.ShortFree:
+		return FewGPUs
+	}
+	return FewGPUs
+}

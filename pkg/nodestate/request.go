@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Affinity says how the CPUs and memory of a pod relate to the NUMA nodes of its GPUs.
+type Affinity uint8
+
+// The affinities. AffinityNone is the zero value.
+const (
+	AffinityNone      Affinity = iota
+	AffinityPreferred          // near them if possible
+	AffinityRequired           // on them, or not on this node
+)
+
+// ParseAffinity reads a value of NUMAAffinityKey.
+func ParseAffinity(s string) (Affinity, error) {
+	switch s {
+	case "none":
+		return AffinityNone, nil
+	case "preferred":
+		return AffinityPreferred, nil
+	case "required":
+		return AffinityRequired, nil
+	}
+	return AffinityNone, fmt.Errorf("unknown NUMA affinity %q, want none, preferred or required", s)
+}
+
+// ContainerKind tells when a container's devices are in use.
+type ContainerKind uint8
+
+// The kinds of container.
+const (
+	AppContainer ContainerKind = iota
+	SidecarContainer
+	InitContainer
+)
+
+// containerRequest is one container's share; gpus is in the order of Request.Resources.
+type containerRequest struct {
+	name string
+	kind ContainerKind
+	gpus []int
+}
+
+// ResourceRequest is how many devices of one resource the whole pod needs at once.
+type ResourceRequest struct {
+	Name  string
+	Count int
+}
+
+// Request is what one pod asks of a node; immutable once parsed.
+type Request struct {
+	UID        types.UID
+	Resources  []ResourceRequest // only those with a count above 0
+	Constraint nvtopo.Constraint
+	Affinity   Affinity
+	MilliCPU   int64
+	Memory     int64 // bytes
+	// TrustsOutput: the pod spec refers to our output annotations, so the
+	// choice must be what the container gets.
+	TrustsOutput bool
+	// NoTopology: policy none; the pod may run where no graph is known.
+	NoTopology bool
+
+	models       []string // upper case, blanks single; any may match
+	minGPUMemory int64
+	containers   []containerRequest
+}
+
+// Options are the arguments of a profile that parsing a pod needs.
+type Options struct {
+	Resources       []string
+	DefaultPolicy   nvtopo.Policy
+	Supported       []nvtopo.Policy
+	DefaultAffinity Affinity
+}
+
+// ParseRequest reads what a pod asks for. A value that cannot be read is an
+// error naming the annotation; it never falls back to a default.
+func ParseRequest(pod *v1.Pod, opt *Options) (*Request, error) {
+	r := &Request{UID: pod.UID}
+	r.readContainers(pod, opt.Resources)
+	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	r.MilliCPU, r.Memory = total.Cpu().MilliValue(), total.Memory().Value()
+	if err := r.readAnnotations(pod.Annotations, opt); err != nil {
+		return nil, err
+	}
+	r.TrustsOutput = len(r.Resources) > 0 && refersToOutput(&pod.Spec)
+	return r, nil
+}
+
+// Signature is equal for two pods exactly when every node answers both alike.
+func (r *Request) Signature() string {
+	return fmt.Sprintf("%v %+v %d %d %d %t %t %q %d %+v", r.Resources, r.Constraint, r.Affinity, r.MilliCPU, r.Memory,
+		r.TrustsOutput, r.NoTopology, r.models, r.minGPUMemory, r.containers)
+}
+
+// HasGPUs reports whether the pod asks for any accelerator.
+func (r *Request) HasGPUs() bool { return len(r.Resources) > 0 }
+
+// HasNUMAPolicy reports whether a pod without GPUs still asks for NUMA alignment.
+func (r *Request) HasNUMAPolicy() bool {
+	return r.Affinity != AffinityNone || r.Constraint.Policy == nvtopo.PolicyRestricted ||
+		r.Constraint.Policy == nvtopo.PolicySingleNUMANode
+}
+
+// linkSensitive reports whether the pod must not be put on GPUs nobody knows
+// exactly: on a node with pods known only by count it is refused.
+func (r *Request) linkSensitive() bool {
+	c := r.Constraint
+	return c.Policy == nvtopo.PolicyRestricted || c.Policy == nvtopo.PolicySingleNUMANode ||
+		c.MinLink != (nvtopo.Class{}) || c.MinBandwidth > 0
+}
+
+// needsNUMAFit reports whether CPU and memory must come from the NUMA nodes of the choice.
+func (r *Request) needsNUMAFit() bool {
+	return (r.Affinity == AffinityRequired || r.Constraint.Policy == nvtopo.PolicySingleNUMANode) &&
+		(r.MilliCPU > 0 || r.Memory > 0)
+}
+
+func (r *Request) readContainers(pod *v1.Pod, resources []string) {
+	all := make([]containerRequest, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+	add := func(c *v1.Container, kind ContainerKind) {
+		cr := containerRequest{name: c.Name, kind: kind, gpus: make([]int, len(resources))}
+		for i, res := range resources {
+			if q, ok := c.Resources.Requests[v1.ResourceName(res)]; ok {
+				cr.gpus[i] = int(q.Value())
+			} else if q, ok := c.Resources.Limits[v1.ResourceName(res)]; ok {
+				cr.gpus[i] = int(q.Value())
+			}
+		}
+		all = append(all, cr)
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		kind := InitContainer
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			kind = SidecarContainer
+		}
+		add(c, kind)
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i], AppContainer)
+	}
+	var used []int
+	for i, res := range resources {
+		if n := effective(all, i); n > 0 {
+			r.Resources = append(r.Resources, ResourceRequest{Name: res, Count: n})
+			used = append(used, i)
+		}
+	}
+	for _, c := range all {
+		gpus := make([]int, len(used))
+		any := false
+		for j, i := range used {
+			gpus[j] = c.gpus[i]
+			any = any || gpus[j] > 0
+		}
+		if any {
+			r.containers = append(r.containers, containerRequest{name: c.name, kind: c.kind, gpus: gpus})
+		}
+	}
+}
+
+// effective is the framework's rule: sidecars and app containers together, or
+// an init container with the sidecars started before it, whichever is more.
+func effective(all []containerRequest, res int) int {
+	running, most := 0, 0
+	for _, c := range all {
+		switch c.kind {
+		case SidecarContainer, AppContainer:
+			running += c.gpus[res]
+		case InitContainer:
+			most = max(most, running+c.gpus[res])
+		}
+	}
+	return max(most, running)
+}
+
+// first returns the value of the first key that is set, and that key.
+func first(ann map[string]string, key string, aliases []string) (value, from string, ok bool) {
+	if v, ok := ann[key]; ok {
+		return v, key, true
+	}
+	for _, k := range aliases {
+		if v, ok := ann[k]; ok {
+			return v, k, true
+		}
+	}
+	return "", "", false
+}
+
+func (r *Request) readAnnotations(ann map[string]string, opt *Options) error {
+	r.Constraint.Policy, r.Affinity = opt.DefaultPolicy, opt.DefaultAffinity
+	wrap := func(key string, err error) error { return fmt.Errorf("annotation %s: %w", key, err) }
+	if v, key, ok := first(ann, TopologyPolicyKey, policyAliases); ok {
+		p, err := nvtopo.ParsePolicy(v)
+		if err != nil {
+			return wrap(key, err)
+		}
+		if !slices.Contains(opt.Supported, p) {
+			return wrap(key, fmt.Errorf("policy %s is not among the scheduler's supportedPolicies", p))
+		}
+		r.Constraint.Policy = p
+	} else if ann[hamiPolicyKey] == hamiTopologyAware {
+		r.Constraint.Policy = nvtopo.PolicyBestEffort
+	}
+	r.NoTopology = r.Constraint.Policy == nvtopo.PolicyNone
+	if v, key, ok := first(ann, NUMAAffinityKey, affinityAliases); ok {
+		a, err := ParseAffinity(v)
+		if err != nil {
+			return wrap(key, err)
+		}
+		r.Affinity = a
+	}
+	if v, ok := ann[MinLinkKey]; ok {
+		c, err := nvtopo.ParseClass(v)
+		if err != nil {
+			return wrap(MinLinkKey, err)
+		}
+		r.Constraint.MinLink = c
+	}
+	if v, ok := ann[MinBandwidthKey]; ok {
+		kBps, err := parseGBps(v)
+		if err != nil {
+			return wrap(MinBandwidthKey, err)
+		}
+		r.Constraint.MinBandwidth = kBps
+	}
+	if v, ok := ann[AllowMixedModelsKey]; ok {
+		b, err := strconv.ParseBool(v)
+		if err != nil {
+			return wrap(AllowMixedModelsKey, fmt.Errorf("%q is neither true nor false", v))
+		}
+		r.Constraint.AllowMixedModels = b
+	}
+	if v, ok := ann[GPUModelKey]; ok {
+		for m := range strings.SplitSeq(v, ",") {
+			n := normalModel(m)
+			if n == "" {
+				return wrap(GPUModelKey, fmt.Errorf("empty model in %q", v))
+			}
+			r.models = append(r.models, n)
+		}
+	}
+	if v, ok := ann[MinGPUMemoryKey]; ok {
+		q, err := resource.ParseQuantity(v)
+		if err != nil {
+			return wrap(MinGPUMemoryKey, fmt.Errorf("%q: %w", v, err))
+		}
+		if q.Sign() <= 0 {
+			return wrap(MinGPUMemoryKey, fmt.Errorf("%q is not above zero", v))
+		}
+		r.minGPUMemory = q.Value()
+	}
+	return nil
+}
+
+// maxGBps bounds min-bandwidth: a hundred times the fastest known GPU.
+const maxGBps = 1_000_000
+
+func parseGBps(s string) (int64, error) {
+	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number of GB/s", s)
+	}
+	if !(f > 0 && f <= maxGBps) {
+		return 0, fmt.Errorf("%q GB/s: want more than 0 and at most %d", s, maxGBps)
+	}
+	kBps := int64(f * 1e6)
+	if kBps == 0 {
+		return 0, errors.New("less than 1 kB/s")
+	}
+	return kBps, nil
+}
+
+// normalModel makes product names comparable: GPU feature discovery writes
+// dashes where NVML has blanks.
+func normalModel(s string) string {
+	s = strings.ToUpper(strings.NewReplacer("-", " ", "_", " ").Replace(s))
+	return strings.Join(strings.Fields(s), " ")
+}
+
+// suitable returns the GPUs whose model and memory the pod accepts.
+func (r *Request) suitable(g *nvtopo.Graph) nvtopo.Mask {
+	full := nvtopo.FullMask(g.Len())
+	if len(r.models) == 0 && r.minGPUMemory == 0 {
+		return full
+	}
+	var m nvtopo.Mask
+	for i := range g.GPUs {
+		d := &g.GPUs[i]
+		if d.Memory < r.minGPUMemory {
+			continue
+		}
+		if len(r.models) == 0 || slices.ContainsFunc(r.models, func(want string) bool {
+			return strings.Contains(" "+normalModel(d.Model)+" ", " "+want+" ")
+		}) {
+			m |= 1 << i
+		}
+	}
+	return m
+}
+
+// refersToOutput reports whether a container or volume reads one of our output
+// annotations through the downward API.
+func refersToOutput(spec *v1.PodSpec) bool {
+	inEnv := func(cs []v1.Container) bool {
+		return slices.ContainsFunc(cs, func(c v1.Container) bool {
+			return slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool {
+				return e.ValueFrom != nil && isOutputRef(e.ValueFrom.FieldRef)
+			})
+		})
+	}
+	if inEnv(spec.InitContainers) || inEnv(spec.Containers) {
+		return true
+	}
+	downward := func(items []v1.DownwardAPIVolumeFile) bool {
+		return slices.ContainsFunc(items, func(f v1.DownwardAPIVolumeFile) bool { return isOutputRef(f.FieldRef) })
+	}
+	for i := range spec.Volumes {
+		v := &spec.Volumes[i]
+		if v.DownwardAPI != nil && downward(v.DownwardAPI.Items) {
+			return true
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for _, src := range v.Projected.Sources {
+			if src.DownwardAPI != nil && downward(src.DownwardAPI.Items) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isOutputRef also takes a reference to all annotations for one to ours.
+func isOutputRef(ref *v1.ObjectFieldSelector) bool {
+	if ref == nil {
+		return false
+	}
+	rest, ok := strings.CutPrefix(ref.FieldPath, "metadata.annotations")
+	if !ok {
+		return false
+	}
+	key := strings.Trim(rest, "[]'\"")
+	return rest != "" && IsOutputKey(key)
+}

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// The joint solver: from what is free on a node to the GPUs, NUMA nodes and
+// CPUs of a pod, or the reason there are none. Filter asks it whether, Reserve
+// asks it which; both get the same answer from the same usage.
+
+// pick chooses the GPUs of the i-th resource of a request on accelerator kind
+// ai, or says why there are none. It does not allocate when it succeeds.
+func (u *Usage) pick(r *Request, ri, ai int) (nvtopo.Mask, Reason) {
+	accel := u.node.Accels[ai]
+	k := r.Resources[ri].Count
+	free := u.free(ai)
+	if free.Len()-u.counted[ai] < k {
+		return 0, FewGPUs
+	}
+	if u.foreign[ai] && r.linkSensitive() {
+		return 0, UnknownDevices
+	}
+	allowed := r.suitable(accel.Graph)
+	c := u.constraint(r)
+	set, ok := accel.Tables.Pick(free, allowed, k, c)
+	if !ok {
+		if (free & allowed).Len() < k {
+			return 0, FewSuitableGPUs
+		}
+		return 0, fromShortfall(accel.Tables.Shortfall(free, allowed, k, c))
+	}
+	if !r.needsNUMAFit() || u.fitOf(r, accel.Graph, set) == Fits {
+		return set, Fits
+	}
+	// The best set lacks CPU or memory beside it; the best of those that do not.
+	set, ok = accel.Tables.PickWhere(free, allowed, k, c, func(s nvtopo.Mask) bool { return u.fitOf(r, accel.Graph, s) == Fits })
+	if !ok {
+		return 0, u.fitReason(r)
+	}
+	return set, Fits
+}
+
+// constraint is the pod's, tightened to what the node's kubelet would admit.
+func (u *Usage) constraint(r *Request) nvtopo.Constraint {
+	c := r.Constraint
+	switch {
+	case u.node.KubeletPolicy == nvtopo.PolicySingleNUMANode:
+		c.Policy = nvtopo.PolicySingleNUMANode
+	case u.node.KubeletPolicy == nvtopo.PolicyRestricted && c.Policy != nvtopo.PolicySingleNUMANode:
+		c.Policy = nvtopo.PolicyRestricted
+	}
+	return c
+}
+
+// nodeMask returns the NUMA nodes of a set as positions in Node.NUMA, and
+// whether all of them are known.
+func (u *Usage) nodeMask(g *nvtopo.Graph, set nvtopo.Mask) (m uint64, known bool) {
+	for r := set; r != 0; r &= r - 1 {
+		p := u.position(g.GPUs[r.First()].NUMANode)
+		if p < 0 {
+			return 0, false
+		}
+		m |= 1 << p
+	}
+	return m, true
+}
+
+func (u *Usage) position(id int) int {
+	for i := range u.numa {
+		if u.node.NUMA.NUMANodes[i].ID == id {
+			return i
+		}
+	}
+	return -1
+}
+
+// fitOf reports whether the NUMA nodes of a set of GPUs have the CPU and memory asked.
+func (u *Usage) fitOf(r *Request, g *nvtopo.Graph, set nvtopo.Mask) Reason {
+	m, known := u.nodeMask(g, set)
+	if !known {
+		return FewInNUMA
+	}
+	return u.fit(r, m)
+}
+
+func (u *Usage) fit(r *Request, m uint64) Reason {
+	var milliCPU, memory int64
+	for i := range u.numa {
+		if m>>i&1 != 0 {
+			milliCPU += max(0, u.numa[i].milliCPU)
+			memory += max(0, u.numa[i].memory)
+		}
+	}
+	switch {
+	case milliCPU < r.MilliCPU:
+		return NoNUMACPU
+	case memory < r.Memory:
+		return NoNUMAMemory
+	}
+	return Fits
+}
+
+// fitReason says which of CPU and memory is short even on all NUMA nodes
+// together, or CPU, the usual one, when only the alignment fails.
+func (u *Usage) fitReason(r *Request) Reason {
+	if reason := u.fit(r, 1<<len(u.numa)-1); reason == NoNUMAMemory {
+		return reason
+	}
+	var most int64
+	for i := range u.numa {
+		most = max(most, u.numa[i].memory)
+	}
+	if most < r.Memory {
+		return NoNUMAMemory
+	}
+	return NoNUMACPU
+}
+
+// Check says whether a pod fits the node, and if not what is missing. It does
+// not allocate when the pod fits.
+func (u *Usage) Check(r *Request) Reason {
+	for ri := range r.Resources {
+		ai := u.accelIndex(r.Resources[ri].Name)
+		if ai < 0 {
+			return NoGraph
+		}
+		if _, reason := u.pick(r, ri, ai); reason != Fits {
+			return reason
+		}
+	}
+	if !r.HasGPUs() {
+		_, reason := u.pickNUMA(r)
+		return reason
+	}
+	return Fits
+}
+
+// CheckEmpty says whether the pod would fit if nothing ran on the node.
+func (u *Usage) CheckEmpty(r *Request) Reason {
+	n := u.node
+	empty := Usage{
+		node: n, used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)),
+		foreign: make([]bool, len(n.Accels)), numa: capacity(n), cpus: allCPUs(n).Minus(n.ReservedCPUs),
+	}
+	return empty.Check(r)
+}
+
+func (u *Usage) accelIndex(resource string) int {
+	for i, a := range u.node.Accels {
+		if a.Resource == resource {
+			return i
+		}
+	}
+	return -1
+}
+
+// pickNUMA chooses NUMA nodes for a pod without GPUs: as few as hold its CPU
+// and memory, then those with the fewest free GPUs, so that CPUs beside free
+// GPUs stay free, then the tightest fit, then the lowest.
+func (u *Usage) pickNUMA(r *Request) (uint64, Reason) {
+	most := len(u.numa)
+	hard := r.Affinity == AffinityRequired
+	switch r.Constraint.Policy {
+	case nvtopo.PolicySingleNUMANode:
+		most, hard = 1, true
+	case nvtopo.PolicyRestricted:
+		// As few as would do on the empty machine.
+		most, hard = u.fewestWhenEmpty(r), true
+	case nvtopo.PolicyNone, nvtopo.PolicyBestEffort:
+		if hard {
+			most = 1
+		}
+	}
+	for size := 1; size <= most; size++ {
+		if m, ok := u.bestNodes(r, size); ok {
+			return m, Fits
+		}
+	}
+	if !hard {
+		return 0, Fits
+	}
+	if len(u.numa) == 0 {
+		return 0, NoGraph
+	}
+	return 0, u.fitReason(r)
+}
+
+func (u *Usage) fewestWhenEmpty(r *Request) int {
+	empty := Usage{node: u.node, numa: capacity(u.node)}
+	for size := 1; size <= len(empty.numa); size++ {
+		if _, ok := empty.bestNodes(r, size); ok {
+			return size
+		}
+	}
+	return len(empty.numa)
+}
+
+// maxCPUNodes bounds the NUMA nodes with CPUs whose subsets are tried; the
+// largest known machines have 8 (16 with sub-NUMA clustering).
+const maxCPUNodes = 16
+
+// bestNodes tries every set of size NUMA nodes that have CPUs.
+func (u *Usage) bestNodes(r *Request, size int) (best uint64, ok bool) {
+	var with [maxCPUNodes]int
+	n := 0
+	for i := range u.numa {
+		if len(u.node.NUMA.NUMANodes[i].CPUs) > 0 && n < maxCPUNodes {
+			with[n] = i
+			n++
+		}
+	}
+	if size > n {
+		return 0, false
+	}
+	var bestKey [3]int64
+	// Gosper's hack walks the sets of one size in ascending order.
+	for c := uint64(1)<<size - 1; c < 1<<n; {
+		var m uint64
+		for i := range n {
+			if c>>i&1 != 0 {
+				m |= 1 << with[i]
+			}
+		}
+		if u.fit(r, m) == Fits {
+			key := u.nodesKey(m)
+			if !ok || less(key, bestKey) {
+				best, bestKey, ok = m, key, true
+			}
+		}
+		low := c & -c
+		up := c + low
+		c = (up^c)>>2/low | up
+	}
+	return best, ok
+}
+
+// nodesKey is smaller for the better set: nearer nodes, fewer free GPUs, tighter fit.
+func (u *Usage) nodesKey(m uint64) [3]int64 {
+	var key [3]int64
+	for i := range u.numa {
+		if m>>i&1 == 0 {
+			continue
+		}
+		nn := &u.node.NUMA.NUMANodes[i]
+		for j := range i {
+			if m>>j&1 != 0 {
+				key[0] = max(key[0], int64(u.node.NUMA.NUMADistance(nn.ID, u.node.NUMA.NUMANodes[j].ID)))
+			}
+		}
+		for ai, a := range u.node.Accels {
+			for f := u.free(ai); f != 0; f &= f - 1 {
+				if a.Graph.GPUs[f.First()].NUMANode == nn.ID {
+					key[1]++
+				}
+			}
+		}
+		key[2] += u.numa[i].milliCPU
+	}
+	return key
+}
+
+func less(a, b [3]int64) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return a[i] < b[i]
+		}
+	}
+	return false
+}

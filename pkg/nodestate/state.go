@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Config is what is the same for every profile of a process.
+type Config struct {
+	Namespace      string         // of the Leases of exporters and agents
+	Weights        nvtopo.Weights // of the residual term
+	RequestTimeout time.Duration  // how long the API server may still carry out a write the client gave up on
+	LeaderLease    string         // name of the scheduler's own Lease in Namespace; empty: no check
+	LeaderTerm     time.Duration  // how long after its last renewal the Lease is still ours
+}
+
+// State is the process-wide view. Make one with New and share it.
+type State struct {
+	config   Config
+	clock    clock.WithTicker
+	registry *nvtopo.Registry
+	cells    *cells
+	leases   *leaseTable
+	parsed   *parsedAllocations
+	pods     podLister
+
+	graphMu sync.Mutex // serialises changes of graphs
+
+	mu           sync.Mutex // guards claims, every cell's claims and settledCount
+	claims       map[types.UID][]*claim
+	settledCount int
+
+	onMalformed func(pod *v1.Pod, err error)
+	onFreed     func()
+}
+
+// New returns a State that reads pods through lister. It starts nothing.
+func New(config Config, clk clock.WithTicker) *State {
+	return &State{
+		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
+		leases: newLeaseTable(config.LeaderLease), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
+		pods: noPods{}, claims: map[types.UID][]*claim{},
+		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
+	}
+}
+
+// noPods is the lister before the informer is connected.
+type noPods struct{}
+
+func (noPods) pod(string, string, types.UID) *v1.Pod { return nil }
+
+func (s *State) malformed(pod *v1.Pod, err error) { s.onMalformed(pod, err) }
+
+// Registry returns the tables of all graph classes seen.
+func (s *State) Registry() *nvtopo.Registry { return s.registry }
+
+// Node returns a node's topology as stored, whether it counts or not; nil if none.
+func (s *State) Node(name string) *Node {
+	if x := s.cells.get(name); x != nil {
+		return x.node.Load()
+	}
+	return nil
+}
+
+// Demand is what a profile adds to a request when a node is judged.
+type Demand struct {
+	*Request
+	Unenforced Unenforced
+	// AllowNoGraph lets pods without hard demands onto nodes without a graph.
+	AllowNoGraph bool
+	WantCPUs     bool
+}
+
+// Unenforced says what may run where no agent makes the choice real.
+type Unenforced uint8
+
+// The values of the argument unenforcedNodes.
+const (
+	AllowUnenforced Unenforced = iota
+	WholeNodeOnly
+	RefuseUnenforced
+)
+
+// Verdict is a node's answer to a demand.
+type Verdict struct {
+	Reason Reason
+	// Never: nothing that could end on this node would make the pod fit.
+	Never bool
+}
+
+// usable returns what is used on a node whose graph counts, or the reason why
+// its graph does not. A nil Usage with Fits means the pod needs no graph there.
+func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*Usage, Reason) {
+	node := info.Node()
+	if node == nil {
+		return nil, NoGraph
+	}
+	x := s.cells.get(node.Name)
+	var n *Node
+	if x != nil {
+		n = x.node.Load()
+	}
+	reason := Fits
+	now := s.clock.Now()
+	switch {
+	case n == nil:
+		reason = NoGraph
+	case n.NodeUID != node.UID:
+		reason = NodeReplaced
+	case !n.exporter.fresh(now):
+		reason = StaleGraph
+	}
+	if reason != Fits {
+		if !d.linkSensitive() && d.Affinity != AffinityRequired && !d.TrustsOutput && (d.NoTopology || d.AllowNoGraph) {
+			return nil, Fits
+		}
+		return nil, reason
+	}
+	return s.usage(x, n, info, snapshot), Fits
+}
+
+// Judge says whether a pod fits a node. info may be a dry-run copy of what the
+// cycle's snapshot has. It does not allocate when the pod fits
+// and the node's usage is remembered.
+func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) Verdict {
+	u, reason := s.usable(d, info, snapshot)
+	if u == nil {
+		return Verdict{Reason: reason, Never: reason != Fits}
+	}
+	if reason := s.enforcement(d, u); reason != Fits {
+		return Verdict{Reason: reason, Never: true}
+	}
+	reason = u.Check(d.Request)
+	if reason == Fits {
+		return Verdict{}
+	}
+	return Verdict{Reason: reason, Never: u.CheckEmpty(d.Request) != Fits}
+}
+
+// enforcement refuses a node without an agent to pods that may not run there.
+func (s *State) enforcement(d *Demand, u *Usage) Reason {
+	if !d.HasGPUs() || u.node.agent.fresh(s.clock.Now()) {
+		return Fits
+	}
+	if d.Unenforced == RefuseUnenforced {
+		return NotEnforced
+	}
+	if d.Unenforced != WholeNodeOnly && !d.TrustsOutput {
+		return Fits
+	}
+	// The whole node leaves kubelet nothing to choose.
+	for _, r := range d.Resources {
+		if a := u.node.Accel(r.Name); a == nil || r.Count != a.Graph.Len() {
+			return NotEnforced
+		}
+	}
+	return Fits
+}
+
+// View returns what is used on a node for scoring; nil where its graph does not count.
+func (s *State) View(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
+	u, _ := s.usable(d, info, snapshot)
+	return u
+}
+
+// Reserve chooses the pod's devices on a node and records the choice, under
+// one lock for the whole process. For a pod that has a present claim on the
+// node it returns that claim's allocation. A nil allocation with Fits means the
+// node has no graph that counts and the pod needs none.
+func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*Allocation, Reason) {
+	s.mu.Lock()
+	if c := s.claimOf(pod.UID, info.Node().Name); c != nil {
+		s.mu.Unlock()
+		return c.alloc, Fits
+	}
+	s.mu.Unlock()
+	u, reason := s.usable(d, info, snapshot)
+	if u == nil {
+		return nil, reason
+	}
+	x := s.cells.ensure(u.node.Name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claimOf(pod.UID, u.node.Name); c != nil {
+		return c.alloc, Fits
+	}
+	u = s.computeUsage(x, u.node, info, snapshot)
+	a, reason := u.Choose(d.Request, d.WantCPUs)
+	if reason != Fits {
+		return nil, reason
+	}
+	now := s.clock.Now()
+	a.Assumed, a.Enforced = now.UTC(), u.node.agent.fresh(now)
+	holder, _ := s.leases.leader.snapshot()
+	s.insert(&claim{
+		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.node.Name, alloc: a,
+		milliCPU: d.MilliCPU, memory: d.Memory, phase: reserved, since: now, holder: holder,
+	})
+	return a, Fits
+}
+
+// ErrNotLeader says that the scheduler may have lost its leadership since it chose.
+var ErrNotLeader = errors.New("the leader Lease was not renewed in time or has another holder: this choice is not carried out")
+
+// CheckLeader fails if the leader Lease has not been renewed within its term, or has
+// changed hands since the pod's Reserve: a paused former leader must not finish
+// an old decision.
+func (s *State) CheckLeader(uid types.UID, node string) error {
+	if s.config.LeaderLease == "" {
+		return nil
+	}
+	s.mu.Lock()
+	c := s.claimOf(uid, node)
+	s.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	holder, renew := s.leases.leader.snapshot()
+	if age := s.clock.Since(renew); holder != c.holder || age > s.config.LeaderTerm {
+		return fmt.Errorf("%w (holder %q, %v since renewal)", ErrNotLeader, holder, age.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// Pending returns the pod's allocation on a node if its annotations still have
+// to be written, else nil.
+func (s *State) Pending(uid types.UID, node string) *Allocation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claimOf(uid, node); c != nil && !c.written {
+		return c.alloc
+	}
+	return nil
+}
+
+// Written marks the annotations as being on the pod.
+func (s *State) Written(uid types.UID, node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claimOf(uid, node); c != nil {
+		c.written = true
+	}
+}
+
+// Prepare builds answer tables of large graph classes as they appear, until ctx ends.
+func (s *State) prepare(ctx context.Context) {
+	ticker := s.clock.NewTicker(5 * time.Second)
+	defer ticker.Stop()
+	for {
+		if err := s.registry.PrepareAll(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Building the answer tables failed")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}

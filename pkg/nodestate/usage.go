@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	resourcehelper "k8s.io/component-helpers/resource"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// maxNUMA bounds the NUMA nodes one usage tracks: the width of a node mask.
+const maxNUMA = 64
+
+// Usage is what is used on one node, as one consistent answer. It is immutable
+// and remembered by (graph, NodeInfo generation, claim revision).
+type Usage struct {
+	node       *Node
+	generation int64
+	rev        uint64
+
+	used    []nvtopo.Mask // in the order of Node.Accels
+	counted []int         // devices held by pods known only by count, same order
+	foreign []bool        // some of those pods run already, so nobody knows their GPUs
+	numa    []numaFree    // in the order of Node.NUMA.NUMANodes
+	cpus    nvtopo.CPUSet // CPUs no other pod of ours was given
+	taken   nvtopo.CPUSet
+}
+
+// numaFree is what one NUMA node has left.
+type numaFree struct {
+	milliCPU int64
+	memory   int64
+}
+
+// free returns the GPUs of an accelerator kind a pod may be given.
+func (u *Usage) free(i int) nvtopo.Mask { return u.node.Accels[i].Healthy &^ u.used[i] }
+
+// Free returns the free healthy GPUs of a resource, by position.
+func (u *Usage) Free(resource string) nvtopo.Mask {
+	for i, a := range u.node.Accels {
+		if a.Resource == resource {
+			return u.free(i)
+		}
+	}
+	return 0
+}
+
+// podLister finds a pod in the informer's store; nil when it is not there.
+type podLister interface {
+	pod(namespace, name string, uid types.UID) *v1.Pod
+}
+
+// usage returns what is used on a node as info shows it. snapshot is the cycle's:
+// a pod that is on the node there but not in info was taken out by a dry run,
+// so its claim does not count.
+//
+// The order of reading is the guarantee: the claims first, then annotations and
+// the informer's store. A claim is dropped only after the store shows what
+// replaces it, so a pod that moves from one place to the other while this runs
+// is seen at least once.
+func (s *State) usage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
+	generation, rev := info.GetGeneration(), x.rev.Load()
+	if u := x.usage.Load(); u != nil && u.node == n && u.generation == generation && u.rev == rev {
+		return u
+	}
+	s.mu.Lock()
+	u := s.computeUsage(x, n, info, snapshot)
+	s.mu.Unlock()
+	x.usage.Store(u)
+	return u
+}
+
+// computeUsage needs s.mu.
+func (s *State) computeUsage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
+	u := &Usage{
+		node: n, generation: info.GetGeneration(), rev: x.rev.Load(),
+		used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)), foreign: make([]bool, len(n.Accels)),
+		numa: capacity(n),
+	}
+	seen := map[types.UID]struct{}{}
+	for _, pi := range info.GetPods() {
+		pod := pi.GetPod()
+		seen[pod.UID] = struct{}{}
+		u.addPod(s, x, pod)
+	}
+	inSnapshot := map[types.UID]struct{}{}
+	if listed, err := snapshot.Get(n.Name); err == nil {
+		for _, pi := range listed.GetPods() {
+			inSnapshot[pi.GetPod().UID] = struct{}{}
+		}
+	}
+	gone := func(uid types.UID) bool { // known here, and not taken out by a dry run
+		_, here := seen[uid]
+		_, dryRun := inSnapshot[uid]
+		return !here && !dryRun
+	}
+	for _, c := range x.claims {
+		if gone(c.uid) {
+			u.addAllocation(c.alloc, c.milliCPU, c.memory)
+		}
+	}
+	for uid, recs := range n.allocations {
+		if gone(uid) {
+			u.addRecorded(recs)
+		}
+	}
+	u.cpus = allCPUs(n).Minus(n.ReservedCPUs).Minus(u.taken)
+	return u
+}
+
+// addPod charges one pod of the node: its claims and the annotation the snapshot
+// shows, else the one in the informer's store, in union with kubelet's record; a
+// pod that has none of them is only counted.
+func (u *Usage) addPod(s *State, x *cell, pod *v1.Pod) {
+	milliCPU, memory := podCPUAndMemory(pod)
+	known := false
+	add := func(a *Allocation) {
+		u.addAllocation(a, milliCPU, memory)
+		milliCPU, memory = 0, 0 // several choices for one pod hold its CPUs once
+		known = true
+	}
+	for _, c := range x.claims {
+		if c.uid == pod.UID {
+			add(c.alloc)
+		}
+	}
+	// Beside a claim, not instead: the claim may be of a second attempt, made
+	// while the first, believed lost, was carried out after all.
+	a := s.allocationOf(pod, u.node.Name)
+	if a == nil && !known && pod.Spec.NodeName != "" {
+		if stored := s.pods.pod(pod.Namespace, pod.Name, pod.UID); stored != nil {
+			a = s.allocationOf(stored, u.node.Name)
+		}
+	}
+	if a != nil {
+		add(a)
+	}
+	if recs, ok := u.node.allocations[pod.UID]; ok {
+		u.addRecorded(recs)
+		if !known {
+			u.chargeEverywhere(milliCPU, memory)
+		}
+		return
+	}
+	if known {
+		return
+	}
+	u.chargeEverywhere(milliCPU, memory)
+	for i, a := range u.node.Accels {
+		n := podDevices(pod, a.Resource)
+		if n == 0 {
+			continue
+		}
+		u.counted[i] += n
+		// A nominated pod has no node yet; it will choose when its turn comes.
+		u.foreign[i] = u.foreign[i] || pod.Spec.NodeName != ""
+	}
+}
+
+func (u *Usage) addAllocation(a *Allocation, milliCPU, memory int64) {
+	for i, accel := range u.node.Accels {
+		u.used[i] |= a.mask(accel)
+	}
+	u.taken = u.taken.Union(a.cpus)
+	u.charge(a.NUMANodes, a.cpus, milliCPU, memory)
+}
+
+func (u *Usage) addRecorded(recs []recorded) {
+	for _, r := range recs {
+		for i, accel := range u.node.Accels {
+			if accel.Resource == r.resource {
+				m, _ := accel.Graph.Positions(r.gpus)
+				u.used[i] |= m
+			}
+		}
+	}
+}
+
+// charge puts a pod's CPU and memory on its own NUMA nodes: CPU where its
+// cpuset lies, the rest in equal parts, rounded up; without own nodes on all.
+func (u *Usage) charge(nodes []int, cpus nvtopo.CPUSet, milliCPU, memory int64) {
+	if len(nodes) == 0 {
+		u.chargeEverywhere(milliCPU, memory)
+		return
+	}
+	n := int64(len(nodes))
+	for i := range u.numa {
+		nn := &u.node.NUMA.NUMANodes[i]
+		own := false
+		for _, id := range nodes {
+			own = own || id == nn.ID
+		}
+		if len(cpus) > 0 {
+			for _, c := range nn.CPUs {
+				if cpus.Has(c) {
+					u.numa[i].milliCPU -= 1000
+				}
+			}
+		} else if own {
+			u.numa[i].milliCPU -= (milliCPU + n - 1) / n
+		}
+		if own {
+			u.numa[i].memory -= (memory + n - 1) / n
+		}
+	}
+}
+
+// chargeEverywhere charges every NUMA node: nobody knows where the pod sits.
+func (u *Usage) chargeEverywhere(milliCPU, memory int64) {
+	for i := range u.numa {
+		u.numa[i].milliCPU -= milliCPU
+		u.numa[i].memory -= memory
+	}
+}
+
+func capacity(n *Node) []numaFree {
+	nodes := n.NUMA.NUMANodes
+	out := make([]numaFree, min(len(nodes), maxNUMA))
+	for i := range out {
+		cpus := nodes[i].CPUs.Minus(n.ReservedCPUs)
+		out[i] = numaFree{milliCPU: int64(len(cpus)) * 1000, memory: nodes[i].Memory}
+	}
+	return out
+}
+
+func allCPUs(n *Node) nvtopo.CPUSet {
+	var all []int
+	for i := range n.NUMA.NUMANodes {
+		all = append(all, n.NUMA.NUMANodes[i].CPUs...)
+	}
+	return nvtopo.NewCPUSet(all...)
+}
+
+func podCPUAndMemory(pod *v1.Pod) (milliCPU, memory int64) {
+	r := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	return r.Cpu().MilliValue(), r.Memory().Value()
+}
+
+// podDevices is a pod's effective request of one extended resource.
+func podDevices(pod *v1.Pod, resource string) int {
+	q := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceName(resource)]
+	return int(q.Value())
+}

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2/ktesting"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// fixedStore is an informer store with the given pods.
+type fixedStore map[types.UID]*v1.Pod
+
+func (s fixedStore) pod(_, _ string, uid types.UID) *v1.Pod { return s[uid] }
+
+// on returns a copy of a pod on a node, with an annotation that gives it the
+// GPUs at the given positions; without positions there is no annotation.
+func on(tb testing.TB, s *State, pod *v1.Pod, node string, positions ...int) *v1.Pod {
+	tb.Helper()
+	p := pod.DeepCopy()
+	p.Spec.NodeName = node
+	if len(positions) == 0 {
+		return p
+	}
+	a := &Allocation{Version: AllocationVersion, Node: node, PodUID: p.UID, Assumed: s.clock.Now()}
+	c := ContainerAllocation{Name: "main", Resource: testResource}
+	for _, i := range positions {
+		c.GPUs = append(c.GPUs, s.Node(node).Accels[0].Graph.GPUs[i].UUID)
+	}
+	a.Containers = append(a.Containers, c)
+	text, err := a.Encode()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p.Annotations = map[string]string{AllocationKey: text}
+	return p
+}
+
+type rig struct {
+	*State
+	clock *tickClock
+	node  *v1.Node
+}
+
+func newRig(t *testing.T, kind string) *rig {
+	t.Helper()
+	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
+	s := New(testConfig(), clk)
+	s.pods = fixedStore{}
+	return &rig{State: s, clock: clk, node: addNode(t, s, "n", kind)}
+}
+
+// view returns the node in a snapshot with the given pods.
+func (r *rig) view(t *testing.T, pods ...*v1.Pod) (fwk.NodeInfo, fwk.NodeInfoLister) {
+	t.Helper()
+	l := schedcache.NewSnapshot(pods, []*v1.Node{r.node}).NodeInfos()
+	info, err := l.Get("n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info, l
+}
+
+func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
+	two := gpuPod("two", 2)
+	tests := map[string]struct {
+		// arrange prepares the state and returns the pods of the snapshot.
+		arrange     func(t *testing.T, r *rig) []*v1.Pod
+		wantUsed    []int
+		wantCounted int
+		wantForeign bool
+	}{
+		"an annotation that names this node and pod": {
+			arrange:  func(t *testing.T, r *rig) []*v1.Pod { return []*v1.Pod{on(t, r.State, two, "n", 3, 5)} },
+			wantUsed: []int{3, 5},
+		},
+		"a copied annotation of another pod only counts": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				p := on(t, r.State, two, "n", 3, 5)
+				p.UID = "somebody-else"
+				return []*v1.Pod{p}
+			},
+			wantCounted: 2, wantForeign: true,
+		},
+		"an unreadable annotation only counts": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				p := on(t, r.State, two, "n")
+				p.Annotations = map[string]string{AllocationKey: "{"}
+				return []*v1.Pod{p}
+			},
+			wantCounted: 2, wantForeign: true,
+		},
+		"a nominated pod counts but is not foreign": {
+			arrange:     func(*testing.T, *rig) []*v1.Pod { return []*v1.Pod{two} },
+			wantCounted: 2,
+		},
+		"an assumed pod is known by its claim": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				info, l := r.view(t)
+				if _, reason := r.Reserve(demandOf(t, two), two, info, l); reason != Fits {
+					t.Fatal(reason)
+				}
+				return []*v1.Pod{on(t, r.State, two, "n")}
+			},
+			wantUsed: []int{0, 3},
+		},
+		"a claim counts although the snapshot does not list its pod": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				info, l := r.view(t)
+				if _, reason := r.Reserve(demandOf(t, two), two, info, l); reason != Fits {
+					t.Fatal(reason)
+				}
+				return nil
+			},
+			wantUsed: []int{0, 3},
+		},
+		"the informer's store fills in for a snapshot that is behind": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				r.pods = fixedStore{two.UID: on(t, r.State, two, "n", 1, 2)}
+				return []*v1.Pod{on(t, r.State, two, "n")}
+			},
+			wantUsed: []int{1, 2},
+		},
+		"kubelet's record is added to the annotation": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				r.record(t, two.UID, 6, 7)
+				return []*v1.Pod{on(t, r.State, two, "n", 3, 5)}
+			},
+			wantUsed: []int{3, 5, 6, 7},
+		},
+		"kubelet's record makes a foreign pod known": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				r.record(t, two.UID, 6, 7)
+				return []*v1.Pod{on(t, r.State, two, "n")}
+			},
+			wantUsed: []int{6, 7},
+		},
+		"kubelet's record of a pod nobody lists counts": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				r.record(t, "static", 4)
+				return nil
+			},
+			wantUsed: []int{4},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			pods := tc.arrange(t, r)
+			info, l := r.view(t, pods...)
+			for _, pod := range pods {
+				if pod.Spec.NodeName == "" { // the framework adds nominated pods to a copy
+					info = info.Snapshot()
+					pi, err := framework.NewPodInfo(pod)
+					if err != nil {
+						t.Fatal(err)
+					}
+					info.AddPodInfo(pi)
+				}
+			}
+			u := r.View(&Demand{Request: &Request{}}, info, l)
+			if u == nil {
+				t.Fatal("the node's graph does not count")
+			}
+			if got := u.used[0].Positions(); !slices.Equal(got, append([]int{}, tc.wantUsed...)) {
+				t.Errorf("used %v, want %v", got, tc.wantUsed)
+			}
+			if u.counted[0] != tc.wantCounted || u.foreign[0] != tc.wantForeign {
+				t.Errorf("counted %d foreign %t, want %d %t", u.counted[0], u.foreign[0], tc.wantCounted, tc.wantForeign)
+			}
+		})
+	}
+}
+
+// record writes what a node agent would: kubelet gave the pod these GPUs.
+func (r *rig) record(t *testing.T, uid types.UID, positions ...int) {
+	t.Helper()
+	obj := topologyOf(t, "n", "dgx1-v100")
+	obj.ResourceVersion = "2"
+	a := v1alpha1.Allocation{PodUID: uid, Container: "main", Resource: testResource, State: "confirmed"}
+	for _, p := range positions {
+		a.GPUs = append(a.GPUs, obj.Spec.GPUs[p].ID)
+	}
+	obj.Status.Allocations = []v1alpha1.Allocation{a}
+	if changed, err := r.Apply(obj); err != nil || !changed {
+		t.Fatalf("applying the record: changed %t, %v", changed, err)
+	}
+}
+
+func TestADryRunGivesBackTheVictimsDevices(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	victim := gpuPod("victim", 8)
+	info, l := r.view(t)
+	if _, reason := r.Reserve(demandOf(t, victim), victim, info, l); reason != Fits {
+		t.Fatal(reason)
+	}
+	// The victim is assumed: in the snapshot without an annotation, its claim in the table.
+	assumed := on(t, r.State, victim, "n")
+	info, l = r.view(t, assumed)
+	d := demandOf(t, gpuPod("preemptor", 4))
+	if v := r.Judge(d, info, l); v.Reason != FewGPUs || v.Never {
+		t.Fatalf("verdict with the victim %+v, want %q and an eviction to help", v, FewGPUs)
+	}
+	dry := info.Snapshot()
+	logger, _ := ktesting.NewTestContext(t)
+	if err := dry.RemovePod(logger, assumed); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.Judge(d, dry, l); v.Reason != Fits {
+		t.Errorf("verdict without the victim %q, want that it fits", v.Reason)
+	}
+	if v := r.Judge(d, info, l); v.Reason != FewGPUs {
+		t.Errorf("the dry run changed the real view: %q", v.Reason)
+	}
+}
+
+func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
+	d := func(t *testing.T) *Demand { t.Helper(); return demandOf(t, gpuPod("p", 1)) }
+	t.Run("the node was made anew", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		r.node.UID = "another"
+		info, l := r.view(t)
+		if v := r.Judge(d(t), info, l); v.Reason != NodeReplaced {
+			t.Errorf("verdict %q, want %q", v.Reason, NodeReplaced)
+		}
+	})
+	t.Run("the exporter's Lease ran out and came back", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		now := r.clock.now
+		r.leases.set(lease(ExporterLeasePrefix+"n", now, 2*time.Minute), now)
+		r.clock.now = now.Add(3 * time.Minute)
+		info, l := r.view(t)
+		if v := r.Judge(d(t), info, l); v.Reason != StaleGraph {
+			t.Errorf("verdict %q, want %q", v.Reason, StaleGraph)
+		}
+		if back := r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now); !back {
+			t.Error("the return of a Lease that had run out was not reported")
+		}
+		if v := r.Judge(d(t), info, l); v.Reason != Fits {
+			t.Errorf("verdict after renewal %q, want that it fits", v.Reason)
+		}
+	})
+	t.Run("policy none needs no graph", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		r.Remove("n", types.UID("topology-n"))
+		info, l := r.view(t)
+		pod := gpuPod("p", 1)
+		pod.Annotations = map[string]string{TopologyPolicyKey: "none"}
+		if v := r.Judge(demandOf(t, pod), info, l); v.Reason != Fits {
+			t.Errorf("verdict for policy none %q, want that it fits", v.Reason)
+		}
+		if v := r.Judge(d(t), info, l); v.Reason != NoGraph || !v.Never {
+			t.Errorf("verdict for best-effort %+v, want %q", v, NoGraph)
+		}
+	})
+	t.Run("a delete of an older object of the name is ignored", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		if r.Remove("n", "older") {
+			t.Error("the graph of the present object was removed")
+		}
+	})
+	t.Run("an older version is ignored", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		obj := topologyOf(t, "n", "dgx1-v100")
+		obj.Spec.GPUs[0].Model = "changed"
+		if changed, err := r.Apply(obj); changed || err != nil {
+			t.Errorf("version %s over itself: changed %t, %v", obj.ResourceVersion, changed, err)
+		}
+	})
+}
+
+func TestUnenforcedNodes(t *testing.T) {
+	tests := map[string]struct {
+		gpus  int
+		mode  Unenforced
+		trust bool
+		want  Reason
+	}{
+		"allowed by default":                        {gpus: 2, mode: AllowUnenforced},
+		"refused":                                   {gpus: 8, mode: RefuseUnenforced, want: NotEnforced},
+		"part of a node is refused":                 {gpus: 2, mode: WholeNodeOnly, want: NotEnforced},
+		"a whole node leaves kubelet no choice":     {gpus: 8, mode: WholeNodeOnly},
+		"a pod that reads our output is not risked": {gpus: 2, mode: AllowUnenforced, trust: true, want: NotEnforced},
+		"unless it takes the whole node":            {gpus: 8, mode: AllowUnenforced, trust: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			r.leases.drop(AgentLeasePrefix + "n")
+			info, l := r.view(t)
+			d := demandOf(t, gpuPod("p", tc.gpus))
+			d.Unenforced = tc.mode
+			d.Request.TrustsOutput = tc.trust
+			if v := r.Judge(d, info, l); v.Reason != tc.want {
+				t.Errorf("verdict %q, want %q", v.Reason, tc.want)
+			}
+		})
+	}
+}
+
+func TestForeignPodsStopOnlyLinkPolicies(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	info, l := r.view(t, on(t, r.State, gpuPod("foreign", 2), "n"))
+	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != Fits {
+		t.Errorf("best-effort: %q, want that it fits", v.Reason)
+	}
+	pod := gpuPod("q", 2)
+	pod.Annotations = map[string]string{MinLinkKey: "NVLINK"}
+	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != UnknownDevices {
+		t.Errorf("min-link: %q, want %q", v.Reason, UnknownDevices)
+	}
+	if v := r.Judge(demandOf(t, gpuPod("all", 7)), info, l); v.Reason != FewGPUs {
+		t.Errorf("seven beside two unknown: %q, want %q", v.Reason, FewGPUs)
+	}
+	a, reason := r.Reserve(demandOf(t, gpuPod("p", 2)), gpuPod("p", 2), info, l)
+	if reason != Fits || !a.Unconfirmed {
+		t.Errorf("choice beside a foreign pod %+v (%q), want it marked unconfirmed", a, reason)
+	}
+}
+
+func TestFilterAndScorePathsDoNotAllocate(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	pods := []*v1.Pod{on(t, r.State, gpuPod("a", 2), "n", 0, 3), on(t, r.State, gpuPod("b", 1), "n", 5)}
+	info, l := r.view(t, pods...)
+	pod := gpuPod("p", 2)
+	pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{
+		testResource: pod.Spec.Containers[0].Resources.Limits[testResource], "cpu": resource.MustParse("4"),
+	}
+	for name, annotations := range map[string]map[string]string{
+		"best-effort": nil, "single-numa-node": {TopologyPolicyKey: "single-numa-node"}, "required": {NUMAAffinityKey: "required"},
+		"min-link": {MinLinkKey: "NV1"},
+	} {
+		pod.Annotations = annotations
+		d := demandOf(t, pod)
+		if v := r.Judge(d, info, l); v.Reason != Fits {
+			t.Fatalf("%s: %s", name, v.Reason)
+		}
+		if n := testing.AllocsPerRun(100, func() { r.Judge(d, info, l) }); n != 0 {
+			t.Errorf("%s: Judge allocates %v times", name, n)
+		}
+		if n := testing.AllocsPerRun(100, func() {
+			u := r.View(d, info, l)
+			u.Rate(d.Request)
+			u.Align(d.Request)
+		}); n != 0 {
+			t.Errorf("%s: scoring allocates %v times", name, n)
+		}
+	}
+}

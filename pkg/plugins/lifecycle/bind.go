@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// Bind puts the choice on the Binding, which the API server merges into the pod
+// in the write that sets its node. Pods without a choice are DefaultBinder's.
+func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	a := p.state.Pending(pod.UID, nodeName)
+	if !p.Profile.WriteInBind || a == nil {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	if err := p.state.CheckLeader(pod.UID, nodeName); err != nil {
+		return fwk.AsStatus(err)
+	}
+	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	binding := &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: annotations},
+		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
+	}
+	p.state.BindingBegan(pod.UID, nodeName)
+	if err := p.bind(ctx, binding); err != nil {
+		if refused(err) {
+			p.state.BindingRefused(pod.UID, nodeName)
+		}
+		return fwk.AsStatus(fmt.Errorf("binding pod %s/%s: %w", pod.Namespace, pod.Name, err))
+	}
+	p.state.Written(pod.UID, nodeName)
+	return nil
+}
+
+// bind goes through the API cacher when there is one, as DefaultBinder does, so
+// that the scheduler's own view stays consistent.
+func (p *Plugin) bind(ctx context.Context, b *v1.Binding) error {
+	if cacher := p.handle.APICacher(); cacher != nil {
+		done, err := cacher.BindPod(b)
+		if err != nil {
+			return err
+		}
+		return cacher.WaitOnFinish(ctx, done)
+	}
+	return p.handle.ClientSet().CoreV1().Pods(b.Namespace).Bind(ctx, b, metav1.CreateOptions{})
+}
+
+// refused reports whether the API server said for certain that it did not bind.
+func refused(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsForbidden(err) ||
+		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsTooManyRequests(err)
+}

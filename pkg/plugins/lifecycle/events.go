@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// graphResource is NodeGPUTopology as the scheduler's dynamic informer names it.
+const graphResource = fwk.EventResource(v1alpha1.Resource + ".v1alpha1." + v1alpha1.GroupName)
+
+// EventsToRegister lists what can make a pod fit that did not. The framework is
+// complete when it asks, so an impossible order of binders stops the start here.
+func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	if err := p.checkBindOrder(); err != nil {
+		return nil, err
+	}
+	node := fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel
+	events := []fwk.ClusterEventWithHint{
+		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete | fwk.Update}, QueueingHintFn: p.afterPod},
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: node}, QueueingHintFn: p.afterNode},
+	}
+	if p.shared.served {
+		events = append(events, fwk.ClusterEventWithHint{
+			Event: fwk.ClusterEvent{Resource: graphResource, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: p.afterGraph,
+		})
+	}
+	return events, nil
+}
+
+// checkBindOrder refuses a profile in which DefaultBinder would bind before the
+// choice is on the Binding.
+func (p *Plugin) checkBindOrder() error {
+	f, ok := p.handle.(interface{ ListPlugins() *config.Plugins })
+	if !p.Profile.WriteInBind || !ok {
+		return nil
+	}
+	binders := f.ListPlugins().Bind.Enabled
+	at := func(name string) int {
+		return slices.IndexFunc(binders, func(b config.Plugin) bool { return b.Name == name })
+	}
+	for _, own := range p.Profile.plugins {
+		if i := at(own); i >= 0 && (at(names.DefaultBinder) < 0 || i < at(names.DefaultBinder)) {
+			return nil
+		}
+	}
+	return fmt.Errorf("profile %s: with annotationWrite: Binding, plugins.bind.enabled must list one of %v before %s",
+		p.handle.ProfileName(), p.Profile.plugins, names.DefaultBinder)
+}
+
+// afterPod wakes a pod when another gave back what it could use, and when it
+// was itself corrected.
+func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+	old, changed, err := schedutil.As[*v1.Pod](oldObj, newObj)
+	if err != nil {
+		return fwk.Queue, err
+	}
+	if changed == nil { // deleted
+		if old.Spec.NodeName == "" || !p.heldAnything(old) {
+			return fwk.QueueSkip, nil
+		}
+		logger.V(5).Info("A pod that held devices or CPUs went away", "pod", klog.KObj(pod), "deleted", klog.KObj(old))
+		return fwk.Queue, nil
+	}
+	own := changed.UID == pod.UID
+	repaired := old != nil && old.Annotations[nodestate.AllocationKey] != changed.Annotations[nodestate.AllocationKey]
+	if own || repaired {
+		return fwk.Queue, nil
+	}
+	return fwk.QueueSkip, nil
+}
+
+// heldAnything also says yes to a pod that has only CPU or memory: those count
+// against the NUMA nodes they may sit on.
+func (p *Plugin) heldAnything(pod *v1.Pod) bool {
+	d, err := p.demand(pod)
+	return err != nil || d.HasGPUs() || d.MilliCPU > 0 || d.Memory > 0
+}
+
+// afterNode wakes a pod when a node came or its devices or labels changed.
+func (p *Plugin) afterNode(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+	old, changed, err := schedutil.As[*v1.Node](oldObj, newObj)
+	if err != nil {
+		return fwk.Queue, err
+	}
+	if old != nil && changed != nil {
+		d, err := p.demand(pod)
+		if err != nil {
+			return fwk.QueueSkip, nil // its own update will wake it
+		}
+		for _, r := range d.Resources {
+			if changed.Status.Allocatable.Name(v1.ResourceName(r.Name), "").Value() <
+				old.Status.Allocatable.Name(v1.ResourceName(r.Name), "").Value() {
+				return fwk.QueueSkip, nil
+			}
+		}
+	}
+	logger.V(5).Info("A node changed", "pod", klog.KObj(pod), "node", klog.KObj(changed))
+	return fwk.Queue, nil
+}
+
+// afterGraph feeds the graph store before it wakes the pod, so that the pod's
+// next cycle sees what woke it: the scheduler's watch may be ahead of ours.
+func (p *Plugin) afterGraph(logger klog.Logger, pod *v1.Pod, _, newObj any) (fwk.QueueingHint, error) {
+	u, ok := newObj.(*unstructured.Unstructured)
+	if !ok {
+		return fwk.Queue, fmt.Errorf("got %T for a NodeGPUTopology", newObj)
+	}
+	if _, err := p.state.ApplyUnstructured(u); err != nil {
+		logger.V(5).Info("A malformed topology wakes nobody", "pod", klog.KObj(pod), "err", err)
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
+}

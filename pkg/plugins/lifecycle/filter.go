@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// Filter says whether the node can give the pod what it asks for now. What an
+// eviction could cure is Unschedulable, what not even the empty node has is
+// UnschedulableAndUnresolvable.
+func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	c := p.Cycle(state)
+	if c == nil {
+		return nil
+	}
+	v := p.state.Judge(&c.Demand, info, p.Snapshot())
+	if v.Reason == 0 {
+		return nil
+	}
+	code := fwk.Unschedulable
+	if v.Never {
+		code = fwk.UnschedulableAndUnresolvable
+	}
+	return fwk.NewStatus(code, c.Demand.Text(v.Reason))
+}

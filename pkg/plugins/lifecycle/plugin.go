@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// Plugin is the common half of a plugin; embed it.
+type Plugin struct {
+	name   string
+	cares  func(*nodestate.Request) bool
+	handle fwk.Handle
+	shared *Shared
+	state  *nodestate.State
+	// Profile is this profile's, shared with the other plugin. New fills in
+	// its own part; afterwards it is read only.
+	Profile *Profile
+}
+
+var (
+	_ fwk.PreFilterPlugin   = &Plugin{}
+	_ fwk.FilterPlugin      = &Plugin{}
+	_ fwk.ReservePlugin     = &Plugin{}
+	_ fwk.PreBindPlugin     = &Plugin{}
+	_ fwk.BindPlugin        = &Plugin{}
+	_ fwk.EnqueueExtensions = &Plugin{}
+	_ fwk.SignPlugin        = &Plugin{}
+)
+
+// New returns the common half of the named plugin. cares says which pods the
+// plugin is for; the others pass it by.
+func New(ctx context.Context, h fwk.Handle, shared *Shared, name string, set Settings, cares func(*nodestate.Request) bool) (*Plugin, error) {
+	if shared == nil {
+		return nil, errors.New("the plugin was registered without the process-wide state")
+	}
+	state, profile, err := shared.join(ctx, h, name, set)
+	if err != nil {
+		return nil, err
+	}
+	return &Plugin{name: name, cares: cares, handle: h, shared: shared, state: state, Profile: profile}, nil
+}
+
+// Name returns the plugin's name.
+func (p *Plugin) Name() string { return p.name }
+
+// State returns the process-wide state.
+func (p *Plugin) State() *nodestate.State { return p.state }
+
+// Cycle returns this cycle's view, and nil if the pod is not for this plugin.
+func (p *Plugin) Cycle(state fwk.CycleState) *nodestate.Cycle {
+	c := nodestate.ReadCycle(state)
+	if c == nil || !p.cares(c.Demand.Request) {
+		return nil
+	}
+	return c
+}
+
+// Snapshot returns the cycle's snapshot of the nodes.
+func (p *Plugin) Snapshot() fwk.NodeInfoLister { return p.handle.SnapshotSharedLister().NodeInfos() }
+
+// demand reads the pod with the profile's arguments.
+func (p *Plugin) demand(pod *v1.Pod) (*nodestate.Demand, error) {
+	r, err := nodestate.ParseRequest(pod, &p.Profile.Options)
+	if err != nil {
+		return nil, err
+	}
+	return &nodestate.Demand{
+		Request: r, Unenforced: p.Profile.Unenforced, AllowNoGraph: p.Profile.AllowNoGraph, WantCPUs: p.Profile.WantCPUs,
+	}, nil
+}

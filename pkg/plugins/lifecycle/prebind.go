@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
+)
+
+// PreBindPreFlight announces a write only where PreBind will make one.
+func (p *Plugin) PreBindPreFlight(_ context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	if p.Profile.WriteInBind || p.state.Pending(pod.UID, nodeName) == nil {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	return nil
+}
+
+// PreBind writes the whole choice in one PATCH, whichever plugin comes first;
+// the other finds nothing left to write. The response is thrown away: the pod
+// object at hand belongs to the scheduler's cache.
+func (p *Plugin) PreBind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	if p.Profile.WriteInBind {
+		return nil
+	}
+	a := p.state.Pending(pod.UID, nodeName)
+	if a == nil {
+		return nil
+	}
+	if err := p.state.CheckLeader(pod.UID, nodeName); err != nil {
+		return fwk.AsStatus(err)
+	}
+	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	body, err := patchBody(pod.UID, annotations)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	err = retry.OnError(retry.DefaultBackoff, schedutil.Retriable, func() error {
+		_, err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		return err
+	})
+	if err != nil {
+		return fwk.AsStatus(fmt.Errorf("writing the choice on pod %s/%s: %w", pod.Namespace, pod.Name, err))
+	}
+	p.state.Written(pod.UID, nodeName)
+	p.state.BindingBegan(pod.UID, nodeName)
+	return nil
+}
+
+// patchBody carries the UID, so that a pod made anew under the name is refused.
+func patchBody(uid types.UID, annotations map[string]string) ([]byte, error) {
+	type meta struct {
+		UID         types.UID         `json:"uid"`
+		Annotations map[string]string `json:"annotations"`
+	}
+	b, err := json.Marshal(struct {
+		Metadata meta `json:"metadata"`
+	}{meta{UID: uid, Annotations: annotations}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the annotations: %w", err)
+	}
+	return b, nil
+}

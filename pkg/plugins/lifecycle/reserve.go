@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// Reserve chooses the devices on the node and records the choice. If the world
+// moved since Filter, the pod is unschedulable on this node for now.
+func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	c := p.Cycle(state)
+	if c == nil {
+		return nil
+	}
+	snapshot := p.Snapshot()
+	info, err := snapshot.Get(nodeName)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	a, reason := p.state.Reserve(&c.Demand, pod, info, snapshot)
+	if reason != 0 {
+		return fwk.NewStatus(fwk.Unschedulable, c.Demand.Text(reason))
+	}
+	if lv := klog.FromContext(ctx).V(4); lv.Enabled() && a != nil {
+		lv.Info("Chose devices", "pod", klog.KObj(pod), "node", klog.KRef("", nodeName), "containers", a.Containers, "cpuset", a.CPUSet)
+	}
+	return nil
+}
+
+// Unreserve takes the choice back. It leaves the cycle's view alone, since the
+// same cycle may reserve again.
+func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) {
+	p.state.Unreserve(pod.UID, nodeName)
+}

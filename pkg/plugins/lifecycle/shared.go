@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// Shared is what all plugin instances of a process have in common. Make one in
+// main and hand it to both plugins' factories: two profiles with a State each
+// would give one GPU out twice.
+type Shared struct {
+	clock     clock.WithTicker
+	onArrival func()
+
+	mu       sync.Mutex
+	state    *nodestate.State
+	config   nodestate.Config
+	served   bool                // the API server knew NodeGPUTopology at start
+	profiles map[string]*Profile // profile name -> what its plugins were given
+}
+
+// NewShared returns a Shared. onArrival is called when the NodeGPUTopology CRD
+// appears after the process started without it; the process then has to end and
+// be started again, since events are registered at start only.
+func NewShared(clk clock.WithTicker, onArrival func()) *Shared {
+	return &Shared{clock: clk, onArrival: onArrival, profiles: map[string]*Profile{}}
+}
+
+// Profile is what the plugins of one profile were given, together.
+type Profile struct {
+	Options      nodestate.Options
+	Unenforced   nodestate.Unenforced
+	AllowNoGraph bool
+	WantCPUs     bool
+	WriteAliases bool
+	WriteInBind  bool // annotations travel on the Binding
+	plugins      []string
+}
+
+// Settings are the arguments both plugins have.
+type Settings struct {
+	Config       nodestate.Config
+	Resources    []string
+	WriteInBind  bool
+	WriteAliases bool
+}
+
+// connect returns the State, made by the first plugin instance of the process.
+func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Config) (*nodestate.State, error) {
+	if s.state != nil {
+		if config != s.config {
+			return nil, fmt.Errorf("residualWeights, namespace, requestTimeout and leaderLease must be equal for every plugin and profile: have %+v and %+v",
+				s.config, config)
+		}
+		return s.state, nil
+	}
+	state := nodestate.New(config, s.clock)
+	served, err := nodestate.GraphsServed(h.ClientSet().Discovery())
+	if err != nil {
+		return nil, err
+	}
+	if err := state.Connect(ctx, h); err != nil {
+		return nil, err
+	}
+	if served {
+		if err := state.WatchGraphs(ctx, h.KubeConfig()); err != nil {
+			return nil, err
+		}
+	} else {
+		klog.FromContext(ctx).Info("The API server does not know NodeGPUTopology; GPU pods wait, and the scheduler restarts when it does")
+		s.awaitArrival(ctx, h, state)
+	}
+	s.state, s.config, s.served = state, config, served
+	return state, nil
+}
+
+func (s *Shared) awaitArrival(ctx context.Context, h fwk.Handle, state *nodestate.State) {
+	arrived := state.AwaitGraphs(ctx, h.ClientSet().Discovery())
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-arrived:
+			s.onArrival()
+		}
+	}()
+}
+
+// join adds a plugin to its profile and returns what it works with.
+func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Settings) (*nodestate.State, *Profile, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state, err := s.connect(ctx, h, set.Config)
+	if err != nil {
+		return nil, nil, err
+	}
+	name := h.ProfileName()
+	p, ok := s.profiles[name]
+	if !ok {
+		p = &Profile{Options: nodestate.Options{Resources: set.Resources}, WriteInBind: set.WriteInBind, WriteAliases: set.WriteAliases}
+		s.profiles[name] = p
+	}
+	if p.WriteInBind != set.WriteInBind {
+		return nil, nil, fmt.Errorf("profile %s: annotationWrite must be the same for %s and %s", name, p.plugins[0], plugin)
+	}
+	p.plugins = append(p.plugins, plugin)
+	return state, p, nil
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package numa
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// neutral is the score of a node whose choice deserves neither bonus nor penalty.
+const neutral = fwk.MaxNodeScore / 2
+
+// PreScore passes by the pods that are not for this plugin.
+func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
+	if p.Cycle(state) == nil {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	return nil
+}
+
+// Score adds the bonus where GPUs, CPUs and memory of the choice lie in one NUMA
+// node, and takes the penalty for every further NUMA node it spans; CPUs or
+// memory that have to come from elsewhere count as one more.
+func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
+	c := p.Cycle(state)
+	if c == nil {
+		return 0, nil
+	}
+	u := p.State().View(&c.Demand, info, p.Snapshot())
+	if u == nil {
+		return 0, nil
+	}
+	a, ok := u.Align(c.Demand.Request)
+	if !ok {
+		return 0, nil
+	}
+	return p.score(a), nil
+}
+
+func (p *Plugin) score(a nodestate.Alignment) int64 {
+	spans := int64(a.Nodes)
+	if !a.Local {
+		spans++
+	}
+	s := neutral - p.crossNUMAPenalty*(spans-1)
+	if spans == 1 {
+		s += p.sameNUMABonus
+	}
+	return min(fwk.MaxNodeScore, max(0, s))
+}
+
+// ScoreExtensions returns nil: scores are between 0 and 100 already.
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/config"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+)
+
+// Name is the plugin's name in a KubeSchedulerConfiguration.
+const Name = config.TopologyAwareName
+
+// Plugin is TopologyAware.
+type Plugin struct {
+	*lifecycle.Plugin
+	bandwidthWeight, latencyWeight, fragmentationWeight float64
+}
+
+var (
+	_ fwk.PreFilterPlugin   = &Plugin{}
+	_ fwk.FilterPlugin      = &Plugin{}
+	_ fwk.PreScorePlugin    = &Plugin{}
+	_ fwk.ScorePlugin       = &Plugin{}
+	_ fwk.ScoreExtensions   = &Plugin{}
+	_ fwk.ReservePlugin     = &Plugin{}
+	_ fwk.PreBindPlugin     = &Plugin{}
+	_ fwk.BindPlugin        = &Plugin{}
+	_ fwk.EnqueueExtensions = &Plugin{}
+	_ fwk.SignPlugin        = &Plugin{}
+)
+
+// New returns the plugin's factory over the process-wide state.
+func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	return func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+		args, ok := obj.(*config.TopologyAwareArgs)
+		if !ok {
+			return nil, fmt.Errorf("args of %s are %T, want %T", Name, obj, args)
+		}
+		if err := config.ValidateTopologyAwareArgs(args); err != nil {
+			return nil, fmt.Errorf("args of %s: %w", Name, err)
+		}
+		base, err := lifecycle.New(ctx, h, shared, Name, args.Settings(), (*nodestate.Request).HasGPUs)
+		if err != nil {
+			return nil, err
+		}
+		if err := fill(base.Profile, args); err != nil {
+			return nil, fmt.Errorf("args of %s: %w", Name, err)
+		}
+		return &Plugin{
+			Plugin:          base,
+			bandwidthWeight: args.BandwidthWeight, latencyWeight: args.LatencyWeight, fragmentationWeight: args.FragmentationWeight,
+		}, nil
+	}
+}
