@@ -184,7 +184,7 @@ func (m *Machine) links() (map[[2]int]nvtopo.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	levels := [][]string{}
+	var levels [][]string
 	if len(m.PCIe) > 0 {
 		if levels, err = matrix("pcie", m.PCIe, len(m.GPUs)); err != nil {
 			return nil, err

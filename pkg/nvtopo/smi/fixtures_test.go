@@ -105,37 +105,43 @@ func TestCaptures(t *testing.T) {
 				t.Fatal("a capture that the table does not have")
 			}
 			seen++
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			g, err := Parse(strings.NewReader(string(text)), Options{})
-			if tc.wantMissing != "" {
-				var e *SyntaxError
-				if !errors.As(err, &e) || !strings.Contains(e.Msg, "row "+tc.wantMissing+" is missing") {
-					t.Fatalf("error %v, want row %s named as missing", err, tc.wantMissing)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := cmp.Diff(tc.numa, numaOf(g)); d != "" {
-				t.Errorf("NUMA nodes (-want +got):\n%s", d)
-			}
-			for i := range g.Len() {
-				for j := range i {
-					if g.Link(i, j) != g.Link(j, i) || g.Link(i, j).Class.String() == "" {
-						t.Errorf("link of %d and %d: %+v and %+v", i, j, g.Link(i, j), g.Link(j, i))
-					}
-				}
-			}
-			checkPrefixes(t, string(text), g)
+			checkCapture(t, file, tc.numa, tc.wantMissing)
 		})
 	}
 	if seen != len(captures) {
 		t.Errorf("%d captures found, the table has %d", seen, len(captures))
 	}
+}
+
+// checkCapture reads one capture, which is whole unless a row is missing.
+func checkCapture(t *testing.T, file string, numa []int, missing string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := Parse(strings.NewReader(string(text)), Options{})
+	if missing != "" {
+		var e *SyntaxError
+		if !errors.As(err, &e) || !strings.Contains(e.Msg, "row "+missing+" is missing") {
+			t.Fatalf("error %v, want row %s named as missing", err, missing)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(numa, numaOf(g)); d != "" {
+		t.Errorf("NUMA nodes (-want +got):\n%s", d)
+	}
+	for i := range g.Len() {
+		for j := range i {
+			if g.Link(i, j) != g.Link(j, i) || g.Link(i, j).Class.String() == "" {
+				t.Errorf("link of %d and %d: %+v and %+v", i, j, g.Link(i, j), g.Link(j, i))
+			}
+		}
+	}
+	checkPrefixes(t, string(text), g)
 }
 
 // checkPrefixes cuts a capture after every fifth byte: each piece is refused, or

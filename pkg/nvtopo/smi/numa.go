@@ -58,8 +58,8 @@ func (a *affinity) node(known []nvtopo.NUMANode) (int, error) {
 	return ids[0], nil
 }
 
-// placeByCPUs serves drivers before 450, whose matrix has no NUMA column but
-// prints as CPU affinity the CPUs of the GPU's own NUMA node.
+// placeByCPUs serves old drivers, whose matrix has no NUMA column but prints
+// as CPU affinity the CPUs of the GPU's own NUMA node.
 //
 // With numactl, a GPU is on the node that has exactly its CPUs. Without, GPUs
 // with equal lists are on one node, numbered by their lowest CPU, if nothing
