@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command nvtopo answers questions about the GPU links of one machine. The same
+// binary installed as kubectl-nvtopo is a kubectl plugin.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/nvtopo/nvtopo/pkg/cli"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	command := cli.New(os.Args[0])
+	err := command.ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", command.Name(), err)
+	}
+	os.Exit(cli.ExitCode(err))
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+type affinityOptions struct {
+	src      source
+	out      outputFlag
+	gpus     string
+	cpus     int
+	freeCPUs string
+}
+
+// affine is the answer of affinity.
+type affine struct {
+	GPUs      []int  `json:"gpus"`
+	NUMANodes []int  `json:"numaNodes"` // of the GPUs; known ones only
+	CPUs      string `json:"cpus"`      // in the kernel's list format
+	MemNodes  []int  `json:"memNodes"`  // NUMA nodes to take memory from
+	Distance  int    `json:"distance"`  // greatest between two of the GPUs' NUMA nodes
+	Numactl   string `json:"numactl"`
+	Docker    string `json:"docker"`
+}
+
+func newAffinity() *cobra.Command {
+	var o affinityOptions
+	cmd := &cobra.Command{
+		Use:   "affinity --gpus LIST",
+		Short: "Find the CPUs and NUMA nodes nearest to a set of GPUs",
+		Long: `Find the CPUs and NUMA nodes nearest to a set of GPUs, with the lines that start a
+program or a container there.
+
+With --cpus N these are N CPUs: of the GPUs' own NUMA nodes first, then of the
+nearest others; whole cores before single hyper-threads, where the source knows
+them. Without it, all CPUs of the GPUs' NUMA nodes.
+
+Of a NodeGPUTopology the CPUs that kubelet reserves are left out, unless
+--free-cpus says which may be used.`,
+		Example: `  NVTOPO affinity --machine dgx-a100 --gpus 0,1 --cpus 16
+  NVTOPO affinity -f topo.txt --numactl numa.txt --gpus 4-7
+  NVTOPO affinity --node gpu-node-7 --gpus 0 --cpus 8 -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	o.src.bind(cmd)
+	o.out.bind(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.gpus, "gpus", "", "indices of the GPUs, for example 0,2-4 (required)")
+	f.IntVar(&o.cpus, "cpus", 0, "how many CPUs (default: all of the GPUs' NUMA nodes)")
+	f.StringVar(&o.freeCPUs, "free-cpus", "", "CPUs that may be used, for example 2-31,64-95 (default: all)")
+	return cmd
+}
+
+func (o *affinityOptions) run(cmd *cobra.Command) error {
+	if err := o.out.check(); err != nil {
+		return err
+	}
+	flags := cmd.Flags()
+	switch {
+	case !flags.Changed("gpus"):
+		return usagef("--gpus is needed")
+	case flags.Changed("cpus") && o.cpus < 1:
+		return usagef("--cpus %d: want the number of CPUs, 1 or more", o.cpus)
+	}
+	in, err := o.src.load(cmd)
+	if err != nil {
+		return err
+	}
+	set, err := in.parseGPUs("--gpus", o.gpus)
+	if err != nil {
+		return err
+	}
+	free, err := o.free(in)
+	if err != nil {
+		return err
+	}
+	a := in.graph.Affinity(set)
+	cpus := a.CPUs.Minus(a.CPUs.Minus(free))
+	if o.cpus > 0 {
+		cpus = in.graph.NearestCPUs(a.NUMANodes, free, o.cpus)
+	}
+	switch {
+	case len(cpus) > 0:
+	case len(free) == 0:
+		return noAnswerf("the input names no CPUs that may be used; with nvidia-smi text --numactl adds them")
+	case o.cpus > 0:
+		return noAnswerf("--cpus %d: only %d CPUs may be used: %s", o.cpus, len(free), free)
+	default:
+		return noAnswerf("the input names no CPUs near GPUs %s; --cpus N takes any", in.list(set))
+	}
+	answer := &affine{
+		GPUs: in.members(set), NUMANodes: append([]int{}, a.NUMANodes...), CPUs: cpus.String(),
+		MemNodes: memoryNodes(in.graph, a.NUMANodes, cpus), Distance: a.Distance,
+	}
+	answer.writeLines()
+	return o.out.write(cmd.OutOrStdout(), answer, func(w io.Writer) error { return writeAffinity(w, answer) })
+}
+
+// free is which CPUs may be used at all.
+func (o *affinityOptions) free(in *input) (nvtopo.CPUSet, error) {
+	var all nvtopo.CPUSet
+	for i := range in.graph.NUMANodes {
+		all = all.Union(in.graph.NUMANodes[i].CPUs)
+	}
+	for i := range in.graph.GPUs {
+		all = all.Union(in.graph.GPUs[i].CPUs)
+	}
+	if o.freeCPUs != "" {
+		free, err := nvtopo.ParseCPUList(o.freeCPUs)
+		if err != nil {
+			return nil, usagef("--free-cpus: %w", err)
+		}
+		if extra := free.Minus(all); len(all) > 0 && len(extra) > 0 {
+			return nil, usagef("--free-cpus: the machine has no CPUs %s", extra)
+		}
+		return free, nil
+	}
+	if in.object != nil && in.object.Status.Kubelet != nil {
+		reserved, err := nvtopo.ParseCPUList(in.object.Status.Kubelet.ReservedCPUs)
+		if err != nil {
+			return nil, inputf("status.kubelet.reservedCPUs: %w", err)
+		}
+		return all.Minus(reserved), nil
+	}
+	return all, nil
+}
+
+// memoryNodes are the NUMA nodes of the GPUs and of the CPUs taken elsewhere,
+// without those known to have no memory: binding to such a node fails.
+func memoryNodes(g *nvtopo.Graph, nodes []int, cpus nvtopo.CPUSet) []int {
+	known := slices.ContainsFunc(g.NUMANodes, func(n nvtopo.NUMANode) bool { return n.Memory > 0 })
+	out := []int{}
+	for i := range g.NUMANodes {
+		n := &g.NUMANodes[i]
+		near := slices.Contains(nodes, n.ID) || slices.ContainsFunc(n.CPUs, cpus.Has)
+		if near && (!known || n.Memory > 0) {
+			out = append(out, n.ID)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// writeLines makes the command lines. Docker reads --gpus as CSV, so a list of
+// devices needs quotes of its own inside the shell's.
+func (a *affine) writeLines() {
+	mems := ""
+	if len(a.MemNodes) > 0 {
+		mems = join(a.MemNodes)
+	}
+	numactl, docker := []string{"numactl", "--physcpubind=" + a.CPUs}, []string{"docker run", "--cpuset-cpus=" + a.CPUs}
+	if mems != "" {
+		numactl, docker = append(numactl, "--membind="+mems), append(docker, "--cpuset-mems="+mems)
+	}
+	docker = append(docker, fmt.Sprintf(`--gpus '"device=%s"'`, join(a.GPUs)))
+	a.Numactl, a.Docker = strings.Join(numactl, " "), strings.Join(docker, " ")
+}
+
+func writeAffinity(w io.Writer, a *affine) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	nodes := join(a.NUMANodes)
+	if len(a.NUMANodes) == 0 {
+		nodes = "unknown"
+	}
+	fmt.Fprintf(t, "GPUs\t%s\n", join(a.GPUs))
+	fmt.Fprintf(t, "NUMA nodes\t%s\n", nodes)
+	fmt.Fprintf(t, "NUMA distance\t%d\n", a.Distance)
+	fmt.Fprintf(t, "CPUs\t%s\n", a.CPUs)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%s PROGRAM\n%s IMAGE\n", a.Numactl, a.Docker)
+	return err
+}

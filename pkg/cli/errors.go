@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Exit codes of the command.
+const (
+	ExitOK       = 0 // the answer is on standard output
+	ExitNoAnswer = 1 // the question is sound, but nothing satisfies it
+	ExitUsage    = 2 // a flag or argument is wrong
+	ExitInput    = 3 // a file or the cluster could not be read, or does not describe a graph
+)
+
+// codedError is an error with the exit code it ends the command with.
+type codedError struct {
+	code int
+	err  error
+}
+
+func (e *codedError) Error() string { return e.err.Error() }
+func (e *codedError) Unwrap() error { return e.err }
+
+func noAnswerf(format string, args ...any) error {
+	return &codedError{ExitNoAnswer, fmt.Errorf(format, args...)}
+}
+
+func usagef(format string, args ...any) error {
+	return &codedError{ExitUsage, fmt.Errorf(format, args...)}
+}
+
+func inputf(format string, args ...any) error {
+	return &codedError{ExitInput, fmt.Errorf(format, args...)}
+}
+
+// ExitCode is the exit code for what the command returned. An error without a
+// code of its own can only come from reading or writing.
+func ExitCode(err error) int {
+	var coded *codedError
+	switch {
+	case err == nil:
+		return ExitOK
+	case errors.As(err, &coded):
+		return coded.code
+	}
+	return ExitInput
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// parseGPUs reads a list of GPU indices ("0,2-4") that a flag was given.
+func (in *input) parseGPUs(flag, list string) (nvtopo.Mask, error) {
+	var set nvtopo.Mask
+	for part := range strings.SplitSeq(list, ",") {
+		lo, hi, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			hi = lo
+		}
+		first, errLo := strconv.ParseUint(lo, 10, 8)
+		last, errHi := strconv.ParseUint(hi, 10, 8)
+		if errLo != nil || errHi != nil || first > last {
+			return 0, usagef("%s %q: %q is not a GPU index or a range of them", flag, list, part)
+		}
+		for index := first; index <= last; index++ {
+			p := slices.IndexFunc(in.graph.GPUs, func(d nvtopo.GPU) bool { return d.Index == int(index) })
+			if p < 0 {
+				return 0, usagef("%s %q: there is no GPU %d, only %s", flag, list, index, in.list(nvtopo.FullMask(in.graph.Len())))
+			}
+			set |= nvtopo.MaskOf(p)
+		}
+	}
+	return set, nil
+}
+
+// usable is parseGPUs for GPUs that are going to be used: one that must not be
+// is an error. An empty list means all that are healthy and that no pod holds.
+func (in *input) usable(flag, list string, given bool) (nvtopo.Mask, error) {
+	healthy := in.graph.Healthy()
+	if !given {
+		return healthy &^ in.used, nil
+	}
+	set, err := in.parseGPUs(flag, list)
+	if err != nil {
+		return 0, err
+	}
+	if bad := set &^ healthy; bad != 0 {
+		d := &in.graph.GPUs[bad.First()]
+		why := d.Unhealthy
+		if why == "" {
+			why = "it is partitioned (MIG)"
+		}
+		return 0, usagef("%s %q: GPU %d cannot be used: %s", flag, list, d.Index, why)
+	}
+	return set, nil
+}
+
+// indices are the GPU indices of positions, in their order.
+func (in *input) indices(positions []int) []int {
+	out := make([]int, 0, len(positions))
+	for _, p := range positions {
+		out = append(out, in.graph.GPUs[p].Index)
+	}
+	return out
+}
+
+// members are the GPU indices of a set, ascending.
+func (in *input) members(set nvtopo.Mask) []int {
+	out := in.indices(set.Positions())
+	slices.Sort(out)
+	return out
+}
+
+// list is a set of GPUs for people to read.
+func (in *input) list(set nvtopo.Mask) string { return join(in.members(set)) }
+
+// join writes numbers the way flags take them.
+func join(numbers []int) string {
+	if len(numbers) == 0 {
+		return "none"
+	}
+	parts := make([]string, len(numbers))
+	for i, n := range numbers {
+		parts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(parts, ",")
+}
+
+// joinNUMA writes NUMA nodes; an unknown one is a question mark.
+func joinNUMA(nodes []int) string {
+	return strings.ReplaceAll(join(nodes), strconv.Itoa(nvtopo.UnknownNUMA), "unknown")
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+var (
+	// objectField matches the line every Kubernetes object in YAML has, and no
+	// output of nvidia-smi.
+	objectField = regexp.MustCompile(`(?m)^(apiVersion|kind|metadata|spec):`)
+	// document matches the separator of YAML documents.
+	document = regexp.MustCompile(`(?m)^---\s*$`)
+)
+
+// looksLikeObject tells a Kubernetes object from nvidia-smi's text.
+func looksLikeObject(data []byte) bool {
+	return isJSON(data) || objectField.Match(data)
+}
+
+func isJSON(data []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) }
+
+// decodeObject reads one NodeGPUTopology; unknown fields are errors, since they
+// are misspelt ones.
+func decodeObject(data []byte) (*v1alpha1.NodeGPUTopology, error) {
+	asJSON := isJSON(data)
+	if !asJSON {
+		if n := documents(data); n > 1 {
+			return nil, fmt.Errorf("%d YAML documents, want one NodeGPUTopology", n)
+		}
+		var err error
+		if data, err = yaml.YAMLToJSONStrict(data); err != nil {
+			return nil, fmt.Errorf("not YAML: %w", err)
+		}
+	}
+	// The kind comes first: a List has other fields, and "unknown field items"
+	// would not say what is wrong.
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err := json.Unmarshal(data, &head); err != nil {
+		return nil, located(data, err, asJSON)
+	}
+	if want := v1alpha1.SchemeGroupVersion.String(); head.Kind != v1alpha1.Kind || head.APIVersion != want {
+		return nil, fmt.Errorf("kind %q of apiVersion %q, want one %s of %s", head.Kind, head.APIVersion, v1alpha1.Kind, want)
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	var obj v1alpha1.NodeGPUTopology
+	if err := d.Decode(&obj); err != nil {
+		return nil, located(data, err, asJSON)
+	}
+	return &obj, nil
+}
+
+// documents counts the YAML documents that are not empty.
+func documents(data []byte) int {
+	n := 0
+	for _, d := range document.Split(string(data), -1) {
+		if objectField.MatchString(d) {
+			n++
+		}
+	}
+	return n
+}
+
+// located adds line and column to an error of encoding/json. Offsets in the
+// JSON that YAML was turned into would mislead and are left out.
+func located(data []byte, err error, asJSON bool) error {
+	var syntax *json.SyntaxError
+	var mistyped *json.UnmarshalTypeError
+	offset := int64(-1)
+	switch {
+	case errors.As(err, &mistyped):
+		err = fmt.Errorf("field %s: %s where a value of type %s belongs", mistyped.Field, mistyped.Value, mistyped.Type)
+		offset = mistyped.Offset
+	case errors.As(err, &syntax):
+		offset = syntax.Offset
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		offset = int64(len(data))
+	}
+	if !asJSON || offset < 0 || offset > int64(len(data)) {
+		return err
+	}
+	before := data[:offset]
+	line := 1 + bytes.Count(before, []byte("\n"))
+	column := len(before) - bytes.LastIndexByte(before, '\n') - 1
+	return fmt.Errorf("line %d, column %d: %w", line, max(column, 1), err)
+}

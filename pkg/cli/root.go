@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	programName = "nvtopo"
+	pluginName  = "kubectl-nvtopo"
+
+	// programInText stands for the way the program was called in help texts.
+	programInText = "NVTOPO"
+)
+
+// New returns the command. argv0 is how the program was called: as
+// kubectl-nvtopo its help speaks of "kubectl nvtopo".
+func New(argv0 string) *cobra.Command {
+	name := displayName(argv0)
+	root := &cobra.Command{
+		Use:   programName,
+		Short: "Answer questions about the GPU links of a machine",
+		Long: `NVTOPO answers questions about the GPU links of one machine: which GPUs to take,
+how to group them, what a collective operation costs on them, and which CPUs are
+nearest. It uses the library and the objective of the nvtopo scheduler.
+
+Every command reads one machine, from one of
+  -f FILE         the output of "nvidia-smi topo -m", or a NodeGPUTopology in YAML
+                  or JSON; which of them is found out; "-" is standard input
+  --machine NAME  a machine of the built-in catalogue, see "NVTOPO machines"
+  --node NAME     the NodeGPUTopology of a cluster's node
+
+Units: GB/s is 10^9 bytes per second in one direction. GPUs are named by index.
+
+Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
+3 the input could not be read.`,
+		Example: `  nvidia-smi topo -m | NVTOPO pick -n 4 -f -
+  NVTOPO pick -n 4 --machine dgx1-v100 --free 0,2,3,4,5,7
+  NVTOPO matrix --node gpu-node-7`,
+		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		// One slip or two: "pik" finds pick.
+		SuggestionsMinimumDistance: 2,
+		Args:                       knownCommand,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w\nSee '%s --help'", err, cmd.CommandPath())
+	})
+	root.AddCommand(
+		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newMachines(),
+	)
+	nameProgram(root, name)
+	return root
+}
+
+func displayName(argv0 string) string {
+	base := strings.TrimSuffix(filepath.Base(argv0), ".exe")
+	if base == pluginName {
+		return "kubectl " + programName
+	}
+	return programName
+}
+
+// nameProgram puts the name the user types into the texts of all commands.
+func nameProgram(cmd *cobra.Command, name string) {
+	cmd.Long = strings.ReplaceAll(cmd.Long, programInText, name)
+	cmd.Example = strings.ReplaceAll(cmd.Example, programInText, name)
+	for _, c := range cmd.Commands() {
+		nameProgram(c, name)
+	}
+}
+
+// knownCommand refuses what is not a command, with cobra's suggestions.
+func knownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := fmt.Sprintf("see '%s --help'", cmd.CommandPath())
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return usagef("unknown command %q: %s", args[0], hint)
+}
+
+// noArgs refuses positional arguments: every command takes flags only.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%q: %s takes flags only, see '%s --help'", args[0], cmd.Name(), cmd.CommandPath())
+	}
+	return nil
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
+)
+
+// stdin is the file name that stands for standard input.
+const stdin = "-"
+
+// maxFile bounds what is read of one file; a NodeGPUTopology of 64 GPUs is
+// about 400 kB.
+const maxFile = 8 << 20
+
+// source is where the machine comes from, as flags say.
+type source struct {
+	file, machine, node string
+
+	numactl, gpuModel string // what nvidia-smi text does not say
+	pcieGen           uint8
+
+	resource            string // which of an object's resources
+	kubeconfig, context string // of the cluster that --node is in
+}
+
+// input is one machine, read.
+type input struct {
+	name     string // of the node, the machine or the file
+	resource string
+	graph    *nvtopo.Graph
+	used     nvtopo.Mask               // GPUs that pods hold
+	object   *v1alpha1.NodeGPUTopology // nil unless the input was one
+}
+
+// bind adds the flags of the source to a command.
+func (s *source) bind(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&s.file, "file", "f", "", `file with "nvidia-smi topo -m" text or a NodeGPUTopology (YAML or JSON); "-" is standard input`)
+	f.StringVar(&s.machine, "machine", "", "machine of the built-in catalogue")
+	f.StringVar(&s.node, "node", "", "node of a cluster whose NodeGPUTopology is read")
+	f.StringVar(&s.numactl, "numactl", "", `with nvidia-smi text: file with the output of "numactl --hardware" of that machine`)
+	f.StringVar(&s.gpuModel, "gpu-model", "", "with nvidia-smi text: product name of the GPUs, which decides the bandwidth of an NVLink")
+	f.Uint8Var(&s.pcieGen, "pcie-gen", 0, "with nvidia-smi text: PCI Express generation of the GPUs, 3 to 5 (unknown counts as 4)")
+	f.StringVar(&s.resource, "resource", "", "extended resource the GPUs count under; of a NodeGPUTopology with several, the one meant (default: the only one, else "+v1alpha1.DefaultResource+")")
+	f.StringVar(&s.kubeconfig, "kubeconfig", "", "with --node: kubeconfig file (default: KUBECONFIG, then ~/.kube/config)")
+	f.StringVar(&s.context, "context", "", "with --node: context of the kubeconfig")
+}
+
+// given reports whether the flags name a machine at all.
+func (s *source) given() bool { return s.file != "" || s.machine != "" || s.node != "" }
+
+// load reads the machine.
+func (s *source) load(cmd *cobra.Command) (*input, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	switch {
+	case s.machine != "":
+		m, err := machine.Lookup(s.machine)
+		if err != nil {
+			return nil, usagef("--machine: %w", err)
+		}
+		g, err := m.Graph()
+		if err != nil {
+			return nil, inputf("--machine: %w", err)
+		}
+		return s.fromGraph(s.machine, g), nil
+	case s.node != "":
+		obj, err := s.fetch(cmd.Context())
+		if err != nil {
+			return nil, err
+		}
+		return s.fromObject(obj, "--node "+s.node)
+	}
+	return s.loadFile(cmd)
+}
+
+func (s *source) loadFile(cmd *cobra.Command) (*input, error) {
+	if s.file == stdin && s.numactl == stdin {
+		return nil, usagef("-f and --numactl cannot both be standard input")
+	}
+	data, err := readFile(cmd, s.file)
+	if err != nil {
+		return nil, err
+	}
+	shown := shownName(s.file)
+	if looksLikeObject(data) {
+		if err := s.refuseTextFlags(shown + " is a NodeGPUTopology"); err != nil {
+			return nil, err
+		}
+		obj, err := decodeObject(data)
+		if err != nil {
+			return nil, inputf("%s: %w", shown, err)
+		}
+		return s.fromObject(obj, shown)
+	}
+	opts := smi.Options{Model: s.gpuModel, PCIeGen: nvtopo.PCIeGen(s.pcieGen)}
+	if s.numactl != "" {
+		text, err := readFile(cmd, s.numactl)
+		if err != nil {
+			return nil, err
+		}
+		if opts.NUMA, err = smi.ParseNUMA(bytes.NewReader(text)); err != nil {
+			return nil, inputf("%s: %w", shownName(s.numactl), err)
+		}
+	}
+	g, err := smi.Parse(bytes.NewReader(data), opts)
+	if err != nil {
+		return nil, inputf("%s: %w", shown, err)
+	}
+	name := "stdin"
+	if s.file != stdin {
+		name = strings.TrimSuffix(filepath.Base(s.file), filepath.Ext(s.file))
+	}
+	return s.fromGraph(name, g), nil
+}
+
+func (s *source) fromGraph(name string, g *nvtopo.Graph) *input {
+	return &input{name: name, resource: cmp.Or(s.resource, v1alpha1.DefaultResource), graph: g}
+}
+
+// refuseTextFlags refuses flags that add to nvidia-smi text when there is
+// none, rather than ignore what the user took for effective.
+func (s *source) refuseTextFlags(because string) error {
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{{"--numactl", s.numactl != ""}, {"--gpu-model", s.gpuModel != ""}, {"--pcie-gen", s.pcieGen != 0}} {
+		if f.set {
+			return usagef("%s goes with nvidia-smi text only, not with %s", f.name, because)
+		}
+	}
+	return nil
+}
+
+// check refuses flags that contradict each other or have no effect.
+func (s *source) check() error {
+	n := 0
+	for _, name := range []string{s.file, s.machine, s.node} {
+		if name != "" {
+			n++
+		}
+	}
+	switch {
+	case n != 1:
+		return usagef("exactly one of -f, --machine and --node is needed, %d are given", n)
+	case s.pcieGen != 0 && (s.pcieGen < 3 || s.pcieGen > 5):
+		return usagef("--pcie-gen %d: want 3, 4 or 5", s.pcieGen)
+	case s.node == "" && (s.kubeconfig != "" || s.context != ""):
+		return usagef("--kubeconfig and --context go with --node only")
+	case s.machine != "":
+		return s.refuseTextFlags("--machine " + s.machine)
+	case s.node != "":
+		return s.refuseTextFlags("--node " + s.node)
+	}
+	return nil
+}
+
+// fromObject takes the graph of the resource meant: the one asked for, else the
+// only one, else the default one.
+func (s *source) fromObject(obj *v1alpha1.NodeGPUTopology, shown string) (*input, error) {
+	graphs, err := obj.Graphs()
+	if err != nil {
+		return nil, inputf("%s: %w", shown, err)
+	}
+	names := slices.Sorted(maps.Keys(graphs))
+	res := s.resource
+	switch {
+	case len(names) == 0:
+		return nil, inputf("%s: NodeGPUTopology %q has no GPUs", shown, obj.Name)
+	case res == "" && len(names) == 1:
+		res = names[0]
+	case res == "":
+		res = v1alpha1.DefaultResource
+	}
+	g := graphs[res]
+	if g == nil {
+		return nil, usagef("%s has no resource %q, use --resource with one of %s", shown, res, strings.Join(names, ", "))
+	}
+	in := &input{name: obj.Name, resource: res, graph: g, object: obj}
+	for i := range obj.Status.Allocations {
+		if a := &obj.Status.Allocations[i]; a.Resource == res {
+			held, _ := g.Positions(a.GPUs) // a GPU the graph does not have cannot be chosen either
+			in.used |= held
+		}
+	}
+	return in, nil
+}
+
+func shownName(file string) string {
+	if file == stdin {
+		return "standard input"
+	}
+	return file
+}
+
+func readFile(cmd *cobra.Command, file string) ([]byte, error) {
+	r := cmd.InOrStdin()
+	if file != stdin {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, inputf("%w", err) // the error of os names the file
+		}
+		defer func() { _ = f.Close() }() // only read from
+		r = f
+	}
+	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("longer than %d bytes", maxFile)
+	}
+	if err != nil {
+		return nil, inputf("%s: %w", shownName(file), err)
+	}
+	return data, nil
+}
