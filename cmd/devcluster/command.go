@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"
+)
+
+// settings are the flags that both commands have.
+type settings struct {
+	kwok, scheduler, config, dir, logFile string
+}
+
+func command(stdout, stderr io.Writer) *cobra.Command {
+	s := &settings{}
+	root := &cobra.Command{
+		Use:           "nvtopo-devcluster",
+		Short:         "A real control plane with simulated GPU nodes on this machine",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	flags := root.PersistentFlags()
+	flags.StringVar(&s.kwok, "kwok", sibling("kwok"), "path of the kwok program")
+	flags.StringVar(&s.scheduler, "scheduler", sibling("nvtopo-scheduler"), "path of the scheduler")
+	flags.StringVar(&s.config, "scheduler-config", "", "KubeSchedulerConfiguration to use instead of the built-in one; the word KUBECONFIG in it stands for the kubeconfig's path")
+	flags.StringVar(&s.dir, "dir", "", "folder to keep everything in, and to leave in place; a temporary one by default")
+	flags.StringVar(&s.logFile, "log-file", "", "file for the logs of all programs; without it they are only shown when something fails")
+	root.AddCommand(upCommand(s), demoCommand(s))
+	return root
+}
+
+// sibling is the path of a program in the same folder as this one.
+func sibling(name string) string {
+	self, err := os.Executable()
+	if err != nil {
+		return name
+	}
+	return filepath.Join(filepath.Dir(self), name)
+}
+
+// options checks the flags and turns them into the demo's options. log
+// receives all logs.
+func (s *settings) options(progress, log io.Writer) (*demo.Options, error) {
+	o := &demo.Options{Kwok: s.kwok, Scheduler: s.scheduler, Dir: s.dir, Progress: progress, Log: log}
+	for _, path := range []string{s.kwok, s.scheduler} {
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("a program is missing (see --help): %w", err)
+		}
+	}
+	if s.config != "" {
+		data, err := os.ReadFile(s.config)
+		if err != nil {
+			return nil, fmt.Errorf("read the scheduler's configuration: %w", err)
+		}
+		o.SchedulerConfig = data
+	}
+	return o, nil
+}
+
+// logs opens the destination of all logs and directs klog there, which the
+// in-process control plane logs through. The returned function closes it.
+func (s *settings) logs() (*tail, func() error, error) {
+	t := &tail{}
+	done := func() error { return nil }
+	if s.logFile != "" {
+		f, err := os.OpenFile(s.logFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+		if err != nil {
+			return nil, nil, fmt.Errorf("open the log file: %w", err)
+		}
+		t.file, done = f, f.Close
+	}
+	// An API server that starts logs errors that are none; people should see
+	// them only when the start fails.
+	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(fs)
+	if err := errors.Join(fs.Set("logtostderr", "false"), fs.Set("stderrthreshold", "FATAL")); err != nil {
+		return nil, nil, fmt.Errorf("direct the logs: %w", errors.Join(err, done()))
+	}
+	klog.SetOutput(t)
+	return t, func() error {
+		klog.Flush()
+		klog.SetOutput(io.Discard)
+		return done()
+	}, nil
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"
+)
+
+func demoCommand(s *settings) *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "demo",
+		Short: "Have the scheduler place some forty pods, check every placement, leave nothing behind",
+		Long: `Starts a control plane, twelve simulated nodes of six kinds of machine and the
+scheduler, creates pods in waves, and checks every placement with a brute force.
+Progress goes to stderr, the result to stdout. Exits with 1 if a pod got less
+than the best its node offered at the time, or a GPU had two owners.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if output != "table" && output != "json" {
+				return fmt.Errorf("output %q: want table or json", output)
+			}
+			return runDemo(cmd, s, output)
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "table", "table, or json for one object per pod and line")
+	return c
+}
+
+func runDemo(cmd *cobra.Command, s *settings, output string) (err error) {
+	ctx, progress := cmd.Context(), cmd.ErrOrStderr()
+	log, closeLog, err := s.logs()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeLog()) }()
+	opts, err := s.options(progress, log)
+	if err != nil {
+		return err
+	}
+	report, err := carryOut(ctx, opts)
+	if err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err() //nolint:wrapcheck // run tells by it that somebody pressed Ctrl-C
+		}
+		_, _ = progress.Write(log.last()) // the error follows in any case
+		return err
+	}
+	write := report.WriteTable
+	if output == "json" {
+		write = report.WriteJSON
+	}
+	if err := write(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	return verdict(cmd, report)
+}
+
+// carryOut runs the demo and removes all of it.
+func carryOut(ctx context.Context, opts *demo.Options) (_ *demo.Report, err error) {
+	c, err := demo.Boot(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	return demo.Run(ctx, c, opts.Progress)
+}
+
+// verdict says on stderr what the check found, and is an error if it found anything.
+func verdict(cmd *cobra.Command, report *demo.Report) error {
+	problems := report.Problems()
+	for _, p := range problems {
+		cmd.PrintErrln(p)
+	}
+	if len(problems) > 0 {
+		return fmt.Errorf("%d of %d pods are wrong", len(problems), len(report.Results))
+	}
+	cmd.PrintErrf("checked by brute force: every placed pod has the best GPUs its node offered at the time, no GPU had two owners\n")
+	return nil
+}

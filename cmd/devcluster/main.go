@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command nvtopo-devcluster runs a real control plane with simulated GPU nodes
+// on this machine: `up` keeps it running, `demo` has the scheduler place some
+// forty pods on it, checks every placement and leaves nothing behind.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	// The first Ctrl-C ends things in order; stop gives the second one back its usual effect.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+
+	err := command(os.Stdout, os.Stderr).ExecuteContext(ctx)
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "interrupted; nothing is left behind")
+		return 130 // 128 + SIGINT, as shells report it
+	}
+	fmt.Fprintln(os.Stderr, "nvtopo-devcluster:", err)
+	return 1
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+)
+
+// at is a moment of the history, in seconds.
+func at(s int) time.Time { return time.Unix(1_700_000_000+int64(s), 0) }
+
+func graph(t *testing.T, machine string) *nvtopo.Graph {
+	t.Helper()
+	spec := devcluster.NodeSpec{Name: "n", Machine: machine}
+	g, err := spec.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func TestCheckFindsWhatIsWrong(t *testing.T) {
+	g := graph(t, "a100-pcie-4-bridged") // GPUs 0-1 and 2-3 are bridged, the rest is PCIe
+	all := g.Healthy()
+	bridged, _ := oracle.Best(g, all, all, 2, nvtopo.Constraint{})
+	other := all &^ bridged
+	crossed := all &^ nvtopo.MaskOf(bridged.First(), other.First())
+	place := func(pod string, when int, set nvtopo.Mask) placement {
+		return placement{pod: pod, node: "n", set: set, count: set.Len(), allowed: all, assumed: at(when)}
+	}
+	ending := func(p placement, from, by int) placement {
+		p.releaseFrom, p.releaseBy = at(from), at(by)
+		return p
+	}
+	tests := map[string]struct {
+		pods []placement
+		want []string // a part of each pod's problem; empty means none
+	}{
+		"two pods on the two bridged pairs": {
+			pods: []placement{place("a", 1, bridged), place("b", 2, other)},
+			want: []string{"", ""},
+		},
+		"the order of the list does not matter, the stamps do": {
+			pods: []placement{place("b", 2, other), place("a", 1, bridged)},
+			want: []string{"", ""},
+		},
+		"a pair across the bridges while a bridged one was free": {
+			pods: []placement{place("a", 1, crossed)},
+			want: []string{"were better than"},
+		},
+		"a pair across the bridges when nothing else was free": {
+			pods: []placement{place("a", 1, nvtopo.MaskOf((bridged &^ crossed).First())), place("b", 2, nvtopo.MaskOf((other &^ crossed).First())), place("c", 3, crossed)},
+			want: []string{"", "were better than", ""}, // b breaks the second pair needlessly
+		},
+		"a GPU with two owners": {
+			pods: []placement{place("a", 1, bridged), place("b", 2, bridged)},
+			want: []string{"", "belonged to pod a at the same time"},
+		},
+		"two owners stamped alike": {
+			pods: []placement{place("b", 1, bridged), place("a", 1, bridged)},
+			want: []string{"belonged to pod a at the same time", ""},
+		},
+		"a GPU used again after its pod ended": {
+			pods: []placement{ending(place("a", 1, bridged), 2, 3), place("b", 4, bridged)},
+			want: []string{"", ""},
+		},
+		"after the end the freed pair has to be used": {
+			pods: []placement{ending(place("a", 1, bridged), 2, 3), place("b", 4, other)},
+			want: []string{"", "were better than"},
+		},
+		"while a pod is ending either is right": {
+			pods: []placement{ending(place("a", 1, bridged), 2, 5), place("b", 3, other)},
+			want: []string{"", ""},
+		},
+		"while a pod is ending its GPUs may be used again": {
+			pods: []placement{ending(place("a", 1, bridged), 2, 5), place("b", 3, bridged)},
+			want: []string{"", ""},
+		},
+		"before the end is announced its GPUs are its own": {
+			pods: []placement{ending(place("a", 1, bridged), 4, 5), place("b", 3, bridged)},
+			want: []string{"", "belonged to pod a at the same time"},
+		},
+		"fewer GPUs than asked": {
+			pods: []placement{{pod: "a", node: "n", set: nvtopo.MaskOf(0), count: 2, allowed: all, assumed: at(1)}},
+			want: []string{"got 1 GPUs and asked for 2"},
+		},
+		"a GPU of a model it does not accept": {
+			pods: []placement{{pod: "a", node: "n", set: bridged, count: 2, allowed: other, assumed: at(1)}},
+			want: []string{"not one it accepts"},
+		},
+		"a set slower than the pod accepts": {
+			pods: []placement{
+				{pod: "a", node: "n", set: crossed, count: 2, allowed: crossed, assumed: at(1), constraint: nvtopo.Constraint{MinLink: nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}}},
+			},
+			want: []string{"do not satisfy its constraints"},
+		},
+		"a node that nobody knows": {
+			pods: []placement{{pod: "a", node: "m", set: bridged, count: 2, allowed: all, assumed: at(1)}},
+			want: []string{"which has no graph"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			for i, v := range check(map[string]*nvtopo.Graph{"n": g}, tc.pods) {
+				if tc.want[i] == "" && v.problem != "" || !strings.Contains(v.problem, tc.want[i]) {
+					t.Errorf("pod %s: problem %q, want %q", tc.pods[i].pod, v.problem, tc.want[i])
+				}
+				if v.problem == "" && (!v.possible || v.best != tc.pods[i].set) {
+					t.Errorf("pod %s: best set %v, want its own %v", tc.pods[i].pod, v.best.Positions(), tc.pods[i].set.Positions())
+				}
+			}
+		})
+	}
+}
+
+func TestWorkloadIsWhatTheDemoPromises(t *testing.T) {
+	nodes := Nodes()
+	if len(nodes) != 12 {
+		t.Errorf("%d nodes, want 12", len(nodes))
+	}
+	capacity := 0
+	for _, n := range nodes {
+		g, err := n.Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		capacity += g.Len()
+	}
+	sizes, impossible, ends, used := map[int]int{}, 0, 0, 0
+	live := map[string]int{}
+	for _, w := range workload() {
+		for _, name := range w.finish {
+			n, ok := live[name]
+			if !ok {
+				t.Errorf("pod %s finishes without having run", name)
+			}
+			used -= n
+			ends++
+			delete(live, name)
+		}
+		for _, r := range w.pods {
+			if _, twice := live[r.name]; twice {
+				t.Errorf("two pods are called %s", r.name)
+			}
+			if _, err := r.constraint(); err != nil {
+				t.Error(err)
+			}
+			if r.impossible {
+				impossible++
+				continue
+			}
+			live[r.name] = r.total()
+			sizes[r.total()]++
+			used += r.total()
+		}
+		if used > capacity {
+			t.Errorf("wave %q needs %d GPUs of %d", w.title, used, capacity)
+		}
+	}
+	for _, n := range []int{1, 2, 3, 4, 8} {
+		if sizes[n] == 0 {
+			t.Errorf("no pod asks for %d GPUs", n)
+		}
+	}
+	pods := impossible
+	for _, n := range sizes {
+		pods += n
+	}
+	if pods < 36 || pods > 44 || impossible != 1 || ends == 0 {
+		t.Errorf("%d pods, %d impossible, %d finishing; want about 40, 1, some", pods, impossible, ends)
+	}
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+)
+
+// Options say what to run the demo with.
+type Options struct {
+	Kwok      string // path of the kwok program
+	Scheduler string // path of the scheduler
+	// SchedulerConfig is its KubeSchedulerConfiguration; see devcluster.SchedulerOptions.
+	SchedulerConfig []byte
+	// SchedulerAccount ("namespace/name") is the service account it runs as;
+	// empty means the administrator.
+	SchedulerAccount string
+	// ExporterAccount is the same for the nodes' exporters.
+	ExporterAccount string
+	Dir             string    // see devcluster.Config
+	Progress        io.Writer // receives what goes on, in lines for people
+	Log             io.Writer // receives the programs' logs
+}
+
+// Nodes are the demo's nodes: two of each machine.
+func Nodes() []devcluster.NodeSpec {
+	var out []devcluster.NodeSpec
+	for _, m := range machines {
+		for i := range nodesPerMachine {
+			out = append(out, devcluster.NodeSpec{Name: fmt.Sprintf("%s-%c", m, 'a'+i), Machine: m})
+		}
+	}
+	return out
+}
+
+// Boot starts a cluster with the demo's nodes, their published topology and a
+// scheduler. The caller stops it.
+func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error) {
+	say := func(format string, args ...any) { fmt.Fprintf(opts.Progress, format+"\n", args...) }
+	say("starting etcd, kube-apiserver, controllers and kwok")
+	c, err := devcluster.Start(ctx, devcluster.Config{Dir: opts.Dir, Controllers: true, KwokBinary: opts.Kwok, Log: opts.Log})
+	if err != nil {
+		return nil, fmt.Errorf("start a cluster: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Stop())
+		}
+	}()
+	say("installing the custom resource, roles and admission policies")
+	if err := c.InstallManifests(ctx); err != nil {
+		return nil, fmt.Errorf("install the manifests: %w", err)
+	}
+	nodes := Nodes()
+	say("adding %d nodes of %d kinds of machine and publishing their GPU topology", len(nodes), len(machines))
+	if err := c.AddNodes(ctx, nodes); err != nil {
+		return nil, fmt.Errorf("add nodes: %w", err)
+	}
+	if err := c.RunExporters(ctx, nodes, devcluster.ExporterOptions{ServiceAccount: opts.ExporterAccount}); err != nil {
+		return nil, fmt.Errorf("publish the nodes' topology: %w", err)
+	}
+	say("starting the scheduler")
+	_, err = c.StartScheduler(ctx, devcluster.SchedulerOptions{
+		Binary: opts.Scheduler, Config: opts.SchedulerConfig, ServiceAccount: opts.SchedulerAccount,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start the scheduler: %w", err)
+	}
+	return c, nil
+}

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package demo is the project's main job from end to end: pods with all kinds
+// of GPU requests arrive at a cluster of simulated machines in waves, some
+// finish in between, and every placement is checked.
+//
+// Invariant: a placement counts as right only if a brute force that shares no
+// code with the scheduler's tables chooses the same GPUs from what was free on
+// the node at the moment of the decision, and no GPU ever had two owners.
+//
+// It does not check the choice of the node.
+package demo

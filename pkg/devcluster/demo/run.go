@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+const (
+	// waveTimeout bounds the wait for one wave: it takes about a second, and up
+	// to half a minute where a pod backed off once or twice.
+	waveTimeout  = 90 * time.Second
+	pollInterval = 50 * time.Millisecond
+)
+
+// run is the state of one demo.
+type run struct {
+	client   kubernetes.Interface
+	clock    clock.PassiveClock
+	progress io.Writer
+
+	graphs   map[string]*nvtopo.Graph // node name -> graph, from the catalogue
+	machines map[string]string        // node name -> machine
+	requests []request
+	pods     map[string]*v1.Pod      // pod name -> as last seen bound, or refused
+	released map[string][2]time.Time // pod name -> when it gave its GPUs back
+}
+
+// Run creates the waves of pods on a booted cluster and checks every placement.
+// An error means that the demo could not be carried through; what the check
+// found wrong is in the report.
+func Run(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*Report, error) {
+	client, err := kubernetes.NewForConfig(c.RESTConfig())
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	r := &run{
+		client: client, clock: clock.RealClock{}, progress: progress,
+		graphs: map[string]*nvtopo.Graph{}, machines: map[string]string{},
+		pods: map[string]*v1.Pod{}, released: map[string][2]time.Time{},
+	}
+	for _, n := range Nodes() {
+		if r.graphs[n.Name], err = n.Graph(); err != nil {
+			return nil, fmt.Errorf("the node's graph: %w", err)
+		}
+		r.machines[n.Name] = n.Machine
+	}
+	waves := workload()
+	for i := range waves {
+		fmt.Fprintf(progress, "wave %d of %d: %s\n", i+1, len(waves), waves[i].title)
+		if err := r.finish(ctx, fmt.Sprintf("barrier-%d", i), waves[i].finish); err != nil {
+			return nil, err
+		}
+		if err := r.create(ctx, waves[i].pods); err != nil {
+			return nil, err
+		}
+	}
+	return r.report(), nil
+}
+
+// create creates pods and waits until each is bound, or refused if it is impossible.
+func (r *run) create(ctx context.Context, pods []request) error {
+	start := r.clock.Now()
+	for i := range pods {
+		if _, err := r.client.CoreV1().Pods(namespace).Create(ctx, pods[i].pod(), metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create pod %s: %w", pods[i].name, err)
+		}
+		r.requests = append(r.requests, pods[i])
+	}
+	for i := range pods {
+		pod, err := r.settled(ctx, pods[i].name, pods[i].impossible)
+		if err != nil {
+			return err
+		}
+		r.pods[pod.Name] = pod
+	}
+	fmt.Fprintf(r.progress, "  %d pods decided in %.1f s\n", len(pods), r.clock.Since(start).Seconds())
+	return nil
+}
+
+// settled waits until a pod runs, or until it was refused where that is enough.
+// A pod that never gets a node is returned as it is: the report says why.
+func (r *run) settled(ctx context.Context, name string, refusedIsEnough bool) (*v1.Pod, error) {
+	var pod *v1.Pod
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, waveTimeout, true, func(ctx context.Context) (bool, error) {
+		var err error
+		if pod, err = r.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return false, fmt.Errorf("read pod %s: %w", name, err)
+		}
+		return pod.Status.Phase == v1.PodRunning || refusedIsEnough && refusal(pod) != "", nil
+	})
+	if err != nil && (ctx.Err() != nil || !wait.Interrupted(err)) {
+		return nil, fmt.Errorf("wait for pod %s: %w", name, errors.Join(ctx.Err(), err))
+	}
+	return pod, nil
+}
+
+// refusal is the scheduler's reason for not placing a pod; empty if there is none.
+func refusal(pod *v1.Pod) string {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// finish ends pods and returns when the scheduler has provably seen all of
+// them end: it watches pods as one ordered stream, so it has once it has
+// placed a pod that was created after their end.
+func (r *run) finish(ctx context.Context, barrier string, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	fmt.Fprintf(r.progress, "  %d pods finish and give their GPUs back\n", len(names))
+	pods := r.client.CoreV1().Pods(namespace)
+	from := r.clock.Now()
+	patch := []byte(`{"metadata":{"annotations":{"` + devcluster.AnnotationRunsFor + `":"0s"}}}`)
+	for _, name := range names {
+		if _, err := pods.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return fmt.Errorf("finish pod %s: %w", name, err)
+		}
+	}
+	for _, name := range names {
+		err := wait.PollUntilContextTimeout(ctx, pollInterval, waveTimeout, true, func(ctx context.Context) (bool, error) {
+			p, err := pods.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, fmt.Errorf("read: %w", err)
+			}
+			return p.Status.Phase == v1.PodSucceeded, nil
+		})
+		if err != nil {
+			return fmt.Errorf("wait for pod %s to finish: %w", name, err)
+		}
+	}
+	if err := r.pass(ctx, barrier); err != nil {
+		return err
+	}
+	by := r.clock.Now()
+	for _, name := range names {
+		r.released[name] = [2]time.Time{from, by}
+	}
+	return nil
+}
+
+// pass has the scheduler place a pod without GPUs and removes it again.
+func (r *run) pass(ctx context.Context, barrier string) error {
+	b := request{name: barrier, gpus: []int{0}}
+	pod := b.pod()
+	pod.Spec.Containers[0].Resources = v1.ResourceRequirements{}
+	pods := r.client.CoreV1().Pods(namespace)
+	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create pod %s: %w", barrier, err)
+	}
+	seen, err := r.settled(ctx, barrier, false)
+	if err != nil {
+		return err
+	}
+	if seen.Spec.NodeName == "" {
+		return fmt.Errorf("the scheduler did not place pod %s, which asks for nothing: %s", barrier, refusal(seen))
+	}
+	if err := pods.Delete(ctx, barrier, metav1.DeleteOptions{}); err != nil {
+		return fmt.Errorf("delete pod %s: %w", barrier, err)
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/nvtopo/nvtopo/pkg/exporter"
+)
+
+// publishers bounds how many exporters publish for the first time at once.
+const publishers = 8
+
+// ExporterOptions say how the simulated nodes publish their topology.
+type ExporterOptions struct {
+	// ServiceAccount ("namespace/name") is whose token, bound to its node, each
+	// exporter uses; empty means the administrator.
+	ServiceAccount string
+	// Interval between two readings; the exporter's default when zero.
+	Interval time.Duration
+	// Unenforced leaves out what says that the node gives containers the chosen GPUs.
+	Unenforced bool
+}
+
+// RunExporters publishes the topology of the nodes, which must exist, and
+// returns when all are published. The exporters run until the cluster stops.
+func (c *Cluster) RunExporters(ctx context.Context, nodes []NodeSpec, opts ExporterOptions) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(publishers)
+	for i := range nodes {
+		g.Go(func() error { return c.runExporter(ctx, &nodes[i], opts) })
+	}
+	return g.Wait()
+}
+
+func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts ExporterOptions) error {
+	graph, err := node.Graph()
+	if err != nil {
+		return err
+	}
+	cfg, err := c.exporterConfig(ctx, node.Name, opts.ServiceAccount)
+	if err != nil {
+		return err
+	}
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("make the exporter's client: %w", err)
+	}
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("make the exporter's client: %w", err)
+	}
+	e, err := exporter.New(exporter.Config{
+		NodeName: node.Name, Namespace: systemNamespace, Interval: opts.Interval, AssumeEnforced: !opts.Unenforced,
+	}, exporter.Static(graph), kube, dyn)
+	if err != nil {
+		return fmt.Errorf("node %s: %w", node.Name, err)
+	}
+	if err := e.PublishOnce(ctx); err != nil {
+		return fmt.Errorf("publish node %s: %w", node.Name, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped {
+		return errors.New("publish a node: the cluster is stopped")
+	}
+	c.exporters.Go(func() {
+		if err := e.Run(c.exporterCtx); err != nil {
+			fmt.Fprintf(c.log, "exporter of %s: %v\n", node.Name, err)
+		}
+	})
+	return nil
+}
+
+func (c *Cluster) exporterConfig(ctx context.Context, node, account string) (*rest.Config, error) {
+	if account == "" {
+		return c.RESTConfig(), nil
+	}
+	namespace, name, ok := strings.Cut(account, "/")
+	if !ok {
+		return nil, errors.New("the exporter's service account is not namespace/name: " + account)
+	}
+	return c.NodeBoundConfig(ctx, namespace, name, node)
+}
