@@ -25,7 +25,7 @@ const (
 // every node of the class and immutable but for answer tables, which appear
 // through atomic pointers once they are complete.
 type classTables struct {
-	*matrix
+	matrix  // by value: Pick reads it through one pointer
 	weights Weights
 
 	// For up to 16 GPUs, indexed by set.
@@ -46,7 +46,7 @@ type classTables struct {
 	best []atomic.Int64
 
 	build   sync.Mutex                // serialises Prepare
-	answers []atomic.Pointer[answers] // by filter index
+	answers []atomic.Pointer[answers] // by variant
 }
 
 // answers is a complete answer table: sets[k<<n|free] is the set to take, 0
@@ -60,13 +60,13 @@ func newClassTables(g *Graph, w Weights) *classTables {
 		c.initLarge()
 		return c
 	}
-	c.answers = make([]atomic.Pointer[answers], c.filters())
+	c.answers = make([]atomic.Pointer[answers], c.variants())
 	c.ring = ringTable(c.n, c.bw, c.steps)
 	keys, value := c.keys()
 	c.residual = residualTable(c.n, &c.weights, value)
 	c.rankSets(keys)
 	if c.n <= eagerGPUs {
-		c.answer(context.Background(), c.filter(Constraint{}))
+		c.answer(context.Background(), c.variant(&Constraint{}))
 	}
 	return c
 }
@@ -144,13 +144,14 @@ func (c *classTables) rankSets(keys []setKey) {
 	}
 }
 
-// answer returns the answer table of a filter, building it when it is not
+// answer returns the answer table of a variant, building it when it is not
 // there; nil when ctx ended first.
-func (c *classTables) answer(ctx context.Context, f filter) *answers {
-	slot := &c.answers[f.index]
+func (c *classTables) answer(ctx context.Context, variant int) *answers {
+	slot := &c.answers[variant]
 	if a := slot.Load(); a != nil {
 		return a
 	}
+	f := c.filter(variant)
 	a := &answers{sets: make([]uint16, (c.n+1)<<c.n)}
 	// Ranks of the residuals fit in 16 bits and keep their order, so that
 	// "residual, then ties" is one comparison of 32 bits.
@@ -220,23 +221,28 @@ func (c *classTables) fill(f filter, k int, sets, left, order, tier []uint16) {
 	}
 }
 
-// enumerate picks without an answer table: k of avail, residual counted in free.
-func (c *classTables) enumerate(free, avail Mask, k int, f filter) (Mask, bool) {
+// enumerate picks without an answer table: k of avail, residual counted in
+// free, among the sets keep accepts (nil: all); 0 when no set passes. keep is
+// asked last because it is the dearest.
+func (c *classTables) enumerate(free, avail Mask, k int, f filter, keep func(Mask) bool) Mask {
 	var walk combinations
 	var best Mask
 	var bestLeft int64
-	end := uint16(excluded)
+	end := uint16(excluded) // of the tier of best
 	for t := walk.start(avail, k); t != 0; t = walk.next(t) {
 		o := c.order[t]
-		if o >= end || !c.passes(f, t, k) {
+		if o >= end {
 			continue
 		}
 		left := c.residual[free&^t]
-		if best == 0 || c.tierEnd[t] < end || left > bestLeft || left == bestLeft && o < c.order[best] {
+		if best != 0 && c.tierEnd[t] == end && (left < bestLeft || left == bestLeft && o > c.order[best]) {
+			continue
+		}
+		if c.passes(f, t, k) && (keep == nil || keep(t)) {
 			best, bestLeft, end = t, left, c.tierEnd[t]
 		}
 	}
-	return best, best != 0
+	return best
 }
 
 // ringStep is the index in steps of the ring bottleneck of a set of two or more.
@@ -248,7 +254,7 @@ func (c *classTables) ringStep(s Mask) int {
 }
 
 func (c *classTables) bytes() int {
-	m := c.matrix
+	m := &c.matrix
 	total := 8*(len(m.bw)+len(m.lat)+len(m.rank)+len(m.dist)+len(m.steps)+len(m.stepLat)) + 24*len(m.class) + len(m.node) +
 		8*len(m.ok)*(m.n+3) + 8*len(m.minNodes) + len(c.ring) + 8*len(c.residual) + 2*len(c.order) + 2*len(c.tierEnd) +
 		8*(len(c.twins)+len(c.gains)+len(c.best)+len(c.answers)) + 2*len(c.pairs)

@@ -15,7 +15,7 @@ const searchBudget = 1 << 17
 
 // initLarge prepares a graph of more than 16 GPUs.
 func (c *classTables) initLarge() {
-	c.twins = c.matrix.twinClasses()
+	c.twins = c.twinClasses()
 	c.gains = make([]int64, c.n*c.n)
 	for i := range c.n {
 		for j := range i {
@@ -43,7 +43,7 @@ func (c *classTables) bestOf(k int) int64 {
 	if b := c.best[k].Load(); b != 0 {
 		return b
 	}
-	if at, ok := c.bestStep(c.all, k, c.filter(Constraint{AllowMixedModels: true})); ok {
+	if at, ok := c.bestStep(c.all, k, c.filter(c.variant(&Constraint{AllowMixedModels: true})), nil); ok {
 		c.best[k].Store(c.steps[at])
 	}
 	return c.best[k].Load()
@@ -145,23 +145,23 @@ func lowest(s Mask, k int) Mask {
 // branchAndBound picks from graphs above 16 GPUs: first the best ring step
 // (feasibility is monotone in it), then the best locality at that step, then
 // every set of both, compared by the residual's bound and the ties.
-func (c *classTables) branchAndBound(free, avail Mask, k int, f filter) (Mask, bool) {
-	at, ok := c.bestStep(avail, k, f)
+func (c *classTables) branchAndBound(free, avail Mask, k int, f filter, keep func(Mask) bool) Mask {
+	at, ok := c.bestStep(avail, k, f, keep)
 	if !ok {
-		return 0, false
+		return 0
 	}
-	s := c.newSearch(avail, k, f, at)
+	s := c.newSearch(avail, k, f, at, keep)
 	s.stage = stageLocality
 	s.visit(0, 0, 0, 0)
 	s.stage, s.budget, s.free = stageResidual, searchBudget, free
 	s.visit(0, 0, 0, 0)
-	return s.best, true
+	return s.best
 }
 
 // bestStep is the first step of which k of avail have a ring; for k = 1 any.
-func (c *classTables) bestStep(avail Mask, k int, f filter) (int, bool) {
+func (c *classTables) bestStep(avail Mask, k int, f filter, keep func(Mask) bool) (int, bool) {
 	feasible := func(at int) bool {
-		s := c.newSearch(avail, k, f, at)
+		s := c.newSearch(avail, k, f, at, keep)
 		s.visit(0, 0, 0, 0)
 		return s.found
 	}
@@ -200,6 +200,7 @@ type search struct {
 	f        filter
 	k        int
 	maxNodes int
+	keep     func(Mask) bool // nil: all
 	free     Mask
 	stage    stage
 	budget   int
@@ -212,11 +213,19 @@ type search struct {
 	pcie, pairBW int64
 }
 
-func (c *classTables) newSearch(avail Mask, k int, f filter, at int) *search {
-	s := &search{c: c, adj: c.adjacency(c.steps[at]), f: f, k: k, maxNodes: c.maxNodes(f, k), budget: searchBudget}
+func (c *classTables) newSearch(avail Mask, k int, f filter, at int, keep func(Mask) bool) *search {
+	s := &search{
+		c: c, adj: c.adjacency(c.steps[at]), f: f, k: k, maxNodes: c.maxNodes(f, k), keep: keep, budget: searchBudget,
+	}
 	for _, class := range c.twins {
-		if m := class & avail; m != 0 {
-			s.classes = append(s.classes, m)
+		for m := class & avail; m != 0; {
+			part := m
+			if keep != nil {
+				// keep may tell NUMA nodes apart that the graph does not.
+				part = c.onNodeOf(m)
+			}
+			s.classes = append(s.classes, part)
+			m &^= part
 		}
 	}
 	// Neighbours on one NUMA node first: the locality bound bites early.
@@ -226,6 +235,17 @@ func (c *classTables) newSearch(avail Mask, k int, f filter, at int) *search {
 		s.after[i] = s.after[i+1] | s.classes[i]
 	}
 	return s
+}
+
+// onNodeOf is the part of s on the NUMA node of its lowest member.
+func (m *matrix) onNodeOf(s Mask) Mask {
+	var out Mask
+	for i := range s.All() {
+		if m.node[i] == m.node[s.First()] {
+			out |= 1 << i
+		}
+	}
+	return out
 }
 
 func (m *matrix) adjacency(least int64) []Mask {
@@ -257,6 +277,12 @@ func (s *search) visit(i int, set Mask, nodes Mask, dist int) {
 	if n+s.after[i].Len() < s.k || i == len(s.classes) {
 		return
 	}
+	if set != 0 {
+		// A ring stays inside one component of the links that are fast enough.
+		if reachable = component(set, s.adj, reachable); set&^reachable != 0 || reachable.Len() < s.k {
+			return
+		}
+	}
 	need := min(2, s.k-1)
 	for r := set; r != 0; r &= r - 1 {
 		v := r.First()
@@ -277,9 +303,20 @@ func (s *search) visit(i int, set Mask, nodes Mask, dist int) {
 	s.visit(i+1, set, nodes, dist)
 }
 
+// component is the part of within that adj joins to the lowest member of set.
+func component(set Mask, adj []Mask, within Mask) Mask {
+	in := set & -set
+	for todo := in; todo != 0; {
+		more := adj[todo.First()] & within &^ in
+		in |= more
+		todo = todo&(todo-1) | more
+	}
+	return in
+}
+
 // add returns set with more and its locality; false when a pair may not meet.
 func (s *search) add(set, more, nodes Mask, dist int) (Mask, Mask, int, bool) {
-	m := s.c.matrix
+	m := &s.c.matrix
 	for r := more; r != 0; r &= r - 1 {
 		v := r.First()
 		if set&^s.f.ok[v] != 0 {
@@ -308,7 +345,7 @@ func (s *search) within(nodes, dist int) bool {
 }
 
 func (s *search) leaf(set Mask, nodes, dist int) {
-	if s.k > 1 && !s.c.hasRing(set, s.adj) {
+	if s.k > 1 && !s.c.hasRing(set, s.adj) || s.keep != nil && !s.keep(set) {
 		return
 	}
 	if s.stage != stageResidual {

@@ -34,9 +34,9 @@ type matrix struct {
 	minNodes []int // by k: fewest NUMA nodes that hold k GPUs of the empty machine
 }
 
-func newMatrix(g *Graph) *matrix {
+func newMatrix(g *Graph) matrix {
 	n := g.Len()
-	m := &matrix{
+	m := matrix{
 		n: n, all: FullMask(n),
 		bw: make([]int64, n*n), lat: make([]int64, n*n), rank: make([]int64, n*n), dist: make([]int, n*n), class: make([]Class, n*n),
 		node: make([]uint8, n),
@@ -182,23 +182,20 @@ func (m *matrix) latencyAt(s Mask, at int) int64 {
 	return worst
 }
 
-// filter is a constraint in terms of the matrix.
-type filter struct {
-	ok     []Mask
-	policy Policy // PolicyBestEffort where the policy excludes nothing
-	index  int    // of the variant: equal filters have equal indexes
+// variant reduces a constraint to a number, so that constraints that exclude
+// the same sets of this matrix share one table: (3 policies) x ok. MinBandwidth
+// is not part of it: the ring is the first criterion, so checking the winner is
+// enough.
+func (m *matrix) variant(c *Constraint) int {
+	if c.Policy <= PolicyNone && !c.AllowMixedModels && c.MinLink == (Class{}) {
+		return 0
+	}
+	return m.strictVariant(c)
 }
 
-// filters is the number of distinct filters.
-func (m *matrix) filters() int { return 3 * len(m.ok) }
-
-// filter reduces a constraint, so that constraints that exclude the same sets
-// of this matrix share one table. MinBandwidth is not part of it: the ring is
-// the first criterion, so checking the winner is enough.
-func (m *matrix) filter(c Constraint) filter {
+func (m *matrix) strictVariant(c *Constraint) int {
 	v := 0
-	if c.MinLink != (Class{}) {
-		rank := c.MinLink.rank()
+	if rank := c.MinLink.rank(); rank > 0 {
 		for _, floor := range m.floors {
 			if floor < rank {
 				v += 2
@@ -208,19 +205,23 @@ func (m *matrix) filter(c Constraint) filter {
 	if c.AllowMixedModels && m.mixed {
 		v++
 	}
-	f := filter{ok: m.ok[v], index: v}
-	if m.nodes > 1 {
-		switch c.Policy {
-		case PolicyRestricted:
-			f.policy = PolicyRestricted
-			f.index += len(m.ok)
-		case PolicySingleNUMANode:
-			f.policy = PolicySingleNUMANode
-			f.index += 2 * len(m.ok)
-		case PolicyBestEffort, PolicyNone:
-		}
+	if c.Policy > PolicyNone && m.nodes > 1 {
+		v += len(m.ok) * int(c.Policy-PolicyNone)
 	}
-	return f
+	return v
+}
+
+// variants is the number of values of variant.
+func (m *matrix) variants() int { return 3 * len(m.ok) }
+
+// filter is a variant taken apart again.
+type filter struct {
+	ok     []Mask
+	policy Policy // PolicyNone where the policy excludes nothing
+}
+
+func (m *matrix) filter(variant int) filter {
+	return filter{ok: m.ok[variant%len(m.ok)], policy: PolicyNone + Policy(variant/len(m.ok))}
 }
 
 // maxNodes is the most NUMA nodes k GPUs may span under the filter.
@@ -242,5 +243,5 @@ func (m *matrix) passes(f filter, s Mask, k int) bool {
 			return false
 		}
 	}
-	return f.policy == PolicyBestEffort || m.numaCount(s) <= m.maxNodes(f, k)
+	return f.policy == PolicyNone || m.numaCount(s) <= m.maxNodes(f, k)
 }

@@ -28,7 +28,7 @@ func (t *Tables) Split(set Mask, sizes []int) ([]Mask, bool) {
 	if set.Len() > exactGPUs {
 		return t.splitGreedily(set, sizes), true
 	}
-	s := newSplitter(t.c.matrix, set, sizes)
+	s := newSplitter(&t.c.matrix, set, sizes)
 	s.solve()
 	return s.sets(), true
 }

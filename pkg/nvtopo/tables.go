@@ -52,7 +52,7 @@ func (t *Tables) Prepare(ctx context.Context) error {
 	t.c.build.Lock()
 	defer t.c.build.Unlock()
 	for _, p := range []Policy{PolicyBestEffort, PolicySingleNUMANode, PolicyRestricted} {
-		if t.c.answer(ctx, t.c.filter(Constraint{Policy: p})) == nil {
+		if t.c.answer(ctx, t.c.variant(&Constraint{Policy: p})) == nil {
 			return fmt.Errorf("building answer tables for %d GPUs: %w", t.c.n, ctx.Err())
 		}
 	}
@@ -65,38 +65,43 @@ func (t *Tables) Prepare(ctx context.Context) error {
 func (t *Tables) Pick(free, allowed Mask, k int, con Constraint) (Mask, bool) {
 	c := t.c
 	free &= c.all
-	avail := free & allowed
-	if uint(k-1) >= uint(avail.Len()) {
-		return 0, k == 0
-	}
-	f := c.filter(con)
-	var s Mask
-	ok := false
-	switch {
-	case c.n > exactGPUs:
-		s, ok = c.branchAndBound(free, avail, k, f)
-	case avail == free:
-		if a := c.table(f); a != nil {
-			s = Mask(a.sets[k<<c.n|int(free)])
-			ok = s != 0
-			break
+	if free&^allowed == 0 && uint(k-1) < uint(c.n) && c.answers != nil {
+		if a := c.answers[c.variant(&con)].Load(); a != nil {
+			s := Mask(a.sets[k<<(c.n&31)|int(free)])
+			if con.MinBandwidth <= 0 {
+				return s, s != 0
+			}
+			return t.fastEnough(s, k, &con)
 		}
-		s, ok = c.enumerate(free, avail, k, f)
-	default:
-		s, ok = c.enumerate(free, avail, k, f)
 	}
-	if !ok || k > 1 && con.MinBandwidth > 0 && t.Ring(s) < con.MinBandwidth {
-		return 0, false
-	}
-	return s, true
+	return t.pick(free, free&allowed, k, &con)
 }
 
-// table returns the answer table of a filter if there is one or it is cheap.
-func (c *classTables) table(f filter) *answers {
-	if a := c.answers[f.index].Load(); a != nil || c.n > eagerGPUs {
-		return a
+// pick is Pick without a table.
+func (t *Tables) pick(free, avail Mask, k int, con *Constraint) (Mask, bool) {
+	c := t.c
+	if k <= 0 || k > avail.Len() {
+		return 0, k == 0
 	}
-	return c.answer(context.Background(), f)
+	variant := c.variant(con)
+	var s Mask
+	switch {
+	case c.n > exactGPUs:
+		s = c.branchAndBound(free, avail, k, c.filter(variant), nil)
+	case avail == free && c.n <= eagerGPUs:
+		s = Mask(c.answer(context.Background(), variant).sets[k<<c.n|int(free)])
+	default:
+		s = c.enumerate(free, avail, k, c.filter(variant), nil)
+	}
+	return t.fastEnough(s, k, con)
+}
+
+// fastEnough is s unless it is empty or its ring is slower than asked.
+func (t *Tables) fastEnough(s Mask, k int, con *Constraint) (Mask, bool) {
+	if con.MinBandwidth > 0 && k > 1 && t.Ring(s) < con.MinBandwidth {
+		return 0, false
+	}
+	return s, s != 0
 }
 
 // Choose is Pick with everything worth knowing about the set, or the reason

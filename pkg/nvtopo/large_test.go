@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvtopo
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// Graphs of more than 16 GPUs.
+func largeMachines() map[string]machine {
+	numa := []int{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}
+	four := make([]int, 20)
+	for i := range four {
+		four[i] = i / 5
+	}
+	switches := func(i, j int) PCIeLevel { // two switches of five per socket
+		switch {
+		case i/5 == j/5:
+			return PCIePIX
+		case numa[i] == numa[j]:
+			return PCIeNODE
+		}
+		return PCIeSYS
+	}
+	lanes := map[[2]int]int{}
+	for i := 0; i < 20; i += 2 {
+		lanes[[2]int{i, i + 1}] = 4
+	}
+	models := make([]string, 20)
+	for i := range models {
+		models[i] = []string{"A", "B"}[i%2]
+	}
+	irregular18 := irregular(18, 5)
+	irregular18.distances = [][]int{{10, 15, 21}, {15, 10, 30}, {21, 28, 10}}
+	return map[string]machine{
+		"switched":  {numa: numa, level: paired(numa, PCIeNODE), switched: same(20, 12)},
+		"switches":  {numa: numa, level: switches},
+		"bridged":   {numa: numa, level: rooted(numa, PCIeNODE), lanes: lanes},
+		"four":      {numa: four, level: rooted(four, PCIePHB), distances: nps4Distances},
+		"models":    {numa: numa, level: switches, models: models},
+		"irregular": irregular18,
+	}
+}
+
+// bruteLarge is the definition of the choice above 16 GPUs: as brute, with the
+// residual's published bound.
+type bruteLarge struct {
+	*brute
+	t *Tables
+}
+
+func (b bruteLarge) pick(free, allowed Mask, k int, c Constraint) Mask {
+	type ranked struct {
+		key  bruteKey
+		left int64
+	}
+	var best Mask
+	var at ranked
+	for _, s := range bruteSubsets(free&allowed, k) {
+		if b.shortfall(s, c, b.t.MinNUMA(k)) != ShortNone {
+			continue
+		}
+		r := ranked{b.key(s), 0}
+		if best != 0 && (r.key.ring < at.key.ring || r.key.ring == at.key.ring && (r.key.nodes > at.key.nodes ||
+			r.key.nodes == at.key.nodes && r.key.dist > at.key.dist)) {
+			continue
+		}
+		r.left = b.t.Residual(free &^ s)
+		better := best == 0
+		if !better {
+			x, y := r.key, at.key
+			switch {
+			case x.ring != y.ring:
+				better = x.ring > y.ring
+			case x.nodes != y.nodes:
+				better = x.nodes < y.nodes
+			case x.dist != y.dist:
+				better = x.dist < y.dist
+			case r.left != at.left:
+				better = r.left > at.left
+			case x.pcie != y.pcie:
+				better = x.pcie < y.pcie
+			case x.pair != y.pair:
+				better = x.pair > y.pair
+			} // bruteSubsets is in lexicographic order: the first of equals stays
+		}
+		if better {
+			best, at = s, r
+		}
+	}
+	return best
+}
+
+func TestLargePickEqualsBruteForce(t *testing.T) {
+	t.Parallel()
+	for name, m := range largeMachines() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := m.graph(t)
+			tables := NewTables(g, DefaultWeights())
+			b := bruteLarge{newBrute(g, DefaultWeights()), tables}
+			rng := rand.New(rand.NewPCG(3, 4))
+			all := FullMask(g.Len())
+			for i := range 24 {
+				free := all
+				if i > 2 {
+					free &= Mask(rng.Uint64() | rng.Uint64())
+				}
+				allowed := all
+				if i%5 == 4 {
+					allowed &= Mask(rng.Uint64() | rng.Uint64())
+				}
+				k := 1 + i%4
+				c := constraints()[i%len(constraints())]
+				got, ok := tables.Pick(free, allowed, k, c)
+				want := b.pick(free, allowed, k, c)
+				if got != want || ok != (want != 0) {
+					t.Errorf("free %v, allowed %v, k %d, %+v: picked %v (%t), brute force %v",
+						free.Positions(), allowed.Positions(), k, c, got.Positions(), ok, want.Positions())
+				}
+			}
+		})
+	}
+}
+
+// TestLargeResidualIsBelowTheExactOne checks the bound where the exact value is
+// affordable: few GPUs free.
+func TestLargeResidualIsBelowTheExactOne(t *testing.T) {
+	t.Parallel()
+	for name, m := range largeMachines() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := m.graph(t)
+			tables, b := NewTables(g, DefaultWeights()), newBrute(g, DefaultWeights())
+			rng := rand.New(rand.NewPCG(6, 7))
+			var bound, exact float64
+			for range 30 {
+				free := FullMask(20) & FullMask(g.Len()) & Mask(rng.Uint64()&rng.Uint64())
+				if free.Len() > 8 {
+					continue
+				}
+				x, y := tables.Residual(free), b.residual(free).Int64()
+				if x > y {
+					t.Errorf("Residual(%v) = %d, more than the exact %d", free.Positions(), x, y)
+				}
+				bound, exact = bound+float64(x), exact+float64(y)
+			}
+			if bound < 0.8*exact {
+				t.Errorf("the bound reaches %.0f %% of the exact values, want 80 %%", 100*bound/exact)
+			}
+		})
+	}
+}
+
+// TestLargePickIsQuick guards against an exponential search on the graphs that
+// exist: GPUs interchangeable in blocks.
+func TestLargePickIsQuick(t *testing.T) {
+	for _, name := range []string{"switched", "switches", "bridged", "four"} {
+		t.Run(name, func(t *testing.T) {
+			tables := NewTables(largeMachines()[name].graph(t), DefaultWeights())
+			all := FullMask(20)
+			for k := 1; k <= 20; k++ {
+				start := time.Now()
+				ch, short := tables.Choose(all&^5, all, min(k, 18), Constraint{})
+				took := time.Since(start)
+				if short != ShortNone {
+					t.Fatalf("k %d: short of %s", k, short)
+				}
+				t.Logf("k %d: %v over %s in %v", k, ch.Ring, ch.Class, took)
+				if took > 5*time.Second { // milliseconds when idle; room for a busy machine
+					t.Errorf("k %d took %v", k, took)
+				}
+			}
+		})
+	}
+}
+
+// TestSixtyFourGPUs is the widest graph: it must answer, and with a ring.
+func TestSixtyFourGPUs(t *testing.T) {
+	t.Parallel()
+	numa := twoSockets(64)
+	g := machine{numa: numa, level: rooted(numa, PCIeNODE), switched: same(64, 18)}.graph(t)
+	tables := NewTables(g, DefaultWeights())
+	for _, k := range []int{1, 2, 8, 17, 32, 33, 64} {
+		ch, short := tables.Choose(^Mask(0), ^Mask(0), k, Constraint{})
+		if short != ShortNone || len(ch.Ring) != k {
+			t.Fatalf("k %d: ring %v, short of %s", k, ch.Ring, short)
+		}
+		if k > 1 && (ch.Bandwidth != 18*25_000_000 || ch.Class.String() != "NV18") {
+			t.Errorf("k %d: %d kB/s over %s, want NV18", k, ch.Bandwidth, ch.Class)
+		}
+		if want := (k + 31) / 32; tables.NUMACount(ch.Set) != want {
+			t.Errorf("k %d: on %d NUMA nodes, want %d", k, tables.NUMACount(ch.Set), want)
+		}
+		if got := tables.Best(k); got != ch.Bandwidth {
+			t.Errorf("Best(%d) = %d, want %d", k, got, ch.Bandwidth)
+		}
+	}
+}
+
+func TestLargePickWhereAsksKeep(t *testing.T) {
+	t.Parallel()
+	g := largeMachines()["switches"].graph(t)
+	tables := NewTables(g, DefaultWeights())
+	all := FullMask(20)
+	onSecond := func(s Mask) bool { return s&FullMask(10) == 0 }
+	got, ok := tables.PickWhere(all, all, 3, Constraint{}, onSecond)
+	want, _ := tables.Pick(all, all&^FullMask(10), 3, Constraint{})
+	if !ok || got != want {
+		t.Errorf("picked %v (%t), want %v", got.Positions(), ok, want.Positions())
+	}
+	if got, ok := tables.PickWhere(all, all, 3, Constraint{}, func(Mask) bool { return false }); ok {
+		t.Errorf("picked %v that keep refuses", got.Positions())
+	}
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvtopo
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// constraints are those the property is checked for; the first is the default.
+func constraints() []Constraint {
+	nv1 := Class{Kind: KindNVLink, Lanes: 1}
+	node := Class{Kind: KindPCIe, PCIe: PCIeNODE}
+	return []Constraint{
+		{},
+		{Policy: PolicyNone, AllowMixedModels: true},
+		{Policy: PolicyRestricted},
+		{Policy: PolicySingleNUMANode},
+		{MinLink: nv1},
+		{MinLink: node, AllowMixedModels: true, Policy: PolicyRestricted},
+		{MinLink: Class{Kind: KindNVLink, Lanes: 64}},
+		{MinBandwidth: 12_000_001},
+		{MinBandwidth: 25_000_000, Policy: PolicySingleNUMANode, MinLink: node},
+	}
+}
+
+// TestPickEqualsBruteForce covers every free set and every k of every machine
+// of up to 8 GPUs with everything allowed.
+func TestPickEqualsBruteForce(t *testing.T) {
+	t.Parallel()
+	for _, name := range slices.Sorted(maps.Keys(machines())) {
+		g := machines()[name].graph(t)
+		if g.Len() > eagerGPUs {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tables, b := NewTables(g, DefaultWeights()), newBrute(g, DefaultWeights())
+			for _, c := range constraints() {
+				for free := range FullMask(g.Len()) + 1 {
+					for k := 1; k <= g.Len(); k++ {
+						checkPick(t, tables, b, free, FullMask(64), k, c)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestPickEqualsBruteForceWhenRestricted covers sets of which only a part is
+// allowed: the residual still counts all that is free.
+func TestPickEqualsBruteForceWhenRestricted(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"dgx1v", "irregular", "unknown6", "models6", "nps4x8"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := machines()[name].graph(t)
+			tables, b := NewTables(g, DefaultWeights()), newBrute(g, DefaultWeights())
+			rng := rand.New(rand.NewPCG(1, 2))
+			for range 2000 {
+				c := constraints()[rng.IntN(len(constraints()))]
+				all := FullMask(g.Len())
+				checkPick(t, tables, b, Mask(rng.Uint64())&all, Mask(rng.Uint64()), 1+rng.IntN(g.Len()), c)
+			}
+		})
+	}
+}
+
+// TestPickIsTheSameBeforeAndAfterPrepare compares the walk over subsets with
+// the tables, and both with brute force where that is affordable.
+func TestPickIsTheSameBeforeAndAfterPrepare(t *testing.T) {
+	t.Parallel()
+	for name, m := range map[string]machine{"ten without symmetry": irregular(10, 3), "nine without symmetry": irregular(9, 11)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := m.graph(t)
+			cold, warm, b := NewTables(g, DefaultWeights()), NewTables(g, DefaultWeights()), newBrute(g, DefaultWeights())
+			if err := warm.Prepare(t.Context()); err != nil {
+				t.Fatalf("Prepare: %v", err)
+			}
+			rng := rand.New(rand.NewPCG(5, uint64(g.Len())))
+			for free := range FullMask(g.Len()) + 1 {
+				for k := 1; k <= g.Len(); k++ {
+					c := constraints()[rng.IntN(len(constraints()))]
+					s, okS := cold.Pick(free, free, k, c)
+					w, okW := warm.Pick(free, free, k, c)
+					if s != w || okS != okW {
+						t.Fatalf("free %v, k %d, %+v: %v, %t before Prepare and %v, %t after", free.Positions(), k, c, s.Positions(), okS, w.Positions(), okW)
+					}
+				}
+			}
+			for range 60 {
+				free := Mask(rng.Uint64()) & FullMask(g.Len())
+				checkPick(t, warm, b, free, free, 1+rng.IntN(6), constraints()[rng.IntN(len(constraints()))])
+			}
+		})
+	}
+}
+
+func checkPick(t *testing.T, tables *Tables, b *brute, free, allowed Mask, k int, c Constraint) {
+	t.Helper()
+	want, wantShort := b.pick(free, allowed, k, c)
+	got, ok := tables.Pick(free, allowed, k, c)
+	if got != want || ok != (wantShort == ShortNone) {
+		t.Fatalf("free %v, allowed %v, k %d, %+v: picked %v (%t), brute force %v (short of %s)",
+			free.Positions(), allowed.Positions(), k, c, got.Positions(), ok, want.Positions(), wantShort)
+	}
+	if short := tables.Shortfall(free, allowed, k, c); short != wantShort {
+		t.Fatalf("free %v, allowed %v, k %d, %+v: short of %s, brute force %s", free.Positions(), allowed.Positions(), k, c, short, wantShort)
+	}
+}
+
+// TestSetValuesEqualBruteForce covers what Choose reports, for every set.
+func TestSetValuesEqualBruteForce(t *testing.T) {
+	t.Parallel()
+	for _, name := range slices.Sorted(maps.Keys(machines())) {
+		g := machines()[name].graph(t)
+		if g.Len() > eagerGPUs {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tables, b := NewTables(g, DefaultWeights()), newBrute(g, DefaultWeights())
+			all := FullMask(g.Len())
+			best := make([]int64, g.Len()+1)
+			for s := Mask(1); s <= all; s++ {
+				key := b.key(s)
+				k := s.Len()
+				best[k] = max(best[k], key.ring)
+				if diff := cmp.Diff(b.ringOrder(s), tables.RingOrder(s)); diff != "" {
+					t.Fatalf("RingOrder(%v) (-brute force +got):\n%s", s.Positions(), diff)
+				}
+				if got := tables.Ring(s); got != key.ring {
+					t.Fatalf("Ring(%v) = %d, brute force %d", s.Positions(), got, key.ring)
+				}
+				if got, want := tables.Residual(s), b.residual(s).Int64(); got != want {
+					t.Fatalf("Residual(%v) = %d, brute force %d", s.Positions(), got, want)
+				}
+				if got := tables.NUMACount(s); got != key.nodes {
+					t.Fatalf("NUMACount(%v) = %d, brute force %d", s.Positions(), got, key.nodes)
+				}
+				checkChoice(t, tables, b, s)
+			}
+			for k, want := range best {
+				if got := tables.Best(k); got != want {
+					t.Errorf("Best(%d) = %d, brute force %d", k, got, want)
+				}
+				if k > 0 && tables.MinNUMA(k) != b.emptyNodes(k) {
+					t.Errorf("MinNUMA(%d) = %d, brute force %d", k, tables.MinNUMA(k), b.emptyNodes(k))
+				}
+			}
+		})
+	}
+}
+
+// checkChoice asks for exactly the set s of a machine on which all is free.
+func checkChoice(t *testing.T, tables *Tables, b *brute, s Mask) {
+	t.Helper()
+	g := tables.Graph()
+	got, short := tables.Choose(FullMask(g.Len()), s, s.Len(), Constraint{AllowMixedModels: true})
+	if short != ShortNone {
+		t.Fatalf("Choose among %v: short of %s", s.Positions(), short)
+	}
+	key := b.key(s)
+	order := b.ringOrder(s)
+	want := Choice{
+		Set: s, Ring: order, Bandwidth: key.ring, NUMANodes: g.NUMAOf(s), PairSum: key.pair, PCIeSum: key.pcie,
+		Residual: b.residual(FullMask(g.Len()) &^ s).Int64(),
+	}
+	for x, i := range order {
+		for y, j := range order {
+			l := g.Link(i, j)
+			if i == j || l.Bandwidth != key.ring {
+				continue
+			}
+			want.Latency = max(want.Latency, l.Latency)
+			adjacent := y == (x+1)%len(order)
+			if adjacent && (want.Class == Class{} || !l.Class.AtLeast(want.Class)) {
+				want.Class = l.Class
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("Choose among %v (-brute force +got):\n%s", s.Positions(), diff)
+	}
+	if class := tables.RingClass(s); class != want.Class {
+		t.Fatalf("RingClass(%v) = %s, brute force %s", s.Positions(), class, want.Class)
+	}
+	if latency := tables.Latency(s); latency != want.Latency {
+		t.Fatalf("Latency(%v) = %d, brute force %d", s.Positions(), latency, want.Latency)
+	}
+}
+
+func TestPickDoesNotAllocate(t *testing.T) {
+	warm16 := testTables(t, "dgx2")
+	if err := warm16.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	strict := Constraint{Policy: PolicySingleNUMANode, MinLink: Class{Kind: KindNVLink, Lanes: 1}, MinBandwidth: 1}
+	for name, tc := range map[string]struct {
+		t       *Tables
+		k       int
+		allowed Mask
+		c       Constraint
+	}{
+		"a table of 8 GPUs":                 {t: testTables(t, "dgx1v"), k: 4, allowed: ^Mask(0)},
+		"a strict table of 8 GPUs":          {t: testTables(t, "hgx8"), k: 4, allowed: ^Mask(0), c: strict},
+		"8 GPUs of which some are allowed":  {t: testTables(t, "hgx8"), k: 3, allowed: 0x7e},
+		"a table of 16 GPUs":                {t: warm16, k: 8, allowed: ^Mask(0)},
+		"16 GPUs before Prepare":            {t: testTables(t, "dgx2"), k: 8, allowed: ^Mask(0)},
+		"16 GPUs of which half are allowed": {t: warm16, k: 4, allowed: 0xff00, c: strict},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := tc.t.Graph().Healthy()
+			free := all &^ 1
+			got := testing.AllocsPerRun(20, func() {
+				s, ok := tc.t.Pick(free, tc.allowed, tc.k, tc.c)
+				if !ok {
+					t.Fatal("nothing picked")
+				}
+				if tc.t.Ring(s)+tc.t.Latency(s)+tc.t.Residual(free&^s)+tc.t.Best(tc.k)+int64(tc.t.NUMACount(s)) < 0 {
+					t.Fatal("negative")
+				}
+			})
+			if got != 0 {
+				t.Errorf("%v allocations per Pick, want 0", got)
+			}
+		})
+	}
+}
