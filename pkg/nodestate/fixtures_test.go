@@ -16,9 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
-"os"
-"strings"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
 const (
@@ -42,12 +40,11 @@ func testConfig() Config {
 // topologyOf is the NodeGPUTopology of a catalogue machine.
 func topologyOf(tb testing.TB, name, kind string) *v1alpha1.NodeGPUTopology {
 	tb.Helper()
-	f, err := os.Open("/work/shared/fixtures/topo/dgx1-v100.txt")
+	m, err := machine.Lookup(kind)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	nn, _ := smi.ParseNUMA(strings.NewReader("available: 2 nodes (0-1)\nnode 0 cpus: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 40 41 42 43 44 45 46 47 48 49 50 51 52 53 54 55 56 57 58 59\nnode 0 size: 257862 MB\nnode 0 free: 1 MB\nnode 1 cpus: 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 60 61 62 63 64 65 66 67 68 69 70 71 72 73 74 75 76 77 78 79\nnode 1 size: 258041 MB\nnode 1 free: 1 MB\nnode distances:\nnode   0   1\n  0:  10  21\n  1:  21  10\n"))
-	g, err := smi.Parse(f, smi.Options{NUMA: nn})
+	g, err := m.GraphFor(name)
 	if err != nil {
 		tb.Fatal(err)
 	}

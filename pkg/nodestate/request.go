@@ -90,6 +90,11 @@ type Options struct {
 	DefaultAffinity Affinity
 }
 
+// AllPolicies lists every policy, for a profile in which nothing restricts them.
+func AllPolicies() []nvtopo.Policy {
+	return []nvtopo.Policy{nvtopo.PolicyNone, nvtopo.PolicyBestEffort, nvtopo.PolicyRestricted, nvtopo.PolicySingleNUMANode}
+}
+
 // ParseRequest reads what a pod asks for. A value that cannot be read is an
 // error naming the annotation; it never falls back to a default.
 func ParseRequest(pod *v1.Pod, opt *Options) (*Request, error) {

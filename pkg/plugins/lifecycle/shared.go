@@ -105,7 +105,7 @@ func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Sett
 	name := h.ProfileName()
 	p, ok := s.profiles[name]
 	if !ok {
-		p = &Profile{Options: nodestate.Options{Resources: set.Resources}, WriteInBind: set.WriteInBind, WriteAliases: set.WriteAliases}
+		p = &Profile{Options: nodestate.Options{Resources: set.Resources, Supported: nodestate.AllPolicies()}, WriteInBind: set.WriteInBind, WriteAliases: set.WriteAliases}
 		s.profiles[name] = p
 	}
 	if p.WriteInBind != set.WriteInBind {

@@ -37,3 +37,27 @@ var (
 
 // cares takes pods with GPUs and pods without that ask for NUMA alignment.
 func cares(r *nodestate.Request) bool { return r.HasGPUs() || r.HasNUMAPolicy() }
+
+// New returns the plugin's factory over the process-wide state.
+func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
+	return func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+		args, ok := obj.(*config.NUMAAffinityArgs)
+		if !ok {
+			return nil, fmt.Errorf("args of %s are %T, want %T", Name, obj, args)
+		}
+		if err := config.ValidateNUMAAffinityArgs(args); err != nil {
+			return nil, fmt.Errorf("args of %s: %w", Name, err)
+		}
+		affinity, err := nodestate.ParseAffinity(args.DefaultAffinity)
+		if err != nil {
+			return nil, fmt.Errorf("args of %s: %w", Name, err)
+		}
+		base, err := lifecycle.New(ctx, h, shared, Name, lifecycle.SettingsOf(&args.CommonArgs), cares)
+		if err != nil {
+			return nil, err
+		}
+		base.Profile.Options.DefaultAffinity = affinity
+		base.Profile.WantCPUs = *args.CPUSet
+		return &Plugin{Plugin: base, sameNUMABonus: *args.SameNUMABonus, crossNUMAPenalty: *args.CrossNUMAPenalty}, nil
+	}
+}

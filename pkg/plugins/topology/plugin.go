@@ -11,6 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
@@ -46,7 +47,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err := config.ValidateTopologyAwareArgs(args); err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		base, err := lifecycle.New(ctx, h, shared, Name, args.Settings(), (*nodestate.Request).HasGPUs)
+		base, err := lifecycle.New(ctx, h, shared, Name, lifecycle.SettingsOf(&args.CommonArgs), (*nodestate.Request).HasGPUs)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +56,32 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		}
 		return &Plugin{
 			Plugin:          base,
-			bandwidthWeight: args.BandwidthWeight, latencyWeight: args.LatencyWeight, fragmentationWeight: args.FragmentationWeight,
+			bandwidthWeight: *args.BandwidthWeight, latencyWeight: *args.LatencyWeight, fragmentationWeight: *args.FragmentationWeight,
 		}, nil
 	}
+}
+
+// unenforced maps the argument to what the state works with.
+var unenforced = map[config.UnenforcedNodes]nodestate.Unenforced{
+	config.UnenforcedAllow: nodestate.AllowUnenforced, config.UnenforcedWholeNodeOnly: nodestate.WholeNodeOnly,
+	config.UnenforcedRefuse: nodestate.RefuseUnenforced,
+}
+
+// fill adds this plugin's part to the profile.
+func fill(p *lifecycle.Profile, args *config.TopologyAwareArgs) error {
+	p.Options.Supported = nil
+	for _, s := range args.SupportedPolicies {
+		policy, err := nvtopo.ParsePolicy(s)
+		if err != nil {
+			return err
+		}
+		p.Options.Supported = append(p.Options.Supported, policy)
+	}
+	var err error
+	if p.Options.DefaultPolicy, err = nvtopo.ParsePolicy(args.DefaultPolicy); err != nil {
+		return err
+	}
+	p.Unenforced = unenforced[args.UnenforcedNodes]
+	p.AllowNoGraph = args.NodesWithoutTopology == config.TopologyAllow
+	return nil
 }

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle
+
+import (
+	"github.com/nvtopo/nvtopo/pkg/apis/config"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// SettingsOf reads the arguments both plugins have; they are defaulted and valid.
+func SettingsOf(a *config.CommonArgs) Settings {
+	return Settings{
+		Config: nodestate.Config{
+			Namespace: a.Namespace, Weights: a.Weights(), RequestTimeout: a.RequestTimeout.Duration,
+			LeaderLease: a.LeaderLease.Name, LeaderTerm: a.LeaderLease.Term.Duration,
+		},
+		Resources: a.Resources, WriteInBind: a.AnnotationWrite == config.WriteBinding,
+		WriteAliases: a.WriteAliases == nil || *a.WriteAliases,
+	}
+}
