@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationac "k8s.io/client-go/applyconfigurations/coordination/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// nodeView is what the exporter needs of its Node.
+type nodeView struct {
+	uid                 types.UID
+	bootID              string
+	labels, annotations map[string]string
+}
+
+// client makes the exporter's requests, one each, and says in their errors
+// which object they were for.
+type client struct {
+	node      string
+	namespace string
+	kube      kubernetes.Interface
+	dyn       dynamic.Interface
+}
+
+func (c client) topologies() dynamic.ResourceInterface {
+	return c.dyn.Resource(v1alpha1.GroupVersionResource)
+}
+
+func (c client) readNode(ctx context.Context) (nodeView, error) {
+	n, err := c.kube.CoreV1().Nodes().Get(ctx, c.node, metav1.GetOptions{})
+	if err != nil {
+		return nodeView{}, c.explain(err, "get", "Node", c.node)
+	}
+	return nodeView{uid: n.UID, bootID: n.Status.NodeInfo.BootID, labels: n.Labels, annotations: n.Annotations}, nil
+}
+
+// readTopology returns the node's object, nil when there is none.
+func (c client) readTopology(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
+	u, err := c.topologies().Get(ctx, c.node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && !unserved(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, c.explain(err, "get", v1alpha1.Kind, c.node)
+	}
+	return typed(u)
+}
+
+// applySpec creates or updates the object with the metadata and spec of t.
+func (c client) applySpec(ctx context.Context, t *v1alpha1.NodeGPUTopology) (*v1alpha1.NodeGPUTopology, error) {
+	return c.apply(ctx, t, "spec")
+}
+
+// applyStatus updates the exporter's part of the status.
+func (c client) applyStatus(ctx context.Context, t *v1alpha1.NodeGPUTopology) (*v1alpha1.NodeGPUTopology, error) {
+	return c.apply(ctx, t, "status")
+}
+
+// apply sends one half of the object. Whatever else the typed object would
+// marshal (an empty creation time, the other half) must not become ours.
+func (c client) apply(ctx context.Context, t *v1alpha1.NodeGPUTopology, half string) (*v1alpha1.NodeGPUTopology, error) {
+	all, err := runtime.DefaultUnstructuredConverter.ToUnstructured(t)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s %q: %w", v1alpha1.Kind, t.Name, err)
+	}
+	meta := map[string]any{"name": t.Name}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind, "metadata": meta, half: all[half],
+	}}
+	opts := metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
+	if half == "status" {
+		u, err = c.topologies().ApplyStatus(ctx, t.Name, u, opts)
+	} else {
+		u.SetOwnerReferences(t.OwnerReferences)
+		u, err = c.topologies().Apply(ctx, t.Name, u, opts)
+	}
+	if err != nil {
+		return nil, c.explain(err, "apply the "+half+" of", v1alpha1.Kind, t.Name)
+	}
+	return typed(u)
+}
+
+func typed(u *unstructured.Unstructured) (*v1alpha1.NodeGPUTopology, error) {
+	t := &v1alpha1.NodeGPUTopology{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {
+		return nil, fmt.Errorf("decode %s %q: %w", v1alpha1.Kind, u.GetName(), err)
+	}
+	return t, nil
+}
+
+// applyMarks writes the node's labels and annotations. The UID makes the server
+// refuse a Node of the same name that is not ours, and keeps the request from
+// creating a Node that was just deleted.
+func (c client) applyMarks(ctx context.Context, uid types.UID, m marks) (nodeView, error) {
+	ac := corev1ac.Node(c.node).WithUID(uid).WithLabels(m.labels)
+	if len(m.annotations) > 0 {
+		ac = ac.WithAnnotations(m.annotations)
+	}
+	n, err := c.kube.CoreV1().Nodes().Apply(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil {
+		return nodeView{}, c.explain(err, "apply labels to", "Node", c.node)
+	}
+	return nodeView{uid: n.UID, bootID: n.Status.NodeInfo.BootID, labels: n.Labels, annotations: n.Annotations}, nil
+}
+
+// applyLease renews a Lease, or makes it. It belongs to the Node, so that it
+// does not outlive it.
+func (c client) applyLease(ctx context.Context, name string, uid types.UID, now time.Time) error {
+	ac := coordinationac.Lease(name, c.namespace).
+		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("Node").WithName(c.node).WithUID(uid)).
+		WithSpec(coordinationac.LeaseSpec().
+			WithHolderIdentity(c.node).
+			WithLeaseDurationSeconds(int32(leaseDuration / time.Second)).
+			WithRenewTime(metav1.NewMicroTime(now)))
+	_, err := c.kube.CoordinationV1().Leases(c.namespace).Apply(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil {
+		return c.explain(err, "apply", "Lease", c.namespace+"/"+name)
+	}
+	return nil
+}
+
+// unserved reports that the API server has no such resource at all, as
+// opposed to no such object.
+func unserved(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// explain names the object of a failed request, and says what an operator has
+// to do about the two mistakes of installation.
+func (c client) explain(err error, verb, kind, name string) error {
+	switch {
+	case unserved(err):
+		crd := v1alpha1.Resource + "." + v1alpha1.GroupName
+		return fmt.Errorf("%s %s %q: the API server does not serve the resource, install the CRD %s: %w", verb, kind, name, crd, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%s %s %q: not allowed, check the exporter's RBAC and admission policies: %w", verb, kind, name, err)
+	}
+	return fmt.Errorf("%s %s %q: %w", verb, kind, name, err)
+}

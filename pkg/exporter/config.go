@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// FieldManager is the name under which everything is applied.
+const FieldManager = "nvtopo-exporter"
+
+// Names of the Leases are these prefixes and the node's name.
+const (
+	LeasePrefix      = "exporter-"
+	AgentLeasePrefix = "agent-"
+)
+
+// Times of the heartbeat. A Lease outlives three missed renewals.
+const (
+	leaseDuration = 120 * time.Second
+	leaseRenewal  = 30 * time.Second
+	// leaseJitter spreads the renewals of many nodes: ± this much.
+	leaseJitter = 5 * time.Second
+)
+
+// Config is what an exporter is told. NodeName is required, the zero value of
+// the rest is usable.
+type Config struct {
+	// NodeName is the node whose topology this is.
+	NodeName string
+	// Resource is the extended resource of the GPUs; nvidia.com/gpu by default.
+	Resource string
+	// Interval between two readings without an event; 30 s by default.
+	Interval time.Duration
+	// Resync is how often the published objects are read back to notice that
+	// somebody else changed or deleted them; ten intervals by default.
+	Resync time.Duration
+	// Namespace of the Leases; nvtopo-system by default.
+	Namespace string
+	// CompatLabels also writes the labels and the annotation outside nvtopo.dev.
+	CompatLabels bool
+	// AssumeEnforced says that what the scheduler chooses is what pods get. Only
+	// true of simulated nodes: it stands in for the node agent's Lease and condition.
+	AssumeEnforced bool
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.NodeName == "" {
+		return c, errors.New("the node's name is empty")
+	}
+	if msgs := validation.IsDNS1123Subdomain(c.NodeName); len(msgs) > 0 {
+		return c, fmt.Errorf("node name %q: %s", c.NodeName, msgs[0])
+	}
+	if c.Resource == "" {
+		c.Resource = v1alpha1.DefaultResource
+	}
+	if msgs := validation.IsQualifiedName(c.Resource); len(msgs) > 0 {
+		return c, fmt.Errorf("resource %q: %s", c.Resource, msgs[0])
+	}
+	if c.Namespace == "" {
+		c.Namespace = "nvtopo-system"
+	}
+	if c.Interval < 0 || c.Resync < 0 {
+		return c, errors.New("intervals must not be negative")
+	}
+	if c.Interval == 0 {
+		c.Interval = 30 * time.Second
+	}
+	if c.Resync == 0 {
+		c.Resync = 10 * c.Interval
+	}
+	return c, nil
+}

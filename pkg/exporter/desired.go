@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"slices"
+	"strings"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml"
+)
+
+// Reasons of the Ready condition.
+const (
+	ReasonRead         = "Read"
+	ReasonReadInPart   = "ReadWithProblems"
+	ReasonReadFailed   = "ReadFailed"
+	ReasonNoDriver     = "DriverNotFound"
+	reasonSimulated    = "Simulated"
+	simulatedStatement = "the node is simulated: pods get what the scheduler chose"
+)
+
+// maxMessage keeps a condition readable; the log has everything.
+const maxMessage = 1024
+
+// describe makes the object for a graph read on a node.
+func describe(cfg Config, node nodeView, g *nvtopo.Graph) *v1alpha1.NodeGPUTopology {
+	t := v1alpha1.FromGraph(cfg.NodeName, cfg.Resource, g)
+	t.Spec.NodeUID, t.Spec.BootID = node.uid, node.bootID
+	t.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: cfg.NodeName, UID: node.uid}}
+	return t
+}
+
+// ready is the condition that a reading leads to.
+func ready(problems []Problem, readErr error) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonRead, Message: "all GPUs were read"}
+	switch {
+	case readErr != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonReadFailed, readErr.Error()
+		if nvml.IsNoDriver(readErr) {
+			c.Reason = ReasonNoDriver
+		}
+	case len(problems) > 0:
+		lines := make([]string, len(problems))
+		for i, p := range problems {
+			lines[i] = p.String()
+		}
+		slices.Sort(lines) // the same problems in another order are no change
+		c.Reason, c.Message = ReasonReadInPart, strings.Join(lines, "; ")
+	}
+	if len(c.Message) > maxMessage {
+		c.Message = strings.ToValidUTF8(c.Message[:maxMessage], "") + " …"
+	}
+	return c
+}
+
+// withConditions completes a status: a condition keeps the time it has on the
+// server unless its status turns.
+func withConditions(t *v1alpha1.NodeGPUTopology, observed *v1alpha1.NodeGPUTopology, now metav1.Time, conds ...metav1.Condition) {
+	t.Status.Conditions = nil
+	for _, c := range conds {
+		c.LastTransitionTime = now
+		if observed != nil {
+			if old := meta.FindStatusCondition(observed.Status.Conditions, c.Type); old != nil && old.Status == c.Status {
+				c.LastTransitionTime = old.LastTransitionTime
+			}
+		}
+		t.Status.Conditions = append(t.Status.Conditions, c)
+	}
+}
+
+// sameSpec reports whether the server has the wanted spec and owner.
+func sameSpec(want, observed *v1alpha1.NodeGPUTopology) bool {
+	return observed != nil && apiequality.Semantic.DeepEqual(want.Spec, observed.Spec) && ownedBy(observed, want.Spec.NodeUID)
+}
+
+func ownedBy(t *v1alpha1.NodeGPUTopology, uid types.UID) bool {
+	return slices.ContainsFunc(t.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == uid })
+}
+
+// sameStatus reports whether the server has the exporter's part of the wanted
+// status. Other parts and conditions belong to others.
+func sameStatus(want, observed *v1alpha1.NodeGPUTopology) bool {
+	if observed == nil || !apiequality.Semantic.DeepEqual(want.Status.Summary, observed.Status.Summary) ||
+		!apiequality.Semantic.DeepEqual(want.Status.GPUHealth, observed.Status.GPUHealth) {
+		return false
+	}
+	for _, c := range want.Status.Conditions {
+		old := meta.FindStatusCondition(observed.Status.Conditions, c.Type)
+		if old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message {
+			return false
+		}
+	}
+	return true
+}
+
+// current reports whether an object was written about this node in this boot.
+func current(t *v1alpha1.NodeGPUTopology, node nodeView) bool {
+	return t != nil && t.Spec.NodeUID == node.uid && t.Spec.BootID == node.bootID
+}

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Exporter publishes one node. Make it with New.
+type Exporter struct {
+	cfg     Config
+	src     Source
+	api     client
+	clock   clock.Clock
+	random  func() float64 // in [0, 1)
+	metrics *metrics
+
+	mu         sync.Mutex                // held for a whole round
+	node       nodeView                  // as last read or written; guarded by mu
+	observed   *v1alpha1.NodeGPUTopology // as last read or written, nil when absent; guarded by mu
+	readBackAt time.Time                 // when node and observed were read; zero forces a reading; guarded by mu
+	good       *v1alpha1.NodeGPUTopology // the last good reading; guarded by mu
+	marks      marks                     // of the last good reading; guarded by mu
+	cleaned    bool                      // leftovers of an earlier run were dealt with; guarded by mu
+	sent       sent                      // guarded by mu
+
+	// vouched is the UID of the Node whose object agrees with the last reading;
+	// nil while it does not. The Leases are renewed only when it is set.
+	vouched  atomic.Pointer[types.UID]
+	vouching chan struct{} // a token arrives when vouched is set after it was not
+	finished atomic.Int64  // when the last round ended, in Unix nanoseconds
+}
+
+// sent is what was written since the objects were last read back. It keeps a
+// value that the server stores differently (a webhook's or an older schema's
+// doing) from being written in every round.
+type sent struct {
+	spec, status *v1alpha1.NodeGPUTopology
+	marks        *marks
+}
+
+// Option changes a default of New.
+type Option func(*Exporter)
+
+// WithClock replaces the real clock.
+func WithClock(c clock.Clock) Option { return func(e *Exporter) { e.clock = c } }
+
+// New returns the exporter of cfg.NodeName. It makes no request.
+func New(cfg Config, src Source, kube kubernetes.Interface, dyn dynamic.Interface, opts ...Option) (*Exporter, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("exporter: %w", err)
+	}
+	e := &Exporter{
+		cfg: cfg, src: src, api: client{node: cfg.NodeName, namespace: cfg.Namespace, kube: kube, dyn: dyn},
+		clock: clock.RealClock{}, random: rand.Float64, metrics: newMetrics(), vouching: make(chan struct{}, 1),
+	}
+	for _, o := range opts {
+		o(e)
+	}
+	return e, nil
+}
+
+// Gatherer has the exporter's metrics.
+func (e *Exporter) Gatherer() prometheus.Gatherer { return e.metrics.registry }
+
+// PublishOnce reads the source, brings everything published up to date and
+// renews the Leases. The error says what could not be read or written.
+func (e *Exporter) PublishOnce(ctx context.Context) error {
+	err := e.publish(ctx)
+	return errors.Join(err, e.renew(ctx))
+}
+
+// publish is one round without the Leases.
+func (e *Exporter) publish(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer func() { e.finished.Store(e.clock.Now().UnixNano()) }()
+	var backErr error
+	if e.readBackAt.IsZero() || e.clock.Since(e.readBackAt) >= e.cfg.Resync {
+		// Later on, what was known will do: an outage of the API server is no
+		// reason to stop watching the hardware.
+		if backErr = e.readBack(ctx); backErr != nil && e.node.uid == "" {
+			return backErr
+		}
+	}
+	problems, readErr := e.read(ctx)
+	if ctx.Err() != nil {
+		return ctx.Err() // being stopped is no fault of the hardware
+	}
+	writeErr := e.write(ctx, problems, readErr)
+	switch {
+	case writeErr != nil:
+		e.distrust()
+	case readErr == nil:
+		e.vouch()
+	}
+	var marksErr error
+	if writeErr == nil && e.good != nil {
+		marksErr = e.writeMarks(ctx)
+	}
+	err := errors.Join(backErr, readErr, writeErr, marksErr)
+	if err == nil {
+		e.metrics.success(e.clock.Now())
+	}
+	return err
+}
+
+// readBack learns what is published now.
+func (e *Exporter) readBack(ctx context.Context) error {
+	node, err := e.api.readNode(ctx)
+	if err != nil {
+		return err
+	}
+	observed, err := e.api.readTopology(ctx)
+	if err != nil {
+		return err
+	}
+	if e.node.uid != node.uid {
+		e.cleaned = false
+	}
+	e.node, e.observed, e.readBackAt, e.sent = node, observed, e.clock.Now(), sent{}
+	if r, ok := e.src.(rememberer); ok && e.good == nil && current(observed, node) && node.bootID != "" {
+		// GPUs that vanished while no exporter ran are noticed too.
+		if graphs, err := observed.Graphs(); err == nil {
+			r.Remember(graphs[e.cfg.Resource])
+		}
+	}
+	return nil
+}
+
+// read takes a reading; a failed one leaves the last good one in place.
+func (e *Exporter) read(ctx context.Context) ([]Problem, error) {
+	start := e.clock.Now()
+	g, problems, err := e.src.Graph(ctx)
+	e.metrics.readDuration.Observe(e.clock.Since(start).Seconds())
+	if err != nil {
+		e.metrics.readErrors.Inc()
+		return problems, fmt.Errorf("read the topology of node %q: %w", e.cfg.NodeName, err)
+	}
+	e.metrics.read(g, len(problems))
+	e.keep(g)
+	return problems, nil
+}
+
+func (e *Exporter) keep(g *nvtopo.Graph) {
+	e.good = describe(e.cfg, e.node, g)
+	e.marks = nodeMarks(g, e.good.Status.Summary, e.cfg.CompatLabels)
+}
+
+// write publishes what differs in the object from what is there.
+func (e *Exporter) write(ctx context.Context, problems []Problem, readErr error) error {
+	want := e.wanted()
+	if want == nil {
+		return nil // nothing was ever read, and nothing is there to mark
+	}
+	now := metav1.NewTime(e.clock.Now().Truncate(time.Second)) // what survives the API
+	conds := []metav1.Condition{ready(problems, readErr)}
+	if e.cfg.AssumeEnforced {
+		conds = append(conds, metav1.Condition{
+			Type: v1alpha1.ConditionEnforced, Status: metav1.ConditionTrue, Reason: reasonSimulated, Message: simulatedStatement,
+		})
+	}
+	withConditions(want, e.observed, now, conds...)
+
+	// Health goes first: a GPU that turns up unhealthy must never look healthy.
+	if e.observed != nil {
+		if err := e.writeStatus(ctx, want); err != nil {
+			return err
+		}
+	}
+	if e.good != nil {
+		if err := e.writeSpec(ctx, want); err != nil {
+			return err
+		}
+		return e.writeStatus(ctx, want)
+	}
+	return nil
+}
+
+// wanted is the object to publish: the last good reading, or while there is
+// none the published object, whose Ready condition must not stay true.
+func (e *Exporter) wanted() *v1alpha1.NodeGPUTopology {
+	switch {
+	case e.good != nil:
+		t := e.good.DeepCopy()
+		// The Node may have become known better since the reading.
+		t.Spec.NodeUID, t.Spec.BootID, t.OwnerReferences[0].UID = e.node.uid, e.node.bootID, e.node.uid
+		return t
+	case e.observed != nil:
+		return e.observed.DeepCopy()
+	}
+	return nil
+}
+
+func (e *Exporter) writeSpec(ctx context.Context, want *v1alpha1.NodeGPUTopology) error {
+	if sameSpec(want, e.observed) || sameSpec(want, e.sent.spec) {
+		return nil
+	}
+	got, err := e.api.applySpec(ctx, want)
+	if e.metrics.wrote(objectSpec, err) != nil {
+		return err
+	}
+	e.observed, e.sent.spec = got, want
+	klog.FromContext(ctx).Info("Published the topology", "node", e.cfg.NodeName, "gpus", len(want.Spec.GPUs))
+	return nil
+}
+
+func (e *Exporter) writeStatus(ctx context.Context, want *v1alpha1.NodeGPUTopology) error {
+	if sameStatus(want, e.observed) || sameStatus(want, e.sent.status) {
+		return nil
+	}
+	got, err := e.api.applyStatus(ctx, want)
+	if e.metrics.wrote(objectStatus, err) != nil {
+		return err
+	}
+	e.observed, e.sent.status = got, want
+	return nil
+}
+
+// writeMarks applies labels and annotations. Applying also removes those of
+// ours that are no longer wanted; once per process and Node is enough for keys that
+// somebody else has come to own.
+func (e *Exporter) writeMarks(ctx context.Context) error {
+	stale := !e.cleaned && e.marks.leftover(e.node.labels, e.node.annotations)
+	if !stale && (!e.marks.differ(e.node.labels, e.node.annotations) || e.sent.marks != nil && e.marks.equal(*e.sent.marks)) {
+		e.cleaned = true
+		return nil
+	}
+	want := e.marks
+	got, err := e.api.applyMarks(ctx, e.node.uid, want)
+	if e.metrics.wrote(objectLabels, err) != nil {
+		e.readBackAt = time.Time{} // perhaps the Node is another one by now
+		return err
+	}
+	e.node, e.cleaned, e.sent.marks = got, true, &want
+	return nil
+}
+
+// distrust records that the published objects may not say what was last read:
+// the Leases stop and the next round reads everything back.
+func (e *Exporter) distrust() {
+	e.readBackAt = time.Time{}
+	e.vouched.Store(nil)
+}
+
+func (e *Exporter) vouch() {
+	uid := e.node.uid
+	if e.vouched.Swap(&uid) == nil {
+		select {
+		case e.vouching <- struct{}{}:
+		default: // one token is enough
+		}
+	}
+}
+
+// renew renews the node's Leases if the published object deserves it.
+func (e *Exporter) renew(ctx context.Context) error {
+	uid := e.vouched.Load()
+	if uid == nil {
+		return nil
+	}
+	names := []string{LeasePrefix + e.cfg.NodeName}
+	if e.cfg.AssumeEnforced {
+		names = append(names, AgentLeasePrefix+e.cfg.NodeName)
+	}
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, e.metrics.wrote(objectLease, e.api.applyLease(ctx, name, *uid, e.clock.Now())))
+	}
+	return errors.Join(errs...)
+}

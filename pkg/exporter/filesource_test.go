@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
+)
+
+const twoGPUs = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n" +
+	"GPU0\t X \tNV4\t0-7\t0\n" +
+	"GPU1\tNV4\t X \t8-15\t1\n"
+
+func write(t *testing.T, content string) string {
+	t.Helper()
+	p := filepath.Join(t.TempDir(), "input")
+	if err := os.WriteFile(p, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func object(t *testing.T, kind string) string {
+	t.Helper()
+	top := v1alpha1.FromGraph("n1", "nvidia.com/gpu", uniform(t, 4, "NVIDIA H200", "NV18"))
+	top.Kind, top.Spec.NodeUID = kind, "uid-1"
+	top.Status.GPUHealth[1].Healthy, top.Status.GPUHealth[1].Reason = false, "Xid 79"
+	b, err := yaml.Marshal(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestOpenReadsWhatItIsGiven(t *testing.T) {
+	asJSON, err := yaml.YAMLToJSON([]byte(object(t, v1alpha1.Kind)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		spec, resource       string
+		wantGPUs, wantUsable int
+		wantClass            string
+	}{
+		"a captured text":           {spec: "file:" + write(t, twoGPUs), wantGPUs: 2, wantUsable: 2, wantClass: "NV4"},
+		"an object in YAML":         {spec: "file:" + write(t, object(t, v1alpha1.Kind)), wantGPUs: 4, wantUsable: 3, wantClass: "NV18"},
+		"an object in JSON":         {spec: "file:" + write(t, string(asJSON)), wantGPUs: 4, wantUsable: 3, wantClass: "NV18"},
+		"a machine":                 {spec: "machine:dgx-h100", wantGPUs: 8, wantUsable: 8, wantClass: "NV18"},
+		"a resource named outright": {spec: "file:" + write(t, object(t, v1alpha1.Kind)), resource: "nvidia.com/gpu", wantGPUs: 4, wantUsable: 3, wantClass: "NV18"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			src, err := Open(tc.spec, "n1", tc.resource, smi.Options{Model: "NVIDIA RTX A6000"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g, _, err := src.Graph(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g.Len() != tc.wantGPUs || g.Healthy().Len() != tc.wantUsable || g.Link(0, 1).Class.String() != tc.wantClass {
+				t.Errorf("%d GPUs, %d usable, 0-1 is %s; want %d, %d, %s",
+					g.Len(), g.Healthy().Len(), g.Link(0, 1).Class, tc.wantGPUs, tc.wantUsable, tc.wantClass)
+			}
+		})
+	}
+}
+
+func TestOpenRefusesWhatItCannotRead(t *testing.T) {
+	tests := map[string]struct{ spec, resource, want string }{
+		"no kind of source":           {spec: "dgx-h100", want: "none of nvml, machine:NAME, file:PATH"},
+		"an empty name":               {spec: "machine:", want: "none of nvml"},
+		"an unknown machine":          {spec: "machine:abacus", want: "abacus"},
+		"a missing file":              {spec: "file:/does/not/exist", want: "/does/not/exist"},
+		"a cut text":                  {spec: "file:" + write(t, strings.Join(strings.SplitAfter(twoGPUs, "\n")[:2], "")), want: "GPU1"},
+		"an object of another kind":   {spec: "file:" + write(t, object(t, "Node")), want: `kind is "Node"`},
+		"an object with a wrong word": {spec: "file:" + write(t, object(t, v1alpha1.Kind)+"\nspek: {}\n"), want: "spek"},
+		"another resource":            {spec: "file:" + write(t, object(t, v1alpha1.Kind)), resource: "amd.com/gpu", want: "no GPUs of resource amd.com/gpu"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			src, err := Open(tc.spec, "n1", tc.resource, smi.Options{})
+			if err == nil {
+				_, _, err = src.Graph(t.Context())
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want it to contain %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestAFileIsReadAgainEachTime(t *testing.T) {
+	path := write(t, twoGPUs)
+	src, err := Open("file:"+path, "n1", "", smi.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, class := range []string{"NV4", "NV2"} {
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(twoGPUs, "NV4", class)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		g, _, err := src.Graph(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := g.Link(0, 1).Class.String(); got != class {
+			t.Errorf("class %s, want %s", got, class)
+		}
+	}
+}
+
+// Every machine of the catalogue survives being published and read back.
+func TestEveryMachineIsPublished(t *testing.T) {
+	for _, name := range machine.Names() {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			src, err := Open("machine:"+name, "n1", "", smi.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.src.graph, _, err = src.Graph(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r.publish(t)
+			graphs, err := r.api.topology(t).Graphs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := graphs["nvidia.com/gpu"].ClassKey(), r.src.graph.ClassKey(); got != want {
+				t.Errorf("published as class %s, read as %s", got, want)
+			}
+			r.restart(t)
+			r.expect(t, "after a restart", getNode, getTopology, putLease)
+		})
+	}
+}

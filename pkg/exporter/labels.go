@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Node labels, for node selectors of pods that any scheduler places. They
+// describe the hardware and not its health, so that they change with it only.
+const (
+	LabelInterconnect    = "nvtopo.dev/gpu-interconnect"
+	LabelCount           = "nvtopo.dev/gpu-count"
+	LabelProduct         = "nvtopo.dev/gpu-product"
+	LabelNUMANodes       = "nvtopo.dev/numa-nodes"
+	LabelGPUsPerNUMA     = "nvtopo.dev/gpus-per-numa"
+	LabelSingleNUMA4GPUs = "nvtopo.dev/single-numa-4gpu"
+	LabelSingleNUMA8GPUs = "nvtopo.dev/single-numa-8gpu"
+)
+
+// Labels and the annotation outside our domain, written on request.
+const (
+	CompatLabelInterconnect  = "topology.kubernetes.io/gpu-interconnect"
+	CompatLabelNUMANodes     = "topology.kubernetes.io/numa-nodes"
+	CompatLabelAccelerator   = "accelerator"
+	CompatLabelCount         = "gpu-count"
+	CompatAnnotationTopology = "topology.kubernetes.io/gpu-topology"
+)
+
+// ownLabels and ownAnnotations are all keys an exporter may have written.
+var (
+	ownLabels = []string{
+		LabelInterconnect, LabelCount, LabelProduct, LabelNUMANodes, LabelGPUsPerNUMA, LabelSingleNUMA4GPUs, LabelSingleNUMA8GPUs,
+		CompatLabelInterconnect, CompatLabelNUMANodes, CompatLabelAccelerator, CompatLabelCount,
+	}
+	ownAnnotations = []string{CompatAnnotationTopology}
+)
+
+// marks are the labels and annotations of a node.
+type marks struct {
+	labels, annotations map[string]string
+}
+
+// nodeMarks describes a graph in labels, and with compat also in the keys other
+// tools look for. A label without a value to give is left out.
+func nodeMarks(g *nvtopo.Graph, sum *v1alpha1.Summary, compat bool) marks {
+	perNUMA := gpusPerNUMA(g)
+	most := 0
+	for _, n := range perNUMA {
+		most = max(most, n.GPUs)
+	}
+	// Fewer than two GPUs have no interconnect.
+	inter, product := cmp.Or(sum.Interconnect, "none"), labelValue(product(g))
+	m := marks{labels: map[string]string{
+		LabelInterconnect:    inter,
+		LabelCount:           strconv.Itoa(g.Len()),
+		LabelNUMANodes:       strconv.Itoa(int(sum.NUMANodes)),
+		LabelGPUsPerNUMA:     strconv.Itoa(most),
+		LabelSingleNUMA4GPUs: strconv.FormatBool(most >= 4),
+		LabelSingleNUMA8GPUs: strconv.FormatBool(most >= 8),
+	}}
+	if product != "" {
+		m.labels[LabelProduct] = product
+	}
+	if !compat {
+		return m
+	}
+	m.labels[CompatLabelInterconnect] = inter
+	m.labels[CompatLabelNUMANodes] = m.labels[LabelNUMANodes]
+	m.labels[CompatLabelCount] = m.labels[LabelCount]
+	if product != "" {
+		// Lower case, as cloud providers write this label.
+		m.labels[CompatLabelAccelerator] = strings.ToLower(product)
+	}
+	m.annotations = map[string]string{CompatAnnotationTopology: topologyText(sum, inter, perNUMA)}
+	return m
+}
+
+// product is the model all GPUs share, "mixed" when they do not.
+func product(g *nvtopo.Graph) string {
+	if g.Len() == 0 {
+		return ""
+	}
+	for i := range g.GPUs {
+		if g.GPUs[i].Model != g.GPUs[0].Model {
+			return "mixed"
+		}
+	}
+	return g.GPUs[0].Model
+}
+
+// numaCount is how many whole GPUs sit on one NUMA node.
+type numaCount struct {
+	Node int `json:"node"`
+	GPUs int `json:"gpus"`
+}
+
+// gpusPerNUMA counts the GPUs that can be given out whole by known NUMA node,
+// ascending by node.
+func gpusPerNUMA(g *nvtopo.Graph) []numaCount {
+	counts := map[int]int{}
+	for i := range g.GPUs {
+		if d := &g.GPUs[i]; d.NUMANode != nvtopo.UnknownNUMA && !d.MIG {
+			counts[d.NUMANode]++
+		}
+	}
+	out := make([]numaCount, 0, len(counts))
+	for node, n := range counts {
+		out = append(out, numaCount{node, n})
+	}
+	slices.SortFunc(out, func(a, b numaCount) int { return cmp.Compare(a.Node, b.Node) })
+	return out
+}
+
+// topologyText is the graph in one line of JSON: the whole of it is in the
+// NodeGPUTopology, and annotations are read by everything that lists nodes.
+func topologyText(sum *v1alpha1.Summary, inter string, perNUMA []numaCount) string {
+	b, err := json.Marshal(struct {
+		Interconnect string      `json:"interconnect"`
+		GPUs         int32       `json:"gpus"`
+		NUMANodes    int32       `json:"numaNodes"`
+		PerNUMA      []numaCount `json:"gpusPerNUMA"`
+	}{inter, sum.GPUs, sum.NUMANodes, perNUMA})
+	if err != nil {
+		return "" // strings and ints always marshal
+	}
+	return string(b)
+}
+
+// labelValue makes a product name a valid label value: other characters become
+// dashes, as NVIDIA's feature discovery writes them, and the ends are trimmed.
+func labelValue(s string) string {
+	const maxLen = 63 // validation.LabelValueMaxLength
+	s = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-' {
+			return r
+		}
+		return '-'
+	}, s)
+	return strings.Trim(s[:min(len(s), maxLen)], "-_.")
+}
+
+// equal reports whether two sets of marks are the same.
+func (m marks) equal(o marks) bool {
+	return maps.Equal(m.labels, o.labels) && maps.Equal(m.annotations, o.annotations)
+}
+
+// differ reports whether a node lacks any of the wanted marks.
+func (m marks) differ(labels, annotations map[string]string) bool {
+	return lacks(m.labels, labels) || lacks(m.annotations, annotations)
+}
+
+func lacks(want, have map[string]string) bool {
+	for k, v := range want {
+		if got, ok := have[k]; !ok || got != v {
+			return true
+		}
+	}
+	return false
+}
+
+// leftover reports whether a node carries one of our keys that is not wanted
+// now, from an earlier run with other settings or hardware.
+func (m marks) leftover(labels, annotations map[string]string) bool {
+	return remains(ownLabels, m.labels, labels) || remains(ownAnnotations, m.annotations, annotations)
+}
+
+func remains(keys []string, want, have map[string]string) bool {
+	for _, k := range keys {
+		_, wanted := want[k]
+		if _, there := have[k]; there && !wanted {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+func TestNodeMarks(t *testing.T) {
+	const own = "nvtopo.dev/"
+	tests := map[string]struct {
+		graph           func() *nvtopo.Graph
+		compat          bool
+		wantLabels      map[string]string
+		wantAnnotations map[string]string
+	}{
+		"eight H100 on two NUMA nodes": {
+			graph: func() *nvtopo.Graph { return uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV18") },
+			wantLabels: map[string]string{
+				own + "gpu-interconnect": "NV18", own + "gpu-count": "8", own + "gpu-product": "NVIDIA-H100-80GB-HBM3", own + "numa-nodes": "2",
+				own + "gpus-per-numa": "4", own + "single-numa-4gpu": "true", own + "single-numa-8gpu": "false",
+			},
+		},
+		"with the keys of others": {
+			graph:  func() *nvtopo.Graph { return uniform(t, 4, "NVIDIA L40S", "PHB") },
+			compat: true,
+			wantLabels: map[string]string{
+				own + "gpu-interconnect": "PHB", own + "gpu-count": "4", own + "gpu-product": "NVIDIA-L40S", own + "numa-nodes": "2",
+				own + "gpus-per-numa": "2", own + "single-numa-4gpu": "false", own + "single-numa-8gpu": "false",
+				"topology.kubernetes.io/gpu-interconnect": "PHB", "topology.kubernetes.io/numa-nodes": "2",
+				"accelerator": "nvidia-l40s", "gpu-count": "4",
+			},
+			wantAnnotations: map[string]string{
+				"topology.kubernetes.io/gpu-topology": `{"interconnect":"PHB","gpus":4,"numaNodes":2,"gpusPerNUMA":[{"node":0,"gpus":2},{"node":1,"gpus":2}]}`,
+			},
+		},
+		"GPUs on unknown nodes and in MIG mode share no NUMA node": {
+			graph: func() *nvtopo.Graph {
+				g := uniform(t, 8, "NVIDIA A100", "NV12")
+				g.GPUs[0].NUMANode = nvtopo.UnknownNUMA
+				g.GPUs[4].MIG = true
+				return g
+			},
+			wantLabels: map[string]string{
+				own + "gpu-interconnect": "NV12", own + "gpu-count": "8", own + "gpu-product": "NVIDIA-A100", own + "numa-nodes": "2",
+				own + "gpus-per-numa": "3", own + "single-numa-4gpu": "false", own + "single-numa-8gpu": "false",
+			},
+		},
+		"health is not in the labels": {
+			graph: func() *nvtopo.Graph {
+				g := uniform(t, 8, "NVIDIA A100", "NV12")
+				g.GPUs[0].Unhealthy = "Xid 79"
+				return g
+			},
+			wantLabels: map[string]string{
+				own + "gpu-interconnect": "NV12", own + "gpu-count": "8", own + "gpu-product": "NVIDIA-A100", own + "numa-nodes": "2",
+				own + "gpus-per-numa": "4", own + "single-numa-4gpu": "true", own + "single-numa-8gpu": "false",
+			},
+		},
+		"two models, one GPU of each": {
+			graph: func() *nvtopo.Graph {
+				g := uniform(t, 2, "NVIDIA A10", "SYS")
+				g.GPUs[1].Model = "Tesla T4"
+				return g
+			},
+			wantLabels: map[string]string{
+				own + "gpu-interconnect": "SYS", own + "gpu-count": "2", own + "gpu-product": "mixed", own + "numa-nodes": "2",
+				own + "gpus-per-numa": "1", own + "single-numa-4gpu": "false", own + "single-numa-8gpu": "false",
+			},
+		},
+		"no GPU, compat": {
+			graph:  func() *nvtopo.Graph { return uniform(t, 0, "", "SYS") },
+			compat: true,
+			wantLabels: map[string]string{
+				own + "gpu-interconnect": "none", own + "gpu-count": "0", own + "numa-nodes": "2",
+				own + "gpus-per-numa": "0", own + "single-numa-4gpu": "false", own + "single-numa-8gpu": "false",
+				"topology.kubernetes.io/gpu-interconnect": "none", "topology.kubernetes.io/numa-nodes": "2", "gpu-count": "0",
+			},
+			wantAnnotations: map[string]string{
+				"topology.kubernetes.io/gpu-topology": `{"interconnect":"none","gpus":0,"numaNodes":2,"gpusPerNUMA":[]}`,
+			},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := tc.graph()
+			got := nodeMarks(g, v1alpha1.FromGraph("n1", "", g).Status.Summary, tc.compat)
+			if diff := cmp.Diff(tc.wantLabels, got.labels); diff != "" {
+				t.Errorf("labels (-want,+got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.wantAnnotations, got.annotations); diff != "" {
+				t.Errorf("annotations (-want,+got):\n%s", diff)
+			}
+			for k, v := range got.labels {
+				if errs := append(validation.IsQualifiedName(k), validation.IsValidLabelValue(v)...); len(errs) > 0 {
+					t.Errorf("%s=%s: %v", k, v, errs)
+				}
+			}
+		})
+	}
+}
+
+func FuzzLabelValue(f *testing.F) {
+	for _, s := range []string{"NVIDIA H100 80GB HBM3", "", "---", "Ünïcode GPU™", strings.Repeat("x", 70), strings.Repeat("-x", 40)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if errs := validation.IsValidLabelValue(labelValue(s)); len(errs) > 0 {
+			t.Errorf("labelValue(%q) = %q: %v", s, labelValue(s), errs)
+		}
+	})
+}
+
+// Turning compat off takes its keys away, also after a restart.
+func TestLabelsNoLongerWantedGoAway(t *testing.T) {
+	r := newRig(t, Config{CompatLabels: true})
+	r.publish(t)
+	if r.api.labels()["accelerator"] == "" {
+		t.Fatalf("compat labels are missing: %v", r.api.labels())
+	}
+	r.cfg.CompatLabels = false
+	r.restart(t)
+	r.expect(t, "after the restart", getNode, getTopology, putLabels, putLease)
+	for k := range r.api.labels() {
+		if k != "kubernetes.io/hostname" && !strings.HasPrefix(k, "nvtopo.dev/") {
+			t.Errorf("label %s is left", k)
+		}
+	}
+	if _, ok := r.api.objects[nodePath]["metadata"].(map[string]any)["annotations"]; ok {
+		t.Error("the annotation is left")
+	}
+	r.expect(t, "then", putLease)
+}
+
+// A key of ours that another manager owns cannot be removed, and is not tried for ever.
+func TestALeftoverOfAnotherManagerIsTriedOnce(t *testing.T) {
+	r := newRig(t, Config{Resync: 1})
+	r.api.edit(nodePath, func(o map[string]any) {
+		o["metadata"].(map[string]any)["labels"].(map[string]any)["gpu-count"] = "by hand"
+	})
+	r.publish(t)
+	r.clk.Step(1)
+	r.expect(t, "at resync", getNode, getTopology, putLease)
+	if got := r.api.labels()["gpu-count"]; got != "by hand" {
+		t.Errorf("gpu-count = %s", got)
+	}
+}

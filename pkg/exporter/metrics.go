@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// metrics of one exporter, in a registry of its own: many run in one process.
+type metrics struct {
+	registry     *prometheus.Registry
+	gpus         prometheus.Gauge
+	healthy      prometheus.Gauge
+	problems     prometheus.Gauge
+	links        *prometheus.GaugeVec
+	readDuration prometheus.Histogram
+	readErrors   prometheus.Counter
+	writes       *prometheus.CounterVec
+	writeErrors  *prometheus.CounterVec
+	lastSuccess  prometheus.Gauge
+}
+
+func newMetrics() *metrics {
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "nvtopo", Subsystem: "exporter", Name: name, Help: help})
+	}
+	counters := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "nvtopo", Subsystem: "exporter", Name: name, Help: help}, []string{"object"})
+	}
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		gpus:     gauge("gpus", "GPUs in the last good graph."),
+		healthy:  gauge("gpus_healthy", "GPUs in the last good graph that can be given out whole."),
+		problems: gauge("problems", "Things the last good reading had to do without."),
+		links: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "nvtopo", Subsystem: "exporter", Name: "links", Help: "Pairs of GPUs in the last good graph by link class.",
+		}, []string{"class"}),
+		readDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "nvtopo", Subsystem: "exporter", Name: "read_duration_seconds", Help: "Time to read the source.",
+			// From a static source to a driver that answers no more.
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}),
+		readErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "nvtopo", Subsystem: "exporter", Name: "read_errors_total", Help: "Readings that gave no graph.",
+		}),
+		writes:      counters("writes_total", "Writes to the API server by object: spec, status, labels, lease."),
+		writeErrors: counters("write_errors_total", "Failed writes to the API server by object."),
+		lastSuccess: gauge("last_success_timestamp_seconds", "Unix time at which the published objects last agreed with a reading."),
+	}
+	m.registry.MustRegister(m.gpus, m.healthy, m.problems, m.links, m.readDuration, m.readErrors, m.writes, m.writeErrors, m.lastSuccess)
+	for _, o := range []string{objectSpec, objectStatus, objectLabels, objectLease} {
+		m.writes.WithLabelValues(o)
+		m.writeErrors.WithLabelValues(o)
+	}
+	return m
+}
+
+// Values of the label "object".
+const (
+	objectSpec   = "spec"
+	objectStatus = "status"
+	objectLabels = "labels"
+	objectLease  = "lease"
+)
+
+func (m *metrics) read(g *nvtopo.Graph, problems int) {
+	m.gpus.Set(float64(g.Len()))
+	m.healthy.Set(float64(g.Healthy().Len()))
+	m.problems.Set(float64(problems))
+	m.links.Reset()
+	for j := range g.Len() {
+		for i := range j {
+			m.links.WithLabelValues(g.Link(i, j).Class.String()).Inc()
+		}
+	}
+}
+
+// wrote counts a write by its outcome and passes the error on.
+func (m *metrics) wrote(object string, err error) error {
+	if err != nil {
+		m.writeErrors.WithLabelValues(object).Inc()
+		return err
+	}
+	m.writes.WithLabelValues(object).Inc()
+	return nil
+}
+
+func (m *metrics) success(now time.Time) { m.lastSuccess.Set(float64(now.UnixNano()) / 1e9) }

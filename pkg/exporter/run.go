@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	// minGap is the least time between two rounds: a burst of events is one reading.
+	minGap = time.Second
+	// firstRetry is the delay after the first failure; each further one doubles it.
+	firstRetry = time.Second
+)
+
+// Run publishes until the context ends, and then returns nil. What goes wrong is
+// logged and tried again.
+func (e *Exporter) Run(ctx context.Context) error {
+	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", e.cfg.NodeName))
+	e.finished.Store(e.clock.Now().UnixNano())
+	var wg sync.WaitGroup
+	wg.Go(func() { e.runLeases(ctx) })
+	e.runRounds(ctx)
+	wg.Wait()
+	return nil
+}
+
+func (e *Exporter) runRounds(ctx context.Context) {
+	events := e.src.Events(ctx)
+	timer := e.clock.NewTimer(0)
+	defer timer.Stop()
+	var last time.Time
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case ev, ok := <-events:
+			if !ok {
+				events = nil
+				continue
+			}
+			klog.FromContext(ctx).Info("The driver reports an event", "gpu", ev.UUID, "xid", ev.Xid)
+			timer.Stop()
+			timer.Reset(max(0, minGap-e.clock.Since(last)))
+			continue
+		case <-timer.C():
+		}
+		err := e.publish(ctx)
+		last = e.clock.Now()
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			failures = 0
+			timer.Reset(e.cfg.Interval)
+			continue
+		}
+		klog.FromContext(ctx).Error(err, "Publishing failed, will retry")
+		timer.Reset(e.retryAfter(failures))
+		failures++
+	}
+}
+
+// retryAfter doubles from firstRetry up to the interval, with a fifth of it
+// taken off at random so that a fleet does not return in step.
+func (e *Exporter) retryAfter(failures int) time.Duration {
+	d := min(firstRetry<<min(failures, 20), e.cfg.Interval)
+	return d - time.Duration(e.random()*float64(d)/5)
+}
+
+// runLeases renews the Leases on their own schedule: a driver that takes long to
+// answer must not make the node look dead while its object is right.
+func (e *Exporter) runLeases(ctx context.Context) {
+	timer := e.clock.NewTimer(leaseRenewal)
+	defer timer.Stop()
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.vouching:
+			timer.Stop()
+		case <-timer.C():
+		}
+		err := e.renew(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Renewing the Lease failed, will retry")
+			timer.Reset(min(e.retryAfter(failures), leaseRenewal))
+			failures++
+			continue
+		}
+		failures = 0
+		timer.Reset(e.nextRenewal())
+	}
+}
+
+// nextRenewal is the renewal interval ± jitter.
+func (e *Exporter) nextRenewal() time.Duration {
+	return leaseRenewal + time.Duration((2*e.random()-1)*float64(leaseJitter))
+}
+
+// Healthy says whether Run makes progress: an error means that a round has not
+// ended for far longer than it may take. A failing API server or driver is no
+// reason to restart the process.
+func (e *Exporter) Healthy() error {
+	finished := e.finished.Load()
+	if finished == 0 {
+		return nil // not running yet
+	}
+	limit := 3*e.cfg.Interval + 5*time.Minute
+	if age := e.clock.Since(time.Unix(0, finished)); age > limit {
+		return fmt.Errorf("the last round ended %s ago", age.Round(time.Second))
+	}
+	return nil
+}
