@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/exporter"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/live"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
+)
+
+// options are the command line.
+type options struct {
+	source         string
+	sysfsRoot      string
+	library        string
+	model          string
+	metricsAddress string
+	kubeconfig     string
+	cfg            exporter.Config
+}
+
+func newCommand(getenv func(string) string) *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "nvtopo-exporter",
+		Short: "Publish the GPU link graph of this node as a NodeGPUTopology",
+		Long: `nvtopo-exporter reads how the GPUs of its node are joined, and which NUMA nodes
+they sit on, and keeps the node's NodeGPUTopology, topology labels and Lease true.`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE:         func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.source, "source", "nvml", "where the graph comes from: nvml, machine:NAME of the catalogue, or file:PATH of a captured nvidia-smi topo -m or a NodeGPUTopology")
+	f.StringVar(&o.cfg.NodeName, "node-name", getenv("NODE_NAME"), "name of the node; by default the environment variable NODE_NAME")
+	f.DurationVar(&o.cfg.Interval, "interval", 30*time.Second, "time between two readings without an event")
+	f.StringVar(&o.sysfsRoot, "sysfs-root", "/sys", "where the host's sysfs is mounted")
+	f.StringVar(&o.library, "nvml-library", "", "path of libnvidia-ml.so.1; empty searches for it")
+	f.StringVar(&o.metricsAddress, "metrics-address", ":9101", "address that serves /metrics and /healthz; empty for none")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
+	f.BoolVar(&o.cfg.CompatLabels, "compat-labels", false, "also write the labels and the annotation outside nvtopo.dev")
+	f.StringVar(&o.cfg.Resource, "resource", "nvidia.com/gpu", "extended resource the GPUs are counted under")
+	f.StringVar(&o.cfg.Namespace, "namespace", "nvtopo-system", "namespace of the Lease")
+	f.StringVar(&o.model, "gpu-model", "", "product name of the GPUs where a captured text does not say it")
+	f.BoolVar(&o.cfg.AssumeEnforced, "assume-enforced", false, "stand in for the node agent of a simulated node; not with --source=nvml")
+	logFlags := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(logFlags)
+	f.AddGoFlag(logFlags.Lookup("v"))
+	return cmd
+}
+
+func (o *options) run(ctx context.Context) error {
+	src, err := o.open()
+	if err != nil {
+		return err
+	}
+	restConfig, err := o.restConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w", err)
+	}
+	kube, err := kubernetes.NewForConfig(restConfig)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	dyn, err := dynamic.NewForConfig(restConfig)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	e, err := exporter.New(o.cfg, src, kube, dyn)
+	if err != nil {
+		return err
+	}
+	return serveWhile(ctx, o.metricsAddress, e, e.Run)
+}
+
+// open makes the source. What belongs to another source is refused rather than
+// ignored, for somebody expects it to do something.
+func (o *options) open() (exporter.Source, error) {
+	if o.cfg.NodeName == "" {
+		return nil, errors.New("--node-name is empty and NODE_NAME is not set")
+	}
+	if o.cfg.Interval <= 0 {
+		return nil, errors.New("--interval must be positive, not " + o.cfg.Interval.String())
+	}
+	if o.source != "nvml" {
+		return exporter.Open(o.source, o.cfg.NodeName, o.cfg.Resource, smi.Options{Model: o.model})
+	}
+	if o.cfg.AssumeEnforced {
+		return nil, errors.New("--assume-enforced is for simulated nodes and does not go with --source=nvml")
+	}
+	if o.model != "" {
+		return nil, errors.New("--gpu-model " + strconv.Quote(o.model) + " does not go with --source=nvml, which asks the driver")
+	}
+	return exporter.NVML(live.New(o.library), o.sysfsRoot, nvml.Options{}), nil
+}
+
+func (o *options) restConfig() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.kubeconfig
+	// In a pod there is no kubeconfig, and this falls back to its token.
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+}
