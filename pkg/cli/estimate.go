@@ -130,25 +130,16 @@ func (o *estimateOptions) selection() ([]nvtopo.Algorithm, []string, error) {
 
 // model is the set of GPUs and the cost of a message between them.
 func (o *estimateOptions) model(cmd *cobra.Command) (*estimated, nvtopo.CostModel, error) {
-	var m nvtopo.CostModel
-	answer := &estimated{Count: o.count}
 	flags := cmd.Flags()
+	answer := &estimated{Count: o.count}
+	var m nvtopo.CostModel
 	switch {
 	case o.src.given() && flags.Changed("count"):
 		return nil, m, usagef("-n goes without a machine; name the machine's GPUs with --gpus")
 	case o.src.given():
-		in, err := o.src.load(cmd)
+		in, set, err := o.set(cmd)
 		if err != nil {
 			return nil, m, err
-		}
-		set := in.graph.Healthy()
-		if flags.Changed("gpus") {
-			if set, err = in.parseGPUs("--gpus", o.gpus); err != nil {
-				return nil, m, err
-			}
-		}
-		if set == 0 {
-			return nil, m, noAnswerf("no GPU is healthy")
 		}
 		tables := nvtopo.NewTables(in.graph, nvtopo.DefaultWeights())
 		m = nvtopo.CostModel{Bandwidth: tables.Ring(set), Latency: tables.Latency(set)}
@@ -158,19 +149,42 @@ func (o *estimateOptions) model(cmd *cobra.Command) (*estimated, nvtopo.CostMode
 	case o.count < 1 || !flags.Changed("bandwidth"):
 		return nil, m, usagef("a machine (-f, --machine or --node) is needed, or -n and --bandwidth")
 	}
-	if flags.Changed("bandwidth") {
-		var err error
-		if m.Bandwidth, err = parseGBps("--bandwidth", o.bandwidth); err != nil {
-			return nil, m, err
-		}
+	err := o.override(cmd, &m)
+	return answer, m, err
+}
+
+// set is the set of GPUs asked for on the machine given.
+func (o *estimateOptions) set(cmd *cobra.Command) (*input, nvtopo.Mask, error) {
+	in, err := o.src.load(cmd)
+	if err != nil {
+		return nil, 0, err
 	}
-	if flags.Changed("latency") {
+	if cmd.Flags().Changed("gpus") {
+		set, err := in.parseGPUs("--gpus", o.gpus)
+		return in, set, err
+	}
+	if in.graph.Healthy() == 0 {
+		return nil, 0, noAnswerf("no GPU is healthy")
+	}
+	return in, in.graph.Healthy(), nil
+}
+
+// override puts what flags say in place of what the graph says.
+func (o *estimateOptions) override(cmd *cobra.Command, m *nvtopo.CostModel) error {
+	if cmd.Flags().Changed("bandwidth") {
+		kBps, err := parseGBps("--bandwidth", o.bandwidth)
+		if err != nil {
+			return err
+		}
+		m.Bandwidth = kBps
+	}
+	if cmd.Flags().Changed("latency") {
 		if !(o.latency >= 0 && o.latency <= 1e6) {
-			return nil, m, usagef("--latency %v: want µs, 0 or more and at most a second", o.latency)
+			return usagef("--latency %v: want µs, 0 or more and at most a second", o.latency)
 		}
 		m.Latency = int64(math.Round(o.latency * 1e3))
 	}
-	return answer, m, nil
+	return nil
 }
 
 func writeEstimates(w io.Writer, a *estimated) error {
@@ -178,7 +192,7 @@ func writeEstimates(w io.Writer, a *estimated) error {
 	if len(a.GPUs) > 0 {
 		of = "GPUs " + join(a.GPUs)
 	}
-	if _, err := fmt.Fprintf(w, "%s, %v GB/s, latency %v µs, %v bytes\n\n", of, a.BandwidthGBps, a.LatencyMicros, formatBytes(a.SizeBytes)); err != nil {
+	if _, err := fmt.Fprintf(w, "%s, %v GB/s, latency %v µs, %.0f bytes\n\n", of, a.BandwidthGBps, a.LatencyMicros, a.SizeBytes); err != nil {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -188,5 +202,3 @@ func writeEstimates(w io.Writer, a *estimated) error {
 	}
 	return t.Flush()
 }
-
-func formatBytes(b float64) string { return fmt.Sprintf("%.0f", b) }

@@ -87,7 +87,7 @@ func join(numbers []int) string {
 	return strings.Join(parts, ",")
 }
 
-// joinNUMA writes NUMA nodes; an unknown one is a question mark.
+// joinNUMA writes NUMA nodes, with a word for an unknown one.
 func joinNUMA(nodes []int) string {
 	return strings.ReplaceAll(join(nodes), strconv.Itoa(nvtopo.UnknownNUMA), "unknown")
 }

@@ -43,7 +43,7 @@ func newMatrix() *cobra.Command {
 		Short: "Print the link matrix of the GPUs",
 		Long: `Print the link matrix of the GPUs, in the manner of "nvidia-smi topo -m".
 
-With --show class, the default, the output can be read again with -f. The other
+With --show class, the default, -f reads the output again, adapters aside. The other
 values show the bandwidth of each pair in GB/s, its latency in microseconds, or
 its PCIe level whatever its class ("?" where the source does not say).`,
 		Example: `  NVTOPO matrix --machine dgx1-v100

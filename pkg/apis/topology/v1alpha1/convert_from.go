@@ -30,8 +30,8 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 			Memory: bytesOf(d.Memory), NUMANode: int32(d.NUMANode), CPUs: d.CPUs.String(), MIG: d.MIG,
 		})
 		t.Status.GPUHealth = append(t.Status.GPUHealth, GPUHealth{ID: d.UUID, Healthy: d.Unhealthy == "", Reason: d.Unhealthy})
-		for j := range i {
-			t.Spec.Links = append(t.Spec.Links, fromLink(g.GPUs[j].Index, d.Index, g.Link(i, j)))
+		for j := i + 1; j < g.Len(); j++ {
+			t.Spec.Links = append(t.Spec.Links, fromLink(d.Index, g.GPUs[j].Index, g.Link(i, j)))
 		}
 	}
 	for i := range g.NUMANodes {

@@ -166,7 +166,7 @@ func TestMalformedObjectsAreRefusedByField(t *testing.T) {
 		"a link from a GPU nobody has":       {func(s *NodeGPUTopologySpec) { s.Links[5].A = 3 }, "spec.links[5].a"},
 		"a link twice":                       {func(s *NodeGPUTopologySpec) { s.Links[1] = s.Links[0] }, "spec.links[1]: the pair 0, 1 is there twice"},
 		"a pair without a link":              {func(s *NodeGPUTopologySpec) { s.Links = s.Links[:5] }, "spec.links: no entry for GPUs 2 and 5"},
-		"a link of two resources":            {func(s *NodeGPUTopologySpec) { s.GPUs[3].Resource = "amd.com/gpu" }, "spec.links[3]: GPUs 0 and 5 are of different resources"},
+		"a link of two resources":            {func(s *NodeGPUTopologySpec) { s.GPUs[3].Resource = "amd.com/gpu" }, "spec.links[2]: GPUs 0 and 5 are of different resources"},
 		"an unknown class":                   {func(s *NodeGPUTopologySpec) { s.Links[3].Class = "NV4" }, "spec.links[3].class"},
 		"a fabric without lanes":             {func(s *NodeGPUTopologySpec) { s.Links[0].Lanes = 0 }, "spec.links[0].class: NVLink needs lanes"},
 		"a PCIe path with lanes":             {func(s *NodeGPUTopologySpec) { s.Links[1].Lanes = 2 }, "spec.links[1].class: SYS is a PCIe path"},

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// run calls the command as a shell would and returns its output.
+func run(t *testing.T, input string, args ...string) (string, error) {
+	t.Helper()
+	cmd := New(programName)
+	var out, errOut bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&errOut)
+	cmd.SetIn(strings.NewReader(input))
+	cmd.SetArgs(args)
+	err := cmd.ExecuteContext(t.Context())
+	if errOut.Len() > 0 {
+		t.Errorf("%v wrote to standard error: %s", args, errOut.String())
+	}
+	if err != nil && out.Len() > 0 {
+		t.Errorf("%v failed and wrote an answer too: %s", args, out.String())
+	}
+	return out.String(), err
+}
+
+func mustRun(t *testing.T, input string, args ...string) string {
+	t.Helper()
+	out, err := run(t, input, args...)
+	if err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return out
+}
+
+func TestGoldenOutputs(t *testing.T) {
+	cases := map[string]string{
+		"matrix-text":            "matrix -f testdata/dgx1v.txt",
+		"matrix-object":          "matrix -f testdata/object.yaml",
+		"matrix-bandwidth":       "matrix -f testdata/dgx1v.txt --pcie-gen 3 --show bandwidth",
+		"matrix-latency":         "matrix -f testdata/object.yaml --show latency",
+		"matrix-pcie":            "matrix -f testdata/object.yaml --show pcie",
+		"pick-4":                 "pick -n 4 -f testdata/dgx1v.txt",
+		"pick-4-partly-free":     "pick -n 4 -f testdata/dgx1v.txt --free 0,2,3,4,5,7",
+		"pick-4-json":            "pick -n 4 -f testdata/dgx1v.txt --free 0,2,3,4,5,7 -o json",
+		"pick-2":                 "pick -n 2 -f testdata/dgx1v.txt --policy single-numa --min-link NVLINK --min-bandwidth 50",
+		"pick-1":                 "pick -n 1 -f testdata/object.yaml",
+		"pick-1-json":            "pick -n 1 -f testdata/dgx1v.txt -o json",
+		"pick-mixed-json":        "pick -n 2 -f testdata/object.yaml --allow-mixed-models -o json",
+		"pick-npu-json":          "pick -n 1 -f testdata/object.yaml --resource example.com/npu -o json",
+		"pick-numactl":           "pick -n 3 -f testdata/dgx1v.txt --numactl testdata/numactl.txt --gpu-model P100",
+		"groups":                 "groups -g 3 -f testdata/dgx1v.txt",
+		"groups-1":               "groups -g 1 -f testdata/object.yaml",
+		"groups-json":            "groups -g 2 -f testdata/dgx1v.txt --free 0-4 -o json",
+		"estimate":               "estimate -f testdata/dgx1v.txt --gpus 0-3 --size 1GB",
+		"estimate-binary":        "estimate -n 8 --bandwidth 600 --latency 0 --size 100MB --binary-units",
+		"estimate-json":          "estimate -f testdata/object.yaml --gpus 1,2 --size 64MiB --algorithm ring --collective all-gather -o json",
+		"affinity":               "affinity -f testdata/dgx1v.txt --gpus 4-7",
+		"affinity-cpus":          "affinity -f testdata/object.yaml --gpus 1 --cpus 2",
+		"affinity-spill-json":    "affinity -f testdata/object.yaml --gpus 1 --cpus 5 --free-cpus 1-7 -o json",
+		"affinity-memoryless":    "affinity -f testdata/object.yaml --gpus 5",
+		"export-text":            "export -f testdata/dgx1v.txt --name node-a --gpu-model Tesla_V100 --resource example.com/gpu",
+		"export-object":          "export -f testdata/object.yaml",
+		"export-configmap":       "export -f testdata/object.yaml --format configmap --namespace ns-a",
+		"machines":               "machines",
+		"help":                   "--help",
+		"help-pick":              "pick --help",
+		"help-matrix":            "matrix --help",
+		"help-groups":            "groups --help",
+		"help-estimate":          "estimate --help",
+		"help-affinity":          "affinity --help",
+		"help-export":            "export --help",
+		"help-machines":          "machines --help",
+		"no-arguments-show-help": "",
+	}
+	for name, line := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := mustRun(t, "", strings.Fields(line)...)
+			file := filepath.Join("testdata", "golden", name+".txt")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("nvtopo %s (-want,+got):\n%s", line, diff)
+			}
+		})
+	}
+}
+
+func TestBadCallsSayWhatIsWrong(t *testing.T) {
+	cut := "\tGPU0\tGPU1\nGPU0\t X \tNV1\n"
+	pair := "\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X \n"
+	cases := map[string]struct {
+		line  string
+		input string
+		code  int
+		want  []string // all of them in the message
+	}{
+		"an unknown command":               {line: "pik", code: ExitUsage, want: []string{`"pik"`, "did you mean pick?"}},
+		"a command far from any":           {line: "frobnicate", code: ExitUsage, want: []string{"nvtopo --help"}},
+		"an unknown flag":                  {line: "pick --bar", code: ExitUsage, want: []string{"--bar", "nvtopo pick --help"}},
+		"a flag of the wrong type":         {line: "pick -n x", code: ExitUsage, want: []string{"--count", `"x"`}},
+		"a positional argument":            {line: "pick 4", code: ExitUsage, want: []string{`"4"`, "flags only"}},
+		"no source":                        {line: "pick -n 2", code: ExitUsage, want: []string{"-f, --machine and --node", "0 are given"}},
+		"two sources":                      {line: "pick -n 2 -f x --machine y", code: ExitUsage, want: []string{"2 are given"}},
+		"no count":                         {line: "pick --machine l40s-8", code: ExitUsage, want: []string{"-n is needed"}},
+		"no group size":                    {line: "groups --machine l40s-8", code: ExitUsage, want: []string{"-g is needed"}},
+		"an unknown machine":               {line: "matrix --machine nope", code: ExitUsage, want: []string{"--machine", `"nope"`, "dgx1-v100"}},
+		"a flag of the text on a machine":  {line: "matrix --machine l40s-8 --gpu-model X", code: ExitUsage, want: []string{"--gpu-model", "--machine l40s-8"}},
+		"a flag of the text on an object":  {line: "matrix -f testdata/object.yaml --pcie-gen 5", code: ExitUsage, want: []string{"--pcie-gen", "testdata/object.yaml is a NodeGPUTopology"}},
+		"a PCIe generation nobody has":     {line: "matrix -f - --pcie-gen 9", code: ExitUsage, want: []string{"--pcie-gen 9"}},
+		"a context without a node":         {line: "matrix -f - --context c", code: ExitUsage, want: []string{"--context", "--node"}},
+		"standard input twice":             {line: "matrix -f - --numactl -", code: ExitUsage, want: []string{"-f and --numactl"}},
+		"a policy nobody has":              {line: "pick -n 2 -f - --policy tight", code: ExitUsage, want: []string{"--policy", `"tight"`, "single-numa-node"}},
+		"a link class nobody has":          {line: "pick -n 2 -f - --min-link NVX", code: ExitUsage, want: []string{"--min-link", "NVX"}},
+		"a bandwidth of nothing":           {line: "pick -n 2 -f - --min-bandwidth 0", code: ExitUsage, want: []string{"--min-bandwidth 0"}},
+		"a bandwidth that is not a number": {line: "pick -n 2 -f - --min-bandwidth NaN", code: ExitUsage, want: []string{"--min-bandwidth NaN"}},
+		"an output nobody has":             {line: "pick -n 2 -f - -o yaml", code: ExitUsage, want: []string{"--output", `"yaml"`}},
+		"a free GPU that is not there":     {line: "pick -n 1 -f testdata/object.yaml --free 1,3", code: ExitUsage, want: []string{"--free", "no GPU 3", "1,2,4,5"}},
+		"a free list that is none":         {line: "pick -n 1 -f testdata/object.yaml --free 1,,2", code: ExitUsage, want: []string{"--free", `"1,,2"`}},
+		"a free range backwards":           {line: "pick -n 1 -f testdata/object.yaml --free 2-1", code: ExitUsage, want: []string{`"2-1"`}},
+		"a free GPU that is lost":          {line: "pick -n 1 -f testdata/object.yaml --free 2,4", code: ExitUsage, want: []string{"--free", "GPU 4", "GPU is lost"}},
+		"a resource nobody has":            {line: "pick -n 1 -f testdata/object.yaml --resource amd.com/gpu", code: ExitUsage, want: []string{"amd.com/gpu", "example.com/npu, nvidia.com/gpu"}},
+		"a cell nobody shows":              {line: "matrix -f - --show colour", code: ExitUsage, want: []string{"--show", "colour"}},
+		"a format nobody writes":           {line: "export -f - --format nrt", code: ExitUsage, want: []string{"--format", "nrt", "configmap"}},
+		"a namespace for a NodeGPUTopology": {
+			line: "export -f - --namespace a", code: ExitUsage, want: []string{"--namespace", "configmap"},
+		},
+		"a size that is none":             {line: "estimate -n 2 --bandwidth 1 --size big", code: ExitUsage, want: []string{"--size", `"big"`}},
+		"an IEC size in binary units":     {line: "estimate -n 2 --bandwidth 1 --size 1MiB --binary-units", code: ExitUsage, want: []string{"--size", "--binary-units"}},
+		"an algorithm nobody has":         {line: "estimate -n 2 --bandwidth 1 --algorithm star", code: ExitUsage, want: []string{"--algorithm", "star"}},
+		"a collective nobody has":         {line: "estimate -n 2 --bandwidth 1 --collective scan", code: ExitUsage, want: []string{"--collective", "scan"}},
+		"a latency below zero":            {line: "estimate -n 2 --bandwidth 1 --latency -1", code: ExitUsage, want: []string{"--latency"}},
+		"GPUs of no machine":              {line: "estimate --gpus 0 --bandwidth 1", code: ExitUsage, want: []string{"--gpus needs a machine"}},
+		"a count of no bandwidth":         {line: "estimate -n 2", code: ExitUsage, want: []string{"--bandwidth"}},
+		"a count on a machine":            {line: "estimate -n 2 --machine l40s-8", code: ExitUsage, want: []string{"-n", "--gpus"}},
+		"an affinity of nothing":          {line: "affinity --machine l40s-8", code: ExitUsage, want: []string{"--gpus is needed"}},
+		"an affinity of no CPUs":          {line: "affinity --machine l40s-8 --gpus 0 --cpus 0", code: ExitUsage, want: []string{"--cpus 0"}},
+		"free CPUs that are none":         {line: "affinity --machine l40s-8 --gpus 0 --free-cpus 3-1", code: ExitUsage, want: []string{"--free-cpus"}},
+		"free CPUs that are not there":    {line: "affinity -f testdata/object.yaml --gpus 1 --free-cpus 6-9", code: ExitUsage, want: []string{"--free-cpus", "8-9"}},
+		"a file that is not there":        {line: "matrix -f testdata/none", code: ExitInput, want: []string{"testdata/none"}},
+		"a file of NUMA that is cut":      {line: "matrix -f testdata/dgx1v.txt --numactl -", input: "node 0 cpus: x", code: ExitInput, want: []string{"standard input: line 1, column"}},
+		"text that is cut":                {line: "matrix -f -", input: cut, code: ExitInput, want: []string{"standard input: line 2, column", "GPU1 is missing"}},
+		"an empty input":                  {line: "matrix -f -", code: ExitInput, want: []string{"standard input: line 1"}},
+		"JSON that is cut":                {line: "matrix -f -", input: "{\n  \"kind\": ", code: ExitInput, want: []string{"standard input: line 2, column"}},
+		"YAML that is none":               {line: "matrix -f -", input: "kind: a\n  b: c", code: ExitInput, want: []string{"standard input: not YAML", "line 2"}},
+		"another kind":                    {line: "matrix -f -", input: "kind: List\napiVersion: v1\nitems: []", code: ExitInput, want: []string{`kind "List"`, "want one NodeGPUTopology"}},
+		"several objects":                 {line: "matrix -f -", input: "kind: A\n---\nkind: B\n", code: ExitInput, want: []string{"2 YAML documents"}},
+		"a field nobody knows":            {line: "matrix -f -", input: strings.Replace(object(t), "index: 1", "indx: 1", 1), code: ExitInput, want: []string{`"indx"`}},
+		"a field of the wrong type":       {line: "matrix -f -", input: strings.Replace(object(t), "index: 1", "index: one", 1), code: ExitInput, want: []string{"spec.gpus.index"}},
+		"a field twice":                   {line: "matrix -f -", input: strings.Replace(object(t), "index: 1,", "index: 1, index: 1,", 1), code: ExitInput, want: []string{"index"}},
+		"an object that is no graph":      {line: "matrix -f -", input: strings.Replace(object(t), "lanes: 4, ", "", 1), code: ExitInput, want: []string{"standard input", `"gpu-node-7"`, "spec.links[0].class"}},
+		"more GPUs than are free":         {line: "pick -n 3 -f testdata/object.yaml", code: ExitNoAnswer, want: []string{"3 GPUs", "2 are free: 2,5"}},
+		"GPUs of two models":              {line: "pick -n 2 -f testdata/object.yaml", code: ExitNoAnswer, want: []string{"one model", "--allow-mixed-models"}},
+		"NUMA nodes that are too small":   {line: "pick -n 2 -f testdata/object.yaml --allow-mixed-models --policy restricted", code: ExitNoAnswer, want: []string{"--policy restricted", "1 NUMA"}},
+		"links that are too slow":         {line: "pick -n 5 -f testdata/dgx1v.txt --min-link NVLINK", code: ExitNoAnswer, want: []string{"--min-link", "NV1"}},
+		"a ring that is too slow":         {line: "pick -n 2 -f -  --min-bandwidth 25.5", input: pair, code: ExitNoAnswer, want: []string{"has 25 GB/s", "--min-bandwidth demands 25.5"}},
+		"groups that do not fit":          {line: "groups -g 3 -f testdata/object.yaml", code: ExitNoAnswer, want: []string{"groups of 3", "2 are free: 2,5"}},
+		"CPUs that nobody named":          {line: "affinity -f - --gpus 0", input: pair, code: ExitNoAnswer, want: []string{"--numactl"}},
+		"more CPUs than there are":        {line: "affinity -f testdata/object.yaml --gpus 1 --cpus 8", code: ExitNoAnswer, want: []string{"--cpus 8", "only 7 CPUs", "1-7"}},
+		"CPUs near a GPU of unknown node": {line: "affinity -f testdata/object.yaml --resource example.com/npu --gpus 9", code: ExitNoAnswer, want: []string{"near GPUs 9", "--cpus N"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := run(t, tc.input, strings.Fields(tc.line)...)
+			if err == nil {
+				t.Fatalf("nvtopo %s succeeded", tc.line)
+			}
+			if got := ExitCode(err); got != tc.code {
+				t.Errorf("exit code %d, want %d (%v)", got, tc.code, err)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("message lacks %q: %v", want, err)
+				}
+			}
+		})
+	}
+}
+
+func object(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile("testdata/object.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestJSONErrorsHaveLineAndColumn(t *testing.T) {
+	_, err := run(t, "{\n \"apiVersion\": \"topology.nvtopo.dev/v1alpha1\", \"kind\": \"NodeGPUTopology\",\n \"spec\": {\"gpus\": 7}}", "matrix", "-f", "-")
+	if err == nil || !strings.Contains(err.Error(), "standard input: line 3, column") || !strings.Contains(err.Error(), "spec.gpus") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestThePluginIsCalledThroughKubectl(t *testing.T) {
+	for argv0, want := range map[string]string{
+		"/usr/local/bin/nvtopo":         "nvtopo",
+		"./kubectl-nvtopo":              "kubectl nvtopo",
+		"/opt/krew/kubectl-nvtopo.exe":  "kubectl nvtopo",
+		"/home/someone/nvtopo-download": "nvtopo",
+	} {
+		cmd := New(argv0)
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SetArgs([]string{"pick", "--help"})
+		if err := cmd.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{"\n  " + want + " pick -n COUNT [flags]\n", "\n  " + want + " pick -n 4 --machine dgx1-v100\n"} {
+			if !strings.Contains(out.String(), line) {
+				t.Errorf("%s: help lacks %q:\n%s", argv0, line, out.String())
+			}
+		}
+		if strings.Contains(out.String(), programInText) {
+			t.Errorf("%s: help has the placeholder %s", argv0, programInText)
+		}
+	}
+}
+
+func TestExitCodeOfAnErrorOfNoKnownKind(t *testing.T) {
+	if got := ExitCode(errors.New("disk full")); got != ExitInput {
+		t.Errorf("got %d", got)
+	}
+	if got := ExitCode(nil); got != ExitOK {
+		t.Errorf("no error: got %d", got)
+	}
+}
