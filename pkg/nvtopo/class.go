@@ -49,10 +49,6 @@ type classTables struct {
 	answers []atomic.Pointer[answers] // by variant
 }
 
-// answers is a complete answer table: sets[k<<n|free] is the set to take, 0
-// where there is none.
-type answers struct{ sets []uint16 }
-
 func newClassTables(g *Graph, w Weights) *classTables {
 	c := &classTables{matrix: newMatrix(g), weights: w}
 	c.best = make([]atomic.Int64, c.n+1)
@@ -151,74 +147,13 @@ func (c *classTables) answer(ctx context.Context, variant int) *answers {
 	if a := slot.Load(); a != nil {
 		return a
 	}
-	f := c.filter(variant)
-	a := &answers{sets: make([]uint16, (c.n+1)<<c.n)}
-	// Ranks of the residuals fit in 16 bits and keep their order, so that
-	// "residual, then ties" is one comparison of 32 bits.
-	values := slices.Clone(c.residual)
-	slices.Sort(values)
-	values = slices.Compact(values)
-	left := make([]uint16, len(c.residual))
-	for s, r := range c.residual {
-		i, _ := slices.BinarySearch(values, r)
-		left[s] = uint16(i)
-	}
-	order := make([]uint16, len(c.order))
-	tier := make([]uint16, len(c.order))
-	for k := 1; k <= c.n; k++ {
-		if ctx.Err() != nil {
-			return nil
-		}
-		c.fill(f, k, a.sets[k<<c.n:(k+1)<<c.n], left, order, tier)
+	a := c.buildAnswers(ctx, c.filter(variant))
+	if a == nil {
+		return nil
 	}
 	// Another builder may have been first: equal inputs give an equal table.
 	slot.CompareAndSwap(nil, a)
 	return slot.Load()
-}
-
-// fill computes the answers for k GPUs. tier[s] becomes the end of the best
-// tier among the subsets of s, found by leaving out one member at a time, so
-// that the walk over subsets compares residuals and ties only. O(3^n) over all k.
-func (c *classTables) fill(f filter, k int, sets, left, order, tier []uint16) {
-	var walk combinations
-	for s := range sets {
-		set := Mask(s)
-		p := set.Len()
-		tier[s] = 0
-		switch {
-		case p < k:
-			sets[s] = 0
-			continue
-		case p == k:
-			order[s], sets[s] = excluded, 0
-			if c.passes(f, set, k) {
-				order[s], sets[s], tier[s] = c.order[s], uint16(s), c.tierEnd[s]
-			}
-			continue
-		}
-		for r := set; r != 0; r &= r - 1 {
-			if t := tier[set&^(r&-r)]; t != 0 && (tier[s] == 0 || t < tier[s]) {
-				tier[s] = t
-			}
-		}
-		end := tier[s]
-		if end == 0 {
-			sets[s] = 0
-			continue
-		}
-		var best uint32
-		var pick Mask
-		for t := walk.start(set, k); t != 0; t = walk.next(t) {
-			o := order[t]
-			if o >= end {
-				continue
-			}
-			if key := uint32(left[set&^t])<<16 | uint32(excluded-o); key > best {
-				best, pick = key, t
-			}
-		}
-		sets[s] = uint16(pick)
-	}
 }
 
 // enumerate picks without an answer table: k of avail, residual counted in

@@ -4,12 +4,18 @@ package nvtopo
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
 
-// Registry keeps one set of tables per graph class. Clusters have few classes
-// (one per machine type and kind of damage), so nothing is ever dropped.
+// maxClasses bounds the classes of a registry, so that graphs that keep changing
+// cannot fill the memory. Real clusters have 1 to 12 machine types, and a few
+// more classes for damaged machines.
+const maxClasses = 256
+
+// Registry keeps one set of tables per graph class. Above maxClasses the oldest
+// is forgotten: who holds its tables keeps them, who asks again builds again.
 type Registry struct {
 	weights Weights
 
@@ -50,6 +56,10 @@ func (r *Registry) entry(key string) *registered {
 		e = &registered{}
 		r.classes[key] = e
 		r.keys = append(r.keys, key)
+		if len(r.keys) > maxClasses {
+			delete(r.classes, r.keys[0])
+			r.keys = slices.Delete(r.keys, 0, 1)
+		}
 	}
 	return e
 }

@@ -80,3 +80,25 @@ func TestPrepareEndsWithItsContext(t *testing.T) {
 		t.Errorf("picked %v (%t) without tables", s.Positions(), ok)
 	}
 }
+
+func TestRegistryForgetsTheOldestClass(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry(DefaultWeights())
+	graph := func(bandwidth int64) *Graph {
+		g, err := NewGraph(make([]GPU, 2), nil, nil, map[[2]int]Link{{0, 1}: {Class: Class{Kind: KindNVLink, Lanes: 1}, Bandwidth: bandwidth}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	first := r.Tables(graph(1))
+	for bw := range int64(maxClasses) {
+		r.Tables(graph(2 + bw))
+	}
+	if classes, _ := r.Stats(); classes != maxClasses {
+		t.Errorf("%d classes are kept, want %d", classes, maxClasses)
+	}
+	if again := r.Tables(graph(1)); again.c == first.c || again.Ring(3) != first.Ring(3) {
+		t.Error("the oldest class is still kept, or its tables changed")
+	}
+}
