@@ -3,61 +3,77 @@
 package config
 
 import (
+	"cmp"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// defaultRequestTimeout is kube-apiserver's --request-timeout.
-const defaultRequestTimeout = time.Minute
+const (
+	defaultResource  = "nvidia.com/gpu"
+	defaultNamespace = "nvtopo-system"
 
-// defaultLeaderTerm is kube-scheduler's leaderElection.leaseDuration.
-const defaultLeaderTerm = 15 * time.Second
+	// defaultRequestTimeout is the default --request-timeout of kube-apiserver.
+	defaultRequestTimeout = 60 * time.Second
 
-func set[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
+	// defaultLeaseSeconds is the default leaderElection.leaseDuration of kube-scheduler.
+	defaultLeaseSeconds = 15
+)
+
+// SetDefaults_TopologyAwareArgs fills in what the operator left out.
+//
+//nolint:revive // the name is the one that Kubernetes' defaulting has everywhere
+func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
+	setCommonDefaults(&args.CommonArgs)
+	if len(args.SupportedPolicies) == 0 {
+		for _, p := range []nvtopo.Policy{
+			nvtopo.PolicyNone, nvtopo.PolicyBestEffort, nvtopo.PolicyRestricted, nvtopo.PolicySingleNUMANode,
+		} {
+			args.SupportedPolicies = append(args.SupportedPolicies, p.String())
+		}
 	}
+	args.DefaultPolicy = cmp.Or(args.DefaultPolicy, nvtopo.PolicyBestEffort.String())
+	args.BandwidthWeight = cmp.Or(args.BandwidthWeight, ptr.To(0.4))
+	args.LatencyWeight = cmp.Or(args.LatencyWeight, ptr.To(0.3))
+	args.FragmentationWeight = cmp.Or(args.FragmentationWeight, ptr.To(0.3))
+	args.UnenforcedNodes = cmp.Or(args.UnenforcedNodes, UnenforcedNodesAllow)
+	args.NodesWithoutTopology = cmp.Or(args.NodesWithoutTopology, NodesWithoutTopologyRefuse)
 }
 
-func setPtr[T any](field **T, value T) {
-	if *field == nil {
-		*field = ptr.To(value)
-	}
+// SetDefaults_NUMAAffinityArgs fills in what the operator left out.
+//
+//nolint:revive // the name is the one that Kubernetes' defaulting has everywhere
+func SetDefaults_NUMAAffinityArgs(args *NUMAAffinityArgs) {
+	setCommonDefaults(&args.CommonArgs)
+	args.SameNUMABonus = cmp.Or(args.SameNUMABonus, ptr.To[int64](50))
+	args.CrossNUMAPenalty = cmp.Or(args.CrossNUMAPenalty, ptr.To[int64](20))
+	args.DefaultAffinity = cmp.Or(args.DefaultAffinity, NUMAAffinityNone)
+	args.CPUSet = cmp.Or(args.CPUSet, ptr.To(true))
 }
 
-func setCommonDefaults(a *CommonArgs) {
-	if a.Resources == nil {
-		a.Resources = []string{"nvidia.com/gpu"}
+func setCommonDefaults(args *CommonArgs) {
+	args.AnnotationWrite = cmp.Or(args.AnnotationWrite, AnnotationWritePreBind)
+	if len(args.Resources) == 0 {
+		args.Resources = []string{defaultResource}
 	}
-	set(&a.AnnotationWrite, WritePreBind)
-	setPtr(&a.WriteAliases, true)
-	set(&a.Namespace, "nvtopo-system")
-	set(&a.RequestTimeout, metav1.Duration{Duration: defaultRequestTimeout})
-	set(&a.LeaderLease.Term, metav1.Duration{Duration: defaultLeaderTerm})
+	setWeightDefaults(args)
+	args.WriteAliases = cmp.Or(args.WriteAliases, ptr.To(true))
+	args.Namespace = cmp.Or(args.Namespace, defaultNamespace)
+	args.RequestTimeout = cmp.Or(args.RequestTimeout, metav1.Duration{Duration: defaultRequestTimeout})
+	args.LeaderLease.DurationSeconds = cmp.Or(args.LeaderLease.DurationSeconds, defaultLeaseSeconds)
 }
 
-// SetDefaults_TopologyAwareArgs fills in what was left out.
-func SetDefaults_TopologyAwareArgs(a *TopologyAwareArgs) { //nolint:revive // the name apimachinery's generators expect
-	setCommonDefaults(&a.CommonArgs)
-	if a.SupportedPolicies == nil {
-		a.SupportedPolicies = []string{"none", "best-effort", "restricted", "single-numa-node"}
+func setWeightDefaults(args *CommonArgs) {
+	if args.ResidualWeights == nil {
+		args.ResidualWeights = map[int]float64{}
 	}
-	set(&a.DefaultPolicy, "best-effort")
-	setPtr(&a.BandwidthWeight, 0.4)
-	setPtr(&a.LatencyWeight, 0.3)
-	setPtr(&a.FragmentationWeight, 0.3)
-	set(&a.UnenforcedNodes, UnenforcedAllow)
-	set(&a.NodesWithoutTopology, TopologyRefuse)
-}
-
-// SetDefaults_NUMAAffinityArgs fills in what was left out.
-func SetDefaults_NUMAAffinityArgs(a *NUMAAffinityArgs) { //nolint:revive // the name apimachinery's generators expect
-	setCommonDefaults(&a.CommonArgs)
-	setPtr(&a.SameNUMABonus, 50)
-	setPtr(&a.CrossNUMAPenalty, 20)
-	set(&a.DefaultAffinity, "none")
-	setPtr(&a.CPUSet, true)
+	published := nvtopo.DefaultWeights()
+	for g := minGroup; g < len(published.Group); g++ {
+		if _, given := args.ResidualWeights[g]; !given {
+			args.ResidualWeights[g] = float64(published.Group[g]) / weightScale
+		}
+	}
 }

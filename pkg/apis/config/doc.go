@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config holds the arguments of the plugins as they stand in a
-// KubeSchedulerConfiguration: types, defaults, validation and registration.
-// Importing it makes kube-scheduler decode them strictly and fill in defaults.
+// Package config holds the arguments of the plugins TopologyAware and
+// NUMAAffinity, as an operator writes them under pluginConfig in a
+// KubeSchedulerConfiguration.
 //
-// One Go type serves both the v1 and the internal version, so that there is no
-// conversion to keep in step. Its one invariant: what passes validation, the
-// plugins can work with.
+// Its one invariant: a plugin never sees arguments that were not decoded
+// strictly and defaulted. Importing the package is enough for that: its init
+// registers the types in kube-scheduler's own scheme, under
+// kubescheduler.config.k8s.io/v1 and as the internal version at once. One Go type
+// under both needs no conversion; it is to be split when there is a second
+// external version.
+//
+// kube-scheduler does not validate arguments of plugins it does not know, so the
+// plugins' New calls the validation of this package. What the arguments do is the
+// plugins' own.
 //
 // +kubebuilder:object:generate=true
 package config

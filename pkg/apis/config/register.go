@@ -6,29 +6,36 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
-	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
-	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	schedulerv1 "k8s.io/kube-scheduler/config/v1"
+	schedulerinternal "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 )
 
-// The scheduler decodes args strictly, and defaults them, only if their kinds
-// are in its scheme before it is first used: hence an init. The builders feed
-// the scheme that converts args; the scheduler's own Scheme was filled by its
-// init already.
+// init registers the arguments in three places, all needed: kube-scheduler builds
+// the scheme that converts arguments from the two builders on first use, and
+// decodes with a scheme that its own init has filled already.
 func init() {
-	schedconfigv1.SchemeBuilder.Register(addTo(schedconfigv1.SchemeGroupVersion))
-	schedconfig.SchemeBuilder.Register(addTo(schedconfig.SchemeGroupVersion))
-	for _, gv := range []schema.GroupVersion{schedconfigv1.SchemeGroupVersion, schedconfig.SchemeGroupVersion} {
-		utilruntime.Must(addTo(gv)(scheme.Scheme))
-	}
+	schedulerv1.SchemeBuilder.Register(addExternal)
+	schedulerinternal.SchemeBuilder.Register(addInternal)
+	utilruntime.Must(addExternal(schedulerscheme.Scheme))
+	utilruntime.Must(addInternal(schedulerscheme.Scheme))
 }
 
-// addTo registers the one Go type of each kind under a version.
-func addTo(gv schema.GroupVersion) func(*runtime.Scheme) error {
-	return func(s *runtime.Scheme) error {
-		s.AddKnownTypes(gv, &TopologyAwareArgs{}, &NUMAAffinityArgs{})
-		s.AddTypeDefaultingFunc(&TopologyAwareArgs{}, func(o any) { SetDefaults_TopologyAwareArgs(o.(*TopologyAwareArgs)) })
-		s.AddTypeDefaultingFunc(&NUMAAffinityArgs{}, func(o any) { SetDefaults_NUMAAffinityArgs(o.(*NUMAAffinityArgs)) })
-		return nil
-	}
+func addExternal(s *runtime.Scheme) error { return addTo(s, schedulerv1.SchemeGroupVersion) }
+
+func addInternal(s *runtime.Scheme) error { return addTo(s, schedulerinternal.SchemeGroupVersion) }
+
+func addTo(s *runtime.Scheme, gv schema.GroupVersion) error {
+	s.AddKnownTypes(gv, &TopologyAwareArgs{}, &NUMAAffinityArgs{})
+	s.AddTypeDefaultingFunc(&TopologyAwareArgs{}, func(obj any) {
+		if args, ok := obj.(*TopologyAwareArgs); ok {
+			SetDefaults_TopologyAwareArgs(args)
+		}
+	})
+	s.AddTypeDefaultingFunc(&NUMAAffinityArgs{}, func(obj any) {
+		if args, ok := obj.(*NUMAAffinityArgs); ok {
+			SetDefaults_NUMAAffinityArgs(args)
+		}
+	})
+	return nil
 }

@@ -2,120 +2,163 @@
 
 package config
 
-import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Names of the plugins.
+// Names of the plugins in a KubeSchedulerConfiguration. The kind of a plugin's
+// arguments is its name followed by "Args".
 const (
 	TopologyAwareName = "TopologyAware"
 	NUMAAffinityName  = "NUMAAffinity"
 )
 
-// AnnotationWrite says which write carries the choice to the pod.
+// AnnotationWrite says how a pod's annotations reach the API server.
 type AnnotationWrite string
 
-// The values of annotationWrite.
+// The ways to write annotations.
 const (
-	// WritePreBind patches the pod before it is bound.
-	WritePreBind AnnotationWrite = "PreBind"
-	// WriteBinding puts the annotations on the Binding, in the same write as the node name.
-	WriteBinding AnnotationWrite = "Binding"
+	// AnnotationWritePreBind writes them in one PATCH of the pod before it is bound.
+	AnnotationWritePreBind AnnotationWrite = "PreBind"
+	// AnnotationWriteBinding sends them with the Binding, which saves a request.
+	// The profile must enable the plugin at bind, before DefaultBinder.
+	AnnotationWriteBinding AnnotationWrite = "Binding"
 )
 
-// UnenforcedNodes says what may run on a node without a node agent.
+// UnenforcedNodes says what to do with a node whose agent does not make
+// containers get the GPUs that were chosen.
 type UnenforcedNodes string
 
-// The values of unenforcedNodes.
+// The treatments of unenforced nodes.
 const (
-	UnenforcedAllow         UnenforcedNodes = "Allow"
-	UnenforcedWholeNodeOnly UnenforcedNodes = "WholeNodeOnly"
-	UnenforcedRefuse        UnenforcedNodes = "Refuse"
+	// UnenforcedNodesAllow uses them; the pod's allocation is marked unenforced.
+	UnenforcedNodesAllow UnenforcedNodes = "Allow"
+	// UnenforcedNodesWholeNodeOnly uses them for pods that take all their GPUs.
+	UnenforcedNodesWholeNodeOnly UnenforcedNodes = "WholeNodeOnly"
+	// UnenforcedNodesRefuse keeps GPU pods off them.
+	UnenforcedNodesRefuse UnenforcedNodes = "Refuse"
 )
 
-// NodesWithoutTopology says whether pods may run where no GPU topology is known.
+// NodesWithoutTopology says what to do with a node that has GPUs but no valid,
+// fresh NodeGPUTopology.
 type NodesWithoutTopology string
 
-// The values of nodesWithoutTopology.
+// The treatments of nodes without a graph.
 const (
-	TopologyRefuse NodesWithoutTopology = "Refuse"
-	TopologyAllow  NodesWithoutTopology = "Allow"
+	// NodesWithoutTopologyRefuse keeps GPU pods off them until a graph appears.
+	NodesWithoutTopologyRefuse NodesWithoutTopology = "Refuse"
+	// NodesWithoutTopologyAllow lets pods that ask for nothing about links run
+	// there, counted but without chosen GPUs.
+	NodesWithoutTopologyAllow NodesWithoutTopology = "Allow"
 )
 
-// CommonArgs are the arguments both plugins have. Where both are enabled in one
-// profile they must be equal; residual weights, namespace, requestTimeout and
-// leaderLease must be equal in all profiles of a process.
+// NUMAAffinity is the default of a pod's annotation nvtopo.dev/numa-affinity.
+type NUMAAffinity string
+
+// The values of numa-affinity.
+const (
+	NUMAAffinityNone      NUMAAffinity = "none"
+	NUMAAffinityPreferred NUMAAffinity = "preferred"
+	NUMAAffinityRequired  NUMAAffinity = "required"
+)
+
+// CommonArgs are the arguments that both plugins have, so that each works alone.
+// Where both are enabled in one process they must be given the same values: they
+// share one record of what is used.
 type CommonArgs struct {
-	// resources are the extended resources to choose devices for.
-	Resources []string `json:"resources,omitempty"`
-	// annotationWrite is PreBind (one PATCH of the pod before it is bound) or
-	// Binding (no write of its own; bind.enabled must list the plugin before
-	// DefaultBinder).
+	// annotationWrite says how a pod's annotations are written: "PreBind" (one
+	// PATCH of the pod before binding) or "Binding" (with the Binding itself; the
+	// profile then has to list the plugin under bind, before DefaultBinder).
+	// Default: PreBind.
 	AnnotationWrite AnnotationWrite `json:"annotationWrite,omitempty"`
-	// writeAliases also writes scheduling.k8s.io/gpu-ids and scheduling.k8s.io/numa-node.
+	// resources are the extended resources whose units are GPUs with a link graph.
+	// Default: [nvidia.com/gpu].
+	Resources []string `json:"resources,omitempty"`
+	// residualWeights is how much the GPUs that stay free are worth, by the size of
+	// the group they could still form, 2 to 8. Each weight is between 0 and 10 and
+	// counts in thousandths. Sizes that are left out have their default.
+	// Default: 1 for groups of 2, 4 and 8, which is what jobs ask for, and 0.25 for
+	// the others.
+	ResidualWeights map[int]float64 `json:"residualWeights,omitempty"`
+	// writeAliases says to write scheduling.k8s.io/gpu-ids and
+	// scheduling.k8s.io/numa-node beside the annotations under nvtopo.dev/.
+	// Default: true.
 	WriteAliases *bool `json:"writeAliases,omitempty"`
-	// namespace of the Leases of exporters, node agents and the scheduler.
+	// namespace is where the Leases of exporters, node agents and this scheduler
+	// are. Default: nvtopo-system.
 	Namespace string `json:"namespace,omitempty"`
-	// requestTimeout is how long the API server may still carry out a write
-	// that the scheduler gave up on. Until then a failed binding keeps its devices.
+	// requestTimeout is for how long the API server may still carry out a write
+	// that this scheduler gave up on. A GPU whose binding failed without a clear
+	// answer stays taken at least that long, and until the pod has then been read
+	// unbound. Keep it above the API server's --request-timeout. Default: 60s.
 	RequestTimeout metav1.Duration `json:"requestTimeout,omitempty"`
-	// leaderLease is the scheduler's own Lease, looked at before every write of a
-	// choice; with an empty name nothing is looked at.
+	// leaderLease names the scheduler's own leader-election Lease. If it is named,
+	// a pod is bound only while that Lease is held and was renewed recently, so
+	// that a leader which was paused does not finish an old decision.
+	// Default: no name, no check.
 	LeaderLease LeaderLease `json:"leaderLease,omitempty"`
-	// residualWeights is the weight of groups of each size, "2" to "8", in the
-	// residual capacity; a size that is absent keeps its default (1 for 2, 4 and 8,
-	// else 0.25).
-	ResidualWeights map[string]float64 `json:"residualWeights,omitempty"`
 }
 
-// LeaderLease names the Lease of the scheduler's leader election.
+// LeaderLease is the scheduler's own Lease. It lies in the namespace that the
+// arguments name: that is the only one whose Leases the plugins watch.
 type LeaderLease struct {
-	// name is leaderElection.resourceName; the namespace is that of the other Leases.
+	// name of the Lease, leaderElection.resourceName of the configuration. Empty:
+	// the Lease is not checked.
 	Name string `json:"name,omitempty"`
-	// term is how long after its last renewal the Lease is still trusted: at
-	// most leaderElection.leaseDuration.
-	Term metav1.Duration `json:"term,omitempty"`
+	// durationSeconds after its last renewal the Lease no longer counts as held;
+	// leaderElection.leaseDuration of the configuration. Default: 15.
+	DurationSeconds int32 `json:"durationSeconds,omitempty"`
 }
 
-// TopologyAwareArgs are the arguments of TopologyAware.
+// TopologyAwareArgs are the arguments of the plugin TopologyAware.
 //
 // +kubebuilder:object:root=true
 type TopologyAwareArgs struct {
 	metav1.TypeMeta `json:",inline"`
 	CommonArgs      `json:",inline"`
 
-	// supportedPolicies are the values pods may ask for: none, best-effort,
-	// restricted, single-numa-node.
+	// supportedPolicies are the values of nvtopo.dev/topology-policy that pods may
+	// use in this profile; a pod with another one is not scheduled.
+	// Default: [none, best-effort, restricted, single-numa-node].
 	SupportedPolicies []string `json:"supportedPolicies,omitempty"`
-	// defaultPolicy is that of a pod which asks for none.
+	// defaultPolicy is the policy of pods that name none. It must be one of
+	// supportedPolicies. Default: best-effort.
 	DefaultPolicy string `json:"defaultPolicy,omitempty"`
-	// bandwidthWeight, latencyWeight and fragmentationWeight are the shares of
-	// ring bandwidth, latency and residual capacity in a node's score.
-	BandwidthWeight     *float64 `json:"bandwidthWeight,omitempty"`
-	LatencyWeight       *float64 `json:"latencyWeight,omitempty"`
+	// bandwidthWeight is the share of the chosen ring's bandwidth in a node's
+	// score. The three weights are each between 0 and 1, not all 0, and count in
+	// relation to their sum. Default: 0.4.
+	BandwidthWeight *float64 `json:"bandwidthWeight,omitempty"`
+	// latencyWeight is the share of the chosen ring's latency. Default: 0.3.
+	LatencyWeight *float64 `json:"latencyWeight,omitempty"`
+	// fragmentationWeight is the share of the residual capacity that the choice
+	// leaves intact. Default: 0.3.
 	FragmentationWeight *float64 `json:"fragmentationWeight,omitempty"`
-	// unenforcedNodes is what may run on a node without a node agent: Allow,
-	// WholeNodeOnly or Refuse.
+	// unenforcedNodes says whether nodes without a working node agent may be used:
+	// "Allow", "WholeNodeOnly" (by pods that take all their GPUs) or "Refuse".
+	// Default: Allow.
 	UnenforcedNodes UnenforcedNodes `json:"unenforcedNodes,omitempty"`
-	// nodesWithoutTopology is Refuse, or Allow for pods without hard demands.
-	// Pods with policy none may always run there.
+	// nodesWithoutTopology says whether nodes with GPUs but without a valid, fresh
+	// NodeGPUTopology may be used: "Refuse", or "Allow" for pods that ask for
+	// nothing about links. Default: Refuse.
 	NodesWithoutTopology NodesWithoutTopology `json:"nodesWithoutTopology,omitempty"`
 }
 
-// NUMAAffinityArgs are the arguments of NUMAAffinity.
+// NUMAAffinityArgs are the arguments of the plugin NUMAAffinity.
 //
 // +kubebuilder:object:root=true
 type NUMAAffinityArgs struct {
 	metav1.TypeMeta `json:",inline"`
 	CommonArgs      `json:",inline"`
 
-	// sameNUMABonus is added to a node's score where GPUs, CPUs and memory of the
-	// choice lie in one NUMA node.
+	// sameNUMABonus is added to the neutral score of 50 where the GPUs, CPUs and
+	// memory of the choice lie in one NUMA node. Between 0 and 100. Default: 50.
 	SameNUMABonus *int64 `json:"sameNUMABonus,omitempty"`
-	// crossNUMAPenalty is taken off for every further NUMA node the choice spans.
+	// crossNUMAPenalty is taken from the score for every further NUMA node that
+	// the choice spans. Between 0 and 100. Default: 20.
 	CrossNUMAPenalty *int64 `json:"crossNUMAPenalty,omitempty"`
-	// defaultAffinity is that of a pod which asks for none: none, preferred, required.
-	DefaultAffinity string `json:"defaultAffinity,omitempty"`
-	// cpuset chooses CPUs and writes them.
+	// defaultAffinity is the nvtopo.dev/numa-affinity of pods that name none:
+	// "none", "preferred" or "required". Default: none.
+	DefaultAffinity NUMAAffinity `json:"defaultAffinity,omitempty"`
+	// cpuset says to choose CPUs near the GPUs and to write them to
+	// nvtopo.dev/cpuset. Nodes whose kubelet chooses exclusive CPUs itself get the
+	// NUMA node only. Default: true.
 	CPUSet *bool `json:"cpuset,omitempty"`
 }

@@ -3,140 +3,161 @@
 package config
 
 import (
-	"math"
-	"strconv"
+	"fmt"
+	"slices"
+	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
+	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Sizes of the groups that residual weights speak of.
-const (
-	minGroup = 2
-	maxGroup = 8
-)
+// maxNUMAPoints is the most that a bonus or penalty can matter: scores end at 100.
+const maxNUMAPoints = 100
 
-// ValidateTopologyAwareArgs reports every field that cannot be worked with.
-func ValidateTopologyAwareArgs(a *TopologyAwareArgs) error {
-	errs := validateCommon(&a.CommonArgs)
-	path := field.NewPath("supportedPolicies")
-	supported := map[nvtopo.Policy]bool{}
-	for i, s := range a.SupportedPolicies {
-		p, err := nvtopo.ParsePolicy(s)
-		if err != nil {
-			errs = append(errs, field.Invalid(path.Index(i), s, err.Error()))
-			continue
-		}
-		supported[p] = true
-	}
-	if p, err := nvtopo.ParsePolicy(a.DefaultPolicy); err != nil {
-		errs = append(errs, field.Invalid(field.NewPath("defaultPolicy"), a.DefaultPolicy, err.Error()))
-	} else if !supported[p] {
-		errs = append(errs, field.Invalid(field.NewPath("defaultPolicy"), a.DefaultPolicy, "must be one of supportedPolicies"))
-	}
-	sum := 0.0
-	for _, w := range []struct {
-		name  string
-		value *float64
-	}{
-		{"bandwidthWeight", a.BandwidthWeight}, {"latencyWeight", a.LatencyWeight}, {"fragmentationWeight", a.FragmentationWeight},
-	} {
-		if w.value == nil || !inUnit(*w.value) {
-			errs = append(errs, field.Invalid(field.NewPath(w.name), w.value, "must be between 0 and 1"))
-			continue
-		}
-		sum += *w.value
-	}
-	if sum <= 0 {
-		errs = append(errs, field.Invalid(field.NewPath("bandwidthWeight"), sum, "the three weights must not all be 0"))
-	}
-	switch a.UnenforcedNodes {
-	case UnenforcedAllow, UnenforcedWholeNodeOnly, UnenforcedRefuse:
-	default:
-		errs = append(errs, field.NotSupported(field.NewPath("unenforcedNodes"), a.UnenforcedNodes,
-			[]UnenforcedNodes{UnenforcedAllow, UnenforcedWholeNodeOnly, UnenforcedRefuse}))
-	}
-	switch a.NodesWithoutTopology {
-	case TopologyRefuse, TopologyAllow:
-	default:
-		errs = append(errs, field.NotSupported(field.NewPath("nodesWithoutTopology"), a.NodesWithoutTopology,
-			[]NodesWithoutTopology{TopologyRefuse, TopologyAllow}))
+// ValidateTopologyAwareArgs reports everything that is wrong with defaulted
+// arguments in one error.
+func ValidateTopologyAwareArgs(args *TopologyAwareArgs) error {
+	errs := validateCommon(&args.CommonArgs)
+	errs = append(errs, validatePolicies(args)...)
+	errs = append(errs, validateScoreWeights(args)...)
+	errs = append(errs, oneOf(field.NewPath("unenforcedNodes"), args.UnenforcedNodes,
+		UnenforcedNodesAllow, UnenforcedNodesWholeNodeOnly, UnenforcedNodesRefuse)...)
+	errs = append(errs, oneOf(field.NewPath("nodesWithoutTopology"), args.NodesWithoutTopology,
+		NodesWithoutTopologyRefuse, NodesWithoutTopologyAllow)...)
+	return errs.ToAggregate()
+}
+
+// ValidateNUMAAffinityArgs reports everything that is wrong with defaulted
+// arguments in one error.
+func ValidateNUMAAffinityArgs(args *NUMAAffinityArgs) error {
+	errs := validateCommon(&args.CommonArgs)
+	errs = append(errs, within(field.NewPath("sameNUMABonus"), args.SameNUMABonus, 0, maxNUMAPoints)...)
+	errs = append(errs, within(field.NewPath("crossNUMAPenalty"), args.CrossNUMAPenalty, 0, maxNUMAPoints)...)
+	errs = append(errs, oneOf(field.NewPath("defaultAffinity"), args.DefaultAffinity,
+		NUMAAffinityNone, NUMAAffinityPreferred, NUMAAffinityRequired)...)
+	if args.CPUSet == nil {
+		errs = append(errs, field.Required(field.NewPath("cpuset"), ""))
 	}
 	return errs.ToAggregate()
 }
 
-// ValidateNUMAAffinityArgs reports every field that cannot be worked with.
-func ValidateNUMAAffinityArgs(a *NUMAAffinityArgs) error {
-	errs := validateCommon(&a.CommonArgs)
-	for _, w := range []struct {
-		name  string
-		value *int64
-	}{{"sameNUMABonus", a.SameNUMABonus}, {"crossNUMAPenalty", a.CrossNUMAPenalty}} {
-		if w.value == nil || *w.value < 0 || *w.value > 100 {
-			errs = append(errs, field.Invalid(field.NewPath(w.name), w.value, "must be between 0 and 100"))
-		}
+func validateCommon(args *CommonArgs) field.ErrorList {
+	errs := oneOf(field.NewPath("annotationWrite"), args.AnnotationWrite, AnnotationWritePreBind, AnnotationWriteBinding)
+	errs = append(errs, validateResources(args.Resources)...)
+	errs = append(errs, validateResidualWeights(args.ResidualWeights)...)
+	if args.WriteAliases == nil {
+		errs = append(errs, field.Required(field.NewPath("writeAliases"), ""))
 	}
-	switch a.DefaultAffinity {
-	case "none", "preferred", "required":
-	default:
-		errs = append(errs, field.NotSupported(field.NewPath("defaultAffinity"), a.DefaultAffinity, []string{"none", "preferred", "required"}))
+	for _, msg := range utilvalidation.IsDNS1123Label(args.Namespace) {
+		errs = append(errs, field.Invalid(field.NewPath("namespace"), args.Namespace, msg))
 	}
-	return errs.ToAggregate()
+	if args.RequestTimeout.Duration <= 0 {
+		errs = append(errs, field.Invalid(field.NewPath("requestTimeout"), args.RequestTimeout.String(), "must be greater than 0"))
+	}
+	return append(errs, validateLease(args.LeaderLease)...)
 }
 
-func inUnit(f float64) bool { return f >= 0 && f <= 1 && !math.IsNaN(f) }
-
-func validateCommon(a *CommonArgs) field.ErrorList {
+func validateLease(lease LeaderLease) field.ErrorList {
 	var errs field.ErrorList
+	path := field.NewPath("leaderLease")
+	if lease.Name != "" {
+		for _, msg := range utilvalidation.IsDNS1123Subdomain(lease.Name) {
+			errs = append(errs, field.Invalid(path.Child("name"), lease.Name, msg))
+		}
+	}
+	if lease.DurationSeconds <= 0 {
+		errs = append(errs, field.Invalid(path.Child("durationSeconds"), lease.DurationSeconds, "must be greater than 0"))
+	}
+	return errs
+}
+
+func validateResources(resources []string) field.ErrorList {
 	path := field.NewPath("resources")
-	if len(a.Resources) == 0 {
-		errs = append(errs, field.Required(path, "at least one extended resource"))
+	if len(resources) == 0 {
+		return field.ErrorList{field.Required(path, "")}
 	}
-	seen := map[string]bool{}
-	for i, r := range a.Resources {
-		for _, msg := range validation.IsQualifiedName(r) {
-			errs = append(errs, field.Invalid(path.Index(i), r, msg))
+	var errs field.ErrorList
+	for i, name := range resources {
+		switch {
+		case !strings.Contains(name, "/"):
+			errs = append(errs, field.Invalid(path.Index(i), name, "must be an extended resource: domain/name"))
+		case slices.Contains(resources[:i], name):
+			errs = append(errs, field.Duplicate(path.Index(i), name))
 		}
-		if seen[r] {
-			errs = append(errs, field.Duplicate(path.Index(i), r))
-		}
-		seen[r] = true
-	}
-	switch a.AnnotationWrite {
-	case WritePreBind, WriteBinding:
-	default:
-		errs = append(errs, field.NotSupported(field.NewPath("annotationWrite"), a.AnnotationWrite, []AnnotationWrite{WritePreBind, WriteBinding}))
-	}
-	for _, msg := range validation.IsDNS1123Label(a.Namespace) {
-		errs = append(errs, field.Invalid(field.NewPath("namespace"), a.Namespace, msg))
-	}
-	if a.RequestTimeout.Duration <= 0 {
-		errs = append(errs, field.Invalid(field.NewPath("requestTimeout"), a.RequestTimeout.Duration.String(), "must be above 0"))
-	}
-	if a.LeaderLease.Term.Duration <= 0 {
-		errs = append(errs, field.Invalid(field.NewPath("leaderLease", "term"), a.LeaderLease.Term.Duration.String(), "must be above 0"))
-	}
-	for k, w := range a.ResidualWeights {
-		key := field.NewPath("residualWeights").Key(k)
-		if g, err := strconv.Atoi(k); err != nil || g < minGroup || g > maxGroup {
-			errs = append(errs, field.Invalid(key, k, "must be a group size from 2 to 8"))
-		}
-		if !inUnit(w) {
-			errs = append(errs, field.Invalid(key, w, "must be between 0 and 1"))
+		for _, msg := range utilvalidation.IsQualifiedName(name) {
+			errs = append(errs, field.Invalid(path.Index(i), name, msg))
 		}
 	}
 	return errs
 }
 
-// Weights returns the residual weights as the library takes them, in thousandths.
-func (a *CommonArgs) Weights() nvtopo.Weights {
-	w := nvtopo.DefaultWeights()
-	for k, v := range a.ResidualWeights {
-		if g, err := strconv.Atoi(k); err == nil && g >= minGroup && g <= maxGroup {
-			w.Group[g] = int64(math.Round(v * 1000))
+func validateResidualWeights(weights map[int]float64) field.ErrorList {
+	var errs field.ErrorList
+	path := field.NewPath("residualWeights")
+	maxGroup := len(nvtopo.Weights{}.Group) - 1
+	for g, w := range weights {
+		switch {
+		case g < minGroup || g > maxGroup:
+			errs = append(errs, field.Invalid(path, g, "group sizes are 2 to 8"))
+		case !(w >= 0 && w <= maxResidualWeight): // in this form it also refuses NaN
+			errs = append(errs, field.Invalid(path, w, "must be between 0 and 10"))
 		}
 	}
-	return w
+	return errs
+}
+
+func validatePolicies(args *TopologyAwareArgs) field.ErrorList {
+	var errs field.ErrorList
+	supported := map[nvtopo.Policy]bool{}
+	path := field.NewPath("supportedPolicies")
+	for i, name := range args.SupportedPolicies {
+		policy, err := nvtopo.ParsePolicy(name)
+		switch {
+		case err != nil:
+			errs = append(errs, field.Invalid(path.Index(i), name, err.Error()))
+		case supported[policy]:
+			errs = append(errs, field.Duplicate(path.Index(i), name))
+		default:
+			supported[policy] = true
+		}
+	}
+	path = field.NewPath("defaultPolicy")
+	switch policy, err := nvtopo.ParsePolicy(args.DefaultPolicy); {
+	case err != nil:
+		errs = append(errs, field.Invalid(path, args.DefaultPolicy, err.Error()))
+	case !supported[policy]:
+		errs = append(errs, field.Invalid(path, args.DefaultPolicy, "must be one of supportedPolicies"))
+	}
+	return errs
+}
+
+func validateScoreWeights(args *TopologyAwareArgs) field.ErrorList {
+	bandwidth, latency, fragmentation := args.BandwidthWeight, args.LatencyWeight, args.FragmentationWeight
+	errs := within(field.NewPath("bandwidthWeight"), bandwidth, 0, 1)
+	errs = append(errs, within(field.NewPath("latencyWeight"), latency, 0, 1)...)
+	errs = append(errs, within(field.NewPath("fragmentationWeight"), fragmentation, 0, 1)...)
+	if len(errs) == 0 && *bandwidth+*latency+*fragmentation == 0 {
+		errs = append(errs, field.Invalid(field.NewPath("bandwidthWeight"), *bandwidth,
+			"bandwidthWeight, latencyWeight and fragmentationWeight must not all be 0"))
+	}
+	return errs
+}
+
+func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(path, value, allowed)}
+}
+
+func within[T int64 | float64](path *field.Path, value *T, low, high T) field.ErrorList {
+	switch {
+	case value == nil:
+		return field.ErrorList{field.Required(path, "")}
+	case *value >= low && *value <= high: // false for NaN
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be between %v and %v", low, high))}
 }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config_test
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/config"
+)
+
+func TestValidateTopologyAwareArgs(t *testing.T) {
+	tests := map[string]struct {
+		change func(*config.TopologyAwareArgs)
+		want   []string // parts of the error; none: valid
+	}{
+		"defaults are valid":        {func(*config.TopologyAwareArgs) {}, nil},
+		"one weight may be 0":       {func(a *config.TopologyAwareArgs) { a.LatencyWeight = ptr.To(0.0) }, nil},
+		"weights need not sum to 1": {func(a *config.TopologyAwareArgs) { a.LatencyWeight = ptr.To(1.0) }, nil},
+		"all weights are 0": {func(a *config.TopologyAwareArgs) {
+			a.BandwidthWeight, a.LatencyWeight, a.FragmentationWeight = ptr.To(0.0), ptr.To(0.0), ptr.To(0.0)
+		}, []string{"must not all be 0"}},
+		"a weight above 1":           {func(a *config.TopologyAwareArgs) { a.BandwidthWeight = ptr.To(1.5) }, []string{"bandwidthWeight", "between 0 and 1"}},
+		"a negative weight":          {func(a *config.TopologyAwareArgs) { a.FragmentationWeight = ptr.To(-0.1) }, []string{"fragmentationWeight"}},
+		"a weight that is no number": {func(a *config.TopologyAwareArgs) { a.LatencyWeight = ptr.To(math.NaN()) }, []string{"latencyWeight"}},
+		"an undefaulted weight":      {func(a *config.TopologyAwareArgs) { a.LatencyWeight = nil }, []string{"latencyWeight", "Required"}},
+		"an unknown policy":          {func(a *config.TopologyAwareArgs) { a.SupportedPolicies[2] = "strict" }, []string{"supportedPolicies[2]", `"strict"`}},
+		"an alias of a policy":       {func(a *config.TopologyAwareArgs) { a.SupportedPolicies[3] = "single-numa" }, nil},
+		"a policy listed twice, once by its alias": {func(a *config.TopologyAwareArgs) {
+			a.SupportedPolicies = append(a.SupportedPolicies, "single-numa")
+		}, []string{"supportedPolicies[4]", "Duplicate"}},
+		"a default that is not supported":               {func(a *config.TopologyAwareArgs) { a.SupportedPolicies = []string{"restricted"} }, []string{"defaultPolicy"}},
+		"an unknown default policy":                     {func(a *config.TopologyAwareArgs) { a.DefaultPolicy = "x" }, []string{"defaultPolicy"}},
+		"an unknown way to write":                       {func(a *config.TopologyAwareArgs) { a.AnnotationWrite = "Bind" }, []string{"annotationWrite", `"Binding"`}},
+		"an unknown treatment of unenforced nodes":      {func(a *config.TopologyAwareArgs) { a.UnenforcedNodes = "allow" }, []string{"unenforcedNodes", "WholeNodeOnly"}},
+		"an unknown treatment of nodes without a graph": {func(a *config.TopologyAwareArgs) { a.NodesWithoutTopology = "No" }, []string{"nodesWithoutTopology"}},
+		"no resource":                    {func(a *config.TopologyAwareArgs) { a.Resources = nil }, []string{"resources"}},
+		"a native resource":              {func(a *config.TopologyAwareArgs) { a.Resources = []string{"cpu"} }, []string{"resources[0]", "extended resource"}},
+		"a resource twice":               {func(a *config.TopologyAwareArgs) { a.Resources = []string{"a.b/c", "a.b/c"} }, []string{"resources[1]", "Duplicate"}},
+		"a malformed resource":           {func(a *config.TopologyAwareArgs) { a.Resources = []string{"a.b/"} }, []string{"resources[0]"}},
+		"a group of one":                 {func(a *config.TopologyAwareArgs) { a.ResidualWeights[1] = 1 }, []string{"residualWeights", "2 to 8"}},
+		"a group of nine":                {func(a *config.TopologyAwareArgs) { a.ResidualWeights[9] = 1 }, []string{"residualWeights", "2 to 8"}},
+		"a negative residual weight":     {func(a *config.TopologyAwareArgs) { a.ResidualWeights[2] = -1 }, []string{"residualWeights", "between 0 and 10"}},
+		"a malformed namespace":          {func(a *config.TopologyAwareArgs) { a.Namespace = "A/B" }, []string{"namespace"}},
+		"no timeout":                     {func(a *config.TopologyAwareArgs) { a.RequestTimeout.Duration = -time.Second }, []string{"requestTimeout"}},
+		"a malformed lease":              {func(a *config.TopologyAwareArgs) { a.LeaderLease.Name = "_" }, []string{"leaderLease.name"}},
+		"a lease without a duration":     {func(a *config.TopologyAwareArgs) { a.LeaderLease.DurationSeconds = 0 }, []string{"leaderLease.durationSeconds"}},
+		"several mistakes are all named": {func(a *config.TopologyAwareArgs) { a.Namespace, a.DefaultPolicy = "", "x" }, []string{"namespace", "defaultPolicy"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var args config.TopologyAwareArgs
+			config.SetDefaults_TopologyAwareArgs(&args)
+			tc.change(&args)
+			checkError(t, config.ValidateTopologyAwareArgs(&args), tc.want)
+		})
+	}
+}
+
+func TestValidateNUMAAffinityArgs(t *testing.T) {
+	tests := map[string]struct {
+		change func(*config.NUMAAffinityArgs)
+		want   []string
+	}{
+		"defaults are valid": {func(*config.NUMAAffinityArgs) {}, nil},
+		"no points at all": {func(a *config.NUMAAffinityArgs) {
+			a.SameNUMABonus, a.CrossNUMAPenalty = ptr.To[int64](0), ptr.To[int64](0)
+		}, nil},
+		"a bonus above 100":    {func(a *config.NUMAAffinityArgs) { a.SameNUMABonus = ptr.To[int64](101) }, []string{"sameNUMABonus", "between 0 and 100"}},
+		"a negative penalty":   {func(a *config.NUMAAffinityArgs) { a.CrossNUMAPenalty = ptr.To[int64](-1) }, []string{"crossNUMAPenalty"}},
+		"an unknown affinity":  {func(a *config.NUMAAffinityArgs) { a.DefaultAffinity = "strict" }, []string{"defaultAffinity", "preferred"}},
+		"cpuset not defaulted": {func(a *config.NUMAAffinityArgs) { a.CPUSet = nil }, []string{"cpuset"}},
+		"a common mistake":     {func(a *config.NUMAAffinityArgs) { a.WriteAliases = nil }, []string{"writeAliases"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var args config.NUMAAffinityArgs
+			config.SetDefaults_NUMAAffinityArgs(&args)
+			tc.change(&args)
+			checkError(t, config.ValidateNUMAAffinityArgs(&args), tc.want)
+		})
+	}
+}
+
+// checkError wants an error with all the parts, or none if there are no parts.
+func checkError(t *testing.T, err error, parts []string) {
+	t.Helper()
+	if err == nil {
+		if len(parts) > 0 {
+			t.Errorf("accepted, want an error with %q", parts)
+		}
+		return
+	}
+	if len(parts) == 0 {
+		t.Errorf("refused: %v", err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error has no %q: %v", part, err)
+		}
+	}
+}
