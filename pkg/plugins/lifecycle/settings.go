@@ -3,6 +3,8 @@
 package lifecycle
 
 import (
+	"time"
+
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -12,9 +14,9 @@ func SettingsOf(a *config.CommonArgs) Settings {
 	return Settings{
 		Config: nodestate.Config{
 			Namespace: a.Namespace, Weights: a.Weights(), RequestTimeout: a.RequestTimeout.Duration,
-			LeaderLease: a.LeaderLease.Name, LeaderTerm: a.LeaderLease.Term.Duration,
+			LeaderLease: a.LeaderLease.Name, LeaderTerm: time.Duration(a.LeaderLease.DurationSeconds) * time.Second,
 		},
-		Resources: a.Resources, WriteInBind: a.AnnotationWrite == config.WriteBinding,
+		Resources: a.Resources, WriteInBind: a.AnnotationWrite == config.AnnotationWriteBinding,
 		WriteAliases: a.WriteAliases == nil || *a.WriteAliases,
 	}
 }

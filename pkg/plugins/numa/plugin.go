@@ -48,7 +48,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err := config.ValidateNUMAAffinityArgs(args); err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		affinity, err := nodestate.ParseAffinity(args.DefaultAffinity)
+		affinity, err := nodestate.ParseAffinity(string(args.DefaultAffinity))
 		if err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}

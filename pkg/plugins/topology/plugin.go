@@ -63,8 +63,8 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 
 // unenforced maps the argument to what the state works with.
 var unenforced = map[config.UnenforcedNodes]nodestate.Unenforced{
-	config.UnenforcedAllow: nodestate.AllowUnenforced, config.UnenforcedWholeNodeOnly: nodestate.WholeNodeOnly,
-	config.UnenforcedRefuse: nodestate.RefuseUnenforced,
+	config.UnenforcedNodesAllow: nodestate.AllowUnenforced, config.UnenforcedNodesWholeNodeOnly: nodestate.WholeNodeOnly,
+	config.UnenforcedNodesRefuse: nodestate.RefuseUnenforced,
 }
 
 // fill adds this plugin's part to the profile.
@@ -82,6 +82,6 @@ func fill(p *lifecycle.Profile, args *config.TopologyAwareArgs) error {
 		return err
 	}
 	p.Unenforced = unenforced[args.UnenforcedNodes]
-	p.AllowNoGraph = args.NodesWithoutTopology == config.TopologyAllow
+	p.AllowNoGraph = args.NodesWithoutTopology == config.NodesWithoutTopologyAllow
 	return nil
 }

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/config"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
+	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+)
+
+const gpuResource = "nvidia.com/gpu"
+
+// refusal is an answer by which the API server says for certain that it did not bind.
+var refusal error = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", nil)
+
+// bench is a real framework over one DGX-1V node and a fake API server.
+type bench struct {
+	fw        framework.Framework
+	client    *fake.Clientset
+	shared    *lifecycle.Shared
+	factory   informers.SharedInformerFactory
+	snapshot  *schedcache.Snapshot
+	node      *v1.Node
+	logger    klog.Logger
+	instances map[string]fwk.Plugin
+	profiles  int
+}
+
+func newBench(tb testing.TB, write string, plugins ...string) *bench {
+	tb.Helper()
+	metrics.Register()
+	logger, ctx := ktesting.NewTestContext(tb)
+	ctx, cancel := context.WithCancel(ctx)
+	tb.Cleanup(cancel)
+	obj, node := topologyOf(tb)
+	b := &bench{
+		client: fake.NewClientset(leases("n")...), shared: lifecycle.NewShared(clock.RealClock{}, func() {}),
+		node: node, logger: logger, snapshot: schedcache.NewSnapshot(nil, []*v1.Node{node}), instances: map[string]fwk.Plugin{},
+	}
+	b.factory = informers.NewSharedInformerFactory(b.client, 0)
+	b.fw = b.build(ctx, tb, write, plugins)
+	b.factory.Start(ctx.Done())
+	b.factory.WaitForCacheSync(ctx.Done())
+	if _, err := b.state(tb).Apply(obj); err != nil {
+		tb.Fatal(err)
+	}
+	b.waitFresh(tb)
+	return b
+}
+
+// another returns a second profile of the same process.
+func (b *bench) another(tb testing.TB, write string, plugins ...string) framework.Framework {
+	tb.Helper()
+	_, ctx := ktesting.NewTestContext(tb)
+	return b.build(ctx, tb, write, plugins)
+}
+
+func (b *bench) build(ctx context.Context, tb testing.TB, write string, plugins []string) framework.Framework {
+	tb.Helper()
+	b.profiles++
+	registry := frameworkruntime.Registry{queuesort.Name: queuesort.New}
+	record := func(name string, f frameworkruntime.PluginFactory) frameworkruntime.PluginFactory {
+		return func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+			p, err := f(ctx, args, h)
+			if _, ok := b.instances[name]; !ok {
+				b.instances[name] = p
+			}
+			return p, err
+		}
+	}
+	registry[topology.Name] = record(topology.Name, topology.New(b.shared))
+	registry[numa.Name] = record(numa.Name, numa.New(b.shared))
+	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: fmt.Sprintf("profile-%d", b.profiles), Plugins: &schedconfig.Plugins{}}
+	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
+	for _, name := range plugins {
+		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: name, Weight: 1})
+		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: argsOf(tb, name, write)})
+	}
+	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
+		frameworkruntime.WithClientSet(b.client), frameworkruntime.WithInformerFactory(b.factory),
+		frameworkruntime.WithSnapshotSharedLister(b.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return fw
+}
+
+// argsOf decodes a plugin's arguments as the scheduler would.
+func argsOf(tb testing.TB, name, write string) runtime.Object {
+	tb.Helper()
+	gvk := schedconfigv1.SchemeGroupVersion.WithKind(name + "Args")
+	obj, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(`{"annotationWrite":"`+write+`"}`), &gvk, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	switch obj.(type) {
+	case *config.TopologyAwareArgs, *config.NUMAAffinityArgs:
+		return obj
+	}
+	tb.Fatalf("args of %s decode to %T", name, obj)
+	return nil
+}
+
+func (b *bench) state(tb testing.TB) *nodestate.State {
+	tb.Helper()
+	for _, p := range b.instances {
+		if s, ok := p.(interface{ State() *nodestate.State }); ok {
+			return s.State()
+		}
+	}
+	tb.Fatal("no plugin was made")
+	return nil
+}
+
+// waitFresh waits until the informer has brought the node's Leases.
+func (b *bench) waitFresh(tb testing.TB) {
+	tb.Helper()
+	d := &nodestate.Demand{Request: &nodestate.Request{}}
+	for range 500 {
+		if b.state(tb).View(d, b.info(tb), b.snapshot.NodeInfos()) != nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	tb.Fatal("the node's Leases did not arrive")
+}
+
+func (b *bench) info(tb testing.TB) fwk.NodeInfo {
+	tb.Helper()
+	info, err := b.snapshot.Get(b.node.Name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return info
+}
+
+// pod makes a pod that the API server has.
+func (b *bench) pod(name string, gpus int, annotations map[string]string) *v1.Pod {
+	limits := v1.ResourceList{"cpu": resource.MustParse("2"), "memory": resource.MustParse("1Gi")}
+	if gpus > 0 {
+		limits[gpuResource] = *resource.NewQuantity(int64(gpus), resource.DecimalSI)
+	}
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Annotations: annotations},
+		Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name: "main", Image: "x", Resources: v1.ResourceRequirements{Limits: limits, Requests: limits},
+		}}},
+	}
+	// A fake tracker that has the pod already keeps the first; names are unique here.
+	_ = b.client.Tracker().Add(pod)
+	return pod
+}
+
+// place takes a pod through a successful cycle up to PreBind.
+func (b *bench) place(tb testing.TB, pod *v1.Pod) {
+	tb.Helper()
+	ctx, state := tb.Context(), framework.NewCycleState()
+	node := b.node.Name
+	_, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod)
+	if status.IsSuccess() {
+		status = b.fw.RunFilterPlugins(ctx, state, pod, b.info(tb))
+	}
+	if status.IsSuccess() {
+		status = b.fw.RunReservePluginsReserve(ctx, state, pod, node)
+	}
+	if status.IsSuccess() {
+		status = b.fw.RunPreBindPlugins(ctx, state, pod, node)
+	}
+	if !status.IsSuccess() {
+		tb.Fatalf("placing pod %s: %v", pod.Name, status)
+	}
+}
+
+func topologyOf(tb testing.TB) (*v1alpha1.NodeGPUTopology, *v1.Node) {
+	tb.Helper()
+	m, err := machine.Lookup("dgx1-v100")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	g, err := m.GraphFor("n")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	obj := v1alpha1.FromGraph("n", gpuResource, g)
+	obj.UID, obj.ResourceVersion, obj.Spec.NodeUID = "t", "1", "n-uid"
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n-uid"}}
+	node.Status.Allocatable = v1.ResourceList{
+		gpuResource: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI), "cpu": resource.MustParse("80"),
+		"memory": resource.MustParse("512Gi"), "pods": resource.MustParse("110"),
+	}
+	return obj, node
+}
+
+func leases(node string) []runtime.Object {
+	var out []runtime.Object
+	for _, prefix := range []string{nodestate.ExporterLeasePrefix, nodestate.AgentLeasePrefix} {
+		out = append(out, &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: prefix + node, Namespace: "nvtopo-system"},
+			Spec: coordinationv1.LeaseSpec{
+				RenewTime: ptr.To(metav1.NowMicro()), LeaseDurationSeconds: ptr.To[int32](3600),
+			},
+		})
+	}
+	return out
+}
+
+func BenchmarkFilterAndScore(b *testing.B) {
+	x := newBench(b, "PreBind", topology.Name, numa.Name)
+	pod := x.pod("p", 2, nil)
+	ctx, state := context.Background(), framework.NewCycleState()
+	if _, status, _ := x.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
+		b.Fatal(status)
+	}
+	info := x.info(b)
+	if status := x.fw.RunPreScorePlugins(ctx, state, pod, []fwk.NodeInfo{info}); !status.IsSuccess() {
+		b.Fatal(status)
+	}
+	for _, name := range []string{topology.Name, numa.Name} {
+		p := x.instances[name]
+		b.Run(name+"/Filter", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if s := p.(fwk.FilterPlugin).Filter(ctx, state, pod, info); !s.IsSuccess() {
+					b.Fatal(s)
+				}
+			}
+		})
+		b.Run(name+"/Score", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, s := p.(fwk.ScorePlugin).Score(ctx, state, pod, info); !s.IsSuccess() {
+					b.Fatal(s)
+				}
+			}
+		})
+	}
+	reject := x.pod("too-many", 8, map[string]string{nodestate.MinLinkKey: "NVLINK"})
+	rejected := framework.NewCycleState()
+	if _, status, _ := x.fw.RunPreFilterPlugins(ctx, rejected, reject); !status.IsSuccess() {
+		b.Fatal(status)
+	}
+	b.Run("TopologyAware/Filter rejects", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			if s := x.instances[topology.Name].(fwk.FilterPlugin).Filter(ctx, rejected, reject, info); s.IsSuccess() {
+				b.Fatal("not rejected")
+			}
+		}
+	})
+}
