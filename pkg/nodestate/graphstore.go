@@ -43,6 +43,7 @@ type Node struct {
 	StaticCPUs      bool          // kubelet's own CPU manager chooses CPUs
 	KubeletPolicy   nvtopo.Policy // PolicyNone unless kubelet aligns strictly
 
+	empty       *Usage // with nothing running
 	objectUID   types.UID
 	allocations map[types.UID][]recorded // pod UID -> what kubelet recorded
 	exporter    *leaseTime
@@ -202,6 +203,7 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
 			return nil, fmt.Errorf("NodeGPUTopology %s: status.kubelet.reservedCPUs: %w", obj.Name, err)
 		}
 	}
+	n.empty = emptyUsage(n)
 	for _, a := range obj.Status.Allocations {
 		if n.allocations == nil {
 			n.allocations = map[types.UID][]recorded{}

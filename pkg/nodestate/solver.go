@@ -137,14 +137,12 @@ func (u *Usage) Check(r *Request) Reason {
 	return Fits
 }
 
-// CheckEmpty says whether the pod would fit if nothing ran on the node.
-func (u *Usage) CheckEmpty(r *Request) Reason {
-	n := u.node
-	empty := Usage{
+// emptyUsage is the node with nothing running on it.
+func emptyUsage(n *Node) *Usage {
+	return &Usage{
 		node: n, used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)),
 		foreign: make([]bool, len(n.Accels)), numa: capacity(n), cpus: allCPUs(n).Minus(n.ReservedCPUs),
 	}
-	return empty.Check(r)
 }
 
 func (u *Usage) accelIndex(resource string) int {
@@ -188,13 +186,12 @@ func (u *Usage) pickNUMA(r *Request) (uint64, Reason) {
 }
 
 func (u *Usage) fewestWhenEmpty(r *Request) int {
-	empty := Usage{node: u.node, numa: capacity(u.node)}
-	for size := 1; size <= len(empty.numa); size++ {
-		if _, ok := empty.bestNodes(r, size); ok {
+	for size := 1; size <= len(u.numa); size++ {
+		if _, ok := u.node.empty.bestNodes(r, size); ok {
 			return size
 		}
 	}
-	return len(empty.numa)
+	return len(u.numa)
 }
 
 // maxCPUNodes bounds the NUMA nodes with CPUs whose subsets are tried; the

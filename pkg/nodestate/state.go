@@ -147,7 +147,7 @@ func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister)
 	if reason == Fits {
 		return Verdict{}
 	}
-	return Verdict{Reason: reason, Never: u.CheckEmpty(d.Request) != Fits}
+	return Verdict{Reason: reason, Never: u.node.empty.Check(d.Request) != Fits}
 }
 
 // enforcement refuses a node without an agent to pods that may not run there.

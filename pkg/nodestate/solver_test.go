@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// asking sets a pod's CPU and memory request.
+func asking(pod *v1.Pod, cpu, memory string) *v1.Pod {
+	r := &pod.Spec.Containers[0].Resources
+	if r.Requests == nil {
+		r.Requests = v1.ResourceList{}
+	}
+	r.Requests["cpu"] = resource.MustParse(cpu)
+	if memory != "" {
+		r.Requests["memory"] = resource.MustParse(memory)
+	}
+	return pod
+}
+
+func annotated(pod *v1.Pod, kv ...string) *v1.Pod {
+	pod.Annotations = map[string]string{}
+	for i := 0; i+1 < len(kv); i += 2 {
+		pod.Annotations[kv[i]] = kv[i+1]
+	}
+	return pod
+}
+
+func TestTheJointSolver(t *testing.T) {
+	// dgx1-v100: GPUs 0-3 on NUMA node 0, 4-7 on node 1; 40 logical CPUs each.
+	tests := map[string]struct {
+		used       []int // GPUs of a running pod
+		usedCPUs   string
+		usedOn     []int // its NUMA nodes
+		pod        *v1.Pod
+		wantGPUs   []int
+		wantNUMA   []int
+		wantCPUs   int
+		wantReason Reason
+	}{
+		"CPUs lie beside the GPUs": {
+			pod: asking(gpuPod("p", 2), "4", ""), wantGPUs: []int{0, 3}, wantNUMA: []int{0}, wantCPUs: 4,
+		},
+		"without required, GPUs come first and CPUs from where they are": {
+			used: []int{7}, usedCPUs: "36", usedOn: []int{0},
+			pod: asking(gpuPod("p", 2), "8", ""), wantGPUs: []int{0, 3}, wantNUMA: []int{0}, wantCPUs: 8,
+		},
+		"required goes where the CPUs are": {
+			used: []int{7}, usedCPUs: "36", usedOn: []int{0},
+			pod:      annotated(asking(gpuPod("p", 2), "8", ""), NUMAAffinityKey, "required"),
+			wantGPUs: []int{5, 6}, wantNUMA: []int{1}, wantCPUs: 8,
+		},
+		"required spans nodes rather than be refused": {
+			pod:      annotated(asking(gpuPod("p", 2), "60", ""), NUMAAffinityKey, "required"),
+			wantGPUs: []int{0, 4}, wantNUMA: []int{0, 1}, wantCPUs: 60,
+		},
+		"required is refused when even all nodes have not enough": {
+			pod: annotated(asking(gpuPod("p", 2), "90", ""), NUMAAffinityKey, "required"), wantReason: NoNUMACPU,
+		},
+		"memory counts as CPU does": {
+			pod: annotated(asking(gpuPod("p", 1), "1", "2Ti"), NUMAAffinityKey, "required"), wantReason: NoNUMAMemory,
+		},
+		"single-numa-node keeps CPU and GPUs on one node": {
+			pod: annotated(asking(gpuPod("p", 4), "50", ""), TopologyPolicyKey, "single-numa-node"), wantReason: NoNUMACPU,
+		},
+		"single-numa-node refuses GPUs over two nodes": {
+			used: []int{0, 4}, pod: annotated(gpuPod("p", 4), TopologyPolicyKey, "single-numa-node"), wantReason: FewInNUMA,
+		},
+		"a pod without GPUs gets one NUMA node": {
+			used: []int{0, 1}, usedOn: []int{0},
+			pod:      annotated(asking(gpuPod("p", 0), "10", ""), NUMAAffinityKey, "required"),
+			wantNUMA: []int{0}, wantCPUs: 10,
+		},
+		"a pod without GPUs is refused where no node has its CPUs": {
+			pod: annotated(asking(gpuPod("p", 0), "41", ""), TopologyPolicyKey, "single-numa-node"), wantReason: NoNUMACPU,
+		},
+		"a pod without GPUs that only prefers takes what there is": {
+			pod: annotated(asking(gpuPod("p", 0), "41", ""), NUMAAffinityKey, "preferred"), wantNUMA: []int{0, 1}, wantCPUs: 41,
+		},
+		"of too few CPUs it gets none": {
+			pod: asking(gpuPod("p", 1), "200", ""), wantGPUs: []int{0}, wantNUMA: []int{0},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			var pods []*v1.Pod
+			if tc.used != nil {
+				holder := on(t, r.State, asking(gpuPod("holder", len(tc.used)), "0", ""), "n", tc.used...)
+				if tc.usedCPUs != "" {
+					asking(holder, tc.usedCPUs, "")
+				}
+				a, err := ParseAllocation(holder.Annotations[AllocationKey])
+				if err != nil {
+					t.Fatal(err)
+				}
+				a.NUMANodes = tc.usedOn
+				text, err := a.Encode()
+				if err != nil {
+					t.Fatal(err)
+				}
+				holder.Annotations[AllocationKey] = text
+				pods = append(pods, holder)
+			}
+			info, l := r.view(t, pods...)
+			d := demandOf(t, tc.pod)
+			if v := r.Judge(d, info, l); v.Reason != tc.wantReason {
+				t.Errorf("Filter says %q, want %q", v.Reason, tc.wantReason)
+			}
+			a, reason := r.Reserve(d, tc.pod, info, l)
+			if reason != tc.wantReason {
+				t.Fatalf("Reserve says %q, want %q", reason, tc.wantReason)
+			}
+			if reason != Fits {
+				return
+			}
+			var gpus []int
+			if tc.wantGPUs != nil {
+				m, _ := r.Node("n").Accels[0].Graph.Positions(a.GPUs(testResource))
+				gpus = m.Positions()
+			}
+			if !slices.Equal(gpus, tc.wantGPUs) {
+				t.Errorf("GPUs %v, want %v", gpus, tc.wantGPUs)
+			}
+			if !slices.Equal(a.NUMANodes, tc.wantNUMA) {
+				t.Errorf("NUMA nodes %v, want %v", a.NUMANodes, tc.wantNUMA)
+			}
+			if len(a.cpus) != tc.wantCPUs {
+				t.Errorf("%d CPUs (%s), want %d", len(a.cpus), a.CPUSet, tc.wantCPUs)
+			}
+		})
+	}
+}
+
+func TestContainersShareThePodsSet(t *testing.T) {
+	tests := map[string]struct {
+		init, app []v1.Container
+		want      map[string][]int // container -> GPUs, ascending
+	}{
+		"two containers of two get a double link each": {
+			app:  []v1.Container{container("a", 2), container("b", 2)},
+			want: map[string][]int{"a": {0, 3}, "b": {1, 2}},
+		},
+		"an init container reuses the app's": {
+			init: []v1.Container{container("i", 2)}, app: []v1.Container{container("a", 2)},
+			want: map[string][]int{"i": {0, 3}, "a": {0, 3}},
+		},
+		"an init container after a sidecar leaves it alone": {
+			init: []v1.Container{sidecar("s", 2), container("i", 2)}, app: []v1.Container{container("a", 2)},
+			want: map[string][]int{"s": {0, 3}, "i": {1, 2}, "a": {1, 2}},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			pod := gpuPod("p", 0)
+			pod.Spec.InitContainers, pod.Spec.Containers = tc.init, tc.app
+			info, l := r.view(t)
+			a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+			if reason != Fits {
+				t.Fatal(reason)
+			}
+			for _, c := range a.Containers {
+				m, _ := r.Node("n").Accels[0].Graph.Positions(c.GPUs)
+				if got := m.Positions(); !slices.Equal(got, tc.want[c.Name]) {
+					t.Errorf("container %s got %v, want %v", c.Name, got, tc.want[c.Name])
+				}
+			}
+			if len(a.Containers) != len(tc.want) {
+				t.Errorf("%d containers have GPUs, want %d", len(a.Containers), len(tc.want))
+			}
+		})
+	}
+}
+
+func TestKubeletDecidesWhatAChoiceMayBe(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	obj := topologyOf(t, "n", "dgx1-v100")
+	obj.ResourceVersion = "2"
+	obj.Status.Kubelet = &v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0-1"}
+	if _, err := r.Apply(obj); err != nil {
+		t.Fatal(err)
+	}
+	info, l := r.view(t)
+	if v := r.Judge(demandOf(t, gpuPod("five", 5)), info, l); v.Reason != FewInNUMA || !v.Never {
+		t.Errorf("five GPUs on a single-numa-node kubelet: %+v, want %q for ever", v, FewInNUMA)
+	}
+	pod := asking(gpuPod("two", 2), "4", "")
+	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	if reason != Fits || a.CPUSet != "" || !slices.Equal(a.NUMANodes, []int{0}) {
+		t.Errorf("choice %+v (%q), want NUMA node 0 and no cpuset: kubelet chooses the CPUs itself", a, reason)
+	}
+}
+
+func TestModelAndMemoryAreMasks(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	tests := map[string]struct {
+		key, value string
+		want       Reason
+	}{
+		"the node's model":      {GPUModelKey, "V100-SXM2", Fits},
+		"one of several models": {GPUModelKey, "H100,V100 SXM2", Fits},
+		"part of a word is not": {GPUModelKey, "V10", FewSuitableGPUs},
+		"another model":         {GPUModelKey, "H100", FewSuitableGPUs},
+		"less memory":           {MinGPUMemoryKey, "10Gi", Fits},
+		"more memory":           {MinGPUMemoryKey, "100Gi", FewSuitableGPUs},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			info, l := r.view(t)
+			v := r.Judge(demandOf(t, annotated(gpuPod("p", 2), tc.key, tc.value)), info, l)
+			if v.Reason != tc.want {
+				t.Errorf("%s=%s: %q, want %q (model %q)", tc.key, tc.value, v.Reason, tc.want, r.Node("n").Accels[0].Graph.GPUs[0].Model)
+			}
+		})
+	}
+}
+
+func TestLinkDemandsNameTheFabric(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	info, l := r.view(t)
+	d := demandOf(t, annotated(gpuPod("p", 5), MinLinkKey, "NVLINK"))
+	v := r.Judge(d, info, l)
+	if got, want := d.Text(v.Reason), "fewer free GPUs joined by NVLink than asked"; got != want {
+		t.Errorf("reason %q, want %q", got, want)
+	}
+	d = demandOf(t, annotated(gpuPod("p", 2), MinBandwidthKey, "60"))
+	if v := r.Judge(d, info, l); v.Reason != LowBandwidth {
+		t.Errorf("60 GB/s: %q, want %q", v.Reason, LowBandwidth)
+	}
+}
+
+func TestLeaderCheck(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.config.LeaderLease, r.leases.leader.name = "nvtopo-scheduler", "nvtopo-scheduler"
+	held := func(holder string) {
+		le := lease("nvtopo-scheduler", r.clock.now, r.config.LeaderTerm)
+		le.Spec.HolderIdentity = &holder
+		r.leases.set(le, r.clock.now)
+	}
+	held("me")
+	pod := gpuPod("p", 1)
+	info, l := r.view(t)
+	if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+		t.Fatal(reason)
+	}
+	if err := r.CheckLeader(pod.UID, "n"); err != nil {
+		t.Errorf("still the leader: %v", err)
+	}
+	r.clock.now = r.clock.now.Add(2 * r.config.LeaderTerm)
+	if err := r.CheckLeader(pod.UID, "n"); err == nil {
+		t.Error("the Lease was not renewed in time, and the choice would be carried out")
+	}
+	held("somebody else")
+	if err := r.CheckLeader(pod.UID, "n"); err == nil {
+		t.Error("the Lease has another holder, and the choice would be carried out")
+	}
+}
