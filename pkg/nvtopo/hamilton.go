@@ -31,14 +31,16 @@ func (m *matrix) hasRingOver(s Mask, least int64) bool {
 			}
 		}
 	}
-	return m.hasRing(s, adj[:])
+	ok, _ := hasRing(s, adj[:])
+	return ok
 }
 
 // hasRing reports whether a set of two or more has a Hamiltonian ring (of two:
 // an edge) over adj: at once when degrees decide it (a member with fewer than
 // two neighbours; Dirac's theorem when all have at least half), exactly by
-// dynamic programming up to 16 members, by search within a budget above.
-func (m *matrix) hasRing(s Mask, adj []Mask) bool {
+// dynamic programming up to 16 members, by search within a budget above. cost
+// is roughly its time in microseconds, for the budget of a search over sets.
+func hasRing(s Mask, adj []Mask) (ok bool, cost int) {
 	k := s.Len()
 	least := k
 	for r := s; r != 0; r &= r - 1 {
@@ -46,16 +48,17 @@ func (m *matrix) hasRing(s Mask, adj []Mask) bool {
 	}
 	switch {
 	case k == 2:
-		return least == 1
+		return least == 1, 0
 	case least < 2:
-		return false
+		return false, 0
 	case 2*least >= k:
-		return true
+		return true, 0
 	case k > exactGPUs:
 		p := pathSearch{adj: adj, start: s.First(), budget: ringBudget}
-		return p.extend(p.start, s&(s-1))
+		ok = p.extend(p.start, s&(s-1))
+		return ok, (ringBudget - p.budget) / 4
 	}
-	return hasLocalRing(s, adj)
+	return hasLocalRing(s, adj), 1 << (k - 1) / 256
 }
 
 func hasLocalRing(s Mask, adj []Mask) bool {

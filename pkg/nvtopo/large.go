@@ -7,10 +7,11 @@ import (
 	"slices"
 )
 
-// searchBudget bounds each search over sets, in sets visited, so that no graph
-// read from outside can stop the scheduler. The graphs of real machines, whose
-// GPUs are interchangeable in blocks, need a small part of it; where it runs
-// out the best set seen is taken, which is deterministic but may not be best.
+// searchBudget bounds each search over sets, in sets visited (a microsecond
+// each; dearer steps count for more), so that no graph read from outside can
+// stop the scheduler. The graphs of real machines, whose GPUs are
+// interchangeable in blocks, need a small part of it. Where it runs out the
+// best set seen is taken, which is deterministic but may not be best.
 const searchBudget = 1 << 17
 
 // initLarge prepares a graph of more than 16 GPUs.
@@ -345,13 +346,20 @@ func (s *search) within(nodes, dist int) bool {
 }
 
 func (s *search) leaf(set Mask, nodes, dist int) {
-	if s.k > 1 && !s.c.hasRing(set, s.adj) || s.keep != nil && !s.keep(set) {
+	if s.k > 1 {
+		ok, cost := hasRing(set, s.adj)
+		if s.budget -= cost; !ok {
+			return
+		}
+	}
+	if s.keep != nil && !s.keep(set) {
 		return
 	}
 	if s.stage != stageResidual {
 		s.found, s.best, s.nodes, s.dist = true, set, nodes, dist
 		return
 	}
+	s.budget -= s.c.n / 2 // what the bound costs beside a visit
 	left := s.c.residualBound(s.free &^ set)
 	pcie, pair := s.c.sums(set)
 	if s.ranked {

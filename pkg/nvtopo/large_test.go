@@ -4,6 +4,7 @@ package nvtopo
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -32,13 +33,29 @@ func largeMachines() map[string]machine {
 	for i := range models {
 		models[i] = []string{"A", "B"}[i%2]
 	}
+	phb := func(int, int) PCIeLevel { return PCIePHB }
+	own := make([]int, 18) // a NUMA node per GPU, near within halves
+	blocks := make([][]int, 18)
+	for i := range own {
+		own[i] = i
+		blocks[i] = slices.Repeat([]int{32}, 18)
+		for j := range blocks[i] {
+			if i%2 == j%2 {
+				blocks[i][j] = 12
+			}
+		}
+	}
+	alike := slices.Repeat([][]int{{10, 10, 10, 10}}, 4) // a SLIT that says nothing
 	irregular18 := irregular(18, 5)
-	irregular18.distances = [][]int{{10, 15, 21}, {15, 10, 30}, {21, 28, 10}}
+	irregular18.distances = [][]int{{10, 15, 21}, {15, 10, 30}, {12, 28, 10}}
 	return map[string]machine{
 		"switched":  {numa: numa, level: paired(numa, PCIeNODE), switched: same(20, 12)},
 		"switches":  {numa: numa, level: switches},
 		"bridged":   {numa: numa, level: rooted(numa, PCIeNODE), lanes: lanes},
 		"four":      {numa: four, level: rooted(four, PCIePHB), distances: nps4Distances},
+		"flat":      {numa: four, level: phb, distances: nps4Distances},
+		"alike":     {numa: four, level: phb, distances: alike},
+		"own":       {numa: own, level: phb, distances: blocks},
 		"models":    {numa: numa, level: switches, models: models},
 		"irregular": irregular18,
 	}

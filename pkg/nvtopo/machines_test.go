@@ -16,6 +16,7 @@ type machine struct {
 	lanes     map[[2]int]int           // direct NVLinks
 	switched  []int                    // active links to the switch per GPU
 	models    []string
+	equal     bool // all links equally fast, though not of equal class and latency
 }
 
 // Levels of the usual two-socket box: pairs under one switch, near inside a
@@ -65,7 +66,11 @@ func (m machine) graph(tb testing.TB) *Graph {
 			if lanes > 0 {
 				class = Class{Kind: KindNVLink, Lanes: lanes}
 			}
-			links[[2]int{j, i}] = NewLink(class, level, 0, NVLinkPerLink(model), m.switched != nil)
+			l := NewLink(class, level, 0, NVLinkPerLink(model), m.switched != nil)
+			if m.equal {
+				l.Bandwidth = 1_000_000
+			}
+			links[[2]int{j, i}] = l
 		}
 	}
 	nodes := make([]NUMANode, most+1)
@@ -145,6 +150,7 @@ func machines() map[string]machine {
 		"unknown6":  {numa: unknown, level: func(i, j int) PCIeLevel { return PCIeLevel(1 + (i+j)%5) }, lanes: map[[2]int]int{{1, 2}: 3}},
 		"models6":   {numa: quad, level: rooted(quad, PCIePXB), models: []string{"A", "B", "A", "B", "B", "A"}, lanes: map[[2]int]int{{0, 2}: 2, {0, 1}: 4}},
 		"unlevel4":  {numa: []int{0, 1, 0, 1}, level: func(i, j int) PCIeLevel { return PCIeLevel((i * j) % 3) }},
+		"equal6":    {numa: quad, level: paired(quad, PCIePHB), lanes: map[[2]int]int{{0, 3}: 1, {1, 4}: 2}, equal: true},
 		"single":    {numa: []int{0}, level: rooted([]int{0}, PCIeNODE)},
 		"dgx2":      {numa: two16, level: paired(two16, PCIeNODE), switched: same(16, 6)},
 		"irregular": irregular(8, 7),
@@ -172,7 +178,7 @@ func irregular(n int, seed uint32) machine {
 		}
 	}
 	m.level = func(i, j int) PCIeLevel { return levels[[2]int{i, j}] }
-	m.distances = [][]int{{10, 15, 21}, {15, 10, 30}, {21, 28, 10}} // not symmetric
+	m.distances = [][]int{{10, 15, 21}, {15, 10, 30}, {12, 28, 10}} // not symmetric
 	return m
 }
 
