@@ -344,6 +344,14 @@ func TestForeignChangesAreMendedAtResync(t *testing.T) {
 	}
 }
 
+func TestALostOwnerReferenceIsRestored(t *testing.T) {
+	r := newRig(t, Config{Resync: time.Minute})
+	r.publish(t)
+	r.api.edit(topologyPath, func(o map[string]any) { delete(o["metadata"].(map[string]any), "ownerReferences") })
+	r.clk.Step(time.Minute)
+	r.expect(t, "at resync", getNode, getTopology, putSpec, putLease)
+}
+
 func TestAReplacedNodeIsTakenOver(t *testing.T) {
 	r := newRig(t, Config{})
 	r.publish(t)

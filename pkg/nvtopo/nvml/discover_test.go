@@ -122,6 +122,17 @@ func TestLinksOfKnownMachines(t *testing.T) {
 			},
 			wantMatrix: uniform(8, "NV18"), wantSwitched: true, wantGBps: 900,
 		},
+		"HGX B200 in a virtual machine whose driver says neither type nor peer": {
+			lib: func() *fakeLib {
+				l := machine(4, "NVIDIA B200", 10, 5, halves(4))
+				l.switchLinks(18, RemoteUnknown, allOnes)
+				for _, g := range l.gpus {
+					g.errs["NVLinkRemoteType"], g.errs["NVLinkPeer"] = notSupported("NVLinkRemoteType"), notSupported("NVLinkPeer")
+				}
+				return l
+			},
+			wantMatrix: uniform(4, "NV18"), wantSwitched: true, wantGBps: 900,
+		},
 		"GB200 tray: one clique of a rack": {
 			lib: func() *fakeLib {
 				l := machine(4, "NVIDIA GB200", 10, 5, halves(4))
@@ -237,6 +248,7 @@ func TestLinksOfKnownMachines(t *testing.T) {
 					for range 3 {
 						g.links = append(g.links, fakeLink{up: true, remote: "00000004:00:00.0", kind: RemoteCPU})
 					}
+					g.peer = map[string]PeerStatus{"GPU-00": PeerOK, "GPU-01": PeerOK}
 				}
 				return l
 			},

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// build assembles one graph from readings.
+type build struct {
+	sys      sysfs
+	nodes    []nvtopo.NUMANode
+	last     *nvtopo.Graph
+	devs     []*reading
+	pairs    map[[2]int]pairReading // positions in devs, smaller first
+	xidText  map[string]string      // UUID -> why an Xid keeps it unhealthy
+	problems []Problem
+}
+
+func (b *build) note(gpu, format string, args ...any) {
+	b.problems = append(b.problems, Problem{GPU: gpu, Text: fmt.Sprintf(format, args...)})
+}
+
+func (b *build) add(r *reading) {
+	for _, n := range r.notes {
+		b.note(r.label(), "%s", n)
+	}
+	if r.inactive > 0 {
+		b.note(r.label(), "%d of %d NVLinks are down", r.inactive, r.inactive+len(r.links))
+	}
+	if r.remap.Pending {
+		b.note(r.label(), "memory rows wait for a reset to be remapped")
+	}
+	b.devs = append(b.devs, r)
+}
+
+// addUnreadable keeps the place of a device that could not even say its UUID,
+// if an earlier reading knows who sits there.
+func (b *build) addUnreadable(index int, uuid string, err error) {
+	if uuid == "" {
+		b.note(fmt.Sprintf("GPU %d", index), "left out, its UUID is not known: %s", reason(err))
+		return
+	}
+	b.note(uuid, "%s", reason(err))
+	b.devs = append(b.devs, &reading{index: index, uuid: uuid, failed: err})
+}
+
+// errGone is the fault of a GPU the driver no longer lists.
+var errGone = &Error{Call: "nvmlDeviceGetCount", Kind: KindLost, Text: "the driver no longer lists it"}
+
+// keepMissing adds a tombstone for each GPU of the last graph the driver no
+// longer lists: pods may still hold it, and indices after it have shifted, so it
+// keeps its number only if that is free.
+func (b *build) keepMissing() {
+	// A place whose UUID turned up elsewhere was a guess that proved wrong.
+	b.devs = slices.DeleteFunc(b.devs, func(r *reading) bool {
+		return r.handle == nil && slices.ContainsFunc(b.devs, func(o *reading) bool { return o.handle != nil && o.uuid == r.uuid })
+	})
+	if b.last != nil {
+		for i := range b.last.GPUs {
+			old := &b.last.GPUs[i]
+			if slices.ContainsFunc(b.devs, func(r *reading) bool { return r.uuid == old.UUID }) {
+				continue
+			}
+			b.note(old.UUID, "%s", reason(errGone))
+			b.devs = append(b.devs, &reading{index: b.freeIndex(old.Index), uuid: old.UUID, failed: errGone})
+		}
+	}
+	slices.SortStableFunc(b.devs, func(x, y *reading) int { return x.index - y.index })
+}
+
+func (b *build) freeIndex(want int) int {
+	top := -1
+	taken := false
+	for _, r := range b.devs {
+		top = max(top, r.index)
+		taken = taken || r.index == want
+	}
+	if taken {
+		return top + 1
+	}
+	return want
+}
+
+func (b *build) seats() map[int]string {
+	m := make(map[int]string, len(b.devs))
+	for _, r := range b.devs {
+		m[r.index] = r.uuid
+	}
+	return m
+}
+
+func (b *build) markXids(book *xidBook, now time.Time, hold time.Duration) {
+	b.xidText = map[string]string{}
+	for _, r := range b.devs {
+		if text := book.verdict(r, now, hold); text != "" {
+			b.xidText[r.uuid] = text
+		}
+	}
+}
+
+// graph turns the readings into the graph.
+func (b *build) graph() (*nvtopo.Graph, error) {
+	if len(b.devs) > nvtopo.MaxGPUs {
+		return nil, fmt.Errorf("%d GPUs, at most %d are supported", len(b.devs), nvtopo.MaxGPUs)
+	}
+	gpus := make([]nvtopo.GPU, len(b.devs))
+	places := make([]pciPlace, len(b.devs))
+	for i, r := range b.devs {
+		gpus[i], places[i] = b.gpu(r)
+	}
+	links := b.links(gpus, places)
+	nics, err := b.nics(places)
+	if err != nil {
+		return nil, fmt.Errorf("read sysfs: %w", err)
+	}
+	g, err := nvtopo.NewGraph(gpus, b.nodes, nics, links)
+	if err != nil {
+		return nil, fmt.Errorf("build the graph: %w", err)
+	}
+	return g, nil
+}
+
+// previous is the position and record of a UUID in the last graph, -1 if none.
+func (b *build) previous(uuid string) (int, nvtopo.GPU) {
+	if b.last == nil {
+		return -1, nvtopo.GPU{}
+	}
+	i := slices.IndexFunc(b.last.GPUs, func(g nvtopo.GPU) bool { return g.UUID == uuid })
+	if i < 0 {
+		return -1, nvtopo.GPU{}
+	}
+	return i, b.last.GPUs[i]
+}
+
+// gpu makes the record of one device. What a failing device could not say is
+// taken from the last graph, so that a fault changes health and nothing else.
+func (b *build) gpu(r *reading) (nvtopo.GPU, pciPlace) {
+	_, old := b.previous(r.uuid)
+	g := nvtopo.GPU{
+		UUID: r.uuid, Index: r.index, Model: cmp.Or(r.name, old.Model), Memory: cmp.Or(r.memory, old.Memory),
+		MIG: r.mig || r.failed != nil && old.MIG, Unhealthy: cmp.Or(r.unusable(), b.xidText[r.uuid]),
+	}
+	place := b.place(r, old)
+	switch {
+	case len(place.path) == 0 && r.failed != nil && old.UUID != "":
+		// A device that fell off the bus has left sysfs too.
+		g.NUMANode, g.CPUs = old.NUMANode, old.CPUs
+	case place.numa == nvtopo.UnknownNUMA:
+		g.NUMANode = certainNode(b.nodes)
+	default:
+		g.NUMANode = cpuNode(b.nodes, place.numa)
+	}
+	if r.addr != (pciAddr{}) {
+		g.PCIBusID = r.addr.String()
+	}
+	if len(g.CPUs) == 0 {
+		g.CPUs = b.cpusOf(place, g.NUMANode)
+	}
+	if place.numa == nvtopo.UnknownNUMA {
+		place.numa = g.NUMANode
+	}
+	return g, place
+}
+
+// place finds the device in sysfs, by the address it had if it no longer says.
+func (b *build) place(r *reading, old nvtopo.GPU) pciPlace {
+	if r.addr == (pciAddr{}) {
+		if a, err := parsePCIAddr(old.PCIBusID); err == nil {
+			r.addr = a
+		}
+	}
+	if r.addr == (pciAddr{}) {
+		return pciPlace{numa: nvtopo.UnknownNUMA}
+	}
+	p, err := b.sys.place(b.sys.pciDir(r.addr))
+	if err != nil && r.failed == nil {
+		b.note(r.label(), "place in sysfs: %v", err)
+	}
+	return p
+}
+
+// cpusOf is the device's own affinity, or that of its NUMA node. Without a
+// node the kernel's list names every CPU and says nothing.
+func (b *build) cpusOf(p pciPlace, node int) nvtopo.CPUSet {
+	if node == nvtopo.UnknownNUMA {
+		return nil
+	}
+	if len(p.cpus) > 0 {
+		return p.cpus
+	}
+	i := slices.IndexFunc(b.nodes, func(n nvtopo.NUMANode) bool { return n.ID == node })
+	if i < 0 {
+		return nil
+	}
+	return b.nodes[i].CPUs
+}
+
+// links makes the link of every pair.
+func (b *build) links(gpus []nvtopo.GPU, places []pciPlace) map[[2]int]nvtopo.Link {
+	addrs := make(map[pciAddr]bool, len(b.devs))
+	for _, r := range b.devs {
+		addrs[r.addr] = true
+	}
+	ends := make([]end, len(b.devs))
+	for i, r := range b.devs {
+		ends[i] = end{addr: r.addr, count: countLinks(r.links, addrs, b.sys.isNVSwitch), fabric: r.fabric}
+		var text string
+		ends[i].trust, text = r.trust()
+		if text != "" && (ends[i].count.through > 0 || ends[i].count.unknown > 0) {
+			b.note(r.label(), "%s", text)
+		}
+	}
+	links := make(map[[2]int]nvtopo.Link, len(gpus)*(len(gpus)-1)/2)
+	for j := range gpus {
+		for i := range j {
+			links[[2]int{i, j}] = b.link(i, j, gpus, places, ends)
+		}
+	}
+	return links
+}
+
+// link makes the link of one pair. A pair with a failed device keeps the link
+// it had.
+func (b *build) link(i, j int, gpus []nvtopo.GPU, places []pciPlace, ends []end) nvtopo.Link {
+	p, asked := b.pairs[[2]int{i, j}]
+	if !asked || p.failed != nil {
+		x, _ := b.previous(gpus[i].UUID)
+		y, _ := b.previous(gpus[j].UUID)
+		if x >= 0 && y >= 0 {
+			return b.last.Link(x, y)
+		}
+	}
+	lvl := p.pcieLevel()
+	if lvl == nvtopo.PCIeUnknown {
+		lvl = level(places[i], places[j])
+	}
+	gen := pairGen(b.devs[i].gen, places[i].gen, b.devs[j].gen, places[j].gen)
+	if asked && !gpus[i].MIG && !gpus[j].MIG { // a MIG instance has no peers
+		if n, switched := nvlinks(ends[i], ends[j], p.peer); n > 0 {
+			class := nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: n}
+			per := min(nvtopo.NVLinkPerLink(gpus[i].Model), nvtopo.NVLinkPerLink(gpus[j].Model))
+			return nvtopo.NewLink(class, lvl, gen, per, switched)
+		}
+	}
+	if lvl == nvtopo.PCIeUnknown {
+		lvl = nvtopo.PCIeSYS // a class is needed, and the worst promises nothing
+		if b.devs[i].failed == nil && b.devs[j].failed == nil {
+			b.note(gpus[i].UUID, "PCIe path to %s is not known, SYS assumed", gpus[j].UUID)
+		}
+	}
+	return nvtopo.NewLink(nvtopo.Class{Kind: nvtopo.KindPCIe, PCIe: lvl}, lvl, gen, 0, false)
+}
+
+// pairGen is the slower of two devices' PCIe generations, each by the driver's
+// word or else sysfs's; 0 when either is unknown.
+func pairGen(a, aSys, b, bSys nvtopo.PCIeGen) nvtopo.PCIeGen {
+	if a == 0 {
+		a = aSys
+	}
+	if b == 0 {
+		b = bSys
+	}
+	return min(a, b)
+}
+
+// nics places the RDMA adapters in relation to each GPU.
+func (b *build) nics(gpus []pciPlace) ([]nvtopo.NIC, error) {
+	names, places, err := b.sys.nics()
+	if err != nil {
+		return nil, err
+	}
+	var out []nvtopo.NIC
+	for i, p := range places {
+		n := nvtopo.NIC{Name: names[i], NUMANode: certainNode(b.nodes)}
+		if p.numa != nvtopo.UnknownNUMA {
+			n.NUMANode = cpuNode(b.nodes, p.numa)
+		}
+		p.numa = n.NUMANode
+		for _, g := range gpus {
+			n.Levels = append(n.Levels, level(p, g))
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
