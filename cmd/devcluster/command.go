@@ -19,6 +19,7 @@ import (
 // settings are the flags that both commands have.
 type settings struct {
 	kwok, scheduler, config, dir, logFile string
+	schedulerArgs                         []string
 }
 
 func command(stdout, stderr io.Writer) *cobra.Command {
@@ -35,6 +36,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	flags.StringVar(&s.kwok, "kwok", sibling("kwok"), "path of the kwok program")
 	flags.StringVar(&s.scheduler, "scheduler", sibling("nvtopo-scheduler"), "path of the scheduler")
 	flags.StringVar(&s.config, "scheduler-config", "", "KubeSchedulerConfiguration to use instead of the built-in one; the word KUBECONFIG in it stands for the kubeconfig's path")
+	flags.StringArrayVar(&s.schedulerArgs, "scheduler-arg", nil, "further flag of the scheduler, for example -v=5; may be repeated")
 	flags.StringVar(&s.dir, "dir", "", "folder to keep everything in, and to leave in place; a temporary one by default")
 	flags.StringVar(&s.logFile, "log-file", "", "file for the logs of all programs; without it they are only shown when something fails")
 	root.AddCommand(upCommand(s), demoCommand(s))
@@ -53,7 +55,7 @@ func sibling(name string) string {
 // options checks the flags and turns them into the demo's options. log
 // receives all logs.
 func (s *settings) options(progress, log io.Writer) (*demo.Options, error) {
-	o := &demo.Options{Kwok: s.kwok, Scheduler: s.scheduler, Dir: s.dir, Progress: progress, Log: log}
+	o := &demo.Options{Kwok: s.kwok, Scheduler: s.scheduler, SchedulerArgs: s.schedulerArgs, Dir: s.dir, Progress: progress, Log: log}
 	for _, path := range []string{s.kwok, s.scheduler} {
 		if _, err := os.Stat(path); err != nil {
 			return nil, fmt.Errorf("a program is missing (see --help): %w", err)

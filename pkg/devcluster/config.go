@@ -42,23 +42,22 @@ type Config struct {
 
 // prepare returns the folder to use, made and absolute, and whether it is ours to remove.
 func (c *Config) prepare() (dir string, owned bool, err error) {
-	if c.Dir == "" {
+	if owned = c.Dir == ""; owned {
 		dir, err = os.MkdirTemp("", "nvtopo-devcluster-")
-		if err != nil {
-			return "", false, fmt.Errorf("make the cluster's folder: %w", err)
-		}
-		return dir, true, nil
+	} else if dir, err = filepath.Abs(c.Dir); err == nil {
+		err = os.MkdirAll(dir, 0o700)
 	}
-	if dir, err = filepath.Abs(c.Dir); err != nil {
-		return "", false, fmt.Errorf("the cluster's folder: %w", err)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err != nil {
 		return "", false, fmt.Errorf("make the cluster's folder: %w", err)
 	}
 	if len(filepath.Join(dir, etcdClientSocket)) > maxSocketPath {
-		return "", false, errors.New("the cluster's folder has too long a path for a unix socket: " + dir)
+		err = errors.New("the cluster's folder has too long a path for a unix socket: " + dir)
+		if owned {
+			err = errors.Join(err, os.Remove(dir))
+		}
+		return "", false, err
 	}
-	return dir, false, nil
+	return dir, owned, nil
 }
 
 // log returns where to print to; safe for several writers at a time.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -181,6 +182,23 @@ func (s *Scheduler) Alive() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc != nil && s.proc.alive()
+}
+
+// ExitCode is the exit status with which the process ended by itself, and -1
+// while it runs or where a signal ended it.
+func (s *Scheduler) ExitCode() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil || s.proc.alive() {
+		return -1
+	}
+	if s.proc.err == nil {
+		return 0
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](s.proc.err); ok {
+		return exit.ExitCode()
+	}
+	return -1
 }
 
 // Port is the loopback port of its HTTPS server.

@@ -4,6 +4,7 @@ package demo
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -11,12 +12,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
 
+//go:embed scheduler.yaml
+var schedulerConfig []byte
+
 // Options say what to run the demo with.
 type Options struct {
 	Kwok      string // path of the kwok program
 	Scheduler string // path of the scheduler
-	// SchedulerConfig is its KubeSchedulerConfiguration; see devcluster.SchedulerOptions.
+	// SchedulerConfig is its KubeSchedulerConfiguration, the demo's own when
+	// empty; see devcluster.SchedulerOptions.
 	SchedulerConfig []byte
+	SchedulerArgs   []string // further flags
 	// SchedulerAccount ("namespace/name") is the service account it runs as;
 	// empty means the administrator.
 	SchedulerAccount string
@@ -65,8 +71,12 @@ func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error)
 		return nil, fmt.Errorf("publish the nodes' topology: %w", err)
 	}
 	say("starting the scheduler")
+	config := opts.SchedulerConfig
+	if len(config) == 0 {
+		config = schedulerConfig
+	}
 	_, err = c.StartScheduler(ctx, devcluster.SchedulerOptions{
-		Binary: opts.Scheduler, Config: opts.SchedulerConfig, ServiceAccount: opts.SchedulerAccount,
+		Binary: opts.Scheduler, Config: config, Args: opts.SchedulerArgs, ServiceAccount: opts.SchedulerAccount,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the scheduler: %w", err)

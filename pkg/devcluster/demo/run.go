@@ -23,7 +23,7 @@ import (
 const (
 	// waveTimeout bounds the wait for one wave: it takes about a second, and up
 	// to half a minute where a pod backed off once or twice.
-	waveTimeout  = 90 * time.Second
+	waveTimeout  = 60 * time.Second
 	pollInterval = 50 * time.Millisecond
 )
 
@@ -69,7 +69,26 @@ func Run(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*Repor
 			return nil, err
 		}
 	}
+	if err := r.refresh(ctx); err != nil {
+		return nil, err
+	}
 	return r.report(), nil
+}
+
+// refresh reads the pods without a node once more: one of them may have got
+// one when others finished, and its GPUs count then.
+func (r *run) refresh(ctx context.Context) error {
+	for name, pod := range r.pods {
+		if pod.Spec.NodeName != "" {
+			continue
+		}
+		p, err := r.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("read pod %s: %w", name, err)
+		}
+		r.pods[name] = p
+	}
+	return nil
 }
 
 // create creates pods and waits until each is bound, or refused if it is impossible.
@@ -95,15 +114,16 @@ func (r *run) create(ctx context.Context, pods []request) error {
 // settled waits until a pod runs, or until it was refused where that is enough.
 // A pod that never gets a node is returned as it is: the report says why.
 func (r *run) settled(ctx context.Context, name string, refusedIsEnough bool) (*v1.Pod, error) {
-	var pod *v1.Pod
+	var pod *v1.Pod // as last read, also when the last request ran out of time
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, waveTimeout, true, func(ctx context.Context) (bool, error) {
-		var err error
-		if pod, err = r.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); err != nil {
-			return false, fmt.Errorf("read pod %s: %w", name, err)
+		p, err := r.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, fmt.Errorf("read: %w", err)
 		}
+		pod = p
 		return pod.Status.Phase == v1.PodRunning || refusedIsEnough && refusal(pod) != "", nil
 	})
-	if err != nil && (ctx.Err() != nil || !wait.Interrupted(err)) {
+	if pod == nil || ctx.Err() != nil || err != nil && !wait.Interrupted(err) {
 		return nil, fmt.Errorf("wait for pod %s: %w", name, errors.Join(ctx.Err(), err))
 	}
 	return pod, nil

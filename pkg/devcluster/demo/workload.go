@@ -77,7 +77,7 @@ func workload() []wave {
 				{name: "duo-1", gpus: []int{1, 1}, policy: "single-numa-node"},
 				{name: "serve-8", gpus: one},
 				{name: "serve-9", gpus: one, affinity: "required"},
-				{name: "serve-10", gpus: one, model: "H200"},
+				{name: "serve-10", gpus: one, model: "L40S"},
 				{name: "serve-11", gpus: one},
 			},
 		},

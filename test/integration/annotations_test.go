@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+)
+
+// slot is one node as its pods should have left it.
+type slot struct {
+	node   string
+	graph  *nvtopo.Graph
+	oracle *oracle.Oracle
+	free   nvtopo.Mask
+	cpus   nvtopo.CPUSet // no pod was given
+}
+
+func (l *lab) slot(t *testing.T, node, machine string) *slot {
+	t.Helper()
+	g := l.node(t, node, machine)
+	s := &slot{node: node, graph: g, oracle: oracle.New(g), free: nvtopo.FullMask(g.Len())}
+	for i := range g.NUMANodes {
+		s.cpus = s.cpus.Union(g.NUMANodes[i].CPUs)
+	}
+	return s
+}
+
+// best is what the objective says a pod should get.
+func (s *slot) best(t testing.TB, pod *v1.Pod) (nvtopo.Mask, bool) {
+	t.Helper()
+	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	return s.oracle.Best(s.free, allowedOf(t, pod, s.graph), int(total.Name(gpuResource, "").Value()), constraintOf(t, pod))
+}
+
+// take checks a bound pod's choice against the objective and takes it.
+func (s *slot) take(t testing.TB, pod *v1.Pod) *choice {
+	t.Helper()
+	c := choiceOf(t, pod, s.graph)
+	want, ok := s.best(t, pod)
+	if !ok || c.set != want {
+		t.Fatalf("pod %s has GPUs %v, want %v of the free %v (possible: %t)", pod.Name, c.set.Positions(), want.Positions(), s.free.Positions(), ok)
+	}
+	if now := time.Now(); !c.Enforced || c.Unconfirmed || c.Assumed.After(now) || now.Sub(c.Assumed) > time.Minute {
+		t.Errorf("pod %s: enforced %t, unconfirmed %t, assumed %v at %v", pod.Name, c.Enforced, c.Unconfirmed, c.Assumed, now)
+	}
+	s.checkCPUs(t, pod, c)
+	s.free &^= c.set
+	s.cpus = s.cpus.Minus(c.cpus)
+	return c
+}
+
+// checkCPUs checks that a pod got as many CPUs as it asks for, none twice, and
+// none from afar while one near its GPUs was free.
+func (s *slot) checkCPUs(t testing.TB, pod *v1.Pod, c *choice) {
+	t.Helper()
+	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	near := 0
+	for i := range s.graph.NUMANodes {
+		if slices.Contains(c.NUMANodes, s.graph.NUMANodes[i].ID) {
+			for _, cpu := range s.graph.NUMANodes[i].CPUs {
+				if s.cpus.Has(cpu) {
+					near++
+				}
+				if c.cpus.Has(cpu) {
+					near--
+				}
+			}
+		}
+	}
+	asked := int(total.Cpu().Value())
+	if len(c.cpus) != asked || len(c.cpus.Minus(s.cpus)) > 0 {
+		t.Errorf("pod %s has CPUs %s, want %d of the free %s", pod.Name, c.CPUSet, asked, s.cpus)
+	}
+	far := len(c.cpus)
+	for i := range s.graph.NUMANodes {
+		if nn := &s.graph.NUMANodes[i]; slices.Contains(c.NUMANodes, nn.ID) {
+			far -= len(nn.CPUs) - len(nn.CPUs.Minus(c.cpus))
+		}
+	}
+	if far > 0 && near > 0 {
+		t.Errorf("pod %s on NUMA nodes %v has CPUs %s, %d of them from elsewhere, while %d near ones stay free", pod.Name, c.NUMANodes, c.CPUSet, far, near)
+	}
+}
+
+func (s *slot) giveBack(c *choice) {
+	s.free |= c.set
+	s.cpus = s.cpus.Union(c.cpus)
+}
+
+// testAnnotations creates each case's pods one after another on a node of their
+// own, in both ways of writing: each must get the best set of what the ones
+// before it left, and annotations that say exactly that.
+func (l *lab) testAnnotations(t *testing.T) {
+	const cube, flat, bridged = "dgx1-v100", "hgx-h200", "a100-pcie-4-bridged"
+	for name, tc := range map[string]struct {
+		machine string
+		pods    func(profile string) []*v1.Pod
+	}{
+		"one GPU, then the next": {cube, func(p string) []*v1.Pod {
+			return []*v1.Pod{gpuPod("a", p, 1, nil), gpuPod("b", p, 1, nil)}
+		}},
+		"two, four and two": {cube, func(p string) []*v1.Pod {
+			return []*v1.Pod{gpuPod("a", p, 2, nil), gpuPod("b", p, 4, nil), gpuPod("c", p, 2, nil)}
+		}},
+		"three beside a single one": {cube, func(p string) []*v1.Pod {
+			return []*v1.Pod{gpuPod("a", p, 1, nil), gpuPod("b", p, 3, nil), gpuPod("c", p, 3, nil)}
+		}},
+		"a whole switched machine": {flat, func(p string) []*v1.Pod { return []*v1.Pod{gpuPod("a", p, 8, nil)} }},
+		"pairs on bridges":         {bridged, func(p string) []*v1.Pod { return []*v1.Pod{gpuPod("a", p, 2, nil), gpuPod("b", p, 2, nil)} }},
+		"every policy": {cube, func(p string) []*v1.Pod {
+			return []*v1.Pod{
+				gpuPod("a", p, 1, notes{nodestate.TopologyPolicyKey: "none"}),
+				gpuPod("b", p, 2, notes{nodestate.TopologyPolicyKey: "restricted"}),
+				gpuPod("c", p, 3, notes{nodestate.TopologyPolicyKey: "single-numa-node"}),
+				gpuPod("d", p, 2, notes{nodestate.TopologyPolicyKey: "best-effort"}),
+			}
+		}},
+		"restricted to as many NUMA nodes as the empty machine needs": {cube, func(p string) []*v1.Pod {
+			return []*v1.Pod{gpuPod("a", p, 5, notes{nodestate.TopologyPolicyKey: "restricted"})}
+		}},
+		"link class and bandwidth floors": {cube, func(p string) []*v1.Pod {
+			return []*v1.Pod{
+				gpuPod("a", p, 2, notes{nodestate.MinLinkKey: "NV2"}),
+				gpuPod("b", p, 3, notes{nodestate.MinLinkKey: "NVLINK", nodestate.MinBandwidthKey: "25"}),
+				gpuPod("c", p, 2, notes{nodestate.MinLinkKey: "PHB"}),
+			}
+		}},
+		"model and memory": {cube, func(p string) []*v1.Pod {
+			return []*v1.Pod{gpuPod("a", p, 2, notes{nodestate.GPUModelKey: "V100", nodestate.MinGPUMemoryKey: "30Gi"})}
+		}},
+		"two containers": {cube, func(p string) []*v1.Pod {
+			return []*v1.Pod{podOf("a", p, nil, container("left", 2), container("right", 2), container("none", 0))}
+		}},
+		"containers of unequal size on a used node": {cube, func(p string) []*v1.Pod {
+			return []*v1.Pod{gpuPod("a", p, 1, nil), podOf("b", p, nil, container("small", 1), container("large", 3))}
+		}},
+		"an init container reuses GPUs": {cube, func(p string) []*v1.Pod {
+			pod := podOf("a", p, nil, container("main", 2))
+			pod.Spec.InitContainers = []v1.Container{container("prepare", 1)}
+			return []*v1.Pod{pod, gpuPod("b", p, 2, nil)}
+		}},
+		"an init container needs more than what follows": {cube, func(p string) []*v1.Pod {
+			pod := podOf("a", p, nil, container("main", 1))
+			pod.Spec.InitContainers = []v1.Container{container("prepare", 4)}
+			return []*v1.Pod{pod}
+		}},
+		"only an init container has GPUs": {cube, func(p string) []*v1.Pod {
+			pod := podOf("a", p, nil, container("main", 0))
+			pod.Spec.InitContainers = []v1.Container{container("prepare", 2)}
+			return []*v1.Pod{pod}
+		}},
+		"a sidecar keeps its own": {cube, func(p string) []*v1.Pod {
+			pod := podOf("a", p, nil, container("main", 2))
+			pod.Spec.InitContainers = []v1.Container{sidecar("cache", 1), container("prepare", 2)}
+			return []*v1.Pod{pod, gpuPod("b", p, 4, nil)}
+		}},
+	} {
+		for _, p := range bothWrites {
+			t.Run(name+" "+p, func(t *testing.T) {
+				s := l.slot(t, l.freshName("node"), tc.machine)
+				for _, pod := range tc.pods(p) {
+					pod.Name = s.node + "-" + pod.Name
+					l.create(t, on(s.node, pod))
+					s.take(t, l.bound(t, pod.Name))
+				}
+			})
+		}
+	}
+}
+
+// testSequences lets random pods come and go on one node of each kind: every
+// pod must get what the brute force finds best, or be refused if it finds none.
+func (l *lab) testSequences(t *testing.T) {
+	const steps = 14
+	policies := []string{"", "best-effort", "none", "restricted", "single-numa-node"}
+	links := []string{"", "", "NVLINK", "NODE", "PIX"}
+	for i, machine := range []string{"dgx1-v100", "hgx-a100-4", "l40s-8", "h200-nvl-8", "power9-v100-4", "rtx4090-8"} {
+		p := bothWrites[i%len(bothWrites)]
+		t.Run(machine+" "+p, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, uint64(i)))
+			s := l.slot(t, l.freshName("sequence"), machine)
+			live := map[string]*choice{}
+			boundPods, refusedPods := 0, 0
+			for step := range steps {
+				if len(live) > 0 && rng.IntN(3) == 0 {
+					name := slices.Sorted(maps.Keys(live))[rng.IntN(len(live))]
+					l.remove(t, name)
+					s.giveBack(live[name])
+					delete(live, name)
+				}
+				a := notes{}
+				if v := policies[rng.IntN(len(policies))]; v != "" {
+					a[nodestate.TopologyPolicyKey] = v
+				}
+				if v := links[rng.IntN(len(links))]; v != "" {
+					a[nodestate.MinLinkKey] = v
+				}
+				pod := on(s.node, gpuPod(s.node+"-"+strconv.Itoa(step), p, 1+rng.IntN(4), a))
+				l.create(t, pod)
+				if _, ok := s.best(t, pod); ok {
+					live[pod.Name] = s.take(t, l.bound(t, pod.Name))
+					boundPods++
+				} else {
+					l.refused(t, pod.Name)
+					l.remove(t, pod.Name)
+					refusedPods++
+				}
+			}
+			t.Logf("%d pods bound, %d refused", boundPods, refusedPods)
+			if boundPods == 0 {
+				t.Error("no pod was bound: nothing was tested")
+			}
+		})
+	}
+}
+
+// freshName returns a name that no object of the lab has had.
+func (l *lab) freshName(prefix string) string {
+	l.names++
+	return fmt.Sprintf("%s-%03d", prefix, l.names)
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+const (
+	topologyPlugin = "TopologyAware"
+	numaPlugin     = "NUMAAffinity"
+
+	// requestTimeout is short, so that a choice in doubt is decided within a test.
+	requestTimeout = 3 * time.Second
+)
+
+// profile is one profile of a scheduler's configuration.
+type profile struct {
+	name    string
+	write   string            // annotationWrite
+	plugins []string          // of ours; both when empty
+	args    map[string]string // plugin -> further arguments, as one line of YAML
+	binders []string          // plugins.bind; what the write needs when empty
+}
+
+// schedulerConfig returns a configuration with the stock profile and these.
+// Pods are retried fast, so that tests need not wait.
+func schedulerConfig(profiles ...profile) []byte {
+	var b strings.Builder
+	b.WriteString(`apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {kubeconfig: KUBECONFIG, qps: 5000, burst: 10000}
+leaderElection: {leaderElect: false}
+podInitialBackoffSeconds: 1
+podMaxBackoffSeconds: 2
+profiles:
+- schedulerName: default-scheduler
+`)
+	for _, p := range profiles {
+		plugins, binders := p.plugins, p.binders
+		if len(plugins) == 0 {
+			plugins = []string{topologyPlugin, numaPlugin}
+		}
+		if len(binders) == 0 && p.write == "Binding" {
+			binders = []string{plugins[0], "DefaultBinder"}
+		}
+		fmt.Fprintf(&b, "- schedulerName: %s\n  plugins:\n    multiPoint:\n      enabled:\n", p.name)
+		for _, name := range plugins {
+			fmt.Fprintf(&b, "      - {name: %s, weight: 4}\n", name)
+		}
+		if len(binders) > 0 {
+			b.WriteString("    bind:\n      disabled: [{name: \"*\"}]\n      enabled:\n")
+			for _, name := range binders {
+				fmt.Fprintf(&b, "      - {name: %s}\n", name)
+			}
+		}
+		b.WriteString("  pluginConfig:\n")
+		for _, name := range plugins {
+			fmt.Fprintf(&b, "  - name: %s\n    args:\n      annotationWrite: %s\n      requestTimeout: %s\n", name, p.write, requestTimeout)
+			if extra := p.args[name]; extra != "" {
+				fmt.Fprintf(&b, "      %s\n", extra)
+			}
+		}
+	}
+	return []byte(b.String())
+}
+
+// lab is a cluster whose nodes' link graphs the test knows.
+type lab struct {
+	*devcluster.Cluster
+	client kubernetes.Interface
+	graphs map[string]*nvtopo.Graph // node name -> link graph
+	names  int                      // given out by freshName
+}
+
+func newLab(t *testing.T, cfg devcluster.Config) *lab {
+	t.Helper()
+	c := startCluster(t, cfg)
+	return &lab{Cluster: c, client: clientFor(t, c), graphs: map[string]*nvtopo.Graph{}}
+}
+
+// startScheduler runs the scheduler under test with the given profiles.
+func (l *lab) startScheduler(t *testing.T, profiles ...profile) *devcluster.Scheduler {
+	t.Helper()
+	s, err := l.tryScheduler(t, nil, profiles...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// tryScheduler is startScheduler for a configuration that may be refused.
+func (l *lab) tryScheduler(t *testing.T, log io.Writer, profiles ...profile) (*devcluster.Scheduler, error) {
+	t.Helper()
+	return l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"),
+		Config: schedulerConfig(profiles...), Log: log,
+	})
+}
+
+// addNode makes a node whose graph is not published yet.
+func (l *lab) addNode(t *testing.T, name, machine string) devcluster.NodeSpec {
+	t.Helper()
+	spec := devcluster.NodeSpec{Name: name, Machine: machine}
+	g, err := spec.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.AddNode(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	l.graphs[name] = g
+	return spec
+}
+
+// publish publishes the graphs of nodes.
+func (l *lab) publish(t *testing.T, opts devcluster.ExporterOptions, specs ...devcluster.NodeSpec) {
+	t.Helper()
+	if err := l.RunExporters(t.Context(), specs, opts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// node makes a node and publishes its graph.
+func (l *lab) node(t *testing.T, name, machine string) *nvtopo.Graph {
+	t.Helper()
+	l.publish(t, devcluster.ExporterOptions{}, l.addNode(t, name, machine))
+	return l.graphs[name]
+}
+
+func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
+	t.Helper()
+	for _, p := range pods {
+		if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// settleTime is how long the scheduler may take to hear of a deletion. Nothing
+// outside it shows when it has, and only a test that expects the freed GPUs at
+// the very next decision has to care.
+const settleTime = 200 * time.Millisecond
+
+// remove deletes pods, which go at once: no kubelet holds them.
+func (l *lab) remove(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(settleTime)
+}
+
+func (l *lab) get(t *testing.T, name string) *v1.Pod {
+	t.Helper()
+	pod, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
+// bound waits until a pod has a node and returns it.
+func (l *lab) bound(t *testing.T, name string) *v1.Pod {
+	t.Helper()
+	return l.boundWithin(t, 30*time.Second, name)
+}
+
+func (l *lab) boundWithin(t *testing.T, limit time.Duration, name string) *v1.Pod {
+	t.Helper()
+	var pod *v1.Pod
+	eventually(t, limit, "pod "+name+" is bound", func(ctx context.Context) (bool, string) {
+		var err error
+		if pod, err = l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return false, err.Error()
+		}
+		return pod.Spec.NodeName != "", fmt.Sprintf("%+v", pod.Status.Conditions)
+	})
+	return pod
+}
+
+// refused waits until the scheduler says why a pod does not fit, and returns
+// its words.
+func (l *lab) refused(t *testing.T, name string) string {
+	t.Helper()
+	var message string
+	eventually(t, 30*time.Second, "pod "+name+" is refused", func(ctx context.Context) (bool, string) {
+		pod, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		message = refusal(pod)
+		return message != "", fmt.Sprintf("node %q, conditions %+v", pod.Spec.NodeName, pod.Status.Conditions)
+	})
+	return message
+}
+
+// refusal is what the scheduler says about a pod that does not fit, or empty.
+func refusal(pod *v1.Pod) string {
+	i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse
+	})
+	if i < 0 {
+		return ""
+	}
+	return pod.Status.Conditions[i].Message
+}

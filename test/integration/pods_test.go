@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+const gpuResource = v1.ResourceName(v1alpha1.DefaultResource)
+
+// notes are annotations.
+type notes = map[string]string
+
+// container is one that asks for GPUs and two CPUs.
+func container(name string, gpus int) v1.Container {
+	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}
+	if gpus > 0 {
+		list[gpuResource] = *resource.NewQuantity(int64(gpus), resource.DecimalSI)
+	}
+	return v1.Container{Name: name, Image: "example.com/app:1", Resources: v1.ResourceRequirements{Limits: list, Requests: list}}
+}
+
+func sidecar(name string, gpus int) v1.Container {
+	c := container(name, gpus)
+	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+	return c
+}
+
+// podOf is a pod of the given containers that goes at once when deleted.
+func podOf(name, scheduler string, annotations notes, containers ...v1.Container) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: maps.Clone(annotations)},
+		Spec: v1.PodSpec{
+			SchedulerName: scheduler, Containers: containers, TerminationGracePeriodSeconds: new(int64),
+		},
+	}
+}
+
+// gpuPod is a pod of one container.
+func gpuPod(name, scheduler string, gpus int, annotations notes) *v1.Pod {
+	return podOf(name, scheduler, annotations, container("main", gpus))
+}
+
+// on pins a pod to a node.
+func on(node string, pod *v1.Pod) *v1.Pod {
+	pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
+	return pod
+}
+
+// asking sets what a pod's first container asks for beside GPUs.
+func asking(cpu, memory string, pod *v1.Pod) *v1.Pod {
+	r := pod.Spec.Containers[0].Resources
+	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
+		list[v1.ResourceCPU], list[v1.ResourceMemory] = resource.MustParse(cpu), resource.MustParse(memory)
+	}
+	return pod
+}
+
+// constraintOf reads a pod's demands on the links between its GPUs, as the
+// documentation of the annotations says.
+func constraintOf(t testing.TB, pod *v1.Pod) nvtopo.Constraint {
+	t.Helper()
+	var c nvtopo.Constraint
+	var err error
+	if s, ok := pod.Annotations[nodestate.TopologyPolicyKey]; ok {
+		if c.Policy, err = nvtopo.ParsePolicy(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, ok := pod.Annotations[nodestate.MinLinkKey]; ok {
+		if c.MinLink, err = nvtopo.ParseClass(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s, ok := pod.Annotations[nodestate.MinBandwidthKey]; ok {
+		// 1 GB/s is a million kB/s, which is what the suffix M multiplies by.
+		q, err := resource.ParseQuantity(s + "M")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.MinBandwidth = q.Value()
+	}
+	return c
+}
+
+// allowedOf is the set of GPUs whose model and memory a pod accepts.
+func allowedOf(t testing.TB, pod *v1.Pod, g *nvtopo.Graph) nvtopo.Mask {
+	t.Helper()
+	var least int64
+	if s, ok := pod.Annotations[nodestate.MinGPUMemoryKey]; ok {
+		q, err := resource.ParseQuantity(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		least = q.Value()
+	}
+	var allowed nvtopo.Mask
+	for i := range g.GPUs {
+		if strings.Contains(g.GPUs[i].Model, pod.Annotations[nodestate.GPUModelKey]) && g.GPUs[i].Memory >= least {
+			allowed |= nvtopo.MaskOf(i)
+		}
+	}
+	return allowed
+}

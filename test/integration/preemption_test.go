@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// prior gives a pod a priority class.
+func prior(class string, pod *v1.Pod) *v1.Pod {
+	pod.Spec.PriorityClassName = class
+	return pod
+}
+
+// testPreemption fills a node whose GPUs are bridged in pairs with single-GPU
+// pods. A pod that needs a bridged pair must evict the two pods of one bridge
+// and nobody else.
+func (l *lab) testPreemption(t *testing.T) {
+	for name, value := range map[string]int32{"low": 10, "middle": 100, "high": 1000} {
+		_, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(),
+			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range bothWrites {
+		// Which bridge is to be freed is up to the priorities of the pods on it.
+		for _, spared := range []int{-1, 0, 2} {
+			t.Run(fmt.Sprintf("%s, sparing GPU %d", p, spared), func(t *testing.T) {
+				node := l.freshName("full")
+				g := l.node(t, node, "a100-pcie-4-bridged")
+				holder := map[int]string{} // GPU -> pod
+				for i := range g.Len() {
+					// The n-th single pod's GPU is not known beforehand: learn it, then
+					// make the pod that has the spared GPU anew, with more priority.
+					name := fmt.Sprintf("%s-%d", node, i)
+					l.create(t, on(node, prior("low", gpuPod(name, p, 1, nil))))
+					gpu := choiceOf(t, l.bound(t, name), g).set.First()
+					holder[gpu] = name
+				}
+				if spared >= 0 {
+					l.remove(t, holder[spared])
+					holder[spared] = node + "-spared"
+					l.create(t, on(node, prior("middle", gpuPod(holder[spared], p, 1, nil))))
+					if c := choiceOf(t, l.bound(t, holder[spared]), g); !c.set.Has(spared) {
+						t.Fatalf("the only free GPU is %d, the pod has %v", spared, c.set.Positions())
+					}
+				}
+				pair := on(node, prior("high", gpuPod(node+"-pair", p, 2, notes{nodestate.MinLinkKey: "NVLINK"})))
+				l.create(t, pair)
+				c := choiceOf(t, l.bound(t, pair.Name), g)
+				if c.set != nvtopo.MaskOf(0, 1) && c.set != nvtopo.MaskOf(2, 3) {
+					t.Errorf("the pod has GPUs %v, which no bridge joins", c.set.Positions())
+				}
+				if spared >= 0 && c.set.Has(spared) {
+					t.Errorf("the pod has GPUs %v: of two bridges it took the one whose pods matter more", c.set.Positions())
+				}
+				for gpu, name := range holder {
+					_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), name, metav1.GetOptions{})
+					if gone := apierrors.IsNotFound(err); gone != c.set.Has(gpu) {
+						t.Errorf("pod %s on GPU %d is gone: %t; the new pod has GPUs %v", name, gpu, gone, c.set.Positions())
+					}
+				}
+			})
+		}
+	}
+	t.Run("nobody is evicted in vain", func(t *testing.T) {
+		node := l.freshName("full")
+		l.node(t, node, "l40s-8")
+		l.create(t, on(node, prior("low", gpuPod(node+"-low", preBindProfile, 8, nil))))
+		l.bound(t, node+"-low")
+		l.wantRefused(t, on(node, prior("high", gpuPod(node+"-high", preBindProfile, 2, notes{nodestate.MinLinkKey: "NVLINK"}))), "Insufficient")
+		l.get(t, node+"-low")
+	})
+}
+
+// testRestart stops the scheduler while its pods run, and kills it: what the
+// pods hold is all that the next one knows.
+func (l *lab) testRestart(t *testing.T, s *devcluster.Scheduler) {
+	for _, p := range bothWrites {
+		t.Run(p, func(t *testing.T) {
+			n := l.slot(t, l.freshName("restart"), "dgx1-v100")
+			// Two, two and three of eight GPUs, with a restart before each.
+			for i, gpus := range []int{2, 2, 3} {
+				stop := func(ctx context.Context) error { return s.Stop(ctx) }
+				if i == 1 {
+					stop = func(context.Context) error { return s.Kill() }
+				}
+				if err := stop(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				pod := on(n.node, gpuPod(fmt.Sprintf("%s-%d", n.node, i), p, gpus, nil))
+				l.create(t, pod)
+				if err := s.Restart(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				n.take(t, l.bound(t, pod.Name))
+			}
+			l.wantRefused(t, on(n.node, gpuPod(n.node+"-more", p, 2, nil)), "Insufficient")
+			one := on(n.node, gpuPod(n.node+"-last", p, 1, nil))
+			l.create(t, one)
+			n.take(t, l.bound(t, one.Name))
+		})
+	}
+}

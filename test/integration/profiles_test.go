@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+const systemNamespace = "nvtopo-system"
+
+// testTwoProfiles fills a node with pods of two profiles, all created at once.
+func (l *lab) testTwoProfiles(t *testing.T) {
+	s := l.slot(t, l.freshName("shared"), "dgx1-v100")
+	var names []string
+	for i := range s.graph.Len() {
+		name := l.freshName("shared-pod")
+		names = append(names, name)
+		l.create(t, on(s.node, gpuPod(name, bothWrites[i%2], 1, nil)))
+	}
+	var used nvtopo.Mask
+	for _, name := range names {
+		c := choiceOf(t, l.bound(t, name), s.graph)
+		if used&c.set != 0 {
+			t.Errorf("pod %s has GPU %v, which another has too", name, c.set.Positions())
+		}
+		used |= c.set
+	}
+	if used != s.free {
+		t.Errorf("GPUs %v are used, want all of %v", used.Positions(), s.free.Positions())
+	}
+}
+
+// testForeign puts a pod of the stock profile on the node: nobody knows which
+// GPUs it has.
+func (l *lab) testForeign(t *testing.T) {
+	for _, p := range bothWrites {
+		t.Run(p, func(t *testing.T) {
+			node := l.freshName("foreign")
+			g := l.node(t, node, "dgx1-v100")
+			l.create(t, on(node, gpuPod(node+"-foreign", defaultProfile, 2, nil)))
+			for key := range l.bound(t, node+"-foreign").Annotations {
+				if nodestate.IsOutputKey(key) {
+					t.Errorf("the stock profile wrote %s", key)
+				}
+			}
+			linked := on(node, gpuPod(node+"-linked", p, 2, notes{nodestate.MinLinkKey: "NVLINK"}))
+			l.wantRefused(t, linked, nodestate.UnknownDevices.String())
+			for name, a := range map[string]notes{
+				"single": {nodestate.TopologyPolicyKey: "single-numa-node"}, "restricted": {nodestate.TopologyPolicyKey: "restricted"},
+				"fast": {nodestate.MinBandwidthKey: "1"},
+			} {
+				l.wantRefused(t, on(node, gpuPod(node+"-"+name, p, 2, a)), nodestate.UnknownDevices.String())
+				l.remove(t, node+"-"+name)
+			}
+			l.wantRefused(t, on(node, gpuPod(node+"-many", p, 7, nil)), "Insufficient nvidia.com/gpu")
+			l.remove(t, node+"-many")
+			l.create(t, on(node, gpuPod(node+"-any", p, 4, nil)))
+			any := choiceOf(t, l.bound(t, node+"-any"), g)
+			if !any.Unconfirmed {
+				t.Error("the choice beside a foreign pod is not marked unconfirmed")
+			}
+			// With the foreign pod gone its devices are known to be free.
+			l.remove(t, node+"-foreign")
+			if c := choiceOf(t, l.bound(t, linked.Name), g); c.Unconfirmed || c.set&any.set != 0 {
+				t.Errorf("GPUs %v (unconfirmed %t) beside %v, want others, confirmed", c.set.Positions(), c.Unconfirmed, any.set.Positions())
+			}
+		})
+	}
+}
+
+// testOnePlugin uses profiles with one of the two plugins.
+func (l *lab) testOnePlugin(t *testing.T) {
+	for _, p := range []string{topologyProfile, numaProfile} {
+		t.Run(p, func(t *testing.T) {
+			s := l.slot(t, l.freshName("alone"), "dgx1-v100")
+			for _, gpus := range []int{1, 2, 4} {
+				pod := on(s.node, gpuPod(l.freshName("alone-pod"), p, gpus, nil))
+				want, _ := s.best(t, pod)
+				l.create(t, pod)
+				c := choiceOf(t, l.bound(t, pod.Name), s.graph)
+				if c.set != want {
+					t.Errorf("%d GPUs: got %v, want %v", gpus, c.set.Positions(), want.Positions())
+				}
+				// CPUs are NUMAAffinity's business.
+				if got, want := len(c.cpus), map[string]int{topologyProfile: 0, numaProfile: 2}[p]; got != want {
+					t.Errorf("%d GPUs: %d CPUs are written, want %d", gpus, got, want)
+				}
+				s.free &^= c.set
+			}
+			l.wantRefused(t, on(s.node, gpuPod(l.freshName("alone-pod"), p, 2, notes{nodestate.MinLinkKey: "NVLINK"})), "Insufficient nvidia.com/gpu")
+		})
+	}
+}
+
+// testCPUOnly gives pods without GPUs their NUMA node and CPUs, if they ask.
+func (l *lab) testCPUOnly(t *testing.T) {
+	for _, p := range []string{preBindProfile, bindingProfile, numaProfile} {
+		t.Run(p, func(t *testing.T) {
+			s := l.slot(t, l.freshName("cpu"), "dgx1-v100")
+			// One NUMA node cannot hold two of these.
+			for i, a := range []notes{{nodestate.NUMAAffinityKey: "required"}, {nodestate.TopologyPolicyKey: "single-numa-node"}} {
+				pod := on(s.node, asking("30", "8Gi", gpuPod(l.freshName("cpu-pod"), p, 0, a)))
+				l.create(t, pod)
+				c := choiceOf(t, l.bound(t, pod.Name), s.graph)
+				if len(c.NUMANodes) != 1 || len(c.cpus) != 30 {
+					t.Errorf("pod %d: NUMA nodes %v and CPUs %s, want one node and 30 CPUs", i, c.NUMANodes, c.CPUSet)
+				}
+				s.checkCPUs(t, pod, c)
+				s.cpus = s.cpus.Minus(c.cpus)
+			}
+			l.wantRefused(t, on(s.node, asking("15", "8Gi", gpuPod(l.freshName("cpu-pod"), p, 0, notes{nodestate.NUMAAffinityKey: "required"}))),
+				nodestate.NoNUMACPU.String())
+			plain := on(s.node, gpuPod(l.freshName("cpu-pod"), p, 0, nil))
+			l.create(t, plain)
+			if got := l.bound(t, plain.Name).Annotations; len(got) != 0 {
+				t.Errorf("a pod that asks for nothing of ours has annotations %v", got)
+			}
+		})
+	}
+}
+
+// testRefusedConfigs starts schedulers that must not start.
+func (l *lab) testRefusedConfigs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		profile profile
+		want    string
+	}{
+		"Binding, but DefaultBinder comes first": {
+			profile{name: "p", write: "Binding", binders: []string{"DefaultBinder", topologyPlugin}},
+			"profile p: with annotationWrite: Binding, plugins.bind.enabled must list one of [TopologyAware NUMAAffinity] before DefaultBinder",
+		},
+		"Binding, but only DefaultBinder": {
+			profile{name: "p", write: "Binding", binders: []string{"DefaultBinder"}}, "before DefaultBinder",
+		},
+		"an argument that does not exist": {
+			profile{name: "p", write: "PreBind", args: map[string]string{topologyPlugin: "bandwithWeight: 0.5"}},
+			`unknown field "bandwithWeight"`,
+		},
+		"an argument out of range": {
+			profile{name: "p", write: "PreBind", args: map[string]string{topologyPlugin: "latencyWeight: 2"}}, "latencyWeight",
+		},
+		"plugins that disagree about the timeout": {
+			profile{name: "p", write: "PreBind", args: map[string]string{numaPlugin: "namespace: elsewhere"}},
+			"must be equal for every plugin and profile",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer // read after the process ended
+			s, err := l.tryScheduler(t, &log, tc.profile)
+			if err == nil {
+				t.Fatalf("the scheduler started; stopping it: %v", s.Stop(t.Context()))
+			}
+			if !strings.Contains(log.String(), tc.want) {
+				t.Errorf("the scheduler says %q, want %q in it", log.String(), tc.want)
+			}
+		})
+	}
+}

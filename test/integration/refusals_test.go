@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// wantRefused creates a pod that must stay pending for the given reason.
+func (l *lab) wantRefused(t *testing.T, pod *v1.Pod, want string) {
+	t.Helper()
+	l.create(t, pod)
+	if got := l.refused(t, pod.Name); !strings.Contains(got, want) {
+		t.Errorf("pod %s is refused with %q, want %q in it", pod.Name, got, want)
+	}
+	if got := l.get(t, pod.Name); got.Spec.NodeName != "" {
+		t.Errorf("pod %s is on node %s", pod.Name, got.Spec.NodeName)
+	}
+	for key := range l.get(t, pod.Name).Annotations {
+		if nodestate.IsOutputKey(key) {
+			t.Errorf("the refused pod %s has annotation %s", pod.Name, key)
+		}
+	}
+}
+
+// testRefusals asks a node for what it does not have.
+func (l *lab) testRefusals(t *testing.T) {
+	const cube, pcie = "dgx1-v100", "l40s-8"
+	for name, tc := range map[string]struct {
+		machine string
+		used    int // GPUs of a pod that is there already
+		gpus    int
+		notes   notes
+		want    string
+	}{
+		"single-numa-node, more than a NUMA node has": {
+			cube, 0, 5, notes{nodestate.TopologyPolicyKey: "single-numa-node"}, nodestate.FewInNUMA.String(),
+		},
+		"single-numa-node, enough but spread": {
+			cube, 3, 4, notes{nodestate.TopologyPolicyKey: "single-numa", nodestate.MinLinkKey: "NV2"}, nodestate.FewInNUMA.String(),
+		},
+		"restricted, enough but spread": {
+			"a100-pcie-4-bridged", 0, 4, notes{nodestate.TopologyPolicyKey: "single-numa-node"}, nodestate.FewInNUMA.String(),
+		},
+		"no NVLink at all":           {pcie, 0, 2, notes{nodestate.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
+		"no NVLink among all eight":  {cube, 0, 8, notes{nodestate.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
+		"no PIX among four":          {cube, 0, 4, notes{nodestate.MinLinkKey: "PHB", nodestate.MinBandwidthKey: "60"}, nodestate.LowBandwidth.String()},
+		"PCIe class too good":        {pcie, 0, 8, notes{nodestate.MinLinkKey: "PIX"}, nodestate.FewLinked.String()},
+		"bandwidth too great":        {cube, 0, 2, notes{nodestate.MinBandwidthKey: "50.1"}, nodestate.LowBandwidth.String()},
+		"another model":              {cube, 0, 1, notes{nodestate.GPUModelKey: "H100"}, nodestate.FewSuitableGPUs.String()},
+		"part of a model's word":     {cube, 0, 1, notes{nodestate.GPUModelKey: "V10"}, nodestate.FewSuitableGPUs.String()},
+		"more memory than they have": {cube, 0, 1, notes{nodestate.MinGPUMemoryKey: "33Gi"}, nodestate.FewSuitableGPUs.String()},
+		"more than are free":         {cube, 6, 3, nil, "Insufficient nvidia.com/gpu"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := l.freshName("short")
+			l.node(t, node, tc.machine)
+			if tc.used > 0 {
+				l.create(t, on(node, gpuPod(node+"-used", preBindProfile, tc.used, nil)))
+				l.bound(t, node+"-used")
+			}
+			l.wantRefused(t, on(node, gpuPod(node+"-pod", bindingProfile, tc.gpus, tc.notes)), tc.want)
+		})
+	}
+}
+
+// testMalformed gives values nobody can read: the pod waits, and is told which
+// annotation to correct.
+func (l *lab) testMalformed(t *testing.T) {
+	node := l.freshName("malformed")
+	l.node(t, node, "dgx1-v100")
+	for key, value := range map[string]string{
+		nodestate.TopologyPolicyKey:            "strict",
+		"scheduling.k8s.io/topology-policy":    "strict",
+		"topology.kubernetes.io/policy":        "",
+		nodestate.NUMAAffinityKey:              "must",
+		"scheduling.k8s.io/numa-affinity":      "true",
+		nodestate.MinLinkKey:                   "NV0",
+		nodestate.MinBandwidthKey:              "fast",
+		nodestate.GPUModelKey:                  "V100,,A100",
+		nodestate.MinGPUMemoryKey:              "-1Gi",
+		nodestate.AllowMixedModelsKey:          "maybe",
+	} {
+		t.Run(key, func(t *testing.T) {
+			name := l.freshName("malformed-pod")
+			l.wantRefused(t, on(node, gpuPod(name, preBindProfile, 1, notes{key: value})), "annotation "+key+": ")
+		})
+	}
+}
+
+// testNUMAFit asks for CPUs and memory beside the GPUs, on a machine whose two
+// NUMA nodes have 4 GPUs, 40 CPUs and 256 GiB each.
+func (l *lab) testNUMAFit(t *testing.T) {
+	const machine = "dgx1-v100"
+	required := notes{nodestate.NUMAAffinityKey: "required"}
+	single := notes{nodestate.TopologyPolicyKey: "single-numa-node"}
+	preferred := notes{nodestate.NUMAAffinityKey: "preferred"}
+	t.Run("refused", func(t *testing.T) {
+		node := l.freshName("numa")
+		l.node(t, node, machine)
+		for name, tc := range map[string]struct {
+			cpu, memory string
+			notes       notes
+			want        string
+		}{
+			"required, too many CPUs":           {"41", "1Gi", required, nodestate.NoNUMACPU.String()},
+			"required, too much memory":         {"1", "257Gi", required, nodestate.NoNUMAMemory.String()},
+			"single-numa-node, too many CPUs":   {"41", "1Gi", single, nodestate.NoNUMACPU.String()},
+			"single-numa-node, too much memory": {"1", "257Gi", single, nodestate.NoNUMAMemory.String()},
+		} {
+			t.Run(name, func(t *testing.T) {
+				l.wantRefused(t, on(node, asking(tc.cpu, tc.memory, gpuPod(l.freshName("numa-pod"), preBindProfile, 2, tc.notes))), tc.want)
+			})
+		}
+	})
+	t.Run("preferred takes CPUs from elsewhere", func(t *testing.T) {
+		s := l.slot(t, l.freshName("numa"), machine)
+		l.create(t, on(s.node, asking("48", "300Gi", gpuPod(s.node, bindingProfile, 2, preferred))))
+		s.take(t, l.bound(t, s.node))
+	})
+	t.Run("required moves to the NUMA node that has them", func(t *testing.T) {
+		s := l.slot(t, l.freshName("numa"), machine)
+		l.create(t, on(s.node, asking("30", "1Gi", gpuPod(s.node+"-a", preBindProfile, 1, required))))
+		first := s.take(t, l.bound(t, s.node+"-a"))
+		l.create(t, on(s.node, asking("30", "1Gi", gpuPod(s.node+"-b", bindingProfile, 1, required))))
+		second := choiceOf(t, l.bound(t, s.node+"-b"), s.graph)
+		if first.NUMANodes[0] == second.NUMANodes[0] {
+			t.Errorf("both pods with 30 CPUs each are on NUMA node %v of 40 CPUs", first.NUMANodes)
+		}
+		s.checkCPUs(t, l.get(t, s.node+"-b"), second)
+		l.wantRefused(t, on(s.node, asking("11", "1Gi", gpuPod(s.node+"-c", preBindProfile, 1, required))), nodestate.NoNUMACPU.String())
+	})
+}
+
+// Nodes of testStaleNodes; they are made before the scheduler starts, so that
+// it cannot have known them differently.
+const (
+	silentNode   = "stale-silent"   // no graph
+	replacedNode = "stale-replaced" // graph of an earlier node of that name
+	agedNode     = "stale-aged"     // nobody renews its Lease
+)
+
+func (l *lab) staleNodes(t *testing.T) {
+	t.Helper()
+	const machine = "dgx1-v100"
+	l.addNode(t, silentNode, machine)
+	l.node(t, replacedNode, machine)
+	l.node(t, agedNode, machine)
+	if err := l.client.CoreV1().Nodes().Delete(t.Context(), replacedNode, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	l.addNode(t, replacedNode, machine)
+	err := l.client.CoordinationV1().Leases(systemNamespace).Delete(t.Context(), nodestate.ExporterLeasePrefix+agedNode, metav1.DeleteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testStaleNodes asks nodes whose graph is missing or does not count.
+func (l *lab) testStaleNodes(t *testing.T) {
+	for node, want := range map[string]nodestate.Reason{
+		silentNode: nodestate.NoGraph, replacedNode: nodestate.NodeReplaced, agedNode: nodestate.StaleGraph,
+	} {
+		t.Run(node, func(t *testing.T) {
+			l.wantRefused(t, on(node, gpuPod(node+"-pod", preBindProfile, 2, nil)), want.String())
+			// Policy none asks for nothing a graph could tell.
+			pod := on(node, gpuPod(node+"-none", preBindProfile, 1, notes{nodestate.TopologyPolicyKey: "none"}))
+			l.create(t, pod)
+			l.bound(t, pod.Name)
+		})
+	}
+}
+
+// testUnenforced uses nodes without a node agent.
+func (l *lab) testUnenforced(t *testing.T) {
+	spec := l.addNode(t, l.freshName("agentless"), "dgx1-v100")
+	l.publish(t, devcluster.ExporterOptions{Unenforced: true}, spec)
+	g := l.graphs[spec.Name]
+
+	l.create(t, on(spec.Name, gpuPod(spec.Name+"-told", preBindProfile, 2, nil)))
+	if c := choiceOf(t, l.bound(t, spec.Name+"-told"), g); c.Enforced {
+		t.Error("the choice is marked enforced where no agent runs")
+	}
+	l.wantRefused(t, on(spec.Name, gpuPod(spec.Name+"-strict", agentProfile, 2, nil)), nodestate.NotEnforced.String())
+	trusting := on(spec.Name, gpuPod(spec.Name+"-trusting", preBindProfile, 2, nil))
+	trusting.Spec.Containers[0].Env = []v1.EnvVar{{Name: "CUDA_VISIBLE_DEVICES", ValueFrom: &v1.EnvVarSource{
+		FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + nodestate.GPUIDsAlias + "']"},
+	}}}
+	l.wantRefused(t, trusting, nodestate.NotEnforced.String())
+
+	// On an enforced node the same pod runs.
+	other := l.freshName("agent")
+	l.node(t, other, "dgx1-v100")
+	again := on(other, trusting.DeepCopy())
+	again.Name = other
+	l.create(t, again)
+	if c := choiceOf(t, l.bound(t, other), l.graphs[other]); !c.Enforced {
+		t.Error("the choice is not marked enforced where an agent runs")
+	}
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"testing"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+)
+
+// The profiles of the scheduler that TestScheduling runs.
+const (
+	preBindProfile  = "with-prebind"
+	bindingProfile  = "with-binding"
+	topologyProfile = "topology-only"
+	numaProfile     = "numa-only"
+	agentProfile    = "agents-only"
+	defaultProfile  = "default-scheduler"
+)
+
+// bothWrites are the profiles that differ in how annotations are written only.
+var bothWrites = []string{preBindProfile, bindingProfile}
+
+// schedulingProfiles are profiles of one process, so that every subtest also
+// tests that they do not disturb each other.
+func schedulingProfiles() []profile {
+	return []profile{
+		{name: preBindProfile, write: "PreBind"},
+		{name: bindingProfile, write: "Binding"},
+		{name: topologyProfile, write: "PreBind", plugins: []string{topologyPlugin}},
+		{name: numaProfile, write: "PreBind", plugins: []string{numaPlugin}},
+		{name: agentProfile, write: "PreBind", args: map[string]string{topologyPlugin: "unenforcedNodes: Refuse"}},
+	}
+}
+
+// TestScheduling runs what needs no cluster of its own on one cluster with one
+// scheduler. Every case has nodes of its own and pins its pods to them.
+func TestScheduling(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	if err := l.InstallManifests(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.staleNodes(t)
+	s := l.startScheduler(t, schedulingProfiles()...)
+	t.Run("annotations", l.testAnnotations)
+	t.Run("sequences", l.testSequences)
+	t.Run("refusals", l.testRefusals)
+	t.Run("malformed annotations", l.testMalformed)
+	t.Run("CPUs and memory beside the GPUs", l.testNUMAFit)
+	t.Run("graphs that do not count", l.testStaleNodes)
+	t.Run("nodes without an agent", l.testUnenforced)
+	t.Run("two profiles on one node", l.testTwoProfiles)
+	t.Run("pods of another scheduler", l.testForeign)
+	t.Run("one plugin alone", l.testOnePlugin)
+	t.Run("pods without GPUs", l.testCPUOnly)
+	t.Run("waking", l.testWaking)
+	t.Run("preemption", l.testPreemption)
+	t.Run("configurations refused at start", l.testRefusedConfigs)
+	t.Run("restart", func(t *testing.T) { l.testRestart(t, s) })
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// wokenWithin is well above the configured backoff of 2 s and well below the
+// 5 minutes after which the scheduler retries whatever waits.
+const wokenWithin = 10 * time.Second
+
+// testWaking makes pods wait for something and brings it.
+func (l *lab) testWaking(t *testing.T) {
+	for _, p := range bothWrites {
+		t.Run("by a graph "+p, func(t *testing.T) {
+			spec := l.addNode(t, l.freshName("wake"), "dgx1-v100")
+			l.wantRefused(t, on(spec.Name, gpuPod(spec.Name, p, 2, nil)), nodestate.NoGraph.String())
+			l.publish(t, devcluster.ExporterOptions{}, spec)
+			choiceOf(t, l.boundWithin(t, wokenWithin, spec.Name), l.graphs[spec.Name])
+		})
+		t.Run("by the end of a pod with GPUs "+p, func(t *testing.T) {
+			s := l.slot(t, l.freshName("wake"), "dgx1-v100")
+			// One NUMA node full, the other nearly: only its own pod's end helps.
+			l.create(t, on(s.node, gpuPod(s.node+"-four", p, 4, nil)))
+			four := s.take(t, l.bound(t, s.node+"-four"))
+			l.create(t, on(s.node, gpuPod(s.node+"-one", p, 1, nil)))
+			s.take(t, l.bound(t, s.node+"-one"))
+			waiting := on(s.node, gpuPod(s.node+"-waiting", p, 4, notes{nodestate.TopologyPolicyKey: "single-numa-node"}))
+			l.wantRefused(t, waiting, "Insufficient")
+			l.remove(t, s.node+"-four")
+			s.giveBack(four)
+			s.take(t, l.boundWithin(t, wokenWithin, waiting.Name))
+		})
+		t.Run("by its own correction "+p, func(t *testing.T) {
+			s := l.slot(t, l.freshName("wake"), "dgx1-v100")
+			l.wantRefused(t, on(s.node, gpuPod(s.node, p, 2, notes{nodestate.MinLinkKey: "NVLNK"})), "annotation "+nodestate.MinLinkKey)
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"NVLINK"}}}`, nodestate.MinLinkKey)
+			if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), s.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			s.take(t, l.boundWithin(t, wokenWithin, s.node))
+		})
+	}
+	t.Run("by an exporter that renews its Lease again", func(t *testing.T) {
+		// The pod waits since "graphs that do not count".
+		pod := l.get(t, agedNode+"-pod")
+		if pod.Spec.NodeName != "" {
+			t.Fatalf("pod %s is bound already", pod.Name)
+		}
+		_, err := l.client.CoordinationV1().Leases(systemNamespace).Create(t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: nodestate.ExporterLeasePrefix + agedNode},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: ptr.To(agedNode), LeaseDurationSeconds: ptr.To(int32(90)), RenewTime: ptr.To(metav1.NowMicro()),
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.boundWithin(t, wokenWithin, pod.Name)
+	})
+}
+
+// TestSchedulerStartsBeforeTheDefinition starts the scheduler on an API server
+// that does not know NodeGPUTopology. Its events can only be registered at
+// start, so when the definition arrives the process has to end, for its
+// supervisor to start it again.
+func TestSchedulerStartsBeforeTheDefinition(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	spec := l.addNode(t, "n", "dgx1-v100")
+	var log bytes.Buffer // read after the process ended
+	s, err := l.tryScheduler(t, &log, profile{name: preBindProfile, write: "PreBind"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.create(t, gpuPod("plain", preBindProfile, 0, nil))
+	l.bound(t, "plain") // pods without GPUs need no definition
+	l.wantRefused(t, gpuPod("p", preBindProfile, 2, nil), nodestate.NoGraph.String())
+
+	if err := l.InstallManifests(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.publish(t, devcluster.ExporterOptions{}, spec)
+	eventually(t, 30*time.Second, "the scheduler ends by itself", func(context.Context) (bool, string) {
+		return !s.Alive(), "alive"
+	})
+	if got := s.ExitCode(); got != 1 {
+		t.Errorf("it ended with exit code %d, want 1", got)
+	}
+	if !strings.Contains(log.String(), "NodeGPUTopology is served now") {
+		t.Errorf("its last words do not say why:\n%s", log.String())
+	}
+	if got := l.get(t, "p").Spec.NodeName; got != "" {
+		t.Errorf("the pod was bound to %s without a graph", got)
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	choiceOf(t, l.boundWithin(t, wokenWithin, "p"), l.graphs["n"])
+}
