@@ -106,7 +106,7 @@ func TestAnswersAreTranslated(t *testing.T) {
 			return driver.GpuFabricInfo{State: driver.GPU_FABRIC_STATE_COMPLETED, Status: uint32(driver.ERROR_UNKNOWN), CliqueId: 2}, driver.SUCCESS
 		},
 		GetFieldValuesFunc: func(v []driver.FieldValue) driver.Return {
-			v[0].Value = [8]byte{driver.GPU_RECOVERY_ACTION_DRAIN_AND_RESET}
+			v[0].Value = [8]byte{byte(driver.GPU_RECOVERY_ACTION_DRAIN_AND_RESET)}
 			return driver.SUCCESS
 		},
 	}, "nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetNvLinkRemoteDeviceType", "nvmlDeviceGetGpuFabricInfo",
