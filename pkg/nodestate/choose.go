@@ -51,9 +51,20 @@ func (u *Usage) Choose(r *Request, wantCPUs bool) (*Allocation, Reason) {
 	return a, Fits
 }
 
-// chooseCPUs takes as many CPUs as the pod asks for (rounded up), nearest to
-// the NUMA nodes of the choice; none where that many are not left, since a
-// cpuset smaller than the request would only slow the pod down.
+// linkClass is the class of the weakest link of the first resource's ring.
+func (u *Usage) linkClass(a *Allocation) string {
+	for _, accel := range u.node.Accels {
+		if m := a.mask(accel); m != 0 {
+			return accel.Tables.RingClass(m).String()
+		}
+	}
+	return ""
+}
+
+// chooseCPUs takes as many CPUs as the pod asks for (rounded up), in equal parts
+// nearest to each NUMA node of the choice, so that every GPU has some beside it;
+// none where that many are not left, since a cpuset smaller than the request
+// would only slow the pod down.
 func (u *Usage) chooseCPUs(r *Request, nodes []int) nvtopo.CPUSet {
 	n := int((r.MilliCPU + 999) / 1000)
 	if n == 0 || len(nodes) == 0 {
@@ -69,7 +80,19 @@ func (u *Usage) chooseCPUs(r *Request, nodes []int) nvtopo.CPUSet {
 		}
 		free = free.Minus(free.Minus(nvtopo.NewCPUSet(near...)))
 	}
-	return u.node.NUMA.NearestCPUs(nodes, free, n)
+	var all nvtopo.CPUSet
+	for i, id := range nodes {
+		share := (n - len(all)) / (len(nodes) - i)
+		if share == 0 {
+			continue
+		}
+		part := u.node.NUMA.NearestCPUs([]int{id}, free, share)
+		if part == nil {
+			return nil
+		}
+		all, free = all.Union(part), free.Minus(part)
+	}
+	return all
 }
 
 // splitContainers divides the pod's set among its containers: those that run at

@@ -19,6 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
 // doubtInterval is how often doubtful claims are looked at.
@@ -38,6 +40,7 @@ func (p informerPods) pod(namespace, name string, uid types.UID) *v1.Pod {
 // ctx ends. Call it once, from the first plugin's New, before the informer
 // factory starts: afterwards handlers would miss the initial list.
 func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
+	registerMetrics(s)
 	pods := h.SharedInformerFactory().Core().V1().Pods()
 	s.pods = informerPods{pods.Lister()}
 	if _, err := pods.Informer().AddEventHandler(s.podHandler()); err != nil {
@@ -45,6 +48,11 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	}
 	s.onMalformed = func(pod *v1.Pod, err error) {
 		h.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, "MalformedAllocation", "Scheduling", "%s", err)
+	}
+	s.onBadGraph = func(t *v1alpha1.NodeGPUTopology, err error) {
+		malformedTopologies.Inc()
+		ref := &v1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind, Name: t.Name, UID: t.UID}
+		h.EventRecorder().Eventf(ref, nil, v1.EventTypeWarning, "MalformedTopology", "Reading", "%s", err)
 	}
 	s.onFreed = func() { s.wake(ctx, h, pods.Lister()) }
 	if err := s.startLeases(ctx, h.ClientSet()); err != nil {

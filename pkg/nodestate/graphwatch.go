@@ -64,6 +64,7 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
 			return
 		}
 		if _, err := s.Apply(t); err != nil {
+			s.onBadGraph(t, err)
 			klog.FromContext(ctx).Error(err, "Ignoring a malformed topology", "node", t.Name)
 		}
 	}

@@ -30,6 +30,8 @@ const (
 	void
 )
 
+var phaseNames = [...]string{"reserved", "binding", "doubtful", "confirmed", "void"}
+
 // settled claims wait for Sweep only.
 func (p claimPhase) settled() bool { return p >= confirmed }
 
@@ -232,13 +234,12 @@ type InFlight struct {
 
 // Dump returns the whole table ordered by pod.
 func (s *State) Dump() []InFlight {
-	names := [...]string{"reserved", "binding", "doubtful", "confirmed", "void"}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []InFlight
 	for _, cs := range s.claims {
 		for _, c := range cs {
-			l := InFlight{Pod: c.namespace + "/" + c.name, Node: c.node, UID: c.uid, Phase: names[c.phase], Since: c.since}
+			l := InFlight{Pod: c.namespace + "/" + c.name, Node: c.node, UID: c.uid, Phase: phaseNames[c.phase], Since: c.since}
 			for _, ca := range c.alloc.Containers {
 				l.GPUs = append(l.GPUs, ca.GPUs...)
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -136,6 +137,27 @@ func TestTheJointSolver(t *testing.T) {
 				t.Errorf("%d CPUs (%s), want %d", len(a.cpus), a.CPUSet, tc.wantCPUs)
 			}
 		})
+	}
+}
+
+func TestCPUsAreSpreadOverTheNUMANodesOfTheChoice(t *testing.T) {
+	r := newRig(t, "dgx-a100")
+	pod := asking(gpuPod("all", 8), "18", "")
+	info, l := r.view(t)
+	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	counts := map[int]int{}
+	for _, n := range r.Node("n").NUMA.NUMANodes {
+		for _, c := range n.CPUs {
+			if a.cpus.Has(c) {
+				counts[n.ID]++
+			}
+		}
+	}
+	if diff := cmp.Diff(map[int]int{1: 4, 3: 4, 5: 5, 7: 5}, counts); diff != "" {
+		t.Errorf("CPUs by NUMA node of %s (-want,+got):\n%s", a.CPUSet, diff)
 	}
 }
 

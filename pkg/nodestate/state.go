@@ -15,6 +15,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -44,6 +45,7 @@ type State struct {
 	settledCount int
 
 	onMalformed func(pod *v1.Pod, err error)
+	onBadGraph  func(t *v1alpha1.NodeGPUTopology, err error)
 	onFreed     func()
 }
 
@@ -53,7 +55,7 @@ func New(config Config, clk clock.WithTicker) *State {
 		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
 		pods: noPods{}, claims: map[types.UID][]*claim{},
-		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
+		onMalformed: func(*v1.Pod, error) {}, onBadGraph: func(*v1alpha1.NodeGPUTopology, error) {}, onFreed: func() {},
 	}
 }
 
@@ -62,7 +64,10 @@ type noPods struct{}
 
 func (noPods) pod(string, string, types.UID) *v1.Pod { return nil }
 
-func (s *State) malformed(pod *v1.Pod, err error) { s.onMalformed(pod, err) }
+func (s *State) malformed(pod *v1.Pod, err error) {
+	malformedAllocations.Inc()
+	s.onMalformed(pod, err)
+}
 
 // Registry returns the tables of all graph classes seen.
 func (s *State) Registry() *nvtopo.Registry { return s.registry }
@@ -209,6 +214,7 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.node.Name, alloc: a,
 		milliCPU: d.MilliCPU, memory: d.Memory, phase: reserved, since: now, holder: holder,
 	})
+	choices.WithLabelValues(u.linkClass(a)).Inc()
 	return a, Fits
 }
 

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"sync"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+const subsystem = "scheduler_nvtopo"
+
+// The framework times every extension point already; these are about the
+// choices themselves.
+var (
+	choices = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "choices_total", StabilityLevel: metrics.ALPHA,
+		Help: "Choices of devices made in Reserve, by the class of the weakest link of the ring; empty for one GPU or none.",
+	}, []string{"link_class"})
+	malformedAllocations = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "malformed_allocations_total", StabilityLevel: metrics.ALPHA,
+		Help: "Allocation annotations that could not be read; their pods are known by count only.",
+	})
+	malformedTopologies = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "malformed_topologies_total", StabilityLevel: metrics.ALPHA,
+		Help: "Versions of NodeGPUTopology objects that could not be used; their nodes keep the last good graph.",
+	})
+	registerOnce sync.Once
+)
+
+// stateCollector reports the sizes of a State when it is scraped.
+type stateCollector struct {
+	metrics.BaseStableCollector
+	state                       *State
+	claims, classes, tableBytes *metrics.Desc
+}
+
+func newStateCollector(s *State) *stateCollector {
+	desc := func(name, help string, labels ...string) *metrics.Desc {
+		return metrics.NewDesc(metrics.BuildFQName("", subsystem, name), help, labels, nil, metrics.ALPHA, "")
+	}
+	return &stateCollector{
+		state:      s,
+		claims:     desc("claims", "In-flight choices by phase.", "phase"),
+		classes:    desc("graph_classes", "Distinct link graphs seen."),
+		tableBytes: desc("table_bytes", "Memory of the answer tables of all graph classes."),
+	}
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
+	ch <- c.claims
+	ch <- c.classes
+	ch <- c.tableBytes
+}
+
+// CollectWithStability implements metrics.StableCollector.
+func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
+	counts := map[string]int{}
+	for _, l := range c.state.Dump() {
+		counts[l.Phase]++
+	}
+	for _, phase := range phaseNames {
+		ch <- metrics.NewLazyConstMetric(c.claims, metrics.GaugeValue, float64(counts[phase]), phase)
+	}
+	classes, bytes := c.state.registry.Stats()
+	ch <- metrics.NewLazyConstMetric(c.classes, metrics.GaugeValue, float64(classes))
+	ch <- metrics.NewLazyConstMetric(c.tableBytes, metrics.GaugeValue, float64(bytes))
+}
+
+// registerMetrics registers everything for the process's one State.
+func registerMetrics(s *State) {
+	registerOnce.Do(func() {
+		legacyregistry.MustRegister(choices, malformedAllocations, malformedTopologies)
+		legacyregistry.CustomMustRegister(newStateCollector(s))
+	})
+}
