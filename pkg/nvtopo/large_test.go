@@ -3,6 +3,7 @@
 package nvtopo
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -68,43 +69,21 @@ type bruteLarge struct {
 	t *Tables
 }
 
-func (b bruteLarge) pick(free, allowed Mask, k int, c Constraint) Mask {
-	type ranked struct {
-		key  bruteKey
-		left int64
+// compare is negative when s is better than t.
+func (b bruteLarge) compare(s, t, free Mask) int {
+	x, y := b.key(s), b.key(t)
+	if c := cmp.Or(cmp.Compare(y.ring, x.ring), cmp.Compare(x.nodes, y.nodes), cmp.Compare(x.dist, y.dist)); c != 0 {
+		return c
 	}
+	return cmp.Or(cmp.Compare(b.t.Residual(free&^t), b.t.Residual(free&^s)),
+		cmp.Compare(x.pcie, y.pcie), cmp.Compare(y.pair, x.pair), slices.Compare(x.members, y.members))
+}
+
+func (b bruteLarge) pick(free, allowed Mask, k int, c Constraint) Mask {
 	var best Mask
-	var at ranked
 	for _, s := range bruteSubsets(free&allowed, k) {
-		if b.shortfall(s, c, b.t.MinNUMA(k)) != ShortNone {
-			continue
-		}
-		r := ranked{b.key(s), 0}
-		if best != 0 && (r.key.ring < at.key.ring || r.key.ring == at.key.ring && (r.key.nodes > at.key.nodes ||
-			r.key.nodes == at.key.nodes && r.key.dist > at.key.dist)) {
-			continue
-		}
-		r.left = b.t.Residual(free &^ s)
-		better := best == 0
-		if !better {
-			x, y := r.key, at.key
-			switch {
-			case x.ring != y.ring:
-				better = x.ring > y.ring
-			case x.nodes != y.nodes:
-				better = x.nodes < y.nodes
-			case x.dist != y.dist:
-				better = x.dist < y.dist
-			case r.left != at.left:
-				better = r.left > at.left
-			case x.pcie != y.pcie:
-				better = x.pcie < y.pcie
-			case x.pair != y.pair:
-				better = x.pair > y.pair
-			} // bruteSubsets is in lexicographic order: the first of equals stays
-		}
-		if better {
-			best, at = s, r
+		if b.shortfall(s, c, b.t.MinNUMA(k)) == ShortNone && (best == 0 || b.compare(s, best, free) < 0) {
+			best = s
 		}
 	}
 	return best

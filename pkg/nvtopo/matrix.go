@@ -206,7 +206,7 @@ func (m *matrix) strictVariant(c *Constraint) int {
 		v++
 	}
 	if c.Policy > PolicyNone && m.nodes > 1 {
-		v += len(m.ok) * int(c.Policy-PolicyNone)
+		v += len(m.ok) * int(min(c.Policy, PolicySingleNUMANode)-PolicyNone) // unknown ones: the strictest
 	}
 	return v
 }

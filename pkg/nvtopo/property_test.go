@@ -232,3 +232,62 @@ func TestPickDoesNotAllocate(t *testing.T) {
 		})
 	}
 }
+
+// TestPickWhereEqualsBruteForce adds a demand that is no property of the graph.
+func TestPickWhereEqualsBruteForce(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"dgx1v", "irregular", "models6"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := machines()[name].graph(t)
+			tables, b := NewTables(g, DefaultWeights()), newBrute(g, DefaultWeights())
+			rng := rand.New(rand.NewPCG(10, 11))
+			for range 500 {
+				all := FullMask(g.Len())
+				free, salt, k := Mask(rng.Uint64())&all, Mask(rng.Uint64()), 1+rng.IntN(g.Len())
+				keep := func(s Mask) bool { return (s*0x9e37+salt)%3 == 0 }
+				var want Mask
+				for _, s := range bruteSubsets(free, k) {
+					if keep(s) && b.shortfall(s, Constraint{}, 0) == ShortNone && (want == 0 || b.better(s, want, free)) {
+						want = s
+					}
+				}
+				if got, ok := tables.PickWhere(free, all, k, Constraint{}, keep); got != want || ok != (want != 0) {
+					t.Fatalf("free %v, k %d: picked %v (%t), brute force %v", free.Positions(), k, got.Positions(), ok, want.Positions())
+				}
+			}
+		})
+	}
+}
+
+func TestOddQuestions(t *testing.T) {
+	t.Parallel()
+	empty, err := NewGraph(nil, nil, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tables := range map[string]*Tables{
+		"no GPU": NewTables(empty, DefaultWeights()), "8 GPUs": testTables(t, "hgx8"),
+		"20 GPUs": NewTables(largeMachines()["four"].graph(t), DefaultWeights()),
+	} {
+		n := tables.Graph().Len()
+		for k, want := range map[int]Shortfall{0: ShortNone, -1: ShortFree, n + 1: ShortFree, 1 << 62: ShortFree, -1 << 62: ShortFree} {
+			s, ok := tables.Pick(^Mask(0), ^Mask(0), k, Constraint{})
+			if s != 0 || ok != (want == ShortNone) {
+				t.Errorf("%s, k %d: picked %v (%t)", name, k, s.Positions(), ok)
+			}
+			if ch, short := tables.Choose(^Mask(0), ^Mask(0), k, Constraint{}); short != want || ch.Set != 0 || ch.Bandwidth != 0 {
+				t.Errorf("%s, k %d: chose %v, short of %s, want %s", name, k, ch.Set.Positions(), short, want)
+			}
+		}
+		if got := tables.Best(0) + tables.Best(1) + tables.Best(n+1) + tables.Best(-1) + tables.Ring(0) + tables.Latency(1) + tables.Residual(0); got != 0 {
+			t.Errorf("%s: sets without a ring are worth %d", name, got)
+		}
+		if _, ok := tables.Pick(^Mask(0), ^Mask(0), min(n, 1), Constraint{Policy: 200}); !ok {
+			t.Errorf("%s: an unknown policy refuses one GPU", name)
+		}
+		if n > 0 && tables.MinNUMA(n+1) <= n {
+			t.Errorf("%s: %d NUMA nodes suffice for a GPU too many", name, tables.MinNUMA(n+1))
+		}
+	}
+}
