@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# nvtopo: `make demo` runs the main job, `make test` passes the tests. Needs Go,
+# gcc and make; everything else is built from modules.
+
+SHELL := /bin/bash -o pipefail
+.DEFAULT_GOAL := help
+
+BIN := bin
+# go-nvml's header marks calls as deprecated that it still wraps.
+export CGO_CFLAGS := -Wno-deprecated-declarations
+export CGO_ENABLED := 1
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+# component-base parses gitVersion, so it starts with the Kubernetes version the scheduler is built from.
+KUBE_VERSION := v1.35.4
+LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)+nvtopo.$(VERSION) \
+	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35 \
+	-X k8s.io/component-base/version.gitCommit=$(COMMIT)
+GO_BUILD := go build -ldflags '$(LDFLAGS)'
+
+# Packages whose tests need neither etcd nor an API server; pkg/devcluster and
+# its demo link kube-apiserver and are tested under test/integration.
+UNIT_PACKAGES = $(shell go list ./pkg/... ./manifests/... ./cmd/nvtopo ./cmd/exporter | grep -v /pkg/devcluster)
+
+.PHONY: help
+help: ## Show the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: $(BIN)/kwok ## Build all programs into bin/
+	$(GO_BUILD) -o $(BIN)/nvtopo-scheduler ./cmd/scheduler
+	$(GO_BUILD) -o $(BIN)/nvtopo-devcluster ./cmd/devcluster
+	$(GO_BUILD) -o $(BIN)/nvtopo-exporter ./cmd/exporter
+	$(GO_BUILD) -o $(BIN)/nvtopo ./cmd/nvtopo
+	ln -sf nvtopo $(BIN)/kubectl-nvtopo
+
+$(BIN)/kwok: tools/kwok/go.mod tools/kwok/go.sum
+	go build -C tools/kwok -o ../../$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
+
+.PHONY: cluster-programs
+cluster-programs: $(BIN)/kwok ## Build what the demo and the integration tests run
+	$(GO_BUILD) -o $(BIN)/nvtopo-scheduler ./cmd/scheduler
+	$(GO_BUILD) -o $(BIN)/nvtopo-devcluster ./cmd/devcluster
+
+.PHONY: demo
+demo: cluster-programs ## Place pods on simulated nodes with a real API server
+	$(BIN)/nvtopo-devcluster demo
+
+.PHONY: unit
+unit: ## Unit, property and seed-corpus fuzz tests: no etcd, no root
+	go test $(UNIT_PACKAGES)
+
+.PHONY: test-integration
+test-integration: cluster-programs ## Tests on a real API server and etcd
+	go test -timeout 25m ./test/integration/...
+
+.PHONY: test
+test: unit test-integration ## Everything that CI runs
+
+.PHONY: race
+race: ## Tests of concurrent code under the race detector
+	go test -race ./pkg/nodestate ./pkg/plugins/... ./pkg/nvtopo ./pkg/exporter
+
+.PHONY: bench
+bench: ## Benchmarks of the picker, the tables and the extension points
+	go test -run '^$$' -bench . -benchmem ./pkg/nvtopo ./pkg/plugins/lifecycle
+
+FUZZTIME ?= 30s
+.PHONY: fuzz
+fuzz: ## Fuzz every parser and codec for FUZZTIME each
+	@go list ./pkg/... | grep -v /pkg/devcluster | while read -r p; do \
+		for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+			echo "== $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p || exit 1; \
+		done; \
+	done
+
+.PHONY: generate
+generate: ## Generate deepcopy functions and the CRD
+	go tool -modfile=tools/go.mod controller-gen object:headerFile=tools/controller-gen/header.go.txt paths=./pkg/apis/...
+	go tool -modfile=tools/go.mod controller-gen crd paths=./pkg/apis/topology/... output:crd:dir=manifests/crd
+
+$(BIN)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	go build -C tools/lint -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: lint
+lint: $(BIN)/golangci-lint ## Run golangci-lint
+	$(BIN)/golangci-lint run ./...
+
+.PHONY: fmt
+fmt: $(BIN)/golangci-lint ## Format the code
+	$(BIN)/golangci-lint fmt ./...
+
+.PHONY: verify
+verify: generate fmt lint ## Generate, format, lint and check that nothing changed
+	go mod tidy
+	git diff --exit-code
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf $(BIN) out
