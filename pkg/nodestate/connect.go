@@ -54,10 +54,17 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 		ref := &v1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind, Name: t.Name, UID: t.UID}
 		h.EventRecorder().Eventf(ref, nil, v1.EventTypeWarning, "MalformedTopology", "Reading", "%s", err)
 	}
-	s.onFreed = func() { s.wake(ctx, h, pods.Lister()) }
+	freed := make(chan struct{}, 1)
+	s.onFreed = func() {
+		select {
+		case freed <- struct{}{}:
+		default: // a wake-up is due already
+		}
+	}
 	if err := s.startLeases(ctx, h.ClientSet()); err != nil {
 		return err
 	}
+	go s.wakeWhenFreed(ctx, h, pods.Lister(), freed)
 	go s.resolveDoubts(ctx, h.ClientSet())
 	go s.prepare(ctx)
 	return nil
@@ -116,8 +123,29 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 	return nil
 }
 
-// wake retries the pods that wait for a GPU. It is for the rare changes that
-// no cluster event announces: a doubt resolved, an exporter back.
+// wakeInterval bounds how often all waiting pods are tried again: at start every
+// node's Lease is news.
+const wakeInterval = time.Second
+
+// wakeWhenFreed wakes pods after the rare changes that no cluster event
+// announces: a doubt resolved, an exporter back.
+func (s *State) wakeWhenFreed(ctx context.Context, h fwk.Handle, lister corelisters.PodLister, freed <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-freed:
+		}
+		s.wake(ctx, h, lister)
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.clock.After(wakeInterval):
+		}
+	}
+}
+
+// wake retries the pods that have no node.
 func (s *State) wake(ctx context.Context, h fwk.Handle, lister corelisters.PodLister) {
 	all, err := lister.List(labels.Everything())
 	if err != nil {
