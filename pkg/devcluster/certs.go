@@ -99,7 +99,10 @@ func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 // credentials are the files and keys that the API server and its admin need.
 type credentials struct {
 	caFile, certFile, keyFile, serviceAccountKeyFile string
-	ca, adminCert, adminKey                          []byte // PEM
+	// proxyCAFile signs for nobody: it is there because authentication by
+	// request header is configured as a whole or complained about for ever.
+	proxyCAFile             string
+	ca, adminCert, adminKey []byte // PEM
 }
 
 // writeCredentials makes them and writes the files under dir.
@@ -123,6 +126,10 @@ func writeCredentials(dir string, now time.Time) (*credentials, error) {
 	if err != nil {
 		return nil, err
 	}
+	proxyCA, err := newAuthority(now)
+	if err != nil {
+		return nil, err
+	}
 	saKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, fmt.Errorf("make the service account key: %w", err)
@@ -137,6 +144,7 @@ func writeCredentials(dir string, now time.Time) (*credentials, error) {
 		data []byte
 	}{
 		{"ca.crt", &c.caFile, a.pem},
+		{"front-proxy-ca.crt", &c.proxyCAFile, proxyCA.pem},
 		{"apiserver.crt", &c.certFile, serverCert},
 		{"apiserver.key", &c.keyFile, serverKey},
 		{"sa.key", &c.serviceAccountKeyFile, saPEM},

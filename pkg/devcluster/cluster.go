@@ -44,8 +44,9 @@ type Cluster struct {
 }
 
 // Start starts a cluster and waits until it serves. ctx bounds the start, not
-// the cluster's life: call Stop when done with it, after a failure too is not
-// needed. Several clusters may run in one process, one after another or at once.
+// the cluster's life: call Stop when done with it. After an error there is
+// nothing to stop. Several clusters may run in one process, one after another
+// or at once.
 func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	dir, owned, err := cfg.prepare()
 	if err != nil {

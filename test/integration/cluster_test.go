@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,12 +53,18 @@ func clientFor(t *testing.T, c *devcluster.Cluster) kubernetes.Interface {
 	return client
 }
 
-// binary returns the path of a program, building it when it is not there.
-// args are those of `go build` without the output, for example
+// built remembers which programs this process has built.
+var built sync.Map
+
+// binary returns the path of a program. One of the project's is built first, so
+// that no test runs yesterday's; others only when they are not there. With
+// NVTOPO_BIN set the programs of that folder are taken as they are. args are
+// those of `go build` without the output, for example
 // ("kwok", "-C", "../../tools/kwok", "sigs.k8s.io/kwok/cmd/kwok").
 func binary(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	dir := os.Getenv("NVTOPO_BIN")
+	ready := dir != "" || args[0] == "-C"
 	if dir == "" {
 		dir = filepath.Join("..", "..", "bin")
 	}
@@ -65,9 +72,12 @@ func binary(t *testing.T, name string, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(path); err == nil {
-		return path
+	if _, done := built.Load(name); ready || done {
+		if _, err := os.Stat(path); err == nil {
+			return path
+		}
 	}
+	built.Store(name, true)
 	// -C has to stay the first flag of go build.
 	build := []string{"build"}
 	if len(args) > 1 && args[0] == "-C" {

@@ -58,6 +58,7 @@ func (r *Report) Problems() []string {
 // WriteJSON writes one JSON object per pod, each on a line of its own.
 func (r *Report) WriteJSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false) // ">=NVLINK" is for people
 	for i := range r.Results {
 		if err := enc.Encode(&r.Results[i]); err != nil {
 			return fmt.Errorf("write the report: %w", err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -58,6 +59,9 @@ func Run(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*Repor
 			return nil, fmt.Errorf("the node's graph: %w", err)
 		}
 		r.machines[n.Name] = n.Machine
+	}
+	if err := r.warmUp(ctx); err != nil {
+		return nil, err
 	}
 	waves := workload()
 	for i := range waves {
@@ -175,6 +179,50 @@ func (r *run) finish(ctx context.Context, barrier string, names []string) error 
 		r.released[name] = [2]time.Time{from, by}
 	}
 	return nil
+}
+
+// warmUp returns when the scheduler provably knows every node's graph: it has
+// placed a GPU pod on each, and has seen those pods go. A scheduler is healthy
+// a moment before it has read all graphs, and pods that come in that moment
+// would find fewer nodes than there are.
+func (r *run) warmUp(ctx context.Context) error {
+	pods := r.client.CoreV1().Pods(namespace)
+	name := func(node string) string { return "warm-up-" + node }
+	for node := range r.graphs {
+		w := request{name: name(node), gpus: []int{1}}
+		pod := w.pod()
+		pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
+		if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create pod %s: %w", pod.Name, err)
+		}
+	}
+	for node := range r.graphs {
+		pod, err := r.settled(ctx, name(node), false)
+		if err != nil {
+			return err
+		}
+		if pod.Spec.NodeName == "" {
+			return fmt.Errorf("the scheduler cannot use node %s: %s", node, refusal(pod))
+		}
+	}
+	for node := range r.graphs {
+		if err := pods.Delete(ctx, name(node), metav1.DeleteOptions{}); err != nil {
+			return fmt.Errorf("delete pod %s: %w", name(node), err)
+		}
+	}
+	for node := range r.graphs {
+		err := wait.PollUntilContextTimeout(ctx, pollInterval, waveTimeout, true, func(ctx context.Context) (bool, error) {
+			_, err := pods.Get(ctx, name(node), metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return true, nil
+			}
+			return false, err
+		})
+		if err != nil {
+			return fmt.Errorf("wait for pod %s to go: %w", name(node), err)
+		}
+	}
+	return r.pass(ctx, "barrier-warm-up")
 }
 
 // pass has the scheduler place a pod without GPUs and removes it again.
