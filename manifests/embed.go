@@ -3,28 +3,94 @@
 package manifests
 
 import (
+	"bytes"
 	"embed"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"path"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 )
 
 // FS holds every manifest under its path in this folder.
 //
-//go:embed all:crd
+//go:embed kustomization.yaml namespace.yaml crd rbac policy scheduler exporter examples overlays
 var FS embed.FS
+
+// Paths in FS of the scheduler's configurations.
+const (
+	SchedulerConfigPath        = "scheduler/scheduler-config.yaml"         // annotations by a PATCH
+	SchedulerConfigBindingPath = "scheduler/scheduler-config-binding.yaml" // annotations on the Binding
+)
 
 // CRDs returns the custom resource definitions of the project.
 func CRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
-	const path = "crd/topology.nvtopo.dev_nodegputopologies.yaml"
-	data, err := FS.ReadFile(path)
+	return decodeFolder[apiextensionsv1.CustomResourceDefinition]("crd", "CustomResourceDefinition")
+}
+
+// Policies returns the admission policies of the project.
+func Policies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, error) {
+	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicy]("policy", "ValidatingAdmissionPolicy")
+}
+
+// PolicyBindings returns what puts the policies of Policies into force.
+func PolicyBindings() ([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding, error) {
+	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicyBinding]("policy", "ValidatingAdmissionPolicyBinding")
+}
+
+// decodeFolder strictly decodes all objects of one kind in a folder of FS.
+func decodeFolder[T any](folder, kind string) ([]*T, error) {
+	var out []*T
+	err := fs.WalkDir(FS, folder, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || path.Ext(name) != ".yaml" {
+			return err
+		}
+		data, err := FS.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("read: %w", err)
+		}
+		objects, err := decode[T](data, kind)
+		if err != nil {
+			return fmt.Errorf("decode %s: %w", name, err)
+		}
+		out = append(out, objects...)
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, fmt.Errorf("read the manifests: %w", err)
 	}
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := yaml.UnmarshalStrict(data, crd); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", path, err)
+	return out, nil
+}
+
+func decode[T any](data []byte, kind string) ([]*T, error) {
+	var out []*T
+	docs := utilyaml.NewDocumentDecoder(io.NopCloser(bytes.NewReader(data)))
+	buf := make([]byte, len(data)+1)
+	for {
+		n, err := docs.Read(buf)
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("split documents: %w", err)
+		}
+		var meta metav1.TypeMeta
+		if err := yaml.Unmarshal(buf[:n], &meta); err != nil {
+			return nil, fmt.Errorf("read the kind: %w", err)
+		}
+		if meta.Kind != kind {
+			continue
+		}
+		object := new(T)
+		if err := yaml.UnmarshalStrict(buf[:n], object); err != nil {
+			return nil, fmt.Errorf("%s: %w", kind, err)
+		}
+		out = append(out, object)
 	}
-	return []*apiextensionsv1.CustomResourceDefinition{crd}, nil
 }

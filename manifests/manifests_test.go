@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests_test
+
+import (
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsscheme "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/scheme"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/apis/config"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// objects strictly decodes every document of every manifest but kustomize's own.
+func objects(t *testing.T) map[string][]runtime.Object {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, apiextensionsscheme.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cluster := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	out := map[string][]runtime.Object{}
+	err := fs.WalkDir(manifests.FS, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || path.Base(name) == "kustomization.yaml" {
+			return err
+		}
+		data, err := manifests.FS.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		decoder := cluster
+		if strings.HasPrefix(path.Base(name), "scheduler-config") {
+			decoder = schedulerscheme.Codecs.UniversalDeserializer()
+		}
+		for _, doc := range strings.Split(string(data), "\n---\n") {
+			obj, _, err := decoder.Decode([]byte(doc), nil, nil)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+				continue
+			}
+			out[name] = append(out[name], obj)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestEveryManifestIsValidAndAssembled(t *testing.T) {
+	files := objects(t)
+	if len(files) < 16 {
+		t.Errorf("only %d files", len(files))
+	}
+	named := map[string]bool{}
+	for _, dir := range []string{".", "examples"} {
+		var k struct {
+			Resources          []string
+			ConfigMapGenerator []struct{ Files []string }
+		}
+		data, err := os.ReadFile(filepath.Join(dir, "kustomization.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(data, &k); err != nil {
+			t.Fatal(err)
+		}
+		for _, g := range k.ConfigMapGenerator {
+			k.Resources = append(k.Resources, g.Files...)
+		}
+		for _, r := range k.Resources {
+			named[path.Join(dir, r)] = true
+		}
+	}
+	for name := range files {
+		if !named[name] {
+			t.Errorf("%s is in no kustomization", name)
+		}
+		delete(named, name)
+	}
+	for name := range named {
+		t.Errorf("a kustomization names %s, which is not there", name)
+	}
+}
+
+// TestThePolicyKnowsEveryOutputKey keeps the keys in the policies' CEL and those
+// the scheduler writes the same.
+func TestThePolicyKnowsEveryOutputKey(t *testing.T) {
+	policies, err := manifests.Policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, p := range policies {
+		for _, v := range p.Spec.Variables {
+			if v.Name != "keys" {
+				continue
+			}
+			checked++
+			var got []string
+			if err := yaml.Unmarshal([]byte(v.Expression), &got); err != nil { // a CEL list of strings is a YAML list
+				t.Fatal(err)
+			}
+			want := []string{
+				nodestate.AllocationKey, nodestate.GPUIDsKey, nodestate.GPUIndicesKey, nodestate.NUMANodeKey, nodestate.CPUSetKey,
+				nodestate.LinkClassKey, nodestate.RingBandwidthKey, nodestate.GPUIDsAlias, nodestate.NUMANodeAlias,
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-scheduler +policy):\n%s", p.Name, diff)
+			}
+			for _, key := range append(got, nodestate.GPUIDsKey+".worker") {
+				if !nodestate.IsOutputKey(key) {
+					t.Errorf("the scheduler does not know %s for its own", key)
+				}
+			}
+		}
+	}
+	if checked != 2 {
+		t.Errorf("%d policies list keys, want 2", checked)
+	}
+}
+
+// TestShippedProfiles reads both configurations as kube-scheduler does.
+func TestShippedProfiles(t *testing.T) {
+	tests := map[string]struct {
+		path      string
+		wantWrite config.AnnotationWrite
+		wantBind  []string
+	}{
+		"the annotations are patched":        {manifests.SchedulerConfigPath, config.AnnotationWritePreBind, nil},
+		"the annotations are on the Binding": {manifests.SchedulerConfigBindingPath, config.AnnotationWriteBinding, []string{"TopologyAware", "DefaultBinder"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := options.LoadConfigFromFile(klog.FromContext(t.Context()), filepath.FromSlash(tc.path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(cfg.Profiles) != 1 || cfg.Profiles[0].SchedulerName != "topology-aware-scheduler" {
+				t.Fatalf("profiles: %v", cfg.Profiles)
+			}
+			if got := cfg.LeaderElection.ResourceNamespace + "/" + cfg.LeaderElection.ResourceName; got != "nvtopo-system/nvtopo-scheduler" {
+				t.Errorf("leader election by Lease %s", got)
+			}
+			weights := map[string]int32{}
+			for _, p := range cfg.Profiles[0].Plugins.MultiPoint.Enabled {
+				if p.Weight > 0 {
+					weights[p.Name] = p.Weight
+				}
+			}
+			want := map[string]int32{
+				config.TopologyAwareName: 5, config.NUMAAffinityName: 3, "TaintToleration": 3, "NodeAffinity": 2, "InterPodAffinity": 2,
+				"PodTopologySpread": 2, "DynamicResources": 2, "ImageLocality": 1, "NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1,
+			}
+			if diff := cmp.Diff(want, weights); diff != "" {
+				t.Errorf("weights (-want +got):\n%s", diff)
+			}
+			var bind []string
+			for _, p := range cfg.Profiles[0].Plugins.Bind.Enabled {
+				bind = append(bind, p.Name)
+			}
+			if !slices.Equal(bind, tc.wantBind) {
+				t.Errorf("binders: %v, want %v", bind, tc.wantBind)
+			}
+			for _, p := range cfg.Profiles[0].PluginConfig {
+				switch args := p.Args.(type) {
+				case *config.TopologyAwareArgs:
+					checkArgs(t, &args.CommonArgs, tc.wantWrite, config.ValidateTopologyAwareArgs(args))
+				case *config.NUMAAffinityArgs:
+					checkArgs(t, &args.CommonArgs, tc.wantWrite, config.ValidateNUMAAffinityArgs(args))
+				}
+			}
+		})
+	}
+}
+
+func checkArgs(t *testing.T, args *config.CommonArgs, wantWrite config.AnnotationWrite, err error) {
+	t.Helper()
+	if err != nil {
+		t.Error(err)
+	}
+	if args.AnnotationWrite != wantWrite || args.LeaderLease.Name != "nvtopo-scheduler" {
+		t.Errorf("annotations are written by %s, leader's Lease is %q", args.AnnotationWrite, args.LeaderLease.Name)
+	}
+}
+
+// TestExamplesCanBeScheduled reads the examples as the scheduler does.
+func TestExamplesCanBeScheduled(t *testing.T) {
+	var args config.TopologyAwareArgs
+	config.SetDefaults_TopologyAwareArgs(&args)
+	count := 0
+	for name, list := range objects(t) {
+		if !strings.HasPrefix(name, "examples/") {
+			continue
+		}
+		pod, ok := podOf(list[0])
+		if !ok {
+			t.Errorf("%s is a %T", name, list[0])
+			continue
+		}
+		count++
+		request, err := nodestate.ParseRequest(pod, &nodestate.Options{Resources: args.Resources, Supported: supported(t, &args)})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if !request.HasGPUs() || pod.Spec.SchedulerName != "topology-aware-scheduler" {
+			t.Errorf("%s: asks for GPUs: %t, scheduler %q", name, request.HasGPUs(), pod.Spec.SchedulerName)
+		}
+		if want := name == "examples/cuda-visible-devices.yaml"; request.TrustsOutput != want {
+			t.Errorf("%s: relies on the annotations: %t, want %t", name, request.TrustsOutput, want)
+		}
+	}
+	if count != 5 {
+		t.Errorf("%d examples, want 5", count)
+	}
+}
+
+// TestWorkloadsFitTheirRoles ties the Pods, accounts and grants together.
+func TestWorkloadsFitTheirRoles(t *testing.T) {
+	accounts, granted := map[string]bool{}, map[string]bool{}
+	for _, list := range objects(t) {
+		for _, obj := range list {
+			switch o := obj.(type) {
+			case *v1.ServiceAccount:
+				accounts[o.Namespace+"/"+o.Name] = true
+			case *rbacv1.ClusterRoleBinding:
+				granted[o.Subjects[0].Namespace+"/"+o.Subjects[0].Name] = true
+			}
+		}
+	}
+	want := map[string]bool{"nvtopo-system/nvtopo-scheduler": true, "nvtopo-system/nvtopo-exporter": true}
+	if diff := cmp.Diff(want, accounts); diff != "" {
+		t.Errorf("accounts (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, granted); diff != "" {
+		t.Errorf("subjects of cluster roles (-want +got):\n%s", diff)
+	}
+	for _, list := range objects(t) {
+		for _, obj := range list {
+			var spec v1.PodSpec
+			switch o := obj.(type) {
+			case *appsv1.Deployment:
+				spec = o.Spec.Template.Spec
+			case *appsv1.DaemonSet:
+				spec = o.Spec.Template.Spec
+			default:
+				continue
+			}
+			security := spec.Containers[0].SecurityContext
+			if !accounts["nvtopo-system/"+spec.ServiceAccountName] || security == nil || security.Privileged != nil || len(spec.Volumes) > 1 ||
+				spec.SecurityContext.RunAsNonRoot == nil || !*security.ReadOnlyRootFilesystem || spec.HostNetwork || spec.HostPID {
+				t.Errorf("account %q has more rights on the node than it needs", spec.ServiceAccountName)
+			}
+		}
+	}
+}
