@@ -14,15 +14,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 const (
-	topologyPlugin = "TopologyAware"
-	numaPlugin     = "NUMAAffinity"
+	topologyPlugin  = "TopologyAware"
+	numaPlugin      = "NUMAAffinity"
+	systemNamespace = "nvtopo-system"
 
 	// requestTimeout is short, so that a choice in doubt is decided within a test.
 	requestTimeout = 3 * time.Second
@@ -131,6 +134,23 @@ func (l *lab) addNode(t *testing.T, name, machine string) devcluster.NodeSpec {
 func (l *lab) publish(t *testing.T, opts devcluster.ExporterOptions, specs ...devcluster.NodeSpec) {
 	t.Helper()
 	if err := l.RunExporters(t.Context(), specs, opts); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// publishOnce publishes a node's graph and Leases, which nobody then keeps up.
+func (l *lab) publishOnce(t *testing.T, spec devcluster.NodeSpec) {
+	t.Helper()
+	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := exporter.New(exporter.Config{NodeName: spec.Name, Namespace: systemNamespace, AssumeEnforced: true},
+		exporter.Static(l.graphs[spec.Name]), l.client, dyn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.PublishOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-const systemNamespace = "nvtopo-system"
-
 // testTwoProfiles fills a node with pods of two profiles, all created at once.
 func (l *lab) testTwoProfiles(t *testing.T) {
 	s := l.slot(t, l.freshName("shared"), "dgx1-v100")
@@ -126,25 +124,25 @@ func (l *lab) testCPUOnly(t *testing.T) {
 
 // testRefusedConfigs starts schedulers that must not start.
 func (l *lab) testRefusedConfigs(t *testing.T) {
+	const bindOrder = "profile p: with annotationWrite: Binding, plugins.bind.enabled must list one of [NUMAAffinity TopologyAware] before DefaultBinder"
 	for name, tc := range map[string]struct {
 		profile profile
 		want    string
 	}{
 		"Binding, but DefaultBinder comes first": {
-			profile{name: "p", write: "Binding", binders: []string{"DefaultBinder", topologyPlugin}},
-			"profile p: with annotationWrite: Binding, plugins.bind.enabled must list one of [TopologyAware NUMAAffinity] before DefaultBinder",
+			profile{name: "p", write: "Binding", binders: []string{"DefaultBinder", topologyPlugin}}, bindOrder,
 		},
 		"Binding, but only DefaultBinder": {
-			profile{name: "p", write: "Binding", binders: []string{"DefaultBinder"}}, "before DefaultBinder",
+			profile{name: "p", write: "Binding", binders: []string{"DefaultBinder"}}, bindOrder,
 		},
 		"an argument that does not exist": {
 			profile{name: "p", write: "PreBind", args: map[string]string{topologyPlugin: "bandwithWeight: 0.5"}},
-			`unknown field "bandwithWeight"`,
+			`unknown field \"bandwithWeight\"`,
 		},
 		"an argument out of range": {
 			profile{name: "p", write: "PreBind", args: map[string]string{topologyPlugin: "latencyWeight: 2"}}, "latencyWeight",
 		},
-		"plugins that disagree about the timeout": {
+		"plugins that disagree about the namespace": {
 			profile{name: "p", write: "PreBind", args: map[string]string{numaPlugin: "namespace: elsewhere"}},
 			"must be equal for every plugin and profile",
 		},

@@ -3,23 +3,30 @@
 package integration
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // wantRefused creates a pod that must stay pending for the given reason.
 func (l *lab) wantRefused(t *testing.T, pod *v1.Pod, want string) {
 	t.Helper()
 	l.create(t, pod)
-	if got := l.refused(t, pod.Name); !strings.Contains(got, want) {
-		t.Errorf("pod %s is refused with %q, want %q in it", pod.Name, got, want)
-	}
+	// A node's graph, Lease and pods reach the scheduler one by one, and it may
+	// say something else before the last of them has.
+	eventually(t, 10*time.Second, "pod "+pod.Name+" is refused with: "+want, func(context.Context) (bool, string) {
+		got := l.refused(t, pod.Name)
+		return strings.Contains(got, want), got
+	})
 	if got := l.get(t, pod.Name); got.Spec.NodeName != "" {
 		t.Errorf("pod %s is on node %s", pod.Name, got.Spec.NodeName)
 	}
@@ -35,36 +42,37 @@ func (l *lab) testRefusals(t *testing.T) {
 	const cube, pcie = "dgx1-v100", "l40s-8"
 	for name, tc := range map[string]struct {
 		machine string
-		used    int // GPUs of a pod that is there already
+		used    []int // GPUs of the pods that are there already
 		gpus    int
 		notes   notes
 		want    string
 	}{
 		"single-numa-node, more than a NUMA node has": {
-			cube, 0, 5, notes{nodestate.TopologyPolicyKey: "single-numa-node"}, nodestate.FewInNUMA.String(),
+			cube, nil, 5, notes{nodestate.TopologyPolicyKey: "single-numa-node"}, nodestate.FewInNUMA.String(),
 		},
 		"single-numa-node, enough but spread": {
-			cube, 3, 4, notes{nodestate.TopologyPolicyKey: "single-numa", nodestate.MinLinkKey: "NV2"}, nodestate.FewInNUMA.String(),
+			cube, []int{3, 3}, 2, notes{nodestate.TopologyPolicyKey: "single-numa"}, nodestate.FewInNUMA.String(),
 		},
 		"restricted, enough but spread": {
-			"a100-pcie-4-bridged", 0, 4, notes{nodestate.TopologyPolicyKey: "single-numa-node"}, nodestate.FewInNUMA.String(),
+			cube, []int{3, 3}, 2, notes{nodestate.TopologyPolicyKey: "restricted"}, nodestate.FewInNUMA.String(),
 		},
-		"no NVLink at all":           {pcie, 0, 2, notes{nodestate.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
-		"no NVLink among all eight":  {cube, 0, 8, notes{nodestate.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
-		"no PIX among four":          {cube, 0, 4, notes{nodestate.MinLinkKey: "PHB", nodestate.MinBandwidthKey: "60"}, nodestate.LowBandwidth.String()},
-		"PCIe class too good":        {pcie, 0, 8, notes{nodestate.MinLinkKey: "PIX"}, nodestate.FewLinked.String()},
-		"bandwidth too great":        {cube, 0, 2, notes{nodestate.MinBandwidthKey: "50.1"}, nodestate.LowBandwidth.String()},
-		"another model":              {cube, 0, 1, notes{nodestate.GPUModelKey: "H100"}, nodestate.FewSuitableGPUs.String()},
-		"part of a model's word":     {cube, 0, 1, notes{nodestate.GPUModelKey: "V10"}, nodestate.FewSuitableGPUs.String()},
-		"more memory than they have": {cube, 0, 1, notes{nodestate.MinGPUMemoryKey: "33Gi"}, nodestate.FewSuitableGPUs.String()},
-		"more than are free":         {cube, 6, 3, nil, "Insufficient nvidia.com/gpu"},
+		"no NVLink at all":           {pcie, nil, 2, notes{nodestate.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
+		"no NVLink among all eight":  {cube, nil, 8, notes{nodestate.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
+		"no PIX among four":          {cube, nil, 4, notes{nodestate.MinLinkKey: "PHB", nodestate.MinBandwidthKey: "60"}, nodestate.LowBandwidth.String()},
+		"PCIe class too good":        {pcie, nil, 8, notes{nodestate.MinLinkKey: "PIX"}, nodestate.FewLinked.String()},
+		"bandwidth too great":        {cube, nil, 2, notes{nodestate.MinBandwidthKey: "50.1"}, nodestate.LowBandwidth.String()},
+		"another model":              {cube, nil, 1, notes{nodestate.GPUModelKey: "H100"}, nodestate.FewSuitableGPUs.String()},
+		"part of a model's word":     {cube, nil, 1, notes{nodestate.GPUModelKey: "V10"}, nodestate.FewSuitableGPUs.String()},
+		"more memory than they have": {cube, nil, 1, notes{nodestate.MinGPUMemoryKey: "33Gi"}, nodestate.FewSuitableGPUs.String()},
+		"more than are free":         {cube, []int{6}, 3, nil, "Insufficient nvidia.com/gpu"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			node := l.freshName("short")
 			l.node(t, node, tc.machine)
-			if tc.used > 0 {
-				l.create(t, on(node, gpuPod(node+"-used", preBindProfile, tc.used, nil)))
-				l.bound(t, node+"-used")
+			for i, gpus := range tc.used {
+				used := on(node, gpuPod(fmt.Sprint(node, "-used-", i), preBindProfile, gpus, nil))
+				l.create(t, used)
+				l.bound(t, used.Name)
 			}
 			l.wantRefused(t, on(node, gpuPod(node+"-pod", bindingProfile, tc.gpus, tc.notes)), tc.want)
 		})
@@ -77,16 +85,16 @@ func (l *lab) testMalformed(t *testing.T) {
 	node := l.freshName("malformed")
 	l.node(t, node, "dgx1-v100")
 	for key, value := range map[string]string{
-		nodestate.TopologyPolicyKey:            "strict",
-		"scheduling.k8s.io/topology-policy":    "strict",
-		"topology.kubernetes.io/policy":        "",
-		nodestate.NUMAAffinityKey:              "must",
-		"scheduling.k8s.io/numa-affinity":      "true",
-		nodestate.MinLinkKey:                   "NV0",
-		nodestate.MinBandwidthKey:              "fast",
-		nodestate.GPUModelKey:                  "V100,,A100",
-		nodestate.MinGPUMemoryKey:              "-1Gi",
-		nodestate.AllowMixedModelsKey:          "maybe",
+		nodestate.TopologyPolicyKey:         "strict",
+		"scheduling.k8s.io/topology-policy": "strict",
+		"topology.kubernetes.io/policy":     "",
+		nodestate.NUMAAffinityKey:           "must",
+		"scheduling.k8s.io/numa-affinity":   "true",
+		nodestate.MinLinkKey:                "NV0",
+		nodestate.MinBandwidthKey:           "fast",
+		nodestate.GPUModelKey:               "V100,,A100",
+		nodestate.MinGPUMemoryKey:           "-1Gi",
+		nodestate.AllowMixedModelsKey:       "maybe",
 	} {
 		t.Run(key, func(t *testing.T) {
 			name := l.freshName("malformed-pod")
@@ -116,7 +124,7 @@ func (l *lab) testNUMAFit(t *testing.T) {
 			"single-numa-node, too much memory": {"1", "257Gi", single, nodestate.NoNUMAMemory.String()},
 		} {
 			t.Run(name, func(t *testing.T) {
-				l.wantRefused(t, on(node, asking(tc.cpu, tc.memory, gpuPod(l.freshName("numa-pod"), preBindProfile, 2, tc.notes))), tc.want)
+				l.wantRefused(t, on(node, asking(tc.cpu, tc.memory, gpuPod(l.freshName("numa-pod"), preBindProfile, 1, tc.notes))), tc.want)
 			})
 		}
 	})
@@ -124,6 +132,24 @@ func (l *lab) testNUMAFit(t *testing.T) {
 		s := l.slot(t, l.freshName("numa"), machine)
 		l.create(t, on(s.node, asking("48", "300Gi", gpuPod(s.node, bindingProfile, 2, preferred))))
 		s.take(t, l.bound(t, s.node))
+	})
+	t.Run("required spreads the GPUs where one NUMA node has too few CPUs", func(t *testing.T) {
+		s := l.slot(t, l.freshName("numa"), machine)
+		l.create(t, on(s.node, asking("41", "1Gi", gpuPod(s.node, bindingProfile, 2, required))))
+		c := choiceOf(t, l.bound(t, s.node), s.graph)
+		s.checkCPUs(t, l.get(t, s.node), c)
+		var want nvtopo.Mask
+		for i := range s.graph.Len() {
+			for j := range i {
+				set := nvtopo.MaskOf(i, j)
+				if len(s.graph.NUMAOf(set)) == 2 && (want == 0 || s.oracle.Compare(s.free, set, want) < 0) {
+					want = set
+				}
+			}
+		}
+		if c.set != want {
+			t.Errorf("GPUs %v, want %v, the best pair with a GPU on each NUMA node", c.set.Positions(), want.Positions())
+		}
 	})
 	t.Run("required moves to the NUMA node that has them", func(t *testing.T) {
 		s := l.slot(t, l.freshName("numa"), machine)
@@ -151,8 +177,8 @@ func (l *lab) staleNodes(t *testing.T) {
 	t.Helper()
 	const machine = "dgx1-v100"
 	l.addNode(t, silentNode, machine)
-	l.node(t, replacedNode, machine)
-	l.node(t, agedNode, machine)
+	l.publishOnce(t, l.addNode(t, replacedNode, machine))
+	l.publishOnce(t, l.addNode(t, agedNode, machine))
 	if err := l.client.CoreV1().Nodes().Delete(t.Context(), replacedNode, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -69,11 +69,17 @@ func TestWritesPerPod(t *testing.T) {
 	if err := l.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 3 {
-		l.node(t, fmt.Sprintf("n%d", i), "dgx2")
+	nodes := []string{"n0", "n1", "n2", "foreign"} // the last is for the stock profile's pods
+	for _, node := range nodes {
+		l.node(t, node, "dgx2")
 	}
-	l.node(t, "foreign", "dgx2") // the stock profile's pods are kept from the others
 	l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"}, profile{name: bindingProfile, write: "Binding"})
+
+	// A pod that came before its node's graph would be refused once, in writing.
+	for _, node := range nodes {
+		l.create(t, on(node, gpuPod("first-"+node, preBindProfile, 1, nil)))
+		l.bound(t, "first-"+node)
+	}
 
 	kinds := map[string]struct {
 		profile string
@@ -90,10 +96,9 @@ func TestWritesPerPod(t *testing.T) {
 	for kind, tc := range kinds {
 		for i := range each {
 			pod := gpuPod(fmt.Sprintf("%s.%d", kind, i), tc.profile, tc.gpus, nil)
+			on(nodes[i%3], pod)
 			if kind == "stock" {
-				on("foreign", pod)
-			} else if tc.gpus > 0 {
-				on(fmt.Sprintf("n%d", i%3), pod)
+				on(nodes[3], pod)
 			}
 			l.create(t, pod)
 			names = append(names, pod.Name)
