@@ -58,7 +58,7 @@ func (p *Plugin) checkBindOrder() error {
 		}
 	}
 	return fmt.Errorf("profile %s: with annotationWrite: Binding, plugins.bind.enabled must list one of %v before %s",
-		p.handle.ProfileName(), p.Profile.plugins, names.DefaultBinder)
+		p.handle.ProfileName(), slices.Sorted(slices.Values(p.Profile.plugins)), names.DefaultBinder)
 }
 
 // afterPod wakes a pod when another gave back what it could use, and when it
