@@ -35,7 +35,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	flags := root.PersistentFlags()
 	flags.StringVar(&s.kwok, "kwok", sibling("kwok"), "path of the kwok program")
 	flags.StringVar(&s.scheduler, "scheduler", sibling("nvtopo-scheduler"), "path of the scheduler")
-	flags.StringVar(&s.config, "scheduler-config", "", "KubeSchedulerConfiguration to use instead of the built-in one; the word KUBECONFIG in it stands for the kubeconfig's path")
+	flags.StringVar(&s.config, "scheduler-config", "", "KubeSchedulerConfiguration to use instead of the shipped one")
 	flags.StringArrayVar(&s.schedulerArgs, "scheduler-arg", nil, "further flag of the scheduler, for example -v=5; may be repeated")
 	flags.StringVar(&s.dir, "dir", "", "folder to keep everything in, and to leave in place; a temporary one by default")
 	flags.StringVar(&s.logFile, "log-file", "", "file for the logs of all programs; without it they are only shown when something fails")

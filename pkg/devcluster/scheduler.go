@@ -18,8 +18,10 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 )
 
 // schedulerStart bounds the wait for a scheduler to lead and serve.
@@ -29,9 +31,8 @@ const schedulerStart = 2 * time.Minute
 type SchedulerOptions struct {
 	// Binary is the program, for example bin/nvtopo-scheduler.
 	Binary string
-	// Config is a KubeSchedulerConfiguration in YAML. Its clientConnection.kubeconfig
-	// should be the word KUBECONFIG, which is replaced by the path of the
-	// kubeconfig to use, or be absent.
+	// Config is a KubeSchedulerConfiguration in YAML; its
+	// clientConnection.kubeconfig is set to the kubeconfig to use.
 	Config []byte
 	// ServiceAccount ("namespace/name") is who the scheduler is; empty means the administrator.
 	ServiceAccount string
@@ -115,14 +116,34 @@ func (s *Scheduler) writeFiles(cfg *rest.Config) error {
 		s.args = append(s.args, "--kubeconfig="+kubeconfig)
 	} else {
 		config := filepath.Join(s.dir, "config.yaml")
-		text := strings.ReplaceAll(string(s.opts.Config), "KUBECONFIG", kubeconfig)
-		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		text, err := withKubeconfig(s.opts.Config, kubeconfig)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(config, text, 0o600); err != nil {
 			return fmt.Errorf("write the scheduler's configuration: %w", err)
 		}
 		s.args = append(s.args, "--config="+config)
 	}
 	s.args = append(s.args, s.opts.Args...)
 	return nil
+}
+
+// withKubeconfig sets the one field of a scheduler's configuration that a
+// flag cannot set when there is a configuration.
+func withKubeconfig(config []byte, path string) ([]byte, error) {
+	var fields map[string]any
+	if err := yaml.Unmarshal(config, &fields); err != nil {
+		return nil, fmt.Errorf("read the scheduler's configuration: %w", err)
+	}
+	if err := unstructured.SetNestedField(fields, path, "clientConnection", "kubeconfig"); err != nil {
+		return nil, fmt.Errorf("set the scheduler's kubeconfig: %w", err)
+	}
+	out, err := yaml.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("write the scheduler's configuration: %w", err)
+	}
+	return out, nil
 }
 
 // Restart starts the scheduler again after Kill or Stop, or after it ended by

@@ -4,30 +4,28 @@ package demo
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 
+	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
 
-//go:embed scheduler.yaml
-var schedulerConfig []byte
+// The service accounts of the manifests: scheduler and exporters may do here
+// what they may do in a real cluster, and no more.
+const (
+	schedulerAccount = "nvtopo-system/nvtopo-scheduler"
+	exporterAccount  = "nvtopo-system/nvtopo-exporter"
+)
 
 // Options say what to run the demo with.
 type Options struct {
 	Kwok      string // path of the kwok program
 	Scheduler string // path of the scheduler
-	// SchedulerConfig is its KubeSchedulerConfiguration, the demo's own when
-	// empty; see devcluster.SchedulerOptions.
+	// SchedulerConfig is its KubeSchedulerConfiguration; the shipped one when empty.
 	SchedulerConfig []byte
-	SchedulerArgs   []string // further flags
-	// SchedulerAccount ("namespace/name") is the service account it runs as;
-	// empty means the administrator.
-	SchedulerAccount string
-	// ExporterAccount is the same for the nodes' exporters.
-	ExporterAccount string
+	SchedulerArgs   []string  // further flags
 	Dir             string    // see devcluster.Config
 	Progress        io.Writer // receives what goes on, in lines for people
 	Log             io.Writer // receives the programs' logs
@@ -67,16 +65,18 @@ func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error)
 	if err := c.AddNodes(ctx, nodes); err != nil {
 		return nil, fmt.Errorf("add nodes: %w", err)
 	}
-	if err := c.RunExporters(ctx, nodes, devcluster.ExporterOptions{ServiceAccount: opts.ExporterAccount}); err != nil {
+	if err := c.RunExporters(ctx, nodes, devcluster.ExporterOptions{ServiceAccount: exporterAccount}); err != nil {
 		return nil, fmt.Errorf("publish the nodes' topology: %w", err)
 	}
 	say("starting the scheduler")
 	config := opts.SchedulerConfig
 	if len(config) == 0 {
-		config = schedulerConfig
+		if config, err = manifests.FS.ReadFile(manifests.SchedulerConfigPath); err != nil {
+			return nil, fmt.Errorf("read the shipped configuration: %w", err)
+		}
 	}
 	_, err = c.StartScheduler(ctx, devcluster.SchedulerOptions{
-		Binary: opts.Scheduler, Config: config, Args: opts.SchedulerArgs, ServiceAccount: opts.SchedulerAccount,
+		Binary: opts.Scheduler, Config: config, Args: opts.SchedulerArgs, ServiceAccount: schedulerAccount,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start the scheduler: %w", err)
