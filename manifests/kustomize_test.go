@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/nvtopo/nvtopo/manifests"
+)
+
+// TestKustomizeBuild assembles what README tells an operator to apply, without
+// reaching outside of the folder.
+func TestKustomizeBuild(t *testing.T) {
+	tests := map[string]struct {
+		path       string
+		wantKinds  map[string]int
+		wantConfig string
+	}{
+		"the base": {".", map[string]int{
+			"Namespace": 1, "CustomResourceDefinition": 1, "ServiceAccount": 2, "ClusterRole": 2, "ClusterRoleBinding": 4, "Role": 2, "RoleBinding": 3,
+			"ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 1,
+		}, manifests.SchedulerConfigPath},
+		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 4}, manifests.SchedulerConfigBindingPath},
+		"the examples":               {"examples", map[string]int{"Pod": 4, "Job": 1}, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), tc.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kinds := map[string]int{}
+			var deployment, configMap string
+			for _, r := range built.Resources() {
+				kinds[r.GetKind()]++
+				switch r.GetKind() {
+				case "Deployment":
+					deployment = r.MustYaml()
+				case "ConfigMap":
+					configMap = r.GetName()
+				case "RoleBinding":
+					if want := "kube-system"; strings.HasSuffix(r.GetName(), ":auth-reader") && r.GetNamespace() != want {
+						t.Errorf("RoleBinding %s is in %s, want %s", r.GetName(), r.GetNamespace(), want)
+					}
+				}
+			}
+			for kind, want := range tc.wantKinds {
+				if kinds[kind] != want {
+					t.Errorf("%d of kind %s, want %d", kinds[kind], kind, want)
+				}
+			}
+			if tc.wantConfig == "" {
+				return
+			}
+			file := tc.wantConfig[strings.LastIndex(tc.wantConfig, "/")+1:]
+			for _, want := range []string{"--config=/etc/nvtopo/" + file + "\n", "name: " + configMap + "\n"} {
+				if !slices.ContainsFunc(strings.SplitAfter(deployment, "\n"), func(line string) bool { return strings.HasSuffix(line, want) }) {
+					t.Errorf("the Deployment has no line that ends with %q:\n%s", want, deployment)
+				}
+			}
+		})
+	}
+}
