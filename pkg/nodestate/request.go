@@ -132,6 +132,11 @@ func (r *Request) linkSensitive() bool {
 		c.MinLink != (nvtopo.Class{}) || c.MinBandwidth > 0
 }
 
+// needsGraph reports whether the pod demands what only a graph can show.
+func (r *Request) needsGraph() bool {
+	return r.linkSensitive() || r.Affinity == AffinityRequired || r.TrustsOutput || len(r.models) > 0 || r.minGPUMemory > 0
+}
+
 // needsNUMAFit reports whether CPU and memory must come from the NUMA nodes of the choice.
 func (r *Request) needsNUMAFit() bool {
 	return (r.Affinity == AffinityRequired || r.Constraint.Policy == nvtopo.PolicySingleNUMANode) &&

@@ -46,7 +46,7 @@ type State struct {
 
 	onMalformed func(pod *v1.Pod, err error)
 	onBadGraph  func(t *v1alpha1.NodeGPUTopology, err error)
-	onFreed     func()
+	onFreed     func() // may be called under mu: it must not block
 }
 
 // New returns a State that reads pods through lister. It starts nothing.
@@ -84,7 +84,8 @@ func (s *State) Node(name string) *Node {
 type Demand struct {
 	*Request
 	Unenforced Unenforced
-	// AllowNoGraph lets pods without hard demands onto nodes without a graph.
+	// AllowNoGraph lets GPU pods without hard demands onto nodes without a graph;
+	// pods without GPUs always may.
 	AllowNoGraph bool
 	WantCPUs     bool
 }
@@ -129,7 +130,7 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 		reason = StaleGraph
 	}
 	if reason != Fits {
-		if !d.linkSensitive() && d.Affinity != AffinityRequired && !d.TrustsOutput && (d.NoTopology || d.AllowNoGraph) {
+		if !d.linkSensitive() && d.Affinity != AffinityRequired && !d.TrustsOutput && (d.NoTopology || d.AllowNoGraph || !d.HasGPUs()) {
 			return nil, Fits
 		}
 		return nil, reason

@@ -41,7 +41,7 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 		write       string
 		gpus        int
 		annotations map[string]string
-		patchFails  bool
+		patchFails  error
 		bindFails   error
 		// unreserve is called at the end, as after a failure.
 		unreserve bool
@@ -86,9 +86,13 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 			plugins: both, write: "PreBind", gpus: 8, annotations: map[string]string{nodestate.MinLinkKey: "NVLINK"},
 			wantFilter: fwk.UnschedulableAndUnresolvable,
 		},
-		"a failed PATCH leaves a claim that Unreserve drops": {
-			plugins: both, write: "PreBind", gpus: 2, patchFails: true, unreserve: true, wantPreBind: fwk.Error,
+		"a refused PATCH is certain": {
+			plugins: both, write: "PreBind", gpus: 2, patchFails: refusal, unreserve: true, wantPreBind: fwk.Error,
 			wantWrites: []string{"patch pods"},
+		},
+		"a PATCH without an answer is in doubt": {
+			plugins: both, write: "PreBind", gpus: 2, patchFails: errors.New("connection reset"), unreserve: true, wantPreBind: fwk.Error,
+			wantWrites: []string{"patch pods"}, wantPhase: "doubtful",
 		},
 		"after PreBind nobody knows whether the pod was bound": {
 			plugins: both, write: "PreBind", gpus: 2, unreserve: true, wantBind: fwk.Skip,
@@ -107,11 +111,9 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, tc.write, tc.plugins...)
 			pod := b.pod("p", tc.gpus, tc.annotations)
-			if tc.patchFails {
-				b.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return true, nil, errors.New("no")
-				})
-			}
+			b.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return tc.patchFails != nil, nil, tc.patchFails
+			})
 			b.client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 				return a.GetSubresource() == "binding" && tc.bindFails != nil, nil, tc.bindFails
 			})

@@ -45,15 +45,20 @@ func (p *Plugin) PreBind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nod
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
+	// A PATCH without a clear answer may be carried out later, over another
+	// choice made meanwhile: from here on the claim may only become doubtful.
+	p.state.BindingBegan(pod.UID, nodeName)
 	err = retry.OnError(retry.DefaultBackoff, schedutil.Retriable, func() error {
 		_, err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
 		return err
 	})
 	if err != nil {
+		if refused(err) {
+			p.state.BindingRefused(pod.UID, nodeName)
+		}
 		return fwk.AsStatus(fmt.Errorf("writing the choice on pod %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
 	p.state.Written(pod.UID, nodeName)
-	p.state.BindingBegan(pod.UID, nodeName)
 	return nil
 }
 

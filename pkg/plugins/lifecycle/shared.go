@@ -5,6 +5,7 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"k8s.io/klog/v2"
@@ -108,8 +109,8 @@ func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Sett
 		p = &Profile{Options: nodestate.Options{Resources: set.Resources, Supported: nodestate.AllPolicies()}, WriteInBind: set.WriteInBind, WriteAliases: set.WriteAliases}
 		s.profiles[name] = p
 	}
-	if p.WriteInBind != set.WriteInBind {
-		return nil, nil, fmt.Errorf("profile %s: annotationWrite must be the same for %s and %s", name, p.plugins[0], plugin)
+	if p.WriteInBind != set.WriteInBind || p.WriteAliases != set.WriteAliases || !slices.Equal(p.Options.Resources, set.Resources) {
+		return nil, nil, fmt.Errorf("profile %s: annotationWrite, writeAliases and resources must be the same for %s and %s", name, p.plugins[0], plugin)
 	}
 	p.plugins = append(p.plugins, plugin)
 	return state, p, nil

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2/ktesting"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
+	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+)
+
+func TestHintsMissNothingThatFreesAndWakeNobodyForNothing(t *testing.T) {
+	b := newBench(t, "PreBind", topology.Name)
+	waiting := b.pod("waiting", 8, nil)
+	nominated := b.pod("nominated", 8, nil)
+	nominated.Status.NominatedNodeName = "n"
+	large := b.pod("large", 0, nil)
+	large.Spec.NodeName = "n"
+	smaller := large.DeepCopy()
+	smaller.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("1")
+	refused := waiting.DeepCopy()
+	refused.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: "0/1 nodes"}}
+	tests := map[string]struct {
+		old, new any
+		want     fwk.QueueingHint
+	}{
+		"a nominated pod, which was counted, went away": {nominated, nil, fwk.Queue},
+		"a pod was scaled down in place":                {large, smaller, fwk.Queue},
+		"a pod was scaled up in place":                  {smaller, large, fwk.QueueSkip},
+		"the scheduler wrote why the pod waits":         {waiting, refused, fwk.QueueSkip},
+	}
+	events, err := b.instances[topology.Name].(fwk.EnqueueExtensions).EventsToRegister(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			for _, e := range events {
+				if e.Event.Resource != fwk.Pod {
+					continue
+				}
+				got, err := e.QueueingHintFn(b.logger, waiting, tc.old, tc.new)
+				if err != nil || got != tc.want {
+					t.Errorf("hint %v (%v), want %v", got, err, tc.want)
+				}
+			}
+		})
+	}
+}
+
+func TestThePatchTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
+	b := newBench(t, "PreBind", topology.Name) // which chooses no CPUs
+	b.place(t, b.pod("p", 2, map[string]string{nodestate.CPUSetKey: "0-3", "example.com/own": "kept"}))
+	pod, err := b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cpus, ok := pod.Annotations[nodestate.CPUSetKey]; ok {
+		t.Errorf("%s is still %q", nodestate.CPUSetKey, cpus)
+	}
+	if pod.Annotations["example.com/own"] != "kept" || pod.Annotations[nodestate.AllocationKey] == "" {
+		t.Errorf("annotations %v, want the pod's own and the choice", pod.Annotations)
+	}
+}
+
+func TestPluginsOfAProfileMustAgreeOnWhatTheyShare(t *testing.T) {
+	b := newBench(t, "PreBind", topology.Name)
+	_, ctx := ktesting.NewTestContext(t)
+	base := lifecycle.Settings{Config: b.state(t).Config(), Resources: []string{gpuResource}, WriteAliases: true}
+	tests := map[string]struct {
+		change  func(*lifecycle.Settings)
+		wantErr bool
+	}{
+		"equal settings":          {func(*lifecycle.Settings) {}, false},
+		"other resources":         {func(s *lifecycle.Settings) { s.Resources = []string{"amd.com/gpu"} }, true},
+		"aliases from one only":   {func(s *lifecycle.Settings) { s.WriteAliases = false }, true},
+		"another way of writing":  {func(s *lifecycle.Settings) { s.WriteInBind = true }, true},
+		"resources in any order?": {func(s *lifecycle.Settings) { s.Resources = []string{gpuResource, "x.y/z"} }, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			set := base
+			tc.change(&set)
+			_, err := lifecycle.New(ctx, b.fw, b.shared, numa.Name, set, (*nodestate.Request).HasGPUs)
+			if (err != nil) != tc.wantErr {
+				t.Errorf("error %v, want one: %t", err, tc.wantErr)
+			}
+		})
+	}
+}
