@@ -68,6 +68,9 @@ type cell struct {
 	// rev counts changes of claims; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim // guarded by State.mu
+	// removed is the last object of the name that was deleted, so that the slower
+	// of two watches does not bring it back; guarded by State.graphMu.
+	removed types.UID
 }
 
 const cellShards = 64
@@ -117,21 +120,6 @@ func (c *cells) ensure(name string) *cell {
 	return x
 }
 
-// all yields every cell by node name.
-func (c *cells) all(yield func(string, *cell) bool) {
-	for i := range c.shards {
-		m := c.shards[i].Load()
-		if m == nil {
-			continue
-		}
-		for name, x := range *m {
-			if !yield(name, x) {
-				return
-			}
-		}
-	}
-}
-
 // Apply stores a node's topology unless the store already has this or a newer
 // version of the object. It reports whether anything changed. A malformed
 // object is an error that names the field; the last good graph then stays.
@@ -139,10 +127,12 @@ func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
 	x := s.cells.ensure(obj.Name)
 	s.graphMu.Lock()
 	defer s.graphMu.Unlock()
-	old := x.node.Load()
-	if old != nil && old.objectUID == obj.UID {
-		// Versions of one API server are comparable numbers; one that is not
-		// (a test's fake) counts as newer.
+	if obj.UID != "" && obj.UID == x.removed {
+		return false, nil
+	}
+	if old := x.node.Load(); old != nil {
+		// Versions of one API server are comparable numbers, also of two objects of
+		// one name; one that is not (a test's fake) counts as newer.
 		if cmp, err := resourceversion.CompareResourceVersion(obj.ResourceVersion, old.ResourceVersion); err == nil && cmp <= 0 {
 			return false, nil
 		}
@@ -168,7 +158,9 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 	if old == nil || old.objectUID != objectUID {
 		return false
 	}
+	x.removed = objectUID
 	x.node.Store(nil)
+	x.usage.Store(nil) // it refers to the graph
 	x.rev.Add(1)
 	return true
 }

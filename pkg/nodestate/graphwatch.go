@@ -58,18 +58,34 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
 		},
 	}
 	informer := cache.NewSharedIndexInformer(lw, &v1alpha1.NodeGPUTopology{}, 0, cache.Indexers{})
-	apply := func(obj any) {
+	if _, err = informer.AddEventHandler(s.graphHandler(ctx)); err != nil {
+		return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
+	}
+	go informer.RunWithContext(ctx)
+	return nil
+}
+
+func (s *State) graphHandler(ctx context.Context) cache.ResourceEventHandler {
+	apply := func(obj any) bool {
 		t, ok := obj.(*v1alpha1.NodeGPUTopology)
 		if !ok {
-			return
+			return false
 		}
-		if _, err := s.Apply(t); err != nil {
+		changed, err := s.Apply(t)
+		if err != nil {
 			s.onBadGraph(t, err)
 			klog.FromContext(ctx).Error(err, "Ignoring a malformed topology", "node", t.Name)
 		}
+		return changed
 	}
-	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    apply,
+	return cache.ResourceEventHandlerFuncs{
+		// After a start the scheduler's own watch may be through its list, with no
+		// pod waiting that it could wake, while this one is still at it.
+		AddFunc: func(obj any) {
+			if apply(obj) {
+				s.onFreed()
+			}
+		},
 		UpdateFunc: func(_, obj any) { apply(obj) },
 		DeleteFunc: func(obj any) {
 			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -79,12 +95,7 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
 				s.Remove(t.Name, t.UID)
 			}
 		},
-	})
-	if err != nil {
-		return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
 	}
-	go informer.RunWithContext(ctx)
-	return nil
 }
 
 func graphClient(config *rest.Config) (rest.Interface, error) {

@@ -134,6 +134,7 @@ func (s *State) podChanged(pod *v1.Pod) {
 	if len(s.claims[pod.UID]) == 0 {
 		return
 	}
+	freed := false
 	a := s.allocationOf(pod, pod.Spec.NodeName)
 	for _, c := range s.claims[pod.UID] {
 		// A pod is bound once: what it was bound with decides against every
@@ -144,19 +145,29 @@ func (s *State) podChanged(pod *v1.Pod) {
 			s.settle(c, confirmed)
 		case c.phase == doubtful && (a != nil || c.node != pod.Spec.NodeName):
 			s.settle(c, void)
+			freed = true
 		}
+	}
+	if freed {
+		s.onFreed()
 	}
 }
 
 // podGone is called when the informer no longer has the pod: deleted, or
-// finished (the scheduler's informer drops finished pods).
+// finished (the scheduler's informer drops finished pods). The scheduler's own
+// handler may have woken a pod before, which then still saw the claim.
 func (s *State) podGone(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	freed := false
 	for _, c := range s.claims[uid] {
+		freed = freed || c.phase != void
 		s.settle(c, void)
 	}
 	s.parsed.forget(uid)
+	if freed {
+		s.onFreed()
+	}
 }
 
 // settle needs s.mu.
@@ -209,7 +220,9 @@ func (s *State) Sweep(snapshot fwk.NodeInfoLister) {
 // replaceable reports whether the snapshot alone now says what the claim said.
 // A confirmed claim needs its pod listed with an allocation: the scheduler's
 // cache may have forgotten a pod whose binding it believed lost, and not have
-// heard yet that it was carried out.
+// heard yet that it was carried out. That allocation must be the claim's or the
+// informer store's: an assumed pod has the annotation that an earlier attempt
+// left on it.
 func (s *State) replaceable(c *claim, snapshot fwk.NodeInfoLister) bool {
 	info, err := snapshot.Get(c.node)
 	if err != nil {
@@ -217,10 +230,21 @@ func (s *State) replaceable(c *claim, snapshot fwk.NodeInfoLister) bool {
 	}
 	for _, pi := range info.GetPods() {
 		if pod := pi.GetPod(); pod.UID == c.uid {
-			return s.allocationOf(pod, c.node) != nil
+			a := s.allocationOf(pod, c.node)
+			return a != nil && (c.phase == confirmed && a.Equal(c.alloc) || s.current(pod, a))
 		}
 	}
 	return c.phase == void
+}
+
+// current reports whether the informer's store gives the pod the same allocation.
+func (s *State) current(pod *v1.Pod, a *Allocation) bool {
+	stored := s.pods.pod(pod.Namespace, pod.Name, pod.UID)
+	if stored == nil {
+		return false
+	}
+	now := s.allocationOf(stored, a.Node)
+	return now != nil && a.Equal(now)
 }
 
 // InFlight is a line of the table, for people and checks.

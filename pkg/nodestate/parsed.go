@@ -21,18 +21,19 @@ type parsedAllocation struct {
 	alloc *Allocation // nil when the text cannot be read
 }
 
-func (p *parsedAllocations) get(uid types.UID, text string) (alloc *Allocation, err error) {
+// get also reports whether the text was decoded by this call.
+func (p *parsedAllocations) get(uid types.UID, text string) (alloc *Allocation, fresh bool, err error) {
 	p.mu.RLock()
 	e, ok := p.byUID[uid]
 	p.mu.RUnlock()
 	if ok && e.text == text {
-		return e.alloc, nil
+		return e.alloc, false, nil
 	}
 	alloc, err = ParseAllocation(text)
 	p.mu.Lock()
 	p.byUID[uid] = parsedAllocation{text: text, alloc: alloc}
 	p.mu.Unlock()
-	return alloc, err
+	return alloc, true, err
 }
 
 func (p *parsedAllocations) forget(uid types.UID) {
@@ -50,9 +51,13 @@ func (s *State) allocationOf(pod *v1.Pod, node string) *Allocation {
 	if !ok || pod.Spec.NodeName != node {
 		return nil
 	}
-	a, err := s.parsed.get(pod.UID, text)
+	a, fresh, err := s.parsed.get(pod.UID, text)
 	if err != nil {
 		s.malformed(pod, err)
+	}
+	if fresh && s.pods.pod(pod.Namespace, pod.Name, pod.UID) == nil {
+		// Only the running cycle's snapshot has it still; podGone was here before.
+		s.parsed.forget(pod.UID)
 	}
 	if a == nil || a.Node != node || a.PodUID != pod.UID {
 		return nil

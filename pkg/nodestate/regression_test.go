@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+)
+
+// wakes counts how often the State asks for the waiting pods to be tried again.
+func (r *rig) wakes() func() int {
+	n := 0
+	r.onFreed = func() { n++ }
+	return func() int { return n }
+}
+
+func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	pod := gpuPod("p", 1)
+	info, l := r.view(t)
+	first, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	// PreBind wrote the first choice, the Binding had no answer; nothing is bound.
+	r.BindingBegan(pod.UID, "n")
+	r.Unreserve(pod.UID, "n")
+	waiting := pod.DeepCopy()
+	text, err := first.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting.Annotations = map[string]string{AllocationKey: text}
+	second, reason := r.Reserve(demandOf(t, waiting), waiting, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	r.BindingBegan(pod.UID, "n")
+	// The scheduler assumed the pod with the annotation of the first attempt. The
+	// store has it bound with the second, of which its cache has not heard yet.
+	assumed, bound := waiting.DeepCopy(), waiting.DeepCopy()
+	assumed.Spec.NodeName, bound.Spec.NodeName = "n", "n"
+	if text, err = second.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	bound.Annotations = map[string]string{AllocationKey: text}
+	r.pods = fixedStore{pod.UID: bound}
+	r.podChanged(bound)
+
+	info, l = r.view(t, assumed)
+	r.Sweep(l)
+	other := gpuPod("other", 7)
+	if a, reason := r.Reserve(demandOf(t, other), other, info, l); reason == Fits {
+		t.Errorf("the other pod got %q, and the first has %q", a.GPUs(testResource), second.GPUs(testResource))
+	}
+	info, l = r.view(t, bound)
+	r.Sweep(l)
+	if left := r.Dump(); len(left) != 0 {
+		t.Errorf("in flight after the cache caught up: %+v", left)
+	}
+	if _, reason := r.Reserve(demandOf(t, other), other, info, l); reason != Fits {
+		t.Errorf("seven GPUs are free, but: %v", reason)
+	}
+}
+
+func TestAClaimGoesWhenItsAnnotationWasRepaired(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	pod := gpuPod("p", 1)
+	info, l := r.view(t)
+	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	r.BindingBegan(pod.UID, "n")
+	var err error
+	held, _ := r.Node("n").Accels[0].Graph.Positions(a.GPUs(testResource))
+	bound := on(t, r.State, pod, "n", held.First())
+	if bound.Annotations[AllocationKey], err = a.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	r.podChanged(bound)
+	repaired := on(t, r.State, pod, "n", held.First()+1)
+	r.pods = fixedStore{pod.UID: repaired}
+	_, l = r.view(t, repaired)
+	r.Sweep(l)
+	if left := r.Dump(); len(left) != 0 {
+		t.Errorf("in flight beside a repaired annotation: %+v", left)
+	}
+}
+
+func TestPodsWakeWhenAClaimThatHeldThemBackIsVoid(t *testing.T) {
+	t.Run("the pod is gone, which the scheduler's cache may have heard before us", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		pod := gpuPod("p", 8)
+		info, l := r.view(t)
+		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+			t.Fatal(reason)
+		}
+		woken := r.wakes()
+		r.podGone(pod.UID)
+		if woken() == 0 {
+			t.Error("nobody was woken")
+		}
+		r.podGone(pod.UID)
+		r.podGone("another")
+		if woken() != 1 {
+			t.Errorf("woken %d times, want once", woken())
+		}
+	})
+	t.Run("the pod turned up on another node", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		pod := gpuPod("p", 8)
+		info, l := r.view(t)
+		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+			t.Fatal(reason)
+		}
+		r.BindingBegan(pod.UID, "n")
+		r.Unreserve(pod.UID, "n")
+		woken := r.wakes()
+		elsewhere := pod.DeepCopy()
+		elsewhere.Spec.NodeName = "m"
+		r.podChanged(elsewhere)
+		if woken() != 1 {
+			t.Errorf("woken %d times, want once", woken())
+		}
+	})
+}
+
+func TestAWishForNUMANeedsNoGraph(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	bare := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "bare", UID: "bare"}}
+	l := schedcache.NewSnapshot(nil, []*v1.Node{bare}).NodeInfos()
+	info, err := l.Get("bare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for affinity, want := range map[string]Reason{"none": Fits, "preferred": Fits, "required": NoGraph} {
+		pod := gpuPod("p", 0)
+		pod.Annotations = map[string]string{NUMAAffinityKey: affinity}
+		if v := r.Judge(demandOf(t, pod), info, l); v.Reason != want {
+			t.Errorf("%s: %q, want %q", affinity, v.Reason, want)
+		}
+	}
+}
+
+func TestATopologyThatAppearsWakesPodsThatWereRefusedBefore(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	woken := r.wakes()
+	h := r.graphHandler(t.Context())
+	h.OnAdd(topologyOf(t, "late", "dgx1-v100"), true)
+	if woken() != 1 {
+		t.Errorf("woken %d times, want once", woken())
+	}
+	h.OnAdd(topologyOf(t, "late", "dgx1-v100"), false)
+	if woken() != 1 {
+		t.Error("a topology that the store had already woke pods")
+	}
+}
+
+func TestTheSlowerWatchBringsNoTopologyBack(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	old := topologyOf(t, "n", "dgx1-v100")
+	old.ResourceVersion = "2"
+	if !r.Remove("n", old.UID) {
+		t.Fatal("nothing was removed")
+	}
+	if changed, err := r.Apply(old); err != nil || changed || r.Node("n") != nil {
+		t.Errorf("after its deletion the object was stored again (%t, %v)", changed, err)
+	}
+	anew := topologyOf(t, "n", "dgx1-v100")
+	anew.UID, anew.ResourceVersion = "anew", "9"
+	if changed, err := r.Apply(anew); err != nil || !changed {
+		t.Fatalf("an object made anew was not stored (%t, %v)", changed, err)
+	}
+	old.UID, old.ResourceVersion = "between", "8"
+	if changed, err := r.Apply(old); err != nil || changed {
+		t.Errorf("an older object of the name replaced a newer one (%t, %v)", changed, err)
+	}
+}
+
+func TestNothingIsKeptOfWhatIsGone(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	pod := on(t, r.State, gpuPod("p", 1), "n", 0)
+	r.pods = fixedStore{pod.UID: pod}
+	info, l := r.view(t, pod)
+	if v := r.Judge(demandOf(t, gpuPod("q", 8)), info, l); v.Reason != FewGPUs {
+		t.Fatal(v.Reason)
+	}
+	r.pods = fixedStore{}
+	r.podGone(pod.UID)
+	// The running cycle's snapshot still lists the pod.
+	if a := r.allocationOf(pod, "n"); a == nil {
+		t.Error("the annotation was not read")
+	}
+	if n := len(r.parsed.byUID); n != 0 {
+		t.Errorf("%d decoded annotations of pods that are gone", n)
+	}
+	r.Remove("n", types.UID("topology-n"))
+	if r.cells.get("n").usage.Load() != nil {
+		t.Error("the usage of a node without a topology is kept")
+	}
+}
