@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// TestShippedConfigurations runs the scheduler as shipped: its configuration,
+// its account, its own leader-election Lease, the admission policies in force,
+// and an example pod. Only where the API server is was added.
+func TestShippedConfigurations(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.node(t, "n1", "dgx-h100")
+	for name, path := range map[string]string{
+		"prebind": manifests.SchedulerConfigPath,
+		"binding": manifests.SchedulerConfigBindingPath,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+				Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"), Config: withKubeconfig(t, path),
+				ServiceAccount: l.schedulerAccount,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pod := gpuPod("pod-"+name, "topology-aware-scheduler", 2, notes{nodestate.NUMAAffinityKey: "required"})
+			l.create(t, pod)
+			got := l.bound(t, pod.Name)
+			for _, key := range []string{nodestate.AllocationKey, nodestate.GPUIDsKey, nodestate.GPUIDsAlias, nodestate.NUMANodeAlias} {
+				if got.Annotations[key] == "" {
+					t.Errorf("no annotation %s", key)
+				}
+			}
+			lease, err := l.client.CoordinationV1().Leases(systemNamespace).Get(t.Context(), "nvtopo-scheduler", metav1.GetOptions{})
+			if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+				t.Errorf("the leader's Lease: %v, %v", lease, err)
+			}
+			l.remove(t, pod.Name)
+			// An orderly end gives the Lease back, so that the next one need not wait for it to run out.
+			if err := s.Stop(t.Context()); err != nil {
+				t.Errorf("stop the scheduler: %v", err)
+			}
+		})
+	}
+}
+
+// withKubeconfig returns a shipped configuration for a scheduler outside of the cluster.
+func withKubeconfig(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := manifests.FS.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config map[string]any
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	connection, ok := config["clientConnection"].(map[string]any)
+	if !ok {
+		t.Fatalf("%s has no clientConnection", path)
+	}
+	connection["kubeconfig"] = "KUBECONFIG"
+	if data, err = yaml.Marshal(config); err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
