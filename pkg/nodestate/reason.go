@@ -54,7 +54,7 @@ func (r Reason) String() string {
 	return reasonTexts[r]
 }
 
-// linkReason names a failed fabric demand by the fabric, since "the link class
+// linkReasonText names a failed fabric demand by the fabric, since "the link class
 // asked" tells a user less than "NVLink".
 func linkReasonText(c nvtopo.Class) string {
 	switch c.Kind {
@@ -64,8 +64,9 @@ func linkReasonText(c nvtopo.Class) string {
 		return "fewer free GPUs joined by XGMI than asked"
 	case nvtopo.KindHCCS:
 		return "fewer free GPUs joined by HCCS than asked"
+	default:
+		return reasonTexts[FewLinked]
 	}
-	return reasonTexts[FewLinked]
 }
 
 // Text returns the constant text of a reason for this request.

@@ -3,7 +3,6 @@
 package nvtopo
 
 import (
-	"context"
 	"math/bits"
 	"slices"
 )
@@ -23,8 +22,8 @@ type answerBuilder struct {
 }
 
 // buildAnswers walks all subsets of all free sets: O(3^n), about 43 million
-// steps for 16 GPUs. It returns nil when ctx ends first.
-func (c *classTables) buildAnswers(ctx context.Context, f filter) *answers {
+// steps for 16 GPUs. It returns nil when done is closed first.
+func (c *classTables) buildAnswers(done <-chan struct{}, f filter) *answers {
 	b := answerBuilder{c: c, sets: make([]uint16, (c.n+1)<<c.n), left: ranks(c.residual), ties: make([]uint32, 1<<c.n)}
 	for s := 1; s < len(b.ties); s++ {
 		if c.passes(f, Mask(s), bits.OnesCount16(uint16(s))) {
@@ -33,12 +32,21 @@ func (c *classTables) buildAnswers(ctx context.Context, f filter) *answers {
 	}
 	for free := 1; free < 1<<c.n; free++ {
 		// Often enough to stop within a millisecond, seldom enough to cost nothing.
-		if free&0xff == 0 && ctx.Err() != nil {
+		if free&0xff == 0 && closed(done) {
 			return nil
 		}
 		b.fill(uint16(free))
 	}
 	return &answers{sets: b.sets}
+}
+
+func closed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // ranks numbers the distinct values in ascending order. 2^16 of them fit.

@@ -63,7 +63,7 @@ func BenchmarkBuild16(b *testing.B) {
 	var t *Tables
 	for b.Loop() {
 		t = NewTables(g, DefaultWeights())
-		t.c.answer(b.Context(), t.c.variant(&Constraint{}))
+		t.c.answer(b.Context().Done(), t.c.variant(&Constraint{}))
 	}
 	b.ReportMetric(float64(t.Bytes()), "B/class")
 }

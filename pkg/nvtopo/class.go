@@ -4,7 +4,6 @@ package nvtopo
 
 import (
 	"cmp"
-	"context"
 	"math/bits"
 	"slices"
 	"sync"
@@ -62,7 +61,7 @@ func newClassTables(g *Graph, w Weights) *classTables {
 	c.residual = residualTable(c.n, &c.weights, value)
 	c.rankSets(keys)
 	if c.n <= eagerGPUs {
-		c.answer(context.Background(), c.variant(&Constraint{}))
+		c.answer(nil, c.variant(&Constraint{}))
 	}
 	return c
 }
@@ -141,13 +140,13 @@ func (c *classTables) rankSets(keys []setKey) {
 }
 
 // answer returns the answer table of a variant, building it when it is not
-// there; nil when ctx ended first.
-func (c *classTables) answer(ctx context.Context, variant int) *answers {
+// there; nil when done was closed first.
+func (c *classTables) answer(done <-chan struct{}, variant int) *answers {
 	slot := &c.answers[variant]
 	if a := slot.Load(); a != nil {
 		return a
 	}
-	a := c.buildAnswers(ctx, c.filter(variant))
+	a := c.buildAnswers(done, c.filter(variant))
 	if a == nil {
 		return nil
 	}

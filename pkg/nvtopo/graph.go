@@ -68,25 +68,8 @@ func NewGraph(gpus []GPU, nodes []NUMANode, nics []NIC, links map[[2]int]Link) (
 		return nil, fmt.Errorf("%d GPUs, at most %d are supported", n, MaxGPUs)
 	}
 	g := &Graph{GPUs: gpus, NUMANodes: nodes, NICs: nics, links: make([]Link, n*n)}
-	for p, l := range links {
-		i, j := p[0], p[1]
-		if i < 0 || j < 0 || i >= n || j >= n || i == j {
-			return nil, fmt.Errorf("link of GPUs %d and %d: there are %d GPUs", i, j, n)
-		}
-		if prev := g.links[i*n+j]; prev != (Link{}) && prev != l {
-			return nil, fmt.Errorf("link of GPUs %d and %d is not symmetric: %s and %s", i, j, prev.Class, l.Class)
-		}
-		if l == (Link{}) {
-			return nil, fmt.Errorf("link of GPUs %d and %d is empty", i, j)
-		}
-		g.links[i*n+j], g.links[j*n+i] = l, l
-	}
-	for i := range n {
-		for j := range i {
-			if g.links[i*n+j] == (Link{}) {
-				return nil, fmt.Errorf("no link given for GPUs %d and %d", j, i)
-			}
-		}
+	if err := g.setLinks(links); err != nil {
+		return nil, err
 	}
 	for i := range nodes {
 		if d := nodes[i].Distances; len(d) != 0 && len(d) != len(nodes) {
@@ -94,6 +77,32 @@ func NewGraph(gpus []GPU, nodes []NUMANode, nics []NIC, links map[[2]int]Link) (
 		}
 	}
 	return g, nil
+}
+
+// setLinks fills in the matrix and sees that it is whole.
+func (g *Graph) setLinks(links map[[2]int]Link) error {
+	n := len(g.GPUs)
+	for p, l := range links {
+		i, j := p[0], p[1]
+		if i < 0 || j < 0 || i >= n || j >= n || i == j {
+			return fmt.Errorf("link of GPUs %d and %d: there are %d GPUs", i, j, n)
+		}
+		if prev := g.links[i*n+j]; prev != (Link{}) && prev != l {
+			return fmt.Errorf("link of GPUs %d and %d is not symmetric: %s and %s", i, j, prev.Class, l.Class)
+		}
+		if l == (Link{}) {
+			return fmt.Errorf("link of GPUs %d and %d is empty", i, j)
+		}
+		g.links[i*n+j], g.links[j*n+i] = l, l
+	}
+	for i := range n {
+		for j := range i {
+			if g.links[i*n+j] == (Link{}) {
+				return fmt.Errorf("no link given for GPUs %d and %d", j, i)
+			}
+		}
+	}
+	return nil
 }
 
 // Len is the number of GPUs.

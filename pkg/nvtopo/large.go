@@ -102,7 +102,7 @@ func (c *classTables) residualBound(free Mask) int64 {
 		left := canonical
 		pairs := c.pairs
 		for left.Len() >= g {
-			for len(pairs) > 0 && !(left.Has(int(pairs[0][0])) && left.Has(int(pairs[0][1]))) {
+			for len(pairs) > 0 && (!left.Has(int(pairs[0][0])) || !left.Has(int(pairs[0][1]))) {
 				pairs = pairs[1:]
 			}
 			t := c.grow(left, MaskOf(int(pairs[0][0]), int(pairs[0][1])), g)

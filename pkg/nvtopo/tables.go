@@ -52,7 +52,7 @@ func (t *Tables) Prepare(ctx context.Context) error {
 	t.c.build.Lock()
 	defer t.c.build.Unlock()
 	for _, p := range []Policy{PolicyBestEffort, PolicySingleNUMANode, PolicyRestricted} {
-		if t.c.answer(ctx, t.c.variant(&Constraint{Policy: p})) == nil {
+		if t.c.answer(ctx.Done(), t.c.variant(&Constraint{Policy: p})) == nil {
 			return fmt.Errorf("building answer tables for %d GPUs: %w", t.c.n, ctx.Err())
 		}
 	}
@@ -89,7 +89,7 @@ func (t *Tables) pick(free, avail Mask, k int, con *Constraint) (Mask, bool) {
 	case c.n > exactGPUs:
 		s = c.branchAndBound(free, avail, k, c.filter(variant), nil)
 	case avail == free && c.n <= eagerGPUs:
-		s = Mask(c.answer(context.Background(), variant).sets[k<<c.n|int(free)])
+		s = Mask(c.answer(nil, variant).sets[k<<c.n|int(free)])
 	default:
 		s = c.enumerate(free, avail, k, c.filter(variant), nil)
 	}

@@ -169,7 +169,7 @@ func TestGivenValuesStay(t *testing.T) {
 func TestMistakesAreRefusedByName(t *testing.T) {
 	tests := map[string]struct{ args, want string }{
 		"an unknown field":              {"bandwithWeight: 1", `unknown field "bandwithWeight"`},
-		"an unknown field of the lease": {"leaderLease: {nmae: x}", `unknown field "leaderLease.nmae"`},
+		"an unknown field of the lease": {"leaderLease: {label: x}", `unknown field "leaderLease.label"`},
 		"another plugin's field":        {"sameNUMABonus: 1", `unknown field "sameNUMABonus"`},
 		"a field given twice":           {"latencyWeight: 1\n      latencyWeight: 0", `"latencyWeight" already set`},
 		"a word for a number":           {"latencyWeight: low", "latencyWeight"},

@@ -206,7 +206,7 @@ func (m *matrix) readRows(lines []line, head int) ([]line, error) {
 // not a row of NIC1, "NIC1PIX" is.
 func startsWithName(s, name string) bool {
 	rest, ok := strings.CutPrefix(s, name)
-	return ok && (rest == "" || !strings.Contains("0123456789_", rest[:1]))
+	return ok && (rest == "" || !strings.ContainsAny(rest[:1], "0123456789_"))
 }
 
 // readRow reads the cells of the next row from byte at on. Blanks between cells

@@ -48,8 +48,9 @@ func kindOf(ret driver.Return) nvml.ErrorKind {
 		return nvml.KindTimeout
 	case driver.ERROR_LIBRARY_NOT_FOUND, driver.ERROR_DRIVER_NOT_LOADED:
 		return nvml.KindNoDriver
+	default:
+		return nvml.KindOther
 	}
-	return nvml.KindOther
 }
 
 // need reports a symbol the installed driver does not have.
@@ -219,8 +220,9 @@ func (d device) NVLinkPeer(other nvml.Device) (nvml.PeerStatus, error) {
 		return nvml.PeerOK, nil
 	case driver.P2P_STATUS_UNKNOWN:
 		return nvml.PeerUnknown, nil
+	default:
+		return nvml.PeerRefused, nil
 	}
-	return nvml.PeerRefused, nil
 }
 
 func (d device) NVLinkActive(link int) (bool, error) {
@@ -261,8 +263,9 @@ func (d device) NVLinkRemoteType(link int) (nvml.RemoteType, error) {
 		return nvml.RemoteSwitch, nil
 	case driver.NVLINK_DEVICE_TYPE_IBMNPU:
 		return nvml.RemoteCPU, nil
+	default:
+		return nvml.RemoteUnknown, nil
 	}
-	return nvml.RemoteUnknown, nil
 }
 
 // Fabric asks in the newest form the driver has: the third version adds the
@@ -287,7 +290,7 @@ func (d device) Fabric() (nvml.Fabric, error) {
 	if err := d.lib.need(symbol); err != nil {
 		return nvml.Fabric{}, err
 	}
-	v1, ret := d.dev.GetGpuFabricInfo() //nolint:staticcheck // deprecated, and all that drivers before 550 have
+	v1, ret := d.dev.GetGpuFabricInfo() // deprecated, and all that drivers before 550 have
 	if err := check(symbol, ret); err != nil {
 		return nvml.Fabric{}, err
 	}
