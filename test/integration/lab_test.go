@@ -88,12 +88,26 @@ type lab struct {
 	client kubernetes.Interface
 	graphs map[string]*nvtopo.Graph // node name -> link graph
 	names  int                      // given out by freshName
+
+	// schedulerAccount and exporterAccount are the shipped ones once install
+	// made them; before that everybody is the administrator.
+	schedulerAccount, exporterAccount string
 }
 
 func newLab(t *testing.T, cfg devcluster.Config) *lab {
 	t.Helper()
 	c := startCluster(t, cfg)
 	return &lab{Cluster: c, client: clientFor(t, c), graphs: map[string]*nvtopo.Graph{}}
+}
+
+// install applies the shipped manifests. What starts afterwards has no more
+// than the rights that they give.
+func (l *lab) install(t *testing.T) {
+	t.Helper()
+	if err := l.InstallManifests(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.schedulerAccount, l.exporterAccount = systemNamespace+"/nvtopo-scheduler", systemNamespace+"/nvtopo-exporter"
 }
 
 // startScheduler runs the scheduler under test with the given profiles.
@@ -111,7 +125,7 @@ func (l *lab) tryScheduler(t *testing.T, log io.Writer, profiles ...profile) (*d
 	t.Helper()
 	return l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
 		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"),
-		Config: schedulerConfig(profiles...), Log: log,
+		Config: schedulerConfig(profiles...), ServiceAccount: l.schedulerAccount, Log: log,
 	})
 }
 
@@ -133,6 +147,7 @@ func (l *lab) addNode(t *testing.T, name, machine string) devcluster.NodeSpec {
 // publish publishes the graphs of nodes.
 func (l *lab) publish(t *testing.T, opts devcluster.ExporterOptions, specs ...devcluster.NodeSpec) {
 	t.Helper()
+	opts.ServiceAccount = l.exporterAccount
 	if err := l.RunExporters(t.Context(), specs, opts); err != nil {
 		t.Fatal(err)
 	}

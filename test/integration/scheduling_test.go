@@ -37,9 +37,7 @@ func schedulingProfiles() []profile {
 // scheduler. Every case has nodes of its own and pins its pods to them.
 func TestScheduling(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
-	if err := l.InstallManifests(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	l.install(t)
 	l.staleNodes(t)
 	s := l.startScheduler(t, schedulingProfiles()...)
 	t.Run("annotations", l.testAnnotations)

@@ -50,9 +50,7 @@ type storm struct {
 // scheduler twice meanwhile, in both ways of writing annotations.
 func TestStorm(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
-	if err := l.InstallManifests(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	l.install(t)
 	s := &storm{lab: l, oracles: map[string]*oracle.Oracle{}, machine: map[string]string{}}
 	var specs []devcluster.NodeSpec
 	for i := range stormNodes {

@@ -90,9 +90,7 @@ func TestSchedulerStartsBeforeTheDefinition(t *testing.T) {
 	l.bound(t, "plain") // pods without GPUs need no definition
 	l.wantRefused(t, gpuPod("p", preBindProfile, 2, nil), nodestate.NoGraph.String())
 
-	if err := l.InstallManifests(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	l.install(t)
 	l.publish(t, devcluster.ExporterOptions{}, spec)
 	eventually(t, 30*time.Second, "the scheduler ends by itself", func(context.Context) (bool, string) {
 		return !s.Alive(), "alive"

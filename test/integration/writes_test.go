@@ -66,9 +66,7 @@ func schedulerRequests(path string) (map[string]map[string]int, error) {
 func TestWritesPerPod(t *testing.T) {
 	const each = 12
 	l := newLab(t, devcluster.Config{AuditLog: true})
-	if err := l.InstallManifests(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	l.install(t)
 	nodes := []string{"n0", "n1", "n2", "foreign"} // the last is for the stock profile's pods
 	for _, node := range nodes {
 		l.node(t, node, "dgx2")
