@@ -130,7 +130,7 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 		reason = StaleGraph
 	}
 	if reason != Fits {
-		if !d.linkSensitive() && d.Affinity != AffinityRequired && !d.TrustsOutput && (d.NoTopology || d.AllowNoGraph || !d.HasGPUs()) {
+		if !d.needsGraph() && (d.NoTopology || d.AllowNoGraph || !d.HasGPUs()) {
 			return nil, Fits
 		}
 		return nil, reason

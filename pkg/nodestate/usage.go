@@ -234,8 +234,10 @@ func allCPUs(n *Node) nvtopo.CPUSet {
 	return nvtopo.NewCPUSet(all...)
 }
 
+// podCPUAndMemory counts a pod that is being resized with what it still holds, as
+// the scheduler itself does.
 func podCPUAndMemory(pod *v1.Pod) (milliCPU, memory int64) {
-	r := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	r := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
 	return r.Cpu().MilliValue(), r.Memory().Value()
 }
 

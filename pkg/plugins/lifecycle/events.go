@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -68,19 +69,42 @@ func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (
 	if err != nil {
 		return fwk.Queue, err
 	}
-	if changed == nil { // deleted
-		if old.Spec.NodeName == "" || !p.heldAnything(old) {
+	if changed == nil { // deleted, or no longer nominated: a nominated pod was counted
+		if old.Spec.NodeName == "" && old.Status.NominatedNodeName == "" || !p.heldAnything(old) {
 			return fwk.QueueSkip, nil
 		}
 		logger.V(5).Info("A pod that held devices or CPUs went away", "pod", klog.KObj(pod), "deleted", klog.KObj(old))
 		return fwk.Queue, nil
 	}
-	own := changed.UID == pod.UID
-	repaired := old != nil && old.Annotations[nodestate.AllocationKey] != changed.Annotations[nodestate.AllocationKey]
-	if own || repaired {
+	switch {
+	case old == nil:
+		return fwk.Queue, nil
+	case changed.UID == pod.UID:
+		// Most updates are the scheduler's own report that the pod waits.
+		if p.asks(old) == p.asks(changed) {
+			return fwk.QueueSkip, nil
+		}
+		return fwk.Queue, nil
+	case old.Annotations[nodestate.AllocationKey] != changed.Annotations[nodestate.AllocationKey], scaledDown(old, changed):
 		return fwk.Queue, nil
 	}
 	return fwk.QueueSkip, nil
+}
+
+// asks is equal for two versions of a pod that fare alike on every node.
+func (p *Plugin) asks(pod *v1.Pod) string {
+	d, err := p.demand(pod)
+	if err != nil {
+		return err.Error()
+	}
+	return d.Signature()
+}
+
+// scaledDown reports whether a pod was resized in place to less CPU or memory.
+func scaledDown(old, changed *v1.Pod) bool {
+	before := resourcehelper.PodRequests(old, resourcehelper.PodResourcesOptions{UseStatusResources: true})
+	after := resourcehelper.PodRequests(changed, resourcehelper.PodResourcesOptions{UseStatusResources: true})
+	return after.Cpu().Cmp(*before.Cpu()) < 0 || after.Memory().Cmp(*before.Memory()) < 0
 }
 
 // heldAnything also says yes to a pod that has only CPU or memory: those count

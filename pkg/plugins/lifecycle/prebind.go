@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/util/retry"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // PreBindPreFlight announces a write only where PreBind will make one.
@@ -41,7 +43,7 @@ func (p *Plugin) PreBind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nod
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	body, err := patchBody(pod.UID, annotations)
+	body, err := p.patchBody(pod.UID, annotations)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
@@ -62,15 +64,25 @@ func (p *Plugin) PreBind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nod
 	return nil
 }
 
-// patchBody carries the UID, so that a pod made anew under the name is refused.
-func patchBody(uid types.UID, annotations map[string]string) ([]byte, error) {
+// patchBody carries the UID, so that a pod made anew under the name is refused,
+// and takes away what an earlier attempt wrote and this one does not.
+func (p *Plugin) patchBody(uid types.UID, annotations map[string]string) ([]byte, error) {
 	type meta struct {
-		UID         types.UID         `json:"uid"`
-		Annotations map[string]string `json:"annotations"`
+		UID         types.UID          `json:"uid"`
+		Annotations map[string]*string `json:"annotations"`
+	}
+	all := map[string]*string{}
+	for _, key := range nodestate.OutputKeys() {
+		if alias := key == nodestate.GPUIDsAlias || key == nodestate.NUMANodeAlias; !alias || p.Profile.WriteAliases {
+			all[key] = nil
+		}
+	}
+	for key, value := range annotations {
+		all[key] = &value
 	}
 	b, err := json.Marshal(struct {
 		Metadata meta `json:"metadata"`
-	}{meta{UID: uid, Annotations: annotations}})
+	}{meta{UID: uid, Annotations: all}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the annotations: %w", err)
 	}

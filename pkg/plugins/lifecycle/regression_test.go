@@ -8,12 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2/ktesting"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
-	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
-	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 )
 
@@ -68,31 +65,5 @@ func TestThePatchTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
 	}
 	if pod.Annotations["example.com/own"] != "kept" || pod.Annotations[nodestate.AllocationKey] == "" {
 		t.Errorf("annotations %v, want the pod's own and the choice", pod.Annotations)
-	}
-}
-
-func TestPluginsOfAProfileMustAgreeOnWhatTheyShare(t *testing.T) {
-	b := newBench(t, "PreBind", topology.Name)
-	_, ctx := ktesting.NewTestContext(t)
-	base := lifecycle.Settings{Config: b.state(t).Config(), Resources: []string{gpuResource}, WriteAliases: true}
-	tests := map[string]struct {
-		change  func(*lifecycle.Settings)
-		wantErr bool
-	}{
-		"equal settings":          {func(*lifecycle.Settings) {}, false},
-		"other resources":         {func(s *lifecycle.Settings) { s.Resources = []string{"amd.com/gpu"} }, true},
-		"aliases from one only":   {func(s *lifecycle.Settings) { s.WriteAliases = false }, true},
-		"another way of writing":  {func(s *lifecycle.Settings) { s.WriteInBind = true }, true},
-		"resources in any order?": {func(s *lifecycle.Settings) { s.Resources = []string{gpuResource, "x.y/z"} }, true},
-	}
-	for name, tc := range tests {
-		t.Run(name, func(t *testing.T) {
-			set := base
-			tc.change(&set)
-			_, err := lifecycle.New(ctx, b.fw, b.shared, numa.Name, set, (*nodestate.Request).HasGPUs)
-			if (err != nil) != tc.wantErr {
-				t.Errorf("error %v, want one: %t", err, tc.wantErr)
-			}
-		})
 	}
 }
