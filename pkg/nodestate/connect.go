@@ -70,6 +70,22 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	return nil
 }
 
+// AwaitSync starts the wait for the first lists of graphs and Leases; call it
+// after Connect and WatchGraphs. Until they are in, Synced is false: a choice
+// from half the graphs would put pods on the worse nodes.
+func (s *State) AwaitSync(ctx context.Context) {
+	sources := s.sources
+	go func() {
+		if cache.WaitForCacheSync(ctx.Done(), sources...) {
+			s.synced.Store(true)
+			s.onFreed()
+		}
+	}()
+}
+
+// Synced reports whether all graphs and Leases there were at the start are known.
+func (s *State) Synced() bool { return s.synced.Load() }
+
 func (s *State) podHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { s.podEvent(obj) },
@@ -104,7 +120,7 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 			s.onFreed()
 		}
 	}
-	_, err := factory.Coordination().V1().Leases().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	handler, err := factory.Coordination().V1().Leases().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    set,
 		UpdateFunc: func(_, obj any) { set(obj) },
 		DeleteFunc: func(obj any) {
@@ -119,6 +135,7 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 	if err != nil {
 		return fmt.Errorf("watching Leases in %s: %w", s.config.Namespace, err)
 	}
+	s.sources = append(s.sources, handler.HasSynced)
 	factory.Start(ctx.Done())
 	return nil
 }

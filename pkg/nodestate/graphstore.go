@@ -60,11 +60,28 @@ func (n *Node) Accel(resource string) *Accel {
 	return nil
 }
 
+// notOlder reports whether the stored object is this version of its name or a
+// later one. Versions of one API server are comparable numbers, also of two
+// objects; one that is not (a test's fake) counts as newer.
+func (n *Node) notOlder(version string) bool {
+	cmp, err := resourceversion.CompareResourceVersion(version, n.ResourceVersion)
+	return err == nil && cmp <= 0
+}
+
+// malformed is a version of an object that cannot be used.
+type malformed struct {
+	objectUID types.UID
+	version   string
+	err       error
+}
+
 // cell holds everything known by node name. It outlives graph and Node object
 // while anything refers to it.
 type cell struct {
 	node  atomic.Pointer[Node]
 	usage atomic.Pointer[Usage]
+	// malformed is the last version that was refused.
+	malformed atomic.Pointer[malformed]
 	// rev counts changes of claims; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim // guarded by State.mu
@@ -130,15 +147,12 @@ func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
 	if obj.UID != "" && obj.UID == x.removed {
 		return false, nil
 	}
-	if old := x.node.Load(); old != nil {
-		// Versions of one API server are comparable numbers, also of two objects of
-		// one name; one that is not (a test's fake) counts as newer.
-		if cmp, err := resourceversion.CompareResourceVersion(obj.ResourceVersion, old.ResourceVersion); err == nil && cmp <= 0 {
-			return false, nil
-		}
+	if old := x.node.Load(); old != nil && old.notOlder(obj.ResourceVersion) {
+		return false, nil
 	}
 	n, err := s.buildNode(obj)
 	if err != nil {
+		x.malformed.Store(&malformed{objectUID: obj.UID, version: obj.ResourceVersion, err: err})
 		return false, err
 	}
 	x.node.Store(n)

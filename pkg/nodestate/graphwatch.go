@@ -58,9 +58,11 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
 		},
 	}
 	informer := cache.NewSharedIndexInformer(lw, &v1alpha1.NodeGPUTopology{}, 0, cache.Indexers{})
-	if _, err = informer.AddEventHandler(s.graphHandler(ctx)); err != nil {
+	handler, err := informer.AddEventHandler(s.graphHandler(ctx))
+	if err != nil {
 		return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
 	}
+	s.sources = append(s.sources, handler.HasSynced)
 	go informer.RunWithContext(ctx)
 	return nil
 }
@@ -121,8 +123,14 @@ func graphClient(config *rest.Config) (rest.Interface, error) {
 // resource, which may be ahead of ours: a queueing hint calls it before it
 // wakes a pod, so that the pod's next cycle sees what woke it.
 func (s *State) ApplyUnstructured(u *unstructured.Unstructured) (bool, error) {
-	if n := s.Node(u.GetName()); n != nil && n.objectUID == u.GetUID() && n.ResourceVersion == u.GetResourceVersion() {
-		return false, nil
+	// It is asked for every waiting pod, under the queue's lock: conversion, once.
+	if x := s.cells.get(u.GetName()); x != nil {
+		if n := x.node.Load(); n != nil && n.notOlder(u.GetResourceVersion()) {
+			return false, nil
+		}
+		if bad := x.malformed.Load(); bad != nil && bad.objectUID == u.GetUID() && bad.version == u.GetResourceVersion() {
+			return false, bad.err
+		}
 	}
 	t := &v1alpha1.NodeGPUTopology{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
@@ -37,6 +39,9 @@ type State struct {
 	leases   *leaseTable
 	parsed   *parsedAllocations
 	pods     podLister
+
+	sources []cache.InformerSynced // what AwaitSync waits for
+	synced  atomic.Bool
 
 	graphMu sync.Mutex // serialises changes of graphs
 

@@ -151,7 +151,7 @@ func (b *bench) waitFresh(tb testing.TB) {
 	tb.Helper()
 	d := &nodestate.Demand{Request: &nodestate.Request{}}
 	for range 500 {
-		if b.state(tb).View(d, b.info(tb), b.snapshot.NodeInfos()) != nil {
+		if b.state(tb).Synced() && b.state(tb).View(d, b.info(tb), b.snapshot.NodeInfos()) != nil {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

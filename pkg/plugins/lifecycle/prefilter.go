@@ -11,6 +11,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
+// ErrReasonNotSynced is why GPU pods wait for a moment after a start.
+const ErrReasonNotSynced = "the scheduler has not read all GPU topologies yet"
+
 // PreFilter reads the pod once for both plugins. A value it cannot read makes
 // the pod wait for its own correction; no node could cure it.
 func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
@@ -27,6 +30,11 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	// One plugin's Filter gives the whole answer; the other need not repeat it.
 	if !p.cares(c.Demand.Request) || (c.FilteredBy != "" && c.FilteredBy != p.name) {
 		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	if !p.state.Synced() {
+		// Not resolvable, so that nobody is evicted for it; the State wakes the
+		// pod once it knows everything.
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonNotSynced)
 	}
 	c.FilteredBy = p.name
 	return nil, nil

@@ -80,6 +80,7 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 		klog.FromContext(ctx).Info("The API server does not know NodeGPUTopology; GPU pods wait, and the scheduler restarts when it does")
 		s.awaitArrival(ctx, h, state)
 	}
+	state.AwaitSync(ctx)
 	s.state, s.config, s.served = state, config, served
 	return state, nil
 }
