@@ -11,11 +11,12 @@ import (
 	"io/fs"
 	"path"
 
+	"sigs.k8s.io/yaml"
+
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 )
 
 // FS holds every manifest under its path in this folder.

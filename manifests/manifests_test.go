@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -22,7 +24,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
@@ -52,7 +53,7 @@ func objects(t *testing.T) map[string][]runtime.Object {
 		if strings.HasPrefix(path.Base(name), "scheduler-config") {
 			decoder = schedulerscheme.Codecs.UniversalDeserializer()
 		}
-		for _, doc := range strings.Split(string(data), "\n---\n") {
+		for doc := range strings.SplitSeq(string(data), "\n---\n") {
 			obj, _, err := decoder.Decode([]byte(doc), nil, nil)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -3,6 +3,7 @@
 package manifests_test
 
 import (
+	"maps"
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -28,9 +29,7 @@ func TestNodePolicies(t *testing.T) {
 	// marked is node n1 with more metadata and one field beside.
 	marked := func(meta map[string]any, field string, value any) map[string]any {
 		all := map[string]any{"name": "n1"}
-		for k, v := range meta {
-			all[k] = v
-		}
+		maps.Copy(all, meta)
 		out := map[string]any{"metadata": all, "spec": map[string]any{"podCIDR": "10.0.0.0/24"}}
 		if field != "" {
 			out[field] = value

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -36,9 +35,9 @@ func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
 		}
 	}
 	args.DefaultPolicy = cmp.Or(args.DefaultPolicy, nvtopo.PolicyBestEffort.String())
-	args.BandwidthWeight = cmp.Or(args.BandwidthWeight, ptr.To(0.4))
-	args.LatencyWeight = cmp.Or(args.LatencyWeight, ptr.To(0.3))
-	args.FragmentationWeight = cmp.Or(args.FragmentationWeight, ptr.To(0.3))
+	args.BandwidthWeight = cmp.Or(args.BandwidthWeight, new(0.4))
+	args.LatencyWeight = cmp.Or(args.LatencyWeight, new(0.3))
+	args.FragmentationWeight = cmp.Or(args.FragmentationWeight, new(0.3))
 	args.UnenforcedNodes = cmp.Or(args.UnenforcedNodes, UnenforcedNodesAllow)
 	args.NodesWithoutTopology = cmp.Or(args.NodesWithoutTopology, NodesWithoutTopologyRefuse)
 }
@@ -48,10 +47,10 @@ func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
 //nolint:revive // the name is the one that Kubernetes' defaulting has everywhere
 func SetDefaults_NUMAAffinityArgs(args *NUMAAffinityArgs) {
 	setCommonDefaults(&args.CommonArgs)
-	args.SameNUMABonus = cmp.Or(args.SameNUMABonus, ptr.To[int64](50))
-	args.CrossNUMAPenalty = cmp.Or(args.CrossNUMAPenalty, ptr.To[int64](20))
+	args.SameNUMABonus = cmp.Or(args.SameNUMABonus, new(int64(50)))
+	args.CrossNUMAPenalty = cmp.Or(args.CrossNUMAPenalty, new(int64(20)))
 	args.DefaultAffinity = cmp.Or(args.DefaultAffinity, NUMAAffinityNone)
-	args.CPUSet = cmp.Or(args.CPUSet, ptr.To(true))
+	args.CPUSet = cmp.Or(args.CPUSet, new(true))
 }
 
 func setCommonDefaults(args *CommonArgs) {
@@ -60,7 +59,7 @@ func setCommonDefaults(args *CommonArgs) {
 		args.Resources = []string{defaultResource}
 	}
 	setWeightDefaults(args)
-	args.WriteAliases = cmp.Or(args.WriteAliases, ptr.To(true))
+	args.WriteAliases = cmp.Or(args.WriteAliases, new(true))
 	args.Namespace = cmp.Or(args.Namespace, defaultNamespace)
 	args.RequestTimeout = cmp.Or(args.RequestTimeout, metav1.Duration{Duration: defaultRequestTimeout})
 	args.LeaderLease.DurationSeconds = cmp.Or(args.LeaderLease.DurationSeconds, defaultLeaseSeconds)
