@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ type world struct {
 
 	toStore, toCache, toUs []event
 	binds                  []*bind
-	serial                 int
+	serial, version        int
 	placed, conflicts      int
 }
 
@@ -57,6 +58,8 @@ func (w *world) write(pod *v1.Pod, gone bool) {
 	if gone {
 		delete(w.api, pod.UID)
 	} else {
+		w.version++
+		pod.ResourceVersion = strconv.Itoa(w.version)
 		w.api[pod.UID] = pod
 	}
 	w.toStore = append(w.toStore, event{pod, gone})

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -50,6 +51,8 @@ type claim struct {
 	since     time.Time // of the phase
 	written   bool      // the annotations are on the pod
 	holder    string    // leader at the time of Reserve
+	// version of the bound pod that settled the claim; empty if it never was bound.
+	version string
 }
 
 // claimOf returns the pod's present claim on a node; it needs s.mu.
@@ -143,8 +146,10 @@ func (s *State) podChanged(pod *v1.Pod) {
 		case c.phase.settled():
 		case a != nil && a.Equal(c.alloc):
 			s.settle(c, confirmed)
+			c.version = pod.ResourceVersion
 		case c.phase == doubtful && (a != nil || c.node != pod.Spec.NodeName):
 			s.settle(c, void)
+			c.version = pod.ResourceVersion
 			freed = true
 		}
 	}
@@ -220,9 +225,9 @@ func (s *State) Sweep(snapshot fwk.NodeInfoLister) {
 // replaceable reports whether the snapshot alone now says what the claim said.
 // A confirmed claim needs its pod listed with an allocation: the scheduler's
 // cache may have forgotten a pod whose binding it believed lost, and not have
-// heard yet that it was carried out. That allocation must be the claim's or the
-// informer store's: an assumed pod has the annotation that an earlier attempt
-// left on it.
+// heard yet that it was carried out. And it must be the pod as of its binding:
+// an assumed pod has the annotation that an earlier attempt left on it, and goes
+// again when the present attempt fails.
 func (s *State) replaceable(c *claim, snapshot fwk.NodeInfoLister) bool {
 	info, err := snapshot.Get(c.node)
 	if err != nil {
@@ -230,21 +235,11 @@ func (s *State) replaceable(c *claim, snapshot fwk.NodeInfoLister) bool {
 	}
 	for _, pi := range info.GetPods() {
 		if pod := pi.GetPod(); pod.UID == c.uid {
-			a := s.allocationOf(pod, c.node)
-			return a != nil && (c.phase == confirmed && a.Equal(c.alloc) || s.current(pod, a))
+			cmp, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, c.version)
+			return err == nil && cmp >= 0 && s.allocationOf(pod, c.node) != nil
 		}
 	}
 	return c.phase == void
-}
-
-// current reports whether the informer's store gives the pod the same allocation.
-func (s *State) current(pod *v1.Pod, a *Allocation) bool {
-	stored := s.pods.pod(pod.Namespace, pod.Name, pod.UID)
-	if stored == nil {
-		return false
-	}
-	now := s.allocationOf(stored, a.Node)
-	return now != nil && a.Equal(now)
 }
 
 // InFlight is a line of the table, for people and checks.

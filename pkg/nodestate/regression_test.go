@@ -32,6 +32,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	r.BindingBegan(pod.UID, "n")
 	r.Unreserve(pod.UID, "n")
 	waiting := pod.DeepCopy()
+	waiting.ResourceVersion = "2"
 	text, err := first.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +50,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	if text, err = second.Encode(); err != nil {
 		t.Fatal(err)
 	}
-	bound.Annotations = map[string]string{AllocationKey: text}
+	bound.Annotations, bound.ResourceVersion = map[string]string{AllocationKey: text}, "3"
 	r.pods = fixedStore{pod.UID: bound}
 	r.podChanged(bound)
 
@@ -84,8 +85,10 @@ func TestAClaimGoesWhenItsAnnotationWasRepaired(t *testing.T) {
 	if bound.Annotations[AllocationKey], err = a.Encode(); err != nil {
 		t.Fatal(err)
 	}
+	bound.ResourceVersion = "2"
 	r.podChanged(bound)
 	repaired := on(t, r.State, pod, "n", held.First()+1)
+	repaired.ResourceVersion = "3"
 	r.pods = fixedStore{pod.UID: repaired}
 	_, l = r.view(t, repaired)
 	r.Sweep(l)
