@@ -65,7 +65,9 @@ func (p *Plugin) PreBind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nod
 }
 
 // patchBody carries the UID, so that a pod made anew under the name is refused,
-// and takes away what an earlier attempt wrote and this one does not.
+// and no node name, which the API server refuses for a pod that an earlier
+// attempt's late Binding has bound: its containers may have that attempt's GPUs
+// already. It takes away what an earlier attempt wrote and this one does not.
 func (p *Plugin) patchBody(uid types.UID, annotations map[string]string) ([]byte, error) {
 	type meta struct {
 		UID         types.UID          `json:"uid"`
@@ -80,9 +82,13 @@ func (p *Plugin) patchBody(uid types.UID, annotations map[string]string) ([]byte
 	for key, value := range annotations {
 		all[key] = &value
 	}
+	type spec struct {
+		NodeName *string `json:"nodeName"`
+	}
 	b, err := json.Marshal(struct {
 		Metadata meta `json:"metadata"`
-	}{meta{UID: uid, Annotations: all}})
+		Spec     spec `json:"spec"`
+	}{Metadata: meta{UID: uid, Annotations: all}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the annotations: %w", err)
 	}

@@ -3,12 +3,17 @@
 package lifecycle_test
 
 import (
+	"encoding/json"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -65,5 +70,43 @@ func TestThePatchTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
 	}
 	if pod.Annotations["example.com/own"] != "kept" || pod.Annotations[nodestate.AllocationKey] == "" {
 		t.Errorf("annotations %v, want the pod's own and the choice", pod.Annotations)
+	}
+}
+
+// An API server lets nobody change the node name of a pod but by a Binding.
+func TestThePatchIsRefusedForAPodThatALateBindingBound(t *testing.T) {
+	b := newBench(t, "PreBind", topology.Name)
+	pod := b.pod("p", 2, nil)
+	bound := pod.DeepCopy()
+	bound.Spec.NodeName = "elsewhere"
+	b.client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		patch, ok := a.(clienttesting.PatchAction)
+		if !ok {
+			t.Fatalf("got %T", a)
+		}
+		var body struct {
+			Spec map[string]any `json:"spec"`
+		}
+		if err := json.Unmarshal(patch.GetPatch(), &body); err != nil {
+			t.Fatal(err)
+		}
+		if name, ok := body.Spec["nodeName"]; ok && name != bound.Spec.NodeName {
+			return true, nil, apierrors.NewInvalid(v1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil)
+		}
+		return true, bound, nil
+	})
+	ctx, state := t.Context(), framework.NewCycleState()
+	if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
+		t.Fatal(status)
+	}
+	if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
+		t.Fatal(status)
+	}
+	if status := b.fw.RunPreBindPlugins(ctx, state, pod, "n"); status.Code() != fwk.Error {
+		t.Errorf("PreBind: %v, want an error", status)
+	}
+	b.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
+	if left := b.state(t).Dump(); len(left) != 0 {
+		t.Errorf("in flight after a refusal: %+v", left)
 	}
 }
