@@ -31,11 +31,15 @@ type slot struct {
 func (l *lab) slot(t *testing.T, node, machine string) *slot {
 	t.Helper()
 	g := l.node(t, node, machine)
-	s := &slot{node: node, graph: g, oracle: oracle.New(g), free: nvtopo.FullMask(g.Len())}
+	return &slot{node: node, graph: g, oracle: oracle.New(g), free: g.Healthy(), cpus: allCPUs(g)}
+}
+
+func allCPUs(g *nvtopo.Graph) nvtopo.CPUSet {
+	var all nvtopo.CPUSet
 	for i := range g.NUMANodes {
-		s.cpus = s.cpus.Union(g.NUMANodes[i].CPUs)
+		all = all.Union(g.NUMANodes[i].CPUs)
 	}
-	return s
+	return all
 }
 
 // best is what the objective says a pod should get.
@@ -53,8 +57,8 @@ func (s *slot) take(t testing.TB, pod *v1.Pod) *choice {
 	if !ok || c.set != want {
 		t.Fatalf("pod %s has GPUs %v, want %v of the free %v (possible: %t)", pod.Name, c.set.Positions(), want.Positions(), s.free.Positions(), ok)
 	}
-	if now := time.Now(); !c.Enforced || c.Unconfirmed || c.Assumed.After(now) || now.Sub(c.Assumed) > time.Minute {
-		t.Errorf("pod %s: enforced %t, unconfirmed %t, assumed %v at %v", pod.Name, c.Enforced, c.Unconfirmed, c.Assumed, now)
+	if now := time.Now(); c.Unconfirmed || c.Assumed.After(now) || now.Sub(c.Assumed) > time.Minute {
+		t.Errorf("pod %s: unconfirmed %t, assumed %v at %v", pod.Name, c.Unconfirmed, c.Assumed, now)
 	}
 	s.checkCPUs(t, pod, c)
 	s.free &^= c.set
@@ -145,7 +149,9 @@ func (l *lab) testAnnotations(t *testing.T) {
 			return []*v1.Pod{podOf("a", p, nil, container("left", 2), container("right", 2), container("none", 0))}
 		}},
 		"containers of unequal size on a used node": {cube, func(p string) []*v1.Pod {
-			return []*v1.Pod{gpuPod("a", p, 1, nil), podOf("b", p, nil, container("small", 1), container("large", 3))}
+			return []*v1.Pod{
+				gpuPod("a", p, 1, nil), podOf("b", p, nil, container("small", 1), container("large", 3)),
+			}
 		}},
 		"an init container reuses GPUs": {cube, func(p string) []*v1.Pod {
 			pod := podOf("a", p, nil, container("main", 2))

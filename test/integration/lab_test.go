@@ -153,15 +153,17 @@ func (l *lab) publish(t *testing.T, opts devcluster.ExporterOptions, specs ...de
 	}
 }
 
-// publishOnce publishes a node's graph and Leases, which nobody then keeps up.
-func (l *lab) publishOnce(t *testing.T, spec devcluster.NodeSpec) {
+// publishOnce publishes a graph as a node's, and its Leases, which nobody then
+// keeps up.
+func (l *lab) publishOnce(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.Graph) {
 	t.Helper()
+	l.graphs[spec.Name] = g
 	dyn, err := dynamic.NewForConfig(l.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
 	e, err := exporter.New(exporter.Config{NodeName: spec.Name, Namespace: systemNamespace, AssumeEnforced: true},
-		exporter.Static(l.graphs[spec.Name]), l.client, dyn)
+		exporter.Static(g), l.client, dyn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func asking(cpu, memory string, pod *v1.Pod) *v1.Pod {
 // documentation of the annotations says.
 func constraintOf(t testing.TB, pod *v1.Pod) nvtopo.Constraint {
 	t.Helper()
-	var c nvtopo.Constraint
+	c := nvtopo.Constraint{AllowMixedModels: pod.Annotations[nodestate.AllowMixedModelsKey] == "true"}
 	var err error
 	if s, ok := pod.Annotations[nodestate.TopologyPolicyKey]; ok {
 		if c.Policy, err = nvtopo.ParsePolicy(s); err != nil {

@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 )
 
 // wantRefused creates a pod that must stay pending for the given reason.
@@ -177,8 +179,10 @@ func (l *lab) staleNodes(t *testing.T) {
 	t.Helper()
 	const machine = "dgx1-v100"
 	l.addNode(t, silentNode, machine)
-	l.publishOnce(t, l.addNode(t, replacedNode, machine))
-	l.publishOnce(t, l.addNode(t, agedNode, machine))
+	for _, node := range []string{replacedNode, agedNode} {
+		spec := l.addNode(t, node, machine)
+		l.publishOnce(t, spec, l.graphs[node])
+	}
 	if err := l.client.CoreV1().Nodes().Delete(t.Context(), replacedNode, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -204,6 +208,46 @@ func (l *lab) testStaleNodes(t *testing.T) {
 	}
 }
 
+// testOddMachines publishes machines that the catalogue does not have: two
+// models in one machine, and one with broken GPUs.
+func (l *lab) testOddMachines(t *testing.T) {
+	odd := func(t *testing.T, change func(i int, d *nvtopo.GPU)) *slot {
+		t.Helper()
+		spec := l.addNode(t, l.freshName("odd"), "dgx1-v100")
+		g := *l.graphs[spec.Name]
+		g.GPUs = slices.Clone(g.GPUs)
+		for i := range g.GPUs {
+			change(i, &g.GPUs[i])
+		}
+		l.publishOnce(t, spec, &g)
+		return &slot{node: spec.Name, graph: &g, oracle: oracle.New(&g), free: g.Healthy(), cpus: allCPUs(&g)}
+	}
+	t.Run("two models", func(t *testing.T) {
+		s := odd(t, func(i int, d *nvtopo.GPU) {
+			if i >= 3 {
+				d.Model = "Tesla V100-SXM2-16GB"
+			}
+		})
+		l.create(t, on(s.node, gpuPod(s.node+"-four", preBindProfile, 4, nil)))
+		s.take(t, l.bound(t, s.node+"-four"))
+		l.wantRefused(t, on(s.node, gpuPod(s.node+"-same", preBindProfile, 4, nil)), nodestate.FewOneModel.String())
+		l.create(t, on(s.node, gpuPod(s.node+"-mixed", bindingProfile, 4, notes{nodestate.AllowMixedModelsKey: "true"})))
+		s.take(t, l.bound(t, s.node+"-mixed"))
+	})
+	t.Run("broken GPUs", func(t *testing.T) {
+		s := odd(t, func(i int, d *nvtopo.GPU) {
+			if i != 0 && i != 4 && i != 6 {
+				d.Unhealthy = "GPU is lost"
+			}
+		})
+		l.create(t, on(s.node, gpuPod(s.node+"-two", bindingProfile, 2, nil)))
+		s.take(t, l.bound(t, s.node+"-two"))
+		l.wantRefused(t, on(s.node, gpuPod(s.node+"-more", bindingProfile, 2, nil)), nodestate.FewGPUs.String())
+		l.create(t, on(s.node, gpuPod(s.node+"-one", preBindProfile, 1, nil)))
+		s.take(t, l.bound(t, s.node+"-one"))
+	})
+}
+
 // testUnenforced uses nodes without a node agent.
 func (l *lab) testUnenforced(t *testing.T) {
 	spec := l.addNode(t, l.freshName("agentless"), "dgx1-v100")
@@ -221,9 +265,12 @@ func (l *lab) testUnenforced(t *testing.T) {
 	}}}
 	l.wantRefused(t, trusting, nodestate.NotEnforced.String())
 
-	// On an enforced node the same pod runs.
+	// On an enforced node the same pods run. The first proves that the scheduler
+	// has seen the agent's Lease.
 	other := l.freshName("agent")
 	l.node(t, other, "dgx1-v100")
+	l.create(t, on(other, gpuPod(other+"-strict", agentProfile, 2, nil)))
+	l.bound(t, other+"-strict")
 	again := on(other, trusting.DeepCopy())
 	again.Name = other
 	l.create(t, again)

@@ -46,6 +46,7 @@ func TestScheduling(t *testing.T) {
 	t.Run("malformed annotations", l.testMalformed)
 	t.Run("CPUs and memory beside the GPUs", l.testNUMAFit)
 	t.Run("graphs that do not count", l.testStaleNodes)
+	t.Run("odd machines", l.testOddMachines)
 	t.Run("nodes without an agent", l.testUnenforced)
 	t.Run("two profiles on one node", l.testTwoProfiles)
 	t.Run("pods of another scheduler", l.testForeign)
