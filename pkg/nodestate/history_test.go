@@ -25,16 +25,20 @@ type world struct {
 	state *State
 	clock *tickClock
 	nodes []*v1.Node
+	// preBind: the annotation comes in a PATCH before the Binding, not with it.
+	preBind bool
 
 	api     map[types.UID]*v1.Pod // the truth
 	store   map[types.UID]*v1.Pod // the informer's store
 	cache   map[types.UID]*v1.Pod // the scheduler's cache: confirmed and assumed
 	assumed map[types.UID]bool
+	started map[types.UID]*Allocation // what bound pods' containers got
 
 	toStore, toCache, toUs []event
 	binds                  []*bind
 	serial, version        int
 	placed, conflicts      int
+	misled                 int // bound pods with an annotation for another node
 }
 
 type event struct {
@@ -49,6 +53,7 @@ type bind struct {
 	alloc *Allocation
 	// late: the client gave up, but the API server may still carry it out.
 	late    bool
+	patched bool
 	expires time.Time
 }
 
@@ -205,7 +210,7 @@ func (w *world) advanceBind() {
 		case w.clock.now.After(b.expires):
 			done()
 		case w.rng.IntN(2) == 0:
-			w.apply(b)
+			w.carryOut(b)
 			done()
 		}
 		return
@@ -227,12 +232,49 @@ func (w *world) advanceBind() {
 		fail()
 		done()
 	default:
-		if !w.apply(b) {
+		ok := w.carryOut(b)
+		if w.preBind && !b.patched {
+			b.patched = ok
+			if ok {
+				w.state.Written(b.pod.UID, b.node)
+				return
+			}
+			w.state.BindingRefused(b.pod.UID, b.node)
+		}
+		if !ok {
 			w.conflicts++
 			fail()
 		}
 		done()
 	}
+}
+
+// carryOut is the API server's part in a binding cycle's next write.
+func (w *world) carryOut(b *bind) bool {
+	if w.preBind && !b.patched {
+		return w.patch(b)
+	}
+	return w.apply(b)
+}
+
+// patch is the API server's answer to PreBind's PATCH: only on a pod not bound.
+func (w *world) patch(b *bind) bool {
+	now := w.api[b.pod.UID]
+	if now == nil || now.Spec.NodeName != "" {
+		return false
+	}
+	pod := now.DeepCopy()
+	w.annotate(pod, b.alloc)
+	w.write(pod, false)
+	return true
+}
+
+func (w *world) annotate(pod *v1.Pod, a *Allocation) {
+	text, err := a.Encode()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	pod.Annotations = map[string]string{AllocationKey: text}
 }
 
 // apply is the API server's bind: once per pod, with the annotation.
@@ -243,12 +285,14 @@ func (w *world) apply(b *bind) bool {
 	}
 	bound := now.DeepCopy()
 	bound.Spec.NodeName = b.node
-	text, err := b.alloc.Encode()
-	if err != nil {
-		w.t.Fatal(err)
+	if !w.preBind {
+		w.annotate(bound, b.alloc)
 	}
-	bound.Annotations = map[string]string{AllocationKey: text}
 	w.write(bound, false)
+	// An annotation that a later attempt wrote for another node says nothing here.
+	if w.started[bound.UID] = w.state.allocationOf(bound, b.node); w.started[bound.UID] == nil {
+		w.misled++
+	}
 	w.placed++
 	return true
 }
@@ -264,14 +308,10 @@ func (w *world) decideDoubts() {
 func (w *world) check(step int) {
 	w.t.Helper()
 	holder := map[string]string{}
-	for _, pod := range w.api {
-		text, ok := pod.Annotations[AllocationKey]
-		if !ok {
+	for uid, pod := range w.api {
+		a := w.started[uid]
+		if pod.Spec.NodeName == "" || a == nil {
 			continue
-		}
-		a, err := ParseAllocation(text)
-		if err != nil {
-			w.t.Fatal(err)
 		}
 		for _, id := range a.GPUs(testResource) {
 			key := a.Node + "/" + id
@@ -285,13 +325,14 @@ func (w *world) check(step int) {
 
 func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 	t.Parallel()
-	histories := 40
+	histories := 80 // every other one with the PATCH of PreBind
 	for seed := range histories {
 		clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
 		s := New(testConfig(), clk)
 		w := &world{
 			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 7)), state: s, clock: clk,
 			api: map[types.UID]*v1.Pod{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, assumed: map[types.UID]bool{},
+			started: map[types.UID]*Allocation{}, preBind: seed%2 == 1,
 		}
 		s.pods = w
 		for i := range 3 {
@@ -305,7 +346,8 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 			t.Fatalf("seed %d placed no pod", seed)
 		}
 		w.quiesce()
-		if left := w.state.Dump(); len(left) != 0 {
+		// A claim stays beside such a pod until its annotation is repaired.
+		if left := w.state.Dump(); len(left) > w.misled {
 			t.Errorf("seed %d: in flight after everything settled: %+v", seed, left)
 		}
 	}
