@@ -140,14 +140,14 @@ func (s *State) podChanged(pod *v1.Pod) {
 	freed := false
 	a := s.allocationOf(pod, pod.Spec.NodeName)
 	for _, c := range s.claims[pod.UID] {
-		// A pod is bound once: what it was bound with decides against every
-		// doubtful claim that says otherwise.
+		// A pod is bound once: what it was bound with decides against every claim
+		// that says otherwise and whose own writes may have begun.
 		switch {
 		case c.phase.settled():
 		case a != nil && a.Equal(c.alloc):
 			s.settle(c, confirmed)
 			c.version = pod.ResourceVersion
-		case c.phase == doubtful && (a != nil || c.node != pod.Spec.NodeName):
+		case c.phase != reserved && (a != nil || c.node != pod.Spec.NodeName):
 			s.settle(c, void)
 			c.version = pod.ResourceVersion
 			freed = true
@@ -195,8 +195,23 @@ func (s *State) decide(c *claim, pod *v1.Pod) bool {
 	if c.phase != doubtful { // an event settled it meanwhile
 		return false
 	}
+	if pod != nil && s.mayBeBoundWith(c, pod) {
+		return false
+	}
 	s.drop(c)
 	return true
+}
+
+// mayBeBoundWith reports whether a waiting pod carries a doubtful claim's choice,
+// from a PATCH that came late, while a later attempt has done its own PATCH and
+// goes on to bind it. It needs s.mu.
+func (s *State) mayBeBoundWith(c *claim, pod *v1.Pod) bool {
+	text, ok := pod.Annotations[AllocationKey]
+	if !ok || len(s.claims[c.uid]) == 1 {
+		return false
+	}
+	a, err := ParseAllocation(text)
+	return err == nil && a.Equal(c.alloc)
 }
 
 // Sweep drops settled claims which the given snapshot can replace. Call it at the start

@@ -233,3 +233,44 @@ func TestAHintConvertsATopologyOnlyIfItIsNews(t *testing.T) {
 		t.Errorf("a new version was not converted: %v", err)
 	}
 }
+
+func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	pod := gpuPod("p", 1)
+	info, l := r.view(t)
+	first, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	r.BindingBegan(pod.UID, "n")
+	r.Unreserve(pod.UID, "n")
+	second, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	r.BindingBegan(pod.UID, "n") // its PATCH was done, and then the first one's
+	text, err := first.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := pod.DeepCopy()
+	live.Annotations, live.ResourceVersion = map[string]string{AllocationKey: text}, "2"
+	r.clock.now = r.clock.now.Add(2 * requestTimeout)
+	for _, c := range r.doubts() {
+		r.decide(c, live)
+	}
+	if left := r.Dump(); len(left) != 2 {
+		t.Errorf("in flight %+v, want the doubtful choice beside the present", left)
+	}
+	// The second attempt's Binding carries the first one's choice out.
+	live.Spec.NodeName, live.ResourceVersion = "n", "3"
+	r.podChanged(live)
+	info, l = r.view(t, live)
+	r.Sweep(l)
+	if left := r.Dump(); len(left) != 0 {
+		t.Errorf("in flight after the pod was bound: %+v", left)
+	}
+	if r.View(demandOf(t, pod), info, l).Free(testResource).Len() != 7 || second.Equal(first) {
+		t.Error("want the second choice's GPU free again, and not the first one's")
+	}
+}
