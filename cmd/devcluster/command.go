@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"

@@ -10,16 +10,17 @@ import (
 	"fmt"
 	"os"
 
+	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // args of the plugins below
+	"sigs.k8s.io/scheduler-plugins/pkg/capacityscheduling"
+	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
+	"sigs.k8s.io/scheduler-plugins/pkg/noderesourcetopology"
+
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // build info metric
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/utils/clock"
-	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // args of the plugins below
-	"sigs.k8s.io/scheduler-plugins/pkg/capacityscheduling"
-	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
-	"sigs.k8s.io/scheduler-plugins/pkg/noderesourcetopology"
 
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/server/v3/embed"
+
 	"k8s.io/client-go/rest"
 )
 
@@ -56,7 +57,7 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	c.exporterCtx, c.cancelExporter = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.Stop())
+			err = errors.Join(err, c.Stop()) //nolint:contextcheck // what was started has to end although ctx may be over
 		}
 	}()
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"

@@ -41,6 +41,11 @@ func (s *State) Annotations(a *Allocation, aliases bool) (map[string]string, err
 	if n == nil {
 		return nil, fmt.Errorf("the topology of node %s went away after the choice", a.Node)
 	}
+	return out, describeGPUs(out, a, n, aliases)
+}
+
+// describeGPUs adds what speaks of GPUs.
+func describeGPUs(out map[string]string, a *Allocation, n *Node, aliases bool) error {
 	byContainer := map[string][]string{}
 	var indices []int
 	var flat []string
@@ -55,7 +60,7 @@ func (s *State) Annotations(a *Allocation, aliases bool) (map[string]string, err
 		flat = append(flat, ids...)
 		set, missing := accel.Graph.Positions(ids)
 		if len(missing) > 0 {
-			return nil, fmt.Errorf("node %s lost GPU %s after the choice", a.Node, missing[0])
+			return fmt.Errorf("node %s lost GPU %s after the choice", a.Node, missing[0])
 		}
 		for p := range set.All() {
 			indices = append(indices, accel.Graph.GPUs[p].Index)
@@ -78,7 +83,7 @@ func (s *State) Annotations(a *Allocation, aliases bool) (map[string]string, err
 			out[GPUIDsAlias] = out[GPUIDsKey]
 		}
 	}
-	return out, nil
+	return nil
 }
 
 func joinInts(v []int) string {

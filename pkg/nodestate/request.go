@@ -3,14 +3,11 @@
 package nodestate
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -202,103 +199,6 @@ func effective(all []containerRequest, res int) int {
 	return max(most, running)
 }
 
-// first returns the value of the first key that is set, and that key.
-func first(ann map[string]string, key string, aliases []string) (value, from string, ok bool) {
-	if v, ok := ann[key]; ok {
-		return v, key, true
-	}
-	for _, k := range aliases {
-		if v, ok := ann[k]; ok {
-			return v, k, true
-		}
-	}
-	return "", "", false
-}
-
-func (r *Request) readAnnotations(ann map[string]string, opt *Options) error {
-	r.Constraint.Policy, r.Affinity = opt.DefaultPolicy, opt.DefaultAffinity
-	wrap := func(key string, err error) error { return fmt.Errorf("annotation %s: %w", key, err) }
-	if v, key, ok := first(ann, TopologyPolicyKey, policyAliases); ok {
-		p, err := nvtopo.ParsePolicy(v)
-		if err != nil {
-			return wrap(key, err)
-		}
-		if !slices.Contains(opt.Supported, p) {
-			return wrap(key, fmt.Errorf("policy %s is not among the scheduler's supportedPolicies", p))
-		}
-		r.Constraint.Policy = p
-	} else if ann[hamiPolicyKey] == hamiTopologyAware {
-		r.Constraint.Policy = nvtopo.PolicyBestEffort
-	}
-	r.NoTopology = r.Constraint.Policy == nvtopo.PolicyNone
-	if v, key, ok := first(ann, NUMAAffinityKey, affinityAliases); ok {
-		a, err := ParseAffinity(v)
-		if err != nil {
-			return wrap(key, err)
-		}
-		r.Affinity = a
-	}
-	if v, ok := ann[MinLinkKey]; ok {
-		c, err := nvtopo.ParseClass(v)
-		if err != nil {
-			return wrap(MinLinkKey, err)
-		}
-		r.Constraint.MinLink = c
-	}
-	if v, ok := ann[MinBandwidthKey]; ok {
-		kBps, err := parseGBps(v)
-		if err != nil {
-			return wrap(MinBandwidthKey, err)
-		}
-		r.Constraint.MinBandwidth = kBps
-	}
-	if v, ok := ann[AllowMixedModelsKey]; ok {
-		b, err := strconv.ParseBool(v)
-		if err != nil {
-			return wrap(AllowMixedModelsKey, fmt.Errorf("%q is neither true nor false", v))
-		}
-		r.Constraint.AllowMixedModels = b
-	}
-	if v, ok := ann[GPUModelKey]; ok {
-		for m := range strings.SplitSeq(v, ",") {
-			n := normalModel(m)
-			if n == "" {
-				return wrap(GPUModelKey, fmt.Errorf("empty model in %q", v))
-			}
-			r.models = append(r.models, n)
-		}
-	}
-	if v, ok := ann[MinGPUMemoryKey]; ok {
-		q, err := resource.ParseQuantity(v)
-		if err != nil {
-			return wrap(MinGPUMemoryKey, fmt.Errorf("%q: %w", v, err))
-		}
-		if q.Sign() <= 0 {
-			return wrap(MinGPUMemoryKey, fmt.Errorf("%q is not above zero", v))
-		}
-		r.minGPUMemory = q.Value()
-	}
-	return nil
-}
-
-// maxGBps bounds min-bandwidth: a hundred times the fastest known GPU.
-const maxGBps = 1_000_000
-
-func parseGBps(s string) (int64, error) {
-	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
-	if err != nil {
-		return 0, fmt.Errorf("%q is not a number of GB/s", s)
-	}
-	if !(f > 0 && f <= maxGBps) {
-		return 0, fmt.Errorf("%q GB/s: want more than 0 and at most %d", s, maxGBps)
-	}
-	kBps := int64(f * 1e6)
-	if kBps == 0 {
-		return 0, errors.New("less than 1 kB/s")
-	}
-	return kBps, nil
-}
-
 // normalModel makes product names comparable: GPU feature discovery writes
 // dashes where NVML has blanks.
 func normalModel(s string) string {
@@ -360,7 +260,8 @@ func refersToOutput(spec *v1.PodSpec) bool {
 	return false
 }
 
-// isOutputRef also takes a reference to all annotations for one to ours.
+// isOutputRef reports whether a reference names one of our output annotations. A
+// volume of all annotations is not one: who mounts everything asks for nothing.
 func isOutputRef(ref *v1.ObjectFieldSelector) bool {
 	if ref == nil {
 		return false

@@ -81,11 +81,15 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 		wantForeign bool
 	}{
 		"an annotation that names this node and pod": {
-			arrange:  func(t *testing.T, r *rig) []*v1.Pod { return []*v1.Pod{on(t, r.State, two, "n", 3, 5)} },
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				return []*v1.Pod{on(t, r.State, two, "n", 3, 5)}
+			},
 			wantUsed: []int{3, 5},
 		},
 		"a copied annotation of another pod only counts": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				p := on(t, r.State, two, "n", 3, 5)
 				p.UID = "somebody-else"
 				return []*v1.Pod{p}
@@ -94,6 +98,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 		},
 		"an unreadable annotation only counts": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				p := on(t, r.State, two, "n")
 				p.Annotations = map[string]string{AllocationKey: "{"}
 				return []*v1.Pod{p}
@@ -106,6 +111,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 		},
 		"an assumed pod is known by its claim": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				info, l := r.view(t)
 				if _, reason := r.Reserve(demandOf(t, two), two, info, l); reason != Fits {
 					t.Fatal(reason)
@@ -116,6 +122,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 		},
 		"a claim counts although the snapshot does not list its pod": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				info, l := r.view(t)
 				if _, reason := r.Reserve(demandOf(t, two), two, info, l); reason != Fits {
 					t.Fatal(reason)
@@ -126,6 +133,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 		},
 		"the informer's store fills in for a snapshot that is behind": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				r.pods = fixedStore{two.UID: on(t, r.State, two, "n", 1, 2)}
 				return []*v1.Pod{on(t, r.State, two, "n")}
 			},
@@ -133,6 +141,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 		},
 		"kubelet's record is added to the annotation": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				r.record(t, two.UID, 6, 7)
 				return []*v1.Pod{on(t, r.State, two, "n", 3, 5)}
 			},
@@ -140,6 +149,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 		},
 		"kubelet's record makes a foreign pod known": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				r.record(t, two.UID, 6, 7)
 				return []*v1.Pod{on(t, r.State, two, "n")}
 			},
@@ -147,6 +157,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 		},
 		"kubelet's record of a pod nobody lists counts": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				r.record(t, "static", 4)
 				return nil
 			},
@@ -300,7 +311,7 @@ func TestUnenforcedNodes(t *testing.T) {
 			info, l := r.view(t)
 			d := demandOf(t, gpuPod("p", tc.gpus))
 			d.Unenforced = tc.mode
-			d.Request.TrustsOutput = tc.trust
+			d.TrustsOutput = tc.trust
 			if v := r.Judge(d, info, l); v.Reason != tc.want {
 				t.Errorf("verdict %q, want %q", v.Reason, tc.want)
 			}

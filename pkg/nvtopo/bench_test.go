@@ -24,6 +24,7 @@ func BenchmarkPickTable16(b *testing.B) {
 func BenchmarkPickCold(b *testing.B) { benchmarkPick(b, testTables(b, "dgx2"), 8, Constraint{}) }
 
 func benchmarkPick(b *testing.B, t *Tables, k int, c Constraint) {
+	b.Helper()
 	all := t.Graph().Healthy()
 	b.ReportAllocs()
 	i := 0
@@ -41,6 +42,7 @@ func BenchmarkBuild8(b *testing.B) { benchmarkBuild(b, "dgx1v") }
 func BenchmarkBuild8Irregular(b *testing.B) { benchmarkBuild(b, "irregular") }
 
 func benchmarkBuild(b *testing.B, name string) {
+	b.Helper()
 	g := machines()[name].graph(b)
 	var t *Tables
 	for b.Loop() {

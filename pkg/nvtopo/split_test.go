@@ -72,7 +72,7 @@ func TestSplitEqualsBruteForce(t *testing.T) {
 					} else if !fits {
 						continue
 					}
-					if diff := cmp.Diff(bruteSplit(b, set, sz), got, cmp.Comparer(func(x, y []Mask) bool { return slices.Equal(x, y) })); diff != "" {
+					if diff := cmp.Diff(bruteSplit(b, set, sz), got, cmp.Comparer(slices.Equal[[]Mask])); diff != "" {
 						t.Fatalf("Split(%v, %v) (-brute force +got):\n%s", set.Positions(), sz, diff)
 					}
 				}

@@ -43,24 +43,24 @@ func allCPUs(g *nvtopo.Graph) nvtopo.CPUSet {
 }
 
 // best is what the objective says a pod should get.
-func (s *slot) best(t testing.TB, pod *v1.Pod) (nvtopo.Mask, bool) {
-	t.Helper()
+func (s *slot) best(tb testing.TB, pod *v1.Pod) (nvtopo.Mask, bool) {
+	tb.Helper()
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	return s.oracle.Best(s.free, allowedOf(t, pod, s.graph), int(total.Name(gpuResource, "").Value()), constraintOf(t, pod))
+	return s.oracle.Best(s.free, allowedOf(tb, pod, s.graph), int(total.Name(gpuResource, "").Value()), constraintOf(tb, pod))
 }
 
 // take checks a bound pod's choice against the objective and takes it.
-func (s *slot) take(t testing.TB, pod *v1.Pod) *choice {
-	t.Helper()
-	c := choiceOf(t, pod, s.graph)
-	want, ok := s.best(t, pod)
+func (s *slot) take(tb testing.TB, pod *v1.Pod) *choice {
+	tb.Helper()
+	c := choiceOf(tb, pod, s.graph)
+	want, ok := s.best(tb, pod)
 	if !ok || c.set != want {
-		t.Fatalf("pod %s has GPUs %v, want %v of the free %v (possible: %t)", pod.Name, c.set.Positions(), want.Positions(), s.free.Positions(), ok)
+		tb.Fatalf("pod %s has GPUs %v, want %v of the free %v (possible: %tb)", pod.Name, c.set.Positions(), want.Positions(), s.free.Positions(), ok)
 	}
 	if now := time.Now(); c.Unconfirmed || c.Assumed.After(now) || now.Sub(c.Assumed) > time.Minute {
-		t.Errorf("pod %s: unconfirmed %t, assumed %v at %v", pod.Name, c.Unconfirmed, c.Assumed, now)
+		tb.Errorf("pod %s: unconfirmed %tb, assumed %v at %v", pod.Name, c.Unconfirmed, c.Assumed, now)
 	}
-	s.checkCPUs(t, pod, c)
+	s.checkCPUs(tb, pod, c)
 	s.free &^= c.set
 	s.cpus = s.cpus.Minus(c.cpus)
 	return c
@@ -68,8 +68,8 @@ func (s *slot) take(t testing.TB, pod *v1.Pod) *choice {
 
 // checkCPUs checks that a pod got as many CPUs as it asks for, none twice, and
 // none from afar while one near its GPUs was free.
-func (s *slot) checkCPUs(t testing.TB, pod *v1.Pod, c *choice) {
-	t.Helper()
+func (s *slot) checkCPUs(tb testing.TB, pod *v1.Pod, c *choice) {
+	tb.Helper()
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	near := 0
 	for i := range s.graph.NUMANodes {
@@ -86,7 +86,7 @@ func (s *slot) checkCPUs(t testing.TB, pod *v1.Pod, c *choice) {
 	}
 	asked := int(total.Cpu().Value())
 	if len(c.cpus) != asked || len(c.cpus.Minus(s.cpus)) > 0 {
-		t.Errorf("pod %s has CPUs %s, want %d of the free %s", pod.Name, c.CPUSet, asked, s.cpus)
+		tb.Errorf("pod %s has CPUs %s, want %d of the free %s", pod.Name, c.CPUSet, asked, s.cpus)
 	}
 	far := len(c.cpus)
 	for i := range s.graph.NUMANodes {
@@ -95,7 +95,7 @@ func (s *slot) checkCPUs(t testing.TB, pod *v1.Pod, c *choice) {
 		}
 	}
 	if far > 0 && near > 0 {
-		t.Errorf("pod %s on NUMA nodes %v has CPUs %s, %d of them from elsewhere, while %d near ones stay free", pod.Name, c.NUMANodes, c.CPUSet, far, near)
+		tb.Errorf("pod %s on NUMA nodes %v has CPUs %s, %d of them from elsewhere, while %d near ones stay free", pod.Name, c.NUMANodes, c.CPUSet, far, near)
 	}
 }
 

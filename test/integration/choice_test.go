@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
@@ -28,11 +29,11 @@ type choice struct {
 
 // choiceOf reads a pod's choice and fails the test unless every annotation is
 // what the choice and the node's graph imply.
-func choiceOf(t testing.TB, pod *v1.Pod, g *nvtopo.Graph) *choice {
-	t.Helper()
+func choiceOf(tb testing.TB, pod *v1.Pod, g *nvtopo.Graph) *choice {
+	tb.Helper()
 	c, err := readChoice(pod, oracle.New(g), g)
 	if err != nil {
-		t.Fatalf("pod %s: %v", pod.Name, err)
+		tb.Fatalf("pod %s: %v", pod.Name, err)
 	}
 	return c
 }

@@ -13,11 +13,10 @@ import (
 	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )

@@ -130,7 +130,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) {
 		_, err := client.AppsV1().ReplicaSets("default").Create(t.Context(), &appsv1.ReplicaSet{
 			ObjectMeta: metav1.ObjectMeta{Name: "r"},
 			Spec: appsv1.ReplicaSetSpec{
-				Replicas: ptr.To(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
+				Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels},
 				Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec()},
 			},
 		}, metav1.CreateOptions{})
@@ -139,7 +139,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) {
 		}
 		_, err = client.PolicyV1().PodDisruptionBudgets("default").Create(t.Context(), &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Name: "r"},
-			Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}},
+			Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
-	var sink io.Writer = io.Discard
+	sink := io.Discard
 	if path := os.Getenv("NVTOPO_LOG"); path != "" {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 		if err != nil {

@@ -69,25 +69,25 @@ func asking(cpu, memory string, pod *v1.Pod) *v1.Pod {
 
 // constraintOf reads a pod's demands on the links between its GPUs, as the
 // documentation of the annotations says.
-func constraintOf(t testing.TB, pod *v1.Pod) nvtopo.Constraint {
-	t.Helper()
+func constraintOf(tb testing.TB, pod *v1.Pod) nvtopo.Constraint {
+	tb.Helper()
 	c := nvtopo.Constraint{AllowMixedModels: pod.Annotations[nodestate.AllowMixedModelsKey] == "true"}
 	var err error
 	if s, ok := pod.Annotations[nodestate.TopologyPolicyKey]; ok {
 		if c.Policy, err = nvtopo.ParsePolicy(s); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if s, ok := pod.Annotations[nodestate.MinLinkKey]; ok {
 		if c.MinLink, err = nvtopo.ParseClass(s); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if s, ok := pod.Annotations[nodestate.MinBandwidthKey]; ok {
 		// 1 GB/s is a million kB/s, which is what the suffix M multiplies by.
 		q, err := resource.ParseQuantity(s + "M")
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		c.MinBandwidth = q.Value()
 	}
@@ -95,13 +95,13 @@ func constraintOf(t testing.TB, pod *v1.Pod) nvtopo.Constraint {
 }
 
 // allowedOf is the set of GPUs whose model and memory a pod accepts.
-func allowedOf(t testing.TB, pod *v1.Pod, g *nvtopo.Graph) nvtopo.Mask {
-	t.Helper()
+func allowedOf(tb testing.TB, pod *v1.Pod, g *nvtopo.Graph) nvtopo.Mask {
+	tb.Helper()
 	var least int64
 	if s, ok := pod.Annotations[nodestate.MinGPUMemoryKey]; ok {
 		q, err := resource.ParseQuantity(s)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		least = q.Value()
 	}

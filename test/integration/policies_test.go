@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -109,6 +110,7 @@ func editor(t *testing.T, c *devcluster.Cluster, admin caller) caller {
 }
 
 func testExporterRights(t *testing.T, bound, loose caller) {
+	t.Helper()
 	apply := func(by caller, kind, name, namespace, subresource string, more map[string]any) error {
 		gvr := v1alpha1.GroupVersionResource
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": kind}}
@@ -120,9 +122,7 @@ func testExporterRights(t *testing.T, bound, loose caller) {
 			gvr = coordinationv1.SchemeGroupVersion.WithResource("leases")
 			u.SetAPIVersion("coordination.k8s.io/v1")
 		}
-		for k, v := range more {
-			u.Object[k] = v
-		}
+		maps.Copy(u.Object, more)
 		u.SetName(name)
 		opts := metav1.ApplyOptions{FieldManager: "test", Force: true}
 		client := by.dyn.Resource(gvr).Namespace(namespace)
@@ -175,6 +175,7 @@ func testExporterRights(t *testing.T, bound, loose caller) {
 }
 
 func testAllocationRights(t *testing.T, admin, scheduler, exporter, user caller) {
+	t.Helper()
 	const key = "nvtopo.dev/gpu-ids"
 	pod := func(name string, annotations map[string]string) *v1.Pod {
 		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Spec: podSpec()}
@@ -248,6 +249,7 @@ func testAllocationRights(t *testing.T, admin, scheduler, exporter, user caller)
 
 // testLeaseRights elects a leader: by the scheduler's account only.
 func testLeaseRights(t *testing.T, scheduler, exporter caller) {
+	t.Helper()
 	leases := func(by caller) error {
 		client := by.kube.CoordinationV1().Leases(projectNamespace)
 		l, err := client.Get(t.Context(), "nvtopo-scheduler", metav1.GetOptions{})
@@ -271,6 +273,7 @@ func testLeaseRights(t *testing.T, scheduler, exporter caller) {
 }
 
 func testTemplates(t *testing.T, admin caller) {
+	t.Helper()
 	replicas := int32(0)
 	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "d"},

@@ -88,6 +88,7 @@ func (l *lab) testPreemption(t *testing.T) {
 // testRestart stops the scheduler while its pods run, and kills it: what the
 // pods hold is all that the next one knows.
 func (l *lab) testRestart(t *testing.T, s *devcluster.Scheduler) {
+	t.Helper()
 	for _, p := range bothWrites {
 		t.Run(p, func(t *testing.T) {
 			n := l.slot(t, l.freshName("restart"), "dgx1-v100")

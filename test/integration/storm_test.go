@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -71,6 +72,7 @@ func TestStorm(t *testing.T) {
 }
 
 func (s *storm) run(t *testing.T, write string) {
+	t.Helper()
 	names := []string{"storm-a", "storm-b"}
 	sched := s.startScheduler(t, profile{name: names[0], write: write}, profile{name: names[1], write: write})
 	pods := stormLoad(rand.New(rand.NewPCG(2, 0)), names)
@@ -175,8 +177,11 @@ func stormLoad(rng *rand.Rand, profiles []string) []*v1.Pod {
 	sizes := []struct{ gpus, share int }{{1, 74}, {2, 17}, {3, 4}, {4, 3}, {8, 2}}
 	wishes := []notes{
 		nil, nil, nil, nil, nil, nil,
-		{nodestate.MinLinkKey: "NVLINK"}, {nodestate.TopologyPolicyKey: "single-numa-node"},
-		{nodestate.TopologyPolicyKey: "restricted"}, {nodestate.NUMAAffinityKey: "preferred"}, {nodestate.MinBandwidthKey: "20"},
+		{nodestate.MinLinkKey: "NVLINK"},
+		{nodestate.TopologyPolicyKey: "single-numa-node"},
+		{nodestate.TopologyPolicyKey: "restricted"},
+		{nodestate.NUMAAffinityKey: "preferred"},
+		{nodestate.MinBandwidthKey: "20"},
 	}
 	pods := make([]*v1.Pod, stormPods)
 	for i := range pods {

@@ -147,11 +147,11 @@ func TestGivenValuesStay(t *testing.T) {
 	want := config.TopologyAwareArgs{
 		CommonArgs: config.CommonArgs{
 			AnnotationWrite: config.AnnotationWriteBinding,
-			WriteAliases:    ptr.To(false),
+			WriteAliases:    new(false),
 			ResidualWeights: map[int]float64{2: 0, 3: 0.5},
 			LeaderLease:     config.LeaderLease{Name: "nvtopo-scheduler", DurationSeconds: 15},
 		},
-		BandwidthWeight: ptr.To(1.0), LatencyWeight: ptr.To(0.0), FragmentationWeight: ptr.To(0.0),
+		BandwidthWeight: new(1.0), LatencyWeight: ptr.To(0.0), FragmentationWeight: ptr.To(0.0),
 	}
 	want.RequestTimeout.Duration = 90e9
 	config.SetDefaults_TopologyAwareArgs(&want)

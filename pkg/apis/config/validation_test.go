@@ -19,14 +19,14 @@ func TestValidateTopologyAwareArgs(t *testing.T) {
 		want   []string // parts of the error; none: valid
 	}{
 		"defaults are valid":        {func(*config.TopologyAwareArgs) {}, nil},
-		"one weight may be 0":       {func(a *config.TopologyAwareArgs) { a.LatencyWeight = ptr.To(0.0) }, nil},
-		"weights need not sum to 1": {func(a *config.TopologyAwareArgs) { a.LatencyWeight = ptr.To(1.0) }, nil},
+		"one weight may be 0":       {func(a *config.TopologyAwareArgs) { a.LatencyWeight = new(0.0) }, nil},
+		"weights need not sum to 1": {func(a *config.TopologyAwareArgs) { a.LatencyWeight = new(1.0) }, nil},
 		"all weights are 0": {func(a *config.TopologyAwareArgs) {
-			a.BandwidthWeight, a.LatencyWeight, a.FragmentationWeight = ptr.To(0.0), ptr.To(0.0), ptr.To(0.0)
+			a.BandwidthWeight, a.LatencyWeight, a.FragmentationWeight = new(0.0), ptr.To(0.0), ptr.To(0.0)
 		}, []string{"must not all be 0"}},
-		"a weight above 1":           {func(a *config.TopologyAwareArgs) { a.BandwidthWeight = ptr.To(1.5) }, []string{"bandwidthWeight", "between 0 and 1"}},
-		"a negative weight":          {func(a *config.TopologyAwareArgs) { a.FragmentationWeight = ptr.To(-0.1) }, []string{"fragmentationWeight"}},
-		"a weight that is no number": {func(a *config.TopologyAwareArgs) { a.LatencyWeight = ptr.To(math.NaN()) }, []string{"latencyWeight"}},
+		"a weight above 1":           {func(a *config.TopologyAwareArgs) { a.BandwidthWeight = new(1.5) }, []string{"bandwidthWeight", "between 0 and 1"}},
+		"a negative weight":          {func(a *config.TopologyAwareArgs) { a.FragmentationWeight = new(-0.1) }, []string{"fragmentationWeight"}},
+		"a weight that is no number": {func(a *config.TopologyAwareArgs) { a.LatencyWeight = new(math.NaN()) }, []string{"latencyWeight"}},
 		"an undefaulted weight":      {func(a *config.TopologyAwareArgs) { a.LatencyWeight = nil }, []string{"latencyWeight", "Required"}},
 		"an unknown policy":          {func(a *config.TopologyAwareArgs) { a.SupportedPolicies[2] = "strict" }, []string{"supportedPolicies[2]", `"strict"`}},
 		"an alias of a policy":       {func(a *config.TopologyAwareArgs) { a.SupportedPolicies[3] = "single-numa" }, nil},

@@ -53,7 +53,7 @@ func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, c.Stop())
+			err = errors.Join(err, c.Stop()) //nolint:contextcheck // what was started has to end although ctx may be over
 		}
 	}()
 	say("installing the custom resource, roles and admission policies")

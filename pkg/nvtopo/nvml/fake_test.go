@@ -52,6 +52,7 @@ type fakeGPU struct {
 func notSupported(call string) error {
 	return &Error{Call: call, Kind: KindNotSupported, Text: "Not Supported"}
 }
+
 func lost(call string) error {
 	return &Error{Call: call, Kind: KindLost, Text: "GPU is lost"}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"

@@ -15,8 +15,8 @@ import (
 
 // build makes a graph of one model from the lower triangle of a class matrix,
 // one line per GPU from the second on, and the NUMA node of each GPU.
-func build(t testing.TB, numa []int, triangle string) *nvtopo.Graph {
-	t.Helper()
+func build(tb testing.TB, numa []int, triangle string) *nvtopo.Graph {
+	tb.Helper()
 	gpus := make([]nvtopo.GPU, len(numa))
 	for i := range gpus {
 		gpus[i] = nvtopo.GPU{Index: i, NUMANode: numa[i]}
@@ -26,14 +26,14 @@ func build(t testing.TB, numa []int, triangle string) *nvtopo.Graph {
 		for j, cell := range strings.Fields(row) {
 			class, err := nvtopo.ParseClass(cell)
 			if err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 			links[[2]int{i + 1, j}] = nvtopo.NewLink(class, nvtopo.PCIeUnknown, 4, 25_000_000, false)
 		}
 	}
 	g, err := nvtopo.NewGraph(gpus, nil, nil, links)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return g
 }
@@ -42,17 +42,17 @@ func build(t testing.TB, numa []int, triangle string) *nvtopo.Graph {
 // GPUs:
 //
 //	0 ==NV4== 1     2 ==NV4== 3     all else SYS
-func twoPairs(t testing.TB) *nvtopo.Graph {
-	t.Helper()
-	return build(t, []int{0, 0, 1, 1}, `
+func twoPairs(tb testing.TB) *nvtopo.Graph {
+	tb.Helper()
+	return build(tb, []int{0, 0, 1, 1}, `
 NV4
 SYS SYS
 SYS SYS NV4`)
 }
 
 // random makes a graph with few distinct bandwidths, so that ties are common.
-func random(t testing.TB, r *rand.Rand, n int) *nvtopo.Graph {
-	t.Helper()
+func random(tb testing.TB, r *rand.Rand, n int) *nvtopo.Graph {
+	tb.Helper()
 	classes := []string{"NV1", "NV2", "NV4", "PIX", "PXB", "PHB", "SYS"}
 	numa := make([]int, n)
 	for i := range numa {
@@ -65,7 +65,7 @@ func random(t testing.TB, r *rand.Rand, n int) *nvtopo.Graph {
 		}
 		rows.WriteByte('\n')
 	}
-	return build(t, numa, rows.String())
+	return build(tb, numa, rows.String())
 }
 
 func TestRingIsTheBestOfAllPermutations(t *testing.T) {

@@ -123,7 +123,7 @@ func (p *Plugin) afterNode(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) 
 	if old != nil && changed != nil {
 		d, err := p.demand(pod)
 		if err != nil {
-			return fwk.QueueSkip, nil // its own update will wake it
+			return fwk.Queue, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
 		}
 		for _, r := range d.Resources {
 			if changed.Status.Allocatable.Name(v1.ResourceName(r.Name), "").Value() <

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -197,7 +198,7 @@ func TestMalformedObjectsAreRefusedByField(t *testing.T) {
 func manyGPUs(n int32) NodeGPUTopologySpec {
 	var s NodeGPUTopologySpec
 	for i := range n {
-		s.GPUs = append(s.GPUs, GPU{ID: "g" + string(rune('0'+i)), Index: i, NUMANode: -1})
+		s.GPUs = append(s.GPUs, GPU{ID: "g" + string('0'+i), Index: i, NUMANode: -1})
 	}
 	return s
 }

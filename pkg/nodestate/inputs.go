@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// input is one annotation users may set.
+type input struct {
+	key     string
+	aliases []string
+	read    func(r *Request, value string, opt *Options) error
+}
+
+// inputs returns the annotations in the order in which they are read.
+func inputs() []input {
+	return []input{
+		{TopologyPolicyKey, policyAliases, (*Request).readPolicy},
+		{NUMAAffinityKey, affinityAliases, (*Request).readAffinity},
+		{MinLinkKey, nil, (*Request).readMinLink},
+		{MinBandwidthKey, nil, (*Request).readMinBandwidth},
+		{AllowMixedModelsKey, nil, (*Request).readMixedModels},
+		{GPUModelKey, nil, (*Request).readModels},
+		{MinGPUMemoryKey, nil, (*Request).readMinMemory},
+	}
+}
+
+// lookup returns the value of our key, or of the first alias that is set, and
+// the key it stands under.
+func (in *input) lookup(ann map[string]string) (value, key string, ok bool) {
+	if v, ok := ann[in.key]; ok {
+		return v, in.key, true
+	}
+	for _, k := range in.aliases {
+		if v, ok := ann[k]; ok {
+			return v, k, true
+		}
+	}
+	return "", "", false
+}
+
+func (r *Request) readAnnotations(ann map[string]string, opt *Options) error {
+	r.Constraint.Policy, r.Affinity = opt.DefaultPolicy, opt.DefaultAffinity
+	if ann[hamiPolicyKey] == hamiTopologyAware {
+		r.Constraint.Policy = nvtopo.PolicyBestEffort
+	}
+	for _, in := range inputs() {
+		value, key, ok := in.lookup(ann)
+		if !ok {
+			continue
+		}
+		if err := in.read(r, value, opt); err != nil {
+			return fmt.Errorf("annotation %s: %w", key, err)
+		}
+	}
+	r.NoTopology = r.Constraint.Policy == nvtopo.PolicyNone
+	return nil
+}
+
+func (r *Request) readPolicy(v string, opt *Options) error {
+	p, err := nvtopo.ParsePolicy(v)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(opt.Supported, p) {
+		return fmt.Errorf("policy %s is not among the scheduler's supportedPolicies", p)
+	}
+	r.Constraint.Policy = p
+	return nil
+}
+
+func (r *Request) readAffinity(v string, _ *Options) (err error) {
+	r.Affinity, err = ParseAffinity(v)
+	return err
+}
+
+func (r *Request) readMinLink(v string, _ *Options) (err error) {
+	r.Constraint.MinLink, err = nvtopo.ParseClass(v)
+	return err
+}
+
+func (r *Request) readMinBandwidth(v string, _ *Options) (err error) {
+	r.Constraint.MinBandwidth, err = parseGBps(v)
+	return err
+}
+
+func (r *Request) readMixedModels(v string, _ *Options) error {
+	b, err := strconv.ParseBool(v)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", v)
+	}
+	r.Constraint.AllowMixedModels = b
+	return nil
+}
+
+func (r *Request) readModels(v string, _ *Options) error {
+	for m := range strings.SplitSeq(v, ",") {
+		n := normalModel(m)
+		if n == "" {
+			return fmt.Errorf("empty model in %q", v)
+		}
+		r.models = append(r.models, n)
+	}
+	return nil
+}
+
+func (r *Request) readMinMemory(v string, _ *Options) error {
+	q, err := resource.ParseQuantity(v)
+	if err != nil {
+		return fmt.Errorf("%q: %w", v, err)
+	}
+	if q.Sign() <= 0 {
+		return fmt.Errorf("%q is not above zero", v)
+	}
+	r.minGPUMemory = q.Value()
+	return nil
+}
+
+// maxGBps bounds min-bandwidth: a hundred times the fastest known GPU.
+const maxGBps = 1_000_000
+
+func parseGBps(s string) (int64, error) {
+	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number of GB/s", s)
+	}
+	if !(f > 0 && f <= maxGBps) {
+		return 0, fmt.Errorf("%q GB/s: want more than 0 and at most %d", s, maxGBps)
+	}
+	kBps := int64(f * 1e6)
+	if kBps == 0 {
+		return 0, errors.New("less than 1 kB/s")
+	}
+	return kBps, nil
+}
