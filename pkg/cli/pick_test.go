@@ -5,7 +5,6 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nvtopo/nvtopo/internal/fixtures"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
@@ -134,10 +134,7 @@ func cells(text string) string {
 
 // TestCapturesSurviveTheMatrix reads real captures and what matrix prints of them.
 func TestCapturesSurviveTheMatrix(t *testing.T) {
-	dir := os.Getenv("NVTOPO_FIXTURES")
-	if dir == "" {
-		t.Skip("NVTOPO_FIXTURES is not set")
-	}
+	dir := fixtures.Dir(t)
 	files, err := filepath.Glob(filepath.Join(dir, "topo", "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no captures in %s: %v", dir, err)

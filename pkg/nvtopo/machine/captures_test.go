@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nvtopo/nvtopo/internal/fixtures"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
 )
@@ -45,10 +46,7 @@ func viewOf(g *nvtopo.Graph) view {
 
 // TestCaptures compares the catalogue with what nvidia-smi printed on such machines.
 func TestCaptures(t *testing.T) {
-	dir := os.Getenv("NVTOPO_FIXTURES")
-	if dir == "" {
-		t.Skip("NVTOPO_FIXTURES is not set")
-	}
+	dir := fixtures.Dir(t)
 	tests := map[string]struct {
 		capture string
 		// The capture's own deviations from the machine, with the reason.

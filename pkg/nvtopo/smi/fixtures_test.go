@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nvtopo/nvtopo/internal/fixtures"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -72,16 +73,6 @@ var captures = map[string]struct {
 	"v100-sxm2-32g-8gpu-node-nic":               {numa: []int{0, 0, 0, 0, 1, 1, 1, 1}},
 }
 
-// capturesDir is the folder of the captures, or "" when there is none.
-func capturesDir(t *testing.T) string {
-	t.Helper()
-	dir := os.Getenv("NVTOPO_FIXTURES")
-	if dir == "" {
-		t.Skip("NVTOPO_FIXTURES is not set")
-	}
-	return filepath.Join(dir, "topo")
-}
-
 // otherOutput reports whether a file holds the output of another command.
 func otherOutput(slug string) bool {
 	_, suffix, found := strings.Cut(slug, "--")
@@ -89,7 +80,7 @@ func otherOutput(slug string) bool {
 }
 
 func TestCaptures(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join(capturesDir(t), "*.txt"))
+	files, err := filepath.Glob(filepath.Join(filepath.Join(fixtures.Dir(t), "topo"), "*.txt"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no captures: %v", err)
 	}
@@ -161,7 +152,7 @@ func checkPrefixes(t *testing.T, text string, whole *nvtopo.Graph) {
 }
 
 func TestNUMACaptures(t *testing.T) {
-	dir := capturesDir(t)
+	dir := filepath.Join(fixtures.Dir(t), "topo")
 	tests := map[string]struct {
 		wantNodes, wantCPUs, wantWithMemory int
 		wantDistance                        int // from the first to the last node; 0 without distances
