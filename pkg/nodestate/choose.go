@@ -13,15 +13,12 @@ import (
 func (u *Usage) Choose(r *Request, wantCPUs bool) (*Allocation, Reason) {
 	a := &Allocation{Version: AllocationVersion, Node: u.node.Name, PodUID: r.UID}
 	var numa []int
+	sets, reason := u.pickAll(r)
+	if reason != Fits {
+		return nil, reason
+	}
 	for ri := range r.Resources {
-		ai := u.accelIndex(r.Resources[ri].Name)
-		if ai < 0 {
-			return nil, NoGraph
-		}
-		set, reason := u.pick(r, ri, ai)
-		if reason != Fits {
-			return nil, reason
-		}
+		ai, set := u.accelIndex(r.Resources[ri].Name), sets[ri]
 		accel := u.node.Accels[ai]
 		a.Unconfirmed = a.Unconfirmed || u.foreign[ai]
 		parts, ok := splitContainers(accel, set, r.containers, ri)

@@ -23,10 +23,11 @@ func (u *Usage) Rate(r *Request) (rating Rating, ok bool) {
 	if ai < 0 {
 		return Rating{}, false
 	}
-	set, reason := u.pick(r, 0, ai)
+	sets, reason := u.pickAll(r)
 	if reason != Fits {
 		return Rating{}, false
 	}
+	set := sets[0]
 	accel, free := u.node.Accels[ai], u.free(ai)
 	t := accel.Tables
 	rating = Rating{GPUs: set.Len(), Ring: t.Ring(set), Latency: t.Latency(set), FreeAfter: (free &^ set).Len()}
@@ -46,7 +47,13 @@ type Alignment struct {
 // node has none or its NUMA nodes are not known. It does not allocate.
 func (u *Usage) Align(r *Request) (a Alignment, ok bool) {
 	var m uint64
-	if !r.HasGPUs() {
+	var sets picks
+	if r.HasGPUs() {
+		var reason Reason
+		if sets, reason = u.pickAll(r); reason != Fits {
+			return Alignment{}, false
+		}
+	} else {
 		nodes, reason := u.pickNUMA(r)
 		if reason != Fits || nodes == 0 {
 			return Alignment{}, false
@@ -55,14 +62,7 @@ func (u *Usage) Align(r *Request) (a Alignment, ok bool) {
 	}
 	for ri := range r.Resources {
 		ai := u.accelIndex(r.Resources[ri].Name)
-		if ai < 0 {
-			return Alignment{}, false
-		}
-		set, reason := u.pick(r, ri, ai)
-		if reason != Fits {
-			return Alignment{}, false
-		}
-		nodes, known := u.nodeMask(u.node.Accels[ai].Graph, set)
+		nodes, known := u.nodeMask(u.node.Accels[ai].Graph, sets[ri])
 		if !known {
 			return Alignment{}, false
 		}

@@ -54,6 +54,9 @@ type containerRequest struct {
 	gpus []int
 }
 
+// MaxResources bounds the extended resources one profile chooses devices for.
+const MaxResources = 8
+
 // ResourceRequest is how many devices of one resource the whole pod needs at once.
 type ResourceRequest struct {
 	Name  string

@@ -12,7 +12,8 @@ import (
 
 // pick chooses the GPUs of the i-th resource of a request on accelerator kind
 // ai, or says why there are none. It does not allocate when it succeeds.
-func (u *Usage) pick(r *Request, ri, ai int) (nvtopo.Mask, Reason) {
+// Only GPUs of within are taken.
+func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask) (nvtopo.Mask, Reason) {
 	accel := u.node.Accels[ai]
 	k := r.Resources[ri].Count
 	free := u.free(ai)
@@ -22,7 +23,7 @@ func (u *Usage) pick(r *Request, ri, ai int) (nvtopo.Mask, Reason) {
 	if u.foreign[ai] && r.linkSensitive() {
 		return 0, UnknownDevices
 	}
-	allowed := r.suitable(accel.Graph)
+	allowed := r.suitable(accel.Graph) & within
 	c := u.constraint(r)
 	set, ok := accel.Tables.Pick(free, allowed, k, c)
 	if !ok {
@@ -40,6 +41,56 @@ func (u *Usage) pick(r *Request, ri, ai int) (nvtopo.Mask, Reason) {
 		return 0, u.fitReason(r)
 	}
 	return set, Fits
+}
+
+// everything lets pick take any GPU.
+const everything = ^nvtopo.Mask(0)
+
+// picks are the sets of a request's resources, in their order.
+type picks [MaxResources]nvtopo.Mask
+
+// pickAll chooses the GPUs of every resource. Each is chosen by itself, but for
+// single-numa-node, where all have to share one node: the lowest that has them.
+func (u *Usage) pickAll(r *Request) (sets picks, reason Reason) {
+	if len(r.Resources) < 2 || u.constraint(r).Policy != nvtopo.PolicySingleNUMANode {
+		return u.pickOn(r, -1)
+	}
+	reason = FewInNUMA
+	for i := range u.numa {
+		if sets, reason = u.pickOn(r, i); reason == Fits {
+			return sets, Fits
+		}
+	}
+	return picks{}, reason
+}
+
+// pickOn chooses on the i-th NUMA node only, or anywhere with -1.
+func (u *Usage) pickOn(r *Request, i int) (sets picks, reason Reason) {
+	for ri := range r.Resources {
+		ai := u.accelIndex(r.Resources[ri].Name)
+		if ai < 0 {
+			return picks{}, NoGraph
+		}
+		within := everything
+		if i >= 0 {
+			within = onNode(u.node.Accels[ai].Graph, u.node.NUMA.NUMANodes[i].ID)
+		}
+		if sets[ri], reason = u.pick(r, ri, ai, within); reason != Fits {
+			return picks{}, reason
+		}
+	}
+	return sets, Fits
+}
+
+// onNode returns the GPUs of one NUMA node.
+func onNode(g *nvtopo.Graph, id int) nvtopo.Mask {
+	var m nvtopo.Mask
+	for p := range g.GPUs {
+		if g.GPUs[p].NUMANode == id {
+			m |= 1 << p
+		}
+	}
+	return m
 }
 
 // constraint is the pod's, tightened to what the node's kubelet would admit.
@@ -121,20 +172,12 @@ func (u *Usage) fitReason(r *Request) Reason {
 // Check says whether a pod fits the node, and if not what is missing. It does
 // not allocate when the pod fits.
 func (u *Usage) Check(r *Request) Reason {
-	for ri := range r.Resources {
-		ai := u.accelIndex(r.Resources[ri].Name)
-		if ai < 0 {
-			return NoGraph
-		}
-		if _, reason := u.pick(r, ri, ai); reason != Fits {
-			return reason
-		}
-	}
 	if !r.HasGPUs() {
 		_, reason := u.pickNUMA(r)
 		return reason
 	}
-	return Fits
+	_, reason := u.pickAll(r)
+	return reason
 }
 
 // emptyUsage is the node with nothing running on it.

@@ -35,7 +35,7 @@ func on(tb testing.TB, s *State, pod *v1.Pod, node string, positions ...int) *v1
 	a := &Allocation{Version: AllocationVersion, Node: node, PodUID: p.UID, Assumed: s.clock.Now()}
 	c := ContainerAllocation{Name: "main", Resource: testResource}
 	for _, i := range positions {
-		c.GPUs = append(c.GPUs, s.Node(node).Accels[0].Graph.GPUs[i].UUID)
+		c.GPUs = append(c.GPUs, s.Node(node).Accel(testResource).Graph.GPUs[i].UUID)
 	}
 	a.Containers = append(a.Containers, c)
 	text, err := a.Encode()

@@ -34,6 +34,35 @@ func addOtherVendor(obj *v1alpha1.NodeGPUTopology) {
 	}
 }
 
+func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	obj := topologyOf(t, "n", "dgx1-v100")
+	addOtherVendor(obj)
+	obj.ResourceVersion = "2"
+	if _, err := r.Apply(obj); err != nil {
+		t.Fatal(err)
+	}
+	opt := testOptions()
+	opt.Resources = []string{testResource, otherVendor}
+	pod := gpuPod("both", 4)
+	one := v1.ResourceList{otherVendor: resource.MustParse("1")}
+	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "amd", Resources: v1.ResourceRequirements{Requests: one, Limits: one}})
+	req, err := ParseRequest(annotated(pod, TopologyPolicyKey, "single-numa-node"), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// One GPU of node 0 is taken, so four are left on node 1 only; alone, the
+	// other vendor's device would come from node 0.
+	info, l := r.view(t, on(t, r.State, gpuPod("holder", 1), "n", 2))
+	a, reason := r.Reserve(&Demand{Request: req}, pod, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	if !slices.Equal(a.NUMANodes, []int{1}) {
+		t.Errorf("NUMA nodes %v, want node 1 for both: %+v", a.NUMANodes, a.Containers)
+	}
+}
+
 func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")

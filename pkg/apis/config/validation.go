@@ -73,12 +73,18 @@ func validateLease(lease LeaderLease) field.ErrorList {
 	return errs
 }
 
+// maxResources is what the plugins can choose devices for at once (nodestate.MaxResources).
+const maxResources = 8
+
 func validateResources(resources []string) field.ErrorList {
 	path := field.NewPath("resources")
 	if len(resources) == 0 {
 		return field.ErrorList{field.Required(path, "")}
 	}
 	var errs field.ErrorList
+	if len(resources) > maxResources {
+		errs = append(errs, field.TooMany(path, len(resources), maxResources))
+	}
 	for i, name := range resources {
 		switch {
 		case !strings.Contains(name, "/"):

@@ -38,10 +38,13 @@ func TestValidateTopologyAwareArgs(t *testing.T) {
 		"an unknown way to write":                       {func(a *config.TopologyAwareArgs) { a.AnnotationWrite = "Bind" }, []string{"annotationWrite", `"Binding"`}},
 		"an unknown treatment of unenforced nodes":      {func(a *config.TopologyAwareArgs) { a.UnenforcedNodes = "allow" }, []string{"unenforcedNodes", "WholeNodeOnly"}},
 		"an unknown treatment of nodes without a graph": {func(a *config.TopologyAwareArgs) { a.NodesWithoutTopology = "No" }, []string{"nodesWithoutTopology"}},
-		"no resource":                    {func(a *config.TopologyAwareArgs) { a.Resources = nil }, []string{"resources"}},
-		"a native resource":              {func(a *config.TopologyAwareArgs) { a.Resources = []string{"cpu"} }, []string{"resources[0]", "extended resource"}},
-		"a resource twice":               {func(a *config.TopologyAwareArgs) { a.Resources = []string{"a.b/c", "a.b/c"} }, []string{"resources[1]", "Duplicate"}},
-		"a malformed resource":           {func(a *config.TopologyAwareArgs) { a.Resources = []string{"a.b/"} }, []string{"resources[0]"}},
+		"no resource":          {func(a *config.TopologyAwareArgs) { a.Resources = nil }, []string{"resources"}},
+		"a native resource":    {func(a *config.TopologyAwareArgs) { a.Resources = []string{"cpu"} }, []string{"resources[0]", "extended resource"}},
+		"a resource twice":     {func(a *config.TopologyAwareArgs) { a.Resources = []string{"a.b/c", "a.b/c"} }, []string{"resources[1]", "Duplicate"}},
+		"a malformed resource": {func(a *config.TopologyAwareArgs) { a.Resources = []string{"a.b/"} }, []string{"resources[0]"}},
+		"nine resources": {func(a *config.TopologyAwareArgs) {
+			a.Resources = strings.Split("a/0 a/1 a/2 a/3 a/4 a/5 a/6 a/7 a/8", " ")
+		}, []string{"resources", "Too many"}},
 		"a group of one":                 {func(a *config.TopologyAwareArgs) { a.ResidualWeights[1] = 1 }, []string{"residualWeights", "2 to 8"}},
 		"a group of nine":                {func(a *config.TopologyAwareArgs) { a.ResidualWeights[9] = 1 }, []string{"residualWeights", "2 to 8"}},
 		"a negative residual weight":     {func(a *config.TopologyAwareArgs) { a.ResidualWeights[2] = -1 }, []string{"residualWeights", "between 0 and 10"}},
