@@ -55,9 +55,9 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	}
 	c := &Cluster{dir: dir, owned: owned, log: cfg.log()}
 	c.exporterCtx, c.cancelExporter = context.WithCancel(context.WithoutCancel(ctx))
-	defer func() {
+	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
 		if err != nil {
-			err = errors.Join(err, c.Stop()) //nolint:contextcheck // what was started has to end although ctx may be over
+			err = errors.Join(err, c.Stop())
 		}
 	}()
 

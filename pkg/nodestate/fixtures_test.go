@@ -76,7 +76,7 @@ func lease(name string, renewed time.Time, d time.Duration) *coordinationv1.Leas
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: coordinationv1.LeaseSpec{
-			RenewTime: new(metav1.NewMicroTime(renewed)), LeaseDurationSeconds: ptr.To(int32(d / time.Second)),
+			RenewTime: new(metav1.NewMicroTime(renewed)), LeaseDurationSeconds: new(int32(d / time.Second)),
 		},
 	}
 }

@@ -97,9 +97,10 @@ func TestDemoInterruptedLeavesNothing(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			lines, seen := bufio.NewScanner(stderr), ""
+			var printed strings.Builder
+			lines := bufio.NewScanner(stderr)
 			for lines.Scan() {
-				seen += lines.Text() + "\n"
+				printed.WriteString(lines.Text() + "\n")
 				if strings.HasPrefix(lines.Text(), after) {
 					if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 						t.Fatal(err)
@@ -107,6 +108,7 @@ func TestDemoInterruptedLeavesNothing(t *testing.T) {
 				}
 			}
 			err = cmd.Wait()
+			seen := printed.String()
 			if code := cmd.ProcessState.ExitCode(); code != 130 {
 				t.Errorf("exit code %d (%v), want 130\n%s", code, err, seen)
 			}

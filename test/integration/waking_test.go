@@ -64,7 +64,7 @@ func (l *lab) testWaking(t *testing.T) {
 		_, err := l.client.CoordinationV1().Leases(systemNamespace).Create(t.Context(), &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: nodestate.ExporterLeasePrefix + agedNode},
 			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: new(agedNode), LeaseDurationSeconds: ptr.To(int32(90)), RenewTime: ptr.To(metav1.NowMicro()),
+				HolderIdentity: new(agedNode), LeaseDurationSeconds: new(int32(90)), RenewTime: new(metav1.NowMicro()),
 			},
 		}, metav1.CreateOptions{})
 		if err != nil {

@@ -151,7 +151,7 @@ func TestGivenValuesStay(t *testing.T) {
 			ResidualWeights: map[int]float64{2: 0, 3: 0.5},
 			LeaderLease:     config.LeaderLease{Name: "nvtopo-scheduler", DurationSeconds: 15},
 		},
-		BandwidthWeight: new(1.0), LatencyWeight: ptr.To(0.0), FragmentationWeight: ptr.To(0.0),
+		BandwidthWeight: new(1.0), LatencyWeight: new(0.0), FragmentationWeight: new(0.0),
 	}
 	want.RequestTimeout.Duration = 90e9
 	config.SetDefaults_TopologyAwareArgs(&want)

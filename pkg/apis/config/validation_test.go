@@ -22,7 +22,7 @@ func TestValidateTopologyAwareArgs(t *testing.T) {
 		"one weight may be 0":       {func(a *config.TopologyAwareArgs) { a.LatencyWeight = new(0.0) }, nil},
 		"weights need not sum to 1": {func(a *config.TopologyAwareArgs) { a.LatencyWeight = new(1.0) }, nil},
 		"all weights are 0": {func(a *config.TopologyAwareArgs) {
-			a.BandwidthWeight, a.LatencyWeight, a.FragmentationWeight = new(0.0), ptr.To(0.0), ptr.To(0.0)
+			a.BandwidthWeight, a.LatencyWeight, a.FragmentationWeight = new(0.0), new(0.0), new(0.0)
 		}, []string{"must not all be 0"}},
 		"a weight above 1":           {func(a *config.TopologyAwareArgs) { a.BandwidthWeight = new(1.5) }, []string{"bandwidthWeight", "between 0 and 1"}},
 		"a negative weight":          {func(a *config.TopologyAwareArgs) { a.FragmentationWeight = new(-0.1) }, []string{"fragmentationWeight"}},

@@ -51,9 +51,9 @@ func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error)
 	if err != nil {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}
-	defer func() {
+	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
 		if err != nil {
-			err = errors.Join(err, c.Stop()) //nolint:contextcheck // what was started has to end although ctx may be over
+			err = errors.Join(err, c.Stop())
 		}
 	}()
 	say("installing the custom resource, roles and admission policies")

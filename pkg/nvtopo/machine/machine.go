@@ -235,7 +235,7 @@ func (m *Machine) nics() ([]nvtopo.NIC, error) {
 	var out []nvtopo.NIC
 	for _, n := range m.NICs {
 		nic := nvtopo.NIC{Name: n.Name, NUMANode: n.NUMANode}
-		for _, s := range strings.Fields(n.Levels) {
+		for s := range strings.FieldsSeq(n.Levels) {
 			level, err := nvtopo.ParsePCIeLevel(s)
 			if err != nil {
 				return nil, fmt.Errorf("adapter %s: %w", n.Name, err)

@@ -167,7 +167,7 @@ func (t *numaText) readColumns(l *line, list string) error {
 		return l.errorf(l.skipBlanks(0), "a second distance table starts: give the output of one machine")
 	}
 	add := func(l *line, s string) error {
-		for _, f := range strings.Fields(s) {
+		for f := range strings.FieldsSeq(s) {
 			id, err := t.id(l, f)
 			if err != nil {
 				return err
@@ -193,7 +193,7 @@ func (t *numaText) readDistances(l *line, id, list string) error {
 	}
 	t.rows[n] = nil
 	t.open = func(l *line, s string) error {
-		for _, f := range strings.Fields(s) {
+		for f := range strings.FieldsSeq(s) {
 			d, err := strconv.Atoi(f)
 			if err != nil || d < nvtopo.LocalDistance || d > maxDistance {
 				return l.errorf(l.skipBlanks(0), "distance %s of node %d is not between %d and %d", quote(f), n, nvtopo.LocalDistance, maxDistance)

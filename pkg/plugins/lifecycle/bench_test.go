@@ -231,7 +231,7 @@ func leases(node string) []runtime.Object {
 		out = append(out, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: prefix + node, Namespace: "nvtopo-system"},
 			Spec: coordinationv1.LeaseSpec{
-				RenewTime: ptr.To(metav1.NowMicro()), LeaseDurationSeconds: ptr.To[int32](3600),
+				RenewTime: new(metav1.NowMicro()), LeaseDurationSeconds: ptr.To[int32](3600),
 			},
 		})
 	}

@@ -132,11 +132,11 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 				if diff := cmp.Diff(tc.wantWrites, writes(b.client)); diff != "" {
 					t.Errorf("writes (-want,+got):\n%s", diff)
 				}
-				phase := ""
+				var phases []string
 				for _, c := range b.state(t).Dump() {
-					phase += c.Phase
+					phases = append(phases, c.Phase)
 				}
-				if phase != tc.wantPhase {
+				if phase := strings.Join(phases, ","); phase != tc.wantPhase {
 					t.Errorf("claim is %q at the end, want %q", phase, tc.wantPhase)
 				}
 			}
@@ -159,10 +159,10 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 			assumed.Spec.NodeName = info.Node().Name
 			before := assumed.DeepCopy()
 			if tc.unreserve {
-				defer func(old func()) {
+				defer func() {
 					b.fw.RunReservePluginsUnreserve(ctx, state, assumed, info.Node().Name)
 					b.fw.RunReservePluginsUnreserve(ctx, state, assumed, info.Node().Name) // idempotent
-				}(done)
+				}()
 			}
 			if !check("Reserve", b.fw.RunReservePluginsReserve(ctx, state, assumed, info.Node().Name), tc.wantReserve) {
 				return

@@ -4,6 +4,7 @@ package live
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,10 +19,8 @@ import (
 // a call is made that the test did not prepare, as the real ones end the process.
 func withSymbols(dev *mock.Device, symbols ...string) nvml.Device {
 	ext := &mock.ExtendedInterface{LookupSymbolFunc: func(name string) error {
-		for _, s := range symbols {
-			if s == name {
-				return nil
-			}
+		if slices.Contains(symbols, name) {
+			return nil
 		}
 		return errors.New("undefined symbol")
 	}}
