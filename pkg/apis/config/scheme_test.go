@@ -17,7 +17,6 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	schedulerinternal "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 )
