@@ -112,12 +112,18 @@ func (b *bench) build(ctx context.Context, tb testing.TB, write string, plugins 
 	}
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(b.client), frameworkruntime.WithInformerFactory(b.factory),
-		frameworkruntime.WithSnapshotSharedLister(b.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}))
+		frameworkruntime.WithSnapshotSharedLister(b.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
+		frameworkruntime.WithPodActivator(noQueue{}))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return fw
 }
+
+// noQueue stands where the scheduling queue would take woken pods.
+type noQueue struct{}
+
+func (noQueue) Activate(klog.Logger, map[string]*v1.Pod) {}
 
 // argsOf decodes a plugin's arguments as the scheduler would.
 func argsOf(tb testing.TB, name, write string) runtime.Object {
