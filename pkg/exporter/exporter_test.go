@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,17 +59,21 @@ type scripted struct {
 	graph    *nvtopo.Graph
 	problems []Problem
 	err      error
-	reads    int
-	block    chan struct{} // when set, Graph waits until it is closed
+	reads    atomic.Int64
+	mu       sync.Mutex
+	block    chan struct{} // when set, Graph waits until it is closed; guarded by mu
 	events   chan Event
 	recalled *nvtopo.Graph
 }
 
 func (s *scripted) Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error) {
-	s.reads++
-	if s.block != nil {
+	s.reads.Add(1)
+	s.mu.Lock()
+	block := s.block
+	s.mu.Unlock()
+	if block != nil {
 		select {
-		case <-s.block:
+		case <-block:
 		case <-ctx.Done():
 			return nil, nil, ctx.Err()
 		}
@@ -76,6 +82,13 @@ func (s *scripted) Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error) 
 		return nil, nil, s.err
 	}
 	return s.graph, s.problems, nil
+}
+
+// hold makes readings wait until the channel is closed; nil lets them through.
+func (s *scripted) hold(block chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.block = block
 }
 
 func (s *scripted) Events(context.Context) <-chan Event { return s.events }
@@ -493,12 +506,12 @@ func TestAnOutageOfTheAPIServerDoesNotStopTheReadings(t *testing.T) {
 		return failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "away")
 	}
 	r.clk.Step(time.Hour)
-	before := r.src.reads
+	before := r.src.reads.Load()
 	if err := r.e.PublishOnce(t.Context()); err == nil {
 		t.Error("no error")
 	}
-	if r.src.reads != before+1 {
-		t.Errorf("%d readings during the outage", r.src.reads-before)
+	if r.src.reads.Load() != before+1 {
+		t.Errorf("%d readings during the outage", r.src.reads.Load()-before)
 	}
 }
 

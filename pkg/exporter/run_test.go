@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,7 +68,7 @@ func TestLeaseIsRenewedEvery30SecondsGiveOrTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scripted{graph: uniform(t, 2, "L40S", "PHB")}
 		line, stop := running(t, src, nil)
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		stop()
 		renewals := line.times(putLease)
 		if len(renewals) < 3600/36 || len(renewals) > 3600/24 {
@@ -93,8 +94,8 @@ func TestLeaseIsRenewedEvery30SecondsGiveOrTake(t *testing.T) {
 				t.Errorf("%s: %d times in an hour", req, n)
 			}
 		}
-		if src.reads != 121 { // at 0 s, 30 s, …, 3600 s
-			t.Errorf("%d readings in an hour", src.reads)
+		if src.reads.Load() != 121 { // at 0 s, 30 s, …, 3600 s
+			t.Errorf("%d readings in an hour", src.reads.Load())
 		}
 	})
 }
@@ -103,26 +104,26 @@ func TestEventsCauseReadingsAndBurstsOnlyOneASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scripted{graph: uniform(t, 2, "L40S", "PHB"), events: make(chan Event)}
 		_, stop := running(t, src, nil)
-		time.Sleep(10 * time.Second)
-		before := src.reads
+		pass(10 * time.Second)
+		before := src.reads.Load()
 		src.events <- Event{UUID: "GPU-1", Xid: 79}
 		synctest.Wait()
-		if src.reads != before+1 {
-			t.Errorf("%d readings at once after an event, want 1", src.reads-before)
+		if src.reads.Load() != before+1 {
+			t.Errorf("%d readings at once after an event, want 1", src.reads.Load()-before)
 		}
-		before = src.reads
+		before = src.reads.Load()
 		for range 500 { // 5 s of events
 			src.events <- Event{}
-			time.Sleep(10 * time.Millisecond)
+			pass(10 * time.Millisecond)
 		}
-		if n := src.reads - before; n < 4 || n > 6 {
+		if n := src.reads.Load() - before; n < 4 || n > 6 {
 			t.Errorf("%d readings in 5 s of events, want one a second", n)
 		}
 		// After a source gave up its events, the interval goes on.
 		close(src.events)
-		before = src.reads
-		time.Sleep(5 * time.Minute)
-		if n := src.reads - before; n < 9 || n > 11 {
+		before = src.reads.Load()
+		pass(5 * time.Minute)
+		if n := src.reads.Load() - before; n < 9 || n > 11 {
 			t.Errorf("%d readings in 5 min without events, want one every 30 s", n)
 		}
 		stop()
@@ -131,14 +132,14 @@ func TestEventsCauseReadingsAndBurstsOnlyOneASecond(t *testing.T) {
 
 func TestFailuresAreRetriedWithBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		healed := false
+		var healed atomic.Bool
 		line, stop := running(t, &scripted{graph: uniform(t, 2, "L40S", "PHB")}, func(r request) *metav1.Status {
-			if r.String() == putSpec && !healed {
+			if r.String() == putSpec && !healed.Load() {
 				return failure(http.StatusForbidden, metav1.StatusReasonForbidden, "no")
 			}
 			return nil
 		})
-		time.Sleep(3 * time.Minute)
+		pass(3 * time.Minute)
 		tries := line.times(putSpec)
 		var gaps []time.Duration
 		for i := 1; i < len(tries); i++ {
@@ -156,8 +157,8 @@ func TestFailuresAreRetriedWithBackoff(t *testing.T) {
 		if n := len(line.times(putLease)); n != 0 {
 			t.Errorf("%d renewals of a Lease that vouches for nothing", n)
 		}
-		healed = true
-		time.Sleep(31 * time.Second)
+		healed.Store(true)
+		pass(31 * time.Second)
 		if n := len(line.times(putLease)); n == 0 {
 			t.Error("no Lease within an interval of being allowed to write")
 		}
@@ -170,9 +171,9 @@ func TestTheLeaseGoesOnWhileTheDriverIsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		src := &scripted{graph: uniform(t, 2, "L40S", "PHB"), events: make(chan Event)}
 		line, stop := running(t, src, nil)
-		time.Sleep(10 * time.Second)
-		src.block = make(chan struct{})
-		time.Sleep(10 * time.Minute)
+		pass(10 * time.Second)
+		src.hold(make(chan struct{}))
+		pass(10 * time.Minute)
 		renewals := line.times(putLease)
 		if got := time.Since(line.start) - renewals[len(renewals)-1]; got > leaseRenewal+leaseJitter {
 			t.Errorf("the last renewal was %s ago", got)
@@ -192,12 +193,12 @@ func TestHealthySaysWhetherRoundsEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- e.Run(ctx) }()
-		time.Sleep(time.Hour)
+		pass(time.Hour)
 		if err := e.Healthy(); err != nil {
 			t.Errorf("failing reads make the process unhealthy: %v", err)
 		}
-		src.block = make(chan struct{})
-		time.Sleep(10 * time.Minute)
+		src.hold(make(chan struct{}))
+		pass(10 * time.Minute)
 		if e.Healthy() == nil {
 			t.Error("a round that does not end leaves the process healthy")
 		}
@@ -218,7 +219,7 @@ func TestManyExportersInOneProcessAreCheapAndLeaveNothing(t *testing.T) {
 			line, stop := running(t, &scripted{graph: uniform(t, 8, "H200", "NV18")}, nil)
 			lines, stops = append(lines, line), append(stops, stop)
 		}
-		time.Sleep(10 * time.Minute)
+		pass(10 * time.Minute)
 		during := runtime.NumGoroutine()
 		for _, stop := range stops {
 			stop()
@@ -233,4 +234,11 @@ func TestManyExportersInOneProcessAreCheapAndLeaveNothing(t *testing.T) {
 			t.Errorf("%d goroutines for %d exporters", during-before, n)
 		}
 	})
+}
+
+// pass lets time go by and everything it sets off come to rest, so that the
+// test may look at and change what the exporter's goroutines use.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
