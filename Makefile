@@ -21,7 +21,7 @@ LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)+nvtopo.$(
 GO_BUILD := go build -ldflags '$(LDFLAGS)'
 
 # Packages whose tests need neither etcd nor an API server; pkg/devcluster and
-# its demo link kube-apiserver and are tested under test/integration.
+# its demo link kube-apiserver and are tested with the integration tests.
 UNIT_PACKAGES = $(shell go list ./pkg/... ./manifests/... ./cmd/nvtopo ./cmd/exporter | grep -v /pkg/devcluster)
 
 .PHONY: help
@@ -54,7 +54,7 @@ unit: ## Unit, property and seed-corpus fuzz tests: no etcd, no root
 
 .PHONY: test-integration
 test-integration: cluster-programs ## Tests on a real API server and etcd
-	go test -timeout 25m ./test/integration/...
+	go test -timeout 25m ./pkg/devcluster/... ./cmd/devcluster ./test/integration/...
 
 .PHONY: test
 test: unit test-integration ## Everything that CI runs
