@@ -214,8 +214,8 @@ func (s *State) mayBeBoundWith(c *claim, pod *v1.Pod) bool {
 	return err == nil && a.Equal(c.alloc)
 }
 
-// Sweep drops settled claims which the given snapshot can replace. Call it at the start
-// of a scheduling cycle, where nothing else reads an older snapshot.
+// Sweep drops settled claims which the given snapshot can replace. Call it at the
+// start of a scheduling cycle, where nothing else reads an older snapshot.
 func (s *State) Sweep(snapshot fwk.NodeInfoLister) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -144,8 +144,8 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 }
 
 // Judge says whether a pod fits a node. info may be a dry-run copy of what the
-// cycle's snapshot has. It does not allocate when the pod fits
-// and the node's usage is remembered.
+// cycle's snapshot has. It does not allocate when the pod fits and the node's
+// usage is remembered.
 func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) Verdict {
 	u, reason := s.usable(d, info, snapshot)
 	if u == nil {

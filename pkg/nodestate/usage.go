@@ -58,9 +58,9 @@ type podLister interface {
 // so its claim does not count.
 //
 // The order of reading is the guarantee: the claims first, then annotations and
-// the informer's store. A claim is dropped only after the store shows what
-// replaces it, so a pod that moves from one place to the other while this runs
-// is seen at least once.
+// the informer's store. A claim is dropped only once a cycle's snapshot shows
+// what replaces it (see Sweep), so a pod that moves from one place to the other
+// while this runs is seen at least once.
 func (s *State) usage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
 	generation, rev := info.GetGeneration(), x.rev.Load()
 	if u := x.usage.Load(); u != nil && u.node == n && u.generation == generation && u.rev == rev {

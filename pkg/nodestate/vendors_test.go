@@ -34,7 +34,9 @@ func addOtherVendor(obj *v1alpha1.NodeGPUTopology) {
 	}
 }
 
-func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
+// twoVendors is a node with both vendors' accelerators and a profile for both.
+func twoVendors(t *testing.T) (*rig, *Options) {
+	t.Helper()
 	r := newRig(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")
 	addOtherVendor(obj)
@@ -44,9 +46,19 @@ func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
 	}
 	opt := testOptions()
 	opt.Resources = []string{testResource, otherVendor}
+	return r, opt
+}
+
+// asksOther is a container with devices of the other vendor.
+func asksOther(name, count string) v1.Container {
+	l := v1.ResourceList{otherVendor: resource.MustParse(count)}
+	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: l, Limits: l}}
+}
+
+func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
+	r, opt := twoVendors(t)
 	pod := gpuPod("both", 4)
-	one := v1.ResourceList{otherVendor: resource.MustParse("1")}
-	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "amd", Resources: v1.ResourceRequirements{Requests: one, Limits: one}})
+	pod.Spec.Containers = append(pod.Spec.Containers, asksOther("amd", "1"))
 	req, err := ParseRequest(annotated(pod, TopologyPolicyKey, "single-numa-node"), opt)
 	if err != nil {
 		t.Fatal(err)
@@ -64,18 +76,9 @@ func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
 }
 
 func TestTwoVendorsResourcesSideBySide(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	obj := topologyOf(t, "n", "dgx1-v100")
-	addOtherVendor(obj)
-	obj.ResourceVersion = "2"
-	if _, err := r.Apply(obj); err != nil {
-		t.Fatal(err)
-	}
-	opt := testOptions()
-	opt.Resources = []string{testResource, otherVendor}
+	r, opt := twoVendors(t)
 	pod := gpuPod("both", 2)
-	two := v1.ResourceList{otherVendor: resource.MustParse("2")}
-	pod.Spec.Containers = append(pod.Spec.Containers, v1.Container{Name: "amd", Resources: v1.ResourceRequirements{Requests: two, Limits: two}})
+	pod.Spec.Containers = append(pod.Spec.Containers, asksOther("amd", "2"))
 	req, err := ParseRequest(annotated(pod, MinLinkKey, "SYS"), opt)
 	if err != nil {
 		t.Fatal(err)
@@ -104,8 +107,7 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 		t.Errorf("six more NVIDIA GPUs: %q, want that they fit", v.Reason)
 	}
 	third := gpuPod("third", 0)
-	three := v1.ResourceList{otherVendor: resource.MustParse("3")}
-	third.Spec.Containers[0].Resources = v1.ResourceRequirements{Requests: three, Limits: three}
+	third.Spec.Containers = []v1.Container{asksOther("amd", "3")}
 	req, err = ParseRequest(third, opt)
 	if err != nil {
 		t.Fatal(err)

@@ -62,6 +62,16 @@ func (p *Plugin) Cycle(state fwk.CycleState) *nodestate.Cycle {
 	return c
 }
 
+// View returns this cycle's view and what is used on a node, for scoring; the
+// usage is nil where there is nothing to score.
+func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*nodestate.Cycle, *nodestate.Usage) {
+	c := p.Cycle(state)
+	if c == nil {
+		return nil, nil
+	}
+	return c, p.state.View(&c.Demand, info, p.Snapshot())
+}
+
 // Snapshot returns the cycle's snapshot of the nodes.
 func (p *Plugin) Snapshot() fwk.NodeInfoLister { return p.handle.SnapshotSharedLister().NodeInfos() }
 

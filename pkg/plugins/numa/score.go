@@ -26,11 +26,7 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ 
 // node, and takes the penalty for every further NUMA node it spans; CPUs or
 // memory that have to come from elsewhere count as one more.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
-	c := p.Cycle(state)
-	if c == nil {
-		return 0, nil
-	}
-	u := p.State().View(&c.Demand, info, p.Snapshot())
+	c, u := p.View(state, info)
 	if u == nil {
 		return 0, nil
 	}

@@ -21,9 +21,8 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 		return fwk.NewStatus(fwk.Skip)
 	}
 	c.BestRing, c.BestLatency = 0, math.MaxInt64
-	snapshot := p.Snapshot()
 	for _, info := range nodes {
-		u := p.State().View(&c.Demand, info, snapshot)
+		_, u := p.View(state, info)
 		if u == nil {
 			continue
 		}
@@ -46,11 +45,7 @@ const (
 // and the residual capacity it costs, each with its weight. NormalizeScore brings
 // it to 0–100.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
-	c := p.Cycle(state)
-	if c == nil {
-		return 0, nil
-	}
-	u := p.State().View(&c.Demand, info, p.Snapshot())
+	c, u := p.View(state, info)
 	if u == nil {
 		return 0, nil
 	}
