@@ -213,3 +213,10 @@ func (t *Tables) NUMACount(set Mask) int { return t.c.numaCount(set & t.c.all) }
 
 // Bytes is the memory of the tables, which the graphs of one class share.
 func (t *Tables) Bytes() int { return t.c.bytes() }
+
+// ClassID identifies the shared tables of a graph class; it is comparable.
+type ClassID struct{ c *classTables }
+
+// Class tells which tables these are: equal for all graphs of one class that
+// one Registry gave tables to.
+func (t *Tables) Class() ClassID { return ClassID{t.c} }

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Machine is the state of one machine as far as offers depend on it. Two machines
+// with equal states, but for the graph that Tables names, are in one bucket.
+type Machine struct {
+	Tables        *nvtopo.Tables
+	Healthy, Free nvtopo.Mask
+	Kind          int           // tells machines of one class apart that differ in models or memory
+	Kubelet       nvtopo.Policy // what the machine's kubelet enforces by itself
+	Held          int           // free GPUs that pods known only by count will take
+	Unknown       bool          // some of those run already, on nobody knows which GPUs
+}
+
+// key is what makes a bucket.
+type key struct {
+	class         nvtopo.ClassID
+	healthy, free nvtopo.Mask
+	kind, held    int
+	kubelet       nvtopo.Policy
+	unknown       bool
+}
+
+func (m *Machine) key() key {
+	return key{
+		class: m.Tables.Class(), healthy: m.Healthy, free: m.Free, kind: m.Kind, held: m.Held, kubelet: m.Kubelet, unknown: m.Unknown,
+	}
+}
+
+// Bucket is a group of machines in the same state.
+type Bucket struct {
+	Machine Machine // the first that came
+	nodes   []int
+	at      int // in Index.active, -1 when empty
+
+	// Offers of the constraint asked for last, by the number of GPUs.
+	constraint nvtopo.Constraint
+	offers     []remembered
+}
+
+type remembered struct {
+	offer     Offer
+	ok, known bool
+}
+
+// Nodes returns the machines of the bucket in no order; do not change it.
+func (b *Bucket) Nodes() []int { return b.nodes }
+
+// maxIdle bounds the empty buckets that are kept for what they remember.
+const maxIdle = 4096
+
+// Index keeps machines by state. It is not safe for concurrent use.
+type Index struct {
+	buckets map[key]*Bucket
+	active  []*Bucket // those with machines
+	where   []place   // by node
+}
+
+// place is where a node is: its bucket (nil: nowhere) and position in it.
+type place struct {
+	bucket *Bucket
+	at     int
+}
+
+// NewIndex returns an empty index.
+func NewIndex() *Index { return &Index{buckets: map[key]*Bucket{}} }
+
+// Put says in which state a machine is. Nodes are small numbers from 0.
+func (x *Index) Put(node int, m Machine) {
+	k := m.key()
+	b := x.buckets[k]
+	if b == nil {
+		if len(x.buckets)-len(x.active) > maxIdle {
+			x.forgetIdle()
+		}
+		b = &Bucket{Machine: m, at: -1}
+		x.buckets[k] = b
+	}
+	x.where = append(x.where, make([]place, max(0, node+1-len(x.where)))...)
+	if x.where[node].bucket == b {
+		return
+	}
+	x.Remove(node)
+	if len(b.nodes) == 0 {
+		b.at = len(x.active)
+		x.active = append(x.active, b)
+	}
+	x.where[node] = place{b, len(b.nodes)}
+	b.nodes = append(b.nodes, node)
+}
+
+// Remove takes a machine out, if it is in.
+func (x *Index) Remove(node int) {
+	if node >= len(x.where) || x.where[node].bucket == nil {
+		return
+	}
+	p := x.where[node]
+	x.where[node] = place{}
+	b := p.bucket
+	last := len(b.nodes) - 1
+	if moved := b.nodes[last]; moved != node {
+		b.nodes[p.at] = moved
+		x.where[moved].at = p.at
+	}
+	b.nodes = b.nodes[:last]
+	if last > 0 {
+		return
+	}
+	end := len(x.active) - 1
+	x.active[b.at] = x.active[end]
+	x.active[b.at].at = b.at
+	x.active = x.active[:end]
+	b.at = -1
+}
+
+// Reset takes all machines out.
+func (x *Index) Reset() {
+	for node := range x.where {
+		x.Remove(node)
+	}
+}
+
+func (x *Index) forgetIdle() {
+	for k, b := range x.buckets {
+		if len(b.nodes) == 0 {
+			delete(x.buckets, k)
+		}
+	}
+}
+
+// offer is what the bucket's machines have for a demand.
+func (b *Bucket) offer(d *Demand) (*Offer, bool) {
+	if b.constraint != d.Constraint {
+		clear(b.offers)
+		b.constraint = d.Constraint
+	}
+	if d.GPUs >= len(b.offers) {
+		b.offers = append(b.offers, make([]remembered, d.GPUs+1-len(b.offers))...)
+	}
+	r := &b.offers[d.GPUs]
+	if !r.known || d.Suitable != nil {
+		r.offer, r.ok = b.Machine.Offer(d)
+		r.known = d.Suitable == nil
+	}
+	return &r.offer, r.ok && !(d.KnownOnly && b.Machine.Unknown)
+}
+
+// Offer is the best the machine has for a demand; ok is false if it has nothing.
+// KnownOnly is not looked at.
+func (m *Machine) Offer(d *Demand) (o Offer, ok bool) {
+	if m.Free.Len()-m.Held < d.GPUs {
+		return Offer{}, false
+	}
+	allowed := ^nvtopo.Mask(0)
+	if d.Suitable != nil {
+		allowed = d.Suitable(m.Tables.Graph())
+	}
+	set, ok := m.Tables.Pick(m.Free, allowed, d.GPUs, Tighten(d.Constraint, m.Kubelet))
+	if !ok {
+		return Offer{}, false
+	}
+	return OfferOf(m.Tables, m.Healthy, m.Free, set), true
+}
+
+// Candidate is a bucket whose machines can serve a demand.
+type Candidate struct {
+	Bucket *Bucket
+	Offer  *Offer // valid until the next call of a method of the Index
+	Raw    int64
+}
+
+// Rank appends the buckets of the best band that any machine can give now, best
+// first, and returns the best ring and latency among them.
+func (x *Index) Rank(d *Demand, w *Weights, into []Candidate) ([]Candidate, Best) {
+	first := len(into)
+	band, best := Bands, NoBest()
+	for _, b := range x.active {
+		o, ok := b.offer(d)
+		if !ok || o.Band > band {
+			continue
+		}
+		if o.Band < band {
+			band, best, into = o.Band, NoBest(), into[:first]
+		}
+		best.Add(o)
+		into = append(into, Candidate{Bucket: b, Offer: o})
+	}
+	for i := first; i < len(into); i++ {
+		into[i].Raw = w.Raw(into[i].Offer, &best)
+	}
+	slices.SortFunc(into[first:], func(a, b Candidate) int { return cmp.Compare(b.Raw, a.Raw) })
+	return into, best
+}
+
+// Best returns the best machine for a demand and what it offers; ok is false if
+// none can serve it. Of equal machines the lowest node is taken.
+func (x *Index) Best(d *Demand, w *Weights) (node int, o Offer, ok bool) {
+	var buf [64]Candidate
+	ranked, _ := x.Rank(d, w, buf[:0])
+	if len(ranked) == 0 {
+		return 0, Offer{}, false
+	}
+	node = slices.Min(ranked[0].Bucket.nodes)
+	for _, c := range ranked[1:] {
+		if c.Raw != ranked[0].Raw {
+			break
+		}
+		if n := slices.Min(c.Bucket.nodes); n < node {
+			node, ranked[0] = n, c
+		}
+	}
+	return node, *ranked[0].Offer, true
+}
