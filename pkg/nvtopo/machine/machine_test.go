@@ -38,6 +38,10 @@ var documented = map[string]struct {
 		gpus: 4, numaNodes: 4, cpus: 96, numa: []int{0, 1, 2, 3},
 		ring: map[int]string{2: "NV12", 4: "SYS"},
 	},
+	"a6000-8-bridged": {
+		gpus: 8, numaNodes: 2, cpus: 128, nics: 2, numa: []int{0, 0, 0, 0, 1, 1, 1, 1},
+		ring: map[int]string{2: "NV4", 4: "NODE", 8: "SYS"},
+	},
 	"dgx-a100": {
 		gpus: 8, numaNodes: 8, cpus: 256, nics: 12, switched: true, numa: []int{3, 3, 1, 1, 7, 7, 5, 5},
 		ring: map[int]string{2: "NV12", 4: "NV12", 8: "NV12"},
