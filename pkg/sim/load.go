@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"slices"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// load makes the nodes, all GPUs free. Nodes of one graph class share one kind.
+func (s *state) load(nodes []Node, w nvtopo.Weights) {
+	registry := nvtopo.NewRegistry(w)
+	byGraph := map[*nvtopo.Graph]*kind{}
+	byClass := map[nvtopo.ClassID]*kind{}
+	for i := range nodes {
+		g := nodes[i].Graph
+		k := byGraph[g]
+		if k == nil {
+			t := registry.Tables(g)
+			if k = byClass[t.Class()]; k == nil {
+				k = newKind(t)
+				byClass[t.Class()] = k
+			}
+			byGraph[g] = k
+		}
+		healthy := g.Healthy()
+		s.nodes = append(s.nodes, node{kind: k, healthy: healthy})
+		s.gpus += int64(healthy.Len())
+	}
+}
+
+// constrain finds the sizes of the trace and the constraint of each: the policy
+// asked for where some machine has as many GPUs on one NUMA node.
+func (s *state) constrain(c *Config) {
+	for i := range c.Jobs {
+		s.sizes.gpus = append(s.sizes.gpus, c.Jobs[i].GPUs)
+	}
+	slices.Sort(s.sizes.gpus)
+	s.sizes.gpus = slices.Compact(s.sizes.gpus)
+	for _, n := range s.sizes.gpus {
+		con := nvtopo.Constraint{Policy: c.PodPolicy}
+		if !s.anyHas(n, con) {
+			con = nvtopo.Constraint{}
+		}
+		s.sizes.constraints = append(s.sizes.constraints, con)
+	}
+	s.sizes.pods = make([]int64, len(s.sizes.gpus))
+}
+
+func (s *state) anyHas(n int, con nvtopo.Constraint) bool {
+	tried := map[nodeKey]bool{}
+	for i := range s.nodes {
+		key := s.nodes[i].key()
+		if tried[key] {
+			continue
+		}
+		tried[key] = true
+		if s.nodes[i].kind.room(key.healthy, n, con) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeKey is what makes empty nodes equal.
+type nodeKey struct {
+	kind    *kind
+	healthy nvtopo.Mask
+}
+
+func (n *node) key() nodeKey { return nodeKey{n.kind, n.healthy} }
+
+// fits returns whether a job could run if the cluster were empty.
+func (s *state) fits() func(*Job) bool {
+	rooms := make([]int, len(s.sizes.gpus))
+	for i, n := range s.sizes.gpus {
+		known := map[nodeKey]int{}
+		for at := range s.nodes {
+			key := s.nodes[at].key()
+			room, ok := known[key]
+			if !ok {
+				room = key.kind.room(key.healthy, n, s.sizes.constraints[i])
+				known[key] = room
+			}
+			rooms[i] += room
+		}
+	}
+	return func(j *Job) bool { return rooms[s.sizes.at(j.GPUs)] >= j.Pods }
+}
+
+// begin empties the cluster for the jobs that are replayed.
+func (s *state) begin(jobs []arrival) {
+	for i := range jobs {
+		n := int64(jobs[i].Pods)
+		s.sizes.pods[s.sizes.at(jobs[i].GPUs)] += n
+		s.sizes.total += n
+	}
+	for free := range int64(nvtopo.MaxGPUs + 1) {
+		s.fragments = append(s.fragments, s.sizes.unusable(free))
+	}
+	s.best = make([]ringCounts, len(s.sizes.gpus))
+	for i := range s.nodes {
+		n := &s.nodes[i]
+		n.level = n.kind.level(n.healthy, &s.sizes)
+		s.add(n.level, 1)
+	}
+}

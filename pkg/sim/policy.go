@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+)
+
+// Ours is the name of the policy that is the scheduler's own choice.
+const Ours = "ours"
+
+// policy chooses node and GPUs for one pod, and is told of every change.
+type policy interface {
+	place(gpus int) (node int, set nvtopo.Mask, result verdict)
+	changed(node int)
+}
+
+// verdict is how an attempt to place one pod ended.
+type verdict uint8
+
+const (
+	placed   verdict = iota
+	full             // no node has room; larger pods need not be tried
+	rejected         // the node chosen would refuse the pod
+)
+
+// Policies lists the names Config.Policy may have: "ours" and every pair of a rule
+// for the node and a rule for its GPUs.
+func Policies() []string {
+	out := []string{Ours}
+	for _, n := range nodeRules() {
+		for _, p := range pickRules() {
+			out = append(out, n.name+"+"+p.name)
+		}
+	}
+	return out
+}
+
+// newPolicy returns the policy of a name; failures counts what Result calls
+// PickerFailures.
+func newPolicy(c *Config, s *state, failures *int) (policy, error) {
+	if c.Policy == Ours {
+		return newOurs(c, s), nil
+	}
+	nodeName, pickName, _ := strings.Cut(c.Policy, "+")
+	rules, picks := nodeRules(), pickRules()
+	n := slices.IndexFunc(rules, func(r nodeRule) bool { return r.name == nodeName })
+	p := slices.IndexFunc(picks, func(r pickRule) bool { return r.name == pickName })
+	if n < 0 || p < 0 {
+		return nil, fmt.Errorf("no policy %q, want one of %s", c.Policy, strings.Join(Policies(), ", "))
+	}
+	if picks[p].mostGPUs > 0 {
+		for i := range s.nodes {
+			if got := s.nodes[i].kind.tables.Graph().Len(); got > picks[p].mostGPUs {
+				return nil, fmt.Errorf("%s walks all partitions and takes machines of at most %d GPUs; node %q has %d",
+					pickName, picks[p].mostGPUs, c.Nodes[i].Name, got)
+			}
+		}
+	}
+	return &twoSteps{
+		state: s, choose: rules[n].choose, pick: picks[p].make(c.Seed), failures: failures,
+		strict: c.PodPolicy == nvtopo.PolicySingleNUMANode,
+	}, nil
+}
+
+// ours is the scheduler's choice across nodes.
+type ours struct {
+	state   *state
+	index   *cluster.Index
+	weights cluster.Weights
+	kubelet nvtopo.Policy
+}
+
+func newOurs(c *Config, s *state) *ours {
+	o := &ours{state: s, index: cluster.NewIndex(), weights: cluster.DefaultWeights()}
+	if c.Weights != nil {
+		o.weights = *c.Weights
+	}
+	for i := range s.nodes {
+		o.changed(i)
+	}
+	return o
+}
+
+func (o *ours) place(gpus int) (int, nvtopo.Mask, verdict) {
+	d := cluster.Demand{GPUs: gpus, Constraint: o.state.sizes.constraints[o.state.sizes.at(gpus)]}
+	at, offer, ok := o.index.Best(&d, &o.weights)
+	if !ok {
+		return 0, 0, full
+	}
+	return at, offer.Set, placed
+}
+
+func (o *ours) changed(at int) {
+	n := &o.state.nodes[at]
+	o.index.Put(at, cluster.Machine{Tables: n.kind.tables, Healthy: n.healthy, Free: n.free()})
+}
