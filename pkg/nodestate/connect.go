@@ -66,6 +66,7 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	}
 	go s.wakeWhenFreed(ctx, h, pods.Lister(), freed)
 	go s.resolveDoubts(ctx, h.ClientSet())
+	go s.activateWidened(ctx, h)
 	go s.prepare(ctx)
 	return nil
 }

@@ -4,6 +4,8 @@ package nodestate
 
 import (
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 )
 
 // CycleKey is where both plugins keep their common view of a scheduling cycle;
@@ -17,9 +19,12 @@ type Cycle struct {
 	Demand Demand
 	// FilteredBy names the plugin whose Filter answers for both.
 	FilteredBy string
-	// Best of all candidates, set by PreScore.
-	BestRing    int64
-	BestLatency int64
+	// Narrowed: PreFilter listed the nodes to look at.
+	Narrowed bool
+	// Band is the best band of the nodes that passed, and Best the best ring and
+	// latency in it; set by PreScore.
+	Band int
+	Best cluster.Best
 }
 
 var _ fwk.StateData = &Cycle{}

@@ -23,6 +23,21 @@ type Accel struct {
 	Graph    *nvtopo.Graph
 	Tables   *nvtopo.Tables
 	Healthy  nvtopo.Mask
+
+	// kind is equal where a request for models or memory finds the same devices.
+	kind uint64
+}
+
+// kindOf sums up what a request may ask of single devices: models and memory, which
+// are not part of a graph's class.
+func (s *State) kindOf(g *nvtopo.Graph) uint64 {
+	var h maphash.Hash
+	h.SetSeed(s.cells.seed)
+	for i := range g.GPUs {
+		maphash.WriteComparable(&h, g.GPUs[i].Model)
+		maphash.WriteComparable(&h, g.GPUs[i].Memory)
+	}
+	return h.Sum64()
 }
 
 // recorded is what the node agent says kubelet recorded for a pod.
@@ -195,7 +210,7 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
 	}
 	for _, res := range slices.Sorted(maps.Keys(graphs)) {
 		g := graphs[res]
-		n.Accels = append(n.Accels, &Accel{Resource: res, Graph: g, Tables: s.registry.Tables(g), Healthy: g.Healthy()})
+		n.Accels = append(n.Accels, &Accel{Resource: res, Graph: g, Tables: s.registry.Tables(g), Healthy: g.Healthy(), kind: s.kindOf(g)})
 	}
 	if k := obj.Status.Kubelet; k != nil {
 		n.StaticCPUs = k.CPUManagerPolicy == "static"

@@ -132,6 +132,7 @@ func (s *State) podChanged(pod *v1.Pod) {
 	if pod.Spec.NodeName == "" {
 		return
 	}
+	s.widened.remove(pod.UID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.claims[pod.UID]) == 0 {
@@ -162,6 +163,7 @@ func (s *State) podChanged(pod *v1.Pod) {
 // finished (the scheduler's informer drops finished pods). The scheduler's own
 // handler may have woken a pod before, which then still saw the claim.
 func (s *State) podGone(uid types.UID) {
+	s.widened.remove(uid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	freed := false

@@ -26,6 +26,10 @@ var (
 		Subsystem: subsystem, Name: "malformed_topologies_total", StabilityLevel: metrics.ALPHA,
 		Help: "Versions of NodeGPUTopology objects that could not be used; their nodes keep the last good graph.",
 	})
+	narrowings = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "narrowings_total", StabilityLevel: metrics.ALPHA,
+		Help: "Scheduling cycles narrowed to a list of the best nodes (listed), and those of them in which other plugins refused every node listed, so that the pod was tried again on all nodes (recovered).",
+	}, []string{"outcome"})
 	registerOnce sync.Once
 )
 
@@ -72,7 +76,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 // registerMetrics registers everything for the process's one State.
 func registerMetrics(s *State) {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(choices, malformedAllocations, malformedTopologies)
+		legacyregistry.MustRegister(choices, malformedAllocations, malformedTopologies, narrowings)
 		legacyregistry.CustomMustRegister(newStateCollector(s))
 	})
 }

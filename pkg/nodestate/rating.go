@@ -2,39 +2,27 @@
 
 package nodestate
 
-import "github.com/nvtopo/nvtopo/pkg/nvtopo"
+import (
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+)
 
-// Rating is how good the best choice on a node is, for scoring.
-type Rating struct {
-	GPUs      int     // chosen
-	Ring      int64   // bottleneck of the chosen set, kB/s; 0 for one GPU
-	Latency   int64   // ns of its weakest link; 0 for one GPU
-	Lost      float64 // residual capacity the choice costs, as a share of the whole machine's
-	FreeAfter int     // GPUs left
-}
-
-// Rate judges the choice for the pod's first GPU resource; ok is false if the
-// node has none. It does not allocate.
-func (u *Usage) Rate(r *Request) (rating Rating, ok bool) {
+// Rate judges the best choice for the pod's first GPU resource; ok is false if
+// the node has none. It does not allocate.
+func (u *Usage) Rate(r *Request) (o cluster.Offer, ok bool) {
 	if !r.HasGPUs() {
-		return Rating{}, false
+		return cluster.Offer{}, false
 	}
 	ai := u.accelIndex(r.Resources[0].Name)
 	if ai < 0 {
-		return Rating{}, false
+		return cluster.Offer{}, false
 	}
 	sets, reason := u.pickAll(r)
 	if reason != Fits {
-		return Rating{}, false
+		return cluster.Offer{}, false
 	}
-	set := sets[0]
-	accel, free := u.node.Accels[ai], u.free(ai)
-	t := accel.Tables
-	rating = Rating{GPUs: set.Len(), Ring: t.Ring(set), Latency: t.Latency(set), FreeAfter: (free &^ set).Len()}
-	if all := t.Residual(accel.Healthy); all > 0 {
-		rating.Lost = float64(t.Residual(free)-t.Residual(free&^set)) / float64(all)
-	}
-	return rating, true
+	accel := u.node.Accels[ai]
+	return cluster.OfferOf(accel.Tables, accel.Healthy, u.free(ai), sets[0]), true
 }
 
 // Alignment is how a pod's choice lies on the node's NUMA nodes.

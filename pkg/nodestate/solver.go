@@ -4,6 +4,7 @@ package nodestate
 
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 )
 
 // The joint solver: from what is free on a node to the GPUs, NUMA nodes and
@@ -95,14 +96,7 @@ func onNode(g *nvtopo.Graph, id int) nvtopo.Mask {
 
 // constraint is the pod's, tightened to what the node's kubelet would admit.
 func (u *Usage) constraint(r *Request) nvtopo.Constraint {
-	c := r.Constraint
-	switch {
-	case u.node.KubeletPolicy == nvtopo.PolicySingleNUMANode:
-		c.Policy = nvtopo.PolicySingleNUMANode
-	case u.node.KubeletPolicy == nvtopo.PolicyRestricted && c.Policy != nvtopo.PolicySingleNUMANode:
-		c.Policy = nvtopo.PolicyRestricted
-	}
-	return c
+	return cluster.Tighten(r.Constraint, u.node.KubeletPolicy)
 }
 
 // nodeMask returns the NUMA nodes of a set as positions in Node.NUMA, and

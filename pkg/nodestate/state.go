@@ -38,6 +38,8 @@ type State struct {
 	cells    *cells
 	leases   *leaseTable
 	parsed   *parsedAllocations
+	index    *index
+	widened  *widened
 	pods     podLister
 
 	sources []cache.InformerSynced // what AwaitSync waits for
@@ -59,6 +61,7 @@ func New(config Config, clk clock.WithTicker) *State {
 	return &State{
 		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
+		index: newIndex(), widened: newWidened(),
 		pods: noPods{}, claims: map[types.UID][]*claim{},
 		onMalformed: func(*v1.Pod, error) {}, onBadGraph: func(*v1alpha1.NodeGPUTopology, error) {}, onFreed: func() {},
 	}
@@ -151,7 +154,7 @@ func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister)
 	if u == nil {
 		return Verdict{Reason: reason, Never: reason != Fits}
 	}
-	if reason := s.enforcement(d, u); reason != Fits {
+	if reason := s.enforcement(d, u.node); reason != Fits {
 		return Verdict{Reason: reason, Never: true}
 	}
 	reason = u.Check(d.Request)
@@ -162,8 +165,8 @@ func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister)
 }
 
 // enforcement refuses a node without an agent to pods that may not run there.
-func (s *State) enforcement(d *Demand, u *Usage) Reason {
-	if !d.HasGPUs() || u.node.agent.fresh(s.clock.Now()) {
+func (s *State) enforcement(d *Demand, n *Node) Reason {
+	if !d.HasGPUs() || n.agent.fresh(s.clock.Now()) {
 		return Fits
 	}
 	if d.Unenforced == RefuseUnenforced {
@@ -174,7 +177,7 @@ func (s *State) enforcement(d *Demand, u *Usage) Reason {
 	}
 	// The whole node leaves kubelet nothing to choose.
 	for _, r := range d.Resources {
-		if a := u.node.Accel(r.Name); a == nil || r.Count != a.Graph.Len() {
+		if a := n.Accel(r.Name); a == nil || r.Count != a.Graph.Len() {
 			return NotEnforced
 		}
 	}

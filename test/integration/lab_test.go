@@ -65,6 +65,9 @@ profiles:
 		for _, name := range plugins {
 			fmt.Fprintf(&b, "      - {name: %s, weight: 4}\n", name)
 		}
+		if slices.Contains(plugins, topologyPlugin) {
+			fmt.Fprintf(&b, "    postFilter: {enabled: [{name: %s}]}\n", topologyPlugin)
+		}
 		if len(binders) > 0 {
 			b.WriteString("    bind:\n      disabled: [{name: \"*\"}]\n      enabled:\n")
 			for _, name := range binders {

@@ -131,6 +131,20 @@ type TopologyAwareArgs struct {
 	// fragmentationWeight is the share of the residual capacity that the choice
 	// leaves intact. Default: 0.3.
 	FragmentationWeight *float64 `json:"fragmentationWeight,omitempty"`
+	// narrowTo is the most nodes that a scheduling cycle of a GPU pod looks at: the
+	// best of all nodes, by link quality and then by score. If other plugins refuse
+	// all of them, the pod is tried again at once on all nodes; for that the profile
+	// must list TopologyAware under postFilter, before DefaultPreemption. Pods with
+	// wishes about other pods, volumes or ports get all nodes of the best link
+	// quality. 0: no narrowing. Default: 64.
+	NarrowTo *int32 `json:"narrowTo,omitempty"`
+	// narrowTolerance is how many points of the score, 0 to 100, a node may be behind
+	// the best and still be listed, for the other plugins' scores to choose from.
+	// Default: 0, so that they choose among equals only.
+	NarrowTolerance *float64 `json:"narrowTolerance,omitempty"`
+	// reserveGPUNodes keeps pods that ask for no GPU off nodes that have some, as
+	// long as they fit on others. Default: true.
+	ReserveGPUNodes *bool `json:"reserveGPUNodes,omitempty"`
 	// unenforcedNodes says whether nodes without a working node agent may be used:
 	// "Allow", "WholeNodeOnly" (by pods that take all their GPUs) or "Refuse".
 	// Default: Allow.

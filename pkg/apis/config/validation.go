@@ -16,12 +16,24 @@ import (
 // maxNUMAPoints is the most that a bonus or penalty can matter: scores end at 100.
 const maxNUMAPoints = 100
 
+const (
+	// maxScore is the best score of a node.
+	maxScore = 100
+	// maxNarrowTo is the size of the largest supported clusters.
+	maxNarrowTo = 5000
+)
+
 // ValidateTopologyAwareArgs reports everything that is wrong with defaulted
 // arguments in one error.
 func ValidateTopologyAwareArgs(args *TopologyAwareArgs) error {
 	errs := validateCommon(&args.CommonArgs)
 	errs = append(errs, validatePolicies(args)...)
 	errs = append(errs, validateScoreWeights(args)...)
+	errs = append(errs, within(field.NewPath("narrowTo"), args.NarrowTo, 0, maxNarrowTo)...)
+	errs = append(errs, within(field.NewPath("narrowTolerance"), args.NarrowTolerance, 0, maxScore)...)
+	if args.ReserveGPUNodes == nil {
+		errs = append(errs, field.Required(field.NewPath("reserveGPUNodes"), ""))
+	}
 	errs = append(errs, oneOf(field.NewPath("unenforcedNodes"), args.UnenforcedNodes,
 		UnenforcedNodesAllow, UnenforcedNodesWholeNodeOnly, UnenforcedNodesRefuse)...)
 	errs = append(errs, oneOf(field.NewPath("nodesWithoutTopology"), args.NodesWithoutTopology,
@@ -158,7 +170,7 @@ func oneOf[T ~string](path *field.Path, value T, allowed ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, value, allowed)}
 }
 
-func within[T int64 | float64](path *field.Path, value *T, low, high T) field.ErrorList {
+func within[T int32 | int64 | float64](path *field.Path, value *T, low, high T) field.ErrorList {
 	switch {
 	case value == nil:
 		return field.ErrorList{field.Required(path, "")}

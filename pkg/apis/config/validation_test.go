@@ -24,12 +24,16 @@ func TestValidateTopologyAwareArgs(t *testing.T) {
 		"all weights are 0": {func(a *config.TopologyAwareArgs) {
 			a.BandwidthWeight, a.LatencyWeight, a.FragmentationWeight = new(0.0), new(0.0), new(0.0)
 		}, []string{"must not all be 0"}},
-		"a weight above 1":           {func(a *config.TopologyAwareArgs) { a.BandwidthWeight = new(1.5) }, []string{"bandwidthWeight", "between 0 and 1"}},
-		"a negative weight":          {func(a *config.TopologyAwareArgs) { a.FragmentationWeight = new(-0.1) }, []string{"fragmentationWeight"}},
-		"a weight that is no number": {func(a *config.TopologyAwareArgs) { a.LatencyWeight = new(math.NaN()) }, []string{"latencyWeight"}},
-		"an undefaulted weight":      {func(a *config.TopologyAwareArgs) { a.LatencyWeight = nil }, []string{"latencyWeight", "Required"}},
-		"an unknown policy":          {func(a *config.TopologyAwareArgs) { a.SupportedPolicies[2] = "strict" }, []string{"supportedPolicies[2]", `"strict"`}},
-		"an alias of a policy":       {func(a *config.TopologyAwareArgs) { a.SupportedPolicies[3] = "single-numa" }, nil},
+		"a weight above 1":            {func(a *config.TopologyAwareArgs) { a.BandwidthWeight = new(1.5) }, []string{"bandwidthWeight", "between 0 and 1"}},
+		"a negative weight":           {func(a *config.TopologyAwareArgs) { a.FragmentationWeight = new(-0.1) }, []string{"fragmentationWeight"}},
+		"a weight that is no number":  {func(a *config.TopologyAwareArgs) { a.LatencyWeight = new(math.NaN()) }, []string{"latencyWeight"}},
+		"an undefaulted weight":       {func(a *config.TopologyAwareArgs) { a.LatencyWeight = nil }, []string{"latencyWeight", "Required"}},
+		"no narrowing":                {func(a *config.TopologyAwareArgs) { a.NarrowTo = new(int32(0)) }, nil},
+		"a negative list":             {func(a *config.TopologyAwareArgs) { a.NarrowTo = new(int32(-1)) }, []string{"narrowTo", "between 0 and 5000"}},
+		"a tolerance above 100":       {func(a *config.TopologyAwareArgs) { a.NarrowTolerance = new(100.5) }, []string{"narrowTolerance"}},
+		"nobody said about GPU nodes": {func(a *config.TopologyAwareArgs) { a.ReserveGPUNodes = nil }, []string{"reserveGPUNodes", "Required"}},
+		"an unknown policy":           {func(a *config.TopologyAwareArgs) { a.SupportedPolicies[2] = "strict" }, []string{"supportedPolicies[2]", `"strict"`}},
+		"an alias of a policy":        {func(a *config.TopologyAwareArgs) { a.SupportedPolicies[3] = "single-numa" }, nil},
 		"a policy listed twice, once by its alias": {func(a *config.TopologyAwareArgs) {
 			a.SupportedPolicies = append(a.SupportedPolicies, "single-numa")
 		}, []string{"supportedPolicies[4]", "Duplicate"}},

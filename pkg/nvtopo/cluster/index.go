@@ -14,7 +14,7 @@ import (
 type Machine struct {
 	Tables        *nvtopo.Tables
 	Healthy, Free nvtopo.Mask
-	Kind          int           // tells machines of one class apart that differ in models or memory
+	Kind          uint64        // tells machines of one class apart that differ in models or memory
 	Kubelet       nvtopo.Policy // what the machine's kubelet enforces by itself
 	Held          int           // free GPUs that pods known only by count will take
 	Unknown       bool          // some of those run already, on nobody knows which GPUs
@@ -24,7 +24,8 @@ type Machine struct {
 type key struct {
 	class         nvtopo.ClassID
 	healthy, free nvtopo.Mask
-	kind, held    int
+	kind          uint64
+	held          int
 	kubelet       nvtopo.Policy
 	unknown       bool
 }
@@ -60,8 +61,9 @@ const maxIdle = 4096
 // Index keeps machines by state. It is not safe for concurrent use.
 type Index struct {
 	buckets map[key]*Bucket
-	active  []*Bucket // those with machines
-	where   []place   // by node
+	active  []*Bucket               // those with machines
+	where   []place                 // by node
+	sizes   [nvtopo.MaxGPUs + 1]int // machines by number of GPUs
 }
 
 // place is where a node is: its bucket (nil: nowhere) and position in it.
@@ -95,6 +97,7 @@ func (x *Index) Put(node int, m Machine) {
 	}
 	x.where[node] = place{b, len(b.nodes)}
 	b.nodes = append(b.nodes, node)
+	x.sizes[m.Tables.Graph().Len()]++
 }
 
 // Remove takes a machine out, if it is in.
@@ -105,6 +108,7 @@ func (x *Index) Remove(node int) {
 	p := x.where[node]
 	x.where[node] = place{}
 	b := p.bucket
+	x.sizes[b.Machine.Tables.Graph().Len()]--
 	last := len(b.nodes) - 1
 	if moved := b.nodes[last]; moved != node {
 		b.nodes[p.at] = moved
@@ -121,11 +125,13 @@ func (x *Index) Remove(node int) {
 	b.at = -1
 }
 
-// Reset takes all machines out.
-func (x *Index) Reset() {
-	for node := range x.where {
-		x.Remove(node)
+// Largest is the number of GPUs of the machine that has most; 0 if there is none.
+func (x *Index) Largest() int {
+	n := len(x.sizes) - 1
+	for n > 0 && x.sizes[n] == 0 {
+		n--
 	}
+	return n
 }
 
 func (x *Index) forgetIdle() {
@@ -174,48 +180,56 @@ func (m *Machine) Offer(d *Demand) (o Offer, ok bool) {
 type Candidate struct {
 	Bucket *Bucket
 	Offer  *Offer // valid until the next call of a method of the Index
-	Raw    int64
+	Raw    int64  // set by Sort
 }
 
-// Rank appends the buckets of the best band that any machine can give now, best
-// first, and returns the best ring and latency among them.
-func (x *Index) Rank(d *Demand, w *Weights, into []Candidate) ([]Candidate, Best) {
-	first := len(into)
-	band, best := Bands, NoBest()
+// Candidates appends the buckets of the best band, from the given one on, that any
+// machine can give now, in no order.
+func (x *Index) Candidates(d *Demand, from int, into []Candidate) []Candidate {
+	first, band := len(into), Bands
 	for _, b := range x.active {
 		o, ok := b.offer(d)
-		if !ok || o.Band > band {
+		if !ok || o.Band < from || o.Band > band {
 			continue
 		}
 		if o.Band < band {
-			band, best, into = o.Band, NoBest(), into[:first]
+			band, into = o.Band, into[:first]
 		}
-		best.Add(o)
 		into = append(into, Candidate{Bucket: b, Offer: o})
 	}
-	for i := first; i < len(into); i++ {
-		into[i].Raw = w.Raw(into[i].Offer, &best)
+	return into
+}
+
+// Sort rates candidates of one band against each other and puts the best first.
+func Sort(cs []Candidate, w *Weights) {
+	best := NoBest()
+	for i := range cs {
+		best.Add(cs[i].Offer)
 	}
-	slices.SortFunc(into[first:], func(a, b Candidate) int { return cmp.Compare(b.Raw, a.Raw) })
-	return into, best
+	for i := range cs {
+		cs[i].Raw = w.Raw(cs[i].Offer, &best)
+	}
+	slices.SortFunc(cs, func(a, b Candidate) int { return cmp.Compare(b.Raw, a.Raw) })
 }
 
 // Best returns the best machine for a demand and what it offers; ok is false if
 // none can serve it. Of equal machines the lowest node is taken.
 func (x *Index) Best(d *Demand, w *Weights) (node int, o Offer, ok bool) {
 	var buf [64]Candidate
-	ranked, _ := x.Rank(d, w, buf[:0])
-	if len(ranked) == 0 {
+	cs := x.Candidates(d, BandBest, buf[:0])
+	if len(cs) == 0 {
 		return 0, Offer{}, false
 	}
-	node = slices.Min(ranked[0].Bucket.nodes)
-	for _, c := range ranked[1:] {
-		if c.Raw != ranked[0].Raw {
+	Sort(cs, w)
+	best := cs[0]
+	node = slices.Min(best.Bucket.nodes)
+	for _, c := range cs[1:] {
+		if c.Raw != best.Raw {
 			break
 		}
 		if n := slices.Min(c.Bucket.nodes); n < node {
-			node, ranked[0] = n, c
+			node, best = n, c
 		}
 	}
-	return node, *ranked[0].Offer, true
+	return node, *best.Offer, true
 }

@@ -26,6 +26,7 @@ import (
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	internalqueue "k8s.io/kubernetes/pkg/scheduler/backend/queue"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
@@ -113,7 +114,7 @@ func (b *bench) build(ctx context.Context, tb testing.TB, write string, plugins 
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(b.client), frameworkruntime.WithInformerFactory(b.factory),
 		frameworkruntime.WithSnapshotSharedLister(b.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
-		frameworkruntime.WithPodActivator(noQueue{}))
+		frameworkruntime.WithPodActivator(noQueue{}), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)))
 	if err != nil {
 		tb.Fatal(err)
 	}

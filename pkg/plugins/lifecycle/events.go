@@ -45,14 +45,11 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 // checkBindOrder refuses a profile in which DefaultBinder would bind before the
 // choice is on the Binding.
 func (p *Plugin) checkBindOrder() error {
-	f, ok := p.handle.(interface{ ListPlugins() *config.Plugins })
-	if !p.Profile.WriteInBind || !ok {
+	enabled := p.enabled()
+	if !p.Profile.WriteInBind || enabled == nil {
 		return nil
 	}
-	binders := f.ListPlugins().Bind.Enabled
-	at := func(name string) int {
-		return slices.IndexFunc(binders, func(b config.Plugin) bool { return b.Name == name })
-	}
+	at := func(name string) int { return position(enabled.Bind, name) }
 	for _, own := range p.Profile.plugins {
 		if i := at(own); i >= 0 && (at(names.DefaultBinder) < 0 || i < at(names.DefaultBinder)) {
 			return nil
@@ -60,6 +57,34 @@ func (p *Plugin) checkBindOrder() error {
 	}
 	return fmt.Errorf("profile %s: with annotationWrite: Binding, plugins.bind.enabled must list one of %v before %s",
 		p.handle.ProfileName(), slices.Sorted(slices.Values(p.Profile.plugins)), names.DefaultBinder)
+}
+
+// enabled returns the profile's plugins by extension point, in their order; nil
+// where the framework does not tell.
+func (p *Plugin) enabled() *config.Plugins {
+	if f, ok := p.handle.(interface{ ListPlugins() *config.Plugins }); ok {
+		return f.ListPlugins()
+	}
+	return nil
+}
+
+func position(set config.PluginSet, name string) int {
+	return slices.IndexFunc(set.Enabled, func(b config.Plugin) bool { return b.Name == name })
+}
+
+// CheckPostFilterOrder refuses a profile in which preemption would evict pods for
+// the sake of a list of nodes that the plugin would have taken back.
+func (p *Plugin) CheckPostFilterOrder() error {
+	enabled := p.enabled()
+	if enabled == nil {
+		return nil
+	}
+	own, preemption := position(enabled.PostFilter, p.name), position(enabled.PostFilter, names.DefaultPreemption)
+	if own < 0 || preemption >= 0 && preemption < own {
+		return fmt.Errorf("profile %s: with narrowTo above 0, plugins.postFilter.enabled must list %s before %s",
+			p.handle.ProfileName(), p.name, names.DefaultPreemption)
+	}
+	return nil
 }
 
 // afterPod wakes a pod when another gave back what it could use, and when it

@@ -14,7 +14,7 @@ import (
 // UnschedulableAndUnresolvable.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
-	if c == nil {
+	if c == nil || c.FilteredBy != p.name {
 		return nil
 	}
 	v := p.state.Judge(&c.Demand, info, p.Snapshot())

@@ -50,6 +50,9 @@ func New(ctx context.Context, h fwk.Handle, shared *Shared, name string, set Set
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return p.name }
 
+// Handle returns the framework's handle.
+func (p *Plugin) Handle() fwk.Handle { return p.handle }
+
 // State returns the process-wide state.
 func (p *Plugin) State() *nodestate.State { return p.state }
 

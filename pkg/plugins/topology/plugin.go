@@ -7,11 +7,13 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
@@ -21,12 +23,14 @@ const Name = config.TopologyAwareName
 // Plugin is TopologyAware.
 type Plugin struct {
 	*lifecycle.Plugin
-	bandwidthWeight, latencyWeight, fragmentationWeight float64
+	logger    klog.Logger
+	narrowing nodestate.Narrowing
 }
 
 var (
 	_ fwk.PreFilterPlugin   = &Plugin{}
 	_ fwk.FilterPlugin      = &Plugin{}
+	_ fwk.PostFilterPlugin  = &Plugin{}
 	_ fwk.PreScorePlugin    = &Plugin{}
 	_ fwk.ScorePlugin       = &Plugin{}
 	_ fwk.ScoreExtensions   = &Plugin{}
@@ -55,8 +59,11 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
 		return &Plugin{
-			Plugin:          base,
-			bandwidthWeight: *args.BandwidthWeight, latencyWeight: *args.LatencyWeight, fragmentationWeight: *args.FragmentationWeight,
+			Plugin: base, logger: klog.FromContext(ctx),
+			narrowing: nodestate.Narrowing{
+				Limit: int(*args.NarrowTo), Tolerance: *args.NarrowTolerance, Reserve: *args.ReserveGPUNodes, Resources: args.Resources,
+				Weights: cluster.Weights{Bandwidth: *args.BandwidthWeight, Latency: *args.LatencyWeight, Fragmentation: *args.FragmentationWeight},
+			},
 		}, nil
 	}
 }

@@ -4,69 +4,69 @@ package topology
 
 import (
 	"context"
-	"math"
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 )
 
-// PreScore finds the best ring and latency any candidate can give, which the
-// scores are relative to.
+// PreScore finds the best band of the nodes that passed, and in it the best ring
+// and latency, which the scores are relative to. A pod without GPUs is scored only
+// where there are nodes with GPUs to keep it off.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
 	if c == nil {
-		return fwk.NewStatus(fwk.Skip)
+		if c = nodestate.ReadCycle(state); c == nil || c.Narrowed || !p.narrowing.Reserve || !p.State().HasBoth() {
+			return fwk.NewStatus(fwk.Skip)
+		}
+		return nil
 	}
-	c.BestRing, c.BestLatency = 0, math.MaxInt64
+	c.Band, c.Best = cluster.Bands, cluster.NoBest()
 	for _, info := range nodes {
 		_, u := p.View(state, info)
 		if u == nil {
 			continue
 		}
-		if r, ok := u.Rate(c.Demand.Request); ok {
-			c.BestRing = max(c.BestRing, r.Ring)
-			c.BestLatency = min(c.BestLatency, r.Latency)
+		o, ok := u.Rate(c.Demand.Request)
+		if !ok || o.Band > c.Band {
+			continue
 		}
+		if o.Band < c.Band {
+			c.Band, c.Best = o.Band, cluster.NoBest()
+		}
+		c.Best.Add(&o)
 	}
 	return nil
 }
 
-// Raw scores carry the weighted terms in steps of rawStep and, below that, how
-// tight the fit is, so that equal terms go to the tightest fit.
-const (
-	rawStep  = 100
-	rawScale = 1_000 // steps of one point of the final score
-)
-
-// Score rates the node's best choice: relative ring bandwidth, relative latency
-// and the residual capacity it costs, each with its weight. NormalizeScore brings
-// it to 0–100.
+// Score rates the node's best choice if it is of the best band: relative ring
+// bandwidth, relative latency and the residual capacity it costs, each with its
+// weight. NormalizeScore brings it to 0–100.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c, u := p.View(state, info)
+	if c == nil {
+		return p.withoutGPUs(info), nil
+	}
 	if u == nil {
 		return 0, nil
 	}
-	r, ok := u.Rate(c.Demand.Request)
-	if !ok {
+	o, ok := u.Rate(c.Demand.Request)
+	if !ok || o.Band != c.Band {
 		return 0, nil
 	}
-	return p.raw(r, c), nil
+	return p.narrowing.Weights.Raw(&o, &c.Best), nil
 }
 
-func (p *Plugin) raw(r nodestate.Rating, c *nodestate.Cycle) int64 {
-	bandwidth, latency := 1.0, 1.0 // one GPU has no ring: nothing to lose
-	if r.GPUs > 1 && c.BestRing > 0 {
-		bandwidth = float64(r.Ring) / float64(c.BestRing)
+// withoutGPUs prefers nodes without GPUs for a pod that asks for none.
+func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
+	for _, r := range p.narrowing.Resources {
+		if info.GetAllocatable().GetScalarResources()[v1.ResourceName(r)] > 0 {
+			return 0
+		}
 	}
-	if r.GPUs > 1 && r.Latency > 0 {
-		latency = float64(c.BestLatency) / float64(r.Latency)
-	}
-	terms := p.bandwidthWeight*bandwidth + p.latencyWeight*latency + p.fragmentationWeight*(1-min(1, max(0, r.Lost)))
-	steps := int64(math.Round(100 * rawScale * terms / (p.bandwidthWeight + p.latencyWeight + p.fragmentationWeight)))
-	return steps*rawStep + int64(nvtopo.MaxGPUs-min(r.FreeAfter, nvtopo.MaxGPUs))
+	return fwk.MaxNodeScore * cluster.Point
 }
 
 // ScoreExtensions returns the normaliser.
@@ -80,7 +80,7 @@ func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, 
 		best = max(best, scores[i].Score)
 	}
 	for i := range scores {
-		s := min(scores[i].Score/(rawStep*rawScale), fwk.MaxNodeScore-1)
+		s := min(scores[i].Score/cluster.Point, fwk.MaxNodeScore-1)
 		if scores[i].Score == best && best > 0 {
 			s++
 		}

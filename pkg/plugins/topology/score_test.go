@@ -10,51 +10,47 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 )
 
 func TestScoresFollowTheWeights(t *testing.T) {
-	p := &Plugin{bandwidthWeight: 0.4, latencyWeight: 0.3, fragmentationWeight: 0.3}
-	best := &nodestate.Cycle{BestRing: 300_000_000, BestLatency: 2_000}
+	p := &Plugin{narrowing: nodestate.Narrowing{Weights: cluster.DefaultWeights()}}
+	best := cluster.Best{Ring: 300_000_000, Latency: 2_000}
 	tests := map[string]struct {
-		ratings map[string]nodestate.Rating // node -> its choice
-		cycle   *nodestate.Cycle
+		ratings map[string]cluster.Offer // node -> its choice
 		want    map[string]int64
 	}{
 		"the best ring, at no cost, has all points": {
-			ratings: map[string]nodestate.Rating{
-				"best": {GPUs: 2, Ring: 300_000_000, Latency: 2_000, FreeAfter: 6},
-				"pcie": {GPUs: 2, Ring: 24_000_000, Latency: 3_000, FreeAfter: 6},
+			ratings: map[string]cluster.Offer{
+				"best": {Ring: 300_000_000, Latency: 2_000, FreeAfter: 6},
+				"pcie": {Ring: 24_000_000, Latency: 3_000, FreeAfter: 6},
 			},
 			// 0.4*0.08 + 0.3*2/3 + 0.3*1 = 0.532
 			want: map[string]int64{"best": 100, "pcie": 53},
 		},
 		"what a choice breaks counts against it": {
-			ratings: map[string]nodestate.Rating{
-				"whole":     {GPUs: 1, Lost: 0.5, FreeAfter: 7},
-				"half-used": {GPUs: 1, Lost: 0.1, FreeAfter: 3},
+			ratings: map[string]cluster.Offer{
+				"whole":     {Lost: 0.5, FreeAfter: 7},
+				"half-used": {Lost: 0.1, FreeAfter: 3},
 			},
 			// 1 - 0.3*0.5 and 1 - 0.3*0.1, and one more for the best
 			want: map[string]int64{"whole": 85, "half-used": 98},
 		},
 		"a tie goes to the tightest fit": {
-			ratings: map[string]nodestate.Rating{
-				"loose": {GPUs: 1, FreeAfter: 7}, "tight": {GPUs: 1, FreeAfter: 0},
+			ratings: map[string]cluster.Offer{
+				"loose": {FreeAfter: 7}, "tight": {FreeAfter: 0},
 			},
 			want: map[string]int64{"loose": 99, "tight": 100},
 		},
 		"no candidate has a usable graph": {
-			ratings: map[string]nodestate.Rating{}, cycle: &nodestate.Cycle{}, want: map[string]int64{},
+			ratings: map[string]cluster.Offer{}, want: map[string]int64{},
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			cycle := tc.cycle
-			if cycle == nil {
-				cycle = best
-			}
 			var scores fwk.NodeScoreList
 			for node, r := range tc.ratings {
-				scores = append(scores, fwk.NodeScore{Name: node, Score: p.raw(r, cycle)})
+				scores = append(scores, fwk.NodeScore{Name: node, Score: p.narrowing.Weights.Raw(&r, &best)})
 			}
 			if status := p.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {
 				t.Fatal(status)
@@ -71,11 +67,12 @@ func TestScoresFollowTheWeights(t *testing.T) {
 }
 
 func TestNormalizedScoresStayInBounds(t *testing.T) {
-	p := &Plugin{bandwidthWeight: 1, latencyWeight: 1, fragmentationWeight: 1}
-	cycle := &nodestate.Cycle{BestRing: 1, BestLatency: 1}
+	p := &Plugin{}
+	w := cluster.Weights{Bandwidth: 1, Latency: 1, Fragmentation: 1}
+	best := cluster.Best{Ring: 1, Latency: 1}
 	scores := fwk.NodeScoreList{
-		{Score: p.raw(nodestate.Rating{GPUs: 2, Ring: 1, Latency: 1, Lost: -1}, cycle)}, // a choice that frees nothing but rounding
-		{Score: p.raw(nodestate.Rating{GPUs: 2, Ring: 0, Latency: 1 << 40, Lost: 2, FreeAfter: 64}, cycle)},
+		{Score: w.Raw(&cluster.Offer{Ring: 1, Latency: 1, Lost: -1}, &best)}, // a choice that frees nothing but rounding
+		{Score: w.Raw(&cluster.Offer{Ring: 0, Latency: 1 << 40, Lost: 2, FreeAfter: 64}, &best)},
 		{Score: 0},
 	}
 	if status := p.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {

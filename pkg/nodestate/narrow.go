@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+)
+
+const (
+	// plainSample is how many nodes without accelerators are listed for a pod that
+	// needs none: kube-scheduler's own sample has at least 100.
+	plainSample = 128
+	// maxChecks bounds the nodes looked at one by one for one pod; who needs more
+	// is scheduled without a list.
+	maxChecks = 8192
+	// plainRefresh is how old the index may be for pods that need no accelerator.
+	plainRefresh = time.Second
+)
+
+// Narrowing is how a profile wants the nodes of a cycle narrowed.
+type Narrowing struct {
+	Limit     int     // most nodes to list; 0: never narrow
+	Tolerance float64 // points below the best score that are still listed
+	Weights   cluster.Weights
+	Reserve   bool     // pods without accelerators are kept off nodes that have some
+	Resources []string // that count as accelerators
+}
+
+// Candidates lists the nodes that the pod does best on, or nil where the list
+// would be empty or the pod is not to be narrowed: nominated, pinned by name, or
+// marked by Widen. Pods with wishes that the index cannot see get the whole band.
+func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) sets.Set[string] {
+	if how.Limit == 0 || pod.Status.NominatedNodeName != "" || pinned(pod) || s.widened.has(pod.UID) {
+		return nil
+	}
+	l := &lister{
+		s: s, d: d, pod: pod, how: how, handle: h, nodes: nodes, now: s.clock.Now(),
+		wide: hasWishes(pod), required: nodeaffinity.GetRequiredNodeAffinity(pod),
+		selects: pod.Spec.NodeSelector != nil || requiredAffinity(pod) != nil,
+	}
+	x := s.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var names sets.Set[string]
+	switch {
+	case d.HasGPUs():
+		x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos(), how.Resources)
+		names = l.best(x)
+	case how.Reserve:
+		if !x.same(nodes) || x.plain > 0 && x.plain < len(nodes) || l.now.Sub(x.looked) > plainRefresh {
+			x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos(), how.Resources)
+		}
+		names = l.plain(x)
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	narrowings.WithLabelValues("listed").Inc()
+	return names
+}
+
+// lister makes one pod's list.
+type lister struct {
+	s        *State
+	d        *Demand
+	pod      *v1.Pod
+	how      *Narrowing
+	handle   fwk.Handle
+	nodes    []fwk.NodeInfo
+	now      time.Time
+	wide     bool // list the whole band
+	selects  bool // the pod names labels of nodes
+	required nodeaffinity.RequiredNodeAffinity
+	checks   int
+}
+
+// best lists the best nodes of the best band that has any.
+func (l *lister) best(x *index) sets.Set[string] {
+	machines := x.byName[l.d.Resources[0].Name]
+	if machines == nil {
+		return nil
+	}
+	r := l.d.Request
+	demand := cluster.Demand{GPUs: r.Resources[0].Count, Constraint: r.Constraint, KnownOnly: r.linkSensitive()}
+	if r.picky() {
+		demand.Suitable = r.suitable
+	}
+	for band := cluster.BandBest; band < cluster.Bands; band++ {
+		x.found = machines.Candidates(&demand, band, x.found[:0])
+		if len(x.found) == 0 {
+			return nil
+		}
+		band = x.found[0].Offer.Band
+		// Scores are relative to the best candidate, so who has no node that the pod
+		// may use must not take part.
+		usable := slices.DeleteFunc(x.found, func(c cluster.Candidate) bool {
+			return !slices.ContainsFunc(c.Bucket.Nodes(), func(i int) bool { return l.admits(x, i, c.Offer) })
+		})
+		if l.checks > maxChecks {
+			return nil
+		}
+		if len(usable) > 0 {
+			cluster.Sort(usable, &l.how.Weights)
+			return l.list(x, usable)
+		}
+	}
+	return nil
+}
+
+// list takes nodes from the best candidates on.
+func (l *lister) list(x *index, cs []cluster.Candidate) sets.Set[string] {
+	limit, floor := l.how.Limit, cs[0].Raw-int64(l.how.Tolerance*cluster.Point)
+	if l.wide {
+		limit, floor = len(l.nodes), 0
+	}
+	names := make(sets.Set[string], min(limit, len(cs[0].Bucket.Nodes())))
+	for _, c := range cs {
+		if c.Raw < floor {
+			break
+		}
+		for _, i := range c.Bucket.Nodes() {
+			if len(names) == limit {
+				return names
+			}
+			if l.admits(x, i, c.Offer) {
+				names.Insert(l.nodes[i].Node().Name)
+			}
+		}
+	}
+	if l.checks > maxChecks {
+		return nil
+	}
+	return names
+}
+
+// plain lists nodes without accelerators, beginning where the last pod's list
+// ended, so that every one has its turn.
+func (l *lister) plain(x *index) sets.Set[string] {
+	if x.plain == 0 || x.plain == len(l.nodes) {
+		return nil
+	}
+	limit := plainSample
+	if l.wide {
+		limit = len(l.nodes)
+	}
+	names := make(sets.Set[string], min(limit, x.plain))
+	n := len(l.nodes)
+	for step := range n {
+		i := (x.next + step) % n
+		if x.entries[i].plain && l.fits(l.nodes[i]) {
+			names.Insert(l.nodes[i].Node().Name)
+			if len(names) == limit {
+				x.next = (i + 1) % n
+				break
+			}
+		}
+	}
+	return names
+}
+
+// admits reports whether a node is worth listing: its graph counts, the node
+// gives the pod what its bucket offers, and nothing that is cheap to see keeps the
+// pod away.
+func (l *lister) admits(x *index, i int, o *cluster.Offer) bool {
+	if l.checks++; l.checks > maxChecks {
+		return false
+	}
+	n := x.entries[i].node
+	if n == nil || !n.exporter.fresh(l.now) || l.s.enforcement(l.d, n) != Fits || !l.fits(l.nodes[i]) {
+		return false
+	}
+	if !l.d.needsNUMAFit() && len(l.d.Resources) == 1 {
+		return true
+	}
+	// The bucket does not know about CPUs, memory and other accelerators.
+	u := l.s.usage(x.entries[i].cell, n, l.nodes[i], l.handle.SnapshotSharedLister().NodeInfos())
+	real, ok := u.Rate(l.d.Request)
+	return ok && real == *o
+}
+
+// fits sees what keeps most pods off a node: taints, labels, and too little of
+// what the pod requests. Filter plugins have the last word.
+func (l *lister) fits(info fwk.NodeInfo) bool {
+	node := info.Node()
+	if len(node.Spec.Taints) > 0 {
+		_, bad := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, l.pod.Spec.Tolerations, helper.DoNotScheduleTaintsFilterFunc(), true)
+		if bad {
+			return false
+		}
+	}
+	if l.selects {
+		if ok, err := l.required.Match(node); !ok || err != nil {
+			return false
+		}
+	}
+	have, used := info.GetAllocatable(), info.GetRequested()
+	if have.GetMilliCPU()-used.GetMilliCPU() < l.d.MilliCPU || have.GetMemory()-used.GetMemory() < l.d.Memory ||
+		have.GetAllowedPodNumber() <= len(info.GetPods()) {
+		return false
+	}
+	for _, r := range l.d.Resources {
+		name := v1.ResourceName(r.Name)
+		if have.GetScalarResources()[name]-used.GetScalarResources()[name] < int64(r.Count) {
+			return false
+		}
+	}
+	// What a pod with at least this priority was promised there is not free.
+	for _, p := range l.handle.NominatedPodsForNode(node.Name) {
+		if corev1.PodPriority(p.GetPod()) >= corev1.PodPriority(l.pod) {
+			return false
+		}
+	}
+	return true
+}
+
+// picky reports whether the pod asks for certain models or memory.
+func (r *Request) picky() bool { return len(r.models) > 0 || r.minGPUMemory > 0 }
+
+func requiredAffinity(pod *v1.Pod) *v1.NodeSelector {
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return nil
+}
+
+// pinned reports whether the pod names its node, as those of a DaemonSet do.
+func pinned(pod *v1.Pod) bool {
+	required := requiredAffinity(pod)
+	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool { return len(t.MatchFields) > 0 })
+}
+
+// hasWishes reports whether the pod's place depends on what the index does not
+// know: other pods, volumes, claims, ports, or preferred labels.
+func hasWishes(pod *v1.Pod) bool {
+	spec := &pod.Spec
+	if len(spec.TopologySpreadConstraints) > 0 || len(spec.ResourceClaims) > 0 {
+		return true
+	}
+	if a := spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil ||
+		a.NodeAffinity != nil && len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0) {
+		return true
+	}
+	if slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
+		return true
+	}
+	return slices.ContainsFunc(spec.Containers, func(c v1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort > 0 })
+	})
+}
+
+// HasBoth reports whether some nodes of the last cycle had accelerators and some
+// had none.
+func (s *State) HasBoth() bool {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	return s.index.plain > 0 && s.index.plain < len(s.index.entries)
+}
+
+// TakesWholeNodes reports whether the pod takes all devices of any node it could be
+// placed on, so that no other place on the node is left to be rated.
+func (s *State) TakesWholeNodes(r *Request) bool {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	for _, res := range r.Resources {
+		machines := s.index.byName[res.Name]
+		if machines == nil || machines.Largest() == 0 || res.Count < machines.Largest() {
+			return false
+		}
+	}
+	return r.HasGPUs()
+}

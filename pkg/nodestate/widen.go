@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// settleIn is how long a pod that failed takes to be back in the queue, from
+// where it can be activated. The framework puts it there right after PostFilter.
+const settleIn = 10 * time.Millisecond
+
+// widened holds the pods whose next cycle looks at all nodes, because every node
+// of the list was refused by some other plugin.
+type widened struct {
+	mu   sync.Mutex
+	pods map[types.UID]struct{}
+	// back are pods to be activated once they are in the queue again.
+	back chan *v1.Pod
+}
+
+// maxBack is how many failed pods may wait to be activated; a pod more waits for
+// its backoff instead.
+const maxBack = 1024
+
+func newWidened() *widened {
+	return &widened{pods: map[types.UID]struct{}{}, back: make(chan *v1.Pod, maxBack)}
+}
+
+func (w *widened) has(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.pods[uid]
+	return ok
+}
+
+func (w *widened) add(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pods[uid] = struct{}{}
+}
+
+func (w *widened) remove(uid types.UID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pods, uid)
+}
+
+// Widened reports whether the pod's next cycle looks at all nodes.
+func (s *State) Widened(uid types.UID) bool { return s.widened.has(uid) }
+
+// Widen makes the pod's next cycle look at all nodes and sees that it comes at
+// once. The activation now counts if anything delays the pod's way back.
+func (s *State) Widen(logger klog.Logger, pod *v1.Pod, h fwk.Handle) {
+	narrowings.WithLabelValues("recovered").Inc()
+	s.widened.add(pod.UID)
+	h.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
+	select {
+	case s.widened.back <- pod:
+	default: // the pod waits for its backoff
+	}
+}
+
+// Narrow ends what Widen began.
+func (s *State) Narrow(uid types.UID) { s.widened.remove(uid) }
+
+// activateWidened moves failed pods from their backoff to the active queue.
+func (s *State) activateWidened(ctx context.Context, h fwk.Handle) {
+	for {
+		var pod *v1.Pod
+		select {
+		case <-ctx.Done():
+			return
+		case pod = <-s.widened.back:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.clock.After(settleIn):
+		}
+		pods := map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod}
+		for range len(s.widened.back) {
+			pod = <-s.widened.back
+			pods[pod.Namespace+"/"+pod.Name] = pod
+		}
+		h.Activate(klog.FromContext(ctx), pods)
+	}
+}
