@@ -29,6 +29,7 @@ type Cluster struct {
 	dir   string
 	owned bool // the folder is ours to remove
 	log   io.Writer
+	admin *rest.Config
 
 	etcd        *embed.Etcd
 	server      *apiserver
@@ -73,6 +74,7 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	if c.server, err = startAPIServer(ctx, dir, endpoint, creds, &cfg); err != nil {
 		return nil, err
 	}
+	c.admin = c.server.config
 	if err := c.WriteKubeconfig(c.Kubeconfig()); err != nil {
 		return nil, err
 	}
@@ -99,7 +101,7 @@ func (c *Cluster) AuditLog() string { return filepath.Join(c.dir, auditLogFile) 
 func (c *Cluster) Kubeconfig() string { return filepath.Join(c.dir, "admin.kubeconfig") }
 
 // RESTConfig returns a new administrator's configuration without a rate limit.
-func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.server.config) }
+func (c *Cluster) RESTConfig() *rest.Config { return rest.CopyConfig(c.admin) }
 
 // Stop ends everything the cluster started, children first, and removes the
 // folder if Start made it. It may be called more than once.

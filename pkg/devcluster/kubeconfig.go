@@ -12,7 +12,7 @@ import (
 
 // WriteKubeconfig writes an administrator's kubeconfig, credentials included, to path.
 func (c *Cluster) WriteKubeconfig(path string) error {
-	return writeKubeconfig(c.server.config, path)
+	return writeKubeconfig(c.admin, path)
 }
 
 func writeKubeconfig(cfg *rest.Config, path string) error {

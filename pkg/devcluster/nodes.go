@@ -56,7 +56,7 @@ func (c *Cluster) AddNode(ctx context.Context, spec NodeSpec) (*v1.Node, error) 
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	node, err := client.CoreV1().Nodes().Create(ctx, nodeObject(&spec, g), metav1.CreateOptions{})
+	node, err := client.CoreV1().Nodes().Create(ctx, NodeObject(&spec, g), metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("make node %s: %w", spec.Name, err)
 	}
@@ -73,7 +73,9 @@ func (c *Cluster) AddNodes(ctx context.Context, specs []NodeSpec) error {
 	return nil
 }
 
-func nodeObject(spec *NodeSpec, g *nvtopo.Graph) *v1.Node {
+// NodeObject is the Node that AddNode makes of a spec whose graph is g, for
+// callers that make thousands.
+func NodeObject(spec *NodeSpec, g *nvtopo.Graph) *v1.Node {
 	cpus, memory := 0, int64(0)
 	for i := range g.NUMANodes {
 		cpus += len(g.NUMANodes[i].CPUs)

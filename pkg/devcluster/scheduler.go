@@ -226,6 +226,16 @@ func (s *Scheduler) ExitCode() int {
 // Port is the loopback port of its HTTPS server.
 func (s *Scheduler) Port() int { return s.port }
 
+// PID is the number of the process that was started last, 0 when none was.
+func (s *Scheduler) PID() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return 0
+	}
+	return s.proc.pid
+}
+
 // Kill ends the scheduler with SIGKILL and waits until it is gone.
 func (s *Scheduler) Kill() error {
 	s.mu.Lock()
