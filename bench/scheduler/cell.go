@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+)
+
+const (
+	// settleLimit bounds the wait for what follows the last binding: metrics of
+	// the attempt, deletions, events.
+	settleLimit  = 30 * time.Second
+	settlePoll   = 50 * time.Millisecond
+	attemptsName = "scheduler_schedule_attempts_total"
+	attemptName  = "scheduler_scheduling_attempt_duration_seconds"
+	algoName     = "scheduler_scheduling_algorithm_duration_seconds"
+	batchName    = "scheduler_batch_attempts_total"
+	flushedName  = "scheduler_batch_cache_flushed_total"
+	requestsName = "apiserver_request_total"
+)
+
+// Cell is what was measured of one profile, workload and size of cluster.
+type Cell struct {
+	Nodes    int    `json:"nodes"`
+	Workload string `json:"workload"`
+	Profile  string `json:"profile"`
+	Repeat   int    `json:"repeat"`
+	Pods     int    `json:"pods"`
+
+	PodsPerSecond  float64 `json:"podsPerSecond"`  // between the first and the last binding
+	WindowSeconds  float64 `json:"windowSeconds"`  // the same span
+	CreateSeconds  float64 `json:"createSeconds"`  // making the pods, before the scheduler starts
+	StartSeconds   float64 `json:"startSeconds"`   // from the scheduler's start to the first binding
+	ElapsedSeconds float64 `json:"elapsedSeconds"` // all of the cell, cleaning included
+
+	AttemptP50Ms    float64 `json:"attemptP50Ms"` // successful attempts, binding included
+	AttemptP99Ms    float64 `json:"attemptP99Ms"`
+	AttemptMeanMs   float64 `json:"attemptMeanMs"`
+	AlgorithmP50Ms  float64 `json:"algorithmP50Ms"` // filtering and scoring alone
+	AlgorithmP99Ms  float64 `json:"algorithmP99Ms"`
+	AlgorithmMeanMs float64 `json:"algorithmMeanMs"`
+
+	SchedulerCPUMs    float64 `json:"schedulerCPUMsPerPod"` // in the window
+	ControlPlaneCPUMs float64 `json:"controlPlaneCPUMsPerPod"`
+	SchedulerPeakMiB  float64 `json:"schedulerPeakMiB"`
+
+	WritesPerPod float64            `json:"writesPerPod"` // of pods and their subresources
+	EventsPerPod float64            `json:"eventsPerPod"`
+	Writes       map[string]float64 `json:"writes"` // "VERB resource" -> requests
+
+	Attempts     map[string]float64 `json:"attempts"`     // result -> attempts
+	Batch        map[string]float64 `json:"batch"`        // result -> attempts to use batching
+	BatchFlushed map[string]float64 `json:"batchFlushed"` // reason -> flushes
+}
+
+// cluster is a control plane with its nodes.
+type cluster struct {
+	*controlPlane
+	kube  kubernetes.Interface
+	nodes int
+}
+
+// plan is what a cell is to measure.
+type plan struct {
+	workload *workload
+	profile  string
+	repeat   int
+	pods     int
+	// cpuProfile is the file for the scheduler's CPU profile over so many
+	// seconds from the first binding; such a cell's figures do not count.
+	cpuProfile    string
+	profileWindow time.Duration
+}
+
+// cell measures one cell and leaves no pod behind.
+func (c *cluster) cell(ctx context.Context, o *options, p *plan) (_ *Cell, err error) {
+	begin := time.Now()
+	out := &Cell{Nodes: c.nodes, Workload: p.workload.name, Profile: p.profile, Repeat: p.repeat, Pods: p.pods}
+	config, err := configure(p.profile)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.clean(ctx)); out.ElapsedSeconds = since(begin) }()
+	if err := c.createPods(ctx, p.workload.sizes(p.pods, o.Seed), config.schedulerName); err != nil {
+		return nil, err
+	}
+	out.CreateSeconds = since(begin)
+	before, err := c.writes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.schedule(ctx, o, p, config, out); err != nil {
+		return nil, err
+	}
+	return out, c.countWrites(ctx, before, out)
+}
+
+func (c *cluster) createPods(ctx context.Context, gpus []int, scheduler string) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(clients)
+	for i, n := range gpus {
+		g.Go(func() error {
+			_, err := c.kube.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, newPod(i, n, scheduler), metav1.CreateOptions{})
+			return err //nolint:wrapcheck // wrapped below
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("make the pods: %w", err)
+	}
+	return nil
+}
+
+// schedule runs a scheduler on the waiting pods until all are bound.
+func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *configuration, out *Cell) (err error) {
+	w, err := watchBindings(ctx, c.kube)
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	log := &tail{}
+	start := time.Now()
+	s, err := c.StartScheduler(ctx, devcluster.SchedulerOptions{
+		Binary: o.Scheduler, Config: config.yaml, ServiceAccount: systemNamespace + "/nvtopo-scheduler", Log: log,
+	})
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, log)
+	}
+	defer func() { err = errors.Join(err, s.Kill()) }()
+	client, err := newSchedulerClient(c.RESTConfig(), s.Port())
+	if err != nil {
+		return err
+	}
+	defer client.close()
+
+	cpu := startSampler(ctx, s.PID(), c.pid)
+	profiling, _ := errgroup.WithContext(ctx)
+	bound, err := collect(ctx, w, p.pods, o.Stall, func() {
+		if p.cpuProfile != "" {
+			profiling.Go(func() error { return storeCPUProfile(ctx, client, p) })
+		}
+	})
+	used, cpuErr := cpu.stop()
+	switch {
+	case errors.Is(err, errStalled):
+		return fmt.Errorf("%w: %s\n%s", err, refusal(ctx, c.kube), log)
+	case err != nil || cpuErr != nil:
+		return errors.Join(err, cpuErr)
+	}
+	out.window(start, bound, used)
+	peak, err := peakMemory(s.PID())
+	if err != nil {
+		return err
+	}
+	out.SchedulerPeakMiB = float64(peak) / (1 << 20)
+	return errors.Join(out.scrape(ctx, client), profiling.Wait())
+}
+
+// window computes rate and CPU per pod between the first and the last binding.
+func (out *Cell) window(start time.Time, bound bindings, used samples) {
+	first, last := bound[0], bound[len(bound)-1]
+	out.StartSeconds = first.Sub(start).Seconds()
+	out.WindowSeconds = last.Sub(first).Seconds()
+	out.PodsPerSecond = float64(len(bound)-1) / out.WindowSeconds
+	// On a small cluster the first pod may be bound before the first sample.
+	from := used.at(first)
+	to, pods := used.at(last), float64(bound.countAfter(from.at))
+	out.SchedulerCPUMs = (to.scheduler - from.scheduler).Seconds() * 1e3 / pods
+	out.ControlPlaneCPUMs = (to.controlPlane - from.controlPlane).Seconds() * 1e3 / pods
+}
+
+// scrape reads the scheduler's metrics once it has accounted for every pod: an
+// attempt is observed a moment after its binding is seen.
+func (out *Cell) scrape(ctx context.Context, client *schedulerClient) error {
+	scheduled := map[string]string{"result": "scheduled"}
+	var f families
+	var seen float64
+	err := wait.PollUntilContextTimeout(ctx, settlePoll, settleLimit, true, func(ctx context.Context) (bool, error) {
+		body, err := client.get(ctx, "/metrics")
+		if err != nil {
+			return false, err
+		}
+		if f, err = parseMetrics(bytes.NewReader(body), attemptsName, attemptName, algoName, batchName, flushedName); err != nil {
+			return false, err
+		}
+		seen = f.sums(attemptsName, byLabel("result"))["scheduled"]
+		return seen >= float64(out.Pods), nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %d scheduled pods in the scheduler's metrics, which have %g: %w", out.Pods, seen, err)
+	}
+	out.Attempts = f.sums(attemptsName, byLabel("result"))
+	out.Batch = f.sums(batchName, byLabel("result"))
+	out.BatchFlushed = f.sums(flushedName, byLabel("reason"))
+	attempt, algorithm := f.histogram(attemptName, scheduled), f.histogram(algoName, nil)
+	out.AttemptP50Ms, out.AttemptP99Ms, out.AttemptMeanMs = ms(attempt.quantile(0.5)), ms(attempt.quantile(0.99)), ms(attempt.mean())
+	out.AlgorithmP50Ms, out.AlgorithmP99Ms, out.AlgorithmMeanMs = ms(algorithm.quantile(0.5)), ms(algorithm.quantile(0.99)), ms(algorithm.mean())
+	for _, v := range []float64{out.AttemptP50Ms, out.AlgorithmP50Ms} {
+		if math.IsNaN(v) {
+			return errors.New("the scheduler's metrics have no latencies")
+		}
+	}
+	return nil
+}
+
+func ms(seconds float64) float64 { return seconds * 1e3 }
+
+// writes counts the API server's writes of pods and events so far.
+func (c *cluster) writes(ctx context.Context) (map[string]float64, error) {
+	body, err := c.kube.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the API server's metrics: %w", err)
+	}
+	f, err := parseMetrics(bytes.NewReader(body), requestsName)
+	if err != nil {
+		return nil, err
+	}
+	return f.sums(requestsName, writeKey), nil
+}
+
+// writeKey names a write of a pod, of one of its subresources or of an event.
+func writeKey(labels map[string]string) (string, bool) {
+	resource, verb := labels["resource"], labels["verb"]
+	switch verb {
+	case "POST", "PUT", "PATCH", "APPLY":
+	default:
+		return "", false
+	}
+	if sub := labels["subresource"]; sub != "" && resource == "pods" {
+		resource += "/" + sub
+	}
+	return verb + " " + resource, resource == "events" || strings.HasPrefix(resource, "pods")
+}
+
+// countWrites sets what was written since before.
+func (c *cluster) countWrites(ctx context.Context, before map[string]float64, out *Cell) error {
+	after, err := c.writes(ctx)
+	if err != nil {
+		return err
+	}
+	out.Writes = map[string]float64{}
+	for key, n := range after {
+		n -= before[key]
+		switch {
+		case n == 0:
+			continue
+		case strings.HasSuffix(key, " events"):
+			out.EventsPerPod += n / float64(out.Pods)
+		default:
+			out.WritesPerPod += n / float64(out.Pods)
+		}
+		out.Writes[key] = n
+	}
+	return nil
+}
+
+// clean deletes pods and events and waits until the pods are gone, so that each
+// cell starts from the same state. It also works after a Ctrl-C.
+func (c *cluster) clean(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return nil // the control plane is about to go with all there is
+	}
+	now, all := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, metav1.ListOptions{}
+	pods := c.kube.CoreV1().Pods(metav1.NamespaceDefault)
+	if err := pods.DeleteCollection(ctx, now, all); err != nil {
+		return fmt.Errorf("delete the pods: %w", err)
+	}
+	err := wait.PollUntilContextTimeout(ctx, settlePoll, settleLimit, true, func(ctx context.Context) (bool, error) {
+		list, err := pods.List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return false, err //nolint:wrapcheck // wrapped below
+		}
+		return len(list.Items) == 0, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until the pods are gone: %w", err)
+	}
+	if err := c.kube.EventsV1().Events(metav1.NamespaceDefault).DeleteCollection(ctx, now, all); err != nil {
+		return fmt.Errorf("delete the events: %w", err)
+	}
+	return nil
+}
+
+// storeCPUProfile has the scheduler record its CPU profile and stores it.
+func storeCPUProfile(ctx context.Context, client *schedulerClient, p *plan) error {
+	seconds := max(1, int(math.Ceil(p.profileWindow.Seconds())))
+	body, err := client.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds))
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(p.cpuProfile), 0o755); err != nil {
+		return fmt.Errorf("make the folder of a CPU profile: %w", err)
+	}
+	if err := os.WriteFile(p.cpuProfile, body, 0o644); err != nil {
+		return fmt.Errorf("store a CPU profile: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+)
+
+const (
+	// controlPlaneCommand is the first argument of the process that serves.
+	controlPlaneCommand = "control-plane"
+	// controlPlaneStop is more than devcluster waits for the API server's last requests.
+	controlPlaneStop = 40 * time.Second
+)
+
+// apiserverArgs make what happens between cells fast; within a cell they have no effect.
+var apiserverArgs = []string{"--delete-collection-workers=16"}
+
+// serveControlPlane runs etcd and kube-apiserver with the project's manifests
+// until stdin ends, which it also does when the parent dies. It prints the path
+// of the administrator's kubeconfig.
+func serveControlPlane(stdin io.Reader, stdout, stderr io.Writer) int {
+	err := func() error {
+		// An end of input during the start has to stop it too.
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			defer cancel()
+			_, _ = io.Copy(io.Discard, stdin) // an error ends it as well
+		}()
+		c, err := devcluster.Start(ctx, devcluster.Config{Log: stderr, APIServerArgs: apiserverArgs})
+		if err != nil {
+			return fmt.Errorf("start the control plane: %w", err)
+		}
+		if err := c.InstallManifests(ctx); err != nil { //nolint:contextcheck // it is the one made above
+			return errors.Join(fmt.Errorf("install the manifests: %w", err), c.Stop())
+		}
+		fmt.Fprintln(stdout, c.Kubeconfig())
+		<-ended
+		return c.Stop()
+	}()
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// controlPlane is etcd and kube-apiserver in a child process.
+type controlPlane struct {
+	*devcluster.Cluster // schedulers started here are children of this process
+	pid                 int
+	dir                 string // the child's, which it removes itself unless it is killed
+	cmd                 *exec.Cmd
+	stdin               io.Closer
+	done                chan error // has one value when the child has been reaped
+}
+
+// startControlPlane starts the child and waits until it serves.
+func startControlPlane(ctx context.Context, log io.Writer) (_ *controlPlane, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	cmd := exec.Command(self, controlPlaneCommand)
+	cmd.Stderr = log
+	// A Ctrl-C in the terminal must reach only us: the child ends after its clients.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("make the control plane's input: %w", err)
+	}
+	// Not StdoutPipe, which Wait would close under the reader.
+	stdout, childStdout := io.Pipe()
+	cmd.Stdout = childStdout
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start the control plane: %w", err)
+	}
+	p := &controlPlane{pid: cmd.Process.Pid, cmd: cmd, stdin: stdin, done: make(chan error, 1)}
+	go func() {
+		p.done <- cmd.Wait()
+		_ = childStdout.Close() // never fails
+	}()
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.stop())
+		}
+	}()
+	kubeconfig, err := firstLine(ctx, stdout)
+	if err != nil {
+		return nil, fmt.Errorf("wait for the control plane: %w", err)
+	}
+	p.dir = filepath.Dir(kubeconfig)
+	admin, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("read the control plane's kubeconfig: %w", err)
+	}
+	admin.QPS = -1 // the load generator is never the limit
+	if p.Cluster, err = devcluster.Attach(ctx, admin, devcluster.Config{Log: log}); err != nil {
+		return nil, fmt.Errorf("attach to the control plane: %w", err)
+	}
+	return p, nil
+}
+
+// firstLine reads a line and then lets the rest go.
+func firstLine(ctx context.Context, r *io.PipeReader) (string, error) {
+	defer context.AfterFunc(ctx, func() { _ = r.CloseWithError(ctx.Err()) })()
+	in := bufio.NewReader(r)
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("it printed no kubeconfig: %w", err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, in) }() // ends with the child
+	return strings.TrimSpace(line), nil
+}
+
+// stop ends the schedulers and then the child.
+func (p *controlPlane) stop() error {
+	var errs []error
+	if p.Cluster != nil {
+		errs = append(errs, p.Stop())
+	}
+	if err := p.stdin.Close(); err != nil && !errors.Is(err, os.ErrClosed) { // closed: the child ended by itself
+		errs = append(errs, err)
+	}
+	select {
+	case err := <-p.done:
+		if err != nil {
+			errs = append(errs, fmt.Errorf("the control plane: %w", err))
+		}
+	case <-time.After(controlPlaneStop):
+		errs = append(errs, errors.New("the control plane did not end in time and was killed"), p.cmd.Process.Kill())
+		<-p.done
+		if p.dir != "" {
+			errs = append(errs, os.RemoveAll(p.dir))
+		}
+	}
+	return errors.Join(errs...)
+}

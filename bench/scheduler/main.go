@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nvtopo/nvtopo/bench/internal/report"
+)
+
+const resultFile = "bench-scheduler.json"
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == controlPlaneCommand {
+		os.Exit(serveControlPlane(os.Stdin, os.Stdout, os.Stderr))
+	}
+	// The first Ctrl-C ends things in order; stop gives the second one back its usual effect.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(ctx, stop)
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+	case errors.Is(err, context.Canceled):
+		fmt.Fprintln(os.Stderr, "interrupted; nothing is left behind")
+		os.Exit(130) // 128 + SIGINT, as shells report it
+	default:
+		fmt.Fprintln(os.Stderr, "bench-scheduler:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	Nodes      []int         `json:"nodes"`
+	Pods       int           `json:"pods"`
+	Repeats    int           `json:"repeats"`
+	Workloads  []string      `json:"workloads"`
+	Profiles   []string      `json:"profiles"`
+	Seed       uint64        `json:"seed"`
+	Scheduler  string        `json:"scheduler"`
+	Stall      time.Duration `json:"-"`
+	CPUProfile bool          `json:"-"`
+	out        string
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	fs := flag.NewFlagSet("scheduler", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	nodes := fs.String("nodes", "1000,5000", "sizes of the cluster, each with 8 GPUs a node")
+	workloads := fs.String("workloads", strings.Join(workloadNames(), ","), "what the pods ask for")
+	profiles := fs.String("profiles", strings.Join(defaultProfiles, ","),
+		"profiles to compare, of "+strings.Join(profileNames(), ", "))
+	fs.IntVar(&o.Pods, "pods", 2000, "pods in a cell, fewer where not all would fit whatever the policy")
+	fs.IntVar(&o.Repeats, "repeats", 5, "cells of each kind")
+	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the order of pods in the mix")
+	fs.StringVar(&o.Scheduler, "scheduler", "../bin/nvtopo-scheduler", "the scheduler to measure")
+	fs.StringVar(&o.out, "out", "../out", "folder of the results")
+	fs.DurationVar(&o.Stall, "stall", time.Minute, "give a cell up when no pod was bound for so long")
+	fs.BoolVar(&o.CPUProfile, "cpuprofile", false,
+		"run one more cell of each kind, which does not count, and store the scheduler's CPU profile in the folder of the results")
+	short := fs.Bool("short", false, "a small cluster, two profiles, one repeat; flags that are given still count")
+	if err := fs.Parse(args); err != nil {
+		return nil, err //nolint:wrapcheck // the flag package printed it with the usage
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	if *short {
+		given := map[string]bool{}
+		fs.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		for name, value := range map[string]string{
+			"nodes": "50", "pods": "60", "repeats": "1", "profiles": profileStock + "," + profileBinding,
+		} {
+			if given[name] {
+				continue
+			}
+			if err := fs.Set(name, value); err != nil {
+				return nil, fmt.Errorf("set -%s: %w", name, err)
+			}
+		}
+	}
+	for text := range strings.SplitSeq(*nodes, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("-nodes: %q is not a number of nodes", text)
+		}
+		o.Nodes = append(o.Nodes, n)
+	}
+	o.Workloads, o.Profiles = strings.Split(*workloads, ","), strings.Split(*profiles, ",")
+	return o, o.check()
+}
+
+func (o *options) check() error {
+	for _, w := range o.Workloads {
+		if !slices.Contains(workloadNames(), w) {
+			return fmt.Errorf("-workloads: no workload %q, only %s", w, strings.Join(workloadNames(), ", "))
+		}
+	}
+	for _, p := range o.Profiles {
+		if !slices.Contains(profileNames(), p) {
+			return fmt.Errorf("-profiles: no profile %q, only %s", p, strings.Join(profileNames(), ", "))
+		}
+	}
+	if o.Pods < 2 || o.Repeats < 1 {
+		return errors.New("-pods must be 2 at least and -repeats 1")
+	}
+	if _, err := os.Stat(o.Scheduler); err != nil {
+		return fmt.Errorf("the scheduler is missing, build it or set -scheduler: %w", err)
+	}
+	return nil
+}
+
+// command runs the benchmark, prints the tables and writes the results.
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	env := report.Capture(ctx)
+	fmt.Fprintln(stdout, env)
+	fmt.Fprintln(stdout, method)
+	fmt.Fprintln(stdout)
+	cells, err := run(ctx, o, stdout, stderr)
+	if len(cells) > 0 {
+		// An error or Ctrl-C late in a long run must not cost what was measured.
+		err = errors.Join(err, report.WriteJSON(filepath.Join(o.out, resultFile), env, newResult(o, cells)))
+	}
+	return err
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/yaml"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/nvtopo/nvtopo/manifests"
+)
+
+// The profiles that can be compared.
+const (
+	profileStock       = "stock"
+	profileStockAll    = "stock-all-nodes"
+	profilePreBind     = "ours-prebind"
+	profileBinding     = "ours-binding"
+	profileNoNarrowing = "ours-binding-no-narrowing"
+)
+
+var defaultProfiles = []string{profileStock, profilePreBind, profileBinding, profileNoNarrowing}
+
+func profileNames() []string { return append(slices.Clone(defaultProfiles), profileStockAll) }
+
+const (
+	// qps and burst are beyond what two cores can do, so that no profile waits for its client.
+	qps, burst = 5000, 10000
+
+	topologyPlugin = "TopologyAware"
+	spreadPlugin   = "PodTopologySpread"
+)
+
+// configuration is a profile as its scheduler gets it.
+type configuration struct {
+	schedulerName string
+	yaml          []byte
+}
+
+// configure derives a configuration from the shipped one. Stock is
+// kube-scheduler's default profile as it is, sampling of nodes included, but
+// for the arguments of PodTopologySpread that the shipped profile has too:
+// without them batching is off and stock would look slower than it need be.
+func configure(profile string) (*configuration, error) {
+	path := manifests.SchedulerConfigBindingPath
+	if profile == profilePreBind {
+		path = manifests.SchedulerConfigPath
+	}
+	text, err := manifests.FS.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the shipped profile: %w", err)
+	}
+	var fields map[string]any
+	if err := yaml.Unmarshal(text, &fields); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", path, err)
+	}
+	fields["leaderElection"] = map[string]any{"leaderElect": false}
+	fields["clientConnection"] = map[string]any{"qps": int64(qps), "burst": int64(burst)}
+	shipped, args, err := parts(fields)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	name, ok := shipped["schedulerName"].(string)
+	switch {
+	case profile == profileStock || profile == profileStockAll:
+		name, ok = v1.DefaultSchedulerName, true
+		if profile == profileStock {
+			delete(fields, "percentageOfNodesToScore")
+		}
+		fields["profiles"] = []any{map[string]any{
+			"schedulerName": name,
+			"pluginConfig":  []any{map[string]any{"name": spreadPlugin, "args": args[spreadPlugin]}},
+		}}
+	case profile == profileNoNarrowing:
+		args[topologyPlugin]["narrowTo"] = int64(0)
+	}
+	if !ok {
+		return nil, fmt.Errorf("%s: the profile has no schedulerName", path)
+	}
+	for _, a := range args {
+		delete(a, "leaderLease") // nobody leads here
+	}
+	out, err := yaml.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("encode profile %s: %w", profile, err)
+	}
+	return &configuration{schedulerName: name, yaml: out}, nil
+}
+
+// parts returns the only profile of a configuration and, by plugin, the
+// arguments in it, which may be edited.
+func parts(fields map[string]any) (profile map[string]any, args map[string]map[string]any, err error) {
+	profiles, _, err := unstructured.NestedSlice(fields, "profiles")
+	if err != nil || len(profiles) != 1 {
+		return nil, nil, errors.Join(fmt.Errorf("%d profiles, want 1", len(profiles)), err)
+	}
+	// NestedSlice returned a copy.
+	fields["profiles"] = profiles
+	profile, _ = profiles[0].(map[string]any)
+	config, _ := profile["pluginConfig"].([]any)
+	args = map[string]map[string]any{}
+	for _, c := range config {
+		entry, _ := c.(map[string]any)
+		name, _ := entry["name"].(string)
+		if args[name], _ = entry["args"].(map[string]any); args[name] == nil {
+			return nil, nil, fmt.Errorf("plugin %q has no args", name)
+		}
+	}
+	for _, name := range []string{topologyPlugin, spreadPlugin} {
+		if args[name] == nil {
+			return nil, nil, fmt.Errorf("no pluginConfig of %s", name)
+		}
+	}
+	return profile, args, nil
+}

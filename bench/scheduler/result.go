@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/nvtopo/nvtopo/bench/internal/report"
+)
+
+// method stands above the tables.
+const method = `Pods are made before the scheduler starts and wait; pods/s, CPU and latency are of the window from the first
+binding to the last. Attempt latency includes binding and is read from a histogram whose buckets double, so that
+a percentile is exact to a factor of two only. CPU of the API server includes etcd's. Writes are creates, updates
+and patches of pods and their subresources; events are not counted.`
+
+// Result is the content of the JSON file.
+type Result struct {
+	Options *options  `json:"options"`
+	Summary []Summary `json:"summary"`
+	Cells   []Cell    `json:"cells"`
+}
+
+// Spread is the median and the quartiles of the repeats.
+type Spread struct {
+	Median float64 `json:"median"`
+	Low    float64 `json:"q1"`
+	High   float64 `json:"q3"`
+}
+
+// Summary is a profile's row: the medians over its repeats.
+type Summary struct {
+	Nodes    int    `json:"nodes"`
+	Workload string `json:"workload"`
+	Profile  string `json:"profile"`
+	Pods     int    `json:"pods"`
+	Repeats  int    `json:"repeats"`
+
+	PodsPerSecond Spread `json:"podsPerSecond"`
+	// RatioToStock compares cells of the same repeat; absent without stock.
+	RatioToStock *Spread `json:"ratioToStock,omitempty"`
+
+	AttemptP50Ms      float64 `json:"attemptP50Ms"`
+	AttemptP99Ms      float64 `json:"attemptP99Ms"`
+	SchedulerCPUMs    float64 `json:"schedulerCPUMsPerPod"`
+	ControlPlaneCPUMs float64 `json:"controlPlaneCPUMsPerPod"`
+	WritesPerPod      float64 `json:"writesPerPod"`
+	SchedulerPeakMiB  float64 `json:"schedulerPeakMiB"`
+	HintUsed          float64 `json:"hintUsed"`
+	Unscheduled       float64 `json:"unscheduledAttempts"` // attempts that did not place their pod
+}
+
+// hintUsed is the result of a cycle that took its node from the one before it.
+const hintUsed = "hint_used"
+
+func newResult(o *options, cells []Cell) *Result {
+	r := &Result{Options: o, Cells: cells}
+	for _, nodes := range o.Nodes {
+		for _, w := range o.Workloads {
+			var of []Cell
+			for i := range cells {
+				if cells[i].Nodes == nodes && cells[i].Workload == w {
+					of = append(of, cells[i])
+				}
+			}
+			r.Summary = append(r.Summary, summarise(o, of)...)
+		}
+	}
+	return r
+}
+
+// summarise makes the rows of one workload and size.
+func summarise(o *options, cells []Cell) []Summary {
+	byProfile := map[string][]*Cell{}
+	for i := range cells {
+		byProfile[cells[i].Profile] = append(byProfile[cells[i].Profile], &cells[i])
+	}
+	var out []Summary
+	for _, profile := range o.Profiles {
+		of := byProfile[profile]
+		if len(of) == 0 {
+			continue
+		}
+		median := func(value func(*Cell) float64) float64 { return sampleOf(of, value).Median() }
+		out = append(out, Summary{
+			Nodes: of[0].Nodes, Workload: of[0].Workload, Profile: profile, Pods: of[0].Pods, Repeats: len(of),
+			PodsPerSecond:     spreadOf(sampleOf(of, func(c *Cell) float64 { return c.PodsPerSecond })),
+			RatioToStock:      ratios(of, byProfile[profileStock]),
+			AttemptP50Ms:      median(func(c *Cell) float64 { return c.AttemptP50Ms }),
+			AttemptP99Ms:      median(func(c *Cell) float64 { return c.AttemptP99Ms }),
+			SchedulerCPUMs:    median(func(c *Cell) float64 { return c.SchedulerCPUMs }),
+			ControlPlaneCPUMs: median(func(c *Cell) float64 { return c.ControlPlaneCPUMs }),
+			WritesPerPod:      median(func(c *Cell) float64 { return c.WritesPerPod }),
+			SchedulerPeakMiB:  median(func(c *Cell) float64 { return c.SchedulerPeakMiB }),
+			HintUsed:          median(func(c *Cell) float64 { return c.Batch[hintUsed] }),
+			Unscheduled:       median(unscheduled),
+		})
+	}
+	return out
+}
+
+func unscheduled(c *Cell) float64 {
+	sum := 0.0
+	for result, n := range c.Attempts {
+		if result != "scheduled" {
+			sum += n
+		}
+	}
+	return sum
+}
+
+func sampleOf(cells []*Cell, value func(*Cell) float64) report.Sample {
+	s := make(report.Sample, len(cells))
+	for i, c := range cells {
+		s[i] = value(c)
+	}
+	return s
+}
+
+func spreadOf(s report.Sample) Spread {
+	low, high := s.Quartiles()
+	return Spread{Median: s.Median(), Low: low, High: high}
+}
+
+// ratios compares each cell's rate with stock's of the same repeat.
+func ratios(cells, stock []*Cell) *Spread {
+	rate := map[int]float64{} // repeat -> stock's pods per second
+	for _, c := range stock {
+		rate[c.Repeat] = c.PodsPerSecond
+	}
+	var s report.Sample
+	for _, c := range cells {
+		if r, ok := rate[c.Repeat]; ok {
+			s = append(s, c.PodsPerSecond/r)
+		}
+	}
+	if len(s) == 0 {
+		return nil
+	}
+	out := spreadOf(s)
+	return &out
+}
+
+// tableOf prints the cells of one workload and size.
+func tableOf(o *options, cells []Cell) *report.Table {
+	rows := summarise(o, cells)
+	t := &report.Table{Header: []string{
+		"profile", "pods/s (quartiles)", "ratio to stock (quartiles)", "attempt p50 ms", "p99 ms", "scheduler CPU ms/pod",
+		"API server CPU ms/pod", "writes/pod", "peak MiB", hintUsed, "attempts in vain",
+	}}
+	for i := range rows {
+		r := &rows[i]
+		if t.Title == "" {
+			t.Title = fmt.Sprintf("%d nodes, %d pods: %s (%d repeats)", r.Nodes, r.Pods, findWorkload(r.Workload).title, r.Repeats)
+		}
+		ratio := "–"
+		if r.RatioToStock != nil {
+			ratio = spreadText(*r.RatioToStock, 3)
+		}
+		t.Add(r.Profile, spreadText(r.PodsPerSecond, 0), ratio, number(r.AttemptP50Ms, 1), number(r.AttemptP99Ms, 1),
+			number(r.SchedulerCPUMs, 2), number(r.ControlPlaneCPUMs, 2), number(r.WritesPerPod, 2), number(r.SchedulerPeakMiB, 0),
+			number(r.HintUsed, 0), number(r.Unscheduled, 0))
+	}
+	return t
+}
+
+func spreadText(s Spread, decimals int) string {
+	return number(s.Median, decimals) + " (" + number(s.Low, decimals) + "–" + number(s.High, decimals) + ")"
+}
+
+func number(v float64, decimals int) string {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return "–"
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/bench/internal/report"
+)
+
+const protobuf = "application/vnd.kubernetes.protobuf"
+
+// run measures all cells and prints a table for each workload and size. After an
+// error the cells measured so far are returned with it.
+func run(ctx context.Context, o *options, stdout, progress io.Writer) ([]Cell, error) {
+	var cells []Cell
+	for _, nodes := range o.Nodes {
+		got, err := runSize(ctx, o, nodes, stdout, progress)
+		cells = append(cells, got...)
+		if err != nil {
+			return cells, fmt.Errorf("%d nodes: %w", nodes, err)
+		}
+	}
+	return cells, nil
+}
+
+// runSize measures all cells of one size on one control plane.
+func runSize(ctx context.Context, o *options, nodes int, stdout, progress io.Writer) (cells []Cell, err error) {
+	start, log := time.Now(), &tail{}
+	cp, err := startControlPlane(ctx, log)
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, log)
+	}
+	defer func() { err = errors.Join(err, cp.stop()) }()
+	c, err := newCluster(ctx, cp, nodes)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(progress, "%d nodes: control plane and nodes made in %.1f s\n", nodes, since(start))
+	for _, name := range o.Workloads {
+		got, err := c.runWorkload(ctx, o, findWorkload(name), progress)
+		cells = append(cells, got...)
+		if err != nil {
+			return cells, fmt.Errorf("workload %s: %w", name, err)
+		}
+		if err := tableOf(o, got).Write(stdout); err != nil {
+			return cells, err //nolint:wrapcheck // says what it was about
+		}
+	}
+	return cells, nil
+}
+
+func newCluster(ctx context.Context, cp *controlPlane, nodes int) (*cluster, error) {
+	config := cp.RESTConfig()
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	config.ContentType, config.AcceptContentTypes = protobuf, protobuf+",application/json"
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return &cluster{controlPlane: cp, kube: kube, nodes: nodes}, addNodes(ctx, kube, dyn, nodes)
+}
+
+// runWorkload measures one workload: in each repeat every profile once, in an
+// order that turns, so that no profile always follows the same one.
+func (c *cluster) runWorkload(ctx context.Context, o *options, w *workload, progress io.Writer) ([]Cell, error) {
+	pods := w.fitting(o.Pods, c.nodes)
+	var cells []Cell
+	for repeat := range o.Repeats {
+		for _, profile := range rotated(o.Profiles, repeat) {
+			cell, err := c.cell(ctx, o, &plan{workload: w, profile: profile, repeat: repeat, pods: pods})
+			if err != nil {
+				return cells, fmt.Errorf("profile %s, repeat %d: %w", profile, repeat+1, err)
+			}
+			cells = append(cells, *cell)
+			fmt.Fprintf(progress, "%d nodes, %s, repeat %d/%d, %s: %.0f pods/s over %d pods, cell %.1f s\n",
+				c.nodes, w.name, repeat+1, o.Repeats, profile, cell.PodsPerSecond, cell.Pods, cell.ElapsedSeconds)
+		}
+	}
+	if !o.CPUProfile {
+		return cells, nil
+	}
+	for _, profile := range o.Profiles {
+		p := &plan{
+			workload: w, profile: profile, repeat: o.Repeats, pods: pods, profileWindow: window(cells, profile),
+			cpuProfile: filepath.Join(o.out, fmt.Sprintf("bench-scheduler-%d-%s-%s.pprof", c.nodes, w.name, profile)),
+		}
+		if _, err := c.cell(ctx, o, p); err != nil {
+			return cells, fmt.Errorf("CPU profile of %s: %w", profile, err)
+		}
+		fmt.Fprintln(progress, "stored", p.cpuProfile)
+	}
+	return cells, nil
+}
+
+// rotated is the list begun n places later.
+func rotated(list []string, n int) []string {
+	n %= len(list)
+	return slices.Concat(list[n:], list[:n])
+}
+
+// window is the median time that a profile's cells took.
+func window(cells []Cell, profile string) time.Duration {
+	var s report.Sample
+	for i := range cells {
+		if cells[i].Profile == profile {
+			s = append(s, cells[i].WindowSeconds)
+		}
+	}
+	return time.Duration(s.Median() * float64(time.Second))
+}

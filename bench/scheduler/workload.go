@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// share is a part of a workload.
+type share struct{ gpus, percent int }
+
+// workload is what a cell's pods ask for.
+type workload struct {
+	name   string
+	title  string
+	shares []share
+}
+
+// workloads are in the order in which they are measured. The mix has the sizes
+// of the multigpu50 trace of Alibaba's openb cluster.
+var workloads = []workload{
+	{"one", "one GPU a pod", []share{{1, 100}}},
+	{"mix", "1, 2, 4 or 8 GPUs a pod (55, 17, 16, 12 %)", []share{{1, 55}, {2, 17}, {4, 16}, {8, 12}}},
+	{"none", "pods without GPUs", []share{{0, 100}}},
+	{"whole", "8 GPUs a pod", []share{{8, 100}}},
+}
+
+func workloadNames() []string {
+	names := make([]string, len(workloads))
+	for i := range workloads {
+		names[i] = workloads[i].name
+	}
+	return names
+}
+
+func findWorkload(name string) *workload {
+	return &workloads[slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })]
+}
+
+// fitting is the number of pods, at most wanted, that all find room on so many
+// nodes whatever the policy: a profile that spreads must not be measured on
+// pods that it left no whole node for. With one pod a node, the next one always
+// finds an untouched node; equal pods whose size divides a node cannot
+// fragment it.
+func (w *workload) fitting(wanted, nodes int) int {
+	if len(w.shares) > 1 {
+		return min(wanted, nodes)
+	}
+	if g := w.shares[0].gpus; g > 0 {
+		return min(wanted, nodes*(gpusPerNode/g))
+	}
+	return wanted
+}
+
+// sizes are the pods' numbers of GPUs in the order of the queue.
+func (w *workload) sizes(n int, seed uint64) []int {
+	out := make([]int, 0, n)
+	for _, s := range w.shares[1:] {
+		for range n * s.percent / 100 {
+			out = append(out, s.gpus)
+		}
+	}
+	for len(out) < n { // the first share also takes what rounding left
+		out = append(out, w.shares[0].gpus)
+	}
+	random := rand.New(rand.NewPCG(seed, uint64(n)))
+	random.Shuffle(n, func(i, j int) { out[i], out[j] = out[j], out[i] })
+	return out
+}
+
+// newPod makes a pod of one container. CPU and memory are in proportion to the
+// GPUs and a quarter of what a node has for them, so that GPUs run out first.
+func newPod(index, gpus int, scheduler string) *v1.Pod {
+	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("512Mi")}
+	limits := v1.ResourceList{}
+	if gpus > 0 {
+		requests[v1.ResourceCPU] = *resource.NewQuantity(int64(2*gpus), resource.DecimalSI)
+		requests[v1.ResourceMemory] = *resource.NewQuantity(int64(gpus)<<33, resource.BinarySI) // 8 GiB a GPU
+		requests[v1alpha1.DefaultResource] = *resource.NewQuantity(int64(gpus), resource.DecimalSI)
+		limits[v1alpha1.DefaultResource] = requests[v1alpha1.DefaultResource]
+	}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: podName(index), Namespace: metav1.NamespaceDefault},
+		Spec: v1.PodSpec{
+			SchedulerName:                 scheduler,
+			TerminationGracePeriodSeconds: ptr.To[int64](0),
+			Containers: []v1.Container{{
+				Name: "main", Image: "registry.k8s.io/pause:3.10",
+				Resources: v1.ResourceRequirements{Requests: requests, Limits: limits},
+			}},
+		},
+	}
+}
+
+// podName is zero-padded: the API server lists pods by name, and the scheduler
+// queues them in that order.
+func podName(index int) string { return fmt.Sprintf("pod-%05d", index) }
