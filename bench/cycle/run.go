@@ -58,7 +58,7 @@ func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsec
 
 // measure schedules the pods on a fresh scheduler and checks the outcome.
 func measure(ctx context.Context, p profile, c *cluster, pods []*v1.Pod, labels pprof.LabelSet) (m *measurement, err error) {
-	r, err := newRig(ctx, p.config, c)
+	r, err := newRig(ctx, p.config, c, true)
 	if err != nil {
 		return nil, err
 	}

@@ -42,29 +42,28 @@ type rig struct {
 	stop      context.CancelFunc
 }
 
-// newRig starts a scheduler and feeds it the cluster. Stop it after use.
-func newRig(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *cluster, opts ...scheduler.Option) (*rig, error) {
+// newRig starts a scheduler and feeds it the cluster, and builds the answer
+// tables if it is told to: the scheduler does so in the background. Stop it after use.
+func newRig(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *cluster, build bool) (*rig, error) {
 	// The scheduler's own lines would be measured with it.
 	logger := klog.New(nil)
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
 	r := &rig{bound: watch.NewFake(), logger: logger, stop: cancel}
-	if err := r.start(ctx, config, c, opts); err != nil {
+	if err := r.start(ctx, config, c, build); err != nil {
 		cancel()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *cluster, opts []scheduler.Option) error {
+func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfiguration, c *cluster, build bool) error {
 	client := r.client(c)
 	factory := scheduler.NewInformerFactory(client, 0)
-	opts = append([]scheduler.Option{
-		scheduler.WithProfiles(config.Profiles...), scheduler.WithPercentageOfNodesToScore(config.PercentageOfNodesToScore),
-		scheduler.WithParallelism(config.Parallelism), scheduler.WithFrameworkOutOfTreeRegistry(r.registry()),
-	}, opts...)
 	recorder := func(string) events.EventRecorder { return &events.FakeRecorder{} }
 	var err error
-	if r.Scheduler, err = scheduler.New(ctx, client, factory, nil, recorder, opts...); err != nil {
+	if r.Scheduler, err = scheduler.New(ctx, client, factory, nil, recorder, scheduler.WithProfiles(config.Profiles...),
+		scheduler.WithPercentageOfNodesToScore(config.PercentageOfNodesToScore), scheduler.WithParallelism(config.Parallelism),
+		scheduler.WithFrameworkOutOfTreeRegistry(r.registry())); err != nil {
 		return fmt.Errorf("start the scheduler: %w", err)
 	}
 	r.framework = r.Profiles[config.Profiles[0].SchedulerName]
@@ -81,8 +80,10 @@ func (r *rig) start(ctx context.Context, config *schedconfig.KubeSchedulerConfig
 			return fmt.Errorf("feed the graph store: %w", err)
 		}
 	}
-	if err := r.state.Registry().PrepareAll(ctx); err != nil {
-		return fmt.Errorf("build the answer tables: %w", err)
+	if build {
+		if err := r.state.Registry().PrepareAll(ctx); err != nil {
+			return fmt.Errorf("build the answer tables: %w", err)
+		}
 	}
 	return r.await(ctx, "the Leases", r.state.Synced)
 }
