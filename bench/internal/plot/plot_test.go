@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package plot
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func bars() *Figure {
+	nan := math.NaN()
+	return &Figure{
+		Title: "Best class & more", Description: "ours < all", Columns: 2,
+		Panels: []Panel{
+			{
+				Title: "PCIe", XLabel: "share, %", Max: 100, Categories: []string{"ours", "binpack+exact", "spread+random"},
+				Series: []Series{
+					{"load 0.85", []Estimate{{99.5, 0.2}, {76, 1.5}, {33, nan}}},
+					{"load 0.95", []Estimate{{96, 1}, {nan, nan}, {31, 0}}},
+				},
+			},
+			{
+				Title: "DGX-1V", XLabel: "share, %", Max: 100, Categories: []string{"ours", "binpack+exact"},
+				Series: []Series{{"load 0.85", []Estimate{{99, 1}, {83, 2}}}, {"load 0.95", []Estimate{{97, 1}, {78, 2}}}},
+			},
+		},
+	}
+}
+
+func lines() *Figure {
+	return &Figure{
+		Title: "Waiting time", Description: "by load", Columns: 1,
+		Panels: []Panel{{
+			Title: "mixed", XLabel: "offered load", YLabel: "mean wait, s", X: []float64{0.75, 0.85, 0.95},
+			Series: []Series{
+				{"ours", []Estimate{{20, 3}, {130, 30}, {420, 90}}},
+				{"binpack+exact", []Estimate{{25, 3}, {math.NaN(), 0}, {500, 110}}},
+			},
+		}},
+	}
+}
+
+// texts returns the character data of the elements of a name, and fails on what
+// is not well-formed.
+func texts(t *testing.T, svg []byte, name string) []string {
+	t.Helper()
+	var out []string
+	d := xml.NewDecoder(bytes.NewReader(svg))
+	inside := false
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatalf("not XML: %v", err)
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			inside = e.Name.Local == name
+		case xml.EndElement:
+			inside = false
+		case xml.CharData:
+			if inside {
+				out = append(out, string(e))
+			}
+		}
+	}
+}
+
+func TestFigureNamesWhatItShows(t *testing.T) {
+	var b bytes.Buffer
+	if err := bars().WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"Best class & more"}, texts(t, b.Bytes(), "title")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"ours < all"}, texts(t, b.Bytes(), "desc")); diff != "" {
+		t.Error(diff)
+	}
+	all := strings.Join(texts(t, b.Bytes(), "text"), "\n") + "\n"
+	for _, want := range []string{"Best class & more", "PCIe", "DGX-1V", "share, %", "ours", "spread+random", "load 0.85", "load 0.95", "100"} {
+		if !strings.Contains(all, want+"\n") {
+			t.Errorf("no text %q in the figure", want)
+		}
+	}
+}
+
+func TestMissingValuesAreLeftOut(t *testing.T) {
+	count := func(f *Figure) int {
+		var b bytes.Buffer
+		if err := f.WriteSVG(&b); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(b.String(), "fill:"+"#E69F00")
+	}
+	full := bars()
+	full.Panels[0].Series[1].Values[1] = Estimate{70, math.NaN()}
+	if got, want := count(bars()), count(full)-1; got != want {
+		t.Errorf("%d shapes in the second colour with one bar missing, want %d", got, want)
+	}
+}
+
+func TestSameFigureSameBytes(t *testing.T) {
+	for name, f := range map[string]func() *Figure{"bars": bars, "lines": lines} {
+		t.Run(name, func(t *testing.T) {
+			var a, b bytes.Buffer
+			if err := errors.Join(f().WriteSVG(&a), f().WriteSVG(&b)); err != nil {
+				t.Fatal(err)
+			}
+			if a.Len() < 1000 || !bytes.Equal(a.Bytes(), b.Bytes()) {
+				t.Errorf("two drawings of %d and %d bytes differ", a.Len(), b.Len())
+			}
+		})
+	}
+}
+
+func TestFigureRefusesWhatItCannotDraw(t *testing.T) {
+	tests := map[string]func(*Figure){
+		"no panels":                  func(f *Figure) { f.Panels = nil },
+		"a value too few":            func(f *Figure) { f.Panels[0].Series[0].Values = f.Panels[0].Series[0].Values[:2] },
+		"another legend in a panel":  func(f *Figure) { f.Panels[1].Series[0].Name = "other" },
+		"a panel without categories": func(f *Figure) { f.Panels[1].Categories = nil },
+		"an infinite bar":            func(f *Figure) { f.Panels[0].Series[0].Values[0].Mean = math.Inf(1) },
+	}
+	for name, spoil := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := bars()
+			spoil(f)
+			if err := f.WriteSVG(io.Discard); err == nil {
+				t.Error("was drawn")
+			}
+		})
+	}
+}
+
+func TestSaveMakesTheDirectory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "plots", "wait.svg")
+	if err := lines().Save(path); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := texts(t, data, "title"); len(got) != 1 || got[0] != "Waiting time" {
+		t.Errorf("title %q", got)
+	}
+}

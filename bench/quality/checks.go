@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/nvtopo/nvtopo/pkg/sim"
+)
+
+// reference is the policy that waiting and fragmentation are held against: it packs
+// as tightly as ours and picks as well, but one after the other.
+const reference = "binpack+exact"
+
+// What is promised, for the mix of traceMix without a policy that kubelets enforce.
+const (
+	bestAt85        = 0.99
+	bestAt95        = 0.95
+	overOther       = 0.15  // on the small clusters, above the best other policy
+	ofTheWay        = 0.90  // on the large ones, of the distance from it to 1
+	allocationSlack = 0.005 // below the reference
+	waitFactor      = 1.10  // times the reference
+	strandedSlack   = 0.02  // above the reference
+)
+
+// checkedLoads are the loads that promises are made for.
+func checkedLoads() []float64 { return []float64{0.85, 0.95} }
+
+// Check is one promise and what was measured.
+type Check struct {
+	Promise  string   `json:"promise"`
+	Cell     Cell     `json:"cell"`
+	Want     string   `json:"want"`
+	Measured string   `json:"measured"`
+	Value    Estimate `json:"value"` // in the unit of the engine's field, or a ratio
+	Pass     bool     `json:"pass"`
+}
+
+// checksOf holds a cell against what is promised of such cells.
+func checksOf(c *CellSummary, small int) []Check {
+	ours, ref := c.policy(sim.Ours), c.policy(reference)
+	if ours == nil {
+		return nil
+	}
+	k := checker{cell: c.Cell}
+	k.add("no kubelet rejections", "0", ours.Fields[fieldRejections], 1, "", func(v float64) bool { return v == 0 })
+	if c.Trace != traceMix || c.PodPolicy != "" {
+		return k.checks
+	}
+	k.best(c, ours)
+	if other := c.policy(c.BestOther); other != nil {
+		k.other(c, ours, other, small)
+	}
+	if ref != nil {
+		k.reference(ours, ref)
+	}
+	return k.checks
+}
+
+type checker struct {
+	cell   Cell
+	checks []Check
+}
+
+// add appends a check; scale and unit are for what people read.
+func (k *checker) add(promise, want string, v Estimate, scale float64, unit string, pass func(mean float64) bool) {
+	k.checks = append(k.checks, Check{
+		Promise: promise, Cell: k.cell, Want: want, Measured: v.format(scale, 2) + unit, Value: v, Pass: pass(v.Mean),
+	})
+}
+
+func (k *checker) best(c *CellSummary, ours *PolicySummary) {
+	want := math.NaN()
+	switch c.Load {
+	case checkedLoads()[0]:
+		want = bestAt85
+	case checkedLoads()[1]:
+		want = bestAt95
+	default:
+		return
+	}
+	k.add("ours in the best class", fmt.Sprintf("≥ %g %%", 100*want), ours.Fields[fieldBest], 100, " %", func(v float64) bool { return v >= want })
+}
+
+func (k *checker) other(c *CellSummary, ours, other *PolicySummary, small int) {
+	if c.Nodes <= small {
+		k.add("ours less "+c.BestOther+", best class", fmt.Sprintf("≥ %g points", 100*overOther),
+			other.OursLess[fieldBest], 100, " points", func(v float64) bool { return v >= overOther })
+		return
+	}
+	way := make(Series, len(ours.Seeds[fieldBest]))
+	for i, v := range ours.Seeds[fieldBest] {
+		from := other.Seeds[fieldBest][i]
+		way[i] = math.NaN() // nothing left to gain
+		if from < 1 {
+			way[i] = (v - from) / (1 - from)
+		}
+	}
+	k.add("ours on the way from "+c.BestOther+" to 100 %", fmt.Sprintf("≥ %g %%", 100*ofTheWay),
+		way.estimate(), 100, " %", func(v float64) bool { return v >= ofTheWay })
+}
+
+func (k *checker) reference(ours, ref *PolicySummary) {
+	k.add("allocation less "+reference, fmt.Sprintf("≥ %g points", -100*allocationSlack),
+		ref.OursLess[fieldAllocation], 100, " points", func(v float64) bool { return v >= -allocationSlack })
+	// The ratio of the means: waits differ so much between traces that a mean of
+	// ratios would weigh the seeds in which hardly anybody waits the most.
+	base := ref.Fields[fieldWaitMulti].Mean
+	wait := Estimate{1 + ref.OursLess[fieldWaitMulti].Mean/base, ref.OursLess[fieldWaitMulti].CI95 / base}
+	if base == 0 {
+		wait = Estimate{1, 0}
+		if ours.Fields[fieldWaitMulti].Mean > 0 {
+			wait.Mean = math.Inf(1)
+		}
+	}
+	k.add("wait of multi-GPU pods by "+reference+"'s", fmt.Sprintf("≤ %.2f", waitFactor), wait, 1, "",
+		func(v float64) bool { return v <= waitFactor })
+	k.add("stranded for four less "+reference, fmt.Sprintf("≤ %g points", 100*strandedSlack),
+		ref.OursLess[fieldStranded], 100, " points", func(v float64) bool { return v <= strandedSlack })
+}

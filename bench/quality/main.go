@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/bench/internal/report"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	o, err := parse(os.Args[1:], os.Stderr, os.Getenv("NVTOPO_FIXTURES"))
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		err = run(ctx, o, os.Stdout, os.Stderr)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "quality:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what one run does.
+type options struct {
+	out     string
+	seeds   []uint64
+	workers int
+
+	nodes, pods           int // of the small clusters; pods of a trace
+	largeNodes, largePods int // of the large ones; 0 nodes: none
+	loads                 []float64
+	large                 func(policy string) bool // policies for the large clusters
+	extra                 []source                 // traces besides the mix
+}
+
+func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
+	f := flag.NewFlagSet("quality", flag.ContinueOnError)
+	f.SetOutput(usage)
+	out := f.String("out", "../out", "directory of bench-quality.json and plots/")
+	short := f.Bool("short", false, "small clusters and few pods: shows that it works, measures nothing")
+	wide := f.Bool("wide", false, "also loads 0.75 and 1.05 on the small clusters")
+	all := f.Bool("all", false, "all policies on the large clusters too, not only those that come near the best")
+	seeds := f.Int("seeds", 10, "number of seeds, 1 to n")
+	workers := f.Int("workers", runtime.GOMAXPROCS(0), "replays at a time")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 || *seeds < 1 || *workers < 1 {
+		return nil, errors.New("usage: -seeds and -workers from 1, no arguments")
+	}
+	o := &options{
+		out: *out, workers: *workers, loads: checkedLoads(), large: nearBest,
+		nodes: 64, pods: 10_000, largeNodes: 640, largePods: 30_000,
+	}
+	if *short {
+		o.nodes, o.pods, o.largeNodes, *seeds = 8, 600, 0, min(*seeds, 2)
+	}
+	if *wide {
+		o.loads = []float64{0.75, 0.85, 0.95, 1.05}
+	}
+	if *all {
+		o.large = func(string) bool { return true }
+	}
+	for i := range *seeds {
+		o.seeds = append(o.seeds, uint64(i)+1)
+	}
+	o.extra = []source{synthetic(tracePhilly, o.pods)}
+	src, ok, err := openb(fixtures)
+	if err != nil {
+		return nil, err
+	}
+	if ok {
+		o.extra = append(o.extra, src)
+	}
+	return o, nil
+}
+
+// nearBest are the policies worth the time on the large clusters: on the small ones
+// the pickers random, lowest and prim are behind the others of their node rule in
+// every cell.
+func nearBest(policy string) bool {
+	_, pick, two := strings.Cut(policy, "+")
+	return !two || slices.Contains([]string{"exact", "best-effort", "hami"}, pick)
+}
+
+// Result is what is written as JSON.
+type Result struct {
+	Seeds  []uint64      `json:"seeds"`
+	Checks []Check       `json:"checks"`
+	Cells  []CellSummary `json:"cells"`
+}
+
+func measure(ctx context.Context, o *options, progress io.Writer) (*Result, error) {
+	tasks, err := suite(o)
+	if err != nil {
+		return nil, err
+	}
+	outcomes, err := replayAll(ctx, tasks, o.seeds, o.workers, func(done, of int) {
+		if done%20 == 0 || done == of {
+			fmt.Fprintf(progress, "%d of %d traces replayed\n", done, of)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Seeds: o.seeds}
+	if r.Cells, err = summarize(tasks, outcomes); err != nil {
+		return nil, err
+	}
+	for i := range r.Cells {
+		r.Checks = append(r.Checks, checksOf(&r.Cells[i], o.nodes)...)
+	}
+	return r, nil
+}
+
+func run(ctx context.Context, o *options, w, progress io.Writer) error {
+	env := report.Capture(ctx)
+	r, err := measure(ctx, o, progress)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s\n\nMean and 95 %% confidence interval over %d seeds.\n\n", env, len(r.Seeds))
+	if err := writeReport(w, r); err != nil {
+		return err
+	}
+	path := filepath.Join(o.out, "bench-quality.json")
+	if err := report.WriteJSON(path, env, r); err != nil {
+		return err
+	}
+	figures, err := saveFigures(filepath.Join(o.out, "plots"), r)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "Written: %s\n", strings.Join(append([]string{path}, figures...), ", "))
+	return nil
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/sim"
+)
+
+// kind is a kind of cluster.
+type kind struct {
+	name, title string
+	machines    []string // of the catalogue, dealt out to the nodes in turn
+}
+
+// kinds are machines whose pairs differ: where every pair has the same link, as
+// behind NVLink switches, there is nothing to choose.
+func kinds() []kind {
+	const pcie, cube, bridged = "l40s-8", "dgx1-v100", "a6000-8-bridged"
+	return []kind{
+		{"pcie", "two-socket PCIe (" + pcie + ")", []string{pcie}},
+		{"dgx1v", "DGX-1V (" + cube + ")", []string{cube}},
+		{"bridged", "bridged pairs (" + bridged + ")", []string{bridged}},
+		{"mixed", "mixed, a third each", []string{pcie, cube, bridged}},
+	}
+}
+
+// nodes are n machines of the kind.
+func (k *kind) nodes(n int) ([]sim.Node, error) {
+	graphs := make([]*nvtopo.Graph, len(k.machines))
+	for i, name := range k.machines {
+		m, err := machine.Lookup(name)
+		if err != nil {
+			return nil, fmt.Errorf("cluster %s: %w", k.name, err)
+		}
+		if graphs[i], err = m.Graph(); err != nil {
+			return nil, fmt.Errorf("cluster %s: %w", k.name, err)
+		}
+	}
+	out := make([]sim.Node, n)
+	for i := range out {
+		out[i] = sim.Node{Name: fmt.Sprintf("%s-%03d", k.name, i), Graph: graphs[i%len(graphs)]}
+	}
+	return out, nil
+}
+
+// Names of the traces.
+const (
+	traceMix    = "multigpu50" // 55 % of one GPU, 17 % of two, 16 % of four, 12 % of eight
+	tracePhilly = "philly"
+	traceOpenb  = "openb"
+)
+
+// openbFile is where the openb list is in the directory of the fixtures.
+var openbFile = filepath.Join("traces", "openb_pod_list_multigpu50.csv")
+
+// source makes the jobs of a trace; the same for the same seed.
+type source struct {
+	name string
+	jobs func(seed uint64) ([]sim.Job, error)
+}
+
+func synthetic(name string, pods int) source {
+	return source{name, func(seed uint64) ([]sim.Job, error) { return sim.Synthetic(name, pods, seed) }}
+}
+
+// openb is the list of pods in the directory that NVTOPO_FIXTURES names; ok is
+// false without one. The list has no times: the seed draws them.
+func openb(fixtures string) (src source, ok bool, err error) {
+	if fixtures == "" {
+		return source{}, false, nil
+	}
+	path := filepath.Join(fixtures, openbFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return source{}, false, nil
+	}
+	if err != nil {
+		return source{}, false, fmt.Errorf("reading the openb trace: %w", err)
+	}
+	return source{traceOpenb, func(seed uint64) ([]sim.Job, error) {
+		jobs, err := sim.ReadTrace(strings.NewReader(string(data)), seed)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return jobs, nil
+	}}, true, nil
+}
+
+// variant is a policy as it is compared: one of the engine's, or ours changed.
+type variant struct {
+	name, policy string
+	weights      *cluster.Weights
+	residual     *nvtopo.Weights
+}
+
+// What the residual term does is shown by ours without it: across nodes only, and
+// in the choice on the node as well.
+const (
+	oursNoFragmentation = "ours:fragmentation=0"
+	oursNoResidual      = "ours:residual=0"
+)
+
+func ablations() []variant {
+	w := cluster.DefaultWeights()
+	w.Fragmentation = 0
+	return []variant{
+		{name: oursNoFragmentation, policy: sim.Ours, weights: &w},
+		{name: oursNoResidual, policy: sim.Ours, weights: &w, residual: &nvtopo.Weights{}},
+	}
+}
+
+// variants are the policies whose names pass, ours first, and the ablations.
+func variants(keep func(policy string) bool) []variant {
+	var out []variant
+	for _, name := range sim.Policies() {
+		if keep(name) {
+			out = append(out, variant{name: name, policy: name})
+		}
+	}
+	return append(out, ablations()...)
+}
+
+// isPeer tells what others do from ours and its ablations.
+func isPeer(policy string) bool { return !strings.HasPrefix(policy, sim.Ours) }
+
+// Cell is one comparison.
+type Cell struct {
+	Cluster string  `json:"cluster"`
+	Trace   string  `json:"trace"`
+	Nodes   int     `json:"nodes"`
+	Load    float64 `json:"load"`
+	// PodPolicy is the topology policy of pods and kubelets; empty: best-effort.
+	PodPolicy string `json:"podPolicy,omitempty"`
+}
+
+// String is the cell as it stands over its table.
+func (c *Cell) String() string {
+	i := slices.IndexFunc(kinds(), func(k kind) bool { return k.name == c.Cluster })
+	title := c.Cluster
+	if i >= 0 {
+		title = kinds()[i].title
+	}
+	s := fmt.Sprintf("%s, %d nodes, %s, load %g", title, c.Nodes, c.Trace, c.Load)
+	if c.PodPolicy != "" {
+		s += ", pods and kubelets " + c.PodPolicy
+	}
+	return s
+}
+
+// task is a cell with what it takes to replay it.
+type task struct {
+	Cell
+	nodes    []sim.Node
+	source   source
+	policy   nvtopo.Policy
+	variants []variant
+}
+
+// suite makes the tasks of the options, in the order of the report.
+func suite(o *options) ([]task, error) {
+	small, large := synthetic(traceMix, o.pods), synthetic(traceMix, o.largePods)
+	var out []task
+	for _, k := range kinds() {
+		all := variants(func(string) bool { return true })
+		add := func(n int, src source, load float64, p nvtopo.Policy, vs []variant) error {
+			nodes, err := k.nodes(n)
+			if err != nil {
+				return err
+			}
+			t := task{Cell: Cell{Cluster: k.name, Trace: src.name, Nodes: n, Load: load}, nodes: nodes, source: src, policy: p, variants: vs}
+			if p != 0 {
+				t.PodPolicy = p.String()
+			}
+			out = append(out, t)
+			return nil
+		}
+		for _, load := range o.loads {
+			if err := add(o.nodes, small, load, 0, all); err != nil {
+				return nil, err
+			}
+		}
+		if o.largeNodes > 0 {
+			for _, load := range checkedLoads() {
+				if err := add(o.largeNodes, large, load, 0, variants(o.large)); err != nil {
+					return nil, err
+				}
+			}
+		}
+		for _, src := range o.extra {
+			if err := add(o.nodes, src, checkedLoads()[0], 0, all); err != nil {
+				return nil, err
+			}
+		}
+		// With a policy that kubelets enforce, a node that would refuse the pod costs
+		// an attempt.
+		if err := add(o.nodes, small, checkedLoads()[0], nvtopo.PolicySingleNUMANode, all); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/bench/internal/plot"
+	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/pkg/sim"
+)
+
+// Names of the engine's fields that tables, checks and figures look at.
+const (
+	fieldBest       = "bestClassShare"
+	fieldRing       = "meanRingRatio"
+	fieldRegret     = "meanRegretGBps"
+	fieldNUMA       = "singleNUMAShare"
+	fieldRejections = "kubeletRejections"
+	fieldAllocation = "allocationRatio"
+	fieldFGD        = "fgdFragmentation"
+	fieldStranded   = "strandedForFour"
+	fieldWait       = "meanWaitS"
+	fieldP99        = "p99WaitS"
+	fieldWaitMulti  = "meanWaitMultiS"
+	fieldWait8      = "meanWait8S"
+)
+
+// Estimate is a mean over the seeds and half the width of its 95 % confidence
+// interval; that is null with fewer than two seeds.
+type Estimate struct {
+	Mean float64
+	CI95 float64
+}
+
+// Series is a value per seed, in the order of the seeds; NaN where a seed gave none.
+type Series []float64
+
+// MarshalJSON writes null for what JSON has no number for.
+func (s Series) MarshalJSON() ([]byte, error) {
+	out := make([]*float64, len(s))
+	for i, v := range s {
+		out[i] = number(v)
+	}
+	return json.Marshal(out)
+}
+
+func (s Series) estimate() Estimate {
+	known := make(report.Sample, 0, len(s))
+	for _, v := range s {
+		if !math.IsNaN(v) {
+			known = append(known, v)
+		}
+	}
+	return Estimate{known.Mean(), known.CI95()}
+}
+
+// less is s less other, seed by seed.
+func (s Series) less(other Series) Series {
+	out := make(Series, min(len(s), len(other)))
+	for i := range out {
+		out[i] = s[i] - other[i]
+	}
+	return out
+}
+
+// MarshalJSON writes null for what JSON has no number for.
+func (e Estimate) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Mean *float64 `json:"mean"`
+		CI95 *float64 `json:"ci95"`
+	}{number(e.Mean), number(e.CI95)}
+	return json.Marshal(out)
+}
+
+func number(v float64) *float64 {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return nil
+	}
+	return &v
+}
+
+func (e Estimate) scaled(by float64) Estimate { return Estimate{e.Mean * by, e.CI95 * by} }
+
+func (e Estimate) plotted(scale float64) plot.Estimate {
+	return plot.Estimate{Mean: e.Mean * scale, Half: e.CI95 * scale}
+}
+
+// PolicySummary is one policy in one cell.
+type PolicySummary struct {
+	Policy string `json:"policy"`
+	// Fields are the numbers of the engine's result by their names in JSON; those by
+	// the size of a pod have the size behind a dot.
+	Fields map[string]Estimate `json:"fields"`
+	// OursLess is ours less this policy, the mean of the differences seed by seed.
+	OursLess map[string]Estimate `json:"oursLess,omitempty"`
+	// Seeds are the fields seed by seed.
+	Seeds map[string]Series `json:"seeds"`
+}
+
+// CellSummary is one cell with all its policies.
+type CellSummary struct {
+	Cell
+	Policies []PolicySummary `json:"policies"`
+	// BestOther is the policy, ours and its ablations apart, with the highest mean
+	// share of pods in the best class.
+	BestOther string `json:"bestOther"`
+}
+
+func (c *CellSummary) policy(name string) *PolicySummary {
+	i := slices.IndexFunc(c.Policies, func(p PolicySummary) bool { return p.Policy == name })
+	if i < 0 {
+		return nil
+	}
+	return &c.Policies[i]
+}
+
+func summarize(tasks []task, outcomes []outcome) ([]CellSummary, error) {
+	out := make([]CellSummary, len(tasks))
+	for i := range tasks {
+		out[i].Cell = tasks[i].Cell
+		for v := range tasks[i].variants {
+			samples, err := samplesOf(outcomes[i][v])
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", tasks[i].String(), tasks[i].variants[v].name, err)
+			}
+			p := PolicySummary{Policy: tasks[i].variants[v].name, Fields: map[string]Estimate{}, Seeds: samples}
+			for field, s := range samples {
+				p.Fields[field] = s.estimate()
+			}
+			out[i].Policies = append(out[i].Policies, p)
+		}
+		out[i].compare()
+	}
+	return out, nil
+}
+
+// compare fills in what depends on several policies.
+func (c *CellSummary) compare() {
+	ours := c.policy(sim.Ours)
+	var peers []PolicySummary
+	for i := range c.Policies {
+		p := &c.Policies[i]
+		if isPeer(p.Policy) {
+			peers = append(peers, *p)
+		}
+		if p.Policy == sim.Ours {
+			continue
+		}
+		p.OursLess = map[string]Estimate{}
+		for field, theirs := range p.Seeds {
+			p.OursLess[field] = ours.Seeds[field].less(theirs).estimate()
+		}
+	}
+	if len(peers) == 0 {
+		return
+	}
+	// Of equal ones the first.
+	c.BestOther = slices.MaxFunc(peers, func(a, b PolicySummary) int {
+		return cmp.Compare(a.Fields[fieldBest].Mean, b.Fields[fieldBest].Mean)
+	}).Policy
+}
+
+// samplesOf collects the numbers of the results by field. It goes by the JSON that
+// users see, so that a field the engine gains is reported without a change here.
+func samplesOf(results []*sim.Result) (map[string]Series, error) {
+	out := map[string]Series{}
+	for i, r := range results {
+		data, err := json.Marshal(r)
+		if err != nil {
+			return nil, fmt.Errorf("encoding a result: %w", err)
+		}
+		var fields map[string]any
+		if err := json.Unmarshal(data, &fields); err != nil {
+			return nil, fmt.Errorf("decoding a result: %w", err)
+		}
+		for _, constant := range []string{"seed", "load", "nodes", "gpus"} {
+			delete(fields, constant)
+		}
+		collect(out, "", fields, i, len(results))
+	}
+	return out, nil
+}
+
+func collect(into map[string]Series, prefix string, fields map[string]any, at, of int) {
+	for name, value := range fields {
+		switch v := value.(type) {
+		case map[string]any:
+			collect(into, prefix+name+".", v, at, of)
+		case float64:
+			s := into[prefix+name]
+			if s == nil {
+				s = slices.Repeat(Series{math.NaN()}, of)
+				into[prefix+name] = s
+			}
+			s[at] = v
+		}
+	}
+}
+
+// byBestClass are the policies of a cell, ours and its ablations first, then the
+// others from best to worst.
+func (c *CellSummary) byBestClass() []PolicySummary {
+	return slices.SortedStableFunc(slices.Values(c.Policies), func(a, b PolicySummary) int {
+		if pa, pb := isPeer(a.Policy), isPeer(b.Policy); pa != pb {
+			return strings.Compare(fmt.Sprint(pa), fmt.Sprint(pb)) // "false" before "true"
+		} else if !pa {
+			return 0
+		}
+		return cmp.Compare(b.Fields[fieldBest].Mean, a.Fields[fieldBest].Mean)
+	})
+}

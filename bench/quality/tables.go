@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/pkg/sim"
+)
+
+// column is a field as the tables show it.
+type column struct {
+	field, header string
+	scale         float64
+	digits        int
+}
+
+func columns() []column {
+	return []column{
+		{fieldBest, "best class, %", 100, 1},
+		{fieldRing, "ring ratio, %", 100, 1},
+		{fieldRegret, "regret, GB/s", 1, 2},
+		{fieldNUMA, "one NUMA node, %", 100, 1},
+		{fieldRejections, "rejections", 1, 0},
+		{fieldAllocation, "allocated, %", 100, 1},
+		{fieldFGD, "FGD fragm., %", 100, 1},
+		{fieldStranded, "stranded for 4, %", 100, 1},
+		{fieldWait, "wait, s", 1, 0},
+		{fieldP99, "p99 wait, s", 1, 0},
+		{fieldWaitMulti, "wait multi, s", 1, 0},
+		{fieldWait8, "wait 8 GPUs, s", 1, 0},
+	}
+}
+
+// format is the mean and, where there is one, half the confidence interval.
+func (e Estimate) format(scale float64, digits int) string {
+	s := strconv.FormatFloat(e.Mean*scale, 'f', digits, 64)
+	if math.IsNaN(e.CI95) || e.CI95 == 0 {
+		return s
+	}
+	return s + " ± " + strconv.FormatFloat(e.CI95*scale, 'f', digits, 64)
+}
+
+// writeReport prints what people read: a table per cell, then the comparison with
+// the best other policy, then the check list.
+func writeReport(w io.Writer, r *Result) error {
+	for i := range r.Cells {
+		if err := cellTable(&r.Cells[i]).Write(w); err != nil {
+			return err
+		}
+	}
+	if err := comparison(r.Cells).Write(w); err != nil {
+		return err
+	}
+	return checkList(r.Checks).Write(w)
+}
+
+func cellTable(c *CellSummary) *report.Table {
+	t := &report.Table{Title: "**" + c.String() + "**", Header: []string{"policy"}}
+	for _, col := range columns() {
+		t.Header = append(t.Header, col.header)
+	}
+	for _, p := range c.byBestClass() {
+		row := []string{p.Policy}
+		for _, col := range columns() {
+			row = append(row, p.Fields[col.field].format(col.scale, col.digits))
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// comparison is ours against the best other policy of each cell.
+func comparison(cells []CellSummary) *report.Table {
+	t := &report.Table{
+		Title:  "**Ours against the best other policy, share of multi-GPU pods in the best class**",
+		Header: []string{"cell", "ours, %", "best other", "its share, %", "difference, points"},
+	}
+	for i := range cells {
+		c := &cells[i]
+		other := c.policy(c.BestOther)
+		if other == nil {
+			continue
+		}
+		t.Add(c.String(), c.policy(sim.Ours).Fields[fieldBest].format(100, 2), other.Policy,
+			other.Fields[fieldBest].format(100, 2), other.OursLess[fieldBest].format(100, 2))
+	}
+	return t
+}
+
+func checkList(checks []Check) *report.Table {
+	missed := 0
+	for i := range checks {
+		if !checks[i].Pass {
+			missed++
+		}
+	}
+	t := &report.Table{
+		Title:  fmt.Sprintf("**Check list: %d of %d kept**", len(checks)-missed, len(checks)),
+		Header: []string{"cell", "promise", "want", "measured", "kept"},
+	}
+	for i := range checks {
+		c := &checks[i]
+		kept := "yes"
+		if !c.Pass {
+			kept = "**NO**"
+		}
+		t.Add(c.Cell.String(), c.Promise, c.Want, c.Measured, kept)
+	}
+	return t
+}
