@@ -20,8 +20,7 @@ type twoSteps struct {
 	state    *state
 	choose   func(s *state, gpus int) int // -1: no node has room
 	pick     picker
-	strict   bool // the kubelets run the policy single-numa-node
-	failures *int
+	mishaps *mishaps
 }
 
 // picker chooses n of the free GPUs of a machine, which has so many.
@@ -29,25 +28,26 @@ type picker func(k *kind, free nvtopo.Mask, n int) (nvtopo.Mask, bool)
 
 func (p *twoSteps) changed(int) {}
 
-func (p *twoSteps) place(gpus int) (int, nvtopo.Mask, verdict) {
+func (p *twoSteps) place(gpus int) (int, nvtopo.Mask, bool) {
 	at := p.choose(p.state, gpus)
 	if at < 0 {
-		return 0, 0, full
+		return 0, 0, false
 	}
 	n := &p.state.nodes[at]
 	free := n.free()
 	con := p.state.sizes.constraints[p.state.sizes.at(gpus)]
 	if con.Policy == nvtopo.PolicySingleNUMANode {
 		if free = aligned(n.kind.tables.Graph(), free, gpus); free == 0 {
-			return 0, 0, rejected
+			p.mishaps.rejections++
+			return 0, 0, false
 		}
 	}
 	set, ok := p.pick(n.kind, free, gpus)
 	if !ok {
-		*p.failures++
+		p.mishaps.failures++
 		set = lowest(free, gpus)
 	}
-	return at, set, placed
+	return at, set, true
 }
 
 // aligned is what a kubelet with the policy single-numa-node lets the picker

@@ -122,7 +122,7 @@ func (r *replay) result() *Result {
 		Policy: c.Policy, Seed: c.Seed, Load: c.Load,
 		Nodes: len(c.Nodes), GPUs: int(r.state.gpus), Pods: len(m.waits), Unplaceable: r.unplaceable,
 		BestClassShareBySize: map[int]float64{},
-		KubeletRejections:    r.rejections, PickerFailures: r.failures,
+		KubeletRejections:    r.mishaps.rejections, PickerFailures: r.mishaps.failures,
 		AllocationRatio:  share(m.allocated, m.allocated+m.free),
 		FGDFragmentation: share(m.unusable, m.free*float64(r.state.sizes.total)),
 		StrandedForFour:  share(m.stranded, m.counted),

@@ -16,18 +16,12 @@ const Ours = "ours"
 
 // policy chooses node and GPUs for one pod, and is told of every change.
 type policy interface {
-	place(gpus int) (node int, set nvtopo.Mask, result verdict)
+	place(gpus int) (node int, set nvtopo.Mask, ok bool)
 	changed(node int)
 }
 
-// verdict is how an attempt to place one pod ended.
-type verdict uint8
-
-const (
-	placed   verdict = iota
-	full             // no node has room; larger pods need not be tried
-	rejected         // the node chosen would refuse the pod
-)
+// mishaps counts what goes wrong between a choice of node and its GPUs.
+type mishaps struct{ rejections, failures int }
 
 // Policies lists the names Config.Policy may have: "ours" and every pair of a rule
 // for the node and a rule for its GPUs.
@@ -41,9 +35,8 @@ func Policies() []string {
 	return out
 }
 
-// newPolicy returns the policy of a name; failures counts what Result calls
-// PickerFailures.
-func newPolicy(c *Config, s *state, failures *int) (policy, error) {
+// newPolicy returns the policy of the configuration, which tells m of its mishaps.
+func newPolicy(c *Config, s *state, m *mishaps) (policy, error) {
 	if c.Policy == Ours {
 		return newOurs(c, s), nil
 	}
@@ -62,10 +55,7 @@ func newPolicy(c *Config, s *state, failures *int) (policy, error) {
 			}
 		}
 	}
-	return &twoSteps{
-		state: s, choose: rules[n].choose, pick: picks[p].make(c.Seed), failures: failures,
-		strict: c.PodPolicy == nvtopo.PolicySingleNUMANode,
-	}, nil
+	return &twoSteps{state: s, choose: rules[n].choose, pick: picks[p].make(c.Seed), mishaps: m}, nil
 }
 
 // ours is the scheduler's choice across nodes.
@@ -73,7 +63,6 @@ type ours struct {
 	state   *state
 	index   *cluster.Index
 	weights cluster.Weights
-	kubelet nvtopo.Policy
 }
 
 func newOurs(c *Config, s *state) *ours {
@@ -87,13 +76,10 @@ func newOurs(c *Config, s *state) *ours {
 	return o
 }
 
-func (o *ours) place(gpus int) (int, nvtopo.Mask, verdict) {
+func (o *ours) place(gpus int) (int, nvtopo.Mask, bool) {
 	d := cluster.Demand{GPUs: gpus, Constraint: o.state.sizes.constraints[o.state.sizes.at(gpus)]}
 	at, offer, ok := o.index.Best(&d, &o.weights)
-	if !ok {
-		return 0, 0, full
-	}
-	return at, offer.Set, placed
+	return at, offer.Set, ok
 }
 
 func (o *ours) changed(at int) {

@@ -32,7 +32,8 @@ type replay struct {
 	started int
 	scratch []part
 
-	unplaceable, rejections, failures int
+	unplaceable int
+	mishaps     mishaps
 }
 
 // queue holds the waiting jobs of one demand, first come first.
@@ -84,7 +85,7 @@ func (r *replay) prepare(ctx context.Context) error {
 	}
 	r.state.begin(r.jobs)
 	var err error
-	if r.policy, err = newPolicy(r.config, &r.state, &r.failures); err != nil {
+	if r.policy, err = newPolicy(r.config, &r.state, &r.mishaps); err != nil {
 		return err
 	}
 	r.measures.begin(r.jobs, r.config.WarmUp)
@@ -109,7 +110,7 @@ func (r *replay) run(ctx context.Context) error {
 		now := r.running[0].at
 		r.measures.advance(&r.state, now)
 		for len(r.running) > 0 && r.running[0].at == now {
-			r.free(heap.Pop(&r.running).(departure))
+			r.release(heap.Pop(&r.running).(departure).part)
 		}
 		r.retry(now, pass)
 	}
@@ -126,56 +127,45 @@ func (r *replay) arrive(job int) {
 		r.waiting = append(r.waiting, &queue{gpus: j.GPUs, pods: j.Pods})
 	}
 	q := r.waiting[i]
-	if len(q.jobs) > 0 || r.start(job, j.ArrivalS) != placed {
+	if len(q.jobs) > 0 || !r.start(job, j.ArrivalS) {
 		q.jobs = append(q.jobs, job)
 	}
 }
 
 // retry starts what fits now. All jobs of a demand are equal, so after the first
-// that does not fit the demand is done for this pass; and when one pod of so many
-// GPUs found no room, no larger one does.
+// that does not fit the demand is done for this pass.
 func (r *replay) retry(now float64, pass int) {
-	tooLarge := math.MaxInt
 	for {
 		var first *queue
 		for _, q := range r.waiting {
-			if len(q.jobs) > 0 && q.failed != pass && q.gpus < tooLarge && (first == nil || q.jobs[0] < first.jobs[0]) {
+			if len(q.jobs) > 0 && q.failed != pass && (first == nil || q.jobs[0] < first.jobs[0]) {
 				first = q
 			}
 		}
 		if first == nil {
 			return
 		}
-		switch r.start(first.jobs[0], now) {
-		case placed:
+		if r.start(first.jobs[0], now) {
 			first.jobs = first.jobs[1:]
-		case full:
-			first.failed = pass
-			if first.pods == 1 {
-				tooLarge = first.gpus
-			}
-		case rejected:
+		} else {
 			first.failed = pass
 		}
 	}
 }
 
 // start places all pods of a job or none.
-func (r *replay) start(job int, now float64) verdict {
+func (r *replay) start(job int, now float64) bool {
 	j := &r.jobs[job]
 	parts := r.scratch[:0]
 	size := r.state.sizes.at(j.GPUs)
 	for range j.Pods {
-		at, set, result := r.policy.place(j.GPUs)
-		if result != placed {
-			if result == rejected {
-				r.rejections++
-			}
+		at, set, ok := r.policy.place(j.GPUs)
+		if !ok {
 			r.measures.forget()
 			for _, p := range parts {
 				r.release(p)
 			}
-			return result
+			return false
 		}
 		n := &r.state.nodes[at]
 		r.measures.choice(n.kind.tables, set, r.state.best[size].best())
@@ -195,10 +185,8 @@ func (r *replay) start(job int, now float64) verdict {
 		heap.Push(&r.running, departure{at: end, order: r.started, part: p})
 	}
 	r.scratch = parts
-	return placed
+	return true
 }
-
-func (r *replay) free(d departure) { r.release(d.part) }
 
 func (r *replay) release(p part) {
 	r.state.change(p.node, r.state.nodes[p.node].free()|p.set)

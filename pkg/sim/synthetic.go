@@ -30,17 +30,17 @@ type mixPart struct {
 	lasts      quantiles
 }
 
-// quantiles are the 10th, 25th, 50th, 75th and 90th percentile of the duration of
-// jobs in seconds.
-type quantiles [5]float64
+// quantiles are the 10th, 25th, 50th, 75th, 90th and 99th percentile of the
+// duration of jobs in seconds.
+type quantiles [6]float64
 
 // quantileOf says which shares of the jobs the quantiles are of.
-var quantileOf = [len(quantiles{})]float64{0.10, 0.25, 0.50, 0.75, 0.90}
+var quantileOf = [len(quantiles{})]float64{0.10, 0.25, 0.50, 0.75, 0.90, 0.99}
 
 // at is the duration that the share u of the jobs does not exceed: log-linear
-// between the percentiles, going on below the first as between the first two. The
-// longest tenth runs as long as the 90th percentile, and nothing longer than a day:
-// the tails of real traces, weeks long, let no replay come to a steady state.
+// between the percentiles, going on below the first as between the first two; the
+// longest hundredth runs as long as the 99th percentile, and nothing longer than a
+// day: the tails of real traces, weeks long, let no replay come to a steady state.
 func (q *quantiles) at(u float64) float64 {
 	i := 1
 	for i < len(q)-1 && u > quantileOf[i] {
@@ -50,20 +50,20 @@ func (q *quantiles) at(u float64) float64 {
 	return min(q[i-1]*math.Pow(q[i]/q[i-1], part), longest)
 }
 
-// Durations of the Philly trace by the GPUs of a job. Source: Microsoft Philly
-// (Jeon et al., ATC'19), job list as published, 82,247 jobs.
+// phillyDurations are those of the Philly trace by the GPUs of a job. Source:
+// Microsoft Philly (Jeon et al., ATC'19), job list as published, 82,247 jobs.
 func phillyDurations(gpus int) quantiles {
 	switch gpus {
 	case 1:
-		return quantiles{62, 122, 1117, 2716, 8512}
+		return quantiles{62, 122, 1117, 2716, 8512, 135_000}
 	case 2:
-		return quantiles{11, 16, 21, 76, 73_600}
+		return quantiles{11, 16, 21, 76, 73_600, 526_000}
 	case 4:
-		return quantiles{138, 772, 17_400, 89_400, 185_000}
+		return quantiles{138, 772, 17_400, 89_400, 185_000, 909_000}
 	case 8:
-		return quantiles{216, 1871, 23_700, 173_000, 352_000}
+		return quantiles{216, 1871, 23_700, 173_000, 352_000, 1_070_000}
 	}
-	return quantiles{51, 380, 52_500, 167_000, 341_000} // of 16 GPUs; more are rare
+	return quantiles{51, 380, 52_500, 167_000, 341_000, 1_370_000} // of 16 GPUs; more are rare
 }
 
 func mixes() []mix {
