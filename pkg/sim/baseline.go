@@ -17,9 +17,9 @@ const mostForPartitions = 10
 // twoSteps is what others do: a rule chooses the node by the number of its free
 // GPUs, then a picker chooses among those.
 type twoSteps struct {
-	state    *state
-	choose   func(s *state, gpus int) int // -1: no node has room
-	pick     picker
+	state   *state
+	choose  func(s *state, gpus int) int // -1: no node has room
+	pick    picker
 	mishaps *mishaps
 }
 

@@ -5,7 +5,6 @@ package sim
 import (
 	"container/heap"
 	"context"
-	"math"
 	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
