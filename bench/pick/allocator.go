@@ -3,18 +3,103 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"math"
+
 	"github.com/NVIDIA/go-gpuallocator/gpuallocator"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// allocatorDevices turns a graph into what go-gpuallocator works on, by hand: it
-// would ask the driver, but a policy reads nothing of a device but its index
-// and its links.
-func allocatorDevices(g *nvtopo.Graph) []*gpuallocator.Device {
-	devices := make([]*gpuallocator.Device, len(g.GPUs))
-	for i := range devices {
-		devices[i] = &gpuallocator.Device{Index: i, Links: map[int][]gpuallocator.P2PLink{}}
+// The values of go-gpuallocator's link types; the type itself is internal to it.
+const (
+	p2pCrossCPU  = 1 // then same CPU, host bridge, several switches, one switch
+	p2pOneNVLink = 7
+	p2pMaxLinks  = 18 // NVLinks of a pair it knows
+)
+
+// errPadded is the best-effort policy's answer where what it divides the free
+// GPUs into leaves a rest, and the rest scores best: nil among the devices,
+// which callers dereference.
+var errPadded = errors.New("the chosen set is the padded one")
+
+// allocator is NVIDIA's best-effort policy itself, on devices made by hand.
+type allocator struct {
+	devices []*gpuallocator.Device
+	policy  gpuallocator.Policy
+}
+
+// newAllocator turns a graph into devices with the links that the library
+// itself would find: the PCIe level of each pair, and its direct NVLinks. It
+// does not count links to a switch (GetNVLink, "Handle NVSwitch semantics").
+func newAllocator(g *nvtopo.Graph) *allocator {
+	a := &allocator{policy: gpuallocator.NewBestEffortPolicy(), devices: make([]*gpuallocator.Device, g.Len())}
+	for i := range a.devices {
+		a.devices[i] = &gpuallocator.Device{Index: i, Links: map[int][]gpuallocator.P2PLink{}}
+		a.devices[i].UUID = g.GPUs[i].UUID
 	}
-	return devices
+	for i, d := range a.devices {
+		for j, peer := range a.devices {
+			if i == j {
+				continue
+			}
+			l := g.Link(i, j)
+			if l.PCIe != nvtopo.PCIeUnknown {
+				d.Links[j] = append(d.Links[j], p2pLink(peer, p2pCrossCPU+uint(nvtopo.PCIeSYS-l.PCIe)))
+			}
+			if l.Class.Kind == nvtopo.KindNVLink && !l.Switched {
+				d.Links[j] = append(d.Links[j], p2pLink(peer, p2pOneNVLink+uint(min(l.Class.Lanes, p2pMaxLinks))-1))
+			}
+		}
+	}
+	return a
+}
+
+func p2pLink(peer *gpuallocator.Device, value uint) gpuallocator.P2PLink {
+	l := gpuallocator.P2PLink{GPU: peer}
+	assign(&l.Type, value)
+	return l
+}
+
+// assign sets a variable whose type cannot be named here: it is inferred.
+func assign[T ~uint](variable *T, value uint) { *variable = T(value) }
+
+func (a *allocator) pick(free nvtopo.Mask, k int) (set nvtopo.Mask, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	available := make([]*gpuallocator.Device, 0, free.Len())
+	for i := range free.All() {
+		available = append(available, a.devices[i])
+	}
+	chosen := a.policy.Allocate(available, nil, k)
+	for _, d := range chosen {
+		if d == nil {
+			return 0, errPadded
+		}
+		set |= nvtopo.MaskOf(d.Index)
+	}
+	if set.Len() != k {
+		return 0, fmt.Errorf("%d devices chosen, not %d", set.Len(), k)
+	}
+	return set, nil
+}
+
+// divisions is how many divisions of n GPUs into sets of k the policy visits:
+// C(n, r) · (n-r)! / (k!^m · m!) with m = n div k and r = n mod k.
+func divisions(n, k int) float64 {
+	if k <= 1 || k > n {
+		return float64(n)
+	}
+	m, r := n/k, n%k
+	log := logFactorial(n) - logFactorial(r) - float64(m)*logFactorial(k) - logFactorial(m)
+	return math.Round(math.Exp(log))
+}
+
+func logFactorial(n int) float64 {
+	v, _ := math.Lgamma(float64(n + 1))
+	return v
 }
