@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/pprof"
+	"slices"
 	"strconv"
 
 	pprofile "github.com/google/pprof/profile"
@@ -17,11 +18,13 @@ import (
 
 // result is the whole outcome, as the JSON file has it.
 type result struct {
-	Seed    uint64     `json:"seed"`
-	Pods    int        `json:"pods"`
-	Repeats int        `json:"repeats"`
-	Cycles  []*series  `json:"cycles"`
-	Latency []*latency `json:"latency,omitempty"`
+	Seed    uint64    `json:"seed"`
+	Pods    int       `json:"pods"`
+	Repeats int       `json:"repeats"`
+	Cycles  []*series `json:"cycles"`
+
+	LatencyNodes int        `json:"latencyNodes"`
+	Latency      []*latency `json:"latency,omitempty"`
 }
 
 // series is all repeats of one profile on one cluster and workload.
@@ -78,7 +81,7 @@ func compare(ctx context.Context, o *options) (*result, error) {
 		}
 		machines = append(machines, m)
 	}
-	res := &result{Seed: o.seed, Pods: o.pods, Repeats: o.repeats}
+	res := &result{Seed: o.seed, Pods: o.pods, Repeats: o.repeats, LatencyNodes: o.latencyNodes}
 	var keep []*pprofile.Profile
 	for _, n := range o.nodes {
 		c, err := newCluster(n, machines...)
@@ -106,9 +109,11 @@ func compareOn(ctx context.Context, o *options, all []profile, c *cluster, w wor
 	for i, p := range all {
 		group[i] = &series{Nodes: len(c.nodes), Workload: w.name, Profile: p.name}
 	}
+	// In proportion to the nodes, so that clusters of all sizes end equally full.
+	count := max(1, o.pods*len(c.nodes)/slices.Max(o.nodes))
 	for repeat := range o.repeats {
 		for i, p := range all {
-			pods := w.pods(o.pods, c.gpus, p.config.Profiles[0].SchedulerName, o.seed)
+			pods := w.pods(count, c.gpus, p.config.Profiles[0].SchedulerName, o.seed)
 			labels := pprof.Labels(cycleLabel, "yes", "profile", p.name, "workload", w.name, "nodes", strconv.Itoa(len(c.nodes)))
 			m, err := measure(ctx, p, c, pods, labels)
 			if err != nil {

@@ -36,7 +36,6 @@ profiles:
 `
 
 const (
-	latencyNodes = 64
 	// latencyLoad is the share of the GPUs in use while pods are timed.
 	latencyLoad = 0.85
 	narrowTo    = 64 // the argument's default
@@ -59,7 +58,9 @@ type latency struct {
 	P50      float64       `json:"p50Micros"`
 	P99      float64       `json:"p99Micros"`
 	Max      float64       `json:"maxMicros"`
-	P99Taken float64       `json:"reserveP99Micros"`
+
+	ReserveP50 float64 `json:"reserveP50Micros"`
+	ReserveP99 float64 `json:"reserveP99Micros"`
 }
 
 // latencyCase is one cluster and way of running.
@@ -75,6 +76,7 @@ func latencyWorkload() workload {
 	return workload{"mix 1/2/4/8/16", []int{1, 2, 4, 8, 16}, []int{40, 20, 20, 15, 5}}
 }
 
+// latencies runs every case on a cluster of its own.
 func latencies(ctx context.Context, o *options) ([]*latency, error) {
 	dgx2, err := machine.Lookup("dgx2")
 	if err != nil {
@@ -88,11 +90,11 @@ func latencies(ctx context.Context, o *options) ([]*latency, error) {
 		{switched20(), "narrowed", narrowTo, false},
 		{switched20(), "all nodes", 0, false},
 	} {
-		rows, err := c.run(ctx, max(1, o.pods/2), o.seed)
+		rows, err := c.run(ctx, o.latencyNodes, max(1, o.pods/2), o.seed)
 		if err != nil {
 			return nil, fmt.Errorf("machines %s, %s: %w", c.machine.Name, c.mode, err)
 		}
-		fmt.Fprintf(o.log, "%d x %s, %s\n", latencyNodes, c.machine.Name, c.mode)
+		fmt.Fprintf(o.log, "%d x %s, %s\n", o.latencyNodes, c.machine.Name, c.mode)
 		out = append(out, rows...)
 	}
 	return out, nil
@@ -113,8 +115,8 @@ type running struct {
 }
 
 // run returns a row for pods of every size, and one for all.
-func (c latencyCase) run(ctx context.Context, pods int, seed uint64) ([]*latency, error) {
-	cl, err := newCluster(latencyNodes, c.machine)
+func (c latencyCase) run(ctx context.Context, nodes, pods int, seed uint64) ([]*latency, error) {
+	cl, err := newCluster(nodes, c.machine)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +138,7 @@ func (c latencyCase) run(ctx context.Context, pods int, seed uint64) ([]*latency
 	all := &latency{Machine: c.machine.Name, Mode: c.mode}
 	bySize := map[int]*latency{}
 	w := latencyWorkload()
-	limit := int(latencyLoad * float64(cl.gpus))
+	limit := max(int(latencyLoad*float64(cl.gpus)), slices.Max(w.sizes))
 	began := time.Now()
 	for i := range pods {
 		size := w.draw(x.random)
@@ -162,7 +164,10 @@ func (c latencyCase) run(ctx context.Context, pods int, seed uint64) ([]*latency
 		}
 	}
 	for _, l := range rows {
-		l.P50, l.P99, l.Max, l.P99Taken = l.Micros.Quantile(0.5), l.Micros.Quantile(0.99), l.Micros.Max(), l.Reserve.Quantile(0.99)
+		l.P50, l.P99, l.Max = l.Micros.Quantile(0.5), l.Micros.Quantile(0.99), l.Micros.Max()
+		if len(l.Reserve) > 0 {
+			l.ReserveP50, l.ReserveP99 = l.Reserve.Quantile(0.5), l.Reserve.Quantile(0.99)
+		}
 	}
 	return rows, nil
 }
@@ -268,9 +273,9 @@ func (x *churn) finishOne(ctx context.Context) error {
 
 func (r *result) latencyTable() *report.Table {
 	t := &report.Table{
-		Title: fmt.Sprintf("Our PreFilter + Filter + Score alone, µs per pod, %d nodes at %.0f %% load, one thread", latencyNodes, 100*latencyLoad),
+		Title: fmt.Sprintf("Our PreFilter + Filter + Score alone, µs per pod, %d nodes at %.0f %% load, one thread", r.LatencyNodes, 100*latencyLoad),
 		Header: []string{
-			"machine, mode, GPUs of the pod", "pods", "unplaced", "nodes filtered", "p50 µs", "p99 µs", "max µs", "Reserve p99 µs",
+			"machine, mode, GPUs of the pod", "pods", "unplaced", "nodes filtered", "p50 µs", "p99 µs", "max µs", "Reserve p50 µs", "p99 µs",
 		},
 	}
 	for _, l := range r.Latency {
@@ -279,7 +284,8 @@ func (r *result) latencyTable() *report.Table {
 			size = strconv.Itoa(l.GPUs)
 		}
 		t.Add(fmt.Sprintf("%s, %s, %s", l.Machine, l.Mode, size), strconv.Itoa(l.Pods), strconv.Itoa(l.Unplaced), fmt.Sprintf("%.1f", l.Nodes),
-			fmt.Sprintf("%.1f", l.P50), fmt.Sprintf("%.1f", l.P99), fmt.Sprintf("%.1f", l.Max), fmt.Sprintf("%.1f", l.P99Taken))
+			fmt.Sprintf("%.1f", l.P50), fmt.Sprintf("%.1f", l.P99), fmt.Sprintf("%.1f", l.Max), fmt.Sprintf("%.1f", l.ReserveP50),
+			fmt.Sprintf("%.1f", l.ReserveP99))
 	}
 	return t
 }

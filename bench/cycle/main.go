@@ -32,15 +32,17 @@ type options struct {
 	out        string
 	latency    bool
 	log        io.Writer // progress
+
+	latencyNodes int
 }
 
 // short makes a run that finishes in seconds and whose figures mean nothing.
 func (o *options) short() {
-	o.nodes, o.pods, o.repeats = []int{100}, 50, 2
+	o.nodes, o.pods, o.repeats, o.latencyNodes = []int{100}, 50, 2, 8
 }
 
 func parse(args []string) (*options, error) {
-	o := &options{nodes: []int{1000, 5000}, log: os.Stderr}
+	o := &options{nodes: []int{1000, 5000}, log: os.Stderr, latencyNodes: 64}
 	fs := flag.NewFlagSet("cycle", flag.ContinueOnError)
 	list := func(into *[]string) func(string) error {
 		return func(s string) error { *into = strings.Split(s, ","); return nil }
@@ -56,7 +58,7 @@ func parse(args []string) (*options, error) {
 		}
 		return nil
 	})
-	fs.IntVar(&o.pods, "pods", 2000, "pods of each workload; fewer where the cluster is too small")
+	fs.IntVar(&o.pods, "pods", 2000, "pods of each workload on the largest cluster; in proportion on the others")
 	fs.IntVar(&o.repeats, "repeats", 5, "repeats of every profile")
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of the mixed workload")
 	fs.Func("profiles", "names of the profiles to run, comma separated; the first is the baseline (default all)", list(&o.profiles))
