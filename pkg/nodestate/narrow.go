@@ -24,6 +24,8 @@ const (
 	// maxChecks bounds the nodes looked at one by one for one pod; who needs more
 	// is scheduled without a list.
 	maxChecks = 8192
+	// maxTolerance is more than two scores can differ.
+	maxTolerance = 101
 	// plainRefresh is how old the index may be for pods that need no accelerator.
 	plainRefresh = time.Second
 )
@@ -111,7 +113,6 @@ func (l *lister) best(x *index) sets.Set[string] {
 			return nil
 		}
 		if len(usable) > 0 {
-			cluster.Sort(usable, &l.how.Weights)
 			return l.list(x, usable)
 		}
 	}
@@ -120,15 +121,13 @@ func (l *lister) best(x *index) sets.Set[string] {
 
 // list takes nodes from the best candidates on.
 func (l *lister) list(x *index, cs []cluster.Candidate) sets.Set[string] {
-	limit, floor := l.how.Limit, cs[0].Raw-int64(l.how.Tolerance*cluster.Point)
+	limit, tolerance := l.how.Limit, l.how.Tolerance
 	if l.wide {
-		limit, floor = len(l.nodes), 0
+		limit, tolerance = len(l.nodes), maxTolerance
 	}
+	cs = cluster.Top(cs, &l.how.Weights, tolerance)
 	names := make(sets.Set[string], min(limit, len(cs[0].Bucket.Nodes())))
 	for _, c := range cs {
-		if c.Raw < floor {
-			break
-		}
 		for _, i := range c.Bucket.Nodes() {
 			if len(names) == limit {
 				return names

@@ -180,7 +180,7 @@ func (m *Machine) Offer(d *Demand) (o Offer, ok bool) {
 type Candidate struct {
 	Bucket *Bucket
 	Offer  *Offer // valid until the next call of a method of the Index
-	Raw    int64  // set by Sort
+	Raw    int64  // set by Top
 }
 
 // Candidates appends the buckets of the best band, from the given one on, that any
@@ -200,16 +200,28 @@ func (x *Index) Candidates(d *Demand, from int, into []Candidate) []Candidate {
 	return into
 }
 
-// Sort rates candidates of one band against each other and puts the best first.
-func Sort(cs []Candidate, w *Weights) {
+// Top rates candidates of one band against each other and returns those that are
+// at most tolerance points behind the best, best first. It reorders cs.
+func Top(cs []Candidate, w *Weights, tolerance float64) []Candidate {
 	best := NoBest()
 	for i := range cs {
 		best.Add(cs[i].Offer)
 	}
+	var most int64
 	for i := range cs {
 		cs[i].Raw = w.Raw(cs[i].Offer, &best)
+		most = max(most, cs[i].Raw)
 	}
-	slices.SortFunc(cs, func(a, b Candidate) int { return cmp.Compare(b.Raw, a.Raw) })
+	floor := most - int64(tolerance*Point)
+	n := 0
+	for _, c := range cs {
+		if c.Raw >= floor {
+			cs[n] = c
+			n++
+		}
+	}
+	slices.SortFunc(cs[:n], func(a, b Candidate) int { return cmp.Compare(b.Raw, a.Raw) })
+	return cs[:n]
 }
 
 // Best returns the best machine for a demand and what it offers; ok is false if
@@ -220,13 +232,10 @@ func (x *Index) Best(d *Demand, w *Weights) (node int, o Offer, ok bool) {
 	if len(cs) == 0 {
 		return 0, Offer{}, false
 	}
-	Sort(cs, w)
+	cs = Top(cs, w, 0)
 	best := cs[0]
 	node = slices.Min(best.Bucket.nodes)
 	for _, c := range cs[1:] {
-		if c.Raw != best.Raw {
-			break
-		}
 		if n := slices.Min(c.Bucket.nodes); n < node {
 			node, best = n, c
 		}

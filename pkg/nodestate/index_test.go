@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	internalqueue "k8s.io/kubernetes/pkg/scheduler/backend/queue"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+)
+
+// site is a State beside the scheduler's own cache and snapshot.
+type site struct {
+	*State
+	tb        testing.TB
+	logger    klog.Logger
+	cache     schedcache.Cache
+	snapshot  *schedcache.Snapshot
+	framework framework.Framework
+	nodes     map[string]*v1.Node
+	pods      map[string]*v1.Pod // bound
+	assumed   map[string]*v1.Pod
+	made      int
+}
+
+func newSite(tb testing.TB) *site {
+	tb.Helper()
+	metrics.Register()
+	logger, ctx := ktesting.NewTestContext(tb)
+	s := &site{
+		State: New(testConfig(), &tickClock{now: time.Unix(1_700_000_000, 0)}), tb: tb, logger: logger, cache: schedcache.New(ctx, 0, nil),
+		snapshot: schedcache.NewEmptySnapshot(), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, assumed: map[string]*v1.Pod{},
+	}
+	s.State.pods = fixedStore{}
+	fw, err := frameworkruntime.NewFramework(ctx, nil, &schedconfig.KubeSchedulerProfile{},
+		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	s.framework = fw
+	return s
+}
+
+func (s *site) must(err error) {
+	s.tb.Helper()
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+func (s *site) add(name, kind string) {
+	s.tb.Helper()
+	n := addNode(s.tb, s.State, name, kind)
+	n.Status.Allocatable[testResource] = resource.MustParse("64") // the graph decides, also when it changes
+	s.nodes[name] = n
+	s.cache.AddNode(s.logger, n)
+}
+
+// plain adds a node that has no accelerators.
+func (s *site) plain(name string) {
+	n := &v1.Node{}
+	n.Name, n.UID = name, types.UID("node-uid-"+name)
+	n.Status.Allocatable = v1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("8Gi"), "pods": resource.MustParse("110")}
+	s.nodes[name] = n
+	s.cache.AddNode(s.logger, n)
+}
+
+func (s *site) list() []fwk.NodeInfo {
+	s.tb.Helper()
+	s.must(s.cache.UpdateSnapshot(s.logger, s.snapshot))
+	nodes, err := s.snapshot.NodeInfos().List()
+	s.must(err)
+	return nodes
+}
+
+func (s *site) candidates(pod *v1.Pod, how *Narrowing) sets.Set[string] {
+	s.tb.Helper()
+	nodes := s.list()
+	return s.Candidates(demandOf(s.tb, pod), pod, how, s.framework, nodes)
+}
+
+func narrowing() *Narrowing {
+	return &Narrowing{Limit: 64, Weights: cluster.DefaultWeights(), Reserve: true, Resources: []string{testResource}}
+}
+
+// assume takes a pod through Reserve and into the cache.
+func (s *site) assume(pod *v1.Pod, node string) {
+	s.tb.Helper()
+	info, err := s.snapshot.Get(node)
+	s.must(err)
+	if _, reason := s.Reserve(demandOf(s.tb, pod), pod, info, s.snapshot.NodeInfos()); reason != Fits {
+		s.tb.Fatalf("node %s was listed for pod %s, but Reserve says: %s", node, pod.Name, reason)
+	}
+	p := pod.DeepCopy()
+	p.Spec.NodeName = node
+	s.must(s.cache.AssumePod(s.logger, p))
+	s.assumed[p.Name] = p
+}
+
+// confirm is the informer's news that an assumed pod is bound.
+func (s *site) confirm(name string) {
+	p := s.assumed[name]
+	delete(s.assumed, name)
+	bound := p.DeepCopy()
+	s.made++
+	bound.ResourceVersion = strconv.Itoa(s.made)
+	text, err := s.Pending(p.UID, p.Spec.NodeName).Encode()
+	s.must(err)
+	bound.Annotations = map[string]string{AllocationKey: text}
+	s.pods[name] = bound
+	s.must(s.cache.AddPod(s.logger, bound))
+	s.podEvent(bound)
+}
+
+func (s *site) forget(name string) {
+	p := s.assumed[name]
+	delete(s.assumed, name)
+	s.Unreserve(p.UID, p.Spec.NodeName)
+	s.must(s.cache.ForgetPod(s.logger, p))
+}
+
+func (s *site) remove(name string) {
+	p := s.pods[name]
+	delete(s.pods, name)
+	s.must(s.cache.RemovePod(s.logger, p))
+	s.podGone(p.UID)
+}
+
+// linear lists the best nodes by judging every node of the snapshot by itself.
+func (s *site) linear(pod *v1.Pod, how *Narrowing) sets.Set[string] {
+	d := demandOf(s.tb, pod)
+	offers := map[string]cluster.Offer{}
+	band := cluster.Bands
+	for _, info := range s.list() {
+		if s.Judge(d, info, s.snapshot.NodeInfos()).Reason != Fits {
+			continue
+		}
+		u := s.View(d, info, s.snapshot.NodeInfos())
+		if u == nil {
+			continue
+		}
+		if o, ok := u.Rate(d.Request); ok {
+			offers[info.Node().Name] = o
+			band = min(band, o.Band)
+		}
+	}
+	best := cluster.NoBest()
+	for _, o := range offers {
+		if o.Band == band {
+			best.Add(&o)
+		}
+	}
+	names, most := sets.Set[string]{}, int64(-1)
+	for name, o := range offers {
+		if raw := how.Weights.Raw(&o, &best); o.Band == band && raw >= most {
+			if raw > most {
+				names, most = sets.Set[string]{}, raw
+			}
+			names.Insert(name)
+		}
+	}
+	return names
+}
+
+// TestTheIndexListsWhatALinearSearchFinds lets pods come, be forgotten, bound and
+// deleted, nodes come, go and come anew, and graphs change and vanish, and compares
+// every list with a search that remembers nothing.
+func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
+	kinds := []string{"dgx1-v100", "l40s-8", "a6000-8-bridged", "a100-pcie-4-bridged"}
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 7))
+			s := newSite(t)
+			for i := range 10 {
+				s.add(fmt.Sprintf("n%d", i), kinds[i%len(kinds)])
+			}
+			listed := 0
+			for step := range 400 {
+				s.disturb(r, kinds, step)
+				s.Sweep(s.snapshot.NodeInfos())
+				pod := gpuPod(fmt.Sprintf("p%d", step), 1+r.IntN(8))
+				switch r.IntN(5) {
+				case 0:
+					annotated(pod, TopologyPolicyKey, "single-numa-node")
+					pod = asking(pod, "8", "16Gi")
+				case 1:
+					annotated(pod, GPUModelKey, "L40S")
+				case 2:
+					annotated(pod, MinLinkKey, "NVLINK")
+				}
+				got, want := s.candidates(pod, narrowing()), s.linear(pod, narrowing())
+				if len(got) != len(want) || !got.Equal(want) {
+					t.Fatalf("step %d, %d GPUs, %v: listed %v, a linear search finds %v",
+						step, demandOf(t, pod).Resources[0].Count, pod.Annotations, sets.List(got), sets.List(want))
+				}
+				if len(got) > 0 {
+					listed++
+					s.assume(pod, sets.List(got)[r.IntN(len(got))])
+				}
+			}
+			if listed < 50 {
+				t.Errorf("only %d of 400 pods had a list", listed)
+			}
+		})
+	}
+}
+
+// disturb lets something happen.
+func (s *site) disturb(r *rand.Rand, kinds []string, step int) {
+	s.tb.Helper()
+	any := func(m map[string]*v1.Pod) string {
+		names := sets.List(sets.KeySet(m))
+		return names[r.IntN(len(names))]
+	}
+	node := fmt.Sprintf("n%d", r.IntN(10))
+	switch what := r.IntN(12); {
+	case what < 3 && len(s.assumed) > 0:
+		s.confirm(any(s.assumed))
+	case what < 5 && len(s.assumed) > 0:
+		s.forget(any(s.assumed))
+	case what < 9 && len(s.pods) > 0:
+		s.remove(any(s.pods))
+	case what == 9: // one GPU fails, or all are well again
+		obj := topologyOf(s.tb, node, kinds[r.IntN(len(kinds))])
+		obj.ResourceVersion = strconv.Itoa(step + 2)
+		if obj.Spec.NodeUID = s.nodes[node].UID; r.IntN(2) == 0 {
+			obj.Spec.NodeUID = "another"
+		}
+		_, err := s.Apply(obj)
+		s.must(err)
+	case what == 10 && r.IntN(2) == 0: // the node comes anew under its name; its graph is the old one's
+		if n := s.nodes[node]; !strings.HasSuffix(string(n.UID), "-again") {
+			s.must(s.cache.RemoveNode(s.logger, n))
+			s.nodes[node] = n.DeepCopy()
+			s.nodes[node].UID += "-again"
+			s.cache.AddNode(s.logger, s.nodes[node])
+		}
+	case what == 10: // a node like it, under a new name, in the middle of the list
+		s.add(fmt.Sprintf("extra%d", step), kinds[r.IntN(len(kinds))])
+	case what == 11:
+		if n := s.State.Node(node); n != nil {
+			s.State.Remove(node, n.objectUID)
+		}
+	}
+}
+
+func TestWhoIsNotNarrowed(t *testing.T) {
+	pinnedBy := func(fields bool) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			term := v1.NodeSelectorTerm{MatchFields: []v1.NodeSelectorRequirement{{Key: "metadata.name", Operator: "In", Values: []string{"n0"}}}}
+			if !fields {
+				term = v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "zone", Operator: "In", Values: []string{"b"}}}}
+			}
+			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}},
+			}}
+		}
+	}
+	tests := map[string]struct {
+		gpus   int
+		change func(*v1.Pod)
+		how    func(*Narrowing)
+		want   []string
+	}{
+		"the bridged pair beats the broken bridge and the socket": {gpus: 2, want: []string{"n0"}},
+		"a nominated pod keeps its node":                          {gpus: 2, change: func(p *v1.Pod) { p.Status.NominatedNodeName = "n1" }},
+		"a pod that names its node":                               {gpus: 2, change: pinnedBy(true)},
+		"no narrowing wanted":                                     {gpus: 2, how: func(n *Narrowing) { n.Limit = 0 }},
+		"a label only the other nodes have":                       {gpus: 2, change: pinnedBy(false), want: []string{"n1"}},
+		"a selector only the other nodes match": {
+			gpus: 2, change: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} }, want: []string{"n1"},
+		},
+		"more CPU than the best node has left": {
+			gpus: 2, change: func(p *v1.Pod) { *p = *asking(p, "600", "1Gi") },
+		},
+		"a wish lists the whole band": {gpus: 1, change: func(p *v1.Pod) {
+			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone"}}
+		}, want: []string{"n0", "n1"}},
+		"no GPUs asked: the nodes without any": {gpus: 0, want: []string{"p0", "p1"}},
+		"no GPUs asked, and none reserved":     {gpus: 0, how: func(n *Narrowing) { n.Reserve = false }},
+		"no GPUs asked, too much for the nodes without": {
+			gpus: 0, change: func(p *v1.Pod) { *p = *asking(p, "5", "1Gi") },
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newSite(t)
+			s.add("n0", "a100-pcie-4-bridged")
+			s.add("n1", "a100-pcie-4-bridged")
+			s.nodes["n1"].Labels = map[string]string{"zone": "b"}
+			s.plain("p0")
+			s.plain("p1")
+			// n1's bridges are both broken.
+			for i, gpu := range []int{0, 2} {
+				p := on(t, s.State, gpuPod(fmt.Sprint("held", i), 1), "n1", gpu)
+				s.must(s.cache.AddPod(s.logger, p))
+			}
+			pod := gpuPod("pod", tc.gpus)
+			if tc.change != nil {
+				tc.change(pod)
+			}
+			how := narrowing()
+			if tc.how != nil {
+				tc.how(how)
+			}
+			if got := sets.List(s.candidates(pod, how)); !slices.Equal(got, tc.want) {
+				t.Errorf("listed %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestAWidenedPodIsNotNarrowedOnce(t *testing.T) {
+	s := newSite(t)
+	s.add("n0", "dgx1-v100")
+	pod := gpuPod("pod", 2)
+	if got := s.candidates(pod, narrowing()); len(got) != 1 {
+		t.Fatalf("listed %v, want the node", sets.List(got))
+	}
+	s.widened.add(pod.UID)
+	if got := s.candidates(pod, narrowing()); got != nil {
+		t.Errorf("listed %v for a widened pod", sets.List(got))
+	}
+	s.podEvent(on(t, s.State, pod, "n0", 0, 1)) // bound
+	if s.Widened(pod.UID) {
+		t.Error("a bound pod is still marked")
+	}
+	s.widened.add(pod.UID)
+	s.podGone(pod.UID)
+	if s.Widened(pod.UID) {
+		t.Error("a deleted pod is still marked")
+	}
+}
+
+func TestTheListIsAsLongAsAsked(t *testing.T) {
+	s := newSite(t)
+	for i := range 20 {
+		s.add(fmt.Sprint("n", i), "dgx-h100")
+	}
+	half := on(t, s.State, gpuPod("half", 4), "n7", 0, 1, 2, 3)
+	s.must(s.cache.AddPod(s.logger, half))
+	how := narrowing()
+	how.Limit = 5
+	if got := s.candidates(gpuPod("whole", 8), how); len(got) != 5 {
+		t.Errorf("listed %d nodes, want 5 of the 19 that are equal", len(got))
+	}
+	if got := sets.List(s.candidates(gpuPod("four", 4), how)); !slices.Equal(got, []string{"n7"}) {
+		t.Errorf("listed %v, want the half-used node alone", got)
+	}
+	how.Tolerance = 100
+	if got := s.candidates(gpuPod("four", 4), how); len(got) != 5 || !got.Has("n7") {
+		t.Errorf("listed %v, want 5 with the half-used node", sets.List(got))
+	}
+}
+
+func TestWholeNodesAreTold(t *testing.T) {
+	s := newSite(t)
+	if s.TakesWholeNodes(demandOf(t, gpuPod("early", 8)).Request) {
+		t.Error("8 GPUs are called a whole node before any node is known")
+	}
+	s.add("n0", "dgx-h100")
+	s.candidates(gpuPod("any", 1), narrowing())
+	for gpus, want := range map[int]bool{8: true, 4: false, 16: true} {
+		if got := s.TakesWholeNodes(demandOf(t, gpuPod("p", gpus)).Request); got != want {
+			t.Errorf("%d GPUs take whole nodes: %t, want %t", gpus, got, want)
+		}
+	}
+	s.add("n1", "dgx2")
+	s.candidates(gpuPod("any", 1), narrowing())
+	if s.TakesWholeNodes(demandOf(t, gpuPod("p", 8)).Request) {
+		t.Error("8 GPUs are called a whole node where one has 16")
+	}
+}
