@@ -65,19 +65,25 @@ func (t *Tables) Prepare(ctx context.Context) error {
 func (t *Tables) Pick(free, allowed Mask, k int, con Constraint) (Mask, bool) {
 	c := t.c
 	free &= c.all
-	if free&^allowed == 0 && uint(k-1) < uint(c.n) && c.answers != nil {
-		if a := c.answers[c.variant(&con)].Load(); a != nil {
+	// The scheduler asks this per node and pod, mostly without constraints: that
+	// way makes no call, so nothing is spilled for one.
+	if free&^allowed == 0 && uint(k-1) < uint(c.n) && len(c.answers) > 0 && con.unconstrained() {
+		if a := c.answers[0].Load(); a != nil {
 			s := Mask(a.sets[k<<(c.n&31)|int(free)])
-			if con.MinBandwidth <= 0 {
-				return s, s != 0
-			}
-			return t.fastEnough(s, k, &con)
+			return s, s != 0
 		}
 	}
 	return t.pick(free, free&allowed, k, &con)
 }
 
-// pick is Pick without a table.
+// unconstrained reports whether the constraint is that of variant 0, without a
+// bandwidth. Field by field: comparing with an empty Class reads memory.
+func (con *Constraint) unconstrained() bool {
+	return con.Policy <= PolicyNone && !con.AllowMixedModels && con.MinBandwidth <= 0 &&
+		con.MinLink.Kind == 0 && con.MinLink.Lanes == 0 && con.MinLink.PCIe == 0
+}
+
+// pick is Pick with constraints or without a table.
 func (t *Tables) pick(free, avail Mask, k int, con *Constraint) (Mask, bool) {
 	c := t.c
 	if k <= 0 || k > avail.Len() {
@@ -85,6 +91,11 @@ func (t *Tables) pick(free, avail Mask, k int, con *Constraint) (Mask, bool) {
 	}
 	variant := c.variant(con)
 	var s Mask
+	if avail == free && c.n <= exactGPUs {
+		if a := c.answers[variant].Load(); a != nil {
+			return t.fastEnough(Mask(a.sets[k<<c.n|int(free)]), k, con)
+		}
+	}
 	switch {
 	case c.n > exactGPUs:
 		s = c.branchAndBound(free, avail, k, c.filter(variant), nil)
