@@ -56,16 +56,39 @@ unit: ## Unit, property and seed-corpus fuzz tests: no etcd, no root
 test-integration: cluster-programs ## Tests on a real API server and etcd
 	go test -timeout 25m ./pkg/devcluster/... ./cmd/devcluster ./test/integration/...
 
+.PHONY: test-bench
+test-bench: cluster-programs ## A short run of every benchmark, without judging times
+	go -C bench test -timeout 15m ./...
+
 .PHONY: test
-test: unit test-integration ## Everything that CI runs
+test: unit test-bench test-integration ## Everything that CI runs
 
 .PHONY: race
 race: ## Tests of concurrent code under the race detector
 	go test -race ./pkg/nodestate ./pkg/plugins/... ./pkg/nvtopo ./pkg/exporter
 
 .PHONY: bench
-bench: ## Benchmarks of the picker, the tables and the extension points
-	go test -run '^$$' -bench . -benchmem ./pkg/nvtopo ./pkg/plugins/lifecycle
+bench: bench-pick bench-cycle bench-quality bench-scheduler ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
+
+.PHONY: bench-pick
+bench-pick: ## Time per pick and regret, beside other pickers
+	go -C bench run ./pick $(BENCHFLAGS)
+
+.PHONY: bench-quality
+bench-quality: ## Placement quality, beside other policies
+	go -C bench run ./quality $(BENCHFLAGS)
+
+.PHONY: bench-scheduler
+bench-scheduler: cluster-programs ## Throughput on a real control plane, beside the stock scheduler
+	go -C bench run ./scheduler $(BENCHFLAGS)
+
+.PHONY: bench-cycle
+bench-cycle: ## The scheduling cycle alone, beside the stock plugins
+	go -C bench run ./cycle $(BENCHFLAGS)
+
+.PHONY: bench-packages
+bench-packages: ## Go benchmarks of the library and the extension points
+	go test -run '^$$' -bench . -benchmem ./pkg/nvtopo/... ./pkg/plugins/lifecycle
 
 FUZZTIME ?= 30s
 .PHONY: fuzz
@@ -87,14 +110,16 @@ $(BIN)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Run golangci-lint
 	$(BIN)/golangci-lint run ./...
+	cd bench && ../$(BIN)/golangci-lint run --config ../.golangci.yml ./...
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code
-	$(BIN)/golangci-lint fmt ./...
+	$(BIN)/golangci-lint fmt ./... bench/...
 
 .PHONY: verify
 verify: generate fmt lint ## Generate, format, lint and check that nothing changed
 	go mod tidy
+	go -C bench mod tidy
 	git diff --exit-code
 
 .PHONY: clean

@@ -39,6 +39,7 @@ type classTables struct {
 	twins []Mask     // GPUs that may be swapped without changing the graph
 	pairs [][2]uint8 // all pairs, most valuable group of two first
 	gains []int64    // n x n, value of a group of two
+	known remembered
 
 	// best is the best ring of k GPUs of the empty machine, by k; above 16 GPUs 0
 	// until asked for.
@@ -184,7 +185,7 @@ func (c *classTables) ringStep(s Mask) int {
 	if c.n <= exactGPUs {
 		return int(c.ring[s])
 	}
-	return c.searchStep(s)
+	return c.largeStep(s)
 }
 
 func (c *classTables) bytes() int {
@@ -197,5 +198,5 @@ func (c *classTables) bytes() int {
 			total += 2 * len(a.sets)
 		}
 	}
-	return total
+	return total + c.known.bytes()
 }

@@ -211,3 +211,51 @@ func TestLargePickWhereAsksKeep(t *testing.T) {
 		t.Errorf("picked %v that keep refuses", got.Positions())
 	}
 }
+
+// TestWhatIsRememberedIsWhatWasFound asks for the same picks again, in another
+// order, from tables that remember and from new ones.
+func TestWhatIsRememberedIsWhatWasFound(t *testing.T) {
+	g := largeMachines()["switches"].graph(t)
+	old := NewTables(g, DefaultWeights())
+	r := rand.New(rand.NewPCG(3, 3))
+	type ask struct {
+		free Mask
+		k    int
+	}
+	var asks []ask
+	for range 60 {
+		asks = append(asks, ask{Mask(r.Uint64()) & FullMask(g.Len()), 1 + r.IntN(8)})
+	}
+	for range 2 {
+		r.Shuffle(len(asks), func(i, j int) { asks[i], asks[j] = asks[j], asks[i] })
+		for _, a := range asks {
+			got, ok := old.Pick(a.free, a.free, a.k, Constraint{})
+			want := old.c.branchAndBound(a.free, a.free, a.k, old.c.filter(0), nil)
+			if a.k > a.free.Len() {
+				want = 0
+			}
+			if got != want || ok != (want != 0) {
+				t.Fatalf("%d of %b: remembered %b, searched %b", a.k, a.free, got, want)
+			}
+			if step, again := old.c.ringStep(a.free), old.c.searchStep(a.free); a.free.Len() > 1 && step != again {
+				t.Fatalf("ring step of %b: remembered %d, searched %d", a.free, step, again)
+			}
+			if left := a.free &^ got; old.Residual(left) != old.c.residualBound(left) {
+				t.Fatalf("residual of %b: remembered %d, computed %d", left, old.Residual(left), old.c.residualBound(left))
+			}
+		}
+	}
+}
+
+func TestAMemoStaysBounded(t *testing.T) {
+	var m memo[int, int]
+	for i := range 3 * maxRemembered {
+		m.put(i, i)
+	}
+	if n := m.len(); n > maxRemembered {
+		t.Errorf("%d answers are remembered, want at most %d", n, maxRemembered)
+	}
+	if v, ok := m.get(3*maxRemembered - 1); !ok || v != 3*maxRemembered-1 {
+		t.Errorf("the last answer is %d (%t)", v, ok)
+	}
+}

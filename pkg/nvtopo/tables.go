@@ -98,7 +98,7 @@ func (t *Tables) pick(free, avail Mask, k int, con *Constraint) (Mask, bool) {
 	}
 	switch {
 	case c.n > exactGPUs:
-		s = c.branchAndBound(free, avail, k, c.filter(variant), nil)
+		s = c.search(free, avail, k, variant)
 	case avail == free && c.n <= eagerGPUs:
 		s = Mask(c.answer(nil, variant).sets[k<<c.n|int(free)])
 	default:
@@ -191,7 +191,7 @@ func (t *Tables) Residual(free Mask) int64 {
 	if t.c.n <= exactGPUs {
 		return t.c.residual[free]
 	}
-	return t.c.residualBound(free)
+	return t.c.largeResidual(free)
 }
 
 // Best is the best ring of k GPUs when all GPUs of the machine are free and
