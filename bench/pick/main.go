@@ -61,6 +61,7 @@ func dispatch(ctx context.Context, args []string, w io.Writer) error {
 // outcomeOfRun is everything one run found out; the JSON file holds it.
 type outcomeOfRun struct {
 	Config    config      `json:"config"`
+	Allocator string      `json:"goGPUAllocator"` // version
 	Summaries []summary   `json:"summaries"`
 	Reads     []readRatio `json:"tableReads"`
 	Builds    []build     `json:"builds"`
@@ -72,7 +73,7 @@ type outcomeOfRun struct {
 var sizes = []int{8, 16, 20}
 
 func measure(ctx context.Context, c config) (*outcomeOfRun, error) {
-	r := &outcomeOfRun{Config: c}
+	r := &outcomeOfRun{Config: c, Allocator: allocatorVersion()}
 	all, err := beds()
 	if err != nil {
 		return nil, err
@@ -95,22 +96,18 @@ func measure(ctx context.Context, c config) (*outcomeOfRun, error) {
 		r.Cases = append(r.Cases, results...)
 	}
 	for _, n := range sizes {
-		r.Summaries = append(r.Summaries, summarise(r.ofSize(n), float64(c.Limit.Nanoseconds()))...)
+		r.Summaries = append(r.Summaries, summarise(r.ofSize(n))...)
 	}
 	return r, nil
 }
 
 // measureTables builds a machine's tables and measures that and their reads.
 func (r *outcomeOfRun) measureTables(ctx context.Context, b *bed) error {
-	cost, err := measureBuild(ctx, *b, r.Config.Repeats)
+	cost, err := measureBuild(ctx, b, r.Config.Repeats)
 	if err != nil {
 		return err
 	}
 	r.Builds = append(r.Builds, cost)
-	b.tables = nvtopo.NewTables(b.graph, nvtopo.DefaultWeights())
-	if err := b.tables.Prepare(ctx); err != nil {
-		return fmt.Errorf("building the tables of %s: %w", b.name, err)
-	}
 	r.Reads = append(r.Reads, compareReads(*b, r.Config.Seed, r.Config.Repeats, r.Config.Rounds, &r.kept)...)
 	return nil
 }
@@ -137,7 +134,9 @@ func (r *outcomeOfRun) ofSize(n int) []result {
 }
 
 func (r *outcomeOfRun) write(w io.Writer, env report.Environment) error {
-	fmt.Fprintf(w, "%s\nseed %d, %d repeats; times per case are medians of the repeats\n\n", env, r.Config.Seed, r.Config.Repeats)
+	fmt.Fprintf(w, "%s\nseed %d, %d repeats; times per case are medians of the repeats; NVIDIA best-effort is go-gpuallocator %s itself\n\n",
+		env, r.Config.Seed, r.Config.Repeats, r.Allocator)
+	limit := float64(r.Config.Limit.Nanoseconds())
 	for _, n := range sizes {
 		results := r.ofSize(n)
 		var machines []string
@@ -147,7 +146,7 @@ func (r *outcomeOfRun) write(w io.Writer, env report.Environment) error {
 		slices.Sort(machines)
 		machines = slices.Compact(machines)
 		sums := slices.DeleteFunc(slices.Clone(r.Summaries), func(s summary) bool { return s.GPUs != n })
-		for _, t := range []*report.Table{pickTable(sums, machines), sizesTable(results)} {
+		for _, t := range []*report.Table{pickTable(sums, machines, limit), sizesTable(results, limit)} {
 			if err := t.Write(w); err != nil {
 				return err
 			}

@@ -28,7 +28,7 @@ type config struct {
 	// AllSteps is the greatest number of free GPUs with which ours is also
 	// checked against all steps of the objective, on machines that have tables.
 	AllSteps int `json:"allStepsFreeGPUs"`
-	// Large16 is the greatest k measured where more than 8 GPUs are free.
+	// LargestK is the greatest k measured where more than 8 GPUs are free.
 	LargestK int `json:"largestK"`
 	// Rounds is how often the walk of the table reads is taken per measurement.
 	Rounds int `json:"readRounds"`

@@ -16,7 +16,7 @@ const (
 	oursLarge   = "ours, branch and bound"
 	plain       = "plain enumeration"
 	hami        = "HAMi's rule"
-	bestEffort  = "NVIDIA best-effort (go-gpuallocator v0.6.0)"
+	bestEffort  = "NVIDIA best-effort"
 	prim        = "Prim from the closest pair"
 	greedy      = "greedy nearest neighbour"
 	random      = "random"

@@ -66,7 +66,7 @@ type readRatio struct {
 	Empty report.Sample `json:"emptyNs"`
 }
 
-// ratios are those of the repeats; both sides of one were measured in turn.
+// ratios are those of the repeats, whose two sides were measured in turn.
 func (r *readRatio) ratios() report.Sample {
 	out := make(report.Sample, len(r.Ours))
 	for i := range out {
@@ -78,55 +78,66 @@ func (r *readRatio) ratios() report.Sample {
 // sink keeps answers alive, so that no measured call can be left out.
 type sink struct{ sum nvtopo.Mask }
 
+// compareReads takes the four walks in turn, tens of microseconds each, and
+// keeps of each repeat the median of its rounds: whatever else the machine does
+// hits few of so short walks, and all four alike.
 func compareReads(b bed, seed uint64, repeats, rounds int, s *sink) []readRatio {
 	steps, r, t := walk(b.graph.Len(), seed), newReader(b.graph.Len()), b.tables
-	free := readRatio{Machine: b.name, Mode: "independent"}
-	chain := readRatio{Machine: b.name, Mode: "dependent"}
-	perStep := func(start time.Time) float64 {
-		return float64(time.Since(start).Nanoseconds()) / float64(rounds*len(steps))
+	walks := [...]func() nvtopo.Mask{
+		func() nvtopo.Mask { return walkOurs(t, steps) },
+		func() nvtopo.Mask { return walkEmpty(r, steps) },
+		func() nvtopo.Mask { return chainOurs(t, steps) },
+		func() nvtopo.Mask { return chainEmpty(r, steps) },
 	}
+	var medians [len(walks)]report.Sample
 	for range repeats {
-		start := time.Now()
+		var ns [len(walks)]report.Sample
 		for range rounds {
-			for i := range steps {
-				q := &steps[i]
-				set, _ := t.Pick(q.free, q.free, q.k, nvtopo.Constraint{})
-				s.sum += set
+			for i, walk := range walks {
+				start := time.Now()
+				s.sum += walk()
+				ns[i] = append(ns[i], float64(time.Since(start).Nanoseconds())/float64(len(steps)))
 			}
 		}
-		free.Ours = append(free.Ours, perStep(start))
-
-		start = time.Now()
-		for range rounds {
-			for i := range steps {
-				q := &steps[i]
-				s.sum += r.read(q.free, q.k)
-			}
+		for i := range walks {
+			medians[i] = append(medians[i], ns[i].Median())
 		}
-		free.Empty = append(free.Empty, perStep(start))
-
-		// The answer is shifted out of the next address: the processor does not
-		// know that it adds nothing, and has to wait for it.
-		start = time.Now()
-		var last nvtopo.Mask
-		for range rounds {
-			for i := range steps {
-				q := &steps[i+int(last>>63)]
-				last, _ = t.Pick(q.free, q.free, q.k, nvtopo.Constraint{})
-			}
-		}
-		s.sum += last
-		chain.Ours = append(chain.Ours, perStep(start))
-
-		start = time.Now()
-		for range rounds {
-			for i := range steps {
-				q := &steps[i+int(last>>63)]
-				last = r.read(q.free, q.k)
-			}
-		}
-		s.sum += last
-		chain.Empty = append(chain.Empty, perStep(start))
 	}
-	return []readRatio{free, chain}
+	return []readRatio{
+		{Machine: b.name, Mode: "independent", Ours: medians[0], Empty: medians[1]},
+		{Machine: b.name, Mode: "dependent", Ours: medians[2], Empty: medians[3]},
+	}
+}
+
+// walkOurs and walkEmpty differ in the call alone.
+func walkOurs(t *nvtopo.Tables, steps []query) (sum nvtopo.Mask) {
+	for i := range steps {
+		set, _ := t.Pick(steps[i].free, steps[i].free, steps[i].k, nvtopo.Constraint{})
+		sum += set
+	}
+	return sum
+}
+
+func walkEmpty(r *reader, steps []query) (sum nvtopo.Mask) {
+	for i := range steps {
+		sum += r.read(steps[i].free, steps[i].k)
+	}
+	return sum
+}
+
+// chainOurs and chainEmpty add the answer's highest bit to the next free set:
+// it is never set, but the processor has to wait for it.
+func chainOurs(t *nvtopo.Tables, steps []query) (last nvtopo.Mask) {
+	for i := range steps {
+		free := steps[i].free + last>>63
+		last, _ = t.Pick(free, free, steps[i].k, nvtopo.Constraint{})
+	}
+	return last
+}
+
+func chainEmpty(r *reader, steps []query) (last nvtopo.Mask) {
+	for i := range steps {
+		last = r.read(steps[i].free+last>>63, steps[i].k)
+	}
+	return last
 }

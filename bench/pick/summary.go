@@ -25,12 +25,11 @@ type summary struct {
 	Regret  float64 `json:"meanRegretGBps"` // of the picks that did not fail
 	Optimal float64 `json:"optimalPercent"` // a failed pick is not optimal
 	Failed  int     `json:"failed"`
-	Capped  bool    `json:"worstIsTheLimit"`
 	quality bool
 }
 
 // summarise needs results of one size, whose first outcome is ours.
-func summarise(results []result, limit float64) []summary {
+func summarise(results []result) []summary {
 	var out []summary
 	for at := range results[0].Outcomes {
 		s := summary{Picker: results[0].Outcomes[at].Picker, GPUs: results[0].GPUs, Cases: len(results)}
@@ -55,7 +54,6 @@ func summarise(results []result, limit float64) []summary {
 		}
 		s.Median, s.Worst, s.Ratio = ns.Median(), ns.Max(), ratios.Median()
 		s.Lower, s.Upper = ns.Quartiles()
-		s.Capped = s.Worst >= limit
 		s.Optimal /= float64(max(1, s.Choices))
 		if len(regrets) > 0 {
 			s.Regret = regrets.Mean()
@@ -65,7 +63,7 @@ func summarise(results []result, limit float64) []summary {
 	return out
 }
 
-func pickTable(summaries []summary, machines []string) *report.Table {
+func pickTable(summaries []summary, machines []string, limit float64) *report.Table {
 	t := &report.Table{
 		Title: fmt.Sprintf("One pick on machines of %d GPUs (%s): %d cases, %d of them with a choice",
 			summaries[0].GPUs, list(machines), summaries[0].Cases, summaries[0].Choices),
@@ -73,21 +71,17 @@ func pickTable(summaries []summary, machines []string) *report.Table {
 	}
 	for i := range summaries {
 		s := &summaries[i]
-		worst := duration(s.Worst)
-		if s.Capped {
-			worst = "> " + worst
-		}
 		quality := []string{"", "", ""}
 		if s.quality {
 			quality = []string{fmt.Sprintf("%.2f", s.Regret), fmt.Sprintf("%.1f", s.Optimal), strconv.Itoa(s.Failed)}
 		}
-		t.Add(append([]string{s.Picker, duration(s.Median), duration(s.Lower) + " - " + duration(s.Upper), worst, ratio(s.Ratio)}, quality...)...)
+		t.Add(append([]string{s.Picker, duration(s.Median), duration(s.Lower) + " - " + duration(s.Upper), capped(s.Worst, limit), significant(s.Ratio)}, quality...)...)
 	}
 	return t
 }
 
 // sizesTable is the cost by k on the empty machines: medians over the machines.
-func sizesTable(results []result) *report.Table {
+func sizesTable(results []result, limit float64) *report.Table {
 	t := &report.Table{
 		Title:  fmt.Sprintf("One pick by k, all %d GPUs free (median of the machines)", results[0].GPUs),
 		Header: []string{"k"},
@@ -105,7 +99,7 @@ func sizesTable(results []result) *report.Table {
 				}
 			}
 			if len(ns) > 0 {
-				row = append(row, duration(ns.Median()))
+				row = append(row, capped(ns.Median(), limit))
 			}
 		}
 		if len(row) == len(t.Header) {
@@ -162,16 +156,23 @@ func duration(ns float64) string {
 	return significant(ns) + " ns"
 }
 
-func ratio(r float64) string { return significant(r) }
-
-// significant prints three significant digits without an exponent, whole
-// numbers from 100 on.
-func significant(v float64) string {
-	digits := 2
-	if v > 0 {
-		digits = min(max(0, 2-int(math.Floor(math.Log10(v)))), 3)
+// capped is a duration that may be the limit, at which a pick is given up.
+func capped(ns, limit float64) string {
+	if ns >= limit {
+		return "> " + duration(limit)
 	}
-	return strconv.FormatFloat(v, 'f', digits, 64)
+	return duration(ns)
+}
+
+// significant prints three significant digits without an exponent, at most
+// three decimals, and whole numbers from 100 on.
+func significant(v float64) string {
+	if v <= 0 {
+		return "0"
+	}
+	// A value that rounds up to the next power of ten has its digits.
+	digits := min(2-int(math.Floor(math.Log10(v*1.0005))), 3)
+	return strconv.FormatFloat(v, 'f', max(0, digits), 64)
 }
 
 func list(names []string) string {

@@ -35,16 +35,29 @@ func (r rule) Pick(g *nvtopo.Graph, free nvtopo.Mask, k int) (nvtopo.Mask, bool)
 	return r.pick(g, free, k)
 }
 
-// score is the pair score HAMi and go-gpuallocator share: 10 for SYS to 50 for
-// PIX, and 100 more for each NVLink. Source: HAMi, calculate_score.go, and
-// go-gpuallocator, besteffort_policy.go.
+// score is HAMi's pair score: 10 for SYS to 50 for PIX, and 100 more for each
+// NVLink, direct or through a switch. Source: HAMi, nvidia/links.go and
+// calculate_score.go.
 func score(g *nvtopo.Graph, i, j int) int {
 	l := g.Link(i, j)
-	s := 100 * l.Class.Lanes
-	if l.PCIe != nvtopo.PCIeUnknown {
-		s += 10 * int(nvtopo.PCIeSYS+1-l.PCIe)
+	return pcieScore(l) + 100*l.Class.Lanes
+}
+
+// directScore is go-gpuallocator's pair score: the same, but it does not count
+// links to a switch. Source: besteffort_policy.go and links, GetNVLink.
+func directScore(g *nvtopo.Graph, i, j int) int {
+	l := g.Link(i, j)
+	if l.Switched {
+		return pcieScore(l)
 	}
-	return s
+	return pcieScore(l) + 100*l.Class.Lanes
+}
+
+func pcieScore(l nvtopo.Link) int {
+	if l.PCIe == nvtopo.PCIeUnknown {
+		return 0
+	}
+	return 10 * int(nvtopo.PCIeSYS+1-l.PCIe)
 }
 
 // ClosestPair is Prim's greedy: the pair of greatest bandwidth, then always the

@@ -78,7 +78,7 @@ func (p *partitioner) sum(set []int) int {
 	for x, i := range set {
 		for _, j := range set[:x] {
 			if i != padding && j != padding {
-				s += score(p.g, i, j)
+				s += directScore(p.g, i, j)
 			}
 		}
 	}
