@@ -29,7 +29,7 @@ func New(argv0 string) *cobra.Command {
 how to group them, what a collective operation costs on them, and which CPUs are
 nearest. It uses the library and the objective of the nvtopo scheduler.
 
-Every command reads one machine, from one of
+Every command but machines and simulate reads one machine, from one of
   -f FILE         the output of "nvidia-smi topo -m", or a NodeGPUTopology in YAML
                   or JSON; which of them is found out; "-" is standard input
   --machine NAME  a machine of the built-in catalogue, see "NVTOPO machines"

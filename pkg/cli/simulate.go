@@ -194,10 +194,16 @@ func readLarge(cmd *cobra.Command, file string) ([]byte, error) {
 func writeResults(w io.Writer, results []*sim.Result) error {
 	r := results[0]
 	fmt.Fprintf(w, "%d nodes, %d GPUs; %d pods measured, %d of them with several GPUs", r.Nodes, r.GPUs, r.Pods, r.MultiGPUPods)
+	fmt.Fprintln(w)
 	if r.Unplaceable > 0 {
-		fmt.Fprintf(w, "; %d pods fit no empty cluster and are left out", r.Unplaceable)
+		fmt.Fprintf(w, "left out, since they do not fit even the empty cluster: %d pods\n", r.Unplaceable)
 	}
-	fmt.Fprint(w, "\n\n")
+	for _, r := range results {
+		if r.Unfinished > 0 {
+			fmt.Fprintf(w, "%s never found room for %d pods\n", r.Policy, r.Unfinished)
+		}
+	}
+	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "POLICY\tBEST CLASS %\tRING %\tREGRET GB/S\tONE NUMA %\tREJECTED\tALLOCATED %\tFRAGMENTED %\tSTRANDED %\tWAIT S\tP99\tMULTI\t8 GPUS\t")
 	for _, r := range results {

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/pkg/sim"
+)
+
+const (
+	simulateNodes = "testdata/nodes.txt"
+	simulateTrace = "testdata/trace.csv"
+)
+
+func TestSimulateGoldenOutputs(t *testing.T) {
+	cases := map[string]string{
+		"simulate":      "simulate --nodes testdata/nodes.txt --trace testdata/trace.csv --policy binpack+lowest --policy spread+hami --load 0 --warm-up 0",
+		"help-simulate": "simulate --help",
+	}
+	for name, line := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := mustRun(t, "", strings.Fields(line)...)
+			file := filepath.Join("testdata", "golden", name+".txt")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("nvtopo %s (-want,+got):\n%s", line, diff)
+			}
+		})
+	}
+}
+
+// TestSimulateAnswersWithTheReplay compares the JSON with what the library gives
+// for the same files and flags.
+func TestSimulateAnswersWithTheReplay(t *testing.T) {
+	text, err := os.ReadFile(simulateNodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := sim.ReadNodes(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, err := sim.Synthetic("philly", 300, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []*sim.Result
+	for _, p := range []string{"spread+random", "fgd+hami"} {
+		r, err := sim.Run(t.Context(), sim.Config{Nodes: nodes, Jobs: trace, Policy: p, Load: 0.7, Seed: 5, WarmUp: 0.1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, r)
+	}
+	line := "simulate --nodes - --trace synthetic:philly --pods 300 --load 0.7 --seed 5 --warm-up 0.1 -o json --policy spread+random"
+	var one sim.Result
+	decode(t, mustRun(t, string(text), strings.Fields(line)...), &one)
+	if diff := cmp.Diff(want[0], &one); diff != "" {
+		t.Errorf("one policy (-want,+got):\n%s", diff)
+	}
+	var both []*sim.Result
+	decode(t, mustRun(t, string(text), strings.Fields(line+" --policy fgd+hami")...), &both)
+	if diff := cmp.Diff(want, both); diff != "" {
+		t.Errorf("two policies (-want,+got):\n%s", diff)
+	}
+}
+
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	d := json.NewDecoder(strings.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+}
+
+func TestSimulateJSONHasThePublishedFields(t *testing.T) {
+	out := mustRun(t, "", "simulate", "--nodes", simulateNodes, "--trace", simulateTrace, "-o", "json")
+	var got map[string]any
+	decode(t, out, &got)
+	for _, field := range []string{
+		"policy", "seed", "load", "multiGPUPods", "bestClassShare", "meanRingRatio", "meanRegretGBps", "singleNUMAShare", "kubeletRejections",
+		"allocationRatio", "fgdFragmentation", "strandedForFour", "meanWaitS", "p99WaitS", "meanWaitMultiS",
+	} {
+		if _, ok := got[field]; !ok {
+			t.Errorf("no field %s in %s", field, out)
+		}
+	}
+}
+
+func TestBadSimulationsSayWhatIsWrong(t *testing.T) {
+	const files = " --nodes testdata/nodes.txt --trace testdata/trace.csv"
+	cases := map[string]struct {
+		line, input string
+		code        int
+		want        []string
+	}{
+		"no nodes":                     {"--trace x", "", ExitUsage, []string{"--nodes is needed"}},
+		"no trace":                     {"--nodes x", "", ExitUsage, []string{"--trace is needed"}},
+		"both on standard input":       {"--nodes - --trace -", "", ExitUsage, []string{"cannot both"}},
+		"an unknown policy":            {files + " --policy best", "", ExitUsage, []string{`--policy "best"`, "binpack+exact"}},
+		"a negative load":              {files + " --load -1", "", ExitUsage, []string{"--load -1"}},
+		"a warm-up of all":             {files + " --warm-up 1", "", ExitUsage, []string{"--warm-up 1"}},
+		"pods with a file":             {files + " --pods 5", "", ExitUsage, []string{"--pods", "synthetic:NAME"}},
+		"no pods to draw":              {"--nodes testdata/nodes.txt --trace synthetic:philly --pods 0", "", ExitUsage, []string{"0 pods"}},
+		"an unknown synthetic trace":   {"--nodes testdata/nodes.txt --trace synthetic:x", "", ExitUsage, []string{`"x"`, "multigpu50, philly"}},
+		"a pod policy nobody has":      {files + " --pod-policy tight", "", ExitUsage, []string{"--pod-policy", `"tight"`}},
+		"a pod policy not simulated":   {files + " --pod-policy restricted", "", ExitUsage, []string{"--pod-policy restricted"}},
+		"a form nobody has":            {files + " -o yaml", "", ExitUsage, []string{`--output "yaml"`}},
+		"a positional argument":        {files + " x", "", ExitUsage, []string{"flags only"}},
+		"a nodes file that is missing": {"--nodes testdata/none --trace -", "", ExitInput, []string{"testdata/none"}},
+		"a nodes file that is wrong":   {"--nodes - --trace " + simulateTrace, "\nabacus 3\n", ExitInput, []string{"standard input: line 2", `"abacus"`}},
+		"a trace that is wrong":        {"--nodes testdata/nodes.txt --trace -", "arrival_s,duration_s,gpus\n0,1,many\n", ExitInput, []string{"standard input: line 2, column 5", `"many"`}},
+		"a picker too slow for that":   {"--nodes - --trace testdata/trace.csv --policy spread+best-effort", "dgx2 1", ExitInput, []string{"at most 10 GPUs", "dgx2-0"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := run(t, tc.input, append([]string{"simulate"}, strings.Fields(tc.line)...)...)
+			if got := ExitCode(err); err == nil || got != tc.code {
+				t.Fatalf("exit code %d (%v), want %d", got, err, tc.code)
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q lacks %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestSimulateEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	cmd := New(programName)
+	cmd.SetOut(&strings.Builder{})
+	cmd.SetArgs([]string{"simulate", "--nodes", simulateNodes, "--trace", "synthetic:multigpu50"})
+	if err := cmd.ExecuteContext(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want the context's", err)
+	}
+}
