@@ -38,6 +38,8 @@ type profile struct {
 	plugins []string          // of ours; both when empty
 	args    map[string]string // plugin -> further arguments, as one line of YAML
 	binders []string          // plugins.bind; what the write needs when empty
+
+	percentage int // percentageOfNodesToScore; the scheduler's own choice when 0
 }
 
 // schedulerConfig returns a configuration with the stock profile and these.
@@ -61,7 +63,7 @@ profiles:
 		if len(binders) == 0 && p.write == "Binding" {
 			binders = []string{plugins[0], "DefaultBinder"}
 		}
-		fmt.Fprintf(&b, "- schedulerName: %s\n  plugins:\n    multiPoint:\n      enabled:\n", p.name)
+		fmt.Fprintf(&b, "- schedulerName: %s\n  percentageOfNodesToScore: %d\n  plugins:\n    multiPoint:\n      enabled:\n", p.name, p.percentage)
 		for _, name := range plugins {
 			fmt.Fprintf(&b, "      - {name: %s, weight: 4}\n", name)
 		}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+)
+
+// shippedProfile is the profile of the shipped configurations.
+const shippedProfile = "topology-aware-scheduler"
+
+// startShipped runs the scheduler with a shipped configuration and account.
+func (l *lab) startShipped(t *testing.T, path string) *devcluster.Scheduler {
+	t.Helper()
+	s, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"), Config: withKubeconfig(t, path),
+		ServiceAccount: l.schedulerAccount,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// nodesOf makes nodes of a machine and publishes them.
+func (l *lab) nodesOf(t *testing.T, machine string, n int) []string {
+	t.Helper()
+	specs := make([]devcluster.NodeSpec, n)
+	names := make([]string, n)
+	for i := range specs {
+		specs[i] = devcluster.NodeSpec{Name: l.freshName(machine), Machine: machine}
+		names[i] = specs[i].Name
+		g, err := specs[i].Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.graphs[names[i]] = g
+	}
+	var g errgroup.Group
+	g.SetLimit(8)
+	for _, spec := range specs {
+		g.Go(func() error { _, err := l.AddNode(t.Context(), spec); return err })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	l.publish(t, devcluster.ExporterOptions{}, specs...)
+	return names
+}
+
+// createAll makes pods as fast as the API server takes them.
+func (l *lab) createAll(t *testing.T, pods []*v1.Pod) {
+	t.Helper()
+	var g errgroup.Group
+	g.SetLimit(8)
+	for _, pod := range pods {
+		g.Go(func() error {
+			_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitAllBound waits until every pod there is has a node.
+func (l *lab) awaitAllBound(t *testing.T, limit time.Duration) []v1.Pod {
+	t.Helper()
+	var pods []v1.Pod
+	eventually(t, limit, "every pod is bound", func(context.Context) (bool, string) {
+		pods = l.pods(t)
+		n := 0
+		for i := range pods {
+			if pods[i].Spec.NodeName != "" {
+				n++
+			}
+		}
+		return n == len(pods), fmt.Sprintf("%d of %d", n, len(pods))
+	})
+	return pods
+}
+
+// TestBatching gives the scheduler equal pods as it is shipped. Those that take
+// whole nodes use one ranking of the nodes for many pods; those that take a part
+// of one must each be rated anew, because the one before changed what is left.
+func TestBatching(t *testing.T) {
+	const nodes, whole, part = 70, 64, 48
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.nodesOf(t, "dgx1-v100", nodes)
+	queue := func(n, gpus int) {
+		pods := make([]*v1.Pod, n)
+		for i := range pods {
+			pods[i] = gpuPod(l.freshName("equal"), shippedProfile, gpus, nil)
+		}
+		l.createAll(t, pods)
+	}
+	// The pods are there when the scheduler starts, so that it has them all at once.
+	queue(whole, 8)
+	s := l.startShipped(t, manifests.SchedulerConfigPath)
+	taken := map[string]string{} // node -> pod
+	for _, pod := range l.awaitAllBound(t, time.Minute) {
+		if other, ok := taken[pod.Spec.NodeName]; ok {
+			t.Errorf("%s and %s are both on %s", pod.Name, other, pod.Spec.NodeName)
+		}
+		taken[pod.Spec.NodeName] = pod.Name
+		choiceOf(t, &pod, l.graphs[pod.Spec.NodeName])
+	}
+	attempts := func() (used, unused, without float64) {
+		m := l.scrape(t, s)
+		const name, profile = "scheduler_batch_attempts_total", `profile="` + shippedProfile + `"`
+		return m.sum(name, profile, `result="hint_used"`), m.sum(name, profile, `result="hint_not_used"`), m.sum(name, profile, `result="no_hint"`)
+	}
+	used, unused, without := attempts()
+	t.Logf("%d pods of 8 GPUs on %d nodes: hint_used %.0f, hint_not_used %.0f, no_hint %.0f", whole, nodes, used, unused, without)
+	if used == 0 {
+		t.Error("no pod used the ranking of the one before")
+	}
+
+	l.dropAll(t)
+	queue(part, 2)
+	l.awaitAllBound(t, time.Minute)
+	after, _, afterWithout := attempts()
+	t.Logf("%d pods of 2 GPUs: hint_used %.0f, no_hint %.0f", part, after-used, afterWithout-without)
+	if after != used {
+		t.Errorf("%.0f pods that take a part of a node used the ranking of the one before", after-used)
+	}
+	if afterWithout == without {
+		t.Error("no attempt was counted")
+	}
+}

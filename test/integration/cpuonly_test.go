@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// customNode makes a node of a machine that is not in the catalogue. Its graph
+// is not published.
+func (l *lab) customNode(t *testing.T, name string, g *nvtopo.Graph) {
+	t.Helper()
+	spec := devcluster.NodeSpec{Name: name, Machine: "custom"}
+	if _, err := l.client.CoreV1().Nodes().Create(t.Context(), devcluster.NodeObject(&spec, g), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	l.graphs[name] = g
+}
+
+// plainNode makes a node of 8 CPUs and no GPUs.
+func (l *lab) plainNode(t *testing.T, name string) {
+	t.Helper()
+	cpus, err := nvtopo.ParseCPUList("0-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := nvtopo.NewGraph(nil, []nvtopo.NUMANode{{CPUs: cpus, Memory: 64 << 30}}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.customNode(t, name, g)
+}
+
+// testReservedNodes keeps pods without GPUs off the nodes that have some, as long
+// as others have room, and no longer.
+func (a *across) testReservedNodes(t *testing.T) {
+	plain := []string{"plain-0", "plain-1"}
+	for _, node := range plain {
+		a.plainNode(t, node)
+	}
+	defer a.removeNodes(t, plain...)
+	a.awaitOpen(t, plain, func() *v1.Pod { return wish(preBindProfile, 0, nil) })
+	gpuNodes := append(slices.Clone(a.good), a.poor...)
+	for _, p := range bothWrites {
+		t.Run(p, func(t *testing.T) {
+			defer a.dropAll(t)
+			// Each takes two of the 16 CPUs that there are beside the GPUs.
+			var names []string
+			for range 8 {
+				pod := prior("low", gpuPod(a.freshName("cpu"), p, 0, nil))
+				a.create(t, pod)
+				names = append(names, pod.Name)
+			}
+			on := map[string][]string{} // node -> pods
+			for _, name := range names {
+				node := a.bound(t, name).Spec.NodeName
+				on[node] = append(on[node], name)
+			}
+			if len(on[plain[0]]) != 4 || len(on[plain[1]]) != 4 {
+				t.Fatalf("with room on %v, the pods are on %v", plain, on)
+			}
+			// These could evict those, and must not.
+			for range 3 {
+				pod := prior("high", gpuPod(a.freshName("cpu-more"), p, 0, nil))
+				if got, _ := a.wantUndisturbed(t, pod); !slices.Contains(gpuNodes, got.Spec.NodeName) {
+					t.Errorf("a pod is on %s, which is full", got.Spec.NodeName)
+				}
+			}
+			pinned := prior("high", wish(p, 0, daemonOf(a.good[1])))
+			pinned.Name = a.freshName("daemon")
+			if got, _ := a.wantUndisturbed(t, pinned); got.Spec.NodeName != a.good[1] {
+				t.Errorf("the pod pinned to %s is on %s", a.good[1], got.Spec.NodeName)
+			}
+			// One leaves: there is room again, on the node that is the worst for
+			// kube-scheduler's own scores, which spread. Whoever is not to stay off
+			// the GPU nodes goes to one of them.
+			a.drop(t, on[plain[1]][0])
+			open := gpuPod(a.freshName("cpu-open"), openProfile, 0, nil)
+			if got, delta := a.wantUndisturbed(t, open); !slices.Contains(gpuNodes, got.Spec.NodeName) || delta.listed != 0 {
+				t.Errorf("with reserveGPUNodes: false the pod is on %s, after %.0f lists", got.Spec.NodeName, delta.listed)
+			}
+			back := gpuPod(a.freshName("cpu-back"), p, 0, nil)
+			if got, _ := a.wantUndisturbed(t, back); got.Spec.NodeName != plain[1] {
+				t.Errorf("with room on %s only, the pod is on %s", plain[1], got.Spec.NodeName)
+			}
+			// Room that another plugin refuses: the list is in vain.
+			a.dropAll(t)
+			for _, node := range plain {
+				a.placed(t, node, prior("low", wish("", 0, func(pod *v1.Pod) { pod.Name = a.freshName("filler"); withPort(pod) })))
+			}
+			a.awaitShut(t, plain, func() *v1.Pod { return prior("low", wish(p, 0, withPort)) })
+			ported := prior("high", wish(p, 0, withPort))
+			ported.Name = a.freshName("cpu-port")
+			if got, delta := a.wantUndisturbed(t, ported); !slices.Contains(gpuNodes, got.Spec.NodeName) || delta.recovered == 0 {
+				t.Errorf("with its port taken on %v the pod is on %s, after %.0f recoveries", plain, got.Spec.NodeName, delta.recovered)
+			}
+		})
+	}
+}
+
+// removeNodes takes nodes out of the cluster, with what was published for them.
+func (l *lab) removeNodes(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := l.client.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(fmt.Errorf("remove node %s: %w", name, err))
+		}
+		delete(l.graphs, name)
+	}
+}

@@ -1,0 +1,606 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/exporter"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// The profiles of the scheduler that TestChoiceAcrossNodes runs, beside bothWrites.
+const (
+	sampledProfile = "sampled" // looks at 5 % of the nodes
+	wideProfile    = "wide"    // as sampled, but never narrows
+	openProfile    = "open"    // lets pods without GPUs onto every node
+)
+
+// promptly is how soon a pod whose listed nodes are all knocked out must be on
+// another; without the recovery it would wait 5 minutes. It takes a fraction of
+// a second, and the test logs how long.
+const promptly = 5 * time.Second
+
+// A bridged machine has two pairs of GPUs joined by NVLink: two GPUs of a pair
+// are the best there is. On a broken one, one GPU of each pair is unhealthy, so
+// that two GPUs can only be had over PCIe, in the lowest band.
+const bridged = "a100-pcie-4-bridged"
+
+var brokenGPUs = nvtopo.MaskOf(1, 3)
+
+// listRefused is in what a pod shows before it is tried on all nodes.
+const listRefused = "all nodes are tried next"
+
+// across is a cluster in which the nodes that PreFilter lists are known: good
+// nodes are bridged, poor ones broken.
+type across struct {
+	*lab
+	scheduler  *devcluster.Scheduler
+	good, poor []string
+}
+
+// TestChoiceAcrossNodes runs what is about the choice among many nodes on one
+// cluster with one scheduler.
+func TestChoiceAcrossNodes(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	for name, value := range map[string]int32{"low": 10, "high": 1000} {
+		_, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(),
+			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := &across{lab: l, good: []string{"good-0", "good-1", "good-2"}, poor: []string{"poor-0", "poor-1", "poor-2"}}
+	a.bridgedNodes(t, t, 0, a.good...)
+	a.bridgedNodes(t, t, brokenGPUs, a.poor...)
+	a.scheduler = l.startScheduler(t,
+		profile{name: preBindProfile, write: "PreBind"},
+		profile{name: bindingProfile, write: "Binding"},
+		profile{name: sampledProfile, write: "PreBind", percentage: 5},
+		profile{name: wideProfile, write: "PreBind", percentage: 5, args: map[string]string{topologyPlugin: "narrowTo: 0"}},
+		profile{name: openProfile, write: "PreBind", args: map[string]string{topologyPlugin: "reserveGPUNodes: false"}},
+	)
+	t.Run("every listed node is knocked out", a.testKnockOuts)
+	t.Run("no node is left", a.testNoNodeLeft)
+	t.Run("preemption behind a knock-out", a.testPreemptionBehindKnockOut)
+	t.Run("preemption on a full cluster", a.testPreemptionAcross)
+	t.Run("pods without GPUs", a.testReservedNodes)
+	t.Run("machines of 16 and 20 GPUs", a.testLargeMachines)
+	t.Run("a sample of the nodes", func(t *testing.T) { a.testSampled(t, t) })
+}
+
+// bridgedNodes makes nodes and publishes them with some GPUs unhealthy, as long
+// as owner runs. The label says which kind they are.
+func (a *across) bridgedNodes(t, owner *testing.T, broken nvtopo.Mask, names ...string) {
+	t.Helper()
+	var g errgroup.Group
+	g.SetLimit(8)
+	graphs := make([]*nvtopo.Graph, len(names))
+	for i, name := range names {
+		g.Go(func() error {
+			spec := devcluster.NodeSpec{Name: name, Machine: bridged, Labels: map[string]string{"kind": strings.Split(name, "-")[0]}}
+			graph, err := spec.Graph()
+			if err != nil {
+				return err
+			}
+			for p := range broken.All() {
+				graph.GPUs[p].Unhealthy = "GPU is lost"
+			}
+			graphs[i] = graph
+			if _, err := a.AddNode(t.Context(), spec); err != nil {
+				return err
+			}
+			return a.keepPublished(owner, name, graph)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range names {
+		a.graphs[name] = graphs[i]
+	}
+}
+
+// keepPublished publishes a graph that is not the catalogue's and keeps up its
+// Leases until the end of the test.
+func (l *lab) keepPublished(owner *testing.T, node string, g *nvtopo.Graph) error {
+	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	if err != nil {
+		return err
+	}
+	e, err := exporter.New(exporter.Config{NodeName: node, Namespace: systemNamespace, AssumeEnforced: true}, exporter.Static(g), l.client, dyn)
+	if err != nil {
+		return err
+	}
+	if err := e.PublishOnce(owner.Context()); err != nil {
+		return fmt.Errorf("publish node %s: %w", node, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = e.Run(owner.Context()) // it logs what goes wrong, and a stale graph fails the test
+	}()
+	owner.Cleanup(func() { <-done })
+	return nil
+}
+
+// placed makes a pod without a scheduler, on the node at once.
+func (l *lab) placed(t *testing.T, node string, pod *v1.Pod) {
+	t.Helper()
+	pod.Spec.NodeName = node
+	l.create(t, pod)
+}
+
+// awaitShut waits until the scheduler knows that nodes are closed, and awaitOpen
+// that they are open, to the pods that probe makes: only it can say what it has heard.
+func (l *lab) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) {
+	t.Helper()
+	for _, node := range nodes {
+		// A probe that comes before the news is bound: the next one may not be.
+		eventually(t, wokenWithin, "node "+node+" is closed", func(ctx context.Context) (bool, string) {
+			pod := on(node, probe())
+			pod.Name = l.freshName("probe")
+			l.create(t, pod)
+			defer l.drop(t, pod.Name)
+			shut := false
+			eventually(t, wokenWithin, "the probe is tried", func(context.Context) (bool, string) {
+				got := l.get(t, pod.Name)
+				shut = refusal(got) != "" && !strings.Contains(refusal(got), listRefused)
+				return shut || got.Spec.NodeName != "", refusal(got)
+			})
+			return shut, "bound"
+		})
+	}
+}
+
+func (l *lab) awaitOpen(t *testing.T, nodes []string, probe func() *v1.Pod) {
+	t.Helper()
+	for _, node := range nodes {
+		pod := on(node, probe())
+		pod.Name = l.freshName("probe")
+		l.create(t, pod)
+		l.bound(t, pod.Name)
+		l.drop(t, pod.Name)
+	}
+}
+
+// drop deletes pods and does not wait: what is created later reaches the
+// scheduler later, as both come over one watch.
+func (l *lab) drop(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// dropAll deletes every pod.
+func (l *lab) dropAll(t *testing.T) {
+	t.Helper()
+	err := l.client.CoreV1().Pods(metav1.NamespaceDefault).DeleteCollection(t.Context(),
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// evictions are the pods of before that are gone, going or marked for it now.
+func (l *lab) evictions(t *testing.T, before []v1.Pod) []string {
+	t.Helper()
+	now := map[string]*v1.Pod{}
+	pods := l.pods(t)
+	for i := range pods {
+		now[pods[i].Name] = &pods[i]
+	}
+	var out []string
+	for i := range before {
+		pod := now[before[i].Name]
+		if pod == nil || pod.UID != before[i].UID || pod.DeletionTimestamp != nil || slices.ContainsFunc(pod.Status.Conditions,
+			func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget }) {
+			out = append(out, before[i].Name)
+		}
+	}
+	return out
+}
+
+func (l *lab) pods(t *testing.T) []v1.Pod {
+	t.Helper()
+	list, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// counts are the counters that tell what narrowing did.
+type counts struct{ listed, recovered, preemptions float64 }
+
+func (a *across) counts(t *testing.T) counts {
+	t.Helper()
+	s := a.scrape(t, a.scheduler)
+	const narrowings = "scheduler_nvtopo_narrowings_total"
+	return counts{
+		s.sum(narrowings, `outcome="listed"`), s.sum(narrowings, `outcome="recovered"`), s.sum("scheduler_preemption_attempts_total"),
+	}
+}
+
+// wantUndisturbed creates a pod and returns it once it is bound: promptly, with
+// nobody evicted and nothing tried that would have evicted somebody.
+func (a *across) wantUndisturbed(t *testing.T, pod *v1.Pod) (*v1.Pod, counts) {
+	t.Helper()
+	before, pods := a.counts(t), a.pods(t)
+	start := time.Now()
+	a.create(t, pod)
+	got := a.boundWithin(t, promptly, pod.Name)
+	took := time.Since(start)
+	after := a.counts(t)
+	delta := counts{after.listed - before.listed, after.recovered - before.recovered, after.preemptions - before.preemptions}
+	t.Logf("%s is on %s after %d ms; lists: %.0f, of them recovered from: %.0f",
+		pod.Name, got.Spec.NodeName, took.Milliseconds(), delta.listed, delta.recovered)
+	if evicted := a.evictions(t, pods); len(evicted) > 0 {
+		t.Errorf("evicted: %v", evicted)
+	}
+	if delta.preemptions != 0 {
+		t.Errorf("%.0f preemptions were tried", delta.preemptions)
+	}
+	// A PreBind that waits makes the scheduler nominate the node it binds to.
+	if n := got.Status.NominatedNodeName; n != "" && n != got.Spec.NodeName {
+		t.Errorf("the pod was nominated to %s", n)
+	}
+	return got, delta
+}
+
+// wish is gpuPod without a name, for probes.
+func wish(profile string, gpus int, change func(*v1.Pod)) *v1.Pod {
+	pod := gpuPod("", profile, gpus, nil)
+	if change != nil {
+		change(pod)
+	}
+	return pod
+}
+
+const knockOutPort = 8470
+
+func withPort(pod *v1.Pod) {
+	pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: knockOutPort, HostPort: knockOutPort}}
+}
+
+// apart keeps a pod off nodes with pods of an app.
+func apart(app string) func(*v1.Pod) {
+	return func(pod *v1.Pod) {
+		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+				LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, TopologyKey: v1.LabelHostname,
+			}},
+		}}
+	}
+}
+
+func ofApp(app string) func(*v1.Pod) {
+	return func(pod *v1.Pod) { pod.Labels = map[string]string{"app": app} }
+}
+
+// daemonOf pins a pod to a node as the DaemonSet controller does.
+func daemonOf(node string) func(*v1.Pod) {
+	return func(pod *v1.Pod) {
+		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+				MatchFields: []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node}}},
+			}}},
+		}}
+		pod.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+	}
+}
+
+// knockOut is one way in which no good node is left for a pod.
+type knockOut struct {
+	shut func(t *testing.T, node string) // closes a good node; nil when the pod itself does
+	open func(t *testing.T, node string) // undoes what is not a pod
+	pod  func(*v1.Pod)                   // what is special about the pod
+	want string                          // the node; any poor one when empty
+	// recovers says that the list cannot know: the pod's first attempt is in vain.
+	recovers bool
+}
+
+// knockOuts are all that the test knows. Fillers are low-priority pods, the pod
+// has high priority, so that evicting them would help it.
+func (a *across) knockOuts() map[string]knockOut {
+	filler := func(change func(*v1.Pod)) func(*testing.T, string) {
+		return func(t *testing.T, node string) {
+			t.Helper()
+			pod := prior("low", wish("", 0, change))
+			pod.Name = a.freshName("filler")
+			a.placed(t, node, pod)
+		}
+	}
+	edit := func(change func(*v1.Node)) func(*testing.T, string) {
+		return func(t *testing.T, node string) { t.Helper(); a.editNode(t, node, change) }
+	}
+	return map[string]knockOut{
+		"by a taint": {
+			shut: edit(func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "closed", Effect: v1.TaintEffectNoSchedule}} }),
+			open: edit(func(n *v1.Node) { n.Spec.Taints = nil }),
+		},
+		"by a cordon": {
+			shut:     edit(func(n *v1.Node) { n.Spec.Unschedulable = true }),
+			open:     edit(func(n *v1.Node) { n.Spec.Unschedulable = false }),
+			recovers: true,
+		},
+		"by its node selector": {pod: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"kind": "poor"} }},
+		"by its node affinity": {pod: func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+				NodeSelectorTerms: []v1.NodeSelectorTerm{{
+					MatchExpressions: []v1.NodeSelectorRequirement{{Key: "kind", Operator: v1.NodeSelectorOpNotIn, Values: []string{"good"}}},
+				}},
+			}}}
+		}},
+		"by pods that fill the CPUs": {
+			// Of 96 CPUs one is left, the pod wants two.
+			shut: filler(func(p *v1.Pod) { asking("95", "1Gi", p) }),
+		},
+		"by the name of its node, as a DaemonSet's pod": {pod: daemonOf("poor-1"), want: "poor-1"},
+		"by pods that have its port":                    {shut: filler(withPort), pod: withPort, recovers: true},
+		"by pods it must not be beside":                 {shut: filler(ofApp("noisy")), pod: apart("noisy"), recovers: true},
+		"by pods that must not be beside it":            {shut: filler(apart("new")), pod: ofApp("new"), recovers: true},
+	}
+}
+
+func (l *lab) editNode(t *testing.T, name string, change func(*v1.Node)) {
+	t.Helper()
+	node, err := l.client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(node)
+	if _, err := l.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testKnockOuts closes every node that has what the pod would get best. First
+// the same pod shows, with the nodes open, that these are the ones listed.
+func (a *across) testKnockOuts(t *testing.T) {
+	for name, tc := range a.knockOuts() {
+		for _, p := range bothWrites {
+			t.Run(name+" "+p, func(t *testing.T) {
+				plain := func() *v1.Pod { return wish(p, 2, nil) }
+				a.awaitOpen(t, a.good, func() *v1.Pod { return prior("low", plain()) })
+				control := plain()
+				control.Name = a.freshName("control")
+				got, delta := a.wantUndisturbed(t, control)
+				if !slices.Contains(a.good, got.Spec.NodeName) || delta.listed == 0 {
+					t.Fatalf("with every node open the pod is on %s, after %.0f lists", got.Spec.NodeName, delta.listed)
+				}
+				a.drop(t, control.Name)
+				if tc.shut != nil {
+					for _, node := range a.good {
+						tc.shut(t, node)
+					}
+					a.awaitShut(t, a.good, func() *v1.Pod { return prior("low", wish(p, 2, tc.pod)) })
+				}
+
+				pod := prior("high", wish(p, 2, tc.pod))
+				pod.Name = a.freshName("knocked")
+				got, delta = a.wantUndisturbed(t, pod)
+				if node := got.Spec.NodeName; !slices.Contains(a.poor, node) || tc.want != "" && node != tc.want {
+					t.Errorf("the pod is on node %s, want %s of %v", node, tc.want, a.poor)
+				}
+				choiceOf(t, got, a.graphs[got.Spec.NodeName])
+				if (delta.recovered > 0) != tc.recovers {
+					t.Errorf("%.0f lists were recovered from, want some: %t", delta.recovered, tc.recovers)
+				}
+
+				a.dropAll(t)
+				if tc.open != nil {
+					for _, node := range a.good {
+						tc.open(t, node)
+					}
+				}
+			})
+		}
+	}
+	a.wantPreemptedEvents(t, 0)
+}
+
+// wantPreemptedEvents counts what the scheduler says to the victims.
+func (l *lab) wantPreemptedEvents(t *testing.T, want int) {
+	t.Helper()
+	events, err := l.client.EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(events.Items) == 0 {
+		t.Error("the scheduler wrote no event at all")
+	}
+	got := 0
+	for i := range events.Items {
+		if events.Items[i].Reason == "Preempted" {
+			got++
+		}
+	}
+	if got != want {
+		t.Errorf("%d pods were told that they are preempted, want %d", got, want)
+	}
+}
+
+// testNoNodeLeft takes a pod's port on every node, by pods as important as it is:
+// one list in vain, one attempt on all nodes, and then it waits for a change.
+func (a *across) testNoNodeLeft(t *testing.T) {
+	for _, p := range bothWrites {
+		t.Run(p, func(t *testing.T) {
+			defer a.dropAll(t)
+			for _, node := range append(slices.Clone(a.good), a.poor...) {
+				a.placed(t, node, prior("low", wish("", 0, func(pod *v1.Pod) { pod.Name = a.freshName("filler"); withPort(pod) })))
+			}
+			a.awaitShut(t, append(slices.Clone(a.good), a.poor...), func() *v1.Pod { return prior("low", wish(p, 2, withPort)) })
+			before := a.counts(t)
+			pod := prior("low", wish(p, 2, withPort))
+			pod.Name = a.freshName("stuck")
+			a.create(t, pod)
+			eventually(t, promptly, "the pod is refused by all nodes", func(context.Context) (bool, string) {
+				got := refusal(a.get(t, pod.Name))
+				return got != "" && !strings.Contains(got, listRefused), got
+			})
+			// Above the configured backoff, below the 5 minutes.
+			time.Sleep(3 * time.Second)
+			if got := a.counts(t).recovered - before.recovered; got != 1 {
+				t.Errorf("%.0f lists were recovered from, want 1", got)
+			}
+		})
+	}
+}
+
+// testPreemptionBehindKnockOut closes the good nodes, though their GPUs are free,
+// and fills the poor: the list is in vain, so is the attempt without one, and the
+// pod has to evict. Nominated to a node that no list would have, it gets it.
+func (a *across) testPreemptionBehindKnockOut(t *testing.T) {
+	for _, p := range bothWrites {
+		t.Run(p, func(t *testing.T) {
+			cordon := func(closed bool) {
+				for _, node := range a.good {
+					a.editNode(t, node, func(n *v1.Node) { n.Spec.Unschedulable = closed })
+				}
+			}
+			cordon(true)
+			defer cordon(false)
+			a.awaitShut(t, a.good, func() *v1.Pod { return prior("low", wish(p, 2, nil)) })
+			holders := map[string]string{} // node -> the pod that has its GPUs
+			for _, node := range a.poor {
+				pod := on(node, prior("low", gpuPod(a.freshName("holder"), p, 2, nil)))
+				// No kubelet ends it, so that it stays until the test says so.
+				pod.Spec.TerminationGracePeriodSeconds = new(int64(60))
+				a.create(t, pod)
+				a.bound(t, pod.Name)
+				holders[node] = pod.Name
+			}
+			pods, before := a.pods(t), a.counts(t)
+			start := time.Now()
+			name := a.freshName("preemptor")
+			a.create(t, prior("high", gpuPod(name, p, 2, nil)))
+			var node string
+			eventually(t, promptly, "the pod is nominated and its victim told to go", func(context.Context) (bool, string) {
+				pod := a.get(t, name)
+				node = pod.Status.NominatedNodeName
+				return node != "" && len(a.evictions(t, pods)) > 0, fmt.Sprintf("nominated to %q; %s", node, refusal(pod))
+			})
+			t.Logf("nominated to %s after %d ms", node, time.Since(start).Milliseconds())
+			if got := a.evictions(t, pods); !slices.Equal(got, []string{holders[node]}) {
+				t.Errorf("evicted: %v, want %s alone", got, holders[node])
+			}
+			if after := a.counts(t); after.recovered == before.recovered {
+				t.Error("no list was recovered from: the good nodes were not listed")
+			}
+			start = time.Now()
+			a.drop(t, holders[node])
+			got := a.boundWithin(t, promptly, name)
+			t.Logf("bound %d ms after its victim was gone", time.Since(start).Milliseconds())
+			if got.Spec.NodeName != node {
+				t.Errorf("the pod is on %s, was nominated to %s", got.Spec.NodeName, node)
+			}
+			delete(holders, node)
+			for _, holder := range holders {
+				if pod := a.get(t, holder); pod.DeletionTimestamp != nil {
+					t.Errorf("%s is evicted too", holder)
+				}
+			}
+			a.dropAll(t)
+		})
+	}
+}
+
+// testPreemptionAcross fills every GPU with low-priority pods. A pod that needs a
+// bridged pair, wherever it is, must evict the two pods of one and nobody else.
+func (a *across) testPreemptionAcross(t *testing.T) {
+	for _, p := range bothWrites {
+		t.Run(p, func(t *testing.T) {
+			has := map[string]nvtopo.Mask{} // pod -> its GPUs
+			var names []string
+			for _, node := range append(slices.Clone(a.good), a.poor...) {
+				for range a.graphs[node].Healthy().Len() {
+					pod := on(node, prior("low", gpuPod(a.freshName("holder"), p, 1, nil)))
+					a.create(t, pod)
+					names = append(names, pod.Name)
+				}
+			}
+			for _, name := range names {
+				pod := a.bound(t, name)
+				has[name] = choiceOf(t, pod, a.graphs[pod.Spec.NodeName]).set
+			}
+			pods := a.pods(t)
+			start := time.Now()
+			preemptor := prior("high", gpuPod(a.freshName("preemptor"), p, 2, notes{nodestate.MinLinkKey: "NVLINK"}))
+			a.create(t, preemptor)
+			got := a.bound(t, preemptor.Name)
+			t.Logf("bound after %d ms", time.Since(start).Milliseconds())
+			set := choiceOf(t, got, a.graphs[got.Spec.NodeName]).set
+			var freed nvtopo.Mask
+			evicted := a.evictions(t, pods)
+			for i := range pods {
+				if slices.Contains(evicted, pods[i].Name) && pods[i].Spec.NodeName == got.Spec.NodeName {
+					freed |= has[pods[i].Name]
+				}
+			}
+			if len(evicted) != 2 || freed != set {
+				t.Errorf("the pod is on %s with GPUs %v; evicted: %v, which had %v of that node",
+					got.Spec.NodeName, set.Positions(), evicted, freed.Positions())
+			}
+			a.dropAll(t)
+		})
+	}
+}
+
+// testSampled has the scheduler look at a few of many nodes, nearly all of them
+// poor. Only a list that comes from all nodes finds the good ones every time.
+func (a *across) testSampled(t, owner *testing.T) {
+	// kube-scheduler looks at 100 nodes at least, whatever the percentage.
+	const poor, pods = 150, 4
+	var names []string
+	for i := range poor {
+		names = append(names, fmt.Sprintf("poor-%d", len(a.poor)+i))
+	}
+	a.bridgedNodes(t, owner, brokenGPUs, names...)
+	// A pod on each says that the scheduler has its graph.
+	for _, node := range names {
+		a.create(t, on(node, gpuPod("first-"+node, preBindProfile, 1, nil)))
+	}
+	for _, node := range names {
+		a.bound(t, "first-"+node)
+	}
+	a.dropAll(t)
+	best := func(p string) int {
+		n := 0
+		for range pods {
+			pod := gpuPod(a.freshName("sampled"), p, 2, nil)
+			a.create(t, pod)
+			if slices.Contains(a.good, a.bound(t, pod.Name).Spec.NodeName) {
+				n++
+			}
+		}
+		a.dropAll(t)
+		return n
+	}
+	narrowed, wide := best(sampledProfile), best(wideProfile)
+	t.Logf("of %d pods on %d nodes, %d good: %d on good nodes with narrowing, %d without", pods, poor+len(a.good)+len(a.poor), len(a.good), narrowed, wide)
+	if narrowed != pods {
+		t.Errorf("%d of %d pods are on good nodes", narrowed, pods)
+	}
+	if wide == pods {
+		t.Error("without narrowing every pod is on a good node too: the sample leaves nothing out")
+	}
+}
