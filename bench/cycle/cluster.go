@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -101,20 +102,20 @@ func switched20() *machine.Machine {
 	}
 	for i := range all {
 		m.GPUs = append(m.GPUs, machine.GPU{PCIBusID: fmt.Sprintf("0000:%02x:00.0", 0x10+i), NUMANode: socket(i)})
-		row := ""
-		for j := range all {
+		row := make([]string, all)
+		for j := range row {
 			switch {
 			case i == j:
-				row += " X"
+				row[j] = "X"
 			case i/perSwitch == j/perSwitch:
-				row += " PIX"
+				row[j] = "PIX"
 			case socket(i) == socket(j):
-				row += " NODE"
+				row[j] = "NODE"
 			default:
-				row += " SYS"
+				row[j] = "SYS"
 			}
 		}
-		m.Links = append(m.Links, row[1:])
+		m.Links = append(m.Links, strings.Join(row, " "))
 	}
 	return m
 }

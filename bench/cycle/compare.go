@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -185,13 +186,12 @@ func writeProfile(path string, profiles []*pprofile.Profile) error {
 	if err != nil {
 		return fmt.Errorf("merge the CPU profiles: %w", err)
 	}
-	f, err := os.Create(path)
-	if err != nil {
+	var encoded bytes.Buffer
+	if err := merged.Write(&encoded); err != nil {
+		return fmt.Errorf("encode the CPU profile: %w", err)
+	}
+	if err := os.WriteFile(path, encoded.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("keep the CPU profile: %w", err)
 	}
-	defer f.Close()
-	if err := merged.Write(f); err != nil {
-		return fmt.Errorf("keep the CPU profile: %w", err)
-	}
-	return f.Close()
+	return nil
 }

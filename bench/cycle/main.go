@@ -110,18 +110,24 @@ func quiet() {
 	klog.SetOutput(io.Discard)
 }
 
-func main() {
-	o, err := parse(os.Args[1:])
+// interruptible parses the flags and runs until it is done or interrupted.
+func interruptible(args []string) error {
+	o, err := parse(args)
 	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
-	if err == nil {
-		quiet()
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-		defer stop()
-		_, err = run(ctx, o, os.Stdout)
+		return nil
 	}
 	if err != nil {
+		return err
+	}
+	quiet()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	_, err = run(ctx, o, os.Stdout)
+	return err
+}
+
+func main() {
+	if err := interruptible(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "cycle:", err)
 		os.Exit(1)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -140,7 +141,7 @@ func (r *rig) confirm(ctx context.Context, placed []placement) error {
 	for _, p := range placed {
 		bound := p.pod.DeepCopy()
 		r.version++
-		bound.ResourceVersion = fmt.Sprint(1 + r.version)
+		bound.ResourceVersion = strconv.Itoa(1 + r.version)
 		if p.alloc != nil {
 			annotations, err := r.state.Annotations(p.alloc, true)
 			if err != nil {

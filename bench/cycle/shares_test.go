@@ -79,8 +79,11 @@ func TestAnalyseFindsOurShare(t *testing.T) {
 		Cycle: 10 * ms, Outside: 4 * ms, Ours: 8 * ms, Samples: 10,
 		Points: map[string]int64{"Filter": 4 * ms, "Reserve": 2 * ms, otherPoint: 2 * ms},
 		Top: []function{
-			{Name: filter, Cum: 50}, {Name: judge, Flat: 25, Cum: 50},
-			{Name: handler, Flat: 25, Cum: 25}, {Name: ours + "nodestate.(*State).Reserve", Flat: 25, Cum: 25}, {Name: reserve, Cum: 25},
+			{Name: filter, Cum: 50},
+			{Name: judge, Flat: 25, Cum: 50},
+			{Name: handler, Flat: 25, Cum: 25},
+			{Name: ours + "nodestate.(*State).Reserve", Flat: 25, Cum: 25},
+			{Name: reserve, Cum: 25},
 			{Name: malloc, Flat: 25, Cum: 25},
 		},
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
@@ -31,10 +32,10 @@ func (r *result) cycleTable() *report.Table {
 		},
 	}
 	for _, s := range r.Cycles {
-		t.Add(s.label(), fmt.Sprint(s.Pods), spread(s.Wall, "%.0f"), spread(s.Ratio, "%.3f"), fmt.Sprintf("%.0f", s.P50.Median()),
+		t.Add(s.label(), strconv.Itoa(s.Pods), spread(s.Wall, "%.0f"), spread(s.Ratio, "%.3f"), fmt.Sprintf("%.0f", s.P50.Median()),
 			fmt.Sprintf("%.0f", s.P99.Median()), spread(s.CPU, "%.0f"), fmt.Sprintf("%.0f", s.Mallocs.Median()),
 			fmt.Sprintf("%.1f", s.Bytes.Median()/1024), fmt.Sprintf("%.1f", s.Evaluated), fmt.Sprintf("%.1f", s.Feasible),
-			fmt.Sprint(s.Hints), fmt.Sprint(s.Retries))
+			strconv.Itoa(s.Hints), strconv.Itoa(s.Retries))
 	}
 	return t
 }
@@ -45,7 +46,7 @@ func (r *result) shareTable() *report.Table {
 		Header: []string{"nodes, workload, profile", "samples", "cycle CPU µs/pod", "ours µs/pod", "% of own cycle", "% of the baseline's cycle"},
 	}
 	for _, s := range r.Cycles {
-		t.Add(s.label(), fmt.Sprint(s.Usage.Samples), fmt.Sprintf("%.0f", s.perPod(s.Usage.Cycle)), fmt.Sprintf("%.2f", s.OursMicros),
+		t.Add(s.label(), strconv.FormatInt(s.Usage.Samples, 10), fmt.Sprintf("%.0f", s.perPod(s.Usage.Cycle)), fmt.Sprintf("%.2f", s.OursMicros),
 			fmt.Sprintf("%.2f", s.OfOwn), fmt.Sprintf("%.2f", s.OfBaseline))
 	}
 	return t
