@@ -64,10 +64,10 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	}
 	o := &options{
 		out: *out, workers: *workers, loads: checkedLoads(), large: nearBest,
-		nodes: 64, pods: 10_000, largeNodes: 640, largePods: 30_000,
+		nodes: 64, pods: 10_000, largeNodes: 640, largePods: 100_000,
 	}
 	if *short {
-		o.nodes, o.pods, o.largeNodes, *seeds = 8, 600, 0, min(*seeds, 2)
+		o.nodes, o.pods, o.largeNodes, *seeds = 8, 400, 0, min(*seeds, 2)
 	}
 	if *wide {
 		o.loads = []float64{0.75, 0.85, 0.95, 1.05}

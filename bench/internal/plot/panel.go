@@ -88,6 +88,9 @@ func (p *Panel) addBars(out *gonum.Plot) error {
 	out.Y.Min, out.Y.Max = -0.5, float64(n)-0.5
 	out.X.Min = min(out.X.Min, 0)
 	p.limit(&out.X)
+	out.X.Tick.Marker = evenTicks{}
+	// Room for fonts wider than those the layout was made with.
+	out.Y.Padding = 10
 	return nil
 }
 
@@ -126,6 +129,7 @@ func (p *Panel) addLines(out *gonum.Plot) error {
 	}
 	out.Y.Min = min(out.Y.Min, 0)
 	p.limit(&out.Y)
+	out.Y.Tick.Marker = evenTicks{}
 	out.X.Tick.Marker = valueTicks(p.X)
 	return nil
 }

@@ -157,3 +157,28 @@ func TestSaveMakesTheDirectory(t *testing.T) {
 		t.Errorf("title %q", got)
 	}
 }
+
+func TestTicksAreRound(t *testing.T) {
+	tests := map[string]struct {
+		low, high float64
+		want      string
+	}{
+		"percent":                   {0, 100, "0 20 40 60 80 100"},
+		"a little more":             {0, 97.4, "0 20 40 60 80"},
+		"seconds":                   {0, 31_400, "0 10000 20000 30000"},
+		"parts of one":              {0, 0.9, "0 0.2 0.4 0.6 0.8"},
+		"not from zero":             {0.75, 1.05, "0.8 0.9 1"},
+		"a range without an extent": {3, 3, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, tick := range (evenTicks{}).Ticks(tc.low, tc.high) {
+				got = append(got, tick.Label)
+			}
+			if diff := cmp.Diff(tc.want, strings.Join(got, " ")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
