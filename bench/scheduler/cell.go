@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -44,10 +42,11 @@ type Cell struct {
 	Repeat   int    `json:"repeat"`
 	Pods     int    `json:"pods"`
 
-	PodsPerSecond  float64 `json:"podsPerSecond"`  // between the first and the last binding
-	WindowSeconds  float64 `json:"windowSeconds"`  // the same span
+	PodsPerSecond  float64 `json:"podsPerSecond"`  // in the window
+	WindowSeconds  float64 `json:"windowSeconds"`  // from the scheduler's readiness to the last binding
+	FirstSeconds   float64 `json:"firstSeconds"`   // from its readiness to the first binding
+	StartSeconds   float64 `json:"startSeconds"`   // from its start to its readiness
 	CreateSeconds  float64 `json:"createSeconds"`  // making the pods, before the scheduler starts
-	StartSeconds   float64 `json:"startSeconds"`   // from the scheduler's start to the first binding
 	ElapsedSeconds float64 `json:"elapsedSeconds"` // all of the cell, cleaning included
 
 	AttemptP50Ms    float64 `json:"attemptP50Ms"` // successful attempts, binding included
@@ -61,9 +60,14 @@ type Cell struct {
 	ControlPlaneCPUMs float64 `json:"controlPlaneCPUMsPerPod"`
 	SchedulerPeakMiB  float64 `json:"schedulerPeakMiB"`
 
-	WritesPerPod float64            `json:"writesPerPod"` // of pods and their subresources
-	EventsPerPod float64            `json:"eventsPerPod"`
-	Writes       map[string]float64 `json:"writes"` // "VERB resource" -> requests
+	// WatchRestarts is how often the measuring watch ended in the window; each
+	// may have delayed what was seen of some bindings.
+	WatchRestarts int `json:"watchRestarts"`
+
+	WritesPerPod  float64            `json:"writesPerPod"`  // of pods and their subresources, done by the API server
+	RefusedPerPod float64            `json:"refusedPerPod"` // the same, answered with an error: overload (429), conflicts
+	EventsPerPod  float64            `json:"eventsPerPod"`
+	Writes        map[string]float64 `json:"writes"` // "VERB resource code" -> requests
 
 	Attempts     map[string]float64 `json:"attempts"`     // result -> attempts
 	Batch        map[string]float64 `json:"batch"`        // result -> attempts to use batching
@@ -83,8 +87,8 @@ type plan struct {
 	profile  string
 	repeat   int
 	pods     int
-	// cpuProfile is the file for the scheduler's CPU profile over so many
-	// seconds from the first binding; such a cell's figures do not count.
+	// cpuProfile is the file for the scheduler's CPU profile over so long from
+	// its readiness; such a cell's figures do not count.
 	cpuProfile    string
 	profileWindow time.Duration
 }
@@ -93,7 +97,7 @@ type plan struct {
 func (c *cluster) cell(ctx context.Context, o *options, p *plan) (_ *Cell, err error) {
 	begin := time.Now()
 	out := &Cell{Nodes: c.nodes, Workload: p.workload.name, Profile: p.profile, Repeat: p.repeat, Pods: p.pods}
-	config, err := configure(p.profile)
+	config, err := configure(p.profile, o.QPS)
 	if err != nil {
 		return nil, err
 	}
@@ -133,8 +137,8 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	if err != nil {
 		return err
 	}
-	defer w.Stop()
-	log := &tail{}
+	defer w.stop()
+	log := &tail{file: o.log}
 	start := time.Now()
 	s, err := c.StartScheduler(ctx, devcluster.SchedulerOptions{
 		Binary: o.Scheduler, Config: config.yaml, ServiceAccount: systemNamespace + "/nvtopo-scheduler", Log: log,
@@ -150,12 +154,16 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	defer client.close()
 
 	cpu := startSampler(ctx, s.PID(), c.pid)
+	defer cpu.cancel()
 	profiling, _ := errgroup.WithContext(ctx)
-	bound, err := collect(ctx, w, p.pods, o.Stall, func() {
-		if p.cpuProfile != "" {
-			profiling.Go(func() error { return storeCPUProfile(ctx, client, p) })
-		}
-	})
+	ready, err := client.waitReady(ctx)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, log)
+	}
+	if p.cpuProfile != "" {
+		profiling.Go(func() error { return client.storeCPUProfile(ctx, p.profileWindow, p.cpuProfile) })
+	}
+	bound, err := collect(ctx, w, p.pods, o.Stall)
 	used, cpuErr := cpu.stop()
 	switch {
 	case errors.Is(err, errStalled):
@@ -163,7 +171,9 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	case err != nil || cpuErr != nil:
 		return errors.Join(err, cpuErr)
 	}
-	out.window(start, bound, used)
+	out.WatchRestarts = w.restarts
+	out.StartSeconds = ready.Sub(start).Seconds()
+	out.window(ready, bound, used)
 	peak, err := peakMemory(s.PID())
 	if err != nil {
 		return err
@@ -172,15 +182,15 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	return errors.Join(out.scrape(ctx, client), profiling.Wait())
 }
 
-// window computes rate and CPU per pod between the first and the last binding.
-func (out *Cell) window(start time.Time, bound bindings, used samples) {
-	first, last := bound[0], bound[len(bound)-1]
-	out.StartSeconds = first.Sub(start).Seconds()
-	out.WindowSeconds = last.Sub(first).Seconds()
-	out.PodsPerSecond = float64(len(bound)-1) / out.WindowSeconds
-	// On a small cluster the first pod may be bound before the first sample.
-	from := used.at(first)
-	to, pods := used.at(last), float64(bound.countAfter(from.at))
+// window computes rate and CPU per pod from the scheduler's readiness to the
+// last binding. The first binding would be a bad start: a profile with several
+// writes a pod makes the first ones for many pods before it binds any.
+func (out *Cell) window(ready time.Time, bound []time.Time, used samples) {
+	pods, last := float64(len(bound)), bound[len(bound)-1]
+	out.FirstSeconds = bound[0].Sub(ready).Seconds()
+	out.WindowSeconds = last.Sub(ready).Seconds()
+	out.PodsPerSecond = pods / out.WindowSeconds
+	from, to := used.at(ready), used.at(last)
 	out.SchedulerCPUMs = (to.scheduler - from.scheduler).Seconds() * 1e3 / pods
 	out.ControlPlaneCPUMs = (to.controlPlane - from.controlPlane).Seconds() * 1e3 / pods
 }
@@ -192,7 +202,7 @@ func (out *Cell) scrape(ctx context.Context, client *schedulerClient) error {
 	var f families
 	var seen float64
 	err := wait.PollUntilContextTimeout(ctx, settlePoll, settleLimit, true, func(ctx context.Context) (bool, error) {
-		body, err := client.get(ctx, "/metrics")
+		body, err := client.wait(ctx, "/metrics")
 		if err != nil {
 			return false, err
 		}
@@ -245,7 +255,7 @@ func writeKey(labels map[string]string) (string, bool) {
 	if sub := labels["subresource"]; sub != "" && resource == "pods" {
 		resource += "/" + sub
 	}
-	return verb + " " + resource, resource == "events" || strings.HasPrefix(resource, "pods")
+	return verb + " " + resource + " " + labels["code"], resource == "events" || strings.HasPrefix(resource, "pods")
 }
 
 // countWrites sets what was written since before.
@@ -260,8 +270,10 @@ func (c *cluster) countWrites(ctx context.Context, before map[string]float64, ou
 		switch {
 		case n == 0:
 			continue
-		case strings.HasSuffix(key, " events"):
+		case strings.Contains(key, " events "):
 			out.EventsPerPod += n / float64(out.Pods)
+		case !strings.Contains(key, " 2"):
+			out.RefusedPerPod += n / float64(out.Pods)
 		default:
 			out.WritesPerPod += n / float64(out.Pods)
 		}
@@ -293,22 +305,6 @@ func (c *cluster) clean(ctx context.Context) error {
 	}
 	if err := c.kube.EventsV1().Events(metav1.NamespaceDefault).DeleteCollection(ctx, now, all); err != nil {
 		return fmt.Errorf("delete the events: %w", err)
-	}
-	return nil
-}
-
-// storeCPUProfile has the scheduler record its CPU profile and stores it.
-func storeCPUProfile(ctx context.Context, client *schedulerClient, p *plan) error {
-	seconds := max(1, int(math.Ceil(p.profileWindow.Seconds())))
-	body, err := client.get(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", seconds))
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(p.cpuProfile), 0o755); err != nil {
-		return fmt.Errorf("make the folder of a CPU profile: %w", err)
-	}
-	if err := os.WriteFile(p.cpuProfile, body, 0o644); err != nil {
-		return fmt.Errorf("store a CPU profile: %w", err)
 	}
 	return nil
 }

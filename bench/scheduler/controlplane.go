@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
@@ -35,6 +37,9 @@ var apiserverArgs = []string{"--delete-collection-workers=16"}
 // of the administrator's kubeconfig.
 func serveControlPlane(stdin io.Reader, stdout, stderr io.Writer) int {
 	err := func() error {
+		if err := quietLogs(); err != nil {
+			return err
+		}
 		// An end of input during the start has to stop it too.
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan struct{})
@@ -59,6 +64,18 @@ func serveControlPlane(stdin io.Reader, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// quietLogs lets warnings and errors of the API server through only: the rest is
+// of no use after the fact, and an API server has a lot of it.
+func quietLogs() error {
+	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(fs)
+	klog.SetOutput(io.Discard)
+	if err := errors.Join(fs.Set("logtostderr", "false"), fs.Set("stderrthreshold", "WARNING")); err != nil {
+		return fmt.Errorf("direct the logs: %w", err)
+	}
+	return nil
 }
 
 // controlPlane is etcd and kube-apiserver in a child process.

@@ -50,10 +50,13 @@ type options struct {
 	Workloads  []string      `json:"workloads"`
 	Profiles   []string      `json:"profiles"`
 	Seed       uint64        `json:"seed"`
+	QPS        int           `json:"qps"`
 	Scheduler  string        `json:"scheduler"`
 	Stall      time.Duration `json:"-"`
 	CPUProfile bool          `json:"-"`
 	out        string
+	logFile    string
+	log        io.Writer // nil unless logFile is set
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -67,8 +70,10 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.Pods, "pods", 2000, "pods in a cell, fewer where not all would fit whatever the policy")
 	fs.IntVar(&o.Repeats, "repeats", 5, "cells of each kind")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the order of pods in the mix")
+	fs.IntVar(&o.QPS, "qps", 5000, "clientConnection.qps of every profile, with twice the burst; the default is beyond what two cores can do")
 	fs.StringVar(&o.Scheduler, "scheduler", "../bin/nvtopo-scheduler", "the scheduler to measure")
 	fs.StringVar(&o.out, "out", "../out", "folder of the results")
+	fs.StringVar(&o.logFile, "log-file", "", "file for the logs of control plane and schedulers; without it they are shown when something fails")
 	fs.DurationVar(&o.Stall, "stall", time.Minute, "give a cell up when no pod was bound for so long")
 	fs.BoolVar(&o.CPUProfile, "cpuprofile", false,
 		"run one more cell of each kind, which does not count, and store the scheduler's CPU profile in the folder of the results")
@@ -115,8 +120,8 @@ func (o *options) check() error {
 			return fmt.Errorf("-profiles: no profile %q, only %s", p, strings.Join(profileNames(), ", "))
 		}
 	}
-	if o.Pods < 2 || o.Repeats < 1 {
-		return errors.New("-pods must be 2 at least and -repeats 1")
+	if o.Pods < 2 || o.Repeats < 1 || o.QPS < 1 {
+		return errors.New("-pods must be 2 at least, -repeats and -qps 1")
 	}
 	if _, err := os.Stat(o.Scheduler); err != nil {
 		return fmt.Errorf("the scheduler is missing, build it or set -scheduler: %w", err)
@@ -125,10 +130,18 @@ func (o *options) check() error {
 }
 
 // command runs the benchmark, prints the tables and writes the results.
-func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err
+	}
+	if o.logFile != "" {
+		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o644)
+		if err != nil {
+			return fmt.Errorf("open the log file: %w", err)
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		o.log = f
 	}
 	env := report.Capture(ctx)
 	fmt.Fprintln(stdout, env)

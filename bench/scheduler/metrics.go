@@ -5,22 +5,15 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"net"
-	"net/http"
-	"strconv"
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
-
-	"k8s.io/client-go/rest"
 )
 
 // families are metrics by name.
@@ -146,47 +139,3 @@ func (h *histogram) quantile(q float64) float64 {
 }
 
 func (h *histogram) mean() float64 { return h.sum / h.count }
-
-// schedulerClient talks to a scheduler's own HTTPS server.
-type schedulerClient struct {
-	client *http.Client
-	base   string
-}
-
-// newSchedulerClient presents the administrator's certificate, which the
-// scheduler accepts because the API server does. The scheduler's own
-// certificate is self-signed.
-func newSchedulerClient(admin *rest.Config, port int) (*schedulerClient, error) {
-	cert, err := tls.X509KeyPair(admin.CertData, admin.KeyData)
-	if err != nil {
-		return nil, fmt.Errorf("read the administrator's certificate: %w", err)
-	}
-	config := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true} //nolint:gosec // loopback, a child of ours
-	return &schedulerClient{
-		client: &http.Client{Transport: &http.Transport{TLSClientConfig: config}},
-		base:   "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-	}, nil
-}
-
-func (c *schedulerClient) close() { c.client.CloseIdleConnections() }
-
-// get returns the body of a page.
-func (c *schedulerClient) get(ctx context.Context, path string) (_ []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, http.NoBody)
-	if err != nil {
-		return nil, fmt.Errorf("make a request: %w", err)
-	}
-	resp, err := c.client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask the scheduler: %w", err)
-	}
-	defer func() { err = errors.Join(err, resp.Body.Close()) }()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read the scheduler's %s: %w", path, err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the scheduler's %s: %s: %.200s", path, resp.Status, body)
-	}
-	return body, nil
-}

@@ -29,9 +29,6 @@ var defaultProfiles = []string{profileStock, profilePreBind, profileBinding, pro
 func profileNames() []string { return append(slices.Clone(defaultProfiles), profileStockAll) }
 
 const (
-	// qps and burst are beyond what two cores can do, so that no profile waits for its client.
-	qps, burst = 5000, 10000
-
 	topologyPlugin = "TopologyAware"
 	spreadPlugin   = "PodTopologySpread"
 )
@@ -46,7 +43,7 @@ type configuration struct {
 // kube-scheduler's default profile as it is, sampling of nodes included, but
 // for the arguments of PodTopologySpread that the shipped profile has too:
 // without them batching is off and stock would look slower than it need be.
-func configure(profile string) (*configuration, error) {
+func configure(profile string, qps int) (*configuration, error) {
 	path := manifests.SchedulerConfigBindingPath
 	if profile == profilePreBind {
 		path = manifests.SchedulerConfigPath
@@ -60,7 +57,7 @@ func configure(profile string) (*configuration, error) {
 		return nil, fmt.Errorf("decode %s: %w", path, err)
 	}
 	fields["leaderElection"] = map[string]any{"leaderElect": false}
-	fields["clientConnection"] = map[string]any{"qps": int64(qps), "burst": int64(burst)}
+	fields["clientConnection"] = map[string]any{"qps": int64(qps), "burst": int64(2 * qps)}
 	shipped, args, err := parts(fields)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -69,8 +66,9 @@ func configure(profile string) (*configuration, error) {
 	switch {
 	case profile == profileStock || profile == profileStockAll:
 		name, ok = v1.DefaultSchedulerName, true
-		if profile == profileStock {
-			delete(fields, "percentageOfNodesToScore")
+		delete(fields, "percentageOfNodesToScore")
+		if profile == profileStockAll {
+			fields["percentageOfNodesToScore"] = int64(100)
 		}
 		fields["profiles"] = []any{map[string]any{
 			"schedulerName": name,

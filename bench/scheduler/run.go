@@ -35,12 +35,17 @@ func run(ctx context.Context, o *options, stdout, progress io.Writer) ([]Cell, e
 
 // runSize measures all cells of one size on one control plane.
 func runSize(ctx context.Context, o *options, nodes int, stdout, progress io.Writer) (cells []Cell, err error) {
-	start, log := time.Now(), &tail{}
+	start, log := time.Now(), &tail{file: o.log}
 	cp, err := startControlPlane(ctx, log)
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, log)
 	}
-	defer func() { err = errors.Join(err, cp.stop()) }()
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			err = fmt.Errorf("%w\nlast words of the control plane:\n%s", err, log)
+		}
+		err = errors.Join(err, cp.stop())
+	}()
 	c, err := newCluster(ctx, cp, nodes)
 	if err != nil {
 		return nil, err
@@ -94,7 +99,7 @@ func (c *cluster) runWorkload(ctx context.Context, o *options, w *workload, prog
 	}
 	for _, profile := range o.Profiles {
 		p := &plan{
-			workload: w, profile: profile, repeat: o.Repeats, pods: pods, profileWindow: window(cells, profile),
+			workload: w, profile: profile, repeat: o.Repeats, pods: pods, profileWindow: length(cells, profile),
 			cpuProfile: filepath.Join(o.out, fmt.Sprintf("bench-scheduler-%d-%s-%s.pprof", c.nodes, w.name, profile)),
 		}
 		if _, err := c.cell(ctx, o, p); err != nil {
@@ -111,8 +116,8 @@ func rotated(list []string, n int) []string {
 	return slices.Concat(list[n:], list[:n])
 }
 
-// window is the median time that a profile's cells took.
-func window(cells []Cell, profile string) time.Duration {
+// length is the median time of a profile's cells from the scheduler's readiness to the last binding.
+func length(cells []Cell, profile string) time.Duration {
 	var s report.Sample
 	for i := range cells {
 		if cells[i].Profile == profile {

@@ -2,13 +2,19 @@
 
 package main
 
-import "sync"
+import (
+	"io"
+	"sync"
+)
 
 // tailSize is enough for the last words of a process that failed.
 const tailSize = 8 << 10
 
 // tail keeps the end of what a child prints, to show it when something fails.
+// file, if set, gets all of it.
 type tail struct {
+	file io.Writer
+
 	mu   sync.Mutex
 	text []byte // guarded by mu
 }
@@ -20,7 +26,10 @@ func (t *tail) Write(p []byte) (int, error) {
 	if over := len(t.text) - tailSize; over > 0 {
 		t.text = append(t.text[:0], t.text[over:]...)
 	}
-	return len(p), nil
+	if t.file == nil {
+		return len(p), nil
+	}
+	return t.file.Write(p) //nolint:wrapcheck // an io.Writer's error is its own
 }
 
 func (t *tail) String() string {

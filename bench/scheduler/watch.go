@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
@@ -19,43 +20,62 @@ import (
 // so that nothing else of its life is sent or decoded.
 const boundPods = "spec.nodeName!="
 
-// bindings are the times at which pods were seen bound, in order.
-type bindings []time.Time
-
-// count is the number of bindings after from.
-func (b bindings) countAfter(from time.Time) int {
-	n := 0
-	for _, t := range b {
-		if t.After(from) {
-			n++
-		}
-	}
-	return n
+// bindingWatch sees pods get bound. A watch that the API server ends is opened
+// again where it ended.
+type bindingWatch struct {
+	kube     kubernetes.Interface
+	version  string // of the last event
+	current  watch.Interface
+	restarts int
 }
 
 // watchBindings opens a watch on pods that get bound from now on; none may be yet.
-func watchBindings(ctx context.Context, kube kubernetes.Interface) (watch.Interface, error) {
-	pods := kube.CoreV1().Pods(metav1.NamespaceDefault)
-	list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: boundPods})
+func watchBindings(ctx context.Context, kube kubernetes.Interface) (*bindingWatch, error) {
+	list, err := kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: boundPods})
 	if err != nil {
 		return nil, fmt.Errorf("list bound pods: %w", err)
 	}
 	if len(list.Items) > 0 {
 		return nil, fmt.Errorf("%d pods of an earlier cell are left", len(list.Items))
 	}
-	w, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: boundPods, ResourceVersion: list.ResourceVersion})
+	w := &bindingWatch{kube: kube, version: list.ResourceVersion}
+	return w, w.open(ctx)
+}
+
+func (w *bindingWatch) open(ctx context.Context) (err error) {
+	w.current, err = w.kube.CoreV1().Pods(metav1.NamespaceDefault).Watch(ctx,
+		metav1.ListOptions{FieldSelector: boundPods, ResourceVersion: w.version})
 	if err != nil {
-		return nil, fmt.Errorf("watch bound pods: %w", err)
+		return fmt.Errorf("watch bound pods: %w", err)
 	}
-	return w, nil
+	return nil
+}
+
+func (w *bindingWatch) stop() { w.current.Stop() }
+
+// next handles what came from the current watch and reports whether it was a pod's binding.
+func (w *bindingWatch) next(ctx context.Context, e watch.Event, ok bool) (bool, error) {
+	if !ok {
+		w.restarts++
+		return false, w.open(ctx)
+	}
+	if e.Type == watch.Error {
+		return false, fmt.Errorf("watch bound pods: %w", apierrors.FromObject(e.Object))
+	}
+	object, err := meta.Accessor(e.Object)
+	if err != nil {
+		return false, fmt.Errorf("watch bound pods: %w", err)
+	}
+	w.version = object.GetResourceVersion()
+	return e.Type == watch.Added, nil
 }
 
 var errStalled = errors.New("no pod was bound any more")
 
-// collect waits until n pods are bound, calling first at the first of them. It
+// collect waits until n pods are bound and returns when each was seen to be. It
 // gives up when none was for as long as stall.
-func collect(ctx context.Context, w watch.Interface, n int, stall time.Duration, first func()) (bindings, error) {
-	out := make(bindings, 0, n)
+func collect(ctx context.Context, w *bindingWatch, n int, stall time.Duration) ([]time.Time, error) {
+	out := make([]time.Time, 0, n)
 	timer := time.NewTimer(stall)
 	defer timer.Stop()
 	for len(out) < n {
@@ -63,20 +83,16 @@ func collect(ctx context.Context, w watch.Interface, n int, stall time.Duration,
 		case <-ctx.Done():
 			return out, ctx.Err() //nolint:wrapcheck // main tells by it that somebody pressed Ctrl-C
 		case <-timer.C:
-			return out, fmt.Errorf("%d of %d pods are bound after %v: %w", len(out), n, stall, errStalled)
-		case e, ok := <-w.ResultChan():
-			switch {
-			case !ok:
-				return out, errors.New("the watch on pods ended")
-			case e.Type == watch.Error:
-				return out, fmt.Errorf("the watch on pods: %w", apierrors.FromObject(e.Object))
-			case e.Type != watch.Added:
-				continue
+			return out, fmt.Errorf("%d of %d pods are bound, the last %v ago: %w", len(out), n, stall, errStalled)
+		case e, ok := <-w.current.ResultChan():
+			bound, err := w.next(ctx, e, ok)
+			if err != nil {
+				return out, err
 			}
-			if out = append(out, time.Now()); len(out) == 1 {
-				first()
+			if bound {
+				out = append(out, time.Now())
+				timer.Reset(stall)
 			}
-			timer.Reset(stall)
 		}
 	}
 	return out, nil

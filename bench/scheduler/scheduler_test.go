@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// schedulerEnv names the scheduler to test with; without it the one in bin/ is
+// taken, or built where there is none.
+const schedulerEnv = "NVTOPO_SCHEDULER"
+
+func TestMain(m *testing.M) {
+	// The benchmark starts its own program, here this test's, as the control plane.
+	if len(os.Args) > 1 && os.Args[1] == controlPlaneCommand {
+		os.Exit(serveControlPlane(os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+func schedulerBinary(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv(schedulerEnv); path != "" {
+		return path
+	}
+	built := filepath.Join("..", "..", "bin", "nvtopo-scheduler")
+	if _, err := os.Stat(built); err == nil {
+		return built
+	}
+	path := filepath.Join(t.TempDir(), "nvtopo-scheduler")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/scheduler")
+	cmd.Dir = filepath.Join("..", "..")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the scheduler: %v\n%s", err, out)
+	}
+	return path
+}
+
+// leftovers are the folders in the temporary folder.
+func leftovers(t *testing.T, dir string) []string {
+	t.Helper()
+	left, err := filepath.Glob(filepath.Join(dir, "nvtopo-*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return left
+}
+
+func TestShortRun(t *testing.T) {
+	binary, out := schedulerBinary(t), t.TempDir()
+	// A folder of its own, with a path short enough for etcd's sockets.
+	temp, err := os.MkdirTemp("", "nb-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(temp) })
+	t.Setenv("TMPDIR", temp)
+
+	const pods, whole = 60, 50 // 8-GPU pods are as many as nodes
+	var stdout bytes.Buffer
+	args := []string{"-short", "-workloads", "mix,none,whole", "-scheduler", binary, "-out", out, "-cpuprofile"}
+	if err := command(t.Context(), args, &stdout, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	if left := leftovers(t, temp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	data, err := os.ReadFile(filepath.Join(out, resultFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Result Result }
+	if err := json.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(file.Result.Cells); n != 6 {
+		t.Fatalf("%d cells, want 3 workloads x 2 profiles", n)
+	}
+	for i := range file.Result.Cells {
+		c := &file.Result.Cells[i]
+		want := map[string]int{"mix": whole, "none": pods, "whole": whole}[c.Workload]
+		checkCell(t, c, want)
+		profile := filepath.Join(out, "bench-scheduler-50-"+c.Workload+"-"+c.Profile+".pprof")
+		if info, err := os.Stat(profile); err != nil || info.Size() == 0 {
+			t.Errorf("no CPU profile of %s, %s: %v", c.Workload, c.Profile, err)
+		}
+	}
+	for _, part := range []string{"50 nodes, 60 pods: pods without GPUs", "| stock ", "| ours-binding "} {
+		if !strings.Contains(stdout.String(), part) {
+			t.Errorf("%q is missing in the tables:\n%s", part, &stdout)
+		}
+	}
+}
+
+// checkCell checks what does not depend on the machine's speed.
+func checkCell(t *testing.T, c *Cell, pods int) {
+	t.Helper()
+	if c.Pods != pods || c.Attempts["scheduled"] != float64(pods) {
+		t.Errorf("%s, %s: %d pods and attempts %v, want %d scheduled", c.Workload, c.Profile, c.Pods, c.Attempts, pods)
+	}
+	// Both profiles bind with one write; a retry under load may add one.
+	if n := float64(pods); c.WritesPerPod < 1 || c.WritesPerPod > 1.2 || c.Writes["POST pods/binding 201"] != n {
+		t.Errorf("%s, %s: %.2f writes a pod: %v", c.Workload, c.Profile, c.WritesPerPod, c.Writes)
+	}
+	for name, v := range map[string]float64{
+		"pods/s": c.PodsPerSecond, "window": c.WindowSeconds, "attempt p50": c.AttemptP50Ms, "attempt p99": c.AttemptP99Ms,
+		"attempt mean": c.AttemptMeanMs, "algorithm p50": c.AlgorithmP50Ms, "scheduler CPU": c.SchedulerCPUMs,
+		"control plane CPU": c.ControlPlaneCPUMs, "peak memory": c.SchedulerPeakMiB,
+	} {
+		if !(v > 0) {
+			t.Errorf("%s, %s: %s is %v", c.Workload, c.Profile, name, v)
+		}
+	}
+	batched := 0.0
+	for _, n := range c.Batch {
+		batched += n
+	}
+	if batched == 0 {
+		t.Errorf("%s, %s: batching was never tried", c.Workload, c.Profile)
+	}
+	if c.Workload == "whole" && c.Batch[hintUsed] == 0 {
+		t.Errorf("%s: no 8-GPU pod took its node from the one before: %v", c.Profile, c.Batch)
+	}
+}
+
+func TestInterruptLeavesNothingBehind(t *testing.T) {
+	temp, err := os.MkdirTemp("", "nb-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(temp) })
+	t.Setenv("TMPDIR", temp)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	// The first line of progress says that the nodes are there and the first cell begins.
+	progress, write := io.Pipe()
+	go func() {
+		_, _ = progress.Read(make([]byte, 1))
+		cancel()
+		_, _ = io.Copy(io.Discard, progress)
+	}()
+	args := []string{"-short", "-nodes", "4", "-scheduler", schedulerBinary(t), "-out", t.TempDir()}
+	err = command(ctx, args, io.Discard, write)
+	_ = write.Close()
+	if ctx.Err() == nil || err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
+		t.Errorf("interrupted: %v", err)
+	}
+	// The folder goes with the child, which has ended by now.
+	if left := leftovers(t, temp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
