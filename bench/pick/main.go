@@ -19,7 +19,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := dispatch(ctx, os.Args[1:], os.Stdout)
+	err := dispatch(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "pick: %v\n", err)
@@ -27,13 +27,14 @@ func main() {
 	}
 }
 
-func dispatch(ctx context.Context, args []string, w io.Writer) error {
+// dispatch prints the tables to w and what it is at to progress.
+func dispatch(ctx context.Context, args []string, w, progress io.Writer) error {
 	if len(args) > 0 && args[0] == onceArg {
 		return pickOnce(args[1:], w)
 	}
 	flags := flag.NewFlagSet("pick", flag.ContinueOnError)
 	short := flags.Bool("short", false, "a few questions only, to see that it works")
-	repeats := flags.Int("repeats", 0, "measurements of each pick (default 7, with -short 2)")
+	repeats := flags.Int("repeats", 0, "measurements of each pick (default 5, with -short 2)")
 	out := flags.String("out", "../out", "directory of bench-pick.json")
 	seed := flags.Uint64("seed", 1, "seed of the random free sets and of the random picker")
 	if err := flags.Parse(args); err != nil {
@@ -48,7 +49,7 @@ func dispatch(ctx context.Context, args []string, w io.Writer) error {
 		c.Repeats = *repeats
 	}
 	env := report.Capture(ctx)
-	r, err := measure(ctx, c)
+	r, err := measure(ctx, c, progress)
 	if err != nil {
 		return err
 	}
@@ -72,7 +73,7 @@ type outcomeOfRun struct {
 // sizes are the machine sizes, each with a table of its own.
 var sizes = []int{8, 16, 20}
 
-func measure(ctx context.Context, c config) (*outcomeOfRun, error) {
+func measure(ctx context.Context, c config, progress io.Writer) (*outcomeOfRun, error) {
 	r := &outcomeOfRun{Config: c, Allocator: allocatorVersion()}
 	all, err := beds()
 	if err != nil {
@@ -83,13 +84,16 @@ func measure(ctx context.Context, c config) (*outcomeOfRun, error) {
 		return nil, err
 	}
 	for i := range all {
+		fmt.Fprintf(progress, "tables of %s\n", all[i].name)
 		if err := r.measureTables(ctx, &all[i]); err != nil {
 			return nil, err
 		}
 	}
 	big.tables = nvtopo.NewTables(big.graph, nvtopo.DefaultWeights())
 	for _, b := range append(all, big) {
-		results, err := measureBed(ctx, c, b, c.questions(b.graph))
+		asked := c.questions(b.graph)
+		fmt.Fprintf(progress, "picks on %s: %d cases\n", b.name, len(asked))
+		results, err := measureBed(ctx, c, b, asked)
 		if err != nil {
 			return nil, err
 		}

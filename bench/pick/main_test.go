@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestShortRun(t *testing.T) {
-	r, err := measure(t.Context(), shortConfig())
+	r, err := measure(t.Context(), shortConfig(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func checkOutcomes(t *testing.T, r *outcomeOfRun) {
 	for i := range r.Cases {
 		c := &r.Cases[i]
 		for _, o := range c.Outcomes {
-			slow := o.Picker == bestEffort && divisions(len(c.Free), c.K) > r.Config.Slow
+			slow := o.Picker == bestEffort && allocatorSteps(len(c.Free), c.K) > r.Config.Slow
 			if slow && strings.HasPrefix(o.Failed, "more than") {
 				capped++
 			}
@@ -126,7 +126,7 @@ func TestPickOnceRefusesWhatItCannotDo(t *testing.T) {
 		"a broken size":      {"dgx2", "3", "one"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := dispatch(t.Context(), append([]string{onceArg}, args...), &bytes.Buffer{}); err == nil {
+			if err := dispatch(t.Context(), append([]string{onceArg}, args...), &bytes.Buffer{}, t.Output()); err == nil {
 				t.Error("no error")
 			}
 		})

@@ -36,8 +36,8 @@ type config struct {
 
 func fullConfig() config {
 	return config{
-		Seed: 1, Repeats: 7, Random: 3, Batch: 500 * time.Microsecond, Limit: 5 * time.Second,
-		Slow: 20_000, SlowTotal: 2500 * time.Millisecond, AllSteps: tableGPUs, LargestK: tableGPUs, Rounds: 200,
+		Seed: 1, Repeats: 5, Random: 3, Batch: 500 * time.Microsecond, Limit: 5 * time.Second,
+		Slow: 20_000, SlowTotal: time.Second, AllSteps: tableGPUs, LargestK: tableGPUs, Rounds: 200,
 	}
 }
 

@@ -64,7 +64,7 @@ func pickers(b bed, seed uint64) []picker {
 		picker{name: hami, quality: true, pick: rule(g, baseline.PairScore())},
 		picker{
 			name: bestEffort, quality: true, pick: a.pick,
-			steps: func(free nvtopo.Mask, k int) float64 { return divisions(free.Len(), k) },
+			steps: func(free nvtopo.Mask, k int) float64 { return allocatorSteps(free.Len(), k) },
 		},
 		picker{name: prim, quality: true, pick: rule(g, baseline.ClosestPair())},
 		picker{name: greedy, quality: true, pick: rule(g, baseline.NearestNeighbour())},

@@ -69,6 +69,17 @@ func TestDivisionsAreThoseTheAllocatorVisits(t *testing.T) {
 	}
 }
 
+func TestStepsCountTheCompanionsOfThePadding(t *testing.T) {
+	for _, tc := range []struct {
+		n, k int
+		want float64
+	}{{8, 2, 105}, {8, 7, 1716}, {16, 8, 6435}, {16, 12, 1_352_078}, {16, 15, 77_558_760}, {4, 1, 4}} {
+		if got := allocatorSteps(tc.n, tc.k); got != tc.want {
+			t.Errorf("%d of %d GPUs: %v steps, want %v", tc.k, tc.n, got, tc.want)
+		}
+	}
+}
+
 // TestAllocatorSeesTheLinksOfTheGraph: the values assigned are those the
 // library's own names belong to.
 func TestAllocatorSeesTheLinksOfTheGraph(t *testing.T) {
