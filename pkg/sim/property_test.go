@@ -5,6 +5,7 @@ package sim
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -348,16 +349,70 @@ func TestPackingWithFoursIsTheBestThereIs(t *testing.T) {
 	}
 }
 
+// twenty is a machine of 20 GPUs, two sockets of two switches of five.
+func twenty(tb testing.TB) Node {
+	tb.Helper()
+	gpus := make([]nvtopo.GPU, 20)
+	links := map[[2]int]nvtopo.Link{}
+	for i := range gpus {
+		gpus[i] = nvtopo.GPU{UUID: fmt.Sprint("gpu-", i), Index: i, Model: "test", NUMANode: i / 10}
+		for j := range gpus {
+			level := nvtopo.PCIeSYS
+			switch {
+			case i == j:
+				continue
+			case i/5 == j/5:
+				level = nvtopo.PCIePXB
+			case i/10 == j/10:
+				level = nvtopo.PCIeNODE
+			}
+			links[[2]int{i, j}] = nvtopo.NewLink(nvtopo.Class{PCIe: level}, level, 4, 0, false)
+		}
+	}
+	g, err := nvtopo.NewGraph(gpus, []nvtopo.NUMANode{{ID: 0}, {ID: 1}}, nil, links)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return Node{Name: "twenty", Graph: g}
+}
+
 // TestLargeMachinesAreReplayed covers the machines without ready answer tables.
 func TestLargeMachinesAreReplayed(t *testing.T) {
-	trace, err := Synthetic("multigpu50", 300, 1)
-	if err != nil {
-		t.Fatal(err)
+	cases := map[string]struct {
+		node      Node
+		wantShare float64
+	}{
+		"16 GPUs, all pairs equal": {clusterOf(t, "dgx2")[0], 1},
+		"20 GPUs on four switches": {twenty(t), 0.9},
 	}
-	c := Config{Nodes: clusterOf(t, "dgx2", "dgx2"), Jobs: trace, Policy: Ours, Load: 0.9}
-	r, seen := watched(t, c)
-	checkHistory(t, &c, r, seen)
-	if r.BestClassShare != 1 {
-		t.Errorf("best class %v: all pairs of this machine are equal", r.BestClassShare)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			trace, err := Synthetic("multigpu50", 300, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := Config{Nodes: []Node{tc.node, tc.node, tc.node}, Jobs: trace, Policy: Ours, Load: 0.8}
+			r, seen := watched(t, c)
+			checkHistory(t, &c, r, seen)
+			if r.BestClassShare < tc.wantShare || r.MeanRegretGBps != 0 {
+				t.Errorf("best class %v with a regret of %v GB/s, want %v and 0", r.BestClassShare, r.MeanRegretGBps, tc.wantShare)
+			}
+		})
+	}
+}
+
+// BenchmarkReplay takes a policy through 20,000 pods on 64 nodes.
+func BenchmarkReplay(b *testing.B) {
+	nodes := clusterOf(b, slices.Repeat([]string{"dgx1-v100"}, 64)...)
+	trace, err := Synthetic("multigpu50", 20_000, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, name := range []string{Ours, "binpack+exact", "spread+best-effort"} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				mustRun(b, Config{Nodes: nodes, Jobs: trace, Policy: name, Load: 0.85, Seed: 1, WarmUp: DefaultWarmUp})
+			}
+		})
 	}
 }
