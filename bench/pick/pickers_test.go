@@ -112,6 +112,7 @@ func TestAllocatorSeesTheLinksOfTheGraph(t *testing.T) {
 // TestReimplementationEqualsTheAllocator compares what the simulator uses with
 // the library itself, on every free set.
 func TestReimplementationEqualsTheAllocator(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"dgx1-v100", "v100-pcie-8", "h200-nvl-8", "dgx-h100", "bridged-pairs-8"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -5,8 +5,8 @@ package main
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 )
@@ -66,7 +66,7 @@ func summarise(results []result) []summary {
 func pickTable(summaries []summary, machines []string, limit float64) *report.Table {
 	t := &report.Table{
 		Title: fmt.Sprintf("One pick on machines of %d GPUs (%s): %d cases, %d of them with a choice",
-			summaries[0].GPUs, list(machines), summaries[0].Cases, summaries[0].Choices),
+			summaries[0].GPUs, strings.Join(machines, ", "), summaries[0].Cases, summaries[0].Choices),
 		Header: []string{"picker", "median", "quartiles", "worst", "ratio to ours", "mean regret GB/s", "optimal %", "failed"},
 	}
 	for i := range summaries {
@@ -173,15 +173,4 @@ func significant(v float64) string {
 	// A value that rounds up to the next power of ten has its digits.
 	digits := min(2-int(math.Floor(math.Log10(v*1.0005))), 3)
 	return strconv.FormatFloat(v, 'f', max(0, digits), 64)
-}
-
-func list(names []string) string {
-	s := ""
-	for i, n := range slices.Sorted(slices.Values(names)) {
-		if i > 0 {
-			s += ", "
-		}
-		s += n
-	}
-	return s
 }
