@@ -9,7 +9,6 @@ import (
 	"os"
 	"runtime/pprof"
 	"slices"
-	"strconv"
 
 	pprofile "github.com/google/pprof/profile"
 
@@ -113,14 +112,16 @@ func compareOn(ctx context.Context, o *options, all []profile, c *cluster, w wor
 	// In proportion to the nodes, so that clusters of all sizes end equally full.
 	count := max(1, o.pods*len(c.nodes)/slices.Max(o.nodes))
 	for repeat := range o.repeats {
-		for i, p := range all {
+		for turn := range all {
+			// Another begins each time, so that no profile always follows the same one.
+			i := (turn + repeat) % len(all)
+			p := all[i]
 			pods := w.pods(count, c.gpus, p.config.Profiles[0].SchedulerName, o.seed)
-			labels := pprof.Labels(cycleLabel, "yes", "profile", p.name, "workload", w.name, "nodes", strconv.Itoa(len(c.nodes)))
-			m, err := measure(ctx, p, c, pods, labels)
+			m, err := measure(ctx, p, c, pods, pprof.Labels(cycleLabel, group[i].label()))
 			if err != nil {
 				return nil, nil, fmt.Errorf("profile %q, repeat %d: %w", p.name, repeat+1, err)
 			}
-			group[i].add(m, group[0])
+			group[i].add(m)
 		}
 		fmt.Fprintf(o.log, "%d nodes, %s: repeat %d of %d\n", len(c.nodes), w.name, repeat+1, o.repeats)
 	}
@@ -137,12 +138,11 @@ func compareOn(ctx context.Context, o *options, all []profile, c *cluster, w wor
 	return group, merged, nil
 }
 
-// add takes one repeat into the series; the baseline's repeat comes first.
-func (s *series) add(m *measurement, baseline *series) {
+// add takes one repeat into the series.
+func (s *series) add(m *measurement) {
 	pods := m.pods()
 	s.Pods = len(m.Latencies)
 	s.Wall = append(s.Wall, m.wall())
-	s.Ratio = append(s.Ratio, m.wall()/baseline.Wall[len(s.Wall)-1])
 	s.CPU = append(s.CPU, micros(m.CPU)/pods)
 	s.Mallocs = append(s.Mallocs, float64(m.Mallocs)/pods)
 	s.Bytes = append(s.Bytes, float64(m.Bytes)/pods)
@@ -159,8 +159,12 @@ func (s *series) add(m *measurement, baseline *series) {
 	s.profiles = append(s.profiles, m.profile)
 }
 
-// finish reads the CPU profiles; the baseline has to be finished first.
+// finish compares with the baseline and reads the CPU profiles; the baseline has
+// to be finished first.
 func (s *series) finish(baseline *series) (*pprofile.Profile, error) {
+	for i, wall := range s.Wall {
+		s.Ratio = append(s.Ratio, wall/baseline.Wall[i])
+	}
 	u, merged, err := analyse(s.profiles)
 	if err != nil {
 		return nil, err

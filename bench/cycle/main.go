@@ -63,7 +63,7 @@ func parse(args []string) (*options, error) {
 	fs.Uint64Var(&o.seed, "seed", 1, "seed of the mixed workload")
 	fs.Func("profiles", "names of the profiles to run, comma separated; the first is the baseline (default all)", list(&o.profiles))
 	fs.Func("workloads", "names of the workloads to run, comma separated (default all)", list(&o.workloads))
-	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "`file` for the merged CPU profiles of every profile but the baseline; samples are labelled by profile, workload and nodes")
+	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "`file` for the merged CPU profiles of every profile but the baseline; -tagfocus 'cycle=5000, no GPU, default' selects from it")
 	fs.StringVar(&o.out, "out", "../out", "`folder` of the JSON file")
 	fs.BoolVar(&o.latency, "latency", true, "also time our plugins alone on machines with 16 and 20 GPUs")
 	short := fs.Bool("short", false, "a run of seconds that shows only that everything works")

@@ -16,7 +16,7 @@ const (
 	// ours begins the names of functions of the project's packages; the benchmark's
 	// own are main's.
 	ours = "github.com/nvtopo/nvtopo/pkg/"
-	// cycleLabel marks the samples of scheduling cycles.
+	// cycleLabel marks the samples of scheduling cycles; its value names the series.
 	cycleLabel = "cycle"
 )
 
