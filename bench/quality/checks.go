@@ -35,6 +35,9 @@ type Check struct {
 	Measured string   `json:"measured"`
 	Value    Estimate `json:"value"` // in the unit of the engine's field, or a ratio
 	Pass     bool     `json:"pass"`
+	// Decided is false where the confidence interval has both kept and missed in it:
+	// other seeds may well say the opposite.
+	Decided bool `json:"decided"`
 }
 
 // checksOf holds a cell against what is promised of such cells.
@@ -67,6 +70,7 @@ type checker struct {
 func (k *checker) add(promise, want string, v Estimate, scale float64, unit string, pass func(mean float64) bool) {
 	k.checks = append(k.checks, Check{
 		Promise: promise, Cell: k.cell, Want: want, Measured: v.format(scale, 2) + unit, Value: v, Pass: pass(v.Mean),
+		Decided: math.IsNaN(v.CI95) || pass(v.Mean-v.CI95) == pass(v.Mean+v.CI95),
 	})
 }
 

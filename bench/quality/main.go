@@ -12,7 +12,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
@@ -20,15 +19,12 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	o, err := parse(os.Args[1:], os.Stderr, os.Getenv("NVTOPO_FIXTURES"))
-	if errors.Is(err, flag.ErrHelp) {
-		return
-	}
 	if err == nil {
 		err = run(ctx, o, os.Stdout, os.Stderr)
 	}
-	if err != nil {
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "quality:", err)
 		os.Exit(1)
 	}
@@ -43,8 +39,7 @@ type options struct {
 	nodes, pods           int // of the small clusters; pods of a trace
 	largeNodes, largePods int // of the large ones; 0 nodes: none
 	loads                 []float64
-	large                 func(policy string) bool // policies for the large clusters
-	extra                 []source                 // traces besides the mix
+	extra                 []source // traces besides the mix
 }
 
 func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
@@ -53,7 +48,6 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	out := f.String("out", "../out", "directory of bench-quality.json and plots/")
 	short := f.Bool("short", false, "small clusters and few pods: shows that it works, measures nothing")
 	wide := f.Bool("wide", false, "also loads 0.75 and 1.05 on the small clusters")
-	all := f.Bool("all", false, "all policies on the large clusters too, not only those that come near the best")
 	seeds := f.Int("seeds", 10, "number of seeds, 1 to n")
 	workers := f.Int("workers", runtime.GOMAXPROCS(0), "replays at a time")
 	if err := f.Parse(args); err != nil {
@@ -62,18 +56,18 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	if f.NArg() > 0 || *seeds < 1 || *workers < 1 {
 		return nil, errors.New("usage: -seeds and -workers from 1, no arguments")
 	}
+	// A trace has to last many times as long as its longest jobs, a day, or the
+	// cluster is never in a steady state: about a week on the small clusters, three
+	// days on the large ones.
 	o := &options{
-		out: *out, workers: *workers, loads: checkedLoads(), large: nearBest,
-		nodes: 64, pods: 10_000, largeNodes: 640, largePods: 100_000,
+		out: *out, workers: *workers, loads: checkedLoads(),
+		nodes: 64, pods: 20_000, largeNodes: 640, largePods: 100_000,
 	}
 	if *short {
 		o.nodes, o.pods, o.largeNodes, *seeds = 8, 400, 0, min(*seeds, 2)
 	}
 	if *wide {
 		o.loads = []float64{0.75, 0.85, 0.95, 1.05}
-	}
-	if *all {
-		o.large = func(string) bool { return true }
 	}
 	for i := range *seeds {
 		o.seeds = append(o.seeds, uint64(i)+1)
@@ -87,14 +81,6 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 		o.extra = append(o.extra, src)
 	}
 	return o, nil
-}
-
-// nearBest are the policies worth the time on the large clusters: on the small ones
-// the pickers random, lowest and prim are behind the others of their node rule in
-// every cell.
-func nearBest(policy string) bool {
-	_, pick, two := strings.Cut(policy, "+")
-	return !two || slices.Contains([]string{"exact", "best-effort", "hami"}, pick)
 }
 
 // Result is what is written as JSON.

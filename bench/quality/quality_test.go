@@ -45,8 +45,9 @@ func TestShortRunReportsEverything(t *testing.T) {
 		Result      struct {
 			Seeds []uint64
 			Cells []struct {
-				Cluster, Trace, BestOther string
-				Policies                  []struct {
+				Cluster, Trace         string
+				BestOther, BestForeign string
+				Policies               []struct {
 					Policy           string
 					Fields, OursLess map[string]struct{ Mean, CI95 *float64 }
 					Seeds            map[string][]*float64
@@ -86,6 +87,9 @@ func TestShortRunReportsEverything(t *testing.T) {
 		}
 		if !slices.Contains(names, c.BestOther) || !isPeer(c.BestOther) {
 			t.Errorf("%s, %s: best other policy %q", c.Cluster, c.Trace, c.BestOther)
+		}
+		if !slices.Contains(names, c.BestForeign) || !isForeign(c.BestForeign) {
+			t.Errorf("%s, %s: best policy without our tables %q", c.Cluster, c.Trace, c.BestForeign)
 		}
 	}
 	for _, want := range []string{"two-socket PCIe (l40s-8), 8 nodes, multigpu50, load 0.95", "| binpack+exact ", "Check list: "} {
@@ -203,6 +207,33 @@ func TestChecks(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.wantMissed, missed); diff != "" {
 				t.Errorf("missed (-want,+got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestChecksTellWhatIsNotDecided(t *testing.T) {
+	cell := func(best Series) []Check {
+		ours := fields(0, 0.85, 100, 0.2, 0)
+		ours[fieldBest] = best
+		return checksOf(cellWith(Cell{Trace: traceMix, Nodes: 64, Load: 0.85}, ours, fields(0.76, 0.85, 100, 0.2, 0), fields(0.7, 0.85, 100, 0.2, 0)), 64)
+	}
+	for name, tc := range map[string]struct {
+		best              Series
+		wantPass, decided bool
+	}{
+		"seeds that agree to keep":    {Series{0.995, 0.9951}, true, true},
+		"seeds that agree to miss":    {Series{0.985, 0.9851}, false, true},
+		"seeds on both sides, kept":   {Series{0.985, 0.999}, true, false},
+		"seeds on both sides, missed": {Series{0.97, 0.999}, false, false},
+		"one seed has no interval":    {Series{0.995}, true, true},
+		"one seed, missed, is missed": {Series{0.985}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checks := cell(tc.best)
+			i := slices.IndexFunc(checks, func(c Check) bool { return c.Promise == "ours in the best class" })
+			if got := checks[i]; got.Pass != tc.wantPass || got.Decided != tc.decided {
+				t.Errorf("kept %v, decided %v; want %v, %v", got.Pass, got.Decided, tc.wantPass, tc.decided)
 			}
 		})
 	}

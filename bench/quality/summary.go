@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
-	"github.com/nvtopo/nvtopo/bench/internal/plot"
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/pkg/sim"
 )
@@ -85,12 +83,6 @@ func number(v float64) *float64 {
 	return &v
 }
 
-func (e Estimate) scaled(by float64) Estimate { return Estimate{e.Mean * by, e.CI95 * by} }
-
-func (e Estimate) plotted(scale float64) plot.Estimate {
-	return plot.Estimate{Mean: e.Mean * scale, Half: e.CI95 * scale}
-}
-
 // PolicySummary is one policy in one cell.
 type PolicySummary struct {
 	Policy string `json:"policy"`
@@ -110,6 +102,8 @@ type CellSummary struct {
 	// BestOther is the policy, ours and its ablations apart, with the highest mean
 	// share of pods in the best class.
 	BestOther string `json:"bestOther"`
+	// BestForeign is the best of those that do not pick with our own tables.
+	BestForeign string `json:"bestForeign"`
 }
 
 func (c *CellSummary) policy(name string) *PolicySummary {
@@ -143,12 +137,8 @@ func summarize(tasks []task, outcomes []outcome) ([]CellSummary, error) {
 // compare fills in what depends on several policies.
 func (c *CellSummary) compare() {
 	ours := c.policy(sim.Ours)
-	var peers []PolicySummary
 	for i := range c.Policies {
 		p := &c.Policies[i]
-		if isPeer(p.Policy) {
-			peers = append(peers, *p)
-		}
 		if p.Policy == sim.Ours {
 			continue
 		}
@@ -157,13 +147,19 @@ func (c *CellSummary) compare() {
 			p.OursLess[field] = ours.Seeds[field].less(theirs).estimate()
 		}
 	}
-	if len(peers) == 0 {
-		return
+	c.BestOther, c.BestForeign = c.best(isPeer), c.best(isForeign)
+}
+
+// best is the policy with most pods in the best class among those that pass, of
+// equal ones the first; empty if there is none.
+func (c *CellSummary) best(pass func(policy string) bool) string {
+	best, share := "", math.Inf(-1)
+	for i := range c.Policies {
+		if mean := c.Policies[i].Fields[fieldBest].Mean; pass(c.Policies[i].Policy) && mean > share {
+			best, share = c.Policies[i].Policy, mean
+		}
 	}
-	// Of equal ones the first.
-	c.BestOther = slices.MaxFunc(peers, func(a, b PolicySummary) int {
-		return cmp.Compare(a.Fields[fieldBest].Mean, b.Fields[fieldBest].Mean)
-	}).Policy
+	return best
 }
 
 // samplesOf collects the numbers of the results by field. It goes by the JSON that
@@ -206,12 +202,16 @@ func collect(into map[string]Series, prefix string, fields map[string]any, at, o
 // byBestClass are the policies of a cell, ours and its ablations first, then the
 // others from best to worst.
 func (c *CellSummary) byBestClass() []PolicySummary {
-	return slices.SortedStableFunc(slices.Values(c.Policies), func(a, b PolicySummary) int {
-		if pa, pb := isPeer(a.Policy), isPeer(b.Policy); pa != pb {
-			return strings.Compare(fmt.Sprint(pa), fmt.Sprint(pb)) // "false" before "true"
-		} else if !pa {
-			return 0
+	var ours, peers []PolicySummary
+	for _, p := range c.Policies {
+		if isPeer(p.Policy) {
+			peers = append(peers, p)
+		} else {
+			ours = append(ours, p)
 		}
+	}
+	slices.SortStableFunc(peers, func(a, b PolicySummary) int {
 		return cmp.Compare(b.Fields[fieldBest].Mean, a.Fields[fieldBest].Mean)
 	})
+	return append(ours, peers...)
 }

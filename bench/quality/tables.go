@@ -53,8 +53,10 @@ func writeReport(w io.Writer, r *Result) error {
 			return err
 		}
 	}
-	if err := comparison(r.Cells).Write(w); err != nil {
-		return err
+	for _, t := range []*report.Table{comparison(r.Cells), residualTerm(r.Cells)} {
+		if err := t.Write(w); err != nil {
+			return err
+		}
 	}
 	return checkList(r.Checks).Write(w)
 }
@@ -74,20 +76,56 @@ func cellTable(c *CellSummary) *report.Table {
 	return t
 }
 
-// comparison is ours against the best other policy of each cell.
+// comparison is ours against the best other policy of each cell, and against the
+// best that anybody can run today.
 func comparison(cells []CellSummary) *report.Table {
 	t := &report.Table{
-		Title:  "**Ours against the best other policy, share of multi-GPU pods in the best class**",
-		Header: []string{"cell", "ours, %", "best other", "its share, %", "difference, points"},
+		Title: "**Ours against the best other policy, share of multi-GPU pods in the best class, %**",
+		Header: []string{
+			"cell", "ours", "best other", "its share", "ours less it", "best without the picker exact", "its share", "ours less it",
+		},
 	}
 	for i := range cells {
 		c := &cells[i]
-		other := c.policy(c.BestOther)
-		if other == nil {
+		row := []string{c.String(), c.policy(sim.Ours).Fields[fieldBest].format(100, 2)}
+		for _, name := range []string{c.BestOther, c.BestForeign} {
+			p := c.policy(name)
+			if p == nil {
+				row = append(row, "", "", "")
+				continue
+			}
+			row = append(row, name, p.Fields[fieldBest].format(100, 2), p.OursLess[fieldBest].format(100, 2))
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// residualTerm is ours with and without what it does for those who come later.
+func residualTerm(cells []CellSummary) *report.Table {
+	names := []string{sim.Ours, oursNoFragmentation, oursNoResidual, reference}
+	t := &report.Table{
+		Title:  "**What the residual term does: free GPUs in no best-class group of four, %, and multi-GPU pods in the best class, %**",
+		Header: []string{"cell"},
+	}
+	cols := []column{{fieldStranded, "stranded", 100, 1}, {fieldBest, "best", 100, 2}}
+	for _, col := range cols {
+		for _, name := range names {
+			t.Header = append(t.Header, col.header+", "+name)
+		}
+	}
+	for i := range cells {
+		c := &cells[i]
+		if !c.plain(c.Nodes) {
 			continue
 		}
-		t.Add(c.String(), c.policy(sim.Ours).Fields[fieldBest].format(100, 2), other.Policy,
-			other.Fields[fieldBest].format(100, 2), other.OursLess[fieldBest].format(100, 2))
+		row := []string{c.String()}
+		for _, col := range cols {
+			for _, name := range names {
+				row = append(row, c.policy(name).Fields[col.field].format(col.scale, col.digits))
+			}
+		}
+		t.Add(row...)
 	}
 	return t
 }
@@ -108,6 +146,9 @@ func checkList(checks []Check) *report.Table {
 		kept := "yes"
 		if !c.Pass {
 			kept = "**NO**"
+		}
+		if !c.Decided {
+			kept += ", but not for sure"
 		}
 		t.Add(c.Cell.String(), c.Promise, c.Want, c.Measured, kept)
 	}
