@@ -34,7 +34,7 @@ func saveFigures(dir string, r *Result) ([]string, error) {
 			return nil, err
 		}
 		if err := save(fmt.Sprintf("quality-wait-%d.svg", n), linesOf(r.Cells, n, column{fieldWaitMulti, "wait", 1, 0},
-			fmt.Sprintf("Waiting time of multi-GPU pods, %d nodes", n), "mean wait, s")); err != nil {
+			fmt.Sprintf("Waiting time of multi-GPU pods, %d nodes", n), "mean wait, s, logarithmic")); err != nil {
 			return nil, err
 		}
 	}
@@ -136,7 +136,7 @@ func linesOf(cells []CellSummary, nodes int, col column, title, label string) *p
 		if len(loads) == 0 || cellOf(cells, k.name, nodes, loads[0]) == nil {
 			continue
 		}
-		panel := plot.Panel{Title: k.title, XLabel: "load offered, GPU time asked for by GPU time there is", YLabel: label, X: loads}
+		panel := plot.Panel{Title: k.title, XLabel: "load offered, GPU time asked for by GPU time there is", YLabel: label, X: loads, Log: col.field == fieldWaitMulti}
 		for _, policy := range compared() {
 			s := plot.Series{Name: policy}
 			for _, load := range loads {

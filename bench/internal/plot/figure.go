@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	gonum "gonum.org/v1/plot"
@@ -41,6 +42,9 @@ type Panel struct {
 	XLabel, YLabel string
 	// Min and Max are the limits of the axis of values; equal means automatic.
 	Min, Max float64
+	// Log draws a value v of lines at log(1+v): nearly logarithmic, with a place for
+	// 0. Values must not be negative; bands are cut off at 0.
+	Log bool
 	// Series are in the order of the legend, which all panels share.
 	Series []Series
 }
@@ -139,6 +143,9 @@ func (f *Figure) validate() error {
 		for k, s := range p.Series {
 			if len(s.Values) != n {
 				return fmt.Errorf("panel %q: series %q has %d values, not %d", p.Title, s.Name, len(s.Values), n)
+			}
+			if p.Log && slices.ContainsFunc(s.Values, func(v Estimate) bool { return v.Mean < 0 }) {
+				return fmt.Errorf("panel %q: series %q has a negative value on a logarithmic axis", p.Title, s.Name)
 			}
 			if k >= len(f.Panels[0].Series) || f.Panels[0].Series[k].Name != s.Name {
 				return fmt.Errorf("panel %q: series %q is not that of the first panel, and the legend is shared", p.Title, s.Name)

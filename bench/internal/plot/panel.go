@@ -108,8 +108,12 @@ func (p *Panel) addLines(out *gonum.Plot) error {
 			if v.Half > 0 {
 				half = v.Half
 			}
+			under := v.Mean - half
+			if p.Log {
+				under = max(under, 0)
+			}
 			mean = append(mean, plotter.XY{X: p.X[i], Y: v.Mean})
-			low = append(low, plotter.XY{X: p.X[i], Y: v.Mean - half})
+			low = append(low, plotter.XY{X: p.X[i], Y: under})
 			high = append(high, plotter.XY{X: p.X[i], Y: v.Mean + half})
 		}
 		if len(mean) == 0 {
@@ -119,7 +123,7 @@ func (p *Panel) addLines(out *gonum.Plot) error {
 		if err != nil {
 			return fmt.Errorf("band of %q: %w", s.Name, err)
 		}
-		band.Color, band.LineStyle.Width = seriesBand(k), 0
+		band.Color, band.Width = seriesBand(k), 0
 		line, points, err := plotter.NewLinePoints(mean)
 		if err != nil {
 			return fmt.Errorf("line of %q: %w", s.Name, err)
@@ -130,6 +134,9 @@ func (p *Panel) addLines(out *gonum.Plot) error {
 	out.Y.Min = min(out.Y.Min, 0)
 	p.limit(&out.Y)
 	out.Y.Tick.Marker = evenTicks{}
+	if p.Log {
+		out.Y.Scale, out.Y.Tick.Marker = logScale{}, powerTicks{}
+	}
 	out.X.Tick.Marker = valueTicks(p.X)
 	return nil
 }

@@ -127,7 +127,10 @@ func TestSameFigureSameBytes(t *testing.T) {
 
 func TestFigureRefusesWhatItCannotDraw(t *testing.T) {
 	tests := map[string]func(*Figure){
-		"no panels":                  func(f *Figure) { f.Panels = nil },
+		"no panels": func(f *Figure) { f.Panels = nil },
+		"a negative logarithm": func(f *Figure) {
+			f.Panels[0].Log, f.Panels[0].Series[0].Values[0].Mean = true, -1
+		},
 		"a value too few":            func(f *Figure) { f.Panels[0].Series[0].Values = f.Panels[0].Series[0].Values[:2] },
 		"another legend in a panel":  func(f *Figure) { f.Panels[1].Series[0].Name = "other" },
 		"a panel without categories": func(f *Figure) { f.Panels[1].Categories = nil },
@@ -155,6 +158,32 @@ func TestSaveMakesTheDirectory(t *testing.T) {
 	}
 	if got := texts(t, data, "title"); len(got) != 1 || got[0] != "Waiting time" {
 		t.Errorf("title %q", got)
+	}
+}
+
+func TestLogarithmicAxisHasAPlaceForZero(t *testing.T) {
+	var s logScale
+	if low, high := s.Normalize(0, 9999, 0), s.Normalize(0, 9999, 9999); low != 0 || high != 1 {
+		t.Errorf("limits lie at %v and %v, want 0 and 1", low, high)
+	}
+	if got := s.Normalize(0, 9999, 99); math.Abs(got-0.5) > 1e-12 {
+		t.Errorf("99 of 9999 lies at %v, want 0.5", got)
+	}
+	f := lines()
+	f.Panels[0].Log = true
+	f.Panels[0].Series[0].Values[0] = Estimate{0, 5} // its band would reach below 0
+	var b bytes.Buffer
+	if err := f.WriteSVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join(texts(t, b.Bytes(), "text"), "\n") + "\n"
+	for _, want := range []string{"0", "1", "10", "100"} {
+		if !strings.Contains(all, "\n"+want+"\n") {
+			t.Errorf("no tick %s", want)
+		}
+	}
+	if strings.Contains(b.String(), "NaN") {
+		t.Error("a point is nowhere")
 	}
 }
 

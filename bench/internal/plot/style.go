@@ -4,8 +4,6 @@ package plot
 
 import (
 	"image/color"
-	"math"
-	"strconv"
 
 	xfont "golang.org/x/image/font"
 	gonum "gonum.org/v1/plot"
@@ -81,35 +79,4 @@ func newPlot() *gonum.Plot {
 		axis.Tick.Label.Font = sans(8.5, regular)
 	}
 	return p
-}
-
-// evenTicks labels about five round values; gonum's own ticks label three.
-type evenTicks struct{}
-
-// Ticks returns the multiples of a round step within the limits.
-func (evenTicks) Ticks(low, high float64) []gonum.Tick {
-	if !(high > low) {
-		return nil
-	}
-	step := math.Pow(10, math.Floor(math.Log10((high-low)/5)))
-	for _, by := range []float64{2, 2.5, 2} { // 2, 5 and 10 times a power of ten
-		if (high-low)/step <= 6 {
-			break
-		}
-		step *= by
-	}
-	var out []gonum.Tick
-	for i := math.Ceil(low / step); i*step <= high*(1+1e-9); i++ {
-		out = append(out, gonum.Tick{Value: i * step, Label: strconv.FormatFloat(i*step, 'g', 6, 64)})
-	}
-	return out
-}
-
-// valueTicks puts a tick at each value and nowhere else.
-func valueTicks(values []float64) gonum.ConstantTicks {
-	out := make(gonum.ConstantTicks, len(values))
-	for i, v := range values {
-		out[i] = gonum.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', -1, 64)}
-	}
-	return out
 }
