@@ -17,15 +17,10 @@ type bed struct {
 }
 
 // catalogued are the machines of the catalogue that are measured.
-var catalogued = []string{"dgx1-v100", "v100-pcie-8", "h200-nvl-8", "dgx-h100", "dgx2"}
+var catalogued = []string{"dgx1-v100", "v100-pcie-8", "a6000-8-bridged", "h200-nvl-8", "dgx-h100", "dgx2"}
 
 // synthetic are machines the catalogue does not have.
 var synthetic = []layout{
-	{
-		// Two sockets, four cards each under its own root port, bridged in pairs.
-		name: "bridged-pairs-8", gpus: 8, sockets: 2, gen: 4, perSwitch: 1,
-		lanes: func(i, j int) int { return when(i/2 == j/2, 12) },
-	},
 	{
 		// Two tiers: four switches of four cards, each switch with two bridged pairs.
 		name: "two-tier-16", gpus: 16, sockets: 2, gen: 4, perSwitch: 4,
@@ -51,7 +46,7 @@ type layout struct {
 	gpus      int
 	sockets   int
 	gen       nvtopo.PCIeGen
-	perSwitch int                // GPUs under one PCIe switch; 1: every GPU has a root port
+	perSwitch int                // GPUs under one PCIe switch; 1: every GPU has a root port of its own
 	socketOf  func(i int) int    // nil: equal shares
 	lanes     func(i, j int) int // direct NVLinks of a pair, i < j
 }

@@ -13,7 +13,8 @@ import (
 const (
 	oursTable   = "ours, table"
 	oursCold    = "ours, no table"
-	oursLarge   = "ours, branch and bound"
+	oursSearch  = "ours, branch and bound"
+	oursKnown   = "ours, remembered"
 	plain       = "plain enumeration"
 	hami        = "HAMi's rule"
 	bestEffort  = "NVIDIA best-effort"
@@ -42,16 +43,17 @@ type picker struct {
 func pickers(b bed, seed uint64) []picker {
 	t, g := b.tables, b.graph
 	none := nvtopo.Constraint{}
-	fromTable := func(free nvtopo.Mask, k int) (nvtopo.Mask, error) { return found(t.Pick(free, free, k, none)) }
-	out := []picker{{name: oursLarge, pick: fromTable, quality: true}}
+	known := func(free nvtopo.Mask, k int) (nvtopo.Mask, error) { return found(t.Pick(free, free, k, none)) }
+	// Without a condition PickWhere is what Pick does when it finds no answer.
+	searched := func(free nvtopo.Mask, k int) (nvtopo.Mask, error) {
+		return found(t.PickWhere(free, free, k, none, nil))
+	}
+	out := []picker{{name: oursSearch, pick: searched, quality: true}, {name: oursKnown, pick: known, quality: true}}
 	if g.Len() <= tableGPUs {
-		always := func(nvtopo.Mask) bool { return true }
 		read := newReader(g.Len())
 		out = []picker{
-			{name: oursTable, pick: fromTable, quality: true},
-			{name: oursCold, quality: true, pick: func(free nvtopo.Mask, k int) (nvtopo.Mask, error) {
-				return found(t.PickWhere(free, free, k, none, always))
-			}},
+			{name: oursTable, pick: known, quality: true},
+			{name: oursCold, pick: searched, quality: true},
 			{name: emptyRead, pick: func(free nvtopo.Mask, k int) (nvtopo.Mask, error) { return found(read.read(free, k), true) }},
 		}
 	}

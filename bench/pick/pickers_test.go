@@ -91,7 +91,7 @@ func TestAllocatorSeesTheLinksOfTheGraph(t *testing.T) {
 		"a double NVLink beside a host bridge":       {"dgx1-v100", 0, 3, []string{"P2PLinkHostBridge", "TwoNVLINKLinks"}},
 		"two cards under one switch":                 {"v100-pcie-8", 0, 1, []string{"P2PLinkSingleSwitch"}},
 		"two sockets":                                {"v100-pcie-8", 0, 7, []string{"P2PLinkCrossCPU"}},
-		"a bridge of twelve links under root ports":  {"bridged-pairs-8", 2, 3, []string{"P2PLinkSameCPU", "TwelveNVLINKLinks"}},
+		"a bridge of four links under root ports":    {"a6000-8-bridged", 2, 3, []string{"P2PLinkSameCPU", "FourNVLINKLinks"}},
 		"links to a switch, which it does not count": {"dgx2", 0, 15, []string{"P2PLinkCrossCPU"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestAllocatorSeesTheLinksOfTheGraph(t *testing.T) {
 // the library itself, on every free set.
 func TestReimplementationEqualsTheAllocator(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"dgx1-v100", "v100-pcie-8", "h200-nvl-8", "dgx-h100", "bridged-pairs-8"} {
+	for _, name := range []string{"dgx1-v100", "v100-pcie-8", "h200-nvl-8", "dgx-h100", "a6000-8-bridged"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := testBed(t, name)
@@ -150,7 +150,7 @@ func TestPaddedSetIsAFailure(t *testing.T) {
 func TestBrokenFreeSets(t *testing.T) {
 	for name, want := range map[string][2]nvtopo.Mask{
 		"dgx1-v100":       {nvtopo.MaskOf(0, 1, 4, 5), nvtopo.MaskOf(0, 1, 4, 5, 6)},
-		"bridged-pairs-8": {0x55, 0xd5},
+		"a6000-8-bridged": {0x55, 0xd5},
 		"two-tier-16":     {0x5555, 0xd555},
 	} {
 		single, mostly := broken(testBed(t, name).graph)
