@@ -67,7 +67,7 @@ func (u *Usage) chooseCPUs(r *Request, nodes []int) nvtopo.CPUSet {
 	if n == 0 || len(nodes) == 0 {
 		return nil
 	}
-	free := u.cpus
+	free := u.freeCPUs()
 	if r.needsNUMAFit() {
 		var near []int
 		for i := range u.node.NUMA.NUMANodes {

@@ -46,6 +46,9 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	if _, err := pods.Informer().AddEventHandler(s.podHandler()); err != nil {
 		return fmt.Errorf("watching pods: %w", err)
 	}
+	if _, err := h.SharedInformerFactory().Core().V1().Nodes().Informer().AddEventHandler(s.nodeHandler()); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
 	s.onMalformed = func(pod *v1.Pod, err error) {
 		h.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, "MalformedAllocation", "Scheduling", "%s", err)
 	}
@@ -97,13 +100,28 @@ func (s *State) podHandler() cache.ResourceEventHandler {
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
 				s.podGone(pod.UID)
+				s.touchNode(pod.Spec.NodeName)
 			}
 		},
 	}
 }
 
+// nodeHandler tells the index which nodes to look at.
+func (s *State) nodeHandler() cache.ResourceEventHandler {
+	touch := func(obj any) {
+		if node, ok := obj.(*v1.Node); ok {
+			s.touchNode(node.Name)
+		}
+	}
+	// A node that goes changes the list of nodes, which the index sees.
+	return cache.ResourceEventHandlerFuncs{AddFunc: touch, UpdateFunc: func(_, obj any) { touch(obj) }}
+}
+
 func (s *State) podEvent(obj any) {
 	pod, ok := obj.(*v1.Pod)
+	if ok && pod.Spec.NodeName != "" {
+		defer s.touchNode(pod.Spec.NodeName)
+	}
 	switch {
 	case !ok:
 	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -59,6 +60,9 @@ type Node struct {
 	KubeletPolicy   nvtopo.Policy // PolicyNone unless kubelet aligns strictly
 
 	empty       *Usage // with nothing running
+	capacity    []numaFree
+	cpus        nvtopo.CPUSet // that pods may be given
+	byCPU       []int16       // CPU -> position of its NUMA node, or -1
 	objectUID   types.UID
 	allocations map[types.UID][]recorded // pod UID -> what kubelet recorded
 	exporter    *leaseTime
@@ -100,6 +104,10 @@ type cell struct {
 	// rev counts changes of claims; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim // guarded by State.mu
+	// position in the index, guarded by its mutex; and until when the node is
+	// looked at for an event, guarded by that of the touched.
+	position     int
+	touchedUntil time.Time
 	// removed is the last object of the name that was deleted, so that the slower
 	// of two watches does not bring it back; guarded by State.graphMu.
 	removed types.UID
@@ -172,6 +180,7 @@ func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
 	}
 	x.node.Store(n)
 	x.rev.Add(1)
+	s.touch(x)
 	return true, nil
 }
 
@@ -191,6 +200,7 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 	x.node.Store(nil)
 	x.usage.Store(nil) // it refers to the graph
 	x.rev.Add(1)
+	s.touch(x)
 	return true
 }
 
@@ -224,6 +234,7 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
 			return nil, fmt.Errorf("NodeGPUTopology %s: status.kubelet.reservedCPUs: %w", obj.Name, err)
 		}
 	}
+	n.capacity, n.cpus, n.byCPU = capacity(n), allCPUs(n).Minus(n.ReservedCPUs), numaByCPU(n.NUMA.NUMANodes)
 	n.empty = emptyUsage(n)
 	for _, a := range obj.Status.Allocations {
 		if n.allocations == nil {

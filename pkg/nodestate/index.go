@@ -23,8 +23,13 @@ type index struct {
 	plain   int                       // nodes without any accelerator
 	looked  time.Time                 // when the last refresh was
 	next    int                       // where the next list of plain nodes begins
+	turn    int                       // where the next look at untouched nodes begins
+	stride  int                       // how many of them one refresh looks at
 
-	found []cluster.Candidate // reused between cycles
+	touched touched
+
+	found []cluster.Candidate // these two are reused between cycles
+	cells []*cell
 }
 
 // entry is what the index knows of one node. It holds while NodeInfo generation
@@ -39,29 +44,92 @@ type entry struct {
 }
 
 func newIndex() *index {
-	return &index{byName: map[string]*cluster.Index{}}
+	return &index{byName: map[string]*cluster.Index{}, stride: defaultStride}
 }
 
-// refresh brings the index up to the cycle's snapshot. It looks at two numbers of
-// every node and computes anew what changed. It needs x.mu.
-func (x *index) refresh(s *State, nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLister, resources []string) {
-	x.align(s, nodes)
-	for i := range x.entries {
-		e := &x.entries[i]
-		if e.known && e.generation == nodes[i].GetGeneration() && e.rev == e.cell.rev.Load() {
-			continue
-		}
-		x.update(s, i, nodes[i], snapshot, resources)
+const (
+	// touchFor is how long a node is looked at again after an event: the scheduler's
+	// cache hears of it in another goroutine, and the snapshot from the cache.
+	touchFor = time.Second
+	// defaultStride is how many nodes without an event a refresh looks at, in turn,
+	// so that even a change that nobody announced is seen after some cycles.
+	defaultStride = 64
+)
+
+// touched are the cells that an event of the last touchFor was about.
+type touched struct {
+	mu    sync.Mutex
+	cells []*cell
+}
+
+// touch says that a node changed, or is about to in the scheduler's snapshot.
+func (s *State) touch(c *cell) {
+	t := &s.index.touched
+	until := s.clock.Now().Add(touchFor)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c.touchedUntil.IsZero() {
+		t.cells = append(t.cells, c)
 	}
+	c.touchedUntil = until
+}
+
+// touchNode is touch by name.
+func (s *State) touchNode(name string) {
+	if c := s.cells.get(name); c != nil {
+		s.touch(c)
+	}
+}
+
+// refresh brings the index up to the cycle's snapshot: it compares two numbers of
+// every node that an event was about, and of some others, and computes anew what
+// changed. It needs x.mu.
+func (x *index) refresh(s *State, nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLister, resources []string) {
 	x.looked = s.clock.Now()
+	look := func(i int) {
+		e := &x.entries[i]
+		if !e.known || e.generation != nodes[i].GetGeneration() || e.rev != e.cell.rev.Load() {
+			x.update(s, i, nodes[i], snapshot, resources)
+		}
+	}
+	if x.align(s, nodes) {
+		for i := range nodes {
+			look(i)
+		}
+		return
+	}
+	t := &x.touched
+	t.mu.Lock()
+	x.cells = append(x.cells[:0], t.cells...)
+	rest := t.cells[:0]
+	for _, c := range t.cells {
+		if x.looked.After(c.touchedUntil) {
+			c.touchedUntil = time.Time{}
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	clear(t.cells[len(rest):])
+	t.cells = rest
+	t.mu.Unlock()
+	for _, c := range x.cells {
+		if c.position < len(x.entries) && x.entries[c.position].cell == c {
+			look(c.position)
+		}
+	}
+	for range min(x.stride, len(nodes)) {
+		x.turn = (x.turn + 1) % len(nodes)
+		look(x.turn)
+	}
 }
 
 // align makes one entry per node, keeping those of nodes that stay where they
-// are. The snapshot makes a new list whenever a node comes or goes, and changes
-// the old one's NodeInfos in place otherwise.
-func (x *index) align(s *State, nodes []fwk.NodeInfo) {
+// are, and reports whether the list is another than before. The snapshot makes a
+// new list whenever a node comes or goes, and changes the old one's NodeInfos in
+// place otherwise.
+func (x *index) align(s *State, nodes []fwk.NodeInfo) bool {
 	if x.same(nodes) {
-		return
+		return false
 	}
 	for i := len(nodes); i < len(x.entries); i++ {
 		x.forget(i)
@@ -73,8 +141,10 @@ func (x *index) align(s *State, nodes []fwk.NodeInfo) {
 			x.forget(i)
 			x.entries[i] = entry{cell: c}
 		}
+		c.position = i
 	}
-	x.nodes = nodes
+	x.nodes, x.turn = nodes, 0
+	return true
 }
 
 func (x *index) same(nodes []fwk.NodeInfo) bool {

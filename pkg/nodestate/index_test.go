@@ -32,6 +32,7 @@ import (
 type site struct {
 	*State
 	tb        testing.TB
+	ticks     *tickClock
 	logger    klog.Logger
 	cache     schedcache.Cache
 	snapshot  *schedcache.Snapshot
@@ -46,11 +47,13 @@ func newSite(tb testing.TB) *site {
 	tb.Helper()
 	metrics.Register()
 	logger, ctx := ktesting.NewTestContext(tb)
+	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
 	s := &site{
-		State: New(testConfig(), &tickClock{now: time.Unix(1_700_000_000, 0)}), tb: tb, logger: logger, cache: schedcache.New(ctx, 0, nil),
+		State: New(testConfig(), clk), ticks: clk, tb: tb, logger: logger, cache: schedcache.New(ctx, 0, nil),
 		snapshot: schedcache.NewEmptySnapshot(), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, assumed: map[string]*v1.Pod{},
 	}
 	s.State.pods = fixedStore{}
+	s.index.stride = 0 // only what events are about, and new lists
 	fw, err := frameworkruntime.NewFramework(ctx, nil, &schedconfig.KubeSchedulerProfile{},
 		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)))
 	if err != nil {
@@ -142,7 +145,7 @@ func (s *site) remove(name string) {
 	p := s.pods[name]
 	delete(s.pods, name)
 	s.must(s.cache.RemovePod(s.logger, p))
-	s.podGone(p.UID)
+	s.podHandler().OnDelete(p)
 }
 
 // linear lists the best nodes by judging every node of the snapshot by itself.
@@ -195,6 +198,7 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 			}
 			listed := 0
 			for step := range 400 {
+				s.ticks.now = s.ticks.now.Add(touchFor / 2) // who is not touched again is not looked at
 				s.disturb(r, kinds, step)
 				s.Sweep(s.snapshot.NodeInfos())
 				pod := gpuPod(fmt.Sprintf("p%d", step), 1+r.IntN(8))
@@ -253,6 +257,7 @@ func (s *site) disturb(r *rand.Rand, kinds []string, step int) {
 			s.nodes[node] = n.DeepCopy()
 			s.nodes[node].UID += "-again"
 			s.cache.AddNode(s.logger, s.nodes[node])
+			s.nodeHandler().OnAdd(s.nodes[node], false)
 		}
 	case what == 10: // a node like it, under a new name, in the middle of the list
 		s.add(fmt.Sprintf("extra%d", step), kinds[r.IntN(len(kinds))])

@@ -71,6 +71,7 @@ func (s *State) insert(c *claim) {
 	s.claims[c.uid] = append(s.claims[c.uid], c)
 	x.claims = append(x.claims, c)
 	x.rev.Add(1)
+	s.touch(x)
 }
 
 // drop needs s.mu.
@@ -84,6 +85,7 @@ func (s *State) drop(c *claim) {
 		s.claims[c.uid] = rest
 	}
 	x.rev.Add(1)
+	s.touch(x)
 }
 
 // setPhase needs s.mu.

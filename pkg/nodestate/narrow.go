@@ -43,26 +43,27 @@ type Narrowing struct {
 // would be empty or the pod is not to be narrowed: nominated, pinned by name, or
 // marked by Widen. Pods with wishes that the index cannot see get the whole band.
 func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) sets.Set[string] {
+	x := s.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := s.clock.Now()
+	both := x.plain > 0 && x.plain < len(nodes)
+	if !d.HasGPUs() && (!how.Reserve || x.same(nodes) && !both && now.Sub(x.looked) < plainRefresh) {
+		return nil
+	}
+	x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos(), how.Resources) // SignPod needs it too
 	if how.Limit == 0 || pod.Status.NominatedNodeName != "" || pinned(pod) || s.widened.has(pod.UID) {
 		return nil
 	}
 	l := &lister{
-		s: s, d: d, pod: pod, how: how, handle: h, nodes: nodes, now: s.clock.Now(),
+		s: s, d: d, pod: pod, how: how, handle: h, nodes: nodes, now: now,
 		wide: hasWishes(pod), required: nodeaffinity.GetRequiredNodeAffinity(pod),
 		selects: pod.Spec.NodeSelector != nil || requiredAffinity(pod) != nil,
 	}
-	x := s.index
-	x.mu.Lock()
-	defer x.mu.Unlock()
 	var names sets.Set[string]
-	switch {
-	case d.HasGPUs():
-		x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos(), how.Resources)
+	if d.HasGPUs() {
 		names = l.best(x)
-	case how.Reserve:
-		if !x.same(nodes) || x.plain > 0 && x.plain < len(nodes) || l.now.Sub(x.looked) > plainRefresh {
-			x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos(), how.Resources)
-		}
+	} else {
 		names = l.plain(x)
 	}
 	if len(names) == 0 {

@@ -5,6 +5,7 @@ package nodestate
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -109,10 +110,29 @@ func ParseRequest(pod *v1.Pod, opt *Options) (*Request, error) {
 	return r, nil
 }
 
-// Signature is equal for two pods exactly when every node answers both alike.
+// Signature is equal for two pods exactly when every node answers both alike. Most
+// pods ask for a number of GPUs and nothing else of ours; theirs is cheap.
 func (r *Request) Signature() string {
-	return fmt.Sprintf("%v %+v %d %d %d %t %t %q %d %+v", r.Resources, r.Constraint, r.Affinity, r.MilliCPU, r.Memory,
-		r.TrustsOutput, r.NoTopology, r.models, r.minGPUMemory, r.containers)
+	b := make([]byte, 0, 128)
+	for _, res := range r.Resources {
+		b = append(append(b, res.Name...), '=')
+		b = append(strconv.AppendInt(b, int64(res.Count), 10), ' ')
+	}
+	b = append(strconv.AppendInt(b, r.MilliCPU, 10), ' ')
+	b = strconv.AppendInt(b, r.Memory, 10)
+	for _, c := range r.containers {
+		b = append(append(b, ' '), c.name...)
+		b = append(b, ':', '0'+byte(c.kind))
+		for _, n := range c.gpus {
+			b = strconv.AppendInt(append(b, ','), int64(n), 10)
+		}
+	}
+	b = append(b, ' ', '0'+byte(r.Affinity), '0'+byte(r.Constraint.Policy))
+	b = strconv.AppendBool(strconv.AppendBool(b, r.TrustsOutput), r.NoTopology)
+	if plain := (nvtopo.Constraint{Policy: r.Constraint.Policy}); r.Constraint != plain || r.picky() {
+		b = fmt.Appendf(b, " %+v %q %d", r.Constraint, r.models, r.minGPUMemory)
+	}
+	return string(b)
 }
 
 // HasGPUs reports whether the pod asks for any accelerator.

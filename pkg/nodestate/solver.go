@@ -178,7 +178,7 @@ func (u *Usage) Check(r *Request) Reason {
 func emptyUsage(n *Node) *Usage {
 	return &Usage{
 		node: n, used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)),
-		foreign: make([]bool, len(n.Accels)), numa: capacity(n), cpus: allCPUs(n).Minus(n.ReservedCPUs),
+		foreign: make([]bool, len(n.Accels)), numa: n.capacity,
 	}
 }
 

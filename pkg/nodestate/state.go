@@ -211,7 +211,12 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	if c := s.claimOf(pod.UID, u.node.Name); c != nil {
 		return c.alloc, Fits
 	}
-	u = s.computeUsage(x, u.node, info, snapshot)
+	// Claims change under this mutex only, so what Filter remembered may still hold.
+	if now := x.remembered(u.node, info); now != nil && !now.hearsay {
+		u = now
+	} else {
+		u = s.computeUsage(x, u.node, info, snapshot)
+	}
 	a, reason := u.Choose(d.Request, d.WantCPUs)
 	if reason != Fits {
 		return nil, reason

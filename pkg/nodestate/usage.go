@@ -3,9 +3,10 @@
 package nodestate
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	resourcehelper "k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -21,12 +22,14 @@ type Usage struct {
 	generation int64
 	rev        uint64
 
-	used    []nvtopo.Mask // in the order of Node.Accels
-	counted []int         // devices held by pods known only by count, same order
-	foreign []bool        // some of those pods run already, so nobody knows their GPUs
-	numa    []numaFree    // in the order of Node.NUMA.NUMANodes
-	cpus    nvtopo.CPUSet // CPUs no other pod of ours was given
-	taken   nvtopo.CPUSet
+	used    []nvtopo.Mask   // in the order of Node.Accels
+	counted []int           // devices held by pods known only by count, same order
+	foreign []bool          // some of those pods run already, so nobody knows their GPUs
+	numa    []numaFree      // in the order of Node.NUMA.NUMANodes
+	taken   []nvtopo.CPUSet // CPUs of pods of ours
+	// hearsay: of some pods with devices only the informer's store could tell which,
+	// and what it says may change without a sign.
+	hearsay bool
 }
 
 // numaFree is what one NUMA node has left.
@@ -62,8 +65,7 @@ type podLister interface {
 // what replaces it (see Sweep), so a pod that moves from one place to the other
 // while this runs is seen at least once.
 func (s *State) usage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
-	generation, rev := info.GetGeneration(), x.rev.Load()
-	if u := x.usage.Load(); u != nil && u.node == n && u.generation == generation && u.rev == rev {
+	if u := x.remembered(n, info); u != nil {
 		return u
 	}
 	s.mu.Lock()
@@ -73,29 +75,36 @@ func (s *State) usage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfo
 	return u
 }
 
+// remembered returns the node's usage if nothing it was computed from has changed,
+// but for what the informer's store had (see Usage.hearsay); else nil.
+func (x *cell) remembered(n *Node, info fwk.NodeInfo) *Usage {
+	if u := x.usage.Load(); u != nil && u.node == n && u.generation == info.GetGeneration() && u.rev == x.rev.Load() {
+		return u
+	}
+	return nil
+}
+
 // computeUsage needs s.mu.
 func (s *State) computeUsage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
 	u := &Usage{
 		node: n, generation: info.GetGeneration(), rev: x.rev.Load(),
 		used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)), foreign: make([]bool, len(n.Accels)),
-		numa: capacity(n),
+		numa: slices.Clone(n.capacity),
 	}
-	seen := map[types.UID]struct{}{}
-	for _, pi := range info.GetPods() {
-		pod := pi.GetPod()
-		seen[pod.UID] = struct{}{}
-		u.addPod(s, x, pod)
+	here := info.GetPods()
+	for _, pi := range here {
+		u.addPod(s, x, pi)
 	}
-	inSnapshot := map[types.UID]struct{}{}
-	if listed, err := snapshot.Get(n.Name); err == nil {
-		for _, pi := range listed.GetPods() {
-			inSnapshot[pi.GetPod().UID] = struct{}{}
-		}
+	if len(x.claims) == 0 && len(n.allocations) == 0 {
+		return u
+	}
+	var listed []fwk.PodInfo
+	if info, err := snapshot.Get(n.Name); err == nil {
+		listed = info.GetPods()
 	}
 	gone := func(uid types.UID) bool { // known here, and not taken out by a dry run
-		_, here := seen[uid]
-		_, dryRun := inSnapshot[uid]
-		return !here && !dryRun
+		is := func(pi fwk.PodInfo) bool { return pi.GetPod().UID == uid }
+		return !slices.ContainsFunc(here, is) && !slices.ContainsFunc(listed, is)
 	}
 	for _, c := range x.claims {
 		if gone(c.uid) {
@@ -107,15 +116,21 @@ func (s *State) computeUsage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.N
 			u.addRecorded(recs)
 		}
 	}
-	u.cpus = allCPUs(n).Minus(n.ReservedCPUs).Minus(u.taken)
 	return u
 }
+
+// freeCPUs are the CPUs that no other pod of ours was given.
+func (u *Usage) freeCPUs() nvtopo.CPUSet { return u.node.cpus.Minus(u.taken...) }
 
 // addPod charges one pod of the node: its claims and the annotation the snapshot
 // shows, else the one in the informer's store, in union with kubelet's record; a
 // pod that has none of them is only counted.
-func (u *Usage) addPod(s *State, x *cell, pod *v1.Pod) {
-	milliCPU, memory := podCPUAndMemory(pod)
+func (u *Usage) addPod(s *State, x *cell, pi fwk.PodInfo) {
+	pod := pi.GetPod()
+	// A pod that is being resized counts with what it still holds, as it does for
+	// the scheduler, which computed this when it put the pod on the node.
+	requests := pi.CalculateResource().Resource
+	milliCPU, memory := requests.GetMilliCPU(), requests.GetMemory()
 	known := false
 	add := func(a *Allocation) {
 		u.addAllocation(a, milliCPU, memory)
@@ -131,6 +146,7 @@ func (u *Usage) addPod(s *State, x *cell, pod *v1.Pod) {
 	// while the first, believed lost, was carried out after all.
 	a := s.allocationOf(pod, u.node.Name)
 	if a == nil && !known && pod.Spec.NodeName != "" {
+		u.hearsay = u.hearsay || u.holdsDevices(requests)
 		if stored := s.pods.pod(pod.Namespace, pod.Name, pod.UID); stored != nil {
 			a = s.allocationOf(stored, u.node.Name)
 		}
@@ -150,7 +166,7 @@ func (u *Usage) addPod(s *State, x *cell, pod *v1.Pod) {
 	}
 	u.chargeEverywhere(milliCPU, memory)
 	for i, a := range u.node.Accels {
-		n := podDevices(pod, a.Resource)
+		n := int(requests.GetScalarResources()[v1.ResourceName(a.Resource)])
 		if n == 0 {
 			continue
 		}
@@ -160,11 +176,17 @@ func (u *Usage) addPod(s *State, x *cell, pod *v1.Pod) {
 	}
 }
 
+func (u *Usage) holdsDevices(requests fwk.Resource) bool {
+	return slices.ContainsFunc(u.node.Accels, func(a *Accel) bool { return requests.GetScalarResources()[v1.ResourceName(a.Resource)] > 0 })
+}
+
 func (u *Usage) addAllocation(a *Allocation, milliCPU, memory int64) {
 	for i, accel := range u.node.Accels {
 		u.used[i] |= a.mask(accel)
 	}
-	u.taken = u.taken.Union(a.cpus)
+	if len(a.cpus) > 0 {
+		u.taken = append(u.taken, a.cpus)
+	}
 	u.charge(a.NUMANodes, a.cpus, milliCPU, memory)
 }
 
@@ -186,25 +208,20 @@ func (u *Usage) charge(nodes []int, cpus nvtopo.CPUSet, milliCPU, memory int64) 
 		u.chargeEverywhere(milliCPU, memory)
 		return
 	}
+	for _, c := range cpus {
+		if i := u.node.numaOf(c); i >= 0 {
+			u.numa[i].milliCPU -= 1000
+		}
+	}
 	n := int64(len(nodes))
 	for i := range u.numa {
-		nn := &u.node.NUMA.NUMANodes[i]
-		own := false
-		for _, id := range nodes {
-			own = own || id == nn.ID
+		if !slices.Contains(nodes, u.node.NUMA.NUMANodes[i].ID) {
+			continue
 		}
-		if len(cpus) > 0 {
-			for _, c := range nn.CPUs {
-				if cpus.Has(c) {
-					u.numa[i].milliCPU -= 1000
-				}
-			}
-		} else if own {
+		if len(cpus) == 0 {
 			u.numa[i].milliCPU -= (milliCPU + n - 1) / n
 		}
-		if own {
-			u.numa[i].memory -= (memory + n - 1) / n
-		}
+		u.numa[i].memory -= (memory + n - 1) / n
 	}
 }
 
@@ -234,15 +251,24 @@ func allCPUs(n *Node) nvtopo.CPUSet {
 	return nvtopo.NewCPUSet(all...)
 }
 
-// podCPUAndMemory counts a pod that is being resized with what it still holds, as
-// the scheduler itself does.
-func podCPUAndMemory(pod *v1.Pod) (milliCPU, memory int64) {
-	r := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{UseStatusResources: true})
-	return r.Cpu().MilliValue(), r.Memory().Value()
+// numaByCPU maps each CPU to its NUMA node's position, or -1.
+func numaByCPU(nodes []nvtopo.NUMANode) []int16 {
+	var out []int16
+	for i := range nodes[:min(len(nodes), maxNUMA)] {
+		for _, c := range nodes[i].CPUs {
+			for c >= len(out) {
+				out = append(out, -1)
+			}
+			out[c] = int16(i)
+		}
+	}
+	return out
 }
 
-// podDevices is a pod's effective request of one extended resource.
-func podDevices(pod *v1.Pod, resource string) int {
-	q := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceName(resource)]
-	return int(q.Value())
+// numaOf returns the position of a CPU's NUMA node, -1 if it is not known.
+func (n *Node) numaOf(cpu int) int {
+	if cpu >= len(n.byCPU) {
+		return -1
+	}
+	return int(n.byCPU[cpu])
 }

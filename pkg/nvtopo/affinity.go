@@ -66,7 +66,6 @@ func (g *Graph) NearestCPUs(nodes []int, free CPUSet, n int) CPUSet {
 		node     *NUMANode
 	}
 	order := make([]ranked, 0, len(g.NUMANodes))
-	listed := CPUSet{}
 	for i := range g.NUMANodes {
 		node := &g.NUMANodes[i]
 		r := ranked{math.MaxInt, node}
@@ -78,29 +77,39 @@ func (g *Graph) NearestCPUs(nodes []int, free CPUSet, n int) CPUSet {
 			r.distance = min(r.distance, d)
 		}
 		order = append(order, r)
-		listed = listed.Union(node.CPUs)
 	}
 	slices.SortStableFunc(order, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.node.ID, b.node.ID))
 	})
+	left := newCPUBits(free)
 	var out CPUSet
 	for _, r := range order {
-		out = append(out, takeCPUs(r.node.CPUs, r.node.Siblings, free, n-len(out))...)
+		if len(out) < n {
+			out = append(out, takeCPUs(r.node.CPUs, r.node.Siblings, left, n-len(out))...)
+		}
 	}
-	out = append(out, takeCPUs(free.Minus(listed), nil, free, n-len(out))...)
+	if len(out) < n {
+		var listed []CPUSet
+		for i := range g.NUMANodes {
+			listed = append(listed, g.NUMANodes[i].CPUs)
+		}
+		out = append(out, takeCPUs(free.Minus(listed...), nil, left, n-len(out))...)
+	}
 	return NewCPUSet(out...)
 }
 
 // takeCPUs takes up to n free CPUs of one node, see NearestCPUs. A CPU without
 // known siblings is a core of its own.
-func takeCPUs(cpus CPUSet, siblings []CPUSet, free CPUSet, n int) CPUSet {
+func takeCPUs(cpus CPUSet, siblings []CPUSet, free cpuBits, n int) CPUSet {
 	var whole, partly []CPUSet
-	seen := CPUSet{}
 	add := func(core CPUSet) {
-		var got CPUSet
-		for _, c := range core {
-			if free.Has(c) {
-				got = append(got, c)
+		got := core
+		if slices.ContainsFunc(core, func(c int) bool { return !free.has(c) }) {
+			got = nil
+			for _, c := range core {
+				if free.has(c) {
+					got = append(got, c)
+				}
 			}
 		}
 		switch len(got) {
@@ -113,10 +122,12 @@ func takeCPUs(cpus CPUSet, siblings []CPUSet, free CPUSet, n int) CPUSet {
 	}
 	for _, core := range siblings {
 		add(core)
-		seen = seen.Union(core)
 	}
-	for _, c := range cpus.Minus(seen) {
-		add(CPUSet{c})
+	inCore := newCPUBits(siblings...)
+	for i, c := range cpus {
+		if !inCore.has(c) {
+			add(cpus[i : i+1])
+		}
 	}
 	byFirst := func(a, b CPUSet) int { return cmp.Compare(a[0], b[0]) }
 	slices.SortStableFunc(whole, byFirst)

@@ -97,13 +97,35 @@ func (s CPUSet) Has(cpu int) bool {
 // Union returns the members of either set.
 func (s CPUSet) Union(o CPUSet) CPUSet { return NewCPUSet(append(slices.Clone(s), o...)...) }
 
-// Minus returns the members of s that are not in o.
-func (s CPUSet) Minus(o CPUSet) CPUSet {
+// Minus returns the members of s that are in none of the others.
+func (s CPUSet) Minus(others ...CPUSet) CPUSet {
+	gone := newCPUBits(others...)
 	var out CPUSet
 	for _, c := range s {
-		if !o.Has(c) {
+		if !gone.has(c) {
 			out = append(out, c)
 		}
 	}
 	return out
 }
+
+// cpuBits is a set of CPUs by bit, for many questions about one set.
+type cpuBits []uint64
+
+func newCPUBits(sets ...CPUSet) cpuBits {
+	most := -1
+	for _, s := range sets {
+		if len(s) > 0 {
+			most = max(most, s[len(s)-1])
+		}
+	}
+	b := make(cpuBits, most/64+1)
+	for _, s := range sets {
+		for _, c := range s {
+			b[c/64] |= 1 << (c % 64)
+		}
+	}
+	return b
+}
+
+func (b cpuBits) has(c int) bool { return c/64 < len(b) && b[c/64]>>(c%64)&1 != 0 }

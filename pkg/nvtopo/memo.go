@@ -43,10 +43,12 @@ type question struct {
 	k, variant  int
 }
 
-// remembered is what was found out about a graph above 16 GPUs, where there is no
-// table: every extension point of a scheduling cycle asks the same questions, and
-// so do the nodes of a class that are in the same state.
+// remembered is what was found out about a graph and is in no table: every
+// extension point of a scheduling cycle asks the same questions, and so do the
+// nodes of a class that are in the same state. All but orders is for graphs above
+// 16 GPUs.
 type remembered struct {
+	orders   memo[Mask, []int]
 	picks    memo[question, Mask]
 	steps    memo[Mask, int]
 	residual memo[Mask, int64]
@@ -83,8 +85,23 @@ func (c *classTables) largeResidual(free Mask) int64 {
 	return r
 }
 
+// ringOf is ringOrder at the set's own bottleneck, remembered. The caller must not
+// change it.
+func (c *classTables) ringOf(s Mask) []int {
+	order, ok := c.known.orders.get(s)
+	if !ok {
+		var bottleneck int64
+		if s.Len() > 1 {
+			bottleneck = c.steps[c.ringStep(s)]
+		}
+		order = c.ringOrder(s, bottleneck)
+		c.known.orders.put(s, order)
+	}
+	return order
+}
+
 // bytes is an estimate: a map of n entries takes about one and a half
-// times their size.
+// times their size, and a ring is some 16 numbers.
 func (r *remembered) bytes() int {
-	return 3 * (40*r.picks.len() + 16*r.steps.len() + 16*r.residual.len()) / 2
+	return 3 * (160*r.orders.len() + 40*r.picks.len() + 16*r.steps.len() + 16*r.residual.len()) / 2
 }

@@ -25,6 +25,9 @@ func (t *Tables) Split(set Mask, sizes []int) ([]Mask, bool) {
 		}
 		total += k
 	}
+	if len(sizes) == 1 && total == set.Len() {
+		return []Mask{set}, true // most pods: one container with GPUs
+	}
 	if set.Len() > exactGPUs {
 		return t.splitGreedily(set, sizes), true
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Tables answers the objective for one graph. Everything expensive is shared
@@ -166,14 +167,11 @@ func (t *Tables) Ring(set Mask) int64 {
 // RingOrder returns the positions of a set in the order of its best ring: the
 // lexicographically smallest of those with the greatest bottleneck, from the
 // lowest member.
-func (t *Tables) RingOrder(set Mask) []int {
-	set &= t.c.all
-	return t.c.ringOrder(set, t.Ring(set))
-}
+func (t *Tables) RingOrder(set Mask) []int { return slices.Clone(t.c.ringOf(set & t.c.all)) }
 
 // RingClass is the class of the weakest edge of RingOrder's ring; zero below
 // two GPUs.
-func (t *Tables) RingClass(set Mask) Class { return t.c.ringClass(t.RingOrder(set)) }
+func (t *Tables) RingClass(set Mask) Class { return t.c.ringClass(t.c.ringOf(set & t.c.all)) }
 
 // Latency is the greatest latency in ns among the set's links of the ring
 // bottleneck's bandwidth; 0 below two GPUs.

@@ -38,7 +38,7 @@ func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
 	args.BandwidthWeight = cmp.Or(args.BandwidthWeight, new(0.4))
 	args.LatencyWeight = cmp.Or(args.LatencyWeight, new(0.3))
 	args.FragmentationWeight = cmp.Or(args.FragmentationWeight, new(0.3))
-	args.NarrowTo = cmp.Or(args.NarrowTo, new(int32(64)))
+	args.NarrowTo = cmp.Or(args.NarrowTo, new(int32(16)))
 	args.NarrowTolerance = cmp.Or(args.NarrowTolerance, new(0.0))
 	args.ReserveGPUNodes = cmp.Or(args.ReserveGPUNodes, new(true))
 	args.UnenforcedNodes = cmp.Or(args.UnenforcedNodes, UnenforcedNodesAllow)

@@ -136,7 +136,7 @@ type TopologyAwareArgs struct {
 	// all of them, the pod is tried again at once on all nodes; for that the profile
 	// must list TopologyAware under postFilter, before DefaultPreemption. Pods with
 	// wishes about other pods, volumes or ports get all nodes of the best link
-	// quality. 0: no narrowing. Default: 64.
+	// quality. 0: no narrowing. Default: 16.
 	NarrowTo *int32 `json:"narrowTo,omitempty"`
 	// narrowTolerance is how many points of the score, 0 to 100, a node may be behind
 	// the best and still be listed, for the other plugins' scores to choose from.

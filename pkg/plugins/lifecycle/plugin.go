@@ -78,13 +78,26 @@ func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*nodestate.Cycle
 // Snapshot returns the cycle's snapshot of the nodes.
 func (p *Plugin) Snapshot() fwk.NodeInfoLister { return p.handle.SnapshotSharedLister().NodeInfos() }
 
-// demand reads the pod with the profile's arguments.
+// parsed is a pod and what was read of it.
+type parsed struct {
+	pod    *v1.Pod
+	demand *nodestate.Demand
+}
+
+// demand reads the pod with the profile's arguments. The last answer of the profile
+// is remembered, since both plugins and SignPod ask in every cycle; a pod object of
+// the scheduler's never changes.
 func (p *Plugin) demand(pod *v1.Pod) (*nodestate.Demand, error) {
+	if last := p.Profile.last.Load(); last != nil && last.pod == pod {
+		return last.demand, nil
+	}
 	r, err := nodestate.ParseRequest(pod, &p.Profile.Options)
 	if err != nil {
 		return nil, err
 	}
-	return &nodestate.Demand{
+	d := &nodestate.Demand{
 		Request: r, Unenforced: p.Profile.Unenforced, AllowNoGraph: p.Profile.AllowNoGraph, WantCPUs: p.Profile.WantCPUs,
-	}, nil
+	}
+	p.Profile.last.Store(&parsed{pod, d})
+	return d, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -45,6 +46,7 @@ type Profile struct {
 	WriteAliases bool
 	WriteInBind  bool // annotations travel on the Binding
 	plugins      []string
+	last         atomic.Pointer[parsed]
 }
 
 // Settings are the arguments both plugins have.
