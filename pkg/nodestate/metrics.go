@@ -26,18 +26,14 @@ var (
 		Subsystem: subsystem, Name: "malformed_topologies_total", StabilityLevel: metrics.ALPHA,
 		Help: "Versions of NodeGPUTopology objects that could not be used; their nodes keep the last good graph.",
 	})
-	narrowings = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "narrowings_total", StabilityLevel: metrics.ALPHA,
-		Help: "Scheduling cycles narrowed to a list of the best nodes (listed), and those of them in which other plugins refused every node listed, so that the pod was tried again on all nodes (recovered).",
-	}, []string{"outcome"})
 	registerOnce sync.Once
 )
 
 // stateCollector reports the sizes of a State when it is scraped.
 type stateCollector struct {
 	metrics.BaseStableCollector
-	state                       *State
-	claims, classes, tableBytes *metrics.Desc
+	state                                   *State
+	claims, classes, tableBytes, narrowings *metrics.Desc
 }
 
 func newStateCollector(s *State) *stateCollector {
@@ -49,6 +45,8 @@ func newStateCollector(s *State) *stateCollector {
 		claims:     desc("claims", "In-flight choices by phase.", "phase"),
 		classes:    desc("graph_classes", "Distinct link graphs seen."),
 		tableBytes: desc("table_bytes", "Memory of the answer tables of all graph classes."),
+		narrowings: desc("narrowings_total", "Scheduling cycles narrowed to a list of the best nodes (listed), and those of them in which other plugins "+
+			"refused every node listed, so that the pod was tried again on all nodes (recovered).", "outcome"),
 	}
 }
 
@@ -57,6 +55,7 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- c.claims
 	ch <- c.classes
 	ch <- c.tableBytes
+	ch <- c.narrowings
 }
 
 // CollectWithStability implements metrics.StableCollector.
@@ -71,12 +70,14 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	classes, bytes := c.state.registry.Stats()
 	ch <- metrics.NewLazyConstMetric(c.classes, metrics.GaugeValue, float64(classes))
 	ch <- metrics.NewLazyConstMetric(c.tableBytes, metrics.GaugeValue, float64(bytes))
+	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.listed.Load()), "listed")
+	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.recovered.Load()), "recovered")
 }
 
 // registerMetrics registers everything for the process's one State.
 func registerMetrics(s *State) {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(choices, malformedAllocations, malformedTopologies, narrowings)
+		legacyregistry.MustRegister(choices, malformedAllocations, malformedTopologies)
 		legacyregistry.CustomMustRegister(newStateCollector(s))
 	})
 }

@@ -42,6 +42,8 @@ type State struct {
 	widened  *widened
 	pods     podLister
 
+	listed, recovered atomic.Uint64 // cycles narrowed, and taken back
+
 	sources []cache.InformerSynced // what AwaitSync waits for
 	synced  atomic.Bool
 

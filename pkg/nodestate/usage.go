@@ -86,12 +86,17 @@ func (x *cell) remembered(n *Node, info fwk.NodeInfo) *Usage {
 
 // computeUsage needs s.mu.
 func (s *State) computeUsage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
+	here := info.GetPods()
+	if len(here) == 0 && len(x.claims) == 0 && len(n.allocations) == 0 {
+		empty := *n.empty // what it refers to never changes
+		empty.generation, empty.rev = info.GetGeneration(), x.rev.Load()
+		return &empty
+	}
 	u := &Usage{
 		node: n, generation: info.GetGeneration(), rev: x.rev.Load(),
 		used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)), foreign: make([]bool, len(n.Accels)),
 		numa: slices.Clone(n.capacity),
 	}
-	here := info.GetPods()
 	for _, pi := range here {
 		u.addPod(s, x, pi)
 	}

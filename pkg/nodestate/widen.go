@@ -59,7 +59,7 @@ func (s *State) Widened(uid types.UID) bool { return s.widened.has(uid) }
 // Widen makes the pod's next cycle look at all nodes and sees that it comes at
 // once. The activation now counts if anything delays the pod's way back.
 func (s *State) Widen(logger klog.Logger, pod *v1.Pod, h fwk.Handle) {
-	narrowings.WithLabelValues("recovered").Inc()
+	s.recovered.Add(1)
 	s.widened.add(pod.UID)
 	h.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
 	select {

@@ -98,52 +98,54 @@ func (g *Graph) NearestCPUs(nodes []int, free CPUSet, n int) CPUSet {
 	return NewCPUSet(out...)
 }
 
-// takeCPUs takes up to n free CPUs of one node, see NearestCPUs. A CPU without
-// known siblings is a core of its own.
+// takeCPUs takes up to n free CPUs of one node, see NearestCPUs.
 func takeCPUs(cpus CPUSet, siblings []CPUSet, free cpuBits, n int) CPUSet {
-	var whole, partly []CPUSet
-	add := func(core CPUSet) {
+	var out CPUSet
+	var partly, split []CPUSet
+	for _, core := range coresOf(cpus, siblings) {
 		got := core
 		if slices.ContainsFunc(core, func(c int) bool { return !free.has(c) }) {
-			got = nil
-			for _, c := range core {
-				if free.has(c) {
-					got = append(got, c)
-				}
+			got = slices.DeleteFunc(slices.Clone(core), func(c int) bool { return !free.has(c) })
+		}
+		switch {
+		case len(got) == 0:
+		case len(got) < len(core):
+			partly = append(partly, got)
+		case len(out)+len(got) > n:
+			split = append(split, got)
+		default:
+			if out = append(out, got...); len(out) == n {
+				return out
 			}
 		}
-		switch len(got) {
-		case 0:
-		case len(core):
-			whole = append(whole, got)
-		default:
-			partly = append(partly, got)
-		}
 	}
-	for _, core := range siblings {
-		add(core)
-	}
-	inCore := newCPUBits(siblings...)
-	for i, c := range cpus {
-		if !inCore.has(c) {
-			add(cpus[i : i+1])
-		}
-	}
-	byFirst := func(a, b CPUSet) int { return cmp.Compare(a[0], b[0]) }
-	slices.SortStableFunc(whole, byFirst)
-	slices.SortStableFunc(partly, byFirst)
-
-	var out CPUSet
-	var split []CPUSet
-	for _, core := range whole {
-		if len(out)+len(core) <= n {
-			out = append(out, core...)
-		} else {
-			split = append(split, core)
-		}
-	}
+	slices.SortStableFunc(partly, firstCPU)
 	for _, core := range append(partly, split...) {
-		out = append(out, core[:min(len(core), max(0, n-len(out)))]...)
+		out = append(out, core[:min(len(core), n-len(out))]...)
 	}
 	return out
 }
+
+// coresOf returns the cores of a node in the order of their first CPU. A CPU
+// without known siblings is a core of its own.
+func coresOf(cpus CPUSet, siblings []CPUSet) []CPUSet {
+	known := 0
+	for _, core := range siblings {
+		known += len(core)
+	}
+	empty := slices.ContainsFunc(siblings, func(core CPUSet) bool { return len(core) == 0 })
+	if !empty && known == len(cpus) && slices.IsSortedFunc(siblings, firstCPU) {
+		return siblings
+	}
+	cores := slices.DeleteFunc(slices.Clone(siblings), func(core CPUSet) bool { return len(core) == 0 })
+	inCore := newCPUBits(siblings...)
+	for i, c := range cpus {
+		if !inCore.has(c) {
+			cores = append(cores, cpus[i:i+1])
+		}
+	}
+	slices.SortStableFunc(cores, firstCPU)
+	return cores
+}
+
+func firstCPU(a, b CPUSet) int { return cmp.Compare(a[0], b[0]) }
