@@ -39,6 +39,7 @@ type options struct {
 	nodes, pods           int // of the small clusters; pods of a trace
 	largeNodes, largePods int // of the large ones; 0 nodes: none
 	loads                 []float64
+	long                  int      // pods of the long trace of the mix; 0: none
 	extra                 []source // traces besides the mix
 }
 
@@ -56,12 +57,12 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	if f.NArg() > 0 || *seeds < 1 || *workers < 1 {
 		return nil, errors.New("usage: -seeds and -workers from 1, no arguments")
 	}
-	// A trace has to last many times as long as its longest jobs, a day, or the
-	// cluster is never in a steady state: about a week on the small clusters, three
-	// days on the large ones.
+	// The first fifth warms the cluster up. That leaves as many pods as the openb list,
+	// which the mix is from, has with GPUs: 8000, over three days. The large clusters
+	// get as many days.
 	o := &options{
 		out: *out, workers: *workers, loads: checkedLoads(),
-		nodes: 64, pods: 20_000, largeNodes: 640, largePods: 100_000,
+		nodes: 64, pods: 10_000, largeNodes: 640, largePods: 100_000,
 	}
 	if *short {
 		o.nodes, o.pods, o.largeNodes, *seeds = 8, 400, 0, min(*seeds, 2)
@@ -73,6 +74,9 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 		o.seeds = append(o.seeds, uint64(i)+1)
 	}
 	o.extra = []source{synthetic(tracePhilly, o.pods)}
+	if !*short {
+		o.long = longer * o.pods
+	}
 	src, ok, err := openb(fixtures)
 	if err != nil {
 		return nil, err

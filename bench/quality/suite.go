@@ -57,9 +57,14 @@ func (k *kind) nodes(n int) ([]sim.Node, error) {
 // Names of the traces.
 const (
 	traceMix    = "multigpu50" // 55 % of one GPU, 17 % of two, 16 % of four, 12 % of eight
+	traceLong   = "multigpu50-long"
 	tracePhilly = "philly"
 	traceOpenb  = "openb"
 )
+
+// longer is how many times as long the long trace is. Near saturation queues grow
+// for weeks: that trace tells what remains of a promise that holds for days.
+const longer = 4
 
 // openbFile is where the openb list is in the directory of the fixtures.
 var openbFile = filepath.Join("traces", "openb_pod_list_multigpu50.csv")
@@ -196,6 +201,12 @@ func suite(o *options) ([]task, error) {
 				if err := add(o.largeNodes, large, load, 0); err != nil {
 					return nil, err
 				}
+			}
+		}
+		if o.long > 0 {
+			src := source{traceLong, synthetic(traceMix, o.long).jobs}
+			if err := add(o.nodes, src, checkedLoads()[1], 0); err != nil {
+				return nil, err
 			}
 		}
 		for _, src := range o.extra {
