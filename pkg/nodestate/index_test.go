@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -393,5 +394,53 @@ func TestWholeNodesAreTold(t *testing.T) {
 	s.candidates(gpuPod("any", 1), narrowing())
 	if s.TakesWholeNodes(demandOf(t, gpuPod("p", 8)).Request) {
 		t.Error("8 GPUs are called a whole node where one has 16")
+	}
+}
+
+// TestEventsMayComeWhileAListIsMade lets graphs change, Leases come and claims go
+// in other goroutines; the race detector is the judge, and at the end the list is
+// what a linear search finds.
+func TestEventsMayComeWhileAListIsMade(t *testing.T) {
+	s := newSite(t)
+	for i := range 8 {
+		s.add(fmt.Sprint("n", i), "dgx1-v100")
+	}
+	nodes := s.list()
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 300 {
+				name := fmt.Sprint("n", (g+i)%8)
+				switch i % 3 {
+				case 0:
+					obj := topologyOf(t, name, "dgx1-v100")
+					obj.ResourceVersion = strconv.Itoa(2 + g*300 + i)
+					if _, err := s.Apply(obj); err != nil {
+						t.Error(err)
+					}
+				case 1:
+					s.touchNode(name)
+				default:
+					s.leases.set(lease(ExporterLeasePrefix+name, s.clock.Now(), 24*time.Hour), s.clock.Now())
+				}
+			}
+		})
+	}
+	for i := range 300 {
+		pod := gpuPod(fmt.Sprint("p", i), 1+i%8)
+		d := demandOf(t, pod)
+		for name := range s.Candidates(d, pod, narrowing(), s.framework, nodes) {
+			info, err := s.snapshot.Get(name)
+			s.must(err)
+			if _, reason := s.Reserve(d, pod, info, s.snapshot.NodeInfos()); reason == Fits {
+				s.Unreserve(pod.UID, name)
+			}
+			break
+		}
+	}
+	wg.Wait()
+	pod := gpuPod("last", 4)
+	if got, want := s.candidates(pod, narrowing()), s.linear(pod, narrowing()); !got.Equal(want) {
+		t.Errorf("listed %v, a linear search finds %v", sets.List(got), sets.List(want))
 	}
 }
