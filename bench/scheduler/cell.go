@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
@@ -87,9 +85,10 @@ type plan struct {
 	profile  string
 	repeat   int
 	pods     int
-	// cpuProfile is the file for the scheduler's CPU profile over so long from
-	// its readiness; such a cell's figures do not count.
-	cpuProfile    string
+	// profiles is how the names of the files begin for the scheduler's CPU
+	// profile, over so long from its readiness, and for its heap profile after
+	// that; such a cell's figures do not count.
+	profiles      string
 	profileWindow time.Duration
 }
 
@@ -101,7 +100,12 @@ func (c *cluster) cell(ctx context.Context, o *options, p *plan) (_ *Cell, err e
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.clean(ctx)); out.ElapsedSeconds = since(begin) }()
+	defer func() {
+		if ctx.Err() == nil { // else the control plane is about to go with all there is
+			err = errors.Join(err, c.clean(ctx))
+		}
+		out.ElapsedSeconds = since(begin)
+	}()
 	if err := c.createPods(ctx, p.workload.sizes(p.pods, o.Seed), config.schedulerName); err != nil {
 		return nil, err
 	}
@@ -160,8 +164,8 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, log)
 	}
-	if p.cpuProfile != "" {
-		profiling.Go(func() error { return client.storeCPUProfile(ctx, p.profileWindow, p.cpuProfile) })
+	if p.profiles != "" {
+		profiling.Go(func() error { return client.storeCPUProfile(ctx, p.profileWindow, p.profiles+".cpu.pprof") })
 	}
 	bound, err := collect(ctx, w, p.pods, o.Stall)
 	used, cpuErr := cpu.stop()
@@ -179,7 +183,10 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 		return err
 	}
 	out.SchedulerPeakMiB = float64(peak) / (1 << 20)
-	return errors.Join(out.scrape(ctx, client), profiling.Wait())
+	if err := errors.Join(out.scrape(ctx, client), profiling.Wait()); err != nil || p.profiles == "" {
+		return err
+	}
+	return client.storeHeapProfile(ctx, p.profiles+".heap.pprof")
 }
 
 // window computes rate and CPU per pod from the scheduler's readiness to the
@@ -221,10 +228,8 @@ func (out *Cell) scrape(ctx context.Context, client *schedulerClient) error {
 	attempt, algorithm := f.histogram(attemptName, scheduled), f.histogram(algoName, nil)
 	out.AttemptP50Ms, out.AttemptP99Ms, out.AttemptMeanMs = ms(attempt.quantile(0.5)), ms(attempt.quantile(0.99)), ms(attempt.mean())
 	out.AlgorithmP50Ms, out.AlgorithmP99Ms, out.AlgorithmMeanMs = ms(algorithm.quantile(0.5)), ms(algorithm.quantile(0.99)), ms(algorithm.mean())
-	for _, v := range []float64{out.AttemptP50Ms, out.AlgorithmP50Ms} {
-		if math.IsNaN(v) {
-			return errors.New("the scheduler's metrics have no latencies")
-		}
+	if attempt.count == 0 || algorithm.count == 0 {
+		return errors.New("the scheduler's metrics have no latencies")
 	}
 	return nil
 }
@@ -283,12 +288,9 @@ func (c *cluster) countWrites(ctx context.Context, before map[string]float64, ou
 }
 
 // clean deletes pods and events and waits until the pods are gone, so that each
-// cell starts from the same state. It also works after a Ctrl-C.
+// cell starts from the same state.
 func (c *cluster) clean(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return nil // the control plane is about to go with all there is
-	}
-	now, all := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}, metav1.ListOptions{}
+	now, all := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}
 	pods := c.kube.CoreV1().Pods(metav1.NamespaceDefault)
 	if err := pods.DeleteCollection(ctx, now, all); err != nil {
 		return fmt.Errorf("delete the pods: %w", err)

@@ -60,15 +60,24 @@ func (c *schedulerClient) waitReady(ctx context.Context) (time.Time, error) {
 
 // storeCPUProfile has the scheduler record its CPU profile and stores it in a file.
 func (c *schedulerClient) storeCPUProfile(ctx context.Context, length time.Duration, file string) error {
-	body, err := c.wait(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(math.Ceil(length.Seconds())))))
+	return c.store(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(math.Ceil(length.Seconds())))), file)
+}
+
+// storeHeapProfile stores what the scheduler's memory holds, garbage excluded.
+func (c *schedulerClient) storeHeapProfile(ctx context.Context, file string) error {
+	return c.store(ctx, "/debug/pprof/heap?gc=1", file)
+}
+
+func (c *schedulerClient) store(ctx context.Context, path, file string) error {
+	body, err := c.wait(ctx, path)
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("make the folder of a CPU profile: %w", err)
+		return fmt.Errorf("make the folder of a profile: %w", err)
 	}
 	if err := os.WriteFile(file, body, 0o644); err != nil {
-		return fmt.Errorf("store a CPU profile: %w", err)
+		return fmt.Errorf("store a profile: %w", err)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func serveControlPlane(stdin io.Reader, stdout, stderr io.Writer) int {
 		if err != nil {
 			return fmt.Errorf("start the control plane: %w", err)
 		}
-		if err := c.InstallManifests(ctx); err != nil { //nolint:contextcheck // it is the one made above
+		if err := c.InstallManifests(ctx); err != nil {
 			return errors.Join(fmt.Errorf("install the manifests: %w", err), c.Stop())
 		}
 		fmt.Fprintln(stdout, c.Kubeconfig())
@@ -113,7 +113,7 @@ func startControlPlane(ctx context.Context, log io.Writer) (_ *controlPlane, err
 		p.done <- cmd.Wait()
 		_ = childStdout.Close() // never fails
 	}()
-	defer func() {
+	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
 		if err != nil {
 			err = errors.Join(err, p.stop())
 		}

@@ -44,19 +44,19 @@ func main() {
 
 // options are the flags.
 type options struct {
-	Nodes      []int         `json:"nodes"`
-	Pods       int           `json:"pods"`
-	Repeats    int           `json:"repeats"`
-	Workloads  []string      `json:"workloads"`
-	Profiles   []string      `json:"profiles"`
-	Seed       uint64        `json:"seed"`
-	QPS        int           `json:"qps"`
-	Scheduler  string        `json:"scheduler"`
-	Stall      time.Duration `json:"-"`
-	CPUProfile bool          `json:"-"`
-	out        string
-	logFile    string
-	log        io.Writer // nil unless logFile is set
+	Nodes     []int         `json:"nodes"`
+	Pods      int           `json:"pods"`
+	Repeats   int           `json:"repeats"`
+	Workloads []string      `json:"workloads"`
+	Profiles  []string      `json:"profiles"`
+	Seed      uint64        `json:"seed"`
+	QPS       int           `json:"qps"`
+	Scheduler string        `json:"scheduler"`
+	Stall     time.Duration `json:"-"`
+	Profile   bool          `json:"-"`
+	out       string
+	logFile   string
+	log       io.Writer // nil unless logFile is set
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -75,8 +75,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.out, "out", "../out", "folder of the results")
 	fs.StringVar(&o.logFile, "log-file", "", "file for the logs of control plane and schedulers; without it they are shown when something fails")
 	fs.DurationVar(&o.Stall, "stall", time.Minute, "give a cell up when no pod was bound for so long")
-	fs.BoolVar(&o.CPUProfile, "cpuprofile", false,
-		"run one more cell of each kind, which does not count, and store the scheduler's CPU profile in the folder of the results")
+	fs.BoolVar(&o.Profile, "cpuprofile", false,
+		"run one more cell of each kind, which does not count, and store the scheduler's CPU and heap profiles in the folder of the results")
 	short := fs.Bool("short", false, "a small cluster, two profiles, one repeat; flags that are given still count")
 	if err := fs.Parse(args); err != nil {
 		return nil, err //nolint:wrapcheck // the flag package printed it with the usage

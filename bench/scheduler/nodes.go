@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
@@ -85,7 +84,7 @@ func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 		lease := &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: systemNamespace},
 			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: ptr.To(name), RenewTime: &now, LeaseDurationSeconds: ptr.To[int32](leaseSeconds),
+				HolderIdentity: new(name), RenewTime: &now, LeaseDurationSeconds: new(int32(leaseSeconds)),
 			},
 		}
 		if _, err := kube.CoordinationV1().Leases(systemNamespace).Create(ctx, lease, metav1.CreateOptions{}); err != nil {

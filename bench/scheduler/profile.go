@@ -63,8 +63,8 @@ func configure(profile string, qps int) (*configuration, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	name, ok := shipped["schedulerName"].(string)
-	switch {
-	case profile == profileStock || profile == profileStockAll:
+	switch profile {
+	case profileStock, profileStockAll:
 		name, ok = v1.DefaultSchedulerName, true
 		delete(fields, "percentageOfNodesToScore")
 		if profile == profileStockAll {
@@ -74,7 +74,7 @@ func configure(profile string, qps int) (*configuration, error) {
 			"schedulerName": name,
 			"pluginConfig":  []any{map[string]any{"name": spreadPlugin, "args": args[spreadPlugin]}},
 		}}
-	case profile == profileNoNarrowing:
+	case profileNoNarrowing:
 		args[topologyPlugin]["narrowTo"] = int64(0)
 	}
 	if !ok {

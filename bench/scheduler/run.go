@@ -40,7 +40,7 @@ func runSize(ctx context.Context, o *options, nodes int, stdout, progress io.Wri
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, log)
 	}
-	defer func() {
+	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
 		if err != nil && ctx.Err() == nil {
 			err = fmt.Errorf("%w\nlast words of the control plane:\n%s", err, log)
 		}
@@ -94,18 +94,18 @@ func (c *cluster) runWorkload(ctx context.Context, o *options, w *workload, prog
 				c.nodes, w.name, repeat+1, o.Repeats, profile, cell.PodsPerSecond, cell.Pods, cell.ElapsedSeconds)
 		}
 	}
-	if !o.CPUProfile {
+	if !o.Profile {
 		return cells, nil
 	}
 	for _, profile := range o.Profiles {
 		p := &plan{
 			workload: w, profile: profile, repeat: o.Repeats, pods: pods, profileWindow: length(cells, profile),
-			cpuProfile: filepath.Join(o.out, fmt.Sprintf("bench-scheduler-%d-%s-%s.pprof", c.nodes, w.name, profile)),
+			profiles: filepath.Join(o.out, fmt.Sprintf("bench-scheduler-%d-%s-%s", c.nodes, w.name, profile)),
 		}
 		if _, err := c.cell(ctx, o, p); err != nil {
-			return cells, fmt.Errorf("CPU profile of %s: %w", profile, err)
+			return cells, fmt.Errorf("profiles of %s: %w", profile, err)
 		}
-		fmt.Fprintln(progress, "stored", p.cpuProfile)
+		fmt.Fprintf(progress, "stored %s.{cpu,heap}.pprof\n", p.profiles)
 	}
 	return cells, nil
 }

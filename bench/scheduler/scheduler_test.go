@@ -44,6 +44,18 @@ func schedulerBinary(t *testing.T) string {
 	return path
 }
 
+// tempFolder is a new folder which the benchmark puts its temporary ones in.
+func tempFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "nb-") //nolint:usetesting // etcd's sockets need a path shorter than t.TempDir's
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
 // leftovers are the folders in the temporary folder.
 func leftovers(t *testing.T, dir string) []string {
 	t.Helper()
@@ -56,13 +68,7 @@ func leftovers(t *testing.T, dir string) []string {
 
 func TestShortRun(t *testing.T) {
 	binary, out := schedulerBinary(t), t.TempDir()
-	// A folder of its own, with a path short enough for etcd's sockets.
-	temp, err := os.MkdirTemp("", "nb-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(temp) })
-	t.Setenv("TMPDIR", temp)
+	temp := tempFolder(t)
 
 	const pods, whole = 60, 50 // 8-GPU pods are as many as nodes
 	var stdout bytes.Buffer
@@ -88,9 +94,11 @@ func TestShortRun(t *testing.T) {
 		c := &file.Result.Cells[i]
 		want := map[string]int{"mix": whole, "none": pods, "whole": whole}[c.Workload]
 		checkCell(t, c, want)
-		profile := filepath.Join(out, "bench-scheduler-50-"+c.Workload+"-"+c.Profile+".pprof")
-		if info, err := os.Stat(profile); err != nil || info.Size() == 0 {
-			t.Errorf("no CPU profile of %s, %s: %v", c.Workload, c.Profile, err)
+		for _, kind := range []string{".cpu.pprof", ".heap.pprof"} {
+			profile := filepath.Join(out, "bench-scheduler-50-"+c.Workload+"-"+c.Profile+kind)
+			if info, err := os.Stat(profile); err != nil || info.Size() == 0 {
+				t.Errorf("no %s of %s, %s: %v", kind, c.Workload, c.Profile, err)
+			}
 		}
 	}
 	for _, part := range []string{"50 nodes, 60 pods: pods without GPUs", "| stock ", "| ours-binding "} {
@@ -132,12 +140,7 @@ func checkCell(t *testing.T, c *Cell, pods int) {
 }
 
 func TestInterruptLeavesNothingBehind(t *testing.T) {
-	temp, err := os.MkdirTemp("", "nb-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(temp) })
-	t.Setenv("TMPDIR", temp)
+	temp := tempFolder(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	// The first line of progress says that the nodes are there and the first cell begins.
@@ -148,7 +151,7 @@ func TestInterruptLeavesNothingBehind(t *testing.T) {
 		_, _ = io.Copy(io.Discard, progress)
 	}()
 	args := []string{"-short", "-nodes", "4", "-scheduler", schedulerBinary(t), "-out", t.TempDir()}
-	err = command(ctx, args, io.Discard, write)
+	err := command(ctx, args, io.Discard, write)
 	_ = write.Close()
 	if ctx.Err() == nil || err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
 		t.Errorf("interrupted: %v", err)

@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
@@ -92,7 +91,7 @@ func newPod(index, gpus int, scheduler string) *v1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Name: podName(index), Namespace: metav1.NamespaceDefault},
 		Spec: v1.PodSpec{
 			SchedulerName:                 scheduler,
-			TerminationGracePeriodSeconds: ptr.To[int64](0),
+			TerminationGracePeriodSeconds: new(int64(0)),
 			Containers: []v1.Container{{
 				Name: "main", Image: "registry.k8s.io/pause:3.10",
 				Resources: v1.ResourceRequirements{Requests: requests, Limits: limits},
