@@ -186,8 +186,8 @@ func TestChecks(t *testing.T) {
 		"on a large cluster the way to 100 % counts": {
 			Cell{Trace: traceMix, Nodes: 640, Load: 0.95}, fields(0.97, 0.85, 100, 0.2, 0), 6, []string{"ours on the way from fgd+exact to 100 %"},
 		},
-		"a load without a promise is not held to one": {
-			Cell{Trace: traceMix, Nodes: 64, Load: 1.05}, fields(0.96, 0.85, 100, 0.2, 0), 5, nil,
+		"a load without promises is not held to them": {
+			Cell{Trace: traceMix, Nodes: 64, Load: 1.05}, fields(0.5, 0.5, 900, 0.9, 0), 1, nil,
 		},
 		"other traces have no promise but that of rejections": {
 			Cell{Trace: tracePhilly, Nodes: 64, Load: 0.85}, fields(0.5, 0.5, 900, 0.9, 1), 1, []string{"no kubelet rejections"},
