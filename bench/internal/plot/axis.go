@@ -51,7 +51,8 @@ func (evenTicks) Ticks(low, high float64) []gonum.Tick {
 	}
 	var out []gonum.Tick
 	for i := math.Ceil(low / step); i*step <= high*(1+1e-9); i++ {
-		out = append(out, gonum.Tick{Value: i * step, Label: strconv.FormatFloat(i*step, 'g', 6, 64)})
+		v := i*step + 0 // the sum turns the -0 that Ceil gives into 0
+		out = append(out, gonum.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 6, 64)})
 	}
 	return out
 }

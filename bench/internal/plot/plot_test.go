@@ -197,6 +197,7 @@ func TestTicksAreRound(t *testing.T) {
 		"seconds":                   {0, 31_400, "0 10000 20000 30000"},
 		"parts of one":              {0, 0.9, "0 0.2 0.4 0.6 0.8"},
 		"not from zero":             {0.75, 1.05, "0.8 0.9 1"},
+		"from a little below zero":  {-1, 41, "0 10 20 30 40"},
 		"a range without an extent": {3, 3, ""},
 	}
 	for name, tc := range tests {
