@@ -52,7 +52,7 @@ func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle,
 		return nil
 	}
 	x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos(), how.Resources) // SignPod needs it too
-	if how.Limit == 0 || pod.Status.NominatedNodeName != "" || pinned(pod) || s.widened.has(pod.UID) {
+	if how.Limit == 0 || pod.Status.NominatedNodeName != "" || pinned(pod) || s.widened.begin(pod.UID) {
 		return nil
 	}
 	l := &lister{

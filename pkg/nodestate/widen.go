@@ -21,7 +21,9 @@ const settleIn = 10 * time.Millisecond
 // of the list was refused by some other plugin.
 type widened struct {
 	mu   sync.Mutex
-	pods map[types.UID]struct{}
+	// pod UID -> whether the cycle that looks at all nodes has begun. Whoever is
+	// activated after that goes round again: list, refusal, all nodes, without end.
+	pods map[types.UID]bool
 	// back are pods to be activated once they are in the queue again.
 	back chan *v1.Pod
 }
@@ -31,7 +33,7 @@ type widened struct {
 const maxBack = 1024
 
 func newWidened() *widened {
-	return &widened{pods: map[types.UID]struct{}{}, back: make(chan *v1.Pod, maxBack)}
+	return &widened{pods: map[types.UID]bool{}, back: make(chan *v1.Pod, maxBack)}
 }
 
 func (w *widened) has(uid types.UID) bool {
@@ -41,10 +43,29 @@ func (w *widened) has(uid types.UID) bool {
 	return ok
 }
 
+// begin reports whether the pod's cycle, which begins now, is to look at all nodes.
+func (w *widened) begin(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, ok := w.pods[uid]
+	if ok {
+		w.pods[uid] = true
+	}
+	return ok
+}
+
+// due reports whether the cycle that looks at all nodes is still to come.
+func (w *widened) due(uid types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	begun, ok := w.pods[uid]
+	return ok && !begun
+}
+
 func (w *widened) add(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.pods[uid] = struct{}{}
+	w.pods[uid] = false
 }
 
 func (w *widened) remove(uid types.UID) {
@@ -85,10 +106,15 @@ func (s *State) activateWidened(ctx context.Context, h fwk.Handle) {
 			return
 		case <-s.clock.After(settleIn):
 		}
-		pods := map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod}
-		for range len(s.widened.back) {
+		pods := map[string]*v1.Pod{}
+		for left := len(s.widened.back); ; left-- {
+			if s.widened.due(pod.UID) {
+				pods[pod.Namespace+"/"+pod.Name] = pod
+			}
+			if left == 0 {
+				break
+			}
 			pod = <-s.widened.back
-			pods[pod.Namespace+"/"+pod.Name] = pod
 		}
 		h.Activate(klog.FromContext(ctx), pods)
 	}
