@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -37,7 +38,10 @@ var apiserverArgs = []string{"--delete-collection-workers=16"}
 // of the administrator's kubeconfig.
 func serveControlPlane(stdin io.Reader, stdout, stderr io.Writer) int {
 	err := func() error {
-		if err := quietLogs(); err != nil {
+		// When the parent dies its end of our output goes with it, and a write
+		// there must not kill us before everything is removed.
+		signal.Ignore(syscall.SIGPIPE)
+		if err := quietLogs("WARNING"); err != nil {
 			return err
 		}
 		// An end of input during the start has to stop it too.
@@ -66,13 +70,13 @@ func serveControlPlane(stdin io.Reader, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// quietLogs lets warnings and errors of the API server through only: the rest is
-// of no use after the fact, and an API server has a lot of it.
-func quietLogs() error {
+// quietLogs lets only logs of a severity and above through, of what runs in this
+// process: an API server has a lot to say, a client each interrupted request.
+func quietLogs(severity string) error {
 	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(fs)
 	klog.SetOutput(io.Discard)
-	if err := errors.Join(fs.Set("logtostderr", "false"), fs.Set("stderrthreshold", "WARNING")); err != nil {
+	if err := errors.Join(fs.Set("logtostderr", "false"), fs.Set("stderrthreshold", severity)); err != nil {
 		return fmt.Errorf("direct the logs: %w", err)
 	}
 	return nil
@@ -128,7 +132,9 @@ func startControlPlane(ctx context.Context, log io.Writer) (_ *controlPlane, err
 		return nil, fmt.Errorf("read the control plane's kubeconfig: %w", err)
 	}
 	admin.QPS = -1 // the load generator is never the limit
-	if p.Cluster, err = devcluster.Attach(ctx, admin, devcluster.Config{Log: log}); err != nil {
+	// In the child's folder, which goes also when this process is killed.
+	own := devcluster.Config{Log: log, Dir: filepath.Join(p.dir, "clients")}
+	if p.Cluster, err = devcluster.Attach(ctx, admin, own); err != nil {
 		return nil, fmt.Errorf("attach to the control plane: %w", err)
 	}
 	return p, nil

@@ -29,7 +29,10 @@ func main() {
 	// The first Ctrl-C ends things in order; stop gives the second one back its usual effect.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
-	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := quietLogs("FATAL") // what goes wrong is returned as an error
+	if err == nil {
+		err = command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	}
 	stop()
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
