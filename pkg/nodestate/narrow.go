@@ -189,21 +189,34 @@ func (l *lister) admits(x *index, i int, o *cluster.Offer) bool {
 	return ok && real == *o
 }
 
-// fits sees what keeps most pods off a node: taints, labels, and too little of
-// what the pod requests. Filter plugins have the last word.
+// fits sees what keeps most pods off a node: cordons, taints, labels, too little of
+// what the pod requests, and what was promised to others. Filter plugins have the
+// last word.
 func (l *lister) fits(info fwk.NodeInfo) bool {
 	node := info.Node()
-	if len(node.Spec.Taints) > 0 {
-		_, bad := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, l.pod.Spec.Tolerations, helper.DoNotScheduleTaintsFilterFunc(), true)
-		if bad {
+	return l.tolerates(node) && (!l.selects || l.selected(node)) && l.hasRoom(info) && !l.promised(node.Name)
+}
+
+func (l *lister) tolerates(node *v1.Node) bool {
+	if node.Spec.Unschedulable {
+		cordon := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+		if !corev1.TolerationsTolerateTaint(klog.Background(), l.pod.Spec.Tolerations, &cordon, true) {
 			return false
 		}
 	}
-	if l.selects {
-		if ok, err := l.required.Match(node); !ok || err != nil {
-			return false
-		}
+	if len(node.Spec.Taints) == 0 {
+		return true
 	}
+	_, bad := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, l.pod.Spec.Tolerations, helper.DoNotScheduleTaintsFilterFunc(), true)
+	return !bad
+}
+
+func (l *lister) selected(node *v1.Node) bool {
+	ok, err := l.required.Match(node)
+	return ok && err == nil
+}
+
+func (l *lister) hasRoom(info fwk.NodeInfo) bool {
 	have, used := info.GetAllocatable(), info.GetRequested()
 	if have.GetMilliCPU()-used.GetMilliCPU() < l.d.MilliCPU || have.GetMemory()-used.GetMemory() < l.d.Memory ||
 		have.GetAllowedPodNumber() <= len(info.GetPods()) {
@@ -215,13 +228,17 @@ func (l *lister) fits(info fwk.NodeInfo) bool {
 			return false
 		}
 	}
-	// What a pod with at least this priority was promised there is not free.
-	for _, p := range l.handle.NominatedPodsForNode(node.Name) {
+	return true
+}
+
+// promised reports whether a pod of at least this priority is nominated for the node.
+func (l *lister) promised(node string) bool {
+	for _, p := range l.handle.NominatedPodsForNode(node) {
 		if corev1.PodPriority(p.GetPod()) >= corev1.PodPriority(l.pod) {
-			return false
+			return true
 		}
 	}
-	return true
+	return false
 }
 
 // picky reports whether the pod asks for certain models or memory.

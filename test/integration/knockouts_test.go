@@ -82,9 +82,8 @@ func (a *across) knockOuts() map[string]knockOut {
 			open: edit(func(n *v1.Node) { n.Spec.Taints = nil }),
 		},
 		"by a cordon": {
-			shut:     edit(func(n *v1.Node) { n.Spec.Unschedulable = true }),
-			open:     edit(func(n *v1.Node) { n.Spec.Unschedulable = false }),
-			recovers: true,
+			shut: edit(func(n *v1.Node) { n.Spec.Unschedulable = true }),
+			open: edit(func(n *v1.Node) { n.Spec.Unschedulable = false }),
 		},
 		"by its node selector": {pod: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"kind": "poor"} }},
 		"by its node affinity": {pod: func(p *v1.Pod) {
