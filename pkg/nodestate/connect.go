@@ -159,12 +159,17 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 	return nil
 }
 
-// wakeInterval bounds how often all waiting pods are tried again: at start every
-// node's Lease is news.
-const wakeInterval = time.Second
+const (
+	// wakeInterval bounds how often all waiting pods are tried again: at start every
+	// node's Lease is news.
+	wakeInterval = time.Second
+	// wakePerPod is added for each of them, which is several times what an attempt
+	// takes: waking skips the pods' backoff and must not keep others from their turn.
+	wakePerPod = 10 * time.Millisecond
+)
 
-// wakeWhenFreed wakes pods after the rare changes that no cluster event
-// announces: a doubt resolved, an exporter back.
+// wakeWhenFreed wakes pods after the rare changes that no cluster event announces:
+// a graph changed, a doubt resolved, an exporter back.
 func (s *State) wakeWhenFreed(ctx context.Context, h fwk.Handle, lister corelisters.PodLister, freed <-chan struct{}) {
 	for {
 		select {
@@ -172,21 +177,21 @@ func (s *State) wakeWhenFreed(ctx context.Context, h fwk.Handle, lister corelist
 			return
 		case <-freed:
 		}
-		s.wake(ctx, h, lister)
+		woken := s.wake(ctx, h, lister)
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.clock.After(wakeInterval):
+		case <-s.clock.After(max(wakeInterval, time.Duration(woken)*wakePerPod)):
 		}
 	}
 }
 
-// wake retries the pods that have no node.
-func (s *State) wake(ctx context.Context, h fwk.Handle, lister corelisters.PodLister) {
+// wake retries the pods that have no node and returns how many there are.
+func (s *State) wake(ctx context.Context, h fwk.Handle, lister corelisters.PodLister) int {
 	all, err := lister.List(labels.Everything())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Listing the pods to wake failed")
-		return
+		return 0
 	}
 	waiting := map[string]*v1.Pod{}
 	for _, pod := range all {
@@ -197,6 +202,7 @@ func (s *State) wake(ctx context.Context, h fwk.Handle, lister corelisters.PodLi
 	if len(waiting) > 0 {
 		h.Activate(klog.FromContext(ctx), waiting)
 	}
+	return len(waiting)
 }
 
 // resolveDoubts decides doubtful claims by a live read that is later than any

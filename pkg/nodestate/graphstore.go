@@ -87,20 +87,11 @@ func (n *Node) notOlder(version string) bool {
 	return err == nil && cmp <= 0
 }
 
-// malformed is a version of an object that cannot be used.
-type malformed struct {
-	objectUID types.UID
-	version   string
-	err       error
-}
-
 // cell holds everything known by node name. It outlives graph and Node object
 // while anything refers to it.
 type cell struct {
 	node  atomic.Pointer[Node]
 	usage atomic.Pointer[Usage]
-	// malformed is the last version that was refused.
-	malformed atomic.Pointer[malformed]
 	// rev counts changes of claims; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim // guarded by State.mu
@@ -175,7 +166,6 @@ func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
 	}
 	n, err := s.buildNode(obj)
 	if err != nil {
-		x.malformed.Store(&malformed{objectUID: obj.UID, version: obj.ResourceVersion, err: err})
 		return false, err
 	}
 	x.node.Store(n)

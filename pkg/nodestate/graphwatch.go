@@ -9,7 +9,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
@@ -58,6 +57,9 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
 		},
 	}
 	informer := cache.NewSharedIndexInformer(lw, &v1alpha1.NodeGPUTopology{}, 0, cache.Indexers{})
+	if err := informer.SetTransform(withoutManagedFields); err != nil {
+		return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
+	}
 	handler, err := informer.AddEventHandler(s.graphHandler(ctx))
 	if err != nil {
 		return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
@@ -67,27 +69,35 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
 	return nil
 }
 
+// withoutManagedFields drops what is a third of an object in memory, and which
+// nobody here reads.
+func withoutManagedFields(obj any) (any, error) {
+	if t, ok := obj.(*v1alpha1.NodeGPUTopology); ok {
+		t.ManagedFields = nil
+	}
+	return obj, nil
+}
+
 func (s *State) graphHandler(ctx context.Context) cache.ResourceEventHandler {
-	apply := func(obj any) bool {
+	apply := func(obj any) {
 		t, ok := obj.(*v1alpha1.NodeGPUTopology)
 		if !ok {
-			return false
+			return
 		}
 		changed, err := s.Apply(t)
 		if err != nil {
 			s.onBadGraph(t, err)
 			klog.FromContext(ctx).Error(err, "Ignoring a malformed topology", "node", t.Name)
 		}
-		return changed
+		if changed {
+			s.onFreed()
+		}
 	}
 	return cache.ResourceEventHandlerFuncs{
-		// After a start the scheduler's own watch may be through its list, with no
-		// pod waiting that it could wake, while this one is still at it.
-		AddFunc: func(obj any) {
-			if apply(obj) {
-				s.onFreed()
-			}
-		},
+		// Pods are woken from here, when the store has the news, and not by a cluster
+		// event: the scheduler's own watch for that would keep every object a second
+		// time, as a tree of maps, and might be ahead of this one or behind.
+		AddFunc:    func(obj any) { apply(obj) },
 		UpdateFunc: func(_, obj any) { apply(obj) },
 		DeleteFunc: func(obj any) {
 			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -119,31 +129,11 @@ func graphClient(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// ApplyUnstructured feeds the store from the scheduler's own watch of the
-// resource, which may be ahead of ours: a queueing hint calls it before it
-// wakes a pod, so that the pod's next cycle sees what woke it.
-func (s *State) ApplyUnstructured(u *unstructured.Unstructured) (bool, error) {
-	// It is asked for every waiting pod, under the queue's lock: conversion, once.
-	if x := s.cells.get(u.GetName()); x != nil {
-		if n := x.node.Load(); n != nil && n.notOlder(u.GetResourceVersion()) {
-			return false, nil
-		}
-		if bad := x.malformed.Load(); bad != nil && bad.objectUID == u.GetUID() && bad.version == u.GetResourceVersion() {
-			return false, bad.err
-		}
-	}
-	t := &v1alpha1.NodeGPUTopology{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {
-		return false, fmt.Errorf("NodeGPUTopology %s: %w", u.GetName(), err)
-	}
-	return s.Apply(t)
-}
-
 // arrivalInterval is how often a missing CRD is looked for.
 const arrivalInterval = 10 * time.Second
 
 // AwaitGraphs closes the returned channel once the API server knows
-// NodeGPUTopology; the process then has to restart to register its events.
+// NodeGPUTopology; the process then has to restart to watch it.
 func (s *State) AwaitGraphs(ctx context.Context, client discovery.DiscoveryInterface) <-chan struct{} {
 	arrived := make(chan struct{})
 	go func() {

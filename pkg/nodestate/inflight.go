@@ -50,6 +50,7 @@ type claim struct {
 	phase     claimPhase
 	since     time.Time // of the phase
 	written   bool      // the annotations are on the pod
+	writing   bool      // counted in State.writing
 	holder    string    // leader at the time of Reserve
 	// version of the bound pod that settled the claim; empty if it never was bound.
 	version string
@@ -76,6 +77,7 @@ func (s *State) insert(c *claim) {
 
 // drop needs s.mu.
 func (s *State) drop(c *claim) {
+	s.setPhase(c, void)
 	x := s.cells.ensure(c.node)
 	same := func(o *claim) bool { return o == c }
 	x.claims = slices.DeleteFunc(x.claims, same)
@@ -90,6 +92,9 @@ func (s *State) drop(c *claim) {
 
 // setPhase needs s.mu.
 func (s *State) setPhase(c *claim, p claimPhase) {
+	if p != reserved {
+		s.countWriting(c, p == binding)
+	}
 	c.phase, c.since = p, s.clock.Now()
 }
 

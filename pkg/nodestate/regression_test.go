@@ -3,12 +3,10 @@
 package nodestate
 
 import (
-	"errors"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 )
@@ -207,30 +205,6 @@ func TestNothingIsKeptOfWhatIsGone(t *testing.T) {
 	r.Remove("n", types.UID("topology-n"))
 	if r.cells.get("n").usage.Load() != nil {
 		t.Error("the usage of a node without a topology is kept")
-	}
-}
-
-func TestAHintConvertsATopologyOnlyIfItIsNews(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	object := func(version string, spec map[string]any) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{
-			"metadata": map[string]any{"name": "n", "uid": "topology-n", "resourceVersion": version}, "spec": spec,
-		}}
-	}
-	unconvertible := map[string]any{"gpus": 7}
-	if changed, err := r.ApplyUnstructured(object("1", unconvertible)); changed || err != nil {
-		t.Errorf("the version in the store was converted again: %t, %v", changed, err)
-	}
-	noID := map[string]any{"gpus": []any{map[string]any{"index": int64(0)}}}
-	_, first := r.ApplyUnstructured(object("2", noID))
-	if first == nil {
-		t.Fatal("a GPU without id was accepted")
-	}
-	if _, again := r.ApplyUnstructured(object("2", unconvertible)); !errors.Is(again, first) {
-		t.Errorf("a version that was refused was converted again: %v", again)
-	}
-	if _, err := r.ApplyUnstructured(object("3", unconvertible)); err == nil || errors.Is(err, first) {
-		t.Errorf("a new version was not converted: %v", err)
 	}
 }
 

@@ -44,6 +44,9 @@ type State struct {
 
 	listed, recovered atomic.Uint64 // cycles narrowed, and taken back
 
+	writing atomic.Int64  // claims whose writes are under way
+	room    chan struct{} // one of them is done
+
 	sources []cache.InformerSynced // what AwaitSync waits for
 	synced  atomic.Bool
 
@@ -63,7 +66,7 @@ func New(config Config, clk clock.WithTicker) *State {
 	return &State{
 		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
-		index: newIndex(), widened: newWidened(),
+		index: newIndex(), widened: newWidened(), room: make(chan struct{}, 1),
 		pods: noPods{}, claims: map[types.UID][]*claim{},
 		onMalformed: func(*v1.Pod, error) {}, onBadGraph: func(*v1alpha1.NodeGPUTopology, error) {}, onFreed: func() {},
 	}

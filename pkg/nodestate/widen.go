@@ -20,7 +20,7 @@ const settleIn = 10 * time.Millisecond
 // widened holds the pods whose next cycle looks at all nodes, because every node
 // of the list was refused by some other plugin.
 type widened struct {
-	mu   sync.Mutex
+	mu sync.Mutex
 	// pod UID -> whether the cycle that looks at all nodes has begun. Whoever is
 	// activated after that goes round again: list, refusal, all nodes, without end.
 	pods map[types.UID]bool

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -16,30 +15,21 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// graphResource is NodeGPUTopology as the scheduler's dynamic informer names it.
-const graphResource = fwk.EventResource(v1alpha1.Resource + ".v1alpha1." + v1alpha1.GroupName)
-
-// EventsToRegister lists what can make a pod fit that did not. The framework is
+// EventsToRegister lists what can make a pod fit that did not, but for changes of
+// graphs, upon which the State itself wakes pods. The framework is
 // complete when it asks, so an impossible order of binders stops the start here.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	if err := p.checkBindOrder(); err != nil {
 		return nil, err
 	}
 	node := fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeAllocatable | fwk.UpdateNodeLabel
-	events := []fwk.ClusterEventWithHint{
+	return []fwk.ClusterEventWithHint{
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete | fwk.Update}, QueueingHintFn: p.afterPod},
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: node}, QueueingHintFn: p.afterNode},
-	}
-	if p.shared.served {
-		events = append(events, fwk.ClusterEventWithHint{
-			Event: fwk.ClusterEvent{Resource: graphResource, ActionType: fwk.Add | fwk.Update}, QueueingHintFn: p.afterGraph,
-		})
-	}
-	return events, nil
+	}, nil
 }
 
 // checkBindOrder refuses a profile in which DefaultBinder would bind before the
@@ -158,19 +148,5 @@ func (p *Plugin) afterNode(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) 
 		}
 	}
 	logger.V(5).Info("A node changed", "pod", klog.KObj(pod), "node", klog.KObj(changed))
-	return fwk.Queue, nil
-}
-
-// afterGraph feeds the graph store before it wakes the pod, so that the pod's
-// next cycle sees what woke it: the scheduler's watch may be ahead of ours.
-func (p *Plugin) afterGraph(logger klog.Logger, pod *v1.Pod, _, newObj any) (fwk.QueueingHint, error) {
-	u, ok := newObj.(*unstructured.Unstructured)
-	if !ok {
-		return fwk.Queue, fmt.Errorf("got %T for a NodeGPUTopology", newObj)
-	}
-	if _, err := p.state.ApplyUnstructured(u); err != nil {
-		logger.V(5).Info("A malformed topology wakes nobody", "pod", klog.KObj(pod), "err", err)
-		return fwk.QueueSkip, nil
-	}
 	return fwk.Queue, nil
 }

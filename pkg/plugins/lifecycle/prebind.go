@@ -22,6 +22,7 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, _ fwk.CycleState, pod *v1.P
 	if p.Profile.WriteInBind || p.state.Pending(pod.UID, nodeName) == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
+	p.state.Announced(pod.UID, nodeName)
 	return nil
 }
 

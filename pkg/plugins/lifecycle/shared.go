@@ -26,13 +26,12 @@ type Shared struct {
 	mu       sync.Mutex
 	state    *nodestate.State
 	config   nodestate.Config
-	served   bool                // the API server knew NodeGPUTopology at start
 	profiles map[string]*Profile // profile name -> what its plugins were given
 }
 
 // NewShared returns a Shared. onArrival is called when the NodeGPUTopology CRD
 // appears after the process started without it; the process then has to end and
-// be started again, since events are registered at start only.
+// be started again, since its informers start with it.
 func NewShared(clk clock.WithTicker, onArrival func()) *Shared {
 	return &Shared{clock: clk, onArrival: onArrival, profiles: map[string]*Profile{}}
 }
@@ -83,7 +82,7 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 		s.awaitArrival(ctx, h, state)
 	}
 	state.AwaitSync(ctx)
-	s.state, s.config, s.served = state, config, served
+	s.state, s.config = state, config
 	return state, nil
 }
 
