@@ -312,14 +312,11 @@ func (a *across) testNoNodeLeft(t *testing.T) {
 func (a *across) testPreemptionBehindKnockOut(t *testing.T) {
 	for _, p := range bothWrites {
 		t.Run(p, func(t *testing.T) {
-			cordon := func(closed bool) {
-				for _, node := range a.good {
-					a.editNode(t, node, func(n *v1.Node) { n.Spec.Unschedulable = closed })
-				}
+			defer a.dropAll(t)
+			for _, node := range a.good { // whose port the preemptor wants, and may not take
+				a.placed(t, node, prior("high", wish("", 0, func(pod *v1.Pod) { pod.Name = a.freshName("filler"); withPort(pod) })))
 			}
-			cordon(true)
-			defer cordon(false)
-			a.awaitShut(t, a.good, func() *v1.Pod { return prior("low", wish(p, 2, nil)) })
+			a.awaitShut(t, a.good, func() *v1.Pod { return prior("low", wish(p, 2, withPort)) })
 			holders := map[string]string{} // node -> the pod that has its GPUs
 			for _, node := range a.poor {
 				pod := on(node, prior("low", gpuPod(a.freshName("holder"), p, 2, nil)))
@@ -332,7 +329,9 @@ func (a *across) testPreemptionBehindKnockOut(t *testing.T) {
 			pods, before := a.pods(t), a.counts(t)
 			start := time.Now()
 			name := a.freshName("preemptor")
-			a.create(t, prior("high", gpuPod(name, p, 2, nil)))
+			preemptor := prior("high", wish(p, 2, withPort))
+			preemptor.Name = name
+			a.create(t, preemptor)
 			var node string
 			eventually(t, promptly, "the pod is nominated and its victim told to go", func(context.Context) (bool, string) {
 				pod := a.get(t, name)
