@@ -177,6 +177,9 @@ func (s *State) wakeWhenFreed(ctx context.Context, h fwk.Handle, lister corelist
 			return
 		case <-freed:
 		}
+		if !s.Synced() {
+			continue // they would fail again; AwaitSync wakes them
+		}
 		woken := s.wake(ctx, h, lister)
 		select {
 		case <-ctx.Done():

@@ -48,36 +48,41 @@ func newIndex() *index {
 }
 
 const (
-	// touchFor is how long a node is looked at again after an event: the scheduler's
-	// cache hears of it in another goroutine, and the snapshot from the cache.
-	touchFor = time.Second
+	// touchFor is how long a node is looked at again after an event of the informers:
+	// the scheduler's cache hears of it in another goroutine, and the snapshot from
+	// the cache. What is late by more is left to the stride.
+	touchFor = 250 * time.Millisecond
 	// defaultStride is how many nodes without an event a refresh looks at, in turn,
 	// so that even a change that nobody announced is seen after some cycles.
 	defaultStride = 64
 )
 
-// touched are the cells that an event of the last touchFor was about.
+// touched are the cells that changed since the last refresh, or that an event of
+// the last touchFor was about.
 type touched struct {
 	mu    sync.Mutex
 	cells []*cell
 }
 
-// touch says that a node changed, or is about to in the scheduler's snapshot.
-func (s *State) touch(c *cell) {
+// touch says that a node's graph or claims changed, which the next refresh sees.
+func (s *State) touch(c *cell) { s.touchUntil(c, s.clock.Now()) }
+
+// touchNode says that the scheduler's snapshot of a node changed or soon will.
+func (s *State) touchNode(name string) {
+	if c := s.cells.get(name); c != nil {
+		s.touchUntil(c, s.clock.Now().Add(touchFor))
+	}
+}
+
+func (s *State) touchUntil(c *cell, until time.Time) {
 	t := &s.index.touched
-	until := s.clock.Now().Add(touchFor)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c.touchedUntil.IsZero() {
 		t.cells = append(t.cells, c)
 	}
-	c.touchedUntil = until
-}
-
-// touchNode is touch by name.
-func (s *State) touchNode(name string) {
-	if c := s.cells.get(name); c != nil {
-		s.touch(c)
+	if until.After(c.touchedUntil) {
+		c.touchedUntil = until
 	}
 }
 
@@ -103,7 +108,7 @@ func (x *index) refresh(s *State, nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLis
 	x.cells = append(x.cells[:0], t.cells...)
 	rest := t.cells[:0]
 	for _, c := range t.cells {
-		if x.looked.After(c.touchedUntil) {
+		if !c.touchedUntil.After(x.looked) {
 			c.touchedUntil = time.Time{}
 		} else {
 			rest = append(rest, c)

@@ -113,6 +113,7 @@ func (s *State) Unreserve(uid types.UID, node string) {
 		return
 	}
 	s.drop(c)
+	s.touchNode(node) // the scheduler's cache forgets the pod after this
 }
 
 // BindingBegan marks that the write which binds the pod may now happen.
