@@ -41,7 +41,7 @@ type Cell struct {
 	Pods     int    `json:"pods"`
 
 	PodsPerSecond  float64 `json:"podsPerSecond"`  // in the window
-	WindowSeconds  float64 `json:"windowSeconds"`  // from the scheduler's readiness to the last binding
+	WindowSeconds  float64 `json:"windowSeconds"`  // from the first binding to the last
 	FirstSeconds   float64 `json:"firstSeconds"`   // from its readiness to the first binding
 	StartSeconds   float64 `json:"startSeconds"`   // from its start to its readiness
 	CreateSeconds  float64 `json:"createSeconds"`  // making the pods, before the scheduler starts
@@ -189,15 +189,15 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	return client.storeHeapProfile(ctx, p.profiles+".heap.pprof")
 }
 
-// window computes rate and CPU per pod from the scheduler's readiness to the
-// last binding. The first binding would be a bad start: a profile with several
-// writes a pod makes the first ones for many pods before it binds any.
+// window computes rate and CPU per pod from the first binding to the last. What
+// comes before is the start: reading caches, and our graphs, which readiness does
+// not wait for.
 func (out *Cell) window(ready time.Time, bound []time.Time, used samples) {
-	pods, last := float64(len(bound)), bound[len(bound)-1]
-	out.FirstSeconds = bound[0].Sub(ready).Seconds()
-	out.WindowSeconds = last.Sub(ready).Seconds()
+	pods, first, last := float64(len(bound)-1), bound[0], bound[len(bound)-1]
+	out.FirstSeconds = first.Sub(ready).Seconds()
+	out.WindowSeconds = last.Sub(first).Seconds()
 	out.PodsPerSecond = pods / out.WindowSeconds
-	from, to := used.at(ready), used.at(last)
+	from, to := used.at(first), used.at(last)
 	out.SchedulerCPUMs = (to.scheduler - from.scheduler).Seconds() * 1e3 / pods
 	out.ControlPlaneCPUMs = (to.controlPlane - from.controlPlane).Seconds() * 1e3 / pods
 }

@@ -7,9 +7,8 @@
 //
 // A cell is one profile, one workload and one size of cluster: the pods are
 // made first and wait, then the scheduler starts, and the window that counts
-// runs from its readiness, when its caches are full and it begins, to the last
-// binding. So neither making pods nor filling caches is in a figure. Cells of different profiles alternate
-// in one run, each with a scheduler process of its own, and the control plane
+// runs from the first binding to the last. So neither making pods nor filling
+// caches is in a figure. Cells of different profiles alternate in one run, each with a scheduler process of its own, and the control plane
 // runs in a process of its own, so that CPU time is told apart.
 //
 // Invariant: a cell's figures come from one scheduler process that scheduled

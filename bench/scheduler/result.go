@@ -11,8 +11,8 @@ import (
 )
 
 // method stands above the tables.
-const method = `Pods are made before the scheduler starts and wait. Pods/s and CPU are of the window from the scheduler's
-readiness (caches full, it begins) to the last binding. Attempt latency includes binding and is read from a
+const method = `Pods are made before the scheduler starts and wait. Pods/s and CPU are of the window from the first binding to
+the last, so that reading caches, and our graphs, is not in them. Attempt latency includes binding and is read from a
 histogram whose buckets double, so that a percentile is exact to a factor of two only. CPU of the API server
 includes etcd's. Writes are creates, updates and patches of pods and their subresources, refused ones (overload,
 conflicts) apart; events are not counted.`

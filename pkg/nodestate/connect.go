@@ -166,7 +166,24 @@ const (
 	// wakePerPod is added for each of them, which is several times what an attempt
 	// takes: waking skips the pods' backoff and must not keep others from their turn.
 	wakePerPod = 10 * time.Millisecond
+	// maxWakeInterval bounds that, so that news are not old when they wake a pod.
+	maxWakeInterval = 5 * time.Second
 )
+
+// Serve says that a profile of this name takes pods, for these accelerators.
+func (s *State) Serve(profile string, resources []string) {
+	x := s.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.profiles.Insert(profile)
+	x.resources.Insert(resources...)
+}
+
+func (s *State) serves(profile string) bool {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	return s.index.profiles.Has(profile)
+}
 
 // wakeWhenFreed wakes pods after the rare changes that no cluster event announces:
 // a graph changed, a doubt resolved, an exporter back.
@@ -184,12 +201,13 @@ func (s *State) wakeWhenFreed(ctx context.Context, h fwk.Handle, lister corelist
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.clock.After(max(wakeInterval, time.Duration(woken)*wakePerPod)):
+		case <-s.clock.After(min(maxWakeInterval, max(wakeInterval, time.Duration(woken)*wakePerPod))):
 		}
 	}
 }
 
-// wake retries the pods that have no node and returns how many there are.
+// wake retries the pods of our profiles that have no node and returns how many
+// there are.
 func (s *State) wake(ctx context.Context, h fwk.Handle, lister corelisters.PodLister) int {
 	all, err := lister.List(labels.Everything())
 	if err != nil {
@@ -198,7 +216,7 @@ func (s *State) wake(ctx context.Context, h fwk.Handle, lister corelisters.PodLi
 	}
 	waiting := map[string]*v1.Pod{}
 	for _, pod := range all {
-		if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
+		if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && s.serves(pod.Spec.SchedulerName) {
 			waiting[pod.Namespace+"/"+pod.Name] = pod
 		}
 	}

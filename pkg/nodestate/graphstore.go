@@ -92,16 +92,13 @@ func (n *Node) notOlder(version string) bool {
 type cell struct {
 	node  atomic.Pointer[Node]
 	usage atomic.Pointer[Usage]
-	// rev counts changes of claims; part of the usage memo's key.
+	// rev counts changes of graph and claims; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim // guarded by State.mu
 	// position in the index, guarded by its mutex; and until when the node is
 	// looked at for an event, guarded by that of the touched.
 	position     int
 	touchedUntil time.Time
-	// removed is the last object of the name that was deleted, so that the slower
-	// of two watches does not bring it back; guarded by State.graphMu.
-	removed types.UID
 }
 
 const cellShards = 64
@@ -158,9 +155,6 @@ func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
 	x := s.cells.ensure(obj.Name)
 	s.graphMu.Lock()
 	defer s.graphMu.Unlock()
-	if obj.UID != "" && obj.UID == x.removed {
-		return false, nil
-	}
 	if old := x.node.Load(); old != nil && old.notOlder(obj.ResourceVersion) {
 		return false, nil
 	}
@@ -186,7 +180,6 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 	if old == nil || old.objectUID != objectUID {
 		return false
 	}
-	x.removed = objectUID
 	x.node.Store(nil)
 	x.usage.Store(nil) // it refers to the graph
 	x.rev.Add(1)

@@ -323,6 +323,17 @@ func (w *world) check(step int) {
 			holder[key] = pod.Name
 		}
 	}
+	var writing int64
+	for _, cs := range w.state.claims {
+		for _, c := range cs {
+			if c.writing {
+				writing++
+			}
+		}
+	}
+	if got := w.state.writing.Load(); got != writing {
+		w.t.Fatalf("step %d: %d choices are said to be written, %d are", step, got, writing)
+	}
 }
 
 func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
@@ -348,6 +359,9 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 			t.Fatalf("seed %d placed no pod", seed)
 		}
 		w.quiesce()
+		if n := w.state.writing.Load(); n != 0 {
+			t.Errorf("seed %d: %d choices are said to be written after everything settled", seed, n)
+		}
 		for _, left := range w.state.Dump() {
 			// A claim stays beside such a pod until its annotation is repaired.
 			if !w.misled[left.UID] {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
@@ -21,10 +22,14 @@ type index struct {
 	entries []entry
 	byName  map[string]*cluster.Index // resource -> its machines by state
 	plain   int                       // nodes without any accelerator
-	looked  time.Time                 // when the last refresh was
-	next    int                       // where the next list of plain nodes begins
-	turn    int                       // where the next look at untouched nodes begins
-	stride  int                       // how many of them one refresh looks at
+
+	profiles  sets.Set[string] // whose pods are ours
+	resources sets.Set[string] // that count as accelerators, of all profiles
+
+	looked time.Time // when the last refresh was
+	next   int       // where the next list of plain nodes begins
+	turn   int       // where the next look at untouched nodes begins
+	stride int       // how many of them one refresh looks at
 
 	touched touched
 
@@ -44,7 +49,7 @@ type entry struct {
 }
 
 func newIndex() *index {
-	return &index{byName: map[string]*cluster.Index{}, stride: defaultStride}
+	return &index{byName: map[string]*cluster.Index{}, stride: defaultStride, profiles: sets.Set[string]{}, resources: sets.Set[string]{}}
 }
 
 const (
@@ -89,12 +94,12 @@ func (s *State) touchUntil(c *cell, until time.Time) {
 // refresh brings the index up to the cycle's snapshot: it compares two numbers of
 // every node that an event was about, and of some others, and computes anew what
 // changed. It needs x.mu.
-func (x *index) refresh(s *State, nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLister, resources []string) {
+func (x *index) refresh(s *State, nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	x.looked = s.clock.Now()
 	look := func(i int) {
 		e := &x.entries[i]
 		if !e.known || e.generation != nodes[i].GetGeneration() || e.rev != e.cell.rev.Load() {
-			x.update(s, i, nodes[i], snapshot, resources)
+			x.update(s, i, nodes[i], snapshot)
 		}
 	}
 	if x.align(s, nodes) {
@@ -168,7 +173,7 @@ func (x *index) forget(i int) {
 }
 
 // update computes a node's state anew.
-func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, resources []string) {
+func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	c := x.entries[i].cell
 	rev := c.rev.Load() // before anything is read, so that a change meanwhile shows
 	node, n := info.Node(), c.node.Load()
@@ -182,7 +187,7 @@ func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfo
 	}
 	e := &x.entries[i]
 	*e = entry{cell: c, generation: info.GetGeneration(), rev: rev, known: true, node: n, plain: n == nil || len(n.Accels) == 0}
-	for _, r := range resources {
+	for r := range x.resources {
 		e.plain = e.plain && info.GetAllocatable().GetScalarResources()[v1.ResourceName(r)] == 0
 	}
 	if e.plain {

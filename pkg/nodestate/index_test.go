@@ -54,6 +54,7 @@ func newSite(tb testing.TB) *site {
 		snapshot: schedcache.NewEmptySnapshot(), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, assumed: map[string]*v1.Pod{},
 	}
 	s.State.pods = fixedStore{}
+	s.Serve("profile", []string{testResource})
 	s.index.stride = 0 // only what events are about, and new lists
 	fw, err := frameworkruntime.NewFramework(ctx, nil, &schedconfig.KubeSchedulerProfile{},
 		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)))
@@ -103,7 +104,7 @@ func (s *site) candidates(pod *v1.Pod, how *Narrowing) sets.Set[string] {
 }
 
 func narrowing() *Narrowing {
-	return &Narrowing{Limit: 64, Weights: cluster.DefaultWeights(), Reserve: true, Resources: []string{testResource}}
+	return &Narrowing{Limit: 64, Weights: cluster.DefaultWeights(), KeepOff: true}
 }
 
 // assume takes a pod through Reserve and into the cache.
@@ -302,7 +303,7 @@ func TestWhoIsNotNarrowed(t *testing.T) {
 			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone"}}
 		}, want: []string{"n0", "n1"}},
 		"no GPUs asked: the nodes without any": {gpus: 0, want: []string{"p0", "p1"}},
-		"no GPUs asked, and none reserved":     {gpus: 0, how: func(n *Narrowing) { n.Reserve = false }},
+		"no GPUs asked, and none reserved":     {gpus: 0, how: func(n *Narrowing) { n.KeepOff = false }},
 		"no GPUs asked, too much for the nodes without": {
 			gpus: 0, change: func(p *v1.Pod) { *p = *asking(p, "5", "1Gi") },
 		},
@@ -354,6 +355,27 @@ func TestAWidenedPodIsNotNarrowedOnce(t *testing.T) {
 	s.podGone(pod.UID)
 	if s.Widened(pod.UID) {
 		t.Error("a deleted pod is still marked")
+	}
+}
+
+// TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem fills the CPUs of one
+// NUMA node, so that what a bucket offers is not what the node can give.
+func TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem(t *testing.T) {
+	s := newSite(t)
+	s.add("n0", "l40s-8") // all GPUs free, no CPUs on NUMA node 0
+	s.add("n1", "l40s-8") // the second half of every switch's pair is taken: a worse band
+	held := asking(gpuPod("held", 0), "60", "1Gi")
+	held.Spec.NodeName = "n0"
+	a := &Allocation{Version: AllocationVersion, Node: "n0", PodUID: held.UID, NUMANodes: []int{0}}
+	text, err := a.Encode()
+	s.must(err)
+	held.Annotations = map[string]string{AllocationKey: text}
+	s.must(s.cache.AddPod(s.logger, held))
+	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("odd", 4), "n1", 1, 3, 5, 7)))
+	pod := asking(annotated(gpuPod("pod", 2), TopologyPolicyKey, "single-numa-node"), "16", "1Gi")
+	got, want := s.candidates(pod, narrowing()), s.linear(pod, narrowing())
+	if !got.Equal(want) || !got.Has("n0") {
+		t.Errorf("listed %v, a linear search finds %v, want n0", sets.List(got), sets.List(want))
 	}
 }
 

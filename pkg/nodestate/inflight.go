@@ -149,6 +149,9 @@ func (s *State) podChanged(pod *v1.Pod) {
 	freed := false
 	a := s.allocationOf(pod, pod.Spec.NodeName)
 	for _, c := range s.claims[pod.UID] {
+		if c.node == pod.Spec.NodeName {
+			s.countWriting(c, false) // whatever became of the choice
+		}
 		// A pod is bound once: what it was bound with decides against every claim
 		// that says otherwise and whose own writes may have begun.
 		switch {

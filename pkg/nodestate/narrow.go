@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -35,8 +36,7 @@ type Narrowing struct {
 	Limit     int     // most nodes to list; 0: never narrow
 	Tolerance float64 // points below the best score that are still listed
 	Weights   cluster.Weights
-	Reserve   bool     // pods without accelerators are kept off nodes that have some
-	Resources []string // that count as accelerators
+	KeepOff   bool // pods without accelerators are kept off nodes that have some
 }
 
 // Candidates lists the nodes that the pod does best on, or nil where the list
@@ -48,10 +48,10 @@ func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle,
 	defer x.mu.Unlock()
 	now := s.clock.Now()
 	both := x.plain > 0 && x.plain < len(nodes)
-	if !d.HasGPUs() && (!how.Reserve || x.same(nodes) && !both && now.Sub(x.looked) < plainRefresh) {
+	if !d.HasGPUs() && (!how.KeepOff || x.same(nodes) && !both && now.Sub(x.looked) < plainRefresh) {
 		return nil
 	}
-	x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos(), how.Resources) // SignPod needs it too
+	x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos()) // SignPod needs it too
 	if how.Limit == 0 || pod.Status.NominatedNodeName != "" || pinned(pod) || s.widened.begin(pod.UID) {
 		return nil
 	}
@@ -61,10 +61,13 @@ func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle,
 		selects: pod.Spec.NodeSelector != nil || requiredAffinity(pod) != nil,
 	}
 	var names sets.Set[string]
-	if d.HasGPUs() {
-		names = l.best(x)
-	} else {
+	switch {
+	case !d.HasGPUs():
 		names = l.plain(x)
+	case d.needsNUMAFit() || len(d.Resources) > 1:
+		names = l.bestByNode(x)
+	default:
+		names = l.best(x)
 	}
 	if len(names) == 0 {
 		return nil
@@ -108,7 +111,7 @@ func (l *lister) best(x *index) sets.Set[string] {
 		// Scores are relative to the best candidate, so who has no node that the pod
 		// may use must not take part.
 		usable := slices.DeleteFunc(x.found, func(c cluster.Candidate) bool {
-			return !slices.ContainsFunc(c.Bucket.Nodes(), func(i int) bool { return l.admits(x, i, c.Offer) })
+			return !slices.ContainsFunc(c.Bucket.Nodes(), func(i int) bool { return l.admits(x, i) })
 		})
 		if l.checks > maxChecks {
 			return nil
@@ -133,13 +136,55 @@ func (l *lister) list(x *index, cs []cluster.Candidate) sets.Set[string] {
 			if len(names) == limit {
 				return names
 			}
-			if l.admits(x, i, c.Offer) {
+			if l.admits(x, i) {
 				names.Insert(l.nodes[i].Node().Name)
 			}
 		}
 	}
 	if l.checks > maxChecks {
 		return nil
+	}
+	return names
+}
+
+// bestByNode is best for pods whose place depends on more than buckets are made of,
+// CPUs and memory beside the GPUs or other accelerators: every node is rated.
+func (l *lister) bestByNode(x *index) sets.Set[string] {
+	type rated struct {
+		node  int
+		offer cluster.Offer
+		raw   int64
+	}
+	var all []rated
+	band, best := cluster.Bands, cluster.NoBest()
+	snapshot := l.handle.SnapshotSharedLister().NodeInfos()
+	for i := range x.entries {
+		if !l.admits(x, i) {
+			continue
+		}
+		o, ok := l.s.usage(x.entries[i].cell, x.entries[i].node, l.nodes[i], snapshot).Rate(l.d.Request)
+		if !ok || o.Band > band {
+			continue
+		}
+		if o.Band < band {
+			band, best, all = o.Band, cluster.NoBest(), all[:0]
+		}
+		best.Add(&o)
+		all = append(all, rated{node: i, offer: o})
+	}
+	if l.checks > maxChecks {
+		return nil
+	}
+	for i := range all {
+		all[i].raw = l.how.Weights.Raw(&all[i].offer, &best)
+	}
+	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(b.raw, a.raw) })
+	names := sets.Set[string]{}
+	for _, r := range all {
+		if !l.wide && (len(names) == l.how.Limit || r.raw < all[0].raw-int64(l.how.Tolerance*cluster.Point)) {
+			break
+		}
+		names.Insert(l.nodes[r.node].Node().Name)
 	}
 	return names
 }
@@ -169,10 +214,9 @@ func (l *lister) plain(x *index) sets.Set[string] {
 	return names
 }
 
-// admits reports whether a node is worth listing: its graph counts, the node
-// gives the pod what its bucket offers, and nothing that is cheap to see keeps the
-// pod away.
-func (l *lister) admits(x *index, i int, o *cluster.Offer) bool {
+// admits reports whether a node is worth listing: its graph counts, and nothing
+// that is cheap to see keeps the pod away.
+func (l *lister) admits(x *index, i int) bool {
 	if l.checks++; l.checks > maxChecks {
 		return false
 	}
@@ -180,13 +224,7 @@ func (l *lister) admits(x *index, i int, o *cluster.Offer) bool {
 	if n == nil || !n.exporter.fresh(l.now) || l.s.enforcement(l.d, n) != Fits || !l.fits(l.nodes[i]) {
 		return false
 	}
-	if !l.d.needsNUMAFit() && len(l.d.Resources) == 1 {
-		return true
-	}
-	// The bucket does not know about CPUs, memory and other accelerators.
-	u := l.s.usage(x.entries[i].cell, n, l.nodes[i], l.handle.SnapshotSharedLister().NodeInfos())
-	real, ok := u.Rate(l.d.Request)
-	return ok && real == *o
+	return true
 }
 
 // fits sees what keeps most pods off a node: cordons, taints, labels, too little of
@@ -222,9 +260,11 @@ func (l *lister) hasRoom(info fwk.NodeInfo) bool {
 		have.GetAllowedPodNumber() <= len(info.GetPods()) {
 		return false
 	}
-	for _, r := range l.d.Resources {
-		name := v1.ResourceName(r.Name)
-		if have.GetScalarResources()[name]-used.GetScalarResources()[name] < int64(r.Count) {
+	if have.GetEphemeralStorage()-used.GetEphemeralStorage() < l.d.all.EphemeralStorage {
+		return false
+	}
+	for name, n := range l.d.all.ScalarResources {
+		if have.GetScalarResources()[name]-used.GetScalarResources()[name] < n {
 			return false
 		}
 	}
@@ -234,7 +274,7 @@ func (l *lister) hasRoom(info fwk.NodeInfo) bool {
 // promised reports whether a pod of at least this priority is nominated for the node.
 func (l *lister) promised(node string) bool {
 	for _, p := range l.handle.NominatedPodsForNode(node) {
-		if corev1.PodPriority(p.GetPod()) >= corev1.PodPriority(l.pod) {
+		if p.GetPod().UID != l.pod.UID && corev1.PodPriority(p.GetPod()) >= corev1.PodPriority(l.pod) {
 			return true
 		}
 	}
@@ -271,9 +311,10 @@ func hasWishes(pod *v1.Pod) bool {
 	if slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
 		return true
 	}
-	return slices.ContainsFunc(spec.Containers, func(c v1.Container) bool {
+	hasHostPort := func(c v1.Container) bool {
 		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort > 0 })
-	})
+	}
+	return slices.ContainsFunc(spec.Containers, hasHostPort) || slices.ContainsFunc(spec.InitContainers, hasHostPort)
 }
 
 // HasBoth reports whether some nodes of the last cycle had accelerators and some

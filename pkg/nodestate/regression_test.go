@@ -164,27 +164,6 @@ func TestATopologyThatAppearsWakesPodsThatWereRefusedBefore(t *testing.T) {
 	}
 }
 
-func TestTheSlowerWatchBringsNoTopologyBack(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	old := topologyOf(t, "n", "dgx1-v100")
-	old.ResourceVersion = "2"
-	if !r.Remove("n", old.UID) {
-		t.Fatal("nothing was removed")
-	}
-	if changed, err := r.Apply(old); err != nil || changed || r.Node("n") != nil {
-		t.Errorf("after its deletion the object was stored again (%t, %v)", changed, err)
-	}
-	anew := topologyOf(t, "n", "dgx1-v100")
-	anew.UID, anew.ResourceVersion = "anew", "9"
-	if changed, err := r.Apply(anew); err != nil || !changed {
-		t.Fatalf("an object made anew was not stored (%t, %v)", changed, err)
-	}
-	old.UID, old.ResourceVersion = "between", "8"
-	if changed, err := r.Apply(old); err != nil || changed {
-		t.Errorf("an older object of the name replaced a newer one (%t, %v)", changed, err)
-	}
-}
-
 func TestNothingIsKeptOfWhatIsGone(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	pod := on(t, r.State, gpuPod("p", 1), "n", 0)

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -81,6 +82,8 @@ type Request struct {
 	models       []string // upper case, blanks single; any may match
 	minGPUMemory int64
 	containers   []containerRequest
+	// all is the pod's effective request, of every resource.
+	all framework.Resource
 }
 
 // Options are the arguments of a profile that parsing a pod needs.
@@ -103,6 +106,7 @@ func ParseRequest(pod *v1.Pod, opt *Options) (*Request, error) {
 	r.readContainers(pod, opt.Resources)
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	r.MilliCPU, r.Memory = total.Cpu().MilliValue(), total.Memory().Value()
+	r.all.Add(total)
 	if err := r.readAnnotations(pod.Annotations, opt); err != nil {
 		return nil, err
 	}

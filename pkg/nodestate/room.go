@@ -20,14 +20,13 @@ const (
 	maxRoomWait = 200 * time.Millisecond
 )
 
-// AwaitRoom waits, but not long, while many choices are being written. waiting
-// counts the pods that another plugin holds back at Permit: theirs are not.
-func (s *State) AwaitRoom(ctx context.Context, waiting func() int) {
+// AwaitRoom waits, but not long, while many choices are being written.
+func (s *State) AwaitRoom(ctx context.Context) {
 	if s.writing.Load() < maxWriting {
 		return
 	}
 	limit := s.clock.After(maxRoomWait)
-	for s.writing.Load()-int64(waiting()) >= maxWriting {
+	for s.writing.Load() >= maxWriting {
 		select {
 		case <-ctx.Done():
 			return
@@ -38,7 +37,8 @@ func (s *State) AwaitRoom(ctx context.Context, waiting func() int) {
 	}
 }
 
-// Announced marks that the pod's binding goes on to its writes.
+// Announced marks that the pod's binding goes on to its writes. Do not call it for
+// a pod that another plugin holds at Permit: it may wait for many more to come.
 func (s *State) Announced(uid types.UID, node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

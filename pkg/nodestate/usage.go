@@ -27,8 +27,8 @@ type Usage struct {
 	foreign []bool          // some of those pods run already, so nobody knows their GPUs
 	numa    []numaFree      // in the order of Node.NUMA.NUMANodes
 	taken   []nvtopo.CPUSet // CPUs of pods of ours
-	// hearsay: of some pods with devices only the informer's store could tell which,
-	// and what it says may change without a sign.
+	// hearsay: of some pods only the informer's store could tell what they hold, and
+	// what it says may change without a sign.
 	hearsay bool
 }
 
@@ -50,6 +50,9 @@ func (u *Usage) Free(resource string) nvtopo.Mask {
 	}
 	return 0
 }
+
+// freeCPUs are the CPUs that no other pod of ours was given.
+func (u *Usage) freeCPUs() nvtopo.CPUSet { return u.node.cpus.Minus(u.taken...) }
 
 // podLister finds a pod in the informer's store; nil when it is not there.
 type podLister interface {
@@ -124,9 +127,6 @@ func (s *State) computeUsage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.N
 	return u
 }
 
-// freeCPUs are the CPUs that no other pod of ours was given.
-func (u *Usage) freeCPUs() nvtopo.CPUSet { return u.node.cpus.Minus(u.taken...) }
-
 // addPod charges one pod of the node: its claims and the annotation the snapshot
 // shows, else the one in the informer's store, in union with kubelet's record; a
 // pod that has none of them is only counted.
@@ -151,7 +151,7 @@ func (u *Usage) addPod(s *State, x *cell, pi fwk.PodInfo) {
 	// while the first, believed lost, was carried out after all.
 	a := s.allocationOf(pod, u.node.Name)
 	if a == nil && !known && pod.Spec.NodeName != "" {
-		u.hearsay = u.hearsay || u.holdsDevices(requests)
+		u.hearsay = true
 		if stored := s.pods.pod(pod.Namespace, pod.Name, pod.UID); stored != nil {
 			a = s.allocationOf(stored, u.node.Name)
 		}
@@ -179,10 +179,6 @@ func (u *Usage) addPod(s *State, x *cell, pi fwk.PodInfo) {
 		// A nominated pod has no node yet; it will choose when its turn comes.
 		u.foreign[i] = u.foreign[i] || pod.Spec.NodeName != ""
 	}
-}
-
-func (u *Usage) holdsDevices(requests fwk.Resource) bool {
-	return slices.ContainsFunc(u.node.Accels, func(a *Accel) bool { return requests.GetScalarResources()[v1.ResourceName(a.Resource)] > 0 })
 }
 
 func (u *Usage) addAllocation(a *Allocation, milliCPU, memory int64) {

@@ -36,13 +36,6 @@ func newWidened() *widened {
 	return &widened{pods: map[types.UID]bool{}, back: make(chan *v1.Pod, maxBack)}
 }
 
-func (w *widened) has(uid types.UID) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, ok := w.pods[uid]
-	return ok
-}
-
 // begin reports whether the pod's cycle, which begins now, is to look at all nodes.
 func (w *widened) begin(uid types.UID) bool {
 	w.mu.Lock()
@@ -75,7 +68,12 @@ func (w *widened) remove(uid types.UID) {
 }
 
 // Widened reports whether the pod's next cycle looks at all nodes.
-func (s *State) Widened(uid types.UID) bool { return s.widened.has(uid) }
+func (s *State) Widened(uid types.UID) bool {
+	s.widened.mu.Lock()
+	defer s.widened.mu.Unlock()
+	_, ok := s.widened.pods[uid]
+	return ok
+}
 
 // Widen makes the pod's next cycle look at all nodes and sees that it comes at
 // once. The activation now counts if anything delays the pod's way back.
@@ -89,8 +87,8 @@ func (s *State) Widen(logger klog.Logger, pod *v1.Pod, h fwk.Handle) {
 	}
 }
 
-// Narrow ends what Widen began.
-func (s *State) Narrow(uid types.UID) { s.widened.remove(uid) }
+// EndWiden takes the mark away.
+func (s *State) EndWiden(uid types.UID) { s.widened.remove(uid) }
 
 // activateWidened moves failed pods from their backoff to the active queue.
 func (s *State) activateWidened(ctx context.Context, h fwk.Handle) {
@@ -108,6 +106,9 @@ func (s *State) activateWidened(ctx context.Context, h fwk.Handle) {
 		}
 		pods := map[string]*v1.Pod{}
 		for left := len(s.widened.back); ; left-- {
+			if s.pods.pod(pod.Namespace, pod.Name, pod.UID) == nil {
+				s.widened.remove(pod.UID) // deleted before it was marked
+			}
 			if s.widened.due(pod.UID) {
 				pods[pod.Namespace+"/"+pod.Name] = pod
 			}

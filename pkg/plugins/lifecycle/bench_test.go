@@ -114,7 +114,8 @@ func (b *bench) build(ctx context.Context, tb testing.TB, write string, plugins 
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(b.client), frameworkruntime.WithInformerFactory(b.factory),
 		frameworkruntime.WithSnapshotSharedLister(b.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
-		frameworkruntime.WithPodActivator(noQueue{}), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)))
+		frameworkruntime.WithPodActivator(noQueue{}), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
+		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()))
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -22,7 +22,9 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, _ fwk.CycleState, pod *v1.P
 	if p.Profile.WriteInBind || p.state.Pending(pod.UID, nodeName) == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
-	p.state.Announced(pod.UID, nodeName)
+	if p.handle.GetWaitingPod(pod.UID) == nil {
+		p.state.Announced(pod.UID, nodeName)
+	}
 	return nil
 }
 

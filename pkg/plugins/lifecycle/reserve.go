@@ -17,7 +17,9 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if c == nil {
 		return nil
 	}
-	p.state.AwaitRoom(ctx, p.atPermit)
+	if c.FilteredBy == p.name { // once for both plugins
+		p.state.AwaitRoom(ctx)
+	}
 	snapshot := p.Snapshot()
 	info, err := snapshot.Get(nodeName)
 	if err != nil {
@@ -31,13 +33,6 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		lv.Info("Chose devices", "pod", klog.KObj(pod), "node", klog.KRef("", nodeName), "containers", a.Containers, "cpuset", a.CPUSet)
 	}
 	return nil
-}
-
-// atPermit counts the pods that wait at Permit.
-func (p *Plugin) atPermit() int {
-	n := 0
-	p.handle.IterateOverWaitingPods(func(fwk.WaitingPod) { n++ })
-	return n
 }
 
 // Unreserve takes the choice back. It leaves the cycle's view alone, since the

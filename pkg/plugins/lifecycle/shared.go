@@ -115,5 +115,6 @@ func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Sett
 		return nil, nil, fmt.Errorf("profile %s: annotationWrite, writeAliases and resources must be the same for %s and %s", name, p.plugins[0], plugin)
 	}
 	p.plugins = append(p.plugins, plugin)
+	state.Serve(name, set.Resources)
 	return state, p, nil
 }

@@ -61,7 +61,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		return &Plugin{
 			Plugin: base, logger: klog.FromContext(ctx),
 			narrowing: nodestate.Narrowing{
-				Limit: int(*args.NarrowTo), Tolerance: *args.NarrowTolerance, Reserve: *args.ReserveGPUNodes, Resources: args.Resources,
+				Limit: int(*args.NarrowTo), Tolerance: *args.NarrowTolerance, KeepOff: *args.ReserveGPUNodes,
 				Weights: cluster.Weights{Bandwidth: *args.BandwidthWeight, Latency: *args.LatencyWeight, Fragmentation: *args.FragmentationWeight},
 			},
 		}, nil

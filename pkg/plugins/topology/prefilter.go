@@ -27,30 +27,3 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	c.Narrowed = true
 	return &fwk.PreFilterResult{NodeNames: names}, nil
 }
-
-// PostFilter runs before preemption. If other plugins refused every node that
-// PreFilter listed, nobody need be evicted yet: the pod is tried again at once, on
-// all nodes.
-func (p *Plugin) PostFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	c := nodestate.ReadCycle(state)
-	if c == nil || !c.Narrowed {
-		// All nodes were looked at; once something changed a list is worth a try.
-		p.State().Narrow(pod.UID)
-		return nil, fwk.NewStatus(fwk.Unschedulable)
-	}
-	p.State().Widen(p.logger, pod, p.Handle())
-	return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonListRefused)
-}
-
-// ErrReasonListRefused is what a pod shows for the moment until it is tried again.
-const ErrReasonListRefused = "the nodes with the best GPUs are refused by other plugins; all nodes are tried next"
-
-// EventsToRegister lists what can make a pod fit that did not.
-func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
-	if p.narrowing.Limit > 0 {
-		if err := p.CheckPostFilterOrder(); err != nil {
-			return nil, err
-		}
-	}
-	return p.Plugin.EventsToRegister(ctx)
-}

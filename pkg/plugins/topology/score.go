@@ -18,7 +18,7 @@ import (
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
 	if c == nil {
-		if c = nodestate.ReadCycle(state); c == nil || c.Narrowed || !p.narrowing.Reserve || !p.State().HasBoth() {
+		if c = nodestate.ReadCycle(state); c == nil || c.Narrowed || !p.narrowing.KeepOff || !p.State().HasBoth() {
 			return fwk.NewStatus(fwk.Skip)
 		}
 		return nil
@@ -61,7 +61,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 
 // withoutGPUs prefers nodes without GPUs for a pod that asks for none.
 func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
-	for _, r := range p.narrowing.Resources {
+	for _, r := range p.Profile.Options.Resources {
 		if info.GetAllocatable().GetScalarResources()[v1.ResourceName(r)] > 0 {
 			return 0
 		}

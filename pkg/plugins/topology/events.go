@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import (
+	"context"
+
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// EventsToRegister lists what can make a pod fit that did not.
+func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
+	if p.narrowing.Limit > 0 {
+		if err := p.CheckPostFilterOrder(); err != nil {
+			return nil, err
+		}
+	}
+	return p.Plugin.EventsToRegister(ctx)
+}
