@@ -20,9 +20,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// GraphsServed reports whether the API server knows NodeGPUTopology. The CRD
-// event may be registered only if it does: else the scheduler's dynamic
-// informer would keep it from ever starting.
+// GraphsServed reports whether the API server knows NodeGPUTopology. Only then can
+// it be watched: a watch of what is not served would never be through its list.
 func GraphsServed(client discovery.DiscoveryInterface) (bool, error) {
 	list, err := client.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 	if apierrors.IsNotFound(err) {

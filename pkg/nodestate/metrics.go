@@ -45,8 +45,8 @@ func newStateCollector(s *State) *stateCollector {
 		claims:     desc("claims", "In-flight choices by phase.", "phase"),
 		classes:    desc("graph_classes", "Distinct link graphs seen."),
 		tableBytes: desc("table_bytes", "Memory of the answer tables of all graph classes."),
-		narrowings: desc("narrowings_total", "Scheduling cycles narrowed to a list of the best nodes (listed), and those of them in which other plugins "+
-			"refused every node listed, so that the pod was tried again on all nodes (recovered).", "outcome"),
+		narrowings: desc("narrowings_total", "Scheduling cycles narrowed to a list of the best nodes (listed), and those of them in which every node listed "+
+			"was refused, so that the pod was tried again on all nodes (recovered).", "outcome"),
 	}
 }
 
