@@ -177,7 +177,7 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	}
 	out.WatchRestarts = w.restarts
 	out.StartSeconds = ready.Sub(start).Seconds()
-	out.window(ready, bound, used)
+	out.window(ready, bound, used, o.Skip)
 	peak, err := peakMemory(s.PID())
 	if err != nil {
 		return err
@@ -189,12 +189,13 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	return client.storeHeapProfile(ctx, p.profiles+".heap.pprof")
 }
 
-// window computes rate and CPU per pod from the first binding to the last. What
-// comes before is the start: reading caches, and our graphs, which readiness does
-// not wait for.
-func (out *Cell) window(ready time.Time, bound []time.Time, used samples) {
+// window computes rate and CPU per pod from the first binding to the last, or from
+// a later one if a share of them is to be skipped. What comes before the first is
+// the start: reading caches, and our graphs, which readiness does not wait for.
+func (out *Cell) window(ready time.Time, bound []time.Time, used samples, skip float64) {
+	out.FirstSeconds = bound[0].Sub(ready).Seconds()
+	bound = bound[int(skip*float64(len(bound)-1)):]
 	pods, first, last := float64(len(bound)-1), bound[0], bound[len(bound)-1]
-	out.FirstSeconds = first.Sub(ready).Seconds()
 	out.WindowSeconds = last.Sub(first).Seconds()
 	out.PodsPerSecond = pods / out.WindowSeconds
 	from, to := used.at(first), used.at(last)

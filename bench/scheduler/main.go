@@ -55,6 +55,7 @@ type options struct {
 	Seed      uint64        `json:"seed"`
 	QPS       int           `json:"qps"`
 	Scheduler string        `json:"scheduler"`
+	Skip      float64       `json:"skip"` // share of the bindings before the window
 	Stall     time.Duration `json:"-"`
 	Profile   bool          `json:"-"`
 	out       string
@@ -70,6 +71,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	workloads := fs.String("workloads", strings.Join(workloadNames(), ","), "what the pods ask for")
 	profiles := fs.String("profiles", strings.Join(defaultProfiles, ","),
 		"profiles to compare, of "+strings.Join(profileNames(), ", "))
+	fs.Float64Var(&o.Skip, "skip", 0, "share of the bindings that come before the window; for pods without GPUs, which do not wait until our graphs are read")
 	fs.IntVar(&o.Pods, "pods", 2000, "pods in a cell, fewer where not all would fit whatever the policy")
 	fs.IntVar(&o.Repeats, "repeats", 5, "cells of each kind")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the order of pods in the mix")
@@ -122,6 +124,9 @@ func (o *options) check() error {
 		if !slices.Contains(profileNames(), p) {
 			return fmt.Errorf("-profiles: no profile %q, only %s", p, strings.Join(profileNames(), ", "))
 		}
+	}
+	if !(o.Skip >= 0 && o.Skip < 1) {
+		return fmt.Errorf("-skip %v: want a share from 0 to below 1", o.Skip)
 	}
 	if o.Pods < 2 || o.Repeats < 1 || o.QPS < 1 {
 		return errors.New("-pods must be 2 at least, -repeats and -qps 1")
