@@ -62,8 +62,8 @@ func checkSeries(t *testing.T, o *options, s *series) {
 	switch {
 	case s.Profile == profileStock && (s.Ratio.Min() != 1 || s.Ratio.Max() != 1 || s.Usage.Ours != 0):
 		t.Errorf("the baseline's ratio is %v and our share %d ns", s.Ratio, s.Usage.Ours)
-	case s.Profile == profileOurs && s.Workload == "1 GPU" && s.Evaluated > 64:
-		t.Errorf("%.1f nodes filtered per pod, want at most the 64 that PreFilter narrows to", s.Evaluated)
+	case s.Profile == profileOurs && s.Workload == "1 GPU" && s.Evaluated > 16:
+		t.Errorf("%.1f nodes filtered per pod, want at most the 16 that PreFilter narrows to", s.Evaluated)
 	case s.Profile == profileUnnarrowed && s.Workload == "1 GPU" && s.Evaluated < 90:
 		t.Errorf("%.1f nodes filtered per pod without narrowing, want about all 100", s.Evaluated)
 	}
@@ -130,7 +130,7 @@ func TestProfilesDifferAsNamed(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]any{profileStock: "none of ours", profileUnnarrowed: 0, profileOurs: 64}
+	want := map[string]any{profileStock: "none of ours", profileUnnarrowed: 0, profileOurs: 16}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("narrowTo by profile (-want,+got):\n%s", diff)
 	}

@@ -161,6 +161,11 @@ func (x *index) same(nodes []fwk.NodeInfo) bool {
 	return len(nodes) == len(x.nodes) && (len(nodes) == 0 || &nodes[0] == &x.nodes[0])
 }
 
+// oneSort reports whether all nodes had accelerators, or none, as far as is known.
+func (x *index) oneSort(nodes []fwk.NodeInfo) bool {
+	return x.same(nodes) && (x.plain == 0 || x.plain == len(nodes))
+}
+
 // forget takes a node out of all that is counted.
 func (x *index) forget(i int) {
 	for _, c := range x.byName {

@@ -264,8 +264,8 @@ func (s *site) disturb(r *rand.Rand, kinds []string, step int) {
 	case what == 10: // a node like it, under a new name, in the middle of the list
 		s.add(fmt.Sprintf("extra%d", step), kinds[r.IntN(len(kinds))])
 	case what == 11:
-		if n := s.State.Node(node); n != nil {
-			s.State.Remove(node, n.objectUID)
+		if n := s.Node(node); n != nil {
+			s.Remove(node, n.objectUID)
 		}
 	}
 }

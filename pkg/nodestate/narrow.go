@@ -47,12 +47,11 @@ func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle,
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := s.clock.Now()
-	both := x.plain > 0 && x.plain < len(nodes)
-	if !d.HasGPUs() && (!how.KeepOff || x.same(nodes) && !both && now.Sub(x.looked) < plainRefresh) {
+	if !d.HasGPUs() && (!how.KeepOff || x.oneSort(nodes) && now.Sub(x.looked) < plainRefresh) {
 		return nil
 	}
 	x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos()) // SignPod needs it too
-	if how.Limit == 0 || pod.Status.NominatedNodeName != "" || pinned(pod) || s.widened.begin(pod.UID) {
+	if how.Limit == 0 || nodeKnown(pod) || s.widened.begin(pod.UID) {
 		return nil
 	}
 	l := &lister{
@@ -291,8 +290,12 @@ func requiredAffinity(pod *v1.Pod) *v1.NodeSelector {
 	return nil
 }
 
-// pinned reports whether the pod names its node, as those of a DaemonSet do.
-func pinned(pod *v1.Pod) bool {
+// nodeKnown reports whether the pod's node is as good as known: it is nominated, or
+// the pod names it, as those of a DaemonSet do.
+func nodeKnown(pod *v1.Pod) bool {
+	if pod.Status.NominatedNodeName != "" {
+		return true
+	}
 	required := requiredAffinity(pod)
 	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool { return len(t.MatchFields) > 0 })
 }

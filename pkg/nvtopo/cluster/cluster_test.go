@@ -113,7 +113,10 @@ func linear(machines map[int]Machine, d *Demand, w *Weights) map[int]int64 {
 func TestTheIndexChoosesAsALinearSearchDoes(t *testing.T) {
 	kinds := tables(t, "dgx1-v100", "l40s-8", "dgx-h100", "a100-pcie-4-bridged")
 	constraints := []nvtopo.Constraint{
-		{}, {Policy: nvtopo.PolicySingleNUMANode}, {Policy: nvtopo.PolicyRestricted}, {MinBandwidth: 20_000_000},
+		{},
+		{Policy: nvtopo.PolicySingleNUMANode},
+		{Policy: nvtopo.PolicyRestricted},
+		{MinBandwidth: 20_000_000},
 		{MinLink: nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}},
 	}
 	for seed := range uint64(4) {

@@ -156,7 +156,7 @@ func (b *Bucket) offer(d *Demand) (*Offer, bool) {
 		r.offer, r.ok = b.Machine.Offer(d)
 		r.known = d.Suitable == nil
 	}
-	return &r.offer, r.ok && !(d.KnownOnly && b.Machine.Unknown)
+	return &r.offer, r.ok && (!d.KnownOnly || !b.Machine.Unknown)
 }
 
 // Offer is the best the machine has for a demand; ok is false if it has nothing.
