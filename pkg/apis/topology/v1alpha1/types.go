@@ -213,6 +213,21 @@ const (
 	ConditionReady = "Ready"
 	// ConditionEnforced is true while the node's agent makes containers get the chosen GPUs.
 	ConditionEnforced = "Enforced"
+	// ConditionPinned is true while the node's agent confines GPU containers to the
+	// CPUs and memory of their GPUs' NUMA nodes; its reason says why it does not.
+	ConditionPinned = "Pinned"
+)
+
+// States of an Allocation.
+const (
+	// StateConfirmed: kubelet recorded what the scheduler chose.
+	StateConfirmed = "confirmed"
+	// StateSwapped: kubelet gave it the choice of another container or pod of the node, and that one its.
+	StateSwapped = "swapped"
+	// StateReassigned: kubelet recorded other devices than the scheduler chose.
+	StateReassigned = "reassigned"
+	// StateForeign: no scheduler of ours chose for the pod.
+	StateForeign = "foreign"
 )
 
 // NodeGPUTopologyStatus is what changes without the graph changing.
@@ -294,6 +309,51 @@ type Kubelet struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`
 	ReservedCPUs string `json:"reservedCPUs,omitempty"`
+	// topologyManagerOptions are the policy's options as configured, for example prefer-closest-numa-nodes: "true".
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	TopologyManagerOptions map[string]string `json:"topologyManagerOptions,omitempty"`
+	// cpuManagerOptions are the policy's options as configured, for example full-pcpus-only: "true".
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	CPUManagerOptions map[string]string `json:"cpuManagerOptions,omitempty"`
+	// exclusiveCPUs are given to single containers now, in the kernel's list format;
+	// known only under cpuManagerPolicy static.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`
+	ExclusiveCPUs string `json:"exclusiveCPUs,omitempty"`
+	// memory is the memory manager's account of each NUMA node; known only under
+	// memoryManagerPolicy Static.
+	// +optional
+	// +listType=map
+	// +listMapKey=numaNode
+	// +kubebuilder:validation:MaxItems=64
+	Memory []KubeletMemory `json:"memory,omitempty"`
+	// unalignedResources are those whose devices kubelet is told no NUMA node of,
+	// so that its topology manager does not align them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=128
+	UnalignedResources []string `json:"unalignedResources,omitempty"`
+}
+
+// KubeletMemory is one NUMA node in the memory manager's account.
+type KubeletMemory struct {
+	// numaNode is the kernel's number of the node.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1023
+	NUMANode int32 `json:"numaNode"`
+	// allocatable is what Guaranteed pods may be given of it in all.
+	Allocatable resource.Quantity `json:"allocatable"`
+	// free is what is left of that.
+	Free resource.Quantity `json:"free"`
+	// cells are the NUMA nodes it is grouped with by a pod that spans several; itself alone when absent.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Cells []int32 `json:"cells,omitempty"`
 }
 
 // Allocation is what kubelet recorded for one container and resource.
@@ -324,6 +384,12 @@ type Allocation struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=96
 	GPUs []string `json:"gpus"`
+	// cpus the container is confined to, in the kernel's list format: by the agent's
+	// pinning, or exclusively by kubelet's CPU manager; absent when it is not.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^([0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*)?$`
+	CPUs string `json:"cpus,omitempty"`
 	// state compares them with the scheduler's choice.
 	// +kubebuilder:validation:Enum=confirmed;swapped;reassigned;foreign
 	State string `json:"state"`
