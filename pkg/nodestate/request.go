@@ -110,7 +110,7 @@ func ParseRequest(pod *v1.Pod, opt *Options) (*Request, error) {
 	if err := r.readAnnotations(pod.Annotations, opt); err != nil {
 		return nil, err
 	}
-	r.TrustsOutput = len(r.Resources) > 0 && refersToOutput(&pod.Spec)
+	r.TrustsOutput = len(r.Resources) > 0 && RefersToOutput(&pod.Spec)
 	return r, nil
 }
 
@@ -254,9 +254,9 @@ func (r *Request) suitable(g *nvtopo.Graph) nvtopo.Mask {
 	return m
 }
 
-// refersToOutput reports whether a container or volume reads one of our output
+// RefersToOutput reports whether a container or volume reads one of our output
 // annotations through the downward API.
-func refersToOutput(spec *v1.PodSpec) bool {
+func RefersToOutput(spec *v1.PodSpec) bool {
 	inEnv := func(cs []v1.Container) bool {
 		return slices.ContainsFunc(cs, func(c v1.Container) bool {
 			return slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool {
