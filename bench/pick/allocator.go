@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime/debug"
 
 	"github.com/NVIDIA/go-gpuallocator/gpuallocator"
 
@@ -29,20 +28,6 @@ var errPadded = errors.New("the chosen set is the padded one")
 type allocator struct {
 	devices []*gpuallocator.Device
 	policy  gpuallocator.Policy
-}
-
-// allocatorVersion is the version of the library this program is linked with.
-func allocatorVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, m := range info.Deps {
-		if m.Path == "github.com/NVIDIA/go-gpuallocator" {
-			return m.Version
-		}
-	}
-	return ""
 }
 
 // newAllocator turns a graph into devices with the links that the library

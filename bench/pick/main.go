@@ -74,7 +74,7 @@ type outcomeOfRun struct {
 var sizes = []int{8, 16, 20}
 
 func measure(ctx context.Context, c config, progress io.Writer) (*outcomeOfRun, error) {
-	r := &outcomeOfRun{Config: c, Allocator: allocatorVersion()}
+	r := &outcomeOfRun{Config: c, Allocator: report.LinkedVersion("github.com/NVIDIA/go-gpuallocator")}
 	all, err := beds()
 	if err != nil {
 		return nil, err

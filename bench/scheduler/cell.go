@@ -142,7 +142,7 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 		return err
 	}
 	defer w.stop()
-	log := &tail{file: o.log}
+	log := &devcluster.Tail{File: o.log}
 	start := time.Now()
 	s, err := c.StartScheduler(ctx, devcluster.SchedulerOptions{
 		Binary: o.Scheduler, Config: config.yaml, ServiceAccount: systemNamespace + "/nvtopo-scheduler", Log: log,

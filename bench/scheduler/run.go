@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
 
 const protobuf = "application/vnd.kubernetes.protobuf"
@@ -35,7 +36,7 @@ func run(ctx context.Context, o *options, stdout, progress io.Writer) ([]Cell, e
 
 // runSize measures all cells of one size on one control plane.
 func runSize(ctx context.Context, o *options, nodes int, stdout, progress io.Writer) (cells []Cell, err error) {
-	start, log := time.Now(), &tail{file: o.log}
+	start, log := time.Now(), &devcluster.Tail{File: o.log}
 	cp, err := startControlPlane(ctx, log)
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, log)

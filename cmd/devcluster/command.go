@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"
 )
 
@@ -74,15 +75,15 @@ func (s *settings) options(progress, log io.Writer) (*demo.Options, error) {
 
 // logs opens the destination of all logs and directs klog there, which the
 // in-process control plane logs through. The returned function closes it.
-func (s *settings) logs() (*tail, func() error, error) {
-	t := &tail{}
+func (s *settings) logs() (*devcluster.Tail, func() error, error) {
+	t := &devcluster.Tail{}
 	done := func() error { return nil }
 	if s.logFile != "" {
 		f, err := os.OpenFile(s.logFile, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, nil, fmt.Errorf("open the log file: %w", err)
 		}
-		t.file, done = f, f.Close
+		t.File, done = f, f.Close
 	}
 	// An API server that starts logs errors that are none; people should see
 	// them only when the start fails.

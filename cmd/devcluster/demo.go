@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +50,7 @@ func runDemo(cmd *cobra.Command, s *settings, output string) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err() //nolint:wrapcheck // run tells by it that somebody pressed Ctrl-C
 		}
-		_, _ = progress.Write(log.last()) // the error follows in any case
+		_, _ = io.WriteString(progress, log.String()) // the error follows in any case
 		return err
 	}
 	write := report.WriteTable

@@ -5,6 +5,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +39,7 @@ func up(cmd *cobra.Command, s *settings) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err() //nolint:wrapcheck // run tells by it that somebody pressed Ctrl-C
 		}
-		_, _ = progress.Write(log.last()) // the error follows in any case
+		_, _ = io.WriteString(progress, log.String()) // the error follows in any case
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", c.Kubeconfig())

@@ -84,7 +84,13 @@ func TestGoldenOutputs(t *testing.T) {
 		"help-machines":          "machines --help",
 		"no-arguments-show-help": "",
 	}
-	for name, line := range cases {
+	checkGolden(t, cases)
+}
+
+// checkGolden compares what each command line prints with testdata/golden/<name>.txt.
+func checkGolden(t *testing.T, lines map[string]string) {
+	t.Helper()
+	for name, line := range lines {
 		t.Run(name, func(t *testing.T) {
 			got := mustRun(t, "", strings.Fields(line)...)
 			file := filepath.Join("testdata", "golden", name+".txt")

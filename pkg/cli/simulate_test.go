@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,24 +25,7 @@ func TestSimulateGoldenOutputs(t *testing.T) {
 		"simulate":      "simulate --nodes testdata/nodes.txt --trace testdata/trace.csv --policy binpack+lowest --policy spread+hami --load 0 --warm-up 0",
 		"help-simulate": "simulate --help",
 	}
-	for name, line := range cases {
-		t.Run(name, func(t *testing.T) {
-			got := mustRun(t, "", strings.Fields(line)...)
-			file := filepath.Join("testdata", "golden", name+".txt")
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("nvtopo %s (-want,+got):\n%s", line, diff)
-			}
-		})
-	}
+	checkGolden(t, cases)
 }
 
 // TestSimulateAnswersWithTheReplay compares the JSON with what the library gives

@@ -82,7 +82,7 @@ func TestChoiceAcrossNodes(t *testing.T) {
 	t.Run("preemption on a full cluster", a.testPreemptionAcross)
 	t.Run("pods without GPUs", a.testReservedNodes)
 	t.Run("machines of 16 and 20 GPUs", a.testLargeMachines)
-	t.Run("a sample of the nodes", func(t *testing.T) { a.testSampled(t, t) })
+	t.Run("a sample of the nodes", func(t *testing.T) { a.testSampled(t) })
 }
 
 // bridgedNodes makes nodes and publishes them with some GPUs unhealthy, as long
@@ -119,7 +119,8 @@ func (a *across) bridgedNodes(t, owner *testing.T, broken nvtopo.Mask, names ...
 
 // keepPublished publishes a graph that is not the catalogue's and keeps up its
 // Leases until the end of the test.
-func (l *lab) keepPublished(owner *testing.T, node string, g *nvtopo.Graph) error {
+func (l *lab) keepPublished(t *testing.T, node string, g *nvtopo.Graph) error {
+	t.Helper()
 	dyn, err := dynamic.NewForConfig(l.RESTConfig())
 	if err != nil {
 		return err
@@ -128,15 +129,15 @@ func (l *lab) keepPublished(owner *testing.T, node string, g *nvtopo.Graph) erro
 	if err != nil {
 		return err
 	}
-	if err := e.PublishOnce(owner.Context()); err != nil {
+	if err := e.PublishOnce(t.Context()); err != nil {
 		return fmt.Errorf("publish node %s: %w", node, err)
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = e.Run(owner.Context()) // it logs what goes wrong, and a stale graph fails the test
+		_ = e.Run(t.Context()) // it logs what goes wrong, and a stale graph fails the test
 	}()
-	owner.Cleanup(func() { <-done })
+	t.Cleanup(func() { <-done })
 	return nil
 }
 
@@ -153,7 +154,7 @@ func (l *lab) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) {
 	t.Helper()
 	for _, node := range nodes {
 		// A probe that comes before the news is bound: the next one may not be.
-		eventually(t, wokenWithin, "node "+node+" is closed", func(ctx context.Context) (bool, string) {
+		eventually(t, wokenWithin, "node "+node+" is closed", func(context.Context) (bool, string) {
 			pod := on(node, probe())
 			pod.Name = l.freshName("probe")
 			l.create(t, pod)
@@ -406,14 +407,14 @@ func (a *across) testPreemptionAcross(t *testing.T) {
 
 // testSampled has the scheduler look at a few of many nodes, nearly all of them
 // poor. Only a list that comes from all nodes finds the good ones every time.
-func (a *across) testSampled(t, owner *testing.T) {
+func (a *across) testSampled(t *testing.T) {
 	// kube-scheduler looks at 100 nodes at least, whatever the percentage.
 	const poor, pods = 150, 4
 	var names []string
 	for i := range poor {
 		names = append(names, fmt.Sprintf("poor-%d", len(a.poor)+i))
 	}
-	a.bridgedNodes(t, owner, brokenGPUs, names...)
+	a.bridgedNodes(t, t, brokenGPUs, names...)
 	// A pod on each says that the scheduler has its graph.
 	for _, node := range names {
 		a.create(t, on(node, gpuPod("first-"+node, preBindProfile, 1, nil)))

@@ -34,7 +34,7 @@ type Environment struct {
 func Capture(ctx context.Context) Environment {
 	return Environment{
 		Date: time.Now().UTC(), Command: os.Args, Commit: commit(ctx), GoVersion: runtime.Version(),
-		Kubernetes: linkedKubernetes(), CPU: procField("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
+		Kubernetes: LinkedVersion("k8s.io/kubernetes"), CPU: procField("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
 		GOMAXPROCS: runtime.GOMAXPROCS(0), Memory: memory(), Kernel: firstLine("/proc/sys/kernel/osrelease"),
 	}
 }
@@ -69,13 +69,14 @@ func commit(ctx context.Context) string {
 	return string(bytes.TrimSpace(out))
 }
 
-func linkedKubernetes() string {
+// LinkedVersion is the version of a module that this program is linked with; "" if it is not.
+func LinkedVersion(module string) string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""
 	}
 	for _, m := range info.Deps {
-		if m.Path == "k8s.io/kubernetes" {
+		if m.Path == module {
 			return m.Version
 		}
 	}
