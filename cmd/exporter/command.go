@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"strconv"
 	"time"
@@ -14,10 +13,8 @@ import (
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 
+	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/live"
@@ -59,9 +56,7 @@ they sit on, and keeps the node's NodeGPUTopology, topology labels and Lease tru
 	f.StringVar(&o.cfg.Namespace, "namespace", "nvtopo-system", "namespace of the Lease")
 	f.StringVar(&o.model, "gpu-model", "", "product name of the GPUs where a captured text does not say it")
 	f.BoolVar(&o.cfg.AssumeEnforced, "assume-enforced", false, "stand in for the node agent of a simulated node; not with --source=nvml")
-	logFlags := flag.NewFlagSet("", flag.ContinueOnError)
-	klog.InitFlags(logFlags)
-	f.AddGoFlag(logFlags.Lookup("v"))
+	daemon.AddLogFlags(cmd)
 	return cmd
 }
 
@@ -70,9 +65,9 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	restConfig, err := o.restConfig()
+	restConfig, err := daemon.RESTConfig(o.kubeconfig)
 	if err != nil {
-		return fmt.Errorf("find the API server: %w", err)
+		return err
 	}
 	kube, err := kubernetes.NewForConfig(restConfig)
 	if err != nil {
@@ -86,7 +81,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return serveWhile(ctx, o.metricsAddress, e, e.Run)
+	return daemon.ServeWhile(ctx, o.metricsAddress, e, e.Run)
 }
 
 // open makes the source. What belongs to another source is refused rather than
@@ -108,11 +103,4 @@ func (o *options) open() (exporter.Source, error) {
 		return nil, errors.New("--gpu-model " + strconv.Quote(o.model) + " does not go with --source=nvml, which asks the driver")
 	}
 	return exporter.NVML(live.New(o.library), o.sysfsRoot, nvml.Options{}), nil
-}
-
-func (o *options) restConfig() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.kubeconfig
-	// In a pod there is no kubeconfig, and this falls back to its token.
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 }

@@ -4,17 +4,9 @@
 package main
 
 import (
-	"context"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/nvtopo/nvtopo/pkg/daemon"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := newCommand(os.Getenv).ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		os.Exit(1) // cobra has printed it
-	}
-}
+func main() { os.Exit(daemon.Run(newCommand(os.Getenv))) }

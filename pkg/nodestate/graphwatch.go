@@ -8,16 +8,13 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/graphclient"
 )
 
 // GraphsServed reports whether the API server knows NodeGPUTopology. Only then can
@@ -41,23 +38,9 @@ func GraphsServed(client discovery.DiscoveryInterface) (bool, error) {
 // WatchGraphs feeds the graph store until ctx ends. A malformed object is
 // logged with its name and field; the node keeps its last good graph.
 func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
-	client, err := graphClient(config)
+	informer, err := graphclient.NewInformer(config, "")
 	if err != nil {
 		return err
-	}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list := &v1alpha1.NodeGPUTopologyList{}
-			return list, client.Get().Resource(v1alpha1.Resource).VersionedParams(&o, metav1.ParameterCodec).Do(ctx).Into(list)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.Watch = true
-			return client.Get().Resource(v1alpha1.Resource).VersionedParams(&o, metav1.ParameterCodec).Watch(ctx)
-		},
-	}
-	informer := cache.NewSharedIndexInformer(lw, &v1alpha1.NodeGPUTopology{}, 0, cache.Indexers{})
-	if err := informer.SetTransform(withoutManagedFields); err != nil {
-		return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
 	}
 	handler, err := informer.AddEventHandler(s.graphHandler(ctx))
 	if err != nil {
@@ -66,15 +49,6 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
 	s.sources = append(s.sources, handler.HasSynced)
 	go informer.RunWithContext(ctx)
 	return nil
-}
-
-// withoutManagedFields drops what is a third of an object in memory, and which
-// nobody here reads.
-func withoutManagedFields(obj any) (any, error) {
-	if t, ok := obj.(*v1alpha1.NodeGPUTopology); ok {
-		t.ManagedFields = nil
-	}
-	return obj, nil
 }
 
 func (s *State) graphHandler(ctx context.Context) cache.ResourceEventHandler {
@@ -107,25 +81,6 @@ func (s *State) graphHandler(ctx context.Context) cache.ResourceEventHandler {
 			}
 		},
 	}
-}
-
-func graphClient(config *rest.Config) (rest.Interface, error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("registering %s: %w", v1alpha1.SchemeGroupVersion, err)
-	}
-	c := rest.CopyConfig(config)
-	gv := v1alpha1.SchemeGroupVersion
-	c.GroupVersion, c.APIPath = &gv, "/apis"
-	c.ContentConfig = rest.ContentConfig{
-		GroupVersion: &gv, NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
-		ContentType: runtime.ContentTypeJSON, AcceptContentTypes: runtime.ContentTypeJSON,
-	}
-	client, err := rest.RESTClientFor(c)
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", gv, err)
-	}
-	return client, nil
 }
 
 // arrivalInterval is how often a missing CRD is looked for.

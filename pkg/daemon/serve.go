@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package daemon
 
 import (
 	"context"
@@ -20,15 +20,15 @@ import (
 // shutdownTimeout bounds how long a scrape in progress holds up the end.
 const shutdownTimeout = 5 * time.Second
 
-// observable is a program whose state can be asked for.
-type observable interface {
+// Observable is a program whose state can be asked for.
+type Observable interface {
 	Gatherer() prometheus.Gatherer
 	Healthy() error
 }
 
-// serveWhile serves metrics and health at addr while run runs. It fails at once
-// if the address cannot be had.
-func serveWhile(ctx context.Context, addr string, o observable, run func(context.Context) error) error {
+// ServeWhile serves /metrics and /healthz at addr while run runs; an empty addr
+// serves nothing. It fails at once if the address cannot be had.
+func ServeWhile(ctx context.Context, addr string, o Observable, run func(context.Context) error) error {
 	if addr == "" {
 		return run(ctx)
 	}
@@ -55,7 +55,7 @@ func serveWhile(ctx context.Context, addr string, o observable, run func(context
 	return errors.Join(err, srv.Shutdown(end), <-failed)
 }
 
-func handler(o observable) http.Handler {
+func handler(o Observable) http.Handler {
 	process := prometheus.NewRegistry()
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+// Run executes the command until it is through or a signal asks it to end, and
+// returns the process's exit status. cobra prints the error.
+func Run(cmd *cobra.Command) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// AddLogFlags gives the command the verbosity flag of Kubernetes' programs.
+func AddLogFlags(cmd *cobra.Command) {
+	all := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(all)
+	cmd.PersistentFlags().AddGoFlag(all.Lookup("v"))
+}
+
+// RESTConfig finds the API server: in the named kubeconfig file, or with an empty
+// name in the cluster, or outside of one in the default kubeconfig.
+func RESTConfig(kubeconfig string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	// In a pod there is no kubeconfig, and this falls back to its token.
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	return config, nil
+}
