@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// maxMessageBytes bounds one answer: 16 MiB, as kubelet's own clients use.
+const maxMessageBytes = 16 << 20
+
+// Devices is what an active pod's containers hold: container -> resource ->
+// sorted ids. A container that holds nothing is there with an empty map. Plain
+// init containers are never there; kubelet does not tell about them.
+type Devices map[string]map[string][]string
+
+// PodResources asks kubelet's PodResources service (v1). It is safe for
+// concurrent use and connects again by itself when kubelet restarts.
+type PodResources struct {
+	conn   *grpc.ClientConn
+	client podresourcesv1.PodResourcesListerClient
+}
+
+// Dial prepares a client for the service on a unix socket, usually
+// /var/lib/kubelet/pod-resources/kubelet.sock. It connects at the first call.
+func Dial(socket string) (*PodResources, error) {
+	retry := backoff.DefaultConfig
+	// Kubelet is back within a second or two of a restart, and a question that
+	// comes meanwhile must not find the client asleep.
+	retry.BaseDelay, retry.MaxDelay = 20*time.Millisecond, 500*time.Millisecond
+	conn, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: retry, MinConnectTimeout: time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessageBytes)))
+	if err != nil {
+		return nil, fmt.Errorf("PodResources at %s: %w", socket, err)
+	}
+	return &PodResources{conn: conn, client: podresourcesv1.NewPodResourcesListerClient(conn)}, nil
+}
+
+// Close ends the connection.
+func (p *PodResources) Close() error { return p.conn.Close() }
+
+// Get tells what an active pod's containers hold. See ErrUnknownPod, ErrBusy and
+// ErrUnsupported for the errors that mean something. Kubelet finds pods by name
+// only: after a pod was replaced by one of the same name, either may answer.
+func (p *PodResources) Get(ctx context.Context, namespace, name string) (Devices, error) {
+	resp, err := p.client.Get(ctx, &podresourcesv1.GetPodResourcesRequest{PodNamespace: namespace, PodName: name})
+	if err != nil {
+		return nil, fmt.Errorf("devices of pod %s/%s: %w", namespace, name, classify(err))
+	}
+	out := Devices{}
+	for _, c := range resp.GetPodResources().GetContainers() {
+		byResource := map[string][]string{}
+		for _, d := range c.GetDevices() {
+			byResource[d.GetResourceName()] = append(byResource[d.GetResourceName()], d.GetDeviceIds()...)
+		}
+		// Kubelet lists devices by NUMA node, so one resource comes in several parts.
+		for resource, ids := range byResource {
+			slices.Sort(ids)
+			byResource[resource] = slices.Compact(ids)
+		}
+		out[c.GetName()] = byResource
+	}
+	return out, nil
+}
+
+// Device is one healthy device kubelet knows.
+type Device struct {
+	ID        string
+	NUMANodes []int // ascending; none if the plugin tells none
+}
+
+// Allocatable tells the healthy devices of every resource, used ones included,
+// in order of their ids.
+func (p *PodResources) Allocatable(ctx context.Context) (map[string][]Device, error) {
+	resp, err := p.client.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("allocatable devices: %w", classify(err))
+	}
+	nodes := map[string]map[string][]int{} // resource -> id -> NUMA nodes
+	for _, d := range resp.GetDevices() {
+		r := d.GetResourceName()
+		if nodes[r] == nil {
+			nodes[r] = map[string][]int{}
+		}
+		for _, id := range d.GetDeviceIds() {
+			of := nodes[r][id]
+			for _, n := range d.GetTopology().GetNodes() {
+				of = append(of, int(n.GetID()))
+			}
+			nodes[r][id] = of
+		}
+	}
+	out := make(map[string][]Device, len(nodes))
+	for r, ids := range nodes {
+		for id, numa := range ids {
+			slices.Sort(numa)
+			out[r] = append(out[r], Device{ID: id, NUMANodes: slices.Compact(numa)})
+		}
+		slices.SortFunc(out[r], func(a, b Device) int { return strings.Compare(a.ID, b.ID) })
+	}
+	return out, nil
+}
+
+// classify gives a gRPC error the meaning it has here. Kubelet makes its errors
+// with fmt.Errorf, so most are of code Unknown and only the text tells them apart.
+func classify(err error) error {
+	s, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	text := s.Message()
+	switch s.Code() {
+	case codes.NotFound:
+		return errors.Join(ErrUnknownPod, err)
+	case codes.Unimplemented:
+		return errors.Join(ErrUnsupported, err)
+	case codes.ResourceExhausted:
+		// gRPC itself uses this code for a message that is too large.
+		if strings.Contains(text, "larger than max") {
+			return err
+		}
+		return errors.Join(ErrBusy, err)
+	case codes.Unknown:
+		if strings.HasPrefix(text, "pod ") && strings.HasSuffix(text, " not found") {
+			return errors.Join(ErrUnknownPod, err)
+		}
+		if strings.HasSuffix(text, "Get method disabled") {
+			return errors.Join(ErrUnsupported, err)
+		}
+	}
+	return err
+}
