@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	"k8s.io/klog/v2"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/utils/clock"
+)
+
+// Times of an endpoint.
+const (
+	// poll is how often an endpoint looks for what the file watcher missed.
+	poll = 2 * time.Second
+	// settle is the time between the end of kubelet's stream and the next
+	// registration. kubelet drops *the current* client of a resource when any of
+	// its streams ends (runClient in its device plugin server), so a registration
+	// that overtakes this would be dropped at once.
+	settle = 50 * time.Millisecond
+	// streamWait is how long kubelet may take to open its stream once it has
+	// accepted a registration.
+	streamWait = 3 * time.Second
+	// registerTimeout covers kubelet's own 10 s of connecting back.
+	registerTimeout = 12 * time.Second
+	// Registrations that fail are tried again after these times.
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = poll
+)
+
+// Handler answers what an endpoint does not answer itself.
+type Handler interface {
+	GetPreferredAllocation(context.Context, *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error)
+	Allocate(context.Context, *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error)
+	PreStartContainer(context.Context, *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error)
+}
+
+// EndpointConfig is what an endpoint is told.
+type EndpointConfig struct {
+	// Resource is the extended resource, e.g. nvidia.com/gpu.
+	Resource string
+	// Socket is where the plugin API is served. kubelet joins its own directory
+	// and the base name.
+	Socket string
+	// KubeletSocket is the Registration service to register with.
+	KubeletSocket string
+	// Registered is told the outcome of every registration; may be nil.
+	Registered func(error)
+}
+
+// Endpoint serves one resource and keeps it registered with a kubelet. Nothing
+// is registered before both SetOptions and Publish have been called.
+type Endpoint struct {
+	pluginapi.UnimplementedDevicePluginServer
+
+	cfg     EndpointConfig
+	handler Handler
+	clk     clock.WithTicker
+	socket  *Socket
+	wake    chan struct{} // has room for one: wakes the loop of Run
+
+	mu      sync.Mutex
+	options *pluginapi.DevicePluginOptions // guarded by mu; nil before SetOptions
+	list    *pluginapi.ListAndWatchResponse
+	changed chan struct{} // closed and replaced when list changes; guarded by mu
+	cut     chan struct{} // closed and replaced to end all streams; guarded by mu
+	reg     registration  // guarded by mu
+	live    int           // open streams; guarded by mu
+	ended   time.Time     // end of the last stream; guarded by mu
+}
+
+// registration is one attempt to register.
+type registration struct {
+	kubelet  FileID
+	options  *pluginapi.DevicePluginOptions
+	accepted time.Time // zero while kubelet has not accepted it
+	opened   bool      // kubelet opened its stream
+}
+
+// NewEndpoint prepares an endpoint; Run serves it.
+func NewEndpoint(cfg EndpointConfig, handler Handler, clk clock.WithTicker) (*Endpoint, error) {
+	if err := CheckResourceName(cfg.Resource); err != nil {
+		return nil, err
+	}
+	if !filepath.IsAbs(cfg.KubeletSocket) {
+		return nil, fmt.Errorf("kubelet's socket %q: the path is not absolute", cfg.KubeletSocket)
+	}
+	e := &Endpoint{
+		cfg: cfg, handler: handler, clk: clk,
+		wake: make(chan struct{}, 1), changed: make(chan struct{}), cut: make(chan struct{}),
+	}
+	server := grpc.NewServer()
+	pluginapi.RegisterDevicePluginServer(server, e)
+	socket, err := NewSocket(cfg.Socket, server)
+	if err != nil {
+		return nil, err
+	}
+	e.socket = socket
+	return e, nil
+}
+
+// SetOptions says which optional calls kubelet shall make. kubelet asks for them
+// once per registration, so a change registers again.
+func (e *Endpoint) SetOptions(options *pluginapi.DevicePluginOptions) {
+	e.mu.Lock()
+	e.options = proto.CloneOf(options)
+	e.mu.Unlock()
+	e.Wake()
+}
+
+// Publish makes devices the list that kubelet has. The caller must not change it afterwards.
+func (e *Endpoint) Publish(devices []*pluginapi.Device) {
+	e.mu.Lock()
+	e.list = &pluginapi.ListAndWatchResponse{Devices: devices}
+	close(e.changed)
+	e.changed = make(chan struct{})
+	e.mu.Unlock()
+	e.Wake()
+}
+
+// Registered reports whether kubelet follows the list now.
+func (e *Endpoint) Registered() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.live > 0
+}
+
+// Wake makes Run look at the sockets now.
+func (e *Endpoint) Wake() {
+	select {
+	case e.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// Run serves the endpoint and keeps it registered until ctx ends.
+func (e *Endpoint) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx).WithValues("resource", e.cfg.Resource)
+	ctx = klog.NewContext(ctx, logger)
+	defer e.socket.Close()
+	if err := e.socket.Bind(); err != nil {
+		return err
+	}
+	watcher := newWatcher(logger, e.cfg.Socket, e.cfg.KubeletSocket)
+	defer watcher.close()
+	backoff := minBackoff
+	for ctx.Err() == nil {
+		watcher.refresh()
+		delay, failed := e.look(ctx, backoff)
+		backoff = minBackoff
+		if failed {
+			backoff = min(2*delay, maxBackoff)
+		}
+		if watcher.wait(ctx, e.clk, delay, e.wake) {
+			// The files changed: what failed before may work now.
+			backoff = minBackoff
+		}
+	}
+	return nil
+}
+
+// look puts right whatever is not, and says when to look again at the latest
+// and whether something failed that has to be tried again after backoff.
+func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.Duration, failed bool) {
+	logger := klog.FromContext(ctx)
+	if !e.socket.Bound() {
+		if err := e.socket.Bind(); err != nil {
+			logger.Error(err, "Serving the plugin socket again")
+			return backoff, true
+		}
+		logger.Info("Plugin socket was removed; serving it again", "socket", e.cfg.Socket)
+	}
+	kubelet, ok := IdentifySocket(e.cfg.KubeletSocket)
+	if !ok {
+		return poll, false // the watcher tells when it appears
+	}
+	req, delay := e.begin(kubelet)
+	if req == nil {
+		return delay, false
+	}
+	err := Register(ctx, e.cfg.KubeletSocket, req, registerTimeout)
+	if ctx.Err() != nil {
+		return 0, false
+	}
+	if e.cfg.Registered != nil {
+		e.cfg.Registered(err)
+	}
+	if err != nil {
+		logger.V(2).Info("Registration failed; trying again", "in", backoff, "err", err)
+		return backoff, true
+	}
+	e.mu.Lock()
+	e.reg.accepted = e.clk.Now()
+	e.mu.Unlock()
+	logger.Info("Registered", "kubelet", e.cfg.KubeletSocket)
+	return streamWait, false
+}
+
+// begin decides whether a registration is needed. If not, it says when to look again.
+func (e *Endpoint) begin(kubelet FileID) (*pluginapi.RegisterRequest, time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.options == nil || e.list == nil {
+		return nil, poll
+	}
+	same := e.reg.kubelet.Equal(kubelet) && proto.Equal(e.reg.options, e.options)
+	now := e.clk.Now()
+	switch {
+	case same && e.live > 0:
+		return nil, poll
+	case same && !e.reg.opened && now.Sub(e.reg.accepted) < streamWait:
+		return nil, streamWait - now.Sub(e.reg.accepted) // accepted; the stream is on its way
+	case e.live > 0:
+		// These streams are of a kubelet that is gone, or of old options.
+		close(e.cut)
+		e.cut = make(chan struct{})
+		return nil, settle
+	case now.Sub(e.ended) < settle && !e.ended.IsZero():
+		return nil, settle - now.Sub(e.ended)
+	}
+	e.reg = registration{kubelet: kubelet, options: e.options}
+	return &pluginapi.RegisterRequest{
+		Version:      pluginapi.Version,
+		Endpoint:     filepath.Base(e.cfg.Socket),
+		ResourceName: e.cfg.Resource,
+		Options:      e.options,
+	}, 0
+}
+
+// GetDevicePluginOptions is asked by kubelet while it handles a registration.
+func (e *Endpoint) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.options == nil {
+		return nil, errors.New("the options are not known yet")
+	}
+	return proto.CloneOf(e.options), nil
+}
+
+// GetPreferredAllocation passes the question on.
+func (e *Endpoint) GetPreferredAllocation(ctx context.Context, r *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
+	return e.handler.GetPreferredAllocation(ctx, r)
+}
+
+// Allocate passes the request on.
+func (e *Endpoint) Allocate(ctx context.Context, r *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
+	return e.handler.Allocate(ctx, r)
+}
+
+// PreStartContainer passes the request on.
+func (e *Endpoint) PreStartContainer(ctx context.Context, r *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
+	return e.handler.PreStartContainer(ctx, r)
+}
+
+// ListAndWatch sends every published list; those that are overtaken while one is
+// being sent are left out.
+func (e *Endpoint) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugin_ListAndWatchServer) error {
+	e.mu.Lock()
+	cut := e.cut
+	e.reg.opened = true
+	e.live++
+	e.mu.Unlock()
+	defer e.streamEnded()
+	for {
+		e.mu.Lock()
+		list, changed := e.list, e.changed
+		e.mu.Unlock()
+		if list != nil {
+			if err := stream.Send(list); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-cut:
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+func (e *Endpoint) streamEnded() {
+	e.mu.Lock()
+	e.live--
+	e.ended = e.clk.Now()
+	if e.live > 0 {
+		// kubelet drops the resource's current client when any of its streams
+		// ends, so the others are worth nothing any more.
+		close(e.cut)
+		e.cut = make(chan struct{})
+	}
+	e.mu.Unlock()
+	e.Wake()
+}

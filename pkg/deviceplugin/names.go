@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// CheckResourceName says what is wrong with the name of an extended resource, by
+// kubelet's rules: a domain other than kubernetes.io's, and short enough for a
+// quota to name it.
+func CheckResourceName(name string) error {
+	const quotaPrefix = "requests."
+	switch {
+	case !strings.Contains(name, "/"):
+		return fmt.Errorf("resource %q: not of the form domain/name", name)
+	case strings.Contains(name, "kubernetes.io/"):
+		return fmt.Errorf("resource %q: kubernetes.io is reserved", name)
+	case strings.HasPrefix(name, quotaPrefix):
+		return fmt.Errorf("resource %q: the prefix %s is reserved", name, quotaPrefix)
+	}
+	if msgs := validation.IsQualifiedName(quotaPrefix + name); len(msgs) > 0 {
+		return fmt.Errorf("resource %q: %s", name, strings.Join(msgs, "; "))
+	}
+	return nil
+}

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"k8s.io/klog/v2/ktesting"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
+	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
+)
+
+const gpu = "nvidia.com/gpu"
+
+// patience is how long a test waits for what should take milliseconds.
+const patience = 20 * time.Second
+
+// dir returns a directory with a path short enough for sockets.
+func dir(t *testing.T) string {
+	t.Helper()
+	d, err := os.MkdirTemp("", "dp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(d) })
+	return d
+}
+
+func startKubelet(t *testing.T, dir string) *kubelettest.Kubelet {
+	t.Helper()
+	k, err := kubelettest.Start(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Stop)
+	return k
+}
+
+// run runs the plugin until the test ends or the returned function is called.
+func run(t *testing.T, p *deviceplugin.Plugin) (stop func()) {
+	t.Helper()
+	_, ctx := ktesting.NewTestContext(t)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- p.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+func newPlugin(t *testing.T, cfg deviceplugin.Config) *deviceplugin.Plugin {
+	t.Helper()
+	if cfg.Resource == "" {
+		cfg.Resource = gpu
+	}
+	if cfg.Devices == nil {
+		cfg.Devices = []deviceplugin.Device{{ID: "GPU-0"}, {ID: "GPU-1", NUMANode: 1}, {ID: "GPU-2", NUMANode: deviceplugin.NoNUMA}}
+	}
+	p, err := deviceplugin.New(cfg, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func wait(t *testing.T, k *kubelettest.Kubelet, ok func(kubelettest.Current) bool) kubelettest.Current {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := k.Wait(ctx, gpu, ok)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func listed(c kubelettest.Current) bool { return c.Devices != nil && !c.Stopped }
+
+func TestPluginRegistersAndLists(t *testing.T) {
+	d := dir(t)
+	k := startKubelet(t, d)
+	run(t, newPlugin(t, deviceplugin.Config{PluginDir: d}))
+
+	c := wait(t, k, listed)
+	node := func(id int64) *pluginapi.TopologyInfo {
+		return &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: id}}}
+	}
+	want := []*pluginapi.Device{
+		{ID: "GPU-0", Health: pluginapi.Healthy, Topology: node(0)},
+		{ID: "GPU-1", Health: pluginapi.Healthy, Topology: node(1)},
+		{ID: "GPU-2", Health: pluginapi.Healthy},
+	}
+	if diff := cmp.Diff(want, c.Devices, protocmp.Transform()); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	wantReq := &pluginapi.RegisterRequest{
+		Version: "v1beta1", Endpoint: "nvidia.com_gpu.sock", ResourceName: gpu, Options: &pluginapi.DevicePluginOptions{},
+	}
+	if diff := cmp.Diff(wantReq, k.Request(gpu), protocmp.Transform()); diff != "" {
+		t.Errorf("registration (-want +got):\n%s", diff)
+	}
+}
+
+func TestPluginAllocate(t *testing.T) {
+	d := dir(t)
+	k := startKubelet(t, d)
+	p := newPlugin(t, deviceplugin.Config{
+		PluginDir: d, Devices: []deviceplugin.Device{{ID: "b", Paths: []string{"/dev/b"}}, {ID: "a"}, {ID: "ill", Unhealthy: true}},
+	})
+	run(t, p)
+	c := wait(t, k, listed)
+
+	for name, tc := range map[string]struct {
+		ids      []string
+		want     *pluginapi.ContainerAllocateResponse
+		wantCode codes.Code
+	}{
+		"the variable keeps kubelet's order": {
+			ids: []string{"b", "a"},
+			want: &pluginapi.ContainerAllocateResponse{
+				Envs:    map[string]string{"NVIDIA_VISIBLE_DEVICES": "b,a"},
+				Devices: []*pluginapi.DeviceSpec{{ContainerPath: "/dev/b", HostPath: "/dev/b", Permissions: "rw"}},
+			},
+		},
+		"a device that does not exist is refused": {ids: []string{"a", "c"}, wantCode: codes.InvalidArgument},
+		"an unhealthy device is refused":          {ids: []string{"ill"}, wantCode: codes.FailedPrecondition},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resp, err := c.Client.Allocate(t.Context(), &pluginapi.AllocateRequest{
+				ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: tc.ids}},
+			})
+			if status.Code(err) != tc.wantCode {
+				t.Fatalf("error %v, want code %v", err, tc.wantCode)
+			}
+			if err != nil {
+				return
+			}
+			if diff := cmp.Diff([]*pluginapi.ContainerAllocateResponse{tc.want}, resp.GetContainerResponses(), protocmp.Transform()); diff != "" {
+				t.Errorf("response (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPluginHooks(t *testing.T) {
+	d := dir(t)
+	k := startKubelet(t, d)
+	run(t, newPlugin(t, deviceplugin.Config{
+		PluginDir: d, Preferred: deviceplugin.FirstN,
+		PreStart: func(_ context.Context, ids []string) error {
+			if ids[0] == "GPU-1" {
+				return errors.New("not ready")
+			}
+			return nil
+		},
+	}))
+	c := wait(t, k, listed)
+	if !c.Options.GetGetPreferredAllocationAvailable() || !c.Options.GetPreStartRequired() {
+		t.Errorf("options %v, want both hooks", c.Options)
+	}
+	resp, err := c.Client.GetPreferredAllocation(t.Context(), &pluginapi.PreferredAllocationRequest{
+		ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{
+			{AvailableDeviceIDs: []string{"GPU-2", "GPU-1", "GPU-0"}, MustIncludeDeviceIDs: []string{"GPU-1"}, AllocationSize: 2},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"GPU-1", "GPU-0"}, resp.GetContainerResponses()[0].GetDeviceIDs()); diff != "" {
+		t.Errorf("preferred (-want +got):\n%s", diff)
+	}
+	if _, err := c.Client.PreStartContainer(t.Context(), &pluginapi.PreStartContainerRequest{DevicesIds: []string{"GPU-0"}}); err != nil {
+		t.Errorf("starting with GPU-0: %v", err)
+	}
+	if _, err := c.Client.PreStartContainer(t.Context(), &pluginapi.PreStartContainerRequest{DevicesIds: []string{"GPU-1"}}); err == nil {
+		t.Error("starting with GPU-1 succeeded, want the hook's error")
+	}
+}
+
+func TestPluginHealthAndDevicesChange(t *testing.T) {
+	d := dir(t)
+	k := startKubelet(t, d)
+	p := newPlugin(t, deviceplugin.Config{PluginDir: d})
+	run(t, p)
+	wait(t, k, listed)
+
+	health := func(id string) func(kubelettest.Current) bool {
+		return func(c kubelettest.Current) bool {
+			for _, dev := range c.Devices {
+				if dev.GetID() == id {
+					return dev.GetHealth() == pluginapi.Unhealthy
+				}
+			}
+			return false
+		}
+	}
+	if err := p.SetHealth("GPU-1", false); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, k, health("GPU-1"))
+	if err := p.SetHealth("GPU-1", true); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, k, func(c kubelettest.Current) bool { return !health("GPU-1")(c) })
+	if err := p.SetHealth("GPU-9", true); err == nil {
+		t.Error("SetHealth of an unknown device succeeded")
+	}
+	if err := p.SetDevices([]deviceplugin.Device{{ID: "x"}, {ID: "x"}}); err == nil {
+		t.Error("a device twice was accepted")
+	}
+	if err := p.SetDevices([]deviceplugin.Device{{ID: "x"}}); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, k, func(c kubelettest.Current) bool { return len(c.Devices) == 1 && c.Devices[0].GetID() == "x" })
+	if _, n := k.Get(gpu); n != 1 {
+		t.Errorf("%d registrations, want all of this on one", n)
+	}
+}
+
+func TestPluginSurvivesKubelet(t *testing.T) {
+	d := dir(t)
+	k := startKubelet(t, d)
+	p := newPlugin(t, deviceplugin.Config{PluginDir: d})
+	stop := run(t, p)
+	wait(t, k, listed)
+
+	for range 3 { // killed, socket file left; then a new one wipes all sockets
+		k.Stop()
+		k = startKubelet(t, d)
+		wait(t, k, listed)
+	}
+	k.Drop(gpu) // the connection alone breaks
+	wait(t, k, func(c kubelettest.Current) bool { return c.Stopped })
+	wait(t, k, listed)
+
+	// Somebody removes the socket: the open connection and the registration stay.
+	socket := filepath.Join(d, "nvidia.com_gpu.sock")
+	if err := os.Remove(socket); err != nil {
+		t.Fatal(err)
+	}
+	_, before := k.Get(gpu)
+	eventually(t, "the socket is back", func() bool { _, err := os.Lstat(socket); return err == nil })
+	if _, after := k.Get(gpu); after != before {
+		t.Errorf("%d registrations after the socket was removed, want the %d before", after, before)
+	}
+	stop()
+	if left, _ := filepath.Glob(filepath.Join(d, "nvidia*")); left != nil {
+		t.Errorf("files left behind: %v", left)
+	}
+}
+
+func TestPluginStartsBeforeKubelet(t *testing.T) {
+	d := dir(t)
+	registry := filepath.Join(d, "sub", "kubelet.sock")
+	p := newPlugin(t, deviceplugin.Config{PluginDir: d, KubeletSocket: registry})
+	run(t, p)
+	eventually(t, "the socket", func() bool { _, err := os.Lstat(filepath.Join(d, "nvidia.com_gpu.sock")); return err == nil })
+	if p.Registered() {
+		t.Error("registered without a kubelet")
+	}
+	// The registry's directory differs from the plugin's, as with the interposer;
+	// the stand-in joins its own, so the plugin's socket is linked there.
+	k := startKubelet(t, filepath.Join(d, "sub"))
+	if err := os.Symlink(filepath.Join(d, "nvidia.com_gpu.sock"), filepath.Join(d, "sub", "nvidia.com_gpu.sock")); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, k, listed)
+	eventually(t, "registered", p.Registered)
+}
+
+func TestPluginRetriesRefusedRegistration(t *testing.T) {
+	d := dir(t)
+	k := startKubelet(t, d)
+	k.Refuse(status.Error(codes.Unavailable, "later"))
+	run(t, newPlugin(t, deviceplugin.Config{PluginDir: d}))
+	time.Sleep(3 * time.Millisecond)
+	k.Refuse(nil)
+	wait(t, k, listed)
+}
+
+func TestNewRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cfg     deviceplugin.Config
+		wantErr string
+	}{
+		"a resource without domain":       {cfg: deviceplugin.Config{Resource: "gpu", PluginDir: "/d"}, wantErr: "domain/name"},
+		"a resource of Kubernetes itself": {cfg: deviceplugin.Config{Resource: "kubernetes.io/gpu", PluginDir: "/d"}, wantErr: "reserved"},
+		"a relative directory":            {cfg: deviceplugin.Config{Resource: gpu, PluginDir: "d"}, wantErr: "not absolute"},
+		"a name with a directory":         {cfg: deviceplugin.Config{Resource: gpu, PluginDir: "/d", Name: "../x"}, wantErr: "plain file name"},
+		"a path no socket can have":       {cfg: deviceplugin.Config{Resource: gpu, PluginDir: "/" + strings.Repeat("d", 100)}, wantErr: "longer"},
+		"a device without id":             {cfg: deviceplugin.Config{Resource: gpu, PluginDir: "/d", Devices: []deviceplugin.Device{{}}}, wantErr: "no id"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := deviceplugin.New(tc.cfg, clock.RealClock{})
+			if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+				t.Errorf("error %v, want one with %q", err, tc.wantErr)
+			}
+		})
+	}
+}
+
+func TestSimulated(t *testing.T) {
+	devices, err := deviceplugin.Simulated("dgx-a100", "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(devices) != 8 {
+		t.Fatalf("%d devices, want 8", len(devices))
+	}
+	plain, err := deviceplugin.Plain("GPU-", 8, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range plain {
+		if want := i / 4; d.NUMANode != want {
+			t.Errorf("%s is on NUMA node %d, want %d", d.ID, d.NUMANode, want)
+		}
+	}
+	if _, err := deviceplugin.Plain("x", 2, 3); err == nil {
+		t.Error("2 devices on 3 NUMA nodes were accepted")
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}

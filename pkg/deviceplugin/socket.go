@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// MaxSocketPath is the longest path a socket can be bound to: sun_path has 108
+// bytes with the final zero on Linux, and the temporary name of Socket is longer
+// than the final one.
+const MaxSocketPath = 107 - len(temporarySuffix)
+
+const temporarySuffix = "~"
+
+// FileID tells one incarnation of a socket from the next. File systems reuse
+// inode numbers at once, therefore the time belongs to it.
+type FileID struct {
+	info fs.FileInfo
+}
+
+// IdentifySocket returns the identity of the file at path, or false if there is none.
+func IdentifySocket(path string) (FileID, bool) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return FileID{}, false
+	}
+	return FileID{info: info}, true
+}
+
+// Equal reports whether both identities are of the same incarnation.
+func (f FileID) Equal(other FileID) bool {
+	if f.info == nil || other.info == nil {
+		return f.info == nil && other.info == nil
+	}
+	return os.SameFile(f.info, other.info) && f.info.ModTime().Equal(other.info.ModTime())
+}
+
+// Socket serves a gRPC server at a path and can take the path back when
+// somebody removed the file, without disturbing open connections.
+type Socket struct {
+	path   string
+	server *grpc.Server
+
+	mu       sync.Mutex
+	listener *net.UnixListener // guarded by mu
+	id       FileID            // guarded by mu
+	serving  sync.WaitGroup
+}
+
+// NewSocket prepares a socket for the server; nothing is bound before Bind.
+func NewSocket(path string, server *grpc.Server) (*Socket, error) {
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("socket %q: the path is not absolute", path)
+	}
+	if len(path) > MaxSocketPath {
+		return nil, fmt.Errorf("socket %q: the path is longer than %d bytes", path, MaxSocketPath)
+	}
+	return &Socket{path: path, server: server}, nil
+}
+
+// Path returns where the socket is.
+func (s *Socket) Path() string { return s.path }
+
+// Bound reports whether the file at the path is the one that is being served.
+func (s *Socket) Bound() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.boundLocked()
+}
+
+func (s *Socket) boundLocked() bool {
+	id, ok := IdentifySocket(s.path)
+	return ok && s.listener != nil && id.Equal(s.id)
+}
+
+// Bind puts a fresh socket at the path and serves it. It listens under a
+// temporary name and renames: who sees the file appear can connect at once, and
+// a stale file of an earlier process is replaced, not removed first. Watchers of
+// the directory see the file created anew. Open connections stay.
+func (s *Socket) Bind() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	temporary := s.path + temporarySuffix
+	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing stale socket %q: %w", temporary, err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: temporary, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("listening for %q: %w", s.path, err)
+	}
+	// Go would unlink by name, which may be somebody else's file by then.
+	listener.SetUnlinkOnClose(false)
+	if err := os.Rename(temporary, s.path); err != nil {
+		return errors.Join(fmt.Errorf("placing socket %q: %w", s.path, err), listener.Close(), os.Remove(temporary))
+	}
+	id, _ := IdentifySocket(s.path)
+	old := s.listener
+	s.listener, s.id = listener, id
+	s.serving.Go(func() {
+		// Ends when the listener is closed or the server stopped; both are intended.
+		_ = s.server.Serve(listener)
+	})
+	if old != nil {
+		_ = old.Close() // a listener nobody can reach any more
+	}
+	return nil
+}
+
+// Close stops the server and removes the file if it is still this socket's.
+func (s *Socket) Close() {
+	s.mu.Lock()
+	if s.boundLocked() {
+		_ = os.Remove(s.path) // the next Bind replaces a file left behind
+	}
+	s.mu.Unlock()
+	s.server.Stop()
+	s.serving.Wait()
+}
+
+// Dial prepares a client connection to a socket. It connects on first use.
+func Dial(path string) (*grpc.ClientConn, error) {
+	conn, err := grpc.NewClient("passthrough:///"+filepath.Base(path),
+		// As kubelet does: some servers refuse a path as authority.
+		grpc.WithAuthority("localhost"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("dialling %q: %w", path, err)
+	}
+	return conn, nil
+}
+
+// Register announces a resource to the Registration service at kubeletSocket.
+// kubelet connects back to the endpoint before it answers.
+func Register(ctx context.Context, kubeletSocket string, req *pluginapi.RegisterRequest, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	conn, err := Dial(kubeletSocket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := pluginapi.NewRegistrationClient(conn).Register(ctx, req); err != nil {
+		return fmt.Errorf("registering %q at %q: %w", req.GetResourceName(), kubeletSocket, err)
+	}
+	return nil
+}

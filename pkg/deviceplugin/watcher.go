@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// watcher tells when one of the files appears or disappears. It only makes
+// things faster: without it, or while a directory does not exist, polling finds
+// the same.
+type watcher struct {
+	files  []string
+	fs     *fsnotify.Watcher // nil when the system gave none
+	logger klog.Logger
+}
+
+func newWatcher(logger klog.Logger, files ...string) *watcher {
+	w := &watcher{files: files, logger: logger}
+	fs, err := fsnotify.NewWatcher()
+	if err != nil {
+		logger.Error(err, "No file notifications; looking at the sockets periodically", "period", poll)
+		return w
+	}
+	w.fs = fs
+	return w
+}
+
+// refresh watches the directories that exist by now; one that was replaced since
+// is another one to the kernel.
+func (w *watcher) refresh() {
+	if w.fs == nil {
+		return
+	}
+	for _, f := range w.files {
+		if err := w.fs.Add(filepath.Dir(f)); err != nil {
+			w.logger.V(4).Info("Directory cannot be watched yet", "dir", filepath.Dir(f), "err", err)
+		}
+	}
+}
+
+// wait returns when ctx ends, after delay, when woken, or when one of the files
+// changed, and says whether it was the last.
+func (w *watcher) wait(ctx context.Context, clk clock.WithTicker, delay time.Duration, wake <-chan struct{}) bool {
+	timer := clk.NewTimer(delay)
+	defer timer.Stop()
+	var events chan fsnotify.Event
+	var errs chan error
+	if w.fs != nil {
+		events, errs = w.fs.Events, w.fs.Errors
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-timer.C():
+			return false
+		case <-wake:
+			return false
+		case event := <-events:
+			if slices.Contains(w.files, event.Name) {
+				return true
+			}
+		case err := <-errs:
+			w.logger.V(2).Info("File notifications were lost", "err", err)
+			return true
+		}
+	}
+}
+
+func (w *watcher) close() {
+	if w.fs != nil {
+		_ = w.fs.Close() // nothing is left to be told
+	}
+}
