@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	coordinationac "k8s.io/client-go/applyconfigurations/coordination/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// client makes the verifier's requests, one each, and says in their errors which
+// object they were for.
+type client struct {
+	node      string
+	namespace string
+	kube      kubernetes.Interface
+	dyn       dynamic.Interface
+}
+
+func (c client) nodeUID(ctx context.Context) (types.UID, error) {
+	n, err := c.kube.CoreV1().Nodes().Get(ctx, c.node, metav1.GetOptions{})
+	if err != nil {
+		return "", explain(err, "get", "Node", c.node)
+	}
+	return n.UID, nil
+}
+
+// written identifies an object as of a write.
+type written struct {
+	uid     types.UID
+	version string
+}
+
+// applyStatus applies our part of the status and nothing else: what the typed
+// object would marshal beyond it must not become ours.
+func (c client) applyStatus(ctx context.Context, s *v1alpha1.NodeGPUTopologyStatus) (written, error) {
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
+	if err != nil {
+		return written{}, fmt.Errorf("encode the status of %s %q: %w", v1alpha1.Kind, c.node, err)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind,
+		"metadata": map[string]any{"name": c.node}, "status": status,
+	}}
+	opts := metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
+	got, err := c.dyn.Resource(v1alpha1.GroupVersionResource).ApplyStatus(ctx, c.node, u, opts)
+	if err != nil {
+		return written{}, explain(err, "apply the status of", v1alpha1.Kind, c.node)
+	}
+	return written{uid: got.GetUID(), version: got.GetResourceVersion()}, nil
+}
+
+// applyLease renews the agent's Lease, or makes it. It belongs to the Node, so that
+// it does not outlive it.
+func (c client) applyLease(ctx context.Context, node types.UID, now time.Time) error {
+	name := leasePrefix + c.node
+	ac := coordinationac.Lease(name, c.namespace).
+		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("Node").WithName(c.node).WithUID(node)).
+		WithSpec(coordinationac.LeaseSpec().
+			WithHolderIdentity(c.node).
+			WithLeaseDurationSeconds(int32(leaseDuration / time.Second)).
+			WithRenewTime(metav1.NewMicroTime(now)))
+	_, err := c.kube.CoordinationV1().Leases(c.namespace).Apply(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil {
+		return explain(err, "apply", "Lease", c.namespace+"/"+name)
+	}
+	return nil
+}
+
+func explain(err error, verb, kind, name string) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%s %s %q: not allowed, check the node agent's RBAC and admission policies: %w", verb, kind, name, err)
+	}
+	return fmt.Errorf("%s %s %q: %w", verb, kind, name, err)
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// slot is one container's share of one resource.
+type slot struct{ container, resource string }
+
+// podView is what the comparison needs of a pod.
+type podView struct {
+	uid             types.UID // the API server's; of a static pod, its mirror's
+	namespace, name string
+	want            *nodestate.Allocation // nil without a valid annotation
+	// states holds what an earlier process published of a pod that is gone, whose
+	// annotation nobody knows any more.
+	states map[slot]string
+}
+
+// entry is one allocation and how it differs from the choice.
+type entry struct {
+	v1alpha1.Allocation
+	recorded types.UID // the pod's UID in kubelet's record
+	want     []string  // the choice, sorted; nil if there is none
+	with     string    // of a swapped one: who has what was chosen for it
+}
+
+// compare says for each record whether it is what the scheduler chose. pods maps
+// kubelet's UIDs to pods; records of others are left out. The result is ordered by
+// pod UID, container and resource. It takes time linear in the records.
+func compare(pods map[types.UID]*podView, records []kubelet.Record) []entry {
+	var out []entry
+	for _, r := range merge(records) {
+		p := pods[r.PodUID]
+		if p == nil {
+			continue
+		}
+		e := entry{recorded: r.PodUID, Allocation: v1alpha1.Allocation{
+			PodUID: p.uid, Namespace: p.namespace, Pod: p.name, Container: r.Container, Resource: r.Resource, GPUs: r.IDs,
+		}}
+		e.want, e.State = judge(p, &e.Allocation)
+		out = append(out, e)
+	}
+	markSwapped(out)
+	slices.SortFunc(out, func(a, b entry) int { return compareKeys(&a.Allocation, &b.Allocation) })
+	return out
+}
+
+func compareKeys(a, b *v1alpha1.Allocation) int {
+	return cmp.Or(cmp.Compare(a.PodUID, b.PodUID), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Resource, b.Resource))
+}
+
+// merge brings records to one for each pod, container and resource, of sorted
+// physical devices: "uuid::3" is a share of the device "uuid".
+func merge(records []kubelet.Record) []kubelet.Record {
+	type key struct {
+		uid types.UID
+		slot
+	}
+	at := map[key]int{}
+	var out []kubelet.Record
+	for _, r := range records {
+		k := key{r.PodUID, slot{r.Container, r.Resource}}
+		i, ok := at[k]
+		if !ok {
+			i = len(out)
+			at[k] = i
+			out = append(out, kubelet.Record{PodUID: r.PodUID, Container: r.Container, Resource: r.Resource, IDs: []string{}})
+		}
+		for _, id := range r.IDs {
+			id, _, _ = strings.Cut(id, "::")
+			out[i].IDs = append(out[i].IDs, id)
+		}
+	}
+	for i := range out {
+		slices.Sort(out[i].IDs)
+		out[i].IDs = slices.Compact(out[i].IDs)
+	}
+	return out
+}
+
+// judge compares one container's devices with its pod's choice alone.
+func judge(p *podView, a *v1alpha1.Allocation) (want []string, state string) {
+	if p.want == nil {
+		if s, ok := p.states[slot{a.Container, a.Resource}]; ok {
+			return nil, s
+		}
+		return nil, v1alpha1.StateForeign
+	}
+	i := slices.IndexFunc(p.want.Containers, func(c nodestate.ContainerAllocation) bool {
+		return c.Name == a.Container && c.Resource == a.Resource
+	})
+	if i < 0 {
+		return nil, v1alpha1.StateForeign
+	}
+	c := &p.want.Containers[i]
+	want = slices.Sorted(slices.Values(c.GPUs))
+	if slices.Equal(want, a.GPUs) {
+		return want, v1alpha1.StateConfirmed
+	}
+	// kubelet hands init containers' devices on at random and without asking, so
+	// which of the pod's own one had says nothing.
+	if c.Init && len(a.GPUs) == len(want) && within(a.GPUs, p.want.GPUs(a.Resource)) {
+		return want, v1alpha1.StateConfirmed
+	}
+	return want, v1alpha1.StateReassigned
+}
+
+func within(ids, all []string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(all, id) })
+}
+
+// markSwapped finds the reassigned entries that have each other's choice.
+func markSwapped(all []entry) {
+	key := func(e *entry, ids []string) string { return e.Resource + "\x00" + strings.Join(ids, "\x00") }
+	having := map[string][]int{} // resource and devices -> entries that have them
+	for i := range all {
+		if e := &all[i]; e.State == v1alpha1.StateReassigned {
+			k := key(e, e.GPUs)
+			having[k] = append(having[k], i)
+		}
+	}
+	for i := range all {
+		e := &all[i]
+		if e.want == nil || e.State != v1alpha1.StateReassigned {
+			continue
+		}
+		for _, j := range having[key(e, e.want)] {
+			if o := &all[j]; i != j && o.State == v1alpha1.StateReassigned && slices.Equal(o.want, e.GPUs) {
+				e.State, o.State = v1alpha1.StateSwapped, v1alpha1.StateSwapped
+				e.with, o.with = o.label(), e.label()
+				break
+			}
+		}
+	}
+}
+
+// label names the container for people.
+func (e *entry) label() string {
+	return "container " + e.Container + " of pod " + e.Namespace + "/" + e.Pod
+}

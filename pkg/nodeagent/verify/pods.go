@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// podBook knows the pods that kubelet's record may speak of, also those that the
+// API server no longer has. It is used by the round alone.
+type podBook struct {
+	node  string
+	pages map[types.UID]*page // kubelet's UID -> pod
+}
+
+// page is what is known of one pod.
+type page struct {
+	view podView
+	text string // the annotation view.want was read from
+	bad  string // text that was reported as unusable
+	// alive: the API server has the pod and it has not ended.
+	alive bool
+	// named: its name is known, so kubelet can be asked about it.
+	named   bool
+	since   time.Time // of the first record without a living pod; zero while it lives
+	askNext time.Time
+	asked   int // times kubelet was asked since it ended
+	// released: kubelet said that it no longer knows the pod.
+	released bool
+}
+
+func newPodBook(node string) *podBook { return &podBook{node: node, pages: map[types.UID]*page{}} }
+
+// update takes in the pods as the informer has them. report is told of each
+// annotation that says something about another pod or node, or nothing, once.
+func (b *podBook) update(pods []*v1.Pod, report func(*v1.Pod, error)) {
+	for _, pg := range b.pages {
+		pg.alive = false
+	}
+	for _, pod := range pods {
+		uid := recordedUID(pod)
+		pg := b.pages[uid]
+		if pg == nil {
+			pg = &page{}
+			b.pages[uid] = pg
+		}
+		pg.alive = !terminal(pod)
+		pg.named = true
+		pg.view.uid, pg.view.namespace, pg.view.name = pod.UID, pod.Namespace, pod.Name
+		if pg.alive {
+			pg.since, pg.asked, pg.released, pg.view.states = time.Time{}, 0, false, nil
+		}
+		b.readAnnotation(pg, pod, report)
+	}
+}
+
+func (b *podBook) readAnnotation(pg *page, pod *v1.Pod, report func(*v1.Pod, error)) {
+	text, ok := pod.Annotations[nodestate.AllocationKey]
+	if !ok {
+		pg.view.want, pg.text = nil, ""
+		return
+	}
+	if text == pg.text {
+		return
+	}
+	pg.text = text
+	var err error
+	if pg.view.want, err = choiceOf(pod, text, b.node); err != nil && pg.bad != text {
+		pg.bad = text
+		if pg.alive {
+			report(pod, err)
+		}
+	}
+}
+
+// recordedUID is the UID under which kubelet keeps a pod: of a static pod the
+// hash of its manifest, which its mirror in the API server carries as an annotation.
+func recordedUID(pod *v1.Pod) types.UID {
+	if hash, ok := pod.Annotations[v1.MirrorPodAnnotationKey]; ok {
+		return types.UID(hash)
+	}
+	return pod.UID
+}
+
+func terminal(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+// recall takes over what an earlier process published of pods that are gone by now.
+func (b *podBook) recall(published []v1alpha1.Allocation) {
+	for i := range published {
+		a := &published[i]
+		pg := b.pages[a.PodUID]
+		if pg != nil && pg.alive {
+			continue
+		}
+		if pg == nil {
+			pg = &page{named: a.Pod != "", view: podView{uid: a.PodUID, namespace: a.Namespace, name: a.Pod}}
+			b.pages[a.PodUID] = pg
+		}
+		if pg.view.states == nil {
+			pg.view.states = map[slot]string{}
+		}
+		pg.view.states[slot{a.Container, a.Resource}] = a.State
+	}
+}
+
+// counting returns the pods whose records count now, and how soon to look again at
+// those in doubt; 0 if there are none. Pages without pod and record are dropped.
+func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active Active, now time.Time) (map[types.UID]*podView, time.Duration) {
+	out := map[types.UID]*podView{}
+	var again time.Duration
+	seen := map[types.UID]bool{}
+	for _, r := range records {
+		if seen[r.PodUID] {
+			continue
+		}
+		seen[r.PodUID] = true
+		pg := b.pages[r.PodUID]
+		if pg == nil {
+			pg = &page{view: podView{uid: r.PodUID}}
+			b.pages[r.PodUID] = pg
+		}
+		if pg.alive {
+			out[r.PodUID] = &pg.view
+			continue
+		}
+		if pg.since.IsZero() {
+			pg.since = now
+		}
+		counts, wait := b.endedCounts(ctx, pg, active, now)
+		if counts {
+			out[r.PodUID] = &pg.view
+		}
+		if wait > 0 && (again == 0 || wait < again) {
+			again = wait
+		}
+	}
+	for uid, pg := range b.pages {
+		if !pg.alive && !seen[uid] {
+			delete(b.pages, uid)
+		}
+	}
+	return out, again
+}
+
+// endedCounts says whether the record of a pod that is gone, ended or unknown still
+// counts, and when to ask again. A pod that kubelet was heard to have let go stays so.
+func (b *podBook) endedCounts(ctx context.Context, pg *page, active Active, now time.Time) (counts bool, again time.Duration) {
+	age := now.Sub(pg.since)
+	switch {
+	case pg.released:
+		return false, 0
+	case !pg.named && age < unknownGrace:
+		return false, unknownGrace - age // most likely the informer is behind
+	case !pg.named || active == nil || b.renewed(pg):
+		if age >= orphanGrace {
+			return false, 0
+		}
+		return true, orphanGrace - age
+	case now.Before(pg.askNext):
+		return true, pg.askNext.Sub(now)
+	}
+	// kubelet lets a pod go a moment after its end shows in the API server.
+	wait := min(firstAsk<<min(pg.asked, 10), askInterval)
+	pg.asked++
+	pg.askNext = now.Add(wait)
+	known, err := active.Active(ctx, pg.view.namespace, pg.view.name)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Asking kubelet about an ended pod failed; its devices count", "pod", klog.KRef(pg.view.namespace, pg.view.name), "err", err)
+		return true, wait
+	}
+	pg.released = !known
+	if pg.released {
+		return false, 0
+	}
+	return true, wait
+}
+
+// renewed reports whether another pod has the name by now, so that asking kubelet
+// by name would tell of that one.
+func (b *podBook) renewed(pg *page) bool {
+	for _, o := range b.pages {
+		if o != pg && o.alive && o.view.name == pg.view.name && o.view.namespace == pg.view.namespace {
+			return true
+		}
+	}
+	return false
+}

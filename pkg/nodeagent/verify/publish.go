@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// publisher keeps our part of the status as wanted. It is used by the round alone.
+type publisher struct {
+	api  client
+	sent *v1alpha1.NodeGPUTopologyStatus // our part as last accepted; nil before
+	at   written                         // the object as of then
+	// refused is the API server's verdict on rejected, which it does not store; what
+	// was stored before stays, and the condition says so.
+	refused  error
+	rejected []v1alpha1.Allocation
+}
+
+// refusedBefore returns why these allocations cannot be stored, if it is known.
+func (p *publisher) refusedBefore(want *v1alpha1.NodeGPUTopologyStatus) error {
+	if p.refused != nil && !apiequality.Semantic.DeepEqual(want.Allocations, p.rejected) {
+		p.refused, p.rejected = nil, nil
+	}
+	return p.refused
+}
+
+// publish brings our part of the observed object up to date and reports whether
+// that took a write.
+func (p *publisher) publish(ctx context.Context, observed *v1alpha1.NodeGPUTopology, want *v1alpha1.NodeGPUTopologyStatus, now time.Time) (bool, error) {
+	have := p.have(observed)
+	stamp(want.Conditions, have.Conditions, metav1.NewTime(now.Truncate(time.Second)))
+	if sameStatus(want, have) {
+		return false, nil
+	}
+	at, err := p.api.applyStatus(ctx, want)
+	if err != nil {
+		if apierrors.IsInvalid(err) {
+			p.refused, p.rejected = err, want.Allocations
+		}
+		return false, err
+	}
+	p.sent, p.at = want, at
+	return true, nil
+}
+
+// publishable returns the entries in the form and within the limits of the schema,
+// and how many containers or devices are beyond them.
+func publishable(entries []entry) (list []v1alpha1.Allocation, dropped int) {
+	for i := range entries {
+		a := entries[i].Allocation
+		if len(list) == maxAllocations {
+			return list, dropped + len(entries) - i
+		}
+		ids := slices.DeleteFunc(slices.Clone(a.GPUs), func(id string) bool { return len(id) > maxDeviceID })
+		ids = ids[:min(len(ids), maxDevices)]
+		dropped += len(a.GPUs) - len(ids)
+		a.GPUs = ids
+		list = append(list, a)
+	}
+	return list, dropped
+}
+
+// have is our part as the API server has it, as far as we know: the informer's
+// object unless what we wrote is newer.
+func (p *publisher) have(observed *v1alpha1.NodeGPUTopology) *v1alpha1.NodeGPUTopologyStatus {
+	if p.sent != nil && p.at.uid == observed.UID {
+		if order, err := resourceversion.CompareResourceVersion(observed.ResourceVersion, p.at.version); err == nil && order <= 0 {
+			return p.sent
+		}
+	}
+	return &observed.Status
+}
+
+// sameStatus reports whether the server has all of the wanted part, and no
+// allocations beyond it. Other fields and conditions belong to others.
+func sameStatus(want, have *v1alpha1.NodeGPUTopologyStatus) bool {
+	for _, c := range want.Conditions {
+		old := meta.FindStatusCondition(have.Conditions, c.Type)
+		if old == nil || old.Status != c.Status || old.Reason != c.Reason || old.Message != c.Message {
+			return false
+		}
+	}
+	return apiequality.Semantic.DeepEqual(want.Kubelet, have.Kubelet) &&
+		apiequality.Semantic.DeepEqual(ordered(want.Allocations), ordered(have.Allocations))
+}
+
+// ordered returns the list in the order of compare; the server keeps another.
+func ordered(list []v1alpha1.Allocation) []v1alpha1.Allocation {
+	if slices.IsSortedFunc(list, byKey) {
+		return list
+	}
+	return slices.SortedFunc(slices.Values(list), byKey)
+}
+
+func byKey(a, b v1alpha1.Allocation) int { return compareKeys(&a, &b) }

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// Reasons of the events.
+const (
+	reasonReassigned = "GPUsReassigned"
+	reasonSwapped    = "GPUsSwapped"
+	reasonEscaped    = "GPUsEscaped"
+	reasonUnrecorded = "GPUsUnrecorded"
+	reasonMalformed  = "MalformedAllocation"
+	reasonStale      = "StaleAllocation"
+
+	actionVerify = "Verifying"
+)
+
+// reporter says each thing once: on the pod, as an event, and in the metrics. It is
+// used by the round alone.
+type reporter struct {
+	recorder events.EventRecorder
+	metrics  *metrics
+	strict   bool
+	said     map[reportKey]string // entry -> state and devices it was last seen with
+}
+
+type reportKey struct {
+	uid types.UID
+	slot
+}
+
+func keyOf(a *v1alpha1.Allocation) reportKey {
+	return reportKey{a.PodUID, slot{a.Container, a.Resource}}
+}
+
+func saying(a *v1alpha1.Allocation) string { return a.State + " " + strings.Join(a.GPUs, ",") }
+
+func newReporter(r events.EventRecorder, m *metrics, strict bool) *reporter {
+	return &reporter{recorder: r, metrics: m, strict: strict, said: map[reportKey]string{}}
+}
+
+// recall marks what an earlier process published as said.
+func (r *reporter) recall(published []v1alpha1.Allocation) {
+	for i := range published {
+		r.said[keyOf(&published[i])] = saying(&published[i])
+	}
+}
+
+// entries reports what changed since the last call.
+func (r *reporter) entries(all []entry) {
+	now := make(map[reportKey]string, len(all))
+	for i := range all {
+		e := &all[i]
+		k, s := keyOf(&e.Allocation), saying(&e.Allocation)
+		now[k] = s
+		if r.said[k] == s || e.State == v1alpha1.StateConfirmed {
+			continue
+		}
+		r.metrics.mismatches.WithLabelValues(e.State).Inc()
+		r.event(e)
+	}
+	r.said = now
+}
+
+func (r *reporter) event(e *entry) {
+	var reason, what string
+	switch e.State {
+	case v1alpha1.StateSwapped:
+		reason, what = reasonSwapped, fmt.Sprintf("they were chosen for %s, which has those chosen for this one", e.with)
+	case v1alpha1.StateReassigned:
+		reason, what = reasonReassigned, "the scheduler chose "+strings.Join(e.want, ", ")
+	default:
+		return
+	}
+	then := "the annotations will be corrected"
+	if r.strict {
+		then = "the container will not start"
+	}
+	r.recorder.Eventf(reference(e.Namespace, e.Pod, e.PodUID), nil, v1.EventTypeWarning, reason, actionVerify,
+		"container %s: kubelet gave it %s of %s; %s; %s", e.Container, strings.Join(e.GPUs, ", "), e.Resource, what, then)
+}
+
+// annotation reports one that is not used. The caller sees to it that it is once.
+func (r *reporter) annotation(pod *v1.Pod, err error) {
+	reason := reasonMalformed
+	if errors.Is(err, errStale) {
+		reason = reasonStale
+	}
+	r.recorder.Eventf(pod, nil, v1.EventTypeWarning, reason, actionVerify,
+		"%s; the node agent ignores the annotation and treats the pod's devices as chosen by nobody", err)
+}
+
+// reference is the pod of an entry, which may be gone already.
+func reference(namespace, name string, uid types.UID) *v1.ObjectReference {
+	return &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: uid}
+}

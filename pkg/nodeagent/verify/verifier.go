@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Verifier compares and publishes one node. Make it with New.
+type Verifier struct {
+	cfg     Config
+	pods    Pods
+	clock   clock.WithTicker
+	random  func() float64 // in [0, 1)
+	metrics *metrics
+	api     client
+	kick    chan struct{}
+
+	mu        sync.Mutex
+	kubelet   *v1alpha1.Kubelet                  // guarded by mu
+	pinned    *metav1.Condition                  // guarded by mu
+	resources func() []interposer.ResourceStatus // guarded by mu
+	escaped   map[types.UID]map[string]string    // pod UID -> container -> what was reported; guarded by mu
+	kicked    time.Time                          // when the first unanswered kick came; guarded by mu
+
+	// The rest is the round's alone.
+	book     *podBook
+	reporter *reporter
+	pub      *publisher
+	recalled bool      // what an earlier process published was taken over
+	said     string    // why nothing can be published, as last logged
+	nodeUID  types.UID // of the Node
+	nodeRead time.Time // when nodeUID was read
+
+	// vouched is the UID of the Node that is enforced now as published, nil when
+	// it is not. The Lease is renewed only while it is set.
+	vouched  atomic.Pointer[types.UID]
+	vouching chan struct{} // a token arrives when vouched is set after it was not
+}
+
+// New returns the verifier of a node. It makes no request. Events go to recorder.
+func New(cfg Config, pods Pods, kube kubernetes.Interface, dyn dynamic.Interface, recorder events.EventRecorder, clk clock.WithTicker) (*Verifier, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("verifier: %w", err)
+	}
+	m, err := newMetrics(cfg.Registerer)
+	if err != nil {
+		return nil, fmt.Errorf("verifier: %w", err)
+	}
+	api := client{node: cfg.Node, namespace: cfg.Namespace, kube: kube, dyn: dyn}
+	return &Verifier{
+		cfg: cfg, pods: pods, clock: clk, random: rand.Float64, metrics: m, api: api, kick: make(chan struct{}, 1),
+		resources: func() []interposer.ResourceStatus { return nil }, escaped: map[types.UID]map[string]string{},
+		book: newPodBook(cfg.Node), reporter: newReporter(recorder, m, cfg.Strict), pub: &publisher{api: api},
+		vouching: make(chan struct{}, 1),
+	}, nil
+}
+
+// Trigger asks for a look now. It never blocks.
+func (v *Verifier) Trigger() {
+	v.mu.Lock()
+	if v.kicked.IsZero() {
+		v.kicked = v.clock.Now()
+	}
+	v.mu.Unlock()
+	select {
+	case v.kick <- struct{}{}:
+	default: // a look is due already
+	}
+}
+
+// SetKubelet sets what is published as status.kubelet; nil publishes none. The
+// caller does not change it afterwards.
+func (v *Verifier) SetKubelet(k *v1alpha1.Kubelet) {
+	v.mu.Lock()
+	v.kubelet = k
+	v.mu.Unlock()
+	v.Trigger()
+}
+
+// SetPinned sets the condition Pinned. Its type and times are seen to.
+func (v *Verifier) SetPinned(c metav1.Condition) {
+	c.Type = v1alpha1.ConditionPinned
+	c = shorten(c)
+	v.mu.Lock()
+	v.pinned = &c
+	v.mu.Unlock()
+	v.Trigger()
+}
+
+// SetResources sets what tells the resources that the agent stands in for.
+func (v *Verifier) SetResources(f func() []interposer.ResourceStatus) {
+	v.mu.Lock()
+	v.resources = f
+	v.mu.Unlock()
+	v.Trigger()
+}
+
+// round looks once and publishes what differs. again is when to look again even
+// without a sign; 0 leaves that to the interval.
+func (v *Verifier) round(ctx context.Context) (again time.Duration, err error) {
+	v.mu.Lock()
+	started := v.kicked
+	v.kicked = time.Time{}
+	v.mu.Unlock()
+	now := v.clock.Now()
+	if started.IsZero() {
+		started = now
+	}
+	observed := v.cfg.Topology()
+	ok, err := v.mayPublish(ctx, observed, now)
+	if !ok {
+		v.vouched.Store(nil)
+		return 0, err
+	}
+	v.recall(observed)
+	entries, again, recordErr := v.look(ctx, observed, now)
+	want := v.wanted(entries, observed, recordErr)
+	wrote, err := v.pub.publish(ctx, observed, want, now)
+	if err != nil {
+		v.vouched.Store(nil)
+		v.metrics.failures.Inc()
+		return again, errors.Join(recordErr, err)
+	}
+	if wrote {
+		v.metrics.published(v.clock.Since(started))
+		klog.FromContext(ctx).V(2).Info("Published what kubelet recorded", "allocations", len(want.Allocations))
+	}
+	v.vouch(want)
+	return again, recordErr
+}
+
+// mayPublish reports whether there is an object about this very Node. What keeps
+// it from being is said once.
+func (v *Verifier) mayPublish(ctx context.Context, observed *v1alpha1.NodeGPUTopology, now time.Time) (bool, error) {
+	why := ""
+	if observed == nil {
+		why = "There is no NodeGPUTopology of this node yet; waiting for the exporter"
+	} else {
+		if v.nodeUID == "" || now.Sub(v.nodeRead) >= nodeInterval || v.nodeUID != observed.Spec.NodeUID && now.Sub(v.nodeRead) >= v.cfg.Interval {
+			uid, err := v.api.nodeUID(ctx)
+			if err != nil && v.nodeUID == "" {
+				return false, err
+			}
+			if err == nil {
+				v.nodeUID, v.nodeRead = uid, now
+			}
+		}
+		if v.nodeUID != observed.Spec.NodeUID {
+			why = "The NodeGPUTopology is about an earlier Node of this name; waiting for the exporter"
+		}
+	}
+	if why != v.said {
+		v.said = why
+		if why != "" {
+			klog.FromContext(ctx).Info(why)
+		}
+	}
+	return why == "", nil
+}
+
+// recall takes over, once, what an earlier process published.
+func (v *Verifier) recall(observed *v1alpha1.NodeGPUTopology) {
+	if v.recalled {
+		return
+	}
+	v.recalled = true
+	v.book.update(v.pods.Pods(), v.reporter.annotation)
+	v.book.recall(observed.Status.Allocations)
+	v.reporter.recall(observed.Status.Allocations)
+}
+
+// look reads kubelet's record and compares it. When it cannot be read, nothing is
+// known and entries are nil.
+func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology, now time.Time) (entries []entry, again time.Duration, err error) {
+	v.book.update(v.pods.Pods(), v.reporter.annotation)
+	records, err := kubelet.ReadCheckpoint(v.cfg.CheckpointPath)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // kubelet writes it with its first allocation
+		return nil, 0, fmt.Errorf("read kubelet's record: %w", err)
+	}
+	ours := resourcesOf(observed)
+	records = slices.DeleteFunc(records, func(r kubelet.Record) bool { return !slices.Contains(ours, r.Resource) })
+	counting, again := v.book.counting(ctx, records, v.cfg.Active, now)
+	entries = compare(counting, records)
+	for i := range entries {
+		entries[i].CPUs = cpuList(v.cfg.Extra.CPUs(entries[i].recorded, entries[i].Container))
+	}
+	v.metrics.count(entries)
+	v.reporter.entries(entries)
+	return entries, again, nil
+}
+
+// wanted is our part of the status. Where the record could not be read or was
+// refused, what is published stays.
+func (v *Verifier) wanted(entries []entry, observed *v1alpha1.NodeGPUTopology, recordErr error) *v1alpha1.NodeGPUTopologyStatus {
+	v.mu.Lock()
+	want := &v1alpha1.NodeGPUTopologyStatus{Kubelet: v.kubelet}
+	pinned, resources := v.pinned, v.resources
+	v.mu.Unlock()
+	var dropped int
+	want.Allocations, dropped = publishable(entries)
+	refused := v.pub.refusedBefore(want)
+	if recordErr != nil || refused != nil {
+		want.Allocations = v.pub.have(observed).Allocations
+	}
+	if dropped > 0 && refused == nil {
+		refused = fmt.Errorf("%d containers or devices are beyond the limits of %d containers and %d devices each and are not published",
+			dropped, maxAllocations, maxDevices)
+	}
+	want.Conditions = []metav1.Condition{enforced(resources(), recordErr, refused)}
+	if pinned != nil && pinned.Reason != "" {
+		want.Conditions = append(want.Conditions, *pinned)
+	}
+	return want
+}
+
+// vouch lets the Lease be renewed while the published condition is true.
+func (v *Verifier) vouch(published *v1alpha1.NodeGPUTopologyStatus) {
+	if published.Conditions[0].Status != metav1.ConditionTrue {
+		v.vouched.Store(nil)
+		return
+	}
+	uid := v.nodeUID
+	if v.vouched.Swap(&uid) == nil {
+		select {
+		case v.vouching <- struct{}{}:
+		default: // one token is enough
+		}
+	}
+}
+
+// Escaped reports a container that was given more than kubelet recorded for it;
+// what says how, for example which variable asks for which GPUs. The same is
+// reported once.
+func (v *Verifier) Escaped(pod *v1.Pod, container, what string) {
+	v.mu.Lock()
+	said := v.escaped[pod.UID]
+	if said == nil {
+		said = map[string]string{}
+		v.escaped[pod.UID] = said
+	}
+	again := said[container] == what
+	said[container] = what
+	v.mu.Unlock()
+	if again {
+		return
+	}
+	v.metrics.mismatches.WithLabelValues(kindEscaped).Inc()
+	v.reporter.recorder.Eventf(pod, nil, v1.EventTypeWarning, reasonEscaped, actionVerify, "container %s: %s", container, what)
+}
+
+// resourcesOf lists the resources that the node's GPUs are counted under.
+func resourcesOf(t *v1alpha1.NodeGPUTopology) []string {
+	var out []string
+	for i := range t.Spec.GPUs {
+		r := t.Spec.GPUs[i].Resource
+		if r == "" {
+			r = v1alpha1.DefaultResource
+		}
+		if !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// cpuList returns the list in the schema's form, empty if it is none.
+func cpuList(s string) string {
+	set, err := nvtopo.ParseCPUList(s)
+	if err != nil {
+		return ""
+	}
+	return set.String()
+}
