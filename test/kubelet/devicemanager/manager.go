@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devicemanager
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	cadvisorapi "github.com/google/cadvisor/info/v1"
+	"google.golang.org/grpc"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/kubelet/cm/containermap"
+	kubeletdm "k8s.io/kubernetes/pkg/kubelet/cm/devicemanager"
+	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
+	"k8s.io/kubernetes/pkg/kubelet/config"
+	kubepod "k8s.io/kubernetes/pkg/kubelet/pod"
+)
+
+// PluginDir is where kubelet and device plugins meet; KubeletSocket is kubelet's
+// registration socket in it, CheckpointFile kubelet's record of allocations.
+const (
+	PluginDir          = rootDir + "/device-plugins"
+	KubeletSocket      = PluginDir + "/kubelet.sock"
+	CheckpointFile     = PluginDir + "/kubelet_internal_checkpoint"
+	PodResourcesSocket = rootDir + "/pod-resources/kubelet.sock"
+)
+
+const apiSource = "api"
+
+// Options describes the kubelet to run.
+type Options struct {
+	NUMANodes int                            // of the machine; 0 means one
+	Policy    string                         // topologyManagerPolicy; "" means none
+	Scope     string                         // topologyManagerScope; "" means container
+	Providers []topologymanager.HintProvider // asked after the device manager, as CPU and memory managers are
+	// Late is the admission handlers that follow the allocation of resources
+	// (predicates and others): an error refuses the pod that holds devices already.
+	Late func(*v1.Pod) error
+}
+
+// Manager is one node's kubelet as far as devices go.
+type Manager struct {
+	options Options
+
+	admission sync.Mutex // kubelet admits pods one at a time
+
+	pods kubepod.Manager // kubelet's own
+
+	mu      sync.Mutex // guards what follows
+	phases  map[types.UID]phase
+	process process
+}
+
+// process is what a restart replaces.
+type process struct {
+	devices  *kubeletdm.ManagerImpl
+	topology topologymanager.Manager
+	sources  config.SourcesReady
+	rpc      *grpc.Server
+	rpcDone  chan struct{}
+}
+
+// Start runs a kubelet on an empty directory until the test ends. One at a time
+// can run in a test binary, so tests that use it are not parallel.
+func Start(tb testing.TB, options Options) *Manager {
+	tb.Helper()
+	if skipped() {
+		tb.Skip(skipEnv + "=1")
+	}
+	if !isolated() {
+		tb.Fatal("TestMain must call devicemanager.Main")
+	}
+	if options.NUMANodes == 0 {
+		options.NUMANodes = 1
+	}
+	if options.Policy == "" {
+		options.Policy = topologymanager.PolicyNone
+	}
+	if options.Scope == "" {
+		options.Scope = "container"
+	}
+	if err := os.RemoveAll(PluginDir); err != nil {
+		tb.Fatalf("emptying %s: %v", PluginDir, err)
+	}
+	m := &Manager{options: options, pods: kubepod.NewBasicPodManager(), phases: map[types.UID]phase{}}
+	if err := m.start(nil); err != nil {
+		tb.Fatalf("starting kubelet's device manager: %v", err)
+	}
+	tb.Cleanup(m.Stop)
+	return m
+}
+
+// start brings up a kubelet process in kubelet's order: PodResources can be asked
+// before pods come, the device manager loads its checkpoint and wipes sockets.
+// running are the pods whose containers the runtime reports as running.
+func (m *Manager) start(running []*v1.Pod) error {
+	nodes := make([]cadvisorapi.Node, m.options.NUMANodes)
+	for i := range nodes {
+		nodes[i].Id = i
+	}
+	topology, err := topologymanager.NewManager(nodes, m.options.Policy, m.options.Scope, nil)
+	if err != nil {
+		return fmt.Errorf("topology manager: %w", err)
+	}
+	devices, err := kubeletdm.NewManagerImpl(nodes, topology)
+	if err != nil {
+		return fmt.Errorf("device manager: %w", err)
+	}
+	topology.AddHintProvider(klog.Background(), devices)
+	for _, p := range m.options.Providers {
+		topology.AddHintProvider(klog.Background(), p)
+	}
+	sources := config.NewSourcesReady(func(seen sets.Set[string]) bool { return seen.Has(apiSource) })
+	ids, up := containers(running)
+	if err := devices.Start(klog.Background(), m.activePods, sources, ids, up); err != nil {
+		return fmt.Errorf("device manager: %w", err)
+	}
+	p := process{devices: devices, topology: topology, sources: sources}
+	m.mu.Lock()
+	m.process = p
+	m.mu.Unlock()
+	return m.servePodResources()
+}
+
+// Stop ends the kubelet process: its sockets close, its files stay.
+func (m *Manager) Stop() {
+	m.mu.Lock()
+	p := m.process
+	m.process.rpc = nil
+	m.mu.Unlock()
+	if p.rpc != nil {
+		p.rpc.Stop()
+		<-p.rpcDone
+	}
+	_ = p.devices.Stop(klog.Background()) // reports nothing but a plugin that is already gone
+}
+
+// Restart describes how a kubelet comes back.
+type Restart struct {
+	Reboot         bool                    // no container runs any more
+	LoseCheckpoint bool                    // kubelet's record is gone
+	Down           func()                  // called while no kubelet runs
+	Registering    func()                  // called when plugins can register, before pods are admitted again
+	Gone           func(pod *v1.Pod) bool  // pods that the API server no longer has
+	Refused        func(*v1.Pod, *Refusal) // told of every pod that was not admitted again
+}
+
+// Restart ends the kubelet process and starts another over the same directory,
+// which admits all pods again before its sources count as seen.
+func (m *Manager) Restart(how Restart) error {
+	m.admission.Lock()
+	defer m.admission.Unlock()
+	m.Stop()
+	if how.Down != nil {
+		how.Down()
+	}
+	if how.LoseCheckpoint {
+		if err := os.Remove(CheckpointFile); err != nil {
+			return fmt.Errorf("losing the checkpoint: %w", err)
+		}
+	}
+	again := m.forget(how.Gone)
+	running := again
+	if how.Reboot {
+		running = nil
+	}
+	if err := m.start(running); err != nil {
+		return err
+	}
+	if how.Registering != nil {
+		how.Registering()
+	}
+	for _, pod := range again {
+		if refusal := m.admit(pod); refusal != nil && how.Refused != nil {
+			how.Refused(pod, refusal)
+		}
+	}
+	m.ready()
+	return nil
+}
+
+// ready marks the API server as a source that kubelet has heard from, as kubelet
+// does after it handled the first pods from it.
+func (m *Manager) ready() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.process.sources.AllReady() {
+		m.process.sources.AddSource(apiSource)
+	}
+}
+
+func (m *Manager) devices() *kubeletdm.ManagerImpl {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.process.devices
+}
+
+// Capacity returns what the node's status would say of a resource.
+func (m *Manager) Capacity(resource string) (capacity, allocatable int64) {
+	c, a, _ := m.devices().GetCapacity()
+	total, free := c[v1.ResourceName(resource)], a[v1.ResourceName(resource)]
+	return total.Value(), free.Value()
+}
+
+// WaitAllocatable waits until the node offers n devices of a resource.
+func (m *Manager) WaitAllocatable(tb testing.TB, resource string, n int64) {
+	tb.Helper()
+	var got int64
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+		if _, got = m.Capacity(resource); got == n {
+			return
+		}
+	}
+	tb.Fatalf("allocatable %s is %d, want %d", resource, got, n)
+}
+
+// StartContainer is what kubelet does each time it creates a container: it asks
+// PreStartContainer where the plugin wants that and returns the environment that
+// the plugin's Allocate gave.
+func (m *Manager) StartContainer(ctx context.Context, pod *v1.Pod, container string) (map[string]string, error) {
+	c := findContainer(pod, container)
+	if c == nil {
+		return nil, fmt.Errorf("pod %s has no container %s", pod.Name, container)
+	}
+	opts, err := m.devices().GetDeviceRunContainerOptions(ctx, pod, c)
+	if err != nil {
+		return nil, fmt.Errorf("container %s of pod %s: %w", container, pod.Name, err)
+	}
+	env := make(map[string]string, len(opts.Envs))
+	for _, e := range opts.Envs {
+		env[e.Name] = e.Value
+	}
+	return env, nil
+}
+
+// containers is what the runtime reports at start: the containers it has and
+// which of them run.
+func containers(running []*v1.Pod) (containermap.ContainerMap, sets.Set[string]) {
+	ids, up := containermap.NewContainerMap(), sets.New[string]()
+	for _, p := range running {
+		for _, c := range runningContainers(p) {
+			id := string(p.UID) + "/" + c
+			ids.Add(string(p.UID), c, id)
+			up.Insert(id)
+		}
+	}
+	return ids, up
+}
