@@ -21,7 +21,7 @@ import (
 
 // FS holds every manifest under its path in this folder.
 //
-//go:embed kustomization.yaml base crd rbac policy scheduler exporter examples overlays
+//go:embed kustomization.yaml base crd rbac policy scheduler exporter node-agent examples components overlays
 var FS embed.FS
 
 // Paths in FS of the scheduler's configurations.

@@ -22,10 +22,12 @@ func TestKustomizeBuild(t *testing.T) {
 		wantConfig string
 	}{
 		"the base": {".", map[string]int{
-			"Namespace": 1, "CustomResourceDefinition": 1, "ServiceAccount": 2, "ClusterRole": 2, "ClusterRoleBinding": 4, "Role": 2, "RoleBinding": 3,
-			"ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 1,
+			"Namespace": 1, "CustomResourceDefinition": 1, "ServiceAccount": 3, "ClusterRole": 3, "ClusterRoleBinding": 5, "Role": 3, "RoleBinding": 4,
+			"ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
 		}, manifests.SchedulerConfigPath},
 		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 4}, manifests.SchedulerConfigBindingPath},
+		"agents that are strict":     {"overlays/strict", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
+		"agents that pin":            {"overlays/pinning", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
 		"the examples":               {"examples", map[string]int{"Pod": 4, "Job": 1}, ""},
 	}
 	for name, tc := range tests {

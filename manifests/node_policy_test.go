@@ -44,40 +44,45 @@ func TestNodePolicies(t *testing.T) {
 		return map[string]any{"labels": m}
 	}
 	n1 := account("nvtopo-system", "n1")
+	hardware, allocations := []string{"report-hardware nodegputopologies"}, []string{"report-allocations nodegputopologies"}
 	plain := marked(labels("zone", "a"), "", nil)
 	tests := map[string]struct {
 		request request
 		want    string
 	}{
-		"its own topology":          {request{resource: "nodegputopologies", object: named("", "n1"), user: n1}, ""},
-		"its own topology's status": {request{resource: "nodegputopologies", subresource: "status", object: named("", "n1"), old: named("", "n1"), user: n1}, ""},
-		"another's topology":        {request{resource: "nodegputopologies", object: named("", "n2"), user: n1}, "bound to node n1 and may not write the NodeGPUTopology of n2"},
-		"another's status":          {request{resource: "nodegputopologies", subresource: "status", object: named("", "n2"), old: named("", "n2"), user: n1}, "NodeGPUTopology of n2"},
-		"deleting another's":        {request{resource: "nodegputopologies", old: named("", "n2"), user: n1}, "NodeGPUTopology of n2"},
-		"its exporter Lease":        {request{resource: "leases", object: named("nvtopo-system", "exporter-n1"), user: n1}, ""},
-		"its agent Lease":           {request{resource: "leases", object: named("nvtopo-system", "agent-n1"), old: named("nvtopo-system", "agent-n1"), user: n1}, ""},
-		"another's Lease":           {request{resource: "leases", object: named("nvtopo-system", "exporter-n2"), user: n1}, "may not write the Lease nvtopo-system/exporter-n2"},
-		"the leader's Lease":        {request{resource: "leases", object: named("nvtopo-system", "nvtopo-scheduler"), user: n1}, "Lease nvtopo-system/nvtopo-scheduler"},
-		"its Lease elsewhere":       {request{resource: "leases", object: named("kube-node-lease", "exporter-n1"), user: n1}, "Lease kube-node-lease/exporter-n1"},
-		"a token without a node":    {request{resource: "nodegputopologies", object: named("", "n1"), user: account("nvtopo-system", "")}, "not bound to a node"},
-		"an account elsewhere":      {request{resource: "leases", object: named("kube-system", "any"), user: account("kube-system", "n1")}, ""},
-		"the administrator":         {request{resource: "nodegputopologies", object: named("", "n2")}, ""},
-		"the scheduler's Lease":     {request{resource: "leases", object: named("nvtopo-system", "nvtopo-scheduler"), user: n1, may: []string{"write-any nodegputopologies"}}, ""},
-		"a label of ours":           {request{resource: "nodes", object: marked(labels("zone", "a", "nvtopo.dev/gpu-count", "8"), "", nil), old: plain, user: n1}, ""},
-		"a label for others":        {request{resource: "nodes", object: marked(labels("zone", "a", "accelerator", "x", "gpu-count", "8"), "", nil), old: plain, user: n1}, ""},
-		"a label of ours dropped":   {request{resource: "nodes", object: marked(nil, "", nil), old: marked(labels("nvtopo.dev/x", "1"), "", nil), user: n1}, ""},
-		"a foreign label":           {request{resource: "nodes", object: marked(labels("zone", "b"), "", nil), old: plain, user: n1}, "metadata.labels: this account may not change zone"},
-		"a foreign label dropped":   {request{resource: "nodes", object: marked(nil, "", nil), old: plain, user: n1}, "may not change zone"},
-		"a foreign annotation":      {request{resource: "nodes", object: marked(map[string]any{"annotations": map[string]any{"a": "b"}, "labels": labels("zone", "a")["labels"]}, "", nil), old: plain, user: n1}, "metadata.annotations: this account may not change a"},
-		"the compat annotation":     {request{resource: "nodes", object: marked(map[string]any{"annotations": map[string]any{"topology.kubernetes.io/gpu-topology": "b"}}, "", nil), old: marked(nil, "", nil), user: n1}, ""},
-		"a taint":                   {request{resource: "nodes", object: marked(nil, "spec", map[string]any{"unschedulable": true}), old: marked(nil, "", nil), user: n1}, "labels and annotations only"},
-		"a capacity":                {request{resource: "nodes", subresource: "status", object: marked(nil, "status", map[string]any{"capacity": map[string]any{"nvidia.com/gpu": "9"}}), old: marked(nil, "", nil), user: n1}, "labels and annotations only"},
-		"a finalizer":               {request{resource: "nodes", object: marked(map[string]any{"finalizers": []any{"a/b"}}, "", nil), old: marked(nil, "", nil), user: n1}, "labels and annotations only"},
-		"another node":              {request{resource: "nodes", object: plain, old: plain, user: account("nvtopo-system", "n2")}, "bound to node n2 and may not change node n1"},
-		"a new node":                {request{resource: "nodes", object: plain, user: n1}, "neither create nor delete"},
-		"deleting its node":         {request{resource: "nodes", old: plain, user: n1}, "neither create nor delete"},
-		"no node, a node":           {request{resource: "nodes", object: plain, old: plain, user: account("nvtopo-system", "")}, "not bound to a node"},
-		"a kubelet":                 {request{resource: "nodes", object: marked(labels("zone", "b"), "", nil), old: plain}, ""},
+		"its own topology":                   {request{resource: "nodegputopologies", object: named("", "n1"), user: n1, may: hardware}, ""},
+		"its own topology's status":          {request{resource: "nodegputopologies", subresource: "status", object: named("", "n1"), old: named("", "n1"), user: n1}, ""},
+		"another's topology":                 {request{resource: "nodegputopologies", object: named("", "n2"), user: n1}, "bound to node n1 and may not write the NodeGPUTopology of n2"},
+		"another's status":                   {request{resource: "nodegputopologies", subresource: "status", object: named("", "n2"), old: named("", "n2"), user: n1}, "NodeGPUTopology of n2"},
+		"deleting another's":                 {request{resource: "nodegputopologies", old: named("", "n2"), user: n1}, "NodeGPUTopology of n2"},
+		"its exporter Lease":                 {request{resource: "leases", object: named("nvtopo-system", "exporter-n1"), user: n1, may: hardware}, ""},
+		"its agent Lease":                    {request{resource: "leases", object: named("nvtopo-system", "agent-n1"), old: named("nvtopo-system", "agent-n1"), user: n1, may: allocations}, ""},
+		"the agent's Lease, by the exporter": {request{resource: "leases", object: named("nvtopo-system", "agent-n1"), user: n1, may: hardware}, "may not write the Lease nvtopo-system/agent-n1"},
+		"the exporter's Lease, by the agent": {request{resource: "leases", object: named("nvtopo-system", "exporter-n1"), user: n1, may: allocations}, "may not write the Lease nvtopo-system/exporter-n1"},
+		"the graph, by the agent":            {request{resource: "nodegputopologies", object: named("", "n1"), old: named("", "n1"), user: n1, may: allocations}, "spec: the graph is the exporter's"},
+		"deleting the graph, by the agent":   {request{resource: "nodegputopologies", old: named("", "n1"), user: n1, may: allocations}, "spec: the graph is the exporter's"},
+		"another's Lease":                    {request{resource: "leases", object: named("nvtopo-system", "exporter-n2"), user: n1}, "may not write the Lease nvtopo-system/exporter-n2"},
+		"the leader's Lease":                 {request{resource: "leases", object: named("nvtopo-system", "nvtopo-scheduler"), user: n1}, "Lease nvtopo-system/nvtopo-scheduler"},
+		"its Lease elsewhere":                {request{resource: "leases", object: named("kube-node-lease", "exporter-n1"), user: n1, may: hardware}, "Lease kube-node-lease/exporter-n1"},
+		"a token without a node":             {request{resource: "nodegputopologies", object: named("", "n1"), user: account("nvtopo-system", "")}, "not bound to a node"},
+		"an account elsewhere":               {request{resource: "leases", object: named("kube-system", "any"), user: account("kube-system", "n1")}, ""},
+		"the administrator":                  {request{resource: "nodegputopologies", object: named("", "n2")}, ""},
+		"the scheduler's Lease":              {request{resource: "leases", object: named("nvtopo-system", "nvtopo-scheduler"), user: n1, may: []string{"write-any nodegputopologies"}}, ""},
+		"a label of ours":                    {request{resource: "nodes", object: marked(labels("zone", "a", "nvtopo.dev/gpu-count", "8"), "", nil), old: plain, user: n1}, ""},
+		"a label for others":                 {request{resource: "nodes", object: marked(labels("zone", "a", "accelerator", "x", "gpu-count", "8"), "", nil), old: plain, user: n1}, ""},
+		"a label of ours dropped":            {request{resource: "nodes", object: marked(nil, "", nil), old: marked(labels("nvtopo.dev/x", "1"), "", nil), user: n1}, ""},
+		"a foreign label":                    {request{resource: "nodes", object: marked(labels("zone", "b"), "", nil), old: plain, user: n1}, "metadata.labels: this account may not change zone"},
+		"a foreign label dropped":            {request{resource: "nodes", object: marked(nil, "", nil), old: plain, user: n1}, "may not change zone"},
+		"a foreign annotation":               {request{resource: "nodes", object: marked(map[string]any{"annotations": map[string]any{"a": "b"}, "labels": labels("zone", "a")["labels"]}, "", nil), old: plain, user: n1}, "metadata.annotations: this account may not change a"},
+		"the compat annotation":              {request{resource: "nodes", object: marked(map[string]any{"annotations": map[string]any{"topology.kubernetes.io/gpu-topology": "b"}}, "", nil), old: marked(nil, "", nil), user: n1}, ""},
+		"a taint":                            {request{resource: "nodes", object: marked(nil, "spec", map[string]any{"unschedulable": true}), old: marked(nil, "", nil), user: n1}, "labels and annotations only"},
+		"a capacity":                         {request{resource: "nodes", subresource: "status", object: marked(nil, "status", map[string]any{"capacity": map[string]any{"nvidia.com/gpu": "9"}}), old: marked(nil, "", nil), user: n1}, "labels and annotations only"},
+		"a finalizer":                        {request{resource: "nodes", object: marked(map[string]any{"finalizers": []any{"a/b"}}, "", nil), old: marked(nil, "", nil), user: n1}, "labels and annotations only"},
+		"another node":                       {request{resource: "nodes", object: plain, old: plain, user: account("nvtopo-system", "n2")}, "bound to node n2 and may not change node n1"},
+		"a new node":                         {request{resource: "nodes", object: plain, user: n1}, "neither create nor delete"},
+		"deleting its node":                  {request{resource: "nodes", old: plain, user: n1}, "neither create nor delete"},
+		"no node, a node":                    {request{resource: "nodes", object: plain, old: plain, user: account("nvtopo-system", "")}, "not bound to a node"},
+		"a kubelet":                          {request{resource: "nodes", object: marked(labels("zone", "b"), "", nil), old: plain}, ""},
 	}
 	policies := compiledPolicies(t)
 	for name, tc := range tests {
@@ -87,6 +92,76 @@ func TestNodePolicies(t *testing.T) {
 				policy = "nvtopo-node-marks"
 			}
 			checkAnswer(t, answer(t, policies, tc.request, policy), tc.want)
+		})
+	}
+}
+
+// TestEachAccountHasItsPartOfTheStatus: the exporter's and the agent's writes go
+// to one status, of which each owns a part.
+func TestEachAccountHasItsPartOfTheStatus(t *testing.T) {
+	condition := func(kind, status string) map[string]any { return map[string]any{"type": kind, "status": status} }
+	conditions := func(list ...any) map[string]any { return map[string]any{"conditions": list} }
+	allocation := func(gpu string) []any {
+		return []any{map[string]any{"podUID": "u", "container": "c", "resource": "nvidia.com/gpu", "gpus": []any{gpu}, "state": "confirmed"}}
+	}
+	full := map[string]any{
+		"conditions": []any{condition("Ready", "True"), condition("Enforced", "True"), condition("Pinned", "False")},
+		"gpuHealth":  []any{map[string]any{"id": "GPU-0", "healthy": false}}, "summary": map[string]any{"gpus": int64(8)},
+		"kubelet": map[string]any{"topologyManagerPolicy": "none"}, "allocations": allocation("GPU-0"),
+	}
+	// with is full with one field replaced, or dropped if there is no value.
+	with := func(field string, value any) map[string]any {
+		out := maps.Clone(full)
+		out[field] = value
+		if value == nil {
+			delete(out, field)
+		}
+		return out
+	}
+	const theirs, agents = "are the exporter's", "are the node agent's"
+	tests := map[string]struct {
+		old, status map[string]any
+		want        string // whose it is; empty: nobody's in particular
+	}{
+		"nothing changed":                {full, full, ""},
+		"an empty status":                {nil, map[string]any{}, ""},
+		"conditions in another order":    {full, with("conditions", []any{condition("Pinned", "False"), condition("Enforced", "True"), condition("Ready", "True")}), ""},
+		"the first allocation":           {nil, map[string]any{"allocations": allocation("GPU-0")}, agents},
+		"another GPU in an allocation":   {full, with("allocations", allocation("GPU-1")), agents},
+		"no allocation any more":         {full, with("allocations", nil), agents},
+		"kubelet's policy":               {full, with("kubelet", map[string]any{"topologyManagerPolicy": "restricted"}), agents},
+		"kubelet's policy dropped":       {full, with("kubelet", nil), agents},
+		"the first Enforced":             {conditions(condition("Ready", "True")), conditions(condition("Ready", "True"), condition("Enforced", "True")), agents},
+		"Enforced turns false":           {full, with("conditions", []any{condition("Ready", "True"), condition("Enforced", "False"), condition("Pinned", "False")}), agents},
+		"Pinned dropped":                 {full, with("conditions", []any{condition("Ready", "True"), condition("Enforced", "True")}), agents},
+		"Ready turns false":              {full, with("conditions", []any{condition("Ready", "False"), condition("Enforced", "True"), condition("Pinned", "False")}), theirs},
+		"Ready dropped":                  {full, with("conditions", []any{condition("Enforced", "True"), condition("Pinned", "False")}), theirs},
+		"a condition that nobody knows":  {full, with("conditions", []any{condition("Ready", "True"), condition("Enforced", "True"), condition("Pinned", "False"), condition("New", "True")}), theirs},
+		"a GPU that looks healthy again": {full, with("gpuHealth", nil), theirs},
+		"the summary":                    {full, with("summary", map[string]any{"gpus": int64(9)}), theirs},
+	}
+	policies := compiledPolicies(t)
+	verbs := map[string]string{theirs: "report-hardware nodegputopologies", agents: "report-allocations nodegputopologies"}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			object := func(status map[string]any) map[string]any {
+				out := map[string]any{"metadata": map[string]any{"name": "n1"}, "spec": map[string]any{"nodeUID": "x"}}
+				if status != nil {
+					out["status"] = status
+				}
+				return out
+			}
+			for owner, verb := range verbs {
+				want := tc.want
+				if want == owner {
+					want = ""
+				}
+				r := request{
+					resource: "nodegputopologies", subresource: "status", object: object(tc.status), old: object(tc.old),
+					user: account("nvtopo-system", "n1"), may: []string{verb},
+				}
+				checkAnswer(t, answer(t, policies, r, "nvtopo-node-writes"), want)
+			}
 		})
 	}
 }

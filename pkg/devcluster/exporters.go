@@ -35,6 +35,15 @@ type ExporterOptions struct {
 // RunExporters publishes the topology of the nodes, which must exist, and
 // returns when all are published. The exporters run until the cluster stops.
 func (c *Cluster) RunExporters(ctx context.Context, nodes []NodeSpec, opts ExporterOptions) error {
+	if opts.ServiceAccount != "" && !opts.Unenforced {
+		namespace, name, err := splitAccount(opts.ServiceAccount)
+		if err != nil {
+			return err
+		}
+		if err := c.standIn(ctx, namespace, name); err != nil {
+			return err
+		}
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(publishers)
 	for i := range nodes {
@@ -86,9 +95,17 @@ func (c *Cluster) exporterConfig(ctx context.Context, node, account string) (*re
 	if account == "" {
 		return c.RESTConfig(), nil
 	}
-	namespace, name, ok := strings.Cut(account, "/")
-	if !ok {
-		return nil, errors.New("the exporter's service account is not namespace/name: " + account)
+	namespace, name, err := splitAccount(account)
+	if err != nil {
+		return nil, err
 	}
 	return c.NodeBoundConfig(ctx, namespace, name, node)
+}
+
+func splitAccount(account string) (namespace, name string, err error) {
+	namespace, name, ok := strings.Cut(account, "/")
+	if !ok {
+		return "", "", errors.New("the exporter's service account is not namespace/name: " + account)
+	}
+	return namespace, name, nil
 }
