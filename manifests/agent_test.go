@@ -3,6 +3,7 @@
 package manifests_test
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,15 +18,40 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/nvtopo/nvtopo/manifests"
 )
 
 // pluginSocket is where the plugin registers, as the manifests for NVIDIA's say.
 const pluginSocket = "/var/lib/kubelet/device-plugins/nvtopo/kubelet.sock"
 
-// builtAgent returns the node agent's DaemonSet as kustomize assembles it.
-func builtAgent(t *testing.T, folder string) *appsv1.DaemonSet {
+// builtAgent returns the node agent's DaemonSet as kustomize assembles the base
+// with components.
+func builtAgent(t *testing.T, components ...string) *appsv1.DaemonSet {
 	t.Helper()
-	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	var k strings.Builder
+	k.WriteString("resources: [../base]\n")
+	if len(components) > 0 {
+		k.WriteString("components: [../components/" + strings.Join(components, ", ../components/") + "]\n")
+	}
+	files := filesys.MakeFsInMemory()
+	if err := files.WriteFile("/m/overlay/kustomization.yaml", []byte(k.String())); err != nil {
+		t.Fatal(err)
+	}
+	err := fs.WalkDir(manifests.FS, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := manifests.FS.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		return files.WriteFile("/m/"+name, data)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files, "/m/overlay")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +65,7 @@ func builtAgent(t *testing.T, folder string) *appsv1.DaemonSet {
 		}
 		return &d
 	}
-	t.Fatalf("%s has no node agent", folder)
+	t.Fatal("there is no node agent")
 	return nil
 }
 
@@ -48,17 +74,23 @@ func builtAgent(t *testing.T, folder string) *appsv1.DaemonSet {
 func TestTheNodeAgentGetsWhatItNeeds(t *testing.T) {
 	base := []string{"/var/lib/kubelet/device-plugins rw", "/var/lib/kubelet/pod-resources ro", "/var/lib/nvtopo rw"}
 	tests := map[string]struct {
-		folder     string
+		components []string
 		wantArgs   []string
 		wantMounts []string
 	}{
-		"as shipped":   {"base", []string{"--mode=repair"}, base},
-		"strict":       {"overlays/strict", []string{"--mode=strict"}, base},
-		"with pinning": {"overlays/pinning", []string{"--mode=repair", "--nri=pin"}, append(slices.Clone(base), "/var/run/nri ro")},
+		"as shipped":           {nil, []string{"--mode=repair"}, base},
+		"strict":               {[]string{"strict"}, []string{"--mode=strict"}, base},
+		"with pinning":         {[]string{"pinning"}, []string{"--mode=repair", "--nri=pin"}, append(slices.Clone(base), "/var/run/nri ro")},
+		"strict, with pinning": {[]string{"strict", "pinning"}, []string{"--mode=strict", "--nri=pin"}, append(slices.Clone(base), "/var/run/nri ro")},
+		"a kubelet with a certificate of its own": {
+			[]string{"kubelet-certificate"}, []string{"--mode=repair"}, append(slices.Clone(base), "/var/lib/kubelet/pki/kubelet.crt ro"),
+		},
+		// First, for what lies below is mounted over it.
+		"a kubelet that pins": {[]string{"kubelet-files"}, []string{"--mode=repair"}, append([]string{"/var/lib/kubelet ro"}, base...)},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			d := builtAgent(t, tc.folder)
+			d := builtAgent(t, tc.components...)
 			spec := d.Spec.Template.Spec
 			c := &spec.Containers[0]
 			if diff := cmp.Diff(tc.wantArgs, c.Args); diff != "" {
