@@ -44,6 +44,23 @@ cluster-programs: $(BIN)/kwok ## Build what the demo and the integration tests r
 	$(GO_BUILD) -o $(BIN)/nvtopo-scheduler ./cmd/scheduler
 	$(GO_BUILD) -o $(BIN)/nvtopo-devcluster ./cmd/devcluster
 
+# What a real node consists of. kubelet shares the product's build cache;
+# containerd leaves out the snapshotters that need C libraries.
+CONTAINERD := github.com/containerd/containerd/v2/cmd
+
+$(BIN)/kubelet: tools/kubelet/go.mod tools/kubelet/go.sum
+	go build -C tools/kubelet -ldflags '-X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)' -o ../../$(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
+
+$(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr: $(BIN)/%: tools/containerd/go.mod tools/containerd/go.sum
+	CGO_ENABLED=0 go build -C tools/containerd -tags no_btrfs,no_devmapper,no_zfs -o ../../$@ $(CONTAINERD)/$*
+
+.PHONY: node-programs
+node-programs: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr ## Build what the real node runs (root: installs runc)
+	@[ "$$(uname)" = Linux ] || { echo "a real node needs Linux; SKIP_NODE=1 make test leaves it out" >&2; exit 1; }
+	scripts/install-runc.sh
+	CGO_ENABLED=0 go build -ldflags '-s -w' -o $(BIN)/nvtopo-probe ./pkg/devcluster/realnode/probe
+	$(GO_BUILD) -o $(BIN)/nvtopo-scheduler ./cmd/scheduler
+
 .PHONY: demo
 demo: cluster-programs ## Place pods on simulated nodes with a real API server
 	$(BIN)/nvtopo-devcluster demo

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package realnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	cgroupMount = "/sys/fs/cgroup"
+	// cgroupPrefix begins the name of the cgroup that holds all of a node's
+	// containers; the rest is the number of the process that owns the node.
+	cgroupPrefix = "nvtopo-realnode-"
+	// cgroupTimeout bounds the wait for the kernel to let go of dead processes' cgroups.
+	cgroupTimeout = 10 * time.Second
+)
+
+// hierarchies are the mounted cgroup hierarchies: one in version 2, one for each controller in version 1.
+func hierarchies() ([]string, error) {
+	if _, err := os.Stat(filepath.Join(cgroupMount, "cgroup.controllers")); err == nil {
+		return []string{cgroupMount}, nil
+	}
+	entries, err := os.ReadDir(cgroupMount)
+	if err != nil {
+		return nil, fmt.Errorf("list the cgroup hierarchies: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, filepath.Join(cgroupMount, e.Name()))
+		}
+	}
+	return out, nil
+}
+
+// removeCgroups removes every cgroup whose top-level name is said to be removable.
+func removeCgroups(ctx context.Context, removable func(name string) bool) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, root := range roots {
+		entries, err := os.ReadDir(root)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("list cgroups: %w", err))
+			continue
+		}
+		for _, e := range entries {
+			if e.IsDir() && strings.HasPrefix(e.Name(), cgroupPrefix) && removable(e.Name()) {
+				errs = append(errs, removeCgroup(ctx, filepath.Join(root, e.Name())))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeCgroup removes a cgroup and those in it. They are busy for a moment
+// after their last process died.
+func removeCgroup(ctx context.Context, path string) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, cgroupTimeout, true, func(context.Context) (bool, error) {
+		last = removeFolders(path)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("remove cgroup %s: %w", path, last)
+	}
+	return nil
+}
+
+// removeFolders removes folders from the leaves up; the files in a cgroup are
+// the kernel's and vanish with it.
+func removeFolders(path string) error {
+	var folders []string
+	err := filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			folders = append(folders, p)
+		}
+		return nil
+	})
+	for _, p := range slices.Backward(folders) {
+		if rerr := os.Remove(p); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			return rerr //nolint:wrapcheck // the caller names it
+		}
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err //nolint:wrapcheck // the caller names it
+}
+
+// abandoned reports whether a cgroup of ours belongs to an owner that is gone.
+func abandoned(name string) bool {
+	owner, _, _ := strings.Cut(strings.TrimPrefix(name, cgroupPrefix), "-")
+	_, err := os.Stat(filepath.Join("/proc", owner))
+	return errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package realnode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// Programs that the node consists of, in Config.Bin.
+const (
+	kubeletBinary    = "kubelet"
+	containerdBinary = "containerd"
+	shimBinary       = "containerd-shim-runc-v2"
+	ctrBinary        = "ctr"
+	probeBinary      = "nvtopo-probe"
+)
+
+// defaultMaxPods is kubelet's default limit of pods on a node.
+const defaultMaxPods = 110
+
+// Config says what a node is like.
+type Config struct {
+	// Name of the Node object.
+	Name string
+	// Bin is the folder of kubelet, containerd, its shim, ctr and the probe.
+	Bin string
+	// Dir is the folder that logs and configuration are kept in. When empty, a
+	// temporary one is made and Stop removes it. It must not be in /run,
+	// /var/lib or /var/log, which the node has its own of.
+	Dir string
+	// Kubelet are fields of the KubeletConfiguration that replace ours, for
+	// example {"cpuManagerPolicy": "static"}.
+	Kubelet map[string]any
+	// NRI switches containerd's node resource interface on; see Node.NRISocket.
+	NRI bool
+	// Log receives what the node's first process prints; nil discards it.
+	Log io.Writer
+}
+
+// Check reports what this machine lacks for a real node.
+func Check(bin string) error {
+	if runtime.GOOS != "linux" {
+		return errors.New("a real node needs Linux: namespaces and cgroups")
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("a real node needs root: it makes mount and PID namespaces and cgroups")
+	}
+	if _, err := exec.LookPath("runc"); err != nil {
+		return fmt.Errorf("a real node needs runc (scripts/install-runc.sh): %w", err)
+	}
+	for _, name := range []string{kubeletBinary, containerdBinary, shimBinary, ctrBinary, probeBinary} {
+		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
+			return fmt.Errorf("a real node needs a program that is not there (make node-programs): %w", err)
+		}
+	}
+	return nil
+}
+
+// prepare returns the folder to use, made and absolute, and whether it is ours to remove.
+func (c *Config) prepare() (dir string, owned bool, err error) {
+	if c.Bin, err = filepath.Abs(c.Bin); err != nil {
+		return "", false, fmt.Errorf("the folder of programs: %w", err)
+	}
+	if err := Check(c.Bin); err != nil {
+		return "", false, err
+	}
+	if c.Name == "" {
+		return "", false, errors.New("the node has no name")
+	}
+	if c.Log == nil {
+		c.Log = io.Discard
+	}
+	if owned = c.Dir == ""; owned {
+		dir, err = os.MkdirTemp("", "nvtopo-node-")
+	} else if dir, err = filepath.Abs(c.Dir); err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("make the node's folder: %w", err)
+	}
+	return dir, owned, nil
+}
