@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+const testNode = "n1"
+
+// podWith makes a running pod named after its UID.
+func podWith(uid types.UID, annotation string) *v1.Pod {
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid}, Spec: v1.PodSpec{NodeName: testNode}}
+	p.Status.Phase = v1.PodRunning
+	if annotation != "" {
+		p.Annotations = map[string]string{nodestate.AllocationKey: annotation}
+	}
+	return p
+}
+
+// annotation is a valid one; see chosen for the choices.
+func annotation(t *testing.T, node string, uid types.UID, choices ...string) string {
+	t.Helper()
+	a := chosen(uid, choices...).want
+	a.Node = node
+	text, err := a.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// kubeletSays is an Active with prepared answers.
+type kubeletSays struct {
+	known map[string]bool // pod name -> answer
+	err   error
+	asked int
+}
+
+func (k *kubeletSays) Active(_ context.Context, _, name string) (bool, error) {
+	k.asked++
+	return k.known[name], k.err
+}
+
+func noReport(t *testing.T) func(*v1.Pod, error) {
+	t.Helper()
+	return func(p *v1.Pod, err error) { t.Errorf("pod %s was reported: %v", p.Name, err) }
+}
+
+func counted(b *podBook, t *testing.T, records []kubelet.Record, active Active, now time.Time) ([]types.UID, time.Duration) {
+	t.Helper()
+	m, again := b.counting(t.Context(), records, active, now)
+	return slices.Sorted(maps.Keys(m)), again
+}
+
+func TestPodsThatEndedCountUntilKubeletLetsGo(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	b := newPodBook(testNode)
+	k := &kubeletSays{known: map[string]bool{"a": true, "b": true}}
+	a, c := podWith("a", ""), podWith("b", "")
+	records := []kubelet.Record{rec("a", "m=1"), rec("b", "m=2"), rec("b", "n=3")}
+	both := []types.UID{"a", "b"}
+
+	b.update([]*v1.Pod{a, c}, noReport(t))
+	got, again := counted(b, t, records, k, t0)
+	if diff := cmp.Diff(both, got); diff != "" || again != 0 || k.asked != 0 {
+		t.Fatalf("living pods (-want,+got):\n%s again %v, asked %d", diff, again, k.asked)
+	}
+
+	ended := a.DeepCopy()
+	ended.Status.Phase = v1.PodFailed
+	b.update([]*v1.Pod{ended}, noReport(t)) // and b is gone
+	got, again = counted(b, t, records, k, t0)
+	if diff := cmp.Diff(both, got); diff != "" || again != firstAsk || k.asked != 2 {
+		t.Fatalf("ended pods that kubelet knows (-want,+got):\n%s again %v, asked %d", diff, again, k.asked)
+	}
+
+	k.known["a"] = false
+	if got, _ = counted(b, t, records, k, t0.Add(firstAsk/2)); k.asked != 2 || !slices.Equal(got, both) {
+		t.Errorf("asked again at once (%d times), counted %v", k.asked, got)
+	}
+	got, again = counted(b, t, records, k, t0.Add(firstAsk))
+	if diff := cmp.Diff([]types.UID{"b"}, got); diff != "" || again != 2*firstAsk {
+		t.Errorf("after kubelet let a go (-want,+got):\n%s again %v", diff, again)
+	}
+
+	k.err, k.known["b"] = errors.New("no answer"), false
+	if got, _ = counted(b, t, records, k, t0.Add(time.Second)); !slices.Equal(got, []types.UID{"b"}) {
+		t.Errorf("with a kubelet that does not answer %v count, want b", got)
+	}
+	k.err = nil
+	asked := k.asked
+	if got, again = counted(b, t, records, k, t0.Add(time.Hour)); len(got) != 0 || again != 0 || k.asked != asked+1 {
+		t.Errorf("after kubelet let both go %v count, again %v, asked %d times more", got, again, k.asked-asked)
+	}
+	// The file keeps the records until the next allocation.
+	if got, _ = counted(b, t, records, k, t0.Add(2*time.Hour)); len(got) != 0 || k.asked != asked+1 {
+		t.Errorf("later %v count, asked %d times more", got, k.asked-asked)
+	}
+}
+
+func TestAnEndedPodIsNotTakenForItsSuccessor(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	b := newPodBook(testNode)
+	k := &kubeletSays{known: map[string]bool{"a": true}}
+	b.update([]*v1.Pod{podWith("a", "")}, noReport(t))
+	successor := podWith("a2", "")
+	successor.Name = "a"
+	b.update([]*v1.Pod{successor}, noReport(t))
+	records := []kubelet.Record{rec("a", "m=1"), rec("a2", "m=2")}
+	if got, again := counted(b, t, records, k, t0); len(got) != 2 || again != orphanGrace || k.asked != 0 {
+		t.Errorf("%v count, again %v, asked %d times; want both, no question", got, again, k.asked)
+	}
+	if got, _ := counted(b, t, records, k, t0.Add(orphanGrace)); !slices.Equal(got, []types.UID{"a2"}) {
+		t.Errorf("%v count, want the successor alone", got)
+	}
+}
+
+func TestRecordsOfUnknownPods(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	b := newPodBook(testNode)
+	k := &kubeletSays{}
+	records := []kubelet.Record{rec("x", "m=1")}
+	if got, again := counted(b, t, records, k, t0); len(got) != 0 || again != unknownGrace {
+		t.Errorf("at once %v count, again %v: the informer may be behind", got, again)
+	}
+	if got, again := counted(b, t, records, k, t0.Add(unknownGrace)); len(got) != 1 || again != orphanGrace-unknownGrace {
+		t.Errorf("then %v count, again %v", got, again)
+	}
+	if got, _ := counted(b, t, records, k, t0.Add(orphanGrace)); len(got) != 0 || k.asked != 0 {
+		t.Errorf("in the end %v count, asked %d", got, k.asked)
+	}
+	b.update([]*v1.Pod{podWith("x", "")}, noReport(t))
+	if got, _ := counted(b, t, records, k, t0.Add(orphanGrace)); len(got) != 1 {
+		t.Error("a pod that turns up does not count")
+	}
+	if _, again := counted(b, t, nil, k, t0); again != 0 || len(b.pages) != 1 {
+		t.Errorf("without records: again %v, %d pages", again, len(b.pages))
+	}
+	b.update(nil, noReport(t))
+	if counted(b, t, nil, k, t0); len(b.pages) != 0 {
+		t.Errorf("%d pages are left of nothing", len(b.pages))
+	}
+}
+
+func TestWhatAnEarlierProcessPublishedIsKnown(t *testing.T) {
+	b := newPodBook(testNode)
+	b.update([]*v1.Pod{podWith("a", annotation(t, testNode, "a", "m=1"))}, noReport(t))
+	b.recall([]v1alpha1.Allocation{
+		{PodUID: "a", Namespace: "ns", Pod: "a", Container: "m", Resource: gpu, GPUs: []string{"9"}, State: v1alpha1.StateReassigned},
+		{PodUID: "g", Namespace: "ns", Pod: "gone", Container: "m", Resource: gpu, GPUs: []string{"2"}, State: v1alpha1.StateConfirmed},
+	})
+	k := &kubeletSays{known: map[string]bool{"gone": true}}
+	records := []kubelet.Record{rec("a", "m=1"), rec("g", "m=2")}
+	pods, _ := b.counting(t.Context(), records, k, time.Unix(1000, 0))
+	want := []string{"a m 1 confirmed", "g m 2 confirmed"}
+	if diff := cmp.Diff(want, lines(compare(pods, records))); diff != "" || k.asked != 1 {
+		t.Errorf("entries (-want,+got):\n%s asked %d", diff, k.asked)
+	}
+}
+
+func TestAStaticPodIsFoundByItsManifest(t *testing.T) {
+	mirror := podWith("api-uid", "")
+	mirror.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "hash"}
+	b := newPodBook(testNode)
+	b.update([]*v1.Pod{mirror}, noReport(t))
+	records := []kubelet.Record{rec("hash", "m=1")}
+	pods, _ := b.counting(t.Context(), records, nil, time.Unix(1000, 0))
+	got := compare(pods, records)
+	if diff := cmp.Diff([]string{"api-uid m 1 foreign"}, lines(got)); diff != "" {
+		t.Errorf("entries (-want,+got):\n%s", diff)
+	}
+	if got[0].recorded != "hash" {
+		t.Errorf("recorded under %q", got[0].recorded)
+	}
+}
+
+func TestUnusableAnnotationsAreReportedOnce(t *testing.T) {
+	valid := annotation(t, testNode, "a", "m=1")
+	for name, tc := range map[string]struct {
+		text  string
+		want  string
+		stale bool
+	}{
+		"not JSON":         {"{", "nvtopo.dev/allocation: unexpected EOF", false},
+		"another pod":      {annotation(t, testNode, "b", "m=1"), `stale nvtopo.dev/allocation: podUID is "b", this pod is "a"`, true},
+		"another node":     {annotation(t, "n2", "a", "m=1"), `stale nvtopo.dev/allocation: node is "n2", the pod runs on "n1"`, true},
+		"a field too many": {`{"version":1,"force":true}`, `nvtopo.dev/allocation: json: unknown field "force"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newPodBook(testNode)
+			var said []error
+			report := func(_ *v1.Pod, err error) { said = append(said, err) }
+			for _, text := range []string{tc.text, tc.text, valid, tc.text} {
+				b.update([]*v1.Pod{podWith("a", text)}, report)
+				if has := b.pages["a"].view.want != nil; has != (text == valid) {
+					t.Fatalf("choice known: %t, of %s", has, text)
+				}
+			}
+			if len(said) != 1 || said[0].Error() != tc.want || errors.Is(said[0], errStale) != tc.stale {
+				t.Errorf("said %q, want once %q", said, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,468 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+)
+
+// site is a node as the verifier sees it: its pods, kubelet's file and an API
+// server that stores what is applied.
+type site struct {
+	*Verifier
+	path   string
+	events *events.FakeRecorder
+	kube   *fake.Clientset
+
+	mu       sync.Mutex
+	pods     []*v1.Pod
+	topology *v1alpha1.NodeGPUTopology // as stored and as the informer has it
+	applied  []time.Time
+	verdict  error // of the next applies
+	busy     bool
+	statuses []interposer.ResourceStatus
+}
+
+func (s *site) Pods() []*v1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.pods)
+}
+
+func newSite(t *testing.T, more func(*Config)) *site {
+	t.Helper()
+	s := &site{path: filepath.Join(t.TempDir(), kubelet.CheckpointName), events: events.NewFakeRecorder(100)}
+	s.topology = &v1alpha1.NodeGPUTopology{
+		ObjectMeta: metav1.ObjectMeta{Name: testNode, UID: "topology", ResourceVersion: "1"},
+		Spec:       v1alpha1.NodeGPUTopologySpec{NodeUID: "node", GPUs: []v1alpha1.GPU{{ID: "1", Resource: gpu}}},
+	}
+	s.statuses = []interposer.ResourceStatus{{Resource: gpu, InnerConnected: true, Registered: true, Devices: 8, Healthy: 8}}
+	s.kube = fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: testNode, UID: "node"}})
+	dyn := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+	dyn.PrependReactor("patch", v1alpha1.Resource, s.apply)
+	cfg := Config{
+		Node: testNode, CheckpointPath: s.path, Registerer: prometheus.NewRegistry(),
+		Busy: func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.busy },
+		Topology: func() *v1alpha1.NodeGPUTopology {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.topology.DeepCopy()
+		},
+	}
+	if more != nil {
+		more(&cfg)
+	}
+	var err error
+	if s.Verifier, err = New(cfg, s, s.kube, dyn, s.events, clock.RealClock{}); err != nil {
+		t.Fatal(err)
+	}
+	s.SetResources(func() []interposer.ResourceStatus { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.statuses) })
+	return s
+}
+
+// apply stores the status as a server would, the verifier being the only writer.
+func (s *site) apply(a clienttesting.Action) (bool, runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.verdict != nil {
+		return true, nil, s.verdict
+	}
+	patch, ok := a.(clienttesting.PatchAction)
+	if !ok || patch.GetSubresource() != "status" {
+		return true, nil, fmt.Errorf("unexpected request %v", a)
+	}
+	var sent struct {
+		Status v1alpha1.NodeGPUTopologyStatus `json:"status"`
+	}
+	if err := json.Unmarshal(patch.GetPatch(), &sent); err != nil {
+		return true, nil, err
+	}
+	s.applied = append(s.applied, time.Now())
+	version, err := strconv.Atoi(s.topology.ResourceVersion)
+	if err != nil {
+		return true, nil, err
+	}
+	s.topology.Status, s.topology.ResourceVersion = sent.Status, strconv.Itoa(version+1)
+	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.topology)
+	return true, &unstructured.Unstructured{Object: u}, err
+}
+
+// set changes the site.
+func (s *site) set(change func()) {
+	s.mu.Lock()
+	change()
+	s.mu.Unlock()
+	s.Trigger()
+}
+
+// record writes kubelet's file, as kubelet does.
+func (s *site) record(t *testing.T, records ...kubelet.Record) {
+	t.Helper()
+	var entries []checkpoint.PodDevicesEntry
+	for _, r := range records {
+		entries = append(entries, checkpoint.PodDevicesEntry{
+			PodUID: string(r.PodUID), ContainerName: r.Container, ResourceName: r.Resource, DeviceIDs: checkpoint.DevicesPerNUMA{0: r.IDs},
+		})
+	}
+	data, err := checkpoint.New(entries, nil).MarshalCheckpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.path+".new", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(s.path+".new", s.path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *site) status() (list []string, enforced string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list = []string{}
+	for i := range s.topology.Status.Allocations {
+		a := &s.topology.Status.Allocations[i]
+		list = append(list, fmt.Sprintf("%s %s %s %s", a.Pod, a.Container, strings.Join(a.GPUs, ","), a.State))
+	}
+	if c := meta.FindStatusCondition(s.topology.Status.Conditions, v1alpha1.ConditionEnforced); c != nil {
+		enforced = string(c.Status) + " " + c.Reason
+	}
+	return list, enforced
+}
+
+func (s *site) writes() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.applied)
+}
+
+// run lets the verifier run without the watch of the file, which would keep the
+// bubble's time from passing, until the test is over.
+func (s *site) run(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.runLease(ctx) })
+	wg.Go(func() { s.runRounds(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+func (s *site) said() []string {
+	out := []string{}
+	for {
+		select {
+		case e := <-s.events.Events:
+			out = append(out, e)
+		default:
+			return out
+		}
+	}
+}
+
+func (s *site) lease(t *testing.T) *coordinationv1.Lease {
+	t.Helper()
+	l, err := s.kube.CoordinationV1().Leases("nvtopo-system").Get(t.Context(), "agent-"+testNode, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestASwapIsPublishedAndReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		s.pods = []*v1.Pod{
+			podWith("a", annotation(t, testNode, "a", "m=1,2")), podWith("b", annotation(t, testNode, "b", "m=3,4")), podWith("f", ""),
+		}
+		s.record(t, rec("a", "m=3,4"), rec("b", "m=1,2"), rec("f", "m=5"))
+		s.run(t)
+		time.Sleep(time.Minute)
+		list, enforced := s.status()
+		want := []string{"a m 3,4 swapped", "b m 1,2 swapped", "f m 5 foreign"}
+		if diff := cmp.Diff(want, list); diff != "" || enforced != "True Steering" || s.writes() != 1 {
+			t.Errorf("published (-want,+got):\n%s enforced %s, %d writes", diff, enforced, s.writes())
+		}
+		wantEvents := []string{
+			"Warning GPUsSwapped container m: kubelet gave it 3, 4 of nvidia.com/gpu; they were chosen for container m of pod ns/b, which has those chosen for this one; the annotations will be corrected",
+			"Warning GPUsSwapped container m: kubelet gave it 1, 2 of nvidia.com/gpu; they were chosen for container m of pod ns/a, which has those chosen for this one; the annotations will be corrected",
+		}
+		if diff := cmp.Diff(wantEvents, s.said()); diff != "" {
+			t.Errorf("events (-want,+got):\n%s", diff)
+		}
+		s.set(func() { // repaired
+			s.pods[0] = podWith("a", annotation(t, testNode, "a", "m=3,4"))
+			s.pods[1] = podWith("b", annotation(t, testNode, "b", "m=1,2"))
+		})
+		time.Sleep(time.Minute)
+		list, _ = s.status()
+		want = []string{"a m 3,4 confirmed", "b m 1,2 confirmed", "f m 5 foreign"}
+		if diff := cmp.Diff(want, list); diff != "" || s.writes() != 2 || len(s.said()) > 0 {
+			t.Errorf("after the repair (-want,+got):\n%s %d writes", diff, s.writes())
+		}
+		for kind, n := range map[string]float64{v1alpha1.StateSwapped: 2, v1alpha1.StateForeign: 1, v1alpha1.StateReassigned: 0} {
+			if got := testutil.ToFloat64(s.metrics.mismatches.WithLabelValues(kind)); got != n {
+				t.Errorf("%v mismatches %s, want %v", got, kind, n)
+			}
+		}
+		if got := testutil.ToFloat64(s.metrics.allocations.WithLabelValues(v1alpha1.StateConfirmed)); got != 2 {
+			t.Errorf("%v confirmed, want 2", got)
+		}
+	})
+}
+
+func TestAStormOfChangesBecomesFewWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		s.run(t)
+		for i := range 1000 {
+			s.record(t, rec("f", fmt.Sprintf("m=%d", i)))
+			s.set(func() { s.pods = []*v1.Pod{podWith("f", "")} })
+			time.Sleep(2 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		if list, _ := s.status(); !slices.Equal(list, []string{"f m 999 foreign"}) {
+			t.Errorf("published %v, want the last", list)
+		}
+		if n := s.writes(); n < 8 || n > 12 { // 2 s, 5 a second
+			t.Errorf("%d writes in 2 s", n)
+		}
+		for i := 1; i < len(s.applied); i++ {
+			if gap := s.applied[i].Sub(s.applied[i-1]); gap < 200*time.Millisecond {
+				t.Errorf("writes %v apart", gap)
+			}
+		}
+	})
+}
+
+func TestItKeepsOffWhileKubeletWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		s.busy = true
+		start := time.Now()
+		s.run(t)
+		time.Sleep(100 * time.Millisecond)
+		if s.writes() != 0 {
+			t.Fatal("wrote while kubelet waits")
+		}
+		s.set(func() { s.busy = false })
+		time.Sleep(busyPoll)
+		if s.writes() != 1 {
+			t.Errorf("%d writes after kubelet has its answer", s.writes())
+		}
+		s.set(func() {
+			s.busy = true
+			s.pods = []*v1.Pod{podWith("f", "")}
+		})
+		s.record(t, rec("f", "m=1"))
+		time.Sleep(time.Second)
+		if s.writes() != 2 || time.Since(start) > 2*time.Second {
+			t.Errorf("%d writes: kubelet that always waits must not keep it off", s.writes())
+		}
+	})
+}
+
+func TestTheLeaseIsRenewedOnlyWhileEnforced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		s.statuses = nil
+		s.run(t)
+		time.Sleep(time.Minute)
+		if _, enforced := s.status(); enforced != "False NoResourceRegistered" || s.lease(t) != nil {
+			t.Fatalf("without a resource: enforced %s, Lease %v", enforced, s.lease(t))
+		}
+		good := []interposer.ResourceStatus{{Resource: gpu, InnerConnected: true, Registered: true}}
+		s.set(func() { s.statuses = good })
+		time.Sleep(time.Second)
+		l := s.lease(t)
+		if l == nil || *l.Spec.LeaseDurationSeconds != 120 || time.Since(l.Spec.RenewTime.Time) > time.Second || l.OwnerReferences[0].UID != "node" {
+			t.Fatalf("after registration the Lease is %+v", l)
+		}
+		first := l.Spec.RenewTime.Time
+		time.Sleep(36 * time.Second)
+		renewed := s.lease(t).Spec.RenewTime.Time
+		if d := renewed.Sub(first); d < 25*time.Second || d > 35*time.Second {
+			t.Errorf("renewed after %v", d)
+		}
+		for name, tc := range map[string]struct {
+			status interposer.ResourceStatus
+			want   string
+		}{
+			"kubelet is gone":    {interposer.ResourceStatus{Resource: gpu, InnerConnected: true}, "False KubeletGone"},
+			"the plugin is gone": {interposer.ResourceStatus{Resource: gpu, Registered: true}, "False DevicePluginGone"},
+		} {
+			s.set(func() { s.statuses = []interposer.ResourceStatus{tc.status} })
+			time.Sleep(time.Second)
+			last := s.lease(t).Spec.RenewTime.Time
+			time.Sleep(5 * time.Minute)
+			if _, enforced := s.status(); enforced != tc.want || !s.lease(t).Spec.RenewTime.Time.Equal(last) {
+				t.Errorf("%s: enforced %s, want %s; the Lease went on for %v", name, enforced, tc.want, s.lease(t).Spec.RenewTime.Sub(last))
+			}
+			s.set(func() { s.statuses = good })
+			time.Sleep(time.Second)
+			if age := time.Since(s.lease(t).Spec.RenewTime.Time); age > time.Second {
+				t.Errorf("%s: the Lease is %v old after it is back", name, age)
+			}
+		}
+	})
+}
+
+func TestFailingWritesStopTheLeaseAndAreTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		s.run(t)
+		time.Sleep(time.Second)
+		s.set(func() {
+			s.verdict = errors.New("no server")
+			s.pods = []*v1.Pod{podWith("f", "")}
+		})
+		s.record(t, rec("f", "m=1"))
+		s.Trigger()
+		time.Sleep(time.Second)
+		last := s.lease(t).Spec.RenewTime.Time
+		time.Sleep(5 * time.Minute)
+		if !s.lease(t).Spec.RenewTime.Time.Equal(last) {
+			t.Error("the Lease is renewed though nothing can be published")
+		}
+		s.set(func() { s.verdict = nil })
+		time.Sleep(time.Second)
+		if list, _ := s.status(); !slices.Equal(list, []string{"f m 1 foreign"}) || time.Since(s.lease(t).Spec.RenewTime.Time) > time.Second {
+			t.Errorf("published %v, Lease %v old", list, time.Since(s.lease(t).Spec.RenewTime.Time))
+		}
+		if testutil.ToFloat64(s.metrics.failures) == 0 {
+			t.Error("no failure was counted")
+		}
+	})
+}
+
+func TestARefusedRecordKeepsTheLastGoodOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		s.pods = []*v1.Pod{podWith("f", ""), podWith("g", "")}
+		s.record(t, rec("f", "m=1"))
+		s.run(t)
+		time.Sleep(time.Second)
+		s.set(func() {
+			s.verdict = apierrors.NewInvalid(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.Kind).GroupKind(), testNode, nil)
+		})
+		s.record(t, rec("f", "m=1"), rec("g", "m=2"))
+		s.Trigger()
+		time.Sleep(300 * time.Millisecond)
+		s.set(func() { s.verdict = nil }) // it would take another record
+		time.Sleep(2 * time.Second)
+		list, enforced := s.status()
+		if !slices.Equal(list, []string{"f m 1 foreign"}) || enforced != "False PublishFailing" {
+			t.Errorf("published %v, enforced %s", list, enforced)
+		}
+		s.record(t, rec("g", "m=3"))
+		s.Trigger()
+		time.Sleep(time.Second)
+		if list, enforced = s.status(); !slices.Equal(list, []string{"g m 3 foreign"}) || enforced != "True Steering" {
+			t.Errorf("then published %v, enforced %s", list, enforced)
+		}
+	})
+}
+
+func TestAnUnreadableRecordChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		s.pods = []*v1.Pod{podWith("f", "")}
+		s.record(t, rec("f", "m=1"))
+		s.run(t)
+		time.Sleep(time.Second)
+		if err := os.WriteFile(s.path, []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s.Trigger()
+		time.Sleep(time.Second)
+		if list, enforced := s.status(); !slices.Equal(list, []string{"f m 1 foreign"}) || enforced != "False RecordUnreadable" {
+			t.Errorf("published %v, enforced %s", list, enforced)
+		}
+	})
+}
+
+func TestItWaitsForAnObjectAboutThisNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		good := s.topology
+		s.topology = nil
+		s.run(t)
+		time.Sleep(time.Minute)
+		s.set(func() {
+			s.topology = good.DeepCopy()
+			s.topology.Spec.NodeUID = "earlier node"
+		})
+		time.Sleep(time.Minute)
+		if s.writes() != 0 || s.lease(t) != nil {
+			t.Fatalf("%d writes about another node", s.writes())
+		}
+		s.set(func() { s.topology = good })
+		time.Sleep(time.Second)
+		if s.writes() != 1 || s.lease(t) == nil {
+			t.Errorf("%d writes, Lease %v", s.writes(), s.lease(t))
+		}
+	})
+}
+
+func TestWhatOthersChangeIsPutBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		s.pods = []*v1.Pod{podWith("f", "")}
+		s.record(t, rec("f", "m=1"))
+		s.SetKubelet(&v1alpha1.Kubelet{TopologyManagerPolicy: "none"})
+		s.SetPinned(metav1.Condition{Status: metav1.ConditionFalse, Reason: "Off", Message: "not asked for"})
+		s.run(t)
+		time.Sleep(time.Second)
+		s.set(func() {
+			s.topology.Status = v1alpha1.NodeGPUTopologyStatus{}
+			s.topology.ResourceVersion = "100"
+		})
+		time.Sleep(time.Minute)
+		list, enforced := s.status()
+		if !slices.Equal(list, []string{"f m 1 foreign"}) || enforced != "True Steering" || s.topology.Status.Kubelet == nil ||
+			meta.FindStatusCondition(s.topology.Status.Conditions, v1alpha1.ConditionPinned) == nil || s.writes() != 2 {
+			t.Errorf("published %+v after %d writes", s.topology.Status, s.writes())
+		}
+		s.set(func() { s.topology.ResourceVersion = "101" }) // the exporter's part changed
+		time.Sleep(time.Minute)
+		if s.writes() != 2 {
+			t.Errorf("%d writes though our part is as it should be", s.writes())
+		}
+	})
+}
