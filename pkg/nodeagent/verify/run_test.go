@@ -282,7 +282,7 @@ func TestItKeepsOffWhileKubeletWaits(t *testing.T) {
 			t.Fatal("wrote while kubelet waits")
 		}
 		s.set(func() { s.busy = false })
-		time.Sleep(busyPoll)
+		time.Sleep(2 * busyPoll)
 		if s.writes() != 1 {
 			t.Errorf("%d writes after kubelet has its answer", s.writes())
 		}
