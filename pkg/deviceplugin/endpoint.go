@@ -142,30 +142,30 @@ func (e *Endpoint) Wake() {
 	}
 }
 
-// Run serves the endpoint and keeps it registered until ctx ends.
-func (e *Endpoint) Run(ctx context.Context) error {
+// Bind serves the socket before Run does, for those who want to know at once
+// when that is impossible.
+func (e *Endpoint) Bind() error { return e.socket.Bind() }
+
+// Run serves the endpoint and keeps it registered until ctx ends. It may be run once.
+func (e *Endpoint) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("resource", e.cfg.Resource)
 	ctx = klog.NewContext(ctx, logger)
 	defer e.socket.Close()
-	if err := e.socket.Bind(); err != nil {
-		return err
-	}
-	watcher := newWatcher(logger, e.cfg.Socket, e.cfg.KubeletSocket)
-	defer watcher.close()
+	watcher := NewWatcher(logger, e.cfg.Socket, e.cfg.KubeletSocket)
+	defer watcher.Close()
 	backoff := minBackoff
 	for ctx.Err() == nil {
-		watcher.refresh()
+		watcher.Refresh()
 		delay, failed := e.look(ctx, backoff)
 		backoff = minBackoff
 		if failed {
 			backoff = min(2*delay, maxBackoff)
 		}
-		if watcher.wait(ctx, e.clk, delay, e.wake) {
+		if watcher.Wait(ctx, e.clk, delay, e.wake) {
 			// The files changed: what failed before may work now.
 			backoff = minBackoff
 		}
 	}
-	return nil
 }
 
 // look puts right whatever is not, and says when to look again at the latest
@@ -174,10 +174,10 @@ func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.
 	logger := klog.FromContext(ctx)
 	if !e.socket.Bound() {
 		if err := e.socket.Bind(); err != nil {
-			logger.Error(err, "Serving the plugin socket again")
+			logger.Error(err, "Serving the plugin socket")
 			return backoff, true
 		}
-		logger.Info("Plugin socket was removed; serving it again", "socket", e.cfg.Socket)
+		logger.Info("Serving the plugin socket", "socket", e.cfg.Socket)
 	}
 	kubelet, ok := IdentifySocket(e.cfg.KubeletSocket)
 	if !ok {

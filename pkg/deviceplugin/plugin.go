@@ -111,9 +111,10 @@ func SocketName(resource string) string { return strings.ReplaceAll(resource, "/
 
 // Run serves the plugin and keeps it registered until ctx ends. It may be run once.
 func (p *Plugin) Run(ctx context.Context) error {
-	if err := p.endpoint.Run(ctx); err != nil {
+	if err := p.endpoint.Bind(); err != nil {
 		return fmt.Errorf("device plugin of %q: %w", p.cfg.Resource, err)
 	}
+	p.endpoint.Run(ctx)
 	return nil
 }
 

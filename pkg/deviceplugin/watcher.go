@@ -14,17 +14,18 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// watcher tells when one of the files appears or disappears. It only makes
+// Watcher tells when one of the files appears or disappears. It only makes
 // things faster: without it, or while a directory does not exist, polling finds
 // the same.
-type watcher struct {
+type Watcher struct {
 	files  []string
 	fs     *fsnotify.Watcher // nil when the system gave none
 	logger klog.Logger
 }
 
-func newWatcher(logger klog.Logger, files ...string) *watcher {
-	w := &watcher{files: files, logger: logger}
+// NewWatcher prepares to watch the files. Close it when done.
+func NewWatcher(logger klog.Logger, files ...string) *Watcher {
+	w := &Watcher{files: files, logger: logger}
 	fs, err := fsnotify.NewWatcher()
 	if err != nil {
 		logger.Error(err, "No file notifications; looking at the sockets periodically", "period", poll)
@@ -34,9 +35,9 @@ func newWatcher(logger klog.Logger, files ...string) *watcher {
 	return w
 }
 
-// refresh watches the directories that exist by now; one that was replaced since
+// Refresh watches the directories that exist by now; one that was replaced since
 // is another one to the kernel.
-func (w *watcher) refresh() {
+func (w *Watcher) Refresh() {
 	if w.fs == nil {
 		return
 	}
@@ -47,9 +48,9 @@ func (w *watcher) refresh() {
 	}
 }
 
-// wait returns when ctx ends, after delay, when woken, or when one of the files
+// Wait returns when ctx ends, after delay, when woken, or when one of the files
 // changed, and says whether it was the last.
-func (w *watcher) wait(ctx context.Context, clk clock.WithTicker, delay time.Duration, wake <-chan struct{}) bool {
+func (w *Watcher) Wait(ctx context.Context, clk clock.WithTicker, delay time.Duration, wake <-chan struct{}) bool {
 	timer := clk.NewTimer(delay)
 	defer timer.Stop()
 	var events chan fsnotify.Event
@@ -76,7 +77,8 @@ func (w *watcher) wait(ctx context.Context, clk clock.WithTicker, delay time.Dur
 	}
 }
 
-func (w *watcher) close() {
+// Close ends the watch.
+func (w *Watcher) Close() {
 	if w.fs != nil {
 		_ = w.fs.Close() // nothing is left to be told
 	}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package interposer_test
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"k8s.io/klog/v2/ktesting"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
+	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
+)
+
+const gpu = "nvidia.com/gpu"
+
+// patience is how long a test waits for what should take milliseconds.
+const patience = 20 * time.Second
+
+// steering is a Steering whose every answer a test can replace.
+type steering struct {
+	mu        sync.Mutex
+	preferred func(context.Context, interposer.Question, func(context.Context, interposer.Question) ([]string, error)) ([]string, error)
+	allocate  func(ctx context.Context, ids []string) error
+	preStart  func(ids []string) error
+	allocated [][]string
+	lists     map[string][]map[string]bool // resource -> lists in order
+}
+
+func (s *steering) Preferred(ctx context.Context, q interposer.Question,
+	inner func(context.Context, interposer.Question) ([]string, error),
+) ([]string, error) {
+	s.mu.Lock()
+	f := s.preferred
+	s.mu.Unlock()
+	if f == nil {
+		return deviceplugin.FirstN(ctx, q.Available, q.MustInclude, q.Size)
+	}
+	return f(ctx, q, inner)
+}
+
+func (s *steering) Allocate(ctx context.Context, _ string, ids []string) error {
+	s.mu.Lock()
+	f := s.allocate
+	s.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f(ctx, ids)
+}
+
+func (s *steering) Allocated(_ string, ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.allocated = append(s.allocated, ids)
+}
+
+func (s *steering) PreStart(_ context.Context, _ string, ids []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.preStart == nil {
+		return nil
+	}
+	return s.preStart(ids)
+}
+
+func (s *steering) Devices(resource string, healthy map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lists == nil {
+		s.lists = map[string][]map[string]bool{}
+	}
+	s.lists[resource] = append(s.lists[resource], maps.Clone(healthy))
+}
+
+func (s *steering) told(resource string) []map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.lists[resource])
+}
+
+// node is one directory of sockets with a kubelet, an agent and plugins.
+type node struct {
+	t        *testing.T
+	dir      string
+	steering *steering
+	registry *prometheus.Registry
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	d, err := os.MkdirTemp("", "ip") // t.TempDir is too long for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(d) })
+	return &node{t: t, dir: d, steering: &steering{}}
+}
+
+func (n *node) kubelet() *kubelettest.Kubelet {
+	n.t.Helper()
+	k, err := kubelettest.Start(n.dir)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(k.Stop)
+	return k
+}
+
+// agent runs an interposer until the test ends or stop is called.
+func (n *node) agent(clk clock.WithTicker, cfg interposer.Config) (i *interposer.Interposer, stop func()) {
+	n.t.Helper()
+	cfg.PluginDir = n.dir
+	n.registry = prometheus.NewRegistry()
+	cfg.Registerer = n.registry
+	if clk == nil {
+		clk = clock.RealClock{}
+	}
+	i, err := interposer.New(cfg, n.steering, clk)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return i, n.background(i.Run)
+}
+
+// plugin runs an inner plugin with devices GPU-0 and on.
+func (n *node) plugin(devices int, change func(*deviceplugin.Config)) (p *deviceplugin.Plugin, stop func()) {
+	n.t.Helper()
+	plain, err := deviceplugin.Plain("GPU-", devices, 2)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	cfg := deviceplugin.Config{
+		Resource: gpu, Devices: plain, PluginDir: n.dir, KubeletSocket: filepath.Join(n.dir, "nvtopo", "kubelet.sock"),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	if p, err = deviceplugin.New(cfg, clock.RealClock{}); err != nil {
+		n.t.Fatal(err)
+	}
+	return p, n.background(p.Run)
+}
+
+func (n *node) background(run func(context.Context) error) (stop func()) {
+	_, ctx := ktesting.NewTestContext(n.t)
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() { done <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			n.t.Errorf("Run: %v", err)
+		}
+	})
+	n.t.Cleanup(stop)
+	return stop
+}
+
+func (n *node) wait(k *kubelettest.Kubelet, resource string, ok func(kubelettest.Current) bool) kubelettest.Current {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
+	defer cancel()
+	c, err := k.Wait(ctx, resource, ok)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return c
+}
+
+// healthy says that kubelet follows the plugin and has so many healthy devices.
+func healthy(want int) func(kubelettest.Current) bool {
+	return func(c kubelettest.Current) bool {
+		count := 0
+		for _, d := range c.Devices {
+			if d.GetHealth() == pluginapi.Healthy {
+				count++
+			}
+		}
+		return c.Devices != nil && !c.Stopped && count == want
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+func prefer(ctx context.Context, c kubelettest.Current, available, must []string, size int32) ([]string, error) {
+	resp, err := c.Client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
+		ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{
+			{AvailableDeviceIDs: available, MustIncludeDeviceIDs: must, AllocationSize: size},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp.GetContainerResponses()[0].GetDeviceIDs(), nil
+}
+
+func allocate(ctx context.Context, c kubelettest.Current, ids ...string) (*pluginapi.AllocateResponse, error) {
+	return c.Client.Allocate(ctx, &pluginapi.AllocateRequest{
+		ContainerRequests: []*pluginapi.ContainerAllocateRequest{{DevicesIds: ids}},
+	})
+}

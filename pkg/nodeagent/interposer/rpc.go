@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package interposer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+)
+
+// GetPreferredAllocation is answered by Steering.
+func (r *resource) GetPreferredAllocation(ctx context.Context, req *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
+	watch := r.metrics.start(rpcPreferred, r.clk)
+	defer watch.stop()
+	ctx, cancel := context.WithTimeout(ctx, hardBudget)
+	defer cancel()
+	out := &pluginapi.PreferredAllocationResponse{}
+	for _, c := range req.GetContainerRequests() {
+		q := Question{
+			Resource: r.name, Size: int(c.GetAllocationSize()),
+			Available: c.GetAvailableDeviceIDs(), MustInclude: c.GetMustIncludeDeviceIDs(),
+		}
+		if err := q.answerable(); err != nil {
+			return nil, status.Error(codes.InvalidArgument, err.Error())
+		}
+		ids, err := within(ctx, func(ctx context.Context) ([]string, error) {
+			return r.steering.Preferred(ctx, q, r.innerPreference(watch))
+		})
+		if err != nil {
+			return nil, refusal(err)
+		}
+		if err := q.check(ids); err != nil {
+			return nil, status.Errorf(codes.Internal, "choosing devices of %s gave %v", r.name, err)
+		}
+		out.ContainerResponses = append(out.ContainerResponses, &pluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
+	}
+	return out, nil
+}
+
+// innerPreference returns the function that asks the inner plugin, nil if it has no preference.
+func (r *resource) innerPreference(watch *stopwatch) func(context.Context, Question) ([]string, error) {
+	r.mu.Lock()
+	in := r.inner
+	r.mu.Unlock()
+	if in == nil || !in.options.GetGetPreferredAllocationAvailable() {
+		return nil
+	}
+	return func(ctx context.Context, q Question) ([]string, error) {
+		defer watch.inner()()
+		timeout := r.cfg.InnerTimeout
+		if deadline, ok := ctx.Deadline(); ok {
+			timeout = min(timeout, time.Until(deadline)-afterInner)
+		}
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		return in.preferred(ctx, q)
+	}
+}
+
+// Allocate asks Steering and passes the request on as it is.
+func (r *resource) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
+	watch := r.metrics.start(rpcAllocate, r.clk)
+	defer watch.stop()
+	own, cancel := context.WithTimeout(ctx, hardBudget)
+	defer cancel()
+	for _, c := range req.GetContainerRequests() {
+		ids := slices.Clone(c.GetDevicesIds())
+		if _, err := within(own, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, r.steering.Allocate(ctx, r.name, ids)
+		}); err != nil {
+			return nil, refusal(err)
+		}
+	}
+	resp, err := callInner(ctx, own, r, watch, func(ctx context.Context, in *inner) (*pluginapi.AllocateResponse, error) {
+		return in.client.Allocate(ctx, req)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range req.GetContainerRequests() {
+		r.steering.Allocated(r.name, slices.Clone(c.GetDevicesIds()))
+	}
+	return resp, nil
+}
+
+// PreStartContainer asks Steering if it is strict, and the plugin if it wants to be asked.
+func (r *resource) PreStartContainer(ctx context.Context, req *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
+	watch := r.metrics.start(rpcPreStart, r.clk)
+	defer watch.stop()
+	own, cancel := context.WithTimeout(ctx, hardBudget)
+	defer cancel()
+	if r.cfg.PreStart {
+		ids := slices.Clone(req.GetDevicesIds())
+		if _, err := within(own, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, r.steering.PreStart(ctx, r.name, ids)
+		}); err != nil {
+			return nil, refusal(err)
+		}
+	}
+	r.mu.Lock()
+	required := r.innerPreStart
+	r.mu.Unlock()
+	if !required {
+		return &pluginapi.PreStartContainerResponse{}, nil
+	}
+	return callInner(ctx, own, r, watch, func(ctx context.Context, in *inner) (*pluginapi.PreStartContainerResponse, error) {
+		return in.client.PreStartContainer(ctx, req)
+	})
+}
+
+// callInner calls the inner plugin. If it is away, or its connection breaks
+// meanwhile, it may come back until own ends: kubelet never admits a refused pod
+// again, so a moment of patience saves it. Asking twice is what kubelet does too,
+// when it has lost the answer.
+func callInner[T any](ctx, own context.Context, r *resource, watch *stopwatch, call func(context.Context, *inner) (T, error)) (T, error) {
+	var none T
+	var last error
+	var tried *inner
+	for {
+		in, err := r.await(own, watch, tried)
+		if err != nil {
+			if last != nil {
+				return none, last
+			}
+			return none, status.Errorf(codes.Unavailable, "the device plugin of %s is not connected", r.name)
+		}
+		stop := watch.inner()
+		resp, err := call(ctx, in)
+		stop()
+		if err == nil || !disconnected(ctx, err) {
+			return resp, err
+		}
+		last, tried = err, in
+	}
+}
+
+// disconnected reports whether a call failed because the plugin's connection
+// broke, or was closed here because its stream had ended.
+func disconnected(ctx context.Context, err error) bool {
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.Canceled && ctx.Err() == nil
+}
+
+// await returns the inner plugin as soon as there is one other than tried. The
+// time it takes is the plugin's, not ours.
+func (r *resource) await(ctx context.Context, watch *stopwatch, tried *inner) (*inner, error) {
+	stop := watch.inner()
+	defer stop()
+	for {
+		r.mu.Lock()
+		in, attached := r.inner, r.attached
+		r.mu.Unlock()
+		if in != nil && in != tried {
+			return in, nil
+		}
+		select {
+		case <-attached:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// within runs decide with the soft deadline and returns by the end of ctx even
+// if decide does not.
+func within[T any](ctx context.Context, decide func(context.Context) (T, error)) (T, error) {
+	soft, cancel := context.WithTimeout(ctx, softBudget)
+	defer cancel()
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		value, err := decide(soft)
+		done <- result{value, err}
+	}()
+	select {
+	case got := <-done:
+		return got.value, got.err
+	case <-ctx.Done():
+		var none T
+		return none, fmt.Errorf("no decision in time: %w", ctx.Err())
+	}
+}
+
+// refusal is the error kubelet shows in the pod's status.
+func refusal(err error) error {
+	switch s, ok := status.FromError(err); {
+	case ok:
+		return s.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Error(codes.DeadlineExceeded, err.Error())
+	case errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, err.Error())
+	}
+	return status.Error(codes.FailedPrecondition, err.Error())
+}
