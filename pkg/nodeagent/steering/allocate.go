@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+)
+
+// Waits of the check against double use: an allocation under way is over within
+// milliseconds, and kubelet shows it right after.
+const (
+	overlapWait = 300 * time.Millisecond
+	showWait    = 20 * time.Millisecond
+	showTries   = 5
+)
+
+// Allocate finds out for whom kubelet allocates ids, and refuses ids that kubelet
+// shows held by another pod; see interposer.Steering.
+func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) error {
+	defer s.enter()()
+	logger := klog.FromContext(ctx)
+	sh := s.shelf(logger, resource)
+	ids = newSet(ids).sorted()
+	f := s.facts(logger, sh, finalQuestion(resource, ids))
+	sh.mu.Lock()
+	who := sh.granted(ids, f.now)
+	f.claimed = sh.claims(f.now)
+	sh.mu.Unlock()
+	if who == nil {
+		who = s.identify(ctx, f)
+	}
+	if err := s.guard(ctx, sh, f, who, ids); err != nil {
+		logger.Error(err, "Refusing to allocate", "resource", resource)
+		return err
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.pending[setKey(ids)] = &pendingAllocation{who: who, ids: ids, at: s.clock.Now(), done: make(chan struct{})}
+	return nil
+}
+
+// Allocated records what a container was given; see interposer.Steering.
+func (s *Steering) Allocated(resource string, ids []string) {
+	sh := s.shelf(klog.Background(), resource)
+	ids = newSet(ids).sorted()
+	sh.mu.Lock()
+	p := sh.pending[setKey(ids)]
+	if p != nil {
+		delete(sh.pending, setKey(ids))
+		close(p.done)
+		if p.who != nil {
+			sh.serve(p.who, ids, s.clock.Now())
+		}
+	}
+	sh.mu.Unlock()
+	select {
+	case s.written <- struct{}{}:
+	default: // Run is about to look anyway
+	}
+	if f := s.notify.Load(); f != nil {
+		(*f)()
+	}
+}
+
+// holder is a pod that holds an id, by what we know.
+type holder struct {
+	uid             types.UID
+	namespace, name string
+}
+
+// guard refuses ids that kubelet itself shows held by another active pod: it can
+// give a device out twice when it cleans up while a question is under way
+// (kubernetes/kubernetes#137534). Only kubelet's present answer counts: every
+// other source may tell of a pod that has ended, whose devices are free.
+func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, who *asker, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	s.awaitOverlap(ctx, sh, who, ids)
+	for _, h := range s.holders(sh, f, who, ids) {
+		for range showTries {
+			held, ok := s.shown(ctx, f, h, ids)
+			if held != "" {
+				s.metrics.doubleBook.Inc()
+				s.metrics.decisions.WithLabelValues(resultRefused).Inc()
+				return status.Errorf(codes.FailedPrecondition, "%s: device %s is still held by pod %s/%s", f.q.resource, held, h.namespace, h.name)
+			}
+			if !ok || !s.servedNow(sh, h.uid) {
+				break
+			}
+			// Kubelet records it when it has our answer.
+			select {
+			case <-ctx.Done():
+			case <-s.clock.After(showWait):
+			}
+		}
+	}
+	return nil
+}
+
+// awaitOverlap waits for allocations of the same devices that are under way.
+func (s *Steering) awaitOverlap(ctx context.Context, sh *shelf, who *asker, ids []string) {
+	set := newSet(ids)
+	var wait []*pendingAllocation
+	sh.mu.Lock()
+	for key, p := range sh.pending {
+		switch {
+		case s.clock.Since(p.at) >= settleAge:
+			delete(sh.pending, key) // the plugin refused it
+		case set.hasAny(p.ids) && (who == nil || p.who == nil || p.who.slot() != who.slot()):
+			wait = append(wait, p)
+		}
+	}
+	sh.mu.Unlock()
+	for _, p := range wait {
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+		case <-s.clock.After(overlapWait):
+		}
+	}
+}
+
+func (s *Steering) servedNow(sh *shelf, uid types.UID) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	p := sh.served[uid]
+	if p == nil {
+		return false
+	}
+	now := s.clock.Now()
+	for _, d := range p.containers {
+		if now.Sub(d.At) < settleAge {
+			return true
+		}
+	}
+	return false
+}
+
+// holders are the other pods that were given any of ids, and could still be
+// there. One that could itself be asking is left out: to refuse it would be wrong.
+func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []holder {
+	set := newSet(ids)
+	views := make(map[types.UID]*podView, len(f.pods))
+	for _, p := range f.pods {
+		views[p.uid] = p
+	}
+	var out []holder
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for uid, p := range sh.served {
+		v := views[uid]
+		switch {
+		case p.name == "" || (v != nil && v.terminal):
+			continue
+		case who != nil && (who.pod.uid == uid || (who.pod.namespace == p.namespace && who.pod.name == p.name)):
+			continue
+		case who == nil && v != nil && couldAsk(f, v):
+			continue
+		}
+		for _, d := range p.containers {
+			if set.hasAny(d.IDs) {
+				out = append(out, holder{uid: uid, namespace: p.namespace, name: p.name})
+				break
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b holder) int { return cmp.Compare(a.uid, b.uid) })
+	return out
+}
+
+func couldAsk(f *facts, p *podView) bool {
+	_, ok := f.candidate(p)
+	return ok
+}
+
+// shown asks kubelet which of ids the holder has. ok tells that the pod is
+// active, so that it might still turn up.
+func (s *Steering) shown(ctx context.Context, f *facts, h holder, ids []string) (id string, ok bool) {
+	s.metrics.gets.Inc()
+	devices, err := s.kubelet.Get(ctx, h.namespace, h.name)
+	if err != nil {
+		if !errors.Is(err, kubelet.ErrUnknownPod) {
+			klog.FromContext(ctx).V(2).Info("Cannot check for double use", "pod", h.namespace+"/"+h.name, "err", err)
+		}
+		return "", false
+	}
+	set := newSet(ids)
+	for _, byResource := range devices {
+		for _, id := range byResource[f.q.resource] {
+			if set.has(id) {
+				return id, true
+			}
+		}
+	}
+	return "", true
+}

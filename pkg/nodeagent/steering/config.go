@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"context"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Time limits. Kubelet's sync loop stands still while it waits for an answer,
+// so our own part of one ends within a second whatever else does not answer.
+const (
+	// askBudget is for finding out who asks; what is left of the second is for the
+	// inner plugin's preference or our own pick.
+	askBudget  = 750 * time.Millisecond
+	listBudget = 700 * time.Millisecond // of the one live list, within askBudget
+)
+
+const (
+	// grantAge is how long an answer may be waiting for its Allocate, which
+	// kubelet calls at once.
+	grantAge = 30 * time.Second
+	// settleAge is how long what was just answered or allocated is believed
+	// although kubelet's checkpoint does not show it yet: kubelet writes that
+	// after the last resource of the container.
+	settleAge = 2 * time.Second
+	// forgetAge is how long what was served to a pod nobody knows any more is kept:
+	// after a start the pods are not all there yet.
+	forgetAge = 10 * time.Minute
+)
+
+// Config is what a Steering is told. Node and CheckpointPath are required.
+type Config struct {
+	// Node is the node whose pods are served; annotations made for another are ignored.
+	Node string
+	// Strict refuses a pod that cannot get the devices chosen for it. Pods that
+	// refer to our annotations are treated so in any case.
+	Strict bool
+	// StateDir keeps what was served across restarts; empty keeps it in memory.
+	StateDir string
+	// CheckpointPath is kubelet's device manager checkpoint.
+	CheckpointPath string
+	// Registerer takes the metrics; nil leaves them uncollected.
+	Registerer prometheus.Registerer
+}
+
+// Pods are the pods of the node.
+type Pods interface {
+	// Pods returns them as the watch has them; they are shared and read only.
+	Pods() []*v1.Pod
+	// Live asks the API server for them.
+	Live(ctx context.Context) ([]*v1.Pod, error)
+}
+
+// Kubelet tells what an active pod's containers hold; see kubelet.PodResources.
+type Kubelet interface {
+	Get(ctx context.Context, namespace, name string) (kubelet.Devices, error)
+}
+
+// Graphs gives the exact tables of the node's graph.
+type Graphs interface {
+	// Tables returns those of a resource, nil while the graph is not known.
+	Tables(resource string) *nvtopo.Tables
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// offer is what decide goes by: the question, who asks, and what others wait for.
+// Sets are of physical ids, but for what the question has.
+type offer struct {
+	q        question
+	who      *asker // nil if nobody was found
+	strict   bool
+	own      idSet // chosen for the asking pod, less what its other containers keep
+	later    idSet // of own, what containers that come later are to keep
+	reserved idSet // chosen for other pods that do not hold it yet
+	tables   *nvtopo.Tables
+	// why tells why a physical id that was chosen is not on offer, and whether
+	// that is kubelet's doing and not a matter of the device.
+	why func(id string) (reason string, forced bool)
+}
+
+// decision is what to answer. If narrowed is set, the inner plugin's preference
+// out of it comes first, and ids is for when that gives none.
+type decision struct {
+	ids      []string
+	narrowed *question
+	result   string
+	err      error
+}
+
+// decide answers a question. It is pure.
+func decide(o *offer) decision {
+	q := &o.q
+	if q.size < 1 || q.size > len(q.offered) || len(q.must) > q.size {
+		return decision{result: resultRefused, err: status.Errorf(codes.InvalidArgument,
+			"%s: %d devices asked for, %d of them given, out of %d", q.resource, q.size, len(q.must), len(q.offered))}
+	}
+	if o.who == nil || o.who.want == nil {
+		return o.foreign()
+	}
+	if ids, ok := o.chosen(); ok {
+		return decision{ids: ids, result: resultSteered}
+	}
+	return o.conflict()
+}
+
+// chosen takes what the scheduler chose for the container, else as many others of
+// its pod as are left for it. The second is for pods whose init containers hold
+// more than a later container asks for: kubelet passes on any of them.
+func (o *offer) chosen() ([]string, bool) {
+	if ids, ok := o.q.take(newSet(o.who.want)); ok {
+		return ids, true
+	}
+	pools := []idSet{newSet(o.who.want), o.own.without(o.later)}
+	if o.who.container.plain {
+		pools = append(pools, o.own) // later containers get it all the same
+	}
+	for i, pool := range pools {
+		pools[i] = pool.common(o.own)
+	}
+	return o.q.take(pools...)
+}
+
+// conflict is for a container that cannot get what was chosen for it.
+func (o *offer) conflict() decision {
+	reason, forced := o.complaint()
+	d := decision{result: resultConflict}
+	if forced {
+		d.result = resultForced
+	}
+	if o.strict {
+		d.result = resultRefused
+		d.err = status.Errorf(codes.FailedPrecondition, "%s: container %s of pod %s cannot get the devices chosen for it: %s",
+			o.q.resource, o.who.container.name, o.who.pod.key(), reason)
+		return d
+	}
+	n := o.narrow()
+	if ids, ok := pickBest(o.tables, &n); ok {
+		d.ids = ids
+		return d
+	}
+	d.ids, d.narrowed = n.first(), &n
+	return d
+}
+
+// complaint names the first chosen device that is not on offer, or the one that
+// was taken instead.
+func (o *offer) complaint() (reason string, forced bool) {
+	for _, id := range o.who.want {
+		if !o.q.devices.has(id) {
+			reason, forced := o.why(id)
+			return fmt.Sprintf("%s %s", id, reason), forced
+		}
+	}
+	want := newSet(o.who.want)
+	for _, id := range o.q.must {
+		if !want.has(physical(id)) {
+			return fmt.Sprintf("kubelet has already taken %s", id), true
+		}
+	}
+	return "kubelet offers too few replicas of them", true
+}
+
+// foreign is for a container nobody chose devices for: the inner plugin prefers,
+// out of what no other pod waits for.
+func (o *offer) foreign() decision {
+	n := o.narrow()
+	d := decision{result: resultForeign, narrowed: &n}
+	if len(n.offered) == n.size {
+		d.ids, d.narrowed = n.offered.sorted(), nil
+		return d
+	}
+	ids, ok := pickBest(o.tables, &n)
+	if !ok {
+		ids = n.first()
+	}
+	d.ids = ids
+	return d
+}
+
+// narrow is the question without what is meant for others; if too little is left,
+// with no more of that than needed.
+func (o *offer) narrow() question {
+	n := o.q
+	for _, avoid := range []idSet{o.reserved.with(o.later), o.reserved} {
+		n.offered = o.q.avoiding(avoid)
+		if len(n.offered) >= n.size {
+			return n
+		}
+	}
+	n.must, n.offered = n.offered.sorted(), o.q.offered
+	return n
+}
+
+// avoiding is what is offered without the physical ids in avoid, but with what
+// must be taken.
+func (q *question) avoiding(avoid idSet) idSet {
+	out := newSet(q.must)
+	for id := range q.offered {
+		if !avoid.has(physical(id)) {
+			out[id] = struct{}{}
+		}
+	}
+	return out
+}
+
+// take fills the question from pools of physical ids, the first pool first, one
+// id of each device. It fails if they do not give enough, or if what must be taken
+// is in none of them.
+func (q *question) take(pools ...idSet) ([]string, bool) {
+	ids, used := slices.Clone(q.must), idSet{}
+	for _, id := range q.must {
+		p := physical(id)
+		if used.has(p) || !slices.ContainsFunc(pools, func(s idSet) bool { return s.has(p) }) {
+			return nil, false
+		}
+		used[p] = struct{}{}
+	}
+	offered := q.offered.sorted()
+	for _, pool := range pools {
+		for _, id := range offered {
+			if p := physical(id); len(ids) < q.size && pool.has(p) && !used.has(p) {
+				used[p] = struct{}{}
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids, len(ids) == q.size
+}
+
+// first fills the question with ids in order, of distinct devices while there are some.
+func (q *question) first() []string {
+	ids, used, taken := slices.Clone(q.must), newSet(physicals(q.must)), newSet(q.must)
+	offered := q.offered.sorted()
+	for _, distinct := range []bool{true, false} {
+		for _, id := range offered {
+			if len(ids) == q.size || taken.has(id) || (distinct && used.has(physical(id))) {
+				continue
+			}
+			used[physical(id)], taken[id] = struct{}{}, struct{}{}
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// valid reports whether ids answer the question.
+func (q *question) valid(ids []string) bool {
+	s := newSet(ids)
+	return len(ids) == q.size && len(s) == q.size && s.hasAll(q.must) && q.offered.hasAll(ids)
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+)
+
+// facts gathers what is known without asking anybody.
+func (s *Steering) facts(logger klog.Logger, sh *shelf, q question) *facts {
+	f := &facts{
+		q: q, now: s.clock.Now(), pods: s.viewer.views(s.pods.Pods()), fresh: map[types.UID]bool{},
+		recorded: s.recorded.of(logger, sh.resource), answers: map[types.UID]answer{},
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.learn(f.recorded, f.pods, f.now)
+	f.served, f.claimed, f.last = sh.servedCopy(), sh.claims(f.now), sh.last
+	return f
+}
+
+// identify finds out who asks, by asking kubelet, and the API server if it must,
+// what resolve wants to know.
+func (s *Steering) identify(ctx context.Context, f *facts) *asker {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	for {
+		v := resolve(f)
+		switch {
+		case v.ask != nil:
+			s.ask(ctx, f, v.ask)
+		case v.list:
+			s.list(ctx, f)
+		default:
+			s.count(ctx, f, v.who)
+			return v.who
+		}
+	}
+}
+
+func (s *Steering) count(ctx context.Context, f *facts, who *asker) {
+	if who == nil {
+		s.metrics.identity.WithLabelValues(sourceNone).Inc()
+		return
+	}
+	s.metrics.identity.WithLabelValues(who.source).Inc()
+	if who.ambiguous {
+		s.metrics.ambiguous.Inc()
+		klog.FromContext(ctx).Info("Several containers could be the one that asks", "resource", f.q.resource, "size", f.q.size,
+			"pod", who.pod.key(), "container", who.container.name, "source", who.source)
+	}
+}
+
+// ask puts one question to kubelet. An answer that does not come, and a kubelet
+// that cannot answer, end the asking: what is known then must do.
+func (s *Steering) ask(ctx context.Context, f *facts, p *podView) {
+	s.metrics.gets.Inc()
+	devices, err := s.kubelet.Get(ctx, p.namespace, p.name)
+	switch {
+	case errors.Is(err, kubelet.ErrUnknownPod):
+		f.answers[p.uid] = answer{unknown: true}
+	case err != nil:
+		klog.FromContext(ctx).V(2).Info("Kubelet does not tell who holds what", "err", err)
+		f.mute = true
+	default:
+		a := answer{holds: make(map[string][]string, len(devices))}
+		for container, byResource := range devices {
+			a.holds[container] = byResource[f.q.resource]
+		}
+		f.answers[p.uid] = a
+	}
+}
+
+// list takes the pods from the API server: kubelet may be ahead of our watch.
+func (s *Steering) list(ctx context.Context, f *facts) {
+	f.listed = true
+	s.metrics.lists.Inc()
+	ctx, cancel := context.WithTimeout(ctx, listBudget)
+	defer cancel()
+	pods, err := s.pods.Live(ctx)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot list the pods of the node")
+		return
+	}
+	known := make(map[types.UID]bool, len(f.pods))
+	for _, p := range f.pods {
+		known[p.uid] = true
+	}
+	// What the watch showed stays: an answer may have come for it.
+	f.pods = s.viewer.views(pods)
+	for _, p := range f.pods {
+		if !known[p.uid] {
+			f.fresh[p.uid] = true
+		}
+	}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// What came of a question (label result).
+const (
+	resultSteered  = "steered"  // the devices chosen for the container, or for its pod
+	resultForeign  = "foreign"  // nothing was chosen for who asks
+	resultConflict = "conflict" // a chosen device is held, unhealthy or unknown
+	resultForced   = "forced"   // kubelet had already decided otherwise
+	resultRefused  = "refused"  // an error instead of devices
+)
+
+// How the asking container was found (label source).
+const (
+	sourceGet        = "get"        // kubelet showed it without devices
+	sourceCheckpoint = "checkpoint" // the only one without a record
+	sourceGuess      = "guess"      // the likeliest of several
+	sourceNone       = "none"
+)
+
+// Why an annotation, or a part of it, was not used (label reason).
+const (
+	ignoredMalformed = "malformed"
+	ignoredStale     = "stale" // for another node or pod
+	ignoredCount     = "count" // not as many devices as the container's limit
+)
+
+type metrics struct {
+	decisions  *prometheus.CounterVec
+	identity   *prometheus.CounterVec
+	ignored    *prometheus.CounterVec
+	ambiguous  prometheus.Counter
+	doubleBook prometheus.Counter
+	lists      prometheus.Counter
+	gets       prometheus.Counter
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	vec := func(name, help, label string, values ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "nvtopo", Subsystem: "agent", Name: name, Help: help}, []string{label})
+		for _, v := range values {
+			c.WithLabelValues(v)
+		}
+		return c
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "nvtopo", Subsystem: "agent", Name: name, Help: help})
+	}
+	m := &metrics{
+		decisions: vec("decisions_total", "Answers to kubelet by what came of them.", "result",
+			resultSteered, resultForeign, resultConflict, resultForced, resultRefused),
+		identity: vec("identity_total", "Questions by how the asking container was found.", "source",
+			sourceGet, sourceCheckpoint, sourceGuess, sourceNone),
+		ignored: vec("annotations_ignored_total", "Allocation annotations, or containers of one, that were not used.", "reason",
+			ignoredMalformed, ignoredStale, ignoredCount),
+		ambiguous:  counter("ambiguous_total", "Questions that several containers could have asked."),
+		doubleBook: counter("double_book_total", "Allocations refused because kubelet showed the device held by another pod."),
+		lists:      counter("live_lists_total", "Questions for which the pods were listed from the API server."),
+		gets:       counter("podresources_gets_total", "PodResources Get calls made to find or check a pod."),
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.decisions, m.identity, m.ignored, m.ambiguous, m.doubleBook, m.lists, m.gets} {
+		if err := r.Register(c); err != nil {
+			return nil, fmt.Errorf("registering metrics: %w", err)
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"slices"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// enumerable is the greatest number of GPUs up to which every set is looked at;
+// above, nvtopo cannot pick sets that contain given GPUs.
+const enumerable = 16
+
+// pickBest fills a question with the best devices by the objective. It gives up
+// where the tables do not tell: without tables, when what must be taken is not
+// in the graph or shares a device, or when too few distinct devices are offered.
+func pickBest(tables *nvtopo.Tables, q *question) ([]string, bool) {
+	if tables == nil {
+		return nil, false
+	}
+	g := tables.Graph()
+	byPosition := map[int]string{} // position -> the id to take there
+	place := func(id string) (int, bool) {
+		m, missing := g.Positions([]string{physical(id)})
+		return m.First(), len(missing) == 0
+	}
+	var must, free nvtopo.Mask
+	for _, id := range q.must {
+		p, ok := place(id)
+		if !ok || must.Has(p) {
+			return nil, false
+		}
+		must |= nvtopo.MaskOf(p)
+		byPosition[p] = id
+	}
+	for _, id := range q.offered.sorted() {
+		p, ok := place(id)
+		if !ok {
+			continue
+		}
+		free |= nvtopo.MaskOf(p)
+		if _, taken := byPosition[p]; !taken {
+			byPosition[p] = id
+		}
+	}
+	set, ok := pickWith(tables, free, must, q.size)
+	if !ok {
+		return nil, false
+	}
+	ids := make([]string, 0, q.size)
+	for p := range set.All() {
+		ids = append(ids, byPosition[p])
+	}
+	slices.Sort(ids)
+	return ids, true
+}
+
+// pickWith is the best set of k out of free that contains must, of one model if
+// that is possible.
+func pickWith(tables *nvtopo.Tables, free, must nvtopo.Mask, k int) (nvtopo.Mask, bool) {
+	for _, con := range []nvtopo.Constraint{{}, {AllowMixedModels: true}} {
+		var set nvtopo.Mask
+		var ok bool
+		if must == 0 || tables.Graph().Len() > enumerable {
+			set, ok = tables.Pick(free, free, k, con)
+			ok = ok && set&must == must
+		} else {
+			set, ok = tables.PickWhere(free, free, k, con, func(s nvtopo.Mask) bool { return s&must == must })
+		}
+		if ok {
+			return set, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"k8s.io/klog/v2"
+)
+
+// PreStart keeps a container from starting that holds other devices than were
+// chosen for it; see interposer.Steering. Whatever cannot be found out lets it start: a
+// container that ran well must not stay down because the agent knows too little.
+func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) error {
+	defer s.enter()()
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	logger := klog.FromContext(ctx)
+	sh := s.shelf(logger, resource)
+	ids = newSet(ids).sorted()
+	f := s.facts(logger, sh, finalQuestion(resource, ids))
+	var wrong *asker
+	for _, who := range f.havers(ids) {
+		if !s.cfg.Strict && !who.pod.trusts {
+			return nil
+		}
+		if who.right(f, ids) {
+			return nil
+		}
+		if !s.confirmed(ctx, f, who, ids) {
+			continue // a pod of before, or kubelet does not tell
+		}
+		wrong = who
+	}
+	if wrong == nil {
+		return nil
+	}
+	s.metrics.decisions.WithLabelValues(resultRefused).Inc()
+	return status.Errorf(codes.FailedPrecondition, "%s: container %s of pod %s holds %v, but %v was chosen for it",
+		resource, wrong.container.name, wrong.pod.key(), ids, wrong.want)
+}
+
+// havers are the containers that were given exactly ids.
+func (f *facts) havers(ids []string) []*asker {
+	var out []*asker
+	for _, p := range f.pods {
+		if p.terminal {
+			continue
+		}
+		for i := range p.containers {
+			c := &p.containers[i]
+			if c.limits[f.q.resource] == len(ids) && slices.Equal(f.held(p.uid, c.name), ids) {
+				out = append(out, &asker{pod: p, container: c, want: c.want[f.q.resource]})
+			}
+		}
+	}
+	return out
+}
+
+// right reports whether ids are what was chosen. A plain init container may hold
+// any of its pod's: which of them kubelet passes on to later containers is random.
+func (a *asker) right(f *facts, ids []string) bool {
+	if a.want == nil || slices.Equal(a.want, physicals(ids)) {
+		return true
+	}
+	return a.container.plain && a.pod.wants(f.q.resource).hasAll(physicals(ids))
+}
+
+// confirmed reports whether kubelet still shows the container with ids; of a plain
+// init container it shows only that the pod is there.
+func (s *Steering) confirmed(ctx context.Context, f *facts, who *asker, ids []string) bool {
+	s.metrics.gets.Inc()
+	devices, err := s.kubelet.Get(ctx, who.pod.namespace, who.pod.name)
+	if err != nil {
+		return false
+	}
+	return who.container.plain || slices.Equal(devices[who.container.name][f.q.resource], ids)
+}

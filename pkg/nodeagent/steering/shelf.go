@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// shelf is what is remembered of one resource. The mutex is never held across
+// a call to kubelet, the API server or the inner plugin: several pods' workers
+// may ask at once, and each must be done within its second.
+type shelf struct {
+	resource string
+
+	mu      sync.Mutex
+	served  map[types.UID]*servedPod // guarded by mu, as all below
+	grants  []grant                  // answers whose Allocate has not come
+	pending map[string]*pendingAllocation
+	last    types.UID
+	healthy map[string]bool // id -> healthy, as kubelet was told; nil before the first list
+	dirty   bool            // served differs from the file
+}
+
+// servedPod is what one pod was given; the name is for asking kubelet.
+type servedPod struct {
+	namespace, name string
+	containers      map[string]servedDevices
+}
+
+// grant is an answer kubelet has not acted on.
+type grant struct {
+	who *asker // nil if nobody was found
+	ids []string
+	at  time.Time
+}
+
+// pendingAllocation is an Allocate that the inner plugin is working on.
+type pendingAllocation struct {
+	who  *asker
+	ids  []string
+	at   time.Time
+	done chan struct{} // closed when the plugin has answered well
+}
+
+func newShelf(resource string) *shelf {
+	return &shelf{resource: resource, served: map[types.UID]*servedPod{}, pending: map[string]*pendingAllocation{}}
+}
+
+// servedCopy needs mu.
+func (s *shelf) servedCopy() map[types.UID]map[string]servedDevices {
+	out := make(map[types.UID]map[string]servedDevices, len(s.served))
+	for uid, p := range s.served {
+		out[uid] = maps.Clone(p.containers)
+	}
+	return out
+}
+
+// claims returns the containers that were answered or are being allocated just
+// now: kubelet has no second question for them. It needs mu.
+func (s *shelf) claims(now time.Time) map[slot]bool {
+	out := map[slot]bool{}
+	for i := range s.grants {
+		if g := &s.grants[i]; g.who != nil && now.Sub(g.at) < settleAge {
+			out[g.who.slot()] = true
+		}
+	}
+	for _, p := range s.pending {
+		if p.who != nil && now.Sub(p.at) < settleAge {
+			out[p.who.slot()] = true
+		}
+	}
+	return out
+}
+
+func (a *asker) slot() slot { return slot{a.pod.uid, a.container.name} }
+
+// underway returns the physical ids that were answered to others and have not
+// been recorded. It needs mu.
+func (s *shelf) underway(except *asker, now time.Time) idSet {
+	out := idSet{}
+	other := func(who *asker) bool { return who == nil || except == nil || who.pod.uid != except.pod.uid }
+	for i := range s.grants {
+		if g := &s.grants[i]; other(g.who) && now.Sub(g.at) < settleAge {
+			out.add(physicals(g.ids))
+		}
+	}
+	for _, p := range s.pending {
+		if other(p.who) && now.Sub(p.at) < settleAge {
+			out.add(physicals(p.ids))
+		}
+	}
+	return out
+}
+
+// granted takes out the answer that kubelet acts on by allocating ids. It needs mu.
+func (s *shelf) granted(ids []string, now time.Time) *asker {
+	var who *asker
+	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool {
+		if now.Sub(g.at) >= grantAge {
+			return true
+		}
+		if slices.Equal(g.ids, ids) {
+			who = g.who
+			return true
+		}
+		return false
+	})
+	return who
+}
+
+// grant remembers an answer until its Allocate comes; without ids, that one is
+// being worked out. A container has one: it asks again only if the answer before
+// led to nothing. It needs mu.
+func (s *shelf) grant(who *asker, ids []string, now time.Time) {
+	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool {
+		same := who != nil && g.who != nil && g.who.slot() == who.slot()
+		return same || (len(ids) > 0 && slices.Equal(g.ids, ids)) || now.Sub(g.at) >= grantAge
+	})
+	s.grants = append(s.grants, grant{who: who, ids: ids, at: now})
+	if who != nil {
+		s.last = who.pod.uid
+	}
+}
+
+// serve records what a container was given. It needs mu.
+func (s *shelf) serve(who *asker, ids []string, now time.Time) {
+	p := s.served[who.pod.uid]
+	if p == nil {
+		p = &servedPod{containers: map[string]servedDevices{}}
+		s.served[who.pod.uid] = p
+	}
+	p.namespace, p.name = who.pod.namespace, who.pod.name
+	p.containers[who.container.name] = servedDevices{IDs: ids, At: now}
+	s.last = who.pod.uid
+	s.dirty = true
+}
+
+// learn takes over kubelet's record, which is the truth about who got what: what
+// was served while another agent ran, or to a pod that nobody found. What was put
+// down to a wrong pod goes. It needs mu.
+func (s *shelf) learn(recorded byPod, pods []*podView, now time.Time) {
+	if recorded == nil {
+		return
+	}
+	owner := map[string]slot{} // recorded set -> who has it
+	for uid, containers := range recorded {
+		for name, ids := range containers {
+			owner[setKey(ids)] = slot{uid, name}
+			s.learnOne(slot{uid, name}, ids, now)
+		}
+	}
+	for _, v := range pods {
+		if p := s.served[v.uid]; p != nil && p.name == "" {
+			p.namespace, p.name = v.namespace, v.name
+		}
+	}
+	for uid, p := range s.served {
+		for name, d := range p.containers {
+			who, ok := owner[setKey(d.IDs)]
+			if ok && who.uid != uid && len(recorded[uid][name]) == 0 && now.Sub(d.At) >= settleAge {
+				delete(p.containers, name)
+				s.dirty = true
+			}
+		}
+	}
+}
+
+func (s *shelf) learnOne(at slot, ids []string, now time.Time) {
+	p := s.served[at.uid]
+	if p == nil {
+		p = &servedPod{containers: map[string]servedDevices{}}
+		s.served[at.uid] = p
+	}
+	d, ok := p.containers[at.container]
+	if ok && (slices.Equal(d.IDs, ids) || now.Sub(d.At) < settleAge) {
+		return
+	}
+	p.containers[at.container] = servedDevices{IDs: ids}
+	s.dirty = true
+}
+
+// forget drops pods that are neither on the node nor recorded. It needs mu.
+func (s *shelf) forget(recorded byPod, pods []*podView, now time.Time) {
+	here := make(map[types.UID]bool, len(pods))
+	for _, v := range pods {
+		here[v.uid] = true
+	}
+	for uid, p := range s.served {
+		young := false
+		for _, d := range p.containers {
+			young = young || now.Sub(d.At) < forgetAge
+		}
+		if !here[uid] && len(recorded[uid]) == 0 && !young {
+			delete(s.served, uid)
+			s.dirty = true
+		}
+	}
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// mirrorHashKey is set on the mirror pod of a static pod: the UID under which
+// kubelet itself knows the pod.
+const mirrorHashKey = "kubernetes.io/config.hash"
+
+// podView is what steering needs of one pod of the node; immutable.
+type podView struct {
+	uid             types.UID // kubelet's: of a static pod not that of its mirror
+	namespace, name string
+	created         time.Time
+	version         uint64 // resourceVersion: pods that wait are in the order they were bound
+	deleting        bool
+	started         bool // kubelet has reported containers, so it was admitted once
+	terminal        bool
+	trusts          bool // refers to our annotations: strict
+	containers      []containerView
+}
+
+// containerView is one container, in the order in which kubelet serves them:
+// init containers, then containers. Only those that ask for devices are there.
+type containerView struct {
+	name   string
+	plain  bool                // plain init container: its devices pass on to later containers
+	limits map[string]int      // resource -> devices, above 0
+	want   map[string][]string // resource -> physical ids chosen by the scheduler, sorted
+}
+
+func (p *podView) key() string { return p.namespace + "/" + p.name }
+
+// wants returns all devices chosen for the pod, of one resource.
+func (p *podView) wants(resource string) idSet {
+	s := idSet{}
+	for i := range p.containers {
+		s.add(p.containers[i].want[resource])
+	}
+	return s
+}
+
+// viewer makes views and remembers them by version: a node has up to some
+// hundred pods, and kubelet waits.
+type viewer struct {
+	node    string
+	ignored func(reason string) // told of each annotation that is not used
+
+	mu   sync.Mutex
+	made map[types.UID]madeView // API UID -> view; guarded by mu
+}
+
+type madeView struct {
+	version string
+	view    *podView
+}
+
+// views returns the node's pods, each once.
+func (v *viewer) views(pods []*v1.Pod) []*podView {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	made := make(map[types.UID]madeView, len(pods))
+	out := make([]*podView, 0, len(pods))
+	for _, pod := range pods {
+		if pod.Spec.NodeName != v.node {
+			continue
+		}
+		m, ok := v.made[pod.UID]
+		if !ok || m.version != pod.ResourceVersion {
+			m = madeView{version: pod.ResourceVersion, view: v.newView(pod)}
+		}
+		made[pod.UID] = m
+		out = append(out, m.view)
+	}
+	v.made = made
+	return out
+}
+
+func (v *viewer) newView(pod *v1.Pod) *podView {
+	p := &podView{
+		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, created: pod.CreationTimestamp.Time,
+		deleting: pod.DeletionTimestamp != nil,
+		started:  len(pod.Status.ContainerStatuses)+len(pod.Status.InitContainerStatuses) > 0,
+		terminal: pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
+		trusts:   nodestate.RefersToOutput(&pod.Spec),
+	}
+	if hash := pod.Annotations[mirrorHashKey]; hash != "" && pod.Annotations[v1.MirrorPodAnnotationKey] != "" {
+		p.uid = types.UID(hash)
+	}
+	// Only an order in which to ask comes from it, so a version that is no number does no harm.
+	p.version, _ = strconv.ParseUint(pod.ResourceVersion, 10, 64)
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		p.addContainer(pod, c, c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
+	}
+	for i := range pod.Spec.Containers {
+		p.addContainer(pod, &pod.Spec.Containers[i], false)
+	}
+	if len(p.containers) > 0 {
+		v.readAnnotation(p, pod)
+	}
+	return p
+}
+
+// addContainer keeps the limits kubelet might ask a plugin for: it goes by
+// limits, and leaves out what DRA has already provided.
+func (p *podView) addContainer(pod *v1.Pod, c *v1.Container, plain bool) {
+	limits := map[string]int{}
+	for name, q := range c.Resources.Limits {
+		if name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage {
+			continue
+		}
+		if n := int(q.Value()); n > 0 && !providedByDRA(pod, c.Name, string(name)) {
+			limits[string(name)] = n
+		}
+	}
+	if len(limits) > 0 {
+		p.containers = append(p.containers, containerView{name: c.Name, plain: plain, limits: limits, want: map[string][]string{}})
+	}
+}
+
+func providedByDRA(pod *v1.Pod, container, resource string) bool {
+	claims := pod.Status.ExtendedResourceClaimStatus
+	return claims != nil && slices.ContainsFunc(claims.RequestMappings, func(m v1.ContainerExtendedResourceRequest) bool {
+		return m.ContainerName == container && m.ResourceName == resource
+	})
+}
+
+// readAnnotation takes over what the scheduler chose, if it chose for this pod
+// on this node. Anything else is as if it were not there: to say so to the user
+// is the verifier's part.
+func (v *viewer) readAnnotation(p *podView, pod *v1.Pod) {
+	text, ok := pod.Annotations[nodestate.AllocationKey]
+	if !ok {
+		return
+	}
+	a, err := nodestate.ParseAllocation(text)
+	switch {
+	case err != nil:
+		v.ignored(ignoredMalformed)
+		return
+	case a.Node != v.node || a.PodUID != pod.UID:
+		v.ignored(ignoredStale)
+		return
+	}
+	for i := range a.Containers {
+		chosen := &a.Containers[i]
+		j := slices.IndexFunc(p.containers, func(c containerView) bool { return c.name == chosen.Name })
+		if j < 0 || p.containers[j].limits[chosen.Resource] != len(chosen.GPUs) {
+			v.ignored(ignoredCount)
+			continue
+		}
+		p.containers[j].want[chosen.Resource] = sortedCopy(chosen.GPUs)
+	}
+}
