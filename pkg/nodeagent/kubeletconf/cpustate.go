@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletconf
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// maxStateBytes bounds a manager's state file that is read; kubelet's are some
+// hundred bytes a pod.
+const maxStateBytes = 8 << 20
+
+// CPUState is what kubelet's CPU manager has given out.
+type CPUState struct {
+	Policy    string
+	Shared    nvtopo.CPUSet // every CPU that no container has for itself
+	Exclusive map[types.UID]map[string]nvtopo.CPUSet
+}
+
+// ParseCPUState reads cpu_manager_state. Unknown fields are errors: a newer
+// kubelet may keep CPUs in them that would be counted as free. The file's
+// checksum is not verified; kubelet replaces the file as a whole, so that a torn
+// one is never seen.
+func ParseCPUState(data []byte) (*CPUState, error) {
+	var file struct {
+		PolicyName    string                       `json:"policyName"`
+		DefaultCPUSet string                       `json:"defaultCpuSet"`
+		Entries       map[string]map[string]string `json:"entries"`
+		Checksum      uint64                       `json:"checksum"`
+	}
+	if err := strictJSON(data, &file); err != nil {
+		return nil, fmt.Errorf("CPU manager state: %w", err)
+	}
+	if file.PolicyName == "" {
+		return nil, errors.New("CPU manager state: policyName is empty")
+	}
+	shared, err := nvtopo.ParseCPUList(file.DefaultCPUSet)
+	if err != nil {
+		return nil, fmt.Errorf("CPU manager state: defaultCpuSet: %w", err)
+	}
+	s := &CPUState{Policy: file.PolicyName, Shared: shared, Exclusive: map[types.UID]map[string]nvtopo.CPUSet{}}
+	for uid, containers := range file.Entries {
+		of := make(map[string]nvtopo.CPUSet, len(containers))
+		for name, list := range containers {
+			cpus, err := nvtopo.ParseCPUList(list)
+			if err != nil {
+				return nil, fmt.Errorf("CPU manager state: pod %s, container %q: %w", uid, name, err)
+			}
+			if uid == "" || name == "" || len(cpus) == 0 {
+				return nil, fmt.Errorf("CPU manager state: pod %q, container %q: want a pod, a container and CPUs", uid, name)
+			}
+			of[name] = cpus
+		}
+		s.Exclusive[types.UID(uid)] = of
+	}
+	return s, nil
+}
+
+// All returns every CPU that is some container's own. An init container's may be
+// a later container's as well.
+func (s *CPUState) All() nvtopo.CPUSet {
+	var all []int
+	for _, containers := range s.Exclusive {
+		for _, cpus := range containers {
+			all = append(all, cpus...)
+		}
+	}
+	return nvtopo.NewCPUSet(all...)
+}
+
+func strictJSON(data []byte, into any) error {
+	if len(data) > maxStateBytes {
+		return fmt.Errorf("%d bytes, at most %d are read", len(data), maxStateBytes)
+	}
+	strict, err := kjson.UnmarshalStrict(data, into)
+	return errors.Join(append(strict, err)...)
+}

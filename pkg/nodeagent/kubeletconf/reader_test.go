@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletconf
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// bench is a reader of a file with a root directory of its own.
+type bench struct {
+	*Reader
+	file, root  string
+	allocatable nvtopo.CPUSet
+	unreachable error
+	changes     []*v1alpha1.Kubelet
+}
+
+func newBench(t *testing.T, file string) *bench {
+	t.Helper()
+	b := &bench{file: filepath.Join(t.TempDir(), "config.yaml"), root: t.TempDir()}
+	if file != "" {
+		write(t, b.file, file)
+	}
+	r, err := New(Config{
+		Node: testNode, File: b.file, RootDir: b.root,
+		Allocatable: func(context.Context) (nvtopo.CPUSet, error) { return b.allocatable, b.unreachable },
+		Online:      func() (nvtopo.CPUSet, error) { return nvtopo.ParseCPUList("0-7") },
+		Unaligned:   func() []string { return []string{"nvidia.com/gpu", "amd.com/gpu", "nvidia.com/gpu"} },
+	}, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.OnChange(func(k *v1alpha1.Kubelet) { b.changes = append(b.changes, k) })
+	b.Reader = r
+	return b
+}
+
+const staticFile = fileHead + "cpuManagerPolicy: static\nmemoryManagerPolicy: Static\nkubeReserved: {cpu: 1500m}\n"
+
+// run starts the reader in a bubble and returns what ends it.
+func (b *bench) run(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+}
+
+func TestStateOfManagersIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, staticFile)
+		b.allocatable, _ = nvtopo.ParseCPUList("1-3,5-7")
+		writeCPUState(t, b.root, "0-7", nil)
+		write(t, filepath.Join(b.root, memoryStateFile),
+			`{"policyName":"Static","machineState":{"0":{"memoryMap":{"memory":{"allocatable":4096,"free":4096}},"cells":[0]}}}`)
+		defer b.run(t)()
+		synctest.Wait()
+		got := b.Current()
+		if got == nil || b.Problem() != nil {
+			t.Fatalf("current %+v, problem %v", got, b.Problem())
+		}
+		if got.ReservedCPUs != "0,4" || got.ExclusiveCPUs != "" || len(got.Memory) != 1 {
+			t.Errorf("reserved %q, exclusive %q, memory %v; want 0,4, none and one NUMA node", got.ReservedCPUs, got.ExclusiveCPUs, got.Memory)
+		}
+		if diff := cmp.Diff([]string{"amd.com/gpu", "nvidia.com/gpu"}, got.UnalignedResources); diff != "" {
+			t.Errorf("unaligned resources (-want +got):\n%s", diff)
+		}
+		writeCPUState(t, b.root, "0,3-7", map[string]map[string]string{"uid": {"train": "1-2"}})
+		time.Sleep(statePoll)
+		synctest.Wait()
+		if got := b.Current(); got.ExclusiveCPUs != "1-2" || b.CPUs("uid", "train") != "1-2" || b.CPUs("uid", "other") != "" {
+			t.Errorf("exclusive %q, of the container %q and of another %q; want 1-2, 1-2 and none",
+				got.ExclusiveCPUs, b.CPUs("uid", "train"), b.CPUs("uid", "other"))
+		}
+		time.Sleep(time.Hour)
+		if len(b.changes) != 2 {
+			t.Errorf("%d changes told, want 2: nothing changed since", len(b.changes))
+		}
+	})
+}
+
+func TestWhatIsNotKnownIsLeftOutAndTold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare  func(t *testing.T, b *bench)
+		wantErr  string
+		wantCPUs string // reserved
+	}{
+		"kubelet does not tell its CPUs": {
+			prepare: func(t *testing.T, b *bench) {
+				t.Helper()
+				writeCPUState(t, b.root, "0-7", nil)
+				b.unreachable = errors.New("connection refused")
+			},
+			wantErr: "reserved CPUs: connection refused",
+		},
+		"kubelet's CPUs do not add up to its configuration": {
+			prepare: func(t *testing.T, b *bench) {
+				t.Helper()
+				writeCPUState(t, b.root, "0-7", nil)
+				b.allocatable = nvtopo.NewCPUSet(1, 2, 3)
+			},
+			wantErr: "its configuration reserves 2",
+		},
+		"no state file": {
+			prepare: func(_ *testing.T, b *bench) { b.allocatable, _ = nvtopo.ParseCPUList("2-7") },
+			wantErr: "CPU manager state: open", wantCPUs: "0-1",
+		},
+		"a state file of another policy": {
+			prepare: func(t *testing.T, b *bench) {
+				t.Helper()
+				b.allocatable, _ = nvtopo.ParseCPUList("2-7")
+				write(t, filepath.Join(b.root, cpuStateFile), `{"policyName":"none"}`)
+			},
+			wantErr: `of policy "none"`, wantCPUs: "0-1",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, fileHead+"cpuManagerPolicy: static\nkubeReserved: {cpu: 1500m}\n")
+			tc.prepare(t, b)
+			_ = b.refresh(t.Context())
+			checkErr(t, b.Problem(), tc.wantErr)
+			got := b.Current()
+			if got == nil || got.CPUManagerPolicy != CPUPolicyStatic || got.ReservedCPUs != tc.wantCPUs || got.ExclusiveCPUs != "" {
+				t.Errorf("current %+v, want the policy, reserved CPUs %q and no exclusive ones", got, tc.wantCPUs)
+			}
+		})
+	}
+}
+
+func TestRestartOfKubeletIsReadAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "")
+		defer b.run(t)()
+		synctest.Wait()
+		if b.Current() != nil || b.Problem() == nil {
+			t.Fatalf("current %+v, problem %v; want nothing known and a problem", b.Current(), b.Problem())
+		}
+		write(t, b.file, fileHead)
+		time.Sleep(3 * firstRetry)
+		synctest.Wait()
+		if got := b.Current(); got == nil || got.CPUManagerPolicy != CPUPolicyNone || b.Problem() != nil {
+			t.Fatalf("current %+v, problem %v; want the defaults soon after the file is there", got, b.Problem())
+		}
+		write(t, b.file, fileHead+"topologyManagerPolicy: restricted\n")
+		b.Trigger()
+		synctest.Wait()
+		if got := b.Current(); got.TopologyManagerPolicy != "restricted" {
+			t.Errorf("topologyManagerPolicy %q after a restart, want restricted", got.TopologyManagerPolicy)
+		}
+		// What kubelet runs with stays known while the source is gone.
+		if err := os.Remove(b.file); err != nil {
+			t.Fatal(err)
+		}
+		b.Trigger()
+		synctest.Wait()
+		if got := b.Current(); got == nil || got.TopologyManagerPolicy != "restricted" || b.Problem() == nil {
+			t.Errorf("current %+v, problem %v; want the last reading and a problem", got, b.Problem())
+		}
+	})
+}
+
+func TestNewRefusesWhatCannotWork(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"no node":                     {RootDir: "/x", File: "f"},
+		"no root directory":           {Node: "n", File: "f"},
+		"configz without an address":  {Node: "n", RootDir: "/x"},
+		"configz without credentials": {Node: "n", RootDir: "/x", Address: func(context.Context) (string, error) { return "", nil }},
+	} {
+		if _, err := New(cfg, clock.RealClock{}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+}

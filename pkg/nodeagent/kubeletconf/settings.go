@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubeletconf
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletconfig "k8s.io/kubelet/config/v1beta1"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Values of the kubelet's configuration that the rest of the agent asks about.
+const (
+	CPUPolicyNone      = "none"
+	CPUPolicyStatic    = "static"
+	MemoryPolicyNone   = "None"
+	MemoryPolicyStatic = "Static"
+)
+
+// maxOptions is the custom resource's limit of policy options; kubelet knows
+// fewer than ten of each kind.
+const maxOptions = 16
+
+// settings is the part of a KubeletConfiguration that matters here. It is its
+// own type so that /configz of a newer kubelet is readable even where an
+// unrelated field has changed its type.
+type settings struct {
+	TopologyManagerPolicy        string            `json:"topologyManagerPolicy"`
+	TopologyManagerScope         string            `json:"topologyManagerScope"`
+	TopologyManagerPolicyOptions map[string]string `json:"topologyManagerPolicyOptions"`
+	CPUManagerPolicy             string            `json:"cpuManagerPolicy"`
+	CPUManagerPolicyOptions      map[string]string `json:"cpuManagerPolicyOptions"`
+	MemoryManagerPolicy          string            `json:"memoryManagerPolicy"`
+	ReservedSystemCPUs           string            `json:"reservedSystemCPUs"`
+	KubeReserved                 map[string]string `json:"kubeReserved"`
+	SystemReserved               map[string]string `json:"systemReserved"`
+}
+
+// parseConfigz reads kubelet's answer to /configz. Fields that are not known
+// here are left alone: the running kubelet has understood and accepted them, so
+// they are those of a newer version and no spelling mistakes.
+func parseConfigz(data []byte) (*settings, error) {
+	var answer struct {
+		Kubelet *settings `json:"kubeletconfig"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &answer); err != nil {
+		return nil, fmt.Errorf("configz: %w", err)
+	}
+	if answer.Kubelet == nil {
+		return nil, errors.New("configz: no kubeletconfig in the answer")
+	}
+	return answer.Kubelet, nil
+}
+
+// parseFile reads a KubeletConfiguration file. Unknown fields are errors here:
+// kubelet would pass over them with a warning, but nothing tells whether a field
+// is one it knows and we do not, so that what we read is not what is in force.
+func parseFile(data []byte) (*settings, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet configuration: %w", err)
+	}
+	var c kubeletconfig.KubeletConfiguration
+	strict, err := kjson.UnmarshalStrict(asJSON, &c)
+	if err = errors.Join(append(strict, err)...); err != nil {
+		return nil, fmt.Errorf("kubelet configuration: %w", err)
+	}
+	if c.Kind != "KubeletConfiguration" || c.APIVersion != kubeletconfig.SchemeGroupVersion.String() {
+		return nil, fmt.Errorf("kubelet configuration: is a %q of %q, want a KubeletConfiguration of %q",
+			c.Kind, c.APIVersion, kubeletconfig.SchemeGroupVersion)
+	}
+	return &settings{
+		TopologyManagerPolicy: c.TopologyManagerPolicy, TopologyManagerScope: c.TopologyManagerScope,
+		TopologyManagerPolicyOptions: c.TopologyManagerPolicyOptions,
+		CPUManagerPolicy:             c.CPUManagerPolicy, CPUManagerPolicyOptions: c.CPUManagerPolicyOptions,
+		MemoryManagerPolicy: c.MemoryManagerPolicy, ReservedSystemCPUs: c.ReservedSystemCPUs,
+		KubeReserved: c.KubeReserved, SystemReserved: c.SystemReserved,
+	}, nil
+}
+
+// kubelet translates the settings, with the defaults of kubelet. A value that
+// the custom resource cannot hold is an error, because publishing it would take
+// the whole status along when the API server refuses it.
+func (s *settings) kubelet() (*v1alpha1.Kubelet, error) {
+	k := &v1alpha1.Kubelet{TopologyManagerOptions: options(s.TopologyManagerPolicyOptions), CPUManagerOptions: options(s.CPUManagerPolicyOptions)}
+	for _, f := range []struct {
+		name, value string
+		to          *string
+		allowed     []string // the first is the default
+	}{
+		{"topologyManagerPolicy", s.TopologyManagerPolicy, &k.TopologyManagerPolicy, []string{"none", "best-effort", "restricted", "single-numa-node"}},
+		{"topologyManagerScope", s.TopologyManagerScope, &k.Scope, []string{"container", "pod"}},
+		{"cpuManagerPolicy", s.CPUManagerPolicy, &k.CPUManagerPolicy, []string{CPUPolicyNone, CPUPolicyStatic}},
+		{"memoryManagerPolicy", s.MemoryManagerPolicy, &k.MemoryManagerPolicy, []string{MemoryPolicyNone, MemoryPolicyStatic}},
+	} {
+		v, err := oneOf(f.value, f.allowed)
+		if err != nil {
+			return nil, fmt.Errorf("kubelet configuration: %s: %w", f.name, err)
+		}
+		*f.to = v
+	}
+	if len(k.TopologyManagerOptions) > maxOptions || len(k.CPUManagerOptions) > maxOptions {
+		return nil, fmt.Errorf("kubelet configuration: more than %d policy options", maxOptions)
+	}
+	reserved, err := nvtopo.ParseCPUList(s.ReservedSystemCPUs)
+	if err != nil {
+		return nil, fmt.Errorf("kubelet configuration: reservedSystemCPUs: %w", err)
+	}
+	k.ReservedCPUs = reserved.String()
+	return k, nil
+}
+
+// reservedCount is how many CPUs the static CPU manager keeps from containers
+// when only amounts are configured: kubelet rounds the sum up.
+func (s *settings) reservedCount() (int, error) {
+	var sum resource.Quantity
+	for _, from := range []map[string]string{s.KubeReserved, s.SystemReserved} {
+		text, ok := from["cpu"]
+		if !ok {
+			continue
+		}
+		q, err := resource.ParseQuantity(text)
+		if err != nil {
+			return 0, fmt.Errorf("kubelet configuration: reserved cpu %q: %w", text, err)
+		}
+		sum.Add(q)
+	}
+	return int(math.Ceil(float64(sum.MilliValue()) / 1000)), nil
+}
+
+func oneOf(value string, allowed []string) (string, error) {
+	if value == "" {
+		return allowed[0], nil
+	}
+	for _, a := range allowed {
+		if value == a {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("%q is none of %q", value, allowed)
+}
+
+func options(m map[string]string) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
