@@ -4,6 +4,7 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -16,10 +17,14 @@ import (
 // to the interval.
 const firstRetry = 500 * time.Millisecond
 
+// stuckAfter, with some intervals, is longer than a round's requests may take.
+const stuckAfter = 2 * time.Minute
+
 // Run compares and publishes until the context ends, and then returns nil. What
 // goes wrong is logged and tried again.
 func (v *Verifier) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", v.cfg.Node))
+	v.finished.Store(v.clock.Now().UnixNano())
 	var wg sync.WaitGroup
 	wg.Go(func() { v.runLease(ctx) })
 	wg.Go(func() { v.watchRecord(ctx) })
@@ -41,6 +46,7 @@ func (v *Verifier) runRounds(ctx context.Context) {
 		}
 		v.keepOff(ctx)
 		again, err := v.round(ctx)
+		v.finished.Store(v.clock.Now().UnixNano())
 		if ctx.Err() != nil {
 			return
 		}
@@ -136,4 +142,18 @@ func restart(t clock.Timer, d time.Duration) {
 		}
 	}
 	t.Reset(d)
+}
+
+// Healthy says whether Run makes progress: an error means that a round has not
+// ended for far longer than it may take. A failing API server or kubelet is no
+// reason to restart the process.
+func (v *Verifier) Healthy() error {
+	finished := v.finished.Load()
+	if finished == 0 {
+		return nil // not running yet
+	}
+	if age := v.clock.Since(time.Unix(0, finished)); age > 3*v.cfg.Interval+stuckAfter {
+		return fmt.Errorf("the last comparison with kubelet's record ended %s ago", age.Round(time.Second))
+	}
+	return nil
 }

@@ -58,6 +58,8 @@ type Verifier struct {
 	// it is not. The Lease is renewed only while it is set.
 	vouched  atomic.Pointer[types.UID]
 	vouching chan struct{} // a token arrives when vouched is set after it was not
+
+	finished atomic.Int64 // when the last round ended, in Unix nanoseconds; 0 before Run
 }
 
 // New returns the verifier of a node. It makes no request. Events go to recorder.

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command nvtopo-node-agent makes the containers of its node get the GPUs that
+// the scheduler chose for them.
+package main
+
+import (
+	"os"
+
+	"github.com/nvtopo/nvtopo/pkg/daemon"
+)
+
+func main() { os.Exit(daemon.Run(newCommand(os.Getenv))) }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"fmt"
+
+	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// AllocatableCPUs tells the CPUs that kubelet gives to single containers: all but
+// the reserved ones. There are none unless its CPU manager's policy is static.
+func (p *PodResources) AllocatableCPUs(ctx context.Context) (nvtopo.CPUSet, error) {
+	resp, err := p.client.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("allocatable CPUs: %w", classify(err))
+	}
+	cpus := make([]int, len(resp.GetCpuIds()))
+	for i, id := range resp.GetCpuIds() {
+		cpus[i] = int(id)
+	}
+	return nvtopo.NewCPUSet(cpus...), nil
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// nodePods are the pods bound to one node.
+type nodePods struct {
+	kube     kubernetes.Interface
+	selector string
+	factory  informers.SharedInformerFactory
+	informer cache.SharedIndexInformer
+}
+
+// newNodePods returns the pods of a node; changed is called after each event and
+// must not block. Nothing runs before start.
+func newNodePods(kube kubernetes.Interface, node string, changed func()) (*nodePods, error) {
+	p := &nodePods{kube: kube, selector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+	p.factory = informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = p.selector
+	}))
+	p.informer = p.factory.Core().V1().Pods().Informer()
+	if err := p.informer.SetTransform(withoutManagedFields); err != nil {
+		return nil, fmt.Errorf("watching the pods of node %s: %w", node, err)
+	}
+	_, err := p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changed() }, UpdateFunc: func(_, _ any) { changed() }, DeleteFunc: func(any) { changed() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching the pods of node %s: %w", node, err)
+	}
+	return p, nil
+}
+
+// withoutManagedFields drops what nobody here reads.
+func withoutManagedFields(obj any) (any, error) {
+	if pod, ok := obj.(*v1.Pod); ok {
+		pod.ManagedFields = nil
+	}
+	return obj, nil
+}
+
+// start watches until ctx ends.
+func (p *nodePods) start(ctx context.Context) { p.factory.Start(ctx.Done()) }
+
+// end waits for the watch to be over after ctx ended.
+func (p *nodePods) end() { p.factory.Shutdown() }
+
+// Pods returns the node's pods as the watch has them. They are shared: read only.
+func (p *nodePods) Pods() []*v1.Pod {
+	list := p.informer.GetStore().List()
+	pods := make([]*v1.Pod, 0, len(list))
+	for _, obj := range list {
+		if pod, ok := obj.(*v1.Pod); ok {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// Live asks the API server for the node's pods. The answer is never older than the
+// question: kubelet may know a pod that the watch has not delivered yet.
+func (p *nodePods) Live(ctx context.Context) ([]*v1.Pod, error) {
+	list, err := p.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: p.selector})
+	if err != nil {
+		return nil, fmt.Errorf("list pods with %s: %w", p.selector, err)
+	}
+	pods := make([]*v1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	return pods, nil
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeagent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubeletconf"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// buildSettings makes what learns how kubelet is configured.
+func (a *Agent) buildSettings(config *rest.Config, clk clock.WithTicker) (err error) {
+	a.settings, err = kubeletconf.New(kubeletconf.Config{
+		Node: a.cfg.Node, File: a.cfg.KubeletConfig, Address: a.kubeletAddress, REST: config, RootDir: a.cfg.KubeletDir,
+		Allocatable: a.kubelet.AllocatableCPUs, Online: a.onlineCPUs, Unaligned: a.unaligned,
+	}, clk)
+	if err != nil {
+		return fmt.Errorf("read kubelet's configuration: %w", err)
+	}
+	return nil
+}
+
+// kubeletAddress asks the Node where its kubelet serves.
+func (a *Agent) kubeletAddress(ctx context.Context) (string, error) {
+	node, err := a.kube.CoreV1().Nodes().Get(ctx, a.cfg.Node, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("get node %s: %w", a.cfg.Node, err)
+	}
+	return kubeletconf.NodeAddress(node)
+}
+
+// onlineCPUs asks the kernel which CPUs there are.
+func (a *Agent) onlineCPUs() (nvtopo.CPUSet, error) {
+	data, err := os.ReadFile(filepath.Join(a.cfg.SysfsRoot, "devices/system/cpu/online"))
+	if err != nil {
+		return nil, fmt.Errorf("online CPUs: %w", err)
+	}
+	return nvtopo.ParseCPUList(strings.TrimSpace(string(data)))
+}
+
+// unaligned lists the resources whose NUMA nodes the agent keeps from kubelet.
+func (a *Agent) unaligned() []string {
+	if a.cfg.Topology != StripTopology {
+		return nil
+	}
+	var out []string
+	for _, r := range a.interposer.Resources() {
+		out = append(out, r.Resource)
+	}
+	return out
+}
