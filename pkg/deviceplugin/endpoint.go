@@ -172,7 +172,12 @@ func (e *Endpoint) Run(ctx context.Context) {
 // and whether something failed that has to be tried again after backoff.
 func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.Duration, failed bool) {
 	logger := klog.FromContext(ctx)
-	if !e.socket.Bound() {
+	switch e.socket.State() {
+	case Bound:
+	case Taken:
+		logger.Info("Another process serves the plugin socket", "socket", e.cfg.Socket)
+		return poll, false
+	case Unbound:
 		if err := e.socket.Bind(); err != nil {
 			logger.Error(err, "Serving the plugin socket")
 			return backoff, true

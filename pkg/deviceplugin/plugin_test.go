@@ -269,6 +269,25 @@ func TestPluginSurvivesKubelet(t *testing.T) {
 	}
 }
 
+// TestTwoOfTheSamePlugin is a DaemonSet whose old pod lives on for a while.
+func TestTwoOfTheSamePlugin(t *testing.T) {
+	d := dir(t)
+	k := startKubelet(t, d)
+	old := newPlugin(t, deviceplugin.Config{PluginDir: d, Devices: []deviceplugin.Device{{ID: "old"}}})
+	stopOld := run(t, old)
+	wait(t, k, listed)
+	run(t, newPlugin(t, deviceplugin.Config{PluginDir: d, Devices: []deviceplugin.Device{{ID: "new"}}}))
+	isNew := func(c kubelettest.Current) bool { return listed(c) && c.Devices[0].GetID() == "new" }
+	wait(t, k, isNew)
+	time.Sleep(300 * time.Millisecond) // long enough for a fight
+	if c, n := k.Get(gpu); n != 2 || !isNew(c) {
+		t.Errorf("%d registrations, devices %v; want each process to register once", n, c.Devices)
+	}
+	stopOld() // which drops the new one's registration, by kubelet's rule
+	eventually(t, "the new one has registered again", func() bool { _, n := k.Get(gpu); return n == 3 })
+	wait(t, k, isNew)
+}
+
 func TestPluginStartsBeforeKubelet(t *testing.T) {
 	d := dir(t)
 	registry := filepath.Join(d, "sub", "kubelet.sock")

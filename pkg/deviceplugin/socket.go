@@ -74,16 +74,45 @@ func NewSocket(path string, server *grpc.Server) (*Socket, error) {
 // Path returns where the socket is.
 func (s *Socket) Path() string { return s.path }
 
-// Bound reports whether the file at the path is the one that is being served.
-func (s *Socket) Bound() bool {
+// SocketState is what became of a socket's path.
+type SocketState int
+
+// The states of a path.
+const (
+	// Unbound paths are to be bound: never done, or the file is gone, or it is
+	// another one that nobody serves.
+	Unbound SocketState = iota
+	// Bound paths lead to the socket.
+	Bound
+	// Taken paths lead to another process. Who came last keeps the path: two that
+	// took it back from each other would do so for ever.
+	Taken
+)
+
+// State returns what became of the path.
+func (s *Socket) State() SocketState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.boundLocked()
+	id, exists := IdentifySocket(s.path)
+	switch {
+	case s.listener == nil || !exists:
+		return Unbound
+	case id.Equal(s.id):
+		return Bound
+	case served(s.path):
+		return Taken
+	}
+	return Unbound
 }
 
-func (s *Socket) boundLocked() bool {
-	id, ok := IdentifySocket(s.path)
-	return ok && s.listener != nil && id.Equal(s.id)
+// served reports whether a process listens at path.
+func served(path string) bool {
+	conn, err := (&net.Dialer{Timeout: time.Second}).Dial("unix", path)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close() // nothing was said
+	return true
 }
 
 // Bind puts a fresh socket at the path and serves it. It listens under a
@@ -121,11 +150,9 @@ func (s *Socket) Bind() error {
 
 // Close stops the server and removes the file if it is still this socket's.
 func (s *Socket) Close() {
-	s.mu.Lock()
-	if s.boundLocked() {
+	if s.State() == Bound {
 		_ = os.Remove(s.path) // the next Bind replaces a file left behind
 	}
-	s.mu.Unlock()
 	s.server.Stop()
 	s.serving.Wait()
 }

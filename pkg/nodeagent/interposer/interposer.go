@@ -243,7 +243,7 @@ func (i *Interposer) keepRegistry(ctx context.Context) {
 	for ctx.Err() == nil {
 		watcher.Refresh()
 		nudge := i.nudge()
-		if nudge || !i.registry.Bound() {
+		if state := i.registry.State(); state == deviceplugin.Unbound || nudge && state == deviceplugin.Bound {
 			logger.Info("Serving the registry anew", "registry", i.registry.Path(), "pluginAway", nudge)
 			err := os.MkdirAll(i.cfg.RegistryDir, 0o750)
 			if err == nil {

@@ -68,7 +68,9 @@ func (i *Interposer) newResource(name string) (*resource, error) {
 }
 
 // attach makes in the resource's plugin in place of the one before. The list of
-// that stays until in sends its own.
+// that stays until in sends its own. A plugin that registers another endpoint is
+// another process; the one before is left alone, as kubelet leaves it, lest it
+// takes the end of its stream for a reason to register again.
 func (r *resource) attach(ctx context.Context, in *inner) {
 	r.mu.Lock()
 	old := r.inner
@@ -77,7 +79,7 @@ func (r *resource) attach(ctx context.Context, in *inner) {
 	close(r.attached)
 	r.attached = make(chan struct{})
 	r.mu.Unlock()
-	if old != nil {
+	if old != nil && old.endpoint == in.endpoint {
 		old.close()
 	}
 	klog.FromContext(ctx).Info("Device plugin registered", "resource", r.name, "endpoint", in.endpoint, "replaces", old != nil)
