@@ -4,7 +4,6 @@ package kubelet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -126,22 +125,24 @@ func classify(err error) error {
 	text := s.Message()
 	switch s.Code() {
 	case codes.NotFound:
-		return errors.Join(ErrUnknownPod, err)
+		return fmt.Errorf("%w: %w", ErrUnknownPod, err)
 	case codes.Unimplemented:
-		return errors.Join(ErrUnsupported, err)
+		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	case codes.ResourceExhausted:
 		// gRPC itself uses this code for a message that is too large.
 		if strings.Contains(text, "larger than max") {
 			return err
 		}
-		return errors.Join(ErrBusy, err)
+		return fmt.Errorf("%w: %w", ErrBusy, err)
 	case codes.Unknown:
 		if strings.HasPrefix(text, "pod ") && strings.HasSuffix(text, " not found") {
-			return errors.Join(ErrUnknownPod, err)
+			return fmt.Errorf("%w: %w", ErrUnknownPod, err)
 		}
 		if strings.HasSuffix(text, "Get method disabled") {
-			return errors.Join(ErrUnsupported, err)
+			return fmt.Errorf("%w: %w", ErrUnsupported, err)
 		}
+		return err
+	default:
+		return err
 	}
-	return err
 }
