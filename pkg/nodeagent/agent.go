@@ -155,7 +155,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() { a.graph.prepare(ctx) })
 	a.awaitPods(ctx)
 
-	failed := make(chan error, 4)
+	failed := make(chan error, 8)
 	serve := func(name string, run func(context.Context) error) {
 		group.Go(func() {
 			if err := run(ctx); err != nil && ctx.Err() == nil {
@@ -163,6 +163,7 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 		})
 	}
+	serve("remember what was given out", a.steering.Run)
 	serve("stand in for the device plugin", a.interposer.Run)
 	serve("compare records", a.verifier.Run)
 	serve("read kubelet's configuration", a.settings.Run)
