@@ -3,7 +3,8 @@
 // Command nvtopo-scheduler is kube-scheduler with the plugins TopologyAware and
 // NUMAAffinity. It takes the stock flags; everything else is set in its
 // KubeSchedulerConfiguration. NodeResourceTopologyMatch, Coscheduling and
-// CapacityScheduling are compiled in and off unless a profile enables them.
+// CapacityScheduling are compiled in and off unless a profile enables them. Beside
+// them runs the controller that corrects annotations to what kubelet recorded.
 package main
 
 import (
@@ -22,6 +23,7 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/controller"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -31,7 +33,7 @@ func main() {
 	shared := lifecycle.NewShared(clock.RealClock{}, func() {
 		fmt.Fprintln(os.Stderr, "NodeGPUTopology is served now: ending, to be started again with its events registered")
 		os.Exit(1)
-	})
+	}, controller.Attach)
 	command := app.NewSchedulerCommand(
 		app.WithPlugin(topology.Name, topology.New(shared)),
 		app.WithPlugin(numa.Name, numa.New(shared)),

@@ -36,8 +36,9 @@ func GraphsServed(client discovery.DiscoveryInterface) (bool, error) {
 }
 
 // WatchGraphs feeds the graph store until ctx ends. A malformed object is
-// logged with its name and field; the node keeps its last good graph.
-func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
+// logged with its name and field; the node keeps its last good graph. others are
+// told of the same objects, which they must not change.
+func (s *State) WatchGraphs(ctx context.Context, config *rest.Config, others ...cache.ResourceEventHandler) error {
 	informer, err := graphclient.NewInformer(config, "")
 	if err != nil {
 		return err
@@ -47,6 +48,11 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config) error {
 		return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
 	}
 	s.sources = append(s.sources, handler.HasSynced)
+	for _, other := range others {
+		if _, err := informer.AddEventHandler(other); err != nil {
+			return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
+		}
+	}
 	go informer.RunWithContext(ctx)
 	return nil
 }

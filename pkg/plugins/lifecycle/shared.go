@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
@@ -22,6 +23,7 @@ import (
 type Shared struct {
 	clock     clock.WithTicker
 	onArrival func()
+	others    []Attachment
 
 	mu       sync.Mutex
 	state    *nodestate.State
@@ -31,10 +33,15 @@ type Shared struct {
 
 // NewShared returns a Shared. onArrival is called when the NodeGPUTopology CRD
 // appears after the process started without it; the process then has to end and
-// be started again, since its informers start with it.
-func NewShared(clk clock.WithTicker, onArrival func()) *Shared {
-	return &Shared{clock: clk, onArrival: onArrival, profiles: map[string]*Profile{}}
+// be started again, since its informers start with it. others begin with the first
+// plugin, if the CRD is there.
+func NewShared(clk clock.WithTicker, onArrival func(), others ...Attachment) *Shared {
+	return &Shared{clock: clk, onArrival: onArrival, others: others, profiles: map[string]*Profile{}}
 }
+
+// Attachment starts, until ctx ends, a part of the process that works with the
+// State beside the plugins, and returns what is to be told of NodeGPUTopologies.
+type Attachment func(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler
 
 // Profile is what the plugins of one profile were given, together.
 type Profile struct {
@@ -74,7 +81,11 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 		return nil, err
 	}
 	if served {
-		if err := state.WatchGraphs(ctx, h.KubeConfig()); err != nil {
+		handlers := make([]cache.ResourceEventHandler, len(s.others))
+		for i, attach := range s.others {
+			handlers[i] = attach(ctx, h, config.Namespace, state)
+		}
+		if err := state.WatchGraphs(ctx, h.KubeConfig(), handlers...); err != nil {
 			return nil, err
 		}
 	} else {

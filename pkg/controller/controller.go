@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+const (
+	// workers is how many nodes are looked at at a time.
+	workers = 2
+	// firstRetry and lastRetry bound the delay before a node is looked at again after
+	// a failure; mostly the pods' informer is behind by a moment.
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	// maxAbsent is how often a node is looked at again for a pod that is not known:
+	// over six seconds, longer than an informer is behind in health.
+	maxAbsent = 8
+)
+
+const (
+	reasonRequirementLost = "RequirementLost"
+	actionRepair          = "Repairing"
+)
+
+// State is what the controller needs of the scheduler's view of the nodes.
+type State interface {
+	Node(name string) *nodestate.Node
+	Enforced(node string) bool
+	Annotations(a *nodestate.Allocation, aliases bool) (map[string]string, error)
+}
+
+// Controller repairs annotations. Make it with New, register Handler with an
+// informer of NodeGPUTopologies, and Run it while this process leads.
+type Controller struct {
+	state    State
+	client   kubernetes.Interface
+	pods     corelisters.PodLister
+	recorder events.EventRecorder
+
+	mu    sync.Mutex
+	nodes map[string]*v1alpha1.NodeGPUTopology         // node -> object that may say otherwise than annotations; guarded by mu
+	queue workqueue.TypedRateLimitingInterface[string] // of this term, nil when not leading; guarded by mu
+}
+
+// New returns a Controller that reads pods from a synced lister.
+func New(state State, client kubernetes.Interface, pods corelisters.PodLister, recorder events.EventRecorder) *Controller {
+	registerMetrics()
+	return &Controller{state: state, client: client, pods: pods, recorder: recorder, nodes: map[string]*v1alpha1.NodeGPUTopology{}}
+}
+
+// Handler is told of NodeGPUTopologies. Only those that may contradict an
+// annotation are kept, and no copies: the objects are the informer's.
+func (c *Controller) Handler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    c.seen,
+		UpdateFunc: func(_, obj any) { c.seen(obj) },
+		DeleteFunc: func(obj any) {
+			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+			if t, ok := obj.(*v1alpha1.NodeGPUTopology); ok {
+				c.mu.Lock()
+				delete(c.nodes, t.Name)
+				c.mu.Unlock()
+			}
+		},
+	}
+}
+
+func (c *Controller) seen(obj any) {
+	t, ok := obj.(*v1alpha1.NodeGPUTopology)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !contradicts(t) {
+		delete(c.nodes, t.Name)
+		return
+	}
+	c.nodes[t.Name] = t
+	if c.queue != nil {
+		c.queue.Add(t.Name)
+	}
+}
+
+// contradicts reports whether an object may say otherwise than some annotation.
+func contradicts(t *v1alpha1.NodeGPUTopology) bool {
+	for i := range t.Status.Allocations {
+		switch a := &t.Status.Allocations[i]; {
+		case a.State == v1alpha1.StateForeign:
+		case a.State != v1alpha1.StateConfirmed, a.CPUs != "":
+			return true
+		}
+	}
+	return false
+}
+
+// Run repairs until the context ends. Call it for each term in which this process
+// leads, one at a time.
+func (c *Controller) Run(ctx context.Context) {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "nvtopo_repair"})
+	c.mu.Lock()
+	c.queue = queue
+	for name := range c.nodes {
+		queue.Add(name)
+	}
+	c.mu.Unlock()
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() {
+			for c.next(ctx, queue) {
+			}
+		})
+	}
+	<-ctx.Done()
+	c.mu.Lock()
+	c.queue = nil
+	c.mu.Unlock()
+	queue.ShutDown()
+	wg.Wait()
+}
+
+func (c *Controller) next(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string]) bool {
+	name, down := queue.Get()
+	if down {
+		return false
+	}
+	defer queue.Done(name)
+	if ctx.Err() != nil {
+		return true // drained; the term is over
+	}
+	absent, err := c.repairNode(ctx, name)
+	switch {
+	case err == nil && (absent == 0 || queue.NumRequeues(name) >= maxAbsent):
+		queue.Forget(name) // whoever is absent is so for good; the agent will say so
+	default:
+		klog.FromContext(ctx).V(2).Info("Not all annotations of a node's pods are corrected, will retry", "node", name, "absent", absent, "err", err)
+		queue.AddRateLimited(name)
+	}
+	return true
+}
+
+// errAbsent says that a pod of the record is not known as it should be: most likely
+// the pods' informer is behind the topologies'.
+var errAbsent = errors.New("not known yet")
+
+// repair is one pod's correction.
+type repair struct {
+	pod  *v1.Pod
+	to   *nodestate.Allocation
+	body []byte
+}
+
+// repairNode corrects all pods of a node in one pass: what two pods swapped is on
+// record twice only between two requests. absent counts the pods to look again for.
+func (c *Controller) repairNode(ctx context.Context, name string) (absent int, err error) {
+	c.mu.Lock()
+	t := c.nodes[name]
+	c.mu.Unlock()
+	n := c.state.Node(name)
+	switch {
+	case t == nil:
+		return 0, nil
+	case n == nil || n.NodeUID != t.Spec.NodeUID:
+		return 1, nil // the other handler of the informer has not had it yet
+	case !c.state.Enforced(name):
+		return 0, fmt.Errorf("node %s: its agent is not heard of, so what it published may be old", name)
+	}
+	var errs []error
+	var all []repair
+	for _, records := range byPod(t.Status.Allocations) {
+		r, err := c.repairOf(n, records)
+		switch {
+		case errors.Is(err, errAbsent):
+			absent++
+		case err != nil:
+			errs = append(errs, err)
+		case r != nil:
+			all = append(all, *r)
+		}
+	}
+	for i := range all {
+		if err := c.patch(ctx, n, &all[i]); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return absent, errors.Join(errs...)
+}
+
+// byPod splits allocations, which are of one pod after another or not, by pod.
+func byPod(all []v1alpha1.Allocation) [][]v1alpha1.Allocation {
+	at := map[types.UID]int{}
+	var out [][]v1alpha1.Allocation
+	for _, a := range all {
+		i, ok := at[a.PodUID]
+		if !ok {
+			i = len(out)
+			at[a.PodUID] = i
+			out = append(out, nil)
+		}
+		out[i] = append(out[i], a)
+	}
+	return out
+}
+
+// repairOf says what one pod needs; nil if nothing.
+func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) (*repair, error) {
+	first := &records[0]
+	if first.State == v1alpha1.StateForeign || first.Pod == "" {
+		return nil, nil
+	}
+	pod, err := c.pods.Pods(first.Namespace).Get(first.Pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, errAbsent
+	case err != nil:
+		return nil, fmt.Errorf("pod %s/%s: %w", first.Namespace, first.Pod, err)
+	case pod.UID != first.PodUID:
+		return nil, nil // another pod of the name
+	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:
+		return nil, nil
+	}
+	chosen := choiceOf(pod)
+	if pod.Spec.NodeName != n.Name || chosen == nil {
+		return nil, errAbsent
+	}
+	to, err := actual(chosen, n, records)
+	if err != nil || to == nil {
+		return nil, err
+	}
+	annotations, err := c.state.Annotations(to, hasAliases(pod))
+	if err != nil {
+		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	body, err := patchBody(pod, annotations)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return &repair{pod: pod, to: to, body: body}, nil
+}
+
+func (c *Controller) patch(ctx context.Context, n *nodestate.Node, r *repair) error {
+	_, err := c.client.CoreV1().Pods(r.pod.Namespace).Patch(ctx, r.pod.Name, types.MergePatchType, r.body, metav1.PatchOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil // it needs no annotation any more
+	case apierrors.IsConflict(err):
+		repairs.WithLabelValues(resultConflict).Inc()
+		return fmt.Errorf("correcting the annotations of pod %s/%s: %w", r.pod.Namespace, r.pod.Name, err)
+	case err != nil:
+		repairs.WithLabelValues(resultFailed).Inc()
+		return fmt.Errorf("correcting the annotations of pod %s/%s: %w", r.pod.Namespace, r.pod.Name, err)
+	}
+	repairs.WithLabelValues(resultPatched).Inc()
+	klog.FromContext(ctx).Info("Corrected the annotations of a pod to what kubelet gave it", "pod", klog.KObj(r.pod), "node", n.Name, "gpus", gpusOf(r.to))
+	if what := unmet(r.pod, r.to, n); what != "" {
+		requirementsLost.Inc()
+		c.recorder.Eventf(r.pod, nil, v1.EventTypeWarning, reasonRequirementLost, actionRepair,
+			"the GPUs that kubelet gave this pod do not meet its demand: %s; it keeps running", what)
+	}
+	return nil
+}
+
+func gpusOf(a *nodestate.Allocation) []string {
+	var out []string
+	for i := range a.Containers {
+		out = append(out, a.Containers[i].GPUs...)
+	}
+	return out
+}

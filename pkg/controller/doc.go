@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package controller corrects the annotations of pods that got other GPUs than
+// the scheduler chose, from what the node agents publish that kubelet recorded.
+// It runs in the scheduler's process under a Lease of its own; see
+// docs/decisions/0007-annotation-repair.md.
+//
+// Its one invariant: it writes only what a live agent of the pod's own node
+// recorded for this very pod, and only over a valid annotation it has read; the
+// patch carries the pod's UID and resource version, so that a second leader or a
+// late request changes nothing.
+//
+// It annotates no pod that the scheduler made no choice for, evicts nobody, and
+// does not decide what is used: the scheduler counts kubelet's record by itself.
+package controller

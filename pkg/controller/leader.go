@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// LeaseName is the Lease of the processes' election, in the project's namespace.
+const LeaseName = "nvtopo-controller"
+
+// The scheduler's own times; it does no harm if nobody leads for a while.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// Lead elects a leader among the processes that call it, and calls run for each
+// term of this one with a context that ends with the term. It returns when ctx ends.
+func Lead(ctx context.Context, client kubernetes.Interface, namespace string, run func(context.Context)) error {
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("naming the candidate: %w", err)
+	}
+	var term sync.Mutex // held for a term; one begins when the last is wound up
+	config := leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: LeaseName}, Client: client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
+		},
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true, Name: LeaseName,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				term.Lock()
+				defer term.Unlock()
+				run(ctx)
+			},
+			OnStoppedLeading: func() {},
+		},
+	}
+	for ctx.Err() == nil {
+		elector, err := leaderelection.NewLeaderElector(config)
+		if err != nil {
+			return fmt.Errorf("electing the holder of Lease %s/%s: %w", namespace, LeaseName, err)
+		}
+		elector.Run(ctx) // one term, or none before ctx ends
+	}
+	term.Lock()
+	defer term.Unlock()
+	return nil
+}

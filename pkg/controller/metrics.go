@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"sync"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// Values of the label "result".
+const (
+	resultPatched  = "patched"
+	resultConflict = "conflict"
+	resultFailed   = "failed"
+)
+
+// The process has one registry, as the scheduler's own metrics have.
+var (
+	repairs = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: "scheduler_nvtopo", Name: "repairs_total", StabilityLevel: metrics.ALPHA,
+		Help: "Patches of annotations that no longer told which GPUs a pod has: patched, conflict (the pod changed meanwhile), failed.",
+	}, []string{"result"})
+	requirementsLost = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: "scheduler_nvtopo", Name: "requirements_lost_total", StabilityLevel: metrics.ALPHA,
+		Help: "Pods whose own demands are not met by the GPUs that kubelet gave them.",
+	})
+	registerOnce sync.Once
+)
+
+func registerMetrics() {
+	registerOnce.Do(func() { legacyregistry.MustRegister(repairs, requirementsLost) })
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// choiceOf reads the annotation of a pod; nil unless it is valid for the pod and
+// the node it runs on.
+func choiceOf(pod *v1.Pod) *nodestate.Allocation {
+	text, ok := pod.Annotations[nodestate.AllocationKey]
+	if !ok || pod.Spec.NodeName == "" {
+		return nil
+	}
+	a, err := nodestate.ParseAllocation(text)
+	if err != nil || a.Node != pod.Spec.NodeName || a.PodUID != pod.UID {
+		return nil
+	}
+	return a
+}
+
+// actual returns the allocation with what kubelet recorded in the place of what was
+// chosen, or nil if that is the same. Until kubelet has recorded every container of
+// the choice, nothing is corrected: half a correction would claim GPUs twice.
+func actual(old *nodestate.Allocation, n *nodestate.Node, records []v1alpha1.Allocation) (*nodestate.Allocation, error) {
+	a := &nodestate.Allocation{
+		Version: old.Version, Node: old.Node, PodUID: old.PodUID, Assumed: old.Assumed, Enforced: old.Enforced, Unconfirmed: old.Unconfirmed,
+		NUMANodes: old.NUMANodes, CPUSet: old.CPUSet,
+	}
+	moved := false
+	for i := range old.Containers {
+		c := old.Containers[i]
+		r := recordOf(records, &c)
+		if r == nil || len(r.GPUs) == 0 {
+			return nil, nil
+		}
+		if differs(old, &c, r.GPUs) {
+			moved = true
+			if err := place(&c, n, r.GPUs); err != nil {
+				return nil, err
+			}
+		}
+		a.Containers = append(a.Containers, c)
+	}
+	if moved {
+		nodes := numaNodes(a.Containers)
+		if !slices.Equal(nodes, a.NUMANodes) {
+			a.CPUSet = "" // of CPUs that are no longer beside the GPUs
+		}
+		a.NUMANodes = nodes
+	}
+	cpus, known, err := confined(old, records)
+	if err != nil {
+		return nil, err
+	}
+	if known {
+		a.CPUSet = cpus.String()
+	}
+	if a.Equal(old) {
+		return nil, nil
+	}
+	return a, nil
+}
+
+func recordOf(records []v1alpha1.Allocation, c *nodestate.ContainerAllocation) *v1alpha1.Allocation {
+	i := slices.IndexFunc(records, func(r v1alpha1.Allocation) bool { return r.Container == c.Name && r.Resource == c.Resource })
+	if i < 0 {
+		return nil
+	}
+	return &records[i]
+}
+
+// differs reports whether a container has other GPUs than chosen. kubelet hands
+// those of init containers on at random, so any of the pod's own will do there.
+func differs(a *nodestate.Allocation, c *nodestate.ContainerAllocation, gpus []string) bool {
+	if len(gpus) != len(c.GPUs) {
+		return true
+	}
+	of := c.GPUs
+	if c.Init {
+		of = a.GPUs(c.Resource)
+	}
+	return slices.ContainsFunc(gpus, func(id string) bool { return !slices.Contains(of, id) })
+}
+
+// place gives a container the GPUs, in ring order and with their NUMA nodes.
+func place(c *nodestate.ContainerAllocation, n *nodestate.Node, gpus []string) error {
+	accel := n.Accel(c.Resource)
+	if accel == nil {
+		return fmt.Errorf("node %s has no %s in its topology", n.Name, c.Resource)
+	}
+	set, missing := accel.Graph.Positions(gpus)
+	if len(missing) > 0 {
+		return fmt.Errorf("node %s has no GPU %s in its topology", n.Name, missing[0])
+	}
+	c.GPUs = nil
+	for _, p := range accel.Tables.RingOrder(set) {
+		c.GPUs = append(c.GPUs, accel.Graph.GPUs[p].UUID)
+	}
+	c.NUMANodes = slices.DeleteFunc(accel.Graph.NUMAOf(set), func(id int) bool { return id == nvtopo.UnknownNUMA })
+	return nil
+}
+
+func numaNodes(containers []nodestate.ContainerAllocation) []int {
+	var all []int
+	for i := range containers {
+		all = append(all, containers[i].NUMANodes...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// confined returns the CPUs of all containers that stay, and whether they are known
+// of each: those of some only would be less than the pod has.
+func confined(a *nodestate.Allocation, records []v1alpha1.Allocation) (all nvtopo.CPUSet, known bool, err error) {
+	for i := range a.Containers {
+		c := &a.Containers[i]
+		if c.Init {
+			continue
+		}
+		r := recordOf(records, c)
+		if r == nil || r.CPUs == "" {
+			return nil, false, nil
+		}
+		cpus, err := nvtopo.ParseCPUList(r.CPUs)
+		if err != nil {
+			return nil, false, fmt.Errorf("status.allocations: cpus of container %s: %w", c.Name, err)
+		}
+		all, known = all.Union(cpus), true
+	}
+	return all, known, nil
+}
+
+// unmet names the demand of the pod's own that its GPUs do not meet; empty if none.
+// What a profile demands of all its pods is not the pod's own.
+func unmet(pod *v1.Pod, a *nodestate.Allocation, n *nodestate.Node) string {
+	opt := nodestate.Options{Supported: nodestate.AllPolicies(), DefaultPolicy: nvtopo.PolicyBestEffort}
+	for i := range a.Containers {
+		if r := a.Containers[i].Resource; !slices.Contains(opt.Resources, r) {
+			opt.Resources = append(opt.Resources, r)
+		}
+	}
+	r, err := nodestate.ParseRequest(pod, &opt)
+	if err != nil {
+		return "" // its annotations were changed since; nothing can be said
+	}
+	for _, name := range opt.Resources {
+		accel := n.Accel(name)
+		if accel == nil {
+			continue
+		}
+		set, _ := accel.Graph.Positions(a.GPUs(name))
+		if what := r.Unmet(accel, set); what != "" {
+			return what
+		}
+	}
+	if r.Constraint.Policy == nvtopo.PolicySingleNUMANode && len(a.NUMANodes) > 1 {
+		return nvtopo.ShortNUMA.String()
+	}
+	return ""
+}
