@@ -13,23 +13,26 @@ import (
 func (u *Usage) Choose(r *Request, wantCPUs bool) (*Allocation, Reason) {
 	a := &Allocation{Version: AllocationVersion, Node: u.node.Name, PodUID: r.UID}
 	var numa []int
-	sets, reason := u.pickAll(r)
+	sets, f, reason := u.pickAll(r)
 	if reason != Fits {
 		return nil, reason
 	}
+	parts, ok := u.divideAll(r, &sets, f)
+	if !ok {
+		return nil, GPUCountMismatch
+	}
 	for ri := range r.Resources {
-		ai, set := u.accelIndex(r.Resources[ri].Name), sets[ri]
+		ai := u.accelIndex(r.Resources[ri].Name)
 		accel := u.node.Accels[ai]
 		a.Unconfirmed = a.Unconfirmed || u.foreign[ai]
-		parts, ok := splitContainers(accel, set, r.containers, ri)
-		if !ok {
-			return nil, GPUCountMismatch
-		}
-		a.Containers = append(a.Containers, parts...)
-		numa = append(numa, accel.Graph.NUMAOf(set)...)
+		a.Containers = append(a.Containers, describe(accel, parts[ri], r.containers)...)
+		numa = append(numa, accel.Graph.NUMAOf(sets[ri])...)
 	}
 	if !r.HasGPUs() {
 		m, reason := u.pickNUMA(r)
+		if reason == Fits && !u.forecast(r).admits() {
+			reason = KubeletRefuses
+		}
 		if reason != Fits {
 			return nil, reason
 		}
@@ -92,51 +95,21 @@ func (u *Usage) chooseCPUs(r *Request, nodes []int) nvtopo.CPUSet {
 	return all
 }
 
-// splitContainers divides the pod's set among its containers: those that run at
-// the same time get disjoint parts that maximise the worst one's ring; an init
-// container reuses what later containers get, but not a running sidecar's.
-func splitContainers(accel *Accel, set nvtopo.Mask, cs []containerRequest, ri int) ([]ContainerAllocation, bool) {
-	var sizes []int
-	for _, c := range cs {
-		if c.kind != InitContainer && c.gpus[ri] > 0 {
-			sizes = append(sizes, c.gpus[ri])
-		}
-	}
-	t := accel.Tables
-	parts, ok := t.Split(set, sizes)
-	if !ok {
-		return nil, false
-	}
-	g := t.Graph()
+// describe writes down the containers' parts of one resource.
+func describe(accel *Accel, parts []nvtopo.Mask, cs []containerRequest) []ContainerAllocation {
 	var out []ContainerAllocation
-	var sidecars nvtopo.Mask // of the sidecars started so far
-	next := 0
-	for _, c := range cs {
-		k := c.gpus[ri]
-		if k == 0 {
+	for i, c := range cs {
+		if parts[i] == 0 {
 			continue
 		}
-		var part nvtopo.Mask
-		if c.kind == InitContainer {
-			// The whole pod's GPUs but the sidecars': the objective picks among them.
-			part, ok = t.Pick(set&^sidecars, set, k, nvtopo.Constraint{AllowMixedModels: true})
-			if !ok {
-				return nil, false
-			}
-		} else {
-			part = parts[next]
-			next++
-			if c.kind == SidecarContainer {
-				sidecars |= part
-			}
-		}
-		ca := ContainerAllocation{Name: c.name, Resource: accel.Resource, Init: c.kind == InitContainer, NUMANodes: known(g.NUMAOf(part))}
-		for _, p := range t.RingOrder(part) {
+		g := accel.Graph
+		ca := ContainerAllocation{Name: c.name, Resource: accel.Resource, Init: c.kind == InitContainer, NUMANodes: known(g.NUMAOf(parts[i]))}
+		for _, p := range accel.Tables.RingOrder(parts[i]) {
 			ca.GPUs = append(ca.GPUs, g.GPUs[p].UUID)
 		}
 		out = append(out, ca)
 	}
-	return out, true
+	return out
 }
 
 func known(nodes []int) []int {

@@ -41,10 +41,11 @@ func (s *State) kindOf(g *nvtopo.Graph) uint64 {
 	return h.Sum64()
 }
 
-// recorded is what the node agent says kubelet recorded for a pod.
+// recorded is what the node agent says kubelet recorded for a container.
 type recorded struct {
 	resource string
 	gpus     []string
+	cpus     nvtopo.CPUSet // it is confined to, if any
 }
 
 // Node is one node's topology; immutable but for the two times, which the
@@ -59,10 +60,13 @@ type Node struct {
 	StaticCPUs      bool          // kubelet's own CPU manager chooses CPUs
 	KubeletPolicy   nvtopo.Policy // PolicyNone unless kubelet aligns strictly
 
-	empty       *Usage // with nothing running
+	kubelet     *kubelet // nil while there is nothing to predict
+	empty       *Usage   // with nothing running
+	idle        *Usage   // with nothing but what kubelet's account says
 	capacity    []numaFree
 	cpus        nvtopo.CPUSet // that pods may be given
 	byCPU       []int16       // CPU -> position of its NUMA node, or -1
+	resources   []string      // of Accels, in their order
 	objectUID   types.UID
 	allocations map[types.UID][]recorded // pod UID -> what kubelet recorded
 	exporter    *leaseTime
@@ -204,6 +208,7 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
 	for _, res := range slices.Sorted(maps.Keys(graphs)) {
 		g := graphs[res]
 		n.Accels = append(n.Accels, &Accel{Resource: res, Graph: g, Tables: s.registry.Tables(g), Healthy: g.Healthy(), kind: s.kindOf(g)})
+		n.resources = append(n.resources, res)
 	}
 	if k := obj.Status.Kubelet; k != nil {
 		n.StaticCPUs = k.CPUManagerPolicy == "static"
@@ -216,14 +221,22 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
 		if n.ReservedCPUs, err = nvtopo.ParseCPUList(k.ReservedCPUs); err != nil {
 			return nil, fmt.Errorf("NodeGPUTopology %s: status.kubelet.reservedCPUs: %w", obj.Name, err)
 		}
+		if n.kubelet, err = newKubelet(n, k); err != nil {
+			return nil, fmt.Errorf("NodeGPUTopology %s: status.kubelet: %w", obj.Name, err)
+		}
 	}
 	n.capacity, n.cpus, n.byCPU = capacity(n), allCPUs(n).Minus(n.ReservedCPUs), numaByCPU(n.NUMA.NUMANodes)
-	n.empty = emptyUsage(n)
-	for _, a := range obj.Status.Allocations {
+	n.empty, n.idle = emptyUsage(n), idleUsage(n)
+	for i := range obj.Status.Allocations {
+		a := &obj.Status.Allocations[i]
+		cpus, err := nvtopo.ParseCPUList(a.CPUs)
+		if err != nil {
+			return nil, fmt.Errorf("NodeGPUTopology %s: status.allocations[%d].cpus: %w", obj.Name, i, err)
+		}
 		if n.allocations == nil {
 			n.allocations = map[types.UID][]recorded{}
 		}
-		n.allocations[a.PodUID] = append(n.allocations[a.PodUID], recorded{resource: a.Resource, gpus: a.GPUs})
+		n.allocations[a.PodUID] = append(n.allocations[a.PodUID], recorded{resource: a.Resource, gpus: a.GPUs, cpus: cpus})
 	}
 	return n, nil
 }

@@ -45,8 +45,7 @@ type claim struct {
 	name      string
 	node      string
 	alloc     *Allocation
-	milliCPU  int64
-	memory    int64
+	request   *Request
 	phase     claimPhase
 	since     time.Time // of the phase
 	written   bool      // the annotations are on the pod

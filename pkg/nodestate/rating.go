@@ -17,7 +17,7 @@ func (u *Usage) Rate(r *Request) (o cluster.Offer, ok bool) {
 	if ai < 0 {
 		return cluster.Offer{}, false
 	}
-	sets, reason := u.pickAll(r)
+	sets, _, reason := u.pickAll(r)
 	if reason != Fits {
 		return cluster.Offer{}, false
 	}
@@ -38,7 +38,7 @@ func (u *Usage) Align(r *Request) (a Alignment, ok bool) {
 	var sets picks
 	if r.HasGPUs() {
 		var reason Reason
-		if sets, reason = u.pickAll(r); reason != Fits {
+		if sets, _, reason = u.pickAll(r); reason != Fits {
 			return Alignment{}, false
 		}
 	} else {

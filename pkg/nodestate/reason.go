@@ -24,6 +24,8 @@ const (
 	NoNUMACPU
 	NoNUMAMemory
 	GPUCountMismatch
+	KubeletRefuses
+	KubeletElsewhere
 	reasons // count
 )
 
@@ -44,6 +46,8 @@ var reasonTexts = [reasons]string{
 	NoNUMACPU:        "fewer free CPUs than asked in the NUMA nodes of the choice",
 	NoNUMAMemory:     "less free memory than asked in the NUMA nodes of the choice",
 	GPUCountMismatch: "the containers' GPUs could not be split out of the pod's GPUs",
+	KubeletRefuses:   "node(s) whose kubelet would refuse the pod under its topology, CPU or memory policy",
+	KubeletElsewhere: "node(s) whose kubelet would take other GPUs than the pod's policy and demands allow",
 }
 
 // String returns the reason as the pod's status shows it.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
 )
 
 // Affinity says how the CPUs and memory of a pod relate to the NUMA nodes of its GPUs.
@@ -54,6 +55,7 @@ type containerRequest struct {
 	name string
 	kind ContainerKind
 	gpus []int
+	at   int // position among all containers, init containers first
 }
 
 // MaxResources bounds the extended resources one profile chooses devices for.
@@ -81,7 +83,10 @@ type Request struct {
 
 	models       []string // upper case, blanks single; any may match
 	minGPUMemory int64
-	containers   []containerRequest
+	containers   []containerRequest // those with GPUs
+	// admitted is the pod as kubelet's managers see it, its devices in the order of Resources.
+	admitted *admission.Pod
+	names    []string // of its containers, only of a pod that may get exclusive CPUs
 	// all is the pod's effective request, of every resource.
 	all framework.Resource
 }
@@ -104,6 +109,7 @@ func AllPolicies() []nvtopo.Policy {
 func ParseRequest(pod *v1.Pod, opt *Options) (*Request, error) {
 	r := &Request{UID: pod.UID}
 	r.readContainers(pod, opt.Resources)
+	r.readAdmitted(pod)
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	r.MilliCPU, r.Memory = total.Cpu().MilliValue(), total.Memory().Value()
 	r.all.Add(total)
@@ -129,6 +135,13 @@ func (r *Request) Signature() string {
 		b = append(b, ':', '0'+byte(c.kind))
 		for _, n := range c.gpus {
 			b = strconv.AppendInt(append(b, ','), int64(n), 10)
+		}
+	}
+	if r.admitted.Pinned() {
+		for i := range r.admitted.Containers {
+			c := &r.admitted.Containers[i]
+			b = strconv.AppendInt(append(b, ';', '0'+byte(c.Kind)), int64(c.CPUs), 10)
+			b = strconv.AppendInt(append(b, ','), c.Memory, 10)
 		}
 	}
 	b = append(b, ' ', '0'+byte(r.Affinity), '0'+byte(r.Constraint.Policy))
@@ -170,7 +183,7 @@ func (r *Request) needsNUMAFit() bool {
 func (r *Request) readContainers(pod *v1.Pod, resources []string) {
 	all := make([]containerRequest, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
 	add := func(c *v1.Container, kind ContainerKind) {
-		cr := containerRequest{name: c.Name, kind: kind, gpus: make([]int, len(resources))}
+		cr := containerRequest{name: c.Name, kind: kind, gpus: make([]int, len(resources)), at: len(all)}
 		for i, res := range resources {
 			if q, ok := c.Resources.Requests[v1.ResourceName(res)]; ok {
 				cr.gpus[i] = int(q.Value())
@@ -182,11 +195,7 @@ func (r *Request) readContainers(pod *v1.Pod, resources []string) {
 	}
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		kind := InitContainer
-		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
-			kind = SidecarContainer
-		}
-		add(c, kind)
+		add(c, initKind(c))
 	}
 	for i := range pod.Spec.Containers {
 		add(&pod.Spec.Containers[i], AppContainer)
@@ -206,7 +215,7 @@ func (r *Request) readContainers(pod *v1.Pod, resources []string) {
 			any = any || gpus[j] > 0
 		}
 		if any {
-			r.containers = append(r.containers, containerRequest{name: c.name, kind: c.kind, gpus: gpus})
+			r.containers = append(r.containers, containerRequest{name: c.name, kind: c.kind, gpus: gpus, at: c.at})
 		}
 	}
 }
@@ -254,49 +263,10 @@ func (r *Request) suitable(g *nvtopo.Graph) nvtopo.Mask {
 	return m
 }
 
-// RefersToOutput reports whether a container or volume reads one of our output
-// annotations through the downward API.
-func RefersToOutput(spec *v1.PodSpec) bool {
-	inEnv := func(cs []v1.Container) bool {
-		return slices.ContainsFunc(cs, func(c v1.Container) bool {
-			return slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool {
-				return e.ValueFrom != nil && isOutputRef(e.ValueFrom.FieldRef)
-			})
-		})
+// initKind tells a sidecar from a container that ends before the next begins.
+func initKind(c *v1.Container) ContainerKind {
+	if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+		return SidecarContainer
 	}
-	if inEnv(spec.InitContainers) || inEnv(spec.Containers) {
-		return true
-	}
-	downward := func(items []v1.DownwardAPIVolumeFile) bool {
-		return slices.ContainsFunc(items, func(f v1.DownwardAPIVolumeFile) bool { return isOutputRef(f.FieldRef) })
-	}
-	for i := range spec.Volumes {
-		v := &spec.Volumes[i]
-		if v.DownwardAPI != nil && downward(v.DownwardAPI.Items) {
-			return true
-		}
-		if v.Projected == nil {
-			continue
-		}
-		for _, src := range v.Projected.Sources {
-			if src.DownwardAPI != nil && downward(src.DownwardAPI.Items) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// isOutputRef reports whether a reference names one of our output annotations. A
-// volume of all annotations is not one: who mounts everything asks for nothing.
-func isOutputRef(ref *v1.ObjectFieldSelector) bool {
-	if ref == nil {
-		return false
-	}
-	rest, ok := strings.CutPrefix(ref.FieldPath, "metadata.annotations")
-	if !ok {
-		return false
-	}
-	key := strings.Trim(rest, "[]'\"")
-	return rest != "" && IsOutputKey(key)
+	return InitContainer
 }

@@ -13,15 +13,15 @@ import (
 
 // pick chooses the GPUs of the i-th resource of a request on accelerator kind
 // ai, or says why there are none. It does not allocate when it succeeds.
-// Only GPUs of within are taken.
-func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask) (nvtopo.Mask, Reason) {
+// Only GPUs of within are taken, and only such as kubelet gives by the forecast.
+func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
 	accel := u.node.Accels[ai]
 	k := r.Resources[ri].Count
 	free := u.free(ai)
 	if free.Len()-u.counted[ai] < k {
 		return 0, FewGPUs
 	}
-	if u.foreign[ai] && r.linkSensitive() {
+	if u.foreign[ai] && (r.linkSensitive() || f.strict()) {
 		return 0, UnknownDevices
 	}
 	allowed := r.suitable(accel.Graph) & within
@@ -33,13 +33,45 @@ func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask) (nvtopo.Mask, R
 		}
 		return 0, fromShortfall(accel.Tables.Shortfall(free, allowed, k, c))
 	}
-	if !r.needsNUMAFit() || u.fitOf(r, accel.Graph, set) == Fits {
+	if (!r.needsNUMAFit() || u.fitOf(r, accel.Graph, set) == Fits) && f.honours(ai, accel.Graph, set) {
 		return set, Fits
 	}
-	// The best set lacks CPU or memory beside it; the best of those that do not.
-	set, ok = accel.Tables.PickWhere(free, allowed, k, c, func(s nvtopo.Mask) bool { return u.fitOf(r, accel.Graph, s) == Fits })
+	return u.pickWhere(r, ai, f, &question{free: free, allowed: allowed, k: k, c: c})
+}
+
+// question is one pick from the GPUs of a node.
+type question struct {
+	free, allowed nvtopo.Mask
+	k             int
+	c             nvtopo.Constraint
+}
+
+// pickWhere is pick where the best set lacks CPU or memory beside it, or kubelet
+// would not give it: the best of those that do.
+func (u *Usage) pickWhere(r *Request, ai int, f *forecast, q *question) (nvtopo.Mask, Reason) {
+	accel := u.node.Accels[ai]
+	fits := func(s nvtopo.Mask) bool { return !r.needsNUMAFit() || u.fitOf(r, accel.Graph, s) == Fits }
+	set, ok := accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, fits)
 	if !ok {
 		return 0, u.fitReason(r)
+	}
+	if f.honours(ai, accel.Graph, set) {
+		return set, Fits
+	}
+	if region, ok := f.region(ai); ok && len(r.Resources) == 1 {
+		set, ok := accel.Tables.Pick(q.free, q.allowed&region, q.k, q.c)
+		if ok && fits(set) && f.honours(ai, accel.Graph, set) {
+			return set, Fits
+		}
+	}
+	if !f.admits() {
+		return 0, KubeletRefuses
+	}
+	set, ok = accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, func(s nvtopo.Mask) bool {
+		return fits(s) && f.honours(ai, accel.Graph, s)
+	})
+	if !ok {
+		return 0, KubeletElsewhere
 	}
 	return set, Fits
 }
@@ -52,21 +84,25 @@ type picks [MaxResources]nvtopo.Mask
 
 // pickAll chooses the GPUs of every resource. Each is chosen by itself, but for
 // single-numa-node, where all have to share one node: the lowest that has them.
-func (u *Usage) pickAll(r *Request) (sets picks, reason Reason) {
+// The forecast, nil where kubelet aligns nothing, has all sets settled.
+func (u *Usage) pickAll(r *Request) (sets picks, f *forecast, reason Reason) {
 	if len(r.Resources) < 2 || u.constraint(r).Policy != nvtopo.PolicySingleNUMANode {
-		return u.pickOn(r, -1)
+		f = u.forecast(r)
+		sets, reason = u.pickOn(r, -1, f)
+		return sets, f, reason
 	}
 	reason = FewInNUMA
 	for i := range u.numa {
-		if sets, reason = u.pickOn(r, i); reason == Fits {
-			return sets, Fits
+		f = u.forecast(r)
+		if sets, reason = u.pickOn(r, i, f); reason == Fits {
+			return sets, f, Fits
 		}
 	}
-	return picks{}, reason
+	return picks{}, nil, reason
 }
 
 // pickOn chooses on the i-th NUMA node only, or anywhere with -1.
-func (u *Usage) pickOn(r *Request, i int) (sets picks, reason Reason) {
+func (u *Usage) pickOn(r *Request, i int, f *forecast) (sets picks, reason Reason) {
 	for ri := range r.Resources {
 		ai := u.accelIndex(r.Resources[ri].Name)
 		if ai < 0 {
@@ -76,9 +112,10 @@ func (u *Usage) pickOn(r *Request, i int) (sets picks, reason Reason) {
 		if i >= 0 {
 			within = onNode(u.node.Accels[ai].Graph, u.node.NUMA.NUMANodes[i].ID)
 		}
-		if sets[ri], reason = u.pick(r, ri, ai, within); reason != Fits {
+		if sets[ri], reason = u.pick(r, ri, ai, within, f); reason != Fits {
 			return picks{}, reason
 		}
+		f.settle(ai, sets[ri])
 	}
 	return sets, Fits
 }
@@ -94,8 +131,12 @@ func onNode(g *nvtopo.Graph, id int) nvtopo.Mask {
 	return m
 }
 
-// constraint is the pod's, tightened to what the node's kubelet would admit.
+// constraint is the pod's, and where kubelet's verdict cannot be predicted
+// tightened to what it is sure to admit.
 func (u *Usage) constraint(r *Request) nvtopo.Constraint {
+	if u.node.kubelet != nil {
+		return r.Constraint
+	}
 	return cluster.Tighten(r.Constraint, u.node.KubeletPolicy)
 }
 
@@ -168,18 +209,13 @@ func (u *Usage) fitReason(r *Request) Reason {
 func (u *Usage) Check(r *Request) Reason {
 	if !r.HasGPUs() {
 		_, reason := u.pickNUMA(r)
+		if reason == Fits && !u.forecast(r).admits() {
+			return KubeletRefuses
+		}
 		return reason
 	}
-	_, reason := u.pickAll(r)
+	_, _, reason := u.pickAll(r)
 	return reason
-}
-
-// emptyUsage is the node with nothing running on it.
-func emptyUsage(n *Node) *Usage {
-	return &Usage{
-		node: n, used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)),
-		foreign: make([]bool, len(n.Accels)), numa: n.capacity,
-	}
 }
 
 func (u *Usage) accelIndex(resource string) int {

@@ -212,8 +212,8 @@ func TestKubeletDecidesWhatAChoiceMayBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, l := r.view(t)
-	if v := r.Judge(demandOf(t, gpuPod("five", 5)), info, l); v.Reason != FewInNUMA || !v.Never {
-		t.Errorf("five GPUs on a single-numa-node kubelet: %+v, want %q for ever", v, FewInNUMA)
+	if v := r.Judge(demandOf(t, gpuPod("five", 5)), info, l); v.Reason != KubeletRefuses || !v.Never {
+		t.Errorf("five GPUs on a single-numa-node kubelet: %+v, want %q for ever", v, KubeletRefuses)
 	}
 	pod := asking(gpuPod("two", 2), "4", "")
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)

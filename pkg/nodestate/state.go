@@ -217,7 +217,7 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 		return c.alloc, Fits
 	}
 	// Claims change under this mutex only, so what Filter remembered may still hold.
-	if now := x.remembered(u.node, info); now != nil && !now.hearsay {
+	if now := s.remembered(x, u.node, info); now != nil && !now.hearsay {
 		u = now
 	} else {
 		u = s.computeUsage(x, u.node, info, snapshot)
@@ -231,7 +231,7 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	holder, _ := s.leases.leader.snapshot()
 	s.insert(&claim{
 		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.node.Name, alloc: a,
-		milliCPU: d.MilliCPU, memory: d.Memory, phase: reserved, since: now, holder: holder,
+		request: d.Request, phase: reserved, since: now, holder: holder,
 	})
 	choices.WithLabelValues(u.linkClass(a)).Inc()
 	return a, Fits

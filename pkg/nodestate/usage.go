@@ -10,6 +10,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
 )
 
 // maxNUMA bounds the NUMA nodes one usage tracks: the width of a node mask.
@@ -22,14 +23,18 @@ type Usage struct {
 	generation int64
 	rev        uint64
 
-	used    []nvtopo.Mask   // in the order of Node.Accels
-	counted []int           // devices held by pods known only by count, same order
-	foreign []bool          // some of those pods run already, so nobody knows their GPUs
-	numa    []numaFree      // in the order of Node.NUMA.NUMANodes
-	taken   []nvtopo.CPUSet // CPUs of pods of ours
+	used    []nvtopo.Mask    // in the order of Node.Accels
+	counted []int            // devices held by pods known only by count, same order
+	foreign []bool           // some of those pods run already, so nobody knows their GPUs
+	numa    []numaFree       // in the order of Node.NUMA.NUMANodes
+	taken   []nvtopo.CPUSet  // CPUs of pods of ours
+	held    *admission.State // as kubelet has it; nil where there is nothing to predict
 	// hearsay: of some pods only the informer's store could tell what they hold, and
 	// what it says may change without a sign.
 	hearsay bool
+	// leftovers: a pod that is gone still has GPUs by the agent's word, which is
+	// believed while the agent lives. agentLived is what was found.
+	leftovers, agentLived bool
 }
 
 // numaFree is what one NUMA node has left.
@@ -68,7 +73,7 @@ type podLister interface {
 // what replaces it (see Sweep), so a pod that moves from one place to the other
 // while this runs is seen at least once.
 func (s *State) usage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
-	if u := x.remembered(n, info); u != nil {
+	if u := s.remembered(x, n, info); u != nil {
 		return u
 	}
 	s.mu.Lock()
@@ -80,158 +85,100 @@ func (s *State) usage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfo
 
 // remembered returns the node's usage if nothing it was computed from has changed,
 // but for what the informer's store had (see Usage.hearsay); else nil.
-func (x *cell) remembered(n *Node, info fwk.NodeInfo) *Usage {
-	if u := x.usage.Load(); u != nil && u.node == n && u.generation == info.GetGeneration() && u.rev == x.rev.Load() {
-		return u
+func (s *State) remembered(x *cell, n *Node, info fwk.NodeInfo) *Usage {
+	u := x.usage.Load()
+	if u == nil || u.node != n || u.generation != info.GetGeneration() || u.rev != x.rev.Load() || s.outlived(u) {
+		return nil
 	}
-	return nil
+	return u
+}
+
+// outlived reports whether the agent died or came back since, and that matters.
+func (s *State) outlived(u *Usage) bool {
+	return u.leftovers && u.agentLived != u.node.agent.fresh(s.clock.Now())
 }
 
 // computeUsage needs s.mu.
 func (s *State) computeUsage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
 	here := info.GetPods()
 	if len(here) == 0 && len(x.claims) == 0 && len(n.allocations) == 0 {
-		empty := *n.empty // what it refers to never changes
-		empty.generation, empty.rev = info.GetGeneration(), x.rev.Load()
-		return &empty
+		idle := *n.idle // what it refers to never changes
+		idle.generation, idle.rev = info.GetGeneration(), x.rev.Load()
+		return &idle
 	}
 	u := &Usage{
 		node: n, generation: info.GetGeneration(), rev: x.rev.Load(),
 		used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)), foreign: make([]bool, len(n.Accels)),
-		numa: slices.Clone(n.capacity),
+		numa: slices.Clone(n.idle.numa),
 	}
+	c := charging{u: u, s: s, x: x}
 	for _, pi := range here {
-		u.addPod(s, x, pi)
+		c.addPod(pi)
 	}
-	if len(x.claims) == 0 && len(n.allocations) == 0 {
-		return u
+	if len(x.claims) > 0 || len(n.allocations) > 0 {
+		var listed []fwk.PodInfo
+		if info, err := snapshot.Get(n.Name); err == nil {
+			listed = info.GetPods()
+		}
+		c.addUnlisted(here, listed)
 	}
-	var listed []fwk.PodInfo
-	if info, err := snapshot.Get(n.Name); err == nil {
-		listed = info.GetPods()
-	}
-	gone := func(uid types.UID) bool { // known here, and not taken out by a dry run
+	c.settle()
+	return u
+}
+
+// addUnlisted charges the claims and records of pods that are not on the node, and
+// were not taken out of here by a dry run.
+func (c *charging) addUnlisted(here, listed []fwk.PodInfo) {
+	u, n := c.u, c.u.node
+	gone := func(uid types.UID) bool {
 		is := func(pi fwk.PodInfo) bool { return pi.GetPod().UID == uid }
 		return !slices.ContainsFunc(here, is) && !slices.ContainsFunc(listed, is)
 	}
-	for _, c := range x.claims {
-		if gone(c.uid) {
-			u.addAllocation(c.alloc, c.milliCPU, c.memory)
+	for _, cl := range c.x.claims {
+		if gone(cl.uid) {
+			c.addClaim(cl)
 		}
 	}
+	u.agentLived = n.agent.fresh(c.s.clock.Now())
 	for uid, recs := range n.allocations {
-		if gone(uid) {
+		if !gone(uid) {
+			continue
+		}
+		u.leftovers = true
+		if u.agentLived { // a dead one would keep them used for ever
 			u.addRecorded(recs)
 		}
+	}
+}
+
+// emptyUsage is the node with nothing running on it.
+func emptyUsage(n *Node) *Usage {
+	u := &Usage{
+		node: n, used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)),
+		foreign: make([]bool, len(n.Accels)), numa: n.capacity,
+	}
+	if n.kubelet != nil {
+		u.hold(n.kubelet.empty)
 	}
 	return u
 }
 
-// addPod charges one pod of the node: its claims and the annotation the snapshot
-// shows, else the one in the informer's store, in union with kubelet's record; a
-// pod that has none of them is only counted.
-func (u *Usage) addPod(s *State, x *cell, pi fwk.PodInfo) {
-	pod := pi.GetPod()
-	// A pod that is being resized counts with what it still holds, as it does for
-	// the scheduler, which computed this when it put the pod on the node.
-	requests := pi.CalculateResource().Resource
-	milliCPU, memory := requests.GetMilliCPU(), requests.GetMemory()
-	known := false
-	add := func(a *Allocation) {
-		u.addAllocation(a, milliCPU, memory)
-		milliCPU, memory = 0, 0 // several choices for one pod hold its CPUs once
-		known = true
+// idleUsage is the node with nothing on it but what kubelet's own account says.
+func idleUsage(n *Node) *Usage {
+	u := emptyUsage(n)
+	if n.kubelet != nil {
+		u.numa = n.kubelet.left(n)
+		u.hold(n.kubelet.account)
 	}
-	for _, c := range x.claims {
-		if c.uid == pod.UID {
-			add(c.alloc)
-		}
-	}
-	// Beside a claim, not instead: the claim may be of a second attempt, made
-	// while the first, believed lost, was carried out after all.
-	a := s.allocationOf(pod, u.node.Name)
-	if a == nil && !known && pod.Spec.NodeName != "" {
-		u.hearsay = true
-		if stored := s.pods.pod(pod.Namespace, pod.Name, pod.UID); stored != nil {
-			a = s.allocationOf(stored, u.node.Name)
-		}
-	}
-	if a != nil {
-		add(a)
-	}
-	if recs, ok := u.node.allocations[pod.UID]; ok {
-		u.addRecorded(recs)
-		if !known {
-			u.chargeEverywhere(milliCPU, memory)
-		}
-		return
-	}
-	if known {
-		return
-	}
-	u.chargeEverywhere(milliCPU, memory)
-	for i, a := range u.node.Accels {
-		n := int(requests.GetScalarResources()[v1.ResourceName(a.Resource)])
-		if n == 0 {
-			continue
-		}
-		u.counted[i] += n
-		// A nominated pod has no node yet; it will choose when its turn comes.
-		u.foreign[i] = u.foreign[i] || pod.Spec.NodeName != ""
-	}
+	return u
 }
 
-func (u *Usage) addAllocation(a *Allocation, milliCPU, memory int64) {
-	for i, accel := range u.node.Accels {
-		u.used[i] |= a.mask(accel)
+// hold makes a state that of the node, with the GPUs that are free here.
+func (u *Usage) hold(state admission.State) {
+	for i := range u.node.Accels {
+		state.Free[i] = u.free(i)
 	}
-	if len(a.cpus) > 0 {
-		u.taken = append(u.taken, a.cpus)
-	}
-	u.charge(a.NUMANodes, a.cpus, milliCPU, memory)
-}
-
-func (u *Usage) addRecorded(recs []recorded) {
-	for _, r := range recs {
-		for i, accel := range u.node.Accels {
-			if accel.Resource == r.resource {
-				m, _ := accel.Graph.Positions(r.gpus)
-				u.used[i] |= m
-			}
-		}
-	}
-}
-
-// charge puts a pod's CPU and memory on its own NUMA nodes: CPU where its
-// cpuset lies, the rest in equal parts, rounded up; without own nodes on all.
-func (u *Usage) charge(nodes []int, cpus nvtopo.CPUSet, milliCPU, memory int64) {
-	if len(nodes) == 0 {
-		u.chargeEverywhere(milliCPU, memory)
-		return
-	}
-	for _, c := range cpus {
-		if i := u.node.numaOf(c); i >= 0 {
-			u.numa[i].milliCPU -= 1000
-		}
-	}
-	n := int64(len(nodes))
-	for i := range u.numa {
-		if !slices.Contains(nodes, u.node.NUMA.NUMANodes[i].ID) {
-			continue
-		}
-		if len(cpus) == 0 {
-			u.numa[i].milliCPU -= (milliCPU + n - 1) / n
-		}
-		u.numa[i].memory -= (memory + n - 1) / n
-	}
-}
-
-// chargeEverywhere charges every NUMA node: nobody knows where the pod sits.
-func (u *Usage) chargeEverywhere(milliCPU, memory int64) {
-	for i := range u.numa {
-		u.numa[i].milliCPU -= milliCPU
-		u.numa[i].memory -= memory
-	}
+	u.held = &state
 }
 
 func capacity(n *Node) []numaFree {

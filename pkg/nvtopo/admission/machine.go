@@ -229,4 +229,7 @@ func (m *Machine) Concerns(p *Pod) bool {
 	return m.aligns() && p.whole.Devices != [MaxResources]int{}
 }
 
+// Strict reports whether kubelet refuses pods that it cannot align.
+func (m *Machine) Strict() bool { return m.policy >= PolicyRestricted }
+
 func (m *Machine) aligns() bool { return m.policy != PolicyNone }

@@ -32,7 +32,23 @@ type Part [MaxResources]nvtopo.Mask
 // ways to spread a container's devices over the nodes it may have them from are
 // tried. Where kubelet chooses at random every choice has to end well.
 func (m *Machine) Admit(s *State, pod *Pod, wish *Wish, got []Part) bool {
-	x := search{m: m, pod: pod, wish: wish, got: got, left: maxSteps}
+	return m.run(s, pod, wish, got, nil)
+}
+
+// Replay is Admit that goes on to change the state to what it is once kubelet has
+// admitted the pod, unless kubelet refuses it.
+func (m *Machine) Replay(s *State, pod *Pod, wish *Wish) bool {
+	var after State
+	if !m.run(s, pod, wish, nil, &after) {
+		return false
+	}
+	after.own = carried{}
+	*s = after
+	return true
+}
+
+func (m *Machine) run(s *State, pod *Pod, wish *Wish, got []Part, after *State) bool {
+	x := search{m: m, pod: pod, wish: wish, got: got, after: after, left: maxSteps}
 	budget := s.Free
 	for r, fixed := range wish.Fixed {
 		if fixed {
@@ -80,6 +96,7 @@ type search struct {
 	pod   *Pod
 	wish  *Wish
 	got   []Part
+	after *State
 	whole Hint
 	left  int // steps
 }
@@ -88,6 +105,9 @@ type search struct {
 // they may be given.
 func (x *search) container(s *State, budget *[MaxResources]nvtopo.Mask, i int) bool {
 	if i == len(x.pod.Containers) {
+		if x.after != nil {
+			*x.after = *s
+		}
 		return true
 	}
 	if x.left--; x.left < 0 {

@@ -71,6 +71,9 @@ func (c *Container) raise(o *Container) {
 // Pinned reports whether any container gets exclusive CPUs or memory.
 func (p *Pod) Pinned() bool { return p.whole.CPUs > 0 || p.whole.Memory > 0 }
 
+// CPUs is how many exclusive CPUs the pod's containers get in all at once.
+func (p *Pod) CPUs() int { return p.whole.CPUs }
+
 // Memory is the memory manager's account of one NUMA node.
 type Memory struct {
 	Free, Allocatable int64

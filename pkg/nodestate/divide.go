@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+)
+
+// divideAll divides the pod's sets among its containers, by resource and then by
+// container of r.containers. Where kubelet has a say the division is one that it
+// honours: the best if it does, else one it leaves, made as good as it allows.
+func (u *Usage) divideAll(r *Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
+	parts := make([][]nvtopo.Mask, len(r.Resources))
+	for ri := range r.Resources {
+		accel := u.node.Accels[u.accelIndex(r.Resources[ri].Name)]
+		var ok bool
+		if parts[ri], ok = divide(accel.Tables, sets[ri], r.containers, ri); !ok {
+			return nil, false
+		}
+	}
+	if f == nil || len(r.Resources) == 0 || len(r.containers) == 1 && len(r.Resources) == 1 {
+		return parts, true
+	}
+	wish := f.wish
+	wish.Parts = make([]admission.Part, len(f.pod.Containers))
+	for ri := range r.Resources {
+		ai := u.accelIndex(r.Resources[ri].Name)
+		for i, c := range r.containers {
+			wish.Parts[c.at][ai] = parts[ri][i]
+		}
+	}
+	if f.machine.Admit(f.state, f.pod, &wish, nil) {
+		return parts, true
+	}
+	return u.divideHonoured(r, sets, f)
+}
+
+// divide divides one resource's set. Containers that run at the same time get
+// disjoint parts that maximise the worst one's ring.
+//
+// kubelet hands the devices of init containers on to whoever comes next, before it
+// asks for others: all of them if the next asks for at least as many, else some at
+// random. So an init container's part lies inside that of the next container, and
+// a later init container's around those of the earlier: what is handed on is then
+// what was planned. Only where a container asks for fewer is it left to chance.
+func divide(t *nvtopo.Tables, set nvtopo.Mask, cs []containerRequest, ri int) ([]nvtopo.Mask, bool) {
+	var sizes []int
+	for _, c := range cs {
+		if c.kind != InitContainer {
+			sizes = append(sizes, c.gpus[ri])
+		}
+	}
+	running, ok := t.Split(set, sizes)
+	if !ok {
+		return nil, false
+	}
+	spare := set
+	for _, p := range running {
+		spare &^= p
+	}
+	// What is still to be handed out, in the order in which kubelet will.
+	pools := append(append([]nvtopo.Mask{}, running...), spare)
+	out := make([]nvtopo.Mask, len(cs))
+	var left nvtopo.Mask // by init containers
+	for i, c := range cs {
+		k := c.gpus[ri]
+		switch {
+		case c.kind != InitContainer:
+			out[i], pools = pools[0], pools[1:]
+			left &^= out[i]
+		case k == 0:
+		default:
+			if out[i], ok = initPart(t, left, pools, k); !ok {
+				return nil, false
+			}
+			left |= out[i]
+		}
+	}
+	return out, true
+}
+
+// initPart is an init container's part: of what earlier ones left, or all of that
+// and more from the pools in their order.
+func initPart(t *nvtopo.Tables, left nvtopo.Mask, pools []nvtopo.Mask, k int) (nvtopo.Mask, bool) {
+	any := nvtopo.Constraint{AllowMixedModels: true}
+	if k <= left.Len() {
+		return t.Pick(left, left, k, any)
+	}
+	part := left
+	for _, pool := range pools {
+		from := part | pool
+		if from.Len() < k {
+			part = from
+			continue
+		}
+		return t.PickWhere(from, from, k, any, func(s nvtopo.Mask) bool { return part&^s == 0 })
+	}
+	return 0, false
+}
+
+// divideHonoured makes a division out of one that kubelet leaves: as many GPUs of
+// each NUMA node for each container, but the best of them.
+func (u *Usage) divideHonoured(r *Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
+	got := make([]admission.Part, len(f.pod.Containers))
+	wish := f.wish
+	if !f.machine.Admit(f.state, f.pod, &wish, got) {
+		return nil, false
+	}
+	parts := make([][]nvtopo.Mask, len(r.Resources))
+	for ri := range r.Resources {
+		ai := u.accelIndex(r.Resources[ri].Name)
+		accel := u.node.Accels[ai]
+		parts[ri] = make([]nvtopo.Mask, len(r.containers))
+		simple := true // no init container has any
+		for i, c := range r.containers {
+			parts[ri][i] = got[c.at][ai]
+			simple = simple && (c.kind != InitContainer || parts[ri][i] == 0)
+		}
+		if simple {
+			refine(accel, sets[ri], parts[ri])
+		}
+	}
+	return parts, true
+}
+
+// refine replaces parts by better ones with as many GPUs of each NUMA node: those
+// that are each on one node are divided anew together, others one after the other.
+func refine(accel *Accel, set nvtopo.Mask, parts []nvtopo.Mask) {
+	t, g := accel.Tables, accel.Graph
+	alone := func(p nvtopo.Mask) bool {
+		nodes := g.NUMAOf(p)
+		return len(nodes) == 1 && nodes[0] != nvtopo.UnknownNUMA
+	}
+	any := nvtopo.Constraint{AllowMixedModels: true}
+	left := set
+	for i, p := range parts {
+		if p == 0 || alone(p) {
+			continue
+		}
+		best, ok := t.PickWhere(left, left, p.Len(), any, func(s nvtopo.Mask) bool { return sameNodes(g, s, p) })
+		if ok {
+			parts[i] = best
+		}
+		left &^= parts[i]
+	}
+	for node := range g.NUMANodes {
+		on := onNode(g, g.NUMANodes[node].ID)
+		var sizes, who []int
+		for i, p := range parts {
+			if alone(p) && p&^on == 0 {
+				who, sizes = append(who, i), append(sizes, p.Len())
+			}
+		}
+		better, ok := t.Split(left&on, sizes)
+		if !ok {
+			continue
+		}
+		for j, i := range who {
+			parts[i] = better[j]
+		}
+	}
+}
+
+// sameNodes reports whether two sets have as many GPUs of each NUMA node.
+func sameNodes(g *nvtopo.Graph, a, b nvtopo.Mask) bool {
+	for i := range g.NUMANodes {
+		on := onNode(g, g.NUMANodes[i].ID)
+		if (a & on).Len() != (b & on).Len() {
+			return false
+		}
+	}
+	return a.Len() == b.Len()
+}

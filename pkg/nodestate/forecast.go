@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+)
+
+// forecast is what a node's kubelet would do with one pod. It is made anew for
+// every question, and not at all on nodes whose kubelet aligns nothing.
+type forecast struct {
+	machine *admission.Machine
+	state   *admission.State
+	pod     *admission.Pod // devices in the order of the node's accelerators
+	wish    admission.Wish // what is settled so far, in that order too
+
+	memo  [64]verdictOf // of the resource asked about now
+	known int
+}
+
+// verdictOf is remembered by how many GPUs of a set are on which NUMA node, which
+// is all that kubelet's verdict on the set depends on.
+type verdictOf struct {
+	counts uint64
+	ok     bool
+}
+
+// forecast returns nil where kubelet has no say on the pod.
+func (u *Usage) forecast(r *Request) *forecast {
+	k := u.node.kubelet
+	if k == nil {
+		return nil
+	}
+	pod := u.admittedHere(r)
+	if pod == nil || !k.machine.Concerns(pod) {
+		return nil
+	}
+	return &forecast{machine: k.machine, state: u.held, pod: pod}
+}
+
+// admittedHere is the pod with its devices in the order of the node's accelerators,
+// nil where the node does not have them all.
+func (u *Usage) admittedHere(r *Request) *admission.Pod {
+	same := true
+	var at [MaxResources]int
+	for ri := range r.Resources {
+		if at[ri] = u.accelIndex(r.Resources[ri].Name); at[ri] < 0 {
+			return nil
+		}
+		same = same && at[ri] == ri
+	}
+	if same {
+		return r.admitted
+	}
+	cs := make([]admission.Container, len(r.admitted.Containers))
+	for i := range cs {
+		cs[i] = r.admitted.Containers[i]
+		cs[i].Devices = [admission.MaxResources]int{}
+		for ri := range r.Resources {
+			cs[i].Devices[at[ri]] = r.admitted.Containers[i].Devices[ri]
+		}
+	}
+	return admission.NewPod(cs)
+}
+
+// strict reports whether kubelet refuses what it cannot align, so that GPUs nobody
+// knows of may make it refuse the pod.
+func (f *forecast) strict() bool { return f != nil && f.machine.Strict() }
+
+// admits reports whether kubelet would take the pod at all.
+func (f *forecast) admits() bool {
+	return f == nil || f.machine.Admit(f.state, f.pod, &admission.Wish{}, nil)
+}
+
+// honours reports whether kubelet would give the pod this set of an accelerator
+// beside what is settled.
+func (f *forecast) honours(ai int, g *nvtopo.Graph, set nvtopo.Mask) bool {
+	if f == nil {
+		return true
+	}
+	counts, short := f.counts(g, set)
+	if short {
+		for _, v := range f.memo[:f.known] {
+			if v.counts == counts {
+				return v.ok
+			}
+		}
+	}
+	wish := f.wish
+	wish.Sets[ai], wish.Fixed[ai] = set, true
+	ok := f.machine.Admit(f.state, f.pod, &wish, nil)
+	if short && f.known < len(f.memo) {
+		f.memo[f.known] = verdictOf{counts, ok}
+		f.known++
+	}
+	return ok
+}
+
+// counts packs the numbers of GPUs by NUMA node into one word, if they fit.
+func (f *forecast) counts(g *nvtopo.Graph, set nvtopo.Mask) (counts uint64, short bool) {
+	nodes := len(g.NUMANodes)
+	if nodes >= 9 { // 7 bits hold a count of up to 64
+		return 0, false
+	}
+	for m := set; m != 0; m &= m - 1 {
+		at := nodes
+		for i := range g.NUMANodes {
+			if g.NUMANodes[i].ID == g.GPUs[m.First()].NUMANode {
+				at = i
+				break
+			}
+		}
+		if at < 9 {
+			counts += 1 << (7 * at)
+		}
+	}
+	return counts, true
+}
+
+// settle fixes an accelerator's set for the questions to come.
+func (f *forecast) settle(ai int, set nvtopo.Mask) {
+	if f != nil {
+		f.wish.Sets[ai], f.wish.Fixed[ai] = set, true
+		f.known = 0
+	}
+}
+
+// region returns GPUs among which all sets that kubelet honours are, where that is
+// easy to say: for a pod whose first container alone has devices.
+func (f *forecast) region(ai int) (nvtopo.Mask, bool) {
+	n := f.pod.Containers[0].Devices[ai]
+	for i := 1; i < len(f.pod.Containers); i++ {
+		if f.pod.Containers[i].Devices != [admission.MaxResources]int{} {
+			return 0, false
+		}
+	}
+	h, ok := f.machine.HintOf(f.state, f.pod, 0)
+	if !ok || n == 0 {
+		return 0, false
+	}
+	forced, free, ok := f.machine.Honoured(f.state, ai, n, h)
+	switch {
+	case !ok:
+		return 0, false
+	case forced == 0:
+		return free, true
+	case forced.Len() == n:
+		return forced, true
+	}
+	return 0, false
+}

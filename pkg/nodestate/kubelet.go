@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+)
+
+// kubelet is what is known of a node's kubelet beside the graph: how it decides,
+// and its account of exclusive CPUs and memory as last published. Immutable.
+type kubelet struct {
+	machine *admission.Machine
+	empty   admission.State // nothing given to anybody
+	account admission.State // as published
+	// exclusive are the CPUs that single containers have now.
+	exclusive nvtopo.CPUSet
+	memory    map[int]admission.Memory // NUMA node id -> the memory manager's account
+	// pinsCPUs and pinsMemory: Guaranteed pods' CPUs and memory are in the account.
+	pinsCPUs, pinsMemory bool
+}
+
+// sameSocket is the SLIT distance from which on two NUMA nodes are taken to be on
+// different processors: firmware gives neighbours on one 11 or 12, others 20 to 32.
+const sameSocket = 20
+
+// newKubelet reads status.kubelet; nil where kubelet aligns nothing, and where it is
+// configured in a way that cannot be predicted (Tighten then has to do).
+func newKubelet(n *Node, k *v1alpha1.Kubelet) (*kubelet, error) {
+	exclusive, err := nvtopo.ParseCPUList(k.ExclusiveCPUs)
+	if err != nil {
+		return nil, fmt.Errorf("exclusiveCPUs: %w", err)
+	}
+	policy, err := admission.ParsePolicy(k.TopologyManagerPolicy)
+	if err != nil {
+		return nil, fmt.Errorf("topologyManagerPolicy: %w", err)
+	}
+	out := &kubelet{exclusive: exclusive, pinsCPUs: n.StaticCPUs, pinsMemory: k.MemoryManagerPolicy == "Static" && len(k.Memory) > 0}
+	machine, err := admission.New(&admission.Config{
+		Policy: policy, PodScope: k.Scope == "pod", StaticCPUs: n.StaticCPUs, StaticMemory: out.pinsMemory,
+		TopologyOptions: k.TopologyManagerOptions, CPUOptions: k.CPUManagerOptions, ReservedCPUs: n.ReservedCPUs,
+	}, admissionNodes(n.NUMA), admissionResources(n, k.UnalignedResources))
+	if err != nil || machine.Idle() {
+		return nil, nil //nolint:nilerr,nilnil // a newer kubelet's options must not take the node's graph away
+	}
+	out.machine = machine
+	out.memory = map[int]admission.Memory{}
+	full := map[int]admission.Memory{}
+	for i := range k.Memory {
+		m := &k.Memory[i]
+		account := admission.Memory{Free: m.Free.Value(), Allocatable: m.Allocatable.Value()}
+		for _, c := range m.Cells {
+			account.Cells = append(account.Cells, int(c))
+		}
+		out.memory[int(m.NUMANode)] = account
+		full[int(m.NUMANode)] = admission.Memory{Free: account.Allocatable, Allocatable: account.Allocatable}
+	}
+	out.empty, out.account = machine.NewState(nil, full), machine.NewState(exclusive, out.memory)
+	return out, nil
+}
+
+func admissionNodes(g *nvtopo.Graph) []admission.Node {
+	out := make([]admission.Node, len(g.NUMANodes))
+	for i := range g.NUMANodes {
+		nn := &g.NUMANodes[i]
+		out[i] = admission.Node{ID: nn.ID, CPUs: nn.CPUs, Siblings: nn.Siblings, Socket: nn.ID, Distances: nn.Distances}
+		for j := range i {
+			if g.NUMADistance(nn.ID, g.NUMANodes[j].ID) < sameSocket {
+				out[i].Socket = out[j].Socket
+				break
+			}
+		}
+	}
+	return out
+}
+
+func admissionResources(n *Node, unaligned []string) []admission.Resource {
+	var out []admission.Resource
+	for _, a := range n.Accels {
+		r := admission.Resource{}
+		for i := range a.Graph.GPUs {
+			d := &a.Graph.GPUs[i]
+			if !d.MIG { // what is partitioned is not among the plugin's whole devices
+				r.All |= 1 << i
+			}
+			r.NUMA = append(r.NUMA, d.NUMANode)
+		}
+		for _, name := range unaligned {
+			r.Unaligned = r.Unaligned || name == a.Resource
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// readAdmitted reads the pod as kubelet's managers see it.
+func (r *Request) readAdmitted(pod *v1.Pod) {
+	spec := &pod.Spec
+	cs := make([]admission.Container, 0, len(spec.InitContainers)+len(spec.Containers))
+	pinned := getsExclusive(pod)
+	add := func(c *v1.Container, kind ContainerKind) {
+		a := admission.Container{Kind: admissionKind(kind)}
+		if pinned {
+			// Of a Guaranteed pod requests equal limits, also where only these are written.
+			cpu, memory := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
+			if whole := cpu.Value(); whole*1000 == cpu.MilliValue() {
+				a.CPUs = int(whole)
+			}
+			a.Memory = memory.Value()
+		}
+		if pinned {
+			r.names = append(r.names, c.Name)
+		}
+		cs = append(cs, a)
+	}
+	for i := range spec.InitContainers {
+		add(&spec.InitContainers[i], initKind(&spec.InitContainers[i]))
+	}
+	for i := range spec.Containers {
+		add(&spec.Containers[i], AppContainer)
+	}
+	for _, c := range r.containers {
+		copy(cs[c.at].Devices[:], c.gpus)
+	}
+	r.admitted = admission.NewPod(cs)
+}
+
+func admissionKind(k ContainerKind) admission.Kind {
+	switch k {
+	case InitContainer:
+		return admission.Init
+	case SidecarContainer:
+		return admission.Sidecar
+	case AppContainer:
+		return admission.App
+	}
+	return admission.App
+}
+
+// getsExclusive reports whether kubelet's static managers serve the pod: it is
+// Guaranteed, and by its containers' requests.
+func getsExclusive(pod *v1.Pod) bool {
+	if resource.IsPodLevelResourcesSet(pod) {
+		return false
+	}
+	if pod.Status.QOSClass != "" {
+		return pod.Status.QOSClass == v1.PodQOSGuaranteed
+	}
+	// Most pods are told from a Guaranteed one by their first container.
+	if len(pod.Spec.Containers) == 0 || pod.Spec.Containers[0].Resources.Limits.Cpu().IsZero() {
+		return false
+	}
+	return qos.ComputePodQOS(pod) == v1.PodQOSGuaranteed
+}
