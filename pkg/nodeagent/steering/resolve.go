@@ -288,9 +288,12 @@ func (f *facts) rank(c *candidate, lost bool) int {
 // started pod has no order any more: each container asks when it is restarted.
 // lost tells that the container was served once.
 func (f *facts) next(p *podView) (c *containerView, lost bool) {
-	if a, ok := f.answers[p.uid]; ok && f.namesake(p, a) {
+	a, asked := f.answers[p.uid]
+	if asked && f.namesake(p, a) {
 		return nil, false
 	}
+	// Without the checkpoint only kubelet's answer tells what came before.
+	anyOrder := p.started || (f.recorded == nil && !asked)
 	for i := range p.containers {
 		c := &p.containers[i]
 		n := c.limits[f.q.resource]
@@ -301,7 +304,7 @@ func (f *facts) next(p *podView) (c *containerView, lost bool) {
 		if n == f.q.size {
 			return c, lost
 		}
-		if !p.started {
+		if !anyOrder {
 			return nil, false
 		}
 	}
