@@ -3,12 +3,10 @@
 package devicemanager
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"testing"
-
-	"github.com/go-logr/logr"
-	"k8s.io/klog/v2"
 )
 
 const (
@@ -27,8 +25,7 @@ func Main(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, skipEnv+"=1: the tests on a real kubelet device manager were not run")
 		return code
 	}
-	klog.SetLogger(logr.Discard()) // kubelet logs every step
-	if err := isolate(); err != nil {
+	if err := cmp.Or(quiet(), isolate()); err != nil {
 		fmt.Fprintf(os.Stderr, "a real kubelet device manager cannot be run: %v\nset %s=1 to do without these tests\n", err, skipEnv)
 		return 1
 	}

@@ -87,6 +87,7 @@ func Start(tb testing.TB, options Options) *Manager {
 	if options.Scope == "" {
 		options.Scope = "container"
 	}
+	keepLogs(tb)
 	if err := os.RemoveAll(PluginDir); err != nil {
 		tb.Fatalf("emptying %s: %v", PluginDir, err)
 	}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devicemanager
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/klog/v2"
+)
+
+// maxLogLines is how much of the log a failed test shows.
+const maxLogLines = 200
+
+// logs keeps what kubelet and the agent log, for a test that fails: both log
+// with klog's global logger.
+type logs struct {
+	mu    sync.Mutex
+	lines []string // guarded by mu
+}
+
+// Write is called by klog with one line.
+func (l *logs) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, string(line))
+	if drop := len(l.lines) - maxLogLines; drop > 0 {
+		l.lines = l.lines[drop:]
+	}
+	return len(line), nil
+}
+
+// keepLogs collects the log until the test ends.
+func keepLogs(tb testing.TB) {
+	tb.Helper()
+	l := &logs{}
+	klog.SetOutput(l)
+	tb.Cleanup(func() {
+		klog.SetOutput(io.Discard)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if tb.Failed() {
+			tb.Logf("the last of the log:\n%s", strings.Join(l.lines, ""))
+		}
+	})
+}
+
+// quiet keeps the log off the terminal.
+func quiet() error {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL", "v": "2"} {
+		if err := flags.Set(name, value); err != nil {
+			return fmt.Errorf("klog's %s: %w", name, err)
+		}
+	}
+	klog.SetOutput(io.Discard)
+	return nil
+}
