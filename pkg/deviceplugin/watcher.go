@@ -14,12 +14,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
+// blindPoll takes the place of longer waits while a directory cannot be watched,
+// most often because it does not exist yet.
+const blindPoll = 200 * time.Millisecond
+
 // Watcher tells when one of the files appears or disappears. It only makes
 // things faster: without it, or while a directory does not exist, polling finds
 // the same.
 type Watcher struct {
 	files  []string
 	fs     *fsnotify.Watcher // nil when the system gave none
+	blind  bool              // a directory is not watched
 	logger klog.Logger
 }
 
@@ -28,7 +33,7 @@ func NewWatcher(logger klog.Logger, files ...string) *Watcher {
 	w := &Watcher{files: files, logger: logger}
 	fs, err := fsnotify.NewWatcher()
 	if err != nil {
-		logger.Error(err, "No file notifications; looking at the sockets periodically", "period", poll)
+		logger.Error(err, "No file notifications; looking at the sockets periodically", "period", blindPoll)
 		return w
 	}
 	w.fs = fs
@@ -38,11 +43,13 @@ func NewWatcher(logger klog.Logger, files ...string) *Watcher {
 // Refresh watches the directories that exist by now; one that was replaced since
 // is another one to the kernel.
 func (w *Watcher) Refresh() {
-	if w.fs == nil {
+	w.blind = w.fs == nil
+	if w.blind {
 		return
 	}
 	for _, f := range w.files {
 		if err := w.fs.Add(filepath.Dir(f)); err != nil {
+			w.blind = true
 			w.logger.V(4).Info("Directory cannot be watched yet", "dir", filepath.Dir(f), "err", err)
 		}
 	}
@@ -51,6 +58,9 @@ func (w *Watcher) Refresh() {
 // Wait returns when ctx ends, after delay, when woken, or when one of the files
 // changed, and says whether it was the last.
 func (w *Watcher) Wait(ctx context.Context, clk clock.WithTicker, delay time.Duration, wake <-chan struct{}) bool {
+	if w.blind {
+		delay = min(delay, blindPoll)
+	}
 	timer := clk.NewTimer(delay)
 	defer timer.Stop()
 	var events chan fsnotify.Event
