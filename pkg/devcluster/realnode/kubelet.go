@@ -46,7 +46,7 @@ func (n *Node) kubeletConfig(port int) map[string]any {
 		"evictionHard": map[string]any{
 			"memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.available": "0%", "imagefs.inodesFree": "0%",
 		},
-		"maxPods": defaultMaxPods, "serializeImagePulls": false,
+		"maxPods": defaultMaxPods, "nodeStatusUpdateFrequency": "1s", "serializeImagePulls": false,
 		// The defaults (50, 100) are for nodes of large clusters; here they would be what tests measure.
 		"kubeAPIQPS": 500, "kubeAPIBurst": 1000,
 	}

@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpunode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
+	"github.com/nvtopo/nvtopo/pkg/exporter"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// The service accounts of the manifests: everybody may do here what it may do
+// in a real cluster, and no more.
+const (
+	Namespace        = "nvtopo-system"
+	schedulerAccount = "nvtopo-scheduler"
+	exporterAccount  = "nvtopo-exporter"
+	agentAccount     = "nvtopo-node-agent"
+)
+
+// SchedulerName is the name of the shipped profile.
+const SchedulerName = "topology-aware-scheduler"
+
+const (
+	pollInterval = 50 * time.Millisecond
+	// gpusTimeout bounds the wait until kubelet offers the plugin's GPUs.
+	gpusTimeout = time.Minute
+)
+
+// Config says what a Lab consists of.
+type Config struct {
+	// Bin is the folder of all programs, the project's and the node's.
+	Bin string
+	// Node is the name of the node; "gpu-node" when empty.
+	Node string
+	// Kubelet and NRI are those of realnode.Config.
+	Kubelet map[string]any
+	NRI     bool
+	// Agent runs the node agent between kubelet and the device plugin, with
+	// AgentArgs as further flags. Without it the plugin registers with kubelet.
+	Agent     bool
+	AgentArgs []string
+	// Scheduler changes the shipped KubeSchedulerConfiguration, if set.
+	Scheduler func(fields map[string]any)
+	// Dir keeps all logs and is left in place; a temporary folder when empty.
+	Dir string
+	// Log receives what all programs outside the node print; nil discards it.
+	Log io.Writer
+	// Progress is told in words what is being done, if set.
+	Progress func(what string)
+}
+
+// Lab is a running cluster with one real node. Its methods may be used concurrently.
+type Lab struct {
+	Cluster   *devcluster.Cluster
+	Client    kubernetes.Interface // an administrator's
+	Dynamic   dynamic.Interface    // an administrator's
+	Node      *realnode.Node
+	Graph     *nvtopo.Graph
+	Scheduler *devcluster.Scheduler
+	Plugin    *realnode.Process // the inner device plugin
+	Agent     *realnode.Process // nil without Config.Agent
+
+	cfg          Config
+	podResources *kubelet.PodResources
+	metricsPort  int
+
+	stopExporter context.CancelFunc
+	exporter     sync.WaitGroup
+}
+
+// Start starts everything and waits until the scheduler sees a Ready node with
+// all of its GPUs. The caller stops it. After an error there is nothing to stop.
+func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
+	if cfg.Node == "" {
+		cfg.Node = "gpu-node"
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(string) {}
+	}
+	if cfg.Bin, err = filepath.Abs(cfg.Bin); err != nil {
+		return nil, fmt.Errorf("the folder of programs: %w", err)
+	}
+	if err := realnode.Check(cfg.Bin); err != nil {
+		return nil, err
+	}
+	l := &Lab{cfg: cfg, stopExporter: func() {}}
+	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
+		if err != nil {
+			err = errors.Join(err, l.Stop())
+		}
+	}()
+	if l.Graph, err = Graph(cfg.Node); err != nil {
+		return nil, err
+	}
+	for _, step := range []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"starting etcd and kube-apiserver, installing the manifests", l.startCluster},
+		{"starting containerd and kubelet " + kubeVersion, l.startNode},
+		{"publishing the link graph of a simulated " + Machine, l.publish},
+		{"starting the device plugin", l.startPlugin},
+		{"starting the node agent", l.startAgent},
+		{"starting the scheduler", l.startScheduler},
+		{"waiting for the node's GPUs", l.WaitGPUs},
+	} {
+		if step.what == "starting the node agent" && !cfg.Agent {
+			continue
+		}
+		cfg.Progress(step.what)
+		if err := step.do(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// kubeVersion is that of tools/kubelet/go.mod.
+const kubeVersion = "1.35.4"
+
+func (l *Lab) subdir(name string) string {
+	if l.cfg.Dir == "" {
+		return ""
+	}
+	return filepath.Join(l.cfg.Dir, name)
+}
+
+func (l *Lab) startCluster(ctx context.Context) (err error) {
+	l.Cluster, err = devcluster.Start(ctx, devcluster.Config{Dir: l.subdir("cluster"), Log: l.cfg.Log})
+	if err != nil {
+		return fmt.Errorf("start a cluster: %w", err)
+	}
+	if l.Client, err = kubernetes.NewForConfig(l.Cluster.RESTConfig()); err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	if l.Dynamic, err = dynamic.NewForConfig(l.Cluster.RESTConfig()); err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	return l.Cluster.InstallManifests(ctx)
+}
+
+func (l *Lab) startNode(ctx context.Context) (err error) {
+	l.Node, err = realnode.Start(ctx, l.Cluster, realnode.Config{
+		Name: l.cfg.Node, Bin: l.cfg.Bin, Dir: l.subdir("node"), Kubelet: l.cfg.Kubelet, NRI: l.cfg.NRI, Log: l.cfg.Log,
+	})
+	if err != nil {
+		return err
+	}
+	if l.podResources, err = kubelet.Dial(l.Node.Path(realnode.PodResourcesSocket)); err != nil {
+		return fmt.Errorf("dial the PodResources API: %w", err)
+	}
+	return nil
+}
+
+// publish runs the exporter until Stop, as the DaemonSet would on the node.
+func (l *Lab) publish(ctx context.Context) error {
+	cfg, err := l.Cluster.NodeBoundConfig(ctx, Namespace, exporterAccount, l.cfg.Node)
+	if err != nil {
+		return err
+	}
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("make the exporter's client: %w", err)
+	}
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("make the exporter's client: %w", err)
+	}
+	e, err := exporter.New(exporter.Config{NodeName: l.cfg.Node, Namespace: Namespace}, exporter.Static(l.Graph), kube, dyn)
+	if err != nil {
+		return fmt.Errorf("make the exporter: %w", err)
+	}
+	if err := e.PublishOnce(ctx); err != nil {
+		return fmt.Errorf("publish the link graph: %w", err)
+	}
+	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l.stopExporter = cancel
+	l.exporter.Go(func() {
+		if err := e.Run(runCtx); err != nil && l.cfg.Log != nil {
+			fmt.Fprintf(l.cfg.Log, "exporter: %v\n", err)
+		}
+	})
+	return nil
+}
+
+func (l *Lab) startScheduler(ctx context.Context) error {
+	config, err := manifests.FS.ReadFile(manifests.SchedulerConfigPath)
+	if err != nil {
+		return fmt.Errorf("read the shipped configuration: %w", err)
+	}
+	if l.cfg.Scheduler != nil {
+		fields := map[string]any{}
+		if err := yaml.Unmarshal(config, &fields); err != nil {
+			return fmt.Errorf("read the shipped configuration: %w", err)
+		}
+		l.cfg.Scheduler(fields)
+		if config, err = yaml.Marshal(fields); err != nil {
+			return fmt.Errorf("write the scheduler's configuration: %w", err)
+		}
+	}
+	l.Scheduler, err = l.Cluster.StartScheduler(ctx, devcluster.SchedulerOptions{
+		Binary: filepath.Join(l.cfg.Bin, "nvtopo-scheduler"), Config: config, ServiceAccount: Namespace + "/" + schedulerAccount,
+	})
+	return err
+}
+
+// WaitGPUs waits until kubelet offers every GPU.
+func (l *Lab) WaitGPUs(ctx context.Context) error {
+	want := int64(l.Graph.Len())
+	var got string
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, gpusTimeout, true, func(ctx context.Context) (bool, error) {
+		node, err := l.Client.CoreV1().Nodes().Get(ctx, l.cfg.Node, metav1.GetOptions{})
+		if err != nil {
+			got = err.Error()
+			return false, nil
+		}
+		q := node.Status.Allocatable[v1.ResourceName(Resource)]
+		got = q.String() + " GPUs"
+		return q.Value() == want, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until kubelet offers %d GPUs: %w; last seen: %s", want, err, got)
+	}
+	return nil
+}
+
+// Stop ends the node, then the cluster.
+func (l *Lab) Stop() error {
+	var errs []error
+	l.stopExporter()
+	l.exporter.Wait()
+	if l.podResources != nil {
+		errs = append(errs, l.podResources.Close())
+	}
+	if l.Node != nil {
+		errs = append(errs, l.Node.Stop())
+	}
+	if l.Cluster != nil {
+		errs = append(errs, l.Cluster.Stop())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpunode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// Kind says when a container runs.
+type Kind string
+
+// The kinds of containers.
+const (
+	App     Kind = "app"
+	Sidecar Kind = "sidecar" // an init container that goes on beside the app containers
+	Init    Kind = "init"    // over before the app containers, which get its GPUs
+)
+
+// Observation is one container's GPUs as four see them, each sorted; nil where
+// one says nothing of the container.
+type Observation struct {
+	Container string
+	Kind      Kind
+	Asked     int
+
+	Annotation   []string // the scheduler's choice
+	Checkpoint   []string // kubelet's record on disk
+	PodResources []string // kubelet's record as monitoring reads it; it leaves out init containers
+	Environment  []string // NVIDIA_VISIBLE_DEVICES inside the container
+
+	Report *realnode.Report // all that the container saw
+}
+
+// Observe reads the four of every GPU container of a pod, whose object must be
+// current. It is realnode.ErrNoReport while a container has not started.
+func (l *Lab) Observe(ctx context.Context, pod *v1.Pod) ([]Observation, error) {
+	out := containers(pod)
+	for i := range out {
+		r, err := l.Node.Report(pod, out[i].Container)
+		if err != nil {
+			return nil, err
+		}
+		out[i].Report, out[i].Environment = r, split(r.Env["NVIDIA_VISIBLE_DEVICES"])
+	}
+	devices, err := l.podDevices(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	records, err := kubelet.ReadCheckpoint(l.Node.Path(realnode.Checkpoint))
+	if err != nil {
+		return nil, fmt.Errorf("read kubelet's checkpoint: %w", err)
+	}
+	chosen, err := chosen(pod)
+	if err != nil {
+		return nil, err
+	}
+	for i := range out {
+		o := &out[i]
+		o.Annotation = chosen[o.Container]
+		o.PodResources = sorted(devices[o.Container][Resource])
+		for _, r := range records {
+			if r.PodUID == pod.UID && r.Container == o.Container && r.Resource == Resource {
+				o.Checkpoint = sorted(r.IDs)
+			}
+		}
+	}
+	return out, nil
+}
+
+// podDevices asks kubelet for one pod. List, which others use, would disturb an
+// allocation that is under way (kubernetes/kubernetes#137534).
+func (l *Lab) podDevices(ctx context.Context, pod *v1.Pod) (kubelet.Devices, error) {
+	devices, err := l.podResources.Get(ctx, pod.Namespace, pod.Name)
+	switch {
+	case errors.Is(err, kubelet.ErrBusy):
+		return nil, fmt.Errorf("%w: kubelet is busy", realnode.ErrNoReport)
+	case err != nil:
+		return nil, fmt.Errorf("ask for the devices of %s: %w", pod.Name, err)
+	}
+	return devices, nil
+}
+
+// chosen is what the annotation says, by container.
+func chosen(pod *v1.Pod) (map[string][]string, error) {
+	text, ok := pod.Annotations[nodestate.AllocationKey]
+	if !ok {
+		return map[string][]string{}, nil
+	}
+	a, err := nodestate.ParseAllocation(text)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s: %w", pod.Name, err)
+	}
+	if a.PodUID != pod.UID || a.Node != pod.Spec.NodeName {
+		return nil, fmt.Errorf("pod %s: the allocation is for pod %s on node %s", pod.Name, a.PodUID, a.Node)
+	}
+	out := map[string][]string{}
+	for _, c := range a.Containers {
+		if c.Resource == Resource {
+			out[c.Name] = sorted(c.GPUs)
+		}
+	}
+	return out, nil
+}
+
+// containers are the pod's GPU containers in the order in which they start.
+func containers(pod *v1.Pod) []Observation {
+	var out []Observation
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		kind := Init
+		if c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways {
+			kind = Sidecar
+		}
+		out = append(out, Observation{Container: c.Name, Kind: kind, Asked: gpus(c)})
+	}
+	for i := range pod.Spec.Containers {
+		out = append(out, Observation{Container: pod.Spec.Containers[i].Name, Kind: App, Asked: gpus(&pod.Spec.Containers[i])})
+	}
+	return slices.DeleteFunc(out, func(o Observation) bool { return o.Asked == 0 })
+}
+
+func gpus(c *v1.Container) int {
+	q := c.Resources.Limits[v1.ResourceName(Resource)]
+	return int(q.Value())
+}
+
+// split reads a comma list.
+func split(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return sorted(strings.Split(list, ","))
+}
+
+func sorted(ids []string) []string {
+	if len(ids) == 0 {
+		return nil
+	}
+	return slices.Sorted(slices.Values(ids))
+}

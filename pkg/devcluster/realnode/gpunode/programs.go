@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gpunode
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
+)
+
+const (
+	agentBinary = "nvtopo-node-agent"
+	// RegistrySocket is where the inner plugin registers when the agent stands
+	// between it and kubelet: what its KUBELET_SOCKET says.
+	RegistrySocket = realnode.PluginDir + "/nvtopo/kubelet.sock"
+)
+
+// startPlugin starts the inner device plugin, the project's own in place of the vendor's.
+func (l *Lab) startPlugin(context.Context) (err error) {
+	args := []string{"simulate-plugin", "--node-name=" + l.cfg.Node, "--machine=" + Machine, "--resource=" + Resource}
+	if l.cfg.Agent {
+		args = append(args, "--kubelet-socket="+RegistrySocket)
+	}
+	l.Plugin, err = l.Node.Run(realnode.Program{Name: "device-plugin", Path: filepath.Join(l.cfg.Bin, agentBinary), Args: args})
+	return err
+}
+
+// startAgent starts the agent with the rights of its service account.
+func (l *Lab) startAgent(ctx context.Context) error {
+	kubeconfig := filepath.Join(l.Node.Dir(), "agent.kubeconfig")
+	if err := l.writeKubeconfig(ctx, kubeconfig); err != nil {
+		return err
+	}
+	port, err := freePort(ctx)
+	if err != nil {
+		return err
+	}
+	l.metricsPort = port
+	args := append([]string{
+		"--node-name=" + l.cfg.Node, "--namespace=" + Namespace, "--kubeconfig=" + kubeconfig,
+		"--kubelet-config=" + l.Node.KubeletConfig(), "--nri-socket=" + l.Node.NRISocket(),
+		"--metrics-address=127.0.0.1:" + strconv.Itoa(port), "-v=2",
+	}, l.cfg.AgentArgs...)
+	l.Agent, err = l.Node.Run(realnode.Program{Name: "node-agent", Path: filepath.Join(l.cfg.Bin, agentBinary), Args: args})
+	return err
+}
+
+// writeKubeconfig writes the agent's kubeconfig: a token bound to the node, as
+// the DaemonSet's pod would have.
+func (l *Lab) writeKubeconfig(ctx context.Context, path string) error {
+	cfg, err := l.Cluster.NodeBoundConfig(ctx, Namespace, agentAccount, l.cfg.Node)
+	if err != nil {
+		return err
+	}
+	kc := clientcmdapi.NewConfig()
+	kc.Clusters[agentAccount] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
+	kc.AuthInfos[agentAccount] = &clientcmdapi.AuthInfo{Token: cfg.BearerToken}
+	kc.Contexts[agentAccount] = &clientcmdapi.Context{Cluster: agentAccount, AuthInfo: agentAccount}
+	kc.CurrentContext = agentAccount
+	if err := clientcmd.WriteToFile(*kc, path); err != nil {
+		return fmt.Errorf("write the agent's kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// freePort returns a loopback port that was free a moment ago.
+func freePort(ctx context.Context) (int, error) {
+	var cfg net.ListenConfig
+	l, err := cfg.Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	if err := l.Close(); err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	return port, nil
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
+	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// churn creates pods, looks at each as soon as it runs, and deletes it, so that
+// the next ones get their turn.
+type churn struct {
+	lab    *lab
+	lister cache.Indexer
+
+	// look judges a running pod's containers; nil only waits until they report.
+	look func(pod *v1.Pod, containers []gpunode.Observation) []string
+
+	mu       sync.Mutex
+	first    map[string]string // pod -> the allocation it was bound with
+	owner    map[string]string // GPU -> the pod that has it now
+	looked   int               // pods that ran and were looked at
+	failed   map[string]int    // reason and message -> pods that kubelet refused
+	problems []string
+	last     time.Time // when the last pod was seen running
+}
+
+// workload makes n pods of random kinds, with the same counts next to each other often.
+func workload(n int, rng *rand.Rand) []*v1.Pod {
+	var out []*v1.Pod
+	for len(out) < n {
+		size := []int{1, 2, 4}[rng.IntN(3)]
+		alike := 1 + rng.IntN(4) // so many pods with equal counts in a row
+		for range alike {
+			if len(out) < n {
+				out = append(out, randomPod(fmt.Sprintf("pod-%03d", len(out)), size, rng))
+			}
+		}
+	}
+	return out
+}
+
+// randomPod makes a pod whose size is the greatest number in any of its containers.
+func randomPod(name string, size int, rng *rand.Rand) *v1.Pod {
+	switch rng.IntN(10) {
+	case 0: // two GPU containers, equal counts
+		return gpunode.Pod(name, min(size, 2), gpunode.WithContainer("second", min(size, 2)))
+	case 1: // two GPU containers, unequal counts
+		return gpunode.Pod(name, size, gpunode.WithContainer("second", 1))
+	case 2: // the app container takes over what the init container had
+		return gpunode.Pod(name, size, gpunode.WithInit("prepare", size))
+	case 3: // and more; the second init container reuses the first's
+		return gpunode.Pod(name, size, gpunode.WithInit("prepare", 1), gpunode.WithInit("check", max(1, size/2)))
+	case 4:
+		return gpunode.Pod(name, min(size, 2), gpunode.WithSidecar("proxy", 1))
+	}
+	return gpunode.Pod(name, size)
+}
+
+// run creates the pods in bursts and returns when every one was looked at or
+// was refused. It returns how long it took from the first creation until the
+// last pod ran.
+func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int, limit time.Duration) time.Duration {
+	t.Helper()
+	c.first, c.owner, c.failed = map[string]string{}, map[string]string{}, map[string]int{}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	factory := informers.NewSharedInformerFactory(c.lab.Client, 0)
+	informer := factory.Core().V1().Pods().Informer()
+	c.lister = informer.GetIndexer()
+	work := make(chan string, 10*len(pods))
+	enqueue := func(obj any) {
+		if pod, ok := obj.(*v1.Pod); ok {
+			c.note(pod)
+			work <- pod.Name
+		}
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+
+	begun := time.Now()
+	var done sync.WaitGroup
+	finished := make(chan string, len(pods))
+	c.serve(ctx, &done, work, finished)
+	created := 0
+	for over := 0; over < len(pods); {
+		for ; created < len(pods) && created-over < burst; created++ {
+			pod := pods[created].DeepCopy()
+			if _, err := c.lab.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+				t.Fatalf("create pod %s: %v", pod.Name, err)
+			}
+		}
+		select {
+		case <-finished:
+			over++
+		case <-ctx.Done():
+			t.Fatalf("after %v: %s", limit, c.state())
+		}
+	}
+	cancel()
+	done.Wait()
+	factory.Shutdown()
+	return c.last.Sub(begun)
+}
+
+func (c *churn) state() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprintf("%d pods looked at, failed: %v, problems: %v", c.looked, c.failed, c.problems)
+}
+
+// note remembers the allocation that a pod was bound with.
+func (c *churn) note(pod *v1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if _, known := c.first[pod.Name]; !known && pod.Spec.NodeName != "" {
+		c.first[pod.Name] = pod.Annotations[nodestate.AllocationKey]
+	}
+}
+
+// serve looks at pods that changed, a few at a time.
+func (c *churn) serve(ctx context.Context, done *sync.WaitGroup, work chan string, finished chan<- string) {
+	var mu sync.Mutex
+	busy := map[string]bool{} // being looked at, or over
+	for range 4 {
+		done.Go(func() {
+			for {
+				var name string
+				select {
+				case <-ctx.Done():
+					return
+				case name = <-work:
+				}
+				mu.Lock()
+				skip := busy[name]
+				busy[name] = true
+				mu.Unlock()
+				if skip {
+					continue
+				}
+				over, again := c.attend(ctx, name)
+				if over {
+					finished <- name
+					continue
+				}
+				mu.Lock()
+				busy[name] = false
+				mu.Unlock()
+				if again {
+					time.AfterFunc(20*time.Millisecond, func() {
+						select {
+						case work <- name:
+						case <-ctx.Done():
+						}
+					})
+				}
+			}
+		})
+	}
+}
+
+// attend looks at a pod and deletes it if its time has come. It is over when
+// the pod is being deleted, again when it has to be looked at once more soon.
+func (c *churn) attend(ctx context.Context, name string) (over, again bool) {
+	obj, ok, err := c.lister.GetByKey(metav1.NamespaceDefault + "/" + name)
+	if err != nil || !ok {
+		return false, false
+	}
+	pod := obj.(*v1.Pod)
+	switch pod.Status.Phase {
+	case v1.PodFailed:
+		c.mu.Lock()
+		c.failed[pod.Status.Reason+": "+pod.Status.Message]++
+		c.mu.Unlock()
+	default:
+		if pod.Spec.NodeName == "" {
+			return false, false
+		}
+		// The containers' output is there up to a second before kubelet says that they run.
+		containers, err := c.lab.Observe(ctx, pod)
+		if errors.Is(err, realnode.ErrNoReport) {
+			return false, true
+		}
+		c.judge(pod, containers, err)
+		defer c.release(containers)
+	}
+	err = c.lab.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+		c.mu.Lock()
+		c.problems = append(c.problems, "delete "+name+": "+err.Error())
+		c.mu.Unlock()
+	}
+	return true, false
+}
+
+// judge records what is wrong with a pod, and which GPUs it has from now on.
+func (c *churn) judge(pod *v1.Pod, containers []gpunode.Observation, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looked++
+	c.last = time.Now()
+	if err != nil {
+		c.problems = append(c.problems, err.Error())
+		return
+	}
+	if c.look != nil {
+		c.problems = append(c.problems, c.look(pod, containers)...)
+		if now := pod.Annotations[nodestate.AllocationKey]; now != c.first[pod.Name] {
+			c.problems = append(c.problems, fmt.Sprintf("pod %s: the allocation was changed from %s to %s", pod.Name, c.first[pod.Name], now))
+		}
+	}
+	for _, id := range held(containers) {
+		if other, taken := c.owner[id]; taken {
+			c.problems = append(c.problems, fmt.Sprintf("pods %s and %s both have %s", other, pod.Name, id))
+		}
+		c.owner[id] = pod.Name
+	}
+}
+
+// release forgets a pod's GPUs when its deletion begins: before kubelet may
+// give them to another.
+func (c *churn) release(containers []gpunode.Observation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range held(containers) {
+		delete(c.owner, id)
+	}
+}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package e2e tests the node agent on a real node: etcd, API server, our
+// scheduler, unmodified kubelet, containerd and runc. Only the GPUs are
+// simulated, and the inner device plugin with them.
+//
+// Its tests need Linux, root and what `make node-programs` builds; SKIP_NODE=1
+// leaves them out. NVTOPO_E2E_PODS and NVTOPO_E2E_SEED change the long ones,
+// NVTOPO_E2E_LOGS names a folder that keeps every program's log.
+package e2e

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
+)
+
+// lab is a running cluster with one real node, for one test.
+type lab struct {
+	*gpunode.Lab
+}
+
+// start starts a lab that ends with the test. When the test failed, the ends of
+// the node's logs are printed.
+func start(t *testing.T, cfg gpunode.Config) *lab {
+	t.Helper()
+	if dir := os.Getenv("NVTOPO_E2E_LOGS"); dir != "" {
+		cfg.Dir = filepath.Join(dir, t.Name())
+		if err := os.RemoveAll(cfg.Dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		log, err := os.Create(filepath.Join(cfg.Dir, "control-plane.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = log.Close() })
+		cfg.Log = log
+	}
+	cfg.Bin = bin()
+	if cfg.Scheduler == nil {
+		cfg.Scheduler = fastRetries
+	}
+	begun := time.Now()
+	cfg.Progress = func(what string) { t.Logf("%5.1f s: %s", time.Since(begun).Seconds(), what) }
+	l, err := gpunode.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("start a node: %v", err)
+	}
+	t.Logf("%5.1f s: the node is up", time.Since(begun).Seconds())
+	t.Cleanup(func() {
+		if t.Failed() {
+			printLogs(t, l)
+		}
+		if err := l.Stop(); err != nil {
+			t.Errorf("stop the node: %v", err)
+		}
+	})
+	return &lab{l}
+}
+
+// fastRetries keeps pods that wait for GPUs from waiting longer than they need
+// to; what is measured is the node.
+func fastRetries(fields map[string]any) {
+	fields["podInitialBackoffSeconds"], fields["podMaxBackoffSeconds"] = 1, 1
+}
+
+// printLogs prints the ends of the logs of the programs that tests are about.
+func printLogs(t *testing.T, l *gpunode.Lab) {
+	t.Helper()
+	const tail = 6000 // bytes
+	for _, name := range []string{"node-agent", "device-plugin"} {
+		text, err := os.ReadFile(l.Node.Log(name))
+		if err == nil {
+			t.Logf("the end of the log of %s:\n%s", name, text[max(0, len(text)-tail):])
+		}
+	}
+}
+
+// eventually polls until ok says true, and fails the test with what it last said.
+func eventually(t *testing.T, limit time.Duration, what string, ok func(ctx context.Context) (bool, string)) {
+	t.Helper()
+	var last string
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
+		var done bool
+		done, last = ok(ctx)
+		return done, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v; last seen: %s", what, err, last)
+	}
+}
+
+// create makes a pod.
+func (l *lab) create(t *testing.T, pod *v1.Pod) *v1.Pod {
+	t.Helper()
+	got, err := l.Client.CoreV1().Pods(pod.Namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("create pod %s: %v", pod.Name, err)
+	}
+	return got
+}
+
+// running waits until a pod is Running and returns it.
+func (l *lab) running(t *testing.T, name string) *v1.Pod {
+	t.Helper()
+	var pod *v1.Pod
+	eventually(t, time.Minute, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
+		var err error
+		if pod, err = l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return false, err.Error()
+		}
+		return pod.Status.Phase == v1.PodRunning, string(pod.Status.Phase) + " " + pod.Status.Reason + " " + pod.Status.Message
+	})
+	return pod
+}
+
+// observe waits until every container of a running pod has reported.
+func (l *lab) observe(t *testing.T, pod *v1.Pod) []gpunode.Observation {
+	t.Helper()
+	var out []gpunode.Observation
+	eventually(t, 30*time.Second, "the containers of "+pod.Name+" report", func(ctx context.Context) (bool, string) {
+		var err error
+		out, err = l.Observe(ctx, pod)
+		return err == nil, errorText(err)
+	})
+	return out
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// number reads a number from the environment.
+func number(t *testing.T, key string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(key)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", key, err)
+	}
+	return n
+}
