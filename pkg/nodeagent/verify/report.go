@@ -97,7 +97,7 @@ func (r *reporter) annotation(pod *v1.Pod, err error) {
 	if errors.Is(err, errStale) {
 		reason = reasonStale
 	}
-	r.recorder.Eventf(pod, nil, v1.EventTypeWarning, reason, actionVerify,
+	r.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, reason, actionVerify,
 		"%s; the node agent ignores the annotation and treats the pod's devices as chosen by nobody", err)
 }
 
@@ -105,3 +105,5 @@ func (r *reporter) annotation(pod *v1.Pod, err error) {
 func reference(namespace, name string, uid types.UID) *v1.ObjectReference {
 	return &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: uid}
 }
+
+func referenceTo(pod *v1.Pod) *v1.ObjectReference { return reference(pod.Namespace, pod.Name, pod.UID) }

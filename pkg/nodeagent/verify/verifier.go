@@ -271,7 +271,7 @@ func (v *Verifier) Escaped(pod *v1.Pod, container, what string) {
 		return
 	}
 	v.metrics.mismatches.WithLabelValues(kindEscaped).Inc()
-	v.reporter.recorder.Eventf(pod, nil, v1.EventTypeWarning, reasonEscaped, actionVerify, "container %s: %s", container, what)
+	v.reporter.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, reasonEscaped, actionVerify, "container %s: %s", container, what)
 }
 
 // resourcesOf lists the resources that the node's GPUs are counted under.
