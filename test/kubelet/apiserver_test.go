@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-const nodeName = "node-1"
+const thisNode = "node-1"
 
 // apiServer is the API server's list of the node's pods, and a watch of it that
 // a test can hold back.
@@ -64,7 +64,7 @@ func (a *apiServer) put(pod *v1.Pod) *v1.Pod {
 	a.version++
 	pod = pod.DeepCopy()
 	pod.ResourceVersion = strconv.Itoa(a.version)
-	pod.Spec.NodeName = nodeName
+	pod.Spec.NodeName = thisNode
 	a.pods[pod.UID] = pod
 	return pod
 }
@@ -112,7 +112,7 @@ func annotate(tb testing.TB, pod *v1.Pod, chosen choice) *v1.Pod {
 
 func annotateResources(tb testing.TB, pod *v1.Pod, chosen map[string]choice) *v1.Pod {
 	tb.Helper()
-	a := &nodestate.Allocation{Version: nodestate.AllocationVersion, Node: nodeName, PodUID: pod.UID, Assumed: pod.CreationTimestamp.Time}
+	a := &nodestate.Allocation{Version: nodestate.AllocationVersion, Node: thisNode, PodUID: pod.UID, Assumed: pod.CreationTimestamp.Time}
 	for _, resource := range slices.Sorted(maps.Keys(chosen)) {
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			if ids := chosen[resource][c.Name]; len(ids) > 0 {

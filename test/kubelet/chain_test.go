@@ -186,7 +186,7 @@ func (c *chain) startAgent() {
 	clk := clock.RealClock{}
 	tables := nvtopo.NewTables(dgx1(c.t), nvtopo.DefaultWeights())
 	a.steering, err = steering.New(steering.Config{
-		Node: nodeName, Strict: c.options.strict, StateDir: c.state,
+		Node: thisNode, Strict: c.options.strict, StateDir: c.state,
 		CheckpointPath: devicemanager.CheckpointFile, Registerer: a.registry,
 	}, c.api, a.client, graphs{tables}, clk)
 	if err != nil {
@@ -386,21 +386,7 @@ func (c *chain) check() error {
 // metric returns the value of one of the agent's counters since it started.
 func (c *chain) metric(name string, labels ...string) float64 {
 	c.t.Helper()
-	families, err := c.agent.registry.Gather()
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() != name {
-			continue
-		}
-		for _, m := range f.Metric {
-			if hasLabels(m, labels) {
-				return m.GetCounter().GetValue()
-			}
-		}
-	}
-	return 0
+	return c.find(name, labels).GetCounter().GetValue()
 }
 
 func hasLabels(m *dto.Metric, want []string) bool {

@@ -53,7 +53,7 @@ func keepLogs(tb testing.TB) {
 func quiet() error {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
-	for name, value := range map[string]string{"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL", "v": "2"} {
+	for name, value := range map[string]string{"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL", "one_output": "true", "v": "2"} {
 		if err := flags.Set(name, value); err != nil {
 			return fmt.Errorf("klog's %s: %w", name, err)
 		}

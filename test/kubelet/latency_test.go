@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
+)
+
+// TestLatencyOfOurPart measures our part of kubelet's calls on a node that is
+// full of pods: kubelet's default of 110, of which those with GPUs come and go in
+// bursts. The figures are printed; what is asserted is only what must always
+// hold, that kubelet's sync loop never waits a second for us.
+func TestLatencyOfOurPart(t *testing.T) {
+	const rounds = 12
+	for _, mode := range []struct {
+		name   string
+		strict bool
+	}{{"repair", false}, {"strict", true}} {
+		t.Run(mode.name, func(t *testing.T) {
+			c := startChain(t, chainOptions{strict: mode.strict})
+			for i := range 102 { // with 8 that use GPUs, 110
+				p := devicemanager.Pod(fmt.Sprintf("other-%d", i), 10000+i, devicemanager.Container("app", gpu, 0))
+				c.mustAdmit(c.api.put(p))
+				c.run(p)
+			}
+			random := rand.New(rand.NewPCG(7, 110))
+			admitted, busy := 0, time.Duration(0)
+			for round := range rounds {
+				pods, wants := burst(c, random, 8*round, round%3)
+				for _, i := range random.Perm(len(pods)) {
+					before := time.Now()
+					c.mustAdmit(pods[i])
+					busy += time.Since(before)
+					if _, err := c.StartContainer(t.Context(), pods[i], "app"); err != nil {
+						t.Error(err)
+					}
+					c.run(pods[i])
+					admitted++
+				}
+				for i, p := range pods {
+					diff(t, p.Name, wants[i], c.held(p))
+					c.end(p)
+				}
+			}
+			t.Logf("%d pods admitted, %.0f a second; PodResources Gets a pod: %.1f", admitted, float64(admitted)/busy.Seconds(),
+				c.metric("nvtopo_agent_podresources_gets_total")/float64(admitted))
+			for _, rpc := range []string{"GetPreferredAllocation", "Allocate", "PreStartContainer"} {
+				h := c.histogram("nvtopo_agent_rpc_seconds", rpc, "own")
+				if h.GetSampleCount() == 0 {
+					continue
+				}
+				slowest := seconds(c.gauge("nvtopo_agent_rpc_slowest_seconds", rpc, "own"))
+				t.Logf("%-22s own part: %4d calls, p50 <= %v, p99 <= %v, max %v", rpc, h.GetSampleCount(), quantile(h, 0.5), quantile(h, 0.99), slowest)
+				if slowest >= time.Second {
+					t.Errorf("our part of a %s took %v, at most a second is allowed", rpc, slowest)
+				}
+			}
+		})
+	}
+}
+
+// burst binds 8 GPUs' worth of pods at once: 8 of one, 4 of two or 2 of four,
+// and half of them cut the set in an order of its own.
+func burst(c *chain, random *rand.Rand, first, shape int) ([]*v1.Pod, []choice) {
+	size := 1 << shape
+	order := random.Perm(8)
+	var pods []*v1.Pod
+	var wants []choice
+	for i := range 8 / size {
+		want := choice{"app": choice{"": ids(order[i*size : (i+1)*size]...)}.all()}
+		pods = append(pods, c.bind(app(first+i, size), want))
+		wants = append(wants, want)
+	}
+	return pods, wants
+}
+
+func seconds(s float64) time.Duration {
+	return time.Duration(s * float64(time.Second)).Round(10 * time.Microsecond)
+}
+
+// quantile is the upper bound of the bucket that holds it.
+func quantile(h *dto.Histogram, q float64) string {
+	rank := uint64(math.Ceil(q * float64(h.GetSampleCount())))
+	for _, b := range h.Bucket {
+		if b.GetCumulativeCount() >= rank {
+			return seconds(b.GetUpperBound()).String()
+		}
+	}
+	return "more"
+}
+
+func (c *chain) histogram(name string, labels ...string) *dto.Histogram {
+	c.t.Helper()
+	if m := c.find(name, labels); m != nil {
+		return m.GetHistogram()
+	}
+	return &dto.Histogram{}
+}
+
+func (c *chain) gauge(name string, labels ...string) float64 {
+	c.t.Helper()
+	return c.find(name, labels).GetGauge().GetValue()
+}
+
+// find returns a metric of the agent, nil if it has none of that name and labels.
+func (c *chain) find(name string, labels []string) *dto.Metric {
+	c.t.Helper()
+	families, err := c.agent.registry.Gather()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.Metric {
+			if hasLabels(m, labels) {
+				return m
+			}
+		}
+	}
+	return nil
+}
