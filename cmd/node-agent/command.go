@@ -45,6 +45,7 @@ the node's NodeGPUTopology.`,
 	f.StringVar(&o.topology, "topology", string(nodeagent.PassTopology), "whether kubelet is told the devices' NUMA nodes: pass or strip")
 	f.StringVar(&o.nri, "nri", string(nodeagent.NRIOff), "what to do at the container runtime: off, report (containers that ask for GPUs they were not given) or pin (and run GPU containers on their GPUs' NUMA nodes)")
 	f.StringVar(&o.cfg.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "the runtime's NRI socket")
+	f.StringSliceVar(&o.cfg.NRIExempt, "nri-exempt-namespaces", []string{"kube-system", "gpu-operator", "nvidia-gpu-operator", "nvtopo-system"}, "namespaces whose containers may ask for any GPU, as device plugins and monitoring do")
 	f.StringVar(&o.cfg.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "kubelet's root folder")
 	f.StringVar(&o.cfg.PluginDir, "plugin-dir", "/var/lib/kubelet/device-plugins", "folder of the device plugins' sockets")
 	f.StringVar(&o.cfg.PodResourcesSocket, "pod-resources-socket", "", "kubelet's PodResources socket; by default pod-resources/kubelet.sock in --kubelet-dir")

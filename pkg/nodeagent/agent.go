@@ -24,6 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubeletconf"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/pinning"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/verify"
 )
@@ -53,6 +54,7 @@ type Agent struct {
 	steering   *steering.Steering
 	interposer *interposer.Interposer
 	verifier   *verify.Verifier
+	pinning    *pinning.Plugin // nil while off
 }
 
 // New puts the agent of cfg.Node together. It makes no request.
@@ -63,7 +65,7 @@ func New(cfg Config, config *rest.Config, clk clock.WithTicker) (*Agent, error) 
 	}
 	a := &Agent{cfg: cfg, registry: prometheus.NewRegistry()}
 	for _, build := range []func(*rest.Config, clock.WithTicker) error{
-		a.buildSources, a.buildSteering, a.buildVerifier, a.buildSettings,
+		a.buildSources, a.buildSteering, a.buildVerifier, a.buildSettings, a.buildPinning,
 	} {
 		if err := build(config, clk); err != nil {
 			return nil, fmt.Errorf("node agent: %w", err)
@@ -167,6 +169,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	serve("stand in for the device plugin", a.interposer.Run)
 	serve("compare records", a.verifier.Run)
 	serve("read kubelet's configuration", a.settings.Run)
+	if a.pinning != nil {
+		serve("serve the container runtime", a.pinning.Run)
+	}
 	select {
 	case <-ctx.Done():
 		return nil

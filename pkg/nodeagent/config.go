@@ -66,6 +66,9 @@ type Config struct {
 	NRI NRIMode
 	// NRISocket is the runtime's; /var/run/nri/nri.sock by default.
 	NRISocket string
+	// NRIExempt lists namespaces whose containers may ask for any GPU: those of device
+	// plugins and monitoring, which do by design.
+	NRIExempt []string
 	// SysfsRoot is where the host's sysfs is mounted; /sys by default.
 	SysfsRoot string
 }

@@ -2,13 +2,78 @@
 
 package nodeagent
 
-import "k8s.io/apimachinery/pkg/types"
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/pinning"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// buildPinning makes what stands at the container runtime, if that is wanted.
+func (a *Agent) buildPinning(_ *rest.Config, clk clock.WithTicker) (err error) {
+	if a.cfg.NRI == NRIOff {
+		a.verifier.SetPinned(pinning.Off())
+		return nil
+	}
+	mode := pinning.Report
+	if a.cfg.NRI == NRIPin {
+		mode = pinning.Pin
+	}
+	a.pinning, err = pinning.New(pinning.Config{
+		Node: a.cfg.Node, Socket: a.cfg.NRISocket, Mode: mode, SysfsRoot: a.cfg.SysfsRoot, Exempt: a.cfg.NRIExempt,
+		Records:  func() ([]kubelet.Record, error) { return kubelet.ReadCheckpoint(a.checkpoint()) },
+		Topology: a.graph.object, Kubelet: a.settings.Current, Allocation: a.allocation, Escaped: a.escaped, Pinned: a.verifier.SetPinned,
+	}, clk)
+	if err != nil {
+		return fmt.Errorf("stand at the container runtime: %w", err)
+	}
+	return nil
+}
+
+// allocation returns the scheduler's choice for a pod of this node; nil if there is
+// none that is valid here.
+func (a *Agent) allocation(uid types.UID) *nodestate.Allocation {
+	pod := a.pod(uid)
+	if pod == nil {
+		return nil
+	}
+	alloc, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+	if err != nil || alloc.Node != a.cfg.Node || alloc.PodUID != uid {
+		return nil // the verifier tells the user
+	}
+	return alloc
+}
+
+func (a *Agent) pod(uid types.UID) *v1.Pod {
+	pods := a.pods.Pods()
+	if i := slices.IndexFunc(pods, func(p *v1.Pod) bool { return p.UID == uid }); i >= 0 {
+		return pods[i]
+	}
+	return nil
+}
+
+// escaped passes on what the runtime showed, if it is of a pod that is still known.
+func (a *Agent) escaped(e pinning.Escape) {
+	if pod := a.pod(e.PodUID); pod != nil {
+		a.verifier.Escaped(pod, e.Container, e.String())
+	}
+}
 
 // confinement knows the CPUs that containers are confined to: by kubelet's CPU
-// manager.
+// manager, or else by the agent's pinning.
 type confinement struct{ a *Agent }
 
 // CPUs returns them in the kernel's list format, empty where there is no such limit.
 func (c confinement) CPUs(uid types.UID, container string) string {
-	return c.a.settings.CPUs(uid, container)
+	if cpus := c.a.settings.CPUs(uid, container); cpus != "" || c.a.pinning == nil {
+		return cpus
+	}
+	return c.a.pinning.CPUs(uid, container)
 }
