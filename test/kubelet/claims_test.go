@@ -104,7 +104,7 @@ func diff(t *testing.T, what string, want, got any) {
 	}
 }
 
-func within(part, whole []string) bool {
+func partOf(part, whole []string) bool {
 	return !slices.ContainsFunc(part, func(id string) bool { return !slices.Contains(whole, id) })
 }
 
@@ -147,7 +147,7 @@ func TestKubeletTakesThePreferredDevices(t *testing.T) {
 			t.Errorf("%d pods all got %v, want different ones of the four preferred", tries, got)
 		}
 		for ids := range got {
-			if !within(strings.Split(ids, ","), []string{"G0", "G1", "G2", "G3"}) {
+			if !partOf(strings.Split(ids, ","), []string{"G0", "G1", "G2", "G3"}) {
 				t.Errorf("recorded %s, not of the preferred", ids)
 			}
 		}

@@ -160,7 +160,7 @@ func TestRace15ForeignPods(t *testing.T) {
 		foreign := c.bind(app(1, 6), nil)
 		c.mustAdmit(foreign)
 		got := c.held(foreign)["app"]
-		if !within(ids(4, 5, 6, 7), got) {
+		if !partOf(ids(4, 5, 6, 7), got) {
 			t.Errorf("got %v, which leaves some of G4 to G7 and takes more than 2 of what was promised", got)
 		}
 		c.refuse(waiting)
