@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pinning
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubeletconf"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Mode says what the plugin does.
+type Mode string
+
+// The modes.
+const (
+	// Report tells about containers that ask for GPUs they were not given.
+	Report Mode = "report"
+	// Pin does that, and confines containers to their GPUs' NUMA nodes.
+	Pin Mode = "pin"
+)
+
+// Config connects the plugin with the rest of the agent. The functions are called
+// while the runtime waits: they must not block.
+type Config struct {
+	Node   string
+	Socket string // the runtime's, /var/run/nri/nri.sock
+	Mode   Mode
+	// SysfsRoot is where the host's sysfs is mounted.
+	SysfsRoot string
+	// Records returns what kubelet has recorded now, read anew.
+	Records func() ([]kubelet.Record, error)
+	// Topology returns the node's graph, nil while unknown.
+	Topology func() *v1alpha1.NodeGPUTopology
+	// Kubelet returns how kubelet is configured, nil while unknown.
+	Kubelet func() *v1alpha1.Kubelet
+	// Allocation returns the scheduler's choice for a pod, nil if there is none that
+	// is valid on this node.
+	Allocation func(uid types.UID) *nodestate.Allocation
+	// Escaped is told of each container that asks for GPUs it was not given.
+	Escaped func(Escape)
+	// Exempt lists namespaces whose containers may ask for any GPU: those of device
+	// plugins, monitoring and the GPU operator, which ask for all by design.
+	Exempt []string
+	// Pinned is told every change of the condition Pinned, from Run's goroutine.
+	Pinned func(metav1.Condition)
+}
+
+// Plugin is the runtime's plugin. It is safe for concurrent use.
+type Plugin struct {
+	cfg  Config
+	clk  clock.WithTicker
+	host host
+	poke chan struct{} // has the condition looked at again
+
+	mu   sync.Mutex
+	link link                // guarded by mu
+	set  map[key]confinement // guarded by mu
+	said map[string]struct{} // what is logged only once; guarded by mu
+}
+
+// key names a container of a pod, over its restarts.
+type key struct {
+	uid  types.UID
+	name string
+}
+
+// confinement is what one incarnation of a container is confined to.
+type confinement struct {
+	id   string // the runtime's id of the container
+	cpus string
+}
+
+// New checks the configuration; nothing runs before Run.
+func New(cfg Config, clk clock.WithTicker) (*Plugin, error) {
+	switch {
+	case cfg.Node == "" || cfg.Socket == "" || cfg.SysfsRoot == "":
+		return nil, errors.New("pinning: a node name, the runtime's socket and a sysfs are needed")
+	case cfg.Mode != Report && cfg.Mode != Pin:
+		return nil, fmt.Errorf("pinning: mode %q, want %s or %s", cfg.Mode, Report, Pin)
+	case cfg.Records == nil || cfg.Topology == nil || cfg.Kubelet == nil || cfg.Allocation == nil:
+		return nil, errors.New("pinning: kubelet's records and configuration, the topology and the choices are needed")
+	}
+	if cfg.Escaped == nil {
+		cfg.Escaped = func(Escape) {}
+	}
+	if cfg.Pinned == nil {
+		cfg.Pinned = func(metav1.Condition) {}
+	}
+	cfg.Exempt = slices.Clone(cfg.Exempt)
+	return &Plugin{
+		cfg: cfg, clk: clk, host: host{root: cfg.SysfsRoot}, poke: make(chan struct{}, 1),
+		set: map[key]confinement{}, said: map[string]struct{}{},
+	}, nil
+}
+
+// CPUs returns the CPUs that the running container is confined to, in the
+// kernel's list format, or "" when it is not, or by kubelet.
+func (p *Plugin) CPUs(uid types.UID, container string) string {
+	if k := p.cfg.Kubelet(); k == nil || k.CPUManagerPolicy != kubeletconf.CPUPolicyNone {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.set[key{uid, container}].cpus
+}
+
+// canonical returns a list in the kernel's format as the custom resource wants
+// it, "" if it is none.
+func canonical(list string) string {
+	cpus, err := nvtopo.ParseCPUList(list)
+	if err != nil {
+		return ""
+	}
+	return cpus.String()
+}

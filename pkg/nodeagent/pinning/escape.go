@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pinning
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+)
+
+// maxNamed bounds the devices named in a report, which becomes an event.
+const maxNamed = 8
+
+// Escape is a container that asks for GPUs that kubelet did not give it.
+type Escape struct {
+	PodUID         types.UID
+	Namespace, Pod string
+	Container      string
+	Asked          []string // UUIDs where they could be told, else as written; "all" where the node's GPUs are not known
+	Given          []string // what kubelet recorded
+	Ways           []string // how it asks
+}
+
+// String says it in one sentence.
+func (e Escape) String() string {
+	given := "none"
+	if len(e.Given) > 0 {
+		given = short(e.Given)
+	}
+	return fmt.Sprintf("asks for %s (%s); kubelet gave it %s", short(e.Asked), strings.Join(e.Ways, ", "), given)
+}
+
+func short(names []string) string {
+	if len(names) <= maxNamed {
+		return strings.Join(names, ", ")
+	}
+	return strings.Join(names[:maxNamed], ", ") + " and " + strconv.Itoa(len(names)-maxNamed) + " more"
+}
+
+// judge compares a wish with what kubelet gave. It escaped if it surely asks for
+// a device that was not given, or for any when none was.
+func judge(w *wish, held []kubelet.Record, t *v1alpha1.NodeGPUTopology) (asked, given []string, escaped bool) {
+	for _, r := range held {
+		for _, id := range r.IDs {
+			gpu, _, _ := strings.Cut(id, replicaMark)
+			given = append(given, gpu)
+		}
+	}
+	given = sorted(given)
+	var known []v1alpha1.GPU
+	if t != nil {
+		known = t.Spec.GPUs
+	}
+	beyond := !w.empty() && len(given) == 0
+	if w.all {
+		for i := range known {
+			asked = append(asked, known[i].ID)
+			beyond = beyond || !slices.Contains(given, known[i].ID)
+		}
+		if len(known) == 0 {
+			asked = append(asked, "all")
+		}
+	}
+	for _, name := range w.names {
+		ids, certain := resolve(name, known, given)
+		asked = append(asked, ids...)
+		beyond = beyond || certain && slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(given, id) })
+	}
+	return sorted(asked), given, beyond
+}
+
+func sorted(ids []string) []string {
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
+// resolve returns the devices that a name means, and whether that is certain. The
+// toolkit takes an index, a UUID or the beginning of one, and a MIG device by its
+// UUID or as GPU:instance.
+func resolve(name string, known []v1alpha1.GPU, given []string) ([]string, bool) {
+	for _, id := range given {
+		if strings.EqualFold(id, name) {
+			return []string{id}, true
+		}
+	}
+	if index, err := strconv.Atoi(name); err == nil {
+		for i := range known {
+			if int(known[i].Index) == index {
+				return []string{known[i].ID}, true
+			}
+		}
+		return []string{name}, len(known) > 0
+	}
+	var ids []string
+	for i := range known {
+		if hasPrefixFold(known[i].ID, name) {
+			ids = append(ids, known[i].ID)
+		}
+	}
+	if len(ids) > 0 {
+		return ids, true
+	}
+	// Which partition GPU:instance is, only the driver knows.
+	if strings.Contains(name, ":") {
+		return []string{name}, false
+	}
+	// The beginning of a UUID that was given, of a device the graph does not have.
+	for _, id := range given {
+		if hasPrefixFold(id, name) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) > 0 {
+		return ids, true
+	}
+	return []string{name}, true
+}
+
+// hasPrefixFold reports whether id begins with name and name says more than the
+// kind of device.
+func hasPrefixFold(id, name string) bool {
+	const kind = len("GPU-")
+	return len(name) > kind && len(name) <= len(id) && strings.EqualFold(id[:len(name)], name)
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pinning
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// replicaMark separates a GPU's UUID from the number of a share of it.
+const replicaMark = "::"
+
+// question is everything that decides where a container belongs.
+type question struct {
+	spec       *v1alpha1.NodeGPUTopologySpec
+	held       []kubelet.Record      // of this container
+	container  string                // its name
+	allocation *nodestate.Allocation // the scheduler's choice, nil if none
+	reserved   nvtopo.CPUSet         // not for pods
+	online     nvtopo.CPUSet
+	memory     nvtopo.CPUSet // NUMA nodes that have memory
+}
+
+// place is where a container belongs. Empty CPUs or mems are left as they are.
+type place struct {
+	cpus, mems nvtopo.CPUSet
+	noMems     string // why mems are left alone
+}
+
+// errNoGPUs says that the container holds none of the node's GPUs.
+var errNoGPUs = errors.New("holds no GPU of the graph")
+
+// where answers a question. An error leaves the container alone.
+func (q *question) where() (place, error) {
+	nodes, err := q.numaNodes()
+	if err != nil {
+		return place{}, err
+	}
+	var near nvtopo.CPUSet
+	for i := range q.spec.NUMANodes {
+		n := &q.spec.NUMANodes[i]
+		if !nodes.Has(int(n.ID)) {
+			continue
+		}
+		cpus, err := nvtopo.ParseCPUList(n.CPUs)
+		if err != nil {
+			return place{}, fmt.Errorf("CPUs of NUMA node %d: %w", n.ID, err)
+		}
+		near = near.Union(cpus)
+	}
+	near = intersect(near, q.online)
+	p := place{cpus: intersect(near, q.chosen())}
+	if len(p.cpus) == 0 {
+		p.cpus = near.Minus(q.reserved)
+	}
+	if len(p.cpus) == 0 {
+		return place{}, fmt.Errorf("NUMA nodes %s have no CPU for pods: online are %q of them, reserved %q", nodes, near, q.reserved)
+	}
+	if p.mems = intersect(nodes, q.memory); len(p.mems) == 0 {
+		p.noMems = fmt.Sprintf("of NUMA nodes %s none has memory on this machine, only %s", nodes, q.memory)
+	}
+	return p, nil
+}
+
+// numaNodes returns the nodes of the container's GPUs. All of them must be known:
+// confining a container to the nodes of half its GPUs would be worse than nothing.
+func (q *question) numaNodes() (nvtopo.CPUSet, error) {
+	var nodes []int
+	for _, r := range q.held {
+		if !q.counts(r.Resource) {
+			continue
+		}
+		for _, id := range r.IDs {
+			gpu, _, _ := strings.Cut(id, replicaMark)
+			i := slices.IndexFunc(q.spec.GPUs, func(g v1alpha1.GPU) bool { return g.ID == gpu })
+			switch {
+			case i < 0:
+				return nil, fmt.Errorf("%s %s is not in the node's graph", r.Resource, id)
+			case q.spec.GPUs[i].NUMANode < 0:
+				return nil, fmt.Errorf("NUMA node of %s is not known", gpu)
+			}
+			nodes = append(nodes, int(q.spec.GPUs[i].NUMANode))
+		}
+	}
+	if len(nodes) == 0 {
+		return nil, errNoGPUs
+	}
+	return nvtopo.NewCPUSet(nodes...), nil
+}
+
+// counts reports whether the resource is one that the graph's GPUs are counted under.
+func (q *question) counts(resource string) bool {
+	return slices.ContainsFunc(q.spec.GPUs, func(g v1alpha1.GPU) bool { return resourceOf(&g) == resource })
+}
+
+// chosen returns the annotated CPUs if the scheduler chose for this container the
+// very GPUs that it has; other GPUs make its CPUs meaningless.
+func (q *question) chosen() nvtopo.CPUSet {
+	if q.allocation == nil {
+		return nil
+	}
+	for _, r := range q.held {
+		if !q.counts(r.Resource) {
+			continue
+		}
+		i := slices.IndexFunc(q.allocation.Containers, func(c nodestate.ContainerAllocation) bool {
+			return c.Name == q.container && c.Resource == r.Resource
+		})
+		if i < 0 || !slices.Equal(slices.Sorted(slices.Values(q.allocation.Containers[i].GPUs)), slices.Sorted(slices.Values(r.IDs))) {
+			return nil
+		}
+	}
+	cpus, err := nvtopo.ParseCPUList(q.allocation.CPUSet)
+	if err != nil {
+		return nil // ParseAllocation refuses such an annotation
+	}
+	return cpus
+}
+
+func resourceOf(g *v1alpha1.GPU) string {
+	if g.Resource == "" {
+		return v1alpha1.DefaultResource
+	}
+	return g.Resource
+}
+
+func intersect(a, b nvtopo.CPUSet) nvtopo.CPUSet { return a.Minus(a.Minus(b)) }

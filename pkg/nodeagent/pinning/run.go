@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pinning
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	pluginName = "nvtopo"
+	// pluginIndex has the plugin asked last, so that it sees what others have set:
+	// two plugins that set the same would keep the container from being made.
+	pluginIndex = "99"
+	// registration bounds connecting and registering; the runtime's own limit is 5 s.
+	registration = 10 * time.Second
+	// giveUp is how long a registration that is cut off may take to end by itself.
+	giveUp = time.Second
+	// Attempts to connect are firstRetry apart, doubling to lastRetry; a connection
+	// that has held for lastRetry starts over.
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+)
+
+var errConnectionLost = errors.New("the runtime closed the connection")
+
+// Run stays connected with the runtime until ctx ends, and then returns nil. A
+// runtime that is away, restarts or has NRI switched off is no error.
+func (p *Plugin) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx).WithName("nri")
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
+	var group sync.WaitGroup
+	group.Go(func() { p.watchCondition(ctx) })
+	defer group.Wait()
+	defer cancel()
+	wait, before := firstRetry, ""
+	for {
+		began := p.clk.Now()
+		err := p.connect(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		p.note(link{err: err})
+		if p.clk.Since(began) > lastRetry {
+			wait = firstRetry
+		}
+		if text := err.Error(); text != before {
+			logger.Info("Not connected with the container runtime, trying again", "err", text, "socket", p.cfg.Socket)
+			before = text
+		}
+		timer := p.clk.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C():
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// connect serves one connection until it or ctx ends; the error says why.
+func (p *Plugin) connect(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lost, log := make(chan struct{}), &stubLogger{to: klog.FromContext(ctx)}
+	var once sync.Once
+	dial := func(socket string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: registration}).DialContext(ctx, "unix", socket)
+	}
+	st, err := stub.New(&session{Plugin: p, ctx: ctx},
+		stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex), stub.WithSocketPath(p.cfg.Socket), stub.WithDialer(dial),
+		stub.WithOnClose(func() { once.Do(func() { close(lost) }) }), stub.WithLogger(log))
+	if err != nil {
+		return fmt.Errorf("NRI: %w", err)
+	}
+	if err := p.start(ctx, cancel, st, log); err != nil {
+		return fmt.Errorf("NRI: %w", err)
+	}
+	select {
+	case <-lost:
+		return errConnectionLost
+	case <-ctx.Done():
+		st.Stop()
+		return ctx.Err()
+	}
+}
+
+// start registers. The library waits without limit for the runtime's Configure
+// after it has registered; when that does not come, cancel makes the session's
+// Configure fail and a call of ours to it ends the wait.
+func (p *Plugin) start(ctx context.Context, cancel context.CancelFunc, st stub.Stub, log *stubLogger) error {
+	started := make(chan error, 1)
+	go func() { started <- st.Start(ctx) }()
+	timer := p.clk.NewTimer(registration)
+	defer timer.Stop()
+	select {
+	case err := <-started:
+		return err
+	case <-ctx.Done():
+	case <-timer.C():
+	}
+	cancel()
+	ended, err := p.endsSoon(started)
+	if !ended {
+		if service, ok := st.(api.PluginService); ok && log.lines.Load() > 0 {
+			_, _ = service.Configure(ctx, &api.ConfigureRequest{}) // its error is what Start returns
+		}
+		err = <-started
+	}
+	if err != nil {
+		return err
+	}
+	st.Stop() // it had succeeded after all
+	return fmt.Errorf("no answer of the runtime within %v", registration)
+}
+
+// endsSoon waits a moment for a registration that was cut off.
+func (p *Plugin) endsSoon(started <-chan error) (bool, error) {
+	timer := p.clk.NewTimer(giveUp)
+	defer timer.Stop()
+	select {
+	case err := <-started:
+		return true, err
+	case <-timer.C():
+		return false, nil
+	}
+}
+
+// stubLogger hands the library's log on, as detail: what matters is logged here.
+type stubLogger struct {
+	to klog.Logger
+	// lines counts what was logged. It orders our memory after the library's: it
+	// logs once its fields are set.
+	lines atomic.Int64
+}
+
+// Debugf and the others implement the library's logger.
+func (l *stubLogger) Debugf(_ context.Context, format string, args ...any) { l.log(5, format, args) }
+func (l *stubLogger) Infof(_ context.Context, format string, args ...any)  { l.log(4, format, args) }
+func (l *stubLogger) Warnf(_ context.Context, format string, args ...any)  { l.log(2, format, args) }
+func (l *stubLogger) Errorf(_ context.Context, format string, args ...any) { l.log(1, format, args) }
+
+func (l *stubLogger) log(level int, format string, args []any) {
+	l.lines.Add(1)
+	if v := l.to.V(level); v.Enabled() {
+		v.Info(fmt.Sprintf(format, args...))
+	}
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pinning
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubeletconf"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// budget of one answer. The runtime waits two seconds and then goes on without
+// the plugin, and disconnects it.
+const budget = time.Second
+
+// Labels under which kubelet names things, in case a runtime has other names.
+const (
+	podUIDLabel        = "io.kubernetes.pod.uid"
+	containerNameLabel = "io.kubernetes.container.name"
+)
+
+// session is one connection with the runtime; the runtime calls its methods.
+type session struct {
+	*Plugin
+	ctx context.Context // ends with the connection
+}
+
+// Configure is the first call of the runtime. It also ends a registration that
+// is given up, see Run.
+func (s *session) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
+	if err := s.ctx.Err(); err != nil {
+		return 0, err
+	}
+	klog.FromContext(s.ctx).Info("Registered with the container runtime", "runtime", runtime, "version", version)
+	return 0, nil // all events that there are methods for
+}
+
+// Synchronize learns what the existing containers are confined to, which is how
+// it is known after a restart of the agent.
+func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	sandboxes := make(map[string]*api.PodSandbox, len(pods))
+	for _, p := range pods {
+		sandboxes[p.GetId()] = p
+	}
+	// Oldest first, so that of several incarnations the youngest stays.
+	byAge := slices.SortedFunc(slices.Values(containers), func(a, b *api.Container) int { return int(a.GetCreatedAt() - b.GetCreatedAt()) })
+	set := map[key]confinement{}
+	for _, c := range byAge {
+		if pod := sandboxes[c.GetPodSandboxId()]; pod != nil && c.GetState() != api.ContainerState_CONTAINER_STOPPED {
+			if cpus := presentCPUs(c); cpus != "" {
+				set[keyOf(pod, c)] = confinement{id: c.GetId(), cpus: cpus}
+			}
+		}
+	}
+	s.mu.Lock()
+	s.set = set
+	s.mu.Unlock()
+	s.connected()
+	within(s, "looking at the running containers", func() struct{} {
+		records, err := s.cfg.Records()
+		if err != nil {
+			klog.FromContext(s.ctx).Error(err, "Cannot compare the running containers with kubelet's record")
+			return struct{}{}
+		}
+		for _, c := range byAge {
+			if pod := sandboxes[c.GetPodSandboxId()]; pod != nil && c.GetState() != api.ContainerState_CONTAINER_STOPPED {
+				s.inspect(pod, c, heldBy(records, keyOf(pod, c)))
+			}
+		}
+		return struct{}{}
+	})
+	return nil, nil
+}
+
+// CreateContainer confines a container that is being made. It never fails.
+func (s *session) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (
+	*api.ContainerAdjustment, []*api.ContainerUpdate, error,
+) {
+	at, ok := within(s, "deciding about container "+c.GetName()+" of pod "+pod.GetNamespace()+"/"+pod.GetName(), func() place {
+		return s.decide(pod, c)
+	})
+	k := keyOf(pod, c)
+	if !ok {
+		s.forget(k, "")
+		return nil, nil, nil
+	}
+	cpus := presentCPUs(c)
+	var adjust *api.ContainerAdjustment
+	if len(at.cpus) > 0 {
+		cpus = at.cpus.String()
+		adjust = &api.ContainerAdjustment{}
+		adjust.SetLinuxCPUSetCPUs(cpus)
+		if len(at.mems) > 0 {
+			adjust.SetLinuxCPUSetMems(at.mems.String())
+		}
+	}
+	s.mu.Lock()
+	if cpus != "" {
+		s.set[k] = confinement{id: c.GetId(), cpus: cpus}
+	} else {
+		delete(s.set, k)
+	}
+	s.mu.Unlock()
+	return adjust, nil, nil
+}
+
+// RemoveContainer forgets a container, unless a younger one of its name is there.
+func (s *session) RemoveContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) error {
+	s.forget(keyOf(pod, c), c.GetId())
+	return nil
+}
+
+// forget drops what is known of a container; an empty id means any incarnation.
+func (p *Plugin) forget(k key, id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if id == "" || p.set[k].id == id {
+		delete(p.set, k)
+	}
+}
+
+// decide returns where a container belongs; without CPUs it is left alone.
+func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
+	k := keyOf(pod, c)
+	logger := klog.FromContext(s.ctx).WithValues("pod", klog.KRef(pod.GetNamespace(), pod.GetName()), "podUID", k.uid, "container", k.name)
+	records, err := s.cfg.Records()
+	if err != nil {
+		logger.Error(err, "Leaving a container alone: kubelet's record cannot be read")
+		return place{}
+	}
+	held := heldBy(records, k)
+	s.inspect(pod, c, held)
+	if s.cfg.Mode != Pin || len(held) == 0 {
+		return place{}
+	}
+	conf, topology := s.cfg.Kubelet(), s.cfg.Topology()
+	switch {
+	case conf == nil || topology == nil || conf.CPUManagerPolicy != kubeletconf.CPUPolicyNone:
+		logger.V(2).Info("Leaving a container alone: see the condition Pinned")
+		return place{}
+	case presentCPUs(c) != "":
+		logger.Info("Leaving a container alone: its CPUs are set already, by another plugin of the runtime", "cpus", presentCPUs(c))
+		return place{}
+	}
+	q := question{spec: &topology.Spec, held: held, container: k.name, allocation: s.allocation(pod, k.uid)}
+	at, err := s.ask(&q, conf.ReservedCPUs)
+	if err != nil {
+		if !errors.Is(err, errNoGPUs) {
+			logger.Error(err, "Leaving a container alone")
+		}
+		return place{}
+	}
+	if conf.MemoryManagerPolicy != kubeletconf.MemoryPolicyNone || c.GetLinux().GetResources().GetCpu().GetMems() != "" {
+		at.mems = nil
+	} else if at.noMems != "" {
+		s.once("Leaving the memory of containers alone: "+at.noMems, logger)
+	}
+	logger.V(2).Info("Confining a container", "cpus", at.cpus.String(), "mems", at.mems.String())
+	return at
+}
+
+// ask completes a question with what the host has now and answers it.
+func (s *session) ask(q *question, reserved string) (at place, err error) {
+	if q.reserved, err = nvtopo.ParseCPUList(reserved); err != nil {
+		return place{}, err
+	}
+	if q.online, err = s.host.online(); err != nil {
+		return place{}, err
+	}
+	if q.memory, err = s.host.memory(); err != nil {
+		return place{}, err
+	}
+	return q.where()
+}
+
+// allocation returns the scheduler's choice: as the agent's watch has it, which
+// includes repairs, or as the pod had it when its sandbox was made.
+func (p *Plugin) allocation(pod *api.PodSandbox, uid types.UID) *nodestate.Allocation {
+	if a := p.cfg.Allocation(uid); a != nil {
+		return a
+	}
+	a, err := nodestate.ParseAllocation(pod.GetAnnotations()[nodestate.AllocationKey])
+	if err != nil || a.Node != p.cfg.Node || a.PodUID != uid {
+		return nil
+	}
+	return a
+}
+
+// inspect reports a container that asks for more than it was given.
+func (p *Plugin) inspect(pod *api.PodSandbox, c *api.Container, held []kubelet.Record) {
+	if slices.Contains(p.cfg.Exempt, pod.GetNamespace()) {
+		return
+	}
+	w := askedFor(c)
+	asked, given, escaped := judge(w, held, p.cfg.Topology())
+	if !escaped {
+		return
+	}
+	k := keyOf(pod, c)
+	p.cfg.Escaped(Escape{
+		PodUID: k.uid, Namespace: pod.GetNamespace(), Pod: pod.GetName(), Container: k.name, Asked: asked, Given: given, Ways: w.ways,
+	})
+}
+
+// once logs a message the first time only.
+func (p *Plugin) once(message string, logger klog.Logger) {
+	p.mu.Lock()
+	_, again := p.said[message]
+	p.said[message] = struct{}{}
+	p.mu.Unlock()
+	if !again {
+		logger.Info(message)
+	}
+}
+
+// within runs f with the budget of one answer. What comes later is dropped: f
+// must leave nothing behind that would then be wrong.
+func within[T any](s *session, what string, f func() T) (T, bool) {
+	done := make(chan T, 1)
+	go func() { done <- f() }()
+	timer := s.clk.NewTimer(budget)
+	defer timer.Stop()
+	select {
+	case t := <-done:
+		return t, true
+	case <-timer.C():
+		klog.FromContext(s.ctx).Info("No time left, leaving everything as it is", "while", what, "budget", budget)
+		var none T
+		return none, false
+	}
+}
+
+func heldBy(records []kubelet.Record, k key) []kubelet.Record {
+	var held []kubelet.Record
+	for _, r := range records {
+		if r.PodUID == k.uid && r.Container == k.name {
+			held = append(held, r)
+		}
+	}
+	return held
+}
+
+func keyOf(pod *api.PodSandbox, c *api.Container) key {
+	k := key{types.UID(pod.GetUid()), c.GetName()}
+	if uid := pod.GetLabels()[podUIDLabel]; uid != "" {
+		k.uid = types.UID(uid)
+	}
+	if name := c.GetLabels()[containerNameLabel]; name != "" {
+		k.name = name
+	}
+	return k
+}
+
+func presentCPUs(c *api.Container) string {
+	return canonical(c.GetLinux().GetResources().GetCpu().GetCpus())
+}
