@@ -33,7 +33,7 @@ const patience = 20 * time.Second
 // dir returns a directory with a path short enough for sockets.
 func dir(t *testing.T) string {
 	t.Helper()
-	d, err := os.MkdirTemp("", "dp")
+	d, err := os.MkdirTemp("", "dp") //nolint:usetesting // its paths are too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}

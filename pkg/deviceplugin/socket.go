@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
@@ -182,7 +183,7 @@ func Register(ctx context.Context, kubeletSocket string, req *pluginapi.Register
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // only the answer matters
 	if _, err := pluginapi.NewRegistrationClient(conn).Register(ctx, req); err != nil {
 		return fmt.Errorf("registering %q at %q: %w", req.GetResourceName(), kubeletSocket, err)
 	}

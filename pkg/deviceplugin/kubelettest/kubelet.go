@@ -138,13 +138,13 @@ func (k *Kubelet) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*
 	k.count[r.GetResourceName()]++
 	k.requests[r.GetResourceName()] = r
 	k.notifyLocked()
-	k.wg.Go(func() { k.follow(r.GetResourceName(), c) })
+	k.wg.Go(func() { k.follow(context.WithoutCancel(ctx), r.GetResourceName(), c) })
 	return &pluginapi.Empty{}, nil
 }
 
-func (k *Kubelet) follow(resource string, c *Current) {
-	// Ends with the connection, as kubelet's does.
-	stream, err := c.Client.ListAndWatch(context.Background(), &pluginapi.Empty{})
+// follow ends with the connection, as kubelet's does.
+func (k *Kubelet) follow(ctx context.Context, resource string, c *Current) {
+	stream, err := c.Client.ListAndWatch(ctx, &pluginapi.Empty{})
 	for err == nil {
 		var resp *pluginapi.ListAndWatchResponse
 		if resp, err = stream.Recv(); err == nil {

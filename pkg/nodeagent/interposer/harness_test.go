@@ -100,7 +100,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	d, err := os.MkdirTemp("", "ip") // t.TempDir is too long for a socket
+	d, err := os.MkdirTemp("", "ip") //nolint:usetesting // its paths are too long for sockets
 	if err != nil {
 		t.Fatal(err)
 	}

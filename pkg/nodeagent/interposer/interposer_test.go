@@ -101,6 +101,7 @@ func TestHealthIsPassedOn(t *testing.T) {
 }
 
 func TestPreferred(t *testing.T) {
+	t.Parallel()
 	available := []string{"GPU-0", "GPU-1", "GPU-2", "GPU-3"}
 	type ask = func(context.Context, interposer.Question) ([]string, error)
 	for name, tc := range map[string]struct {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -268,7 +269,7 @@ func TestAgentRestarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all := append(left, ours...); len(all) > 0 {
+	if all := slices.Concat(left, ours); len(all) > 0 {
 		t.Errorf("files left behind: %q", all)
 	}
 }
