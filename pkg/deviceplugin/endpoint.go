@@ -26,7 +26,9 @@ const (
 	// registration. kubelet drops *the current* client of a resource when any of
 	// its streams ends (runClient in its device plugin server), so a registration
 	// that overtakes this would be dropped at once.
-	settle = 50 * time.Millisecond
+	// It doubles, up to maxBackoff, while streams do not last shortLived.
+	settle     = 50 * time.Millisecond
+	shortLived = 5 * time.Second
 	// streamWait is how long kubelet may take to open its stream once it has
 	// accepted a registration.
 	streamWait = 3 * time.Second
@@ -75,7 +77,11 @@ type Endpoint struct {
 	cut     chan struct{} // closed and replaced to end all streams; guarded by mu
 	reg     registration  // guarded by mu
 	live    int           // open streams; guarded by mu
+	opened  time.Time     // begin of the last stream; guarded by mu
 	ended   time.Time     // end of the last stream; guarded by mu
+	pause   time.Duration // after ended, before the same kubelet is told again; guarded by mu
+
+	taken bool // it was said that another process serves the socket; Run's
 }
 
 // registration is one attempt to register.
@@ -96,7 +102,7 @@ func NewEndpoint(cfg EndpointConfig, handler Handler, clk clock.WithTicker) (*En
 	}
 	e := &Endpoint{
 		cfg: cfg, handler: handler, clk: clk,
-		wake: make(chan struct{}, 1), changed: make(chan struct{}), cut: make(chan struct{}),
+		wake: make(chan struct{}, 1), changed: make(chan struct{}), cut: make(chan struct{}), pause: settle,
 	}
 	server := grpc.NewServer()
 	pluginapi.RegisterDevicePluginServer(server, e)
@@ -172,10 +178,14 @@ func (e *Endpoint) Run(ctx context.Context) {
 // and whether something failed that has to be tried again after backoff.
 func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.Duration, failed bool) {
 	logger := klog.FromContext(ctx)
-	switch e.socket.State() {
+	state := e.socket.State()
+	if taken := state == Taken; taken != e.taken {
+		e.taken = taken
+		logger.Info("Another process took or left the plugin socket", "socket", e.cfg.Socket, "taken", taken)
+	}
+	switch state {
 	case Bound:
 	case Taken:
-		logger.Info("Another process serves the plugin socket", "socket", e.cfg.Socket)
 		return poll, false
 	case Unbound:
 		if err := e.socket.Bind(); err != nil {
@@ -217,7 +227,11 @@ func (e *Endpoint) begin(kubelet FileID) (*pluginapi.RegisterRequest, time.Durat
 	if e.options == nil || e.list == nil {
 		return nil, poll
 	}
-	same := e.reg.kubelet.Equal(kubelet) && proto.Equal(e.reg.options, e.options)
+	sameKubelet := e.reg.kubelet.Equal(kubelet)
+	same := sameKubelet && proto.Equal(e.reg.options, e.options)
+	if !sameKubelet {
+		e.pause = settle
+	}
 	now := e.clk.Now()
 	switch {
 	case same && e.live > 0:
@@ -229,8 +243,8 @@ func (e *Endpoint) begin(kubelet FileID) (*pluginapi.RegisterRequest, time.Durat
 		close(e.cut)
 		e.cut = make(chan struct{})
 		return nil, settle
-	case now.Sub(e.ended) < settle && !e.ended.IsZero():
-		return nil, settle - now.Sub(e.ended)
+	case now.Sub(e.ended) < e.pause && !e.ended.IsZero():
+		return nil, e.pause - now.Sub(e.ended)
 	}
 	e.reg = registration{kubelet: kubelet, options: e.options}
 	return &pluginapi.RegisterRequest{
@@ -272,6 +286,7 @@ func (e *Endpoint) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugi
 	e.mu.Lock()
 	cut := e.cut
 	e.reg.opened = true
+	e.opened = e.clk.Now()
 	e.live++
 	e.mu.Unlock()
 	defer e.streamEnded()
@@ -298,6 +313,11 @@ func (e *Endpoint) streamEnded() {
 	e.mu.Lock()
 	e.live--
 	e.ended = e.clk.Now()
+	if e.ended.Sub(e.opened) < shortLived {
+		e.pause = min(2*e.pause, maxBackoff)
+	} else {
+		e.pause = settle
+	}
 	if e.live > 0 {
 		// kubelet drops the resource's current client when any of its streams
 		// ends, so the others are worth nothing any more.

@@ -269,6 +269,20 @@ func TestPluginSurvivesKubelet(t *testing.T) {
 	}
 }
 
+func TestPluginDoesNotPesterKubelet(t *testing.T) {
+	d := dir(t)
+	k := startKubelet(t, d)
+	run(t, newPlugin(t, deviceplugin.Config{PluginDir: d}))
+	for end := time.Now().Add(1500 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		k.Drop(gpu) // whatever it opens
+	}
+	_, n := k.Get(gpu)
+	if n < 2 || n > 8 { // after 0.1, 0.2, 0.4, 0.8 s …
+		t.Errorf("%d registrations in 1.5 s with a kubelet that drops each", n)
+	}
+	wait(t, k, listed)
+}
+
 // TestTwoOfTheSamePlugin is a DaemonSet whose old pod lives on for a while.
 func TestTwoOfTheSamePlugin(t *testing.T) {
 	d := dir(t)

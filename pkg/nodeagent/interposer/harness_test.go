@@ -92,13 +92,13 @@ func (s *steering) told(resource string) []map[string]bool {
 
 // node is one directory of sockets with a kubelet, an agent and plugins.
 type node struct {
-	t        *testing.T
+	t        testing.TB
 	dir      string
 	steering *steering
 	registry *prometheus.Registry
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	t.Helper()
 	d, err := os.MkdirTemp("", "ip") //nolint:usetesting // its paths are too long for sockets
 	if err != nil {
@@ -192,7 +192,7 @@ func healthy(want int) func(kubelettest.Current) bool {
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {

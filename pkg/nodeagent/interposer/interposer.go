@@ -144,7 +144,6 @@ type Interposer struct {
 	registry *deviceplugin.Socket
 
 	adopt chan *inner   // plugins that registered, to Run
-	wake  chan struct{} // has room for one: wakes Run to look at lost plugins
 	ended chan struct{} // closed when Run returns
 
 	mu        sync.Mutex
@@ -163,7 +162,7 @@ func New(cfg Config, s Steering, clk clock.WithTicker) (*Interposer, error) {
 	}
 	i := &Interposer{
 		cfg: cfg, steering: s, clk: clk, metrics: m,
-		adopt: make(chan *inner), wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		adopt: make(chan *inner), ended: make(chan struct{}),
 		resources: map[string]*resource{},
 	}
 	server := grpc.NewServer()
@@ -253,7 +252,7 @@ func (i *Interposer) keepRegistry(ctx context.Context) {
 				logger.Error(err, "Serving the registry")
 			}
 		}
-		watcher.Wait(ctx, i.clk, registryPoll, i.wake)
+		watcher.Wait(ctx, i.clk, registryPoll, nil)
 	}
 }
 

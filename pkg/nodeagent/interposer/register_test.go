@@ -93,17 +93,18 @@ func (oldPlugin) ListAndWatch(_ *pluginapi.Empty, s pluginapi.DevicePlugin_ListA
 	return nil
 }
 
-func serveAt(t *testing.T, path string) {
+func serveAt(t *testing.T, path string, plugin pluginapi.DevicePluginServer) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Error(err)
-		return
+		return func() {}
 	}
 	server := grpc.NewServer()
-	pluginapi.RegisterDevicePluginServer(server, oldPlugin{})
+	pluginapi.RegisterDevicePluginServer(server, plugin)
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
+	return server.Stop
 }
 
 func TestUnusualPlugins(t *testing.T) {
@@ -139,10 +140,10 @@ func TestUnusualPlugins(t *testing.T) {
 			}
 			var served sync.WaitGroup
 			if tc.late {
-				served.Go(func() { time.Sleep(100 * time.Millisecond); serveAt(t, tc.path(n)) })
+				served.Go(func() { time.Sleep(100 * time.Millisecond); serveAt(t, tc.path(n), oldPlugin{}) })
 			} else {
 				eventually(t, "the registry", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo")); return err == nil })
-				serveAt(t, tc.path(n))
+				serveAt(t, tc.path(n), oldPlugin{})
 			}
 			if err := n.register(req, patience); err != nil {
 				t.Fatal(err)

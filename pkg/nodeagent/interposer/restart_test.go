@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -215,6 +216,40 @@ func TestAllocateSurvivesTheConnection(t *testing.T) {
 	n.steering.mu.Unlock()
 	if _, err := allocate(t.Context(), c, "GPU-0"); err != nil {
 		t.Error(err)
+	}
+}
+
+// hangs is a plugin whose Allocate answers only when its connection is gone.
+type hangs struct {
+	oldPlugin
+
+	called chan struct{}
+}
+
+func (h hangs) Allocate(ctx context.Context, _ *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
+	h.called <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func TestPluginDiesInAllocate(t *testing.T) {
+	n := newNode(t)
+	k := n.kubelet()
+	n.agent(nil, interposer.Config{})
+	socket := filepath.Join(n.dir, "nvidia.com_gpu.sock")
+	h := hangs{called: make(chan struct{}, 1)}
+	stop := serveAt(t, socket, h)
+	if err := n.register(&pluginapi.RegisterRequest{Version: "v1beta1", ResourceName: gpu, Endpoint: filepath.Base(socket)}, patience); err != nil {
+		t.Fatal(err)
+	}
+	c := n.wait(k, gpu, healthy(1))
+	got := make(chan error, 1)
+	go func() { _, err := allocate(t.Context(), c, "GPU-0"); got <- err }()
+	<-h.called
+	stop()
+	n.plugin(4, nil)
+	if err := <-got; err != nil {
+		t.Errorf("allocating while the plugin is replaced: %v", err)
 	}
 }
 
