@@ -3,10 +3,13 @@
 package pinning
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	nrilog "github.com/containerd/nri/pkg/log"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,6 +24,19 @@ const (
 	testPod  = types.UID("uid-a")
 	gpus     = "nvidia.com/gpu"
 )
+
+// quiet drops what the runtime's side of the library logs.
+type quiet struct{}
+
+func (quiet) Debugf(context.Context, string, ...any) {}
+func (quiet) Infof(context.Context, string, ...any)  {}
+func (quiet) Warnf(context.Context, string, ...any)  {}
+func (quiet) Errorf(context.Context, string, ...any) {}
+
+func TestMain(m *testing.M) {
+	nrilog.Set(quiet{})
+	os.Exit(m.Run())
+}
 
 // machine has eight GPUs, GPU-0 to GPU-7, four on each of two NUMA nodes of eight
 // CPUs, and GPU-x, whose NUMA node is unknown.

@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pinning
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/runtime-tools/generate"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/runtime-spec/specs-go"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// patience bounds waits for things that take milliseconds.
+const patience = 20 * time.Second
+
+// node is a plugin with everything around it; its fields may be changed under mu.
+type node struct {
+	plugin *Plugin
+	socket string
+
+	mu         sync.Mutex
+	records    []kubelet.Record
+	recordsErr error
+	slow       time.Duration
+	kubelet    *v1alpha1.Kubelet
+	topology   *v1alpha1.NodeGPUTopology
+	allocation *nodestate.Allocation
+	escapes    []string
+	conditions []metav1.Condition
+}
+
+func newNode(t *testing.T, mode Mode) *node {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "nri") // a socket's path has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	n := &node{
+		socket: filepath.Join(dir, "s"), topology: machine(),
+		kubelet: &v1alpha1.Kubelet{TopologyManagerPolicy: "none", CPUManagerPolicy: "none", MemoryManagerPolicy: "None", ReservedCPUs: "8"},
+	}
+	n.plugin, err = New(Config{
+		Node: testNode, Socket: n.socket, Mode: mode, SysfsRoot: sysfs(t, "0-15", "0-1"), Exempt: []string{"gpu-operator"},
+		Records: func() ([]kubelet.Record, error) {
+			n.mu.Lock()
+			slow, records, err := n.slow, n.records, n.recordsErr
+			n.mu.Unlock()
+			time.Sleep(slow)
+			return records, err
+		},
+		Topology:   func() *v1alpha1.NodeGPUTopology { n.mu.Lock(); defer n.mu.Unlock(); return n.topology },
+		Kubelet:    func() *v1alpha1.Kubelet { n.mu.Lock(); defer n.mu.Unlock(); return n.kubelet },
+		Allocation: func(types.UID) *nodestate.Allocation { n.mu.Lock(); defer n.mu.Unlock(); return n.allocation },
+		Escaped: func(e Escape) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.escapes = append(n.escapes, e.Namespace+"/"+e.Pod+" "+e.Container+" "+e.String())
+		},
+		Pinned: func(c metav1.Condition) { n.mu.Lock(); defer n.mu.Unlock(); n.conditions = append(n.conditions, c) },
+	}, clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// run starts the plugin and ends it with the test.
+func (n *node) run(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.plugin.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(patience):
+			t.Error("Run does not end with its context")
+		}
+	})
+}
+
+// awaitReason waits until the condition last told has the reason.
+func (n *node) awaitReason(t *testing.T, reason string) metav1.Condition {
+	t.Helper()
+	var last metav1.Condition
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		n.mu.Lock()
+		if len(n.conditions) > 0 {
+			last = n.conditions[len(n.conditions)-1]
+		}
+		n.mu.Unlock()
+		if last.Reason == reason {
+			return last
+		}
+	}
+	t.Fatalf("condition is %+v, want the reason %s", last, reason)
+	return last
+}
+
+func (n *node) change(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+}
+
+// runtime is the runtime's side of NRI, the real one.
+type runtime struct{ *adaptation.Adaptation }
+
+func startRuntime(t *testing.T, socket string, pods []*api.PodSandbox, containers []*api.Container) *runtime {
+	t.Helper()
+	synchronize := func(ctx context.Context, cb adaptation.SyncCB) error {
+		_, err := cb(ctx, pods, containers)
+		return err
+	}
+	update := func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+		return nil, errors.New("unwanted")
+	}
+	a, err := adaptation.New("test", "2.2.0", synchronize, update,
+		adaptation.WithSocketPath(socket), adaptation.WithPluginPath(t.TempDir()), adaptation.WithPluginConfigPath(t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Stop)
+	return &runtime{a}
+}
+
+// wire connects the plugin's socket with a runtime's. Cutting it is what the
+// plugin sees of a runtime that dies; the library's own Stop leaves plugins be.
+type wire struct {
+	listener net.Listener
+	mu       sync.Mutex
+	conns    []net.Conn
+}
+
+func startWire(t *testing.T, at, to string) *wire {
+	t.Helper()
+	l, err := net.Listen("unix", at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{listener: l}
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("unix", to)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.conns = append(w.conns, near, far)
+			w.mu.Unlock()
+			go func() { _, _ = io.Copy(near, far); _ = near.Close() }()
+			go func() { _, _ = io.Copy(far, near); _ = far.Close() }()
+		}
+	}()
+	t.Cleanup(w.cut)
+	return w
+}
+
+func (w *wire) cut() {
+	_ = w.listener.Close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+}
+
+// linuxSpec lets the library apply an adjustment to an OCI spec; it calls no
+// more of a generator than this for what the plugin may adjust.
+type linuxSpec struct {
+	generate.UnderlyingGenerator
+	spec *specs.Spec
+}
+
+func (l linuxSpec) Spec() *specs.Spec                    { return l.spec }
+func (l linuxSpec) SetLinuxResourcesCPUCpus(list string) { l.spec.Linux.Resources.CPU.Cpus = list }
+func (l linuxSpec) SetLinuxResourcesCPUMems(list string) { l.spec.Linux.Resources.CPU.Mems = list }
+
+// create makes a container as a runtime would and returns its cpuset.
+func (r *runtime) create(t *testing.T, pod *api.PodSandbox, c *api.Container) (cpuset, mems string) {
+	t.Helper()
+	resp, err := r.CreateContainer(t.Context(), &api.CreateContainerRequest{Pod: pod, Container: c})
+	if err != nil {
+		t.Fatalf("the container is not made: %v", err)
+	}
+	cpu := &specs.LinuxCPU{Cpus: c.GetLinux().GetResources().GetCpu().GetCpus(), Mems: c.GetLinux().GetResources().GetCpu().GetMems()}
+	spec := &specs.Spec{Process: &specs.Process{Env: slices.Clone(c.GetEnv())}, Linux: &specs.Linux{Resources: &specs.LinuxResources{CPU: cpu}}}
+	if adjust := resp.GetAdjust(); adjust != nil {
+		if err := generate.SpecGenerator(linuxSpec{spec: spec}).Adjust(adjust); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(c.GetEnv(), spec.Process.Env); diff != "" {
+		t.Errorf("the environment was changed (-was +is):\n%s", diff)
+	}
+	return cpu.Cpus, cpu.Mems
+}
+
+func sandbox(annotations ...string) *api.PodSandbox {
+	p := &api.PodSandbox{Id: "sandbox", Name: "pod", Namespace: "default", Uid: string(testPod), Linux: &api.LinuxPodSandbox{}}
+	if len(annotations) > 0 {
+		p.Annotations = map[string]string{nodestate.AllocationKey: annotations[0]}
+	}
+	return p
+}
+
+func container(id, name, cpuset, mems string, env ...string) *api.Container {
+	return &api.Container{
+		Id: id, PodSandboxId: "sandbox", Name: name, Env: env, State: api.ContainerState_CONTAINER_RUNNING,
+		Linux: &api.LinuxContainer{Resources: &api.LinuxResources{
+			Memory: &api.LinuxMemory{}, Cpu: &api.LinuxCPU{Cpus: cpuset, Mems: mems}, Unified: map[string]string{},
+		}},
+	}
+}
+
+func TestContainersAreConfined(t *testing.T) {
+	chosen, err := choice("10-11", "train", "GPU-5").Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := strings.Replace(chosen, testNode, "node-b", 1)
+	train := []kubelet.Record{record("setup", "GPU-5"), record("train", "GPU-5")}
+	for name, tc := range map[string]struct {
+		mode       Mode // Pin by default
+		prepare    func(n *node)
+		pod        *api.PodSandbox // sandbox() by default
+		container  *api.Container
+		wantReason string // Pinning by default
+		wantCPUs   string
+		wantMems   string
+		wantNone   bool // nothing is known of its confinement afterwards
+	}{
+		"a GPU container to its GPU's NUMA node": {
+			container: container("1", "train", "", ""), wantCPUs: "9-15", wantMems: "1",
+		},
+		"an init container as well": {
+			container: container("1", "setup", "", ""), wantCPUs: "9-15", wantMems: "1",
+		},
+		"to the CPUs of the agent's view of the choice": {
+			prepare:   func(n *node) { n.allocation = choice("12-13", "train", "GPU-5") },
+			container: container("1", "train", "", ""), pod: sandbox(chosen), wantCPUs: "12-13", wantMems: "1",
+		},
+		"to the CPUs that the sandbox's annotation names": {
+			container: container("1", "train", "", ""), pod: sandbox(chosen), wantCPUs: "10-11", wantMems: "1",
+		},
+		"not by a choice for another node": {
+			container: container("1", "train", "", ""), pod: sandbox(elsewhere), wantCPUs: "9-15", wantMems: "1",
+		},
+		"a container without GPUs is left alone": {
+			container: container("1", "log", "", ""), wantNone: true,
+		},
+		"a container of another pod is left alone": {
+			pod:       &api.PodSandbox{Id: "sandbox", Name: "pod", Namespace: "default", Uid: "uid-b"},
+			container: container("1", "train", "", ""), wantNone: true,
+		},
+		"reporting only leaves it alone": {
+			mode: Report, container: container("1", "train", "", ""), wantReason: ReasonOff, wantNone: true,
+		},
+		"under the static CPU manager it is left alone": {
+			prepare:   func(n *node) { n.kubelet.CPUManagerPolicy = "static" },
+			container: container("1", "train", "2-3", ""), wantReason: ReasonCPUManagerStatic, wantCPUs: "2-3", wantNone: true,
+		},
+		"under the static memory manager its memory is left alone": {
+			prepare:   func(n *node) { n.kubelet.MemoryManagerPolicy = "Static" },
+			container: container("1", "train", "", "0"), wantCPUs: "9-15", wantMems: "0",
+		},
+		"while kubelet's policy is unknown it is left alone": {
+			prepare:   func(n *node) { n.kubelet = nil },
+			container: container("1", "train", "", ""), wantReason: ReasonKubeletUnknown, wantNone: true,
+		},
+		"while the graph is unknown it is left alone": {
+			prepare:   func(n *node) { n.topology = nil },
+			container: container("1", "train", "", ""), wantReason: ReasonTopologyUnknown, wantNone: true,
+		},
+		"when kubelet's record cannot be read it is left alone": {
+			prepare:   func(n *node) { n.recordsErr = errors.New("torn") },
+			container: container("1", "train", "", ""), wantNone: true,
+		},
+		"when there is no time it is left alone": {
+			prepare:   func(n *node) { n.slow = budget + 200*time.Millisecond },
+			container: container("1", "train", "", ""), wantNone: true,
+		},
+		"what is set already stays": {
+			container: container("1", "train", "3,2", "0"), wantCPUs: "3,2", wantMems: "0",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mode, reason, pod := tc.mode, tc.wantReason, tc.pod
+			if mode == "" {
+				mode = Pin
+			}
+			if reason == "" {
+				reason = ReasonPinning
+			}
+			if pod == nil {
+				pod = sandbox()
+			}
+			n := newNode(t, mode)
+			n.records = train
+			if tc.prepare != nil {
+				tc.prepare(n)
+			}
+			r := startRuntime(t, n.socket, nil, nil)
+			n.run(t)
+			if c := n.awaitReason(t, reason); (c.Status == metav1.ConditionTrue) != (reason == ReasonPinning) || c.Type != v1alpha1.ConditionPinned || c.Message == "" {
+				t.Errorf("condition %+v", c)
+			}
+			n.awaitLink(t)
+			cpuset, mems := r.create(t, pod, tc.container)
+			if diff := cmp.Diff([]string{tc.wantCPUs, tc.wantMems}, []string{cpuset, mems}); diff != "" {
+				t.Errorf("CPUs and mems (-want +got):\n%s", diff)
+			}
+			known := n.plugin.CPUs(testPod, tc.container.GetName())
+			if tc.wantNone != (known == "") || known != "" && known != canonical(tc.wantCPUs) {
+				t.Errorf("known to be confined to %q, want that of %q: %v", known, tc.wantCPUs, !tc.wantNone)
+			}
+			if n.plugin.Condition().Reason != reason || !n.linked() {
+				t.Errorf("condition %+v afterwards: the runtime has dropped the plugin", n.plugin.Condition())
+			}
+		})
+	}
+}
+
+// awaitLink waits for the runtime's hand-over, which Off does not tell.
+func (n *node) awaitLink(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if n.linked() {
+			return
+		}
+	}
+	t.Fatal("the runtime did not hand over")
+}
+
+func (n *node) linked() bool {
+	n.plugin.mu.Lock()
+	defer n.plugin.mu.Unlock()
+	return n.plugin.link.up
+}
+
+// other is another plugin that sets CPUs, as resource managers do.
+type other struct{ cpus string }
+
+func (o other) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	adjust := &api.ContainerAdjustment{}
+	adjust.SetLinuxCPUSetCPUs(o.cpus)
+	return adjust, nil, nil
+}
+
+func TestAnotherPluginsCPUsAreKept(t *testing.T) {
+	n := newNode(t, Pin)
+	n.records = []kubelet.Record{record("train", "GPU-5")}
+	r := startRuntime(t, n.socket, nil, nil)
+	manager, err := stub.New(other{"1"}, stub.WithPluginName("manager"), stub.WithPluginIdx("90"), stub.WithSocketPath(n.socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := manager.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(manager.Stop)
+	n.run(t)
+	n.awaitReason(t, ReasonPinning)
+	if cpuset, mems := r.create(t, sandbox(), container("1", "train", "", "")); cpuset != "1" || mems != "" {
+		t.Errorf("CPUs %q and mems %q, want the other plugin's 1 and none", cpuset, mems)
+	}
+	if got := n.plugin.CPUs(testPod, "train"); got != "1" {
+		t.Errorf("known to be confined to %q, want 1", got)
+	}
+}
+
+func TestEscapedContainersAreReported(t *testing.T) {
+	n := newNode(t, Report)
+	n.records = []kubelet.Record{record("train", "GPU-5")}
+	running := container("0", "old", "", "", visibleDevices+"=GPU-1")
+	ended := container("9", "ended", "", "", visibleDevices+"=GPU-1")
+	ended.State = api.ContainerState_CONTAINER_STOPPED
+	r := startRuntime(t, n.socket, []*api.PodSandbox{sandbox()}, []*api.Container{running, ended})
+	n.run(t)
+	n.awaitLink(t)
+	r.create(t, sandbox(), container("1", "train", "", "", visibleDevices+"=GPU-5", visibleDevices+"=4,5"))
+	r.create(t, sandbox(), container("2", "train", "", "", visibleDevices+"=all", visibleDevices+"=GPU-5"))
+	operator := sandbox()
+	operator.Namespace = "gpu-operator"
+	r.create(t, operator, container("3", "validator", "", "", visibleDevices+"=all"))
+	want := []string{
+		"default/pod old asks for GPU-1 (environment NVIDIA_VISIBLE_DEVICES); kubelet gave it none",
+		"default/pod train asks for GPU-4, GPU-5 (environment NVIDIA_VISIBLE_DEVICES); kubelet gave it GPU-5",
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if diff := cmp.Diff(want, n.escapes); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
+	}
+}
+
+func TestARestartedRuntimeIsFoundAgain(t *testing.T) {
+	n := newNode(t, Pin)
+	n.records = []kubelet.Record{record("train", "GPU-5"), record("serve", "GPU-0")}
+	n.run(t)
+	if c := n.awaitReason(t, ReasonRuntimeUnavailable); c.Status != metav1.ConditionFalse {
+		t.Errorf("condition %+v", c)
+	}
+	first := startRuntime(t, n.socket+"1", nil, nil)
+	toFirst := startWire(t, n.socket, n.socket+"1")
+	n.awaitReason(t, ReasonPinning)
+	if cpuset, _ := first.create(t, sandbox(), container("1", "train", "", "")); cpuset != "9-15" {
+		t.Errorf("CPUs %q, want 9-15", cpuset)
+	}
+	toFirst.cut()
+	n.awaitReason(t, ReasonRuntimeUnavailable)
+	if got := n.plugin.CPUs(testPod, "train"); got != "9-15" {
+		t.Errorf("while the runtime is away, known %q, want 9-15: containers run on", got)
+	}
+	// The runtime comes back with what runs: of two incarnations the younger.
+	old, young := container("1", "train", "9-15", "1"), container("2", "train", "9-11", "1")
+	old.CreatedAt, young.CreatedAt = 1, 2
+	second := startRuntime(t, n.socket+"2", []*api.PodSandbox{sandbox()}, []*api.Container{young, old})
+	startWire(t, n.socket, n.socket+"2")
+	n.awaitReason(t, ReasonPinning)
+	if got := n.plugin.CPUs(testPod, "train"); got != "9-11" {
+		t.Errorf("after the restart known %q, want the younger incarnation's 9-11", got)
+	}
+	if cpuset, mems := second.create(t, sandbox(), container("3", "serve", "", "")); cpuset != "0-7" || mems != "0" {
+		t.Errorf("CPUs %q and mems %q, want 0-7 and 0", cpuset, mems)
+	}
+	for id, want := range map[string]string{"1": "9-11", "2": ""} {
+		if err := second.RemoveContainer(t.Context(), &api.RemoveContainerRequest{Pod: sandbox(), Container: container(id, "train", "", "")}); err != nil {
+			t.Fatal(err)
+		}
+		if id == "1" && n.plugin.CPUs(testPod, "train") != want {
+			t.Errorf("after the elder was removed known %q, want %q", n.plugin.CPUs(testPod, "train"), want)
+		}
+	}
+	if got := n.plugin.CPUs(testPod, "train"); got != "" {
+		t.Errorf("after both were removed known %q, want none", got)
+	}
+}
+
+// mute accepts connections and says nothing, as a runtime that hangs.
+func mute(t *testing.T, socket string) *atomic.Int32 {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := &atomic.Int32{}
+	done := make(chan struct{})
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted.Add(1)
+			go func() { <-done; _ = c.Close() }()
+		}
+	}()
+	t.Cleanup(func() { close(done); _ = l.Close() })
+	return accepted
+}
+
+func TestAHangingRuntimeDoesNotHoldTheAgent(t *testing.T) {
+	n := newNode(t, Pin)
+	accepted := mute(t, n.socket)
+	n.run(t) // its clean-up requires that Run ends
+	n.awaitReason(t, ReasonRuntimeUnavailable)
+	for end := time.Now().Add(patience); accepted.Load() == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	}
+	if accepted.Load() == 0 {
+		t.Error("the plugin did not connect")
+	}
+}
