@@ -153,7 +153,10 @@ func (c *charging) settle() {
 	slices.SortStableFunc(c.late, func(a, b latecomer) int { return a.since.Compare(b.since) })
 	// An account that has fewer CPUs than the pods it should have is old: the last of
 	// them are not in it.
-	missing := c.counted - len(k.exclusive)
+	missing := 0
+	if k.pinsCPUs {
+		missing = c.counted - len(k.exclusive)
+	}
 	old := map[int]bool{}
 	for i := len(c.late) - 1; i >= 0 && missing > 0; i-- {
 		if c.late[i].begun && c.late[i].cpus > 0 {

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
+)
+
+const predictNode = "n"
+
+func podNumber(i int) *v1.Pod { return devicemanager.Pod("pod-"+strconv.Itoa(i), i) }
+
+// schedulerHandle is as much of a scheduler as nodestate needs.
+type schedulerHandle struct {
+	fwk.Handle
+	client  kubernetes.Interface
+	factory informers.SharedInformerFactory
+}
+
+func (h *schedulerHandle) ClientSet() kubernetes.Interface                        { return h.client }
+func (h *schedulerHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
+func (h *schedulerHandle) EventRecorder() events.EventRecorder                    { return silent{} }
+func (h *schedulerHandle) Activate(klog.Logger, map[string]*v1.Pod)               {}
+
+type silent struct{}
+
+func (silent) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+// scheduler is our side: it knows the node by what exporter and agent publish.
+type scheduler struct {
+	state    *nodestate.State
+	versions int
+	node     *v1.Node
+	pods     []*v1.Pod // on the node, as the scheduler's cache has them
+}
+
+func newScheduler(t *testing.T) *scheduler {
+	t.Helper()
+	const namespace = "nvtopo-system"
+	client := fake.NewClientset()
+	for _, prefix := range []string{nodestate.ExporterLeasePrefix, nodestate.AgentLeasePrefix} {
+		now, duration := metav1.NewMicroTime(time.Now()), int32(24*time.Hour/time.Second)
+		l := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: prefix + predictNode, Namespace: namespace},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: &now, LeaseDurationSeconds: &duration},
+		}
+		if _, err := client.CoordinationV1().Leases(namespace).Create(t.Context(), l, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &scheduler{state: nodestate.New(nodestate.Config{Namespace: namespace, Weights: nvtopo.DefaultWeights(), RequestTimeout: time.Minute}, clock.RealClock{})}
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	h := &schedulerHandle{client: client, factory: informers.NewSharedInformerFactory(client, 0)}
+	if err := s.state.Connect(ctx, h); err != nil {
+		t.Fatal(err)
+	}
+	s.state.AwaitSync(ctx)
+	for range 1000 {
+		if s.state.Synced() {
+			return s
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("the Leases are not seen")
+	return nil
+}
+
+// publish is what exporter and agent write about the machine now.
+func (s *scheduler) publish(t *testing.T, m *machineLayout, setup *kubeletSetup, k *wholeKubelet, unhealthy map[int]bool) {
+	t.Helper()
+	g, err := m.graph(unhealthy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.versions++
+	obj := v1alpha1.FromGraph(predictNode, gpu, g)
+	obj.UID, obj.ResourceVersion = "topology", strconv.Itoa(s.versions)
+	obj.Spec.NodeUID = s.node.UID
+	obj.Status.Kubelet = k.published(setup)
+	for _, pod := range k.pods() {
+		state := v1alpha1.StateConfirmed
+		if pod.Annotations[nodestate.AllocationKey] == "" {
+			state = v1alpha1.StateForeign
+		}
+		for _, c := range containersOf(pod) {
+			if ids := k.recorded(pod, c.Name); len(ids) > 0 {
+				obj.Status.Allocations = append(obj.Status.Allocations, v1alpha1.Allocation{
+					PodUID: pod.UID, Container: c.Name, Resource: gpu, GPUs: ids, State: state,
+				})
+			}
+		}
+	}
+	if _, err := s.state.Apply(obj); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// published is status.kubelet.
+func (k *wholeKubelet) published(setup *kubeletSetup) *v1alpha1.Kubelet {
+	out := &v1alpha1.Kubelet{
+		TopologyManagerPolicy: setup.policy, Scope: setup.scope, TopologyManagerOptions: setup.topologyOptions,
+		CPUManagerPolicy: "none", MemoryManagerPolicy: "None",
+	}
+	if setup.unaligned {
+		out.UnalignedResources = []string{gpu}
+	}
+	if setup.staticCPUs {
+		out.CPUManagerPolicy, out.CPUManagerOptions = "static", setup.cpuOptions
+		out.ReservedCPUs, out.ExclusiveCPUs = setup.reserved.String(), k.exclusive().String()
+	}
+	if setup.staticMemory {
+		out.MemoryManagerPolicy = "Static"
+		for id, n := range k.memory.State().GetMachineState() {
+			table := n.MemoryMap[v1.ResourceMemory]
+			m := v1alpha1.KubeletMemory{
+				NUMANode: int32(id), Allocatable: *resource.NewQuantity(int64(table.Allocatable), resource.BinarySI),
+				Free: *resource.NewQuantity(int64(table.Free), resource.BinarySI),
+			}
+			for _, c := range n.Cells {
+				m.Cells = append(m.Cells, int32(c))
+			}
+			out.Memory = append(out.Memory, m)
+		}
+	}
+	return out
+}
+
+func containersOf(pod *v1.Pod) []v1.Container {
+	return append(append([]v1.Container{}, pod.Spec.InitContainers...), pod.Spec.Containers...)
+}
+
+// newNode forgets the last machine.
+func (s *scheduler) newNode(m *machineLayout, setup *kubeletSetup, i int) {
+	s.pods = nil
+	cpus, memory := m.cpus()-max(1, len(setup.reserved)), int64(0)
+	for j := range m.nodes {
+		memory += m.nodes[j].Memory - m.reserved
+	}
+	s.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: predictNode, UID: types.UID("node-" + strconv.Itoa(i))}}
+	s.node.Status.Allocatable = v1.ResourceList{
+		gpu: *resource.NewQuantity(int64(len(m.numa)), resource.DecimalSI), "cpu": *resource.NewQuantity(int64(cpus), resource.DecimalSI),
+		"memory": *resource.NewQuantity(memory, resource.BinarySI), "pods": resource.MustParse("500"),
+	}
+}
+
+func (s *scheduler) view(t *testing.T) (fwk.NodeInfo, fwk.NodeInfoLister) {
+	t.Helper()
+	l := schedcache.NewSnapshot(s.pods, []*v1.Node{s.node}).NodeInfos()
+	info, err := l.Get(predictNode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info, l
+}
+
+// fits is the scheduler's own filter by the node's sums.
+func fits(info fwk.NodeInfo, r *nodestate.Request) bool {
+	have, used := info.GetAllocatable(), info.GetRequested()
+	gpus := have.GetScalarResources()[gpu] - used.GetScalarResources()[gpu]
+	for _, res := range r.Resources {
+		if int64(res.Count) > gpus {
+			return false
+		}
+	}
+	return r.MilliCPU <= have.GetMilliCPU()-used.GetMilliCPU() && r.Memory <= have.GetMemory()-used.GetMemory()
+}
+
+// schedule asks our Filter and Reserve, and binds the pod if they agree to.
+func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *nodestate.Allocation, reason string, fit bool) {
+	t.Helper()
+	r, err := nodestate.ParseRequest(pod, &nodestate.Options{Resources: []string{gpu}, Supported: nodestate.AllPolicies()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, l := s.view(t)
+	if !fits(info, r) {
+		return nil, "", false
+	}
+	s.state.Sweep(l)
+	d := &nodestate.Demand{Request: r}
+	verdict := s.state.Judge(d, info, l)
+	a, reserve := s.state.Reserve(d, pod, info, l)
+	if verdict.Reason != reserve {
+		t.Fatalf("Filter says %q, Reserve %q", verdict.Reason, reserve)
+	}
+	if reserve != nodestate.Fits {
+		return nil, reserve.String(), true
+	}
+	s.bind(t, pod, a)
+	return a, "", true
+}
+
+// bind writes the annotation; the claim goes, since the snapshot shows the pod.
+func (s *scheduler) bind(t *testing.T, pod *v1.Pod, a *nodestate.Allocation) {
+	t.Helper()
+	text, err := a.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Spec.NodeName = predictNode
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[nodestate.AllocationKey] = text
+	s.pods = append(s.pods, pod)
+	s.state.Unreserve(pod.UID, predictNode)
+}

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/kubernetes/pkg/features"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+const (
+	// casesEnv is how many pods the prediction is tested with; by default few.
+	casesEnv     = "NVTOPO_PREDICT_CASES"
+	defaultCases = 1200
+	perMachine   = 25 // pods that come to one machine
+)
+
+// tally is one row of the result.
+type tally struct {
+	accepted, refused int
+	boundButRefused   int // by us, and then by kubelet: must not be
+	notHonoured       int // other devices than chosen: must not be
+	chance            int // kubelet's dice decided what of the pod's devices which container has
+	ownPolicy         int // refused for what the pod itself demands
+	tooCareful        map[string]int
+}
+
+// prediction is one run of the test.
+type prediction struct {
+	t     *testing.T
+	r     *rand.Rand
+	rows  map[string]*tally
+	next  int // pod number
+	sched *scheduler
+}
+
+// TestPredictionAgainstKubelet sends random pods to random machines and compares
+// what our solver says with what kubelet's own managers then do: a pod that we
+// bind is admitted and has exactly the devices that we chose.
+func TestPredictionAgainstKubelet(t *testing.T) {
+	if os.Getenv("SKIP_NODE") == "1" {
+		t.Skip("SKIP_NODE=1")
+	}
+	// align-by-socket is behind it.
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
+	cases := defaultCases
+	if v := os.Getenv(casesEnv); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatalf("%s: %v", casesEnv, err)
+		}
+		cases = n
+	}
+	p := &prediction{t: t, r: rand.New(rand.NewPCG(46, 1)), rows: map[string]*tally{}, sched: newScheduler(t)}
+	done := 0
+	for machine := 0; done < cases && !t.Failed(); machine++ {
+		done += p.machine(machine)
+	}
+	p.report()
+}
+
+// machine sends pods to one machine and returns how many were judged.
+func (p *prediction) machine(number int) int {
+	m := randomLayout(p.r)
+	setup := randomSetup(p.r, m)
+	unhealthy := map[int]bool{}
+	for i := range m.numa {
+		if p.r.IntN(16) == 0 && len(m.numa) > 2 {
+			unhealthy[i] = true
+		}
+	}
+	k := startWholeKubelet(p.t, m, setup, unhealthy)
+	defer k.stop()
+	p.sched.newNode(m, setup, number)
+	row := p.rows[setup.String()]
+	if row == nil {
+		row = &tally{tooCareful: map[string]int{}}
+		p.rows[setup.String()] = row
+	}
+	judged := 0
+	for range perMachine {
+		for len(p.sched.pods) > 0 && p.r.IntN(5) < 2 {
+			p.leave(k, p.sched.pods[p.r.IntN(len(p.sched.pods))])
+		}
+		p.sched.publish(p.t, m, setup, k, unhealthy)
+		// Sometimes a second pod is bound before kubelet has seen the first.
+		type bound struct {
+			pod *v1.Pod
+			a   *nodestate.Allocation
+		}
+		var waiting []bound
+		for range 1 + p.r.IntN(5)/4 {
+			p.next++
+			pod := randomPod(p.r, p.next, m)
+			p.demand(pod)
+			a, reason, fit := p.sched.schedule(p.t, pod)
+			switch {
+			case !fit:
+			case a != nil:
+				judged++
+				row.accepted++
+				waiting = append(waiting, bound{pod, a})
+			case len(waiting) == 0:
+				judged++
+				row.refused++
+				p.refused(k, row, pod, reason)
+			}
+		}
+		for _, b := range waiting {
+			p.bound(k, row, b.pod, b.a, describeCase(m, setup, unhealthy))
+		}
+		if p.t.Failed() {
+			break
+		}
+	}
+	return judged
+}
+
+// demand sometimes gives the pod a policy of its own.
+func (p *prediction) demand(pod *v1.Pod) {
+	pod.Annotations = map[string]string{}
+	if p.r.IntN(10) == 0 {
+		pod.Annotations[nodestate.TopologyPolicyKey] = []string{"restricted", "single-numa-node"}[p.r.IntN(2)]
+	}
+}
+
+// bound lets kubelet admit a pod that our solver took.
+func (p *prediction) bound(k *wholeKubelet, row *tally, pod *v1.Pod, a *nodestate.Allocation, where string) {
+	want := map[string][]string{}
+	for _, c := range a.Containers {
+		want[c.Name] = slices.Sorted(slices.Values(c.GPUs))
+	}
+	all := a.GPUs(gpu)
+	k.prefer = func(container string, available, must []string, size int) []string {
+		if w := want[container]; len(w) == size && predictSubset(must, w) && predictSubset(w, available) {
+			return w
+		}
+		// After kubelet's dice: what is left of the pod's devices.
+		return lowestOf(predictCommon(available, all), must, size)
+	}
+	if err := k.admit(pod); err != nil {
+		row.boundButRefused++
+		p.t.Errorf("kubelet refuses pod %d that was bound: %v\n%s\npod %s\nchoice %+v", p.next, err, where, describePod(pod), a.Containers)
+		p.leave(k, pod)
+		return
+	}
+	var got []string
+	for _, c := range containersOf(pod) {
+		got = append(got, k.recorded(pod, c.Name)...)
+	}
+	slices.Sort(got)
+	got = slices.Compact(got)
+	ok := slices.Equal(got, slices.Sorted(slices.Values(all)))
+	if byChance(pod) {
+		row.chance++
+	} else {
+		for _, c := range containersOf(pod) {
+			ok = ok && slices.Equal(k.recorded(pod, c.Name), want[c.Name])
+		}
+	}
+	if !ok {
+		row.notHonoured++
+		p.t.Errorf("pod %d has other devices than chosen\n%s\npod %s\nchoice %+v", p.next, where, describePod(pod), a.Containers)
+		for _, c := range containersOf(pod) {
+			p.t.Logf("container %s: recorded %v, chosen %v", c.Name, k.recorded(pod, c.Name), want[c.Name])
+		}
+	}
+	started := metav1.Now()
+	pod.Status.StartTime = &started
+}
+
+// refused looks whether kubelet would have taken a pod that our solver did not.
+func (p *prediction) refused(k *wholeKubelet, row *tally, pod *v1.Pod, reason string) {
+	k.prefer = func(_ string, available, must []string, size int) []string { return lowestOf(available, must, size) }
+	if k.admit(pod) != nil {
+		return
+	}
+	if pod.Annotations[nodestate.TopologyPolicyKey] != "" {
+		row.ownPolicy++
+	} else {
+		row.tooCareful[reason]++
+	}
+	if p.r.IntN(2) == 0 {
+		k.remove(pod)
+		return
+	}
+	// It stays, as a pod of another scheduler.
+	pod.Spec.NodeName = predictNode
+	started := metav1.Now()
+	pod.Status.StartTime = &started
+	p.sched.pods = append(p.sched.pods, pod)
+}
+
+func (p *prediction) leave(k *wholeKubelet, pod *v1.Pod) {
+	k.remove(pod)
+	p.sched.pods = slices.DeleteFunc(p.sched.pods, func(o *v1.Pod) bool { return o.UID == pod.UID })
+}
+
+// byChance reports whether kubelet hands devices of init containers on at random:
+// a container asks for fewer than they left.
+func byChance(pod *v1.Pod) bool {
+	left := int64(0)
+	for _, c := range containersOf(pod) {
+		q := c.Resources.Limits[gpu]
+		n := q.Value()
+		if n == 0 {
+			continue
+		}
+		if n < left {
+			return true
+		}
+		left = 0
+		if isInit(pod, c.Name) && c.RestartPolicy == nil {
+			left = n
+		}
+	}
+	return false
+}
+
+func isInit(pod *v1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
+}
+
+func predictSubset(a, b []string) bool {
+	return !slices.ContainsFunc(a, func(id string) bool { return !slices.Contains(b, id) })
+}
+
+func predictCommon(a, b []string) []string {
+	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return !slices.Contains(b, id) })
+}
+
+func describeCase(m *machineLayout, setup *kubeletSetup, unhealthy map[int]bool) string {
+	return fmt.Sprintf("machine: GPUs on nodes %v, sockets %v, %d CPUs, %d threads a core; kubelet %+v; broken %v",
+		m.numa, m.sockets, m.cpus(), m.threads, *setup, slices.Sorted(maps.Keys(unhealthy)))
+}
+
+func describePod(pod *v1.Pod) string {
+	var b strings.Builder
+	for _, c := range containersOf(pod) {
+		sidecar := ""
+		if c.RestartPolicy != nil {
+			sidecar = " (sidecar)"
+		}
+		fmt.Fprintf(&b, "\n  %s%s: gpu %s cpu %s memory %s limits %d", c.Name, sidecar, c.Resources.Limits.Name(gpu, ""),
+			c.Resources.Requests.Cpu(), c.Resources.Requests.Memory(), len(c.Resources.Limits))
+	}
+	return b.String()
+}
+
+func (p *prediction) report() {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "kubelet\tcases\tbound\tbound but refused\tnot honoured\tsplit by chance\trefused\town policy\ttoo careful\t")
+	total := tally{tooCareful: map[string]int{}}
+	for _, name := range slices.Sorted(maps.Keys(p.rows)) {
+		row := p.rows[name]
+		careful := 0
+		for reason, n := range row.tooCareful {
+			careful += n
+			total.tooCareful[reason] += n
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t\n", name, row.accepted+row.refused, row.accepted, row.boundButRefused,
+			row.notHonoured, row.chance, row.refused, row.ownPolicy, careful)
+		total.accepted += row.accepted
+		total.refused += row.refused
+		total.boundButRefused += row.boundButRefused
+		total.notHonoured += row.notHonoured
+	}
+	_ = w.Flush()
+	p.t.Logf("%d pods: %d bound, of them %d refused by kubelet and %d given other devices; %d refused\n%s",
+		total.accepted+total.refused, total.accepted, total.boundButRefused, total.notHonoured, total.refused, b.String())
+	for _, reason := range slices.SortedFunc(maps.Keys(total.tooCareful), func(a, b string) int {
+		return cmp.Compare(total.tooCareful[b], total.tooCareful[a])
+	}) {
+		p.t.Logf("refused although kubelet takes it: %d × %q", total.tooCareful[reason], reason)
+	}
+	if total.accepted < (total.accepted+total.refused)/10 || total.refused == 0 {
+		p.t.Errorf("%d bound, %d refused: the cases are one-sided", total.accepted, total.refused)
+	}
+}
