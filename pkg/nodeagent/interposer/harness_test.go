@@ -98,14 +98,14 @@ type node struct {
 	registry *prometheus.Registry
 }
 
-func newNode(t testing.TB) *node {
-	t.Helper()
+func newNode(tb testing.TB) *node {
+	tb.Helper()
 	d, err := os.MkdirTemp("", "ip") //nolint:usetesting // its paths are too long for sockets
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(d) })
-	return &node{t: t, dir: d, steering: &steering{}}
+	tb.Cleanup(func() { _ = os.RemoveAll(d) })
+	return &node{t: tb, dir: d, steering: &steering{}}
 }
 
 func (n *node) kubelet() *kubelettest.Kubelet {
@@ -192,11 +192,11 @@ func healthy(want int) func(kubelettest.Current) bool {
 	}
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
+			tb.Fatalf("not in time: %s", what)
 		}
 	}
 }
