@@ -41,6 +41,10 @@ const (
 	// orphanGrace is how long the record of a pod that cannot be asked for counts:
 	// longer than kubelet takes to end a pod that was deleted by force.
 	orphanGrace = 2 * time.Minute
+	// unaskedGrace is how long an ended pod counts where kubelet is too old to be asked.
+	// It ends pods in the API server only after their containers, and its record keeps
+	// them until the next allocation, which a full node would never see.
+	unaskedGrace = 5 * time.Second
 	// firstAsk and askInterval bound how often kubelet is asked about one ended pod,
 	// from soon to rarely: its answers are rationed for all clients together.
 	firstAsk    = 50 * time.Millisecond

@@ -4,6 +4,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -175,6 +176,12 @@ func (b *podBook) endedCounts(ctx context.Context, pg *page, active Active, now 
 	pg.asked++
 	pg.askNext = now.Add(wait)
 	known, err := active.Active(ctx, pg.view.namespace, pg.view.name)
+	if errors.Is(err, kubelet.ErrUnsupported) {
+		if age >= unaskedGrace {
+			return false, 0
+		}
+		return true, unaskedGrace - age
+	}
 	if err != nil {
 		klog.FromContext(ctx).V(2).Info("Asking kubelet about an ended pod failed; its devices count", "pod", klog.KRef(pg.view.namespace, pg.view.name), "err", err)
 		return true, wait

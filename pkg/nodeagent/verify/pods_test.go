@@ -5,6 +5,7 @@ package verify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -111,6 +112,22 @@ func TestPodsThatEndedCountUntilKubeletLetsGo(t *testing.T) {
 	// The file keeps the records until the next allocation.
 	if got, _ = counted(b, t, records, k, t0.Add(2*time.Hour)); len(got) != 0 || k.asked != asked+1 {
 		t.Errorf("later %v count, asked %d times more", got, k.asked-asked)
+	}
+}
+
+func TestAnOldKubeletIsNotWaitedForLong(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	b := newPodBook(testNode)
+	k := &kubeletSays{err: fmt.Errorf("get: %w", kubelet.ErrUnsupported)}
+	ended := podWith("a", "")
+	ended.Status.Phase = v1.PodSucceeded
+	b.update([]*v1.Pod{ended}, noReport(t))
+	records := []kubelet.Record{rec("a", "m=1")}
+	if got, again := counted(b, t, records, k, t0); len(got) != 1 || again != unaskedGrace {
+		t.Errorf("at once %v count, again %v", got, again)
+	}
+	if got, again := counted(b, t, records, k, t0.Add(unaskedGrace)); len(got) != 0 || again != 0 {
+		t.Errorf("then %v count, again %v", got, again)
 	}
 }
 

@@ -466,3 +466,39 @@ func TestWhatOthersChangeIsPutBack(t *testing.T) {
 		}
 	})
 }
+
+func TestAStuckRoundIsUnhealthy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		gate := make(chan struct{}) // what a round waits for
+		open, topology := true, s.cfg.Topology
+		s.cfg.Topology = func() *v1alpha1.NodeGPUTopology {
+			s.mu.Lock()
+			pass := open
+			s.mu.Unlock()
+			if !pass {
+				<-gate
+			}
+			return topology()
+		}
+		if err := s.Healthy(); err != nil {
+			t.Errorf("before it runs: %v", err)
+		}
+		s.run(t)
+		time.Sleep(time.Hour)
+		if err := s.Healthy(); err != nil {
+			t.Errorf("while rounds end: %v", err)
+		}
+		s.set(func() { open = false })
+		time.Sleep(2 * time.Minute)
+		if err := s.Healthy(); err != nil {
+			t.Errorf("after a moment: %v", err)
+		}
+		time.Sleep(time.Hour)
+		if err := s.Healthy(); err == nil {
+			t.Error("no round has ended for an hour and all is well")
+		}
+		s.set(func() { open = true })
+		close(gate)
+	})
+}
