@@ -39,7 +39,7 @@ func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) 
 	f.claimed = sh.claims(f.now)
 	sh.mu.Unlock()
 	if who == nil {
-		who = s.identify(ctx, f)
+		who = s.identify(ctx, sh, f)
 	}
 	if err := s.guard(ctx, sh, f, who, ids); err != nil {
 		logger.Error(err, "Refusing to allocate", "resource", resource)

@@ -21,6 +21,7 @@ type offer struct {
 	own      idSet // chosen for the asking pod, less what its other containers keep
 	later    idSet // of own, what containers that come later are to keep
 	reserved idSet // chosen for other pods that do not hold it yet
+	held     idSet // recorded for other pods: not on offer, unless kubelet errs or they have just ended
 	tables   *nvtopo.Tables
 	// why tells why a physical id that was chosen is not on offer, and whether
 	// that is kubelet's doing and not a matter of the device.
@@ -130,7 +131,7 @@ func (o *offer) foreign() decision {
 // with no more of that than needed.
 func (o *offer) narrow() question {
 	n := o.q
-	for _, avoid := range []idSet{o.reserved.with(o.later), o.reserved} {
+	for _, avoid := range []idSet{o.reserved.with(o.later).with(o.held), o.reserved.with(o.later), o.reserved} {
 		n.offered = o.q.avoiding(avoid)
 		if len(n.offered) >= n.size {
 			return n

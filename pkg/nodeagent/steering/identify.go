@@ -5,6 +5,7 @@ package steering
 import (
 	"context"
 	"errors"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -21,15 +22,16 @@ func (s *Steering) facts(logger klog.Logger, sh *shelf, q question) *facts {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.learn(f.recorded, f.pods, f.now)
-	f.served, f.claimed, f.last = sh.servedCopy(), sh.claims(f.now), sh.last
+	f.served, f.claimed, f.last, f.gone = sh.servedCopy(), sh.claims(f.now), sh.last, maps.Clone(sh.gone)
 	return f
 }
 
 // identify finds out who asks, by asking kubelet, and the API server if it must,
 // what resolve wants to know.
-func (s *Steering) identify(ctx context.Context, f *facts) *asker {
+func (s *Steering) identify(ctx context.Context, sh *shelf, f *facts) *asker {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
+	defer func() { sh.learnActive(f.answers) }()
 	for {
 		v := resolve(f)
 		switch {

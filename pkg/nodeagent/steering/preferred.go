@@ -49,7 +49,7 @@ func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 // to one container: who comes second looks again.
 func (s *Steering) claim(ctx context.Context, sh *shelf, f *facts) *asker {
 	for {
-		who := s.identify(ctx, f)
+		who := s.identify(ctx, sh, f)
 		if who == nil {
 			return nil
 		}
@@ -89,7 +89,8 @@ func (s *Steering) offer(sh *shelf, f *facts, who *asker) offer {
 	o.reserved = sh.underway(who, f.now)
 	healthy := sh.healthy
 	sh.mu.Unlock()
-	o.reserved = o.reserved.with(f.reserved(who))
+	reserved, held := f.others(who)
+	o.reserved, o.held = o.reserved.with(reserved), held
 	if who != nil {
 		o.strict = s.cfg.Strict || who.pod.trusts
 		o.own, o.later = f.own(who)
@@ -98,24 +99,29 @@ func (s *Steering) offer(sh *shelf, f *facts, who *asker) offer {
 	return o
 }
 
-// reserved is what was chosen for other pods of the node that do not hold it yet,
-// and what containers hold that kubelet has lost the record of.
-func (f *facts) reserved(who *asker) idSet {
-	out := idSet{}
+// others tells what was chosen for other pods of the node that do not hold it yet,
+// with what containers hold that kubelet has lost the record of; and what others hold,
+// the asking pod's other containers included, but for what those pass on.
+func (f *facts) others(who *asker) (reserved, held idSet) {
+	reserved, held = idSet{}, idSet{}
 	for _, p := range f.pods {
-		if p.terminal || (who != nil && p.uid == who.pod.uid) {
-			continue
-		}
+		own := who != nil && p.uid == who.pod.uid
 		for i := range p.containers {
 			c := &p.containers[i]
-			if f.holds(p, i) {
+			switch {
+			case p.terminal, own && c.plain:
+				continue
+			case f.holds(p, i):
+				held.add(physicals(f.held(p.uid, c.name)))
+				continue
+			case own:
 				continue
 			}
-			out.add(c.want[f.q.resource])
-			out.add(physicals(f.served[p.uid][c.name].IDs))
+			reserved.add(c.want[f.q.resource])
+			reserved.add(physicals(f.served[p.uid][c.name].IDs))
 		}
 	}
-	return out
+	return reserved, held
 }
 
 // own is what was chosen for the asking pod and is not kept by another container
@@ -151,11 +157,9 @@ func (f *facts) held(uid types.UID, container string) []string {
 // kubelet decided by itself.
 func (f *facts) why(id string, who *asker, healthy map[string]bool) (string, bool) {
 	for _, p := range f.pods {
-		if p.terminal || (who != nil && p.uid == who.pod.uid) {
-			continue
-		}
 		for i := range p.containers {
-			if newSet(physicals(f.held(p.uid, p.containers[i].name))).has(id) {
+			asks := who != nil && p.uid == who.pod.uid && p.containers[i].name == who.container.name
+			if !asks && !p.terminal && newSet(physicals(f.held(p.uid, p.containers[i].name))).has(id) {
 				return "is held by container " + p.containers[i].name + " of pod " + p.key(), false
 			}
 		}

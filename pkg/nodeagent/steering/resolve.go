@@ -65,9 +65,10 @@ type facts struct {
 	served   map[types.UID]map[string]servedDevices // what went through us
 	recorded map[types.UID]map[string][]string      // kubelet's checkpoint; nil if it cannot be read
 	answers  map[types.UID]answer
-	claimed  map[slot]bool // another question was answered for it just now
-	last     types.UID     // the pod that asked before
-	mute     bool          // kubelet answers no more questions
+	gone     map[types.UID]bool // served, and unknown to kubelet when it was asked last
+	claimed  map[slot]bool      // another question was answered for it just now
+	last     types.UID          // the pod that asked before
+	mute     bool               // kubelet answers no more questions
 }
 
 // servedDevices is what one container was given.
@@ -103,6 +104,7 @@ type candidate struct {
 	known     bool // kubelet has shown it without devices
 	claimed   bool
 	owner     bool // kubelet passes on devices of its own init container
+	lost      bool // it was served once, and kubelet has no record of it
 }
 
 // Ranks of candidates: the order of asking.
@@ -113,7 +115,7 @@ const (
 	rankNext           // an earlier container of it was served just now
 	rankLost           // it was served, and kubelet has no record of it
 	rankWaiting        // it waits for admission
-	rankLate           // deleted, or already started: kubelet lost its record
+	rankLate           // deleted, already started, or lately unknown to kubelet
 	rankClaimed        // a question of it was answered just now
 )
 
@@ -124,7 +126,8 @@ const (
 // container of the right size that should hold devices and does not, is the one;
 // asking stops there. Beside it there can be pods that kubelet knows without
 // devices for other reasons: deleted before they were admitted, or started
-// before kubelet lost its checkpoint. They are taken when there is no better one.
+// before kubelet lost its checkpoint. They are taken when there is no better one,
+// in the live list either.
 func resolve(f *facts) verdict {
 	order := candidates(f)
 	unknown, more := 0, 0
@@ -154,6 +157,10 @@ func resolve(f *facts) verdict {
 		}
 	}
 	switch {
+	case !f.listed && !f.mute:
+		// Who was found should not be asking. Kubelet finds pods by name: it may be
+		// another pod of that name, which the watch has not delivered.
+		return verdict{list: true}
 	case len(known) > 0:
 		return verdict{who: f.found(best(known), sourceGet, len(known) > 1)}
 	case !f.listed && len(open) == 0:
@@ -172,7 +179,7 @@ func (f *facts) found(c candidate, source string, ambiguous bool) *asker {
 
 // clean reports whether nothing speaks against the candidate.
 func (c *candidate) clean() bool {
-	return c.known && !c.claimed && !c.pod.deleting && !c.pod.started && (c.fits || c.owner)
+	return c.known && !c.lost && !c.claimed && !c.pod.deleting && !c.pod.started && (c.fits || c.owner)
 }
 
 // best is the likeliest of several: first those that are where a pod is when it
@@ -181,7 +188,7 @@ func (c *candidate) clean() bool {
 func best(cs []candidate) candidate {
 	worth := func(c candidate) int {
 		w := 0
-		for _, good := range []bool{c.owner, !c.claimed, !c.pod.started, !c.pod.deleting, c.fits && c.want != nil, c.fits} {
+		for _, good := range []bool{c.owner, !c.claimed, !c.container.running, !c.pod.started, !c.pod.deleting, c.fits && c.want != nil, c.fits} {
 			w *= 2
 			if good {
 				w++
@@ -245,24 +252,23 @@ func inOrder(cs []candidate) []candidate {
 // candidate tells whether a pod may ask, and for which container.
 func (f *facts) candidate(p *podView) (candidate, bool) {
 	c := candidate{pod: p}
-	lost := false
-	c.container, lost = f.next(p)
+	c.container, c.lost = f.next(p)
 	if c.container == nil {
 		return c, false
 	}
 	c.want = c.container.want[f.q.resource]
-	if was, ok := f.served[p.uid][c.container.name]; ok && lost {
+	if was, ok := f.served[p.uid][c.container.name]; ok && c.lost {
 		// Kubelet asks again for what it had recorded and lost.
 		c.want = physicals(was.IDs)
 	}
 	c.fits = c.want == nil || f.q.devices.hasAll(c.want)
-	c.claimed = f.claimed[slot{p.uid, c.container.name}] || (lost && f.young(p.uid, c.container.name))
+	c.claimed = f.claimed[slot{p.uid, c.container.name}] || (c.lost && f.young(p.uid, c.container.name))
 	c.owner = f.owns(p)
-	c.rank = f.rank(&c, lost)
+	c.rank = f.rank(&c)
 	return c, true
 }
 
-func (f *facts) rank(c *candidate, lost bool) int {
+func (f *facts) rank(c *candidate) int {
 	served := len(f.served[c.pod.uid]) > 0 || len(f.recorded[c.pod.uid]) > 0
 	switch {
 	case c.claimed:
@@ -271,13 +277,13 @@ func (f *facts) rank(c *candidate, lost bool) int {
 		return rankOwner
 	case f.fresh[c.pod.uid]:
 		return rankFresh
-	case c.pod.deleting || c.pod.started:
+	case c.pod.deleting || c.pod.started || f.gone[c.pod.uid]:
 		return rankLate
 	case f.q.final && c.fits && c.want != nil:
 		return rankExact
 	case f.last == c.pod.uid && served:
 		return rankNext
-	case lost:
+	case c.lost:
 		return rankLost
 	}
 	return rankWaiting

@@ -277,22 +277,22 @@ func TestResolve(t *testing.T) {
 		"6.8 a container that was served and that kubelet lost asks for what it had": {
 			facts: newFacts(wanting(2), two(1, gpus(0, 1)...)).with(servedAs(1, "main", time.Hour, gpus(4, 5)...)),
 			world: world{kubelet: kubelet{"p1": {"main": nil}}},
-			want:  "p1/main", wantIDs: gpus(4, 5), wantSource: sourceGet,
+			want:  "p1/main", wantIDs: gpus(4, 5), wantSource: sourceGet, wantListed: true,
 		},
 		"6.8 a started pod asks when nobody else does": {
 			facts: newFacts(wanting(2), two(1, gpus(0, 1)...).but(started), two(2, gpus(2, 3)...)),
 			world: world{kubelet: kubelet{"p1": {"main": nil}}},
-			want:  "p1/main", wantIDs: gpus(0, 1), wantSource: sourceGet,
+			want:  "p1/main", wantIDs: gpus(0, 1), wantSource: sourceGet, wantListed: true,
 		},
 		"6.8 any container of a started pod may be the one that is restarted": {
 			facts: newFacts(wanting(2), testPod(1, asks("a", 1, gpus(0)...), asks("b", 2, gpus(2, 3)...)).but(started)),
 			world: world{kubelet: kubelet{"p1": {"a": nil, "b": nil}}},
-			want:  "p1/b", wantIDs: gpus(2, 3), wantSource: sourceGet,
+			want:  "p1/b", wantIDs: gpus(2, 3), wantSource: sourceGet, wantListed: true,
 		},
 		"6.10 a pod deleted before kubelet admits it is still matched": {
 			facts: newFacts(wanting(2), two(1, gpus(0, 1)...).but(deleting)),
 			world: world{kubelet: kubelet{"p1": {"main": nil}}},
-			want:  "p1/main", wantIDs: gpus(0, 1), wantSource: sourceGet,
+			want:  "p1/main", wantIDs: gpus(0, 1), wantSource: sourceGet, wantListed: true,
 		},
 		"6.10 devices of an earlier pod of the same name are not its successor's": {
 			facts: newFacts(wanting(2), two(1, gpus(0, 1)...), two(2, gpus(2, 3)...)),
@@ -302,7 +302,7 @@ func TestResolve(t *testing.T) {
 		"6.11 a pod whose device is still held is the one that asks, if kubelet knows no other": {
 			facts: newFacts(without(wanting(2), gpus(1)...), two(1, gpus(0, 1)...), two(2, gpus(2, 3)...)),
 			world: world{kubelet: kubelet{"p1": {"main": nil}}},
-			want:  "p1/main", wantIDs: gpus(0, 1), wantSource: sourceGet, wantAsked: []string{"p1", "p2"},
+			want:  "p1/main", wantIDs: gpus(0, 1), wantSource: sourceGet, wantAsked: []string{"p1", "p2"}, wantListed: true,
 		},
 		"6.14 of two that kubelet knows the one whose devices are on offer asks": {
 			facts: newFacts(without(wanting(2), gpus(1)...), two(1, gpus(0, 1)...), two(2, gpus(2, 3)...)),
@@ -318,18 +318,18 @@ func TestResolve(t *testing.T) {
 			facts: newFacts(wanting(2), two(1, gpus(0, 1)...), two(2, gpus(2, 3)...).but(started)).
 				with(func(f *facts) { f.claimed[slot{"uid-p1", "main"}] = true }),
 			world: world{kubelet: kubelet{"p1": {"main": nil}, "p2": {"main": nil}}},
-			want:  "p2/main", wantIDs: gpus(2, 3), wantSource: sourceGet, ambiguous: true,
+			want:  "p2/main", wantIDs: gpus(2, 3), wantSource: sourceGet, ambiguous: true, wantListed: true,
 		},
 		"6.17 nor is one that was just served, before kubelet shows it": {
 			facts: newFacts(wanting(2), two(1, gpus(0, 1)...), two(2, gpus(2, 3)...).but(started)).
 				with(servedAs(1, "main", time.Millisecond, gpus(0, 1)...)),
 			world: world{kubelet: kubelet{"p1": {"main": nil}, "p2": {"main": nil}}},
-			want:  "p2/main", wantSource: sourceGet, ambiguous: true,
+			want:  "p2/main", wantSource: sourceGet, ambiguous: true, wantListed: true,
 		},
 		"6.17 it asks again if there is nobody else": {
 			facts: newFacts(wanting(2), two(1, gpus(0, 1)...)).with(func(f *facts) { f.claimed[slot{"uid-p1", "main"}] = true }),
 			world: world{kubelet: kubelet{"p1": {"main": nil}}},
-			want:  "p1/main", wantIDs: gpus(0, 1), wantSource: sourceGet,
+			want:  "p1/main", wantIDs: gpus(0, 1), wantSource: sourceGet, wantListed: true,
 		},
 		"the next container of the pod just served is asked for first": {
 			facts: newFacts(wanting(2), two(1), two(2), testPod(3, asks("a", 1), asks("b", 2, gpus(4, 5)...))).
@@ -456,7 +456,7 @@ func TestResolveStopsAtItsBounds(t *testing.T) {
 	// Kubelet knows one whose device is gone: it is believed after a few more.
 	pods[0] = testPod(0, asks("main", 1, "GPU-gone"))
 	who, asked, listed := settle(t, newFacts(wanting(1), pods...), world{kubelet: map[string]map[string][]string{"p0": {"main": nil}}})
-	if who == nil || who.pod != pods[0] || len(asked) != 1+doubtful || listed {
-		t.Errorf("found %v after asking for %s, listed %v; want p0 after %d", who, strings.Join(asked, " "), listed, 1+doubtful)
+	if who == nil || who.pod != pods[0] || len(asked) != 1+doubtful || !listed {
+		t.Errorf("found %v after asking for %s, listed %v; want p0 after the list and %d", who, strings.Join(asked, " "), listed, 1+doubtful)
 	}
 }

@@ -22,8 +22,9 @@ type shelf struct {
 	grants  []grant                  // answers whose Allocate has not come
 	pending map[string]*pendingAllocation
 	last    types.UID
-	healthy map[string]bool // id -> healthy, as kubelet was told; nil before the first list
-	dirty   bool            // served differs from the file
+	gone    map[types.UID]bool // served, and unknown to kubelet when it was asked last
+	healthy map[string]bool    // id -> healthy, as kubelet was told; nil before the first list
+	dirty   bool               // served differs from the file
 }
 
 // servedPod is what one pod was given; the name is for asking kubelet.
@@ -48,7 +49,7 @@ type pendingAllocation struct {
 }
 
 func newShelf(resource string) *shelf {
-	return &shelf{resource: resource, served: map[types.UID]*servedPod{}, pending: map[string]*pendingAllocation{}}
+	return &shelf{resource: resource, served: map[types.UID]*servedPod{}, pending: map[string]*pendingAllocation{}, gone: map[types.UID]bool{}}
 }
 
 // servedCopy needs mu.
@@ -198,6 +199,27 @@ func (s *shelf) forget(recorded byPod, pods []*podView, now time.Time) {
 		if !here[uid] && len(recorded[uid]) == 0 && !young {
 			delete(s.served, uid)
 			s.dirty = true
+		}
+	}
+	for uid := range s.gone {
+		if !here[uid] {
+			delete(s.gone, uid)
+		}
+	}
+}
+
+// learnActive takes down whether kubelet knows pods that were served. A rejected
+// pod stays in the watch for a while, without a record, and would be asked for
+// before all others.
+func (s *shelf) learnActive(answers map[types.UID]answer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, a := range answers {
+		switch {
+		case !a.unknown:
+			delete(s.gone, uid)
+		case s.served[uid] != nil:
+			s.gone[uid] = true
 		}
 	}
 }

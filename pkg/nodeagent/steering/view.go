@@ -34,10 +34,11 @@ type podView struct {
 // containerView is one container, in the order in which kubelet serves them:
 // init containers, then containers. Only those that ask for devices are there.
 type containerView struct {
-	name   string
-	plain  bool                // plain init container: its devices pass on to later containers
-	limits map[string]int      // resource -> devices, above 0
-	want   map[string][]string // resource -> physical ids chosen by the scheduler, sorted
+	name    string
+	running bool                // as last reported: it does not ask
+	plain   bool                // plain init container: its devices pass on to later containers
+	limits  map[string]int      // resource -> devices, above 0
+	want    map[string][]string // resource -> physical ids chosen by the scheduler, sorted
 }
 
 func (p *podView) key() string { return p.namespace + "/" + p.name }
@@ -106,6 +107,11 @@ func (v *viewer) newView(pod *v1.Pod) *podView {
 	}
 	for i := range pod.Spec.Containers {
 		p.addContainer(pod, &pod.Spec.Containers[i], false)
+	}
+	for _, st := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		for i := range p.containers {
+			p.containers[i].running = p.containers[i].running || (p.containers[i].name == st.Name && st.State.Running != nil)
+		}
 	}
 	if len(p.containers) > 0 {
 		v.readAnnotation(p, pod)

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// history is a node on which pods come and go, kubelet and agent are restarted,
+// and the agent's watch is behind.
+type history struct {
+	t       *testing.T
+	rnd     *rand.Rand
+	api     *api
+	model   *model
+	graphs  graphs
+	state   string
+	current atomic.Pointer[Steering]
+
+	n       int
+	created time.Time
+	live    []*livePod // bound, not ended
+	ended   []*v1.Pod  // of those, not yet deleted
+	counts  map[string]int
+}
+
+// livePod is what the test knows of a bound pod.
+type livePod struct {
+	pod     *v1.Pod
+	shape   shape
+	set     []string // chosen, nil for a foreign pod
+	arrived bool     // kubelet has been given it
+}
+
+func newHistory(t *testing.T, seed uint64) *history {
+	h := &history{
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), api: newAPI(), model: newModel(t, 8, seed), graphs: testGraphs(t),
+		state: t.TempDir(), created: epoch, counts: map[string]int{},
+	}
+	h.model.ask = h.current.Load
+	h.restartAgent()
+	return h
+}
+
+func (h *history) restartAgent() {
+	s, err := New(Config{Node: testNode, StateDir: h.state, CheckpointPath: h.model.path}, h.api, h.model, h.graphs, clock.RealClock{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.current.Store(s)
+}
+
+var shapes = []shape{
+	{apps: []int{1}}, {apps: []int{1}}, {apps: []int{2}}, {apps: []int{2}}, {apps: []int{4}}, {apps: []int{1, 2}}, {apps: []int{2, 2}},
+	{plain: []int{2}, apps: []int{2}}, {plain: []int{1}, apps: []int{2}}, {plain: []int{4}, apps: []int{2}}, {plain: []int{1, 2}, apps: []int{2, 1}},
+	{sidecars: []int{1}, apps: []int{2}}, {sidecars: []int{1}, plain: []int{2}, apps: []int{1, 1}}, {plain: []int{3}, apps: []int{2, 2}},
+}
+
+// bind is a scheduler: it gives free GPUs to a new pod, or binds one by count.
+func (h *history) bind() *livePod {
+	s := shapes[h.rnd.IntN(len(shapes))]
+	used, count := idSet{}, 0
+	for _, p := range h.live {
+		used.add(p.set)
+		count += p.shape.size()
+		if _, held := h.model.of(p.pod.UID); len(held) > 0 {
+			used = used.with(held)
+		}
+	}
+	free := h.model.healthy.without(used).sorted()
+	h.n++
+	h.created = h.created.Add(time.Duration(h.rnd.IntN(2)) * time.Second)
+	name, uid := fmt.Sprintf("p%d", h.n%40), types.UID(fmt.Sprintf("uid-%d", h.n)) // names come back
+	if h.api.named(name) {
+		return nil
+	}
+	l := &livePod{shape: s}
+	switch {
+	case count+s.size() > len(h.model.healthy):
+		return nil
+	case h.rnd.IntN(4) == 0: // foreign
+	case len(free) < s.size():
+		return nil
+	default:
+		h.rnd.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+		l.set = free[:s.size()]
+	}
+	l.pod = newPod(name, uid, h.created, s, l.set)
+	if l.set == nil && h.rnd.IntN(3) == 0 {
+		l.pod.Annotations = map[string]string{"nvtopo.dev/allocation": `{"version":1,"node":"other","podUID":"x"}`}
+	}
+	h.api.set(l.pod, func(*v1.Pod) {})
+	h.live = append(h.live, l)
+	return l
+}
+
+// end ends a pod: kubelet first, then the API.
+func (h *history) end(i int, why string) {
+	l := h.live[i]
+	h.live = slices.Delete(h.live, i, i+1)
+	h.model.end(l.pod)
+	h.counts[why]++
+	if h.rnd.IntN(2) == 0 {
+		h.api.set(l.pod, func(p *v1.Pod) { p.Status.Phase = v1.PodFailed })
+	}
+	h.ended = append(h.ended, l.pod)
+}
+
+// admit gives kubelet a pod and looks at what it got.
+func (h *history) admit(l *livePod) {
+	l.arrived = true
+	before := h.model.free()
+	_, had := h.model.of(l.pod.UID)
+	whole := l.set != nil && len(had) == 0 && before.hasAll(l.set)
+	crash := func(string) bool { return h.rnd.IntN(60) == 0 }
+	err := h.model.admit(l.pod, crash)
+	h.model.check()
+	switch {
+	case errors.Is(err, errCrash):
+		h.counts["kubelet died in an admission"]++
+		h.restartKubelet()
+		return
+	case err != nil:
+		if whole {
+			h.t.Errorf("pod %s was refused although its set %v was free: %v", l.pod.UID, l.set, err)
+		}
+		h.end(slices.Index(h.live, l), "rejected by the device manager")
+		return
+	}
+	byContainer, all := h.model.of(l.pod.UID)
+	if len(all) != l.shape.size() {
+		h.t.Errorf("pod %s holds %v, want %d", l.pod.UID, byContainer, l.shape.size())
+	}
+	switch {
+	case l.set == nil:
+		h.counts["foreign"]++
+	case len(had) > 0:
+		h.counts["admitted again"]++
+		if !all.hasAll(had.sorted()) {
+			h.t.Errorf("pod %s held %v, and after kubelet's restart %v", l.pod.UID, had.sorted(), all.sorted())
+		}
+	case !whole:
+		h.counts["a chosen device was held"]++
+	default:
+		h.counts["as chosen"]++
+		if want := newSet(l.set); !slices.Equal(all.sorted(), want.sorted()) {
+			h.t.Errorf("pod %s (%+v) holds %v, want %v", l.pod.UID, l.shape, byContainer, want.sorted())
+		}
+		if len(l.shape.plain) == 0 {
+			h.exact(l, byContainer)
+		}
+	}
+	if h.rnd.IntN(12) == 0 { // the CPU manager, or a predicate
+		h.end(slices.Index(h.live, l), "rejected after allocation")
+		return
+	}
+	if h.rnd.IntN(2) == 0 {
+		h.api.set(l.pod, func(p *v1.Pod) { p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: p.Spec.Containers[0].Name}} })
+	}
+}
+
+// exact compares container by container; init containers make that random.
+func (h *history) exact(l *livePod, byContainer map[string][]string) {
+	v := (&viewer{node: testNode, ignored: func(reason string) { h.t.Errorf("ignored: %s", reason) }}).newView(l.pod)
+	for i := range v.containers {
+		if c := &v.containers[i]; !slices.Equal(c.want[gpu], byContainer[c.name]) {
+			h.t.Errorf("pod %s container %s holds %v, want %v", l.pod.UID, c.name, byContainer[c.name], c.want[gpu])
+		}
+	}
+}
+
+// restartKubelet gives it all bound pods anew, oldest first.
+func (h *history) restartKubelet() {
+	h.model.restart()
+	h.counts["kubelet restarted"]++
+	again := slices.Clone(h.live)
+	slices.SortStableFunc(again, func(a, b *livePod) int { return a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time) })
+	for _, l := range again {
+		if slices.Contains(h.live, l) && (l.arrived || h.rnd.IntN(2) == 0) {
+			h.admit(l)
+		}
+	}
+	h.model.ready()
+}
+
+func (h *history) step() {
+	switch h.rnd.IntN(20) {
+	case 0:
+		h.restartAgent()
+	case 1:
+		if h.rnd.IntN(4) == 0 {
+			h.restartKubelet()
+		}
+	case 2:
+		h.model.mu.Lock()
+		h.model.busy = h.rnd.IntN(4)
+		h.model.mu.Unlock()
+	case 3, 4, 5, 6:
+		if len(h.live) > 0 {
+			if i := h.rnd.IntN(len(h.live)); h.live[i].arrived {
+				h.end(i, "ended")
+			}
+		}
+	case 7: // deleted before kubelet has seen it, but kubelet may still admit it
+		if waiting := h.waiting(); len(waiting) > 0 {
+			h.api.set(waiting[0].pod, func(p *v1.Pod) { p.DeletionTimestamp = new(metav1.NewTime(h.created)) })
+		}
+	case 8, 9, 10, 11:
+		if waiting := h.waiting(); len(waiting) > 0 {
+			h.admit(waiting[h.rnd.IntN(len(waiting))]) // in any order
+		}
+	default:
+		h.bind()
+	}
+	if n := len(h.ended); n > 0 && h.rnd.IntN(3) > 0 {
+		i := h.rnd.IntN(n)
+		h.api.set(h.ended[i], nil)
+		h.ended = slices.Delete(h.ended, i, i+1)
+	}
+	if h.rnd.IntN(3) > 0 {
+		h.api.sync()
+	}
+}
+
+func (h *history) waiting() []*livePod {
+	var out []*livePod
+	for _, l := range h.live {
+		if !l.arrived {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// TestHistory: whatever happens on the node, no device is with two live pods, and
+// a pod whose chosen devices are free when kubelet admits it gets exactly them.
+func TestHistory(t *testing.T) {
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			t.Parallel()
+			h := newHistory(t, seed)
+			h.model.mistaken = seed%3 == 2
+			healthy := map[string]bool{}
+			for id := range h.model.healthy {
+				healthy[id] = true
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer cancel()
+			for _, f := range []func(s *Steering){
+				func(s *Steering) { s.Devices(gpu, healthy) },
+				func(s *Steering) { s.clean(testLogger) },
+				func(s *Steering) { s.save(testLogger) },
+				func(s *Steering) { _ = s.Busy(); _ = s.PreStart(ctx, gpu, []string{"GPU-1"}) },
+			} {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						f(h.current.Load())
+						time.Sleep(3 * time.Millisecond)
+					}
+				})
+			}
+			for range 1500 {
+				h.step()
+				if t.Failed() {
+					break
+				}
+			}
+			t.Logf("%d pods, %d live lists, %d gets: %v", h.n, h.api.lists, h.model.gets, h.counts)
+			if h.counts["as chosen"] < 50 {
+				t.Errorf("only %d pods were checked: %v", h.counts["as chosen"], h.counts)
+			}
+		})
+	}
+}

@@ -1,0 +1,479 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+)
+
+const testNode = "node-a"
+
+// api is the API server and the agent's watch of it, which may be behind.
+type api struct {
+	mu      sync.Mutex
+	now     map[types.UID]*v1.Pod
+	watched map[types.UID]*v1.Pod
+	version int
+	lists   int
+}
+
+func newAPI() *api { return &api{now: map[types.UID]*v1.Pod{}, watched: map[types.UID]*v1.Pod{}} }
+
+// set writes a pod; nil change deletes it. The watch sees it at the next sync.
+func (a *api) set(pod *v1.Pod, change func(*v1.Pod)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if change == nil {
+		delete(a.now, pod.UID)
+		return
+	}
+	if old := a.now[pod.UID]; old != nil {
+		pod = old
+	}
+	pod = pod.DeepCopy()
+	change(pod)
+	a.version++
+	pod.ResourceVersion = fmt.Sprint(a.version)
+	a.now[pod.UID] = pod
+}
+
+func (a *api) sync() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.watched = maps.Clone(a.now)
+}
+
+func (a *api) Pods() []*v1.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.watched))
+}
+
+func (a *api) Live(context.Context) ([]*v1.Pod, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lists++
+	return slices.Collect(maps.Values(a.now)), nil
+}
+
+func (a *api) named(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.now {
+		if p.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// model is kubelet's device manager for one resource, after the source of 1.35:
+// what it takes by itself, what it asks, and what it writes down when.
+type model struct {
+	tb   testing.TB
+	path string // of the checkpoint
+	rnd  *rand.Rand
+	ask  func() *Steering
+	// mistaken has it clean up while an allocation is under way, which forgets that
+	// the devices are taken (kubernetes/kubernetes#137534).
+	mistaken bool
+
+	admission sync.Mutex // one pod at a time
+
+	mu        sync.Mutex
+	healthy   idSet
+	known     map[string]*v1.Pod                // namespace/name -> pod
+	inactive  map[types.UID]bool                // rejected or ended
+	devices   map[types.UID]map[string][]string // pod -> container -> ids
+	allocated idSet
+	starting  bool // until all pods are back after a restart, nothing is cleaned up
+	busy      int  // answers of ErrBusy to give
+	gets      int
+}
+
+func newModel(tb testing.TB, devices int, seed uint64) *model {
+	m := &model{
+		tb: tb, path: filepath.Join(tb.TempDir(), kubelet.CheckpointName), rnd: rand.New(rand.NewPCG(seed, 7)),
+		healthy: idSet{}, known: map[string]*v1.Pod{}, inactive: map[types.UID]bool{},
+		devices: map[types.UID]map[string][]string{}, allocated: idSet{},
+	}
+	for i := range devices {
+		m.healthy[fmt.Sprintf("GPU-%d", i)] = struct{}{}
+	}
+	m.write()
+	return m
+}
+
+// Get is PodResources Get: by name, active pods only, no plain init containers.
+func (m *model) Get(_ context.Context, namespace, name string) (kubelet.Devices, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.gets++
+	if m.busy > 0 {
+		m.busy--
+		return nil, kubelet.ErrBusy
+	}
+	pod := m.known[namespace+"/"+name]
+	if pod == nil || m.inactive[pod.UID] {
+		return nil, fmt.Errorf("pod %s: %w", name, kubelet.ErrUnknownPod)
+	}
+	out := kubelet.Devices{}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil {
+			out[c.Name] = map[string][]string{gpu: m.devices[pod.UID][c.Name]}
+		}
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		out[c.Name] = map[string][]string{gpu: m.devices[pod.UID][c.Name]}
+	}
+	return out, nil
+}
+
+// write writes the checkpoint; it needs mu, or that nobody else is there.
+func (m *model) write() {
+	var entries []checkpoint.PodDevicesEntry
+	for uid, containers := range m.devices {
+		for name, ids := range containers {
+			entries = append(entries, checkpoint.PodDevicesEntry{
+				PodUID: string(uid), ContainerName: name, ResourceName: gpu, DeviceIDs: map[int64][]string{-1: ids},
+			})
+		}
+	}
+	data, err := checkpoint.New(entries, map[string][]string{gpu: m.healthy.sorted()}).MarshalCheckpoint()
+	if err == nil {
+		err = os.WriteFile(m.path+".new", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(m.path+".new", m.path)
+	}
+	if err != nil {
+		m.tb.Errorf("writing the checkpoint: %v", err)
+	}
+}
+
+// cleanUp is UpdateAllocatedDevices; it needs mu.
+func (m *model) cleanUp() {
+	if m.starting {
+		return
+	}
+	active := map[types.UID]bool{}
+	for _, p := range m.known {
+		active[p.UID] = !m.inactive[p.UID]
+	}
+	removed := false
+	for uid := range m.devices {
+		if !active[uid] {
+			delete(m.devices, uid)
+			removed = true
+		}
+	}
+	if removed {
+		m.recount()
+	}
+}
+
+func (m *model) recount() {
+	m.allocated = idSet{}
+	for _, containers := range m.devices {
+		for _, ids := range containers {
+			m.allocated.add(ids)
+		}
+	}
+}
+
+var errCrash = errors.New("kubelet died")
+
+// admit is the admission of one pod; crash, if set, may end it at a named point.
+func (m *model) admit(pod *v1.Pod, crash func(point string) bool) error {
+	m.admission.Lock()
+	defer m.admission.Unlock()
+	m.mu.Lock()
+	m.known[pod.Namespace+"/"+pod.Name] = pod
+	m.mu.Unlock()
+	reuse := idSet{}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		if err := m.allocate(pod, &c, reuse, crash); err != nil {
+			return err
+		}
+		m.mu.Lock()
+		ids := m.devices[pod.UID][c.Name]
+		m.mu.Unlock()
+		plain := slices.ContainsFunc(pod.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name && i.RestartPolicy == nil })
+		for _, id := range ids {
+			if plain {
+				reuse[id] = struct{}{}
+			} else {
+				delete(reuse, id)
+			}
+		}
+	}
+	return nil
+}
+
+// allocate is devicesToAllocate and what follows, for policy none.
+func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(string) bool) error {
+	limit := c.Resources.Limits[gpu]
+	need := int(limit.Value())
+	if need == 0 {
+		return nil
+	}
+	m.mu.Lock()
+	m.cleanUp()
+	if len(m.devices[pod.UID][c.Name]) > 0 {
+		m.mu.Unlock()
+		return nil
+	}
+	taken := idSet{}
+	take := func(from idSet) bool {
+		for id := range from.without(taken) {
+			if len(taken) == need {
+				break
+			}
+			taken[id], m.allocated[id] = struct{}{}, struct{}{}
+		}
+		return len(taken) == need
+	}
+	if !take(reuse) {
+		available := m.healthy.without(m.allocated)
+		if len(available) < need-len(taken) {
+			m.mu.Unlock()
+			return errors.New("requested number of devices unavailable")
+		}
+		must := taken.sorted()
+		offered := available.with(taken)
+		m.mu.Unlock()
+		ids, err := m.ask().Preferred(m.tb.Context(), interposer.Question{
+			Resource: gpu, Available: offered.sorted(), MustInclude: must, Size: need,
+		}, nil)
+		m.mu.Lock()
+		if err != nil {
+			m.recount()
+			m.mu.Unlock()
+			return err
+		}
+		if q := newQuestion(gpu, offered.sorted(), must, need); !q.valid(ids) || !slices.IsSorted(ids) {
+			m.tb.Errorf("answer %v to %d out of %v with %v", ids, need, offered.sorted(), must)
+		}
+		if !take(newSet(ids).common(available)) && !take(available) {
+			m.tb.Errorf("kubelet cannot complete the answer %v", ids)
+		}
+	}
+	ids := taken.sorted()
+	m.mu.Unlock()
+	if crash != nil && crash("preferred") {
+		return errCrash
+	}
+	if err := m.ask().Allocate(m.tb.Context(), gpu, ids); err != nil {
+		m.mu.Lock()
+		m.recount()
+		m.mu.Unlock()
+		return err
+	}
+	m.ask().Allocated(gpu, ids)
+	if m.mistaken && m.rnd.IntN(4) == 0 {
+		m.mu.Lock()
+		m.recount()
+		m.mu.Unlock()
+	}
+	if crash != nil && crash("allocated") {
+		return errCrash
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.devices[pod.UID] == nil {
+		m.devices[pod.UID] = map[string][]string{}
+	}
+	m.devices[pod.UID][c.Name] = ids
+	m.write()
+	return nil
+}
+
+// end is what kubelet does with a pod it does not admit, and when one has ended.
+func (m *model) end(pod *v1.Pod) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inactive[pod.UID] = true
+}
+
+// restart is kubelet's: what it knows is the checkpoint until pods arrive again.
+func (m *model) restart() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known, m.starting = map[string]*v1.Pod{}, true
+	records, err := kubelet.ReadCheckpoint(m.path)
+	if err != nil {
+		m.tb.Errorf("kubelet cannot read its checkpoint: %v", err)
+	}
+	m.devices = map[types.UID]map[string][]string{}
+	for _, r := range records {
+		if m.devices[r.PodUID] == nil {
+			m.devices[r.PodUID] = map[string][]string{}
+		}
+		m.devices[r.PodUID][r.Container] = r.IDs
+	}
+	m.recount()
+}
+
+// ready is when all pods are back.
+func (m *model) ready() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.starting = false
+}
+
+// of returns what a pod's containers hold, and all of it.
+func (m *model) of(uid types.UID) (byContainer map[string][]string, all idSet) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all = idSet{}
+	for _, ids := range m.devices[uid] {
+		all.add(ids)
+	}
+	return maps.Clone(m.devices[uid]), all
+}
+
+// free is what kubelet would offer now.
+func (m *model) free() idSet {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cleanUp()
+	return m.healthy.without(m.allocated)
+}
+
+// check fails if a device is with two active pods.
+func (m *model) check() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	holder := map[string]types.UID{}
+	for uid, containers := range m.devices {
+		if m.inactive[uid] {
+			continue
+		}
+		for _, ids := range containers {
+			for _, id := range ids {
+				if other, ok := holder[id]; ok && other != uid {
+					m.tb.Errorf("device %s is with pods %s and %s", id, other, uid)
+				}
+				holder[id] = uid
+			}
+		}
+	}
+}
+
+// graphs are the tables of one machine with the model's device names.
+type graphs struct{ tables *nvtopo.Tables }
+
+func (g graphs) Tables(string) *nvtopo.Tables { return g.tables }
+
+// testGraphs is a DGX with its GPUs called GPU-0 to GPU-7.
+func testGraphs(tb testing.TB) graphs {
+	tb.Helper()
+	m, err := machine.Lookup("dgx-a100")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	g, err := m.GraphFor(testNode)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for i := range g.GPUs {
+		g.GPUs[i].UUID = fmt.Sprintf("GPU-%d", i)
+	}
+	return graphs{nvtopo.NewTables(g, nvtopo.DefaultWeights())}
+}
+
+// shape is how many GPUs the containers of a pod ask for: plain init containers,
+// sidecars, containers.
+type shape struct{ plain, sidecars, apps []int }
+
+// newPod builds a pod of a shape, with an annotation that gives it set, if there is
+// one: sidecars and containers get parts of it, init containers what the next
+// containers get.
+func newPod(name string, uid types.UID, created time.Time, s shape, set []string) *v1.Pod {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, CreationTimestamp: metav1.NewTime(created)},
+		Spec:       v1.PodSpec{NodeName: testNode},
+	}
+	alloc := &nodestate.Allocation{Version: nodestate.AllocationVersion, Node: testNode, PodUID: uid, Assumed: created}
+	container := func(name string, n int) v1.Container {
+		return v1.Container{Name: name, Resources: v1.ResourceRequirements{Limits: v1.ResourceList{gpu: *resource.NewQuantity(int64(n), resource.DecimalSI)}}}
+	}
+	give := func(name string, init bool, from []string, n int) {
+		if set != nil && n > 0 {
+			alloc.Containers = append(alloc.Containers, nodestate.ContainerAllocation{Name: name, Resource: gpu, Init: init, GPUs: slices.Clone(from[:n])})
+		}
+	}
+	always := v1.ContainerRestartPolicyAlways
+	// Sidecars first, and from the end of the set, so that init containers can
+	// have the front, which is the containers'.
+	left := set
+	for i, n := range s.sidecars {
+		c := container(fmt.Sprintf("side%d", i), n)
+		c.RestartPolicy = &always
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		if set != nil {
+			give(c.Name, false, left[len(left)-n:], n)
+			left = left[:len(left)-n]
+		}
+	}
+	for i, n := range s.plain {
+		c := container(fmt.Sprintf("init%d", i), n)
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, c)
+		give(c.Name, true, left, n)
+	}
+	for i, n := range s.apps {
+		c := container(fmt.Sprintf("app%d", i), n)
+		pod.Spec.Containers = append(pod.Spec.Containers, c)
+		if set != nil {
+			give(c.Name, false, left, n)
+			left = left[n:]
+		}
+	}
+	if set != nil {
+		text, err := alloc.Encode()
+		if err != nil {
+			panic(err)
+		}
+		pod.Annotations = map[string]string{nodestate.AllocationKey: text}
+	}
+	return pod
+}
+
+// size is how many GPUs a pod of the shape needs.
+func (s shape) size() int {
+	sum := func(ns []int) (n int) {
+		for _, x := range ns {
+			n += x
+		}
+		return n
+	}
+	side := sum(s.sidecars)
+	most := sum(s.apps)
+	for _, n := range s.plain {
+		most = max(most, n)
+	}
+	return side + most
+}
