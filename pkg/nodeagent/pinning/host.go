@@ -3,7 +3,9 @@
 package pinning
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,8 +17,20 @@ import (
 // memory can be taken offline.
 type host struct{ root string }
 
-// online returns the CPUs that run.
-func (h host) online() (nvtopo.CPUSet, error) { return h.list("devices/system/cpu/online") }
+// online returns the CPUs that run and are not kept from the kernel's scheduler
+// by isolcpus: without a cpuset no container runs on those, and naming them in
+// one would be what puts it there.
+func (h host) online() (nvtopo.CPUSet, error) {
+	online, err := h.list("devices/system/cpu/online")
+	if err != nil {
+		return nil, err
+	}
+	isolated, err := h.list("devices/system/cpu/isolated")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return online.Minus(isolated), nil
+}
 
 // memory returns the NUMA nodes that have memory. The kernel refuses a cpuset of
 // any other, and with it the container.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -18,8 +19,10 @@ import (
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/net/multiplex"
 	"github.com/containerd/nri/pkg/runtime-tools/generate"
 	"github.com/containerd/nri/pkg/stub"
+	"github.com/containerd/ttrpc"
 	"github.com/google/go-cmp/cmp"
 	"github.com/opencontainers/runtime-spec/specs-go"
 
@@ -49,6 +52,7 @@ type node struct {
 	allocation *nodestate.Allocation
 	escapes    []string
 	conditions []metav1.Condition
+	asked      int // how often the record was read
 }
 
 func newNode(t *testing.T, mode Mode) *node {
@@ -66,6 +70,7 @@ func newNode(t *testing.T, mode Mode) *node {
 		Node: testNode, Socket: n.socket, Mode: mode, SysfsRoot: sysfs(t, "0-15", "0-1"), Exempt: []string{"gpu-operator"},
 		Records: func() ([]kubelet.Record, error) {
 			n.mu.Lock()
+			n.asked++
 			slow, records, err := n.slow, n.records, n.recordsErr
 			n.mu.Unlock()
 			time.Sleep(slow)
@@ -307,6 +312,10 @@ func TestContainersAreConfined(t *testing.T) {
 			prepare:   func(n *node) { n.topology = nil },
 			container: container("1", "train", "", ""), wantReason: ReasonTopologyUnknown, wantNone: true,
 		},
+		"before kubelet has recorded anything it is left alone": {
+			prepare:   func(n *node) { n.records, n.recordsErr = nil, fs.ErrNotExist },
+			container: container("1", "train", "", ""), wantNone: true,
+		},
 		"when kubelet's record cannot be read it is left alone": {
 			prepare:   func(n *node) { n.recordsErr = errors.New("torn") },
 			container: container("1", "train", "", ""), wantNone: true,
@@ -340,7 +349,7 @@ func TestContainersAreConfined(t *testing.T) {
 			if c := n.awaitReason(t, reason); (c.Status == metav1.ConditionTrue) != (reason == ReasonPinning) || c.Type != v1alpha1.ConditionPinned || c.Message == "" {
 				t.Errorf("condition %+v", c)
 			}
-			n.awaitLink(t)
+			n.awaitPlugin(t, r)
 			cpuset, mems := r.create(t, pod, tc.container)
 			if diff := cmp.Diff([]string{tc.wantCPUs, tc.wantMems}, []string{cpuset, mems}); diff != "" {
 				t.Errorf("CPUs and mems (-want +got):\n%s", diff)
@@ -356,15 +365,21 @@ func TestContainersAreConfined(t *testing.T) {
 	}
 }
 
-// awaitLink waits for the runtime's hand-over, which Off does not tell.
-func (n *node) awaitLink(t *testing.T) {
+// awaitPlugin waits until the runtime asks the plugin about containers, which
+// begins a moment after the hand-over.
+func (n *node) awaitPlugin(t *testing.T, r *runtime) {
 	t.Helper()
+	asked := func() int { n.mu.Lock(); defer n.mu.Unlock(); return n.asked }
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if n.linked() {
+		if !n.linked() {
+			continue
+		}
+		before := asked()
+		if r.create(t, sandbox(), container("probe", "probe", "", "")); asked() > before {
 			return
 		}
 	}
-	t.Fatal("the runtime did not hand over")
+	t.Fatal("the runtime does not ask the plugin")
 }
 
 func (n *node) linked() bool {
@@ -395,7 +410,7 @@ func TestAnotherPluginsCPUsAreKept(t *testing.T) {
 	}
 	t.Cleanup(manager.Stop)
 	n.run(t)
-	n.awaitReason(t, ReasonPinning)
+	n.awaitPlugin(t, r)
 	if cpuset, mems := r.create(t, sandbox(), container("1", "train", "", "")); cpuset != "1" || mems != "" {
 		t.Errorf("CPUs %q and mems %q, want the other plugin's 1 and none", cpuset, mems)
 	}
@@ -412,7 +427,7 @@ func TestEscapedContainersAreReported(t *testing.T) {
 	ended.State = api.ContainerState_CONTAINER_STOPPED
 	r := startRuntime(t, n.socket, []*api.PodSandbox{sandbox()}, []*api.Container{running, ended})
 	n.run(t)
-	n.awaitLink(t)
+	n.awaitPlugin(t, r)
 	r.create(t, sandbox(), container("1", "train", "", "", visibleDevices+"=GPU-5", visibleDevices+"=4,5"))
 	r.create(t, sandbox(), container("2", "train", "", "", visibleDevices+"=all", visibleDevices+"=GPU-5"))
 	operator := sandbox()
@@ -439,6 +454,7 @@ func TestARestartedRuntimeIsFoundAgain(t *testing.T) {
 	first := startRuntime(t, n.socket+"1", nil, nil)
 	toFirst := startWire(t, n.socket, n.socket+"1")
 	n.awaitReason(t, ReasonPinning)
+	n.awaitPlugin(t, first)
 	if cpuset, _ := first.create(t, sandbox(), container("1", "train", "", "")); cpuset != "9-15" {
 		t.Errorf("CPUs %q, want 9-15", cpuset)
 	}
@@ -456,19 +472,17 @@ func TestARestartedRuntimeIsFoundAgain(t *testing.T) {
 	if got := n.plugin.CPUs(testPod, "train"); got != "9-11" {
 		t.Errorf("after the restart known %q, want the younger incarnation's 9-11", got)
 	}
+	n.awaitPlugin(t, second)
 	if cpuset, mems := second.create(t, sandbox(), container("3", "serve", "", "")); cpuset != "0-7" || mems != "0" {
 		t.Errorf("CPUs %q and mems %q, want 0-7 and 0", cpuset, mems)
 	}
-	for id, want := range map[string]string{"1": "9-11", "2": ""} {
-		if err := second.RemoveContainer(t.Context(), &api.RemoveContainerRequest{Pod: sandbox(), Container: container(id, "train", "", "")}); err != nil {
+	for _, removed := range []struct{ id, want string }{{"1", "9-11"}, {"2", ""}} {
+		if err := second.RemoveContainer(t.Context(), &api.RemoveContainerRequest{Pod: sandbox(), Container: container(removed.id, "train", "", "")}); err != nil {
 			t.Fatal(err)
 		}
-		if id == "1" && n.plugin.CPUs(testPod, "train") != want {
-			t.Errorf("after the elder was removed known %q, want %q", n.plugin.CPUs(testPod, "train"), want)
+		if got := n.plugin.CPUs(testPod, "train"); got != removed.want {
+			t.Errorf("after incarnation %s was removed known %q, want %q", removed.id, got, removed.want)
 		}
-	}
-	if got := n.plugin.CPUs(testPod, "train"); got != "" {
-		t.Errorf("after both were removed known %q, want none", got)
 	}
 }
 
@@ -504,5 +518,56 @@ func TestAHangingRuntimeDoesNotHoldTheAgent(t *testing.T) {
 	}
 	if accepted.Load() == 0 {
 		t.Error("the plugin did not connect")
+	}
+}
+
+// halfway is a runtime that registers plugins and then never configures them.
+type halfway struct {
+	registered chan struct{}
+	once       sync.Once
+}
+
+func (h *halfway) RegisterPlugin(context.Context, *api.RegisterPluginRequest) (*api.Empty, error) {
+	h.once.Do(func() { close(h.registered) })
+	return &api.Empty{}, nil
+}
+
+func (*halfway) UpdateContainers(context.Context, *api.UpdateContainersRequest) (*api.UpdateContainersResponse, error) {
+	return nil, errors.New("unwanted")
+}
+
+func TestARuntimeThatStopsHalfwayDoesNotHoldTheAgent(t *testing.T) {
+	n := newNode(t, Pin)
+	l, err := net.Listen("unix", n.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	h := &halfway{registered: make(chan struct{})}
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		rpcs, err := multiplex.Multiplex(conn).Listen(multiplex.RuntimeServiceConn)
+		if err != nil {
+			return
+		}
+		server, err := ttrpc.NewServer()
+		if err != nil {
+			return
+		}
+		api.RegisterRuntimeService(server, h)
+		_ = server.Serve(t.Context(), rpcs)
+	}()
+	n.run(t) // its clean-up requires that Run ends
+	select {
+	case <-h.registered:
+	case <-time.After(patience):
+		t.Fatal("the plugin did not register")
+	}
+	time.Sleep(50 * time.Millisecond) // for it to wait for its configuration
+	if c := n.plugin.Condition(); c.Reason != ReasonRuntimeUnavailable {
+		t.Errorf("condition %+v", c)
 	}
 }

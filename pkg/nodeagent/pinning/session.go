@@ -5,6 +5,7 @@ package pinning
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
 	"time"
 
@@ -65,9 +66,8 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, contain
 	s.mu.Lock()
 	s.set = set
 	s.mu.Unlock()
-	s.connected()
 	within(s, "looking at the running containers", func() struct{} {
-		records, err := s.cfg.Records()
+		records, err := s.records()
 		if err != nil {
 			klog.FromContext(s.ctx).Error(err, "Cannot compare the running containers with kubelet's record")
 			return struct{}{}
@@ -79,6 +79,7 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, contain
 		}
 		return struct{}{}
 	})
+	s.connected()
 	return nil, nil
 }
 
@@ -133,7 +134,7 @@ func (p *Plugin) forget(k key, id string) {
 func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
 	k := keyOf(pod, c)
 	logger := klog.FromContext(s.ctx).WithValues("pod", klog.KRef(pod.GetNamespace(), pod.GetName()), "podUID", k.uid, "container", k.name)
-	records, err := s.cfg.Records()
+	records, err := s.records()
 	if err != nil {
 		logger.Error(err, "Leaving a container alone: kubelet's record cannot be read")
 		return place{}
@@ -167,6 +168,16 @@ func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
 	}
 	logger.V(2).Info("Confining a container", "cpus", at.cpus.String(), "mems", at.mems.String())
 	return at
+}
+
+// records returns what kubelet recorded, which is nothing before it has given out
+// its first device.
+func (p *Plugin) records() ([]kubelet.Record, error) {
+	records, err := p.cfg.Records()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return records, err
 }
 
 // ask completes a question with what the host has now and answers it.
