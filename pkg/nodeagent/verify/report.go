@@ -33,6 +33,7 @@ type reporter struct {
 	metrics  *metrics
 	strict   bool
 	said     map[reportKey]string // entry -> state and devices it was last seen with
+	lost     map[reportKey]bool   // containers reported as unrecorded
 }
 
 type reportKey struct {
@@ -89,6 +90,22 @@ func (r *reporter) event(e *entry) {
 	}
 	r.recorder.Eventf(reference(e.Namespace, e.Pod, e.PodUID), nil, v1.EventTypeWarning, reason, actionVerify,
 		"container %s: kubelet gave it %s of %s; %s; %s", e.Container, strings.Join(e.GPUs, ", "), e.Resource, what, then)
+}
+
+// unrecorded reports the containers that run without a record, once each.
+func (r *reporter) unrecorded(all []missing) {
+	now := make(map[reportKey]bool, len(all))
+	for _, m := range all {
+		k := reportKey{m.pod.UID, slot{container: m.container}}
+		now[k] = true
+		if r.lost[k] {
+			continue
+		}
+		r.metrics.mismatches.WithLabelValues(kindUnrecorded).Inc()
+		r.recorder.Eventf(referenceTo(m.pod), nil, v1.EventTypeWarning, reasonUnrecorded, actionVerify,
+			"container %s runs, and kubelet's record has no devices for it; kubelet may give its devices to another pod until this one is restarted", m.container)
+	}
+	r.lost = now
 }
 
 // annotation reports one that is not used. The caller sees to it that it is once.

@@ -25,9 +25,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -500,5 +502,65 @@ func TestAStuckRoundIsUnhealthy(t *testing.T) {
 		}
 		s.set(func() { open = true })
 		close(gate)
+	})
+}
+
+func TestAContainerWithoutARecordIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		running := func(uid types.UID, name string, gpus int64) *v1.Pod {
+			p := podWith(uid, "")
+			p.Spec.Containers = []v1.Container{{Name: name, Resources: v1.ResourceRequirements{
+				Limits: v1.ResourceList{gpu: *resource.NewQuantity(gpus, resource.DecimalSI)},
+			}}}
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{
+				Name: name, State: v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.Now()}},
+			}}
+			return p
+		}
+		waiting, byClaim := running("w", "m", 1), running("c", "m", 1)
+		waiting.Status.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}
+		byClaim.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{}
+		s.pods = []*v1.Pod{running("lost", "m", 1), running("good", "m", 1), running("plain", "m", 0), waiting, byClaim}
+		s.record(t, rec("good", "m=1"))
+		s.run(t)
+		time.Sleep(settled / 2)
+		if said := s.said(); len(said) > 0 {
+			t.Errorf("said at once: %q", said)
+		}
+		time.Sleep(time.Hour)
+		said := s.said()
+		if len(said) != 1 || !strings.HasPrefix(said[0], "Warning GPUsUnrecorded container m runs, and") {
+			t.Errorf("said %q", said)
+		}
+		if got := testutil.ToFloat64(s.metrics.mismatches.WithLabelValues(kindUnrecorded)); got != 1 {
+			t.Errorf("%v counted", got)
+		}
+		if list, _ := s.status(); !slices.Equal(list, []string{"good m 1 foreign"}) {
+			t.Errorf("published %v", list)
+		}
+	})
+}
+
+func TestAnEscapeIsReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		pod := podWith("a", "")
+		s.pods = []*v1.Pod{pod}
+		s.run(t)
+		for range 3 {
+			s.Escaped(pod, "m", "asks for all GPUs")
+		}
+		s.Escaped(pod, "n", "asks for all GPUs")
+		time.Sleep(time.Minute)
+		want := []string{"Warning GPUsEscaped container m: asks for all GPUs", "Warning GPUsEscaped container n: asks for all GPUs"}
+		if diff := cmp.Diff(want, s.said()); diff != "" {
+			t.Errorf("events (-want,+got):\n%s", diff)
+		}
+		s.set(func() { s.pods = nil })
+		time.Sleep(time.Minute)
+		if len(s.escaped) != 0 {
+			t.Errorf("%v is remembered of a pod that is gone", s.escaped)
+		}
 	})
 }

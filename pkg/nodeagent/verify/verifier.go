@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -198,7 +199,8 @@ func (v *Verifier) recall(observed *v1alpha1.NodeGPUTopology) {
 // look reads kubelet's record and compares it. When it cannot be read, nothing is
 // known and entries are nil.
 func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology, now time.Time) (entries []entry, again time.Duration, err error) {
-	v.book.update(v.pods.Pods(), v.reporter.annotation)
+	pods := v.pods.Pods()
+	v.book.update(pods, v.reporter.annotation)
 	records, err := kubelet.ReadCheckpoint(v.cfg.CheckpointPath)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // kubelet writes it with its first allocation
 		return nil, 0, fmt.Errorf("read kubelet's record: %w", err)
@@ -212,6 +214,8 @@ func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology,
 	}
 	v.metrics.count(entries)
 	v.reporter.entries(entries)
+	v.reporter.unrecorded(unrecorded(pods, records, ours, now))
+	v.forgetEscapes(pods)
 	return entries, again, nil
 }
 
@@ -272,6 +276,20 @@ func (v *Verifier) Escaped(pod *v1.Pod, container, what string) {
 	}
 	v.metrics.mismatches.WithLabelValues(kindEscaped).Inc()
 	v.reporter.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, reasonEscaped, actionVerify, "container %s: %s", container, what)
+}
+
+// forgetEscapes drops what was reported of pods that are gone.
+func (v *Verifier) forgetEscapes(pods []*v1.Pod) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.escaped) == 0 {
+		return
+	}
+	here := map[types.UID]bool{}
+	for _, p := range pods {
+		here[p.UID] = true
+	}
+	maps.DeleteFunc(v.escaped, func(uid types.UID, _ map[string]string) bool { return !here[uid] })
 }
 
 // resourcesOf lists the resources that the node's GPUs are counted under.
