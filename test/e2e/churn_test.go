@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +33,8 @@ type churn struct {
 
 	// look judges a running pod's containers; nil only waits until they report.
 	look func(pod *v1.Pod, containers []gpunode.Observation) []string
+	// patient asks again where the node does not answer: programs are being killed.
+	patient bool
 
 	mu       sync.Mutex
 	first    map[string]string // pod -> the allocation it was bound with
@@ -40,6 +45,9 @@ type churn struct {
 	last     time.Time // when the last pod was seen running
 }
 
+// churned begins the names of the pods that a churn may delete.
+const churned = "pod-"
+
 // workload makes n pods of random kinds, with the same counts next to each other often.
 func workload(n int, rng *rand.Rand) []*v1.Pod {
 	var out []*v1.Pod
@@ -48,7 +56,7 @@ func workload(n int, rng *rand.Rand) []*v1.Pod {
 		alike := 1 + rng.IntN(4) // so many pods with equal counts in a row
 		for range alike {
 			if len(out) < n {
-				out = append(out, randomPod(fmt.Sprintf("pod-%03d", len(out)), size, rng))
+				out = append(out, randomPod(fmt.Sprintf("%s%03d", churned, len(out)), size, rng))
 			}
 		}
 	}
@@ -85,7 +93,7 @@ func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int, limit time.Duration
 	c.lister = informer.GetIndexer()
 	work := make(chan string, 10*len(pods))
 	enqueue := func(obj any) {
-		if pod, ok := obj.(*v1.Pod); ok {
+		if pod, ok := obj.(*v1.Pod); ok && strings.HasPrefix(pod.Name, churned) {
 			c.note(pod)
 			work <- pod.Name
 		}
@@ -189,16 +197,14 @@ func (c *churn) attend(ctx context.Context, name string) (over, again bool) {
 	pod := obj.(*v1.Pod)
 	switch pod.Status.Phase {
 	case v1.PodFailed:
-		c.mu.Lock()
-		c.failed[pod.Status.Reason+": "+pod.Status.Message]++
-		c.mu.Unlock()
+		c.refused(pod)
 	default:
 		if pod.Spec.NodeName == "" {
 			return false, false
 		}
 		// The containers' output is there up to a second before kubelet says that they run.
 		containers, err := c.lab.Observe(ctx, pod)
-		if errors.Is(err, realnode.ErrNoReport) {
+		if errors.Is(err, realnode.ErrNoReport) || err != nil && c.patient {
 			return false, true
 		}
 		c.judge(pod, containers, err)
@@ -213,6 +219,23 @@ func (c *churn) attend(ctx context.Context, name string) (over, again bool) {
 	return true, false
 }
 
+// refused counts a pod that kubelet did not admit, by what kubelet says. What is
+// particular to the pod is left out.
+func (c *churn) refused(pod *v1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	why := pod.Status.Reason + ": " + pod.Status.Message
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if end := s.State.Terminated; end != nil && end.ExitCode != 0 {
+			why += fmt.Sprintf(" container %s: %s, exit status %d, %s", s.Name, end.Reason, end.ExitCode, end.Message)
+		}
+	}
+	c.failed[particular.ReplaceAllString(why, "…")]++
+}
+
+// particular are UUIDs of GPUs and pods and the pods' names.
+var particular = regexp.MustCompile(`(GPU-)?[0-9a-f]{8}-[0-9a-f-]{27}|pod-[0-9]+`)
+
 // judge records what is wrong with a pod, and which GPUs it has from now on.
 func (c *churn) judge(pod *v1.Pod, containers []gpunode.Observation, err error) {
 	c.mu.Lock()
@@ -225,7 +248,7 @@ func (c *churn) judge(pod *v1.Pod, containers []gpunode.Observation, err error) 
 	}
 	if c.look != nil {
 		c.problems = append(c.problems, c.look(pod, containers)...)
-		if now := pod.Annotations[nodestate.AllocationKey]; now != c.first[pod.Name] {
+		if now := pod.Annotations[nodestate.AllocationKey]; now != c.first[pod.Name] && !c.patient {
 			c.problems = append(c.problems, fmt.Sprintf("pod %s: the allocation was changed from %s to %s", pod.Name, c.first[pod.Name], now))
 		}
 	}

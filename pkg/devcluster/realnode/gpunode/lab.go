@@ -12,17 +12,21 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -118,11 +122,12 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 		{"starting containerd and kubelet " + kubeVersion, l.startNode},
 		{"publishing the link graph of a simulated " + Machine, l.publish},
 		{"starting the device plugin", l.startPlugin},
-		{"starting the node agent", l.startAgent},
+		{startAgent, l.startAgent},
 		{"starting the scheduler", l.startScheduler},
 		{"waiting for the node's GPUs", l.WaitGPUs},
+		{waitForAgent, l.WaitEnforced},
 	} {
-		if step.what == "starting the node agent" && !cfg.Agent {
+		if !cfg.Agent && (step.what == startAgent || step.what == waitForAgent) {
 			continue
 		}
 		cfg.Progress(step.what)
@@ -132,6 +137,12 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	}
 	return l, nil
 }
+
+// The steps that need the agent.
+const (
+	startAgent   = "starting the node agent"
+	waitForAgent = "waiting until the agent vouches for the node"
+)
 
 // kubeVersion is that of tools/kubelet/go.mod.
 const kubeVersion = "1.35.4"
@@ -238,6 +249,45 @@ func (l *Lab) WaitGPUs(ctx context.Context) error {
 	})
 	if err != nil {
 		return fmt.Errorf("wait until kubelet offers %d GPUs: %w; last seen: %s", want, err, got)
+	}
+	return nil
+}
+
+// Topology reads what the exporter and the agent have published of the node.
+func (l *Lab) Topology(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
+	u, err := l.Dynamic.Resource(v1alpha1.GroupVersionResource).Get(ctx, l.cfg.Node, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read the topology of %s: %w", l.cfg.Node, err)
+	}
+	t := &v1alpha1.NodeGPUTopology{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {
+		return nil, fmt.Errorf("read the topology of %s: %w", l.cfg.Node, err)
+	}
+	return t, nil
+}
+
+// WaitEnforced waits until the agent has published that containers get the
+// chosen GPUs, and holds its Lease.
+func (l *Lab) WaitEnforced(ctx context.Context) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, gpusTimeout, true, func(ctx context.Context) (bool, error) {
+		if how := l.Agent.Ended(); how != "" {
+			return false, fmt.Errorf("it ended: %s", how)
+		}
+		t, err := l.Topology(ctx)
+		if err != nil {
+			last = err
+			return false, nil
+		}
+		if !meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionEnforced) {
+			last = fmt.Errorf("conditions: %+v", t.Status.Conditions)
+			return false, nil
+		}
+		_, last = l.Client.CoordinationV1().Leases(Namespace).Get(ctx, nodestate.AgentLeasePrefix+l.cfg.Node, metav1.GetOptions{})
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the agent: %w", errors.Join(err, last))
 	}
 	return nil
 }

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
+	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
+)
+
+// defaultKillPods is how many pods come and go while programs are killed.
+const defaultKillPods = 60
+
+// killer ends programs of the node with SIGKILL at random moments and starts
+// them again.
+type killer struct {
+	victims []*realnode.Process
+	rng     *rand.Rand
+	kills   map[string]int
+}
+
+func (k *killer) run(ctx context.Context, t *testing.T) {
+	sleep := func(from, to time.Duration) bool {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(from + time.Duration(k.rng.Int64N(int64(to-from)))):
+			return true
+		}
+	}
+	for sleep(500*time.Millisecond, 4*time.Second) {
+		victim := k.victims[k.rng.IntN(len(k.victims))]
+		if err := victim.Kill(); err != nil {
+			t.Errorf("kill: %v", err)
+			return
+		}
+		k.kills[victim.Name()]++
+		sleep(0, 1500*time.Millisecond)
+		// Also after the end: what comes next needs all of them.
+		if err := victim.Restart(); err != nil {
+			t.Errorf("restart: %v", err)
+			return
+		}
+	}
+}
+
+// TestKills: with kubelet, the inner plugin and the agent killed at random
+// moments no pod loses a GPU and no two pods have the same.
+func TestKills(t *testing.T) {
+	rng := seed(t)
+	l := start(t, gpunode.Config{Agent: true})
+	// These two live through all of it.
+	var survivors []*v1.Pod
+	before := map[string][]gpunode.Observation{}
+	for i, gpus := range []int{1, 2} {
+		name := fmt.Sprintf("survivor-%d", i)
+		l.create(t, gpunode.Pod(name, gpus))
+		pod := l.running(t, name)
+		survivors = append(survivors, pod)
+		before[name] = l.observe(t, pod)
+		for _, d := range differences(name, before[name]) {
+			t.Error(d)
+		}
+	}
+
+	n := number(t, "NVTOPO_E2E_KILL_PODS", defaultKillPods)
+	k := &killer{victims: []*realnode.Process{l.Node.Kubelet(), l.Plugin, l.Agent}, rng: rng, kills: map[string]int{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		k.run(ctx, t)
+	}()
+	c := &churn{lab: l, patient: true, look: func(pod *v1.Pod, containers []gpunode.Observation) []string {
+		var out []string
+		for _, s := range survivors {
+			for _, id := range held(containers) {
+				if slices.Contains(held(before[s.Name]), id) {
+					out = append(out, fmt.Sprintf("pod %s has %s, which is %s's", pod.Name, id, s.Name))
+				}
+			}
+		}
+		return append(out, inside(pod, containers)...)
+	}}
+	took := c.run(t, workload(n, rng), burst/2, time.Duration(n)*2*perPod)
+	cancel()
+	<-done
+	t.Logf("%d pods ran in %.1f s while these were killed: %v", c.looked, took.Seconds(), k.kills)
+	t.Logf("refused by kubelet: %d", total(c.failed))
+	for why, count := range c.failed {
+		t.Logf("%4d x %s", count, why)
+	}
+	for _, p := range c.problems {
+		t.Error(p)
+	}
+	if c.looked+total(c.failed) != n {
+		t.Errorf("%d ran and %d were refused, of %d", c.looked, total(c.failed), n)
+	}
+	l.settled(t, survivors, before)
+}
+
+func total(counts map[string]int) int {
+	sum := 0
+	for _, n := range counts {
+		sum += n
+	}
+	return sum
+}
+
+// inside is what has to hold even of a pod whose GPUs are not the chosen ones:
+// kubelet's record is what the containers see, and no two share a GPU.
+func inside(pod *v1.Pod, containers []gpunode.Observation) []string {
+	var out []string
+	for _, c := range containers {
+		if len(c.Environment) != c.Asked || !slices.Equal(c.Checkpoint, c.Environment) {
+			out = append(out, fmt.Sprintf("pod %s, container %s asked for %d: checkpoint %v, environment %v",
+				pod.Name, c.Container, c.Asked, c.Checkpoint, c.Environment))
+		}
+	}
+	return append(out, shared(pod.Name, containers)...)
+}
+
+// settled checks that the survivors are as they were, once all programs are up again.
+func (l *lab) settled(t *testing.T, survivors []*v1.Pod, before map[string][]gpunode.Observation) {
+	t.Helper()
+	if err := l.Node.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.WaitGPUs(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range survivors {
+		now, err := l.Client.CoreV1().Pods(s.Namespace).Get(t.Context(), s.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now.Status.Phase != v1.PodRunning || now.Status.ContainerStatuses[0].ContainerID != s.Status.ContainerStatuses[0].ContainerID {
+			t.Errorf("%s was Running in %s and is %s in %s", s.Name, s.Status.ContainerStatuses[0].ContainerID,
+				now.Status.Phase, now.Status.ContainerStatuses[0].ContainerID)
+		}
+		after := l.observe(t, now)
+		for _, d := range differences(s.Name, after) {
+			t.Error(d)
+		}
+		if !slices.Equal(held(before[s.Name]), held(after)) {
+			t.Errorf("%s had %v and has %v", s.Name, held(before[s.Name]), held(after))
+		}
+	}
+}
