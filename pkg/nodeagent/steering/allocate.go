@@ -23,7 +23,7 @@ import (
 const (
 	overlapWait = 300 * time.Millisecond
 	showWait    = 20 * time.Millisecond
-	showTries   = 5
+	showAge     = 100 * time.Millisecond
 )
 
 // Allocate finds out for whom kubelet allocates ids, and refuses ids that kubelet
@@ -78,6 +78,7 @@ func (s *Steering) Allocated(resource string, ids []string) {
 type holder struct {
 	uid             types.UID
 	namespace, name string
+	at              time.Time // when it was served, as far as we know
 }
 
 // guard refuses ids that kubelet itself shows held by another active pod: it can
@@ -89,21 +90,18 @@ func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, who *asker, i
 	defer cancel()
 	s.awaitOverlap(ctx, sh, who, ids)
 	for _, h := range s.holders(sh, f, who, ids) {
-		for range showTries {
+		for {
 			held, ok := s.shown(ctx, f, h, ids)
 			if held != "" {
 				s.metrics.doubleBook.Inc()
 				s.metrics.decisions.WithLabelValues(resultRefused).Inc()
 				return status.Errorf(codes.FailedPrecondition, "%s: device %s is still held by pod %s/%s", f.q.resource, held, h.namespace, h.name)
 			}
-			if !ok || !s.servedNow(sh, h.uid) {
+			if !ok || s.clock.Since(h.at) >= showAge || ctx.Err() != nil {
 				break
 			}
-			// Kubelet records it when it has our answer.
-			select {
-			case <-ctx.Done():
-			case <-s.clock.After(showWait):
-			}
+			// Kubelet shows it when it has had our answer.
+			s.wait(ctx, showWait)
 		}
 	}
 	return nil
@@ -132,20 +130,11 @@ func (s *Steering) awaitOverlap(ctx context.Context, sh *shelf, who *asker, ids 
 	}
 }
 
-func (s *Steering) servedNow(sh *shelf, uid types.UID) bool {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	p := sh.served[uid]
-	if p == nil {
-		return false
+func (s *Steering) wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-s.clock.After(d):
 	}
-	now := s.clock.Now()
-	for _, d := range p.containers {
-		if now.Sub(d.At) < settleAge {
-			return true
-		}
-	}
-	return false
 }
 
 // holders are the other pods that were given any of ids, and could still be
@@ -169,9 +158,11 @@ func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []hold
 		case who == nil && v != nil && couldAsk(f, v):
 			continue
 		}
-		for _, d := range p.containers {
-			if set.hasAny(d.IDs) {
-				out = append(out, holder{uid: uid, namespace: p.namespace, name: p.name})
+		for name, d := range p.containers {
+			// Kubelet cannot show what is not in its record, unless it came just now.
+			gone := f.recorded != nil && len(f.recorded[uid][name]) == 0 && !f.young(uid, name)
+			if set.hasAny(d.IDs) && !gone {
+				out = append(out, holder{uid: uid, namespace: p.namespace, name: p.name, at: d.At})
 				break
 			}
 		}

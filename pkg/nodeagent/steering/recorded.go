@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -23,9 +22,8 @@ type recordFile struct {
 	path string
 
 	mu         sync.Mutex
-	size       int64            // guarded by mu, as all below
-	modified   time.Time        //
-	byResource map[string]byPod // nil: cannot be read
+	info       fs.FileInfo      // of the file that was read; guarded by mu
+	byResource map[string]byPod // nil: cannot be read; guarded by mu
 }
 
 // of returns what the checkpoint records of a resource, read only; nil if it
@@ -42,12 +40,13 @@ func (r *recordFile) of(logger klog.Logger, resource string) byPod {
 		if r.byResource != nil || !errors.Is(err, fs.ErrNotExist) {
 			logger.Error(err, "Cannot find kubelet's checkpoint")
 		}
-		r.byResource, r.modified = nil, time.Time{}
+		r.byResource, r.info = nil, nil
 		return nil
 	}
-	// Kubelet replaces the file; the times of two versions differ in nanoseconds.
-	if info.Size() != r.size || !info.ModTime().Equal(r.modified) {
-		r.size, r.modified = info.Size(), info.ModTime()
+	// Kubelet replaces the file by another, and a time alone does not tell them
+	// apart: it counts in ticks of some milliseconds.
+	if r.info == nil || !os.SameFile(info, r.info) || info.Size() != r.info.Size() || !info.ModTime().Equal(r.info.ModTime()) {
+		r.info = info
 		r.byResource = r.read(logger)
 	}
 	if r.byResource == nil {
