@@ -92,8 +92,13 @@ func (s *State) Synced() bool { return s.synced.Load() }
 
 func (s *State) podHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { s.podEvent(obj) },
-		UpdateFunc: func(_, obj any) { s.podEvent(obj) },
+		AddFunc: func(obj any) { s.podEvent(obj) },
+		UpdateFunc: func(old, obj any) {
+			s.podEvent(obj)
+			if corrected(old, obj) {
+				s.onFreed()
+			}
+		},
 		DeleteFunc: func(obj any) {
 			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = t.Obj
@@ -104,6 +109,14 @@ func (s *State) podHandler() cache.ResourceEventHandler {
 			}
 		},
 	}
+}
+
+// corrected reports whether a bound pod's allocation was written anew, as is done
+// when kubelet gave it other devices: those of the old one may be free now.
+func corrected(old, obj any) bool {
+	before, ok := old.(*v1.Pod)
+	after, isPod := obj.(*v1.Pod)
+	return ok && isPod && before.Spec.NodeName != "" && before.Annotations[AllocationKey] != after.Annotations[AllocationKey]
 }
 
 // nodeHandler tells the index which nodes to look at.

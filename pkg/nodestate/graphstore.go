@@ -61,6 +61,7 @@ type Node struct {
 	KubeletPolicy   nvtopo.Policy // PolicyNone unless kubelet aligns strictly
 
 	kubelet     *kubelet // nil while there is nothing to predict
+	settings    string   // how kubelet is configured, for comparison
 	empty       *Usage   // with nothing running
 	idle        *Usage   // with nothing but what kubelet's account says
 	capacity    []numaFree
@@ -156,20 +157,27 @@ func (c *cells) ensure(name string) *cell {
 // version of the object. It reports whether anything changed. A malformed
 // object is an error that names the field; the last good graph then stays.
 func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
+	changed, _, err := s.apply(obj)
+	return changed, err
+}
+
+// apply also reports whether some pod may fit now that did not before.
+func (s *State) apply(obj *v1alpha1.NodeGPUTopology) (changed, freed bool, err error) {
 	x := s.cells.ensure(obj.Name)
 	s.graphMu.Lock()
 	defer s.graphMu.Unlock()
-	if old := x.node.Load(); old != nil && old.notOlder(obj.ResourceVersion) {
-		return false, nil
+	old := x.node.Load()
+	if old != nil && old.notOlder(obj.ResourceVersion) {
+		return false, false, nil
 	}
 	n, err := s.buildNode(obj)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	x.node.Store(n)
 	x.rev.Add(1)
 	s.touch(x)
-	return true, nil
+	return true, old == nil || n.roomier(old), nil
 }
 
 // Remove forgets a node's topology if it is the stored object that went.
@@ -211,6 +219,7 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
 		n.resources = append(n.resources, res)
 	}
 	if k := obj.Status.Kubelet; k != nil {
+		n.settings = settingsOf(k)
 		n.StaticCPUs = k.CPUManagerPolicy == "static"
 		switch k.TopologyManagerPolicy {
 		case "single-numa-node":
@@ -223,6 +232,9 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
 		}
 		if n.kubelet, err = newKubelet(n, k); err != nil {
 			return nil, fmt.Errorf("NodeGPUTopology %s: status.kubelet: %w", obj.Name, err)
+		}
+		if n.kubelet != nil {
+			n.kubelet.kind = maphash.String(s.cells.seed, n.settings)
 		}
 	}
 	n.capacity, n.cpus, n.byCPU = capacity(n), allCPUs(n).Minus(n.ReservedCPUs), numaByCPU(n.NUMA.NUMANodes)

@@ -63,12 +63,12 @@ func (s *State) graphHandler(ctx context.Context) cache.ResourceEventHandler {
 		if !ok {
 			return
 		}
-		changed, err := s.Apply(t)
+		_, freed, err := s.apply(t)
 		if err != nil {
 			s.onBadGraph(t, err)
 			klog.FromContext(ctx).Error(err, "Ignoring a malformed topology", "node", t.Name)
 		}
-		if changed {
+		if freed {
 			s.onFreed()
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 )
 
@@ -22,6 +23,7 @@ type index struct {
 	entries []entry
 	byName  map[string]*cluster.Index // resource -> its machines by state
 	plain   int                       // nodes without any accelerator
+	pinning int                       // nodes whose kubelet gives exclusive CPUs or memory
 
 	profiles  sets.Set[string] // whose pods are ours
 	resources sets.Set[string] // that count as accelerators, of all profiles
@@ -33,8 +35,10 @@ type index struct {
 
 	touched touched
 
-	found []cluster.Candidate // these two are reused between cycles
-	cells []*cell
+	// Reused between cycles: candidates of the band that is looked at, those of them
+	// that the pod may use, and those whose kubelet makes them worse.
+	found, usable, later []cluster.Candidate
+	cells                []*cell
 }
 
 // entry is what the index knows of one node. It holds while NodeInfo generation
@@ -46,6 +50,7 @@ type entry struct {
 	known      bool
 	plain      bool
 	node       *Node // whose state is in the index; nil if none is
+	mortal     bool  // GPUs of pods that are gone count until the agent dies
 }
 
 func newIndex() *index {
@@ -98,7 +103,8 @@ func (x *index) refresh(s *State, nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLis
 	x.looked = s.clock.Now()
 	look := func(i int) {
 		e := &x.entries[i]
-		if !e.known || e.generation != nodes[i].GetGeneration() || e.rev != e.cell.rev.Load() {
+		if !e.known || e.generation != nodes[i].GetGeneration() || e.rev != e.cell.rev.Load() ||
+			e.mortal && !e.node.agent.fresh(x.looked) {
 			x.update(s, i, nodes[i], snapshot)
 		}
 	}
@@ -174,6 +180,9 @@ func (x *index) forget(i int) {
 	if x.entries[i].plain {
 		x.plain--
 	}
+	if n := x.entries[i].node; n != nil && n.kubelet.pins() {
+		x.pinning--
+	}
 	x.entries[i] = entry{}
 }
 
@@ -187,6 +196,9 @@ func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfo
 	}
 	if x.entries[i].node != n {
 		x.forget(i)
+		if n != nil && n.kubelet.pins() {
+			x.pinning++
+		}
 	} else if x.entries[i].plain {
 		x.plain--
 	}
@@ -202,11 +214,17 @@ func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfo
 		return
 	}
 	u := s.usage(c, n, info, snapshot)
+	e.mortal = u.leftovers && u.agentLived
 	for ai, a := range n.Accels {
-		x.of(a.Resource).Put(i, cluster.Machine{
+		m := cluster.Machine{
 			Tables: a.Tables, Healthy: a.Healthy, Free: u.free(ai), Kind: a.kind, Kubelet: n.KubeletPolicy,
 			Held: u.counted[ai], Unknown: u.foreign[ai],
-		})
+		}
+		if n.kubelet != nil {
+			// Its verdict is asked when the bucket is a candidate.
+			m.Kind, m.Kubelet = m.Kind^n.kubelet.kind, nvtopo.PolicyNone
+		}
+		x.of(a.Resource).Put(i, m)
 	}
 }
 

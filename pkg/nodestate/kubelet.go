@@ -23,6 +23,7 @@ type kubelet struct {
 	// exclusive are the CPUs that single containers have now.
 	exclusive nvtopo.CPUSet
 	memory    map[int]admission.Memory // NUMA node id -> the memory manager's account
+	kind      uint64                   // equal for kubelets that decide alike on one machine
 	// pinsCPUs and pinsMemory: Guaranteed pods' CPUs and memory are in the account.
 	pinsCPUs, pinsMemory bool
 }
@@ -64,6 +65,12 @@ func newKubelet(n *Node, k *v1alpha1.Kubelet) (*kubelet, error) {
 	}
 	out.empty, out.account = machine.NewState(nil, full), machine.NewState(exclusive, out.memory)
 	return out, nil
+}
+
+// settingsOf is equal for kubelets that decide alike.
+func settingsOf(k *v1alpha1.Kubelet) string {
+	return fmt.Sprint(k.TopologyManagerPolicy, k.Scope, k.CPUManagerPolicy, k.MemoryManagerPolicy,
+		k.TopologyManagerOptions, k.CPUManagerOptions, k.UnalignedResources)
 }
 
 func admissionNodes(g *nvtopo.Graph) []admission.Node {

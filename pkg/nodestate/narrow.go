@@ -9,11 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 )
@@ -63,7 +60,7 @@ func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle,
 	switch {
 	case !d.HasGPUs():
 		names = l.plain(x)
-	case d.needsNUMAFit() || len(d.Resources) > 1:
+	case d.needsNUMAFit() || len(d.Resources) > 1 || d.admitted.Pinned() && x.pinning > 0:
 		names = l.bestByNode(x)
 	default:
 		names = l.best(x)
@@ -101,17 +98,13 @@ func (l *lister) best(x *index) sets.Set[string] {
 	if r.picky() {
 		demand.Suitable = r.suitable
 	}
+	x.later = x.later[:0]
 	for band := cluster.BandBest; band < cluster.Bands; band++ {
 		x.found = machines.Candidates(&demand, band, x.found[:0])
-		if len(x.found) == 0 {
+		if band = nextBand(x.found, x.later); band == cluster.Bands {
 			return nil
 		}
-		band = x.found[0].Offer.Band
-		// Scores are relative to the best candidate, so who has no node that the pod
-		// may use must not take part.
-		usable := slices.DeleteFunc(x.found, func(c cluster.Candidate) bool {
-			return !slices.ContainsFunc(c.Bucket.Nodes(), func(i int) bool { return l.admits(x, i) })
-		})
+		usable := l.usable(x, band)
 		if l.checks > maxChecks {
 			return nil
 		}
@@ -120,6 +113,60 @@ func (l *lister) best(x *index) sets.Set[string] {
 		}
 	}
 	return nil
+}
+
+// nextBand is the best band of any candidate.
+func nextBand(found, later []cluster.Candidate) int {
+	band := cluster.Bands
+	for _, cs := range [][]cluster.Candidate{found, later} {
+		for i := range cs {
+			band = min(band, cs[i].Offer.Band)
+		}
+	}
+	return band
+}
+
+// usable returns the candidates of a band that have a node which the pod may use:
+// scores are relative to the best candidate, so others must not take part. What
+// kubelets make of a set can only be worse than what the index knows: buckets that
+// fall into a later band for it are kept for that.
+func (l *lister) usable(x *index, band int) []cluster.Candidate {
+	out := x.usable[:0]
+	for _, c := range x.found {
+		if c.Offer.Band > band {
+			break // all of them are of one band, and it is not its turn
+		}
+		i := slices.IndexFunc(c.Bucket.Nodes(), func(i int) bool { return l.admits(x, i) })
+		if i < 0 {
+			continue
+		}
+		e := &x.entries[c.Bucket.Nodes()[i]]
+		if e.node.kubelet == nil {
+			out = append(out, c)
+			continue
+		}
+		// What is on a node of the bucket decides alike on all of them.
+		u := l.s.usage(e.cell, e.node, l.nodes[c.Bucket.Nodes()[i]], l.handle.SnapshotSharedLister().NodeInfos())
+		o, ok := u.Rate(l.d.Request)
+		if !ok {
+			continue
+		}
+		c.Offer = &o
+		if o.Band > band {
+			x.later = append(x.later, c)
+		} else {
+			out = append(out, c)
+		}
+	}
+	x.later = slices.DeleteFunc(x.later, func(c cluster.Candidate) bool {
+		if c.Offer.Band == band {
+			out = append(out, c)
+			return true
+		}
+		return false
+	})
+	x.usable = out
+	return out
 }
 
 // list takes nodes from the best candidates on.
@@ -147,7 +194,8 @@ func (l *lister) list(x *index, cs []cluster.Candidate) sets.Set[string] {
 }
 
 // bestByNode is best for pods whose place depends on more than buckets are made of,
-// CPUs and memory beside the GPUs or other accelerators: every node is rated.
+// CPUs and memory beside the GPUs, exclusive ones where kubelet gives such, or
+// other accelerators: every node is rated.
 func (l *lister) bestByNode(x *index) sets.Set[string] {
 	type rated struct {
 		node  int
@@ -211,113 +259,6 @@ func (l *lister) plain(x *index) sets.Set[string] {
 		}
 	}
 	return names
-}
-
-// admits reports whether a node is worth listing: its graph counts, and nothing
-// that is cheap to see keeps the pod away.
-func (l *lister) admits(x *index, i int) bool {
-	if l.checks++; l.checks > maxChecks {
-		return false
-	}
-	n := x.entries[i].node
-	if n == nil || !n.exporter.fresh(l.now) || l.s.enforcement(l.d, n) != Fits || !l.fits(l.nodes[i]) {
-		return false
-	}
-	return true
-}
-
-// fits sees what keeps most pods off a node: cordons, taints, labels, too little of
-// what the pod requests, and what was promised to others. Filter plugins have the
-// last word.
-func (l *lister) fits(info fwk.NodeInfo) bool {
-	node := info.Node()
-	return l.tolerates(node) && (!l.selects || l.selected(node)) && l.hasRoom(info) && !l.promised(node.Name)
-}
-
-func (l *lister) tolerates(node *v1.Node) bool {
-	if node.Spec.Unschedulable {
-		cordon := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
-		if !corev1.TolerationsTolerateTaint(klog.Background(), l.pod.Spec.Tolerations, &cordon, true) {
-			return false
-		}
-	}
-	if len(node.Spec.Taints) == 0 {
-		return true
-	}
-	_, bad := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, l.pod.Spec.Tolerations, helper.DoNotScheduleTaintsFilterFunc(), true)
-	return !bad
-}
-
-func (l *lister) selected(node *v1.Node) bool {
-	ok, err := l.required.Match(node)
-	return ok && err == nil
-}
-
-func (l *lister) hasRoom(info fwk.NodeInfo) bool {
-	have, used := info.GetAllocatable(), info.GetRequested()
-	if have.GetMilliCPU()-used.GetMilliCPU() < l.d.MilliCPU || have.GetMemory()-used.GetMemory() < l.d.Memory ||
-		have.GetAllowedPodNumber() <= len(info.GetPods()) {
-		return false
-	}
-	if have.GetEphemeralStorage()-used.GetEphemeralStorage() < l.d.all.EphemeralStorage {
-		return false
-	}
-	for name, n := range l.d.all.ScalarResources {
-		if have.GetScalarResources()[name]-used.GetScalarResources()[name] < n {
-			return false
-		}
-	}
-	return true
-}
-
-// promised reports whether a pod of at least this priority is nominated for the node.
-func (l *lister) promised(node string) bool {
-	for _, p := range l.handle.NominatedPodsForNode(node) {
-		if p.GetPod().UID != l.pod.UID && corev1.PodPriority(p.GetPod()) >= corev1.PodPriority(l.pod) {
-			return true
-		}
-	}
-	return false
-}
-
-// picky reports whether the pod asks for certain models or memory.
-func (r *Request) picky() bool { return len(r.models) > 0 || r.minGPUMemory > 0 }
-
-func requiredAffinity(pod *v1.Pod) *v1.NodeSelector {
-	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	}
-	return nil
-}
-
-// nodeKnown reports whether the pod's node is as good as known: it is nominated, or
-// the pod names it, as those of a DaemonSet do.
-func nodeKnown(pod *v1.Pod) bool {
-	if pod.Status.NominatedNodeName != "" {
-		return true
-	}
-	required := requiredAffinity(pod)
-	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool { return len(t.MatchFields) > 0 })
-}
-
-// hasWishes reports whether the pod's place depends on what the index does not
-// know: other pods, volumes, claims, ports, or preferred labels.
-func hasWishes(pod *v1.Pod) bool {
-	spec := &pod.Spec
-	if len(spec.TopologySpreadConstraints) > 0 || len(spec.ResourceClaims) > 0 {
-		return true
-	}
-	if a := spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil ||
-		a.NodeAffinity != nil && len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0) {
-		return true
-	}
-	if slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
-		return true
-	}
-	hasHostPort := func(c v1.Container) bool {
-		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort > 0 })
-	}
-	return slices.ContainsFunc(spec.Containers, hasHostPort) || slices.ContainsFunc(spec.InitContainers, hasHostPort)
 }
 
 // HasBoth reports whether some nodes of the last cycle had accelerators and some

@@ -208,11 +208,14 @@ func randomPod(r *rand.Rand, i int, m *machineLayout) *v1.Pod {
 			c.Resources.Requests[gpu] = c.Resources.Limits[gpu]
 		}
 		cpu := int64(1000 * (1 + r.IntN(4)))
+		if r.IntN(4) == 0 { // more than one NUMA node has
+			cpu = int64(1000 * (1 + r.IntN(2*len(m.nodes[0].CPUs))))
+		}
 		if r.IntN(5) == 0 {
 			cpu += 500
 		}
 		memory := int64(1+r.IntN(3)) * gib / 2
-		if r.IntN(12) == 0 {
+		if r.IntN(6) == 0 {
 			memory = int64(2+r.IntN(14)) * gib
 		}
 		if guaranteed {

@@ -58,20 +58,26 @@ func TestPredictionAgainstKubelet(t *testing.T) {
 	}
 	// align-by-socket is behind it.
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
-	cases := defaultCases
-	if v := os.Getenv(casesEnv); v != "" {
-		n, err := strconv.Atoi(v)
-		if err != nil {
-			t.Fatalf("%s: %v", casesEnv, err)
-		}
-		cases = n
-	}
+	cases := predictCases(t)
 	p := &prediction{t: t, r: rand.New(rand.NewPCG(46, 1)), rows: map[string]*tally{}, sched: newScheduler(t)}
 	done := 0
 	for machine := 0; done < cases && !t.Failed(); machine++ {
 		done += p.machine(machine)
 	}
 	p.report()
+}
+
+func predictCases(t *testing.T) int {
+	t.Helper()
+	v := os.Getenv(casesEnv)
+	if v == "" {
+		return defaultCases
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil {
+		t.Fatalf("%s: %v", casesEnv, err)
+	}
+	return n
 }
 
 // machine sends pods to one machine and returns how many were judged.

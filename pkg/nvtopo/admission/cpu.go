@@ -141,8 +141,12 @@ func (c *layout) take(available cpuSet, n int) (cpuSet, bool) {
 		return cpuSet{}, false
 	}
 	if c.distribute {
-		if got, ok := c.takeSpread(available, n); ok {
-			return got, true
+		switch got, packed := c.takeSpread(available, n); {
+		case packed:
+		case got == nil:
+			return cpuSet{}, false
+		default:
+			return *got, true
 		}
 	}
 	return c.takePacked(available, n), true

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
+)
+
+// admits reports whether a node is worth listing: its graph counts, and nothing
+// that is cheap to see keeps the pod away.
+func (l *lister) admits(x *index, i int) bool {
+	if l.checks++; l.checks > maxChecks {
+		return false
+	}
+	n := x.entries[i].node
+	if n == nil || !n.exporter.fresh(l.now) || l.s.enforcement(l.d, n) != Fits || !l.fits(l.nodes[i]) {
+		return false
+	}
+	return true
+}
+
+// fits sees what keeps most pods off a node: cordons, taints, labels, too little of
+// what the pod requests, and what was promised to others. Filter plugins have the
+// last word.
+func (l *lister) fits(info fwk.NodeInfo) bool {
+	node := info.Node()
+	return l.tolerates(node) && (!l.selects || l.selected(node)) && l.hasRoom(info) && !l.promised(node.Name)
+}
+
+func (l *lister) tolerates(node *v1.Node) bool {
+	if node.Spec.Unschedulable {
+		cordon := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+		if !corev1.TolerationsTolerateTaint(klog.Background(), l.pod.Spec.Tolerations, &cordon, true) {
+			return false
+		}
+	}
+	if len(node.Spec.Taints) == 0 {
+		return true
+	}
+	_, bad := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, l.pod.Spec.Tolerations, helper.DoNotScheduleTaintsFilterFunc(), true)
+	return !bad
+}
+
+func (l *lister) selected(node *v1.Node) bool {
+	ok, err := l.required.Match(node)
+	return ok && err == nil
+}
+
+func (l *lister) hasRoom(info fwk.NodeInfo) bool {
+	have, used := info.GetAllocatable(), info.GetRequested()
+	if have.GetMilliCPU()-used.GetMilliCPU() < l.d.MilliCPU || have.GetMemory()-used.GetMemory() < l.d.Memory ||
+		have.GetAllowedPodNumber() <= len(info.GetPods()) {
+		return false
+	}
+	if have.GetEphemeralStorage()-used.GetEphemeralStorage() < l.d.all.EphemeralStorage {
+		return false
+	}
+	for name, n := range l.d.all.ScalarResources {
+		if have.GetScalarResources()[name]-used.GetScalarResources()[name] < n {
+			return false
+		}
+	}
+	return true
+}
+
+// promised reports whether a pod of at least this priority is nominated for the node.
+func (l *lister) promised(node string) bool {
+	for _, p := range l.handle.NominatedPodsForNode(node) {
+		if p.GetPod().UID != l.pod.UID && corev1.PodPriority(p.GetPod()) >= corev1.PodPriority(l.pod) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+)
+
+// roomier reports whether a node's new topology may let in a pod that the old one
+// kept out. What agents write most often does not: kubelet recorded one more pod.
+// To wake every waiting pod for that would cost more than to schedule it.
+func (n *Node) roomier(old *Node) bool {
+	return n.NodeUID != old.NodeUID || n.rebuilt(old) || n.released(old) || n.unpinned(old)
+}
+
+// rebuilt reports whether the machine is another: its devices or NUMA nodes, or a
+// device is healthy again.
+func (n *Node) rebuilt(old *Node) bool {
+	sameAccel := func(a, b *Accel) bool {
+		return a.Resource == b.Resource && a.Tables.Class() == b.Tables.Class() && a.kind == b.kind && a.Healthy&^b.Healthy == 0
+	}
+	sameNUMA := func(a, b nvtopo.NUMANode) bool {
+		return a.ID == b.ID && a.Memory == b.Memory && slices.Equal(a.CPUs, b.CPUs)
+	}
+	return !slices.EqualFunc(n.Accels, old.Accels, sameAccel) || !slices.EqualFunc(n.NUMA.NUMANodes, old.NUMA.NUMANodes, sameNUMA)
+}
+
+// released reports whether kubelet no longer records a device for some pod.
+func (n *Node) released(old *Node) bool {
+	for uid, recs := range old.allocations {
+		for _, r := range recs {
+			for _, id := range r.gpus {
+				if !n.recordsGPU(uid, r.resource, id) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func (n *Node) recordsGPU(uid types.UID, resource, id string) bool {
+	return slices.ContainsFunc(n.allocations[uid], func(r recorded) bool {
+		return r.resource == resource && slices.Contains(r.gpus, id)
+	})
+}
+
+// unpinned reports whether kubelet decides otherwise than before, or has taken back
+// exclusive CPUs or memory.
+func (n *Node) unpinned(old *Node) bool {
+	if n.settings != old.settings || !slices.Equal(n.ReservedCPUs, old.ReservedCPUs) {
+		return true
+	}
+	a, b := n.kubelet, old.kubelet
+	if a == nil || b == nil {
+		return a != b
+	}
+	more := func(now, before admission.Memory) bool {
+		return now.Free > before.Free || len(now.Cells) != len(before.Cells)
+	}
+	for id, before := range b.memory {
+		if now, ok := a.memory[id]; !ok || more(now, before) {
+			return true
+		}
+	}
+	return len(b.exclusive.Minus(a.exclusive)) > 0 || !maps.EqualFunc(a.memory, b.memory, func(x, y admission.Memory) bool {
+		return x.Allocatable == y.Allocatable
+	})
+}

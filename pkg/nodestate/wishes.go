@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// picky reports whether the pod asks for certain models or memory.
+func (r *Request) picky() bool { return len(r.models) > 0 || r.minGPUMemory > 0 }
+
+func requiredAffinity(pod *v1.Pod) *v1.NodeSelector {
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return nil
+}
+
+// nodeKnown reports whether the pod's node is as good as known: it is nominated, or
+// the pod names it, as those of a DaemonSet do.
+func nodeKnown(pod *v1.Pod) bool {
+	if pod.Status.NominatedNodeName != "" {
+		return true
+	}
+	required := requiredAffinity(pod)
+	return required != nil && slices.ContainsFunc(required.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool { return len(t.MatchFields) > 0 })
+}
+
+// hasWishes reports whether the pod's place depends on what the index does not
+// know: other pods, volumes, claims, ports, or preferred labels.
+func hasWishes(pod *v1.Pod) bool {
+	spec := &pod.Spec
+	if len(spec.TopologySpreadConstraints) > 0 || len(spec.ResourceClaims) > 0 {
+		return true
+	}
+	if a := spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil ||
+		a.NodeAffinity != nil && len(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0) {
+		return true
+	}
+	if slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }) {
+		return true
+	}
+	hasHostPort := func(c v1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort > 0 })
+	}
+	return slices.ContainsFunc(spec.Containers, hasHostPort) || slices.ContainsFunc(spec.InitContainers, hasHostPort)
+}

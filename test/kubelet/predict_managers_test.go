@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/kubernetes/pkg/features"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+)
+
+// TestManagersTakeWhatIsPredicted compares not only the verdict but where every
+// pod's exclusive CPUs and memory are taken, which decides what becomes of the
+// containers and pods after it.
+func TestManagersTakeWhatIsPredicted(t *testing.T) {
+	if os.Getenv("SKIP_NODE") == "1" {
+		t.Skip("SKIP_NODE=1")
+	}
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
+	r := rand.New(rand.NewPCG(7, 7))
+	cases, admitted := predictCases(t)/2, 0
+	for done := 0; done < cases && !t.Failed(); {
+		m := randomLayout(r)
+		setup := randomSetup(r, m)
+		if !setup.staticCPUs && !setup.staticMemory {
+			continue
+		}
+		setup.unaligned = true
+		k := startWholeKubelet(t, m, setup, nil)
+		machine := predictedMachine(t, m, setup)
+		for i := range perMachine {
+			for pods := k.pods(); len(pods) > 0 && r.IntN(3) == 0; pods = k.pods() {
+				k.remove(pods[r.IntN(len(pods))])
+			}
+			pod := randomPod(r, i+1, m)
+			for j := range pod.Spec.InitContainers {
+				withoutGPUs(&pod.Spec.InitContainers[j])
+			}
+			for j := range pod.Spec.Containers {
+				withoutGPUs(&pod.Spec.Containers[j])
+			}
+			before := k.predictedState(machine)
+			after := before
+			want := machine.Replay(&after, predictedPod(pod), &admission.Wish{})
+			err := k.admit(pod)
+			done++
+			if (err == nil) != want {
+				t.Errorf("predicted %t, kubelet says %v\n%s\npod %s", want, err, describeCase(m, setup, nil), describePod(pod))
+				break
+			}
+			if err != nil {
+				continue
+			}
+			admitted++
+			now := k.predictedState(machine)
+			for id := range m.nodes {
+				if x, y := machine.FreeCPUs(&after, id), machine.FreeCPUs(&now, id); x != y {
+					t.Errorf("node %d has %d CPUs left, predicted %d (before %d)\n%s\npod %s", id, y, x, machine.FreeCPUs(&before, id), describeCase(m, setup, nil), describePod(pod))
+				}
+				if x, y := machine.FreeMemory(&after, id), machine.FreeMemory(&now, id); x != y {
+					t.Errorf("node %d has %d bytes left, predicted %d\n%s\npod %s", id, y, x, describeCase(m, setup, nil), describePod(pod))
+				}
+			}
+			if t.Failed() {
+				break
+			}
+		}
+		k.stop()
+	}
+	t.Logf("%d pods, %d admitted", cases, admitted)
+}
+
+func withoutGPUs(c *v1.Container) {
+	delete(c.Resources.Limits, gpu)
+	delete(c.Resources.Requests, gpu)
+}
+
+func predictedMachine(t *testing.T, m *machineLayout, setup *kubeletSetup) *admission.Machine {
+	t.Helper()
+	policy, err := admission.ParsePolicy(setup.policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []admission.Node
+	for i := range m.nodes {
+		n := &m.nodes[i]
+		nodes = append(nodes, admission.Node{ID: n.ID, CPUs: n.CPUs, Siblings: n.Siblings, Socket: m.sockets[i], Distances: n.Distances})
+	}
+	machine, err := admission.New(&admission.Config{
+		Policy: policy, PodScope: setup.scope == "pod", StaticCPUs: setup.staticCPUs, StaticMemory: setup.staticMemory,
+		TopologyOptions: setup.topologyOptions, CPUOptions: setup.cpuOptions, ReservedCPUs: setup.reserved,
+	}, nodes, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return machine
+}
+
+// predictedState is kubelet's account as the prediction keeps it.
+func (k *wholeKubelet) predictedState(m *admission.Machine) admission.State {
+	memory := map[int]admission.Memory{}
+	for id, n := range k.memory.State().GetMachineState() {
+		table := n.MemoryMap[v1.ResourceMemory]
+		memory[id] = admission.Memory{Free: int64(table.Free), Allocatable: int64(table.Allocatable), Cells: n.Cells}
+	}
+	return m.NewState(nvtopo.NewCPUSet(k.exclusive().UnsortedList()...), memory)
+}
+
+// predictedPod is a pod without GPUs as the prediction sees it.
+func predictedPod(pod *v1.Pod) *admission.Pod {
+	var cs []admission.Container
+	for _, c := range containersOf(pod) {
+		a := admission.Container{Kind: admission.App}
+		switch {
+		case isInit(pod, c.Name) && c.RestartPolicy == nil:
+			a.Kind = admission.Init
+		case isInit(pod, c.Name):
+			a.Kind = admission.Sidecar
+		}
+		if cpu := c.Resources.Limits.Cpu(); !cpu.IsZero() { // only a Guaranteed pod's have limits
+			if whole := cpu.Value(); whole*1000 == cpu.MilliValue() {
+				a.CPUs = int(whole)
+			}
+			a.Memory = c.Resources.Limits.Memory().Value()
+		}
+		cs = append(cs, a)
+	}
+	return admission.NewPod(cs)
+}
