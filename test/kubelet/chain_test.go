@@ -6,13 +6,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
@@ -28,6 +28,9 @@ import (
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
+// registrySocket is what an inner plugin takes for kubelet's.
+const registrySocket = devicemanager.PluginDir + "/nvtopo/kubelet.sock"
+
 // chainOptions describes a node; the zero value is the shipped default.
 type chainOptions struct {
 	kubelet  devicemanager.Options
@@ -37,6 +40,7 @@ type chainOptions struct {
 	strip    bool
 	hold     time.Duration
 	memory   bool     // no state directory
+	innerDir string   // of the inner plugin's socket; "" means kubelet's, as NVIDIA's plugin has it
 	extra    []string // resources beside nvidia.com/gpu, of 4 devices each
 }
 
@@ -131,7 +135,7 @@ func startChain(t *testing.T, o chainOptions) *chain {
 func (c *chain) addInner(resource string, devices []*pluginapi.Device) {
 	c.inner[resource] = devicemanager.StartPlugin(c.t, devicemanager.PluginOptions{
 		Resource: resource, Devices: devices,
-		KubeletSocket: filepath.Join(devicemanager.PluginDir, "nvtopo", "kubelet.sock"),
+		KubeletSocket: registrySocket, Dir: c.options.innerDir,
 		Preferred: func(available, must []string, size int) ([]string, error) {
 			c.mu.Lock()
 			prefer := c.prefer
@@ -357,6 +361,9 @@ func (c *chain) audit() {
 }
 
 func (c *chain) check() error {
+	if err := c.sameRecords(); err != nil {
+		return err
+	}
 	live := map[types.UID]bool{}
 	for _, p := range c.Live() {
 		live[p.UID] = true
@@ -379,6 +386,25 @@ func (c *chain) check() error {
 			}
 			holder[id] = e.PodUID
 		}
+	}
+	return nil
+}
+
+// sameRecords checks that the agent reads kubelet's checkpoint as kubelet does.
+func (c *chain) sameRecords() error {
+	records, err := kubelet.ReadCheckpoint(devicemanager.CheckpointFile)
+	if err != nil {
+		return err
+	}
+	want, got := map[string][]string{}, map[string][]string{}
+	for _, e := range c.Checkpoint(c.t) {
+		want[fmt.Sprint(e.PodUID, "/", e.Container, "/", e.Resource)] = e.IDs
+	}
+	for _, r := range records {
+		got[fmt.Sprint(r.PodUID, "/", r.Container, "/", r.Resource)] = r.IDs
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		return fmt.Errorf("kubelet's checkpoint as kubelet (-) and the agent (+) read it:\n%s", d)
 	}
 	return nil
 }

@@ -87,6 +87,28 @@ func TestKubeletRecordsAndComesBack(t *testing.T) {
 		n.mustAdmit(t, q)
 		diff(t, "record of a new pod", []string{"G2", "G3", "G4", "G5", "G6", "G7"}, n.Recorded(t, q.UID, "app"))
 	})
+	t.Run("but one whose init container had devices is failed unless its plugin registers before it is admitted again", func(t *testing.T) {
+		// https://github.com/kubernetes/kubernetes/issues/138446: an init container
+		// that has ended does not count as running.
+		n := start(t)
+		for i, early := range []bool{true, false} {
+			p := devicemanager.WithInit(app(i, 2), devicemanager.Container("init", gpu, 2))
+			n.mustAdmit(t, p)
+			refused := 0
+			how := devicemanager.Restart{Refused: func(*v1.Pod, *devicemanager.Refusal) { refused++ }}
+			if early {
+				how.Registering = func() { n.WaitAllocatable(t, gpu, 8) }
+			} else {
+				n.plugin.Stop()
+			}
+			n.restart(t, how)
+			want := 2 // both pods of this test
+			if early {
+				want = 0
+			}
+			diff(t, "refused", want, refused)
+		}
+	})
 	t.Run("after a reboot pods that come before their plugin are refused", func(t *testing.T) {
 		n := start(t)
 		p := app(0, 2)

@@ -3,11 +3,13 @@
 package kubelet
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -36,9 +38,11 @@ func TestRandomHistory(t *testing.T) {
 		seed := *historySeed + uint64(i)
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			h := &history{
-				chain: startChain(t, o), random: rand.New(rand.NewPCG(seed, 0)),
-				chosen: map[types.UID]choice{}, healthy: slices.Repeat([]bool{true}, 8), counts: map[string]int{},
+				random: rand.New(rand.NewPCG(seed, 0)), counts: map[string]int{}, healthy: slices.Repeat([]bool{true}, 8),
+				chosen: map[types.UID]choice{}, actual: map[types.UID]choice{}, passed: map[types.UID]choice{},
 			}
+			o.kubelet.Late = h.predicate
+			h.chain = startChain(t, o)
 			for end := time.Now().Add(*historyTime); time.Now().Before(end) && !t.Failed(); {
 				h.step()
 				if err := h.check(); err != nil {
@@ -61,7 +65,10 @@ type history struct {
 	waiting []*v1.Pod            // bound, not admitted
 	running []*v1.Pod            // admitted, oldest first
 	chosen  map[types.UID]choice // of pods with a choice
+	actual  map[types.UID]choice // what the containers of running pods were given, whatever kubelet remembers
+	passed  map[types.UID]choice // what pods held when they passed predicate
 	healthy []bool               // by device
+	failed  []*v1.Pod            // ran, and a new kubelet refused them
 	log     []string
 	counts  map[string]int
 }
@@ -82,7 +89,8 @@ func (h *history) step() {
 		{3, "delete", h.deleteWaiting},
 		{3, "start again", h.startAgain},
 		{2, "health", h.changeHealth},
-		{2, "kubelet", func() { h.disturb("kubelet", h.restartKubelet) }},
+		{2, "kubelet", func() { h.disturb("kubelet", func() { h.restartKubelet(false) }) }},
+		{h.losable(), "kubelet without its record", func() { h.disturb("kubelet without its record", func() { h.restartKubelet(true) }) }},
 		{2, "agent", func() { h.disturb("agent", h.crashAgent) }},
 		{2, "inner plugin", func() { h.disturb("inner plugin", h.restartInner) }},
 	}
@@ -100,6 +108,31 @@ func (h *history) step() {
 	}
 }
 
+// losable is the weight of a kubelet losing its record: none for an agent that
+// keeps nothing, since after it restarted too, nobody would know what runs.
+func (h *history) losable() int {
+	if h.options.memory {
+		return 0
+	}
+	return 1
+}
+
+// predicate is kubelet's handler that refuses a pod for which the node offers no
+// devices: without its record and before plugins register, kubelet's device
+// manager does not know the resource and lets the pod pass. It also sees what a
+// pod was given before any restart can make kubelet forget it.
+func (h *history) predicate(pod *v1.Pod) error {
+	if h.passed[pod.UID] != nil {
+		return nil // admitted by the kubelet before
+	}
+	got := h.held(pod)
+	if len(got) == 0 {
+		return errors.New("OutOf" + gpu)
+	}
+	h.passed[pod.UID] = got
+	return nil
+}
+
 // taken are the devices of pods that the scheduler counts, and of kubelet's record.
 func (h *history) taken() map[string]bool {
 	out := map[string]bool{}
@@ -107,7 +140,7 @@ func (h *history) taken() map[string]bool {
 		for _, id := range h.chosen[p.UID].all() {
 			out[id] = true
 		}
-		for _, id := range h.held(p).all() {
+		for _, id := range h.actual[p.UID].all() {
 			out[id] = true
 		}
 	}
@@ -234,11 +267,19 @@ func (h *history) admitNow(pod *v1.Pod, disturbed bool) {
 		h.drop(pod)
 		return
 	}
-	got := h.held(pod)
+	got := h.passed[pod.UID]
 	if want != nil && possible && !maps.EqualFunc(want, got, slices.Equal) {
 		h.t.Errorf("%s got %v, want %v", pod.Name, got, want)
 	}
+	for _, p := range h.running {
+		for _, id := range h.actual[p.UID].all() {
+			if slices.Contains(got.all(), id) {
+				h.t.Errorf("%s got %v, of which %s runs in %s", pod.Name, got, id, p.Name)
+			}
+		}
+	}
 	h.counts["admitted"]++
+	h.actual[pod.UID] = got
 	h.run(pod)
 	h.running = append(h.running, pod)
 }
@@ -251,7 +292,7 @@ func (h *history) possible(want choice) bool {
 		bad[ids(i)[0]] = !ok
 	}
 	for _, p := range h.running {
-		for _, id := range h.held(p).all() {
+		for _, id := range h.actual[p.UID].all() {
 			bad[id] = true
 		}
 	}
@@ -261,6 +302,7 @@ func (h *history) possible(want choice) bool {
 func (h *history) drop(pod *v1.Pod) {
 	h.end(pod)
 	delete(h.chosen, pod.UID)
+	delete(h.actual, pod.UID)
 }
 
 func (h *history) endOne() {
@@ -297,6 +339,9 @@ func (h *history) startAgain() {
 		return
 	}
 	pod := h.running[h.random.IntN(len(h.running))]
+	if len(h.held(pod)) == 0 {
+		return // kubelet has lost its record and would allocate anew; see TestRace08KubeletRestart
+	}
 	for _, c := range pod.Spec.Containers {
 		env, err := h.StartContainer(h.t.Context(), pod, c.Name)
 		if err != nil {
@@ -352,6 +397,7 @@ func (h *history) disturb(name string, restart func()) {
 		h.admitOne(true)
 	}
 	<-done
+	h.dropFailed()
 	h.quiesce()
 	h.say("%s is back", name)
 }
@@ -368,13 +414,28 @@ func (h *history) quiesce() {
 	h.t.Errorf("not ready 20 s after a restart: %+v", h.agent.interposer.Resources())
 }
 
-func (h *history) restartKubelet() {
-	err := h.Restart(devicemanager.Restart{Refused: func(p *v1.Pod, r *devicemanager.Refusal) {
-		h.t.Errorf("running pod %s was refused by a new kubelet: %v", p.Name, r)
+func (h *history) restartKubelet(loses bool) {
+	err := h.Restart(devicemanager.Restart{LoseCheckpoint: loses, Refused: func(p *v1.Pod, r *devicemanager.Refusal) {
+		if len(p.Spec.InitContainers) == 0 {
+			h.t.Errorf("running pod %s was refused by a new kubelet: %v", p.Name, r)
+		}
+		h.failed = append(h.failed, p)
 	}})
 	if err != nil {
 		h.t.Error(err)
 	}
+}
+
+// dropFailed ends the pods that a new kubelet failed although they ran: those
+// with devices in init containers, see TestKubeletRecordsAndComesBack.
+func (h *history) dropFailed() {
+	for _, pod := range h.failed {
+		h.counts["failed by a new kubelet"]++
+		h.say("a new kubelet failed %s", pod.Name)
+		h.running = slices.DeleteFunc(h.running, func(p *v1.Pod) bool { return p.UID == pod.UID })
+		h.drop(pod)
+	}
+	h.failed = nil
 }
 
 // crashAgent ends the agent and starts another from the state that a crash
@@ -382,7 +443,7 @@ func (h *history) restartKubelet() {
 func (h *history) crashAgent() {
 	left, err := os.MkdirTemp(h.t.TempDir(), "state")
 	if err == nil && h.state != "" {
-		err = os.CopyFS(left, os.DirFS(h.state))
+		err = copyFiles(h.state, left)
 	}
 	if err != nil {
 		h.t.Error(err)
@@ -393,6 +454,27 @@ func (h *history) crashAgent() {
 		h.state = left
 	}
 	h.startAgent()
+}
+
+// copyFiles copies what is whole in a directory: names with a dot are being written.
+func copyFiles(from, to string) error {
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(from, e.Name()))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, e.Name()), data, 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (h *history) restartInner() {

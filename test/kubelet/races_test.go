@@ -336,6 +336,22 @@ func TestRace08KubeletRestart(t *testing.T) {
 			t.Errorf("got %v although G0 and G1 run", got)
 		}
 	})
+	t.Run("a pod let in before kubelet knew of any devices has its own when it starts", func(t *testing.T) {
+		c := startChain(t, chainOptions{})
+		c.stopAgent()
+		c.restart(t, devicemanager.Restart{LoseCheckpoint: true})
+		p := c.bind(devicemanager.WithInit(app(0, 2), devicemanager.Container("init", gpu, 1)), choice{"init": ids(6), "app": ids(2, 6)})
+		c.mustAdmit(p)
+		diff(t, "devices at admission", choice{}, c.held(p))
+		c.startAgent()
+		c.waitReady()
+		for _, name := range []string{"init", "app"} {
+			if _, err := c.StartContainer(t.Context(), p, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.mustHold(p, choice{"init": ids(6), "app": ids(2, 6)})
+	})
 	t.Run("after a reboot pods that come before the plugin fail and the others have what they had", func(t *testing.T) {
 		for _, early := range []bool{true, false} {
 			c := startChain(t, chainOptions{})

@@ -3,8 +3,12 @@
 package kubelet
 
 import (
+	"context"
+	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,7 +16,9 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
@@ -208,6 +214,46 @@ func TestUnderKubeletsTopologyManager(t *testing.T) {
 }
 
 func TestWhatPassesThrough(t *testing.T) {
+	t.Run("our own device plugin, and an inner socket beside the registry's", func(t *testing.T) {
+		c := startChain(t, chainOptions{innerDir: filepath.Dir(registrySocket)})
+		devices, err := deviceplugin.Plain("S", 4, 2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := deviceplugin.New(deviceplugin.Config{
+			Resource: "example.com/simulated", Devices: devices, PluginDir: devicemanager.PluginDir, KubeletSocket: registrySocket,
+		}, clock.RealClock{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- own.Run(ctx) }()
+		t.Cleanup(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		})
+		c.WaitAllocatable(t, "example.com/simulated", 4)
+		for round := range 2 {
+			p := devicemanager.Pod(fmt.Sprintf("simulated-%d", round), round, devicemanager.Container("app", "example.com/simulated", 2))
+			want := []string{fmt.Sprintf("S%d", round), "S3"}
+			c.api.put(annotateResources(t, p, map[string]choice{"example.com/simulated": {"app": want}}))
+			c.mustAdmit(p)
+			diff(t, "checkpoint", choice{"app": want}, c.held(p))
+			env, err := c.StartContainer(t.Context(), p, "app")
+			if err != nil {
+				t.Fatal(err)
+			}
+			diff(t, "environment", strings.Join(want, ","), env[deviceplugin.DefaultEnv])
+			c.told[key("example.com/simulated", want)]++ // this plugin keeps no ledger
+			c.end(p)
+			c.restart(t, devicemanager.Restart{})
+			c.waitReady()
+			c.WaitAllocatable(t, "example.com/simulated", 4)
+		}
+	})
 	t.Run("kubelet sees the inner plugin's devices, health and NUMA nodes as they are", func(t *testing.T) {
 		c := startChain(t, chainOptions{numa: 2})
 		devices := devicemanager.Devices("G", 8, 2)
@@ -235,7 +281,7 @@ func TestWhatPassesThrough(t *testing.T) {
 		c := startChain(t, chainOptions{})
 		asked := 0
 		devicemanager.StartPlugin(t, devicemanager.PluginOptions{
-			Resource: "example.com/nic", KubeletSocket: devicemanager.PluginDir + "/nvtopo/kubelet.sock",
+			Resource: "example.com/nic", KubeletSocket: registrySocket,
 			Devices: devicemanager.Devices("N", 2, 0), PreStart: func([]string) error { asked++; return nil },
 		})
 		c.WaitAllocatable(t, "example.com/nic", 2)

@@ -38,6 +38,7 @@ type Call struct {
 type PluginOptions struct {
 	Resource      string
 	KubeletSocket string // to register with; "" means kubelet's own
+	Dir           string // of the plugin's own socket; "" means PluginDir
 	Devices       []*pluginapi.Device
 
 	// Preferred answers GetPreferredAllocation; nil means that the plugin does not
@@ -51,8 +52,8 @@ type PluginOptions struct {
 }
 
 // Plugin is a device plugin with scripted answers and a memory of its calls. Like
-// NVIDIA's it serves beside the socket it registers with, and starts over
-// whenever that socket is created anew.
+// NVIDIA's it starts over whenever the socket it registers with is created anew,
+// and does not notice if its own is removed.
 type Plugin struct {
 	pluginapi.UnimplementedDevicePluginServer
 	options PluginOptions
@@ -72,10 +73,13 @@ func StartPlugin(tb testing.TB, options PluginOptions) *Plugin {
 	if options.KubeletSocket == "" {
 		options.KubeletSocket = KubeletSocket
 	}
+	if options.Dir == "" {
+		options.Dir = PluginDir
+	}
 	name := "stub-" + strings.ReplaceAll(options.Resource, "/", "-") + ".sock"
 	p := &Plugin{
 		options: options,
-		socket:  filepath.Join(filepath.Dir(options.KubeletSocket), name),
+		socket:  filepath.Join(options.Dir, name),
 		devices: options.Devices,
 		changed: make(chan struct{}),
 	}
@@ -116,7 +120,7 @@ func (p *Plugin) run(ctx context.Context) {
 		}
 		server, err := p.serve()
 		if err == nil && p.register(ctx) == nil {
-			for ctx.Err() == nil && same(before, identity(p.options.KubeletSocket)) && identity(p.socket) != nil {
+			for ctx.Err() == nil && same(before, identity(p.options.KubeletSocket)) {
 				pause(ctx)
 			}
 		}
