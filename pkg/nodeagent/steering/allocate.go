@@ -91,7 +91,7 @@ func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, who *asker, i
 	s.awaitOverlap(ctx, sh, who, ids)
 	for _, h := range s.holders(sh, f, who, ids) {
 		for {
-			held, ok := s.shown(ctx, f, h, ids)
+			held, ok := s.shown(ctx, sh, f, h, ids)
 			if held != "" {
 				s.metrics.doubleBook.Inc()
 				s.metrics.decisions.WithLabelValues(resultRefused).Inc()
@@ -160,7 +160,7 @@ func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []hold
 		}
 		for name, d := range p.containers {
 			// Kubelet cannot show what is not in its record, unless it came just now.
-			gone := f.recorded != nil && len(f.recorded[uid][name]) == 0 && !f.young(uid, name)
+			gone := f.recorded != nil && len(f.recorded[uid][name]) == 0 && (sh.gone[uid] || !f.young(uid, name))
 			if set.hasAny(d.IDs) && !gone {
 				out = append(out, holder{uid: uid, namespace: p.namespace, name: p.name, at: d.At})
 				break
@@ -178,11 +178,13 @@ func couldAsk(f *facts, p *podView) bool {
 
 // shown asks kubelet which of ids the holder has. ok tells that the pod is
 // active, so that it might still turn up.
-func (s *Steering) shown(ctx context.Context, f *facts, h holder, ids []string) (id string, ok bool) {
+func (s *Steering) shown(ctx context.Context, sh *shelf, f *facts, h holder, ids []string) (id string, ok bool) {
 	s.metrics.gets.Inc()
 	devices, err := s.kubelet.Get(ctx, h.namespace, h.name)
 	if err != nil {
-		if !errors.Is(err, kubelet.ErrUnknownPod) {
+		if errors.Is(err, kubelet.ErrUnknownPod) {
+			sh.learnActive(map[types.UID]answer{h.uid: {unknown: true}})
+		} else {
 			klog.FromContext(ctx).V(2).Info("Cannot check for double use", "pod", h.namespace+"/"+h.name, "err", err)
 		}
 		return "", false

@@ -202,7 +202,7 @@ func (s *shelf) forget(recorded byPod, pods []*podView, now time.Time) {
 		}
 	}
 	for uid := range s.gone {
-		if !here[uid] {
+		if s.served[uid] == nil {
 			delete(s.gone, uid)
 		}
 	}
