@@ -11,6 +11,7 @@ import (
 
 	nrilog "github.com/containerd/nri/pkg/log"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -39,10 +40,13 @@ func TestMain(m *testing.M) {
 }
 
 // machine has eight GPUs, GPU-0 to GPU-7, four on each of two NUMA nodes of eight
-// CPUs, and GPU-x, whose NUMA node is unknown.
+// CPUs and 64 GiB, and GPU-x, whose NUMA node is unknown.
 func machine() *v1alpha1.NodeGPUTopology {
 	t := &v1alpha1.NodeGPUTopology{}
 	t.Spec.NUMANodes = []v1alpha1.NUMANode{{ID: 0, CPUs: "0-7"}, {ID: 1, CPUs: "8-15"}, {ID: 2}}
+	for i := range 2 {
+		t.Spec.NUMANodes[i].Memory = resource.NewQuantity(64<<30, resource.BinarySI)
+	}
 	for i := range int32(8) {
 		t.Spec.GPUs = append(t.Spec.GPUs, v1alpha1.GPU{ID: "GPU-" + strconv.Itoa(int(i)), Index: i, NUMANode: i / 4})
 	}

@@ -26,6 +26,8 @@ type question struct {
 	reserved   nvtopo.CPUSet         // not for pods
 	online     nvtopo.CPUSet
 	memory     nvtopo.CPUSet // NUMA nodes that have memory
+	wantCPUs   int           // that the container requests, rounded up
+	limit      int64         // of its memory in bytes, 0 if none
 }
 
 // place is where a container belongs. Empty CPUs or mems are left as they are.
@@ -57,16 +59,41 @@ func (q *question) where() (place, error) {
 	}
 	near = intersect(near, q.online)
 	p := place{cpus: intersect(near, q.chosen())}
-	if len(p.cpus) == 0 {
+	if len(p.cpus) == 0 || len(p.cpus) < q.wantCPUs {
 		p.cpus = near.Minus(q.reserved)
 	}
-	if len(p.cpus) == 0 {
-		return place{}, fmt.Errorf("NUMA nodes %s have no CPU for pods: online are %q of them, reserved %q", nodes, near, q.reserved)
+	if len(p.cpus) == 0 || len(p.cpus) < q.wantCPUs {
+		return place{}, fmt.Errorf("it requests %d CPUs and NUMA nodes %s have %q for pods (online %q, reserved %q)",
+			q.wantCPUs, nodes, p.cpus, near, q.reserved)
 	}
-	if p.mems = intersect(nodes, q.memory); len(p.mems) == 0 {
-		p.noMems = fmt.Sprintf("of NUMA nodes %s none has memory on this machine, only %s", nodes, q.memory)
+	p.mems = intersect(nodes, q.memory)
+	if p.noMems = q.noMems(nodes, p.mems); p.noMems != "" {
+		p.mems = nil
 	}
 	return p, nil
+}
+
+// noMems says why memory is better left alone, "" if it is not. A container whose
+// limit is more than its NUMA nodes have would be killed below its limit.
+func (q *question) noMems(nodes, mems nvtopo.CPUSet) string {
+	if len(mems) == 0 {
+		return fmt.Sprintf("of NUMA nodes %s none has memory on this machine, only %s", nodes, q.memory)
+	}
+	var there int64
+	for i := range q.spec.NUMANodes {
+		n := &q.spec.NUMANodes[i]
+		switch {
+		case !mems.Has(int(n.ID)):
+		case n.Memory == nil:
+			return ""
+		default:
+			there += n.Memory.Value()
+		}
+	}
+	if q.limit > there {
+		return fmt.Sprintf("its limit is %d bytes, NUMA nodes %s have %d", q.limit, mems, there)
+	}
+	return ""
 }
 
 // numaNodes returns the nodes of the container's GPUs. All of them must be known:

@@ -16,6 +16,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
+func TestRequestIsReadFromShares(t *testing.T) {
+	for shares, want := range map[uint64]int{0: 0, 2: 1, 102: 1, 1024: 1, 1025: 2, 1536: 2, 8192: 8, 1 << 18: 256, 1 << 63: 256} {
+		if got := requestedCPUs(shares); got != want {
+			t.Errorf("%d shares: %d CPUs, want %d", shares, got, want)
+		}
+	}
+}
+
 func TestWhereAContainerBelongs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		held       []kubelet.Record
@@ -23,6 +31,8 @@ func TestWhereAContainerBelongs(t *testing.T) {
 		reserved   string
 		online     string // all by default
 		memory     string // 0-1 by default
+		wantedCPUs int
+		limit      int64
 		wantCPUs   string
 		wantMems   string
 		wantErr    string
@@ -54,6 +64,18 @@ func TestWhereAContainerBelongs(t *testing.T) {
 		"the chosen CPUs without those taken offline": {
 			held: []kubelet.Record{record("train", "GPU-4")}, allocation: choice("8-11", "train", "GPU-4"), online: "0-8,10-15", wantCPUs: "8,10-11", wantMems: "1",
 		},
+		"all CPUs of the node when the chosen ones there are fewer than it requests": {
+			held: []kubelet.Record{record("train", "GPU-4")}, allocation: choice("4-9", "train", "GPU-4"), wantedCPUs: 6, wantCPUs: "8-15", wantMems: "1",
+		},
+		"left alone when its node has fewer CPUs than it requests": {
+			held: []kubelet.Record{record("train", "GPU-4")}, reserved: "15", wantedCPUs: 8, wantErr: "requests 8 CPUs",
+		},
+		"no mems when its limit is more than the node has": {
+			held: []kubelet.Record{record("train", "GPU-4")}, limit: 65 << 30, wantCPUs: "8-15",
+		},
+		"mems when its limit is what the nodes have": {
+			held: []kubelet.Record{record("train", "GPU-0", "GPU-4")}, limit: 128 << 30, wantCPUs: "0-15", wantMems: "0-1",
+		},
 		"a share of a GPU belongs where the GPU is": {
 			held: []kubelet.Record{record("train", "GPU-4::3")}, wantCPUs: "8-15", wantMems: "1",
 		},
@@ -77,7 +99,7 @@ func TestWhereAContainerBelongs(t *testing.T) {
 			held: []kubelet.Record{{PodUID: testPod, Container: "train", Resource: "rdma/hca", IDs: []string{"mlx5_1"}}}, wantErr: errNoGPUs.Error(),
 		},
 		"left alone when every CPU of its node is reserved": {
-			held: []kubelet.Record{record("train", "GPU-0")}, reserved: "0-7", wantErr: "no CPU for pods",
+			held: []kubelet.Record{record("train", "GPU-0")}, reserved: "0-7", wantErr: `NUMA nodes 0 have "" for pods`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,6 +113,7 @@ func TestWhereAContainerBelongs(t *testing.T) {
 			q := question{
 				spec: &machine().Spec, held: tc.held, container: "train", allocation: tc.allocation,
 				reserved: cpus(t, tc.reserved), online: cpus(t, online), memory: cpus(t, memory),
+				wantCPUs: tc.wantedCPUs, limit: tc.limit,
 			}
 			got, err := q.where()
 			if (tc.wantErr == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tc.wantErr) {
@@ -130,7 +153,7 @@ func TestPlacesAreSound(t *testing.T) {
 		}
 		q := question{
 			spec: &machine().Spec, held: []kubelet.Record{record("train", ids...)}, container: "train",
-			allocation: choice(some(16).String(), "train", ids...), reserved: some(16), online: some(16), memory: some(3),
+			allocation: choice(some(16).String(), "train", ids...), reserved: some(16), online: some(16), memory: some(3), wantCPUs: rng.IntN(5),
 		}
 		got, err := q.where()
 		if err != nil {
@@ -138,10 +161,10 @@ func TestPlacesAreSound(t *testing.T) {
 		}
 		answered++
 		outside := got.cpus.Minus(intersect(near, q.online))
-		if len(got.cpus) == 0 || len(outside) > 0 || len(got.mems.Minus(q.memory)) > 0 {
+		if len(got.cpus) == 0 || len(got.cpus) < q.wantCPUs || len(outside) > 0 || len(got.mems.Minus(q.memory)) > 0 {
 			t.Fatalf("%v with online %s, memory %s gives CPUs %s, mems %s", ids, q.online, q.memory, got.cpus, got.mems)
 		}
-		if wanted := intersect(intersect(near, q.online), cpus(t, q.allocation.CPUSet)); len(wanted) > 0 && !slices.Equal(wanted, got.cpus) {
+		if wanted := intersect(intersect(near, q.online), cpus(t, q.allocation.CPUSet)); len(wanted) >= max(1, q.wantCPUs) && !slices.Equal(wanted, got.cpus) {
 			t.Fatalf("%v gives CPUs %s, want the chosen %s", ids, got.cpus, wanted)
 		}
 	}

@@ -153,7 +153,11 @@ func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
 		logger.Info("Leaving a container alone: its CPUs are set already, by another plugin of the runtime", "cpus", presentCPUs(c))
 		return place{}
 	}
-	q := question{spec: &topology.Spec, held: held, container: k.name, allocation: s.allocation(pod, k.uid)}
+	resources := c.GetLinux().GetResources()
+	q := question{
+		spec: &topology.Spec, held: held, container: k.name, allocation: s.allocation(pod, k.uid),
+		wantCPUs: requestedCPUs(resources.GetCpu().GetShares().GetValue()), limit: resources.GetMemory().GetLimit().GetValue(),
+	}
 	at, err := s.ask(&q, conf.ReservedCPUs)
 	if err != nil {
 		if !errors.Is(err, errNoGPUs) {
@@ -161,10 +165,10 @@ func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
 		}
 		return place{}
 	}
-	if conf.MemoryManagerPolicy != kubeletconf.MemoryPolicyNone || c.GetLinux().GetResources().GetCpu().GetMems() != "" {
+	if conf.MemoryManagerPolicy != kubeletconf.MemoryPolicyNone || resources.GetCpu().GetMems() != "" {
 		at.mems = nil
 	} else if at.noMems != "" {
-		s.once("Leaving the memory of containers alone: "+at.noMems, logger)
+		s.once("Leaving the memory of a container alone: "+at.noMems, logger)
 	}
 	logger.V(2).Info("Confining a container", "cpus", at.cpus.String(), "mems", at.mems.String())
 	return at
@@ -274,4 +278,10 @@ func keyOf(pod *api.PodSandbox, c *api.Container) key {
 
 func presentCPUs(c *api.Container) string {
 	return canonical(c.GetLinux().GetResources().GetCpu().GetCpus())
+}
+
+// requestedCPUs undoes how kubelet writes a CPU request: 1024 shares a CPU.
+func requestedCPUs(shares uint64) int {
+	const perCPU = 1024
+	return int(min(shares, 1<<18)+perCPU-1) / perCPU // the kernel's greatest is 2^18
 }
