@@ -22,7 +22,7 @@ GO_BUILD := go build -ldflags '$(LDFLAGS)'
 
 # Packages whose tests need neither etcd nor an API server; pkg/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
-UNIT_PACKAGES = $(shell go list ./pkg/... ./manifests/... ./cmd/nvtopo ./cmd/exporter | grep -v /pkg/devcluster)
+UNIT_PACKAGES = $(shell go list ./pkg/... ./manifests/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent | grep -v /pkg/devcluster)
 
 .PHONY: help
 help: ## Show the targets
@@ -33,6 +33,7 @@ build: $(BIN)/kwok ## Build all programs into bin/
 	$(GO_BUILD) -o $(BIN)/nvtopo-scheduler ./cmd/scheduler
 	$(GO_BUILD) -o $(BIN)/nvtopo-devcluster ./cmd/devcluster
 	$(GO_BUILD) -o $(BIN)/nvtopo-exporter ./cmd/exporter
+	$(GO_BUILD) -o $(BIN)/nvtopo-node-agent ./cmd/node-agent
 	$(GO_BUILD) -o $(BIN)/nvtopo ./cmd/nvtopo
 	ln -sf nvtopo $(BIN)/kubectl-nvtopo
 
@@ -82,7 +83,7 @@ test: unit test-bench test-integration ## Everything that CI runs
 
 .PHONY: race
 race: ## Tests of concurrent code under the race detector
-	go test -race ./pkg/nodestate ./pkg/plugins/... ./pkg/nvtopo ./pkg/exporter
+	go test -race ./pkg/nodestate ./pkg/plugins/... ./pkg/nvtopo ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller
 
 .PHONY: bench
 bench: bench-pick bench-cycle bench-quality bench-scheduler ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
@@ -128,15 +129,17 @@ $(BIN)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 lint: $(BIN)/golangci-lint ## Run golangci-lint
 	$(BIN)/golangci-lint run ./...
 	cd bench && ../$(BIN)/golangci-lint run --config ../.golangci.yml ./...
+	cd test/kubelet && ../../$(BIN)/golangci-lint run --config ../../.golangci.yml ./...
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code
-	$(BIN)/golangci-lint fmt ./... bench/...
+	$(BIN)/golangci-lint fmt ./... bench/... test/kubelet/...
 
 .PHONY: verify
 verify: generate fmt lint ## Generate, format, lint and check that nothing changed
 	go mod tidy
 	go -C bench mod tidy
+	go -C test/kubelet mod tidy
 	git diff --exit-code
 
 .PHONY: clean
