@@ -3,6 +3,7 @@
 package manifests_test
 
 import (
+	"fmt"
 	"maps"
 	"testing"
 
@@ -163,5 +164,40 @@ func TestEachAccountHasItsPartOfTheStatus(t *testing.T) {
 				checkAnswer(t, answer(t, policies, r, "nvtopo-node-writes"), want)
 			}
 		})
+	}
+}
+
+// TestTheGreatestStatusIsAffordable: the API server stops a policy that computes
+// for too long, and then refuses the request.
+func TestTheGreatestStatusIsAffordable(t *testing.T) {
+	const allocations, gpus = 1024, 64 // the schema's limits
+	object := func(state string) map[string]any {
+		list := make([]any, allocations)
+		for i := range list {
+			ids := make([]any, gpus)
+			for j := range ids {
+				ids[j] = fmt.Sprintf("GPU-%08d-%04d", i, j)
+			}
+			last := "confirmed"
+			if i == allocations-1 {
+				last = state
+			}
+			list[i] = map[string]any{
+				"podUID": fmt.Sprintf("uid-%d", i), "namespace": "default", "pod": fmt.Sprintf("pod-%d", i), "container": "main",
+				"resource": "nvidia.com/gpu", "gpus": ids, "state": last,
+			}
+		}
+		return map[string]any{
+			"metadata": map[string]any{"name": "n1"}, "spec": map[string]any{"nodeUID": "x"},
+			"status": map[string]any{"allocations": list, "conditions": []any{map[string]any{"type": "Ready", "status": "True"}}},
+		}
+	}
+	policies := compiledPolicies(t)
+	for verb, want := range map[string]string{"report-allocations nodegputopologies": "", "report-hardware nodegputopologies": "are the node agent's"} {
+		r := request{
+			resource: "nodegputopologies", subresource: "status", object: object("swapped"), old: object("confirmed"),
+			user: account("nvtopo-system", "n1"), may: []string{verb},
+		}
+		checkAnswer(t, answer(t, policies, r, "nvtopo-node-writes"), want)
 	}
 }
