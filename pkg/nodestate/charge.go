@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -24,6 +25,8 @@ type charging struct {
 	late []latecomer
 	// counted are the exclusive CPUs of those that it should have.
 	counted int
+	// returned are those of pods that a dry run took out.
+	returned []nvtopo.CPUSet
 }
 
 // latecomer is one of them; kubelet will admit it as it does a new pod.
@@ -139,6 +142,16 @@ func (c *charging) excludePinned(pod *v1.Pod, p *share, recorded bool) {
 	c.late = append(c.late, l)
 }
 
+// victim gives back the exclusive CPUs of a pod that is recorded but not here.
+func (c *charging) victim(uid types.UID, recs []recorded, here []fwk.PodInfo) {
+	if k := c.u.node.kubelet; k == nil || !k.pinsCPUs || slices.ContainsFunc(here, func(pi fwk.PodInfo) bool { return pi.GetPod().UID == uid }) {
+		return
+	}
+	for _, r := range recs {
+		c.returned = append(c.returned, r.cpus)
+	}
+}
+
 // settle ends the computation: what kubelet will set aside for latecomers is taken
 // as it would, in the order in which they came.
 func (c *charging) settle() {
@@ -147,6 +160,9 @@ func (c *charging) settle() {
 		return
 	}
 	state := k.account
+	if len(c.returned) > 0 {
+		state = k.machine.NewState(k.exclusive.Minus(c.returned...), k.memory)
+	}
 	for i, a := range u.node.Accels {
 		state.Free[i] = a.Healthy &^ c.recordedMask(i)
 	}

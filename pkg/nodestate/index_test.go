@@ -26,6 +26,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 )
 
@@ -204,7 +205,9 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 				s.disturb(r, kinds, step)
 				s.Sweep(s.snapshot.NodeInfos())
 				pod := gpuPod(fmt.Sprintf("p%d", step), 1+r.IntN(8))
-				switch r.IntN(5) {
+				switch r.IntN(6) {
+				case 3:
+					pod.Spec.Containers = append(pod.Spec.Containers, container("second", 1+r.IntN(2)))
 				case 0:
 					annotated(pod, TopologyPolicyKey, "single-numa-node")
 					pod = asking(pod, "8", "16Gi")
@@ -248,8 +251,14 @@ func (s *site) disturb(r *rand.Rand, kinds []string, step int) {
 	case what == 9: // one GPU fails, or all are well again
 		obj := topologyOf(s.tb, node, kinds[r.IntN(len(kinds))])
 		obj.ResourceVersion = strconv.Itoa(step + 2)
-		if obj.Spec.NodeUID = s.nodes[node].UID; r.IntN(2) == 0 {
+		if obj.Spec.NodeUID = s.nodes[node].UID; r.IntN(3) == 0 {
 			obj.Spec.NodeUID = "another"
+		}
+		if r.IntN(2) == 0 {
+			obj.Status.Kubelet = &v1alpha1.Kubelet{
+				TopologyManagerPolicy: []string{"best-effort", "restricted", "single-numa-node"}[r.IntN(3)],
+				Scope:                 []string{"container", "pod"}[r.IntN(2)],
+			}
 		}
 		_, err := s.Apply(obj)
 		s.must(err)

@@ -142,6 +142,7 @@ func (c *charging) addUnlisted(here, listed []fwk.PodInfo) {
 	u.agentLived = n.agent.fresh(c.s.clock.Now())
 	for uid, recs := range n.allocations {
 		if !gone(uid) {
+			c.victim(uid, recs, here)
 			continue
 		}
 		u.leftovers = true

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// kubeletDraws takes a pod's GPUs as kubelet's device manager does without a
+// topology policy: first, at random, from what init containers left, then what the
+// plugin prefers. It returns what every container gets, and which of them kubelet
+// decided by chance.
+func kubeletDraws(r *rand.Rand, cs []containerRequest, plan []nvtopo.Mask, set nvtopo.Mask) (got []nvtopo.Mask, chance []bool) {
+	var reuse nvtopo.Mask
+	free, diced := set, false
+	for i, c := range cs {
+		n := c.gpus[0]
+		var part nvtopo.Mask
+		for n > 0 && reuse&^part != 0 {
+			left := (reuse &^ part).Positions()
+			part |= 1 << left[r.IntN(len(left))]
+			n--
+		}
+		diced = diced || n == 0 && part != reuse
+		if n > 0 { // the plugin is asked, and must include what there is
+			prefer := plan[i] &^ part & free
+			if part&^plan[i] != 0 || prefer.Len() != n {
+				prefer = nvtopo.MaskOf(free.Positions()[:n]...)
+			}
+			part |= prefer
+			free &^= prefer
+		}
+		if c.kind == InitContainer {
+			reuse |= part
+		} else {
+			reuse &^= part
+		}
+		got, chance = append(got, part), append(chance, diced)
+	}
+	return got, chance
+}
+
+func TestKubeletHandsOnWhatWasPlanned(t *testing.T) {
+	rig := newRig(t, "dgx1-v100")
+	tables := rig.Node("n").Accel(testResource).Tables
+	r := rand.New(rand.NewPCG(3, 9))
+	certain := 0
+	for range 5000 {
+		var cs []containerRequest
+		for i := range r.IntN(4) {
+			kind := InitContainer
+			if r.IntN(3) == 0 {
+				kind = SidecarContainer
+			}
+			cs = append(cs, containerRequest{name: fmt.Sprint("i", i), kind: kind, gpus: []int{1 + r.IntN(3)}})
+		}
+		for i := range 1 + r.IntN(2) {
+			cs = append(cs, containerRequest{name: fmt.Sprint("a", i), kind: AppContainer, gpus: []int{1 + r.IntN(3)}})
+		}
+		k := effective(cs, 0)
+		if k > 8 {
+			continue
+		}
+		full := nvtopo.FullMask(8)
+		set, _ := tables.Pick(full, full, k, nvtopo.Constraint{})
+		plan, ok := divide(tables, set, cs, 0)
+		if !ok {
+			t.Fatalf("%+v: no division of %v", cs, set.Positions())
+		}
+		var running nvtopo.Mask
+		for i, p := range plan {
+			if p.Len() != cs[i].gpus[0] || p&^set != 0 || cs[i].kind != InitContainer && p&running != 0 {
+				t.Fatalf("%+v: container %d gets %v of %v beside %v", cs, i, p.Positions(), set.Positions(), running.Positions())
+			}
+			if cs[i].kind != InitContainer {
+				running |= p
+			}
+		}
+		got, chance := kubeletDraws(r, cs, plan, set)
+		var all nvtopo.Mask
+		for i := range got {
+			all |= got[i]
+			if !chance[i] && got[i] != plan[i] {
+				t.Fatalf("%+v: container %d gets %v, planned %v of %v", cs, i, got[i].Positions(), plan[i].Positions(), set.Positions())
+			}
+			if !chance[i] && cs[i].kind != InitContainer {
+				certain++
+			}
+		}
+		if all != set {
+			t.Fatalf("%+v: the pod gets %v, planned %v", cs, all.Positions(), set.Positions())
+		}
+	}
+	if certain < 1000 {
+		t.Errorf("only %d containers were not left to chance", certain)
+	}
+}
+
+func TestInitContainersPrepareTheNextContainersGPUs(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	pod := gpuPod("p", 2)
+	pod.Spec.Containers = append(pod.Spec.Containers, container("second", 4))
+	pod.Spec.InitContainers = []v1.Container{container("one", 1), container("two", 2)}
+	info, l := r.view(t)
+	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	parts := map[string]nvtopo.Mask{}
+	for i, p := range r.positions(a) {
+		parts[a.Containers[i].Name] = nvtopo.MaskOf(p...)
+	}
+	if parts["two"] != parts["main"] || parts["one"]&^parts["two"] != 0 {
+		t.Errorf("init containers get %v and %v, want the second to have the first container's %v and the first one of them",
+			parts["one"].Positions(), parts["two"].Positions(), parts["main"].Positions())
+	}
+}

@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// tell publishes what the agent says of a dgx1-v100: GPUs 0-3 and CPUs 0-19 and
+// 40-59 on NUMA node 0, the others on node 1.
+func (r *rig) tell(t *testing.T, change func(*v1alpha1.NodeGPUTopologyStatus)) *v1alpha1.NodeGPUTopology {
+	t.Helper()
+	obj := topologyOf(t, "n", "dgx1-v100")
+	version, err := strconv.Atoi(r.Node("n").ResourceVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj.ResourceVersion = strconv.Itoa(version + 1)
+	change(&obj.Status)
+	if _, err := r.Apply(obj); err != nil {
+		t.Fatal(err)
+	}
+	return obj
+}
+
+// guaranteed makes every container ask for these CPUs and memory exclusively.
+func guaranteed(pod *v1.Pod, cpu, memory string) *v1.Pod {
+	for _, cs := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range cs {
+			list := v1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
+			for name, q := range cs[i].Resources.Limits {
+				list[name] = q
+			}
+			cs[i].Resources = v1.ResourceRequirements{Limits: list, Requests: list}
+		}
+	}
+	return pod
+}
+
+// burstable says that the API server found the pod not to be Guaranteed.
+func burstable(pod *v1.Pod) *v1.Pod {
+	pod.Status.QOSClass = v1.PodQOSBurstable
+	return pod
+}
+
+func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
+	two := func(a, b int) *v1.Pod {
+		pod := gpuPod("two", a)
+		pod.Spec.Containers = append(pod.Spec.Containers, container("second", b))
+		return pod
+	}
+	restricted := v1alpha1.Kubelet{TopologyManagerPolicy: "restricted"}
+	single := v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node"}
+	scope := func(k v1alpha1.Kubelet, change func(*v1alpha1.Kubelet)) v1alpha1.Kubelet {
+		change(&k)
+		return k
+	}
+	static := scope(single, func(k *v1alpha1.Kubelet) { k.CPUManagerPolicy, k.ReservedCPUs = "static", "0-1" })
+	tests := map[string]struct {
+		kubelet    v1alpha1.Kubelet
+		used       []int
+		pod        *v1.Pod
+		want       [][]int // by container, sorted
+		wantReason Reason
+	}{
+		"without a policy the best pair may be anywhere": {
+			kubelet: v1alpha1.Kubelet{TopologyManagerPolicy: "none"}, used: []int{0}, pod: gpuPod("p", 2), want: [][]int{{4, 7}},
+		},
+		"of two NUMA nodes kubelet takes the lower, whatever is better": {
+			kubelet: single, used: []int{0}, pod: gpuPod("p", 2), want: [][]int{{2, 3}},
+		},
+		"all that is free on the NUMA node is taken unasked": {
+			kubelet: single, used: []int{0, 1}, pod: gpuPod("p", 2), want: [][]int{{2, 3}},
+		},
+		"the pod's link demand does not fit kubelet's NUMA node": {
+			kubelet: single, used: []int{0, 2}, pod: annotated(gpuPod("p", 2), MinLinkKey, "NV2"), wantReason: KubeletElsewhere,
+		},
+		"devices without NUMA nodes leave the choice free": {
+			kubelet: scope(single, func(k *v1alpha1.Kubelet) { k.UnalignedResources = []string{testResource} }),
+			used:    []int{0}, pod: gpuPod("p", 2), want: [][]int{{4, 7}},
+		},
+		"four GPUs over two NUMA nodes are refused": {
+			kubelet: restricted, used: []int{0, 4}, pod: gpuPod("p", 4), wantReason: KubeletRefuses,
+		},
+		"five GPUs need two NUMA nodes, which restricted allows": {
+			kubelet: restricted, pod: gpuPod("p", 5), want: [][]int{{0, 1, 2, 4, 5}},
+		},
+		"best-effort takes what is aligned and lets the rest be chosen": {
+			kubelet: v1alpha1.Kubelet{TopologyManagerPolicy: "best-effort"}, used: []int{0, 1, 2, 4},
+			pod: gpuPod("p", 3), want: [][]int{{5, 6, 7}},
+		},
+		"every container has its own NUMA node": {
+			kubelet: single, pod: two(4, 4), want: [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}},
+		},
+		"the pod scope wants one for all": {
+			kubelet: scope(single, func(k *v1alpha1.Kubelet) { k.Scope = "pod" }), pod: two(4, 4), wantReason: KubeletRefuses,
+		},
+		"the second container goes where it still fits": {
+			kubelet: single, pod: two(3, 2), want: [][]int{{0, 1, 2}, {4, 5}},
+		},
+		"exclusive CPUs draw the GPUs to their NUMA node": {
+			kubelet: scope(static, func(k *v1alpha1.Kubelet) { k.ExclusiveCPUs = "2-15" }),
+			pod:     guaranteed(gpuPod("p", 2), "30", "1Gi"), want: [][]int{{4, 7}},
+		},
+		"shared CPUs do not": {
+			kubelet: scope(static, func(k *v1alpha1.Kubelet) { k.ExclusiveCPUs = "2-15" }),
+			pod:     burstable(guaranteed(gpuPod("p", 2), "30", "1Gi")), want: [][]int{{0, 3}},
+		},
+		"half a core is refused where only whole ones are given": {
+			kubelet: v1alpha1.Kubelet{
+				TopologyManagerPolicy: "none", CPUManagerPolicy: "static", ReservedCPUs: "0,40",
+				CPUManagerOptions: map[string]string{"full-pcpus-only": "true"},
+			},
+			pod: guaranteed(gpuPod("p", 1), "3", "1Gi"), wantReason: KubeletRefuses,
+		},
+		"memory set aside on one NUMA node sends the pod to the other": {
+			kubelet: scope(single, func(k *v1alpha1.Kubelet) {
+				k.MemoryManagerPolicy = "Static"
+				for i, free := range []string{"10Gi", "200Gi"} {
+					k.Memory = append(k.Memory, v1alpha1.KubeletMemory{
+						NUMANode: int32(i), Allocatable: resource.MustParse("200Gi"), Free: resource.MustParse(free),
+					})
+				}
+			}),
+			pod: guaranteed(gpuPod("p", 1), "1", "20Gi"), want: [][]int{{4}},
+		},
+		"options of a later kubelet are no reason to lose the node": {
+			kubelet: scope(single, func(k *v1alpha1.Kubelet) { k.TopologyManagerOptions = map[string]string{"new": "true"} }),
+			pod:     gpuPod("p", 4), want: [][]int{{0, 1, 2, 3}},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			var pods []*v1.Pod
+			if tc.used != nil {
+				pods = append(pods, on(t, r.State, gpuPod("holder", len(tc.used)), "n", tc.used...))
+			}
+			r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.Kubelet = &tc.kubelet })
+			info, l := r.view(t, pods...)
+			d := demandOf(t, tc.pod)
+			if v := r.Judge(d, info, l); v.Reason != tc.wantReason {
+				t.Fatalf("Filter says %q, want %q", v.Reason, tc.wantReason)
+			}
+			a, reason := r.Reserve(d, tc.pod, info, l)
+			if reason != tc.wantReason {
+				t.Fatalf("Reserve says %q, want %q", reason, tc.wantReason)
+			}
+			if reason == Fits {
+				if d := cmp.Diff(tc.want, r.positions(a)); d != "" {
+					t.Errorf("choice (-want +got):\n%s", d)
+				}
+			}
+		})
+	}
+}
+
+func (r *rig) uuids(positions ...int) []string {
+	var out []string
+	for _, p := range positions {
+		out = append(out, r.Node("n").Accel(testResource).Graph.GPUs[p].UUID)
+	}
+	return out
+}
+
+// positions are the GPUs of an allocation by container, sorted.
+func (r *rig) positions(a *Allocation) [][]int {
+	var out [][]int
+	g := r.Node("n").Accel(testResource).Graph
+	for _, c := range a.Containers {
+		m, _ := g.Positions(c.GPUs)
+		out = append(out, m.Positions())
+	}
+	return out
+}
+
+func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.record(t, "gone", 4, 5)
+	info, l := r.view(t)
+	used := func() []int { return r.View(&Demand{Request: &Request{}}, info, l).used[0].Positions() }
+	if got := used(); !slices.Equal(got, []int{4, 5}) {
+		t.Errorf("used %v while the agent lives, want 4 and 5", got)
+	}
+	r.clock.now = r.clock.now.Add(366 * 24 * time.Hour)
+	r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, time.Hour), r.clock.now)
+	if got := used(); len(got) != 0 {
+		t.Errorf("used %v of a pod that is gone, by an agent that is gone as well", got)
+	}
+	r.leases.set(lease(AgentLeasePrefix+"n", r.clock.now, time.Hour), r.clock.now)
+	if got := used(); !slices.Equal(got, []int{4, 5}) {
+		t.Errorf("used %v when the agent is back, want 4 and 5", got)
+	}
+	live := on(t, r.State, gpuPod("gone", 2), "n", 4, 5)
+	live.UID = "gone"
+	r.leases.drop(AgentLeasePrefix + "n")
+	info, l = r.view(t, live)
+	if got := used(); !slices.Equal(got, []int{4, 5}) {
+		t.Errorf("used %v by a live pod, want what kubelet recorded whether the agent lives or not", got)
+	}
+}
+
+func TestAForeignPodCountsForWhatKubeletHasNotRecordedYet(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	pod := on(t, r.State, gpuPod("foreign", 3), "n")
+	r.record(t, pod.UID, 6, 7)
+	info, l := r.view(t, pod)
+	u := r.View(&Demand{Request: &Request{}}, info, l)
+	if got := u.used[0].Positions(); !slices.Equal(got, []int{6, 7}) || u.counted[0] != 1 || !u.foreign[0] {
+		t.Errorf("used %v, %d counted, foreign %t; want 6 and 7 and one more", got, u.counted[0], u.foreign[0])
+	}
+}
+
+func TestACPUSetWiderThanTheRequestIsShared(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	holder := asking(on(t, r.State, gpuPod("holder", 1), "n", 0), "4", "")
+	a, err := ParseAllocation(holder.Annotations[AllocationKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.NUMANodes, a.CPUSet = []int{0}, "0-19,40-59" // the agent's pinning: the whole node
+	if holder.Annotations[AllocationKey], err = a.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	info, l := r.view(t, holder)
+	u := r.View(&Demand{Request: &Request{}}, info, l)
+	if got := u.numa[0].milliCPU; got != 36_000 {
+		t.Errorf("node 0 has %d mCPU left, want 36000: 4 of 40 CPUs are asked for", got)
+	}
+	if len(u.taken) > 0 {
+		t.Errorf("CPUs %v count as taken, want none", u.taken)
+	}
+}
+
+func TestKubeletsAccountSaysWhatNUMANodesHaveLeft(t *testing.T) {
+	running := guaranteed(on(t, newRig(t, "dgx1-v100").State, gpuPod("running", 0), "n"), "10", "1Gi")
+	running.Status.StartTime = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
+	coming := guaranteed(gpuPod("coming", 0), "6", "1Gi")
+	coming.Spec.NodeName = "n"
+	tests := map[string]struct {
+		exclusive string
+		pods      []*v1.Pod
+		want      []int64 // CPUs by node; 40 each, of which node 0 has 2 reserved
+	}{
+		"nothing runs": {want: []int64{38, 40}},
+		"exclusive CPUs are where the account says":   {exclusive: "20-29", pods: []*v1.Pod{running}, want: []int64{38, 30}},
+		"kubelet will put a pod on the lowest node":   {exclusive: "20-29", pods: []*v1.Pod{running, coming}, want: []int64{32, 30}},
+		"an account without a running pod is too old": {pods: []*v1.Pod{running}, want: []int64{28, 40}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
+				s.Kubelet = &v1alpha1.Kubelet{
+					TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0,40", ExclusiveCPUs: tc.exclusive,
+				}
+			})
+			info, l := r.view(t, tc.pods...)
+			u := r.View(&Demand{Request: &Request{}}, info, l)
+			var got []int64
+			for i := range u.numa {
+				got = append(got, u.numa[i].milliCPU/1000)
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("CPUs left by NUMA node (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
+	two := v1alpha1.Allocation{PodUID: "a", Container: "main", Resource: testResource, GPUs: newRig(t, "dgx1-v100").uuids(0, 1), State: "confirmed"}
+	one := two
+	one.GPUs = two.GPUs[:1]
+	single := &v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0", ExclusiveCPUs: "1-4"}
+	fewer, other := *single, *single
+	fewer.ExclusiveCPUs = "1-2"
+	other.TopologyManagerPolicy = "restricted"
+	type status = v1alpha1.NodeGPUTopologyStatus
+	broken := []v1alpha1.GPUHealth{{ID: topologyOf(t, "n", "dgx1-v100").Spec.GPUs[0].ID}}
+	tests := map[string]struct {
+		before, after status
+		want          bool
+	}{
+		"one more pod is recorded":         {after: status{Allocations: []v1alpha1.Allocation{two}}},
+		"a pod's record is gone":           {before: status{Allocations: []v1alpha1.Allocation{two}}, want: true},
+		"a pod has one GPU less":           {before: status{Allocations: []v1alpha1.Allocation{two}}, after: status{Allocations: []v1alpha1.Allocation{one}}, want: true},
+		"nothing changes":                  {before: status{Allocations: []v1alpha1.Allocation{two}}, after: status{Allocations: []v1alpha1.Allocation{two}}},
+		"a GPU breaks":                     {after: status{GPUHealth: broken}},
+		"a GPU is well again":              {before: status{GPUHealth: broken}, want: true},
+		"CPUs are given out":               {before: status{Kubelet: &fewer}, after: status{Kubelet: single}},
+		"CPUs come back":                   {before: status{Kubelet: single}, after: status{Kubelet: &fewer}, want: true},
+		"kubelet decides in another way":   {before: status{Kubelet: single}, after: status{Kubelet: &other}, want: true},
+		"it is known how kubelet decides":  {after: status{Kubelet: single}, want: true},
+		"nobody says any more how it does": {before: status{Kubelet: single}, want: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			r.tell(t, func(s *status) { *s = tc.before })
+			woken := false
+			r.onFreed = func() { woken = true }
+			obj := topologyOf(t, "n", "dgx1-v100")
+			obj.ResourceVersion, obj.Status = "9", tc.after
+			r.graphHandler(t.Context()).OnUpdate(nil, obj)
+			if r.Node("n").ResourceVersion != "9" {
+				t.Fatal("the update was not stored")
+			}
+			if woken != tc.want {
+				t.Errorf("woken %t, want %t", woken, tc.want)
+			}
+		})
+	}
+	t.Run("a bound pod's choice is corrected", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		woken := 0
+		r.onFreed = func() { woken++ }
+		before, after := on(t, r.State, gpuPod("p", 2), "n", 0, 1), on(t, r.State, gpuPod("p", 2), "n", 2, 3)
+		r.podHandler().OnUpdate(before, before)
+		if woken != 0 {
+			t.Error("woken by nothing")
+		}
+		r.podHandler().OnUpdate(before, after)
+		if woken != 1 {
+			t.Errorf("woken %d times, want once", woken)
+		}
+	})
+}
+
+func TestADryRunGivesBackTheVictimsExclusiveCPUs(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	victim := guaranteed(on(t, r.State, gpuPod("victim", 4), "n", 0, 1, 2, 3), "30", "1Gi")
+	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
+		s.Kubelet = &v1alpha1.Kubelet{
+			TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0,40", ExclusiveCPUs: "1-15,41-55",
+		}
+		s.Allocations = []v1alpha1.Allocation{{
+			PodUID: types.UID("victim"), Container: "main", Resource: testResource, CPUs: "1-15,41-55", State: "confirmed",
+			GPUs: r.uuids(0, 1, 2, 3),
+		}}
+	})
+	pod := guaranteed(gpuPod("p", 4), "36", "1Gi")
+	other := on(t, r.State, gpuPod("other", 1), "n", 4)
+	info, l := r.view(t, victim, other)
+	if v := r.Judge(demandOf(t, pod), info, l); v.Reason == Fits {
+		t.Fatal("the pod fits beside the victim")
+	}
+	dry := info.Snapshot()
+	if err := dry.RemovePod(klog.Background(), victim); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.Judge(demandOf(t, pod), dry, l); v.Reason != Fits {
+		t.Errorf("without the victim: %q, want it to fit", v.Reason)
+	}
+}
+
+// BenchmarkJudge compares the verdict on nodes whose kubelet aligns nothing with
+// that where its verdict is predicted.
+func BenchmarkJudge(b *testing.B) {
+	static := &v1alpha1.Kubelet{TopologyManagerPolicy: "restricted", CPUManagerPolicy: "static", ReservedCPUs: "0"}
+	for name, bc := range map[string]struct {
+		kubelet *v1alpha1.Kubelet
+		pod     *v1.Pod
+	}{
+		"none":              {nil, gpuPod("p", 2)},
+		"restricted":        {&v1alpha1.Kubelet{TopologyManagerPolicy: "restricted"}, gpuPod("p", 2)},
+		"restricted static": {static, guaranteed(gpuPod("p", 2), "8", "1Gi")},
+	} {
+		b.Run(name, func(b *testing.B) {
+			clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
+			s := New(testConfig(), clk)
+			s.pods = fixedStore{}
+			node := addNode(b, s, "n", "dgx1-v100")
+			obj := topologyOf(b, "n", "dgx1-v100")
+			obj.ResourceVersion, obj.Status.Kubelet = "2", bc.kubelet
+			if _, err := s.Apply(obj); err != nil {
+				b.Fatal(err)
+			}
+			l := schedcache.NewSnapshot([]*v1.Pod{on(b, s, gpuPod("holder", 1), "n", 0)}, []*v1.Node{node}).NodeInfos()
+			info, err := l.Get("n")
+			if err != nil {
+				b.Fatal(err)
+			}
+			d := demandOf(b, bc.pod)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Judge(d, info, l)
+			}
+		})
+	}
+}
