@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
-	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -139,10 +141,8 @@ func oneOf(value string, allowed []string) (string, error) {
 	if value == "" {
 		return allowed[0], nil
 	}
-	for _, a := range allowed {
-		if value == a {
-			return value, nil
-		}
+	if slices.Contains(allowed, value) {
+		return value, nil
 	}
 	return "", fmt.Errorf("%q is none of %q", value, allowed)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"

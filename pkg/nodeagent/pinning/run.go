@@ -32,7 +32,10 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-var errConnectionLost = errors.New("the runtime closed the connection")
+var (
+	errConnectionLost = errors.New("the runtime closed the connection")
+	errGivenUp        = errors.New("the connection was given up")
+)
 
 // Run stays connected with the runtime until ctx ends, and then returns nil. A
 // runtime that is away, restarts or has NRI switched off is no error.
@@ -78,7 +81,7 @@ func (p *Plugin) connect(ctx context.Context) error {
 	dial := func(socket string) (net.Conn, error) {
 		return (&net.Dialer{Timeout: registration}).DialContext(ctx, "unix", socket)
 	}
-	st, err := stub.New(&session{Plugin: p, ctx: ctx},
+	st, err := stub.New(&session{Plugin: p, done: ctx.Done(), logger: klog.FromContext(ctx)},
 		stub.WithPluginName(pluginName), stub.WithPluginIdx(pluginIndex), stub.WithSocketPath(p.cfg.Socket), stub.WithDialer(dial),
 		stub.WithOnClose(func() { once.Do(func() { close(lost) }) }), stub.WithLogger(log))
 	if err != nil {

@@ -8,8 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -57,15 +55,12 @@ type node struct {
 
 func newNode(t *testing.T, mode Mode) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "nri") // a socket's path has to be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Chdir(t.TempDir()) // a socket's path has to be short
 	n := &node{
-		socket: filepath.Join(dir, "s"), topology: machine(),
+		socket: "nri.sock", topology: machine(),
 		kubelet: &v1alpha1.Kubelet{TopologyManagerPolicy: "none", CPUManagerPolicy: "none", MemoryManagerPolicy: "None", ReservedCPUs: "8"},
 	}
+	var err error
 	n.plugin, err = New(Config{
 		Node: testNode, Socket: n.socket, Mode: mode, SysfsRoot: sysfs(t, "0-15", "0-1"), Exempt: []string{"gpu-operator"},
 		Records: func() ([]kubelet.Record, error) {
@@ -127,12 +122,6 @@ func (n *node) awaitReason(t *testing.T, reason string) metav1.Condition {
 	}
 	t.Fatalf("condition is %+v, want the reason %s", last, reason)
 	return last
-}
-
-func (n *node) change(f func()) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	f()
 }
 
 // runtime is the runtime's side of NRI, the real one.

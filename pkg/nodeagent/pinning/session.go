@@ -33,16 +33,19 @@ const (
 // session is one connection with the runtime; the runtime calls its methods.
 type session struct {
 	*Plugin
-	ctx context.Context // ends with the connection
+	done   <-chan struct{} // closed when the connection is given up
+	logger klog.Logger
 }
 
 // Configure is the first call of the runtime. It also ends a registration that
 // is given up, see Run.
 func (s *session) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
-	if err := s.ctx.Err(); err != nil {
-		return 0, err
+	select {
+	case <-s.done:
+		return 0, errGivenUp
+	default:
 	}
-	klog.FromContext(s.ctx).Info("Registered with the container runtime", "runtime", runtime, "version", version)
+	s.logger.Info("Registered with the container runtime", "runtime", runtime, "version", version)
 	return 0, nil // all events that there are methods for
 }
 
@@ -69,7 +72,7 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, contain
 	within(s, "looking at the running containers", func() struct{} {
 		records, err := s.records()
 		if err != nil {
-			klog.FromContext(s.ctx).Error(err, "Cannot compare the running containers with kubelet's record")
+			s.logger.Error(err, "Cannot compare the running containers with kubelet's record")
 			return struct{}{}
 		}
 		for _, c := range byAge {
@@ -133,7 +136,7 @@ func (p *Plugin) forget(k key, id string) {
 // decide returns where a container belongs; without CPUs it is left alone.
 func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
 	k := keyOf(pod, c)
-	logger := klog.FromContext(s.ctx).WithValues("pod", klog.KRef(pod.GetNamespace(), pod.GetName()), "podUID", k.uid, "container", k.name)
+	logger := s.logger.WithValues("pod", klog.KRef(pod.GetNamespace(), pod.GetName()), "podUID", k.uid, "container", k.name)
 	records, err := s.records()
 	if err != nil {
 		logger.Error(err, "Leaving a container alone: kubelet's record cannot be read")
@@ -249,7 +252,7 @@ func within[T any](s *session, what string, f func() T) (T, bool) {
 	case t := <-done:
 		return t, true
 	case <-timer.C():
-		klog.FromContext(s.ctx).Info("No time left, leaving everything as it is", "while", what, "budget", budget)
+		s.logger.Info("No time left, leaving everything as it is", "while", what, "budget", budget)
 		var none T
 		return none, false
 	}
