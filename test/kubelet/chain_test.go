@@ -4,7 +4,9 @@ package kubelet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -293,7 +295,9 @@ func (c *chain) run(pod *v1.Pod) {
 	c.api.update(pod.UID, func(p *v1.Pod) {
 		p.Status.Phase = v1.PodRunning
 		for _, k := range p.Spec.Containers {
-			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, v1.ContainerStatus{Name: k.Name})
+			p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, v1.ContainerStatus{
+				Name: k.Name, State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+			})
 		}
 	})
 }
@@ -393,7 +397,7 @@ func (c *chain) check() error {
 // sameRecords checks that the agent reads kubelet's checkpoint as kubelet does.
 func (c *chain) sameRecords() error {
 	records, err := kubelet.ReadCheckpoint(devicemanager.CheckpointFile)
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	want, got := map[string][]string{}, map[string][]string{}

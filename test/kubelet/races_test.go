@@ -336,6 +336,27 @@ func TestRace08KubeletRestart(t *testing.T) {
 			t.Errorf("got %v although G0 and G1 run", got)
 		}
 	})
+	t.Run("of two pods that run without a record, the one that starts again gets its own or nothing", func(t *testing.T) {
+		for restarts := range 2 {
+			c := startChain(t, chainOptions{})
+			pods := []*v1.Pod{c.bind(app(0, 2), choice{"app": ids(1, 6)}), c.bind(app(1, 2), choice{"app": ids(0, 3)})}
+			own := []choice{{"app": ids(1, 6)}, {"app": ids(0, 3)}}
+			c.mustAdmit(pods...)
+			c.run(pods[0])
+			c.run(pods[1])
+			c.restart(t, devicemanager.Restart{LoseCheckpoint: true})
+			c.waitReady()
+			p := pods[restarts]
+			c.api.update(p.UID, func(p *v1.Pod) {
+				p.Status.ContainerStatuses[0].State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+			})
+			_, err := c.StartContainer(t.Context(), p, "app")
+			if got := c.held(p); err == nil || len(got) > 0 {
+				diff(t, fmt.Sprintf("devices of pod %d, which started again", restarts), own[restarts], got)
+			}
+			c.stop()
+		}
+	})
 	t.Run("a pod let in before kubelet knew of any devices has its own when it starts", func(t *testing.T) {
 		c := startChain(t, chainOptions{})
 		c.stopAgent()
