@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ type lab struct {
 func start(t *testing.T, cfg gpunode.Config) *lab {
 	t.Helper()
 	if dir := os.Getenv("NVTOPO_E2E_LOGS"); dir != "" {
-		cfg.Dir = filepath.Join(dir, t.Name())
+		cfg.Dir = filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-"))
 		if err := os.RemoveAll(cfg.Dir); err != nil {
 			t.Fatal(err)
 		}

@@ -43,6 +43,20 @@ func hierarchies() ([]string, error) {
 	return out, nil
 }
 
+// makeCgroup makes a cgroup at the top of every hierarchy: kubelet's root has to exist.
+func makeCgroup(name string) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		if err := os.Mkdir(filepath.Join(root, name), 0o755); err != nil {
+			return fmt.Errorf("make a cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
 // removeCgroups removes every cgroup whose top-level name is said to be removable.
 func removeCgroups(ctx context.Context, removable func(name string) bool) error {
 	roots, err := hierarchies()

@@ -28,7 +28,7 @@ const (
 )
 
 // kubeletConfig is a KubeletConfiguration that leaves the machine alone: no
-// cgroups but those of containers, no firewall rules, no eviction because the
+// cgroups but below one of ours, no firewall rules, no eviction because the
 // machine's disk is full.
 func (n *Node) kubeletConfig(port int) map[string]any {
 	return map[string]any{
@@ -38,7 +38,7 @@ func (n *Node) kubeletConfig(port int) map[string]any {
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": true}, "webhook": map[string]any{"enabled": false}},
 		"authorization":  map[string]any{"mode": "AlwaysAllow"},
 
-		"cgroupDriver": "cgroupfs", "cgroupRoot": "/" + n.cgroup, "cgroupsPerQOS": false, "enforceNodeAllocatable": []string{},
+		"cgroupDriver": "cgroupfs", "cgroupRoot": "/" + n.cgroup, "cgroupsPerQOS": true, "enforceNodeAllocatable": []string{},
 		"failCgroupV1": false, "failSwapOn": false, "localStorageCapacityIsolation": false, "makeIPTablesUtilChains": false,
 		"containerRuntimeEndpoint": "unix://" + containerdSocket, "imageServiceEndpoint": "unix://" + containerdSocket,
 		"resolvConf": "", "volumePluginDir": kubeletDir + "/volumeplugins", "volumeStatsAggPeriod": "-1s",

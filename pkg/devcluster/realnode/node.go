@@ -64,6 +64,9 @@ func Start(ctx context.Context, cluster *devcluster.Cluster, cfg Config) (_ *Nod
 	if err := removeCgroups(ctx, abandoned); err != nil {
 		return nil, err
 	}
+	if err := makeCgroup(n.cgroup); err != nil {
+		return nil, err
+	}
 	for _, d := range []string{n.inside, n.logDir()} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return nil, fmt.Errorf("make a folder: %w", err)

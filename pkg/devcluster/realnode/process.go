@@ -94,6 +94,12 @@ func (p *Process) Kill() error {
 	return nil
 }
 
+// Pause stops the process where it is (SIGSTOP) until Resume.
+func (p *Process) Pause() error { return p.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (p *Process) Resume() error { return p.signal(syscall.SIGCONT) }
+
 // Stop asks the process to end, and kills it when it has not done so in time.
 func (p *Process) Stop(ctx context.Context) error {
 	if err := p.signal(syscall.SIGTERM); err != nil {

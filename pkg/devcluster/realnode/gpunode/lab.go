@@ -63,7 +63,7 @@ type Config struct {
 	AgentArgs []string
 	// Scheduler changes the shipped KubeSchedulerConfiguration, if set.
 	Scheduler func(fields map[string]any)
-	// Dir keeps all logs and is left in place; a temporary folder when empty.
+	// Dir keeps the node's logs and is left in place; a temporary folder when empty.
 	Dir string
 	// Log receives what all programs outside the node print; nil discards it.
 	Log io.Writer
@@ -147,15 +147,8 @@ const (
 // kubeVersion is that of tools/kubelet/go.mod.
 const kubeVersion = "1.35.4"
 
-func (l *Lab) subdir(name string) string {
-	if l.cfg.Dir == "" {
-		return ""
-	}
-	return filepath.Join(l.cfg.Dir, name)
-}
-
 func (l *Lab) startCluster(ctx context.Context) (err error) {
-	l.Cluster, err = devcluster.Start(ctx, devcluster.Config{Dir: l.subdir("cluster"), Log: l.cfg.Log})
+	l.Cluster, err = devcluster.Start(ctx, devcluster.Config{Log: l.cfg.Log})
 	if err != nil {
 		return fmt.Errorf("start a cluster: %w", err)
 	}
@@ -170,7 +163,7 @@ func (l *Lab) startCluster(ctx context.Context) (err error) {
 
 func (l *Lab) startNode(ctx context.Context) (err error) {
 	l.Node, err = realnode.Start(ctx, l.Cluster, realnode.Config{
-		Name: l.cfg.Node, Bin: l.cfg.Bin, Dir: l.subdir("node"), Kubelet: l.cfg.Kubelet, NRI: l.cfg.NRI, Log: l.cfg.Log,
+		Name: l.cfg.Node, Bin: l.cfg.Bin, Dir: l.cfg.Dir, Kubelet: l.cfg.Kubelet, NRI: l.cfg.NRI, Log: l.cfg.Log,
 	})
 	if err != nil {
 		return err

@@ -100,10 +100,10 @@ func chosen(pod *v1.Pod) (map[string][]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", pod.Name, err)
 	}
-	if a.PodUID != pod.UID || a.Node != pod.Spec.NodeName {
-		return nil, fmt.Errorf("pod %s: the allocation is for pod %s on node %s", pod.Name, a.PodUID, a.Node)
-	}
 	out := map[string][]string{}
+	if a.PodUID != pod.UID || a.Node != pod.Spec.NodeName {
+		return out, nil // nobody's choice for this pod here
+	}
 	for _, c := range a.Containers {
 		if c.Resource == Resource {
 			out[c.Name] = sorted(c.GPUs)
