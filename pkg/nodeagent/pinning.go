@@ -29,7 +29,8 @@ func (a *Agent) buildPinning(_ *rest.Config, clk clock.WithTicker) (err error) {
 	a.pinning, err = pinning.New(pinning.Config{
 		Node: a.cfg.Node, Socket: a.cfg.NRISocket, Mode: mode, SysfsRoot: a.cfg.SysfsRoot, Exempt: a.cfg.NRIExempt,
 		Records:  func() ([]kubelet.Record, error) { return kubelet.ReadCheckpoint(a.checkpoint()) },
-		Topology: a.graph.object, Kubelet: a.settings.Current, Allocation: a.allocation, Escaped: a.escaped, Pinned: a.verifier.SetPinned,
+		Topology: a.graph.object, Kubelet: a.settings.Current, Allocation: a.allocation, Changed: a.verifier.Trigger,
+		Escaped: a.escaped, Pinned: a.verifier.SetPinned,
 	}, clk)
 	if err != nil {
 		return fmt.Errorf("stand at the container runtime: %w", err)

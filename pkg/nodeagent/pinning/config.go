@@ -47,6 +47,8 @@ type Config struct {
 	// Allocation returns the scheduler's choice for a pod, nil if there is none that
 	// is valid on this node.
 	Allocation func(uid types.UID) *nodestate.Allocation
+	// Changed is called when CPUs answers differently than before.
+	Changed func()
 	// Escaped is told of each container that asks for GPUs it was not given.
 	Escaped func(Escape)
 	// Exempt lists namespaces whose containers may ask for any GPU: those of device
@@ -93,6 +95,9 @@ func New(cfg Config, clk clock.WithTicker) (*Plugin, error) {
 	}
 	if cfg.Escaped == nil {
 		cfg.Escaped = func(Escape) {}
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func() {}
 	}
 	if cfg.Pinned == nil {
 		cfg.Pinned = func(metav1.Condition) {}

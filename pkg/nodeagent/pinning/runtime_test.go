@@ -51,6 +51,7 @@ type node struct {
 	escapes    []string
 	conditions []metav1.Condition
 	asked      int // how often the record was read
+	changes    int // of what containers are confined to
 }
 
 func newNode(t *testing.T, mode Mode) *node {
@@ -74,6 +75,7 @@ func newNode(t *testing.T, mode Mode) *node {
 		Topology:   func() *v1alpha1.NodeGPUTopology { n.mu.Lock(); defer n.mu.Unlock(); return n.topology },
 		Kubelet:    func() *v1alpha1.Kubelet { n.mu.Lock(); defer n.mu.Unlock(); return n.kubelet },
 		Allocation: func(types.UID) *nodestate.Allocation { n.mu.Lock(); defer n.mu.Unlock(); return n.allocation },
+		Changed:    func() { n.mu.Lock(); defer n.mu.Unlock(); n.changes++ },
 		Escaped: func(e Escape) {
 			n.mu.Lock()
 			defer n.mu.Unlock()
@@ -339,9 +341,14 @@ func TestContainersAreConfined(t *testing.T) {
 				t.Errorf("condition %+v", c)
 			}
 			n.awaitPlugin(t, r)
+			changes := func() int { n.mu.Lock(); defer n.mu.Unlock(); return n.changes }
+			before := changes()
 			cpuset, mems := r.create(t, pod, tc.container)
 			if diff := cmp.Diff([]string{tc.wantCPUs, tc.wantMems}, []string{cpuset, mems}); diff != "" {
 				t.Errorf("CPUs and mems (-want +got):\n%s", diff)
+			}
+			if told := changes() > before; told != (tc.wantCPUs != "") {
+				t.Errorf("told of a change: %v, want it when CPUs are set", told)
 			}
 			known := n.plugin.CPUs(testPod, tc.container.GetName())
 			if tc.wantNone != (known == "") || known != "" && known != canonical(tc.wantCPUs) {

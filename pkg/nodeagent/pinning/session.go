@@ -83,6 +83,7 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, contain
 		return struct{}{}
 	})
 	s.connected()
+	s.cfg.Changed()
 	return nil, nil
 }
 
@@ -109,12 +110,16 @@ func (s *session) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api
 		}
 	}
 	s.mu.Lock()
+	before := s.set[k].cpus
 	if cpus != "" {
 		s.set[k] = confinement{id: c.GetId(), cpus: cpus}
 	} else {
 		delete(s.set, k)
 	}
 	s.mu.Unlock()
+	if cpus != before {
+		s.cfg.Changed()
+	}
 	return adjust, nil, nil
 }
 
