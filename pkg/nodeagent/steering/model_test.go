@@ -100,6 +100,8 @@ type model struct {
 	// the devices are taken (kubernetes/kubernetes#137534).
 	mistaken bool
 
+	measure func(rpc string, start time.Time) // nil: not at all
+
 	admission sync.Mutex // one pod at a time
 
 	mu        sync.Mutex
@@ -265,9 +267,11 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 		must := taken.sorted()
 		offered := available.with(taken)
 		m.mu.Unlock()
+		start := time.Now()
 		ids, err := m.ask().Preferred(m.tb.Context(), interposer.Question{
 			Resource: gpu, Available: offered.sorted(), MustInclude: must, Size: need,
 		}, nil)
+		m.took("preferred", start)
 		m.mu.Lock()
 		if err != nil {
 			m.recount()
@@ -286,7 +290,10 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 	if crash != nil && crash("preferred") {
 		return errCrash
 	}
-	if err := m.ask().Allocate(m.tb.Context(), gpu, ids); err != nil {
+	start := time.Now()
+	err := m.ask().Allocate(m.tb.Context(), gpu, ids)
+	m.took("allocate", start)
+	if err != nil {
 		m.mu.Lock()
 		m.recount()
 		m.mu.Unlock()
@@ -309,6 +316,12 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 	m.devices[pod.UID][c.Name] = ids
 	m.write()
 	return nil
+}
+
+func (m *model) took(rpc string, start time.Time) {
+	if m.measure != nil {
+		m.measure(rpc, start)
+	}
 }
 
 // end is what kubelet does with a pod it does not admit, and when one has ended.

@@ -257,9 +257,11 @@ func (f *facts) candidate(p *podView) (candidate, bool) {
 		return c, false
 	}
 	c.want = c.container.want[f.q.resource]
-	if was, ok := f.served[p.uid][c.container.name]; ok && c.lost {
+	if c.lost {
 		// Kubelet asks again for what it had recorded and lost.
-		c.want = physicals(was.IDs)
+		if was := physicals(f.served[p.uid][c.container.name].IDs); len(was) == f.q.size {
+			c.want = was
+		}
 	}
 	c.fits = c.want == nil || f.q.devices.hasAll(c.want)
 	c.claimed = f.claimed[slot{p.uid, c.container.name}] || (c.lost && f.young(p.uid, c.container.name))
