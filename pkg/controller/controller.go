@@ -32,7 +32,7 @@ const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 30 * time.Second
 	// maxAbsent is how often a node is looked at again for a pod that is not known:
-	// over six seconds, longer than an informer is behind in health.
+	// over twelve seconds, longer than an informer is behind in health.
 	maxAbsent = 8
 )
 

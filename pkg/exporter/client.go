@@ -12,13 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationac "k8s.io/client-go/applyconfigurations/coordination/v1"
 	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
-	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 // nodeView is what the exporter needs of its Node.
@@ -118,17 +117,10 @@ func (c client) applyMarks(ctx context.Context, uid types.UID, m marks) (nodeVie
 	return nodeView{uid: n.UID, bootID: n.Status.NodeInfo.BootID, labels: n.Labels, annotations: n.Annotations}, nil
 }
 
-// applyLease renews a Lease, or makes it. It belongs to the Node, so that it
-// does not outlive it.
+// applyLease renews a Lease, or makes it.
 func (c client) applyLease(ctx context.Context, name string, uid types.UID, now time.Time) error {
-	ac := coordinationac.Lease(name, c.namespace).
-		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("Node").WithName(c.node).WithUID(uid)).
-		WithSpec(coordinationac.LeaseSpec().
-			WithHolderIdentity(c.node).
-			WithLeaseDurationSeconds(int32(leaseDuration / time.Second)).
-			WithRenewTime(metav1.NewMicroTime(now)))
-	_, err := c.kube.CoordinationV1().Leases(c.namespace).Apply(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
-	if err != nil {
+	l := nodelease.Lease{Namespace: c.namespace, Name: name, Node: c.node, NodeUID: uid, Manager: FieldManager}
+	if err := l.Renew(ctx, c.kube, now); err != nil {
 		return c.explain(err, "apply", "Lease", c.namespace+"/"+name)
 	}
 	return nil

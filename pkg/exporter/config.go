@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 // FieldManager is the name under which everything is applied.
@@ -17,16 +18,8 @@ const FieldManager = "nvtopo-exporter"
 
 // Names of the Leases are these prefixes and the node's name.
 const (
-	LeasePrefix      = "exporter-"
-	AgentLeasePrefix = "agent-"
-)
-
-// Times of the heartbeat. A Lease outlives three missed renewals.
-const (
-	leaseDuration = 120 * time.Second
-	leaseRenewal  = 30 * time.Second
-	// leaseJitter spreads the renewals of many nodes: ± this much.
-	leaseJitter = 5 * time.Second
+	LeasePrefix      = nodelease.ExporterPrefix
+	AgentLeasePrefix = nodelease.AgentPrefix
 )
 
 // Config is what an exporter is told. NodeName is required, the zero value of

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 const (
@@ -77,7 +79,7 @@ func (e *Exporter) retryAfter(failures int) time.Duration {
 // runLeases renews the Leases on their own schedule: a driver that takes long to
 // answer must not make the node look dead while its object is right.
 func (e *Exporter) runLeases(ctx context.Context) {
-	timer := e.clock.NewTimer(leaseRenewal)
+	timer := e.clock.NewTimer(nodelease.Renewal)
 	defer timer.Stop()
 	failures := 0
 	for {
@@ -94,18 +96,13 @@ func (e *Exporter) runLeases(ctx context.Context) {
 		}
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Renewing the Lease failed, will retry")
-			timer.Reset(min(e.retryAfter(failures), leaseRenewal))
+			timer.Reset(min(e.retryAfter(failures), nodelease.Renewal))
 			failures++
 			continue
 		}
 		failures = 0
-		timer.Reset(e.nextRenewal())
+		timer.Reset(nodelease.Next(e.random()))
 	}
-}
-
-// nextRenewal is the renewal interval ± jitter.
-func (e *Exporter) nextRenewal() time.Duration {
-	return leaseRenewal + time.Duration((2*e.random()-1)*float64(leaseJitter))
 }
 
 // Healthy says whether Run makes progress: an error means that a round has not

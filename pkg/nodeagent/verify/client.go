@@ -12,12 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	coordinationac "k8s.io/client-go/applyconfigurations/coordination/v1"
-	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 // client makes the verifier's requests, one each, and says in their errors which
@@ -62,19 +61,11 @@ func (c client) applyStatus(ctx context.Context, s *v1alpha1.NodeGPUTopologyStat
 	return written{uid: got.GetUID(), version: got.GetResourceVersion()}, nil
 }
 
-// applyLease renews the agent's Lease, or makes it. It belongs to the Node, so that
-// it does not outlive it.
+// applyLease renews the agent's Lease, or makes it.
 func (c client) applyLease(ctx context.Context, node types.UID, now time.Time) error {
-	name := leasePrefix + c.node
-	ac := coordinationac.Lease(name, c.namespace).
-		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("Node").WithName(c.node).WithUID(node)).
-		WithSpec(coordinationac.LeaseSpec().
-			WithHolderIdentity(c.node).
-			WithLeaseDurationSeconds(int32(leaseDuration / time.Second)).
-			WithRenewTime(metav1.NewMicroTime(now)))
-	_, err := c.kube.CoordinationV1().Leases(c.namespace).Apply(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
-	if err != nil {
-		return explain(err, "apply", "Lease", c.namespace+"/"+name)
+	l := nodelease.Lease{Namespace: c.namespace, Name: nodelease.AgentPrefix + c.node, Node: c.node, NodeUID: node, Manager: FieldManager}
+	if err := l.Renew(ctx, c.kube, now); err != nil {
+		return explain(err, "apply", "Lease", l.Namespace+"/"+l.Name)
 	}
 	return nil
 }

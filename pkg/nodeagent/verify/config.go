@@ -20,16 +20,7 @@ import (
 // FieldManager is the name under which everything is applied.
 const FieldManager = "nvtopo-node-agent"
 
-// leasePrefix and the node's name make the name of the agent's Lease.
-const leasePrefix = "agent-"
-
 const (
-	// leaseDuration outlives three missed renewals.
-	leaseDuration = 120 * time.Second
-	leaseRenewal  = 30 * time.Second
-	// leaseJitter spreads the renewals of many nodes: ± this much.
-	leaseJitter = 5 * time.Second
-
 	// busyPoll and busyLimit bound how long a round waits for kubelet's questions to
 	// be answered; a round reads a file and asks nobody, so it may go on all the same.
 	busyPoll  = 20 * time.Millisecond

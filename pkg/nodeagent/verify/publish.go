@@ -45,7 +45,8 @@ func (p *publisher) publish(ctx context.Context, observed *v1alpha1.NodeGPUTopol
 	}
 	at, err := p.api.applyStatus(ctx, want)
 	if err != nil {
-		if apierrors.IsInvalid(err) {
+		// A refusal of what was put in the place of a rejected record says nothing new.
+		if apierrors.IsInvalid(err) && p.refused == nil {
 			p.refused, p.rejected = err, want.Allocations
 		}
 		return false, err

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 // firstRetry is the delay after the first failure; each further one doubles it, up
@@ -101,7 +103,7 @@ func (v *Verifier) retryAfter(failures int) time.Duration {
 // runLease renews the Lease on its own schedule: an API server that takes long with
 // the status must not make the node look unenforced while it is.
 func (v *Verifier) runLease(ctx context.Context) {
-	timer := v.clock.NewTimer(leaseRenewal)
+	timer := v.clock.NewTimer(nodelease.Renewal)
 	defer timer.Stop()
 	failures := 0
 	for {
@@ -111,7 +113,7 @@ func (v *Verifier) runLease(ctx context.Context) {
 		case <-v.vouching:
 		case <-timer.C():
 		}
-		wait := leaseRenewal + time.Duration((2*v.random()-1)*float64(leaseJitter))
+		wait := nodelease.Next(v.random())
 		if uid := v.vouched.Load(); uid != nil {
 			if err := v.renew(ctx, *uid); err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Renewing the Lease failed, will retry")

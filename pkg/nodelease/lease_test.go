@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodelease
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
+)
+
+func TestRenew(t *testing.T) {
+	client := fake.NewClientset()
+	l := Lease{Namespace: "ns", Name: AgentPrefix + "n1", Node: "n1", NodeUID: "u", Manager: "m"}
+	for _, now := range []time.Time{time.Unix(1000, 0), time.Unix(1030, 0)} {
+		if err := l.Renew(t.Context(), client, now); err != nil {
+			t.Fatal(err)
+		}
+		got, err := client.CoordinationV1().Leases("ns").Get(t.Context(), "agent-n1", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := coordinationv1.LeaseSpec{
+			HolderIdentity: ptr.To("n1"), LeaseDurationSeconds: ptr.To[int32](120), RenewTime: ptr.To(metav1.NewMicroTime(now)),
+		}
+		if diff := cmp.Diff(want, got.Spec); diff != "" {
+			t.Errorf("at %v (-want,+got):\n%s", now, diff)
+		}
+		if diff := cmp.Diff([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u"}}, got.OwnerReferences); diff != "" {
+			t.Errorf("owner (-want,+got):\n%s", diff)
+		}
+	}
+}
+
+func TestNextLeavesRoomForThreeMissedRenewals(t *testing.T) {
+	for _, r := range []float64{0, 0.5, 0.999} {
+		if d := Next(r); d < 25*time.Second || d > 35*time.Second || 3*d > Duration {
+			t.Errorf("next renewal after %v", d)
+		}
+	}
+}
