@@ -35,6 +35,12 @@ const reportingController = "nvtopo-node-agent"
 // checkpointFile is the device manager's record in the plugin folder.
 const checkpointFile = "kubelet_internal_checkpoint"
 
+// Rates at the API server: one node's pods come no faster than kubelet admits them.
+const (
+	clientQPS   = 50
+	clientBurst = 100
+)
+
 // firstListWait bounds how long the device plugins wait for the list of pods. They
 // matter more: a node whose GPUs are away fails pods for good, one whose pods are
 // not known yet asks the API server for them.
@@ -64,6 +70,10 @@ func New(cfg Config, config *rest.Config, clk clock.WithTicker) (*Agent, error) 
 		return nil, fmt.Errorf("node agent: %w", err)
 	}
 	a := &Agent{cfg: cfg, registry: prometheus.NewRegistry()}
+	// kubelet waits for some of the requests; the client's default of five a second
+	// would hold them up in a burst of pods.
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = clientQPS, clientBurst
 	for _, build := range []func(*rest.Config, clock.WithTicker) error{
 		a.buildSources, a.buildSteering, a.buildVerifier, a.buildSettings, a.buildPinning,
 	} {
@@ -104,6 +114,8 @@ func (a *Agent) buildSteering(_ *rest.Config, clk clock.WithTicker) (err error) 
 	}
 	a.interposer, err = interposer.New(interposer.Config{
 		PluginDir: a.cfg.PluginDir, PreStart: a.cfg.Mode == Strict, StripNUMA: a.cfg.Topology == StripTopology, Registerer: a.registry,
+		// A kubelet that asks for its devices anew may have been configured anew.
+		OnRegistered: func(string) { a.settings.Trigger() },
 	}, a.steering, clk)
 	if err != nil {
 		return fmt.Errorf("stand in for the device plugin: %w", err)

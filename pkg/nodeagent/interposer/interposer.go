@@ -94,6 +94,9 @@ type Config struct {
 	PreStart bool
 	// StripNUMA reports devices without their NUMA nodes.
 	StripNUMA bool
+	// OnRegistered is told each time the real kubelet accepts a resource, so also
+	// after each of its restarts; may be nil. It must not block.
+	OnRegistered func(resource string)
 	// Registerer takes the metrics; may be nil.
 	Registerer prometheus.Registerer
 }

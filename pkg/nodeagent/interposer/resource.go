@@ -59,7 +59,12 @@ func (i *Interposer) newResource(name string) (*resource, error) {
 		Resource:      name,
 		Socket:        socketPath(i.cfg.PluginDir, name),
 		KubeletSocket: filepath.Join(i.cfg.PluginDir, kubeletSocketName),
-		Registered:    func(err error) { i.metrics.registered(sideKubelet, err) },
+		Registered: func(err error) {
+			i.metrics.registered(sideKubelet, err)
+			if err == nil && i.cfg.OnRegistered != nil {
+				i.cfg.OnRegistered(name)
+			}
+		},
 	}, r, i.clk)
 	if err != nil {
 		return nil, err
