@@ -26,7 +26,7 @@ UNIT_PACKAGES = $(shell go list ./pkg/... ./manifests/... ./cmd/nvtopo ./cmd/exp
 
 .PHONY: help
 help: ## Show the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: $(BIN)/kwok ## Build all programs into bin/
@@ -61,6 +61,12 @@ node-programs: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $
 	scripts/install-runc.sh
 	CGO_ENABLED=0 go build -ldflags '-s -w' -o $(BIN)/nvtopo-probe ./pkg/devcluster/realnode/probe
 	$(GO_BUILD) -o $(BIN)/nvtopo-scheduler ./cmd/scheduler
+	$(GO_BUILD) -o $(BIN)/nvtopo-node-agent ./cmd/node-agent
+
+.PHONY: demo-node
+demo-node: node-programs ## Run pods on a real node and compare what was chosen, recorded and seen (root)
+	$(GO_BUILD) -o $(BIN)/nvtopo-devcluster ./cmd/devcluster
+	$(BIN)/nvtopo-devcluster demo-node
 
 .PHONY: demo
 demo: cluster-programs ## Place pods on simulated nodes with a real API server
@@ -78,8 +84,25 @@ test-integration: cluster-programs ## Tests on a real API server and etcd
 test-bench: cluster-programs ## A short run of every benchmark, without judging times
 	go -C bench test -timeout 15m ./...
 
+.PHONY: test-kubelet
+test-kubelet: ## Tests on kubelet's own device manager, in process
+	go -C test/kubelet test ./...
+
+# SKIP_NODE=1 leaves out what needs Linux and root.
+ifeq ($(SKIP_NODE),1)
+NODE_TESTS :=
+SKIPPED := @echo "SKIP_NODE=1: the tests on a real node (make e2e) were left out"
+else
+NODE_TESTS := e2e
+endif
+
+.PHONY: e2e
+e2e: node-programs ## Tests on a real node: kubelet, containerd, runc (root; NVTOPO_E2E_PODS, NVTOPO_E2E_SEED)
+	go test -v -count=1 -timeout 30m ./test/e2e
+
 .PHONY: test
-test: unit test-bench test-integration ## Everything that CI runs
+test: unit test-bench test-integration test-kubelet $(NODE_TESTS) ## Everything that CI runs (SKIP_NODE=1: without a real node)
+	$(SKIPPED)
 
 .PHONY: race
 race: ## Tests of concurrent code under the race detector

@@ -2,7 +2,8 @@
 
 // Command nvtopo-devcluster runs a real control plane with simulated GPU nodes
 // on this machine: `up` keeps it running, `demo` has the scheduler place some
-// forty pods on it, checks every placement and leaves nothing behind.
+// forty pods on it, checks every placement and leaves nothing behind; `demo-node`
+// runs pods on one real node with simulated GPUs.
 package main
 
 import (
@@ -12,9 +13,14 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 )
 
-func main() { os.Exit(run()) }
+func main() {
+	realnode.Init() // demo-node's node has this program for its first process
+	os.Exit(run())
+}
 
 func run() int {
 	// The first Ctrl-C ends things in order; stop gives the second one back its usual effect.
