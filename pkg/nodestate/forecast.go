@@ -15,9 +15,11 @@ type forecast struct {
 	pod     *admission.Pod // devices in the order of the node's accelerators
 	wish    admission.Wish // what is settled so far, in that order too
 
-	memo  [64]verdictOf // of the resource asked about now
-	known int
+	memo []verdictOf // of the resource asked about now
 }
+
+// maxMemo bounds them; the search through them must stay short.
+const maxMemo = 64
 
 // verdictOf is remembered by how many GPUs of a set are on which NUMA node, which
 // is all that kubelet's verdict on the set depends on.
@@ -81,7 +83,7 @@ func (f *forecast) honours(ai int, g *nvtopo.Graph, set nvtopo.Mask) bool {
 	}
 	counts, short := f.counts(g, set)
 	if short {
-		for _, v := range f.memo[:f.known] {
+		for _, v := range f.memo {
 			if v.counts == counts {
 				return v.ok
 			}
@@ -90,9 +92,8 @@ func (f *forecast) honours(ai int, g *nvtopo.Graph, set nvtopo.Mask) bool {
 	wish := f.wish
 	wish.Sets[ai], wish.Fixed[ai] = set, true
 	ok := f.machine.Admit(f.state, f.pod, &wish, nil)
-	if short && f.known < len(f.memo) {
-		f.memo[f.known] = verdictOf{counts, ok}
-		f.known++
+	if short && len(f.memo) < maxMemo {
+		f.memo = append(f.memo, verdictOf{counts, ok})
 	}
 	return ok
 }
@@ -122,13 +123,16 @@ func (f *forecast) counts(g *nvtopo.Graph, set nvtopo.Mask) (counts uint64, shor
 func (f *forecast) settle(ai int, set nvtopo.Mask) {
 	if f != nil {
 		f.wish.Sets[ai], f.wish.Fixed[ai] = set, true
-		f.known = 0
+		f.memo = f.memo[:0]
 	}
 }
 
 // region returns GPUs among which all sets that kubelet honours are, where that is
 // easy to say: for a pod whose first container alone has devices.
 func (f *forecast) region(ai int) (nvtopo.Mask, bool) {
+	if f == nil {
+		return 0, false
+	}
 	n := f.pod.Containers[0].Devices[ai]
 	for i := 1; i < len(f.pod.Containers); i++ {
 		if f.pod.Containers[i].Devices != [admission.MaxResources]int{} {

@@ -51,23 +51,25 @@ type question struct {
 func (u *Usage) pickWhere(r *Request, ai int, f *forecast, q *question) (nvtopo.Mask, Reason) {
 	accel := u.node.Accels[ai]
 	fits := func(s nvtopo.Mask) bool { return !r.needsNUMAFit() || u.fitOf(r, accel.Graph, s) == Fits }
-	set, ok := accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, fits)
-	if !ok {
-		return 0, u.fitReason(r)
-	}
-	if f.honours(ai, accel.Graph, set) {
-		return set, Fits
-	}
 	if region, ok := f.region(ai); ok && len(r.Resources) == 1 {
 		set, ok := accel.Tables.Pick(q.free, q.allowed&region, q.k, q.c)
 		if ok && fits(set) && f.honours(ai, accel.Graph, set) {
 			return set, Fits
 		}
 	}
+	if r.needsNUMAFit() {
+		set, ok := accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, fits)
+		if !ok {
+			return 0, u.fitReason(r)
+		}
+		if f.honours(ai, accel.Graph, set) {
+			return set, Fits
+		}
+	}
 	if !f.admits() {
 		return 0, KubeletRefuses
 	}
-	set, ok = accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, func(s nvtopo.Mask) bool {
+	set, ok := accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, func(s nvtopo.Mask) bool {
 		return fits(s) && f.honours(ai, accel.Graph, s)
 	})
 	if !ok {

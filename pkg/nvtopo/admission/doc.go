@@ -10,6 +10,10 @@
 // that kubelet takes when its device plugin prefers it.
 //
 // It decides nothing itself: which of the honoured sets is best is for the
-// caller. It knows no API objects, keeps no state between calls and does not
-// allocate on machines of up to 8 NUMA nodes.
+// caller. It knows no API objects and keeps no state between calls. A verdict
+// allocates only where a best-effort kubelet has nothing it prefers, and on
+// machines of more than 8 NUMA nodes.
+//
+// Not predicted: huge pages, devices of plugins that the machine does not list,
+// and which CPUs of a NUMA node are taken for the sake of shared caches.
 package admission

@@ -9,6 +9,7 @@ import (
 	"math/bits"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -84,7 +85,8 @@ func (n NodeSet) len() int          { return bits.OnesCount32(uint32(n)) }
 func (n NodeSet) has(i int) bool    { return n>>i&1 != 0 }
 func (n NodeSet) in(o NodeSet) bool { return n&^o == 0 }
 
-// Machine is what of a machine and its kubelet does not change; immutable.
+// Machine is what of a machine and its kubelet does not change. It is immutable and
+// safe for concurrent use.
 type Machine struct {
 	policy    Policy
 	podScope  bool
@@ -95,7 +97,8 @@ type Machine struct {
 	ids       []int
 	distances [][]int
 	resources []resource
-	cpu       *layout // nil unless the CPU manager is static
+	cpu       *layout   // nil unless the CPU manager is static
+	searches  sync.Pool // of *search
 }
 
 // resource is a Resource by node.

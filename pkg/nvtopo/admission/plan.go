@@ -48,27 +48,36 @@ func (m *Machine) Replay(s *State, pod *Pod, wish *Wish) bool {
 }
 
 func (m *Machine) run(s *State, pod *Pod, wish *Wish, got []Part, after *State) bool {
-	x := search{m: m, pod: pod, wish: wish, got: got, after: after, left: maxSteps}
-	budget := s.Free
+	x, _ := m.searches.Get().(*search)
+	if x == nil {
+		x = &search{}
+	}
+	*x = search{m: m, pod: pod, wish: *wish, left: maxSteps, frames: append(x.frames[:0], frame{state: *s, budget: s.Free}), parts: x.parts[:0]}
+	if got != nil {
+		x.parts = append(x.parts, got...)
+		clear(x.parts)
+	}
+	first := &x.frames[0]
+	first.state.own = carried{}
 	for r, fixed := range wish.Fixed {
 		if fixed {
-			budget[r] &= wish.Sets[r]
+			first.budget[r] &= wish.Sets[r]
 		}
 	}
-	first := *s
-	first.own = carried{}
-	if m.podScope && m.aligns() {
-		h, ok := m.hint(&first, &pod.whole)
-		if !ok {
-			return false
-		}
-		x.whole = h
+	ok := x.admit()
+	if ok && after != nil {
+		*after = x.end
 	}
-	return x.container(&first, &budget, 0)
+	if ok {
+		copy(got, x.parts)
+	}
+	*x = search{frames: x.frames, parts: x.parts} // nothing of the caller's is kept
+	m.searches.Put(x)
+	return ok
 }
 
-// HintOf is what kubelet settles on for a pod's first container, or in the pod
-// scope for all; ok is false where it refuses.
+// HintOf is what kubelet settles on for the pod's i-th container as things are, or
+// in the pod scope for all; ok is false where it refuses.
 func (m *Machine) HintOf(s *State, pod *Pod, i int) (Hint, bool) {
 	if !m.aligns() {
 		return Hint{}, true
@@ -90,24 +99,47 @@ func (m *Machine) hint(s *State, c *Container) (Hint, bool) {
 	return m.merge(&l)
 }
 
-// search is one run of Admit.
+// search is one run of Admit. It is used again, so that a verdict does not
+// allocate: what it branches on is kept on a stack of its own.
 type search struct {
-	m     *Machine
-	pod   *Pod
-	wish  *Wish
-	got   []Part
-	after *State
-	whole Hint
-	left  int // steps
+	m      *Machine
+	pod    *Pod
+	wish   Wish
+	parts  []Part // by container, of the way that is being tried
+	end    State  // after the last container
+	whole  Hint
+	left   int // steps
+	frames []frame
 }
 
-// container admits the pod's containers from the i-th on. budget are the devices
-// they may be given.
-func (x *search) container(s *State, budget *[MaxResources]nvtopo.Mask, i int) bool {
-	if i == len(x.pod.Containers) {
-		if x.after != nil {
-			*x.after = *s
+// frame is what is left at one point of a way: on the machine, and of the devices
+// that the pod may be given.
+type frame struct {
+	state  State
+	budget [MaxResources]nvtopo.Mask
+}
+
+// push adds a copy of a frame and returns its place.
+func (x *search) push(at int) int {
+	x.frames = append(x.frames, x.frames[at])
+	return len(x.frames) - 1
+}
+
+func (x *search) admit() bool {
+	if x.m.podScope && x.m.aligns() {
+		h, ok := x.m.hint(&x.frames[0].state, &x.pod.whole)
+		if !ok {
+			return false
 		}
+		x.whole = h
+	}
+	return x.container(0, 0)
+}
+
+// container admits the pod's containers from the i-th on.
+func (x *search) container(at, i int) bool {
+	if i == len(x.pod.Containers) {
+		x.end = x.frames[at].state
 		return true
 	}
 	if x.left--; x.left < 0 {
@@ -116,135 +148,132 @@ func (x *search) container(s *State, budget *[MaxResources]nvtopo.Mask, i int) b
 	h := x.whole
 	if x.m.aligns() && !x.m.podScope {
 		var ok bool
-		if h, ok = x.m.hint(s, &x.pod.Containers[i]); !ok {
+		if h, ok = x.m.hint(&x.frames[at].state, &x.pod.Containers[i]); !ok {
 			return false
 		}
 	}
-	return x.devices(s, budget, i, h, 0)
+	return x.devices(at, i, h, 0)
 }
 
 // devices serves a container's resources from the r-th on, then its CPUs and
 // memory, then the containers after it.
-func (x *search) devices(s *State, budget *[MaxResources]nvtopo.Mask, i int, h Hint, r int) bool {
+func (x *search) devices(at, i int, h Hint, r int) bool {
 	c := &x.pod.Containers[i]
 	for r < len(x.m.resources) && c.Devices[r] == 0 {
 		r++
 	}
 	if r == len(x.m.resources) {
-		next := *s
-		return x.m.takeCPUs(&next, c, h) && x.m.takeMemory(&next, c, h) && x.container(&next, budget, i+1)
+		next := x.push(at)
+		s := &x.frames[next].state
+		ok := x.m.takeCPUs(s, c, h) && x.m.takeMemory(s, c, h) && x.container(next, i+1)
+		x.frames = x.frames[:next]
+		return ok
 	}
-	reuse, n := s.own.devices[r], c.Devices[r]
+	f := &x.frames[at]
+	reuse, n := f.state.own.devices[r], c.Devices[r]
+	d := dealing{at: at, i: i, r: r, h: h}
 	if n < reuse.Len() {
-		return x.handOn(s, budget, i, h, r, reuse)
+		if c.Kind == Init {
+			x.note(i, r, lowest(reuse, n))
+			return x.devices(at, i, h, r+1) // they stay with the pod
+		}
+		// kubelet takes any of them, so whatever it takes has to end well.
+		d.chance, d.reuse = true, reuse
+		return x.deal(d, reuse, n, 0)
 	}
 	n -= reuse.Len()
 	if n == 0 {
-		return x.serve(s, budget, i, h, r, 0)
+		return x.serve(d)
 	}
-	forced, free, ok := x.m.Honoured(s, r, n, h)
+	forced, free, ok := x.m.Honoured(&f.state, r, n, h)
 	if !ok {
 		return false
 	}
-	may := budget[r]
+	may := f.budget[r]
 	if x.wish.Parts != nil {
 		may &= x.wish.Parts[i][r]
 	}
 	if forced.Len() > n || forced&^may != 0 {
 		return false
 	}
-	d := dealing{x: x, s: s, budget: budget, i: i, h: h, r: r, taken: forced}
-	return d.deal(free&may, n-forced.Len(), 0)
-}
-
-// handOn gives a container fewer devices than init containers left; kubelet takes
-// any of them, so whatever it takes has to end well.
-func (x *search) handOn(s *State, budget *[MaxResources]nvtopo.Mask, i int, h Hint, r int, reuse nvtopo.Mask) bool {
-	if x.pod.Containers[i].Kind == Init {
-		x.note(i, r, lowest(reuse, x.pod.Containers[i].Devices[r]))
-		return x.devices(s, budget, i, h, r+1) // they stay with the pod
-	}
-	d := dealing{x: x, s: s, budget: budget, i: i, h: h, r: r, all: true, reuse: reuse}
-	return d.deal(reuse, x.pod.Containers[i].Devices[r], 0)
+	d.taken = forced
+	return x.deal(d, free&may, n-forced.Len(), 0)
 }
 
 // serve gives a container what init containers left and new devices beside.
-func (x *search) serve(s *State, budget *[MaxResources]nvtopo.Mask, i int, h Hint, r int, fresh nvtopo.Mask) bool {
+func (x *search) serve(d dealing) bool {
 	if x.left--; x.left < 0 {
 		return false
 	}
-	next, rest := *s, *budget
-	next.Free[r] &^= fresh
-	rest[r] &^= fresh
-	part := next.own.devices[r] | fresh
-	next.own.devices[r] = 0
-	if x.pod.Containers[i].Kind == Init {
-		next.own.devices[r] = part
-	}
-	if x.wish.Parts != nil && part != x.wish.Parts[i][r] {
+	part := x.frames[d.at].state.own.devices[d.r] | d.taken
+	if x.wish.Parts != nil && part != x.wish.Parts[d.i][d.r] {
 		return false
 	}
-	x.note(i, r, part)
-	return x.devices(&next, &rest, i, h, r+1)
+	next := x.push(d.at)
+	f := &x.frames[next]
+	f.state.Free[d.r] &^= d.taken
+	f.budget[d.r] &^= d.taken
+	f.state.own.devices[d.r] = 0
+	if x.pod.Containers[d.i].Kind == Init {
+		f.state.own.devices[d.r] = part
+	}
+	x.note(d.i, d.r, part)
+	ok := x.devices(next, d.i, d.h, d.r+1)
+	x.frames = x.frames[:next]
+	return ok
+}
+
+// handOn gives a container some of the devices that init containers left.
+func (x *search) handOn(d dealing) bool {
+	next := x.push(d.at)
+	x.frames[next].state.own.devices[d.r] = d.reuse &^ d.taken
+	x.note(d.i, d.r, d.taken)
+	ok := x.devices(next, d.i, d.h, d.r+1)
+	x.frames = x.frames[:next]
+	return ok
 }
 
 func (x *search) note(i, r int, part nvtopo.Mask) {
-	if x.got != nil {
-		x.got[i][r] = part
+	if i < len(x.parts) {
+		x.parts[i][r] = part
 	}
 }
 
-// dealing tries the ways to take devices from NUMA nodes. Devices of one node are
-// alike to kubelet's hints, so only their number counts.
+// dealing is the choice of devices of resource r for container i.
 type dealing struct {
-	x      *search
-	s      *State
-	budget *[MaxResources]nvtopo.Mask
-	i      int
-	h      Hint
-	r      int
-	taken  nvtopo.Mask
-	// all: every way has to end well, with devices of reuse; else one has to.
-	all   bool
-	reuse nvtopo.Mask
+	at, i, r int
+	h        Hint
+	taken    nvtopo.Mask
+	// chance: kubelet takes from reuse, and every way has to end well; else one has to.
+	chance bool
+	reuse  nvtopo.Mask
 }
 
-// deal takes n more of from, of nodes from the given position on, and last those
-// of no known node.
-func (d *dealing) deal(from nvtopo.Mask, n, node int) bool {
-	if n == 0 {
-		return d.done()
-	}
-	if from.Len() < n {
-		return d.all // no such way
-	}
-	if node > d.x.m.nodes {
-		return d.all
+// deal tries the ways to take n more of from, of NUMA nodes from the given position
+// on and last those of no known node. Devices of one node are alike to kubelet's
+// hints, so only their number counts.
+func (x *search) deal(d dealing, from nvtopo.Mask, n, node int) bool {
+	switch {
+	case n == 0 && d.chance:
+		return x.handOn(d)
+	case n == 0:
+		return x.serve(d)
+	case from.Len() < n || node > x.m.nodes:
+		return d.chance // no such way
 	}
 	group := from
-	if node < d.x.m.nodes {
-		group &= d.x.m.resources[d.r].onNode[node]
+	if node < x.m.nodes {
+		group &= x.m.resources[d.r].onNode[node]
 	}
-	// All on as few nodes as possible comes first: what Split and users like best.
+	// All on as few nodes as possible comes first, which is what users like best.
 	for k := min(n, group.Len()); k >= 0; k-- {
-		next := *d
+		next := d
 		next.taken |= lowest(group, k)
-		if next.deal(from&^group, n-k, node+1) != d.all {
-			return !d.all
+		if x.deal(next, from&^group, n-k, node+1) != d.chance {
+			return !d.chance
 		}
 	}
-	return d.all
-}
-
-func (d *dealing) done() bool {
-	x := d.x
-	if !d.all {
-		return x.serve(d.s, d.budget, d.i, d.h, d.r, d.taken)
-	}
-	next := *d.s
-	next.own.devices[d.r] = d.reuse &^ d.taken
-	x.note(d.i, d.r, d.taken)
-	return x.devices(&next, d.budget, d.i, d.h, d.r+1)
+	return d.chance
 }
 
 // lowest returns the k lowest members of a set.
