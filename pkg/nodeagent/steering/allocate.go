@@ -34,20 +34,26 @@ func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) 
 	sh := s.shelf(logger, resource)
 	ids = newSet(ids).sorted()
 	f := s.facts(logger, sh, finalQuestion(resource, ids))
+	p := &pendingAllocation{ids: ids, at: f.now, done: make(chan struct{})}
 	sh.mu.Lock()
-	who := sh.granted(ids, f.now)
 	f.claimed = sh.claims(f.now)
+	// In one step, so that at no time the container seems to be nobody's.
+	p.who = sh.granted(ids, f.now)
+	sh.pending = append(sh.pending, p)
 	sh.mu.Unlock()
-	if who == nil {
-		who = s.identify(ctx, sh, f)
+	if p.who == nil {
+		who := s.identify(ctx, sh, f)
+		sh.mu.Lock()
+		p.who = who
+		sh.mu.Unlock()
 	}
-	if err := s.guard(ctx, sh, f, who, ids); err != nil {
+	if err := s.guard(ctx, sh, f, p); err != nil {
 		logger.Error(err, "Refusing to allocate", "resource", resource)
+		sh.mu.Lock()
+		sh.pending = slices.DeleteFunc(sh.pending, func(o *pendingAllocation) bool { return o == p })
+		sh.mu.Unlock()
 		return err
 	}
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	sh.pending[setKey(ids)] = &pendingAllocation{who: who, ids: ids, at: s.clock.Now(), done: make(chan struct{})}
 	return nil
 }
 
@@ -56,9 +62,7 @@ func (s *Steering) Allocated(resource string, ids []string) {
 	sh := s.shelf(klog.Background(), resource)
 	ids = newSet(ids).sorted()
 	sh.mu.Lock()
-	p := sh.pending[setKey(ids)]
-	if p != nil {
-		delete(sh.pending, setKey(ids))
+	if p := sh.settle(ids); p != nil {
 		close(p.done)
 		if p.who != nil {
 			sh.serve(p.who, ids, s.clock.Now())
@@ -85,13 +89,13 @@ type holder struct {
 // give a device out twice when it cleans up while a question is under way
 // (kubernetes/kubernetes#137534). Only kubelet's present answer counts: every
 // other source may tell of a pod that has ended, whose devices are free.
-func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, who *asker, ids []string) error {
+func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, p *pendingAllocation) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
-	s.awaitOverlap(ctx, sh, who, ids)
-	for _, h := range s.holders(sh, f, who, ids) {
+	s.awaitOverlap(ctx, sh, p)
+	for _, h := range s.holders(sh, f, p.who, p.ids) {
 		for {
-			held, ok := s.shown(ctx, sh, f, h, ids)
+			held, ok := s.shown(ctx, sh, f, h, p.ids)
 			if held != "" {
 				s.metrics.doubleBook.Inc()
 				s.metrics.decisions.WithLabelValues(resultRefused).Inc()
@@ -108,22 +112,24 @@ func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, who *asker, i
 }
 
 // awaitOverlap waits for allocations of the same devices that are under way.
-func (s *Steering) awaitOverlap(ctx context.Context, sh *shelf, who *asker, ids []string) {
-	set := newSet(ids)
+func (s *Steering) awaitOverlap(ctx context.Context, sh *shelf, p *pendingAllocation) {
+	set := newSet(p.ids)
 	var wait []*pendingAllocation
 	sh.mu.Lock()
-	for key, p := range sh.pending {
-		switch {
-		case s.clock.Since(p.at) >= settleAge:
-			delete(sh.pending, key) // the plugin refused it
-		case set.hasAny(p.ids) && (who == nil || p.who == nil || p.who.slot() != who.slot()):
-			wait = append(wait, p)
+	// What the plugin refused is never heard of again.
+	sh.pending = slices.DeleteFunc(sh.pending, func(o *pendingAllocation) bool { return s.clock.Since(o.at) >= grantAge })
+	for _, o := range sh.pending {
+		if o == p {
+			break // the others wait for this one
+		}
+		if set.hasAny(o.ids) && s.clock.Since(o.at) < settleAge {
+			wait = append(wait, o)
 		}
 	}
 	sh.mu.Unlock()
-	for _, p := range wait {
+	for _, o := range wait {
 		select {
-		case <-p.done:
+		case <-o.done:
 		case <-ctx.Done():
 		case <-s.clock.After(overlapWait):
 		}

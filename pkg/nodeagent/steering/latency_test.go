@@ -104,27 +104,28 @@ func (x *times) report(tb testing.TB, what string) {
 	}
 }
 
-// TestAnswersInTime: 110 pods of one GPU, bound in one burst, are admitted one
-// after another while another client of kubelet uses up part of its limit.
+// TestAnswersInTime: pods of one GPU, bound in one burst, are admitted one after
+// another while another client of kubelet uses up part of its limit.
 func TestAnswersInTime(t *testing.T) {
 	cases := map[string]struct {
+		pods   int
 		others int // questions a second of other clients
 		order  func(i int) int
 	}{
-		"alone, in order":                   {0, func(i int) int { return i }},
-		"beside a busy client, in order":    {60, func(i int) int { return i }},
-		"in an order nobody could know":     {0, func(i int) int { return i * 37 % 110 }},
-		"beside a client that takes it all": {400, func(i int) int { return i }},
+		"alone, in order":                   {110, 0, func(i int) int { return i }},
+		"beside a busy client, in order":    {110, 60, func(i int) int { return i }},
+		"in an order nobody could know":     {30, 0, func(i int) int { return i * 7 % 30 }},
+		"beside a client that takes it all": {30, 400, func(i int) int { return i }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			m := newModel(t, 110, 1)
+			m := newModel(t, tc.pods, 1)
 			client := dial(t, m)
 			a := newAPI()
 			var pods []*v1.Pod
-			for i := range 110 {
+			for i := range tc.pods {
 				p := newPod(fmt.Sprintf("p%d", i), types.UID(fmt.Sprintf("uid-%d", i)), epoch.Add(time.Duration(i)*time.Second),
-					shape{apps: []int{1}}, []string{fmt.Sprintf("GPU-%d", (i*29)%110)})
+					shape{apps: []int{1}}, []string{fmt.Sprintf("GPU-%d", (i*29)%tc.pods)})
 				a.set(p, func(*v1.Pod) {})
 				pods = append(pods, p)
 			}
@@ -162,15 +163,15 @@ func TestAnswersInTime(t *testing.T) {
 				if err := m.admit(p, nil); err != nil {
 					t.Fatalf("admitting %s: %v", p.Name, err)
 				}
-				if _, got := m.of(p.UID); got.has(fmt.Sprintf("GPU-%d", (tc.order(i)*29)%110)) {
+				if _, got := m.of(p.UID); got.has(fmt.Sprintf("GPU-%d", (tc.order(i)*29)%tc.pods)) {
 					right++
 				}
 			}
 			preferred.report(t, "GetPreferredAllocation")
 			allocate.report(t, "Allocate")
-			t.Logf("%d of 110 pods got what was chosen, %d questions answered", right, m.gets)
-			if tc.others < 100 && right != 110 {
-				t.Errorf("only %d of 110 pods got what was chosen for them", right)
+			t.Logf("%d of %d pods got what was chosen, %d questions answered", right, tc.pods, m.gets)
+			if tc.others < 100 && right != tc.pods {
+				t.Errorf("only %d of %d pods got what was chosen for them", right, tc.pods)
 			}
 		})
 	}

@@ -264,7 +264,7 @@ func (f *facts) candidate(p *podView) (candidate, bool) {
 		}
 	}
 	c.fits = c.want == nil || f.q.devices.hasAll(c.want)
-	c.claimed = f.claimed[slot{p.uid, c.container.name}] || (c.lost && f.young(p.uid, c.container.name))
+	c.claimed = f.claimed[slot{p.uid, c.container.name}]
 	c.owner = f.owns(p)
 	c.rank = f.rank(&c)
 	return c, true

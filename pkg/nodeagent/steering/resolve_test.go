@@ -322,7 +322,7 @@ func TestResolve(t *testing.T) {
 		},
 		"6.17 nor is one that was just served, before kubelet shows it": {
 			facts: newFacts(wanting(2), two(1, gpus(0, 1)...), two(2, gpus(2, 3)...).but(started)).
-				with(servedAs(1, "main", time.Millisecond, gpus(0, 1)...)),
+				with(servedAs(1, "main", time.Millisecond, gpus(0, 1)...)).with(func(f *facts) { f.claimed[slot{"uid-p1", "main"}] = true }),
 			world: world{kubelet: kubelet{"p1": {"main": nil}, "p2": {"main": nil}}},
 			want:  "p2/main", wantSource: sourceGet, ambiguous: true, wantListed: true,
 		},

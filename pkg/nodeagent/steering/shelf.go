@@ -20,7 +20,7 @@ type shelf struct {
 	mu      sync.Mutex
 	served  map[types.UID]*servedPod // guarded by mu, as all below
 	grants  []grant                  // answers whose Allocate has not come
-	pending map[string]*pendingAllocation
+	pending []*pendingAllocation     // in the order they came
 	last    types.UID
 	gone    map[types.UID]bool // served, and unknown to kubelet when it was asked last
 	healthy map[string]bool    // id -> healthy, as kubelet was told; nil before the first list
@@ -49,7 +49,7 @@ type pendingAllocation struct {
 }
 
 func newShelf(resource string) *shelf {
-	return &shelf{resource: resource, served: map[types.UID]*servedPod{}, pending: map[string]*pendingAllocation{}, gone: map[types.UID]bool{}}
+	return &shelf{resource: resource, served: map[types.UID]*servedPod{}, gone: map[types.UID]bool{}}
 }
 
 // servedCopy needs mu.
@@ -61,7 +61,18 @@ func (s *shelf) servedCopy() map[types.UID]map[string]servedDevices {
 	return out
 }
 
-// claims returns the containers that were answered or are being allocated just
+// settle takes out the first allocation of ids under way. It needs mu.
+func (s *shelf) settle(ids []string) *pendingAllocation {
+	i := slices.IndexFunc(s.pending, func(p *pendingAllocation) bool { return slices.Equal(p.ids, ids) })
+	if i < 0 {
+		return nil
+	}
+	p := s.pending[i]
+	s.pending = slices.Delete(s.pending, i, i+1)
+	return p
+}
+
+// claims returns the containers that are being answered or allocated, or were just
 // now: kubelet has no second question for them. It needs mu.
 func (s *shelf) claims(now time.Time) map[slot]bool {
 	out := map[slot]bool{}
@@ -73,6 +84,13 @@ func (s *shelf) claims(now time.Time) map[slot]bool {
 	for _, p := range s.pending {
 		if p.who != nil && now.Sub(p.at) < settleAge {
 			out[p.who.slot()] = true
+		}
+	}
+	for uid, p := range s.served {
+		for name, d := range p.containers {
+			if now.Sub(d.At) < settleAge {
+				out[slot{uid, name}] = true
+			}
 		}
 	}
 	return out
