@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -169,7 +170,6 @@ func (h *history) bindBurst() {
 			// Another scheduler's pod: counted, not chosen for, and never so many
 			// that it could not be kept off what was promised.
 			pod = h.bind(pod, nil)
-			want = nil
 			h.admitNow(pod, false)
 			h.say("bind foreign %s %s", pod.Name, shapes[shape].name)
 			continue
@@ -198,7 +198,7 @@ func sortedPart(free []string, from, to int) []string {
 
 func single(n int) shape {
 	return shape{
-		fmt.Sprint(n), n,
+		strconv.Itoa(n), n,
 		func(name string, i int) *v1.Pod {
 			return devicemanager.Pod(name, i, devicemanager.Container("app", gpu, n))
 		},

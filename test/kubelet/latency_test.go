@@ -11,6 +11,7 @@ import (
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"

@@ -5,6 +5,7 @@ package kubelet
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -169,9 +170,7 @@ func TestRace15ForeignPods(t *testing.T) {
 		c := startChain(t, chainOptions{})
 		stale := c.bind(app(0, 2), choice{"app": ids(6, 7)})
 		c.api.update(stale.UID, func(p *v1.Pod) { // as copied from another pod
-			for k, v := range annotate(t, app(9, 2), choice{"app": ids(0, 7)}).Annotations {
-				p.Annotations[k] = v
-			}
+			maps.Copy(p.Annotations, annotate(t, app(9, 2), choice{"app": ids(0, 7)}).Annotations)
 		})
 		malformed := app(1, 2)
 		malformed.Annotations = map[string]string{"nvtopo.dev/allocation": `{"version":1,"GPUs":["G7"]}`}

@@ -5,6 +5,7 @@ package kubelet
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -222,10 +223,7 @@ func TestRace06SeveralResourcesInOneContainer(t *testing.T) {
 	const rdma = "example.com/rdma"
 	both := func(i int) *v1.Pod {
 		p := app(i, 2)
-		limits := p.Spec.Containers[0].Resources.Limits
-		for name, q := range devicemanager.Container("x", rdma, 1).Resources.Limits {
-			limits[name] = q
-		}
+		maps.Copy(p.Spec.Containers[0].Resources.Limits, devicemanager.Container("x", rdma, 1).Resources.Limits)
 		return p
 	}
 	refusing := ""

@@ -118,7 +118,7 @@ func (p *Plugin) run(ctx context.Context) {
 			pause(ctx)
 			continue
 		}
-		server, err := p.serve()
+		server, err := p.serve(ctx)
 		if err == nil && p.register(ctx) == nil {
 			for ctx.Err() == nil && same(before, identity(p.options.KubeletSocket)) {
 				pause(ctx)
@@ -153,11 +153,11 @@ func same(a, b fs.FileInfo) bool {
 }
 
 // serve listens on the plugin's socket; a left-over one is replaced.
-func (p *Plugin) serve() (*grpc.Server, error) {
+func (p *Plugin) serve(ctx context.Context) (*grpc.Server, error) {
 	if err := os.Remove(p.socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("plugin of %s: %w", p.options.Resource, err)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", p.socket)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", p.socket)
 	if err != nil {
 		return nil, fmt.Errorf("plugin of %s: %w", p.options.Resource, err)
 	}
