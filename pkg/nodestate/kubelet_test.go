@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"testing"
@@ -42,9 +43,7 @@ func guaranteed(pod *v1.Pod, cpu, memory string) *v1.Pod {
 	for _, cs := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range cs {
 			list := v1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
-			for name, q := range cs[i].Resources.Limits {
-				list[name] = q
-			}
+			maps.Copy(list, cs[i].Resources.Limits)
 			cs[i].Resources = v1.ResourceRequirements{Limits: list, Requests: list}
 		}
 	}

@@ -26,7 +26,7 @@ import (
 const (
 	// casesEnv is how many pods the prediction is tested with; by default few.
 	casesEnv     = "NVTOPO_PREDICT_CASES"
-	defaultCases = 1200
+	defaultCases = 600
 	perMachine   = 25 // pods that come to one machine
 )
 

@@ -3,9 +3,9 @@
 package admission
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -281,7 +281,7 @@ func subsets(of nvtopo.Mask, n int) func(func(nvtopo.Mask) bool) {
 func randomCase(r *rand.Rand) (*Machine, *bruteMachine, State, *Pod) {
 	n := 1 + r.IntN(4)
 	b := &bruteMachine{policy: Policy(r.IntN(4)), podScope: r.IntN(2) == 0, closest: r.IntN(3) == 0, distances: map[[2]int]int{}}
-	cfg := &Config{Policy: b.policy, PodScope: b.podScope, TopologyOptions: map[string]string{preferClosest: fmt.Sprint(b.closest)}}
+	cfg := &Config{Policy: b.policy, PodScope: b.podScope, TopologyOptions: map[string]string{preferClosest: strconv.FormatBool(b.closest)}}
 	var nodes []Node
 	id := 0
 	for range n {

@@ -114,24 +114,8 @@ func (m *Machine) takeMemory(s *State, c *Container, h Hint) bool {
 	if !m.memory || c.Memory == 0 {
 		return true
 	}
-	nodes, wish := h.Nodes, h.Preferred
-	if !h.Bound {
-		// No preference: its own best hint, and that preferred if the pod's was.
-		best, ok := m.bestMemory(s, c.Memory, 0)
-		if !ok || wish && !best.Preferred {
-			return false
-		}
-		nodes, wish = best.Nodes, best.Preferred
-	}
-	if free, _ := m.sums(s, nodes); free < c.Memory {
-		// The others' hints may have narrowed its own: its best one around them.
-		best, ok := m.bestMemory(s, c.Memory, nodes)
-		if !ok || wish && !best.Preferred {
-			return false
-		}
-		nodes = best.Nodes
-	}
-	if nodes.len() > 1 && m.mixes(s, nodes) {
+	nodes, ok := m.memoryNodes(s, c.Memory, h)
+	if !ok || nodes.len() > 1 && m.mixes(s, nodes) {
 		return false
 	}
 	size := max(0, c.Memory-s.own.left(nodes))
@@ -151,6 +135,24 @@ func (m *Machine) takeMemory(s *State, c *Container, h Hint) bool {
 		s.own.use(nodes, c.Memory)
 	}
 	return true
+}
+
+// memoryNodes are those that the memory manager takes from under a hint: its own
+// best where there is none, and its best around the hint where that has too little,
+// since the others' hints may have narrowed its own. Neither may be one it does not
+// prefer if the hint was preferred.
+func (m *Machine) memoryNodes(s *State, size int64, h Hint) (NodeSet, bool) {
+	nodes := h.Nodes
+	if h.Bound {
+		if free, _ := m.sums(s, nodes); free >= size {
+			return nodes, true
+		}
+	}
+	best, ok := m.bestMemory(s, size, nodes)
+	if !ok || h.Preferred && !best.Preferred {
+		return 0, false
+	}
+	return best.Nodes, true
 }
 
 // bestMemory is the memory manager's best hint that contains within: a preferred

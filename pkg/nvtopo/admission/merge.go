@@ -174,11 +174,11 @@ func (m *Machine) bestIntersection(l *lists) NodeSet {
 		width = max(width, least)
 	}
 	rank := func(s NodeSet) int {
-		if n := s.len(); n <= width {
-			return width - n
-		} else { //nolint:revive // the second case is the rarer, not a fall-through
+		n := s.len()
+		if n > width {
 			return m.nodes + n
 		}
+		return width - n
 	}
 	best := m.all
 	found := false
