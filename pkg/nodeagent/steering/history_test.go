@@ -52,6 +52,11 @@ func newHistory(t *testing.T, seed uint64) *history {
 	}
 	h.model.ask = h.current.Load
 	h.restartAgent()
+	h.model.between = func() {
+		if h.rnd.IntN(15) == 0 {
+			h.restartAgent() // it has forgotten what it answered
+		}
+	}
 	return h
 }
 

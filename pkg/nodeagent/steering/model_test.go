@@ -100,6 +100,7 @@ type model struct {
 	// the devices are taken (kubernetes/kubernetes#137534).
 	mistaken bool
 
+	between func()                            // before an Allocate; nil: nothing
 	measure func(rpc string, start time.Time) // nil: not at all
 
 	admission sync.Mutex // one pod at a time
@@ -289,6 +290,9 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 	m.mu.Unlock()
 	if crash != nil && crash("preferred") {
 		return errCrash
+	}
+	if m.between != nil {
+		m.between()
 	}
 	start := time.Now()
 	err := m.ask().Allocate(m.tb.Context(), gpu, ids)

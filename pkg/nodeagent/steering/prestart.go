@@ -23,25 +23,29 @@ func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) 
 	sh := s.shelf(logger, resource)
 	ids = newSet(ids).sorted()
 	f := s.facts(logger, sh, finalQuestion(resource, ids))
-	var wrong *asker
-	for _, who := range f.havers(ids) {
-		if !s.cfg.Strict && !who.pod.trusts {
-			return nil
-		}
-		if who.right(f, ids) {
-			return nil
-		}
-		if !s.confirmed(ctx, f, who, ids) {
-			continue // a pod of before, or kubelet does not tell
-		}
-		wrong = who
-	}
+	wrong := s.wrongHolder(ctx, f, ids)
 	if wrong == nil {
 		return nil
 	}
 	s.metrics.decisions.WithLabelValues(resultRefused).Inc()
 	return status.Errorf(codes.FailedPrecondition, "%s: container %s of pod %s holds %v, but %v was chosen for it",
 		resource, wrong.container.name, wrong.pod.key(), ids, wrong.want)
+}
+
+// wrongHolder is the container that holds ids although others were chosen for it;
+// nil if there is none, or if kubelet does not confirm it: records may be of a pod
+// of before. Of two containers of one pod with the same ids, such as an init
+// container and its heir, either may be about to start.
+func (s *Steering) wrongHolder(ctx context.Context, f *facts, ids []string) *asker {
+	havers := f.havers(ids)
+	for _, who := range havers {
+		strict := s.cfg.Strict || who.pod.trusts
+		excused := slices.ContainsFunc(havers, func(o *asker) bool { return o.pod == who.pod && o.right(f, ids) })
+		if strict && !excused && s.confirmed(ctx, f, who, ids) {
+			return who
+		}
+	}
+	return nil
 }
 
 // havers are the containers that were given exactly ids.

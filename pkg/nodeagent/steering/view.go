@@ -78,7 +78,7 @@ func (v *viewer) views(pods []*v1.Pod) []*podView {
 			continue
 		}
 		m, ok := v.made[pod.UID]
-		if !ok || m.version != pod.ResourceVersion {
+		if !ok || m.version == "" || m.version != pod.ResourceVersion {
 			m = madeView{version: pod.ResourceVersion, view: v.newView(pod)}
 		}
 		made[pod.UID] = m
