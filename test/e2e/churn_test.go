@@ -53,19 +53,19 @@ func workload(n int, rng *rand.Rand) []*v1.Pod {
 	var out []*v1.Pod
 	for len(out) < n {
 		size := []int{1, 2, 4}[rng.IntN(3)]
-		alike := 1 + rng.IntN(4) // so many pods with equal counts in a row
-		for range alike {
-			if len(out) < n {
-				out = append(out, randomPod(fmt.Sprintf("%s%03d", churned, len(out)), size, rng))
-			}
+		kind := rng.IntN(10)
+		alike := 1 + rng.IntN(6) // so many pods with equal counts in a row
+		for range min(alike, n-len(out)) {
+			out = append(out, podOf(fmt.Sprintf("%s%03d", churned, len(out)), size, kind))
 		}
 	}
 	return out
 }
 
-// randomPod makes a pod whose size is the greatest number in any of its containers.
-func randomPod(name string, size int, rng *rand.Rand) *v1.Pod {
-	switch rng.IntN(10) {
+// podOf makes a pod of one of ten kinds, half of them plain, whose size is the
+// greatest number in any of its containers.
+func podOf(name string, size, kind int) *v1.Pod {
+	switch kind {
 	case 0: // two GPU containers, equal counts
 		return gpunode.Pod(name, min(size, 2), gpunode.WithContainer("second", min(size, 2)))
 	case 1: // two GPU containers, unequal counts

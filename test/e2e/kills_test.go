@@ -18,7 +18,7 @@ import (
 )
 
 // defaultKillPods is how many pods come and go while programs are killed.
-const defaultKillPods = 60
+const defaultKillPods = 40
 
 // killer ends programs of the node with SIGKILL at random moments and starts
 // them again.
@@ -73,6 +73,7 @@ func TestKills(t *testing.T) {
 	}
 
 	n := number(t, "NVTOPO_E2E_KILL_PODS", defaultKillPods)
+	others := 0 // pods that run with other GPUs than the chosen ones
 	k := &killer{victims: []*realnode.Process{l.Node.Kubelet(), l.Plugin, l.Agent}, rng: rng, kills: map[string]int{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -89,12 +90,15 @@ func TestKills(t *testing.T) {
 				}
 			}
 		}
+		if len(differences(pod.Name, containers)) > 0 {
+			others++
+		}
 		return append(out, inside(pod, containers)...)
 	}}
 	took := c.run(t, workload(n, rng), burst/2, time.Duration(n)*2*perPod)
 	cancel()
 	<-done
-	t.Logf("%d pods ran in %.1f s while these were killed: %v", c.looked, took.Seconds(), k.kills)
+	t.Logf("%d pods ran in %.1f s while these were killed: %v; %d of them with other GPUs than chosen", c.looked, took.Seconds(), k.kills, others)
 	t.Logf("refused by kubelet: %d", total(c.failed))
 	for why, count := range c.failed {
 		t.Logf("%4d x %s", count, why)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,7 +29,7 @@ type lab struct {
 func start(t *testing.T, cfg gpunode.Config) *lab {
 	t.Helper()
 	if dir := os.Getenv("NVTOPO_E2E_LOGS"); dir != "" {
-		cfg.Dir = filepath.Join(dir, strings.ReplaceAll(t.Name(), "/", "-"))
+		cfg.Dir = filepath.Join(dir, strings.Map(plain, t.Name()))
 		if err := os.RemoveAll(cfg.Dir); err != nil {
 			t.Fatal(err)
 		}
@@ -62,6 +63,14 @@ func start(t *testing.T, cfg gpunode.Config) *lab {
 		}
 	})
 	return &lab{l}
+}
+
+// plain leaves of a test's name what a folder of a node may have in its own.
+func plain(r rune) rune {
+	if r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) {
+		return r
+	}
+	return '-'
 }
 
 // fastRetries keeps pods that wait for GPUs from waiting longer than they need

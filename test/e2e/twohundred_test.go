@@ -3,16 +3,25 @@
 package e2e
 
 import (
+	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
 )
 
 const (
-	// defaultPods is how many pods the long tests create.
+	// defaultPods is how many pods the long test creates.
 	defaultPods = 200
+	// baselineShare of them are created without the agent, to compare the rates.
+	baselineShare = 4
 	// burst is how many of them exist at a time: more than the eight GPUs can
 	// hold, so that every freed GPU has several pods waiting for it.
 	burst = 24
@@ -33,25 +42,136 @@ func seed(t *testing.T) *rand.Rand {
 func TestTwoHundredPods(t *testing.T) {
 	n := number(t, "NVTOPO_E2E_PODS", defaultPods)
 	pods := workload(n, seed(t))
+	t.Logf("%d pods: %s", n, census(pods))
 	rate := map[bool]float64{}
-	for _, agent := range []bool{false, true} {
-		name := map[bool]string{false: "without the agent", true: "with the agent"}[agent]
-		t.Run(name, func(t *testing.T) {
-			l := start(t, gpunode.Config{Agent: agent})
-			c := &churn{lab: l}
-			if agent {
-				c.look = judgePod
+
+	t.Run("without the agent", func(t *testing.T) {
+		l := start(t, gpunode.Config{})
+		differ := 0
+		c := &churn{lab: l, look: func(pod *v1.Pod, containers []gpunode.Observation) []string {
+			if len(differences(pod.Name, containers)) > 0 {
+				differ++
 			}
-			took := c.run(t, pods, burst, time.Duration(n)*perPod)
-			rate[agent] = float64(c.looked) / took.Seconds()
-			t.Logf("%d pods in %.1f s: %.1f pods/s; refused: %v", c.looked, took.Seconds(), rate[agent], c.failed)
-			for _, p := range c.problems {
-				t.Error(p)
-			}
-			if c.looked != n || len(c.failed) > 0 {
-				t.Errorf("%d of %d pods ran; refused: %v", c.looked, n, c.failed)
-			}
-		})
+			return inside(pod, containers)
+		}}
+		some := pods[:max(1, n/baselineShare)]
+		took := c.run(t, some, burst, time.Duration(n)*perPod)
+		rate[false] = float64(c.looked) / took.Seconds()
+		c.report(t, len(some), took)
+		t.Logf("%d of %d pods did not get the GPUs that the scheduler chose", differ, c.looked)
+		// Else nothing below shows anything.
+		if differ == 0 {
+			t.Error("without the agent every pod got the chosen GPUs: the comparison sees nothing")
+		}
+	})
+
+	t.Run("with the agent", func(t *testing.T) {
+		l := start(t, gpunode.Config{Agent: true})
+		c := &churn{lab: l, look: judgePod}
+		took := c.run(t, pods, burst, time.Duration(n)*perPod)
+		rate[true] = float64(c.looked) / took.Seconds()
+		c.report(t, n, took)
+		l.reportMetrics(t)
+	})
+	t.Logf("pods/s on the same node: %.2f without the agent, %.2f with it", rate[false], rate[true])
+}
+
+// census says of how many kinds the pods are.
+func census(pods []*v1.Pod) string {
+	kinds := map[string]int{}
+	alike := 0
+	for i, p := range pods {
+		switch {
+		case len(p.Spec.Containers) > 1:
+			kinds["two GPU containers"]++
+		case len(p.Spec.InitContainers) > 0 && p.Spec.InitContainers[0].RestartPolicy != nil:
+			kinds["sidecar"]++
+		case len(p.Spec.InitContainers) > 0:
+			kinds["init containers"]++
+		default:
+			kinds["plain"]++
+		}
+		if i > 0 && slices.Equal(sizes(p), sizes(pods[i-1])) {
+			alike++
+		}
 	}
-	t.Logf("pods/s on the same node: %.1f without the agent, %.1f with it", rate[false], rate[true])
+	return fmt.Sprintf("%v; %d ask for what the one before asked for", kinds, alike)
+}
+
+func sizes(p *v1.Pod) []int64 {
+	var out []int64
+	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+		q := c.Resources.Limits[v1.ResourceName(gpunode.Resource)]
+		out = append(out, q.Value())
+	}
+	return out
+}
+
+// report prints what came of n pods and fails the test unless all is well.
+func (c *churn) report(t *testing.T, n int, took time.Duration) {
+	t.Helper()
+	t.Logf("%d of %d pods ran, %d mismatches, in %.1f s: %.2f pods/s", c.looked, n, len(c.problems), took.Seconds(),
+		float64(c.looked)/took.Seconds())
+	for _, p := range c.problems {
+		t.Error(p)
+	}
+	if c.looked != n || len(c.failed) > 0 {
+		t.Errorf("refused: %v", c.failed)
+	}
+}
+
+// reportMetrics prints the time of the agent's own part of each RPC and what it
+// decided, and fails the test if it had to guess or to repair anything.
+func (l *lab) reportMetrics(t *testing.T) {
+	t.Helper()
+	families, err := l.AgentMetrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families["nvtopo_agent_rpc_seconds"].GetMetric() {
+		h := m.GetHistogram()
+		if labelsOf(m)["part"] == "own" && h.GetSampleCount() > 0 {
+			t.Logf("%-24s own part, %4d calls: p50 %s, p99 %s, max %s", labelsOf(m)["rpc"], h.GetSampleCount(),
+				quantile(h, 0.5), quantile(h, 0.99), quantile(h, 1))
+		}
+	}
+	for name, f := range families {
+		for _, m := range f.GetMetric() {
+			if m.GetCounter().GetValue() > 0 && slices.Contains(counters(), name) {
+				t.Logf("%s%v %v", name, labelsOf(m), m.GetCounter().GetValue())
+			}
+		}
+	}
+	for _, name := range []string{"nvtopo_agent_mismatch_total", "nvtopo_agent_double_book_total"} {
+		for _, m := range families[name].GetMetric() {
+			if m.GetCounter().GetValue() > 0 {
+				t.Errorf("%s%v is %v", name, labelsOf(m), m.GetCounter().GetValue())
+			}
+		}
+	}
+}
+
+func counters() []string {
+	return []string{
+		"nvtopo_agent_decisions_total", "nvtopo_agent_identity_total", "nvtopo_agent_ambiguous_total",
+		"nvtopo_agent_double_book_total", "nvtopo_agent_mismatch_total",
+	}
+}
+
+func labelsOf(m *dto.Metric) map[string]string {
+	out := map[string]string{}
+	for _, l := range m.GetLabel() {
+		out[l.GetName()] = l.GetValue()
+	}
+	return out
+}
+
+// quantile is the upper bound of the bucket that the quantile is in.
+func quantile(h *dto.Histogram, q float64) string {
+	for _, b := range h.GetBucket() {
+		if float64(b.GetCumulativeCount()) >= q*float64(h.GetSampleCount()) && !math.IsInf(b.GetUpperBound(), 1) {
+			return "<= " + time.Duration(b.GetUpperBound()*float64(time.Second)).String()
+		}
+	}
+	return "beyond the last bucket"
 }

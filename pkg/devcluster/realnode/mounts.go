@@ -39,6 +39,10 @@ func prepareMounts(dir string) error {
 	if err := mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return err
 	}
+	// What separates the options of an overlay.
+	if strings.ContainsAny(dir, `,:\`) {
+		return errors.New("the node's folder must not have a comma, colon or backslash in its name: " + dir)
+	}
 	for _, private := range privateDirs() {
 		if dir == private || strings.HasPrefix(dir, private+"/") {
 			return errors.New("the node's folder must not be in " + private + ": " + dir)
