@@ -22,6 +22,7 @@ type offer struct {
 	later    idSet // of own, what containers that come later are to keep
 	reserved idSet // chosen for other pods that do not hold it yet
 	held     idSet // recorded for other pods: not on offer, unless kubelet errs or they have just ended
+	lost     idSet // containers run with it, although kubelet has lost its record and offers it
 	tables   *nvtopo.Tables
 	// why tells why a physical id that was chosen is not on offer, and whether
 	// that is kubelet's doing and not a matter of the device.
@@ -38,11 +39,20 @@ type decision struct {
 }
 
 // decide answers a question. It is pure.
-func decide(o *offer) decision {
+func decide(o offer) decision {
 	q := &o.q
 	if q.size < 1 || q.size > len(q.offered) || len(q.must) > q.size {
 		return decision{result: resultRefused, err: status.Errorf(codes.InvalidArgument,
 			"%s: %d devices asked for, %d of them given, out of %d", q.resource, q.size, len(q.must), len(q.offered))}
+	}
+	if q.devices.hasAny(o.lost.sorted()) {
+		left := q.avoiding(o.lost)
+		if len(left) < q.size {
+			return decision{result: resultRefused, err: status.Errorf(codes.FailedPrecondition,
+				"%s: only %d of the %d devices that kubelet offers are free: containers run with the others, of which it has no record",
+				q.resource, len(left), len(q.offered))}
+		}
+		*q = newQuestion(q.resource, left.sorted(), q.must, q.size)
 	}
 	if o.who == nil || o.who.want == nil {
 		return o.foreign()

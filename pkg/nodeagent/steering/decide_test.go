@@ -123,6 +123,18 @@ func TestDecide(t *testing.T) {
 			offer: offer{q: wanting(2), held: ids(gpus(0, 1, 2)...), reserved: ids(gpus(3, 4, 5)...), tables: g.tables},
 			want:  gpus(6, 7), wantResult: resultForeign,
 		},
+		"6.8 what runs without a record is not given to the pod it was chosen for next": {
+			offer: offer{q: wanting(2), who: asking(asks("c", 2), gpus(1, 2)...), lost: ids(gpus(0, 1)...), tables: g.tables, why: held},
+			want:  gpus(2, 3), wantResult: resultConflict,
+		},
+		"6.8 nor to a foreign one": {
+			offer: offer{q: wanting(2), lost: ids(gpus(0, 1)...), reserved: ids(gpus(0, 1, 2, 3, 4, 5)...), tables: g.tables},
+			want:  gpus(6, 7), wantResult: resultForeign,
+		},
+		"6.8 and if nothing else is left, to nobody": {
+			offer:      offer{q: wanting(7), lost: ids(gpus(0, 1)...), reserved: ids(gpus(0, 1)...)},
+			wantResult: resultRefused, wantErr: "only 6 of the 8 devices that kubelet offers are free",
+		},
 		"devices the graph does not know are still given out": {
 			offer: offer{q: newQuestion(gpu, []string{"MIG-b", "MIG-a", "MIG-c"}, nil, 2), tables: g.tables},
 			want:  []string{"MIG-a", "MIG-b"}, wantResult: resultForeign, wantNarrowed: []string{"MIG-a", "MIG-b", "MIG-c"},
@@ -138,7 +150,7 @@ func TestDecide(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			d := decide(&tc.offer)
+			d := decide(tc.offer)
 			if !slices.Equal(d.ids, tc.want) || d.result != tc.wantResult {
 				t.Errorf("ids %v, %s; want %v, %s", d.ids, d.result, tc.want, tc.wantResult)
 			}
@@ -217,16 +229,17 @@ func FuzzAnswer(f *testing.F) {
 			o.tables = g.tables
 		}
 		o.reserved, o.held = fa.others(who)
+		o.lost = fa.lost(who)
 		if who != nil {
 			o.strict = who.pod.trusts
 			o.own, o.later = fa.own(who)
 		}
 		o.why = func(id string) (string, bool) { return fa.why(id, who, nil) }
-		d := decide(&o)
-		exact := who != nil && who.want != nil && fa.q.offered.hasAll(who.want) && newSet(who.want).hasAll(fa.q.must)
+		d := decide(o)
+		exact := who != nil && who.want != nil && !o.lost.hasAny(who.want) && fa.q.offered.hasAll(who.want) && newSet(who.want).hasAll(fa.q.must)
 		switch {
 		case d.err != nil:
-			if exact || !o.strict {
+			if exact || !o.strict && len(fa.q.avoiding(o.lost)) >= size {
 				t.Fatalf("refused: %v", d.err)
 			}
 		case !fa.q.valid(d.ids) || !slices.IsSorted(d.ids):
@@ -273,7 +286,7 @@ func TestTwoPodsNeverShare(t *testing.T) {
 			o := offer{q: f.q, who: who, tables: g.tables, why: func(string) (string, bool) { return "is gone", false }}
 			o.own, o.later = f.own(who)
 			o.reserved, o.held = f.others(who)
-			d := decide(&o)
+			d := decide(o)
 			if d.err != nil || given.hasAny(d.ids) || len(d.ids) != f.q.size {
 				t.Fatalf("seed %d: pod %s gets %v (%v) after %v", seed, p.name, d.ids, d.err, given.sorted())
 			}
