@@ -205,6 +205,7 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 		},
 		"a conflict ends with the informer's next version": {
 			setup: func(t *testing.T, b *bench) {
+				t.Helper()
 				for range 100 {
 					b.verdicts = append(b.verdicts, conflict())
 				}
@@ -221,12 +222,19 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 			want:  []string{refused},
 		},
 		"a pod that the informer has not yet is waited for, but not for ever": {
-			setup: func(t *testing.T, b *bench) { _ = b.store.Delete(b.pod(t, "a", "m=0,3", "1")) },
-			later: func(t *testing.T, b *bench) { b.pod(t, "a", "m=0,3", "1") },
+			setup: func(t *testing.T, b *bench) {
+				t.Helper()
+				_ = b.store.Delete(b.pod(t, "a", "m=0,3", "1"))
+			},
+			later: func(t *testing.T, b *bench) {
+				t.Helper()
+				b.pod(t, "a", "m=0,3", "1")
+			},
 			after: nil, // it was given up
 		},
 		"an annotation that the informer has not yet is waited for": {
 			setup: func(t *testing.T, b *bench) {
+				t.Helper()
 				p := b.pod(t, "a", "m=0,3", "1").DeepCopy()
 				p.Annotations = nil
 				if err := b.store.Update(p); err != nil {
@@ -238,6 +246,7 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 		},
 		"another pod of the name is not touched": {
 			setup: func(t *testing.T, b *bench) {
+				t.Helper()
 				p := b.pod(t, "a", "m=0,3", "1").DeepCopy()
 				p.UID = "another"
 				if err := b.store.Update(p); err != nil {
@@ -247,6 +256,7 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 		},
 		"a pod that ended is not touched": {
 			setup: func(t *testing.T, b *bench) {
+				t.Helper()
 				p := b.pod(t, "a", "m=0,3", "1").DeepCopy()
 				p.Status.Phase = v1.PodFailed
 				if err := b.store.Update(p); err != nil {
@@ -256,6 +266,7 @@ func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 		},
 		"a pod of another node is not touched": {
 			setup: func(t *testing.T, b *bench) {
+				t.Helper()
 				p := b.pod(t, "a", "m=0,3", "1").DeepCopy()
 				p.Spec.NodeName = "n2"
 				if err := b.store.Update(p); err != nil {

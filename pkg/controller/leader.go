@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +32,7 @@ func Lead(ctx context.Context, client kubernetes.Interface, namespace string, ru
 	if err != nil {
 		return fmt.Errorf("naming the candidate: %w", err)
 	}
-	var term sync.Mutex // held for a term; one begins when the last is wound up
+	term := make(chan struct{}, 1) // full during a term; one begins when the last is wound up
 	config := leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: LeaseName}, Client: client.CoordinationV1(),
@@ -42,9 +41,12 @@ func Lead(ctx context.Context, client kubernetes.Interface, namespace string, ru
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true, Name: LeaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
-				term.Lock()
-				defer term.Unlock()
-				run(ctx)
+				select {
+				case term <- struct{}{}:
+					run(ctx)
+					<-term
+				case <-ctx.Done(): // over before it began
+				}
 			},
 			OnStoppedLeading: func() {},
 		},
@@ -56,7 +58,6 @@ func Lead(ctx context.Context, client kubernetes.Interface, namespace string, ru
 		}
 		elector.Run(ctx) // one term, or none before ctx ends
 	}
-	term.Lock()
-	defer term.Unlock()
+	term <- struct{}{}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -102,7 +103,7 @@ func inWords(g *nvtopo.Graph, a *nodestate.Allocation) string {
 	for _, c := range a.Containers {
 		var ps []string
 		for _, id := range c.GPUs {
-			ps = append(ps, fmt.Sprint(slices.IndexFunc(g.GPUs, func(d nvtopo.GPU) bool { return d.UUID == id })))
+			ps = append(ps, strconv.Itoa(slices.IndexFunc(g.GPUs, func(d nvtopo.GPU) bool { return d.UUID == id })))
 		}
 		w := c.Name + "=" + strings.Join(ps, ",")
 		if c.Init {

@@ -11,7 +11,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/utils/ptr"
 )
 
 func TestRenew(t *testing.T) {
@@ -26,7 +25,7 @@ func TestRenew(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("n1"), LeaseDurationSeconds: ptr.To[int32](120), RenewTime: ptr.To(metav1.NewMicroTime(now)),
+			HolderIdentity: new("n1"), LeaseDurationSeconds: new(int32(120)), RenewTime: new(metav1.NewMicroTime(now)),
 		}
 		if diff := cmp.Diff(want, got.Spec); diff != "" {
 			t.Errorf("at %v (-want,+got):\n%s", now, diff)

@@ -63,7 +63,7 @@ func noReport(t *testing.T) func(*v1.Pod, error) {
 	return func(p *v1.Pod, err error) { t.Errorf("pod %s was reported: %v", p.Name, err) }
 }
 
-func counted(b *podBook, t *testing.T, records []kubelet.Record, active Active, now time.Time) ([]types.UID, time.Duration) {
+func counted(t *testing.T, b *podBook, records []kubelet.Record, active Active, now time.Time) ([]types.UID, time.Duration) {
 	t.Helper()
 	m, again := b.counting(t.Context(), records, active, now)
 	return slices.Sorted(maps.Keys(m)), again
@@ -78,7 +78,7 @@ func TestPodsThatEndedCountUntilKubeletLetsGo(t *testing.T) {
 	both := []types.UID{"a", "b"}
 
 	b.update([]*v1.Pod{a, c}, noReport(t))
-	got, again := counted(b, t, records, k, t0)
+	got, again := counted(t, b, records, k, t0)
 	if diff := cmp.Diff(both, got); diff != "" || again != 0 || k.asked != 0 {
 		t.Fatalf("living pods (-want,+got):\n%s again %v, asked %d", diff, again, k.asked)
 	}
@@ -86,31 +86,31 @@ func TestPodsThatEndedCountUntilKubeletLetsGo(t *testing.T) {
 	ended := a.DeepCopy()
 	ended.Status.Phase = v1.PodFailed
 	b.update([]*v1.Pod{ended}, noReport(t)) // and b is gone
-	got, again = counted(b, t, records, k, t0)
+	got, again = counted(t, b, records, k, t0)
 	if diff := cmp.Diff(both, got); diff != "" || again != firstAsk || k.asked != 2 {
 		t.Fatalf("ended pods that kubelet knows (-want,+got):\n%s again %v, asked %d", diff, again, k.asked)
 	}
 
 	k.known["a"] = false
-	if got, _ = counted(b, t, records, k, t0.Add(firstAsk/2)); k.asked != 2 || !slices.Equal(got, both) {
+	if got, _ = counted(t, b, records, k, t0.Add(firstAsk/2)); k.asked != 2 || !slices.Equal(got, both) {
 		t.Errorf("asked again at once (%d times), counted %v", k.asked, got)
 	}
-	got, again = counted(b, t, records, k, t0.Add(firstAsk))
+	got, again = counted(t, b, records, k, t0.Add(firstAsk))
 	if diff := cmp.Diff([]types.UID{"b"}, got); diff != "" || again != 2*firstAsk {
 		t.Errorf("after kubelet let a go (-want,+got):\n%s again %v", diff, again)
 	}
 
 	k.err, k.known["b"] = errors.New("no answer"), false
-	if got, _ = counted(b, t, records, k, t0.Add(time.Second)); !slices.Equal(got, []types.UID{"b"}) {
+	if got, _ = counted(t, b, records, k, t0.Add(time.Second)); !slices.Equal(got, []types.UID{"b"}) {
 		t.Errorf("with a kubelet that does not answer %v count, want b", got)
 	}
 	k.err = nil
 	asked := k.asked
-	if got, again = counted(b, t, records, k, t0.Add(time.Hour)); len(got) != 0 || again != 0 || k.asked != asked+1 {
+	if got, again = counted(t, b, records, k, t0.Add(time.Hour)); len(got) != 0 || again != 0 || k.asked != asked+1 {
 		t.Errorf("after kubelet let both go %v count, again %v, asked %d times more", got, again, k.asked-asked)
 	}
 	// The file keeps the records until the next allocation.
-	if got, _ = counted(b, t, records, k, t0.Add(2*time.Hour)); len(got) != 0 || k.asked != asked+1 {
+	if got, _ = counted(t, b, records, k, t0.Add(2*time.Hour)); len(got) != 0 || k.asked != asked+1 {
 		t.Errorf("later %v count, asked %d times more", got, k.asked-asked)
 	}
 }
@@ -123,10 +123,10 @@ func TestAnOldKubeletIsNotWaitedForLong(t *testing.T) {
 	ended.Status.Phase = v1.PodSucceeded
 	b.update([]*v1.Pod{ended}, noReport(t))
 	records := []kubelet.Record{rec("a", "m=1")}
-	if got, again := counted(b, t, records, k, t0); len(got) != 1 || again != unaskedGrace {
+	if got, again := counted(t, b, records, k, t0); len(got) != 1 || again != unaskedGrace {
 		t.Errorf("at once %v count, again %v", got, again)
 	}
-	if got, again := counted(b, t, records, k, t0.Add(unaskedGrace)); len(got) != 0 || again != 0 {
+	if got, again := counted(t, b, records, k, t0.Add(unaskedGrace)); len(got) != 0 || again != 0 {
 		t.Errorf("then %v count, again %v", got, again)
 	}
 }
@@ -140,10 +140,10 @@ func TestAnEndedPodIsNotTakenForItsSuccessor(t *testing.T) {
 	successor.Name = "a"
 	b.update([]*v1.Pod{successor}, noReport(t))
 	records := []kubelet.Record{rec("a", "m=1"), rec("a2", "m=2")}
-	if got, again := counted(b, t, records, k, t0); len(got) != 2 || again != orphanGrace || k.asked != 0 {
+	if got, again := counted(t, b, records, k, t0); len(got) != 2 || again != orphanGrace || k.asked != 0 {
 		t.Errorf("%v count, again %v, asked %d times; want both, no question", got, again, k.asked)
 	}
-	if got, _ := counted(b, t, records, k, t0.Add(orphanGrace)); !slices.Equal(got, []types.UID{"a2"}) {
+	if got, _ := counted(t, b, records, k, t0.Add(orphanGrace)); !slices.Equal(got, []types.UID{"a2"}) {
 		t.Errorf("%v count, want the successor alone", got)
 	}
 }
@@ -153,24 +153,24 @@ func TestRecordsOfUnknownPods(t *testing.T) {
 	b := newPodBook(testNode)
 	k := &kubeletSays{}
 	records := []kubelet.Record{rec("x", "m=1")}
-	if got, again := counted(b, t, records, k, t0); len(got) != 0 || again != unknownGrace {
+	if got, again := counted(t, b, records, k, t0); len(got) != 0 || again != unknownGrace {
 		t.Errorf("at once %v count, again %v: the informer may be behind", got, again)
 	}
-	if got, again := counted(b, t, records, k, t0.Add(unknownGrace)); len(got) != 1 || again != orphanGrace-unknownGrace {
+	if got, again := counted(t, b, records, k, t0.Add(unknownGrace)); len(got) != 1 || again != orphanGrace-unknownGrace {
 		t.Errorf("then %v count, again %v", got, again)
 	}
-	if got, _ := counted(b, t, records, k, t0.Add(orphanGrace)); len(got) != 0 || k.asked != 0 {
+	if got, _ := counted(t, b, records, k, t0.Add(orphanGrace)); len(got) != 0 || k.asked != 0 {
 		t.Errorf("in the end %v count, asked %d", got, k.asked)
 	}
 	b.update([]*v1.Pod{podWith("x", "")}, noReport(t))
-	if got, _ := counted(b, t, records, k, t0.Add(orphanGrace)); len(got) != 1 {
+	if got, _ := counted(t, b, records, k, t0.Add(orphanGrace)); len(got) != 1 {
 		t.Error("a pod that turns up does not count")
 	}
-	if _, again := counted(b, t, nil, k, t0); again != 0 || len(b.pages) != 1 {
+	if _, again := counted(t, b, nil, k, t0); again != 0 || len(b.pages) != 1 {
 		t.Errorf("without records: again %v, %d pages", again, len(b.pages))
 	}
 	b.update(nil, noReport(t))
-	if counted(b, t, nil, k, t0); len(b.pages) != 0 {
+	if counted(t, b, nil, k, t0); len(b.pages) != 0 {
 		t.Errorf("%d pages are left of nothing", len(b.pages))
 	}
 }
