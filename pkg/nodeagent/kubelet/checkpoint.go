@@ -66,9 +66,8 @@ func readLimited(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxCheckpointBytes+1))
-	if err != nil {
+	if err := errors.Join(err, f.Close()); err != nil {
 		return nil, err
 	}
 	if len(data) > maxCheckpointBytes {

@@ -40,7 +40,7 @@ func (s *server) GetAllocatableResources(context.Context, *podresourcesv1.Alloca
 // serve runs a server on a socket and returns a client of it. A nil server has no Get.
 func serve(t *testing.T, s podresourcesv1.PodResourcesListerServer) *PodResources {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "pr") // a socket's path has at most 107 bytes
+	dir, err := os.MkdirTemp("", "pr") //nolint:usetesting // a socket's path has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestGetTellsWhatContainersHold(t *testing.T) {
 }
 
 func TestGetClassifiesErrors(t *testing.T) {
-	var all = []error{ErrUnknownPod, ErrBusy, ErrUnsupported}
+	all := []error{ErrUnknownPod, ErrBusy, ErrUnsupported}
 	cases := map[string]struct {
 		err  error
 		want error // nil: none of the three
@@ -118,7 +118,7 @@ func TestGetClassifiesErrors(t *testing.T) {
 				t.Fatal("no error")
 			}
 			for _, class := range all {
-				if got, want := errors.Is(err, class), class == tc.want; got != want {
+				if got, want := errors.Is(err, class), errors.Is(tc.want, class); got != want {
 					t.Errorf("error %v: is %q: %v, want %v", err, class, got, want)
 				}
 			}

@@ -155,13 +155,7 @@ func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []hold
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for uid, p := range sh.served {
-		v := views[uid]
-		switch {
-		case p.name == "" || (v != nil && v.terminal):
-			continue
-		case who != nil && (who.pod.uid == uid || (who.pod.namespace == p.namespace && who.pod.name == p.name)):
-			continue
-		case who == nil && v != nil && couldAsk(f, v):
+		if v := views[uid]; p.name == "" || (v != nil && v.terminal) || mayAsk(f, who, uid, p, v) {
 			continue
 		}
 		for name, d := range p.containers {
@@ -177,8 +171,16 @@ func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []hold
 	return out
 }
 
-func couldAsk(f *facts, p *podView) bool {
-	_, ok := f.candidate(p)
+// mayAsk reports whether the holder is the asking pod, or of its name so that
+// kubelet's answer would be about that, or could be it.
+func mayAsk(f *facts, who *asker, uid types.UID, p *servedPod, v *podView) bool {
+	if who != nil {
+		return who.pod.uid == uid || (who.pod.namespace == p.namespace && who.pod.name == p.name)
+	}
+	if v == nil {
+		return false
+	}
+	_, ok := f.candidate(v)
 	return ok
 }
 

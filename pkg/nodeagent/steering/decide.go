@@ -3,7 +3,6 @@
 package steering
 
 import (
-	"fmt"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -108,13 +107,13 @@ func (o *offer) complaint() (reason string, forced bool) {
 	for _, id := range o.who.want {
 		if !o.q.devices.has(id) {
 			reason, forced := o.why(id)
-			return fmt.Sprintf("%s %s", id, reason), forced
+			return id + " " + reason, forced
 		}
 	}
 	want := newSet(o.who.want)
 	for _, id := range o.q.must {
 		if !want.has(physical(id)) {
-			return fmt.Sprintf("kubelet has already taken %s", id), true
+			return "kubelet has already taken " + id, true
 		}
 	}
 	return "kubelet offers too few replicas of them", true

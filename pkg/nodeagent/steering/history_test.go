@@ -46,6 +46,7 @@ type livePod struct {
 }
 
 func newHistory(t *testing.T, seed uint64) *history {
+	t.Helper()
 	h := &history{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), api: newAPI(), model: newModel(t, 8, seed), graphs: testGraphs(t),
 		state: t.TempDir(), created: epoch, counts: map[string]int{},
@@ -253,6 +254,7 @@ func (h *history) waiting() []*livePod {
 // TestHistory: whatever happens on the node, no device is with two live pods, and
 // a pod whose chosen devices are free when kubelet admits it gets exactly them.
 func TestHistory(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()

@@ -59,7 +59,7 @@ func (p *podResources) Get(ctx context.Context, r *podresourcesv1.GetPodResource
 // dial serves the model on a socket and returns a client.
 func dial(tb testing.TB, m *model) *kubelet.PodResources {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "pr") // a socket's path has at most 107 bytes
+	dir, err := os.MkdirTemp("", "pr") //nolint:usetesting // a socket's path has at most 107 bytes
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -55,7 +56,7 @@ func (a *api) set(pod *v1.Pod, change func(*v1.Pod)) {
 	pod = pod.DeepCopy()
 	change(pod)
 	a.version++
-	pod.ResourceVersion = fmt.Sprint(a.version)
+	pod.ResourceVersion = strconv.Itoa(a.version)
 	a.now[pod.UID] = pod
 }
 
@@ -117,6 +118,7 @@ type model struct {
 }
 
 func newModel(tb testing.TB, devices int, seed uint64) *model {
+	tb.Helper()
 	m := &model{
 		tb: tb, path: filepath.Join(tb.TempDir(), kubelet.CheckpointName), rnd: rand.New(rand.NewPCG(seed, 7)),
 		healthy: idSet{}, known: map[string]*v1.Pod{}, inactive: map[types.UID]bool{},

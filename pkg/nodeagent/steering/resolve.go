@@ -130,8 +130,8 @@ const (
 // in the live list either.
 func resolve(f *facts) verdict {
 	order := candidates(f)
-	unknown, more := 0, 0
-	var known, open []candidate
+	var known, open []candidate // shown without devices; not asked for, since nobody answers
+	unknown, more := 0, 0       // pods kubelet does not know, and those of them after it has shown one
 	for i := range order {
 		c := &order[i]
 		a, asked := f.answers[c.pod.uid]
@@ -156,15 +156,18 @@ func resolve(f *facts) verdict {
 			known = append(known, *c)
 		}
 	}
+	return f.conclude(known, open)
+}
+
+// conclude is for when nobody was found against whom nothing speaks.
+func (f *facts) conclude(known, open []candidate) verdict {
 	switch {
-	case !f.listed && !f.mute:
+	case !f.listed && (!f.mute || len(known)+len(open) == 0):
 		// Who was found should not be asking. Kubelet finds pods by name: it may be
 		// another pod of that name, which the watch has not delivered.
 		return verdict{list: true}
 	case len(known) > 0:
 		return verdict{who: f.found(best(known), sourceGet, len(known) > 1)}
-	case !f.listed && len(open) == 0:
-		return verdict{list: true}
 	case len(open) == 1 && f.recorded != nil:
 		return verdict{who: f.found(open[0], sourceCheckpoint, false)}
 	case len(open) > 0:

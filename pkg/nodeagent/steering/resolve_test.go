@@ -152,7 +152,6 @@ func servedAs(n int, container string, ago time.Duration, ids ...string) func(*f
 func noCheckpoint(f *facts) { f.recorded = nil }
 
 func TestResolve(t *testing.T) {
-	type holds = map[string][]string
 	type kubelet = map[string]map[string][]string
 	two := func(n int, chosen ...string) *podView { return testPod(n, asks("main", 2, chosen...)) }
 	cases := map[string]struct {

@@ -40,6 +40,7 @@ type node struct {
 }
 
 func newNode(t *testing.T, change func(*Config)) *node {
+	t.Helper()
 	n := &node{api: newAPI(), model: newModel(t, 8, 1), state: t.TempDir(), t: t}
 	n.cfg = Config{Node: testNode, StateDir: n.state, CheckpointPath: n.model.path}
 	if change != nil {
