@@ -44,5 +44,5 @@
 // The prediction sends random pods to random machines, lets our solver choose and
 // kubelet's own topology, device, CPU and memory managers admit. By default it
 // judges some hundred pods; NVTOPO_PREDICT_CASES=12000 is the full run of about two
-// minutes on two cores. Its table is shown by go test -v.
+// minutes on two cores, NVTOPO_PREDICT_SEED other pods. go test -v shows the table.
 package kubelet

@@ -37,11 +37,11 @@ type wholeKubelet struct {
 	devices  *kubeletdm.ManagerImpl
 	cpus     cpumanager.Manager
 	memory   memorymanager.Manager
-	plugin   *devicemanager.Plugin
+	plugins  []*devicemanager.Plugin
 
 	current *v1.Container // being served
 	// prefer answers the plugin's GetPreferredAllocation.
-	prefer func(container string, available, must []string, size int) []string
+	prefer func(container, resource string, available, must []string, size int) []string
 
 	mu     sync.Mutex // the CPU manager reads the pods in the background as well
 	active []*v1.Pod  // guarded by mu
@@ -74,12 +74,12 @@ func (n noting) Allocate(pod *v1.Pod, c *v1.Container) error {
 	return n.ManagerImpl.Allocate(pod, c)
 }
 
-func startWholeKubelet(t *testing.T, m *machineLayout, setup *kubeletSetup, unhealthy map[int]bool) *wholeKubelet {
+func startWholeKubelet(t *testing.T, m *machineLayout, setup *kubeletSetup, unhealthy map[string]bool) *wholeKubelet {
 	t.Helper()
 	if err := os.RemoveAll(devicemanager.PluginDir); err != nil {
 		t.Fatal(err)
 	}
-	k := &wholeKubelet{prefer: func(_ string, available, must []string, size int) []string { return lowestOf(available, must, size) }}
+	k := &wholeKubelet{prefer: func(_, _ string, available, must []string, size int) []string { return lowestOf(available, must, size) }}
 	log := logr.Discard()
 	info := m.info()
 	var err error
@@ -123,40 +123,44 @@ func startWholeKubelet(t *testing.T, m *machineLayout, setup *kubeletSetup, unhe
 	if err := k.memory.Start(t.Context(), k.pods, ready{}, noStatus{}, nil, containermap.NewContainerMap()); err != nil {
 		t.Fatal(err)
 	}
-	k.startPlugin(t, m, setup, unhealthy)
+	for _, name := range m.resources() {
+		k.startPlugin(t, m, setup, name, unhealthy)
+	}
 	return k
 }
 
-func (k *wholeKubelet) startPlugin(t *testing.T, m *machineLayout, setup *kubeletSetup, unhealthy map[int]bool) {
+func (k *wholeKubelet) startPlugin(t *testing.T, m *machineLayout, setup *kubeletSetup, name string, unhealthy map[string]bool) {
 	t.Helper()
 	var devices []*pluginapi.Device
-	for i, node := range m.numa {
-		d := &pluginapi.Device{ID: gpuID(i), Health: pluginapi.Healthy}
-		if unhealthy[i] {
+	for i, node := range m.numa[name] {
+		d := &pluginapi.Device{ID: deviceID(name, i), Health: pluginapi.Healthy}
+		if unhealthy[d.ID] {
 			d.Health = pluginapi.Unhealthy
 		}
-		if node >= 0 && !setup.unaligned {
+		if node >= 0 && (!setup.unaligned || name != gpu) {
 			d.Topology = &pluginapi.TopologyInfo{Nodes: []*pluginapi.NUMANode{{ID: int64(node)}}}
 		}
 		devices = append(devices, d)
 	}
-	k.plugin = devicemanager.StartPlugin(t, devicemanager.PluginOptions{
-		Resource: gpu, Devices: devices,
+	k.plugins = append(k.plugins, devicemanager.StartPlugin(t, devicemanager.PluginOptions{
+		Resource: name, Devices: devices,
 		Preferred: func(available, must []string, size int) ([]string, error) {
-			return k.prefer(k.current.Name, available, must, size), nil
+			return k.prefer(k.current.Name, name, available, must, size), nil
 		},
-	})
-	for range 2000 {
-		if capacity, _, _ := k.devices.GetCapacity(); capacity.Name(gpu, resource.DecimalSI).Value() == int64(len(devices)) {
+	}))
+	for range 5000 {
+		if capacity, _, _ := k.devices.GetCapacity(); capacity.Name(v1.ResourceName(name), resource.DecimalSI).Value() == int64(len(devices)) {
 			return
 		}
 		time.Sleep(time.Millisecond)
 	}
-	t.Fatal("kubelet does not have the plugin's devices")
+	t.Fatalf("kubelet does not have the devices of %s", name)
 }
 
 func (k *wholeKubelet) stop() {
-	k.plugin.Stop()
+	for _, p := range k.plugins {
+		p.Stop()
+	}
 	_ = k.devices.Stop(klog.Background())
 }
 
@@ -185,9 +189,9 @@ func (k *wholeKubelet) remove(pod *v1.Pod) {
 }
 
 // recorded returns the sorted devices that kubelet recorded for a container.
-func (k *wholeKubelet) recorded(pod *v1.Pod, container string) []string {
+func (k *wholeKubelet) recorded(pod *v1.Pod, container, resourceName string) []string {
 	var out []string
-	for id := range k.devices.GetDevices(string(pod.UID), container)[gpu] {
+	for id := range k.devices.GetDevices(string(pod.UID), container)[resourceName] {
 		out = append(out, id)
 	}
 	slices.Sort(out)

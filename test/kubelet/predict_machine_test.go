@@ -4,9 +4,11 @@ package kubelet
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 
 	cadvisorapi "github.com/google/cadvisor/info/v1"
 
@@ -21,7 +23,7 @@ const gib = 1 << 30
 // machineLayout is a random machine: what the exporter publishes of it and what
 // kubelet's cadvisor sees.
 type machineLayout struct {
-	numa     []int // of each GPU, nvtopo.UnknownNUMA if not known
+	numa     map[string][]int // resource -> NUMA node of each device, nvtopo.UnknownNUMA if not known
 	nodes    []nvtopo.NUMANode
 	sockets  []int // of each NUMA node
 	threads  int   // of a core
@@ -71,28 +73,51 @@ func randomLayout(r *rand.Rand) *machineLayout {
 	if r.IntN(8) == 0 {
 		gpus = 9 + r.IntN(8)
 	}
-	even := r.IntN(3) > 0
-	for i := range gpus {
-		at := r.IntN(n)
-		if even {
-			at = i * n / gpus
-		}
-		if r.IntN(40) == 0 {
-			at = nvtopo.UnknownNUMA
-		}
-		m.numa = append(m.numa, at)
+	m.numa = map[string][]int{gpu: randomNodes(r, gpus, n)}
+	if r.IntN(5) == 0 {
+		m.numa[fpga] = randomNodes(r, 1+r.IntN(4), n)
 	}
 	return m
 }
 
-func gpuID(i int) string { return "GPU-" + strconv.Itoa(i) }
+// fpga is a second kind of device that some machines have.
+const fpga = "example.com/fpga"
 
-// graph joins GPUs of one NUMA node by NVLink in pairs and else by PCIe.
-func (m *machineLayout) graph(unhealthy map[int]bool) (*nvtopo.Graph, error) {
-	gpus := make([]nvtopo.GPU, len(m.numa))
+// randomNodes puts devices on NUMA nodes.
+func randomNodes(r *rand.Rand, devices, nodes int) []int {
+	out := make([]int, devices)
+	even := r.IntN(3) > 0
+	for i := range out {
+		out[i] = r.IntN(nodes)
+		if even {
+			out[i] = i * nodes / devices
+		}
+		if r.IntN(40) == 0 {
+			out[i] = nvtopo.UnknownNUMA
+		}
+	}
+	return out
+}
+
+// resources are those of the machine, in order.
+func (m *machineLayout) resources() []string { return slices.Sorted(maps.Keys(m.numa)) }
+
+func deviceID(resourceName string, i int) string {
+	_, kind, _ := strings.Cut(resourceName, "/")
+	return kind + "-" + strconv.Itoa(i)
+}
+
+// graph joins devices of one NUMA node in pairs by a switch, and else by less.
+func (m *machineLayout) graph(resourceName string, unhealthy map[string]bool) (*nvtopo.Graph, error) {
+	numa := m.numa[resourceName]
+	gpus := make([]nvtopo.GPU, len(numa))
+	first := 0
+	if resourceName != gpu {
+		first = 100
+	}
 	for i := range gpus {
-		gpus[i] = nvtopo.GPU{UUID: gpuID(i), Index: i, Model: "Test GPU", NUMANode: m.numa[i]}
-		if unhealthy[i] {
+		gpus[i] = nvtopo.GPU{UUID: deviceID(resourceName, i), Index: first + i, Model: "Test", NUMANode: numa[i]}
+		if unhealthy[gpus[i].UUID] {
 			gpus[i].Unhealthy = "broken"
 		}
 	}
@@ -100,7 +125,7 @@ func (m *machineLayout) graph(unhealthy map[int]bool) (*nvtopo.Graph, error) {
 	for i := range gpus {
 		for j := i + 1; j < len(gpus); j++ {
 			class := nvtopo.Class{Kind: nvtopo.KindPCIe, PCIe: nvtopo.PCIeSYS}
-			if m.numa[i] == m.numa[j] {
+			if numa[i] == numa[j] {
 				class.PCIe = nvtopo.PCIePHB
 				if i/2 == j/2 {
 					class.PCIe = nvtopo.PCIePIX
@@ -200,12 +225,16 @@ func randomSetup(r *rand.Rand, m *machineLayout) *kubeletSetup {
 // randomPod asks for GPUs in up to five containers, sometimes with exclusive CPUs.
 func randomPod(r *rand.Rand, i int, m *machineLayout) *v1.Pod {
 	guaranteed := r.IntN(2) == 0
-	most := min(len(m.numa), []int{1, 2, 2, 4, 4, 8}[r.IntN(6)])
+	most := min(len(m.numa[gpu]), []int{1, 2, 2, 4, 4, 8}[r.IntN(6)])
 	container := func(name string) v1.Container {
 		c := v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}}
 		if n := r.IntN(most + 1); n > 0 && r.IntN(5) > 0 {
 			c.Resources.Limits[gpu] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 			c.Resources.Requests[gpu] = c.Resources.Limits[gpu]
+		}
+		if n := r.IntN(len(m.numa[fpga])+1) / 2; n > 0 {
+			c.Resources.Limits[fpga] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+			c.Resources.Requests[fpga] = c.Resources.Limits[fpga]
 		}
 		cpu := int64(1000 * (1 + r.IntN(4)))
 		if r.IntN(4) == 0 { // more than one NUMA node has

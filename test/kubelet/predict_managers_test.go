@@ -24,15 +24,14 @@ func TestManagersTakeWhatIsPredicted(t *testing.T) {
 		t.Skip("SKIP_NODE=1")
 	}
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
-	r := rand.New(rand.NewPCG(7, 7))
-	cases, admitted := predictCases(t)/2, 0
+	r := rand.New(rand.NewPCG(uint64(predictNumber(t, seedEnv, 7)), 7))
+	cases, admitted := predictNumber(t, casesEnv, defaultCases)/2, 0
 	for done := 0; done < cases && !t.Failed(); {
 		m := randomLayout(r)
 		setup := randomSetup(r, m)
 		if !setup.staticCPUs && !setup.staticMemory {
 			continue
 		}
-		setup.unaligned = true
 		k := startWholeKubelet(t, m, setup, nil)
 		machine := predictedMachine(t, m, setup)
 		for i := range perMachine {
@@ -78,8 +77,10 @@ func TestManagersTakeWhatIsPredicted(t *testing.T) {
 }
 
 func withoutGPUs(c *v1.Container) {
-	delete(c.Resources.Limits, gpu)
-	delete(c.Resources.Requests, gpu)
+	for _, name := range []v1.ResourceName{gpu, fpga} {
+		delete(c.Resources.Limits, name)
+		delete(c.Resources.Requests, name)
+	}
 }
 
 func predictedMachine(t *testing.T, m *machineLayout, setup *kubeletSetup) *admission.Machine {

@@ -90,14 +90,23 @@ func newScheduler(t *testing.T) *scheduler {
 }
 
 // publish is what exporter and agent write about the machine now.
-func (s *scheduler) publish(t *testing.T, m *machineLayout, setup *kubeletSetup, k *wholeKubelet, unhealthy map[int]bool) {
+func (s *scheduler) publish(t *testing.T, m *machineLayout, setup *kubeletSetup, k *wholeKubelet, unhealthy map[string]bool) {
 	t.Helper()
-	g, err := m.graph(unhealthy)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s.versions++
-	obj := v1alpha1.FromGraph(predictNode, gpu, g)
+	var obj *v1alpha1.NodeGPUTopology
+	for _, name := range m.resources() {
+		g, err := m.graph(name, unhealthy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if one := v1alpha1.FromGraph(predictNode, name, g); obj == nil {
+			obj = one
+		} else {
+			obj.Spec.GPUs = append(obj.Spec.GPUs, one.Spec.GPUs...)
+			obj.Spec.Links = append(obj.Spec.Links, one.Spec.Links...)
+			obj.Status.GPUHealth = append(obj.Status.GPUHealth, one.Status.GPUHealth...)
+		}
+	}
 	obj.UID, obj.ResourceVersion = "topology", strconv.Itoa(s.versions)
 	obj.Spec.NodeUID = s.node.UID
 	obj.Status.Kubelet = k.published(setup)
@@ -107,10 +116,12 @@ func (s *scheduler) publish(t *testing.T, m *machineLayout, setup *kubeletSetup,
 			state = v1alpha1.StateForeign
 		}
 		for _, c := range containersOf(pod) {
-			if ids := k.recorded(pod, c.Name); len(ids) > 0 {
-				obj.Status.Allocations = append(obj.Status.Allocations, v1alpha1.Allocation{
-					PodUID: pod.UID, Container: c.Name, Resource: gpu, GPUs: ids, State: state,
-				})
+			for _, name := range m.resources() {
+				if ids := k.recorded(pod, c.Name, name); len(ids) > 0 {
+					obj.Status.Allocations = append(obj.Status.Allocations, v1alpha1.Allocation{
+						PodUID: pod.UID, Container: c.Name, Resource: name, GPUs: ids, State: state,
+					})
+				}
 			}
 		}
 	}
@@ -162,8 +173,11 @@ func (s *scheduler) newNode(m *machineLayout, setup *kubeletSetup, i int) {
 	}
 	s.node = &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: predictNode, UID: types.UID("node-" + strconv.Itoa(i))}}
 	s.node.Status.Allocatable = v1.ResourceList{
-		gpu: *resource.NewQuantity(int64(len(m.numa)), resource.DecimalSI), "cpu": *resource.NewQuantity(int64(cpus), resource.DecimalSI),
+		"cpu":    *resource.NewQuantity(int64(cpus), resource.DecimalSI),
 		"memory": *resource.NewQuantity(memory, resource.BinarySI), "pods": resource.MustParse("500"),
+	}
+	for name, numa := range m.numa {
+		s.node.Status.Allocatable[v1.ResourceName(name)] = *resource.NewQuantity(int64(len(numa)), resource.DecimalSI)
 	}
 }
 
@@ -180,9 +194,9 @@ func (s *scheduler) view(t *testing.T) (fwk.NodeInfo, fwk.NodeInfoLister) {
 // fits is the scheduler's own filter by the node's sums.
 func fits(info fwk.NodeInfo, r *nodestate.Request) bool {
 	have, used := info.GetAllocatable(), info.GetRequested()
-	gpus := have.GetScalarResources()[gpu] - used.GetScalarResources()[gpu]
 	for _, res := range r.Resources {
-		if int64(res.Count) > gpus {
+		name := v1.ResourceName(res.Name)
+		if int64(res.Count) > have.GetScalarResources()[name]-used.GetScalarResources()[name] {
 			return false
 		}
 	}
@@ -192,7 +206,7 @@ func fits(info fwk.NodeInfo, r *nodestate.Request) bool {
 // schedule asks our Filter and Reserve, and binds the pod if they agree to.
 func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *nodestate.Allocation, reason string, fit bool) {
 	t.Helper()
-	r, err := nodestate.ParseRequest(pod, &nodestate.Options{Resources: []string{gpu}, Supported: nodestate.AllPolicies()})
+	r, err := nodestate.ParseRequest(pod, &nodestate.Options{Resources: []string{gpu, fpga}, Supported: nodestate.AllPolicies()})
 	if err != nil {
 		t.Fatal(err)
 	}

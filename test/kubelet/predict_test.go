@@ -27,6 +27,8 @@ const (
 	// casesEnv is how many pods the prediction is tested with; by default few.
 	casesEnv     = "NVTOPO_PREDICT_CASES"
 	defaultCases = 600
+	// seedEnv is the seed of the cases, for other ones than usual.
+	seedEnv = "NVTOPO_PREDICT_SEED"
 	perMachine   = 25 // pods that come to one machine
 )
 
@@ -47,6 +49,32 @@ type prediction struct {
 	rows  map[string]*tally
 	next  int // pod number
 	sched *scheduler
+
+	covered coverage
+}
+
+// coverage counts what the pods that were bound were like.
+type coverage struct{ several, init, exclusive, spanning, twoKinds, inFlight int }
+
+func (c *coverage) count(pod *v1.Pod, a *nodestate.Allocation) {
+	containers, kinds := map[string]bool{}, map[string]bool{}
+	left := 0
+	for _, part := range a.Containers {
+		containers[part.Name], kinds[part.Resource] = true, true
+		if part.Init {
+			left++
+		}
+	}
+	add := func(n *int, yes bool) {
+		if yes {
+			*n++
+		}
+	}
+	add(&c.several, len(containers) > 1)
+	add(&c.init, left > 0)
+	add(&c.exclusive, pod.Spec.Containers[0].Resources.Limits.Memory().Value() > 0)
+	add(&c.spanning, len(a.NUMANodes) > 1)
+	add(&c.twoKinds, len(kinds) > 1)
 }
 
 // TestPredictionAgainstKubelet sends random pods to random machines and compares
@@ -58,8 +86,9 @@ func TestPredictionAgainstKubelet(t *testing.T) {
 	}
 	// align-by-socket is behind it.
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.CPUManagerPolicyAlphaOptions, true)
-	cases := predictCases(t)
-	p := &prediction{t: t, r: rand.New(rand.NewPCG(46, 1)), rows: map[string]*tally{}, sched: newScheduler(t)}
+	cases := predictNumber(t, casesEnv, defaultCases)
+	seed := uint64(predictNumber(t, seedEnv, 46))
+	p := &prediction{t: t, r: rand.New(rand.NewPCG(seed, 1)), rows: map[string]*tally{}, sched: newScheduler(t)}
 	done := 0
 	for machine := 0; done < cases && !t.Failed(); machine++ {
 		done += p.machine(machine)
@@ -67,15 +96,16 @@ func TestPredictionAgainstKubelet(t *testing.T) {
 	p.report()
 }
 
-func predictCases(t *testing.T) int {
+// predictNumber reads a number from the environment.
+func predictNumber(t *testing.T, key string, otherwise int) int {
 	t.Helper()
-	v := os.Getenv(casesEnv)
+	v := os.Getenv(key)
 	if v == "" {
-		return defaultCases
+		return otherwise
 	}
 	n, err := strconv.Atoi(v)
 	if err != nil {
-		t.Fatalf("%s: %v", casesEnv, err)
+		t.Fatalf("%s: %v", key, err)
 	}
 	return n
 }
@@ -84,10 +114,10 @@ func predictCases(t *testing.T) int {
 func (p *prediction) machine(number int) int {
 	m := randomLayout(p.r)
 	setup := randomSetup(p.r, m)
-	unhealthy := map[int]bool{}
-	for i := range m.numa {
-		if p.r.IntN(16) == 0 && len(m.numa) > 2 {
-			unhealthy[i] = true
+	unhealthy := map[string]bool{}
+	for i := range m.numa[gpu] {
+		if p.r.IntN(16) == 0 && len(m.numa[gpu]) > 2 {
+			unhealthy[deviceID(gpu, i)] = true
 		}
 	}
 	k := startWholeKubelet(p.t, m, setup, unhealthy)
@@ -110,7 +140,7 @@ func (p *prediction) machine(number int) int {
 			a   *nodestate.Allocation
 		}
 		var waiting []bound
-		for range 1 + p.r.IntN(5)/4 {
+		for together := 1 + p.r.IntN(5)/4; together > 0; together-- {
 			p.next++
 			pod := randomPod(p.r, p.next, m)
 			p.demand(pod)
@@ -120,11 +150,14 @@ func (p *prediction) machine(number int) int {
 			case a != nil:
 				judged++
 				row.accepted++
-				waiting = append(waiting, bound{pod, a})
+				if waiting = append(waiting, bound{pod, a}); len(waiting) > 1 {
+					p.covered.inFlight++
+				}
 			case len(waiting) == 0:
 				judged++
 				row.refused++
-				p.refused(k, row, pod, reason)
+				p.refused(k, row, pod, reason, describeCase(m, setup, unhealthy))
+				together = 0 // the agent has to publish what became of it
 			}
 		}
 		for _, b := range waiting {
@@ -147,43 +180,46 @@ func (p *prediction) demand(pod *v1.Pod) {
 
 // bound lets kubelet admit a pod that our solver took.
 func (p *prediction) bound(k *wholeKubelet, row *tally, pod *v1.Pod, a *nodestate.Allocation, where string) {
-	want := map[string][]string{}
+	type served struct{ container, resource string }
+	want := map[served][]string{}
 	for _, c := range a.Containers {
-		want[c.Name] = slices.Sorted(slices.Values(c.GPUs))
+		want[served{c.Name, c.Resource}] = slices.Sorted(slices.Values(c.GPUs))
 	}
-	all := a.GPUs(gpu)
-	k.prefer = func(container string, available, must []string, size int) []string {
-		if w := want[container]; len(w) == size && predictSubset(must, w) && predictSubset(w, available) {
+	k.prefer = func(container, name string, available, must []string, size int) []string {
+		if w := want[served{container, name}]; len(w) == size && predictSubset(must, w) && predictSubset(w, available) {
 			return w
 		}
 		// After kubelet's dice: what is left of the pod's devices.
-		return lowestOf(predictCommon(available, all), must, size)
+		return lowestOf(predictCommon(available, a.GPUs(name)), must, size)
 	}
 	if err := k.admit(pod); err != nil {
 		row.boundButRefused++
-		p.t.Errorf("kubelet refuses pod %d that was bound: %v\n%s\npod %s\nchoice %+v", p.next, err, where, describePod(pod), a.Containers)
+		p.t.Errorf("kubelet refuses pod %s that was bound: %v\n%s\npod %s\nchoice %+v", pod.Name, err, where, describePod(pod), a.Containers)
 		p.leave(k, pod)
 		return
 	}
-	var got []string
-	for _, c := range containersOf(pod) {
-		got = append(got, k.recorded(pod, c.Name)...)
-	}
-	slices.Sort(got)
-	got = slices.Compact(got)
-	ok := slices.Equal(got, slices.Sorted(slices.Values(all)))
-	if byChance(pod) {
-		row.chance++
-	} else {
+	ok, chance := true, false
+	for _, name := range []string{gpu, fpga} {
+		var got []string
+		diced := byChance(pod, v1.ResourceName(name))
+		chance = chance || diced
 		for _, c := range containersOf(pod) {
-			ok = ok && slices.Equal(k.recorded(pod, c.Name), want[c.Name])
+			ids := k.recorded(pod, c.Name, name)
+			got = append(got, ids...)
+			ok = ok && (diced || slices.Equal(ids, want[served{c.Name, name}]))
 		}
+		slices.Sort(got)
+		ok = ok && slices.Equal(slices.Compact(got), slices.Sorted(slices.Values(a.GPUs(name))))
 	}
+	if chance {
+		row.chance++
+	}
+	p.covered.count(pod, a)
 	if !ok {
 		row.notHonoured++
-		p.t.Errorf("pod %d has other devices than chosen\n%s\npod %s\nchoice %+v", p.next, where, describePod(pod), a.Containers)
+		p.t.Errorf("pod %s has other devices than chosen\n%s\npod %s\nchoice %+v", pod.Name, where, describePod(pod), a.Containers)
 		for _, c := range containersOf(pod) {
-			p.t.Logf("container %s: recorded %v, chosen %v", c.Name, k.recorded(pod, c.Name), want[c.Name])
+			p.t.Logf("container %s: recorded %v and %v", c.Name, k.recorded(pod, c.Name, gpu), k.recorded(pod, c.Name, fpga))
 		}
 	}
 	started := metav1.Now()
@@ -191,14 +227,17 @@ func (p *prediction) bound(k *wholeKubelet, row *tally, pod *v1.Pod, a *nodestat
 }
 
 // refused looks whether kubelet would have taken a pod that our solver did not.
-func (p *prediction) refused(k *wholeKubelet, row *tally, pod *v1.Pod, reason string) {
-	k.prefer = func(_ string, available, must []string, size int) []string { return lowestOf(available, must, size) }
+func (p *prediction) refused(k *wholeKubelet, row *tally, pod *v1.Pod, reason, where string) {
+	k.prefer = func(_, _ string, available, must []string, size int) []string { return lowestOf(available, must, size) }
 	if k.admit(pod) != nil {
 		return
 	}
 	if pod.Annotations[nodestate.TopologyPolicyKey] != "" {
 		row.ownPolicy++
 	} else {
+		if len(row.tooCareful) < 3 {
+			p.t.Logf("refused although kubelet takes it: %s\n%s\npod %s", reason, where, describePod(pod))
+		}
 		row.tooCareful[reason]++
 	}
 	if p.r.IntN(2) == 0 {
@@ -219,10 +258,10 @@ func (p *prediction) leave(k *wholeKubelet, pod *v1.Pod) {
 
 // byChance reports whether kubelet hands devices of init containers on at random:
 // a container asks for fewer than they left.
-func byChance(pod *v1.Pod) bool {
+func byChance(pod *v1.Pod, name v1.ResourceName) bool {
 	left := int64(0)
 	for _, c := range containersOf(pod) {
-		q := c.Resources.Limits[gpu]
+		q := c.Resources.Limits[name]
 		n := q.Value()
 		if n == 0 {
 			continue
@@ -250,8 +289,8 @@ func predictCommon(a, b []string) []string {
 	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return !slices.Contains(b, id) })
 }
 
-func describeCase(m *machineLayout, setup *kubeletSetup, unhealthy map[int]bool) string {
-	return fmt.Sprintf("machine: GPUs on nodes %v, sockets %v, %d CPUs, %d threads a core; kubelet %+v; broken %v",
+func describeCase(m *machineLayout, setup *kubeletSetup, unhealthy map[string]bool) string {
+	return fmt.Sprintf("machine: devices on nodes %v, sockets %v, %d CPUs, %d threads a core; kubelet %+v; broken %v",
 		m.numa, m.sockets, m.cpus(), m.threads, *setup, slices.Sorted(maps.Keys(unhealthy)))
 }
 
@@ -262,7 +301,7 @@ func describePod(pod *v1.Pod) string {
 		if c.RestartPolicy != nil {
 			sidecar = " (sidecar)"
 		}
-		fmt.Fprintf(&b, "\n  %s%s: gpu %s cpu %s memory %s limits %d", c.Name, sidecar, c.Resources.Limits.Name(gpu, ""),
+		fmt.Fprintf(&b, "\n  %s%s: gpu %s fpga %s cpu %s memory %s limits %d", c.Name, sidecar, c.Resources.Limits.Name(gpu, ""), c.Resources.Limits.Name(fpga, ""),
 			c.Resources.Requests.Cpu(), c.Resources.Requests.Memory(), len(c.Resources.Limits))
 	}
 	return b.String()
@@ -290,6 +329,7 @@ func (p *prediction) report() {
 	_ = w.Flush()
 	p.t.Logf("%d pods: %d bound, of them %d refused by kubelet and %d given other devices; %d refused\n%s",
 		total.accepted+total.refused, total.accepted, total.boundButRefused, total.notHonoured, total.refused, b.String())
+	p.t.Logf("of those bound: %+v", p.covered)
 	for _, reason := range slices.SortedFunc(maps.Keys(total.tooCareful), func(a, b string) int {
 		return cmp.Compare(total.tooCareful[b], total.tooCareful[a])
 	}) {
