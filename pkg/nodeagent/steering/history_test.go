@@ -70,9 +70,20 @@ func (h *history) restartAgent() {
 }
 
 var shapes = []shape{
-	{apps: []int{1}}, {apps: []int{1}}, {apps: []int{2}}, {apps: []int{2}}, {apps: []int{4}}, {apps: []int{1, 2}}, {apps: []int{2, 2}},
-	{plain: []int{2}, apps: []int{2}}, {plain: []int{1}, apps: []int{2}}, {plain: []int{4}, apps: []int{2}}, {plain: []int{1, 2}, apps: []int{2, 1}},
-	{sidecars: []int{1}, apps: []int{2}}, {sidecars: []int{1}, plain: []int{2}, apps: []int{1, 1}}, {plain: []int{3}, apps: []int{2, 2}},
+	{apps: []int{1}},
+	{apps: []int{1}},
+	{apps: []int{2}},
+	{apps: []int{2}},
+	{apps: []int{4}},
+	{apps: []int{1, 2}},
+	{apps: []int{2, 2}},
+	{plain: []int{2}, apps: []int{2}},
+	{plain: []int{1}, apps: []int{2}},
+	{plain: []int{4}, apps: []int{2}},
+	{plain: []int{1, 2}, apps: []int{2, 1}},
+	{sidecars: []int{1}, apps: []int{2}},
+	{sidecars: []int{1}, plain: []int{2}, apps: []int{1, 1}},
+	{plain: []int{3}, apps: []int{2, 2}},
 }
 
 // bind is a scheduler: it gives free GPUs to a new pod, or binds one by count.
