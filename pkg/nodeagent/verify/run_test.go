@@ -559,6 +559,8 @@ func TestAnEscapeIsReportedOnce(t *testing.T) {
 		}
 		s.set(func() { s.pods = nil })
 		time.Sleep(time.Minute)
+		s.Verifier.mu.Lock()
+		defer s.Verifier.mu.Unlock()
 		if len(s.escaped) != 0 {
 			t.Errorf("%v is remembered of a pod that is gone", s.escaped)
 		}
