@@ -15,17 +15,9 @@ type forecast struct {
 	pod     *admission.Pod // devices in the order of the node's accelerators
 	wish    admission.Wish // what is settled so far, in that order too
 
-	memo []verdictOf // of the resource asked about now
-}
-
-// maxMemo bounds them; the search through them must stay short.
-const maxMemo = 64
-
-// verdictOf is remembered by how many GPUs of a set are on which NUMA node, which
-// is all that kubelet's verdict on the set depends on.
-type verdictOf struct {
-	counts uint64
-	ok     bool
+	// memo has the verdicts on sets of the resource asked about now, by how many GPUs
+	// are on which NUMA node, which is all that they depend on.
+	memo map[uint64]bool
 }
 
 // forecast returns nil where kubelet has no say on the pod.
@@ -82,18 +74,14 @@ func (f *forecast) honours(ai int, g *nvtopo.Graph, set nvtopo.Mask) bool {
 		return true
 	}
 	counts, short := f.counts(g, set)
-	if short {
-		for _, v := range f.memo {
-			if v.counts == counts {
-				return v.ok
-			}
-		}
+	if ok, known := f.memo[counts]; known && short {
+		return ok
 	}
 	wish := f.wish
 	wish.Sets[ai], wish.Fixed[ai] = set, true
 	ok := f.machine.Admit(f.state, f.pod, &wish, nil)
-	if short && len(f.memo) < maxMemo {
-		f.memo = append(f.memo, verdictOf{counts, ok})
+	if short && f.memo != nil {
+		f.memo[counts] = ok
 	}
 	return ok
 }
@@ -123,7 +111,7 @@ func (f *forecast) counts(g *nvtopo.Graph, set nvtopo.Mask) (counts uint64, shor
 func (f *forecast) settle(ai int, set nvtopo.Mask) {
 	if f != nil {
 		f.wish.Sets[ai], f.wish.Fixed[ai] = set, true
-		f.memo = f.memo[:0]
+		f.memo = nil
 	}
 }
 

@@ -46,6 +46,7 @@ type recorded struct {
 	resource string
 	gpus     []string
 	cpus     nvtopo.CPUSet // it is confined to, if any
+	foreign  bool          // nobody of ours chose for it
 }
 
 // Node is one node's topology; immutable but for the two times, which the
@@ -248,7 +249,9 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
 		if n.allocations == nil {
 			n.allocations = map[types.UID][]recorded{}
 		}
-		n.allocations[a.PodUID] = append(n.allocations[a.PodUID], recorded{resource: a.Resource, gpus: a.GPUs, cpus: cpus})
+		n.allocations[a.PodUID] = append(n.allocations[a.PodUID], recorded{
+			resource: a.Resource, gpus: a.GPUs, cpus: cpus, foreign: a.State == v1alpha1.StateForeign,
+		})
 	}
 	return n, nil
 }

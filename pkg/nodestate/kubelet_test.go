@@ -285,6 +285,8 @@ func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
 	two := v1alpha1.Allocation{PodUID: "a", Container: "main", Resource: testResource, GPUs: newRig(t, "dgx1-v100").uuids(0, 1), State: "confirmed"}
 	one := two
 	one.GPUs = two.GPUs[:1]
+	foreign := two
+	foreign.State = "foreign"
 	single := &v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0", ExclusiveCPUs: "1-4"}
 	fewer, other := *single, *single
 	fewer.ExclusiveCPUs = "1-2"
@@ -296,6 +298,7 @@ func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
 		want          bool
 	}{
 		"one more pod is recorded":         {after: status{Allocations: []v1alpha1.Allocation{two}}},
+		"a foreign pod's GPUs are known":   {after: status{Allocations: []v1alpha1.Allocation{foreign}}, want: true},
 		"a pod's record is gone":           {before: status{Allocations: []v1alpha1.Allocation{two}}, want: true},
 		"a pod has one GPU less":           {before: status{Allocations: []v1alpha1.Allocation{two}}, after: status{Allocations: []v1alpha1.Allocation{one}}, want: true},
 		"nothing changes":                  {before: status{Allocations: []v1alpha1.Allocation{two}}, after: status{Allocations: []v1alpha1.Allocation{two}}},

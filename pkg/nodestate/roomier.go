@@ -16,7 +16,7 @@ import (
 // kept out. What agents write most often does not: kubelet recorded one more pod.
 // To wake every waiting pod for that would cost more than to schedule it.
 func (n *Node) roomier(old *Node) bool {
-	return n.NodeUID != old.NodeUID || n.rebuilt(old) || n.released(old) || n.unpinned(old)
+	return n.NodeUID != old.NodeUID || n.rebuilt(old) || n.released(old) || n.met(old) || n.unpinned(old)
 }
 
 // rebuilt reports whether the machine is another: its devices or NUMA nodes, or a
@@ -40,6 +40,17 @@ func (n *Node) released(old *Node) bool {
 					return true
 				}
 			}
+		}
+	}
+	return false
+}
+
+// met reports whether the GPUs of a pod of another scheduler are known that were not:
+// pods that need to know may use the others now.
+func (n *Node) met(old *Node) bool {
+	for uid, recs := range n.allocations {
+		if _, known := old.allocations[uid]; !known && slices.ContainsFunc(recs, func(r recorded) bool { return r.foreign }) {
+			return true
 		}
 	}
 	return false

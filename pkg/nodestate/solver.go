@@ -69,6 +69,7 @@ func (u *Usage) pickWhere(r *Request, ai int, f *forecast, q *question) (nvtopo.
 	if !f.admits() {
 		return 0, KubeletRefuses
 	}
+	f.memo = map[uint64]bool{}
 	set, ok := accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, func(s nvtopo.Mask) bool {
 		return fits(s) && f.honours(ai, accel.Graph, s)
 	})

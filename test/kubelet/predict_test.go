@@ -28,8 +28,8 @@ const (
 	casesEnv     = "NVTOPO_PREDICT_CASES"
 	defaultCases = 600
 	// seedEnv is the seed of the cases, for other ones than usual.
-	seedEnv = "NVTOPO_PREDICT_SEED"
-	perMachine   = 25 // pods that come to one machine
+	seedEnv    = "NVTOPO_PREDICT_SEED"
+	perMachine = 25 // pods that come to one machine
 )
 
 // tally is one row of the result.
