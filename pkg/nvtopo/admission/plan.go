@@ -108,7 +108,8 @@ type search struct {
 	parts  []Part // by container, of the way that is being tried
 	end    State  // after the last container
 	whole  Hint
-	left   int // steps
+	left   int             // steps
+	dead   map[uint64]bool // see deadEnd
 	frames []frame
 }
 
@@ -145,6 +146,25 @@ func (x *search) container(at, i int) bool {
 	if x.left--; x.left < 0 {
 		return false
 	}
+	if !x.remembers() {
+		return x.next(at, i)
+	}
+	key := x.deadEnd(at, i)
+	if x.dead[key] {
+		return false
+	}
+	ok := x.next(at, i)
+	if !ok && x.left >= 0 {
+		if x.dead == nil {
+			x.dead = map[uint64]bool{}
+		}
+		x.dead[key] = true
+	}
+	return ok
+}
+
+// next admits the i-th container and those after it.
+func (x *search) next(at, i int) bool {
 	h := x.whole
 	if x.m.aligns() && !x.m.podScope {
 		var ok bool
