@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -173,10 +174,16 @@ func (c *chain) restart(t *testing.T, how devicemanager.Restart) {
 	}
 }
 
-// waitReady waits until kubelet offers every device.
+// waitReady waits until kubelet offers every device, and has written so: it
+// offers them a moment earlier.
 func (c *chain) waitReady() {
 	c.t.Helper()
 	c.WaitAllocatable(c.t, gpu, 8)
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(devicemanager.CheckpointFile); err == nil {
+			break
+		}
+	}
 	for _, r := range c.options.extra {
 		c.WaitAllocatable(c.t, r, 4)
 	}

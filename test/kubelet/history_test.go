@@ -35,7 +35,8 @@ var (
 // was chosen for it, unless that was impossible when it was admitted; and pods
 // are refused only while something restarts, or for want of devices.
 func TestRandomHistory(t *testing.T) {
-	for i, o := range []chainOptions{{}, {strict: true}, {memory: true}} {
+	aligned := chainOptions{numa: 2, kubelet: devicemanager.Options{NUMANodes: 2, Policy: "best-effort"}}
+	for i, o := range []chainOptions{{}, {strict: true}, {memory: true}, aligned} {
 		seed := *historySeed + uint64(i)
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			h := &history{
@@ -268,7 +269,8 @@ func (h *history) admitNow(pod *v1.Pod, disturbed bool) {
 		return
 	}
 	got := h.passed[pod.UID]
-	if want != nil && possible && !maps.EqualFunc(want, got, slices.Equal) {
+	free := h.options.kubelet.Policy == "" // else kubelet decides first, and a choice at random is often not its
+	if want != nil && possible && free && !maps.EqualFunc(want, got, slices.Equal) {
 		h.t.Errorf("%s got %v, want %v", pod.Name, got, want)
 	}
 	for _, p := range h.running {
