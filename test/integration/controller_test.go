@@ -102,6 +102,7 @@ func (n *nodeUnderTest) clean(t *testing.T, pods ...*v1.Pod) {
 }
 
 func (n *nodeUnderTest) testSwapped(t *testing.T, profile string) {
+	t.Helper()
 	a, b := n.two(t, profile)
 	wantA, wantB := n.chosen(t, a), n.chosen(t, b)
 	start := time.Now()
@@ -117,6 +118,7 @@ func (n *nodeUnderTest) testSwapped(t *testing.T, profile string) {
 }
 
 func (n *nodeUnderTest) testReassigned(t *testing.T, profile string, turn int) {
+	t.Helper()
 	a, b := n.two(t, profile)
 	other := n.others(t, a, b)[2*turn : 2*turn+2]
 	n.gave(t, map[types.UID]recordedPod{a.UID: main1(other), b.UID: main1(n.chosen(t, b))})
