@@ -25,24 +25,35 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// churn creates pods, looks at each as soon as it runs, and deletes it, so that
-// the next ones get their turn.
+// churn creates pods, looks at each as soon as it runs and once more a little
+// later, and deletes it, so that the next ones get their turn.
 type churn struct {
 	lab    *lab
 	lister cache.Indexer
 
-	// look judges a running pod's containers; nil only waits until they report.
-	look func(pod *v1.Pod, containers []gpunode.Observation) []string
+	// hold is for how long, at most, a pod keeps its GPUs after the first look.
+	hold time.Duration
+	// rng chooses the time, guarded by mu.
+	rng *rand.Rand
+	// judge judges a running pod's containers.
+	judge func(pod *v1.Pod, containers []gpunode.Observation) []string
 	// patient asks again where the node does not answer: programs are being killed.
 	patient bool
 
 	mu       sync.Mutex
 	first    map[string]string // pod -> the allocation it was bound with
+	begun    map[string]look   // pod -> what was seen at the first look
 	owner    map[string]string // GPU -> the pod that has it now
 	looked   int               // pods that ran and were looked at
 	failed   map[string]int    // reason and message -> pods that kubelet refused
 	problems []string
 	last     time.Time // when the last pod was seen running
+}
+
+// look is what was seen of a pod at once.
+type look struct {
+	containers []gpunode.Observation
+	until      time.Time // when to look again
 }
 
 // churned begins the names of the pods that a churn may delete.
@@ -85,7 +96,7 @@ func podOf(name string, size, kind int) *v1.Pod {
 // last pod ran.
 func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int, limit time.Duration) time.Duration {
 	t.Helper()
-	c.first, c.owner, c.failed = map[string]string{}, map[string]string{}, map[string]int{}
+	c.first, c.begun, c.owner, c.failed = map[string]string{}, map[string]look{}, map[string]string{}, map[string]int{}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	factory := informers.NewSharedInformerFactory(c.lab.Client, 0)
@@ -174,8 +185,8 @@ func (c *churn) serve(ctx context.Context, done *sync.WaitGroup, work chan strin
 				mu.Lock()
 				busy[name] = false
 				mu.Unlock()
-				if again {
-					time.AfterFunc(20*time.Millisecond, func() {
+				if again > 0 {
+					time.AfterFunc(again, func() {
 						select {
 						case work <- name:
 						case <-ctx.Done():
@@ -187,36 +198,106 @@ func (c *churn) serve(ctx context.Context, done *sync.WaitGroup, work chan strin
 	}
 }
 
+// soon is when to come again to a pod that cannot be looked at yet.
+const soon = 20 * time.Millisecond
+
 // attend looks at a pod and deletes it if its time has come. It is over when
-// the pod is being deleted, again when it has to be looked at once more soon.
-func (c *churn) attend(ctx context.Context, name string) (over, again bool) {
+// the pod is being deleted; else it has to be attended to again after so long,
+// or when it changes.
+func (c *churn) attend(ctx context.Context, name string) (over bool, again time.Duration) {
 	obj, ok, err := c.lister.GetByKey(metav1.NamespaceDefault + "/" + name)
 	if err != nil || !ok {
-		return false, false
+		return false, 0
 	}
 	pod := obj.(*v1.Pod)
-	switch pod.Status.Phase {
-	case v1.PodFailed:
+	switch {
+	case pod.Status.Phase == v1.PodFailed:
 		c.refused(pod)
+	case pod.Spec.NodeName == "":
+		return false, 0
 	default:
-		if pod.Spec.NodeName == "" {
-			return false, false
+		if again := c.watch(ctx, pod); again > 0 {
+			return false, again
 		}
-		// The containers' output is there up to a second before kubelet says that they run.
-		containers, err := c.lab.Observe(ctx, pod)
-		if errors.Is(err, realnode.ErrNoReport) || err != nil && c.patient {
-			return false, true
-		}
-		c.judge(pod, containers, err)
-		defer c.release(containers)
 	}
 	err = c.lab.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		c.mu.Lock()
-		c.problems = append(c.problems, "delete "+name+": "+err.Error())
-		c.mu.Unlock()
+		c.problem("delete " + name + ": " + err.Error())
 	}
-	return true, false
+	return true, 0
+}
+
+// watch looks at a bound pod and says when to do so again, 0 if never: then its
+// GPUs are no longer counted as its. The containers' output is there up to a
+// second before kubelet says that they run, so the pod's phase does not matter.
+func (c *churn) watch(ctx context.Context, pod *v1.Pod) (again time.Duration) {
+	c.mu.Lock()
+	before, known := c.begun[pod.Name]
+	c.mu.Unlock()
+	if wait := time.Until(before.until); known && wait > 0 {
+		return wait
+	}
+	containers, err := c.lab.Observe(ctx, pod)
+	switch {
+	case errors.Is(err, realnode.ErrNoReport) || err != nil && c.patient:
+		return soon
+	case err != nil:
+		c.problem(err.Error())
+		return 0
+	case !known:
+		return c.take(pod, containers)
+	}
+	c.release(pod, before.containers, containers)
+	return 0
+}
+
+func (c *churn) problem(what string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.problems = append(c.problems, what)
+}
+
+// take records what is wrong with a pod, and which GPUs it has from now on
+// until it is looked at again.
+func (c *churn) take(pod *v1.Pod, containers []gpunode.Observation) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looked++
+	c.last = time.Now()
+	c.problems = append(c.problems, c.judge(pod, containers)...)
+	if now := pod.Annotations[nodestate.AllocationKey]; now != c.first[pod.Name] && !c.patient {
+		c.problems = append(c.problems, fmt.Sprintf("pod %s: the allocation was changed from %s to %s", pod.Name, c.first[pod.Name], now))
+	}
+	for _, id := range held(containers) {
+		if other, taken := c.owner[id]; taken {
+			c.problems = append(c.problems, fmt.Sprintf("pods %s and %s both have %s", other, pod.Name, id))
+		}
+		c.owner[id] = pod.Name
+	}
+	hold := time.Duration(c.rng.Int64N(int64(c.hold)))
+	c.begun[pod.Name] = look{containers: containers, until: c.last.Add(hold)}
+	return max(hold, 1)
+}
+
+// release forgets a pod's GPUs just before it is deleted, and checks that it
+// had them until now.
+func (c *churn) release(pod *v1.Pod, before, now []gpunode.Observation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range before {
+		if !slices.Equal(before[i].Checkpoint, now[i].Checkpoint) {
+			c.problems = append(c.problems, fmt.Sprintf("pod %s, container %s: kubelet recorded %v and then %v",
+				pod.Name, before[i].Container, before[i].Checkpoint, now[i].Checkpoint))
+		}
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if s.RestartCount > 0 {
+			c.problems = append(c.problems, fmt.Sprintf("pod %s: container %s was restarted", pod.Name, s.Name))
+		}
+	}
+	for _, id := range held(before) {
+		delete(c.owner, id)
+	}
 }
 
 // refused counts a pod that kubelet did not admit, by what kubelet says. What is
@@ -235,37 +316,3 @@ func (c *churn) refused(pod *v1.Pod) {
 
 // particular are UUIDs of GPUs and pods and the pods' names.
 var particular = regexp.MustCompile(`(GPU-)?[0-9a-f]{8}-[0-9a-f-]{27}|pod-[0-9]+`)
-
-// judge records what is wrong with a pod, and which GPUs it has from now on.
-func (c *churn) judge(pod *v1.Pod, containers []gpunode.Observation, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.looked++
-	c.last = time.Now()
-	if err != nil {
-		c.problems = append(c.problems, err.Error())
-		return
-	}
-	if c.look != nil {
-		c.problems = append(c.problems, c.look(pod, containers)...)
-		if now := pod.Annotations[nodestate.AllocationKey]; now != c.first[pod.Name] && !c.patient {
-			c.problems = append(c.problems, fmt.Sprintf("pod %s: the allocation was changed from %s to %s", pod.Name, c.first[pod.Name], now))
-		}
-	}
-	for _, id := range held(containers) {
-		if other, taken := c.owner[id]; taken {
-			c.problems = append(c.problems, fmt.Sprintf("pods %s and %s both have %s", other, pod.Name, id))
-		}
-		c.owner[id] = pod.Name
-	}
-}
-
-// release forgets a pod's GPUs when its deletion begins: before kubelet may
-// give them to another.
-func (c *churn) release(containers []gpunode.Observation) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, id := range held(containers) {
-		delete(c.owner, id)
-	}
-}

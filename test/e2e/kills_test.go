@@ -17,8 +17,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
 )
 
-// defaultKillPods is how many pods come and go while programs are killed.
-const defaultKillPods = 40
+const (
+	// defaultKillPods is how many pods come and go while programs are killed.
+	defaultKillPods = 30
+	// killHold is for how long each keeps its GPUs at most: long enough for a
+	// kill or two.
+	killHold = 2 * time.Second
+)
 
 // killer ends programs of the node with SIGKILL at random moments and starts
 // them again.
@@ -37,7 +42,7 @@ func (k *killer) run(ctx context.Context, t *testing.T) {
 			return true
 		}
 	}
-	for sleep(500*time.Millisecond, 4*time.Second) {
+	for sleep(time.Second, 5*time.Second) {
 		victim := k.victims[k.rng.IntN(len(k.victims))]
 		if err := victim.Kill(); err != nil {
 			t.Errorf("kill: %v", err)
@@ -74,6 +79,7 @@ func TestKills(t *testing.T) {
 
 	n := number(t, "NVTOPO_E2E_KILL_PODS", defaultKillPods)
 	others := 0 // pods that run with other GPUs than the chosen ones
+	pods := workload(n, rng)
 	k := &killer{victims: []*realnode.Process{l.Node.Kubelet(), l.Plugin, l.Agent}, rng: rng, kills: map[string]int{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -81,7 +87,7 @@ func TestKills(t *testing.T) {
 		defer close(done)
 		k.run(ctx, t)
 	}()
-	c := &churn{lab: l, patient: true, look: func(pod *v1.Pod, containers []gpunode.Observation) []string {
+	judge := func(pod *v1.Pod, containers []gpunode.Observation) []string {
 		var out []string
 		for _, s := range survivors {
 			for _, id := range held(containers) {
@@ -94,8 +100,10 @@ func TestKills(t *testing.T) {
 			others++
 		}
 		return append(out, inside(pod, containers)...)
-	}}
-	took := c.run(t, workload(n, rng), burst/2, time.Duration(n)*2*perPod)
+	}
+	// The killer has the other source of chance: the two run side by side.
+	c := &churn{lab: l, patient: true, hold: killHold, rng: seed(t), judge: judge}
+	took := c.run(t, pods, burst/2, time.Duration(n)*2*perPod)
 	cancel()
 	<-done
 	t.Logf("%d pods ran in %.1f s while these were killed: %v; %d of them with other GPUs than chosen", c.looked, took.Seconds(), k.kills, others)

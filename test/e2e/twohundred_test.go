@@ -25,6 +25,8 @@ const (
 	// burst is how many of them exist at a time: more than the eight GPUs can
 	// hold, so that every freed GPU has several pods waiting for it.
 	burst = 24
+	// hold is for how long a pod keeps its GPUs at most: some pods overlap.
+	hold = 500 * time.Millisecond
 	// perPod bounds the time of a pod; it takes some 0.3 s on two idle cores.
 	perPod = 5 * time.Second
 )
@@ -41,14 +43,15 @@ func seed(t *testing.T) *rand.Rand {
 // container gets the GPUs that the scheduler chose, and everybody says so.
 func TestTwoHundredPods(t *testing.T) {
 	n := number(t, "NVTOPO_E2E_PODS", defaultPods)
-	pods := workload(n, seed(t))
+	rng := seed(t)
+	pods := workload(n, rng)
 	t.Logf("%d pods: %s", n, census(pods))
 	rate := map[bool]float64{}
 
 	t.Run("without the agent", func(t *testing.T) {
 		l := start(t, gpunode.Config{})
 		differ := 0
-		c := &churn{lab: l, look: func(pod *v1.Pod, containers []gpunode.Observation) []string {
+		c := &churn{lab: l, hold: hold, rng: rng, judge: func(pod *v1.Pod, containers []gpunode.Observation) []string {
 			if len(differences(pod.Name, containers)) > 0 {
 				differ++
 			}
@@ -67,7 +70,7 @@ func TestTwoHundredPods(t *testing.T) {
 
 	t.Run("with the agent", func(t *testing.T) {
 		l := start(t, gpunode.Config{Agent: true})
-		c := &churn{lab: l, look: judgePod}
+		c := &churn{lab: l, hold: hold, rng: rng, judge: judgePod}
 		took := c.run(t, pods, burst, time.Duration(n)*perPod)
 		rate[true] = float64(c.looked) / took.Seconds()
 		c.report(t, n, took)
