@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -227,7 +228,8 @@ func byPod(all []v1alpha1.Allocation) [][]v1alpha1.Allocation {
 // repairOf says what one pod needs; nil if nothing.
 func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) (*repair, error) {
 	first := &records[0]
-	if first.State == v1alpha1.StateForeign || first.Pod == "" {
+	ours := slices.ContainsFunc(records, func(a v1alpha1.Allocation) bool { return a.State != v1alpha1.StateForeign })
+	if !ours || first.Pod == "" {
 		return nil, nil
 	}
 	pod, err := c.pods.Pods(first.Namespace).Get(first.Pod)

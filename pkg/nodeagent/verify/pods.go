@@ -121,6 +121,7 @@ func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active
 	out := map[types.UID]*podView{}
 	var again time.Duration
 	seen := map[types.UID]bool{}
+	asks := maxAsks
 	for _, r := range records {
 		if seen[r.PodUID] {
 			continue
@@ -138,7 +139,7 @@ func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active
 		if pg.since.IsZero() {
 			pg.since = now
 		}
-		counts, wait := b.endedCounts(ctx, pg, active, now)
+		counts, wait := b.endedCounts(ctx, pg, active, &asks, now)
 		if counts {
 			out[r.PodUID] = &pg.view
 		}
@@ -156,7 +157,8 @@ func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active
 
 // endedCounts says whether the record of a pod that is gone, ended or unknown still
 // counts, and when to ask again. A pod that kubelet was heard to have let go stays so.
-func (b *podBook) endedCounts(ctx context.Context, pg *page, active Active, now time.Time) (counts bool, again time.Duration) {
+// asks is how many questions to kubelet are left for this round.
+func (b *podBook) endedCounts(ctx context.Context, pg *page, active Active, asks *int, now time.Time) (counts bool, again time.Duration) {
 	age := now.Sub(pg.since)
 	switch {
 	case pg.released:
@@ -170,7 +172,10 @@ func (b *podBook) endedCounts(ctx context.Context, pg *page, active Active, now 
 		return true, orphanGrace - age
 	case now.Before(pg.askNext):
 		return true, pg.askNext.Sub(now)
+	case *asks == 0:
+		return true, firstAsk
 	}
+	*asks--
 	// kubelet lets a pod go a moment after its end shows in the API server.
 	wait := min(firstAsk<<min(pg.asked, 10), askInterval)
 	pg.asked++

@@ -93,6 +93,7 @@ func newSite(t *testing.T, more func(*Config)) *site {
 		t.Fatal(err)
 	}
 	s.SetResources(func() []interposer.ResourceStatus { s.mu.Lock(); defer s.mu.Unlock(); return slices.Clone(s.statuses) })
+	s.record(t) // kubelet has written the file when it has heard of devices
 	return s
 }
 
@@ -565,4 +566,61 @@ func TestAnEscapeIsReportedOnce(t *testing.T) {
 			t.Errorf("%v is remembered of a pod that is gone", s.escaped)
 		}
 	})
+}
+
+// A record that disappears under a kubelet that has devices was removed by
+// somebody: what it said stays published, or the GPUs of running pods look free.
+func TestARecordThatIsRemovedStaysPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, nil)
+		s.pods = []*v1.Pod{podWith("f", "")}
+		s.record(t, rec("f", "m=1"))
+		s.run(t)
+		time.Sleep(time.Second)
+		want, _ := s.status()
+		if err := os.Remove(s.path); err != nil {
+			t.Fatal(err)
+		}
+		s.Trigger()
+		time.Sleep(time.Second)
+		got, enforced := s.status()
+		if diff := cmp.Diff(want, got); diff != "" || len(got) != 1 {
+			t.Errorf("allocations after the file is gone (-want,+got):\n%s", diff)
+		}
+		if enforced == string(metav1.ConditionTrue) {
+			t.Error("the node is enforced though nobody can read what kubelet recorded")
+		}
+	})
+}
+
+func TestEndedPodsAreAskedForAFewAtATime(t *testing.T) {
+	book := newPodBook(testNode)
+	active := &countingActive{}
+	var records []kubelet.Record
+	for i := range 3 * maxAsks {
+		uid := types.UID(strconv.Itoa(i))
+		book.pages[uid] = &page{named: true, view: podView{uid: uid, namespace: "ns", name: "p" + strconv.Itoa(i)}}
+		records = append(records, kubelet.Record{PodUID: uid, Container: "m", Resource: gpu, IDs: []string{strconv.Itoa(i)}})
+	}
+	now := time.Unix(1000, 0)
+	for round := range 3 {
+		counting, again := book.counting(t.Context(), records, active, now)
+		if want := maxAsks * (round + 1); active.asked != want {
+			t.Errorf("round %d: kubelet was asked %d times, want %d", round, active.asked, want)
+		}
+		if want := len(records) - maxAsks*(round+1); len(counting) != want {
+			t.Errorf("round %d: %d pods count, want %d", round, len(counting), want)
+		}
+		if round < 2 && again != firstAsk {
+			t.Errorf("round %d: look again after %v, want %v", round, again, firstAsk)
+		}
+	}
+}
+
+// countingActive is a kubelet that has let every pod go.
+type countingActive struct{ asked int }
+
+func (c *countingActive) Active(context.Context, string, string) (bool, error) {
+	c.asked++
+	return false, nil
 }

@@ -196,13 +196,24 @@ func (v *Verifier) recall(observed *v1alpha1.NodeGPUTopology) {
 	v.reporter.recall(observed.Status.Allocations)
 }
 
+// registered says that kubelet follows some list of the agent's.
+func (v *Verifier) registered() bool {
+	v.mu.Lock()
+	resources := v.resources
+	v.mu.Unlock()
+	return slices.ContainsFunc(resources(), func(r interposer.ResourceStatus) bool { return r.Registered && r.Devices > 0 })
+}
+
 // look reads kubelet's record and compares it. When it cannot be read, nothing is
 // known and entries are nil.
 func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology, now time.Time) (entries []entry, again time.Duration, err error) {
 	pods := v.pods.Pods()
 	v.book.update(pods, v.reporter.annotation)
 	records, err := kubelet.ReadCheckpoint(v.cfg.CheckpointPath)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // kubelet writes it with its first allocation
+	if errors.Is(err, fs.ErrNotExist) && !v.registered() {
+		err = nil // kubelet writes the file as soon as it has heard of devices
+	}
+	if err != nil {
 		return nil, 0, fmt.Errorf("read kubelet's record: %w", err)
 	}
 	ours := resourcesOf(observed)
