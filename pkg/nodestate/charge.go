@@ -68,7 +68,7 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 	if p.alloc == nil {
 		p.alloc = a
 	}
-	c.excludePinned(pod, &p, recorded)
+	c.expect(pod, &p, recorded)
 	for _, cl := range c.x.claims {
 		if cl.uid == pod.UID {
 			u.addAllocation(cl.alloc, &p)
@@ -104,28 +104,42 @@ type share struct {
 // addClaim charges a claim whose pod the snapshot does not have.
 func (c *charging) addClaim(cl *claim) {
 	p := share{milliCPU: cl.request.MilliCPU, memory: cl.request.Memory, wanted: cl.request.MilliCPU, alloc: cl.alloc}
-	if k := c.u.node.kubelet; k.pins() {
-		if pod := c.u.admittedHere(cl.request); pod != nil && pod.Pinned() {
+	if k := c.u.node.kubelet; k != nil {
+		pod := c.u.admittedHere(cl.request)
+		if pod != nil && pod.Pinned() && k.pins() {
 			k.exclude(pod, &p)
 			c.late = append(c.late, latecomer{pod: pod, alloc: cl.alloc, names: cl.request.names, since: cl.alloc.Assumed})
+		}
+		if pod != nil && k.mayRefuse() && k.machine.Concerns(pod) {
+			c.u.waiting = append(c.u.waiting, pod)
 		}
 	}
 	c.u.addAllocation(cl.alloc, &p)
 }
 
-// excludePinned leaves out of a pod's share what kubelet's account has or will have.
-func (c *charging) excludePinned(pod *v1.Pod, p *share, recorded bool) {
+// expect leaves out of a pod's share what kubelet's account has or will have, and
+// notes a pod that kubelet has yet to admit.
+func (c *charging) expect(pod *v1.Pod, p *share, recorded bool) {
 	k := c.u.node.kubelet
-	if !k.pins() || !getsExclusive(pod) {
+	pinned := k.pins() && getsExclusive(pod)
+	if k == nil || !pinned && (recorded || p.alloc == nil || !k.mayRefuse()) {
 		return
 	}
 	r := &Request{}
 	r.readContainers(pod, c.u.node.resources)
 	r.readAdmitted(pod)
 	admitted := c.u.admittedHere(r)
-	if admitted == nil || !admitted.Pinned() {
-		return
+	switch {
+	case admitted == nil:
+	case pinned && admitted.Pinned():
+		c.expectPinned(pod, r, admitted, p, recorded)
+	case !recorded && p.alloc != nil && k.machine.Concerns(admitted):
+		c.u.waiting = append(c.u.waiting, admitted)
 	}
+}
+
+func (c *charging) expectPinned(pod *v1.Pod, r *Request, admitted *admission.Pod, p *share, recorded bool) {
+	k := c.u.node.kubelet
 	k.exclude(admitted, p)
 	l := latecomer{pod: admitted, alloc: p.alloc, names: r.names, since: pod.CreationTimestamp.Time, cpus: admitted.CPUs()}
 	if p.alloc != nil {
@@ -138,6 +152,8 @@ func (c *charging) excludePinned(pod *v1.Pod, p *share, recorded bool) {
 	case len(r.Resources) == 0 && pod.Status.StartTime != nil:
 		l.begun, l.since = true, pod.Status.StartTime.Time
 		c.counted += l.cpus
+	default:
+		c.u.waiting = append(c.u.waiting, admitted)
 	}
 	c.late = append(c.late, l)
 }
@@ -180,6 +196,10 @@ func (c *charging) settle() {
 			missing -= c.late[i].cpus
 		}
 	}
+	if len(u.waiting) > 0 {
+		before := state
+		u.before = &before
+	}
 	for i := range c.late {
 		if l := &c.late[i]; !l.begun || old[i] {
 			k.replay(u.node, &state, l)
@@ -211,6 +231,10 @@ func (c *charging) recordedMask(i int) (m nvtopo.Mask) {
 
 // pins reports whether the account says which CPUs or memory Guaranteed pods have.
 func (k *kubelet) pins() bool { return k != nil && (k.pinsCPUs || k.pinsMemory) }
+
+// mayRefuse reports whether the order in which pods come may matter for whom kubelet
+// admits.
+func (k *kubelet) mayRefuse() bool { return k.pins() || k.machine.Strict() }
 
 // exclude takes out of a pod's share what the account covers.
 func (k *kubelet) exclude(pod *admission.Pod, p *share) {

@@ -30,8 +30,8 @@ func (u *Usage) Choose(r *Request, wantCPUs bool) (*Allocation, Reason) {
 	}
 	if !r.HasGPUs() {
 		m, reason := u.pickNUMA(r)
-		if reason == Fits && !u.forecast(r).admits() {
-			reason = KubeletRefuses
+		if reason == Fits {
+			reason = u.verdict(u.forecast(r))
 		}
 		if reason != Fits {
 			return nil, reason

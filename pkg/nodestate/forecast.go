@@ -67,6 +67,26 @@ func (f *forecast) admits() bool {
 	return f == nil || f.machine.Admit(f.state, f.pod, &admission.Wish{}, nil)
 }
 
+// inAnyOrder reports whether kubelet would also admit all pods that are on their way
+// to it, should this one come first: bindings overtake each other, and
+// kubelet takes pods that come together by their age. Who then has which GPUs may
+// be another matter, which is repaired; a refused pod is lost.
+func (u *Usage) inAnyOrder(f *forecast) bool {
+	if f == nil || len(u.waiting) == 0 {
+		return true
+	}
+	s := *u.before
+	if !f.machine.Replay(&s, f.pod, &f.wish) && !f.machine.Replay(&s, f.pod, &admission.Wish{}) {
+		return false
+	}
+	for _, pod := range u.waiting {
+		if !f.machine.Replay(&s, pod, &admission.Wish{}) {
+			return false
+		}
+	}
+	return true
+}
+
 // honours reports whether kubelet would give the pod this set of an accelerator
 // beside what is settled.
 func (f *forecast) honours(ai int, g *nvtopo.Graph, set nvtopo.Mask) bool {

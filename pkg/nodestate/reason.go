@@ -26,6 +26,7 @@ const (
 	GPUCountMismatch
 	KubeletRefuses
 	KubeletElsewhere
+	KubeletBusy
 	reasons // count
 )
 
@@ -48,6 +49,7 @@ var reasonTexts = [reasons]string{
 	GPUCountMismatch: "the containers' GPUs could not be split out of the pod's GPUs",
 	KubeletRefuses:   "node(s) whose kubelet would refuse the pod under its topology, CPU or memory policy",
 	KubeletElsewhere: "node(s) whose kubelet would take other GPUs than the pod's policy and demands allow",
+	KubeletBusy:      "node(s) whose kubelet has yet to admit pods that it might refuse after this one",
 }
 
 // String returns the reason as the pod's status shows it.

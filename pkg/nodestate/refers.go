@@ -11,47 +11,59 @@ import (
 
 // RefersToOutput reports whether a container or volume reads one of our output
 // annotations through the downward API.
-func RefersToOutput(spec *v1.PodSpec) bool {
-	inEnv := func(cs []v1.Container) bool {
-		return slices.ContainsFunc(cs, func(c v1.Container) bool {
-			return slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool {
-				return e.ValueFrom != nil && isOutputRef(e.ValueFrom.FieldRef)
-			})
-		})
+func RefersToOutput(spec *v1.PodSpec) bool { return len(OutputRefs(spec)) > 0 }
+
+// OutputRefs returns the keys of our output annotations that containers or volumes
+// read through the downward API, sorted and each once.
+func OutputRefs(spec *v1.PodSpec) []string {
+	var keys []string
+	read := func(ref *v1.ObjectFieldSelector) {
+		if key, ok := outputKey(ref); ok {
+			keys = append(keys, key)
+		}
 	}
-	if inEnv(spec.InitContainers) || inEnv(spec.Containers) {
-		return true
+	files := func(items []v1.DownwardAPIVolumeFile) {
+		for i := range items {
+			read(items[i].FieldRef)
+		}
 	}
-	downward := func(items []v1.DownwardAPIVolumeFile) bool {
-		return slices.ContainsFunc(items, func(f v1.DownwardAPIVolumeFile) bool { return isOutputRef(f.FieldRef) })
+	for _, containers := range [][]v1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			for _, e := range containers[i].Env {
+				if e.ValueFrom != nil {
+					read(e.ValueFrom.FieldRef)
+				}
+			}
+		}
 	}
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
-		if v.DownwardAPI != nil && downward(v.DownwardAPI.Items) {
-			return true
+		if v.DownwardAPI != nil {
+			files(v.DownwardAPI.Items)
 		}
 		if v.Projected == nil {
 			continue
 		}
 		for _, src := range v.Projected.Sources {
-			if src.DownwardAPI != nil && downward(src.DownwardAPI.Items) {
-				return true
+			if src.DownwardAPI != nil {
+				files(src.DownwardAPI.Items)
 			}
 		}
 	}
-	return false
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
-// isOutputRef reports whether a reference names one of our output annotations. A
-// volume of all annotations is not one: who mounts everything asks for nothing.
-func isOutputRef(ref *v1.ObjectFieldSelector) bool {
+// outputKey is the output annotation of ours that a reference names. A volume of
+// all annotations names none: who mounts everything asks for nothing.
+func outputKey(ref *v1.ObjectFieldSelector) (key string, ok bool) {
 	if ref == nil {
-		return false
+		return "", false
 	}
 	rest, ok := strings.CutPrefix(ref.FieldPath, "metadata.annotations")
-	if !ok {
-		return false
+	if !ok || rest == "" {
+		return "", false
 	}
-	key := strings.Trim(rest, "[]'\"")
-	return rest != "" && IsOutputKey(key)
+	key = strings.Trim(rest, "[]'\"")
+	return key, IsOutputKey(key)
 }

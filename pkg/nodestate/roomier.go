@@ -46,10 +46,13 @@ func (n *Node) released(old *Node) bool {
 }
 
 // met reports whether the GPUs of a pod of another scheduler are known that were not:
-// pods that need to know may use the others now.
+// pods that need to know may use the others now. Where kubelet may refuse pods, its
+// admission of one also ends the wait of those that must not come before it.
 func (n *Node) met(old *Node) bool {
+	strict := n.kubelet != nil && n.kubelet.mayRefuse()
 	for uid, recs := range n.allocations {
-		if _, known := old.allocations[uid]; !known && slices.ContainsFunc(recs, func(r recorded) bool { return r.foreign }) {
+		_, known := old.allocations[uid]
+		if !known && (strict || slices.ContainsFunc(recs, func(r recorded) bool { return r.foreign })) {
 			return true
 		}
 	}

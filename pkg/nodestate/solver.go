@@ -91,13 +91,19 @@ type picks [MaxResources]nvtopo.Mask
 func (u *Usage) pickAll(r *Request) (sets picks, f *forecast, reason Reason) {
 	if len(r.Resources) < 2 || u.constraint(r).Policy != nvtopo.PolicySingleNUMANode {
 		f = u.forecast(r)
-		sets, reason = u.pickOn(r, -1, f)
+		if sets, reason = u.pickOn(r, -1, f); reason == Fits && r.HasGPUs() && !u.inAnyOrder(f) {
+			return picks{}, nil, KubeletBusy
+		}
 		return sets, f, reason
 	}
 	reason = FewInNUMA
 	for i := range u.numa {
 		f = u.forecast(r)
 		if sets, reason = u.pickOn(r, i, f); reason == Fits {
+			if !u.inAnyOrder(f) {
+				reason = KubeletBusy
+				continue
+			}
 			return sets, f, Fits
 		}
 	}
@@ -212,13 +218,24 @@ func (u *Usage) fitReason(r *Request) Reason {
 func (u *Usage) Check(r *Request) Reason {
 	if !r.HasGPUs() {
 		_, reason := u.pickNUMA(r)
-		if reason == Fits && !u.forecast(r).admits() {
-			return KubeletRefuses
+		if reason == Fits {
+			reason = u.verdict(u.forecast(r))
 		}
 		return reason
 	}
 	_, _, reason := u.pickAll(r)
 	return reason
+}
+
+// verdict is kubelet's on a pod without GPUs.
+func (u *Usage) verdict(f *forecast) Reason {
+	switch {
+	case !f.admits():
+		return KubeletRefuses
+	case !u.inAnyOrder(f):
+		return KubeletBusy
+	}
+	return Fits
 }
 
 func (u *Usage) accelIndex(resource string) int {

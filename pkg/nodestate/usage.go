@@ -29,6 +29,10 @@ type Usage struct {
 	numa    []numaFree       // in the order of Node.NUMA.NUMANodes
 	taken   []nvtopo.CPUSet  // CPUs of pods of ours
 	held    *admission.State // as kubelet has it; nil where there is nothing to predict
+	// waiting are pods bound to the node whose kubelet, which may refuse some, has not
+	// admitted them yet, and before is what it has until then.
+	waiting []*admission.Pod
+	before  *admission.State
 	// hearsay: of some pods only the informer's store could tell what they hold, and
 	// what it says may change without a sign.
 	hearsay bool

@@ -54,7 +54,7 @@ type prediction struct {
 }
 
 // coverage counts what the pods that were bound were like.
-type coverage struct{ several, init, exclusive, spanning, twoKinds, inFlight int }
+type coverage struct{ several, init, exclusive, spanning, twoKinds, inFlight, overtaken int }
 
 func (c *coverage) count(pod *v1.Pod, a *nodestate.Allocation) {
 	containers, kinds := map[string]bool{}, map[string]bool{}
@@ -160,6 +160,14 @@ func (p *prediction) machine(number int) int {
 				together = 0 // the agent has to publish what became of it
 			}
 		}
+		if len(waiting) == 2 && p.r.IntN(3) == 0 {
+			// The second one's binding overtook the first one's: the GPUs may be others then.
+			p.covered.overtaken++
+			for _, b := range []bound{waiting[1], waiting[0]} {
+				p.overtaken(k, row, b.pod, b.a, describeCase(m, setup, unhealthy))
+			}
+			waiting = nil
+		}
 		for _, b := range waiting {
 			p.bound(k, row, b.pod, b.a, describeCase(m, setup, unhealthy))
 		}
@@ -222,6 +230,36 @@ func (p *prediction) bound(k *wholeKubelet, row *tally, pod *v1.Pod, a *nodestat
 			p.t.Logf("container %s: recorded %v and %v", c.Name, k.recorded(pod, c.Name, gpu), k.recorded(pod, c.Name, fpga))
 		}
 	}
+	started := metav1.Now()
+	pod.Status.StartTime = &started
+}
+
+// overtaken lets kubelet admit a pod in another order than ours: all are admitted,
+// and the controller corrects the choices.
+func (p *prediction) overtaken(k *wholeKubelet, row *tally, pod *v1.Pod, a *nodestate.Allocation, where string) {
+	k.prefer = func(container, name string, available, must []string, size int) []string {
+		for _, c := range a.Containers {
+			if c.Name == container && c.Resource == name && predictSubset(must, c.GPUs) && predictSubset(c.GPUs, available) {
+				return c.GPUs
+			}
+		}
+		return lowestOf(available, must, size)
+	}
+	if err := k.admit(pod); err != nil {
+		row.boundButRefused++
+		p.t.Errorf("kubelet refuses pod %s that was overtaken or overtook: %v\n%s\npod %s\nchoice %+v", pod.Name, err, where, describePod(pod), a.Containers)
+		p.leave(k, pod)
+		return
+	}
+	for i := range a.Containers {
+		c := &a.Containers[i]
+		c.GPUs = k.recorded(pod, c.Name, c.Resource)
+	}
+	text, err := a.Encode()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	pod.Annotations[nodestate.AllocationKey] = text
 	started := metav1.Now()
 	pod.Status.StartTime = &started
 }
