@@ -69,7 +69,7 @@ func carryOut(ctx context.Context, opts *demo.Options) (_ *demo.Report, err erro
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.Stop()) }()
+	defer func() { err = errors.Join(err, c.Stop()) }() //nolint:contextcheck // it has to end although ctx may be over
 	return demo.Run(ctx, c, opts.Progress)
 }
 

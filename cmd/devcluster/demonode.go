@@ -151,7 +151,7 @@ func observe(ctx context.Context, l *gpunode.Lab, name string) ([]row, error) {
 		switch {
 		case err != nil:
 			last = err
-			return false, nil
+			return false, nil //nolint:nilerr // asked again
 		case pod.Status.Phase == v1.PodFailed:
 			return false, fmt.Errorf("kubelet refused it: %s: %s", pod.Status.Reason, pod.Status.Message)
 		case pod.Status.Phase != v1.PodRunning:
@@ -160,7 +160,7 @@ func observe(ctx context.Context, l *gpunode.Lab, name string) ([]row, error) {
 		}
 		containers, err := l.Observe(ctx, pod)
 		if last = err; err != nil {
-			return false, nil
+			return false, nil //nolint:nilerr // not all have reported yet
 		}
 		rows = rowsOf(l.Graph, pod, containers)
 		return true, nil

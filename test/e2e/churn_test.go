@@ -305,13 +305,13 @@ func (c *churn) release(pod *v1.Pod, before, now []gpunode.Observation) {
 func (c *churn) refused(pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	why := pod.Status.Reason + ": " + pod.Status.Message
+	why := []string{pod.Status.Reason + ": " + pod.Status.Message}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if end := s.State.Terminated; end != nil && end.ExitCode != 0 {
-			why += fmt.Sprintf(" container %s: %s, exit status %d, %s", s.Name, end.Reason, end.ExitCode, end.Message)
+			why = append(why, fmt.Sprintf("container %s: %s, exit status %d, %s", s.Name, end.Reason, end.ExitCode, end.Message))
 		}
 	}
-	c.failed[particular.ReplaceAllString(why, "…")]++
+	c.failed[particular.ReplaceAllString(strings.Join(why, "; "), "…")]++
 }
 
 // particular are UUIDs of GPUs and pods and the pods' names.

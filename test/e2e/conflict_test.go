@@ -95,7 +95,7 @@ func (l *lab) bestPair(taken []string) []string {
 			if len(common(pair, taken)) > 0 {
 				continue
 			}
-			bandwidth := int64(l.Graph.Link(i, j).Bandwidth)
+			bandwidth := l.Graph.Link(i, j).Bandwidth
 			if bandwidth > best {
 				best, out = bandwidth, nil
 			}

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"

@@ -34,6 +34,7 @@ type killer struct {
 }
 
 func (k *killer) run(ctx context.Context, t *testing.T) {
+	t.Helper()
 	sleep := func(from, to time.Duration) bool {
 		select {
 		case <-ctx.Done():

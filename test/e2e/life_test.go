@@ -151,7 +151,7 @@ func TestNothingRemains(t *testing.T) {
 
 	t.Run("after the owner was killed", func(t *testing.T) {
 		// Not the test's own, whose name is too long for the sockets of etcd.
-		folder, err := os.MkdirTemp("", "nvtopo-e2e-")
+		folder, err := os.MkdirTemp("", "nvtopo-e2e-") //nolint:usetesting // see above
 		if err != nil {
 			t.Fatal(err)
 		}

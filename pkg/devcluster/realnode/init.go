@@ -159,12 +159,12 @@ func (s *supervisor) start(c *command) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("open its log: %w", err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the child has its own
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return 0, fmt.Errorf("open its input: %w", err)
 	}
-	defer null.Close()
+	defer func() { _ = null.Close() }() // likewise
 	pid, err := syscall.ForkExec(c.Path, append([]string{c.Path}, c.Args...), &syscall.ProcAttr{
 		Dir: c.Dir, Env: c.Env,
 		Files: []uintptr{null.Fd(), log.Fd(), log.Fd()},

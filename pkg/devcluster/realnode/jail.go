@@ -83,7 +83,7 @@ func startJail(dir string, log io.Writer) (_ *jail, err error) {
 
 // receive hands out events until the first process is gone.
 func (j *jail) receive(events io.ReadCloser) {
-	defer events.Close()
+	defer func() { _ = events.Close() }() // only read
 	dec := json.NewDecoder(events)
 	for {
 		var e event

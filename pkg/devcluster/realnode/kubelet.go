@@ -11,10 +11,11 @@ import (
 	"os"
 	"path/filepath"
 
+	"sigs.k8s.io/yaml"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"sigs.k8s.io/yaml"
 )
 
 // Paths on the node that kubelet fixes.
@@ -91,7 +92,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 		node, err := n.client.CoreV1().Nodes().Get(ctx, n.cfg.Name, metav1.GetOptions{})
 		if err != nil {
 			last = err
-			return false, nil
+			return false, nil //nolint:nilerr // kubelet has not registered yet
 		}
 		for _, c := range node.Status.Conditions {
 			if c.Type == v1.NodeReady {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
@@ -59,4 +60,4 @@ func Graph(node string) (*nvtopo.Graph, error) {
 }
 
 // CPUs are the CPUs of a simulated NUMA node, in the kernel's list format.
-func CPUs(numaNode int) string { return fmt.Sprint(numaNode) }
+func CPUs(numaNode int) string { return strconv.Itoa(numaNode) }

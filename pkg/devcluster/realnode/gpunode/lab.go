@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -234,7 +235,7 @@ func (l *Lab) WaitGPUs(ctx context.Context) error {
 		node, err := l.Client.CoreV1().Nodes().Get(ctx, l.cfg.Node, metav1.GetOptions{})
 		if err != nil {
 			got = err.Error()
-			return false, nil
+			return false, nil //nolint:nilerr // asked again
 		}
 		q := node.Status.Allocatable[v1.ResourceName(Resource)]
 		got = q.String() + " GPUs"
@@ -270,7 +271,7 @@ func (l *Lab) WaitEnforced(ctx context.Context) error {
 		t, err := l.Topology(ctx)
 		if err != nil {
 			last = err
-			return false, nil
+			return false, nil //nolint:nilerr // asked again
 		}
 		if !meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionEnforced) {
 			last = fmt.Errorf("conditions: %+v", t.Status.Conditions)

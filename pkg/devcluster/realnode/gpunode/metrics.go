@@ -30,7 +30,7 @@ func (l *Lab) AgentMetrics(ctx context.Context) (map[string]*dto.MetricFamily, e
 	if err != nil {
 		return nil, fmt.Errorf("read the agent's metrics: %w", err)
 	}
-	defer resp.Body.Close()
+	defer func() { _ = resp.Body.Close() }() // it was read
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(resp.Body)
 	if err != nil {

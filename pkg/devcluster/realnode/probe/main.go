@@ -60,7 +60,7 @@ func print() error {
 		return err
 	}
 	r := report{Env: map[string]string{}}
-	for _, e := range bytes.Split(bytes.TrimRight(environ, "\x00"), []byte{0}) {
+	for e := range bytes.SplitSeq(bytes.TrimRight(environ, "\x00"), []byte{0}) {
 		key, value, _ := strings.Cut(string(e), "=")
 		if _, twice := r.Env[key]; twice {
 			r.Duplicates = append(r.Duplicates, key)
