@@ -262,15 +262,14 @@ func (h *history) admitNow(pod *v1.Pod, disturbed bool) {
 	h.api.show(pod.UID)
 	if refusal != nil {
 		h.counts["refused"]++
-		if !disturbed && possible && want != nil {
+		if !disturbed && possible && h.free() && want != nil {
 			h.t.Errorf("%s was refused although %v was free: %v", pod.Name, want, refusal)
 		}
 		h.drop(pod)
 		return
 	}
 	got := h.passed[pod.UID]
-	free := h.options.kubelet.Policy == "" // else kubelet decides first, and a choice at random is often not its
-	if want != nil && possible && free && !maps.EqualFunc(want, got, slices.Equal) {
+	if want != nil && possible && h.free() && !maps.EqualFunc(want, got, slices.Equal) {
 		h.t.Errorf("%s got %v, want %v", pod.Name, got, want)
 	}
 	for _, p := range h.running {
@@ -285,6 +284,10 @@ func (h *history) admitNow(pod *v1.Pod, disturbed bool) {
 	h.run(pod)
 	h.running = append(h.running, pod)
 }
+
+// free reports whether kubelet leaves the choice to us. If it aligns devices, one
+// made at random is often outside of what it offers.
+func (h *history) free() bool { return h.options.kubelet.Policy == "" }
 
 // possible reports whether kubelet can give the choice: all of it is healthy and
 // no other live pod holds any.

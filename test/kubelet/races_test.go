@@ -334,6 +334,15 @@ func TestRace08KubeletRestart(t *testing.T) {
 			t.Errorf("got %v although G0 and G1 run", got)
 		}
 	})
+	t.Run("what kubelet takes unasked although it runs without a record is refused", func(t *testing.T) {
+		c := startChain(t, chainOptions{numa: 2, kubelet: devicemanager.Options{NUMANodes: 2, Policy: "best-effort"}})
+		running := c.bind(app(0, 1), choice{"app": ids(0)})
+		c.mustAdmit(running)
+		c.run(running)
+		c.restart(t, devicemanager.Restart{LoseCheckpoint: true})
+		c.waitReady()
+		mentions(t, c.refuse(c.bind(app(1, 4), choice{"app": ids(4, 5, 6, 7)})), "G0")
+	})
 	t.Run("of two pods that run without a record, the one that starts again gets its own or nothing", func(t *testing.T) {
 		for restarts := range 2 {
 			c := startChain(t, chainOptions{})
