@@ -405,3 +405,42 @@ func BenchmarkJudge(b *testing.B) {
 		})
 	}
 }
+
+// TestAPodWaitsWhereItMustNotComeFirst: four GPUs for one pod are chosen on NUMA
+// node 0. A pod of two would go to node 1, but if it came first kubelet would put
+// it on node 0 and refuse the other.
+func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	single := &v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node"}
+	holder := on(t, r.State, gpuPod("holder", 2), "n", 4, 5)
+	record := func(uid types.UID, gpus ...int) v1alpha1.Allocation {
+		return v1alpha1.Allocation{PodUID: uid, Container: "main", Resource: testResource, GPUs: r.uuids(gpus...), State: "confirmed"}
+	}
+	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
+		s.Kubelet, s.Allocations = single, []v1alpha1.Allocation{record("holder", 4, 5)}
+	})
+	info, l := r.view(t, holder)
+	four, two := gpuPod("four", 4), gpuPod("two", 2)
+	if a, reason := r.Reserve(demandOf(t, four), four, info, l); reason != Fits || !slices.Equal(r.positions(a)[0], []int{0, 1, 2, 3}) {
+		t.Fatalf("four GPUs: %q, want those of node 0", reason)
+	}
+	if v := r.Judge(demandOf(t, two), info, l); v.Reason != KubeletBusy || v.Never {
+		t.Errorf("two GPUs while kubelet has not admitted the four: %+v, want %q for now", v, KubeletBusy)
+	}
+	woken := false
+	r.onFreed = func() { woken = true }
+	obj := topologyOf(t, "n", "dgx1-v100")
+	obj.ResourceVersion, obj.Status.Kubelet = "9", single
+	obj.Status.Allocations = []v1alpha1.Allocation{record("holder", 4, 5), record("four", 0, 1, 2, 3)}
+	r.graphHandler(t.Context()).OnUpdate(nil, obj)
+	if !woken {
+		t.Error("kubelet's record of the four does not wake the pod")
+	}
+	bound := on(t, r.State, four, "n", 0, 1, 2, 3)
+	r.podChanged(bound)
+	info, l = r.view(t, holder, bound)
+	r.Sweep(l)
+	if v := r.Judge(demandOf(t, two), info, l); v.Reason != Fits {
+		t.Errorf("two GPUs once kubelet has: %q", v.Reason)
+	}
+}
