@@ -88,6 +88,10 @@ func TestKills(t *testing.T) {
 		defer close(done)
 		k.run(ctx, t)
 	}()
+	t.Cleanup(func() { // before the node ends
+		cancel()
+		<-done
+	})
 	judge := func(pod *v1.Pod, containers []gpunode.Observation) []string {
 		var out []string
 		for _, s := range survivors {

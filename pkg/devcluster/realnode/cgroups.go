@@ -25,6 +25,10 @@ const (
 	cgroupTimeout = 10 * time.Second
 )
 
+// kubeletControllers are those of cgroup version 2 that kubelet wants in its
+// root as far as the kernel has them (pkg/kubelet/cm, getSupportedUnifiedControllers).
+func kubeletControllers() []string { return []string{"cpu", "cpuset", "hugetlb", "memory", "pids"} }
+
 // hierarchies are the mounted cgroup hierarchies: one in version 2, one for each controller in version 1.
 func hierarchies() ([]string, error) {
 	if _, err := os.Stat(filepath.Join(cgroupMount, "cgroup.controllers")); err == nil {
@@ -49,9 +53,39 @@ func makeCgroup(name string) error {
 	if err != nil {
 		return err
 	}
+	if err := enableControllers(cgroupMount); err != nil {
+		return err
+	}
 	for _, root := range roots {
 		if err := os.Mkdir(filepath.Join(root, name), 0o755); err != nil {
 			return fmt.Errorf("make a cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// enableControllers lets the cgroups in root use kubelet's controllers, where
+// cgroups are of version 2 and somebody else has not done so yet; systemd has,
+// of most. They stay enabled, which costs nothing without a limit.
+func enableControllers(root string) error {
+	available, err := os.ReadFile(filepath.Join(root, "cgroup.controllers"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // version 1
+	}
+	if err != nil {
+		return fmt.Errorf("list the cgroup controllers: %w", err)
+	}
+	file := filepath.Join(root, "cgroup.subtree_control")
+	enabled, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("list the enabled cgroup controllers: %w", err)
+	}
+	for _, c := range kubeletControllers() {
+		if !slices.Contains(strings.Fields(string(available)), c) || slices.Contains(strings.Fields(string(enabled)), c) {
+			continue
+		}
+		if err := os.WriteFile(file, []byte("+"+c), 0o600); err != nil {
+			return fmt.Errorf("enable cgroup controller %s: %w", c, err)
 		}
 	}
 	return nil

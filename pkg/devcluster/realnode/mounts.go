@@ -89,6 +89,10 @@ func overlay(target, dir string) error {
 
 func shadowKernelSettings(dir string) error {
 	for name, value := range kernelSettings() {
+		target := filepath.Join("/proc/sys", name)
+		if _, err := os.Stat(target); err != nil {
+			continue // this kernel has no such setting, and kubelet fails to set it wherever it runs
+		}
 		file := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return fmt.Errorf("make a folder for sysctl %s: %w", name, err)
@@ -96,7 +100,7 @@ func shadowKernelSettings(dir string) error {
 		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil { //nolint:gosec // as readable as the one it stands for
 			return fmt.Errorf("write sysctl %s: %w", name, err)
 		}
-		if err := mount(file, filepath.Join("/proc/sys", name), "", syscall.MS_BIND, ""); err != nil {
+		if err := mount(file, target, "", syscall.MS_BIND, ""); err != nil {
 			return err
 		}
 	}

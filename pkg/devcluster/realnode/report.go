@@ -41,18 +41,28 @@ func (n *Node) Report(pod *v1.Pod, container string) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the output of %s/%s: %w", pod.Name, container, err)
 	}
-	// The CRI log format: time, stream, F for a full line, the line.
-	line, _, whole := strings.Cut(string(data), "\n")
+	r, err := parseReport(string(data))
+	if err != nil {
+		return nil, fmt.Errorf("output of %s/%s: %w", pod.Name, container, err)
+	}
+	return r, nil
+}
+
+// parseReport reads the first line of a log in the CRI format: time, stream, F
+// for a full line, the line. One longer than a container runtime's buffer
+// (16 KiB in containerd) would come in parts, which no report is.
+func parseReport(log string) (*Report, error) {
+	line, _, whole := strings.Cut(log, "\n")
 	if !whole {
 		return nil, ErrNoReport
 	}
 	fields := strings.SplitN(line, " ", 4)
 	if len(fields) != 4 || fields[2] != "F" {
-		return nil, fmt.Errorf("output of %s/%s: not a full line: %q", pod.Name, container, line)
+		return nil, fmt.Errorf("not a full line: %q", line)
 	}
 	r := &Report{}
 	if err := json.Unmarshal([]byte(fields[3]), r); err != nil {
-		return nil, fmt.Errorf("output of %s/%s: %w", pod.Name, container, err)
+		return nil, fmt.Errorf("not a report: %w", err)
 	}
 	return r, nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -105,6 +106,9 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	}
 	if err := realnode.Check(cfg.Bin); err != nil {
 		return nil, err
+	}
+	if runtime.NumCPU() < 2 {
+		return nil, errors.New("two simulated NUMA nodes need two CPUs")
 	}
 	l := &Lab{cfg: cfg, stopExporter: func() {}}
 	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
@@ -254,7 +258,7 @@ func (l *Lab) Topology(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
 		return nil, fmt.Errorf("read the topology of %s: %w", l.cfg.Node, err)
 	}
 	t := &v1alpha1.NodeGPUTopology{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {
+	if err := apiruntime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {
 		return nil, fmt.Errorf("read the topology of %s: %w", l.cfg.Node, err)
 	}
 	return t, nil
