@@ -47,7 +47,8 @@ func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) 
 		p.who = who
 		sh.mu.Unlock()
 	}
-	if err := s.guard(ctx, sh, f, p); err != nil {
+	if err := s.check(ctx, sh, f, p); err != nil {
+		s.metrics.decisions.WithLabelValues(resultRefused).Inc()
 		logger.Error(err, "Refusing to allocate", "resource", resource)
 		sh.mu.Lock()
 		sh.pending = slices.DeleteFunc(sh.pending, func(o *pendingAllocation) bool { return o == p })
@@ -78,6 +79,43 @@ func (s *Steering) Allocated(resource string, ids []string) {
 	}
 }
 
+// check finds reasons to refuse what kubelet has taken.
+func (s *Steering) check(ctx context.Context, sh *shelf, f *facts, p *pendingAllocation) error {
+	if err := f.unfit(p.who, s.cfg.Strict); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
+	if err := s.guardUnrecorded(ctx, f, p); err != nil {
+		return err
+	}
+	return s.guard(ctx, sh, f, p)
+}
+
+// guardUnrecorded refuses ids that containers run with, after kubelet has lost its
+// record of them: it takes them unasked when it has no others. If in doubt about
+// who asks, it may be one of these containers, which is to have them again.
+func (s *Steering) guardUnrecorded(ctx context.Context, f *facts, p *pendingAllocation) error {
+	if p.who != nil && !p.who.certain() {
+		return nil
+	}
+	taken := physicals(p.ids)
+	for _, v := range f.pods {
+		if !f.unrecorded(v, p.who).hasAny(taken) {
+			continue
+		}
+		if _, asked := f.answers[v.uid]; !asked && !f.mute {
+			s.ask(ctx, f, v)
+		}
+		if f.present(v, p.who) && f.unrecorded(v, p.who).hasAny(taken) {
+			s.metrics.doubleBook.Inc()
+			return status.Errorf(codes.FailedPrecondition, "%s: containers of pod %s run with devices out of %v, of which kubelet has lost the record",
+				f.q.resource, v.key(), p.ids)
+		}
+	}
+	return nil
+}
+
 // holder is a pod that holds an id, by what we know.
 type holder struct {
 	uid             types.UID
@@ -90,15 +128,12 @@ type holder struct {
 // (kubernetes/kubernetes#137534). Only kubelet's present answer counts: every
 // other source may tell of a pod that has ended, whose devices are free.
 func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, p *pendingAllocation) error {
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
-	defer cancel()
 	s.awaitOverlap(ctx, sh, p)
 	for _, h := range s.holders(sh, f, p.who, p.ids) {
 		for {
 			held, ok := s.shown(ctx, sh, f, h, p.ids)
 			if held != "" {
 				s.metrics.doubleBook.Inc()
-				s.metrics.decisions.WithLabelValues(resultRefused).Inc()
 				return status.Errorf(codes.FailedPrecondition, "%s: device %s is still held by pod %s/%s", f.q.resource, held, h.namespace, h.name)
 			}
 			if !ok || s.clock.Since(h.at) >= showAge || ctx.Err() != nil {

@@ -3,6 +3,7 @@
 package steering
 
 import (
+	"cmp"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -16,12 +17,13 @@ import (
 type offer struct {
 	q        question
 	who      *asker // nil if nobody was found
-	strict   bool
-	own      idSet // chosen for the asking pod, less what its other containers keep
-	later    idSet // of own, what containers that come later are to keep
-	reserved idSet // chosen for other pods that do not hold it yet
-	held     idSet // recorded for other pods: not on offer, unless kubelet errs or they have just ended
-	lost     idSet // containers run with it, although kubelet has lost its record and offers it
+	strict   bool   // other devices than chosen will not do
+	unseen   error  // nobody was found, and that is reason to refuse
+	own      idSet  // chosen for the asking pod, less what its other containers keep
+	later    idSet  // of own, what containers that come later are to keep
+	reserved idSet  // chosen for other pods that do not hold it yet
+	held     idSet  // recorded for other pods: not on offer, unless kubelet errs or they have just ended
+	inUse    idSet  // containers of others have it, although kubelet offers it
 	tables   *nvtopo.Tables
 	// why tells why a physical id that was chosen is not on offer, and whether
 	// that is kubelet's doing and not a matter of the device.
@@ -44,11 +46,14 @@ func decide(o offer) decision {
 		return decision{result: resultRefused, err: status.Errorf(codes.InvalidArgument,
 			"%s: %d devices asked for, %d of them given, out of %d", q.resource, q.size, len(q.must), len(q.offered))}
 	}
-	if q.devices.hasAny(o.lost.sorted()) {
-		left := q.avoiding(o.lost)
+	if err := cmp.Or(o.unseen, o.who.misled(q.resource)); err != nil {
+		return decision{result: resultRefused, err: err}
+	}
+	if q.devices.hasAny(o.inUse.sorted()) {
+		left := q.avoiding(o.inUse)
 		if len(left) < q.size {
 			return decision{result: resultRefused, err: status.Errorf(codes.FailedPrecondition,
-				"%s: only %d of the %d devices that kubelet offers are free: containers run with the others, of which it has no record",
+				"%s: only %d of the %d devices that kubelet offers are free: containers of other pods still have the rest",
 				q.resource, len(left), len(q.offered))}
 		}
 		*q = newQuestion(q.resource, left.sorted(), q.must, q.size)
@@ -66,8 +71,9 @@ func decide(o offer) decision {
 // its pod as are left for it. The second is for pods whose init containers hold
 // more than a later container asks for: kubelet passes on any of them.
 func (o *offer) chosen() ([]string, bool) {
-	if ids, ok := o.q.take(newSet(o.who.want)); ok {
-		return ids, true
+	ids, ok := o.q.take(newSet(o.who.want))
+	if ok || (o.strict && !o.who.inherits(o.q.resource)) {
+		return ids, ok
 	}
 	pools := []idSet{newSet(o.who.want), o.own.without(o.later)}
 	if o.who.container.plain {

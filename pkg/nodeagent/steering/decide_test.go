@@ -124,15 +124,15 @@ func TestDecide(t *testing.T) {
 			want:  gpus(6, 7), wantResult: resultForeign,
 		},
 		"6.8 what runs without a record is not given to the pod it was chosen for next": {
-			offer: offer{q: wanting(2), who: asking(asks("c", 2), gpus(1, 2)...), lost: ids(gpus(0, 1)...), tables: g.tables, why: held},
+			offer: offer{q: wanting(2), who: asking(asks("c", 2), gpus(1, 2)...), inUse: ids(gpus(0, 1)...), tables: g.tables, why: held},
 			want:  gpus(2, 3), wantResult: resultConflict,
 		},
 		"6.8 nor to a foreign one": {
-			offer: offer{q: wanting(2), lost: ids(gpus(0, 1)...), reserved: ids(gpus(0, 1, 2, 3, 4, 5)...), tables: g.tables},
+			offer: offer{q: wanting(2), inUse: ids(gpus(0, 1)...), reserved: ids(gpus(0, 1, 2, 3, 4, 5)...), tables: g.tables},
 			want:  gpus(6, 7), wantResult: resultForeign,
 		},
 		"6.8 and if nothing else is left, to nobody": {
-			offer:      offer{q: wanting(7), lost: ids(gpus(0, 1)...), reserved: ids(gpus(0, 1)...)},
+			offer:      offer{q: wanting(7), inUse: ids(gpus(0, 1)...), reserved: ids(gpus(0, 1)...)},
 			wantResult: resultRefused, wantErr: "only 6 of the 8 devices that kubelet offers are free",
 		},
 		"devices the graph does not know are still given out": {
@@ -210,7 +210,10 @@ func FuzzAnswer(f *testing.F) {
 				cs = append(cs, c)
 			}
 			p := testPod(i, cs...)
-			p.deleting, p.started, p.terminal, p.trusts = rnd.IntN(6) == 0, rnd.IntN(4) == 0, rnd.IntN(8) == 0, rnd.IntN(6) == 0
+			p.deleting, p.started, p.terminal, p.chosen = rnd.IntN(6) == 0, rnd.IntN(4) == 0, rnd.IntN(8) == 0, rnd.IntN(6) > 0
+			if rnd.IntN(6) == 0 {
+				p.reads = []string{"nvtopo.dev/gpu-ids"}
+			}
 			fa.pods = append(fa.pods, p)
 			if rnd.IntN(2) == 0 {
 				w.kubelet[p.name] = map[string][]string{"a": some(all, 2), "b": nil}
@@ -229,17 +232,17 @@ func FuzzAnswer(f *testing.F) {
 			o.tables = g.tables
 		}
 		o.reserved, o.held = fa.others(who)
-		o.lost = fa.lost(who)
+		o.inUse = fa.inUse(who)
 		if who != nil {
-			o.strict = who.pod.trusts
+			o.strict = who.pod.trusts()
 			o.own, o.later = fa.own(who)
 		}
 		o.why = func(id string) (string, bool) { return fa.why(id, who, nil) }
 		d := decide(o)
-		exact := who != nil && who.want != nil && !o.lost.hasAny(who.want) && fa.q.offered.hasAll(who.want) && newSet(who.want).hasAll(fa.q.must)
+		exact := who != nil && who.want != nil && !o.inUse.hasAny(who.want) && fa.q.offered.hasAll(who.want) && newSet(who.want).hasAll(fa.q.must)
 		switch {
 		case d.err != nil:
-			if exact || !o.strict && len(fa.q.avoiding(o.lost)) >= size {
+			if exact || !o.strict && len(fa.q.avoiding(o.inUse)) >= size {
 				t.Fatalf("refused: %v", d.err)
 			}
 		case !fa.q.valid(d.ids) || !slices.IsSorted(d.ids):

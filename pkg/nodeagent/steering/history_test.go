@@ -28,6 +28,7 @@ type history struct {
 	model   *model
 	graphs  graphs
 	state   string
+	strict  bool
 	current atomic.Pointer[Steering]
 
 	n       int
@@ -45,11 +46,11 @@ type livePod struct {
 	arrived bool     // kubelet has been given it
 }
 
-func newHistory(t *testing.T, seed uint64) *history {
+func newHistory(t *testing.T, seed uint64, strict bool) *history {
 	t.Helper()
 	h := &history{
 		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), api: newAPI(), model: newModel(t, 8, seed), graphs: testGraphs(t),
-		state: t.TempDir(), created: epoch, counts: map[string]int{},
+		state: t.TempDir(), strict: strict, created: epoch, counts: map[string]int{},
 	}
 	h.model.ask = h.current.Load
 	h.restartAgent()
@@ -62,7 +63,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 }
 
 func (h *history) restartAgent() {
-	s, err := New(Config{Node: testNode, StateDir: h.state, CheckpointPath: h.model.path}, h.api, h.model, h.graphs, clock.RealClock{})
+	s, err := New(Config{Node: testNode, Strict: h.strict, StateDir: h.state, CheckpointPath: h.model.path}, h.api, h.model, h.graphs, clock.RealClock{})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -171,6 +172,9 @@ func (h *history) admit(l *livePod) {
 		}
 	case !whole:
 		h.counts["a chosen device was held"]++
+		if h.strict && !slices.Equal(all.sorted(), newSet(l.set).sorted()) {
+			h.t.Errorf("pod %s (%+v) holds %v in strict mode, chosen were %v", l.pod.UID, l.shape, byContainer, l.set)
+		}
 	default:
 		h.counts["as chosen"]++
 		if want := newSet(l.set); !slices.Equal(all.sorted(), want.sorted()) {
@@ -263,13 +267,14 @@ func (h *history) waiting() []*livePod {
 }
 
 // TestHistory: whatever happens on the node, no device is with two live pods, and
-// a pod whose chosen devices are free when kubelet admits it gets exactly them.
+// a pod whose chosen devices are free when kubelet admits it gets exactly them; in
+// strict mode no other pod with a choice is admitted.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
-			h := newHistory(t, seed)
+			h := newHistory(t, seed, seed%2 == 1)
 			h.model.mistaken = seed%3 == 2
 			healthy := map[string]bool{}
 			for id := range h.model.healthy {

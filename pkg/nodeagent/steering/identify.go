@@ -87,6 +87,7 @@ func (s *Steering) list(ctx context.Context, f *facts) {
 	defer cancel()
 	pods, err := s.pods.Live(ctx)
 	if err != nil {
+		f.unlisted = true
 		klog.FromContext(ctx).Error(err, "Cannot list the pods of the node")
 		return
 	}

@@ -21,9 +21,8 @@ func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 	sh := s.shelf(logger, in.Resource)
 	q := newQuestion(in.Resource, slices.Concat(in.Available, in.MustInclude), in.MustInclude, in.Size)
 	f := s.facts(logger, sh, q)
-	who := s.findOut(ctx, sh, f)
-	o := s.offer(sh, f, who)
-	d := decide(o)
+	o := s.findOut(ctx, sh, f)
+	who, d := o.who, decide(o)
 	s.metrics.decisions.WithLabelValues(d.result).Inc()
 	if d.err != nil {
 		sh.release(who)
@@ -45,17 +44,27 @@ func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 	return ids, nil
 }
 
-// findOut finds who asks, and whether containers run whose record kubelet has lost.
-func (s *Steering) findOut(ctx context.Context, sh *shelf, f *facts) *asker {
+// findOut finds who asks and gathers what decide goes by. Of devices that are
+// another pod's and that the answer might have to do with, kubelet is asked.
+func (s *Steering) findOut(ctx context.Context, sh *shelf, f *facts) offer {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	who := s.claim(ctx, sh, f)
+	o := s.offer(sh, f, who)
+	asked := false
 	for _, p := range f.pods {
-		if _, asked := f.answers[p.uid]; !asked && !f.mute && len(f.unrecorded(p, who)) > 0 {
+		if _, known := f.answers[p.uid]; known || f.mute {
+			continue
+		}
+		if o.needs(f.unrecorded(p, who)) || o.needs(f.had(p, who)) {
 			s.ask(ctx, f, p)
+			asked = true
 		}
 	}
-	return who
+	if asked {
+		o = s.offer(sh, f, who)
+	}
+	return o
 }
 
 // claim identifies who asks so that of two questions at once no two are put down
@@ -103,9 +112,12 @@ func (s *Steering) offer(sh *shelf, f *facts, who *asker) offer {
 	healthy := sh.healthy
 	sh.mu.Unlock()
 	reserved, held := f.others(who)
-	o.reserved, o.held, o.lost = o.reserved.with(reserved), held, f.lost(who)
-	if who != nil {
-		o.strict = s.cfg.Strict || who.pod.trusts
+	o.reserved, o.held, o.inUse = o.reserved.with(reserved), held, f.inUse(who)
+	o.strict = s.cfg.Strict
+	if who == nil {
+		o.unseen = f.unseen(o.strict)
+	} else {
+		o.strict = o.strict || who.pod.trusts()
 		o.own, o.later = f.own(who)
 	}
 	o.why = func(id string) (string, bool) { return f.why(id, who, healthy) }
@@ -135,36 +147,6 @@ func (f *facts) others(who *asker) (reserved, held idSet) {
 		}
 	}
 	return reserved, held
-}
-
-// unrecorded is what containers of a pod, other than the one that asks, were given
-// and run with, and kubelet has no record of.
-func (f *facts) unrecorded(p *podView, who *asker) idSet {
-	out := idSet{}
-	if f.recorded == nil || p.terminal || !p.started {
-		return out
-	}
-	for i := range p.containers {
-		c := &p.containers[i]
-		asks := who != nil && p.uid == who.pod.uid && c.name == who.container.name
-		if c.running && !asks && !f.holds(p, i) {
-			out.add(physicals(f.served[p.uid][c.name].IDs))
-		}
-	}
-	return out
-}
-
-// lost is what containers run with that kubelet offers all the same, having lost
-// its record of them: it confirms that the pod is there. A pod that has ended
-// looks alike until its status has arrived.
-func (f *facts) lost(who *asker) idSet {
-	out := idSet{}
-	for _, p := range f.pods {
-		if a, asked := f.answers[p.uid]; asked && !a.unknown {
-			out = out.with(f.unrecorded(p, who))
-		}
-	}
-	return out
 }
 
 // own is what was chosen for the asking pod and is not kept by another container

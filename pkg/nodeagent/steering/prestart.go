@@ -39,8 +39,8 @@ func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) 
 func (s *Steering) wrongHolder(ctx context.Context, f *facts, ids []string) *asker {
 	havers := f.havers(ids)
 	for _, who := range havers {
-		strict := s.cfg.Strict || who.pod.trusts
-		excused := slices.ContainsFunc(havers, func(o *asker) bool { return o.pod == who.pod && o.right(f, ids) })
+		strict := s.cfg.Strict || who.pod.trusts()
+		excused := slices.ContainsFunc(havers, func(o *asker) bool { return o.pod == who.pod && o.right(f.q.resource, ids) })
 		if strict && !excused && s.confirmed(ctx, f, who, ids) {
 			return who
 		}
@@ -63,15 +63,6 @@ func (f *facts) havers(ids []string) []*asker {
 		}
 	}
 	return out
-}
-
-// right reports whether ids are what was chosen. A plain init container may hold
-// any of its pod's: which of them kubelet passes on to later containers is random.
-func (a *asker) right(f *facts, ids []string) bool {
-	if a.want == nil || slices.Equal(a.want, physicals(ids)) {
-		return true
-	}
-	return a.container.plain && a.pod.wants(f.q.resource).hasAll(physicals(ids))
 }
 
 // confirmed reports whether kubelet still shows the container with ids; of a plain

@@ -60,7 +60,8 @@ type facts struct {
 	q        question
 	now      time.Time
 	pods     []*podView
-	listed   bool                                   // pods are what the API server has now
+	listed   bool                                   // the API server was asked for the pods
+	unlisted bool                                   // and did not answer
 	fresh    map[types.UID]bool                     // those only the live list showed
 	served   map[types.UID]map[string]servedDevices // what went through us
 	recorded map[types.UID]map[string][]string      // kubelet's checkpoint; nil if it cannot be read

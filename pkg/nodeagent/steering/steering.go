@@ -124,7 +124,9 @@ func (s *Steering) all() []*shelf {
 }
 
 func (s *Steering) clean(logger klog.Logger) {
-	views := s.viewer.views(s.pods.Pods())
+	pods := s.pods.Pods()
+	views := s.viewer.views(pods)
+	s.viewer.forget(pods)
 	for _, sh := range s.all() {
 		recorded := s.recorded.of(logger, sh.resource)
 		if recorded == nil {

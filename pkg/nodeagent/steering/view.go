@@ -3,6 +3,7 @@
 package steering
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -27,7 +28,8 @@ type podView struct {
 	deleting        bool
 	started         bool // kubelet has reported containers, so it was admitted once
 	terminal        bool
-	trusts          bool // refers to our annotations: strict
+	reads           []string // the annotations of ours that it reads: strict
+	chosen          bool     // it carries a choice for this pod on this node, all of which can be used
 	containers      []containerView
 }
 
@@ -56,10 +58,17 @@ func (p *podView) wants(resource string) idSet {
 // hundred pods, and kubelet waits.
 type viewer struct {
 	node    string
-	ignored func(reason string) // told of each annotation that is not used
+	ignored func(reason string) // told of each annotation that is not used, once
 
 	mu   sync.Mutex
 	made map[types.UID]madeView // API UID -> view; guarded by mu
+	told map[annotation]bool    // ignored was told of it; guarded by mu
+}
+
+// annotation is the text that one pod carries.
+type annotation struct {
+	uid  types.UID // the API's
+	text string
 }
 
 type madeView struct {
@@ -88,13 +97,25 @@ func (v *viewer) views(pods []*v1.Pod) []*podView {
 	return out
 }
 
+// forget drops what was told of pods that are gone.
+func (v *viewer) forget(pods []*v1.Pod) {
+	here := make(map[types.UID]bool, len(pods))
+	for _, pod := range pods {
+		here[pod.UID] = true
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	maps.DeleteFunc(v.told, func(a annotation, _ bool) bool { return !here[a.uid] })
+}
+
+// newView needs mu.
 func (v *viewer) newView(pod *v1.Pod) *podView {
 	p := &podView{
 		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, created: pod.CreationTimestamp.Time,
 		deleting: pod.DeletionTimestamp != nil,
 		started:  len(pod.Status.ContainerStatuses)+len(pod.Status.InitContainerStatuses) > 0,
 		terminal: pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
-		trusts:   nodestate.RefersToOutput(&pod.Spec),
+		reads:    nodestate.OutputRefs(&pod.Spec),
 	}
 	if hash := pod.Annotations[mirrorHashKey]; hash != "" && pod.Annotations[v1.MirrorPodAnnotationKey] != "" {
 		p.uid = types.UID(hash)
@@ -151,20 +172,40 @@ func (v *viewer) readAnnotation(p *podView, pod *v1.Pod) {
 	if !ok {
 		return
 	}
+	// A pod has many versions, and lists of pods take turns.
+	key := annotation{pod.UID, text}
+	ignore := func(reason string) {
+		p.chosen = false
+		if !v.told[key] {
+			v.ignored(reason)
+		}
+	}
 	a, err := nodestate.ParseAllocation(text)
 	switch {
 	case err != nil:
-		v.ignored(ignoredMalformed)
-		return
+		ignore(ignoredMalformed)
 	case a.Node != v.node || a.PodUID != pod.UID:
-		v.ignored(ignoredStale)
-		return
+		ignore(ignoredStale)
+	default:
+		p.chosen = true
+		p.take(a, func() { ignore(ignoredCount) })
 	}
+	if v.told == nil {
+		v.told = map[annotation]bool{}
+	}
+	if !p.chosen {
+		v.told[key] = true
+	}
+}
+
+// take takes over what was chosen for each container; misfit is told of those for
+// which that is not what they ask for.
+func (p *podView) take(a *nodestate.Allocation, misfit func()) {
 	for i := range a.Containers {
 		chosen := &a.Containers[i]
 		j := slices.IndexFunc(p.containers, func(c containerView) bool { return c.name == chosen.Name })
 		if j < 0 || p.containers[j].limits[chosen.Resource] != len(chosen.GPUs) {
-			v.ignored(ignoredCount)
+			misfit()
 			continue
 		}
 		p.containers[j].want[chosen.Resource] = sortedCopy(chosen.GPUs)

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import "slices"
+
+// Kubelet offers devices that a living pod has after it has lost its record, and
+// when it cleans up while a question is under way (kubernetes/kubernetes#137534).
+// It also offers those of a pod that has just ended, of which the API server and
+// the checkpoint do not tell yet. Only kubelet's present answer tells them apart.
+
+// inUse is what other pods have, of those that kubelet has answered for.
+func (f *facts) inUse(who *asker) idSet {
+	out := idSet{}
+	for _, p := range f.pods {
+		if f.present(p, who) {
+			out = out.with(f.unrecorded(p, who)).with(f.had(p, who))
+		}
+	}
+	return out
+}
+
+// present reports whether kubelet has said that it counts the pod's devices.
+func (f *facts) present(p *podView, who *asker) bool {
+	a, asked := f.answers[p.uid]
+	return asked && !a.unknown && !f.otherOfName(p, a, who)
+}
+
+// otherOfName reports whether the answer is about a pod that came after p, of
+// the same name.
+func (f *facts) otherOfName(p *podView, a answer, who *asker) bool {
+	if f.namesake(p, a) || (who != nil && who.pod.uid != p.uid && who.pod.key() == p.key()) {
+		return true
+	}
+	for i := range p.containers {
+		c := &p.containers[i]
+		shown, recorded := a.holds[c.name], f.recorded[p.uid][c.name]
+		if len(shown) > 0 && len(recorded) > 0 && !slices.Equal(sortedCopy(shown), recorded) {
+			return true
+		}
+	}
+	return false
+}
+
+// unrecorded is what containers of a pod, other than the one that asks, were given
+// and run with, and kubelet has no record of.
+func (f *facts) unrecorded(p *podView, who *asker) idSet {
+	out := idSet{}
+	if f.recorded == nil || p.terminal || !p.started {
+		return out
+	}
+	for i := range p.containers {
+		c := &p.containers[i]
+		asks := who != nil && p.uid == who.pod.uid && c.name == who.container.name
+		if c.running && !asks && !f.holds(p, i) {
+			out.add(physicals(f.served[p.uid][c.name].IDs))
+		}
+	}
+	return out
+}
+
+// had is what another pod's containers hold as far as is known.
+func (f *facts) had(p *podView, who *asker) idSet {
+	out := idSet{}
+	if p.terminal || (who != nil && p.uid == who.pod.uid) {
+		return out
+	}
+	for i := range p.containers {
+		if name := p.containers[i].name; f.holds(p, i) || f.young(p.uid, name) {
+			out.add(physicals(f.held(p.uid, name)))
+		}
+	}
+	return out
+}
+
+// needs reports whether the answer may have to do with devices of which it is not
+// known whether they are free: they are chosen for who asks, or too few others
+// are on offer.
+func (o *offer) needs(doubtful idSet) bool {
+	if !o.q.devices.hasAny(doubtful.sorted()) {
+		return false
+	}
+	if doubtful.hasAny(o.own.sorted()) || (o.who != nil && doubtful.hasAny(o.who.want)) {
+		return true
+	}
+	return len(o.q.avoiding(o.reserved.with(o.later).with(o.held).with(doubtful))) < o.q.size
+}
