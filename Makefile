@@ -55,16 +55,21 @@ $(BIN)/kubelet: tools/kubelet/go.mod tools/kubelet/go.sum
 $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr: $(BIN)/%: tools/containerd/go.mod tools/containerd/go.sum
 	CGO_ENABLED=0 go build -C tools/containerd -tags no_btrfs,no_devmapper,no_zfs -o ../../$@ $(CONTAINERD)/$*
 
+# Before the long builds: what cannot be built.
+.PHONY: node-check
+node-check:
+	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || \
+		{ echo "a real node needs Linux and root; SKIP_NODE=1 make test leaves it out" >&2; exit 1; }
+
 .PHONY: node-programs
 node-programs: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr ## Build what the real node runs (root: installs runc)
-	@[ "$$(uname)" = Linux ] || { echo "a real node needs Linux; SKIP_NODE=1 make test leaves it out" >&2; exit 1; }
 	scripts/install-runc.sh
 	CGO_ENABLED=0 go build -ldflags '-s -w' -o $(BIN)/nvtopo-probe ./pkg/devcluster/realnode/probe
 	$(GO_BUILD) -o $(BIN)/nvtopo-scheduler ./cmd/scheduler
 	$(GO_BUILD) -o $(BIN)/nvtopo-node-agent ./cmd/node-agent
 
 .PHONY: demo-node
-demo-node: node-programs ## Run pods on a real node and compare what was chosen, recorded and seen (root)
+demo-node: node-check node-programs ## Run pods on a real node and compare what was chosen, recorded and seen (root)
 	$(GO_BUILD) -o $(BIN)/nvtopo-devcluster ./cmd/devcluster
 	$(BIN)/nvtopo-devcluster demo-node
 
@@ -97,7 +102,7 @@ NODE_TESTS := e2e
 endif
 
 .PHONY: e2e
-e2e: node-programs ## Tests on a real node: kubelet, containerd, runc (root; NVTOPO_E2E_PODS, NVTOPO_E2E_SEED)
+e2e: node-check node-programs ## Tests on a real node: kubelet, containerd, runc (root; NVTOPO_E2E_PODS, NVTOPO_E2E_SEED)
 	go test -v -count=1 -timeout 30m ./test/e2e
 
 .PHONY: test
