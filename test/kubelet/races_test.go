@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
@@ -335,13 +336,32 @@ func TestRace08KubeletRestart(t *testing.T) {
 		}
 	})
 	t.Run("what kubelet takes unasked although it runs without a record is refused", func(t *testing.T) {
-		c := startChain(t, chainOptions{numa: 2, kubelet: devicemanager.Options{NUMANodes: 2, Policy: "best-effort"}})
-		running := c.bind(app(0, 1), choice{"app": ids(0)})
-		c.mustAdmit(running)
-		c.run(running)
-		c.restart(t, devicemanager.Restart{LoseCheckpoint: true})
-		c.waitReady()
-		mentions(t, c.refuse(c.bind(app(1, 4), choice{"app": ids(4, 5, 6, 7)})), "G0")
+		for name, tc := range map[string]struct{ runs, broken []int }{
+			"a part of it":     {runs: []int{0}},
+			"exactly the same": {runs: []int{0, 1}, broken: []int{2, 3}},
+		} {
+			c := startChain(t, chainOptions{numa: 2, kubelet: devicemanager.Options{NUMANodes: 2, Policy: "best-effort"}})
+			running := c.bind(app(0, len(tc.runs)), choice{"app": ids(tc.runs...)})
+			c.mustAdmit(running)
+			c.run(running)
+			devices := devicemanager.Devices("G", 8, 2)
+			for _, i := range tc.broken {
+				devices[i].Health = pluginapi.Unhealthy
+			}
+			c.inner[gpu].SetDevices(devices)
+			healthy := 8 - len(tc.broken)
+			c.WaitAllocatable(t, gpu, int64(healthy))
+			c.restart(t, devicemanager.Restart{LoseCheckpoint: true})
+			c.WaitAllocatable(t, gpu, int64(healthy))
+			// Kubelet takes all healthy devices of NUMA node 0.
+			next := c.bind(app(1, healthy-4), choice{"app": ids(4, 5, 6, 7)[:healthy-4]})
+			if refusal := c.Admit(next); refusal == nil {
+				t.Errorf("%s: %s was admitted with %v, where %s runs", name, next.Name, c.held(next), running.Name)
+			} else {
+				mentions(t, refusal.Message, "G0")
+			}
+			c.stop()
+		}
 	})
 	t.Run("of two pods that run without a record, the one that starts again gets its own or nothing", func(t *testing.T) {
 		for restarts := range 2 {
