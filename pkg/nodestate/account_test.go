@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.record(t, "gone", 4, 5)
+	info, l := r.view(t)
+	used := func() []int { return r.View(&Demand{Request: &Request{}}, info, l).used[0].Positions() }
+	if got := used(); !slices.Equal(got, []int{4, 5}) {
+		t.Errorf("used %v while the agent lives, want 4 and 5", got)
+	}
+	r.clock.now = r.clock.now.Add(366 * 24 * time.Hour)
+	r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, time.Hour), r.clock.now)
+	if got := used(); len(got) != 0 {
+		t.Errorf("used %v of a pod that is gone, by an agent that is gone as well", got)
+	}
+	r.leases.set(lease(AgentLeasePrefix+"n", r.clock.now, time.Hour), r.clock.now)
+	if got := used(); !slices.Equal(got, []int{4, 5}) {
+		t.Errorf("used %v when the agent is back, want 4 and 5", got)
+	}
+	live := on(t, r.State, gpuPod("gone", 2), "n", 4, 5)
+	live.UID = "gone"
+	r.leases.drop(AgentLeasePrefix + "n")
+	info, l = r.view(t, live)
+	if got := used(); !slices.Equal(got, []int{4, 5}) {
+		t.Errorf("used %v by a live pod, want what kubelet recorded whether the agent lives or not", got)
+	}
+}
+
+func TestAForeignPodCountsForWhatKubeletHasNotRecordedYet(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	pod := on(t, r.State, gpuPod("foreign", 3), "n")
+	r.record(t, pod.UID, 6, 7)
+	info, l := r.view(t, pod)
+	u := r.View(&Demand{Request: &Request{}}, info, l)
+	if got := u.used[0].Positions(); !slices.Equal(got, []int{6, 7}) || u.counted[0] != 1 || !u.foreign[0] {
+		t.Errorf("used %v, %d counted, foreign %t; want 6 and 7 and one more", got, u.counted[0], u.foreign[0])
+	}
+}
+
+func TestACPUSetWiderThanTheRequestIsShared(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	holder := asking(on(t, r.State, gpuPod("holder", 1), "n", 0), "4", "")
+	a, err := ParseAllocation(holder.Annotations[AllocationKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.NUMANodes, a.CPUSet = []int{0}, "0-19,40-59" // the agent's pinning: the whole node
+	if holder.Annotations[AllocationKey], err = a.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	info, l := r.view(t, holder)
+	u := r.View(&Demand{Request: &Request{}}, info, l)
+	if got := u.numa[0].milliCPU; got != 36_000 {
+		t.Errorf("node 0 has %d mCPU left, want 36000: 4 of 40 CPUs are asked for", got)
+	}
+	if len(u.taken) > 0 {
+		t.Errorf("CPUs %v count as taken, want none", u.taken)
+	}
+}
+
+func TestKubeletsAccountSaysWhatNUMANodesHaveLeft(t *testing.T) {
+	running := guaranteed(on(t, newRig(t, "dgx1-v100").State, gpuPod("running", 0), "n"), "10", "1Gi")
+	running.Status.StartTime = &metav1.Time{Time: time.Unix(1_700_000_000, 0)}
+	coming := guaranteed(gpuPod("coming", 0), "6", "1Gi")
+	coming.Spec.NodeName = "n"
+	tests := map[string]struct {
+		exclusive string
+		pods      []*v1.Pod
+		want      []int64 // CPUs by node; 40 each, of which node 0 has 2 reserved
+	}{
+		"nothing runs": {want: []int64{38, 40}},
+		"exclusive CPUs are where the account says":   {exclusive: "20-29", pods: []*v1.Pod{running}, want: []int64{38, 30}},
+		"kubelet will put a pod on the lowest node":   {exclusive: "20-29", pods: []*v1.Pod{running, coming}, want: []int64{32, 30}},
+		"an account without a running pod is too old": {pods: []*v1.Pod{running}, want: []int64{28, 40}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
+				s.Kubelet = &v1alpha1.Kubelet{
+					TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0,40", ExclusiveCPUs: tc.exclusive,
+				}
+			})
+			info, l := r.view(t, tc.pods...)
+			u := r.View(&Demand{Request: &Request{}}, info, l)
+			var got []int64
+			for i := range u.numa {
+				got = append(got, u.numa[i].milliCPU/1000)
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("CPUs left by NUMA node (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
+	two := v1alpha1.Allocation{PodUID: "a", Container: "main", Resource: testResource, GPUs: newRig(t, "dgx1-v100").uuids(0, 1), State: "confirmed"}
+	one := two
+	one.GPUs = two.GPUs[:1]
+	foreign := two
+	foreign.State = "foreign"
+	single := &v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0", ExclusiveCPUs: "1-4"}
+	fewer, other := *single, *single
+	fewer.ExclusiveCPUs = "1-2"
+	other.TopologyManagerPolicy = "restricted"
+	type status = v1alpha1.NodeGPUTopologyStatus
+	broken := []v1alpha1.GPUHealth{{ID: topologyOf(t, "n", "dgx1-v100").Spec.GPUs[0].ID}}
+	tests := map[string]struct {
+		before, after status
+		want          bool
+	}{
+		"one more pod is recorded":         {after: status{Allocations: []v1alpha1.Allocation{two}}},
+		"a foreign pod's GPUs are known":   {after: status{Allocations: []v1alpha1.Allocation{foreign}}, want: true},
+		"a pod's record is gone":           {before: status{Allocations: []v1alpha1.Allocation{two}}, want: true},
+		"a pod has one GPU less":           {before: status{Allocations: []v1alpha1.Allocation{two}}, after: status{Allocations: []v1alpha1.Allocation{one}}, want: true},
+		"nothing changes":                  {before: status{Allocations: []v1alpha1.Allocation{two}}, after: status{Allocations: []v1alpha1.Allocation{two}}},
+		"a GPU breaks":                     {after: status{GPUHealth: broken}},
+		"a GPU is well again":              {before: status{GPUHealth: broken}, want: true},
+		"CPUs are given out":               {before: status{Kubelet: &fewer}, after: status{Kubelet: single}},
+		"CPUs come back":                   {before: status{Kubelet: single}, after: status{Kubelet: &fewer}, want: true},
+		"kubelet decides in another way":   {before: status{Kubelet: single}, after: status{Kubelet: &other}, want: true},
+		"it is known how kubelet decides":  {after: status{Kubelet: single}, want: true},
+		"nobody says any more how it does": {before: status{Kubelet: single}, want: true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			r.tell(t, func(s *status) { *s = tc.before })
+			woken := false
+			r.onFreed = func() { woken = true }
+			obj := topologyOf(t, "n", "dgx1-v100")
+			obj.ResourceVersion, obj.Status = "9", tc.after
+			r.graphHandler(t.Context()).OnUpdate(nil, obj)
+			if r.Node("n").ResourceVersion != "9" {
+				t.Fatal("the update was not stored")
+			}
+			if woken != tc.want {
+				t.Errorf("woken %t, want %t", woken, tc.want)
+			}
+		})
+	}
+	t.Run("a bound pod's choice is corrected", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		woken := 0
+		r.onFreed = func() { woken++ }
+		before, after := on(t, r.State, gpuPod("p", 2), "n", 0, 1), on(t, r.State, gpuPod("p", 2), "n", 2, 3)
+		r.podHandler().OnUpdate(before, before)
+		if woken != 0 {
+			t.Error("woken by nothing")
+		}
+		r.podHandler().OnUpdate(before, after)
+		if woken != 1 {
+			t.Errorf("woken %d times, want once", woken)
+		}
+	})
+}
+
+func TestADryRunGivesBackTheVictimsExclusiveCPUs(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	victim := guaranteed(on(t, r.State, gpuPod("victim", 4), "n", 0, 1, 2, 3), "30", "1Gi")
+	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
+		s.Kubelet = &v1alpha1.Kubelet{
+			TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0,40", ExclusiveCPUs: "1-15,41-55",
+		}
+		s.Allocations = []v1alpha1.Allocation{{
+			PodUID: types.UID("victim"), Container: "main", Resource: testResource, CPUs: "1-15,41-55", State: "confirmed",
+			GPUs: r.uuids(0, 1, 2, 3),
+		}}
+	})
+	pod := guaranteed(gpuPod("p", 4), "36", "1Gi")
+	other := on(t, r.State, gpuPod("other", 1), "n", 4)
+	info, l := r.view(t, victim, other)
+	if v := r.Judge(demandOf(t, pod), info, l); v.Reason == Fits {
+		t.Fatal("the pod fits beside the victim")
+	}
+	dry := info.Snapshot()
+	if err := dry.RemovePod(klog.Background(), victim); err != nil {
+		t.Fatal(err)
+	}
+	if v := r.Judge(demandOf(t, pod), dry, l); v.Reason != Fits {
+		t.Errorf("without the victim: %q, want it to fit", v.Reason)
+	}
+}
+
+// BenchmarkJudge compares the verdict on nodes whose kubelet aligns nothing with
+// that where its verdict is predicted.
+func BenchmarkJudge(b *testing.B) {
+	static := &v1alpha1.Kubelet{TopologyManagerPolicy: "restricted", CPUManagerPolicy: "static", ReservedCPUs: "0"}
+	for name, bc := range map[string]struct {
+		kubelet *v1alpha1.Kubelet
+		pod     *v1.Pod
+	}{
+		"none":              {nil, gpuPod("p", 2)},
+		"restricted":        {&v1alpha1.Kubelet{TopologyManagerPolicy: "restricted"}, gpuPod("p", 2)},
+		"restricted static": {static, guaranteed(gpuPod("p", 2), "8", "1Gi")},
+	} {
+		b.Run(name, func(b *testing.B) {
+			clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
+			s := New(testConfig(), clk)
+			s.pods = fixedStore{}
+			node := addNode(b, s, "n", "dgx1-v100")
+			obj := topologyOf(b, "n", "dgx1-v100")
+			obj.ResourceVersion, obj.Status.Kubelet = "2", bc.kubelet
+			if _, err := s.Apply(obj); err != nil {
+				b.Fatal(err)
+			}
+			l := schedcache.NewSnapshot([]*v1.Pod{on(b, s, gpuPod("holder", 1), "n", 0)}, []*v1.Node{node}).NodeInfos()
+			info, err := l.Get("n")
+			if err != nil {
+				b.Fatal(err)
+			}
+			d := demandOf(b, bc.pod)
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Judge(d, info, l)
+			}
+		})
+	}
+}
+
+// TestAPodWaitsWhereItMustNotComeFirst: four GPUs for one pod are chosen on NUMA
+// node 0. A pod of two would go to node 1, but if it came first kubelet would put
+// it on node 0 and refuse the other.
+func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	single := &v1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node"}
+	holder := on(t, r.State, gpuPod("holder", 2), "n", 4, 5)
+	record := func(uid types.UID, gpus ...int) v1alpha1.Allocation {
+		return v1alpha1.Allocation{PodUID: uid, Container: "main", Resource: testResource, GPUs: r.uuids(gpus...), State: "confirmed"}
+	}
+	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
+		s.Kubelet, s.Allocations = single, []v1alpha1.Allocation{record("holder", 4, 5)}
+	})
+	info, l := r.view(t, holder)
+	four, two := gpuPod("four", 4), gpuPod("two", 2)
+	if a, reason := r.Reserve(demandOf(t, four), four, info, l); reason != Fits || !slices.Equal(r.positions(a)[0], []int{0, 1, 2, 3}) {
+		t.Fatalf("four GPUs: %q, want those of node 0", reason)
+	}
+	if v := r.Judge(demandOf(t, two), info, l); v.Reason != KubeletBusy || v.Never {
+		t.Errorf("two GPUs while kubelet has not admitted the four: %+v, want %q for now", v, KubeletBusy)
+	}
+	woken := false
+	r.onFreed = func() { woken = true }
+	obj := topologyOf(t, "n", "dgx1-v100")
+	obj.ResourceVersion, obj.Status.Kubelet = "9", single
+	obj.Status.Allocations = []v1alpha1.Allocation{record("holder", 4, 5), record("four", 0, 1, 2, 3)}
+	r.graphHandler(t.Context()).OnUpdate(nil, obj)
+	if !woken {
+		t.Error("kubelet's record of the four does not wake the pod")
+	}
+	bound := on(t, r.State, four, "n", 0, 1, 2, 3)
+	r.podChanged(bound)
+	info, l = r.view(t, holder, bound)
+	r.Sweep(l)
+	if v := r.Judge(demandOf(t, two), info, l); v.Reason != Fits {
+		t.Errorf("two GPUs once kubelet has: %q", v.Reason)
+	}
+}
