@@ -93,10 +93,11 @@ func (s *Steering) check(ctx context.Context, sh *shelf, f *facts, p *pendingAll
 }
 
 // guardUnrecorded refuses ids that containers run with, after kubelet has lost its
-// record of them: it takes them unasked when it has no others. If in doubt about
-// who asks, it may be one of these containers, which is to have them again.
+// record of them: it takes them unasked when it has no others. Where nobody tells
+// who asks, it may be one of these containers, which is to have them again; between
+// several, one that the API server shows running is not the one.
 func (s *Steering) guardUnrecorded(ctx context.Context, f *facts, p *pendingAllocation) error {
-	if p.who != nil && !p.who.certain() {
+	if p.who != nil && p.who.source == sourceGuess {
 		return nil
 	}
 	taken := physicals(p.ids)
