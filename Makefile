@@ -96,7 +96,7 @@ test-kubelet: ## Tests on kubelet's own device manager, in process
 # SKIP_NODE=1 leaves out what needs Linux and root.
 ifeq ($(SKIP_NODE),1)
 NODE_TESTS :=
-SKIPPED := @echo "SKIP_NODE=1: the tests on a real node (make e2e) were left out"
+SKIPPED := @echo "SKIP_NODE=1: the tests on a real node (make e2e, most of make test-kubelet) were left out"
 else
 NODE_TESTS := e2e
 endif

@@ -138,6 +138,9 @@ func (l *lab) reportMetrics(t *testing.T) {
 				quantile(h, 0.5), quantile(h, 0.99), quantile(h, 1))
 		}
 	}
+	for _, m := range families["nvtopo_agent_rpc_slowest_seconds"].GetMetric() {
+		t.Logf("slowest %v: %s", labelsOf(m), time.Duration(m.GetGauge().GetValue()*float64(time.Second)).Round(10*time.Microsecond))
+	}
 	for name, f := range families {
 		for _, m := range f.GetMetric() {
 			if m.GetCounter().GetValue() > 0 && slices.Contains(counters(), name) {
