@@ -41,11 +41,11 @@ func runSize(ctx context.Context, o *options, nodes int, stdout, progress io.Wri
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, log)
 	}
-	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
+	defer func() {
 		if err != nil && ctx.Err() == nil {
 			err = fmt.Errorf("%w\nlast words of the control plane:\n%s", err, log)
 		}
-		err = errors.Join(err, cp.stop())
+		err = errors.Join(err, cp.stop()) //nolint:contextcheck // what was started has to end although ctx may be over
 	}()
 	c, err := newCluster(ctx, cp, nodes)
 	if err != nil {

@@ -408,6 +408,7 @@ func (a *across) testPreemptionAcross(t *testing.T) {
 // testSampled has the scheduler look at a few of many nodes, nearly all of them
 // poor. Only a list that comes from all nodes finds the good ones every time.
 func (a *across) testSampled(t *testing.T) {
+	t.Helper()
 	// kube-scheduler looks at 100 nodes at least, whatever the percentage.
 	const poor, pods = 150, 4
 	var names []string
