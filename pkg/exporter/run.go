@@ -16,7 +16,7 @@ import (
 const (
 	// minGap is the least time between two rounds: a burst of events is one reading.
 	minGap = time.Second
-	// firstRetry is the delay after the first failure; each further one doubles it.
+	// firstRetry is the delay after the first failure.
 	firstRetry = time.Second
 )
 
@@ -26,7 +26,7 @@ func (e *Exporter) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", e.cfg.NodeName))
 	e.finished.Store(e.clock.Now().UnixNano())
 	var wg sync.WaitGroup
-	wg.Go(func() { e.runLeases(ctx) })
+	wg.Go(func() { nodelease.Keep(ctx, e.clock, e.random, e.vouching, e.renew) })
 	e.runRounds(ctx)
 	wg.Wait()
 	return nil
@@ -64,44 +64,8 @@ func (e *Exporter) runRounds(ctx context.Context) {
 			continue
 		}
 		klog.FromContext(ctx).Error(err, "Publishing failed, will retry")
-		timer.Reset(e.retryAfter(failures))
+		timer.Reset(nodelease.Backoff(firstRetry, e.cfg.Interval, failures, e.random()))
 		failures++
-	}
-}
-
-// retryAfter doubles from firstRetry up to the interval, with a fifth of it
-// taken off at random so that a fleet does not return in step.
-func (e *Exporter) retryAfter(failures int) time.Duration {
-	d := min(firstRetry<<min(failures, 20), e.cfg.Interval)
-	return d - time.Duration(e.random()*float64(d)/5)
-}
-
-// runLeases renews the Leases on their own schedule: a driver that takes long to
-// answer must not make the node look dead while its object is right.
-func (e *Exporter) runLeases(ctx context.Context) {
-	timer := e.clock.NewTimer(nodelease.Renewal)
-	defer timer.Stop()
-	failures := 0
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-e.vouching:
-			timer.Stop()
-		case <-timer.C():
-		}
-		err := e.renew(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Renewing the Lease failed, will retry")
-			timer.Reset(min(e.retryAfter(failures), nodelease.Renewal))
-			failures++
-			continue
-		}
-		failures = 0
-		timer.Reset(nodelease.Next(e.random()))
 	}
 }
 

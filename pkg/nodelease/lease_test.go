@@ -3,7 +3,10 @@
 package nodelease
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
 )
 
 func TestRenew(t *testing.T) {
@@ -42,4 +46,37 @@ func TestNextLeavesRoomForThreeMissedRenewals(t *testing.T) {
 			t.Errorf("next renewal after %v", d)
 		}
 	}
+}
+
+func TestKeepRenewsWhenToldAndOnSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var at []time.Duration
+		failing := true
+		start := time.Now()
+		wake := make(chan struct{}, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			Keep(ctx, clock.RealClock{}, func() float64 { return 0 }, wake, func(context.Context) error {
+				at = append(at, time.Since(start))
+				if failing {
+					return errors.New("no server")
+				}
+				return nil
+			})
+		}()
+		time.Sleep(2 * time.Second)
+		wake <- struct{}{}
+		time.Sleep(4 * time.Second) // the tries after one second and two more fail
+		failing = false
+		time.Sleep(time.Minute)
+		cancel()
+		<-done
+		// The fourth, after four more, succeeds; Next(0) is Renewal less the jitter.
+		want := []time.Duration{2 * time.Second, 3 * time.Second, 5 * time.Second, 9 * time.Second, 9*time.Second + Next(0), 9*time.Second + 2*Next(0)}
+		if diff := cmp.Diff(want, at); diff != "" {
+			t.Errorf("renewals (-want,+got):\n%s", diff)
+		}
+	})
 }

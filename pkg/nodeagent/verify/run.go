@@ -8,15 +8,13 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
-// firstRetry is the delay after the first failure; each further one doubles it, up
-// to the interval.
+// firstRetry is the delay after the first round that failed.
 const firstRetry = 500 * time.Millisecond
 
 // stuckAfter, with some intervals, is longer than a round's requests may take.
@@ -28,7 +26,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", v.cfg.Node))
 	v.finished.Store(v.clock.Now().UnixNano())
 	var wg sync.WaitGroup
-	wg.Go(func() { v.runLease(ctx) })
+	wg.Go(func() { nodelease.Keep(ctx, v.clock, v.random, v.vouching, v.renew) })
 	wg.Go(func() { v.watchRecord(ctx) })
 	v.runRounds(ctx)
 	wg.Wait()
@@ -60,7 +58,7 @@ func (v *Verifier) runRounds(ctx context.Context) {
 			failures = 0
 		} else {
 			klog.FromContext(ctx).Error(err, "Publishing what kubelet recorded failed, will retry")
-			wait = min(wait, v.retryAfter(failures))
+			wait = min(wait, nodelease.Backoff(firstRetry, v.cfg.Interval, failures, v.random()))
 			failures++
 		}
 		// What comes within the gap is one round at its end.
@@ -93,42 +91,13 @@ func (v *Verifier) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// retryAfter doubles from firstRetry up to the interval, with a fifth of it taken
-// off at random so that a fleet does not return in step.
-func (v *Verifier) retryAfter(failures int) time.Duration {
-	d := min(firstRetry<<min(failures, 20), v.cfg.Interval)
-	return d - time.Duration(v.random()*float64(d)/5)
-}
-
-// runLease renews the Lease on its own schedule: an API server that takes long with
-// the status must not make the node look unenforced while it is.
-func (v *Verifier) runLease(ctx context.Context) {
-	timer := v.clock.NewTimer(nodelease.Renewal)
-	defer timer.Stop()
-	failures := 0
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-v.vouching:
-		case <-timer.C():
-		}
-		wait := nodelease.Next(v.random())
-		if uid := v.vouched.Load(); uid != nil {
-			if err := v.renew(ctx, *uid); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Renewing the Lease failed, will retry")
-				wait = min(v.retryAfter(failures), wait)
-				failures++
-			} else {
-				failures = 0
-			}
-		}
-		restart(timer, wait)
+// renew renews the Lease if the node deserves it.
+func (v *Verifier) renew(ctx context.Context) error {
+	uid := v.vouched.Load()
+	if uid == nil {
+		return nil
 	}
-}
-
-func (v *Verifier) renew(ctx context.Context, uid types.UID) error {
-	err := v.api.applyLease(ctx, uid, v.clock.Now())
+	err := v.api.applyLease(ctx, *uid, v.clock.Now())
 	if err != nil {
 		v.metrics.failures.Inc()
 	}

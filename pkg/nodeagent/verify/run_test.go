@@ -40,6 +40,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 // site is a node as the verifier sees it: its pods, kubelet's file and an API
@@ -179,7 +180,7 @@ func (s *site) run(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { s.runLease(ctx) })
+	wg.Go(func() { nodelease.Keep(ctx, s.clock, s.random, s.vouching, s.renew) })
 	wg.Go(func() { s.runRounds(ctx) })
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodelease
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// firstRetry is the delay after the first renewal that failed.
+const firstRetry = time.Second
+
+// Keep calls renew until ctx ends: at once for each token of wake, and every
+// Renewal ± jitter. It has a schedule of its own, so that whatever else a daemon
+// waits for does not make the node look dead. What fails is logged and tried again
+// soon. random is in [0, 1).
+func Keep(ctx context.Context, clk clock.Clock, random func() float64, wake <-chan struct{}, renew func(context.Context) error) {
+	timer := clk.NewTimer(Renewal)
+	defer timer.Stop()
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+			timer.Stop()
+		case <-timer.C():
+		}
+		err := renew(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			failures = 0
+			timer.Reset(Next(random()))
+			continue
+		}
+		klog.FromContext(ctx).Error(err, "Renewing the Lease failed, will retry")
+		timer.Reset(Backoff(firstRetry, Renewal, failures, random()))
+		failures++
+	}
+}
+
+// Backoff is the delay after a failure: first, doubled for each failure before it, up
+// to limit, with up to a fifth taken off by random in [0, 1) so that a fleet does
+// not return in step.
+func Backoff(first, limit time.Duration, failures int, random float64) time.Duration {
+	d := min(first<<min(failures, 20), limit)
+	return d - time.Duration(random*float64(d)/5)
+}
