@@ -12,10 +12,11 @@ import (
 
 // WriteKubeconfig writes an administrator's kubeconfig, credentials included, to path.
 func (c *Cluster) WriteKubeconfig(path string) error {
-	return writeKubeconfig(c.admin, path)
+	return WriteKubeconfigOf(c.admin, path)
 }
 
-func writeKubeconfig(cfg *rest.Config, path string) error {
+// WriteKubeconfigOf writes a kubeconfig with the server and the credentials of cfg to path.
+func WriteKubeconfigOf(cfg *rest.Config, path string) error {
 	const name = "nvtopo-devcluster"
 	kc := clientcmdapi.NewConfig()
 	kc.Clusters[name] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}

@@ -98,10 +98,10 @@ func (c *Cluster) StartScheduler(ctx context.Context, opts SchedulerOptions) (*S
 // writeFiles writes the kubeconfig and the configuration and fixes the flags.
 func (s *Scheduler) writeFiles(cfg *rest.Config) error {
 	kubeconfig := filepath.Join(s.dir, "kubeconfig")
-	if err := writeKubeconfig(cfg, kubeconfig); err != nil {
+	if err := WriteKubeconfigOf(cfg, kubeconfig); err != nil {
 		return err
 	}
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return err
 	}
@@ -256,8 +256,8 @@ func (s *Scheduler) Stop(ctx context.Context) error {
 	return s.proc.stop(ctx)
 }
 
-// freePort returns a loopback port that was free a moment ago.
-func freePort() (int, error) {
+// FreePort returns a loopback port that was free a moment ago.
+func FreePort() (int, error) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		return 0, fmt.Errorf("find a free port: %w", err)

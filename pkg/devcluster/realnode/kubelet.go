@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 
@@ -16,6 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
 
 // Paths on the node that kubelet fixes.
@@ -55,7 +56,7 @@ func (n *Node) kubeletConfig(port int) map[string]any {
 
 // startKubelet starts kubelet and waits until its Node is ready.
 func (n *Node) startKubelet(ctx context.Context) error {
-	port, err := freePort(ctx)
+	port, err := devcluster.FreePort()
 	if err != nil {
 		return err
 	}
@@ -107,18 +108,4 @@ func (n *Node) WaitReady(ctx context.Context) error {
 		return fmt.Errorf("wait for kubelet: %w", errors.Join(err, last))
 	}
 	return nil
-}
-
-// freePort returns a loopback port that was free a moment ago.
-func freePort(ctx context.Context) (int, error) {
-	var cfg net.ListenConfig
-	l, err := cfg.Listen(ctx, "tcp4", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	return port, nil
 }

@@ -5,13 +5,10 @@ package gpunode
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strconv"
 
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 )
 
@@ -38,7 +35,7 @@ func (l *Lab) startAgent(ctx context.Context) error {
 	if err := l.writeKubeconfig(ctx, kubeconfig); err != nil {
 		return err
 	}
-	port, err := freePort(ctx)
+	port, err := devcluster.FreePort()
 	if err != nil {
 		return err
 	}
@@ -59,27 +56,8 @@ func (l *Lab) writeKubeconfig(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	kc := clientcmdapi.NewConfig()
-	kc.Clusters[agentAccount] = &clientcmdapi.Cluster{Server: cfg.Host, CertificateAuthorityData: cfg.CAData}
-	kc.AuthInfos[agentAccount] = &clientcmdapi.AuthInfo{Token: cfg.BearerToken}
-	kc.Contexts[agentAccount] = &clientcmdapi.Context{Cluster: agentAccount, AuthInfo: agentAccount}
-	kc.CurrentContext = agentAccount
-	if err := clientcmd.WriteToFile(*kc, path); err != nil {
-		return fmt.Errorf("write the agent's kubeconfig: %w", err)
+	if err := devcluster.WriteKubeconfigOf(cfg, path); err != nil {
+		return fmt.Errorf("the agent: %w", err)
 	}
 	return nil
-}
-
-// freePort returns a loopback port that was free a moment ago.
-func freePort(ctx context.Context) (int, error) {
-	var cfg net.ListenConfig
-	l, err := cfg.Listen(ctx, "tcp4", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	return port, nil
 }
