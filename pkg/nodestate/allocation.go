@@ -3,12 +3,12 @@
 package nodestate
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,8 +18,14 @@ import (
 )
 
 // AllocationVersion is the version of the allocation annotation this package
-// writes and the only one it reads.
+// writes and the only one it reads. A field that may be ignored can be added to
+// it; whatever changes what the others mean needs the next version, which has to
+// be read for one release before it is written (docs/upgrade.md).
 const AllocationVersion = 1
+
+// ErrNewerVersion says that an allocation annotation was written by a later
+// release, in a version that this one must not guess at.
+var ErrNewerVersion = errors.New("written by a later release")
 
 // Limits of an allocation annotation that is read, against absurd input.
 const (
@@ -58,16 +64,22 @@ type maskMemo struct {
 	mask  nvtopo.Mask
 }
 
-// ParseAllocation reads an allocation annotation strictly: unknown fields,
-// another version, repeated or empty device ids and trailing text are errors.
+// ParseAllocation reads an allocation annotation: another version, repeated or
+// empty device ids and trailing text are errors. Fields it does not know are
+// ignored, since a later release may add some within the version, and are gone from
+// what Encode returns: a choice that is written anew must not keep what was said of
+// the old one.
 func ParseAllocation(s string) (*Allocation, error) {
 	if len(s) > maxAllocationBytes {
 		return nil, fmt.Errorf("%s: %d bytes, at most %d are read", AllocationKey, len(s), maxAllocationBytes)
 	}
-	dec := json.NewDecoder(bytes.NewReader([]byte(s)))
-	dec.DisallowUnknownFields()
+	dec := json.NewDecoder(strings.NewReader(s))
 	a := &Allocation{}
 	if err := dec.Decode(a); err != nil {
+		// In a later version a field may have another type.
+		if later := laterVersion(s); later != nil {
+			err = later
+		}
 		return nil, fmt.Errorf("%s: %w", AllocationKey, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
@@ -79,8 +91,26 @@ func ParseAllocation(s string) (*Allocation, error) {
 	return a, nil
 }
 
+// laterVersion returns an ErrNewerVersion if the text has the version of a later
+// release, whatever else it has.
+func laterVersion(s string) error {
+	var only struct {
+		Version int `json:"version"`
+	}
+	if json.Unmarshal([]byte(s), &only) == nil && only.Version > AllocationVersion {
+		return newerVersion(only.Version)
+	}
+	return nil
+}
+
+func newerVersion(v int) error {
+	return fmt.Errorf("version %d, at most %d is read: %w", v, AllocationVersion, ErrNewerVersion)
+}
+
 func (a *Allocation) validate() error {
 	switch {
+	case a.Version > AllocationVersion:
+		return newerVersion(a.Version)
 	case a.Version != AllocationVersion:
 		return fmt.Errorf("version %d, want %d", a.Version, AllocationVersion)
 	case a.Node == "":

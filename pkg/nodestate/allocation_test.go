@@ -46,7 +46,7 @@ func TestMalformedAllocationsAreRefused(t *testing.T) {
 		"no JSON":               {"GPU-a", "invalid character"},
 		"a list":                {"[]", "cannot unmarshal"},
 		"another version":       {strings.Replace(valid, `"version":1`, `"version":2`, 1), "version 2"},
-		"an unknown field":      {strings.Replace(valid, `"version":1`, `"version":1,"x":1`, 1), `unknown field "x"`},
+		"no version":            {strings.Replace(valid, `"version":1`, `"version":0`, 1), "version 0, want 1"},
 		"text after the object": {valid + "{}", "text after"},
 		"no node":               {strings.Replace(valid, `"node":"n"`, `"node":""`, 1), "node is empty"},
 		"no pod":                {strings.Replace(valid, `"podUID":"u"`, `"podUID":""`, 1), "podUID is empty"},

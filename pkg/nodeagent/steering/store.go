@@ -21,7 +21,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// storedVersion is the version of the file this package writes and the only one it reads.
+// storedVersion is the version of the file this package writes and the only one it
+// reads. Fields may be added to it, which an earlier release ignores; whatever
+// changes what the others mean needs the next version, which has to be read for one
+// release before it is written (docs/upgrade.md).
 const storedVersion = 1
 
 // maxStoredBytes bounds a file that is read: some hundred bytes a container.
@@ -114,14 +117,14 @@ func (s *shelf) stored() storedShelf {
 	return out
 }
 
-// restore reads a file strictly, into a shelf nobody else has yet.
+// restore reads a file, all of it or nothing, into a shelf nobody else has yet.
+// Fields it does not know are a later release's and are ignored.
 func (s *shelf) restore(data []byte) error {
 	if len(data) > maxStoredBytes {
 		return fmt.Errorf("%d bytes, at most %d are read", len(data), maxStoredBytes)
 	}
 	var in storedShelf
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in); err != nil {
 		return fmt.Errorf("decoding: %w", err)
 	}

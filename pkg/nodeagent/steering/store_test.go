@@ -3,6 +3,8 @@
 package steering
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,7 +57,6 @@ func TestACorruptFileIsSetAside(t *testing.T) {
 		"cut short":                `{"version":1,"resource":"nvidia.com/gpu","pods":[{"uid":"u"`,
 		"of another version":       `{"version":2,"resource":"nvidia.com/gpu","pods":[]}`,
 		"of another resource":      `{"version":1,"resource":"example.com/nic","pods":[]}`,
-		"with a field more":        `{"version":1,"resource":"nvidia.com/gpu","pods":[],"more":1}`,
 		"with text behind":         `{"version":1,"resource":"nvidia.com/gpu","pods":[]} {}`,
 		"with a pod without uid":   `{"version":1,"resource":"nvidia.com/gpu","pods":[{"uid":"","containers":[]}]}`,
 		"with a pod twice":         `{"version":1,"resource":"nvidia.com/gpu","pods":[{"uid":"u","containers":[]},{"uid":"u","containers":[]}]}`,
@@ -163,5 +164,62 @@ func TestLearnBelievesKubelet(t *testing.T) {
 	sh.learn(nil, nil, now)
 	if diff := cmp.Diff(before, sh.servedCopy()); diff != "" {
 		t.Errorf("learnt from a checkpoint that cannot be read:\n%s", diff)
+	}
+}
+
+func TestAFileOfALaterReleaseIsRead(t *testing.T) {
+	const text = `{"version":1,"kind":"served","resource":"nvidia.com/gpu","pods":[{"uid":"u","labels":{"a":"b"},"namespace":"ns","name":"p",` +
+		`"containers":[{"name":"main","ids":["GPU-1"],"at":"2026-01-01T00:00:00Z","numa":[0]}]}]}`
+	sh := newShelf(gpu)
+	if err := sh.restore([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	want := map[types.UID]map[string]servedDevices{"u": {"main": {IDs: []string{"GPU-1"}, At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}}
+	if diff := cmp.Diff(want, sh.servedCopy()); diff != "" {
+		t.Errorf("served (-want +got):\n%s", diff)
+	}
+}
+
+// TestThePreviousReleaseReadsTheFile: it refuses a file with a field that it does not know.
+func TestThePreviousReleaseReadsTheFile(t *testing.T) {
+	dir := t.TempDir()
+	s := newSteering(t, dir, newAPI(), newModel(t, 8, 1))
+	p := testPod(1, asks("main", 2))
+	sh := s.shelf(testLogger, gpu)
+	sh.mu.Lock()
+	sh.serve(&asker{pod: p, container: &p.containers[0]}, gpus(1, 2), epoch)
+	sh.mu.Unlock()
+	s.save(testLogger)
+	data, err := os.ReadFile(s.path(gpu))
+	if err != nil {
+		t.Fatal(err)
+	}
+	type previousContainer struct {
+		Name string    `json:"name"`
+		IDs  []string  `json:"ids"`
+		At   time.Time `json:"at"`
+	}
+	type previousPod struct {
+		UID        types.UID           `json:"uid"`
+		Namespace  string              `json:"namespace"`
+		Name       string              `json:"name"`
+		Containers []previousContainer `json:"containers"`
+	}
+	type previousShelf struct {
+		Version  int           `json:"version"`
+		Resource string        `json:"resource"`
+		Pods     []previousPod `json:"pods"`
+	}
+	want := previousShelf{Version: 1, Resource: gpu, Pods: []previousPod{{
+		UID: "uid-p1", Namespace: "ns", Name: "p1", Containers: []previousContainer{{Name: "main", IDs: gpus(1, 2), At: epoch}},
+	}}}
+	var got previousShelf
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&got); err != nil {
+		t.Fatalf("after a roll-back the agent could not read %s: %v", data, err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the previous release reads (-want +got):\n%s", diff)
 	}
 }

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/nvtopo/nvtopo/manifests"
+)
+
+// previousCRD is the definition of the previous release.
+const previousCRD = "../testdata/skew/level-1/crd.yaml"
+
+// accepted are the changes that refuse what the previous release accepted, each with
+// the reason why no program of that release writes such a thing. The API server
+// lets what is stored already stay as it is (validation ratcheting).
+var accepted = map[string]string{}
+
+// TestCRDEvolution: with the new definition the programs of the previous release
+// can write all that they write, and with the old one those of this release all
+// but what is new.
+func TestCRDEvolution(t *testing.T) {
+	data, err := os.ReadFile(previousCRD)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.UnmarshalStrict(data, old); err != nil {
+		t.Fatal(err)
+	}
+	crds, err := manifests.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := incompatible(old, crds[0])
+	for _, change := range found {
+		if accepted[change] == "" {
+			t.Errorf("%s\n(see docs/upgrade.md; if it is meant, accepted[] takes it with its reason)", change)
+		}
+	}
+	for change := range accepted {
+		if !slices.Contains(found, change) {
+			t.Errorf("accepted, but not there: %s", change)
+		}
+	}
+}
+
+// incompatible lists what a definition refuses, drops or demands that its
+// predecessor did not.
+func incompatible(old, now *apiextensionsv1.CustomResourceDefinition) []string {
+	var d difference
+	d.fixed("names.plural", old.Spec.Names.Plural, now.Spec.Names.Plural)
+	d.fixed("names.kind", old.Spec.Names.Kind, now.Spec.Names.Kind)
+	d.fixed("scope", string(old.Spec.Scope), string(now.Spec.Scope))
+	d.fixed("group", old.Spec.Group, now.Spec.Group)
+	for _, v := range old.Spec.Versions {
+		i := slices.IndexFunc(now.Spec.Versions, func(o apiextensionsv1.CustomResourceDefinitionVersion) bool { return o.Name == v.Name })
+		if i < 0 || v.Served && !now.Spec.Versions[i].Served {
+			d.add("version "+v.Name, "is not served any more")
+			continue
+		}
+		// A version that is stored must be one that the previous release serves, or a
+		// roll-back could not read what was written since.
+		if v.Storage && !now.Spec.Versions[i].Storage {
+			d.add("version "+v.Name, "is not stored any more")
+		}
+		if v.Subresources != nil && (now.Spec.Versions[i].Subresources == nil || v.Subresources.Status != nil && now.Spec.Versions[i].Subresources.Status == nil) {
+			d.add("version "+v.Name, "has lost a subresource")
+		}
+		d.schema(v.Name, v.Schema.OpenAPIV3Schema, now.Spec.Versions[i].Schema.OpenAPIV3Schema)
+	}
+	slices.Sort(d.found)
+	return d.found
+}
+
+type difference struct{ found []string }
+
+func (d *difference) add(path, format string, args ...any) {
+	d.found = append(d.found, path+": "+fmt.Sprintf(format, args...))
+}
+
+func (d *difference) fixed(path, old, now string) {
+	if old != now {
+		d.add(path, "was %q and is %q", old, now)
+	}
+}
+
+func (d *difference) schema(path string, old, now *apiextensionsv1.JSONSchemaProps) {
+	d.fixed(path+" type", old.Type, now.Type)
+	d.fixed(path+" format", old.Format, now.Format)
+	d.fixed(path+" list type", value(old.XListType), value(now.XListType))
+	d.fixed(path+" list keys", strings.Join(old.XListMapKeys, ","), strings.Join(now.XListMapKeys, ","))
+	d.fixed(path+" map type", value(old.XMapType), value(now.XMapType))
+	d.limits(path, old, now)
+	d.values(path, old, now)
+	for _, field := range now.Required {
+		if !slices.Contains(old.Required, field) {
+			d.add(path, "%s is required now", field)
+		}
+	}
+	for _, rule := range now.XValidations {
+		if !slices.ContainsFunc(old.XValidations, func(o apiextensionsv1.ValidationRule) bool { return o.Rule == rule.Rule }) {
+			d.add(path, "new rule %s", rule.Rule)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(old.Properties)) {
+		was := old.Properties[name]
+		is, ok := now.Properties[name]
+		if !ok {
+			d.add(path, "%s is gone", name)
+			continue
+		}
+		d.schema(path+"."+name, &was, &is)
+	}
+	if old.Items != nil && now.Items != nil {
+		d.schema(path+"[]", old.Items.Schema, now.Items.Schema)
+	}
+	if old.AdditionalProperties != nil && old.AdditionalProperties.Schema != nil {
+		if now.AdditionalProperties == nil || now.AdditionalProperties.Schema == nil {
+			d.add(path, "takes no free keys any more")
+			return
+		}
+		d.schema(path+"{}", old.AdditionalProperties.Schema, now.AdditionalProperties.Schema)
+	}
+}
+
+func value(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// limits reports bounds that are new or narrower.
+func (d *difference) limits(path string, old, now *apiextensionsv1.JSONSchemaProps) {
+	upper(d, path+" maximum", old.Maximum, now.Maximum)
+	upper(d, path+" maxLength", old.MaxLength, now.MaxLength)
+	upper(d, path+" maxItems", old.MaxItems, now.MaxItems)
+	upper(d, path+" maxProperties", old.MaxProperties, now.MaxProperties)
+	lower(d, path+" minimum", old.Minimum, now.Minimum)
+	lower(d, path+" minLength", old.MinLength, now.MinLength)
+	lower(d, path+" minItems", old.MinItems, now.MinItems)
+	lower(d, path+" minProperties", old.MinProperties, now.MinProperties)
+	if now.Pattern != "" && now.Pattern != old.Pattern {
+		d.add(path+" pattern", "was %q and is %q", old.Pattern, now.Pattern)
+	}
+}
+
+func upper[N int64 | float64](d *difference, what string, old, now *N) {
+	if now != nil && (old == nil || *now < *old) {
+		d.add(what, "is %v now", *now)
+	}
+}
+
+func lower[N int64 | float64](d *difference, what string, old, now *N) {
+	if now != nil && (old == nil || *now > *old) {
+		d.add(what, "is %v now", *now)
+	}
+}
+
+// values reports values that are no longer allowed, and a default that is another.
+func (d *difference) values(path string, old, now *apiextensionsv1.JSONSchemaProps) {
+	if len(old.Enum) == 0 && len(now.Enum) > 0 {
+		d.add(path, "only some values are allowed now")
+	}
+	for _, v := range old.Enum {
+		if len(now.Enum) > 0 && !slices.ContainsFunc(now.Enum, func(o apiextensionsv1.JSON) bool { return string(o.Raw) == string(v.Raw) }) {
+			d.add(path, "the value %s is not allowed any more", v.Raw)
+		}
+	}
+	raw := func(v *apiextensionsv1.JSON) string {
+		if v == nil {
+			return ""
+		}
+		return string(v.Raw)
+	}
+	d.fixed(path+" default", raw(old.Default), raw(now.Default))
+}
+
+// TestIncompatibleChangesAreFound plants each kind of change.
+func TestIncompatibleChangesAreFound(t *testing.T) {
+	spec := func(crd *apiextensionsv1.CustomResourceDefinition) map[string]apiextensionsv1.JSONSchemaProps {
+		return crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties
+	}
+	// link changes one field of spec.links[].
+	link := func(crd *apiextensionsv1.CustomResourceDefinition, field string, change func(p *apiextensionsv1.JSONSchemaProps)) {
+		props := spec(crd)["links"].Items.Schema.Properties
+		p := props[field]
+		change(&p)
+		props[field] = p
+	}
+	tests := map[string]struct {
+		change func(crd *apiextensionsv1.CustomResourceDefinition)
+		want   []string
+	}{
+		"nothing": {change: func(*apiextensionsv1.CustomResourceDefinition) {}},
+		"a new optional field is compatible": {change: func(crd *apiextensionsv1.CustomResourceDefinition) {
+			spec(crd)["links"].Items.Schema.Properties["errors"] = apiextensionsv1.JSONSchemaProps{Type: "integer", Maximum: new(3.0)}
+		}},
+		"a new value and a wider limit are compatible": {change: func(crd *apiextensionsv1.CustomResourceDefinition) {
+			link(crd, "class", func(p *apiextensionsv1.JSONSchemaProps) {
+				p.Enum = append(p.Enum, apiextensionsv1.JSON{Raw: []byte(`"UALink"`)})
+			})
+			link(crd, "lanes", func(p *apiextensionsv1.JSONSchemaProps) { p.Maximum = new(128.0) })
+		}},
+		"a field is removed": {
+			change: func(crd *apiextensionsv1.CustomResourceDefinition) { delete(spec(crd), "bootID") },
+			want:   []string{"v1alpha1.spec: bootID is gone"},
+		},
+		"a field is required": {
+			change: func(crd *apiextensionsv1.CustomResourceDefinition) {
+				s := spec(crd)["links"].Items.Schema
+				s.Required = append(s.Required, "pcie")
+			},
+			want: []string{"v1alpha1.spec.links[]: pcie is required now"},
+		},
+		"a value is removed": {
+			change: func(crd *apiextensionsv1.CustomResourceDefinition) {
+				link(crd, "class", func(p *apiextensionsv1.JSONSchemaProps) { p.Enum = p.Enum[1:] })
+			},
+			want: []string{`v1alpha1.spec.links[].class: the value "NVLink" is not allowed any more`},
+		},
+		"a limit is narrower, another is new": {
+			change: func(crd *apiextensionsv1.CustomResourceDefinition) {
+				link(crd, "lanes", func(p *apiextensionsv1.JSONSchemaProps) { p.Maximum = new(32.0) })
+				link(crd, "pcie", func(p *apiextensionsv1.JSONSchemaProps) { p.MinLength = new(int64(1)) })
+			},
+			want: []string{"v1alpha1.spec.links[].lanes maximum: is 32 now", "v1alpha1.spec.links[].pcie minLength: is 1 now"},
+		},
+		"a type is another": {
+			change: func(crd *apiextensionsv1.CustomResourceDefinition) {
+				link(crd, "switched", func(p *apiextensionsv1.JSONSchemaProps) { p.Type = "string" })
+			},
+			want: []string{`v1alpha1.spec.links[].switched type: was "boolean" and is "string"`},
+		},
+		"a list has another key": {
+			change: func(crd *apiextensionsv1.CustomResourceDefinition) {
+				links := spec(crd)["links"]
+				links.XListMapKeys = []string{"a"}
+				spec(crd)["links"] = links
+			},
+			want: []string{`v1alpha1.spec.links list keys: was "a,b" and is "a"`},
+		},
+		"the stored version is another": {
+			change: func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[0].Storage = false },
+			want:   []string{"version v1alpha1: is not stored any more"},
+		},
+		"the version is not served": {
+			change: func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[0].Served = false },
+			want:   []string{"version v1alpha1: is not served any more"},
+		},
+		"a rule is new": {
+			change: func(crd *apiextensionsv1.CustomResourceDefinition) {
+				s := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
+				p := s.Properties["spec"]
+				p.XValidations = append(p.XValidations, apiextensionsv1.ValidationRule{Rule: "size(self.gpus) > 0"})
+				s.Properties["spec"] = p
+			},
+			want: []string{"v1alpha1.spec: new rule size(self.gpus) > 0"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			crds, err := manifests.CRDs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := crds[0].DeepCopy()
+			tc.change(changed)
+			if got := incompatible(crds[0], changed); !slices.Equal(got, tc.want) {
+				t.Errorf("found %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
