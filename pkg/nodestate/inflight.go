@@ -271,11 +271,12 @@ func (s *State) replaceable(c *claim, snapshot fwk.NodeInfoLister) bool {
 
 // InFlight is a line of the table, for people and checks.
 type InFlight struct {
-	Pod, Node string
-	UID       types.UID
-	Phase     string
-	Since     time.Time
-	GPUs      []string
+	Pod   string    `json:"pod"` // namespace/name
+	Node  string    `json:"node"`
+	UID   types.UID `json:"uid"`
+	Phase string    `json:"phase"`
+	Since time.Time `json:"since"` // of the phase
+	GPUs  []string  `json:"gpus,omitempty"`
 }
 
 // Dump returns the whole table ordered by pod.

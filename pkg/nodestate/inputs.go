@@ -34,6 +34,15 @@ func inputs() []input {
 	}
 }
 
+// InputKeys lists the pod annotations that users may set, aliases included.
+func InputKeys() []string {
+	out := []string{hamiPolicyKey}
+	for _, in := range inputs() {
+		out = append(append(out, in.key), in.aliases...)
+	}
+	return out
+}
+
 // lookup returns the value of our key, or of the first alias that is set, and
 // the key it stands under.
 func (in *input) lookup(ann map[string]string) (value, key string, ok bool) {

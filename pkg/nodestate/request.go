@@ -174,6 +174,9 @@ func (r *Request) needsGraph() bool {
 	return r.linkSensitive() || r.Affinity == AffinityRequired || r.TrustsOutput || len(r.models) > 0 || r.minGPUMemory > 0
 }
 
+// NeedsGraph reports whether the pod demands what only a graph can show.
+func (r *Request) NeedsGraph() bool { return r.needsGraph() }
+
 // needsNUMAFit reports whether CPU and memory must come from the NUMA nodes of the choice.
 func (r *Request) needsNUMAFit() bool {
 	return (r.Affinity == AffinityRequired || r.Constraint.Policy == nvtopo.PolicySingleNUMANode) &&

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// The API server keeps for every manager of fields when it last changed one, in whole
+// seconds. That is what tells a choice that was wrong from one that was right once.
+
+// changes returns when the object's graph last changed, and its GPUs' health; the
+// latter is zero if nobody knows.
+func changes(t *v1alpha1.NodeGPUTopology) (graph, health time.Time) {
+	graph = t.CreationTimestamp.Time
+	for i := range t.ManagedFields {
+		m := &t.ManagedFields[i]
+		switch {
+		case m.Subresource == "" && owns(m, "f:spec"):
+			graph = later(graph, m.Time)
+			health = later(health, m.Time) // a GPU that was partitioned
+		case owns(m, "f:gpuHealth"):
+			health = later(health, m.Time)
+		}
+	}
+	return graph, health
+}
+
+// owns reports whether the entry may be about a field. The name could be a value
+// elsewhere in it, which makes a finding a note and never the other way round.
+func owns(m *metav1.ManagedFieldsEntry, field string) bool {
+	return m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.Raw, []byte(`"`+field+`"`))
+}
+
+func later(t time.Time, u *metav1.Time) time.Time {
+	if u != nil && u.After(t) {
+		return u.Time
+	}
+	return t
+}
+
+// rewritten reports whether the pod's allocation was written after it was bound, as
+// is done when kubelet gave it other GPUs. Binding itself is recorded by the API
+// server's clock too, in the condition PodScheduled.
+func rewritten(p *v1.Pod) bool {
+	var at time.Time
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue {
+			at = c.LastTransitionTime.Time
+		}
+	}
+	if at.IsZero() {
+		return false
+	}
+	for i := range p.ManagedFields {
+		m := &p.ManagedFields[i]
+		if m.Subresource == "" && m.Time != nil && m.Time.After(at) && owns(m, "f:"+nodestate.AllocationKey) {
+			return true
+		}
+	}
+	return false
+}
+
+// changedSince says what explains that the pod's allocation does not fit any more;
+// empty if nothing does. A scheduler is given some time to hear of a change.
+func (s *scene) changedSince(p *pod, at time.Time, what string) string {
+	if at.Add(time.Second + s.w.lag()).After(p.alloc.Assumed) {
+		return fmt.Sprintf("%s changed at %s, after the choice of %s or just before", what, stamp(at), stamp(p.alloc.Assumed))
+	}
+	if rewritten(p.Pod) {
+		return "its GPUs are those that kubelet gave it, not those that were chosen"
+	}
+	return ""
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// inputsChanged says that somebody changed the pod's demands after the choice.
+func inputsChanged(p *v1.Pod, since time.Time) string {
+	for i := range p.ManagedFields {
+		m := &p.ManagedFields[i]
+		if m.Subresource != "" || m.Time == nil || !m.Time.After(since) {
+			continue
+		}
+		for _, key := range nodestate.InputKeys() {
+			if owns(m, "f:"+key) {
+				return fmt.Sprintf("%s was changed by %s at %s, after the choice", key, m.Manager, stamp(m.Time.Time))
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Check returns what is a violation at this moment, whatever comes next. What would
+// be one only if it lasts is left to a Checker.
+func Check(w *World) []Violation { return Examine(w).Violations }
+
+// Examine looks at everything once.
+func Examine(w *World) *Report { return examine(w, nvtopo.NewRegistry(nvtopo.DefaultWeights())) }
+
+// examine works with tables that may be kept from one World to the next.
+func examine(w *World, tables *nvtopo.Registry) *Report {
+	s := &scene{
+		w: w, tables: tables, report: &Report{Violations: []Violation{}}, profiles: w.profiles(),
+		nodes: map[string]*node{}, pods: map[types.UID]*pod{}, live: map[types.UID]*v1.Pod{},
+	}
+	s.readNodes()
+	s.readPods()
+	for _, p := range s.bound {
+		s.checkPod(p)
+	}
+	s.checkSharing()
+	s.checkRecordSharing()
+	for i := range w.Schedulers {
+		s.checkScheduler(&w.Schedulers[i])
+	}
+	s.report.sort()
+	return s.report
+}
+
+// scene is a World by name and UID while it is examined.
+type scene struct {
+	w        *World
+	tables   *nvtopo.Registry
+	report   *Report
+	profiles map[string]nodestate.ServedProfile
+	nodes    map[string]*node
+	live     map[types.UID]*v1.Pod // that have not ended, bound or not
+	pods     map[types.UID]*pod    // live and bound, with GPUs or an allocation
+	bound    []*pod                // the same, in order
+}
+
+// node is one node's name and what goes by it.
+type node struct {
+	name     string
+	object   *v1.Node                  // nil if there is none
+	topology *v1alpha1.NodeGPUTopology // nil if there is none, or it is of another Node of that name
+	accels   map[string]*nodestate.Accel
+	records  map[types.UID][]v1alpha1.Allocation
+	// enforced: the agent's Lease is fresh, so that its records are current.
+	enforced bool
+	// changed is when the graph last changed, and health when the GPUs' health did.
+	changed, health time.Time
+}
+
+// allocated is one container's part of an allocation.
+type allocated = nodestate.ContainerAllocation
+
+// pod is one live bound pod.
+type pod struct {
+	*v1.Pod
+	node    *node
+	profile nodestate.ServedProfile
+	ours    bool
+	asks    map[string]int // resource -> effective request
+	// alloc is nil unless it is readable and speaks of this pod and node.
+	alloc *nodestate.Allocation
+}
+
+func (s *scene) violate(v Violation) { s.report.Violations = append(s.report.Violations, v) }
+func (s *scene) pend(v Violation)    { s.report.Pending = append(s.report.Pending, v) }
+func (s *scene) note(v Violation)    { s.report.Notes = append(s.report.Notes, v) }
+
+// either makes a finding a note where something explains it.
+func (s *scene) either(v Violation, explained, instead, why string) {
+	if explained == "" {
+		s.violate(v)
+		return
+	}
+	v.Invariant, v.Message = instead, v.Message+why+explained
+	s.note(v)
+}
+
+func (s *scene) node(name string) *node {
+	n, ok := s.nodes[name]
+	if !ok {
+		n = &node{name: name}
+		s.nodes[name] = n
+	}
+	return n
+}
+
+func (s *scene) readNodes() {
+	for i := range s.w.Nodes {
+		s.node(s.w.Nodes[i].Name).object = &s.w.Nodes[i]
+	}
+	leases := map[string]*coordinationv1.Lease{}
+	for i := range s.w.Leases {
+		leases[s.w.Leases[i].Name] = &s.w.Leases[i]
+	}
+	owners := map[string]string{} // UUID -> node that publishes it
+	for i := range s.w.Topologies {
+		t := &s.w.Topologies[i]
+		n := s.node(t.Name)
+		if n.object == nil || n.object.UID != t.Spec.NodeUID {
+			continue
+		}
+		s.readTopology(n, t)
+		n.enforced = fresh(leases[nodestate.AgentLeasePrefix+t.Name], s.w.Now)
+		for j := range t.Spec.GPUs {
+			id := t.Spec.GPUs[j].ID
+			if other, ok := owners[id]; ok && other != t.Name {
+				s.note(Violation{
+					Invariant: SameUUID, Objects: []Object{topologyObject(t), {Kind: v1alpha1.Kind, Name: other}},
+					Field: fmt.Sprintf("spec.gpus[%d].id", j), Message: fmt.Sprintf("node %s publishes %s too", other, id),
+				})
+			}
+			owners[id] = t.Name
+		}
+	}
+}
+
+func topologyObject(t *v1alpha1.NodeGPUTopology) Object {
+	return Object{Kind: v1alpha1.Kind, Name: t.Name, UID: t.UID}
+}
+
+func fresh(l *coordinationv1.Lease, now time.Time) bool {
+	return l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil &&
+		now.Before(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second))
+}
+
+func (s *scene) readTopology(n *node, t *v1alpha1.NodeGPUTopology) {
+	n.records = map[types.UID][]v1alpha1.Allocation{}
+	for _, a := range t.Status.Allocations {
+		n.records[a.PodUID] = append(n.records[a.PodUID], a)
+	}
+	n.topology = t
+	graphs, err := t.Graphs()
+	if err != nil {
+		s.note(Violation{Invariant: MalformedTopology, Objects: []Object{topologyObject(t)}, Message: err.Error()})
+		return
+	}
+	n.accels = map[string]*nodestate.Accel{}
+	for res, g := range graphs {
+		n.accels[res] = &nodestate.Accel{Resource: res, Graph: g, Tables: s.tables.Tables(g), Healthy: g.Healthy()}
+	}
+	n.changed, n.health = changes(t)
+	s.report.Checked.Nodes++
+}
+
+func (s *scene) readPods() {
+	for i := range s.w.Pods {
+		p := &s.w.Pods[i]
+		if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
+			continue // kubelet has taken its devices back
+		}
+		s.live[p.UID] = p
+		if p.Spec.NodeName == "" {
+			continue // an annotation without a node means nothing
+		}
+		s.readPod(p)
+	}
+	slices.SortFunc(s.bound, func(a, b *pod) int {
+		return strings.Compare(a.Namespace+"/"+a.Name+"/"+string(a.UID), b.Namespace+"/"+b.Name+"/"+string(b.UID))
+	})
+}
+
+func (s *scene) readPod(obj *v1.Pod) {
+	p := &pod{Pod: obj, node: s.node(obj.Spec.NodeName)}
+	p.profile, p.ours = s.profiles[obj.Spec.SchedulerName]
+	p.asks = requests(obj, s.resourcesOn(p))
+	text, annotated := obj.Annotations[nodestate.AllocationKey]
+	if len(p.asks) == 0 && !annotated {
+		return
+	}
+	if len(p.asks) > 0 {
+		s.report.Checked.Pods++
+	}
+	if !annotated {
+		if !p.ours {
+			s.report.Checked.Foreign++
+			return // known by kubelet's record, or by count
+		}
+		s.checkMissing(p)
+		return
+	}
+	s.readAllocation(p, text)
+	if p.alloc != nil {
+		s.pods[obj.UID] = p
+		s.bound = append(s.bound, p)
+	}
+}
+
+// resourcesOn are the resources in which the pod's allocation must be complete: those
+// of its profile, or of its node's graph if the profile is not known.
+func (s *scene) resourcesOn(p *pod) []string {
+	if p.ours {
+		return p.profile.Resources
+	}
+	if len(p.node.accels) > 0 {
+		return slices.Sorted(maps.Keys(p.node.accels))
+	}
+	return []string{v1alpha1.DefaultResource}
+}
+
+func (s *scene) readAllocation(p *pod, text string) {
+	a, err := nodestate.ParseAllocation(text)
+	if err != nil {
+		s.violate(Violation{Invariant: MalformedAllocation, Objects: []Object{podObject(p.Pod)}, Field: allocationField, Message: err.Error()})
+		return
+	}
+	switch {
+	case a.Node != p.Spec.NodeName:
+		s.violate(Violation{
+			Invariant: MisplacedAllocation, Objects: []Object{podObject(p.Pod), {Kind: "Node", Name: p.Spec.NodeName}}, Field: allocationField + ".node",
+			Message: fmt.Sprintf("it is for node %s, and the pod is on node %s", a.Node, p.Spec.NodeName),
+		})
+	case a.PodUID != p.UID:
+		s.violate(Violation{
+			Invariant: MisplacedAllocation, Objects: []Object{podObject(p.Pod)}, Field: allocationField + ".podUID",
+			Message: fmt.Sprintf("it is of the pod with UID %s", a.PodUID),
+		})
+	default:
+		p.alloc = a
+	}
+}

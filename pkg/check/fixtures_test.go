@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+)
+
+const gpu = v1alpha1.DefaultResource
+
+// chosen is when all choices are made, an hour after the graphs were published and an
+// hour before the World is examined.
+var chosen = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func at(d time.Duration) *metav1.Time { return new(metav1.NewTime(chosen.Add(d))) }
+
+// city is a World under construction.
+type city struct {
+	*World
+	graphs map[string]*nvtopo.Graph
+}
+
+// newCity has two DGX-1: "a" with a living agent and "b" with none.
+func newCity(tb testing.TB) *city {
+	tb.Helper()
+	c := &city{World: &World{Now: chosen.Add(time.Hour)}, graphs: map[string]*nvtopo.Graph{}}
+	c.addNode(tb, "a", true)
+	c.addNode(tb, "b", false)
+	return c
+}
+
+func (c *city) addNode(tb testing.TB, name string, enforced bool) {
+	tb.Helper()
+	m, err := machine.Lookup("dgx1-v100")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	g, err := m.GraphFor(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c.graphs[name] = g
+	t := v1alpha1.FromGraph(name, gpu, g)
+	t.UID, t.Spec.NodeUID, t.CreationTimestamp = types.UID("topology-"+name), types.UID("node-"+name), *at(-time.Hour)
+	t.ManagedFields = []metav1.ManagedFieldsEntry{
+		{Manager: "nvtopo-exporter", Time: at(-time.Hour), FieldsV1: fields("f:spec")},
+		{Manager: "nvtopo-exporter", Subresource: "status", Time: at(-time.Hour), FieldsV1: fields("f:gpuHealth")},
+	}
+	c.Topologies = append(c.Topologies, *t)
+	c.Nodes = append(c.Nodes, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: t.Spec.NodeUID}})
+	lease := func(prefix string) {
+		c.Leases = append(c.Leases, coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: "nvtopo-system"},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(c.Now)), LeaseDurationSeconds: new(int32(120))},
+		})
+	}
+	lease(nodestate.ExporterLeasePrefix)
+	if enforced {
+		lease(nodestate.AgentLeasePrefix)
+	}
+}
+
+func fields(names ...string) *metav1.FieldsV1 {
+	var b strings.Builder
+	b.WriteString(`{`)
+	for i, n := range names {
+		if i > 0 {
+			b.WriteString(`,`)
+		}
+		b.WriteString(strconv.Quote(n) + `:{}`)
+	}
+	b.WriteString(`}`)
+	return &metav1.FieldsV1{Raw: []byte(b.String())}
+}
+
+func container(name string, gpus int) v1.Container {
+	c := v1.Container{Name: name}
+	if gpus > 0 {
+		l := v1.ResourceList{gpu: *resource.NewQuantity(int64(gpus), resource.DecimalSI)}
+		c.Resources = v1.ResourceRequirements{Requests: l, Limits: l}
+	}
+	return c
+}
+
+// pod adds a bound pod of the shipped profile with one container that has the GPUs of
+// these indices, and asks for as many. The pointer is good until the next is added.
+func (c *city) pod(name, node string, gpus ...int) *v1.Pod {
+	p := v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), Annotations: map[string]string{}},
+		Spec:       v1.PodSpec{NodeName: node, SchedulerName: DefaultProfile, Containers: []v1.Container{container("main", len(gpus))}},
+		Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{
+			{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: *at(time.Second)},
+		}},
+	}
+	c.Pods = append(c.Pods, p)
+	q := &c.Pods[len(c.Pods)-1]
+	c.allocate(q, nodestate.ContainerAllocation{Name: "main", Resource: gpu, GPUs: c.ids(node, gpus...)})
+	return q
+}
+
+func (c *city) ids(node string, gpus ...int) []string {
+	var out []string
+	for _, i := range gpus {
+		out = append(out, c.graphs[node].GPUs[i].UUID)
+	}
+	return out
+}
+
+// allocate writes the pod's allocation and its flat copies anew.
+func (c *city) allocate(p *v1.Pod, parts ...nodestate.ContainerAllocation) {
+	a := &nodestate.Allocation{Version: nodestate.AllocationVersion, Node: p.Spec.NodeName, PodUID: p.UID, Assumed: chosen, Containers: parts}
+	text, err := a.Encode()
+	if err != nil {
+		panic(err) // of a test's own value
+	}
+	p.Annotations[nodestate.AllocationKey] = text
+	if len(parts) == 1 {
+		p.Annotations[nodestate.GPUIDsKey] = strings.Join(parts[0].GPUs, ",")
+	}
+}
+
+// record adds what kubelet recorded for the pod's container.
+func (c *city) record(p *v1.Pod, container string, gpus ...int) {
+	for i := range c.Topologies {
+		if t := &c.Topologies[i]; t.Name == p.Spec.NodeName {
+			t.Status.Allocations = append(t.Status.Allocations, v1alpha1.Allocation{
+				PodUID: p.UID, Namespace: p.Namespace, Pod: p.Name, Container: container, Resource: gpu,
+				GPUs: c.ids(t.Name, gpus...), State: v1alpha1.StateConfirmed,
+			})
+		}
+	}
+}
+
+// corrected says that the pod's allocation was written a minute after it was bound.
+func corrected(p *v1.Pod) {
+	p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{
+		Manager: "nvtopo-scheduler", Time: at(time.Minute), FieldsV1: fields("f:" + nodestate.AllocationKey),
+	})
+}
+
+func (c *city) topology(name string) *v1alpha1.NodeGPUTopology {
+	for i := range c.Topologies {
+		if c.Topologies[i].Name == name {
+			return &c.Topologies[i]
+		}
+	}
+	return nil
+}
+
+// slugs are the invariants of the findings, in order.
+func slugs(vs []Violation) []string {
+	out := []string{}
+	for _, v := range vs {
+		out = append(out, v.Invariant)
+	}
+	return out
+}
+
+func quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// leakFactor times the request timeout is how old a claim must be to have been
+// forgotten: doubts are decided after one.
+const leakFactor = 3
+
+// leakFloor keeps a short timeout from making a slow machine's claims leaks.
+const leakFloor = 30 * time.Second
+
+func schedulerObject(d *nodestate.Diagnosis) Object { return Object{Kind: "Scheduler", Name: d.Name} }
+
+// checkScheduler compares what a scheduler process believes with the World. It is of
+// a moment a little later or earlier, so what depends on both is pending first.
+func (s *scene) checkScheduler(d *nodestate.Diagnosis) {
+	s.report.Checked.Schedulers++
+	s.report.Checked.Claims += len(d.Claims)
+	if !d.Synced {
+		s.note(Violation{Invariant: NotSynced, Objects: []Object{schedulerObject(d)}, Field: "synced", Message: "it has not read all graphs yet, and GPU pods wait"})
+	}
+	for i := range d.Claims {
+		s.checkClaim(d, &d.Claims[i])
+	}
+	s.checkClaimSharing(d)
+	s.checkAudit(d)
+	if d.Synced {
+		s.checkDerivation(d)
+	}
+}
+
+func claimObjects(d *nodestate.Diagnosis, c *nodestate.InFlight) []Object {
+	namespace, name, _ := strings.Cut(c.Pod, "/")
+	return []Object{{Kind: "Pod", Namespace: namespace, Name: name, UID: c.UID}, {Kind: "Node", Name: c.Node}, schedulerObject(d)}
+}
+
+// checkClaim finds claims that hold GPUs for nobody. Settled ones are dropped by the
+// next scheduling cycle, so without a cycle their age means nothing.
+func (s *scene) checkClaim(d *nodestate.Diagnosis, c *nodestate.InFlight) {
+	bound := max(leakFactor*d.RequestTimeout.Duration, leakFloor)
+	settled := c.Phase == "confirmed" || c.Phase == "void"
+	seen := d.At
+	if settled {
+		if seen = c.Since; d.LastSweep != nil {
+			seen = *d.LastSweep
+		}
+	}
+	if seen.Sub(c.Since) < bound {
+		return
+	}
+	v := Violation{Invariant: LeakedClaim, Objects: claimObjects(d, c), Field: "claims", Message: fmt.Sprintf(
+		"%s are %s for it since %s", strings.Join(c.GPUs, ", "), c.Phase, stamp(c.Since))}
+	pod := s.live[c.UID]
+	switch {
+	case pod == nil:
+		v.Message += ", and the pod is gone"
+		s.violate(v)
+	case pod.Spec.NodeName != "" && pod.Spec.NodeName != c.Node:
+		v.Message += ", and the pod is on node " + pod.Spec.NodeName
+		s.violate(v)
+	default:
+		v.Invariant = LateClaim
+		s.note(v)
+	}
+}
+
+// checkClaimSharing finds GPUs that one process has promised to two pods; one lock
+// guards them all, so no moment excuses it.
+func (s *scene) checkClaimSharing(d *nodestate.Diagnosis) {
+	holders := map[device][]types.UID{}
+	of := map[types.UID]*nodestate.InFlight{}
+	for i := range d.Claims {
+		c := &d.Claims[i]
+		of[c.UID] = c
+		for _, id := range c.GPUs {
+			dev := device{c.Node, id}
+			holders[dev] = append(holders[dev], c.UID)
+		}
+	}
+	for _, g := range groups(holders) {
+		var objects []Object
+		for _, uid := range g.uids {
+			objects = append(objects, claimObjects(d, of[uid])[0])
+		}
+		s.violate(Violation{
+			Invariant: SharedByClaim, Objects: append(objects, Object{Kind: "Node", Name: g.node}, schedulerObject(d)), Field: "claims",
+			Message: fmt.Sprintf("it has promised %s of node %s to %d pods", strings.Join(g.gpus, ", "), g.node, len(g.uids)),
+		})
+	}
+}
+
+func (s *scene) checkAudit(d *nodestate.Diagnosis) {
+	if d.Audit == nil {
+		return
+	}
+	for i := range d.Audit.Last {
+		x := &d.Audit.Last[i]
+		s.violate(Violation{
+			Invariant: MemoDiffers, Objects: []Object{{Kind: "Node", Name: x.Node}, schedulerObject(d)}, Field: "audit.last",
+			Message: fmt.Sprintf("at %s it remembered %s as used, and computed %s", stamp(x.At), usedText(&x.Remembered), usedText(&x.Computed)),
+		})
+	}
+}
+
+func usedText(u *nodestate.UsageDiagnosis) string {
+	var parts []string
+	for _, r := range slices.Sorted(maps.Keys(u.Used)) {
+		parts = append(parts, fmt.Sprintf("%s %v", r, u.Used[r]))
+	}
+	for _, r := range slices.Sorted(maps.Keys(u.Counted)) {
+		parts = append(parts, fmt.Sprintf("%s and %d more", r, u.Counted[r]))
+	}
+	if len(parts) == 0 {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// checkDerivation compares the GPUs that the process derives as used from its own
+// copies with those of the World: one that a pod holds and it does not count could
+// be given out again, and one that it counts and nobody holds is lost.
+func (s *scene) checkDerivation(d *nodestate.Diagnosis) {
+	held := map[device]Object{} // by annotation or record
+	for _, p := range s.bound {
+		for _, c := range p.alloc.Containers {
+			for _, id := range c.GPUs {
+				held[device{p.node.name, id}] = podObject(p.Pod)
+			}
+		}
+	}
+	for i := range d.Claims {
+		for _, id := range d.Claims[i].GPUs {
+			held[device{d.Claims[i].Node, id}] = claimObjects(d, &d.Claims[i])[0]
+		}
+	}
+	for i := range d.Nodes {
+		if x := &d.Nodes[i]; x.Derived != nil && x.Counts {
+			s.compareDerived(d, x, held)
+		}
+	}
+}
+
+func (s *scene) compareDerived(d *nodestate.Diagnosis, x *nodestate.NodeDiagnosis, held map[device]Object) {
+	n := s.nodes[x.Name]
+	if n == nil || n.accels == nil || n.topology.Spec.NodeUID != x.NodeUID {
+		return
+	}
+	for uid, records := range n.records {
+		for _, r := range records {
+			for _, id := range r.GPUs {
+				// Of a pod that is gone, too, while the agent says so.
+				if _, ok := held[device{x.Name, id}]; !ok && (n.enforced || s.live[uid] != nil) {
+					held[device{x.Name, id}] = Object{Kind: "Pod", Namespace: r.Namespace, Name: r.Pod, UID: uid}
+				}
+			}
+		}
+	}
+	differs := func(id, message string, objects ...Object) {
+		s.pend(Violation{
+			Invariant: DerivationDiffers, Objects: append(objects, schedulerObject(d)),
+			Field: fmt.Sprintf("nodes[%s].derived.used[%s]", x.Name, id), Message: id + message,
+		})
+	}
+	self := Object{Kind: "Node", Name: x.Name}
+	for res, accel := range n.accels {
+		for i := range accel.Graph.GPUs {
+			id := accel.Graph.GPUs[i].UUID
+			holder, isHeld := held[device{x.Name, id}]
+			switch used := slices.Contains(x.Derived.Used[res], id); {
+			case isHeld && !used:
+				differs(id, " is held and does not count as used", self, holder)
+			case used && !isHeld:
+				differs(id, " counts as used, and nobody holds it", self)
+			}
+		}
+	}
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// DefaultProfile is the scheduler name of the shipped configuration.
+const DefaultProfile = "topology-aware-scheduler"
+
+// DefaultLag is how long a change may take to reach a scheduler before a decision
+// that did not know of it counts as wrong.
+const DefaultLag = 15 * time.Second
+
+// World is what is examined: a cluster at one moment.
+type World struct {
+	Now        time.Time
+	Pods       []v1.Pod
+	Nodes      []v1.Node
+	Topologies []v1alpha1.NodeGPUTopology
+	Leases     []coordinationv1.Lease // of exporters and agents
+	// Schedulers are what scheduler processes believe; may be empty.
+	Schedulers []nodestate.Diagnosis
+	// Profiles are the schedulers whose GPU pods must have an allocation, beside those
+	// that Schedulers name. If there are neither, it is the shipped one.
+	Profiles []nodestate.ServedProfile
+	// Lag is DefaultLag when 0.
+	Lag time.Duration
+}
+
+// profiles returns the scheduler names that are ours with what is known of them.
+func (w *World) profiles() map[string]nodestate.ServedProfile {
+	out := map[string]nodestate.ServedProfile{}
+	for _, d := range w.Schedulers {
+		for _, p := range d.Profiles {
+			out[p.Name] = p
+		}
+	}
+	for _, p := range w.Profiles {
+		out[p.Name] = p
+	}
+	if len(out) == 0 {
+		out[DefaultProfile] = nodestate.ServedProfile{Name: DefaultProfile}
+	}
+	for name, p := range out {
+		if len(p.Resources) == 0 {
+			p.Resources = []string{v1alpha1.DefaultResource}
+			out[name] = p
+		}
+	}
+	return out
+}
+
+func (w *World) lag() time.Duration {
+	if w.Lag > 0 {
+		return w.Lag
+	}
+	return DefaultLag
+}

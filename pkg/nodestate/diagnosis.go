@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// DiagnosisVersion is the version of Diagnosis that this package makes.
+const DiagnosisVersion = 1
+
+// Diagnosis is what one scheduler process believes at one moment, for people and
+// for package check. It is made from copies, so nothing of it is shared with the
+// State.
+type Diagnosis struct {
+	Version int `json:"version"`
+	// Name tells processes apart: the host's name, of a pod the pod's.
+	Name string    `json:"name,omitempty"`
+	At   time.Time `json:"at"`
+	// Synced: the first lists of graphs and Leases are in.
+	Synced bool `json:"synced"`
+	// Leader is the holder of the leader Lease as last seen; empty without leaderLease.
+	Leader string `json:"leader,omitempty"`
+	// LastSweep is when the last scheduling cycle began, where settled claims are
+	// dropped; absent before the first.
+	LastSweep *time.Time `json:"lastSweep,omitempty"`
+	// RequestTimeout is the argument of that name.
+	RequestTimeout metav1.Duration `json:"requestTimeout"`
+	// Profiles are those whose pods are ours, by name.
+	Profiles []ServedProfile `json:"profiles,omitempty"`
+	// Claims is the in-flight table.
+	Claims []InFlight `json:"claims,omitempty"`
+	// Widened are the pods whose next cycle looks at all nodes.
+	Widened []types.UID `json:"widened,omitempty"`
+	// Nodes are those of which anything is known, by name.
+	Nodes []NodeDiagnosis `json:"nodes,omitempty"`
+	// Audit compares remembered usage with what it is remembered of; absent when off.
+	Audit *AuditDiagnosis `json:"audit,omitempty"`
+}
+
+// ServedProfile is a scheduler name whose GPU pods get an allocation.
+type ServedProfile struct {
+	Name      string   `json:"name"`
+	Resources []string `json:"resources,omitempty"`
+	// DefaultPolicy is the policy of pods that name none.
+	DefaultPolicy string `json:"defaultPolicy,omitempty"`
+	// AllowNoGraph: pods without hard demands may be bound without an allocation where
+	// no graph counts.
+	AllowNoGraph bool `json:"allowNoGraph,omitempty"`
+}
+
+// NodeDiagnosis is what the process believes of one node.
+type NodeDiagnosis struct {
+	Name string `json:"name"`
+	// NodeUID is the UID of the Node the stored graph was read on, and
+	// ResourceVersion the object's version; absent without a graph.
+	NodeUID         types.UID `json:"nodeUID,omitempty"`
+	ResourceVersion string    `json:"resourceVersion,omitempty"`
+	// Counts: the graph counts now; Why says why it does not.
+	Counts bool   `json:"counts"`
+	Why    string `json:"why,omitempty"`
+	// ExporterUntil and AgentUntil are when the Leases run out; absent without one.
+	ExporterUntil *time.Time `json:"exporterUntil,omitempty"`
+	AgentUntil    *time.Time `json:"agentUntil,omitempty"`
+	// Revision counts changes of the node's graph and claims.
+	Revision uint64 `json:"revision"`
+	// Memo is the usage remembered by the last scheduling cycle that looked at the
+	// node. It may be of an older NodeInfo, which only a cycle can tell.
+	Memo *UsageDiagnosis `json:"memo,omitempty"`
+	// Derived is computed now from the informer's pods, claims and the agent's record.
+	Derived *UsageDiagnosis `json:"derived,omitempty"`
+	// Indexed is the free GPUs under which the index of nodes has the node, by resource.
+	Indexed map[string][]string `json:"indexed,omitempty"`
+}
+
+// UsageDiagnosis is which GPUs of a node are used.
+type UsageDiagnosis struct {
+	// Used are UUIDs in the order of the graph, by resource.
+	Used map[string][]string `json:"used,omitempty"`
+	// Counted is how many more GPUs pods hold of which only the number is known.
+	Counted map[string]int `json:"counted,omitempty"`
+	// Generation of the NodeInfo and Revision of the node that a memo is of, and
+	// whether that revision is still the node's. Absent of what is derived.
+	Generation int64  `json:"generation,omitempty"`
+	Revision   uint64 `json:"revision,omitempty"`
+	Current    bool   `json:"current,omitempty"`
+}
+
+// AuditDiagnosis is what the audit of remembered usage has found so far.
+type AuditDiagnosis struct {
+	// Compared is how many remembered usages were computed again in the cycle that
+	// could have used them, and Different how many of them were not the same.
+	Compared  uint64 `json:"compared"`
+	Different uint64 `json:"different"`
+	// Last are the last differences.
+	Last []AuditDifference `json:"last,omitempty"`
+}
+
+// AuditDifference is one remembered usage that was not what it was remembered of.
+type AuditDifference struct {
+	Node       string         `json:"node"`
+	At         time.Time      `json:"at"`
+	Remembered UsageDiagnosis `json:"remembered"`
+	Computed   UsageDiagnosis `json:"computed"`
+}
