@@ -70,7 +70,9 @@ type Node struct {
 	byCPU       []int16       // CPU -> position of its NUMA node, or -1
 	resources   []string      // of Accels, in their order
 	objectUID   types.UID
-	allocations map[types.UID][]recorded // pod UID -> what kubelet recorded
+	allocations map[types.UID][]recorded      // pod UID -> what kubelet recorded
+	spec        *v1alpha1.NodeGPUTopologySpec // the graph was built from
+	settled     *v1alpha1.Kubelet             // kubelet was built from
 	exporter    *leaseTime
 	agent       *leaseTime
 }
@@ -97,6 +99,7 @@ func (n *Node) notOlder(version string) bool {
 // while anything refers to it.
 type cell struct {
 	node  atomic.Pointer[Node]
+	fault atomic.Pointer[fault] // of the node's object as last seen; nil: it can be read
 	usage atomic.Pointer[Usage]
 	// rev counts changes of graph and claims; part of the usage memo's key.
 	rev    atomic.Uint64
@@ -155,8 +158,8 @@ func (c *cells) ensure(name string) *cell {
 }
 
 // Apply stores a node's topology unless the store already has this or a newer
-// version of the object. It reports whether anything changed. A malformed
-// object is an error that names the field; the last good graph then stays.
+// version of the object. It reports whether anything changed. An error names the
+// fields that cannot be read; of the half they are in the last good one stays.
 func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
 	changed, _, err := s.apply(obj)
 	return changed, err
@@ -171,14 +174,18 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology) (changed, freed bool, err e
 	if old != nil && old.notOlder(obj.ResourceVersion) {
 		return false, false, nil
 	}
-	n, err := s.buildNode(obj)
-	if err != nil {
+	n, faults := s.buildNode(obj, old)
+	err = x.judge(obj, faults, s.clock.Now())
+	if n == nil && old == nil {
 		return false, false, err
 	}
 	x.node.Store(n)
+	if n == nil {
+		x.usage.Store(nil) // it refers to the graph
+	}
 	x.rev.Add(1)
 	s.touch(x)
-	return true, old == nil || n.roomier(old), nil
+	return true, n != nil && (old == nil || n.roomier(old)), err
 }
 
 // Remove forgets a node's topology if it is the stored object that went.
@@ -189,6 +196,9 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 	}
 	s.graphMu.Lock()
 	defer s.graphMu.Unlock()
+	if f := x.fault.Load(); f != nil && f.object == objectUID {
+		x.fault.Store(nil)
+	}
 	old := x.node.Load()
 	if old == nil || old.objectUID != objectUID {
 		return false
@@ -200,18 +210,32 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 	return true
 }
 
-func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
-	graphs, err := obj.Graphs()
-	if err != nil {
-		return nil, fmt.Errorf("NodeGPUTopology %s: %w", obj.Name, err)
+// buildNode reads an object, each of its halves for itself: a mistake of the agent's
+// must not hide what the exporter reports, nor the other way round. In place of
+// what cannot be read it puts the same part of the last version of the object that
+// could be, and says what is wrong. Without a graph now or before there is no Node.
+func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faults) {
+	var wrong faults
+	if old != nil && old.objectUID != obj.UID {
+		old = nil // what another object said is no part of this one
 	}
-	numa, err := obj.NUMAGraph()
+	graphs, numa, err := readGraphs(obj)
+	spec := &obj.Spec
 	if err != nil {
-		return nil, fmt.Errorf("NodeGPUTopology %s: %w", obj.Name, err)
+		wrong.graph = err
+		if old == nil {
+			return nil, wrong
+		}
+		// The devices' health is in the other half of the exporter's part, by their ids.
+		mixed := *obj
+		mixed.Spec, spec = *old.spec, old.spec
+		if graphs, numa, err = readGraphs(&mixed); err != nil {
+			wrong.graph = err
+			return nil, wrong
+		}
 	}
 	n := &Node{
-		Name: obj.Name, NodeUID: obj.Spec.NodeUID, ResourceVersion: obj.ResourceVersion, objectUID: obj.UID,
-		NUMA: numa, KubeletPolicy: nvtopo.PolicyNone,
+		Name: obj.Name, NodeUID: spec.NodeUID, ResourceVersion: obj.ResourceVersion, objectUID: obj.UID, NUMA: numa, spec: spec,
 		exporter: s.leases.time(ExporterLeasePrefix + obj.Name), agent: s.leases.time(AgentLeasePrefix + obj.Name),
 	}
 	for _, res := range slices.Sorted(maps.Keys(graphs)) {
@@ -219,32 +243,67 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
 		n.Accels = append(n.Accels, &Accel{Resource: res, Graph: g, Tables: s.registry.Tables(g), Healthy: g.Healthy(), kind: s.kindOf(g)})
 		n.resources = append(n.resources, res)
 	}
-	if k := obj.Status.Kubelet; k != nil {
-		n.settings = settingsOf(k)
-		n.StaticCPUs = k.CPUManagerPolicy == "static"
-		switch k.TopologyManagerPolicy {
-		case "single-numa-node":
-			n.KubeletPolicy = nvtopo.PolicySingleNUMANode
-		case "restricted":
-			n.KubeletPolicy = nvtopo.PolicyRestricted
-		}
-		if n.ReservedCPUs, err = nvtopo.ParseCPUList(k.ReservedCPUs); err != nil {
-			return nil, fmt.Errorf("NodeGPUTopology %s: status.kubelet.reservedCPUs: %w", obj.Name, err)
-		}
-		if n.kubelet, err = newKubelet(n, k); err != nil {
-			return nil, fmt.Errorf("NodeGPUTopology %s: status.kubelet: %w", obj.Name, err)
-		}
-		if n.kubelet != nil {
-			n.kubelet.kind = maphash.String(s.cells.seed, n.settings)
+	n.settled = obj.Status.Kubelet
+	if err := s.readKubelet(n, n.settled); err != nil {
+		wrong.others = append(wrong.others, fmt.Errorf("NodeGPUTopology %s: status.kubelet: %w", obj.Name, err))
+		n.settled = nil
+		if old != nil && s.readKubelet(n, old.settled) == nil {
+			n.settled = old.settled
 		}
 	}
 	n.capacity, n.cpus, n.byCPU = capacity(n), allCPUs(n).Minus(n.ReservedCPUs), numaByCPU(n.NUMA.NUMANodes)
 	n.empty, n.idle = emptyUsage(n), idleUsage(n)
+	wrong.others = append(wrong.others, n.readAllocations(obj)...)
+	return n, wrong
+}
+
+func readGraphs(obj *v1alpha1.NodeGPUTopology) (map[string]*nvtopo.Graph, *nvtopo.Graph, error) {
+	graphs, err := obj.Graphs()
+	if err != nil {
+		return nil, nil, err
+	}
+	numa, err := obj.NUMAGraph()
+	return graphs, numa, err
+}
+
+// readKubelet reads how the node's kubelet decides, nil where that is not known. On
+// an error nothing is known.
+func (s *State) readKubelet(n *Node, k *v1alpha1.Kubelet) (err error) {
+	n.settings, n.StaticCPUs, n.KubeletPolicy, n.ReservedCPUs, n.kubelet = "", false, nvtopo.PolicyNone, nil, nil
+	if k == nil {
+		return nil
+	}
+	reserved, err := nvtopo.ParseCPUList(k.ReservedCPUs)
+	if err != nil {
+		return fmt.Errorf("reservedCPUs: %w", err)
+	}
+	n.StaticCPUs, n.ReservedCPUs = k.CPUManagerPolicy == "static", reserved
+	decides, err := newKubelet(n, k)
+	if err != nil {
+		n.StaticCPUs, n.ReservedCPUs = false, nil
+		return err
+	}
+	n.settings, n.kubelet = settingsOf(k), decides
+	switch k.TopologyManagerPolicy {
+	case "single-numa-node":
+		n.KubeletPolicy = nvtopo.PolicySingleNUMANode
+	case "restricted":
+		n.KubeletPolicy = nvtopo.PolicyRestricted
+	}
+	if n.kubelet != nil {
+		n.kubelet.kind = maphash.String(s.cells.seed, n.settings)
+	}
+	return nil
+}
+
+// readAllocations reads what kubelet recorded. GPUs count whatever else is wrong with
+// an entry; CPUs that cannot be read are as good as none.
+func (n *Node) readAllocations(obj *v1alpha1.NodeGPUTopology) (wrong []error) {
 	for i := range obj.Status.Allocations {
 		a := &obj.Status.Allocations[i]
 		cpus, err := nvtopo.ParseCPUList(a.CPUs)
 		if err != nil {
-			return nil, fmt.Errorf("NodeGPUTopology %s: status.allocations[%d].cpus: %w", obj.Name, i, err)
+			wrong = append(wrong, fmt.Errorf("NodeGPUTopology %s: status.allocations[%d].cpus: %w", obj.Name, i, err))
 		}
 		if n.allocations == nil {
 			n.allocations = map[types.UID][]recorded{}
@@ -253,5 +312,5 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology) (*Node, error) {
 			resource: a.Resource, gpus: a.GPUs, cpus: cpus, foreign: a.State == v1alpha1.StateForeign,
 		})
 	}
-	return n, nil
+	return wrong
 }

@@ -66,7 +66,7 @@ func (s *State) graphHandler(ctx context.Context) cache.ResourceEventHandler {
 		_, freed, err := s.apply(t)
 		if err != nil {
 			s.onBadGraph(t, err)
-			klog.FromContext(ctx).Error(err, "Ignoring a malformed topology", "node", t.Name)
+			klog.FromContext(ctx).Error(err, "Ignoring what cannot be read of a topology", "node", t.Name)
 		}
 		if freed {
 			s.onFreed()

@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,16 +17,30 @@ const (
 	AgentLeasePrefix    = "agent-"
 )
 
-// leaseTime is when a Lease runs out, in Unix nanoseconds; 0 when there is none.
-type leaseTime struct{ until atomic.Int64 }
+// leaseTime is until when a Lease counts, by the clock of this process.
+//
+// The clocks of nodes are not trusted. A Lease counts for its term from when this
+// process saw it renewed: its renewTime only tells one renewal from the next, as in
+// leader election and for the Leases of kubelets. A renewal that is there already
+// when the Lease is first seen may be old, so it is believed to be as old as it says,
+// and never to be of the future. So after a start a node that has been silent for a day
+// does not count, nor one whose clock is far behind until its next renewal is seen.
+type leaseTime struct {
+	until atomic.Int64 // Unix nanoseconds; 0 when there is no Lease
+	term  atomic.Int64 // nanoseconds after a renewal
+
+	renewed time.Time // the last renewal seen, by the node's clock; guarded by the table's mutex
+	seen    time.Time // when that was, by ours; guarded by the table's mutex
+}
 
 func (l *leaseTime) fresh(now time.Time) bool { return now.UnixNano() < l.until.Load() }
 
 // leaseTable keeps the expiry of every Lease of the project's namespace.
 type leaseTable struct {
-	mu     sync.Mutex
-	times  map[string]*leaseTime // Lease name -> expiry; entries stay, they are few
-	leader *leaderView
+	mu        sync.Mutex
+	times     map[string]*leaseTime // Lease name -> expiry; entries stay, they are few
+	freshness time.Duration         // of exporters' Leases, instead of their own duration; 0: their own
+	leader    *leaderView
 }
 
 // leaderView is the scheduler's own leader-election Lease as last seen.
@@ -36,14 +51,19 @@ type leaderView struct {
 	renew  time.Time
 }
 
-func newLeaseTable(leaderName string) *leaseTable {
-	return &leaseTable{times: map[string]*leaseTime{}, leader: &leaderView{name: leaderName}}
+func newLeaseTable(leaderName string, freshness time.Duration) *leaseTable {
+	return &leaseTable{times: map[string]*leaseTime{}, freshness: freshness, leader: &leaderView{name: leaderName}}
 }
 
 // time returns the expiry of a Lease; the pointer is good for ever.
 func (t *leaseTable) time(name string) *leaseTime {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.timeLocked(name)
+}
+
+// timeLocked needs t.mu.
+func (t *leaseTable) timeLocked(name string) *leaseTime {
 	l, ok := t.times[name]
 	if !ok {
 		l = &leaseTime{}
@@ -58,21 +78,47 @@ func (t *leaseTable) set(l *coordinationv1.Lease, now time.Time) bool {
 		return false
 	}
 	if t.leader.name != "" && l.Name == t.leader.name {
-		t.leader.mu.Lock()
-		t.leader.renew = l.Spec.RenewTime.Time
-		t.leader.holder = ""
-		if l.Spec.HolderIdentity != nil {
-			t.leader.holder = *l.Spec.HolderIdentity
-		}
-		t.leader.mu.Unlock()
+		t.leader.see(l)
 	}
-	until := l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second).UnixNano()
-	old := t.time(l.Name).until.Swap(until)
+	term := time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+	if t.freshness > 0 && strings.HasPrefix(l.Name, ExporterLeasePrefix) {
+		term = t.freshness
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lt, renewed := t.timeLocked(l.Name), l.Spec.RenewTime.Time
+	switch {
+	case lt.renewed.IsZero() && renewed.Before(now):
+		lt.seen = renewed
+	case !renewed.Equal(lt.renewed): // else it was listed again, or something else in it changed
+		lt.seen = now
+	}
+	lt.renewed = renewed
+	until := lt.seen.Add(term).UnixNano()
+	lt.term.Store(int64(term))
+	old := lt.until.Swap(until)
 	return old <= now.UnixNano() && until > now.UnixNano()
 }
 
 // drop records that a Lease was deleted.
-func (t *leaseTable) drop(name string) { t.time(name).until.Store(0) }
+func (t *leaseTable) drop(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lt := t.timeLocked(name)
+	lt.renewed, lt.seen = time.Time{}, time.Time{}
+	lt.until.Store(0)
+}
+
+// see takes note of the leader Lease. Its time is read as it stands, since the
+// question is about this process's own renewals, made with this clock.
+func (v *leaderView) see(l *coordinationv1.Lease) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.renew, v.holder = l.Spec.RenewTime.Time, ""
+	if l.Spec.HolderIdentity != nil {
+		v.holder = *l.Spec.HolderIdentity
+	}
+}
 
 // snapshot returns who holds the leader Lease and when it was last renewed.
 func (v *leaderView) snapshot() (holder string, renew time.Time) {

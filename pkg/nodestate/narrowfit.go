@@ -16,8 +16,9 @@ func (l *lister) admits(x *index, i int) bool {
 	if l.checks++; l.checks > maxChecks {
 		return false
 	}
-	n := x.entries[i].node
-	if n == nil || !n.exporter.fresh(l.now) || l.s.enforcement(l.d, n) != Fits || !l.fits(l.nodes[i]) {
+	e := &x.entries[i]
+	n := e.node
+	if n == nil || e.cell.vouched(n, l.now) != Fits || l.s.enforcement(l.d, n) != Fits || !l.fits(l.nodes[i]) {
 		return false
 	}
 	return true

@@ -13,6 +13,8 @@ const (
 	NoGraph
 	NodeReplaced
 	StaleGraph
+	UnreadableGraph
+	NoDefinition
 	NotEnforced
 	FewGPUs
 	FewSuitableGPUs
@@ -36,6 +38,8 @@ var reasonTexts = [reasons]string{
 	NoGraph:          "node(s) published no GPU topology",
 	NodeReplaced:     "node(s) published the GPU topology of an earlier node of the same name",
 	StaleGraph:       "node(s) had a GPU topology whose exporter no longer renews its Lease",
+	UnreadableGraph:  "node(s) published a GPU topology that this scheduler cannot read",
+	NoDefinition:     "node(s) published no GPU topology: the API server does not know NodeGPUTopology, its definition is not installed",
 	NotEnforced:      "node(s) had no node agent to give the container the chosen GPUs",
 	FewGPUs:          "fewer free GPUs than asked",
 	FewSuitableGPUs:  "fewer free GPUs of the model or memory asked",

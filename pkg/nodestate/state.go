@@ -28,6 +28,7 @@ type Config struct {
 	RequestTimeout time.Duration  // how long the API server may still carry out a write the client gave up on
 	LeaderLease    string         // name of the scheduler's own Lease in Namespace; empty: no check
 	LeaderTerm     time.Duration  // how long after its last renewal the Lease is still ours
+	Freshness      time.Duration  // how long after a renewal of the exporter's Lease a graph counts; 0: the Lease's own duration
 }
 
 // State is the process-wide view. Make one with New and share it.
@@ -49,6 +50,7 @@ type State struct {
 
 	sources []cache.InformerSynced // what AwaitSync waits for
 	synced  atomic.Bool
+	served  atomic.Bool // the API server knows NodeGPUTopology, as far as we have heard
 
 	graphMu sync.Mutex // serialises changes of graphs
 
@@ -63,13 +65,15 @@ type State struct {
 
 // New returns a State that reads pods through lister. It starts nothing.
 func New(config Config, clk clock.WithTicker) *State {
-	return &State{
+	s := &State{
 		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
-		leases: newLeaseTable(config.LeaderLease), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
+		leases: newLeaseTable(config.LeaderLease, config.Freshness), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
 		index: newIndex(), widened: newWidened(), room: make(chan struct{}, 1),
 		pods: noPods{}, claims: map[types.UID][]*claim{},
 		onMalformed: func(*v1.Pod, error) {}, onBadGraph: func(*v1alpha1.NodeGPUTopology, error) {}, onFreed: func() {},
 	}
+	s.served.Store(true)
+	return s
 }
 
 // noPods is the lister before the informer is connected.
@@ -97,9 +101,10 @@ func (s *State) Node(name string) *Node {
 type Demand struct {
 	*Request
 	Unenforced Unenforced
-	// AllowNoGraph lets GPU pods without hard demands onto nodes without a graph;
-	// pods without GPUs always may.
+	// AllowNoGraph lets GPU pods without hard demands onto nodes without a graph, and
+	// CountStale onto those whose graph is stale; pods without GPUs always may.
 	AllowNoGraph bool
+	CountStale   bool
 	WantCPUs     bool
 }
 
@@ -132,23 +137,23 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 	if x != nil {
 		n = x.node.Load()
 	}
-	reason := Fits
-	now := s.clock.Now()
+	reason := s.standing(x, n, node.UID)
 	switch {
-	case n == nil:
-		reason = NoGraph
-	case n.NodeUID != node.UID:
-		reason = NodeReplaced
-	case !n.exporter.fresh(now):
-		reason = StaleGraph
-	}
-	if reason != Fits {
-		if !d.needsGraph() && (d.NoTopology || d.AllowNoGraph || !d.HasGPUs()) {
-			return nil, Fits
-		}
+	case reason == Fits:
+		return s.usage(x, n, info, snapshot), Fits
+	case d.needsGraph():
 		return nil, reason
+	case !d.HasGPUs():
+		return nil, Fits
 	}
-	return s.usage(x, n, info, snapshot), Fits
+	stale := reason == StaleGraph || reason == UnreadableGraph && n != nil
+	switch {
+	case stale && (d.NoTopology || d.CountStale):
+		return nil, s.byCount(d, s.usage(x, n, info, snapshot))
+	case !stale && (d.NoTopology || d.AllowNoGraph):
+		return nil, Fits
+	}
+	return nil, reason
 }
 
 // Judge says whether a pod fits a node. info may be a dry-run copy of what the
@@ -157,7 +162,7 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) Verdict {
 	u, reason := s.usable(d, info, snapshot)
 	if u == nil {
-		return Verdict{Reason: reason, Never: reason != Fits}
+		return Verdict{Reason: reason, Never: reason != Fits && reason != FewGPUs}
 	}
 	if reason := s.enforcement(d, u.node); reason != Fits {
 		return Verdict{Reason: reason, Never: true}

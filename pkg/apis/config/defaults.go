@@ -43,6 +43,11 @@ func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
 	args.ReserveGPUNodes = cmp.Or(args.ReserveGPUNodes, new(true))
 	args.UnenforcedNodes = cmp.Or(args.UnenforcedNodes, UnenforcedNodesAllow)
 	args.NodesWithoutTopology = cmp.Or(args.NodesWithoutTopology, NodesWithoutTopologyRefuse)
+	stale := StaleTopologyRefuse
+	if args.NodesWithoutTopology == NodesWithoutTopologyAllow {
+		stale = StaleTopologyCount // who may run where nothing is known may run there
+	}
+	args.StaleTopology = cmp.Or(args.StaleTopology, stale)
 }
 
 // SetDefaults_NUMAAffinityArgs fills in what the operator left out.

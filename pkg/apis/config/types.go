@@ -50,6 +50,20 @@ const (
 	NodesWithoutTopologyAllow NodesWithoutTopology = "Allow"
 )
 
+// StaleTopology says what to do with a node whose graph is known but no longer
+// vouched for: its exporter is silent, or published what cannot be read.
+type StaleTopology string
+
+// The treatments of nodes with a stale graph.
+const (
+	// StaleTopologyRefuse keeps GPU pods off them until the exporter is back.
+	StaleTopologyRefuse StaleTopology = "Refuse"
+	// StaleTopologyCount places pods that ask for nothing about links there, by the
+	// number of GPUs and without a choice; the GPUs of the old graph that are known
+	// to be used or broken are not counted as free.
+	StaleTopologyCount StaleTopology = "Count"
+)
+
 // NUMAAffinity is the default of a pod's annotation nvtopo.dev/numa-affinity.
 type NUMAAffinity string
 
@@ -90,6 +104,11 @@ type CommonArgs struct {
 	// answer stays taken at least that long, and until the pod has then been read
 	// unbound. Keep it above the API server's --request-timeout. Default: 60s.
 	RequestTimeout metav1.Duration `json:"requestTimeout,omitempty"`
+	// graphFreshness is for how long after a renewal of its exporter's Lease a node's
+	// graph counts, judged by when this scheduler saw the renewal and not by the node's
+	// clock. It cannot be below two renewals, 70s.
+	// Default: 0, the duration that the Lease itself says (120s).
+	GraphFreshness metav1.Duration `json:"graphFreshness,omitempty"`
 	// leaderLease names the scheduler's own leader-election Lease. If it is named,
 	// a pod is bound only while that Lease is held and was renewed recently, so
 	// that a leader which was paused does not finish an old decision.
@@ -153,6 +172,11 @@ type TopologyAwareArgs struct {
 	// NodeGPUTopology may be used: "Refuse", or "Allow" for pods that ask for
 	// nothing about links. Default: Refuse.
 	NodesWithoutTopology NodesWithoutTopology `json:"nodesWithoutTopology,omitempty"`
+	// staleTopology says whether nodes whose graph is known but stale may be used:
+	// "Refuse", or "Count" for pods that ask for nothing about links; these are bound
+	// without a choice and get the condition nvtopo.dev/PlacedByCount.
+	// Default: Count if nodesWithoutTopology is Allow, else Refuse.
+	StaleTopology StaleTopology `json:"staleTopology,omitempty"`
 }
 
 // NUMAAffinityArgs are the arguments of the plugin NUMAAffinity.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -21,6 +22,9 @@ const (
 	maxScore = 100
 	// maxNarrowTo is the size of the largest supported clusters.
 	maxNarrowTo = 5000
+	// minGraphFreshness is two renewals of the exporter's Lease, 30 s ± 5 s each: one
+	// that is late must not make a node's graph stale.
+	minGraphFreshness = 70 * time.Second
 )
 
 // ValidateTopologyAwareArgs reports everything that is wrong with defaulted
@@ -38,6 +42,7 @@ func ValidateTopologyAwareArgs(args *TopologyAwareArgs) error {
 		UnenforcedNodesAllow, UnenforcedNodesWholeNodeOnly, UnenforcedNodesRefuse)...)
 	errs = append(errs, oneOf(field.NewPath("nodesWithoutTopology"), args.NodesWithoutTopology,
 		NodesWithoutTopologyRefuse, NodesWithoutTopologyAllow)...)
+	errs = append(errs, oneOf(field.NewPath("staleTopology"), args.StaleTopology, StaleTopologyRefuse, StaleTopologyCount)...)
 	return errs.ToAggregate()
 }
 
@@ -67,6 +72,10 @@ func validateCommon(args *CommonArgs) field.ErrorList {
 	}
 	if args.RequestTimeout.Duration <= 0 {
 		errs = append(errs, field.Invalid(field.NewPath("requestTimeout"), args.RequestTimeout.String(), "must be greater than 0"))
+	}
+	if d := args.GraphFreshness.Duration; d != 0 && d < minGraphFreshness {
+		errs = append(errs, field.Invalid(field.NewPath("graphFreshness"), args.GraphFreshness.String(),
+			fmt.Sprintf("must be 0 or at least %v, two renewals of the exporter's Lease", minGraphFreshness)))
 	}
 	return append(errs, validateLease(args.LeaderLease)...)
 }

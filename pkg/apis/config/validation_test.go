@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 func TestValidateTopologyAwareArgs(t *testing.T) {
@@ -49,14 +50,20 @@ func TestValidateTopologyAwareArgs(t *testing.T) {
 		"nine resources": {func(a *config.TopologyAwareArgs) {
 			a.Resources = strings.Split("a/0 a/1 a/2 a/3 a/4 a/5 a/6 a/7 a/8", " ")
 		}, []string{"resources", "Too many"}},
-		"a group of one":                 {func(a *config.TopologyAwareArgs) { a.ResidualWeights[1] = 1 }, []string{"residualWeights", "2 to 8"}},
-		"a group of nine":                {func(a *config.TopologyAwareArgs) { a.ResidualWeights[9] = 1 }, []string{"residualWeights", "2 to 8"}},
-		"a negative residual weight":     {func(a *config.TopologyAwareArgs) { a.ResidualWeights[2] = -1 }, []string{"residualWeights", "between 0 and 10"}},
-		"a malformed namespace":          {func(a *config.TopologyAwareArgs) { a.Namespace = "A/B" }, []string{"namespace"}},
-		"no timeout":                     {func(a *config.TopologyAwareArgs) { a.RequestTimeout.Duration = -time.Second }, []string{"requestTimeout"}},
-		"a malformed lease":              {func(a *config.TopologyAwareArgs) { a.LeaderLease.Name = "_" }, []string{"leaderLease.name"}},
-		"a lease without a duration":     {func(a *config.TopologyAwareArgs) { a.LeaderLease.DurationSeconds = 0 }, []string{"leaderLease.durationSeconds"}},
-		"several mistakes are all named": {func(a *config.TopologyAwareArgs) { a.Namespace, a.DefaultPolicy = "", "x" }, []string{"namespace", "defaultPolicy"}},
+		"a group of one":              {func(a *config.TopologyAwareArgs) { a.ResidualWeights[1] = 1 }, []string{"residualWeights", "2 to 8"}},
+		"a group of nine":             {func(a *config.TopologyAwareArgs) { a.ResidualWeights[9] = 1 }, []string{"residualWeights", "2 to 8"}},
+		"a negative residual weight":  {func(a *config.TopologyAwareArgs) { a.ResidualWeights[2] = -1 }, []string{"residualWeights", "between 0 and 10"}},
+		"a malformed namespace":       {func(a *config.TopologyAwareArgs) { a.Namespace = "A/B" }, []string{"namespace"}},
+		"no timeout":                  {func(a *config.TopologyAwareArgs) { a.RequestTimeout.Duration = -time.Second }, []string{"requestTimeout"}},
+		"a freshness of two renewals": {func(a *config.TopologyAwareArgs) { a.GraphFreshness.Duration = 2 * nodelease.Next(1) }, nil},
+		"a freshness below two renewals": {func(a *config.TopologyAwareArgs) {
+			a.GraphFreshness.Duration = 2*nodelease.Next(1) - time.Second
+		}, []string{"graphFreshness", "at least 1m10s"}},
+		"a negative freshness":                 {func(a *config.TopologyAwareArgs) { a.GraphFreshness.Duration = -time.Hour }, []string{"graphFreshness"}},
+		"an unknown treatment of stale graphs": {func(a *config.TopologyAwareArgs) { a.StaleTopology = "Allow" }, []string{"staleTopology", `"Count"`}},
+		"a malformed lease":                    {func(a *config.TopologyAwareArgs) { a.LeaderLease.Name = "_" }, []string{"leaderLease.name"}},
+		"a lease without a duration":           {func(a *config.TopologyAwareArgs) { a.LeaderLease.DurationSeconds = 0 }, []string{"leaderLease.durationSeconds"}},
+		"several mistakes are all named":       {func(a *config.TopologyAwareArgs) { a.Namespace, a.DefaultPolicy = "", "x" }, []string{"namespace", "defaultPolicy"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -64,6 +71,28 @@ func TestValidateTopologyAwareArgs(t *testing.T) {
 			config.SetDefaults_TopologyAwareArgs(&args)
 			tc.change(&args)
 			checkError(t, config.ValidateTopologyAwareArgs(&args), tc.want)
+		})
+	}
+}
+
+func TestStaleGraphsAreTreatedAsMissingOnesUnlessSaidOtherwise(t *testing.T) {
+	tests := map[string]struct {
+		missing config.NodesWithoutTopology
+		stale   config.StaleTopology
+		want    config.StaleTopology
+	}{
+		"nothing said":                       {want: config.StaleTopologyRefuse},
+		"nodes without a graph allowed":      {missing: config.NodesWithoutTopologyAllow, want: config.StaleTopologyCount},
+		"only nodes without a graph allowed": {missing: config.NodesWithoutTopologyAllow, stale: config.StaleTopologyRefuse, want: config.StaleTopologyRefuse},
+		"only stale graphs allowed":          {stale: config.StaleTopologyCount, want: config.StaleTopologyCount},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			args := config.TopologyAwareArgs{NodesWithoutTopology: tc.missing, StaleTopology: tc.stale}
+			config.SetDefaults_TopologyAwareArgs(&args)
+			if args.StaleTopology != tc.want {
+				t.Errorf("staleTopology %s, want %s", args.StaleTopology, tc.want)
+			}
 		})
 	}
 }

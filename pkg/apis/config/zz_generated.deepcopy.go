@@ -31,6 +31,7 @@ func (in *CommonArgs) DeepCopyInto(out *CommonArgs) {
 		**out = **in
 	}
 	out.RequestTimeout = in.RequestTimeout
+	out.GraphFreshness = in.GraphFreshness
 	out.LeaderLease = in.LeaderLease
 }
 

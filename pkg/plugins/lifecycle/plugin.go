@@ -30,6 +30,7 @@ var (
 	_ fwk.ReservePlugin     = &Plugin{}
 	_ fwk.PreBindPlugin     = &Plugin{}
 	_ fwk.BindPlugin        = &Plugin{}
+	_ fwk.PostBindPlugin    = &Plugin{}
 	_ fwk.EnqueueExtensions = &Plugin{}
 	_ fwk.SignPlugin        = &Plugin{}
 )
@@ -96,7 +97,8 @@ func (p *Plugin) demand(pod *v1.Pod) (*nodestate.Demand, error) {
 		return nil, err
 	}
 	d := &nodestate.Demand{
-		Request: r, Unenforced: p.Profile.Unenforced, AllowNoGraph: p.Profile.AllowNoGraph, WantCPUs: p.Profile.WantCPUs,
+		Request: r, Unenforced: p.Profile.Unenforced, AllowNoGraph: p.Profile.AllowNoGraph, CountStale: p.Profile.CountStale,
+		WantCPUs: p.Profile.WantCPUs,
 	}
 	p.Profile.last.Store(&parsed{pod, d})
 	return d, nil

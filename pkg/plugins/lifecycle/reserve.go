@@ -29,6 +29,12 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if reason != 0 {
 		return fwk.NewStatus(fwk.Unschedulable, c.Demand.Text(reason))
 	}
+	if a == nil && c.Demand.HasGPUs() {
+		// For PostBind, which must not ask again: the graph may be back by then.
+		state.Write(byCountKey, byCount(p.state.Standing(info.Node()).String()))
+	} else {
+		state.Delete(byCountKey) // of an earlier Reserve in this cycle
+	}
 	if lv := klog.FromContext(ctx).V(4); lv.Enabled() && a != nil {
 		lv.Info("Chose devices", "pod", klog.KObj(pod), "node", klog.KRef("", nodeName), "containers", a.Containers, "cpuset", a.CPUSet)
 	}

@@ -15,6 +15,7 @@ func SettingsOf(a *config.CommonArgs) Settings {
 		Config: nodestate.Config{
 			Namespace: a.Namespace, Weights: a.Weights(), RequestTimeout: a.RequestTimeout.Duration,
 			LeaderLease: a.LeaderLease.Name, LeaderTerm: time.Duration(a.LeaderLease.DurationSeconds) * time.Second,
+			Freshness: a.GraphFreshness.Duration,
 		},
 		Resources: a.Resources, WriteInBind: a.AnnotationWrite == config.AnnotationWriteBinding,
 		WriteAliases: a.WriteAliases == nil || *a.WriteAliases,

@@ -48,6 +48,7 @@ type Profile struct {
 	Options      nodestate.Options
 	Unenforced   nodestate.Unenforced
 	AllowNoGraph bool
+	CountStale   bool
 	WantCPUs     bool
 	WriteAliases bool
 	WriteInBind  bool // annotations travel on the Binding
@@ -67,7 +68,7 @@ type Settings struct {
 func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Config) (*nodestate.State, error) {
 	if s.state != nil {
 		if config != s.config {
-			return nil, fmt.Errorf("residualWeights, namespace, requestTimeout and leaderLease must be equal for every plugin and profile: have %+v and %+v",
+			return nil, fmt.Errorf("residualWeights, namespace, requestTimeout, graphFreshness and leaderLease must be equal for every plugin and profile: have %+v and %+v",
 				s.config, config)
 		}
 		return s.state, nil

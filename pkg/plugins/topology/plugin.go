@@ -90,5 +90,6 @@ func fill(p *lifecycle.Profile, args *config.TopologyAwareArgs) error {
 	}
 	p.Unenforced = unenforced[args.UnenforcedNodes]
 	p.AllowNoGraph = args.NodesWithoutTopology == config.NodesWithoutTopologyAllow
+	p.CountStale = args.StaleTopology == config.StaleTopologyCount
 	return nil
 }

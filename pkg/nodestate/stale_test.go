@@ -1,0 +1,419 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// unvouch brings the node of a rig into one of the states in which its graph does not
+// count.
+func (r *rig) unvouch(t *testing.T, how Reason) {
+	t.Helper()
+	switch how {
+	case NoGraph:
+		r.Remove("n", "topology-n")
+	case NodeReplaced:
+		r.node.UID = "another"
+	case StaleGraph:
+		r.leases.drop(ExporterLeasePrefix + "n")
+	case UnreadableGraph:
+		r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+		obj := topologyOf(t, "n", "dgx1-v100")
+		obj.ResourceVersion, obj.Spec.Links[0].Class = "2", "NVLink9"
+		if _, err := r.Apply(obj); err == nil {
+			t.Fatal("a link class that nobody knows was accepted")
+		}
+		r.clock.now = r.clock.now.Add(time.Minute)
+		r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+		r.clock.now = r.clock.now.Add(time.Minute)
+	default:
+		t.Fatalf("unknown state %d", how)
+	}
+}
+
+// TestPodsOnNodesWhoseGraphDoesNotCount has the whole table of who may go where.
+func TestPodsOnNodesWhoseGraphDoesNotCount(t *testing.T) {
+	const (
+		never   = 1 << iota // whatever the arguments say
+		allow               // with nodesWithoutTopology: Allow
+		count               // with staleTopology: Count
+		neither             // also with neither
+	)
+	pods := map[string]struct {
+		gpus    int
+		notes   []string
+		missing int // on nodes without a graph of their own
+		stale   int
+	}{
+		"best effort":               {gpus: 2, missing: allow, stale: count},
+		"policy none":               {gpus: 2, notes: []string{TopologyPolicyKey, "none"}, missing: neither, stale: neither},
+		"numa preferred":            {gpus: 2, notes: []string{NUMAAffinityKey, "preferred"}, missing: allow, stale: count},
+		"one GPU":                   {gpus: 1, missing: allow, stale: count},
+		"restricted":                {gpus: 2, notes: []string{TopologyPolicyKey, "restricted"}, missing: never, stale: never},
+		"single-numa-node":          {gpus: 2, notes: []string{TopologyPolicyKey, "single-numa-node"}, missing: never, stale: never},
+		"min-link":                  {gpus: 2, notes: []string{MinLinkKey, "NVLINK"}, missing: never, stale: never},
+		"min-bandwidth":             {gpus: 2, notes: []string{MinBandwidthKey, "10"}, missing: never, stale: never},
+		"numa required":             {gpus: 2, notes: []string{NUMAAffinityKey, "required"}, missing: never, stale: never},
+		"a model":                   {gpus: 2, notes: []string{GPUModelKey, "V100"}, missing: never, stale: never},
+		"memory":                    {gpus: 2, notes: []string{MinGPUMemoryKey, "1Gi"}, missing: never, stale: never},
+		"none, but a model":         {gpus: 2, notes: []string{TopologyPolicyKey, "none", GPUModelKey, "V100"}, missing: never, stale: never},
+		"no GPU":                    {missing: neither, stale: neither},
+		"no GPU, but numa required": {notes: []string{NUMAAffinityKey, "required"}, missing: never, stale: never},
+	}
+	for _, state := range []Reason{NoGraph, NodeReplaced, StaleGraph, UnreadableGraph} {
+		for name, tc := range pods {
+			t.Run(state.String()+"/"+name, func(t *testing.T) {
+				r := newRig(t, "dgx1-v100")
+				r.unvouch(t, state)
+				info, l := r.view(t)
+				want := tc.missing
+				if state == StaleGraph || state == UnreadableGraph {
+					want = tc.stale
+				}
+				pod := annotated(gpuPod("p", tc.gpus), tc.notes...)
+				for args := range 4 {
+					d := demandOf(t, pod)
+					d.AllowNoGraph, d.CountStale = args&1 != 0, args&2 != 0
+					fits := want == neither || want == allow && d.AllowNoGraph || want == count && d.CountStale
+					v := r.Judge(d, info, l)
+					if fits && v.Reason != Fits || !fits && (v.Reason != state || !v.Never) {
+						t.Errorf("allow %t, count %t: verdict %+v (%s), want that it fits: %t", d.AllowNoGraph, d.CountStale, v, v.Reason, fits)
+					}
+					a, reason := r.Reserve(d, pod, info, l)
+					if a != nil || (reason == Fits) != fits {
+						t.Errorf("allow %t, count %t: Reserve chose %v, %q, want no choice, and that it fits: %t", d.AllowNoGraph, d.CountStale, a, reason, fits)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestAStaleGraphStillSaysWhatIsNotFree counts on a node of 8 GPUs whose exporter is silent.
+func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
+	by := func(t *testing.T, r *rig, gpus int, pods ...*v1.Pod) Reason {
+		t.Helper()
+		info, l := r.view(t, pods...)
+		d := demandOf(t, gpuPod("p", gpus))
+		d.CountStale = true
+		return r.Judge(d, info, l).Reason
+	}
+	tests := map[string]struct {
+		before func(t *testing.T, r *rig) []*v1.Pod // the node fell silent
+		free   int
+	}{
+		"nothing runs":  {func(*testing.T, *rig) []*v1.Pod { return nil }, 8},
+		"a pod of ours": {func(t *testing.T, r *rig) []*v1.Pod { t.Helper(); return []*v1.Pod{r.placed(t, "q", 3)} }, 5},
+		"a foreign pod": {func(t *testing.T, r *rig) []*v1.Pod {
+			t.Helper()
+			return []*v1.Pod{on(t, r.State, gpuPod("q", 2), "n")}
+		}, 6},
+		"a pod in doubt": {func(t *testing.T, r *rig) []*v1.Pod {
+			t.Helper()
+			r.placed(t, "q", 3)
+			r.BindingBegan("q", "n")
+			r.Unreserve("q", "n") // the scheduler's cache forgets it
+			return nil
+		}, 5},
+		"a broken GPU": {func(t *testing.T, r *rig) []*v1.Pod {
+			t.Helper()
+			obj := topologyOf(t, "n", "dgx1-v100")
+			obj.ResourceVersion, obj.Status.GPUHealth[2].Healthy = "2", false
+			if _, err := r.Apply(obj); err != nil {
+				t.Fatal(err)
+			}
+			return nil
+		}, 7},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			pods := tc.before(t, r)
+			r.leases.drop(ExporterLeasePrefix + "n")
+			if got := by(t, r, tc.free, pods...); got != Fits {
+				t.Errorf("%d GPUs: %q, want that it fits", tc.free, got)
+			}
+			if got := by(t, r, tc.free+1, pods...); got != FewGPUs {
+				t.Errorf("%d GPUs: %q, want %q", tc.free+1, got, FewGPUs)
+			}
+		})
+	}
+	t.Run("a node without an agent is no other than with a graph", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		r.leases.drop(ExporterLeasePrefix + "n")
+		r.leases.drop(AgentLeasePrefix + "n")
+		info, l := r.view(t)
+		d := demandOf(t, gpuPod("p", 2))
+		d.CountStale, d.Unenforced = true, RefuseUnenforced
+		if v := r.Judge(d, info, l); v.Reason != NotEnforced {
+			t.Errorf("verdict %q, want %q", v.Reason, NotEnforced)
+		}
+	})
+}
+
+// placed is a pod that was given GPUs and assumed on the node.
+func (r *rig) placed(t *testing.T, name string, gpus int) *v1.Pod {
+	t.Helper()
+	pod := gpuPod(name, gpus)
+	info, l := r.view(t)
+	if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+		t.Fatal(reason)
+	}
+	return on(t, r.State, pod, "n")
+}
+
+// TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack follows a pod that nobody chose
+// for until kubelet's record says what it has.
+func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.leases.drop(ExporterLeasePrefix + "n")
+	byCount := on(t, r.State, gpuPod("counted", 2), "n")
+	r.clock.now = r.clock.now.Add(time.Minute)
+	r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, time.Hour), r.clock.now)
+
+	info, l := r.view(t, byCount)
+	if v := r.Judge(demandOf(t, gpuPod("p", 7)), info, l); v.Reason == Fits {
+		t.Error("7 of 8 GPUs were given out beside a pod that has 2")
+	}
+	linked := demandOf(t, annotated(gpuPod("p", 2), MinLinkKey, "NVLINK"))
+	if v := r.Judge(linked, info, l); v.Reason != UnknownDevices {
+		t.Errorf("a pod with link demands: %q, want %q", v.Reason, UnknownDevices)
+	}
+	plain := gpuPod("plain", 2)
+	a, reason := r.Reserve(demandOf(t, plain), plain, info, l)
+	if reason != Fits || !a.Unconfirmed {
+		t.Errorf("a pod without: %q, unconfirmed %t, want a choice that is marked unconfirmed", reason, a != nil && a.Unconfirmed)
+	}
+	r.Unreserve("plain", "n")
+
+	r.record(t, "counted", 0, 3)
+	info, l = r.view(t, byCount)
+	a, reason = r.Reserve(linked, gpuPod("linked", 2), info, l)
+	if reason != Fits || a.Unconfirmed {
+		t.Fatalf("after the record: %q, unconfirmed %t, want a choice", reason, a != nil && a.Unconfirmed)
+	}
+	n := r.Node("n")
+	if got := a.mask(n.Accels[0]) & nvtopo.MaskOf(0, 3); got != 0 {
+		t.Errorf("GPUs %v, which kubelet has given away, were chosen", got.Positions())
+	}
+}
+
+// TestEachHalfOfATopologyIsJudgedForItself breaks one part of an object while another
+// changes: the change must be seen, and of the broken part the last good one stays.
+func TestEachHalfOfATopologyIsJudgedForItself(t *testing.T) {
+	good := func(t *testing.T) *v1alpha1.NodeGPUTopology {
+		t.Helper()
+		obj := topologyOf(t, "n", "dgx1-v100")
+		obj.Status.Kubelet = &v1alpha1.Kubelet{TopologyManagerPolicy: "restricted", CPUManagerPolicy: "static", ReservedCPUs: "0-1"}
+		obj.Status.Allocations = []v1alpha1.Allocation{{PodUID: "a", Container: "main", Resource: testResource, GPUs: []string{obj.Spec.GPUs[0].ID}, State: "confirmed"}}
+		return obj
+	}
+	type seen struct {
+		GPUs     int
+		Healthy  []int
+		Policy   string
+		Reserved string
+		Recorded []int
+	}
+	before := seen{GPUs: 8, Healthy: []int{0, 1, 2, 3, 4, 5, 6, 7}, Policy: "restricted", Reserved: "0-1", Recorded: []int{0}}
+	sick := func(o *v1alpha1.NodeGPUTopology) { o.Status.GPUHealth[5].Healthy = false }
+	record := func(o *v1alpha1.NodeGPUTopology) { o.Status.Allocations[0].GPUs = []string{o.Spec.GPUs[6].ID} }
+	tests := map[string]struct {
+		change func(o *v1alpha1.NodeGPUTopology)
+		want   func(s *seen)
+		err    []string
+	}{
+		"a broken spec hides neither health nor records": {
+			func(o *v1alpha1.NodeGPUTopology) { o.Spec.Links[3].Class = "NVLink9"; sick(o); record(o) },
+			func(s *seen) { s.Healthy, s.Recorded = []int{0, 1, 2, 3, 4, 6, 7}, []int{6} },
+			[]string{"spec.links[3].class"},
+		},
+		"a broken kubelet hides no broken GPU": {
+			func(o *v1alpha1.NodeGPUTopology) {
+				o.Status.Kubelet.TopologyManagerPolicy, o.Status.Kubelet.ReservedCPUs = "strictest", "0-3"
+				sick(o)
+			},
+			func(s *seen) { s.Healthy = []int{0, 1, 2, 3, 4, 6, 7} },
+			[]string{"status.kubelet: topologyManagerPolicy"},
+		},
+		"broken reserved CPUs": {
+			func(o *v1alpha1.NodeGPUTopology) { o.Status.Kubelet.ReservedCPUs = "3-1"; record(o) },
+			func(s *seen) { s.Recorded = []int{6} },
+			[]string{"status.kubelet: reservedCPUs"},
+		},
+		"broken CPUs of a record do not free its GPUs": {
+			func(o *v1alpha1.NodeGPUTopology) { o.Status.Allocations[0].CPUs = "3-1"; record(o); sick(o) },
+			func(s *seen) { s.Healthy, s.Recorded = []int{0, 1, 2, 3, 4, 6, 7}, []int{6} },
+			[]string{"status.allocations[0].cpus"},
+		},
+		"everything is broken": {
+			func(o *v1alpha1.NodeGPUTopology) {
+				o.Spec.GPUs[1].ID = ""
+				o.Status.Kubelet.ReservedCPUs, o.Status.Allocations[0].CPUs = "3-1", "3-1"
+			},
+			func(*seen) {},
+			[]string{"spec.gpus[1].id", "status.kubelet", "status.allocations[0].cpus"},
+		},
+		"nothing is": {func(o *v1alpha1.NodeGPUTopology) { sick(o) }, func(s *seen) { s.Healthy = []int{0, 1, 2, 3, 4, 6, 7} }, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			obj := good(t)
+			obj.ResourceVersion = "2"
+			if _, err := r.Apply(obj); err != nil {
+				t.Fatal(err)
+			}
+			obj = good(t)
+			obj.ResourceVersion = "3"
+			tc.change(obj)
+			_, err := r.Apply(obj)
+			for _, part := range tc.err {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("error %v, want %s named", err, part)
+				}
+			}
+			if err != nil && len(tc.err) == 0 {
+				t.Errorf("refused: %v", err)
+			}
+			n := r.Node("n")
+			got := seen{
+				GPUs: n.Accels[0].Graph.Len(), Healthy: n.Accels[0].Healthy.Positions(), Policy: n.KubeletPolicy.String(), Reserved: n.ReservedCPUs.String(),
+			}
+			u := emptyUsage(n)
+			u.addRecorded(n.allocations["a"])
+			got.Recorded = u.used[0].Positions()
+			want := before
+			tc.want(&want)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("what is known of the node (-want,+got):\n%s", diff)
+			}
+
+			again := obj.DeepCopy()
+			again.ResourceVersion = "4"
+			if _, err := r.Apply(again); err != nil {
+				t.Errorf("the same mistakes are reported twice: %v", err)
+			}
+			cured := good(t)
+			cured.ResourceVersion = "5"
+			if _, err := r.Apply(cured); err != nil || r.cells.get("n").fault.Load() != nil {
+				t.Errorf("a good version later: %v, fault %v", err, r.cells.get("n").fault.Load())
+			}
+		})
+	}
+}
+
+// TestTheLastGoodGraphDoesNotCountForEver has an exporter that goes on renewing its Lease
+// for an object that cannot be read.
+func TestTheLastGoodGraphDoesNotCountForEver(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	start := r.clock.now
+	apply := func(version, class string) {
+		obj := topologyOf(t, "n", "dgx1-v100")
+		obj.ResourceVersion, obj.Spec.Links[0].Class = version, class
+		_, err := r.Apply(obj)
+		if (err != nil) != (version == "2") {
+			t.Fatalf("version %s with class %s: %v", version, class, err)
+		}
+	}
+	at := func(d time.Duration, want Reason) {
+		t.Helper()
+		r.clock.now = start.Add(d)
+		r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+		info, l := r.view(t)
+		if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != want {
+			t.Errorf("after %v: %q, want %q", d, v.Reason, want)
+		}
+	}
+	apply("2", "NVLink9")
+	at(0, Fits)
+	at(time.Minute, Fits)
+	apply("3", "NVLink9") // a later write, still unreadable, begins no new term
+	at(119*time.Second, Fits)
+	at(120*time.Second, UnreadableGraph)
+	apply("4", "NVLink9")
+	at(10*time.Minute, UnreadableGraph)
+	apply("5", topologyOf(t, "n", "dgx1-v100").Spec.Links[0].Class)
+	at(11*time.Minute, Fits)
+}
+
+func TestNothingIsKeptOfAnotherObject(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	obj := topologyOf(t, "n", "dgx1-v100")
+	obj.UID, obj.ResourceVersion, obj.Spec.Links[0].Class = "made-anew", "2", "NVLink9"
+	if changed, err := r.Apply(obj); !changed || err == nil {
+		t.Fatalf("changed %t, %v; want the old object forgotten and the new one refused", changed, err)
+	}
+	info, l := r.view(t)
+	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != UnreadableGraph {
+		t.Errorf("verdict %q, want %q", v.Reason, UnreadableGraph)
+	}
+	r.Remove("n", "made-anew")
+	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != NoGraph {
+		t.Errorf("verdict after its end %q, want %q", v.Reason, NoGraph)
+	}
+}
+
+// TestPodsKeepTheirGPUsWhileTheTopologyIsGone deletes the object under a running pod and
+// one that is being bound, and brings an equal one back.
+func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	running := gpuPod("running", 3)
+	info, l := r.view(t)
+	a, reason := r.Reserve(demandOf(t, running), running, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	text, err := a.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Unreserve("running", "n")
+	running = on(t, r.State, annotated(running, AllocationKey, text), "n")
+	info, l = r.view(t, running)
+	binding := gpuPod("binding", 2)
+	b, reason := r.Reserve(demandOf(t, binding), binding, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	held := a.mask(r.Node("n").Accels[0]) | b.mask(r.Node("n").Accels[0])
+
+	if !r.Remove("n", "topology-n") {
+		t.Fatal("the object was not removed")
+	}
+	if v := r.Judge(demandOf(t, gpuPod("p", 1)), info, l); v.Reason != NoGraph {
+		t.Errorf("verdict while it is gone %q, want %q", v.Reason, NoGraph)
+	}
+	if _, err := r.Annotations(b, false); err == nil {
+		t.Error("a choice was described by a graph that is gone")
+	}
+	obj := topologyOf(t, "n", "dgx1-v100")
+	obj.UID, obj.ResourceVersion = types.UID("again"), "9"
+	if _, err := r.Apply(obj); err != nil {
+		t.Fatal(err)
+	}
+	r.Remove("n", "topology-n") // the old object's end, heard of late
+	info, l = r.view(t, running)
+	p := gpuPod("p", 3)
+	c, reason := r.Reserve(demandOf(t, p), p, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	if both := c.mask(r.Node("n").Accels[0]) & held; both != 0 {
+		t.Errorf("GPUs %v were given out twice", both.Positions())
+	}
+	if v := r.Judge(demandOf(t, gpuPod("q", 1)), info, l); v.Reason != FewGPUs {
+		t.Errorf("verdict for a ninth GPU %q, want %q", v.Reason, FewGPUs)
+	}
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ConditionPlacedByCount is the condition of a pod that was bound to a node whose graph
+// did not count: nobody chose its GPUs.
+const ConditionPlacedByCount v1.PodConditionType = "nvtopo.dev/PlacedByCount"
+
+// Standing says whether a node's graph counts now: Fits, or why it does not.
+func (s *State) Standing(node *v1.Node) Reason {
+	x := s.cells.get(node.Name)
+	var n *Node
+	if x != nil {
+		n = x.node.Load()
+	}
+	return s.standing(x, n, node.UID)
+}
+
+// standing says whether a node's graph counts: Fits, or why it does not.
+func (s *State) standing(x *cell, n *Node, node types.UID) Reason {
+	switch {
+	case n == nil && x != nil && x.fault.Load() != nil:
+		return UnreadableGraph
+	case n == nil && !s.served.Load():
+		return NoDefinition
+	case n == nil:
+		return NoGraph
+	case n.NodeUID != node:
+		return NodeReplaced
+	}
+	return x.vouched(n, s.clock.Now())
+}
+
+// vouched says whether somebody stands for the graph now. Where the object has come
+// to say what cannot be read, the exporter's Lease stands for that and no longer
+// for the last good graph, which then counts for the Lease's term, as it would
+// if the exporter had fallen silent.
+func (x *cell) vouched(n *Node, now time.Time) Reason {
+	if !n.exporter.fresh(now) {
+		return StaleGraph
+	}
+	if f := x.fault.Load(); f != nil && !f.since.IsZero() && now.Sub(f.since) >= time.Duration(n.exporter.term.Load()) {
+		return UnreadableGraph
+	}
+	return Fits
+}
+
+// byCount says whether a pod that asks for nothing about links can be placed on a node
+// whose graph no longer counts, by the number of GPUs: nothing is chosen, since the
+// graph may be wrong, but what it says to be used or broken is not counted as free.
+// Claims count too, which the scheduler's own account of the node does not have
+// while their binding is in doubt.
+func (s *State) byCount(d *Demand, u *Usage) Reason {
+	if reason := s.enforcement(d, u.node); reason != Fits {
+		return reason
+	}
+	for _, r := range d.Resources {
+		// Of devices that came after the graph kubelet's own count tells.
+		if i := u.accelIndex(r.Name); i >= 0 && u.free(i).Len()-u.counted[i] < r.Count {
+			return FewGPUs
+		}
+	}
+	return Fits
+}
