@@ -23,13 +23,13 @@ import (
 
 // options are the command line.
 type options struct {
-	source         string
-	sysfsRoot      string
-	library        string
-	model          string
-	metricsAddress string
-	kubeconfig     string
-	cfg            exporter.Config
+	source     string
+	sysfsRoot  string
+	library    string
+	model      string
+	endpoint   daemon.Endpoint
+	kubeconfig string
+	cfg        exporter.Config
 }
 
 func newCommand(getenv func(string) string) *cobra.Command {
@@ -49,7 +49,7 @@ they sit on, and keeps the node's NodeGPUTopology, topology labels and Lease tru
 	f.DurationVar(&o.cfg.Interval, "interval", 30*time.Second, "time between two readings without an event")
 	f.StringVar(&o.sysfsRoot, "sysfs-root", "/sys", "where the host's sysfs is mounted")
 	f.StringVar(&o.library, "nvml-library", "", "path of libnvidia-ml.so.1; empty searches for it")
-	f.StringVar(&o.metricsAddress, "metrics-address", ":9101", "address that serves /metrics and /healthz; empty for none")
+	o.endpoint.AddFlags(f, ":9101")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
 	f.BoolVar(&o.cfg.CompatLabels, "compat-labels", false, "also write the labels and the annotation outside nvtopo.dev")
 	f.StringVar(&o.cfg.Resource, "resource", "nvidia.com/gpu", "extended resource the GPUs are counted under")
@@ -81,7 +81,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return daemon.ServeWhile(ctx, o.metricsAddress, e, e.Run)
+	return daemon.ServeWhile(ctx, &o.endpoint, restConfig, e, e.Run)
 }
 
 // open makes the source. What belongs to another source is refused rather than

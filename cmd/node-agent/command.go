@@ -19,7 +19,7 @@ import (
 type options struct {
 	cfg                 nodeagent.Config
 	mode, topology, nri string
-	metricsAddress      string
+	endpoint            daemon.Endpoint
 	kubeconfig          string
 }
 
@@ -52,7 +52,7 @@ the node's NodeGPUTopology.`,
 	f.StringVar(&o.cfg.StateDir, "state-dir", "/var/lib/nvtopo", "folder that keeps what was given to whom over a restart")
 	f.StringVar(&o.cfg.KubeletConfig, "kubelet-config", "", "kubelet's configuration file; empty asks kubelet's /configz")
 	f.StringVar(&o.cfg.SysfsRoot, "sysfs-root", "/sys", "where the host's sysfs is mounted")
-	f.StringVar(&o.metricsAddress, "metrics-address", ":9102", "address that serves /metrics and /healthz; empty for none")
+	o.endpoint.AddFlags(f, ":9102")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
 	f.StringVar(&o.cfg.Namespace, "namespace", "nvtopo-system", "namespace of the Lease")
 	daemon.AddLogFlags(cmd)
@@ -73,5 +73,5 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the agent: %w", err)
 	}
-	return daemon.ServeWhile(ctx, o.metricsAddress, agent, agent.Run)
+	return daemon.ServeWhile(ctx, &o.endpoint, restConfig, agent, agent.Run)
 }

@@ -13,12 +13,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/pflag"
 
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 )
 
-// shutdownTimeout bounds how long a scrape in progress holds up the end.
-const shutdownTimeout = 5 * time.Second
+// healthPath is what kubelet's probes ask, which have no token.
+const healthPath = "/healthz"
 
 // Observable is a program whose state can be asked for.
 type Observable interface {
@@ -26,33 +29,90 @@ type Observable interface {
 	Healthy() error
 }
 
-// ServeWhile serves /metrics and /healthz at addr while run runs; an empty addr
-// serves nothing. It fails at once if the address cannot be had.
-func ServeWhile(ctx context.Context, addr string, o Observable, run func(context.Context) error) error {
-	if addr == "" {
+// Endpoint says where metrics and health are served.
+type Endpoint struct {
+	// Address is host:port; empty serves nothing.
+	Address string
+	// CertFile and KeyFile are as in SecureOptions.
+	CertFile, KeyFile string
+	// Insecure serves plain HTTP to everybody, and only on a loopback address.
+	Insecure bool
+}
+
+// AddFlags gives the command line the endpoint's flags.
+func (e *Endpoint) AddFlags(f *pflag.FlagSet, address string) {
+	f.StringVar(&e.Address, "metrics-address", address, "address that serves /metrics and /healthz over HTTPS; empty for none")
+	f.StringVar(&e.CertFile, "tls-cert-file", "", "certificate of the metrics server, read again when it changes; empty makes one at each start")
+	f.StringVar(&e.KeyFile, "tls-private-key-file", "", "private key of --tls-cert-file")
+	f.BoolVar(&e.Insecure, "metrics-insecure", false, "serve metrics over plain HTTP to everybody; only on a loopback address")
+}
+
+// ServeWhile serves /metrics, to those whom the API server of cluster allows to
+// get it, and /healthz, to everybody, while run runs. It fails at once if the
+// address cannot be had.
+func ServeWhile(ctx context.Context, e *Endpoint, cluster *rest.Config, o Observable, run func(context.Context) error) error {
+	if e.Address == "" {
 		return run(ctx)
 	}
 	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", addr)
+	ln, err := lc.Listen(ctx, "tcp", e.Address)
 	if err != nil {
 		return fmt.Errorf("serve metrics: %w", err)
 	}
-	srv := &http.Server{Handler: handler(o), ReadHeaderTimeout: 10 * time.Second}
+	serve, err := e.server(cluster, ln, handler(o))
+	if err != nil {
+		return fmt.Errorf("serve metrics: %w", errors.Join(err, ln.Close()))
+	}
+	// Served to the end of run, which may take its time after ctx.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	failed := make(chan error, 1)
+	served := make(chan error, 1)
 	go func() {
 		defer cancel() // without metrics the program is not what was asked for
-		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
-			failed <- fmt.Errorf("serve metrics: %w", err)
+		if err := serve(serving); err != nil {
+			served <- fmt.Errorf("serve metrics: %w", err)
 		}
-		close(failed)
+		close(served)
 	}()
-	klog.FromContext(ctx).Info("Serving metrics", "address", ln.Addr().String())
+	klog.FromContext(ctx).Info("Serving metrics", "address", ln.Addr().String(), "insecure", e.Insecure)
 	err = run(ctx)
-	end, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer stop()
-	return errors.Join(err, srv.Shutdown(end), <-failed)
+	stop()
+	return errors.Join(err, <-served)
+}
+
+// server returns what serves h until its context ends.
+func (e *Endpoint) server(cluster *rest.Config, ln net.Listener, h http.Handler) (func(context.Context) error, error) {
+	if !e.Insecure {
+		client, err := reviewer(cluster)
+		if err != nil {
+			return nil, err
+		}
+		opts := SecureOptions{Listener: ln, CertFile: e.CertFile, KeyFile: e.KeyFile, Client: client, AlwaysAllow: []string{healthPath}}
+		return func(ctx context.Context) error { return ServeSecure(ctx, opts, h) }, nil
+	}
+	if tcp, ok := ln.Addr().(*net.TCPAddr); !ok || !tcp.IP.IsLoopback() {
+		return nil, fmt.Errorf("--metrics-insecure is for a loopback address, not %s", e.Address)
+	}
+	if e.CertFile != "" || e.KeyFile != "" {
+		return nil, errors.New("--metrics-insecure and a certificate exclude each other")
+	}
+	return func(ctx context.Context) error { return serveOn(ctx, newServer(ctx, nil, h), ln) }, nil
+}
+
+// reviewer returns a client for questions about those who ask, with a rate limit
+// of its own: a stranger's requests must not keep the program from renewing its
+// Lease.
+func reviewer(cluster *rest.Config) (kubernetes.Interface, error) {
+	cfg := rest.CopyConfig(cluster)
+	cfg.RateLimiter, cfg.QPS, cfg.Burst = nil, 5, 10
+	cfg.Timeout = 10 * time.Second
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return client, nil
 }
 
 func handler(o Observable) http.Handler {
@@ -60,7 +120,7 @@ func handler(o Observable) http.Handler {
 	process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{o.Gatherer(), process}, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, _ *http.Request) {
 		if err := o.Healthy(); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return

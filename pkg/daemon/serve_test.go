@@ -5,7 +5,6 @@ package daemon
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -22,60 +21,100 @@ type fake struct {
 func (f *fake) Gatherer() prometheus.Gatherer { return f.registry }
 func (f *fake) Healthy() error                { return f.health }
 
-func get(t *testing.T, url string) (int, string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(b)
+func newFake() *fake {
+	f := &fake{registry: prometheus.NewRegistry()}
+	f.registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "nvtopo_test", Help: "x"}))
+	return f
 }
 
-func TestMetricsAndHealthAreServedWhileRunning(t *testing.T) {
-	f := &fake{registry: prometheus.NewRegistry()}
-	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "nvtopo_test", Help: "x"})
-	f.registry.MustRegister(g)
+// freeAddress returns a loopback address that was free a moment ago.
+func freeAddress(t *testing.T) string {
+	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := ln.Addr().String()
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	err = ServeWhile(ctx, addr, f, func(ctx context.Context) error {
-		if code, body := get(t, "http://"+addr+"/metrics"); code != 200 || !strings.Contains(body, "nvtopo_test 0") || !strings.Contains(body, "go_goroutines") {
-			t.Errorf("/metrics: %d %.200s", code, body)
-		}
-		if code, body := get(t, "http://"+addr+"/healthz"); code != 200 || body != "ok\n" {
-			t.Errorf("/healthz: %d %q", code, body)
-		}
-		f.health = errors.New("stuck")
-		if code, body := get(t, "http://"+addr+"/healthz"); code != 500 || body != "stuck\n" {
-			t.Errorf("/healthz: %d %q", code, body)
-		}
-		cancel()
-		<-ctx.Done()
-		return nil
-	})
+	return ln.Addr().String()
+}
+
+func TestMetricsAndHealthAreServedWhileRunning(t *testing.T) {
+	cluster := newReviewServer(t)
+	tests := map[string]struct {
+		endpoint        Endpoint
+		scheme          string
+		wantWithoutAuth int
+	}{
+		"over HTTPS, to those who may":        {Endpoint{}, "https", http.StatusUnauthorized},
+		"over HTTP, to everybody, if so told": {Endpoint{Insecure: true}, "http", http.StatusOK},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			f := newFake()
+			tc.endpoint.Address = freeAddress(t)
+			base := tc.scheme + "://" + tc.endpoint.Address
+			ctx, cancel := context.WithCancel(t.Context())
+			err := ServeWhile(ctx, &tc.endpoint, cluster.config(), f, func(ctx context.Context) error {
+				if code, body := get(t, base+"/metrics", "reader"); code != 200 || !strings.Contains(body, "nvtopo_test 0") || !strings.Contains(body, "go_goroutines") {
+					t.Errorf("/metrics: %d %.200s", code, body)
+				}
+				if code, body := get(t, base+"/metrics", ""); code != tc.wantWithoutAuth {
+					t.Errorf("/metrics without a token: %d %.200s, want %d", code, body, tc.wantWithoutAuth)
+				}
+				if code, body := get(t, base+"/healthz", ""); code != 200 || body != "ok\n" {
+					t.Errorf("/healthz: %d %q", code, body)
+				}
+				f.health = errors.New("stuck")
+				cancel()
+				<-ctx.Done()
+				// Until run has ended, somebody may want to know why it does not.
+				if code, body := get(t, base+"/healthz", ""); code != 500 || body != "stuck\n" {
+					t.Errorf("/healthz: %d %q", code, body)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Errorf("a clean end returned %v", err)
+			}
+			if _, err := net.Dial("tcp", tc.endpoint.Address); err == nil {
+				t.Error("the address is still served after the end")
+			}
+		})
+	}
+}
+
+func TestEndpointsThatCannotBeServed(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Errorf("a clean end returned %v", err)
+		t.Fatal(err)
 	}
-	if _, err := net.Dial("tcp", addr); err == nil {
-		t.Error("the address is still served after the end")
+	defer taken.Close()
+	failure := errors.New("of the program itself")
+	tests := map[string]struct {
+		endpoint Endpoint
+		want     string
+	}{
+		"an address in use":                       {Endpoint{Address: taken.Addr().String()}, "serve metrics: listen"},
+		"plain HTTP for all the world":            {Endpoint{Address: ":0", Insecure: true}, "--metrics-insecure is for a loopback address, not :0"},
+		"plain HTTP with a certificate":           {Endpoint{Address: "127.0.0.1:0", Insecure: true, CertFile: "x"}, "exclude each other"},
+		"a certificate that is not there":         {Endpoint{Address: "127.0.0.1:0", CertFile: "/does/not/exist", KeyFile: "/does/not/exist"}, "/does/not/exist"},
+		"a certificate without a key":             {Endpoint{Address: "127.0.0.1:0", CertFile: "/does/not/exist"}, "missing filename"},
+		"none, and the program ends with a fault": {Endpoint{}, failure.Error()},
 	}
-	failure := errors.New("no")
-	if err := ServeWhile(t.Context(), "", f, func(context.Context) error { return failure }); !errors.Is(err, failure) {
-		t.Errorf("error %v, want that of the program", err)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := ServeWhile(t.Context(), &tc.endpoint, newReviewServer(t).config(), newFake(), func(ctx context.Context) error {
+				if tc.endpoint.Address == "" {
+					return failure
+				}
+				<-ctx.Done()
+				return nil
+			})
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want it to contain %q", err, tc.want)
+			}
+		})
 	}
 }

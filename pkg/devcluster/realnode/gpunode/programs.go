@@ -43,7 +43,7 @@ func (l *Lab) startAgent(ctx context.Context) error {
 	args := append([]string{
 		"--node-name=" + l.cfg.Node, "--namespace=" + Namespace, "--kubeconfig=" + kubeconfig,
 		"--kubelet-config=" + l.Node.KubeletConfig(), "--nri-socket=" + l.Node.NRISocket(),
-		"--metrics-address=127.0.0.1:" + strconv.Itoa(port), "-v=2",
+		"--metrics-address=127.0.0.1:" + strconv.Itoa(port), "--metrics-insecure", "-v=2",
 	}, l.cfg.AgentArgs...)
 	l.Agent, err = l.Node.Run(realnode.Program{Name: "node-agent", Path: filepath.Join(l.cfg.Bin, agentBinary), Args: args})
 	return err
