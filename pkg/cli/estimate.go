@@ -163,10 +163,14 @@ func (o *estimateOptions) set(cmd *cobra.Command) (*input, nvtopo.Mask, error) {
 		set, err := in.parseGPUs("--gpus", o.gpus)
 		return in, set, err
 	}
-	if in.graph.Healthy() == 0 {
+	set := in.graph.Healthy()
+	if sound := set &^ in.graph.Degraded(); sound != 0 {
+		set = sound
+	}
+	if set == 0 {
 		return nil, 0, noAnswerf("no GPU is healthy")
 	}
-	return in, in.graph.Healthy(), nil
+	return in, set, nil
 }
 
 // override puts what flags say in place of what the graph says.

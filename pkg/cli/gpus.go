@@ -34,10 +34,13 @@ func (in *input) parseGPUs(flag, list string) (nvtopo.Mask, error) {
 	return set, nil
 }
 
-// usable is parseGPUs for GPUs that are going to be used: one that must not be
-// is an error. An empty list means all that are healthy and that no pod holds.
-func (in *input) usable(flag, list string, given bool) (nvtopo.Mask, error) {
+// usable is parseGPUs for GPUs that are going to be used, so many together: one that
+// must not be is an error. An empty list means all that may be and that no pod holds.
+func (in *input) usable(flag, list string, given bool, together int) (nvtopo.Mask, error) {
 	healthy := in.graph.Healthy()
+	if together > 1 {
+		healthy &^= in.graph.Degraded()
+	}
 	if !given {
 		return healthy &^ in.used, nil
 	}
@@ -48,8 +51,12 @@ func (in *input) usable(flag, list string, given bool) (nvtopo.Mask, error) {
 	if bad := set &^ healthy; bad != 0 {
 		d := &in.graph.GPUs[bad.First()]
 		why := d.Unhealthy
-		if why == "" {
+		switch {
+		case why != "":
+		case d.MIG:
 			why = "it is partitioned (MIG)"
+		default:
+			why = "it is degraded and usable alone only: " + d.Degraded
 		}
 		return 0, usagef("%s %q: GPU %d cannot be used: %s", flag, list, d.Index, why)
 	}

@@ -42,7 +42,7 @@ func newGroups() *cobra.Command {
 slowest ring of a group is as fast as possible, and then the sum of the rings.
 
 Free are the GPUs of --free. Without it, all healthy GPUs are, except those that
-the NodeGPUTopology says are held by pods.`,
+the NodeGPUTopology says are held by pods. Degraded ones are used only alone.`,
 		Example: `  NVTOPO groups -g 2 --machine dgx1-v100
   NVTOPO groups -g 4 -f topo.txt --free 0-5 -o json`,
 		Args: noArgs,
@@ -57,7 +57,7 @@ the NodeGPUTopology says are held by pods.`,
 			if err != nil {
 				return err
 			}
-			set, err := in.usable("--free", free, cmd.Flags().Changed("free"))
+			set, err := in.usable("--free", free, cmd.Flags().Changed("free"), size)
 			if err != nil {
 				return err
 			}

@@ -142,6 +142,9 @@ func writeRemarks(b *strings.Builder, in *input) {
 		if d.Unhealthy != "" {
 			fmt.Fprintf(b, "Unhealthy: %d, %s\n", d.Index, d.Unhealthy)
 		}
+		if d.Degraded != "" {
+			fmt.Fprintf(b, "Degraded, usable alone only: %d, %s\n", d.Index, d.Degraded)
+		}
 		if d.MIG {
 			fmt.Fprintf(b, "Partitioned (MIG): %d\n", d.Index)
 		}

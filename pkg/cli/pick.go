@@ -48,7 +48,7 @@ scheduler: the ring with the fastest weakest link; then few NUMA nodes close to
 each other; then what stays free is worth most; then short PCIe paths.
 
 Free are the GPUs of --free. Without it, all healthy GPUs are, except those that
-the NodeGPUTopology says are held by pods.
+the NodeGPUTopology says are held by pods. Degraded ones are used only alone.
 
 With -o json the answer is one object:
   gpus               indices, ascending
@@ -95,12 +95,18 @@ func (o *pickOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	free, err := in.usable("--free", o.free, cmd.Flags().Changed("free"))
+	free, err := in.usable("--free", o.free, cmd.Flags().Changed("free"), o.count)
 	if err != nil {
 		return err
 	}
 	tables := nvtopo.NewTables(in.graph, nvtopo.DefaultWeights())
-	choice, short := tables.Choose(free, free, o.count, con)
+	allowed := free
+	if alone := free & in.graph.Degraded(); alone != 0 {
+		// Of one GPU: see PickUsable. What the others are worth is what stays.
+		allowed = alone & -alone
+		free = free&^alone | allowed
+	}
+	choice, short := tables.Choose(free, allowed, o.count, con)
 	if short != nvtopo.ShortNone {
 		return o.shortage(in, tables, free, con, short)
 	}

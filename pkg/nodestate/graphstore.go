@@ -24,6 +24,7 @@ type Accel struct {
 	Graph    *nvtopo.Graph
 	Tables   *nvtopo.Tables
 	Healthy  nvtopo.Mask
+	Degraded nvtopo.Mask // those of Healthy that are given only to pods of one device in all
 
 	// kind is equal where a request for models or memory finds the same devices.
 	kind uint64
@@ -240,7 +241,9 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faul
 	}
 	for _, res := range slices.Sorted(maps.Keys(graphs)) {
 		g := graphs[res]
-		n.Accels = append(n.Accels, &Accel{Resource: res, Graph: g, Tables: s.registry.Tables(g), Healthy: g.Healthy(), kind: s.kindOf(g)})
+		n.Accels = append(n.Accels, &Accel{
+			Resource: res, Graph: g, Tables: s.registry.Tables(g), Healthy: g.Healthy(), Degraded: g.Degraded(), kind: s.kindOf(g),
+		})
 		n.resources = append(n.resources, res)
 	}
 	n.settled = obj.Status.Kubelet

@@ -217,7 +217,7 @@ func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfo
 	e.mortal = u.leftovers && u.agentLived
 	for ai, a := range n.Accels {
 		m := cluster.Machine{
-			Tables: a.Tables, Healthy: a.Healthy, Free: u.free(ai), Kind: a.kind, Kubelet: n.KubeletPolicy,
+			Tables: a.Tables, Healthy: a.Healthy, Free: u.free(ai), Degraded: a.Degraded, Kind: a.kind, Kubelet: n.KubeletPolicy,
 			Held: u.counted[ai], Unknown: u.foreign[ai],
 		}
 		if n.kubelet != nil {

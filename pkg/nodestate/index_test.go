@@ -254,6 +254,9 @@ func (s *site) disturb(r *rand.Rand, kinds []string, step int) {
 		if obj.Spec.NodeUID = s.nodes[node].UID; r.IntN(3) == 0 {
 			obj.Spec.NodeUID = "another"
 		}
+		if at := r.IntN(2 * len(obj.Status.GPUHealth)); at < len(obj.Status.GPUHealth) {
+			obj.Status.GPUHealth[at].Healthy, obj.Status.GPUHealth[at].Degraded = r.IntN(2) == 0, true
+		}
 		if r.IntN(2) == 0 {
 			obj.Status.Kubelet = &v1alpha1.Kubelet{
 				TopologyManagerPolicy: []string{"best-effort", "restricted", "single-numa-node"}[r.IntN(3)],

@@ -22,7 +22,7 @@ func (u *Usage) Rate(r *Request) (o cluster.Offer, ok bool) {
 		return cluster.Offer{}, false
 	}
 	accel := u.node.Accels[ai]
-	return cluster.OfferOf(accel.Tables, accel.Healthy, u.free(ai), sets[0]), true
+	return cluster.OfferOf(accel.Tables, accel.Healthy, u.free(ai), accel.Degraded, sets[0]), true
 }
 
 // Alignment is how a pod's choice lies on the node's NUMA nodes.

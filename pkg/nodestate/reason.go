@@ -17,6 +17,7 @@ const (
 	NoDefinition
 	NotEnforced
 	FewGPUs
+	DegradedGPUs
 	FewSuitableGPUs
 	FewOneModel
 	FewInNUMA
@@ -42,6 +43,7 @@ var reasonTexts = [reasons]string{
 	NoDefinition:     "node(s) published no GPU topology: the API server does not know NodeGPUTopology, its definition is not installed",
 	NotEnforced:      "node(s) had no node agent to give the container the chosen GPUs",
 	FewGPUs:          "fewer free GPUs than asked",
+	DegradedGPUs:     "fewer free GPUs than asked that may be used together: the others are degraded",
 	FewSuitableGPUs:  "fewer free GPUs of the model or memory asked",
 	FewOneModel:      "fewer free GPUs of one model than asked",
 	FewInNUMA:        "fewer free GPUs in the NUMA nodes the policy allows than asked",

@@ -152,6 +152,10 @@ func (r *Request) Signature() string {
 	return string(b)
 }
 
+// single reports whether the pod has one device in all, so that a degraded one will
+// do. Containers that take turns with it do not matter.
+func (r *Request) single() bool { return len(r.Resources) == 1 && r.Resources[0].Count == 1 }
+
 // HasGPUs reports whether the pod asks for any accelerator.
 func (r *Request) HasGPUs() bool { return len(r.Resources) > 0 }
 

@@ -20,10 +20,11 @@ func (n *Node) roomier(old *Node) bool {
 }
 
 // rebuilt reports whether the machine is another: its devices or NUMA nodes, or a
-// device is healthy again.
+// device is healthy again, or no longer degraded.
 func (n *Node) rebuilt(old *Node) bool {
 	sameAccel := func(a, b *Accel) bool {
-		return a.Resource == b.Resource && a.Tables.Class() == b.Tables.Class() && a.kind == b.kind && a.Healthy&^b.Healthy == 0
+		return a.Resource == b.Resource && a.Tables.Class() == b.Tables.Class() && a.kind == b.kind && a.Healthy&^b.Healthy == 0 &&
+			a.Healthy&^a.Degraded&^(b.Healthy&^b.Degraded) == 0
 	}
 	sameNUMA := func(a, b nvtopo.NUMANode) bool {
 		return a.ID == b.ID && a.Memory == b.Memory && slices.Equal(a.CPUs, b.CPUs)

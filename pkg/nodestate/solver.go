@@ -18,13 +18,26 @@ func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask, f *forecast) (n
 	accel := u.node.Accels[ai]
 	k := r.Resources[ri].Count
 	free := u.free(ai)
+	alone := free & accel.Degraded
+	if !r.single() {
+		free &^= alone
+	}
 	if free.Len()-u.counted[ai] < k {
+		if alone != 0 && !r.single() && (free|alone).Len()-u.counted[ai] >= k {
+			return 0, DegradedGPUs
+		}
 		return 0, FewGPUs
 	}
 	if u.foreign[ai] && (r.linkSensitive() || f.strict()) {
 		return 0, UnknownDevices
 	}
 	allowed := r.suitable(accel.Graph) & within
+	if alone != 0 && r.single() {
+		if set := u.pickAlone(r, ai, alone&allowed, f); set != 0 {
+			return set, Fits
+		}
+		free &^= alone
+	}
 	c := u.constraint(r)
 	set, ok := accel.Tables.Pick(free, allowed, k, c)
 	if !ok {
@@ -37,6 +50,20 @@ func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask, f *forecast) (n
 		return set, Fits
 	}
 	return u.pickWhere(r, ai, f, &question{free: free, allowed: allowed, k: k, c: c})
+}
+
+// pickAlone is the lowest of some degraded GPUs that has what the pod needs beside
+// it and that kubelet would give, 0 if none does. It comes before any intact GPU: it
+// is in no set, so nothing is lost with it (see Tables.PickUsable).
+func (u *Usage) pickAlone(r *Request, ai int, among nvtopo.Mask, f *forecast) nvtopo.Mask {
+	g := u.node.Accels[ai].Graph
+	for m := among; m != 0; m &= m - 1 {
+		set := m & -m
+		if (!r.needsNUMAFit() || u.fitOf(r, g, set) == Fits) && f.honours(ai, g, set) {
+			return set
+		}
+	}
+	return 0
 }
 
 // question is one pick from the GPUs of a node.

@@ -32,6 +32,7 @@ type GPU struct {
 	CPUs      CPUSet
 	MIG       bool   // partitioned: not for whole-GPU requests, and no peer links
 	Unhealthy string // why it must not be used; empty when healthy
+	Degraded  string // why it may be used only alone, never with other GPUs; empty when it may
 }
 
 // NUMANode is one NUMA node of the machine, with or without CPUs.
@@ -120,6 +121,18 @@ func (g *Graph) Healthy() Mask {
 		}
 	}
 	return m
+}
+
+// Degraded is the part of Healthy that may be used only by itself: for a request
+// of one GPU in all.
+func (g *Graph) Degraded() Mask {
+	var m Mask
+	for i := range g.GPUs {
+		if g.GPUs[i].Degraded != "" {
+			m |= 1 << i
+		}
+	}
+	return m & g.Healthy()
 }
 
 // Positions returns the positions of the given UUIDs as a set and the UUIDs

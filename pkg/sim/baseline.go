@@ -119,7 +119,7 @@ func pickRules() []pickRule {
 		{name: "prim", make: func(uint64) picker { return remembering(baseline.ClosestPair()) }},
 		{name: "exact", make: func(uint64) picker {
 			return func(k *kind, free nvtopo.Mask, n int) (nvtopo.Mask, bool) {
-				return k.tables.Pick(free, free, n, nvtopo.Constraint{})
+				return k.tables.PickUsable(free, k.degraded, free, n, nvtopo.Constraint{})
 			}
 		}},
 	}

@@ -9,9 +9,12 @@ import (
 // fourth is the group size of which stranded GPUs are counted.
 const fourth = 4
 
-// kind is one graph class of the cluster, with what the replay remembers of it.
+// kind is one graph class of the cluster and which GPUs are degraded, with what the
+// replay remembers of it.
 type kind struct {
-	tables *nvtopo.Tables
+	tables   *nvtopo.Tables
+	degraded nvtopo.Mask
+
 	levels map[nvtopo.Mask]*level
 	packed map[nvtopo.Mask]int // most disjoint best-class groups of four, by free set
 }
@@ -30,8 +33,8 @@ type level struct {
 
 const noRing = -1
 
-func newKind(t *nvtopo.Tables) *kind {
-	return &kind{tables: t, levels: map[nvtopo.Mask]*level{}, packed: map[nvtopo.Mask]int{}}
+func newKind(t *nvtopo.Tables, degraded nvtopo.Mask) *kind {
+	return &kind{tables: t, degraded: degraded, levels: map[nvtopo.Mask]*level{}, packed: map[nvtopo.Mask]int{}}
 }
 
 // level returns what is known of a free set.
@@ -48,13 +51,13 @@ func (k *kind) measure(free nvtopo.Mask, sizes *sizes) *level {
 	l := &level{free: free, count: int64(free.Len()), rings: make([]int64, len(sizes.gpus))}
 	for i, n := range sizes.gpus {
 		l.rings[i] = noRing
-		if s, ok := k.tables.Pick(free, free, n, sizes.constraints[i]); ok {
+		if s, ok := k.tables.PickUsable(free, k.degraded, free, n, sizes.constraints[i]); ok {
 			l.rings[i] = k.tables.Ring(s)
 		}
 	}
 	if k.tables.Graph().Len() >= fourth {
 		l.counted = l.count
-		l.stranded = l.count - fourth*int64(k.pack(free))
+		l.stranded = l.count - fourth*int64(k.pack(free&^k.degraded))
 	}
 	return l
 }
@@ -100,7 +103,7 @@ search:
 // room is the number of pods of n GPUs that the machine holds when only they are on it.
 func (k *kind) room(free nvtopo.Mask, n int, con nvtopo.Constraint) int {
 	for pods := 0; ; pods++ {
-		s, ok := k.tables.Pick(free, free, n, con)
+		s, ok := k.tables.PickUsable(free, k.degraded, free, n, con)
 		if !ok {
 			return pods
 		}

@@ -8,19 +8,25 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// load makes the nodes, all GPUs free. Nodes of one graph class share one kind.
+// load makes the nodes, all GPUs free. Nodes of one graph class with the same
+// degraded GPUs share one kind.
 func (s *state) load(nodes []Node, w nvtopo.Weights) {
 	registry := nvtopo.NewRegistry(w)
 	byGraph := map[*nvtopo.Graph]*kind{}
-	byClass := map[nvtopo.ClassID]*kind{}
+	type class struct {
+		id       nvtopo.ClassID
+		degraded nvtopo.Mask
+	}
+	byClass := map[class]*kind{}
 	for i := range nodes {
 		g := nodes[i].Graph
 		k := byGraph[g]
 		if k == nil {
 			t := registry.Tables(g)
-			if k = byClass[t.Class()]; k == nil {
-				k = newKind(t)
-				byClass[t.Class()] = k
+			c := class{t.Class(), g.Degraded()}
+			if k = byClass[c]; k == nil {
+				k = newKind(t, c.degraded)
+				byClass[c] = k
 			}
 			byGraph[g] = k
 		}

@@ -84,5 +84,5 @@ func (o *ours) place(gpus int) (int, nvtopo.Mask, bool) {
 
 func (o *ours) changed(at int) {
 	n := &o.state.nodes[at]
-	o.index.Put(at, cluster.Machine{Tables: n.kind.tables, Healthy: n.healthy, Free: n.free()})
+	o.index.Put(at, cluster.Machine{Tables: n.kind.tables, Healthy: n.healthy, Free: n.free(), Degraded: n.kind.degraded})
 }

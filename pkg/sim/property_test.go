@@ -322,7 +322,7 @@ func TestPackingWithFoursIsTheBestThereIs(t *testing.T) {
 	for _, name := range []string{"dgx1-v100", "v100-pcie-8", bridged, "a6000-8-bridged"} {
 		t.Run(name, func(t *testing.T) {
 			tables := nvtopo.NewTables(clusterOf(t, name)[0].Graph, nvtopo.DefaultWeights())
-			k := newKind(tables)
+			k := newKind(tables, 0)
 			var groups []nvtopo.Mask
 			full := nvtopo.FullMask(tables.Graph().Len())
 			for s := nvtopo.Mask(1); s <= full; s++ {

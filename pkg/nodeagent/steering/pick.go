@@ -44,7 +44,7 @@ func pickBest(tables *nvtopo.Tables, q *question) ([]string, bool) {
 			byPosition[p] = id
 		}
 	}
-	set, ok := pickWith(tables, free, must, q.size)
+	set, ok := pickSound(tables, free, must, q.size)
 	if !ok {
 		return nil, false
 	}
@@ -54,6 +54,24 @@ func pickBest(tables *nvtopo.Tables, q *question) ([]string, bool) {
 	}
 	slices.Sort(ids)
 	return ids, true
+}
+
+// pickSound is pickWith that avoids what the graph calls unhealthy, and for several
+// GPUs also what it calls degraded, as long as kubelet offers enough without: it goes
+// by what the device plugin says, which may not know.
+func pickSound(tables *nvtopo.Tables, free, must nvtopo.Mask, k int) (nvtopo.Mask, bool) {
+	g := tables.Graph()
+	healthy, degraded := g.Healthy(), g.Degraded()
+	pools := []nvtopo.Mask{healthy &^ degraded, healthy, free}
+	if k == 1 {
+		pools[0] = degraded
+	}
+	for _, pool := range pools {
+		if set, ok := pickWith(tables, free&(pool|must), must, k); ok {
+			return set, true
+		}
+	}
+	return 0, false
 }
 
 // pickWith is the best set of k out of free that contains must, of one model if

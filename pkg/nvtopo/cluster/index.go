@@ -14,6 +14,7 @@ import (
 type Machine struct {
 	Tables        *nvtopo.Tables
 	Healthy, Free nvtopo.Mask
+	Degraded      nvtopo.Mask   // those of Healthy that are given out only one to a pod
 	Kind          uint64        // tells machines of one class apart that differ in models or memory
 	Kubelet       nvtopo.Policy // what the machine's kubelet enforces by itself
 	Held          int           // free GPUs that pods known only by count will take
@@ -24,6 +25,7 @@ type Machine struct {
 type key struct {
 	class         nvtopo.ClassID
 	healthy, free nvtopo.Mask
+	degraded      nvtopo.Mask
 	kind          uint64
 	held          int
 	kubelet       nvtopo.Policy
@@ -32,7 +34,7 @@ type key struct {
 
 func (m *Machine) key() key {
 	return key{
-		class: m.Tables.Class(), healthy: m.Healthy, free: m.Free, kind: m.Kind, held: m.Held, kubelet: m.Kubelet, unknown: m.Unknown,
+		class: m.Tables.Class(), healthy: m.Healthy, free: m.Free, degraded: m.Degraded, kind: m.Kind, held: m.Held, kubelet: m.Kubelet, unknown: m.Unknown,
 	}
 }
 
@@ -169,11 +171,14 @@ func (m *Machine) Offer(d *Demand) (o Offer, ok bool) {
 	if d.Suitable != nil {
 		allowed = d.Suitable(m.Tables.Graph())
 	}
-	set, ok := m.Tables.Pick(m.Free, allowed, d.GPUs, Tighten(d.Constraint, m.Kubelet))
+	if d.GPUs > 1 && (m.Free&^m.Degraded).Len()-m.Held < d.GPUs {
+		return Offer{}, false
+	}
+	set, ok := m.Tables.PickUsable(m.Free, m.Degraded, allowed, d.GPUs, Tighten(d.Constraint, m.Kubelet))
 	if !ok {
 		return Offer{}, false
 	}
-	return OfferOf(m.Tables, m.Healthy, m.Free, set), true
+	return OfferOf(m.Tables, m.Healthy, m.Free, m.Degraded, set), true
 }
 
 // Candidate is a bucket whose machines can serve a demand.

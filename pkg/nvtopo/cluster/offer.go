@@ -40,11 +40,13 @@ type Offer struct {
 	FreeAfter int     // GPUs left
 }
 
-// OfferOf judges a set chosen from a machine's free GPUs.
-func OfferOf(t *nvtopo.Tables, healthy, free, set nvtopo.Mask) Offer {
+// OfferOf judges a set chosen from a machine's free GPUs. Degraded ones add nothing
+// to what the others are worth.
+func OfferOf(t *nvtopo.Tables, healthy, free, degraded, set nvtopo.Mask) Offer {
 	k := set.Len()
 	o := Offer{Set: set, Ring: t.Ring(set), Latency: t.Latency(set), FreeAfter: (free &^ set).Len()}
 	o.Band = band(k, o.Ring, t.Best(k))
+	healthy, free = healthy&^degraded, free&^degraded
 	if all := t.Residual(healthy); all > 0 {
 		o.Lost = float64(t.Residual(free)-t.Residual(free&^set)) / float64(all)
 	}

@@ -144,10 +144,13 @@ func (r *reader) indexGPUs() error {
 func (r *reader) readGPUs(health []GPUHealth) (map[string][]nvtopo.GPU, error) {
 	// Entries for GPUs that spec does not have are ignored: spec and status are
 	// separate writes, and a removed GPU's health may outlive it for a moment.
-	unhealthy := map[string]string{}
+	unhealthy, degraded := map[string]string{}, map[string]string{}
 	for i := range health {
-		if !health[i].Healthy {
-			unhealthy[health[i].ID] = cmp.Or(health[i].Reason, "unhealthy")
+		switch h := &health[i]; {
+		case !h.Healthy:
+			unhealthy[h.ID] = cmp.Or(h.Reason, "unhealthy")
+		case h.Degraded:
+			degraded[h.ID] = cmp.Or(h.Reason, "degraded")
 		}
 	}
 	out := map[string][]nvtopo.GPU{}
@@ -160,7 +163,7 @@ func (r *reader) readGPUs(health []GPUHealth) (map[string][]nvtopo.GPU, error) {
 			}
 			gpu := nvtopo.GPU{
 				UUID: d.ID, Index: int(d.Index), PCIBusID: d.PCIBusID, Model: d.Model,
-				NUMANode: int(d.NUMANode), CPUs: cpus, MIG: d.MIG, Unhealthy: unhealthy[d.ID],
+				NUMANode: int(d.NUMANode), CPUs: cpus, MIG: d.MIG, Unhealthy: unhealthy[d.ID], Degraded: degraded[d.ID],
 			}
 			if d.Memory != nil {
 				gpu.Memory = d.Memory.Value()

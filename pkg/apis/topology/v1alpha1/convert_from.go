@@ -4,6 +4,7 @@ package v1alpha1
 
 import (
 	"cmp"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +30,9 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 			ID: d.UUID, Index: int32(d.Index), Resource: resourceName, PCIBusID: d.PCIBusID, Model: d.Model,
 			Memory: bytesOf(d.Memory), NUMANode: int32(d.NUMANode), CPUs: d.CPUs.String(), MIG: d.MIG,
 		})
-		t.Status.GPUHealth = append(t.Status.GPUHealth, GPUHealth{ID: d.UUID, Healthy: d.Unhealthy == "", Reason: d.Unhealthy})
+		t.Status.GPUHealth = append(t.Status.GPUHealth, GPUHealth{
+			ID: d.UUID, Healthy: d.Unhealthy == "", Degraded: d.Unhealthy == "" && d.Degraded != "", Reason: shortened(cmp.Or(d.Unhealthy, d.Degraded)),
+		})
 		for j := i + 1; j < g.Len(); j++ {
 			t.Spec.Links = append(t.Spec.Links, fromLink(d.Index, g.GPUs[j].Index, g.Link(i, j)))
 		}
@@ -46,6 +49,16 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 	}
 	t.Status.Summary = summarize(g)
 	return t
+}
+
+// maxReason is the schema's bound of a reason; drivers' own words are of any length.
+const maxReason = 256
+
+func shortened(s string) string {
+	if len(s) <= maxReason {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxReason], "")
 }
 
 func fromNUMANode(n *nvtopo.NUMANode) NUMANode {
@@ -85,7 +98,7 @@ func bytesOf(n int64) *resource.Quantity {
 }
 
 func summarize(g *nvtopo.Graph) *Summary {
-	s := &Summary{GPUs: int32(g.Len()), Healthy: int32(g.Healthy().Len())}
+	s := &Summary{GPUs: int32(g.Len()), Healthy: int32(g.Healthy().Len()), Degraded: int32(g.Degraded().Len())}
 	for i := range g.NUMANodes {
 		if len(g.NUMANodes[i].CPUs) > 0 {
 			s.NUMANodes++

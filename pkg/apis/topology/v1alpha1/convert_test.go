@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -129,6 +130,41 @@ func TestPositionsFollowTheIndexWithinEachResource(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("graphs (-want,+got):\n%s", diff)
+	}
+}
+
+func TestADegradedGPUIsHealthyForThoseWhoDoNotKnowDegraded(t *testing.T) {
+	g := fourGPUs(t)
+	g.GPUs[2].Degraded = "NVLink error: Xid 74"
+	g.GPUs[3].Degraded = "whatever: it is lost" // unhealthy is worse
+	obj := FromGraph("n", "", g)
+	want := []GPUHealth{
+		{ID: "GPU-a", Healthy: true},
+		{ID: "GPU-b", Healthy: true},
+		{ID: "GPU-c", Healthy: true, Degraded: true, Reason: "NVLink error: Xid 74"},
+		{ID: "GPU-d", Reason: "GPU is lost"},
+	}
+	if diff := cmp.Diff(want, obj.Status.GPUHealth); diff != "" {
+		t.Errorf("health (-want,+got):\n%s", diff)
+	}
+	if s := obj.Status.Summary; s.Healthy != 2 || s.Degraded != 1 {
+		t.Errorf("summary says %d healthy, %d degraded; want 2 and 1", s.Healthy, s.Degraded)
+	}
+	obj.Status.GPUHealth[2].Reason = ""
+	graphs, err := obj.Graphs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back := graphs[DefaultResource]
+	if got := back.GPUs[2].Degraded; got != "degraded" {
+		t.Errorf("GPU-c came back degraded %q, want the word itself in place of a reason", got)
+	}
+	if back.Healthy() != nvtopo.MaskOf(0, 2) || back.Degraded() != nvtopo.MaskOf(2) {
+		t.Errorf("healthy %v, degraded %v; want 0, 2 and 2", back.Healthy().Positions(), back.Degraded().Positions())
+	}
+	g.GPUs[2].Degraded = strings.Repeat("ü", 200)
+	if r := FromGraph("n", "", g).Status.GPUHealth[2].Reason; len(r) > 256 || !utf8.ValidString(r) {
+		t.Errorf("a reason of %d bytes, valid %t; the schema takes 256", len(r), utf8.ValidString(r))
 	}
 }
 

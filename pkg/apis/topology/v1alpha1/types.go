@@ -17,6 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="Interconnect",type=string,JSONPath=`.status.summary.interconnect`
 // +kubebuilder:printcolumn:name="NUMA nodes",type=integer,JSONPath=`.status.summary.numaNodes`
 // +kubebuilder:printcolumn:name="Healthy",type=integer,JSONPath=`.status.summary.healthy`
+// +kubebuilder:printcolumn:name="Degraded",type=integer,JSONPath=`.status.summary.degraded`
 // +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="Enforced")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type NodeGPUTopology struct {
@@ -266,6 +267,9 @@ type Summary struct {
 	GPUs int32 `json:"gpus"`
 	// healthy is how many may be given out whole.
 	Healthy int32 `json:"healthy"`
+	// degraded is how many of those only by themselves.
+	// +optional
+	Degraded int32 `json:"degraded,omitempty"`
 	// numaNodes is how many NUMA nodes have CPUs.
 	NUMANodes int32 `json:"numaNodes"`
 	// interconnect is the best link class on the node, for example NV18.
@@ -281,10 +285,18 @@ type GPUHealth struct {
 	ID string `json:"id"`
 	// healthy says that pods may use it.
 	Healthy bool `json:"healthy"`
-	// reason says why not, for example "GPU is lost".
+	// degraded says that pods may use it only by itself, never together with other
+	// GPUs: it computes, but its links must not be relied on. Only of a healthy GPU.
+	// +optional
+	Degraded bool `json:"degraded,omitempty"`
+	// reason says why it is not healthy, or degraded; for example "GPU is lost: …".
+	// What stands before a colon is one of the texts documented in docs/exporter.md.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Reason string `json:"reason,omitempty"`
+	// since is when it came to be so; absent while it is healthy and not degraded.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
 }
 
 // Kubelet is the part of the kubelet's configuration that decides admission.

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+)
+
+// withHealth gives the rig's node this health, by position.
+func (r *rig) withHealth(t *testing.T, kind, version string, unhealthy, degraded nvtopo.Mask) {
+	t.Helper()
+	obj := topologyOf(t, "n", kind)
+	obj.ResourceVersion = version
+	for i := range obj.Status.GPUHealth {
+		h := &obj.Status.GPUHealth[i]
+		h.Healthy, h.Degraded = !unhealthy.Has(i), degraded.Has(i)
+	}
+	if _, err := r.Apply(obj); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bestSound is the specification: degraded GPUs are in no set, and the lowest of them
+// is what a single GPU is taken from first.
+func bestSound(o *oracle.Oracle, healthy, degraded, free nvtopo.Mask, k int, c nvtopo.Constraint) nvtopo.Mask {
+	alone := free & healthy & degraded
+	if k == 1 && alone != 0 {
+		return nvtopo.MaskOf(alone.First())
+	}
+	free = free & healthy &^ degraded
+	set, _ := o.Best(free, free, k, c)
+	return set
+}
+
+func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
+	const kind = "dgx1-v100"
+	r := newRig(t, kind)
+	graph := r.Node("n").Accels[0].Graph
+	o := oracle.New(graph)
+	rng := rand.New(rand.NewPCG(5, 11))
+	some := func(n int) (m nvtopo.Mask) {
+		for range rng.IntN(n) {
+			m |= 1 << rng.IntN(graph.Len())
+		}
+		return m
+	}
+	demands := []struct {
+		kv []string
+		c  nvtopo.Constraint
+	}{
+		{},
+		{kv: []string{MinLinkKey, "NVLINK"}, c: nvtopo.Constraint{MinLink: nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}}},
+		{kv: []string{TopologyPolicyKey, "single-numa-node"}, c: nvtopo.Constraint{Policy: nvtopo.PolicySingleNUMANode}},
+	}
+	served := map[string]int{}
+	for step := range 3000 {
+		unhealthy, degraded, used := some(3), some(5), some(5)
+		r.withHealth(t, kind, fmt.Sprint(step+2), unhealthy, degraded)
+		var pods []*v1.Pod
+		if used != 0 {
+			pods = append(pods, on(t, r.State, gpuPod("holder", used.Len()), "n", used.Positions()...))
+		}
+		info, l := r.view(t, pods...)
+		d := demands[rng.IntN(len(demands))]
+		pod := annotated(gpuPod(fmt.Sprint("p", step), 1+rng.IntN(5)), d.kv...)
+		k := int(pod.Spec.Containers[0].Resources.Limits.Name(testResource, "").Value())
+		switch rng.IntN(4) {
+		case 0: // it has the GPU of the app in its turn
+			pod.Spec.InitContainers = []v1.Container{container("init", 1)}
+		case 1:
+			pod.Spec.Containers = append(pod.Spec.Containers, container("second", 1))
+			k++
+		}
+		healthy := nvtopo.FullMask(graph.Len()) &^ unhealthy
+		want := bestSound(o, healthy, degraded, nvtopo.FullMask(graph.Len())&^used, k, d.c)
+		situation := fmt.Sprintf("step %d: %d GPUs %v, unhealthy %v, degraded %v, used %v", step, k, d.kv,
+			unhealthy.Positions(), degraded.Positions(), used.Positions())
+
+		demand := demandOf(t, pod)
+		verdict := r.Judge(demand, info, l)
+		if (verdict.Reason == Fits) != (want != 0) {
+			t.Fatalf("%s: Filter says %q, by brute force the set is %v", situation, verdict.Reason, want.Positions())
+		}
+		m := cluster.Machine{
+			Tables: r.Node("n").Accels[0].Tables, Healthy: healthy, Free: healthy &^ used, Degraded: healthy & degraded,
+		}
+		offer, ok := m.Offer(&cluster.Demand{GPUs: k, Constraint: d.c})
+		if ok != (want != 0) || ok && offer.Set != want {
+			t.Fatalf("%s: the index offers %v, want %v", situation, offer.Set.Positions(), want.Positions())
+		}
+		if want == 0 {
+			served["refused"]++
+			continue
+		}
+		if rated, ok := r.View(demand, info, l).Rate(demand.Request); !ok || rated != offer {
+			t.Fatalf("%s: rated %+v, the index offers %+v", situation, rated, offer)
+		}
+		a, reason := r.Reserve(demand, pod, info, l)
+		if reason != Fits {
+			t.Fatalf("%s: Reserve says %q", situation, reason)
+		}
+		if got, _ := graph.Positions(a.GPUs(testResource)); got != want {
+			t.Fatalf("%s: Reserve took %v, want %v", situation, got.Positions(), want.Positions())
+		}
+		r.Unreserve(pod.UID, "n")
+		switch {
+		case want&degraded != 0:
+			served["alone"]++
+		case degraded != 0:
+			served["beside degraded"]++
+		}
+	}
+	for _, what := range []string{"refused", "alone", "beside degraded"} {
+		if served[what] < 100 {
+			t.Errorf("only %d of 3000 pods were %s", served[what], what)
+		}
+	}
+}
+
+func TestASetThatOnlyDegradedGPUsWouldFillIsRefusedForThat(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.withHealth(t, "dgx1-v100", "2", 0, nvtopo.MaskOf(1, 2))
+	info, l := r.view(t)
+	if v := r.Judge(demandOf(t, gpuPod("p", 7)), info, l); v.Reason != DegradedGPUs || !v.Never {
+		t.Errorf("seven of six intact GPUs: %q, never %t; want %q, and that nothing that ends there would help", v.Reason, v.Never, DegradedGPUs)
+	}
+	if v := r.Judge(demandOf(t, gpuPod("p", 9)), info, l); v.Reason != FewGPUs {
+		t.Errorf("nine of eight GPUs: %q, want %q", v.Reason, FewGPUs)
+	}
+}
+
+func TestPodsWaitingForAnIntactGPUAreWoken(t *testing.T) {
+	state := New(testConfig(), &tickClock{})
+	apply := func(version string, degraded, unhealthy bool) bool {
+		t.Helper()
+		obj := topologyOf(t, "n", "dgx1-v100")
+		obj.ResourceVersion = version
+		obj.Status.GPUHealth[3].Degraded, obj.Status.GPUHealth[3].Healthy = degraded, !unhealthy
+		_, freed, err := state.apply(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return freed
+	}
+	apply("1", false, false)
+	for i, step := range []struct {
+		what                string
+		degraded, unhealthy bool
+		want                bool
+	}{
+		{"it becomes degraded", true, false, false},
+		{"it is lost", false, true, false},
+		{"it comes back degraded, which single pods wait for", true, false, true},
+		{"it is whole again", false, false, true},
+	} {
+		if got := apply(fmt.Sprint(i+2), step.degraded, step.unhealthy); got != step.want {
+			t.Errorf("%s: waiting pods woken %t, want %t", step.what, got, step.want)
+		}
+	}
+}
