@@ -85,6 +85,17 @@ unit: ## Unit, property and seed-corpus fuzz tests: no etcd, no root
 test-integration: cluster-programs ## Tests on a real API server and etcd
 	go test -timeout 25m ./pkg/devcluster/... ./cmd/devcluster ./test/integration/...
 
+# Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.
+SEED ?= 1
+DURATION ?= 4m
+.PHONY: soak
+soak: ## Churn and faults on a real control plane with the checker throughout (SEED, DURATION; an hour: DURATION=1h)
+	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=$(DURATION) go test -v -count=1 -timeout 0 -run '^TestSoak$$' ./test/soak
+
+.PHONY: test-soak
+test-soak: ## Three minutes of make soak, and the tests of its plan
+	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=2m go test -v -count=1 -timeout 20m ./test/soak
+
 .PHONY: test-bench
 test-bench: cluster-programs ## A short run of every benchmark, without judging times
 	go -C bench test -timeout 15m ./...
@@ -106,7 +117,7 @@ e2e: node-check node-programs ## Tests on a real node: kubelet, containerd, runc
 	go test -v -count=1 -timeout 30m ./test/e2e
 
 .PHONY: test
-test: unit test-bench test-integration test-kubelet $(NODE_TESTS) ## Everything that CI runs (SKIP_NODE=1: without a real node)
+test: unit test-bench test-integration test-soak test-kubelet $(NODE_TESTS) ## Everything that CI runs (SKIP_NODE=1: without a real node)
 	$(SKIPPED)
 
 .PHONY: race

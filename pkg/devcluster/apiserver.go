@@ -46,16 +46,24 @@ func firstServiceIP() net.IP { return net.IPv4(10, 96, 0, 1) }
 
 // apiserver is a kube-apiserver running in this process.
 type apiserver struct {
-	config *rest.Config // admin, with the default rate limits switched off
-	cancel context.CancelFunc
-	done   chan error
+	config   *rest.Config // admin, with the default rate limits switched off
+	listener *listener
+	cancel   context.CancelFunc
+	done     chan error
 }
 
-// startAPIServer starts a kube-apiserver and waits until it is ready.
-func startAPIServer(ctx context.Context, dir, etcd string, creds *credentials, cfg *Config) (*apiserver, error) {
-	opts, err := apiserverOptions(dir, etcd, creds, cfg)
+// startAPIServer starts a kube-apiserver on a port, or on any when it is 0, and
+// waits until it is ready.
+func startAPIServer(ctx context.Context, dir, etcd string, port int, creds *credentials, cfg *Config) (*apiserver, error) {
+	// Listening here and handing the listener over leaves no moment in which
+	// somebody else could take the port.
+	l, err := listen(ctx, port)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("listen for kube-apiserver: %w", err)
+	}
+	opts, err := apiserverOptions(dir, etcd, l, creds, cfg)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	completed, err := opts.Complete(runCtx)
@@ -67,7 +75,7 @@ func startAPIServer(ctx context.Context, dir, etcd string, creds *credentials, c
 		cancel()
 		return nil, fmt.Errorf("kube-apiserver's options: %w", errors.Join(errs...))
 	}
-	s := &apiserver{cancel: cancel, done: make(chan error, 1), config: adminConfig(opts.SecureServing.BindPort, creds)}
+	s := &apiserver{listener: l, cancel: cancel, done: make(chan error, 1), config: adminConfig(l.port(), creds)}
 	go func() { s.done <- app.Run(runCtx, completed) }()
 	if err := s.waitReady(ctx); err != nil {
 		cancel()
@@ -79,7 +87,7 @@ func startAPIServer(ctx context.Context, dir, etcd string, creds *credentials, c
 // apiserverOptions builds the options from command-line flags, the server's
 // only stable interface. Feature gates and versions live in a registry of
 // their own, so that several clusters in one process do not disturb each other.
-func apiserverOptions(dir, etcd string, creds *credentials, cfg *Config) (*options.ServerRunOptions, error) {
+func apiserverOptions(dir, etcd string, l *listener, creds *credentials, cfg *Config) (*options.ServerRunOptions, error) {
 	gate := utilfeature.DefaultMutableFeatureGate.DeepCopy()
 	version := utilcompatibility.DefaultBuildEffectiveVersion()
 	registry := basecompatibility.NewComponentGlobalsRegistry()
@@ -89,18 +97,11 @@ func apiserverOptions(dir, etcd string, creds *credentials, cfg *Config) (*optio
 	opts := options.NewServerRunOptions()
 	opts.GenericServerRunOptions.ComponentGlobalsRegistry = registry
 
-	// Listening here and handing the listener over leaves no moment in which
-	// somebody else could take the port.
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("listen for kube-apiserver: %w", err)
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	opts.SecureServing.Listener = listener
+	opts.SecureServing.Listener = l
 
-	args, err := apiserverArgs(dir, etcd, port, creds, cfg)
+	args, err := apiserverArgs(dir, etcd, l.port(), creds, cfg)
 	if err != nil {
-		return nil, errors.Join(err, listener.Close())
+		return nil, err
 	}
 	fs := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
 	sets := opts.Flags()
@@ -108,10 +109,10 @@ func apiserverOptions(dir, etcd string, creds *credentials, cfg *Config) (*optio
 		fs.AddFlagSet(sets.FlagSets[name])
 	}
 	if err := fs.Parse(args); err != nil {
-		return nil, errors.Join(fmt.Errorf("kube-apiserver's flags: %w", err), listener.Close())
+		return nil, fmt.Errorf("kube-apiserver's flags: %w", err)
 	}
 	if err := registry.Set(); err != nil {
-		return nil, errors.Join(fmt.Errorf("kube-apiserver's feature gates: %w", err), listener.Close())
+		return nil, fmt.Errorf("kube-apiserver's feature gates: %w", err)
 	}
 	return opts, nil
 }
@@ -217,4 +218,11 @@ func (s *apiserver) stop(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for kube-apiserver to end: %w", ctx.Err())
 	}
+}
+
+// crash ends the server as its death would for its clients: every connection is
+// cut in the middle of what it carried. It waits until the server is gone.
+func (s *apiserver) crash(ctx context.Context) error {
+	s.listener.cutAll()
+	return s.stop(ctx)
 }

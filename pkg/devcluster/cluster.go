@@ -32,11 +32,14 @@ type Cluster struct {
 	admin *rest.Config
 
 	etcd        *embed.Etcd
-	server      *apiserver
+	endpoint    string // of etcd
+	creds       *credentials
+	cfg         Config
 	controllers *controllers
 	kwok        *process
 
 	mu         sync.Mutex
+	server     *apiserver     // nil while it is down; guarded by mu
 	schedulers []*Scheduler   // guarded by mu
 	exporters  sync.WaitGroup // ends after exporterCtx
 	stopped    bool           // guarded by mu
@@ -54,7 +57,7 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, owned: owned, log: cfg.log()}
+	c := &Cluster{dir: dir, owned: owned, log: cfg.log(), cfg: cfg}
 	c.exporterCtx, c.cancelExporter = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
 		if err != nil {
@@ -62,16 +65,13 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 		}
 	}()
 
-	etcd, endpoint, err := startEtcd(ctx, dir, c.log)
-	if err != nil {
+	if c.etcd, c.endpoint, err = startEtcd(ctx, dir, c.log); err != nil {
 		return nil, err
 	}
-	c.etcd = etcd
-	creds, err := writeCredentials(dir, time.Now())
-	if err != nil {
+	if c.creds, err = writeCredentials(dir, time.Now()); err != nil {
 		return nil, err
 	}
-	if c.server, err = startAPIServer(ctx, dir, endpoint, creds, &cfg); err != nil {
+	if c.server, err = startAPIServer(ctx, dir, c.endpoint, 0, c.creds, &cfg); err != nil {
 		return nil, err
 	}
 	c.admin = c.server.config

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -37,6 +38,9 @@ type SchedulerOptions struct {
 	Config []byte
 	// ServiceAccount ("namespace/name") is who the scheduler is; empty means the administrator.
 	ServiceAccount string
+	// Server is the address at which it finds the API server, for example that of
+	// a proxy which injects faults; empty means the API server's own.
+	Server string
 	// Args are further flags.
 	Args []string
 	// Log receives its output; nil means the cluster's.
@@ -75,6 +79,9 @@ func (c *Cluster) StartScheduler(ctx context.Context, opts SchedulerOptions) (*S
 		if cfg, err = c.ServiceAccountConfig(ctx, namespace, name); err != nil {
 			return nil, err
 		}
+	}
+	if opts.Server != "" {
+		cfg.Host = opts.Server
 	}
 	s := &Scheduler{opts: opts, dir: dir}
 	if err := s.writeFiles(cfg); err != nil {
@@ -234,6 +241,21 @@ func (s *Scheduler) PID() int {
 		return 0
 	}
 	return s.proc.pid
+}
+
+// Pause stops the process where it stands (SIGSTOP) until Resume.
+func (s *Scheduler) Pause() error { return s.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (s *Scheduler) Resume() error { return s.signal(syscall.SIGCONT) }
+
+func (s *Scheduler) signal(sig syscall.Signal) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return nil
+	}
+	return s.proc.signal(sig)
 }
 
 // Kill ends the scheduler with SIGKILL and waits until it is gone.

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults
+
+import (
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// pieces is how many pieces of a watch may wait to be delivered; the server is
+// not read from while they do.
+const pieces = 1024
+
+// DelayWatches makes every watch deliver what comes from now on this much later;
+// 0 ends that. The order stays.
+func (p *Proxy) DelayWatches(d time.Duration) {
+	p.mu.Lock()
+	p.lag = d
+	p.mu.Unlock()
+}
+
+// CutWatches ends all running watches as a broken connection does.
+func (p *Proxy) CutWatches() {
+	p.mu.Lock()
+	running := make([]*stream, 0, len(p.watches))
+	for s := range p.watches {
+		running = append(running, s)
+	}
+	p.counts[WatchCut] += len(running)
+	p.mu.Unlock()
+	for _, s := range running {
+		s.cut(io.ErrUnexpectedEOF)
+	}
+}
+
+// wrapWatch puts a stream that can be delayed and cut before a watch's answer.
+func (p *Proxy) wrapWatch(resp *http.Response) error {
+	if resp.StatusCode != http.StatusOK || classify(resp.Request).traffic != Watches {
+		return nil
+	}
+	s := &stream{proxy: p, from: resp.Body, ended: make(chan struct{}), queue: make(chan piece, pieces)}
+	p.mu.Lock()
+	p.watches[s] = struct{}{}
+	p.mu.Unlock()
+	p.pending.Go(s.pump)
+	resp.Body = s
+	return nil
+}
+
+// piece is a part of a watch with the time at which the client may have it.
+type piece struct {
+	data []byte
+	at   time.Time
+	err  error // of the server's stream, after data
+}
+
+// stream is one running watch.
+type stream struct {
+	proxy *Proxy
+	from  io.ReadCloser
+	queue chan piece
+	rest  []byte // of the last piece; the reader's alone
+	last  error  // the reader's alone
+
+	once  sync.Once
+	ended chan struct{}
+	why   error // set before ended is closed
+}
+
+// pump reads what the server sends.
+func (s *stream) pump() {
+	for {
+		buf := make([]byte, 32<<10)
+		n, err := s.from.Read(buf)
+		s.proxy.mu.Lock()
+		lag := s.proxy.lag
+		if lag > 0 && n > 0 {
+			s.proxy.counts[WatchDelay]++
+		}
+		s.proxy.mu.Unlock()
+		select {
+		case s.queue <- piece{data: buf[:n], at: s.proxy.clock.Now().Add(lag), err: err}:
+		case <-s.ended:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Read implements io.Reader.
+func (s *stream) Read(b []byte) (int, error) {
+	for len(s.rest) == 0 {
+		if s.last != nil {
+			return 0, s.last
+		}
+		select {
+		case <-s.ended:
+			return 0, s.why
+		case next := <-s.queue:
+			if err := s.await(next.at); err != nil {
+				return 0, err
+			}
+			s.rest, s.last = next.data, next.err
+		}
+	}
+	n := copy(b, s.rest)
+	s.rest = s.rest[n:]
+	return n, nil
+}
+
+func (s *stream) await(at time.Time) error {
+	wait := at.Sub(s.proxy.clock.Now())
+	if wait <= 0 {
+		return nil
+	}
+	t := s.proxy.clock.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-s.ended:
+		return s.why
+	case <-t.C():
+		return nil
+	}
+}
+
+// cut ends the stream for its reader and for the server.
+func (s *stream) cut(why error) {
+	s.once.Do(func() {
+		s.why = why
+		close(s.ended)
+		s.proxy.mu.Lock()
+		delete(s.proxy.watches, s)
+		s.proxy.mu.Unlock()
+		_ = s.from.Close() // wakes pump
+	})
+}
+
+// Close implements io.Closer.
+func (s *stream) Close() error {
+	s.cut(io.EOF)
+	return nil
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+const (
+	// calmTime bounds the wait until everything that can be bound is: a change of
+	// leaders, doubts decided, backoffs, graphs published again.
+	calmTime = 2 * time.Minute
+	calmPoll = 500 * time.Millisecond
+	// steady is for how many polls in a row nothing may be left to do.
+	steady = 3
+)
+
+// calm waits until nothing is left to do and fails with what still is.
+func (w *world) calm(ctx context.Context, t *testing.T) {
+	t.Helper()
+	start := time.Now()
+	for _, r := range w.schedulers {
+		r.proxy.DelayWatches(0)
+		r.proxy.Set(nil)
+	}
+	var left string
+	quiet := 0
+	err := wait.PollUntilContextTimeout(ctx, calmPoll, calmTime, true, func(ctx context.Context) (bool, error) {
+		var err error
+		if left, err = w.toDo(ctx); err != nil {
+			left = err.Error()
+		}
+		if left != "" {
+			quiet = 0
+			return false, nil
+		}
+		quiet++
+		return quiet == steady, nil
+	})
+	if err != nil {
+		w.fail("no calm within %v of the end of churn: %s", calmTime, left)
+		return
+	}
+	w.note("calm after %.1f s", time.Since(start).Seconds())
+	t.Logf("calm %.1f s after the end of churn", time.Since(start).Seconds())
+}
+
+// toDo names something that is still to happen, empty if nothing is.
+func (w *world) toDo(ctx context.Context) (string, error) {
+	list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	for _, b := range w.boxes {
+		t := w.topology(b.name)
+		switch {
+		case !b.well():
+			return b.name + " is not as it was made", nil
+		case t == nil || len(t.Spec.GPUs) != b.now().Len():
+			return "the graph of " + b.name + " is not published", nil
+		}
+		if late := b.kubelet.unrepaired(); len(late) > 0 {
+			return "not repaired: " + strings.Join(late, ", "), nil
+		}
+	}
+	if w.leader(ctx) == nil {
+		return "nobody leads", nil
+	}
+	free := w.freeSets(list.Items)
+	for i := range list.Items {
+		p := &list.Items[i]
+		switch {
+		case ended(p):
+		case p.DeletionTimestamp != nil:
+			return p.Name + " is terminating", nil
+		case p.Spec.NodeName != "" && p.Status.Phase != v1.PodRunning:
+			return p.Name + " does not run yet", nil
+		case p.Spec.NodeName == "":
+			if node, err := w.fitsOn(p, free); err != nil || node != "" {
+				return fmt.Sprintf("pod %s (%d GPUs, %v) fits node %s; the scheduler says %q", p.Name, gpusOf(p), wishesOf(p), node, refusal(p)), err
+			}
+		}
+	}
+	return "", nil
+}
+
+func wishesOf(p *v1.Pod) map[string]string { return p.Annotations }
+
+// refusal is what the scheduler says about a pod that does not fit, or empty.
+func refusal(p *v1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// room is what is free on a node.
+type room struct {
+	graph *nvtopo.Graph
+	free  nvtopo.Mask
+	// unknown GPUs of the free ones belong to pods that nobody made a choice for.
+	unknown int
+}
+
+// freeSets derives from pods and from what kubelets hold what is free on each node.
+func (w *world) freeSets(pods []v1.Pod) map[string]*room {
+	out := map[string]*room{}
+	records := map[string]map[types.UID][]string{}
+	for _, b := range w.boxes {
+		g := b.now()
+		out[b.name] = &room{graph: g, free: g.Healthy()}
+		records[b.name] = map[types.UID][]string{}
+		if b.agent {
+			records[b.name] = b.kubelet.holding()
+			for _, ids := range records[b.name] {
+				held, _ := g.Positions(ids)
+				out[b.name].free &^= held
+			}
+		}
+	}
+	for i := range pods {
+		p := &pods[i]
+		r := out[p.Spec.NodeName]
+		if r == nil || ended(p) {
+			continue
+		}
+		if a := choiceOf(p); a != nil {
+			held, _ := r.graph.Positions(a.GPUs(string(gpuResource)))
+			r.free &^= held
+		} else if records[p.Spec.NodeName][p.UID] == nil {
+			r.unknown += gpusOf(p)
+		}
+	}
+	return out
+}
+
+// fitsOn names a node with a set of free GPUs that a pod accepts, or none. CPU and
+// memory are plentiful. Where pods are known by count only, no link can be promised.
+func (w *world) fitsOn(p *v1.Pod, free map[string]*room) (string, error) {
+	c, err := constraintOf(p)
+	if err != nil {
+		return "", err
+	}
+	k := gpusOf(p)
+	for _, node := range sortedKeys(free) {
+		r := free[node]
+		if r.free.Len()-r.unknown < k || r.unknown > 0 && demanding(c) {
+			continue
+		}
+		o := w.oracleOf(r.graph)
+		if anySet(r.free, k, func(s nvtopo.Mask) bool { return o.Permits(s, c) }) {
+			return node, nil
+		}
+	}
+	return "", nil
+}
+
+// anySet reports whether ok accepts a subset of size k.
+func anySet(f nvtopo.Mask, k int, ok func(nvtopo.Mask) bool) bool {
+	var walk func(rest, taken nvtopo.Mask) bool
+	walk = func(rest, taken nvtopo.Mask) bool {
+		if taken.Len() == k {
+			return ok(taken)
+		}
+		if rest.Len() < k-taken.Len() {
+			return false
+		}
+		first := nvtopo.MaskOf(rest.First())
+		return walk(rest&^first, taken|first) || walk(rest&^first, taken)
+	}
+	return walk(f, 0)
+}
+
+// clear deletes all pods and waits until they are gone from the API server and from
+// every kubelet's record.
+func (w *world) clear(ctx context.Context, t *testing.T) {
+	t.Helper()
+	err := w.try(ctx, "delete all pods", func(ctx context.Context) error {
+		return w.kube.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	})
+	var left string
+	if err == nil {
+		err = wait.PollUntilContextTimeout(ctx, calmPoll, calmTime, true, func(ctx context.Context) (bool, error) {
+			list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return false, err
+			}
+			left = fmt.Sprintf("%d pods", len(list.Items))
+			for _, b := range w.boxes {
+				if n := len(b.kubelet.holding()); n > 0 {
+					left += fmt.Sprintf(", %s holds devices of %d", b.name, n)
+				}
+				if r := w.topology(b.name); r != nil && len(r.Status.Allocations) > 0 {
+					left += fmt.Sprintf(", %s publishes %d allocations", b.name, len(r.Status.Allocations))
+				}
+			}
+			return left == "0 pods", nil
+		})
+	}
+	if err != nil {
+		w.fail("after everything was deleted there is left: %s: %v", left, err)
+	}
+}

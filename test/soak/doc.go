@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package soak keeps two schedulers with leader election, a real API server and a
+// dozen simulated nodes under churn and faults for a while, and checks the
+// invariants of package check all the time: `make soak SEED=1 DURATION=4m`.
+//
+// What happens is a plan made from the seed alone: pods created, deleted, deleted by
+// force and made anew, failed, finished, evicted; nodes cordoned, deleted and made
+// anew; graphs changed, shrunk and removed; Leases stopped; schedulers killed and
+// paused; the API server restarted, slow and faulty; watches delayed and cut. The
+// same seed gives the same plan and the same fault for a client's n-th request of a
+// kind; only their timing differs.
+//
+// The schedulers, the exporters, the comparison of kubelet's record with the choices
+// (package verify) and the controller that repairs annotations are the product's own
+// with the shipped manifests' rights. kubelet is simulated, at the same edge at which
+// it meets the product: it admits one pod at a time, keeps a record of devices in
+// its own checkpoint format and never gives out a device twice.
+package soak

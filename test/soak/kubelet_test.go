@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+const (
+	// syncEvery is how often kubelet looks without being told.
+	syncEvery = 250 * time.Millisecond
+	// dyingTime is the longest that containers take to end.
+	dyingTime = 800 * time.Millisecond
+)
+
+// why a pod did not get what was chosen for it.
+const (
+	causeUnhealthy = "the GPU was lost before"                                // or taken away with the machine
+	causeForced    = "held for a pod deleted by force or failed from outside" // whose containers were still ending
+	causeCascade   = "held by a pod that had not got its own"
+	causePause     = "chosen twice around a leader's pause"
+	causeUnknown   = "chosen twice without a pause"
+)
+
+// held is what kubelet recorded for one pod.
+type held struct {
+	uid             types.UID
+	namespace, name string
+	containers      map[string][]string // container -> UUIDs
+	forced          bool                // the API server no longer has the pod
+	other           bool                // it did not get what was chosen
+	until           time.Time           // when its containers have ended; zero while they run
+	since           time.Time           // of the record
+	why             string              // of other
+	repaired        bool                // the annotation says what is recorded
+}
+
+func (h *held) uuids() []string {
+	var out []string
+	for _, ids := range h.containers {
+		out = append(out, ids...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// kubelet admits the pods of one node one at a time, in an order of its own, and
+// keeps the record of devices that no two pods ever share.
+type kubelet struct {
+	b    *box
+	rng  *rand.Rand // run's alone
+	path string
+	kick chan struct{}
+
+	mu     sync.Mutex
+	record map[types.UID]*held // guarded by mu
+	done   map[types.UID]bool  // pods that ended or were refused, whether the API server's say so yet or not; guarded by mu
+}
+
+func newKubelet(b *box, dir string, seed uint64) (*kubelet, error) {
+	k := &kubelet{
+		b: b, rng: rand.New(rand.NewPCG(seed, uint64(b.index))), path: filepath.Join(dir, b.name, "kubelet_internal_checkpoint"),
+		kick: make(chan struct{}, 1), record: map[types.UID]*held{}, done: map[types.UID]bool{},
+	}
+	if err := os.MkdirAll(filepath.Dir(k.path), 0o700); err != nil {
+		return nil, err
+	}
+	return k, k.save()
+}
+
+// look makes kubelet look at its pods now.
+func (k *kubelet) look() {
+	select {
+	case k.kick <- struct{}{}:
+	default:
+	}
+}
+
+// Active implements verify.Active.
+func (k *kubelet) Active(_ context.Context, namespace, name string) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, h := range k.record {
+		if h.namespace == namespace && h.name == name {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// exited says that all containers of a pod ended by themselves.
+func (k *kubelet) exited(uid types.UID) {
+	k.mu.Lock()
+	k.done[uid] = true
+	k.mu.Unlock()
+}
+
+// forget is the end of the machine.
+func (k *kubelet) forget() {
+	k.mu.Lock()
+	clear(k.record)
+	k.mu.Unlock()
+}
+
+func (k *kubelet) run(ctx context.Context) error {
+	ticker := time.NewTicker(syncEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-k.kick:
+		case <-ticker.C:
+		}
+		if err := k.sync(ctx); err != nil && ctx.Err() == nil {
+			k.b.w.fail("kubelet of %s: %v", k.b.name, err)
+		}
+	}
+}
+
+// sync ends what is to end and admits what is to start.
+func (k *kubelet) sync(ctx context.Context) error {
+	pods := map[types.UID]*v1.Pod{}
+	for _, p := range k.b.w.podsOf(k.b.name) {
+		pods[p.UID] = p
+	}
+	changed, deaths := k.end(pods)
+	var waiting []*v1.Pod
+	k.mu.Lock()
+	for uid, p := range pods {
+		if k.record[uid] == nil && !ended(p) && (!k.done[uid] || p.DeletionTimestamp != nil) {
+			waiting = append(waiting, p)
+		}
+	}
+	k.mu.Unlock()
+	if changed {
+		if err := k.save(); err != nil {
+			return err
+		}
+	}
+	for _, p := range deaths {
+		k.b.w.finishDeletion(ctx, p)
+	}
+	slices.SortFunc(waiting, func(a, b *v1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	k.rng.Shuffle(len(waiting), func(i, j int) { waiting[i], waiting[j] = waiting[j], waiting[i] })
+	for _, p := range waiting {
+		if p.DeletionTimestamp != nil {
+			k.b.w.finishDeletion(ctx, p)
+			continue
+		}
+		if err := k.admit(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end releases what ended, and returns the pods whose deletion is to be confirmed.
+func (k *kubelet) end(pods map[types.UID]*v1.Pod) (changed bool, deaths []*v1.Pod) {
+	now := time.Now()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for uid, h := range k.record {
+		p := pods[uid]
+		if p != nil && p.DeletionTimestamp == nil && !ended(p) && !k.done[uid] {
+			k.compare(p, h)
+			continue
+		}
+		h.forced = p == nil
+		if h.until.IsZero() {
+			h.until = now.Add(time.Duration(k.rng.Int64N(int64(dyingTime))))
+		}
+		if now.Before(h.until) && !k.done[uid] {
+			continue
+		}
+		delete(k.record, uid)
+		changed = true
+	}
+	for uid := range k.done {
+		if pods[uid] == nil {
+			delete(k.done, uid)
+		}
+	}
+	for uid, p := range pods {
+		if k.record[uid] == nil && p.DeletionTimestamp != nil {
+			deaths = append(deaths, p)
+		}
+	}
+	return changed, deaths
+}
+
+// compare notes when the annotation of a pod that got something else says so.
+func (k *kubelet) compare(p *v1.Pod, h *held) {
+	if !h.other || h.repaired || !k.b.agent {
+		return
+	}
+	if a := choiceOf(p); a != nil && slices.Equal(slices.Sorted(slices.Values(a.GPUs(string(gpuResource)))), h.uuids()) {
+		h.repaired = true
+		k.b.w.conflicts.repaired(h.why, time.Since(h.since))
+	}
+}
+
+// admit gives a pod its devices or fails it.
+func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
+	k.mu.Lock()
+	for uid := range k.done {
+		delete(k.record, uid) // what ended makes room before anybody is refused
+	}
+	offered := k.b.healthy()
+	holders := map[string]*held{}
+	for _, h := range k.record {
+		for _, id := range h.uuids() {
+			holders[id] = h
+		}
+	}
+	h := &held{uid: p.UID, namespace: p.Namespace, name: p.Name, since: time.Now()}
+	choice := choiceOf(p)
+	why, with := "", (*held)(nil)
+	if choice != nil {
+		why, with = k.cause(choice, offered, holders)
+	}
+	if why == causeUnknown {
+		why = k.b.w.explain(with) // nobody else admits here meanwhile
+	}
+	switch {
+	case choice != nil && why == "" && k.b.agent:
+		h.containers = map[string][]string{}
+		for _, c := range choice.Containers {
+			h.containers[c.Name] = c.GPUs
+		}
+	default:
+		h.containers = k.others(p, choice, offered, holders)
+		h.other, h.why = choice != nil, why
+	}
+	if h.containers == nil {
+		k.done[p.UID] = true
+		k.mu.Unlock()
+		k.b.w.note("kubelet %s refuses %s: too few of its %d GPUs are free (%s)", k.b.name, p.Name, len(offered), why)
+		return k.b.w.setPhase(ctx, p, v1.PodFailed, "UnexpectedAdmissionError")
+	}
+	k.record[p.UID] = h
+	k.mu.Unlock()
+	if k.b.agent && choice != nil && why != "" {
+		holder := ""
+		if with != nil {
+			holder = with.namespace + "/" + with.name
+		}
+		k.b.w.note("kubelet %s gives %s others than chosen: %s %s", k.b.name, p.Name, why, holder)
+		k.b.w.conflicts.met(why)
+		if why == causeUnknown {
+			k.b.w.fail("kubelet of %s finds GPUs of %s/%s (%s) taken by live pod %s (%s): chosen twice, and no leader was paused",
+				k.b.name, p.Namespace, p.Name, p.UID, holder, with.uid)
+		}
+	}
+	if err := k.save(); err != nil {
+		return err
+	}
+	return k.b.w.setPhase(ctx, p, v1.PodRunning, "")
+}
+
+// cause says why a choice cannot be given; empty when it can. The caller holds mu.
+func (k *kubelet) cause(choice *nodestate.Allocation, offered map[string]bool, holders map[string]*held) (string, *held) {
+	for _, id := range choice.GPUs(string(gpuResource)) {
+		if h := holders[id]; h != nil {
+			switch {
+			case h.forced:
+				return causeForced, h
+			case h.other:
+				return causeCascade, h
+			}
+			return causeUnknown, h
+		}
+	}
+	for _, id := range choice.GPUs(string(gpuResource)) {
+		if !offered[id] {
+			return causeUnhealthy, nil
+		}
+	}
+	return "", nil
+}
+
+// others picks free devices: in the places of those chosen, or if nothing was chosen
+// container by container, init containers from what the others get. The caller holds mu.
+func (k *kubelet) others(p *v1.Pod, choice *nodestate.Allocation, offered map[string]bool, holders map[string]*held) map[string][]string {
+	var free []string
+	for _, id := range sortedKeys(offered) {
+		if holders[id] == nil {
+			free = append(free, id)
+		}
+	}
+	n := gpusOf(p)
+	if len(free) < n {
+		return nil
+	}
+	k.rng.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+	out := map[string][]string{}
+	if choice != nil {
+		instead := map[string]string{}
+		for i, id := range choice.GPUs(string(gpuResource)) {
+			instead[id] = free[i]
+		}
+		for _, c := range choice.Containers {
+			for _, id := range c.GPUs {
+				out[c.Name] = append(out[c.Name], instead[id])
+			}
+		}
+		return out
+	}
+	take := func(c *v1.Container, from []string) []string {
+		want := int(c.Resources.Requests.Name(gpuResource, "").Value())
+		if want > 0 {
+			out[c.Name] = slices.Clone(from[:want])
+		}
+		return from[want:]
+	}
+	rest := free[:n]
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil {
+			rest = take(c, rest)
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		if c := &p.Spec.InitContainers[i]; c.RestartPolicy == nil {
+			take(c, rest)
+		}
+	}
+	for i := range p.Spec.Containers {
+		rest = take(&p.Spec.Containers[i], rest)
+	}
+	return out
+}
+
+// save writes the record as kubelet does, for the agent to read.
+func (k *kubelet) save() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var entries []checkpoint.PodDevicesEntry
+	owner := map[string]types.UID{}
+	for uid, h := range k.record {
+		for _, id := range h.uuids() {
+			if other, taken := owner[id]; taken {
+				return fmt.Errorf("the record gives GPU %s to pods %s and %s", id, other, uid)
+			}
+			owner[id] = uid
+		}
+		for name, ids := range h.containers {
+			entries = append(entries, checkpoint.PodDevicesEntry{
+				PodUID: string(uid), ContainerName: name, ResourceName: string(gpuResource), DeviceIDs: checkpoint.DevicesPerNUMA{0: ids},
+			})
+		}
+	}
+	data, err := checkpoint.New(entries, nil).MarshalCheckpoint()
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(k.path+".new", data, 0o600), os.Rename(k.path+".new", k.path))
+}
+
+// holding is a copy of the record: pod UID -> UUIDs.
+func (k *kubelet) holding() map[types.UID][]string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := map[types.UID][]string{}
+	for uid, h := range k.record {
+		out[uid] = h.uuids()
+	}
+	return out
+}
+
+// unrepaired are the pods whose annotation says something else than the record.
+func (k *kubelet) unrepaired() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out []string
+	for h := range maps.Values(k.record) {
+		if h.other && !h.repaired && k.b.agent && h.until.IsZero() {
+			out = append(out, fmt.Sprintf("%s/%s on %s since %s (%s)", h.namespace, h.name, k.b.name, h.since.Format(time.TimeOnly), h.why))
+		}
+	}
+	return out
+}
+
+// setPhase writes a pod's status as kubelet does.
+func (w *world) setPhase(ctx context.Context, p *v1.Pod, phase v1.PodPhase, reason string) error {
+	type state struct {
+		UID types.UID `json:"uid"`
+	}
+	status := map[string]any{"phase": phase, "startTime": metav1.Now()}
+	if reason != "" {
+		status["reason"] = reason
+	}
+	body, err := json.Marshal(map[string]any{"metadata": state{p.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	err = w.try(ctx, "set the phase of "+p.Name, func(ctx context.Context) error {
+		_, err := w.kube.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+		return stale(err)
+	})
+	if err == nil {
+		w.count("pods "+string(phase)+" "+reason, 1)
+	}
+	return err
+}
+
+// finishDeletion lets a pod go whose containers have ended.
+func (w *world) finishDeletion(ctx context.Context, p *v1.Pod) {
+	if err := w.remove(ctx, p, 0); err != nil && ctx.Err() == nil {
+		w.note("confirming the deletion of %s: %v", p.Name, err)
+	}
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+)
+
+const (
+	// moreGoroutines is how many goroutines more than at the baseline are no leak:
+	// idle connections, each with a few, and the pool of binding goroutines.
+	moreGoroutines = 40
+	// moreHeap is how much more live heap than at the baseline is no leak: caches of
+	// events and of deleted pods' names, tables of graph classes met since, and the
+	// steps in which spans are given back. It is far less than a run creates in all.
+	moreHeap = 24 << 20
+	// leakWait bounds the wait for numbers to fall: connections idle for 90 s.
+	leakWait = 2 * time.Minute
+)
+
+// reading is what one scheduler process holds.
+type reading struct {
+	replica    string
+	pid        int
+	goroutines float64
+	heap       float64 // live bytes after a collection
+	claims     float64
+}
+
+func (r *reading) String() string {
+	return fmt.Sprintf("%s (pid %d): %.0f goroutines, %.1f MiB live heap, %.0f claims", r.replica, r.pid, r.goroutines, r.heap/(1<<20), r.claims)
+}
+
+// read reads what the processes hold that run now.
+func (w *world) read(ctx context.Context) (map[int]*reading, error) {
+	out := map[int]*reading{}
+	for _, r := range w.schedulers {
+		if !r.sched.Alive() {
+			continue
+		}
+		// Collects garbage first.
+		if _, err := r.get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
+			return nil, err
+		}
+		m, err := r.metrics(ctx)
+		if err != nil {
+			return nil, err
+		}
+		x := &reading{replica: r.name, pid: r.sched.PID(), goroutines: m["go_goroutines"], heap: m["go_memstats_heap_alloc_bytes"]}
+		for series, v := range m {
+			if strings.HasPrefix(series, "scheduler_nvtopo_claims{") {
+				x.claims += v
+			}
+		}
+		out[x.pid] = x
+	}
+	return out, nil
+}
+
+// nudge makes the leader go through a scheduling cycle that binds nothing: settled
+// claims are dropped at the start of one.
+func (w *world) nudge(ctx context.Context) error {
+	for i, profile := range profiles {
+		p := podOf(fmt.Sprintf("nudge-%d", i), &podPlan{Profile: i, GPUs: []int{1}})
+		p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "nowhere"}
+		err := w.try(ctx, "nudge "+profile, func(ctx context.Context) error {
+			_, err := w.kube.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
+			return exists(err)
+		})
+		if err == nil {
+			err = w.try(ctx, "await "+p.Name, func(ctx context.Context) error {
+				got, err := w.kube.CoreV1().Pods(namespace).Get(ctx, p.Name, metav1.GetOptions{})
+				if err == nil && refusal(got) == "" {
+					err = fmt.Errorf("not tried yet")
+				}
+				return err
+			})
+		}
+		if err == nil {
+			err = w.try(ctx, "delete "+p.Name, func(ctx context.Context) error {
+				return gone(w.kube.CoreV1().Pods(namespace).Delete(ctx, p.Name, metav1.DeleteOptions{}))
+			})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle waits until every process holds no claim and not much more than it did at
+// the baseline; those that were not there then are not compared. It returns what
+// they hold and how many were compared.
+func (w *world) settle(ctx context.Context, t *testing.T, baseline map[int]*reading) (now map[int]*reading, compared int) {
+	t.Helper()
+	var why string
+	err := wait.PollUntilContextTimeout(ctx, 2*time.Second, leakWait, true, func(ctx context.Context) (bool, error) {
+		err := w.nudge(ctx)
+		if err == nil {
+			now, err = w.read(ctx)
+		}
+		if err != nil {
+			why = err.Error()
+			return false, nil
+		}
+		why, compared = leaked(now, baseline)
+		return why == "", nil
+	})
+	if err != nil {
+		w.fail("leak: %s (%v)", why, err)
+	}
+	return now, compared
+}
+
+// leaked names what a process holds too much of, empty if nothing.
+func leaked(now, baseline map[int]*reading) (why string, compared int) {
+	for _, pid := range slices.Sorted(maps.Keys(now)) {
+		x, was := now[pid], baseline[pid]
+		switch {
+		case x.claims > 0:
+			return x.String() + " with no pod left", compared
+		case was == nil:
+			continue
+		case x.goroutines > was.goroutines+moreGoroutines:
+			return fmt.Sprintf("%s had %.0f goroutines", x, was.goroutines), compared
+		case x.heap > was.heap+moreHeap:
+			return fmt.Sprintf("%s had %.1f MiB", x, was.heap/(1<<20)), compared
+		}
+		compared++
+	}
+	return "", compared
+}
+
+// objects checks that the API server has no Lease and no graph of what is no more.
+func (w *world) objects(ctx context.Context) error {
+	want := map[string]bool{"nvtopo-scheduler": true, "nvtopo-controller": true}
+	for _, b := range w.boxes {
+		want[nodelease.ExporterPrefix+b.name] = true
+		if b.agent {
+			want[nodelease.AgentPrefix+b.name] = true
+		}
+	}
+	return w.try(ctx, "no objects are left over", func(ctx context.Context) error {
+		leases, err := w.kube.CoordinationV1().Leases(systemNamespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range leases.Items {
+			if !want[leases.Items[i].Name] {
+				return fmt.Errorf("Lease %s is left over", leases.Items[i].Name)
+			}
+		}
+		graphs, err := w.dyn.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(graphs.Items) != len(w.boxes) || len(leases.Items) != len(want) {
+			return fmt.Errorf("%d graphs and %d Leases, want %d and %d", len(graphs.Items), len(leases.Items), len(w.boxes), len(want))
+		}
+		return nil
+	})
+}

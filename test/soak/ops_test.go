@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+)
+
+const (
+	// lanes is how many operations on pods run at a time; those on one pod in order.
+	lanes = 8
+	// opTime bounds an operation beside its lag.
+	opTime = time.Minute
+)
+
+// churn plays a phase's operations and returns when all of them are over and undone.
+func (w *world) churn(ctx context.Context, ph *phase) {
+	over := make(chan struct{})
+	w.mu.Lock()
+	w.over = over
+	w.mu.Unlock()
+	w.setRules(usual())
+	var wg sync.WaitGroup
+	line := func() chan *op {
+		ch := make(chan *op, len(ph.Ops))
+		wg.Go(func() {
+			for o := range ch {
+				w.perform(ctx, o)
+			}
+		})
+		return ch
+	}
+	control := line()
+	var lane [lanes]chan *op
+	for i := range lane {
+		lane[i] = line()
+	}
+	start := time.Now()
+	for i := range ph.Ops {
+		o := &ph.Ops[i]
+		if !pause(ctx, time.Until(start.Add(o.At))) {
+			break
+		}
+		switch word, _, _ := strings.Cut(string(o.Kind), "-"); word {
+		case "pod":
+			h := fnv.New32a()
+			_, _ = io.WriteString(h, o.Pod) // a hash never fails to write
+			lane[h.Sum32()%lanes] <- o
+		case "node", "graph", "lease":
+			wg.Go(func() { w.perform(ctx, o) })
+		default:
+			control <- o
+		}
+	}
+	pause(ctx, time.Until(start.Add(ph.Length)))
+	close(over)
+	close(control)
+	for _, l := range lane {
+		close(l)
+	}
+	wg.Wait()
+	w.setRules(nil)
+}
+
+// pause reports whether the time passed; if not, the context ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// lapse waits for a lag, or for the end of the phase if that is sooner.
+func (w *world) lapse(ctx context.Context, lag time.Duration) {
+	w.mu.Lock()
+	over := w.over
+	w.mu.Unlock()
+	t := time.NewTimer(lag)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-over:
+	case <-t.C:
+	}
+}
+
+// perform does one operation and undoes it after its lag.
+func (w *world) perform(ctx context.Context, o *op) {
+	ctx, cancel := context.WithTimeout(ctx, opTime+o.Lag)
+	defer cancel()
+	w.note("%s", o)
+	done, err := true, error(nil)
+	switch word, _, _ := strings.Cut(string(o.Kind), "-"); word {
+	case "pod":
+		done, err = w.podOp(ctx, o)
+	case "node", "graph", "lease":
+		done, err = w.nodeOp(ctx, o)
+	default:
+		done, err = w.controlOp(ctx, o)
+	}
+	switch {
+	case err != nil && w.ctx.Err() == nil:
+		w.fail("operation %s: %v", o, err)
+	case done:
+		w.count("op "+string(o.Kind), 1)
+	default:
+		w.count("op without an object", 1)
+	}
+}
+
+// podOp reports whether there was something to do it to.
+func (w *world) podOp(ctx context.Context, o *op) (bool, error) {
+	if o.Kind == opCreate {
+		return true, w.create(ctx, o)
+	}
+	var pod *v1.Pod
+	err := w.try(ctx, "read "+o.Pod, func(ctx context.Context) (err error) {
+		pod, err = w.kube.CoreV1().Pods(namespace).Get(ctx, o.Pod, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			pod, err = nil, nil
+		}
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	if pod == nil {
+		if o.Kind == opRecreate {
+			return true, w.create(ctx, o)
+		}
+		return false, nil
+	}
+	switch o.Kind {
+	case opDelete:
+		return true, w.remove(ctx, pod, graceSeconds)
+	case opRecreate:
+		if err := w.remove(ctx, pod, 0); err != nil {
+			return false, err
+		}
+		return true, w.create(ctx, o)
+	case opFail:
+		return true, w.setPhase(ctx, pod, v1.PodFailed, "SoakFailed")
+	case opFinish:
+		return true, w.finish(ctx, pod)
+	case opEvict:
+		return true, w.evict(ctx, pod)
+	}
+	return false, fmt.Errorf("unknown operation %s", o.Kind)
+}
+
+func (w *world) create(ctx context.Context, o *op) error {
+	pod := podOf(o.Pod, &o.Want)
+	return w.try(ctx, "create "+o.Pod, func(ctx context.Context) error {
+		_, err := w.kube.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{})
+		if err == nil {
+			w.count("pods created", 1)
+		}
+		return exists(err)
+	})
+}
+
+// finish is a pod whose containers end by themselves: kubelet lets the devices go
+// and then says so.
+func (w *world) finish(ctx context.Context, pod *v1.Pod) error {
+	if b := w.boxOf(pod.Spec.NodeName); b != nil {
+		b.kubelet.exited(pod.UID)
+	}
+	return w.setPhase(ctx, pod, v1.PodSucceeded, "")
+}
+
+// evict asks once; a budget may refuse.
+func (w *world) evict(ctx context.Context, pod *v1.Pod) error {
+	err := w.kube.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: namespace},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
+	})
+	if apierrors.IsTooManyRequests(err) {
+		w.count("evictions refused by the budget", 1)
+	}
+	return nil // whatever else went wrong, the pod stays
+}
+
+func (w *world) boxOf(node string) *box {
+	for _, b := range w.boxes {
+		if b.name == node {
+			return b
+		}
+	}
+	return nil
+}
+
+// nodeOp reports whether it could be done: one node is changed by one operation at a time.
+func (w *world) nodeOp(ctx context.Context, o *op) (bool, error) {
+	b := w.boxes[o.Node]
+	switch o.Kind {
+	case opLinkDown:
+		return true, b.altered(ctx, o.Lag, func(by int) { add(b.down, b.pair(o.Draw), by) })
+	case opGPUSick:
+		return true, b.altered(ctx, o.Lag, func(by int) { add(b.sick, b.gpu(o.Draw), by) })
+	case opGPUGone:
+		return true, b.altered(ctx, o.Lag, func(by int) { add(b.gone, b.gpu(o.Draw), by) })
+	case opGraphRemoved:
+		return true, w.try(ctx, "delete the graph of "+b.name, func(ctx context.Context) error {
+			return gone(w.dyn.Resource(v1alpha1.GroupVersionResource).Delete(ctx, b.name, metav1.DeleteOptions{}))
+		})
+	}
+	if !b.turn.TryLock() {
+		return false, nil
+	}
+	defer b.turn.Unlock()
+	switch o.Kind {
+	case opCordon:
+		if err := b.cordon(ctx, true); err != nil {
+			return false, err
+		}
+		w.lapse(ctx, o.Lag)
+		return true, b.cordon(ctx, false)
+	case opReturn, opReplace:
+		return true, b.readd(ctx, o)
+	case opExporterLease:
+		b.stopExporter()
+		if err := b.expire(ctx, nodelease.ExporterPrefix); err != nil {
+			return false, err
+		}
+		w.lapse(ctx, o.Lag)
+		return true, b.startExporter(ctx)
+	case opAgentLease:
+		if !b.agent {
+			return false, nil
+		}
+		b.stopAgent()
+		if err := b.expire(ctx, nodelease.AgentPrefix); err != nil {
+			return false, err
+		}
+		w.lapse(ctx, o.Lag)
+		return true, b.startAgent(ctx)
+	}
+	return false, fmt.Errorf("unknown operation %s", o.Kind)
+}
+
+// readd deletes a node and makes it anew under its name.
+func (b *box) readd(ctx context.Context, o *op) error {
+	if err := b.leave(ctx); err != nil {
+		return err
+	}
+	b.w.lapse(ctx, o.Lag)
+	if o.Kind == opReplace {
+		if err := b.collectPods(ctx); err != nil {
+			return err
+		}
+		b.kubelet.forget()
+		if err := b.replace(); err != nil {
+			return err
+		}
+		if err := b.kubelet.save(); err != nil {
+			return err
+		}
+	}
+	return b.join(ctx)
+}
+
+// altered changes the hardware for a while.
+func (b *box) altered(ctx context.Context, lag time.Duration, how func(by int)) error {
+	if err := b.change(ctx, func() { how(1) }); err != nil {
+		return err
+	}
+	b.w.lapse(ctx, lag)
+	return b.change(ctx, func() { how(-1) })
+}
+
+func add[K comparable](m map[K]int, k K, by int) {
+	if m[k] += by; m[k] <= 0 {
+		delete(m, k)
+	}
+}
+
+// controlOp reports whether there was somebody to do it to.
+func (w *world) controlOp(ctx context.Context, o *op) (bool, error) {
+	switch o.Kind {
+	case opKillLeader, opPauseLeader:
+		r := w.leader(ctx)
+		if r == nil {
+			return false, nil
+		}
+		w.note("the leader is %s", r.name)
+		if o.Kind == opPauseLeader {
+			return true, r.pause(ctx, o.Lag)
+		}
+		return true, r.kill(ctx, o.Lag)
+	case opKillFollower:
+		r := w.follower(ctx)
+		if r == nil {
+			return false, nil
+		}
+		return true, r.kill(ctx, o.Lag)
+	case opRestartAPI:
+		if err := w.cluster.CrashAPIServer(ctx); err != nil {
+			return false, err
+		}
+		w.lapse(ctx, o.Lag)
+		return true, w.cluster.StartAPIServer(ctx)
+	case opSlowAPI:
+		w.setRules(rules(1, 1, time.Second))
+		w.lapse(ctx, o.Lag)
+		w.setRules(usual())
+	case opFaultBurst:
+		w.setRules(rules(6, 0.2, 300*time.Millisecond))
+		w.lapse(ctx, o.Lag)
+		w.setRules(usual())
+	case opLagWatches:
+		lag := 500*time.Millisecond + time.Duration(o.Draw%2500)*time.Millisecond
+		for _, r := range w.schedulers {
+			r.proxy.DelayWatches(lag)
+		}
+		w.lapse(ctx, o.Lag)
+		for _, r := range w.schedulers {
+			r.proxy.DelayWatches(0)
+		}
+	case opCutWatches:
+		for _, r := range w.schedulers {
+			r.proxy.CutWatches()
+		}
+	default:
+		return false, fmt.Errorf("unknown operation %s", o.Kind)
+	}
+	return true, nil
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// opKind is an operation on the cluster or what it runs on.
+type opKind string
+
+// The operations. Those with a lag undo themselves when it is over.
+const (
+	opCreate   opKind = "pod-create"
+	opDelete   opKind = "pod-delete"
+	opRecreate opKind = "pod-force-recreate" // deleted by force, the same name made anew at once
+	opFail     opKind = "pod-fail"
+	opFinish   opKind = "pod-finish"
+	opEvict    opKind = "pod-evict"
+
+	opCordon        opKind = "node-cordon"
+	opReturn        opKind = "node-delete-readd"      // the same machine under the same name; its pods stay
+	opReplace       opKind = "node-delete-replace"    // another machine under the same name; its pods are gone
+	opLinkDown      opKind = "graph-link-down"        // and up again
+	opGPUSick       opKind = "graph-gpu-unhealthy"    // and well again
+	opGPUGone       opKind = "graph-gpu-gone"         // and back again
+	opGraphRemoved  opKind = "graph-deleted"          // the exporter finds out by itself
+	opExporterLease opKind = "lease-exporter-stopped" // and resumed
+	opAgentLease    opKind = "lease-agent-stopped"    // and resumed
+
+	opKillLeader   opKind = "scheduler-kill-leader"
+	opKillFollower opKind = "scheduler-kill-follower"
+	opPauseLeader  opKind = "scheduler-pause-leader" // for longer than its Lease
+	opRestartAPI   opKind = "apiserver-restart"
+	opSlowAPI      opKind = "apiserver-slow"
+	opFaultBurst   opKind = "apiserver-fault-burst"
+	opLagWatches   opKind = "informers-delayed"
+	opCutWatches   opKind = "watches-cut"
+)
+
+// operations is the one table of what happens how often and for how long. Pods'
+// operations are drawn by weight; those of nodes and of the control plane are dealt
+// from a shuffled deck with weight cards of each, so that all of them happen.
+var operations = []struct {
+	kind     opKind
+	weight   int
+	min, max time.Duration // lag
+	deadly   bool          // may end a scheduler's process
+}{
+	{kind: opDelete, weight: 30},
+	{kind: opRecreate, weight: 12},
+	{kind: opFail, weight: 8},
+	{kind: opFinish, weight: 20},
+	{kind: opEvict, weight: 8},
+
+	{kind: opCordon, weight: 2, min: 2 * time.Second, max: 8 * time.Second},
+	{kind: opReturn, weight: 2, min: 100 * time.Millisecond, max: 3 * time.Second},
+	{kind: opReplace, weight: 1, min: 500 * time.Millisecond, max: 4 * time.Second},
+	{kind: opLinkDown, weight: 2, min: 5 * time.Second, max: 20 * time.Second},
+	{kind: opGPUSick, weight: 2, min: 5 * time.Second, max: 20 * time.Second},
+	{kind: opGPUGone, weight: 1, min: 5 * time.Second, max: 20 * time.Second},
+	{kind: opGraphRemoved, weight: 1},
+	{kind: opExporterLease, weight: 1, min: 3 * time.Second, max: 10 * time.Second},
+	{kind: opAgentLease, weight: 1, min: 3 * time.Second, max: 10 * time.Second},
+
+	{kind: opKillLeader, weight: 2, max: 3 * time.Second, deadly: true},
+	{kind: opKillFollower, weight: 1, max: 3 * time.Second, deadly: true},
+	{kind: opPauseLeader, weight: 2, min: leaseDuration + time.Second, max: leaseDuration + 6*time.Second, deadly: true},
+	{kind: opRestartAPI, weight: 1, min: 200 * time.Millisecond, max: 2 * time.Second, deadly: true},
+	{kind: opSlowAPI, weight: 2, min: 3 * time.Second, max: 8 * time.Second},
+	{kind: opFaultBurst, weight: 2, min: 3 * time.Second, max: 8 * time.Second},
+	{kind: opLagWatches, weight: 2, min: 3 * time.Second, max: 8 * time.Second},
+	{kind: opCutWatches, weight: 2},
+}
+
+const (
+	// podEvery, nodeEvery and controlEvery are the mean times between two operations on
+	// pods, on nodes and on the control plane.
+	podEvery     = 170 * time.Millisecond
+	nodeEvery    = 2500 * time.Millisecond
+	controlEvery = 7 * time.Second
+	// crowd is what the pods that the plan has created and not ended yet ask for, as
+	// a share of the GPUs there are: some always wait, so that preemption happens.
+	crowd = 1.15
+	// roundTime is about how long a round of two phases is.
+	roundTime = 10 * time.Minute
+	// deadlyShare is the part of a round in which scheduler processes die. In the
+	// rest they live, so that what they hold can be compared.
+	deadlyShare = 0.6
+)
+
+// podPlan is what a pod asks for.
+type podPlan struct {
+	Profile  int
+	Priority int
+	Wish     int
+	Guarded  bool  // covered by the PodDisruptionBudget
+	GPUs     []int // of each container
+	Init     int   // GPUs of an init container; 0: there is none
+	Sidecar  int   // GPUs of a sidecar; 0: there is none
+}
+
+func (p *podPlan) gpus() int {
+	n := 0
+	for _, g := range p.GPUs {
+		n += g
+	}
+	return max(n, p.Init) + p.Sidecar
+}
+
+// op is one operation.
+type op struct {
+	At   time.Duration // since the start of its phase
+	Kind opKind
+	Lag  time.Duration
+	Pod  string
+	Want podPlan
+	Node int
+	Draw uint64 // for what the world has to choose, such as which link
+}
+
+func (o *op) String() string {
+	s := fmt.Sprintf("%8.3fs %s", o.At.Seconds(), o.Kind)
+	switch {
+	case o.Pod != "" && len(o.Want.GPUs) > 0:
+		s += fmt.Sprintf(" %s %+v", o.Pod, o.Want)
+	case o.Pod != "":
+		s += " " + o.Pod
+	case strings.HasPrefix(string(o.Kind), "scheduler") || strings.HasPrefix(string(o.Kind), "api"):
+	default:
+		s += fmt.Sprintf(" node %d draw %d", o.Node, o.Draw%1000)
+	}
+	if o.Lag > 0 {
+		s += fmt.Sprintf(" for %.1fs", o.Lag.Seconds())
+	}
+	return s
+}
+
+// phase is a stretch of churn with calm at its end.
+type phase struct {
+	Deadly bool
+	Length time.Duration
+	Ops    []op
+}
+
+// plan is everything that happens.
+type plan struct {
+	Seed   uint64
+	Phases []phase
+}
+
+// hash identifies a plan.
+func (p *plan) hash() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%+v", *p)
+	return hex.EncodeToString(h.Sum(nil)[:6])
+}
+
+// newPlan makes the plan of a seed: for a number of nodes with so many GPUs.
+func newPlan(seed uint64, length time.Duration, nodes, gpus int) *plan {
+	p := &plan{Seed: seed}
+	rounds := max(1, int((length+roundTime/2)/roundTime))
+	for r := range rounds {
+		first := time.Duration(float64(length/time.Duration(rounds)) * deadlyShare)
+		for i, l := range []time.Duration{first, length/time.Duration(rounds) - first} {
+			b := &planner{rng: rand.New(rand.NewPCG(seed, uint64(2*r+i))), nodes: nodes, gpus: gpus, prefix: fmt.Sprintf("s%d", 2*r+i)}
+			p.Phases = append(p.Phases, phase{Deadly: i == 0, Length: l, Ops: b.phase(i == 0, l)})
+		}
+	}
+	return p
+}
+
+// planner makes one phase.
+type planner struct {
+	rng         *rand.Rand
+	nodes, gpus int
+	prefix      string
+	made        int
+	live        []string
+	wants       map[string]podPlan
+	asked       int // GPUs of the live
+}
+
+func (b *planner) phase(deadly bool, length time.Duration) []op {
+	b.wants = map[string]podPlan{}
+	var out []op
+	node, control := b.deck("node graph lease", false), b.deck("scheduler apiserver informers watches", deadly)
+	nextNode, nextControl := b.gap(nodeEvery), b.gap(controlEvery)
+	for at := time.Duration(0); at < length; at += b.gap(podEvery) {
+		for ; nextNode <= at; nextNode += b.gap(nodeEvery) {
+			o := node()
+			o.At, o.Node, o.Draw = nextNode, b.rng.IntN(b.nodes), b.rng.Uint64()
+			out = append(out, o)
+		}
+		for ; nextControl <= at; nextControl += b.gap(controlEvery) {
+			o := control()
+			o.At, o.Draw = nextControl, b.rng.Uint64()
+			out = append(out, o)
+			nextControl += o.Lag // one at a time
+		}
+		o := b.podOp()
+		o.At = at
+		out = append(out, o)
+	}
+	return out
+}
+
+// gap is between half and one and a half times the mean.
+func (b *planner) gap(mean time.Duration) time.Duration {
+	return time.Duration((0.5 + b.rng.Float64()) * float64(mean))
+}
+
+// deck deals operations whose names begin with one of the words: first each once,
+// then, again and again, as many of each as its weight says.
+func (b *planner) deck(words string, deadly bool) func() op {
+	var once, cards []int
+	for i, o := range operations {
+		word, _, _ := strings.Cut(string(o.kind), "-")
+		if strings.Contains(words, word) && (deadly || !o.deadly) {
+			once = append(once, i)
+			for range o.weight {
+				cards = append(cards, i)
+			}
+		}
+	}
+	left := once
+	b.shuffle(left)
+	return func() op {
+		if len(left) == 0 {
+			left = slices.Clone(cards)
+			b.shuffle(left)
+		}
+		o := operations[left[0]]
+		left = left[1:]
+		return op{Kind: o.kind, Lag: o.min + time.Duration(b.rng.Float64()*float64(o.max-o.min))}
+	}
+}
+
+func (b *planner) shuffle(cards []int) {
+	b.rng.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
+}
+
+func (b *planner) podOp() op {
+	if float64(b.asked) < crowd*float64(b.gpus) || len(b.live) == 0 {
+		b.made++
+		return b.create(opCreate, fmt.Sprintf("%s-%05d", b.prefix, b.made))
+	}
+	total := 0
+	for _, o := range operations {
+		if strings.HasPrefix(string(o.kind), "pod") {
+			total += o.weight
+		}
+	}
+	pick := b.rng.IntN(total)
+	i := b.rng.IntN(len(b.live))
+	name := b.live[i]
+	b.live = append(b.live[:i], b.live[i+1:]...)
+	b.asked -= b.want(name).gpus()
+	for _, o := range operations {
+		if !strings.HasPrefix(string(o.kind), "pod") {
+			continue
+		}
+		if pick < o.weight {
+			if o.kind == opRecreate {
+				return b.create(opRecreate, name)
+			}
+			return op{Kind: o.kind, Pod: name}
+		}
+		pick -= o.weight
+	}
+	return op{Kind: opDelete, Pod: name}
+}
+
+func (b *planner) want(name string) *podPlan {
+	w := b.wants[name]
+	return &w
+}
+
+func (b *planner) create(kind opKind, name string) op {
+	w := b.draw()
+	b.wants[name] = w
+	b.live = append(b.live, name)
+	b.asked += w.gpus()
+	return op{Kind: kind, Pod: name, Want: w}
+}
+
+// sizes is how often pods ask for how many GPUs.
+var sizes = []struct{ gpus, weight int }{{1, 40}, {2, 28}, {3, 6}, {4, 16}, {6, 2}, {8, 8}}
+
+func (b *planner) draw() podPlan {
+	pick, gpus := b.rng.IntN(100), 0
+	for _, s := range sizes {
+		if gpus = s.gpus; pick < s.weight {
+			break
+		}
+		pick -= s.weight
+	}
+	w := podPlan{
+		Profile: b.rng.IntN(len(profiles)), Wish: b.rng.IntN(len(wishes)), GPUs: []int{gpus},
+		Guarded: b.rng.IntN(8) == 0,
+	}
+	if b.rng.IntN(4) == 0 {
+		w.Priority = 1 + b.rng.IntN(len(priorities)-1)
+	}
+	switch b.rng.IntN(8) {
+	case 0:
+		if gpus > 1 {
+			w.GPUs = []int{gpus / 2, gpus - gpus/2}
+		}
+	case 1:
+		w.Init = 1 + b.rng.IntN(gpus)
+	case 2:
+		if gpus < 4 {
+			w.Sidecar = 1
+		}
+	}
+	return w
+}
+
+// TestPlan: the same seed gives the same plan, another gives another, and every
+// operation of the table happens in four minutes.
+func TestPlan(t *testing.T) {
+	a, b := newPlan(7, 4*time.Minute, 14, 100), newPlan(7, 4*time.Minute, 14, 100)
+	if d := cmp.Diff(a, b); d != "" {
+		t.Errorf("two plans of one seed differ (-one,+other):\n%s", d)
+	}
+	if a.hash() != b.hash() || a.hash() == newPlan(8, 4*time.Minute, 14, 100).hash() {
+		t.Errorf("plans of seeds 7, 7 and 8 have the hashes %s, %s, %s", a.hash(), b.hash(), newPlan(8, 4*time.Minute, 14, 100).hash())
+	}
+	for seed := range uint64(20) {
+		seen := map[opKind]int{}
+		p := newPlan(seed, 4*time.Minute, 14, 100)
+		for _, ph := range p.Phases {
+			var last time.Duration
+			for _, o := range ph.Ops {
+				seen[o.Kind]++
+				last = max(last, o.At)
+				if !ph.Deadly && (o.Kind == opKillLeader || o.Kind == opPauseLeader) {
+					t.Errorf("seed %d: %s in a phase in which schedulers live", seed, o.Kind)
+				}
+			}
+			if last > ph.Length {
+				t.Errorf("seed %d: an operation at %v of a phase of %v", seed, last, ph.Length)
+			}
+		}
+		for _, o := range operations {
+			if seen[o.kind] == 0 {
+				t.Errorf("seed %d: no %s in four minutes", seed, o.kind)
+			}
+		}
+	}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+const (
+	gpuResource = v1.ResourceName(v1alpha1.DefaultResource)
+	namespace   = "soak"
+	// graceSeconds is what pods get to end; kubelet takes less.
+	graceSeconds = 5
+	guardLabel   = "soak/guarded"
+)
+
+// profiles are the schedulers' profiles, one for each way of writing annotations.
+var profiles = []string{"soak-prebind", "soak-binding"}
+
+// priorities are PriorityClasses and their values; the first is no class.
+var priorities = []struct {
+	name  string
+	value int32
+}{{"", 0}, {"soak-middle", 1000}, {"soak-high", 2000}}
+
+// wishes are the annotations that pods carry.
+var wishes = []map[string]string{
+	nil, nil, nil, nil, nil,
+	{nodestate.MinLinkKey: "NVLINK"},
+	{nodestate.MinLinkKey: "PHB"},
+	{nodestate.TopologyPolicyKey: "single-numa-node"},
+	{nodestate.TopologyPolicyKey: "restricted"},
+	{nodestate.TopologyPolicyKey: "none"},
+	{nodestate.NUMAAffinityKey: "preferred"},
+	{nodestate.MinBandwidthKey: "20"},
+}
+
+func container(name string, gpus int) v1.Container {
+	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("200m"), v1.ResourceMemory: resource.MustParse("64Mi")}
+	if gpus > 0 {
+		list[gpuResource] = *resource.NewQuantity(int64(gpus), resource.DecimalSI)
+	}
+	return v1.Container{Name: name, Image: "example.com/soak:1", Resources: v1.ResourceRequirements{Limits: list, Requests: list}}
+}
+
+func podOf(name string, want *podPlan) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Annotations: maps.Clone(wishes[want.Wish]), Labels: map[string]string{}},
+		Spec: v1.PodSpec{
+			SchedulerName: profiles[want.Profile], PriorityClassName: priorities[want.Priority].name,
+			TerminationGracePeriodSeconds: ptr.To(int64(graceSeconds)),
+		},
+	}
+	if want.Guarded {
+		p.Labels[guardLabel] = "true"
+	}
+	for i, g := range want.GPUs {
+		p.Spec.Containers = append(p.Spec.Containers, container(fmt.Sprintf("main-%d", i), g))
+	}
+	if want.Sidecar > 0 {
+		c := container("sidecar", want.Sidecar)
+		c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+	}
+	if want.Init > 0 {
+		p.Spec.InitContainers = append(p.Spec.InitContainers, container("prepare", want.Init))
+	}
+	return p
+}
+
+func priorityClass(name string, value int32) *schedulingv1.PriorityClass {
+	return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}
+}
+
+// budget lets no more than a part of the guarded pods be evicted.
+func budget() *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "guarded", Namespace: namespace},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: ptr.To(intstr.FromInt32(3)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{guardLabel: "true"}},
+		},
+	}
+}
+
+// gpusOf is how many GPUs a pod needs at once.
+func gpusOf(pod *v1.Pod) int {
+	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	return int(total.Name(gpuResource, "").Value())
+}
+
+func ended(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+// choiceOf is what the scheduler chose for a pod on its node; nil when nothing
+// valid says so.
+func choiceOf(pod *v1.Pod) *nodestate.Allocation {
+	a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+	if err != nil || a.PodUID != pod.UID || a.Node != pod.Spec.NodeName {
+		return nil
+	}
+	return a
+}
+
+// constraintOf reads a pod's demands on links, as the documentation says.
+func constraintOf(pod *v1.Pod) (nvtopo.Constraint, error) {
+	var c nvtopo.Constraint
+	var err error
+	if s, ok := pod.Annotations[nodestate.TopologyPolicyKey]; ok {
+		if c.Policy, err = nvtopo.ParsePolicy(s); err != nil {
+			return c, fmt.Errorf("pod %s: %w", pod.Name, err)
+		}
+	}
+	if s, ok := pod.Annotations[nodestate.MinLinkKey]; ok {
+		if c.MinLink, err = nvtopo.ParseClass(s); err != nil {
+			return c, fmt.Errorf("pod %s: %w", pod.Name, err)
+		}
+	}
+	if s, ok := pod.Annotations[nodestate.MinBandwidthKey]; ok {
+		q, err := resource.ParseQuantity(s + "M") // 1 GB/s is a million kB/s
+		if err != nil {
+			return c, fmt.Errorf("pod %s: %w", pod.Name, err)
+		}
+		c.MinBandwidth = q.Value()
+	}
+	return c, nil
+}
+
+// demanding reports whether it matters to a pod which GPUs it gets.
+func demanding(c nvtopo.Constraint) bool {
+	return c.MinLink != (nvtopo.Class{}) || c.MinBandwidth > 0 || c.Policy == nvtopo.PolicyRestricted || c.Policy == nvtopo.PolicySingleNUMANode
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster/faults"
+)
+
+// report is the table at the end of a run.
+func (w *world) report(p *plan, took time.Duration, leaks []string) string {
+	var b strings.Builder
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fmt.Fprintf(&b, "seed %d, plan %s, %s\n", p.Seed, p.hash(), took.Round(time.Second))
+	section := func(title string) { fmt.Fprintf(&b, "%s\n", title) }
+	line := func(what string, n int) { fmt.Fprintf(&b, "  %-60s %7d\n", what, n) }
+
+	section("operations")
+	total := 0
+	for _, o := range operations {
+		n := w.counts["op "+string(o.kind)]
+		total += n
+		line(string(o.kind), n)
+	}
+	n := w.counts["op "+string(opCreate)]
+	line(string(opCreate), n)
+	line("all", total+n)
+	line("without an object", w.counts["op without an object"])
+
+	section("faults injected")
+	sum := map[faults.Kind]int{}
+	requests := 0
+	for _, r := range w.schedulers {
+		for k, n := range r.proxy.Counts() {
+			sum[k] += n
+		}
+		requests += r.proxy.Requests()
+	}
+	all := 0
+	for _, k := range sortedKinds(sum) {
+		line(string(k), sum[k])
+		if k != faults.Slow && k != faults.WatchDelay {
+			all += sum[k]
+		}
+	}
+	line("all but delays", all)
+	line("of requests", requests)
+
+	section("pods and checks")
+	for _, what := range sortedKeys(w.counts) {
+		if !strings.HasPrefix(what, "op ") {
+			line(what, w.counts[what])
+		}
+	}
+	line("violations", len(w.faults))
+	for _, f := range w.faults {
+		fmt.Fprintf(&b, "    %s\n", f)
+	}
+	section("choices that kubelet could not give")
+	for _, l := range w.conflicts.lines() {
+		fmt.Fprintf(&b, "  %s\n", l)
+	}
+	section("held by the schedulers with no pod left")
+	for _, l := range leaks {
+		fmt.Fprintf(&b, "  %s\n", l)
+	}
+	return b.String()
+}
+
+func sortedKinds(m map[faults.Kind]int) []faults.Kind {
+	names := map[string]bool{}
+	for k := range m {
+		names[string(k)] = true
+	}
+	var out []faults.Kind
+	for _, n := range sortedKeys(names) {
+		out = append(out, faults.Kind(n))
+	}
+	return out
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/devcluster/faults"
+)
+
+const (
+	// leaseDuration is shorter than the shipped one, so that a change of leaders
+	// takes seconds. Late requests are carried out well before it is over.
+	leaseDuration = 8 * time.Second
+	renewDeadline = 5 * time.Second
+	retryPeriod   = time.Second
+	// requestTimeout is for how long a request may still be carried out after its
+	// client gave up on it; lateness is less.
+	requestTimeout = 4 * time.Second
+	lateness       = 1500 * time.Millisecond
+	// revive is how soon a scheduler that ended is started again.
+	revive = 500 * time.Millisecond
+)
+
+// replica is one of the two schedulers, with the proxy between it and the API server.
+type replica struct {
+	name  string
+	w     *world
+	proxy *faults.Proxy
+
+	mu     sync.Mutex // held while the process is started or ended
+	sched  *devcluster.Scheduler
+	down   bool // killed and not to be started yet; guarded by mu
+	paused bool // guarded by mu
+	starts int  // guarded by mu
+}
+
+// schedulerConfig is the shipped configuration in both its forms as two profiles,
+// with leader election and retries fast enough for a run of minutes.
+func schedulerConfig() ([]byte, error) {
+	var out map[string]any
+	var all []any
+	for i, path := range []string{manifests.SchedulerConfigPath, manifests.SchedulerConfigBindingPath} {
+		text, err := manifests.FS.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var c map[string]any
+		if err := yaml.Unmarshal(text, &c); err != nil {
+			return nil, err
+		}
+		profile, ok := c["profiles"].([]any)[0].(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("%s has no profile", path)
+		}
+		profile["schedulerName"] = profiles[i]
+		for _, p := range profile["pluginConfig"].([]any) {
+			if a, ok := p.(map[string]any)["args"].(map[string]any); ok && a["annotationWrite"] != nil {
+				a["requestTimeout"] = requestTimeout.String()
+				a["leaderLease"] = map[string]any{"name": "nvtopo-scheduler", "durationSeconds": int(leaseDuration / time.Second)}
+			}
+		}
+		all, out = append(all, profile), c
+	}
+	out["profiles"] = all
+	out["podInitialBackoffSeconds"], out["podMaxBackoffSeconds"] = 1, 3
+	election, ok := out["leaderElection"].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("the shipped configuration has no leader election")
+	}
+	election["leaseDuration"], election["renewDeadline"], election["retryPeriod"] = leaseDuration.String(), renewDeadline.String(), retryPeriod.String()
+	return yaml.Marshal(out)
+}
+
+// startSchedulers starts two of them, each behind a proxy of its own.
+func (w *world) startSchedulers(t *testing.T, binary string, log io.Writer) {
+	t.Helper()
+	config, err := schedulerConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"scheduler-a", "scheduler-b"} {
+		r := &replica{name: name, w: w, starts: 1}
+		if r.proxy, err = w.cluster.StartProxy(t.Context(), w.seed<<8|uint64(i)); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := r.proxy.Close(); err != nil {
+				t.Errorf("close the proxy: %v", err)
+			}
+		})
+		if r.sched, err = w.cluster.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+			Binary: binary, Config: config, ServiceAccount: systemNamespace + "/nvtopo-scheduler", Server: r.proxy.URL(), Log: log,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		w.schedulers = append(w.schedulers, r)
+		w.run(r.supervise)
+	}
+}
+
+// supervise starts the process again when it ended, as a Deployment does.
+func (r *replica) supervise(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(revive):
+		}
+		r.mu.Lock()
+		if !r.down && !r.sched.Alive() {
+			r.w.note("%s had ended with exit code %d", r.name, r.sched.ExitCode())
+			r.w.count("scheduler processes started again", 1)
+			r.starts++
+			if err := r.sched.Restart(ctx); err != nil {
+				r.w.note("start %s: %v", r.name, err)
+			}
+		}
+		r.mu.Unlock()
+	}
+}
+
+// kill ends the process, which stays away for a while.
+func (r *replica) kill(ctx context.Context, away time.Duration) error {
+	r.mu.Lock()
+	r.down = true
+	err := r.sched.Kill()
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	r.w.lapse(ctx, away)
+	r.mu.Lock()
+	r.down = false
+	r.mu.Unlock()
+	return nil
+}
+
+// pause stops the process where it stands for a while.
+func (r *replica) pause(ctx context.Context, length time.Duration) error {
+	r.mu.Lock()
+	defer r.mu.Unlock() // nobody else touches it meanwhile
+	if err := r.sched.Pause(); err != nil {
+		return err
+	}
+	r.paused = true
+	r.w.mu.Lock()
+	r.w.paused++
+	r.w.mu.Unlock()
+	r.w.lapse(ctx, length)
+	err := r.sched.Resume()
+	r.paused = false
+	r.w.mu.Lock()
+	r.w.paused--
+	r.w.resumed = time.Now()
+	r.w.mu.Unlock()
+	r.w.note("%s goes on", r.name)
+	return err
+}
+
+// leads asks the process whether it is the leader.
+func (r *replica) leads(ctx context.Context) bool {
+	if !r.sched.Alive() {
+		return false
+	}
+	m, err := r.metrics(ctx)
+	return err == nil && m[`leader_election_master_status{name="kube-scheduler"}`]+m[`leader_election_master_status{name="nvtopo-scheduler"}`] > 0
+}
+
+// metrics reads the process's metrics, as the administrator.
+func (r *replica) metrics(ctx context.Context) (map[string]float64, error) {
+	body, err := r.get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]float64{}
+	for line := range strings.Lines(string(body)) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndexByte(line, ' ')
+		if strings.HasPrefix(line, "#") || at < 0 {
+			continue
+		}
+		if v, err := strconv.ParseFloat(line[at+1:], 64); err == nil {
+			out[line[:at]] = v
+		}
+	}
+	return out, nil
+}
+
+// get reads a path of the process's HTTPS server, which authenticates the
+// administrator by certificate and so needs no request to the API server.
+func (r *replica) get(ctx context.Context, path string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	cfg := rest.CopyConfig(r.w.cluster.RESTConfig())
+	cfg.Insecure, cfg.CAData, cfg.CAFile = true, nil, "" // self-signed in its own folder
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d%s", r.sched.Port(), path), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s of %s: %s: %s", path, r.name, resp.Status, bytes.TrimSpace(body[:min(len(body), 200)]))
+	}
+	return body, err
+}
+
+// leader is the replica that leads, nil when none does.
+func (w *world) leader(ctx context.Context) *replica {
+	for _, r := range w.schedulers {
+		if r.leads(ctx) {
+			return r
+		}
+	}
+	return nil
+}
+
+// follower is one that runs and does not lead.
+func (w *world) follower(ctx context.Context) *replica {
+	l := w.leader(ctx)
+	for _, r := range w.schedulers {
+		if r != l && r.sched.Alive() {
+			return r
+		}
+	}
+	return nil
+}
+
+// rules are the faults that are always there, times a factor; slow is the share of
+// requests that wait, and how long.
+func rules(factor float64, slow float64, wait time.Duration) []faults.Rule {
+	leases := []string{"leases"}
+	return []faults.Rule{
+		{Kind: faults.Slow, On: faults.Writes, Share: slow, AtMost: wait},
+		{Kind: faults.Slow, On: faults.Reads, Share: slow, AtMost: wait},
+		{Kind: faults.Conflict, On: faults.Writes, Share: 0.01 * factor},
+		{Kind: faults.TooMany, On: faults.Writes, Share: 0.01 * factor},
+		{Kind: faults.Internal, On: faults.Writes, Share: 0.01 * factor},
+		{Kind: faults.Unavailable, On: faults.Writes, Share: 0.01 * factor},
+		{Kind: faults.Refused, On: faults.Writes, Share: 0.01 * factor},
+		{Kind: faults.Lost, On: faults.Writes, Share: 0.02 * factor},
+		{Kind: faults.TimedOut, On: faults.Writes, Share: 0.02 * factor},
+		{Kind: faults.Late, On: faults.Writes, Share: 0.02 * factor, AtMost: lateness, Without: leases},
+		{Kind: faults.Unavailable, On: faults.Reads, Share: 0.01 * factor},
+		{Kind: faults.Refused, On: faults.Reads, Share: 0.01 * factor},
+		{Kind: faults.Refused, On: faults.Watches, Share: 0.02 * factor},
+		{Kind: faults.Expired, On: faults.Watches, Share: 0.05 * factor},
+	}
+}
+
+// usual are the rules of churn without anything special.
+func usual() []faults.Rule { return rules(1, 0.1, 200*time.Millisecond) }
+
+func (w *world) setRules(r []faults.Rule) {
+	for _, s := range w.schedulers {
+		s.proxy.Set(r)
+	}
+}

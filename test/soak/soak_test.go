@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+const (
+	defaultSeed     = 1
+	defaultDuration = 90 * time.Second
+	defaultNodes    = 14
+)
+
+// TestMain directs klog, which the in-process API server logs through, to the file
+// named by NVTOPO_LOG.
+func TestMain(m *testing.M) {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	if err := errors.Join(flags.Set("logtostderr", "false"), flags.Set("stderrthreshold", "FATAL")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	flag.Parse()
+	klog.SetOutput(sink())
+	os.Exit(m.Run())
+}
+
+// sink receives all logs.
+func sink() io.Writer {
+	path := os.Getenv("NVTOPO_LOG")
+	if path == "" {
+		return io.Discard
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return io.Discard
+	}
+	return f // closed with the process
+}
+
+// setting reads a number or a duration from the environment.
+func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
+	t.Helper()
+	s := os.Getenv(name)
+	if s == "" {
+		return otherwise
+	}
+	v, err := parse(s)
+	if err != nil {
+		t.Fatalf("%s=%s: %v", name, s, err)
+	}
+	return v
+}
+
+// schedulerBinary builds the scheduler under test, or takes the one of NVTOPO_BIN.
+func schedulerBinary(t *testing.T) string {
+	t.Helper()
+	const name = "nvtopo-scheduler"
+	if dir := os.Getenv("NVTOPO_BIN"); dir != "" {
+		path, err := filepath.Abs(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	path := filepath.Join(t.TempDir(), name)
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/nvtopo/nvtopo/cmd/scheduler")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("build the scheduler: %v\n%s", err, out.String())
+	}
+	return path
+}
+
+// TestSoak plays the plan of a seed for a while. NVTOPO_SOAK_SEED and
+// NVTOPO_SOAK_DURATION say which and how long.
+func TestSoak(t *testing.T) {
+	seed := setting(t, "NVTOPO_SOAK_SEED", defaultSeed, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 56) })
+	length := setting(t, "NVTOPO_SOAK_DURATION", defaultDuration, time.ParseDuration)
+	binary := schedulerBinary(t)
+	log := sink()
+	w := newWorld(t, seed, defaultNodes, log)
+	p := newPlan(seed, length, len(w.boxes), w.gpus())
+	w.startSchedulers(t, binary, log)
+	t.Logf("seed %d, %v, plan %s: %d phases on %d nodes with %d GPUs", seed, length, p.hash(), len(p.Phases), len(w.boxes), w.gpus())
+
+	leaks := w.play(t, p)
+	t.Log("\n" + w.report(p, time.Since(w.start), leaks))
+	w.mu.Lock()
+	failed := len(w.faults)
+	w.mu.Unlock()
+	if failed > 0 {
+		t.Errorf("%d violations; the first: %s\nto play it again: make soak SEED=%d DURATION=%s\nwhat happened last:\n%s",
+			failed, w.faults[0], seed, length, w.history())
+	}
+}
+
+// play plays all phases and returns what the schedulers hold at the end of each.
+func (w *world) play(t *testing.T, p *plan) (leaks []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(w.ctx)
+	defer cancel()
+	checker := w.run(w.check)
+	defer checker.stop()
+	var baseline map[int]*reading
+	for i := range p.Phases {
+		ph := &p.Phases[i]
+		w.churn(ctx, ph)
+		for _, step := range []func(context.Context, *testing.T){w.calm, w.clear} {
+			if w.ctx.Err() == nil {
+				step(ctx, t)
+			}
+		}
+		if w.ctx.Err() != nil {
+			return leaks
+		}
+		if ph.Deadly {
+			baseline = nil
+		}
+		now, compared := w.settle(ctx, t, baseline)
+		if w.ctx.Err() != nil {
+			return leaks
+		}
+		if !ph.Deadly && compared == 0 {
+			w.fail("phase %d: no scheduler process lived from the calm before to the calm after it, so nothing could be compared", i)
+		}
+		if err := w.objects(ctx); err != nil {
+			w.fail("%v", err)
+		}
+		for _, pid := range slices.Sorted(maps.Keys(now)) {
+			leaks = append(leaks, fmt.Sprintf("after phase %d: %s", i, now[pid]))
+		}
+		baseline = now
+	}
+	return leaks
+}

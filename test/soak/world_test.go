@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+)
+
+const (
+	// tryTime is how long an operation is tried again while the API server is away.
+	tryTime = 40 * time.Second
+	// recent is how many notes are kept to be printed when a run fails.
+	recent = 200
+	byNode = "node"
+	// pauseEcho is how long after a leader's pause its old decisions may show.
+	pauseEcho = 30 * time.Second
+)
+
+// world is the cluster and all that plays in it.
+type world struct {
+	cluster *devcluster.Cluster
+	seed    uint64
+	kube    kubernetes.Interface
+	dyn     dynamic.Interface
+	boxes   []*box
+	oracles map[string]*oracle.Oracle // graph class -> brute force; the calm's alone
+	start   time.Time
+
+	schedulers []*replica
+	pods       cache.SharedIndexInformer
+	topologies cache.SharedIndexInformer
+	triggers   triggers
+	conflicts  conflicts
+
+	ctx     context.Context //nolint:containedctx // the life of everything that plays
+	abort   context.CancelCauseFunc
+	wg      sync.WaitGroup
+	echoing func(string, ...any)
+
+	mu      sync.Mutex
+	notes   []string        // the last ones; guarded by mu
+	counts  map[string]int  // guarded by mu
+	faults  []string        // violations; guarded by mu
+	resumed time.Time       // when a paused leader last went on; guarded by mu
+	paused  int             // leaders that stand still now; guarded by mu
+	over    <-chan struct{} // closed at the end of the phase; guarded by mu
+}
+
+// triggers are the agents to be told of changes, by node.
+type triggers struct {
+	mu sync.Mutex
+	of map[string]func()
+}
+
+func (t *triggers) set(node string, f func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.of == nil {
+		t.of = map[string]func(){}
+	}
+	t.of[node] = f
+}
+
+func (t *triggers) fire(node string) {
+	t.mu.Lock()
+	f := t.of[node]
+	t.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+func newWorld(t *testing.T, seed uint64, nodes int, log io.Writer) *world {
+	t.Helper()
+	cluster, err := devcluster.Start(t.Context(), devcluster.Config{Controllers: true, Log: log})
+	if err != nil {
+		t.Fatalf("start a cluster: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Stop(); err != nil {
+			t.Errorf("stop the cluster: %v", err)
+		}
+	})
+	cfg := cluster.RESTConfig()
+	w := &world{
+		cluster: cluster, seed: seed, kube: kubernetes.NewForConfigOrDie(cfg), dyn: dynamic.NewForConfigOrDie(cfg),
+		oracles: map[string]*oracle.Oracle{}, counts: map[string]int{}, start: time.Now(), echoing: t.Logf,
+	}
+	w.ctx, w.abort = context.WithCancelCause(context.WithoutCancel(t.Context()))
+	t.Cleanup(func() {
+		w.abort(nil)
+		w.wg.Wait()
+	})
+	if err := cluster.InstallManifests(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.prepare(t)
+	w.watch(t)
+	for i := range nodes {
+		b, err := newBox(w, i)
+		if err == nil {
+			b.kubelet, err = newKubelet(b, filepath.Join(cluster.Dir(), "nodes"), seed)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.boxes = append(w.boxes, b)
+	}
+	for _, b := range w.boxes {
+		if err := b.join(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.run(b.kubelet.run)
+	}
+	w.awaitGraphs(t)
+	return w
+}
+
+// prepare makes what the pods need.
+func (w *world) prepare(t *testing.T) {
+	t.Helper()
+	ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if _, err := w.kube.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range priorities[1:] {
+		if _, err := w.kube.SchedulingV1().PriorityClasses().Create(t.Context(), priorityClass(p.name, p.value), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.kube.PolicyV1().PodDisruptionBudgets(namespace).Create(t.Context(), budget(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watch starts the informers that kubelets and agents share.
+func (w *world) watch(t *testing.T) {
+	t.Helper()
+	pods := informers.NewSharedInformerFactoryWithOptions(w.kube, 0, informers.WithNamespace(namespace))
+	w.pods = pods.Core().V1().Pods().Informer()
+	err := w.pods.AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
+		p, ok := obj.(*v1.Pod)
+		if !ok || p.Spec.NodeName == "" {
+			return nil, nil
+		}
+		return []string{p.Spec.NodeName}, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tell := func(obj any) {
+		if d, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = d.Obj
+		}
+		if p, ok := obj.(*v1.Pod); ok && p.Spec.NodeName != "" {
+			if i := slices.IndexFunc(w.boxes, func(b *box) bool { return b.name == p.Spec.NodeName }); i >= 0 {
+				w.boxes[i].kubelet.look()
+			}
+			w.triggers.fire(p.Spec.NodeName)
+		}
+	}
+	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: tell, UpdateFunc: func(_, obj any) { tell(obj) }, DeleteFunc: tell,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	topologies := dynamicinformer.NewDynamicSharedInformerFactory(w.dyn, 0)
+	w.topologies = topologies.ForResource(v1alpha1.GroupVersionResource).Informer()
+	seen := func(obj any) {
+		if m, ok := obj.(metav1.Object); ok {
+			w.triggers.fire(m.GetName())
+		}
+	}
+	if _, err := w.topologies.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: seen, UpdateFunc: func(_, obj any) { seen(obj) }}); err != nil {
+		t.Fatal(err)
+	}
+	pods.Start(w.ctx.Done())
+	topologies.Start(w.ctx.Done())
+	if !cache.WaitForCacheSync(t.Context().Done(), w.pods.HasSynced, w.topologies.HasSynced) {
+		t.Fatal("the informers do not sync")
+	}
+}
+
+func (w *world) awaitGraphs(t *testing.T) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return len(w.topologies.GetStore().List()) == len(w.boxes), nil
+	})
+	if err != nil {
+		t.Fatalf("%d of %d graphs are published: %v", len(w.topologies.GetStore().List()), len(w.boxes), err)
+	}
+}
+
+// gpus is how many GPUs the nodes have together.
+func (w *world) gpus() int {
+	n := 0
+	for _, b := range w.boxes {
+		n += b.now().Len()
+	}
+	return n
+}
+
+// run runs something until it is stopped or the world ends.
+func (w *world) run(f func(context.Context) error) *runner {
+	ctx, cancel := context.WithCancel(w.ctx)
+	r := &runner{cancel: cancel, done: make(chan struct{})}
+	w.wg.Go(func() {
+		defer close(r.done)
+		if err := f(ctx); err != nil && ctx.Err() == nil {
+			w.fail("something that has to go on ended: %v", err)
+		}
+	})
+	return r
+}
+
+// note keeps a line for the case that the run fails.
+func (w *world) note(format string, args ...any) {
+	line := fmt.Sprintf("%8.3f ", time.Since(w.start).Seconds()) + fmt.Sprintf(format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.notes = append(w.notes, line); len(w.notes) > 2*recent {
+		w.notes = slices.Clone(w.notes[len(w.notes)-recent:])
+	}
+}
+
+// fail records a violation and ends the run.
+func (w *world) fail(format string, args ...any) {
+	msg := fmt.Sprintf(format, args...)
+	w.note("VIOLATION %s", msg)
+	w.mu.Lock()
+	w.faults = append(w.faults, msg)
+	w.mu.Unlock()
+	w.abort(errors.New(msg))
+}
+
+func (w *world) count(what string, n int) {
+	w.mu.Lock()
+	w.counts[what] += n
+	w.mu.Unlock()
+}
+
+// try calls f until it succeeds: the API server may be away. Whoever calls maps
+// errors that are none to nil.
+func (w *world) try(ctx context.Context, what string, f func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, tryTime, true, func(ctx context.Context) (bool, error) {
+		last = f(ctx)
+		if last != nil && (apierrors.IsInvalid(last) || apierrors.IsForbidden(last)) && !strings.Contains(last.Error(), "not yet ready") {
+			return false, last
+		}
+		return last == nil, nil
+	})
+	if err == nil {
+		return nil
+	}
+	if w.ctx.Err() != nil {
+		return context.Cause(w.ctx)
+	}
+	return fmt.Errorf("%s: %w", what, errors.Join(err, last))
+}
+
+// gone, exists and stale take errors for success that say that it is so already.
+func gone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func exists(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+func stale(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// remove deletes this very pod.
+func (w *world) remove(ctx context.Context, p *v1.Pod, grace int64) error {
+	return w.try(ctx, "delete "+p.Name, func(ctx context.Context) error {
+		return stale(w.kube.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &p.UID},
+		}))
+	})
+}
+
+// podsOf are the pods bound to a node as the informer has them.
+func (w *world) podsOf(node string) []*v1.Pod {
+	objs, err := w.pods.GetIndexer().ByIndex(byNode, node)
+	if err != nil {
+		return nil
+	}
+	var out []*v1.Pod
+	for _, o := range objs {
+		if p, ok := o.(*v1.Pod); ok {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// explain says why the scheduler may have chosen a GPU that a pod has. It may know
+// better than our informer that the pod is gone or ended, so the server is asked.
+func (w *world) explain(h *held) string {
+	runs := true
+	err := w.try(w.ctx, "look at "+h.name, func(ctx context.Context) error {
+		p, err := w.kube.CoreV1().Pods(h.namespace).Get(ctx, h.name, metav1.GetOptions{})
+		if err == nil {
+			runs = p.UID == h.uid && !ended(p)
+		} else if apierrors.IsNotFound(err) {
+			runs = false
+		}
+		return gone(err)
+	})
+	switch {
+	case err == nil && !runs:
+		return causeForced
+	case w.pausedLately():
+		return causePause
+	}
+	return causeUnknown
+}
+
+func (w *world) topology(node string) *v1alpha1.NodeGPUTopology {
+	obj, ok, err := w.topologies.GetStore().GetByKey(node)
+	if err != nil || !ok {
+		return nil
+	}
+	return topologyFrom(obj)
+}
+
+// oracleOf returns the brute force for a graph; equal ones share it.
+func (w *world) oracleOf(g *nvtopo.Graph) *oracle.Oracle {
+	key := g.ClassKey()
+	if w.oracles[key] == nil {
+		w.oracles[key] = oracle.New(g)
+	}
+	return w.oracles[key]
+}
+
+// pausedLately reports whether a leader stands still or went on a moment ago.
+func (w *world) pausedLately() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.paused > 0 || time.Since(w.resumed) < pauseEcho
+}
+
+// history is what happened last.
+func (w *world) history() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.notes[max(0, len(w.notes)-recent):], "\n")
+}
+
+// conflicts counts choices that kubelet could not give, by why.
+type conflicts struct {
+	mu      sync.Mutex
+	count   map[string]int
+	fixed   map[string]int
+	longest map[string]time.Duration
+}
+
+func (c *conflicts) met(why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.count == nil {
+		c.count, c.fixed, c.longest = map[string]int{}, map[string]int{}, map[string]time.Duration{}
+	}
+	c.count[why]++
+}
+
+func (c *conflicts) repaired(why string, after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fixed == nil {
+		return
+	}
+	c.fixed[why]++
+	c.longest[why] = max(c.longest[why], after)
+}
+
+func (c *conflicts) lines() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, why := range slices.Sorted(maps.Keys(c.count)) {
+		out = append(out, fmt.Sprintf("%-60s %5d, annotation corrected %d, at most after %.1f s", why, c.count[why], c.fixed[why], c.longest[why].Seconds()))
+	}
+	return out
+}
