@@ -65,6 +65,11 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 			a = c.s.allocationOf(stored, u.node.Name)
 		}
 	}
+	if pod.Spec.NodeName == "" && p.alloc == nil {
+		if h := c.x.holdOf(pod.UID); h != nil {
+			a = h.alloc // nominated, and it is known for what
+		}
+	}
 	if p.alloc == nil {
 		p.alloc = a
 	}

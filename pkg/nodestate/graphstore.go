@@ -105,6 +105,9 @@ type cell struct {
 	// rev counts changes of graph and claims; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim // guarded by State.mu
+	// holds of pods nominated for the node, guarded by State.mu, and how many there are.
+	holds []*hold
+	held  atomic.Int32
 	// position in the index, guarded by its mutex; and until when the node is
 	// looked at for an event, guarded by that of the touched.
 	position     int

@@ -142,6 +142,7 @@ func (s *State) podChanged(pod *v1.Pod) {
 	s.widened.remove(pod.UID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.endHold(pod.UID)
 	if len(s.claims[pod.UID]) == 0 {
 		return
 	}
@@ -176,6 +177,7 @@ func (s *State) podGone(uid types.UID) {
 	s.widened.remove(uid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.endHold(uid)
 	freed := false
 	for _, c := range s.claims[uid] {
 		freed = freed || c.phase != void
@@ -231,6 +233,7 @@ func (s *State) mayBeBoundWith(c *claim, pod *v1.Pod) bool {
 func (s *State) Sweep(snapshot fwk.NodeInfoLister) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.expireHolds()
 	if s.settledCount == 0 {
 		return
 	}

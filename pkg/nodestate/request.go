@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -70,6 +71,7 @@ type ResourceRequest struct {
 // Request is what one pod asks of a node; immutable once parsed.
 type Request struct {
 	UID        types.UID
+	Priority   int32
 	Resources  []ResourceRequest // only those with a count above 0
 	Constraint nvtopo.Constraint
 	Affinity   Affinity
@@ -107,7 +109,7 @@ func AllPolicies() []nvtopo.Policy {
 // ParseRequest reads what a pod asks for. A value that cannot be read is an
 // error naming the annotation; it never falls back to a default.
 func ParseRequest(pod *v1.Pod, opt *Options) (*Request, error) {
-	r := &Request{UID: pod.UID}
+	r := &Request{UID: pod.UID, Priority: corev1.PodPriority(pod)}
 	r.readContainers(pod, opt.Resources)
 	r.readAdmitted(pod)
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
@@ -128,6 +130,7 @@ func (r *Request) Signature() string {
 		b = append(append(b, res.Name...), '=')
 		b = append(strconv.AppendInt(b, int64(res.Count), 10), ' ')
 	}
+	b = append(strconv.AppendInt(b, int64(r.Priority), 10), ' ')
 	b = append(strconv.AppendInt(b, r.MilliCPU, 10), ' ')
 	b = strconv.AppendInt(b, r.Memory, 10)
 	for _, c := range r.containers {

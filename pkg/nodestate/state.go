@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,10 +55,12 @@ type State struct {
 
 	graphMu sync.Mutex // serialises changes of graphs
 
-	mu           sync.Mutex // guards claims, every cell's claims and settledCount
+	mu           sync.Mutex // guards claims, holds, every cell's claims and holds, and settledCount
 	claims       map[types.UID][]*claim
 	settledCount int
+	holds        map[types.UID]*hold
 
+	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
 	onMalformed func(pod *v1.Pod, err error)
 	onBadGraph  func(t *v1alpha1.NodeGPUTopology, err error)
 	onFreed     func() // may be called under mu: it must not block
@@ -69,7 +72,8 @@ func New(config Config, clk clock.WithTicker) *State {
 		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease, config.Freshness), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
 		index: newIndex(), widened: newWidened(), room: make(chan struct{}, 1),
-		pods: noPods{}, claims: map[types.UID][]*claim{},
+		pods: noPods{}, claims: map[types.UID][]*claim{}, holds: map[types.UID]*hold{},
+		nominated: func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onBadGraph: func(*v1alpha1.NodeGPUTopology, error) {}, onFreed: func() {},
 	}
 	s.served.Store(true)
@@ -197,7 +201,10 @@ func (s *State) enforcement(d *Demand, n *Node) Reason {
 // View returns what is used on a node for scoring; nil where its graph does not count.
 func (s *State) View(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
 	u, _ := s.usable(d, info, snapshot)
-	return u
+	if u == nil {
+		return nil
+	}
+	return s.withPromised(u, d, info, snapshot)
 }
 
 // Reserve chooses the pod's devices on a node and records the choice, under
@@ -216,16 +223,17 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 		return nil, reason
 	}
 	x := s.cells.ensure(u.node.Name)
+	promised := s.promised(x, u.node.Name, d.UID, d.Priority)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.claimOf(pod.UID, u.node.Name); c != nil {
 		return c.alloc, Fits
 	}
 	// Claims change under this mutex only, so what Filter remembered may still hold.
-	if now := s.remembered(x, u.node, info); now != nil && !now.hearsay {
+	if now := s.remembered(x, u.node, info); now != nil && !now.hearsay && len(promised) == 0 {
 		u = now
 	} else {
-		u = s.computeUsage(x, u.node, info, snapshot)
+		u = s.computeUsage(x, u.node, info.GetGeneration(), slices.Concat(info.GetPods(), promised), snapshot)
 	}
 	a, reason := u.Choose(d.Request, d.WantCPUs)
 	if reason != Fits {

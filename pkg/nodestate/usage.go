@@ -81,7 +81,7 @@ func (s *State) usage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfo
 		return u
 	}
 	s.mu.Lock()
-	u := s.computeUsage(x, n, info, snapshot)
+	u := s.computeUsage(x, n, info.GetGeneration(), info.GetPods(), snapshot)
 	s.mu.Unlock()
 	x.usage.Store(u)
 	return u
@@ -102,16 +102,15 @@ func (s *State) outlived(u *Usage) bool {
 	return u.leftovers && u.agentLived != u.node.agent.fresh(s.clock.Now())
 }
 
-// computeUsage needs s.mu.
-func (s *State) computeUsage(x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
-	here := info.GetPods()
+// computeUsage is the usage of a node with the pods of here. It needs s.mu.
+func (s *State) computeUsage(x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
 	if len(here) == 0 && len(x.claims) == 0 && len(n.allocations) == 0 {
 		idle := *n.idle // what it refers to never changes
-		idle.generation, idle.rev = info.GetGeneration(), x.rev.Load()
+		idle.generation, idle.rev = generation, x.rev.Load()
 		return &idle
 	}
 	u := &Usage{
-		node: n, generation: info.GetGeneration(), rev: x.rev.Load(),
+		node: n, generation: generation, rev: x.rev.Load(),
 		used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)), foreign: make([]bool, len(n.Accels)),
 		numa: slices.Clone(n.idle.numa),
 	}

@@ -62,17 +62,25 @@ func position(set config.PluginSet, name string) int {
 	return slices.IndexFunc(set.Enabled, func(b config.Plugin) bool { return b.Name == name })
 }
 
-// CheckPostFilterOrder refuses a profile in which preemption would evict pods for
-// the sake of a list of nodes that the plugin would have taken back.
-func (p *Plugin) CheckPostFilterOrder() error {
+// CheckPostFilterOrder refuses a profile in which the default preemption would evict
+// pods before the plugin has its say: for the sake of a list of nodes that it would
+// have taken back, or other victims than it would have chosen. A profile may leave
+// the plugin out there, if it makes no lists.
+func (p *Plugin) CheckPostFilterOrder(lists bool) error {
 	enabled := p.enabled()
 	if enabled == nil {
 		return nil
 	}
 	own, preemption := position(enabled.PostFilter, p.name), position(enabled.PostFilter, names.DefaultPreemption)
+	if own < 0 && !lists {
+		return nil
+	}
 	if own < 0 || preemption >= 0 && preemption < own {
-		return fmt.Errorf("profile %s: with narrowTo above 0, plugins.postFilter.enabled must list %s before %s",
-			p.handle.ProfileName(), p.name, names.DefaultPreemption)
+		return fmt.Errorf("profile %s: plugins.postFilter.enabled must list %s before %s", p.handle.ProfileName(), p.name, names.DefaultPreemption)
+	}
+	if position(enabled.PreEnqueue, p.name) < 0 {
+		return fmt.Errorf("profile %s: plugins.preEnqueue must not leave out %s, which keeps pods waiting there while their victims are evicted",
+			p.handle.ProfileName(), p.name)
 	}
 	return nil
 }

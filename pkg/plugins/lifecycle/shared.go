@@ -39,6 +39,9 @@ func NewShared(clk clock.WithTicker, onArrival func(), others ...Attachment) *Sh
 	return &Shared{clock: clk, onArrival: onArrival, others: others, profiles: map[string]*Profile{}}
 }
 
+// Clock returns the process's clock.
+func (s *Shared) Clock() clock.WithTicker { return s.clock }
+
 // Attachment starts, until ctx ends, a part of the process that works with the
 // State beside the plugins, and returns what is to be told of NodeGPUTopologies.
 type Attachment func(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler

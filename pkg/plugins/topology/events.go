@@ -10,10 +10,8 @@ import (
 
 // EventsToRegister lists what can make a pod fit that did not.
 func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
-	if p.narrowing.Limit > 0 {
-		if err := p.CheckPostFilterOrder(); err != nil {
-			return nil, err
-		}
+	if err := p.CheckPostFilterOrder(p.narrowing.Limit > 0); err != nil {
+		return nil, err
 	}
 	return p.Plugin.EventsToRegister(ctx)
 }

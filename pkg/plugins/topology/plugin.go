@@ -25,9 +25,11 @@ type Plugin struct {
 	*lifecycle.Plugin
 	logger    klog.Logger
 	narrowing nodestate.Narrowing
+	preemptor *preemptor
 }
 
 var (
+	_ fwk.PreEnqueuePlugin  = &Plugin{}
 	_ fwk.PreFilterPlugin   = &Plugin{}
 	_ fwk.FilterPlugin      = &Plugin{}
 	_ fwk.PostFilterPlugin  = &Plugin{}
@@ -58,8 +60,12 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err := fill(base.Profile, args); err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
+		preemptor, err := newPreemptor(ctx, h, base.State(), shared.Clock())
+		if err != nil {
+			return nil, err
+		}
 		return &Plugin{
-			Plugin: base, logger: klog.FromContext(ctx),
+			Plugin: base, logger: klog.FromContext(ctx), preemptor: preemptor,
 			narrowing: nodestate.Narrowing{
 				Limit: int(*args.NarrowTo), Tolerance: *args.NarrowTolerance, KeepOff: *args.ReserveGPUNodes,
 				Weights: cluster.Weights{Bandwidth: *args.BandwidthWeight, Latency: *args.LatencyWeight, Fragmentation: *args.FragmentationWeight},

@@ -7,6 +7,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -14,16 +15,44 @@ import (
 // ErrReasonListRefused is what a pod shows for the moment until it is tried again.
 const ErrReasonListRefused = "the nodes with the best GPUs are refused by other plugins; all nodes are tried next"
 
-// PostFilter runs before preemption. If other plugins refused every node that
-// PreFilter listed, nobody need be evicted yet: the pod is tried again at once, on
-// all nodes.
-func (p *Plugin) PostFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+// PostFilter runs before the default preemption. If other plugins refused every node
+// that PreFilter listed, nobody need be evicted yet: the pod is tried again at once,
+// on all nodes. Else a pod with GPUs preempts by our choice of victims, which has the
+// last word: where it finds none, the default one, which has the same judge, does not
+// either. Pods without GPUs are left to that.
+func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := nodestate.ReadCycle(state)
-	if c == nil || !c.Narrowed {
-		// All nodes were looked at; once something changed a list is worth a try.
-		p.State().EndWiden(pod.UID)
+	if c != nil && c.Narrowed {
+		p.State().Widen(p.logger, pod, p.Handle())
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonListRefused)
+	}
+	// All nodes were looked at; once something changed a list is worth a try.
+	p.State().EndWiden(pod.UID)
+	if c == nil || p.preemptor == nil || !c.Demand.HasGPUs() {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
-	p.State().Widen(p.logger, pod, p.Handle())
-	return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonListRefused)
+	metrics.PreemptionAttempts.Inc()
+	result, status := p.preemptor.preempt(ctx, state, pod, m)
+	code := status.Code()
+	if code == fwk.Unschedulable && len(pod.Spec.ResourceClaims) == 0 {
+		// Other plugins may still help a pod with claims: what they gave it and it
+		// could not use is taken back in their PostFilter.
+		code = fwk.UnschedulableAndUnresolvable
+	}
+	if msg := status.Message(); msg != "" {
+		return result, fwk.NewStatus(code, "preemption: "+msg)
+	}
+	if code == status.Code() {
+		return result, status
+	}
+	return result, fwk.NewStatus(code)
+}
+
+// PreEnqueue keeps a pod out of the queue while its victims are being evicted in the
+// background.
+func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
+	if p.preemptor != nil && p.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
+	}
+	return nil
 }

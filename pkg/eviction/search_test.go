@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eviction
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// plain judges by a table of devices: the preemptor needs some of them, in one of
+// the groups listed, the better ones first.
+type plain struct {
+	holds  []uint64 // pod -> devices
+	free   uint64
+	groups []uint64
+	rings  []int64
+	// unknown are pods whose devices nobody knows: all of them have to go.
+	unknown Set
+}
+
+func (p *plain) Best(gone Set) (q Quality, need Set, ok bool) {
+	if p.unknown&^gone != 0 {
+		return Quality{}, 0, false
+	}
+	free := p.free
+	for i := range gone.Each() {
+		free |= p.holds[i]
+	}
+	at := -1
+	for g, mask := range p.groups {
+		if mask&^free == 0 && (at < 0 || p.rings[g] > p.rings[at]) {
+			at = g
+		}
+	}
+	if at < 0 {
+		return Quality{}, 0, false
+	}
+	for i := range gone.Each() {
+		if p.holds[i]&p.groups[at] != 0 {
+			need |= 1 << i
+		}
+	}
+	return Quality{Ring: p.rings[at]}, need, true
+}
+
+// brute is the least cost over all subsets.
+func brute(j Judge, pods []Pod, allowed []int32, accept func(Set) bool) (best Cost, found bool) {
+	for v := range All(len(pods)) + 1 {
+		q, _, ok := j.Best(v)
+		if !ok || accept != nil && !accept(v) {
+			continue
+		}
+		if c := costOf(pods, v, allowed, q); !found || c.Compare(&best) < 0 {
+			best, found = c, true
+		}
+	}
+	return best, found
+}
+
+func costOf(pods []Pod, v Set, allowed []int32, q Quality) Cost {
+	var victims []Pod
+	for i := range v.Each() {
+		victims = append(victims, pods[i])
+	}
+	return CostOf(victims, allowed, q)
+}
+
+func TestTheSearchFindsTheLeastCost(t *testing.T) {
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		j, pods, allowed := draw(r)
+		var accept func(Set) bool
+		if r.IntN(3) == 0 {
+			// Something else is short as well: some pods have to go for that.
+			also := Set(r.Uint64()) & All(len(pods)) & Set(r.Uint64())
+			accept = func(v Set) bool { return also&^v == 0 }
+		}
+		want, possible := brute(j, pods, allowed, accept)
+		s := Search{Judge: j, Pods: pods, Allowed: allowed, Accept: accept, Steps: 1 << 20, Short: short(j, pods)}
+		v, ok := s.Best()
+		if ok != possible {
+			t.Fatalf("seed %d: found %t, want %t", seed, ok, possible)
+		}
+		if !ok {
+			continue
+		}
+		q, _, _ := j.Best(v)
+		got := costOf(pods, v, allowed, q)
+		if accept != nil {
+			got.Started, want.Started = 0, 0 // not looked at then
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Fatalf("seed %d: victims %b of %d pods, cost (-brute force +search):\n%s", seed, v, len(pods), d)
+		}
+	}
+}
+
+// short is how many devices the smallest group lacks.
+func short(j *plain, pods []Pod) int {
+	least := 64
+	for _, g := range j.groups {
+		least = min(least, Set(g).Len()-Set(j.free).Len())
+	}
+	for i := range pods {
+		pods[i].Devices = Set(j.holds[i]).Len()
+	}
+	return least
+}
+
+// draw makes a random machine of 12 devices and the pods on it.
+func draw(r *rand.Rand) (*plain, []Pod, []int32) {
+	const devices = 12
+	j := &plain{}
+	var pods []Pod
+	at := 0
+	for at < devices && len(pods) < 10 {
+		if r.IntN(4) == 0 {
+			j.free |= 1 << at
+			at++
+			continue
+		}
+		n := min(1+r.IntN(3), devices-at)
+		if r.IntN(12) == 0 {
+			j.unknown |= 1 << len(pods)
+			n = 0
+		}
+		j.holds = append(j.holds, (1<<n-1)<<at)
+		at += n
+		pod := Pod{Priority: int32(r.IntN(3)), Started: int64(r.IntN(4))}
+		if r.IntN(8) == 0 {
+			pod.Started = NotStarted
+		}
+		for b := range 2 {
+			if r.IntN(3) == 0 {
+				pod.Budgets = append(pod.Budgets, b)
+			}
+		}
+		pods = append(pods, pod)
+	}
+	for range 1 + r.IntN(6) {
+		var g uint64
+		for range 1 + r.IntN(5) {
+			g |= 1 << r.IntN(devices)
+		}
+		j.groups, j.rings = append(j.groups, g), append(j.rings, int64(r.IntN(3)))
+	}
+	return j, pods, []int32{int32(r.IntN(3)), int32(r.IntN(2))}
+}
+
+func TestASearchOutOfStepsSaysSo(t *testing.T) {
+	j := &plain{holds: []uint64{1, 2, 4, 8}, groups: []uint64{15}, rings: []int64{1}}
+	s := Search{Judge: j, Pods: make([]Pod, 4), Steps: 2}
+	if v, ok := s.Best(); ok {
+		t.Errorf("two steps found %b", v)
+	}
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// hold is the set that a nominated pod is to get once its victims are gone. It
+// counts only as long as the scheduling queue has the pod nominated for that node,
+// and for pods of its priority or less. The queue itself promises a number of
+// devices, which is not enough: another pod could take one of a linked pair
+// although other devices are free.
+type hold struct {
+	uid     types.UID
+	node    string
+	alloc   *Allocation
+	victims []types.UID
+	until   time.Time
+}
+
+// Hold keeps what a pod is to get on the node of alloc, until it is bound or gone,
+// its nomination ends or the time is over. Another hold of the pod is replaced.
+func (s *State) Hold(uid types.UID, alloc *Allocation, victims []types.UID, until time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endHold(uid)
+	h := &hold{uid: uid, node: alloc.Node, alloc: alloc, victims: victims, until: until}
+	x := s.cells.ensure(h.node)
+	s.holds[uid] = h
+	x.holds = append(x.holds, h)
+	s.holdsChanged(x)
+}
+
+// EndHold forgets what a pod was to get.
+func (s *State) EndHold(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endHold(uid)
+}
+
+// endHold needs s.mu.
+func (s *State) endHold(uid types.UID) {
+	h, ok := s.holds[uid]
+	if !ok {
+		return
+	}
+	delete(s.holds, uid)
+	x := s.cells.ensure(h.node)
+	x.holds = slices.DeleteFunc(x.holds, func(o *hold) bool { return o == h })
+	s.holdsChanged(x)
+}
+
+// holdsChanged needs s.mu. What is remembered of the node may rest on its holds.
+func (s *State) holdsChanged(x *cell) {
+	x.held.Store(int32(len(x.holds)))
+	x.rev.Add(1)
+	s.touch(x)
+}
+
+// expireHolds forgets holds whose time is over; it needs s.mu.
+func (s *State) expireHolds() {
+	if len(s.holds) == 0 {
+		return
+	}
+	now := s.clock.Now()
+	for uid, h := range s.holds {
+		if now.After(h.until) {
+			s.endHold(uid)
+		}
+	}
+}
+
+// holdOf returns a pod's hold on a node, or nil; it needs s.mu.
+func (x *cell) holdOf(uid types.UID) *hold {
+	for _, h := range x.holds {
+		if h.uid == uid {
+			return h
+		}
+	}
+	return nil
+}
+
+// promised lists the pods nominated for a node that have a hold there which a pod
+// of the given priority has to leave alone.
+func (s *State) promised(x *cell, node string, uid types.UID, priority int32) []fwk.PodInfo {
+	if x == nil || x.held.Load() == 0 {
+		return nil
+	}
+	nominated := s.nominated(node)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []fwk.PodInfo
+	for _, pi := range nominated {
+		pod := pi.GetPod()
+		if pod.UID != uid && corev1.PodPriority(pod) >= priority && x.holdOf(pod.UID) != nil {
+			out = append(out, pi)
+		}
+	}
+	return out
+}
+
+// withPromised is the usage of a node with what a pod of this demand has to leave to
+// nominated ones. Filter gets those from the framework, as pods of the NodeInfo; for
+// Score and Reserve they are added here.
+func (s *State) withPromised(u *Usage, d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
+	x := s.cells.get(u.node.Name)
+	promised := s.promised(x, u.node.Name, d.UID, d.Priority)
+	if len(promised) == 0 {
+		return u
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.computeUsage(x, u.node, info.GetGeneration(), slices.Concat(info.GetPods(), promised), snapshot)
+}
+
+// Leaving returns which pods of a node are on their way out for the sake of other
+// nominated pods, whether the API server has heard of it or not.
+func (s *State) Leaving(node string, uid types.UID) []types.UID {
+	x := s.cells.get(node)
+	if x == nil || x.held.Load() == 0 {
+		return nil
+	}
+	nominated := s.nominated(node)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []types.UID
+	for _, pi := range nominated {
+		if h := x.holdOf(pi.GetPod().UID); h != nil && h.uid != uid {
+			out = append(out, h.victims...)
+		}
+	}
+	return out
+}
+
+// Releasing reports whether the node's living agent still says that kubelet has the
+// devices of a victim that went for this pod: nobody else need go while it does.
+func (s *State) Releasing(uid types.UID, node string) bool {
+	x := s.cells.get(node)
+	if x == nil || x.held.Load() == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h, n, now := x.holdOf(uid), x.node.Load(), s.clock.Now()
+	if h == nil || n == nil || now.After(h.until) || !n.agent.fresh(now) {
+		return false
+	}
+	return slices.ContainsFunc(h.victims, func(v types.UID) bool { return len(n.allocations[v]) > 0 })
+}
+
+// Held is a line of the table of holds, for people and checks.
+type Held struct {
+	UID   types.UID
+	Node  string
+	GPUs  []string
+	Until time.Time
+}
+
+// Holds returns the table.
+func (s *State) Holds() []Held {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Held
+	for _, h := range s.holds {
+		l := Held{UID: h.uid, Node: h.node, Until: h.until}
+		for _, c := range h.alloc.Containers {
+			l.GPUs = append(l.GPUs, c.GPUs...)
+		}
+		out = append(out, l)
+	}
+	slices.SortFunc(out, func(a, b Held) int { return slices.Compare([]string{string(a.UID)}, []string{string(b.UID)}) })
+	return out
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/eviction"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+)
+
+// Tenants is one node as preemption sees it: pods that stay, and holders of devices
+// that could go. It judges what the preemptor would get without some of these. Pods
+// that could go and hold none of the devices asked count as gone.
+type Tenants struct {
+	Holders []fwk.PodInfo // in the order given
+	Devices []int         // of the first resource asked, by holder; also those nobody knows
+
+	s        *State
+	x        *cell
+	d        *Demand
+	snapshot fwk.NodeInfoLister
+	stay     []fwk.PodInfo
+	base     *Usage
+	shares   []tenant
+	scratch  Usage
+	// exact: what remains of CPU and memory, or kubelet's managers, decides as well, so
+	// that a pod's leaving is more than its devices' coming free.
+	exact bool
+	here  []fwk.PodInfo
+}
+
+// tenant is what one holder has.
+type tenant struct {
+	used    []nvtopo.Mask
+	counted []int
+	foreign []bool
+}
+
+// Tenants looks at a node. could lists pods that may go, the more important ones
+// first, leaving those that are going anyway. It returns nil where no graph counts,
+// so that devices are only a number.
+func (s *State) Tenants(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, could []fwk.PodInfo, leaving map[types.UID]bool) *Tenants {
+	u, _ := s.usable(d, info, snapshot)
+	if u == nil {
+		return nil
+	}
+	n := u.node
+	t := &Tenants{s: s, x: s.cells.get(n.Name), d: d, snapshot: snapshot, exact: n.kubelet != nil || d.needsNUMAFit()}
+	may := make(map[types.UID]bool, len(could))
+	for _, pi := range could {
+		may[pi.GetPod().UID] = true
+	}
+	for _, pi := range info.GetPods() {
+		if uid := pi.GetPod().UID; !may[uid] && !leaving[uid] {
+			t.stay = append(t.stay, pi)
+		}
+	}
+	t.stay = append(t.stay, s.promised(t.x, n.Name, d.UID, d.Priority)...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.base = s.computeUsage(t.x, n, 0, t.stay, snapshot)
+	for _, pi := range could {
+		t.add(pi)
+	}
+	t.scratch = *t.base
+	t.scratch.used, t.scratch.counted, t.scratch.foreign = slices.Clone(t.base.used), slices.Clone(t.base.counted), slices.Clone(t.base.foreign)
+	return t
+}
+
+// add takes a pod in if it holds devices of the kinds asked. It needs s.mu.
+func (t *Tenants) add(pi fwk.PodInfo) {
+	n := t.base.node
+	alone := Usage{
+		node: n, used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)),
+		foreign: make([]bool, len(n.Accels)), numa: slices.Clone(n.idle.numa),
+	}
+	c := charging{u: &alone, s: t.s, x: t.x}
+	c.addPod(pi)
+	devices, any := 0, false
+	for ri := range t.d.Resources {
+		ai := alone.accelIndex(t.d.Resources[ri].Name)
+		if ai < 0 {
+			continue
+		}
+		has := alone.used[ai].Len() + alone.counted[ai]
+		any = any || has > 0
+		if ri == 0 {
+			devices = has
+		}
+	}
+	if !any || len(t.Holders) == eviction.MaxPods {
+		return
+	}
+	t.Holders = append(t.Holders, pi)
+	t.Devices = append(t.Devices, devices)
+	t.shares = append(t.shares, tenant{alone.used, alone.counted, alone.foreign})
+}
+
+// Exact reports whether each question costs the computing of a node's whole usage.
+func (t *Tenants) Exact() bool { return t.exact }
+
+// Short is how many devices of the first resource are missing while all holders stay.
+func (t *Tenants) Short() int {
+	u := t.without(0)
+	ai := u.accelIndex(t.d.Resources[0].Name)
+	if ai < 0 {
+		return 0
+	}
+	return t.d.Resources[0].Count - (u.free(ai).Len() - u.counted[ai])
+}
+
+// without is the usage when the holders of a set are gone; valid until the next call.
+func (t *Tenants) without(gone eviction.Set) *Usage {
+	if t.exact {
+		t.here = append(t.here[:0], t.stay...)
+		for i, pi := range t.Holders {
+			if !gone.Has(i) {
+				t.here = append(t.here, pi)
+			}
+		}
+		t.s.mu.Lock()
+		defer t.s.mu.Unlock()
+		return t.s.computeUsage(t.x, t.base.node, 0, t.here, t.snapshot)
+	}
+	u := &t.scratch
+	copy(u.used, t.base.used)
+	copy(u.counted, t.base.counted)
+	copy(u.foreign, t.base.foreign)
+	for i := range t.shares {
+		if gone.Has(i) {
+			continue
+		}
+		share := &t.shares[i]
+		for ai := range u.used {
+			u.used[ai] |= share.used[ai]
+			u.counted[ai] += share.counted[ai]
+			u.foreign[ai] = u.foreign[ai] || share.foreign[ai]
+		}
+	}
+	return u
+}
+
+// Best implements eviction.Judge.
+func (t *Tenants) Best(gone eviction.Set) (q eviction.Quality, need eviction.Set, ok bool) {
+	u := t.without(gone)
+	sets, _, reason := u.pickAll(t.d.Request)
+	if reason != Fits {
+		return q, 0, false
+	}
+	for i := range gone.Each() {
+		for ri := range t.d.Resources {
+			if t.shares[i].used[u.accelIndex(t.d.Resources[ri].Name)]&sets[ri] != 0 {
+				need |= 1 << i
+			}
+		}
+	}
+	return u.qualityOf(t.d.Request, sets[0]), need, true
+}
+
+// qualityOf rates the set of the first resource.
+func (u *Usage) qualityOf(r *Request, set nvtopo.Mask) eviction.Quality {
+	ai := u.accelIndex(r.Resources[0].Name)
+	tables := u.node.Accels[ai].Tables
+	return eviction.Quality{
+		Band: cluster.BandOf(tables, set), Ring: tables.Ring(set), NUMANodes: tables.NUMACount(set),
+	}
+}
+
+// Plan says what a pod would get on a node as info shows it, beside what is promised
+// to others. It is nil where no graph counts or nothing is left.
+func (s *State) Plan(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*Allocation, eviction.Quality) {
+	u, _ := s.usable(d, info, snapshot)
+	if u == nil {
+		return nil, eviction.Quality{}
+	}
+	u = s.withPromised(u, d, info, snapshot)
+	a, reason := u.Choose(d.Request, false)
+	if reason != Fits || !d.HasGPUs() {
+		return nil, eviction.Quality{}
+	}
+	return a, u.qualityOf(d.Request, a.mask(u.node.Accels[u.accelIndex(d.Resources[0].Name)]))
+}

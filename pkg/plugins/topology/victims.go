@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/eviction"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+const (
+	// maxSteps bounds the questions of one preemption on all nodes together, and
+	// nodeSteps those on one. A question for which a node's usage has to be computed
+	// counts for exactSteps.
+	maxSteps   = 1 << 21
+	nodeSteps  = 1 << 16
+	exactSteps = 32
+	// maxTrials is how many sets of one node the other plugins are asked about.
+	maxTrials = 64
+)
+
+// noVictims is what a node shows on which all pods matter at least as much.
+const noVictims = "No preemption victims found for incoming pod"
+
+// site is one node during a dry run: a copy, from which pods are taken and to which
+// they are given back.
+type site struct {
+	p      *preemptor
+	ctx    context.Context //nolint:containedctx // a site lives for one call
+	state  fwk.CycleState
+	pod    *v1.Pod
+	info   fwk.NodeInfo
+	logger klog.Logger
+
+	budgets *eviction.Budgets
+	could   []fwk.PodInfo // go, the more important ones first
+	leaving []fwk.PodInfo // taken out for good
+	holders []fwk.PodInfo // those of could that have devices of the kinds asked
+	others  []fwk.PodInfo // the rest of could
+	trials  int
+	err     error
+}
+
+// SelectVictimsOnNode finds the pods whose going makes room on a node at the least
+// cost. First a search among the holders of devices, for which nothing else counts;
+// its answer is right if the other plugins agree while everybody else stays. Else
+// something beside devices is short, and three ways are compared: more holders, other
+// pods, and what the default preemption would do.
+func (p *preemptor) SelectVictimsOnNode(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo, pdbs []*policyv1.PodDisruptionBudget,
+) ([]*v1.Pod, int, *fwk.Status) {
+	a := attemptOf(ctx)
+	c := nodestate.ReadCycle(state)
+	if a == nil || c == nil {
+		return p.DefaultPreemption.SelectVictimsOnNode(ctx, state, pod, info, pdbs)
+	}
+	s := &site{p: p, ctx: ctx, state: state, pod: pod, info: info, logger: klog.FromContext(ctx), budgets: a.budgetsOf(pdbs)}
+	if !s.sort() {
+		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, noVictims)
+	}
+	victims, status := s.choose(a, &c.Demand)
+	if s.err != nil {
+		return nil, 0, fwk.AsStatus(s.err)
+	}
+	if !status.IsSuccess() {
+		return nil, 0, status
+	}
+	pods := podsIn(victims)
+	cost := s.cost(victims)
+	alloc, quality := p.state.Plan(&c.Demand, info, p.handle.SnapshotSharedLister().NodeInfos())
+	if len(pods) == 0 {
+		pods = podsIn(s.leaving) // to wait for them is enough
+	}
+	a.keep(info.Node().Name, plan{alloc: alloc, quality: quality, victims: slices.Concat(pods, podsIn(s.leaving))})
+	return pods, cost.Violations, nil
+}
+
+func podsIn(pis []fwk.PodInfo) []*v1.Pod {
+	out := make([]*v1.Pod, len(pis))
+	for i, pi := range pis {
+		out[i] = pi.GetPod()
+	}
+	return out
+}
+
+// sort tells apart who could go and who is going anyway, and takes the latter out.
+func (s *site) sort() bool {
+	going := map[types.UID]bool{}
+	for _, uid := range s.p.state.Leaving(s.info.Node().Name, s.pod.UID) {
+		going[uid] = true
+	}
+	for _, pi := range s.info.GetPods() {
+		pod := pi.GetPod()
+		switch {
+		case s.p.leaves(pod) || going[pod.UID]:
+			s.leaving = append(s.leaving, pi)
+		case s.p.stuck(pod):
+		case corev1.PodPriority(pod) < corev1.PodPriority(s.pod) && s.p.IsEligiblePod(s.info, pi, s.pod):
+			s.could = append(s.could, pi)
+		}
+	}
+	slices.SortStableFunc(s.could, func(a, b fwk.PodInfo) int {
+		switch {
+		case s.p.MoreImportantPod(a.GetPod(), b.GetPod()):
+			return -1
+		case s.p.MoreImportantPod(b.GetPod(), a.GetPod()):
+			return 1
+		}
+		return 0
+	})
+	s.take(s.leaving)
+	return len(s.could)+len(s.leaving) > 0
+}
+
+// choose leaves the node without the victims it returns.
+func (s *site) choose(a *attempt, d *nodestate.Demand) ([]fwk.PodInfo, *fwk.Status) {
+	leaving := make(map[types.UID]bool, len(s.leaving))
+	for _, pi := range s.leaving {
+		leaving[pi.GetPod().UID] = true
+	}
+	t := s.p.state.Tenants(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, leaving)
+	if t == nil {
+		return s.byReprieve(nil, s.could)
+	}
+	s.holders = t.Holders
+	holds := make(map[types.UID]bool, len(s.holders))
+	for _, pi := range s.holders {
+		holds[pi.GetPod().UID] = true
+	}
+	for _, pi := range s.could {
+		if !holds[pi.GetPod().UID] {
+			s.others = append(s.others, pi)
+		}
+	}
+	search := s.search(t)
+	set, ok := s.run(a, t, search)
+	if ok && s.fitsWithout(s.of(set)) {
+		return s.goOn(s.of(set)), nil
+	}
+	if !ok && search.Steps > 0 {
+		// Not even without them all: the filters have the words for it.
+		return s.byReprieve(nil, s.could)
+	}
+	return s.compare(a, t)
+}
+
+// search describes the holders to a search.
+func (s *site) search(t *nodestate.Tenants) *eviction.Search {
+	out := &eviction.Search{Judge: t, Allowed: s.budgets.Allowed, Short: t.Short()}
+	for i, pi := range t.Holders {
+		pod := describe(pi.GetPod(), s.budgets)
+		pod.Devices = t.Devices[i]
+		out.Pods = append(out.Pods, pod)
+	}
+	return out
+}
+
+// run searches within what is left of the steps of this preemption.
+func (s *site) run(a *attempt, t *nodestate.Tenants, search *eviction.Search) (eviction.Set, bool) {
+	weight := int64(1)
+	if t.Exact() {
+		weight = exactSteps
+	}
+	search.Steps = int(min(nodeSteps, a.steps.Load()) / weight)
+	before := search.Steps
+	set, ok := search.Best()
+	a.steps.Add(-weight * int64(before-search.Steps))
+	return set, ok
+}
+
+// of are the holders of a set.
+func (s *site) of(set eviction.Set) []fwk.PodInfo {
+	var out []fwk.PodInfo
+	for i := range set.Each() {
+		out = append(out, s.holders[i])
+	}
+	return out
+}
+
+// compare tries the ways to make room where devices are not all that is short, and
+// takes the cheapest.
+func (s *site) compare(a *attempt, t *nodestate.Tenants) ([]fwk.PodInfo, *fwk.Status) {
+	if status := s.probe(s.could); !status.IsSuccess() {
+		return nil, status
+	}
+	var ways [][]fwk.PodInfo
+	// More holders, while the others stay.
+	s.trials = maxTrials
+	search := s.search(t)
+	tried := map[eviction.Set]bool{}
+	search.Accept = s.once(tried, func(set eviction.Set) bool { return s.fitsWithout(s.of(set)) })
+	if set, ok := s.run(a, t, search); ok {
+		ways = append(ways, s.of(set))
+	}
+	// Holders for the devices, and others for the rest.
+	s.trials = maxTrials
+	search = s.search(t)
+	tried = map[eviction.Set]bool{}
+	search.Accept = s.once(tried, func(set eviction.Set) bool { return s.fitsWithout(slices.Concat(s.of(set), s.others)) })
+	if set, ok := s.run(a, t, search); ok {
+		if way, status := s.reprieve(s.of(set), s.others); status.IsSuccess() {
+			ways = append(ways, way)
+		}
+	}
+	if way, status := s.reprieve(nil, s.could); status.IsSuccess() {
+		ways = append(ways, way)
+	}
+	if s.err != nil || len(ways) == 0 {
+		return nil, fwk.NewStatus(fwk.Unschedulable, noVictims)
+	}
+	best, least := ways[0], s.cost(ways[0])
+	for _, way := range ways[1:] {
+		if c := s.cost(way); c.Compare(&least) < 0 {
+			best, least = way, c
+		}
+	}
+	return s.goOn(best), nil
+}
+
+// once asks about each set once, and about no more than there are trials left.
+func (s *site) once(tried map[eviction.Set]bool, ask func(eviction.Set) bool) func(eviction.Set) bool {
+	return func(set eviction.Set) bool {
+		if s.trials == 0 || s.err != nil || tried[set] {
+			return false
+		}
+		tried[set] = true
+		s.trials--
+		return ask(set)
+	}
+}
+
+// byReprieve is what the default preemption does, leaving the node without the victims.
+func (s *site) byReprieve(must, may []fwk.PodInfo) ([]fwk.PodInfo, *fwk.Status) {
+	victims, status := s.reprieve(must, may)
+	if !status.IsSuccess() {
+		return nil, status
+	}
+	return s.goOn(victims), nil
+}
+
+// reprieve takes pods out and gives back all of may that need not go: those first
+// that a disruption budget protects, and then the more important ones. The node is
+// as before afterwards.
+func (s *site) reprieve(must, may []fwk.PodInfo) ([]fwk.PodInfo, *fwk.Status) {
+	s.take(must)
+	s.take(may)
+	defer func() { s.give(must) }()
+	if status := s.filter(); !status.IsSuccess() {
+		s.give(may)
+		return nil, status
+	}
+	protected, rest := s.byBudget(must, may)
+	victims := slices.Concat(s.giveBack(protected), s.giveBack(rest))
+	s.give(victims)
+	victims = slices.Concat(must, victims)
+	slices.SortStableFunc(victims, func(a, b fwk.PodInfo) int {
+		if s.p.MoreImportantPod(a.GetPod(), b.GetPod()) {
+			return -1
+		}
+		return 1
+	})
+	return victims, nil
+}
+
+// giveBack gives back as many pods, in their order, as may stay, and returns the
+// others. A whole part that may stay is found with one question.
+func (s *site) giveBack(pods []fwk.PodInfo) (victims []fwk.PodInfo) {
+	if len(pods) == 0 || s.err != nil {
+		return nil
+	}
+	s.give(pods)
+	if s.filter().IsSuccess() {
+		return nil
+	}
+	s.take(pods)
+	if len(pods) == 1 {
+		return pods
+	}
+	half := len(pods) / 2
+	return slices.Concat(s.giveBack(pods[:half]), s.giveBack(pods[half:]))
+}
+
+// byBudget tells apart the pods whose eviction, after the others', violates a budget.
+func (s *site) byBudget(must, may []fwk.PodInfo) (protected, rest []fwk.PodInfo) {
+	all := make([]eviction.Pod, 0, len(must)+len(may))
+	for _, pi := range must {
+		all = append(all, describe(pi.GetPod(), s.budgets))
+	}
+	before := eviction.CostOf(all, s.budgets.Allowed, eviction.Quality{}).Violations
+	for _, pi := range may {
+		all = append(all, describe(pi.GetPod(), s.budgets))
+		now := eviction.CostOf(all, s.budgets.Allowed, eviction.Quality{}).Violations
+		if now > before {
+			protected = append(protected, pi)
+		} else {
+			rest = append(rest, pi)
+		}
+		before = now
+	}
+	return protected, rest
+}
+
+// cost is that of some victims, but for the quality of what they free.
+func (s *site) cost(victims []fwk.PodInfo) eviction.Cost {
+	return eviction.CostOf(s.p.podsOf(podsIn(victims), s.budgets), s.budgets.Allowed, eviction.Quality{})
+}
+
+// fitsWithout asks all plugins about the node without some pods.
+func (s *site) fitsWithout(pods []fwk.PodInfo) bool { return s.probe(pods).IsSuccess() }
+
+func (s *site) probe(pods []fwk.PodInfo) *fwk.Status {
+	s.take(pods)
+	defer s.give(pods)
+	return s.filter()
+}
+
+func (s *site) filter() *fwk.Status {
+	status := s.p.handle.RunFilterPluginsWithNominatedPods(s.ctx, s.state, s.pod, s.info)
+	if status.Code() == fwk.Error && s.err == nil {
+		s.err = status.AsError()
+	}
+	return status
+}
+
+// goOn takes the victims out for good.
+func (s *site) goOn(victims []fwk.PodInfo) []fwk.PodInfo {
+	s.take(victims)
+	return victims
+}
+
+func (s *site) take(pods []fwk.PodInfo) {
+	for _, pi := range pods {
+		err := s.info.RemovePod(s.logger, pi.GetPod())
+		if err == nil {
+			err = s.p.handle.RunPreFilterExtensionRemovePod(s.ctx, s.state, s.pod, pi, s.info).AsError()
+		}
+		if err != nil && s.err == nil {
+			s.err = err
+		}
+	}
+}
+
+func (s *site) give(pods []fwk.PodInfo) {
+	for _, pi := range pods {
+		s.info.AddPodInfo(pi)
+		if err := s.p.handle.RunPreFilterExtensionAddPod(s.ctx, s.state, s.pod, pi, s.info).AsError(); err != nil && s.err == nil {
+			s.err = err
+		}
+	}
+}
+
+// describe is a pod as a search sees it.
+func describe(pod *v1.Pod, b *eviction.Budgets) eviction.Pod {
+	out := eviction.Pod{Priority: corev1.PodPriority(pod), Started: eviction.NotStarted}
+	if t := pod.Status.StartTime; t != nil {
+		out.Started = t.UnixNano()
+	}
+	if b != nil {
+		out.Budgets = b.Of(pod)
+	}
+	return out
+}
