@@ -30,6 +30,8 @@ type options struct {
 	endpoint   daemon.Endpoint
 	kubeconfig string
 	cfg        exporter.Config
+	ignoreXids []uint
+	keepLost   time.Duration
 }
 
 func newCommand(getenv func(string) string) *cobra.Command {
@@ -49,6 +51,8 @@ they sit on, and keeps the node's NodeGPUTopology, topology labels and Lease tru
 	f.DurationVar(&o.cfg.Interval, "interval", 30*time.Second, "time between two readings without an event")
 	f.StringVar(&o.sysfsRoot, "sysfs-root", "/sys", "where the host's sysfs is mounted")
 	f.StringVar(&o.library, "nvml-library", "", "path of libnvidia-ml.so.1; empty searches for it")
+	f.UintSliceVar(&o.ignoreXids, "ignore-xids", nil, "Xids to take for faults of the application, besides 13, 31, 43, 45, 68 and 109")
+	f.DurationVar(&o.keepLost, "keep-lost", 24*time.Hour, "how long a GPU stays published, as lost, that the driver no longer lists")
 	o.endpoint.AddFlags(f, ":9101")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
 	f.BoolVar(&o.cfg.CompatLabels, "compat-labels", false, "also write the labels and the annotation outside nvtopo.dev")
@@ -102,5 +106,12 @@ func (o *options) open() (exporter.Source, error) {
 	if o.model != "" {
 		return nil, errors.New("--gpu-model " + strconv.Quote(o.model) + " does not go with --source=nvml, which asks the driver")
 	}
-	return exporter.NVML(live.New(o.library), o.sysfsRoot, nvml.Options{}), nil
+	if o.keepLost <= 0 {
+		return nil, errors.New("--keep-lost must be positive, not " + o.keepLost.String())
+	}
+	opts := nvml.Options{KeepLost: o.keepLost}
+	for _, xid := range o.ignoreXids {
+		opts.IgnoreXids = append(opts.IgnoreXids, uint64(xid))
+	}
+	return exporter.NVML(live.New(o.library), o.sysfsRoot, opts), nil
 }

@@ -75,6 +75,40 @@ func withConditions(t *v1alpha1.NodeGPUTopology, observed *v1alpha1.NodeGPUTopol
 	}
 }
 
+// withSince notes since when each GPU has been as it is now, which is what the server
+// says of a GPU in the same state, or what was said before.
+func withSince(t *v1alpha1.NodeGPUTopology, now metav1.Time, known ...*v1alpha1.NodeGPUTopology) {
+	for i := range t.Status.GPUHealth {
+		h := &t.Status.GPUHealth[i]
+		if h.Since = nil; h.Healthy && !h.Degraded {
+			continue
+		}
+		h.Since = &now
+		for _, k := range known {
+			if old := healthOf(k, h.ID); old != nil && old.Since != nil && sameHealth(h, old) {
+				h.Since = old.Since
+				break
+			}
+		}
+	}
+}
+
+func healthOf(t *v1alpha1.NodeGPUTopology, id string) *v1alpha1.GPUHealth {
+	if t == nil {
+		return nil
+	}
+	i := slices.IndexFunc(t.Status.GPUHealth, func(h v1alpha1.GPUHealth) bool { return h.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &t.Status.GPUHealth[i]
+}
+
+// sameHealth compares all but the time.
+func sameHealth(a, b *v1alpha1.GPUHealth) bool {
+	return a.ID == b.ID && a.Healthy == b.Healthy && a.Degraded == b.Degraded && a.Reason == b.Reason
+}
+
 // sameSpec reports whether the server has the wanted spec and owner.
 func sameSpec(want, observed *v1alpha1.NodeGPUTopology) bool {
 	return observed != nil && apiequality.Semantic.DeepEqual(want.Spec, observed.Spec) && ownedBy(observed, want.Spec.NodeUID)
@@ -88,7 +122,7 @@ func ownedBy(t *v1alpha1.NodeGPUTopology, uid types.UID) bool {
 // status. Other parts and conditions belong to others.
 func sameStatus(want, observed *v1alpha1.NodeGPUTopology) bool {
 	if observed == nil || !apiequality.Semantic.DeepEqual(want.Status.Summary, observed.Status.Summary) ||
-		!apiequality.Semantic.DeepEqual(want.Status.GPUHealth, observed.Status.GPUHealth) {
+		!slices.EqualFunc(want.Status.GPUHealth, observed.Status.GPUHealth, func(a, b v1alpha1.GPUHealth) bool { return sameHealth(&a, &b) }) {
 		return false
 	}
 	for _, c := range want.Status.Conditions {

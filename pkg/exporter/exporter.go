@@ -180,6 +180,7 @@ func (e *Exporter) write(ctx context.Context, problems []Problem, readErr error)
 		})
 	}
 	withConditions(want, e.observed, now, conds...)
+	withSince(want, now, e.observed, e.sent.status)
 
 	// Health goes first: a GPU that turns up unhealthy must never look healthy.
 	if e.observed != nil {

@@ -18,7 +18,8 @@ type build struct {
 	last     *nvtopo.Graph
 	devs     []*reading
 	pairs    map[[2]int]pairReading // positions in devs, smaller first
-	xidText  map[string]string      // UUID -> why an Xid keeps it unhealthy
+	ends     []end                  // in the order of devs
+	xids     map[string]xidVerdict  // by UUID
 	problems []Problem
 }
 
@@ -55,8 +56,8 @@ var errGone = &Error{Call: "nvmlDeviceGetCount", Kind: KindLost, Text: "the driv
 
 // keepMissing adds a tombstone for each GPU of the last graph the driver no
 // longer lists: pods may still hold it, and indices after it have shifted, so it
-// keeps its number only if that is free.
-func (b *build) keepMissing() {
+// keeps its number only if that is free. expired says of which it has been so for long.
+func (b *build) keepMissing(expired func(uuid string) bool) {
 	// A place whose UUID turned up elsewhere was a guess that proved wrong.
 	b.devs = slices.DeleteFunc(b.devs, func(r *reading) bool {
 		return r.handle == nil && slices.ContainsFunc(b.devs, func(o *reading) bool { return o.handle != nil && o.uuid == r.uuid })
@@ -65,6 +66,10 @@ func (b *build) keepMissing() {
 		for i := range b.last.GPUs {
 			old := &b.last.GPUs[i]
 			if slices.ContainsFunc(b.devs, func(r *reading) bool { return r.uuid == old.UUID }) {
+				continue
+			}
+			if expired(old.UUID) {
+				b.note(old.UUID, "left out, the driver has not listed it for long")
 				continue
 			}
 			b.note(old.UUID, "%s", reason(errGone))
@@ -96,11 +101,9 @@ func (b *build) seats() map[int]string {
 }
 
 func (b *build) markXids(book *xidBook, now time.Time, hold time.Duration) {
-	b.xidText = map[string]string{}
+	b.xids = map[string]xidVerdict{}
 	for _, r := range b.devs {
-		if text := book.verdict(r, now, hold); text != "" {
-			b.xidText[r.uuid] = text
-		}
+		b.xids[r.uuid] = book.verdict(r, now, hold)
 	}
 }
 
@@ -112,7 +115,12 @@ func (b *build) graph() (*nvtopo.Graph, error) {
 	gpus := make([]nvtopo.GPU, len(b.devs))
 	places := make([]pciPlace, len(b.devs))
 	for i, r := range b.devs {
-		gpus[i], places[i] = b.gpu(r)
+		_, old := b.previous(r.uuid)
+		places[i] = b.place(r, old)
+	}
+	b.findEnds() // of links, by the addresses that are known now
+	for i := range b.devs {
+		gpus[i] = b.gpu(i, &places[i])
 	}
 	links := b.links(gpus, places)
 	nics, err := b.nics(places)
@@ -138,15 +146,18 @@ func (b *build) previous(uuid string) (int, nvtopo.GPU) {
 	return i, b.last.GPUs[i]
 }
 
-// gpu makes the record of one device. What a failing device could not say is
+// gpu makes the record of the i-th device. What a failing device could not say is
 // taken from the last graph, so that a fault changes health and nothing else.
-func (b *build) gpu(r *reading) (nvtopo.GPU, pciPlace) {
+func (b *build) gpu(i int, place *pciPlace) nvtopo.GPU {
+	r, xid := b.devs[i], b.xids[b.devs[i].uuid]
 	_, old := b.previous(r.uuid)
 	g := nvtopo.GPU{
 		UUID: r.uuid, Index: r.index, Model: cmp.Or(r.name, old.Model), Memory: cmp.Or(r.memory, old.Memory),
-		MIG: r.mig || r.failed != nil && old.MIG, Unhealthy: cmp.Or(r.unusable(), b.xidText[r.uuid]),
+		MIG: r.mig || r.failed != nil && old.MIG, Unhealthy: cmp.Or(r.unusable(), xid.unhealthy, r.unready(b.ends[i])),
 	}
-	place := b.place(r, old)
+	if g.Unhealthy == "" {
+		g.Degraded = cmp.Or(r.limited(b.ends[i]), xid.degraded)
+	}
 	switch {
 	case len(place.path) == 0 && r.failed != nil && old.UUID != "":
 		// A device that fell off the bus has left sysfs too.
@@ -160,12 +171,12 @@ func (b *build) gpu(r *reading) (nvtopo.GPU, pciPlace) {
 		g.PCIBusID = r.addr.String()
 	}
 	if len(g.CPUs) == 0 {
-		g.CPUs = b.cpusOf(place, g.NUMANode)
+		g.CPUs = b.cpusOf(*place, g.NUMANode)
 	}
 	if place.numa == nvtopo.UnknownNUMA {
 		place.numa = g.NUMANode
 	}
-	return g, place
+	return g
 }
 
 // place finds the device in sysfs, by the address it had if it no longer says.
@@ -201,25 +212,30 @@ func (b *build) cpusOf(p pciPlace, node int) nvtopo.CPUSet {
 	return b.nodes[i].CPUs
 }
 
-// links makes the link of every pair.
-func (b *build) links(gpus []nvtopo.GPU, places []pciPlace) map[[2]int]nvtopo.Link {
+// findEnds sums up each device's side of its links.
+func (b *build) findEnds() {
 	addrs := make(map[pciAddr]bool, len(b.devs))
 	for _, r := range b.devs {
 		addrs[r.addr] = true
 	}
-	ends := make([]end, len(b.devs))
+	b.ends = make([]end, len(b.devs))
 	for i, r := range b.devs {
-		ends[i] = end{addr: r.addr, count: countLinks(r.links, addrs, b.sys.isNVSwitch), fabric: r.fabric}
+		e := end{addr: r.addr, count: countLinks(r.links, addrs, b.sys.isNVSwitch), fabric: r.fabric}
 		var text string
-		ends[i].trust, text = r.trust()
-		if text != "" && (ends[i].count.through > 0 || ends[i].count.unknown > 0) {
+		e.trust, text = r.trust()
+		if text != "" && (e.count.through > 0 || e.count.unknown > 0) {
 			b.note(r.label(), "%s", text)
 		}
+		b.ends[i] = e
 	}
+}
+
+// links makes the link of every pair.
+func (b *build) links(gpus []nvtopo.GPU, places []pciPlace) map[[2]int]nvtopo.Link {
 	links := make(map[[2]int]nvtopo.Link, len(gpus)*(len(gpus)-1)/2)
 	for j := range gpus {
 		for i := range j {
-			links[[2]int{i, j}] = b.link(i, j, gpus, places, ends)
+			links[[2]int{i, j}] = b.link(i, j, gpus, places)
 		}
 	}
 	return links
@@ -227,7 +243,7 @@ func (b *build) links(gpus []nvtopo.GPU, places []pciPlace) map[[2]int]nvtopo.Li
 
 // link makes the link of one pair. A pair with a failed device keeps the link
 // it had.
-func (b *build) link(i, j int, gpus []nvtopo.GPU, places []pciPlace, ends []end) nvtopo.Link {
+func (b *build) link(i, j int, gpus []nvtopo.GPU, places []pciPlace) nvtopo.Link {
 	p, asked := b.pairs[[2]int{i, j}]
 	if !asked || p.failed != nil {
 		x, _ := b.previous(gpus[i].UUID)
@@ -242,7 +258,7 @@ func (b *build) link(i, j int, gpus []nvtopo.GPU, places []pciPlace, ends []end)
 	}
 	gen := pairGen(b.devs[i].gen, places[i].gen, b.devs[j].gen, places[j].gen)
 	if asked && !gpus[i].MIG && !gpus[j].MIG { // a MIG instance has no peers
-		if n, switched := nvlinks(ends[i], ends[j], p.peer); n > 0 {
+		if n, switched := nvlinks(b.ends[i], b.ends[j], p.peer); n > 0 {
 			class := nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: n}
 			per := min(nvtopo.NVLinkPerLink(gpus[i].Model), nvtopo.NVLinkPerLink(gpus[j].Model))
 			return nvtopo.NewLink(class, lvl, gen, per, switched)

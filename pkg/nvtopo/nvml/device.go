@@ -3,7 +3,6 @@
 package nvml
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -40,6 +39,7 @@ type reading struct {
 	links    []nvlink
 	inactive int // links that exist and are down
 	fabric   Fabric
+	hidden   bool // the fabric state could not be read
 	remap    RowRemap
 	recovery RecoveryAction
 	recovers bool     // recovery is known
@@ -97,7 +97,7 @@ func readDevice(lib Library, index int) (*reading, error) {
 	r.fabric, err = dev.Fabric()
 	note("fabric state", err)
 	if err != nil && !absent(err) && r.fabric.State == FabricNotSupported {
-		r.fabric.State = FabricNotStarted // unreadable is not the same as not needed
+		r.fabric.State, r.hidden = FabricNotStarted, true // unreadable is not the same as not needed
 	}
 	r.remap, err = dev.RowRemap()
 	note("row remapping", err)
@@ -163,43 +163,4 @@ func readLink(dev Device, l int) (nvlink, error) {
 	link.hidden = addr.hidden()
 	link.known = !link.hidden
 	return link, nil
-}
-
-// unusable says why pods must not get the device, "" when they may.
-func (r *reading) unusable() string {
-	switch {
-	case r.failed != nil:
-		return reason(r.failed)
-	case r.remap.Failed:
-		return "memory row remapping failed: the GPU must be replaced"
-	case r.recovery == RecoveryReset || r.recovery == RecoveryDrainAndReset:
-		return "the driver asks for a GPU reset"
-	case r.recovery == RecoveryReboot:
-		return "the driver asks for a reboot of the node"
-	}
-	return ""
-}
-
-// reason words a driver error for a GPU's health.
-func reason(err error) string {
-	switch KindOf(err) {
-	case KindLost:
-		return "GPU is lost: " + textOf(err)
-	case KindNoPermission:
-		return "no permission to open the GPU"
-	case KindUnavailable:
-		return "GPU is not available: " + textOf(err)
-	case KindTimeout:
-		return "the driver does not answer for this GPU"
-	case KindOther, KindNotSupported, KindInvalidArgument, KindNoDriver:
-	}
-	return "GPU cannot be read: " + textOf(err)
-}
-
-func textOf(err error) string {
-	var e *Error
-	if errors.As(err, &e) {
-		return e.Text
-	}
-	return err.Error()
 }

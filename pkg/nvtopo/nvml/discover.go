@@ -26,6 +26,11 @@ type Options struct {
 	Previous *nvtopo.Graph
 	// XidHold is for how long at least an Xid keeps a GPU unhealthy; 5 min by default.
 	XidHold time.Duration
+	// IgnoreXids are Xids to take for faults of the application, besides those that are.
+	IgnoreXids []uint64
+	// KeepLost is how long a GPU stays in the graph, lost, that the driver no longer
+	// lists; a day by default.
+	KeepLost time.Duration
 }
 
 func (o Options) withDefaults() Options {
@@ -37,6 +42,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.XidHold <= 0 {
 		o.XidHold = 5 * time.Minute
+	}
+	if o.KeepLost <= 0 {
+		o.KeepLost = 24 * time.Hour
 	}
 	return o
 }
@@ -55,10 +63,11 @@ type Discoverer struct {
 	opts Options
 	dog  *watchdog
 
-	mu   sync.Mutex     // held for a whole reading
-	last *nvtopo.Graph  // the latest good graph; guarded by mu
-	seat map[int]string // driver's index -> UUID at the latest reading; guarded by mu
-	owed int            // references kept while a call was stuck; guarded by mu
+	mu   sync.Mutex           // held for a whole reading
+	last *nvtopo.Graph        // the latest good graph; guarded by mu
+	seat map[int]string       // driver's index -> UUID at the latest reading; guarded by mu
+	gone map[string]time.Time // UUID -> since when the driver does not list it; guarded by mu
+	owed int                  // references kept while a call was stuck; guarded by mu
 
 	xids xidBook
 }
@@ -67,7 +76,8 @@ type Discoverer struct {
 func New(lib Library, sysfsRoot string, opts Options) *Discoverer {
 	opts = opts.withDefaults()
 	d := &Discoverer{lib: lib, sys: sysfs{sysfsRoot}, opts: opts, dog: newWatchdog(opts.Clock, opts.Timeout)}
-	d.xids.marks = map[string]xidMark{}
+	d.xids.marks = map[string]map[xidClass]*xidMark{}
+	d.gone = map[string]time.Time{}
 	d.Remember(opts.Previous)
 	return d
 }
@@ -103,7 +113,7 @@ func (d *Discoverer) Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error
 	if err := d.readAll(ctx, b); err != nil {
 		return nil, nil, err
 	}
-	b.keepMissing()
+	b.keepMissing(d.missing(b))
 	if err := d.readAllPairs(ctx, b); err != nil {
 		return nil, nil, err
 	}
@@ -114,6 +124,27 @@ func (d *Discoverer) Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error
 	}
 	d.last, d.seat = g, b.seats()
 	return g, b.problems, nil
+}
+
+// missing returns whether a GPU of the last graph has been missing for too long to be
+// kept. The clock of one that is back starts anew when it goes again.
+func (d *Discoverer) missing(b *build) func(uuid string) bool {
+	for _, r := range b.devs {
+		delete(d.gone, r.uuid)
+	}
+	now := d.opts.Clock.Now()
+	return func(uuid string) bool {
+		since, known := d.gone[uuid]
+		if !known {
+			d.gone[uuid] = now
+			return false
+		}
+		if now.Sub(since) < d.opts.KeepLost {
+			return false
+		}
+		delete(d.gone, uuid)
+		return true
+	}
 }
 
 // release drops this reading's reference. While an abandoned call is still

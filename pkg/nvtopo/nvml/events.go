@@ -5,9 +5,6 @@ package nvml
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strconv"
-	"sync"
 	"time"
 )
 
@@ -15,48 +12,6 @@ import (
 type Event struct {
 	UUID string // empty when the GPU could not be told
 	Xid  uint64 // 0 when it was not an Xid
-}
-
-// ignoredXids are faults of the application and not of the GPU, by NVIDIA's Xid
-// catalogue: 13 graphics exception, 31 memory page fault, 43 reset channel, 45
-// pre-emptive cleanup, 68 video processor exception, 109 context switch timeout.
-func ignoredXid(xid uint64) bool {
-	return slices.Contains([]uint64{13, 31, 43, 45, 68, 109}, xid)
-}
-
-// xidMark is the latest serious Xid of a GPU.
-type xidMark struct {
-	xid uint64
-	at  time.Time
-}
-
-// xidBook remembers serious Xids.
-type xidBook struct {
-	mu    sync.Mutex
-	marks map[string]xidMark // UUID -> latest Xid; guarded by mu
-}
-
-func (x *xidBook) record(uuid string, xid uint64, at time.Time) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.marks[uuid] = xidMark{xid, at}
-}
-
-// verdict says why an Xid keeps a GPU unhealthy, "" when none does. A mark is
-// lifted when it has stood for hold and the driver, asked for the recovery the
-// GPU needs, answers none. Drivers that cannot say leave the mark until restart.
-func (x *xidBook) verdict(r *reading, now time.Time, hold time.Duration) string {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	m, ok := x.marks[r.uuid]
-	if !ok {
-		return ""
-	}
-	if r.failed == nil && r.recovers && r.recovery == RecoveryNone && now.Sub(m.at) >= hold {
-		delete(x.marks, r.uuid)
-		return ""
-	}
-	return "Xid " + strconv.FormatUint(m.xid, 10)
 }
 
 const (
@@ -112,10 +67,10 @@ func (d *Discoverer) watch(ctx context.Context, out chan<- Event) {
 		case err != nil:
 			send(ctx, out, Event{}) // something is wrong: have the machine read
 			return
-		case ev.Xid != 0 && ignoredXid(ev.Xid):
+		case ev.Xid != 0 && d.classOf(ev.Xid) == xidApplication:
 			continue
 		case ev.Xid != 0 && ev.UUID != "":
-			d.xids.record(ev.UUID, ev.Xid, d.opts.Clock.Now())
+			d.xids.record(ev.UUID, d.classOf(ev.Xid), ev.Xid, d.opts.Clock.Now())
 		}
 		send(ctx, out, Event(ev))
 	}

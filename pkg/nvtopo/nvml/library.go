@@ -146,4 +146,6 @@ const (
 	RecoveryDrainP2P      RecoveryAction = 3
 	RecoveryDrainAndReset RecoveryAction = 4
 	RecoveryIMEX          RecoveryAction = 5
+	RecoveryBusReset      RecoveryAction = 6
+	RecoverySystemReboot  RecoveryAction = 7
 )

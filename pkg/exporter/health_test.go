@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+func TestAFaultIsPublishedWithinOnePeriodAndAtOnceWithAnEvent(t *testing.T) {
+	sound := func() *nvtopo.Graph { return uniform(t, 4, "NVIDIA H100 80GB HBM3", "NV18") }
+	tests := map[string]func(g *nvtopo.Graph) *nvtopo.Graph{
+		"a lost GPU":        func(g *nvtopo.Graph) *nvtopo.Graph { g.GPUs[2].Unhealthy = "GPU is lost: x"; return g },
+		"a degraded GPU":    func(g *nvtopo.Graph) *nvtopo.Graph { g.GPUs[2].Degraded = "NVLink error: Xid 74"; return g },
+		"a partitioned GPU": func(g *nvtopo.Graph) *nvtopo.Graph { g.GPUs[2].MIG = true; return g },
+		"links down":        func(*nvtopo.Graph) *nvtopo.Graph { return uniform(t, 4, "NVIDIA H100 80GB HBM3", "NV16") },
+	}
+	for name, breakIt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				src := &scripted{graph: sound(), events: make(chan Event)}
+				line, stop := running(t, src, nil)
+				written := func() int { return len(line.times(putSpec)) + len(line.times(putStatus)) }
+				pass(10 * time.Second)
+				for _, step := range []struct {
+					what  string
+					graph *nvtopo.Graph
+				}{{"the fault", breakIt(sound())}, {"its end", sound()}} {
+					before := written()
+					src.graph = step.graph
+					pass(30 * time.Second)
+					if written() == before {
+						t.Errorf("%s was not published within a period of 30 s", step.what)
+					}
+				}
+				for _, step := range []struct {
+					what  string
+					graph *nvtopo.Graph
+				}{{"the fault", breakIt(sound())}, {"its end", sound()}} {
+					before := written()
+					src.graph = step.graph
+					src.events <- Event{UUID: "GPU-2"}
+					pass(time.Second)
+					if written() == before {
+						t.Errorf("%s was not published within a second of an event", step.what)
+					}
+				}
+				stop()
+			})
+		})
+	}
+}
+
+func TestHealthSaysSinceWhen(t *testing.T) {
+	r := newRig(t, Config{})
+	begun := r.clk.Now()
+	r.publish(t)
+	since := func(when string, gpu int, want time.Duration) {
+		t.Helper()
+		h := r.api.topology(t).Status.GPUHealth[gpu]
+		if h.Since == nil || h.Since.Sub(begun) != want {
+			t.Errorf("%s: since %v, want %s after the start", when, h.Since, want)
+		}
+	}
+	with := func(unhealthy, degraded string) {
+		t.Helper()
+		g := uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV18")
+		g.GPUs[3].Unhealthy, g.GPUs[3].Degraded = unhealthy, degraded
+		r.src.graph = g
+		r.publish(t)
+	}
+	r.clk.Step(time.Minute)
+	with("", "NVLink error: Xid 74")
+	since("when it turns up", 3, time.Minute)
+	r.clk.Step(time.Minute)
+	with("", "NVLink error: Xid 74")
+	r.restart(t)
+	with("", "NVLink error: Xid 74")
+	since("while it lasts, over a restart", 3, time.Minute)
+	r.expect(t, "without a change", putLease)
+	with("Xid 79", "")
+	since("when it gets worse", 3, 2*time.Minute)
+	with("", "")
+	if diff := cmp.Diff(v1alpha1.GPUHealth{ID: r.src.graph.GPUs[3].UUID, Healthy: true}, r.api.topology(t).Status.GPUHealth[3]); diff != "" {
+		t.Errorf("when it is over (-want,+got):\n%s", diff)
+	}
+}
+
+func TestAnOlderSchemaDoesNotMakeTheExporterWriteInEveryRound(t *testing.T) {
+	r := newRig(t, Config{})
+	r.api.mutate = func(path string, obj map[string]any) {
+		status, _ := obj["status"].(map[string]any)
+		list, _ := status["gpuHealth"].([]any)
+		for _, h := range list {
+			delete(h.(map[string]any), "degraded")
+			delete(h.(map[string]any), "since")
+		}
+	}
+	r.src.graph.GPUs[1].Degraded = "NVLink error: Xid 74"
+	r.publish(t)
+	if h := r.api.topology(t).Status.GPUHealth[1]; !h.Healthy || h.Degraded {
+		t.Fatalf("health %+v: the older schema should have dropped what it does not know", h)
+	}
+	for range 5 {
+		r.clk.Step(30 * time.Second)
+		r.expect(t, "without a change", putLease)
+	}
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nvml
+
+import (
+	"errors"
+	"fmt"
+)
+
+// unusable says why pods must not get the device, "" when they may. What stands
+// before a colon is documented in docs/exporter.md and stays as it is.
+func (r *reading) unusable() string {
+	switch {
+	case r.failed != nil:
+		return reason(r.failed)
+	case r.remap.Failed:
+		return "memory row remapping failed: the GPU must be replaced"
+	}
+	switch r.recovery {
+	case RecoveryNone, RecoveryDrainP2P, RecoveryIMEX:
+		return ""
+	case RecoveryReset, RecoveryDrainAndReset:
+		return "the driver asks for a GPU reset"
+	case RecoveryBusReset:
+		return "the driver asks for a GPU reset: of its PCIe bus"
+	case RecoveryReboot, RecoverySystemReboot:
+		return "the driver asks for a reboot of the node"
+	}
+	return fmt.Sprintf("the driver asks for an action that is not known: %d", r.recovery)
+}
+
+// unready says why CUDA cannot start on the device: as long as the fabric manager
+// has not initialised an NVSwitch system, it fails with cudaErrorSystemNotReady, for
+// one GPU as for many (NVIDIA Fabric Manager User Guide). Without active links to a
+// switch there is no fabric to wait for: a GPU in a virtual machine of its own.
+func (r *reading) unready(e end) string {
+	if r.failed != nil || r.hidden || r.major < hopper || e.count.through+e.count.unknown == 0 {
+		return ""
+	}
+	switch r.fabric.State {
+	case FabricNotStarted:
+		return "NVSwitch fabric is not ready: registration has not started"
+	case FabricInProgress:
+		return "NVSwitch fabric is not ready: registration is in progress"
+	case FabricNotSupported, FabricCompleted:
+	}
+	return ""
+}
+
+// limited says why the device may be used only by itself, "" when it may be used
+// with others. A GPU that failed to register "will lose its NVLink peer-to-peer
+// capability and be available for non-peer-to-peer use cases" (the same guide).
+// Links that are merely down are not among the reasons: they are published as
+// the PCIe paths that are left, and sets that can do with these may have them.
+func (r *reading) limited(e end) string {
+	switch {
+	case r.failed != nil:
+		return ""
+	case r.recovery == RecoveryDrainP2P:
+		return "the driver asks to drain peer traffic"
+	case r.major < hopper || e.count.through+e.count.unknown == 0:
+		return ""
+	case r.hidden:
+		return "NVSwitch fabric registration is not known"
+	case r.fabric.State == FabricCompleted && r.fabric.Status != nil:
+		return "NVSwitch fabric registration failed: " + textOf(r.fabric.Status)
+	}
+	return ""
+}
+
+// reason words a driver error for a GPU's health.
+func reason(err error) string {
+	switch KindOf(err) {
+	case KindLost:
+		return "GPU is lost: " + textOf(err)
+	case KindNoPermission:
+		return "no permission to open the GPU"
+	case KindUnavailable:
+		return "GPU is not available: " + textOf(err)
+	case KindTimeout:
+		return "the driver does not answer for this GPU"
+	case KindOther, KindNotSupported, KindInvalidArgument, KindNoDriver:
+	}
+	return "GPU cannot be read: " + textOf(err)
+}
+
+func textOf(err error) string {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Text
+	}
+	return err.Error()
+}
