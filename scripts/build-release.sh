@@ -27,7 +27,8 @@ for program in scheduler exporter node-agent; do
 done
 mv "$dir/src/manifests" "$dir/manifests"
 # A package there would be one of this module's.
-find "$dir/manifests" -name '*.go' -delete
+find "$dir/manifests" -name "*.go" -delete
+rm -rf "$dir/manifests/testdata"
 rm -rf "$dir/src"
 # Last: a build that was cut short is done again.
 echo "$commit" >"$dir/commit"

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package skew
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+func container(name string, gpus int64) v1.Container {
+	list := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("1Gi")}
+	if gpus > 0 {
+		list[v1alpha1.DefaultResource] = *resource.NewQuantity(gpus, resource.DecimalSI)
+	}
+	return v1.Container{Name: name, Image: "example.com/app:1", Resources: v1.ResourceRequirements{Limits: list, Requests: list}}
+}
+
+func gpuPod(name string, gpus int64, annotations map[string]string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+		Spec: v1.PodSpec{
+			SchedulerName: schedulerName, TerminationGracePeriodSeconds: new(int64), Containers: []v1.Container{container("main", gpus)},
+		},
+	}
+}
+
+// residents are the pods that live through everything: 15 of the 32 GPUs.
+func residents() []*v1.Pod {
+	staged := gpuPod("staged", 2, nil)
+	staged.Spec.InitContainers = []v1.Container{container("prepare", 2)}
+	staged.Spec.Containers = append(staged.Spec.Containers, container("helper", 1))
+	return []*v1.Pod{
+		gpuPod("linked", 4, map[string]string{nodestate.MinLinkKey: "NVLINK"}),
+		gpuPod("local", 2, map[string]string{nodestate.TopologyPolicyKey: "single-numa-node", nodestate.NUMAAffinityKey: "required"}),
+		gpuPod("fast", 2, map[string]string{nodestate.MinBandwidthKey: "100"}),
+		gpuPod("single", 1, nil),
+		gpuPod("restricted", 3, map[string]string{nodestate.TopologyPolicyKey: "restricted"}),
+		staged,
+	}
+}
+
+func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
+	t.Helper()
+	for _, p := range pods {
+		if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// running waits until a pod runs and returns it.
+func (l *lab) running(t *testing.T, name string) *v1.Pod {
+	t.Helper()
+	var pod *v1.Pod
+	eventually(t, 45*time.Second, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
+		var err error
+		if pod, err = l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return false, err.Error()
+		}
+		return pod.Status.Phase == v1.PodRunning, fmt.Sprintf("%s on %q, %+v", pod.Status.Phase, pod.Spec.NodeName, pod.Status.Conditions)
+	})
+	return pod
+}
+
+// remove deletes pods and waits until they are gone.
+func (l *lab) remove(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 30*time.Second, "the deleted pods are gone", func(ctx context.Context) (bool, string) {
+		pods := l.pods(ctx, t)
+		left := slices.DeleteFunc(slices.Sorted(func(yield func(string) bool) {
+			for i := range pods {
+				if !yield(pods[i].Name) {
+					return
+				}
+			}
+		}), func(name string) bool { return !slices.Contains(names, name) })
+		return len(left) == 0, strings.Join(left, " ")
+	})
+}
+
+func (l *lab) pods(ctx context.Context, t *testing.T) []v1.Pod {
+	t.Helper()
+	list, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list.Items
+}
+
+// life is what must not change of a running pod.
+type life struct {
+	UID, Node, Phase string
+	Restarts         int32
+	Started          string
+	Annotations      map[string]string
+}
+
+func lifeOf(pod *v1.Pod) life {
+	x := life{UID: string(pod.UID), Node: pod.Spec.NodeName, Phase: string(pod.Status.Phase), Annotations: pod.Annotations}
+	for i := range pod.Status.ContainerStatuses {
+		c := &pod.Status.ContainerStatuses[i]
+		x.Restarts += c.RestartCount
+		if c.State.Running != nil {
+			x.Started += c.Name + " " + c.State.Running.StartedAt.String() + "; "
+		}
+	}
+	return x
+}
+
+// unchanged reports what happened to pods that nothing should have happened to.
+func (l *lab) unchanged(t *testing.T, when string, before map[string]life) {
+	t.Helper()
+	now := map[string]life{}
+	pods := l.pods(t.Context(), t)
+	for i := range pods {
+		if _, ok := before[pods[i].Name]; ok {
+			now[pods[i].Name] = lifeOf(&pods[i])
+		}
+	}
+	if diff := cmp.Diff(before, now); diff != "" {
+		t.Errorf("%s: pods were touched (-before +now):\n%s", when, diff)
+	}
+}
+
+// alone reports GPUs with two owners, and bound pods whose choice is not one.
+func (l *lab) alone(t *testing.T, when string) {
+	t.Helper()
+	owner := map[string]string{}
+	pods := l.pods(t.Context(), t)
+	for i := range pods {
+		pod := &pods[i]
+		if pod.Spec.NodeName == "" {
+			continue
+		}
+		a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+		if err != nil {
+			t.Errorf("%s: pod %s: %v", when, pod.Name, err)
+			continue
+		}
+		if a.Node != pod.Spec.NodeName || a.PodUID != pod.UID {
+			t.Errorf("%s: pod %s on %s has the choice of pod %s on %s", when, pod.Name, pod.Spec.NodeName, a.PodUID, a.Node)
+		}
+		for _, id := range a.GPUs(v1alpha1.DefaultResource) {
+			if other, taken := owner[id]; taken {
+				t.Errorf("%s: %s belongs to %s and to %s", when, id, other, pod.Name)
+			}
+			owner[id] = pod.Name
+		}
+	}
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package skew
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// state is which release each part is of.
+type state struct{ manifests, scheduler, exporter release }
+
+func (s state) String() string {
+	return fmt.Sprintf("%s manifests, %s scheduler, %s exporter", s.manifests, s.scheduler, s.exporter)
+}
+
+// TestOneReleaseApart walks through ways in which the parts can be of two releases,
+// with pods running all the way.
+func TestOneReleaseApart(t *testing.T) {
+	o, n := before(), after()
+	tests := map[string][]state{
+		"the documented upgrade, and back": {
+			{o, o, o}, {n, o, o}, {n, n, o}, {n, n, n}, {n, n, o}, {n, o, o}, {o, o, o},
+		},
+		"the other way round": {
+			{o, o, o}, {o, o, n}, {o, n, n}, {n, n, n}, {o, n, n}, {o, o, n}, {o, o, o},
+		},
+		"whatever can be beside each other": {
+			{o, n, o}, {n, n, o}, {n, o, o}, {n, o, n}, {n, n, n}, {o, n, n}, {o, o, n}, {o, n, n},
+		},
+	}
+	for name, states := range tests {
+		t.Run(name, func(t *testing.T) { walk(t, states) })
+	}
+}
+
+func walk(t *testing.T, states []state) {
+	t.Helper()
+	l := newLab(t, states[0].manifests)
+	l.rollExporters(t, states[0].exporter)
+	l.rollScheduler(t, states[0].scheduler)
+	l.create(t, residents()...)
+	lives := map[string]life{}
+	for _, p := range residents() {
+		lives[p.Name] = lifeOf(l.running(t, p.Name))
+	}
+	for i, now := range states {
+		begun := time.Now()
+		if i > 0 {
+			was := states[i-1]
+			if now.manifests.name != was.manifests.name {
+				l.install(t, now.manifests)
+			}
+			if now.scheduler.name != was.scheduler.name {
+				l.rollScheduler(t, now.scheduler)
+			}
+			if now.exporter.name != was.exporter.name {
+				l.rollExporters(t, now.exporter)
+			}
+		}
+		when := fmt.Sprintf("step %d, %s", i, now)
+		l.quiet(t, when)
+		l.comeAndGo(t, i, lives)
+		l.unchanged(t, when, lives)
+		l.alone(t, when)
+		if dir := os.Getenv("NVTOPO_SKEW_CAPTURE"); dir != "" && i == 0 && now.manifests.name == "old" && now.scheduler.name == "old" {
+			l.capture(t, dir)
+		}
+		t.Logf("%5.1f s: %s: %d pods live", time.Since(begun).Seconds(), when, len(lives))
+	}
+}
+
+// comeAndGo replaces one pod by another, and adds one that stays for a while.
+func (l *lab) comeAndGo(t *testing.T, step int, lives map[string]life) {
+	t.Helper()
+	l.create(t, gpuPod(fmt.Sprintf("passing-%d", step), 2, nil))
+	l.running(t, fmt.Sprintf("passing-%d", step))
+	l.create(t, gpuPod(fmt.Sprintf("kept-%d", step), 1, nil))
+	l.remove(t, fmt.Sprintf("passing-%d", step))
+	next := fmt.Sprintf("next-%d", step)
+	l.create(t, gpuPod(next, 3, nil))
+	l.running(t, next)
+	kept := fmt.Sprintf("kept-%d", step)
+	lives[kept] = lifeOf(l.running(t, kept))
+	l.remove(t, next)
+}
+
+// calm is how long the nodes' objects must stay as they are, at one reading a second.
+const calm = 4 * time.Second
+
+// quiet waits until nobody writes the nodes' objects any more: two releases that
+// want different things in one field would write it for ever.
+func (l *lab) quiet(t *testing.T, when string) {
+	t.Helper()
+	versions := func(ctx context.Context) string {
+		list, err := l.dynamic.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		text := ""
+		for i := range list.Items {
+			text += list.Items[i].GetName() + " " + list.Items[i].GetResourceVersion() + "; "
+		}
+		return text
+	}
+	last, since := "", time.Now()
+	eventually(t, 5*calm, when+": nobody writes the nodes' objects", func(ctx context.Context) (bool, string) {
+		now := versions(ctx)
+		if now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) >= calm, "written until the end, now " + now
+	})
+}
