@@ -282,3 +282,29 @@ func TestIncompatibleChangesAreFound(t *testing.T) {
 		})
 	}
 }
+
+// TestObjectsOfThePreviousReleaseAreValid: whoever writes a part of an object that
+// programs of the previous release have written is not refused for the rest of it.
+func TestObjectsOfThePreviousReleaseAreValid(t *testing.T) {
+	validate := objectValidator(t)
+	for _, file := range []string{"topologies.yaml"} {
+		data, err := os.ReadFile("../testdata/skew/level-1/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct {
+			Items []map[string]any `json:"items"`
+		}
+		if err := yaml.Unmarshal(data, &list); err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) == 0 {
+			t.Errorf("%s has no objects", file)
+		}
+		for _, obj := range list.Items {
+			for _, err := range validate(obj) {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+	}
+}

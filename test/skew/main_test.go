@@ -62,14 +62,14 @@ var logSink io.Writer = io.Discard
 func TestMain(m *testing.M) {
 	realnode.Init()
 	flag.Parse()
-	if err := check(); err != nil {
+	if err := built(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(run(m))
 }
 
-func check() error {
+func built() error {
 	for _, r := range []release{before(), after()} {
 		for _, name := range []string{"nvtopo-scheduler", "nvtopo-exporter", "nvtopo-node-agent"} {
 			if _, err := os.Stat(r.program(name)); err != nil {

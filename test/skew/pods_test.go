@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
@@ -140,29 +141,21 @@ func (l *lab) unchanged(t *testing.T, when string, before map[string]life) {
 	}
 }
 
-// alone reports GPUs with two owners, and bound pods whose choice is not one.
-func (l *lab) alone(t *testing.T, when string) {
+// sound reports every promise to which the cluster does not hold.
+func (l *lab) sound(t *testing.T, when string) {
 	t.Helper()
-	owner := map[string]string{}
-	pods := l.pods(t.Context(), t)
-	for i := range pods {
-		pod := &pods[i]
-		if pod.Spec.NodeName == "" {
-			continue
-		}
-		a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
-		if err != nil {
-			t.Errorf("%s: pod %s: %v", when, pod.Name, err)
-			continue
-		}
-		if a.Node != pod.Spec.NodeName || a.PodUID != pod.UID {
-			t.Errorf("%s: pod %s on %s has the choice of pod %s on %s", when, pod.Name, pod.Spec.NodeName, a.PodUID, a.Node)
-		}
-		for _, id := range a.GPUs(v1alpha1.DefaultResource) {
-			if other, taken := owner[id]; taken {
-				t.Errorf("%s: %s belongs to %s and to %s", when, id, other, pod.Name)
-			}
-			owner[id] = pod.Name
-		}
+	w, err := check.Read(t.Context(), l.client, l.dynamic, systemNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := check.Examine(w)
+	for _, v := range r.Violations {
+		t.Errorf("%s: %s", when, v)
+	}
+	for _, v := range r.Pending {
+		t.Errorf("%s: pending although nothing changes: %s", when, v)
+	}
+	if want := len(residents()); r.Checked.Allocations < want {
+		t.Errorf("%s: only %d allocations were looked at, there are at least %d", when, r.Checked.Allocations, want)
 	}
 }

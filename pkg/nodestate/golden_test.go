@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// readPrevious reads a list that programs of the previous release wrote.
+func readPrevious(t *testing.T, file string, list any) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "testdata", "skew", "level-1", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(data, list); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestReadsWhatThePreviousReleaseWrote: with its graphs and its pods every GPU is
+// known, none is only counted.
+func TestReadsWhatThePreviousReleaseWrote(t *testing.T) {
+	var graphs v1alpha1.NodeGPUTopologyList
+	readPrevious(t, "topologies.yaml", &graphs)
+	var pods v1.PodList
+	readPrevious(t, "pods.yaml", &pods)
+	s := New(testConfig(), &tickClock{now: time.Unix(1_700_000_000, 0)})
+	s.onMalformed = func(pod *v1.Pod, err error) { t.Errorf("pod %s: %v", pod.Name, err) }
+	store := fixedStore{}
+	byNode := map[string][]*v1.Pod{}
+	for i := range pods.Items {
+		p := &pods.Items[i]
+		store[p.UID], byNode[p.Spec.NodeName] = p, append(byNode[p.Spec.NodeName], p)
+	}
+	s.pods = store
+	var looked int
+	for i := range graphs.Items {
+		g := &graphs.Items[i]
+		if _, err := s.Apply(g); err != nil {
+			t.Fatal(err)
+		}
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: g.Name, UID: types.UID(g.Spec.NodeUID)}}
+		lister := schedcache.NewSnapshot(byNode[g.Name], []*v1.Node{node}).NodeInfos()
+		info, err := lister.Get(g.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := s.usage(s.cells.get(g.Name), s.Node(g.Name), info, lister)
+		var want nvtopo.Mask
+		for _, p := range byNode[g.Name] {
+			a, err := ParseAllocation(p.Annotations[AllocationKey])
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, missing := s.Node(g.Name).Accels[0].Graph.Positions(a.GPUs(testResource))
+			if len(missing) > 0 {
+				t.Errorf("pod %s has %v, which its node has not", p.Name, missing)
+			}
+			want |= set
+			looked++
+		}
+		if u.used[0] != want || u.counted[0] != 0 || u.foreign[0] {
+			t.Errorf("node %s: used %v, %d counted, foreign: %v; want used %v", g.Name, u.used[0], u.counted[0], u.foreign[0], want)
+		}
+	}
+	if looked < 5 {
+		t.Errorf("only %d pods were looked at", looked)
+	}
+}
