@@ -116,6 +116,15 @@ endif
 e2e: node-check node-programs ## Tests on a real node: kubelet, containerd, runc (root; NVTOPO_E2E_PODS, NVTOPO_E2E_SEED)
 	go test -v -count=1 -timeout 30m ./test/e2e
 
+# The release before this one. Its programs are built from the history.
+OLD ?= 3738c2d
+.PHONY: skew
+skew: cluster-programs ## Programs of two releases beside each other, upgrades and roll-backs (OLD=REV; root for the node's part; needs the history)
+	KUBE_VERSION=$(KUBE_VERSION) scripts/build-release.sh $(OLD) out/skew/$(OLD)
+	$(GO_BUILD) -o $(BIN)/nvtopo-exporter ./cmd/exporter
+	$(GO_BUILD) -o $(BIN)/nvtopo-node-agent ./cmd/node-agent
+	NVTOPO_SKEW_OLD=$(CURDIR)/out/skew/$(OLD) go test -v -count=1 -timeout 30m ./test/skew
+
 .PHONY: test
 test: unit test-bench test-integration test-soak test-kubelet $(NODE_TESTS) ## Everything that CI runs (SKIP_NODE=1: without a real node)
 	$(SKIPPED)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/nvtopo/nvtopo/manifests"
 )
@@ -295,7 +296,10 @@ func TestObjectsOfThePreviousReleaseAreValid(t *testing.T) {
 		var list struct {
 			Items []map[string]any `json:"items"`
 		}
-		if err := yaml.Unmarshal(data, &list); err != nil {
+		if data, err = yaml.YAMLToJSON(data); err != nil {
+			t.Fatal(err)
+		}
+		if err := utiljson.Unmarshal(data, &list); err != nil { // whole numbers stay whole
 			t.Fatal(err)
 		}
 		if len(list.Items) == 0 {
