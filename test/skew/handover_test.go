@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// storms is how many pods come while the leaders change.
-	storms = 60
+	// most is how many pods of the storm there are at a time.
+	most = 6
 	// handovers is how often the leader is killed or told to end.
 	handovers = 6
 )
@@ -112,7 +112,7 @@ func (l *lab) storm(ctx context.Context, t *testing.T) {
 			return
 		case <-time.After(100 * time.Millisecond):
 		}
-		if len(here) > 6 || l.made >= storms && len(here) > 0 {
+		if len(here) > most {
 			i := rng.IntN(len(here))
 			if err := pods.Delete(ctx, here[i], metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
 				t.Errorf("delete: %v", err)
