@@ -56,6 +56,7 @@ type Controller struct {
 	client   kubernetes.Interface
 	pods     corelisters.PodLister
 	recorder events.EventRecorder
+	hardware *hardware
 
 	mu    sync.Mutex
 	nodes map[string]*v1alpha1.NodeGPUTopology         // node -> object that may say otherwise than annotations; guarded by mu
@@ -65,15 +66,18 @@ type Controller struct {
 // New returns a Controller that reads pods from a synced lister.
 func New(state State, client kubernetes.Interface, pods corelisters.PodLister, recorder events.EventRecorder) *Controller {
 	registerMetrics()
-	return &Controller{state: state, client: client, pods: pods, recorder: recorder, nodes: map[string]*v1alpha1.NodeGPUTopology{}}
+	return &Controller{
+		state: state, client: client, pods: pods, recorder: recorder, hardware: newHardware(state, client, pods),
+		nodes: map[string]*v1alpha1.NodeGPUTopology{},
+	}
 }
 
 // Handler is told of NodeGPUTopologies. Only those that may contradict an
 // annotation are kept, and no copies: the objects are the informer's.
 func (c *Controller) Handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.seen,
-		UpdateFunc: func(_, obj any) { c.seen(obj) },
+		AddFunc:    func(obj any) { c.seen(nil, obj) },
+		UpdateFunc: c.seen,
 		DeleteFunc: func(obj any) {
 			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = t.Obj
@@ -82,16 +86,19 @@ func (c *Controller) Handler() cache.ResourceEventHandler {
 				c.mu.Lock()
 				delete(c.nodes, t.Name)
 				c.mu.Unlock()
+				c.hardware.gone(t.Name)
 			}
 		},
 	}
 }
 
-func (c *Controller) seen(obj any) {
+func (c *Controller) seen(old, obj any) {
 	t, ok := obj.(*v1alpha1.NodeGPUTopology)
 	if !ok {
 		return
 	}
+	before, _ := old.(*v1alpha1.NodeGPUTopology)
+	c.hardware.seen(before, t)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !contradicts(t) {
@@ -116,7 +123,7 @@ func contradicts(t *v1alpha1.NodeGPUTopology) bool {
 	return false
 }
 
-// Run repairs until the context ends. Call it for each term in which this process
+// Run repairs, and tells pods of their hardware, until the context ends. Call it for each term in which this process
 // leads, one at a time.
 func (c *Controller) Run(ctx context.Context) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
@@ -128,6 +135,7 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 	c.mu.Unlock()
 	var wg sync.WaitGroup
+	wg.Go(func() { c.hardware.run(ctx) })
 	for range workers {
 		wg.Go(func() {
 			for c.next(ctx, queue) {

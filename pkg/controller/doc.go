@@ -10,6 +10,9 @@
 // patch carries the pod's UID and resource version, so that a second leader or a
 // late request changes nothing.
 //
+// It also tells running pods, by events, what becomes of their GPUs and links
+// (docs/exporter.md, "Events on pods").
+//
 // It annotates no pod that the scheduler made no choice for, evicts nobody, and
 // does not decide what is used: the scheduler counts kubelet's record by itself.
 package controller

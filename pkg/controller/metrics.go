@@ -26,9 +26,13 @@ var (
 		Subsystem: "scheduler_nvtopo", Name: "requirements_lost_total", StabilityLevel: metrics.ALPHA,
 		Help: "Pods whose own demands are not met by the GPUs that kubelet gave them.",
 	})
+	hardwareEvents = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: "scheduler_nvtopo", Name: "hardware_events_total", StabilityLevel: metrics.ALPHA,
+		Help: "Events on pods about their GPUs and links, by reason.",
+	}, []string{"reason"})
 	registerOnce sync.Once
 )
 
 func registerMetrics() {
-	registerOnce.Do(func() { legacyregistry.MustRegister(repairs, requirementsLost) })
+	registerOnce.Do(func() { legacyregistry.MustRegister(repairs, requirementsLost, hardwareEvents) })
 }

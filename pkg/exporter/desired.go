@@ -85,7 +85,7 @@ func withSince(t *v1alpha1.NodeGPUTopology, now metav1.Time, known ...*v1alpha1.
 		}
 		h.Since = &now
 		for _, k := range known {
-			if old := healthOf(k, h.ID); old != nil && old.Since != nil && sameHealth(h, old) {
+			if old := healthOf(k, h.ID); old != nil && old.Since != nil && sameFault(h, old) {
 				h.Since = old.Since
 				break
 			}
@@ -102,6 +102,13 @@ func healthOf(t *v1alpha1.NodeGPUTopology, id string) *v1alpha1.GPUHealth {
 		return nil
 	}
 	return &t.Status.GPUHealth[i]
+}
+
+// sameFault leaves out what drivers put differently from one reading to the next.
+func sameFault(a, b *v1alpha1.GPUHealth) bool {
+	x, _, _ := strings.Cut(a.Reason, ":")
+	y, _, _ := strings.Cut(b.Reason, ":")
+	return a.Healthy == b.Healthy && a.Degraded == b.Degraded && x == y
 }
 
 // sameHealth compares all but the time.

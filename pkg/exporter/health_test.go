@@ -83,6 +83,8 @@ func TestHealthSaysSinceWhen(t *testing.T) {
 	r.restart(t)
 	with("", "NVLink error: Xid 74")
 	since("while it lasts, over a restart", 3, time.Minute)
+	with("", "NVLink error: in other words")
+	since("when the driver puts it in other words", 3, time.Minute)
 	r.expect(t, "without a change", putLease)
 	with("Xid 79", "")
 	since("when it gets worse", 3, 2*time.Minute)

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+const (
+	// recheck is how often the pods of nodes with a fault are looked at again: some
+	// were bound, or recorded, while the news of it were on their way.
+	recheck = 30 * time.Second
+	// sortedFor is how long one sorting of the pods by node serves; a whole cluster is
+	// looked at when a term begins.
+	sortedFor = time.Second
+	// eventTTL is how long API servers keep events by default. A fault that is older
+	// was told of when it began, and is not again after a restart.
+	eventTTL = time.Hour
+	// eventsPerSecond and eventBurst bound what a failing rack costs the API server.
+	eventsPerSecond = 10
+	eventBurst      = 100
+)
+
+// hardware tells running pods what becomes of their GPUs and links. What it has told
+// is remembered for a term; over restarts an event's name, which is made of what it
+// says, keeps it from being written twice.
+type hardware struct {
+	state  State
+	client kubernetes.Interface
+	pods   corelisters.PodLister
+	clock  clock.WithTicker
+	limit  flowcontrol.RateLimiter
+
+	mu    sync.Mutex
+	nodes map[string]*v1alpha1.NodeGPUTopology         // node -> latest object, the informer's; guarded by mu
+	queue workqueue.TypedRateLimitingInterface[string] // of this term, nil when not leading; guarded by mu
+
+	// Of this term, and of its only worker.
+	told     map[string]map[types.UID]map[key]trouble // node -> pod -> what was told
+	sorted   map[string][]*v1.Pod                     // node -> live pods
+	sortedAt time.Time
+}
+
+func newHardware(state State, client kubernetes.Interface, pods corelisters.PodLister) *hardware {
+	return &hardware{
+		state: state, client: client, pods: pods, clock: clock.RealClock{},
+		limit: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst), nodes: map[string]*v1alpha1.NodeGPUTopology{},
+	}
+}
+
+// seen takes a new version of an object; old is nil for one that is new itself.
+func (w *hardware) seen(old, t *v1alpha1.NodeGPUTopology) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.nodes[t.Name] = t
+	if w.queue == nil {
+		return
+	}
+	// Agents write often: what kubelet recorded matters only beside a fault.
+	if old == nil || old.Generation != t.Generation || hasFault(old) || hasFault(t) {
+		w.queue.Add(t.Name)
+	}
+}
+
+func (w *hardware) gone(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.nodes, name)
+	if w.queue != nil {
+		w.queue.Add(name)
+	}
+}
+
+// hasFault reports whether a GPU of the node is not in full service.
+func hasFault(t *v1alpha1.NodeGPUTopology) bool {
+	for i := range t.Status.GPUHealth {
+		if h := &t.Status.GPUHealth[i]; !h.Healthy || h.Degraded {
+			return true
+		}
+	}
+	for i := range t.Spec.GPUs {
+		if t.Spec.GPUs[i].MIG {
+			return true
+		}
+	}
+	return false
+}
+
+// run tells until the term ends.
+func (w *hardware) run(ctx context.Context) {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "nvtopo_hardware"})
+	w.told, w.sorted = map[string]map[types.UID]map[key]trouble{}, nil
+	w.mu.Lock()
+	w.queue = queue
+	for name := range w.nodes {
+		queue.Add(name)
+	}
+	w.mu.Unlock()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for w.next(ctx, queue) {
+		}
+	})
+	ticker := w.clock.NewTicker(recheck)
+	defer ticker.Stop()
+	for done := false; !done; {
+		select {
+		case <-ctx.Done():
+			done = true
+		case <-ticker.C():
+			w.again(queue)
+		}
+	}
+	w.mu.Lock()
+	w.queue = nil
+	w.mu.Unlock()
+	queue.ShutDown()
+	wg.Wait()
+}
+
+// again queues the nodes that have a fault.
+func (w *hardware) again(queue workqueue.TypedRateLimitingInterface[string]) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, t := range w.nodes {
+		if hasFault(t) {
+			queue.Add(name)
+		}
+	}
+}
+
+func (w *hardware) next(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string]) bool {
+	name, down := queue.Get()
+	if down {
+		return false
+	}
+	defer queue.Done(name)
+	if ctx.Err() != nil {
+		return true // drained; the term is over
+	}
+	err := w.look(ctx, name)
+	switch {
+	case err == nil, errors.Is(err, errAbsent) && queue.NumRequeues(name) >= maxAbsent:
+		queue.Forget(name) // a malformed object never becomes the scheduler's
+	default:
+		klog.FromContext(ctx).V(2).Info("Not all pods of a node were told of its hardware, will retry", "node", name, "err", err)
+		queue.AddRateLimited(name)
+	}
+	return true
+}
+
+// look compares what the pods of a node hold with what was told of it.
+func (w *hardware) look(ctx context.Context, name string) error {
+	w.mu.Lock()
+	t := w.nodes[name]
+	w.mu.Unlock()
+	if t == nil {
+		delete(w.told, name)
+		return nil
+	}
+	n := w.state.Node(name)
+	if n == nil || n.NodeUID != t.Spec.NodeUID || n.ResourceVersion != t.ResourceVersion {
+		return fmt.Errorf("node %s: its topology is %w", name, errAbsent)
+	}
+	pods, err := w.podsOf(name)
+	if err != nil {
+		return err
+	}
+	before, after := w.told[name], map[types.UID]map[key]trouble{}
+	var errs []error
+	for _, pod := range pods {
+		h := holdingOf(pod, t.Status.Allocations)
+		told, err := w.tell(ctx, h, t, troubles(h, n, t.Status.GPUHealth), before[pod.UID])
+		if len(told) > 0 {
+			after[pod.UID] = told
+		}
+		errs = append(errs, err)
+	}
+	w.told[name] = after
+	return errors.Join(errs...)
+}
+
+// tell writes what is new about a pod and returns what it has been told.
+func (w *hardware) tell(ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, now []trouble, before map[key]trouble) (map[key]trouble, error) {
+	if len(now) == 0 && len(before) == 0 {
+		return nil, nil
+	}
+	told := map[key]trouble{}
+	var errs []error
+	still := map[string]bool{} // GPUs with some trouble; "" for the links
+	for i := range now {
+		tr := &now[i]
+		still[tr.gpu] = true
+		if _, known := before[tr.key()]; !known && !w.old(h, tr) {
+			if err := w.write(ctx, h, t, v1.EventTypeWarning, tr); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+		}
+		told[tr.key()] = *tr
+	}
+	ended := map[string]bool{}
+	for k, tr := range before {
+		if _, is := told[k]; is || still[tr.gpu] || ended[tr.gpu] || tr.gpu != "" && !h.has(tr.gpu) {
+			continue
+		}
+		ended[tr.gpu] = true
+		if err := w.write(ctx, h, t, v1.EventTypeNormal, recovered(&tr, h)); err != nil {
+			errs = append(errs, err)
+			told[k] = tr // so that it is tried again
+		}
+	}
+	return told, errors.Join(errs...)
+}
+
+// old reports whether the pod was told before this term, if anybody led then.
+func (w *hardware) old(h *holding, t *trouble) bool {
+	if t.since.IsZero() {
+		return false
+	}
+	began := t.since
+	if b := h.begun(); b.After(began) {
+		began = b
+	}
+	return w.clock.Since(began) > eventTTL
+}
+
+// recovered is the end of a trouble.
+func recovered(t *trouble, h *holding) *trouble {
+	r := &trouble{reason: reasonGPURecovered, gpu: t.gpu, text: t.text, since: t.since}
+	if t.gpu == "" {
+		r.reason, r.note = reasonLinkRecovered, "the links between the pod's GPUs are as good as when they were chosen"
+	} else {
+		r.note = fmt.Sprintf("GPU %s is in full service again; the pod was told of %s", t.gpu, t.reason)
+	}
+	r.note += fmt.Sprintf(" (pod %s/%s)", h.pod.Namespace, h.pod.Name)
+	return r
+}
+
+// podsOf returns the live pods of a node.
+func (w *hardware) podsOf(node string) ([]*v1.Pod, error) {
+	if w.sorted == nil || w.clock.Since(w.sortedAt) > sortedFor {
+		all, err := w.pods.List(labels.Everything())
+		if err != nil {
+			return nil, fmt.Errorf("listing pods: %w", err)
+		}
+		w.sorted, w.sortedAt = map[string][]*v1.Pod{}, w.clock.Now()
+		for _, pod := range all {
+			if pod.Spec.NodeName != "" && pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
+				w.sorted[pod.Spec.NodeName] = append(w.sorted[pod.Spec.NodeName], pod)
+			}
+		}
+	}
+	return w.sorted[node], nil
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Reasons of the events on pods.
+const (
+	reasonGPULost        = "GPULost"
+	reasonGPUUnhealthy   = "GPUUnhealthy"
+	reasonGPUPartitioned = "GPUPartitioned"
+	reasonGPUDegraded    = "GPUDegraded"
+	reasonLinkDegraded   = "LinkDegraded"
+	reasonGPURecovered   = "GPURecovered"
+	reasonLinkRecovered  = "LinkRecovered"
+)
+
+// lostPrefix begins the exporter's reason for a GPU that is not there any more.
+const lostPrefix = "GPU is lost"
+
+// trouble is one thing that is wrong with what one pod holds.
+type trouble struct {
+	reason string
+	gpu    string // UUID; empty where it is about the links between its GPUs
+	text   string // of the exporter, up to the colon: another text is another trouble
+	note   string
+	since  time.Time // zero when not known
+}
+
+// key identifies a trouble of a pod while it lasts.
+type key struct{ reason, gpu, text string }
+
+func (t *trouble) key() key { return key{t.reason, t.gpu, t.text} }
+
+// holding is what one pod of a node has.
+type holding struct {
+	pod    *v1.Pod
+	chosen *nodestate.Allocation // nil if none of our schedulers chose for it
+	gpus   map[string][]string   // resource -> UUIDs
+}
+
+// holdingOf is what kubelet recorded for the pod, and for containers that it has not
+// recorded what was chosen.
+func holdingOf(pod *v1.Pod, all []v1alpha1.Allocation) *holding {
+	h := &holding{pod: pod, chosen: choiceOf(pod), gpus: map[string][]string{}}
+	add := func(resource string, ids []string) {
+		for _, id := range ids {
+			if !slices.Contains(h.gpus[resource], id) {
+				h.gpus[resource] = append(h.gpus[resource], id)
+			}
+		}
+	}
+	known := map[string]bool{}
+	for i := range all {
+		if a := &all[i]; a.PodUID == pod.UID {
+			add(a.Resource, a.GPUs)
+			known[a.Container+"/"+a.Resource] = true
+		}
+	}
+	if h.chosen == nil {
+		return h
+	}
+	for i := range h.chosen.Containers {
+		if c := &h.chosen.Containers[i]; !known[c.Name+"/"+c.Resource] {
+			add(c.Resource, c.GPUs)
+		}
+	}
+	return h
+}
+
+func (h *holding) has(gpu string) bool {
+	for _, ids := range h.gpus {
+		if slices.Contains(ids, gpu) {
+			return true
+		}
+	}
+	return false
+}
+
+// begun is from when on the pod has its GPUs.
+func (h *holding) begun() time.Time {
+	if h.chosen != nil {
+		return h.chosen.Assumed
+	}
+	return h.pod.CreationTimestamp.Time
+}
+
+// troubles says what is wrong with what a pod holds. It is pure.
+func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) []trouble {
+	several := 0
+	for _, ids := range h.gpus {
+		several += len(ids)
+	}
+	var out []trouble
+	for _, accel := range n.Accels {
+		ids := h.gpus[accel.Resource]
+		if len(ids) == 0 {
+			continue
+		}
+		sound := true
+		for _, id := range ids {
+			t := h.troubleOf(accel, id, health, several > 1)
+			if t != nil {
+				t.note += fmt.Sprintf(" (node %s, pod %s/%s)", n.Name, h.pod.Namespace, h.pod.Name)
+				out = append(out, *t)
+				sound = sound && t.reason == reasonGPUDegraded
+			}
+		}
+		if t := h.linkTrouble(n, accel, ids); t != nil && sound {
+			t.note += fmt.Sprintf(" (node %s, pod %s/%s)", n.Name, h.pod.Namespace, h.pod.Name)
+			out = append(out, *t)
+		}
+	}
+	return out
+}
+
+// troubleOf says what is wrong with one GPU, nil if nothing that concerns the pod.
+func (h *holding) troubleOf(accel *nodestate.Accel, id string, health []v1alpha1.GPUHealth, several bool) *trouble {
+	var since time.Time
+	if i := slices.IndexFunc(health, func(e v1alpha1.GPUHealth) bool { return e.ID == id }); i >= 0 && health[i].Since != nil {
+		since = health[i].Since.Time
+	}
+	p := slices.IndexFunc(accel.Graph.GPUs, func(d nvtopo.GPU) bool { return d.UUID == id })
+	if p < 0 {
+		// What kubelet calls by a name that was never in a graph is not missing from it.
+		if h.chosen == nil || !slices.Contains(h.chosen.GPUs(accel.Resource), id) {
+			return nil
+		}
+		return &trouble{reason: reasonGPULost, gpu: id, note: fmt.Sprintf("GPU %s is no longer part of its node", id)}
+	}
+	d := &accel.Graph.GPUs[p]
+	stable, _, _ := strings.Cut(cmp.Or(d.Unhealthy, d.Degraded), ":")
+	t := &trouble{gpu: id, text: stable, since: since}
+	switch {
+	case strings.HasPrefix(d.Unhealthy, lostPrefix):
+		t.reason, t.note = reasonGPULost, fmt.Sprintf("GPU %s is lost: %s", id, d.Unhealthy)
+	case d.Unhealthy != "":
+		t.reason, t.note = reasonGPUUnhealthy, fmt.Sprintf("GPU %s must not be used any more: %s", id, d.Unhealthy)
+	case d.MIG:
+		t.reason, t.note = reasonGPUPartitioned, fmt.Sprintf("GPU %s has been partitioned (MIG) and is no longer given out whole", id)
+	case d.Degraded != "" && (several || since.After(h.begun())):
+		t.reason, t.note = reasonGPUDegraded, fmt.Sprintf("GPU %s is degraded, its links to other GPUs must not be relied on: %s", id, d.Degraded)
+	default:
+		return nil
+	}
+	return t
+}
+
+// linkTrouble says whether the ring of a pod's GPUs has become worse than the
+// annotations promise. Nothing can be said before kubelet's record and they agree.
+func (h *holding) linkTrouble(n *nodestate.Node, accel *nodestate.Accel, ids []string) *trouble {
+	if h.chosen == nil || len(ids) < 2 || len(h.gpus) != 1 {
+		return nil
+	}
+	set, missing := accel.Graph.Positions(ids)
+	chosen, _ := accel.Graph.Positions(h.chosen.GPUs(accel.Resource))
+	promised, err := nvtopo.ParseClass(h.pod.Annotations[nodestate.LinkClassKey])
+	if len(missing) > 0 || set != chosen || err != nil {
+		return nil
+	}
+	class, ring := accel.Tables.RingClass(set), nvtopo.GBps(accel.Tables.Ring(set))
+	before, err := strconv.ParseFloat(h.pod.Annotations[nodestate.RingBandwidthKey], 64)
+	if err != nil {
+		before = 0
+	}
+	// Constants may differ in the last digit between versions of the exporter.
+	if class.AtLeast(promised) && ring >= 0.99*before {
+		return nil
+	}
+	t := &trouble{reason: reasonLinkDegraded, text: class.String()}
+	t.note = fmt.Sprintf("the weakest link between GPUs %s is now %s, %.4g GB/s; it was %s, %.4g GB/s when they were chosen",
+		strings.Join(ids, ", "), class, ring, promised, before)
+	if what := unmet(h.pod, h.chosen, n); what != "" {
+		t.note += "; the pod's own demand is not met any more: " + what
+	}
+	return t
+}
