@@ -305,9 +305,10 @@ func (s *State) readKubelet(n *Node, k *v1alpha1.Kubelet) (err error) {
 // readAllocations reads what kubelet recorded. GPUs count whatever else is wrong with
 // an entry; CPUs that cannot be read are as good as none.
 func (n *Node) readAllocations(obj *v1alpha1.NodeGPUTopology) (wrong []error) {
+	var lists v1alpha1.CPULists
 	for i := range obj.Status.Allocations {
 		a := &obj.Status.Allocations[i]
-		cpus, err := nvtopo.ParseCPUList(a.CPUs)
+		cpus, err := lists.Read(a.CPUs)
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("NodeGPUTopology %s: status.allocations[%d].cpus: %w", obj.Name, i, err))
 		}

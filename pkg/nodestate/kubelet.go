@@ -56,7 +56,15 @@ func newKubelet(n *Node, k *v1alpha1.Kubelet) (*kubelet, error) {
 	full := map[int]admission.Memory{}
 	for i := range k.Memory {
 		m := &k.Memory[i]
-		account := admission.Memory{Free: m.Free.Value(), Allocatable: m.Allocatable.Value()}
+		free, err := v1alpha1.MemoryOf(&m.Free)
+		if err != nil {
+			return nil, fmt.Errorf("memory[%d].free: %w", i, err)
+		}
+		allocatable, err := v1alpha1.MemoryOf(&m.Allocatable)
+		if err != nil {
+			return nil, fmt.Errorf("memory[%d].allocatable: %w", i, err)
+		}
+		account := admission.Memory{Free: free, Allocatable: allocatable}
 		for _, c := range m.Cells {
 			account.Cells = append(account.Cells, int(c))
 		}

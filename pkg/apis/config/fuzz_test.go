@@ -61,3 +61,32 @@ func FuzzDecodeTopologyAwareArgs(f *testing.F) {
 		}
 	})
 }
+
+// FuzzDecodeNUMAAffinityArgs is the same for the other plugin's arguments.
+func FuzzDecodeNUMAAffinityArgs(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `{"sameNUMABonus":9223372036854775807}`, `{"crossNUMAPenalty":-1}`, "sameNUMABonus: 1e2", `{"defaultAffinity":"required"}`,
+		"cpuset: false", `{"resources":["a/b","a/b"]}`, `{"defaultAffinity":"\u0000"}`,
+	} {
+		f.Add(seed)
+	}
+	gvk := schedulerv1.SchemeGroupVersion.WithKind(config.NUMAAffinityName + "Args")
+	f.Fuzz(func(t *testing.T, text string) {
+		obj, _, err := schedulerscheme.Codecs.UniversalDecoder().Decode([]byte(text), &gvk, nil)
+		args, ok := obj.(*config.NUMAAffinityArgs)
+		if err != nil || !ok { // the text may name another kind
+			return
+		}
+		twice := args.DeepCopy()
+		config.SetDefaults_NUMAAffinityArgs(twice)
+		if diff := cmp.Diff(args, twice); diff != "" {
+			t.Errorf("defaulting twice (-once +twice):\n%s", diff)
+		}
+		if config.ValidateNUMAAffinityArgs(args) != nil {
+			return
+		}
+		if b, p := *args.SameNUMABonus, *args.CrossNUMAPenalty; b < 0 || b > 100 || p < 0 || p > 100 {
+			t.Errorf("bonus %d and penalty %d are valid", b, p)
+		}
+	})
+}

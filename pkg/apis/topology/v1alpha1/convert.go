@@ -15,10 +15,6 @@ import (
 // DefaultResource is the extended resource of a GPU that names none.
 const DefaultResource = "nvidia.com/gpu"
 
-// maxBytesPerSecond bounds a link's bandwidth: 100 TB/s is far above any real
-// link, and sums over all pairs of 64 GPUs stay well inside an int64.
-const maxBytesPerSecond = 100_000_000_000_000
-
 // reader carries one object's spec through the conversion, with the indices
 // that the links and adapters refer to.
 type reader struct {
@@ -27,6 +23,7 @@ type reader struct {
 	byIndex  map[int32]int    // spec.gpus[].index -> position in spec.gpus
 	position []int            // position in spec.gpus -> position in its resource's graph
 	members  map[string][]int // resource -> positions in spec.gpus, ascending by index
+	cpus     CPULists
 }
 
 // Graphs returns one graph for each resource of the object, with the health
@@ -42,6 +39,9 @@ func (t *NodeGPUTopology) Graphs() (map[string]*nvtopo.Graph, error) {
 }
 
 func (t *NodeGPUTopology) graphs() (map[string]*nvtopo.Graph, error) {
+	if err := checkSizes(&t.Spec); err != nil {
+		return nil, err
+	}
 	r := reader{spec: &t.Spec}
 	if err := r.readNUMANodes(); err != nil {
 		return nil, err
@@ -81,30 +81,43 @@ func (r *reader) readNUMANodes() error {
 			return fieldError(path.Child("id"), "%d is negative or there twice", n.ID)
 		}
 		seen[n.ID] = true
-		cpus, err := nvtopo.ParseCPUList(n.CPUs)
+		out, err := r.readNUMANode(n, path)
 		if err != nil {
-			return fieldError(path.Child("cpus"), "%w", err)
-		}
-		out := nvtopo.NUMANode{ID: int(n.ID), CPUs: cpus}
-		for j, s := range n.Siblings {
-			threads, err := nvtopo.ParseCPUList(s)
-			if err != nil {
-				return fieldError(path.Child("siblings").Index(j), "%w", err)
-			}
-			out.Siblings = append(out.Siblings, threads)
-		}
-		if n.Memory != nil {
-			out.Memory = n.Memory.Value()
-		}
-		if len(n.Distances) != 0 && len(n.Distances) != len(r.spec.NUMANodes) {
-			return fieldError(path.Child("distances"), "%d entries for %d NUMA nodes", len(n.Distances), len(r.spec.NUMANodes))
-		}
-		for _, d := range n.Distances {
-			out.Distances = append(out.Distances, int(d))
+			return err
 		}
 		r.nodes = append(r.nodes, out)
 	}
 	return nil
+}
+
+func (r *reader) readNUMANode(n *NUMANode, path *field.Path) (out nvtopo.NUMANode, err error) {
+	out.ID = int(n.ID)
+	if out.CPUs, err = r.cpus.Read(n.CPUs); err != nil {
+		return out, fieldError(path.Child("cpus"), "%w", err)
+	}
+	for j, s := range n.Siblings {
+		threads, err := r.cpus.Read(s)
+		if err == nil && len(threads) > maxThreads {
+			err = fmt.Errorf("%d hyper-threads of one core, at most %d are read", len(threads), maxThreads)
+		}
+		if err != nil {
+			return out, fieldError(path.Child("siblings").Index(j), "%w", err)
+		}
+		out.Siblings = append(out.Siblings, threads)
+	}
+	if out.Memory, err = MemoryOf(n.Memory); err != nil {
+		return out, fieldError(path.Child("memory"), "%w", err)
+	}
+	if len(n.Distances) != 0 && len(n.Distances) != len(r.spec.NUMANodes) {
+		return out, fieldError(path.Child("distances"), "%d entries for %d NUMA nodes", len(n.Distances), len(r.spec.NUMANodes))
+	}
+	for j, d := range n.Distances {
+		if d < 0 || d > maxDistance {
+			return out, fieldError(path.Child("distances").Index(j), "%d is not between 0 and %d", d, maxDistance)
+		}
+		out.Distances = append(out.Distances, int(d))
+	}
+	return out, nil
 }
 
 // indexGPUs checks the identity of every GPU and fixes the position it gets.
@@ -129,10 +142,7 @@ func (r *reader) indexGPUs() error {
 		res := resourceOf(d)
 		r.members[res] = append(r.members[res], i)
 	}
-	for res, list := range r.members {
-		if len(list) > nvtopo.MaxGPUs {
-			return fieldError(base, "%d of resource %s, at most %d are supported", len(list), res, nvtopo.MaxGPUs)
-		}
+	for _, list := range r.members {
 		slices.SortFunc(list, func(a, b int) int { return cmp.Compare(r.spec.GPUs[a].Index, r.spec.GPUs[b].Index) })
 		for p, i := range list {
 			r.position[i] = p
@@ -157,16 +167,18 @@ func (r *reader) readGPUs(health []GPUHealth) (map[string][]nvtopo.GPU, error) {
 	for res, list := range r.members {
 		for _, i := range list {
 			d := &r.spec.GPUs[i]
-			cpus, err := nvtopo.ParseCPUList(d.CPUs)
+			path := field.NewPath("spec", "gpus").Index(i)
+			cpus, err := r.cpus.Read(d.CPUs)
 			if err != nil {
-				return nil, fieldError(field.NewPath("spec", "gpus").Index(i).Child("cpus"), "%w", err)
+				return nil, fieldError(path.Child("cpus"), "%w", err)
+			}
+			memory, err := MemoryOf(d.Memory)
+			if err != nil {
+				return nil, fieldError(path.Child("memory"), "%w", err)
 			}
 			gpu := nvtopo.GPU{
 				UUID: d.ID, Index: int(d.Index), PCIBusID: d.PCIBusID, Model: d.Model,
-				NUMANode: int(d.NUMANode), CPUs: cpus, MIG: d.MIG, Unhealthy: unhealthy[d.ID], Degraded: degraded[d.ID],
-			}
-			if d.Memory != nil {
-				gpu.Memory = d.Memory.Value()
+				NUMANode: int(d.NUMANode), CPUs: cpus, Memory: memory, MIG: d.MIG, Unhealthy: unhealthy[d.ID], Degraded: degraded[d.ID],
 			}
 			out[res] = append(out[res], gpu)
 		}

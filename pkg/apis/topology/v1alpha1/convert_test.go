@@ -4,6 +4,7 @@ package v1alpha1
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -214,7 +215,43 @@ func TestMalformedObjectsAreRefusedByField(t *testing.T) {
 		"a negative latency":                 {func(s *NodeGPUTopologySpec) { s.Links[2].LatencyNanoseconds = -1 }, "spec.links[2].latencyNanoseconds"},
 		"an adapter with too few distances":  {func(s *NodeGPUTopologySpec) { s.NICs[0].Distances = []string{"PIX"} }, "spec.nics[0].distances: 1 entries for 4 gpus"},
 		"an adapter with an unknown level":   {func(s *NodeGPUTopologySpec) { s.NICs[0].Distances[2] = "NV4" }, "spec.nics[0].distances[2]"},
-		"more GPUs than a resource may have": {func(s *NodeGPUTopologySpec) { *s = manyGPUs(65) }, "spec.gpus: 65 of resource nvidia.com/gpu"},
+		"more GPUs than a machine may have": {func(s *NodeGPUTopologySpec) { *s = manyGPUs(65) }, "spec.gpus: 65 entries"},
+		"10 000 links": {
+			func(s *NodeGPUTopologySpec) { s.Links = make([]Link, 10_000) }, "spec.links: 10000 entries, at most 2016",
+		},
+		"more NUMA nodes than a mask has bits": {
+			func(s *NodeGPUTopologySpec) { s.NUMANodes = make([]NUMANode, 65) }, "spec.numaNodes: 65 entries",
+		},
+		"a resource for each GPU": {
+			func(s *NodeGPUTopologySpec) {
+				*s = manyGPUs(9)
+				for i := range s.GPUs {
+					s.GPUs[i].Resource = fmt.Sprintf("a/b%d", i)
+				}
+			}, "spec.gpus[8].resource: more than 8 resources",
+		},
+		"an id of a megabyte": {
+			func(s *NodeGPUTopologySpec) { s.GPUs[0].ID = strings.Repeat("x", 1<<20) }, "spec.gpus[0]: a text of more than 256 bytes",
+		},
+		"memory whose sums overflow": {
+			func(s *NodeGPUTopologySpec) { s.NUMANodes[1].Memory = new(resource.MustParse("9223372036854775807")) }, "spec.numaNodes[1].memory: is more than 4Pi",
+		},
+		"negative memory": {
+			func(s *NodeGPUTopologySpec) { s.GPUs[1].Memory = new(resource.MustParse("-1")) }, "spec.gpus[1].memory: is negative",
+		},
+		"a distance that is negative": {
+			func(s *NodeGPUTopologySpec) { s.NUMANodes[0].Distances = []int32{10, -1} }, "spec.numaNodes[0].distances[1]: -1",
+		},
+		"CPUs that do not fit any machine": {
+			func(s *NodeGPUTopologySpec) { s.NUMANodes[0].CPUs = "0-4294967295" }, "spec.numaNodes[0].cpus",
+		},
+		"lists of a few bytes that name CPUs without end": {
+			func(s *NodeGPUTopologySpec) {
+				for i := range 9 {
+					s.NUMANodes[1].Siblings = append(s.NUMANodes[1].Siblings, fmt.Sprintf("%d-%d", i, i+8000))
+				}
+			}, "spec.numaNodes[1].siblings[0]: 8001 hyper-threads",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -237,4 +274,21 @@ func manyGPUs(n int32) NodeGPUTopologySpec {
 		s.GPUs = append(s.GPUs, GPU{ID: "g" + string('0'+i), Index: i, NUMANode: -1})
 	}
 	return s
+}
+
+func TestTheCPUListsOfAnObjectAreBoundedTogether(t *testing.T) {
+	var lists CPULists
+	for range 1000 { // the same list costs once
+		if _, err := lists.Read("0-8191"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	read := 1
+	for ; err == nil && read < 1000; read++ {
+		_, err = lists.Read(fmt.Sprintf("0-%d", 8191-read))
+	}
+	if err == nil || read > 10 {
+		t.Errorf("%d lists of 8000 CPUs are read (error %v), want an error before the tenth", read, err)
+	}
 }

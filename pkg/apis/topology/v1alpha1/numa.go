@@ -11,6 +11,9 @@ import (
 // NUMAGraph returns the machine's NUMA nodes as a graph without GPUs. It is
 // there also for a node that has none, where Graphs returns an empty map.
 func (t *NodeGPUTopology) NUMAGraph() (*nvtopo.Graph, error) {
+	if err := checkSizes(&t.Spec); err != nil {
+		return nil, fmt.Errorf("%s %q: %w", Kind, t.Name, err)
+	}
 	r := reader{spec: &t.Spec}
 	if err := r.readNUMANodes(); err != nil {
 		return nil, fmt.Errorf("%s %q: %w", Kind, t.Name, err)

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Limits of what is read from an object. The schema has most of them too; here
+// they hold for objects that were admitted by an older schema or by none, and for
+// sums that a schema cannot state. A node writes its own object, and what it
+// writes must cost the others nothing.
+const (
+	// maxBytesPerSecond bounds a link's bandwidth: 100 TB/s is far above any real
+	// link, and sums over all pairs of 64 GPUs stay well inside an int64.
+	maxBytesPerSecond = 100_000_000_000_000
+	// maxNUMANodes is the width of a mask of them.
+	maxNUMANodes = 64
+	// maxResources is what a pod can be given devices of at once.
+	maxResources = 8
+	maxNICs      = 64
+	// maxMemory bounds the memory of one NUMA node or GPU, so that sums of them stay
+	// inside an int64: 4 PiB.
+	maxMemory = 1 << 52
+	// maxThreads bounds the hyper-threads of one core; real ones have up to 8.
+	maxThreads = 64
+	// maxListedCPUs bounds the numbers in all CPU lists of an object, equal lists
+	// counted once: a list of 6 bytes can name 8192 CPUs.
+	maxListedCPUs = 1 << 16
+	maxDistance   = 255
+	maxText       = 256 // bytes of an id, a model, a name
+)
+
+// CPULists reads the CPU lists of one object. Equal texts share one set, and the
+// sum of what is kept is bounded. The zero value is empty.
+type CPULists struct {
+	seen  map[string]nvtopo.CPUSet // text -> set
+	total int
+}
+
+// Read returns the CPUs of a list in the kernel's format. The caller must not
+// change the set.
+func (l *CPULists) Read(text string) (nvtopo.CPUSet, error) {
+	if text == "" {
+		return nil, nil
+	}
+	if set, ok := l.seen[text]; ok {
+		return set, nil
+	}
+	set, err := nvtopo.ParseCPUList(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w", err)
+	}
+	if l.total += len(set); l.total > maxListedCPUs {
+		return nil, fmt.Errorf("the lists of CPUs up to this one have more than %d members", maxListedCPUs)
+	}
+	if l.seen == nil {
+		l.seen = map[string]nvtopo.CPUSet{}
+	}
+	l.seen[text] = set
+	return set, nil
+}
+
+// MemoryOf reads an amount of memory that is not negative and can be summed up.
+func MemoryOf(q *resource.Quantity) (int64, error) {
+	if q == nil {
+		return 0, nil
+	}
+	if q.Sign() < 0 {
+		return 0, errors.New("is negative")
+	}
+	v := q.Value() // what is beyond an int64 is its maximum
+	if v > maxMemory {
+		return 0, errors.New("is more than 4Pi")
+	}
+	return v, nil
+}
+
+// checkSizes refuses an object with more entries than a machine can have before
+// anything is computed of them.
+func checkSizes(spec *NodeGPUTopologySpec) error {
+	base := field.NewPath("spec")
+	for _, list := range []struct {
+		name     string
+		len, max int
+	}{
+		{"gpus", len(spec.GPUs), nvtopo.MaxGPUs},
+		{"numaNodes", len(spec.NUMANodes), maxNUMANodes},
+		{"links", len(spec.Links), nvtopo.MaxGPUs * (nvtopo.MaxGPUs - 1) / 2},
+		{"nics", len(spec.NICs), maxNICs},
+	} {
+		if list.len > list.max {
+			return fieldError(base.Child(list.name), "%d entries, at most %d are read", list.len, list.max)
+		}
+	}
+	resources := map[string]bool{}
+	for i := range spec.GPUs {
+		d, path := &spec.GPUs[i], base.Child("gpus").Index(i)
+		if len(d.ID) > maxText || len(d.Model) > maxText || len(d.Resource) > maxText {
+			return fieldError(path, "a text of more than %d bytes", maxText)
+		}
+		if resources[resourceOf(d)] = true; len(resources) > maxResources {
+			return fieldError(path.Child("resource"), "more than %d resources", maxResources)
+		}
+	}
+	return nil
+}
