@@ -48,7 +48,7 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 	// A pod that is being resized counts with what it still holds, as it does for
 	// the scheduler, which computed this when it put the pod on the node.
 	requests := pi.CalculateResource().Resource
-	p := share{milliCPU: requests.GetMilliCPU(), memory: requests.GetMemory()}
+	p := share{milliCPU: boundedAmount(requests.GetMilliCPU()), memory: boundedAmount(requests.GetMemory())}
 	p.wanted = p.milliCPU
 	for _, cl := range c.x.claims {
 		if cl.uid == pod.UID {
@@ -88,7 +88,7 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 	}
 	u.chargeRecorded(recs, &p)
 	for i, a := range u.node.Accels {
-		n := int(requests.GetScalarResources()[v1.ResourceName(a.Resource)]) - recordedGPUs(recs, a.Resource)
+		n := boundedCount(requests.GetScalarResources()[v1.ResourceName(a.Resource)]) - recordedGPUs(recs, a.Resource)
 		if n <= 0 {
 			continue
 		}
@@ -355,7 +355,7 @@ func (u *Usage) charge(nodes []int, cpus nvtopo.CPUSet, milliCPU, memory int64) 
 	}
 	for _, c := range cpus {
 		if i := u.node.numaOf(c); i >= 0 {
-			u.numa[i].milliCPU -= 1000
+			spend(&u.numa[i].milliCPU, 1000)
 		}
 	}
 	n := int64(len(nodes))
@@ -364,16 +364,16 @@ func (u *Usage) charge(nodes []int, cpus nvtopo.CPUSet, milliCPU, memory int64) 
 			continue
 		}
 		if len(cpus) == 0 {
-			u.numa[i].milliCPU -= (milliCPU + n - 1) / n
+			spend(&u.numa[i].milliCPU, (milliCPU+n-1)/n)
 		}
-		u.numa[i].memory -= (memory + n - 1) / n
+		spend(&u.numa[i].memory, (memory+n-1)/n)
 	}
 }
 
 // chargeEverywhere charges every NUMA node: nobody knows where the pod sits.
 func (u *Usage) chargeEverywhere(milliCPU, memory int64) {
 	for i := range u.numa {
-		u.numa[i].milliCPU -= milliCPU
-		u.numa[i].memory -= memory
+		spend(&u.numa[i].milliCPU, milliCPU)
+		spend(&u.numa[i].memory, memory)
 	}
 }

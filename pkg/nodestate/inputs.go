@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -67,7 +65,11 @@ func (r *Request) readAnnotations(ann map[string]string, opt *Options) error {
 		if !ok {
 			continue
 		}
-		if err := in.read(r, value, opt); err != nil {
+		err := tooLong(value)
+		if err == nil {
+			err = in.read(r, value, opt)
+		}
+		if err != nil {
 			return fmt.Errorf("annotation %s: %w", key, err)
 		}
 	}
@@ -117,20 +119,22 @@ func (r *Request) readModels(v string, _ *Options) error {
 		if n == "" {
 			return fmt.Errorf("empty model in %q", v)
 		}
-		r.models = append(r.models, n)
+		if r.models = append(r.models, n); len(r.models) > maxModels {
+			return fmt.Errorf("more than %d models", maxModels)
+		}
 	}
 	return nil
 }
 
 func (r *Request) readMinMemory(v string, _ *Options) error {
-	q, err := resource.ParseQuantity(v)
+	q, err := parseQuantity(v)
 	if err != nil {
-		return fmt.Errorf("%q: %w", v, err)
+		return err
 	}
 	if q.Sign() <= 0 {
 		return fmt.Errorf("%q is not above zero", v)
 	}
-	r.minGPUMemory = q.Value()
+	r.minGPUMemory = amountOf(&q)
 	return nil
 }
 

@@ -125,10 +125,10 @@ func (r *Request) readAdmitted(pod *v1.Pod) {
 		if pinned {
 			// Of a Guaranteed pod requests equal limits, also where only these are written.
 			cpu, memory := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
-			if whole := cpu.Value(); whole*1000 == cpu.MilliValue() {
-				a.CPUs = int(whole)
+			if milli := milliOf(cpu); milli%1000 == 0 {
+				a.CPUs = boundedCount(milli / 1000)
 			}
-			a.Memory = memory.Value()
+			a.Memory = amountOf(memory)
 		}
 		if pinned {
 			r.names = append(r.names, c.Name)

@@ -113,7 +113,7 @@ func ParseRequest(pod *v1.Pod, opt *Options) (*Request, error) {
 	r.readContainers(pod, opt.Resources)
 	r.readAdmitted(pod)
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	r.MilliCPU, r.Memory = total.Cpu().MilliValue(), total.Memory().Value()
+	r.MilliCPU, r.Memory = milliOf(total.Cpu()), amountOf(total.Memory())
 	r.all.Add(total)
 	if err := r.readAnnotations(pod.Annotations, opt); err != nil {
 		return nil, err
@@ -196,9 +196,9 @@ func (r *Request) readContainers(pod *v1.Pod, resources []string) {
 		cr := containerRequest{name: c.Name, kind: kind, gpus: make([]int, len(resources)), at: len(all)}
 		for i, res := range resources {
 			if q, ok := c.Resources.Requests[v1.ResourceName(res)]; ok {
-				cr.gpus[i] = int(q.Value())
+				cr.gpus[i] = countOf(&q)
 			} else if q, ok := c.Resources.Limits[v1.ResourceName(res)]; ok {
-				cr.gpus[i] = int(q.Value())
+				cr.gpus[i] = countOf(&q)
 			}
 		}
 		all = append(all, cr)

@@ -75,11 +75,10 @@ func MemoryOf(q *resource.Quantity) (int64, error) {
 	if q.Sign() < 0 {
 		return 0, errors.New("is negative")
 	}
-	v := q.Value() // what is beyond an int64 is its maximum
-	if v > maxMemory {
+	if q.CmpInt64(maxMemory) > 0 { // Value is 0 where the number does not fit
 		return 0, errors.New("is more than 4Pi")
 	}
-	return v, nil
+	return q.Value(), nil
 }
 
 // checkSizes refuses an object with more entries than a machine can have before
