@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/controller"
+	"github.com/nvtopo/nvtopo/pkg/debug"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -34,6 +35,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "NodeGPUTopology is served now: ending, to be started again with its events registered")
 		os.Exit(1)
 	}, controller.Attach)
+	shared.ServeDebug(debug.Serve)
 	command := app.NewSchedulerCommand(
 		app.WithPlugin(topology.Name, topology.New(shared)),
 		app.WithPlugin(numa.Name, numa.New(shared)),

@@ -157,8 +157,10 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			want:  wanted{violations: []string{MissingAllocation}, message: "Pod default/one (uid-one), Node b: metadata.annotations[nvtopo.dev/allocation]"},
 		},
 		"policy none may go without": {
-			build: func(c *city) { c.pod("one", "b", 0).Annotations = map[string]string{nodestate.TopologyPolicyKey: "none"} },
-			want:  wanted{notes: []string{PlacedByCount}},
+			build: func(c *city) {
+				c.pod("one", "b", 0).Annotations = map[string]string{nodestate.TopologyPolicyKey: "none"}
+			},
+			want: wanted{notes: []string{PlacedByCount}},
 		},
 		"policy none with a demand may not": {
 			build: func(c *city) {

@@ -48,7 +48,11 @@ func (s *scene) checkMissing(p *pod) {
 		Message: fmt.Sprintf("it asks for %s and scheduler %s bound it without saying which", counts(p.asks), p.Spec.SchedulerName),
 	}
 	r, err := nodestate.ParseRequest(p.Pod, p.options())
-	if err == nil && !r.NeedsGraph() && (r.NoTopology || p.profile.AllowNoGraph) {
+	byCount := r.NoTopology || p.profile.AllowNoGraph || p.profile.CountStale || slices.ContainsFunc(p.Status.Conditions,
+		func(c v1.PodCondition) bool {
+			return c.Type == nodestate.ConditionPlacedByCount && c.Status == v1.ConditionTrue
+		})
+	if err == nil && !r.NeedsGraph() && byCount {
 		v.Invariant, v.Message = PlacedByCount, v.Message+", which its policy or profile permits where no graph counts"
 		s.note(v)
 		return

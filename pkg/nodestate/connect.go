@@ -44,6 +44,7 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	pods := h.SharedInformerFactory().Core().V1().Pods()
 	s.pods = informerPods{pods.Lister()}
 	s.nominated = h.NominatedPodsForNode // of the queue that all profiles share
+	s.stores = informerStores{pods: pods.Lister(), nodes: h.SharedInformerFactory().Core().V1().Nodes().Lister()}
 	if _, err := pods.Informer().AddEventHandler(s.podHandler()); err != nil {
 		return fmt.Errorf("watching pods: %w", err)
 	}

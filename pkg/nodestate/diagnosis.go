@@ -12,6 +12,9 @@ import (
 // DiagnosisVersion is the version of Diagnosis that this package makes.
 const DiagnosisVersion = 1
 
+// DiagnosisPath is where a scheduler process shows its Diagnosis, in JSON.
+const DiagnosisPath = "/debug/nvtopo/state"
+
 // Diagnosis is what one scheduler process believes at one moment, for people and
 // for package check. It is made from copies, so nothing of it is shared with the
 // State.
@@ -50,6 +53,8 @@ type ServedProfile struct {
 	// AllowNoGraph: pods without hard demands may be bound without an allocation where
 	// no graph counts.
 	AllowNoGraph bool `json:"allowNoGraph,omitempty"`
+	// CountStale: the same where it does not count any more.
+	CountStale bool `json:"countStale,omitempty"`
 }
 
 // NodeDiagnosis is what the process believes of one node.

@@ -5,6 +5,7 @@ package nodestate
 import (
 	"fmt"
 	"hash/maphash"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -138,6 +139,23 @@ func (c *cells) get(name string) *cell {
 		return nil
 	}
 	return (*m)[name]
+}
+
+// all yields every cell by its node's name.
+func (c *cells) all() iter.Seq2[string, *cell] {
+	return func(yield func(string, *cell) bool) {
+		for i := range c.shards {
+			m := c.shards[i].Load()
+			if m == nil {
+				continue
+			}
+			for name, x := range *m {
+				if !yield(name, x) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // ensure returns the cell of a node, made if need be.

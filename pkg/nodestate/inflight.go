@@ -231,6 +231,7 @@ func (s *State) mayBeBoundWith(c *claim, pod *v1.Pod) bool {
 // Sweep drops settled claims which the given snapshot can replace. Call it at the
 // start of a scheduling cycle, where nothing else reads an older snapshot.
 func (s *State) Sweep(snapshot fwk.NodeInfoLister) {
+	s.swept.Store(s.clock.Now().UnixNano())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expireHolds()

@@ -35,6 +35,15 @@ type leaseTime struct {
 
 func (l *leaseTime) fresh(now time.Time) bool { return now.UnixNano() < l.until.Load() }
 
+// time is when the Lease runs out; nil without one.
+func (l *leaseTime) time() *time.Time {
+	until := l.until.Load()
+	if until == 0 {
+		return nil
+	}
+	return new(time.Unix(0, until).UTC())
+}
+
 // leaseTable keeps the expiry of every Lease of the project's namespace.
 type leaseTable struct {
 	mu        sync.Mutex

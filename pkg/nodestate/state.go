@@ -30,19 +30,24 @@ type Config struct {
 	LeaderLease    string         // name of the scheduler's own Lease in Namespace; empty: no check
 	LeaderTerm     time.Duration  // how long after its last renewal the Lease is still ours
 	Freshness      time.Duration  // how long after a renewal of the exporter's Lease a graph counts; 0: the Lease's own duration
+	Audit          bool           // compare remembered usage with what it is remembered of, in every cycle for some nodes
 }
 
 // State is the process-wide view. Make one with New and share it.
 type State struct {
-	config   Config
-	clock    clock.WithTicker
-	registry *nvtopo.Registry
-	cells    *cells
-	leases   *leaseTable
-	parsed   *parsedAllocations
-	index    *index
-	widened  *widened
-	pods     podLister
+	config    Config
+	clock     clock.WithTicker
+	registry  *nvtopo.Registry
+	cells     *cells
+	leases    *leaseTable
+	parsed    *parsedAllocations
+	index     *index
+	widened   *widened
+	pods      podLister
+	stores    informerStores
+	described map[string]ServedProfile // guarded by index.mu
+	audit     audit
+	swept     atomic.Int64 // when the last cycle began, in Unix nanoseconds
 
 	listed, recovered atomic.Uint64 // cycles narrowed, and taken back
 
@@ -72,8 +77,8 @@ func New(config Config, clk clock.WithTicker) *State {
 		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease, config.Freshness), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
 		index: newIndex(), widened: newWidened(), room: make(chan struct{}, 1),
-		pods: noPods{}, claims: map[types.UID][]*claim{}, holds: map[types.UID]*hold{},
-		nominated: func(string) []fwk.PodInfo { return nil },
+		pods: noPods{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, holds: map[types.UID]*hold{},
+		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onBadGraph: func(*v1alpha1.NodeGPUTopology, error) {}, onFreed: func() {},
 	}
 	s.served.Store(true)

@@ -4,6 +4,8 @@ package nodestate
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -65,6 +67,13 @@ func (w *widened) remove(uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.pods, uid)
+}
+
+// list returns the marked pods in order.
+func (w *widened) list() []types.UID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.pods))
 }
 
 // Widened reports whether the pod's next cycle looks at all nodes.

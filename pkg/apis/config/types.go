@@ -114,6 +114,17 @@ type CommonArgs struct {
 	// that a leader which was paused does not finish an old decision.
 	// Default: no name, no check.
 	LeaderLease LeaderLease `json:"leaderLease,omitempty"`
+	// debugAddress is the host:port at which the process shows, over TLS, what it
+	// believes of every node and which choices are in flight (GET
+	// /debug/nvtopo/state), to whom RBAC allows that path. While it is set, every
+	// scheduling cycle also compares what is remembered of some nodes with what it
+	// is remembered of. Default: none, off.
+	DebugAddress string `json:"debugAddress,omitempty"`
+	// debugCertFile and debugKeyFile are the certificate shown there and its key;
+	// they are read again when they change. Default: none, a certificate that the
+	// process signs itself when it starts.
+	DebugCertFile string `json:"debugCertFile,omitempty"`
+	DebugKeyFile  string `json:"debugKeyFile,omitempty"`
 }
 
 // LeaderLease is the scheduler's own Lease. It lies in the namespace that the

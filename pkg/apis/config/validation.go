@@ -3,8 +3,11 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -77,7 +80,28 @@ func validateCommon(args *CommonArgs) field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("graphFreshness"), args.GraphFreshness.String(),
 			fmt.Sprintf("must be 0 or at least %v, two renewals of the exporter's Lease", minGraphFreshness)))
 	}
+	errs = append(errs, validateDebug(args)...)
 	return append(errs, validateLease(args.LeaderLease)...)
+}
+
+func validateDebug(args *CommonArgs) field.ErrorList {
+	var errs field.ErrorList
+	if address := args.DebugAddress; address != "" {
+		_, port, err := net.SplitHostPort(address)
+		if n, bad := strconv.ParseUint(port, 10, 16); err == nil && (bad != nil || n == 0) {
+			err = errors.New("the port must be a number from 1 to 65535")
+		}
+		if err != nil {
+			errs = append(errs, field.Invalid(field.NewPath("debugAddress"), address, "must be host:port: "+err.Error()))
+		}
+	}
+	switch {
+	case (args.DebugCertFile == "") != (args.DebugKeyFile == ""):
+		errs = append(errs, field.Invalid(field.NewPath("debugCertFile"), args.DebugCertFile, "debugCertFile and debugKeyFile go together"))
+	case args.DebugCertFile != "" && args.DebugAddress == "":
+		errs = append(errs, field.Invalid(field.NewPath("debugCertFile"), args.DebugCertFile, "has no effect without debugAddress"))
+	}
+	return errs
 }
 
 func validateLease(lease LeaderLease) field.ErrorList {

@@ -63,7 +63,17 @@ func TestValidateTopologyAwareArgs(t *testing.T) {
 		"an unknown treatment of stale graphs": {func(a *config.TopologyAwareArgs) { a.StaleTopology = "Allow" }, []string{"staleTopology", `"Count"`}},
 		"a malformed lease":                    {func(a *config.TopologyAwareArgs) { a.LeaderLease.Name = "_" }, []string{"leaderLease.name"}},
 		"a lease without a duration":           {func(a *config.TopologyAwareArgs) { a.LeaderLease.DurationSeconds = 0 }, []string{"leaderLease.durationSeconds"}},
-		"several mistakes are all named":       {func(a *config.TopologyAwareArgs) { a.Namespace, a.DefaultPolicy = "", "x" }, []string{"namespace", "defaultPolicy"}},
+		"an address to show the state at":      {func(a *config.TopologyAwareArgs) { a.DebugAddress = "127.0.0.1:10270" }, nil},
+		"an address for all interfaces":        {func(a *config.TopologyAwareArgs) { a.DebugAddress = ":10270" }, nil},
+		"an address without a port":            {func(a *config.TopologyAwareArgs) { a.DebugAddress = "localhost" }, []string{"debugAddress", "host:port"}},
+		"an address with port 0":               {func(a *config.TopologyAwareArgs) { a.DebugAddress = ":0" }, []string{"debugAddress", "1 to 65535"}},
+		"an address whose port is a name":      {func(a *config.TopologyAwareArgs) { a.DebugAddress = ":https" }, []string{"debugAddress"}},
+		"a certificate for it": {func(a *config.TopologyAwareArgs) {
+			a.DebugAddress, a.DebugCertFile, a.DebugKeyFile = ":1", "c", "k"
+		}, nil},
+		"a certificate without its key":  {func(a *config.TopologyAwareArgs) { a.DebugAddress, a.DebugCertFile = ":1", "c" }, []string{"debugCertFile", "go together"}},
+		"a certificate for no address":   {func(a *config.TopologyAwareArgs) { a.DebugCertFile, a.DebugKeyFile = "c", "k" }, []string{"debugCertFile", "no effect"}},
+		"several mistakes are all named": {func(a *config.TopologyAwareArgs) { a.Namespace, a.DefaultPolicy = "", "x" }, []string{"namespace", "defaultPolicy"}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

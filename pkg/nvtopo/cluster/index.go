@@ -127,6 +127,14 @@ func (x *Index) Remove(node int) {
 	b.at = -1
 }
 
+// Machine returns the state that a machine is in, and false if it is not in the index.
+func (x *Index) Machine(node int) (Machine, bool) {
+	if node >= len(x.where) || x.where[node].bucket == nil {
+		return Machine{}, false
+	}
+	return x.where[node].bucket.Machine, true
+}
+
 // Largest is the number of GPUs of the machine that has most; 0 if there is none.
 func (x *Index) Largest() int {
 	n := len(x.sizes) - 1

@@ -20,6 +20,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	c := nodestate.ReadCycle(state)
 	if c == nil {
 		p.state.Sweep(p.Snapshot())
+		p.state.Audit(p.Snapshot())
 		d, err := p.demand(pod)
 		if err != nil {
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())

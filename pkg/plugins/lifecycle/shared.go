@@ -4,6 +4,7 @@ package lifecycle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,10 +25,12 @@ type Shared struct {
 	clock     clock.WithTicker
 	onArrival func()
 	others    []Attachment
+	serve     DebugServer
 
 	mu       sync.Mutex
 	state    *nodestate.State
 	config   nodestate.Config
+	debug    Debug
 	profiles map[string]*Profile // profile name -> what its plugins were given
 }
 
@@ -46,6 +49,17 @@ func (s *Shared) Clock() clock.WithTicker { return s.clock }
 // State beside the plugins, and returns what is to be told of NodeGPUTopologies.
 type Attachment func(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler
 
+// Debug is where a process shows its State; nowhere without an address.
+type Debug struct{ Address, CertFile, KeyFile string }
+
+// DebugServer begins to show the State there until ctx ends. It fails at once if the
+// address cannot be had.
+type DebugServer func(ctx context.Context, h fwk.Handle, where Debug, state *nodestate.State) error
+
+// ServeDebug says what serves the State where the arguments ask for it; call it before
+// the first plugin is made.
+func (s *Shared) ServeDebug(serve DebugServer) { s.serve = serve }
+
 // Profile is what the plugins of one profile were given, together.
 type Profile struct {
 	Options      nodestate.Options
@@ -62,17 +76,21 @@ type Profile struct {
 // Settings are the arguments both plugins have.
 type Settings struct {
 	Config       nodestate.Config
+	Debug        Debug
 	Resources    []string
 	WriteInBind  bool
 	WriteAliases bool
 }
 
 // connect returns the State, made by the first plugin instance of the process.
-func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Config) (*nodestate.State, error) {
+func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Config, debug Debug) (*nodestate.State, error) {
 	if s.state != nil {
 		if config != s.config {
 			return nil, fmt.Errorf("residualWeights, namespace, requestTimeout, graphFreshness and leaderLease must be equal for every plugin and profile: have %+v and %+v",
 				s.config, config)
+		}
+		if debug != s.debug {
+			return nil, fmt.Errorf("debugAddress, debugCertFile and debugKeyFile must be equal for every plugin and profile: have %+v and %+v", s.debug, debug)
 		}
 		return s.state, nil
 	}
@@ -97,7 +115,15 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 		s.awaitArrival(ctx, h, state)
 	}
 	state.AwaitSync(ctx)
-	s.state, s.config = state, config
+	if debug.Address != "" {
+		if s.serve == nil {
+			return nil, errors.New("debugAddress is set, and this program serves no state")
+		}
+		if err := s.serve(ctx, h, debug, state); err != nil {
+			return nil, fmt.Errorf("debugAddress %s: %w", debug.Address, err)
+		}
+	}
+	s.state, s.config, s.debug = state, config, debug
 	return state, nil
 }
 
@@ -116,7 +142,7 @@ func (s *Shared) awaitArrival(ctx context.Context, h fwk.Handle, state *nodestat
 func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Settings) (*nodestate.State, *Profile, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	state, err := s.connect(ctx, h, set.Config)
+	state, err := s.connect(ctx, h, set.Config, set.Debug)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -64,6 +64,10 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err != nil {
 			return nil, err
 		}
+		base.State().Describe(nodestate.ServedProfile{
+			Name: h.ProfileName(), Resources: args.Resources, DefaultPolicy: args.DefaultPolicy,
+			AllowNoGraph: base.Profile.AllowNoGraph, CountStale: base.Profile.CountStale,
+		})
 		return &Plugin{
 			Plugin: base, logger: klog.FromContext(ctx), preemptor: preemptor,
 			narrowing: nodestate.Narrowing{

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// maxDiagnosis bounds what is read of a scheduler; 5000 nodes of 8 GPUs are some 10 MB.
+const maxDiagnosis = 256 << 20
+
+// ReadScheduler asks a scheduler process what it believes. base is its debug address
+// as https://host:port; client brings credentials and trust.
+func ReadScheduler(ctx context.Context, client *http.Client, base string) (*nodestate.Diagnosis, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+		return nil, fmt.Errorf("scheduler %s: want https://host:port, the scheduler's debugAddress", base)
+	}
+	u.Path = nodestate.DiagnosisPath
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("scheduler %s: %w", base, err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("scheduler %s: %w", base, err)
+	}
+	defer func() { _ = resp.Body.Close() }() // only read from
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiagnosis+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("scheduler %s: %w", base, err)
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("scheduler %s: %s: %.200s", base, resp.Status, strings.TrimSpace(string(body)))
+	case len(body) > maxDiagnosis:
+		return nil, fmt.Errorf("scheduler %s: its state is longer than %d bytes", base, maxDiagnosis)
+	}
+	return decodeDiagnosis(body, "scheduler "+base)
+}
+
+func decodeDiagnosis(data []byte, from string) (*nodestate.Diagnosis, error) {
+	d := &nodestate.Diagnosis{}
+	if err := json.Unmarshal(data, d); err != nil {
+		return nil, fmt.Errorf("%s: %w", from, err)
+	}
+	if d.Version != nodestate.DiagnosisVersion {
+		return nil, fmt.Errorf("%s: version %d of the state, and this program reads %d", from, d.Version, nodestate.DiagnosisVersion)
+	}
+	return d, nil
+}

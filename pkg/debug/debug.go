@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package debug
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/daemon"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+)
+
+const (
+	// authQPS and authBurst limit what strangers can make the process ask the API
+	// server; the scheduler's own limit is not touched.
+	authQPS   = 20
+	authBurst = 40
+)
+
+// Serve shows the state at an address until ctx ends; it is a lifecycle.DebugServer.
+func Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug, state *nodestate.State) error {
+	config := rest.CopyConfig(h.KubeConfig())
+	config.QPS, config.Burst, config.RateLimiter = authQPS, authBurst, nil
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("client for authentication: %w", err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name of this host: %w", err)
+	}
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", where.Address)
+	if err != nil {
+		return err // it names the address
+	}
+	opts := daemon.SecureOptions{Listener: ln, CertFile: where.CertFile, KeyFile: where.KeyFile, Client: client}
+	handler := Handler(state, host+"@"+ln.Addr().String())
+	go func() {
+		// The scheduler schedules without it.
+		if err := daemon.ServeSecure(ctx, opts, handler); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Showing the state ended", "address", where.Address)
+		}
+	}()
+	return nil
+}
+
+// Diagnoser is what is shown.
+type Diagnoser interface {
+	Diagnose(name string) *nodestate.Diagnosis
+}
+
+// Handler answers GET requests for nodestate.DiagnosisPath with the Diagnosis of a process by that
+// name. One is made at a time.
+func Handler(of Diagnoser, name string) http.Handler {
+	var mu sync.Mutex
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+nodestate.DiagnosisPath, func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		body, err := json.Marshal(of.Diagnose(name))
+		mu.Unlock()
+		if err != nil {
+			klog.FromContext(r.Context()).Error(err, "Writing the state failed")
+			http.Error(w, "the state cannot be written", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(body) // the client may be gone
+	})
+	return mux
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// informerStores are what the informers hold, which may be read at any time, unlike
+// the scheduler's snapshot.
+type informerStores struct {
+	pods  corelisters.PodLister
+	nodes corelisters.NodeLister
+}
+
+// Describe says what a profile's pods are given when they ask for nothing.
+func (s *State) Describe(p ServedProfile) {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	s.described[p.Name] = p
+}
+
+// Diagnose tells everything the process believes now. It takes each lock for a
+// moment, so its parts may be of different moments; claims come first, and the
+// informers' pods after them, as for a scheduling cycle.
+func (s *State) Diagnose(name string) *Diagnosis {
+	d := &Diagnosis{
+		Version: DiagnosisVersion, Name: name, At: s.clock.Now().UTC(), Synced: s.Synced(), Claims: s.Dump(),
+		RequestTimeout: metav1.Duration{Duration: s.config.RequestTimeout},
+	}
+	if s.config.Audit {
+		d.Audit = s.audit.diagnose()
+	}
+	d.Leader, _ = s.leases.leader.snapshot()
+	if at := s.swept.Load(); at != 0 {
+		d.LastSweep = new(time.Unix(0, at).UTC())
+	}
+	d.Widened = s.widened.list()
+	indexed := s.diagnoseIndex(d)
+	derived := s.derive(d.Claims)
+	for name, x := range s.cells.all() {
+		n := x.node.Load()
+		if n == nil && x.fault.Load() == nil {
+			continue
+		}
+		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], indexed[x]))
+	}
+	slices.SortFunc(d.Nodes, func(a, b NodeDiagnosis) int { return cmp.Compare(a.Name, b.Name) })
+	return d
+}
+
+func (s *State) diagnoseNode(name string, x *cell, n *Node, derived *UsageDiagnosis, indexed map[string][]string) NodeDiagnosis {
+	out := NodeDiagnosis{Name: name, Revision: x.rev.Load(), Derived: derived, Indexed: indexed}
+	if u := x.usage.Load(); u != nil {
+		out.Memo = u.diagnose()
+		out.Memo.Generation, out.Memo.Revision = u.generation, u.rev
+		out.Memo.Current = u.rev == out.Revision && u.node == n
+	}
+	if n != nil {
+		out.NodeUID, out.ResourceVersion = n.NodeUID, n.ResourceVersion
+		out.ExporterUntil, out.AgentUntil = n.exporter.time(), n.agent.time()
+	}
+	if s.stores.nodes == nil {
+		return out
+	}
+	node, err := s.stores.nodes.Get(name)
+	if err != nil {
+		out.Why = "there is no such Node"
+		return out
+	}
+	reason := s.standing(x, n, node.UID)
+	out.Counts, out.Why = reason == Fits, reason.String()
+	return out
+}
+
+// diagnoseIndex adds the profiles and returns what the index knows of each cell.
+func (s *State) diagnoseIndex(d *Diagnosis) map[*cell]map[string][]string {
+	x := s.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(x.profiles)) {
+		p, ok := s.described[name]
+		if !ok {
+			p = ServedProfile{Name: name, Resources: slices.Sorted(maps.Keys(x.resources))}
+		}
+		d.Profiles = append(d.Profiles, p)
+	}
+	out := map[*cell]map[string][]string{}
+	for i := range x.entries {
+		// Not the NodeInfo: it is the running cycle's.
+		n := x.entries[i].node
+		if n == nil {
+			continue
+		}
+		free := map[string][]string{}
+		for _, a := range n.Accels {
+			if m, ok := x.of(a.Resource).Machine(i); ok {
+				free[a.Resource] = uuids(a, m.Free)
+			}
+		}
+		out[x.entries[i].cell] = free
+	}
+	return out
+}
+
+// derive computes which GPUs are used from the informer's pods, the claims given and
+// kubelet's record, in another way than computeUsage does, which it is there to doubt.
+func (s *State) derive(claims []InFlight) map[string]*UsageDiagnosis {
+	if s.stores.pods == nil {
+		return nil
+	}
+	all, err := s.stores.pods.List(labels.Everything())
+	if err != nil { // of a cache that is not there
+		return nil
+	}
+	held := map[string]map[string]bool{} // node -> UUID
+	hold := func(node string, ids []string) {
+		if held[node] == nil {
+			held[node] = map[string]bool{}
+		}
+		for _, id := range ids {
+			held[node][id] = true
+		}
+	}
+	claimed := map[types.UID]bool{}
+	for i := range claims {
+		hold(claims[i].Node, claims[i].GPUs)
+		claimed[claims[i].UID] = true
+	}
+	here := map[types.UID]bool{}
+	counted := map[string][]*v1.Pod{} // node -> pods known by count, or by record
+	for _, pod := range all {
+		if pod.Spec.NodeName == "" || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+			continue
+		}
+		here[pod.UID] = true
+		if a := s.allocationOf(pod, pod.Spec.NodeName); a != nil {
+			for _, c := range a.Containers {
+				hold(a.Node, c.GPUs)
+			}
+		} else if !claimed[pod.UID] {
+			counted[pod.Spec.NodeName] = append(counted[pod.Spec.NodeName], pod)
+		}
+	}
+	out := map[string]*UsageDiagnosis{}
+	for name, x := range s.cells.all() {
+		n := x.node.Load()
+		if n == nil {
+			continue
+		}
+		alive := n.agent.fresh(s.clock.Now())
+		for uid, recs := range n.allocations {
+			if here[uid] || alive { // a dead agent's word for a pod that is gone counts no more
+				for _, r := range recs {
+					hold(name, r.gpus)
+				}
+			}
+		}
+		u := &UsageDiagnosis{Used: map[string][]string{}}
+		for _, a := range n.Accels {
+			var used nvtopo.Mask
+			for i := range a.Graph.GPUs {
+				if held[name][a.Graph.GPUs[i].UUID] {
+					used |= nvtopo.MaskOf(i)
+				}
+			}
+			u.add(a, used, countedGPUs(n, a.Resource, counted[name]))
+		}
+		out[name] = u
+	}
+	return out
+}
+
+// countedGPUs is how many GPUs the pods have that nobody knows.
+func countedGPUs(n *Node, resource string, pods []*v1.Pod) int {
+	total := 0
+	for _, pod := range pods {
+		q := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceName(resource)]
+		total += max(0, int(q.Value())-recordedGPUs(n.allocations[pod.UID], resource))
+	}
+	return total
+}
+
+// diagnose describes a usage without what only its own cycle can tell.
+func (u *Usage) diagnose() *UsageDiagnosis {
+	out := &UsageDiagnosis{Used: map[string][]string{}}
+	for i, a := range u.node.Accels {
+		out.add(a, u.used[i], u.counted[i])
+	}
+	return out
+}
+
+func (d *UsageDiagnosis) add(a *Accel, used nvtopo.Mask, counted int) {
+	if used != 0 {
+		d.Used[a.Resource] = uuids(a, used)
+	}
+	if counted > 0 {
+		if d.Counted == nil {
+			d.Counted = map[string]int{}
+		}
+		d.Counted[a.Resource] = counted
+	}
+}
+
+func uuids(a *Accel, set nvtopo.Mask) []string {
+	out := []string{}
+	for i := range set.All() {
+		out = append(out, a.Graph.GPUs[i].UUID)
+	}
+	return out
+}

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// stock gives the State informers' stores with these objects.
+func (r *rig) stock(t *testing.T, pods ...*v1.Pod) {
+	t.Helper()
+	store := func() cache.Indexer {
+		return cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	}
+	p, n := store(), store()
+	for _, pod := range pods {
+		if err := p.Add(pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.Add(r.node); err != nil {
+		t.Fatal(err)
+	}
+	r.stores = informerStores{pods: corelisters.NewPodLister(p), nodes: corelisters.NewNodeLister(n)}
+	r.pods = informerPods{r.stores.pods}
+}
+
+// used names the GPUs at these positions as a Diagnosis does.
+func (r *rig) used(positions ...int) map[string][]string {
+	if len(positions) == 0 {
+		return map[string][]string{}
+	}
+	var ids []string
+	for _, i := range positions {
+		ids = append(ids, r.Node("n").Accel(testResource).Graph.GPUs[i].UUID)
+	}
+	return map[string][]string{testResource: ids}
+}
+
+func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
+	tests := map[string]struct {
+		arrange     func(t *testing.T, r *rig) []*v1.Pod // in the informer's store
+		wantUsed    []int
+		wantCounted map[string]int
+	}{
+		"nothing runs": {arrange: func(*testing.T, *rig) []*v1.Pod { return nil }},
+		"a bound pod with an annotation": {
+			arrange:  func(t *testing.T, r *rig) []*v1.Pod { return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n", 0, 3)} },
+			wantUsed: []int{0, 3},
+		},
+		"an annotation on an unbound pod": {arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			p := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
+			p.Spec.NodeName = ""
+			return []*v1.Pod{p}
+		}},
+		"a pod that has ended": {arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			p := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
+			p.Status.Phase = v1.PodFailed
+			return []*v1.Pod{p}
+		}},
+		"a claim": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				info, l := r.view(t)
+				if _, reason := r.Reserve(demandOf(t, gpuPod("p", 2)), gpuPod("p", 2), info, l); reason != Fits {
+					t.Fatal(reason)
+				}
+				return []*v1.Pod{gpuPod("p", 2)}
+			},
+			wantUsed: []int{0, 3},
+		},
+		"a foreign pod known by count": {
+			arrange:     func(t *testing.T, r *rig) []*v1.Pod { return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n")} },
+			wantCounted: map[string]int{testResource: 2},
+		},
+		"a foreign pod half of whose GPUs are recorded": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				r.recordOn(t, "p", 5)
+				return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n")}
+			},
+			wantUsed: []int{5}, wantCounted: map[string]int{testResource: 1},
+		},
+		"a pod whose record differs holds both": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				r.recordOn(t, "p", 5)
+				return []*v1.Pod{on(t, r.State, gpuPod("p", 1), "n", 0)}
+			},
+			wantUsed: []int{0, 5},
+		},
+		"a pod that is gone, while the agent still has it": {
+			arrange:  func(t *testing.T, r *rig) []*v1.Pod { r.recordOn(t, "gone", 5); return nil },
+			wantUsed: []int{5},
+		},
+		"the same, and the agent is dead": {arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			t.Helper()
+			r.recordOn(t, "gone", 5)
+			r.leases.drop(AgentLeasePrefix + "n")
+			return nil
+		}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			r.stock(t, tc.arrange(t, r)...)
+			d := r.Diagnose("me")
+			if len(d.Nodes) != 1 || !d.Nodes[0].Counts {
+				t.Fatalf("nodes %+v, want one whose graph counts", d.Nodes)
+			}
+			want := &UsageDiagnosis{Used: r.used(tc.wantUsed...), Counted: tc.wantCounted}
+			if diff := cmp.Diff(want, d.Nodes[0].Derived, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("derived (-want +got):\n%s", diff)
+			}
+			if _, err := json.Marshal(d); err != nil {
+				t.Errorf("as JSON: %v", err)
+			}
+		})
+	}
+}
+
+// recordOn makes the agent's record give a GPU to a pod.
+func (r *rig) recordOn(t *testing.T, uid string, position int) {
+	t.Helper()
+	obj := topologyOf(t, "n", "dgx1-v100")
+	obj.ResourceVersion = "2"
+	obj.Status.Allocations = []v1alpha1.Allocation{{
+		PodUID: types.UID(uid), Container: "main", Resource: testResource, GPUs: r.used(position)[testResource],
+	}}
+	if _, err := r.Apply(obj); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDiagnosisSaysWhyAGraphDoesNotCount(t *testing.T) {
+	tests := map[string]struct {
+		arrange func(r *rig)
+		want    string
+	}{
+		"it counts":            {func(*rig) {}, ""},
+		"the exporter is dead": {func(r *rig) { r.leases.drop(ExporterLeasePrefix + "n") }, StaleGraph.String()},
+		"the Node was made anew": {func(r *rig) {
+			r.node = r.node.DeepCopy()
+			r.node.UID = "other"
+		}, NodeReplaced.String()},
+		"the Node is gone": {func(r *rig) {
+			r.node = r.node.DeepCopy()
+			r.node.Name = "other"
+		}, "there is no such Node"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			tc.arrange(r)
+			r.stock(t)
+			d := r.Diagnose("me")
+			if len(d.Nodes) != 1 || d.Nodes[0].Why != tc.want || d.Nodes[0].Counts != (tc.want == "") {
+				t.Errorf("got %+v, want why %q", d.Nodes, tc.want)
+			}
+		})
+	}
+}
+
+func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.Serve("shipped", []string{testResource})
+	r.Serve("other", []string{testResource})
+	r.Describe(ServedProfile{Name: "shipped", Resources: []string{testResource}, DefaultPolicy: "restricted"})
+	pod := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
+	r.stock(t, pod)
+	if d := r.Diagnose("me"); d.LastSweep != nil || d.Nodes[0].Memo != nil {
+		t.Errorf("before any cycle: swept %v, memo %+v, want none", d.LastSweep, d.Nodes[0].Memo)
+	}
+	info, l := r.view(t, pod)
+	r.Sweep(l)
+	if v := r.Judge(demandOf(t, gpuPod("next", 1)), info, l); v.Reason != Fits {
+		t.Fatal(v.Reason)
+	}
+	d := r.Diagnose("me")
+	if d.LastSweep == nil || !d.LastSweep.Equal(r.clock.now) {
+		t.Errorf("last sweep %v, want %v", d.LastSweep, r.clock.now)
+	}
+	memo := d.Nodes[0].Memo
+	if diff := cmp.Diff(r.used(0, 3), memo.Used); diff != "" || !memo.Current || memo.Generation != info.GetGeneration() {
+		t.Errorf("memo %+v, want the pod's GPUs (-want +got):\n%s", memo, diff)
+	}
+	want := []ServedProfile{{Name: "other", Resources: []string{testResource}}, {Name: "shipped", Resources: []string{testResource}, DefaultPolicy: "restricted"}}
+	if diff := cmp.Diff(want, d.Profiles); diff != "" {
+		t.Errorf("profiles (-want +got):\n%s", diff)
+	}
+	if d.Audit != nil {
+		t.Error("an audit is shown that is off")
+	}
+}
+
+func TestAuditFindsAMemoThatIsNotWhatItIsOf(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.config.Audit = true
+	pod := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
+	r.stock(t, pod)
+	info, l := r.view(t, pod)
+	d := demandOf(t, gpuPod("next", 1))
+	r.Audit(l) // nothing is remembered yet
+	r.Judge(d, info, l)
+	r.Audit(l)
+	if got := r.Diagnose("me").Audit; got.Compared == 0 || got.Different != 0 {
+		t.Fatalf("an honest memo: %+v, want comparisons without a difference", got)
+	}
+	// The planted bug: a memo whose key says that it is of this node as it is.
+	u := *r.cells.get("n").usage.Load()
+	u.used = []nvtopo.Mask{nvtopo.MaskOf(0)}
+	r.cells.get("n").usage.Store(&u)
+	r.Audit(l)
+	got := r.Diagnose("me").Audit
+	if got.Different == 0 || len(got.Last) == 0 || got.Last[0].Node != "n" {
+		t.Fatalf("a wrong memo: %+v, want a difference on node n", got)
+	}
+	if diff := cmp.Diff([]map[string][]string{r.used(0), r.used(0, 3)}, []map[string][]string{got.Last[0].Remembered.Used, got.Last[0].Computed.Used}); diff != "" {
+		t.Errorf("remembered and computed (-want +got):\n%s", diff)
+	}
+	for range 10 * auditKeep {
+		r.Audit(l)
+	}
+	if n := len(r.Diagnose("me").Audit.Last); n != auditKeep {
+		t.Errorf("%d differences are kept, want %d", n, auditKeep)
+	}
+}
+
+func TestAuditThatIsOffCostsNothing(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	_, l := r.view(t)
+	if n := testing.AllocsPerRun(100, func() { r.Audit(l) }); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+	if r.audit.compared != 0 {
+		t.Errorf("%d comparisons", r.audit.compared)
+	}
+}
