@@ -6,56 +6,117 @@ import (
 	"context"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// checkEvery is the time between two runs of the checker.
-const checkEvery = time.Second
+const (
+	// checkEvery is the time between two runs of the checker.
+	checkEvery = time.Second
+	// repairTime is how long two annotations may name one GPU after kubelet gave one
+	// of the pods something else, or after a leader was paused.
+	repairTime = 30 * time.Second
+)
 
-// check runs the invariant checker until the context ends.
-func (w *world) check(ctx context.Context) error {
+// checker runs package check throughout. What it finds ends the run, but for
+// annotations that share a GPU while kubelet's record does not: those are explained
+// by a pod that kubelet gave others, or by a leader that was paused, and have to be
+// repaired in time.
+type checker struct {
+	w     *world
+	inner *check.Checker
+	since map[string]time.Time // shared annotations -> first seen
+}
+
+func newChecker(w *world) *checker {
+	return &checker{w: w, inner: check.NewChecker(check.DefaultGrace), since: map[string]time.Time{}}
+}
+
+// run examines the cluster until the context ends.
+func (c *checker) run(ctx context.Context) error {
 	for pause(ctx, checkEvery) {
-		if err := w.checkOnce(ctx); err != nil {
-			w.count("checker could not read", 1) // the API server is away
+		if err := c.once(ctx); err != nil {
+			c.w.count("checker could not read", 1) // the API server is away
 			continue
 		}
-		w.count("checker runs", 1)
+		c.w.count("checker runs", 1)
 	}
 	return nil
 }
 
-func (w *world) checkOnce(ctx context.Context) error {
-	list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+func (c *checker) once(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	world, err := check.Read(ctx, c.w.kube, c.w.dyn, systemNamespace)
 	if err != nil {
 		return err
 	}
-	owner := map[string]*v1.Pod{}
-	for i := range list.Items {
-		p := &list.Items[i]
-		a := choiceOf(p)
-		if p.Spec.NodeName == "" || ended(p) || a == nil {
+	for _, p := range profiles {
+		world.Profiles = append(world.Profiles, nodestate.ServedProfile{Name: p, Resources: []string{string(gpuResource)}})
+	}
+	report := c.inner.Examine(world)
+	c.w.count("allocations checked", report.Checked.Allocations)
+	c.w.count("records checked", report.Checked.Records)
+	c.w.count("findings that explain themselves", len(report.Notes))
+	c.w.count("findings pending", len(report.Pending))
+	shared := map[string]time.Time{}
+	for i := range report.Violations {
+		v := &report.Violations[i]
+		if v.Invariant != check.SharedByAnnotation {
+			c.w.fail("%s", v)
 			continue
 		}
-		for _, id := range a.GPUs(string(gpuResource)) {
-			if other := owner[id]; other != nil && !w.unsettled(p) && !w.unsettled(other) && !w.pausedLately() {
-				w.fail("GPU %s of %s is annotated on %s (%s) and %s (%s)", id, a.Node, p.Name, p.UID, other.Name, other.UID)
-			}
-			owner[id] = p
-		}
+		c.share(v, shared)
 	}
+	c.since = shared
 	return nil
 }
 
-// unsettled reports whether kubelet gave a pod something else than was chosen a
-// moment ago, so that its annotation is about to change.
-func (w *world) unsettled(p *v1.Pod) bool {
-	b := w.boxOf(p.Spec.NodeName)
-	if b == nil {
-		return false
+// share judges annotations that name one GPU twice.
+func (c *checker) share(v *check.Violation, shared map[string]time.Time) {
+	key := v.String()
+	first, again := c.since[key]
+	if !again {
+		first = time.Now()
 	}
-	b.kubelet.mu.Lock()
-	defer b.kubelet.mu.Unlock()
-	h := b.kubelet.record[p.UID]
-	return h != nil && h.other && !h.repaired
+	shared[key] = first
+	why := c.w.excuse(v)
+	switch {
+	case why == "":
+		c.w.fail("%s", v)
+	case time.Since(first) > repairTime:
+		c.w.fail("not repaired within %v: %s", repairTime, v)
+	case !again:
+		c.w.note("annotations share: %s: %s", why, v)
+		c.w.count("annotations that shared a GPU: "+why, 1)
+	}
+}
+
+// excuse says why two annotations may share a GPU for a moment; empty when they may not.
+func (w *world) excuse(v *check.Violation) string {
+	for _, o := range v.Objects {
+		if o.Kind != "Pod" {
+			continue
+		}
+		for _, b := range w.boxes {
+			if b.kubelet.gaveOther(o.UID) {
+				return "kubelet gave a pod others"
+			}
+		}
+	}
+	if w.pausedLately() {
+		return "a leader was paused"
+	}
+	return ""
+}
+
+// gaveOther reports whether kubelet gave a pod something else than was chosen. The
+// checker's view may be older than the correction.
+func (k *kubelet) gaveOther(uid types.UID) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h := k.record[uid]
+	return h != nil && h.other
 }
