@@ -65,14 +65,14 @@ func (l *listener) Accept() (net.Conn, error) {
 	return out, nil
 }
 
-// cutAll closes the listener and every connection.
+// cutAll closes every connection, and those to come. The listener is left to the
+// server, which panics when it is closed by somebody else.
 func (l *listener) cutAll() {
 	l.mu.Lock()
 	l.dead = true
 	open := l.open
 	l.open = map[*conn]struct{}{}
 	l.mu.Unlock()
-	_ = l.Close() // the server closes it too
 	for c := range open {
 		_ = c.Conn.Close() // its client sees the end either way
 	}
