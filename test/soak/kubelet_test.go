@@ -213,7 +213,7 @@ func (k *kubelet) compare(p *v1.Pod, h *held) {
 	}
 	if a := choiceOf(p); a != nil && slices.Equal(slices.Sorted(slices.Values(a.GPUs(string(gpuResource)))), h.uuids()) {
 		h.repaired = true
-		k.b.w.conflicts.repaired(h.why, time.Since(h.since))
+		k.b.w.conflicts.correct(h.why, time.Since(h.since))
 	}
 }
 
@@ -263,7 +263,7 @@ func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
 			holder = with.namespace + "/" + with.name
 		}
 		k.b.w.note("kubelet %s gives %s others than chosen: %s %s", k.b.name, p.Name, why, holder)
-		k.b.w.conflicts.met(why)
+		k.b.w.conflicts.meet(p.UID, why)
 		if why == causeUnknown {
 			k.b.w.fail("kubelet of %s finds GPUs of %s/%s (%s) taken by live pod %s (%s): chosen twice, and no leader was paused",
 				k.b.name, p.Namespace, p.Name, p.UID, holder, with.uid)

@@ -123,10 +123,12 @@ func (w *world) play(t *testing.T, p *plan) (leaks []string) {
 	for i := range p.Phases {
 		ph := &p.Phases[i]
 		w.churn(ctx, ph)
-		for _, step := range []func(context.Context, *testing.T){w.calm, w.clear} {
-			if w.ctx.Err() == nil {
-				step(ctx, t)
-			}
+		w.calm(ctx, t)
+		if err := w.reported(ctx); err != nil && w.ctx.Err() == nil {
+			w.fail("%v", err)
+		}
+		if w.ctx.Err() == nil {
+			w.clear(ctx, t)
 		}
 		if w.ctx.Err() != nil {
 			return leaks

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -381,41 +380,4 @@ func (w *world) history() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return strings.Join(w.notes[max(0, len(w.notes)-recent):], "\n")
-}
-
-// conflicts counts choices that kubelet could not give, by why.
-type conflicts struct {
-	mu      sync.Mutex
-	count   map[string]int
-	fixed   map[string]int
-	longest map[string]time.Duration
-}
-
-func (c *conflicts) met(why string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.count == nil {
-		c.count, c.fixed, c.longest = map[string]int{}, map[string]int{}, map[string]time.Duration{}
-	}
-	c.count[why]++
-}
-
-func (c *conflicts) repaired(why string, after time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.fixed == nil {
-		return
-	}
-	c.fixed[why]++
-	c.longest[why] = max(c.longest[why], after)
-}
-
-func (c *conflicts) lines() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []string
-	for _, why := range slices.Sorted(maps.Keys(c.count)) {
-		out = append(out, fmt.Sprintf("%-60s %5d, annotation corrected %d, at most after %.1f s", why, c.count[why], c.fixed[why], c.longest[why].Seconds()))
-	}
-	return out
 }

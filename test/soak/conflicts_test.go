@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// conflicts are the choices that kubelet could not give, by why.
+type conflicts struct {
+	mu   sync.Mutex
+	by   map[string]*tally
+	open map[types.UID]string // no event says so yet -> why
+}
+
+// tally is what became of the conflicts of one cause.
+type tally struct {
+	met, corrected, reported int
+	longest                  time.Duration // until the annotation was corrected
+}
+
+func (c *conflicts) of(why string) *tally {
+	if c.by == nil {
+		c.by, c.open = map[string]*tally{}, map[types.UID]string{}
+	}
+	if c.by[why] == nil {
+		c.by[why] = &tally{}
+	}
+	return c.by[why]
+}
+
+func (c *conflicts) meet(uid types.UID, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of(why).met++
+	c.open[uid] = why
+}
+
+func (c *conflicts) correct(why string, after time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.of(why)
+	t.corrected++
+	t.longest = max(t.longest, after)
+}
+
+// reported takes down which conflicts an event of the node agent tells of.
+func (w *world) reported(ctx context.Context) error {
+	told := map[types.UID]bool{}
+	err := w.try(ctx, "list events", func(ctx context.Context) error {
+		list, err := w.kube.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if e := &list.Items[i]; slices.Contains([]string{"GPUsReassigned", "GPUsSwapped"}, e.Reason) {
+				told[e.Regarding.UID] = true
+			}
+		}
+		return nil
+	})
+	c := &w.conflicts
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for uid, why := range c.open {
+		if told[uid] {
+			c.of(why).reported++
+			delete(c.open, uid)
+		}
+	}
+	return err
+}
+
+func (c *conflicts) lines() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, why := range slices.Sorted(maps.Keys(c.by)) {
+		t := c.by[why]
+		out = append(out, fmt.Sprintf("%-60s %7d, annotation corrected %d (at most after %.1f s), told by an event %d",
+			why, t.met, t.corrected, t.longest.Seconds(), t.reported))
+	}
+	if len(out) == 0 {
+		out = append(out, "none")
+	}
+	return out
+}
