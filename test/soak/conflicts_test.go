@@ -55,18 +55,27 @@ func (c *conflicts) correct(why string, after time.Duration) {
 // reported takes down which conflicts an event of the node agent tells of.
 func (w *world) reported(ctx context.Context) error {
 	told := map[types.UID]bool{}
+	reasons := map[string]int{}
 	err := w.try(ctx, "list events", func(ctx context.Context) error {
 		list, err := w.kube.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
+		clear(reasons)
 		for i := range list.Items {
-			if e := &list.Items[i]; slices.Contains([]string{"GPUsReassigned", "GPUsSwapped"}, e.Reason) {
+			e := &list.Items[i]
+			reasons[e.Reason]++
+			if slices.Contains([]string{"GPUsReassigned", "GPUsSwapped"}, e.Reason) {
 				told[e.Regarding.UID] = true
 			}
 		}
 		return nil
 	})
+	w.mu.Lock()
+	for reason, n := range reasons {
+		w.counts["event "+reason] = n // of the whole run; they are kept for an hour
+	}
+	w.mu.Unlock()
 	c := &w.conflicts
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -184,7 +184,13 @@ func (w *world) watch(t *testing.T) {
 		}
 	}
 	if _, err := w.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: tell, UpdateFunc: func(_, obj any) { tell(obj) }, DeleteFunc: tell,
+		AddFunc: tell, DeleteFunc: tell,
+		UpdateFunc: func(old, obj any) {
+			if was, is := old.(*v1.Pod), obj.(*v1.Pod); was.Spec.NodeName == "" && is.Spec.NodeName != "" {
+				w.count("pods bound", 1)
+			}
+			tell(obj)
+		},
 	}); err != nil {
 		t.Fatal(err)
 	}
