@@ -3,6 +3,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,6 +37,7 @@ func examine(w *World, tables *nvtopo.Registry) *Report {
 	for _, p := range s.bound {
 		s.checkPod(p)
 	}
+	s.checkReleases()
 	s.checkSharing()
 	s.checkRecordSharing()
 	for i := range w.Schedulers {
@@ -222,6 +224,10 @@ func (s *scene) resourcesOn(p *pod) []string {
 
 func (s *scene) readAllocation(p *pod, text string) {
 	a, err := nodestate.ParseAllocation(text)
+	if errors.Is(err, nodestate.ErrNewerVersion) {
+		s.note(Violation{Invariant: Unverified, Objects: []Object{podObject(p.Pod)}, Field: allocationField, Message: err.Error()})
+		return
+	}
 	if err != nil {
 		s.violate(Violation{Invariant: MalformedAllocation, Objects: []Object{podObject(p.Pod)}, Field: allocationField, Message: err.Error()})
 		return

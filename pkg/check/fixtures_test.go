@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const gpu = v1alpha1.DefaultResource
@@ -64,7 +65,7 @@ func (c *city) addNode(tb testing.TB, name string, enforced bool) {
 	c.Nodes = append(c.Nodes, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: t.Spec.NodeUID}})
 	lease := func(prefix string) {
 		c.Leases = append(c.Leases, coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: "nvtopo-system"},
+			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: "nvtopo-system", Annotations: release.Marks()},
 			Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(c.Now)), LeaseDurationSeconds: new(int32(120))},
 		})
 	}

@@ -70,6 +70,8 @@ const (
 	// LateClaim: a claim is old but its pod may still be bound with it, or no cycle has
 	// been there to drop it.
 	LateClaim = "late-claim"
+	// OtherRelease: programs of nodes are of another release than this program.
+	OtherRelease = "other-release"
 	// NotSynced: a scheduler has not read all graphs yet.
 	NotSynced = "not-synced"
 )

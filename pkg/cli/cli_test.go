@@ -84,6 +84,7 @@ func TestGoldenOutputs(t *testing.T) {
 		"help-affinity":          "affinity --help",
 		"help-export":            "export --help",
 		"help-machines":          "machines --help",
+		"help-version":           "version --help",
 		"no-arguments-show-help": "",
 	}
 	checkGolden(t, cases)

@@ -55,7 +55,7 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 		return usagef("%w\nSee '%s --help'", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newMachines(), newSimulate(),
+		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newMachines(), newSimulate(), newVersion(),
 	)
 	nameProgram(root, name)
 	return root

@@ -15,13 +15,16 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
-// Run executes the command until it is through or a signal asks it to end, and
+// Run gives the command its --version and executes it until it is through or a signal asks it to end, and
 // returns the process's exit status. cobra prints the error.
 func Run(cmd *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	cmd.Version = release.Version()
 	if err := cmd.ExecuteContext(ctx); err != nil {
 		return 1
 	}

@@ -11,6 +11,8 @@ import (
 	coordinationac "k8s.io/client-go/applyconfigurations/coordination/v1"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // Names of the Leases are these prefixes and the node's name.
@@ -35,10 +37,12 @@ type Lease struct {
 	Manager         string // field manager of the program
 }
 
-// Renew renews the Lease as of now, or makes it. The error is the API server's: the
+// Renew renews the Lease as of now, or makes it, and marks it with the program's
+// release. The error is the API server's: the
 // programs name the object in their own words.
 func (l *Lease) Renew(ctx context.Context, client kubernetes.Interface, now time.Time) error {
 	ac := coordinationac.Lease(l.Name, l.Namespace).
+		WithAnnotations(release.Marks()).
 		WithOwnerReferences(metav1ac.OwnerReference().WithAPIVersion("v1").WithKind("Node").WithName(l.Node).WithUID(l.NodeUID)).
 		WithSpec(coordinationac.LeaseSpec().
 			WithHolderIdentity(l.Node).

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 func TestRenew(t *testing.T) {
@@ -36,6 +38,9 @@ func TestRenew(t *testing.T) {
 		}
 		if diff := cmp.Diff([]metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n1", UID: "u"}}, got.OwnerReferences); diff != "" {
 			t.Errorf("owner (-want,+got):\n%s", diff)
+		}
+		if diff := cmp.Diff(release.Marks(), got.Annotations); diff != "" {
+			t.Errorf("marks (-want,+got):\n%s", diff)
 		}
 	}
 }

@@ -150,7 +150,12 @@ func (s *State) podEvent(obj any) {
 func (s *State) startLeases(ctx context.Context, client clientset.Interface) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(s.config.Namespace))
 	set := func(obj any) {
-		if l, ok := obj.(*coordinationv1.Lease); ok && s.leases.set(l, s.clock.Now()) {
+		l, ok := obj.(*coordinationv1.Lease)
+		if !ok {
+			return
+		}
+		s.releases.tell(klog.FromContext(ctx), l)
+		if s.leases.set(l, s.clock.Now()) {
 			s.onFreed()
 		}
 	}

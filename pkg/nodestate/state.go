@@ -40,6 +40,7 @@ type State struct {
 	registry  *nvtopo.Registry
 	cells     *cells
 	leases    *leaseTable
+	releases  releases
 	parsed    *parsedAllocations
 	index     *index
 	widened   *widened

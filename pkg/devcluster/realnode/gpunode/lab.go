@@ -63,6 +63,9 @@ type Config struct {
 	// AgentArgs as further flags. Without it the plugin registers with kubelet.
 	Agent     bool
 	AgentArgs []string
+	// AgentProgram is the path of the agent of another release, which then serves
+	// no metrics; empty for the one in Bin.
+	AgentProgram string
 	// Scheduler changes the shipped KubeSchedulerConfiguration, if set.
 	Scheduler func(fields map[string]any)
 	// Dir keeps the node's logs and is left in place; a temporary folder when empty.

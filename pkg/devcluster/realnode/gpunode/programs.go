@@ -35,18 +35,33 @@ func (l *Lab) startAgent(ctx context.Context) error {
 	if err := l.writeKubeconfig(ctx, kubeconfig); err != nil {
 		return err
 	}
-	port, err := devcluster.FreePort()
-	if err != nil {
-		return err
-	}
-	l.metricsPort = port
-	args := append([]string{
+	args := []string{
 		"--node-name=" + l.cfg.Node, "--namespace=" + Namespace, "--kubeconfig=" + kubeconfig,
-		"--kubelet-config=" + l.Node.KubeletConfig(), "--nri-socket=" + l.Node.NRISocket(),
-		"--metrics-address=127.0.0.1:" + strconv.Itoa(port), "--metrics-insecure", "-v=2",
-	}, l.cfg.AgentArgs...)
-	l.Agent, err = l.Node.Run(realnode.Program{Name: "node-agent", Path: filepath.Join(l.cfg.Bin, agentBinary), Args: args})
+		"--kubelet-config=" + l.Node.KubeletConfig(), "--nri-socket=" + l.Node.NRISocket(), "-v=2",
+	}
+	path := l.cfg.AgentProgram
+	if path != "" {
+		// Of another release: only the flags that every release has.
+		args = append(args, "--metrics-address=")
+	} else {
+		path = filepath.Join(l.cfg.Bin, agentBinary)
+		port, err := devcluster.FreePort()
+		if err != nil {
+			return err
+		}
+		l.metricsPort = port
+		args = append(args, "--metrics-address=127.0.0.1:"+strconv.Itoa(port), "--metrics-insecure")
+	}
+	var err error
+	l.Agent, err = l.Node.Run(realnode.Program{Name: "node-agent", Path: path, Args: append(args, l.cfg.AgentArgs...)})
 	return err
+}
+
+// ReplaceAgent starts another build of the agent, which must have ended, as
+// Config.AgentProgram would have; an empty path is the one in Config.Bin.
+func (l *Lab) ReplaceAgent(ctx context.Context, path string) error {
+	l.cfg.AgentProgram = path
+	return l.startAgent(ctx)
 }
 
 // writeKubeconfig writes the agent's kubeconfig: a token bound to the node, as

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"strings"
+	"sync"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/release"
+)
+
+// maxReleases bounds what is remembered: a node may write any number.
+const maxReleases = 16
+
+// releases remembers of which releases the programs of nodes are, to say once of
+// each that it is another.
+type releases struct {
+	mu   sync.Mutex
+	seen map[int]bool // levels other than ours
+}
+
+// other returns how the program of a Lease is marked, if that is of another level
+// than this program's and the first such.
+func (r *releases) other(l *coordinationv1.Lease) (release.Mark, bool) {
+	m := release.MarkOf(l.Annotations)
+	if m.Level == release.Level || !strings.HasPrefix(l.Name, ExporterLeasePrefix) && !strings.HasPrefix(l.Name, AgentLeasePrefix) {
+		return m, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen[m.Level] || len(r.seen) == maxReleases {
+		return m, false
+	}
+	if r.seen == nil {
+		r.seen = map[int]bool{}
+	}
+	r.seen[m.Level] = true
+	return m, true
+}
+
+// tell logs the first Lease of a release that is not this program's.
+func (r *releases) tell(logger klog.Logger, l *coordinationv1.Lease) {
+	m, first := r.other(l)
+	switch {
+	case !first:
+	case m.Supported():
+		logger.Info("A program of a node is of another release, as during an upgrade", "lease", l.Name, "release", m.Version, "level", m.Level, "ourLevel", release.Level)
+	default:
+		logger.Error(nil, "A program of a node is of a release that this one does not work with: releases may be one level apart", "lease", l.Name, "release", m.Version, "level", m.Level, "ourLevel", release.Level)
+	}
+}
