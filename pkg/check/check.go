@@ -161,7 +161,7 @@ func (s *scene) readTopology(n *node, t *v1alpha1.NodeGPUTopology) {
 	}
 	n.accels = map[string]*nodestate.Accel{}
 	for res, g := range graphs {
-		n.accels[res] = &nodestate.Accel{Resource: res, Graph: g, Tables: s.tables.Tables(g), Healthy: g.Healthy()}
+		n.accels[res] = &nodestate.Accel{Resource: res, Graph: g, Tables: s.tables.Tables(g), Healthy: g.Healthy(), Degraded: g.Degraded()}
 	}
 	n.changed, n.health = changes(t)
 	s.report.Checked.Nodes++

@@ -292,6 +292,21 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			build: func(c *city) { c.pod("one", "b", 0); fail(c, "b", 0) },
 			want:  wanted{violations: []string{UnhealthyGPU}, message: "is not healthy"},
 		},
+		"a degraded GPU in a set": {
+			build: func(c *city) { c.pod("one", "b", 0, 3); degrade(c, "b", 3) },
+			want:  wanted{violations: []string{UnhealthyGPU}, message: "is degraded, and not the pod's only GPU"},
+		},
+		"a GPU of a set that was degraded after the choice": {
+			build: func(c *city) {
+				c.pod("one", "b", 0, 3)
+				degrade(c, "b", 3)
+				c.topology("b").ManagedFields[1].Time = at(time.Minute)
+			},
+			want: wanted{notes: []string{GPUFailed}},
+		},
+		"a degraded GPU by itself": {
+			build: func(c *city) { c.pod("one", "b", 3); degrade(c, "b", 3) },
+		},
 		"GPUs without the link asked for": {
 			build: func(c *city) { c.pod("one", "b", 0, 5).Annotations[nodestate.MinLinkKey] = "NV1" },
 			want:  wanted{violations: []string{DemandUnmet}, message: "link class"},
@@ -386,6 +401,11 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 func fail(c *city, node string, i int) {
 	t := c.topology(node)
 	t.Status.GPUHealth = append(t.Status.GPUHealth, v1alpha1.GPUHealth{ID: c.graphs[node].GPUs[i].UUID, Reason: "lost"})
+}
+
+func degrade(c *city, node string, i int) {
+	t := c.topology(node)
+	t.Status.GPUHealth = append(t.Status.GPUHealth, v1alpha1.GPUHealth{ID: c.graphs[node].GPUs[i].UUID, Healthy: true, Degraded: true})
 }
 
 func TestWhatIsPendingBecomesAViolationOnlyIfItLasts(t *testing.T) {

@@ -208,6 +208,10 @@ func (s *scene) checkOutputs(p *pod) {
 // graph has all of its GPUs.
 func (s *scene) checkGPUs(p *pod) bool {
 	complete := true
+	several := false // init containers have the GPUs of others in their turn
+	for i := range p.alloc.Containers {
+		several = several || slices.ContainsFunc(p.alloc.Containers[i].GPUs, func(id string) bool { return id != p.alloc.Containers[0].GPUs[0] })
+	}
 	for i := range p.alloc.Containers {
 		c := &p.alloc.Containers[i]
 		objects := []Object{podObject(p.Pod), {Kind: "Node", Name: p.node.name}}
@@ -228,9 +232,16 @@ func (s *scene) checkGPUs(p *pod) bool {
 		if accel == nil {
 			continue
 		}
-		for at := range (found &^ accel.Healthy).All() {
+		bad := found &^ accel.Healthy
+		if several {
+			bad |= found & accel.Degraded
+		}
+		for at := range bad.All() {
 			v := Violation{
 				Invariant: UnhealthyGPU, Objects: objects, Field: field, Message: accel.Graph.GPUs[at].UUID + " is not healthy",
+			}
+			if accel.Healthy.Has(at) {
+				v.Message = accel.Graph.GPUs[at].UUID + " is degraded, and not the pod's only GPU"
 			}
 			explained := s.changedSince(p, p.node.health, "its health")
 			if p.node.health.IsZero() {

@@ -63,7 +63,15 @@ func (s *State) byCount(d *Demand, u *Usage) Reason {
 	}
 	for _, r := range d.Resources {
 		// Of devices that came after the graph kubelet's own count tells.
-		if i := u.accelIndex(r.Name); i >= 0 && u.free(i).Len()-u.counted[i] < r.Count {
+		i := u.accelIndex(r.Name)
+		if i < 0 {
+			continue
+		}
+		free := u.free(i)
+		if !d.single() {
+			free &^= u.node.Accels[i].Degraded
+		}
+		if free.Len()-u.counted[i] < r.Count {
 			return FewGPUs
 		}
 	}
