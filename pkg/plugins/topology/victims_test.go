@@ -89,7 +89,7 @@ func newStage(tb testing.TB, machines ...string) *stage {
 	}
 	s.client = fake.NewClientset(objects...)
 	s.factory = informers.NewSharedInformerFactory(s.client, 0)
-	s.queue = internalqueue.NewTestQueue(ctx, nil)
+	s.queue = internalqueue.NewTestQueueWithInformerFactory(ctx, (&queuesort.PrioritySort{}).Less, s.factory)
 	s.build()
 	s.factory.Start(ctx.Done())
 	s.factory.WaitForCacheSync(ctx.Done())

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// heldRig is a machine with bridges between 0 and 1, 2 and 3, and so on. GPUs 2, 4
+// and 6 are used; 0 and 1 are held for the pod "preemptor" of priority 5.
+func heldRig(t *testing.T) (*rig, []*v1.Pod, *v1.Pod) {
+	t.Helper()
+	r := newRig(t, "a6000-8-bridged")
+	var pods []*v1.Pod
+	for i, name := range []types.UID{"a", "b", "c"} {
+		pods = append(pods, on(t, r.State, gpuPod(string(name), 1), "n", 2+2*i))
+	}
+	preemptor := ranked(gpuPod("preemptor", 2), 5)
+	preemptor.Status.NominatedNodeName = "n"
+	r.nominate(t, preemptor)
+	a, err := ParseAllocation(on(t, r.State, preemptor, "n", 0, 1).Annotations[AllocationKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Hold(preemptor.UID, a, []types.UID{"victim"}, r.clock.now.Add(time.Minute))
+	return r, pods, preemptor
+}
+
+// nominate makes the scheduling queue have pods nominated for the node.
+func (r *rig) nominate(t *testing.T, pods ...*v1.Pod) {
+	t.Helper()
+	var infos []fwk.PodInfo
+	for _, pod := range pods {
+		pi, err := framework.NewPodInfo(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		infos = append(infos, pi)
+	}
+	r.nominated = func(string) []fwk.PodInfo { return infos }
+}
+
+func ranked(pod *v1.Pod, priority int32) *v1.Pod {
+	pod.Spec.Priority = &priority
+	return pod
+}
+
+func TestWhatIsHeldForANominatedPod(t *testing.T) {
+	tests := map[string]struct {
+		priority int32
+		change   func(t *testing.T, r *rig, preemptor *v1.Pod)
+		want     bool // the other pod is given the held pair, the only one
+	}{
+		"is not given to a pod of less priority": {priority: 4},
+		"nor to one of the same":                 {priority: 5},
+		"is given to one that matters more":      {priority: 6, want: true},
+		"is free when the nomination ends": {
+			priority: 4, want: true,
+			change: func(t *testing.T, r *rig, _ *v1.Pod) { t.Helper(); r.nominate(t) },
+		},
+		"is free when the time is over": {
+			priority: 4, want: true,
+			change: func(t *testing.T, r *rig, _ *v1.Pod) {
+				t.Helper()
+				r.clock.now = r.clock.now.Add(2 * time.Minute)
+				_, l := r.view(t)
+				r.Sweep(l)
+			},
+		},
+		"is free when the pod is gone": {
+			priority: 4, want: true,
+			change: func(_ *testing.T, r *rig, p *v1.Pod) { r.podGone(p.UID) },
+		},
+		"is free when the pod is bound, elsewhere": {
+			priority: 4, want: true,
+			change: func(_ *testing.T, r *rig, p *v1.Pod) {
+				bound := p.DeepCopy()
+				bound.Spec.NodeName = "other"
+				r.podChanged(bound)
+			},
+		},
+		"moves with the pod": {
+			priority: 4, want: true,
+			change: func(t *testing.T, r *rig, p *v1.Pod) {
+				t.Helper()
+				addNode(t, r.State, "m", "a6000-8-bridged")
+				a, err := ParseAllocation(on(t, r.State, p, "m", 0, 1).Annotations[AllocationKey])
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Hold(p.UID, a, nil, r.clock.now.Add(time.Minute))
+			},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r, pods, preemptor := heldRig(t)
+			if tc.change != nil {
+				tc.change(t, r, preemptor)
+			}
+			info, l := r.view(t, pods...)
+			other := ranked(gpuPod("other", 2), tc.priority)
+			d := demandOf(t, other)
+			free := r.View(d, info, l).Free(testResource)
+			if has := free.Has(0) && free.Has(1); has != tc.want {
+				t.Errorf("Score sees %v free, want 0 and 1 among them: %t", free.Positions(), tc.want)
+			}
+			a, reason := r.Reserve(d, other, info, l)
+			if reason != Fits {
+				t.Fatalf("Reserve: %s", reason)
+			}
+			got := a.mask(r.Node("n").Accels[0])
+			if (got == nvtopo.MaskOf(0, 1)) != tc.want || !tc.want && got&nvtopo.MaskOf(0, 1) != 0 {
+				t.Errorf("the other pod has %v, want the pair of 0 and 1: %t", got.Positions(), tc.want)
+			}
+		})
+	}
+	t.Run("is given to the pod itself", func(t *testing.T) {
+		r, pods, preemptor := heldRig(t)
+		info, l := r.view(t, pods...)
+		a, reason := r.Reserve(demandOf(t, preemptor), preemptor, info, l)
+		if reason != Fits || a.mask(r.Node("n").Accels[0]) != nvtopo.MaskOf(0, 1) {
+			t.Errorf("%q, %v", reason, a)
+		}
+	})
+	t.Run("is used for Filter, which gets the pod with the node", func(t *testing.T) {
+		r, pods, _ := heldRig(t)
+		linked := annotated(ranked(gpuPod("linked", 2), 4), MinLinkKey, "NVLINK")
+		info, l := r.view(t, pods...)
+		info = info.Snapshot()
+		info.AddPodInfo(r.nominated("n")[0])
+		if v := r.Judge(demandOf(t, linked), info, l); v.Reason != FewLinked || v.Never {
+			t.Errorf("a pair for another pod: %+v, want %q", v, FewLinked)
+		}
+		for n, want := range map[int]Reason{3: Fits, 4: FewGPUs} {
+			pod := ranked(gpuPod("more", n), 4)
+			if v := r.Judge(demandOf(t, pod), info, l); v.Reason != want {
+				t.Errorf("%d GPUs beside the held ones: %q, want %q", n, v.Reason, want)
+			}
+		}
+	})
+}
+
+func TestPodsGoingForANominatedPodAreNobodyElsesVictims(t *testing.T) {
+	r, _, preemptor := heldRig(t)
+	if got := r.Leaving("n", "other"); !slices.Equal(got, []types.UID{"victim"}) {
+		t.Errorf("for another pod %v are leaving, want the victim", got)
+	}
+	if got := r.Leaving("n", preemptor.UID); len(got) > 0 {
+		t.Errorf("for the pod itself %v are leaving: if their eviction failed it has to try again", got)
+	}
+	r.nominate(t)
+	if got := r.Leaving("n", "other"); len(got) > 0 {
+		t.Errorf("%v are leaving though the nomination has ended", got)
+	}
+}
+
+func TestAPodWaitsUntilKubeletHasReleasedItsVictimsDevices(t *testing.T) {
+	r, _, preemptor := heldRig(t)
+	if r.Releasing(preemptor.UID, "n") {
+		t.Error("nothing is recorded of the victim")
+	}
+	r.record(t, "victim", 0, 1)
+	if !r.Releasing(preemptor.UID, "n") {
+		t.Error("kubelet's record still has the victim's devices")
+	}
+	if r.Releasing("other", "n") {
+		t.Error("another pod does not wait for that")
+	}
+	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.Allocations = nil })
+	if r.Releasing(preemptor.UID, "n") {
+		t.Error("the devices are released")
+	}
+	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
+		s.Allocations = []v1alpha1.Allocation{{PodUID: "victim", Container: "main", Resource: testResource, GPUs: r.uuids(0, 1), State: "confirmed"}}
+	})
+	if !r.Releasing(preemptor.UID, "n") {
+		t.Error("kubelet's record has the victim's devices again")
+	}
+	r.leases.drop(AgentLeasePrefix + "n")
+	if r.Releasing(preemptor.UID, "n") {
+		t.Error("the agent is gone, and with it its word")
+	}
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// known makes the informer's store have the waiting pods and budgets, as it has by
+// the time a pod is scheduled.
+func (s *stage) known(pods []*v1.Pod, pdbs ...*policyv1.PodDisruptionBudget) {
+	s.tb.Helper()
+	for _, pod := range pods {
+		if err := s.factory.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
+			s.tb.Fatal(err)
+		}
+	}
+	for _, pdb := range pdbs {
+		if err := s.factory.Policy().V1().PodDisruptionBudgets().Informer().GetStore().Add(pdb); err != nil {
+			s.tb.Fatal(err)
+		}
+	}
+}
+
+// postFilter runs a cycle in which no node passes Filter, and then PostFilter.
+// evicted are the pods that would have been deleted.
+func (s *stage) postFilter(pod *v1.Pod) (result *fwk.PostFilterResult, evicted []string, status *fwk.Status) {
+	s.tb.Helper()
+	state := s.cycle(pod)
+	nodes, err := s.snapshot.NodeInfos().List()
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	m := framework.NewDefaultNodeToStatus()
+	for _, info := range nodes {
+		status := s.fw.RunFilterPluginsWithNominatedPods(s.ctx, state, pod, info)
+		if status.IsSuccess() {
+			s.tb.Fatalf("pod %s fits node %s", pod.Name, info.Node().Name)
+		}
+		m.Set(info.Node().Name, status)
+	}
+	gone := make(chan string, 100)
+	s.plugin.preemptor.evaluator.PreemptPod = func(_ context.Context, _ preemption.Candidate, _, victim *v1.Pod, _ string) error {
+		gone <- victim.Name
+		return nil
+	}
+	result, status = s.plugin.PostFilter(s.ctx, state, pod, m)
+	for s.plugin.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
+		time.Sleep(time.Millisecond)
+	}
+	close(gone)
+	for name := range gone {
+		evicted = append(evicted, name)
+	}
+	slices.Sort(evicted)
+	return result, evicted, status
+}
+
+func TestPostFilter(t *testing.T) {
+	linked := func(name string, priority int32) *v1.Pod {
+		pod := asks(name, priority, 2)
+		pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+		return pod
+	}
+	never := linked("p", 5)
+	policy := v1.PreemptNever
+	never.Spec.PreemptionPolicy = &policy
+	claimant := linked("p", 0)
+	claimant.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c"}}
+	plain := asks("p", 5, 0)
+	plain.Spec.Containers[0].Resources.Requests["cpu"] = *plain.Spec.Containers[0].Resources.Requests.Cpu()
+	full := func(priority int32) func(s *stage) {
+		return func(s *stage) {
+			s.tenant("a", 0, priority, 2, 0, 1)
+			s.tenant("b", 0, priority+1, 2, 2, 3)
+		}
+	}
+	tests := map[string]struct {
+		arrange  func(s *stage)
+		pod      *v1.Pod
+		want     fwk.Code
+		wantNode string
+		evicted  []string
+		says     string
+	}{
+		"the cheapest pair goes": {arrange: full(0), pod: linked("p", 5), wantNode: "node-0", evicted: []string{"a"}},
+		"who may not preempt does not, and the default is not asked": {
+			arrange: full(0), pod: never, want: fwk.UnschedulableAndUnresolvable, says: "preemptionPolicy=Never",
+		},
+		"nobody matters less, and the default is not asked": {
+			arrange: full(5), pod: linked("p", 5), want: fwk.UnschedulableAndUnresolvable, says: "preemption: 0/1 nodes",
+		},
+		"other plugins have their turn for a pod with claims": {arrange: full(5), pod: claimant, want: fwk.Unschedulable},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, "a100-pcie-4-bridged")
+			tc.arrange(s)
+			s.show()
+			s.known([]*v1.Pod{tc.pod})
+			result, evicted, status := s.postFilter(tc.pod)
+			node := ""
+			if result != nil && result.NominatingInfo != nil {
+				node = result.NominatedNodeName
+			}
+			if status.Code() != tc.want || node != tc.wantNode || !slices.Equal(evicted, tc.evicted) || !strings.Contains(status.Message(), tc.says) {
+				t.Errorf("%v %q, node %q, evicted %v; want %v, %q, node %q, %v",
+					status.Code(), status.Message(), node, evicted, tc.want, tc.says, tc.wantNode, tc.evicted)
+			}
+			if held := len(s.plugin.State().Holds()) > 0; held != (tc.wantNode != "") {
+				t.Errorf("something is held: %t, want it for a nominated pod", held)
+			}
+		})
+	}
+}
+
+// TestNodesAreComparedLikeSets has nodes that differ in one thing each: the order of
+// the comparison decides.
+func TestNodesAreComparedLikeSets(t *testing.T) {
+	old, young := metav1.Unix(1_700_000_000, 0), metav1.Unix(1_700_009_000, 0)
+	type tenant struct {
+		priority int32
+		gpus     []int
+		guarded  bool
+		since    *metav1.Time
+	}
+	tests := map[string]struct {
+		nodes [2][]tenant // the second one wins
+	}{
+		"no budget is violated while another node will do": {[2][]tenant{
+			{{0, []int{0, 1, 2, 3}, true, &old}}, {{4, []int{0, 1}, false, &old}, {4, []int{2, 3}, false, &old}},
+		}},
+		"the most important victim matters less": {[2][]tenant{
+			{{2, []int{0, 1, 2, 3}, false, &young}}, {{1, []int{0, 1}, false, &old}, {1, []int{2}, false, &old}, {1, []int{3}, false, &old}},
+		}},
+		"fewer victims": {[2][]tenant{
+			{{1, []int{0}, false, &young}, {1, []int{1}, false, &young}, {2, []int{2, 3}, false, &young}}, {{1, []int{0, 1, 2, 3}, false, &old}},
+		}},
+		"they started later": {[2][]tenant{
+			{{1, []int{0, 1, 2, 3}, false, &old}}, {{1, []int{0, 1, 2, 3}, false, &young}},
+		}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			for _, swap := range []int{0, 1} {
+				s := newStage(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
+				for i, tenants := range tc.nodes {
+					for j, x := range tenants {
+						pod := s.tenant(fmt.Sprintf("pod-%d-%d", i, j), i^swap, x.priority, len(x.gpus), x.gpus...)
+						pod.Status.StartTime = x.since
+						if x.guarded {
+							pod.Labels["team"] = "guarded"
+						}
+					}
+				}
+				s.show()
+				pod := asks("p", 5, 2)
+				pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+				s.known([]*v1.Pod{pod}, budget("guarded", 0))
+				result, evicted, status := s.postFilter(pod)
+				if want := s.nodes[1^swap].Name; !status.IsSuccess() || result.NominatedNodeName != want {
+					t.Errorf("%v, node %v, evicted %v; want node %s", status, result, evicted, want)
+				}
+			}
+		})
+	}
+}
+
+// TestASecondPreemptorTakesOthers nominates one pod, whose victims have not gone yet,
+// and lets an equal one preempt.
+func TestASecondPreemptorTakesOthers(t *testing.T) {
+	s := newStage(t, "a6000-8-bridged")
+	s.tenant("big", 0, 1, 4, 0, 1, 2, 3)
+	for i := 4; i < 8; i++ {
+		s.tenant(fmt.Sprintf("small-%d", i), 0, 2, 1, i)
+	}
+	s.show()
+	var pods []*v1.Pod
+	for i := range 3 {
+		pod := asks(fmt.Sprintf("p%d", i), 5, 2)
+		pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+		pods = append(pods, pod)
+	}
+	s.known(pods)
+	// The first one's victim has room for the second; the third needs others.
+	for i, want := range [][]string{{"big"}, {"big"}, {"small-4", "small-5"}} {
+		result, evicted, status := s.postFilter(pods[i])
+		if !status.IsSuccess() {
+			t.Fatal(status)
+		}
+		if i < 2 && !slices.Equal(evicted, want) || i == 2 && len(evicted) != 2 {
+			t.Errorf("pod %d evicts %v, want %v", i, evicted, want)
+		}
+		pi, err := framework.NewPodInfo(pods[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.queue.Add(klog.Background(), pods[i])
+		s.queue.AddNominatedPod(klog.Background(), pi, result.NominatingInfo)
+	}
+	var all []string
+	for _, h := range s.plugin.State().Holds() {
+		all = append(all, h.GPUs...)
+	}
+	slices.Sort(all)
+	if n := len(slices.Compact(all)); n != 6 {
+		t.Errorf("%d distinct GPUs are held for three pods, want 6", n)
+	}
+}
+
+func TestAPodWhoseVictimsAreStuckLooksForOthers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		end  time.Duration
+		want []string
+		code fwk.Code
+	}{
+		"they are going":               {end: 20 * time.Second, code: fwk.UnschedulableAndUnresolvable},
+		"they should have gone by now": {end: -time.Minute, want: []string{"other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, "a100-pcie-4-bridged")
+			victim := s.tenant("victim", 0, 0, 2, 0, 1)
+			victim.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(tc.end)}
+			victim.Status.Conditions = []v1.PodCondition{{
+				Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
+			}}
+			s.tenant("other", 0, 1, 2, 2, 3)
+			s.show()
+			pod := asks("p", 5, 2)
+			pod.Status.NominatedNodeName = "node-0"
+			pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+			s.known([]*v1.Pod{pod})
+			_, evicted, status := s.postFilter(pod)
+			if status.Code() != tc.code || !slices.Equal(evicted, tc.want) {
+				t.Errorf("%v, evicted %v; want %v, %v", status, evicted, tc.code, tc.want)
+			}
+		})
+	}
+}
+
+// BenchmarkPreemption is one preemption for eight linked GPUs on nodes of 16 that are
+// full of pods with one each.
+func BenchmarkPreemption(b *testing.B) {
+	for _, nodes := range []int{1, 1000} {
+		b.Run(fmt.Sprintf("%d nodes", nodes), func(b *testing.B) {
+			s := newStage(b, slices.Repeat([]string{"dgx2"}, nodes)...)
+			start := metav1.Unix(1_700_000_000, 0)
+			for n := range nodes {
+				for g := range 16 {
+					pod := s.tenant(fmt.Sprintf("pod-%d-%d", n, g), n, int32(g%3), 1, g)
+					pod.Status.StartTime = &metav1.Time{Time: start.Add(time.Duration(n*g*7919%1000) * time.Second)}
+				}
+			}
+			s.show()
+			pod := asks("p", 5, 8)
+			pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+			s.known(append(s.pods, pod)) // also so that allocations are read once
+			s.postFilter(pod)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, _, status := s.postFilter(pod); !status.IsSuccess() {
+					b.Fatal(status)
+				}
+			}
+		})
+	}
+}

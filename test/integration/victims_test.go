@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// tenant is a pod that runs on a node before anybody preempts.
+type tenant struct {
+	name     string
+	class    string // priority class
+	gpus     []int
+	node     int // of the case's nodes
+	unknown  int // GPUs that another scheduler gave it, nobody knows which
+	cpu      string
+	guarded  bool  // a disruption budget allows none of the guarded pods to go
+	grace    int64 // seconds; no kubelet ends the pod before the test does
+	lateStop bool  // it started later than the others
+}
+
+// victimCase is one line of the table.
+type victimCase struct {
+	name     string
+	machines []string
+	tenants  []tenant
+	pods     []*v1.Pod // that preempt, created together
+	want     []string  // tenants evicted
+	wantNode int
+	wantGPUs []nvtopo.Mask // any of them, together for all pods; none: refused
+	// midway runs once the victims are told to go, if not nil.
+	midway func(t *testing.T, l *lab, nodes []string)
+}
+
+// bind gives a pod a node, and GPUs if any are named, as the scheduler's Binding does.
+func (l *lab) bind(t *testing.T, pod *v1.Pod, node string, gpus []int) {
+	t.Helper()
+	b := &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: node},
+	}
+	if len(gpus) > 0 {
+		a := nodestate.Allocation{Version: nodestate.AllocationVersion, Node: node, PodUID: pod.UID, Assumed: time.Now().UTC(), Enforced: true}
+		c := nodestate.ContainerAllocation{Name: "main", Resource: string(gpuResource)}
+		for _, i := range gpus {
+			c.GPUs = append(c.GPUs, l.graphs[node].GPUs[i].UUID)
+			c.NUMANodes = append(c.NUMANodes, l.graphs[node].GPUs[i].NUMANode)
+		}
+		slices.Sort(c.NUMANodes)
+		c.NUMANodes = slices.Compact(c.NUMANodes)
+		a.NUMANodes, a.Containers = c.NUMANodes, []nodestate.ContainerAllocation{c}
+		text, err := a.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Annotations = notes{nodestate.AllocationKey: text}
+	}
+	if err := l.client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), b, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run makes a pod look as if kubelet ran it since the given time.
+func (l *lab) run(t *testing.T, name string, since time.Time) {
+	t.Helper()
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		pod := l.get(t, name)
+		pod.Status.Phase, pod.Status.StartTime = v1.PodRunning, &metav1.Time{Time: since}
+		pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue})
+		_, err := l.client.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// settle makes a case's nodes and puts its tenants on them.
+func (l *lab) settle(t *testing.T, tc *victimCase, prefix string) (nodes []string) {
+	t.Helper()
+	for i, m := range tc.machines {
+		nodes = append(nodes, fmt.Sprintf("%s-n%d", prefix, i))
+		l.node(t, nodes[i], m)
+		node, err := l.client.CoreV1().Nodes().Get(t.Context(), nodes[i], metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		node.Labels["case"] = prefix
+		if _, err := l.client.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	guarded := 0
+	for i := range tc.tenants {
+		x := &tc.tenants[i]
+		// No scheduler of this name exists: the test binds the pod itself.
+		pod := prior(x.class, podOf(prefix+"-"+x.name, "nobody", nil, container("main", max(len(x.gpus), x.unknown))))
+		if x.cpu != "" {
+			asking(x.cpu, "1Gi", pod)
+		}
+		pod.Spec.TerminationGracePeriodSeconds = &x.grace
+		if x.guarded {
+			pod.Labels = map[string]string{"guarded": prefix}
+			guarded++
+		}
+		made, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.bind(t, made, nodes[x.node], x.gpus)
+		since := time.Now().Add(-time.Hour)
+		if x.lateStop {
+			since = since.Add(30 * time.Minute)
+		}
+		l.run(t, made.Name, since)
+	}
+	if guarded > 0 {
+		l.guard(t, prefix, guarded)
+	}
+	time.Sleep(2 * settleTime)
+	return nodes
+}
+
+// guard makes a disruption budget that allows no guarded pod to go, and waits until
+// the disruption controller has said so.
+func (l *lab) guard(t *testing.T, prefix string, pods int) {
+	t.Helper()
+	pdb := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: prefix},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: &intstr.IntOrString{IntVal: int32(pods)},
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"guarded": prefix}},
+		},
+	}
+	pdbs := l.client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
+	if _, err := pdbs.Create(t.Context(), pdb, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "the disruption controller counts the guarded pods", func(ctx context.Context) (bool, string) {
+		got, err := pdbs.Get(ctx, prefix, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return got.Status.ObservedGeneration > 0 && got.Status.CurrentHealthy == int32(pods), fmt.Sprintf("%+v", got.Status)
+	})
+}
+
+// evicted lists the tenants of a case that are gone or told to go.
+func (l *lab) evicted(t *testing.T, tc *victimCase, prefix string) (out []string) {
+	t.Helper()
+	for i := range tc.tenants {
+		pod, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), prefix+"-"+tc.tenants[i].name, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		if err != nil || pod.DeletionTimestamp != nil {
+			out = append(out, tc.tenants[i].name)
+		}
+	}
+	return out
+}
+
+// play lets a case's pods come and checks who went for them, and what they got.
+func (l *lab) play(t *testing.T, tc *victimCase, prefix string) {
+	t.Helper()
+	nodes := l.settle(t, tc, prefix)
+	start := time.Now()
+	for i, pod := range tc.pods {
+		pod.Name = fmt.Sprintf("%s-p%d", prefix, i)
+		pod.Spec.NodeSelector = map[string]string{"case": prefix}
+	}
+	l.create(t, tc.pods...)
+	if tc.midway != nil {
+		eventually(t, 30*time.Second, "the victims are told to go", func(context.Context) (bool, string) {
+			got := l.evicted(t, tc, prefix)
+			return len(got) >= len(tc.want), strings.Join(got, ", ")
+		})
+		tc.midway(t, l, nodes)
+	}
+	var set nvtopo.Mask
+	node := ""
+	for _, pod := range tc.pods {
+		if len(tc.wantGPUs) == 0 {
+			l.refused(t, pod.Name)
+			time.Sleep(time.Second) // nobody is evicted a little later either
+			continue
+		}
+		bound := l.bound(t, pod.Name)
+		node = bound.Spec.NodeName
+		set |= choiceOf(t, bound, l.graphs[node]).set
+	}
+	took := time.Since(start)
+	got := l.evicted(t, tc, prefix)
+	t.Logf("%-34s expected %-28v evicted %-28v node %-3s GPUs %v (%d ms)",
+		tc.name, tc.want, got, strings.TrimPrefix(node, prefix+"-"), set.Positions(), took.Milliseconds())
+	if !slices.Equal(got, tc.want) {
+		t.Errorf("evicted %v, want %v", got, tc.want)
+	}
+	if len(tc.wantGPUs) > 0 && (node != nodes[tc.wantNode] || !slices.Contains(tc.wantGPUs, set)) {
+		t.Errorf("GPUs %v of %s, want one of %v of %s", set.Positions(), node, tc.wantGPUs, nodes[tc.wantNode])
+	}
+}
+
+const bridged4, bridged8, dgx1 = "a100-pcie-4-bridged", "a6000-8-bridged", "dgx1-v100"
+
+// singles are tenants with one GPU each, from the first on.
+func singles(class string, gpus ...int) (out []tenant) {
+	for _, i := range gpus {
+		out = append(out, tenant{name: fmt.Sprintf("s%d", i), class: class, gpus: []int{i}})
+	}
+	return out
+}
+
+func victimCases() []victimCase {
+	nvlink := notes{nodestate.MinLinkKey: "NVLINK"}
+	// wants is a pod that preempts.
+	wants := func(gpus int, annotations notes) *v1.Pod {
+		return prior("high", gpuPod("", preBindProfile, gpus, annotations))
+	}
+	initial := podOf("", preBindProfile, nvlink, container("main", 1))
+	initial.Spec.InitContainers = []v1.Container{container("warm-up", 2)}
+	return []victimCase{
+		{
+			name: "a linked set across victims", machines: []string{bridged4},
+			tenants: append(singles("low", 0, 2, 3), tenant{name: "s1", class: "middle", gpus: []int{1}}),
+			pods:    []*v1.Pod{wants(2, nvlink)},
+			want:    []string{"s2", "s3"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(2, 3)},
+		},
+		{
+			name: "one big victim, not four small", machines: []string{dgx1},
+			tenants: append(singles("low", 0, 1, 2, 3), tenant{name: "big", class: "low", gpus: []int{4, 5, 6, 7}}),
+			pods:    []*v1.Pod{wants(4, notes{nodestate.TopologyPolicyKey: "single-numa-node"})},
+			want:    []string{"big"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(4, 5, 6, 7)},
+		},
+		{
+			name: "a disruption budget", machines: []string{bridged4, bridged4},
+			tenants: []tenant{
+				{name: "guarded0", class: "low", gpus: []int{0, 1}, guarded: true},
+				{name: "guarded1", class: "low", gpus: []int{2, 3}, guarded: true},
+				{name: "m0", node: 1, class: "middle", gpus: []int{0}},
+				{name: "m1", node: 1, class: "middle", gpus: []int{1}},
+				{name: "guarded2", node: 1, class: "low", gpus: []int{2, 3}, guarded: true},
+			},
+			pods: []*v1.Pod{wants(2, nvlink)},
+			want: []string{"m0", "m1"}, wantNode: 1, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1)},
+		},
+		{
+			name: "a budget where all are guarded", machines: []string{bridged4},
+			tenants: []tenant{
+				{name: "old", class: "low", gpus: []int{0, 1}, guarded: true},
+				{name: "young", class: "low", gpus: []int{2, 3}, guarded: true, lateStop: true},
+			},
+			pods: []*v1.Pod{wants(2, nvlink)},
+			want: []string{"young"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(2, 3)},
+		},
+		{
+			name: "reprieve", machines: []string{bridged4},
+			tenants: []tenant{
+				{name: "holder", class: "low", gpus: []int{0, 1}, cpu: "8"},
+				{name: "other", class: "middle", gpus: []int{2, 3}, cpu: "8"},
+				{name: "builder", class: "low", cpu: "60"},
+				{name: "web", class: "low", cpu: "1"},
+				{name: "cache", class: "low", cpu: "1"},
+			},
+			pods: []*v1.Pod{asking("40", "1Gi", wants(2, nvlink))},
+			want: []string{"holder", "builder"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1)},
+		},
+		{
+			name: "nominated", machines: []string{bridged8},
+			tenants: append(singles("middle", 2, 4, 6), tenant{name: "big", class: "low", gpus: []int{0, 1}, grace: 600}),
+			pods:    []*v1.Pod{wants(2, nvlink)},
+			want:    []string{"big"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1)},
+			midway: func(t *testing.T, l *lab, nodes []string) {
+				t.Helper()
+				// Meanwhile a pod of less priority comes: it gets what is not promised.
+				other := on(nodes[0], prior("low", gpuPod(nodes[0]+"-other", preBindProfile, 1, nil)))
+				l.create(t, other)
+				if c := choiceOf(t, l.bound(t, other.Name), l.graphs[nodes[0]]); c.set&nvtopo.MaskOf(0, 1) != 0 {
+					t.Errorf("the pod of less priority has GPUs %v, 0 and 1 are promised", c.set.Positions())
+				}
+				force := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+				big := strings.TrimSuffix(nodes[0], "-n0") + "-big"
+				if err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), big, force); err != nil {
+					t.Fatal(err)
+				}
+			},
+		},
+		{
+			name: "impossible", machines: []string{"l40s-8", bridged4},
+			tenants: append([]tenant{{name: "low", class: "low", gpus: []int{0, 1, 2, 3, 4, 5, 6, 7}}},
+				tenant{name: "important", node: 1, class: "high", gpus: []int{0}}, tenant{name: "grave", node: 1, class: "high", gpus: []int{2}},
+				tenant{name: "small", node: 1, class: "low", gpus: []int{1}}, tenant{name: "tiny", node: 1, class: "low", gpus: []int{3}}),
+			pods: []*v1.Pod{wants(2, nvlink)},
+		},
+		{
+			name: "init containers", machines: []string{bridged4},
+			tenants: []tenant{
+				{name: "s0", class: "low", gpus: []int{0}},
+				{name: "s1", class: "middle", gpus: []int{1}},
+				{name: "pair", class: "low", gpus: []int{2, 3}},
+			},
+			pods: []*v1.Pod{prior("high", initial)},
+			want: []string{"pair"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(2, 3)},
+		},
+		{
+			name: "a foreign pod", machines: []string{bridged4},
+			tenants: []tenant{
+				{name: "stranger", class: "low", unknown: 1},
+				{name: "known", class: "middle", gpus: []int{0}},
+			},
+			pods: []*v1.Pod{wants(2, nvlink)},
+			want: []string{"stranger"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(2, 3)},
+		},
+		{
+			name: "a whole node", machines: []string{dgx1},
+			tenants: append(singles("low", 0, 1), tenant{name: "pair", class: "middle", gpus: []int{2, 3}},
+				tenant{name: "three", class: "low", gpus: []int{4, 5, 6}}, tenant{name: "web", class: "low", cpu: "4"}),
+			pods: []*v1.Pod{wants(8, nil)},
+			want: []string{"s0", "s1", "pair", "three"}, wantGPUs: []nvtopo.Mask{nvtopo.FullMask(8)},
+		},
+		{
+			name: "across NUMA nodes", machines: []string{dgx1},
+			tenants: []tenant{
+				{name: "left", class: "low", gpus: []int{0, 1}},
+				{name: "right", class: "low", gpus: []int{2}},
+				{name: "astride", class: "low", gpus: []int{3, 4, 5}},
+				{name: "lord", class: "high", gpus: []int{6}},
+			},
+			pods: []*v1.Pod{wants(4, notes{nodestate.TopologyPolicyKey: "single-numa-node"})},
+			want: []string{"left", "right", "astride"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1, 2, 3)},
+		},
+		{
+			name: "min-link", machines: []string{dgx1},
+			// 0 and 1 matter least, but are joined by one NVLink. 0 and 3 have two.
+			tenants: append(singles("low", 0, 1), append(singles("high", 2, 4, 5, 6, 7), tenant{name: "s3", class: "middle", gpus: []int{3}})...),
+			pods:    []*v1.Pod{wants(2, notes{nodestate.MinLinkKey: "NV2"})},
+			want:    []string{"s0", "s3"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 3)},
+		},
+		{
+			name: "two preemptors at once", machines: []string{bridged8},
+			tenants: []tenant{
+				{name: "big", class: "low", gpus: []int{0, 1, 2, 3}},
+				{name: "s4", class: "middle", gpus: []int{4}}, {name: "s5", class: "middle", gpus: []int{5}},
+				{name: "s6", class: "middle", gpus: []int{6}}, {name: "s7", class: "middle", gpus: []int{7}},
+			},
+			pods: []*v1.Pod{wants(2, nvlink), wants(2, nvlink)},
+			want: []string{"big"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1, 2, 3)},
+		},
+	}
+}
+
+// TestPreemption plays the table: who is evicted for pods that ask for links, on a
+// real API server, with the disruption controller.
+func TestPreemption(t *testing.T) {
+	l := newLab(t, devcluster.Config{Controllers: true})
+	l.install(t)
+	for name, value := range map[string]int32{"low": 10, "middle": 100, "high": 1000} {
+		_, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(),
+			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.startScheduler(t, schedulingProfiles()...)
+	for _, p := range bothWrites {
+		t.Run(p, func(t *testing.T) {
+			for i, tc := range victimCases() {
+				t.Run(tc.name, func(t *testing.T) {
+					for _, pod := range tc.pods {
+						pod.Spec.SchedulerName = p
+					}
+					l.play(t, &tc, fmt.Sprintf("%s%d", strings.ToLower(p), i))
+				})
+			}
+		})
+	}
+}
