@@ -103,7 +103,7 @@ type cell struct {
 	node  atomic.Pointer[Node]
 	fault atomic.Pointer[fault] // of the node's object as last seen; nil: it can be read
 	usage atomic.Pointer[Usage]
-	// rev counts changes of graph and claims; part of the usage memo's key.
+	// rev counts changes of graph, claims and holds; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim // guarded by State.mu
 	// holds of pods nominated for the node, guarded by State.mu, and how many there are.

@@ -85,6 +85,13 @@ func (p *Plugin) CheckPostFilterOrder(lists bool) error {
 	return nil
 }
 
+// PreemptionEnabled reports whether the profile lets pods be evicted by priority. One
+// that has put another plugin in the place of DefaultPreemption, or none, does not.
+func (p *Plugin) PreemptionEnabled() bool {
+	enabled := p.enabled()
+	return enabled == nil || position(enabled.PostFilter, names.DefaultPreemption) >= 0
+}
+
 // afterPod wakes a pod when another gave back what it could use, and when it
 // was itself corrected.
 func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {

@@ -19,7 +19,8 @@ const ErrReasonListRefused = "the nodes with the best GPUs are refused by other 
 // that PreFilter listed, nobody need be evicted yet: the pod is tried again at once,
 // on all nodes. Else a pod with GPUs preempts by our choice of victims, which has the
 // last word: where it finds none, the default one, which has the same judge, does not
-// either. Pods without GPUs are left to that.
+// either. Pods without GPUs are left to that, and profiles without it to what they
+// have instead.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := nodestate.ReadCycle(state)
 	if c != nil && c.Narrowed {
@@ -28,7 +29,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	}
 	// All nodes were looked at; once something changed a list is worth a try.
 	p.State().EndWiden(pod.UID)
-	if c == nil || p.preemptor == nil || !c.Demand.HasGPUs() {
+	if c == nil || !c.Demand.HasGPUs() || !p.PreemptionEnabled() {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	metrics.PreemptionAttempts.Inc()
@@ -51,7 +52,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 // PreEnqueue keeps a pod out of the queue while its victims are being evicted in the
 // background.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
-	if p.preemptor != nil && p.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
+	if p.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
 	}
 	return nil

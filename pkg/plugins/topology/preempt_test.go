@@ -12,10 +12,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -83,7 +85,7 @@ func TestPostFilter(t *testing.T) {
 	claimant := linked("p", 0)
 	claimant.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c"}}
 	plain := asks("p", 5, 0)
-	plain.Spec.Containers[0].Resources.Requests["cpu"] = *plain.Spec.Containers[0].Resources.Requests.Cpu()
+	plain.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("64")
 	full := func(priority int32) func(s *stage) {
 		return func(s *stage) {
 			s.tenant("a", 0, priority, 2, 0, 1)
@@ -93,6 +95,7 @@ func TestPostFilter(t *testing.T) {
 	tests := map[string]struct {
 		arrange  func(s *stage)
 		pod      *v1.Pod
+		alone    bool // no DefaultPreemption in the profile
 		want     fwk.Code
 		wantNode string
 		evicted  []string
@@ -106,10 +109,16 @@ func TestPostFilter(t *testing.T) {
 			arrange: full(5), pod: linked("p", 5), want: fwk.UnschedulableAndUnresolvable, says: "preemption: 0/1 nodes",
 		},
 		"other plugins have their turn for a pod with claims": {arrange: full(5), pod: claimant, want: fwk.Unschedulable},
+		"a pod without GPUs is the default's":                 {arrange: full(0), pod: plain, want: fwk.Unschedulable},
+		"a profile without the default preemption wants none": {arrange: full(0), pod: linked("p", 5), alone: true, want: fwk.Unschedulable},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, "a100-pcie-4-bridged")
+			others := []string{defaultpreemption.Name}
+			if tc.alone {
+				others = nil
+			}
+			s := newStageWith(t, others, "a100-pcie-4-bridged")
 			tc.arrange(s)
 			s.show()
 			s.known([]*v1.Pod{tc.pod})

@@ -33,6 +33,7 @@ import (
 	internalqueue "k8s.io/kubernetes/pkg/scheduler/backend/queue"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultbinder"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodeports"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources"
@@ -74,6 +75,12 @@ func (l lister) StorageInfos() fwk.StorageInfoLister { return l.s.snapshot.Stora
 // newStage makes nodes, each with a machine of the catalogue.
 func newStage(tb testing.TB, machines ...string) *stage {
 	tb.Helper()
+	return newStageWith(tb, []string{defaultpreemption.Name}, machines...)
+}
+
+// newStageWith is newStage with other plugins beside ours.
+func newStageWith(tb testing.TB, others []string, machines ...string) *stage {
+	tb.Helper()
 	metrics.Register()
 	_, ctx := ktesting.NewTestContext(tb)
 	ctx = klog.NewContext(ctx, klog.Background().V(9))
@@ -90,7 +97,7 @@ func newStage(tb testing.TB, machines ...string) *stage {
 	s.client = fake.NewClientset(objects...)
 	s.factory = informers.NewSharedInformerFactory(s.client, 0)
 	s.queue = internalqueue.NewTestQueueWithInformerFactory(ctx, (&queuesort.PrioritySort{}).Less, s.factory)
-	s.build()
+	s.build(others)
 	s.factory.Start(ctx.Done())
 	s.factory.WaitForCacheSync(ctx.Done())
 	for _, obj := range graphs {
@@ -133,13 +140,14 @@ func leasesOf(node string) []runtime.Object {
 	return out
 }
 
-func (s *stage) build() {
+func (s *stage) build(others []string) {
 	s.tb.Helper()
 	shared := lifecycle.NewShared(clock.RealClock{}, func() {})
 	registry := frameworkruntime.Registry{
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
-		nodeports.Name:     frameworkruntime.FactoryAdapter(feature.Features{}, nodeports.New),
-		noderesources.Name: frameworkruntime.FactoryAdapter(feature.Features{}, noderesources.NewFit),
+		nodeports.Name:         frameworkruntime.FactoryAdapter(feature.Features{}, nodeports.New),
+		noderesources.Name:     frameworkruntime.FactoryAdapter(feature.Features{}, noderesources.NewFit),
+		defaultpreemption.Name: frameworkruntime.FactoryAdapter(feature.Features{EnableAsyncPreemption: true}, newDefaultPreemption),
 		Name: func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 			p, err := New(shared)(ctx, args, h)
 			s.plugin, _ = p.(*Plugin)
@@ -147,12 +155,15 @@ func (s *stage) build() {
 		},
 	}
 	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: "ours", Plugins: &schedconfig.Plugins{}}
-	for _, name := range []string{queuesort.Name, defaultbinder.Name, Name, noderesources.Name, nodeports.Name} {
+	for _, name := range append([]string{queuesort.Name, defaultbinder.Name, Name, noderesources.Name, nodeports.Name}, others...) {
 		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: name, Weight: 1})
 	}
 	profile.PluginConfig = []schedconfig.PluginConfig{
 		{Name: Name, Args: decoded(s.tb, Name+"Args", `{"narrowTo":0}`)},
 		{Name: noderesources.Name, Args: decoded(s.tb, "NodeResourcesFitArgs", `{}`)},
+	}
+	for _, name := range others {
+		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: decoded(s.tb, name+"Args", `{}`)})
 	}
 	fw, err := frameworkruntime.NewFramework(s.ctx, registry, profile,
 		frameworkruntime.WithClientSet(s.client), frameworkruntime.WithInformerFactory(s.factory),
@@ -163,6 +174,10 @@ func (s *stage) build() {
 		s.tb.Fatal(err)
 	}
 	s.fw = fw
+}
+
+func newDefaultPreemption(ctx context.Context, args runtime.Object, h fwk.Handle, f feature.Features) (fwk.Plugin, error) {
+	return defaultpreemption.New(ctx, args, h, f)
 }
 
 func decoded(tb testing.TB, kind, text string) runtime.Object {
@@ -349,6 +364,80 @@ func TestVictimsAreTheCheapest(t *testing.T) {
 	t.Logf("%d of %d seeds had victims", possible, seeds)
 	if possible < seeds/4 {
 		t.Errorf("only %d of %d seeds test anything", possible, seeds)
+	}
+}
+
+// TestOurChoiceIsNeverDearerThanTheDefaults makes CPUs short as well, where the choice
+// is not exact: the pod fits afterwards, no victim could stay, and by our order it
+// costs no more than what the default preemption would do.
+func TestOurChoiceIsNeverDearerThanTheDefaults(t *testing.T) {
+	machines := []string{"dgx1-v100", "a100-pcie-4-bridged"}
+	s := newStage(t, machines...)
+	possible, cheaper := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 12))
+		node := r.IntN(len(machines))
+		s.pods = nil
+		crowd(s, r, node)
+		for i := range 3 {
+			s.tenant(fmt.Sprintf("plain-%d", i), node, int32(r.IntN(4)), 0).Labels["team"] = string(rune('a' + r.IntN(3)))
+		}
+		for _, pod := range s.pods {
+			pod.Spec.Containers[0].Resources.Requests["cpu"] = *resource.NewQuantity(int64(r.IntN(12)), resource.DecimalSI)
+		}
+		s.show()
+		pod := wants(r, s.plugin.State().Node(s.nodes[node].Name).Accel(v1alpha1.DefaultResource).Graph.Len())
+		pod.Spec.Containers[0].Resources.Requests["cpu"] = *resource.NewQuantity(int64(20+r.IntN(40)), resource.DecimalSI)
+		pdbs := budgets(r)
+		state := s.cycle(pod)
+		info, err := s.snapshot.NodeInfos().Get(s.nodes[node].Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.fw.RunFilterPluginsWithNominatedPods(s.ctx, state, pod, info).IsSuccess() {
+			continue
+		}
+		theirs, _, status := s.plugin.preemptor.DefaultPreemption.SelectVictimsOnNode(s.ctx, state, pod, info.Snapshot(), pdbs)
+		got, cost, own := s.victims(pod, node, pdbs...)
+		if own.IsSuccess() != status.IsSuccess() {
+			t.Fatalf("seed %d: ours %v, the default's %v", seed, own, status)
+		}
+		if !own.IsSuccess() {
+			continue
+		}
+		possible++
+		b := eviction.NewBudgets(pdbs)
+		limit := eviction.CostOf(s.plugin.preemptor.podsOf(theirs, b), b.Allowed, cost.Quality)
+		limit.Started = cost.Started
+		switch c := cost.Compare(&limit); {
+		case c > 0:
+			t.Errorf("seed %d: %v cost %+v, the default's %v %+v", seed, got, cost, namesOf(theirs), limit)
+		case c < 0:
+			cheaper++
+		}
+		s.minimal(pod, state, info, got, seed)
+	}
+	t.Logf("%d preemptions, %d of them cheaper than the default's", possible, cheaper)
+	if possible < 50 || cheaper == 0 {
+		t.Errorf("%d preemptions, %d cheaper: the seeds test nothing", possible, cheaper)
+	}
+}
+
+// minimal checks that the pod fits without the victims, and with any of them does not.
+func (s *stage) minimal(pod *v1.Pod, state fwk.CycleState, info fwk.NodeInfo, victims []string, seed uint64) {
+	s.tb.Helper()
+	for _, spared := range append([]string{""}, victims...) {
+		copied := info.Snapshot()
+		for _, p := range s.pods {
+			if slices.Contains(victims, p.Name) && p.Name != spared {
+				if err := copied.RemovePod(klog.Background(), p); err != nil {
+					s.tb.Fatal(err)
+				}
+			}
+		}
+		if fits := s.fw.RunFilterPluginsWithNominatedPods(s.ctx, state, pod, copied).IsSuccess(); fits != (spared == "") {
+			s.tb.Errorf("seed %d: victims %v, with %q spared the pod fits: %t", seed, victims, spared, fits)
+		}
 	}
 }
 
