@@ -208,8 +208,8 @@ func (l *lab) play(t *testing.T, tc *victimCase, prefix string) {
 	}
 	took := time.Since(start)
 	got := l.evicted(t, tc, prefix)
-	t.Logf("%-34s expected %-28v evicted %-28v node %-3s GPUs %v (%d ms)",
-		tc.name, tc.want, got, strings.TrimPrefix(node, prefix+"-"), set.Positions(), took.Milliseconds())
+	t.Logf("%-34s expected: %-20s evicted: %-20s node %-3s GPUs %v (%d ms)",
+		tc.name, strings.Join(tc.want, " "), strings.Join(got, " "), strings.TrimPrefix(node, prefix+"-"), set.Positions(), took.Milliseconds())
 	if !slices.Equal(got, tc.want) {
 		t.Errorf("evicted %v, want %v", got, tc.want)
 	}
