@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -18,16 +17,41 @@ import (
 const allocationField = "metadata.annotations[" + nodestate.AllocationKey + "]"
 
 // requests returns the pod's effective request of each of the resources, those of 0
-// left out.
+// left out: sidecars and app containers together, or an init container with the
+// sidecars that were started before it, whichever is more.
 func requests(p *v1.Pod, resources []string) map[string]int {
-	total := resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{})
 	out := map[string]int{}
 	for _, r := range resources {
-		if q, ok := total[v1.ResourceName(r)]; ok && q.Value() > 0 {
-			out[r] = int(q.Value())
+		running, most := 0, 0
+		for i := range p.Spec.InitContainers {
+			if c := &p.Spec.InitContainers[i]; isSidecar(c) {
+				running += asks(c, r)
+			} else {
+				most = max(most, running+asks(c, r))
+			}
+		}
+		for i := range p.Spec.Containers {
+			running += asks(&p.Spec.Containers[i], r)
+		}
+		if n := max(most, running); n > 0 {
+			out[r] = n
 		}
 	}
 	return out
+}
+
+// asks is how many devices a container asks for. A limit without a request is one,
+// also where no API server has filled it in.
+func asks(c *v1.Container, r string) int {
+	q, ok := c.Resources.Requests[v1.ResourceName(r)]
+	if !ok {
+		q = c.Resources.Limits[v1.ResourceName(r)]
+	}
+	return int(q.Value())
+}
+
+func isSidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 // options are those with which the pod's demands are read.
@@ -95,31 +119,25 @@ type slot struct{ container, resource string }
 // share is what one container asks for.
 type share struct {
 	slot
-	gpus          int
-	init, sidecar bool
+	gpus int
+	init bool
 }
 
 // shares lists the pod's containers with GPUs in the order in which they start.
 func shares(p *pod) []share {
 	var out []share
-	add := func(c *v1.Container, init, sidecar bool) {
+	add := func(c *v1.Container, init bool) {
 		for _, r := range slices.Sorted(maps.Keys(p.asks)) {
-			q, ok := c.Resources.Requests[v1.ResourceName(r)]
-			if !ok {
-				q, ok = c.Resources.Limits[v1.ResourceName(r)]
-			}
-			if ok && q.Value() > 0 {
-				out = append(out, share{slot{c.Name, r}, int(q.Value()), init, sidecar})
+			if n := asks(c, r); n > 0 {
+				out = append(out, share{slot{c.Name, r}, n, init})
 			}
 		}
 	}
 	for i := range p.Spec.InitContainers {
-		c := &p.Spec.InitContainers[i]
-		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-		add(c, !sidecar, sidecar)
+		add(&p.Spec.InitContainers[i], !isSidecar(&p.Spec.InitContainers[i]))
 	}
 	for i := range p.Spec.Containers {
-		add(&p.Spec.Containers[i], false, false)
+		add(&p.Spec.Containers[i], false)
 	}
 	return out
 }

@@ -5,9 +5,10 @@
 // the scheduler uses.
 //
 // Its one invariant: whatever can be answered is written to the command's
-// output and nothing else is; what cannot is an error with an exit code of its
+// output and nothing else is; what cannot (or, of check, is bad news) is an error with an exit code of its
 // own (see ExitCode) that names the flag, file, line or field at fault. GPUs are
 // always given and printed by their index, never by their position in a graph.
 //
-// It changes nothing: it reads files and, with --node, one object of a cluster.
+// It changes nothing: it reads files and, with --node, one object of a cluster;
+// check reads all that speaks of GPUs.
 package cli

@@ -24,12 +24,13 @@ func New(argv0 string) *cobra.Command {
 	name := displayName(argv0)
 	root := &cobra.Command{
 		Use:   programName,
-		Short: "Answer questions about the GPU links of a machine",
+		Short: "Answer questions about the GPU links of a machine, and check a cluster",
 		Long: `NVTOPO answers questions about the GPU links of one machine: which GPUs to take,
 how to group them, what a collective operation costs on them, and which CPUs are
-nearest. It uses the library and the objective of the nvtopo scheduler.
+nearest. It uses the library and the objective of the nvtopo scheduler. And it
+checks whether a cluster keeps that scheduler's promises.
 
-Every command but machines and simulate reads one machine, from one of
+Every command but machines, simulate and check reads one machine, from one of
   -f FILE         the output of "nvidia-smi topo -m", or a NodeGPUTopology in YAML
                   or JSON; which of them is found out; "-" is standard input
   --machine NAME  a machine of the built-in catalogue, see "NVTOPO machines"
@@ -38,7 +39,7 @@ Every command but machines and simulate reads one machine, from one of
 Units: GB/s is 10^9 bytes per second in one direction. GPUs are named by index.
 
 Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
-3 the input could not be read.`,
+3 the input could not be read. Those of check are its own.`,
 		Example: `  nvidia-smi topo -m | NVTOPO pick -n 4 -f -
   NVTOPO pick -n 4 --machine dgx1-v100 --free 0,2,3,4,5,7
   NVTOPO matrix --node gpu-node-7`,
@@ -55,7 +56,8 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 		return usagef("%w\nSee '%s --help'", err, cmd.CommandPath())
 	})
 	root.AddCommand(
-		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newMachines(), newSimulate(), newVersion(),
+		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newMachines(), newSimulate(), newCheck(),
+		newVersion(),
 	)
 	nameProgram(root, name)
 	return root

@@ -28,6 +28,9 @@ const stdin = "-"
 // about 400 kB.
 const maxFile = 8 << 20
 
+// maxCluster bounds one file with a cluster's objects.
+const maxCluster = 1 << 30
+
 // source is where the machine comes from, as flags say.
 type source struct {
 	file, machine, node string
@@ -210,7 +213,9 @@ func shownName(file string) string {
 	return file
 }
 
-func readFile(cmd *cobra.Command, file string) ([]byte, error) {
+func readFile(cmd *cobra.Command, file string) ([]byte, error) { return readUpTo(cmd, file, maxFile) }
+
+func readUpTo(cmd *cobra.Command, file string, most int64) ([]byte, error) {
 	r := cmd.InOrStdin()
 	if file != stdin {
 		f, err := os.Open(file)
@@ -220,9 +225,9 @@ func readFile(cmd *cobra.Command, file string) ([]byte, error) {
 		defer func() { _ = f.Close() }() // only read from
 		r = f
 	}
-	data, err := io.ReadAll(io.LimitReader(r, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		err = fmt.Errorf("longer than %d bytes", maxFile)
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("longer than %d bytes", most)
 	}
 	if err != nil {
 		return nil, inputf("%s: %w", shownName(file), err)

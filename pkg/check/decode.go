@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	sigsyaml "sigs.k8s.io/yaml"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// Add reads objects as `kubectl get -o yaml` or `-o json` writes them, single or in
+// lists, and schedulers' states as their debug address shows them. Objects of other
+// kinds are ignored. Give `--show-managed-fields` to kubectl: without it nothing tells
+// what changed after a choice from what was wrong with it.
+func (w *World) Add(data []byte) error {
+	docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for i := 1; ; i++ {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err == nil {
+			doc, err = sigsyaml.YAMLToJSON(doc)
+		}
+		if err == nil {
+			err = w.addJSON(doc)
+		}
+		if err != nil {
+			return fmt.Errorf("document %d: %w", i, err)
+		}
+	}
+}
+
+// head is what tells the documents apart.
+type head struct {
+	Kind           string            `json:"kind"`
+	Items          []json.RawMessage `json:"items"`
+	Version        int               `json:"version"`
+	RequestTimeout string            `json:"requestTimeout"`
+}
+
+func (w *World) addJSON(doc []byte) error {
+	if bytes.Equal(bytes.TrimSpace(doc), []byte("null")) {
+		return nil
+	}
+	var h head
+	if err := json.Unmarshal(doc, &h); err != nil {
+		return err
+	}
+	for i, item := range h.Items {
+		if err := w.addObject(item); err != nil {
+			return fmt.Errorf("items[%d]: %w", i, err)
+		}
+	}
+	switch {
+	case h.Items != nil:
+		return nil
+	case h.Kind == "" && h.Version != 0 && h.RequestTimeout != "":
+		d, err := decodeDiagnosis(doc, "a scheduler's state")
+		if err != nil {
+			return err
+		}
+		w.Schedulers = append(w.Schedulers, *d)
+		return nil
+	case h.Kind == "":
+		return errors.New("neither an object, nor a list of them, nor a scheduler's state")
+	}
+	return w.addObject(doc)
+}
+
+func (w *World) addObject(data []byte) error {
+	var h head
+	if err := json.Unmarshal(data, &h); err != nil {
+		return err
+	}
+	var err error
+	switch h.Kind {
+	case "Pod":
+		w.Pods, err = decoded[v1.Pod](w.Pods, data)
+	case "Node":
+		w.Nodes, err = decoded[v1.Node](w.Nodes, data)
+	case "Lease":
+		w.Leases, err = decoded[coordinationv1.Lease](w.Leases, data)
+	case v1alpha1.Kind:
+		w.Topologies, err = decoded[v1alpha1.NodeGPUTopology](w.Topologies, data)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", h.Kind, err)
+	}
+	return nil
+}
+
+func decoded[T any](to []T, data []byte) ([]T, error) {
+	var v T
+	if err := json.Unmarshal(data, &v); err != nil {
+		return to, err
+	}
+	return append(to, v), nil
+}
+
+// Moment is when the World was read, as far as it says itself: the last renewal of a
+// Lease or the time of a scheduler's state; zero if there are neither.
+func (w *World) Moment() time.Time {
+	var t time.Time
+	for i := range w.Leases {
+		if r := w.Leases[i].Spec.RenewTime; r != nil && r.After(t) {
+			t = r.Time
+		}
+	}
+	for i := range w.Schedulers {
+		if at := w.Schedulers[i].At; at.After(t) {
+			t = at
+		}
+	}
+	return t
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// Exit codes of the command check.
+const (
+	ExitViolations = 1
+	ExitUnchecked  = 2 // wrong usage, or something could not be read
+)
+
+// checkPause is how long to wait before what is pending is looked at again.
+const checkPause = 5 * time.Second
+
+// checkTimeout bounds one request.
+const checkTimeout = time.Minute
+
+// checking is the command check with its flags.
+type checking struct {
+	from                []string // files and folders; a cluster if there are none
+	kubeconfig, context string
+	namespace           string
+	schedulers          []string
+	schedulerCA         string
+	insecure            bool
+	tokenFile           string
+	profiles            []string
+	output              string
+	grace, every        time.Duration
+	clock               clock.Clock
+}
+
+func newCheck() *cobra.Command {
+	c := &checking{clock: clock.RealClock{}}
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check a cluster: no GPU twice, every choice valid, kubelet and scheduler agree",
+		Long: `Check whether a cluster keeps the scheduler's promises, and name every violation
+with its objects and fields: no GPU in two live pods, neither by annotation nor by
+kubelet's record; every bound GPU pod of the scheduler with a complete allocation
+that its node's graph, its policy and its demands on links allow; kubelet's record
+equal to it; and, with --scheduler, no claim without a pod that could use it, and
+nothing remembered that does not follow from the pods. It changes nothing.
+
+The cluster is read at one moment. What a healthy cluster shows for a moment, as
+while an annotation is corrected, is pending; it is looked at again until it is
+gone or has lasted for --grace, and is a violation then. What was right when it
+was chosen and is not any more, since a link or a GPU failed, is a note.
+
+--scheduler is the debugAddress of a scheduler process as https://host:port; give
+it once for each process. The token of the kubeconfig, or that of --token-file, is
+sent there, so its certificate must be trusted: --scheduler-ca.
+
+--from reads files, or all .yaml, .yml and .json files of a folder, instead:
+  kubectl get pods,nodes,leases,nodegputopologies -A -o yaml --show-managed-fields
+and what curl got of a scheduler's /debug/nvtopo/state. What is pending cannot be
+looked at again then.
+
+Exit codes: 0 no violation; 1 violations; 2 it could not be checked.`,
+		Example: `  NVTOPO check
+  NVTOPO check --scheduler https://10.0.0.7:10270 --scheduler-ca ca.crt -o json
+  NVTOPO check --from cluster.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := c.run(cmd)
+			var coded *codedError
+			if err != nil && (!errors.As(err, &coded) || coded.code != ExitViolations) {
+				return &codedError{ExitUnchecked, err}
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&c.from, "from", nil, "file or folder with the cluster's objects, instead of a cluster; may be repeated")
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: KUBECONFIG, then ~/.kube/config, then the pod's own account)")
+	f.StringVar(&c.context, "context", "", "context of the kubeconfig")
+	f.StringVar(&c.namespace, "namespace", "nvtopo-system", "namespace of the Leases of exporters and agents")
+	f.StringArrayVar(&c.schedulers, "scheduler", nil, "https://host:port of a scheduler process's debugAddress; may be repeated")
+	f.StringVar(&c.schedulerCA, "scheduler-ca", "", "file with the certificates that --scheduler is trusted by (default: the system's)")
+	f.BoolVar(&c.insecure, "insecure-skip-tls-verify", false, "trust any certificate of --scheduler; the token could be stolen")
+	f.StringVar(&c.tokenFile, "token-file", "", "file with the token for --scheduler (default: the kubeconfig's)")
+	f.StringArrayVar(&c.profiles, "profile", nil, "schedulerName whose GPU pods must have an allocation (default: those that --scheduler names, or "+check.DefaultProfile+"); may be repeated")
+	f.StringVarP(&c.output, "output", "o", "table", "form of the answer: table, json or yaml")
+	f.DurationVar(&c.grace, "grace", check.DefaultGrace, "how long what is pending may last; 0: do not wait for it")
+	f.DurationVar(&c.every, "watch", 0, "check again this often until interrupted, and print each answer; 0: once")
+	return cmd
+}
+
+func (c *checking) validate() error {
+	switch {
+	case !slices.Contains([]string{"table", "json", "yaml"}, c.output):
+		return usagef("--output %q: want table, json or yaml", c.output)
+	case c.grace < 0 || c.every < 0:
+		return usagef("--grace and --watch must not be negative")
+	case len(c.from) > 0 && (c.kubeconfig != "" || c.context != "" || len(c.schedulers) > 0 || c.every > 0):
+		return usagef("--from reads files only: --kubeconfig, --context, --scheduler and --watch do not go with it")
+	case len(c.schedulers) == 0 && (c.schedulerCA != "" || c.tokenFile != "" || c.insecure):
+		return usagef("--scheduler-ca, --token-file and --insecure-skip-tls-verify go with --scheduler only")
+	case c.insecure && c.schedulerCA != "":
+		return usagef("--scheduler-ca and --insecure-skip-tls-verify contradict each other")
+	}
+	return nil
+}
+
+func (c *checking) run(cmd *cobra.Command) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	if len(c.from) > 0 {
+		w, err := c.readFiles(cmd)
+		if err != nil {
+			return err
+		}
+		return c.answer(cmd.OutOrStdout(), check.Examine(w))
+	}
+	read, err := c.reader()
+	if err != nil {
+		return err
+	}
+	checker := check.NewChecker(cmp.Or(c.grace, check.DefaultGrace))
+	for {
+		r, err := c.settle(cmd.Context(), checker, read)
+		if err != nil {
+			return err
+		}
+		err = c.answer(cmd.OutOrStdout(), r)
+		if c.every == 0 || err != nil && ExitCode(err) != ExitViolations {
+			return err
+		}
+		if !c.wait(cmd.Context(), c.every) {
+			return err // the last answer's
+		}
+	}
+}
+
+// settle examines the cluster until nothing is pending or has been for too long.
+func (c *checking) settle(ctx context.Context, checker *check.Checker, read func(context.Context) (*check.World, error)) (*check.Report, error) {
+	for {
+		w, err := read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r := checker.Examine(w)
+		if len(r.Pending) == 0 || c.grace == 0 || c.every > 0 || !c.wait(ctx, min(checkPause, c.grace)) {
+			return r, nil
+		}
+	}
+}
+
+// wait reports whether the time passed before the command was interrupted.
+func (c *checking) wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-c.clock.After(d):
+		return true
+	}
+}
+
+// reader connects to the cluster and its schedulers.
+func (c *checking) reader() (func(context.Context) (*check.World, error), error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: c.context}).ClientConfig()
+	if err != nil {
+		return nil, inputf("kubeconfig: %w", err)
+	}
+	config.Timeout = checkTimeout
+	config.WarningHandler = rest.NoWarnings{}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, inputf("kubeconfig: %w", err)
+	}
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, inputf("kubeconfig: %w", err)
+	}
+	var toSchedulers *http.Client
+	if len(c.schedulers) > 0 {
+		if toSchedulers, err = c.schedulerClient(config); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context) (*check.World, error) {
+		w, err := check.Read(ctx, kube, dyn, c.namespace)
+		if err != nil {
+			return nil, inputf("cluster %s: %w", config.Host, err)
+		}
+		for _, url := range c.schedulers {
+			d, err := check.ReadScheduler(ctx, toSchedulers, url)
+			if err != nil {
+				return nil, inputf("%w", err)
+			}
+			w.Schedulers = append(w.Schedulers, *d)
+		}
+		c.addProfiles(w)
+		return w, nil
+	}, nil
+}
+
+// schedulerClient sends the user's token to schedulers, and nothing that belongs to
+// the connection with the API server.
+func (c *checking) schedulerClient(cluster *rest.Config) (*http.Client, error) {
+	config := &rest.Config{
+		Host: c.schedulers[0], Timeout: checkTimeout, UserAgent: cluster.UserAgent,
+		BearerToken: cluster.BearerToken, BearerTokenFile: cluster.BearerTokenFile,
+		ExecProvider: cluster.ExecProvider, AuthProvider: cluster.AuthProvider, AuthConfigPersister: cluster.AuthConfigPersister,
+		TLSClientConfig: rest.TLSClientConfig{CAFile: c.schedulerCA, Insecure: c.insecure},
+	}
+	if c.tokenFile != "" {
+		token, err := os.ReadFile(c.tokenFile)
+		if err != nil {
+			return nil, inputf("--token-file: %w", err)
+		}
+		config.BearerToken, config.BearerTokenFile, config.ExecProvider, config.AuthProvider = strings.TrimSpace(string(token)), "", nil, nil
+	}
+	if config.BearerToken == "" && config.BearerTokenFile == "" && config.ExecProvider == nil && config.AuthProvider == nil {
+		return nil, usagef("--scheduler needs a token, and the kubeconfig has none: use --token-file, for example with what `kubectl create token` prints")
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, inputf("--scheduler: %w", err)
+	}
+	return client, nil
+}
+
+func (c *checking) addProfiles(w *check.World) {
+	for _, name := range c.profiles {
+		w.Profiles = append(w.Profiles, nodestate.ServedProfile{Name: name})
+	}
+}
+
+func (c *checking) readFiles(cmd *cobra.Command) (*check.World, error) {
+	w := &check.World{}
+	for _, path := range c.from {
+		files := []string{path}
+		if info, err := os.Stat(path); err == nil && info.IsDir() {
+			if files, err = objectFiles(path); err != nil {
+				return nil, err
+			}
+		}
+		for _, file := range files {
+			data, err := readUpTo(cmd, file, maxCluster)
+			if err != nil {
+				return nil, err
+			}
+			if err := w.Add(data); err != nil {
+				return nil, inputf("%s: %w", shownName(file), err)
+			}
+		}
+	}
+	if w.Now = w.Moment(); w.Now.IsZero() {
+		w.Now = c.clock.Now()
+	}
+	c.addProfiles(w)
+	return w, nil
+}
+
+// objectFiles lists the files of a folder that may hold objects.
+func objectFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, inputf("%w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml" || ext == ".json") {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	if len(out) == 0 {
+		return nil, inputf("%s has no .yaml, .yml or .json file", dir)
+	}
+	return out, nil
+}
+
+// answer prints the report; with violations it is an error that says how many.
+func (c *checking) answer(out io.Writer, r *check.Report) error {
+	if err := c.print(out, r); err != nil {
+		return err
+	}
+	if n := len(r.Violations); n > 0 {
+		return &codedError{ExitViolations, fmt.Errorf("%d violations", n)}
+	}
+	return nil
+}
+
+func (c *checking) print(out io.Writer, r *check.Report) error {
+	switch c.output {
+	case "json":
+		data, err := json.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("writing JSON: %w", err)
+		}
+		_, err = fmt.Fprintf(out, "%s\n", data)
+		return err
+	case "yaml":
+		data, err := yaml.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("writing YAML: %w", err)
+		}
+		_, err = fmt.Fprintf(out, "---\n%s", data)
+		return err
+	}
+	var b strings.Builder
+	for _, part := range []struct {
+		title string
+		all   []check.Violation
+	}{{"VIOLATION", r.Violations}, {"PENDING", r.Pending}, {"NOTE", r.Notes}} {
+		for _, v := range part.all {
+			fmt.Fprintf(&b, "%-9s  %s\n", part.title, v.Invariant)
+			for _, o := range v.Objects {
+				fmt.Fprintf(&b, "  %s\n", o)
+			}
+			if v.Field != "" {
+				fmt.Fprintf(&b, "  field %s\n", v.Field)
+			}
+			fmt.Fprintf(&b, "  %s\n", v.Message)
+		}
+	}
+	n := r.Checked
+	fmt.Fprintf(&b, "%d violations, %d pending, %d notes\n", len(r.Violations), len(r.Pending), len(r.Notes))
+	fmt.Fprintf(&b, "Looked at %d live GPU pods (%d allocations compared with %d graphs, %d with kubelet's record, %d pods of others) and %d schedulers (%d claims)\n",
+		n.Pods, n.Allocations, n.Nodes, n.Records, n.Foreign, n.Schedulers, n.Claims)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
