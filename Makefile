@@ -157,13 +157,10 @@ bench-packages: ## Go benchmarks of the library and the extension points
 	go test -run '^$$' -bench . -benchmem ./pkg/nvtopo/... ./pkg/plugins/lifecycle
 
 FUZZTIME ?= 30s
+FUZZ ?= .
 .PHONY: fuzz
-fuzz: ## Fuzz every parser and codec for FUZZTIME each
-	@go list ./pkg/... | grep -v /pkg/devcluster | while read -r p; do \
-		for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-			echo "== $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1x $$p || exit 1; \
-		done; \
-	done
+fuzz: ## Fuzz every parser and codec for FUZZTIME each and print a table (FUZZ: a pattern of "package target")
+	@scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'
 
 .PHONY: generate
 generate: ## Generate deepcopy functions and the CRD

@@ -18,6 +18,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
@@ -35,6 +36,10 @@ const (
 	// maxAbsent is how often a node is looked at again for a pod that is not known:
 	// over twelve seconds, longer than an informer is behind in health.
 	maxAbsent = 8
+	// repairRate and repairBurst bound the corrections that one node's agent can cause:
+	// as many as it has pods at once, and one in two seconds. An agent that reports
+	// other GPUs each time would have the scheduler write for it without end.
+	repairRate, repairBurst = 0.5, 128
 )
 
 const (
@@ -58,9 +63,10 @@ type Controller struct {
 	recorder events.EventRecorder
 	hardware *hardware
 
-	mu    sync.Mutex
-	nodes map[string]*v1alpha1.NodeGPUTopology         // node -> object that may say otherwise than annotations; guarded by mu
-	queue workqueue.TypedRateLimitingInterface[string] // of this term, nil when not leading; guarded by mu
+	mu     sync.Mutex
+	nodes  map[string]*v1alpha1.NodeGPUTopology         // node -> object that may say otherwise than annotations; guarded by mu
+	shares map[string]flowcontrol.RateLimiter           // node -> what is left of its corrections; guarded by mu
+	queue  workqueue.TypedRateLimitingInterface[string] // of this term, nil when not leading; guarded by mu
 }
 
 // New returns a Controller that reads pods from a synced lister.
@@ -68,7 +74,7 @@ func New(state State, client kubernetes.Interface, pods corelisters.PodLister, r
 	registerMetrics()
 	return &Controller{
 		state: state, client: client, pods: pods, recorder: recorder, hardware: newHardware(state, client, pods),
-		nodes: map[string]*v1alpha1.NodeGPUTopology{},
+		nodes: map[string]*v1alpha1.NodeGPUTopology{}, shares: map[string]flowcontrol.RateLimiter{},
 	}
 }
 
@@ -85,6 +91,7 @@ func (c *Controller) Handler() cache.ResourceEventHandler {
 			if t, ok := obj.(*v1alpha1.NodeGPUTopology); ok {
 				c.mu.Lock()
 				delete(c.nodes, t.Name)
+				delete(c.shares, t.Name)
 				c.mu.Unlock()
 				c.hardware.gone(t.Name)
 			}
@@ -210,11 +217,27 @@ func (c *Controller) repairNode(ctx context.Context, name string) (absent int, e
 		}
 	}
 	for i := range all {
+		if !c.mayRepair(name) {
+			errs = append(errs, fmt.Errorf("node %s: its record changes more often than annotations are corrected", name))
+			break
+		}
 		if err := c.patch(ctx, n, &all[i]); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return absent, errors.Join(errs...)
+}
+
+// mayRepair takes one correction from a node's share.
+func (c *Controller) mayRepair(node string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	share := c.shares[node]
+	if share == nil {
+		share = flowcontrol.NewTokenBucketRateLimiter(repairRate, repairBurst)
+		c.shares[node] = share
+	}
+	return share.TryAccept()
 }
 
 // byPod splits allocations, which are of one pod after another or not, by pod.

@@ -39,6 +39,21 @@ func fuzzState() *State {
 	return s
 }
 
+// bridged returns what makes a State with one node of four GPUs, without reading the
+// catalogue of machines each time.
+func bridged(tb testing.TB) func() (*State, *v1.Node) {
+	tb.Helper()
+	obj := topologyOf(tb, "n", "a100-pcie-4-bridged")
+	node := addNode(tb, fuzzState(), "n", "a100-pcie-4-bridged")
+	return func() (*State, *v1.Node) {
+		s := fuzzState()
+		if _, err := s.Apply(obj); err != nil {
+			tb.Fatal(err)
+		}
+		return s, node
+	}
+}
+
 // checkReserved sees that an allocation is what the request asked for, on healthy
 // GPUs that are in none of taken, and that the annotation made of it reads back
 // equal. It returns the GPUs.
@@ -105,13 +120,13 @@ func FuzzApply(f *testing.F) {
 	lying.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: lying.Spec.GPUs[3].ID}, {ID: "GPU-of-nobody"}}
 	seed(lying, 3, 2)
 	f.Add(`{"spec":{"nodeUID":"node-uid-n","gpus":[],"numaNodes":[],"links":[]}}`, uint8(1), uint8(0))
+	site := bridged(f)
 	f.Fuzz(func(t *testing.T, text string, gpus, policy uint8) {
 		obj := &v1alpha1.NodeGPUTopology{}
 		if json.Unmarshal([]byte(text), obj) != nil {
 			return
 		}
-		s := fuzzState()
-		node := addNode(t, s, "n", "a100-pcie-4-bridged")
+		s, node := site()
 		before := s.Node("n")
 		obj.Name, obj.UID, obj.ResourceVersion, obj.Spec.NodeUID = "n", "topology-n", "2", node.UID
 		_, unreadable := obj.Graphs()
@@ -158,6 +173,7 @@ func FuzzParseRequest(f *testing.F) {
 	f.Add(uint8(6), "1e-100000000", "1", "1", "1", uint8(0))
 	f.Add(uint8(1), "none", "1e30", "2147483648", "9223372036854775807", uint8(2))
 	f.Add(uint8(2), "SYS", "0.5", "-1", "1n", uint8(3))
+	site := bridged(f)
 	f.Fuzz(func(t *testing.T, key uint8, value, first, second, cpu string, kinds uint8) {
 		pod := gpuPod("p", 0)
 		pod.Spec.Containers = nil
@@ -201,8 +217,7 @@ func FuzzParseRequest(f *testing.F) {
 		if r.Signature() != r.Signature() || r.Constraint.MinBandwidth < 0 || r.minGPUMemory < 0 {
 			t.Fatalf("%+v", r)
 		}
-		s := fuzzState()
-		node := addNode(t, s, "n", "a100-pcie-4-bridged")
+		s, node := site()
 		info, l := fuzzSite(t, node, s)
 		d := &Demand{Request: r, WantCPUs: true}
 		if v := s.Judge(d, info, l); v.Reason != Fits {

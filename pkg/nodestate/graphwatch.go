@@ -54,22 +54,35 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config, others ...
 		}
 	}
 	go informer.RunWithContext(ctx)
+	go s.takeLate(ctx)
 	return nil
+}
+
+// take reads an object, or keeps it for later if its node publishes too much.
+func (s *State) take(ctx context.Context, t *v1alpha1.NodeGPUTopology) {
+	var last *v1alpha1.NodeGPUTopologySpec
+	if n := s.Node(t.Name); n != nil && n.objectUID == t.UID {
+		last = n.spec
+	}
+	if !s.intake.admit(t, last) {
+		return
+	}
+	_, freed, err := s.apply(t)
+	if err != nil {
+		s.onBadGraph(t, err)
+		klog.FromContext(ctx).Error(err, "Ignoring what cannot be read of a topology", "node", t.Name)
+	}
+	if freed {
+		s.onFreed()
+	}
 }
 
 func (s *State) graphHandler(ctx context.Context) cache.ResourceEventHandler {
 	apply := func(obj any) {
-		t, ok := obj.(*v1alpha1.NodeGPUTopology)
-		if !ok {
-			return
-		}
-		_, freed, err := s.apply(t)
-		if err != nil {
-			s.onBadGraph(t, err)
-			klog.FromContext(ctx).Error(err, "Ignoring what cannot be read of a topology", "node", t.Name)
-		}
-		if freed {
-			s.onFreed()
+		if t, ok := obj.(*v1alpha1.NodeGPUTopology); ok {
+			s.intake.serial.Lock()
+			defer s.intake.serial.Unlock()
+			s.take(ctx, t)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
@@ -83,6 +96,9 @@ func (s *State) graphHandler(ctx context.Context) cache.ResourceEventHandler {
 				obj = t.Obj
 			}
 			if t, ok := obj.(*v1alpha1.NodeGPUTopology); ok {
+				s.intake.serial.Lock()
+				defer s.intake.serial.Unlock()
+				s.intake.forget(t.Name, t.UID)
 				s.Remove(t.Name, t.UID)
 			}
 		},

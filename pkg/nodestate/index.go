@@ -216,6 +216,9 @@ func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfo
 	u := s.usage(c, n, info, snapshot)
 	e.mortal = u.leftovers && u.agentLived
 	for ai, a := range n.Accels {
+		if !x.resources.Has(a.Resource) {
+			continue // nobody asks for it, and a node may make up names without end
+		}
 		m := cluster.Machine{
 			Tables: a.Tables, Healthy: a.Healthy, Free: u.free(ai), Degraded: a.Degraded, Kind: a.kind, Kubelet: n.KubeletPolicy,
 			Held: u.counted[ai], Unknown: u.foreign[ai],

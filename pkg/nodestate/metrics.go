@@ -40,8 +40,8 @@ var (
 // stateCollector reports the sizes of a State when it is scraped.
 type stateCollector struct {
 	metrics.BaseStableCollector
-	state                                   *State
-	claims, classes, tableBytes, narrowings *metrics.Desc
+	state                                         *State
+	claims, classes, tableBytes, narrowings, late *metrics.Desc
 }
 
 func newStateCollector(s *State) *stateCollector {
@@ -55,6 +55,7 @@ func newStateCollector(s *State) *stateCollector {
 		tableBytes: desc("table_bytes", "Memory of the answer tables of all graph classes."),
 		narrowings: desc("narrowings_total", "Scheduling cycles narrowed to a list of the best nodes (listed), and those of them in which every node listed "+
 			"was refused, so that the pod was tried again on all nodes (recovered).", "outcome"),
+		late: desc("topologies_held_back", "Nodes that publish more than their share, whose last object is read later."),
 	}
 }
 
@@ -64,6 +65,7 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- c.classes
 	ch <- c.tableBytes
 	ch <- c.narrowings
+	ch <- c.late
 }
 
 // CollectWithStability implements metrics.StableCollector.
@@ -80,6 +82,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	ch <- metrics.NewLazyConstMetric(c.tableBytes, metrics.GaugeValue, float64(bytes))
 	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.listed.Load()), "listed")
 	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.recovered.Load()), "recovered")
+	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(c.state.intake.late()))
 }
 
 // registerMetrics registers everything for the process's one State.

@@ -14,6 +14,22 @@ import (
 // best set seen is taken, which is deterministic but may not be best.
 const searchBudget = 1 << 17
 
+// manyKinds is how many kinds of GPUs, as one graph tells them apart, no machine of
+// that size has: its links are noise. Its searches get noiseBudget, so that a node
+// that publishes noise does not take half a second of every scheduling cycle.
+const (
+	manyKinds   = 20
+	noiseBudget = searchBudget >> 4
+)
+
+// budget bounds one search on this graph.
+func (c *classTables) budget() int {
+	if len(c.twins) > manyKinds {
+		return noiseBudget
+	}
+	return searchBudget
+}
+
 // initLarge prepares a graph of more than 16 GPUs.
 func (c *classTables) initLarge() {
 	c.twins = c.twinClasses()
@@ -154,7 +170,7 @@ func (c *classTables) branchAndBound(free, avail Mask, k int, f filter, keep fun
 	s := c.newSearch(avail, k, f, at, keep)
 	s.stage = stageLocality
 	s.visit(0, 0, 0, 0)
-	s.stage, s.budget, s.free = stageResidual, searchBudget, free
+	s.stage, s.budget, s.free = stageResidual, c.budget(), free
 	s.visit(0, 0, 0, 0)
 	return s.best
 }
@@ -216,7 +232,7 @@ type search struct {
 
 func (c *classTables) newSearch(avail Mask, k int, f filter, at int, keep func(Mask) bool) *search {
 	s := &search{
-		c: c, adj: c.adjacency(c.steps[at]), f: f, k: k, maxNodes: c.maxNodes(f, k), keep: keep, budget: searchBudget,
+		c: c, adj: c.adjacency(c.steps[at]), f: f, k: k, maxNodes: c.maxNodes(f, k), keep: keep, budget: c.budget(),
 	}
 	for _, class := range c.twins {
 		for m := class & avail; m != 0; {

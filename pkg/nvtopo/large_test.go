@@ -259,3 +259,35 @@ func TestAMemoStaysBounded(t *testing.T) {
 		t.Errorf("the last answer is %d (%t)", v, ok)
 	}
 }
+
+// TestNoiseIsSearchedInBoundedTime: a node may publish 64 GPUs of which no two links
+// are alike. Half a second for one answer stopped the whole scheduler.
+func TestNoiseIsSearchedInBoundedTime(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	gpus, links := make([]GPU, MaxGPUs), map[[2]int]Link{}
+	for i := range gpus {
+		gpus[i].NUMANode = UnknownNUMA
+		for j := range i {
+			l := NewLink(Class{Kind: KindNVLink, Lanes: 1 + r.IntN(18)}, PCIeLevel(1+r.IntN(5)), 0, 0, false)
+			l.Bandwidth, l.Latency = 1+r.Int64N(1_000_000_000), 1+r.Int64N(1000)
+			links[[2]int{j, i}] = l
+		}
+	}
+	g, err := NewGraph(gpus, nil, nil, links)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tb := NewTables(g, DefaultWeights())
+	all := FullMask(MaxGPUs)
+	for _, k := range []int{2, 8, 16, 31, 63} {
+		start := time.Now()
+		s, ok := tb.Pick(all, all, k, Constraint{})
+		if !ok || s.Len() != k {
+			t.Errorf("%d of 64: %v (%t)", k, s.Positions(), ok)
+		}
+		if d := time.Since(start); d > 2*time.Second { // 50 ms on an idle machine
+			t.Errorf("%d of 64 took %v", k, d)
+		}
+		t.Logf("%d of 64: %v", k, time.Since(start))
+	}
+}

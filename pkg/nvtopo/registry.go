@@ -3,32 +3,44 @@
 package nvtopo
 
 import (
+	"cmp"
 	"context"
+	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
+	"weak"
 )
 
-// maxClasses bounds the classes of a registry, so that graphs that keep changing
-// cannot fill the memory. Real clusters have 1 to 12 machine types, and a few
-// more classes for damaged machines.
-const maxClasses = 256
+const (
+	// keptClasses are kept though no graph has them at the moment: a link that goes
+	// and comes must not cost the tables each time. Real clusters have 1 to 12 machine
+	// types, and a few more classes for damaged machines.
+	keptClasses = 16
+	// countedMachines bounds the machines that are told apart in a class.
+	countedMachines = 8
+	// maxPrepared bounds the memory of the answer tables of all classes above 8 GPUs,
+	// 7 MiB each for 16 GPUs. What has none is answered as exactly, but slower.
+	maxPrepared = 128 << 20
+	// preparedAtOnce bounds the work of one call of PrepareAll.
+	preparedAtOnce = 4
+)
 
-// Registry keeps one set of tables per graph class. Above maxClasses the oldest
-// is forgotten: who holds its tables keeps them, who asks again builds again.
+// Registry keeps one set of tables per graph class for as long as somebody holds
+// them: a node whose graph is another each second costs no more than the last one.
 type Registry struct {
 	weights Weights
 
 	mu      sync.Mutex
 	classes map[string]*registered // graph class key -> tables; guarded by mu
-	keys    []string               // in order of appearance; guarded by mu
+	recent  []*classTables         // the last keptClasses built, newest last; guarded by mu
 }
 
 // registered lets the first caller build outside the registry's mutex while
 // the others of the same class wait for it only.
 type registered struct {
-	once   sync.Once
-	tables atomic.Pointer[Tables] // nil while being built
+	building sync.Mutex
+	tables   weak.Pointer[classTables] // nil value while there are none; guarded by building and Registry.mu, both to write
+	machines []string                  // first GPUs of some machines that have it; guarded by Registry.mu
 }
 
 // NewRegistry returns an empty registry for one set of weights.
@@ -38,41 +50,73 @@ func NewRegistry(w Weights) *Registry {
 
 // Tables returns the tables of a graph, built on first use of its class.
 func (r *Registry) Tables(g *Graph) *Tables {
-	e := r.entry(g.ClassKey())
-	e.once.Do(func() { e.tables.Store(NewTables(g, r.weights)) })
-	t := e.tables.Load()
-	if t.g == g {
-		return t
+	key := g.ClassKey()
+	e := r.entry(key, g)
+	e.building.Lock()
+	defer e.building.Unlock()
+	c := e.tables.Value()
+	if c == nil {
+		c = newClassTables(g, r.weights)
+		r.keep(e, key, c)
 	}
-	// Same class, other machine: the answers are shared, the names are not.
-	return &Tables{g: g, c: t.c}
+	return &Tables{g: g, c: c}
 }
 
-func (r *Registry) entry(key string) *registered {
+// keep needs e.building.
+func (r *Registry) keep(e *registered, key string, c *classTables) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e.tables = weak.Make(c)
+	r.classes[key] = e // it may have been forgotten meanwhile
+	r.recent = append(r.recent, c)
+	if len(r.recent) > keptClasses {
+		r.recent = slices.Delete(r.recent, 0, 1)
+	}
+	runtime.AddCleanup(c, r.forget, key)
+}
+
+// forget drops the entry of tables that nobody holds any more.
+func (r *Registry) forget(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.classes[key]; e != nil && e.tables.Value() == nil {
+		delete(r.classes, key)
+	}
+}
+
+func (r *Registry) entry(key string, g *Graph) *registered {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e, ok := r.classes[key]
 	if !ok {
 		e = &registered{}
 		r.classes[key] = e
-		r.keys = append(r.keys, key)
-		if len(r.keys) > maxClasses {
-			delete(r.classes, r.keys[0])
-			r.keys = slices.Delete(r.keys, 0, 1)
-		}
+	}
+	if g.Len() > 0 && len(e.machines) < countedMachines && !slices.Contains(e.machines, g.GPUs[0].UUID) {
+		e.machines = append(e.machines, g.GPUs[0].UUID)
 	}
 	return e
 }
 
-// built returns the tables of all classes in order of appearance.
-func (r *Registry) built() []*Tables {
+// built returns the tables of all classes, those that most machines have first.
+func (r *Registry) built() []*classTables {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []*Tables
-	for _, k := range r.keys {
-		if t := r.classes[k].tables.Load(); t != nil {
-			out = append(out, t)
+	type class struct {
+		key      string
+		machines int
+		c        *classTables
+	}
+	var all []class
+	for key, e := range r.classes {
+		if c := e.tables.Value(); c != nil {
+			all = append(all, class{key, len(e.machines), c})
 		}
+	}
+	slices.SortFunc(all, func(a, b class) int { return cmp.Or(cmp.Compare(b.machines, a.machines), cmp.Compare(a.key, b.key)) })
+	out := make([]*classTables, len(all))
+	for i := range all {
+		out[i] = all[i].c
 	}
 	return out
 }
@@ -80,20 +124,44 @@ func (r *Registry) built() []*Tables {
 // Stats returns the number of classes and the memory of their tables.
 func (r *Registry) Stats() (classes, bytes int) {
 	all := r.built()
-	for _, t := range all {
-		bytes += t.Bytes()
+	for _, c := range all {
+		bytes += c.bytes()
 	}
 	return len(all), bytes
 }
 
-// PrepareAll builds the remaining answer tables of all classes known now. It
-// is meant for a background goroutine and returns the context's error when
+// PrepareAll builds remaining answer tables of classes known now, a few each time it
+// is called and those that most machines have first, as far as memory is allowed for
+// them. It is meant for a background goroutine and returns the context's error when
 // that ends first.
 func (r *Registry) PrepareAll(ctx context.Context) error {
-	for _, t := range r.built() {
-		if err := t.Prepare(ctx); err != nil {
+	left, at := maxPrepared, 0
+	for _, c := range r.built() {
+		if c.n <= eagerGPUs || c.n > exactGPUs {
+			continue // nothing dear to build
+		}
+		if left -= c.answerBytes(); left < 0 || at == preparedAtOnce {
+			return nil
+		}
+		if c.prepared() {
+			continue
+		}
+		at++
+		if err := (&Tables{c: c}).Prepare(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// answerBytes is what Prepare's tables take.
+func (c *classTables) answerBytes() int { return len(preparedPolicies()) * 2 * (c.n + 1) << c.n }
+
+func (c *classTables) prepared() bool {
+	for _, p := range preparedPolicies() {
+		if c.answers[c.variant(&Constraint{Policy: p})].Load() == nil {
+			return false
+		}
+	}
+	return true
 }

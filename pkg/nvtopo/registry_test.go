@@ -5,6 +5,8 @@ package nvtopo
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -81,24 +83,70 @@ func TestPrepareEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestRegistryForgetsTheOldestClass(t *testing.T) {
+func twoGPUs(t *testing.T, bandwidth int64) *Graph {
+	t.Helper()
+	g, err := NewGraph(make([]GPU, 2), nil, nil, map[[2]int]Link{{0, 1}: {Class: Class{Kind: KindNVLink, Lanes: 1}, Bandwidth: bandwidth}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestRegistryForgetsClassesThatNobodyHas plays a node whose graph is another each
+// time: the tables of the last few are kept, and those of a machine that is there.
+func TestRegistryForgetsClassesThatNobodyHas(t *testing.T) {
 	t.Parallel()
 	r := NewRegistry(DefaultWeights())
-	graph := func(bandwidth int64) *Graph {
-		g, err := NewGraph(make([]GPU, 2), nil, nil, map[[2]int]Link{{0, 1}: {Class: Class{Kind: KindNVLink, Lanes: 1}, Bandwidth: bandwidth}})
-		if err != nil {
-			t.Fatal(err)
+	held := r.Tables(twoGPUs(t, 1))
+	for bw := range int64(2000) {
+		r.Tables(twoGPUs(t, 2+bw))
+	}
+	classes := 0
+	for range 200 { // clean-ups run some time after a collection
+		runtime.GC()
+		if classes, _ = r.Stats(); classes <= keptClasses+1 {
+			break
 		}
-		return g
+		runtime.Gosched()
 	}
-	first := r.Tables(graph(1))
-	for bw := range int64(maxClasses) {
-		r.Tables(graph(2 + bw))
+	if classes > keptClasses+1 || len(r.built()) < keptClasses {
+		t.Errorf("%d classes are kept, want %d and the one that is held", classes, keptClasses)
 	}
-	if classes, _ := r.Stats(); classes != maxClasses {
-		t.Errorf("%d classes are kept, want %d", classes, maxClasses)
+	if again := r.Tables(twoGPUs(t, 1)); again.c != held.c {
+		t.Error("tables that are held were built again")
 	}
-	if again := r.Tables(graph(1)); again.c == first.c || again.Ring(3) != first.Ring(3) {
-		t.Error("the oldest class is still kept, or its tables changed")
+}
+
+// TestPrepareAllPrefersWhatMostMachinesHave: singular machines must not keep the
+// tables of those that make up the cluster from being built, nor fill the memory.
+func TestPrepareAllPrefersWhatMostMachinesHave(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry(DefaultWeights())
+	var odd []*Tables
+	for seed := range uint32(8) {
+		odd = append(odd, r.Tables(irregular(9, seed).graph(t)))
+	}
+	common := irregular(10, 99).graph(t)
+	var usual *Tables
+	for i := range 3 {
+		g := *common
+		g.GPUs = slices.Clone(common.GPUs)
+		g.GPUs[0].UUID = fmt.Sprintf("GPU-%d", i)
+		usual = r.Tables(&g)
+	}
+	if err := r.PrepareAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	built := 0
+	for _, tb := range odd {
+		if tb.c.prepared() {
+			built++
+		}
+	}
+	if !usual.c.prepared() || built != preparedAtOnce-1 {
+		t.Errorf("the usual machine's tables are built: %t; of the odd ones' %d, want %d at a time", usual.c.prepared(), built, preparedAtOnce-1)
+	}
+	if n := usual.c.answerBytes(); n != 3*2*11<<10 {
+		t.Errorf("the answer tables of 10 GPUs take %d bytes, want %d", n, 3*2*11<<10)
 	}
 }

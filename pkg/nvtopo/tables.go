@@ -52,12 +52,17 @@ func (t *Tables) Prepare(ctx context.Context) error {
 	}
 	t.c.build.Lock()
 	defer t.c.build.Unlock()
-	for _, p := range []Policy{PolicyBestEffort, PolicySingleNUMANode, PolicyRestricted} {
+	for _, p := range preparedPolicies() {
 		if t.c.answer(ctx.Done(), t.c.variant(&Constraint{Policy: p})) == nil {
 			return fmt.Errorf("building answer tables for %d GPUs: %w", t.c.n, ctx.Err())
 		}
 	}
 	return nil
+}
+
+// preparedPolicies are those whose answer tables are built ahead.
+func preparedPolicies() []Policy {
+	return []Policy{PolicyBestEffort, PolicySingleNUMANode, PolicyRestricted}
 }
 
 // Pick returns the best k GPUs of free and allowed under the constraint. free

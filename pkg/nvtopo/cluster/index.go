@@ -57,8 +57,13 @@ type remembered struct {
 // Nodes returns the machines of the bucket in no order; do not change it.
 func (b *Bucket) Nodes() []int { return b.nodes }
 
-// maxIdle bounds the empty buckets that are kept for what they remember.
-const maxIdle = 4096
+const (
+	// maxIdle bounds the empty buckets that are kept for what they remember.
+	maxIdle = 4096
+	// maxIdleClasses bounds the graph classes that only empty buckets have: a bucket
+	// keeps the tables of its class, which may be megabytes.
+	maxIdleClasses = 8
+)
 
 // Index keeps machines by state. It is not safe for concurrent use.
 type Index struct {
@@ -66,6 +71,10 @@ type Index struct {
 	active  []*Bucket               // those with machines
 	where   []place                 // by node
 	sizes   [nvtopo.MaxGPUs + 1]int // machines by number of GPUs
+	// classes counts the machines of each graph class that has a bucket; without are
+	// those that have none.
+	classes map[nvtopo.ClassID]int
+	without int
 }
 
 // place is where a node is: its bucket (nil: nowhere) and position in it.
@@ -75,7 +84,9 @@ type place struct {
 }
 
 // NewIndex returns an empty index.
-func NewIndex() *Index { return &Index{buckets: map[key]*Bucket{}} }
+func NewIndex() *Index {
+	return &Index{buckets: map[key]*Bucket{}, classes: map[nvtopo.ClassID]int{}}
+}
 
 // Put says in which state a machine is. Nodes are small numbers from 0.
 func (x *Index) Put(node int, m Machine) {
@@ -92,6 +103,7 @@ func (x *Index) Put(node int, m Machine) {
 	if x.where[node].bucket == b {
 		return
 	}
+	x.count(k.class, 1) // before the old one goes, so that a class of one machine is never without
 	x.Remove(node)
 	if len(b.nodes) == 0 {
 		b.at = len(x.active)
@@ -111,6 +123,7 @@ func (x *Index) Remove(node int) {
 	x.where[node] = place{}
 	b := p.bucket
 	x.sizes[b.Machine.Tables.Graph().Len()]--
+	defer x.count(b.Machine.Tables.Class(), -1)
 	last := len(b.nodes) - 1
 	if moved := b.nodes[last]; moved != node {
 		b.nodes[p.at] = moved
@@ -144,7 +157,29 @@ func (x *Index) Largest() int {
 	return n
 }
 
+// count counts a machine of a class in or out.
+func (x *Index) count(class nvtopo.ClassID, by int) {
+	n, known := x.classes[class]
+	if known && n == 0 {
+		x.without--
+	}
+	x.classes[class] = n + by
+	if n+by > 0 {
+		return
+	}
+	if x.without++; x.without > maxIdleClasses {
+		x.forgetIdle()
+	}
+}
+
 func (x *Index) forgetIdle() {
+	for class, n := range x.classes {
+		if n == 0 {
+			delete(x.classes, class)
+		}
+	}
+	x.without = 0
+
 	for k, b := range x.buckets {
 		if len(b.nodes) == 0 {
 			delete(x.buckets, k)

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// TestANodeThatNeverStopsPublishingIsReadNowAndThen plays 100 writes a second for a
+// minute, by a machine that changes a link each time and by one that does not.
+func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
+	tests := map[string]struct {
+		kind      string
+		change    func(obj *v1alpha1.NodeGPUTopology, i int)
+		min, max  int // objects read in the minute
+		wantClass int // distinct graphs read, at most
+	}{
+		"its status flaps": {
+			kind: "dgx-h100", min: 200, max: 450, wantClass: 1,
+			change: func(obj *v1alpha1.NodeGPUTopology, i int) {
+				obj.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: obj.Spec.GPUs[0].ID, Healthy: i%2 == 0}}
+			},
+		},
+		"its links differ each time": {
+			kind: "dgx-h100", min: 20, max: 90, wantClass: 90,
+			change: func(obj *v1alpha1.NodeGPUTopology, i int) {
+				obj.Spec.Links[0].Bandwidth = resource.MustParse(fmt.Sprint(1000 + i))
+			},
+		},
+		"the links of a large machine differ each time": {
+			kind: "dgx2", min: 2, max: 5, wantClass: 5,
+			change: func(obj *v1alpha1.NodeGPUTopology, i int) {
+				obj.Spec.Links[0].Bandwidth = resource.MustParse(fmt.Sprint(1000 + i))
+			},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := fuzzState()
+			clk, _ := s.clock.(*tickClock)
+			handler := s.graphHandler(t.Context())
+			first, honest := topologyOf(t, "n", tc.kind), topologyOf(t, "honest", "dgx-h100")
+			read, classes, last := 0, map[string]bool{}, ""
+			for i := range 6000 {
+				clk.now = clk.now.Add(10 * time.Millisecond)
+				obj := first.DeepCopy()
+				obj.ResourceVersion = strconv.Itoa(i + 1)
+				tc.change(obj, i)
+				handler.OnUpdate(nil, obj)
+				if i%10 == 0 {
+					for _, late := range s.intake.due() {
+						s.take(t.Context(), late)
+					}
+				}
+				if n := s.Node("n"); n.ResourceVersion != last {
+					read, last = read+1, n.ResourceVersion
+					classes[n.Accels[0].Graph.ClassKey()] = true
+				}
+				if i%1000 == 0 {
+					honest = honest.DeepCopy()
+					honest.ResourceVersion = strconv.Itoa(i + 1)
+					handler.OnUpdate(nil, honest)
+					if got := s.Node("honest").ResourceVersion; got != honest.ResourceVersion {
+						t.Fatalf("the other node's object is held back at step %d", i)
+					}
+				}
+			}
+			if read < tc.min || read > tc.max || len(classes) > tc.wantClass {
+				t.Errorf("%d objects and %d graphs of 6000 are read, want %d to %d and at most %d", read, len(classes), tc.min, tc.max, tc.wantClass)
+			}
+			// Once it is quiet, its last object is read.
+			for range 20 {
+				clk.now = clk.now.Add(10 * time.Second)
+				for _, late := range s.intake.due() {
+					s.take(t.Context(), late)
+				}
+			}
+			if got := s.Node("n").ResourceVersion; got != "6000" || s.intake.late() != 0 {
+				t.Errorf("the last object read is %s of 6000, %d wait", got, s.intake.late())
+			}
+			clk.now = clk.now.Add(time.Hour)
+			if s.intake.due(); len(s.intake.shares) != 0 {
+				t.Errorf("%d shares of quiet nodes are kept", len(s.intake.shares))
+			}
+		})
+	}
+}
+
+func TestWhatWaitsGoesWithItsObject(t *testing.T) {
+	s := fuzzState()
+	handler := s.graphHandler(t.Context())
+	obj := topologyOf(t, "n", "dgx-h100")
+	for i := range 1000 {
+		obj = obj.DeepCopy()
+		obj.ResourceVersion = strconv.Itoa(i + 1)
+		handler.OnUpdate(nil, obj)
+	}
+	if s.intake.late() != 1 {
+		t.Fatalf("%d objects wait, want the node's last", s.intake.late())
+	}
+	handler.OnDelete(obj)
+	clk, _ := s.clock.(*tickClock)
+	clk.now = clk.now.Add(time.Hour)
+	for _, late := range s.intake.due() {
+		s.take(t.Context(), late)
+	}
+	if s.Node("n") != nil {
+		t.Error("an object that was removed came back")
+	}
+}
