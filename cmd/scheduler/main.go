@@ -21,9 +21,11 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // build info metric
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/controller"
+	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/debug"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
@@ -42,6 +44,11 @@ func main() {
 		app.WithPlugin(noderesourcetopology.Name, noderesourcetopology.New),
 		app.WithPlugin(coscheduling.Name, coscheduling.New),
 		app.WithPlugin(capacityscheduling.Name, capacityscheduling.New),
+		// No plugin, but what runs when the logger is set and before the first request.
+		func(runtime.Registry) error {
+			daemon.HideTokens()
+			return nil
+		},
 	)
 	command.Use = "nvtopo-scheduler"
 	os.Exit(cli.Run(command))

@@ -28,11 +28,6 @@ const (
 	// maxHeader bounds a request's header, which a client without rights may
 	// send: a token and a path.
 	maxHeader = 32 << 10
-	// maxStreams bounds the requests of one HTTP/2 connection, as in kube-apiserver
-	// (CVE-2023-44487).
-	maxStreams = 100
-	// maxBuffer bounds what HTTP/2 keeps of a request's body, which nobody reads.
-	maxBuffer = 64 << 10
 )
 
 // SecureOptions say where and to whom a program shows its state.
@@ -75,7 +70,12 @@ func ServeSecure(ctx context.Context, opts SecureOptions, handler http.Handler) 
 	return serveOn(ctx, newServer(ctx, config, guarded), ln)
 }
 
+// newServer speaks HTTP/1.1 only. Nothing here needs HTTP/2, whose servers a
+// client without a token has crashed or worn down again and again (CVE-2023-44487,
+// CVE-2026-97032).
 func newServer(ctx context.Context, config *tls.Config, handler http.Handler) *http.Server {
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(true)
 	return &http.Server{
 		Handler:           handler,
 		TLSConfig:         config,
@@ -84,9 +84,7 @@ func newServer(ctx context.Context, config *tls.Config, handler http.Handler) *h
 		IdleTimeout:       idleTimeout,
 		// For its logger; what is being served at the end may end by itself.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxBuffer, MaxReceiveBufferPerStream: maxBuffer,
-		},
+		Protocols:   protocols,
 		// What strangers cause: failed handshakes, mostly.
 		ErrorLog: log.New(errorLog{klog.FromContext(ctx).V(4)}, "", 0),
 	}
@@ -119,7 +117,7 @@ func serveOn(ctx context.Context, srv *http.Server, ln net.Listener) error {
 
 // tlsConfig returns a configuration whose certificate follows the files.
 func tlsConfig(ctx context.Context, certFile, keyFile string, addr net.Addr) (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	var provider dynamiccertificates.CertKeyContentProvider
 	if certFile != "" || keyFile != "" {
 		files, err := dynamiccertificates.NewDynamicServingContentFromFiles("serving-cert", certFile, keyFile)

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package daemon
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/klog/v2"
+)
+
+// tokenField is the field of a TokenReview or TokenRequest that is the token.
+const tokenField = `"token":"`
+
+// HideTokens keeps the tokens of those who ask for metrics out of the process's
+// log. kube-scheduler asks the API server about them with a client that prints
+// whole requests from -v=8, where plugins print scores too, and the request is the
+// token. Call it after the process's logger was set (klog.SetLogger).
+func HideTokens() {
+	sink := klog.Background().GetSink()
+	options := []klog.LoggerOption{klog.ContextualLogger(true)}
+	if w, ok := sink.(interface{ WriteKlogBuffer(line []byte) }); ok { // klog.Infof and its like
+		options = append(options, klog.WriteKlogBuffer(w.WriteKlogBuffer))
+	}
+	klog.SetLoggerWithOptions(klog.New(maskingSink{sink, regexp.MustCompile(tokenField + `[^"]*`)}), options...)
+}
+
+// maskingSink masks tokens in what is about to be printed.
+type maskingSink struct {
+	klog.LogSink
+
+	token *regexp.Regexp
+}
+
+// Init tells the sink below that there is one more caller.
+func (s maskingSink) Init(info klog.RuntimeInfo) {
+	info.CallDepth++
+	s.LogSink.Init(info)
+}
+
+// Info prints with tokens masked.
+func (s maskingSink) Info(level int, msg string, keysAndValues ...any) {
+	s.LogSink.Info(level, msg, s.mask(keysAndValues)...)
+}
+
+// Error prints with tokens masked.
+func (s maskingSink) Error(err error, msg string, keysAndValues ...any) {
+	s.LogSink.Error(err, msg, s.mask(keysAndValues)...)
+}
+
+// WithValues keeps the values masked.
+func (s maskingSink) WithValues(keysAndValues ...any) klog.LogSink {
+	return maskingSink{s.LogSink.WithValues(s.mask(keysAndValues)...), s.token}
+}
+
+// WithName names the sink below.
+func (s maskingSink) WithName(name string) klog.LogSink {
+	return maskingSink{s.LogSink.WithName(name), s.token}
+}
+
+// WithCallDepth lets the sink below find the caller's line.
+func (s maskingSink) WithCallDepth(depth int) klog.LogSink {
+	if deep, ok := s.LogSink.(interface{ WithCallDepth(depth int) klog.LogSink }); ok {
+		return maskingSink{deep.WithCallDepth(depth), s.token}
+	}
+	return s
+}
+
+func (s maskingSink) mask(values []any) []any {
+	out := values // the caller's, and as a rule there is nothing to change
+	for i, value := range values {
+		text, ok := value.(string)
+		if !ok || !strings.Contains(text, tokenField) {
+			continue
+		}
+		if &out[0] == &values[0] {
+			out = slices.Clone(values)
+		}
+		out[i] = s.token.ReplaceAllString(text, tokenField+"<masked>")
+	}
+	return out
+}
