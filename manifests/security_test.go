@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/pod-security-admission/api"
+	"k8s.io/pod-security-admission/policy"
+)
+
+// workload is what a Deployment or DaemonSet makes pods of.
+type workload struct {
+	meta *metav1.ObjectMeta
+	spec *v1.PodSpec
+}
+
+// workloads are the shipped ones, by name.
+func workloads(t *testing.T) map[string]workload {
+	t.Helper()
+	out := map[string]workload{}
+	for _, list := range objects(t) {
+		for _, obj := range list {
+			switch o := obj.(type) {
+			case *appsv1.Deployment:
+				out[o.Name] = workload{&o.Spec.Template.ObjectMeta, &o.Spec.Template.Spec}
+			case *appsv1.DaemonSet:
+				out[o.Name] = workload{&o.Spec.Template.ObjectMeta, &o.Spec.Template.Spec}
+			}
+		}
+	}
+	if len(out) != 3 {
+		t.Fatalf("%d workloads, want 3", len(out))
+	}
+	return out
+}
+
+// TestPodSecurity judges the pods by the code of Kubernetes' own admission, at the
+// level restricted of this release. What an entry violates is in want, with the
+// reason beside it.
+func TestPodSecurity(t *testing.T) {
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{
+		"nvtopo-scheduler": nil,
+		"nvtopo-exporter":  nil,
+		"nvtopo-node-agent": {
+			"restricted volume types", // hostPath: sockets of kubelet and of the device plugins, and its own state
+			"runAsNonRoot != true",    // kubelet's folders and sockets are root's, and closed to others
+			"runAsUser=0",             // likewise; without any of root's capabilities
+		},
+	}
+	for name, w := range workloads(t) {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			restricted := api.LevelVersion{Level: api.LevelRestricted, Version: api.LatestVersion()}
+			for _, r := range evaluator.EvaluatePod(restricted, w.meta, w.spec) {
+				if !r.Allowed {
+					got = append(got, r.ForbiddenReason)
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(want[name], got); diff != "" {
+				t.Errorf("violations of the level restricted (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestPodsGetNoMoreThanTheyNeed is what the levels of pod security do not ask for.
+func TestPodsGetNoMoreThanTheyNeed(t *testing.T) {
+	// Limits that a workload does without, and why.
+	without := map[string]string{
+		"nvtopo-scheduler memory": "what it needs grows with the cluster, and without it nobody schedules",
+		"nvtopo-scheduler cpu":    "as above",
+		"nvtopo-node-agent cpu":   "throttled in the middle of an answer it would hold up kubelet",
+		"nvtopo-exporter cpu":     "a reading that is throttled is late; its requests are its share of a busy node",
+	}
+	for name, w := range workloads(t) {
+		t.Run(name, func(t *testing.T) {
+			if w.spec.AutomountServiceAccountToken == nil || !*w.spec.AutomountServiceAccountToken {
+				t.Error("the pod does not ask for the token that it needs: its account gives none by itself")
+			}
+			if w.spec.EnableServiceLinks == nil || *w.spec.EnableServiceLinks {
+				t.Error("the environment lists all Services of the namespace")
+			}
+			if !strings.HasPrefix(w.spec.PriorityClassName, "system-") {
+				t.Errorf("priority class %q: others could take its place", w.spec.PriorityClassName)
+			}
+			if !confined(w.spec) {
+				t.Error("the container has more rights on the node than it needs")
+			}
+			c := &w.spec.Containers[0]
+			for _, resource := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+				if q := c.Resources.Requests[resource]; q.IsZero() {
+					t.Errorf("it requests no %s", resource)
+				}
+				limit, limited := c.Resources.Limits[resource]
+				key := name + " " + string(resource)
+				if (without[key] == "") != limited {
+					t.Errorf("limit of %s: %v, reason to have none: %q", resource, &limit, without[key])
+				}
+				delete(without, key)
+			}
+			for probe, p := range map[string]*v1.Probe{"liveness": c.LivenessProbe, "readiness": c.ReadinessProbe, "startup": c.StartupProbe} {
+				if p != nil && (p.HTTPGet == nil || p.HTTPGet.Scheme != v1.URISchemeHTTPS) {
+					t.Errorf("the %s probe does not ask over HTTPS, and nothing else is served", probe)
+				}
+			}
+			for _, e := range c.Env {
+				if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+					t.Errorf("variable %s is a Secret's", e.Name)
+				}
+			}
+		})
+	}
+	for _, key := range slices.Sorted(maps.Keys(without)) {
+		t.Errorf("%s: a reason without a workload", key)
+	}
+}
+
+// TestTheNamespaceAdmitsItsPods: under a stricter level the agents would not be
+// admitted; and what the others violate is to be seen in the audit log.
+func TestTheNamespaceAdmitsItsPods(t *testing.T) {
+	for _, list := range objects(t) {
+		for _, obj := range list {
+			ns, ok := obj.(*v1.Namespace)
+			if !ok {
+				continue
+			}
+			want := map[string]string{api.EnforceLevelLabel: string(api.LevelPrivileged), api.AuditLevelLabel: string(api.LevelRestricted)}
+			if diff := cmp.Diff(want, ns.Labels); diff != "" {
+				t.Errorf("labels of %s (-want +got):\n%s", ns.Name, diff)
+			}
+			return
+		}
+	}
+	t.Error("there is no namespace")
+}
+
+// TestNoRoleReachesFurther reads what the roles say; test/integration asks the
+// API server what they grant, and counts what is used.
+func TestNoRoleReachesFurther(t *testing.T) {
+	checked := 0
+	check := func(name string, rules []rbacv1.PolicyRule) {
+		for _, r := range rules {
+			checked++
+			for _, word := range slices.Concat(r.Verbs, r.APIGroups, r.Resources, r.NonResourceURLs) {
+				if strings.Contains(word, "*") {
+					t.Errorf("%s: a wildcard: %v", name, r)
+				}
+			}
+			for _, bad := range []string{"escalate", "bind", "impersonate", "delete", "deletecollection"} {
+				if slices.Contains(r.Verbs, bad) {
+					t.Errorf("%s: verb %s: %v", name, bad, r)
+				}
+			}
+			for _, bad := range []string{
+				"secrets", "serviceaccounts/token", "nodes/proxy", "pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers",
+				"clusterroles", "roles", "validatingadmissionpolicies", "certificatesigningrequests",
+			} {
+				if slices.Contains(r.Resources, bad) {
+					t.Errorf("%s: %s: %v", name, bad, r)
+				}
+			}
+		}
+	}
+	stock := []string{"system:kube-scheduler", "system:volume-scheduler", "extension-apiserver-authentication-reader"}
+	for _, list := range objects(t) {
+		for _, obj := range list {
+			switch o := obj.(type) {
+			case *rbacv1.ClusterRole:
+				check(o.Name, o.Rules)
+			case *rbacv1.Role:
+				check(o.Name, o.Rules)
+			case *rbacv1.ClusterRoleBinding:
+				if !strings.HasPrefix(o.RoleRef.Name, "nvtopo-") && !slices.Contains(stock, o.RoleRef.Name) {
+					t.Errorf("%s binds %s", o.Name, o.RoleRef.Name)
+				}
+			case *rbacv1.RoleBinding:
+				if !strings.HasPrefix(o.RoleRef.Name, "nvtopo-") && !slices.Contains(stock, o.RoleRef.Name) {
+					t.Errorf("%s binds %s", o.Name, o.RoleRef.Name)
+				}
+			case *v1.ServiceAccount:
+				if o.AutomountServiceAccountToken == nil || *o.AutomountServiceAccountToken {
+					t.Errorf("any pod with account %s gets its token", o.Name)
+				}
+			}
+		}
+	}
+	if checked < 10 {
+		t.Errorf("only %d rules", checked)
+	}
+}
