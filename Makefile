@@ -176,6 +176,13 @@ lint: $(BIN)/golangci-lint ## Run golangci-lint
 	cd bench && ../$(BIN)/golangci-lint run --config ../.golangci.yml ./...
 	cd test/kubelet && ../../$(BIN)/golangci-lint run --config ../../.golangci.yml ./...
 
+# Findings are explained in docs/security.md. VULNDB is a URL or file:///folder.
+VULNDB ?= https://vuln.go.dev
+.PHONY: vuln
+vuln: ## Look for known vulnerabilities in what the programs call (needs vuln.go.dev, or VULNDB)
+	go build -C tools/vuln -o ../../$(BIN)/govulncheck golang.org/x/vuln/cmd/govulncheck
+	$(BIN)/govulncheck -db $(VULNDB) ./cmd/...
+
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code
 	$(BIN)/golangci-lint fmt ./... bench/... test/kubelet/...
