@@ -105,7 +105,7 @@ func (r *rig) client(c *cluster) *fake.Clientset {
 // registry is our plugins as cmd/scheduler registers them; it also keeps the
 // State they share.
 func (r *rig) registry() frameworkruntime.Registry {
-	shared := lifecycle.NewShared(clock.RealClock{}, func() {})
+	shared := lifecycle.NewShared(clock.RealClock{})
 	keep := func(f frameworkruntime.PluginFactory) frameworkruntime.PluginFactory {
 		return func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 			p, err := f(ctx, args, h)

@@ -8,7 +8,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // args of the plugins below
@@ -33,10 +32,7 @@ import (
 )
 
 func main() {
-	shared := lifecycle.NewShared(clock.RealClock{}, func() {
-		fmt.Fprintln(os.Stderr, "NodeGPUTopology is served now: ending, to be started again with its events registered")
-		os.Exit(1)
-	}, controller.Attach)
+	shared := lifecycle.NewShared(clock.RealClock{}, controller.Attach)
 	shared.ServeDebug(debug.Serve)
 	command := app.NewSchedulerCommand(
 		app.WithPlugin(topology.Name, topology.New(shared)),

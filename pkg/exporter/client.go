@@ -50,7 +50,16 @@ func (c client) readNode(ctx context.Context) (nodeView, error) {
 
 // readTopology returns the node's object, nil when there is none.
 func (c client) readTopology(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
-	u, err := c.topologies().Get(ctx, c.node, metav1.GetOptions{})
+	return c.topology(ctx, metav1.GetOptions{})
+}
+
+// glance is readTopology from the API server's cache, which may be behind.
+func (c client) glance(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
+	return c.topology(ctx, metav1.GetOptions{ResourceVersion: "0"})
+}
+
+func (c client) topology(ctx context.Context, opts metav1.GetOptions) (*v1alpha1.NodeGPUTopology, error) {
+	u, err := c.topologies().Get(ctx, c.node, opts)
 	if apierrors.IsNotFound(err) && !unserved(err) {
 		return nil, nil
 	}

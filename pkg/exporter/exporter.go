@@ -95,7 +95,7 @@ func (e *Exporter) publish(ctx context.Context) error {
 	defer e.mu.Unlock()
 	defer func() { e.finished.Store(e.clock.Now().UnixNano()) }()
 	var backErr error
-	if e.readBackAt.IsZero() || e.clock.Since(e.readBackAt) >= e.cfg.Resync {
+	if e.readBackAt.IsZero() || e.clock.Since(e.readBackAt) >= e.cfg.Resync || e.displaced(ctx) {
 		// Later on, what was known will do: an outage of the API server is no
 		// reason to stop watching the hardware.
 		if backErr = e.readBack(ctx); backErr != nil && e.node.uid == "" {
@@ -145,6 +145,26 @@ func (e *Exporter) readBack(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// displaced reports whether somebody deleted the object, made it anew or changed its
+// spec since it was read or written: until it is mended the node has no graph, or a wrong
+// one, which cannot wait for the resync. It asks in every round, for what the API
+// server's cache has; a version that is behind only costs one more reading.
+func (e *Exporter) displaced(ctx context.Context) bool {
+	if e.observed == nil {
+		return false
+	}
+	got, err := e.api.glance(ctx)
+	switch {
+	case unserved(err):
+		e.observed = nil // the definition is gone, and with it all objects
+		e.distrust()
+		return true
+	case err != nil:
+		return false // an outage: nothing is known to have changed
+	}
+	return got == nil || got.UID != e.observed.UID || got.Generation != e.observed.Generation
 }
 
 // read takes a reading; a failed one leaves the last good one in place.

@@ -224,27 +224,27 @@ func TestFirstPublishWritesEverythingByServerSideApply(t *testing.T) {
 func TestOnlyChangesAreWritten(t *testing.T) {
 	r := newRig(t, Config{})
 	r.expect(t, "at first", getNode, getTopology, putSpec, putStatus, putLabels, putLease)
-	r.expect(t, "without a change", putLease)
+	r.expect(t, "without a change", getTopology, putLease)
 
 	sick := uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV18")
 	sick.GPUs[3].Unhealthy = "Xid 79"
 	r.src.graph = sick
-	r.expect(t, "when a GPU falls ill", putStatus, putLease)
+	r.expect(t, "when a GPU falls ill", getTopology, putStatus, putLease)
 	top := r.api.topology(t)
 	if h := top.Status.GPUHealth[3]; h.Healthy || h.Reason != "Xid 79" || top.Status.Summary.Healthy != 7 {
 		t.Errorf("health %+v, summary %+v", h, top.Status.Summary)
 	}
 
 	r.src.problems = []Problem{{GPU: "GPU-2", Text: "2 of 18 NVLinks are down"}, {GPU: "GPU-1", Text: "x"}}
-	r.expect(t, "when problems turn up", putStatus, putLease)
+	r.expect(t, "when problems turn up", getTopology, putStatus, putLease)
 	if c := readyOf(t, r.api.topology(t)); c.Status != metav1.ConditionTrue || c.Message != "GPU-1: x; GPU-2: 2 of 18 NVLinks are down" {
 		t.Errorf("Ready: %s, %q", c.Status, c.Message)
 	}
 	slices.Reverse(r.src.problems)
-	r.expect(t, "when they come in another order", putLease)
+	r.expect(t, "when they come in another order", getTopology, putLease)
 
 	r.src.graph, r.src.problems = uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV16"), nil
-	r.expect(t, "when links change", putStatus, putSpec, putLabels, putLease)
+	r.expect(t, "when links change", getTopology, putStatus, putSpec, putLabels, putLease)
 
 	r.restart(t)
 	r.expect(t, "after a restart without a change", getNode, getTopology, putLease)
@@ -278,7 +278,7 @@ func TestAReadErrorKeepsTheLastGoodTopology(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "driver stopped answering") {
 		t.Errorf("error %v", err)
 	}
-	if diff := cmp.Diff([]string{putStatus, putLease}, r.api.took()); diff != "" {
+	if diff := cmp.Diff([]string{getTopology, putStatus, putLease}, r.api.took()); diff != "" {
 		t.Errorf("requests (-want,+got):\n%s", diff)
 	}
 	after := r.api.topology(t)
@@ -308,7 +308,7 @@ func TestAReadErrorKeepsTheLastGoodTopology(t *testing.T) {
 	}
 
 	r.src.err = nil
-	r.expect(t, "when the driver is back", putStatus, putLease)
+	r.expect(t, "when the driver is back", getTopology, putStatus, putLease)
 	if c := readyOf(t, r.api.topology(t)); c.Status != metav1.ConditionTrue {
 		t.Errorf("Ready is %s", c.Status)
 	}
@@ -344,17 +344,65 @@ func TestAReadErrorFromTheStart(t *testing.T) {
 func TestForeignChangesAreMendedAtResync(t *testing.T) {
 	r := newRig(t, Config{Resync: time.Minute})
 	r.publish(t)
-	r.api.mu.Lock()
-	delete(r.api.objects, topologyPath)
-	r.api.mu.Unlock()
 	r.api.edit(nodePath, func(o map[string]any) {
 		o["metadata"].(map[string]any)["labels"].(map[string]any)[LabelCount] = "80"
 	})
-	r.expect(t, "before", putLease)
+	r.expect(t, "before", getTopology, putLease)
 	r.clk.Step(time.Minute)
-	r.expect(t, "at resync", getNode, getTopology, putSpec, putStatus, putLabels, putLease)
+	r.expect(t, "at resync", getNode, getTopology, putLabels, putLease)
 	if got := r.api.labels()[LabelCount]; got != "8" {
 		t.Errorf("%s = %s", LabelCount, got)
+	}
+}
+
+// TestADisplacedObjectIsMendedInTheNextRound does to the object what leaves the node
+// without its graph, or with a wrong one.
+func TestADisplacedObjectIsMendedInTheNextRound(t *testing.T) {
+	meta := func(o map[string]any) map[string]any { return o["metadata"].(map[string]any) }
+	tests := map[string]struct {
+		change func(r *rig)
+		want   []string
+	}{
+		"deleted": {func(r *rig) { delete(r.api.objects, topologyPath) }, []string{putSpec, putStatus, putLease}},
+		"made anew by somebody": {func(r *rig) {
+			o := r.api.objects[topologyPath]
+			meta(o)["uid"] = "another"
+			delete(o, "status")
+		}, []string{putStatus, putLease}},
+		"changed by somebody": {func(r *rig) {
+			o := r.api.objects[topologyPath]
+			meta(o)["generation"] = int64(7)
+			o["spec"].(map[string]any)["gpus"].([]any)[0].(map[string]any)["model"] = "better"
+		}, []string{putSpec, putLease}},
+		"deleted with its definition": {func(r *rig) {
+			delete(r.api.objects, topologyPath)
+			asked := false
+			r.api.refuse = func(q request) *metav1.Status {
+				if q.path == topologyPath && !asked {
+					asked = true
+					return &metav1.Status{Code: http.StatusNotFound, Message: "404 page not found"}
+				}
+				return nil
+			}
+		}, []string{putSpec, putStatus, putLease}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{Resync: time.Hour})
+			r.publish(t)
+			want := r.api.topology(t)
+			r.api.took()
+			r.api.mu.Lock()
+			tc.change(r)
+			r.api.mu.Unlock()
+			r.expect(t, "in the next round", append([]string{getTopology, getNode, getTopology}, tc.want...)...)
+			got := r.api.topology(t)
+			got.UID, got.Generation = want.UID, want.Generation
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("what is published (-want,+got):\n%s", diff)
+			}
+			r.expect(t, "in the one after", getTopology, putLease)
+		})
 	}
 }
 
@@ -406,10 +454,10 @@ func TestAValueStoredDifferentlyIsNotWrittenAgain(t *testing.T) {
 		}
 	}
 	r.publish(t)
-	r.expect(t, "in the next round", putLease)
+	r.expect(t, "in the next round", getTopology, putLease)
 	r.clk.Step(time.Minute)
 	r.expect(t, "at resync", getNode, getTopology, putStatus, putSpec, putLabels, putLease)
-	r.expect(t, "after it", putLease)
+	r.expect(t, "after it", getTopology, putLease)
 }
 
 func TestMistakesOfInstallationAreNamed(t *testing.T) {

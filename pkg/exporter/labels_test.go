@@ -137,7 +137,7 @@ func TestLabelsNoLongerWantedGoAway(t *testing.T) {
 	if _, ok := r.api.objects[nodePath]["metadata"].(map[string]any)["annotations"]; ok {
 		t.Error("the annotation is left")
 	}
-	r.expect(t, "then", putLease)
+	r.expect(t, "then", getTopology, putLease)
 }
 
 // A key of ours that another manager owns cannot be removed, and is not tried for ever.

@@ -35,24 +35,37 @@ func GraphsServed(client discovery.DiscoveryInterface) (bool, error) {
 	return false, nil
 }
 
-// WatchGraphs feeds the graph store until ctx ends. A malformed object is
+// WatchGraphs feeds the graph store until ctx ends, also beyond a time in which the
+// definition of NodeGPUTopology is gone. What cannot be read of an object is
 // logged with its name and field; the node keeps its last good graph. others are
-// told of the same objects, which they must not change.
-func (s *State) WatchGraphs(ctx context.Context, config *rest.Config, others ...cache.ResourceEventHandler) error {
+// told of the same objects, which they must not change. Call AwaitSync after it.
+func (s *State) WatchGraphs(ctx context.Context, config *rest.Config, client discovery.DiscoveryInterface, others ...cache.ResourceEventHandler) error {
 	informer, err := graphclient.NewInformer(config, "")
 	if err != nil {
 		return err
+	}
+	err = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) {
+		if apierrors.IsNotFound(err) && s.served.CompareAndSwap(true, false) {
+			klog.FromContext(ctx).Error(err, "The definition of NodeGPUTopology is gone; GPU pods wait until it is back")
+			s.onFreed() // they are told why
+			go s.AwaitGraphs(ctx, client)
+		}
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	})
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
 	}
 	handler, err := informer.AddEventHandler(s.graphHandler(ctx))
 	if err != nil {
 		return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
 	}
-	s.sources = append(s.sources, handler.HasSynced)
 	for _, other := range others {
 		if _, err := informer.AddEventHandler(other); err != nil {
 			return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
 		}
 	}
+	s.sources = append(s.sources, handler.HasSynced)
+	s.synced.Store(false)
 	go informer.RunWithContext(ctx)
 	go s.takeLate(ctx)
 	return nil
@@ -105,27 +118,23 @@ func (s *State) graphHandler(ctx context.Context) cache.ResourceEventHandler {
 	}
 }
 
-// arrivalInterval is how often a missing CRD is looked for.
+// arrivalInterval is how often a missing definition is looked for.
 const arrivalInterval = 10 * time.Second
 
-// AwaitGraphs closes the returned channel once the API server knows
-// NodeGPUTopology; the process then has to restart to watch it.
-func (s *State) AwaitGraphs(ctx context.Context, client discovery.DiscoveryInterface) <-chan struct{} {
-	arrived := make(chan struct{})
-	go func() {
-		ticker := s.clock.NewTicker(arrivalInterval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C():
-			}
-			if ok, err := GraphsServed(client); err == nil && ok {
-				close(arrived)
-				return
-			}
+// AwaitGraphs waits until the API server knows NodeGPUTopology; false: ctx ended.
+func (s *State) AwaitGraphs(ctx context.Context, client discovery.DiscoveryInterface) bool {
+	s.served.Store(false)
+	ticker := s.clock.NewTicker(arrivalInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-ticker.C():
 		}
-	}()
-	return arrived
+		if ok, err := GraphsServed(client); err == nil && ok {
+			s.served.Store(true)
+			return true
+		}
+	}
 }

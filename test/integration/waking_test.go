@@ -3,10 +3,7 @@
 package integration
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -71,40 +68,4 @@ func (l *lab) testWaking(t *testing.T) {
 		}
 		l.boundWithin(t, wokenWithin, pod.Name)
 	})
-}
-
-// TestSchedulerStartsBeforeTheDefinition starts the scheduler on an API server
-// that does not know NodeGPUTopology. Its events can only be registered at
-// start, so when the definition arrives the process has to end, for its
-// supervisor to start it again.
-func TestSchedulerStartsBeforeTheDefinition(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
-	spec := l.addNode(t, "n", "dgx1-v100")
-	var log bytes.Buffer // read after the process ended
-	s, err := l.tryScheduler(t, &log, profile{name: preBindProfile, write: "PreBind"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.create(t, gpuPod("plain", preBindProfile, 0, nil))
-	l.bound(t, "plain") // pods without GPUs need no definition
-	l.wantRefused(t, gpuPod("p", preBindProfile, 2, nil), nodestate.NoGraph.String())
-
-	l.install(t)
-	l.publish(t, devcluster.ExporterOptions{}, spec)
-	eventually(t, 30*time.Second, "the scheduler ends by itself", func(context.Context) (bool, string) {
-		return !s.Alive(), "alive"
-	})
-	if got := s.ExitCode(); got != 1 {
-		t.Errorf("it ended with exit code %d, want 1", got)
-	}
-	if !strings.Contains(log.String(), "NodeGPUTopology is served now") {
-		t.Errorf("its last words do not say why:\n%s", log.String())
-	}
-	if got := l.get(t, "p").Spec.NodeName; got != "" {
-		t.Errorf("the pod was bound to %s without a graph", got)
-	}
-	if err := s.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	choiceOf(t, l.boundWithin(t, wokenWithin, "p"), l.graphs["n"])
 }

@@ -69,7 +69,7 @@ func newBench(tb testing.TB, write string, plugins ...string) *bench {
 	tb.Cleanup(cancel)
 	obj, node := topologyOf(tb)
 	b := &bench{
-		client: fake.NewClientset(leases("n")...), shared: lifecycle.NewShared(clock.RealClock{}, func() {}),
+		client: fake.NewClientset(leases("n")...), shared: lifecycle.NewShared(clock.RealClock{}),
 		node: node, logger: logger, snapshot: schedcache.NewSnapshot(nil, []*v1.Node{node}), instances: map[string]fwk.Plugin{},
 	}
 	b.factory = informers.NewSharedInformerFactory(b.client, 0)

@@ -22,10 +22,9 @@ import (
 // main and hand it to both plugins' factories: two profiles with a State each
 // would give one GPU out twice.
 type Shared struct {
-	clock     clock.WithTicker
-	onArrival func()
-	others    []Attachment
-	serve     DebugServer
+	clock  clock.WithTicker
+	others []Attachment
+	serve  DebugServer
 
 	mu       sync.Mutex
 	state    *nodestate.State
@@ -34,12 +33,9 @@ type Shared struct {
 	profiles map[string]*Profile // profile name -> what its plugins were given
 }
 
-// NewShared returns a Shared. onArrival is called when the NodeGPUTopology CRD
-// appears after the process started without it; the process then has to end and
-// be started again, since its informers start with it. others begin with the first
-// plugin, if the CRD is there.
-func NewShared(clk clock.WithTicker, onArrival func(), others ...Attachment) *Shared {
-	return &Shared{clock: clk, onArrival: onArrival, others: others, profiles: map[string]*Profile{}}
+// NewShared returns a Shared. others begin with the first plugin.
+func NewShared(clk clock.WithTicker, others ...Attachment) *Shared {
+	return &Shared{clock: clk, others: others, profiles: map[string]*Profile{}}
 }
 
 // Clock returns the process's clock.
@@ -102,19 +98,20 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 	if err := state.Connect(ctx, h); err != nil {
 		return nil, err
 	}
+	handlers := make([]cache.ResourceEventHandler, len(s.others))
+	for i, attach := range s.others {
+		handlers[i] = attach(ctx, h, config.Namespace, state)
+	}
 	if served {
-		handlers := make([]cache.ResourceEventHandler, len(s.others))
-		for i, attach := range s.others {
-			handlers[i] = attach(ctx, h, config.Namespace, state)
-		}
-		if err := state.WatchGraphs(ctx, h.KubeConfig(), handlers...); err != nil {
+		if err := state.WatchGraphs(ctx, h.KubeConfig(), h.ClientSet().Discovery(), handlers...); err != nil {
 			return nil, err
 		}
-	} else {
-		klog.FromContext(ctx).Info("The API server does not know NodeGPUTopology; GPU pods wait, and the scheduler restarts when it does")
-		s.awaitArrival(ctx, h, state)
 	}
 	state.AwaitSync(ctx)
+	if !served {
+		klog.FromContext(ctx).Info("The API server does not know NodeGPUTopology; GPU pods wait until its definition is installed")
+		go s.watchLater(ctx, h, state, handlers)
+	}
 	if debug.Address != "" {
 		if s.serve == nil {
 			return nil, errors.New("debugAddress is set, and this program serves no state")
@@ -127,15 +124,18 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 	return state, nil
 }
 
-func (s *Shared) awaitArrival(ctx context.Context, h fwk.Handle, state *nodestate.State) {
-	arrived := state.AwaitGraphs(ctx, h.ClientSet().Discovery())
-	go func() {
-		select {
-		case <-ctx.Done():
-		case <-arrived:
-			s.onArrival()
-		}
-	}()
+// watchLater begins to watch when there is something to be watched. Until the first
+// list is in, GPU pods wait as they do after a start.
+func (s *Shared) watchLater(ctx context.Context, h fwk.Handle, state *nodestate.State, handlers []cache.ResourceEventHandler) {
+	if !state.AwaitGraphs(ctx, h.ClientSet().Discovery()) {
+		return
+	}
+	klog.FromContext(ctx).Info("The API server knows NodeGPUTopology now")
+	if err := state.WatchGraphs(ctx, h.KubeConfig(), h.ClientSet().Discovery(), handlers...); err != nil {
+		klog.FromContext(ctx).Error(err, "GPU topologies cannot be watched")
+		return
+	}
+	state.AwaitSync(ctx)
 }
 
 // join adds a plugin to its profile and returns what it works with.

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// definedWithin is how long the scheduler may take to notice a definition: it looks
+// every 10 s, and its informer tries again after at most 30 s and then some.
+const definedWithin = 75 * time.Second
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+func (l *lab) dynamic(t *testing.T) dynamic.Interface {
+	t.Helper()
+	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dyn
+}
+
+// TestSchedulerOutlivesTheDefinition starts the scheduler on an API server that does not
+// know NodeGPUTopology, installs it, takes it away under running pods and brings it
+// back, all under one process.
+func TestSchedulerOutlivesTheDefinition(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	spec := l.addNode(t, "n", "dgx1-v100")
+	s := l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"}, profile{name: "by-count", write: "PreBind", args: map[string]string{
+		topologyPlugin: "nodesWithoutTopology: Allow",
+	}})
+	pid := s.PID()
+	l.create(t, gpuPod("plain", preBindProfile, 0, nil))
+	l.bound(t, "plain") // pods without GPUs need no definition
+	l.wantRefused(t, gpuPod("first", preBindProfile, 2, nil), nodestate.NoDefinition.String())
+	l.create(t, gpuPod("none", preBindProfile, 1, notes{nodestate.TopologyPolicyKey: "none"}))
+	l.wantByCount(t, "none", nodestate.NoDefinition)
+
+	l.install(t)
+	l.publish(t, devcluster.ExporterOptions{Interval: time.Second}, spec)
+	first := choiceOf(t, l.boundWithin(t, definedWithin, "first"), l.graphs["n"])
+
+	crd := v1alpha1.Resource + "." + v1alpha1.GroupName
+	if err := l.dynamic(t).Resource(definitions).Delete(t.Context(), crd, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, definedWithin, "the definition and all objects are gone", func(ctx context.Context) (bool, string) {
+		_, err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+	time.Sleep(settleTime)
+	l.wantRefused(t, gpuPod("second", preBindProfile, 2, nil), nodestate.NoDefinition.String())
+	l.create(t, gpuPod("counted", "by-count", 2, nil))
+	l.wantByCount(t, "counted", nodestate.NoDefinition)
+
+	eventually(t, definedWithin, "the definition is installed again", func(ctx context.Context) (bool, string) {
+		if err := l.InstallManifests(ctx); err != nil {
+			return false, err.Error() // the old one is still being removed
+		}
+		return true, ""
+	})
+	second := choiceOf(t, l.boundWithin(t, definedWithin, "second"), l.graphs["n"])
+	if both := first.set & second.set; both != 0 {
+		t.Errorf("GPUs %v were given out twice", both.Positions())
+	}
+	if !second.Unconfirmed {
+		t.Error("the choice beside pods whose GPUs nobody knows is not marked unconfirmed")
+	}
+	// 2 and 2 are known, and 1 and 2 by count.
+	l.wantRefused(t, gpuPod("too-many", preBindProfile, 2, nil), "Insufficient")
+	l.create(t, gpuPod("third", preBindProfile, 1, nil))
+	third := choiceOf(t, l.bound(t, "third"), l.graphs["n"])
+	if both := (first.set | second.set) & third.set; both != 0 {
+		t.Errorf("GPUs %v were given out twice", both.Positions())
+	}
+	if !s.Alive() || s.PID() != pid {
+		t.Errorf("the scheduler did not live through it: alive %t, process %d, was %d", s.Alive(), s.PID(), pid)
+	}
+}
+
+// topology reads a node's object; nil if there is none.
+func (l *lab) topology(ctx context.Context, t *testing.T, node string) *unstructured.Unstructured {
+	t.Helper()
+	u, err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		t.Logf("reading the topology of %s: %v", node, err)
+		return nil
+	}
+	return u
+}

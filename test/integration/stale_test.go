@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+const (
+	countingProfile        = "counting"
+	countingBindingProfile = "counting-binding"
+)
+
+// TestStaleGraphs brings nodes into the states in which their graph does not count, and
+// out of them.
+func TestStaleGraphs(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	counting := map[string]string{topologyPlugin: "staleTopology: Count"}
+	l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"},
+		profile{name: countingProfile, write: "PreBind", args: counting}, profile{name: countingBindingProfile, write: "Binding", args: counting})
+	t.Run("a silent exporter comes back", l.testSilentExporter)
+	t.Run("an object is deleted under running pods", l.testDeletedTopology)
+	t.Run("an object of a later version", l.testNewerTopology)
+}
+
+// patchTopology merges into an object's part as an administrator.
+func (l *lab) patchTopology(t *testing.T, node string, part any, sub ...string) {
+	t.Helper()
+	body, err := json.Marshal(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = l.dynamic(t).Resource(v1alpha1.GroupVersionResource).Patch(t.Context(), node, types.MergePatchType, body, metav1.PatchOptions{}, sub...)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// renew renews the Lease of a node's exporter, for so many seconds.
+func (l *lab) renew(t *testing.T, node string, seconds int) {
+	t.Helper()
+	body := fmt.Appendf(nil, `{"spec":{"leaseDurationSeconds":%d,"renewTime":%q}}`, seconds, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
+	_, err := l.client.CoordinationV1().Leases(systemNamespace).
+		Patch(t.Context(), nodestate.ExporterLeasePrefix+node, types.MergePatchType, body, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantByCount waits until a pod is bound without a choice and marked so.
+func (l *lab) wantByCount(t *testing.T, name string, why nodestate.Reason) {
+	t.Helper()
+	pod := l.bound(t, name)
+	for key := range pod.Annotations {
+		if nodestate.IsOutputKey(key) {
+			t.Errorf("pod %s, which nobody chose for, has annotation %s", name, key)
+		}
+	}
+	eventually(t, 10*time.Second, "pod "+name+" has the condition", func(context.Context) (bool, string) {
+		pod = l.get(t, name)
+		i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == nodestate.ConditionPlacedByCount })
+		if i < 0 {
+			return false, fmt.Sprint(pod.Status.Conditions)
+		}
+		c := pod.Status.Conditions[i]
+		return c.Status == v1.ConditionTrue && c.Reason == "PlacedByCount" && strings.Contains(c.Message, why.String()), c.String()
+	})
+	l.wantEvent(t, name, "PlacedByCount", why.String())
+}
+
+// wantEvent waits for an event about an object of that name.
+func (l *lab) wantEvent(t *testing.T, object, reason, note string) {
+	t.Helper()
+	eventually(t, 20*time.Second, "event "+reason+" about "+object, func(ctx context.Context) (bool, string) {
+		list, err := l.client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		var seen []string
+		for i := range list.Items {
+			e := &list.Items[i]
+			if e.Regarding.Name != object {
+				continue
+			}
+			if e.Reason == reason && strings.Contains(e.Note, note) {
+				return true, ""
+			}
+			seen = append(seen, e.Reason+": "+e.Note)
+		}
+		return false, strings.Join(seen, "\n")
+	})
+}
+
+// testSilentExporter lets pods onto a node by count, and makes their GPUs known again.
+func (l *lab) testSilentExporter(t *testing.T) {
+	node := l.freshName("silent")
+	spec := l.addNode(t, node, "dgx1-v100")
+	l.publishOnce(t, spec, l.graphs[node])
+	g := l.graphs[node]
+	l.create(t, on(node, gpuPod(node+"-ours", preBindProfile, 2, nil)))
+	ours := choiceOf(t, l.bound(t, node+"-ours"), g)
+
+	l.renew(t, node, 1)
+	time.Sleep(1500 * time.Millisecond)
+	linked := on(node, gpuPod(node+"-linked", countingProfile, 2, notes{nodestate.MinLinkKey: "NVLINK"}))
+	l.wantRefused(t, linked, nodestate.StaleGraph.String())
+	l.wantRefused(t, on(node, gpuPod(node+"-refused", preBindProfile, 2, nil)), nodestate.StaleGraph.String())
+	l.remove(t, node+"-refused")
+	var counted []*v1.Pod
+	for _, p := range []string{countingProfile, countingBindingProfile} {
+		pod := on(node, gpuPod(node+"-"+p, p, 2, nil))
+		l.create(t, pod)
+		l.wantByCount(t, pod.Name, nodestate.StaleGraph)
+		counted = append(counted, l.get(t, pod.Name))
+	}
+	l.wantRefused(t, on(node, gpuPod(node+"-much", countingProfile, 3, nil)), "Insufficient")
+	l.remove(t, node+"-much")
+
+	// The exporter is back: two pairs are somewhere, so nobody may want to know where.
+	l.renew(t, node, 120)
+	eventually(t, wokenWithin, "the pod with link demands is refused for the pods by count", func(context.Context) (bool, string) {
+		got := l.refused(t, linked.Name)
+		return strings.Contains(got, nodestate.UnknownDevices.String()), got
+	})
+	// The agent publishes what kubelet gave them: all but one linked pair of the rest.
+	left, pair := g.Healthy()&^ours.set, nvtopo.Mask(0)
+	for _, i := range left.Positions() {
+		for _, j := range left.Positions() {
+			if i < j && g.Link(i, j).Class.Kind == nvtopo.KindNVLink {
+				pair = nvtopo.MaskOf(i, j)
+			}
+		}
+	}
+	gone := (left &^ pair).Positions()
+	var records []v1alpha1.Allocation
+	for i, pod := range counted {
+		records = append(records, v1alpha1.Allocation{
+			PodUID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name, Container: "main", Resource: string(gpuResource), State: v1alpha1.StateForeign,
+			GPUs: []string{g.GPUs[gone[2*i]].UUID, g.GPUs[gone[2*i+1]].UUID},
+		})
+	}
+	l.patchTopology(t, node, map[string]any{"status": map[string]any{"allocations": records}}, "status")
+	if got := choiceOf(t, l.boundWithin(t, wokenWithin, linked.Name), g); got.set != pair || got.Unconfirmed {
+		t.Errorf("GPUs %v, unconfirmed %t, want %v, the pair that is left", got.set.Positions(), got.Unconfirmed, pair.Positions())
+	}
+}
+
+// testDeletedTopology takes the object away under a running pod; the exporter makes it
+// again within its interval.
+func (l *lab) testDeletedTopology(t *testing.T) {
+	node := l.freshName("deleted")
+	spec := l.addNode(t, node, "dgx1-v100")
+	l.publish(t, devcluster.ExporterOptions{Interval: time.Second}, spec)
+	l.create(t, on(node, gpuPod(node+"-first", preBindProfile, 5, nil)))
+	first := choiceOf(t, l.bound(t, node+"-first"), l.graphs[node])
+	before := l.topology(t.Context(), t, node)
+	if err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).Delete(t.Context(), node, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "the exporter makes the object again", func(ctx context.Context) (bool, string) {
+		u := l.topology(ctx, t, node)
+		return u != nil && u.GetUID() != before.GetUID(), "absent"
+	})
+	l.create(t, on(node, gpuPod(node+"-second", countingBindingProfile, 3, nil)))
+	second := choiceOf(t, l.bound(t, node+"-second"), l.graphs[node])
+	if both := first.set & second.set; both != 0 || second.Unconfirmed {
+		t.Errorf("GPUs %v were given out twice; unconfirmed %t", both.Positions(), second.Unconfirmed)
+	}
+}
+
+// testNewerTopology has an exporter of a later version: the definition knows more than
+// the scheduler, which ignores new fields and refuses new values.
+func (l *lab) testNewerTopology(t *testing.T) {
+	l.widenDefinition(t)
+	nodes := map[string]devcluster.NodeSpec{}
+	for _, what := range []string{"field", "value"} {
+		node := l.freshName("newer-" + what)
+		nodes[what] = l.addNode(t, node, "dgx1-v100")
+		l.publishOnce(t, nodes[what], l.graphs[node])
+	}
+	node := nodes["field"].Name
+	l.patchTopology(t, node, map[string]any{"spec": map[string]any{"cooling": "liquid"}})
+	l.create(t, on(node, gpuPod(node, preBindProfile, 8, nil)))
+	choiceOf(t, l.bound(t, node), l.graphs[node])
+
+	node = nodes["value"].Name
+	g := l.graphs[node]
+	u := l.topology(t.Context(), t, node)
+	links, _, err := unstructured.NestedSlice(u.Object, "spec", "links")
+	if err != nil {
+		t.Fatal(err)
+	}
+	links[0].(map[string]any)["class"] = "Photonic"
+	l.patchTopology(t, node, map[string]any{"spec": map[string]any{"links": links}})
+	l.wantEvent(t, node, "MalformedTopology", "spec.links[0].class")
+	// The last good graph still counts, and health is another matter.
+	health := []map[string]any{{"id": g.GPUs[0].UUID, "healthy": false, "reason": "too hot"}}
+	l.patchTopology(t, node, map[string]any{"status": map[string]any{"gpuHealth": health}}, "status")
+	time.Sleep(settleTime)
+	l.create(t, on(node, gpuPod(node+"-last", preBindProfile, 2, nil)))
+	last := choiceOf(t, l.bound(t, node+"-last"), g)
+	if last.set.Has(0) {
+		t.Error("a GPU was given out that the object says is broken")
+	}
+	// But not for ever, though the Lease goes on being renewed.
+	l.renew(t, node, 3)
+	eventually(t, 20*time.Second, "the last good graph no longer counts", func(context.Context) (bool, string) {
+		l.renew(t, node, 3)
+		name := l.freshName("probe")
+		l.create(t, on(node, gpuPod(name, preBindProfile, 1, notes{nodestate.MinLinkKey: "SYS"})))
+		time.Sleep(500 * time.Millisecond)
+		got := refusal(l.get(t, name))
+		l.remove(t, name)
+		return strings.Contains(got, nodestate.UnreadableGraph.String()), got
+	})
+}
+
+// widenDefinition adds a field and a value to the definition, as a later release might.
+func (l *lab) widenDefinition(t *testing.T) {
+	t.Helper()
+	client := l.dynamic(t).Resource(definitions)
+	name := v1alpha1.Resource + "." + v1alpha1.GroupName
+	crd, err := client.Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := []string{"schema", "openAPIV3Schema", "properties", "spec", "properties"}
+	version := versions[0].(map[string]any)
+	if err := unstructured.SetNestedMap(version, map[string]any{"type": "string"}, append(slices.Clone(spec), "cooling")...); err != nil {
+		t.Fatal(err)
+	}
+	class := append(slices.Clone(spec), "links", "items", "properties", "class", "enum")
+	values, _, err := unstructured.NestedSlice(version, class...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unstructured.SetNestedSlice(version, append(values, "Photonic"), class...); err != nil {
+		t.Fatal(err)
+	}
+	if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Update(t.Context(), crd, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second) // until the API server validates by it
+}
