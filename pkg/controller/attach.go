@@ -4,10 +4,13 @@ package controller
 
 import (
 	"context"
+	"sync"
 
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -19,11 +22,23 @@ func Attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 	pods := h.SharedInformerFactory().Core().V1().Pods()
 	synced := pods.Informer().HasSynced
 	c := New(state, h.ClientSet(), pods.Lister(), h.EventRecorder())
+	run := c.Run
+	if client, err := dynamic.NewForConfig(h.KubeConfig()); err != nil {
+		klog.FromContext(ctx).Error(err, "Stale topologies are not reported by this process")
+	} else {
+		reporter := NewStaleReporter(state, client, h.EventRecorder(), clock.RealClock{})
+		run = func(ctx context.Context) {
+			var wg sync.WaitGroup
+			wg.Go(func() { reporter.Run(ctx) })
+			c.Run(ctx)
+			wg.Wait()
+		}
+	}
 	go func() {
 		if !cache.WaitForCacheSync(ctx.Done(), synced) {
 			return
 		}
-		if err := Lead(ctx, h.ClientSet(), namespace, c.Run); err != nil {
+		if err := Lead(ctx, h.ClientSet(), namespace, run); err != nil {
 			klog.FromContext(ctx).Error(err, "Annotations are not repaired by this process")
 		}
 	}()

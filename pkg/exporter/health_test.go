@@ -85,7 +85,7 @@ func TestHealthSaysSinceWhen(t *testing.T) {
 	since("while it lasts, over a restart", 3, time.Minute)
 	with("", "NVLink error: in other words")
 	since("when the driver puts it in other words", 3, time.Minute)
-	r.expect(t, "without a change", putLease)
+	r.expect(t, "without a change", getTopology, putLease)
 	with("Xid 79", "")
 	since("when it gets worse", 3, 2*time.Minute)
 	with("", "")
@@ -111,6 +111,6 @@ func TestAnOlderSchemaDoesNotMakeTheExporterWriteInEveryRound(t *testing.T) {
 	}
 	for range 5 {
 		r.clk.Step(30 * time.Second)
-		r.expect(t, "without a change", putLease)
+		r.expect(t, "without a change", getTopology, putLease)
 	}
 }

@@ -19,8 +19,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
 // doubtInterval is how often doubtful claims are looked at.
@@ -54,11 +52,6 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	s.onMalformed = func(pod *v1.Pod, err error) {
 		h.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, "MalformedAllocation", "Scheduling", "%s", err)
 	}
-	s.onBadGraph = func(t *v1alpha1.NodeGPUTopology, err error) {
-		malformedTopologies.Inc()
-		ref := &v1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind, Name: t.Name, UID: t.UID}
-		h.EventRecorder().Eventf(ref, nil, v1.EventTypeWarning, "MalformedTopology", "Reading", "%s", err)
-	}
 	freed := make(chan struct{}, 1)
 	s.onFreed = func() {
 		select {
@@ -72,6 +65,7 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	go s.wakeWhenFreed(ctx, h, pods.Lister(), freed)
 	go s.resolveDoubts(ctx, h.ClientSet())
 	go s.activateWidened(ctx, h)
+	go s.watchExpiry(ctx)
 	go s.prepare(ctx)
 	return nil
 }

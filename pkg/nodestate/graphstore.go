@@ -102,7 +102,9 @@ func (n *Node) notOlder(version string) bool {
 type cell struct {
 	node  atomic.Pointer[Node]
 	fault atomic.Pointer[fault] // of the node's object as last seen; nil: it can be read
-	usage atomic.Pointer[Usage]
+	// published is the rest of it; nil when there is no object.
+	published atomic.Pointer[published]
+	usage     atomic.Pointer[Usage]
 	// rev counts changes of graph, claims and holds; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim // guarded by State.mu
@@ -196,6 +198,7 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology) (changed, freed bool, err e
 	if old != nil && old.notOlder(obj.ResourceVersion) {
 		return false, false, nil
 	}
+	x.published.Store(publishedIn(obj))
 	n, faults := s.buildNode(obj, old)
 	err = x.judge(obj, faults, s.clock.Now())
 	if n == nil && old == nil {
@@ -220,6 +223,9 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 	defer s.graphMu.Unlock()
 	if f := x.fault.Load(); f != nil && f.object == objectUID {
 		x.fault.Store(nil)
+	}
+	if p := x.published.Load(); p != nil && p.object == objectUID {
+		x.published.Store(nil)
 	}
 	old := x.node.Load()
 	if old == nil || old.objectUID != objectUID {

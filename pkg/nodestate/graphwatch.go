@@ -82,7 +82,7 @@ func (s *State) take(ctx context.Context, t *v1alpha1.NodeGPUTopology) {
 	}
 	_, freed, err := s.apply(t)
 	if err != nil {
-		s.onBadGraph(t, err)
+		malformedTopologies.Inc()
 		klog.FromContext(ctx).Error(err, "Ignoring what cannot be read of a topology", "node", t.Name)
 	}
 	if freed {

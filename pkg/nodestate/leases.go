@@ -31,6 +31,7 @@ type leaseTime struct {
 
 	renewed time.Time // the last renewal seen, by the node's clock; guarded by the table's mutex
 	seen    time.Time // when that was, by ours; guarded by the table's mutex
+	lived   bool      // it was fresh when expired looked last; guarded by the table's mutex
 }
 
 func (l *leaseTime) fresh(now time.Time) bool { return now.UnixNano() < l.until.Load() }

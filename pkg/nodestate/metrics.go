@@ -40,8 +40,8 @@ var (
 // stateCollector reports the sizes of a State when it is scraped.
 type stateCollector struct {
 	metrics.BaseStableCollector
-	state                                         *State
-	claims, classes, tableBytes, narrowings, late *metrics.Desc
+	state                                                *State
+	claims, classes, tableBytes, narrowings, late, nodes *metrics.Desc
 }
 
 func newStateCollector(s *State) *stateCollector {
@@ -56,6 +56,8 @@ func newStateCollector(s *State) *stateCollector {
 		narrowings: desc("narrowings_total", "Scheduling cycles narrowed to a list of the best nodes (listed), and those of them in which every node listed "+
 			"was refused, so that the pod was tried again on all nodes (recovered).", "outcome"),
 		late: desc("topologies_held_back", "Nodes that publish more than their share, whose last object is read later."),
+		nodes: desc("nodes", "Nodes with accelerators by what their graph is worth: counted; stale (its exporter is silent, or what it publishes cannot be read); "+
+			"missing; replaced (an earlier node's of the name); malformed (some of it cannot be read).", "state"),
 	}
 }
 
@@ -66,6 +68,7 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- c.tableBytes
 	ch <- c.narrowings
 	ch <- c.late
+	ch <- c.nodes
 }
 
 // CollectWithStability implements metrics.StableCollector.
@@ -76,6 +79,13 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	for _, phase := range phaseNames {
 		ch <- metrics.NewLazyConstMetric(c.claims, metrics.GaugeValue, float64(counts[phase]), phase)
+	}
+	nodes := map[string]int{}
+	for _, r := range c.state.Reports() {
+		nodes[r.state()]++
+	}
+	for _, state := range []string{standsCounted, standsStale, standsMissing, standsReplaced, standsMalformed} {
+		ch <- metrics.NewLazyConstMetric(c.nodes, metrics.GaugeValue, float64(nodes[state]), state)
 	}
 	classes, bytes := c.state.registry.Stats()
 	ch <- metrics.NewLazyConstMetric(c.classes, metrics.GaugeValue, float64(classes))

@@ -18,7 +18,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -60,6 +59,8 @@ type State struct {
 	synced  atomic.Bool
 	served  atomic.Bool // the API server knows NodeGPUTopology, as far as we have heard
 
+	counts atomic.Bool // some profile places pods by count where graphs are stale
+
 	graphMu sync.Mutex // serialises changes of graphs
 
 	mu           sync.Mutex // guards claims, holds, every cell's claims and holds, and settledCount
@@ -69,7 +70,6 @@ type State struct {
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
 	onMalformed func(pod *v1.Pod, err error)
-	onBadGraph  func(t *v1alpha1.NodeGPUTopology, err error)
 	onFreed     func() // may be called under mu: it must not block
 }
 
@@ -81,7 +81,7 @@ func New(config Config, clk clock.WithTicker) *State {
 		index: newIndex(), intake: newIntake(clk), widened: newWidened(), room: make(chan struct{}, 1),
 		pods: noPods{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, holds: map[types.UID]*hold{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
-		onMalformed: func(*v1.Pod, error) {}, onBadGraph: func(*v1alpha1.NodeGPUTopology, error) {}, onFreed: func() {},
+		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
 	}
 	s.served.Store(true)
 	return s

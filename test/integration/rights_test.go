@@ -110,6 +110,7 @@ func expectedRights() map[string][]rule {
 		schedulerAccount: { // beside what kube-scheduler may do
 			everywhere("", list("pods"), list("patch")),
 			everywhere(topology, graphs, list("list", "watch", "write-any")),
+			everywhere(topology, status, list("patch")),
 			everywhere(topology, list("allocations"), list("write")),
 			inProject(leases, list("leases"), list("list", "watch", "create")),
 			inProject(leases, list("leases"), list("get", "update"), "nvtopo-scheduler", "nvtopo-controller"),

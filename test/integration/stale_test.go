@@ -33,11 +33,11 @@ func TestStaleGraphs(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
 	l.install(t)
 	counting := map[string]string{topologyPlugin: "staleTopology: Count"}
-	l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"},
+	s := l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"},
 		profile{name: countingProfile, write: "PreBind", args: counting}, profile{name: countingBindingProfile, write: "Binding", args: counting})
 	t.Run("a silent exporter comes back", l.testSilentExporter)
 	t.Run("an object is deleted under running pods", l.testDeletedTopology)
-	t.Run("an object of a later version", l.testNewerTopology)
+	t.Run("an object of a later version", func(t *testing.T) { l.testNewerTopology(t, s) })
 }
 
 // patchTopology merges into an object's part as an administrator.
@@ -187,7 +187,7 @@ func (l *lab) testDeletedTopology(t *testing.T) {
 
 // testNewerTopology has an exporter of a later version: the definition knows more than
 // the scheduler, which ignores new fields and refuses new values.
-func (l *lab) testNewerTopology(t *testing.T) {
+func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	l.widenDefinition(t)
 	nodes := map[string]devcluster.NodeSpec{}
 	for _, what := range []string{"field", "value"} {
@@ -230,6 +230,15 @@ func (l *lab) testNewerTopology(t *testing.T) {
 		l.remove(t, name)
 		return strings.Contains(got, nodestate.UnreadableGraph.String()), got
 	})
+	if got := l.scrape(t, s).sum("scheduler_nvtopo_nodes", `state="malformed"`); got != 1 {
+		t.Errorf("%v nodes are counted as malformed, want 1", got)
+	}
+	eventually(t, time.Minute, "the object says that it is stale", func(ctx context.Context) (bool, string) {
+		conditions, _, err := unstructured.NestedSlice(l.topology(ctx, t, node).Object, "status", "conditions")
+		i := slices.IndexFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == v1alpha1.ConditionStale })
+		return i >= 0 && conditions[i].(map[string]any)["status"] == "True", fmt.Sprint(conditions, err)
+	})
+	l.wantEvent(t, node, "StaleTopology", "no GPUs are chosen")
 }
 
 // widenDefinition adds a field and a value to the definition, as a later release might.

@@ -68,6 +68,9 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 			Name: h.ProfileName(), Resources: args.Resources, DefaultPolicy: args.DefaultPolicy,
 			AllowNoGraph: base.Profile.AllowNoGraph, CountStale: base.Profile.CountStale,
 		})
+		if base.Profile.CountStale {
+			base.State().CountStale()
+		}
 		return &Plugin{
 			Plugin: base, logger: klog.FromContext(ctx), preemptor: preemptor,
 			narrowing: nodestate.Narrowing{

@@ -142,7 +142,7 @@ func leasesOf(node string) []runtime.Object {
 
 func (s *stage) build(others []string) {
 	s.tb.Helper()
-	shared := lifecycle.NewShared(clock.RealClock{}, func() {})
+	shared := lifecycle.NewShared(clock.RealClock{})
 	registry := frameworkruntime.Registry{
 		queuesort.Name: queuesort.New, defaultbinder.Name: defaultbinder.New,
 		nodeports.Name:         frameworkruntime.FactoryAdapter(feature.Features{}, nodeports.New),

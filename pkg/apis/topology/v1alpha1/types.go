@@ -19,6 +19,7 @@ import (
 // +kubebuilder:printcolumn:name="Healthy",type=integer,JSONPath=`.status.summary.healthy`
 // +kubebuilder:printcolumn:name="Degraded",type=integer,JSONPath=`.status.summary.degraded`
 // +kubebuilder:printcolumn:name="Enforced",type=string,JSONPath=`.status.conditions[?(@.type=="Enforced")].status`
+// +kubebuilder:printcolumn:name="Stale",type=string,JSONPath=`.status.conditions[?(@.type=="Stale")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type NodeGPUTopology struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -214,6 +215,9 @@ const (
 	ConditionReady = "Ready"
 	// ConditionEnforced is true while the node's agent makes containers get the chosen GPUs.
 	ConditionEnforced = "Enforced"
+	// ConditionStale is true while the scheduler does not choose by the graph, because
+	// nobody vouches for it; its reason says why. The scheduler writes it.
+	ConditionStale = "Stale"
 	// ConditionPinned is true while the node's agent confines GPU containers to the
 	// CPUs and memory of their GPUs' NUMA nodes; its reason says why it does not.
 	ConditionPinned = "Pinned"
@@ -233,7 +237,7 @@ const (
 
 // NodeGPUTopologyStatus is what changes without the graph changing.
 type NodeGPUTopologyStatus struct {
-	// conditions: Ready by the exporter, Enforced by the node agent.
+	// conditions: Ready by the exporter, Enforced and Pinned by the node agent, Stale by the scheduler.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// FieldManager is the name under which conditions of NodeGPUTopologies are applied.
+const FieldManager = "nvtopo-scheduler"
+
+const (
+	// lookInterval is how often the nodes are looked at.
+	lookInterval = 5 * time.Second
+	// staleFor is how long a graph has to be stale, or fresh again, before it is said:
+	// after an outage of the API server all exporters come back within this time.
+	staleFor = 15 * time.Second
+	// missingFor is how long a node may be without a graph: a new one has yet to start
+	// its exporter.
+	missingFor = time.Minute
+	// quietFor is the least time between two reports of one node, whatever it does.
+	quietFor = 30 * time.Second
+	// maxReports bounds the reports of one look, which are requests: a cluster whose
+	// exporters are all gone is told of over some minutes.
+	maxReports = 50
+)
+
+// Reasons of the condition Stale and of the events.
+const (
+	reasonSilent     = "ExporterSilent"
+	reasonUnreadable = "Unreadable"
+	reasonReplaced   = "NodeReplaced"
+	reasonFresh      = "Fresh"
+
+	eventMalformed = "MalformedTopology"
+	eventStale     = "StaleTopology"
+	eventFresh     = "FreshTopology"
+	eventMissing   = "MissingTopology"
+	actionJudge    = "Judging"
+)
+
+// Standings is where the reports come from.
+type Standings interface {
+	Reports() []nodestate.Report
+}
+
+// StaleReporter says which nodes' graphs do not count: by the condition Stale of their
+// objects, which outlives this process, so that a new leader repeats nothing, and by
+// one event for each change. Run it while this process leads.
+type StaleReporter struct {
+	source   Standings
+	client   dynamic.Interface
+	recorder events.EventRecorder
+	clock    clock.WithTicker
+
+	nodes map[string]*told // node -> what was seen and said in this term
+}
+
+// told is what is known of one node.
+type told struct {
+	uid     types.UID // of the Node
+	reason  nodestate.Reason
+	since   time.Time // of the reason
+	last    time.Time // report
+	fault   string    // reported
+	missing bool      // reported
+}
+
+// NewStaleReporter returns a StaleReporter.
+func NewStaleReporter(source Standings, client dynamic.Interface, recorder events.EventRecorder, clk clock.WithTicker) *StaleReporter {
+	return &StaleReporter{source: source, client: client, recorder: recorder, clock: clk}
+}
+
+// Run reports until ctx ends. Call it for each term, one at a time.
+func (s *StaleReporter) Run(ctx context.Context) {
+	s.nodes = map[string]*told{}
+	ticker := s.clock.NewTicker(lookInterval)
+	defer ticker.Stop()
+	for {
+		s.look(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+func (s *StaleReporter) look(ctx context.Context) {
+	now, left := s.clock.Now(), maxReports
+	seen := map[string]*told{}
+	for _, r := range s.source.Reports() {
+		t := s.nodes[r.Node.Name]
+		if t == nil || t.uid != r.Node.UID {
+			t = &told{uid: r.Node.UID, reason: r.Reason, since: now}
+		}
+		if t.reason != r.Reason {
+			t.reason, t.since = r.Reason, now
+		}
+		seen[r.Node.Name] = t
+		if left == 0 || ctx.Err() != nil || !t.last.IsZero() && now.Sub(t.last) < quietFor {
+			continue
+		}
+		if s.report(ctx, &r, t, now) {
+			t.last = now
+			left--
+		}
+	}
+	s.nodes = seen
+}
+
+// report says what is to be said of a node, and whether that was anything.
+func (s *StaleReporter) report(ctx context.Context, r *nodestate.Report, t *told, now time.Time) bool {
+	object := &v1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind, Name: r.Node.Name, UID: r.Object}
+	said := false
+	if r.Fault != t.fault {
+		if t.fault = r.Fault; r.Fault != "" {
+			s.recorder.Eventf(object, nil, v1.EventTypeWarning, eventMalformed, actionJudge, "%s", r.Fault)
+			said = true
+		}
+	}
+	steady := now.Sub(t.since)
+	switch {
+	case r.Object == "":
+		if r.Reason != nodestate.NoGraph || t.missing || steady < missingFor {
+			return said
+		}
+		t.missing = true
+		s.recorder.Eventf(r.Node, nil, v1.EventTypeWarning, eventMissing, actionJudge,
+			"the node has GPUs and published no NodeGPUTopology: does the exporter run there?")
+		return true
+	case steady < staleFor || (r.Stale != nil && *r.Stale) == (r.Reason != nodestate.Fits):
+		return said
+	}
+	condition := conditionOf(r.Reason, metav1.NewTime(now.Truncate(time.Second)))
+	if err := s.apply(ctx, r, condition); err != nil {
+		klog.FromContext(ctx).Error(err, "Reporting whether a graph counts failed, will retry", "node", r.Node.Name)
+		return true
+	}
+	kind, reason := v1.EventTypeWarning, eventStale
+	if r.Reason == nodestate.Fits {
+		kind, reason = v1.EventTypeNormal, eventFresh
+	}
+	s.recorder.Eventf(object, nil, kind, reason, actionJudge, "%s", condition.Message)
+	return true
+}
+
+func conditionOf(reason nodestate.Reason, now metav1.Time) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionStale, Status: metav1.ConditionTrue, LastTransitionTime: now}
+	switch reason {
+	case nodestate.Fits:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonFresh, "GPUs are chosen by this graph"
+	case nodestate.NodeReplaced:
+		c.Reason, c.Message = reasonReplaced, "this graph is of an earlier node of the name: no GPUs are chosen by it"
+	case nodestate.UnreadableGraph:
+		c.Reason, c.Message = reasonUnreadable, "this version of the graph cannot be read: no GPUs are chosen by it or by an earlier one"
+	default:
+		c.Reason, c.Message = reasonSilent, "the exporter does not renew its Lease: no GPUs are chosen by this graph"
+	}
+	return c
+}
+
+// apply writes the one condition. The UID makes the server refuse an object that was
+// made anew meanwhile.
+func (s *StaleReporter) apply(ctx context.Context, r *nodestate.Report, c metav1.Condition) error {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind,
+		"metadata": map[string]any{"name": r.Node.Name, "uid": string(r.Object)},
+		"status": map[string]any{"conditions": []any{map[string]any{
+			"type": c.Type, "status": string(c.Status), "reason": c.Reason, "message": c.Message,
+			"lastTransitionTime": c.LastTransitionTime.UTC().Format(time.RFC3339),
+		}}},
+	}}
+	_, err := s.client.Resource(v1alpha1.GroupVersionResource).
+		ApplyStatus(ctx, r.Node.Name, u, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil {
+		return fmt.Errorf("apply the condition %s of %s %q: %w", c.Type, v1alpha1.Kind, r.Node.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// standingNodes are reports that the test decides on; what is written of Stale shows
+// in them, as it does through the informer.
+type standingNodes struct {
+	t       *testing.T
+	clock   *clocktesting.FakeClock
+	nodes   map[string]*nodestate.Report
+	refused error // of the next write
+	written []string
+	events  *events.FakeRecorder
+	*StaleReporter
+}
+
+func newStandingNodes(t *testing.T, names ...string) *standingNodes {
+	t.Helper()
+	s := &standingNodes{
+		t: t, clock: clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)), nodes: map[string]*nodestate.Report{}, events: events.NewFakeRecorder(1000),
+	}
+	for _, name := range names {
+		s.nodes[name] = &nodestate.Report{
+			Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name)}}, Object: types.UID("object-" + name),
+		}
+	}
+	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+	client.PrependReactor("patch", "nodegputopologies", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		p, ok := a.(clienttesting.PatchAction)
+		if !ok || p.GetPatchType() != types.ApplyPatchType || p.GetSubresource() != "status" {
+			return true, nil, fmt.Errorf("unexpected request %v", a)
+		}
+		return true, &unstructured.Unstructured{}, s.wrote(p)
+	})
+	s.StaleReporter = NewStaleReporter(s, client, s.events, s.clock)
+	s.term()
+	return s
+}
+
+// term begins another leader's term: it knows nothing of what was said.
+func (s *standingNodes) term() { s.StaleReporter.nodes = map[string]*told{} }
+
+func (s *standingNodes) Reports() (out []nodestate.Report) {
+	for _, r := range s.nodes {
+		out = append(out, *r)
+	}
+	return out
+}
+
+func (s *standingNodes) wrote(p clienttesting.PatchAction) error {
+	var body struct {
+		Metadata struct{ UID types.UID }
+		Status   struct{ Conditions []metav1.Condition }
+	}
+	if err := json.Unmarshal(p.GetPatch(), &body); err != nil {
+		return err
+	}
+	r := s.nodes[p.GetName()]
+	if len(body.Status.Conditions) != 1 || body.Metadata.UID != r.Object {
+		return fmt.Errorf("unexpected body %s", p.GetPatch())
+	}
+	if err := s.refused; err != nil {
+		s.refused = nil
+		return err
+	}
+	c := body.Status.Conditions[0]
+	r.Stale = new(c.Status == metav1.ConditionTrue)
+	s.written = append(s.written, fmt.Sprint(p.GetName(), " ", c.Type, " ", c.Status, " ", c.Reason))
+	return nil
+}
+
+// after lets time pass in looks and returns what was written and said meanwhile.
+func (s *standingNodes) after(ctx context.Context, d time.Duration) []string {
+	for end := s.clock.Now().Add(d); s.clock.Now().Before(end); s.clock.Step(lookInterval) {
+		s.look(ctx)
+	}
+	out := s.written
+	s.written = nil
+	for {
+		select {
+		case e := <-s.events.Events:
+			out = append(out, e)
+		default:
+			return out
+		}
+	}
+}
+
+func (s *standingNodes) expect(d time.Duration, what string, want ...string) {
+	s.t.Helper()
+	got := s.after(s.t.Context(), d)
+	for i := range got {
+		for _, w := range want {
+			if strings.HasPrefix(got[i], w) {
+				got[i] = w
+			}
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		s.t.Errorf("%s (-want,+got):\n%s", what, diff)
+	}
+}
+
+func TestEachChangeOfAGraphsStandingIsReportedOnce(t *testing.T) {
+	s := newStandingNodes(t, "a")
+	s.expect(5*time.Minute, "while all is well")
+	s.nodes["a"].Reason = nodestate.StaleGraph
+	s.expect(10*time.Second, "at once")
+	s.expect(5*time.Minute, "when the exporter is silent", "a Stale True ExporterSilent", "Warning StaleTopology")
+	s.term()
+	s.expect(5*time.Minute, "by the next leader")
+	s.nodes["a"].Reason = nodestate.Fits
+	s.expect(5*time.Minute, "when it is back", "a Stale False Fresh", "Normal FreshTopology")
+	s.nodes["a"].Reason = nodestate.StaleGraph
+	s.expect(10*time.Second, "at a short silence")
+	s.nodes["a"].Reason = nodestate.Fits
+	s.expect(5*time.Minute, "after it")
+	s.nodes["a"].Reason, s.refused = nodestate.NodeReplaced, errors.New("no server")
+	s.expect(5*time.Minute, "when the node is another one", "a Stale True NodeReplaced", "Warning StaleTopology")
+}
+
+func TestAFlappingNodeIsNotReportedAllTheTime(t *testing.T) {
+	s := newStandingNodes(t, "a")
+	said := 0
+	for range 60 { // half an hour
+		s.nodes["a"].Reason = nodestate.StaleGraph
+		said += len(s.after(t.Context(), 15*time.Second))
+		s.nodes["a"].Reason = nodestate.Fits
+		said += len(s.after(t.Context(), 15*time.Second))
+	}
+	if said > 2*30*60/int(quietFor/time.Second) {
+		t.Errorf("%d writes and events in half an hour", said)
+	}
+}
+
+func TestFaultsAndMissingGraphsAreEvents(t *testing.T) {
+	s := newStandingNodes(t, "a", "b")
+	s.nodes["a"].Fault = "spec.links[0].class: unknown"
+	s.expect(5*time.Minute, "a fault", "Warning MalformedTopology spec.links[0].class: unknown")
+	s.nodes["a"].Fault = "spec.gpus[1].id: empty"
+	s.expect(5*time.Minute, "another one", "Warning MalformedTopology spec.gpus[1].id: empty")
+	s.nodes["a"].Fault = ""
+	s.expect(5*time.Minute, "none")
+
+	s.nodes["b"].Object, s.nodes["b"].Reason = "", nodestate.NoGraph
+	s.expect(missingFor, "a node that is new")
+	s.expect(5*time.Minute, "a node without a graph", "Warning MissingTopology")
+	s.nodes["b"].Reason = nodestate.NoDefinition
+	s.expect(5*time.Minute, "a cluster without the definition")
+}
+
+func TestAClusterWithoutExportersIsReportedSlowly(t *testing.T) {
+	var names []string
+	for i := range 500 {
+		names = append(names, fmt.Sprint("n", i))
+	}
+	s := newStandingNodes(t, names...)
+	s.look(t.Context())
+	for _, r := range s.nodes {
+		r.Reason = nodestate.StaleGraph
+	}
+	s.look(t.Context())
+	s.clock.Step(staleFor)
+	for total := 0; total < 2*len(names); {
+		s.look(t.Context())
+		got := len(s.after(t.Context(), 0))
+		if total += got; got == 0 || got > 2*maxReports {
+			t.Fatalf("%d writes and events in one look, want more than none and at most %d", got, 2*maxReports)
+		}
+		s.clock.Step(lookInterval)
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+func TestReportsTellHowNodesStand(t *testing.T) {
+	tests := map[string]struct {
+		change func(t *testing.T, r *rig)
+		want   string // state; empty: the node is not reported
+		stale  *bool
+	}{
+		"fresh":                       {func(*testing.T, *rig) {}, "counted", nil},
+		"silent":                      {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, StaleGraph) }, "stale", nil},
+		"missing":                     {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, NoGraph) }, "missing", nil},
+		"replaced":                    {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, NodeReplaced) }, "replaced", nil},
+		"a graph that cannot be read": {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, UnreadableGraph) }, "malformed", nil},
+		"a part that cannot be read": {func(t *testing.T, r *rig) {
+			t.Helper()
+			obj := topologyOf(t, "n", "dgx1-v100")
+			obj.ResourceVersion, obj.Status.Kubelet = "2", &v1alpha1.Kubelet{TopologyManagerPolicy: "none", ReservedCPUs: "3-1"}
+			if _, err := r.Apply(obj); err == nil {
+				t.Fatal("accepted")
+			}
+		}, "malformed", nil},
+		"reported as stale": {func(t *testing.T, r *rig) {
+			t.Helper()
+			obj := topologyOf(t, "n", "dgx1-v100")
+			obj.ResourceVersion = "2"
+			obj.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStale, Status: metav1.ConditionTrue}}
+			if _, err := r.Apply(obj); err != nil {
+				t.Fatal(err)
+			}
+		}, "counted", new(true)},
+		"no accelerators": {func(t *testing.T, r *rig) {
+			t.Helper()
+			r.unvouch(t, NoGraph)
+			delete(r.node.Status.Allocatable, testResource)
+		}, "", nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			r.Serve("profile", []string{testResource})
+			tc.change(t, r)
+			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+			if err := store.Add(r.node); err != nil {
+				t.Fatal(err)
+			}
+			r.stores.nodes = corelisters.NewNodeLister(store)
+			got := r.Reports()
+			if tc.want == "" {
+				if len(got) != 0 {
+					t.Errorf("reported: %+v", got)
+				}
+				return
+			}
+			if len(got) != 1 || got[0].state() != tc.want {
+				t.Fatalf("reports %+v, want one that is %s", got, tc.want)
+			}
+			if diff := cmp.Diff(tc.stale, got[0].Stale); diff != "" {
+				t.Errorf("condition Stale (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestTheEndOfALeaseWakesWhomItLetsIn asks what the end of a Lease, which nobody
+// announces, changes for waiting pods.
+func TestTheEndOfALeaseWakesWhomItLetsIn(t *testing.T) {
+	tests := map[string]struct {
+		before func(t *testing.T, r *rig)
+		lease  string
+		want   bool
+	}{
+		"an agent that said a pod which is gone has GPUs": {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, AgentLeasePrefix, true},
+		"an agent that said nothing":                      {func(*testing.T, *rig) {}, AgentLeasePrefix, false},
+		"an exporter":                                     {func(*testing.T, *rig) {}, ExporterLeasePrefix, false},
+		"an exporter where pods are placed by count":      {func(_ *testing.T, r *rig) { r.CountStale() }, ExporterLeasePrefix, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			tc.before(t, r)
+			r.leases.set(lease(tc.lease+"n", r.clock.now, time.Minute), r.clock.now)
+			info, l := r.view(t, []*v1.Pod{}...)
+			r.Judge(demandOf(t, gpuPod("p", 8)), info, l)
+			if r.expired() {
+				t.Error("a Lease that lives ended")
+			}
+			r.clock.now = r.clock.now.Add(time.Minute)
+			if got := r.expired(); got != tc.want {
+				t.Errorf("woken %t, want %t", got, tc.want)
+			}
+			if r.expired() {
+				t.Error("it ended twice")
+			}
+		})
+	}
+}
