@@ -139,6 +139,7 @@ func unused() map[string]string {
 	const streamed = "informers stream the first list through a watch, and list where an API server or a proxy cannot do that"
 	return map[string]string{
 		schedulerAccount + ": list nodegputopologies." + v1alpha1.GroupName:           streamed,
+		schedulerAccount + ": patch nodegputopologies/status." + v1alpha1.GroupName:   "only of a graph that nobody vouches for, and here all are fresh",
 		schedulerAccount + ": list leases.coordination.k8s.io in " + projectNamespace: streamed,
 		agentAccount + ": list pods":                                                   streamed + "; and a question about a pod that the watch does not have yet",
 		agentAccount + ": list nodegputopologies." + v1alpha1.GroupName:                streamed,
