@@ -167,23 +167,38 @@ func (s *Search) hopeless(q Quality) bool {
 	return s.found && q.Compare(s.quality) >= 0
 }
 
-// freed bounds the devices that come free with in and so many more of open.
+// freed bounds the devices that come free with in and so many more of open, of which
+// no budget loses more than the walk allows. Pods of several budgets count as if they
+// had none, and each budget as if all violations were its own.
 func (s *Search) freed(in, open Set, more int) (n int) {
 	for i := range in.Each() {
 		n += s.Pods[i].Devices
 	}
-	if n >= s.Short {
+	if n >= s.Short || more <= 0 {
 		return n
+	}
+	spare := int32(s.violations - s.violationsOf(in))
+	for b := range s.left { // what in leaves of the budgets
+		s.left[b] = max(0, s.left[b]) + max(0, spare)
 	}
 	var most [MaxPods]int
 	count := 0
 	for i := range open.Each() {
-		most[count] = s.Pods[i].Devices
+		most[count] = i
 		count++
 	}
-	slices.SortFunc(most[:count], func(a, b int) int { return cmp.Compare(b, a) })
-	for _, d := range most[:min(more, count)] {
-		n += d
+	slices.SortFunc(most[:count], func(a, b int) int { return cmp.Compare(s.Pods[b].Devices, s.Pods[a].Devices) })
+	for _, i := range most[:count] {
+		if b := s.Pods[i].Budgets; len(b) == 1 {
+			if s.left[b[0]] == 0 {
+				continue
+			}
+			s.left[b[0]]--
+		}
+		n += s.Pods[i].Devices
+		if more--; more == 0 || n >= s.Short {
+			break
+		}
 	}
 	return n
 }

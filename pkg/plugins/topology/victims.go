@@ -35,7 +35,7 @@ const noVictims = "No preemption victims found for incoming pod"
 // they are given back.
 type site struct {
 	p      *preemptor
-	ctx    context.Context //nolint:containedctx // a site lives for one call
+	ctx    context.Context // a site lives for one call
 	state  fwk.CycleState
 	pod    *v1.Pod
 	info   fwk.NodeInfo
@@ -108,17 +108,20 @@ func (s *site) sort() bool {
 			s.could = append(s.could, pi)
 		}
 	}
-	slices.SortStableFunc(s.could, func(a, b fwk.PodInfo) int {
-		switch {
-		case s.p.MoreImportantPod(a.GetPod(), b.GetPod()):
-			return -1
-		case s.p.MoreImportantPod(b.GetPod(), a.GetPod()):
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(s.could, s.p.byImportance)
 	s.take(s.leaving)
 	return len(s.could)+len(s.leaving) > 0
+}
+
+// byImportance puts the more important pods first.
+func (p *preemptor) byImportance(a, b fwk.PodInfo) int {
+	switch {
+	case p.MoreImportantPod(a.GetPod(), b.GetPod()):
+		return -1
+	case p.MoreImportantPod(b.GetPod(), a.GetPod()):
+		return 1
+	}
+	return 0
 }
 
 // choose leaves the node without the victims it returns.
@@ -129,7 +132,7 @@ func (s *site) choose(a *attempt, d *nodestate.Demand) ([]fwk.PodInfo, *fwk.Stat
 	}
 	t := s.p.state.Tenants(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, leaving)
 	if t == nil {
-		return s.byReprieve(nil, s.could)
+		return s.byReprieve()
 	}
 	s.holders = t.Holders
 	holds := make(map[types.UID]bool, len(s.holders))
@@ -148,7 +151,7 @@ func (s *site) choose(a *attempt, d *nodestate.Demand) ([]fwk.PodInfo, *fwk.Stat
 	}
 	if !ok && search.Steps > 0 {
 		// Not even without them all: the filters have the words for it.
-		return s.byReprieve(nil, s.could)
+		return s.byReprieve()
 	}
 	return s.compare(a, t)
 }
@@ -239,8 +242,8 @@ func (s *site) once(tried map[eviction.Set]bool, ask func(eviction.Set) bool) fu
 }
 
 // byReprieve is what the default preemption does, leaving the node without the victims.
-func (s *site) byReprieve(must, may []fwk.PodInfo) ([]fwk.PodInfo, *fwk.Status) {
-	victims, status := s.reprieve(must, may)
+func (s *site) byReprieve() ([]fwk.PodInfo, *fwk.Status) {
+	victims, status := s.reprieve(nil, s.could)
 	if !status.IsSuccess() {
 		return nil, status
 	}
@@ -262,12 +265,7 @@ func (s *site) reprieve(must, may []fwk.PodInfo) ([]fwk.PodInfo, *fwk.Status) {
 	victims := slices.Concat(s.giveBack(protected), s.giveBack(rest))
 	s.give(victims)
 	victims = slices.Concat(must, victims)
-	slices.SortStableFunc(victims, func(a, b fwk.PodInfo) int {
-		if s.p.MoreImportantPod(a.GetPod(), b.GetPod()) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(victims, s.p.byImportance)
 	return victims, nil
 }
 

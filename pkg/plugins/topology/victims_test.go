@@ -423,6 +423,48 @@ func TestOurChoiceIsNeverDearerThanTheDefaults(t *testing.T) {
 	}
 }
 
+// TestSearchesOn16GPUsStayWithinTheirSteps counts the questions, on nodes with up to 16
+// holders, that one node is allowed to ask.
+func TestSearchesOn16GPUsStayWithinTheirSteps(t *testing.T) {
+	s := newStage(t, "dgx2")
+	most := map[bool]int64{}
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 13))
+		s.pods = nil
+		free := r.Uint32() & r.Uint32() & r.Uint32()
+		for g := 0; g < 16; g++ {
+			n := 1
+			if g < 15 && r.IntN(6) == 0 {
+				n = 2
+			}
+			if free>>g&1 == 0 {
+				pod := s.tenant(fmt.Sprintf("pod-%d", g), 0, int32(r.IntN(3)), n, []int{g, g + 1}[:n]...)
+				pod.Labels["team"] = string(rune('a' + r.IntN(3)))
+				pod.Status.StartTime = &metav1.Time{Time: time.Unix(1_700_000_000+int64(r.IntN(100)), 0)}
+			}
+			g += n - 1
+		}
+		s.show()
+		pod := wants(r, 16)
+		list := pod.Spec.Containers[0].Resources.Requests
+		list[gpus] = *resource.NewQuantity(int64(1+r.IntN(16)), resource.DecimalSI)
+		a := &attempt{plans: map[string]plan{}}
+		a.steps.Store(maxSteps)
+		state := s.cycle(pod)
+		info, err := s.snapshot.NodeInfos().Get("node-0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.plugin.preemptor.SelectVictimsOnNode(context.WithValue(s.ctx, attemptKey{}, a), state, pod, info.Snapshot(), budgets(r))
+		exact := pod.Annotations[nodestate.TopologyPolicyKey] == "single-numa-node"
+		most[exact] = max(most[exact], maxSteps-a.steps.Load())
+	}
+	t.Logf("at most %d questions of devices only, and %d of whole usages, of %d and %d", most[false], most[true]/exactSteps, nodeSteps, nodeSteps/exactSteps)
+	if most[false] >= nodeSteps || most[true] >= nodeSteps {
+		t.Errorf("a node asked %v steps, want fewer than %d", most, nodeSteps)
+	}
+}
+
 // minimal checks that the pod fits without the victims, and with any of them does not.
 func (s *stage) minimal(pod *v1.Pod, state fwk.CycleState, info fwk.NodeInfo, victims []string, seed uint64) {
 	s.tb.Helper()
