@@ -25,6 +25,8 @@ type charging struct {
 	late []latecomer
 	// counted are the exclusive CPUs of those that it should have.
 	counted int
+	// forgiven, if not nil, names pods that are gone and count no more.
+	forgiven func(types.UID) bool
 	// returned are those of pods that a dry run took out.
 	returned []nvtopo.CPUSet
 }

@@ -251,7 +251,7 @@ func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 			return
 		case <-ticker.C():
 		}
-		freed := false
+		freed := s.waitedInVain()
 		for _, c := range s.doubts() {
 			pod, err := client.CoreV1().Pods(c.namespace).Get(ctx, c.name, metav1.GetOptions{})
 			switch {

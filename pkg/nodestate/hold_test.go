@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -190,5 +191,41 @@ func TestAPodWaitsUntilKubeletHasReleasedItsVictimsDevices(t *testing.T) {
 	r.leases.drop(AgentLeasePrefix + "n")
 	if r.Releasing(preemptor.UID, "n") {
 		t.Error("the agent is gone, and with it its word")
+	}
+}
+
+func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.record(t, "gone", 0, 1, 2, 3)
+	holder := on(t, r.State, gpuPod("holder", 4), "n", 4, 5, 6, 7)
+	info, l := r.view(t, holder)
+	d := demandOf(t, gpuPod("p", 2))
+	if r.FitsSoon(d, info, l) {
+		t.Error("nobody knows when the pod went")
+	}
+	r.podGone("gone")
+	if !r.FitsSoon(d, info, l) {
+		t.Error("the pod has just gone: its devices come free")
+	}
+	if r.FitsSoon(demandOf(t, gpuPod("p", 5)), info, l) {
+		t.Error("four devices come free, five are asked")
+	}
+	if r.waitedInVain() {
+		t.Error("the wait has just begun")
+	}
+	r.clock.now = r.clock.now.Add(releaseWithin + time.Second)
+	if r.FitsSoon(d, info, l) {
+		t.Error("the devices should be free by now")
+	}
+	if !r.waitedInVain() || r.waitedInVain() {
+		t.Error("the pod that waited is not woken once")
+	}
+	r.podGone("other")
+	for i := range 2 * minDeparted {
+		r.podGone(types.UID(fmt.Sprint(i)))
+		r.clock.now = r.clock.now.Add(time.Second)
+	}
+	if n := len(r.departed.at); n > minDeparted+2 {
+		t.Errorf("%d pods are remembered after their time", n)
 	}
 }

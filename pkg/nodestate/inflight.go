@@ -178,6 +178,7 @@ func (s *State) podGone(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endHold(uid)
+	s.departed.add(uid, s.clock.Now())
 	freed := false
 	for _, c := range s.claims[uid] {
 		freed = freed || c.phase != void

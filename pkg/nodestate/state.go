@@ -67,6 +67,8 @@ type State struct {
 	claims       map[types.UID][]*claim
 	settledCount int
 	holds        map[types.UID]*hold
+	departed     departed
+	lookAgain    time.Time // when pods that wait for a release are tried in any case
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
 	onMalformed func(pod *v1.Pod, err error)

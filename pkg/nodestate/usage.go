@@ -104,6 +104,12 @@ func (s *State) outlived(u *Usage) bool {
 
 // computeUsage is the usage of a node with the pods of here. It needs s.mu.
 func (s *State) computeUsage(x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
+	return s.computeWithout(nil, x, n, generation, here, snapshot)
+}
+
+// computeWithout leaves out what kubelet has not released yet of pods that are gone,
+// if forgiven says so.
+func (s *State) computeWithout(forgiven func(types.UID) bool, x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
 	if len(here) == 0 && len(x.claims) == 0 && len(n.allocations) == 0 {
 		idle := *n.idle // what it refers to never changes
 		idle.generation, idle.rev = generation, x.rev.Load()
@@ -114,7 +120,7 @@ func (s *State) computeUsage(x *cell, n *Node, generation int64, here []fwk.PodI
 		used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)), foreign: make([]bool, len(n.Accels)),
 		numa: slices.Clone(n.idle.numa),
 	}
-	c := charging{u: u, s: s, x: x}
+	c := charging{u: u, s: s, x: x, forgiven: forgiven}
 	for _, pi := range here {
 		c.addPod(pi)
 	}
@@ -149,6 +155,9 @@ func (c *charging) addUnlisted(here, listed []fwk.PodInfo) {
 			continue
 		}
 		u.leftovers = true
+		if c.forgiven != nil && c.forgiven(uid) {
+			continue
+		}
 		if u.agentLived { // a dead one would keep them used for ever
 			u.addRecorded(recs)
 		}

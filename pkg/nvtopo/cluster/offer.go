@@ -54,7 +54,9 @@ func OfferOf(t *nvtopo.Tables, healthy, free, degraded, set nvtopo.Mask) Offer {
 }
 
 // BandOf is the band of a set.
-func BandOf(t *nvtopo.Tables, set nvtopo.Mask) int { return band(set.Len(), t.Ring(set), t.Best(set.Len())) }
+func BandOf(t *nvtopo.Tables, set nvtopo.Mask) int {
+	return band(set.Len(), t.Ring(set), t.Best(set.Len()))
+}
 
 func band(k int, ring, best int64) int {
 	switch {

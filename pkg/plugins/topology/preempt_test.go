@@ -20,6 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
@@ -229,6 +230,52 @@ func TestASecondPreemptorTakesOthers(t *testing.T) {
 	slices.Sort(all)
 	if n := len(slices.Compact(all)); n != 6 {
 		t.Errorf("%d distinct GPUs are held for three pods, want 6", n)
+	}
+}
+
+// TestDevicesThatComeFreeByThemselves has kubelet's record lag behind the pods: nobody
+// is evicted for what a moment will bring, and somebody is when it does not come.
+func TestDevicesThatComeFreeByThemselves(t *testing.T) {
+	for name, tc := range map[string]struct {
+		known bool // it was seen to go
+		want  []string
+	}{
+		"of a pod that has just gone":                  {known: true},
+		"of one that nobody saw go may never be freed": {want: []string{"low"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, "a100-pcie-4-bridged")
+			s.tenant("low", 0, 0, 2, 2, 3)
+			s.show()
+			_, obj := nodeOf(t, "node-0", "a100-pcie-4-bridged")
+			obj.ResourceVersion = "2"
+			obj.Status.Allocations = []v1alpha1.Allocation{{
+				PodUID: "gone", Container: "main", Resource: v1alpha1.DefaultResource, State: "confirmed",
+				GPUs: []string{obj.Spec.GPUs[0].ID, obj.Spec.GPUs[1].ID},
+			}}
+			if _, err := s.plugin.State().Apply(obj); err != nil {
+				t.Fatal(err)
+			}
+			if tc.known {
+				pods := s.client.CoreV1().Pods("default")
+				gone := asks("gone", 0, 2)
+				gone.Spec.NodeName = "node-0"
+				if _, err := pods.Create(t.Context(), gone, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				if err := pods.Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(200 * time.Millisecond) // the informer hears of both
+			}
+			pod := asks("p", 5, 2)
+			pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+			s.known([]*v1.Pod{pod})
+			_, evicted, status := s.postFilter(pod)
+			if !slices.Equal(evicted, tc.want) || tc.known && status.Message() != ErrReasonReleasing {
+				t.Errorf("evicted %v, %v; want %v", evicted, status, tc.want)
+			}
+		})
 	}
 }
 
