@@ -4,9 +4,17 @@ package soak
 
 import (
 	"context"
+	"net/http"
+	"testing"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -26,12 +34,42 @@ const (
 // repaired in time.
 type checker struct {
 	w     *world
+	kube  kubernetes.Interface
+	dyn   dynamic.Interface
+	debug *http.Client // of the schedulers' debug addresses
 	inner *check.Checker
 	since map[string]time.Time // shared annotations -> first seen
 }
 
-func newChecker(w *world) *checker {
-	return &checker{w: w, inner: check.NewChecker(check.DefaultGrace), since: map[string]time.Time{}}
+// newChecker makes an account with the shipped role for it, and no more.
+func newChecker(t *testing.T, w *world) *checker {
+	t.Helper()
+	const name = "soak-checker"
+	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := w.kube.CoreV1().ServiceAccounts(systemNamespace).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "nvtopo-checker"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: systemNamespace}},
+	}
+	if _, err := w.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := w.cluster.ServiceAccountConfig(t.Context(), systemNamespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := rest.CopyConfig(cfg)
+	own.Insecure, own.CAData, own.Timeout = true, nil, 3*time.Second // the schedulers sign their own certificates
+	debug, err := rest.HTTPClientFor(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &checker{
+		w: w, kube: kubernetes.NewForConfigOrDie(cfg), dyn: dynamic.NewForConfigOrDie(cfg), debug: debug,
+		inner: check.NewChecker(check.DefaultGrace), since: map[string]time.Time{},
+	}
 }
 
 // run examines the cluster until the context ends.
@@ -49,14 +87,22 @@ func (c *checker) run(ctx context.Context) error {
 func (c *checker) once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	world, err := check.Read(ctx, c.w.kube, c.w.dyn, systemNamespace)
+	world, err := check.Read(ctx, c.kube, c.dyn, systemNamespace)
 	if err != nil {
 		return err
 	}
 	for _, p := range profiles {
 		world.Profiles = append(world.Profiles, nodestate.ServedProfile{Name: p, Resources: []string{string(gpuResource)}})
 	}
+	for _, r := range c.w.schedulers {
+		// One that is dead or paused shows nothing; what is pending about it starts anew.
+		if d, err := check.ReadScheduler(ctx, c.debug, "https://"+r.debug); err == nil {
+			world.Schedulers = append(world.Schedulers, *d)
+		}
+	}
 	report := c.inner.Examine(world)
+	c.w.count("scheduler states checked", report.Checked.Schedulers)
+	c.w.count("claims checked", report.Checked.Claims)
 	c.w.count("allocations checked", report.Checked.Allocations)
 	c.w.count("records checked", report.Checked.Records)
 	c.w.count("findings that explain themselves", len(report.Notes))

@@ -42,17 +42,16 @@ type replica struct {
 	name  string
 	w     *world
 	proxy *faults.Proxy
+	debug string // where it shows its state
 
-	mu     sync.Mutex // held while the process is started or ended
-	sched  *devcluster.Scheduler
-	down   bool // killed and not to be started yet; guarded by mu
-	paused bool // guarded by mu
-	starts int  // guarded by mu
+	mu    sync.Mutex // held while the process is started or ended
+	sched *devcluster.Scheduler
+	down  bool // killed and not to be started yet; guarded by mu
 }
 
 // schedulerConfig is the shipped configuration in both its forms as two profiles,
 // with leader election and retries fast enough for a run of minutes.
-func schedulerConfig() ([]byte, error) {
+func schedulerConfig(debugAddress string) ([]byte, error) {
 	var out map[string]any
 	var all []any
 	for i, path := range []string{manifests.SchedulerConfigPath, manifests.SchedulerConfigBindingPath} {
@@ -71,7 +70,7 @@ func schedulerConfig() ([]byte, error) {
 		profile["schedulerName"] = profiles[i]
 		for _, p := range profile["pluginConfig"].([]any) {
 			if a, ok := p.(map[string]any)["args"].(map[string]any); ok && a["annotationWrite"] != nil {
-				a["requestTimeout"] = requestTimeout.String()
+				a["requestTimeout"], a["debugAddress"] = requestTimeout.String(), debugAddress
 				a["leaderLease"] = map[string]any{"name": "nvtopo-scheduler", "durationSeconds": int(leaseDuration / time.Second)}
 			}
 		}
@@ -90,12 +89,16 @@ func schedulerConfig() ([]byte, error) {
 // startSchedulers starts two of them, each behind a proxy of its own.
 func (w *world) startSchedulers(t *testing.T, binary string, log io.Writer) {
 	t.Helper()
-	config, err := schedulerConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i, name := range []string{"scheduler-a", "scheduler-b"} {
-		r := &replica{name: name, w: w, starts: 1}
+		port, err := devcluster.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &replica{name: name, w: w, debug: fmt.Sprintf("127.0.0.1:%d", port)}
+		config, err := schedulerConfig(r.debug)
+		if err != nil {
+			t.Fatal(err)
+		}
 		if r.proxy, err = w.cluster.StartProxy(t.Context(), w.seed<<8|uint64(i)); err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +129,6 @@ func (r *replica) supervise(ctx context.Context) error {
 		if !r.down && !r.sched.Alive() {
 			r.w.note("%s had ended with exit code %d", r.name, r.sched.ExitCode())
 			r.w.count("scheduler processes started again", 1)
-			r.starts++
 			if err := r.sched.Restart(ctx); err != nil {
 				r.w.note("start %s: %v", r.name, err)
 			}
@@ -158,13 +160,11 @@ func (r *replica) pause(ctx context.Context, length time.Duration) error {
 	if err := r.sched.Pause(); err != nil {
 		return err
 	}
-	r.paused = true
 	r.w.mu.Lock()
 	r.w.paused++
 	r.w.mu.Unlock()
 	r.w.lapse(ctx, length)
 	err := r.sched.Resume()
-	r.paused = false
 	r.w.mu.Lock()
 	r.w.paused--
 	r.w.resumed = time.Now()

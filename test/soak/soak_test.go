@@ -117,7 +117,7 @@ func (w *world) play(t *testing.T, p *plan) (leaks []string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
-	checker := w.run(newChecker(w).run)
+	checker := w.run(newChecker(t, w).run)
 	defer checker.stop()
 	var baseline map[int]*reading
 	for i := range p.Phases {
