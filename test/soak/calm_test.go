@@ -30,10 +30,6 @@ const (
 func (w *world) calm(ctx context.Context, t *testing.T) {
 	t.Helper()
 	start := time.Now()
-	for _, r := range w.schedulers {
-		r.proxy.DelayWatches(0)
-		r.proxy.Set(nil)
-	}
 	var left string
 	quiet := 0
 	err := wait.PollUntilContextTimeout(ctx, calmPoll, calmTime, true, func(ctx context.Context) (bool, error) {

@@ -31,9 +31,9 @@ const (
 func (w *world) churn(ctx context.Context, ph *phase) {
 	over := make(chan struct{})
 	w.mu.Lock()
-	w.over = over
+	w.over, w.deadly = over, ph.Deadly
 	w.mu.Unlock()
-	w.setRules(usual())
+	w.usual()
 	var wg sync.WaitGroup
 	line := func() chan *op {
 		ch := make(chan *op, len(ph.Ops))
@@ -73,7 +73,7 @@ func (w *world) churn(ctx context.Context, ph *phase) {
 		close(l)
 	}
 	wg.Wait()
-	w.setRules(nil)
+	w.none()
 }
 
 // pause reports whether the time passed; if not, the context ended.
@@ -321,13 +321,13 @@ func (w *world) controlOp(ctx context.Context, o *op) (bool, error) {
 		w.lapse(ctx, o.Lag)
 		return true, w.cluster.StartAPIServer(ctx)
 	case opSlowAPI:
-		w.setRules(rules(1, 1, time.Second))
+		w.impose(1, 1, time.Second)
 		w.lapse(ctx, o.Lag)
-		w.setRules(usual())
+		w.usual()
 	case opFaultBurst:
-		w.setRules(rules(6, 0.2, 300*time.Millisecond))
+		w.impose(6, 0.2, 300*time.Millisecond)
 		w.lapse(ctx, o.Lag)
-		w.setRules(usual())
+		w.usual()
 	case opLagWatches:
 		lag := 500*time.Millisecond + time.Duration(o.Draw%2500)*time.Millisecond
 		for _, r := range w.schedulers {

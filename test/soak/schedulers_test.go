@@ -26,8 +26,8 @@ import (
 const (
 	// leaseDuration is shorter than the shipped one, so that a change of leaders
 	// takes seconds. Late requests are carried out well before it is over.
-	leaseDuration = 8 * time.Second
-	renewDeadline = 5 * time.Second
+	leaseDuration = 10 * time.Second
+	renewDeadline = 7 * time.Second
 	retryPeriod   = time.Second
 	// requestTimeout is for how long a request may still be carried out after its
 	// client gave up on it; lateness is less.
@@ -251,10 +251,10 @@ func (w *world) follower(ctx context.Context) *replica {
 }
 
 // rules are the faults that are always there, times a factor; slow is the share of
-// requests that wait, and how long.
-func rules(factor float64, slow float64, wait time.Duration) []faults.Rule {
-	leases := []string{"leases"}
-	return []faults.Rule{
+// requests that wait, and how long. Where processes are to live, requests for Leases
+// are left alone, since one that loses its Lease ends.
+func rules(factor, slow float64, wait time.Duration, deadly bool) []faults.Rule {
+	all := []faults.Rule{
 		{Kind: faults.Slow, On: faults.Writes, Share: slow, AtMost: wait},
 		{Kind: faults.Slow, On: faults.Reads, Share: slow, AtMost: wait},
 		{Kind: faults.Conflict, On: faults.Writes, Share: 0.01 * factor},
@@ -264,19 +264,38 @@ func rules(factor float64, slow float64, wait time.Duration) []faults.Rule {
 		{Kind: faults.Refused, On: faults.Writes, Share: 0.01 * factor},
 		{Kind: faults.Lost, On: faults.Writes, Share: 0.02 * factor},
 		{Kind: faults.TimedOut, On: faults.Writes, Share: 0.02 * factor},
-		{Kind: faults.Late, On: faults.Writes, Share: 0.02 * factor, AtMost: lateness, Without: leases},
+		{Kind: faults.Late, On: faults.Writes, Share: 0.02 * factor, AtMost: lateness},
 		{Kind: faults.Unavailable, On: faults.Reads, Share: 0.01 * factor},
 		{Kind: faults.Refused, On: faults.Reads, Share: 0.01 * factor},
 		{Kind: faults.Refused, On: faults.Watches, Share: 0.02 * factor},
 		{Kind: faults.Expired, On: faults.Watches, Share: 0.05 * factor},
 	}
+	for i := range all {
+		// A lease written late would be no fault but a renewal.
+		if !deadly && all[i].On != faults.Watches || all[i].Kind == faults.Late {
+			all[i].Without = []string{"leases"}
+		}
+	}
+	return all
 }
 
-// usual are the rules of churn without anything special.
-func usual() []faults.Rule { return rules(1, 0.1, 200*time.Millisecond) }
-
-func (w *world) setRules(r []faults.Rule) {
+// impose sets the faults of churn: as many times the usual, and so slow.
+func (w *world) impose(factor, slow float64, wait time.Duration) {
+	w.mu.Lock()
+	r := rules(factor, slow, wait, w.deadly)
+	w.mu.Unlock()
 	for _, s := range w.schedulers {
 		s.proxy.Set(r)
+	}
+}
+
+// usual sets those of churn without anything special.
+func (w *world) usual() { w.impose(1, 0.1, 200*time.Millisecond) }
+
+// none takes all faults away.
+func (w *world) none() {
+	for _, s := range w.schedulers {
+		s.proxy.Set(nil)
+		s.proxy.DelayWatches(0)
 	}
 }

@@ -67,6 +67,7 @@ type world struct {
 	faults  []string        // violations; guarded by mu
 	resumed time.Time       // when a paused leader last went on; guarded by mu
 	paused  int             // leaders that stand still now; guarded by mu
+	deadly  bool            // this phase may end processes; guarded by mu
 	over    <-chan struct{} // closed at the end of the phase; guarded by mu
 }
 
