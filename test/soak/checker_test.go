@@ -4,7 +4,9 @@ package soak
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -131,13 +133,31 @@ func (c *checker) share(v *check.Violation, shared map[string]time.Time) {
 	why := c.w.excuse(v)
 	switch {
 	case why == "":
-		c.w.fail("%s", v)
+		c.w.fail("%s; chosen at %s", v, strings.Join(c.w.chosenAt(v), " and "))
 	case time.Since(first) > repairTime:
 		c.w.fail("not repaired within %v: %s", repairTime, v)
 	case !again:
-		c.w.note("annotations share: %s: %s", why, v)
+		c.w.mark("annotations share: %s: %s; chosen at %s", why, v, strings.Join(c.w.chosenAt(v), " and "))
 		c.w.count("annotations that shared a GPU: "+why, 1)
 	}
+}
+
+// chosenAt is when the choices of a finding's pods were made, on the run's clock.
+func (w *world) chosenAt(v *check.Violation) []string {
+	var out []string
+	for _, o := range v.Objects {
+		if o.Kind != "Pod" {
+			continue
+		}
+		for _, obj := range w.pods.GetStore().List() {
+			if p, ok := obj.(*v1.Pod); ok && p.UID == o.UID {
+				if a := choiceOf(p); a != nil {
+					out = append(out, fmt.Sprintf("%.3f (%s)", a.Assumed.Sub(w.start).Seconds(), p.Name))
+				}
+			}
+		}
+	}
+	return out
 }
 
 // excuse says why two annotations may share a GPU for a moment; empty when they may not.

@@ -208,7 +208,7 @@ func (k *kubelet) end(pods map[types.UID]*v1.Pod) (changed bool, deaths []*v1.Po
 
 // compare notes when the annotation of a pod that got something else says so.
 func (k *kubelet) compare(p *v1.Pod, h *held) {
-	if !h.other || h.repaired || !k.b.agent {
+	if !h.other || h.repaired {
 		return
 	}
 	if a := choiceOf(p); a != nil && slices.Equal(slices.Sorted(slices.Values(a.GPUs(string(gpuResource)))), h.uuids()) {
@@ -247,7 +247,7 @@ func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
 		}
 	default:
 		h.containers = k.others(p, choice, offered, holders)
-		h.other, h.why = choice != nil, why
+		h.other, h.why = choice != nil && k.b.agent, why // nobody hears of it without an agent
 	}
 	if h.containers == nil {
 		k.done[p.UID] = true
@@ -390,7 +390,7 @@ func (k *kubelet) unrepaired() []string {
 	defer k.mu.Unlock()
 	var out []string
 	for h := range maps.Values(k.record) {
-		if h.other && !h.repaired && k.b.agent && h.until.IsZero() {
+		if h.other && !h.repaired && h.until.IsZero() {
 			out = append(out, fmt.Sprintf("%s/%s on %s since %s (%s)", h.namespace, h.name, k.b.name, h.since.Format(time.TimeOnly), h.why))
 		}
 	}

@@ -303,7 +303,7 @@ func (w *world) controlOp(ctx context.Context, o *op) (bool, error) {
 		if r == nil {
 			return false, nil
 		}
-		w.note("the leader is %s", r.name)
+		w.mark("%s leads; next: %s", r.name, o.Kind)
 		if o.Kind == opPauseLeader {
 			return true, r.pause(ctx, o.Lag)
 		}
@@ -315,6 +315,7 @@ func (w *world) controlOp(ctx context.Context, o *op) (bool, error) {
 		}
 		return true, r.kill(ctx, o.Lag)
 	case opRestartAPI:
+		w.mark("the API server crashes")
 		if err := w.cluster.CrashAPIServer(ctx); err != nil {
 			return false, err
 		}

@@ -64,6 +64,10 @@ func (w *world) report(p *plan, took time.Duration, leaks []string) string {
 	for _, l := range w.conflicts.lines() {
 		fmt.Fprintf(&b, "  %s\n", l)
 	}
+	section("changes of the control plane, and annotations that shared a GPU for a moment")
+	for _, l := range w.marks {
+		fmt.Fprintf(&b, "  %s\n", l)
+	}
 	section("held by the schedulers with no pod left")
 	for _, l := range leaks {
 		fmt.Fprintf(&b, "  %s\n", l)

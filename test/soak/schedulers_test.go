@@ -25,9 +25,10 @@ import (
 
 const (
 	// leaseDuration is shorter than the shipped one, so that a change of leaders
-	// takes seconds. Late requests are carried out well before it is over.
-	leaseDuration = 10 * time.Second
-	renewDeadline = 7 * time.Second
+	// takes seconds. What a leader that gave up at renewDeadline sent last is carried
+	// out, slow and late as it may be, well before its successor begins.
+	leaseDuration = 12 * time.Second
+	renewDeadline = 6 * time.Second
 	retryPeriod   = time.Second
 	// requestTimeout is for how long a request may still be carried out after its
 	// client gave up on it; lateness is less.
@@ -127,7 +128,7 @@ func (r *replica) supervise(ctx context.Context) error {
 		}
 		r.mu.Lock()
 		if !r.down && !r.sched.Alive() {
-			r.w.note("%s had ended with exit code %d", r.name, r.sched.ExitCode())
+			r.w.mark("%s had ended with exit code %d", r.name, r.sched.ExitCode())
 			r.w.count("scheduler processes started again", 1)
 			if err := r.sched.Restart(ctx); err != nil {
 				r.w.note("start %s: %v", r.name, err)
@@ -139,6 +140,7 @@ func (r *replica) supervise(ctx context.Context) error {
 
 // kill ends the process, which stays away for a while.
 func (r *replica) kill(ctx context.Context, away time.Duration) error {
+	r.w.mark("%s is killed", r.name)
 	r.mu.Lock()
 	r.down = true
 	err := r.sched.Kill()
@@ -169,7 +171,7 @@ func (r *replica) pause(ctx context.Context, length time.Duration) error {
 	r.w.paused--
 	r.w.resumed = time.Now()
 	r.w.mu.Unlock()
-	r.w.note("%s goes on", r.name)
+	r.w.mark("%s goes on", r.name)
 	return err
 }
 

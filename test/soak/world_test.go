@@ -63,6 +63,7 @@ type world struct {
 
 	mu      sync.Mutex
 	notes   []string        // the last ones; guarded by mu
+	marks   []string        // notes worth a line in the report; guarded by mu
 	counts  map[string]int  // guarded by mu
 	faults  []string        // violations; guarded by mu
 	resumed time.Time       // when a paused leader last went on; guarded by mu
@@ -252,6 +253,14 @@ func (w *world) note(format string, args ...any) {
 	if w.notes = append(w.notes, line); len(w.notes) > 2*recent {
 		w.notes = slices.Clone(w.notes[len(w.notes)-recent:])
 	}
+}
+
+// mark is a note that the report has, too.
+func (w *world) mark(format string, args ...any) {
+	w.note(format, args...)
+	w.mu.Lock()
+	w.marks = append(w.marks, w.notes[len(w.notes)-1])
+	w.mu.Unlock()
 }
 
 // fail records a violation and ends the run.
