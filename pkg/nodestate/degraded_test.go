@@ -137,6 +137,21 @@ func TestASetThatOnlyDegradedGPUsWouldFillIsRefusedForThat(t *testing.T) {
 	}
 }
 
+func TestDegradedGPUsCostFilterNothing(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.withHealth(t, "dgx1-v100", "2", nvtopo.MaskOf(7), nvtopo.MaskOf(1, 2))
+	info, l := r.view(t)
+	for gpus := 1; gpus <= 5; gpus++ {
+		d := demandOf(t, gpuPod("p", gpus))
+		if v := r.Judge(d, info, l); v.Reason != Fits {
+			t.Fatalf("%d GPUs: %q", gpus, v.Reason)
+		}
+		if n := testing.AllocsPerRun(100, func() { r.Judge(d, info, l) }); n != 0 {
+			t.Errorf("%d GPUs: %v allocations, want none", gpus, n)
+		}
+	}
+}
+
 func TestPodsWaitingForAnIntactGPUAreWoken(t *testing.T) {
 	state := New(testConfig(), &tickClock{})
 	apply := func(version string, degraded, unhealthy bool) bool {

@@ -204,6 +204,27 @@ func TestASingleGPUComesFromWhereItDamagesLeast(t *testing.T) {
 	}
 }
 
+func TestASingleGPUComesFromADegradedOneFirst(t *testing.T) {
+	bridged := tables(t, "a100-pcie-4-bridged")[0]
+	full := nvtopo.FullMask(4)
+	x := NewIndex()
+	x.Put(0, Machine{Tables: bridged, Healthy: full, Free: full})
+	x.Put(1, Machine{Tables: bridged, Healthy: full, Free: full, Degraded: nvtopo.MaskOf(3)})
+	w := DefaultWeights()
+	node, o, ok := x.Best(&Demand{GPUs: 1}, &w)
+	if !ok || node != 1 || o.Set != nvtopo.MaskOf(3) || o.Lost != 0 || o.FreeAfter != 3 {
+		t.Errorf("%+v of node %d (%t), want the degraded GPU 3 of node 1, with which nothing is lost and 3 stay free", o, node, ok)
+	}
+	x.Remove(0)
+	node, o, ok = x.Best(&Demand{GPUs: 2}, &w)
+	if !ok || node != 1 || o.Set != nvtopo.MaskOf(0, 1) || o.Lost != 1 {
+		t.Errorf("%+v of node %d (%t), want 0 and 1, all that is worth something there", o, node, ok)
+	}
+	if _, o, ok := x.Best(&Demand{GPUs: 4}, &w); ok {
+		t.Errorf("four GPUs %v, one of which is degraded", o.Set.Positions())
+	}
+}
+
 // TestIdleBucketsAreForgotten shows that states that come and go do not fill the memory.
 func TestIdleBucketsAreForgotten(t *testing.T) {
 	tb := tables(t, "dgx-h100")[0]
