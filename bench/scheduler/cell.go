@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
@@ -30,6 +31,7 @@ const (
 	batchName    = "scheduler_batch_attempts_total"
 	flushedName  = "scheduler_batch_cache_flushed_total"
 	requestsName = "apiserver_request_total"
+	heapName     = "go_memstats_heap_alloc_bytes"
 )
 
 // Cell is what was measured of one profile, workload and size of cluster.
@@ -57,6 +59,10 @@ type Cell struct {
 	SchedulerCPUMs    float64 `json:"schedulerCPUMsPerPod"` // in the window
 	ControlPlaneCPUMs float64 `json:"controlPlaneCPUMsPerPod"`
 	SchedulerPeakMiB  float64 `json:"schedulerPeakMiB"`
+	LiveHeapMiB       float64 `json:"liveHeapMiB"` // after a collection, with all pods bound
+	// HoldCPU is the scheduler's CPU in ms a second with nothing to schedule; 0 without -hold.
+	HoldCPU       float64 `json:"holdCPUMsPerSecond"`
+	HostileWrites float64 `json:"hostileWritesPerSecond,omitempty"`
 
 	// WatchRestarts is how often the measuring watch ended in the window; each
 	// may have delayed what was seen of some bindings.
@@ -76,6 +82,7 @@ type Cell struct {
 type cluster struct {
 	*controlPlane
 	kube  kubernetes.Interface
+	dyn   dynamic.Interface
 	nodes int
 }
 
@@ -106,6 +113,17 @@ func (c *cluster) cell(ctx context.Context, o *options, p *plan) (_ *Cell, err e
 		}
 		out.ElapsedSeconds = since(begin)
 	}()
+	if p.profile == profileHostile {
+		a, err := startAttack(ctx, c.dyn, o.Hostile, o.Writes)
+		if err != nil {
+			return nil, fmt.Errorf("turn %d nodes hostile: %w", o.Hostile, err)
+		}
+		defer func() {
+			rate, stopErr := a.stop(ctx)
+			out.HostileWrites = rate
+			err = errors.Join(err, stopErr)
+		}()
+	}
 	if err := c.createPods(ctx, p.workload.sizes(p.pods, o.Seed), config.schedulerName); err != nil {
 		return nil, err
 	}
@@ -183,10 +201,48 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 		return err
 	}
 	out.SchedulerPeakMiB = float64(peak) / (1 << 20)
-	if err := errors.Join(out.scrape(ctx, client), profiling.Wait()); err != nil || p.profiles == "" {
+	if err := errors.Join(out.scrape(ctx, client), profiling.Wait(), out.holdStill(ctx, o.Hold, s.PID()), out.measureHeap(ctx, client)); err != nil || p.profiles == "" {
 		return err
 	}
 	return client.storeHeapProfile(ctx, p.profiles+".heap.pprof")
+}
+
+// holdStill measures what the scheduler uses with nothing to schedule.
+func (out *Cell) holdStill(ctx context.Context, length time.Duration, pid int) error {
+	if length == 0 {
+		return nil
+	}
+	before, err := cpuTime(pid)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err() //nolint:wrapcheck // the caller's own
+	case <-time.After(length):
+	}
+	after, err := cpuTime(pid)
+	out.HoldCPU = ms((after - before).Seconds()) / length.Seconds()
+	return err
+}
+
+// measureHeap reads the live heap after a collection.
+func (out *Cell) measureHeap(ctx context.Context, client *schedulerClient) error {
+	if _, err := client.wait(ctx, "/debug/pprof/heap?gc=1"); err != nil {
+		return err
+	}
+	body, err := client.wait(ctx, "/metrics")
+	if err != nil {
+		return err
+	}
+	f, err := parseMetrics(bytes.NewReader(body), heapName)
+	if err != nil {
+		return err
+	}
+	for _, m := range f[heapName].GetMetric() {
+		out.LiveHeapMiB = m.GetGauge().GetValue() / (1 << 20)
+	}
+	return nil
 }
 
 // window computes rate and CPU per pod from the first binding to the last, or from

@@ -57,6 +57,9 @@ type options struct {
 	Scheduler string        `json:"scheduler"`
 	Skip      float64       `json:"skip"` // share of the bindings before the window
 	Stall     time.Duration `json:"-"`
+	Hostile   int           `json:"hostile"` // nodes that are, in cells of that profile
+	Writes    float64       `json:"hostileWritesPerSecond"`
+	Hold      time.Duration `json:"hold"` // after the last binding
 	Profile   bool          `json:"-"`
 	out       string
 	logFile   string
@@ -82,6 +85,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.DurationVar(&o.Stall, "stall", time.Minute, "give a cell up when no pod was bound for so long")
 	fs.BoolVar(&o.Profile, "cpuprofile", false,
 		"run one more cell of each kind, which does not count, and store the scheduler's CPU and heap profiles in the folder of the results")
+	fs.IntVar(&o.Hostile, "hostile", 100, "nodes that are hostile in cells of the profile "+profileHostile)
+	fs.Float64Var(&o.Writes, "hostile-writes", 50, "objects that they publish a second, all together")
+	fs.DurationVar(&o.Hold, "hold", 0, "measure the scheduler's CPU for so long after the last binding, when it has nothing to do")
 	short := fs.Bool("short", false, "a small cluster, two profiles, one repeat; flags that are given still count")
 	if err := fs.Parse(args); err != nil {
 		return nil, err //nolint:wrapcheck // the flag package printed it with the usage
@@ -130,6 +136,9 @@ func (o *options) check() error {
 	}
 	if o.Pods < 2 || o.Repeats < 1 || o.QPS < 1 {
 		return errors.New("-pods must be 2 at least, -repeats and -qps 1")
+	}
+	if slices.Contains(o.Profiles, profileHostile) && (o.Hostile < 1 || o.Writes <= 0 || 2*o.Hostile >= slices.Min(o.Nodes)) {
+		return errors.New("-hostile must be 1 at least and fewer than half of the nodes, -hostile-writes above 0")
 	}
 	if _, err := os.Stat(o.Scheduler); err != nil {
 		return fmt.Errorf("the scheduler is missing, build it or set -scheduler: %w", err)

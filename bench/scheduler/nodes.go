@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,21 +37,16 @@ var machines = []string{"dgx1-v100", "v100-pcie-8"}
 
 // addNodes makes the nodes with what an exporter and an agent would publish.
 func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, n int) error {
-	kinds := make([]*machine.Machine, len(machines))
-	for i, name := range machines {
-		m, err := machine.Lookup(name)
-		if err != nil {
-			return fmt.Errorf("look up a machine: %w", err)
-		}
-		kinds[i] = m
+	kinds, err := machineKinds()
+	if err != nil {
+		return err
 	}
 	now := metav1.NowMicro()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(clients)
 	for i := range n {
 		g.Go(func() error {
-			// Zero-padded, so that the order of names is the order of making.
-			return addNode(ctx, kube, dyn, fmt.Sprintf("node-%05d", i), kinds[i%len(kinds)], now)
+			return addNode(ctx, kube, dyn, nodeName(i), kinds[i%len(kinds)], now)
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -58,6 +54,22 @@ func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interf
 	}
 	return nil
 }
+
+// nodeName is zero-padded, so that the order of names is the order of making.
+func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
+
+// machineKinds reads the catalogue, which is parsed anew each time it is asked.
+var machineKinds = sync.OnceValues(func() ([]*machine.Machine, error) {
+	kinds := make([]*machine.Machine, len(machines))
+	for i, name := range machines {
+		m, err := machine.Lookup(name)
+		if err != nil {
+			return nil, fmt.Errorf("look up a machine: %w", err)
+		}
+		kinds[i] = m
+	}
+	return kinds, nil
+})
 
 func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, name string, m *machine.Machine, now metav1.MicroTime) error {
 	graph, err := m.GraphFor(name)

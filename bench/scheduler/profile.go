@@ -26,7 +26,9 @@ const (
 
 var defaultProfiles = []string{profileStock, profilePreBind, profileBinding, profileNoNarrowing}
 
-func profileNames() []string { return append(slices.Clone(defaultProfiles), profileStockAll) }
+func profileNames() []string {
+	return append(slices.Clone(defaultProfiles), profileStockAll, profileHostile)
+}
 
 const (
 	topologyPlugin = "TopologyAware"

@@ -50,6 +50,9 @@ type Summary struct {
 	WritesPerPod      float64 `json:"writesPerPod"`
 	RefusedPerPod     float64 `json:"refusedPerPod"`
 	SchedulerPeakMiB  float64 `json:"schedulerPeakMiB"`
+	LiveHeapMiB       float64 `json:"liveHeapMiB"`
+	HoldCPU           float64 `json:"holdCPUMsPerSecond"`
+	HostileWrites     float64 `json:"hostileWritesPerSecond"`
 	HintUsed          float64 `json:"hintUsed"`
 	Unscheduled       float64 `json:"unscheduledAttempts"` // attempts that did not place their pod
 }
@@ -97,6 +100,9 @@ func summarise(o *options, cells []Cell) []Summary {
 			WritesPerPod:      median(func(c *Cell) float64 { return c.WritesPerPod }),
 			RefusedPerPod:     median(func(c *Cell) float64 { return c.RefusedPerPod }),
 			SchedulerPeakMiB:  median(func(c *Cell) float64 { return c.SchedulerPeakMiB }),
+			LiveHeapMiB:       median(func(c *Cell) float64 { return c.LiveHeapMiB }),
+			HoldCPU:           median(func(c *Cell) float64 { return c.HoldCPU }),
+			HostileWrites:     median(func(c *Cell) float64 { return c.HostileWrites }),
 			HintUsed:          median(func(c *Cell) float64 { return c.Batch[hintUsed] }),
 			Unscheduled:       median(unscheduled),
 		})
@@ -151,7 +157,7 @@ func tableOf(o *options, cells []Cell) *report.Table {
 	rows := summarise(o, cells)
 	t := &report.Table{Header: []string{
 		"profile", "pods/s (quartiles)", "ratio to stock (quartiles)", "attempt p50 ms", "p99 ms", "scheduler CPU ms/pod",
-		"API server CPU ms/pod", "writes/pod", "refused/pod", "peak MiB", hintUsed, "attempts in vain",
+		"API server CPU ms/pod", "writes/pod", "refused/pod", "peak MiB", "live heap MiB", "CPU idle ms/s", "hostile writes/s", hintUsed, "attempts in vain",
 	}}
 	for i := range rows {
 		r := &rows[i]
@@ -164,6 +170,7 @@ func tableOf(o *options, cells []Cell) *report.Table {
 		}
 		t.Add(r.Profile, spreadText(r.PodsPerSecond, 0), ratio, number(r.AttemptP50Ms, 1), number(r.AttemptP99Ms, 1),
 			number(r.SchedulerCPUMs, 2), number(r.ControlPlaneCPUMs, 2), number(r.WritesPerPod, 2), number(r.RefusedPerPod, 2), number(r.SchedulerPeakMiB, 0),
+			number(r.LiveHeapMiB, 0), number(r.HoldCPU, 1), number(r.HostileWrites, 0),
 			number(r.HintUsed, 0), number(r.Unscheduled, 0))
 	}
 	return t

@@ -76,13 +76,17 @@ func newCluster(ctx context.Context, cp *controlPlane, nodes int) (*cluster, err
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	return &cluster{controlPlane: cp, kube: kube, nodes: nodes}, addNodes(ctx, kube, dyn, nodes)
+	return &cluster{controlPlane: cp, kube: kube, dyn: dyn, nodes: nodes}, addNodes(ctx, kube, dyn, nodes)
 }
 
 // runWorkload measures one workload: in each repeat every profile once, in an
 // order that turns, so that no profile always follows the same one.
 func (c *cluster) runWorkload(ctx context.Context, o *options, w *workload, progress io.Writer) ([]Cell, error) {
-	pods := w.fitting(o.Pods, c.nodes)
+	room := c.nodes
+	if slices.Contains(o.Profiles, profileHostile) {
+		room -= o.Hostile
+	}
+	pods := w.fitting(o.Pods, room)
 	var cells []Cell
 	for repeat := range o.Repeats {
 		for _, profile := range rotated(o.Profiles, repeat) {

@@ -108,6 +108,41 @@ func TestShortRun(t *testing.T) {
 	}
 }
 
+// TestHostileNodesCostOthersLittle runs the scenario in small: it schedules all pods,
+// the objects really are written, and the nodes are honest again after it.
+func TestHostileNodesCostOthersLittle(t *testing.T) {
+	out := t.TempDir()
+	tempFolder(t)
+	var stdout bytes.Buffer
+	args := []string{
+		"-short", "-workloads", "mix", "-profiles", profileBinding + "," + profileHostile, "-hostile", "8", "-hostile-writes", "20", "-hold", "1s",
+		"-scheduler", schedulerBinary(t), "-out", out,
+	}
+	if err := command(t.Context(), args, &stdout, t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(out, resultFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file struct{ Result Result }
+	if err := json.Unmarshal(data, &file); err != nil {
+		t.Fatal(err)
+	}
+	if len(file.Result.Cells) != 2 {
+		t.Fatalf("%d cells, want two", len(file.Result.Cells))
+	}
+	for i := range file.Result.Cells {
+		c := &file.Result.Cells[i]
+		if c.Pods != 42 || c.Attempts["scheduled"] != 42 || c.LiveHeapMiB <= 0 {
+			t.Errorf("%s: %d pods, attempts %v, %.0f MiB", c.Profile, c.Pods, c.Attempts, c.LiveHeapMiB)
+		}
+		if hostile := c.Profile == profileHostile; hostile != (c.HostileWrites > 0) {
+			t.Errorf("%s: %.1f objects a second by hostile nodes", c.Profile, c.HostileWrites)
+		}
+	}
+}
+
 // checkCell checks what does not depend on the machine's speed.
 func checkCell(t *testing.T, c *Cell, pods int) {
 	t.Helper()

@@ -72,6 +72,7 @@ type Node struct {
 	byCPU       []int16       // CPU -> position of its NUMA node, or -1
 	resources   []string      // of Accels, in their order
 	objectUID   types.UID
+	created     time.Time                     // of the object
 	allocations map[types.UID][]recorded      // pod UID -> what kubelet recorded
 	spec        *v1alpha1.NodeGPUTopologySpec // the graph was built from
 	settled     *v1alpha1.Kubelet             // kubelet was built from
@@ -200,6 +201,12 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology) (changed, freed bool, err e
 	}
 	x.published.Store(publishedIn(obj))
 	n, faults := s.buildNode(obj, old)
+	others := s.contest.enter(old, n, s.Synced())
+	if n != nil {
+		if err := s.contest.withhold(n); err != nil {
+			faults.others = append(faults.others, err)
+		}
+	}
 	err = x.judge(obj, faults, s.clock.Now())
 	if n == nil && old == nil {
 		return false, false, err
@@ -210,7 +217,8 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology) (changed, freed bool, err e
 	}
 	x.rev.Add(1)
 	s.touch(x)
-	return true, n != nil && (old == nil || n.roomier(old)), err
+	freed = s.resettle(others)
+	return true, freed || n != nil && (old == nil || n.roomier(old)), err
 }
 
 // Remove forgets a node's topology if it is the stored object that went.
@@ -235,6 +243,9 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 	x.usage.Store(nil) // it refers to the graph
 	x.rev.Add(1)
 	s.touch(x)
+	if s.resettle(s.contest.enter(old, nil, true)) {
+		s.onFreed()
+	}
 	return true
 }
 
@@ -263,7 +274,7 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faul
 		}
 	}
 	n := &Node{
-		Name: obj.Name, NodeUID: spec.NodeUID, ResourceVersion: obj.ResourceVersion, objectUID: obj.UID, NUMA: numa, spec: spec,
+		Name: obj.Name, NodeUID: spec.NodeUID, ResourceVersion: obj.ResourceVersion, objectUID: obj.UID, created: obj.CreationTimestamp.Time, NUMA: numa, spec: spec,
 		exporter: s.leases.time(ExporterLeasePrefix + obj.Name), agent: s.leases.time(AgentLeasePrefix + obj.Name),
 	}
 	for _, res := range slices.Sorted(maps.Keys(graphs)) {

@@ -43,6 +43,7 @@ type State struct {
 	parsed    *parsedAllocations
 	index     *index
 	intake    *intake
+	contest   *contest // guarded by graphMu
 	widened   *widened
 	pods      podLister
 	stores    informerStores
@@ -80,7 +81,7 @@ func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
 		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease, config.Freshness), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
-		index: newIndex(), intake: newIntake(clk), widened: newWidened(), room: make(chan struct{}, 1),
+		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), room: make(chan struct{}, 1),
 		pods: noPods{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, holds: map[types.UID]*hold{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// TestTheGPUsOfAnotherNode: node "liar" publishes two GPUs of node "honest".
+func TestTheGPUsOfAnotherNode(t *testing.T) {
+	const all = 0xff
+	honest := func(t *testing.T) *v1alpha1.NodeGPUTopology {
+		t.Helper()
+		obj := topologyOf(t, "honest", "dgx-h100")
+		obj.CreationTimestamp = metav1.Unix(2000, 0)
+		return obj
+	}
+	liar := func(t *testing.T) *v1alpha1.NodeGPUTopology {
+		t.Helper()
+		obj, victim := topologyOf(t, "liar", "dgx-h100"), honest(t)
+		obj.CreationTimestamp = metav1.Unix(1000, 0) // the older object
+		obj.Spec.GPUs[2].ID, obj.Spec.GPUs[5].ID = victim.Spec.GPUs[2].ID, victim.Spec.GPUs[3].ID
+		return obj
+	}
+	given := func(s *State, node string) int {
+		if n := s.Node(node); n != nil {
+			return int(n.Accel(testResource).Healthy)
+		}
+		return 0
+	}
+	tests := map[string]struct {
+		play                  func(t *testing.T, s *State) error // of the lie
+		wantHonest, wantLiar  int
+		wantErr               string
+		wantFreed, wantEvents int
+	}{
+		"stay with the node that had them": {
+			play: func(t *testing.T, s *State) error {
+				t.Helper()
+				s.synced.Store(true)
+				_, _ = s.Apply(honest(t))
+				_, err := s.Apply(liar(t))
+				return err
+			},
+			wantHonest: all, wantLiar: all &^ 0b100100, wantErr: "(and 1 others) is published by node honest already and is not given out on node liar",
+		},
+		"are given out where they are once the first node no longer has them": {
+			play: func(t *testing.T, s *State) error {
+				t.Helper()
+				s.synced.Store(true)
+				_, _ = s.Apply(honest(t))
+				_, err := s.Apply(liar(t))
+				moved := honest(t)
+				moved.ResourceVersion = "2"
+				moved.Spec.GPUs[2].ID, moved.Spec.GPUs[3].ID = "GPU-00000000-0000-0000-0000-000000000002", "GPU-00000000-0000-0000-0000-000000000003"
+				_, _ = s.Apply(moved)
+				return err
+			},
+			wantHonest: all, wantLiar: all, wantErr: "node honest",
+		},
+		"are given out once the first object is gone": {
+			play: func(t *testing.T, s *State) error {
+				t.Helper()
+				s.synced.Store(true)
+				_, _ = s.Apply(honest(t))
+				_, err := s.Apply(liar(t))
+				s.Remove("honest", honest(t).UID)
+				return err
+			},
+			wantLiar: all, wantErr: "node honest", wantFreed: 1,
+		},
+		"belong to the older object at a start, however the list is sorted": {
+			play: func(t *testing.T, s *State) error {
+				t.Helper()
+				older := honest(t)
+				older.CreationTimestamp = metav1.Unix(500, 0)
+				_, first := s.Apply(liar(t))
+				_, err := s.Apply(older)
+				if first != nil {
+					t.Errorf("nobody had them, but: %v", first)
+				}
+				return err
+			},
+			wantHonest: all, wantLiar: all &^ 0b100100, wantEvents: 1,
+		},
+		"go on being the first node's while it publishes": {
+			play: func(t *testing.T, s *State) error {
+				t.Helper()
+				s.synced.Store(true)
+				_, _ = s.Apply(honest(t))
+				_, err := s.Apply(liar(t))
+				for i := range 5 {
+					again := []*v1alpha1.NodeGPUTopology{honest(t), liar(t)}[i%2]
+					again.ResourceVersion = string(rune('2' + i))
+					if _, err := s.Apply(again); err != nil {
+						t.Errorf("the same mistake is reported again: %v", err)
+					}
+				}
+				return err
+			},
+			wantHonest: all, wantLiar: all &^ 0b100100, wantErr: "node honest",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := fuzzState()
+			freed, events := 0, 0
+			s.onFreed = func() { freed++ }
+			s.onBadGraph = func(obj *v1alpha1.NodeGPUTopology, err error) {
+				if events++; obj.Name != "liar" || !strings.Contains(err.Error(), "honest") {
+					t.Errorf("event on %s: %v", obj.Name, err)
+				}
+			}
+			err := tc.play(t, s)
+			if tc.wantErr == "" && err != nil || tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)) {
+				t.Errorf("error %v, want %q", err, tc.wantErr)
+			}
+			if h, l := given(s, "honest"), given(s, "liar"); h != tc.wantHonest || l != tc.wantLiar {
+				t.Errorf("honest gives out %b and liar %b, want %b and %b", h, l, tc.wantHonest, tc.wantLiar)
+			}
+			if freed != tc.wantFreed || events != tc.wantEvents {
+				t.Errorf("pods were woken %d times and %d events made, want %d and %d", freed, events, tc.wantFreed, tc.wantEvents)
+			}
+			for _, node := range []string{"honest", "liar"} {
+				if n := s.Node(node); n != nil && int(n.idle.Free(testResource)) != given(s, node) {
+					t.Errorf("an empty %s has %b free, but gives out %b", node, n.idle.Free(testResource), given(s, node))
+				}
+			}
+		})
+	}
+}
+
+// TestDevicesThatAreOnlyNumberedAreNoContest: Ascend910-0 is on every node.
+func TestDevicesThatAreOnlyNumberedAreNoContest(t *testing.T) {
+	s := fuzzState()
+	for _, name := range []string{"a", "b"} {
+		obj := topologyOf(t, name, "a100-pcie-4-bridged")
+		for i := range obj.Spec.GPUs {
+			obj.Spec.GPUs[i].ID = "Ascend910-" + string(rune('0'+i))
+		}
+		if _, err := s.Apply(obj); err != nil {
+			t.Errorf("node %s: %v", name, err)
+		}
+		if got := s.Node(name).Accel(testResource).Healthy.Len(); got != 4 {
+			t.Errorf("node %s gives out %d of 4", name, got)
+		}
+	}
+	if len(s.contest.nodes) != 0 {
+		t.Errorf("ids that are not unique are kept: %v", s.contest.nodes)
+	}
+}
