@@ -166,6 +166,7 @@ fuzz: ## Fuzz every parser and codec for FUZZTIME each and print a table (FUZZ: 
 generate: ## Generate deepcopy functions and the CRD
 	go tool -modfile=tools/go.mod controller-gen object:headerFile=tools/controller-gen/header.go.txt paths=./pkg/apis/...
 	go tool -modfile=tools/go.mod controller-gen crd paths=./pkg/apis/topology/... output:crd:dir=manifests/crd
+	scripts/quantities.sh manifests/crd/topology.nvtopo.dev_nodegputopologies.yaml
 
 $(BIN)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	go build -C tools/lint -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint

@@ -39,6 +39,8 @@ const (
 
 // CPULists reads the CPU lists of one object. Equal texts share one set, and the
 // sum of what is kept is bounded. The zero value is empty.
+//
+// +kubebuilder:object:generate=false
 type CPULists struct {
 	seen  map[string]nvtopo.CPUSet // text -> set
 	total int

@@ -113,7 +113,6 @@ type GPU struct {
 	Model string `json:"model,omitempty"`
 	// memory is the size of its memory; 0 or absent when unknown.
 	// +optional
-	// +kubebuilder:validation:Pattern=`^[0-9]{1,19}(\.[0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE]\+?[0-9]{1,2})?$`
 	Memory *resource.Quantity `json:"memory,omitempty"`
 	// numaNode is the NUMA node of the CPUs nearest to it, -1 when unknown.
 	// +kubebuilder:validation:Minimum=-1
@@ -148,7 +147,6 @@ type NUMANode struct {
 	Siblings []string `json:"siblings,omitempty"`
 	// memory is the node's memory.
 	// +optional
-	// +kubebuilder:validation:Pattern=`^[0-9]{1,19}(\.[0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE]\+?[0-9]{1,2})?$`
 	Memory *resource.Quantity `json:"memory,omitempty"`
 	// distances is the node's row of the SLIT, in the order of numaNodes.
 	// +optional
@@ -178,7 +176,6 @@ type Link struct {
 	// +kubebuilder:validation:Maximum=64
 	Lanes int32 `json:"lanes,omitempty"`
 	// bandwidth in bytes per second and one direction, for example 300G.
-	// +kubebuilder:validation:Pattern=`^[0-9]{1,19}(\.[0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE]\+?[0-9]{1,2})?$`
 	Bandwidth resource.Quantity `json:"bandwidth"`
 	// latencyNanoseconds of the path; absent means the published constant of the class.
 	// +optional
@@ -365,10 +362,8 @@ type KubeletMemory struct {
 	// +kubebuilder:validation:Maximum=1023
 	NUMANode int32 `json:"numaNode"`
 	// allocatable is what Guaranteed pods may be given of it in all.
-	// +kubebuilder:validation:Pattern=`^[0-9]{1,19}(\.[0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE]\+?[0-9]{1,2})?$`
 	Allocatable resource.Quantity `json:"allocatable"`
 	// free is what is left of that.
-	// +kubebuilder:validation:Pattern=`^[0-9]{1,19}(\.[0-9]{1,9})?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE]\+?[0-9]{1,2})?$`
 	Free resource.Quantity `json:"free"`
 	// cells are the NUMA nodes it is grouped with by a pod that spans several; itself alone when absent.
 	// +optional

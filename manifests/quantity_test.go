@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// TestQuantitiesThatTheCRDAdmitsCanBeRead: controller-gen's pattern admits what one
+// cannot read, or not in time, and then no NodeGPUTopology of any node is read.
+func TestQuantitiesThatTheCRDAdmitsCanBeRead(t *testing.T) {
+	text, err := FS.ReadFile("crd/topology.nvtopo.dev_nodegputopologies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fields := strings.Count(string(text), "x-kubernetes-int-or-string: true")
+	pattern := regexp.MustCompile(`(?m)^ +pattern: (.*KMGTPE.*)$`).FindAllStringSubmatch(string(text), -1)
+	if fields == 0 || len(pattern) != fields {
+		t.Fatalf("%d quantities, %d patterns", fields, len(pattern))
+	}
+	for _, p := range pattern[1:] {
+		if p[1] != pattern[0][1] {
+			t.Fatalf("two patterns: %s and %s; is the CRD generated with scripts/quantities.sh?", pattern[0][1], p[1])
+		}
+	}
+	admits := regexp.MustCompile(pattern[0][1])
+	for value, want := range map[string]bool{
+		"300G": true, "0": true, "85899345920": true, "80Gi": true, "1.5Ti": true, "500m": true, "1e3": true, "12E": true, "3E+2": true,
+		"1e1.5": false, "1e-100000000": false, "1e400": false, "-1": false, "-0": false, "+1": false, "": false, "NaN": false, "1n": false,
+		strings.Repeat("9", 20): false, "1.": false, ".5": false, "１": false,
+	} {
+		if got := admits.MatchString(value); got != want {
+			t.Errorf("%q is admitted: %t, want %t", value, got, want)
+			continue
+		} else if !got {
+			continue
+		}
+		start := time.Now() //nolint:forbidigo // how long the machine takes is what is asked
+		if _, err := resource.ParseQuantity(value); err != nil || time.Since(start) > time.Second {
+			t.Errorf("%q is admitted, and read with error %v in %v", value, err, time.Since(start))
+		}
+	}
+}
