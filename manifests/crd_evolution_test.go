@@ -24,7 +24,22 @@ const previousCRD = "../testdata/skew/level-1/crd.yaml"
 // accepted are the changes that refuse what the previous release accepted, each with
 // the reason why no program of that release writes such a thing. The API server
 // lets what is stored already stay as it is (validation ratcheting).
-var accepted = map[string]string{}
+var accepted = narrowerQuantities()
+
+// narrowerQuantities are the patterns of scripts/quantities.sh. The programs write
+// whole numbers of an int64 with a suffix at most, as Quantity prints them; what is
+// refused now could not be read, or only in minutes.
+func narrowerQuantities() map[string]string {
+	out := map[string]string{}
+	for _, field := range []string{
+		"spec.gpus[].memory", "spec.links[].bandwidth", "spec.numaNodes[].memory", "status.kubelet.memory[].allocatable", "status.kubelet.memory[].free",
+	} {
+		out[fmt.Sprintf("v1alpha1.%s pattern: was %q and is %q", field,
+			`^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$`,
+			`^[0-9]{1,19}(\.[0-9]{1,9})?(m|k|[KMGTPE]i|[MGTPE]|[eE]\+?[0-9]{1,2})?$`)] = "no program writes another quantity"
+	}
+	return out
+}
 
 // TestCRDEvolution: with the new definition the programs of the previous release
 // can write all that they write, and with the old one those of this release all

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -145,8 +145,30 @@ func (c *contest) withhold(n *Node) error {
 	if count > 1 {
 		more = fmt.Sprintf(" (and %d others)", count-1)
 	}
-	return fmt.Errorf("NodeGPUTopology %s: spec.gpus: %s%s is published by node %s already and is not given out on node %s; "+
+	return fmt.Errorf("NodeGPUTopology %s: spec.gpus: %s%s"+contestMark+"%s already and is not given out on node %s; "+
 		"if it was moved, delete the NodeGPUTopology or the Node where it no longer is", n.Name, first, more, owner, n.Name)
+}
+
+// contestMark tells the fault from others.
+const contestMark = " is published by node "
+
+// contested puts what withhold said, which may be nothing, in the place of what it
+// said of an object before. It needs State.graphMu.
+func (x *cell) contested(object types.UID, now error) {
+	next := fault{object: object}
+	if f := x.fault.Load(); f != nil && f.object == object {
+		next = *f
+	}
+	lines := slices.DeleteFunc(strings.Split(next.text, "\n"), func(l string) bool { return l == "" || strings.Contains(l, contestMark) })
+	if now != nil {
+		lines = append(lines, now.Error())
+	}
+	if len(lines) == 0 {
+		x.fault.Store(nil)
+		return
+	}
+	next.text = strings.Join(lines, "\n")
+	x.fault.Store(&next)
 }
 
 // resettle makes nodes give out what is theirs now, and reports whether that may be
@@ -159,11 +181,7 @@ func (s *State) resettle(names []string) (freed bool) {
 		}
 		n := *x.node.Load()
 		n.Accels = slices.Clone(n.Accels)
-		if err := s.contest.withhold(&n); err != nil {
-			obj := &v1alpha1.NodeGPUTopology{}
-			obj.Name, obj.UID = n.Name, n.objectUID
-			s.onBadGraph(obj, err)
-		}
+		x.contested(n.objectUID, s.contest.withhold(&n))
 		x.node.Store(&n)
 		x.usage.Store(nil)
 		x.rev.Add(1)

@@ -34,10 +34,11 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 		return 0
 	}
 	tests := map[string]struct {
-		play                  func(t *testing.T, s *State) error // of the lie
-		wantHonest, wantLiar  int
-		wantErr               string
-		wantFreed, wantEvents int
+		play                 func(t *testing.T, s *State) error // of the lie
+		wantHonest, wantLiar int
+		wantErr              string
+		wantFreed            int
+		wantFault            bool // on the liar's object, for an event
 	}{
 		"stay with the node that had them": {
 			play: func(t *testing.T, s *State) error {
@@ -47,7 +48,7 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 				_, err := s.Apply(liar(t))
 				return err
 			},
-			wantHonest: all, wantLiar: all &^ 0b100100, wantErr: "(and 1 others) is published by node honest already and is not given out on node liar",
+			wantHonest: all, wantLiar: all &^ 0b100100, wantErr: "(and 1 others) is published by node honest already and is not given out on node liar", wantFault: true,
 		},
 		"are given out where they are once the first node no longer has them": {
 			play: func(t *testing.T, s *State) error {
@@ -86,7 +87,7 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 				}
 				return err
 			},
-			wantHonest: all, wantLiar: all &^ 0b100100, wantEvents: 1,
+			wantHonest: all, wantLiar: all &^ 0b100100, wantFault: true,
 		},
 		"go on being the first node's while it publishes": {
 			play: func(t *testing.T, s *State) error {
@@ -103,19 +104,14 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 				}
 				return err
 			},
-			wantHonest: all, wantLiar: all &^ 0b100100, wantErr: "node honest",
+			wantHonest: all, wantLiar: all &^ 0b100100, wantErr: "node honest", wantFault: true,
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := fuzzState()
-			freed, events := 0, 0
+			freed := 0
 			s.onFreed = func() { freed++ }
-			s.onBadGraph = func(obj *v1alpha1.NodeGPUTopology, err error) {
-				if events++; obj.Name != "liar" || !strings.Contains(err.Error(), "honest") {
-					t.Errorf("event on %s: %v", obj.Name, err)
-				}
-			}
 			err := tc.play(t, s)
 			if tc.wantErr == "" && err != nil || tc.wantErr != "" && (err == nil || !strings.Contains(err.Error(), tc.wantErr)) {
 				t.Errorf("error %v, want %q", err, tc.wantErr)
@@ -123,8 +119,14 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 			if h, l := given(s, "honest"), given(s, "liar"); h != tc.wantHonest || l != tc.wantLiar {
 				t.Errorf("honest gives out %b and liar %b, want %b and %b", h, l, tc.wantHonest, tc.wantLiar)
 			}
-			if freed != tc.wantFreed || events != tc.wantEvents {
-				t.Errorf("pods were woken %d times and %d events made, want %d and %d", freed, events, tc.wantFreed, tc.wantEvents)
+			if freed != tc.wantFreed {
+				t.Errorf("pods were woken %d times, want %d", freed, tc.wantFreed)
+			}
+			if f := s.cells.get("liar").fault.Load(); tc.wantFault != (f != nil) || f != nil && (f.object != "topology-liar" || !strings.Contains(f.text, "node honest already")) {
+				t.Errorf("what is said of the liar's object is %+v, want anything: %t", f, tc.wantFault)
+			}
+			if f := s.cells.get("honest"); f != nil && f.fault.Load() != nil {
+				t.Errorf("of the honest one is said: %s", f.fault.Load().text)
 			}
 			for _, node := range []string{"honest", "liar"} {
 				if n := s.Node(node); n != nil && int(n.idle.Free(testResource)) != given(s, node) {
