@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+)
+
+func TestDemandsAgreeWithTheBruteForce(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 1))
+	policies := map[string]nvtopo.Policy{
+		"none": nvtopo.PolicyNone, "best-effort": nvtopo.PolicyBestEffort, "restricted": nvtopo.PolicyRestricted, "single-numa-node": nvtopo.PolicySingleNUMANode,
+	}
+	names := slices.Sorted(maps.Keys(policies))
+	links := []string{"", "SYS", "NODE", "PHB", "NV1", "NV2"}
+	speeds := []string{"", "10", "25", "50"}
+	met := map[bool]int{}
+	c := newCity(t)
+	o := oracle.New(c.graphs["b"])
+	for i := range 2000 {
+		c.Pods = nil
+		gpus := rng.Perm(8)[:1+rng.IntN(8)]
+		p := c.pod("one", "b", gpus...)
+		policy, link, speed := names[rng.IntN(len(names))], links[rng.IntN(len(links))], speeds[rng.IntN(len(speeds))]
+		con := nvtopo.Constraint{Policy: policies[policy]}
+		p.Annotations[nodestate.TopologyPolicyKey] = policy
+		if link != "" {
+			p.Annotations[nodestate.MinLinkKey] = link
+			var err error
+			if con.MinLink, err = nvtopo.ParseClass(link); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if speed != "" {
+			p.Annotations[nodestate.MinBandwidthKey] = speed
+			if _, err := fmt.Sscan(speed, &con.MinBandwidth); err != nil {
+				t.Fatal(err)
+			}
+			con.MinBandwidth *= 1e6
+		}
+		want := []string{}
+		if !o.Permits(nvtopo.MaskOf(gpus...), con) {
+			want = append(want, DemandUnmet)
+		}
+		met[len(want) == 0]++
+		if diff := cmp.Diff(want, slugs(Check(c.World))); diff != "" {
+			t.Fatalf("run %d: GPUs %v, policy %s, min-link %q, min-bandwidth %q (-want +got):\n%s", i, gpus, policy, link, speed, diff)
+		}
+	}
+	if met[true] < 100 || met[false] < 100 {
+		t.Errorf("%d met and %d not: too few of one kind to prove anything", met[true], met[false])
+	}
+}
+
+func TestSharingAgreesWithEveryPair(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		c := newCity(t)
+		holders := map[string][]string{} // node and UUID -> pods
+		for i := range 2 + rng.IntN(12) {
+			node := []string{"a", "b"}[rng.IntN(2)]
+			gpus := rng.Perm(8)[:1+rng.IntN(2)]
+			p := c.pod(fmt.Sprintf("p%02d", i), node, gpus...)
+			switch rng.IntN(6) {
+			case 0:
+				p.Status.Phase = v1.PodFailed
+				continue
+			case 1:
+				p.Spec.NodeName = ""
+				continue
+			case 2:
+				p.DeletionTimestamp = at(0)
+			}
+			for _, id := range c.ids(node, gpus...) {
+				holders[node+id] = append(holders[node+id], string(p.UID))
+			}
+		}
+		want := map[string]bool{} // pod pod
+		for _, pods := range holders {
+			for i := range pods {
+				for j := range i {
+					want[pods[j]+" "+pods[i]] = true
+				}
+			}
+		}
+		got := map[string]bool{}
+		for _, v := range Check(c.World) {
+			if v.Invariant != SharedByAnnotation {
+				t.Fatalf("seed %d: %v", seed, v)
+			}
+			for i := range v.Objects {
+				for j := range i {
+					if v.Objects[i].Kind == "Pod" && v.Objects[j].Kind == "Pod" {
+						got[string(v.Objects[j].UID)+" "+string(v.Objects[i].UID)] = true
+					}
+				}
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("seed %d: pairs that share (-want +got):\n%s", seed, diff)
+		}
+	}
+}
+
+// export writes the city as kubectl and the debug address would.
+func (c *city) export(tb testing.TB) []byte {
+	tb.Helper()
+	var docs []string
+	add := func(kind string, v any) {
+		b, err := json.Marshal(v)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if kind != "" {
+			b = []byte(`{"kind":"` + kind + `",` + string(b[1:]))
+		}
+		docs = append(docs, string(b))
+	}
+	for i := range c.Pods {
+		add("Pod", c.Pods[i])
+	}
+	for i := range c.Nodes {
+		add("Node", c.Nodes[i])
+	}
+	for i := range c.Leases {
+		add("Lease", c.Leases[i])
+	}
+	for i := range c.Topologies {
+		c.Topologies[i].Kind = ""
+		add("NodeGPUTopology", c.Topologies[i])
+	}
+	for i := range c.Schedulers {
+		add("", c.Schedulers[i])
+	}
+	return []byte(strings.Join(docs, "\n---\n"))
+}
+
+func TestFilesSayWhatTheClusterSays(t *testing.T) {
+	c := busy(t)
+	want := Examine(c.World)
+	w := &World{Now: c.Now}
+	if err := w.Add(c.export(t)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, Examine(w)); diff != "" {
+		t.Errorf("from files (-cluster +files):\n%s", diff)
+	}
+	if !w.Moment().Equal(c.Now) {
+		t.Errorf("moment %v, want %v", w.Moment(), c.Now)
+	}
+}
+
+// busy is a city with something of everything.
+func busy(tb testing.TB) *city {
+	tb.Helper()
+	c := newCity(tb)
+	d := c.scheduler()
+	d.Claims = []nodestate.InFlight{c.claim("gone", "void", 0, 7)}
+	d.Audit = &nodestate.AuditDiagnosis{Compared: 1, Different: 1, Last: []nodestate.AuditDifference{{Node: "a", At: c.Now}}}
+	c.derives(d, "a", 0, 1)
+	c.record(c.pod("one", "a", 0), "main", 1)
+	c.pod("two", "b", 3, 4).Annotations[nodestate.MinLinkKey] = "NV1"
+	three := c.pod("three", "b", 4)
+	three.Spec.InitContainers = []v1.Container{container("prepare", 2)}
+	corrected(three)
+	fail(c, "b", 3)
+	return c
+}
+
+// FuzzWorld reads any text as a cluster and examines it: nothing in a World is
+// trusted, so nothing in it may end the program, and every finding names an object.
+func FuzzWorld(f *testing.F) {
+	f.Add(busy(f).export(f))
+	f.Add([]byte(`{"kind":"Pod","spec":{"nodeName":"n","containers":[{"resources":{"limits":{"nvidia.com/gpu":"9223372036854775807"}}},{"resources":{"limits":{"nvidia.com/gpu":"2"}}}]}}`))
+	f.Add([]byte(`{"kind":"NodeGPUTopology","metadata":{"name":"n"},"spec":{"nodeUID":""},"status":{"allocations":[{"gpus":["x","x"]}]}}` + "\n---\n" + `{"kind":"Node","metadata":{"name":"n"}}`))
+	f.Add([]byte(`{"version":1,"requestTimeout":"1s","claims":[{"pod":"/","gpus":[""]},{"pod":""}],"nodes":[{"name":"n","counts":true,"derived":{}}],"synced":true}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		w := &World{Now: chosen}
+		if err := w.Add(data); err != nil {
+			return
+		}
+		k := NewChecker(DefaultGrace)
+		for range 2 {
+			r := k.Examine(w)
+			for _, all := range [][]Violation{r.Violations, r.Pending, r.Notes} {
+				for _, v := range all {
+					if v.Invariant == "" || len(v.Objects) == 0 || v.Message == "" || v.String() == "" {
+						t.Errorf("a finding without invariant, object or message: %+v", v)
+					}
+				}
+			}
+			w.Now = w.Now.Add(DefaultGrace)
+		}
+	})
+}
