@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package debug
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// believer believes what it is made of.
+type believer nodestate.Diagnosis
+
+func (b *believer) Diagnose(name string) *nodestate.Diagnosis {
+	d := nodestate.Diagnosis(*b)
+	d.Name = name
+	return &d
+}
+
+func TestHandlerShowsTheStateAndNothingElse(t *testing.T) {
+	b := believer{
+		Version: nodestate.DiagnosisVersion, At: time.Unix(1_700_000_000, 0).UTC(), Synced: true,
+		Claims: []nodestate.InFlight{{Pod: "default/p", Node: "n", UID: "u", Phase: "reserved", Since: time.Unix(1_600_000_000, 0).UTC(), GPUs: []string{"GPU-0"}}},
+		Nodes:  []nodestate.NodeDiagnosis{{Name: "n", Counts: true, Derived: &nodestate.UsageDiagnosis{Used: map[string][]string{"nvidia.com/gpu": {"GPU-0"}}}}},
+	}
+	h := Handler(&b, "me")
+	tests := map[string]struct {
+		method, path string
+		want         int
+	}{
+		"the state":          {http.MethodGet, nodestate.DiagnosisPath, http.StatusOK},
+		"a write":            {http.MethodPost, nodestate.DiagnosisPath, http.StatusMethodNotAllowed},
+		"another path":       {http.MethodGet, "/debug/pprof/", http.StatusNotFound},
+		"a path below":       {http.MethodGet, nodestate.DiagnosisPath + "/x", http.StatusNotFound},
+		"the root":           {http.MethodGet, "/", http.StatusNotFound},
+		"the state's header": {http.MethodHead, nodestate.DiagnosisPath, http.StatusOK},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), tc.method, tc.path, http.NoBody))
+			if w.Code != tc.want {
+				t.Fatalf("status %d, want %d", w.Code, tc.want)
+			}
+			if tc.want != http.StatusOK || tc.method == http.MethodHead {
+				return
+			}
+			var got nodestate.Diagnosis
+			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(*b.Diagnose("me"), got); diff != "" {
+				t.Errorf("state (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
