@@ -5,6 +5,7 @@ package check
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -48,8 +49,8 @@ func later(t time.Time, u *metav1.Time) time.Time {
 }
 
 // rewritten reports whether the pod's allocation was written after it was bound, as
-// is done when kubelet gave it other GPUs. Binding itself is recorded by the API
-// server's clock too, in the condition PodScheduled.
+// is done when kubelet gave it other GPUs: by whom, or else when. Binding itself is
+// recorded by the API server's clock too, in the condition PodScheduled.
 func rewritten(p *v1.Pod) bool {
 	var at time.Time
 	for i := range p.Status.Conditions {
@@ -57,16 +58,10 @@ func rewritten(p *v1.Pod) bool {
 			at = c.LastTransitionTime.Time
 		}
 	}
-	if at.IsZero() {
-		return false
-	}
-	for i := range p.ManagedFields {
-		m := &p.ManagedFields[i]
-		if m.Subresource == "" && m.Time != nil && m.Time.After(at) && owns(m, "f:"+nodestate.AllocationKey) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+		late := !at.IsZero() && m.Time != nil && m.Time.After(at)
+		return m.Subresource == "" && (late || m.Manager == nodestate.CorrectionManager) && owns(&m, "f:"+nodestate.AllocationKey)
+	})
 }
 
 // changedSince says what explains that the pod's allocation does not fit any more;

@@ -354,6 +354,26 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			},
 			want: wanted{notes: []string{DegradedSince}, message: "kubelet gave it"},
 		},
+		"the same, corrected within the second in which it was bound": {
+			build: func(c *city) {
+				p := c.pod("one", "a", 0, 5)
+				p.Annotations[nodestate.MinLinkKey] = "NV1"
+				corrected(p)
+				p.ManagedFields[0].Manager, p.ManagedFields[0].Time = nodestate.CorrectionManager, at(time.Second)
+				c.record(p, "main", 0, 5)
+			},
+			want: wanted{notes: []string{DegradedSince}, message: "kubelet gave it"},
+		},
+		"GPUs against the demand that the scheduler wrote itself": {
+			build: func(c *city) {
+				p := c.pod("one", "a", 0, 5)
+				p.Annotations[nodestate.MinLinkKey] = "NV1"
+				corrected(p)
+				p.ManagedFields[0].Time = at(time.Second)
+				c.record(p, "main", 0, 5)
+			},
+			want: wanted{violations: []string{DemandUnmet}},
+		},
 		"a demand that cannot be read": {
 			build: func(c *city) { c.pod("one", "b", 0, 5).Annotations[nodestate.MinLinkKey] = "fast" },
 			want:  wanted{notes: []string{Unverified}},

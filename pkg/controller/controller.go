@@ -294,7 +294,8 @@ func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) 
 }
 
 func (c *Controller) patch(ctx context.Context, n *nodestate.Node, r *repair) error {
-	_, err := c.client.CoreV1().Pods(r.pod.Namespace).Patch(ctx, r.pod.Name, types.MergePatchType, r.body, metav1.PatchOptions{})
+	opts := metav1.PatchOptions{FieldManager: nodestate.CorrectionManager}
+	_, err := c.client.CoreV1().Pods(r.pod.Namespace).Patch(ctx, r.pod.Name, types.MergePatchType, r.body, opts)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil // it needs no annotation any more

@@ -40,6 +40,10 @@ const (
 	NUMANodeAlias    = "scheduling.k8s.io/numa-node"
 )
 
+// CorrectionManager is the manager of fields under which annotations are corrected
+// to what kubelet recorded. It tells such an allocation from one that was chosen.
+const CorrectionManager = "nvtopo-controller"
+
 // OutputKeys lists the exact keys of the pod annotations that the scheduler
 // writes; a key that begins with GPUIDsKey and a dot is one as well.
 func OutputKeys() []string {

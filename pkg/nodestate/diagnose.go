@@ -47,7 +47,7 @@ func (s *State) Diagnose(name string) *Diagnosis {
 	if at := s.swept.Load(); at != 0 {
 		d.LastSweep = new(time.Unix(0, at).UTC())
 	}
-	d.Widened = s.widened.list()
+	d.Widened, d.Holds = s.widened.list(), s.heldSets()
 	indexed := s.diagnoseIndex(d)
 	derived := s.derive(d.Claims)
 	for name, x := range s.cells.all() {
@@ -59,6 +59,22 @@ func (s *State) Diagnose(name string) *Diagnosis {
 	}
 	slices.SortFunc(d.Nodes, func(a, b NodeDiagnosis) int { return cmp.Compare(a.Name, b.Name) })
 	return d
+}
+
+// heldSets returns the holds ordered by pod.
+func (s *State) heldSets() []HeldSet {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []HeldSet
+	for uid, h := range s.holds {
+		set := HeldSet{UID: uid, Node: h.node, Until: h.until.UTC()}
+		for i := range h.alloc.Containers {
+			set.GPUs = append(set.GPUs, h.alloc.Containers[i].GPUs...)
+		}
+		out = append(out, set)
+	}
+	slices.SortFunc(out, func(a, b HeldSet) int { return cmp.Compare(a.UID, b.UID) })
+	return out
 }
 
 func (s *State) diagnoseNode(name string, x *cell, n *Node, derived *UsageDiagnosis, indexed map[string][]string) NodeDiagnosis {

@@ -5,6 +5,7 @@ package nodestate
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -196,6 +197,12 @@ func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
 	want := []ServedProfile{{Name: "other", Resources: []string{testResource}}, {Name: "shipped", Resources: []string{testResource}, DefaultPolicy: "restricted"}}
 	if diff := cmp.Diff(want, d.Profiles); diff != "" {
 		t.Errorf("profiles (-want +got):\n%s", diff)
+	}
+	alloc := &Allocation{Node: "n", Containers: []ContainerAllocation{{GPUs: []string{"GPU-a", "GPU-b"}}}}
+	r.Hold("nominated", alloc, nil, r.clock.now.Add(time.Minute))
+	held := []HeldSet{{UID: "nominated", Node: "n", Until: r.clock.now.Add(time.Minute).UTC(), GPUs: []string{"GPU-a", "GPU-b"}}}
+	if diff := cmp.Diff(held, r.Diagnose("me").Holds); diff != "" {
+		t.Errorf("holds (-want +got):\n%s", diff)
 	}
 	if d.Audit != nil {
 		t.Error("an audit is shown that is off")

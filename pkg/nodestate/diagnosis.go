@@ -36,6 +36,8 @@ type Diagnosis struct {
 	Profiles []ServedProfile `json:"profiles,omitempty"`
 	// Claims is the in-flight table.
 	Claims []InFlight `json:"claims,omitempty"`
+	// Holds are what nominated pods are to get once their victims are gone.
+	Holds []HeldSet `json:"holds,omitempty"`
 	// Widened are the pods whose next cycle looks at all nodes.
 	Widened []types.UID `json:"widened,omitempty"`
 	// Nodes are those of which anything is known, by name.
@@ -79,6 +81,14 @@ type NodeDiagnosis struct {
 	Derived *UsageDiagnosis `json:"derived,omitempty"`
 	// Indexed is the free GPUs under which the index of nodes has the node, by resource.
 	Indexed map[string][]string `json:"indexed,omitempty"`
+}
+
+// HeldSet is what a nominated pod is to get on a node, for so long.
+type HeldSet struct {
+	UID   types.UID `json:"uid"`
+	Node  string    `json:"node"`
+	Until time.Time `json:"until"`
+	GPUs  []string  `json:"gpus,omitempty"`
 }
 
 // UsageDiagnosis is which GPUs of a node are used.

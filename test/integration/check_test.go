@@ -100,6 +100,23 @@ func (l *lab) look(t *testing.T, client *http.Client, schedulers ...string) *che
 	return w
 }
 
+// keepsPromises fails on every violation that the checker finds now, and unless it
+// compared the allocations of as many pods with their nodes' graphs.
+func (l *lab) keepsPromises(t *testing.T, allocations int, profiles ...string) {
+	t.Helper()
+	w := l.look(t, nil)
+	for _, name := range profiles {
+		w.Profiles = append(w.Profiles, nodestate.ServedProfile{Name: name})
+	}
+	r := check.Examine(w)
+	for _, v := range r.Violations {
+		t.Error(v)
+	}
+	if r.Checked.Allocations != allocations {
+		t.Errorf("the checker compared %d allocations, want %d", r.Checked.Allocations, allocations)
+	}
+}
+
 func TestCheckerOnARealControlPlane(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
 	l.install(t)

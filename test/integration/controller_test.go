@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -111,6 +112,7 @@ func (n *nodeUnderTest) testSwapped(t *testing.T, profile string) {
 	n.repaired(t, b.Name, wantA)
 	t.Logf("repaired within %v of kubelet's record", time.Since(start))
 	n.published(t, a.Name+" main confirmed", b.Name+" main confirmed")
+	n.keepsPromises(t, 2, preBindProfile, bindingProfile)
 	for _, p := range []*v1.Pod{a, b} {
 		n.said(t, p, "GPUsSwapped")
 	}
@@ -210,6 +212,11 @@ func (n *nodeUnderTest) testRequirementLost(t *testing.T) {
 	n.repaired(t, name, n.ids(0, 7))
 	if note := n.said(t, pod, "RequirementLost"); !strings.Contains(note, "link class") {
 		t.Errorf("the event does not name the demand: %s", note)
+	}
+	// The scheduler did not choose them, so the checker notes it.
+	n.keepsPromises(t, 1, preBindProfile, bindingProfile)
+	if notes := check.Examine(n.look(t, nil)).Notes; !slices.ContainsFunc(notes, func(v check.Violation) bool { return v.Invariant == check.DegradedSince }) {
+		t.Errorf("notes %v, want %s", notes, check.DegradedSince)
 	}
 	n.clean(t, pod)
 }

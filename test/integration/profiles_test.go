@@ -4,6 +4,7 @@ package integration
 
 import (
 	"bytes"
+	"net"
 	"strings"
 	"testing"
 
@@ -124,6 +125,11 @@ func (l *lab) testCPUOnly(t *testing.T) {
 
 // testRefusedConfigs starts schedulers that must not start.
 func (l *lab) testRefusedConfigs(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
 	const bindOrder = "profile p: with annotationWrite: Binding, plugins.bind.enabled must list one of [NUMAAffinity TopologyAware] before DefaultBinder"
 	for name, tc := range map[string]struct {
 		profile profile
@@ -145,6 +151,14 @@ func (l *lab) testRefusedConfigs(t *testing.T) {
 		"plugins that disagree about the namespace": {
 			profile{name: "p", write: "PreBind", args: map[string]string{numaPlugin: "namespace: elsewhere"}},
 			"must be equal for every plugin and profile",
+		},
+		"plugins that disagree about where to show the state": {
+			profile{name: "p", write: "PreBind", args: map[string]string{numaPlugin: "debugAddress: 127.0.0.1:1"}},
+			"debugAddress, debugCertFile and debugKeyFile must be equal for every plugin and profile",
+		},
+		"an address for the state that is taken": {
+			profile{name: "p", write: "PreBind", plugins: []string{topologyPlugin}, args: map[string]string{topologyPlugin: "debugAddress: " + taken.Addr().String()}},
+			"address already in use",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

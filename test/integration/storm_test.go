@@ -141,6 +141,7 @@ func (s *storm) run(t *testing.T, write string) {
 	// Once more, with nobody left who could change anything.
 	live = s.list(t.Context(), t)
 	free := s.freeSets(t, live)
+	s.keepsPromises(t, last, names...)
 	total, idle := 0, 0
 	for node, f := range free {
 		total += s.graphs[node].Len()
