@@ -72,11 +72,22 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 
 // AwaitSync starts the wait for the first lists of graphs and Leases; call it
 // after Connect and WatchGraphs. Until they are in, Synced is false: a choice
-// from half the graphs would put pods on the worse nodes.
+// from half the graphs would put pods on the worse nodes. A later call replaces
+// the wait of an earlier one.
 func (s *State) AwaitSync(ctx context.Context) {
+	s.syncMu.Lock()
+	defer s.syncMu.Unlock()
 	sources := s.sources
+	s.awaits++
+	wait := s.awaits
+	s.synced.Store(false)
 	go func() {
-		if cache.WaitForCacheSync(ctx.Done(), sources...) {
+		if !cache.WaitForCacheSync(ctx.Done(), sources...) {
+			return
+		}
+		s.syncMu.Lock()
+		defer s.syncMu.Unlock()
+		if wait == s.awaits {
 			s.synced.Store(true)
 			s.onFreed()
 		}

@@ -64,8 +64,9 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config, client dis
 			return fmt.Errorf("watching %s: %w", v1alpha1.Resource, err)
 		}
 	}
+	s.syncMu.Lock()
 	s.sources = append(s.sources, handler.HasSynced)
-	s.synced.Store(false)
+	s.syncMu.Unlock()
 	go informer.RunWithContext(ctx)
 	go s.takeLate(ctx)
 	return nil

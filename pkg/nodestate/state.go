@@ -56,7 +56,9 @@ type State struct {
 	writing atomic.Int64  // claims whose writes are under way
 	room    chan struct{} // one of them is done
 
-	sources []cache.InformerSynced // what AwaitSync waits for
+	syncMu  sync.Mutex
+	sources []cache.InformerSynced // what AwaitSync waits for; guarded by syncMu
+	awaits  int                    // calls of AwaitSync; guarded by syncMu
 	synced  atomic.Bool
 	served  atomic.Bool // the API server knows NodeGPUTopology, as far as we have heard
 
