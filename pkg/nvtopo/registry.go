@@ -21,7 +21,8 @@ const (
 	// maxPrepared bounds the memory of the answer tables of all classes above 8 GPUs,
 	// 7 MiB each for 16 GPUs. What has none is answered as exactly, but slower.
 	maxPrepared = 128 << 20
-	// preparedAtOnce bounds the work of one call of PrepareAll.
+	// preparedAtOnce bounds the work of one call of PrepareAll; of classes that one
+	// machine has one is built, since a machine may be of another class each time.
 	preparedAtOnce = 4
 )
 
@@ -99,14 +100,9 @@ func (r *Registry) entry(key string, g *Graph) *registered {
 }
 
 // built returns the tables of all classes, those that most machines have first.
-func (r *Registry) built() []*classTables {
+func (r *Registry) built() []class {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	type class struct {
-		key      string
-		machines int
-		c        *classTables
-	}
 	var all []class
 	for key, e := range r.classes {
 		if c := e.tables.Value(); c != nil {
@@ -114,18 +110,21 @@ func (r *Registry) built() []*classTables {
 		}
 	}
 	slices.SortFunc(all, func(a, b class) int { return cmp.Or(cmp.Compare(b.machines, a.machines), cmp.Compare(a.key, b.key)) })
-	out := make([]*classTables, len(all))
-	for i := range all {
-		out[i] = all[i].c
-	}
-	return out
+	return all
+}
+
+// class is a graph class with its tables.
+type class struct {
+	key      string
+	machines int // up to countedMachines
+	c        *classTables
 }
 
 // Stats returns the number of classes and the memory of their tables.
 func (r *Registry) Stats() (classes, bytes int) {
 	all := r.built()
-	for _, c := range all {
-		bytes += c.bytes()
+	for _, a := range all {
+		bytes += a.c.bytes()
 	}
 	return len(all), bytes
 }
@@ -136,7 +135,8 @@ func (r *Registry) Stats() (classes, bytes int) {
 // that ends first.
 func (r *Registry) PrepareAll(ctx context.Context) error {
 	left, at := maxPrepared, 0
-	for _, c := range r.built() {
+	for _, a := range r.built() {
+		c := a.c
 		if c.n <= eagerGPUs || c.n > exactGPUs {
 			continue // nothing dear to build
 		}
@@ -146,7 +146,9 @@ func (r *Registry) PrepareAll(ctx context.Context) error {
 		if c.prepared() {
 			continue
 		}
-		at++
+		if at++; a.machines < 2 {
+			at = preparedAtOnce
+		}
 		if err := (&Tables{c: c}).Prepare(ctx); err != nil {
 			return err
 		}
