@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -45,7 +46,7 @@ func (w *hardware) eventOf(h *holding, t *v1alpha1.NodeGPUTopology, kind string,
 	if !tr.since.IsZero() {
 		episode = tr.since.UTC().String()
 	} else if tr.gpu == "" {
-		episode = fmt.Sprint(t.Generation) // links are part of the spec
+		episode = strconv.FormatInt(t.Generation, 10) // links are part of the spec
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %s %q %s", h.pod.UID, tr.reason, tr.gpu, tr.text, episode))
 	suffix := "." + hex.EncodeToString(sum[:8])

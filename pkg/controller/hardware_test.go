@@ -5,7 +5,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -185,12 +184,13 @@ func (w *ward) said() []string {
 		if !strings.Contains(e.Note, e.Regarding.Name) {
 			w.t.Errorf("the note does not name its pod: %s", e.Note)
 		}
+		words := []string{line}
 		for p := range w.graph.GPUs {
 			if strings.Contains(e.Note, w.graph.GPUs[p].UUID) {
-				line += fmt.Sprint(" ", p)
+				words = append(words, strconv.Itoa(p))
 			}
 		}
-		out = append(out, line)
+		out = append(out, strings.Join(words, " "))
 	}
 	w.seenAt = len(list.Items)
 	slices.Sort(out)

@@ -96,7 +96,7 @@ func TestHealthSaysSinceWhen(t *testing.T) {
 
 func TestAnOlderSchemaDoesNotMakeTheExporterWriteInEveryRound(t *testing.T) {
 	r := newRig(t, Config{})
-	r.api.mutate = func(path string, obj map[string]any) {
+	r.api.mutate = func(_ string, obj map[string]any) {
 		status, _ := obj["status"].(map[string]any)
 		list, _ := status["gpuHealth"].([]any)
 		for _, h := range list {

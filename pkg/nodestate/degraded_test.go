@@ -137,6 +137,21 @@ func TestASetThatOnlyDegradedGPUsWouldFillIsRefusedForThat(t *testing.T) {
 	}
 }
 
+func TestADegradedGPUWithoutCPUsBesideItIsRefusedForThat(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.withHealth(t, "dgx1-v100", "2", 0xf0, nvtopo.MaskOf(0, 1, 2, 3))
+	info, l := r.view(t)
+	pod := annotated(asking(gpuPod("p", 1), "41", ""), TopologyPolicyKey, "single-numa-node")
+	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != NoNUMACPU {
+		t.Errorf("41 CPUs beside one GPU: %q, want %q", v.Reason, NoNUMACPU)
+	}
+	r.withHealth(t, "dgx1-v100", "3", 0, nvtopo.MaskOf(0, 1, 2, 3))
+	pod = annotated(asking(gpuPod("p", 1), "8", ""), GPUModelKey, "H100")
+	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != FewSuitableGPUs {
+		t.Errorf("another model: %q, want %q", v.Reason, FewSuitableGPUs)
+	}
+}
+
 func TestDegradedGPUsCostFilterNothing(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", nvtopo.MaskOf(7), nvtopo.MaskOf(1, 2))

@@ -17,26 +17,18 @@ import (
 func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
 	accel := u.node.Accels[ai]
 	k := r.Resources[ri].Count
-	free := u.free(ai)
-	alone := free & accel.Degraded
-	if !r.single() {
-		free &^= alone
-	}
-	if free.Len()-u.counted[ai] < k {
-		if alone != 0 && !r.single() && (free|alone).Len()-u.counted[ai] >= k {
-			return 0, DegradedGPUs
-		}
-		return 0, FewGPUs
+	free, alone, reason := u.usable(r, ai, k)
+	if reason != Fits {
+		return 0, reason
 	}
 	if u.foreign[ai] && (r.linkSensitive() || f.strict()) {
 		return 0, UnknownDevices
 	}
 	allowed := r.suitable(accel.Graph) & within
-	if alone != 0 && r.single() {
-		if set := u.pickAlone(r, ai, alone&allowed, f); set != 0 {
-			return set, Fits
+	if alone &= allowed; alone != 0 {
+		if set, reason := u.pickAlone(r, ai, alone, f); reason == Fits || free&allowed == 0 {
+			return set, reason
 		}
-		free &^= alone
 	}
 	c := u.constraint(r)
 	set, ok := accel.Tables.Pick(free, allowed, k, c)
@@ -52,18 +44,42 @@ func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask, f *forecast) (n
 	return u.pickWhere(r, ai, f, &question{free: free, allowed: allowed, k: k, c: c})
 }
 
+// usable splits what is free into the GPUs that may be used together and those that
+// the pod may have only because it asks for one; or says that there are too few.
+func (u *Usage) usable(r *Request, ai, k int) (free, alone nvtopo.Mask, reason Reason) {
+	all, degraded := u.free(ai), u.node.Accels[ai].Degraded
+	free = all &^ degraded
+	if r.single() {
+		alone = all & degraded
+	}
+	switch {
+	case (free|alone).Len()-u.counted[ai] >= k:
+		return free, alone, Fits
+	case all.Len()-u.counted[ai] >= k:
+		return 0, 0, DegradedGPUs
+	}
+	return 0, 0, FewGPUs
+}
+
 // pickAlone is the lowest of some degraded GPUs that has what the pod needs beside
-// it and that kubelet would give, 0 if none does. It comes before any intact GPU: it
-// is in no set, so nothing is lost with it (see Tables.PickUsable).
-func (u *Usage) pickAlone(r *Request, ai int, among nvtopo.Mask, f *forecast) nvtopo.Mask {
+// it and that kubelet would give. It comes before any intact GPU: it is in no set, so
+// nothing is lost with it (see Tables.PickUsable).
+func (u *Usage) pickAlone(r *Request, ai int, among nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
 	g := u.node.Accels[ai].Graph
+	reason := KubeletElsewhere
 	for m := among; m != 0; m &= m - 1 {
 		set := m & -m
-		if (!r.needsNUMAFit() || u.fitOf(r, g, set) == Fits) && f.honours(ai, g, set) {
-			return set
+		switch {
+		case r.needsNUMAFit() && u.fitOf(r, g, set) != Fits:
+			reason = u.fitReason(r)
+		case f.honours(ai, g, set):
+			return set, Fits
 		}
 	}
-	return 0
+	if !f.admits() {
+		reason = KubeletRefuses
+	}
+	return 0, reason
 }
 
 // question is one pick from the GPUs of a node.
