@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,11 +23,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
@@ -43,6 +47,8 @@ type programs struct {
 	endings   []func()
 	logs      map[string]*syncLog // program -> what it printed
 	addresses map[string]string   // program -> where its metrics are
+	debug     string              // where the scheduler shows its state
+	answers   map[string]string   // what it answered by program and path
 	secrets   map[string]string   // what must not be printed -> what it is
 }
 
@@ -57,7 +63,7 @@ func runPrograms(t *testing.T, l *lab) *programs {
 	t.Helper()
 	spec := l.addNode(t, "n1", "dgx-h100")
 	p := &programs{
-		nodeUnderTest: l.agentOf(t, spec.Name), addresses: map[string]string{}, secrets: map[string]string{},
+		nodeUnderTest: l.agentOf(t, spec.Name), addresses: map[string]string{}, secrets: map[string]string{}, answers: map[string]string{},
 		logs: map[string]*syncLog{schedulerAccount: {}, exporterAccount: {}, agentAccount: {}},
 	}
 	dir := p.startKubelet(t)
@@ -66,7 +72,7 @@ func runPrograms(t *testing.T, l *lab) *programs {
 
 	var err error
 	p.scheduler, err = l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"), Config: withKubeconfig(t, manifests.SchedulerConfigPath),
+		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"), Config: p.withDebug(t, withKubeconfig(t, manifests.SchedulerConfigPath)),
 		ServiceAccount: l.schedulerAccount, Args: []string{"-v=10"}, Log: p.logs[schedulerAccount],
 	})
 	if err != nil {
@@ -78,6 +84,18 @@ func runPrograms(t *testing.T, l *lab) *programs {
 		"--plugin-dir="+dir, "--kubelet-dir="+dir, "--pod-resources-socket="+filepath.Join(dir, "podresources.sock"), "--state-dir="+t.TempDir())
 	p.startPlugin(t, dir)
 	return p
+}
+
+// withDebug adds to a configuration that the scheduler shows its state.
+func (p *programs) withDebug(t *testing.T, config []byte) []byte {
+	t.Helper()
+	_, url := debugArgs(t)
+	p.debug = strings.TrimPrefix(url, "https://")
+	write := regexp.MustCompile(`(\n +)annotationWrite: PreBind`)
+	if got := len(write.FindAll(config, -1)); got != 2 {
+		t.Fatalf("%d plugins say how annotations are written, want 2", got)
+	}
+	return write.ReplaceAll(config, []byte("$0${1}debugAddress: "+p.debug))
 }
 
 // startKubelet serves what the agent needs of kubelet and returns its folder.
@@ -235,14 +253,30 @@ func (p *programs) askAll(t *testing.T) {
 	p.keepSecret(stranger, "a stranger's token")
 	p.keepSecret(forged, "a forged token")
 	for name, addr := range p.addresses {
-		eventually(t, 30*time.Second, "the scraper reads "+name, func(context.Context) (bool, string) {
-			code, body := ask(t, scraper, addr, "/metrics")
-			return code == http.StatusOK, fmt.Sprintf("%d %.200s", code, body)
-		})
-		for _, by := range []*rest.Config{stranger, forged} {
-			if code, _ := ask(t, by, addr, "/metrics"); code != http.StatusForbidden && code != http.StatusUnauthorized {
-				t.Errorf("%s answers %d to somebody who may not ask", name, code)
-			}
+		p.answersOnly(t, name, addr, "/metrics", scraper, stranger, forged)
+	}
+
+	// Whoever checks the cluster has a role of its own, which has to do.
+	checker := account(t, p.lab, "checker")
+	bindCluster(t, p.client, "checker", "nvtopo-checker")
+	p.keepSecret(checker, "the checker's token")
+	p.answersOnly(t, schedulerAccount, p.debug, nodestate.DiagnosisPath, checker, scraper, forged)
+	if _, err := check.Read(t.Context(), kubernetes.NewForConfigOrDie(checker), dynamic.NewForConfigOrDie(checker), projectNamespace); err != nil {
+		t.Errorf("the role nvtopo-checker is not enough to check a cluster: %v", err)
+	}
+}
+
+// answersOnly asks for a path as somebody who may, and as others who may not.
+func (p *programs) answersOnly(t *testing.T, name, addr, path string, may *rest.Config, mayNot ...*rest.Config) {
+	t.Helper()
+	eventually(t, 30*time.Second, name+" answers for "+path, func(context.Context) (bool, string) {
+		code, body := ask(t, may, addr, path)
+		p.answers[name+path] = body
+		return code == http.StatusOK, fmt.Sprintf("%d %.200s", code, body)
+	})
+	for _, by := range mayNot {
+		if code, _ := ask(t, by, addr, path); code != http.StatusForbidden && code != http.StatusUnauthorized {
+			t.Errorf("%s answers %d for %s to somebody who may not ask", name, code, path)
 		}
 	}
 }
@@ -252,7 +286,7 @@ func (p *programs) keepSecret(cfg *rest.Config, what string) {
 	p.secrets[cfg.BearerToken[strings.LastIndexByte(cfg.BearerToken, '.')+1:]] = what
 }
 
-// testLogs: tokens and keys are in no log.
+// testLogs: tokens and keys are in no log, and in no answer.
 func (p *programs) testLogs(t *testing.T) {
 	p.secrets["PRIVATE KEY"] = "a key"
 	for name, log := range p.logs {
@@ -269,6 +303,13 @@ func (p *programs) testLogs(t *testing.T) {
 			}
 		}
 		t.Logf("%s printed %d bytes", name, len(text))
+	}
+	for what, answer := range p.answers {
+		for secret := range p.secrets {
+			if strings.Contains(answer, secret) || len(answer) < 100 {
+				t.Errorf("%s: %d bytes with a secret, or too few", what, len(answer))
+			}
+		}
 	}
 }
 
