@@ -303,7 +303,7 @@ func TestIncompatibleChangesAreFound(t *testing.T) {
 // programs of the previous release have written is not refused for the rest of it.
 func TestObjectsOfThePreviousReleaseAreValid(t *testing.T) {
 	validate := objectValidator(t)
-	for _, file := range []string{"topologies.yaml"} {
+	for _, file := range []string{"topologies.yaml", "topologies-realnode.yaml"} {
 		data, err := os.ReadFile("../testdata/skew/level-1/" + file)
 		if err != nil {
 			t.Fatal(err)

@@ -81,3 +81,27 @@ func TestReadsWhatThePreviousReleaseWrote(t *testing.T) {
 		t.Errorf("only %d pods were looked at", looked)
 	}
 }
+
+// TestReadsTheRecordsOfThePreviousRelease: what its agent published is known too.
+func TestReadsTheRecordsOfThePreviousRelease(t *testing.T) {
+	var graphs v1alpha1.NodeGPUTopologyList
+	readPrevious(t, "topologies-realnode.yaml", &graphs)
+	s := New(testConfig(), &tickClock{now: time.Unix(1_700_000_000, 0)})
+	g := &graphs.Items[0]
+	if _, err := s.Apply(g); err != nil {
+		t.Fatal(err)
+	}
+	n := s.Node(g.Name)
+	recorded := 0
+	for _, recs := range n.allocations {
+		for _, r := range recs {
+			recorded += len(r.gpus)
+			if r.foreign || r.resource != testResource {
+				t.Errorf("record %+v, want one of ours", r)
+			}
+		}
+	}
+	if recorded != 5 || n.KubeletPolicy != nvtopo.PolicyNone || n.settings == "" {
+		t.Errorf("%d GPUs recorded, policy %v, settings %q; want 5, none and some", recorded, n.KubeletPolicy, n.settings)
+	}
+}

@@ -209,17 +209,24 @@ func (l *node) newcomer(t *testing.T, when string) {
 	l.remove(t, name)
 }
 
-// underLoad does something while pods come, which must all run and have GPUs of their own.
+// underLoad does something while pods come. Each runs with GPUs of its own, or is
+// refused by kubelet: without a plugin, while the agent is away, it has no GPUs.
 func (l *node) underLoad(t *testing.T, do func()) {
 	t.Helper()
 	const pods = 3 // beside the survivors and the newcomer there is room for no more
+	name := func(i int) string { return fmt.Sprintf("load-%d", i) }
 	for i := range pods {
-		l.create(t, gpunode.Pod(fmt.Sprintf("load-%d", i), 1))
+		l.create(t, gpunode.Pod(name(i), 1))
 	}
 	do()
 	owner := map[string]string{}
+	refused := 0
 	for i := range pods {
-		pod := l.running(t, fmt.Sprintf("load-%d", i))
+		pod := l.settled(t, name(i))
+		if pod.Status.Phase == v1.PodFailed {
+			refused++
+			continue
+		}
 		for _, c := range l.observe(t, pod) {
 			if len(c.Environment) != c.Asked || !slices.Equal(c.Checkpoint, c.Environment) {
 				t.Errorf("pod %s: checkpoint %v, environment %v", pod.Name, c.Checkpoint, c.Environment)
@@ -233,8 +240,25 @@ func (l *node) underLoad(t *testing.T, do func()) {
 		}
 	}
 	for i := range pods {
-		l.remove(t, fmt.Sprintf("load-%d", i))
+		l.remove(t, name(i))
 	}
+	t.Logf("%d of %d pods were refused by kubelet while the agent was away", refused, pods)
+}
+
+// settled waits until a pod runs, or was refused for want of a device plugin.
+func (l *node) settled(t *testing.T, name string) *v1.Pod {
+	t.Helper()
+	var pod *v1.Pod
+	eventually(t, time.Minute, "pod "+name+" runs or is refused", func(ctx context.Context) (bool, string) {
+		var err error
+		if pod, err = l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return false, err.Error()
+		}
+		refused := pod.Status.Phase == v1.PodFailed && pod.Status.Reason == "UnexpectedAdmissionError" &&
+			strings.Contains(pod.Status.Message, "no healthy devices present")
+		return pod.Status.Phase == v1.PodRunning || refused, fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
+	})
+	return pod
 }
 
 // untouched checks that the survivors run in the same containers with the same GPUs.

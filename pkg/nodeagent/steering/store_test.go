@@ -223,3 +223,24 @@ func TestThePreviousReleaseReadsTheFile(t *testing.T) {
 		t.Errorf("the previous release reads (-want +got):\n%s", diff)
 	}
 }
+
+func TestReadsTheFileOfThePreviousRelease(t *testing.T) {
+	data, err := os.ReadFile("../../../testdata/skew/level-1/served.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := newShelf(gpu)
+	if err := sh.restore(data); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{} // pod and container -> GPUs
+	for _, p := range sh.served {
+		for name, d := range p.containers {
+			got[p.namespace+"/"+p.name+"/"+name] = len(d.IDs)
+		}
+	}
+	want := map[string]int{"default/survivor-0/main": 1, "default/survivor-1/main": 2, "default/survivor-1/prepare": 2}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("served (-want +got):\n%s", diff)
+	}
+}
