@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// installCRD applies the shipped definition, changed.
+func (l *lab) installCRD(t *testing.T, change func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps)) {
+	t.Helper()
+	crds, err := manifests.CRDs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(func(path ...string) map[string]apiextensionsv1.JSONSchemaProps {
+		at := *crds[0].Spec.Versions[0].Schema.OpenAPIV3Schema
+		for _, p := range path {
+			at = at.Properties[p]
+			if at.Items != nil {
+				at = *at.Items.Schema
+			}
+		}
+		return at.Properties
+	})
+	data, err := yaml.Marshal(crds[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.ApplyManifests(t.Context(), fstest.MapFS{"crd.yaml": {Data: data}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// patches counts the requests that wrote a NodeGPUTopology, by client and subresource.
+func patches(t *testing.T, auditLog string) map[string]int {
+	t.Helper()
+	data, err := os.ReadFile(auditLog)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]int{}
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var e struct {
+			Verb       string
+			User       struct{ Username string }
+			RequestURI string
+			ObjectRef  struct{ Resource, Subresource string }
+		}
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Verb != "patch" || e.ObjectRef.Resource != v1alpha1.Resource {
+			continue // the last line may be half there
+		}
+		_, manager, _ := strings.Cut(e.RequestURI, "fieldManager=")
+		manager, _, _ = strings.Cut(manager, "&")
+		out[manager+" "+e.ObjectRef.Subresource]++
+	}
+	return out
+}
+
+// TestAnOlderSchemaIsNotWrittenAgainst: where the definition lacks fields that a later
+// exporter and agent write, the API server drops them. Both must take that for what
+// it is, vouch for the node, and not write the same again and again.
+func TestAnOlderSchemaIsNotWrittenAgainst(t *testing.T) {
+	l := newLab(t, devcluster.Config{AuditLog: true})
+	l.install(t)
+	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {
+		delete(properties("spec", "links"), "pcie")
+		delete(properties("spec", "gpus"), "model")
+		delete(properties("status", "kubelet"), "cpuManagerPolicy")
+		delete(properties("status", "allocations"), "namespace")
+	})
+	spec := l.addNode(t, "n1", "dgx-h100")
+	n := l.agentOf(t, "n1")
+	const interval = 200 * time.Millisecond // and everything read back every ten
+	l.publish(t, devcluster.ExporterOptions{Unenforced: true, Interval: interval}, spec)
+	n.start(t)
+	l.create(t, gpuPod("p", "other", 2, nil))
+	pod := l.bindTo(t, "n1", "p")
+	n.gave(t, map[types.UID]recordedPod{pod.UID: {"main": n.ids(0, 1)}})
+	obj := n.published(t, "p main foreign")
+	if obj.Spec.Links[0].PCIe != "" || obj.Status.Kubelet == nil || obj.Status.Kubelet.CPUManagerPolicy != "" || obj.Status.Allocations[0].Namespace != "" {
+		t.Fatalf("the API server has kept what its schema does not have: %+v", obj.Status)
+	}
+	if !meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.ConditionEnforced) || !meta.IsStatusConditionTrue(obj.Status.Conditions, v1alpha1.ConditionReady) {
+		t.Errorf("conditions %+v, want Ready and Enforced", obj.Status.Conditions)
+	}
+
+	before, version := patches(t, l.AuditLog()), obj.ResourceVersion
+	const watched = 6 * time.Second
+	time.Sleep(watched)
+	after, err := n.status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after.ResourceVersion != version {
+		t.Errorf("the object is at version %s, was at %s, and nothing happened", after.ResourceVersion, version)
+	}
+	// When everything is read back, the exporter sees that something is missing and
+	// tries once, which changes nothing: every 5 minutes at the usual interval.
+	readBacks := int(watched/(10*interval)) + 1
+	for who, count := range patches(t, l.AuditLog()) {
+		wrote, most := count-before[who], 0
+		if strings.HasPrefix(who, "nvtopo-exporter") {
+			most = readBacks
+		}
+		if wrote > most {
+			t.Errorf("%s wrote %d times in %v, want %d at most", who, wrote, watched, most)
+		}
+	}
+}
+
+// TestATightenedSchemaKeepsStoredObjectsWritable: a limit that a stored object breaks
+// must not keep anybody from writing the rest of it.
+func TestATightenedSchemaKeepsStoredObjectsWritable(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {
+		model := properties("spec", "gpus")["model"]
+		model.MaxLength = nil
+		properties("spec", "gpus")["model"] = model
+	})
+	spec := l.addNode(t, "n1", "dgx-h100")
+	long := func(d *nvtopo.GPU) { d.Model = strings.Repeat("long ", 40) }
+	l.publishOnce(t, spec, changed(t, l.graphs["n1"], long))
+	l.installCRD(t, func(func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {})
+	l.refusesLongModels(t, changed(t, l.graphs["n1"], long))
+
+	n := l.agentOf(t, "n1")
+	n.start(t)
+	l.create(t, gpuPod("p", "other", 2, nil))
+	pod := l.bindTo(t, "n1", "p")
+	n.gave(t, map[types.UID]recordedPod{pod.UID: {"main": n.ids(0, 1)}})
+	n.published(t, "p main foreign")
+
+	// The exporter's half as well: a GPU's NUMA node in spec, another health in status.
+	l.publishOnce(t, spec, changed(t, l.graphs["n1"], func(d *nvtopo.GPU) {
+		if d.Index == 3 {
+			d.Unhealthy, d.NUMANode = "GPU is lost", nvtopo.UnknownNUMA
+		}
+	}))
+	obj, err := n.status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if obj.Status.Summary == nil || obj.Status.Summary.Healthy != 7 || obj.Spec.GPUs[3].NUMANode != nvtopo.UnknownNUMA {
+		t.Errorf("summary %+v, GPU %+v; want 7 healthy GPUs, and it without a NUMA node", obj.Status.Summary, obj.Spec.GPUs[3])
+	}
+}
+
+// changed is a graph with other GPUs.
+func changed(t *testing.T, g *nvtopo.Graph, change func(*nvtopo.GPU)) *nvtopo.Graph {
+	t.Helper()
+	gpus := slices.Clone(g.GPUs)
+	links := map[[2]int]nvtopo.Link{}
+	for i := range gpus {
+		change(&gpus[i])
+		for j := i + 1; j < len(gpus); j++ {
+			links[[2]int{i, j}] = g.Link(i, j)
+		}
+	}
+	out, err := nvtopo.NewGraph(gpus, g.NUMANodes, g.NICs, links)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// refusesLongModels waits until the API server refuses a new object for its models.
+func (l *lab) refusesLongModels(t *testing.T, g *nvtopo.Graph) {
+	t.Helper()
+	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := v1alpha1.FromGraph("n2", string(gpuResource), g)
+	obj.Spec.NodeUID = "uid"
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{Object: fields}
+	eventually(t, 30*time.Second, "the limit is in force", func(ctx context.Context) (bool, string) {
+		_, err := dyn.Resource(v1alpha1.GroupVersionResource).Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), "spec.gpus[0].model"), fmt.Sprint(err)
+	})
+}
