@@ -28,6 +28,8 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/exporter"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -210,4 +212,85 @@ func (l *lab) refusesLongModels(t *testing.T, g *nvtopo.Graph) {
 		_, err := dyn.Resource(v1alpha1.GroupVersionResource).Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "spec.gpus[0].model"), fmt.Sprint(err)
 	})
+}
+
+// TestAnObjectOfALaterRelease: an exporter was rolled back, or this scheduler, and a
+// node's object has a field and a value that nobody here knows. Of the node nothing
+// is believed, the others are used as ever, and our exporter takes the object over.
+func TestAnObjectOfALaterRelease(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.installCRD(t, func(properties func(path ...string) map[string]apiextensionsv1.JSONSchemaProps) {
+		link := properties("spec", "links")
+		class := link["class"]
+		class.Enum = append(class.Enum, apiextensionsv1.JSON{Raw: []byte(`"UALink"`)})
+		link["class"], link["errors"] = class, apiextensionsv1.JSONSchemaProps{Type: "integer"}
+	})
+	l.node(t, "n2", "dgx-h100")
+	spec := l.addNode(t, "n1", "dgx-h100")
+	l.laterExporter(t, spec)
+	l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"})
+
+	l.create(t, on("n1", gpuPod("waits", preBindProfile, 2, nil)), on("n2", gpuPod("runs", preBindProfile, 2, nil)))
+	if node := l.bound(t, "runs").Spec.NodeName; node != "n2" {
+		t.Errorf("the pod is on %s, want n2", node)
+	}
+	t.Logf("the other pod: %s", l.refused(t, "waits"))
+
+	l.publish(t, devcluster.ExporterOptions{}, spec)
+	if node := l.bound(t, "waits").Spec.NodeName; node != "n1" {
+		t.Errorf("the pod is on %s, want n1", node)
+	}
+	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := dyn.Resource(v1alpha1.GroupVersionResource).Get(t.Context(), "n1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := u.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(text, []byte("UALink")) || bytes.Contains(text, []byte(`"errors":7`)) {
+		t.Errorf("something of the later exporter is left: %s", text)
+	}
+}
+
+// laterExporter publishes a node as the exporter of a later release would, once.
+func (l *lab) laterExporter(t *testing.T, spec devcluster.NodeSpec) {
+	t.Helper()
+	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := l.client.CoreV1().Nodes().Get(t.Context(), spec.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := v1alpha1.FromGraph(spec.Name, string(gpuResource), l.graphs[spec.Name])
+	obj.Spec.NodeUID, obj.Spec.BootID = node.UID, node.Status.NodeInfo.BootID
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range fields["spec"].(map[string]any)["links"].([]any) {
+		link.(map[string]any)["class"], link.(map[string]any)["errors"] = "UALink", int64(7)
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind,
+		"metadata": map[string]any{"name": spec.Name}, "spec": fields["spec"],
+	}}
+	opts := metav1.ApplyOptions{FieldManager: exporter.FieldManager, Force: true}
+	eventually(t, 30*time.Second, "the schema has the value", func(ctx context.Context) (bool, string) {
+		_, err := dyn.Resource(v1alpha1.GroupVersionResource).Apply(ctx, spec.Name, u, opts)
+		return err == nil, fmt.Sprint(err)
+	})
+	lease := nodelease.Lease{
+		Namespace: systemNamespace, Name: nodelease.ExporterPrefix + spec.Name, Node: spec.Name, NodeUID: node.UID, Manager: exporter.FieldManager,
+	}
+	if err := lease.Renew(t.Context(), l.client, time.Now()); err != nil {
+		t.Fatal(err)
+	}
 }

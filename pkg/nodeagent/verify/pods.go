@@ -111,8 +111,18 @@ func (b *podBook) recall(published []v1alpha1.Allocation) {
 		if pg.view.states == nil {
 			pg.view.states = map[slot]string{}
 		}
-		pg.view.states[slot{a.Container, a.Resource}] = a.State
+		if knownState(a.State) { // else a later release's, which is not ours to repeat
+			pg.view.states[slot{a.Container, a.Resource}] = a.State
+		}
 	}
+}
+
+func knownState(s string) bool {
+	switch s {
+	case v1alpha1.StateConfirmed, v1alpha1.StateSwapped, v1alpha1.StateReassigned, v1alpha1.StateForeign:
+		return true
+	}
+	return false
 }
 
 // counting returns the pods whose records count now, and how soon to look again at

@@ -181,12 +181,13 @@ func TestWhatAnEarlierProcessPublishedIsKnown(t *testing.T) {
 	b.recall([]v1alpha1.Allocation{
 		{PodUID: "a", Namespace: "ns", Pod: "a", Container: "m", Resource: gpu, GPUs: []string{"9"}, State: v1alpha1.StateReassigned},
 		{PodUID: "g", Namespace: "ns", Pod: "gone", Container: "m", Resource: gpu, GPUs: []string{"2"}, State: v1alpha1.StateConfirmed},
+		{PodUID: "l", Namespace: "ns", Pod: "later", Container: "m", Resource: gpu, GPUs: []string{"3"}, State: "a later release's"},
 	})
-	k := &kubeletSays{known: map[string]bool{"gone": true}}
-	records := []kubelet.Record{rec("a", "m=1"), rec("g", "m=2")}
+	k := &kubeletSays{known: map[string]bool{"gone": true, "later": true}}
+	records := []kubelet.Record{rec("a", "m=1"), rec("g", "m=2"), rec("l", "m=3")}
 	pods, _ := b.counting(t.Context(), records, k, time.Unix(1000, 0))
-	want := []string{"a m 1 confirmed", "g m 2 confirmed"}
-	if diff := cmp.Diff(want, lines(compare(pods, records))); diff != "" || k.asked != 1 {
+	want := []string{"a m 1 confirmed", "g m 2 confirmed", "l m 3 foreign"}
+	if diff := cmp.Diff(want, lines(compare(pods, records))); diff != "" || k.asked != 2 {
 		t.Errorf("entries (-want,+got):\n%s asked %d", diff, k.asked)
 	}
 }
