@@ -210,15 +210,27 @@ func (l *node) newcomer(t *testing.T, when string) {
 }
 
 // underLoad does something while pods come. Each runs with GPUs of its own, or is
-// refused by kubelet: without a plugin, while the agent is away, it has no GPUs.
+// refused by kubelet: while the agent is away there is no device plugin to ask.
 func (l *node) underLoad(t *testing.T, do func()) {
 	t.Helper()
-	const pods = 3 // beside the survivors and the newcomer there is room for no more
+	const pods = 5 // beside the survivors there is room for no more
 	name := func(i int) string { return fmt.Sprintf("load-%d", i) }
-	for i := range pods {
-		l.create(t, gpunode.Pod(name(i), 1))
-	}
+	created := make(chan error, 1)
+	ctx := t.Context()
+	go func() {
+		for i := range pods {
+			if _, err := l.Client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, gpunode.Pod(name(i), 1), metav1.CreateOptions{}); err != nil {
+				created <- err
+				return
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+		created <- nil
+	}()
 	do()
+	if err := <-created; err != nil {
+		t.Fatal(err)
+	}
 	owner := map[string]string{}
 	refused := 0
 	for i := range pods {
@@ -242,6 +254,9 @@ func (l *node) underLoad(t *testing.T, do func()) {
 	for i := range pods {
 		l.remove(t, name(i))
 	}
+	if refused == pods {
+		t.Errorf("all %d pods were refused", pods)
+	}
 	t.Logf("%d of %d pods were refused by kubelet while the agent was away", refused, pods)
 }
 
@@ -255,7 +270,7 @@ func (l *node) settled(t *testing.T, name string) *v1.Pod {
 			return false, err.Error()
 		}
 		refused := pod.Status.Phase == v1.PodFailed && pod.Status.Reason == "UnexpectedAdmissionError" &&
-			strings.Contains(pod.Status.Message, "no healthy devices present")
+			(strings.Contains(pod.Status.Message, "no healthy devices present") || strings.Contains(pod.Status.Message, "rpc failed"))
 		return pod.Status.Phase == v1.PodRunning || refused, fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
 	})
 	return pod
