@@ -85,12 +85,17 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 		u.addAllocation(a, &p)
 	}
 	u.addRecorded(recs)
-	if p.known {
-		return
+	if !p.known {
+		u.chargeRecorded(recs, &p)
 	}
-	u.chargeRecorded(recs, &p)
-	for i, a := range u.node.Accels {
-		n := boundedCount(requests.GetScalarResources()[v1.ResourceName(a.Resource)]) - recordedGPUs(recs, a.Resource)
+	for i, accel := range u.node.Accels {
+		n := boundedCount(requests.GetScalarResources()[v1.ResourceName(accel.Resource)])
+		// An annotation may name fewer than the pod has: the rest may stand in a field
+		// of a later release.
+		n -= max(p.alloc.names(accel.Resource), a.names(accel.Resource))
+		if n > 0 {
+			n -= recordedGPUs(recs, accel.Resource)
+		}
 		if n <= 0 {
 			continue
 		}
@@ -316,6 +321,20 @@ func (u *Usage) addRecorded(recs []recorded) {
 			}
 		}
 	}
+}
+
+// names returns how many GPUs of a resource an allocation names, at most.
+func (a *Allocation) names(resource string) int {
+	if a == nil {
+		return 0
+	}
+	n := 0
+	for i := range a.Containers {
+		if a.Containers[i].Resource == resource {
+			n += len(a.Containers[i].GPUs)
+		}
+	}
+	return n
 }
 
 // recordedGPUs counts the distinct GPUs that kubelet recorded for a pod.

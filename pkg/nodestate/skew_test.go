@@ -117,6 +117,9 @@ func TestAnnotationsOfALaterRelease(t *testing.T) {
 		"so is one of a container": {
 			replace: []string{`"name":"main"`, `"name":"main","nics":["mlx5_0"]`}, wantUsed: nvtopo.MaskOf(2, 3),
 		},
+		"what it does not name in a field we know is counted": {
+			replace: []string{`"containers":[`, `"groups":[`}, wantCounted: 2,
+		},
 		"of another version nothing is believed, and the GPUs are counted": {
 			replace: []string{`"version":1`, `"version":2`}, wantCounted: 2, wantNewer: true,
 		},

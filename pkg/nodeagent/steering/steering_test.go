@@ -123,7 +123,7 @@ func TestAnnotationsThatDoNotCount(t *testing.T) {
 		"of another pod":               {annotate(`{"version":1,"node":"node-a","podUID":"uid-x","assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"app0","resource":"nvidia.com/gpu","gpus":["GPU-6","GPU-7"]}]}`), ignoredStale},
 		"with another number of GPUs":  {annotate(`{"version":1,"node":"node-a","podUID":"uid-p","assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"app0","resource":"nvidia.com/gpu","gpus":["GPU-7"]}]}`), ignoredCount},
 		"for a container there is not": {annotate(`{"version":1,"node":"node-a","podUID":"uid-p","assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"appX","resource":"nvidia.com/gpu","gpus":["GPU-6","GPU-7"]}]}`), ignoredCount},
-		"forged":                       {annotate(`{"version":1,"node":"node-a","podUID":"uid-p","gpus":"all"}`), ignoredMalformed},
+		"of a later version":           {annotate(`{"version":2,"node":"node-a","podUID":"uid-p","gpus":"all"}`), ignoredMalformed},
 		"that is no JSON":              {annotate("GPU-6,GPU-7"), ignoredMalformed},
 	}
 	for name, tc := range cases {

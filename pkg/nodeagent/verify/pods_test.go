@@ -215,10 +215,10 @@ func TestUnusableAnnotationsAreReportedOnce(t *testing.T) {
 		want  string
 		stale bool
 	}{
-		"not JSON":         {"{", "nvtopo.dev/allocation: unexpected EOF", false},
-		"another pod":      {annotation(t, testNode, "b", "m=1"), `stale nvtopo.dev/allocation: podUID is "b", this pod is "a"`, true},
-		"another node":     {annotation(t, "n2", "a", "m=1"), `stale nvtopo.dev/allocation: node is "n2", the pod runs on "n1"`, true},
-		"a field too many": {`{"version":1,"force":true}`, `nvtopo.dev/allocation: json: unknown field "force"`, false},
+		"not JSON":        {"{", "nvtopo.dev/allocation: unexpected EOF", false},
+		"another pod":     {annotation(t, testNode, "b", "m=1"), `stale nvtopo.dev/allocation: podUID is "b", this pod is "a"`, true},
+		"another node":    {annotation(t, "n2", "a", "m=1"), `stale nvtopo.dev/allocation: node is "n2", the pod runs on "n1"`, true},
+		"a later version": {`{"version":2,"node":1}`, "nvtopo.dev/allocation: version 2, at most 1 is read: written by a later release", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newPodBook(testNode)
