@@ -5,6 +5,7 @@ package exporter
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/schemaskew"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
@@ -34,6 +36,7 @@ type client struct {
 	namespace string
 	kube      kubernetes.Interface
 	dyn       dynamic.Interface
+	schema    *schemaskew.Applier
 }
 
 func (c client) topologies() dynamic.ResourceInterface {
@@ -91,16 +94,34 @@ func (c client) apply(ctx context.Context, t *v1alpha1.NodeGPUTopology, half str
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind, "metadata": meta, half: all[half],
 	}}
 	opts := metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
-	if half == "status" {
-		u, err = c.topologies().ApplyStatus(ctx, t.Name, u, opts)
-	} else {
+	if half != "status" {
 		u.SetOwnerReferences(t.OwnerReferences)
-		u, err = c.topologies().Apply(ctx, t.Name, u, opts)
 	}
+	u, err = c.schema.Apply(ctx, u, func(u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		if half == "status" {
+			return c.topologies().ApplyStatus(ctx, t.Name, u, opts)
+		}
+		return c.topologies().Apply(ctx, t.Name, u, opts)
+	}, withoutDegraded)
 	if err != nil {
 		return nil, c.explain(err, "apply the "+half+" of", v1alpha1.Kind, t.Name)
 	}
 	return typed(u)
+}
+
+// withoutDegraded says of a GPU that may be used by itself only that it is not
+// healthy, where the schema cannot say the former: it must not look intact.
+func withoutDegraded(u *unstructured.Unstructured, leftOut []string) {
+	if !slices.Contains(leftOut, "status.gpuHealth.degraded") {
+		return
+	}
+	status, _ := u.Object["status"].(map[string]any)
+	health, _ := status["gpuHealth"].([]any)
+	for _, h := range health {
+		if gpu, ok := h.(map[string]any); ok && gpu["degraded"] == true {
+			gpu["healthy"] = false
+		}
+	}
 }
 
 func typed(u *unstructured.Unstructured) (*v1alpha1.NodeGPUTopology, error) {

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/schemaskew"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -70,7 +71,7 @@ func New(cfg Config, src Source, kube kubernetes.Interface, dyn dynamic.Interfac
 		return nil, fmt.Errorf("exporter: %w", err)
 	}
 	e := &Exporter{
-		cfg: cfg, src: src, api: client{node: cfg.NodeName, namespace: cfg.Namespace, kube: kube, dyn: dyn},
+		cfg: cfg, src: src, api: client{node: cfg.NodeName, namespace: cfg.Namespace, kube: kube, dyn: dyn, schema: &schemaskew.Applier{}},
 		clock: clock.RealClock{}, random: rand.Float64, metrics: newMetrics(), vouching: make(chan struct{}, 1),
 	}
 	for _, o := range opts {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
 
@@ -161,7 +162,7 @@ func (l *lab) rollExporters(t *testing.T, r release) {
 			t.Fatal(err)
 		}
 		started := time.Now()
-		p := start(t, r.program("nvtopo-exporter"), "--source=machine:"+n.Machine, "--node-name="+n.Name, "--kubeconfig="+kubeconfig,
+		p := start(t, r.program("nvtopo-exporter"), "--source="+l.source(t, n), "--node-name="+n.Name, "--kubeconfig="+kubeconfig,
 			"--assume-enforced", "--interval=1s", "--metrics-address=")
 		l.exporters[n.Name] = p
 		for _, prefix := range []string{"exporter-", "agent-"} {
@@ -177,6 +178,30 @@ func (l *lab) rollExporters(t *testing.T, r release) {
 			})
 		}
 	}
+}
+
+// source is where a node's exporter reads its graph: of the last node, a file in which
+// one GPU is lost, so that something is said of it that only one release says.
+func (l *lab) source(t *testing.T, n *devcluster.NodeSpec) string {
+	t.Helper()
+	if n.Name != l.nodes[len(l.nodes)-1].Name {
+		return "machine:" + n.Machine
+	}
+	g, err := n.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := v1alpha1.FromGraph(n.Name, v1alpha1.DefaultResource, g)
+	obj.Status = v1alpha1.NodeGPUTopologyStatus{GPUHealth: []v1alpha1.GPUHealth{{ID: g.GPUs[0].UUID, Reason: "GPU is lost"}}}
+	data, err := yaml.Marshal(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(l.Dir(), n.Name+".yaml")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "file:" + path
 }
 
 // program is a child that ends with the test, and with this process.

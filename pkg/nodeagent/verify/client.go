@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/schemaskew"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
@@ -26,6 +27,7 @@ type client struct {
 	namespace string
 	kube      kubernetes.Interface
 	dyn       dynamic.Interface
+	schema    *schemaskew.Applier
 }
 
 func (c client) nodeUID(ctx context.Context) (types.UID, error) {
@@ -54,7 +56,9 @@ func (c client) applyStatus(ctx context.Context, s *v1alpha1.NodeGPUTopologyStat
 		"metadata": map[string]any{"name": c.node}, "status": status,
 	}}
 	opts := metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
-	got, err := c.dyn.Resource(v1alpha1.GroupVersionResource).ApplyStatus(ctx, c.node, u, opts)
+	got, err := c.schema.Apply(ctx, u, func(u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		return c.dyn.Resource(v1alpha1.GroupVersionResource).ApplyStatus(ctx, c.node, u, opts)
+	}, nil)
 	if err != nil {
 		return written{}, explain(err, "apply the status of", v1alpha1.Kind, c.node)
 	}
