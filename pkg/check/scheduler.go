@@ -47,7 +47,9 @@ func claimObjects(d *nodestate.Diagnosis, c *nodestate.InFlight) []Object {
 }
 
 // checkClaim finds claims that hold GPUs for nobody. Settled ones are dropped by the
-// next scheduling cycle, so without a cycle their age means nothing.
+// next scheduling cycle, so without a cycle their age means nothing. A process that
+// was stopped for a while has old claims until it has heard what it missed, so only
+// what lasts is a violation.
 func (s *scene) checkClaim(d *nodestate.Diagnosis, c *nodestate.InFlight) {
 	bound := max(leakFactor*d.RequestTimeout.Duration, leakFloor)
 	settled := c.Phase == "confirmed" || c.Phase == "void"
@@ -66,10 +68,10 @@ func (s *scene) checkClaim(d *nodestate.Diagnosis, c *nodestate.InFlight) {
 	switch {
 	case pod == nil:
 		v.Message += ", and the pod is gone"
-		s.violate(v)
+		s.pend(v)
 	case pod.Spec.NodeName != "" && pod.Spec.NodeName != c.Node:
 		v.Message += ", and the pod is on node " + pod.Spec.NodeName
-		s.violate(v)
+		s.pend(v)
 	default:
 		v.Invariant = LateClaim
 		s.note(v)

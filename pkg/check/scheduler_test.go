@@ -105,7 +105,7 @@ func TestWhatASchedulerBelievesFollowsFromThePods(t *testing.T) {
 				d.Claims = []nodestate.InFlight{c.claim("gone", "doubtful", time.Hour, 0)}
 				c.derives(d, "b", 0)
 			},
-			want: wanted{violations: []string{LeakedClaim}, message: "the pod is gone"},
+			want: wanted{pending: []string{LeakedClaim}, message: "the pod is gone"},
 		},
 		"a claim whose pod ended": {
 			build: func(c *city, d *nodestate.Diagnosis) {
@@ -113,7 +113,7 @@ func TestWhatASchedulerBelievesFollowsFromThePods(t *testing.T) {
 				d.Claims = []nodestate.InFlight{c.claim("uid-one", "binding", time.Hour, 0)}
 				c.derives(d, "b", 0)
 			},
-			want: wanted{violations: []string{LeakedClaim}},
+			want: wanted{pending: []string{LeakedClaim}},
 		},
 		"a claim of a pod that was made anew under its name": {
 			build: func(c *city, d *nodestate.Diagnosis) {
@@ -122,7 +122,7 @@ func TestWhatASchedulerBelievesFollowsFromThePods(t *testing.T) {
 				d.Claims[0].Pod = "default/one"
 				c.derives(d, "b", 0, 1)
 			},
-			want: wanted{violations: []string{LeakedClaim}},
+			want: wanted{pending: []string{LeakedClaim}},
 		},
 		"a claim whose pod is on another node": {
 			build: func(c *city, d *nodestate.Diagnosis) {
@@ -131,7 +131,7 @@ func TestWhatASchedulerBelievesFollowsFromThePods(t *testing.T) {
 				c.derives(d, "a", 0)
 				c.derives(d, "b", 0)
 			},
-			want: wanted{violations: []string{LeakedClaim}, message: "the pod is on node a"},
+			want: wanted{pending: []string{LeakedClaim}, message: "the pod is on node a"},
 		},
 		"an old claim whose pod still waits": {
 			build: func(c *city, d *nodestate.Diagnosis) {
@@ -151,7 +151,7 @@ func TestWhatASchedulerBelievesFollowsFromThePods(t *testing.T) {
 				d.Claims = []nodestate.InFlight{c.claim("gone", "void", time.Hour, 0)}
 				c.derives(d, "b", 0)
 			},
-			want: wanted{violations: []string{LeakedClaim}},
+			want: wanted{pending: []string{LeakedClaim}},
 		},
 		"a settled claim of a process without any cycle": {build: func(c *city, d *nodestate.Diagnosis) {
 			d.Claims = []nodestate.InFlight{c.claim("gone", "confirmed", time.Hour, 0)}

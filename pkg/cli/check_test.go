@@ -116,6 +116,7 @@ func TestCheckOfACluster(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			args, _ := checkedCluster(t, tc.state, tc.pods...)
+			args = append(args, "--grace", "200ms")
 			out, err := run(t, "", args...)
 			if ExitCode(err) != tc.code {
 				t.Fatalf("exit code %d (%v), want %d\n%s", ExitCode(err), err, tc.code, out)
