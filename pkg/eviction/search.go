@@ -131,7 +131,7 @@ func (s *Search) walk(in, open Set) {
 		return
 	}
 	set := in | a.need
-	if set.Len() <= s.pods && s.violationsOf(set) <= s.violations && s.suffices(set, open) {
+	if set.Len() <= s.pods && s.violationsOf(set) <= s.violations && s.suffices(set) {
 		return
 	}
 	if open == 0 {
@@ -148,7 +148,7 @@ func (s *Search) walk(in, open Set) {
 
 // suffices takes a set if it does by itself, and reports whether the walk need not
 // go on below.
-func (s *Search) suffices(set, open Set) bool {
+func (s *Search) suffices(set Set) bool {
 	a, ok := s.judge(set)
 	if !ok || s.hopeless(a.Quality) || s.Accept != nil && !s.Accept(set) {
 		return false

@@ -61,16 +61,8 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 	// Beside a claim, not instead: the claim may be of a second attempt, made
 	// while the first, believed lost, was carried out after all.
 	a := c.s.allocationOf(pod, u.node.Name)
-	if a == nil && p.alloc == nil && pod.Spec.NodeName != "" {
-		u.hearsay = true
-		if stored := c.s.pods.pod(pod.Namespace, pod.Name, pod.UID); stored != nil {
-			a = c.s.allocationOf(stored, u.node.Name)
-		}
-	}
-	if pod.Spec.NodeName == "" && p.alloc == nil {
-		if h := c.x.holdOf(pod.UID); h != nil {
-			a = h.alloc // nominated, and it is known for what
-		}
+	if a == nil && p.alloc == nil {
+		a = c.elsewhere(pod)
 	}
 	if p.alloc == nil {
 		p.alloc = a
@@ -103,6 +95,23 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 		// A nominated pod has no node yet; it will choose when its turn comes.
 		u.foreign[i] = u.foreign[i] || pod.Spec.NodeName != ""
 	}
+}
+
+// elsewhere finds the allocation of a pod of which the snapshot shows none: what is
+// held for it if it is nominated only, else what the informer's store has.
+func (c *charging) elsewhere(pod *v1.Pod) *Allocation {
+	if pod.Spec.NodeName == "" {
+		if h := c.x.holdOf(pod.UID); h != nil {
+			return h.alloc
+		}
+		return nil
+	}
+	c.u.hearsay = true
+	stored := c.s.pods.pod(pod.Namespace, pod.Name, pod.UID)
+	if stored == nil {
+		return nil
+	}
+	return c.s.allocationOf(stored, c.u.node.Name)
 }
 
 // share is what of a pod is still to be charged.

@@ -3,8 +3,8 @@
 package nodestate
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -222,7 +222,7 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 	}
 	r.podGone("other")
 	for i := range 2 * minDeparted {
-		r.podGone(types.UID(fmt.Sprint(i)))
+		r.podGone(types.UID(strconv.Itoa(i)))
 		r.clock.now = r.clock.now.Add(time.Second)
 	}
 	if n := len(r.departed.at); n > minDeparted+2 {
