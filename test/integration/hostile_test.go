@@ -38,7 +38,7 @@ func (l *lab) testHostilePods(t *testing.T) {
 			var p *v1.Pod
 			if tc.gpus == "" {
 				p = pod("1", nil)
-				p.Spec.Containers[0].Resources.Limits[gpuResource] = resource.MustParse("2")
+				p.Spec.Containers[0].Resources.Limits = v1.ResourceList{gpuResource: resource.MustParse("2")}
 			} else {
 				p = pod(tc.gpus, nil)
 			}
@@ -64,8 +64,9 @@ func (l *lab) testHostilePods(t *testing.T) {
 		pod  *v1.Pod
 		want string
 	}{
-		"2^31 GPUs":                             {pod("2147483648", nil), "Insufficient nvidia.com/gpu"},
-		"2^63-1 GPUs, twice":                    {twice, "Insufficient nvidia.com/gpu"},
+		"2^31 GPUs": {pod("2147483648", nil), "Insufficient nvidia.com/gpu"},
+		// Whose sum is 0 for the plugin NodeResourcesFit: only ours refuses it.
+		"2^63-1 GPUs, twice":                    {twice, nodestate.FewGPUs.String()},
 		"500 init containers":                   {crowd, "Insufficient nvidia.com/gpu"},
 		"memory that takes minutes to read":     {pod("1", notes{nodestate.MinGPUMemoryKey: "1e-100000000"}), "annotation " + nodestate.MinGPUMemoryKey + ": "},
 		"a value of 200 KiB":                    {pod("1", notes{nodestate.GPUModelKey: strings.Repeat("A", 200<<10)}), "204800 bytes, at most 1024 are read"},
