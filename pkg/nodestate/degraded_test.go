@@ -5,6 +5,7 @@ package nodestate
 import (
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -63,7 +64,7 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 	served := map[string]int{}
 	for step := range 3000 {
 		unhealthy, degraded, used := some(3), some(5), some(5)
-		r.withHealth(t, kind, fmt.Sprint(step+2), unhealthy, degraded)
+		r.withHealth(t, kind, strconv.Itoa(step+2), unhealthy, degraded)
 		var pods []*v1.Pod
 		if used != 0 {
 			pods = append(pods, on(t, r.State, gpuPod("holder", used.Len()), "n", used.Positions()...))
@@ -191,7 +192,7 @@ func TestPodsWaitingForAnIntactGPUAreWoken(t *testing.T) {
 		{"it comes back degraded, which single pods wait for", true, false, true},
 		{"it is whole again", false, false, true},
 	} {
-		if got := apply(fmt.Sprint(i+2), step.degraded, step.unhealthy); got != step.want {
+		if got := apply(strconv.Itoa(i+2), step.degraded, step.unhealthy); got != step.want {
 			t.Errorf("%s: waiting pods woken %t, want %t", step.what, got, step.want)
 		}
 	}
