@@ -322,7 +322,7 @@ func (w *world) controlOp(ctx context.Context, o *op) (bool, error) {
 		w.lapse(ctx, o.Lag)
 		return true, w.cluster.StartAPIServer(ctx)
 	case opSlowAPI:
-		w.impose(1, 1, time.Second)
+		w.impose(1, 1, slowest)
 		w.lapse(ctx, o.Lag)
 		w.usual()
 	case opFaultBurst:

@@ -87,7 +87,7 @@ const (
 	// pods, on nodes and on the control plane.
 	podEvery     = 170 * time.Millisecond
 	nodeEvery    = 2500 * time.Millisecond
-	controlEvery = 4 * time.Second
+	controlEvery = 3 * time.Second
 	// crowd is what the pods that the plan has created and not ended yet ask for, as
 	// a share of the GPUs there are: some always wait, so that preemption happens.
 	crowd = 1.15

@@ -24,16 +24,20 @@ import (
 )
 
 const (
-	// leaseDuration is shorter than the shipped one, so that a change of leaders
-	// takes seconds. What a leader that gave up at renewDeadline sent last is carried
-	// out, slow and late as it may be, well before its successor begins.
-	leaseDuration = 12 * time.Second
+	// serverTimeout is for how long the API server works on a request, and lateness how
+	// late one may reach it after its client gave up; slowness is at most slowest.
+	serverTimeout = 6 * time.Second
+	lateness      = 1500 * time.Millisecond
+	slowest       = time.Second
+	// requestTimeout is the schedulers' argument: longer than both together, as its
+	// documentation asks.
+	requestTimeout = 9 * time.Second
+	// A leader gives up renewDeadline after it last renewed its Lease. What it sent by
+	// then is carried out before its successor begins, leaseDuration after. A shorter
+	// difference would give GPUs out twice without any pause.
+	leaseDuration = 15 * time.Second
 	renewDeadline = 6 * time.Second
 	retryPeriod   = time.Second
-	// requestTimeout is for how long a request may still be carried out after its
-	// client gave up on it; lateness is less.
-	requestTimeout = 4 * time.Second
-	lateness       = 1500 * time.Millisecond
 	// revive is how soon a scheduler that ended is started again.
 	revive = 500 * time.Millisecond
 )

@@ -98,7 +98,9 @@ func (t *triggers) fire(node string) {
 
 func newWorld(t *testing.T, seed uint64, nodes int, log io.Writer) *world {
 	t.Helper()
-	cluster, err := devcluster.Start(t.Context(), devcluster.Config{Controllers: true, Log: log})
+	cluster, err := devcluster.Start(t.Context(), devcluster.Config{
+		Controllers: true, Log: log, APIServerArgs: []string{"--request-timeout=" + serverTimeout.String()},
+	})
 	if err != nil {
 		t.Fatalf("start a cluster: %v", err)
 	}

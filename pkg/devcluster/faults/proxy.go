@@ -25,8 +25,9 @@ import (
 )
 
 const (
-	// carryOut bounds a request that is carried out without its client.
-	carryOut = 30 * time.Second
+	// carryOut bounds a request that is carried out without its client. How long the
+	// API server may still work on it is the server's setting.
+	carryOut = 10 * time.Second
 	// readHeader bounds a client that sends half a request.
 	readHeader = 10 * time.Second
 )
