@@ -26,7 +26,7 @@ const (
 	// moreHeap is how much more live heap than at the baseline is no leak: caches of
 	// events and of deleted pods' names, tables of graph classes met since, and the
 	// steps in which spans are given back. It is far less than a run creates in all.
-	moreHeap = 24 << 20
+	moreHeap = 12 << 20
 	// leakWait bounds the wait for numbers to fall: connections idle for 90 s.
 	leakWait = 2 * time.Minute
 )
