@@ -150,10 +150,9 @@ func TestShippedProfiles(t *testing.T) {
 	tests := map[string]struct {
 		path      string
 		wantWrite config.AnnotationWrite
-		wantBind  []string
 	}{
-		"the annotations are patched":        {manifests.SchedulerConfigPath, config.AnnotationWritePreBind, nil},
-		"the annotations are on the Binding": {manifests.SchedulerConfigBindingPath, config.AnnotationWriteBinding, []string{"TopologyAware", "DefaultBinder"}},
+		"the annotations are patched":        {manifests.SchedulerConfigPath, config.AnnotationWritePreBind},
+		"the annotations are on the Binding": {manifests.SchedulerConfigBindingPath, config.AnnotationWriteBinding},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -184,8 +183,8 @@ func TestShippedProfiles(t *testing.T) {
 			for _, p := range cfg.Profiles[0].Plugins.Bind.Enabled {
 				bind = append(bind, p.Name)
 			}
-			if !slices.Equal(bind, tc.wantBind) {
-				t.Errorf("binders: %v, want %v", bind, tc.wantBind)
+			if want := []string{config.TopologyAwareName, "DefaultBinder"}; !slices.Equal(bind, want) {
+				t.Errorf("binders: %v, want %v", bind, want)
 			}
 			for _, p := range cfg.Profiles[0].PluginConfig {
 				switch args := p.Args.(type) {

@@ -101,6 +101,12 @@ func (s *State) podHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { s.podEvent(obj) },
 		UpdateFunc: func(old, obj any) {
+			// A pod deleted and made anew under its name while the watch was broken:
+			// nobody tells of the deletion.
+			if before, after := old.(*v1.Pod), obj.(*v1.Pod); before.UID != after.UID {
+				s.podGone(before.UID)
+				s.touchNode(before.Spec.NodeName)
+			}
 			s.podEvent(obj)
 			if corrected(old, obj) {
 				s.onFreed()

@@ -50,7 +50,6 @@ type claim struct {
 	since     time.Time // of the phase
 	written   bool      // the annotations are on the pod
 	writing   bool      // counted in State.writing
-	holder    string    // leader at the time of Reserve
 	// version of the bound pod that settled the claim; empty if it never was bound.
 	version string
 }

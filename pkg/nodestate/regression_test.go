@@ -227,3 +227,21 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 		t.Error("want the second choice's GPU free again, and not the first one's")
 	}
 }
+
+// A pod deleted and made anew under its name while the watch was broken comes as an
+// update from one UID to the other. The claim of the first was kept for ever.
+func TestAPodReplacedUnseenLeavesNoClaim(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	before, after := gpuPod("p", 2), gpuPod("p", 2)
+	after.UID = "another"
+	info, l := r.view(t)
+	if _, reason := r.Reserve(demandOf(t, before), before, info, l); reason != Fits {
+		t.Fatal(reason)
+	}
+	r.BindingBegan(before.UID, "n")
+	r.podHandler().OnUpdate(before, after)
+	r.Sweep(l)
+	if left := r.Dump(); len(left) != 0 {
+		t.Errorf("claims of a pod that is gone: %+v", left)
+	}
+}

@@ -259,30 +259,3 @@ func TestLinkDemandsNameTheFabric(t *testing.T) {
 		t.Errorf("60 GB/s: %q, want %q", v.Reason, LowBandwidth)
 	}
 }
-
-func TestLeaderCheck(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	r.config.LeaderLease, r.leases.leader.name = "nvtopo-scheduler", "nvtopo-scheduler"
-	held := func(holder string) {
-		le := lease("nvtopo-scheduler", r.clock.now, r.config.LeaderTerm)
-		le.Spec.HolderIdentity = &holder
-		r.leases.set(le, r.clock.now)
-	}
-	held("me")
-	pod := gpuPod("p", 1)
-	info, l := r.view(t)
-	if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
-		t.Fatal(reason)
-	}
-	if err := r.CheckLeader(pod.UID, "n"); err != nil {
-		t.Errorf("still the leader: %v", err)
-	}
-	r.clock.now = r.clock.now.Add(2 * r.config.LeaderTerm)
-	if err := r.CheckLeader(pod.UID, "n"); err == nil {
-		t.Error("the Lease was not renewed in time, and the choice would be carried out")
-	}
-	held("somebody else")
-	if err := r.CheckLeader(pod.UID, "n"); err == nil {
-		t.Error("the Lease has another holder, and the choice would be carried out")
-	}
-}

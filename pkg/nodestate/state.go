@@ -5,7 +5,6 @@ package nodestate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,6 +27,7 @@ type Config struct {
 	RequestTimeout time.Duration  // how long the API server may still carry out a write the client gave up on
 	LeaderLease    string         // name of the scheduler's own Lease in Namespace; empty: no check
 	LeaderTerm     time.Duration  // how long after its last renewal the Lease is still ours
+	Host           string         // this host's name, with which our identity in the election begins
 	Freshness      time.Duration  // how long after a renewal of the exporter's Lease a graph counts; 0: the Lease's own duration
 	Audit          bool           // compare remembered usage with what it is remembered of, in every cycle for some nodes
 }
@@ -36,6 +36,7 @@ type Config struct {
 type State struct {
 	config    Config
 	clock     clock.WithTicker
+	started   time.Time
 	registry  *nvtopo.Registry
 	cells     *cells
 	leases    *leaseTable
@@ -81,7 +82,7 @@ type State struct {
 // New returns a State that reads pods through lister. It starts nothing.
 func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
-		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
+		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease, config.Freshness), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
 		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), room: make(chan struct{}, 1),
 		pods: noPods{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, holds: map[types.UID]*hold{},
@@ -253,22 +254,25 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	}
 	now := s.clock.Now()
 	a.Assumed, a.Enforced = now.UTC(), u.node.agent.fresh(now)
-	holder, _ := s.leases.leader.snapshot()
 	s.insert(&claim{
 		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.node.Name, alloc: a,
-		request: d.Request, phase: reserved, since: now, holder: holder,
+		request: d.Request, phase: reserved, since: now,
 	})
 	choices.WithLabelValues(u.linkClass(a)).Inc()
 	return a, Fits
 }
 
 // ErrNotLeader says that the scheduler may have lost its leadership since it chose.
-var ErrNotLeader = errors.New("the leader Lease was not renewed in time or has another holder: this choice is not carried out")
+var ErrNotLeader = errors.New("the leader Lease is not known to be this process's: this choice is not carried out")
 
-// CheckLeader fails if the leader Lease has not been renewed within its term, or has
-// changed hands since the pod's Reserve: a paused former leader must not finish
-// an old decision.
-func (s *State) CheckLeader(uid types.UID, node string) error {
+// leaderWait is how long the news of this process's own election may take.
+const leaderWait = time.Second
+
+// CheckLeader fails unless this process holds the leader Lease and has renewed it
+// within its term: a former leader that was paused must carry out neither an old
+// decision nor a new one. It goes on making these for as long as it takes to give up
+// the renewal, and its view of who leads is as current as its view of the pods.
+func (s *State) CheckLeader(ctx context.Context, uid types.UID, node string) error {
 	if s.config.LeaderLease == "" {
 		return nil
 	}
@@ -278,11 +282,21 @@ func (s *State) CheckLeader(uid types.UID, node string) error {
 	if c == nil {
 		return nil
 	}
-	holder, renew := s.leases.leader.snapshot()
-	if age := s.clock.Since(renew); holder != c.holder || age > s.config.LeaderTerm {
-		return fmt.Errorf("%w (holder %q, %v since renewal)", ErrNotLeader, holder, age.Round(time.Millisecond))
+	check := func() error {
+		return s.leases.leader.lead(s.config.Host, s.started, s.clock.Now(), s.config.LeaderTerm)
 	}
-	return nil
+	err := check()
+	if err == nil || s.leases.leader.known() {
+		return err
+	}
+	for deadline := s.clock.Now().Add(leaderWait); err != nil && s.clock.Now().Before(deadline); err = check() {
+		select {
+		case <-ctx.Done():
+			return err
+		case <-s.clock.After(leaderWait / 20):
+		}
+	}
+	return err
 }
 
 // Pending returns the pod's allocation on a node if its annotations still have

@@ -76,7 +76,7 @@ func schedulerConfig(debugAddress string) ([]byte, error) {
 		for _, p := range profile["pluginConfig"].([]any) {
 			if a, ok := p.(map[string]any)["args"].(map[string]any); ok && a["annotationWrite"] != nil {
 				a["requestTimeout"], a["debugAddress"] = requestTimeout.String(), debugAddress
-				a["leaderLease"] = map[string]any{"name": "nvtopo-scheduler", "durationSeconds": int(leaseDuration / time.Second)}
+				a["leaderLease"] = map[string]any{"name": "nvtopo-scheduler", "durationSeconds": int(renewDeadline / time.Second)}
 			}
 		}
 		all, out = append(all, profile), c

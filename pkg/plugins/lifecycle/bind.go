@@ -15,12 +15,13 @@ import (
 // Bind puts the choice on the Binding, which the API server merges into the pod
 // in the write that sets its node. Pods without a choice are DefaultBinder's.
 func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	// Also where the choice is written already: the process may have been paused since.
+	if err := p.state.CheckLeader(ctx, pod.UID, nodeName); err != nil {
+		return fwk.AsStatus(err)
+	}
 	a := p.state.Pending(pod.UID, nodeName)
 	if !p.Profile.WriteInBind || a == nil {
 		return fwk.NewStatus(fwk.Skip)
-	}
-	if err := p.state.CheckLeader(pod.UID, nodeName); err != nil {
-		return fwk.AsStatus(err)
 	}
 	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)
 	if err != nil {

@@ -39,7 +39,7 @@ func (p *Plugin) PreBind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nod
 	if a == nil {
 		return nil
 	}
-	if err := p.state.CheckLeader(pod.UID, nodeName); err != nil {
+	if err := p.state.CheckLeader(ctx, pod.UID, nodeName); err != nil {
 		return fwk.AsStatus(err)
 	}
 	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -80,6 +81,11 @@ type Settings struct {
 
 // connect returns the State, made by the first plugin instance of the process.
 func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Config, debug Debug) (*nodestate.State, error) {
+	var err error
+	// As kube-scheduler makes its identity.
+	if config.Host, err = os.Hostname(); err != nil {
+		return nil, fmt.Errorf("this host's name: %w", err)
+	}
 	if s.state != nil {
 		if config != s.config {
 			return nil, fmt.Errorf("residualWeights, namespace, requestTimeout, graphFreshness and leaderLease must be equal for every plugin and profile: have %+v and %+v",
