@@ -309,24 +309,23 @@ func (n *nodeUnderTest) testSilentAgent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	renewed := lease.Spec.RenewTime
-	set := func(at metav1.MicroTime) {
+	set := func(seconds int32) {
 		if lease, err = leases.Get(t.Context(), lease.Name, metav1.GetOptions{}); err == nil {
-			lease.Spec.RenewTime = &at
+			lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = new(metav1.NowMicro()), &seconds
 			_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	set(metav1.NewMicroTime(renewed.Add(-time.Hour)))
-	time.Sleep(settleTime)
+	set(1)
+	time.Sleep(time.Second + settleTime)
 	n.forge(t, []v1alpha1.Allocation{
 		{PodUID: a.UID, Namespace: a.Namespace, Pod: a.Name, Container: "main", Resource: string(gpuResource), GPUs: wantB, State: v1alpha1.StateSwapped},
 		{PodUID: b.UID, Namespace: b.Namespace, Pod: b.Name, Container: "main", Resource: string(gpuResource), GPUs: wantA, State: v1alpha1.StateSwapped},
 	})
 	n.unchanged(t, a, b)
-	set(metav1.NowMicro())
+	set(120)
 	n.repaired(t, a.Name, wantB)
 	n.repaired(t, b.Name, wantA)
 }
