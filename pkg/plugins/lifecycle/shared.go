@@ -87,12 +87,12 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 		return nil, fmt.Errorf("this host's name: %w", err)
 	}
 	if s.state != nil {
+		if debug != s.debug { // first, since config follows it
+			return nil, fmt.Errorf("debugAddress, debugCertFile and debugKeyFile must be equal for every plugin and profile: have %+v and %+v", s.debug, debug)
+		}
 		if config != s.config {
 			return nil, fmt.Errorf("residualWeights, namespace, requestTimeout, graphFreshness and leaderLease must be equal for every plugin and profile: have %+v and %+v",
 				s.config, config)
-		}
-		if debug != s.debug {
-			return nil, fmt.Errorf("debugAddress, debugCertFile and debugKeyFile must be equal for every plugin and profile: have %+v and %+v", s.debug, debug)
 		}
 		return s.state, nil
 	}
