@@ -5,7 +5,6 @@ package soak
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +37,6 @@ type checker struct {
 	w     *world
 	kube  kubernetes.Interface
 	dyn   dynamic.Interface
-	debug *http.Client // of the schedulers' debug addresses
 	inner *check.Checker
 	since map[string]time.Time // shared annotations -> first seen
 }
@@ -68,8 +66,9 @@ func newChecker(t *testing.T, w *world) *checker {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.debug = debug
 	return &checker{
-		w: w, kube: kubernetes.NewForConfigOrDie(cfg), dyn: dynamic.NewForConfigOrDie(cfg), debug: debug,
+		w: w, kube: kubernetes.NewForConfigOrDie(cfg), dyn: dynamic.NewForConfigOrDie(cfg),
 		inner: check.NewChecker(check.DefaultGrace), since: map[string]time.Time{},
 	}
 }
@@ -98,7 +97,7 @@ func (c *checker) once(ctx context.Context) error {
 	}
 	for _, r := range c.w.schedulers {
 		// One that is dead or paused shows nothing; what is pending about it starts anew.
-		if d, err := check.ReadScheduler(ctx, c.debug, "https://"+r.debug); err == nil {
+		if d, err := check.ReadScheduler(ctx, c.w.debug, "https://"+r.debug); err == nil {
 			world.Schedulers = append(world.Schedulers, *d)
 		}
 	}

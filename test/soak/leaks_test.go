@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
@@ -106,23 +107,47 @@ func (w *world) nudge(ctx context.Context) error {
 // they hold and how many were compared.
 func (w *world) settle(ctx context.Context, t *testing.T, baseline map[int]*reading) (now map[int]*reading, compared int) {
 	t.Helper()
-	var why string
+	var why, last string
 	err := wait.PollUntilContextTimeout(ctx, 2*time.Second, leakWait, true, func(ctx context.Context) (bool, error) {
 		err := w.nudge(ctx)
 		if err == nil {
 			now, err = w.read(ctx)
 		}
-		if err != nil {
+		switch {
+		case ctx.Err() != nil: // says less than what was there before
+		case err != nil:
 			why = err.Error()
-			return false, nil
+		default:
+			if why, compared = leaked(now, baseline); why != "" {
+				why += w.claims(ctx)
+			}
 		}
-		why, compared = leaked(now, baseline)
-		return why == "", nil
+		if why != last {
+			last = why
+			w.note("not settled: %s", why)
+		}
+		return why == "" && ctx.Err() == nil, nil
 	})
 	if err != nil {
-		w.fail("leak: %s (%v)", why, err)
+		w.fail("leak: %s", why)
 	}
 	return now, compared
+}
+
+// claims lists the claims that the schedulers show.
+func (w *world) claims(ctx context.Context) string {
+	var b strings.Builder
+	for _, r := range w.schedulers {
+		d, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
+		if err != nil {
+			fmt.Fprintf(&b, "; %s: %v", r.name, err)
+			continue
+		}
+		for _, c := range d.Claims {
+			fmt.Fprintf(&b, "; %s: %s (%s) on %s is %s since %.3f", r.name, c.Pod, c.UID, c.Node, c.Phase, c.Since.Sub(w.start).Seconds())
+		}
+	}
+	return b.String()
 }
 
 // leaked names what a process holds too much of, empty if nothing.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -51,6 +52,7 @@ type world struct {
 	start   time.Time
 
 	schedulers []*replica
+	debug      *http.Client // of the schedulers' debug addresses
 	pods       cache.SharedIndexInformer
 	topologies cache.SharedIndexInformer
 	triggers   triggers
