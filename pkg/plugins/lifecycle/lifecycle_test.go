@@ -172,6 +172,10 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 				return
 			}
 			check("Bind", b.fw.RunBindPlugins(ctx, state, assumed, info.Node().Name), tc.wantBind)
+			if tc.bindFails == nil && !tc.unreserve {
+				// The claim outlives it: nothing but a snapshot that shows the pod replaces it.
+				b.fw.RunPostBindPlugins(ctx, state, assumed, info.Node().Name)
+			}
 			if diff := cmp.Diff(before, assumed); diff != "" {
 				t.Errorf("the assumed pod, which the scheduler's cache shares, was changed (-before,+after):\n%s", diff)
 			}
