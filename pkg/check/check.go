@@ -234,7 +234,8 @@ func (s *scene) readAllocation(p *pod, text string) {
 	}
 	switch {
 	case a.Node != p.Spec.NodeName:
-		s.violate(Violation{
+		// A Binding that was carried out late; the scheduler and the controller correct it.
+		s.pend(Violation{
 			Invariant: MisplacedAllocation, Objects: []Object{podObject(p.Pod), {Kind: "Node", Name: p.Spec.NodeName}}, Field: allocationField + ".node",
 			Message: fmt.Sprintf("it is for node %s, and the pod is on node %s", a.Node, p.Spec.NodeName),
 		})

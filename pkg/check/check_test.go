@@ -189,7 +189,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		},
 		"an allocation for another node": {
 			build: func(c *city) { c.pod("one", "b", 0).Spec.NodeName = "a" },
-			want:  wanted{violations: []string{MisplacedAllocation}, message: "it is for node b, and the pod is on node a"},
+			want:  wanted{pending: []string{MisplacedAllocation}, message: "it is for node b, and the pod is on node a"},
 		},
 		"an allocation of another pod": {
 			build: func(c *city) { c.pod("one", "b", 0).UID = "other" },

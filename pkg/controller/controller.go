@@ -282,11 +282,11 @@ func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) 
 	if err != nil || to == nil {
 		return nil, err
 	}
-	annotations, err := c.state.Annotations(to, hasAliases(pod))
+	annotations, err := c.state.Annotations(to, nodestate.HasAliases(pod))
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	body, err := patchBody(pod, annotations)
+	body, err := nodestate.CorrectionBody(pod, annotations)
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

@@ -327,10 +327,10 @@ func TestTheOtherSystemsKeysAreKeptAsTheyWere(t *testing.T) {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Annotations: map[string]string{
 		nodestate.GPUIDsKey: "x", nodestate.GPUIDsKey + ".old": "x", nodestate.CPUSetKey: "0-1", "mine": "y",
 	}}}
-	if hasAliases(pod) {
+	if nodestate.HasAliases(pod) {
 		t.Error("the pod has none of the other systems' keys")
 	}
-	body, err := patchBody(pod, map[string]string{nodestate.GPUIDsKey: "z"})
+	body, err := nodestate.CorrectionBody(pod, map[string]string{nodestate.GPUIDsKey: "z"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func TestTheOtherSystemsKeysAreKeptAsTheyWere(t *testing.T) {
 		t.Errorf("patch (-want,+got):\n%s", diff)
 	}
 	pod.Annotations[nodestate.NUMANodeAlias] = "0"
-	if !hasAliases(pod) {
+	if !nodestate.HasAliases(pod) {
 		t.Error("the pod has one of the other systems' keys")
 	}
 }

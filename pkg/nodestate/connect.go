@@ -278,6 +278,11 @@ func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 				klog.FromContext(ctx).V(2).Info("Reading a pod whose binding is in doubt failed", "pod", klog.KRef(c.namespace, c.name), "err", err)
 			default:
 				freed = s.decide(c, pod) || freed
+				if a := s.misplaced(c, pod); a != nil {
+					if err := s.correct(ctx, client, pod, a); err != nil {
+						klog.FromContext(ctx).V(2).Info("Writing the choice a pod was bound with failed", "pod", klog.KObj(pod), "err", err)
+					}
+				}
 			}
 		}
 		if freed {

@@ -5,9 +5,12 @@ package nodestate
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 )
 
@@ -244,4 +247,87 @@ func TestAPodReplacedUnseenLeavesNoClaim(t *testing.T) {
 	if left := r.Dump(); len(left) != 0 {
 		t.Errorf("claims of a pod that is gone: %+v", left)
 	}
+}
+
+// In mode PreBind a Binding believed lost may be carried out after the PATCH of the
+// next attempt, for another node: the pod then had the annotations of a node that it
+// is not on, and after a restart of the scheduler nobody knew its GPUs.
+func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
+	cases := map[string]struct {
+		change func(r *rig, pod, live *v1.Pod)
+		want   bool
+	}{
+		"as it carries the choice for another node": {func(*rig, *v1.Pod, *v1.Pod) {}, true},
+		"not while it waits":                        {func(_ *rig, _, live *v1.Pod) { live.Spec.NodeName = "" }, false},
+		"not on another node":                       {func(_ *rig, _, live *v1.Pod) { live.Spec.NodeName = "other" }, false},
+		"not a pod made anew":                       {func(_ *rig, _, live *v1.Pod) { live.UID = "another" }, false},
+		"not if it carries a choice for its node": {func(r *rig, pod, live *v1.Pod) {
+			live.Annotations[AllocationKey] = encoded(t, r.claims[pod.UID][0].alloc)
+		}, false},
+		"not while two of its choices there are in doubt": {func(r *rig, pod, _ *v1.Pod) {
+			info, l := r.view(t)
+			if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+				t.Fatal(reason)
+			}
+		}, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			pod := gpuPod("p", 2)
+			info, l := r.view(t)
+			bound, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+			if reason != Fits {
+				t.Fatal(reason)
+			}
+			r.BindingBegan(pod.UID, "n")
+			r.Unreserve(pod.UID, "n") // no answer; the next attempt is for node "other"
+			r.clock.now = r.clock.now.Add(2 * requestTimeout)
+			other := &Allocation{Version: bound.Version, Node: "other", PodUID: bound.PodUID, Containers: bound.Containers}
+			live := pod.DeepCopy()
+			live.ResourceVersion, live.Spec.NodeName = "7", "n"
+			live.Annotations = map[string]string{
+				AllocationKey: encoded(t, other), GPUIDsAlias: "x", GPUIDsKey + ".gone": "x", "example.com/mine": "kept",
+			}
+			tc.change(r, pod, live)
+			client := fake.NewClientset(live)
+			for _, c := range r.doubts() {
+				if a := r.misplaced(c, live); a != nil {
+					if err := r.correct(t.Context(), client, live, a); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			got, err := client.CoreV1().Pods(live.Namespace).Get(t.Context(), live.Name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := live.Annotations
+			if tc.want {
+				if want, err = r.Annotations(bound, true); err != nil {
+					t.Fatal(err)
+				}
+				want["example.com/mine"] = "kept"
+			}
+			if diff := cmp.Diff(want, got.Annotations); diff != "" {
+				t.Errorf("annotations (-want +got):\n%s", diff)
+			}
+			if !tc.want {
+				return
+			}
+			r.podChanged(got)
+			if left := r.Dump(); len(left) != 1 || left[0].Phase != "confirmed" {
+				t.Errorf("in flight %+v, want the claim confirmed", left)
+			}
+		})
+	}
+}
+
+func encoded(t *testing.T, a *Allocation) string {
+	t.Helper()
+	text, err := a.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
