@@ -103,8 +103,9 @@ func (a *attack) publish(ctx context.Context, node, step int) error {
 		noise(t, 64, r)
 		for i := range 1000 {
 			t.Status.Allocations = append(t.Status.Allocations, v1alpha1.Allocation{
-				PodUID: types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", i, step)), Namespace: metav1.NamespaceDefault, Pod: podName(i), Container: "main",
-				Resource: v1alpha1.DefaultResource, GPUs: []string{t.Spec.GPUs[i%64].ID}, CPUs: fmt.Sprintf("0-%d", 8191-i%64), State: v1alpha1.StateReassigned,
+				PodUID: types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", i, step)), Namespace: metav1.NamespaceDefault, Pod: podName(i),
+				Container: "main", Resource: v1alpha1.DefaultResource, GPUs: []string{t.Spec.GPUs[i%64].ID}, CPUs: fmt.Sprintf("0-%d", 8191-i%64),
+				State: v1alpha1.StateReassigned,
 			})
 		}
 	case 1: // a graph whose tables are the dearest, another each time
@@ -147,20 +148,20 @@ func noise(t *v1alpha1.NodeGPUTopology, n int, r *rand.Rand) {
 
 // write replaces spec and the two lists of the status.
 func (a *attack) write(ctx context.Context, node int, spec *v1alpha1.NodeGPUTopologySpec, status *v1alpha1.NodeGPUTopologyStatus) error {
-	resource := a.dyn.Resource(v1alpha1.GroupVersionResource)
+	topologies := a.dyn.Resource(v1alpha1.GroupVersionResource)
 	specFields := map[string]any{"gpus": spec.GPUs, "links": spec.Links, "numaNodes": spec.NUMANodes, "nics": spec.NICs}
 	body, err := json.Marshal(map[string]any{"spec": specFields})
 	if err != nil {
 		return fmt.Errorf("encode the topology of %s: %w", nodeName(node), err)
 	}
-	if _, err := resource.Patch(ctx, nodeName(node), types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+	if _, err := topologies.Patch(ctx, nodeName(node), types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("write the topology of %s: %w", nodeName(node), err)
 	}
 	statusFields := map[string]any{"gpuHealth": status.GPUHealth, "allocations": status.Allocations}
 	if body, err = json.Marshal(map[string]any{"status": statusFields}); err != nil {
 		return fmt.Errorf("encode the status of %s: %w", nodeName(node), err)
 	}
-	if _, err := resource.Patch(ctx, nodeName(node), types.MergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := topologies.Patch(ctx, nodeName(node), types.MergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
 		return fmt.Errorf("write the status of %s: %w", nodeName(node), err)
 	}
 	return nil

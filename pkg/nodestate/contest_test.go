@@ -122,7 +122,8 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 			if freed != tc.wantFreed {
 				t.Errorf("pods were woken %d times, want %d", freed, tc.wantFreed)
 			}
-			if f := s.cells.get("liar").fault.Load(); tc.wantFault != (f != nil) || f != nil && (f.object != "topology-liar" || !strings.Contains(f.text, "node honest already")) {
+			f := s.cells.get("liar").fault.Load()
+			if tc.wantFault != (f != nil) || f != nil && (f.object != "topology-liar" || !strings.Contains(f.text, "node honest already")) {
 				t.Errorf("what is said of the liar's object is %+v, want anything: %t", f, tc.wantFault)
 			}
 			if f := s.cells.get("honest"); f != nil && f.fault.Load() != nil {

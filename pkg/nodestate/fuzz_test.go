@@ -113,7 +113,8 @@ func FuzzApply(f *testing.F) {
 	lying := good("a100-pcie-4-bridged")
 	for _, uid := range []types.UID{"first", "nobody"} {
 		lying.Status.Allocations = append(lying.Status.Allocations, v1alpha1.Allocation{
-			PodUID: uid, Container: "main", Resource: testResource, GPUs: []string{lying.Spec.GPUs[0].ID, "GPU-of-nobody"}, CPUs: "0-8191", State: v1alpha1.StateReassigned,
+			PodUID: uid, Container: "main", Resource: testResource, CPUs: "0-8191", State: v1alpha1.StateReassigned,
+			GPUs: []string{lying.Spec.GPUs[0].ID, "GPU-of-nobody"},
 		})
 	}
 	seed(lying, 1, 0)
@@ -214,8 +215,9 @@ func FuzzParseRequest(f *testing.F) {
 		if exact := want.IsInt64() && want.Int64() == int64(count); !exact && count < maxCount {
 			t.Fatalf("%s GPUs are read as %d", want, count)
 		}
-		if r.Signature() != r.Signature() || r.Constraint.MinBandwidth < 0 || r.minGPUMemory < 0 {
-			t.Fatalf("%+v", r)
+		again, err := ParseRequest(pod, testOptions())
+		if err != nil || r.Signature() != again.Signature() || r.Constraint.MinBandwidth < 0 || r.minGPUMemory < 0 {
+			t.Fatalf("%+v, and read again %+v, %v", r, again, err)
 		}
 		s, node := site()
 		info, l := fuzzSite(t, node, s)
@@ -268,7 +270,8 @@ func FuzzUsage(f *testing.F) {
 			}
 			return
 		}
-		if gpus > 0 && !u.foreign[0] || u.counted[0] < 0 || gpus >= 2 && u.counted[0] < 3 && free.Len() > 0 && s.Judge(demandOf(t, gpuPod("new", 3)), info, l).Reason == Fits {
+		three := s.Judge(demandOf(t, gpuPod("new", 3)), info, l)
+		if gpus > 0 && !u.foreign[0] || u.counted[0] < 0 || gpus >= 2 && three.Reason == Fits {
 			t.Fatalf("two pods with %d GPUs each count as %d (foreign: %t)", gpus, u.counted[0], u.foreign[0])
 		}
 		if slices.ContainsFunc(u.numa, func(n numaFree) bool { return n.milliCPU > 1<<40 }) {

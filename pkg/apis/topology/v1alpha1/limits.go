@@ -57,7 +57,7 @@ func (l *CPULists) Read(text string) (nvtopo.CPUSet, error) {
 	}
 	set, err := nvtopo.ParseCPUList(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w", err)
+		return nil, err
 	}
 	if l.total += len(set); l.total > maxListedCPUs {
 		return nil, fmt.Errorf("the lists of CPUs up to this one have more than %d members", maxListedCPUs)
