@@ -162,7 +162,7 @@ func (l *lab) rollExporters(t *testing.T, r release) {
 			t.Fatal(err)
 		}
 		started := time.Now()
-		p := start(t, r.program("nvtopo-exporter"), "--source="+l.source(t, n), "--node-name="+n.Name, "--kubeconfig="+kubeconfig,
+		p := start(t, r.program("nvtopo-exporter"), "--source="+l.source(t, r, n), "--node-name="+n.Name, "--kubeconfig="+kubeconfig,
 			"--assume-enforced", "--interval=1s", "--metrics-address=")
 		l.exporters[n.Name] = p
 		for _, prefix := range []string{"exporter-", "agent-"} {
@@ -181,8 +181,9 @@ func (l *lab) rollExporters(t *testing.T, r release) {
 }
 
 // source is where a node's exporter reads its graph: of the last node, a file in which
-// one GPU is lost, so that something is said of it that only one release says.
-func (l *lab) source(t *testing.T, n *devcluster.NodeSpec) string {
+// one GPU is lost, so that something is said of it that only one release says. The
+// reason is another in each, so that each writes it.
+func (l *lab) source(t *testing.T, r release, n *devcluster.NodeSpec) string {
 	t.Helper()
 	if n.Name != l.nodes[len(l.nodes)-1].Name {
 		return "machine:" + n.Machine
@@ -192,7 +193,7 @@ func (l *lab) source(t *testing.T, n *devcluster.NodeSpec) string {
 		t.Fatal(err)
 	}
 	obj := v1alpha1.FromGraph(n.Name, v1alpha1.DefaultResource, g)
-	obj.Status = v1alpha1.NodeGPUTopologyStatus{GPUHealth: []v1alpha1.GPUHealth{{ID: g.GPUs[0].UUID, Reason: "GPU is lost"}}}
+	obj.Status = v1alpha1.NodeGPUTopologyStatus{GPUHealth: []v1alpha1.GPUHealth{{ID: g.GPUs[0].UUID, Reason: "GPU is lost: as the " + r.name + " release has it"}}}
 	data, err := yaml.Marshal(obj)
 	if err != nil {
 		t.Fatal(err)
