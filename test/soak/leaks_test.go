@@ -4,6 +4,7 @@ package soak
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -85,7 +86,7 @@ func (w *world) nudge(ctx context.Context) error {
 			err = w.try(ctx, "await "+p.Name, func(ctx context.Context) error {
 				got, err := w.kube.CoreV1().Pods(namespace).Get(ctx, p.Name, metav1.GetOptions{})
 				if err == nil && refusal(got) == "" {
-					err = fmt.Errorf("not tried yet")
+					err = errors.New("not tried yet")
 				}
 				return err
 			})

@@ -5,6 +5,7 @@ package soak
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -83,9 +84,10 @@ func schedulerConfig(debugAddress string) ([]byte, error) {
 	}
 	out["profiles"] = all
 	out["podInitialBackoffSeconds"], out["podMaxBackoffSeconds"] = 1, 3
+	out["enableProfiling"] = true // live heap is read after a collection
 	election, ok := out["leaderElection"].(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("the shipped configuration has no leader election")
+		return nil, errors.New("the shipped configuration has no leader election")
 	}
 	election["leaseDuration"], election["renewDeadline"], election["retryPeriod"] = leaseDuration.String(), renewDeadline.String(), retryPeriod.String()
 	return yaml.Marshal(out)
