@@ -154,21 +154,29 @@ func (s *scene) checkDerivation(d *nodestate.Diagnosis) {
 	}
 }
 
+// addRecorded adds what kubelet recorded to what is held: that of a pod that is gone,
+// too, while the agent says so.
+func (s *scene) addRecorded(n *node, held map[device]Object) {
+	for uid, records := range n.records {
+		if !n.enforced && s.live[uid] == nil {
+			continue
+		}
+		for _, r := range records {
+			for _, id := range r.GPUs {
+				if _, ok := held[device{n.name, id}]; !ok {
+					held[device{n.name, id}] = Object{Kind: "Pod", Namespace: r.Namespace, Name: r.Pod, UID: uid}
+				}
+			}
+		}
+	}
+}
+
 func (s *scene) compareDerived(d *nodestate.Diagnosis, x *nodestate.NodeDiagnosis, held map[device]Object) {
 	n := s.nodes[x.Name]
 	if n == nil || n.accels == nil || n.topology.Spec.NodeUID != x.NodeUID {
 		return
 	}
-	for uid, records := range n.records {
-		for _, r := range records {
-			for _, id := range r.GPUs {
-				// Of a pod that is gone, too, while the agent says so.
-				if _, ok := held[device{x.Name, id}]; !ok && (n.enforced || s.live[uid] != nil) {
-					held[device{x.Name, id}] = Object{Kind: "Pod", Namespace: r.Namespace, Name: r.Pod, UID: uid}
-				}
-			}
-		}
-	}
+	s.addRecorded(n, held)
 	differs := func(id, message string, objects ...Object) {
 		s.pend(Violation{
 			Invariant: DerivationDiffers, Objects: append(objects, schedulerObject(d)),

@@ -31,10 +31,7 @@ func groups(holders map[device][]types.UID) []sharers {
 		if uids = slices.Compact(uids); len(uids) < 2 {
 			continue
 		}
-		key := d.node
-		for _, u := range uids {
-			key += "\x00" + string(u)
-		}
+		key := fmt.Sprintf("%s %q", d.node, uids)
 		g := byPods[key]
 		if g == nil {
 			g = &sharers{node: d.node, uids: uids}

@@ -29,7 +29,7 @@ func run(t *testing.T, input string, args ...string) (string, error) {
 	if errOut.Len() > 0 {
 		t.Errorf("%v wrote to standard error: %s", args, errOut.String())
 	}
-	if err != nil && out.Len() > 0 && !(args[0] == "check" && ExitCode(err) == ExitViolations) {
+	if err != nil && out.Len() > 0 && (args[0] != "check" || ExitCode(err) != ExitViolations) {
 		t.Errorf("%v failed and wrote an answer too: %s", args, out.String())
 	}
 	return out.String(), err

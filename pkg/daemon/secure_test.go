@@ -110,7 +110,7 @@ func request(t *testing.T, method, url, token string) *http.Response {
 
 func get(t *testing.T, url, token string) (int, string) {
 	t.Helper()
-	resp := request(t, http.MethodGet, url, token)
+	resp := request(t, http.MethodGet, url, token) //nolint:bodyclose // request closes it
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestOnlyThoseWhoMayAreServed(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp := request(t, tc.method, base+tc.path, tc.token)
+			resp := request(t, tc.method, base+tc.path, tc.token) //nolint:bodyclose // request closes it
 			body, err := io.ReadAll(resp.Body)
 			if err != nil {
 				t.Fatal(err)

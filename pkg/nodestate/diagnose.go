@@ -131,6 +131,22 @@ func (s *State) diagnoseIndex(d *Diagnosis) map[*cell]map[string][]string {
 	return out
 }
 
+// derivation is what is held by node while derive computes it.
+type derivation struct {
+	held    map[string]map[string]bool // node -> UUID
+	here    map[types.UID]bool         // pods that have a node
+	counted map[string][]*v1.Pod       // node -> pods known by count, or by record
+}
+
+func (d *derivation) hold(node string, ids []string) {
+	if d.held[node] == nil {
+		d.held[node] = map[string]bool{}
+	}
+	for _, id := range ids {
+		d.held[node][id] = true
+	}
+}
+
 // derive computes which GPUs are used from the informer's pods, the claims given and
 // kubelet's record, in another way than computeUsage does, which it is there to doubt.
 func (s *State) derive(claims []InFlight) map[string]*UsageDiagnosis {
@@ -141,35 +157,8 @@ func (s *State) derive(claims []InFlight) map[string]*UsageDiagnosis {
 	if err != nil { // of a cache that is not there
 		return nil
 	}
-	held := map[string]map[string]bool{} // node -> UUID
-	hold := func(node string, ids []string) {
-		if held[node] == nil {
-			held[node] = map[string]bool{}
-		}
-		for _, id := range ids {
-			held[node][id] = true
-		}
-	}
-	claimed := map[types.UID]bool{}
-	for i := range claims {
-		hold(claims[i].Node, claims[i].GPUs)
-		claimed[claims[i].UID] = true
-	}
-	here := map[types.UID]bool{}
-	counted := map[string][]*v1.Pod{} // node -> pods known by count, or by record
-	for _, pod := range all {
-		if pod.Spec.NodeName == "" || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
-			continue
-		}
-		here[pod.UID] = true
-		if a := s.allocationOf(pod, pod.Spec.NodeName); a != nil {
-			for _, c := range a.Containers {
-				hold(a.Node, c.GPUs)
-			}
-		} else if !claimed[pod.UID] {
-			counted[pod.Spec.NodeName] = append(counted[pod.Spec.NodeName], pod)
-		}
-	}
+	d := &derivation{held: map[string]map[string]bool{}, here: map[types.UID]bool{}, counted: map[string][]*v1.Pod{}}
+	s.derivePods(d, all, claims)
 	out := map[string]*UsageDiagnosis{}
 	for name, x := range s.cells.all() {
 		n := x.node.Load()
@@ -178,25 +167,51 @@ func (s *State) derive(claims []InFlight) map[string]*UsageDiagnosis {
 		}
 		alive := n.agent.fresh(s.clock.Now())
 		for uid, recs := range n.allocations {
-			if here[uid] || alive { // a dead agent's word for a pod that is gone counts no more
-				for _, r := range recs {
-					hold(name, r.gpus)
-				}
+			if !d.here[uid] && !alive { // a dead agent's word for a pod that is gone counts no more
+				continue
+			}
+			for _, r := range recs {
+				d.hold(name, r.gpus)
 			}
 		}
-		u := &UsageDiagnosis{Used: map[string][]string{}}
-		for _, a := range n.Accels {
-			var used nvtopo.Mask
-			for i := range a.Graph.GPUs {
-				if held[name][a.Graph.GPUs[i].UUID] {
-					used |= nvtopo.MaskOf(i)
-				}
-			}
-			u.add(a, used, countedGPUs(n, a.Resource, counted[name]))
-		}
-		out[name] = u
+		out[name] = d.usage(n)
 	}
 	return out
+}
+
+func (s *State) derivePods(d *derivation, all []*v1.Pod, claims []InFlight) {
+	claimed := map[types.UID]bool{}
+	for i := range claims {
+		d.hold(claims[i].Node, claims[i].GPUs)
+		claimed[claims[i].UID] = true
+	}
+	for _, pod := range all {
+		if pod.Spec.NodeName == "" || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+			continue
+		}
+		d.here[pod.UID] = true
+		if a := s.allocationOf(pod, pod.Spec.NodeName); a != nil {
+			for _, c := range a.Containers {
+				d.hold(a.Node, c.GPUs)
+			}
+		} else if !claimed[pod.UID] {
+			d.counted[pod.Spec.NodeName] = append(d.counted[pod.Spec.NodeName], pod)
+		}
+	}
+}
+
+func (d *derivation) usage(n *Node) *UsageDiagnosis {
+	u := &UsageDiagnosis{Used: map[string][]string{}}
+	for _, a := range n.Accels {
+		var used nvtopo.Mask
+		for i := range a.Graph.GPUs {
+			if d.held[n.Name][a.Graph.GPUs[i].UUID] {
+				used |= nvtopo.MaskOf(i)
+			}
+		}
+		u.add(a, used, countedGPUs(n, a.Resource, d.counted[n.Name]))
+	}
+	return u
 }
 
 // countedGPUs is how many GPUs the pods have that nobody knows.

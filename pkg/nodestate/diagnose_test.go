@@ -58,15 +58,20 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 	}{
 		"nothing runs": {arrange: func(*testing.T, *rig) []*v1.Pod { return nil }},
 		"a bound pod with an annotation": {
-			arrange:  func(t *testing.T, r *rig) []*v1.Pod { return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n", 0, 3)} },
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n", 0, 3)}
+			},
 			wantUsed: []int{0, 3},
 		},
 		"an annotation on an unbound pod": {arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			t.Helper()
 			p := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
 			p.Spec.NodeName = ""
 			return []*v1.Pod{p}
 		}},
 		"a pod that has ended": {arrange: func(t *testing.T, r *rig) []*v1.Pod {
+			t.Helper()
 			p := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
 			p.Status.Phase = v1.PodFailed
 			return []*v1.Pod{p}

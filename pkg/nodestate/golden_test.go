@@ -12,7 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -53,7 +52,7 @@ func TestReadsWhatThePreviousReleaseWrote(t *testing.T) {
 		if _, err := s.Apply(g); err != nil {
 			t.Fatal(err)
 		}
-		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: g.Name, UID: types.UID(g.Spec.NodeUID)}}
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: g.Name, UID: g.Spec.NodeUID}}
 		lister := schedcache.NewSnapshot(byNode[g.Name], []*v1.Node{node}).NodeInfos()
 		info, err := lister.Get(g.Name)
 		if err != nil {

@@ -186,6 +186,20 @@ func (x *index) forget(i int) {
 	x.entries[i] = entry{}
 }
 
+// replace takes an entry out of the counts, for one of the topology n.
+func (x *index) replace(i int, n *Node) {
+	if x.entries[i].node == n {
+		if x.entries[i].plain {
+			x.plain--
+		}
+		return
+	}
+	x.forget(i)
+	if n != nil && n.kubelet.pins() {
+		x.pinning++
+	}
+}
+
 // update computes a node's state anew.
 func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	c := x.entries[i].cell
@@ -194,14 +208,7 @@ func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfo
 	if n != nil && n.NodeUID != node.UID {
 		n = nil
 	}
-	if x.entries[i].node != n {
-		x.forget(i)
-		if n != nil && n.kubelet.pins() {
-			x.pinning++
-		}
-	} else if x.entries[i].plain {
-		x.plain--
-	}
+	x.replace(i, n)
 	e := &x.entries[i]
 	*e = entry{cell: c, generation: info.GetGeneration(), rev: rev, known: true, node: n, plain: n == nil || len(n.Accels) == 0}
 	for r := range x.resources {

@@ -3,7 +3,6 @@
 package nodestate
 
 import (
-	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -31,13 +30,13 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 		"its links differ each time": {
 			kind: "dgx-h100", min: 20, max: 90, wantClass: 90,
 			change: func(obj *v1alpha1.NodeGPUTopology, i int) {
-				obj.Spec.Links[0].Bandwidth = resource.MustParse(fmt.Sprint(1000 + i))
+				obj.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1000 + i))
 			},
 		},
 		"the links of a large machine differ each time": {
 			kind: "dgx2", min: 2, max: 5, wantClass: 5,
 			change: func(obj *v1alpha1.NodeGPUTopology, i int) {
-				obj.Spec.Links[0].Bandwidth = resource.MustParse(fmt.Sprint(1000 + i))
+				obj.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1000 + i))
 			},
 		},
 	}

@@ -101,7 +101,7 @@ func (p *programs) withDebug(t *testing.T, config []byte) []byte {
 // startKubelet serves what the agent needs of kubelet and returns its folder.
 func (p *programs) startKubelet(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kubelet-") // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "kubelet-") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -357,8 +357,10 @@ func victimCases() []victimCase {
 			name: "two preemptors at once", machines: []string{bridged8},
 			tenants: []tenant{
 				{name: "big", class: "low", gpus: []int{0, 1, 2, 3}},
-				{name: "s4", class: "middle", gpus: []int{4}}, {name: "s5", class: "middle", gpus: []int{5}},
-				{name: "s6", class: "middle", gpus: []int{6}}, {name: "s7", class: "middle", gpus: []int{7}},
+				{name: "s4", class: "middle", gpus: []int{4}},
+				{name: "s5", class: "middle", gpus: []int{5}},
+				{name: "s6", class: "middle", gpus: []int{6}},
+				{name: "s7", class: "middle", gpus: []int{7}},
 			},
 			pods: []*v1.Pod{wants(2, nvlink), wants(2, nvlink)},
 			want: []string{"big"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1, 2, 3)},

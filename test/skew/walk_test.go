@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,11 +105,11 @@ func (l *lab) quiet(t *testing.T, when string) {
 		if err != nil {
 			return err.Error()
 		}
-		text := ""
+		var text strings.Builder
 		for i := range list.Items {
-			text += list.Items[i].GetName() + " " + list.Items[i].GetResourceVersion() + "; "
+			text.WriteString(list.Items[i].GetName() + " " + list.Items[i].GetResourceVersion() + "; ")
 		}
-		return text
+		return text.String()
 	}
 	last, since := "", time.Now()
 	eventually(t, 5*calm, when+": nobody writes the nodes' objects", func(ctx context.Context) (bool, string) {

@@ -194,15 +194,16 @@ func (w *world) clear(ctx context.Context, t *testing.T) {
 			if err != nil {
 				return false, err
 			}
-			left = fmt.Sprintf("%d pods", len(list.Items))
+			what := []string{fmt.Sprintf("%d pods", len(list.Items))}
 			for _, b := range w.boxes {
 				if n := len(b.kubelet.holding()); n > 0 {
-					left += fmt.Sprintf(", %s holds devices of %d", b.name, n)
+					what = append(what, fmt.Sprintf("%s holds devices of %d", b.name, n))
 				}
 				if r := w.topology(b.name); r != nil && len(r.Status.Allocations) > 0 {
-					left += fmt.Sprintf(", %s publishes %d allocations", b.name, len(r.Status.Allocations))
+					what = append(what, fmt.Sprintf("%s publishes %d allocations", b.name, len(r.Status.Allocations)))
 				}
 			}
+			left = strings.Join(what, ", ")
 			return left == "0 pods", nil
 		})
 	}

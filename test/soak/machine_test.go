@@ -262,12 +262,4 @@ func (b *box) healthy() map[string]bool {
 	return out
 }
 
-func uuidsOf(g *nvtopo.Graph, m nvtopo.Mask) []string {
-	var out []string
-	for i := range m.All() {
-		out = append(out, g.GPUs[i].UUID)
-	}
-	return out
-}
-
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

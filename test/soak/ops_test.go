@@ -110,7 +110,8 @@ func (w *world) perform(ctx context.Context, o *op) {
 	ctx, cancel := context.WithTimeout(ctx, opTime+o.Lag)
 	defer cancel()
 	w.note("%s", o)
-	done, err := true, error(nil)
+	var done bool
+	var err error
 	switch word, _, _ := strings.Cut(string(o.Kind), "-"); word {
 	case "pod":
 		done, err = w.podOp(ctx, o)
@@ -151,7 +152,7 @@ func (w *world) podOp(ctx context.Context, o *op) (bool, error) {
 		}
 		return false, nil
 	}
-	switch o.Kind {
+	switch o.Kind { //nolint:exhaustive // operations on pods only
 	case opDelete:
 		return true, w.remove(ctx, pod, graceSeconds)
 	case opRecreate:
@@ -213,7 +214,7 @@ func (w *world) boxOf(node string) *box {
 // nodeOp reports whether it could be done: one node is changed by one operation at a time.
 func (w *world) nodeOp(ctx context.Context, o *op) (bool, error) {
 	b := w.boxes[o.Node]
-	switch o.Kind {
+	switch o.Kind { //nolint:exhaustive // those on graphs
 	case opLinkDown:
 		return true, b.altered(ctx, o.Lag, func(by int) { add(b.down, b.pair(o.Draw), by) })
 	case opGPUSick:
@@ -229,7 +230,7 @@ func (w *world) nodeOp(ctx context.Context, o *op) (bool, error) {
 		return false, nil
 	}
 	defer b.turn.Unlock()
-	switch o.Kind {
+	switch o.Kind { //nolint:exhaustive // those on nodes and Leases
 	case opCordon:
 		if err := b.cordon(ctx, true); err != nil {
 			return false, err

@@ -62,7 +62,7 @@ func podOf(name string, want *podPlan) *v1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Annotations: maps.Clone(wishes[want.Wish]), Labels: map[string]string{}},
 		Spec: v1.PodSpec{
 			SchedulerName: profiles[want.Profile], PriorityClassName: priorities[want.Priority].name,
-			TerminationGracePeriodSeconds: ptr.To(int64(graceSeconds)),
+			TerminationGracePeriodSeconds: new(int64(graceSeconds)),
 		},
 	}
 	if want.Guarded {
@@ -91,7 +91,7 @@ func budget() *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "guarded", Namespace: namespace},
 		Spec: policyv1.PodDisruptionBudgetSpec{
-			MinAvailable: ptr.To(intstr.FromInt32(3)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{guardLabel: "true"}},
+			MinAvailable: new(intstr.FromInt32(3)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{guardLabel: "true"}},
 		},
 	}
 }

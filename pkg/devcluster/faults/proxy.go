@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -193,7 +194,7 @@ func (p *Proxy) inject(w http.ResponseWriter, r *http.Request, q *request, v ver
 	case Expired:
 		answer(w, apierrors.NewResourceExpired("injected"))
 	case Lost, TimedOut, Late:
-		p.without(w, r, q, v)
+		p.without(w, r, q, v) //nolint:contextcheck // what is late outlives its request
 		return
 	default:
 		p.count(v.kind)
@@ -263,7 +264,7 @@ func answer(w http.ResponseWriter, err *apierrors.StatusError) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if d := status.Details; d != nil && d.RetryAfterSeconds > 0 {
-		w.Header().Set("Retry-After", fmt.Sprint(d.RetryAfterSeconds))
+		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
 	w.WriteHeader(int(status.Code))
 	_, _ = w.Write(body) // the client may be gone

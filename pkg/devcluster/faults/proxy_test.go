@@ -174,7 +174,7 @@ func (s *stand) watchOf(t *testing.T) <-chan string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := s.client.Do(req)
+	resp, err := s.client.Do(req) //nolint:bodyclose // the goroutine closes it
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,10 +103,12 @@ func withoutKeys(path string) (string, bool) {
 		}
 	}
 	field, ok := strings.CutPrefix(b.String(), ".")
-	if !ok || inKey || inText || field == "" || strings.ContainsAny(field, " \t:") || slices.Contains(strings.Split(field, "."), "") {
-		return "", false
-	}
-	return field, true
+	return field, ok && !inKey && !inText && named(field)
+}
+
+// named reports whether every part of a dotted path has a name.
+func named(field string) bool {
+	return !strings.ContainsAny(field, " \t:") && !slices.Contains(strings.Split(field, "."), "")
 }
 
 // remove drops a field from an object and, below lists, from all of their entries.
