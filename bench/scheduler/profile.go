@@ -59,6 +59,7 @@ func configure(profile string, qps int) (*configuration, error) {
 		return nil, fmt.Errorf("decode %s: %w", path, err)
 	}
 	fields["leaderElection"] = map[string]any{"leaderElect": false}
+	fields["enableProfiling"] = true // live heap is read after a collection
 	fields["clientConnection"] = map[string]any{"qps": int64(qps), "burst": int64(2 * qps)}
 	shipped, args, err := parts(fields)
 	if err != nil {
