@@ -28,7 +28,8 @@ func (l *lab) pinned(t *testing.T, want metav1.ConditionStatus) *metav1.Conditio
 			return false, err.Error()
 		}
 		found = meta.FindStatusCondition(topology.Status.Conditions, v1alpha1.ConditionPinned)
-		return found != nil && found.Status == want, fmt.Sprintf("%+v", topology.Status.Conditions)
+		// KubeletUnknown is what the agent says until it has read kubelet's settings.
+		return found != nil && found.Status == want && found.Reason != "KubeletUnknown", fmt.Sprintf("%+v", topology.Status.Conditions)
 	})
 	return found
 }
