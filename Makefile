@@ -93,7 +93,7 @@ soak: ## Churn and faults on a real control plane with the checker throughout (S
 	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=$(DURATION) go test -v -count=1 -timeout 0 -run '^TestSoak$$' ./test/soak
 
 .PHONY: test-soak
-test-soak: ## Three minutes of make soak, and the tests of its plan
+test-soak: ## Two minutes of make soak, some three with its calms, and the tests of its plan
 	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=2m go test -v -count=1 -timeout 20m ./test/soak
 
 .PHONY: test-bench

@@ -103,7 +103,8 @@ func (s *State) podHandler() cache.ResourceEventHandler {
 		UpdateFunc: func(old, obj any) {
 			// A pod deleted and made anew under its name while the watch was broken:
 			// nobody tells of the deletion.
-			if before, after := old.(*v1.Pod), obj.(*v1.Pod); before.UID != after.UID {
+			before, ok := old.(*v1.Pod)
+			if after, isPod := obj.(*v1.Pod); ok && isPod && before.UID != after.UID {
 				s.podGone(before.UID)
 				s.touchNode(before.Spec.NodeName)
 			}
