@@ -283,13 +283,14 @@ func (w *world) count(what string, n int) {
 	w.mu.Unlock()
 }
 
-// try calls f until it succeeds: the API server may be away. Whoever calls maps
-// errors that are none to nil.
+// try calls f until it succeeds: the API server may be away, or so young that its
+// admission refuses what it cannot find yet, such as a PriorityClass. Whoever calls
+// maps errors that are none to nil.
 func (w *world) try(ctx context.Context, what string, f func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, tryTime, true, func(ctx context.Context) (bool, error) {
 		last = f(ctx)
-		if last != nil && (apierrors.IsInvalid(last) || apierrors.IsForbidden(last)) && !strings.Contains(last.Error(), "not yet ready") {
+		if apierrors.IsInvalid(last) {
 			return false, last
 		}
 		return last == nil, nil
