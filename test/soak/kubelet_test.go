@@ -4,7 +4,6 @@ package soak
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -16,7 +15,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
@@ -35,6 +33,7 @@ const (
 	causeUnhealthy = "the GPU was lost before"                                // or taken away with the machine
 	causeForced    = "held for a pod deleted by force or failed from outside" // whose containers were still ending
 	causeCascade   = "held by a pod that had not got its own"
+	causeCounted   = "held by a pod that was placed by count" // on a node that had no graph then
 	causePause     = "chosen twice around a leader's pause"
 	causeUnknown   = "chosen twice without a pause"
 )
@@ -45,6 +44,7 @@ type held struct {
 	namespace, name string
 	containers      map[string][]string // container -> UUIDs
 	forced          bool                // the API server no longer has the pod
+	counted         bool                // nothing was chosen for it
 	other           bool                // it did not get what was chosen
 	until           time.Time           // when its containers have ended; zero while they run
 	since           time.Time           // of the record
@@ -232,6 +232,7 @@ func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
 	}
 	h := &held{uid: p.UID, namespace: p.Namespace, name: p.Name, since: time.Now()}
 	choice := choiceOf(p)
+	h.counted = choice == nil
 	why, with := "", (*held)(nil)
 	if choice != nil {
 		why, with = k.cause(choice, offered, holders)
@@ -284,6 +285,8 @@ func (k *kubelet) cause(choice *nodestate.Allocation, offered map[string]bool, h
 				return causeForced, h
 			case h.other:
 				return causeCascade, h
+			case h.counted:
+				return causeCounted, h
 			}
 			return causeUnknown, h
 		}
@@ -395,34 +398,4 @@ func (k *kubelet) unrepaired() []string {
 		}
 	}
 	return out
-}
-
-// setPhase writes a pod's status as kubelet does.
-func (w *world) setPhase(ctx context.Context, p *v1.Pod, phase v1.PodPhase, reason string) error {
-	type state struct {
-		UID types.UID `json:"uid"`
-	}
-	status := map[string]any{"phase": phase, "startTime": metav1.Now()}
-	if reason != "" {
-		status["reason"] = reason
-	}
-	body, err := json.Marshal(map[string]any{"metadata": state{p.UID}, "status": status})
-	if err != nil {
-		return err
-	}
-	err = w.try(ctx, "set the phase of "+p.Name, func(ctx context.Context) error {
-		_, err := w.kube.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
-		return stale(err)
-	})
-	if err == nil {
-		w.count("pods "+string(phase)+" "+reason, 1)
-	}
-	return err
-}
-
-// finishDeletion lets a pod go whose containers have ended.
-func (w *world) finishDeletion(ctx context.Context, p *v1.Pod) {
-	if err := w.remove(ctx, p, 0); err != nil && ctx.Err() == nil {
-		w.note("confirming the deletion of %s: %v", p.Name, err)
-	}
 }

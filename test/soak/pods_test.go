@@ -3,6 +3,8 @@
 package soak
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 
@@ -11,6 +13,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
@@ -143,4 +146,50 @@ func constraintOf(pod *v1.Pod) (nvtopo.Constraint, error) {
 // demanding reports whether it matters to a pod which GPUs it gets.
 func demanding(c nvtopo.Constraint) bool {
 	return c.MinLink != (nvtopo.Class{}) || c.MinBandwidth > 0 || c.Policy == nvtopo.PolicyRestricted || c.Policy == nvtopo.PolicySingleNUMANode
+}
+
+// setPhase writes a pod's status as kubelet does. What has ended does not run again.
+func (w *world) setPhase(ctx context.Context, p *v1.Pod, phase v1.PodPhase, reason string) error {
+	type state struct {
+		UID     types.UID `json:"uid"`
+		Version string    `json:"resourceVersion,omitempty"`
+	}
+	status := map[string]any{"phase": phase, "startTime": metav1.Now()}
+	if reason != "" {
+		status["reason"] = reason
+	}
+	pods := w.kube.CoreV1().Pods(p.Namespace)
+	err := w.try(ctx, "set the phase of "+p.Name, func(ctx context.Context) error {
+		meta := state{UID: p.UID}
+		if phase == v1.PodRunning {
+			switch live, err := pods.Get(ctx, p.Name, metav1.GetOptions{}); {
+			case err != nil:
+				return gone(err)
+			case live.UID != p.UID || ended(live):
+				return nil
+			default:
+				meta.Version = live.ResourceVersion
+			}
+		}
+		body, err := json.Marshal(map[string]any{"metadata": meta, "status": status})
+		if err != nil {
+			return err
+		}
+		_, err = pods.Patch(ctx, p.Name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+		if meta.Version != "" {
+			return gone(err) // after a conflict, look again
+		}
+		return stale(err)
+	})
+	if err == nil {
+		w.count("pods "+string(phase)+" "+reason, 1)
+	}
+	return err
+}
+
+// finishDeletion lets a pod go whose containers have ended.
+func (w *world) finishDeletion(ctx context.Context, p *v1.Pod) {
+	if err := w.remove(ctx, p, 0); err != nil && ctx.Err() == nil {
+		w.note("confirming the deletion of %s: %v", p.Name, err)
+	}
 }
