@@ -33,10 +33,14 @@ func (w *world) calm(ctx context.Context, t *testing.T) {
 	var left string
 	quiet := 0
 	err := wait.PollUntilContextTimeout(ctx, calmPoll, calmTime, true, func(ctx context.Context) (bool, error) {
-		var err error
-		if left, err = w.toDo(ctx); err != nil {
-			left = err.Error()
+		now, err := w.toDo(ctx)
+		switch {
+		case ctx.Err() != nil: // says less than what was left before
+			return false, nil
+		case err != nil:
+			now = err.Error()
 		}
+		left = now
 		if left != "" {
 			quiet = 0
 			return false, nil
