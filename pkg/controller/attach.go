@@ -22,17 +22,12 @@ func Attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 	pods := h.SharedInformerFactory().Core().V1().Pods()
 	synced := pods.Informer().HasSynced
 	c := New(state, h.ClientSet(), pods.Lister(), h.EventRecorder())
-	run := c.Run
+	foreign := NewForeignReporter(state, pods.Lister(), h.EventRecorder(), clock.RealClock{})
+	run := both(c.Run, foreign.Run)
 	if client, err := dynamic.NewForConfig(h.KubeConfig()); err != nil {
 		klog.FromContext(ctx).Error(err, "Stale topologies are not reported by this process")
 	} else {
-		reporter := NewStaleReporter(state, client, h.EventRecorder(), clock.RealClock{})
-		run = func(ctx context.Context) {
-			var wg sync.WaitGroup
-			wg.Go(func() { reporter.Run(ctx) })
-			c.Run(ctx)
-			wg.Wait()
-		}
+		run = both(run, NewStaleReporter(state, client, h.EventRecorder(), clock.RealClock{}).Run)
 	}
 	go func() {
 		if !cache.WaitForCacheSync(ctx.Done(), synced) {
@@ -43,4 +38,14 @@ func Attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 		}
 	}()
 	return c.Handler()
+}
+
+// both runs two things until both have ended.
+func both(a, b func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
+		var wg sync.WaitGroup
+		wg.Go(func() { a(ctx) })
+		b(ctx)
+		wg.Wait()
+	}
 }

@@ -11,7 +11,8 @@
 // late request changes nothing.
 //
 // It also tells running pods, by events, what becomes of their GPUs and links
-// (docs/exporter.md, "Events on pods").
+// (docs/exporter.md, "Events on pods"), and that they carry an allocation that is
+// not theirs.
 //
 // It annotates no pod that the scheduler made no choice for, evicts nobody, and
 // does not decide what is used: the scheduler counts kubelet's record by itself.

@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"fmt"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -47,8 +48,38 @@ func (p *parsedAllocations) forget(uid types.UID) {
 // of another pod or from another node means nothing. What cannot be read is
 // reported once and leaves the pod known by count.
 func (s *State) allocationOf(pod *v1.Pod, node string) *Allocation {
+	if pod.Spec.NodeName != node {
+		return nil
+	}
+	if a := s.readAllocation(pod); a != nil && a.Node == node && a.PodUID == pod.UID {
+		return a
+	}
+	return nil
+}
+
+// Disowned says why the allocation that a bound pod carries does not count for it:
+// it speaks of another pod or node. It is nil if it does count, if there is none, and
+// if it cannot be read, which is reported already.
+func (s *State) Disowned(pod *v1.Pod) error {
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	switch a := s.readAllocation(pod); {
+	case a == nil:
+		return nil
+	case a.PodUID != pod.UID:
+		return fmt.Errorf("annotation %s is of the pod with UID %.64q, this one's is %q", AllocationKey, a.PodUID, pod.UID)
+	case a.Node != pod.Spec.NodeName:
+		return fmt.Errorf("annotation %s is of node %.64q, the pod is on %q", AllocationKey, a.Node, pod.Spec.NodeName)
+	}
+	return nil
+}
+
+// readAllocation returns what the pod's annotation says, of whichever pod and node,
+// or nil.
+func (s *State) readAllocation(pod *v1.Pod) *Allocation {
 	text, ok := pod.Annotations[AllocationKey]
-	if !ok || pod.Spec.NodeName != node {
+	if !ok {
 		return nil
 	}
 	a, fresh, err := s.parsed.get(pod.UID, text)
@@ -58,9 +89,6 @@ func (s *State) allocationOf(pod *v1.Pod, node string) *Allocation {
 	if fresh && s.pods.pod(pod.Namespace, pod.Name, pod.UID) == nil {
 		// Only the running cycle's snapshot has it still; podGone was here before.
 		s.parsed.forget(pod.UID)
-	}
-	if a == nil || a.Node != node || a.PodUID != pod.UID {
-		return nil
 	}
 	return a
 }

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// eventForeign is also the node agents' word for it.
+	eventForeign = "StaleAllocation"
+	// foreignInterval is how often the bound pods are looked at.
+	foreignInterval = 15 * time.Second
+	// foreignFor is how long an allocation has to stay before it is said that it is of
+	// another pod or node: after a Binding that was carried out late, the scheduler
+	// corrects it within 30 s.
+	foreignFor = 45 * time.Second
+	// maxForeign bounds the events of one look.
+	maxForeign = 50
+)
+
+// Owners judges allocations.
+type Owners interface {
+	Disowned(pod *v1.Pod) error
+	Enforced(node string) bool
+}
+
+// ForeignReporter tells pods, by one event each, that they carry the allocation of
+// another pod or node: a copied manifest, written by somebody who may write
+// allocations or while the admission policies were away. Where an agent runs, it says
+// so itself. Run it while this process leads.
+type ForeignReporter struct {
+	owners   Owners
+	pods     corelisters.PodLister
+	recorder events.EventRecorder
+	clock    clock.WithTicker
+
+	carriers map[types.UID]*carrier // in this term
+}
+
+// carrier is a pod with an allocation that is not its own.
+type carrier struct {
+	why   string
+	since time.Time
+	told  bool
+}
+
+// NewForeignReporter returns a ForeignReporter that reads pods from a synced lister.
+func NewForeignReporter(owners Owners, pods corelisters.PodLister, recorder events.EventRecorder, clk clock.WithTicker) *ForeignReporter {
+	return &ForeignReporter{owners: owners, pods: pods, recorder: recorder, clock: clk}
+}
+
+// Run reports until ctx ends. Call it for each term, one at a time.
+func (f *ForeignReporter) Run(ctx context.Context) {
+	f.carriers = nil
+	ticker := f.clock.NewTicker(foreignInterval)
+	defer ticker.Stop()
+	for {
+		f.look(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+	}
+}
+
+func (f *ForeignReporter) look(ctx context.Context) {
+	pods, err := f.pods.List(labels.Everything())
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Pods with allocations of others are not reported, will retry")
+		return
+	}
+	now, left := f.clock.Now(), maxForeign
+	seen := map[types.UID]*carrier{}
+	for _, pod := range pods {
+		err := f.owners.Disowned(pod)
+		if err == nil || f.owners.Enforced(pod.Spec.NodeName) {
+			continue
+		}
+		c := f.carriers[pod.UID]
+		if c == nil || c.why != err.Error() {
+			c = &carrier{why: err.Error(), since: now}
+		}
+		seen[pod.UID] = c
+		if c.told || left == 0 || now.Sub(c.since) < foreignFor {
+			continue
+		}
+		c.told = true
+		left--
+		f.recorder.Eventf(pod, nil, v1.EventTypeWarning, eventForeign, actionJudge,
+			"%s: it is ignored, and the pod counts by its request", c.why)
+	}
+	f.carriers = seen
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// owners judges as the State does, with agents where the test says.
+type owners struct {
+	*nodestate.State
+	agents map[string]bool
+}
+
+func (o *owners) Enforced(node string) bool { return o.agents[node] }
+
+// TestPodsAreToldOfAllocationsThatAreNotTheirs walks through time: each step is what
+// the pod carries then, and what is said of it.
+func TestPodsAreToldOfAllocationsThatAreNotTheirs(t *testing.T) {
+	const (
+		own      = `{"version":1,"node":"n","podUID":"uid","assumed":"2026-01-01T00:00:00Z","enforced":true}`
+		copied   = `{"version":1,"node":"n","podUID":"other","assumed":"2026-01-01T00:00:00Z","enforced":true}`
+		moved    = `{"version":1,"node":"m","podUID":"uid","assumed":"2026-01-01T00:00:00Z","enforced":true}`
+		ofCopied = `Warning StaleAllocation annotation nvtopo.dev/allocation is of the pod with UID "other", this one's is "uid": it is ignored, and the pod counts by its request`
+		ofMoved  = `Warning StaleAllocation annotation nvtopo.dev/allocation is of node "m", the pod is on "n": it is ignored, and the pod counts by its request`
+	)
+	type step struct {
+		after time.Duration
+		has   string
+	}
+	tests := map[string]struct {
+		node  string
+		agent bool
+		steps []step
+		want  []string
+	}{
+		"the pod's own allocation is nothing to speak of":   {node: "n", steps: []step{{0, own}, {time.Hour, own}}},
+		"none is nothing to speak of":                       {node: "n", steps: []step{{0, ""}, {time.Hour, ""}}},
+		"what cannot be read is told of elsewhere":          {node: "n", steps: []step{{0, "{"}, {time.Hour, "{"}}},
+		"a pod that is not bound may carry anything":        {steps: []step{{0, copied}, {time.Hour, copied}}},
+		"another pod's, that stays, is told of once":        {node: "n", steps: []step{{0, copied}, {time.Minute, copied}, {time.Hour, copied}}, want: []string{ofCopied}},
+		"another node's, that stays, is told of once":       {node: "n", steps: []step{{0, moved}, {time.Minute, moved}, {time.Hour, moved}}, want: []string{ofMoved}},
+		"one that is corrected in time is not told of":      {node: "n", steps: []step{{0, moved}, {30 * time.Second, moved}, {10 * time.Second, own}, {time.Hour, own}}},
+		"one that is gone and comes back has its time anew": {node: "n", steps: []step{{0, moved}, {30 * time.Second, own}, {30 * time.Second, moved}, {30 * time.Second, moved}}},
+		"another mistake is told of as well":                {node: "n", steps: []step{{0, moved}, {time.Minute, moved}, {0, copied}, {time.Minute, copied}}, want: []string{ofMoved, ofCopied}},
+		"where an agent lives it is the agent's to tell":    {node: "n", agent: true, steps: []step{{0, copied}, {time.Hour, copied}}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
+			recorder := events.NewFakeRecorder(10)
+			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+			state := nodestate.New(nodestate.Config{Weights: nvtopo.DefaultWeights()}, clk)
+			f := NewForeignReporter(&owners{State: state, agents: map[string]bool{"n": tt.agent}}, corelisters.NewPodLister(store), recorder, clk)
+			for _, s := range tt.steps {
+				clk.Step(s.after)
+				pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: types.UID("uid")}, Spec: v1.PodSpec{NodeName: tt.node}}
+				if s.has != "" {
+					pod.Annotations = map[string]string{nodestate.AllocationKey: s.has}
+				}
+				if err := store.Update(pod); err != nil {
+					t.Fatal(err)
+				}
+				f.look(t.Context())
+			}
+			close(recorder.Events)
+			var got []string
+			for e := range recorder.Events {
+				got = append(got, e)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
