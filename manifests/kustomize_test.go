@@ -23,9 +23,9 @@ func TestKustomizeBuild(t *testing.T) {
 	}{
 		"the base": {".", map[string]int{
 			"Namespace": 1, "CustomResourceDefinition": 1, "ServiceAccount": 3, "ClusterRole": 5, "ClusterRoleBinding": 5, "Role": 3, "RoleBinding": 4,
-			"ValidatingAdmissionPolicy": 4, "ValidatingAdmissionPolicyBinding": 4, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
+			"ValidatingAdmissionPolicy": 5, "ValidatingAdmissionPolicyBinding": 5, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
 		}, manifests.SchedulerConfigPath},
-		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 4}, manifests.SchedulerConfigBindingPath},
+		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 5}, manifests.SchedulerConfigBindingPath},
 		"agents that are strict":     {"overlays/strict", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
 		"agents that pin":            {"overlays/pinning", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
 		"the examples":               {"examples", map[string]int{"Pod": 4, "Job": 1}, ""},

@@ -156,8 +156,8 @@ func compiledPolicies(t *testing.T) map[string]validating.Validator {
 			t.Errorf("policy %s is not in force or lets requests through that it cannot judge", p.Name)
 		}
 	}
-	if len(out) != 4 || len(bindings) != 4 {
-		t.Fatalf("%d policies with %d bindings, want 4", len(out), len(bindings))
+	if len(out) != 5 || len(bindings) != 5 {
+		t.Fatalf("%d policies with %d bindings, want 5", len(out), len(bindings))
 	}
 	return out
 }

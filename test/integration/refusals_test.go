@@ -81,30 +81,6 @@ func (l *lab) testRefusals(t *testing.T) {
 	}
 }
 
-// testMalformed gives values nobody can read: the pod waits, and is told which
-// annotation to correct.
-func (l *lab) testMalformed(t *testing.T) {
-	node := l.freshName("malformed")
-	l.node(t, node, "dgx1-v100")
-	for key, value := range map[string]string{
-		nodestate.TopologyPolicyKey:         "strict",
-		"scheduling.k8s.io/topology-policy": "strict",
-		"topology.kubernetes.io/policy":     "",
-		nodestate.NUMAAffinityKey:           "must",
-		"scheduling.k8s.io/numa-affinity":   "true",
-		nodestate.MinLinkKey:                "NV0",
-		nodestate.MinBandwidthKey:           "fast",
-		nodestate.GPUModelKey:               "V100,,A100",
-		nodestate.MinGPUMemoryKey:           "-1Gi",
-		nodestate.AllowMixedModelsKey:       "maybe",
-	} {
-		t.Run(key, func(t *testing.T) {
-			name := l.freshName("malformed-pod")
-			l.wantRefused(t, on(node, gpuPod(name, preBindProfile, 1, notes{key: value})), "annotation "+key+": ")
-		})
-	}
-}
-
 // testNUMAFit asks for CPUs and memory beside the GPUs, on a machine whose two
 // NUMA nodes have 4 GPUs, 40 CPUs and 256 GiB each.
 func (l *lab) testNUMAFit(t *testing.T) {

@@ -43,8 +43,8 @@ func (l *lab) testWaking(t *testing.T) {
 		})
 		t.Run("by its own correction "+p, func(t *testing.T) {
 			s := l.slot(t, l.freshName("wake"), "dgx1-v100")
-			l.wantRefused(t, on(s.node, gpuPod(s.node, p, 2, notes{nodestate.MinLinkKey: "NVLNK"})), "annotation "+nodestate.MinLinkKey)
-			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"NVLINK"}}}`, nodestate.MinLinkKey)
+			l.wantRefused(t, on(s.node, gpuPod(s.node, p, 2, notes{nodestate.MinBandwidthKey: "1e309"})), "annotation "+nodestate.MinBandwidthKey)
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"1"}}}`, nodestate.MinBandwidthKey)
 			if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), s.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests_test
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// inputValues are what users may write and what they may not, by annotation.
+var inputValues = map[string]struct{ good, bad []string }{
+	nodestate.TopologyPolicyKey: {
+		good: []string{"none", "best-effort", "restricted", "single-numa", "single-numa-node"},
+		bad:  []string{"", "None", "single numa node", "besteffort", "none\n"},
+	},
+	nodestate.NUMAAffinityKey: {good: []string{"none", "preferred", "required"}, bad: []string{"", "yes", "REQUIRED", "preferred,required"}},
+	nodestate.MinLinkKey: {
+		good: []string{"NVLINK", "NV", "nv1", "NV12", " NV64\t", "XGMI", "xgmi4", "HCCS1", "PIX", "pxb", "PHB", "NODE", "SYS", "soc"},
+		bad:  []string{"", "NV0", "NV65", "NV04", "NV+1", "NV-1", "NVSWITCH", "NVLINK4", "P2P", "PIX PXB", "\u202eNV4", "NV１"},
+	},
+	nodestate.MinBandwidthKey: {
+		good: []string{"1", "0.5", ".5", "5.", " 300 ", "+25", "1e3", "9.5E+2", "1000000", "0x1p4", "0x1_0p0_1", "1_000", "00001"},
+		bad:  []string{"", "0", "0.0", "0e5", "-1", "NaN", "Inf", "300GB/s", "300 GB", "1,5", "1e", "one"},
+	},
+	nodestate.AllowMixedModelsKey: {good: []string{"true", "false", "1", "0", "T", "F", "True"}, bad: []string{"", "yes", "tRUE", "2", " true"}},
+	nodestate.GPUModelKey: {
+		good: []string{"H100", "H100,A100", "NVIDIA H100 80GB HBM3", " H100 , A100", "H100_SXM-80GB", strings.Repeat("a,", 15) + "a"},
+		bad:  []string{"", ",", "H100,", "H100,,A100", " - _", "H100, ", strings.Repeat("a,", 16) + "a", strings.Repeat("a", 1025)},
+	},
+	nodestate.MinGPUMemoryKey: {
+		good: []string{"40Gi", "80000000000", "1.5Ti", "40G", "4e10", "4E+10", "+1", "500m", "1E"},
+		bad:  []string{"", "0", "0Gi", "-1", "40 Gi", "40GB", "1e100", "1e-100000000", "lots", "Gi", "1e1.5"},
+	},
+}
+
+// readByScheduler is what the scheduler makes of one annotation.
+func readByScheduler(key, value string) error {
+	one := v1.ResourceList{v1alpha1.DefaultResource: resource.MustParse("1")}
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{key: value}},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: one, Limits: one}}}},
+	}
+	_, err := nodestate.ParseRequest(pod, &nodestate.Options{Resources: []string{v1alpha1.DefaultResource}, Supported: nodestate.AllPolicies()})
+	return err
+}
+
+func TestInputsPolicy(t *testing.T) {
+	policies := compiledPolicies(t)
+	ask := func(r request) []string { return answer(t, policies, r, "nvtopo-inputs") }
+	for key, values := range inputValues {
+		for _, v := range values.good {
+			if err := readByScheduler(key, v); err != nil {
+				t.Errorf("the scheduler cannot read %s=%q: %v", key, v, err)
+			}
+			checkAnswer(t, ask(request{resource: "pods", object: annotated(key, v)}), "")
+		}
+		for _, v := range values.bad {
+			if readByScheduler(key, v) == nil {
+				t.Errorf("the scheduler reads %s=%q", key, v)
+			}
+			checkAnswer(t, ask(request{resource: "pods", object: annotated(key, v)}), "metadata.annotations: "+key+": want ")
+		}
+	}
+	const link, policy = nodestate.MinLinkKey, nodestate.TopologyPolicyKey
+	template := func(pairs ...string) map[string]any {
+		obj := map[string]any{"metadata": map[string]any{"name": "x"}}
+		if err := unstructured.SetNestedMap(obj, annotated(pairs...), "spec", "template"); err != nil {
+			t.Fatal(err)
+		}
+		return obj
+	}
+	tests := map[string]struct {
+		request request
+		want    string
+	}{
+		"a pod without annotations":             {request{resource: "pods", object: map[string]any{"metadata": map[string]any{"name": "x"}}}, ""},
+		"the key of another system":             {request{resource: "pods", object: annotated("topology.kubernetes.io/policy", "whatever")}, ""},
+		"a key that is not known":               {request{resource: "pods", object: annotated("nvtopo.dev/note", "whatever")}, ""},
+		"a bad value that was there":            {request{resource: "pods", object: annotated(link, "x", "a", "b"), old: annotated(link, "x")}, ""},
+		"a good value made bad":                 {request{resource: "pods", object: annotated(link, "x"), old: annotated(link, "PIX")}, link},
+		"a bad value made good":                 {request{resource: "pods", object: annotated(link, "PIX"), old: annotated(link, "x")}, ""},
+		"two bad values":                        {request{resource: "pods", object: annotated(link, "x", policy, "y")}, policy + ": want none, best-effort"},
+		"whoever may write allocations neither": {request{resource: "pods", object: annotated(link, "x"), may: []string{"write allocations"}}, link},
+		"a Deployment":                          {request{resource: "deployments", object: template(link, "x")}, "spec.template.metadata.annotations: " + link},
+		"a good Deployment":                     {request{resource: "deployments", object: template(link, "NV4")}, ""},
+		"a Job without annotations":             {request{resource: "jobs", object: map[string]any{"metadata": map[string]any{"name": "x"}}}, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) { checkAnswer(t, ask(tc.request), tc.want) })
+	}
+}
+
+// TestInputsPolicyRefusesNothingThatIsRead changes values at random. Letters are
+// ASCII: some others become ASCII in upper case, which only the scheduler looks at.
+func TestInputsPolicyRefusesNothingThatIsRead(t *testing.T) {
+	policies := compiledPolicies(t)
+	const letters = "0123456789.+-_ ,eExXpPNVIGkKMmTi\taAtTrRuUfFnNoOdDeEsSyY"
+	r := rand.New(rand.NewPCG(1, 2))
+	refused, read := 0, 0
+	for key, values := range inputValues {
+		all := append(append([]string{}, values.good...), values.bad...)
+		for range 1000 {
+			v := []byte(all[r.IntN(len(all))])
+			for range r.IntN(3) {
+				at, with := r.IntN(len(v)+1), letters[r.IntN(len(letters))]
+				switch {
+				case r.IntN(3) == 0 || at == len(v):
+					v = append(v[:at:at], append([]byte{with}, v[at:]...)...)
+				case r.IntN(2) == 0:
+					v[at] = with
+				default:
+					v = append(v[:at:at], v[at+1:]...)
+				}
+			}
+			err := readByScheduler(key, string(v))
+			no := answer(t, policies, request{resource: "pods", object: annotated(key, string(v))}, "nvtopo-inputs")
+			switch {
+			case err == nil:
+				read++
+				if len(no) > 0 {
+					t.Errorf("%s=%q is read by the scheduler and refused by the policy", key, v)
+				}
+			case len(no) > 0:
+				refused++
+			}
+		}
+	}
+	if read < 500 || refused < 500 {
+		t.Errorf("%d values read, %d refused: these were not a test", read, refused)
+	}
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// inputsPolicy refuses input annotations that no scheduler can read.
+const inputsPolicy = "nvtopo-inputs"
+
+// unjudged runs f while the policy of input annotations is not in force, as in a
+// cluster whose manifests are of an earlier release.
+func (l *lab) unjudged(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	bindings := l.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	old, err := bindings.Get(t.Context(), inputsPolicy, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bindings.Delete(t.Context(), inputsPolicy, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitInputs(t, false)
+	defer func() {
+		old.ResourceVersion, old.UID = "", ""
+		if _, err := bindings.Create(t.Context(), old, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		l.awaitInputs(t, true)
+	}()
+	f(t)
+}
+
+// awaitInputs waits until the policy is in force, or is not.
+func (l *lab) awaitInputs(t *testing.T, inForce bool) {
+	t.Helper()
+	bad := gpuPod("probe", preBindProfile, 1, notes{nodestate.MinLinkKey: "none"})
+	eventually(t, 30*time.Second, "the policy "+inputsPolicy+" comes or goes", func(ctx context.Context) (bool, string) {
+		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, bad, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && !apierrors.IsInvalid(err) {
+			return false, err.Error()
+		}
+		return (err != nil) == inForce, "not yet"
+	})
+}
+
+// testMalformed gives values that nobody can read: the API server refuses the pod.
+// Where it has no policy for that, and for other systems' keys, the pod waits. Either
+// way it is said which annotation to correct.
+func (l *lab) testMalformed(t *testing.T) {
+	node := l.freshName("malformed")
+	l.node(t, node, "dgx1-v100")
+	const own = "nvtopo.dev/"
+	values := map[string]string{
+		nodestate.TopologyPolicyKey:         "strict",
+		"scheduling.k8s.io/topology-policy": "strict",
+		"topology.kubernetes.io/policy":     "",
+		nodestate.NUMAAffinityKey:           "must",
+		"scheduling.k8s.io/numa-affinity":   "true",
+		nodestate.MinLinkKey:                "NV0",
+		nodestate.MinBandwidthKey:           "fast",
+		nodestate.GPUModelKey:               "V100,,A100",
+		nodestate.MinGPUMemoryKey:           "-1Gi",
+		nodestate.AllowMixedModelsKey:       "maybe",
+	}
+	for key, value := range values {
+		if !strings.HasPrefix(key, own) {
+			continue
+		}
+		pod := on(node, gpuPod(l.freshName("malformed-pod"), preBindProfile, 1, notes{key: value}))
+		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if want := "metadata.annotations: " + key + ": want "; !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("the API server's answer to %s=%q is %v, want %q in it", key, value, err, want)
+		}
+	}
+	l.unjudged(t, func(t *testing.T) {
+		for key, value := range values {
+			t.Run(key, func(t *testing.T) {
+				name := l.freshName("malformed-pod")
+				l.wantRefused(t, on(node, gpuPod(name, preBindProfile, 1, notes{key: value})), "annotation "+key+": ")
+			})
+		}
+	})
+}
