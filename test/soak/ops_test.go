@@ -340,8 +340,14 @@ func (w *world) controlOp(ctx context.Context, o *op) (bool, error) {
 			r.proxy.DelayWatches(0)
 		}
 	case opCutWatches:
+		w.mu.Lock()
+		spare := []string{"pods"}
+		if w.deadly {
+			spare = nil
+		}
+		w.mu.Unlock()
 		for _, r := range w.schedulers {
-			r.proxy.CutWatches()
+			r.proxy.CutWatches(spare...)
 		}
 	default:
 		return false, fmt.Errorf("unknown operation %s", o.Kind)

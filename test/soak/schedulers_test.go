@@ -260,7 +260,9 @@ func (w *world) follower(ctx context.Context) *replica {
 
 // rules are the faults that are always there, times a factor; slow is the share of
 // requests that wait, and how long. Where processes are to live, requests for Leases
-// are left alone, since one that loses its Lease ends.
+// are left alone, since one that loses its Lease ends, and watches of pods: one that
+// lists anew ends if a pod was made anew under its name meanwhile, on another node
+// (kubernetes/kubernetes#141255).
 func rules(factor, slow float64, wait time.Duration, deadly bool) []faults.Rule {
 	all := []faults.Rule{
 		{Kind: faults.Slow, On: faults.Writes, Share: slow, AtMost: wait},
@@ -282,6 +284,9 @@ func rules(factor, slow float64, wait time.Duration, deadly bool) []faults.Rule 
 		// A lease written late would be no fault but a renewal.
 		if !deadly && all[i].On != faults.Watches || all[i].Kind == faults.Late {
 			all[i].Without = []string{"leases"}
+		}
+		if !deadly && all[i].On == faults.Watches {
+			all[i].Without = []string{"pods"}
 		}
 	}
 	return all

@@ -227,7 +227,11 @@ func TestWatchesAreDelayedInOrderAndCut(t *testing.T) {
 	if s.Counts()[WatchDelay] == 0 {
 		t.Error("the delay is not counted")
 	}
-	s.CutWatches()
+	s.CutWatches("nodes", "pods")
+	if n := s.Counts()[WatchCut]; n != 0 {
+		t.Errorf("%d cuts of watches to spare", n)
+	}
+	s.CutWatches("nodes")
 	if got := next(t, lines); got != "" {
 		t.Errorf("after the cut came %q", got)
 	}

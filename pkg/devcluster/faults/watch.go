@@ -5,6 +5,7 @@ package faults
 import (
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,12 +22,15 @@ func (p *Proxy) DelayWatches(d time.Duration) {
 	p.mu.Unlock()
 }
 
-// CutWatches ends all running watches as a broken connection does.
-func (p *Proxy) CutWatches() {
+// CutWatches ends all running watches as a broken connection does, but for those of
+// the resources to spare.
+func (p *Proxy) CutWatches(spare ...string) {
 	p.mu.Lock()
 	running := make([]*stream, 0, len(p.watches))
 	for s := range p.watches {
-		running = append(running, s)
+		if !slices.Contains(spare, s.resource) {
+			running = append(running, s)
+		}
 	}
 	p.counts[WatchCut] += len(running)
 	p.mu.Unlock()
@@ -37,10 +41,11 @@ func (p *Proxy) CutWatches() {
 
 // wrapWatch puts a stream that can be delayed and cut before a watch's answer.
 func (p *Proxy) wrapWatch(resp *http.Response) error {
-	if resp.StatusCode != http.StatusOK || classify(resp.Request).traffic != Watches {
+	q := classify(resp.Request)
+	if resp.StatusCode != http.StatusOK || q.traffic != Watches {
 		return nil
 	}
-	s := &stream{proxy: p, from: resp.Body, ended: make(chan struct{}), queue: make(chan piece, pieces)}
+	s := &stream{proxy: p, resource: q.resource, from: resp.Body, ended: make(chan struct{}), queue: make(chan piece, pieces)}
 	p.mu.Lock()
 	p.watches[s] = struct{}{}
 	p.mu.Unlock()
@@ -58,11 +63,12 @@ type piece struct {
 
 // stream is one running watch.
 type stream struct {
-	proxy *Proxy
-	from  io.ReadCloser
-	queue chan piece
-	rest  []byte // of the last piece; the reader's alone
-	last  error  // the reader's alone
+	proxy    *Proxy
+	resource string
+	from     io.ReadCloser
+	queue    chan piece
+	rest     []byte // of the last piece; the reader's alone
+	last     error  // the reader's alone
 
 	once  sync.Once
 	ended chan struct{}
