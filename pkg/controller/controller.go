@@ -274,7 +274,7 @@ func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) 
 	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:
 		return nil, nil
 	}
-	chosen := choiceOf(pod)
+	chosen := lastChoice(pod)
 	if pod.Spec.NodeName != n.Name || chosen == nil {
 		return nil, errAbsent
 	}

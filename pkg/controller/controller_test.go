@@ -191,6 +191,32 @@ func TestOnlyALeaderWrites(t *testing.T) {
 	})
 }
 
+// TestAChoiceForAnotherNodeIsCorrected has what a Binding leaves that was carried out
+// after the PATCH of the next attempt, if the scheduler then ends.
+func TestAChoiceForAnotherNodeIsCorrected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		pod := b.pod(t, "a", "m=0,3", "1").DeepCopy()
+		choice := allocation(b.graph, "m=0,3")
+		choice.PodUID, choice.Node, choice.CPUSet = pod.UID, "another", "0-1"
+		text, err := choice.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod.Annotations[nodestate.AllocationKey] = text
+		if err := b.store.Update(pod); err != nil {
+			t.Fatal(err)
+		}
+		b.publish(map[string]string{"a": "m=4,7"})
+		stop := b.lead(t)
+		time.Sleep(time.Second)
+		stop()
+		if diff := cmp.Diff([]string{"a uid a version 1: m=4,7"}, b.asked()); diff != "" {
+			t.Errorf("patches (-want,+got):\n%s", diff)
+		}
+	})
+}
+
 func TestWhatIsRetriedAndWhatIsNot(t *testing.T) {
 	refused := "a uid a version 1: m=4,7 refused"
 	for name, tc := range map[string]struct {

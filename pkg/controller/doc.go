@@ -6,7 +6,7 @@
 // docs/decisions/0007-annotation-repair.md.
 //
 // Its one invariant: it writes only what a live agent of the pod's own node
-// recorded for this very pod, and only over a valid annotation it has read; the
+// recorded for this very pod, and only over a choice for this pod that it has read; the
 // patch carries the pod's UID and resource version, so that a second leader or a
 // late request changes nothing.
 //

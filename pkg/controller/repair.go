@@ -27,15 +27,28 @@ func choiceOf(pod *v1.Pod) *nodestate.Allocation {
 	return a
 }
 
+// lastChoice is choiceOf, or the pod's choice for another node: a Binding of an
+// earlier attempt was carried out late, and the scheduler did not live to correct it.
+func lastChoice(pod *v1.Pod) *nodestate.Allocation {
+	a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+	if err != nil || a.PodUID != pod.UID {
+		return nil
+	}
+	return a
+}
+
 // actual returns the allocation with what kubelet recorded in the place of what was
 // chosen, or nil if that is the same. Until kubelet has recorded every container of
 // the choice, nothing is corrected: half a correction would claim GPUs twice.
 func actual(old *nodestate.Allocation, n *nodestate.Node, records []v1alpha1.Allocation) (*nodestate.Allocation, error) {
 	a := &nodestate.Allocation{
-		Version: old.Version, Node: old.Node, PodUID: old.PodUID, Assumed: old.Assumed, Enforced: old.Enforced, Unconfirmed: old.Unconfirmed,
+		Version: old.Version, Node: n.Name, PodUID: old.PodUID, Assumed: old.Assumed, Enforced: old.Enforced, Unconfirmed: old.Unconfirmed,
 		NUMANodes: old.NUMANodes, CPUSet: old.CPUSet,
 	}
-	moved := false
+	moved := old.Node != n.Name
+	if moved {
+		a.Enforced, a.CPUSet = true, "" // this node has an agent, and CPUs of its own
+	}
 	for i := range old.Containers {
 		c := old.Containers[i]
 		r := recordOf(records, &c)

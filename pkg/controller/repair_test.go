@@ -123,6 +123,7 @@ func TestActual(t *testing.T) {
 	n := s.Node(testNode)
 	for name, tc := range map[string]struct {
 		chosen, recorded string
+		elsewhere        bool // chosen for another node
 		cpuset           string
 		want             string
 		wantNUMA         []int
@@ -147,11 +148,17 @@ func TestActual(t *testing.T) {
 		"confined, one container of two":      {chosen: "a=0 b=1", cpuset: "0-1", recorded: "a=0@2-3 b=1", want: "nothing"},
 		"confined, but for init containers":   {chosen: "init:i=0 m=0", recorded: "i=0 m=0@2-3", want: "init:i=0 m=0 cpus 2-3", wantNUMA: []int{0}},
 		"CPUs that nobody can read":           {chosen: "m=0", recorded: "m=0@x", wantErr: "cpus of container m"},
+		"chosen for another node":             {chosen: "m=GPU-x,GPU-y", elsewhere: true, cpuset: "0-1", recorded: "m=0,3", want: "m=0,3", wantNUMA: []int{0}},
+		"chosen for a node with equal names":  {chosen: "m=0,3", elsewhere: true, cpuset: "0-1", recorded: "m=0,3", want: "m=0,3", wantNUMA: []int{0}},
+		"for another node, not recorded yet":  {chosen: "a=GPU-x b=GPU-y", elsewhere: true, recorded: "a=0", want: "nothing"},
 		"other GPUs and confined beside them": {chosen: "m=0", cpuset: "0-1", recorded: "m=4@20-23", want: "m=4 cpus 20-23", wantNUMA: []int{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := allocation(g, tc.chosen)
 			old.CPUSet = tc.cpuset
+			if tc.elsewhere {
+				old.Node, old.Enforced = "another", false
+			}
 			before := inWords(g, old)
 			got, err := actual(old, n, recorded(g, tc.recorded))
 			if tc.wantErr != "" {
@@ -175,7 +182,7 @@ func TestActual(t *testing.T) {
 			if diff := cmp.Diff(tc.wantNUMA, got.NUMANodes); diff != "" {
 				t.Errorf("NUMA nodes (-want,+got):\n%s", diff)
 			}
-			if !got.Assumed.Equal(old.Assumed) || got.PodUID != old.PodUID || !got.Enforced {
+			if !got.Assumed.Equal(old.Assumed) || got.PodUID != old.PodUID || !got.Enforced || got.Node != testNode {
 				t.Errorf("it is another choice: %+v", got)
 			}
 		})

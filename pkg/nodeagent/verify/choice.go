@@ -11,11 +11,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// errStale says that an annotation speaks of another pod or node.
-var errStale = errors.New("stale")
+// errStale says that an annotation speaks of another pod or node, errMoved that it
+// is of this pod and another node.
+var (
+	errStale = errors.New("stale")
+	errMoved = fmt.Errorf("%w", errStale)
+)
 
 // choiceOf reads a pod's allocation annotation. It is valid only if it names this
-// node and this pod: whatever else it says was decided for somebody else.
+// node and this pod: whatever else it says was decided for somebody else. One of this
+// pod for another node, as a Binding that was carried out late leaves it, is returned
+// with an error: kubelet cannot give these devices, so they are reported as
+// reassigned, and the annotation is corrected to the record.
 func choiceOf(pod *v1.Pod, text, node string) (*nodestate.Allocation, error) {
 	a, err := nodestate.ParseAllocation(text)
 	switch {
@@ -23,8 +30,10 @@ func choiceOf(pod *v1.Pod, text, node string) (*nodestate.Allocation, error) {
 		return nil, err
 	case a.PodUID != pod.UID:
 		return nil, fmt.Errorf("%w %s: podUID is %q, this pod is %q", errStale, nodestate.AllocationKey, a.PodUID, pod.UID)
-	case a.Node != node || pod.Spec.NodeName != node:
-		return nil, fmt.Errorf("%w %s: node is %q, the pod runs on %q", errStale, nodestate.AllocationKey, a.Node, node)
+	case pod.Spec.NodeName != node:
+		return nil, fmt.Errorf("%w %s: the pod is on node %q, not on %q", errStale, nodestate.AllocationKey, pod.Spec.NodeName, node)
+	case a.Node != node:
+		return a, fmt.Errorf("%w %s: node is %q, the pod runs on %q", errMoved, nodestate.AllocationKey, a.Node, node)
 	}
 	return a, nil
 }

@@ -110,12 +110,14 @@ func (r *reporter) unrecorded(all []missing) {
 
 // annotation reports one that is not used. The caller sees to it that it is once.
 func (r *reporter) annotation(pod *v1.Pod, err error) {
-	reason := reasonMalformed
+	reason, then := reasonMalformed, "the node agent ignores the annotation and treats the pod's devices as chosen by nobody"
 	if errors.Is(err, errStale) {
 		reason = reasonStale
 	}
-	r.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, reason, actionVerify,
-		"%s; the node agent ignores the annotation and treats the pod's devices as chosen by nobody", err)
+	if errors.Is(err, errMoved) {
+		then = "it is corrected to what kubelet gives the pod"
+	}
+	r.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, reason, actionVerify, "%s; %s", err, then)
 }
 
 // reference is the pod of an entry, which may be gone already.
