@@ -310,6 +310,17 @@ func (s *State) Pending(uid types.UID, node string) *Allocation {
 	return nil
 }
 
+// Attempts reports whether the present attempt to bind the pod to the node has a
+// choice, written or not, and whether earlier attempts may still be carried out.
+func (s *State) Attempts(uid types.UID, node string) (present, earlier bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.claimOf(uid, node) != nil {
+		return true, len(s.claims[uid]) > 1
+	}
+	return false, len(s.claims[uid]) > 0
+}
+
 // Written marks the annotations as being on the pod.
 func (s *State) Written(uid types.UID, node string) {
 	s.mu.Lock()

@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,8 +20,14 @@ import (
 )
 
 // PreBindPreFlight announces a write only where PreBind will make one.
-func (p *Plugin) PreBindPreFlight(_ context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	if p.Profile.WriteInBind || p.state.Pending(pod.UID, nodeName) == nil {
+func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	if p.Profile.WriteInBind {
+		return fwk.NewStatus(fwk.Skip)
+	}
+	if p.state.Pending(pod.UID, nodeName) == nil {
+		if p.clears(state, pod, nodeName) {
+			return nil
+		}
 		return fwk.NewStatus(fwk.Skip)
 	}
 	if p.handle.GetWaitingPod(pod.UID) == nil {
@@ -31,22 +39,25 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, _ fwk.CycleState, pod *v1.P
 // PreBind writes the whole choice in one PATCH, whichever plugin comes first;
 // the other finds nothing left to write. The response is thrown away: the pod
 // object at hand belongs to the scheduler's cache.
-func (p *Plugin) PreBind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	if p.Profile.WriteInBind {
 		return nil
 	}
 	a := p.state.Pending(pod.UID, nodeName)
-	if a == nil {
+	if a == nil && !p.clears(state, pod, nodeName) {
 		return nil
 	}
 	if err := p.state.CheckLeader(ctx, pod.UID, nodeName); err != nil {
 		return fwk.AsStatus(err)
 	}
-	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)
-	if err != nil {
-		return fwk.AsStatus(err)
+	var annotations map[string]string
+	if a != nil {
+		var err error
+		if annotations, err = p.state.Annotations(a, p.Profile.WriteAliases); err != nil {
+			return fwk.AsStatus(err)
+		}
 	}
-	body, err := p.patchBody(pod.UID, annotations)
+	body, err := p.patchBody(pod, annotations)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
@@ -67,18 +78,42 @@ func (p *Plugin) PreBind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nod
 	return nil
 }
 
+// clears reports whether a pod that is bound without a choice has one of an earlier
+// attempt on it, or may have soon: it would be bound with that, and have GPUs that
+// were given to others since.
+func (p *Plugin) clears(state fwk.CycleState, pod *v1.Pod, nodeName string) bool {
+	c := p.Cycle(state)
+	if c == nil || c.FilteredBy != p.name { // once for both plugins
+		return false
+	}
+	present, earlier := p.state.Attempts(pod.UID, nodeName)
+	if present {
+		return false
+	}
+	for key := range pod.Annotations {
+		earlier = earlier || p.owns(key)
+	}
+	return earlier
+}
+
+// owns reports whether this profile writes a key.
+func (p *Plugin) owns(key string) bool {
+	alias := key == nodestate.GPUIDsAlias || key == nodestate.NUMANodeAlias
+	return nodestate.IsOutputKey(key) && (!alias || p.Profile.WriteAliases)
+}
+
 // patchBody carries the UID, so that a pod made anew under the name is refused,
 // and no node name, which the API server refuses for a pod that an earlier
 // attempt's late Binding has bound: its containers may have that attempt's GPUs
 // already. It takes away what an earlier attempt wrote and this one does not.
-func (p *Plugin) patchBody(uid types.UID, annotations map[string]string) ([]byte, error) {
+func (p *Plugin) patchBody(pod *v1.Pod, annotations map[string]string) ([]byte, error) {
 	type meta struct {
 		UID         types.UID          `json:"uid"`
 		Annotations map[string]*string `json:"annotations"`
 	}
 	all := map[string]*string{}
-	for _, key := range nodestate.OutputKeys() {
-		if alias := key == nodestate.GPUIDsAlias || key == nodestate.NUMANodeAlias; !alias || p.Profile.WriteAliases {
+	for _, key := range slices.AppendSeq(nodestate.OutputKeys(), maps.Keys(pod.Annotations)) {
+		if p.owns(key) {
 			all[key] = nil
 		}
 	}
@@ -91,7 +126,7 @@ func (p *Plugin) patchBody(uid types.UID, annotations map[string]string) ([]byte
 	b, err := json.Marshal(struct {
 		Metadata meta `json:"metadata"`
 		Spec     spec `json:"spec"`
-	}{Metadata: meta{UID: uid, Annotations: all}})
+	}{Metadata: meta{UID: pod.UID, Annotations: all}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the annotations: %w", err)
 	}

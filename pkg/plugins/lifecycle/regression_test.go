@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 )
 
@@ -70,6 +73,43 @@ func TestThePatchTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
 	}
 	if pod.Annotations["example.com/own"] != "kept" || pod.Annotations[nodestate.AllocationKey] == "" {
 		t.Errorf("annotations %v, want the pod's own and the choice", pod.Annotations)
+	}
+}
+
+// A pod of policy none whose first attempt failed after its PATCH, and that is then
+// placed by count, was bound with the first attempt's choice: of GPUs that somebody
+// else may have been given since.
+func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
+	for name, plugins := range map[string][]string{"both plugins": {topology.Name, numa.Name}, "one plugin": {topology.Name}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "PreBind", plugins...)
+			b.place(t, b.pod("p", 2, map[string]string{nodestate.TopologyPolicyKey: "none", "example.com/own": "kept"}))
+			pod, err := b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+			if err != nil || pod.Annotations[nodestate.AllocationKey] == "" {
+				t.Fatalf("no choice was written: %v, %v", pod.Annotations, err)
+			}
+			b.fw.RunReservePluginsUnreserve(t.Context(), framework.NewCycleState(), pod, "n")
+			if !b.state(t).Remove("n", "t") {
+				t.Fatal("the graph was not there")
+			}
+			b.client.ClearActions()
+			b.place(t, pod)
+			if pod, err = b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{nodestate.TopologyPolicyKey: "none", "example.com/own": "kept"}
+			if diff := cmp.Diff(want, pod.Annotations); diff != "" {
+				t.Errorf("annotations (-want,+got):\n%s", diff)
+			}
+			if got := writes(b.client); len(got) != 1 {
+				t.Errorf("writes %q, want one", got)
+			}
+			b.client.ClearActions()
+			b.place(t, b.pod("q", 2, map[string]string{nodestate.TopologyPolicyKey: "none"}))
+			if got := writes(b.client); len(got) != 0 {
+				t.Errorf("writes %q of a pod that had nothing", got)
+			}
+		})
 	}
 }
 
