@@ -5,6 +5,7 @@ package topology
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,6 +80,7 @@ type plan struct {
 	alloc   *nodestate.Allocation
 	quality eviction.Quality
 	victims []*v1.Pod
+	leaving map[types.UID]bool // of victims, those that go for somebody else
 }
 
 type attemptKey struct{}
@@ -184,7 +186,10 @@ func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*ext
 	}
 	costs := make(map[string]eviction.Cost, len(nodes))
 	for name, victims := range nodes {
-		c := eviction.CostOf(p.podsOf(victims.Pods, nil), nil, a.plan(name).quality)
+		plan := a.plan(name)
+		// Who goes for somebody else costs nothing, whether it has heard of that or not.
+		more := slices.DeleteFunc(slices.Clone(victims.Pods), func(pod *v1.Pod) bool { return plan.leaving[pod.UID] })
+		c := eviction.CostOf(p.podsOf(more, nil), nil, plan.quality)
 		c.Violations = int(victims.NumPDBViolations)
 		costs[name] = c
 	}

@@ -233,6 +233,32 @@ func TestASecondPreemptorTakesOthers(t *testing.T) {
 	}
 }
 
+// TestAVictimOfAnotherCostsNothing has a victim that makes room for two preemptors,
+// and does not know yet that it goes, and one of a lower priority on another node.
+func TestAVictimOfAnotherCostsNothing(t *testing.T) {
+	s := newStage(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
+	s.tenant("whole", 0, 50, 4, 0, 1, 2, 3)
+	other := s.tenant("other", 1, 200, 4, 0, 1, 2, 3) // nobody's victim at first
+	s.show()
+	pods := []*v1.Pod{asks("first", 100, 2), asks("second", 60, 2)}
+	s.known(pods)
+	for _, pod := range pods {
+		result, evicted, status := s.postFilter(pod)
+		if !status.IsSuccess() || !slices.Equal(evicted, []string{"whole"}) {
+			t.Errorf("pod %s evicts %v (%v), want whole, who goes anyway", pod.Name, evicted, status)
+			return
+		}
+		pi, err := framework.NewPodInfo(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.queue.Add(klog.Background(), pod)
+		s.queue.AddNominatedPod(klog.Background(), pi, result.NominatingInfo)
+		*other.Spec.Priority = 10
+		s.show()
+	}
+}
+
 // TestDevicesThatComeFreeByThemselves has kubelet's record lag behind the pods: nobody
 // is evicted for what a moment will bring, and somebody is when it does not come.
 func TestDevicesThatComeFreeByThemselves(t *testing.T) {

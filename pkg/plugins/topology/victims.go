@@ -80,7 +80,11 @@ func (p *preemptor) SelectVictimsOnNode(
 	if len(pods) == 0 {
 		pods = podsIn(s.leaving) // to wait for them is enough
 	}
-	a.keep(info.Node().Name, plan{alloc: alloc, quality: quality, victims: slices.Concat(pods, podsIn(s.leaving))})
+	leaving := map[types.UID]bool{}
+	for _, pi := range s.leaving {
+		leaving[pi.GetPod().UID] = true
+	}
+	a.keep(info.Node().Name, plan{alloc: alloc, quality: quality, victims: slices.Concat(pods, podsIn(s.leaving)), leaving: leaving})
 	return pods, cost.Violations, nil
 }
 
