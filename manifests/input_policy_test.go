@@ -78,10 +78,21 @@ func TestInputsPolicy(t *testing.T) {
 		}
 		return obj
 	}
+	owned := func(controller bool) map[string]any {
+		obj := annotated(link, "x")
+		owner := map[string]any{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "u", "controller": controller}
+		if err := unstructured.SetNestedSlice(obj, []any{owner}, "metadata", "ownerReferences"); err != nil {
+			t.Fatal(err)
+		}
+		return obj
+	}
 	tests := map[string]struct {
 		request request
 		want    string
 	}{
+		"a pod that a controller makes":         {request{resource: "pods", object: owned(true)}, ""},
+		"a pod that only has an owner":          {request{resource: "pods", object: owned(false)}, link},
+		"a pod of a controller made bad":        {request{resource: "pods", object: owned(true), old: annotated()}, link},
 		"a pod without annotations":             {request{resource: "pods", object: map[string]any{"metadata": map[string]any{"name": "x"}}}, ""},
 		"the key of another system":             {request{resource: "pods", object: annotated("topology.kubernetes.io/policy", "whatever")}, ""},
 		"a key that is not known":               {request{resource: "pods", object: annotated("nvtopo.dev/note", "whatever")}, ""},
