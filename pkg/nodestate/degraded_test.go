@@ -175,7 +175,7 @@ func TestPodsWaitingForAnIntactGPUAreWoken(t *testing.T) {
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion = version
 		obj.Status.GPUHealth[3].Degraded, obj.Status.GPUHealth[3].Healthy = degraded, !unhealthy
-		_, freed, err := state.apply(obj)
+		_, freed, err := state.apply(obj, false)
 		if err != nil {
 			t.Fatal(err)
 		}

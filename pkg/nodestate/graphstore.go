@@ -72,6 +72,7 @@ type Node struct {
 	byCPU       []int16       // CPU -> position of its NUMA node, or -1
 	resources   []string      // of Accels, in their order
 	objectUID   types.UID
+	partial     bool                          // the graph is of an earlier version
 	created     time.Time                     // of the object
 	allocations map[types.UID][]recorded      // pod UID -> what kubelet recorded
 	spec        *v1alpha1.NodeGPUTopologySpec // the graph was built from
@@ -186,23 +187,25 @@ func (c *cells) ensure(name string) *cell {
 // version of the object. It reports whether anything changed. An error names the
 // fields that cannot be read; of the half they are in the last good one stays.
 func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
-	changed, _, err := s.apply(obj)
+	changed, _, err := s.apply(obj, false)
 	return changed, err
 }
 
-// apply also reports whether some pod may fit now that did not before.
-func (s *State) apply(obj *v1alpha1.NodeGPUTopology) (changed, freed bool, err error) {
+// apply also reports whether some pod may fit now that did not before. Of a partial
+// object the graph is that of an earlier version; all of it may follow.
+func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, freed bool, err error) {
 	x := s.cells.ensure(obj.Name)
 	s.graphMu.Lock()
 	defer s.graphMu.Unlock()
 	old := x.node.Load()
-	if old != nil && old.notOlder(obj.ResourceVersion) {
+	if old != nil && old.notOlder(obj.ResourceVersion) && (partial || !old.partial || old.ResourceVersion != obj.ResourceVersion) {
 		return false, false, nil
 	}
 	x.published.Store(publishedIn(obj))
 	n, faults := s.buildNode(obj, old)
 	others := s.contest.enter(old, n, s.Synced())
 	if n != nil {
+		n.partial = partial
 		if err := s.contest.withhold(n); err != nil {
 			faults.others = append(faults.others, err)
 		}

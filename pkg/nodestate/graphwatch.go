@@ -78,10 +78,11 @@ func (s *State) take(ctx context.Context, t *v1alpha1.NodeGPUTopology) {
 	if n := s.Node(t.Name); n != nil && n.objectUID == t.UID {
 		last = n.spec
 	}
-	if !s.intake.admit(t, last) {
+	read := s.intake.admit(t, last)
+	if read == nil {
 		return
 	}
-	_, freed, err := s.apply(t)
+	_, freed, err := s.apply(read, read != t)
 	if err != nil {
 		malformedTopologies.Inc()
 		klog.FromContext(ctx).Error(err, "Ignoring what cannot be read of a topology", "node", t.Name)

@@ -4,6 +4,7 @@ package nodestate
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,9 +68,10 @@ func newIntake(c clock.PassiveClock) *intake {
 	return &intake{clock: c, shares: map[string]*quota{}, waiting: map[string]*v1alpha1.NodeGPUTopology{}}
 }
 
-// admit reports whether an object is to be read now, where the last spec that was
-// read of the node is known. If not, it is kept in the place of the one before it.
-func (in *intake) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec) bool {
+// admit returns what of an object is to be read now, where the last spec that was
+// read of it is known: all of it, its status with the last graph, or nothing (nil).
+// What is left waits in the place of the one before it.
+func (in *intake) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec) *v1alpha1.NodeGPUTopology {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	now := in.clock.Now()
@@ -82,18 +84,40 @@ func (in *intake) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTop
 	b.graphs.fill(now, graphRate, graphBurst)
 	if b.objects.left <= 0 {
 		in.waiting[obj.Name] = obj
-		return false
+		return nil
 	}
 	if last == nil || !sameGraph(&obj.Spec, last) {
 		if b.graphs.left <= 0 {
+			again := in.waiting[obj.Name] == obj
 			in.waiting[obj.Name] = obj
-			return false
+			if last == nil || again {
+				return nil
+			}
+			b.objects.left -= objectCost(obj)
+			return withGraph(obj, last)
 		}
 		b.graphs.left -= graphCost(&obj.Spec)
 	}
 	b.objects.left -= objectCost(obj)
 	delete(in.waiting, obj.Name)
-	return true
+	return obj
+}
+
+// withGraph returns an object with the graph of an earlier version: what broke since,
+// and what kubelet gave to whom, must not wait for its links. A GPU that it has no more
+// is unhealthy.
+func withGraph(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec) *v1alpha1.NodeGPUTopology {
+	out := &v1alpha1.NodeGPUTopology{TypeMeta: obj.TypeMeta, ObjectMeta: obj.ObjectMeta, Spec: *last, Status: obj.Status}
+	out.Status.GPUHealth = slices.Clone(obj.Status.GPUHealth)
+	for i := range last.GPUs {
+		id := last.GPUs[i].ID
+		if slices.ContainsFunc(obj.Spec.GPUs, func(g v1alpha1.GPU) bool { return g.ID == id }) {
+			continue
+		}
+		out.Status.GPUHealth = slices.DeleteFunc(out.Status.GPUHealth, func(h v1alpha1.GPUHealth) bool { return h.ID == id })
+		out.Status.GPUHealth = append(out.Status.GPUHealth, v1alpha1.GPUHealth{ID: id, Reason: "GPU is lost: it is not in the graph that waits to be read"})
+	}
+	return out
 }
 
 // sameGraph reports whether two specs have the same devices with the same links.

@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // TestANodeThatNeverStopsPublishingIsReadNowAndThen plays 100 writes a second for a
@@ -28,13 +30,13 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 			},
 		},
 		"its links differ each time": {
-			kind: "dgx-h100", min: 20, max: 90, wantClass: 90,
+			kind: "dgx-h100", min: 200, max: 450, wantClass: 90,
 			change: func(obj *v1alpha1.NodeGPUTopology, i int) {
 				obj.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1000 + i))
 			},
 		},
 		"the links of a large machine differ each time": {
-			kind: "dgx2", min: 2, max: 5, wantClass: 5,
+			kind: "dgx2", min: 60, max: 450, wantClass: 5,
 			change: func(obj *v1alpha1.NodeGPUTopology, i int) {
 				obj.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1000 + i))
 			},
@@ -89,6 +91,57 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 				t.Errorf("%d shares of quiet nodes are kept", len(s.intake.shares))
 			}
 		})
+	}
+}
+
+// TestWhatBreaksDoesNotWaitForTheGraph has the links of a large machine change too
+// often, and then a GPU fail, one vanish and one be given to a pod.
+func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
+	s := fuzzState()
+	handler := s.graphHandler(t.Context())
+	obj := topologyOf(t, "n", "dgx2")
+	publish := func(change func(*v1alpha1.NodeGPUTopology)) {
+		obj = obj.DeepCopy()
+		version, err := strconv.Atoi(obj.ResourceVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		obj.ResourceVersion = strconv.Itoa(version + 1)
+		change(obj)
+		handler.OnUpdate(nil, obj)
+	}
+	for i := range 10 {
+		publish(func(o *v1alpha1.NodeGPUTopology) {
+			o.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1000 + i))
+		})
+	}
+	first := obj.Spec.GPUs
+	publish(func(o *v1alpha1.NodeGPUTopology) {
+		o.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: first[3].ID, Reason: "Xid79"}}
+		o.Status.Allocations = []v1alpha1.Allocation{{
+			PodUID: "p", Container: "main", Resource: v1alpha1.DefaultResource, GPUs: []string{first[5].ID}, State: v1alpha1.StateForeign,
+		}}
+		last := int32(len(o.Spec.GPUs) - 1)
+		o.Spec.GPUs, o.Spec.NICs = o.Spec.GPUs[:last], nil
+		o.Spec.Links = slices.DeleteFunc(o.Spec.Links, func(l v1alpha1.Link) bool { return l.A == last || l.B == last })
+	})
+	n := s.Node("n")
+	if s.intake.late() != 1 || n.Accels[0].Graph.Len() != 16 {
+		t.Fatalf("%d objects wait, the graph has %d GPUs: this was not a test", s.intake.late(), n.Accels[0].Graph.Len())
+	}
+	if want := nvtopo.FullMask(15) &^ nvtopo.MaskOf(3); n.Accels[0].Healthy != want {
+		t.Errorf("healthy are %b, want %b", n.Accels[0].Healthy, want)
+	}
+	if recs := n.allocations["p"]; len(recs) != 1 {
+		t.Errorf("of kubelet's record are known %v", recs)
+	}
+	clk, _ := s.clock.(*tickClock)
+	clk.now = clk.now.Add(time.Hour)
+	for _, late := range s.intake.due() {
+		s.take(t.Context(), late)
+	}
+	if n := s.Node("n"); n.Accels[0].Graph.Len() != 15 || s.intake.late() != 0 {
+		t.Errorf("when it is quiet the graph has %d GPUs, want 15; %d objects wait", n.Accels[0].Graph.Len(), s.intake.late())
 	}
 }
 
