@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -26,10 +27,15 @@ import (
 const (
 	// checkEvery is the time between two runs of the checker.
 	checkEvery = time.Second
+	// blindness is how long client-go may wait before it watches again what it could
+	// not watch several times: 30 s and as much again at random.
+	blindness = time.Minute
+	// findingTime is how long a finding may last that a check of a moment cannot judge.
+	findingTime = check.DefaultGrace + blindness
 	// repairTime is how long two annotations may name one GPU after kubelet gave one
 	// of the pods something else, or after a leader was paused, and an annotation
 	// something else than kubelet's record: while somebody leads who may correct them.
-	repairTime = 30 * time.Second
+	repairTime = 30*time.Second + blindness
 	// silence is from when on the holder of the Lease, renewed every 2 s, may be dead.
 	silence = 6 * time.Second
 )
@@ -77,14 +83,17 @@ func newChecker(t *testing.T, w *world) *checker {
 	w.debug = debug
 	return &checker{
 		w: w, kube: kubernetes.NewForConfigOrDie(cfg), dyn: dynamic.NewForConfigOrDie(cfg),
-		inner: check.NewChecker(check.DefaultGrace), since: map[string]time.Time{},
+		inner: check.NewChecker(findingTime), since: map[string]time.Time{},
 	}
 }
 
 // run examines the cluster until the context ends.
 func (c *checker) run(ctx context.Context) error {
 	for pause(ctx, checkEvery) {
-		if err := c.once(ctx); err != nil {
+		switch err := c.once(ctx); {
+		case apierrors.IsForbidden(err):
+			c.w.fail("the checker may not read: %v", err)
+		case err != nil:
 			c.w.count("checker could not read", 1) // the API server is away
 			continue
 		}
@@ -136,6 +145,9 @@ func (c *checker) once(ctx context.Context) error {
 // watchRepairer follows who corrects annotations, and since when.
 func (c *checker) watchRepairer(ctx context.Context) {
 	l, err := c.w.kube.CoordinationV1().Leases(systemNamespace).Get(ctx, controller.LeaseName, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return // the API server is away, and the holder may be as alive as before
+	}
 	holder := ""
 	if err == nil && l.Spec.RenewTime != nil && time.Since(l.Spec.RenewTime.Time) < silence {
 		holder = ptr.Deref(l.Spec.HolderIdentity, "")
@@ -207,5 +219,5 @@ func (k *kubelet) gaveOther(uid types.UID) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	h := k.record[uid]
-	return h != nil && h.other
+	return h != nil && h.unlike()
 }

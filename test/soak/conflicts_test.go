@@ -102,3 +102,11 @@ func (c *conflicts) lines() []string {
 	}
 	return out
 }
+
+// echo is for how long a scheduler may not have heard that an annotation was corrected.
+const echo = blindness
+
+// unlike reports whether a scheduler may think that the pod has something else.
+func (h *held) unlike() bool {
+	return h.other && (h.repaired.IsZero() || time.Since(h.repaired) < echo)
+}

@@ -49,7 +49,7 @@ type held struct {
 	until           time.Time           // when its containers have ended; zero while they run
 	since           time.Time           // of the record
 	why             string              // of other
-	repaired        bool                // the annotation says what is recorded
+	repaired        time.Time           // when the annotation first said what is recorded; zero before
 }
 
 func (h *held) uuids() []string {
@@ -208,11 +208,11 @@ func (k *kubelet) end(pods map[types.UID]*v1.Pod) (changed bool, deaths []*v1.Po
 
 // compare notes when the annotation of a pod that got something else says so.
 func (k *kubelet) compare(p *v1.Pod, h *held) {
-	if !h.other || h.repaired {
+	if !h.other || !h.repaired.IsZero() {
 		return
 	}
 	if a := choiceOf(p); a != nil && slices.Equal(slices.Sorted(slices.Values(a.GPUs(string(gpuResource)))), h.uuids()) {
-		h.repaired = true
+		h.repaired = time.Now()
 		k.b.w.conflicts.correct(h.why, time.Since(h.since))
 	}
 }
@@ -283,7 +283,7 @@ func (k *kubelet) cause(choice *nodestate.Allocation, offered map[string]bool, h
 			switch {
 			case h.forced:
 				return causeForced, h
-			case h.other:
+			case h.unlike():
 				return causeCascade, h
 			case h.counted:
 				return causeCounted, h
@@ -393,7 +393,7 @@ func (k *kubelet) unrepaired() []string {
 	defer k.mu.Unlock()
 	var out []string
 	for h := range maps.Values(k.record) {
-		if h.other && !h.repaired && h.until.IsZero() {
+		if h.other && h.repaired.IsZero() && h.until.IsZero() {
 			out = append(out, fmt.Sprintf("%s/%s on %s since %s (%s)", h.namespace, h.name, k.b.name, h.since.Format(time.TimeOnly), h.why))
 		}
 	}

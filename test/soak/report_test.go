@@ -86,3 +86,10 @@ func sortedKinds(m map[faults.Kind]int) []faults.Kind {
 	}
 	return out
 }
+
+// tally is what was counted so far.
+func (w *world) tally(what string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts[what]
+}

@@ -155,8 +155,16 @@ func (w *world) play(t *testing.T, p *plan) (leaks []string) {
 // process holds afterwards and how many of them could be compared with the baseline.
 func (w *world) stretch(ctx context.Context, t *testing.T, ph *phase, baseline map[int]*reading) (now map[int]*reading, compared int) {
 	t.Helper()
+	runs, states, begun := w.tally("checker runs"), w.tally("scheduler states checked"), time.Now()
 	w.churn(ctx, ph)
 	w.calm(ctx, t)
+	// A checker that cannot read finds nothing.
+	if n, s := w.tally("checker runs")-runs, time.Since(begun).Seconds(); w.ctx.Err() == nil && float64(n) < s/3 {
+		w.fail("the checker ran %d times in %.0f s, want once in %v", n, s, checkEvery)
+	}
+	if w.ctx.Err() == nil && w.tally("scheduler states checked") == states {
+		w.fail("no scheduler showed its state to the checker")
+	}
 	if err := w.reported(ctx); err != nil && w.ctx.Err() == nil {
 		w.fail("%v", err)
 	}
