@@ -22,8 +22,8 @@ const (
 	foreignInterval = 15 * time.Second
 	// foreignFor is how long an allocation has to stay before it is said that it is of
 	// another pod or node: after a Binding that was carried out late, the scheduler
-	// corrects it within 30 s.
-	foreignFor = 45 * time.Second
+	// corrects it, which takes a little more than its requestTimeout.
+	foreignFor = 3 * time.Minute
 	// maxForeign bounds the events of one look.
 	maxForeign = 50
 )
@@ -84,7 +84,7 @@ func (f *ForeignReporter) look(ctx context.Context) {
 	seen := map[types.UID]*carrier{}
 	for _, pod := range pods {
 		err := f.owners.Disowned(pod)
-		if err == nil || f.owners.Enforced(pod.Spec.NodeName) {
+		if err == nil {
 			continue
 		}
 		c := f.carriers[pod.UID]
@@ -92,7 +92,7 @@ func (f *ForeignReporter) look(ctx context.Context) {
 			c = &carrier{why: err.Error(), since: now}
 		}
 		seen[pod.UID] = c
-		if c.told || left == 0 || now.Sub(c.since) < foreignFor {
+		if c.told || left == 0 || now.Sub(c.since) < foreignFor || f.owners.Enforced(pod.Spec.NodeName) {
 			continue
 		}
 		c.told = true

@@ -52,11 +52,11 @@ func TestPodsAreToldOfAllocationsThatAreNotTheirs(t *testing.T) {
 		"none is nothing to speak of":                       {node: "n", steps: []step{{0, ""}, {time.Hour, ""}}},
 		"what cannot be read is told of elsewhere":          {node: "n", steps: []step{{0, "{"}, {time.Hour, "{"}}},
 		"a pod that is not bound may carry anything":        {steps: []step{{0, copied}, {time.Hour, copied}}},
-		"another pod's, that stays, is told of once":        {node: "n", steps: []step{{0, copied}, {time.Minute, copied}, {time.Hour, copied}}, want: []string{ofCopied}},
-		"another node's, that stays, is told of once":       {node: "n", steps: []step{{0, moved}, {time.Minute, moved}, {time.Hour, moved}}, want: []string{ofMoved}},
-		"one that is corrected in time is not told of":      {node: "n", steps: []step{{0, moved}, {30 * time.Second, moved}, {10 * time.Second, own}, {time.Hour, own}}},
-		"one that is gone and comes back has its time anew": {node: "n", steps: []step{{0, moved}, {30 * time.Second, own}, {30 * time.Second, moved}, {30 * time.Second, moved}}},
-		"another mistake is told of as well":                {node: "n", steps: []step{{0, moved}, {time.Minute, moved}, {0, copied}, {time.Minute, copied}}, want: []string{ofMoved, ofCopied}},
+		"another pod's, that stays, is told of once":        {node: "n", steps: []step{{0, copied}, {4 * time.Minute, copied}, {time.Hour, copied}}, want: []string{ofCopied}},
+		"another node's, that stays, is told of once":       {node: "n", steps: []step{{0, moved}, {4 * time.Minute, moved}, {time.Hour, moved}}, want: []string{ofMoved}},
+		"one that is corrected in time is not told of":      {node: "n", steps: []step{{0, moved}, {2 * time.Minute, moved}, {10 * time.Second, own}, {time.Hour, own}}},
+		"one that is gone and comes back has its time anew": {node: "n", steps: []step{{0, moved}, {30 * time.Second, own}, {2 * time.Minute, moved}, {2 * time.Minute, moved}}},
+		"another mistake is told of as well":                {node: "n", steps: []step{{0, moved}, {4 * time.Minute, moved}, {0, copied}, {4 * time.Minute, copied}}, want: []string{ofMoved, ofCopied}},
 		"where an agent lives it is the agent's to tell":    {node: "n", agent: true, steps: []step{{0, copied}, {time.Hour, copied}}},
 	}
 	for name, tt := range tests {

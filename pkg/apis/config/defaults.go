@@ -15,8 +15,9 @@ const (
 	defaultResource  = "nvidia.com/gpu"
 	defaultNamespace = "nvtopo-system"
 
-	// defaultRequestTimeout is the default --request-timeout of kube-apiserver.
-	defaultRequestTimeout = 60 * time.Second
+	// defaultRequestTimeout is a little above the default --request-timeout of
+	// kube-apiserver, 60 s.
+	defaultRequestTimeout = 65 * time.Second
 
 	// defaultLeaseSeconds is the default leaderElection.leaseDuration of kube-scheduler.
 	defaultLeaseSeconds = 15
