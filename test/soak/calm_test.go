@@ -19,8 +19,8 @@ import (
 
 const (
 	// calmTime bounds the wait until everything that can be bound is: a change of
-	// leaders, doubts decided, backoffs, graphs published again.
-	calmTime = 2 * time.Minute
+	// leaders, doubts decided, backoffs, graphs published again, watches taken up.
+	calmTime = 2*time.Minute + blindness
 	calmPoll = 500 * time.Millisecond
 	// steady is for how many polls in a row nothing may be left to do.
 	steady = 3
