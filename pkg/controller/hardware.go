@@ -23,9 +23,11 @@ import (
 )
 
 const (
-	// recheck is how often the pods of nodes with a fault are looked at again: some
-	// were bound, or recorded, while the news of it were on their way.
-	recheck = 30 * time.Second
+	// recheck is how often the pods of nodes with a fault are looked at again, and for
+	// newsTime those of nodes whose graph changed: some were bound, or recorded, while
+	// the news of it were on their way, and the scheduler reads some graphs late.
+	recheck  = 30 * time.Second
+	newsTime = 5 * time.Minute
 	// sortedFor is how long one sorting of the pods by node serves; a whole cluster is
 	// looked at when a term begins.
 	sortedFor = time.Second
@@ -49,6 +51,7 @@ type hardware struct {
 
 	mu    sync.Mutex
 	nodes map[string]*v1alpha1.NodeGPUTopology         // node -> latest object, the informer's; guarded by mu
+	news  map[string]time.Time                         // node -> when its graph last changed; guarded by mu
 	queue workqueue.TypedRateLimitingInterface[string] // of this term, nil when not leading; guarded by mu
 
 	// Of this term, and of its only worker.
@@ -61,6 +64,7 @@ func newHardware(state State, client kubernetes.Interface, pods corelisters.PodL
 	return &hardware{
 		state: state, client: client, pods: pods, clock: clock.RealClock{},
 		limit: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst), nodes: map[string]*v1alpha1.NodeGPUTopology{},
+		news: map[string]time.Time{},
 	}
 }
 
@@ -69,6 +73,9 @@ func (w *hardware) seen(old, t *v1alpha1.NodeGPUTopology) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.nodes[t.Name] = t
+	if old != nil && old.Generation != t.Generation {
+		w.news[t.Name] = w.clock.Now()
+	}
 	if w.queue == nil {
 		return
 	}
@@ -82,6 +89,7 @@ func (w *hardware) gone(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.nodes, name)
+	delete(w.news, name)
 	if w.queue != nil {
 		w.queue.Add(name)
 	}
@@ -135,12 +143,17 @@ func (w *hardware) run(ctx context.Context) {
 	wg.Wait()
 }
 
-// again queues the nodes that have a fault.
+// again queues the nodes that have a fault, or had another graph a moment ago.
 func (w *hardware) again(queue workqueue.TypedRateLimitingInterface[string]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, t := range w.nodes {
-		if hasFault(t) {
+		at, changed := w.news[name]
+		if changed && w.clock.Since(at) > newsTime {
+			delete(w.news, name)
+			changed = false
+		}
+		if changed || hasFault(t) {
 			queue.Add(name)
 		}
 	}
@@ -187,7 +200,8 @@ func (w *hardware) look(ctx context.Context, name string) error {
 	var errs []error
 	for _, pod := range pods {
 		h := holdingOf(pod, t.Status.Allocations)
-		told, err := w.tell(ctx, h, t, troubles(h, n, t.Status.GPUHealth), before[pod.UID])
+		now, links := troubles(h, n, t.Status.GPUHealth)
+		told, err := w.tell(ctx, h, t, now, links, before[pod.UID])
 		if len(told) > 0 {
 			after[pod.UID] = told
 		}
@@ -197,8 +211,11 @@ func (w *hardware) look(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// tell writes what is new about a pod and returns what it has been told.
-func (w *hardware) tell(ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, now []trouble, before map[key]trouble) (map[key]trouble, error) {
+// tell writes what is new about a pod and returns what it has been told. Where nothing
+// is known of the links, what was told of them stands.
+func (w *hardware) tell(
+	ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, now []trouble, links bool, before map[key]trouble,
+) (map[key]trouble, error) {
 	if len(now) == 0 && len(before) == 0 {
 		return nil, nil
 	}
@@ -219,6 +236,10 @@ func (w *hardware) tell(ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopo
 	ended := map[string]bool{}
 	for k, tr := range before {
 		if _, is := told[k]; is || still[tr.gpu] || ended[tr.gpu] || tr.gpu != "" && !h.has(tr.gpu) {
+			continue
+		}
+		if tr.gpu == "" && !links {
+			told[k] = tr
 			continue
 		}
 		ended[tr.gpu] = true

@@ -263,6 +263,20 @@ func TestRunningPodsAreToldOfTheirHardwareOnceAndOfItsRecovery(t *testing.T) {
 			want:    []string{"pair Warning LinkDegraded 0 3"},
 			after:   []string{"pair Normal LinkRecovered"},
 		},
+		"a GPU fails whose link is down, and the link stays down": {
+			breakIt: func(w *ward) {
+				w.down[[2]int{0, 3}] = true
+				w.publish()
+				w.expect("down", "pair Warning LinkDegraded 0 3")
+				w.sick[0] = lostGPU()
+				w.publish()
+				w.expect("lost as well", "pair Warning GPULost 0")
+				clear(w.sick)
+			},
+			mend:  func(w *ward) { clear(w.down) },
+			want:  []string{"pair Normal GPURecovered 0"},
+			after: []string{"pair Normal LinkRecovered"},
+		},
 		"a link that no ring goes over is down": {
 			breakIt: func(w *ward) { w.down[[2]int{5, 6}] = true },
 			mend:    func(w *ward) { clear(w.down) },
@@ -386,12 +400,36 @@ func TestEventsAreTriedAgainAndOldFaultsAreNotRepeated(t *testing.T) {
 	})
 }
 
+// TestAPodThatComesAfterTheNewsIsTold has a pod chosen on the graph before a link went
+// down, and bound after its node was looked at.
+func TestAPodThatComesAfterTheNewsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWard(t)
+		defer w.lead()()
+		pod := w.run("pair", "0,3")
+		if err := w.store.Delete(pod); err != nil {
+			t.Fatal(err)
+		}
+		w.down[[2]int{0, 3}] = true
+		w.publish()
+		w.expect("before the pod is there")
+		w.put(pod)
+		time.Sleep(recheck + time.Second)
+		w.expect("at the next look", "pair Warning LinkDegraded 0 3")
+		time.Sleep(2 * newsTime)
+		w.expect("later")
+		if n := len(w.ctrl.hardware.news); n != 0 {
+			t.Errorf("the news of %d nodes are kept", n)
+		}
+	})
+}
+
 func TestAnUnmetDemandIsNamed(t *testing.T) {
 	w := newWard(t)
 	pod := w.run("pair", "0,3", nodestate.MinLinkKey, "NVLINK")
 	w.down[[2]int{0, 3}] = true
 	w.publish()
-	got := troubles(holdingOf(pod, nil), w.state.Node(testNode), w.last.Status.GPUHealth)
+	got, _ := troubles(holdingOf(pod, nil), w.state.Node(testNode), w.last.Status.GPUHealth)
 	if len(got) != 1 || got[0].reason != reasonLinkDegraded || !strings.HasSuffix(got[0].note, "not met any more: link class (node n1, pod ns/pair)") {
 		t.Errorf("troubles %+v, want one that says that the pod's own min-link is not met", got)
 	}

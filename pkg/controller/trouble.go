@@ -98,13 +98,13 @@ func (h *holding) begun() time.Time {
 	return h.pod.CreationTimestamp.Time
 }
 
-// troubles says what is wrong with what a pod holds. It is pure.
-func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) []trouble {
-	several := 0
+// troubles says what is wrong with what a pod holds, and whether it can tell how the
+// links between its GPUs are. It is pure.
+func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) (out []trouble, links bool) {
+	several, links := 0, true
 	for _, ids := range h.gpus {
 		several += len(ids)
 	}
-	var out []trouble
 	for _, accel := range n.Accels {
 		ids := h.gpus[accel.Resource]
 		if len(ids) == 0 {
@@ -119,12 +119,14 @@ func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) []trou
 				sound = sound && t.reason == reasonGPUDegraded
 			}
 		}
-		if t := h.linkTrouble(n, accel, ids); t != nil && sound {
+		t, known := h.linkTrouble(n, accel, ids)
+		links = links && known && sound
+		if t != nil && sound {
 			t.note += fmt.Sprintf(" (node %s, pod %s/%s)", n.Name, h.pod.Namespace, h.pod.Name)
 			out = append(out, *t)
 		}
 	}
-	return out
+	return out, links
 }
 
 // troubleOf says what is wrong with one GPU, nil if nothing that concerns the pod.
@@ -160,16 +162,19 @@ func (h *holding) troubleOf(accel *nodestate.Accel, id string, health []v1alpha1
 }
 
 // linkTrouble says whether the ring of a pod's GPUs has become worse than the
-// annotations promise. Nothing can be said before kubelet's record and they agree.
-func (h *holding) linkTrouble(n *nodestate.Node, accel *nodestate.Accel, ids []string) *trouble {
-	if h.chosen == nil || len(ids) < 2 || len(h.gpus) != 1 {
-		return nil
+// annotations promise. Nothing is known before kubelet's record and they agree.
+func (h *holding) linkTrouble(n *nodestate.Node, accel *nodestate.Accel, ids []string) (t *trouble, known bool) {
+	if len(ids) < 2 {
+		return nil, true
+	}
+	if h.chosen == nil || len(h.gpus) != 1 {
+		return nil, false
 	}
 	set, missing := accel.Graph.Positions(ids)
 	chosen, _ := accel.Graph.Positions(h.chosen.GPUs(accel.Resource))
 	promised, err := nvtopo.ParseClass(h.pod.Annotations[nodestate.LinkClassKey])
 	if len(missing) > 0 || set != chosen || err != nil {
-		return nil
+		return nil, false
 	}
 	class, ring := accel.Tables.RingClass(set), nvtopo.GBps(accel.Tables.Ring(set))
 	before, err := strconv.ParseFloat(h.pod.Annotations[nodestate.RingBandwidthKey], 64)
@@ -178,13 +183,13 @@ func (h *holding) linkTrouble(n *nodestate.Node, accel *nodestate.Accel, ids []s
 	}
 	// Constants may differ in the last digit between versions of the exporter.
 	if class.AtLeast(promised) && ring >= 0.99*before {
-		return nil
+		return nil, true
 	}
-	t := &trouble{reason: reasonLinkDegraded, text: class.String()}
+	t = &trouble{reason: reasonLinkDegraded, text: class.String()}
 	t.note = fmt.Sprintf("the weakest link between GPUs %s is now %s, %.4g GB/s; it was %s, %.4g GB/s when they were chosen",
 		strings.Join(ids, ", "), class, ring, promised, before)
 	if what := unmet(h.pod, h.chosen, n); what != "" {
 		t.note += "; the pod's own demand is not met any more: " + what
 	}
-	return t
+	return t, true
 }
