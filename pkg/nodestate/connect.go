@@ -40,7 +40,7 @@ func (p informerPods) pod(namespace, name string, uid types.UID) *v1.Pod {
 func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	registerMetrics(s)
 	pods := h.SharedInformerFactory().Core().V1().Pods()
-	s.pods = informerPods{pods.Lister()}
+	s.pods, s.live = informerPods{pods.Lister()}, listPods(h.ClientSet())
 	s.nominated = h.NominatedPodsForNode // of the queue that all profiles share
 	s.stores = informerStores{pods: pods.Lister(), nodes: h.SharedInformerFactory().Core().V1().Nodes().Lister()}
 	if _, err := pods.Informer().AddEventHandler(s.podHandler()); err != nil {

@@ -167,6 +167,13 @@ func (v *leaderView) snapshot() (holder string, renew time.Time) {
 	return v.holder, v.renew
 }
 
+// elected is when the present holder came to hold the Lease.
+func (v *leaderView) elected() time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.acquired
+}
+
 // known reports whether this process's identity is known.
 func (v *leaderView) known() bool {
 	v.mu.Lock()

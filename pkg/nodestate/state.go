@@ -47,6 +47,7 @@ type State struct {
 	contest   *contest // guarded by graphMu
 	widened   *widened
 	pods      podLister
+	live      livePods // asked after an election only; nil where nobody is elected
 	stores    informerStores
 	described map[string]ServedProfile // guarded by index.mu
 	audit     audit
@@ -286,7 +287,10 @@ func (s *State) CheckLeader(ctx context.Context, uid types.UID, node string) err
 		return s.leases.leader.lead(s.config.Host, s.started, s.clock.Now(), s.config.LeaderTerm)
 	}
 	err := check()
-	if err == nil || s.leases.leader.known() {
+	if err == nil {
+		return s.confirm(ctx, c)
+	}
+	if s.leases.leader.known() {
 		return err
 	}
 	for deadline := s.clock.Now().Add(leaderWait); err != nil && s.clock.Now().Before(deadline); err = check() {
@@ -296,7 +300,10 @@ func (s *State) CheckLeader(ctx context.Context, uid types.UID, node string) err
 		case <-s.clock.After(leaderWait / 20):
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.confirm(ctx, c)
 }
 
 // Pending returns the pod's allocation on a node if its annotations still have
