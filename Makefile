@@ -162,6 +162,10 @@ FUZZ ?= .
 fuzz: ## Fuzz every parser and codec for FUZZTIME each and print a table (FUZZ: a pattern of "package target")
 	@scripts/fuzz.sh $(FUZZTIME) '$(FUZZ)'
 
+.PHONY: fuzz-keep
+fuzz-keep: ## Keep under testdata/fuzz what make fuzz found that reaches new code (FUZZ: as above)
+	@scripts/fuzz-keep.sh '$(FUZZ)'
+
 .PHONY: generate
 generate: ## Generate deepcopy functions and the CRD
 	go tool -modfile=tools/go.mod controller-gen object:headerFile=tools/controller-gen/header.go.txt paths=./pkg/apis/...
