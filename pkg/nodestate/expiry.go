@@ -17,7 +17,8 @@ func (s *State) CountStale() { s.counts.Store(true) }
 
 // watchExpiry wakes waiting pods when a Lease runs out and that lets some of them fit: an
 // agent's, whose word that pods which are gone still hold GPUs is no longer believed,
-// and an exporter's where pods are placed by count.
+// and an exporter's where pods are placed by count. And when the time is over for which
+// GPUs were kept for a nominated pod.
 func (s *State) watchExpiry(ctx context.Context) {
 	ticker := s.clock.NewTicker(expiryInterval)
 	defer ticker.Stop()
@@ -30,6 +31,9 @@ func (s *State) watchExpiry(ctx context.Context) {
 		if s.expired() {
 			s.onFreed()
 		}
+		s.mu.Lock()
+		s.expireHolds() // no cycle may come that would
+		s.mu.Unlock()
 	}
 }
 

@@ -29,7 +29,9 @@ type hold struct {
 func (s *State) Hold(uid types.UID, alloc *Allocation, victims []types.UID, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endHold(uid)
+	if s.endHold(uid) != nil {
+		s.onFreed()
+	}
 	h := &hold{uid: uid, node: alloc.Node, alloc: alloc, victims: victims, until: until}
 	x := s.cells.ensure(h.node)
 	s.holds[uid] = h
@@ -41,19 +43,23 @@ func (s *State) Hold(uid types.UID, alloc *Allocation, victims []types.UID, unti
 func (s *State) EndHold(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endHold(uid)
+	if s.endHold(uid) != nil {
+		s.onFreed()
+	}
 }
 
-// endHold needs s.mu.
-func (s *State) endHold(uid types.UID) {
+// endHold returns the hold that ended, if any. What it kept from others is free now,
+// unless its pod took it, and nobody else says so: who calls wakes them. It needs s.mu.
+func (s *State) endHold(uid types.UID) *hold {
 	h, ok := s.holds[uid]
 	if !ok {
-		return
+		return nil
 	}
 	delete(s.holds, uid)
 	x := s.cells.ensure(h.node)
 	x.holds = slices.DeleteFunc(x.holds, func(o *hold) bool { return o == h })
 	s.holdsChanged(x)
+	return h
 }
 
 // holdsChanged needs s.mu. What is remembered of the node may rest on its holds.
@@ -63,7 +69,8 @@ func (s *State) holdsChanged(x *cell) {
 	s.touch(x)
 }
 
-// expireHolds forgets holds whose time is over; it needs s.mu.
+// expireHolds forgets holds whose time is over, and wakes those whom they kept out; it
+// needs s.mu.
 func (s *State) expireHolds() {
 	if len(s.holds) == 0 {
 		return
@@ -72,8 +79,23 @@ func (s *State) expireHolds() {
 	for uid, h := range s.holds {
 		if now.After(h.until) {
 			s.endHold(uid)
+			s.onFreed()
 		}
 	}
+}
+
+// took reports whether a bound pod has all that was held for it.
+func (h *hold) took(node string, a *Allocation) bool {
+	if h.node != node || a == nil {
+		return false
+	}
+	for _, c := range h.alloc.Containers {
+		has := a.GPUs(c.Resource)
+		if slices.ContainsFunc(c.GPUs, func(id string) bool { return !slices.Contains(has, id) }) {
+			return false
+		}
+	}
+	return true
 }
 
 // holdOf returns a pod's hold on a node, or nil; it needs s.mu.

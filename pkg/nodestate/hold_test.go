@@ -229,3 +229,41 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 		t.Errorf("%d pods are remembered after their time", n)
 	}
 }
+
+// TestTheEndOfAHoldWakesThoseItKeptOut: nothing else tells them, unless the pod took
+// what was held for it.
+func TestTheEndOfAHoldWakesThoseItKeptOut(t *testing.T) {
+	tests := map[string]struct {
+		change func(t *testing.T, r *rig, preemptor *v1.Pod)
+		want   bool
+	}{
+		"bound with the held pair": {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podChanged(on(t, r.State, p, "n", 0, 1)) }},
+		"bound with another pair":  {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podChanged(on(t, r.State, p, "n", 0, 3)) }, want: true},
+		"bound without a choice":   {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podChanged(on(t, r.State, p, "n")) }, want: true},
+		"bound elsewhere":          {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podChanged(on(t, r.State, p, "other")) }, want: true},
+		"gone":                     {change: func(_ *testing.T, r *rig, p *v1.Pod) { r.podGone(p.UID) }, want: true},
+		"given up":                 {change: func(_ *testing.T, r *rig, p *v1.Pod) { r.EndHold(p.UID) }, want: true},
+		"over, in a cycle": {want: true, change: func(t *testing.T, r *rig, _ *v1.Pod) {
+			t.Helper()
+			r.clock.now = r.clock.now.Add(2 * time.Minute)
+			_, l := r.view(t)
+			r.Sweep(l)
+		}},
+		"not over yet": {change: func(t *testing.T, r *rig, _ *v1.Pod) {
+			t.Helper()
+			_, l := r.view(t)
+			r.Sweep(l)
+		}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r, _, preemptor := heldRig(t)
+			woken := false
+			r.onFreed = func() { woken = true }
+			tc.change(t, r, preemptor)
+			if woken != tc.want {
+				t.Errorf("woken: %t, want %t", woken, tc.want)
+			}
+		})
+	}
+}

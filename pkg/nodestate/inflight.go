@@ -141,12 +141,12 @@ func (s *State) podChanged(pod *v1.Pod) {
 	s.widened.remove(pod.UID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endHold(pod.UID)
-	if len(s.claims[pod.UID]) == 0 {
+	h := s.endHold(pod.UID)
+	if h == nil && len(s.claims[pod.UID]) == 0 {
 		return
 	}
-	freed := false
 	a := s.allocationOf(pod, pod.Spec.NodeName)
+	freed := h != nil && !h.took(pod.Spec.NodeName, a)
 	for _, c := range s.claims[pod.UID] {
 		if c.node == pod.Spec.NodeName {
 			s.countWriting(c, false) // whatever became of the choice
@@ -176,9 +176,8 @@ func (s *State) podGone(uid types.UID) {
 	s.widened.remove(uid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endHold(uid)
+	freed := s.endHold(uid) != nil
 	s.departed.add(uid, s.clock.Now())
-	freed := false
 	for _, c := range s.claims[uid] {
 		freed = freed || c.phase != void
 		s.settle(c, void)
