@@ -219,9 +219,34 @@ func (w *hardware) tell(
 	if len(now) == 0 && len(before) == 0 {
 		return nil, nil
 	}
-	told := map[key]trouble{}
+	told, still, err := w.warn(ctx, h, t, now, before)
+	errs := []error{err}
+	ended := map[string]bool{}
+	for k, tr := range before {
+		_, is := told[k]
+		switch {
+		case is || still[tr.gpu] || ended[tr.gpu] || tr.gpu != "" && !h.has(tr.gpu):
+			continue
+		case tr.gpu == "" && !links:
+			told[k] = tr
+			continue
+		}
+		ended[tr.gpu] = true
+		if err := w.write(ctx, h, t, v1.EventTypeNormal, recovered(&tr, h)); err != nil {
+			errs = append(errs, err)
+			told[k] = tr // so that it is tried again
+		}
+	}
+	return told, errors.Join(errs...)
+}
+
+// warn writes the troubles that are new, and returns those the pod has been told of and
+// the GPUs that have any; "" for the links.
+func (w *hardware) warn(
+	ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, now []trouble, before map[key]trouble,
+) (told map[key]trouble, still map[string]bool, err error) {
+	told, still = map[key]trouble{}, map[string]bool{}
 	var errs []error
-	still := map[string]bool{} // GPUs with some trouble; "" for the links
 	for i := range now {
 		tr := &now[i]
 		still[tr.gpu] = true
@@ -233,22 +258,7 @@ func (w *hardware) tell(
 		}
 		told[tr.key()] = *tr
 	}
-	ended := map[string]bool{}
-	for k, tr := range before {
-		if _, is := told[k]; is || still[tr.gpu] || ended[tr.gpu] || tr.gpu != "" && !h.has(tr.gpu) {
-			continue
-		}
-		if tr.gpu == "" && !links {
-			told[k] = tr
-			continue
-		}
-		ended[tr.gpu] = true
-		if err := w.write(ctx, h, t, v1.EventTypeNormal, recovered(&tr, h)); err != nil {
-			errs = append(errs, err)
-			told[k] = tr // so that it is tried again
-		}
-	}
-	return told, errors.Join(errs...)
+	return told, still, errors.Join(errs...)
 }
 
 // old reports whether the pod was told before this term, if anybody led then.

@@ -78,6 +78,7 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 		}},
 		"a claim": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				info, l := r.view(t)
 				if _, reason := r.Reserve(demandOf(t, gpuPod("p", 2)), gpuPod("p", 2), info, l); reason != Fits {
 					t.Fatal(reason)
@@ -87,11 +88,15 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 			wantUsed: []int{0, 3},
 		},
 		"a foreign pod known by count": {
-			arrange:     func(t *testing.T, r *rig) []*v1.Pod { return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n")} },
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n")}
+			},
 			wantCounted: map[string]int{testResource: 2},
 		},
 		"a foreign pod half of whose GPUs are recorded": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				r.recordOn(t, "p", 5)
 				return []*v1.Pod{on(t, r.State, gpuPod("p", 2), "n")}
 			},
@@ -99,6 +104,7 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 		},
 		"a pod whose record differs holds both": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
 				r.recordOn(t, "p", 5)
 				return []*v1.Pod{on(t, r.State, gpuPod("p", 1), "n", 0)}
 			},

@@ -34,14 +34,13 @@ func (w *world) calm(ctx context.Context, t *testing.T) {
 	quiet := 0
 	err := wait.PollUntilContextTimeout(ctx, calmPoll, calmTime, true, func(ctx context.Context) (bool, error) {
 		now, err := w.toDo(ctx)
-		switch {
-		case ctx.Err() != nil: // says less than what was left before
-			return false, nil
-		case err != nil:
+		if err != nil {
 			now = err.Error()
 		}
-		left = now
-		if left != "" {
+		if ctx.Err() == nil { // else it says less than what was left before
+			left = now
+		}
+		if now != "" {
 			quiet = 0
 			return false, nil
 		}

@@ -171,7 +171,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.reverse.ServeHTTP(w, r)
 		return
 	}
-	p.inject(w, r, q, v)
+	p.inject(w, r, q, v) //nolint:contextcheck // what is late outlives its request
 }
 
 func (p *Proxy) inject(w http.ResponseWriter, r *http.Request, q *request, v verdict) {
@@ -194,7 +194,7 @@ func (p *Proxy) inject(w http.ResponseWriter, r *http.Request, q *request, v ver
 	case Expired:
 		answer(w, apierrors.NewResourceExpired("injected"))
 	case Lost, TimedOut, Late:
-		p.without(w, r, q, v) //nolint:contextcheck // what is late outlives its request
+		p.without(w, r, q, v)
 		return
 	default:
 		p.count(v.kind)
