@@ -76,7 +76,15 @@ func startAPIServer(ctx context.Context, dir, etcd string, port int, creds *cred
 		return nil, fmt.Errorf("kube-apiserver's options: %w", errors.Join(errs...))
 	}
 	s := &apiserver{listener: l, cancel: cancel, done: make(chan error, 1), config: adminConfig(l.port(), creds)}
-	go func() { s.done <- app.Run(runCtx, completed) }()
+	go func() {
+		// It panics if etcd goes, or does not answer, while it sets up its storage.
+		defer func() {
+			if r := recover(); r != nil {
+				s.done <- fmt.Errorf("kube-apiserver panicked: %v", r)
+			}
+		}()
+		s.done <- app.Run(runCtx, completed)
+	}()
 	if err := s.waitReady(ctx); err != nil {
 		cancel()
 		return nil, err
