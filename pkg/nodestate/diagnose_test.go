@@ -111,7 +111,11 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 			wantUsed: []int{0, 5},
 		},
 		"a pod that is gone, while the agent still has it": {
-			arrange:  func(t *testing.T, r *rig) []*v1.Pod { r.recordOn(t, "gone", 5); return nil },
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				r.recordOn(t, "gone", 5)
+				return nil
+			},
 			wantUsed: []int{5},
 		},
 		"the same, and the agent is dead": {arrange: func(t *testing.T, r *rig) []*v1.Pod {

@@ -74,7 +74,7 @@ func (l *lab) testHostilePods(t *testing.T) {
 		"a bandwidth that is none":              {pod("1", notes{nodestate.MinBandwidthKey: "NaN"}), "want more than 0"},
 		"a policy in letters that only look so": {pod("1", notes{nodestate.TopologyPolicyKey: "rеstricted"}), "unknown topology policy"},
 	}
-	l.unjudged(t, func(t *testing.T) {
+	l.unjudged(t, func() {
 		for name, tc := range waiting {
 			t.Run(name, func(t *testing.T) { l.wantRefused(t, tc.pod, tc.want) })
 		}

@@ -19,7 +19,7 @@ const inputsPolicy = "nvtopo-inputs"
 
 // unjudged runs f while the policy of input annotations is not in force, as in a
 // cluster whose manifests are of an earlier release.
-func (l *lab) unjudged(t *testing.T, f func(t *testing.T)) {
+func (l *lab) unjudged(t *testing.T, f func()) {
 	t.Helper()
 	bindings := l.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	old, err := bindings.Get(t.Context(), inputsPolicy, metav1.GetOptions{})
@@ -37,7 +37,7 @@ func (l *lab) unjudged(t *testing.T, f func(t *testing.T)) {
 		}
 		l.awaitInputs(t, true)
 	}()
-	f(t)
+	f()
 }
 
 // awaitInputs waits until the policy is in force, or is not.
@@ -82,7 +82,7 @@ func (l *lab) testMalformed(t *testing.T) {
 			t.Errorf("the API server's answer to %s=%q is %v, want %q in it", key, value, err, want)
 		}
 	}
-	l.unjudged(t, func(t *testing.T) {
+	l.unjudged(t, func() {
 		for key, value := range values {
 			t.Run(key, func(t *testing.T) {
 				name := l.freshName("malformed-pod")
