@@ -188,6 +188,7 @@ func (l *lab) testDeletedTopology(t *testing.T) {
 // testNewerTopology has an exporter of a later version: the definition knows more than
 // the scheduler, which ignores new fields and refuses new values.
 func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
+	t.Helper()
 	l.widenDefinition(t)
 	nodes := map[string]devcluster.NodeSpec{}
 	for _, what := range []string{"field", "value"} {

@@ -112,6 +112,7 @@ func (l *node) rollScheduler(t *testing.T, r release) {
 }
 
 func (l *node) stopAgent(t *testing.T) func() error {
+	t.Helper()
 	return func() error { return l.Agent.Stop(t.Context()) }
 }
 
