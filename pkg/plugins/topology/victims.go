@@ -80,11 +80,7 @@ func (p *preemptor) SelectVictimsOnNode(
 	if len(pods) == 0 {
 		pods = podsIn(s.leaving) // to wait for them is enough
 	}
-	leaving := map[types.UID]bool{}
-	for _, pi := range s.leaving {
-		leaving[pi.GetPod().UID] = true
-	}
-	a.keep(info.Node().Name, plan{alloc: alloc, quality: quality, victims: slices.Concat(pods, podsIn(s.leaving)), leaving: leaving})
+	a.keep(info.Node().Name, plan{alloc: alloc, quality: quality, victims: slices.Concat(pods, podsIn(s.leaving)), leaving: uidsOf(s.leaving)})
 	return pods, cost.Violations, nil
 }
 
@@ -92,6 +88,14 @@ func podsIn(pis []fwk.PodInfo) []*v1.Pod {
 	out := make([]*v1.Pod, len(pis))
 	for i, pi := range pis {
 		out[i] = pi.GetPod()
+	}
+	return out
+}
+
+func uidsOf(pis []fwk.PodInfo) map[types.UID]bool {
+	out := make(map[types.UID]bool, len(pis))
+	for _, pi := range pis {
+		out[pi.GetPod().UID] = true
 	}
 	return out
 }
@@ -130,19 +134,12 @@ func (p *preemptor) byImportance(a, b fwk.PodInfo) int {
 
 // choose leaves the node without the victims it returns.
 func (s *site) choose(a *attempt, d *nodestate.Demand) ([]fwk.PodInfo, *fwk.Status) {
-	leaving := make(map[types.UID]bool, len(s.leaving))
-	for _, pi := range s.leaving {
-		leaving[pi.GetPod().UID] = true
-	}
-	t := s.p.state.Tenants(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, leaving)
+	t := s.p.state.Tenants(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, uidsOf(s.leaving))
 	if t == nil {
 		return s.byReprieve()
 	}
 	s.holders = t.Holders
-	holds := make(map[types.UID]bool, len(s.holders))
-	for _, pi := range s.holders {
-		holds[pi.GetPod().UID] = true
-	}
+	holds := uidsOf(s.holders)
 	for _, pi := range s.could {
 		if !holds[pi.GetPod().UID] {
 			s.others = append(s.others, pi)
