@@ -90,7 +90,7 @@ SEED ?= 1
 DURATION ?= 4m
 .PHONY: soak
 soak: ## Churn and faults on a real control plane with the checker throughout (SEED, DURATION; an hour: DURATION=1h)
-	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=$(DURATION) go test -v -count=1 -timeout 0 -run '^TestSoak$$' ./test/soak
+	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=$(DURATION) NVTOPO_SOAK_EVIDENCE=$(CURDIR)/out/soak go test -v -count=1 -timeout 0 -run '^TestSoak$$' ./test/soak
 
 .PHONY: test-soak
 test-soak: ## Two minutes of make soak, some three with its calms, and the tests of its plan

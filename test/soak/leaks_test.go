@@ -55,9 +55,11 @@ func (w *world) read(ctx context.Context) (map[int]*reading, error) {
 			continue
 		}
 		// Collects garbage first.
-		if _, err := r.get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
+		profile, err := r.get(ctx, "/debug/pprof/heap?gc=1")
+		if err != nil {
 			return nil, err
 		}
+		w.leave(fmt.Sprintf("%s-%d-heap", r.name, r.sched.PID()), profile)
 		m, err := r.metrics(ctx)
 		if err != nil {
 			return nil, err

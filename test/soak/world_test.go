@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,9 +33,7 @@ import (
 const (
 	// tryTime is how long an operation is tried again while the API server is away.
 	tryTime = 40 * time.Second
-	// recent is how many notes are kept to be printed when a run fails.
-	recent = 200
-	byNode = "node"
+	byNode  = "node"
 	// pauseEcho is how long after a leader's pause its old decisions may show.
 	pauseEcho = 30 * time.Second
 )
@@ -249,34 +246,6 @@ func (w *world) run(f func(context.Context) error) *runner {
 	return r
 }
 
-// note keeps a line for the case that the run fails.
-func (w *world) note(format string, args ...any) {
-	line := fmt.Sprintf("%8.3f ", time.Since(w.start).Seconds()) + fmt.Sprintf(format, args...)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.notes = append(w.notes, line); len(w.notes) > 2*recent {
-		w.notes = slices.Clone(w.notes[len(w.notes)-recent:])
-	}
-}
-
-// mark is a note that the report has, too.
-func (w *world) mark(format string, args ...any) {
-	w.note(format, args...)
-	w.mu.Lock()
-	w.marks = append(w.marks, w.notes[len(w.notes)-1])
-	w.mu.Unlock()
-}
-
-// fail records a violation and ends the run.
-func (w *world) fail(format string, args ...any) {
-	msg := fmt.Sprintf(format, args...)
-	w.note("VIOLATION %s", msg)
-	w.mu.Lock()
-	w.faults = append(w.faults, msg)
-	w.mu.Unlock()
-	w.abort(errors.New(msg))
-}
-
 func (w *world) count(what string, n int) {
 	w.mu.Lock()
 	w.counts[what] += n
@@ -394,11 +363,4 @@ func (w *world) pausedLately() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.paused > 0 || time.Since(w.resumed) < pauseEcho
-}
-
-// history is what happened last.
-func (w *world) history() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return strings.Join(w.notes[max(0, len(w.notes)-recent):], "\n")
 }

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+const (
+	// recent is how many notes are kept to be printed when a run fails.
+	recent = 200
+	// evidenceTime bounds how long a failing run waits for what it keeps: schedulers
+	// may be stopped, and the API server away.
+	evidenceTime = 20 * time.Second
+)
+
+// note keeps a line for the case that the run fails.
+func (w *world) note(format string, args ...any) {
+	line := fmt.Sprintf("%8.3f ", time.Since(w.start).Seconds()) + fmt.Sprintf(format, args...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.notes = append(w.notes, line); len(w.notes) > 2*recent {
+		w.notes = slices.Clone(w.notes[len(w.notes)-recent:])
+	}
+}
+
+// mark is a note that the report has, too.
+func (w *world) mark(format string, args ...any) {
+	w.note(format, args...)
+	w.mu.Lock()
+	w.marks = append(w.marks, w.notes[len(w.notes)-1])
+	w.mu.Unlock()
+}
+
+// fail records a violation and ends the run.
+func (w *world) fail(format string, args ...any) {
+	msg := fmt.Sprintf(format, args...)
+	w.note("VIOLATION %s", msg)
+	w.mu.Lock()
+	w.faults = append(w.faults, msg)
+	first := len(w.faults) == 1
+	w.mu.Unlock()
+	if first {
+		w.testify()
+	}
+	w.abort(errors.New(msg))
+}
+
+// history is what happened last.
+func (w *world) history() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.notes[max(0, len(w.notes)-recent):], "\n")
+}
+
+// evidence is the folder that a run leaves files in, empty for none: what the
+// schedulers hold at each calm, and what they do when the run fails.
+func evidence() string { return os.Getenv("NVTOPO_SOAK_EVIDENCE") }
+
+// leave writes a file of evidence.
+func (w *world) leave(name string, content []byte) {
+	dir := evidence()
+	if dir == "" {
+		return
+	}
+	err := os.MkdirAll(dir, 0o750)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, fmt.Sprintf("seed-%d-%04.0f-%s", w.seed, time.Since(w.start).Seconds(), name)), content, 0o600)
+	}
+	if err != nil {
+		w.note("no evidence of %s: %v", name, err)
+	}
+}
+
+// testify keeps what a failing run can still be asked, before it ends.
+func (w *world) testify() {
+	if evidence() == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), evidenceTime)
+	defer cancel()
+	for _, r := range w.schedulers {
+		for file, path := range map[string]string{
+			"goroutines": "/debug/pprof/goroutine?debug=2", "metrics": "/metrics", "heap": "/debug/pprof/heap",
+		} {
+			if body, err := r.get(ctx, path); err == nil {
+				w.leave(r.name+"-"+file, body)
+			} else {
+				w.note("no evidence of %s of %s: %v", file, r.name, err)
+			}
+		}
+	}
+	if w.debug != nil {
+		w.note("claims%s", w.claims(ctx))
+	}
+	pods, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	w.leaveObject("pods.json", pods, err)
+	events, err := w.kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{})
+	w.leaveObject("events.json", events, err)
+	graphs, err := w.dyn.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
+	w.leaveObject("graphs.json", graphs, err)
+}
+
+func (w *world) leaveObject(name string, obj any, err error) {
+	var content []byte
+	if err == nil {
+		content, err = json.MarshalIndent(obj, "", " ")
+	}
+	if err != nil {
+		w.note("no evidence of %s: %v", name, err)
+		return
+	}
+	w.leave(name, content)
+}
