@@ -271,25 +271,33 @@ func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 		}
 		freed := s.waitedInVain()
 		for _, c := range s.doubts() {
-			pod, err := client.CoreV1().Pods(c.namespace).Get(ctx, c.name, metav1.GetOptions{})
-			switch {
-			case apierrors.IsNotFound(err):
-				freed = s.decide(c, nil) || freed
-			case err != nil:
-				klog.FromContext(ctx).V(2).Info("Reading a pod whose binding is in doubt failed", "pod", klog.KRef(c.namespace, c.name), "err", err)
-			default:
-				freed = s.decide(c, pod) || freed
-				if a := s.misplaced(c, pod); a != nil {
-					if err := s.correct(ctx, client, pod, a); err != nil {
-						klog.FromContext(ctx).V(2).Info("Writing the choice a pod was bound with failed", "pod", klog.KObj(pod), "err", err)
-					}
-				}
-			}
+			freed = s.resolve(ctx, client, c) || freed
 		}
 		if freed {
 			s.onFreed()
 		}
 	}
+}
+
+// resolve decides one doubtful claim and reports whether its devices came free.
+func (s *State) resolve(ctx context.Context, client clientset.Interface, c *claim) bool {
+	ctx, cancel := s.Bounded(ctx)
+	defer cancel()
+	pod, err := client.CoreV1().Pods(c.namespace).Get(ctx, c.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return s.decide(c, nil)
+	case err != nil:
+		klog.FromContext(ctx).V(2).Info("Reading a pod whose binding is in doubt failed", "pod", klog.KRef(c.namespace, c.name), "err", err)
+		return false
+	}
+	freed := s.decide(c, pod)
+	if a := s.misplaced(c, pod); a != nil {
+		if err := s.correct(ctx, client, pod, a); err != nil {
+			klog.FromContext(ctx).V(2).Info("Writing the choice a pod was bound with failed", "pod", klog.KObj(pod), "err", err)
+		}
+	}
+	return freed
 }
 
 // doubts returns the doubtful claims that are old enough to be decided.

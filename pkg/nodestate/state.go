@@ -306,6 +306,13 @@ func (s *State) CheckLeader(ctx context.Context, uid types.UID, node string) err
 	return s.confirm(ctx, c)
 }
 
+// Bounded ends a request that gets no answer when the API server, too, has given it up
+// (requestTimeout): a claim would last as long as its request, and every doubt as long
+// as the reading of one.
+func (s *State) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, s.config.RequestTimeout)
+}
+
 // Pending returns the pod's allocation on a node if its annotations still have
 // to be written, else nil.
 func (s *State) Pending(uid types.UID, node string) *Allocation {

@@ -46,6 +46,8 @@ func (s *State) confirm(ctx context.Context, c *claim) error {
 	if s.live == nil || s.clock.Since(s.leases.leader.elected()) > takeover {
 		return nil
 	}
+	ctx, cancel := s.Bounded(ctx)
+	defer cancel()
 	pods, err := s.live(ctx, c.node)
 	if err != nil {
 		return err

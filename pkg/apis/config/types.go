@@ -99,10 +99,11 @@ type CommonArgs struct {
 	// namespace is where the Leases of exporters, node agents and this scheduler
 	// are. Default: nvtopo-system.
 	Namespace string `json:"namespace,omitempty"`
-	// requestTimeout is for how long the API server may still carry out a write
-	// that this scheduler gave up on. A GPU whose binding failed without a clear
-	// answer stays taken at least that long, and until the pod has then been read
-	// unbound. Keep it above the API server's --request-timeout. Default: 60s.
+	// requestTimeout is after how long this scheduler gives up a write of a choice
+	// that gets no answer, and for how long the API server may still carry it out. A
+	// GPU whose binding failed without a clear answer stays taken at least that long,
+	// and until the pod has then been read unbound. Keep it above the API server's
+	// --request-timeout. Default: 65s.
 	RequestTimeout metav1.Duration `json:"requestTimeout,omitempty"`
 	// graphFreshness is for how long after a renewal of its exporter's Lease a node's
 	// graph counts, judged by when this scheduler saw the renewal and not by the node's

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -61,7 +62,19 @@ type bench struct {
 	profiles  int
 }
 
+// setting is how the plugins are set up; all but write may be missing.
+type setting struct {
+	write          string
+	requestTimeout string
+	through        func(kubernetes.Interface) kubernetes.Interface // what the plugins have for an API server
+}
+
 func newBench(tb testing.TB, write string, plugins ...string) *bench {
+	tb.Helper()
+	return newBenchOf(tb, setting{write: write}, plugins...)
+}
+
+func newBenchOf(tb testing.TB, set setting, plugins ...string) *bench {
 	tb.Helper()
 	metrics.Register()
 	logger, ctx := ktesting.NewTestContext(tb)
@@ -73,7 +86,7 @@ func newBench(tb testing.TB, write string, plugins ...string) *bench {
 		node: node, logger: logger, snapshot: schedcache.NewSnapshot(nil, []*v1.Node{node}), instances: map[string]fwk.Plugin{},
 	}
 	b.factory = informers.NewSharedInformerFactory(b.client, 0)
-	b.fw = b.build(ctx, tb, write, plugins)
+	b.fw = b.build(ctx, tb, set, plugins)
 	b.factory.Start(ctx.Done())
 	b.factory.WaitForCacheSync(ctx.Done())
 	if _, err := b.state(tb).Apply(obj); err != nil {
@@ -87,11 +100,15 @@ func newBench(tb testing.TB, write string, plugins ...string) *bench {
 func (b *bench) another(tb testing.TB, write string, plugins ...string) framework.Framework {
 	tb.Helper()
 	_, ctx := ktesting.NewTestContext(tb)
-	return b.build(ctx, tb, write, plugins)
+	return b.build(ctx, tb, setting{write: write}, plugins)
 }
 
-func (b *bench) build(ctx context.Context, tb testing.TB, write string, plugins []string) framework.Framework {
+func (b *bench) build(ctx context.Context, tb testing.TB, set setting, plugins []string) framework.Framework {
 	tb.Helper()
+	var client kubernetes.Interface = b.client
+	if set.through != nil {
+		client = set.through(client)
+	}
 	b.profiles++
 	registry := frameworkruntime.Registry{queuesort.Name: queuesort.New}
 	record := func(name string, f frameworkruntime.PluginFactory) frameworkruntime.PluginFactory {
@@ -109,10 +126,10 @@ func (b *bench) build(ctx context.Context, tb testing.TB, write string, plugins 
 	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
 	for _, name := range plugins {
 		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: name, Weight: 1})
-		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: argsOf(tb, name, write)})
+		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: argsOf(tb, name, set)})
 	}
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
-		frameworkruntime.WithClientSet(b.client), frameworkruntime.WithInformerFactory(b.factory),
+		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(b.factory),
 		frameworkruntime.WithSnapshotSharedLister(b.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
 		frameworkruntime.WithPodActivator(noQueue{}), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()))
@@ -128,10 +145,15 @@ type noQueue struct{}
 func (noQueue) Activate(klog.Logger, map[string]*v1.Pod) {}
 
 // argsOf decodes a plugin's arguments as the scheduler would.
-func argsOf(tb testing.TB, name, write string) runtime.Object {
+func argsOf(tb testing.TB, name string, set setting) runtime.Object {
 	tb.Helper()
 	gvk := schedconfigv1.SchemeGroupVersion.WithKind(name + "Args")
-	obj, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(`{"annotationWrite":"`+write+`"}`), &gvk, nil)
+	text := `{"annotationWrite":"` + set.write + `"`
+	if set.requestTimeout != "" {
+		text += `,"requestTimeout":"` + set.requestTimeout + `"`
+	}
+	text += "}"
+	obj, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(text), &gvk, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -32,6 +32,8 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeNa
 		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
 	}
 	p.state.BindingBegan(pod.UID, nodeName)
+	ctx, cancel := p.state.Bounded(ctx)
+	defer cancel()
 	if err := p.bind(ctx, binding); err != nil {
 		if refused(err) {
 			p.state.BindingRefused(pod.UID, nodeName)

@@ -64,8 +64,12 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	// A PATCH without a clear answer may be carried out later, over another
 	// choice made meanwhile: from here on the claim may only become doubtful.
 	p.state.BindingBegan(pod.UID, nodeName)
-	err = retry.OnError(retry.DefaultBackoff, schedutil.Retriable, func() error {
-		_, err := p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	ctx, cancel := p.state.Bounded(ctx)
+	defer cancel()
+	// The error of the last attempt is kept here: retry.OnError takes that of a context
+	// which ended for its own patience, and returns the error before it or none.
+	_ = retry.OnError(retry.DefaultBackoff, schedutil.Retriable, func() error {
+		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
 		return err
 	})
 	if err != nil {

@@ -3,7 +3,9 @@
 package lifecycle_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -148,5 +153,59 @@ func TestThePatchIsRefusedForAPodThatALateBindingBound(t *testing.T) {
 	b.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
 	if left := b.state(t).Dump(); len(left) != 0 {
 		t.Errorf("in flight after a refusal: %+v", left)
+	}
+}
+
+// silent is an API server that takes writes of pods and never answers.
+type silent struct{ kubernetes.Interface }
+
+// IsWatchListSemanticsUnSupported says what the fake client says, for informers.
+func (silent) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (s silent) CoreV1() corev1client.CoreV1Interface { return silentCore{s.Interface.CoreV1()} }
+
+type silentCore struct{ corev1client.CoreV1Interface }
+
+func (s silentCore) Pods(namespace string) corev1client.PodInterface {
+	return silentPods{s.CoreV1Interface.Pods(namespace)}
+}
+
+type silentPods struct{ corev1client.PodInterface }
+
+func (silentPods) Bind(ctx context.Context, _ *v1.Binding, _ metav1.CreateOptions) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (silentPods) Patch(ctx context.Context, _ string, _ types.PatchType, _ []byte, _ metav1.PatchOptions, _ ...string) (*v1.Pod, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A claim was binding for as long as the request was under way, and no client of
+// kube-scheduler's ends one by itself.
+func TestAWriteThatGetsNoAnswerEnds(t *testing.T) {
+	for _, write := range []string{"PreBind", "Binding"} {
+		t.Run(write, func(t *testing.T) {
+			b := newBenchOf(t, setting{write: write, requestTimeout: "50ms", through: func(c kubernetes.Interface) kubernetes.Interface { return silent{c} }}, topology.Name, numa.Name)
+			pod, ctx, state := b.pod("p", 2, nil), t.Context(), framework.NewCycleState()
+			if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			status := b.fw.RunPreBindPlugins(ctx, state, pod, "n")
+			if status.IsSuccess() {
+				status = b.fw.RunBindPlugins(ctx, state, pod, "n")
+			}
+			if err := status.AsError(); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the write ended with %v, want %v", err, context.DeadlineExceeded)
+			}
+			b.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
+			if got := b.state(t).Dump(); len(got) != 1 || got[0].Phase != "doubtful" {
+				t.Errorf("in flight %+v, want one that is doubtful", got)
+			}
+		})
 	}
 }
