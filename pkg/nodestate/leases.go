@@ -10,6 +10,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Names of the per-node Leases are these prefixes and the node's name.
@@ -29,6 +30,7 @@ const (
 type leaseTime struct {
 	until atomic.Int64 // Unix nanoseconds; 0 when there is no Lease
 	term  atomic.Int64 // nanoseconds after a renewal
+	owner atomic.Value // types.UID of the Node that the renewing program runs on, empty if unknown
 
 	renewed time.Time // the last renewal seen, by the node's clock; guarded by the table's mutex
 	seen    time.Time // when that was, by ours; guarded by the table's mutex
@@ -36,6 +38,12 @@ type leaseTime struct {
 }
 
 func (l *leaseTime) fresh(now time.Time) bool { return now.UnixNano() < l.until.Load() }
+
+// of reports whether a program on this node renews the Lease, as far as is known.
+func (l *leaseTime) of(node types.UID) bool {
+	owner, _ := l.owner.Load().(types.UID)
+	return owner == "" || owner == node
+}
 
 // time is when the Lease runs out; nil without one.
 func (l *leaseTime) time() *time.Time {
@@ -87,7 +95,8 @@ func (t *leaseTable) timeLocked(name string) *leaseTime {
 	return l
 }
 
-// set records a Lease as seen at now and reports whether one that had run out came back.
+// set records a Lease as seen at now and reports whether one that had run out came
+// back, or one of another node of the same name came in its place.
 func (t *leaseTable) set(l *coordinationv1.Lease, now time.Time) bool {
 	if l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil {
 		return false
@@ -111,8 +120,19 @@ func (t *leaseTable) set(l *coordinationv1.Lease, now time.Time) bool {
 	lt.renewed = renewed
 	until := lt.seen.Add(term).UnixNano()
 	lt.term.Store(int64(term))
-	old := lt.until.Swap(until)
-	return old <= now.UnixNano() && until > now.UnixNano()
+	old, owner := lt.until.Swap(until), nodeOf(l)
+	before, _ := lt.owner.Swap(owner).(types.UID)
+	return (old <= now.UnixNano() || before != owner) && until > now.UnixNano()
+}
+
+// nodeOf is the UID of the Node that owns a Lease, or empty.
+func nodeOf(l *coordinationv1.Lease) types.UID {
+	for _, o := range l.OwnerReferences {
+		if o.Kind == "Node" {
+			return o.UID
+		}
+	}
+	return ""
 }
 
 // drop records that a Lease was deleted.
@@ -122,6 +142,7 @@ func (t *leaseTable) drop(name string) {
 	lt := t.timeLocked(name)
 	lt.renewed, lt.seen = time.Time{}, time.Time{}
 	lt.until.Store(0)
+	lt.owner.Store(types.UID(""))
 }
 
 // see takes note of the leader Lease. Its time is read as it stands, since the

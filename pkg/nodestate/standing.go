@@ -38,13 +38,17 @@ func (s *State) standing(x *cell, n *Node, node types.UID) Reason {
 	return x.vouched(n, s.clock.Now())
 }
 
-// vouched says whether somebody stands for the graph now. Where the object has come
-// to say what cannot be read, the exporter's Lease stands for that and no longer
-// for the last good graph, which then counts for the Lease's term, as it would
-// if the exporter had fallen silent.
+// vouched says whether somebody stands for the graph now. The exporter of another node
+// of the same name does not: its Lease may be heard of while the watches of Nodes and
+// graphs are broken. Where the object has come to say what cannot be read, the
+// exporter's Lease stands for that and no longer for the last good graph, which then
+// counts for the Lease's term, as it would if the exporter had fallen silent.
 func (x *cell) vouched(n *Node, now time.Time) Reason {
 	if !n.exporter.fresh(now) {
 		return StaleGraph
+	}
+	if !n.exporter.of(n.NodeUID) {
+		return NodeReplaced
 	}
 	if f := x.fault.Load(); f != nil && !f.since.IsZero() && now.Sub(f.since) >= time.Duration(n.exporter.term.Load()) {
 		return UnreadableGraph

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2/ktesting"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -243,6 +244,27 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 		info, l := r.view(t)
 		if v := r.Judge(d(t), info, l); v.Reason != NodeReplaced {
 			t.Errorf("verdict %q, want %q", v.Reason, NodeReplaced)
+		}
+	})
+	// The watches of Nodes and graphs may be broken while that of Leases is not.
+	t.Run("the Lease is heard of the exporter of a node made anew", func(t *testing.T) {
+		r := newRig(t, "dgx1-v100")
+		renew := func(node types.UID) (back bool) {
+			l := lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute)
+			l.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n", UID: node}}
+			return r.leases.set(l, r.clock.now)
+		}
+		renew(r.node.UID)
+		for _, step := range []struct {
+			owner types.UID
+			want  Reason
+			back  bool
+		}{{r.node.UID, Fits, false}, {"another", NodeReplaced, true}, {"another", NodeReplaced, false}, {r.node.UID, Fits, true}, {"", Fits, true}} {
+			back := renew(step.owner)
+			info, l := r.view(t)
+			if v := r.Judge(d(t), info, l); v.Reason != step.want || back != step.back {
+				t.Errorf("renewed for node %q: verdict %q, others woken %t, want %q, %t", step.owner, v.Reason, back, step.want, step.back)
+			}
 		}
 	})
 	t.Run("the exporter's Lease ran out and came back", func(t *testing.T) {
