@@ -39,10 +39,22 @@ func (d *departed) add(uid types.UID, now time.Time) {
 	d.prune = max(minDeparted, 2*len(d.at))
 }
 
+// back forgets that a pod went: a list may have been older than the events before it.
+func (d *departed) back(uid types.UID) { delete(d.at, uid) }
+
 // lately reports whether a pod went a short time ago.
 func (d *departed) lately(uid types.UID, now time.Time) bool {
 	t, ok := d.at[uid]
 	return ok && now.Sub(t) <= releaseWithin
+}
+
+// Gone reports whether the informer said a short time ago that it no longer has a pod:
+// it was deleted, or has ended. A Binding of one that has ended succeeds and nothing
+// tells of it, so whoever would wait for the bound pod would wait for ever.
+func (s *State) Gone(uid types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.departed.lately(uid, s.clock.Now())
 }
 
 // FitsSoon reports whether a pod fits a node as soon as its kubelet has released the

@@ -135,12 +135,16 @@ func (s *State) changePhase(uid types.UID, node string, from, to claimPhase) {
 // confirms or refutes is dropped by Sweep, never here, because the running
 // cycle's snapshot may still be older than this event.
 func (s *State) podChanged(pod *v1.Pod) {
-	if pod.Spec.NodeName == "" {
-		return
+	bound := pod.Spec.NodeName != ""
+	if bound {
+		s.widened.remove(pod.UID)
 	}
-	s.widened.remove(pod.UID)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.departed.back(pod.UID)
+	if !bound {
+		return
+	}
 	h := s.endHold(pod.UID)
 	if h == nil && len(s.claims[pod.UID]) == 0 {
 		return

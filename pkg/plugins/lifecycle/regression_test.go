@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -154,6 +155,52 @@ func TestThePatchIsRefusedForAPodThatALateBindingBound(t *testing.T) {
 	if left := b.state(t).Dump(); len(left) != 0 {
 		t.Errorf("in flight after a refusal: %+v", left)
 	}
+}
+
+// A pod that ended in its scheduling cycle, before its devices were chosen, was bound
+// all the same, which the API server allows. No event of a bound pod followed, and none
+// of its end: it had been told of before. The claim stayed for ever.
+func TestAPodThatEndedInItsCycleGetsNothing(t *testing.T) {
+	for name, gpus := range map[string]int{"with GPUs": 2, "without": 0} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, "Binding", topology.Name, numa.Name)
+			pod, ctx, state := b.pod("p", gpus, nil), t.Context(), framework.NewCycleState()
+			if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() && !status.IsSkip() {
+				t.Fatal(status)
+			}
+			ended := pod.DeepCopy()
+			ended.Status.Phase = v1.PodFailed
+			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), ended, ended.Namespace); err != nil {
+				t.Fatal(err)
+			}
+			await(t, func() bool { return b.state(t).Gone(pod.UID) })
+			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); status.Code() != fwk.Unschedulable {
+				t.Errorf("Reserve: %v, want Unschedulable", status)
+			}
+			if left := b.state(t).Dump(); len(left) != 0 {
+				t.Errorf("in flight: %+v", left)
+			}
+			// The informer's list may have been older than its events.
+			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), pod, pod.Namespace); err != nil {
+				t.Fatal(err)
+			}
+			await(t, func() bool { return !b.state(t).Gone(pod.UID) })
+			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
+				t.Errorf("Reserve of a pod that is back: %v", status)
+			}
+		})
+	}
+}
+
+func await(t *testing.T, is func() bool) {
+	t.Helper()
+	for range 500 {
+		if is() {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("it did not come to be")
 }
 
 // silent is an API server that takes writes of pods and never answers.

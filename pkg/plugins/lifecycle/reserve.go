@@ -13,6 +13,10 @@ import (
 // Reserve chooses the devices on the node and records the choice. If the world
 // moved since Filter, the pod is unschedulable on this node for now.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	// The scheduler's cache, too, would keep the pod for ever.
+	if p.state.Gone(pod.UID) {
+		return fwk.NewStatus(fwk.Unschedulable, "the pod was deleted or has ended")
+	}
 	c := p.Cycle(state)
 	if c == nil {
 		return nil
