@@ -30,6 +30,7 @@ const (
 // them: a node whose graph is another each second costs no more than the last one.
 type Registry struct {
 	weights Weights
+	budget  int // bytes of answer tables of classes above 8 GPUs
 
 	mu      sync.Mutex
 	classes map[string]*registered // graph class key -> tables; guarded by mu
@@ -46,7 +47,7 @@ type registered struct {
 
 // NewRegistry returns an empty registry for one set of weights.
 func NewRegistry(w Weights) *Registry {
-	return &Registry{weights: w, classes: map[string]*registered{}}
+	return &Registry{weights: w, budget: maxPrepared, classes: map[string]*registered{}}
 }
 
 // Tables returns the tables of a graph, built on first use of its class.
@@ -131,19 +132,20 @@ func (r *Registry) Stats() (classes, bytes int) {
 
 // PrepareAll builds remaining answer tables of classes known now, a few each time it
 // is called and those that most machines have first, as far as memory is allowed for
-// them. It is meant for a background goroutine and returns the context's error when
-// that ends first.
+// them, and drops those of the others. It is meant for a background goroutine and
+// returns the context's error when that ends first.
 func (r *Registry) PrepareAll(ctx context.Context) error {
-	left, at := maxPrepared, 0
+	left, at := r.budget, 0
 	for _, a := range r.built() {
 		c := a.c
 		if c.n <= eagerGPUs || c.n > exactGPUs {
 			continue // nothing dear to build
 		}
-		if left -= c.answerBytes(); left < 0 || at == preparedAtOnce {
-			return nil
+		if left -= c.answerBytes(); left < 0 {
+			c.release()
+			continue
 		}
-		if c.prepared() {
+		if at == preparedAtOnce || c.prepared() {
 			continue
 		}
 		if at++; a.machines < 2 {
@@ -158,6 +160,13 @@ func (r *Registry) PrepareAll(ctx context.Context) error {
 
 // answerBytes is what Prepare's tables take.
 func (c *classTables) answerBytes() int { return len(preparedPolicies()) * 2 * (c.n + 1) << c.n }
+
+// release drops the answer tables, as classes that more machines have need the memory.
+func (c *classTables) release() {
+	for i := range c.answers {
+		c.answers[i].Store(nil)
+	}
+}
 
 func (c *classTables) prepared() bool {
 	for _, p := range preparedPolicies() {

@@ -150,3 +150,38 @@ func TestPrepareAllPrefersWhatMostMachinesHave(t *testing.T) {
 		t.Errorf("the answer tables of 10 GPUs take %d bytes, want %d", n, 3*2*11<<10)
 	}
 }
+
+// TestPrepareAllKeepsItsBudget: classes of singular machines that came first kept their
+// tables when the memory went to others.
+func TestPrepareAllKeepsItsBudget(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry(DefaultWeights())
+	odd := r.Tables(irregular(9, 1).graph(t))
+	r.budget = odd.c.answerBytes()
+	prepare := func() {
+		t.Helper()
+		if err := r.PrepareAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prepare()
+	if !odd.c.prepared() {
+		t.Fatal("the only class got no tables: this was not a test")
+	}
+	common := irregular(9, 2).graph(t)
+	var usual *Tables
+	for i := range 3 {
+		g := *common
+		g.GPUs = slices.Clone(common.GPUs)
+		g.GPUs[0].UUID = fmt.Sprintf("GPU-%d", i)
+		usual = r.Tables(&g)
+	}
+	before, _ := odd.Pick(FullMask(9), FullMask(9), 4, Constraint{})
+	prepare()
+	if !usual.c.prepared() || odd.c.prepared() {
+		t.Errorf("tables of the usual machine %t, of the odd one %t, want one of them and the usual one's", usual.c.prepared(), odd.c.prepared())
+	}
+	if after, _ := odd.Pick(FullMask(9), FullMask(9), 4, Constraint{}); after != before {
+		t.Errorf("without its table the odd machine answers %b, with it %b", after, before)
+	}
+}
