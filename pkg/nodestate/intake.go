@@ -42,9 +42,15 @@ type intake struct {
 	serial sync.Mutex
 
 	mu      sync.Mutex
-	shares  map[string]*quota                    // node -> what is left to it; guarded by mu
-	waiting map[string]*v1alpha1.NodeGPUTopology // node -> the object to read later; guarded by mu
-	forgot  time.Time                            // when shares were forgotten last; guarded by mu
+	shares  map[string]*quota // node -> what is left to it; guarded by mu
+	waiting map[string]late   // node -> what to read later; guarded by mu
+	forgot  time.Time         // when shares were forgotten last; guarded by mu
+}
+
+// late is an object that waits, or whose graph does.
+type late struct {
+	obj     *v1alpha1.NodeGPUTopology
+	partial bool // its status was read with the graph before it
 }
 
 // quota is what a node may publish.
@@ -65,7 +71,7 @@ func (b *bucket) fill(now time.Time, rate, burst float64) {
 }
 
 func newIntake(c clock.PassiveClock) *intake {
-	return &intake{clock: c, shares: map[string]*quota{}, waiting: map[string]*v1alpha1.NodeGPUTopology{}}
+	return &intake{clock: c, shares: map[string]*quota{}, waiting: map[string]late{}}
 }
 
 // admit returns what of an object is to be read now, where the last spec that was
@@ -82,15 +88,18 @@ func (in *intake) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTop
 	}
 	b.objects.fill(now, readRate, readBurst)
 	b.graphs.fill(now, graphRate, graphBurst)
+	w := in.waiting[obj.Name]
+	if w.obj == obj && w.partial && b.graphs.left <= 0 {
+		return nil // before the graphs are compared, which is asked ten times a second
+	}
 	if b.objects.left <= 0 {
-		in.waiting[obj.Name] = obj
+		in.waiting[obj.Name] = late{obj: obj, partial: w.obj == obj && w.partial}
 		return nil
 	}
 	if last == nil || !sameGraph(&obj.Spec, last) {
 		if b.graphs.left <= 0 {
-			again := in.waiting[obj.Name] == obj
-			in.waiting[obj.Name] = obj
-			if last == nil || again {
+			in.waiting[obj.Name] = late{obj: obj, partial: last != nil}
+			if last == nil {
 				return nil
 			}
 			b.objects.left -= objectCost(obj)
@@ -142,7 +151,7 @@ func objectCost(obj *v1alpha1.NodeGPUTopology) float64 {
 func (in *intake) forget(name string, object types.UID) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if t := in.waiting[name]; t != nil && t.UID == object {
+	if w := in.waiting[name]; w.obj != nil && w.obj.UID == object {
 		delete(in.waiting, name)
 	}
 }
@@ -157,20 +166,20 @@ func (in *intake) due() []*v1alpha1.NodeGPUTopology {
 		for name, b := range in.shares {
 			b.objects.fill(now, readRate, readBurst)
 			b.graphs.fill(now, graphRate, graphBurst)
-			if b.objects.left == readBurst && b.graphs.left == graphBurst && in.waiting[name] == nil {
+			if b.objects.left == readBurst && b.graphs.left == graphBurst && in.waiting[name].obj == nil {
 				delete(in.shares, name)
 			}
 		}
 	}
 	out := make([]*v1alpha1.NodeGPUTopology, 0, len(in.waiting))
-	for _, t := range in.waiting {
-		out = append(out, t)
+	for _, w := range in.waiting {
+		out = append(out, w.obj)
 	}
 	return out
 }
 
-// late returns how many nodes have an object that waits.
-func (in *intake) late() int {
+// held returns how many nodes have an object that waits.
+func (in *intake) held() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return len(in.waiting)

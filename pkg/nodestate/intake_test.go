@@ -83,8 +83,8 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 					s.take(t.Context(), late)
 				}
 			}
-			if got := s.Node("n").ResourceVersion; got != "6000" || s.intake.late() != 0 {
-				t.Errorf("the last object read is %s of 6000, %d wait", got, s.intake.late())
+			if got := s.Node("n").ResourceVersion; got != "6000" || s.intake.held() != 0 {
+				t.Errorf("the last object read is %s of 6000, %d wait", got, s.intake.held())
 			}
 			clk.now = clk.now.Add(time.Hour)
 			if s.intake.due(); len(s.intake.shares) != 0 {
@@ -126,8 +126,8 @@ func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
 		o.Spec.Links = slices.DeleteFunc(o.Spec.Links, func(l v1alpha1.Link) bool { return l.A == last || l.B == last })
 	})
 	n := s.Node("n")
-	if s.intake.late() != 1 || n.Accels[0].Graph.Len() != 16 {
-		t.Fatalf("%d objects wait, the graph has %d GPUs: this was not a test", s.intake.late(), n.Accels[0].Graph.Len())
+	if s.intake.held() != 1 || n.Accels[0].Graph.Len() != 16 {
+		t.Fatalf("%d objects wait, the graph has %d GPUs: this was not a test", s.intake.held(), n.Accels[0].Graph.Len())
 	}
 	if want := nvtopo.FullMask(15) &^ nvtopo.MaskOf(3); n.Accels[0].Healthy != want {
 		t.Errorf("healthy are %b, want %b", n.Accels[0].Healthy, want)
@@ -140,8 +140,40 @@ func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
 	for _, late := range s.intake.due() {
 		s.take(t.Context(), late)
 	}
-	if n := s.Node("n"); n.Accels[0].Graph.Len() != 15 || s.intake.late() != 0 {
-		t.Errorf("when it is quiet the graph has %d GPUs, want 15; %d objects wait", n.Accels[0].Graph.Len(), s.intake.late())
+	if n := s.Node("n"); n.Accels[0].Graph.Len() != 15 || s.intake.held() != 0 {
+		t.Errorf("when it is quiet the graph has %d GPUs, want 15; %d objects wait", n.Accels[0].Graph.Len(), s.intake.held())
+	}
+}
+
+// TestWhatWaitedForItsTurnDoesNotWaitForTheGraph has both buckets run empty: what had to
+// wait as a whole was then not read until its graph could be.
+func TestWhatWaitedForItsTurnDoesNotWaitForTheGraph(t *testing.T) {
+	s := fuzzState()
+	clk, _ := s.clock.(*tickClock)
+	handler := s.graphHandler(t.Context())
+	obj := topologyOf(t, "n", "dgx2")
+	for i := range 200 {
+		obj = obj.DeepCopy()
+		obj.ResourceVersion, obj.Spec.Links[0].Bandwidth = strconv.Itoa(i+2), resource.MustParse(strconv.Itoa(1000+i))
+		if i == 199 {
+			obj.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: obj.Spec.GPUs[3].ID, Reason: "Xid79"}}
+		}
+		handler.OnUpdate(nil, obj)
+		if i == 2 {
+			clk.now = clk.now.Add(intakeInterval) // the next graph overdraws its bucket
+		}
+	}
+	if s.Node("n").ResourceVersion == obj.ResourceVersion {
+		t.Fatal("nothing had to wait: this was not a test")
+	}
+	for range 20 {
+		clk.now = clk.now.Add(intakeInterval)
+		for _, late := range s.intake.due() {
+			s.take(t.Context(), late)
+		}
+	}
+	if n := s.Node("n"); n.Accels[0].Healthy.Has(3) || !n.partial {
+		t.Errorf("after 2 s the broken GPU is healthy: %t; read without its graph: %t, want it so", n.Accels[0].Healthy.Has(3), n.partial)
 	}
 }
 
@@ -154,8 +186,8 @@ func TestWhatWaitsGoesWithItsObject(t *testing.T) {
 		obj.ResourceVersion = strconv.Itoa(i + 1)
 		handler.OnUpdate(nil, obj)
 	}
-	if s.intake.late() != 1 {
-		t.Fatalf("%d objects wait, want the node's last", s.intake.late())
+	if s.intake.held() != 1 {
+		t.Fatalf("%d objects wait, want the node's last", s.intake.held())
 	}
 	handler.OnDelete(obj)
 	clk, _ := s.clock.(*tickClock)

@@ -92,7 +92,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	ch <- metrics.NewLazyConstMetric(c.tableBytes, metrics.GaugeValue, float64(bytes))
 	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.listed.Load()), "listed")
 	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.recovered.Load()), "recovered")
-	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(c.state.intake.late()))
+	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(c.state.intake.held()))
 }
 
 // registerMetrics registers everything for the process's one State.
