@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -212,7 +213,8 @@ func (w *hardware) look(ctx context.Context, name string) error {
 }
 
 // tell writes what is new about a pod and returns what it has been told. Where nothing
-// is known of the links, what was told of them stands.
+// is known of the links, what was told of them stands, and so does what was told of a
+// GPU that is no longer part of the node.
 func (w *hardware) tell(
 	ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, now []trouble, links bool, before map[key]trouble,
 ) (map[key]trouble, error) {
@@ -227,7 +229,7 @@ func (w *hardware) tell(
 		switch {
 		case is || still[tr.gpu] || ended[tr.gpu] || tr.gpu != "" && !h.has(tr.gpu):
 			continue
-		case tr.gpu == "" && !links:
+		case tr.gpu == "" && !links, tr.gpu != "" && !listed(t, tr.gpu):
 			told[k] = tr
 			continue
 		}
@@ -238,6 +240,10 @@ func (w *hardware) tell(
 		}
 	}
 	return told, errors.Join(errs...)
+}
+
+func listed(t *v1alpha1.NodeGPUTopology, gpu string) bool {
+	return slices.ContainsFunc(t.Spec.GPUs, func(g v1alpha1.GPU) bool { return g.ID == gpu })
 }
 
 // warn writes the troubles that are new, and returns those the pod has been told of and

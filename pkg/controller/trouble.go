@@ -5,6 +5,7 @@ package controller
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,19 +106,19 @@ func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) (out [
 	for _, ids := range h.gpus {
 		several += len(ids)
 	}
-	for _, accel := range n.Accels {
-		ids := h.gpus[accel.Resource]
-		if len(ids) == 0 {
-			continue
-		}
-		sound := true
+	for _, resource := range slices.Sorted(maps.Keys(h.gpus)) {
+		ids, accel, sound := h.gpus[resource], n.Accel(resource), true
 		for _, id := range ids {
-			t := h.troubleOf(accel, id, health, several > 1)
+			t := h.troubleOf(resource, accel, id, health, several > 1)
 			if t != nil {
 				t.note += fmt.Sprintf(" (node %s, pod %s/%s)", n.Name, h.pod.Namespace, h.pod.Name)
 				out = append(out, *t)
 				sound = sound && t.reason == reasonGPUDegraded
 			}
+		}
+		if accel == nil { // the last of them left
+			links = false
+			continue
 		}
 		t, known := h.linkTrouble(n, accel, ids)
 		links = links && known && sound
@@ -129,16 +130,20 @@ func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) (out [
 	return out, links
 }
 
-// troubleOf says what is wrong with one GPU, nil if nothing that concerns the pod.
-func (h *holding) troubleOf(accel *nodestate.Accel, id string, health []v1alpha1.GPUHealth, several bool) *trouble {
+// troubleOf says what is wrong with one GPU, nil if nothing that concerns the pod or
+// nothing is known. The node may have no accelerators of the resource any more (nil).
+func (h *holding) troubleOf(resource string, accel *nodestate.Accel, id string, health []v1alpha1.GPUHealth, several bool) *trouble {
 	var since time.Time
 	if i := slices.IndexFunc(health, func(e v1alpha1.GPUHealth) bool { return e.ID == id }); i >= 0 && health[i].Since != nil {
 		since = health[i].Since.Time
 	}
-	p := slices.IndexFunc(accel.Graph.GPUs, func(d nvtopo.GPU) bool { return d.UUID == id })
+	p := -1
+	if accel != nil {
+		p = slices.IndexFunc(accel.Graph.GPUs, func(d nvtopo.GPU) bool { return d.UUID == id })
+	}
 	if p < 0 {
 		// What kubelet calls by a name that was never in a graph is not missing from it.
-		if h.chosen == nil || !slices.Contains(h.chosen.GPUs(accel.Resource), id) {
+		if h.chosen == nil || !slices.Contains(h.chosen.GPUs(resource), id) {
 			return nil
 		}
 		return &trouble{reason: reasonGPULost, gpu: id, note: fmt.Sprintf("GPU %s is no longer part of its node", id)}

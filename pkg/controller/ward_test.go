@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+)
+
+// ward is a controller, a node whose hardware the test breaks, and its pods.
+type ward struct {
+	t      *testing.T
+	state  *nodestate.State
+	graph  *nvtopo.Graph
+	store  cache.Indexer
+	client *fake.Clientset
+	ctrl   *Controller
+	last   *v1alpha1.NodeGPUTopology
+	sick   map[int]v1alpha1.GPUHealth // position -> health
+	mig    map[int]bool
+	down   map[[2]int]bool // links that are SYS now
+	less   int             // GPUs taken out at the end
+	seenAt int             // events already looked at
+	broken bool            // the API server takes no events
+}
+
+func newWard(t *testing.T) *ward {
+	t.Helper()
+	state, _ := stateOf(t, "dgx1-v100")
+	w := &ward{
+		t: t, state: state, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}), client: fake.NewClientset(),
+		sick: map[int]v1alpha1.GPUHealth{}, mig: map[int]bool{}, down: map[[2]int]bool{},
+	}
+	w.client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return w.broken, nil, errors.New("no server")
+	})
+	w.restart()
+	w.publish()
+	return w
+}
+
+// restart replaces the controller by a new process's.
+func (w *ward) restart() {
+	w.ctrl = New(w.state, w.client, corelisters.NewPodLister(w.store), events.NewFakeRecorder(100))
+	if w.last != nil {
+		w.ctrl.Handler().OnAdd(w.last, true)
+	}
+}
+
+// publish makes an object of the hardware's condition and tells everybody.
+func (w *ward) publish(records ...v1alpha1.Allocation) {
+	w.t.Helper()
+	m, err := machine.Lookup("dgx1-v100")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	g, err := m.GraphFor(testNode)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if w.graph == nil {
+		w.graph = g
+	}
+	t := v1alpha1.FromGraph(testNode, gpu, g)
+	t.UID, t.Spec.NodeUID = "topology", "node"
+	t.ResourceVersion, t.Generation = "2", 1
+	for at, h := range w.sick {
+		h.ID = t.Status.GPUHealth[at].ID
+		t.Status.GPUHealth[at] = h
+	}
+	for at := range w.mig {
+		t.Spec.GPUs[at].MIG = true
+	}
+	for i := range t.Spec.Links {
+		if l := &t.Spec.Links[i]; w.down[[2]int{int(l.A), int(l.B)}] {
+			sys := nvtopo.NewLink(nvtopo.Class{Kind: nvtopo.KindPCIe, PCIe: nvtopo.PCIeSYS}, nvtopo.PCIeSYS, 3, 0, false)
+			l.Class, l.Lanes, l.PCIe = "SYS", 0, "SYS"
+			l.Bandwidth.Set(sys.Bandwidth * 1000)
+		}
+	}
+	n := len(t.Spec.GPUs) - w.less
+	t.Spec.GPUs, t.Status.GPUHealth = t.Spec.GPUs[:n], t.Status.GPUHealth[:n]
+	t.Spec.Links = slices.DeleteFunc(t.Spec.Links, func(l v1alpha1.Link) bool { return int(l.B) >= n })
+	t.Spec.NICs = nil
+	t.Status.Allocations = records
+	old := w.last
+	if old != nil {
+		v, err := strconv.Atoi(old.ResourceVersion)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		t.ResourceVersion, t.Generation = strconv.Itoa(v+1), old.Generation
+		if !cmp.Equal(old.Spec, t.Spec) {
+			t.Generation++
+		}
+	}
+	w.last = t
+	if _, err := w.state.Apply(t); err != nil {
+		w.t.Fatal(err)
+	}
+	if old == nil {
+		w.ctrl.Handler().OnAdd(t, false)
+	} else {
+		w.ctrl.Handler().OnUpdate(old, t)
+	}
+}
+
+// run adds a pod that runs with these GPUs, promised what the graph has now.
+func (w *ward) run(name string, gpus string, annotations ...string) *v1.Pod {
+	w.t.Helper()
+	a := allocation(w.graph, "m="+gpus)
+	a.PodUID, a.Assumed = types.UID(name), time.Now().UTC()
+	all, err := w.state.Annotations(a, false)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i := 0; i+1 < len(annotations); i += 2 {
+		all[annotations[i]] = annotations[i+1]
+	}
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: a.PodUID, ResourceVersion: "1", Annotations: all, CreationTimestamp: metav1.Now(),
+		},
+		Spec: v1.PodSpec{NodeName: testNode},
+	}
+	w.put(p)
+	return p
+}
+
+func (w *ward) put(p *v1.Pod) {
+	w.t.Helper()
+	if err := w.store.Update(p); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// lead runs a term of the present controller.
+func (w *ward) lead() (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	done := make(chan struct{})
+	ctrl := w.ctrl
+	go func() { defer close(done); ctrl.Run(ctx) }()
+	return func() { cancel(); <-done }
+}
+
+// said returns what was written since the last call: "pod type reason GPUs".
+func (w *ward) said() []string {
+	w.t.Helper()
+	time.Sleep(2 * sortedFor)
+	synctest.Wait()
+	list, err := w.client.EventsV1().Events("ns").List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	slices.SortStableFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
+	var out []string
+	for i := w.seenAt; i < len(list.Items); i++ {
+		e := &list.Items[i]
+		line := e.Regarding.Name + " " + e.Type + " " + e.Reason
+		if !strings.Contains(e.Note, e.Regarding.Name) {
+			w.t.Errorf("the note does not name its pod: %s", e.Note)
+		}
+		words := []string{line}
+		for p := range w.graph.GPUs {
+			if strings.Contains(e.Note, w.graph.GPUs[p].UUID) {
+				words = append(words, strconv.Itoa(p))
+			}
+		}
+		out = append(out, strings.Join(words, " "))
+	}
+	w.seenAt = len(list.Items)
+	slices.Sort(out)
+	return out
+}
+
+func (w *ward) expect(when string, want ...string) {
+	w.t.Helper()
+	if diff := cmp.Diff(want, w.said()); diff != "" {
+		w.t.Errorf("%s (-want,+got):\n%s", when, diff)
+	}
+}
+
+// since is a health that began now.
+func since(h v1alpha1.GPUHealth) v1alpha1.GPUHealth {
+	h.Since = new(metav1.Now())
+	return h
+}
+
+func lostGPU() v1alpha1.GPUHealth { return since(v1alpha1.GPUHealth{Reason: "GPU is lost: fell off"}) }
+func linkSick() v1alpha1.GPUHealth {
+	return since(v1alpha1.GPUHealth{Healthy: true, Degraded: true, Reason: "NVLink error: Xid 74"})
+}
