@@ -17,8 +17,8 @@ func (s *State) CountStale() { s.counts.Store(true) }
 
 // watchExpiry wakes waiting pods when a Lease runs out and that lets some of them fit: an
 // agent's, whose word that pods which are gone still hold GPUs is no longer believed,
-// and an exporter's where pods are placed by count. And when the time is over for which
-// GPUs were kept for a nominated pod.
+// and an exporter's where pods are placed by count, or the term of a graph that cannot
+// be read any more. And when the time is over for which GPUs were kept for a nominated pod.
 func (s *State) watchExpiry(ctx context.Context) {
 	ticker := s.clock.NewTicker(expiryInterval)
 	defer ticker.Stop()
@@ -37,7 +37,7 @@ func (s *State) watchExpiry(ctx context.Context) {
 	}
 }
 
-// expired takes note of the Leases that ran out since the last call, and reports whether
+// expired takes note of the Leases and terms that ran out since the last call, and reports whether
 // some pod may fit for it.
 func (s *State) expired() (freed bool) {
 	for _, name := range s.leases.expired(s.clock.Now()) {
@@ -53,6 +53,16 @@ func (s *State) expired() (freed bool) {
 		} else if strings.HasPrefix(name, ExporterLeasePrefix) {
 			freed = freed || s.counts.Load()
 		}
+	}
+	if !s.counts.Load() {
+		return freed
+	}
+	now := s.clock.Now()
+	for _, x := range s.cells.all() {
+		n := x.node.Load()
+		over := n != nil && x.fault.Load() != nil && x.vouched(n, now) == UnreadableGraph
+		freed = freed || over && !x.outlived
+		x.outlived = over
 	}
 	return freed
 }

@@ -25,6 +25,7 @@ type faults struct {
 type fault struct {
 	object types.UID
 	text   string
+	graph  error // in the exporter's part
 	// since is when the graph of the object was first seen to be unreadable; zero
 	// while it can be read. From then on nobody vouches for the last good graph: the
 	// exporter's Lease speaks for the object as it is.
@@ -32,8 +33,14 @@ type fault struct {
 }
 
 // judge keeps what is wrong with an object and returns it if it was not known: every
-// later write of the object has the same mistakes. It needs State.graphMu.
-func (x *cell) judge(obj *v1alpha1.NodeGPUTopology, wrong faults, now time.Time) error {
+// later write of the object has the same mistakes. Of a partial object the graph was not
+// read, and what was wrong with it still is. It needs State.graphMu.
+func (x *cell) judge(obj *v1alpha1.NodeGPUTopology, partial bool, wrong faults, now time.Time) error {
+	old := x.fault.Load()
+	same := old != nil && old.object == obj.UID
+	if partial && same {
+		wrong.graph = old.graph
+	}
 	errs := wrong.others
 	if wrong.graph != nil {
 		errs = append([]error{wrong.graph}, errs...)
@@ -46,8 +53,7 @@ func (x *cell) judge(obj *v1alpha1.NodeGPUTopology, wrong faults, now time.Time)
 		errs = append(errs[:maxFaults:maxFaults], errors.New("and more"))
 	}
 	err := errors.Join(errs...)
-	old, f := x.fault.Load(), &fault{object: obj.UID, text: err.Error()}
-	same := old != nil && old.object == obj.UID
+	f := &fault{object: obj.UID, text: err.Error(), graph: wrong.graph}
 	if wrong.graph != nil {
 		f.since = now
 		if same && !old.since.IsZero() {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -113,6 +114,9 @@ type cell struct {
 	// holds of pods nominated for the node, guarded by State.mu, and how many there are.
 	holds []*hold
 	held  atomic.Int32
+	// outlived: the graph counts no longer since what followed it cannot be read. It is
+	// watchExpiry's alone.
+	outlived bool
 	// position in the index, guarded by its mutex; and until when the node is
 	// looked at for an event, guarded by that of the touched.
 	position     int
@@ -201,6 +205,8 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 	if old != nil && old.notOlder(obj.ResourceVersion) && (partial || !old.partial || old.ResourceVersion != obj.ResourceVersion) {
 		return false, false, nil
 	}
+	now := s.clock.Now()
+	counted := old != nil && x.vouched(old, now) == Fits
 	x.published.Store(publishedIn(obj))
 	n, faults := s.buildNode(obj, old)
 	others := s.contest.enter(old, n, s.Synced())
@@ -210,7 +216,7 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 			faults.others = append(faults.others, err)
 		}
 	}
-	err = x.judge(obj, faults, s.clock.Now())
+	err = x.judge(obj, partial, faults, now)
 	if n == nil && old == nil {
 		return false, false, err
 	}
@@ -221,7 +227,10 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 	x.rev.Add(1)
 	s.touch(x)
 	freed = s.resettle(others)
-	return true, freed || n != nil && (old == nil || n.roomier(old)), err
+	if n != nil {
+		freed = freed || old == nil || n.roomier(old) || !counted && x.vouched(n, now) == Fits
+	}
+	return true, freed, err
 }
 
 // Remove forgets a node's topology if it is the stored object that went.
@@ -252,6 +261,13 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 	return true
 }
 
+// unfinished reports whether an exporter has made the object and is yet to write its
+// status: without it, GPUs that are broken would look healthy for a moment. An object
+// that somebody made by hand has no Node for its owner and may go without a status.
+func unfinished(obj *v1alpha1.NodeGPUTopology) bool {
+	return obj.Status.Summary == nil && slices.ContainsFunc(obj.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" })
+}
+
 // buildNode reads an object, each of its halves for itself: a mistake of the agent's
 // must not hide what the exporter reports, nor the other way round. In place of
 // what cannot be read it puts the same part of the last version of the object that
@@ -260,6 +276,9 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faul
 	var wrong faults
 	if old != nil && old.objectUID != obj.UID {
 		old = nil // what another object said is no part of this one
+	}
+	if old == nil && unfinished(obj) {
+		return nil, wrong
 	}
 	graphs, numa, err := readGraphs(obj)
 	spec := &obj.Spec

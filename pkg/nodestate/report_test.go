@@ -110,3 +110,28 @@ func TestTheEndOfALeaseWakesWhomItLetsIn(t *testing.T) {
 		})
 	}
 }
+
+// TestTheEndOfAnUnreadableGraphWakesWhomItLetsIn: where pods are placed by count, some
+// fit from the moment on at which the last good graph counts no longer.
+func TestTheEndOfAnUnreadableGraphWakesWhomItLetsIn(t *testing.T) {
+	for name, count := range map[string]bool{"pods are placed by count": true, "they are not": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			if count {
+				r.CountStale()
+			}
+			obj := topologyOf(t, "n", "dgx1-v100")
+			obj.ResourceVersion, obj.Spec.Links[0].Class = "2", "NVLink9"
+			if _, err := r.Apply(obj); err == nil {
+				t.Fatal("a link class that nobody knows was accepted")
+			}
+			for i, want := range []bool{false, false, count, false} {
+				r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+				if got := r.expired(); got != want {
+					t.Errorf("after %d minutes: woken %t, want %t", i, got, want)
+				}
+				r.clock.now = r.clock.now.Add(time.Minute)
+			}
+		})
+	}
+}

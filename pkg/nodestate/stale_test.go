@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -319,13 +320,18 @@ func TestEachHalfOfATopologyIsJudgedForItself(t *testing.T) {
 func TestTheLastGoodGraphDoesNotCountForEver(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	start := r.clock.now
-	apply := func(version, class string) {
+	apply := func(version, class string, partial bool) (freed bool) {
+		t.Helper()
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion, obj.Spec.Links[0].Class = version, class
-		_, err := r.Apply(obj)
+		if partial {
+			obj = withGraph(obj, r.Node("n").spec)
+		}
+		_, freed, err := r.apply(obj, partial)
 		if (err != nil) != (version == "2") {
 			t.Fatalf("version %s with class %s: %v", version, class, err)
 		}
+		return freed
 	}
 	at := func(d time.Duration, want Reason) {
 		t.Helper()
@@ -336,16 +342,44 @@ func TestTheLastGoodGraphDoesNotCountForEver(t *testing.T) {
 			t.Errorf("after %v: %q, want %q", d, v.Reason, want)
 		}
 	}
-	apply("2", "NVLink9")
+	apply("2", "NVLink9", false)
 	at(0, Fits)
 	at(time.Minute, Fits)
-	apply("3", "NVLink9") // a later write, still unreadable, begins no new term
+	apply("3", "NVLink9", false) // a later write, still unreadable, begins no new term
 	at(119*time.Second, Fits)
 	at(120*time.Second, UnreadableGraph)
-	apply("4", "NVLink9")
+	apply("4", "NVLink9", true) // nor does one whose graph has to wait end the old one
+	at(130*time.Second, UnreadableGraph)
+	apply("4", "NVLink9", false)
 	at(10*time.Minute, UnreadableGraph)
-	apply("5", topologyOf(t, "n", "dgx1-v100").Spec.Links[0].Class)
+	if !apply("5", topologyOf(t, "n", "dgx1-v100").Spec.Links[0].Class, false) {
+		t.Error("nobody was woken when the old graph counted again")
+	}
 	at(11*time.Minute, Fits)
+}
+
+// TestBrokenGPUsNeverLookHealthy: an exporter makes an object and then publishes what is
+// broken, in a second write.
+func TestBrokenGPUsNeverLookHealthy(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.Remove("n", "topology-n")
+	obj := topologyOf(t, "n", "dgx1-v100")
+	obj.UID, obj.ResourceVersion = "made-anew", "2"
+	obj.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", UID: r.node.UID}}
+	status := obj.Status
+	obj.Status = v1alpha1.NodeGPUTopologyStatus{}
+	if _, freed, err := r.apply(obj, false); err != nil || freed || r.Node("n") != nil {
+		t.Errorf("an object without a status: somebody woken %t, %v, node %v; want that it does not count", freed, err, r.Node("n"))
+	}
+	obj = obj.DeepCopy()
+	obj.ResourceVersion, obj.Status = "3", status
+	obj.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: obj.Spec.GPUs[3].ID, Reason: "Xid79"}}
+	if _, freed, err := r.apply(obj, false); err != nil || !freed {
+		t.Fatalf("its status: somebody woken %t, %v", freed, err)
+	}
+	if got, want := r.Node("n").Accels[0].Healthy, nvtopo.FullMask(8)&^nvtopo.MaskOf(3); got != want {
+		t.Errorf("healthy are %b, want %b", got, want)
+	}
 }
 
 func TestNothingIsKeptOfAnotherObject(t *testing.T) {
