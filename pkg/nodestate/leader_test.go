@@ -87,4 +87,7 @@ func TestAFormerLeaderDoesNotDecideAnew(t *testing.T) {
 	if err := choose("after"); !errors.Is(err, ErrNotLeader) {
 		t.Errorf("a choice made under a successor's Lease: %v, want %v", err, ErrNotLeader)
 	}
+	if err := r.Leads(t.Context()); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("clearing an earlier choice under a successor's Lease: %v, want %v", err, ErrNotLeader)
+	}
 }

@@ -274,23 +274,28 @@ const leaderWait = time.Second
 // decision nor a new one. It goes on making these for as long as it takes to give up
 // the renewal, and its view of who leads is as current as its view of the pods.
 func (s *State) CheckLeader(ctx context.Context, uid types.UID, node string) error {
-	if s.config.LeaderLease == "" {
-		return nil
-	}
 	s.mu.Lock()
 	c := s.claimOf(uid, node)
 	s.mu.Unlock()
-	if c == nil {
+	if c == nil || s.config.LeaderLease == "" {
+		return nil
+	}
+	if err := s.Leads(ctx); err != nil {
+		return err
+	}
+	return s.confirm(ctx, c)
+}
+
+// Leads is the part of CheckLeader that concerns the process and no choice.
+func (s *State) Leads(ctx context.Context) error {
+	if s.config.LeaderLease == "" {
 		return nil
 	}
 	check := func() error {
 		return s.leases.leader.lead(s.config.Host, s.started, s.clock.Now(), s.config.LeaderTerm)
 	}
 	err := check()
-	if err == nil {
-		return s.confirm(ctx, c)
-	}
-	if s.leases.leader.known() {
+	if err == nil || s.leases.leader.known() {
 		return err
 	}
 	for deadline := s.clock.Now().Add(leaderWait); err != nil && s.clock.Now().Before(deadline); err = check() {
@@ -300,10 +305,7 @@ func (s *State) CheckLeader(ctx context.Context, uid types.UID, node string) err
 		case <-s.clock.After(leaderWait / 20):
 		}
 	}
-	if err != nil {
-		return err
-	}
-	return s.confirm(ctx, c)
+	return err
 }
 
 // Bounded ends a request that gets no answer when the API server, too, has given it up

@@ -47,15 +47,15 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if a == nil && !p.clears(state, pod, nodeName) {
 		return nil
 	}
-	if err := p.state.CheckLeader(ctx, pod.UID, nodeName); err != nil {
-		return fwk.AsStatus(err)
-	}
 	var annotations map[string]string
-	if a != nil {
-		var err error
-		if annotations, err = p.state.Annotations(a, p.Profile.WriteAliases); err != nil {
-			return fwk.AsStatus(err)
-		}
+	var err error
+	if a == nil {
+		err = p.state.Leads(ctx) // a successor may have made a choice for the pod
+	} else if err = p.state.CheckLeader(ctx, pod.UID, nodeName); err == nil {
+		annotations, err = p.state.Annotations(a, p.Profile.WriteAliases)
+	}
+	if err != nil {
+		return fwk.AsStatus(err)
 	}
 	body, err := p.patchBody(pod, annotations)
 	if err != nil {
