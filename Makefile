@@ -22,7 +22,7 @@ GO_BUILD := go build -ldflags '$(LDFLAGS)'
 
 # Packages whose tests need neither etcd nor an API server; pkg/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
-UNIT_PACKAGES = $(shell go list ./pkg/... ./manifests/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent | grep -v /pkg/devcluster)
+UNIT_PACKAGES = $(shell go list ./pkg/... ./manifests/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler | grep -v /pkg/devcluster)
 
 .PHONY: help
 help: ## Show the targets

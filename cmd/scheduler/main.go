@@ -34,7 +34,7 @@ import (
 func main() {
 	shared := lifecycle.NewShared(clock.RealClock{}, controller.Attach)
 	shared.ServeDebug(debug.Serve)
-	command := app.NewSchedulerCommand(
+	os.Exit(cli.Run(newCommand(
 		app.WithPlugin(topology.Name, topology.New(shared)),
 		app.WithPlugin(numa.Name, numa.New(shared)),
 		app.WithPlugin(noderesourcetopology.Name, noderesourcetopology.New),
@@ -45,7 +45,5 @@ func main() {
 			daemon.HideTokens()
 			return nil
 		},
-	)
-	command.Use = "nvtopo-scheduler"
-	os.Exit(cli.Run(command))
+	)))
 }

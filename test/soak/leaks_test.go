@@ -42,11 +42,12 @@ type reading struct {
 	heap       float64 // live bytes after a collection, without tables
 	tables     float64 // bytes of the tables of graph classes
 	claims     float64
+	attempts   float64 // in flight in the scheduling queue
 }
 
 func (r *reading) String() string {
-	return fmt.Sprintf("%s (pid %d): %.0f goroutines, %.1f MiB live heap and %.1f MiB of tables, %.0f claims",
-		r.replica, r.pid, r.goroutines, r.heap/(1<<20), r.tables/(1<<20), r.claims)
+	return fmt.Sprintf("%s (pid %d): %.0f goroutines, %.1f MiB live heap and %.1f MiB of tables, %.0f claims, %.0f attempts",
+		r.replica, r.pid, r.goroutines, r.heap/(1<<20), r.tables/(1<<20), r.claims, r.attempts)
 }
 
 // read reads what the processes hold that run now.
@@ -67,6 +68,7 @@ func (w *world) read(ctx context.Context) (map[int]*reading, error) {
 			return nil, err
 		}
 		x := &reading{replica: r.name, pid: r.sched.PID(), goroutines: m["go_goroutines"], tables: m["scheduler_nvtopo_table_bytes"]}
+		x.attempts = m[`scheduler_inflight_events{event="PodPopped"}`]
 		x.heap = m["go_memstats_heap_alloc_bytes"] - x.tables
 		for series, v := range m {
 			if strings.HasPrefix(series, "scheduler_nvtopo_claims{") {
@@ -162,7 +164,7 @@ func leaked(now, baseline map[int]*reading) (why string, compared int) {
 	for _, pid := range slices.Sorted(maps.Keys(now)) {
 		x, was := now[pid], baseline[pid]
 		switch {
-		case x.claims > 0:
+		case x.claims > 0 || x.attempts > 0:
 			return x.String() + " with no pod left", compared
 		case was == nil:
 			continue
