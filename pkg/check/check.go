@@ -143,11 +143,6 @@ func topologyObject(t *v1alpha1.NodeGPUTopology) Object {
 	return Object{Kind: v1alpha1.Kind, Name: t.Name, UID: t.UID}
 }
 
-func fresh(l *coordinationv1.Lease, now time.Time) bool {
-	return l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil &&
-		now.Before(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second))
-}
-
 func (s *scene) readTopology(n *node, t *v1alpha1.NodeGPUTopology) {
 	n.records = map[types.UID][]v1alpha1.Allocation{}
 	for _, a := range t.Status.Allocations {
