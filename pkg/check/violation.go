@@ -17,7 +17,8 @@ const (
 	// kubelet's record gives it to one of them only and an annotation was corrected
 	// since its pod was bound, it is pending for the time of the other's correction.
 	SharedByAnnotation = "shared-by-annotation"
-	// SharedByRecord: kubelet recorded one GPU for two live pods.
+	// SharedByRecord: kubelet recorded one GPU for two live pods, and the device plugin
+	// does not share GPUs on purpose.
 	SharedByRecord = "shared-by-record"
 	// SharedByClaim: one scheduler has promised one GPU to two pods.
 	SharedByClaim = "shared-by-claim"
@@ -61,7 +62,8 @@ const (
 	// the GPUs themselves changed after the choice.
 	DegradedSince = "degraded-since"
 	// Unverified: nothing can be said of an allocation, since the node or its graph is
-	// not there or is another than the one it was chosen on.
+	// not there or is another than the one it was chosen on; or of a GPU recorded twice,
+	// since its device plugin is not there.
 	Unverified = "unverified"
 	// MalformedTopology: a NodeGPUTopology cannot be read.
 	MalformedTopology = "malformed-topology"
