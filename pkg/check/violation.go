@@ -22,7 +22,9 @@ const (
 	SharedByRecord = "shared-by-record"
 	// SharedByClaim: one scheduler has promised one GPU to two pods.
 	SharedByClaim = "shared-by-claim"
-	// MissingAllocation: a GPU pod of a scheduler of ours is bound without an allocation.
+	// MissingAllocation: a GPU pod of a scheduler of ours is bound without an allocation,
+	// and neither marked as placed by count nor permitted to be so. Pending where the
+	// mark may still come.
 	MissingAllocation = "missing-allocation"
 	// MalformedAllocation: the annotation of a bound pod cannot be read.
 	MalformedAllocation = "malformed-allocation"
@@ -52,7 +54,8 @@ const (
 
 // What is only ever noted.
 const (
-	// PlacedByCount: bound without an allocation, as its policy or profile permits.
+	// PlacedByCount: bound without an allocation, and marked so; or not, where its policy
+	// or profile permits it and the graph may not have counted.
 	PlacedByCount = "placed-by-count"
 	// GPUGone: a chosen GPU was in the graph once.
 	GPUGone = "gpu-gone"
