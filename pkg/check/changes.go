@@ -48,16 +48,21 @@ func later(t time.Time, u *metav1.Time) time.Time {
 	return t
 }
 
-// rewritten reports whether the pod's allocation was written after it was bound, as
-// is done when kubelet gave it other GPUs: by whom, or else when. Binding itself is
-// recorded by the API server's clock too, in the condition PodScheduled.
-func rewritten(p *v1.Pod) bool {
-	var at time.Time
+// boundAt is when the pod was bound, which the API server records by its own clock, too;
+// zero if it does not say.
+func boundAt(p *v1.Pod) time.Time {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue {
-			at = c.LastTransitionTime.Time
+			return c.LastTransitionTime.Time
 		}
 	}
+	return time.Time{}
+}
+
+// rewritten reports whether the pod's allocation was written after it was bound, as
+// is done when kubelet gave it other GPUs: by whom, or else when.
+func rewritten(p *v1.Pod) bool {
+	at := boundAt(p)
 	return slices.ContainsFunc(p.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		late := !at.IsZero() && m.Time != nil && m.Time.After(at)
 		return m.Subresource == "" && (late || m.Manager == nodestate.CorrectionManager) && owns(&m, "f:"+nodestate.AllocationKey)

@@ -143,11 +143,6 @@ func topologyObject(t *v1alpha1.NodeGPUTopology) Object {
 	return Object{Kind: v1alpha1.Kind, Name: t.Name, UID: t.UID}
 }
 
-func fresh(l *coordinationv1.Lease, now time.Time) bool {
-	return l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil &&
-		now.Before(l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second))
-}
-
 func (s *scene) readTopology(n *node, t *v1alpha1.NodeGPUTopology) {
 	n.records = map[types.UID][]v1alpha1.Allocation{}
 	for _, a := range t.Status.Allocations {
@@ -187,39 +182,43 @@ func (s *scene) readPods() {
 func (s *scene) readPod(obj *v1.Pod) {
 	p := &pod{Pod: obj, node: s.node(obj.Spec.NodeName)}
 	p.profile, p.ours = s.profiles[obj.Spec.SchedulerName]
-	p.asks = requests(obj, s.resourcesOn(p))
 	text, annotated := obj.Annotations[nodestate.AllocationKey]
-	if len(p.asks) == 0 && !annotated {
-		return
+	if annotated {
+		s.readAllocation(p, text)
 	}
+	p.asks = requests(obj, p.resources())
 	if len(p.asks) > 0 {
 		s.report.Checked.Pods++
 	}
-	if !annotated {
-		if !p.ours {
-			s.report.Checked.Foreign++
-			return // known by kubelet's record, or by count
-		}
-		s.checkMissing(p)
-		return
-	}
-	s.readAllocation(p, text)
-	if p.alloc != nil {
+	switch {
+	case p.alloc != nil:
 		s.pods[obj.UID] = p
 		s.bound = append(s.bound, p)
+	case annotated || len(p.asks) == 0: // said already, or nothing to say
+	case !p.ours:
+		s.report.Checked.Foreign++ // known by kubelet's record, or by count
+	default:
+		s.checkMissing(p)
 	}
 }
 
-// resourcesOn are the resources in which the pod's allocation must be complete: those
-// of its profile, or of its node's graph if the profile is not known.
-func (s *scene) resourcesOn(p *pod) []string {
-	if p.ours {
-		return p.profile.Resources
+// resources are those in which the pod's allocation must be complete: its profile's,
+// and what was chosen for it, by a profile that may have been another then. Where the
+// profile's are not known, since no scheduler was asked, a graph of the node stands
+// for a profile that chooses by it, and nodes may have none: so the shipped one counts
+// too.
+func (p *pod) resources() []string {
+	out := slices.Clone(p.profile.Resources)
+	if len(out) == 0 {
+		out = append(slices.Collect(maps.Keys(p.node.accels)), v1alpha1.DefaultResource)
 	}
-	if len(p.node.accels) > 0 {
-		return slices.Sorted(maps.Keys(p.node.accels))
+	if p.alloc != nil {
+		for i := range p.alloc.Containers {
+			out = append(out, p.alloc.Containers[i].Resource)
+		}
 	}
-	return []string{v1alpha1.DefaultResource}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func (s *scene) readAllocation(p *pod, text string) {

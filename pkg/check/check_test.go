@@ -98,13 +98,6 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			c.record(c.pod("one", "a", 0), "main", 0)
 			c.record(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "gone"}, Spec: v1.PodSpec{NodeName: "a"}}, "main", 0)
 		}},
-		"a device plugin that shares GPUs on purpose": {build: func(c *city) {
-			c.Nodes[0].Status.Allocatable = v1.ResourceList{gpu: *quantity(32)}
-			c.record(c.pod("one", "a", 0), "main", 0)
-			p := c.pod("foreign", "a", 1)
-			p.Spec.SchedulerName, p.Annotations = "default-scheduler", nil
-			c.record(p, "main", 0)
-		}},
 		"an annotation corrected while the other's is not": {
 			build: func(c *city) {
 				one := c.pod("one", "a", 1) // chosen 0, kubelet gave it 1

@@ -18,6 +18,7 @@ const DefaultGrace = 30 * time.Second
 type Checker struct {
 	grace  time.Duration
 	since  map[string]time.Time // finding -> World.Now when it was first seen
+	now    time.Time            // of the last World
 	tables *nvtopo.Registry
 }
 
@@ -49,7 +50,19 @@ func (c *Checker) Examine(w *World) *Report {
 			pending = append(pending, v)
 		}
 	}
-	r.Pending, c.since = pending, since
+	r.Pending, c.since, c.now = pending, since, w.Now
 	r.sort()
 	return r
+}
+
+// Awaits reports whether something is pending that was so in the World of that moment
+// and ever since: looking again will tell what becomes of it. It is not true for longer
+// than the grace, whatever comes up meanwhile.
+func (c *Checker) Awaits(moment time.Time) bool {
+	for _, at := range c.since {
+		if !at.After(moment) && c.now.Sub(at) < c.grace {
+			return true
+		}
+	}
+	return false
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	sigsyaml "sigs.k8s.io/yaml"
 
@@ -108,21 +107,4 @@ func decoded[T any](to []T, data []byte) ([]T, error) {
 		return to, err
 	}
 	return append(to, v), nil
-}
-
-// Moment is when the World was read, as far as it says itself: the last renewal of a
-// Lease or the time of a scheduler's state; zero if there are neither.
-func (w *World) Moment() time.Time {
-	var t time.Time
-	for i := range w.Leases {
-		if r := w.Leases[i].Spec.RenewTime; r != nil && r.After(t) {
-			t = r.Time
-		}
-	}
-	for i := range w.Schedulers {
-		if at := w.Schedulers[i].At; at.After(t) {
-			t = at
-		}
-	}
-	return t
 }

@@ -62,7 +62,10 @@ func (c *city) addNode(tb testing.TB, name string, enforced bool) {
 		{Manager: "nvtopo-exporter", Subresource: "status", Time: at(-time.Hour), FieldsV1: fields("f:gpuHealth")},
 	}
 	c.Topologies = append(c.Topologies, *t)
-	c.Nodes = append(c.Nodes, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: t.Spec.NodeUID}})
+	offered := v1.ResourceList{gpu: *quantity(int64(g.Len()))}
+	c.Nodes = append(c.Nodes, v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: t.Spec.NodeUID}, Status: v1.NodeStatus{Capacity: offered, Allocatable: offered},
+	})
 	lease := func(prefix string) {
 		c.Leases = append(c.Leases, coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: "nvtopo-system", Annotations: release.Marks()},

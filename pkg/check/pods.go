@@ -65,25 +65,6 @@ func (p *pod) options() *nodestate.Options {
 	return opt
 }
 
-// checkMissing judges a pod of ours that was bound without an allocation.
-func (s *scene) checkMissing(p *pod) {
-	v := Violation{
-		Invariant: MissingAllocation, Objects: []Object{podObject(p.Pod), {Kind: "Node", Name: p.Spec.NodeName}}, Field: allocationField,
-		Message: fmt.Sprintf("it asks for %s and scheduler %s bound it without saying which", counts(p.asks), p.Spec.SchedulerName),
-	}
-	r, err := nodestate.ParseRequest(p.Pod, p.options())
-	byCount := r.NoTopology || p.profile.AllowNoGraph || p.profile.CountStale || slices.ContainsFunc(p.Status.Conditions,
-		func(c v1.PodCondition) bool {
-			return c.Type == nodestate.ConditionPlacedByCount && c.Status == v1.ConditionTrue
-		})
-	if err == nil && !r.NeedsGraph() && byCount {
-		v.Invariant, v.Message = PlacedByCount, v.Message+", which its policy or profile permits where no graph counts"
-		s.note(v)
-		return
-	}
-	s.violate(v)
-}
-
 func counts(asks map[string]int) string {
 	var parts []string
 	for _, r := range slices.Sorted(maps.Keys(asks)) {

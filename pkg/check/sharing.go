@@ -111,36 +111,63 @@ func (s *scene) beingCorrected(g *sharers) bool {
 // checkRecordSharing finds GPUs that kubelet recorded for several live pods. Where
 // the device plugin offers more devices than there are GPUs, it shares them on purpose.
 func (s *scene) checkRecordSharing() {
-	holders := map[device][]types.UID{}
+	holders, unjudged := map[device][]types.UID{}, map[device][]types.UID{}
 	for _, n := range s.nodes {
 		for uid, records := range n.records {
 			if p := s.live[uid]; p == nil || p.Spec.NodeName != n.name {
 				continue
 			}
 			for _, r := range records {
-				if n.replicates(r.Resource) {
+				shares, known := n.replicates(r.Resource)
+				if shares {
 					continue
+				}
+				to := holders
+				if !known {
+					to = unjudged
 				}
 				for _, id := range r.GPUs {
 					d := device{n.name, id}
-					holders[d] = append(holders[d], uid)
+					to[d] = append(to[d], uid)
 				}
 			}
 		}
 	}
 	for _, g := range groups(holders) {
-		objects := s.objects(g.uids, g.node)
-		s.violate(Violation{
-			Invariant: SharedByRecord, Objects: append([]Object{topologyObject(s.nodes[g.node].topology)}, objects...), Field: "status.allocations",
-			Message: fmt.Sprintf("kubelet recorded %s of node %s for %d live pods", strings.Join(g.gpus, ", "), g.node, len(g.uids)),
-		})
+		s.violate(s.recordShared(&g))
+	}
+	for _, g := range groups(unjudged) {
+		v := s.recordShared(&g)
+		v.Invariant, v.Message = Unverified, v.Message+"; whether its device plugin shares them on purpose does not show now"
+		s.note(v)
 	}
 }
 
-func (n *node) replicates(resource string) bool {
+func (s *scene) recordShared(g *sharers) Violation {
+	return Violation{
+		Invariant: SharedByRecord, Objects: append([]Object{topologyObject(s.nodes[g.node].topology)}, s.objects(g.uids, g.node)...), Field: "status.allocations",
+		Message: fmt.Sprintf("kubelet recorded %s of node %s for %d live pods", strings.Join(g.gpus, ", "), g.node, len(g.uids)),
+	}
+}
+
+// replicates reports whether the node's device plugin offers every GPU several times,
+// and whether that can be told. Allocatable leaves out what is unhealthy, and
+// everything while the plugin is away; kubelet takes the capacity back too when it is
+// away for five minutes, or kubelet itself was started anew. A plugin that was started
+// after a GPU fell off the bus does not offer that one, which the graph keeps: so a
+// number is too small for two of each only below twice the GPUs that are well.
+func (n *node) replicates(resource string) (replicates, known bool) {
 	accel := n.accels[resource]
-	q := n.object.Status.Allocatable[v1.ResourceName(resource)]
-	return accel != nil && q.Value() > int64(accel.Graph.Len())
+	if accel == nil {
+		return false, false
+	}
+	status := &n.object.Status
+	capacity, allocatable := status.Capacity[v1.ResourceName(resource)], status.Allocatable[v1.ResourceName(resource)]
+	offered := max(capacity.Value(), allocatable.Value())
+	if offered > int64(accel.Graph.Len()) {
+		return true, true
+	}
+	return false, offered > 0 && offered < 2*int64(accel.Healthy.Len())
 }
 
 // checkRecord compares the allocation with what kubelet recorded, where an agent says so.

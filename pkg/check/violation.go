@@ -17,11 +17,14 @@ const (
 	// kubelet's record gives it to one of them only and an annotation was corrected
 	// since its pod was bound, it is pending for the time of the other's correction.
 	SharedByAnnotation = "shared-by-annotation"
-	// SharedByRecord: kubelet recorded one GPU for two live pods.
+	// SharedByRecord: kubelet recorded one GPU for two live pods, and the device plugin
+	// does not share GPUs on purpose.
 	SharedByRecord = "shared-by-record"
 	// SharedByClaim: one scheduler has promised one GPU to two pods.
 	SharedByClaim = "shared-by-claim"
-	// MissingAllocation: a GPU pod of a scheduler of ours is bound without an allocation.
+	// MissingAllocation: a GPU pod of a scheduler of ours is bound without an allocation,
+	// and neither marked as placed by count nor permitted to be so. Pending where the
+	// mark may still come.
 	MissingAllocation = "missing-allocation"
 	// MalformedAllocation: the annotation of a bound pod cannot be read.
 	MalformedAllocation = "malformed-allocation"
@@ -51,7 +54,8 @@ const (
 
 // What is only ever noted.
 const (
-	// PlacedByCount: bound without an allocation, as its policy or profile permits.
+	// PlacedByCount: bound without an allocation, and marked so; or not, where its policy
+	// or profile permits it and the graph may not have counted.
 	PlacedByCount = "placed-by-count"
 	// GPUGone: a chosen GPU was in the graph once.
 	GPUGone = "gpu-gone"
@@ -61,7 +65,8 @@ const (
 	// the GPUs themselves changed after the choice.
 	DegradedSince = "degraded-since"
 	// Unverified: nothing can be said of an allocation, since the node or its graph is
-	// not there or is another than the one it was chosen on.
+	// not there or is another than the one it was chosen on; or of a GPU recorded twice,
+	// since its device plugin is not there.
 	Unverified = "unverified"
 	// MalformedTopology: a NodeGPUTopology cannot be read.
 	MalformedTopology = "malformed-topology"

@@ -29,7 +29,8 @@ type World struct {
 	// Schedulers are what scheduler processes believe; may be empty.
 	Schedulers []nodestate.Diagnosis
 	// Profiles are the schedulers whose GPU pods must have an allocation, beside those
-	// that Schedulers name. If there are neither, it is the shipped one.
+	// that Schedulers name. If there are neither, it is the shipped one. The resources
+	// of one without any are not known.
 	Profiles []nodestate.ServedProfile
 	// Lag is DefaultLag when 0.
 	Lag time.Duration
@@ -44,16 +45,13 @@ func (w *World) profiles() map[string]nodestate.ServedProfile {
 		}
 	}
 	for _, p := range w.Profiles {
+		if _, ok := out[p.Name]; ok && len(p.Resources) == 0 {
+			continue // only named, and its scheduler says more
+		}
 		out[p.Name] = p
 	}
 	if len(out) == 0 {
 		out[DefaultProfile] = nodestate.ServedProfile{Name: DefaultProfile}
-	}
-	for name, p := range out {
-		if len(p.Resources) == 0 {
-			p.Resources = []string{v1alpha1.DefaultResource}
-			out[name] = p
-		}
 	}
 	return out
 }

@@ -70,8 +70,9 @@ nothing remembered that does not follow from the pods. It changes nothing.
 
 The cluster is read at one moment. What a healthy cluster shows for a moment, as
 while an annotation is corrected, is pending; it is looked at again until it is
-gone or has lasted for --grace, and is a violation then. What was right when it
-was chosen and is not any more, since a link or a GPU failed, is a note.
+gone or has lasted for --grace, and is a violation then. What is new meanwhile is
+not waited for. What was right when it was chosen and is not any more, since a
+link or a GPU failed, is a note.
 
 --scheduler is the debugAddress of a scheduler process as https://host:port; give
 it once for each process. The token of the kubeconfig, or that of --token-file, is
@@ -159,15 +160,21 @@ func (c *checking) run(cmd *cobra.Command) error {
 	}
 }
 
-// settle examines the cluster until nothing is pending or has been for too long.
+// settle examines the cluster until what was pending at first is gone or has been for
+// too long. What came up meanwhile is not waited for: where pods come and go something
+// always has, and there would never be an answer.
 func (c *checking) settle(ctx context.Context, checker *check.Checker, read func(context.Context) (*check.World, error)) (*check.Report, error) {
+	var first time.Time
 	for {
 		w, err := read(ctx)
 		if err != nil {
 			return nil, err
 		}
+		if first.IsZero() {
+			first = w.Now
+		}
 		r := checker.Examine(w)
-		if len(r.Pending) == 0 || c.grace == 0 || c.every > 0 || !c.wait(ctx, min(checkPause, c.grace)) {
+		if c.grace == 0 || c.every > 0 || !checker.Awaits(first) || !c.wait(ctx, min(checkPause, c.grace)) {
 			return r, nil
 		}
 	}

@@ -3,18 +3,25 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -150,6 +157,66 @@ func TestWhatIsPendingIsLookedAtUntilItHasLasted(t *testing.T) {
 	out, err = run(t, "", append(args, "--grace", "200ms")...)
 	if ExitCode(err) != ExitViolations || !strings.Contains(out, "VIOLATION  derivation-differs") {
 		t.Errorf("after the grace: exit code %d, want %d and a violation:\n%s", ExitCode(err), ExitViolations, out)
+	}
+}
+
+// hurried is a clock on which every wait is over at once.
+type hurried struct {
+	clock.Clock
+	now time.Time
+}
+
+func (h *hurried) After(d time.Duration) <-chan time.Time {
+	h.now = h.now.Add(d)
+	c := make(chan time.Time, 1)
+	c <- h.now
+	return c
+}
+
+func TestOnlyWhatWasPendingAtFirstIsWaitedFor(t *testing.T) {
+	const always = 1000
+	// leak is a claim of a pod that is gone: pending, and a violation if it lasts.
+	leak := func(uid string) nodestate.InFlight {
+		return nodestate.InFlight{Pod: "default/" + uid, Node: "n", UID: types.UID(uid), Phase: "doubtful", GPUs: []string{uid}}
+	}
+	cases := map[string]struct {
+		looks                              int // in which the first finding is seen
+		churn                              bool
+		wantLooks, wantViolations, wantNew int
+	}{
+		"nothing":                                {wantLooks: 1},
+		"what lasts":                             {looks: always, wantLooks: 7, wantViolations: 1},
+		"what lasts, and others in each look":    {looks: always, churn: true, wantLooks: 7, wantViolations: 1, wantNew: 1},
+		"what is soon gone":                      {looks: 2, wantLooks: 3},
+		"what is soon gone, with others by then": {looks: 2, churn: true, wantLooks: 3, wantNew: 1},
+		"others in each look, and nothing lasts": {churn: true, wantLooks: 2, wantNew: 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			h := &hurried{now: diagnosis().At}
+			c := &checking{grace: check.DefaultGrace, clock: h}
+			looks := 0
+			r, err := c.settle(t.Context(), check.NewChecker(c.grace), func(context.Context) (*check.World, error) {
+				if looks++; looks > 20 {
+					return nil, errors.New("it looks again and again")
+				}
+				d := diagnosis()
+				if looks <= tc.looks {
+					d.Claims = append(d.Claims, leak("first"))
+				}
+				if tc.churn {
+					d.Claims = append(d.Claims, leak(strconv.Itoa(looks)))
+				}
+				return &check.World{Now: h.now, Schedulers: []nodestate.Diagnosis{*d}}, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := []int{looks, len(r.Violations), len(r.Pending)}
+			if diff := cmp.Diff([]int{tc.wantLooks, tc.wantViolations, tc.wantNew}, got); diff != "" {
+				t.Errorf("looks, violations, pending (-want +got):\n%s%v\n%v", diff, r.Violations, r.Pending)
+			}
+		})
 	}
 }
 

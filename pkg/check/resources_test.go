@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+const amd = "amd.com/gpu"
+
+// becomes makes GPUs of a node another resource's, which has no links with the rest.
+func (c *city) becomes(node, resource string, gpus ...int) {
+	spec := &c.topology(node).Spec
+	of := map[int32]string{} // index -> resource
+	for _, i := range gpus {
+		spec.GPUs[i].Resource = resource
+		of[spec.GPUs[i].Index] = resource
+	}
+	spec.Links = slices.DeleteFunc(spec.Links, func(l v1alpha1.Link) bool { return of[l.A] != of[l.B] })
+}
+
+// asksFor makes a container ask for so many devices of a resource beside what it asks for.
+func asksFor(c *v1.Container, resource v1.ResourceName, n int64) {
+	both := v1.ResourceList{}
+	maps.Copy(both, c.Resources.Limits)
+	both[resource] = *quantity(n)
+	c.Resources = v1.ResourceRequirements{Requests: both, Limits: both}
+}
+
+func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
+	part := func(resource string, gpus []string) nodestate.ContainerAllocation {
+		return nodestate.ContainerAllocation{Name: "main", Resource: resource, GPUs: gpus}
+	}
+	// single asks node b for one GPU of AMD, and gets the first.
+	single := func(c *city) *v1.Pod {
+		c.becomes("b", amd, 0, 1, 2, 3, 4, 5, 6, 7)
+		p := c.pod("one", "b")
+		asksFor(&p.Spec.Containers[0], amd, 1)
+		c.allocate(p, part(amd, c.ids("b", 0)))
+		return p
+	}
+	// mixed asks node b for one GPU of each kind.
+	mixed := func(c *city) *v1.Pod {
+		c.becomes("b", amd, 4, 5, 6, 7)
+		p := c.pod("one", "b", 0)
+		asksFor(&p.Spec.Containers[0], amd, 1)
+		c.allocate(p, part(amd, c.ids("b", 4)), part(gpu, c.ids("b", 0)))
+		delete(p.Annotations, nodestate.GPUIDsKey)
+		return p
+	}
+	served := func(c *city, resources ...string) {
+		c.Schedulers = []nodestate.Diagnosis{{
+			Name: "s", Synced: true, Profiles: []nodestate.ServedProfile{{Name: DefaultProfile, Resources: resources}},
+		}}
+	}
+	cases := map[string]struct {
+		build func(c *city)
+		want  wanted
+		pods  int // with GPUs
+	}{
+		"another resource than the shipped one":    {build: func(c *city) { single(c) }, pods: 1},
+		"a second resource beside the shipped one": {build: func(c *city) { mixed(c) }, pods: 1},
+		"a profile that is only named": {pods: 1, build: func(c *city) {
+			single(c).Spec.SchedulerName = "amd-scheduler"
+			c.Profiles = []nodestate.ServedProfile{{Name: "amd-scheduler"}}
+		}},
+		"a pod of another resource without an allocation": {
+			build: func(c *city) { single(c).Annotations = nil }, pods: 1,
+			want: wanted{violations: []string{MissingAllocation}, message: "it asks for 1 amd.com/gpu"},
+		},
+		"a second resource of which nothing was chosen": {
+			build: func(c *city) { c.allocate(mixed(c), part(gpu, c.ids("b", 0))) }, pods: 1,
+			want: wanted{violations: []string{IncompleteAllocation}, message: "asks for 1 amd.com/gpu and has none"},
+		},
+		"a resource that nothing asks for": {
+			build: func(c *city) { single(c).Spec.Containers[0] = container("main", 0) },
+			want:  wanted{violations: []string{IncompleteAllocation}, message: "container main has amd.com/gpu that it does not ask for"},
+		},
+		"a node whose graph is gone": {
+			build: func(c *city) { single(c); c.Topologies = c.Topologies[:1] }, pods: 1,
+			want: wanted{notes: []string{Unverified}},
+		},
+		"a pod of a scheduler that is not named": {build: func(c *city) {
+			single(c).Spec.SchedulerName = "amd-scheduler"
+			c.Topologies[1].Spec.NodeUID = "earlier"
+		}, pods: 1, want: wanted{notes: []string{Unverified}}},
+		"a resource that its scheduler does not serve": {build: func(c *city) {
+			single(c).Annotations = nil
+			served(c, gpu)
+		}},
+		"one that its scheduler served when it was chosen": {build: func(c *city) {
+			mixed(c)
+			served(c, gpu)
+		}, pods: 1},
+		"a scheduler that says more of a profile than its name": {
+			build: func(c *city) {
+				c.pod("one", "b", 0, 4)
+				served(c, gpu)
+				c.Schedulers[0].Profiles[0].DefaultPolicy = "restricted"
+				c.Profiles = []nodestate.ServedProfile{{Name: DefaultProfile}}
+			}, pods: 1,
+			want: wanted{violations: []string{DemandUnmet}, message: "NUMA policy"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newCity(t)
+			tc.build(c)
+			r := Examine(c.World)
+			tc.want.compare(t, r)
+			if r.Checked.Pods != tc.pods {
+				t.Errorf("%d pods with GPUs, want %d", r.Checked.Pods, tc.pods)
+			}
+		})
+	}
+}
