@@ -258,6 +258,19 @@ func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
 	if v := r.Judge(demandOf(t, two), info, l); v.Reason != KubeletBusy || v.Never {
 		t.Errorf("two GPUs while kubelet has not admitted the four: %+v, want %q for now", v, KubeletBusy)
 	}
+	// Nobody need be evicted for the second that kubelet takes, unless it takes for ever.
+	for _, step := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, true}, {releaseWithin - time.Second, true}, {2 * time.Second, false}, {time.Hour, true}} {
+		r.clock.now = r.clock.now.Add(step.after)
+		for _, prefix := range []string{ExporterLeasePrefix, AgentLeasePrefix} {
+			r.leases.set(lease(prefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+		}
+		if got := r.FitsSoon(demandOf(t, two), info, l); got != step.want {
+			t.Errorf("%v later it fits soon: %t, want %t", step.after, got, step.want)
+		}
+	}
 	woken := false
 	r.onFreed = func() { woken = true }
 	obj := topologyOf(t, "n", "dgx1-v100")

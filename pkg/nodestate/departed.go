@@ -58,13 +58,20 @@ func (s *State) Gone(uid types.UID) bool {
 }
 
 // FitsSoon reports whether a pod fits a node as soon as its kubelet has released the
-// devices of pods that have just gone: nobody need be evicted for it then.
+// devices of pods that have just gone, or admitted those that have just come: nobody
+// need be evicted for it then.
 func (s *State) FitsSoon(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
 	u, _ := s.usable(d, info, snapshot)
-	if u == nil || !u.leftovers || !u.agentLived {
+	if u == nil {
 		return false
 	}
 	x, now := s.cells.get(u.node.Name), s.clock.Now()
+	if s.Judge(d, info, snapshot).Reason == KubeletBusy {
+		return u.node.agent.fresh(now) && s.busyLately(x, now)
+	}
+	if !u.leftovers || !u.agentLived {
+		return false
+	}
 	here := append(s.promised(x, u.node.Name, d.UID, d.Priority), info.GetPods()...)
 	lately := func(uid types.UID) bool { return s.departed.lately(uid, now) }
 	s.mu.Lock()
@@ -73,6 +80,22 @@ func (s *State) FitsSoon(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoList
 		return false
 	}
 	s.lookAgain = now.Add(releaseWithin) // should the release not come, nothing else would wake the pod
+	return true
+}
+
+// busyLately reports whether a node's kubelet, which has yet to admit pods, was not
+// found so for longer than it may take.
+func (s *State) busyLately(x *cell, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(x.busyAsked) > releaseWithin {
+		x.busySince = now
+	}
+	x.busyAsked = now
+	if now.Sub(x.busySince) > releaseWithin {
+		return false
+	}
+	s.lookAgain = now.Add(releaseWithin)
 	return true
 }
 

@@ -46,7 +46,8 @@ func (s *State) expired() (freed bool) {
 			if x == nil {
 				continue
 			}
-			if u := x.usage.Load(); u != nil && u.leftovers && u.agentLived {
+			// Whether a cycle has looked at the node since or not.
+			if u := x.usage.Load(); u != nil && u.leftovers {
 				s.touch(x)
 				freed = true
 			}

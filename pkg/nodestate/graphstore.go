@@ -111,6 +111,9 @@ type cell struct {
 	// rev counts changes of graph, claims and holds; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim // guarded by State.mu
+	// busySince is when the node's kubelet was first found to have pods to admit before
+	// another, and busyAsked when last; guarded by State.mu.
+	busySince, busyAsked time.Time
 	// holds of pods nominated for the node, guarded by State.mu, and how many there are.
 	holds []*hold
 	held  atomic.Int32

@@ -161,11 +161,18 @@ func (s *State) Leaving(node string, uid types.UID) []types.UID {
 }
 
 // Releasing reports whether the node's living agent still says that kubelet has the
-// devices of a victim that went for this pod: nobody else need go while it does.
-func (s *State) Releasing(uid types.UID, node string) bool {
-	x := s.cells.get(node)
+// devices of a victim that went, or is going, for this pod: nobody else need go while
+// it does. One whose eviction failed runs on and is not waited for.
+func (s *State) Releasing(uid types.UID, info fwk.NodeInfo) bool {
+	x := s.cells.get(info.Node().Name)
 	if x == nil || x.held.Load() == 0 {
 		return false
+	}
+	stays := map[types.UID]bool{}
+	for _, pi := range info.GetPods() {
+		if pod := pi.GetPod(); pod.DeletionTimestamp == nil {
+			stays[pod.UID] = true
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +180,7 @@ func (s *State) Releasing(uid types.UID, node string) bool {
 	if h == nil || n == nil || now.After(h.until) || !n.agent.fresh(now) {
 		return false
 	}
-	return slices.ContainsFunc(h.victims, func(v types.UID) bool { return len(n.allocations[v]) > 0 })
+	return slices.ContainsFunc(h.victims, func(v types.UID) bool { return !stays[v] && len(n.allocations[v]) > 0 })
 }
 
 // Held is a line of the table of holds, for people and checks.

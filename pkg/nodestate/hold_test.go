@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -168,28 +169,38 @@ func TestPodsGoingForANominatedPodAreNobodyElsesVictims(t *testing.T) {
 
 func TestAPodWaitsUntilKubeletHasReleasedItsVictimsDevices(t *testing.T) {
 	r, _, preemptor := heldRig(t)
-	if r.Releasing(preemptor.UID, "n") {
+	info, _ := r.view(t)
+	if r.Releasing(preemptor.UID, info) {
 		t.Error("nothing is recorded of the victim")
 	}
 	r.record(t, "victim", 0, 1)
-	if !r.Releasing(preemptor.UID, "n") {
+	if !r.Releasing(preemptor.UID, info) {
 		t.Error("kubelet's record still has the victim's devices")
 	}
-	if r.Releasing("other", "n") {
+	victim := gpuPod("victim", 2)
+	victim.UID, victim.Spec.NodeName = "victim", "n"
+	if stays, _ := r.view(t, victim); r.Releasing(preemptor.UID, stays) {
+		t.Error("a victim that runs on is waited for: its eviction failed")
+	}
+	victim.DeletionTimestamp = new(metav1.Now())
+	if goes, _ := r.view(t, victim); !r.Releasing(preemptor.UID, goes) {
+		t.Error("a victim that is going has its devices still")
+	}
+	if r.Releasing("other", info) {
 		t.Error("another pod does not wait for that")
 	}
 	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.Allocations = nil })
-	if r.Releasing(preemptor.UID, "n") {
+	if r.Releasing(preemptor.UID, info) {
 		t.Error("the devices are released")
 	}
 	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
 		s.Allocations = []v1alpha1.Allocation{{PodUID: "victim", Container: "main", Resource: testResource, GPUs: r.uuids(0, 1), State: "confirmed"}}
 	})
-	if !r.Releasing(preemptor.UID, "n") {
+	if !r.Releasing(preemptor.UID, info) {
 		t.Error("kubelet's record has the victim's devices again")
 	}
 	r.leases.drop(AgentLeasePrefix + "n")
-	if r.Releasing(preemptor.UID, "n") {
+	if r.Releasing(preemptor.UID, info) {
 		t.Error("the agent is gone, and with it its word")
 	}
 }

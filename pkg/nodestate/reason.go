@@ -30,6 +30,7 @@ const (
 	KubeletRefuses
 	KubeletElsewhere
 	KubeletBusy
+	PodGone
 	reasons // count
 )
 
@@ -56,6 +57,7 @@ var reasonTexts = [reasons]string{
 	KubeletRefuses:   "node(s) whose kubelet would refuse the pod under its topology, CPU or memory policy",
 	KubeletElsewhere: "node(s) whose kubelet would take other GPUs than the pod's policy and demands allow",
 	KubeletBusy:      "node(s) whose kubelet has yet to admit pods that it might refuse after this one",
+	PodGone:          "the pod was deleted or has ended",
 }
 
 // String returns the reason as the pod's status shows it.

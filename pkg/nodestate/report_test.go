@@ -84,11 +84,13 @@ func TestTheEndOfALeaseWakesWhomItLetsIn(t *testing.T) {
 		before func(t *testing.T, r *rig)
 		lease  string
 		want   bool
+		cycle  bool // another pod's comes before somebody looks at the Leases
 	}{
-		"an agent that said a pod which is gone has GPUs": {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, AgentLeasePrefix, true},
-		"an agent that said nothing":                      {func(*testing.T, *rig) {}, AgentLeasePrefix, false},
-		"an exporter":                                     {func(*testing.T, *rig) {}, ExporterLeasePrefix, false},
-		"an exporter where pods are placed by count":      {func(_ *testing.T, r *rig) { r.CountStale() }, ExporterLeasePrefix, true},
+		"an agent that said a pod which is gone has GPUs": {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, AgentLeasePrefix, true, false},
+		"the same, and another pod is tried first":        {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, AgentLeasePrefix, true, true},
+		"an agent that said nothing":                      {func(*testing.T, *rig) {}, AgentLeasePrefix, false, false},
+		"an exporter":                                     {func(*testing.T, *rig) {}, ExporterLeasePrefix, false, false},
+		"an exporter where pods are placed by count":      {func(_ *testing.T, r *rig) { r.CountStale() }, ExporterLeasePrefix, true, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -101,6 +103,9 @@ func TestTheEndOfALeaseWakesWhomItLetsIn(t *testing.T) {
 				t.Error("a Lease that lives ended")
 			}
 			r.clock.now = r.clock.now.Add(time.Minute)
+			if tc.cycle {
+				r.Judge(demandOf(t, gpuPod("p", 8)), info, l)
+			}
 			if got := r.expired(); got != tc.want {
 				t.Errorf("woken %t, want %t", got, tc.want)
 			}

@@ -243,6 +243,9 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	if c := s.claimOf(pod.UID, u.node.Name); c != nil {
 		return c.alloc, Fits
 	}
+	if s.departed.lately(pod.UID, s.clock.Now()) {
+		return nil, PodGone // no event would end the claim
+	}
 	// Claims change under this mutex only, so what Filter remembered may still hold.
 	if now := s.remembered(x, u.node, info); now != nil && !now.hearsay && len(promised) == 0 {
 		u = now

@@ -40,10 +40,16 @@ func listPods(client clientset.Interface) livePods {
 	}
 }
 
+// TakingOver reports whether this process was elected so lately that it may not have
+// heard of all that its predecessor did.
+func (s *State) TakingOver() bool {
+	return s.live != nil && s.clock.Since(s.leases.leader.elected()) <= takeover
+}
+
 // confirm fails if, in the time after this process was elected, the API server knows of
 // a pod on the node that has a GPU of the claim.
 func (s *State) confirm(ctx context.Context, c *claim) error {
-	if s.live == nil || s.clock.Since(s.leases.leader.elected()) > takeover {
+	if !s.TakingOver() {
 		return nil
 	}
 	ctx, cancel := s.Bounded(ctx)

@@ -67,6 +67,9 @@ func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
 			if err := r.CheckLeader(t.Context(), mine.UID, "n"); !errors.Is(err, tc.want) {
 				t.Errorf("the answer is %v, want %v", err, tc.want)
 			}
+			if got := r.TakingOver(); got != (tc.after < takeover) {
+				t.Errorf("%v after the election it is taking over: %t", tc.after, got)
+			}
 			if asked != tc.asked {
 				t.Errorf("asked %d times, want %d", asked, tc.asked)
 			}

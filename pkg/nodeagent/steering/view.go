@@ -82,6 +82,10 @@ func (v *viewer) views(pods []*v1.Pod) []*podView {
 	defer v.mu.Unlock()
 	made := make(map[types.UID]madeView, len(pods))
 	out := make([]*podView, 0, len(pods))
+	own := make(map[types.UID]bool, len(pods))
+	for _, pod := range pods {
+		own[pod.UID] = true
+	}
 	for _, pod := range pods {
 		if pod.Spec.NodeName != v.node {
 			continue
@@ -91,6 +95,11 @@ func (v *viewer) views(pods []*v1.Pod) []*podView {
 			m = madeView{version: pod.ResourceVersion, view: v.newView(pod)}
 		}
 		made[pod.UID] = m
+		if m.view.uid != pod.UID && own[m.view.uid] {
+			itself := *m.view // anybody may write that a pod is another one's mirror
+			itself.uid = pod.UID
+			m.view = &itself
+		}
 		out = append(out, m.view)
 	}
 	v.made = made

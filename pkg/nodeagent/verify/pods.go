@@ -47,8 +47,15 @@ func (b *podBook) update(pods []*v1.Pod, report func(*v1.Pod, error)) {
 	for _, pg := range b.pages {
 		pg.alive = false
 	}
+	own := make(map[types.UID]bool, len(pods))
+	for _, pod := range pods {
+		own[pod.UID] = true
+	}
 	for _, pod := range pods {
 		uid := recordedUID(pod)
+		if own[uid] {
+			uid = pod.UID // anybody may write that a pod is another one's mirror
+		}
 		pg := b.pages[uid]
 		if pg == nil {
 			pg = &page{}

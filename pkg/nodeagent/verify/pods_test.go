@@ -208,6 +208,25 @@ func TestAStaticPodIsFoundByItsManifest(t *testing.T) {
 	}
 }
 
+// TestNobodyIsAnotherPodsMirror: an annotation that a tenant writes must not hide the
+// record of the pod it names, whichever of them the informer lists last.
+func TestNobodyIsAnotherPodsMirror(t *testing.T) {
+	liar := podWith("liar", "")
+	liar.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "victim"}
+	victim := podWith("victim", "")
+	for name, pods := range map[string][]*v1.Pod{"the liar is last": {victim, liar}, "the liar is first": {liar, victim}} {
+		t.Run(name, func(t *testing.T) {
+			b := newPodBook(testNode)
+			b.update(pods, noReport(t))
+			records := []kubelet.Record{rec("victim", "m=1")}
+			counted, _ := b.counting(t.Context(), records, nil, time.Unix(1000, 0))
+			if diff := cmp.Diff([]string{"victim m 1 foreign"}, lines(compare(counted, records))); diff != "" {
+				t.Errorf("entries (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestUnusableAnnotationsAreReportedOnce(t *testing.T) {
 	valid := annotation(t, testNode, "a", "m=1")
 	for name, tc := range map[string]struct {

@@ -10,11 +10,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // Bind puts the choice on the Binding, which the API server merges into the pod
 // in the write that sets its node. Pods without a choice are DefaultBinder's.
 func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	if err := p.present(pod); err != nil {
+		return fwk.AsStatus(err)
+	}
 	// Also where the choice is written already: the process may have been paused since.
 	if err := p.state.CheckLeader(ctx, pod.UID, nodeName); err != nil {
 		return fwk.AsStatus(err)
@@ -41,6 +46,15 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeNa
 		return fwk.AsStatus(fmt.Errorf("binding pod %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
 	p.state.Written(pod.UID, nodeName)
+	return nil
+}
+
+// present fails if the pod was deleted or has ended since its cycle began. The API
+// server binds one that has ended, and nothing tells the scheduler that it is no more.
+func (p *Plugin) present(pod *v1.Pod) error {
+	if p.state.Gone(pod.UID) {
+		return fmt.Errorf("pod %s/%s: %s", pod.Namespace, pod.Name, nodestate.PodGone)
+	}
 	return nil
 }
 

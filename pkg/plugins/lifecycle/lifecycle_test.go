@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -43,6 +44,7 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 		gpus        int
 		annotations map[string]string
 		patchFails  error
+		patchFirst  error // of the first attempt only
 		bindFails   error
 		// unreserve is called at the end, as after a failure.
 		unreserve bool
@@ -95,6 +97,10 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 			plugins: both, write: "PreBind", gpus: 2, patchFails: errors.New("connection reset"), unreserve: true, wantPreBind: fwk.Error,
 			wantWrites: []string{"patch pods"}, wantPhase: "doubtful",
 		},
+		"a PATCH that was refused only the second time is in doubt": {
+			plugins: both, write: "PreBind", gpus: 2, patchFirst: apierrors.NewInternalError(errors.New("etcd")), patchFails: refusal, unreserve: true,
+			wantPreBind: fwk.Error, wantWrites: []string{"patch pods", "patch pods"}, wantPhase: "doubtful",
+		},
 		"after PreBind nobody knows whether the pod was bound": {
 			plugins: both, write: "PreBind", gpus: 2, unreserve: true, wantBind: fwk.Skip,
 			wantWrites: []string{"patch pods"}, wantPhase: "doubtful",
@@ -112,7 +118,12 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, tc.write, tc.plugins...)
 			pod := b.pod("p", tc.gpus, tc.annotations)
+			first := tc.patchFirst
 			b.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				if err := first; err != nil {
+					first = nil
+					return true, nil, err
+				}
 				return tc.patchFails != nil, nil, tc.patchFails
 			})
 			b.client.PrependReactor("create", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {

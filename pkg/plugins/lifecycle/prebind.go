@@ -21,13 +21,13 @@ import (
 
 // PreBindPreFlight announces a write only where PreBind will make one.
 func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	if p.Profile.WriteInBind {
-		return fwk.NewStatus(fwk.Skip)
-	}
 	if p.state.Pending(pod.UID, nodeName) == nil {
 		if p.clears(state, pod, nodeName) {
 			return nil
 		}
+		return fwk.NewStatus(fwk.Skip)
+	}
+	if p.Profile.WriteInBind {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	if p.handle.GetWaitingPod(pod.UID) == nil {
@@ -40,12 +40,12 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *
 // the other finds nothing left to write. The response is thrown away: the pod
 // object at hand belongs to the scheduler's cache.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	if p.Profile.WriteInBind {
+	a := p.state.Pending(pod.UID, nodeName)
+	if a == nil && !p.clears(state, pod, nodeName) || a != nil && p.Profile.WriteInBind {
 		return nil
 	}
-	a := p.state.Pending(pod.UID, nodeName)
-	if a == nil && !p.clears(state, pod, nodeName) {
-		return nil
+	if err := p.present(pod); err != nil {
+		return fwk.AsStatus(err)
 	}
 	var annotations map[string]string
 	var err error
@@ -68,12 +68,14 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	defer cancel()
 	// The error of the last attempt is kept here: retry.OnError takes that of a context
 	// which ended for its own patience, and returns the error before it or none.
+	certain := true
 	_ = retry.OnError(retry.DefaultBackoff, schedutil.Retriable, func() error {
 		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		certain = certain && refused(err)
 		return err
 	})
 	if err != nil {
-		if refused(err) {
+		if certain {
 			p.state.BindingRefused(pod.UID, nodeName)
 		}
 		return fwk.AsStatus(fmt.Errorf("writing the choice on pod %s/%s: %w", pod.Namespace, pod.Name, err))
@@ -83,8 +85,8 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 }
 
 // clears reports whether a pod that is bound without a choice has one of an earlier
-// attempt on it, or may have soon: it would be bound with that, and have GPUs that
-// were given to others since.
+// attempt on it, or may have: it would be bound with that, and have GPUs that were
+// given to others since. What a predecessor wrote, a new leader may not have heard of.
 func (p *Plugin) clears(state fwk.CycleState, pod *v1.Pod, nodeName string) bool {
 	c := p.Cycle(state)
 	if c == nil || c.FilteredBy != p.name { // once for both plugins
@@ -97,7 +99,7 @@ func (p *Plugin) clears(state fwk.CycleState, pod *v1.Pod, nodeName string) bool
 	for key := range pod.Annotations {
 		earlier = earlier || p.owns(key)
 	}
-	return earlier
+	return earlier || c.Demand.HasGPUs() && p.state.TakingOver()
 }
 
 // owns reports whether this profile writes a key.

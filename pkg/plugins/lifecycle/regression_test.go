@@ -86,9 +86,16 @@ func TestThePatchTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
 // placed by count, was bound with the first attempt's choice: of GPUs that somebody
 // else may have been given since.
 func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
-	for name, plugins := range map[string][]string{"both plugins": {topology.Name, numa.Name}, "one plugin": {topology.Name}} {
+	for name, tc := range map[string]struct {
+		plugins []string
+		write   string // of the second attempt
+	}{
+		"both plugins":                         {[]string{topology.Name, numa.Name}, "PreBind"},
+		"one plugin":                           {[]string{topology.Name}, "PreBind"},
+		"the mode was changed after a restart": {[]string{topology.Name, numa.Name}, "Binding"},
+	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, "PreBind", plugins...)
+			b := newBench(t, "PreBind", tc.plugins...)
 			b.place(t, b.pod("p", 2, map[string]string{nodestate.TopologyPolicyKey: "none", "example.com/own": "kept"}))
 			pod, err := b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 			if err != nil || pod.Annotations[nodestate.AllocationKey] == "" {
@@ -99,6 +106,9 @@ func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
 				t.Fatal("the graph was not there")
 			}
 			b.client.ClearActions()
+			if tc.write != "PreBind" {
+				b.fw = b.another(t, tc.write, tc.plugins...)
+			}
 			b.place(t, pod)
 			if pod, err = b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil {
 				t.Fatal(err)
@@ -187,6 +197,40 @@ func TestAPodThatEndedInItsCycleGetsNothing(t *testing.T) {
 			await(t, func() bool { return !b.state(t).Gone(pod.UID) })
 			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
 				t.Errorf("Reserve of a pod that is back: %v", status)
+			}
+		})
+	}
+}
+
+// The scheduler's informer handlers and ours have no order: the end of the pod may be
+// heard of after its devices were chosen, and before it is bound.
+func TestAPodThatEndedIsNotBound(t *testing.T) {
+	for _, write := range []string{"PreBind", "Binding"} {
+		t.Run(write, func(t *testing.T) {
+			b := newBench(t, write, topology.Name, numa.Name)
+			pod, ctx, state := b.pod("p", 2, nil), t.Context(), framework.NewCycleState()
+			if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
+				t.Fatal(status)
+			}
+			ended := pod.DeepCopy()
+			ended.Status.Phase = v1.PodFailed
+			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), ended, ended.Namespace); err != nil {
+				t.Fatal(err)
+			}
+			await(t, func() bool { return b.state(t).Gone(pod.UID) })
+			b.client.ClearActions()
+			status := b.fw.RunPreBindPlugins(ctx, state, pod, "n")
+			if status.IsSuccess() {
+				status = b.fw.RunBindPlugins(ctx, state, pod, "n")
+			}
+			if status.Code() != fwk.Error {
+				t.Errorf("the binding ends with %v, want an error", status)
+			}
+			if got := writes(b.client); len(got) > 0 {
+				t.Errorf("writes %q of a pod that has ended", got)
 			}
 		})
 	}

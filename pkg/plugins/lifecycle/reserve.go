@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // Reserve chooses the devices on the node and records the choice. If the world
@@ -15,7 +17,7 @@ import (
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	// The scheduler's cache, too, would keep the pod for ever.
 	if p.state.Gone(pod.UID) {
-		return fwk.NewStatus(fwk.Unschedulable, "the pod was deleted or has ended")
+		return fwk.NewStatus(fwk.Unschedulable, nodestate.PodGone.String())
 	}
 	c := p.Cycle(state)
 	if c == nil {

@@ -14,6 +14,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	corev1 "k8s.io/component-helpers/scheduling/corev1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -146,7 +147,8 @@ func (p *preemptor) PodEligibleToPreemptOthers(ctx context.Context, pod *v1.Pod,
 	if ok, why := p.DefaultPreemption.PodEligibleToPreemptOthers(ctx, pod, status); !ok && !p.waitsInVain(pod) {
 		return false, why
 	}
-	if node := pod.Status.NominatedNodeName; node != "" && p.state.Releasing(pod.UID, node) {
+	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(pod.Status.NominatedNodeName)
+	if err == nil && p.state.Releasing(pod.UID, info) {
 		return false, "not eligible while kubelet has not released the devices of its victims"
 	}
 	return true, ""
@@ -163,11 +165,18 @@ func (p *preemptor) waitsInVain(pod *v1.Pod) bool {
 		return false
 	}
 	for _, pi := range info.GetPods() {
-		if p.leaves(pi.GetPod()) {
+		if v := pi.GetPod(); preempted(v) && corev1.PodPriority(v) < corev1.PodPriority(pod) && p.leaves(v) {
 			return false
 		}
 	}
 	return true
+}
+
+// preempted reports whether a scheduler evicted a pod for another one.
+func preempted(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler
+	})
 }
 
 // leaves reports whether a pod ends by itself, soon.
