@@ -8,9 +8,14 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster/faults"
 )
+
+// crashTimeout bounds the end of an API server in process, which waits for all its
+// goroutines; on a machine with too much to do it took more than 15 s.
+const crashTimeout = time.Minute
 
 // CrashAPIServer ends the API server and cuts all its connections. Clients find
 // nobody at its address until StartAPIServer; etcd goes on.
@@ -20,7 +25,7 @@ func (c *Cluster) CrashAPIServer(ctx context.Context) error {
 	if c.server == nil || c.stopped {
 		return errors.New("crash the API server: none of this cluster's is running")
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	ctx, cancel := context.WithTimeout(ctx, crashTimeout)
 	defer cancel()
 	server := c.server
 	c.server = nil
