@@ -67,9 +67,9 @@ type Discoverer struct {
 	last *nvtopo.Graph        // the latest good graph; guarded by mu
 	seat map[int]string       // driver's index -> UUID at the latest reading; guarded by mu
 	gone map[string]time.Time // UUID -> since when the driver does not list it; guarded by mu
-	owed int                  // references kept while a call was stuck; guarded by mu
 
-	xids xidBook
+	xids  xidBook
+	debts debts
 }
 
 // New returns a Discoverer of the machine whose sysfs is mounted at sysfsRoot.
@@ -105,7 +105,8 @@ func (d *Discoverer) Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error
 	if err != nil {
 		return nil, nil, fmt.Errorf("read sysfs: %w", err)
 	}
-	if _, err := guard(ctx, d.dog, "nvmlInit", func() (struct{}, error) { return struct{}{}, d.lib.Init() }); err != nil {
+	initialise := func() (struct{}, error) { return struct{}{}, d.lib.Init() }
+	if _, err := guardLate(ctx, d.dog, "nvmlInit", initialise, func(struct{}) { d.release(ctx) }); err != nil {
 		return nil, nil, fmt.Errorf("initialise NVML: %w", err)
 	}
 	defer d.release(ctx)
@@ -144,16 +145,6 @@ func (d *Discoverer) missing(b *build) func(uuid string) bool {
 		}
 		delete(d.gone, uuid)
 		return true
-	}
-}
-
-// release drops this reading's reference. While an abandoned call is still
-// inside the library, which would be freed under it, the reference is only owed.
-func (d *Discoverer) release(ctx context.Context) {
-	d.owed++
-	for d.owed > 0 && !d.dog.stuck() {
-		d.owed--
-		_, _ = guard(context.WithoutCancel(ctx), d.dog, "nvmlShutdown", func() (struct{}, error) { return struct{}{}, d.lib.Shutdown() })
 	}
 }
 

@@ -24,7 +24,12 @@ type fakeLib struct {
 	events   chan RawEvent
 	eventErr chan error
 	sets     int // event sets made and not freed; guarded by mu
+	waits    int // calls that waited for events and ended; guarded by mu
 	regErr   error
+	initHang chan struct{} // when set, Init blocks until it is closed; guarded by mu
+	waitHang chan struct{} // when set, Wait blocks until it is closed; guarded by mu
+	inside   int           // calls that block; guarded by mu
+	misuse   []string      // what would have crashed a real driver; guarded by mu
 }
 
 type fakeLink struct {
@@ -57,9 +62,37 @@ func lost(call string) error {
 	return &Error{Call: call, Kind: KindLost, Text: "GPU is lost"}
 }
 
+// set changes what the driver answers while somebody may be asking.
+func (l *fakeLib) set(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+}
+
+// block blocks the caller until a channel is closed, at once if it is nil. The lock is
+// held before and after and not in between.
+func (l *fakeLib) block(until chan struct{}) {
+	if until == nil {
+		return
+	}
+	l.inside++
+	l.mu.Unlock()
+	<-until
+	l.mu.Lock()
+	l.inside--
+}
+
+// blocked is how many calls block.
+func (l *fakeLib) blocked() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inside
+}
+
 func (l *fakeLib) Init() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.block(l.initHang)
 	if l.initErr != nil {
 		return l.initErr
 	}
@@ -70,7 +103,9 @@ func (l *fakeLib) Init() error {
 func (l *fakeLib) Shutdown() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refs--
+	if l.refs--; l.refs < 0 || l.refs == 0 && l.inside > 0 {
+		l.misuse = append(l.misuse, fmt.Sprintf("%d references, %d calls inside", l.refs, l.inside))
+	}
 	return nil
 }
 
@@ -91,7 +126,7 @@ func (l *fakeLib) Device(i int) (Device, error) {
 	if err := l.gpus[i].openErr; err != nil {
 		return nil, err
 	}
-	return fakeDevice{l.gpus[i]}, nil
+	return fakeDevice{l.gpus[i], l}, nil
 }
 
 func (l *fakeLib) NewEventSet() (EventSet, error) {
@@ -101,14 +136,27 @@ func (l *fakeLib) NewEventSet() (EventSet, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sets++
-	return fakeEvents{l}, nil
+	return &fakeEvents{l: l}, nil
 }
 
-type fakeEvents struct{ l *fakeLib }
+type fakeEvents struct {
+	l    *fakeLib
+	busy bool // a call waits in it; guarded by l.mu
+}
 
-func (e fakeEvents) Register(Device) error { return e.l.regErr }
+func (e *fakeEvents) Register(Device) error { return e.l.regErr }
 
-func (e fakeEvents) Wait(time.Duration) (RawEvent, error) {
+func (e *fakeEvents) Wait(time.Duration) (RawEvent, error) {
+	e.l.mu.Lock()
+	e.busy = true
+	e.l.block(e.l.waitHang)
+	e.l.mu.Unlock()
+	defer e.l.set(func() { e.busy, e.l.waits = false, e.l.waits+1 })
+	select {
+	case ev := <-e.l.events: // before the time is up, however slow the machine
+		return ev, nil
+	default:
+	}
 	select {
 	case ev := <-e.l.events:
 		return ev, nil
@@ -119,20 +167,25 @@ func (e fakeEvents) Wait(time.Duration) (RawEvent, error) {
 	}
 }
 
-func (e fakeEvents) Free() error {
+func (e *fakeEvents) Free() error {
 	e.l.mu.Lock()
 	defer e.l.mu.Unlock()
-	e.l.sets--
+	if e.l.sets--; e.busy {
+		e.l.misuse = append(e.l.misuse, "an event set was freed under a call")
+	}
 	return nil
 }
 
-type fakeDevice struct{ g *fakeGPU }
+type fakeDevice struct {
+	g *fakeGPU
+	l *fakeLib
+}
 
 func (d fakeDevice) UUID() (string, error) {
-	if d.g.hang != nil {
-		<-d.g.hang
-	}
-	return d.g.uuid, d.g.errs["UUID"]
+	d.l.mu.Lock()
+	defer d.l.mu.Unlock()
+	d.l.block(d.g.hang)
+	return d.g.uuid, nil
 }
 func (d fakeDevice) Name() (string, error)             { return d.g.name, d.g.errs["Name"] }
 func (d fakeDevice) BusID() (string, error)            { return d.g.bus, d.g.errs["BusID"] }
@@ -351,6 +404,17 @@ func (l *fakeLib) openSets() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.sets
+}
+
+// quiet checks that everything was given back, and nothing too early.
+func (l *fakeLib) quiet(t *testing.T) {
+	t.Helper()
+	waitFor(t, "everything to be given back", func() bool { return l.openSets() == 0 && l.references() == 0 })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.misuse {
+		t.Error(m)
+	}
 }
 
 func waitFor(t *testing.T, what string, cond func() bool) {
