@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -70,6 +71,9 @@ type Discoverer struct {
 
 	xids  xidBook
 	debts debts
+
+	readable  atomic.Pointer[[]string]         // UUIDs at the latest reading; the watch follows it
+	unwatched atomic.Pointer[map[string]error] // UUID -> why no events of it come; readings tell
 }
 
 // New returns a Discoverer of the machine whose sysfs is mounted at sysfsRoot.
@@ -114,6 +118,7 @@ func (d *Discoverer) Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error
 	if err := d.readAll(ctx, b); err != nil {
 		return nil, nil, err
 	}
+	d.noteUnwatched(b)
 	b.keepMissing(d.missing(b))
 	if err := d.readAllPairs(ctx, b); err != nil {
 		return nil, nil, err
@@ -148,6 +153,9 @@ func (d *Discoverer) missing(b *build) func(uuid string) bool {
 	}
 }
 
+// readSequence is the watchdog's sequence of reading a device.
+func readSequence(index int) string { return fmt.Sprintf("GPU %d", index) }
+
 // readAll reads each device under a watchdog of its own.
 func (d *Discoverer) readAll(ctx context.Context, b *build) error {
 	n, err := guard(ctx, d.dog, "nvmlDeviceGetCount", d.lib.DeviceCount)
@@ -155,7 +163,7 @@ func (d *Discoverer) readAll(ctx context.Context, b *build) error {
 		return fmt.Errorf("count GPUs: %w", err)
 	}
 	for i := range n {
-		r, err := guard(ctx, d.dog, fmt.Sprintf("GPU %d", i), func() (*reading, error) { return readDevice(d.lib, i) })
+		r, err := guard(ctx, d.dog, readSequence(i), func() (*reading, error) { return readDevice(d.lib, i) })
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

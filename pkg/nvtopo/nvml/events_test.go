@@ -35,14 +35,20 @@ func watchOf(t *testing.T, n int, arrange func(l *fakeLib)) *watch {
 	return w
 }
 
+// offer sends to whoever waits for events.
+func offer[T any](t *testing.T, to chan<- T, v T) {
+	t.Helper()
+	select {
+	case to <- v:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("nobody waited for %v", v)
+	}
+}
+
 // raise has the driver raise an Xid and waits for the event.
 func (w *watch) raise(t *testing.T, gpu string, xid uint64) {
 	t.Helper()
-	select {
-	case w.lib.events <- RawEvent{UUID: gpu, Xid: xid}:
-	case <-time.After(10 * time.Second):
-		t.Fatalf("nobody waited for the Xid %d of %s", xid, gpu)
-	}
+	offer(t, w.lib.events, RawEvent{UUID: gpu, Xid: xid})
 	if diff := cmp.Diff(Event{UUID: gpu, Xid: xid}, receive(t, w.events)); diff != "" {
 		t.Fatalf("event (-want,+got):\n%s", diff)
 	}
@@ -122,18 +128,17 @@ func TestAHangingGPUHidesNoEventsOfTheOthers(t *testing.T) {
 	}
 	end()
 	readFaults(t, w.Discoverer, "after the hang", []string{"GPU-00 unhealthy: Xid 94", "GPU-01 unhealthy: Xid 48"})
-	if got := w.lib.references(); got != 1 {
-		t.Errorf("%d references, want that of the event set", got)
-	}
+	waitFor(t, "the references of the readings", func() bool { return w.lib.references() == 1 })
 	w.stop()
 	w.lib.quiet(t)
 }
 
 func TestAnEventSetThatBreaksWhileAGPUHangsIsGivenBack(t *testing.T) {
 	w := watchOf(t, 4, func(*fakeLib) {})
+	w.waited(t)
 	end := w.hang(t, 3)
 	for range 3 {
-		w.lib.eventErr <- lost("nvmlEventSetWait")
+		offer(t, w.lib.eventErr, lost("nvmlEventSetWait"))
 		receive(t, w.events)
 		waitFor(t, "the set to be freed", func() bool { return w.lib.openSets() == 0 })
 		retried(t, w.lib, w.Discoverer, w.clk)
@@ -144,9 +149,7 @@ func TestAnEventSetThatBreaksWhileAGPUHangsIsGivenBack(t *testing.T) {
 	}
 	end()
 	readFaults(t, w.Discoverer, "after the hang", []string{"GPU-00 unhealthy: Xid 94"})
-	if got := w.lib.references(); got != 1 {
-		t.Errorf("%d references after the hang, want that of the event set", got)
-	}
+	waitFor(t, "the references of the sets that broke", func() bool { return w.lib.references() == 1 })
 	w.stop()
 	w.lib.quiet(t)
 }

@@ -23,8 +23,9 @@ type fakeLib struct {
 	initErr  error
 	events   chan RawEvent
 	eventErr chan error
-	sets     int // event sets made and not freed; guarded by mu
-	waits    int // calls that waited for events and ended; guarded by mu
+	sets     []*fakeEvents // made and not freed; guarded by mu
+	made     int           // event sets; guarded by mu
+	waits    int           // calls that waited for events and ended; guarded by mu
 	regErr   error
 	initHang chan struct{} // when set, Init blocks until it is closed; guarded by mu
 	waitHang chan struct{} // when set, Wait blocks until it is closed; guarded by mu
@@ -50,6 +51,8 @@ type fakeGPU struct {
 	ancestor        map[string]Ancestor   // other UUID -> answer
 	peer            map[string]PeerStatus // other UUID -> answer
 	openErr         error                 // the handle cannot be had
+	regErr          error                 // why events are refused
+	regHang         chan struct{}         // when set, Register blocks until it is closed
 	errs            map[string]error      // method -> fault
 	hang            chan struct{}         // when set, UUID blocks until it is closed
 }
@@ -116,6 +119,8 @@ func (l *fakeLib) references() int {
 }
 
 func (l *fakeLib) DeviceCount() (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.count > 0 {
 		return l.count, nil
 	}
@@ -123,57 +128,12 @@ func (l *fakeLib) DeviceCount() (int, error) {
 }
 
 func (l *fakeLib) Device(i int) (Device, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err := l.gpus[i].openErr; err != nil {
 		return nil, err
 	}
 	return fakeDevice{l.gpus[i], l}, nil
-}
-
-func (l *fakeLib) NewEventSet() (EventSet, error) {
-	if l.events == nil {
-		return nil, notSupported("nvmlEventSetCreate")
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sets++
-	return &fakeEvents{l: l}, nil
-}
-
-type fakeEvents struct {
-	l    *fakeLib
-	busy bool // a call waits in it; guarded by l.mu
-}
-
-func (e *fakeEvents) Register(Device) error { return e.l.regErr }
-
-func (e *fakeEvents) Wait(time.Duration) (RawEvent, error) {
-	e.l.mu.Lock()
-	e.busy = true
-	e.l.block(e.l.waitHang)
-	e.l.mu.Unlock()
-	defer e.l.set(func() { e.busy, e.l.waits = false, e.l.waits+1 })
-	select {
-	case ev := <-e.l.events: // before the time is up, however slow the machine
-		return ev, nil
-	default:
-	}
-	select {
-	case ev := <-e.l.events:
-		return ev, nil
-	case err := <-e.l.eventErr:
-		return RawEvent{}, err
-	case <-time.After(time.Millisecond):
-		return RawEvent{}, &Error{Call: "nvmlEventSetWait", Kind: KindTimeout, Text: "Timeout"}
-	}
-}
-
-func (e *fakeEvents) Free() error {
-	e.l.mu.Lock()
-	defer e.l.mu.Unlock()
-	if e.l.sets--; e.busy {
-		e.l.misuse = append(e.l.misuse, "an event set was freed under a call")
-	}
-	return nil
 }
 
 type fakeDevice struct {
@@ -398,12 +358,6 @@ func texts(ps []Problem) string {
 		b.WriteString(p.String() + "\n")
 	}
 	return b.String()
-}
-
-func (l *fakeLib) openSets() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sets
 }
 
 // quiet checks that everything was given back, and nothing too early.
