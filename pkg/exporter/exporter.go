@@ -42,6 +42,7 @@ type Exporter struct {
 	marks      marks                     // of the last good reading; guarded by mu
 	cleaned    bool                      // leftovers of an earlier run were dealt with; guarded by mu
 	sent       sent                      // guarded by mu
+	told       map[Problem]bool          // of the last good reading, and so in the log; guarded by mu
 
 	// vouched is the UID of the Node whose object agrees with the last reading;
 	// nil while it does not. The Leases are renewed only when it is set.
@@ -178,8 +179,22 @@ func (e *Exporter) read(ctx context.Context) ([]Problem, error) {
 		return problems, fmt.Errorf("read the topology of node %q: %w", e.cfg.NodeName, err)
 	}
 	e.metrics.read(g, len(problems))
+	e.tell(ctx, problems)
 	e.keep(g)
 	return problems, nil
+}
+
+// tell logs the problems that the reading before did not have: the condition has only
+// so many characters, and no past.
+func (e *Exporter) tell(ctx context.Context, problems []Problem) {
+	told := make(map[Problem]bool, len(problems))
+	for _, p := range problems {
+		if !e.told[p] && !told[p] {
+			klog.FromContext(ctx).Info("A reading had to do without something", "node", e.cfg.NodeName, "gpu", p.GPU, "problem", p.Text)
+		}
+		told[p] = true
+	}
+	e.told = told
 }
 
 func (e *Exporter) keep(g *nvtopo.Graph) {

@@ -33,7 +33,7 @@ func TestAFaultIsPublishedWithinOnePeriodAndAtOnceWithAnEvent(t *testing.T) {
 					graph *nvtopo.Graph
 				}{{"the fault", breakIt(sound())}, {"its end", sound()}} {
 					before := written()
-					src.graph = step.graph
+					src.show(step.graph)
 					pass(30 * time.Second)
 					if written() == before {
 						t.Errorf("%s was not published within a period of 30 s", step.what)
@@ -44,7 +44,7 @@ func TestAFaultIsPublishedWithinOnePeriodAndAtOnceWithAnEvent(t *testing.T) {
 					graph *nvtopo.Graph
 				}{{"the fault", breakIt(sound())}, {"its end", sound()}} {
 					before := written()
-					src.graph = step.graph
+					src.show(step.graph)
 					src.events <- Event{UUID: "GPU-2"}
 					pass(time.Second)
 					if written() == before {

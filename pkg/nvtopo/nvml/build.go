@@ -153,10 +153,14 @@ func (b *build) gpu(i int, place *pciPlace) nvtopo.GPU {
 	_, old := b.previous(r.uuid)
 	g := nvtopo.GPU{
 		UUID: r.uuid, Index: r.index, Model: cmp.Or(r.name, old.Model), Memory: cmp.Or(r.memory, old.Memory),
-		MIG: r.mig || r.failed != nil && old.MIG, Unhealthy: cmp.Or(r.unusable(), xid.unhealthy, r.unready(b.ends[i])),
+		MIG:       r.mig || (r.failed != nil || r.unsplit) && old.MIG,
+		Unhealthy: cmp.Or(r.unusable(), xid.unhealthy, r.unready(b.ends[i]), r.doubtful(&old)),
 	}
 	if g.Unhealthy == "" {
 		g.Degraded = cmp.Or(r.limited(b.ends[i]), xid.degraded)
+		if g.Degraded == "" && r.unsure != nil {
+			g.Degraded = old.Degraded
+		}
 	}
 	switch {
 	case len(place.path) == 0 && r.failed != nil && old.UUID != "":

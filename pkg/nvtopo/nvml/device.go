@@ -3,6 +3,7 @@
 package nvml
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -43,7 +44,10 @@ type reading struct {
 	remap    RowRemap
 	recovery RecoveryAction
 	recovers bool     // recovery is known
+	silent   bool     // the driver does not have recovery actions
 	failed   error    // why the device cannot be used; nil when it can
+	unsure   error    // why it is not known that nothing keeps the device from pods
+	unsplit  bool     // mig is not known, which is one reason
 	notes    []string // what could not be read
 }
 
@@ -86,8 +90,13 @@ func readDevice(lib Library, index int) (*reading, error) {
 	note("memory", err)
 	r.mig, err = dev.MIGEnabled()
 	note("MIG mode", err)
+	r.unsure = doubt(err)
+	r.unsplit = r.unsure != nil
 	r.major, err = dev.ComputeMajor()
 	note("compute capability", err)
+	if doubt(err) != nil {
+		r.major = hopper // so that the fabric is judged; before Hopper its state is that none is needed
+	}
 	gen, err := dev.MaxPCIeGen()
 	note("PCIe generation", err)
 	if gen > 0 && gen < 16 {
@@ -101,10 +110,21 @@ func readDevice(lib Library, index int) (*reading, error) {
 	}
 	r.remap, err = dev.RowRemap()
 	note("row remapping", err)
+	r.unsure = cmp.Or(r.unsure, doubt(err))
 	r.recovery, err = dev.Recovery()
 	note("recovery action", err)
-	r.recovers = err == nil
+	r.unsure = cmp.Or(r.unsure, doubt(err))
+	r.recovers, r.silent = err == nil, absent(err)
 	return r, nil
+}
+
+// doubt keeps of an error that the question stays open: the value beside it, which
+// is that of a device without a fault, is no answer then.
+func doubt(err error) error {
+	if err == nil || absent(err) || KindOf(err) == KindLost {
+		return nil
+	}
+	return err
 }
 
 // readLinks lists the active links. Link numbers may have gaps, and drivers

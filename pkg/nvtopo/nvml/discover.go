@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -67,9 +68,12 @@ type Discoverer struct {
 	last *nvtopo.Graph        // the latest good graph; guarded by mu
 	seat map[int]string       // driver's index -> UUID at the latest reading; guarded by mu
 	gone map[string]time.Time // UUID -> since when the driver does not list it; guarded by mu
-	owed int                  // references kept while a call was stuck; guarded by mu
 
-	xids xidBook
+	xids  xidBook
+	debts debts
+
+	readable  atomic.Pointer[[]string]         // UUIDs at the latest reading; the watch follows it
+	unwatched atomic.Pointer[map[string]error] // UUID -> why no events of it come; readings tell
 }
 
 // New returns a Discoverer of the machine whose sysfs is mounted at sysfsRoot.
@@ -105,7 +109,8 @@ func (d *Discoverer) Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error
 	if err != nil {
 		return nil, nil, fmt.Errorf("read sysfs: %w", err)
 	}
-	if _, err := guard(ctx, d.dog, "nvmlInit", func() (struct{}, error) { return struct{}{}, d.lib.Init() }); err != nil {
+	initialise := func() (struct{}, error) { return struct{}{}, d.lib.Init() }
+	if _, err := guardLate(ctx, d.dog, "nvmlInit", initialise, func(struct{}) { d.release(ctx) }); err != nil {
 		return nil, nil, fmt.Errorf("initialise NVML: %w", err)
 	}
 	defer d.release(ctx)
@@ -113,6 +118,7 @@ func (d *Discoverer) Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error
 	if err := d.readAll(ctx, b); err != nil {
 		return nil, nil, err
 	}
+	d.noteUnwatched(b)
 	b.keepMissing(d.missing(b))
 	if err := d.readAllPairs(ctx, b); err != nil {
 		return nil, nil, err
@@ -147,15 +153,8 @@ func (d *Discoverer) missing(b *build) func(uuid string) bool {
 	}
 }
 
-// release drops this reading's reference. While an abandoned call is still
-// inside the library, which would be freed under it, the reference is only owed.
-func (d *Discoverer) release(ctx context.Context) {
-	d.owed++
-	for d.owed > 0 && !d.dog.stuck() {
-		d.owed--
-		_, _ = guard(context.WithoutCancel(ctx), d.dog, "nvmlShutdown", func() (struct{}, error) { return struct{}{}, d.lib.Shutdown() })
-	}
-}
+// readSequence is the watchdog's sequence of reading a device.
+func readSequence(index int) string { return fmt.Sprintf("GPU %d", index) }
 
 // readAll reads each device under a watchdog of its own.
 func (d *Discoverer) readAll(ctx context.Context, b *build) error {
@@ -164,7 +163,7 @@ func (d *Discoverer) readAll(ctx context.Context, b *build) error {
 		return fmt.Errorf("count GPUs: %w", err)
 	}
 	for i := range n {
-		r, err := guard(ctx, d.dog, fmt.Sprintf("GPU %d", i), func() (*reading, error) { return readDevice(d.lib, i) })
+		r, err := guard(ctx, d.dog, readSequence(i), func() (*reading, error) { return readDevice(d.lib, i) })
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

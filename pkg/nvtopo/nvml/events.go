@@ -4,7 +4,6 @@ package nvml
 
 import (
 	"context"
-	"fmt"
 	"time"
 )
 
@@ -17,7 +16,8 @@ type Event struct {
 const (
 	// eventWait is how long one call waits, and so how long a stop takes.
 	eventWait = time.Second
-	// watchRetry is the pause before a broken event set is made anew.
+	// watchRetry is the pause before a broken event set is made anew, and before a GPU
+	// that was refused is asked for again.
 	watchRetry = 30 * time.Second
 )
 
@@ -41,39 +41,74 @@ func (d *Discoverer) WatchEvents(ctx context.Context) <-chan Event {
 	return out
 }
 
+// waitEvents is the watchdog's sequence of waiting for events.
+const waitEvents = "wait for events"
+
 // watch serves one event set until it breaks. Its reference on the library is
 // given up with it, so that after a GPU was lost the library starts afresh.
 func (d *Discoverer) watch(ctx context.Context, out chan<- Event) {
-	open := func() (EventSet, error) { return openEvents(d.lib) }
-	set, err := guard(ctx, d.dog, "open event set", open)
+	if d.dog.stuckIn(waitEvents) {
+		return // it would be refused, and each set made until it ends kept till then
+	}
+	s, err := d.subscribe(ctx)
 	if err != nil {
 		return
 	}
-	defer func() {
-		if d.dog.stuck() {
-			return
-		}
-		_, _ = guard(context.WithoutCancel(ctx), d.dog, "free event set", func() (struct{}, error) {
-			_ = set.Free()
-			return struct{}{}, d.lib.Shutdown()
-		})
-	}()
+	// That another sequence is stuck, such as one GPU's, is no fault of this set.
+	defer func() { d.discard(ctx, s.set, !d.dog.stuckIn(waitEvents)) }()
 	for ctx.Err() == nil {
-		// The wait is not cut short: the set must not be freed under it.
-		ev, err := guard(context.WithoutCancel(ctx), d.dog, "wait for events", func() (RawEvent, error) { return set.Wait(eventWait) })
+		s = d.keepUp(ctx, s, out)
+		ev, err := d.wait(ctx, s.set, eventWait)
 		switch {
-		case KindOf(err) == KindTimeout && !d.dog.stuck():
-			continue
 		case err != nil:
 			send(ctx, out, Event{}) // something is wrong: have the machine read
 			return
-		case ev.Xid != 0 && d.classOf(ev.Xid) == xidApplication:
-			continue
-		case ev.Xid != 0 && ev.UUID != "":
-			d.xids.record(ev.UUID, d.classOf(ev.Xid), ev.Xid, d.opts.Clock.Now())
+		case ev != nil:
+			d.deliver(ctx, out, *ev)
 		}
+	}
+}
+
+// wait returns the next event, nil when there was none in the time of one call. An
+// error means that the set is broken or a call in it stuck; an event that such a call
+// still brings marks its GPU and is not delivered.
+func (d *Discoverer) wait(ctx context.Context, set EventSet, timeout time.Duration) (*RawEvent, error) {
+	// It is not cut short: the set must not be freed under it.
+	return guardLate(context.WithoutCancel(ctx), d.dog, waitEvents, func() (*RawEvent, error) {
+		ev, err := set.Wait(timeout)
+		switch {
+		case KindOf(err) == KindTimeout: // the driver's, unlike the watchdog's, which is an error
+			return nil, nil
+		case err != nil:
+			return nil, err
+		}
+		return &ev, nil
+	}, func(ev *RawEvent) {
+		if ev != nil {
+			d.mark(*ev)
+		}
+	})
+}
+
+func (d *Discoverer) deliver(ctx context.Context, out chan<- Event, ev RawEvent) {
+	if d.mark(ev) {
 		send(ctx, out, Event(ev))
 	}
+}
+
+// mark keeps what an Xid says about its GPU, and reports whether the event is a
+// reason to read the machine.
+func (d *Discoverer) mark(ev RawEvent) bool {
+	class := d.classOf(ev.Xid)
+	switch {
+	case ev.Xid == 0:
+		return true
+	case class == xidApplication:
+		return false
+	case ev.UUID != "":
+		d.xids.record(ev.UUID, class, ev.Xid, d.opts.Clock.Now())
+	}
+	return true
 }
 
 func send(ctx context.Context, out chan<- Event, ev Event) {
@@ -81,47 +116,4 @@ func send(ctx context.Context, out chan<- Event, ev Event) {
 	case out <- ev:
 	case <-ctx.Done():
 	}
-}
-
-// openEvents subscribes to every device that can be subscribed to. On success
-// the caller owns the set and one reference on the library.
-func openEvents(lib Library) (_ EventSet, err error) {
-	if err := lib.Init(); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			_ = lib.Shutdown()
-		}
-	}()
-	n, err := lib.DeviceCount()
-	if err != nil {
-		return nil, err
-	}
-	set, err := lib.NewEventSet()
-	if err != nil {
-		return nil, err
-	}
-	registered := 0
-	for i := range n {
-		dev, err := lib.Device(i)
-		if err != nil {
-			continue // a lost device has no events; reading finds it
-		}
-		switch err := set.Register(dev); {
-		case err == nil:
-			registered++
-		case KindOf(err) == KindNotSupported:
-			// The set is still good for the others (nvml.h, nvmlDeviceRegisterEvents).
-		default:
-			// After any other error the set's content is undefined.
-			_ = set.Free()
-			return nil, fmt.Errorf("register GPU %d for events: %w", i, err)
-		}
-	}
-	if registered == 0 {
-		_ = set.Free()
-		return nil, &Error{Call: "nvmlDeviceRegisterEvents", Kind: KindNotSupported, Text: "no GPU has events"}
-	}
-	return set, nil
 }

@@ -23,8 +23,14 @@ type fakeLib struct {
 	initErr  error
 	events   chan RawEvent
 	eventErr chan error
-	sets     int // event sets made and not freed; guarded by mu
+	sets     []*fakeEvents // made and not freed; guarded by mu
+	made     int           // event sets; guarded by mu
+	waits    int           // calls that waited for events and ended; guarded by mu
 	regErr   error
+	initHang chan struct{} // when set, Init blocks until it is closed; guarded by mu
+	waitHang chan struct{} // when set, Wait blocks until it is closed; guarded by mu
+	inside   int           // calls that block; guarded by mu
+	misuse   []string      // what would have crashed a real driver; guarded by mu
 }
 
 type fakeLink struct {
@@ -45,6 +51,8 @@ type fakeGPU struct {
 	ancestor        map[string]Ancestor   // other UUID -> answer
 	peer            map[string]PeerStatus // other UUID -> answer
 	openErr         error                 // the handle cannot be had
+	regErr          error                 // why events are refused
+	regHang         chan struct{}         // when set, Register blocks until it is closed
 	errs            map[string]error      // method -> fault
 	hang            chan struct{}         // when set, UUID blocks until it is closed
 }
@@ -57,9 +65,37 @@ func lost(call string) error {
 	return &Error{Call: call, Kind: KindLost, Text: "GPU is lost"}
 }
 
+// set changes what the driver answers while somebody may be asking.
+func (l *fakeLib) set(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+}
+
+// block blocks the caller until a channel is closed, at once if it is nil. The lock is
+// held before and after and not in between.
+func (l *fakeLib) block(until chan struct{}) {
+	if until == nil {
+		return
+	}
+	l.inside++
+	l.mu.Unlock()
+	<-until
+	l.mu.Lock()
+	l.inside--
+}
+
+// blocked is how many calls block.
+func (l *fakeLib) blocked() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inside
+}
+
 func (l *fakeLib) Init() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.block(l.initHang)
 	if l.initErr != nil {
 		return l.initErr
 	}
@@ -70,7 +106,9 @@ func (l *fakeLib) Init() error {
 func (l *fakeLib) Shutdown() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.refs--
+	if l.refs--; l.refs < 0 || l.refs == 0 && l.inside > 0 {
+		l.misuse = append(l.misuse, fmt.Sprintf("%d references, %d calls inside", l.refs, l.inside))
+	}
 	return nil
 }
 
@@ -81,6 +119,8 @@ func (l *fakeLib) references() int {
 }
 
 func (l *fakeLib) DeviceCount() (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.count > 0 {
 		return l.count, nil
 	}
@@ -88,51 +128,24 @@ func (l *fakeLib) DeviceCount() (int, error) {
 }
 
 func (l *fakeLib) Device(i int) (Device, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if err := l.gpus[i].openErr; err != nil {
 		return nil, err
 	}
-	return fakeDevice{l.gpus[i]}, nil
+	return fakeDevice{l.gpus[i], l}, nil
 }
 
-func (l *fakeLib) NewEventSet() (EventSet, error) {
-	if l.events == nil {
-		return nil, notSupported("nvmlEventSetCreate")
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sets++
-	return fakeEvents{l}, nil
+type fakeDevice struct {
+	g *fakeGPU
+	l *fakeLib
 }
-
-type fakeEvents struct{ l *fakeLib }
-
-func (e fakeEvents) Register(Device) error { return e.l.regErr }
-
-func (e fakeEvents) Wait(time.Duration) (RawEvent, error) {
-	select {
-	case ev := <-e.l.events:
-		return ev, nil
-	case err := <-e.l.eventErr:
-		return RawEvent{}, err
-	case <-time.After(time.Millisecond):
-		return RawEvent{}, &Error{Call: "nvmlEventSetWait", Kind: KindTimeout, Text: "Timeout"}
-	}
-}
-
-func (e fakeEvents) Free() error {
-	e.l.mu.Lock()
-	defer e.l.mu.Unlock()
-	e.l.sets--
-	return nil
-}
-
-type fakeDevice struct{ g *fakeGPU }
 
 func (d fakeDevice) UUID() (string, error) {
-	if d.g.hang != nil {
-		<-d.g.hang
-	}
-	return d.g.uuid, d.g.errs["UUID"]
+	d.l.mu.Lock()
+	defer d.l.mu.Unlock()
+	d.l.block(d.g.hang)
+	return d.g.uuid, nil
 }
 func (d fakeDevice) Name() (string, error)             { return d.g.name, d.g.errs["Name"] }
 func (d fakeDevice) BusID() (string, error)            { return d.g.bus, d.g.errs["BusID"] }
@@ -347,10 +360,15 @@ func texts(ps []Problem) string {
 	return b.String()
 }
 
-func (l *fakeLib) openSets() int {
+// quiet checks that everything was given back, and nothing too early.
+func (l *fakeLib) quiet(t *testing.T) {
+	t.Helper()
+	waitFor(t, "everything to be given back", func() bool { return l.openSets() == 0 && l.references() == 0 })
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.sets
+	for _, m := range l.misuse {
+		t.Error(m)
+	}
 }
 
 func waitFor(t *testing.T, what string, cond func() bool) {

@@ -212,10 +212,7 @@ func TestAHangingGPUIsCutOff(t *testing.T) {
 	}
 	close(release)
 	// The abandoned call ends on its own; then the GPU is read as before.
-	deadline := time.Now().Add(10 * time.Second)
-	for d.dog.stuck() && time.Now().Before(deadline) {
-		time.Sleep(time.Millisecond)
-	}
+	waitFor(t, "the call to end", func() bool { return !d.dog.stuck() })
 	g, _, err := d.Graph(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -223,9 +220,7 @@ func TestAHangingGPUIsCutOff(t *testing.T) {
 	if g.Healthy().Len() != 4 {
 		t.Errorf("health after the driver woke: %v", health(g))
 	}
-	if got := lib.references(); got != 0 {
-		t.Errorf("%d references are left after the driver woke", got)
-	}
+	lib.quiet(t)
 }
 
 func watching(t *testing.T, clk *clocktesting.FakeClock) (*fakeLib, *Discoverer, <-chan Event) {
@@ -283,14 +278,13 @@ func TestXidsMarkTheirGPUUntilTheDriverIsContent(t *testing.T) {
 
 func TestABrokenEventSetAsksForAReadingAndIsMadeAnew(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1000, 0))
-	lib, _, events := watching(t, clk)
+	lib, d, events := watching(t, clk)
 	lib.eventErr <- lost("nvmlEventSetWait")
 	if diff := cmp.Diff(Event{}, receive(t, events)); diff != "" {
 		t.Errorf("event (-want,+got):\n%s", diff)
 	}
 	waitFor(t, "the set to be freed", func() bool { return lib.openSets() == 0 && lib.references() == 0 })
-	waitFor(t, "the retry timer", clk.HasWaiters)
-	clk.Step(watchRetry)
+	retried(t, lib, d, clk)
 	lib.events <- RawEvent{UUID: "GPU-00"}
 	if diff := cmp.Diff(Event{UUID: "GPU-00"}, receive(t, events)); diff != "" {
 		t.Errorf("event from the new set (-want,+got):\n%s", diff)
@@ -315,7 +309,7 @@ func TestWatchEndsWithItsContextAndLeavesNothing(t *testing.T) {
 			for range events {
 				t.Error("an event nobody caused")
 			}
-			waitFor(t, "everything to be given back", func() bool { return lib.openSets() == 0 && lib.references() == 0 })
+			lib.quiet(t)
 		})
 	}
 }

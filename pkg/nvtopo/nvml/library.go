@@ -49,7 +49,8 @@ type Device interface {
 
 // EventSet is a queue of driver events.
 type EventSet interface {
-	// Register subscribes to the critical events of a device.
+	// Register subscribes to the critical events of a device. An error of kind
+	// NotSupported leaves the set as it was, any other one leaves it undefined.
 	Register(dev Device) error
 	// Wait blocks until an event or the timeout, which is an error of kind Timeout.
 	Wait(timeout time.Duration) (RawEvent, error)

@@ -37,6 +37,22 @@ func faults(g *nvtopo.Graph) []string {
 	return out
 }
 
+// readFaults takes a reading and compares its faults, in any order.
+func readFaults(t *testing.T, d *Discoverer, when string, want []string) *nvtopo.Graph {
+	t.Helper()
+	g, problems, err := d.Graph(t.Context())
+	if err != nil {
+		t.Fatalf("%s: %v", when, err)
+	}
+	got := faults(g)
+	slices.Sort(got)
+	want = slices.Sorted(slices.Values(want))
+	if diff := cmp.Diff(want, got); len(want)+len(got) > 0 && diff != "" {
+		t.Errorf("%s (-want,+got):\n%s\nproblems: %s", when, diff, texts(problems))
+	}
+	return g
+}
+
 func TestEveryFaultIsInTheNextReadingAndGoesWithItsCause(t *testing.T) {
 	unknown := &Error{Call: "fabric registration", Text: "Insufficient Resources"}
 	links := func(n int) []fakeLink {
@@ -145,26 +161,13 @@ func TestEveryFaultIsInTheNextReadingAndGoesWithItsCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			lib, s := h100(t, 4)
 			d := New(lib, s.root, Options{})
-			read := func(when string, want []string) {
-				t.Helper()
-				g, problems, err := d.Graph(t.Context())
-				if err != nil {
-					t.Fatalf("%s: %v", when, err)
-				}
-				got := faults(g)
-				slices.Sort(got)
-				want = slices.Sorted(slices.Values(want))
-				if diff := cmp.Diff(want, got); len(want)+len(got) > 0 && diff != "" {
-					t.Errorf("%s (-want,+got):\n%s\nproblems: %s", when, diff, texts(problems))
-				}
-			}
 			sick := lib.gpus[2]
-			read("before", nil)
+			readFaults(t, d, "before", nil)
 			tc.breakIt(lib, sick)
-			read("at the next reading", tc.want)
-			read("while it lasts", tc.want)
+			readFaults(t, d, "at the next reading", tc.want)
+			readFaults(t, d, "while it lasts", tc.want)
 			tc.mend(lib, sick)
-			read("after it is mended", nil)
+			readFaults(t, d, "after it is mended", nil)
 		})
 	}
 }

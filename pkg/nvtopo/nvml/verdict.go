@@ -5,6 +5,8 @@ package nvml
 import (
 	"errors"
 	"fmt"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // unusable says why pods must not get the device, "" when they may. What stands
@@ -27,6 +29,21 @@ func (r *reading) unusable() string {
 		return "the driver asks for a reboot of the node"
 	}
 	return fmt.Sprintf("the driver asks for an action that is not known: %d", r.recovery)
+}
+
+// doubtful says why the device stays out of service when a call failed that would
+// have told of a reason: such a reading may take a device out of service and may not
+// put one back, so the device is as it was. Of one without a past nothing good is
+// known, and it waits for a first answer. A query that never succeeds is for the
+// node's owner to see; to give out the GPU would be to find out from the jobs.
+func (r *reading) doubtful(old *nvtopo.GPU) string {
+	switch {
+	case r.unsure == nil:
+		return ""
+	case old.UUID == "":
+		return reason(r.unsure)
+	}
+	return old.Unhealthy
 }
 
 // unready says why CUDA cannot start on the device: as long as the fabric manager

@@ -27,6 +27,13 @@ func newWatchdog(c clock.Clock, timeout time.Duration) *watchdog {
 	return &watchdog{clock: c, timeout: timeout, running: map[string]bool{}}
 }
 
+// stuckIn reports whether this sequence was abandoned and still runs.
+func (w *watchdog) stuckIn(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.running[name]
+}
+
 // stuck reports whether any abandoned sequence still runs.
 func (w *watchdog) stuck() bool {
 	w.mu.Lock()
@@ -49,18 +56,24 @@ func (w *watchdog) begin(name string) bool {
 	return true
 }
 
-func (w *watchdog) end(name string) {
+// end reports whether the sequence's caller is still there for the answer.
+func (w *watchdog) end(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	abandoned := w.running[name]
 	delete(w.running, name)
+	return !abandoned
 }
 
-func (w *watchdog) abandon(name string) {
+// abandon reports whether the sequence runs on; if not, its answer is there.
+func (w *watchdog) abandon(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.running[name]; ok {
+	_, ok := w.running[name]
+	if ok {
 		w.running[name] = true
 	}
+	return ok
 }
 
 type answer[T any] struct {
@@ -71,6 +84,12 @@ type answer[T any] struct {
 // guard runs fn and waits for it no longer than the watchdog's timeout. fn must
 // share nothing with its caller but what it returns, for it may outlive the call.
 func guard[T any](ctx context.Context, w *watchdog, name string, fn func() (T, error)) (T, error) {
+	return guardLate(ctx, w, name, fn, func(T) {})
+}
+
+// guardLate is guard for a sequence that takes something which must not get lost: late
+// is given the result of one that succeeds after it was abandoned.
+func guardLate[T any](ctx context.Context, w *watchdog, name string, fn func() (T, error), late func(T)) (T, error) {
 	var zero T
 	if err := ctx.Err(); err != nil {
 		return zero, err
@@ -81,8 +100,12 @@ func guard[T any](ctx context.Context, w *watchdog, name string, fn func() (T, e
 	done := make(chan answer[T], 1)
 	go func() {
 		v, err := fn()
-		w.end(name) // before the answer, so that the caller may start the next at once
-		done <- answer[T]{v, err}
+		switch there := w.end(name); { // before the answer, so that the caller may start the next at once
+		case there:
+			done <- answer[T]{v, err}
+		case err == nil:
+			late(v)
+		}
 	}()
 	timer := w.clock.NewTimer(w.timeout)
 	defer timer.Stop()
@@ -90,10 +113,14 @@ func guard[T any](ctx context.Context, w *watchdog, name string, fn func() (T, e
 	case a := <-done:
 		return a.value, a.err
 	case <-ctx.Done():
-		w.abandon(name)
-		return zero, ctx.Err()
+		if w.abandon(name) {
+			return zero, ctx.Err()
+		}
 	case <-timer.C():
-		w.abandon(name)
-		return zero, &Error{Call: name, Kind: KindTimeout, Text: fmt.Sprintf("the driver did not answer within %s", w.timeout)}
+		if w.abandon(name) {
+			return zero, &Error{Call: name, Kind: KindTimeout, Text: fmt.Sprintf("the driver did not answer within %s", w.timeout)}
+		}
 	}
+	a := <-done // in the last moment
+	return a.value, a.err
 }

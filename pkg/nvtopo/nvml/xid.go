@@ -80,13 +80,14 @@ type xidVerdict struct{ unhealthy, degraded string }
 // verdict says what a GPU's Xids keep it from. A mark is lifted when it has stood for
 // hold and the driver, asked for the recovery that the GPU needs, answers none. Where
 // the driver cannot say, a GPU that was lost and answers again has been reset;
-// otherwise the mark stays until the process ends.
+// otherwise the mark stays until the process ends. A driver that fails to say it once
+// is not one that cannot.
 func (x *xidBook) verdict(r *reading, now time.Time, hold time.Duration) (v xidVerdict) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for class, m := range x.marks[r.uuid] {
 		m.lost = m.lost || r.failed != nil
-		content := r.recovers && r.recovery == RecoveryNone || !r.recovers && m.lost
+		content := r.recovers && r.recovery == RecoveryNone || r.silent && m.lost
 		if r.failed == nil && content && now.Sub(m.at) >= hold {
 			delete(x.marks[r.uuid], class)
 			continue

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+)
+
+func TestAProblemIsLoggedOnceWhenItBegins(t *testing.T) {
+	var log bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	r := newRig(t, Config{})
+	refused := Problem{GPU: "GPU-5", Text: "its events cannot be watched: GPU is lost"}
+	other := Problem{Text: "something else"}
+	for _, step := range []struct {
+		when     string
+		problems []Problem
+		want     int // lines on the refused events so far
+	}{
+		{"while all is well", nil, 0},
+		{"when it begins", []Problem{refused}, 1},
+		{"while it lasts", []Problem{refused}, 1},
+		{"when there is another", []Problem{other, refused}, 1},
+		{"when it is over", []Problem{other}, 1},
+		{"when it begins anew", []Problem{other, refused}, 2},
+	} {
+		r.src.problems = step.problems
+		if err := r.e.PublishOnce(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(log.String(), refused.Text); got != step.want {
+			t.Errorf("%s: %d lines, want %d:\n%s", step.when, got, step.want, log.String())
+		}
+	}
+}
