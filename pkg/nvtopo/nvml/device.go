@@ -119,9 +119,10 @@ func readDevice(lib Library, index int) (*reading, error) {
 }
 
 // doubt keeps of an error that the question stays open: the value beside it, which
-// is that of a device without a fault, is no answer then.
+// is that of a device without a fault, is no answer then. That the exporter may not ask
+// is no doubt about the device: it would never end, and is a problem for people.
 func doubt(err error) error {
-	if err == nil || absent(err) || KindOf(err) == KindLost {
+	if kind := KindOf(err); err == nil || absent(err) || kind == KindLost || kind == KindNoPermission {
 		return nil
 	}
 	return err

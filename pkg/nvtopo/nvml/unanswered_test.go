@@ -78,23 +78,26 @@ func TestAQueryThatFailsEndsNoFault(t *testing.T) {
 func TestAQueryThatFailsIsNoFault(t *testing.T) {
 	for name, tc := range map[string]struct {
 		call       string
+		kind       ErrorKind
 		wantAtOnce []string // of a GPU without a past
 	}{
 		"the recovery action": {call: "Recovery", wantAtOnce: []string{"GPU-02 unhealthy: GPU cannot be read: Unknown Error"}},
 		"the remapped rows":   {call: "RowRemap", wantAtOnce: []string{"GPU-02 unhealthy: GPU cannot be read: Unknown Error"}},
 		"the MIG mode":        {call: "MIGEnabled", wantAtOnce: []string{"GPU-02 unhealthy: GPU cannot be read: Unknown Error"}},
+		"the remapped rows, which the exporter may not read":       {call: "RowRemap", kind: KindNoPermission},
 		"the compute capability, without which the fabric decides": {call: "ComputeMajor"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			lib, s := h100(t, 4)
 			sick := lib.gpus[2]
-			sick.errs[tc.call] = failure(KindOther, "Unknown Error")
+			failed := failure(tc.kind, "Unknown Error")
+			sick.errs[tc.call] = failed
 			d := New(lib, s.root, Options{})
 			readFaults(t, d, "at the first reading", tc.wantAtOnce)
 			readFaults(t, d, "at the second", tc.wantAtOnce)
 			clear(sick.errs)
 			readFaults(t, d, "with an answer", nil)
-			sick.errs[tc.call] = failure(KindOther, "Unknown Error")
+			sick.errs[tc.call] = failed
 			readFaults(t, d, "without one again", nil)
 		})
 	}
