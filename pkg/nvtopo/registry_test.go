@@ -126,14 +126,7 @@ func TestPrepareAllPrefersWhatMostMachinesHave(t *testing.T) {
 	for seed := range uint32(8) {
 		odd = append(odd, r.Tables(irregular(9, seed).graph(t)))
 	}
-	common := irregular(10, 99).graph(t)
-	var usual *Tables
-	for i := range 3 {
-		g := *common
-		g.GPUs = slices.Clone(common.GPUs)
-		g.GPUs[0].UUID = fmt.Sprintf("GPU-%d", i)
-		usual = r.Tables(&g)
-	}
+	usual := ofThree(r, irregular(10, 99).graph(t))
 	if err := r.PrepareAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -168,14 +161,7 @@ func TestPrepareAllKeepsItsBudget(t *testing.T) {
 	if !odd.c.prepared() {
 		t.Fatal("the only class got no tables: this was not a test")
 	}
-	common := irregular(9, 2).graph(t)
-	var usual *Tables
-	for i := range 3 {
-		g := *common
-		g.GPUs = slices.Clone(common.GPUs)
-		g.GPUs[0].UUID = fmt.Sprintf("GPU-%d", i)
-		usual = r.Tables(&g)
-	}
+	usual := ofThree(r, irregular(9, 2).graph(t))
 	before, _ := odd.Pick(FullMask(9), FullMask(9), 4, Constraint{})
 	prepare()
 	if !usual.c.prepared() || odd.c.prepared() {
@@ -184,4 +170,15 @@ func TestPrepareAllKeepsItsBudget(t *testing.T) {
 	if after, _ := odd.Pick(FullMask(9), FullMask(9), 4, Constraint{}); after != before {
 		t.Errorf("without its table the odd machine answers %b, with it %b", after, before)
 	}
+}
+
+// ofThree asks for the tables of three machines alike.
+func ofThree(r *Registry, alike *Graph) (t *Tables) {
+	for i := range 3 {
+		g := *alike
+		g.GPUs = slices.Clone(alike.GPUs)
+		g.GPUs[0].UUID = fmt.Sprintf("GPU-%d", i)
+		t = r.Tables(&g)
+	}
+	return t
 }
