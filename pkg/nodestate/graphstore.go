@@ -205,7 +205,7 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 	s.graphMu.Lock()
 	defer s.graphMu.Unlock()
 	old := x.node.Load()
-	if old != nil && old.notOlder(obj.ResourceVersion) && (partial || !old.partial || old.ResourceVersion != obj.ResourceVersion) {
+	if old.has(obj, partial) {
 		return false, false, nil
 	}
 	now := s.clock.Now()
@@ -230,10 +230,12 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 	x.rev.Add(1)
 	s.touch(x)
 	freed = s.resettle(others)
-	if n != nil {
-		freed = freed || old == nil || n.roomier(old) || !counted && x.vouched(n, now) == Fits
-	}
-	return true, freed, err
+	return true, freed || n != nil && (old == nil || n.roomier(old) || !counted && x.vouched(n, now) == Fits), err
+}
+
+// has reports whether the node is of this or a newer version of an object, read as far.
+func (n *Node) has(obj *v1alpha1.NodeGPUTopology, partial bool) bool {
+	return n != nil && n.notOlder(obj.ResourceVersion) && (partial || !n.partial || n.ResourceVersion != obj.ResourceVersion)
 }
 
 // Remove forgets a node's topology if it is the stored object that went.
