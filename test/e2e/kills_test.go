@@ -23,6 +23,10 @@ const (
 	// killHold is for how long each keeps its GPUs at most: long enough for a
 	// kill or two.
 	killHold = 2 * time.Second
+	// killPause and four times as much are between two kills. A kubelet that is killed
+	// again before it has started a pod makes no progress, and on a slow machine it takes
+	// some 8 s until it is up.
+	killPause = 2500 * time.Millisecond
 )
 
 // killer ends programs of the node with SIGKILL at random moments and starts
@@ -43,7 +47,7 @@ func (k *killer) run(ctx context.Context, t *testing.T) {
 			return true
 		}
 	}
-	for sleep(time.Second, 5*time.Second) {
+	for sleep(killPause, 4*killPause) {
 		victim := k.victims[k.rng.IntN(len(k.victims))]
 		if err := victim.Kill(); err != nil {
 			t.Errorf("kill: %v", err)
