@@ -16,7 +16,7 @@ import (
 // is in flight the queue keeps all events since its start, and kube-scheduler 1.35.4
 // ends the attempt of the pod that has the name by then: one that was deleted and made
 // anew meanwhile stayed in flight, and memory grew without bound
-// (kubernetes/kubernetes#138316, mended in 1.35.5).
+// (kubernetes/kubernetes#138316, mended on the release branch after 1.35.4).
 func settleFailures(sched *scheduler.Scheduler, pods corelisters.PodLister) {
 	handle := sched.FailureHandler
 	sched.FailureHandler = func(
