@@ -34,7 +34,7 @@ import (
 func main() {
 	shared := lifecycle.NewShared(clock.RealClock{}, controller.Attach)
 	shared.ServeDebug(debug.Serve)
-	os.Exit(cli.Run(newCommand(
+	cmd := app.NewSchedulerCommand(
 		app.WithPlugin(topology.Name, topology.New(shared)),
 		app.WithPlugin(numa.Name, numa.New(shared)),
 		app.WithPlugin(noderesourcetopology.Name, noderesourcetopology.New),
@@ -45,5 +45,8 @@ func main() {
 			daemon.HideTokens()
 			return nil
 		},
-	)))
+	)
+	cmd.Use = "nvtopo-scheduler"
+	cmd.Long = "kube-scheduler with plugins that choose GPUs by their links. It takes the stock flags; all else is set in its KubeSchedulerConfiguration."
+	os.Exit(cli.Run(cmd))
 }

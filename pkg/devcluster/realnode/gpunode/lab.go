@@ -153,7 +153,7 @@ const (
 )
 
 // kubeVersion is that of tools/kubelet/go.mod.
-const kubeVersion = "1.35.4"
+const kubeVersion = "1.35.6"
 
 func (l *Lab) startCluster(ctx context.Context) (err error) {
 	l.Cluster, err = devcluster.Start(ctx, devcluster.Config{Log: l.cfg.Log})
