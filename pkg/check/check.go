@@ -125,7 +125,7 @@ func (s *scene) readNodes() {
 			continue
 		}
 		s.readTopology(n, t)
-		n.enforced = fresh(leases[nodestate.AgentLeasePrefix+t.Name], s.w.Now)
+		n.enforced = speaksFor(leases[nodestate.AgentLeasePrefix+t.Name], n.object.UID, s.w.Now)
 		for j := range t.Spec.GPUs {
 			id := t.Spec.GPUs[j].ID
 			if other, ok := owners[id]; ok && other != t.Name {

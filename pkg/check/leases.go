@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Clocks of nodes are not trusted, as the scheduler does not trust them: renewTime is
@@ -17,6 +18,20 @@ import (
 func fresh(l *coordinationv1.Lease, now time.Time) bool {
 	return l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil &&
 		now.Before(renewed(l).Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second))
+}
+
+// speaksFor reports whether a Lease has not run out and is of a program on this very
+// node, as far as it says: one of an earlier node of the name tells nothing of it.
+func speaksFor(l *coordinationv1.Lease, node types.UID, now time.Time) bool {
+	if !fresh(l, now) {
+		return false
+	}
+	for _, o := range l.OwnerReferences {
+		if o.Kind == "Node" {
+			return o.UID == node
+		}
+	}
+	return true
 }
 
 // renewed is when a Lease was last renewed, by the API server's clock where it tells.

@@ -78,6 +78,21 @@ func TestTheClockOfANodeDecidesNothing(t *testing.T) {
 		"a Lease that somebody let run out by hand": {
 			build: func(c *city) { differs(c); c.byHand(c.agent(), -5*time.Minute) },
 		},
+		"right, of the agent of an earlier node of the name": {
+			build: func(c *city) {
+				differs(c)
+				c.applied(c.agent(), time.Second, 0)
+				c.agent().OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "earlier"}}
+			},
+		},
+		"right, of this node's agent": {
+			build: func(c *city) {
+				differs(c)
+				c.applied(c.agent(), time.Second, 0)
+				c.agent().OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "a", UID: "node-a"}}
+			},
+			want: wanted{pending: []string{RecordDiffers}},
+		},
 		"a Lease whose managed fields were not read": {
 			build: func(c *city) {
 				differs(c)

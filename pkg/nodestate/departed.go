@@ -67,7 +67,7 @@ func (s *State) FitsSoon(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoList
 	}
 	x, now := s.cells.get(u.node.Name), s.clock.Now()
 	if s.Judge(d, info, snapshot).Reason == KubeletBusy {
-		return u.node.agent.fresh(now) && s.busyLately(x, now)
+		return u.node.enforced(now) && s.busyLately(x, now)
 	}
 	if !u.leftovers || !u.agentLived {
 		return false

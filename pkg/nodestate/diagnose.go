@@ -165,7 +165,7 @@ func (s *State) derive(claims []InFlight) map[string]*UsageDiagnosis {
 		if n == nil {
 			continue
 		}
-		alive := n.agent.fresh(s.clock.Now())
+		alive := n.enforced(s.clock.Now())
 		for uid, recs := range n.allocations {
 			if !d.here[uid] && !alive { // a dead agent's word for a pod that is gone counts no more
 				continue

@@ -2,14 +2,22 @@
 
 package nodestate
 
-import "github.com/nvtopo/nvtopo/pkg/nvtopo"
+import (
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
 
 // Enforced reports whether a node's agent is heard of now: only then is what it
 // published about kubelet's record current.
 func (s *State) Enforced(node string) bool {
 	n := s.Node(node)
-	return n != nil && n.agent.fresh(s.clock.Now())
+	return n != nil && n.enforced(s.clock.Now())
 }
+
+// enforced reports whether this very node's agent is heard of: that of an earlier node
+// of the name knows nothing of this one's kubelet.
+func (n *Node) enforced(now time.Time) bool { return n.agent.fresh(now) && n.agent.of(n.NodeUID) }
 
 // Unmet names the demand of the pod's own that a set of GPUs does not meet, or is
 // empty: the links, the NUMA policy, one model, or models and memory.

@@ -177,7 +177,7 @@ func (s *State) Releasing(uid types.UID, info fwk.NodeInfo) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h, n, now := x.holdOf(uid), x.node.Load(), s.clock.Now()
-	if h == nil || n == nil || now.After(h.until) || !n.agent.fresh(now) {
+	if h == nil || n == nil || now.After(h.until) || !n.enforced(now) {
 		return false
 	}
 	return slices.ContainsFunc(h.victims, func(v types.UID) bool { return !stays[v] && len(n.allocations[v]) > 0 })

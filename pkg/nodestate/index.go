@@ -104,7 +104,7 @@ func (x *index) refresh(s *State, nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLis
 	look := func(i int) {
 		e := &x.entries[i]
 		if !e.known || e.generation != nodes[i].GetGeneration() || e.rev != e.cell.rev.Load() ||
-			e.mortal && !e.node.agent.fresh(x.looked) {
+			e.mortal && !e.node.enforced(x.looked) {
 			x.update(s, i, nodes[i], snapshot)
 		}
 	}

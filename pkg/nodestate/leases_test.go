@@ -5,6 +5,9 @@ package nodestate
 import (
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestAGraphIsFreshByWhenItsRenewalWasSeen plays what a scheduler sees of one Lease of
@@ -96,5 +99,48 @@ func TestTheDeadlineForGraphsLeavesAgentsAlone(t *testing.T) {
 	table.set(lease(AgentLeasePrefix+"n", now, 2*time.Minute), now)
 	if table.time(AgentLeasePrefix + "n").fresh(now.Add(2 * time.Minute)) {
 		t.Error("the agent's Lease counts for longer than it says")
+	}
+}
+
+// TestTheLeaseOfAnEarlierNodesAgentDoesNotCount: a Node was made anew under the name,
+// and the agent of the earlier one still renews its Lease, or did so a moment ago.
+func TestTheLeaseOfAnEarlierNodesAgentDoesNotCount(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	gone := gpuPod("gone", 8)
+	r.record(t, gone.UID, 0, 1, 2, 3, 4, 5, 6, 7)
+	careful := demandOf(t, gpuPod("careful", 1))
+	careful.Unenforced = RefuseUnenforced
+	info, l := r.view(t)
+	for _, step := range []struct {
+		name  string
+		owner types.UID
+		want  bool
+		back  bool
+	}{
+		{"an earlier release's Lease names no owner", "", true, false},
+		{"this node's agent", r.node.UID, true, true},
+		{"the agent of a node of before", "earlier", false, true},
+		{"the same again", "earlier", false, false},
+		{"this node's agent is back", r.node.UID, true, true},
+	} {
+		renewal := lease(AgentLeasePrefix+"n", r.clock.now, 2*time.Minute)
+		if step.owner != "" {
+			renewal.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n", UID: step.owner}}
+		}
+		if back := r.leases.set(renewal, r.clock.now); back != step.back {
+			t.Errorf("%s: others woken %t, want %t", step.name, back, step.back)
+		}
+		if got := r.Enforced("n"); got != step.want {
+			t.Errorf("%s: enforced %t, want %t", step.name, got, step.want)
+		}
+		// What the agent says of pods that are gone, and for the nodes it serves, goes with it.
+		want := map[bool]Reason{true: FewGPUs, false: NotEnforced}[step.want]
+		if v := r.Judge(careful, info, l); v.Reason != want {
+			t.Errorf("%s: a pod that wants an agent: %q, want %q", step.name, v.Reason, want)
+		}
+		want = map[bool]Reason{true: FewGPUs, false: Fits}[step.want]
+		if v := r.Judge(demandOf(t, gpuPod("p", 1)), info, l); v.Reason != want {
+			t.Errorf("%s: another pod: %q, want %q", step.name, v.Reason, want)
+		}
 	}
 }

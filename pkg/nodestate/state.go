@@ -194,7 +194,7 @@ func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister)
 
 // enforcement refuses a node without an agent to pods that may not run there.
 func (s *State) enforcement(d *Demand, n *Node) Reason {
-	if !d.HasGPUs() || n.agent.fresh(s.clock.Now()) {
+	if !d.HasGPUs() || n.enforced(s.clock.Now()) {
 		return Fits
 	}
 	if d.Unenforced == RefuseUnenforced {
@@ -257,7 +257,7 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 		return nil, reason
 	}
 	now := s.clock.Now()
-	a.Assumed, a.Enforced = now.UTC(), u.node.agent.fresh(now)
+	a.Assumed, a.Enforced = now.UTC(), u.node.enforced(now)
 	s.insert(&claim{
 		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.node.Name, alloc: a,
 		request: d.Request, phase: reserved, since: now,

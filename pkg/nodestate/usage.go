@@ -99,7 +99,7 @@ func (s *State) remembered(x *cell, n *Node, info fwk.NodeInfo) *Usage {
 
 // outlived reports whether the agent died or came back since, and that matters.
 func (s *State) outlived(u *Usage) bool {
-	return u.leftovers && u.agentLived != u.node.agent.fresh(s.clock.Now())
+	return u.leftovers && u.agentLived != u.node.enforced(s.clock.Now())
 }
 
 // computeUsage is the usage of a node with the pods of here. It needs s.mu.
@@ -148,7 +148,7 @@ func (c *charging) addUnlisted(here, listed []fwk.PodInfo) {
 			c.addClaim(cl)
 		}
 	}
-	u.agentLived = n.agent.fresh(c.s.clock.Now())
+	u.agentLived = n.enforced(c.s.clock.Now())
 	for uid, recs := range n.allocations {
 		if !gone(uid) {
 			c.victim(uid, recs, here)
