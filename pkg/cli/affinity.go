@@ -41,9 +41,10 @@ func newAffinity() *cobra.Command {
 		Long: `Find the CPUs and NUMA nodes nearest to a set of GPUs, with the lines that start a
 program or a container there.
 
-With --cpus N these are N CPUs: of the GPUs' own NUMA nodes first, then of the
-nearest others; whole cores before single hyper-threads, where the source knows
-them. Without it, all CPUs of the GPUs' NUMA nodes.
+With --cpus N these are N CPUs, in equal parts for each of the GPUs' NUMA nodes,
+as the scheduler divides them: of the node itself first, then of the nearest
+others; whole cores before single hyper-threads, where the source knows them.
+Without it, all CPUs of the GPUs' NUMA nodes.
 
 Of a NodeGPUTopology the CPUs that kubelet reserves are left out, unless
 --free-cpus says which may be used.`,
@@ -88,7 +89,7 @@ func (o *affinityOptions) run(cmd *cobra.Command) error {
 	a := in.graph.Affinity(set)
 	cpus := a.CPUs.Minus(a.CPUs.Minus(free))
 	if o.cpus > 0 {
-		cpus = in.graph.NearestCPUs(a.NUMANodes, free, o.cpus)
+		cpus = in.graph.SpreadCPUs(a.NUMANodes, free, o.cpus)
 	}
 	switch {
 	case len(cpus) > 0:

@@ -70,6 +70,7 @@ func TestGoldenOutputs(t *testing.T) {
 		"estimate-json":          "estimate -f testdata/object.yaml --gpus 1,2 --size 64MiB --algorithm ring --collective all-gather -o json",
 		"affinity":               "affinity -f testdata/dgx1v.txt --gpus 4-7",
 		"affinity-cpus":          "affinity -f testdata/object.yaml --gpus 1 --cpus 2",
+		"affinity-two-nodes":     "affinity --machine dgx1-v100 --gpus 0-4 --cpus 40",
 		"affinity-spill-json":    "affinity -f testdata/object.yaml --gpus 1 --cpus 5 --free-cpus 1-7 -o json",
 		"affinity-memoryless":    "affinity -f testdata/object.yaml --gpus 5",
 		"export-text":            "export -f testdata/dgx1v.txt --name node-a --gpu-model Tesla_V100 --resource example.com/gpu",

@@ -61,10 +61,9 @@ func (u *Usage) linkClass(a *Allocation) string {
 	return ""
 }
 
-// chooseCPUs takes as many CPUs as the pod asks for (rounded up), in equal parts
-// nearest to each NUMA node of the choice, so that every GPU has some beside it;
-// none where that many are not left, since a cpuset smaller than the request
-// would only slow the pod down.
+// chooseCPUs takes as many CPUs as the pod asks for (rounded up), spread over the
+// NUMA nodes of the choice; none where that many are not left, since a cpuset
+// smaller than the request would only slow the pod down.
 func (u *Usage) chooseCPUs(r *Request, nodes []int) nvtopo.CPUSet {
 	n := int((r.MilliCPU + 999) / 1000)
 	if n == 0 || len(nodes) == 0 {
@@ -80,19 +79,7 @@ func (u *Usage) chooseCPUs(r *Request, nodes []int) nvtopo.CPUSet {
 		}
 		free = free.Minus(free.Minus(nvtopo.NewCPUSet(near...)))
 	}
-	var all nvtopo.CPUSet
-	for i, id := range nodes {
-		share := (n - len(all)) / (len(nodes) - i)
-		if share == 0 {
-			continue
-		}
-		part := u.node.NUMA.NearestCPUs([]int{id}, free, share)
-		if part == nil {
-			return nil
-		}
-		all, free = all.Union(part), free.Minus(part)
-	}
-	return all
+	return u.node.NUMA.SpreadCPUs(nodes, free, n)
 }
 
 // describe writes down the containers' parts of one resource.

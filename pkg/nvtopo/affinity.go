@@ -98,6 +98,25 @@ func (g *Graph) NearestCPUs(nodes []int, free CPUSet, n int) CPUSet {
 	return NewCPUSet(out...)
 }
 
+// SpreadCPUs takes n of the free CPUs in equal parts nearest to each of the NUMA
+// nodes, in their order, so that every GPU of a set has some beside it; the later
+// nodes get the ones that are over. Without a node any will do. It returns nil when
+// fewer than n are free.
+func (g *Graph) SpreadCPUs(nodes []int, free CPUSet, n int) CPUSet {
+	if n <= 0 || len(free) < n {
+		return nil
+	}
+	if len(nodes) == 0 {
+		return g.NearestCPUs(nil, free, n)
+	}
+	var out CPUSet
+	for i, id := range nodes {
+		part := g.NearestCPUs([]int{id}, free, (n-len(out))/(len(nodes)-i))
+		out, free = out.Union(part), free.Minus(part)
+	}
+	return out
+}
+
 // takeCPUs takes up to n free CPUs of one node, see NearestCPUs.
 func takeCPUs(cpus CPUSet, siblings []CPUSet, free cpuBits, n int) CPUSet {
 	var out CPUSet

@@ -101,6 +101,33 @@ func TestNearestCPUs(t *testing.T) {
 	}
 }
 
+func TestSpreadCPUs(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		nodes []int
+		free  string
+		n     int
+		want  string
+	}{
+		"one node":                              {nodes: []int{1}, free: "0-31", n: 4, want: "4-5,20-21"},
+		"equal parts of two nodes":              {nodes: []int{0, 1}, free: "0-31", n: 8, want: "0-1,4-5,16-17,20-21"},
+		"the later node gets what is over":      {nodes: []int{0, 1}, free: "0-31", n: 3, want: "0,4,20"},
+		"fewer CPUs than nodes":                 {nodes: []int{0, 1, 2}, free: "0-31", n: 2, want: "4,8"},
+		"a full node's part is its neighbour's": {nodes: []int{0, 2}, free: "6-15,17-31", n: 8, want: "8-9,17-20,24-25"},
+		"no node takes the lowest":              {free: "0-31", n: 2, want: "0,16"},
+		"fewer free than asked":                 {nodes: []int{0, 1}, free: "0,4", n: 3, want: ""},
+		"none asked":                            {nodes: []int{0, 1}, free: "0,4", n: 0, want: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := hostGraph(t).SpreadCPUs(tc.nodes, cpus(t, tc.free), tc.n)
+			if got.String() != tc.want {
+				t.Errorf("CPUs %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
 func TestNearestCPUsWithoutSiblings(t *testing.T) {
 	t.Parallel()
 	g, err := NewGraph([]GPU{{}}, []NUMANode{{ID: 0, CPUs: CPUSet{0, 1, 2}}, {ID: 1, CPUs: CPUSet{3, 4}}}, nil, nil)
