@@ -5,8 +5,8 @@
 // have instead, on machines of 8, 16 and 20 GPUs.
 //
 // Its one invariant: every picker answers the same questions in the same run,
-// and what is best is worked out by brute force that shares no code with the
-// tables. A picker that fails, or takes longer than the limit, is listed as
+// and what is best is worked out by brute force (package oracle) that shares
+// no code with the tables, only the graph they are made from. A picker that fails, or takes longer than the limit, is listed as
 // having failed; its case is not dropped.
 //
 // It does not choose among machines; see bench/quality.

@@ -7,7 +7,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 )
 
-// truth is the brute force: it tries every set and shares no code with the tables.
+// truth is the brute force: it tries every set and asks the graph, never the tables.
 type truth struct {
 	g      *nvtopo.Graph
 	oracle *oracle.Oracle

@@ -7,7 +7,8 @@
 //
 // Its one invariant: whether something is a violation depends on the World alone.
 // Examine reads no clock, asks nobody and shares no code with the scheduler's own
-// account of what is used, which it is there to doubt.
+// account of what is used, which it is there to doubt. It shares the graph, and the
+// codecs of annotations and objects.
 //
 // A World is one moment, and a cluster is never settled: what a healthy cluster
 // shows for a moment is pending, and a violation once it has lasted (see Checker).

@@ -4,9 +4,10 @@
 // of GPU requests arrive at a cluster of simulated machines in waves, some
 // finish in between, and every placement is checked.
 //
-// Invariant: a placement counts as right only if a brute force that shares no
-// code with the scheduler's tables chooses the same GPUs from what was free on
-// the node at the moment of the decision, and no GPU ever had two owners.
+// Invariant: a placement counts as right only if a brute force (package oracle)
+// that shares no code with the scheduler's tables chooses the same GPUs from what
+// was free on the node at the moment of the decision, and no GPU ever had two
+// owners. Shared are the graphs, the constraints and the annotation's codec.
 //
 // It does not check the choice of the node.
 package demo

@@ -4,8 +4,9 @@
 // opinion for tests and for the demo's check of every placement.
 //
 // Its one invariant: it shares no code with the tables of package nvtopo. It
-// reads the graph, the set type and the constraint, and nothing else of it, so
-// a mistake in one is not repeated in the other. Every comparison is between
+// reads the graph with its bandwidths and NUMA distances, the set type, the
+// constraint and the default weights, and nothing else of it, so a mistake in the
+// choice is not repeated. A mistake in those is: a wrong bandwidth is wrong in both. Every comparison is between
 // exact integers; the code follows the text of the objective line by line and
 // prefers being plainly right to being fast.
 //
