@@ -18,13 +18,17 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/scale"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/daemon"
+	"k8s.io/kubernetes/pkg/controller/deployment"
 	"k8s.io/kubernetes/pkg/controller/disruption"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 	"k8s.io/kubernetes/pkg/controller/job"
 	"k8s.io/kubernetes/pkg/controller/namespace"
 	"k8s.io/kubernetes/pkg/controller/replicaset"
+	"k8s.io/kubernetes/pkg/controller/statefulset"
 	"k8s.io/kubernetes/pkg/controller/tainteviction"
 )
 
@@ -32,9 +36,12 @@ const (
 	workers       = 5                // per controller; kube-controller-manager's default
 	gcSyncTimeout = 30 * time.Second // longest wait for the first sync of all resources
 	gcRediscover  = 5 * time.Second  // how soon a new CRD's objects are collected too
+	// Between attempts to replace a daemon's failed pod; kube-controller-manager's values.
+	daemonBackoff, daemonMaxBackoff = time.Second, 15 * time.Minute
 )
 
-// controllers are the parts of kube-controller-manager that the cluster runs.
+// controllers are the parts of kube-controller-manager that the cluster runs: those
+// that make, replace and remove pods.
 type controllers struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -67,7 +74,7 @@ func startControllers(ctx context.Context, base *rest.Config) (*controllers, err
 	typed := informers.NewSharedInformerFactory(client, 0)
 	meta := metadatainformer.NewSharedInformerFactory(metadataClient, 0)
 	started := make(chan struct{})
-	core := typed.Core().V1()
+	core, apps := typed.Core().V1(), typed.Apps().V1()
 	// kube-controller-manager gives the shared informer this index; the taint-eviction controller looks pods up by it.
 	if err := controller.AddPodNodeNameIndexer(core.Pods().Informer()); err != nil {
 		return fail("taint-eviction", err)
@@ -86,10 +93,19 @@ func startControllers(ctx context.Context, base *rest.Config) (*controllers, err
 	if err != nil {
 		return fail("garbage-collector", err)
 	}
-	replicas := replicaset.NewReplicaSetController(ctx, typed.Apps().V1().ReplicaSets(), core.Pods(), client, replicaset.BurstReplicas)
+	deployments, err := deployment.NewDeploymentController(ctx, apps.Deployments(), apps.ReplicaSets(), core.Pods(), client)
+	if err != nil {
+		return fail("deployment", err)
+	}
+	daemons, err := daemon.NewDaemonSetsController(ctx, apps.DaemonSets(), apps.ControllerRevisions(), core.Pods(), core.Nodes(), client,
+		flowcontrol.NewBackOff(daemonBackoff, daemonMaxBackoff))
+	if err != nil {
+		return fail("daemonset", err)
+	}
+	stateful := statefulset.NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), client)
+	replicas := replicaset.NewReplicaSetController(ctx, apps.ReplicaSets(), core.Pods(), client, replicaset.BurstReplicas)
 	disruptions := disruption.NewDisruptionController(ctx, core.Pods(), typed.Policy().V1().PodDisruptionBudgets(),
-		core.ReplicationControllers(), typed.Apps().V1().ReplicaSets(), typed.Apps().V1().Deployments(), typed.Apps().V1().StatefulSets(),
-		client, mapper, scales, client.Discovery())
+		core.ReplicationControllers(), apps.ReplicaSets(), apps.Deployments(), apps.StatefulSets(), client, mapper, scales, client.Discovery())
 	namespaces := namespace.NewNamespaceController(ctx, client, metadataClient, client.Discovery().ServerPreferredNamespacedResources,
 		core.Namespaces(), 5*time.Minute, v1.FinalizerKubernetes)
 
@@ -99,6 +115,9 @@ func startControllers(ctx context.Context, base *rest.Config) (*controllers, err
 		func() { collector.Run(ctx, workers, gcSyncTimeout) },
 		func() { collector.Sync(ctx, client.Discovery(), gcRediscover) },
 		func() { replicas.Run(ctx, workers) },
+		func() { deployments.Run(ctx, workers) },
+		func() { stateful.Run(ctx, workers) },
+		func() { daemons.Run(ctx, workers) },
 		func() { disruptions.Run(ctx) },
 		func() { namespaces.Run(ctx, workers) },
 	} {

@@ -54,6 +54,47 @@ func bind(t *testing.T, client kubernetes.Interface, pod, node string) {
 	}
 }
 
+// workloadsMakePods creates one workload of each kind and waits for its pod. A newcomer
+// tries a Deployment first.
+func workloadsMakePods(t *testing.T, client kubernetes.Interface) {
+	template := func(app string) (*metav1.LabelSelector, v1.PodTemplateSpec) {
+		labels := map[string]string{"app": app}
+		return &metav1.LabelSelector{MatchLabels: labels}, v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec()}
+	}
+	apps := client.AppsV1()
+	for name, create := range map[string]func(app string) error{
+		"deployment": func(app string) error {
+			selector, pod := template(app)
+			_, err := apps.Deployments("default").Create(t.Context(), &appsv1.Deployment{
+				ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: appsv1.DeploymentSpec{Selector: selector, Template: pod},
+			}, metav1.CreateOptions{})
+			return err
+		},
+		"statefulset": func(app string) error {
+			selector, pod := template(app)
+			_, err := apps.StatefulSets("default").Create(t.Context(), &appsv1.StatefulSet{
+				ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: appsv1.StatefulSetSpec{Selector: selector, Template: pod, ServiceName: app},
+			}, metav1.CreateOptions{})
+			return err
+		},
+		"daemonset": func(app string) error {
+			selector, pod := template(app)
+			_, err := apps.DaemonSets("default").Create(t.Context(), &appsv1.DaemonSet{
+				ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: pod},
+			}, metav1.CreateOptions{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := create("w-" + name); err != nil {
+				t.Fatal(err)
+			}
+			onlyPod(t, client, "app=w-"+name)
+		})
+	}
+}
+
 func TestDevclusterRunsPodsAndControllers(t *testing.T) {
 	c := startCluster(t, devcluster.Config{Controllers: true, KwokBinary: kwokBinary(t), AuditLog: true})
 	client := clientFor(t, c)
@@ -154,6 +195,8 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) {
 			return b.Status.CurrentHealthy == 1 && b.Status.ExpectedPods == 1, b.Status.String()
 		})
 	})
+
+	t.Run("each kind of workload makes its pod", func(t *testing.T) { workloadsMakePods(t, client) })
 
 	t.Run("a NoExecute taint evicts", func(t *testing.T) {
 		plainNode(t, client, "n2")
