@@ -55,6 +55,21 @@ $(BIN)/kubelet: tools/kubelet/go.mod tools/kubelet/go.sum
 $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr: $(BIN)/%: tools/containerd/go.mod tools/containerd/go.sum
 	CGO_ENABLED=0 go build -C tools/containerd -tags no_btrfs,no_devmapper,no_zfs -o ../../$@ $(CONTAINERD)/$*
 
+# NVIDIA's device plugin as it is released; it loads the fake driver below.
+$(BIN)/nvidia-device-plugin: tools/nvidia-device-plugin/go.mod tools/nvidia-device-plugin/go.sum
+	go build -C tools/nvidia-device-plugin -o ../../$@ github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin
+
+# A libnvidia-ml.so.1 for machines without a GPU, against NVIDIA's own header.
+FAKE_DRIVER := $(BIN)/fakedriver/libnvidia-ml.so.1
+FAKE_DRIVER_SOURCES := $(wildcard pkg/nvtopo/nvml/fakedriver/lib/*)
+
+.PHONY: fakedriver
+fakedriver: $(FAKE_DRIVER) ## Build the fake libnvidia-ml.so.1 that tests load
+$(FAKE_DRIVER): $(FAKE_DRIVER_SOURCES) go.mod
+	mkdir -p $(@D)
+	gcc -std=gnu11 -shared -fPIC -O1 -s -pthread -Wall -Wextra -Werror -Wno-deprecated-declarations -fvisibility=hidden \
+		-Wl,-soname,$(@F) -I"$$(go list -m -f '{{.Dir}}' github.com/NVIDIA/go-nvml)/pkg/nvml" -o $@ $(filter %.c,$(FAKE_DRIVER_SOURCES))
+
 # Before the long builds: what cannot be built.
 .PHONY: node-check
 node-check:
@@ -78,7 +93,7 @@ demo: cluster-programs ## Place pods on simulated nodes with a real API server
 	$(BIN)/nvtopo-devcluster demo
 
 .PHONY: unit
-unit: ## Unit, property and seed-corpus fuzz tests: no etcd, no root
+unit: $(FAKE_DRIVER) ## Unit, property and seed-corpus fuzz tests: no etcd, no root
 	go test $(UNIT_PACKAGES)
 
 .PHONY: test-integration

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fakedriver shows a link graph as NVIDIA's driver and the kernel would
+// show the machine: a libnvidia-ml.so.1 of our own for programs that load it, the
+// exporter and NVIDIA's device plugin among them, and a sysfs tree.
+//
+// The library is the C in lib, which `make fakedriver` builds. It reads the machine
+// from the file that FAKENVML_MACHINE names and faults from the one that
+// FAKENVML_FAULTS names, again at every call; this package writes both.
+//
+// Invariant: what the exporter reads of it is the graph it was written from.
+//
+// It has the calls that those programs make and no others, it is no model of a
+// driver's timing, and it knows no MIG.
+package fakedriver

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakedriver
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+)
+
+// Without writes a copy of the library that lacks the named symbols, as those of
+// older and of reduced drivers do. Programs that call one unasked are ended by
+// the dynamic linker.
+func Without(library, copyTo string, symbols ...string) error {
+	f, err := elf.Open(library)
+	if err != nil {
+		return fmt.Errorf("read the library: %w", err)
+	}
+	names := f.Section(".dynstr")
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("read the library: %w", err)
+	}
+	if names == nil {
+		return fmt.Errorf("%s has no names of symbols", library)
+	}
+	image, err := os.ReadFile(library)
+	if err != nil {
+		return fmt.Errorf("read the library: %w", err)
+	}
+	table := image[names.Offset : names.Offset+names.Size]
+	for _, s := range symbols {
+		at := bytes.Index(table, []byte("\x00"+s+"\x00"))
+		if at < 0 {
+			return fmt.Errorf("%s has no symbol %s", library, s)
+		}
+		table[at+1] = '_' // it is still found by its hash, and then has another name
+	}
+	if err := os.WriteFile(copyTo, image, 0o755); err != nil { //nolint:gosec // a library is for all
+		return fmt.Errorf("write the library: %w", err)
+	}
+	return nil
+}
