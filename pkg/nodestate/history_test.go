@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 )
@@ -32,8 +35,8 @@ type world struct {
 	store   map[types.UID]*v1.Pod // the informer's store
 	cache   map[types.UID]*v1.Pod // the scheduler's cache: confirmed and assumed
 	assumed map[types.UID]bool
-	started map[types.UID]*Allocation // what bound pods' containers got
-	misled  map[types.UID]bool        // pods bound with an annotation for another node
+	chosen  map[types.UID]*Allocation // what bound pods were bound with
+	misled  map[types.UID]bool        // pods bound with an annotation for another node, not corrected yet
 
 	toStore, toCache, toUs []event
 	binds                  []*bind
@@ -228,7 +231,11 @@ func (w *world) advanceBind() {
 		b.late, b.expires = true, w.clock.now.Add(requestTimeout)
 		fail()
 	case 1:
-		if !b.patched { // it is DefaultBinder that hears of a refusal after the PATCH
+		a := answers()[w.rng.IntN(len(answers()))]
+		if a.after && w.rng.IntN(2) == 0 {
+			w.carryOut(b)
+		}
+		if Refused(a.err) && !b.patched { // it is DefaultBinder that hears of a refusal after the PATCH
 			w.state.BindingRefused(b.pod.UID, b.node)
 		}
 		fail()
@@ -248,6 +255,30 @@ func (w *world) advanceBind() {
 			fail()
 		}
 		done()
+	}
+}
+
+// answer is what the API server says to a write that it did not carry out, or, with
+// after, to one that it may have.
+type answer struct {
+	err   error
+	after bool
+}
+
+// answers are all that say that a write failed.
+func answers() []answer {
+	what, kind := schema.GroupResource{Resource: "pods"}, schema.GroupKind{Kind: "Pod"}
+	because := errors.New("etcdserver: request timed out")
+	return []answer{
+		{apierrors.NewBadRequest("x"), false},
+		{apierrors.NewForbidden(what, "p", because), false},
+		{apierrors.NewNotFound(what, "p"), false},
+		{apierrors.NewInvalid(kind, "p", nil), false},
+		{apierrors.NewTooManyRequestsError("x"), false},
+		{apierrors.NewConflict(what, "p", because), true},
+		{apierrors.NewInternalError(because), true},
+		{apierrors.NewServiceUnavailable("x"), true},
+		{apierrors.NewTimeoutError("x", 0), true},
 	}
 }
 
@@ -291,33 +322,57 @@ func (w *world) apply(b *bind) bool {
 		w.annotate(bound, b.alloc)
 	}
 	w.write(bound, false)
-	// An annotation that a later attempt wrote for another node says nothing here.
-	if w.started[bound.UID] = w.state.allocationOf(bound, b.node); w.started[bound.UID] == nil {
-		w.misled[bound.UID] = true
+	// Where a later attempt wrote an annotation for another node, what this attempt
+	// chose has to be kept for the pod until the annotation says so.
+	if w.chosen[bound.UID] = noted(bound); w.chosen[bound.UID] == nil {
+		w.chosen[bound.UID], w.misled[bound.UID] = b.alloc, true
 	}
 	w.placed++
 	return true
 }
 
-// decideDoubts is resolveDoubts' decision, by a live read.
+// noted is the choice that a bound pod's annotation says, nil if that is for another node.
+func noted(pod *v1.Pod) *Allocation {
+	a, err := ParseAllocation(pod.Annotations[AllocationKey])
+	if err != nil || a.Node != pod.Spec.NodeName || a.PodUID != pod.UID {
+		return nil
+	}
+	return a
+}
+
+// decideDoubts is resolveDoubts' decision, by a live read, and its correction.
 func (w *world) decideDoubts() {
 	for _, c := range w.state.doubts() {
-		w.state.decide(c, w.api[c.uid])
+		pod := w.api[c.uid]
+		w.state.decide(c, pod)
+		if pod == nil {
+			continue
+		}
+		if a := w.state.misplaced(c, pod); a != nil {
+			corrected := pod.DeepCopy()
+			w.annotate(corrected, a)
+			w.write(corrected, false)
+			delete(w.misled, pod.UID)
+		}
 	}
 }
 
-// check is the invariant: no GPU in two live pods of the truth.
+// check is the invariant: no GPU in two live pods of the truth, neither by what they
+// were bound with nor by what their annotations say.
 func (w *world) check(step int) {
 	w.t.Helper()
 	holder := map[string]string{}
 	for uid, pod := range w.api {
-		a := w.started[uid]
-		if pod.Spec.NodeName == "" || a == nil {
+		if pod.Spec.NodeName == "" {
 			continue
 		}
-		for _, id := range a.GPUs(testResource) {
-			key := a.Node + "/" + id
-			if other, ok := holder[key]; ok {
+		ids := w.chosen[uid].GPUs(testResource)
+		if a := noted(pod); a != nil {
+			ids = append(ids, a.GPUs(testResource)...)
+		}
+		for _, id := range ids {
+			key := pod.Spec.NodeName + "/" + id
+			if other, ok := holder[key]; ok && other != pod.Name {
 				w.t.Fatalf("step %d: GPU %s is in pods %s and %s\nin flight: %+v", step, key, other, pod.Name, w.state.Dump())
 			}
 			holder[key] = pod.Name
@@ -345,7 +400,7 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 		w := &world{
 			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 7)), state: s, clock: clk,
 			api: map[types.UID]*v1.Pod{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, assumed: map[types.UID]bool{},
-			started: map[types.UID]*Allocation{}, misled: map[types.UID]bool{}, preBind: seed%4 != 0,
+			chosen: map[types.UID]*Allocation{}, misled: map[types.UID]bool{}, preBind: seed%4 != 0,
 		}
 		s.pods = w
 		for i := range 3 {

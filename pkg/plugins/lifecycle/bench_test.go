@@ -47,7 +47,7 @@ import (
 const gpuResource = "nvidia.com/gpu"
 
 // refusal is an answer by which the API server says for certain that it did not bind.
-var refusal error = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "p", nil)
+var refusal error = apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil)
 
 // bench is a real framework over one DGX-1V node and a fake API server.
 type bench struct {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -39,8 +38,9 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeNa
 	p.state.BindingBegan(pod.UID, nodeName)
 	ctx, cancel := p.state.Bounded(ctx)
 	defer cancel()
-	if err := p.bind(ctx, binding); err != nil {
-		if refused(err) {
+	refused, err := p.bind(ctx, binding)
+	if err != nil {
+		if refused {
 			p.state.BindingRefused(pod.UID, nodeName)
 		}
 		return fwk.AsStatus(fmt.Errorf("binding pod %s/%s: %w", pod.Namespace, pod.Name, err))
@@ -59,20 +59,17 @@ func (p *Plugin) present(pod *v1.Pod) error {
 }
 
 // bind goes through the API cacher when there is one, as DefaultBinder does, so
-// that the scheduler's own view stays consistent.
-func (p *Plugin) bind(ctx context.Context, b *v1.Binding) error {
+// that the scheduler's own view stays consistent. Of an error it also says whether the
+// API server refused for certain. How often the cacher sends nobody hears.
+func (p *Plugin) bind(ctx context.Context, b *v1.Binding) (refused bool, err error) {
 	if cacher := p.handle.APICacher(); cacher != nil {
 		done, err := cacher.BindPod(b)
 		if err != nil {
-			return err
+			return false, err
 		}
-		return cacher.WaitOnFinish(ctx, done)
+		return false, cacher.WaitOnFinish(ctx, done)
 	}
-	return p.handle.ClientSet().CoreV1().Pods(b.Namespace).Bind(ctx, b, metav1.CreateOptions{})
-}
-
-// refused reports whether the API server said for certain that it did not bind.
-func refused(err error) bool {
-	return apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsForbidden(err) ||
-		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsTooManyRequests(err)
+	var sent sends
+	err = p.handle.ClientSet().CoreV1().Pods(b.Namespace).Bind(sent.count(ctx), b, metav1.CreateOptions{})
+	return sent.once() && nodestate.Refused(err), err
 }

@@ -69,13 +69,15 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	// The error of the last attempt is kept here: retry.OnError takes that of a context
 	// which ended for its own patience, and returns the error before it or none.
 	certain := true
+	var sent sends
+	counted := sent.count(ctx)
 	_ = retry.OnError(retry.DefaultBackoff, schedutil.Retriable, func() error {
-		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
-		certain = certain && refused(err)
+		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(counted, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		certain = certain && nodestate.Refused(err)
 		return err
 	})
 	if err != nil {
-		if certain {
+		if certain && sent.once() {
 			p.state.BindingRefused(pod.UID, nodeName)
 		}
 		return fwk.AsStatus(fmt.Errorf("writing the choice on pod %s/%s: %w", pod.Namespace, pod.Name, err))
