@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -145,29 +144,24 @@ func (c *contest) withhold(n *Node) error {
 	if count > 1 {
 		more = fmt.Sprintf(" (and %d others)", count-1)
 	}
-	return fmt.Errorf("NodeGPUTopology %s: spec.gpus: %s%s"+contestMark+"%s already and is not given out on node %s; "+
+	return fmt.Errorf("NodeGPUTopology %s: spec.gpus: %s%s is published by node %s already and is not given out on node %s; "+
 		"if it was moved, delete the NodeGPUTopology or the Node where it no longer is", n.Name, first, more, owner, n.Name)
 }
 
-// contestMark tells the fault from others.
-const contestMark = " is published by node "
-
-// contested puts what withhold said, which may be nothing, in the place of what it
-// said of an object before. It needs State.graphMu.
+// contested puts what withhold says now, which may be nothing, in the place of what it
+// said of the object before. It needs State.graphMu.
 func (x *cell) contested(object types.UID, now error) {
 	next := fault{object: object}
 	if f := x.fault.Load(); f != nil && f.object == object {
 		next = *f
 	}
-	lines := slices.DeleteFunc(strings.Split(next.text, "\n"), func(l string) bool { return l == "" || strings.Contains(l, contestMark) })
-	if now != nil {
-		lines = append(lines, now.Error())
-	}
-	if len(lines) == 0 {
+	next.contested = now
+	err := next.err()
+	if err == nil {
 		x.fault.Store(nil)
 		return
 	}
-	next.text = strings.Join(lines, "\n")
+	next.text = err.Error()
 	x.fault.Store(&next)
 }
 

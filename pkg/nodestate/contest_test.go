@@ -157,3 +157,29 @@ func TestDevicesThatAreOnlyNumberedAreNoContest(t *testing.T) {
 		t.Errorf("ids that are not unique are kept: %v", s.contest.nodes)
 	}
 }
+
+// TestTheEndOfAContestEndsNoOtherFault: what an agent wrote may read like a contest.
+func TestTheEndOfAContestEndsNoOtherFault(t *testing.T) {
+	s := fuzzState()
+	s.synced.Store(true)
+	honest, liar := topologyOf(t, "honest", "dgx-h100"), topologyOf(t, "liar", "dgx-h100")
+	liar.Spec.GPUs[2].ID = honest.Spec.GPUs[2].ID
+	liar.Status.Allocations = []v1alpha1.Allocation{{PodUID: "p", CPUs: "0 is published by node honest"}}
+	_, _ = s.Apply(honest)
+	_, _ = s.Apply(liar)
+	fault := func() string {
+		if f := s.cells.get("liar").fault.Load(); f != nil {
+			return f.text
+		}
+		return ""
+	}
+	for _, want := range []string{"status.allocations[0].cpus", "spec.gpus"} {
+		if !strings.Contains(fault(), want) {
+			t.Errorf("before the other object went, what is said is %q, want %s", fault(), want)
+		}
+	}
+	s.Remove("honest", honest.UID)
+	if got := fault(); !strings.Contains(got, "status.allocations[0].cpus") || strings.Contains(got, "spec.gpus") {
+		t.Errorf("after it went, what is said is %q, want status.allocations[0].cpus alone", got)
+	}
+}

@@ -10,6 +10,8 @@
 // promised, is visible in at least one of the in-flight table, the pod's own
 // annotation, or the node agent's record; so no device is in two pods.
 //
-// The package does not know scheduler statuses (that is the plugins' part) and
-// writes to the API only when a plugin's PreBind or Bind asks it to.
+// The package does not know scheduler statuses (that is the plugins' part). A choice
+// is written only when a plugin's PreBind or Bind asks for it. On its own the package
+// asks the API server about writes without a clear answer, and writes annotations anew
+// where such a write was carried out late (correction.go).
 package nodestate

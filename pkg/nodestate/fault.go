@@ -4,6 +4,7 @@ package nodestate
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,17 +16,28 @@ import (
 // may be.
 const maxFaults = 4
 
-// faults is what one version of an object has that cannot be read.
+// faults is what one version of an object has that cannot be used.
 type faults struct {
-	graph  error // in the exporter's part; the last good graph is used
-	others []error
+	graph     error   // of the exporter's part; the last good graph is used
+	contested error   // devices that other nodes published first; see contest
+	others    []error // of other fields
 }
 
-// fault is what cannot be read of the object as last seen; immutable.
+// err is all of it in one error, of so many fields at most; nil if there is nothing.
+func (w *faults) err() error {
+	errs := append([]error{w.graph, w.contested}, w.others...)
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) > maxFaults {
+		errs = append(errs[:maxFaults:maxFaults], errors.New("and more"))
+	}
+	return errors.Join(errs...)
+}
+
+// fault is what cannot be used of the object as last seen; immutable.
 type fault struct {
+	faults
 	object types.UID
 	text   string
-	graph  error // in the exporter's part
 	// since is when the graph of the object was first seen to be unreadable; zero
 	// while it can be read. From then on nobody vouches for the last good graph: the
 	// exporter's Lease speaks for the object as it is.
@@ -41,19 +53,12 @@ func (x *cell) judge(obj *v1alpha1.NodeGPUTopology, partial bool, wrong faults, 
 	if partial && same {
 		wrong.graph = old.graph
 	}
-	errs := wrong.others
-	if wrong.graph != nil {
-		errs = append([]error{wrong.graph}, errs...)
-	}
-	if len(errs) == 0 {
+	err := wrong.err()
+	if err == nil {
 		x.fault.Store(nil)
 		return nil
 	}
-	if more := len(errs) - maxFaults; more > 0 {
-		errs = append(errs[:maxFaults:maxFaults], errors.New("and more"))
-	}
-	err := errors.Join(errs...)
-	f := &fault{object: obj.UID, text: err.Error(), graph: wrong.graph}
+	f := &fault{faults: wrong, object: obj.UID, text: err.Error()}
 	if wrong.graph != nil {
 		f.since = now
 		if same && !old.since.IsZero() {

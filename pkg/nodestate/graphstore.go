@@ -215,9 +215,7 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 	others := s.contest.enter(old, n, s.Synced())
 	if n != nil {
 		n.partial = partial
-		if err := s.contest.withhold(n); err != nil {
-			faults.others = append(faults.others, err)
-		}
+		faults.contested = s.contest.withhold(n)
 	}
 	err = x.judge(obj, partial, faults, now)
 	if n == nil && old == nil {
