@@ -4,6 +4,6 @@
 // go-nvml. It translates calls and errors and decides nothing.
 //
 // go-nvml binds symbols lazily: calling one that the installed driver lacks ends
-// the process with a loader error, which no Go code can catch. So everything that is
-// younger than the oldest supported driver is looked up before it is called.
+// the process with a loader error, which no Go code can catch. So every call is looked
+// up before it is made.
 package live

@@ -18,18 +18,31 @@ import (
 // withSymbols is a driver that has exactly these symbols. Its devices panic when
 // a call is made that the test did not prepare, as the real ones end the process.
 func withSymbols(dev *mock.Device, symbols ...string) nvml.Device {
+	return device{libraryWith(symbols...), dev}
+}
+
+func libraryWith(symbols ...string) library {
 	ext := &mock.ExtendedInterface{LookupSymbolFunc: func(name string) error {
 		if slices.Contains(symbols, name) {
 			return nil
 		}
 		return errors.New("undefined symbol")
 	}}
-	return device{library{&mock.Interface{ExtensionsFunc: func() driver.ExtendedInterface { return ext }}}, dev}
+	return library{drv: &mock.Interface{ExtensionsFunc: func() driver.ExtendedInterface { return ext }}}
 }
 
 func TestCallsTheDriverLacksAreNotMade(t *testing.T) {
 	d := withSymbols(&mock.Device{})
+	lib := libraryWith()
 	for name, call := range map[string]func() error{
+		"DeviceCount":       func() error { _, err := lib.DeviceCount(); return err },
+		"Device":            func() error { _, err := lib.Device(0); return err },
+		"NewEventSet":       func() error { _, err := lib.NewEventSet(); return err },
+		"UUID":              func() error { _, err := d.UUID(); return err },
+		"Name":              func() error { _, err := d.Name(); return err },
+		"BusID":             func() error { _, err := d.BusID(); return err },
+		"MemoryBytes":       func() error { _, err := d.MemoryBytes(); return err },
+		"MaxPCIeGen":        func() error { _, err := d.MaxPCIeGen(); return err },
 		"MIGEnabled":        func() error { _, err := d.MIGEnabled(); return err },
 		"ComputeMajor":      func() error { _, err := d.ComputeMajor(); return err },
 		"CommonAncestor":    func() error { _, err := d.CommonAncestor(d); return err },
@@ -44,6 +57,22 @@ func TestCallsTheDriverLacksAreNotMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := nvml.KindOf(call()); got != nvml.KindNotSupported {
 				t.Errorf("kind %v, want not supported", got)
+			}
+		})
+	}
+}
+
+// forEvents are the symbols of an event set.
+var forEvents = []string{
+	"nvmlEventSetCreate", "nvmlEventSetWait_v2", "nvmlEventSetFree", "nvmlDeviceGetSupportedEventTypes", "nvmlDeviceRegisterEvents",
+}
+
+func TestAnEventSetIsNotMadeWithoutAllOfItsCalls(t *testing.T) {
+	for i, missing := range forEvents {
+		t.Run(missing, func(t *testing.T) {
+			_, err := libraryWith(slices.Delete(slices.Clone(forEvents), i, i+1)...).NewEventSet()
+			if nvml.KindOf(err) != nvml.KindNotSupported {
+				t.Errorf("error %v, want one of kind not supported", err)
 			}
 		})
 	}
@@ -138,6 +167,38 @@ func TestRecoveryFieldOfAnOldDriverIsNotSupported(t *testing.T) {
 	}
 }
 
+func TestTheEventOfAGPUThatIsLostNamesIt(t *testing.T) {
+	lost := false
+	gpu := &mock.Device{
+		GetUUIDFunc: func() (string, driver.Return) {
+			if lost {
+				return "", driver.ERROR_GPU_IS_LOST
+			}
+			return "GPU-1", driver.SUCCESS
+		},
+		GetSupportedEventTypesFunc: func() (uint64, driver.Return) { return driver.EventTypeXidCriticalError, driver.SUCCESS },
+		RegisterEventsFunc:         func(uint64, driver.EventSet) driver.Return { return driver.SUCCESS },
+	}
+	lib := libraryWith(append(slices.Clone(forEvents), "nvmlDeviceGetUUID")...)
+	lib.drv.(*mock.Interface).EventSetCreateFunc = func() (driver.EventSet, driver.Return) {
+		return &mock.EventSet{WaitFunc: func(uint32) (driver.EventData, driver.Return) {
+			return driver.EventData{Device: gpu, EventType: driver.EventTypeXidCriticalError, EventData: 79}, driver.SUCCESS
+		}}, driver.SUCCESS
+	}
+	set, err := lib.NewEventSet()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := set.Register(device{lib, gpu}); err != nil {
+		t.Fatal(err)
+	}
+	lost = true
+	got, err := set.Wait(time.Second)
+	if diff := cmp.Diff(nvml.RawEvent{UUID: "GPU-1", Xid: 79}, got); diff != "" || err != nil {
+		t.Errorf("error %v (-want,+got):\n%s", err, diff)
+	}
+}
+
 func TestEventsAreTranslated(t *testing.T) {
 	gone := &mock.Device{GetUUIDFunc: func() (string, driver.Return) { return "", driver.ERROR_GPU_IS_LOST }}
 	here := &mock.Device{GetUUIDFunc: func() (string, driver.Return) { return "GPU-1", driver.SUCCESS }}
@@ -151,7 +212,7 @@ func TestEventsAreTranslated(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			set := eventSet{&mock.EventSet{WaitFunc: func(ms uint32) (driver.EventData, driver.Return) {
+			set := eventSet{set: &mock.EventSet{WaitFunc: func(ms uint32) (driver.EventData, driver.Return) {
 				if ms != 1500 {
 					t.Errorf("waited %d ms, want 1500", ms)
 				}
