@@ -74,6 +74,8 @@ type Discoverer struct {
 
 	readable  atomic.Pointer[[]string]         // UUIDs at the latest reading; the watch follows it
 	unwatched atomic.Pointer[map[string]error] // UUID -> why no events of it come; readings tell
+	blind     atomic.Pointer[error]            // why no events come at all, nil when they do; readings tell
+	arrived   chan struct{}                    // a token arrives with a GPU that the reading before did not have
 }
 
 // New returns a Discoverer of the machine whose sysfs is mounted at sysfsRoot.
@@ -82,6 +84,7 @@ func New(lib Library, sysfsRoot string, opts Options) *Discoverer {
 	d := &Discoverer{lib: lib, sys: sysfs{sysfsRoot}, opts: opts, dog: newWatchdog(opts.Clock, opts.Timeout)}
 	d.xids.marks = map[string]map[xidClass]*xidMark{}
 	d.gone = map[string]time.Time{}
+	d.arrived = make(chan struct{}, 1)
 	d.Remember(opts.Previous)
 	return d
 }

@@ -4,6 +4,7 @@ package nvml
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -16,8 +17,8 @@ type Event struct {
 const (
 	// eventWait is how long one call waits, and so how long a stop takes.
 	eventWait = time.Second
-	// watchRetry is the pause before a broken event set is made anew, and before a GPU
-	// that was refused is asked for again.
+	// watchRetry is the pause before a broken event set is made anew, unless a GPU arrives,
+	// and before a GPU that was refused is asked for again.
 	watchRetry = 30 * time.Second
 )
 
@@ -34,6 +35,7 @@ func (d *Discoverer) WatchEvents(ctx context.Context) <-chan Event {
 			select {
 			case <-ctx.Done():
 			case <-timer.C():
+			case <-d.arrived: // such as all of them, when the driver came late
 			}
 			timer.Stop()
 		}
@@ -52,8 +54,12 @@ func (d *Discoverer) watch(ctx context.Context, out chan<- Event) {
 	}
 	s, err := d.subscribe(ctx)
 	if err != nil {
+		if ctx.Err() == nil && d.noteBlind(err) {
+			send(ctx, out, Event{}) // have it told
+		}
 		return
 	}
+	d.blind.Store(nil)
 	// That another sequence is stuck, such as one GPU's, is no fault of this set.
 	defer func() { d.discard(ctx, s.set, !d.dog.stuckIn(waitEvents)) }()
 	for ctx.Err() == nil {
@@ -61,12 +67,27 @@ func (d *Discoverer) watch(ctx context.Context, out chan<- Event) {
 		ev, err := d.wait(ctx, s.set, eventWait)
 		switch {
 		case err != nil:
+			d.noteBlind(err)
+			select {
+			case <-d.arrived: // before it broke
+			default:
+			}
 			send(ctx, out, Event{}) // something is wrong: have the machine read
 			return
 		case ev != nil:
 			d.deliver(ctx, out, *ev)
 		}
 	}
+}
+
+// noteBlind has readings say why no events come, and reports whether that is news. They
+// say themselves that there is no driver; and GPUs that have no events are not a fault.
+func (d *Discoverer) noteBlind(err error) (news bool) {
+	if IsNoDriver(err) || errors.Is(err, errEventless) {
+		d.blind.Store(nil)
+		return false
+	}
+	return d.blind.Swap(&err) == nil
 }
 
 // wait returns the next event, nil when there was none in the time of one call. An

@@ -14,6 +14,9 @@ func (l *fakeLib) NewEventSet() (EventSet, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.setErr != nil {
+		return nil, l.setErr
+	}
 	e := &fakeEvents{l: l, gpus: map[string]bool{}}
 	l.sets, l.made = append(l.sets, e), l.made+1
 	return e, nil

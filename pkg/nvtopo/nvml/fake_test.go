@@ -26,6 +26,7 @@ type fakeLib struct {
 	sets     []*fakeEvents // made and not freed; guarded by mu
 	made     int           // event sets; guarded by mu
 	waits    int           // calls that waited for events and ended; guarded by mu
+	setErr   error         // why no event set is made; guarded by mu
 	regErr   error
 	initHang chan struct{} // when set, Init blocks until it is closed; guarded by mu
 	waitHang chan struct{} // when set, Wait blocks until it is closed; guarded by mu

@@ -28,6 +28,12 @@ type subscription struct {
 	fault map[string]error // UUID -> why it is refused, where the driver said
 }
 
+// errEventless says that there is nobody to watch.
+var errEventless = &Error{Call: "nvmlDeviceRegisterEvents", Kind: KindNotSupported, Text: "no GPU has events"}
+
+// errUnasked is why a GPU is not watched that could be read and gave no answer then.
+var errUnasked = &Error{Call: "nvmlDeviceRegisterEvents", Kind: KindTimeout, Text: "the GPU did not answer before it"}
+
 // subscribe makes an event set of every GPU that can be subscribed to. On success the
 // caller owns the set and one reference on the library.
 //
@@ -51,9 +57,9 @@ func (d *Discoverer) subscribe(ctx context.Context) (*subscription, error) {
 	}
 	if !slices.Contains(slices.Collect(maps.Values(s.gpus)), watched) {
 		d.discard(ctx, s.set, true)
-		return nil, &Error{Call: "nvmlDeviceRegisterEvents", Kind: KindNotSupported, Text: "no GPU has events"}
+		return nil, errEventless
 	}
-	s.waive(d.readable.Load(), d.opts.Clock.Now())
+	s.waive(d.readable.Load(), d.opts.Clock.Now(), errUnasked)
 	return s, nil
 }
 
@@ -113,15 +119,15 @@ func (d *Discoverer) fill(ctx context.Context, s *subscription, devices int) (wh
 }
 
 // waive lets GPUs that could be read and are not watched count as refused for now, so
-// that they are not asked for at once again.
-func (s *subscription) waive(readable *[]string, now time.Time) {
+// that they are not asked for at once again. err is why they were not asked.
+func (s *subscription) waive(readable *[]string, now time.Time, err error) {
 	s.at = now
 	if readable == nil {
 		return
 	}
 	for _, uuid := range *readable {
 		if s.gpus[uuid] == unasked {
-			s.gpus[uuid] = refused
+			s.gpus[uuid], s.fault[uuid] = refused, err
 		}
 	}
 }
@@ -148,9 +154,10 @@ func (d *Discoverer) keepUp(ctx context.Context, s *subscription, out chan<- Eve
 	if err != nil || !fresh.betters(s) {
 		if err == nil {
 			d.discard(ctx, fresh.set, true)
-			maps.Copy(s.fault, fresh.fault)
+			s.learn(fresh)
+			err = errUnasked
 		}
-		s.waive(readable, d.opts.Clock.Now())
+		s.waive(readable, d.opts.Clock.Now(), err)
 		d.report(s)
 		return s
 	}
@@ -175,6 +182,16 @@ func (s *subscription) betters(other *subscription) bool {
 	return false
 }
 
+// learn takes over what another subscription, which is no better, was told of GPUs.
+func (s *subscription) learn(other *subscription) {
+	for uuid, st := range other.gpus {
+		if s.gpus[uuid] == unasked {
+			s.gpus[uuid] = st
+		}
+	}
+	maps.Copy(s.fault, other.fault)
+}
+
 // report has readings say whose events are not watched.
 func (d *Discoverer) report(s *subscription) {
 	fault := maps.Clone(s.fault)
@@ -182,8 +199,12 @@ func (d *Discoverer) report(s *subscription) {
 	d.unwatched.Store(&fault)
 }
 
-// noteUnwatched makes a problem of each GPU that could be read and is not watched.
+// noteUnwatched makes a problem of each GPU that could be read and is not watched, or of
+// all in one, and tells the watch of GPUs that are new.
 func (d *Discoverer) noteUnwatched(b *build) {
+	if err := d.blind.Load(); err != nil {
+		b.note("", "no events can be watched: %v", *err)
+	}
 	var readable []string
 	fault := d.unwatched.Load()
 	for _, r := range b.devs {
@@ -195,5 +216,11 @@ func (d *Discoverer) noteUnwatched(b *build) {
 			b.note(r.label(), "its events cannot be watched: %v", (*fault)[r.uuid])
 		}
 	}
-	d.readable.Store(&readable)
+	last := d.readable.Swap(&readable)
+	if last == nil || slices.ContainsFunc(readable, func(uuid string) bool { return !slices.Contains(*last, uuid) }) {
+		select {
+		case d.arrived <- struct{}{}:
+		default: // one token is enough
+		}
+	}
 }
