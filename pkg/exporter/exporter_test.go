@@ -93,6 +93,13 @@ func (s *scripted) show(g *nvtopo.Graph) {
 	s.graph = g
 }
 
+// fail makes readings fail while they are taken.
+func (s *scripted) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
 // hold makes readings wait until the channel is closed; nil lets them through.
 func (s *scripted) hold(block chan struct{}) {
 	s.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml"
 )
 
 const (
@@ -21,18 +22,22 @@ const (
 )
 
 // Run publishes until the context ends, and then returns nil. What goes wrong is
-// logged and tried again.
+// logged and tried again, but for a library that does not fit the kernel driver: it is
+// the process's for good, and the error says that another process is needed.
 func (e *Exporter) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", e.cfg.NodeName))
 	e.finished.Store(e.clock.Now().UnixNano())
 	var wg sync.WaitGroup
 	wg.Go(func() { nodelease.Keep(ctx, e.clock, e.random, e.vouching, e.renew) })
-	e.runRounds(ctx)
+	err := e.runRounds(ctx)
+	cancel()
 	wg.Wait()
-	return nil
+	return err
 }
 
-func (e *Exporter) runRounds(ctx context.Context) {
+func (e *Exporter) runRounds(ctx context.Context) error {
 	events := e.src.Events(ctx)
 	timer := e.clock.NewTimer(0)
 	defer timer.Stop()
@@ -41,7 +46,7 @@ func (e *Exporter) runRounds(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case ev, ok := <-events:
 			if !ok {
 				events = nil
@@ -56,12 +61,15 @@ func (e *Exporter) runRounds(ctx context.Context) {
 		err := e.publish(ctx)
 		last = e.clock.Now()
 		if ctx.Err() != nil {
-			return
+			return nil
 		}
 		if err == nil {
 			failures = 0
 			timer.Reset(e.cfg.Interval)
 			continue
+		}
+		if nvml.IsMismatch(err) {
+			return fmt.Errorf("the driver was updated and this process must be started anew: %w", err)
 		}
 		klog.FromContext(ctx).Error(err, "Publishing failed, will retry")
 		timer.Reset(nodelease.Backoff(firstRetry, e.cfg.Interval, failures, e.random()))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml"
 )
 
 // timeline records when the stub was asked for what, in virtual time.
@@ -207,6 +209,34 @@ func TestHealthySaysWhetherRoundsEnd(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+func TestAProcessWithTheLibraryOfAnotherDriverPublishesThatAndEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		src := &scripted{graph: uniform(t, 2, "L40S", "PHB")}
+		api := newStub()
+		kube, dyn := api.clients(t)
+		e, err := New(Config{NodeName: "n1"}, src, kube, dyn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- e.Run(t.Context()) }()
+		pass(10 * time.Second)
+		src.fail(&nvml.Error{Call: "nvmlInit", Kind: nvml.KindMismatch, Text: "Driver/library version mismatch"})
+		pass(time.Minute)
+		select {
+		case err = <-done:
+		default:
+			t.Fatal("the process runs on a minute after its library stopped fitting")
+		}
+		if !nvml.IsMismatch(err) || !strings.Contains(err.Error(), "must be started anew") {
+			t.Errorf("Run returned %v", err)
+		}
+		if c := readyOf(t, api.topology(t)); c.Reason != ReasonReadFailed || !strings.Contains(c.Message, "version mismatch") {
+			t.Errorf("Ready is %s: %s", c.Reason, c.Message)
 		}
 	})
 }

@@ -170,6 +170,9 @@ func (d *Discoverer) readAll(ctx context.Context, b *build) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if IsMismatch(err) {
+			return fmt.Errorf("read GPU %d: %w", i, err)
+		}
 		if err != nil {
 			b.addUnreadable(i, d.seat[i], err)
 			continue
@@ -219,4 +222,11 @@ func (r *reading) askable() bool { return r.handle != nil && r.failed == nil }
 func IsNoDriver(err error) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Kind == KindNoDriver
+}
+
+// IsMismatch reports whether err means that the process has loaded the library of
+// another driver than the kernel has, and must be started anew.
+func IsMismatch(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Kind == KindMismatch
 }

@@ -28,6 +28,9 @@ const (
 	KindTimeout
 	// KindNoDriver means the library or the kernel driver is not there.
 	KindNoDriver
+	// KindMismatch means the library and the kernel driver are of different versions, as
+	// after an update: this process has loaded the wrong one for good.
+	KindMismatch
 )
 
 // Error is a failed call to the driver.

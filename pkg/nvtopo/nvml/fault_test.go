@@ -223,6 +223,25 @@ func TestAHangingGPUIsCutOff(t *testing.T) {
 	lib.quiet(t)
 }
 
+func TestALibraryThatDoesNotFitTheDriverFailsTheReading(t *testing.T) {
+	mismatch := func(call string) error {
+		return &Error{Call: call, Kind: KindMismatch, Text: "Driver/library version mismatch"}
+	}
+	for name, breakIt := range map[string]func(l *fakeLib){
+		"when it is initialised": func(l *fakeLib) { l.initErr = mismatch("nvmlInit") },
+		"when a GPU is opened":   func(l *fakeLib) { l.gpus[1].openErr = mismatch("nvmlDeviceGetHandleByIndex") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			lib, s := h100(t, 2)
+			breakIt(lib)
+			if g, _, err := New(lib, s.root, Options{}).Graph(t.Context()); !IsMismatch(err) {
+				t.Errorf("graph %v, error %v, want one of kind mismatch: it is no fault of a GPU", g, err)
+			}
+			lib.quiet(t)
+		})
+	}
+}
+
 func watching(t *testing.T, clk *clocktesting.FakeClock) (*fakeLib, *Discoverer, <-chan Event) {
 	t.Helper()
 	lib, s := h100(t, 2)

@@ -96,7 +96,7 @@ func reason(err error) string {
 		return "GPU is not available: " + textOf(err)
 	case KindTimeout:
 		return "the driver does not answer for this GPU"
-	case KindOther, KindNotSupported, KindInvalidArgument, KindNoDriver:
+	case KindOther, KindNotSupported, KindInvalidArgument, KindNoDriver, KindMismatch:
 	}
 	return "GPU cannot be read: " + textOf(err)
 }

@@ -49,6 +49,8 @@ func kindOf(ret driver.Return) nvml.ErrorKind {
 		return nvml.KindTimeout
 	case driver.ERROR_LIBRARY_NOT_FOUND, driver.ERROR_DRIVER_NOT_LOADED:
 		return nvml.KindNoDriver
+	case driver.ERROR_LIB_RM_VERSION_MISMATCH:
+		return nvml.KindMismatch
 	default:
 		return nvml.KindOther
 	}

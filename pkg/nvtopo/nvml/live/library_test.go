@@ -92,7 +92,7 @@ func TestErrorsAreSortedByKind(t *testing.T) {
 		driver.ERROR_LIBRARY_NOT_FOUND:         nvml.KindNoDriver,
 		driver.ERROR_DRIVER_NOT_LOADED:         nvml.KindNoDriver,
 		driver.ERROR_UNKNOWN:                   nvml.KindOther,
-		driver.ERROR_LIB_RM_VERSION_MISMATCH:   nvml.KindOther,
+		driver.ERROR_LIB_RM_VERSION_MISMATCH:   nvml.KindMismatch,
 	} {
 		if got := nvml.KindOf(check("call", ret)); got != want {
 			t.Errorf("%s: kind %v, want %v", ret, got, want)
