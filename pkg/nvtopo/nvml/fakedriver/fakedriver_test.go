@@ -142,7 +142,7 @@ func TestFaultsComeAndGo(t *testing.T) {
 		"a driver that is not there":         {Fails("nvmlInit", AllGPUs, DriverNotLoaded), lib.Init, nvml.KindNoDriver},
 		"a link that is not there":           {Lost(1), func() error { _, err := dev.NVLinkActive(12); return err }, nvml.KindInvalidArgument},
 		"a feature the device has not":       {Fails("nvmlDeviceGetMigMode", 3, NotSupported), func() error { _, err := dev.MIGEnabled(); return err }, nvml.KindNotSupported},
-		"a driver of another library":        {Fails("nvmlInit", AllGPUs, VersionMismatch), lib.Init, nvml.KindOther},
+		"a driver of another library":        {Fails("nvmlInit", AllGPUs, VersionMismatch), lib.Init, nvml.KindMismatch},
 		"a fault of every GPU is this one's": {Lost(AllGPUs), asked, nvml.KindLost},
 	} {
 		t.Run(name, func(t *testing.T) {
