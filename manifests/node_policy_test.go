@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/alias"
 )
 
 // account is a service account of a namespace; its token is bound to a node
@@ -47,6 +49,10 @@ func TestNodePolicies(t *testing.T) {
 	n1 := account("nvtopo-system", "n1")
 	hardware, allocations := []string{"report-hardware nodegputopologies"}, []string{"report-allocations nodegputopologies"}
 	plain := marked(labels("zone", "a"), "", nil)
+	forOthers := []string{
+		alias.LabelAccelerator, "nvidia-a100", alias.LabelCount, "8", alias.LabelInterconnect, "nvswitch", alias.LabelNUMANodes, "2",
+		alias.LabelGPUsPerNUMA, "4", alias.LabelSingleNUMA4GPUs, "true", alias.LabelSingleNUMA8GPUs, "false",
+	}
 	tests := map[string]struct {
 		request request
 		want    string
@@ -71,6 +77,8 @@ func TestNodePolicies(t *testing.T) {
 		"the scheduler's Lease":              {request{resource: "leases", object: named("nvtopo-system", "nvtopo-scheduler"), user: n1, may: []string{"write-any nodegputopologies"}}, ""},
 		"a label of ours":                    {request{resource: "nodes", object: marked(labels("zone", "a", "nvtopo.dev/gpu-count", "8"), "", nil), old: plain, user: n1}, ""},
 		"a label for others":                 {request{resource: "nodes", object: marked(labels("zone", "a", "accelerator", "x", "gpu-count", "8"), "", nil), old: plain, user: n1}, ""},
+		"all labels for others":              {request{resource: "nodes", object: marked(labels(append(forOthers, "zone", "a")...), "", nil), old: plain, user: n1}, ""},
+		"a key beside them":                  {request{resource: "nodes", object: marked(labels("zone", "a", "topology.kubernetes.io/region", "b"), "", nil), old: plain, user: n1}, "may not change topology.kubernetes.io/region"},
 		"a label of ours dropped":            {request{resource: "nodes", object: marked(nil, "", nil), old: marked(labels("nvtopo.dev/x", "1"), "", nil), user: n1}, ""},
 		"a foreign label":                    {request{resource: "nodes", object: marked(labels("zone", "b"), "", nil), old: plain, user: n1}, "metadata.labels: this account may not change zone"},
 		"a foreign label dropped":            {request{resource: "nodes", object: marked(nil, "", nil), old: plain, user: n1}, "may not change zone"},

@@ -32,6 +32,8 @@ type options struct {
 	cfg        exporter.Config
 	ignoreXids []uint
 	keepLost   time.Duration
+
+	compatLabels bool
 }
 
 func newCommand(getenv func(string) string) *cobra.Command {
@@ -55,7 +57,7 @@ they sit on, and keeps the node's NodeGPUTopology, topology labels and Lease tru
 	f.DurationVar(&o.keepLost, "keep-lost", 24*time.Hour, "how long a GPU stays published, as lost, that the driver no longer lists")
 	o.endpoint.AddFlags(f, ":9101")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
-	f.BoolVar(&o.cfg.CompatLabels, "compat-labels", false, "also write the labels and the annotation outside nvtopo.dev")
+	f.BoolVar(&o.compatLabels, "compat-labels", true, "also write the labels and the annotation outside nvtopo.dev, where nobody else has")
 	f.StringVar(&o.cfg.Resource, "resource", "nvidia.com/gpu", "extended resource the GPUs are counted under")
 	f.StringVar(&o.cfg.Namespace, "namespace", "nvtopo-system", "namespace of the Lease")
 	f.StringVar(&o.model, "gpu-model", "", "product name of the GPUs where a captured text does not say it")
@@ -81,6 +83,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
+	o.cfg.NoCompatLabels = !o.compatLabels
 	e, err := exporter.New(o.cfg, src, kube, dyn)
 	if err != nil {
 		return err

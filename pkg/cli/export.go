@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/alias"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -29,9 +30,11 @@ type topologyDoc struct {
 	Node   string     `json:"node"`
 	GPUs   []gpuDoc   `json:"gpus"`
 	Matrix [][]string `json:"matrix"` // link classes in the order of gpus, X on the diagonal
-	// BandwidthGBps has the shape of matrix, with 0 on the diagonal.
+	// BandwidthGBps has the shape of matrix, with 0 on the diagonal; one direction.
 	BandwidthGBps [][]float64 `json:"bandwidthGBps"`
 	NUMA          []numaDoc   `json:"numa"`
+	// Document is the same in the keys that other tools' scripts read.
+	alias.Document
 }
 
 type gpuDoc struct {
@@ -64,7 +67,9 @@ func newExport() *cobra.Command {
                     accepts it only with the UID of its node filled in; -f reads
                     it as it is.
 --format configmap  a ConfigMap gpu-topology-NAME whose entry topology.json has
-                    gpus, matrix (link classes), bandwidthGBps and numa`,
+                    gpus, matrix (link classes), bandwidthGBps and numa;
+                    and gpu_count, numa_nodes and connections, whose
+                    bandwidth_gbps is in GB/s of both directions together`,
 		Example: `  NVTOPO export -f topo.txt --name gpu-node-7 --gpu-model "NVIDIA H100 80GB HBM3"
   NVTOPO export --machine dgx-h100 | NVTOPO pick -n 2 -f -
   NVTOPO export --node gpu-node-7 --format configmap --namespace nvtopo-system`,
@@ -133,7 +138,9 @@ func (in *input) asConfigMap(namespace string) (*corev1.ConfigMap, error) {
 
 func (in *input) document() *topologyDoc {
 	g := in.graph
-	doc := &topologyDoc{Node: in.name, GPUs: []gpuDoc{}, Matrix: [][]string{}, BandwidthGBps: [][]float64{}, NUMA: []numaDoc{}}
+	doc := &topologyDoc{
+		Node: in.name, GPUs: []gpuDoc{}, Matrix: [][]string{}, BandwidthGBps: [][]float64{}, NUMA: []numaDoc{}, Document: alias.Describe(g),
+	}
 	for i := range g.GPUs {
 		d := &g.GPUs[i]
 		doc.GPUs = append(doc.GPUs, gpuDoc{

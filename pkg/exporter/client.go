@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -27,6 +28,14 @@ type nodeView struct {
 	uid                 types.UID
 	bootID              string
 	labels, annotations map[string]string
+	others              map[string]bool // labels and annotations that somebody else has set
+}
+
+func viewOf(n *corev1.Node) nodeView {
+	return nodeView{
+		uid: n.UID, bootID: n.Status.NodeInfo.BootID, labels: n.Labels, annotations: n.Annotations,
+		others: keysOfOthers(n.ManagedFields),
+	}
 }
 
 // client makes the exporter's requests, one each, and says in their errors
@@ -48,7 +57,7 @@ func (c client) readNode(ctx context.Context) (nodeView, error) {
 	if err != nil {
 		return nodeView{}, c.explain(err, "get", "Node", c.node)
 	}
-	return nodeView{uid: n.UID, bootID: n.Status.NodeInfo.BootID, labels: n.Labels, annotations: n.Annotations}, nil
+	return viewOf(n), nil
 }
 
 // readTopology returns the node's object, nil when there is none.
@@ -136,15 +145,12 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.NodeGPUTopology, error) {
 // refuse a Node of the same name that is not ours, and keeps the request from
 // creating a Node that was just deleted.
 func (c client) applyMarks(ctx context.Context, uid types.UID, m marks) (nodeView, error) {
-	ac := corev1ac.Node(c.node).WithUID(uid).WithLabels(m.labels)
-	if len(m.annotations) > 0 {
-		ac = ac.WithAnnotations(m.annotations)
-	}
+	ac := corev1ac.Node(c.node).WithUID(uid).WithLabels(m.labels).WithAnnotations(m.annotations)
 	n, err := c.kube.CoreV1().Nodes().Apply(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 	if err != nil {
 		return nodeView{}, c.explain(err, "apply labels to", "Node", c.node)
 	}
-	return nodeView{uid: n.UID, bootID: n.Status.NodeInfo.BootID, labels: n.Labels, annotations: n.Annotations}, nil
+	return viewOf(n), nil
 }
 
 // applyLease renews a Lease, or makes it.

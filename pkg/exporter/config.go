@@ -36,8 +36,8 @@ type Config struct {
 	Resync time.Duration
 	// Namespace of the Leases; nvtopo-system by default.
 	Namespace string
-	// CompatLabels also writes the labels and the annotation outside nvtopo.dev.
-	CompatLabels bool
+	// NoCompatLabels leaves out the labels and the annotation outside nvtopo.dev.
+	NoCompatLabels bool
 	// AssumeEnforced says that what the scheduler chooses is what pods get. Only
 	// true of simulated nodes: it stands in for the node agent's Lease and condition.
 	AssumeEnforced bool

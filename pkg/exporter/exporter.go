@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -199,7 +200,7 @@ func (e *Exporter) tell(ctx context.Context, problems []Problem) {
 
 func (e *Exporter) keep(g *nvtopo.Graph) {
 	e.good = describe(e.cfg, e.node, g)
-	e.marks = nodeMarks(g, e.good.Status.Summary, e.cfg.CompatLabels)
+	e.marks = nodeMarks(&e.cfg, g, e.good.Status.Summary)
 }
 
 // write publishes what differs in the object from what is there.
@@ -277,19 +278,38 @@ func (e *Exporter) writeStatus(ctx context.Context, want *v1alpha1.NodeGPUTopolo
 // ours that are no longer wanted; once per process and Node is enough for keys that
 // somebody else has come to own.
 func (e *Exporter) writeMarks(ctx context.Context) error {
-	stale := !e.cleaned && e.marks.leftover(e.node.labels, e.node.annotations)
-	if !stale && (!e.marks.differ(e.node.labels, e.node.annotations) || e.sent.marks != nil && e.marks.equal(*e.sent.marks)) {
+	want := e.marks.withoutAliases(func(key string) bool { return e.node.others[key] })
+	stale := !e.cleaned && want.leftover(e.node.labels, e.node.annotations)
+	if !stale && (!want.differ(e.node.labels, e.node.annotations) || e.sent.marks != nil && want.equal(*e.sent.marks)) {
 		e.cleaned = true
 		return nil
 	}
-	want := e.marks
 	got, err := e.api.applyMarks(ctx, e.node.uid, want)
+	if apierrors.IsForbidden(err) {
+		got, err = e.applyOwnMarks(ctx, want, err)
+	}
 	if e.metrics.wrote(objectLabels, err) != nil {
 		e.readBackAt = time.Time{} // perhaps the Node is another one by now
 		return err
 	}
 	e.node, e.cleaned, e.sent.marks = got, true, &want
 	return nil
+}
+
+// applyOwnMarks writes ours alone after all together were refused: the admission policy
+// of the release before knows fewer aliases. They are tried again when everything is
+// read back.
+func (e *Exporter) applyOwnMarks(ctx context.Context, all marks, refused error) (nodeView, error) {
+	own := all.withoutAliases(func(string) bool { return true })
+	if own.equal(all) {
+		return nodeView{}, refused
+	}
+	got, err := e.api.applyMarks(ctx, e.node.uid, own)
+	if err != nil {
+		return nodeView{}, refused
+	}
+	klog.FromContext(ctx).Info("The labels and the annotation outside nvtopo.dev were refused, the others are written", "reason", refused.Error())
+	return got, nil
 }
 
 // distrust records that the published objects may not say what was last read:

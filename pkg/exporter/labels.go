@@ -26,22 +26,16 @@ const (
 	LabelSingleNUMA8GPUs = "nvtopo.dev/single-numa-8gpu"
 )
 
-// Labels and the annotation outside our domain, written on request.
-const (
-	CompatLabelInterconnect  = "topology.kubernetes.io/gpu-interconnect"
-	CompatLabelNUMANodes     = "topology.kubernetes.io/numa-nodes"
-	CompatLabelAccelerator   = "accelerator"
-	CompatLabelCount         = "gpu-count"
-	CompatAnnotationTopology = "topology.kubernetes.io/gpu-topology"
-)
+// AnnotationTopology of the Node has the graph in one line of JSON: the whole of it is
+// in the NodeGPUTopology, and annotations are read by everything that lists nodes.
+const AnnotationTopology = "nvtopo.dev/gpu-topology"
 
-// ownLabels and ownAnnotations are all keys an exporter may have written.
+// ownLabels and ownAnnotations are all keys of ours that an exporter may have written.
 var (
 	ownLabels = []string{
 		LabelInterconnect, LabelCount, LabelProduct, LabelNUMANodes, LabelGPUsPerNUMA, LabelSingleNUMA4GPUs, LabelSingleNUMA8GPUs,
-		CompatLabelInterconnect, CompatLabelNUMANodes, CompatLabelAccelerator, CompatLabelCount,
 	}
-	ownAnnotations = []string{CompatAnnotationTopology}
+	ownAnnotations = []string{AnnotationTopology}
 )
 
 // marks are the labels and annotations of a node.
@@ -49,9 +43,9 @@ type marks struct {
 	labels, annotations map[string]string
 }
 
-// nodeMarks describes a graph in labels, and with compat also in the keys other
-// tools look for. A label without a value to give is left out.
-func nodeMarks(g *nvtopo.Graph, sum *v1alpha1.Summary, compat bool) marks {
+// nodeMarks describes a graph in labels and an annotation, also in the keys others look
+// for if the configuration wants those. A label without a value to give is left out.
+func nodeMarks(cfg *Config, g *nvtopo.Graph, sum *v1alpha1.Summary) marks {
 	perNUMA := gpusPerNUMA(g)
 	most := 0
 	for _, n := range perNUMA {
@@ -59,28 +53,23 @@ func nodeMarks(g *nvtopo.Graph, sum *v1alpha1.Summary, compat bool) marks {
 	}
 	// Fewer than two GPUs have no interconnect.
 	inter, product := cmp.Or(sum.Interconnect, "none"), labelValue(product(g))
-	m := marks{labels: map[string]string{
-		LabelInterconnect:    inter,
-		LabelCount:           strconv.Itoa(g.Len()),
-		LabelNUMANodes:       strconv.Itoa(int(sum.NUMANodes)),
-		LabelGPUsPerNUMA:     strconv.Itoa(most),
-		LabelSingleNUMA4GPUs: strconv.FormatBool(most >= 4),
-		LabelSingleNUMA8GPUs: strconv.FormatBool(most >= 8),
-	}}
+	m := marks{
+		labels: map[string]string{
+			LabelInterconnect:    inter,
+			LabelCount:           strconv.Itoa(g.Len()),
+			LabelNUMANodes:       strconv.Itoa(int(sum.NUMANodes)),
+			LabelGPUsPerNUMA:     strconv.Itoa(most),
+			LabelSingleNUMA4GPUs: strconv.FormatBool(most >= 4),
+			LabelSingleNUMA8GPUs: strconv.FormatBool(most >= 8),
+		},
+		annotations: map[string]string{AnnotationTopology: topologyText(sum, inter, perNUMA)},
+	}
 	if product != "" {
 		m.labels[LabelProduct] = product
 	}
-	if !compat {
-		return m
+	if !cfg.NoCompatLabels {
+		m.addAliases(cfg, g)
 	}
-	m.labels[CompatLabelInterconnect] = inter
-	m.labels[CompatLabelNUMANodes] = m.labels[LabelNUMANodes]
-	m.labels[CompatLabelCount] = m.labels[LabelCount]
-	if product != "" {
-		// Lower case, as cloud providers write this label.
-		m.labels[CompatLabelAccelerator] = strings.ToLower(product)
-	}
-	m.annotations = map[string]string{CompatAnnotationTopology: topologyText(sum, inter, perNUMA)}
 	return m
 }
 
@@ -120,8 +109,7 @@ func gpusPerNUMA(g *nvtopo.Graph) []numaCount {
 	return out
 }
 
-// topologyText is the graph in one line of JSON: the whole of it is in the
-// NodeGPUTopology, and annotations are read by everything that lists nodes.
+// topologyText is the value of AnnotationTopology.
 func topologyText(sum *v1alpha1.Summary, inter string, perNUMA []numaCount) string {
 	b, err := json.Marshal(struct {
 		Interconnect string      `json:"interconnect"`
@@ -170,7 +158,8 @@ func lacks(want, have map[string]string) bool {
 // leftover reports whether a node carries one of our keys that is not wanted
 // now, from an earlier run with other settings or hardware.
 func (m marks) leftover(labels, annotations map[string]string) bool {
-	return remains(ownLabels, m.labels, labels) || remains(ownAnnotations, m.annotations, annotations)
+	return remains(ownLabels, m.labels, labels) || remains(aliasLabels, m.labels, labels) ||
+		remains(ownAnnotations, m.annotations, annotations) || remains(aliasAnnotations, m.annotations, annotations)
 }
 
 func remains(keys []string, want, have map[string]string) bool {

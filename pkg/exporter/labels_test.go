@@ -17,10 +17,11 @@ import (
 func TestNodeMarks(t *testing.T) {
 	const own = "nvtopo.dev/"
 	tests := map[string]struct {
-		graph           func() *nvtopo.Graph
-		compat          bool
-		wantLabels      map[string]string
-		wantAnnotations map[string]string
+		graph        func() *nvtopo.Graph
+		compat       bool
+		wantLabels   map[string]string
+		wantTopology string // nvtopo.dev/gpu-topology
+		wantCompat   string // topology.kubernetes.io/gpu-topology
 	}{
 		"eight H100 on two NUMA nodes": {
 			graph: func() *nvtopo.Graph { return uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV18") },
@@ -28,6 +29,7 @@ func TestNodeMarks(t *testing.T) {
 				own + "gpu-interconnect": "NV18", own + "gpu-count": "8", own + "gpu-product": "NVIDIA-H100-80GB-HBM3", own + "numa-nodes": "2",
 				own + "gpus-per-numa": "4", own + "single-numa-4gpu": "true", own + "single-numa-8gpu": "false",
 			},
+			wantTopology: `{"interconnect":"NV18","gpus":8,"numaNodes":2,"gpusPerNUMA":[{"node":0,"gpus":4},{"node":1,"gpus":4}]}`,
 		},
 		"with the keys of others": {
 			graph:  func() *nvtopo.Graph { return uniform(t, 4, "NVIDIA L40S", "PHB") },
@@ -35,12 +37,13 @@ func TestNodeMarks(t *testing.T) {
 			wantLabels: map[string]string{
 				own + "gpu-interconnect": "PHB", own + "gpu-count": "4", own + "gpu-product": "NVIDIA-L40S", own + "numa-nodes": "2",
 				own + "gpus-per-numa": "2", own + "single-numa-4gpu": "false", own + "single-numa-8gpu": "false",
-				"topology.kubernetes.io/gpu-interconnect": "PHB", "topology.kubernetes.io/numa-nodes": "2",
-				"accelerator": "nvidia-l40s", "gpu-count": "4",
+				"topology.kubernetes.io/gpu-interconnect": "pcie", "topology.kubernetes.io/numa-nodes": "2",
+				"topology.kubernetes.io/gpus-per-numa": "2", "topology.kubernetes.io/single-numa-4gpu": "false",
+				"topology.kubernetes.io/single-numa-8gpu": "false", "accelerator": "nvidia-l40s", "gpu-count": "4",
 			},
-			wantAnnotations: map[string]string{
-				"topology.kubernetes.io/gpu-topology": `{"interconnect":"PHB","gpus":4,"numaNodes":2,"gpusPerNUMA":[{"node":0,"gpus":2},{"node":1,"gpus":2}]}`,
-			},
+			wantTopology: `{"interconnect":"PHB","gpus":4,"numaNodes":2,"gpusPerNUMA":[{"node":0,"gpus":2},{"node":1,"gpus":2}]}`,
+			wantCompat: `{"gpus":[{"id":0,"numa":0,"pcie":""},{"id":1,"numa":0,"pcie":""},{"id":2,"numa":1,"pcie":""},{"id":3,"numa":1,"pcie":""}],` +
+				`"nvlinks":[]}`,
 		},
 		"GPUs on unknown nodes and in MIG mode share no NUMA node": {
 			graph: func() *nvtopo.Graph {
@@ -53,6 +56,7 @@ func TestNodeMarks(t *testing.T) {
 				own + "gpu-interconnect": "NV12", own + "gpu-count": "8", own + "gpu-product": "NVIDIA-A100", own + "numa-nodes": "2",
 				own + "gpus-per-numa": "3", own + "single-numa-4gpu": "false", own + "single-numa-8gpu": "false",
 			},
+			wantTopology: `{"interconnect":"NV12","gpus":8,"numaNodes":2,"gpusPerNUMA":[{"node":0,"gpus":3},{"node":1,"gpus":3}]}`,
 		},
 		"health is not in the labels": {
 			graph: func() *nvtopo.Graph {
@@ -64,6 +68,7 @@ func TestNodeMarks(t *testing.T) {
 				own + "gpu-interconnect": "NV12", own + "gpu-count": "8", own + "gpu-product": "NVIDIA-A100", own + "numa-nodes": "2",
 				own + "gpus-per-numa": "4", own + "single-numa-4gpu": "true", own + "single-numa-8gpu": "false",
 			},
+			wantTopology: `{"interconnect":"NV12","gpus":8,"numaNodes":2,"gpusPerNUMA":[{"node":0,"gpus":4},{"node":1,"gpus":4}]}`,
 		},
 		"two models, one GPU of each": {
 			graph: func() *nvtopo.Graph {
@@ -75,6 +80,7 @@ func TestNodeMarks(t *testing.T) {
 				own + "gpu-interconnect": "SYS", own + "gpu-count": "2", own + "gpu-product": "mixed", own + "numa-nodes": "2",
 				own + "gpus-per-numa": "1", own + "single-numa-4gpu": "false", own + "single-numa-8gpu": "false",
 			},
+			wantTopology: `{"interconnect":"SYS","gpus":2,"numaNodes":2,"gpusPerNUMA":[{"node":0,"gpus":1},{"node":1,"gpus":1}]}`,
 		},
 		"no GPU, compat": {
 			graph:  func() *nvtopo.Graph { return uniform(t, 0, "", "SYS") },
@@ -83,20 +89,25 @@ func TestNodeMarks(t *testing.T) {
 				own + "gpu-interconnect": "none", own + "gpu-count": "0", own + "numa-nodes": "2",
 				own + "gpus-per-numa": "0", own + "single-numa-4gpu": "false", own + "single-numa-8gpu": "false",
 				"topology.kubernetes.io/gpu-interconnect": "none", "topology.kubernetes.io/numa-nodes": "2", "gpu-count": "0",
+				"topology.kubernetes.io/gpus-per-numa": "0", "topology.kubernetes.io/single-numa-4gpu": "false",
+				"topology.kubernetes.io/single-numa-8gpu": "false",
 			},
-			wantAnnotations: map[string]string{
-				"topology.kubernetes.io/gpu-topology": `{"interconnect":"none","gpus":0,"numaNodes":2,"gpusPerNUMA":[]}`,
-			},
+			wantTopology: `{"interconnect":"none","gpus":0,"numaNodes":2,"gpusPerNUMA":[]}`,
+			wantCompat:   `{"gpus":[],"nvlinks":[]}`,
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := tc.graph()
-			got := nodeMarks(g, v1alpha1.FromGraph("n1", "", g).Status.Summary, tc.compat)
+			got := nodeMarks(&Config{Resource: v1alpha1.DefaultResource, NoCompatLabels: !tc.compat}, g, v1alpha1.FromGraph("n1", "", g).Status.Summary)
 			if diff := cmp.Diff(tc.wantLabels, got.labels); diff != "" {
 				t.Errorf("labels (-want,+got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tc.wantAnnotations, got.annotations); diff != "" {
+			wantAnnotations := map[string]string{own + "gpu-topology": tc.wantTopology}
+			if tc.compat {
+				wantAnnotations["topology.kubernetes.io/gpu-topology"] = tc.wantCompat
+			}
+			if diff := cmp.Diff(wantAnnotations, got.annotations); diff != "" {
 				t.Errorf("annotations (-want,+got):\n%s", diff)
 			}
 			for k, v := range got.labels {
@@ -121,12 +132,12 @@ func FuzzLabelValue(f *testing.F) {
 
 // Turning compat off takes its keys away, also after a restart.
 func TestLabelsNoLongerWantedGoAway(t *testing.T) {
-	r := newRig(t, Config{CompatLabels: true})
+	r := newRig(t, Config{})
 	r.publish(t)
-	if r.api.labels()["accelerator"] == "" {
-		t.Fatalf("compat labels are missing: %v", r.api.labels())
+	if r.api.labels()["accelerator"] == "" || r.api.annotations()["topology.kubernetes.io/gpu-topology"] == "" {
+		t.Fatalf("compat labels and annotation are missing: %v, %v", r.api.labels(), r.api.annotations())
 	}
-	r.cfg.CompatLabels = false
+	r.cfg.NoCompatLabels = true
 	r.restart(t)
 	r.expect(t, "after the restart", getNode, getTopology, putLabels, putLease)
 	for k := range r.api.labels() {
@@ -134,15 +145,17 @@ func TestLabelsNoLongerWantedGoAway(t *testing.T) {
 			t.Errorf("label %s is left", k)
 		}
 	}
-	if _, ok := r.api.objects[nodePath]["metadata"].(map[string]any)["annotations"]; ok {
-		t.Error("the annotation is left")
+	for k := range r.api.annotations() {
+		if !strings.HasPrefix(k, "nvtopo.dev/") {
+			t.Errorf("annotation %s is left", k)
+		}
 	}
 	r.expect(t, "then", getTopology, putLease)
 }
 
 // A key of ours that another manager owns cannot be removed, and is not tried for ever.
 func TestALeftoverOfAnotherManagerIsTriedOnce(t *testing.T) {
-	r := newRig(t, Config{Resync: 1})
+	r := newRig(t, Config{Resync: 1, NoCompatLabels: true})
 	r.api.edit(nodePath, func(o map[string]any) {
 		o["metadata"].(map[string]any)["labels"].(map[string]any)["gpu-count"] = "by hand"
 	})

@@ -226,11 +226,16 @@ func (s *stubAPI) topology(tb testing.TB) *v1alpha1.NodeGPUTopology {
 	return t
 }
 
-func (s *stubAPI) labels() map[string]string {
+func (s *stubAPI) labels() map[string]string { return s.marks("labels") }
+
+func (s *stubAPI) annotations() map[string]string { return s.marks("annotations") }
+
+func (s *stubAPI) marks(field string) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[string]string{}
-	for k, v := range s.objects[nodePath]["metadata"].(map[string]any)["labels"].(map[string]any) {
+	have, _ := s.objects[nodePath]["metadata"].(map[string]any)[field].(map[string]any)
+	for k, v := range have {
 		out[k] = fmt.Sprint(v)
 	}
 	return out

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/alias"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// aliasLabels and aliasAnnotations are all keys outside our domain that an exporter may
+// have written.
+var (
+	aliasLabels = []string{
+		alias.LabelAccelerator, alias.LabelCount, alias.LabelInterconnect, alias.LabelNUMANodes, alias.LabelGPUsPerNUMA,
+		alias.LabelSingleNUMA4GPUs, alias.LabelSingleNUMA8GPUs,
+	}
+	aliasAnnotations = []string{alias.AnnotationTopology}
+)
+
+// addAliases adds the keys that others look for to those of ours.
+func (m *marks) addAliases(cfg *Config, g *nvtopo.Graph) {
+	m.labels[alias.LabelInterconnect] = alias.Interconnect(g)
+	m.labels[alias.LabelCount] = m.labels[LabelCount]
+	m.labels[alias.LabelNUMANodes] = m.labels[LabelNUMANodes]
+	m.labels[alias.LabelGPUsPerNUMA] = m.labels[LabelGPUsPerNUMA]
+	m.labels[alias.LabelSingleNUMA4GPUs] = m.labels[LabelSingleNUMA4GPUs]
+	m.labels[alias.LabelSingleNUMA8GPUs] = m.labels[LabelSingleNUMA8GPUs]
+	if model := labelValue(alias.Accelerator(g, cfg.Resource)); model != "" {
+		m.labels[alias.LabelAccelerator] = model
+	}
+	m.annotations[alias.AnnotationTopology] = alias.Annotation(g)
+}
+
+// withoutAliases returns the marks without the aliases that drop names; the rest of the
+// keys is ours and stays.
+func (m marks) withoutAliases(drop func(key string) bool) marks {
+	out := marks{labels: maps.Clone(m.labels), annotations: maps.Clone(m.annotations)}
+	maps.DeleteFunc(out.labels, func(k, _ string) bool { return slices.Contains(aliasLabels, k) && drop(k) })
+	maps.DeleteFunc(out.annotations, func(k, _ string) bool { return slices.Contains(aliasAnnotations, k) && drop(k) })
+	return out
+}
+
+// keysOfOthers are the labels and annotations that somebody else has set. An alias among
+// them is left to its owner: "accelerator", say, is often written by hand, and pods
+// select nodes by what stands there.
+func keysOfOthers(managed []metav1.ManagedFieldsEntry) map[string]bool {
+	keys := map[string]bool{}
+	for i := range managed {
+		m := &managed[i]
+		if m.Manager == FieldManager || m.FieldsV1 == nil {
+			continue
+		}
+		var fields struct {
+			Metadata struct {
+				Labels      map[string]json.RawMessage `json:"f:labels"`
+				Annotations map[string]json.RawMessage `json:"f:annotations"`
+			} `json:"f:metadata"`
+		}
+		if err := json.Unmarshal(m.FieldsV1.Raw, &fields); err != nil {
+			continue // the server's own format; what cannot be read names no owner
+		}
+		for k := range fields.Metadata.Labels {
+			keys[strings.TrimPrefix(k, "f:")] = true
+		}
+		for k := range fields.Metadata.Annotations {
+			keys[strings.TrimPrefix(k, "f:")] = true
+		}
+	}
+	return keys
+}
