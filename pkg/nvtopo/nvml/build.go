@@ -19,6 +19,7 @@ type build struct {
 	devs     []*reading
 	pairs    map[[2]int]pairReading // positions in devs, smaller first
 	ends     []end                  // in the order of devs
+	wereUp   map[string]linkSet     // UUID -> links that were up at an earlier reading
 	xids     map[string]xidVerdict  // by UUID
 	problems []Problem
 }
@@ -27,17 +28,17 @@ func (b *build) note(gpu, format string, args ...any) {
 	b.problems = append(b.problems, Problem{GPU: gpu, Text: fmt.Sprintf(format, args...)})
 }
 
-func (b *build) add(r *reading) {
-	for _, n := range r.notes {
-		b.note(r.label(), "%s", n)
+// noteReadings makes problems of what was read, when all devices are.
+func (b *build) noteReadings() {
+	for i, r := range b.devs {
+		for _, n := range r.notes {
+			b.note(r.label(), "%s", n)
+		}
+		b.noteDown(i)
+		if r.remap.Pending {
+			b.note(r.label(), "memory rows wait for a reset to be remapped")
+		}
 	}
-	if r.inactive > 0 {
-		b.note(r.label(), "%d of %d NVLinks are down", r.inactive, r.inactive+len(r.links))
-	}
-	if r.remap.Pending {
-		b.note(r.label(), "memory rows wait for a reset to be remapped")
-	}
-	b.devs = append(b.devs, r)
 }
 
 // addUnreadable keeps the place of a device that could not even say its UUID,
@@ -216,12 +217,18 @@ func (b *build) cpusOf(p pciPlace, node int) nvtopo.CPUSet {
 	return b.nodes[i].CPUs
 }
 
-// findEnds sums up each device's side of its links.
-func (b *build) findEnds() {
+// addresses are those of the devices.
+func (b *build) addresses() map[pciAddr]bool {
 	addrs := make(map[pciAddr]bool, len(b.devs))
 	for _, r := range b.devs {
 		addrs[r.addr] = true
 	}
+	return addrs
+}
+
+// findEnds sums up each device's side of its links.
+func (b *build) findEnds() {
+	addrs := b.addresses()
 	b.ends = make([]end, len(b.devs))
 	for i, r := range b.devs {
 		e := end{addr: r.addr, count: countLinks(r.links, addrs, b.sys.isNVSwitch), fabric: r.fabric}

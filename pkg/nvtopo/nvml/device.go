@@ -19,6 +19,7 @@ const hopper = 9
 
 // nvlink is one active link.
 type nvlink struct {
+	number int
 	remote pciAddr
 	known  bool // remote is a real address on this machine's bus
 	kind   RemoteType
@@ -38,7 +39,7 @@ type reading struct {
 	major    int
 	gen      nvtopo.PCIeGen
 	links    []nvlink
-	inactive int // links that exist and are down
+	down     linkSet // links that the driver calls disabled, or cannot read
 	fabric   Fabric
 	hidden   bool // the fabric state could not be read
 	remap    RowRemap
@@ -143,10 +144,10 @@ func (r *reading) readLinks() error {
 			return err
 		case err != nil:
 			r.notes = append(r.notes, fmt.Sprintf("NVLink %d: %v", l, err))
-			r.inactive++
+			r.down = r.down.with(l)
 			continue
 		case !up:
-			r.inactive++
+			r.down = r.down.with(l)
 			continue
 		}
 		link, err := readLink(r.handle, l)
@@ -161,7 +162,7 @@ func (r *reading) readLinks() error {
 // readLink describes the far end of an active link. Not knowing it is no error:
 // the pair's peer status decides then.
 func readLink(dev Device, l int) (nvlink, error) {
-	var link nvlink
+	link := nvlink{number: l}
 	kind, err := dev.NVLinkRemoteType(l)
 	if KindOf(err) == KindLost {
 		return link, err

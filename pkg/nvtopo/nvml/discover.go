@@ -68,6 +68,7 @@ type Discoverer struct {
 	last *nvtopo.Graph        // the latest good graph; guarded by mu
 	seat map[int]string       // driver's index -> UUID at the latest reading; guarded by mu
 	gone map[string]time.Time // UUID -> since when the driver does not list it; guarded by mu
+	ups  map[string]linkSet   // UUID -> NVLinks that were up at some reading; guarded by mu
 
 	xids  xidBook
 	debts debts
@@ -83,7 +84,7 @@ func New(lib Library, sysfsRoot string, opts Options) *Discoverer {
 	opts = opts.withDefaults()
 	d := &Discoverer{lib: lib, sys: sysfs{sysfsRoot}, opts: opts, dog: newWatchdog(opts.Clock, opts.Timeout)}
 	d.xids.marks = map[string]map[xidClass]*xidMark{}
-	d.gone = map[string]time.Time{}
+	d.gone, d.ups = map[string]time.Time{}, map[string]linkSet{}
 	d.arrived = make(chan struct{}, 1)
 	d.Remember(opts.Previous)
 	return d
@@ -117,7 +118,7 @@ func (d *Discoverer) Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error
 		return nil, nil, fmt.Errorf("initialise NVML: %w", err)
 	}
 	defer d.release(ctx)
-	b := &build{nodes: nodes, sys: d.sys, last: d.last}
+	b := &build{nodes: nodes, sys: d.sys, last: d.last, wereUp: d.ups}
 	if err := d.readAll(ctx, b); err != nil {
 		return nil, nil, err
 	}
@@ -177,7 +178,11 @@ func (d *Discoverer) readAll(ctx context.Context, b *build) error {
 			b.addUnreadable(i, d.seat[i], err)
 			continue
 		}
-		b.add(r)
+		b.devs = append(b.devs, r)
+	}
+	b.noteReadings()
+	for _, r := range b.devs {
+		d.ups[r.uuid] |= r.up()
 	}
 	return nil
 }
