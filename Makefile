@@ -18,7 +18,10 @@ KUBE_VERSION := v1.35.6
 LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)+nvtopo.$(VERSION) \
 	-X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35 \
 	-X k8s.io/component-base/version.gitCommit=$(COMMIT)
-GO_BUILD := go build -ldflags '$(LDFLAGS)'
+# go build that says how far it is.
+BUILD := scripts/build.sh
+# $(call program,NAME,FOLDER) builds a program of ours into bin/.
+program = @$(BUILD) $(1) -ldflags '$(LDFLAGS)' -o $(BIN)/$(1) ./cmd/$(2)
 
 # Packages whose tests need neither etcd nor an API server; pkg/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
@@ -30,34 +33,40 @@ help: ## Show the targets
 
 .PHONY: build
 build: $(BIN)/kwok ## Build all programs into bin/
-	$(GO_BUILD) -o $(BIN)/nvtopo-scheduler ./cmd/scheduler
-	$(GO_BUILD) -o $(BIN)/nvtopo-devcluster ./cmd/devcluster
-	$(GO_BUILD) -o $(BIN)/nvtopo-exporter ./cmd/exporter
-	$(GO_BUILD) -o $(BIN)/nvtopo-node-agent ./cmd/node-agent
-	$(GO_BUILD) -o $(BIN)/nvtopo ./cmd/nvtopo
+	$(call program,nvtopo-scheduler,scheduler)
+	$(call program,nvtopo-devcluster,devcluster)
+	$(call program,nvtopo-exporter,exporter)
+	$(call program,nvtopo-node-agent,node-agent)
+	$(call program,nvtopo,nvtopo)
 	ln -sf nvtopo $(BIN)/kubectl-nvtopo
 
 $(BIN)/kwok: tools/kwok/go.mod tools/kwok/go.sum
-	go build -C tools/kwok -o ../../$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
+	$(BUILD) kwok -C tools/kwok -o ../../$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
+
+# Before the long builds: what is to come.
+.PHONY: first-time
+first-time:
+	@[ -e $(BIN)/nvtopo-devcluster ] || echo "first time: builds kwok, nvtopo-scheduler and nvtopo-devcluster (with kube-apiserver) from source;" \
+		"some eight minutes on two cores, and the download of their modules" >&2
 
 .PHONY: cluster-programs
-cluster-programs: $(BIN)/kwok ## Build what the demo and the integration tests run
-	$(GO_BUILD) -o $(BIN)/nvtopo-scheduler ./cmd/scheduler
-	$(GO_BUILD) -o $(BIN)/nvtopo-devcluster ./cmd/devcluster
+cluster-programs: first-time $(BIN)/kwok ## Build what the demo and the integration tests run
+	$(call program,nvtopo-scheduler,scheduler)
+	$(call program,nvtopo-devcluster,devcluster)
 
 # What a real node consists of. kubelet shares the product's build cache;
 # containerd leaves out the snapshotters that need C libraries.
 CONTAINERD := github.com/containerd/containerd/v2/cmd
 
 $(BIN)/kubelet: tools/kubelet/go.mod tools/kubelet/go.sum
-	go build -C tools/kubelet -ldflags '-X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)' -o ../../$(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
+	$(BUILD) kubelet -C tools/kubelet -ldflags '-X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)' -o ../../$(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
 
 $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr: $(BIN)/%: tools/containerd/go.mod tools/containerd/go.sum
-	CGO_ENABLED=0 go build -C tools/containerd -tags no_btrfs,no_devmapper,no_zfs -o ../../$@ $(CONTAINERD)/$*
+	CGO_ENABLED=0 $(BUILD) $* -C tools/containerd -tags no_btrfs,no_devmapper,no_zfs -o ../../$@ $(CONTAINERD)/$*
 
 # NVIDIA's device plugin as it is released; it loads the fake driver below.
 $(BIN)/nvidia-device-plugin: tools/nvidia-device-plugin/go.mod tools/nvidia-device-plugin/go.sum
-	go build -C tools/nvidia-device-plugin -o ../../$@ github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin
+	$(BUILD) nvidia-device-plugin -C tools/nvidia-device-plugin -o ../../$@ github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin
 
 # A libnvidia-ml.so.1 for machines without a GPU, against NVIDIA's own header.
 FAKE_DRIVER := $(BIN)/fakedriver/libnvidia-ml.so.1
@@ -80,12 +89,12 @@ node-check:
 node-programs: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr ## Build what the real node runs (root: installs runc)
 	scripts/install-runc.sh
 	CGO_ENABLED=0 go build -ldflags '-s -w' -o $(BIN)/nvtopo-probe ./pkg/devcluster/realnode/probe
-	$(GO_BUILD) -o $(BIN)/nvtopo-scheduler ./cmd/scheduler
-	$(GO_BUILD) -o $(BIN)/nvtopo-node-agent ./cmd/node-agent
+	$(call program,nvtopo-scheduler,scheduler)
+	$(call program,nvtopo-node-agent,node-agent)
 
 .PHONY: demo-node
 demo-node: node-check node-programs ## Run pods on a real node and compare what was chosen, recorded and seen (root)
-	$(GO_BUILD) -o $(BIN)/nvtopo-devcluster ./cmd/devcluster
+	$(call program,nvtopo-devcluster,devcluster)
 	$(BIN)/nvtopo-devcluster demo-node
 
 .PHONY: demo
@@ -136,8 +145,8 @@ OLD ?= 3738c2d
 .PHONY: skew
 skew: cluster-programs ## Programs of two releases beside each other, upgrades and roll-backs (OLD=REV; root for the node's part; needs the history)
 	KUBE_VERSION=$(KUBE_VERSION) scripts/build-release.sh $(OLD) out/skew/$(OLD)
-	$(GO_BUILD) -o $(BIN)/nvtopo-exporter ./cmd/exporter
-	$(GO_BUILD) -o $(BIN)/nvtopo-node-agent ./cmd/node-agent
+	$(call program,nvtopo-exporter,exporter)
+	$(call program,nvtopo-node-agent,node-agent)
 	NVTOPO_SKEW_OLD=$(CURDIR)/out/skew/$(OLD) go test -v -count=1 -timeout 30m ./test/skew
 
 .PHONY: test
@@ -188,7 +197,7 @@ generate: ## Generate deepcopy functions and the CRD
 	scripts/quantities.sh manifests/crd/topology.nvtopo.dev_nodegputopologies.yaml
 
 $(BIN)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
-	go build -C tools/lint -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(BUILD) golangci-lint -C tools/lint -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Run golangci-lint
