@@ -279,6 +279,9 @@ func rules(factor, slow float64, wait time.Duration, deadly bool) []faults.Rule 
 		{Kind: faults.Refused, On: faults.Reads, Share: 0.01 * factor},
 		{Kind: faults.Refused, On: faults.Watches, Share: 0.02 * factor},
 		{Kind: faults.Expired, On: faults.Watches, Share: 0.05 * factor},
+		{Kind: faults.ConflictAfter, On: faults.Writes, Share: 0.02 * factor},
+		{Kind: faults.InternalAfter, On: faults.Writes, Share: 0.01 * factor},
+		{Kind: faults.UnavailableAfter, On: faults.Writes, Share: 0.01 * factor},
 	}
 	for i := range all {
 		// A lease written late would be no fault but a renewal.

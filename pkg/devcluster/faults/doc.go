@@ -2,8 +2,8 @@
 
 // Package faults is an HTTPS proxy between one client and the API server that
 // does to the client's requests what a bad day does: answers late, conflicts,
-// refusals, connections cut, answers lost after the server committed, requests
-// carried out after the client gave up, watches delayed, cut and expired.
+// refusals, the same answers after the server committed, connections cut, answers
+// lost, requests carried out after the client gave up, watches delayed, cut and expired.
 //
 // Its one invariant: what it does to a client's n-th request of a kind (verb and
 // resource) follows from the seed, the rules and n alone, so that a run with the

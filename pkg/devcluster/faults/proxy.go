@@ -20,6 +20,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -175,32 +176,63 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *Proxy) inject(w http.ResponseWriter, r *http.Request, q *request, v verdict) {
-	what := schema.GroupResource{Resource: q.resource}
-	refusal := errors.New("injected")
 	switch v.kind {
-	case Conflict:
-		answer(w, apierrors.NewConflict(what, "", refusal))
-	case TooMany:
-		// With Retry-After client-go tries again by itself, without it the caller hears of it.
-		retry := 0
-		if v.draw < 0.5 {
-			retry = 1
-		}
-		answer(w, apierrors.NewTooManyRequests("injected", retry))
-	case Internal:
-		answer(w, apierrors.NewInternalError(refusal))
-	case Unavailable:
-		answer(w, apierrors.NewServiceUnavailable("injected"))
-	case Expired:
-		answer(w, apierrors.NewResourceExpired("injected"))
-	case Lost, TimedOut, Late:
+	case Lost, TimedOut, Late, ConflictAfter, InternalAfter, UnavailableAfter:
 		p.without(w, r, q, v)
-		return
 	default:
 		p.count(v.kind)
+		refuse(w, q, v)
+	}
+}
+
+// refuse sends the answer of a fault, or cuts the connection where it has none.
+func refuse(w http.ResponseWriter, q *request, v verdict) {
+	status := refusal(q, v)
+	if status == nil {
 		panic(http.ErrAbortHandler)
 	}
-	p.count(v.kind)
+	answer(w, status)
+}
+
+// refusal is the answer of a fault that has one, else nil.
+func refusal(q *request, v verdict) *apierrors.StatusError {
+	what, because := schema.GroupResource{Resource: q.resource}, errors.New("injected")
+	// With Retry-After client-go tries again by itself, without it the caller hears of it.
+	var retry int32
+	if v.draw < 0.5 {
+		retry = 1
+	}
+	switch v.kind {
+	case Conflict:
+		return apierrors.NewConflict(what, "", because)
+	case ConflictAfter: // as a Binding's time-out in etcd is answered
+		return apierrors.NewConflict(what, "", errors.New("injected: etcdserver: request timed out"))
+	case TooMany:
+		return apierrors.NewTooManyRequests("injected", int(retry))
+	case Internal:
+		return apierrors.NewInternalError(because)
+	case InternalAfter:
+		return later(apierrors.NewInternalError(because), retry)
+	case Unavailable:
+		return apierrors.NewServiceUnavailable("injected")
+	case UnavailableAfter:
+		return later(apierrors.NewServiceUnavailable("injected"), retry)
+	case TimedOut:
+		return apierrors.NewTimeoutError("injected: "+q.key(), 0)
+	case Expired:
+		return apierrors.NewResourceExpired("injected")
+	default:
+		return nil
+	}
+}
+
+// later asks for another try after so many seconds, if any.
+func later(e *apierrors.StatusError, seconds int32) *apierrors.StatusError {
+	if e.ErrStatus.Details == nil {
+		e.ErrStatus.Details = &metav1.StatusDetails{}
+	}
+	e.ErrStatus.Details.RetryAfterSeconds = seconds
+	return e
 }
 
 // without carries a request out while its client does not hear how it went. Only
@@ -222,10 +254,7 @@ func (p *Proxy) without(w http.ResponseWriter, r *http.Request, q *request, v ve
 		panic(http.ErrAbortHandler)
 	}
 	p.carryOut(out, v.kind)
-	if v.kind == Lost {
-		panic(http.ErrAbortHandler)
-	}
-	answer(w, apierrors.NewTimeoutError("injected: "+q.key(), 0))
+	refuse(w, q, v)
 }
 
 func (p *Proxy) carryOut(out *http.Request, kind Kind) {

@@ -16,18 +16,23 @@ type Kind string
 
 // The kinds of faults.
 const (
-	Slow        Kind = "slow"         // forwarded after a delay
-	Conflict    Kind = "conflict"     // 409 without forwarding
-	TooMany     Kind = "too-many"     // 429 without forwarding
-	Internal    Kind = "internal"     // 500 without forwarding
-	Unavailable Kind = "unavailable"  // 503 without forwarding
-	Refused     Kind = "refused"      // connection cut without forwarding
-	Lost        Kind = "answer-lost"  // carried out, then the connection cut
-	TimedOut    Kind = "timed-out"    // carried out, then 504
-	Late        Kind = "late"         // connection cut at once, carried out after a delay
-	Expired     Kind = "expired"      // 410 to a watch: the client has to list again
-	WatchCut    Kind = "watch-cut"    // a running watch ended by CutWatches
-	WatchDelay  Kind = "watch-events" // events held back by DelayWatches, counted in pieces of the stream
+	Slow        Kind = "slow"        // forwarded after a delay
+	Conflict    Kind = "conflict"    // 409 without forwarding
+	TooMany     Kind = "too-many"    // 429 without forwarding
+	Internal    Kind = "internal"    // 500 without forwarding
+	Unavailable Kind = "unavailable" // 503 without forwarding
+	Refused     Kind = "refused"     // connection cut without forwarding
+	Lost        Kind = "answer-lost" // carried out, then the connection cut
+	TimedOut    Kind = "timed-out"   // carried out, then 504
+	// What the API server answers when its storage fails, and a load balancer when the
+	// API server does, after the write was carried out.
+	ConflictAfter    Kind = "conflict-after"    // carried out, then 409
+	InternalAfter    Kind = "internal-after"    // carried out, then 500, with Retry-After or without
+	UnavailableAfter Kind = "unavailable-after" // carried out, then 503, likewise
+	Late             Kind = "late"              // connection cut at once, carried out after a delay
+	Expired          Kind = "expired"           // 410 to a watch: the client has to list again
+	WatchCut         Kind = "watch-cut"         // a running watch ended by CutWatches
+	WatchDelay       Kind = "watch-events"      // events held back by DelayWatches, counted in pieces of the stream
 )
 
 // Traffic selects requests.
