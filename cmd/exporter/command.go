@@ -32,6 +32,7 @@ type options struct {
 	cfg        exporter.Config
 	ignoreXids []uint
 	keepLost   time.Duration
+	xidHold    time.Duration
 
 	compatLabels bool
 }
@@ -55,6 +56,7 @@ they sit on, and keeps the node's NodeGPUTopology, topology labels and Lease tru
 	f.StringVar(&o.library, "nvml-library", "", "path of libnvidia-ml.so.1; empty searches for it")
 	f.UintSliceVar(&o.ignoreXids, "ignore-xids", nil, "Xids to take for faults of the application, besides 13, 31, 43, 45, 68 and 109")
 	f.DurationVar(&o.keepLost, "keep-lost", 24*time.Hour, "how long a GPU stays published, as lost, that the driver no longer lists")
+	f.DurationVar(&o.xidHold, "xid-hold", 5*time.Minute, "how long an Xid keeps a GPU out of service at least")
 	o.endpoint.AddFlags(f, ":9101")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
 	f.BoolVar(&o.compatLabels, "compat-labels", true, "also write the labels and the annotation outside nvtopo.dev, where nobody else has")
@@ -112,7 +114,10 @@ func (o *options) open() (exporter.Source, error) {
 	if o.keepLost <= 0 {
 		return nil, errors.New("--keep-lost must be positive, not " + o.keepLost.String())
 	}
-	opts := nvml.Options{KeepLost: o.keepLost}
+	if o.xidHold <= 0 {
+		return nil, errors.New("--xid-hold must be positive, not " + o.xidHold.String())
+	}
+	opts := nvml.Options{KeepLost: o.keepLost, XidHold: o.xidHold}
 	for _, xid := range o.ignoreXids {
 		opts.IgnoreXids = append(opts.IgnoreXids, uint64(xid))
 	}

@@ -21,6 +21,7 @@ func TestCommandLineMistakesAreRefused(t *testing.T) {
 		"enforcement of real":    {args: []string{"--assume-enforced"}, env: "n1", want: "does not go with --source=nvml"},
 		"model of real":          {args: []string{"--gpu-model=H100"}, env: "n1", want: "does not go with --source=nvml"},
 		"an interval of nothing": {args: []string{"--interval=0s"}, env: "n1", want: "--interval must be positive"},
+		"an Xid of no time":      {args: []string{"--xid-hold=0s"}, env: "n1", want: "--xid-hold must be positive"},
 		"a bad node name":        {args: []string{"--source=machine:dgx-h100", "--kubeconfig=testdata/kubeconfig"}, env: "N_1", want: "node name"},
 		"a missing kubeconfig":   {args: []string{"--source=machine:dgx-h100", "--kubeconfig=/does/not/exist"}, env: "n1", want: "/does/not/exist"},
 		"an argument":            {args: []string{"now"}, env: "n1", want: "unknown command"},

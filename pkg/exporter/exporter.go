@@ -180,22 +180,11 @@ func (e *Exporter) read(ctx context.Context) ([]Problem, error) {
 		return problems, fmt.Errorf("read the topology of node %q: %w", e.cfg.NodeName, err)
 	}
 	e.metrics.read(g, len(problems))
-	e.tell(ctx, problems)
+	before := e.good
 	e.keep(g)
+	e.tell(ctx, problems)
+	e.tellHealth(ctx, before)
 	return problems, nil
-}
-
-// tell logs the problems that the reading before did not have: the condition has only
-// so many characters, and no past.
-func (e *Exporter) tell(ctx context.Context, problems []Problem) {
-	told := make(map[Problem]bool, len(problems))
-	for _, p := range problems {
-		if !e.told[p] && !told[p] {
-			klog.FromContext(ctx).Info("A reading had to do without something", "node", e.cfg.NodeName, "gpu", p.GPU, "problem", p.Text)
-		}
-		told[p] = true
-	}
-	e.told = told
 }
 
 func (e *Exporter) keep(g *nvtopo.Graph) {

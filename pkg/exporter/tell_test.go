@@ -38,3 +38,30 @@ func TestAProblemIsLoggedOnceWhenItBegins(t *testing.T) {
 		}
 	}
 }
+
+func TestAChangeOfHealthIsLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log))))
+	r := newRig(t, Config{})
+	for _, step := range []struct {
+		when, unhealthy, degraded string
+		want                      int // lines so far
+	}{
+		{"while all is well", "", "", 0},
+		{"when it is lost", "GPU is lost: a", "", 1},
+		{"when the driver puts it otherwise", "GPU is lost: b", "", 1},
+		{"when it is back, but its links fail", "", "NVLink error: Xid 74", 2},
+		{"when all is well again", "", "", 3},
+		{"while it stays so", "", "", 3},
+	} {
+		g := uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV18")
+		g.GPUs[3].Unhealthy, g.GPUs[3].Degraded = step.unhealthy, step.degraded
+		r.src.show(g)
+		if err := r.e.PublishOnce(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(log.String(), "A GPU's health changed"); got != step.want {
+			t.Errorf("%s: %d lines, want %d:\n%s", step.when, got, step.want, log.String())
+		}
+	}
+}
