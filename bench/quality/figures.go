@@ -96,7 +96,7 @@ func barsOf(cells []CellSummary, nodes int, col column, title, label string) *pl
 	loads := checkedLoads()
 	for _, k := range kinds() {
 		first := cellOf(cells, k.name, nodes, loads[0])
-		if first == nil {
+		if first == nil || k.sizes {
 			continue
 		}
 		panel := plot.Panel{Title: k.title, XLabel: label, Max: 100}
@@ -133,7 +133,7 @@ func linesOf(cells []CellSummary, nodes int, col column, title, label string) *p
 	loads := loadsOf(cells, nodes)
 	f := &plot.Figure{Title: title, Columns: 2}
 	for _, k := range kinds() {
-		if len(loads) == 0 || cellOf(cells, k.name, nodes, loads[0]) == nil {
+		if len(loads) == 0 || k.sizes || cellOf(cells, k.name, nodes, loads[0]) == nil {
 			continue
 		}
 		panel := plot.Panel{Title: k.title, XLabel: "load offered, GPU time asked for by GPU time there is", YLabel: label, X: loads, Log: col.field == fieldWaitMulti}

@@ -62,8 +62,16 @@ func TestShortRunReportsEverything(t *testing.T) {
 	if len(got.Environment) == 0 || len(got.Result.Seeds) != 2 {
 		t.Errorf("environment %v, seeds %v", got.Environment, got.Result.Seeds)
 	}
-	// Two loads of the mix, the traces besides it, and the mix under a policy.
-	if want := len(kinds()) * (2 + len(o.extra) + 1); len(got.Result.Cells) != want {
+	// Two loads of the mix and, but for machines of different size, the traces besides
+	// it, and the mix under a policy.
+	want := 0
+	for _, k := range kinds() {
+		want += 2
+		if !k.sizes {
+			want += len(o.extra) + 1
+		}
+	}
+	if len(got.Result.Cells) != want {
 		t.Errorf("%d cells, want %d", len(got.Result.Cells), want)
 	}
 	for _, c := range got.Result.Cells {
@@ -92,7 +100,7 @@ func TestShortRunReportsEverything(t *testing.T) {
 			t.Errorf("%s, %s: best policy without our tables %q", c.Cluster, c.Trace, c.BestForeign)
 		}
 	}
-	for _, want := range []string{"two-socket PCIe (l40s-8), 8 nodes, multigpu50, load 0.95", "| binpack+exact ", "Check list: "} {
+	for _, want := range []string{"two-socket PCIe (l40s-8), 8 nodes, multigpu50, load 0.95", "gb200-tray and hgx-b200, half each, 8 nodes", "| binpack+exact ", "Check list: "} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("the report lacks %q", want)
 		}
@@ -207,6 +215,29 @@ func TestChecks(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.wantMissed, missed); diff != "" {
 				t.Errorf("missed (-want,+got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPodsOfEightMustNotWaitLongerOnMachinesOfDifferentSize(t *testing.T) {
+	waits := func(s float64) map[string]Series {
+		out := fields(0.9, 0.85, 100, 0.2, 0)
+		out[fieldWait8] = Series{s, s}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		ours     float64
+		wantPass bool
+	}{
+		"as long as with the better other policy": {200, true},
+		"longer than with that":                   {201, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cell := Cell{Cluster: "gb200-tray+hgx-b200", Trace: traceMix, Nodes: 64, Load: 0.85}
+			checks := checksOf(cellWith(cell, waits(tc.ours), waits(300), waits(200)), 64)
+			if len(checks) != 2 || checks[1].Promise != "wait of pods of 8 GPUs by fgd+exact's" || checks[1].Pass != tc.wantPass {
+				t.Errorf("checks: %+v, want that of rejections and one of fgd+exact that is kept: %v", checks, tc.wantPass)
 			}
 		})
 	}

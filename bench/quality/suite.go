@@ -21,18 +21,37 @@ import (
 type kind struct {
 	name, title string
 	machines    []string // of the catalogue, dealt out to the nodes in turn
+	// sizes: the machines have 4 and 8 GPUs. Then the question is how long pods of 8
+	// wait, and where all pairs of a machine have the same link, it is the only one.
+	sizes bool
 }
 
 // kinds are machines whose pairs differ: where every pair has the same link, as
-// behind NVLink switches, there is nothing to choose.
+// behind NVLink switches, there is nothing to choose but the machine. Those of
+// different size come last.
 func kinds() []kind {
 	const pcie, cube, bridged = "l40s-8", "dgx1-v100", "a6000-8-bridged"
-	return []kind{
-		{"pcie", "two-socket PCIe (" + pcie + ")", []string{pcie}},
-		{"dgx1v", "DGX-1V (" + cube + ")", []string{cube}},
-		{"bridged", "bridged pairs (" + bridged + ")", []string{bridged}},
-		{"mixed", "mixed, a third each", []string{pcie, cube, bridged}},
+	out := []kind{
+		{name: "pcie", title: "two-socket PCIe (" + pcie + ")", machines: []string{pcie}},
+		{name: "dgx1v", title: "DGX-1V (" + cube + ")", machines: []string{cube}},
+		{name: "bridged", title: "bridged pairs (" + bridged + ")", machines: []string{bridged}},
+		{name: "mixed", title: "mixed, a third each", machines: []string{pcie, cube, bridged}},
 	}
+	for _, pair := range [][]string{{"hgx-a100-4", "hgx-a100-8"}, {"gb200-tray", "hgx-b200"}, {"a100-pcie-4-bridged", pcie}, {"a100-pcie-4-bridged", bridged}} {
+		title := strings.Join(pair, " and ")
+		out = append(out, kind{name: strings.Join(pair, "+"), title: title + ", half each", machines: pair, sizes: true})
+	}
+	return out
+}
+
+// kindOf is the kind of a cell's cluster; nil if there is none.
+func kindOf(cluster string) *kind {
+	all := kinds()
+	i := slices.IndexFunc(all, func(k kind) bool { return k.name == cluster })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
 }
 
 // nodes are n machines of the kind.
@@ -153,16 +172,21 @@ type Cell struct {
 
 // String is the cell as it stands over its table.
 func (c *Cell) String() string {
-	i := slices.IndexFunc(kinds(), func(k kind) bool { return k.name == c.Cluster })
 	title := c.Cluster
-	if i >= 0 {
-		title = kinds()[i].title
+	if k := kindOf(c.Cluster); k != nil {
+		title = k.title
 	}
 	s := fmt.Sprintf("%s, %d nodes, %s, load %g", title, c.Nodes, c.Trace, c.Load)
 	if c.PodPolicy != "" {
 		s += ", pods and kubelets " + c.PodPolicy
 	}
 	return s
+}
+
+// sizes tells the cells on machines of different size.
+func (c *Cell) sizes() bool {
+	k := kindOf(c.Cluster)
+	return k != nil && k.sizes
 }
 
 // task is a cell with what it takes to replay it.
@@ -195,6 +219,9 @@ func suite(o *options) ([]task, error) {
 			if err := add(o.nodes, small, load, 0); err != nil {
 				return nil, err
 			}
+		}
+		if k.sizes {
+			continue // neither traces nor policies say more about sizes
 		}
 		if o.largeNodes > 0 {
 			for _, load := range checkedLoads() {

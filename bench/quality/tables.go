@@ -53,7 +53,7 @@ func writeReport(w io.Writer, r *Result) error {
 			return err
 		}
 	}
-	for _, t := range []*report.Table{comparison(r.Cells), residualTerm(r.Cells)} {
+	for _, t := range []*report.Table{comparison(r.Cells), residualTerm(r.Cells), sizes(r.Cells)} {
 		if err := t.Write(w); err != nil {
 			return err
 		}
@@ -87,6 +87,9 @@ func comparison(cells []CellSummary) *report.Table {
 	}
 	for i := range cells {
 		c := &cells[i]
+		if c.sizes() {
+			continue
+		}
 		row := []string{c.String(), c.policy(sim.Ours).Fields[fieldBest].format(100, 2)}
 		for _, name := range []string{c.BestOther, c.BestForeign} {
 			p := c.policy(name)
@@ -116,7 +119,7 @@ func residualTerm(cells []CellSummary) *report.Table {
 	}
 	for i := range cells {
 		c := &cells[i]
-		if !c.plain(c.Nodes) {
+		if !c.plain(c.Nodes) || c.sizes() {
 			continue
 		}
 		row := []string{c.String()}
@@ -124,6 +127,38 @@ func residualTerm(cells []CellSummary) *report.Table {
 			for _, name := range names {
 				row = append(row, c.policy(name).Fields[col.field].format(col.scale, col.digits))
 			}
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// sizes is how long pods of 8 GPUs wait where only half of the machines have as many.
+// When a pod starts depends on the rule for the node only, so each has one column.
+func sizes(cells []CellSummary) *report.Table {
+	t := &report.Table{
+		Title:  "**Machines of different size: mean wait of pods of 8 GPUs, s, and multi-GPU pods in the best class, %**",
+		Header: []string{"cell"},
+	}
+	waits := []string{sim.Ours, oursNoFragmentation, "binpack+exact", "fgd+exact", "spread+exact"}
+	bests := []string{sim.Ours, "binpack+exact", "fgd+exact"}
+	for _, name := range waits {
+		t.Header = append(t.Header, "wait, "+name)
+	}
+	for _, name := range bests {
+		t.Header = append(t.Header, "best, "+name)
+	}
+	for i := range cells {
+		c := &cells[i]
+		if !c.sizes() {
+			continue
+		}
+		row := []string{c.String()}
+		for _, name := range waits {
+			row = append(row, c.policy(name).Fields[fieldWait8].format(1, 0))
+		}
+		for _, name := range bests {
+			row = append(row, c.policy(name).Fields[fieldBest].format(100, 2))
 		}
 		t.Add(row...)
 	}

@@ -19,10 +19,12 @@ type Cycle struct {
 	Demand Demand
 	// FilteredBy names the plugin whose Filter answers for both.
 	FilteredBy string
-	// Narrowed: PreFilter listed the nodes to look at.
+	// Narrowed: PreFilter listed the nodes to look at. ListedBy is what it rated them
+	// by: their scores must not depend on which others are listed.
 	Narrowed bool
-	// Band is the best band of the nodes that passed, and Best the best ring and
-	// latency in it; set by PreScore.
+	ListedBy cluster.Best
+	// Band is the best band of the nodes that passed, and Best what the scores in it
+	// are relative to; set by PreScore.
 	Band int
 	Best cluster.Best
 }

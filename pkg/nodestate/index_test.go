@@ -100,6 +100,13 @@ func (s *site) list() []fwk.NodeInfo {
 
 func (s *site) candidates(pod *v1.Pod, how *Narrowing) sets.Set[string] {
 	s.tb.Helper()
+	names, _ := s.rated(pod, how)
+	return names
+}
+
+// rated is candidates with what they were rated by.
+func (s *site) rated(pod *v1.Pod, how *Narrowing) (sets.Set[string], cluster.Best) {
+	s.tb.Helper()
 	nodes := s.list()
 	return s.Candidates(demandOf(s.tb, pod), pod, how, s.framework, nodes)
 }
@@ -151,8 +158,9 @@ func (s *site) remove(name string) {
 	s.podHandler().OnDelete(p)
 }
 
-// linear lists the best nodes by judging every node of the snapshot by itself.
-func (s *site) linear(pod *v1.Pod, how *Narrowing) sets.Set[string] {
+// linear lists the best nodes by judging every node of the snapshot by itself, and
+// says what they were rated by.
+func (s *site) linear(pod *v1.Pod, how *Narrowing) (sets.Set[string], cluster.Best) {
 	d := demandOf(s.tb, pod)
 	offers := map[string]cluster.Offer{}
 	band := cluster.Bands
@@ -184,7 +192,7 @@ func (s *site) linear(pod *v1.Pod, how *Narrowing) sets.Set[string] {
 			names.Insert(name)
 		}
 	}
-	return names
+	return names, best
 }
 
 // TestTheIndexListsWhatALinearSearchFinds lets pods come, be forgotten, bound and
@@ -216,10 +224,15 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 				case 2:
 					annotated(pod, MinLinkKey, "NVLINK")
 				}
-				got, want := s.candidates(pod, narrowing()), s.linear(pod, narrowing())
+				got, ratedBy := s.rated(pod, narrowing())
+				want, wantRatedBy := s.linear(pod, narrowing())
 				if len(got) != len(want) || !got.Equal(want) {
 					t.Fatalf("step %d, %d GPUs, %v: listed %v, a linear search finds %v",
 						step, demandOf(t, pod).Resources[0].Count, pod.Annotations, sets.List(got), sets.List(want))
+				}
+				if ratedBy != wantRatedBy {
+					t.Fatalf("step %d, %d GPUs, %v: rated by %+v, a linear search by %+v",
+						step, demandOf(t, pod).Resources[0].Count, pod.Annotations, ratedBy, wantRatedBy)
 				}
 				if len(got) > 0 {
 					listed++
@@ -385,7 +398,8 @@ func TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem(t *testing.T) 
 	s.must(s.cache.AddPod(s.logger, held))
 	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("odd", 4), "n1", 1, 3, 5, 7)))
 	pod := asking(annotated(gpuPod("pod", 2), TopologyPolicyKey, "single-numa-node"), "16", "1Gi")
-	got, want := s.candidates(pod, narrowing()), s.linear(pod, narrowing())
+	got := s.candidates(pod, narrowing())
+	want, _ := s.linear(pod, narrowing())
 	if !got.Equal(want) || !got.Has("n0") {
 		t.Errorf("listed %v, a linear search finds %v, want n0", sets.List(got), sets.List(want))
 	}
@@ -463,7 +477,8 @@ func TestEventsMayComeWhileAListIsMade(t *testing.T) {
 	for i := range 300 {
 		pod := gpuPod(fmt.Sprint("p", i), 1+i%8)
 		d := demandOf(t, pod)
-		for name := range s.Candidates(d, pod, narrowing(), s.framework, nodes) {
+		listed, _ := s.Candidates(d, pod, narrowing(), s.framework, nodes)
+		for name := range listed {
 			info, err := s.snapshot.Get(name)
 			s.must(err)
 			if _, reason := s.Reserve(d, pod, info, s.snapshot.NodeInfos()); reason == Fits {
@@ -474,7 +489,8 @@ func TestEventsMayComeWhileAListIsMade(t *testing.T) {
 	}
 	wg.Wait()
 	pod := gpuPod("last", 4)
-	if got, want := s.candidates(pod, narrowing()), s.linear(pod, narrowing()); !got.Equal(want) {
+	want, _ := s.linear(pod, narrowing())
+	if got := s.candidates(pod, narrowing()); !got.Equal(want) {
 		t.Errorf("listed %v, a linear search finds %v", sets.List(got), sets.List(want))
 	}
 }

@@ -39,24 +39,26 @@ type Narrowing struct {
 // Candidates lists the nodes that the pod does best on, or nil where the list
 // would be empty or the pod is not to be narrowed: nominated, pinned by name, or
 // marked by Widen. Pods with wishes that the index cannot see get the whole band.
-func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) sets.Set[string] {
+// Nodes with GPUs were rated by best, which those that are not listed count in, too.
+func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) (names sets.Set[string], best cluster.Best) {
+	best = cluster.NoBest()
 	x := s.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := s.clock.Now()
 	if !d.HasGPUs() && (!how.KeepOff || x.oneSort(nodes) && now.Sub(x.looked) < plainRefresh) {
-		return nil
+		return nil, best
 	}
 	x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos()) // SignPod needs it too
 	if how.Limit == 0 || nodeKnown(pod) || s.widened.begin(pod.UID) {
-		return nil
+		return nil, best
 	}
 	l := &lister{
 		s: s, d: d, pod: pod, how: how, handle: h, nodes: nodes, now: now,
 		wide: hasWishes(pod), required: nodeaffinity.GetRequiredNodeAffinity(pod),
 		selects: pod.Spec.NodeSelector != nil || requiredAffinity(pod) != nil,
+		ratedBy: best,
 	}
-	var names sets.Set[string]
 	switch {
 	case !d.HasGPUs():
 		names = l.plain(x)
@@ -66,10 +68,10 @@ func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle,
 		names = l.best(x)
 	}
 	if len(names) == 0 {
-		return nil
+		return nil, best
 	}
 	s.listed.Add(1)
-	return names
+	return names, l.ratedBy
 }
 
 // lister makes one pod's list.
@@ -85,6 +87,7 @@ type lister struct {
 	selects  bool // the pod names labels of nodes
 	required nodeaffinity.RequiredNodeAffinity
 	checks   int
+	ratedBy  cluster.Best // what scores are relative to, once there is a list
 }
 
 // best lists the best nodes of the best band that has any.
@@ -175,7 +178,7 @@ func (l *lister) list(x *index, cs []cluster.Candidate) sets.Set[string] {
 	if l.wide {
 		limit, tolerance = len(l.nodes), maxTolerance
 	}
-	cs = cluster.Top(cs, &l.how.Weights, tolerance)
+	cs, l.ratedBy = cluster.Top(cs, &l.how.Weights, tolerance)
 	names := make(sets.Set[string], min(limit, len(cs[0].Bucket.Nodes())))
 	for _, c := range cs {
 		for _, i := range c.Bucket.Nodes() {
@@ -222,6 +225,7 @@ func (l *lister) bestByNode(x *index) sets.Set[string] {
 	if l.checks > maxChecks {
 		return nil
 	}
+	l.ratedBy = best
 	for i := range all {
 		all[i].raw = l.how.Weights.Raw(&all[i].offer, &best)
 	}

@@ -204,6 +204,25 @@ func TestASingleGPUComesFromWhereItDamagesLeast(t *testing.T) {
 	}
 }
 
+func TestASingleGPUComesFromTheSmallerMachine(t *testing.T) {
+	w := DefaultWeights()
+	for _, pair := range [][2]string{{"hgx-a100-4", "hgx-a100-8"}, {"gb200-tray", "hgx-b200"}, {"a100-pcie-4-bridged", "l40s-8"}} {
+		x := NewIndex()
+		for i, tb := range tables(t, pair[1], pair[0]) {
+			full := nvtopo.FullMask(tb.Graph().Len())
+			x.Put(i, Machine{Tables: tb, Healthy: full, Free: full})
+		}
+		if node, o, ok := x.Best(&Demand{GPUs: 1}, &w); !ok || node != 1 {
+			t.Errorf("%v: %+v of the %s (%t), which would no longer have eight together", pair, o, pair[1], ok)
+		}
+		broken := tables(t, pair[1])[0]
+		x.Put(2, Machine{Tables: broken, Healthy: 0xff, Free: 0x0e}) // three of eight
+		if node, o, ok := x.Best(&Demand{GPUs: 1}, &w); !ok || node != 2 {
+			t.Errorf("%v: %+v of node %d (%t), want one of the %s that is broken already", pair, o, node, ok, pair[1])
+		}
+	}
+}
+
 func TestASingleGPUComesFromADegradedOneFirst(t *testing.T) {
 	bridged := tables(t, "a100-pcie-4-bridged")[0]
 	full := nvtopo.FullMask(4)
@@ -217,8 +236,8 @@ func TestASingleGPUComesFromADegradedOneFirst(t *testing.T) {
 	}
 	x.Remove(0)
 	node, o, ok = x.Best(&Demand{GPUs: 2}, &w)
-	if !ok || node != 1 || o.Set != nvtopo.MaskOf(0, 1) || o.Lost != 1 {
-		t.Errorf("%+v of node %d (%t), want 0 and 1, all that is worth something there", o, node, ok)
+	if !ok || node != 1 || o.Set != nvtopo.MaskOf(0, 1) || o.Lost != 27 {
+		t.Errorf("%+v of node %d (%t), want 0 and 1, all that is worth something on a machine of three", o, node, ok)
 	}
 	if _, o, ok := x.Best(&Demand{GPUs: 4}, &w); ok {
 		t.Errorf("four GPUs %v, one of which is degraded", o.Set.Positions())

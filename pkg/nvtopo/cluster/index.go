@@ -249,8 +249,9 @@ func (x *Index) Candidates(d *Demand, from int, into []Candidate) []Candidate {
 }
 
 // Top rates candidates of one band against each other and returns those that are
-// at most tolerance points behind the best, best first. It reorders cs.
-func Top(cs []Candidate, w *Weights, tolerance float64) []Candidate {
+// at most tolerance points behind the best, best first, and what they were rated by.
+// It reorders cs.
+func Top(cs []Candidate, w *Weights, tolerance float64) ([]Candidate, Best) {
 	best := NoBest()
 	for i := range cs {
 		best.Add(cs[i].Offer)
@@ -269,7 +270,7 @@ func Top(cs []Candidate, w *Weights, tolerance float64) []Candidate {
 		}
 	}
 	slices.SortFunc(cs[:n], func(a, b Candidate) int { return cmp.Compare(b.Raw, a.Raw) })
-	return cs[:n]
+	return cs[:n], best
 }
 
 // Best returns the best machine for a demand and what it offers; ok is false if
@@ -280,7 +281,7 @@ func (x *Index) Best(d *Demand, w *Weights) (node int, o Offer, ok bool) {
 	if len(cs) == 0 {
 		return 0, Offer{}, false
 	}
-	cs = Top(cs, w, 0)
+	cs, _ = Top(cs, w, 0)
 	best := cs[0]
 	node = slices.Min(best.Bucket.nodes)
 	for _, c := range cs[1:] {

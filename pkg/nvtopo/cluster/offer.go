@@ -36,7 +36,7 @@ type Offer struct {
 	Band      int
 	Ring      int64   // bottleneck of the set's ring, kB/s; 0 for one GPU
 	Latency   int64   // ns of its weakest link; 0 for one GPU
-	Lost      float64 // residual capacity the set costs, as a share of the whole healthy machine's
+	Lost      float64 // what the set costs those who come later; see lost
 	FreeAfter int     // GPUs left
 }
 
@@ -46,11 +46,22 @@ func OfferOf(t *nvtopo.Tables, healthy, free, degraded, set nvtopo.Mask) Offer {
 	k := set.Len()
 	o := Offer{Set: set, Ring: t.Ring(set), Latency: t.Latency(set), FreeAfter: (free &^ set).Len()}
 	o.Band = band(k, o.Ring, t.Best(k))
-	healthy, free = healthy&^degraded, free&^degraded
-	if all := t.Residual(healthy); all > 0 {
-		o.Lost = float64(t.Residual(free)-t.Residual(free&^set)) / float64(all)
-	}
+	o.Lost = lost(t, healthy&^degraded, free&^degraded, set)
 	return o
+}
+
+// lost is the share of the machine's residual capacity that a set takes with it,
+// times what a machine of that many GPUs is worth: the cube of their number. Where
+// they all have as many, the shares alone decide; beside smaller machines a large one
+// stays whole, however slow its links are, since nothing else serves the pods that
+// need it. The cube is measured (docs/decisions/0011-machines-of-different-size.md).
+func lost(t *nvtopo.Tables, whole, free, set nvtopo.Mask) float64 {
+	all := t.Residual(whole)
+	if all == 0 {
+		return 0
+	}
+	n := float64(whole.Len())
+	return float64(max(0, t.Residual(free)-t.Residual(free&^set))) / float64(all) * n * n * n
 }
 
 // BandOf is the band of a set.
@@ -91,10 +102,12 @@ type Weights struct{ Bandwidth, Latency, Fragmentation float64 }
 // DefaultWeights returns the published weights.
 func DefaultWeights() Weights { return Weights{Bandwidth: 0.4, Latency: 0.3, Fragmentation: 0.3} }
 
-// Best is the best ring and latency among the machines that are compared.
+// Best is what the machines that are compared are rated by: the best ring and
+// latency among them, and the greatest loss.
 type Best struct {
-	Ring    int64 // kB/s
-	Latency int64 // ns
+	Ring    int64   // kB/s
+	Latency int64   // ns
+	Lost    float64 // as in Offer
 }
 
 // NoBest returns a Best that any offer improves.
@@ -104,6 +117,7 @@ func NoBest() Best { return Best{Latency: math.MaxInt64} }
 func (b *Best) Add(o *Offer) {
 	b.Ring = max(b.Ring, o.Ring)
 	b.Latency = min(b.Latency, o.Latency)
+	b.Lost = max(b.Lost, o.Lost)
 }
 
 // Raw scores carry the weighted terms in steps of tightest and, below that, how
@@ -117,14 +131,16 @@ const (
 // Raw returns the score of an offer among offers of the same band, from 0 to
 // 100 points and a bit: the tie-break. Greater is better.
 func (w *Weights) Raw(o *Offer, best *Best) int64 {
-	bandwidth, latency := 1.0, 1.0 // one GPU has no ring: nothing to lose
+	bandwidth, latency, kept := 1.0, 1.0, 1.0 // one GPU has no ring: nothing to lose
 	if o.Ring > 0 && best.Ring > 0 {
 		bandwidth = float64(o.Ring) / float64(best.Ring)
 	}
 	if o.Latency > 0 {
 		latency = float64(best.Latency) / float64(o.Latency)
 	}
-	kept := 1 - min(1, max(0, o.Lost))
+	if best.Lost > 0 {
+		kept = 1 - min(1, o.Lost/best.Lost)
+	}
 	terms := (w.Bandwidth*bandwidth + w.Latency*latency + w.Fragmentation*kept) / (w.Bandwidth + w.Latency + w.Fragmentation)
 	steps := int64(math.Round(100 * Point / tightest * terms))
 	return steps*tightest + int64(nvtopo.MaxGPUs-min(o.FreeAfter, nvtopo.MaxGPUs))

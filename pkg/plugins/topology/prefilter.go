@@ -20,10 +20,10 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		return nil, status
 	}
 	c := nodestate.ReadCycle(state)
-	names := p.State().Candidates(&c.Demand, pod, &p.narrowing, p.Handle(), nodes)
+	names, ratedBy := p.State().Candidates(&c.Demand, pod, &p.narrowing, p.Handle(), nodes)
 	if names == nil {
 		return nil, status
 	}
-	c.Narrowed = true
+	c.Narrowed, c.ListedBy = true, ratedBy
 	return &fwk.PreFilterResult{NodeNames: names}, nil
 }

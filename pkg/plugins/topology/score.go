@@ -13,8 +13,8 @@ import (
 )
 
 // PreScore finds the best band of the nodes that passed, and in it the best ring
-// and latency, which the scores are relative to. A pod without GPUs is scored only
-// where there are nodes with GPUs to keep it off.
+// and latency and the greatest loss, which the scores are relative to. A pod without
+// GPUs is scored only where there are nodes with GPUs to keep it off.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
 	if c == nil {
@@ -23,7 +23,11 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 		}
 		return nil
 	}
-	c.Band, c.Best = cluster.Bands, cluster.NoBest()
+	none := cluster.NoBest()
+	if c.Narrowed {
+		none = c.ListedBy
+	}
+	c.Band, c.Best = cluster.Bands, none
 	for _, info := range nodes {
 		_, u := p.View(state, info)
 		if u == nil {
@@ -34,7 +38,7 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 			continue
 		}
 		if o.Band < c.Band {
-			c.Band, c.Best = o.Band, cluster.NoBest()
+			c.Band, c.Best = o.Band, none
 		}
 		c.Best.Add(&o)
 	}
@@ -42,8 +46,8 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 }
 
 // Score rates the node's best choice if it is of the best band: relative ring
-// bandwidth, relative latency and the residual capacity it costs, each with its
-// weight. NormalizeScore brings it to 0–100.
+// bandwidth, relative latency and relative loss, each with its weight. NormalizeScore
+// brings it to 0–100.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c, u := p.View(state, info)
 	if c == nil {

@@ -15,7 +15,7 @@ import (
 
 func TestScoresFollowTheWeights(t *testing.T) {
 	p := &Plugin{narrowing: nodestate.Narrowing{Weights: cluster.DefaultWeights()}}
-	best := cluster.Best{Ring: 300_000_000, Latency: 2_000}
+	best := cluster.Best{Ring: 300_000_000, Latency: 2_000, Lost: 200}
 	tests := map[string]struct {
 		ratings map[string]cluster.Offer // node -> its choice
 		want    map[string]int64
@@ -30,11 +30,11 @@ func TestScoresFollowTheWeights(t *testing.T) {
 		},
 		"what a choice breaks counts against it": {
 			ratings: map[string]cluster.Offer{
-				"whole":     {Lost: 0.5, FreeAfter: 7},
-				"half-used": {Lost: 0.1, FreeAfter: 3},
+				"whole":     {Lost: 200, FreeAfter: 7},
+				"half-used": {Lost: 50, FreeAfter: 3},
 			},
-			// 1 - 0.3*0.5 and 1 - 0.3*0.1, and one more for the best
-			want: map[string]int64{"whole": 85, "half-used": 98},
+			// 0.4 + 0.3, and 0.3*0.75 more, and one point more for the best
+			want: map[string]int64{"whole": 70, "half-used": 93},
 		},
 		"a tie goes to the tightest fit": {
 			ratings: map[string]cluster.Offer{

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"math/big"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+)
+
+// TestTheIndexChoosesAsTheBruteForceDoes compares choices among machines of different
+// size and speed with the published order, which the oracle follows by itself. Scores
+// are rounded to a thousandth of a point before the tightest fit decides.
+func TestTheIndexChoosesAsTheBruteForceDoes(t *testing.T) {
+	kinds := tables(t, "dgx1-v100", "l40s-8", "a100-pcie-4-bridged", "hgx-a100-4", "hgx-a100-8", "gb200-tray", "power9-v100-4")
+	oracles := make([]*oracle.Oracle, len(kinds))
+	for i := range kinds {
+		oracles[i] = oracle.New(kinds[i].Graph())
+	}
+	constraints := []nvtopo.Constraint{{}, {Policy: nvtopo.PolicySingleNUMANode}, {MinBandwidth: 20_000_000}}
+	rounded := big.NewRat(1, 1000)
+	r := rand.New(rand.NewPCG(11, 1))
+	answered, sizes := 0, 0
+	for step := range 2000 {
+		x := NewIndex()
+		nodes := make([]oracle.Node, 2+r.IntN(5))
+		for i := range nodes {
+			at := r.IntN(len(kinds))
+			full := nvtopo.FullMask(kinds[at].Graph().Len())
+			m := Machine{Tables: kinds[at], Healthy: full, Free: full}
+			if r.IntN(8) == 0 {
+				m.Healthy &^= 1 << r.IntN(full.Len())
+			}
+			if r.IntN(3) > 0 {
+				m.Free = nvtopo.Mask(r.Uint64())
+			}
+			m.Free &= m.Healthy
+			x.Put(i, m)
+			nodes[i] = oracle.Node{Oracle: oracles[at], Whole: m.Healthy, Free: m.Free}
+		}
+		d := Demand{GPUs: 1 + r.IntN(8), Constraint: constraints[r.IntN(len(constraints))]}
+		w := DefaultWeights()
+		got, offer, ok := x.Best(&d, &w)
+		choices := oracle.Across(nodes, d.GPUs, d.Constraint)
+		var best *oracle.Choice
+		for i := range choices {
+			if c := &choices[i]; c.Score != nil && (best == nil || c.Score.Cmp(best.Score) > 0 || c.Score.Cmp(best.Score) == 0 && c.Left < best.Left) {
+				best = c
+			}
+		}
+		if ok != (best != nil) {
+			t.Fatalf("step %d, %+v: found %t, by brute force %t", step, d, ok, best != nil)
+		}
+		if !ok {
+			continue
+		}
+		answered++
+		c := choices[got]
+		if c.Score == nil || c.Set != offer.Set {
+			t.Fatalf("step %d, %+v: GPUs %v of node %d, by brute force its best are %v and it is of band %d", step, d, offer.Set.Positions(), got, c.Set.Positions(), c.Band)
+		}
+		behind := new(big.Rat).Sub(best.Score, c.Score)
+		if behind.Cmp(rounded) > 0 || behind.Sign() == 0 && c.Left != best.Left {
+			t.Errorf("step %d, %+v: node %d has %s points and %d GPUs left, the best %s and %d",
+				step, d, got, c.Score.FloatString(6), c.Left, best.Score.FloatString(6), best.Left)
+		}
+		if nodes[got].Whole.Len() < nvtopo.FullMask(8).Len() {
+			sizes++
+		}
+	}
+	if answered < 1000 || sizes < 100 || sizes > answered-100 {
+		t.Errorf("%d of 2000 answered, %d of them by small machines: too few to show anything", answered, sizes)
+	}
+}
