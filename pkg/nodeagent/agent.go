@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -115,7 +116,10 @@ func (a *Agent) buildSteering(_ *rest.Config, clk clock.WithTicker) (err error) 
 	a.interposer, err = interposer.New(interposer.Config{
 		PluginDir: a.cfg.PluginDir, PreStart: a.cfg.Mode == Strict, StripNUMA: a.cfg.Topology == StripTopology, Registerer: a.registry,
 		// A kubelet that asks for its devices anew may have been configured anew.
-		OnRegistered: func(string) { a.settings.Trigger() },
+		OnRegistered: func(string) {
+			a.settings.Trigger()
+			a.steering.KubeletStarted()
+		},
 	}, a.steering, clk)
 	if err != nil {
 		return fmt.Errorf("stand in for the device plugin: %w", err)
@@ -131,7 +135,7 @@ func (a *Agent) buildVerifier(config *rest.Config, clk clock.WithTicker) error {
 	a.events = events.NewBroadcaster(&events.EventSinkImpl{Interface: a.kube.EventsV1()})
 	a.verifier, err = verify.New(verify.Config{
 		Node: a.cfg.Node, Namespace: a.cfg.Namespace, CheckpointPath: a.checkpoint(), Strict: a.cfg.Mode == Strict,
-		Topology: a.graph.object, Active: liveness{a.kubelet}, Extra: confinement{a}, Busy: a.steering.Busy, Registerer: a.registry,
+		Topology: a.graph.object, Active: liveness{a.kubelet, a.steering}, Extra: confinement{a}, Busy: a.steering.Busy, Registerer: a.registry,
 	}, a.pods, a.kube, dyn, a.events.NewRecorder(scheme.Scheme, reportingController), clk)
 	if err != nil {
 		return fmt.Errorf("compare records: %w", err)
@@ -208,13 +212,20 @@ func (a *Agent) Gatherer() prometheus.Gatherer { return a.registry }
 // that is away is no reason to restart it.
 func (a *Agent) Healthy() error { return a.verifier.Healthy() }
 
-// liveness asks kubelet whether it still counts a pod's devices.
-type liveness struct{ kubelet *kubelet.PodResources }
+// liveness asks kubelet whether it still counts a pod's devices, once for all parts.
+type liveness struct {
+	kubelet *kubelet.PodResources
+	*steering.Steering
+}
 
 // Active is false only if kubelet said that it does not know such a pod.
-func (l liveness) Active(ctx context.Context, namespace, name string) (bool, error) {
+func (l liveness) Active(ctx context.Context, uid types.UID, namespace, name string) (bool, error) {
+	if l.Ended(uid) {
+		return false, nil
+	}
 	_, err := l.kubelet.Get(ctx, namespace, name)
 	if errors.Is(err, kubelet.ErrUnknownPod) {
+		l.LearnEnded(uid)
 		return false, nil
 	}
 	return err == nil, err

@@ -63,7 +63,12 @@ type nodeUnderTest struct {
 	done chan struct{}
 }
 
-func (n *nodeUnderTest) Active(_ context.Context, namespace, name string) (bool, error) {
+// Name is that nobody knows.
+func (*nodeUnderTest) Name(context.Context, string, types.UID) (namespace, name string, ok bool) {
+	return "", "", false
+}
+
+func (n *nodeUnderTest) Active(_ context.Context, _ types.UID, namespace, name string) (bool, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	known, ok := n.known[namespace+"/"+name]

@@ -30,10 +30,27 @@ const (
 // shows held by another pod; see interposer.Steering.
 func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) error {
 	defer s.enter()()
+	err, ok := within(s.clock, answerBudget, func() error { return s.admit(ctx, resource, ids) })
+	if ok {
+		return err
+	}
+	if s.cfg.Strict {
+		s.metrics.decisions.WithLabelValues(resultRefused).Inc()
+		return status.Errorf(codes.Unavailable, "%s: cannot check in time whether %v are another container's", resource, ids)
+	}
+	klog.FromContext(ctx).Info("Not checked whether devices are another container's: what would tell does not answer in time",
+		"resource", resource, "devices", ids)
+	return nil
+}
+
+// admit is Allocate for as long as it takes.
+func (s *Steering) admit(ctx context.Context, resource string, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, askBudget)
+	defer cancel()
 	logger := klog.FromContext(ctx)
 	sh := s.shelf(logger, resource)
 	ids = newSet(ids).sorted()
-	f := s.facts(logger, sh, finalQuestion(resource, ids))
+	f := s.facts(ctx, sh, finalQuestion(resource, ids))
 	p := &pendingAllocation{ids: ids, at: f.now, done: make(chan struct{})}
 	sh.mu.Lock()
 	f.claimed = sh.claims(f.now)
@@ -58,8 +75,16 @@ func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) 
 	return nil
 }
 
-// Allocated records what a container was given; see interposer.Steering.
+// Allocated records what a container was given; see interposer.Steering. Kubelet does
+// not wait for it longer than for an answer: its own record tells it too.
 func (s *Steering) Allocated(resource string, ids []string) {
+	within(s.clock, fileWait, func() struct{} {
+		s.allocated(resource, ids)
+		return struct{}{}
+	})
+}
+
+func (s *Steering) allocated(resource string, ids []string) {
 	sh := s.shelf(klog.Background(), resource)
 	ids = newSet(ids).sorted()
 	sh.mu.Lock()
@@ -84,8 +109,6 @@ func (s *Steering) check(ctx context.Context, sh *shelf, f *facts, p *pendingAll
 	if err := f.unfit(p.who, s.cfg.Strict); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
-	defer cancel()
 	if err := s.guardUnrecorded(ctx, f, p); err != nil {
 		return err
 	}
@@ -122,6 +145,7 @@ type holder struct {
 	uid             types.UID
 	namespace, name string
 	at              time.Time // when it was served, as far as we know
+	listed          bool      // it is in the watch
 }
 
 // guard refuses ids that kubelet itself shows held by another active pod: it can
@@ -191,14 +215,15 @@ func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []hold
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for uid, p := range sh.served {
-		if v := views[uid]; p.name == "" || (v != nil && v.terminal) || mayAsk(f, who, uid, p, v) {
+		v := views[uid]
+		if p.name == "" || (v != nil && v.terminal) || mayAsk(f, who, uid, p, v) {
 			continue
 		}
 		for name, d := range p.containers {
 			// Kubelet cannot show what is not in its record, unless it came just now.
-			gone := f.recorded != nil && len(f.recorded[uid][name]) == 0 && (sh.gone[uid] || !f.young(uid, name))
+			gone := v == nil && sh.ended[uid] || f.recorded != nil && len(f.recorded[uid][name]) == 0 && (sh.gone[uid] || !f.young(uid, name))
 			if set.hasAny(d.IDs) && !gone {
-				out = append(out, holder{uid: uid, namespace: p.namespace, name: p.name, at: d.At})
+				out = append(out, holder{uid: uid, namespace: p.namespace, name: p.name, at: d.At, listed: v != nil})
 				break
 			}
 		}
@@ -228,6 +253,9 @@ func (s *Steering) shown(ctx context.Context, sh *shelf, f *facts, h holder, ids
 	if err != nil {
 		if errors.Is(err, kubelet.ErrUnknownPod) {
 			sh.learnActive(map[types.UID]answer{h.uid: {unknown: true}})
+			if !h.listed {
+				s.LearnEnded(h.uid)
+			}
 		} else {
 			klog.FromContext(ctx).V(2).Info("Cannot check for double use", "pod", h.namespace+"/"+h.name, "err", err)
 		}

@@ -17,10 +17,17 @@ import (
 // Time limits. Kubelet's sync loop stands still while it waits for an answer,
 // so our own part of one ends within a second whatever else does not answer.
 const (
-	// askBudget is for finding out who asks; what is left of the second is for the
+	// answerBudget is for a whole answer: after it, one is given from memory, in what is
+	// left of the second.
+	answerBudget = 850 * time.Millisecond
+	// askBudget is for finding out who asks; what is left of answerBudget is for the
 	// inner plugin's preference or our own pick.
 	askBudget  = 750 * time.Millisecond
 	listBudget = 700 * time.Millisecond // of the one live list, within askBudget
+	// recordWait is for reading kubelet's checkpoint, a file of some kilobytes, within
+	// askBudget; fileWait for our own file, which is read once.
+	recordWait = 200 * time.Millisecond
+	fileWait   = 200 * time.Millisecond
 )
 
 const (

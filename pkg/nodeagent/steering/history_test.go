@@ -286,7 +286,7 @@ func TestHistory(t *testing.T) {
 			defer cancel()
 			for _, f := range []func(s *Steering){
 				func(s *Steering) { s.Devices(gpu, healthy) },
-				func(s *Steering) { s.clean(testLogger) },
+				func(s *Steering) { s.clean(t.Context()) },
 				func(s *Steering) { s.save(testLogger) },
 				func(s *Steering) { _ = s.Busy(); _ = s.PreStart(ctx, gpu, []string{"GPU-1"}) },
 			} {

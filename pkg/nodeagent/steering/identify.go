@@ -14,10 +14,10 @@ import (
 )
 
 // facts gathers what is known without asking anybody.
-func (s *Steering) facts(logger klog.Logger, sh *shelf, q question) *facts {
+func (s *Steering) facts(ctx context.Context, sh *shelf, q question) *facts {
 	f := &facts{
-		q: q, now: s.clock.Now(), pods: s.viewer.views(s.pods.Pods()), fresh: map[types.UID]bool{},
-		recorded: s.recorded.of(logger, sh.resource), answers: map[types.UID]answer{},
+		q: q, now: s.clock.Now(), pods: s.viewer.of(s.pods.Pods()), fresh: map[types.UID]bool{},
+		recorded: s.recorded.of(ctx, sh.resource), answers: map[types.UID]answer{},
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -27,10 +27,8 @@ func (s *Steering) facts(logger klog.Logger, sh *shelf, q question) *facts {
 }
 
 // identify finds out who asks, by asking kubelet, and the API server if it must,
-// what resolve wants to know.
+// what resolve wants to know. The context has the time for that.
 func (s *Steering) identify(ctx context.Context, sh *shelf, f *facts) *asker {
-	ctx, cancel := context.WithTimeout(ctx, askBudget)
-	defer cancel()
 	defer func() { sh.learnActive(f.answers) }()
 	for {
 		v := resolve(f)
@@ -96,7 +94,7 @@ func (s *Steering) list(ctx context.Context, f *facts) {
 		known[p.uid] = true
 	}
 	// What the watch showed stays: an answer may have come for it.
-	f.pods = s.viewer.views(pods)
+	f.pods = s.viewer.of(pods)
 	for _, p := range f.pods {
 		if !known[p.uid] {
 			f.fresh[p.uid] = true

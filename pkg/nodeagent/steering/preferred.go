@@ -5,6 +5,8 @@ package steering
 import (
 	"context"
 	"slices"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -12,45 +14,90 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 )
 
-// Preferred answers GetPreferredAllocation; see interposer.Steering.
+// answered is what a question came to.
+type answered struct {
+	ids []string
+	err error
+}
+
+// Preferred answers GetPreferredAllocation; see interposer.Steering. What does not
+// come in time is not waited for: then the answer is one from memory.
 func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 	inner func(context.Context, interposer.Question) ([]string, error),
 ) ([]string, error) {
 	defer s.enter()()
-	logger := klog.FromContext(ctx)
-	sh := s.shelf(logger, in.Resource)
 	q := newQuestion(in.Resource, slices.Concat(in.Available, in.MustInclude), in.MustInclude, in.Size)
-	f := s.facts(logger, sh, q)
-	o := s.findOut(ctx, sh, f)
-	who, d := o.who, decide(o)
-	s.metrics.decisions.WithLabelValues(d.result).Inc()
-	if d.err != nil {
-		sh.release(who)
-		logger.Error(d.err, "Refusing to allocate", "resource", in.Resource)
-		return nil, d.err
+	var given atomic.Bool // one of the two answers is given to kubelet
+	done := make(chan answered, 1)
+	go func() { done <- s.prefer(ctx, &given, q, inner) }()
+	timer := s.clock.NewTimer(answerBudget)
+	defer timer.Stop()
+	var got answered
+	select {
+	case got = <-done:
+	case <-timer.C():
+		if given.CompareAndSwap(false, true) {
+			got = s.fallback(klog.FromContext(ctx), q)
+		} else {
+			got = <-done // it is on its way
+		}
 	}
-	ids := d.ids
-	if d.narrowed != nil && inner != nil {
-		ids = s.askInner(ctx, d, inner)
+	return got.ids, got.err
+}
+
+// prefer works an answer out. It has no effect if another was given meanwhile.
+func (s *Steering) prefer(ctx context.Context, given *atomic.Bool, q question,
+	inner func(context.Context, interposer.Question) ([]string, error),
+) answered {
+	sh := s.shelf(klog.FromContext(ctx), q.resource)
+	o := s.findOut(ctx, sh, q)
+	d := decide(o)
+	if d.err == nil && d.narrowed != nil && inner != nil {
+		d.ids = s.askInner(ctx, d, inner)
 	}
 	sh.mu.Lock()
-	sh.grant(who, ids, s.clock.Now())
-	sh.mu.Unlock()
+	defer sh.mu.Unlock()
+	if !given.CompareAndSwap(false, true) {
+		return answered{}
+	}
+	return s.conclude(klog.FromContext(ctx), sh, &o, d)
+}
+
+// conclude takes down what is answered. sh is locked, or nil where it cannot be.
+func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *offer, d decision) answered {
+	s.metrics.decisions.WithLabelValues(d.result).Inc()
+	if d.err != nil {
+		if sh != nil {
+			sh.release(o.who)
+		}
+		logger.Error(d.err, "Refusing to allocate", "resource", o.q.resource)
+		return answered{err: d.err}
+	}
+	if sh != nil {
+		sh.grant(o.who, d.ids, s.clock.Now())
+	}
 	if d.result == resultConflict || d.result == resultForced {
 		reason, _ := o.complaint()
-		logger.Info("A container gets other devices than were chosen for it", "resource", in.Resource, "pod", who.pod.key(),
-			"container", who.container.name, "chosen", who.want, "devices", ids, "reason", reason)
+		logger.Info("A container gets other devices than were chosen for it", "resource", o.q.resource, "pod", o.who.pod.key(),
+			"container", o.who.container.name, "chosen", o.who.want, "devices", d.ids, "reason", reason)
 	}
-	return ids, nil
+	return answered{ids: d.ids}
 }
 
 // findOut finds who asks and gathers what decide goes by. Of devices that are
 // another pod's and that the answer might have to do with, kubelet is asked.
-func (s *Steering) findOut(ctx context.Context, sh *shelf, f *facts) offer {
+func (s *Steering) findOut(ctx context.Context, sh *shelf, q question) offer {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
+	f := s.facts(ctx, sh, q)
 	who := s.claim(ctx, sh, f)
-	o := s.offer(sh, f, who)
+	look := func() offer {
+		sh.mu.Lock()
+		p := sh.plans(who, f.now)
+		sh.mu.Unlock()
+		return s.offer(f, who, p)
+	}
+	o := look()
 	asked := false
 	for _, p := range f.pods {
 		if _, known := f.answers[p.uid]; known || f.mute {
@@ -62,7 +109,7 @@ func (s *Steering) findOut(ctx context.Context, sh *shelf, f *facts) offer {
 		}
 	}
 	if asked {
-		o = s.offer(sh, f, who)
+		o = look()
 	}
 	return o
 }
@@ -104,15 +151,23 @@ func (s *Steering) askInner(ctx context.Context, d decision, inner func(context.
 	return d.ids
 }
 
+// plans are what a shelf adds to what is known of the pods: the devices that were
+// answered to others and are not recorded, and the list that kubelet was sent.
+type plans struct {
+	underway idSet
+	healthy  map[string]bool
+}
+
+// plans needs mu.
+func (s *shelf) plans(who *asker, now time.Time) plans {
+	return plans{underway: s.underway(who, now), healthy: s.healthy}
+}
+
 // offer gathers what decide goes by.
-func (s *Steering) offer(sh *shelf, f *facts, who *asker) offer {
+func (s *Steering) offer(f *facts, who *asker, p plans) offer {
 	o := offer{q: f.q, who: who, tables: s.graphs.Tables(f.q.resource)}
-	sh.mu.Lock()
-	o.reserved = sh.underway(who, f.now)
-	healthy := sh.healthy
-	sh.mu.Unlock()
 	reserved, held := f.others(who)
-	o.reserved, o.held, o.inUse = o.reserved.with(reserved), held, f.inUse(who)
+	o.reserved, o.held, o.inUse = reserved.with(p.underway), held, f.inUse(who)
 	o.strict = s.cfg.Strict
 	if who == nil {
 		o.unseen = f.unseen(o.strict)
@@ -120,7 +175,7 @@ func (s *Steering) offer(sh *shelf, f *facts, who *asker) offer {
 		o.strict = o.strict || who.pod.trusts()
 		o.own, o.later = f.own(who)
 	}
-	o.why = func(id string) (string, bool) { return f.why(id, who, healthy) }
+	o.why = func(id string) (string, bool) { return f.why(id, who, p.healthy) }
 	return o
 }
 
@@ -205,9 +260,7 @@ func (f *facts) why(id string, who *asker, healthy map[string]bool) (string, boo
 	return "is not offered: kubelet's topology manager leaves it out, or it is not free yet", true
 }
 
-// release gives up the claim of a question that was refused.
+// release gives up the claim of a question that was refused. It needs mu.
 func (s *shelf) release(who *asker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool { return who != nil && g.who != nil && g.who.slot() == who.slot() })
 }

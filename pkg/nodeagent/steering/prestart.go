@@ -22,7 +22,7 @@ func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) 
 	logger := klog.FromContext(ctx)
 	sh := s.shelf(logger, resource)
 	ids = newSet(ids).sorted()
-	f := s.facts(logger, sh, finalQuestion(resource, ids))
+	f := s.facts(ctx, sh, finalQuestion(resource, ids))
 	wrong := s.wrongHolder(ctx, f, ids)
 	if wrong == nil {
 		return nil

@@ -3,13 +3,14 @@
 package steering
 
 import (
+	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
@@ -17,40 +18,41 @@ import (
 // byPod is pod -> container -> sorted ids, of one resource.
 type byPod = map[types.UID]map[string][]string
 
-// recordFile reads kubelet's checkpoint again whenever it was replaced.
+// recordFile is kubelet's checkpoint by resource.
 type recordFile struct {
-	path string
+	file *kubelet.RecordFile
 
 	mu         sync.Mutex
-	info       fs.FileInfo      // of the file that was read; guarded by mu
-	byResource map[string]byPod // nil: cannot be read; guarded by mu
+	from       kubelet.Recorded // what byResource was made of; guarded by mu
+	byResource map[string]byPod // guarded by mu
+	said       string           // why it could not be read, as last logged; guarded by mu
 }
 
-// of returns what the checkpoint records of a resource, read only; nil if it
-// cannot be read. Kubelet writes it before it asks for the next container, so
-// then it is complete.
+func newRecordFile(path string, clk clock.Clock) *recordFile {
+	return &recordFile{file: kubelet.NewRecordFile(path, clk)}
+}
+
+// of returns what the checkpoint records of a resource, read only; nil if it cannot
+// be read, or not in time. Kubelet writes it before it asks for the next container,
+// so then it is complete.
 //
 // A file that is not there counts as one that cannot be read: kubelet writes one
 // as soon as a plugin has told it devices, so the path must be wrong.
-func (r *recordFile) of(logger klog.Logger, resource string) byPod {
+func (r *recordFile) of(ctx context.Context, resource string) byPod {
+	records, err := r.file.Read(ctx, recordWait)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	info, err := os.Stat(r.path)
 	if err != nil {
-		if r.byResource != nil || !errors.Is(err, fs.ErrNotExist) {
-			logger.Error(err, "Cannot find kubelet's checkpoint")
+		// Before the first list of devices there need not be one.
+		if text := err.Error(); text != r.said && (r.from != nil || !errors.Is(err, fs.ErrNotExist)) {
+			r.said = text
+			klog.FromContext(ctx).Error(err, "Cannot read kubelet's checkpoint")
 		}
-		r.byResource, r.info = nil, nil
 		return nil
 	}
-	// Kubelet replaces the file by another, and a time alone does not tell them
-	// apart: it counts in ticks of some milliseconds.
-	if r.info == nil || !os.SameFile(info, r.info) || info.Size() != r.info.Size() || !info.ModTime().Equal(r.info.ModTime()) {
-		r.info = info
-		r.byResource = r.read(logger)
-	}
-	if r.byResource == nil {
-		return nil
+	r.said = ""
+	if records != r.from {
+		r.from, r.byResource = records, split(*records)
 	}
 	if pods, ok := r.byResource[resource]; ok {
 		return pods
@@ -58,12 +60,8 @@ func (r *recordFile) of(logger klog.Logger, resource string) byPod {
 	return byPod{}
 }
 
-func (r *recordFile) read(logger klog.Logger) map[string]byPod {
-	records, err := kubelet.ReadCheckpoint(r.path)
-	if err != nil {
-		logger.Error(err, "Cannot read kubelet's checkpoint")
-		return nil
-	}
+// split divides records by resource and pod.
+func split(records []kubelet.Record) map[string]byPod {
 	out := map[string]byPod{}
 	for i := range records {
 		rec := &records[i]

@@ -23,6 +23,7 @@ type shelf struct {
 	pending []*pendingAllocation     // in the order they came
 	last    types.UID
 	gone    map[types.UID]bool // served, and unknown to kubelet when it was asked last
+	ended   map[types.UID]bool // see Ended
 	healthy map[string]bool    // id -> healthy, as kubelet was told; nil before the first list
 	dirty   bool               // served differs from the file
 }
@@ -49,7 +50,7 @@ type pendingAllocation struct {
 }
 
 func newShelf(resource string) *shelf {
-	return &shelf{resource: resource, served: map[types.UID]*servedPod{}, gone: map[types.UID]bool{}}
+	return &shelf{resource: resource, served: map[types.UID]*servedPod{}, gone: map[types.UID]bool{}, ended: map[types.UID]bool{}}
 }
 
 // servedCopy needs mu.
@@ -176,6 +177,7 @@ func (s *shelf) learn(recorded byPod, pods []*podView, now time.Time) {
 	for _, v := range pods {
 		if p := s.served[v.uid]; p != nil && p.name == "" {
 			p.namespace, p.name = v.namespace, v.name
+			s.dirty = true
 		}
 	}
 	for uid, p := range s.served {
@@ -222,6 +224,11 @@ func (s *shelf) forget(recorded byPod, pods []*podView, now time.Time) {
 	for uid := range s.gone {
 		if s.served[uid] == nil {
 			delete(s.gone, uid)
+		}
+	}
+	for uid := range s.ended {
+		if s.served[uid] == nil {
+			delete(s.ended, uid)
 		}
 	}
 }

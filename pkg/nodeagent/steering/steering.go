@@ -59,7 +59,7 @@ func New(cfg Config, pods Pods, k Kubelet, graphs Graphs, clk clock.WithTicker) 
 	}
 	s := &Steering{
 		cfg: cfg, pods: pods, kubelet: kubelet.NewPatient(k, clk), graphs: graphs, clock: clk, metrics: m,
-		recorded: &recordFile{path: cfg.CheckpointPath},
+		recorded: newRecordFile(cfg.CheckpointPath, clk),
 		written:  make(chan struct{}, 1),
 		shelves:  map[string]*shelf{},
 	}
@@ -80,7 +80,7 @@ func (s *Steering) Run(ctx context.Context) error {
 			return nil
 		case <-s.written:
 		case <-ticker.C():
-			s.clean(klog.FromContext(ctx))
+			s.clean(ctx)
 		}
 		s.save(klog.FromContext(ctx))
 	}
@@ -123,12 +123,12 @@ func (s *Steering) all() []*shelf {
 	return out
 }
 
-func (s *Steering) clean(logger klog.Logger) {
+func (s *Steering) clean(ctx context.Context) {
 	pods := s.pods.Pods()
-	views := s.viewer.views(pods)
+	views := s.viewer.of(pods)
 	s.viewer.forget(pods)
 	for _, sh := range s.all() {
-		recorded := s.recorded.of(logger, sh.resource)
+		recorded := s.recorded.of(ctx, sh.resource)
 		if recorded == nil {
 			continue // nobody knows which pods still hold something
 		}

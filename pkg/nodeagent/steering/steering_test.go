@@ -196,7 +196,7 @@ func TestForeignPods(t *testing.T) {
 		n.counted(n.metrics.identity.WithLabelValues(sourceNone), 2, "nobody found") // for the answer and the allocation
 		n.api.set(hidden, func(*v1.Pod) {})
 		n.api.sync()
-		n.clean(testLogger) // kubelet's record tells, by now
+		n.clean(t.Context()) // kubelet's record tells, by now
 		if got := n.shelf(testLogger, gpu).served["uid-hidden"]; got == nil || !slices.Equal(got.containers["app0"].IDs, gpus(4, 5)) {
 			t.Errorf("what it was served is not learnt from kubelet's record: %+v", got)
 		}

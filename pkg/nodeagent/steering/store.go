@@ -85,12 +85,24 @@ func (s *Steering) load(logger klog.Logger, sh *shelf) {
 		return
 	}
 	path := s.path(sh.resource)
-	data, err := os.ReadFile(path)
+	type file struct {
+		data []byte
+		err  error
+	}
+	f, ok := within(s.clock, fileWait, func() file {
+		data, err := os.ReadFile(path)
+		return file{data, err}
+	})
+	if !ok {
+		logger.Info("The file of what was served does not answer; going by kubelet's own record", "resource", sh.resource, "path", path)
+		return
+	}
+	err := f.err
 	if errors.Is(err, fs.ErrNotExist) {
 		return
 	}
 	if err == nil {
-		err = sh.restore(data)
+		err = sh.restore(f.data)
 	}
 	if err == nil {
 		return

@@ -76,10 +76,15 @@ type madeView struct {
 	view    *podView
 }
 
-// views returns the node's pods, each once.
-func (v *viewer) views(pods []*v1.Pod) []*podView {
+// of is views with the lock.
+func (v *viewer) of(pods []*v1.Pod) []*podView {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	return v.views(pods)
+}
+
+// views returns the node's pods, each once. It needs mu.
+func (v *viewer) views(pods []*v1.Pod) []*podView {
 	made := make(map[types.UID]madeView, len(pods))
 	out := make([]*podView, 0, len(pods))
 	own := make(map[types.UID]bool, len(pods))

@@ -29,6 +29,8 @@ const (
 	// unknownGrace is how long the pods' informer may be behind kubelet before a
 	// record of an unknown pod is published without its name.
 	unknownGrace = 2 * time.Second
+	// recordWait is how long a round waits for the file with kubelet's record.
+	recordWait = 2 * time.Second
 	// orphanGrace is how long the record of a pod that cannot be asked for counts:
 	// longer than kubelet takes to end a pod that was deleted by force.
 	orphanGrace = 2 * time.Minute
@@ -63,7 +65,10 @@ type Pods interface {
 // Active asks kubelet whether it still counts the devices of a pod.
 type Active interface {
 	// Active is false only if kubelet said that it does not know such a pod.
-	Active(ctx context.Context, namespace, name string) (bool, error)
+	Active(ctx context.Context, uid types.UID, namespace, name string) (bool, error)
+	// Name tells the name of a pod that the API server no longer has, by what it was
+	// once given of a resource; ok is false if that is not known.
+	Name(ctx context.Context, resource string, uid types.UID) (namespace, name string, ok bool)
 }
 
 // Extra knows the CPUs that containers are confined to.

@@ -156,7 +156,7 @@ func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active
 		if pg.since.IsZero() {
 			pg.since = now
 		}
-		counts, wait := b.endedCounts(ctx, pg, active, &asks, now)
+		counts, wait := b.endedCounts(ctx, pg, &r, active, &asks, now)
 		if counts {
 			out[r.PodUID] = &pg.view
 		}
@@ -175,8 +175,12 @@ func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active
 // endedCounts says whether the record of a pod that is gone, ended or unknown still
 // counts, and when to ask again. A pod that kubelet was heard to have let go stays so.
 // asks is how many questions to kubelet are left for this round.
-func (b *podBook) endedCounts(ctx context.Context, pg *page, active Active, asks *int, now time.Time) (counts bool, again time.Duration) {
+func (b *podBook) endedCounts(ctx context.Context, pg *page, r *kubelet.Record, active Active, asks *int, now time.Time) (counts bool, again time.Duration) {
 	age := now.Sub(pg.since)
+	if !pg.named && active != nil {
+		// An agent before this one may have served it; this one has not heard of its end.
+		pg.view.namespace, pg.view.name, pg.named = active.Name(ctx, r.Resource, r.PodUID)
+	}
 	switch {
 	case pg.released:
 		return false, 0
@@ -197,7 +201,7 @@ func (b *podBook) endedCounts(ctx context.Context, pg *page, active Active, asks
 	wait := min(firstAsk<<min(pg.asked, 10), askInterval)
 	pg.asked++
 	pg.askNext = now.Add(wait)
-	known, err := active.Active(ctx, pg.view.namespace, pg.view.name)
+	known, err := active.Active(ctx, r.PodUID, pg.view.namespace, pg.view.name)
 	if errors.Is(err, kubelet.ErrUnsupported) {
 		if age >= unaskedGrace {
 			return false, 0

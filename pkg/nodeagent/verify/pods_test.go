@@ -48,14 +48,19 @@ func annotation(t *testing.T, node string, uid types.UID, choices ...string) str
 
 // kubeletSays is an Active with prepared answers.
 type kubeletSays struct {
-	known map[string]bool // pod name -> answer
-	err   error
-	asked int
+	known  map[string]bool      // pod name -> answer
+	served map[types.UID]string // names of pods that an agent served
+	err    error
+	asked  int
 }
 
-func (k *kubeletSays) Active(_ context.Context, _, name string) (bool, error) {
+func (k *kubeletSays) Active(_ context.Context, _ types.UID, _, name string) (bool, error) {
 	k.asked++
 	return k.known[name], k.err
+}
+
+func (k *kubeletSays) Name(_ context.Context, _ string, uid types.UID) (namespace, name string, ok bool) {
+	return "ns", k.served[uid], k.served[uid] != ""
 }
 
 func noReport(t *testing.T) func(*v1.Pod, error) {
@@ -254,5 +259,28 @@ func TestUnusableAnnotationsAreReportedOnce(t *testing.T) {
 				t.Errorf("said %q, want once %q", said, tc.want)
 			}
 		})
+	}
+}
+
+// TestEndedPodsOfBeforeARestart: kubelet's record keeps pods that have ended until the
+// next admission, and an agent that starts finds them nowhere else.
+func TestEndedPodsOfBeforeARestart(t *testing.T) {
+	k := &kubeletSays{known: map[string]bool{"ending": true}, served: map[types.UID]string{"a": "ended", "b": "ending"}}
+	records := []kubelet.Record{rec("a", "m=1"), rec("b", "m=2"), rec("c", "m=3")}
+	for restart := range 3 {
+		now := time.Unix(1000+int64(restart)*10, 0)
+		b := newPodBook(testNode)
+		got, again := counted(t, b, records, k, now)
+		if want := []types.UID{"b"}; !slices.Equal(got, want) {
+			t.Errorf("start %d: %v count, want the one that kubelet still knows, %v", restart, got, want)
+		}
+		if again <= 0 || again > unknownGrace {
+			t.Errorf("start %d: looks again after %v", restart, again)
+		}
+		// Whoever was served by no agent cannot be asked for, and may be alive.
+		got, _ = counted(t, b, records, k, now.Add(unknownGrace))
+		if want := []types.UID{"b", "c"}; !slices.Equal(got, want) {
+			t.Errorf("start %d, %v later: %v count, want %v", restart, unknownGrace, got, want)
+		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -621,7 +622,59 @@ func TestEndedPodsAreAskedForAFewAtATime(t *testing.T) {
 // countingActive is a kubelet that has let every pod go.
 type countingActive struct{ asked int }
 
-func (c *countingActive) Active(context.Context, string, string) (bool, error) {
+func (*countingActive) Name(context.Context, string, types.UID) (namespace, name string, ok bool) {
+	return "", "", false
+}
+
+func (c *countingActive) Active(context.Context, types.UID, string, string) (bool, error) {
 	c.asked++
 	return false, nil
+}
+
+// TestARecordThatIsNotRead: the file system hangs, so that nobody can say what kubelet
+// recorded. That is published, instead of a Lease renewed for what is old, and passes.
+func TestARecordThatIsNotRead(t *testing.T) {
+	s := newSite(t, nil)
+	round := func(want string) {
+		t.Helper()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = s.round(t.Context()) // the status says what is asked for
+		}()
+		select {
+		case <-done:
+		case <-time.After(recordWait + 10*time.Second):
+			t.Fatal("the round stands still")
+		}
+		if _, enforced := s.status(); enforced != want {
+			t.Errorf("Enforced is %q, want %q", enforced, want)
+		}
+	}
+	round("True " + ReasonSteering)
+	if err := os.Remove(s.path); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(s.path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(s.path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	round("False " + ReasonRecordUnreadable)
+	if s.vouched.Load() != nil {
+		t.Error("the Lease is renewed for a record that nobody read")
+	}
+	s.record(t)
+	if err := pipe.Close(); err != nil { // who reads it gets an end
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for time.Now().Before(deadline) {
+		if _, err := s.Verifier.record.Read(t.Context(), recordWait); err == nil {
+			break
+		}
+	}
+	round("True " + ReasonSteering)
 }

@@ -48,6 +48,7 @@ type Verifier struct {
 	kicked    time.Time                          // when the first unanswered kick came; guarded by mu
 
 	// The rest is the round's alone.
+	record   *kubelet.RecordFile
 	book     *podBook
 	reporter *reporter
 	pub      *publisher
@@ -78,7 +79,7 @@ func New(cfg Config, pods Pods, kube kubernetes.Interface, dyn dynamic.Interface
 	return &Verifier{
 		cfg: cfg, pods: pods, clock: clk, random: rand.Float64, metrics: m, api: api, kick: make(chan struct{}, 1),
 		resources: func() []interposer.ResourceStatus { return nil }, escaped: map[types.UID]map[string]string{},
-		book: newPodBook(cfg.Node), reporter: newReporter(recorder, m, cfg.Strict), pub: &publisher{api: api},
+		record: kubelet.NewRecordFile(cfg.CheckpointPath, clk), book: newPodBook(cfg.Node), reporter: newReporter(recorder, m, cfg.Strict), pub: &publisher{api: api},
 		vouching: make(chan struct{}, 1),
 	}, nil
 }
@@ -210,15 +211,15 @@ func (v *Verifier) registered() bool {
 func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology, now time.Time) (entries []entry, again time.Duration, err error) {
 	pods := v.pods.Pods()
 	v.book.update(pods, v.reporter.annotation)
-	records, err := kubelet.ReadCheckpoint(v.cfg.CheckpointPath)
+	recorded, err := v.record.Read(ctx, recordWait)
 	if errors.Is(err, fs.ErrNotExist) && !v.registered() {
-		err = nil // kubelet writes the file as soon as it has heard of devices
+		recorded, err = &[]kubelet.Record{}, nil // kubelet writes the file as soon as it has heard of devices
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("read kubelet's record: %w", err)
 	}
 	ours := resourcesOf(observed)
-	records = slices.DeleteFunc(records, func(r kubelet.Record) bool { return !slices.Contains(ours, r.Resource) })
+	records := slices.DeleteFunc(slices.Clone(*recorded), func(r kubelet.Record) bool { return !slices.Contains(ours, r.Resource) })
 	counting, again := v.book.counting(ctx, records, v.cfg.Active, now)
 	entries = compare(counting, records)
 	for i := range entries {

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc/codes"
+
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+)
+
+// kubeletGivesUp is how long kubelet's sync loop may stand still for us.
+const kubeletGivesUp = time.Second
+
+// hang replaces a file by a pipe that nobody writes to: whoever opens it waits, as
+// with a file system that does not answer. It answers again when the test ends.
+func hang(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil { // opens for whoever reads
+			_ = f.Close()
+		}
+	})
+}
+
+// inTime runs a question and fails if it does not end before kubelet gives up.
+func inTime(t *testing.T, what string, ask func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ask()
+	}()
+	select {
+	case <-done:
+	case <-time.After(kubeletGivesUp):
+		t.Fatalf("%s was not answered within %v", what, kubeletGivesUp)
+	}
+}
+
+// holdUp stands for whatever else might stall: it keeps a lock until the test ends.
+func holdUp(t *testing.T, lock interface {
+	Lock()
+	Unlock()
+},
+) {
+	t.Helper()
+	lock.Lock()
+	t.Cleanup(lock.Unlock)
+}
+
+func TestAnswersWhateverStalls(t *testing.T) {
+	checkpoint := func(t *testing.T, n *node) { t.Helper(); hang(t, n.model.path) }
+	cases := map[string]struct {
+		stall   func(t *testing.T, n *node)
+		kubelet Kubelet // nil: it answers
+		pods    func(n *node) Pods
+		strict  bool
+		// want is the answer for a pod with the choice GPU-3 and GPU-4; one without gets the
+		// best pair of the others. wantRefused is for strict mode, where nobody tells who asks.
+		want        []string
+		wantRefused bool
+	}{
+		"the checkpoint":                  {stall: checkpoint, want: gpus(3, 4)},
+		"the checkpoint and kubelet":      {stall: checkpoint, kubelet: slowKubelet{}, want: gpus(3, 4)},
+		"the checkpoint, kubelet and API": {stall: checkpoint, kubelet: slowKubelet{}, pods: func(n *node) Pods { return slowList{n.api} }, want: gpus(3, 4)},
+		"the checkpoint, in strict mode":  {stall: checkpoint, strict: true, want: gpus(3, 4)},
+		"what is remembered of the resource": {
+			stall: func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.shelf(testLogger, gpu).mu) },
+			want:  gpus(3, 4),
+		},
+		"what is remembered of all resources": {
+			stall: func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.mu) },
+			want:  gpus(3, 4),
+		},
+		"what is known of the pods": {
+			stall: func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.viewer.mu) },
+			want:  gpus(4, 5),
+		},
+		"what is known of the pods, in strict mode": {
+			stall:  func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.viewer.mu) },
+			strict: true, wantRefused: true,
+		},
+	}
+	for name, tc := range cases {
+		for kind, chosen := range map[string][]string{"a choice": gpus(3, 4), "no choice": nil} {
+			t.Run(name+", a pod with "+kind, func(t *testing.T) {
+				t.Parallel()
+				n := newNode(t, func(c *Config) { c.Strict = tc.strict })
+				// One that runs already has the last two.
+				n.admit(n.bind("other", ofOne(2), gpus(6, 7)))
+				pod := n.bind("p", ofOne(2), chosen)
+				n.model.mu.Lock()
+				n.model.known[pod.Namespace+"/"+pod.Name] = pod // kubelet was handed it
+				n.model.mu.Unlock()
+				var pods Pods = n.api
+				if tc.pods != nil {
+					pods = tc.pods(n)
+				}
+				k := tc.kubelet
+				if k == nil {
+					k = n.model
+				}
+				s, err := New(n.cfg, pods, k, testGraphs(t), clock.RealClock{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				n.Steering = s
+				tc.stall(t, n)
+				want := tc.want
+				if chosen == nil {
+					want = gpus(4, 5)
+				}
+				for round := range 2 { // also while the first question's read still waits
+					var got []string
+					inTime(t, "GetPreferredAllocation", func() {
+						got, err = s.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5), Size: 2}, nil)
+					})
+					if tc.wantRefused {
+						refused(t, err, codes.Unavailable, "in time")
+						continue
+					}
+					if err != nil || len(got) != 2 || round == 0 && !slices.Equal(got, want) {
+						t.Errorf("question %d: answer %v, %v; want %v", round, got, err, want)
+					}
+					inTime(t, "Allocate", func() { err = s.Allocate(t.Context(), gpu, got) })
+					if err != nil {
+						t.Errorf("question %d: the pod is refused: %v", round, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// stuckKubelet answers when it is let go, whatever its caller's time is.
+type stuckKubelet struct{ free chan struct{} }
+
+func (k stuckKubelet) Get(context.Context, string, string) (kubelet.Devices, error) {
+	<-k.free
+	return kubelet.Devices{}, nil
+}
+
+// TestALateAnswerLeavesNothingBehind: what was given up goes on, and must not take
+// its answer for the one that kubelet got.
+func TestALateAnswerLeavesNothingBehind(t *testing.T) {
+	n := newNode(t, nil)
+	n.bind("p", ofOne(2), gpus(3, 4))
+	synctest.Test(t, func(t *testing.T) {
+		k := stuckKubelet{make(chan struct{})}
+		s, err := New(n.cfg, n.api, k, testGraphs(t), clock.RealClock{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Devices(gpu, map[string]bool{"GPU-0": true})
+		start := time.Now()
+		ids, err := s.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5), Size: 2}, nil)
+		if took := time.Since(start); err != nil || !slices.Equal(ids, gpus(3, 4)) || took != answerBudget {
+			t.Errorf("answer %v, %v after %v; want the choice after %v", ids, err, took, answerBudget)
+		}
+		time.Sleep(grantAge) // kubelet never came back for it
+		close(k.free)
+		synctest.Wait()
+		sh := s.shelf(testLogger, gpu)
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		for _, g := range sh.grants {
+			if len(g.ids) > 0 && time.Since(g.at) < grantAge {
+				t.Errorf("an answer is remembered that kubelet did not get: %+v", g)
+			}
+		}
+		if got := testutil.ToFloat64(s.metrics.decisions.WithLabelValues(resultSteered)); got != 1 {
+			t.Errorf("%v answers were counted, want the one that kubelet got", got)
+		}
+	})
+}
+
+// TestServesWithoutItsFile: the agent's own file hangs, so that it begins without.
+func TestServesWithoutItsFile(t *testing.T) {
+	n := newNode(t, nil)
+	n.admit(n.bind("other", ofOne(2), gpus(6, 7)))
+	s, err := New(n.cfg, n.api, n.model, testGraphs(t), clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hang(t, filepath.Join(n.state, "served-nvidia.com%2Fgpu.json"))
+	inTime(t, "a list of devices", func() { s.Devices(gpu, map[string]bool{"GPU-0": true}) })
+	n.Steering = s
+	pod := n.bind("p", ofOne(2), gpus(3, 4))
+	inTime(t, "an admission", func() { err = n.model.admit(pod, nil) })
+	if _, all := n.model.of(pod.UID); err != nil || !slices.Equal(all.sorted(), gpus(3, 4)) {
+		t.Errorf("the pod holds %v, %v; want what was chosen for it", all.sorted(), err)
+	}
+}
