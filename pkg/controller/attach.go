@@ -23,7 +23,8 @@ func Attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 	synced := pods.Informer().HasSynced
 	c := New(state, h.ClientSet(), pods.Lister(), h.EventRecorder())
 	foreign := NewForeignReporter(state, pods.Lister(), h.EventRecorder(), clock.RealClock{})
-	run := both(c.Run, foreign.Run)
+	unproven := NewUnprovenMarker(state, h.ClientSet(), pods.Lister(), h.EventRecorder(), clock.RealClock{})
+	run := both(c.Run, both(foreign.Run, unproven.Run))
 	if client, err := dynamic.NewForConfig(h.KubeConfig()); err != nil {
 		klog.FromContext(ctx).Error(err, "Stale topologies are not reported by this process")
 	} else {

@@ -5,6 +5,9 @@ package nodestate
 import (
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -29,4 +32,30 @@ func (r *Request) Unmet(a *Accel, set nvtopo.Mask) string {
 		return short.String()
 	}
 	return ""
+}
+
+// Unproven returns the allocation of a bound pod if it says that kubelet was made to
+// give these GPUs, and nobody can say whether it did: no agent is heard of on the node,
+// and what one published last is not that. Else it returns nil.
+func (s *State) Unproven(pod *v1.Pod) *Allocation {
+	n, a := s.Node(pod.Spec.NodeName), s.allocationOf(pod, pod.Spec.NodeName)
+	if n == nil || a == nil || !a.Enforced || n.enforced(s.clock.Now()) || a.gaveAll(n.allocations[pod.UID]) {
+		return nil
+	}
+	return a
+}
+
+// gaveAll reports whether the records are of exactly the chosen GPUs.
+func (a *Allocation) gaveAll(records []recorded) bool {
+	given := map[string][]string{} // resource -> ids
+	for _, r := range records {
+		given[r.resource] = append(given[r.resource], r.gpus...)
+	}
+	for i := range a.Containers {
+		name := a.Containers[i].Resource
+		if !sets.New(given[name]...).Equal(sets.New(a.GPUs(name)...)) {
+			return false
+		}
+	}
+	return true
 }
