@@ -173,7 +173,7 @@ func TestShippedProfiles(t *testing.T) {
 				}
 			}
 			want := map[string]int32{
-				config.TopologyAwareName: 5, config.NUMAAffinityName: 3, "TaintToleration": 3, "NodeAffinity": 2, "InterPodAffinity": 2,
+				config.TopologyAwareName: 25, config.NUMAAffinityName: 3, "TaintToleration": 3, "NodeAffinity": 2, "InterPodAffinity": 2,
 				"PodTopologySpread": 2, "DynamicResources": 2, "ImageLocality": 1, "NodeResourcesFit": 1, "NodeResourcesBalancedAllocation": 1,
 			}
 			if diff := cmp.Diff(want, weights); diff != "" {

@@ -35,6 +35,7 @@ type options struct {
 	out     string
 	seeds   []uint64
 	workers int
+	kinds   []kind // of clusters
 
 	nodes, pods           int // of the small clusters; pods of a trace
 	largeNodes, largePods int // of the large ones; 0 nodes: none
@@ -50,6 +51,7 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	short := f.Bool("short", false, "small clusters and few pods: shows that it works, measures nothing")
 	wide := f.Bool("wide", false, "also loads 0.75 and 1.05 on the small clusters")
 	seeds := f.Int("seeds", 10, "number of seeds, 1 to n")
+	clusters := f.String("clusters", "", "names of the kinds of clusters to replay on, with commas between them; all if empty")
 	workers := f.Int("workers", runtime.GOMAXPROCS(0), "replays at a time")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -61,7 +63,7 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	// which the mix is from, has with GPUs: 8000, over three days. The large clusters
 	// get as many days.
 	o := &options{
-		out: *out, workers: *workers, loads: checkedLoads(),
+		out: *out, workers: *workers, loads: checkedLoads(), kinds: kinds(),
 		nodes: 64, pods: 10_000, largeNodes: 640, largePods: 100_000,
 	}
 	if *short {
@@ -69,6 +71,16 @@ func parse(args []string, usage io.Writer, fixtures string) (*options, error) {
 	}
 	if *wide {
 		o.loads = []float64{0.75, 0.85, 0.95, 1.05}
+	}
+	if *clusters != "" {
+		o.kinds = nil
+		for name := range strings.SplitSeq(*clusters, ",") {
+			k := kindOf(name)
+			if k == nil {
+				return nil, fmt.Errorf("no kind of cluster %q, want of %s", name, strings.Join(kindNames(), ", "))
+			}
+			o.kinds = append(o.kinds, *k)
+		}
 	}
 	for i := range *seeds {
 		o.seeds = append(o.seeds, uint64(i)+1)

@@ -297,6 +297,7 @@ func TestNumbersThatJSONLacksAreNull(t *testing.T) {
 func TestOptions(t *testing.T) {
 	for name, args := range map[string][]string{
 		"no seeds": {"-seeds", "0"}, "no workers": {"-workers", "0"}, "an argument": {"x"}, "an unknown flag": {"-x"},
+		"an unknown cluster": {"-clusters", "mixed,x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := parse(args, io.Discard, ""); err == nil || errors.Is(err, flag.ErrHelp) {
@@ -313,6 +314,12 @@ func TestOptions(t *testing.T) {
 	}
 	if diff := cmp.Diff([]uint64{1, 2, 3}, o.seeds); diff != "" {
 		t.Error(diff)
+	}
+	if len(o.kinds) != len(kinds()) {
+		t.Errorf("%d kinds of clusters, want all %d", len(o.kinds), len(kinds()))
+	}
+	if o, err := parse([]string{"-clusters", "mixed,gb200-tray+hgx-b200"}, io.Discard, ""); err != nil || len(o.kinds) != 2 || !o.kinds[1].sizes {
+		t.Errorf("two kinds of clusters: %+v, error %v", o, err)
 	}
 	if len(o.extra) != 1 {
 		t.Errorf("%d traces besides the mix from an empty directory of fixtures, want 1", len(o.extra))

@@ -44,6 +44,14 @@ func kinds() []kind {
 	return out
 }
 
+func kindNames() []string {
+	var out []string
+	for _, k := range kinds() {
+		out = append(out, k.name)
+	}
+	return out
+}
+
 // kindOf is the kind of a cell's cluster; nil if there is none.
 func kindOf(cluster string) *kind {
 	all := kinds()
@@ -202,7 +210,7 @@ type task struct {
 func suite(o *options) ([]task, error) {
 	small, large := synthetic(traceMix, o.pods), synthetic(traceMix, o.largePods)
 	var out []task
-	for _, k := range kinds() {
+	for _, k := range o.kinds {
 		add := func(n int, src source, load float64, p nvtopo.Policy) error {
 			nodes, err := k.nodes(n)
 			if err != nil {

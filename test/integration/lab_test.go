@@ -65,7 +65,11 @@ profiles:
 		}
 		fmt.Fprintf(&b, "- schedulerName: %s\n  percentageOfNodesToScore: %d\n  plugins:\n    multiPoint:\n      enabled:\n", p.name, p.percentage)
 		for _, name := range plugins {
-			fmt.Fprintf(&b, "      - {name: %s, weight: 4}\n", name)
+			weight := 4
+			if name == topologyPlugin {
+				weight = 25 // as shipped: a band is not to be outvoted
+			}
+			fmt.Fprintf(&b, "      - {name: %s, weight: %d}\n", name, weight)
 		}
 		if slices.Contains(plugins, topologyPlugin) {
 			fmt.Fprintf(&b, "    postFilter: {enabled: [{name: %s}]}\n", topologyPlugin)

@@ -159,8 +159,8 @@ type TopologyAwareArgs struct {
 	BandwidthWeight *float64 `json:"bandwidthWeight,omitempty"`
 	// latencyWeight is the share of the chosen ring's latency. Default: 0.3.
 	LatencyWeight *float64 `json:"latencyWeight,omitempty"`
-	// fragmentationWeight is the share of the residual capacity that the choice
-	// leaves intact. Default: 0.3.
+	// fragmentationWeight is the share of how little the choice costs those who come
+	// later, relative to the costliest of the candidates. Default: 0.3.
 	FragmentationWeight *float64 `json:"fragmentationWeight,omitempty"`
 	// narrowTo is the most nodes that a scheduling cycle of a GPU pod looks at: the
 	// best of all nodes, by link quality and then by score. If other plugins refuse

@@ -12,6 +12,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 )
 
+const (
+	// bandFloor is the least score of a node of the best band; all others have 0. Times
+	// the weight of this plugin it must be more than all other scorers of the profile
+	// can add up to, or together they outvote a better band of links.
+	bandFloor = 80
+	// step is how many raw points make one point of the score above the floor. It
+	// leaves the 20 points up there, at a weight of 25, as much beside the weights of
+	// the other plugins as 100 points at 5.
+	step = fwk.MaxNodeScore * cluster.Point / (fwk.MaxNodeScore - bandFloor)
+)
+
 // PreScore finds the best band of the nodes that passed, and in it the best ring
 // and latency and the greatest loss, which the scores are relative to. A pod without
 // GPUs is scored only where there are nodes with GPUs to keep it off.
@@ -45,9 +56,8 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 	return nil
 }
 
-// Score rates the node's best choice if it is of the best band: relative ring
-// bandwidth, relative latency and relative loss, each with its weight. NormalizeScore
-// brings it to 0–100.
+// Score rates the node's best choice if it is of the best band, and is 0 if not:
+// relative ring bandwidth, relative latency and relative loss, each with its weight.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c, u := p.View(state, info)
 	if c == nil {
@@ -60,7 +70,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	if !ok || o.Band != c.Band {
 		return 0, nil
 	}
-	return p.narrowing.Weights.Raw(&o, &c.Best), nil
+	return 1 + p.narrowing.Weights.Raw(&o, &c.Best), nil
 }
 
 // withoutGPUs prefers nodes without GPUs for a pod that asks for none.
@@ -76,16 +86,20 @@ func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
 // ScoreExtensions returns the normaliser.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore brings raw scores to 0–100. Only the best raw score gets the
-// last point, so that a tie of the terms is broken by the tightest fit.
+// NormalizeScore brings the raw scores of the best band to bandFloor–100. Only the
+// best of them gets the last point, so that a tie of the terms is broken by the
+// tightest fit.
 func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	var best int64
 	for i := range scores {
 		best = max(best, scores[i].Score)
 	}
 	for i := range scores {
-		s := min(scores[i].Score/cluster.Point, fwk.MaxNodeScore-1)
-		if scores[i].Score == best && best > 0 {
+		if scores[i].Score == 0 {
+			continue
+		}
+		s := bandFloor + min(scores[i].Score/step, fwk.MaxNodeScore-bandFloor-1)
+		if scores[i].Score == best {
 			s++
 		}
 		scores[i].Score = s

@@ -25,16 +25,16 @@ func TestScoresFollowTheWeights(t *testing.T) {
 				"best": {Ring: 300_000_000, Latency: 2_000, FreeAfter: 6},
 				"pcie": {Ring: 24_000_000, Latency: 3_000, FreeAfter: 6},
 			},
-			// 0.4*0.08 + 0.3*2/3 + 0.3*1 = 0.532
-			want: map[string]int64{"best": 100, "pcie": 53},
+			// 80 + 20 * (0.4*0.08 + 0.3*2/3 + 0.3*1) = 80 + 20*0.532
+			want: map[string]int64{"best": 100, "pcie": 90},
 		},
 		"what a choice breaks counts against it": {
 			ratings: map[string]cluster.Offer{
 				"whole":     {Lost: 200, FreeAfter: 7},
 				"half-used": {Lost: 50, FreeAfter: 3},
 			},
-			// 0.4 + 0.3, and 0.3*0.75 more, and one point more for the best
-			want: map[string]int64{"whole": 70, "half-used": 93},
+			// 80 + 20 * (0.4 + 0.3), and 20 * 0.3*0.75 more, and one point more for the best
+			want: map[string]int64{"whole": 94, "half-used": 99},
 		},
 		"a tie goes to the tightest fit": {
 			ratings: map[string]cluster.Offer{
@@ -50,7 +50,7 @@ func TestScoresFollowTheWeights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var scores fwk.NodeScoreList
 			for node, r := range tc.ratings {
-				scores = append(scores, fwk.NodeScore{Name: node, Score: p.narrowing.Weights.Raw(&r, &best)})
+				scores = append(scores, fwk.NodeScore{Name: node, Score: inBand(p, &r, &best)})
 			}
 			if status := p.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {
 				t.Fatal(status)
