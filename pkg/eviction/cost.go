@@ -48,6 +48,7 @@ func (s Set) last() int { return bits.Len64(uint64(s)) - 1 }
 type Pod struct {
 	Priority int32
 	Started  int64 // ns since 1970, or NotStarted
+	Late     int   // how many waits it takes longer than one to end; see Cost
 	Budgets  []int // that its eviction counts against
 	Devices  int   // of the resource asked first, that it may free
 }
@@ -69,6 +70,7 @@ type Cost struct {
 	Violations int     // victims beyond a disruption budget
 	Priority   int64   // the highest of a victim's; NoPriority without victims
 	Pods       int     // victims
+	Late       int     // the most of a victim's: 0 if all end within the time that is reasonable to wait
 	Quality    Quality // of what they free
 	Started    int64   // the earliest start of the victims of that priority; later is better
 }
@@ -83,7 +85,7 @@ const (
 // Compare is negative if c is less than o.
 func (c *Cost) Compare(o *Cost) int {
 	return cmp.Or(cmp.Compare(c.Violations, o.Violations), cmp.Compare(c.Priority, o.Priority), cmp.Compare(c.Pods, o.Pods),
-		c.Quality.Compare(o.Quality), cmp.Compare(o.Started, c.Started))
+		cmp.Compare(c.Late, o.Late), c.Quality.Compare(o.Quality), cmp.Compare(o.Started, c.Started))
 }
 
 // CostOf is the cost of some victims that free devices of the given quality.
@@ -92,6 +94,7 @@ func CostOf(victims []Pod, allowed []int32, q Quality) Cost {
 	left := slices.Clone(allowed)
 	for i := range victims {
 		v := &victims[i]
+		c.Late = max(c.Late, v.Late)
 		if charge(left, v.Budgets) {
 			c.Violations++
 		}

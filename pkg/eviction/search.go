@@ -49,7 +49,7 @@ func (s *Search) Best() (Set, bool) {
 			}
 			for n := 0; n <= may.Len(); n++ {
 				if s.walkAll(may, violations, n, nil) {
-					return s.latest(may, p, violations, n), true
+					return s.latest(s.soonest(may, violations, n), p, violations, n), true
 				}
 				if s.Steps <= 0 {
 					return 0, false
@@ -201,6 +201,52 @@ func (s *Search) freed(in, open Set, more int) (n int) {
 		}
 	}
 	return n
+}
+
+// soonest leaves out pods that end later than they must for a set as small as the one
+// found, which it replaces by the best one without them.
+func (s *Search) soonest(may Set, violations, n int) Set {
+	if s.Accept != nil {
+		return may // each further question to it costs too much
+	}
+	var terms []int
+	for i := range may.Each() {
+		if late := s.Pods[i].Late; late < s.lateOf(s.best) {
+			terms = append(terms, late)
+		}
+	}
+	slices.Sort(terms)
+	terms = slices.Compact(terms)
+	best, quality := s.best, s.quality
+	lo, hi := 0, len(terms) // terms[hi], or the set found, is reached
+	for lo < hi {
+		mid := (lo + hi) / 2
+		within := s.within(may, terms[mid])
+		if s.walkAll(within, violations, n, nil) {
+			best, quality, hi = s.best, s.quality, mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	s.best, s.quality = best, quality
+	return s.within(may, s.lateOf(best))
+}
+
+// within leaves out pods that end later than that.
+func (s *Search) within(may Set, late int) (out Set) {
+	for i := range may.Each() {
+		if s.Pods[i].Late <= late {
+			out |= 1 << i
+		}
+	}
+	return out
+}
+
+func (s *Search) lateOf(set Set) (late int) {
+	for i := range set.Each() {
+		late = max(late, s.Pods[i].Late)
+	}
+	return late
 }
 
 // latest replaces the set found by one that is as good, but whose most important

@@ -76,6 +76,9 @@ func TestTheSearchFindsTheLeastCost(t *testing.T) {
 			// Something else is short as well: some pods have to go for that.
 			also := Set(r.Uint64()) & All(len(pods)) & Set(r.Uint64())
 			accept = func(v Set) bool { return also&^v == 0 }
+			for i := range pods {
+				pods[i].Late = 0 // not looked at then, as is when they started
+			}
 		}
 		want, possible := brute(j, pods, allowed, accept)
 		s := Search{Judge: j, Pods: pods, Allowed: allowed, Accept: accept, Steps: 1 << 20, Short: short(j, pods)}
@@ -129,6 +132,9 @@ func draw(r *rand.Rand) (*plain, []Pod, []int32) {
 		j.holds = append(j.holds, (1<<n-1)<<at)
 		at += n
 		pod := Pod{Priority: int32(r.IntN(3)), Started: int64(r.IntN(4))}
+		if r.IntN(4) == 0 {
+			pod.Late = 1 + r.IntN(2)
+		}
 		if r.IntN(8) == 0 {
 			pod.Started = NotStarted
 		}

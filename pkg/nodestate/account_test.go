@@ -262,12 +262,12 @@ func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
 	for _, step := range []struct {
 		after time.Duration
 		want  bool
-	}{{0, true}, {releaseWithin - time.Second, true}, {2 * time.Second, false}, {time.Hour, true}} {
+	}{{0, true}, {ReleaseWithin - time.Second, true}, {2 * time.Second, false}, {time.Hour, true}} {
 		r.clock.now = r.clock.now.Add(step.after)
 		for _, prefix := range []string{ExporterLeasePrefix, AgentLeasePrefix} {
 			r.leases.set(lease(prefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 		}
-		if got := r.FitsSoon(demandOf(t, two), info, l); got != step.want {
+		if got := r.fitsAhead(demandOf(t, two), info, l); got != step.want {
 			t.Errorf("%v later it fits soon: %t, want %t", step.after, got, step.want)
 		}
 	}

@@ -3,6 +3,8 @@
 package nodestate
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -10,9 +12,9 @@ import (
 )
 
 const (
-	// releaseWithin is how long kubelet and agent may take to release the devices of a
+	// ReleaseWithin is how long kubelet and agent may take to release the devices of a
 	// pod that is gone. What they have after that they may have for ever.
-	releaseWithin = 30 * time.Second
+	ReleaseWithin = 30 * time.Second
 	// minDeparted is how many pods are remembered before the old ones are looked for.
 	minDeparted = 256
 )
@@ -32,7 +34,7 @@ func (d *departed) add(uid types.UID, now time.Time) {
 		return
 	}
 	for u, t := range d.at {
-		if now.Sub(t) > releaseWithin {
+		if now.Sub(t) > ReleaseWithin {
 			delete(d.at, u)
 		}
 	}
@@ -45,7 +47,7 @@ func (d *departed) back(uid types.UID) { delete(d.at, uid) }
 // lately reports whether a pod went a short time ago.
 func (d *departed) lately(uid types.UID, now time.Time) bool {
 	t, ok := d.at[uid]
-	return ok && now.Sub(t) <= releaseWithin
+	return ok && now.Sub(t) <= ReleaseWithin
 }
 
 // Gone reports whether the informer said a short time ago that it no longer has a pod:
@@ -57,49 +59,75 @@ func (s *State) Gone(uid types.UID) bool {
 	return s.departed.lately(uid, s.clock.Now())
 }
 
-// FitsSoon reports whether a pod fits a node as soon as its kubelet has released the
-// devices of pods that have just gone, or admitted those that have just come: nobody
-// need be evicted for it then.
-func (s *State) FitsSoon(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
+// KubeletBehind reports whether a node's kubelet has yet to release devices of pods that
+// are gone, or to admit pods that have come, by its living agent's word: a demand that
+// looks ahead may find room there.
+func (s *State) KubeletBehind(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
 	u, _ := s.usable(d, info, snapshot)
-	if u == nil {
-		return false
+	return u != nil && (u.leftovers && u.agentLived || len(u.waiting) > 0)
+}
+
+// computeFor is the usage of a node with the pods of here as it counts for a demand. For
+// one that looks ahead, kubelet has released the devices of pods that have just gone,
+// and admitted those that have just come. It needs s.mu.
+func (s *State) computeFor(d *Demand, x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
+	if !d.Ahead {
+		return s.computeUsage(x, n, generation, here, snapshot)
 	}
-	x, now := s.cells.get(u.node.Name), s.clock.Now()
-	if s.Judge(d, info, snapshot).Reason == KubeletBusy {
-		return u.node.enforced(now) && s.busyLately(x, now)
-	}
-	if !u.leftovers || !u.agentLived {
-		return false
-	}
-	here := append(s.promised(x, u.node.Name, d.UID, d.Priority), info.GetPods()...)
+	now := s.clock.Now()
 	lately := func(uid types.UID) bool { return s.departed.lately(uid, now) }
+	u := s.computeWithout(lately, x, n, generation, here, snapshot)
+	if len(u.waiting) > 0 && n.enforced(now) && u.Check(d.Request) == KubeletBusy && s.busyLately(x, now) {
+		u.waiting = nil
+	}
+	return u
+}
+
+// Unreleased lists the pods, as namespace/name, that have just gone and whose devices the
+// node's kubelet has yet to release. Of a pod that an agent did not name it is the UID.
+func (s *State) Unreleased(node string) []string {
+	x := s.cells.get(node)
+	if x == nil {
+		return nil
+	}
+	n := x.node.Load()
+	if n == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.computeWithout(lately, x, u.node, info.GetGeneration(), here, snapshot).Check(d.Request) != Fits {
-		return false
+	now := s.clock.Now()
+	var out []string
+	for uid, recs := range n.allocations {
+		if s.departed.lately(uid, now) && len(recs) > 0 {
+			out = append(out, cmp.Or(recs[0].pod, string(uid)))
+		}
 	}
-	s.lookAgain = now.Add(releaseWithin) // should the release not come, nothing else would wake the pod
-	return true
+	slices.Sort(out)
+	return out
 }
 
 // busyLately reports whether a node's kubelet, which has yet to admit pods, was not
-// found so for longer than it may take.
+// found so for longer than it may take. It needs s.mu.
 func (s *State) busyLately(x *cell, now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.Sub(x.busyAsked) > releaseWithin {
+	if now.Sub(x.busyAsked) > ReleaseWithin {
 		x.busySince = now
 	}
 	x.busyAsked = now
-	if now.Sub(x.busySince) > releaseWithin {
-		return false
-	}
-	s.lookAgain = now.Add(releaseWithin)
-	return true
+	return now.Sub(x.busySince) <= ReleaseWithin
 }
 
-// waitedInVain reports, once, that pods have waited long enough for a release.
+// TryAgainBy has the waiting pods tried again at this time, if nothing else has done so
+// by then: what does not come to pass no event tells of.
+func (s *State) TryAgainBy(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lookAgain.IsZero() || at.Before(s.lookAgain) {
+		s.lookAgain = at
+	}
+}
+
+// waitedInVain reports, once, that pods have waited long enough.
 func (s *State) waitedInVain() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -214,7 +214,7 @@ func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
 		t.Errorf("profiles (-want +got):\n%s", diff)
 	}
 	alloc := &Allocation{Node: "n", Containers: []ContainerAllocation{{GPUs: []string{"GPU-a", "GPU-b"}}}}
-	r.Hold("nominated", alloc, nil, r.clock.now.Add(time.Minute))
+	r.Hold("nominated", alloc, Waiting{Until: r.clock.now.Add(time.Minute)})
 	held := []HeldSet{{UID: "nominated", Node: "n", Until: r.clock.now.Add(time.Minute).UTC(), GPUs: []string{"GPU-a", "GPU-b"}}}
 	if diff := cmp.Diff(held, r.Diagnose("me").Holds); diff != "" {
 		t.Errorf("holds (-want +got):\n%s", diff)

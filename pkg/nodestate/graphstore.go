@@ -46,6 +46,7 @@ func (s *State) kindOf(g *nvtopo.Graph) uint64 {
 
 // recorded is what the node agent says kubelet recorded for a container.
 type recorded struct {
+	pod      string // namespace/name, if the agent said it
 	resource string
 	gpus     []string
 	cpus     nvtopo.CPUSet // it is confined to, if any
@@ -375,8 +376,12 @@ func (n *Node) readAllocations(obj *v1alpha1.NodeGPUTopology) (wrong []error) {
 		if n.allocations == nil {
 			n.allocations = map[types.UID][]recorded{}
 		}
+		pod := ""
+		if a.Pod != "" {
+			pod = a.Namespace + "/" + a.Pod
+		}
 		n.allocations[a.PodUID] = append(n.allocations[a.PodUID], recorded{
-			resource: a.Resource, gpus: a.GPUs, cpus: cpus, foreign: a.State == v1alpha1.StateForeign,
+			pod: pod, resource: a.Resource, gpus: a.GPUs, cpus: cpus, foreign: a.State == v1alpha1.StateForeign,
 		})
 	}
 	return wrong

@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -11,8 +12,12 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// hold is the set that a nominated pod is to get once its victims are gone. It
-// counts only as long as the scheduling queue has the pod nominated for that node,
+// EvictWithin is how long the eviction of a nominated pod's victim may take to reach the
+// API server. One that is not being deleted by then is not going: its eviction failed.
+const EvictWithin = 30 * time.Second
+
+// hold is the set that a nominated pod is to get once the pods it waits for are gone.
+// It counts only as long as the scheduling queue has the pod nominated for that node,
 // and for pods of its priority or less. The queue itself promises a number of
 // devices, which is not enough: another pod could take one of a linked pair
 // although other devices are free.
@@ -20,19 +25,36 @@ type hold struct {
 	uid     types.UID
 	node    string
 	alloc   *Allocation
-	victims []types.UID
+	victims map[types.UID]time.Time // evicted for this pod, since when
+	awaited []types.UID             // that go anyway, or for another pod
 	until   time.Time
 }
 
+// Waiting says for whom a nominated pod waits.
+type Waiting struct {
+	Victims []types.UID // evicted for it
+	Awaited []types.UID // that go without its doing
+	Until   time.Time   // when they should be gone, and the pod have had its turn
+}
+
 // Hold keeps what a pod is to get on the node of alloc, until it is bound or gone,
-// its nomination ends or the time is over. Another hold of the pod is replaced.
-func (s *State) Hold(uid types.UID, alloc *Allocation, victims []types.UID, until time.Time) {
+// its nomination ends or the time is over. Another hold of the pod is replaced; a
+// victim that both name has been on its way since the first.
+func (s *State) Hold(uid types.UID, alloc *Allocation, w Waiting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.endHold(uid) != nil {
+	h := &hold{uid: uid, node: alloc.Node, alloc: alloc, victims: map[types.UID]time.Time{}, awaited: w.Awaited, until: w.Until}
+	for _, v := range w.Victims {
+		h.victims[v] = s.clock.Now()
+	}
+	if old := s.endHold(uid); old != nil {
+		for v, since := range old.victims {
+			if _, again := h.victims[v]; again {
+				h.victims[v] = since
+			}
+		}
 		s.onFreed()
 	}
-	h := &hold{uid: uid, node: alloc.Node, alloc: alloc, victims: victims, until: until}
 	x := s.cells.ensure(h.node)
 	s.holds[uid] = h
 	x.holds = append(x.holds, h)
@@ -138,12 +160,13 @@ func (s *State) withPromised(u *Usage, d *Demand, info fwk.NodeInfo, snapshot fw
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.computeUsage(x, u.node, info.GetGeneration(), slices.Concat(info.GetPods(), promised), snapshot)
+	return s.computeFor(d, x, u.node, info.GetGeneration(), slices.Concat(info.GetPods(), promised), snapshot)
 }
 
-// Leaving returns which pods of a node are on their way out for the sake of other
-// nominated pods, whether the API server has heard of it or not.
-func (s *State) Leaving(node string, uid types.UID) []types.UID {
+// Leaving returns which pods of a node have lately been chosen as victims of other
+// nominated pods that matter at least as much, whether the API server has heard of it or
+// not. They are those pods' to evict: should that fail, they stay.
+func (s *State) Leaving(node string, uid types.UID, priority int32) []types.UID {
 	x := s.cells.get(node)
 	if x == nil || x.held.Load() == 0 {
 		return nil
@@ -151,18 +174,25 @@ func (s *State) Leaving(node string, uid types.UID) []types.UID {
 	nominated := s.nominated(node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := s.clock.Now()
 	var out []types.UID
 	for _, pi := range nominated {
-		if h := x.holdOf(pi.GetPod().UID); h != nil && h.uid != uid {
-			out = append(out, h.victims...)
+		h := x.holdOf(pi.GetPod().UID)
+		if h == nil || h.uid == uid || corev1.PodPriority(pi.GetPod()) < priority {
+			continue
+		}
+		for v, since := range h.victims {
+			if now.Sub(since) <= EvictWithin {
+				out = append(out, v)
+			}
 		}
 	}
 	return out
 }
 
 // Releasing reports whether the node's living agent still says that kubelet has the
-// devices of a victim that went, or is going, for this pod: nobody else need go while
-// it does. One whose eviction failed runs on and is not waited for.
+// devices of a pod that went, or is going, and that this pod waits for: nobody else need
+// go while it does. One whose eviction failed runs on and is not waited for.
 func (s *State) Releasing(uid types.UID, info fwk.NodeInfo) bool {
 	x := s.cells.get(info.Node().Name)
 	if x == nil || x.held.Load() == 0 {
@@ -180,7 +210,8 @@ func (s *State) Releasing(uid types.UID, info fwk.NodeInfo) bool {
 	if h == nil || n == nil || now.After(h.until) || !n.enforced(now) {
 		return false
 	}
-	return slices.ContainsFunc(h.victims, func(v types.UID) bool { return !stays[v] && len(n.allocations[v]) > 0 })
+	waits := slices.AppendSeq(slices.Clone(h.awaited), maps.Keys(h.victims))
+	return slices.ContainsFunc(waits, func(v types.UID) bool { return !stays[v] && len(n.allocations[v]) > 0 })
 }
 
 // Held is a line of the table of holds, for people and checks.

@@ -34,7 +34,7 @@ func heldRig(t *testing.T) (*rig, []*v1.Pod, *v1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Hold(preemptor.UID, a, []types.UID{"victim"}, r.clock.now.Add(time.Minute))
+	r.Hold(preemptor.UID, a, Waiting{Victims: []types.UID{"victim"}, Awaited: []types.UID{"awaited"}, Until: r.clock.now.Add(time.Minute)})
 	return r, pods, preemptor
 }
 
@@ -50,6 +50,13 @@ func (r *rig) nominate(t *testing.T, pods ...*v1.Pod) {
 		infos = append(infos, pi)
 	}
 	r.nominated = func(string) []fwk.PodInfo { return infos }
+}
+
+// fitsAhead reports whether a pod fits once kubelet has done what it is about to do.
+func (r *rig) fitsAhead(d *Demand, info fwk.NodeInfo, l fwk.NodeInfoLister) bool {
+	ahead := *d
+	ahead.Ahead = true
+	return r.Judge(&ahead, info, l).Reason == Fits
 }
 
 func ranked(pod *v1.Pod, priority int32) *v1.Pod {
@@ -100,7 +107,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.Hold(p.UID, a, nil, r.clock.now.Add(time.Minute))
+				r.Hold(p.UID, a, Waiting{Until: r.clock.now.Add(time.Minute)})
 			},
 		},
 	}
@@ -155,15 +162,36 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 
 func TestPodsGoingForANominatedPodAreNobodyElsesVictims(t *testing.T) {
 	r, _, preemptor := heldRig(t)
-	if got := r.Leaving("n", "other"); !slices.Equal(got, []types.UID{"victim"}) {
-		t.Errorf("for another pod %v are leaving, want the victim", got)
+	for priority, want := range map[int32][]types.UID{4: {"victim"}, 5: {"victim"}, 6: nil} {
+		if got := r.Leaving("n", "other", priority); !slices.Equal(got, want) {
+			t.Errorf("for another pod of priority %d %v are leaving, want %v", priority, got, want)
+		}
 	}
-	if got := r.Leaving("n", preemptor.UID); len(got) > 0 {
+	if got := r.Leaving("n", preemptor.UID, 5); len(got) > 0 {
 		t.Errorf("for the pod itself %v are leaving: if their eviction failed it has to try again", got)
 	}
 	r.nominate(t)
-	if got := r.Leaving("n", "other"); len(got) > 0 {
+	if got := r.Leaving("n", "other", 5); len(got) > 0 {
 		t.Errorf("%v are leaving though the nomination has ended", got)
+	}
+}
+
+// TestAVictimWhoseEvictionFailedStays: however often its preemptor tries again, others
+// wait for it but a short time.
+func TestAVictimWhoseEvictionFailedStays(t *testing.T) {
+	r, _, preemptor := heldRig(t)
+	again := func() {
+		r.clock.now = r.clock.now.Add(EvictWithin/2 + time.Second)
+		h := r.cells.get("n").holdOf(preemptor.UID)
+		r.Hold(preemptor.UID, h.alloc, Waiting{Victims: []types.UID{"victim"}, Until: r.clock.now.Add(time.Minute)})
+	}
+	again()
+	if got := r.Leaving("n", "other", 5); len(got) != 1 {
+		t.Errorf("%v are leaving, want the victim, which was told a short time ago", got)
+	}
+	again()
+	if got := r.Leaving("n", "other", 5); len(got) > 0 {
+		t.Errorf("%v are leaving: their eviction failed", got)
 	}
 }
 
@@ -199,6 +227,12 @@ func TestAPodWaitsUntilKubeletHasReleasedItsVictimsDevices(t *testing.T) {
 	if !r.Releasing(preemptor.UID, info) {
 		t.Error("kubelet's record has the victim's devices again")
 	}
+	r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) {
+		s.Allocations = []v1alpha1.Allocation{{PodUID: "awaited", Container: "main", Resource: testResource, GPUs: r.uuids(0, 1), State: "confirmed"}}
+	})
+	if !r.Releasing(preemptor.UID, info) {
+		t.Error("kubelet's record has the devices of a pod that went anyway")
+	}
 	r.leases.drop(AgentLeasePrefix + "n")
 	if r.Releasing(preemptor.UID, info) {
 		t.Error("the agent is gone, and with it its word")
@@ -211,21 +245,29 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 	holder := on(t, r.State, gpuPod("holder", 4), "n", 4, 5, 6, 7)
 	info, l := r.view(t, holder)
 	d := demandOf(t, gpuPod("p", 2))
-	if r.FitsSoon(d, info, l) {
+	if !r.KubeletBehind(d, info, l) || r.fitsAhead(d, info, l) {
 		t.Error("nobody knows when the pod went")
 	}
 	r.podGone("gone")
-	if !r.FitsSoon(d, info, l) {
+	if v := r.Judge(d, info, l); v.Reason != FewGPUs {
+		t.Errorf("the devices are not free yet, but %+v", v)
+	}
+	if got := r.Unreleased("n"); !slices.Equal(got, []string{"gone"}) {
+		t.Errorf("the devices of %v are not released yet, want those of the pod that has gone", got)
+	}
+	if !r.fitsAhead(d, info, l) {
 		t.Error("the pod has just gone: its devices come free")
 	}
-	if r.FitsSoon(demandOf(t, gpuPod("p", 5)), info, l) {
+	if r.fitsAhead(demandOf(t, gpuPod("p", 5)), info, l) {
 		t.Error("four devices come free, five are asked")
 	}
+	r.TryAgainBy(r.clock.now.Add(ReleaseWithin))
+	r.TryAgainBy(r.clock.now.Add(time.Hour)) // others who wait for longer do not defer it
 	if r.waitedInVain() {
 		t.Error("the wait has just begun")
 	}
-	r.clock.now = r.clock.now.Add(releaseWithin + time.Second)
-	if r.FitsSoon(d, info, l) {
+	r.clock.now = r.clock.now.Add(ReleaseWithin + time.Second)
+	if r.fitsAhead(d, info, l) {
 		t.Error("the devices should be free by now")
 	}
 	if !r.waitedInVain() || r.waitedInVain() {

@@ -73,7 +73,7 @@ type State struct {
 	settledCount int
 	holds        map[types.UID]*hold
 	departed     departed
-	lookAgain    time.Time // when pods that wait for a release are tried in any case
+	lookAgain    time.Time // when waiting pods are tried in any case
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
 	onMalformed func(pod *v1.Pod, err error)
@@ -124,6 +124,9 @@ type Demand struct {
 	AllowNoGraph bool
 	CountStale   bool
 	WantCPUs     bool
+	// Ahead judges a node as it will be in a moment, once its kubelet has released the
+	// devices of pods that have just gone, and admitted those that have just come.
+	Ahead bool
 }
 
 // Unenforced says what may run where no agent makes the choice real.
@@ -157,6 +160,10 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 	}
 	reason := s.standing(x, n, node.UID)
 	switch {
+	case reason == Fits && d.Ahead:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.computeFor(d, x, n, info.GetGeneration(), info.GetPods(), snapshot), Fits
 	case reason == Fits:
 		return s.usage(x, n, info, snapshot), Fits
 	case d.needsGraph():

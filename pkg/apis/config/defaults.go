@@ -19,6 +19,10 @@ const (
 	// kube-apiserver, 60 s.
 	defaultRequestTimeout = 65 * time.Second
 
+	// defaultTerminationWait is what jobs that save their state on SIGTERM commonly ask
+	// for, ten times the default grace period of a pod.
+	defaultTerminationWait = 5 * time.Minute
+
 	// defaultLeaseSeconds is the default leaderElection.leaseDuration of kube-scheduler.
 	defaultLeaseSeconds = 15
 )
@@ -49,6 +53,7 @@ func SetDefaults_TopologyAwareArgs(args *TopologyAwareArgs) {
 		stale = StaleTopologyCount // who may run where nothing is known may run there
 	}
 	args.StaleTopology = cmp.Or(args.StaleTopology, stale)
+	args.TerminationWait = cmp.Or(args.TerminationWait, metav1.Duration{Duration: defaultTerminationWait})
 }
 
 // SetDefaults_NUMAAffinityArgs fills in what the operator left out.

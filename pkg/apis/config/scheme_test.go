@@ -104,15 +104,16 @@ func TestDefaultsAreThePublishedOnes(t *testing.T) {
 	type published struct {
 		Bandwidth, Latency, Fragmentation float64
 		Bonus, Penalty                    int64
+		Termination                       string
 		Policies, Default, Resources      string
 		Weights                           map[int]float64
 	}
 	got := published{
-		*topology.BandwidthWeight, *topology.LatencyWeight, *topology.FragmentationWeight, *numa.SameNUMABonus, *numa.CrossNUMAPenalty,
+		*topology.BandwidthWeight, *topology.LatencyWeight, *topology.FragmentationWeight, *numa.SameNUMABonus, *numa.CrossNUMAPenalty, topology.TerminationWait.Duration.String(),
 		strings.Join(topology.SupportedPolicies, " "), topology.DefaultPolicy, strings.Join(topology.Resources, " "), topology.ResidualWeights,
 	}
 	want := published{
-		0.4, 0.3, 0.3, 50, 20,
+		0.4, 0.3, 0.3, 50, 20, "5m0s",
 		"none best-effort restricted single-numa-node", "best-effort", "nvidia.com/gpu",
 		map[int]float64{2: 1, 3: 0.25, 4: 1, 5: 0.25, 6: 0.25, 7: 0.25, 8: 1},
 	}
@@ -133,6 +134,7 @@ func TestGivenValuesStay(t *testing.T) {
       writeAliases: false
       leaderLease: {name: nvtopo-scheduler}
       requestTimeout: 90s
+      terminationWait: 20s
   - name: NUMAAffinity
     args:
       sameNUMABonus: 0
@@ -152,7 +154,7 @@ func TestGivenValuesStay(t *testing.T) {
 		},
 		BandwidthWeight: new(1.0), LatencyWeight: new(0.0), FragmentationWeight: new(0.0),
 	}
-	want.RequestTimeout.Duration = 90e9
+	want.RequestTimeout.Duration, want.TerminationWait.Duration = 90e9, 20e9
 	config.SetDefaults_TopologyAwareArgs(&want)
 	want.TypeMeta = topology.TypeMeta
 	if diff := cmp.Diff(&want, topology); diff != "" {

@@ -189,6 +189,12 @@ type TopologyAwareArgs struct {
 	// without a choice and get the condition nvtopo.dev/PlacedByCount.
 	// Default: Count if nodesWithoutTopology is Allow, else Refuse.
 	StaleTopology StaleTopology `json:"staleTopology,omitempty"`
+	// terminationWait is how long a pod waits for pods that are being deleted rather than
+	// have others evicted. Longer ones are not waited for, whatever grace period their
+	// owners chose: pods that end sooner are evicted instead, if there are any. A pod's
+	// own victims, too, are given so long before it looks for others. Between 1s and 1h.
+	// Default: 5m.
+	TerminationWait metav1.Duration `json:"terminationWait,omitempty"`
 }
 
 // NUMAAffinityArgs are the arguments of the plugin NUMAAffinity.

@@ -28,6 +28,9 @@ const (
 	// minGraphFreshness is two renewals of the exporter's Lease, 30 s ± 5 s each: one
 	// that is late must not make a node's graph stale.
 	minGraphFreshness = 70 * time.Second
+	// minTerminationWait is the unit of grace periods, and maxTerminationWait how long a
+	// pod may be nominated for a node at most while nothing happens there.
+	minTerminationWait, maxTerminationWait = time.Second, time.Hour
 )
 
 // ValidateTopologyAwareArgs reports everything that is wrong with defaulted
@@ -46,6 +49,10 @@ func ValidateTopologyAwareArgs(args *TopologyAwareArgs) error {
 	errs = append(errs, oneOf(field.NewPath("nodesWithoutTopology"), args.NodesWithoutTopology,
 		NodesWithoutTopologyRefuse, NodesWithoutTopologyAllow)...)
 	errs = append(errs, oneOf(field.NewPath("staleTopology"), args.StaleTopology, StaleTopologyRefuse, StaleTopologyCount)...)
+	if d := args.TerminationWait.Duration; d < minTerminationWait || d > maxTerminationWait {
+		errs = append(errs, field.Invalid(field.NewPath("terminationWait"), args.TerminationWait.String(),
+			fmt.Sprintf("must be between %v and %v", minTerminationWait, maxTerminationWait)))
+	}
 	return errs.ToAggregate()
 }
 

@@ -61,13 +61,18 @@ func TestValidateTopologyAwareArgs(t *testing.T) {
 		}, []string{"graphFreshness", "at least 1m10s"}},
 		"a negative freshness":                 {func(a *config.TopologyAwareArgs) { a.GraphFreshness.Duration = -time.Hour }, []string{"graphFreshness"}},
 		"an unknown treatment of stale graphs": {func(a *config.TopologyAwareArgs) { a.StaleTopology = "Allow" }, []string{"staleTopology", `"Count"`}},
-		"a malformed lease":                    {func(a *config.TopologyAwareArgs) { a.LeaderLease.Name = "_" }, []string{"leaderLease.name"}},
-		"a lease without a duration":           {func(a *config.TopologyAwareArgs) { a.LeaderLease.DurationSeconds = 0 }, []string{"leaderLease.durationSeconds"}},
-		"an address to show the state at":      {func(a *config.TopologyAwareArgs) { a.DebugAddress = "127.0.0.1:10270" }, nil},
-		"an address for all interfaces":        {func(a *config.TopologyAwareArgs) { a.DebugAddress = ":10270" }, nil},
-		"an address without a port":            {func(a *config.TopologyAwareArgs) { a.DebugAddress = "localhost" }, []string{"debugAddress", "host:port"}},
-		"an address with port 0":               {func(a *config.TopologyAwareArgs) { a.DebugAddress = ":0" }, []string{"debugAddress", "1 to 65535"}},
-		"an address whose port is a name":      {func(a *config.TopologyAwareArgs) { a.DebugAddress = ":https" }, []string{"debugAddress"}},
+		"a wait of an hour for pods that end":  {func(a *config.TopologyAwareArgs) { a.TerminationWait.Duration = time.Hour }, nil},
+		"a longer one": {func(a *config.TopologyAwareArgs) {
+			a.TerminationWait.Duration = time.Hour + time.Second
+		}, []string{"terminationWait", "between 1s and 1h"}},
+		"a negative one":                  {func(a *config.TopologyAwareArgs) { a.TerminationWait.Duration = -time.Second }, []string{"terminationWait"}},
+		"a malformed lease":               {func(a *config.TopologyAwareArgs) { a.LeaderLease.Name = "_" }, []string{"leaderLease.name"}},
+		"a lease without a duration":      {func(a *config.TopologyAwareArgs) { a.LeaderLease.DurationSeconds = 0 }, []string{"leaderLease.durationSeconds"}},
+		"an address to show the state at": {func(a *config.TopologyAwareArgs) { a.DebugAddress = "127.0.0.1:10270" }, nil},
+		"an address for all interfaces":   {func(a *config.TopologyAwareArgs) { a.DebugAddress = ":10270" }, nil},
+		"an address without a port":       {func(a *config.TopologyAwareArgs) { a.DebugAddress = "localhost" }, []string{"debugAddress", "host:port"}},
+		"an address with port 0":          {func(a *config.TopologyAwareArgs) { a.DebugAddress = ":0" }, []string{"debugAddress", "1 to 65535"}},
+		"an address whose port is a name": {func(a *config.TopologyAwareArgs) { a.DebugAddress = ":https" }, []string{"debugAddress"}},
 		"a certificate for it": {func(a *config.TopologyAwareArgs) {
 			a.DebugAddress, a.DebugCertFile, a.DebugKeyFile = ":1", "c", "k"
 		}, nil},

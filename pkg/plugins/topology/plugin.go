@@ -60,7 +60,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err := fill(base.Profile, args); err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		preemptor, err := newPreemptor(ctx, h, base.State(), shared.Clock())
+		preemptor, err := newPreemptor(ctx, h, base.State(), shared.Clock(), args.TerminationWait.Duration)
 		if err != nil {
 			return nil, err
 		}

@@ -9,31 +9,15 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
-	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // ErrReasonListRefused is what a pod shows for the moment until it is tried again.
 const ErrReasonListRefused = "the nodes with the best GPUs are refused by other plugins; all nodes are tried next"
 
-// ErrReasonReleasing is what a pod shows for which devices come free by themselves.
-const ErrReasonReleasing = "preemption: waiting for a kubelet to release the devices of pods that are gone"
-
-// soonOn returns a node that the pod fits without any eviction in a moment, or "". The
-// State wakes the pod then. Nodes that another plugin refuses are none.
-func (p *Plugin) soonOn(d *nodestate.Demand, m fwk.NodeToStatusReader) string {
-	nodes, err := m.NodesForStatusCode(p.Snapshot(), fwk.Unschedulable)
-	if err != nil {
-		return ""
-	}
-	for _, info := range nodes {
-		name := info.Node().Name
-		if by := m.Get(name).Plugin(); (by == Name || by == config.NUMAAffinityName) && p.State().FitsSoon(d, info, p.Snapshot()) {
-			return name
-		}
-	}
-	return ""
-}
+// ErrReasonReleasing is how what a pod shows begins for which devices come free by
+// themselves.
+const ErrReasonReleasing = "preemption: " + releasing
 
 // PostFilter runs before the default preemption. If other plugins refused every node
 // that PreFilter listed, nobody need be evicted yet: the pod is tried again at once,
@@ -51,9 +35,6 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	p.State().EndWiden(pod.UID)
 	if c == nil || !c.Demand.HasGPUs() || !p.PreemptionEnabled() {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
-	}
-	if node := p.soonOn(&c.Demand, m); node != "" {
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonReleasing)
 	}
 	metrics.PreemptionAttempts.Inc()
 	result, status := p.preemptor.preempt(ctx, state, pod, m)

@@ -5,19 +5,18 @@ package topology
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	corev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
@@ -33,12 +32,8 @@ const (
 	// preemption compares, since what a pod with GPUs loses is worth a longer look.
 	minCandidates        = 1000
 	candidatesPercentage = 10
-	// overdue is how long after the end of its grace period a pod may still be going.
-	// One that is there for longer has a finalizer or a dead kubelet: to wait for it
-	// may be to wait for ever.
-	overdue = 30 * time.Second
-	// holdFor is how long a nominated pod's set is kept for it after its victims' grace
-	// periods. It is normally taken within a second of their end.
+	// holdFor is how long a nominated pod's set is kept for it after the time in which its
+	// victims should end. It is normally taken within a second of their end.
 	holdFor = 2 * time.Minute
 )
 
@@ -50,38 +45,41 @@ type preemptor struct {
 	handle    fwk.Handle
 	state     *nodestate.State
 	clock     clock.PassiveClock
+	patience  time.Duration // for pods that are being deleted: the argument terminationWait
 	evaluator *preemption.Evaluator
 }
 
 var _ preemption.Interface = &preemptor{}
 
-func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk clock.PassiveClock) (*preemptor, error) {
+func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk clock.PassiveClock, patience time.Duration) (*preemptor, error) {
 	features := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
 	args := &schedconfig.DefaultPreemptionArgs{MinCandidateNodesPercentage: candidatesPercentage, MinCandidateNodesAbsolute: minCandidates}
 	base, err := defaultpreemption.New(ctx, args, h, features)
 	if err != nil {
 		return nil, fmt.Errorf("setting up preemption: %w", err)
 	}
-	p := &preemptor{DefaultPreemption: base, handle: h, state: state, clock: clk}
+	p := &preemptor{DefaultPreemption: base, handle: h, state: state, clock: clk, patience: patience}
 	p.evaluator = preemption.NewEvaluator(Name, h, p, features.EnableAsyncPreemption)
 	return p, nil
 }
 
 // attempt is what one preemption finds out on the way.
 type attempt struct {
-	steps   atomic.Int64 // questions that searches may still ask
+	before  time.Duration // whom to evict must end within less; 0: within any time
+	steps   atomic.Int64  // questions that searches may still ask
 	mu      sync.Mutex
 	plans   map[string]plan // node -> what the pod would get there
 	once    sync.Once
 	budgets *eviction.Budgets
 }
 
-// plan is what a pod would get on a node once its victims are gone.
+// plan is what a pod would get on a node once others are gone.
 type plan struct {
 	alloc   *nodestate.Allocation
 	quality eviction.Quality
-	victims []*v1.Pod
-	leaving map[types.UID]bool // of victims, those that go for somebody else
+	victims []*v1.Pod     // evicted for the pod
+	awaited []*v1.Pod     // that go anyway
+	within  time.Duration // in which all of them should have ended
 }
 
 type attemptKey struct{}
@@ -109,85 +107,109 @@ func (a *attempt) budgetsOf(pdbs []*policyv1.PodDisruptionBudget) *eviction.Budg
 	return a.budgets
 }
 
-// preempt evicts the cheapest set of victims there is and keeps what they free for
-// the pod.
+// preempt finds the pod a node to wait for: one where its victims are on their way, else
+// one where enough comes free by itself, else one on which it evicts the cheapest set of
+// victims there is. What they free is kept for it.
 func (p *preemptor) preempt(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	pod, err := p.evaluator.PodLister.Pods(pod.Namespace).Get(pod.Name) // its nomination may be news
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	if why := p.underWay(pod, m.Get(pod.Status.NominatedNodeName)); why != "" {
+		return nil, fwk.NewStatus(fwk.Unschedulable, why)
+	}
+	soonest, late := p.waits(ctx, state, pod, m)
+	if soonest != nil {
+		return p.await(pod, soonest)
+	}
+	if never(pod) {
+		p.state.EndHold(pod.UID)
+		return framework.NewPostFilterResultWithNominatedNode(""), fwk.NewStatus(fwk.Unschedulable, neverPreempts)
+	}
+	return p.evict(ctx, state, pod, m, late)
+}
+
+// evict has the evaluator evict the cheapest set of victims. late, if not nil, is where
+// the pod would fit without that, but too late: whoever goes must end sooner.
+func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader, late *wait) (*fwk.PostFilterResult, *fwk.Status) {
 	a := &attempt{plans: map[string]plan{}}
 	a.steps.Store(maxSteps)
+	if late != nil {
+		a.before = late.within
+	}
 	result, status := p.evaluator.Preempt(context.WithValue(ctx, attemptKey{}, a), state, pod, m)
 	if result == nil || result.Mode() != fwk.ModeOverride {
 		return result, status
 	}
-	node := result.NominatedNodeName
-	if plan := a.plan(node); status.IsSuccess() && plan.alloc != nil {
-		p.hold(pod, plan)
-	} else {
-		p.state.EndHold(pod.UID)
+	if status.IsSuccess() {
+		node := result.NominatedNodeName
+		plan := a.plan(node)
+		p.hold(pod, &plan, holdFor)
+		return result, fwk.NewStatus(fwk.Success, fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, namesIn(plan.victims)))
+	}
+	p.state.EndHold(pod.UID)
+	if late != nil {
+		p.state.TryAgainBy(p.clock.Now().Add(late.within - p.patience))
+		status = fwk.NewStatus(status.Code(), status.Message()+"; "+late.tooLate())
 	}
 	return result, status
 }
 
-// hold keeps the planned set until the victims are gone and the pod has had its turn.
-func (p *preemptor) hold(pod *v1.Pod, plan plan) {
-	var longest int64
-	uids := make([]types.UID, len(plan.victims))
-	for i, v := range plan.victims {
-		uids[i] = v.UID
-		if v.Spec.TerminationGracePeriodSeconds != nil {
-			longest = max(longest, *v.Spec.TerminationGracePeriodSeconds)
-		}
+// hold keeps the planned set until others are gone, or should be, and the pod has had
+// its turn.
+func (p *preemptor) hold(pod *v1.Pod, plan *plan, slack time.Duration) {
+	if plan.alloc == nil {
+		p.state.EndHold(pod.UID)
+		return
 	}
-	p.state.Hold(pod.UID, plan.alloc, uids, p.clock.Now().Add(time.Duration(longest)*time.Second+holdFor))
-}
-
-// PodEligibleToPreemptOthers refuses a pod that may not preempt, and one whose victims
-// are still on their way: they have not ended, or kubelet has not given back what they
-// had.
-func (p *preemptor) PodEligibleToPreemptOthers(ctx context.Context, pod *v1.Pod, status *fwk.Status) (bool, string) {
-	if ok, why := p.DefaultPreemption.PodEligibleToPreemptOthers(ctx, pod, status); !ok && !p.waitsInVain(pod) {
-		return false, why
-	}
-	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(pod.Status.NominatedNodeName)
-	if err == nil && p.state.Releasing(pod.UID, info) {
-		return false, "not eligible while kubelet has not released the devices of its victims"
-	}
-	return true, ""
-}
-
-// waitsInVain reports whether the pod may preempt, and the victims it waits for should
-// be gone by now: somebody else has to go.
-func (p *preemptor) waitsInVain(pod *v1.Pod) bool {
-	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
-		return false
-	}
-	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(pod.Status.NominatedNodeName)
-	if err != nil {
-		return false
-	}
-	for _, pi := range info.GetPods() {
-		if v := pi.GetPod(); preempted(v) && corev1.PodPriority(v) < corev1.PodPriority(pod) && p.leaves(v) {
-			return false
-		}
-	}
-	return true
-}
-
-// preempted reports whether a scheduler evicted a pod for another one.
-func preempted(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler
+	p.state.Hold(pod.UID, plan.alloc, nodestate.Waiting{
+		Victims: uidsIn(plan.victims), Awaited: uidsIn(plan.awaited), Until: p.clock.Now().Add(min(plan.within, p.patience) + slack),
 	})
 }
 
-// leaves reports whether a pod ends by itself, soon.
-func (p *preemptor) leaves(pod *v1.Pod) bool {
-	return pod.DeletionTimestamp != nil && p.clock.Now().Before(pod.DeletionTimestamp.Add(overdue))
+// neverPreempts is what a pod shows that may only wait.
+const neverPreempts = "not eligible due to preemptionPolicy=Never."
+
+func never(pod *v1.Pod) bool {
+	return pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever
 }
 
-// stuck reports whether a pod should have ended by now. Nothing can be done about it.
-func (p *preemptor) stuck(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil && !p.leaves(pod) }
+// PodEligibleToPreemptOthers refuses a pod that may not preempt, and one whose victims
+// are still on their way.
+func (p *preemptor) PodEligibleToPreemptOthers(_ context.Context, pod *v1.Pod, status *fwk.Status) (bool, string) {
+	if never(pod) {
+		return false, neverPreempts
+	}
+	why := p.underWay(pod, status)
+	return why == "", why
+}
 
-// OrderedScoreFuncs compares nodes by what SelectVictimsOnNode compares sets by.
+// underWay says for whom a pod waits on the node that it is nominated for: victims that
+// have not ended and still have time to, or kubelet, which has not given back what they
+// had. status is the node's; one where the pod can never run is no reason to wait.
+func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
+	node := pod.Status.NominatedNodeName
+	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(node)
+	if err != nil {
+		return ""
+	}
+	var victims []*v1.Pod
+	for _, pi := range info.GetPods() {
+		if v := pi.GetPod(); preempted(v) && corev1.PodPriority(v) < corev1.PodPriority(pod) && p.deserves(v) {
+			victims = append(victims, v)
+		}
+	}
+	switch {
+	case len(victims) > 0 && status.Code() != fwk.UnschedulableAndUnresolvable:
+		return fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, namesIn(victims))
+	case p.state.Releasing(pod.UID, info):
+		return fmt.Sprintf("waiting on node %s for kubelet to release the devices of pods that this one waited for", node)
+	}
+	return ""
+}
+
+// OrderedScoreFuncs compares nodes by what SelectVictimsOnNode compares sets by, and of
+// those that are alike but for their victims' starts prefers the one that is free sooner.
 func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*extenderv1.Victims) []func(string) int64 {
 	a := attemptOf(ctx)
 	if a == nil {
@@ -195,10 +217,7 @@ func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*ext
 	}
 	costs := make(map[string]eviction.Cost, len(nodes))
 	for name, victims := range nodes {
-		plan := a.plan(name)
-		// Who goes for somebody else costs nothing, whether it has heard of that or not.
-		more := slices.DeleteFunc(slices.Clone(victims.Pods), func(pod *v1.Pod) bool { return plan.leaving[pod.UID] })
-		c := eviction.CostOf(p.podsOf(more, nil), nil, plan.quality)
+		c := eviction.CostOf(p.podsOf(victims.Pods, nil), nil, a.plan(name).quality)
 		c.Violations = int(victims.NumPDBViolations)
 		costs[name] = c
 	}
@@ -206,21 +225,32 @@ func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*ext
 		func(n string) int64 { return -int64(costs[n].Violations) },
 		func(n string) int64 { return -costs[n].Priority },
 		func(n string) int64 { return -int64(costs[n].Pods) },
+		func(n string) int64 { return -int64(costs[n].Late) },
 		func(n string) int64 { return -int64(costs[n].Quality.Band) },
 		func(n string) int64 { return costs[n].Quality.Ring },
 		func(n string) int64 { return -int64(costs[n].Quality.NUMANodes) },
+		func(n string) int64 { return -int64(a.plan(n).within) },
 		func(n string) int64 { return costs[n].Started },
 	}
 }
 
-// podsOf describes pods to a search. One that is leaving costs nothing.
+// podsOf describes pods to a search.
 func (p *preemptor) podsOf(pods []*v1.Pod, b *eviction.Budgets) []eviction.Pod {
-	out := make([]eviction.Pod, 0, len(pods))
-	for _, pod := range pods {
-		if p.leaves(pod) {
-			continue
-		}
-		out = append(out, describe(pod, b))
+	out := make([]eviction.Pod, len(pods))
+	for i, pod := range pods {
+		out[i] = p.describe(pod, b)
+	}
+	return out
+}
+
+// describe is a pod as a search sees it.
+func (p *preemptor) describe(pod *v1.Pod, b *eviction.Budgets) eviction.Pod {
+	out := eviction.Pod{Priority: corev1.PodPriority(pod), Late: p.late(pod), Started: eviction.NotStarted}
+	if t := pod.Status.StartTime; t != nil {
+		out.Started = t.UnixNano()
+	}
+	if b != nil {
+		out.Budgets = b.Of(pod)
 	}
 	return out
 }

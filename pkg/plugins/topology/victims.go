@@ -5,6 +5,7 @@ package topology
 import (
 	"context"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -43,7 +44,7 @@ type site struct {
 
 	budgets *eviction.Budgets
 	could   []fwk.PodInfo // go, the more important ones first
-	leaving []fwk.PodInfo // taken out for good
+	leaving []leaving     // that go anyway, taken out for good
 	holders []fwk.PodInfo // those of could that have devices of the kinds asked
 	others  []fwk.PodInfo // the rest of could
 	trials  int
@@ -64,7 +65,7 @@ func (p *preemptor) SelectVictimsOnNode(
 		return p.DefaultPreemption.SelectVictimsOnNode(ctx, state, pod, info, pdbs)
 	}
 	s := &site{p: p, ctx: ctx, state: state, pod: pod, info: info, logger: klog.FromContext(ctx), budgets: a.budgetsOf(pdbs)}
-	if !s.sort() {
+	if !s.sort(a.before) {
 		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, noVictims)
 	}
 	victims, status := s.choose(a, &c.Demand)
@@ -74,20 +75,40 @@ func (p *preemptor) SelectVictimsOnNode(
 	if !status.IsSuccess() {
 		return nil, 0, status
 	}
-	pods := podsIn(victims)
-	cost := s.cost(victims)
-	alloc, quality := p.state.Plan(&c.Demand, info, p.handle.SnapshotSharedLister().NodeInfos())
-	if len(pods) == 0 {
-		pods = podsIn(s.leaving) // to wait for them is enough
+	if len(victims) == 0 {
+		// It comes free by itself, which it did not a moment ago.
+		return nil, 0, fwk.NewStatus(fwk.Unschedulable, noVictims)
 	}
-	a.keep(info.Node().Name, plan{alloc: alloc, quality: quality, victims: slices.Concat(pods, podsIn(s.leaving)), leaving: uidsOf(s.leaving)})
-	return pods, cost.Violations, nil
+	a.keep(info.Node().Name, s.plan(&c.Demand, victims))
+	return podsIn(victims), s.cost(victims).Violations, nil
+}
+
+// plan is what the pod gets on the node as it is now.
+func (s *site) plan(d *nodestate.Demand, victims []fwk.PodInfo) plan {
+	out := plan{victims: podsIn(victims)}
+	out.alloc, out.quality = s.p.state.Plan(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos())
+	for _, pod := range out.victims {
+		out.within = max(out.within, graceOf(pod))
+	}
+	for _, l := range s.leaving {
+		out.awaited = append(out.awaited, l.GetPod())
+		out.within = max(out.within, l.within)
+	}
+	return out
 }
 
 func podsIn(pis []fwk.PodInfo) []*v1.Pod {
 	out := make([]*v1.Pod, len(pis))
 	for i, pi := range pis {
 		out[i] = pi.GetPod()
+	}
+	return out
+}
+
+func uidsIn(pods []*v1.Pod) []types.UID {
+	out := make([]types.UID, len(pods))
+	for i, pod := range pods {
+		out[i] = pod.UID
 	}
 	return out
 }
@@ -100,25 +121,43 @@ func uidsOf(pis []fwk.PodInfo) map[types.UID]bool {
 	return out
 }
 
-// sort tells apart who could go and who is going anyway, and takes the latter out.
-func (s *site) sort() bool {
+// sort tells apart who could go, and end before that time if it is not 0, and who is
+// going anyway, and takes those of the latter out that do so soon.
+func (s *site) sort(before time.Duration) bool {
+	soon, slow := s.p.leavers(s.info, s.pod)
 	going := map[types.UID]bool{}
-	for _, uid := range s.p.state.Leaving(s.info.Node().Name, s.pod.UID) {
-		going[uid] = true
+	for _, l := range slices.Concat(soon, slow) {
+		going[l.GetPod().UID] = true
 	}
 	for _, pi := range s.info.GetPods() {
 		pod := pi.GetPod()
 		switch {
-		case s.p.leaves(pod) || going[pod.UID]:
-			s.leaving = append(s.leaving, pi)
-		case s.p.stuck(pod):
+		case going[pod.UID] || pod.DeletionTimestamp != nil: // the latter should have ended by now
+		case before > 0 && graceOf(pod) >= before:
 		case corev1.PodPriority(pod) < corev1.PodPriority(s.pod) && s.p.IsEligiblePod(s.info, pi, s.pod):
 			s.could = append(s.could, pi)
 		}
 	}
 	slices.SortStableFunc(s.could, s.p.byImportance)
-	s.take(s.leaving)
-	return len(s.could)+len(s.leaving) > 0
+	s.leave(soon)
+	return len(s.could) > 0
+}
+
+// leave takes pods out for good that go anyway.
+func (s *site) leave(ls []leaving) {
+	for _, l := range ls {
+		s.take([]fwk.PodInfo{l.PodInfo})
+	}
+	s.leaving = append(s.leaving, ls...)
+}
+
+// left are the pods that were taken out because they go anyway.
+func (s *site) left() map[types.UID]bool {
+	out := make(map[types.UID]bool, len(s.leaving))
+	for _, l := range s.leaving {
+		out[l.GetPod().UID] = true
+	}
+	return out
 }
 
 // byImportance puts the more important pods first.
@@ -134,7 +173,7 @@ func (p *preemptor) byImportance(a, b fwk.PodInfo) int {
 
 // choose leaves the node without the victims it returns.
 func (s *site) choose(a *attempt, d *nodestate.Demand) ([]fwk.PodInfo, *fwk.Status) {
-	t := s.p.state.Tenants(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, uidsOf(s.leaving))
+	t := s.p.state.Tenants(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, s.left())
 	if t == nil {
 		return s.byReprieve()
 	}
@@ -161,7 +200,7 @@ func (s *site) choose(a *attempt, d *nodestate.Demand) ([]fwk.PodInfo, *fwk.Stat
 func (s *site) search(t *nodestate.Tenants) *eviction.Search {
 	out := &eviction.Search{Judge: t, Allowed: s.budgets.Allowed, Short: t.Short()}
 	for i, pi := range t.Holders {
-		pod := describe(pi.GetPod(), s.budgets)
+		pod := s.p.describe(pi.GetPod(), s.budgets)
 		pod.Devices = t.Devices[i]
 		out.Pods = append(out.Pods, pod)
 	}
@@ -292,11 +331,11 @@ func (s *site) giveBack(pods []fwk.PodInfo) (victims []fwk.PodInfo) {
 func (s *site) byBudget(must, may []fwk.PodInfo) (protected, rest []fwk.PodInfo) {
 	all := make([]eviction.Pod, 0, len(must)+len(may))
 	for _, pi := range must {
-		all = append(all, describe(pi.GetPod(), s.budgets))
+		all = append(all, s.p.describe(pi.GetPod(), s.budgets))
 	}
 	before := eviction.CostOf(all, s.budgets.Allowed, eviction.Quality{}).Violations
 	for _, pi := range may {
-		all = append(all, describe(pi.GetPod(), s.budgets))
+		all = append(all, s.p.describe(pi.GetPod(), s.budgets))
 		now := eviction.CostOf(all, s.budgets.Allowed, eviction.Quality{}).Violations
 		if now > before {
 			protected = append(protected, pi)
@@ -355,16 +394,4 @@ func (s *site) give(pods []fwk.PodInfo) {
 			s.err = err
 		}
 	}
-}
-
-// describe is a pod as a search sees it.
-func describe(pod *v1.Pod, b *eviction.Budgets) eviction.Pod {
-	out := eviction.Pod{Priority: corev1.PodPriority(pod), Started: eviction.NotStarted}
-	if t := pod.Status.StartTime; t != nil {
-		out.Started = t.UnixNano()
-	}
-	if b != nil {
-		out.Budgets = b.Of(pod)
-	}
-	return out
 }

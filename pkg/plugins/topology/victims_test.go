@@ -253,13 +253,18 @@ func (s *stage) cycle(pod *v1.Pod) fwk.CycleState {
 }
 
 // victims are the names of the pods that would have to go from a node, sorted, the
-// budgets violated, and the cost.
+// budgets violated, and the cost. If those that are going anyway will do, it is they, and
+// cost nothing.
 func (s *stage) victims(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudget) ([]string, eviction.Cost, *fwk.Status) {
 	s.tb.Helper()
 	state := s.cycle(pod)
 	info, err := s.snapshot.NodeInfos().Get(s.nodes[node].Name)
 	if err != nil {
 		s.tb.Fatal(err)
+	}
+	p := s.plugin.preemptor
+	if w := p.waitOn(s.ctx, state, nodestate.ReadCycle(state), pod, info); w != nil && w.within <= p.patience {
+		return namesOf(w.awaited), eviction.CostOf(nil, nil, w.quality), nil
 	}
 	a := &attempt{plans: map[string]plan{}}
 	a.steps.Store(maxSteps)

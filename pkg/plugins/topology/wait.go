@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+const (
+	// alike is by how much less one node may be free sooner than another and count as
+	// equal, so that the better GPUs decide: what a kubelet takes over a pod's end anyway.
+	alike = 30 * time.Second
+	// maxNames is how many pods a status names.
+	maxNames = 5
+
+	releasing = "waiting for a kubelet to release the devices of pods that are gone"
+)
+
+// wait is a node on which a pod fits without any eviction, in a while: once pods that go
+// anyway have ended, and kubelet has released what they had.
+type wait struct {
+	plan
+	node    string
+	at      int // of the node among those looked at
+	behind  bool
+	pending bool // the API server has not heard of some of awaited
+}
+
+// waits looks for the node that is best to wait for, and if there is none, for the one
+// where it would take the shortest time beyond what is reasonable.
+func (p *preemptor) waits(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (soonest, late *wait) {
+	c := nodestate.ReadCycle(state)
+	nodes, err := m.NodesForStatusCode(p.handle.SnapshotSharedLister().NodeInfos(), fwk.Unschedulable)
+	if c == nil || err != nil {
+		return nil, nil
+	}
+	var mu sync.Mutex
+	p.handle.Parallelizer().Until(ctx, len(nodes), func(i int) {
+		w := p.waitOn(ctx, state, c, pod, nodes[i])
+		if w == nil {
+			return
+		}
+		w.at = i
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case w.within > p.patience:
+			if late == nil || cmp.Or(cmp.Compare(w.within, late.within), cmp.Compare(w.at, late.at)) < 0 {
+				late = w
+			}
+		case soonest == nil || w.compare(soonest, pod.Status.NominatedNodeName) < 0:
+			soonest = w
+		}
+	}, Name)
+	return soonest, late
+}
+
+// compare is negative if a node is better to wait for than another: the one that the pod
+// waits for already, the one that is free sooner, the one with the better GPUs.
+func (w *wait) compare(o *wait, nominated string) int {
+	if stays := w.node == nominated; stays != (o.node == nominated) {
+		if stays {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(w.within/alike, o.within/alike), w.quality.Compare(o.quality),
+		cmp.Compare(w.within, o.within), cmp.Compare(w.at, o.at))
+}
+
+// waitOn finds the first pods to end on a node that make room for the pod. It returns
+// nil where not even all that are going do.
+func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *nodestate.Cycle, pod *v1.Pod, info fwk.NodeInfo) *wait {
+	soon, slow := p.leavers(info, pod)
+	behind := p.state.KubeletBehind(&c.Demand, info, p.handle.SnapshotSharedLister().NodeInfos())
+	if len(soon)+len(slow) == 0 && !behind {
+		return nil
+	}
+	ahead := *c
+	ahead.Demand.Ahead = true
+	s := &site{p: p, ctx: ctx, state: state.Clone(), pod: pod, info: info.Snapshot(), logger: klog.FromContext(ctx)}
+	s.state.Write(nodestate.CycleKey, &ahead)
+	if behind && s.filter().IsSuccess() {
+		return s.wait(&ahead.Demand, behind)
+	}
+	for _, group := range [][]leaving{soon, slow} {
+		for len(group) > 0 {
+			n := 1
+			for n < len(group) && group[n].within/alike == group[0].within/alike {
+				n++
+			}
+			s.leave(group[:n])
+			group = group[n:]
+			if s.filter().IsSuccess() {
+				return s.wait(&ahead.Demand, behind)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *site) wait(d *nodestate.Demand, behind bool) *wait {
+	w := &wait{plan: s.plan(d, nil), node: s.info.Node().Name, behind: behind}
+	w.pending = slices.ContainsFunc(w.awaited, func(pod *v1.Pod) bool { return pod.DeletionTimestamp == nil })
+	return w
+}
+
+// await nominates the pod for a node that comes free by itself, and keeps what does for
+// it.
+func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Status) {
+	slack := nodestate.ReleaseWithin
+	if len(w.awaited) > 0 {
+		slack += overdue
+	}
+	p.hold(pod, &w.plan, slack)
+	switch {
+	case w.pending:
+		p.state.TryAgainBy(p.clock.Now().Add(nodestate.EvictWithin)) // should they not be evicted
+	case w.alloc == nil:
+		p.state.TryAgainBy(p.clock.Now().Add(w.within + slack)) // no hold ends then
+	}
+	return framework.NewPostFilterResultWithNominatedNode(w.node), fwk.NewStatus(fwk.Success, w.text(p.state.Unreleased(w.node)))
+}
+
+// text says for whom a pod waits.
+func (w *wait) text(unreleased []string) string {
+	var parts []string
+	if len(w.awaited) > 0 {
+		parts = append(parts, fmt.Sprintf("waiting on node %s for %s to end, within %s", w.node, namesIn(w.awaited), w.within.Round(time.Second)))
+	}
+	if w.behind {
+		what := releasing + " on node " + w.node
+		if len(unreleased) > 0 {
+			what += ": " + shortened(unreleased)
+		}
+		parts = append(parts, what)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// tooLate says why a pod does not wait.
+func (w *wait) tooLate() string {
+	return fmt.Sprintf("%s on node %s end, but have %s of their grace period left, and nobody could be evicted who would end sooner",
+		namesIn(w.awaited), w.node, w.within.Round(time.Second))
+}
+
+// namesIn names pods for people.
+func namesIn(pods []*v1.Pod) string {
+	names := make([]string, len(pods))
+	for i, pod := range pods {
+		names[i] = pod.Namespace + "/" + pod.Name
+	}
+	return shortened(names)
+}
+
+func shortened(names []string) string {
+	if len(names) > maxNames {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+	}
+	return strings.Join(names, ", ")
+}

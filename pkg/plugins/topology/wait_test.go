@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topology
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// linkedPair asks for two GPUs with an NVLink between them.
+func linkedPair(name string, priority int32) *v1.Pod {
+	pod := asks(name, priority, 2)
+	pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+	return pod
+}
+
+// told makes a pod one that was told to go, with so much of its grace period left.
+func told(pod *v1.Pod, grace, left time.Duration) *v1.Pod {
+	pod.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(left)}
+	seconds := int64(grace / time.Second)
+	pod.DeletionGracePeriodSeconds, pod.Spec.TerminationGracePeriodSeconds = &seconds, &seconds
+	return pod
+}
+
+// withGrace sets a pod's grace period.
+func withGrace(pod *v1.Pod, grace time.Duration) *v1.Pod {
+	seconds := int64(grace / time.Second)
+	pod.Spec.TerminationGracePeriodSeconds = &seconds
+	return pod
+}
+
+// evictedFor marks a pod as evicted by the scheduler.
+func evictedFor(pod *v1.Pod) {
+	pod.Status.Conditions = []v1.PodCondition{{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
+	}}
+}
+
+// nominate does what the scheduler does with the result of PostFilter.
+func (s *stage) nominate(pod *v1.Pod, result *fwk.PostFilterResult) string {
+	s.tb.Helper()
+	if result == nil || result.NominatingInfo == nil || result.NominatedNodeName == "" {
+		return ""
+	}
+	pi, err := framework.NewPodInfo(pod)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	s.queue.Add(klog.Background(), pod)
+	s.queue.AddNominatedPod(klog.Background(), pi, result.NominatingInfo)
+	return result.NominatedNodeName
+}
+
+// fits runs the filters for a pod on the first node.
+func (s *stage) fits(pod *v1.Pod) *fwk.Status {
+	s.tb.Helper()
+	state := s.cycle(pod)
+	info, err := s.snapshot.NodeInfos().Get(s.nodes[0].Name)
+	if err != nil {
+		s.tb.Fatal(err)
+	}
+	return s.fw.RunFilterPluginsWithNominatedPods(s.ctx, state, pod, info)
+}
+
+// TestAVictimOfAnotherIsNotEvictedForThisPod has a victim that the API server has not
+// heard of yet, or whose eviction failed: it may be waited for, but it matters more than
+// the pod that would wait, which must not evict it.
+func TestAVictimOfAnotherIsNotEvictedForThisPod(t *testing.T) {
+	for name, victim := range map[string]int32{"that matters more": 80, "that matters as much": 60, "that matters less": 50} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, "a100-pcie-4-bridged")
+			s.tenant("whole", 0, victim, 4, 0, 1, 2, 3)
+			s.show()
+			first, second := asks("first", 100, 2), asks("second", 60, 2)
+			s.known([]*v1.Pod{first, second})
+			result, evicted, status := s.postFilter(first)
+			if !status.IsSuccess() || !slices.Equal(evicted, []string{"whole"}) || s.nominate(first, result) == "" {
+				t.Fatalf("the first pod: %v, evicted %v", status, evicted)
+			}
+			result, evicted, status = s.postFilter(second)
+			if len(evicted) > 0 || !status.IsSuccess() || s.nominate(second, result) != "node-0" {
+				t.Errorf("the second pod: %v, nominated %v, evicted %v; want it to wait for a pod that goes for another", status, result, evicted)
+			}
+		})
+	}
+}
+
+// TestTheWaitForPodsThatAreGoingIsBounded has pods that were told to go, with the grace
+// period that their owner chose, and others that could be evicted.
+func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
+	tests := map[string]struct {
+		arrange func(s *stage)
+		node    string // nominated for
+		evicted []string
+		says    string
+	}{
+		"one that takes hours is not waited for": {
+			arrange: func(s *stage) {
+				told(s.tenant("slow", 0, 9, 4, 0, 1, 2, 3), 4*time.Hour, 3*time.Hour)
+				s.tenant("low", 1, 0, 4, 0, 1, 2, 3)
+			},
+			node: "node-1", evicted: []string{"low"},
+		},
+		"nor one on the same node": {
+			arrange: func(s *stage) {
+				told(s.tenant("slow", 0, 0, 2, 0, 1), 4*time.Hour, 3*time.Hour)
+				s.tenant("low", 0, 1, 2, 2, 3)
+				s.tenant("busy", 1, 9, 4, 0, 1, 2, 3)
+			},
+			node: "node-0", evicted: []string{"low"},
+		},
+		"one that takes a minute is": {
+			arrange: func(s *stage) {
+				told(s.tenant("going", 0, 9, 4, 0, 1, 2, 3), 4*time.Hour, time.Minute)
+				s.tenant("low", 1, 0, 4, 0, 1, 2, 3)
+			},
+			node: "node-0", says: "default/going",
+		},
+		"the node where they end sooner comes first": {
+			arrange: func(s *stage) {
+				told(s.tenant("later", 0, 0, 4, 0, 1, 2, 3), 5*time.Minute, 4*time.Minute)
+				told(s.tenant("sooner", 1, 9, 4, 0, 1, 2, 3), 5*time.Minute, time.Minute)
+			},
+			node: "node-1", says: "default/sooner",
+		},
+		"of a node the pods that end sooner": {
+			arrange: func(s *stage) {
+				told(s.tenant("later", 0, 0, 2, 0, 1), 5*time.Minute, 4*time.Minute)
+				told(s.tenant("sooner", 0, 9, 2, 2, 3), 5*time.Minute, time.Minute)
+				s.tenant("busy", 1, 9, 4, 0, 1, 2, 3)
+			},
+			node: "node-0", says: "for default/sooner to end",
+		},
+		"nobody is evicted who would not be gone sooner": {
+			arrange: func(s *stage) {
+				told(s.tenant("slow", 0, 9, 4, 0, 1, 2, 3), 2*time.Hour, time.Hour)
+				withGrace(s.tenant("low", 1, 0, 4, 0, 1, 2, 3), 2*time.Hour)
+			},
+			says: "default/slow",
+		},
+		"who would be gone sooner is": {
+			arrange: func(s *stage) {
+				told(s.tenant("slow", 0, 9, 4, 0, 1, 2, 3), 2*time.Hour, time.Hour)
+				withGrace(s.tenant("low", 1, 0, 2, 0, 1), 2*time.Hour)
+				withGrace(s.tenant("middle", 1, 1, 2, 2, 3), 10*time.Minute)
+			},
+			node: "node-1", evicted: []string{"middle"},
+		},
+		"of like nodes the one whose victims end sooner": {
+			arrange: func(s *stage) {
+				withGrace(s.tenant("later", 0, 0, 4, 0, 1, 2, 3), 4*time.Hour)
+				withGrace(s.tenant("sooner", 1, 0, 4, 0, 1, 2, 3), time.Minute)
+			},
+			node: "node-1", evicted: []string{"sooner"},
+		},
+		"of like victims on a node those that end sooner": {
+			arrange: func(s *stage) {
+				s.tenant("busy", 1, 9, 4, 0, 1, 2, 3)
+				withGrace(s.tenant("later", 0, 0, 2, 0, 1), 4*time.Hour)
+				withGrace(s.tenant("sooner", 0, 0, 2, 2, 3), time.Minute)
+			},
+			node: "node-0", evicted: []string{"sooner"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, "a100-pcie-4-bridged", "a100-pcie-4-bridged")
+			tc.arrange(s)
+			s.show()
+			pod := linkedPair("p", 5)
+			s.known([]*v1.Pod{pod})
+			result, evicted, status := s.postFilter(pod)
+			if node := s.nominate(pod, result); node != tc.node || !slices.Equal(evicted, tc.evicted) || !strings.Contains(status.Message(), tc.says) {
+				t.Errorf("node %q, evicted %v, %q; want %q, %v, %q", node, evicted, status.Message(), tc.node, tc.evicted, tc.says)
+			}
+			for _, h := range s.plugin.State().Holds() {
+				if wait := time.Until(h.Until); wait > 10*time.Minute {
+					t.Errorf("%v of %s are held for %v", h.GPUs, h.Node, wait)
+				}
+			}
+		})
+	}
+}
+
+// TestAPodsOwnVictimsAreNotWaitedForWithoutEnd: it chose them, so it gives them some time
+// of their grace period, and then looks for others.
+func TestAPodsOwnVictimsAreNotWaitedForWithoutEnd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gone time.Duration // since it was told to go
+		want []string
+	}{
+		"a minute after they were told":        {gone: time.Minute},
+		"when they had the time to end in":     {gone: time.Hour, want: []string{"other"}},
+		"when they should have ended, and not": {gone: 5 * time.Hour, want: []string{"other"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, "a100-pcie-4-bridged")
+			evictedFor(told(s.tenant("victim", 0, 0, 2, 0, 1), 4*time.Hour, 4*time.Hour-tc.gone))
+			s.tenant("other", 0, 1, 2, 2, 3)
+			s.show()
+			pod := linkedPair("p", 5)
+			pod.Status.NominatedNodeName = "node-0"
+			s.known([]*v1.Pod{pod})
+			if _, evicted, status := s.postFilter(pod); !slices.Equal(evicted, tc.want) {
+				t.Errorf("%v, evicted %v; want %v", status, evicted, tc.want)
+			}
+		})
+	}
+}
+
+// record makes the agent of the first node say that kubelet has given a pod these GPUs.
+func (s *stage) record(uid string, version int, positions ...int) {
+	s.tb.Helper()
+	_, obj := nodeOf(s.tb, "node-0", "a100-pcie-4-bridged")
+	obj.ResourceVersion = fmt.Sprint(version)
+	if len(positions) > 0 {
+		a := v1alpha1.Allocation{PodUID: "gone", Namespace: "default", Pod: uid, Container: "main", Resource: v1alpha1.DefaultResource, State: "confirmed"}
+		for _, i := range positions {
+			a.GPUs = append(a.GPUs, obj.Spec.GPUs[i].ID)
+		}
+		obj.Status.Allocations = []v1alpha1.Allocation{a}
+	}
+	if _, err := s.plugin.State().Apply(obj); err != nil {
+		s.tb.Fatal(err)
+	}
+}
+
+// goes makes the informer hear of a pod of the first node that comes and goes.
+func (s *stage) goes(name string) {
+	s.tb.Helper()
+	pods := s.client.CoreV1().Pods("default")
+	gone := asks(name, 0, 2)
+	gone.Spec.NodeName = "node-0"
+	if _, err := pods.Create(s.ctx, gone, metav1.CreateOptions{}); err != nil {
+		s.tb.Fatal(err)
+	}
+	if err := pods.Delete(s.ctx, name, metav1.DeleteOptions{}); err != nil {
+		s.tb.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); !s.plugin.State().Gone(gone.UID); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.tb.Fatal("the informer does not hear of the deletion")
+		}
+	}
+}
+
+// TestWhatAPodWaitsForIsHeldForIt: kubelet is about to release two GPUs. Whoever comes
+// between the release and the pod's next turn must not take them, unless it matters more.
+func TestWhatAPodWaitsForIsHeldForIt(t *testing.T) {
+	s := newStage(t, "a100-pcie-4-bridged")
+	s.tenant("low", 0, 0, 2, 2, 3)
+	s.show()
+	s.record("gone", 2, 0, 1)
+	s.goes("gone")
+	pod := linkedPair("p", 5)
+	s.known([]*v1.Pod{pod})
+	result, evicted, status := s.postFilter(pod)
+	if node := s.nominate(pod, result); node != "node-0" || len(evicted) > 0 || !strings.Contains(status.Message(), ErrReasonReleasing) {
+		t.Fatalf("%v, nominated for %q, evicted %v; want it to wait on node-0", status, node, evicted)
+	}
+	if holds := s.plugin.State().Holds(); len(holds) != 1 || time.Until(holds[0].Until) > time.Minute {
+		t.Errorf("held: %+v, want the two GPUs, for less than a minute", holds)
+	}
+	s.record("gone", 3) // kubelet has released them
+	for name, tc := range map[string]struct {
+		pod  *v1.Pod
+		want bool
+	}{
+		"less":     {pod: asks("less", 4, 1)},
+		"the same": {pod: asks("same", 5, 1)},
+		"more":     {pod: asks("more", 6, 1), want: true},
+		"itself":   {pod: pod, want: true},
+	} {
+		if status := s.fits(tc.pod); status.IsSuccess() != tc.want {
+			t.Errorf("a pod that matters %s: %v, want it to fit: %t", name, status, tc.want)
+		}
+	}
+}
+
+// TestAWaitEnds: when kubelet has not released the devices in time somebody is evicted,
+// or the nomination ends, so that nothing is kept from others for ever.
+func TestAWaitEnds(t *testing.T) {
+	never := linkedPair("p", 5)
+	policy := v1.PreemptNever
+	never.Spec.PreemptionPolicy = &policy
+	for name, tc := range map[string]struct {
+		pod  *v1.Pod
+		node string
+		want []string
+	}{
+		"a pod that may preempt does then":      {pod: linkedPair("p", 5), node: "node-0", want: []string{"low"}},
+		"one that may not is nominated no more": {pod: never},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, "a100-pcie-4-bridged")
+			s.tenant("low", 0, 0, 2, 2, 3)
+			s.show()
+			// As after a restart: the pod is nominated, and nobody knows for what.
+			s.record("gone", 2, 0, 1)
+			tc.pod.Status.NominatedNodeName = "node-0"
+			s.known([]*v1.Pod{tc.pod})
+			result, evicted, status := s.postFilter(tc.pod)
+			if result == nil || result.NominatingInfo == nil || result.Mode() != fwk.ModeOverride {
+				t.Fatalf("%v: the nomination stays as it is", status)
+			}
+			if result.NominatedNodeName != tc.node || !slices.Equal(evicted, tc.want) {
+				t.Errorf("%v, nominated for %q, evicted %v; want %q, %v", status, result.NominatedNodeName, evicted, tc.node, tc.want)
+			}
+		})
+	}
+}
