@@ -34,6 +34,7 @@ type tenant struct {
 	guarded  bool  // a disruption budget allows none of the guarded pods to go
 	grace    int64 // seconds; no kubelet ends the pod before the test does
 	lateStop bool  // it started later than the others
+	told     bool  // to go, before anybody preempts
 }
 
 // victimCase is one line of the table.
@@ -45,6 +46,8 @@ type victimCase struct {
 	want     []string  // tenants evicted
 	wantNode int
 	wantGPUs []nvtopo.Mask // any of them, together for all pods; none: refused
+	// before runs when the tenants are there, if not nil.
+	before func(t *testing.T, l *lab, nodes []string, profile string)
 	// midway runs once the victims are told to go, if not nil.
 	midway func(t *testing.T, l *lab, nodes []string)
 }
@@ -134,6 +137,11 @@ func (l *lab) settle(t *testing.T, tc *victimCase, prefix string) (nodes []strin
 	if guarded > 0 {
 		l.guard(t, prefix, guarded)
 	}
+	for _, x := range tc.tenants {
+		if x.told {
+			l.remove(t, prefix+"-"+x.name) // which stays until its grace period is over
+		}
+	}
 	time.Sleep(2 * settleTime)
 	return nodes
 }
@@ -181,6 +189,9 @@ func (l *lab) evicted(t *testing.T, tc *victimCase, prefix string) (out []string
 func (l *lab) play(t *testing.T, tc *victimCase, prefix string) {
 	t.Helper()
 	nodes := l.settle(t, tc, prefix)
+	if tc.before != nil {
+		tc.before(t, l, nodes, tc.pods[0].Spec.SchedulerName)
+	}
 	start := time.Now()
 	for i, pod := range tc.pods {
 		pod.Name = fmt.Sprintf("%s-p%d", prefix, i)
@@ -364,6 +375,35 @@ func victimCases() []victimCase {
 			},
 			pods: []*v1.Pod{wants(2, nvlink), wants(2, nvlink)},
 			want: []string{"big"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1, 2, 3)},
+		},
+		{
+			name: "another's victim", machines: []string{bridged4},
+			tenants: []tenant{{name: "whole", class: "middle", gpus: []int{0, 1, 2, 3}}},
+			pods:    []*v1.Pod{prior("low", gpuPod("", preBindProfile, 2, nvlink))},
+			before:  failedEviction,
+		},
+		{
+			name: "a grace period of hours", machines: []string{bridged4, bridged4},
+			tenants: []tenant{
+				{name: "slow", class: "low", gpus: []int{0, 1, 2, 3}, grace: 3 * 3600, told: true},
+				{name: "other", node: 1, class: "middle", gpus: []int{0, 1}},
+				{name: "important", node: 1, class: "high", gpus: []int{2, 3}},
+			},
+			pods: []*v1.Pod{wants(2, nvlink)},
+			want: []string{"slow", "other"}, wantNode: 1, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1)},
+		},
+		{
+			name: "kubelet releases one by one", machines: []string{bridged4},
+			tenants: []tenant{{name: "first", class: "low", gpus: []int{0, 1}}, {name: "second", class: "low", gpus: []int{2, 3}}},
+			pods:    []*v1.Pod{wants(4, nil)},
+			want:    []string{"first", "second"}, wantGPUs: []nvtopo.Mask{nvtopo.FullMask(4)},
+			before: func(t *testing.T, l *lab, nodes []string, _ string) {
+				t.Helper()
+				prefix := strings.TrimSuffix(nodes[0], "-n0")
+				l.recordGPUs(t, nodes[0], prefix+"-first", prefix+"-second")
+				l.remove(t, prefix+"-first", prefix+"-second")
+			},
+			midway: releasesOneByOne,
 		},
 	}
 }
