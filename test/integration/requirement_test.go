@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -132,7 +133,7 @@ func TestTheRequiredPodsFindTheirNodes(t *testing.T) {
 	}
 }
 
-// place creates a pod and returns it once it is bound.
+// place creates a pod and returns it once it is bound, with everything as it was given.
 func (l *lab) place(t *testing.T, namespace, text string) *v1.Pod {
 	t.Helper()
 	pod := &v1.Pod{}
@@ -151,7 +152,47 @@ func (l *lab) place(t *testing.T, namespace, text string) *v1.Pod {
 		pod = got
 		return pod.Spec.NodeName != "", fmt.Sprintf("%+v", pod.Status.Conditions)
 	})
+	bound, err := yaml.Marshal(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want, got any
+	if err := errors.Join(yaml.Unmarshal([]byte(text), &want), yaml.Unmarshal(bound, &got)); err != nil {
+		t.Fatal(err)
+	}
+	if field := missing("", want, got); field != "" {
+		t.Errorf("pod %s is not as it was given: %s", pod.Name, field)
+	}
 	return pod
+}
+
+// missing is the first field of want that got lacks or has otherwise; empty when there
+// is none. Numbers and their text are the same, as in quantities.
+func missing(path string, want, got any) string {
+	switch w := want.(type) {
+	case map[string]any:
+		g, _ := got.(map[string]any)
+		for k, v := range w {
+			if field := missing(path+"."+k, v, g[k]); field != "" {
+				return field
+			}
+		}
+	case []any:
+		g, _ := got.([]any)
+		for i, v := range w {
+			if len(g) <= i {
+				return fmt.Sprintf("%s[%d] is gone", path, i)
+			}
+			if field := missing(fmt.Sprintf("%s[%d]", path, i), v, g[i]); field != "" {
+				return field
+			}
+		}
+	default:
+		if fmt.Sprint(want) != fmt.Sprint(got) {
+			return fmt.Sprintf("%s is %v, given was %v", path, got, want)
+		}
+	}
+	return ""
 }
 
 func (l *lab) nodeObject(t *testing.T, name string) *v1.Node {
