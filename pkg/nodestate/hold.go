@@ -53,7 +53,9 @@ func (s *State) Hold(uid types.UID, alloc *Allocation, w Waiting) {
 				h.victims[v] = since
 			}
 		}
-		s.onFreed()
+		if !old.took(h.node, h.alloc) {
+			s.onFreed()
+		}
 	}
 	x := s.cells.ensure(h.node)
 	s.holds[uid] = h
@@ -106,7 +108,8 @@ func (s *State) expireHolds() {
 	}
 }
 
-// took reports whether a bound pod has all that was held for it.
+// took reports whether a pod that was bound, or is held another set for, has all that was
+// held for it.
 func (h *hold) took(node string, a *Allocation) bool {
 	if h.node != node || a == nil {
 		return false

@@ -176,6 +176,27 @@ func TestPodsGoingForANominatedPodAreNobodyElsesVictims(t *testing.T) {
 	}
 }
 
+// TestAPodThatGoesOnWaitingWakesNobody: each look at what it waits for renews its hold. If
+// that woke the pods that wait, itself among them, they would be tried without end.
+func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
+	r, _, preemptor := heldRig(t)
+	woken := false
+	r.onFreed = func() { woken = true }
+	same := r.cells.get("n").holdOf(preemptor.UID).alloc
+	r.Hold(preemptor.UID, same, Waiting{Until: r.clock.now.Add(time.Hour)})
+	if woken {
+		t.Error("the same two GPUs are held still, and others are woken")
+	}
+	other, err := ParseAllocation(on(t, r.State, gpuPod("preemptor", 2), "n", 1, 3).Annotations[AllocationKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Hold(preemptor.UID, other, Waiting{Until: r.clock.now.Add(time.Hour)})
+	if !woken {
+		t.Error("one of the GPUs is held no more, and nobody is woken")
+	}
+}
+
 // TestAVictimWhoseEvictionFailedStays: however often its preemptor tries again, others
 // wait for it but a short time.
 func TestAVictimWhoseEvictionFailedStays(t *testing.T) {

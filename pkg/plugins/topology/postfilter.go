@@ -21,10 +21,10 @@ const ErrReasonReleasing = "preemption: " + releasing
 
 // PostFilter runs before the default preemption. If other plugins refused every node
 // that PreFilter listed, nobody need be evicted yet: the pod is tried again at once,
-// on all nodes. Else a pod with GPUs preempts by our choice of victims, which has the
-// last word: where it finds none, the default one, which has the same judge, does not
-// either. Pods without GPUs are left to that, and profiles without it to what they
-// have instead.
+// on all nodes. Else a pod with GPUs waits for what comes free by itself, or preempts by
+// our choice of victims, which has the last word: where it finds none, the default one,
+// which has the same judge, does not either. Pods without GPUs are left to that, and
+// profiles without it to what they have instead.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := nodestate.ReadCycle(state)
 	if c != nil && c.Narrowed {

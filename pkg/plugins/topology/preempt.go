@@ -201,7 +201,7 @@ func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 	}
 	switch {
 	case len(victims) > 0 && status.Code() != fwk.UnschedulableAndUnresolvable:
-		return fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, namesIn(victims))
+		return fmt.Sprintf("waiting on node %s for %s to end, evicted by a scheduler", node, namesIn(victims))
 	case p.state.Releasing(pod.UID, info):
 		return fmt.Sprintf("waiting on node %s for kubelet to release the devices of pods that this one waited for", node)
 	}
