@@ -27,6 +27,8 @@ type charging struct {
 	counted int
 	// forgiven, if not nil, names pods that are gone and count no more.
 	forgiven func(types.UID) bool
+	// retried is the pod whose own claims do not count; empty for none.
+	retried types.UID
 	// returned are those of pods that a dry run took out.
 	returned []nvtopo.CPUSet
 }

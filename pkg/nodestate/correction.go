@@ -64,7 +64,7 @@ func (s *State) misplaced(c *claim, pod *v1.Pod) *Allocation {
 		return nil
 	}
 	for _, o := range s.claims[c.uid] {
-		if o != c && o.node == c.node {
+		if o != c && o.node == c.node && !o.alloc.Equal(c.alloc) {
 			return nil // nobody knows which of them was carried out
 		}
 	}

@@ -111,7 +111,8 @@ type cell struct {
 	usage     atomic.Pointer[Usage]
 	// rev counts changes of graph, claims and holds; part of the usage memo's key.
 	rev    atomic.Uint64
-	claims []*claim // guarded by State.mu
+	claims []*claim     // guarded by State.mu
+	doubts atomic.Int32 // how many of them are doubtful
 	// busySince is when the node's kubelet was first found to have pods to admit before
 	// another, and busyAsked when last; guarded by State.mu.
 	busySince, busyAsked time.Time

@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
@@ -42,6 +43,7 @@ type world struct {
 	binds                  []*bind
 	serial, version        int
 	placed, conflicts      int
+	retaken                int // choices taken again
 }
 
 type event struct {
@@ -74,7 +76,7 @@ func (w *world) write(pod *v1.Pod, gone bool) {
 }
 
 func (w *world) step() {
-	switch w.rng.IntN(12) {
+	switch w.rng.IntN(13) {
 	case 0, 1:
 		w.serial++
 		uid := types.UID(fmt.Sprintf("uid-%d", w.serial))
@@ -117,6 +119,18 @@ func (w *world) step() {
 	case 11:
 		w.clock.now = w.clock.now.Add(time.Duration(w.rng.IntN(20)) * time.Second)
 		w.decideDoubts()
+	case 12:
+		// A tenant changes what a waiting pod asks for, so that it chooses anew.
+		if pod := w.any(w.api); pod != nil && pod.Spec.NodeName == "" {
+			changed := pod.DeepCopy()
+			changed.Annotations = maps.Clone(pod.Annotations)
+			if _, ok := changed.Annotations[MinLinkKey]; ok {
+				delete(changed.Annotations, MinLinkKey)
+			} else {
+				metav1.SetMetaDataAnnotation(&changed.ObjectMeta, MinLinkKey, "SYS")
+			}
+			w.write(changed, false)
+		}
 	}
 }
 
@@ -171,6 +185,9 @@ func (w *world) schedule() {
 			w.state.Unreserve(pod.UID, info.Node().Name)
 			return
 		}
+		if c := w.state.claimOf(pod.UID, a.Node); c != nil && c.times > 0 {
+			w.retaken++
+		}
 		copied := pod.DeepCopy()
 		copied.Spec.NodeName = a.Node
 		w.cache[pod.UID], w.assumed[pod.UID] = copied, true
@@ -218,7 +235,6 @@ func (w *world) advanceBind() {
 		}
 		return
 	}
-	w.state.BindingBegan(b.pod.UID, b.node)
 	fail := func() {
 		w.state.Unreserve(b.pod.UID, b.node)
 		if w.assumed[b.pod.UID] {
@@ -226,6 +242,12 @@ func (w *world) advanceBind() {
 			delete(w.assumed, b.pod.UID)
 		}
 	}
+	if b.patched && w.rng.IntN(4) == 0 { // another plugin's PreBind fails
+		fail()
+		done()
+		return
+	}
+	w.state.BindingBegan(b.pod.UID, b.node)
 	switch w.rng.IntN(4) {
 	case 0:
 		b.late, b.expires = true, w.clock.now.Add(requestTimeout)
@@ -246,6 +268,13 @@ func (w *world) advanceBind() {
 			b.patched = ok
 			if ok {
 				w.state.Written(b.pod.UID, b.node)
+				if w.rng.IntN(3) == 0 { // it was sent before, without an answer
+					again := *b
+					again.patched, again.late, again.expires = false, true, w.clock.now.Add(requestTimeout)
+					w.binds = append(w.binds, &again)
+				} else {
+					w.state.WriteEnded(b.pod.UID, b.node)
+				}
 				return
 			}
 			w.state.BindingRefused(b.pod.UID, b.node)
@@ -307,7 +336,7 @@ func (w *world) annotate(pod *v1.Pod, a *Allocation) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	pod.Annotations = map[string]string{AllocationKey: text}
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, AllocationKey, text)
 }
 
 // apply is the API server's bind: once per pod, with the annotation.
@@ -394,6 +423,7 @@ func (w *world) check(step int) {
 func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 	t.Parallel()
 	histories := 100 // three of four with the PATCH of PreBind
+	retaken := 0
 	for seed := range histories {
 		clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
 		s := New(testConfig(), clk)
@@ -413,6 +443,7 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 		if w.placed == 0 {
 			t.Fatalf("seed %d placed no pod", seed)
 		}
+		retaken += w.retaken
 		w.quiesce()
 		if n := w.state.writing.Load(); n != 0 {
 			t.Errorf("seed %d: %d choices are said to be written after everything settled", seed, n)
@@ -423,6 +454,9 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 				t.Errorf("seed %d: in flight after everything settled: %+v", seed, left)
 			}
 		}
+	}
+	if retaken < histories {
+		t.Errorf("%d choices were taken again in %d histories", retaken, histories)
 	}
 }
 

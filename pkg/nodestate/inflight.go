@@ -19,6 +19,8 @@ import (
 //	               ▼                                ▼                       ▼
 //	            dropped                          confirmed ◄────────────────┘
 //
+// back from binding to reserved when nothing of the attempt is under way any more (a
+// refusal, or the end of the PATCH before the Binding begins),
 // and from any phase to void when the pod is gone or bound with another choice.
 // Sweep drops confirmed and void claims once a cycle's snapshot can replace them.
 type claimPhase uint8
@@ -50,6 +52,7 @@ type claim struct {
 	since     time.Time // of the phase
 	written   bool      // the annotations are on the pod
 	writing   bool      // counted in State.writing
+	times     int       // how many attempts before had the same choice
 	// version of the bound pod that settled the claim; empty if it never was bound.
 	version string
 }
@@ -93,6 +96,13 @@ func (s *State) setPhase(c *claim, p claimPhase) {
 	if p != reserved {
 		s.countWriting(c, p == binding)
 	}
+	if was, is := c.phase == doubtful, p == doubtful; was != is {
+		by := int32(1)
+		if was {
+			by = -1
+		}
+		s.cells.ensure(c.node).doubts.Add(by)
+	}
 	c.phase, c.since = p, s.clock.Now()
 }
 
@@ -107,8 +117,11 @@ func (s *State) Unreserve(uid types.UID, node string) {
 		return
 	}
 	if c.phase == binding {
-		s.setPhase(c, doubtful)
+		s.doubt(c)
 		return
+	}
+	if c.written {
+		s.noted[uid] = struct{}{}
 	}
 	s.drop(c)
 	s.touchNode(node) // the scheduler's cache forgets the pod after this
@@ -121,6 +134,18 @@ func (s *State) BindingBegan(uid types.UID, node string) { s.changePhase(uid, no
 // nothing was bound.
 func (s *State) BindingRefused(uid types.UID, node string) {
 	s.changePhase(uid, node, binding, reserved)
+}
+
+// WriteEnded marks that the PATCH of the choice was sent once and is done, and that no
+// Binding is sent before BindingBegan is called again: if the attempt ends before that,
+// nothing of it can come late. While an earlier attempt is in doubt this does not help:
+// its Binding may come late, to a pod that carries this choice.
+func (s *State) WriteEnded(uid types.UID, node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.claimOf(uid, node); c != nil && c.phase == binding && len(s.claims[uid]) == 1 {
+		s.setPhase(c, reserved)
+	}
 }
 
 func (s *State) changePhase(uid types.UID, node string, from, to claimPhase) {
@@ -145,6 +170,7 @@ func (s *State) podChanged(pod *v1.Pod) {
 	if !bound {
 		return
 	}
+	delete(s.noted, pod.UID)
 	h := s.endHold(pod.UID)
 	if h == nil && len(s.claims[pod.UID]) == 0 {
 		return
@@ -182,6 +208,7 @@ func (s *State) podGone(uid types.UID) {
 	defer s.mu.Unlock()
 	freed := s.endHold(uid) != nil
 	s.departed.add(uid, s.clock.Now())
+	delete(s.noted, uid)
 	for _, c := range s.claims[uid] {
 		freed = freed || c.phase != void
 		s.settle(c, void)

@@ -59,6 +59,10 @@ func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle,
 		selects: pod.Spec.NodeSelector != nil || requiredAffinity(pod) != nil,
 		ratedBy: best,
 	}
+	if name := l.tried(x); name != "" {
+		s.listed.Add(1)
+		return sets.New(name), best
+	}
 	switch {
 	case !d.HasGPUs():
 		names = l.plain(x)
@@ -88,6 +92,24 @@ type lister struct {
 	required nodeaffinity.RequiredNodeAffinity
 	checks   int
 	ratedBy  cluster.Best // what scores are relative to, once there is a list
+}
+
+// tried returns the node on which the pod may take a choice again that is in doubt; empty
+// if there is none.
+func (l *lister) tried(x *index) string {
+	name := l.s.triedOn(l.pod.UID)
+	if name == "" {
+		return ""
+	}
+	i := slices.IndexFunc(l.nodes, func(info fwk.NodeInfo) bool { return info.Node().Name == name })
+	if i < 0 || !l.admits(x, i) {
+		return ""
+	}
+	e := &x.entries[i]
+	if l.s.usageAgain(l.d, e.cell, e.node, l.nodes[i], l.handle.SnapshotSharedLister().NodeInfos()) == nil {
+		return ""
+	}
+	return name
 }
 
 // best lists the best nodes of the best band that has any.

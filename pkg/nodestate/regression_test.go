@@ -38,7 +38,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting.Annotations = map[string]string{AllocationKey: text}
+	waiting.Annotations = map[string]string{AllocationKey: text, MinLinkKey: "SYS"} // it asks for other things now
 	second, reason := r.Reserve(demandOf(t, waiting), waiting, info, l)
 	if reason != Fits {
 		t.Fatal(reason)
@@ -200,7 +200,8 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 	}
 	r.BindingBegan(pod.UID, "n")
 	r.Unreserve(pod.UID, "n")
-	second, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	changed := annotated(pod.DeepCopy(), MinLinkKey, "SYS") // it asks for other things now
+	second, reason := r.Reserve(demandOf(t, changed), changed, info, l)
 	if reason != Fits {
 		t.Fatal(reason)
 	}
@@ -266,7 +267,8 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 		}, false},
 		"not while two of its choices there are in doubt": {func(r *rig, pod, _ *v1.Pod) {
 			info, l := r.view(t)
-			if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+			changed := annotated(pod.DeepCopy(), MinLinkKey, "SYS") // it asks for other things now
+			if _, reason := r.Reserve(demandOf(t, changed), changed, info, l); reason != Fits {
 				t.Fatal(reason)
 			}
 		}, false},

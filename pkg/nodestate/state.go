@@ -70,6 +70,7 @@ type State struct {
 
 	mu           sync.Mutex // guards claims, holds, every cell's claims and holds, and settledCount
 	claims       map[types.UID][]*claim
+	noted        map[types.UID]struct{} // unbound pods that carry a choice which was dropped
 	settledCount int
 	holds        map[types.UID]*hold
 	departed     departed
@@ -86,7 +87,7 @@ func New(config Config, clk clock.WithTicker) *State {
 		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease, config.Freshness), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
 		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), room: make(chan struct{}, 1),
-		pods: noPods{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, holds: map[types.UID]*hold{},
+		pods: noPods{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
 	}
@@ -165,6 +166,9 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 		defer s.mu.Unlock()
 		return s.computeFor(d, x, n, info.GetGeneration(), info.GetPods(), snapshot), Fits
 	case reason == Fits:
+		if u := s.usageAgain(d, x, n, info, snapshot); u != nil {
+			return u, Fits
+		}
 		return s.usage(x, n, info, snapshot), Fits
 	case d.needsGraph():
 		return nil, reason
@@ -253,11 +257,19 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	if s.departed.lately(pod.UID, s.clock.Now()) {
 		return nil, PodGone // no event would end the claim
 	}
+	here := slices.Concat(info.GetPods(), promised)
+	if _, before := s.again(d, x, u.node, info.GetGeneration(), here, snapshot); before != nil {
+		s.insert(&claim{
+			uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.node.Name, alloc: before.alloc,
+			request: d.Request, phase: reserved, since: s.clock.Now(), times: before.times + 1,
+		})
+		return before.alloc, Fits
+	}
 	// Claims change under this mutex only, so what Filter remembered may still hold.
 	if now := s.remembered(x, u.node, info); now != nil && !now.hearsay && len(promised) == 0 {
 		u = now
 	} else {
-		u = s.computeUsage(x, u.node, info.GetGeneration(), slices.Concat(info.GetPods(), promised), snapshot)
+		u = s.computeUsage(x, u.node, info.GetGeneration(), here, snapshot)
 	}
 	a, reason := u.Choose(d.Request, d.WantCPUs)
 	if reason != Fits {
@@ -337,14 +349,16 @@ func (s *State) Pending(uid types.UID, node string) *Allocation {
 }
 
 // Attempts reports whether the present attempt to bind the pod to the node has a
-// choice, written or not, and whether earlier attempts may still be carried out.
+// choice, written or not, and whether earlier attempts may still be carried out or have
+// left their choice on the pod.
 func (s *State) Attempts(uid types.UID, node string) (present, earlier bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	_, noted := s.noted[uid]
 	if s.claimOf(uid, node) != nil {
-		return true, len(s.claims[uid]) > 1
+		return true, noted || len(s.claims[uid]) > 1
 	}
-	return false, len(s.claims[uid]) > 0
+	return false, noted || len(s.claims[uid]) > 0
 }
 
 // Written marks the annotations as being on the pod.

@@ -104,12 +104,22 @@ func (s *State) outlived(u *Usage) bool {
 
 // computeUsage is the usage of a node with the pods of here. It needs s.mu.
 func (s *State) computeUsage(x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
-	return s.computeWithout(nil, x, n, generation, here, snapshot)
+	return s.compute(charging{s: s, x: x}, n, generation, here, snapshot)
+}
+
+// computeFor is the usage for a pod that is tried again: its own claims do not count.
+func (s *State) computeFor(uid types.UID, x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
+	return s.compute(charging{s: s, x: x, retried: uid}, n, generation, here, snapshot)
 }
 
 // computeWithout leaves out what kubelet has not released yet of pods that are gone,
 // if forgiven says so.
 func (s *State) computeWithout(forgiven func(types.UID) bool, x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
+	return s.compute(charging{s: s, x: x, forgiven: forgiven}, n, generation, here, snapshot)
+}
+
+func (s *State) compute(c charging, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
+	x := c.x
 	if len(here) == 0 && len(x.claims) == 0 && len(n.allocations) == 0 {
 		idle := *n.idle // what it refers to never changes
 		idle.generation, idle.rev = generation, x.rev.Load()
@@ -120,7 +130,7 @@ func (s *State) computeWithout(forgiven func(types.UID) bool, x *cell, n *Node, 
 		used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)), foreign: make([]bool, len(n.Accels)),
 		numa: slices.Clone(n.idle.numa),
 	}
-	c := charging{u: u, s: s, x: x, forgiven: forgiven}
+	c.u = u
 	for _, pi := range here {
 		c.addPod(pi)
 	}
@@ -144,7 +154,7 @@ func (c *charging) addUnlisted(here, listed []fwk.PodInfo) {
 		return !slices.ContainsFunc(here, is) && !slices.ContainsFunc(listed, is)
 	}
 	for _, cl := range c.x.claims {
-		if gone(cl.uid) {
+		if cl.uid != c.retried && gone(cl.uid) {
 			c.addClaim(cl)
 		}
 	}

@@ -25,6 +25,7 @@ func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeNa
 	}
 	a := p.state.Pending(pod.UID, nodeName)
 	if !p.Profile.WriteInBind || a == nil {
+		p.state.BindingBegan(pod.UID, nodeName) // by another plugin, which hears the answer
 		return fwk.NewStatus(fwk.Skip)
 	}
 	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)

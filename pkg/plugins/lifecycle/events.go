@@ -49,6 +49,16 @@ func (p *Plugin) checkBindOrder() error {
 		p.handle.ProfileName(), slices.Sorted(slices.Values(p.Profile.plugins)), names.DefaultBinder)
 }
 
+// bindsFirst reports whether no Binding is sent before Bind is called: no other plugin
+// comes before ours, and no extender binds, which comes before all.
+func (p *Plugin) bindsFirst() bool {
+	enabled := p.enabled()
+	if enabled == nil || len(enabled.Bind.Enabled) == 0 || !slices.Contains(p.Profile.plugins, enabled.Bind.Enabled[0].Name) {
+		return false
+	}
+	return !slices.ContainsFunc(p.handle.Extenders(), func(e fwk.Extender) bool { return e.IsBinder() })
+}
+
 // enabled returns the profile's plugins by extension point, in their order; nil
 // where the framework does not tell.
 func (p *Plugin) enabled() *config.Plugins {

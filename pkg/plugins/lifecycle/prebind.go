@@ -68,10 +68,11 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	defer cancel()
 	// The error of the last attempt is kept here: retry.OnError takes that of a context
 	// which ended for its own patience, and returns the error before it or none.
-	certain := true
+	certain, tries := true, 0
 	var sent sends
 	counted := sent.count(ctx)
 	_ = retry.OnError(retry.DefaultBackoff, schedutil.Retriable, func() error {
+		tries++
 		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(counted, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
 		certain = certain && nodestate.Refused(err)
 		return err
@@ -83,6 +84,9 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		return fwk.AsStatus(fmt.Errorf("writing the choice on pod %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
 	p.state.Written(pod.UID, nodeName)
+	if tries == 1 && sent.once() && p.bindsFirst() {
+		p.state.WriteEnded(pod.UID, nodeName)
+	}
 	return nil
 }
 

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// maxAgain is how many attempts in a row a pod is sent to the node of the choice that is
+// in doubt. Something may be wrong with binding it there, and other nodes may be free.
+const maxAgain = 4
+
+// A pod whose binding is in doubt may take the same choice again: whatever of the attempt
+// before is still carried out says the same as the new one. Otherwise each attempt
+// would keep a set of GPUs until its doubt is decided.
+
+// inDoubt returns the pod's choice on a node that an attempt left in doubt, and nil if it
+// has none there, or several that differ; it needs s.mu.
+func (x *cell) inDoubt(uid types.UID) (found *claim) {
+	for _, c := range x.claims {
+		if c.uid != uid {
+			continue
+		}
+		if c.phase != doubtful || found != nil && !c.alloc.Equal(found.alloc) {
+			return nil
+		}
+		found = c
+	}
+	return found
+}
+
+// again returns the usage of a node as a pod finds it that has a choice in doubt there,
+// and the claim with this choice, if the pod may have it again: it asks for the same, and
+// the solver would take this set if these GPUs were all that is free. It needs s.mu.
+func (s *State) again(d *Demand, x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) (*Usage, *claim) {
+	if x == nil || x.doubts.Load() == 0 {
+		return nil, nil
+	}
+	c := x.inDoubt(d.UID)
+	if c == nil || c.request.Signature() != d.Request.Signature() {
+		return nil, nil
+	}
+	if slices.ContainsFunc(here, func(pi fwk.PodInfo) bool { return pi.GetPod().UID == d.UID }) {
+		return nil, nil
+	}
+	u := s.computeFor(d.UID, x, n, generation, here, snapshot)
+	if u.Check(d.Request) != Fits {
+		return nil, nil
+	}
+	only := *u
+	only.used, only.counted = make([]nvtopo.Mask, len(u.used)), make([]int, len(u.counted))
+	for i, accel := range n.Accels {
+		only.used[i] = u.used[i] | ^c.alloc.mask(accel)
+	}
+	a, reason := only.Choose(d.Request, false)
+	if reason != Fits || len(u.freeCPUs().Minus(c.alloc.cpus)) != len(u.freeCPUs())-len(c.alloc.cpus) {
+		return nil, nil
+	}
+	a.cpus, a.CPUSet = c.alloc.cpus, c.alloc.CPUSet
+	if !a.Equal(c.alloc) {
+		return nil, nil
+	}
+	return u, c
+}
+
+// usageAgain is the usage that again returns, or nil.
+func (s *State) usageAgain(d *Demand, x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
+	if x.doubts.Load() == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u, _ := s.again(d, x, n, info.GetGeneration(), info.GetPods(), snapshot)
+	return u
+}
+
+// triedOn returns the node of the pod's last choice that is in doubt, empty if there is
+// none or it has failed too often.
+func (s *State) triedOn(uid types.UID) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range slices.Backward(s.claims[uid]) {
+		if c.phase == doubtful && c.times < maxAgain {
+			return c.node
+		}
+	}
+	return ""
+}
+
+// doubt makes a claim doubtful that takes the place of earlier ones with the same choice;
+// it needs s.mu.
+func (s *State) doubt(c *claim) {
+	s.setPhase(c, doubtful)
+	for _, o := range slices.Clone(s.claims[c.uid]) {
+		if o != c && o.phase == doubtful && o.alloc == c.alloc {
+			s.drop(o)
+		}
+	}
+}
