@@ -48,7 +48,7 @@ func (s *State) again(d *Demand, x *cell, n *Node, generation int64, here []fwk.
 	if slices.ContainsFunc(here, func(pi fwk.PodInfo) bool { return pi.GetPod().UID == d.UID }) {
 		return nil, nil
 	}
-	u := s.computeFor(d.UID, x, n, generation, here, snapshot)
+	u := s.computeRetried(d.UID, x, n, generation, here, snapshot)
 	if u.Check(d.Request) != Fits {
 		return nil, nil
 	}

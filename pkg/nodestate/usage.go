@@ -107,8 +107,8 @@ func (s *State) computeUsage(x *cell, n *Node, generation int64, here []fwk.PodI
 	return s.compute(charging{s: s, x: x}, n, generation, here, snapshot)
 }
 
-// computeFor is the usage for a pod that is tried again: its own claims do not count.
-func (s *State) computeFor(uid types.UID, x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
+// computeRetried is the usage for a pod that is tried again: its own claims do not count.
+func (s *State) computeRetried(uid types.UID, x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
 	return s.compute(charging{s: s, x: x, retried: uid}, n, generation, here, snapshot)
 }
 
