@@ -1,3 +1,4 @@
+// Pins NVIDIA's device plugin of the tests on a real node; apart from the product's own module.
 module github.com/nvtopo/nvtopo/tools/nvidia-device-plugin
 
 go 1.26

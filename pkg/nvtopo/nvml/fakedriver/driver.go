@@ -22,11 +22,16 @@ const Version = "580.95.05"
 type Driver struct {
 	Faults *Faults
 	dir    string
+	gpus   int
 }
 
 // Write writes a machine to a folder, which it makes: the graph, whose slots are
 // of the given PCIe generation.
 func Write(dir string, g *nvtopo.Graph, gen nvtopo.PCIeGen) (*Driver, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, fmt.Errorf("the machine's folder: %w", err)
+	}
 	text, err := describe(g, gen)
 	if err != nil {
 		return nil, fmt.Errorf("describe the machine: %w", err)
@@ -34,7 +39,7 @@ func Write(dir string, g *nvtopo.Graph, gen nvtopo.PCIeGen) (*Driver, error) {
 	if err := writeSysfs(filepath.Join(dir, "sys"), g, gen); err != nil {
 		return nil, fmt.Errorf("write sysfs: %w", err)
 	}
-	d := &Driver{dir: dir, Faults: &Faults{path: filepath.Join(dir, "faults.txt")}}
+	d := &Driver{dir: dir, gpus: g.Len(), Faults: &Faults{path: filepath.Join(dir, "faults.txt")}}
 	if err := writeFile(d.machine(), text); err != nil {
 		return nil, fmt.Errorf("write the machine: %w", err)
 	}

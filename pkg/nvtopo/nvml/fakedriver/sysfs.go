@@ -25,14 +25,12 @@ func (t *tree) file(text string, path ...string) {
 }
 
 // link makes a symbolic link to a folder of the tree, both given from its root.
+// It is absolute, so that bus/pci/devices can be mounted over the machine's own.
 func (t *tree) link(target, path string) {
 	name := filepath.Join(t.root, path)
-	to, err := filepath.Rel(filepath.Dir(path), target)
+	err := os.MkdirAll(filepath.Dir(name), 0o755) //nolint:gosec // as in writeFile
 	if err == nil {
-		err = os.MkdirAll(filepath.Dir(name), 0o755) //nolint:gosec // as in writeFile
-	}
-	if err == nil {
-		err = os.Symlink(to, name)
+		err = os.Symlink(filepath.Join(t.root, target), name)
 	}
 	t.err = errors.Join(t.err, err)
 }
