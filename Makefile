@@ -54,20 +54,6 @@ cluster-programs: first-time $(BIN)/kwok ## Build what the demo and the integrat
 	$(call program,nvtopo-scheduler,scheduler)
 	$(call program,nvtopo-devcluster,devcluster)
 
-# What a real node consists of. kubelet shares the product's build cache;
-# containerd leaves out the snapshotters that need C libraries.
-CONTAINERD := github.com/containerd/containerd/v2/cmd
-
-$(BIN)/kubelet: tools/kubelet/go.mod tools/kubelet/go.sum
-	$(BUILD) kubelet -C tools/kubelet -ldflags '-X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)' -o ../../$(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
-
-$(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr: $(BIN)/%: tools/containerd/go.mod tools/containerd/go.sum
-	CGO_ENABLED=0 $(BUILD) $* -C tools/containerd -tags no_btrfs,no_devmapper,no_zfs -o ../../$@ $(CONTAINERD)/$*
-
-# NVIDIA's device plugin as it is released; it loads the fake driver below.
-$(BIN)/nvidia-device-plugin: tools/nvidia-device-plugin/go.mod tools/nvidia-device-plugin/go.sum
-	$(BUILD) nvidia-device-plugin -C tools/nvidia-device-plugin -o ../../$@ github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin
-
 # A libnvidia-ml.so.1 for machines without a GPU, against NVIDIA's own header.
 FAKE_DRIVER := $(BIN)/fakedriver/libnvidia-ml.so.1
 FAKE_DRIVER_SOURCES := $(wildcard pkg/nvtopo/nvml/fakedriver/lib/*)
@@ -79,6 +65,20 @@ $(FAKE_DRIVER): $(FAKE_DRIVER_SOURCES) go.mod
 	gcc -std=gnu11 -shared -fPIC -O1 -s -pthread -Wall -Wextra -Werror -Wno-deprecated-declarations -fvisibility=hidden \
 		-Wl,-soname,$(@F) -I"$$(go list -m -f '{{.Dir}}' github.com/NVIDIA/go-nvml)/pkg/nvml" -o $@ $(filter %.c,$(FAKE_DRIVER_SOURCES))
 
+# What a real node consists of. kubelet shares the product's build cache;
+# containerd leaves out the snapshotters that need C libraries.
+CONTAINERD := github.com/containerd/containerd/v2/cmd
+
+$(BIN)/kubelet: tools/kubelet/go.mod tools/kubelet/go.sum
+	$(BUILD) kubelet -C tools/kubelet -ldflags '-X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION)' -o ../../$(BIN)/kubelet k8s.io/kubernetes/cmd/kubelet
+
+$(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr: $(BIN)/%: tools/containerd/go.mod tools/containerd/go.sum
+	CGO_ENABLED=0 $(BUILD) $* -C tools/containerd -tags no_btrfs,no_devmapper,no_zfs -o ../../$@ $(CONTAINERD)/$*
+
+# NVIDIA's device plugin as it is released; it loads the fake driver above.
+$(BIN)/nvidia-device-plugin: tools/nvidia-device-plugin/go.mod tools/nvidia-device-plugin/go.sum
+	$(BUILD) nvidia-device-plugin -C tools/nvidia-device-plugin -o ../../$@ github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin
+
 # Before the long builds: what cannot be built.
 .PHONY: node-check
 node-check:
@@ -86,11 +86,12 @@ node-check:
 		{ echo "a real node needs Linux and root; SKIP_NODE=1 make test leaves it out" >&2; exit 1; }
 
 .PHONY: node-programs
-node-programs: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr ## Build what the real node runs (root: installs runc)
+node-programs: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr $(BIN)/nvidia-device-plugin $(FAKE_DRIVER) ## Build what the real node runs (root: installs runc)
 	scripts/install-runc.sh
 	CGO_ENABLED=0 go build -ldflags '-s -w' -o $(BIN)/nvtopo-probe ./pkg/devcluster/realnode/probe
 	$(call program,nvtopo-scheduler,scheduler)
 	$(call program,nvtopo-node-agent,node-agent)
+	$(call program,nvtopo-exporter,exporter)
 
 .PHONY: demo-node
 demo-node: node-check node-programs ## Run pods on a real node and compare what was chosen, recorded and seen (root)

@@ -31,10 +31,12 @@ func demoNodeCommand(s *settings) *cobra.Command {
 		Use:   "demo-node",
 		Short: "Have pods run on a real node with simulated GPUs, and compare what everybody says they got",
 		Long: `Starts a control plane, our scheduler and one real node on this machine: kubelet,
-containerd and runc, a device plugin with the eight simulated GPUs of a DGX-1, and
-the node agent between the two. Then it runs pods and compares the scheduler's
-annotation, kubelet's checkpoint, the PodResources API and the containers' own
-environment. Needs Linux and root. Exits with 1 if any two disagree.`,
+containerd and runc, NVIDIA's own device plugin, our exporter, and the node agent
+between plugin and kubelet. Only the driver is not real: a libnvidia-ml.so.1 of
+ours that shows the eight GPUs of a DGX-1. Then it runs pods and compares the
+scheduler's annotation, kubelet's checkpoint, the PodResources API and the
+containers' own environment. Needs Linux and root. Exits with 1 if any two
+disagree.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runDemoNode(cmd, s) },
 	}
@@ -50,7 +52,8 @@ func runDemoNode(cmd *cobra.Command, s *settings) (err error) {
 	begun := time.Now()
 	say := func(what string) { fmt.Fprintf(progress, "%5.1f s  %s\n", time.Since(begun).Seconds(), what) }
 	rows, err := carryOutOnNode(ctx, gpunode.Config{
-		Bin: filepath.Dir(s.scheduler), Dir: s.dir, Agent: true, NRI: true, AgentArgs: []string{"--nri=pin"}, Log: log, Progress: say,
+		Bin: filepath.Dir(s.scheduler), Dir: s.dir, Agent: true, NRI: true, NVIDIA: true, AgentArgs: []string{"--nri=pin"},
+		Log: log, Progress: say,
 	}, say)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -39,6 +39,9 @@ type Config struct {
 	Kubelet map[string]any
 	// NRI switches containerd's node resource interface on; see Node.NRISocket.
 	NRI bool
+	// Binds are folders of the machine that the node sees elsewhere: the path
+	// where it sees it -> the folder.
+	Binds map[string]string
 	// Log receives what the node's first process prints; nil discards it.
 	Log io.Writer
 }

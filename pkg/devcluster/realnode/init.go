@@ -53,7 +53,8 @@ type event struct {
 
 // setup is what the first process is told to make before it takes commands.
 type setup struct {
-	Dir string // the node's own folder, a tmpfs is mounted on it
+	Dir   string            // the node's own folder, a tmpfs is mounted on it
+	Binds map[string]string // path -> the folder that is seen there
 }
 
 // Init runs the node's first process if this program was started as one, and
@@ -85,7 +86,7 @@ func runInit(commands io.Reader, events io.Writer) error {
 	if err := dec.Decode(&what); err != nil {
 		return fmt.Errorf("read the setup: %w", err)
 	}
-	err := prepareMounts(what.Dir)
+	err := prepareMounts(what)
 	s.send(event{ID: 1, Err: errorText(err)})
 	if err != nil {
 		return err

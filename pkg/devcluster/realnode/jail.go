@@ -29,9 +29,9 @@ type jail struct {
 	early   map[int]string      // ends of children nobody asked about yet, guarded by mu
 }
 
-// startJail starts the first process, which makes its mounts on dir. What it
-// prints goes to log.
-func startJail(dir string, log io.Writer) (_ *jail, err error) {
+// startJail starts the first process, which makes its mounts. What it prints goes
+// to log.
+func startJail(what setup, log io.Writer) (_ *jail, err error) {
 	inR, inW, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a pipe: %w", err)
@@ -75,7 +75,7 @@ func startJail(dir string, log io.Writer) (_ *jail, err error) {
 		return nil, fmt.Errorf("start the node's first process: %w", errors.Join(err, inW.Close(), outR.Close()))
 	}
 	go j.receive(outR)
-	if err := j.begin(setup{Dir: dir}); err != nil {
+	if err := j.begin(what); err != nil {
 		return nil, errors.Join(err, j.kill())
 	}
 	return j, nil

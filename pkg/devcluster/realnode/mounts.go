@@ -35,7 +35,8 @@ func kernelSettings() map[string]string {
 
 // prepareMounts makes the node's own view of the machine. It runs in the
 // node's namespaces, where nothing of it shows outside.
-func prepareMounts(dir string) error {
+func prepareMounts(what setup) error {
+	dir := what.Dir
 	if err := mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		return err
 	}
@@ -65,6 +66,11 @@ func prepareMounts(dir string) error {
 	}
 	if err := mount("tmpfs", kubeletDir, "tmpfs", 0, "mode=0750"); err != nil {
 		return err
+	}
+	for target, source := range what.Binds {
+		if err := mount(source, target, "", syscall.MS_BIND, ""); err != nil {
+			return err
+		}
 	}
 	return shadowKernelSettings(filepath.Join(dir, "sysctl"))
 }

@@ -76,7 +76,7 @@ func Start(ctx context.Context, cluster *devcluster.Cluster, cfg Config) (_ *Nod
 	if err := cluster.WriteKubeconfig(n.kubeconfig); err != nil {
 		return nil, err
 	}
-	if n.jail, err = startJail(n.inside, cfg.Log); err != nil {
+	if n.jail, err = startJail(setup{Dir: n.inside, Binds: cfg.Binds}, cfg.Log); err != nil {
 		return nil, err
 	}
 	if err := n.startContainerd(ctx); err != nil {

@@ -28,6 +28,8 @@ type Report struct {
 	// CPUs and Mems are Cpus_allowed_list and Mems_allowed_list of the process.
 	CPUs string `json:"cpus"`
 	Mems string `json:"mems"`
+	// GPUs are the device nodes of NVIDIA's GPUs.
+	GPUs []string `json:"gpus"`
 }
 
 // Report reads what a container of the pod printed when it was started first,

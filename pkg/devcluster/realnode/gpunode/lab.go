@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -30,6 +32,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )
 
 // The service accounts of the manifests: everybody may do here what it may do
@@ -66,6 +69,11 @@ type Config struct {
 	// AgentProgram is the path of the agent of another release, which then serves
 	// no metrics; empty for the one in Bin.
 	AgentProgram string
+	// NVIDIA runs NVIDIA's own device plugin and our exporter on the fake driver
+	// that shows the machine, in place of the simulated plugin and a graph that is
+	// published as it is. PluginArgs are further flags of NVIDIA's plugin.
+	NVIDIA     bool
+	PluginArgs []string
 	// Scheduler changes the shipped KubeSchedulerConfiguration, if set.
 	Scheduler func(fields map[string]any)
 	// Dir keeps the node's logs and is left in place; a temporary folder when empty.
@@ -84,12 +92,15 @@ type Lab struct {
 	Node      *realnode.Node
 	Graph     *nvtopo.Graph
 	Scheduler *devcluster.Scheduler
-	Plugin    *realnode.Process // the inner device plugin
-	Agent     *realnode.Process // nil without Config.Agent
+	Plugin    *realnode.Process  // the inner device plugin
+	Agent     *realnode.Process  // nil without Config.Agent
+	Driver    *fakedriver.Driver // nil without Config.NVIDIA
+	Exporter  *realnode.Process  // nil without Config.NVIDIA
 
 	cfg          Config
 	podResources *kubelet.PodResources
 	metricsPort  int
+	driverDir    string // of the machine as its driver shows it; empty without Config.NVIDIA
 
 	stopExporter context.CancelFunc
 	exporter     sync.WaitGroup
@@ -110,6 +121,11 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	if err := realnode.Check(cfg.Bin); err != nil {
 		return nil, err
 	}
+	if cfg.NVIDIA {
+		if err := checkNVIDIA(cfg.Bin); err != nil {
+			return nil, err
+		}
+	}
 	if runtime.NumCPU() < 2 {
 		return nil, errors.New("two simulated NUMA nodes need two CPUs")
 	}
@@ -122,35 +138,45 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	if l.Graph, err = Graph(cfg.Node); err != nil {
 		return nil, err
 	}
-	for _, step := range []struct {
-		what string
-		do   func(context.Context) error
-	}{
-		{"starting etcd and kube-apiserver, installing the manifests", l.startCluster},
-		{"starting containerd and kubelet " + kubeVersion, l.startNode},
-		{"publishing the link graph of a simulated " + Machine, l.publish},
-		{"starting the device plugin", l.startPlugin},
-		{startAgent, l.startAgent},
-		{"starting the scheduler", l.startScheduler},
-		{"waiting for the node's GPUs", l.WaitGPUs},
-		{waitForAgent, l.WaitEnforced},
-	} {
-		if !cfg.Agent && (step.what == startAgent || step.what == waitForAgent) {
+	for _, s := range l.steps() {
+		if s.left {
 			continue
 		}
-		cfg.Progress(step.what)
-		if err := step.do(ctx); err != nil {
+		cfg.Progress(s.what)
+		if err := s.do(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return l, nil
 }
 
-// The steps that need the agent.
-const (
-	startAgent   = "starting the node agent"
-	waitForAgent = "waiting until the agent vouches for the node"
-)
+// step is a part of the start.
+type step struct {
+	what string
+	do   func(context.Context) error
+	left bool // it is left out
+}
+
+func (l *Lab) steps() []step {
+	publish := step{what: "publishing the link graph of a simulated " + Machine, do: l.publish}
+	plugin := step{what: "starting the device plugin", do: l.startPlugin}
+	agent := step{what: "starting the node agent", do: l.startAgent, left: !l.cfg.Agent}
+	register := []step{plugin, agent}
+	if l.cfg.NVIDIA {
+		publish = step{what: "starting the exporter on the driver of a simulated " + Machine, do: l.startExporter}
+		plugin = step{what: "starting NVIDIA's device plugin", do: l.startNVIDIAPlugin}
+		register = []step{agent, plugin} // it ends if the agent's folder is not there
+	}
+	return slices.Concat([]step{
+		{what: "starting etcd and kube-apiserver, installing the manifests", do: l.startCluster},
+		{what: "starting containerd and kubelet " + kubeVersion, do: l.startNode},
+		publish,
+	}, register, []step{
+		{what: "starting the scheduler", do: l.startScheduler},
+		{what: "waiting for the node's GPUs", do: l.WaitGPUs},
+		{what: "waiting until the agent vouches for the node", do: l.WaitEnforced, left: !l.cfg.Agent},
+	})
+}
 
 // kubeVersion is that of tools/kubelet/go.mod.
 const kubeVersion = "1.35.6"
@@ -170,9 +196,15 @@ func (l *Lab) startCluster(ctx context.Context) (err error) {
 }
 
 func (l *Lab) startNode(ctx context.Context) (err error) {
-	l.Node, err = realnode.Start(ctx, l.Cluster, realnode.Config{
+	cfg := realnode.Config{
 		Name: l.cfg.Node, Bin: l.cfg.Bin, Dir: l.cfg.Dir, Kubelet: l.cfg.Kubelet, NRI: l.cfg.NRI, Log: l.cfg.Log,
-	})
+	}
+	if l.cfg.NVIDIA {
+		if cfg.Binds, err = l.writeDriver(); err != nil {
+			return err
+		}
+	}
+	l.Node, err = realnode.Start(ctx, l.Cluster, cfg)
 	if err != nil {
 		return err
 	}
@@ -306,6 +338,9 @@ func (l *Lab) Stop() error {
 	}
 	if l.Cluster != nil {
 		errs = append(errs, l.Cluster.Stop())
+	}
+	if l.driverDir != "" {
+		errs = append(errs, os.RemoveAll(l.driverDir))
 	}
 	return errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,7 +37,7 @@ type Observation struct {
 	Annotation   []string // the scheduler's choice
 	Checkpoint   []string // kubelet's record on disk
 	PodResources []string // kubelet's record as monitoring reads it; it leaves out init containers
-	Environment  []string // NVIDIA_VISIBLE_DEVICES inside the container
+	Environment  []string // NVIDIA_VISIBLE_DEVICES inside the container, or with CDI its device nodes
 
 	Report *realnode.Report // all that the container saw
 }
@@ -50,7 +51,10 @@ func (l *Lab) Observe(ctx context.Context, pod *v1.Pod) ([]Observation, error) {
 		if err != nil {
 			return nil, err
 		}
-		out[i].Report, out[i].Environment = r, split(r.Env["NVIDIA_VISIBLE_DEVICES"])
+		out[i].Report = r
+		if out[i].Environment, err = l.seen(r); err != nil {
+			return nil, fmt.Errorf("container %s of %s: %w", out[i].Container, pod.Name, err)
+		}
 	}
 	devices, err := l.podDevices(ctx, pod)
 	if err != nil {
@@ -75,6 +79,25 @@ func (l *Lab) Observe(ctx context.Context, pod *v1.Pod) ([]Observation, error) {
 		}
 	}
 	return out, nil
+}
+
+// seen are the GPUs that a container sees. NVIDIA's CDI specifications set the
+// variable to "void", so that nobody adds devices to theirs; these have the
+// driver's minor numbers, which are the GPUs' indices on the fake driver.
+func (l *Lab) seen(r *realnode.Report) ([]string, error) {
+	list := r.Env["NVIDIA_VISIBLE_DEVICES"]
+	if list != "void" {
+		return split(list), nil
+	}
+	var out []string
+	for _, node := range r.GPUs {
+		i, err := strconv.Atoi(strings.TrimPrefix(node, "/dev/nvidia"))
+		if err != nil || i >= l.Graph.Len() {
+			return nil, fmt.Errorf("device node %s is of no GPU", node)
+		}
+		out = append(out, l.Graph.GPUs[i].UUID)
+	}
+	return sorted(out), nil
 }
 
 // podDevices asks kubelet for one pod. List, which others use, would disturb an

@@ -32,7 +32,7 @@ func (l *Lab) startPlugin(context.Context) (err error) {
 // startAgent starts the agent with the rights of its service account.
 func (l *Lab) startAgent(ctx context.Context) error {
 	kubeconfig := filepath.Join(l.Node.Dir(), "agent.kubeconfig")
-	if err := l.writeKubeconfig(ctx, kubeconfig); err != nil {
+	if err := l.writeKubeconfig(ctx, agentAccount, kubeconfig); err != nil {
 		return err
 	}
 	args := []string{
@@ -64,15 +64,15 @@ func (l *Lab) ReplaceAgent(ctx context.Context, path string) error {
 	return l.startAgent(ctx)
 }
 
-// writeKubeconfig writes the agent's kubeconfig: a token bound to the node, as
-// the DaemonSet's pod would have.
-func (l *Lab) writeKubeconfig(ctx context.Context, path string) error {
-	cfg, err := l.Cluster.NodeBoundConfig(ctx, Namespace, agentAccount, l.cfg.Node)
+// writeKubeconfig writes a service account's kubeconfig: a token bound to the
+// node, as the DaemonSet's pod would have.
+func (l *Lab) writeKubeconfig(ctx context.Context, account, path string) error {
+	cfg, err := l.Cluster.NodeBoundConfig(ctx, Namespace, account, l.cfg.Node)
 	if err != nil {
 		return err
 	}
 	if err := devcluster.WriteKubeconfigOf(cfg, path); err != nil {
-		return fmt.Errorf("the agent: %w", err)
+		return fmt.Errorf("%s: %w", account, err)
 	}
 	return nil
 }

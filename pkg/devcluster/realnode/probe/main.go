@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ type report struct {
 	Duplicates []string          `json:"duplicates,omitempty"`
 	CPUs       string            `json:"cpus"`
 	Mems       string            `json:"mems"`
+	GPUs       []string          `json:"gpus,omitempty"`
 }
 
 func main() {
@@ -75,6 +77,9 @@ func print() error {
 		case "Mems_allowed_list":
 			r.Mems = strings.TrimSpace(value)
 		}
+	}
+	if r.GPUs, err = filepath.Glob("/dev/nvidia[0-9]*"); err != nil {
+		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
