@@ -107,7 +107,7 @@ unit: $(FAKE_DRIVER) ## Unit, property and seed-corpus fuzz tests: no etcd, no r
 	go test $(UNIT_PACKAGES)
 
 .PHONY: test-integration
-test-integration: cluster-programs ## Tests on a real API server and etcd
+test-integration: cluster-programs $(FAKE_DRIVER) ## Tests on a real API server and etcd
 	go test -timeout 25m ./pkg/devcluster/... ./cmd/devcluster ./test/integration/...
 
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.

@@ -3,6 +3,7 @@
 package fakedriver
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -197,6 +198,43 @@ func TestLinksGoDown(t *testing.T) {
 			}
 			if up != tc.up || down != tc.down {
 				t.Errorf("%d up, %d down; want %d and %d", up, down, tc.up, tc.down)
+			}
+		})
+	}
+}
+
+func TestTheStateOfAGPUIsTold(t *testing.T) {
+	d, _ := load(t, "dgx-h100")
+	lib := live.New(library(t))
+	opened(t, lib)
+	dev, err := lib.Device(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type state struct {
+		Rows     nvml.RowRemap
+		Recovery nvml.RecoveryAction
+		Fabric   nvml.FabricState
+	}
+	for name, tc := range map[string]struct {
+		fault Fault
+		want  state
+	}{
+		"another GPU's":    {Recovery(3, 1), state{Fabric: nvml.FabricCompleted}},
+		"rows wait":        {RemapPending(2), state{Rows: nvml.RowRemap{Pending: true}, Fabric: nvml.FabricCompleted}},
+		"rows fail":        {RemapFailed(2), state{Rows: nvml.RowRemap{Failed: true}, Fabric: nvml.FabricCompleted}},
+		"a reset is asked": {Recovery(2, 1), state{Recovery: nvml.RecoveryReset, Fabric: nvml.FabricCompleted}},
+		"no fabric yet":    {Fabric(2, 2), state{Fabric: nvml.FabricInProgress}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := d.Faults.Set(tc.fault); err != nil {
+				t.Fatal(err)
+			}
+			rows, err1 := dev.RowRemap()
+			recovery, err2 := dev.Recovery()
+			fabric, err3 := dev.Fabric()
+			if diff := cmp.Diff(tc.want, state{rows, recovery, fabric.State}); diff != "" || errors.Join(err1, err2, err3) != nil {
+				t.Errorf("errors %v, %v, %v (-want,+got):\n%s", err1, err2, err3, diff)
 			}
 		})
 	}

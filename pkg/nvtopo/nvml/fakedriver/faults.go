@@ -52,6 +52,22 @@ func PhantomLinks(index, links int) Fault {
 	return Fault(fmt.Sprintf("phantom %s %d", gpu(index), links))
 }
 
+// RemapPending are memory rows that wait for a reset to be remapped.
+func RemapPending(index int) Fault { return Fault("remap " + gpu(index) + " 1") }
+
+// RemapFailed are memory rows that cannot be remapped.
+func RemapFailed(index int) Fault { return Fault("remap " + gpu(index) + " 2") }
+
+// Recovery is what the driver asks to be done with a GPU, a value of
+// nvmlDeviceGpuRecoveryAction_t.
+func Recovery(index, action int) Fault {
+	return Fault(fmt.Sprintf("recover %s %d", gpu(index), action))
+}
+
+// Fabric is the registration of a GPU with its NVSwitch fabric, a value of
+// NVML_GPU_FABRIC_STATE.
+func Fabric(index, state int) Fault { return Fault(fmt.Sprintf("fabric %s %d", gpu(index), state)) }
+
 // Fails is a call, named without its version (nvmlDeviceGetPciInfo), that returns a code.
 func Fails(call string, index, code int) Fault {
 	return Fault(fmt.Sprintf("fail %s %s %d", call, gpu(index), code))

@@ -118,11 +118,14 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correc
 				       unsigned int *pending, unsigned int *failure)
 {
 	BEGIN("nvmlDeviceGetRemappedRows", device);
-	*correctable = *uncorrectable = *pending = *failure = 0;
+	unsigned int rows = gpu_state("remap", device.handle->index, 0);
+	*correctable = *uncorrectable = 0;
+	*pending = rows & 1;
+	*failure = rows >> 1 & 1;
 	return device.handle->major >= 8 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
-/* Only the recovery action is known: none. */
+/* Only the recovery action is known. */
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
 {
 	BEGIN("nvmlDeviceGetFieldValues", device);
@@ -132,7 +135,7 @@ nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldV
 			continue;
 		values[i].nvmlReturn = NVML_SUCCESS;
 		values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
-		values[i].value.uiVal = NVML_GPU_RECOVERY_ACTION_NONE;
+		values[i].value.uiVal = gpu_state("recover", device.handle->index, NVML_GPU_RECOVERY_ACTION_NONE);
 	}
 	return NVML_SUCCESS;
 }

@@ -59,6 +59,7 @@ enum link_state { LINK_UP, LINK_DOWN, LINK_ABSENT };
 bool gpu_lost(int gpu);                  /* it answers nothing any more */
 bool gpu_gone(int gpu);                  /* the driver no longer lists it */
 enum link_state link_state(int gpu, int link);
+unsigned int gpu_state(const char *kind, int gpu, unsigned int sound); /* remap, recover, fabric */
 int count_xids(void);                    /* Xids that the file has */
 bool xid_at(int position, int *gpu, unsigned long long *xid);
 

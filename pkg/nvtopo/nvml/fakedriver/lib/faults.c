@@ -9,6 +9,9 @@
  *   phantom GPU LINKS    links up to this number do not exist and say "disabled"
  *   fail CALL GPU CODE   the call answers this nvmlReturn_t
  *   hang CALL GPU        the call returns when the line is gone
+ *   remap GPU ROWS       memory rows: 1 wait for a reset, 2 cannot be remapped
+ *   recover GPU ACTION   the driver asks for this nvmlDeviceGpuRecoveryAction_t
+ *   fabric GPU STATE     its NVSwitch fabric is in this NVML_GPU_FABRIC_STATE
  *   xid NUMBER GPU       an Xid event; lines are only ever added
  */
 #include "fake.h"
@@ -26,7 +29,7 @@ struct fault {
 	char kind[8];
 	char call[64];
 	int gpu;
-	unsigned long long value; /* link, number of links, code or Xid */
+	unsigned long long value; /* link, number of links, code, state or Xid */
 	bool all_links;
 };
 
@@ -46,7 +49,8 @@ static bool read_fault(const char *line, struct fault *f)
 		f->gpu = gpu_of(a);
 		return fields == 2;
 	}
-	if (strcmp(f->kind, "down") == 0 || strcmp(f->kind, "phantom") == 0) {
+	if (strcmp(f->kind, "down") == 0 || strcmp(f->kind, "phantom") == 0 || strcmp(f->kind, "remap") == 0 ||
+	    strcmp(f->kind, "recover") == 0 || strcmp(f->kind, "fabric") == 0) {
 		f->gpu = gpu_of(a);
 		f->all_links = strcmp(b, "*") == 0;
 		f->value = strtoull(b, NULL, 10);
@@ -137,6 +141,12 @@ bool gpu_gone(int gpu)
 {
 	struct fault f;
 	return find("gone", NULL, gpu, &f);
+}
+
+unsigned int gpu_state(const char *kind, int gpu, unsigned int sound)
+{
+	struct fault f;
+	return find(kind, NULL, gpu, &f) ? (unsigned int)f.value : sound;
 }
 
 enum link_state link_state(int gpu, int link)

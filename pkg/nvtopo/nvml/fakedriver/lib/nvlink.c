@@ -92,7 +92,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t
 	memset(info, 0, sizeof *info);
 	if (device.handle->clique > 0) {
 		memcpy(info->clusterUuid, cluster, sizeof info->clusterUuid);
-		info->state = NVML_GPU_FABRIC_STATE_COMPLETED;
+		info->state = (unsigned char)gpu_state("fabric", device.handle->index, NVML_GPU_FABRIC_STATE_COMPLETED);
 		info->cliqueId = (unsigned int)device.handle->clique;
 	}
 	return NVML_SUCCESS;
@@ -115,7 +115,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
 	info->healthMask = 0;
 	if (device.handle->clique > 0) {
 		memcpy(info->clusterUuid, cluster, sizeof info->clusterUuid);
-		info->state = NVML_GPU_FABRIC_STATE_COMPLETED;
+		info->state = (unsigned char)gpu_state("fabric", device.handle->index, NVML_GPU_FABRIC_STATE_COMPLETED);
 		info->cliqueId = (unsigned int)device.handle->clique;
 	}
 	if (info->version == nvmlGpuFabricInfo_v3)

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
+)
+
+// exporterNode is a node whose exporter reads a fake driver, in a process of its own.
+type exporterNode struct {
+	*lab
+	*fakedriver.Driver
+	name    string
+	library string // where the exporter looks for the driver's
+	xidHold time.Duration
+	log     syncLog
+	sound   *v1alpha1.NodeGPUTopology // as it was before anything was wrong
+
+	process *exec.Cmd
+	ended   chan error
+}
+
+// fakeLibrary is what `make fakedriver` builds.
+func fakeLibrary(t *testing.T) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("..", "..", "bin", "fakedriver", fakedriver.LibraryName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Fatalf("%v; make fakedriver builds it", err)
+	}
+	return path
+}
+
+func newExporterNode(t *testing.T, l *lab, name, machineName string) *exporterNode {
+	t.Helper()
+	m, err := machine.Lookup(machineName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := devcluster.NodeSpec{Name: name, Machine: machineName}
+	g, err := spec.Graph()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.AddNode(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	d, err := fakedriver.Write(t.TempDir(), g, m.PCIeGen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &exporterNode{lab: l, Driver: d, name: name, library: fakeLibrary(t), xidHold: 10 * time.Second}
+}
+
+// start runs the exporter as its DaemonSet does, with the rights of its account.
+func (n *exporterNode) start(t *testing.T) {
+	t.Helper()
+	cfg, err := n.NodeBoundConfig(t.Context(), systemNamespace, "nvtopo-exporter", n.name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := devcluster.WriteKubeconfigOf(cfg, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	n.process = exec.CommandContext(t.Context(), binary(t, "nvtopo-exporter", "github.com/nvtopo/nvtopo/cmd/exporter"),
+		"--source=nvml", "--nvml-library="+n.library, "--sysfs-root="+n.Sysfs(), "--xid-hold="+n.xidHold.String(),
+		"--interval="+period.String(), "--node-name="+n.name, "--kubeconfig="+kubeconfig, "--metrics-address=")
+	n.process.Env = append(os.Environ(), n.Env()...)
+	n.process.Stdout, n.process.Stderr = &n.log, &n.log
+	n.process.Cancel = func() error { return n.process.Process.Signal(syscall.SIGTERM) }
+	n.process.WaitDelay = 20 * time.Second
+	if err := n.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	n.ended = make(chan error, 1)
+	go func() { n.ended <- n.process.Wait() }()
+}
+
+// stop asks the exporter to end, which is no failure.
+func (n *exporterNode) stop(t *testing.T) {
+	t.Helper()
+	if err := n.process.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Fatal(err)
+	}
+	if err := <-n.ended; err != nil {
+		t.Errorf("the exporter of %s ended with %v:\n%s", n.name, err, n.log.tail(4000))
+	}
+}
+
+// get reads what is published, nil when nothing is.
+func (n *exporterNode) get(ctx context.Context) *v1alpha1.NodeGPUTopology {
+	dyn, err := dynamic.NewForConfig(n.RESTConfig())
+	if err != nil {
+		return nil
+	}
+	u, err := dyn.Resource(v1alpha1.GroupVersionResource).Get(ctx, n.name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	out := &v1alpha1.NodeGPUTopology{}
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out) != nil {
+		return nil
+	}
+	return out
+}
+
+// says puts into words what is published beyond what was when all was well.
+func (n *exporterNode) says(top *v1alpha1.NodeGPUTopology) []string {
+	if top == nil {
+		return []string{"nothing"}
+	}
+	var out []string
+	if c := meta.FindStatusCondition(top.Status.Conditions, v1alpha1.ConditionReady); c == nil {
+		out = append(out, "no Ready")
+	} else if c.Reason != "Read" {
+		out = append(out, c.Reason+": "+c.Message)
+	}
+	for _, g := range top.Spec.GPUs {
+		for _, h := range top.Status.GPUHealth {
+			if h.ID == g.ID && (!h.Healthy || h.Degraded) {
+				out = append(out, fmt.Sprintf("GPU %d healthy=%t degraded=%t: %s", g.Index, h.Healthy, h.Degraded, h.Reason))
+			}
+		}
+	}
+	if n.sound == nil {
+		return out
+	}
+	for i, g := range top.Spec.GPUs {
+		if i < len(n.sound.Spec.GPUs) && g.Memory != nil && n.sound.Spec.GPUs[i].Memory == nil {
+			out = append(out, fmt.Sprintf("GPU %d has memory now", g.Index))
+		}
+	}
+	for i, l := range top.Spec.Links {
+		if i < len(n.sound.Spec.Links) && l != n.sound.Spec.Links[i] {
+			out = append(out, fmt.Sprintf("link %d-%d %s%d", l.A, l.B, l.Class, l.Lanes))
+		}
+	}
+	return out
+}
+
+// becomesSound waits until all is published as it should be, and returns how long that took.
+func (n *exporterNode) becomesSound(t *testing.T) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	eventually(t, faultLimit, n.name+" is published as sound", func(ctx context.Context) (bool, string) {
+		top := n.get(ctx)
+		said := n.says(top)
+		switch {
+		case len(said) > 0:
+			return false, strings.Join(said, "; ") + "\n" + n.log.tail(2000)
+		case n.sound == nil:
+			n.sound = top
+		case !equality.Semantic.DeepEqual(n.sound.Spec, top.Spec):
+			return false, "another spec"
+		}
+		return true, ""
+	})
+	return time.Since(begin)
+}
+
+// becomes waits until each of these texts is part of something published.
+func (n *exporterNode) becomes(t *testing.T, want []string) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	eventually(t, faultLimit, fmt.Sprintf("%s says %q", n.name, want), func(ctx context.Context) (bool, string) {
+		said := n.says(n.get(ctx))
+		for _, w := range want {
+			if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, w) }) {
+				return false, strings.Join(said, "; ") + "\n" + n.log.tail(2000)
+			}
+		}
+		return true, ""
+	})
+	return time.Since(begin)
+}
+
+// logs waits until the log has a text, which comes before or with what is published.
+func (n *exporterNode) logs(t *testing.T, want string) {
+	t.Helper()
+	eventually(t, 10*time.Second, n.name+" logs "+want, func(context.Context) (bool, string) {
+		return strings.Contains(n.log.String(), want), n.log.tail(4000)
+	})
+}
