@@ -4,8 +4,6 @@ package exporter
 
 import (
 	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,15 +36,6 @@ func (m *marks) addAliases(cfg *Config, g *nvtopo.Graph) {
 	m.annotations[alias.AnnotationTopology] = alias.Annotation(g)
 }
 
-// withoutAliases returns the marks without the aliases that drop names; the rest of the
-// keys is ours and stays.
-func (m marks) withoutAliases(drop func(key string) bool) marks {
-	out := marks{labels: maps.Clone(m.labels), annotations: maps.Clone(m.annotations)}
-	maps.DeleteFunc(out.labels, func(k, _ string) bool { return slices.Contains(aliasLabels, k) && drop(k) })
-	maps.DeleteFunc(out.annotations, func(k, _ string) bool { return slices.Contains(aliasAnnotations, k) && drop(k) })
-	return out
-}
-
 // keysOfOthers are the labels and annotations that somebody else has set. An alias among
 // them is left to its owner: "accelerator", say, is often written by hand, and pods
 // select nodes by what stands there.
@@ -54,7 +43,7 @@ func keysOfOthers(managed []metav1.ManagedFieldsEntry) map[string]bool {
 	keys := map[string]bool{}
 	for i := range managed {
 		m := &managed[i]
-		if m.Manager == FieldManager || m.FieldsV1 == nil {
+		if m.Manager == FieldManager || m.Manager == AliasFieldManager || m.FieldsV1 == nil {
 			continue
 		}
 		var fields struct {

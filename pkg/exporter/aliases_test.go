@@ -29,12 +29,12 @@ func TestAnAliasOfSomebodyElseIsLeftToThem(t *testing.T) {
 		}}
 	})
 	r.publish(t)
-	labels, sent := r.api.labels(), r.api.last(t, http.MethodPatch, nodePath).body["metadata"].(map[string]any)
+	labels := r.api.labels()
 	if labels["accelerator"] != "our-h100" {
 		t.Errorf("accelerator = %s", labels["accelerator"])
 	}
-	if _, ok := sent["annotations"].(map[string]any)["topology.kubernetes.io/gpu-topology"]; ok {
-		t.Error("the annotation was taken over")
+	if got := r.api.annotations()["topology.kubernetes.io/gpu-topology"]; got != "by hand" {
+		t.Errorf("the annotation is %s", got)
 	}
 	if labels["gpu-count"] != "8" || labels["nvtopo.dev/gpu-count"] != "8" {
 		t.Errorf("gpu-count = %q, nvtopo.dev/gpu-count = %q", labels["gpu-count"], labels["nvtopo.dev/gpu-count"])
@@ -83,5 +83,26 @@ func TestRefusedAliasesLeaveOurLabels(t *testing.T) {
 	r.publish(t)
 	if got := r.api.labels()["accelerator"]; got != "nvidia-h100" {
 		t.Errorf("accelerator = %q once the policy allows it", got)
+	}
+}
+
+// An exporter of the release before applies what it knows as its own. That must not
+// remove an alias, which the admission policy of its release would refuse.
+func TestAnEarlierExporterNeedNotRemoveAliases(t *testing.T) {
+	r := newRig(t, Config{})
+	r.publish(t)
+	before := r.api.labels()
+	earlier := marks{labels: map[string]string{LabelCount: "8"}}
+	if _, err := r.e.api.applyMarks(t.Context(), "uid-1", FieldManager, earlier); err != nil {
+		t.Fatal(err)
+	}
+	after := r.api.labels()
+	for _, k := range aliasLabels {
+		if after[k] == "" || after[k] != before[k] {
+			t.Errorf("%s is %q after it, and was %q", k, after[k], before[k])
+		}
+	}
+	if _, left := after[LabelProduct]; left {
+		t.Error("a label of its own that it does not know is left")
 	}
 }

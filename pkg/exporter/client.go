@@ -144,9 +144,9 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.NodeGPUTopology, error) {
 // applyMarks writes the node's labels and annotations. The UID makes the server
 // refuse a Node of the same name that is not ours, and keeps the request from
 // creating a Node that was just deleted.
-func (c client) applyMarks(ctx context.Context, uid types.UID, m marks) (nodeView, error) {
+func (c client) applyMarks(ctx context.Context, uid types.UID, manager string, m marks) (nodeView, error) {
 	ac := corev1ac.Node(c.node).WithUID(uid).WithLabels(m.labels).WithAnnotations(m.annotations)
-	n, err := c.kube.CoreV1().Nodes().Apply(ctx, ac, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	n, err := c.kube.CoreV1().Nodes().Apply(ctx, ac, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if err != nil {
 		return nodeView{}, c.explain(err, "apply labels to", "Node", c.node)
 	}

@@ -13,8 +13,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
-// FieldManager is the name under which everything is applied.
-const FieldManager = "nvtopo-exporter"
+// Names under which things are applied: everything, but for the labels and the
+// annotation outside nvtopo.dev.
+const (
+	FieldManager      = "nvtopo-exporter"
+	AliasFieldManager = FieldManager + "-aliases"
+)
 
 // Names of the Leases are these prefixes and the node's name.
 const (

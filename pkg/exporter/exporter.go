@@ -13,7 +13,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -41,7 +40,8 @@ type Exporter struct {
 	readBackAt time.Time                 // when node and observed were read; zero forces a reading; guarded by mu
 	good       *v1alpha1.NodeGPUTopology // the last good reading; guarded by mu
 	marks      marks                     // of the last good reading; guarded by mu
-	cleaned    bool                      // leftovers of an earlier run were dealt with; guarded by mu
+	own        markSet                   // of marks, those under nvtopo.dev/; guarded by mu
+	aliases    markSet                   // and the others; guarded by mu
 	sent       sent                      // guarded by mu
 	told       map[Problem]bool          // of the last good reading, and so in the log; guarded by mu
 
@@ -57,7 +57,6 @@ type Exporter struct {
 // doing) from being written in every round.
 type sent struct {
 	spec, status *v1alpha1.NodeGPUTopology
-	marks        *marks
 }
 
 // Option changes a default of New.
@@ -75,6 +74,8 @@ func New(cfg Config, src Source, kube kubernetes.Interface, dyn dynamic.Interfac
 	e := &Exporter{
 		cfg: cfg, src: src, api: client{node: cfg.NodeName, namespace: cfg.Namespace, kube: kube, dyn: dyn, schema: &schemaskew.Applier{}},
 		clock: clock.RealClock{}, random: rand.Float64, metrics: newMetrics(), vouching: make(chan struct{}, 1),
+		own:     markSet{manager: FieldManager, labels: ownLabels, annotations: ownAnnotations},
+		aliases: markSet{manager: AliasFieldManager, labels: aliasLabels, annotations: aliasAnnotations},
 	}
 	for _, o := range opts {
 		o(e)
@@ -137,8 +138,8 @@ func (e *Exporter) readBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if e.node.uid != node.uid {
-		e.cleaned = false
+	for _, s := range []*markSet{&e.own, &e.aliases} {
+		s.cleaned, s.sent = s.cleaned && e.node.uid == node.uid, nil
 	}
 	e.node, e.observed, e.readBackAt, e.sent = node, observed, e.clock.Now(), sent{}
 	if r, ok := e.src.(rememberer); ok && e.good == nil && current(observed, node) && node.bootID != "" {
@@ -261,44 +262,6 @@ func (e *Exporter) writeStatus(ctx context.Context, want *v1alpha1.NodeGPUTopolo
 	}
 	e.observed, e.sent.status = got, want
 	return nil
-}
-
-// writeMarks applies labels and annotations. Applying also removes those of
-// ours that are no longer wanted; once per process and Node is enough for keys that
-// somebody else has come to own.
-func (e *Exporter) writeMarks(ctx context.Context) error {
-	want := e.marks.withoutAliases(func(key string) bool { return e.node.others[key] })
-	stale := !e.cleaned && want.leftover(e.node.labels, e.node.annotations)
-	if !stale && (!want.differ(e.node.labels, e.node.annotations) || e.sent.marks != nil && want.equal(*e.sent.marks)) {
-		e.cleaned = true
-		return nil
-	}
-	got, err := e.api.applyMarks(ctx, e.node.uid, want)
-	if apierrors.IsForbidden(err) {
-		got, err = e.applyOwnMarks(ctx, want, err)
-	}
-	if e.metrics.wrote(objectLabels, err) != nil {
-		e.readBackAt = time.Time{} // perhaps the Node is another one by now
-		return err
-	}
-	e.node, e.cleaned, e.sent.marks = got, true, &want
-	return nil
-}
-
-// applyOwnMarks writes ours alone after all together were refused: the admission policy
-// of the release before knows fewer aliases. They are tried again when everything is
-// read back.
-func (e *Exporter) applyOwnMarks(ctx context.Context, all marks, refused error) (nodeView, error) {
-	own := all.withoutAliases(func(string) bool { return true })
-	if own.equal(all) {
-		return nodeView{}, refused
-	}
-	got, err := e.api.applyMarks(ctx, e.node.uid, own)
-	if err != nil {
-		return nodeView{}, refused
-	}
-	klog.FromContext(ctx).Info("The labels and the annotation outside nvtopo.dev were refused, the others are written", "reason", refused.Error())
-	return got, nil
 }
 
 // distrust records that the published objects may not say what was last read:

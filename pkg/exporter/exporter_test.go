@@ -162,7 +162,7 @@ const (
 	getTopology = "GET " + topologyPath
 	putSpec     = "PATCH " + topologyPath
 	putStatus   = "PATCH " + topologyPath + "/status"
-	putLabels   = "PATCH " + nodePath
+	putLabels   = "PATCH " + nodePath // of the aliases, and then of ours
 	putLease    = "PATCH " + leasePath
 	putAgent    = "PATCH " + agentPath
 )
@@ -239,7 +239,7 @@ func TestFirstPublishWritesEverythingByServerSideApply(t *testing.T) {
 
 func TestOnlyChangesAreWritten(t *testing.T) {
 	r := newRig(t, Config{})
-	r.expect(t, "at first", getNode, getTopology, putSpec, putStatus, putLabels, putLease)
+	r.expect(t, "at first", getNode, getTopology, putSpec, putStatus, putLabels, putLabels, putLease)
 	r.expect(t, "without a change", getTopology, putLease)
 
 	sick := uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV18")
@@ -260,7 +260,7 @@ func TestOnlyChangesAreWritten(t *testing.T) {
 	r.expect(t, "when they come in another order", getTopology, putLease)
 
 	r.src.graph, r.src.problems = uniform(t, 8, "NVIDIA H100 80GB HBM3", "NV16"), nil
-	r.expect(t, "when links change", getTopology, putStatus, putSpec, putLabels, putLease)
+	r.expect(t, "when links change", getTopology, putStatus, putSpec, putLabels, putLabels, putLease)
 
 	r.restart(t)
 	r.expect(t, "after a restart without a change", getNode, getTopology, putLease)
@@ -560,7 +560,7 @@ func TestTheLeaseStopsWhileTheObjectIsWrong(t *testing.T) {
 		t.Errorf("the Lease was renewed: %v", got)
 	}
 	r.api.refuse = nil
-	r.expect(t, "when it can be written", getNode, getTopology, putSpec, putLabels, putLease)
+	r.expect(t, "when it can be written", getNode, getTopology, putSpec, putLabels, putLabels, putLease)
 }
 
 func TestAnOutageOfTheAPIServerDoesNotStopTheReadings(t *testing.T) {
@@ -581,7 +581,7 @@ func TestAnOutageOfTheAPIServerDoesNotStopTheReadings(t *testing.T) {
 
 func TestSimulatedNodesAreEnforced(t *testing.T) {
 	r := newRig(t, Config{AssumeEnforced: true})
-	r.expect(t, "at first", getNode, getTopology, putSpec, putStatus, putLabels, putLease, putAgent)
+	r.expect(t, "at first", getNode, getTopology, putSpec, putStatus, putLabels, putLabels, putLease, putAgent)
 	top := r.api.topology(t)
 	if !meta.IsStatusConditionTrue(top.Status.Conditions, v1alpha1.ConditionEnforced) {
 		t.Errorf("conditions: %+v", top.Status.Conditions)

@@ -5,7 +5,6 @@ package exporter
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,11 +36,6 @@ var (
 	}
 	ownAnnotations = []string{AnnotationTopology}
 )
-
-// marks are the labels and annotations of a node.
-type marks struct {
-	labels, annotations map[string]string
-}
 
 // nodeMarks describes a graph in labels and an annotation, also in the keys others look
 // for if the configuration wants those. A label without a value to give is left out.
@@ -134,40 +128,4 @@ func labelValue(s string) string {
 		return '-'
 	}, s)
 	return strings.Trim(s[:min(len(s), maxLen)], "-_.")
-}
-
-// equal reports whether two sets of marks are the same.
-func (m marks) equal(o marks) bool {
-	return maps.Equal(m.labels, o.labels) && maps.Equal(m.annotations, o.annotations)
-}
-
-// differ reports whether a node lacks any of the wanted marks.
-func (m marks) differ(labels, annotations map[string]string) bool {
-	return lacks(m.labels, labels) || lacks(m.annotations, annotations)
-}
-
-func lacks(want, have map[string]string) bool {
-	for k, v := range want {
-		if got, ok := have[k]; !ok || got != v {
-			return true
-		}
-	}
-	return false
-}
-
-// leftover reports whether a node carries one of our keys that is not wanted
-// now, from an earlier run with other settings or hardware.
-func (m marks) leftover(labels, annotations map[string]string) bool {
-	return remains(ownLabels, m.labels, labels) || remains(aliasLabels, m.labels, labels) ||
-		remains(ownAnnotations, m.annotations, annotations) || remains(aliasAnnotations, m.annotations, annotations)
-}
-
-func remains(keys []string, want, have map[string]string) bool {
-	for _, k := range keys {
-		_, wanted := want[k]
-		if _, there := have[k]; there && !wanted {
-			return true
-		}
-	}
-	return false
 }

@@ -47,7 +47,7 @@ nvtopo_exporter_write_errors_total{object="spec"} 0
 nvtopo_exporter_write_errors_total{object="status"} 0
 # HELP nvtopo_exporter_writes_total Writes to the API server by object: spec, status, labels, lease.
 # TYPE nvtopo_exporter_writes_total counter
-nvtopo_exporter_writes_total{object="labels"} 1
+nvtopo_exporter_writes_total{object="labels"} 2
 nvtopo_exporter_writes_total{object="lease"} 2
 nvtopo_exporter_writes_total{object="spec"} 1
 nvtopo_exporter_writes_total{object="status"} 2

@@ -24,11 +24,11 @@ import (
 
 // stubAPI answers the exporter's HTTP requests from memory, as a transport, so
 // that timing tests can run in virtual time. It knows just enough of server-side
-// apply for one manager: what was applied before and is not any more goes away.
+// apply: what a manager applied before and does not any more goes away.
 type stubAPI struct {
 	mu       sync.Mutex
 	objects  map[string]map[string]any // path -> object; guarded by mu
-	applied  map[string][]string       // path -> label keys applied; guarded by mu
+	applied  map[string][]string       // path, field and manager -> keys applied; guarded by mu
 	requests []request                 // guarded by mu
 
 	// refuse may answer a request in the server's stead.
@@ -131,12 +131,8 @@ func (s *stubAPI) patch(req request) (*http.Response, error) {
 	case isStatus:
 		obj["status"] = req.body["status"]
 	case strings.HasPrefix(path, "/api/v1/nodes/"):
-		s.mergeLabels(path, have, meta)
-		if a, ok := meta["annotations"]; ok {
-			have["annotations"] = a
-		} else {
-			delete(have, "annotations")
-		}
+		s.mergeMarks(req, "labels", have, meta)
+		s.mergeMarks(req, "annotations", have, meta)
 	default:
 		obj["spec"], have["ownerReferences"] = req.body["spec"], meta["ownerReferences"]
 	}
@@ -146,15 +142,20 @@ func (s *stubAPI) patch(req request) (*http.Response, error) {
 	return respond(http.StatusOK, obj)
 }
 
-func (s *stubAPI) mergeLabels(path string, have, meta map[string]any) {
-	labels := maps.Clone(have["labels"].(map[string]any))
-	for _, k := range s.applied[path] {
-		delete(labels, k)
+func (s *stubAPI) mergeMarks(req request, field string, have, meta map[string]any) {
+	by := req.path + field + req.query // the manager is in the query
+	old, _ := have[field].(map[string]any)
+	marks := maps.Clone(old)
+	if marks == nil {
+		marks = map[string]any{}
 	}
-	want, _ := meta["labels"].(map[string]any)
-	maps.Copy(labels, want)
-	have["labels"] = labels
-	s.applied[path] = slices.Collect(maps.Keys(want))
+	for _, k := range s.applied[by] {
+		delete(marks, k)
+	}
+	want, _ := meta[field].(map[string]any)
+	maps.Copy(marks, want)
+	have[field] = marks
+	s.applied[by] = slices.Collect(maps.Keys(want))
 }
 
 func respond(code int, obj any) (*http.Response, error) {
