@@ -91,13 +91,19 @@ func podOf(name string, size, kind int) *v1.Pod {
 	return gpunode.Pod(name, size)
 }
 
+// stuck is how long a churn may go on without an end of any pod. How fast pods come and
+// go is the machine's business.
+const stuck = 3 * time.Minute
+
 // run creates the pods in bursts and returns when every one was looked at or
 // was refused. It returns how long it took from the first creation until the
 // last pod ran.
-func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int, limit time.Duration) time.Duration {
+func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int) time.Duration {
 	t.Helper()
+	c.mu.Lock()
 	c.first, c.begun, c.owner, c.failed = map[string]string{}, map[string]look{}, map[string]string{}, map[string]int{}
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	c.mu.Unlock()
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	factory := informers.NewSharedInformerFactory(c.lab.Client, 0)
 	informer := factory.Core().V1().Pods().Informer()
@@ -132,14 +138,23 @@ func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int, limit time.Duration
 		select {
 		case <-finished:
 			over++
+		case <-time.After(stuck):
+			t.Fatalf("no pod has come to its end for %v: %s", stuck, c.state())
 		case <-ctx.Done():
-			t.Fatalf("after %v: %s", limit, c.state())
+			t.Fatal(c.state())
 		}
 	}
 	cancel()
 	done.Wait()
 	factory.Shutdown()
 	return c.last.Sub(begun)
+}
+
+// served counts the pods that the node has started or refused so far.
+func (c *churn) served() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.looked + total(c.failed)
 }
 
 func (c *churn) state() string {

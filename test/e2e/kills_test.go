@@ -23,43 +23,54 @@ const (
 	// killHold is for how long each keeps its GPUs at most: long enough for a
 	// kill or two.
 	killHold = 2 * time.Second
-	// killPause and four times as much are between two kills. A kubelet that is killed
-	// again before it has started a pod makes no progress, and on a slow machine it takes
-	// some 8 s until it is up.
-	killPause = 2500 * time.Millisecond
+	// killPause is the most that passes between the node's being back at work and the
+	// next kill. However long it takes to come back, a kubelet that is killed again before
+	// it has started a pod would make no progress.
+	killPause = 4 * time.Second
 )
 
 // killer ends programs of the node with SIGKILL at random moments and starts
-// them again.
+// them again. Between two kills the node starts, or refuses, at least one pod.
 type killer struct {
 	victims []*realnode.Process
+	served  func() int // pods that the node has started or refused so far
 	rng     *rand.Rand
 	kills   map[string]int
 }
 
 func (k *killer) run(ctx context.Context, t *testing.T) {
 	t.Helper()
-	sleep := func(from, to time.Duration) bool {
+	sleep := func(d time.Duration) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(from + time.Duration(k.rng.Int64N(int64(to-from)))):
+		case <-time.After(d):
 			return true
 		}
 	}
-	for sleep(killPause, 4*killPause) {
+	before := 0
+	back := func() bool {
+		for k.served() == before {
+			if !sleep(50 * time.Millisecond) {
+				return false
+			}
+		}
+		return sleep(time.Duration(k.rng.Int64N(int64(killPause))))
+	}
+	for back() {
 		victim := k.victims[k.rng.IntN(len(k.victims))]
 		if err := victim.Kill(); err != nil {
 			t.Errorf("kill: %v", err)
 			return
 		}
 		k.kills[victim.Name()]++
-		sleep(0, 1500*time.Millisecond)
+		sleep(time.Duration(k.rng.Int64N(int64(1500 * time.Millisecond))))
 		// Also after the end: what comes next needs all of them.
 		if err := victim.Restart(); err != nil {
 			t.Errorf("restart: %v", err)
 			return
 		}
+		before = k.served()
 	}
 }
 
@@ -85,17 +96,6 @@ func TestKills(t *testing.T) {
 	n := number(t, "NVTOPO_E2E_KILL_PODS", defaultKillPods)
 	others := 0 // pods that run with other GPUs than the chosen ones
 	pods := workload(n, rng)
-	k := &killer{victims: []*realnode.Process{l.Node.Kubelet(), l.Plugin, l.Agent}, rng: rng, kills: map[string]int{}}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		k.run(ctx, t)
-	}()
-	t.Cleanup(func() { // before the node ends
-		cancel()
-		<-done
-	})
 	judge := func(pod *v1.Pod, containers []gpunode.Observation) []string {
 		var out []string
 		for _, s := range survivors {
@@ -112,7 +112,20 @@ func TestKills(t *testing.T) {
 	}
 	// The killer has the other source of chance: the two run side by side.
 	c := &churn{lab: l, patient: true, hold: killHold, rng: seed(t), judge: judge}
-	took := c.run(t, pods, burst/2, time.Duration(n)*2*perPod)
+	k := &killer{
+		victims: []*realnode.Process{l.Node.Kubelet(), l.Plugin, l.Agent}, served: c.served, rng: rng, kills: map[string]int{},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		k.run(ctx, t)
+	}()
+	t.Cleanup(func() { // before the node ends
+		cancel()
+		<-done
+	})
+	took := c.run(t, pods, burst/2)
 	cancel()
 	<-done
 	t.Logf("%d pods ran in %.1f s while these were killed: %v; %d of them with other GPUs than chosen", c.looked, took.Seconds(), k.kills, others)
@@ -122,6 +135,9 @@ func TestKills(t *testing.T) {
 	}
 	for _, p := range c.problems {
 		t.Error(p)
+	}
+	if len(k.kills) == 0 {
+		t.Error("nothing was killed")
 	}
 	if c.looked+total(c.failed) != n {
 		t.Errorf("%d ran and %d were refused, of %d", c.looked, total(c.failed), n)

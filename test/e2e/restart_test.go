@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
@@ -56,7 +58,19 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 		if err := l.Agent.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		if err := l.WaitGPUs(t.Context()); err != nil {
+		eventually(t, time.Minute, "kubelet has the GPUs from the agent that was started", func(ctx context.Context) (bool, string) {
+			metrics, err := l.AgentMetrics(ctx)
+			if err != nil || metrics["nvtopo_agent_registrations_total"] == nil {
+				return false, errorText(err)
+			}
+			for _, m := range metrics["nvtopo_agent_registrations_total"].Metric {
+				if labelled(m, "side", "kubelet") && labelled(m, "result", "ok") {
+					return true, ""
+				}
+			}
+			return false, "not registered"
+		})
+		if err := l.WaitDevices(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		only(fmt.Sprintf("after restart %d", restart+1))
@@ -69,4 +83,8 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 		t.Error(d)
 	}
 	l.observe(t, stays)
+}
+
+func labelled(m *dto.Metric, name, value string) bool {
+	return slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == name && l.GetValue() == value })
 }

@@ -27,8 +27,6 @@ const (
 	burst = 24
 	// hold is for how long a pod keeps its GPUs at most: some pods overlap.
 	hold = 500 * time.Millisecond
-	// perPod bounds the time of a pod; it takes some 0.3 s on two idle cores.
-	perPod = 5 * time.Second
 )
 
 // seed makes the long tests repeatable.
@@ -58,7 +56,7 @@ func TestTwoHundredPods(t *testing.T) {
 			return inside(pod, containers)
 		}}
 		some := pods[:max(1, n/baselineShare)]
-		took := c.run(t, some, burst, time.Duration(n)*perPod)
+		took := c.run(t, some, burst)
 		rate[false] = float64(c.looked) / took.Seconds()
 		c.report(t, len(some), took)
 		t.Logf("%d of %d pods did not get the GPUs that the scheduler chose", differ, c.looked)
@@ -71,7 +69,7 @@ func TestTwoHundredPods(t *testing.T) {
 	t.Run("with the agent", func(t *testing.T) {
 		l := start(t, gpunode.Config{Agent: true})
 		c := &churn{lab: l, hold: hold, rng: rng, judge: judgePod}
-		took := c.run(t, pods, burst, time.Duration(n)*perPod)
+		took := c.run(t, pods, burst)
 		rate[true] = float64(c.looked) / took.Seconds()
 		c.report(t, n, took)
 		l.reportMetrics(t)

@@ -22,7 +22,7 @@ import (
 // bursts. The figures are printed; what is asserted is only what must always
 // hold, that kubelet's sync loop never waits a second for us.
 func TestLatencyOfOurPart(t *testing.T) {
-	const rounds = 12
+	const rounds = 36
 	for _, mode := range []struct {
 		name    string
 		strict  bool

@@ -286,6 +286,25 @@ func (l *Lab) WaitGPUs(ctx context.Context) error {
 	return nil
 }
 
+// WaitDevices waits until kubelet itself has every GPU as a healthy device. The Node
+// shows that later, and for a while what was before a restart of the agent or plugin.
+func (l *Lab) WaitDevices(ctx context.Context) error {
+	var got string
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, gpusTimeout, true, func(ctx context.Context) (bool, error) {
+		all, err := l.podResources.Allocatable(ctx)
+		if err != nil {
+			got = err.Error()
+			return false, nil //nolint:nilerr // asked again
+		}
+		got = fmt.Sprintf("%d GPUs", len(all[Resource]))
+		return len(all[Resource]) == l.Graph.Len(), nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until kubelet has %d GPUs: %w; last seen: %s", l.Graph.Len(), err, got)
+	}
+	return nil
+}
+
 // Topology reads what the exporter and the agent have published of the node.
 func (l *Lab) Topology(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
 	u, err := l.Dynamic.Resource(v1alpha1.GroupVersionResource).Get(ctx, l.cfg.Node, metav1.GetOptions{})
