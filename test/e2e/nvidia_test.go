@@ -77,7 +77,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 	t.Run("sixty pods", func(t *testing.T) {
 		n, rng := min(nvidiaPods, number(t, "NVTOPO_E2E_PODS", nvidiaPods)), seed(t)
 		c := &churn{lab: l, hold: nvidiaHold, rng: rng, judge: judgePod}
-		took := c.run(t, workload(n, rng), burst, time.Duration(n)*perPod)
+		took := c.run(t, workload(n, rng), burst)
 		c.report(t, n, took)
 	})
 
@@ -163,7 +163,7 @@ func TestNVIDIAPluginWithCDI(t *testing.T) {
 		}
 		return out
 	}}
-	took := c.run(t, workload(cdiPods, rng), burst, cdiPods*perPod)
+	took := c.run(t, workload(cdiPods, rng), burst)
 	c.report(t, cdiPods, took)
 }
 
