@@ -9,8 +9,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -20,9 +18,6 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 )
-
-// doubtInterval is how often doubtful claims are looked at.
-const doubtInterval = 2 * time.Second
 
 type informerPods struct{ lister corelisters.PodLister }
 
@@ -256,61 +251,4 @@ func (s *State) wake(ctx context.Context, h fwk.Handle, lister corelisters.PodLi
 		h.Activate(klog.FromContext(ctx), waiting)
 	}
 	return len(waiting)
-}
-
-// resolveDoubts decides doubtful claims by a live read that is later than any
-// write the API server may still carry out.
-func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
-	ticker := s.clock.NewTicker(doubtInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-		}
-		freed := s.waitedInVain()
-		for _, c := range s.doubts() {
-			freed = s.resolve(ctx, client, c) || freed
-		}
-		if freed {
-			s.onFreed()
-		}
-	}
-}
-
-// resolve decides one doubtful claim and reports whether its devices came free.
-func (s *State) resolve(ctx context.Context, client clientset.Interface, c *claim) bool {
-	ctx, cancel := s.Bounded(ctx)
-	defer cancel()
-	pod, err := client.CoreV1().Pods(c.namespace).Get(ctx, c.name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return s.decide(c, nil)
-	case err != nil:
-		klog.FromContext(ctx).V(2).Info("Reading a pod whose binding is in doubt failed", "pod", klog.KRef(c.namespace, c.name), "err", err)
-		return false
-	}
-	freed := s.decide(c, pod)
-	if a := s.misplaced(c, pod); a != nil {
-		if err := s.correct(ctx, client, pod, a); err != nil {
-			klog.FromContext(ctx).V(2).Info("Writing the choice a pod was bound with failed", "pod", klog.KObj(pod), "err", err)
-		}
-	}
-	return freed
-}
-
-// doubts returns the doubtful claims that are old enough to be decided.
-func (s *State) doubts() []*claim {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []*claim
-	for _, cs := range s.claims {
-		for _, c := range cs {
-			if c.phase == doubtful && s.clock.Since(c.since) > s.config.RequestTimeout {
-				out = append(out, c)
-			}
-		}
-	}
-	return out
 }

@@ -53,6 +53,8 @@ type claim struct {
 	written   bool      // the annotations are on the pod
 	writing   bool      // counted in State.writing
 	times     int       // how many attempts before had the same choice
+	reading   bool      // its pod is being read, and counted in State.resolving
+	read      time.Time // when that began last
 	// version of the bound pod that settled the claim; empty if it never was bound.
 	version string
 }

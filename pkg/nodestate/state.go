@@ -72,6 +72,7 @@ type State struct {
 	claims       map[types.UID][]*claim
 	noted        map[types.UID]struct{} // unbound pods that carry a choice which was dropped
 	settledCount int
+	resolving    int // doubtful claims whose pods are being read
 	holds        map[types.UID]*hold
 	departed     departed
 	lookAgain    time.Time // when waiting pods are tried in any case

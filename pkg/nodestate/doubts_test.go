@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/utils/clock"
+)
+
+// stalling is an API server that never answers reads of some pods.
+type stalling struct {
+	kubernetes.Interface
+	stalls func(name string) bool
+	reads  *atomic.Int32
+}
+
+func (s stalling) CoreV1() corev1client.CoreV1Interface { return stallingCore{s.Interface.CoreV1(), s} }
+
+type stallingCore struct {
+	corev1client.CoreV1Interface
+	of stalling
+}
+
+func (s stallingCore) Pods(namespace string) corev1client.PodInterface {
+	return stallingPods{s.CoreV1Interface.Pods(namespace), s.of}
+}
+
+type stallingPods struct {
+	corev1client.PodInterface
+	of stalling
+}
+
+func (s stallingPods) Get(ctx context.Context, name string, o metav1.GetOptions) (*v1.Pod, error) {
+	s.of.reads.Add(1)
+	if s.of.stalls(name) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.PodInterface.Get(ctx, name, o)
+}
+
+// One read that got no answer held up all others for requestTimeout: eight doubts behind
+// it kept their GPUs for minutes.
+func TestADoubtThatCannotBeDecidedHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(testConfig(), clock.RealClock{}) // synctest's
+		s.pods = fixedStore{}
+		node := addNode(t, s, "n", "dgx1-v100")
+		r := &rig{State: s, node: node}
+		var pods []runtime.Object
+		for i := range 8 {
+			pod := gpuPod(fmt.Sprintf("p-%d", i), 1)
+			r.attempt(t, pod)
+			pods = append(pods, pod)
+		}
+		var reads atomic.Int32
+		client := stalling{fake.NewClientset(pods...), func(name string) bool { return name < "p-4" }, &reads}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			s.resolveDoubts(ctx, client)
+			close(ended)
+		}()
+		time.Sleep(requestTimeout + 2*doubtInterval)
+		synctest.Wait()
+		if left := s.Dump(); len(left) != 4 {
+			t.Errorf("%d doubts are left, want the 4 that are not answered", len(left))
+		}
+		if n := reads.Load(); n != 8 {
+			t.Errorf("%d reads, want one for each doubt", n)
+		}
+		cancel()
+		<-ended // with its reads
+	})
+}
+
+func TestDoubtsAreReadWithABoundAndInTurn(t *testing.T) {
+	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
+	s := New(testConfig(), clk)
+	for i := range maxResolving + 4 {
+		pod := gpuPod(fmt.Sprintf("p-%02d", i), 1)
+		c := &claim{uid: pod.UID, name: pod.Name, node: "n", alloc: &Allocation{}, phase: binding}
+		s.insert(c)
+		s.doubt(c)
+	}
+	if n := len(s.toResolve()); n != 0 {
+		t.Errorf("%d doubts are read before requestTimeout", n)
+	}
+	clk.now = clk.now.Add(2 * requestTimeout)
+	first := s.toResolve()
+	if len(first) != maxResolving || len(s.toResolve()) != 0 {
+		t.Errorf("%d doubts are read at a time, want %d", len(first), maxResolving)
+	}
+	for _, c := range first {
+		s.resolved(c)
+	}
+	clk.now = clk.now.Add(doubtInterval)
+	seen := map[*claim]bool{}
+	for _, c := range append(first, s.toResolve()[:4]...) {
+		seen[c] = true
+	}
+	if len(seen) != maxResolving+4 {
+		t.Errorf("%d doubts were read in two rounds, want all %d", len(seen), maxResolving+4)
+	}
+}
