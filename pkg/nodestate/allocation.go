@@ -47,6 +47,7 @@ type Allocation struct {
 	Containers  []ContainerAllocation `json:"containers,omitempty"`
 
 	cpus nvtopo.CPUSet
+	ring *ring                    // of the set when it was chosen; nil if this was read, or has no ring
 	memo atomic.Pointer[maskMemo] // last graph asked about
 }
 
@@ -57,6 +58,12 @@ type ContainerAllocation struct {
 	Init      bool     `json:"init,omitempty"` // reuses GPUs that later containers get
 	GPUs      []string `json:"gpus"`           // UUIDs in ring order
 	NUMANodes []int    `json:"numaNodes,omitempty"`
+}
+
+// ring is what the links of a set made of it.
+type ring struct {
+	class     nvtopo.Class // of the weakest link
+	bandwidth int64        // in kB/s
 }
 
 type maskMemo struct {

@@ -28,6 +28,11 @@ func (u *Usage) Choose(r *Request, wantCPUs bool) (*Allocation, Reason) {
 		a.Containers = append(a.Containers, describe(accel, parts[ri], r.containers)...)
 		numa = append(numa, accel.Graph.NUMAOf(sets[ri])...)
 	}
+	for _, accel := range u.node.Accels {
+		if set := a.mask(accel); set.Len() > 1 {
+			a.ring = ringOf(accel, set)
+		}
+	}
 	if !r.HasGPUs() {
 		m, reason := u.pickNUMA(r)
 		if reason == Fits {
@@ -49,6 +54,10 @@ func (u *Usage) Choose(r *Request, wantCPUs bool) (*Allocation, Reason) {
 		a.CPUSet = a.cpus.String()
 	}
 	return a, Fits
+}
+
+func ringOf(accel *Accel, set nvtopo.Mask) *ring {
+	return &ring{class: accel.Tables.RingClass(set), bandwidth: accel.Tables.Ring(set)}
 }
 
 // linkClass is the class of the weakest link of the first resource's ring.

@@ -18,7 +18,9 @@ const maxKeyName = 63
 // Annotations returns what is written on the pod for an allocation on the node
 // it names: the whole entry under AllocationKey and flat copies of its parts.
 // aliases adds the keys of other systems. Link class and ring bandwidth are
-// those of the pod's whole set, where one resource with at least two GPUs was chosen.
+// those of the pod's whole set, where one resource with at least two GPUs was chosen, as
+// they were then: a link that fails before the choice is written does not change why
+// it was made. For a choice that was read they are those of the graph of now.
 func (s *State) Annotations(a *Allocation, aliases bool) (map[string]string, error) {
 	text, err := a.Encode()
 	if err != nil {
@@ -47,6 +49,7 @@ func (s *State) Annotations(a *Allocation, aliases bool) (map[string]string, err
 // describeGPUs adds what speaks of GPUs.
 func describeGPUs(out map[string]string, a *Allocation, n *Node, aliases bool) error {
 	byContainer := map[string][]string{}
+	links := a.ring
 	var indices []int
 	var flat []string
 	for _, c := range a.Containers {
@@ -65,10 +68,13 @@ func describeGPUs(out map[string]string, a *Allocation, n *Node, aliases bool) e
 		for p := range set.All() {
 			indices = append(indices, accel.Graph.GPUs[p].Index)
 		}
-		if set.Len() > 1 {
-			out[LinkClassKey] = accel.Tables.RingClass(set).String()
-			out[RingBandwidthKey] = strconv.FormatFloat(nvtopo.GBps(accel.Tables.Ring(set)), 'f', -1, 64)
+		if set.Len() > 1 && a.ring == nil {
+			links = ringOf(accel, set)
 		}
+	}
+	if links != nil {
+		out[LinkClassKey] = links.class.String()
+		out[RingBandwidthKey] = strconv.FormatFloat(nvtopo.GBps(links.bandwidth), 'f', -1, 64)
 	}
 	slices.Sort(indices)
 	out[GPUIndicesKey] = joinInts(indices)

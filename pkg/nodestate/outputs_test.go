@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// Class and bandwidth were computed when the choice was written, from the graph of then:
+// a link that failed after Reserve made them say what the pod was not chosen for, and
+// nobody was told that its ring got slower.
+func TestLinksAreWrittenAsTheyWereWhenTheChoiceWasMade(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	pod := gpuPod("p", 2)
+	info, l := r.view(t)
+	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	if reason != Fits {
+		t.Fatal(reason)
+	}
+	want, err := r.Annotations(a, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := topologyOf(t, "n", "dgx1-v100")
+	obj.ResourceVersion = "2"
+	for i := range obj.Spec.Links {
+		was := &obj.Spec.Links[i]
+		*was = v1alpha1.Link{A: was.A, B: was.B, Class: "SYS", Bandwidth: resource.MustParse("6G")}
+	}
+	if _, err := r.Apply(obj); err != nil {
+		t.Fatal(err)
+	}
+	got, err := r.Annotations(a, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("annotations after the links changed (-want,+got):\n%s", diff)
+	}
+	read, err := ParseAllocation(want[AllocationKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err = r.Annotations(read, true); err != nil || got[LinkClassKey] == want[LinkClassKey] {
+		t.Errorf("a choice that was read has the links %s (%v), want those of now", got[LinkClassKey], err)
+	}
+}
