@@ -117,11 +117,13 @@ func hardwareFaults() map[string]hardwareFault {
 		"GPU lost, and Xid 79 of it": {
 			before: func(_ *testing.T, n *exporterNode) { n.xidHold = time.Hour },
 			strike: func(t *testing.T, n *exporterNode) {
+				t.Helper()
 				set(fakedriver.Lost(3))(t, n)
 				raise(79)(t, n)
 			},
 			published: []string{"GPU 3 healthy=false degraded=false: GPU is lost"}, logged: "xid=79",
 			heal: func(t *testing.T, n *exporterNode) {
+				t.Helper()
 				set()(t, n)
 				n.becomes(t, []string{"GPU 3 healthy=false degraded=false: Xid 79"}) // not as if nothing had been
 				again(t, n)
@@ -203,6 +205,7 @@ func hardwareFaults() map[string]hardwareFault {
 			strike:    set(fakedriver.Fails("nvmlInit", fakedriver.AllGPUs, fakedriver.VersionMismatch)),
 			published: []string{"ReadFailed: "}, logged: "the driver was updated and this process must be started anew",
 			heal: func(t *testing.T, n *exporterNode) {
+				t.Helper()
 				if err := <-n.ended; err == nil || n.process.ProcessState.ExitCode() != 1 {
 					t.Errorf("the exporter ended with %v, want status 1", err)
 				}
@@ -230,6 +233,7 @@ func hardwareFaults() map[string]hardwareFault {
 		before: without(otherCalls...),
 		strike: nothing, shown: "the graph, without what they tell",
 		heal: func(t *testing.T, n *exporterNode) {
+			t.Helper()
 			again(t, n)
 			n.becomes(t, []string{"GPU 3 has memory now"})
 			n.sound = nil
@@ -238,6 +242,7 @@ func hardwareFaults() map[string]hardwareFault {
 	}
 	faults["Xids of applications (13, 31, 43, 45, 68, 109)"] = hardwareFault{
 		strike: func(t *testing.T, n *exporterNode) {
+			t.Helper()
 			raise(13, 31, 43, 45, 68, 109)(t, n)
 			if err := n.Faults.Xid(0, 94); err != nil { // comes after them
 				t.Fatal(err)
@@ -296,6 +301,7 @@ func TestExporterOnTheFaultsOfADriver(t *testing.T) {
 
 // run lets one fault come and go, and returns its line of the table.
 func (f *hardwareFault) run(t *testing.T, l *lab, name string) string {
+	t.Helper()
 	machine := f.machine
 	if machine == "" {
 		machine = "dgx-h100"

@@ -146,9 +146,15 @@ func (n *exporterNode) says(top *v1alpha1.NodeGPUTopology) []string {
 			}
 		}
 	}
+	return append(out, n.changes(top)...)
+}
+
+// changes puts into words how the graph differs from what it was when all was well.
+func (n *exporterNode) changes(top *v1alpha1.NodeGPUTopology) []string {
 	if n.sound == nil {
-		return out
+		return nil
 	}
+	var out []string
 	for i, g := range top.Spec.GPUs {
 		if i < len(n.sound.Spec.GPUs) && g.Memory != nil && n.sound.Spec.GPUs[i].Memory == nil {
 			out = append(out, fmt.Sprintf("GPU %d has memory now", g.Index))
