@@ -120,8 +120,13 @@ func (w *world) step() {
 		w.clock.now = w.clock.now.Add(time.Duration(w.rng.IntN(20)) * time.Second)
 		w.decideDoubts()
 	case 12:
-		// A tenant changes what a waiting pod asks for, so that it chooses anew.
-		if pod := w.any(w.api); pod != nil && pod.Spec.NodeName == "" {
+		// A tenant changes what a waiting pod asks for, so that it chooses anew: best one
+		// of which an attempt is under way or late.
+		pod := w.any(w.api)
+		if len(w.binds) > 0 {
+			pod = w.api[w.binds[w.rng.IntN(len(w.binds))].pod.UID]
+		}
+		if pod != nil && pod.Spec.NodeName == "" {
 			changed := pod.DeepCopy()
 			changed.Annotations = maps.Clone(pod.Annotations)
 			if _, ok := changed.Annotations[MinLinkKey]; ok {
