@@ -9,7 +9,6 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
@@ -47,6 +46,12 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	s.onMalformed = func(pod *v1.Pod, err error) {
 		h.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, "MalformedAllocation", "Scheduling", "%s", err)
 	}
+	if _, ok := pods.Informer().GetIndexer().GetIndexers()[podsByNode]; !ok {
+		if err := pods.Informer().AddIndexers(cache.Indexers{podsByNode: nodeOfPod}); err != nil {
+			return fmt.Errorf("indexing pods by node: %w", err)
+		}
+	}
+	s.sight = informerSight{nodes: s.stores.nodes, pods: pods.Informer().GetIndexer()}
 	freed := make(chan struct{}, 1)
 	s.onFreed = func() {
 		select {
@@ -57,7 +62,8 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	if err := s.startLeases(ctx, h.ClientSet()); err != nil {
 		return err
 	}
-	go s.wakeWhenFreed(ctx, h, pods.Lister(), freed)
+	go s.wakeOthers(ctx, h, pods.Lister(), freed)
+	go s.wakeWaiting(ctx, h)
 	go s.resolveDoubts(ctx, h.ClientSet())
 	go s.activateWidened(ctx, h)
 	go s.watchExpiry(ctx)
@@ -84,6 +90,7 @@ func (s *State) AwaitSync(ctx context.Context) {
 		defer s.syncMu.Unlock()
 		if wait == s.awaits {
 			s.synced.Store(true)
+			s.untried.Store(true)
 			s.onFreed()
 		}
 	}()
@@ -104,6 +111,9 @@ func (s *State) podHandler() cache.ResourceEventHandler {
 				s.touchNode(before.Spec.NodeName)
 			}
 			s.podEvent(obj)
+			if ok {
+				s.touchNode(before.Status.NominatedNodeName)
+			}
 			if corrected(old, obj) {
 				s.onFreed()
 			}
@@ -115,6 +125,7 @@ func (s *State) podHandler() cache.ResourceEventHandler {
 			if pod, ok := obj.(*v1.Pod); ok {
 				s.podGone(pod.UID)
 				s.touchNode(pod.Spec.NodeName)
+				s.touchNode(pod.Status.NominatedNodeName)
 			}
 		},
 	}
@@ -135,8 +146,14 @@ func (s *State) nodeHandler() cache.ResourceEventHandler {
 			s.touchNode(node.Name)
 		}
 	}
+	add := func(obj any) {
+		if node, ok := obj.(*v1.Node); ok {
+			s.cells.ensure(node.Name) // for the waker, before any cycle has seen the node
+		}
+		touch(obj)
+	}
 	// A node that goes changes the list of nodes, which the index sees.
-	return cache.ResourceEventHandlerFuncs{AddFunc: touch, UpdateFunc: func(_, obj any) { touch(obj) }}
+	return cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, obj any) { touch(obj) }}
 }
 
 func (s *State) podEvent(obj any) {
@@ -144,10 +161,16 @@ func (s *State) podEvent(obj any) {
 	if ok && pod.Spec.NodeName != "" {
 		defer s.touchNode(pod.Spec.NodeName)
 	}
+	if ok && pod.Status.NominatedNodeName != "" {
+		defer s.touchNode(pod.Status.NominatedNodeName) // the queue keeps some of it for the pod, or no more
+	}
 	switch {
 	case !ok:
 	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:
 		s.podGone(pod.UID)
+	case pod.DeletionTimestamp != nil && pod.Spec.NodeName == "":
+		s.leaves(pod.UID) // it is not tried any more
+		s.podChanged(pod)
 	default:
 		s.podChanged(pod)
 	}
@@ -163,6 +186,7 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 		}
 		s.releases.tell(klog.FromContext(ctx), l)
 		if s.leases.set(l, s.clock.Now()) {
+			s.leaseBack(l.Name)
 			s.onFreed()
 		}
 	}
@@ -186,17 +210,6 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 	return nil
 }
 
-const (
-	// wakeInterval bounds how often all waiting pods are tried again: at start every
-	// node's Lease is news.
-	wakeInterval = time.Second
-	// wakePerPod is added for each of them, which is several times what an attempt
-	// takes: waking skips the pods' backoff and must not keep others from their turn.
-	wakePerPod = 10 * time.Millisecond
-	// maxWakeInterval bounds that, so that news are not old when they wake a pod.
-	maxWakeInterval = 5 * time.Second
-)
-
 // Serve says that a profile of this name takes pods, for these accelerators.
 func (s *State) Serve(profile string, resources []string) {
 	x := s.index
@@ -210,45 +223,4 @@ func (s *State) serves(profile string) bool {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	return s.index.profiles.Has(profile)
-}
-
-// wakeWhenFreed wakes pods after the rare changes that no cluster event announces:
-// a graph changed, a doubt resolved, an exporter back.
-func (s *State) wakeWhenFreed(ctx context.Context, h fwk.Handle, lister corelisters.PodLister, freed <-chan struct{}) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-freed:
-		}
-		if !s.Synced() {
-			continue // they would fail again; AwaitSync wakes them
-		}
-		woken := s.wake(ctx, h, lister)
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.clock.After(min(maxWakeInterval, max(wakeInterval, time.Duration(woken)*wakePerPod))):
-		}
-	}
-}
-
-// wake retries the pods of our profiles that have no node and returns how many
-// there are.
-func (s *State) wake(ctx context.Context, h fwk.Handle, lister corelisters.PodLister) int {
-	all, err := lister.List(labels.Everything())
-	if err != nil {
-		klog.FromContext(ctx).Error(err, "Listing the pods to wake failed")
-		return 0
-	}
-	waiting := map[string]*v1.Pod{}
-	for _, pod := range all {
-		if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && s.serves(pod.Spec.SchedulerName) {
-			waiting[pod.Namespace+"/"+pod.Name] = pod
-		}
-	}
-	if len(waiting) > 0 {
-		h.Activate(klog.FromContext(ctx), waiting)
-	}
-	return len(waiting)
 }

@@ -3,6 +3,8 @@
 package nodestate
 
 import (
+	"sync/atomic"
+
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
@@ -23,6 +25,8 @@ type Cycle struct {
 	// by: their scores must not depend on which others are listed.
 	Narrowed bool
 	ListedBy cluster.Best
+	// Refused: the plugin that filters has refused some node.
+	Refused atomic.Bool
 	// Band is the best band of the nodes that passed, and Best what the scores in it
 	// are relative to; set by PreScore.
 	Band int

@@ -51,8 +51,9 @@ func (s *State) expired() (freed bool) {
 				s.touch(x)
 				freed = true
 			}
-		} else if strings.HasPrefix(name, ExporterLeasePrefix) {
-			freed = freed || s.counts.Load()
+		} else if node, ok := strings.CutPrefix(name, ExporterLeasePrefix); ok && s.counts.Load() {
+			s.touchNode(node)
+			freed = true
 		}
 	}
 	if !s.counts.Load() {
@@ -62,7 +63,10 @@ func (s *State) expired() (freed bool) {
 	for _, x := range s.cells.all() {
 		n := x.node.Load()
 		over := n != nil && x.fault.Load() != nil && x.vouched(n, now) == UnreadableGraph
-		freed = freed || over && !x.outlived
+		if over && !x.outlived {
+			s.touch(x)
+			freed = true
+		}
 		x.outlived = over
 	}
 	return freed

@@ -104,6 +104,7 @@ func (n *Node) notOlder(version string) bool {
 // cell holds everything known by node name. It outlives graph and Node object
 // while anything refers to it.
 type cell struct {
+	name  string
 	node  atomic.Pointer[Node]
 	fault atomic.Pointer[fault] // of the node's object as last seen; nil: it can be read
 	// published is the rest of it; nil when there is no object.
@@ -122,10 +123,13 @@ type cell struct {
 	// outlived: the graph counts no longer since what followed it cannot be read. It is
 	// watchExpiry's alone.
 	outlived bool
-	// position in the index, guarded by its mutex; and until when the node is
-	// looked at for an event, guarded by that of the touched.
+	// position in the index, guarded by its mutex; until when the node is looked at
+	// for an event, guarded by that of the touched; and whether the waker has yet to
+	// look at it for one, and what that was, guarded by that of the news.
 	position     int
 	touchedUntil time.Time
+	unseen       bool
+	touched      touch
 }
 
 const cellShards = 64
@@ -186,7 +190,7 @@ func (c *cells) ensure(name string) *cell {
 	if old := p.Load(); old != nil {
 		next = maps.Clone(*old)
 	}
-	x := &cell{}
+	x := &cell{name: name}
 	next[name] = x
 	p.Store(&next)
 	return x

@@ -47,6 +47,7 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config, client dis
 	err = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) && s.served.CompareAndSwap(true, false) {
 			klog.FromContext(ctx).Error(err, "The definition of NodeGPUTopology is gone; GPU pods wait until it is back")
+			s.waiting.openAll()
 			s.onFreed() // they are told why
 			go s.AwaitGraphs(ctx, client)
 		}

@@ -85,6 +85,7 @@ func (s *State) touchNode(name string) {
 }
 
 func (s *State) touchUntil(c *cell, until time.Time) {
+	s.waker.news.add(c, touch{at: s.clock.Now()})
 	t := &s.index.touched
 	t.mu.Lock()
 	defer t.mu.Unlock()

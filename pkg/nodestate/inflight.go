@@ -165,6 +165,7 @@ func (s *State) podChanged(pod *v1.Pod) {
 	bound := pod.Spec.NodeName != ""
 	if bound {
 		s.widened.remove(pod.UID)
+		s.leaves(pod.UID)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,6 +207,7 @@ func (s *State) podChanged(pod *v1.Pod) {
 // handler may have woken a pod before, which then still saw the claim.
 func (s *State) podGone(uid types.UID) {
 	s.widened.remove(uid)
+	s.leaves(uid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	freed := s.endHold(uid) != nil
@@ -227,6 +229,7 @@ func (s *State) settle(c *claim, p claimPhase) {
 		s.settledCount++
 	}
 	s.setPhase(c, p)
+	s.touchNode(c.node) // which need not be the pod's
 }
 
 // decide settles a doubtful claim by a live read of its pod, nil if there is no

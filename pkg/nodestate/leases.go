@@ -125,6 +125,27 @@ func (t *leaseTable) set(l *coordinationv1.Lease, now time.Time) bool {
 	return (old <= now.UnixNano() || before != owner) && until > now.UnixNano()
 }
 
+// leaseBack tells whoever waits that the Lease of a node's program had run out and is
+// renewed again.
+func (s *State) leaseBack(name string) {
+	if c := s.cells.get(nodeOfLease(name)); c != nil {
+		s.waker.news.add(c, touch{at: s.clock.Now(), regained: true})
+		s.touch(c)
+	}
+}
+
+// nodeOfLease is the node whose exporter or agent renews a Lease of this name; empty for others.
+func nodeOfLease(name string) string {
+	if node, ok := strings.CutPrefix(name, AgentLeasePrefix); ok {
+		return node
+	}
+	node, _ := strings.CutPrefix(name, ExporterLeasePrefix)
+	if node == name {
+		return ""
+	}
+	return node
+}
+
 // nodeOf is the UID of the Node that owns a Lease, or empty.
 func nodeOf(l *coordinationv1.Lease) types.UID {
 	for _, o := range l.OwnerReferences {

@@ -53,12 +53,8 @@ func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle,
 	if how.Limit == 0 || nodeKnown(pod) || s.widened.begin(pod.UID) {
 		return nil, best
 	}
-	l := &lister{
-		s: s, d: d, pod: pod, how: how, handle: h, nodes: nodes, now: now,
-		wide: hasWishes(pod), required: nodeaffinity.GetRequiredNodeAffinity(pod),
-		selects: pod.Spec.NodeSelector != nil || requiredAffinity(pod) != nil,
-		ratedBy: best,
-	}
+	l := newLister(s, d, pod)
+	l.how, l.handle, l.nodes, l.now, l.wide, l.ratedBy = how, h, nodes, now, hasWishes(pod), best
 	if name := l.tried(x); name != "" {
 		s.listed.Add(1)
 		return sets.New(name), best
@@ -110,6 +106,14 @@ func (l *lister) tried(x *index) string {
 		return ""
 	}
 	return name
+}
+
+// newLister reads what of a pod decides where it may go at all.
+func newLister(s *State, d *Demand, pod *v1.Pod) *lister {
+	return &lister{
+		s: s, d: d, pod: pod, required: nodeaffinity.GetRequiredNodeAffinity(pod),
+		selects: pod.Spec.NodeSelector != nil || requiredAffinity(pod) != nil,
+	}
 }
 
 // best lists the best nodes of the best band that has any.

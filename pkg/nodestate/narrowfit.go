@@ -29,7 +29,12 @@ func (l *lister) admits(x *index, i int) bool {
 // last word.
 func (l *lister) fits(info fwk.NodeInfo) bool {
 	node := info.Node()
-	return l.tolerates(node) && (!l.selects || l.selected(node)) && l.hasRoom(info) && !l.promised(node.Name)
+	return l.allowed(node) && l.d.hasRoom(info.GetAllocatable(), info.GetRequested(), len(info.GetPods())) && !l.promised(node.Name)
+}
+
+// allowed reports whether neither taints nor labels keep the pod off.
+func (l *lister) allowed(node *v1.Node) bool {
+	return l.tolerates(node) && (!l.selects || l.selected(node))
 }
 
 func (l *lister) tolerates(node *v1.Node) bool {
@@ -51,16 +56,16 @@ func (l *lister) selected(node *v1.Node) bool {
 	return ok && err == nil
 }
 
-func (l *lister) hasRoom(info fwk.NodeInfo) bool {
-	have, used := info.GetAllocatable(), info.GetRequested()
-	if have.GetMilliCPU()-used.GetMilliCPU() < l.d.MilliCPU || have.GetMemory()-used.GetMemory() < l.d.Memory ||
-		have.GetAllowedPodNumber() <= len(info.GetPods()) {
+// hasRoom reports whether a node with so many pods has enough of what the pod requests.
+func (d *Demand) hasRoom(have, used fwk.Resource, pods int) bool {
+	if have.GetMilliCPU()-used.GetMilliCPU() < d.MilliCPU || have.GetMemory()-used.GetMemory() < d.Memory ||
+		have.GetAllowedPodNumber() <= pods {
 		return false
 	}
-	if have.GetEphemeralStorage()-used.GetEphemeralStorage() < l.d.all.EphemeralStorage {
+	if have.GetEphemeralStorage()-used.GetEphemeralStorage() < d.all.EphemeralStorage {
 		return false
 	}
-	for name, n := range l.d.all.ScalarResources {
+	for name, n := range d.all.ScalarResources {
 		if have.GetScalarResources()[name]-used.GetScalarResources()[name] < n {
 			return false
 		}

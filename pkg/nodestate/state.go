@@ -46,6 +46,9 @@ type State struct {
 	intake    *intake
 	contest   *contest // guarded by graphMu
 	widened   *widened
+	waiting   *waiting
+	waker     *waker
+	sight     sight
 	pods      podLister
 	live      livePods // asked after an election only; nil where nobody is elected
 	stores    informerStores
@@ -79,7 +82,8 @@ type State struct {
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
 	onMalformed func(pod *v1.Pod, err error)
-	onFreed     func() // may be called under mu: it must not block
+	onFreed     func()      // may be called under mu: it must not block
+	untried     atomic.Bool // no pod could be tried before; all of them are to be
 }
 
 // New returns a State that reads pods through lister. It starts nothing.
@@ -87,8 +91,8 @@ func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
 		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease, config.Freshness), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
-		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), room: make(chan struct{}, 1),
-		pods: noPods{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
+		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), waiting: newWaiting(), waker: newWaker(), room: make(chan struct{}, 1),
+		pods: noPods{}, sight: noSight{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
 	}
@@ -161,29 +165,54 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 		n = x.node.Load()
 	}
 	reason := s.standing(x, n, node.UID)
-	switch {
-	case reason == Fits && d.Ahead:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.computeFor(d, x, n, info.GetGeneration(), info.GetPods(), snapshot), Fits
-	case reason == Fits:
+	switch d.basis(n, reason) {
+	case onGraph:
+		if d.Ahead {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.computeFor(d, x, n, info.GetGeneration(), info.GetPods(), snapshot), Fits
+		}
 		if u := s.usageAgain(d, x, n, info, snapshot); u != nil {
 			return u, Fits
 		}
 		return s.usage(x, n, info, snapshot), Fits
-	case d.needsGraph():
-		return nil, reason
-	case !d.HasGPUs():
+	case onNumber:
+		return nil, s.byCount(d, s.usage(x, n, info, snapshot))
+	case onTrust:
 		return nil, Fits
+	default:
+		return nil, reason
+	}
+}
+
+// basis is what a pod's fit on a node rests on.
+type basis uint8
+
+const (
+	nowhere  basis = iota // the node is refused
+	onGraph               // what is used of the graph
+	onNumber              // how many devices a graph that no longer counts has free
+	onTrust               // the pod needs no graph there
+)
+
+// basis says what a pod's fit rests on where the graph n, which may be nil, stands like that.
+func (d *Demand) basis(n *Node, reason Reason) basis {
+	switch {
+	case reason == Fits:
+		return onGraph
+	case d.needsGraph():
+		return nowhere
+	case !d.HasGPUs():
+		return onTrust
 	}
 	stale := reason == StaleGraph || reason == UnreadableGraph && n != nil
 	switch {
 	case stale && (d.NoTopology || d.CountStale):
-		return nil, s.byCount(d, s.usage(x, n, info, snapshot))
+		return onNumber
 	case !stale && (d.NoTopology || d.AllowNoGraph):
-		return nil, Fits
+		return onTrust
 	}
-	return nil, reason
+	return nowhere
 }
 
 // Judge says whether a pod fits a node. info may be a dry-run copy of what the

@@ -5,6 +5,7 @@ package lifecycle_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,6 +61,7 @@ type bench struct {
 	logger    klog.Logger
 	instances map[string]fwk.Plugin
 	profiles  int
+	activated activations
 }
 
 // setting is how the plugins are set up; all but write may be missing.
@@ -131,7 +133,7 @@ func (b *bench) build(ctx context.Context, tb testing.TB, set setting, plugins [
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(b.factory),
 		frameworkruntime.WithSnapshotSharedLister(b.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
-		frameworkruntime.WithPodActivator(noQueue{}), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
+		frameworkruntime.WithPodActivator(&b.activated), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()))
 	if err != nil {
 		tb.Fatal(err)
@@ -139,10 +141,28 @@ func (b *bench) build(ctx context.Context, tb testing.TB, set setting, plugins [
 	return fw
 }
 
-// noQueue stands where the scheduling queue would take woken pods.
-type noQueue struct{}
+// activations stands where the scheduling queue would take woken pods, and lists them.
+type activations struct {
+	mu   sync.Mutex
+	pods []string
+}
 
-func (noQueue) Activate(klog.Logger, map[string]*v1.Pod) {}
+func (a *activations) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, pod := range pods {
+		a.pods = append(a.pods, pod.Name)
+	}
+}
+
+// take returns the names of the pods woken since the last call.
+func (a *activations) take() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	pods := a.pods
+	a.pods = nil
+	return pods
+}
 
 // argsOf decodes a plugin's arguments as the scheduler would.
 func argsOf(tb testing.TB, name string, set setting) runtime.Object {

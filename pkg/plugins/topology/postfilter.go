@@ -19,6 +19,9 @@ const ErrReasonListRefused = "the nodes with the best GPUs are refused by other 
 // themselves.
 const ErrReasonReleasing = "preemption: " + releasing
 
+// ErrReasonNoNode is why a waiting pod is kept out of the queue.
+const ErrReasonNoNode = "no node has what the pod asks for; it is tried when one has"
+
 // PostFilter runs before the default preemption. If other plugins refused every node
 // that PreFilter listed, nobody need be evicted yet: the pod is tried again at once,
 // on all nodes. Else a pod with GPUs waits for what comes free by itself, or preempts by
@@ -33,11 +36,17 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	}
 	// All nodes were looked at; once something changed a list is worth a try.
 	p.State().EndWiden(pod.UID)
-	if c == nil || !c.Demand.HasGPUs() || !p.PreemptionEnabled() {
+	if c == nil || !c.Demand.HasGPUs() {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	counted := c.FilteredBy == Name && c.Refused.Load() // before preemption tries what would be
+	if !p.PreemptionEnabled() {
+		p.State().Waits(&nodestate.Refusal{Pod: pod, Demand: c.Demand, Expected: nominated(pod, nil), Counted: counted})
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	metrics.PreemptionAttempts.Inc()
 	result, status := p.preemptor.preempt(ctx, state, pod, m)
+	p.State().Waits(&nodestate.Refusal{Pod: pod, Demand: c.Demand, Expected: nominated(pod, result), Counted: counted})
 	code := status.Code()
 	if code == fwk.Unschedulable && len(pod.Spec.ResourceClaims) == 0 {
 		// Other plugins may still help a pod with claims: what they gave it and it
@@ -53,11 +62,28 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	return result, fwk.NewStatus(code)
 }
 
+// nominated reports whether a pod has a node promised after the preemption for it.
+func nominated(pod *v1.Pod, r *fwk.PostFilterResult) bool {
+	if r != nil && r.NominatingInfo != nil && r.Mode() == fwk.ModeOverride {
+		return r.NominatedNodeName != ""
+	}
+	return pod.Status.NominatedNodeName != ""
+}
+
 // PreEnqueue keeps a pod out of the queue while its victims are being evicted in the
-// background.
+// background, and while it waits and no node would take it: of a thousand waiting pods
+// the queue would try each whenever one comes free.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if p.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
 	}
-	return nil
+	keeps, counted := p.State().KeepsWaiting(pod)
+	if !keeps {
+		return nil
+	}
+	if counted {
+		// The queue counts each refusal here, and takes away one when the pod is tried.
+		metrics.UnschedulableReason(Name, pod.Spec.SchedulerName).Dec()
+	}
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonNoNode)
 }

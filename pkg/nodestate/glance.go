@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// sight is what the informers' stores show of one node. Unlike a cycle's snapshot they
+// may be read at any time.
+type sight interface {
+	node(name string) *v1.Node // nil: there is none
+	podsOn(node string) []*v1.Pod
+}
+
+// podsByNode is the name of the pod informer's index for it.
+const podsByNode = "nvtopo-node"
+
+type informerSight struct {
+	nodes corelisters.NodeLister
+	pods  cache.Indexer
+}
+
+func (i informerSight) node(name string) *v1.Node {
+	node, err := i.nodes.Get(name)
+	if err != nil {
+		return nil
+	}
+	return node
+}
+
+func (i informerSight) podsOn(node string) []*v1.Pod {
+	objs, err := i.pods.ByIndex(podsByNode, node)
+	if err != nil {
+		return nil // the index is not there, which Connect would have said
+	}
+	out := make([]*v1.Pod, 0, len(objs))
+	for _, obj := range objs {
+		if pod, ok := obj.(*v1.Pod); ok {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+// nodeOfPod is what that index is by.
+func nodeOfPod(obj any) ([]string, error) {
+	if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName != "" {
+		return []string{pod.Spec.NodeName}, nil
+	}
+	return nil, nil
+}
+
+// noSight is a cluster without nodes, before the informers are connected.
+type noSight struct{}
+
+func (noSight) node(string) *v1.Node    { return nil }
+func (noSight) podsOn(string) []*v1.Pod { return nil }
+
+// oneNode is a lister of one node.
+type oneNode struct {
+	fwk.NodeInfoLister
+	info fwk.NodeInfo
+}
+
+func (o oneNode) Get(string) (fwk.NodeInfo, error) { return o.info, nil }
+
+// glance is one node as the informers, the claims and the plans for woken pods have it
+// now. It is immutable. The scheduler's cache may be a moment behind it or ahead, so
+// what it says wakes pods and decides nothing: Filter judges.
+type glance struct {
+	cell     *cell
+	node     *v1.Node
+	topology *Node  // nil without a graph
+	standing Reason // of the graph
+	enforced bool
+	usage    *Usage // nil without a graph
+
+	allocatable, requested fwk.Resource
+	pods                   int         // with those that are planned
+	tenants                []types.UID // in order: pods, and who has a claim
+	nominated              []fwk.PodInfo
+	holds                  []*hold
+	// grew is when there was last more for anybody than before, as far as is known.
+	grew time.Time
+}
+
+// plan is what a woken pod is expected to take.
+type plan struct {
+	pod     *v1.Pod
+	request *Request
+	alloc   *Allocation // nil where only a number is known
+}
+
+// glance looks at a node; nil if there is none. Pods that are nominated for the node
+// count if also says so.
+func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool) *glance {
+	node := s.sight.node(x.name)
+	if node == nil {
+		return nil
+	}
+	nominated := s.nominated(x.name) // before any lock of ours: the queue has its own
+	pods := s.sight.podsOn(x.name)
+	info := framework.NewNodeInfo(pods...)
+	info.SetNode(node)
+	n := x.node.Load()
+	g := &glance{
+		cell: x, node: node, topology: n, standing: s.standing(x, n, node.UID), enforced: n != nil && n.agent.fresh(s.clock.Now()),
+		allocatable: info.GetAllocatable(), requested: info.GetRequested(), nominated: nominated,
+	}
+	for _, pi := range nominated {
+		if also(pi.GetPod()) {
+			info.AddPodInfo(pi)
+		}
+	}
+	for _, p := range plans {
+		info.AddPod(p.pod)
+	}
+	g.pods = len(info.GetPods())
+	for _, pi := range info.GetPods() {
+		g.tenants = append(g.tenants, pi.GetPod().UID)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.holds = slices.Clone(x.holds)
+	now := cell{name: x.name, holds: g.holds}
+	for _, c := range x.claims {
+		if c.phase != void { // nothing here can be older than what ended it
+			now.claims = append(now.claims, c)
+			g.tenants = append(g.tenants, c.uid)
+		}
+	}
+	slices.Sort(g.tenants)
+	if n == nil {
+		return g
+	}
+	for _, p := range plans {
+		if p.alloc != nil {
+			now.claims = append(now.claims, &claim{uid: p.pod.UID, node: x.name, alloc: p.alloc, request: p.request})
+		}
+	}
+	g.usage = s.computeUsage(&now, n, info.GetGeneration(), info.GetPods(), oneNode{info: info})
+	return g
+}
+
+// outgrows reports whether the node may now take a pod that it did not take before.
+func (g *glance) outgrows(old *glance) bool {
+	if g.topology != old.topology || g.standing != old.standing || g.enforced != old.enforced || !sameRules(g.node, old.node) {
+		return true
+	}
+	if slices.ContainsFunc(old.holds, func(h *hold) bool { return !slices.Contains(g.holds, h) }) {
+		return true
+	}
+	if !subset(old.tenants, g.tenants) || !slices.EqualFunc(g.nominated, old.nominated, samePod) {
+		return true
+	}
+	return g.roomier(old) || g.usage != nil && g.usage.freer(old.usage)
+}
+
+// subset reports whether all of a, which is in order, is in b, which is too.
+func subset(a, b []types.UID) bool {
+	for _, uid := range a {
+		if _, ok := slices.BinarySearch(b, uid); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func samePod(a, b fwk.PodInfo) bool { return a.GetPod().UID == b.GetPod().UID }
+
+// sameRules reports whether a node keeps the same pods off as before.
+func sameRules(a, b *v1.Node) bool {
+	if a == b {
+		return true
+	}
+	sameTaint := func(x, y v1.Taint) bool { return x.Key == y.Key && x.Value == y.Value && x.Effect == y.Effect }
+	return a.UID == b.UID && a.Spec.Unschedulable == b.Spec.Unschedulable && slices.EqualFunc(a.Spec.Taints, b.Spec.Taints, sameTaint) &&
+		equalLabels(a.Labels, b.Labels)
+}
+
+func equalLabels(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+// roomier reports whether more is left of what pods request.
+func (g *glance) roomier(old *glance) bool {
+	left := func(g *glance) [4]int64 {
+		have, used := g.allocatable, g.requested
+		return [...]int64{
+			have.GetMilliCPU() - used.GetMilliCPU(), have.GetMemory() - used.GetMemory(),
+			have.GetEphemeralStorage() - used.GetEphemeralStorage(), int64(have.GetAllowedPodNumber() - g.pods),
+		}
+	}
+	now, before := left(g), left(old)
+	for i := range now {
+		if now[i] > before[i] {
+			return true
+		}
+	}
+	for name, n := range g.allocatable.GetScalarResources() {
+		if n-g.requested.GetScalarResources()[name] > old.allocatable.GetScalarResources()[name]-old.requested.GetScalarResources()[name] {
+			return true
+		}
+	}
+	return false
+}
+
+// freer reports whether something is free that was not, of the same topology.
+func (u *Usage) freer(old *Usage) bool {
+	for i := range u.used {
+		if old.used[i]&^u.used[i] != 0 || u.counted[i] < old.counted[i] || old.foreign[i] && !u.foreign[i] {
+			return true
+		}
+	}
+	for i := range u.numa {
+		if u.numa[i].milliCPU > old.numa[i].milliCPU || u.numa[i].memory > old.numa[i].memory {
+			return true
+		}
+	}
+	return len(u.waiting) < len(old.waiting) || u.agentLived != old.agentLived
+}
+
+// full reports whether the node has no device left for anybody. One whose graph does not
+// count is not known to be.
+func (g *glance) full() bool {
+	if g.usage == nil || g.standing != Fits {
+		return false
+	}
+	for i := range g.usage.node.Accels {
+		if g.usage.free(i).Len() > g.usage.counted[i] {
+			return false
+		}
+	}
+	return len(g.usage.node.Accels) > 0
+}
+
+// admits reports whether nothing but devices keeps the pod off the node, as far as we can
+// tell: taints, labels and what it requests.
+func (g *glance) admits(l *lister) bool {
+	return l.d.hasRoom(g.allocatable, g.requested, g.pods) && l.allowed(g.node)
+}
+
+// offers reports whether the node has devices for the pod.
+func (s *State) offers(g *glance, d *Demand) bool {
+	switch d.basis(g.topology, s.standing(g.cell, g.topology, g.node.UID)) {
+	case onGraph:
+		return s.enforcement(d, g.topology) == Fits && g.usage.Check(d.Request) == Fits
+	case onNumber:
+		return s.byCount(d, g.usage) == Fits
+	case onTrust:
+		return true
+	}
+	return false
+}
+
+// yieldsTo reports whether a pod that is nominated for a node comes before one of this demand.
+func (d *Demand) yieldsTo(pod *v1.Pod) bool {
+	return pod.UID != d.UID && corev1.PodPriority(pod) >= d.Priority
+}

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// crowd is a cluster with waiting pods, a scheduler that tries exactly those that are
+// woken or new, and a cache of the scheduler's that hears of things later than we do.
+type crowd struct {
+	t     *testing.T
+	rng   *rand.Rand
+	state *State
+	clock *tickClock
+	nodes map[string]*v1.Node
+	store map[types.UID]*v1.Pod // the informer's
+
+	cache    map[types.UID]*v1.Pod // the scheduler's, with bound pods
+	cordons  map[string]bool       // as the scheduler's cache has them
+	later    []heard               // what it is still to hear
+	prompt   bool                  // it hears at once
+	doubtful int                   // one of so many bindings fails without an answer; 0: none
+	queue    []types.UID           // pods to be tried
+	serial   int
+	attempts int
+	order    []string // pods in the order in which they were bound
+}
+
+// heard is news on the way to the scheduler's cache.
+type heard struct {
+	since time.Time
+	tell  func()
+}
+
+// lag is how late it may be: less than what the waker reckons with.
+const lag = wakeBehind * 3 / 4
+
+func newCrowd(t *testing.T, seed uint64, machines ...string) *crowd {
+	t.Helper()
+	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
+	c := &crowd{
+		t: t, rng: rand.New(rand.NewPCG(seed, 5)), state: New(testConfig(), clk), clock: clk,
+		nodes: map[string]*v1.Node{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, cordons: map[string]bool{},
+	}
+	c.state.pods, c.state.sight = fixedStore(c.store), c
+	c.state.synced.Store(true)
+	c.state.waker.retried = clk.now.Add(1000 * time.Hour) // no pod is tried but for a reason
+	for i, kind := range machines {
+		name := fmt.Sprintf("node-%d", i)
+		c.nodes[name] = addNode(t, c.state, name, kind)
+	}
+	return c
+}
+
+func (c *crowd) node(name string) *v1.Node { return c.nodes[name] }
+
+func (c *crowd) podsOn(node string) (out []*v1.Pod) {
+	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
+		if c.store[uid].Spec.NodeName == node {
+			out = append(out, c.store[uid])
+		}
+	}
+	return out
+}
+
+// hear lets the scheduler's cache know, a little later.
+func (c *crowd) hear(f func()) {
+	if c.prompt {
+		f()
+		return
+	}
+	c.later = append(c.later, heard{c.clock.now, f})
+}
+
+// deliver tells it what is old, and perhaps some more.
+func (c *crowd) deliver() {
+	for len(c.later) > 0 && (c.clock.now.Sub(c.later[0].since) >= lag || c.rng.IntN(3) == 0) {
+		c.later[0].tell()
+		c.later = c.later[1:]
+	}
+}
+
+func (c *crowd) add(gpus int, priority int32, notes map[string]string) *v1.Pod {
+	c.serial++
+	pod := gpuPod(fmt.Sprintf("pod-%03d", c.serial), gpus)
+	pod.Annotations, pod.Spec.Priority = notes, ptr.To(priority)
+	pod.CreationTimestamp = metav1.NewTime(c.clock.now.Add(time.Duration(c.serial) * time.Second))
+	c.store[pod.UID] = pod
+	c.queue = append(c.queue, pod.UID)
+	return pod
+}
+
+func (c *crowd) finish(uid types.UID) {
+	pod := c.store[uid]
+	delete(c.store, uid)
+	c.state.podGone(uid)
+	c.state.touchNode(pod.Spec.NodeName)
+	c.hear(func() { delete(c.cache, uid) })
+}
+
+func (c *crowd) cordon(name string, on bool) {
+	node := c.nodes[name].DeepCopy()
+	node.Spec.Unschedulable = on
+	c.nodes[name] = node
+	c.state.touchNode(name)
+	c.hear(func() { c.cordons[name] = on })
+}
+
+func (c *crowd) lease(name string, lives bool) {
+	if !lives {
+		c.state.leases.drop(ExporterLeasePrefix + name)
+		return
+	}
+	if c.state.leases.set(lease(ExporterLeasePrefix+name, c.clock.now, 365*24*time.Hour), c.clock.now) {
+		c.state.leaseBack(ExporterLeasePrefix + name)
+	}
+}
+
+// health publishes a graph in which one GPU is broken, or none.
+func (c *crowd) health(name string, broken int) {
+	old := c.state.Node(name)
+	obj := topologyOf(c.t, name, "dgx1-v100")
+	version, err := strconv.Atoi(old.ResourceVersion)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	obj.ResourceVersion = strconv.Itoa(version + 1)
+	if broken >= 0 {
+		obj.Status.GPUHealth = append(obj.Status.GPUHealth, v1alpha1.GPUHealth{ID: obj.Spec.GPUs[broken].ID})
+	}
+	if _, err := c.state.Apply(obj); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// try runs one scheduling cycle for a pod.
+func (c *crowd) try(uid types.UID) {
+	pod := c.store[uid]
+	if pod == nil || pod.Spec.NodeName != "" {
+		return
+	}
+	c.attempts++
+	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), slices.Collect(maps.Values(c.nodes))).NodeInfos()
+	c.state.Sweep(snapshot)
+	d := demandOf(c.t, pod)
+	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
+		info, err := snapshot.Get(name)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if c.cordons[name] || c.state.Judge(d, info, snapshot).Reason != Fits {
+			continue
+		}
+		a, reason := c.state.Reserve(d, pod, info, snapshot)
+		if reason != Fits {
+			continue
+		}
+		c.state.BindingBegan(uid, name)
+		if c.doubtful > 0 && c.rng.IntN(c.doubtful) == 0 { // nobody knows whether it was bound; it was not
+			c.state.Unreserve(uid, name)
+			c.queue = append(c.queue, uid) // the scheduling queue sees to it
+			return
+		}
+		bound := pod.DeepCopy()
+		bound.Spec.NodeName, bound.ResourceVersion = name, "1"
+		text, err := a.Encode()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		bound.Annotations = map[string]string{AllocationKey: text}
+		c.store[uid], c.cache[uid] = bound, bound
+		c.order = append(c.order, pod.Name)
+		c.state.podChanged(bound)
+		c.state.touchNode(name)
+		return
+	}
+	c.state.Waits(&Refusal{Pod: pod, Demand: *d})
+}
+
+// decide settles the doubts that are old enough: no such pod was bound.
+func (c *crowd) decide() {
+	for _, cl := range c.state.doubts() {
+		c.state.decide(cl, c.store[cl.uid])
+	}
+}
+
+// pass is what happens in a moment.
+func (c *crowd) pass(d time.Duration) (busy bool) {
+	c.clock.now = c.clock.now.Add(d)
+	c.decide()
+	c.deliver()
+	for range len(c.queue) {
+		uid := c.queue[0]
+		c.queue = c.queue[1:]
+		c.try(uid)
+		busy = true
+		c.deliver()
+	}
+	woken, _ := c.state.look()
+	for _, pod := range woken {
+		if keeps, _ := c.state.KeepsWaiting(pod); keeps {
+			c.t.Fatalf("pod %s is woken and kept waiting", pod.Name)
+		}
+		c.queue = append(c.queue, pod.UID)
+	}
+	return busy || len(woken) > 0 || len(c.later) > 0
+}
+
+// rest lets everything happen that follows by itself.
+func (c *crowd) rest() {
+	for quiet := 0; quiet < 100; quiet++ {
+		if c.pass(100 * time.Millisecond) {
+			quiet = 0
+		}
+	}
+}
+
+// forgotten names a waiting pod that fits a node as everything stands, or is empty.
+func (c *crowd) forgotten() string {
+	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(c.cache)), slices.Collect(maps.Values(c.nodes))).NodeInfos()
+	c.state.Sweep(snapshot)
+	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
+		pod := c.store[uid]
+		if pod.Spec.NodeName != "" {
+			continue
+		}
+		for name, node := range c.nodes {
+			info, err := snapshot.Get(name)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			if !node.Spec.Unschedulable && c.state.Judge(demandOf(c.t, pod), info, snapshot).Reason == Fits {
+				return pod.Name + " fits " + name
+			}
+		}
+	}
+	return ""
+}
+
+func (c *crowd) bound() (out []types.UID) {
+	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
+		if c.store[uid].Spec.NodeName != "" {
+			out = append(out, uid)
+		}
+	}
+	return out
+}
+
+func TestNoFittingPodIsForgotten(t *testing.T) {
+	const seeds = 150
+	attempts, bound := 0, 0
+	for seed := range uint64(seeds) {
+		c := newCrowd(t, seed, "dgx1-v100", "dgx1-v100", "dgx1-v100")
+		c.doubtful = 12
+		names := slices.Sorted(maps.Keys(c.nodes))
+		for step := range 120 {
+			name := names[c.rng.IntN(len(names))]
+			switch c.rng.IntN(12) {
+			case 0, 1, 2, 3:
+				notes := map[string]string{}
+				switch c.rng.IntN(4) {
+				case 0:
+					notes[TopologyPolicyKey] = "single-numa-node"
+				case 1:
+					notes[MinLinkKey] = "NVLINK"
+				}
+				c.add(1<<c.rng.IntN(4), int32(c.rng.IntN(3)), notes)
+			case 4, 5, 6:
+				if on := c.bound(); len(on) > 0 {
+					c.finish(on[c.rng.IntN(len(on))])
+				}
+			case 7:
+				c.cordon(name, !c.nodes[name].Spec.Unschedulable)
+			case 8:
+				c.lease(name, c.rng.IntN(3) > 0)
+			case 9:
+				c.health(name, c.rng.IntN(9)-1)
+			default:
+				c.pass(time.Duration(c.rng.IntN(3000)) * time.Millisecond)
+			}
+			if step%40 < 39 {
+				continue
+			}
+			c.rest()
+			if pod := c.forgotten(); pod != "" {
+				t.Fatalf("seed %d, step %d: %s and nobody tries it", seed, step, pod)
+			}
+		}
+		attempts, bound = attempts+c.attempts, bound+len(c.order)
+	}
+	t.Logf("%d attempts for %d bindings", attempts, bound)
+	if bound < 10*seeds {
+		t.Errorf("%d bindings over %d seeds test little", bound, seeds)
+	}
+}
+
+func TestAReleaseWakesWhomItHelps(t *testing.T) {
+	c := newCrowd(t, 1, "dgx1-v100")
+	c.prompt = true
+	for range 8 {
+		c.add(1, 0, nil)
+	}
+	c.rest()
+	running := c.bound()
+	for range 500 {
+		c.add(2, 5, nil) // more important, and not helped by one GPU
+	}
+	for range 500 {
+		c.add(1, 0, nil)
+	}
+	first := c.add(1, 3, nil)
+	c.rest()
+	before := c.attempts
+	c.finish(running[0])
+	c.rest()
+	if n := c.attempts - before; n > 12 {
+		t.Errorf("one GPU came free and %d of 1001 waiting pods were tried, want a few", n)
+	}
+	if got := c.order[8:]; len(got) != 1 || got[0] != first.Name {
+		t.Errorf("bound were %v, want %s", got, first.Name)
+	}
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+)
+
+// waits makes a pod of the first profile and lets the informer see it.
+func (b *bench) waits(tb testing.TB, name string, gpus int, priority int32) *v1.Pod {
+	tb.Helper()
+	pod := b.pod(name+"-template", gpus, nil).DeepCopy()
+	pod.Name, pod.UID, pod.Spec.SchedulerName, pod.Spec.Priority = name, types.UID(name), b.fw.ProfileName(), ptr.To(priority)
+	if err := b.client.Tracker().Add(pod); err != nil {
+		tb.Fatal(err)
+	}
+	for range 500 {
+		if _, err := b.factory.Core().V1().Pods().Lister().Pods("default").Get(name); err == nil {
+			return pod
+		}
+		time.Sleep(time.Millisecond)
+	}
+	tb.Fatalf("the informer does not see pod %s", name)
+	return nil
+}
+
+// refuse takes a pod through a cycle in which no node takes it.
+func (b *bench) refuse(tb testing.TB, pod *v1.Pod) {
+	tb.Helper()
+	ctx, state := tb.Context(), framework.NewCycleState()
+	if _, status, _ := b.fw.RunPreFilterPlugins(ctx, state, pod); !status.IsSuccess() {
+		tb.Fatalf("PreFilter of pod %s: %v", pod.Name, status)
+	}
+	status := b.fw.RunFilterPlugins(ctx, state, pod, b.info(tb))
+	if status.IsSuccess() {
+		tb.Fatalf("pod %s fits", pod.Name)
+	}
+	_, _ = b.fw.RunPostFilterPlugins(ctx, state, pod, framework.NewNodeToStatus(map[string]*fwk.Status{b.node.Name: status}, nil))
+}
+
+func TestAReleaseDoesNotWakeTheBacklog(t *testing.T) {
+	b := newBench(t, "Binding", topology.Name)
+	b.client.Tracker().Add(b.node)
+	var running []*v1.Pod
+	for i := range 8 {
+		pod := b.pod(fmt.Sprintf("running-%d", i), 1, nil)
+		b.place(t, pod)
+		running = append(running, b.bindAs(t, pod))
+	}
+	for i := range 60 {
+		b.refuse(t, b.waits(t, fmt.Sprintf("waiting-%03d", i), 1+i%2, 0))
+	}
+	b.refuse(t, b.waits(t, "right", 1, 7))
+	b.settled(t)
+	b.activated.take()
+
+	if err := b.client.CoreV1().Pods("default").Delete(t.Context(), running[3].Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var woken []string
+	for range 500 {
+		if woken = append(woken, b.activated.take()...); slices.Contains(woken, "right") {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if !slices.Contains(woken, "right") {
+		t.Fatalf("woken were %v, not the pod that matters most", woken)
+	}
+	if len(woken) > 4 {
+		t.Errorf("one GPU came free and %d of 61 waiting pods were woken, want those whom it helps", len(woken))
+	}
+}
+
+// bindAs binds a placed pod at the API server, with the annotations of its choice.
+func (b *bench) bindAs(tb testing.TB, pod *v1.Pod) *v1.Pod {
+	tb.Helper()
+	state := b.state(tb)
+	notes, err := state.Annotations(state.Pending(pod.UID, b.node.Name), false)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	bound := pod.DeepCopy()
+	bound.Annotations, bound.Spec.NodeName = notes, b.node.Name
+	if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), bound, "default"); err != nil {
+		tb.Fatal(err)
+	}
+	for range 500 {
+		if got, err := b.factory.Core().V1().Pods().Lister().Pods("default").Get(pod.Name); err == nil && got.Spec.NodeName != "" {
+			return bound
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	tb.Fatalf("the informer does not see pod %s bound", pod.Name)
+	return nil
+}
+
+// settled waits until nobody has been woken for a while.
+func (b *bench) settled(tb testing.TB) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)
+	defer cancel()
+	for quiet := 0; quiet < 30; quiet++ {
+		if len(b.activated.take()) > 0 {
+			quiet = 0
+		}
+		select {
+		case <-ctx.Done():
+			tb.Fatal("pods are woken again and again")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func TestWhoWaitsForNothingOfOursIsTried(t *testing.T) {
+	b := newBench(t, "Binding", topology.Name)
+	b.client.Tracker().Add(b.node)
+	b.place(t, b.pod("running", 5, nil))
+	waits, other := b.pod("waits", 8, nil), b.pod("other", 2, nil)
+	b.refuse(t, waits)
+	gate := func(pod *v1.Pod) fwk.Code {
+		p, ok := b.instances[topology.Name].(fwk.PreEnqueuePlugin)
+		if !ok {
+			t.Fatal("the plugin has no PreEnqueue")
+		}
+		return p.PreEnqueue(t.Context(), pod).Code()
+	}
+	if got := gate(waits); got != fwk.UnschedulableAndUnresolvable {
+		t.Errorf("a pod that no node would take passes PreEnqueue with %v", got)
+	}
+	if got := gate(other); got != fwk.Success {
+		t.Errorf("a pod that was never refused: PreEnqueue says %v", got)
+	}
+	changed := waits.DeepCopy()
+	changed.Annotations = map[string]string{nodestate.TopologyPolicyKey: "none"}
+	if got := gate(changed); got != fwk.Success {
+		t.Errorf("a pod that asks for something else now: PreEnqueue says %v", got)
+	}
+}
