@@ -20,7 +20,10 @@ import (
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 )
 
-const resultFile = "bench-scheduler.json"
+const (
+	resultFile  = "bench-scheduler.json"
+	backlogFile = "bench-scheduler-backlog.json"
+)
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == controlPlaneCommand {
@@ -61,6 +64,9 @@ type options struct {
 	Writes    float64       `json:"hostileWritesPerSecond"`
 	Hold      time.Duration `json:"hold"` // after the last binding
 	Profile   bool          `json:"-"`
+	Backlog   int           `json:"backlog,omitempty"` // waiting pods; 0: measure throughput
+	Releases  int           `json:"releases,omitempty"`
+	Against   string        `json:"against,omitempty"` // another scheduler
 	out       string
 	logFile   string
 	log       io.Writer // nil unless logFile is set
@@ -88,6 +94,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.Hostile, "hostile", 100, "nodes that are hostile in cells of the profile "+profileHostile)
 	fs.Float64Var(&o.Writes, "hostile-writes", 50, "objects that they publish a second, all together")
 	fs.DurationVar(&o.Hold, "hold", 0, "measure the scheduler's CPU for so long after the last binding, when it has nothing to do")
+	fs.IntVar(&o.Backlog, "backlog", 0, "in place of throughput, measure the scheduler with so many pods waiting for the GPUs of full nodes, of which one at a time comes free")
+	fs.IntVar(&o.Releases, "releases", 20, "how many come free with -backlog")
+	fs.StringVar(&o.Against, "against", "", "with -backlog, another scheduler to measure before")
 	short := fs.Bool("short", false, "a small cluster, two profiles, one repeat; flags that are given still count")
 	if err := fs.Parse(args); err != nil {
 		return nil, err //nolint:wrapcheck // the flag package printed it with the usage
@@ -164,6 +173,13 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 	fmt.Fprintln(stdout, env)
 	fmt.Fprintln(stdout, method)
 	fmt.Fprintln(stdout)
+	if o.Backlog > 0 {
+		all, err := runBacklog(ctx, o, stdout, stderr)
+		if len(all) > 0 {
+			err = errors.Join(err, report.WriteJSON(filepath.Join(o.out, backlogFile), env, all))
+		}
+		return err
+	}
 	cells, err := run(ctx, o, stdout, stderr)
 	if len(cells) > 0 {
 		// An error or Ctrl-C late in a long run must not cost what was measured.

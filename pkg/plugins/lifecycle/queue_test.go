@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	kubescheduler "k8s.io/kubernetes/pkg/scheduler"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/testing/defaults"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	"k8s.io/kubernetes/pkg/scheduler/profile"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+)
+
+// whole is kube-scheduler with our plugin over one DGX-1V node and a fake API server.
+type whole struct {
+	*bench
+	attempts *counter
+}
+
+// counter is a plugin that counts scheduling cycles.
+type counter struct{ names chan string }
+
+func (*counter) Name() string { return "Counter" }
+
+func (c *counter) PreFilter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	c.names <- pod.Name
+	return nil, fwk.NewStatus(fwk.Skip)
+}
+
+func (*counter) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+
+func (c *counter) drain() (out []string) {
+	for {
+		select {
+		case name := <-c.names:
+			out = append(out, name)
+		default:
+			return out
+		}
+	}
+}
+
+func newWhole(t *testing.T) *whole {
+	t.Helper()
+	metrics.Register()
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{})) // it has a lot to say
+	t.Cleanup(cancel)
+	obj, node := topologyOf(t)
+	w := &whole{
+		bench: &bench{
+			client: fake.NewClientset(append(leases("n"), node)...), shared: lifecycle.NewShared(clock.RealClock{}),
+			node: node, instances: map[string]fwk.Plugin{},
+		},
+		attempts: &counter{names: make(chan string, 100_000)},
+	}
+	w.client.PrependReactor("create", "pods", w.bindPod)
+	w.factory = informers.NewSharedInformerFactory(w.client, 0)
+	plugins := *defaults.PluginsV1
+	enabled := []schedconfig.Plugin{{Name: topology.Name, Weight: 5}, {Name: "Counter"}}
+	plugins.MultiPoint.Enabled = append(slices.Clone(plugins.MultiPoint.Enabled), enabled...)
+	plugins.PostFilter.Enabled = []schedconfig.Plugin{{Name: topology.Name}}
+	config := append(slices.Clone(defaults.PluginConfigsV1), schedconfig.PluginConfig{Name: topology.Name, Args: argsOf(t, topology.Name, setting{write: "PreBind"})})
+	make := topology.New(w.shared)
+	s, err := kubescheduler.New(ctx, w.client, w.factory, nil,
+		profile.RecorderFactory(func(string) events.EventRecorder { return &events.FakeRecorder{} }),
+		kubescheduler.WithProfiles(schedconfig.KubeSchedulerProfile{SchedulerName: "ours", Plugins: &plugins, PluginConfig: config}),
+		kubescheduler.WithFrameworkOutOfTreeRegistry(frameworkruntime.Registry{
+			topology.Name: func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+				p, err := make(ctx, args, h)
+				w.instances[topology.Name] = p
+				return p, err
+			},
+			"Counter": func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return w.attempts, nil },
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.factory.Start(ctx.Done())
+	w.factory.WaitForCacheSync(ctx.Done())
+	if _, err := w.state(t).Apply(obj); err != nil {
+		t.Fatal(err)
+	}
+	for range 500 {
+		if w.state(t).Synced() && w.state(t).Standing(node) == nodestate.Fits {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	go s.Run(ctx)
+	return w
+}
+
+// bindPod does what the API server does with a Binding.
+func (w *whole) bindPod(action clienttesting.Action) (bool, runtime.Object, error) {
+	create, ok := action.(clienttesting.CreateAction)
+	if !ok || action.GetSubresource() != "binding" {
+		return false, nil, nil
+	}
+	b, ok := create.GetObject().(*v1.Binding)
+	if !ok {
+		return false, nil, nil
+	}
+	obj, err := w.client.Tracker().Get(v1.SchemeGroupVersion.WithResource("pods"), b.Namespace, b.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	pod, ok := obj.(*v1.Pod)
+	if !ok {
+		return true, nil, fmt.Errorf("%T is no pod", obj)
+	}
+	pod = pod.DeepCopy()
+	pod.Spec.NodeName = b.Target.Name
+	return true, b, w.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), pod, b.Namespace)
+}
+
+// add makes a pod that evicts nobody.
+func (w *whole) add(t *testing.T, name string, gpus int, priority int32) {
+	t.Helper()
+	pod := w.pod(name+"-template", gpus, nil).DeepCopy()
+	pod.Name, pod.UID, pod.Spec.SchedulerName, pod.Spec.Priority = name, "uid-"+pod.UID, "ours", ptr.To(priority)
+	pod.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
+	pod.CreationTimestamp = metav1.Now()
+	if err := w.client.Tracker().Add(pod); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond) // the fake's watches have little room
+}
+
+func (w *whole) bound(t *testing.T) (names []string) {
+	t.Helper()
+	list, err := w.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		if list.Items[i].Spec.NodeName != "" {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names
+}
+
+// await waits until so many pods are bound.
+func (w *whole) await(t *testing.T, n int) []string {
+	t.Helper()
+	var names []string
+	for range 1000 {
+		if names = w.bound(t); len(names) >= n {
+			return names
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%d pods are bound, want %d: %v", len(names), n, names)
+	return nil
+}
+
+// TestTheQueueLetsThroughWhomAReleaseHelps plays releases on the real scheduling queue,
+// whose own hints would have every waiting pod tried for each of them.
+func TestTheQueueLetsThroughWhomAReleaseHelps(t *testing.T) {
+	const waiting, releases = 100, 5
+	w := newWhole(t)
+	for i := range 8 {
+		w.add(t, fmt.Sprintf("running-%d", i), 1, 0)
+	}
+	running := w.await(t, 8)
+	for i := range waiting {
+		w.add(t, fmt.Sprintf("waiting-%03d", i), 1+i%3, 0)
+	}
+	for i := range releases {
+		w.add(t, fmt.Sprintf("urgent-%d", i), 1, 7)
+	}
+	time.Sleep(3 * time.Second) // their first attempts, and backoffs
+	w.attempts.drain()
+	var slowest time.Duration
+	for i := range releases {
+		begin := time.Now()
+		if err := w.client.CoreV1().Pods("default").Delete(t.Context(), running[i], metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		now := w.await(t, 8)
+		slowest = max(slowest, time.Since(begin))
+		if n := len(slices.DeleteFunc(now, func(name string) bool { return !strings.HasPrefix(name, "urgent") })); n != i+1 {
+			t.Errorf("after %d releases %d of the important pods run: %v", i+1, n, now)
+		}
+	}
+	tried := w.attempts.drain()
+	t.Logf("%d attempts for %d releases, the slowest took %v", len(tried), releases, slowest)
+	// The slow round lets one through each second.
+	if limit := 5*releases + 20; len(tried) > limit {
+		t.Errorf("%d attempts for %d releases with %d pods waiting, want %d at most", len(tried), releases, waiting, limit)
+	}
+}
