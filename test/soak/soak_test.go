@@ -169,6 +169,9 @@ func (w *world) stretch(ctx context.Context, t *testing.T, ph *phase, baseline m
 		w.fail("%v", err)
 	}
 	if w.ctx.Err() == nil {
+		w.releaseOneByOne(ctx, t)
+	}
+	if w.ctx.Err() == nil {
 		w.clear(ctx, t)
 	}
 	if w.ctx.Err() == nil {
