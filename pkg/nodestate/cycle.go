@@ -25,8 +25,9 @@ type Cycle struct {
 	// by: their scores must not depend on which others are listed.
 	Narrowed bool
 	ListedBy cluster.Best
-	// Refused: the plugin that filters has refused some node.
-	Refused atomic.Bool
+	// refused: the plugin that filters has refused some node; atomic, since nodes are
+	// filtered side by side.
+	refused uint32
 	// Band is the best band of the nodes that passed, and Best what the scores in it
 	// are relative to; set by PreScore.
 	Band int
@@ -37,6 +38,16 @@ var _ fwk.StateData = &Cycle{}
 
 // Clone returns the same view.
 func (c *Cycle) Clone() fwk.StateData { return c }
+
+// Refuse marks that the plugin that filters refused a node.
+func (c *Cycle) Refuse() {
+	if atomic.LoadUint32(&c.refused) == 0 {
+		atomic.StoreUint32(&c.refused, 1)
+	}
+}
+
+// Refused reports whether it did.
+func (c *Cycle) Refused() bool { return atomic.LoadUint32(&c.refused) != 0 }
 
 // ReadCycle returns the cycle's view, or nil where no PreFilter of ours wrote one.
 func ReadCycle(state fwk.CycleState) *Cycle {

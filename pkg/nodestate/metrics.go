@@ -42,6 +42,7 @@ type stateCollector struct {
 	metrics.BaseStableCollector
 	state                                                *State
 	claims, classes, tableBytes, narrowings, late, nodes *metrics.Desc
+	waiting, wakes                                       *metrics.Desc
 }
 
 func newStateCollector(s *State) *stateCollector {
@@ -55,6 +56,9 @@ func newStateCollector(s *State) *stateCollector {
 		tableBytes: desc("table_bytes", "Memory of the answer tables of all graph classes."),
 		narrowings: desc("narrowings_total", "Scheduling cycles narrowed to a list of the best nodes (listed), and those of them in which every node listed "+
 			"was refused, so that the pod was tried again on all nodes (recovered).", "outcome"),
+		waiting: desc("waiting_pods", "Pods with GPUs that no node took: shut_out (none would now, so that they are not tried) and let_through (woken, or refused for reasons of others).", "state"),
+		wakes: desc("wakes_total", "Pods woken for what came free on a node, by what became of them: served (bound, or gone), refused (another is woken) and "+
+			"late (not tried in time; another is woken).", "outcome"),
 		late: desc("topologies_held_back", "Nodes that publish more than their share, whose last object is read later."),
 		nodes: desc("nodes", "Nodes with accelerators by what their graph is worth: counted; stale (its exporter is silent, or what it publishes cannot be read); "+
 			"missing; replaced (an earlier node's of the name); malformed (some of it cannot be read).", "state"),
@@ -68,6 +72,8 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- c.tableBytes
 	ch <- c.narrowings
 	ch <- c.late
+	ch <- c.waiting
+	ch <- c.wakes
 	ch <- c.nodes
 }
 
@@ -92,6 +98,13 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	ch <- metrics.NewLazyConstMetric(c.tableBytes, metrics.GaugeValue, float64(bytes))
 	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.listed.Load()), "listed")
 	ch <- metrics.NewLazyConstMetric(c.narrowings, metrics.CounterValue, float64(c.state.recovered.Load()), "recovered")
+	shutOut, let := c.state.waiting.count()
+	ch <- metrics.NewLazyConstMetric(c.waiting, metrics.GaugeValue, float64(shutOut), "shut_out")
+	ch <- metrics.NewLazyConstMetric(c.waiting, metrics.GaugeValue, float64(let), "let_through")
+	k := c.state.waker
+	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.served.Load()), "served")
+	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.refused.Load()), "refused")
+	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.late.Load()), "late")
 	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(c.state.intake.held()))
 }
 

@@ -187,14 +187,13 @@ func (l *waiting) has(uid types.UID) bool {
 	return ok
 }
 
-// idle returns those that are shut out and were last tried before a time, the longest
-// first.
-func (l *waiting) idle(before time.Time) []*waiter {
+// idle returns those that are shut out and may have another try, the longest first.
+func (l *waiting) idle(now time.Time) []*waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var out []*waiter
 	for _, w := range l.order {
-		if w.gate == shut && w.refused.Before(before) {
+		if alone := now.Sub(w.refused); w.gate == shut && (alone >= retryAfter || w.turned && alone >= retryEvery) {
 			out = append(out, w)
 		}
 	}

@@ -40,8 +40,11 @@ const (
 	// come whom they can evict.
 	retryAfter  = 10 * time.Second
 	retryWithin = 5 * time.Minute
-	// retryEvery is how often some of them are.
-	retryEvery = time.Second
+	// retryEvery is how often some of them are, and so are those whom the scheduling queue
+	// wanted tried, for the sake of another plugin perhaps, leastRetried at most in all
+	// while the list is short: what they show for a reason is then of the day.
+	retryEvery   = time.Second
+	leastRetried = 5
 )
 
 // waker finds out, beside the scheduling cycles, whom of the waiting pods what came free
@@ -362,8 +365,8 @@ func (r *round) wake(w *waiter, c *cell, at *spot, g *glance) {
 
 // retry lets some of those be tried who have waited longest since they were.
 func (r *round) retry() {
-	idle := r.s.waiting.idle(r.now.Add(-retryAfter))
-	share := int((time.Duration(len(r.all))*retryEvery + retryWithin - 1) / retryWithin)
+	idle := r.s.waiting.idle(r.now)
+	share := max(leastRetried, int((time.Duration(len(r.all))*retryEvery+retryWithin-1)/retryWithin))
 	for _, w := range idle[:min(len(idle), share)] {
 		r.s.waiting.set(w, open)
 		r.woken = append(r.woken, w.pod)

@@ -21,9 +21,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	if v.Reason == 0 {
 		return nil
 	}
-	if !c.Refused.Load() {
-		c.Refused.Store(true)
-	}
+	c.Refuse()
 	code := fwk.Unschedulable
 	if v.Never {
 		code = fwk.UnschedulableAndUnresolvable

@@ -39,7 +39,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	if c == nil || !c.Demand.HasGPUs() {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
-	counted := c.FilteredBy == Name && c.Refused.Load() // before preemption tries what would be
+	counted := c.FilteredBy == Name && c.Refused() // before preemption tries what would be
 	if !p.PreemptionEnabled() {
 		p.State().Waits(&nodestate.Refusal{Pod: pod, Demand: c.Demand, Expected: nominated(pod, nil), Counted: counted})
 		return nil, fwk.NewStatus(fwk.Unschedulable)
