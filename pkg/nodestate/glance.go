@@ -102,8 +102,8 @@ type plan struct {
 }
 
 // glance looks at a node; nil if there is none. Pods that are nominated for the node
-// count if also says so.
-func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool) *glance {
+// count if also says so, and what own has in doubt does not: that pod may take it again.
+func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool, own types.UID) *glance {
 	node := s.sight.node(x.name)
 	if node == nil {
 		return nil
@@ -134,7 +134,7 @@ func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool) *glance 
 	g.holds = slices.Clone(x.holds)
 	now := cell{name: x.name, holds: g.holds}
 	for _, c := range x.claims {
-		if c.phase != void { // nothing here can be older than what ended it
+		if c.phase != void && (c.uid != own || c.phase != doubtful) { // nothing here can be older than what ended it
 			now.claims = append(now.claims, c)
 			g.tenants = append(g.tenants, c.uid)
 		}

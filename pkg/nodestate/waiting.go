@@ -33,8 +33,8 @@ type waiter struct {
 	sig   string  // of its request
 	// refused is when the cycle began in which no node took it.
 	refused time.Time
-	// expected: something that is under way may let it in, or it has been promised a
-	// node. It is never shut out.
+	// expected: something that is under way may let it in, it has been promised a node, or
+	// it has a choice in doubt that it may take again. It is never shut out.
 	expected bool
 
 	gate    gate // guarded by waiting.mu
@@ -80,7 +80,7 @@ func (s *State) Waits(r *Refusal) {
 	d := r.Demand
 	w := &waiter{
 		pod: r.Pod, rules: newLister(s, &d, r.Pod), sig: r.Pod.Spec.SchedulerName + " " + d.Signature(), refused: time.Unix(0, s.swept.Load()),
-		expected: r.Expected, counted: r.Counted,
+		expected: r.Expected || s.triedOn(r.Pod.UID) != "", counted: r.Counted,
 	}
 	if w.expected {
 		w.gate = open

@@ -242,7 +242,7 @@ func (s *State) refreshSpots() {
 			k.spots[c] = at
 		}
 		old := at.glance
-		at.glance = s.glance(c, nil, nobody)
+		at.glance = s.glance(c, nil, nobody, "")
 		switch g := at.glance; {
 		case g == nil:
 		case old == nil:
@@ -315,8 +315,8 @@ func (r *round) serve(c *cell, at *spot) {
 	}
 	v := newViews(r.s, c, at)
 	for _, w := range r.all {
-		if v.base.full() {
-			return
+		if v.base.full() && !w.expected {
+			continue
 		}
 		if w.target != nil || !at.glance.since(w) || r.s.waiting.isOver(w) {
 			continue
@@ -395,7 +395,7 @@ func newViews(s *State, c *cell, at *spot) *views {
 // replan looks at the node again with the plans as they are now.
 func (v *views) replan() {
 	v.by = nil
-	if g := v.s.glance(v.c, v.at.plans, func(*v1.Pod) bool { return false }); g != nil {
+	if g := v.s.glance(v.c, v.at.plans, func(*v1.Pod) bool { return false }, ""); g != nil {
 		v.base = g
 	}
 }
@@ -411,13 +411,17 @@ func (v *views) of(w *waiter) *glance {
 		before = before || yields(pi.GetPod())
 		own = own || pi.GetPod().UID == d.UID
 	}
-	if !before {
+	var doubts types.UID
+	if v.s.triedOn(d.UID) == v.c.name {
+		doubts, own = d.UID, true
+	}
+	if !before && doubts == "" {
 		return v.base
 	}
 	if g := v.by[d.Priority]; g != nil && !own {
 		return g
 	}
-	g := v.s.glance(v.c, v.at.plans, yields)
+	g := v.s.glance(v.c, v.at.plans, yields, doubts)
 	if g == nil {
 		return v.base
 	}
