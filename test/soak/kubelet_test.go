@@ -94,15 +94,22 @@ func (k *kubelet) look() {
 }
 
 // Active implements verify.Active.
-func (k *kubelet) Active(_ context.Context, namespace, name string) (bool, error) {
+func (k *kubelet) Active(_ context.Context, uid types.UID, _, _ string) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for _, h := range k.record {
-		if h.namespace == namespace && h.name == name {
-			return true, nil
-		}
+	_, ok := k.record[uid]
+	return ok, nil
+}
+
+// Name implements verify.Active.
+func (k *kubelet) Name(_ context.Context, _ string, uid types.UID) (namespace, name string, ok bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	h, ok := k.record[uid]
+	if !ok {
+		return "", "", false
 	}
-	return false, nil
+	return h.namespace, h.name, true
 }
 
 // exited says that all containers of a pod ended by themselves.
