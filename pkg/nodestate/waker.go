@@ -42,9 +42,11 @@ const (
 	retryWithin = 5 * time.Minute
 	// retryEvery is how often some of them are, and so are those whom the scheduling queue
 	// wanted tried, for the sake of another plugin perhaps, leastRetried at most in all
-	// while the list is short: what they show for a reason is then of the day.
+	// while the list is shorter than shortList: what they show for a reason is then of
+	// the day. Who is tried when something comes free may be faster than whom it is for.
 	retryEvery   = time.Second
 	leastRetried = 5
+	shortList    = 64
 )
 
 // waker finds out, beside the scheduling cycles, whom of the waiting pods what came free
@@ -366,7 +368,10 @@ func (r *round) wake(w *waiter, c *cell, at *spot, g *glance) {
 // retry lets some of those be tried who have waited longest since they were.
 func (r *round) retry() {
 	idle := r.s.waiting.idle(r.now)
-	share := max(leastRetried, int((time.Duration(len(r.all))*retryEvery+retryWithin-1)/retryWithin))
+	share := int((time.Duration(len(r.all))*retryEvery + retryWithin - 1) / retryWithin)
+	if len(r.all) < shortList {
+		share = leastRetried
+	}
 	for _, w := range idle[:min(len(idle), share)] {
 		r.s.waiting.set(w, open)
 		r.woken = append(r.woken, w.pod)
