@@ -45,8 +45,8 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	metrics.PreemptionAttempts.Inc()
-	result, status := p.preemptor.preempt(ctx, state, pod, m)
-	p.State().Waits(&nodestate.Refusal{Pod: pod, Demand: c.Demand, Expected: nominated(pod, result), Counted: counted})
+	result, comes, status := p.preemptor.preempt(ctx, state, pod, m)
+	p.State().Waits(&nodestate.Refusal{Pod: pod, Demand: c.Demand, Expected: comes || nominated(pod, result), Counted: counted})
 	code := status.Code()
 	if code == fwk.Unschedulable && len(pod.Spec.ResourceClaims) == 0 {
 		// Other plugins may still help a pod with claims: what they gave it and it

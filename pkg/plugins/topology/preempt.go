@@ -109,24 +109,34 @@ func (a *attempt) budgetsOf(pdbs []*policyv1.PodDisruptionBudget) *eviction.Budg
 
 // preempt finds the pod a node to wait for: one where its victims are on their way, else
 // one where enough comes free by itself, else one on which it evicts the cheapest set of
-// victims there is. What they free is kept for it.
-func (p *preemptor) preempt(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+// victims there is. What they free is kept for it. comes says that it found none, and yet
+// pods that are ending will make room for it, only later than it may wait for them.
+func (p *preemptor) preempt(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader,
+) (result *fwk.PostFilterResult, comes bool, status *fwk.Status) {
 	pod, err := p.evaluator.PodLister.Pods(pod.Namespace).Get(pod.Name) // its nomination may be news
 	if err != nil {
-		return nil, fwk.AsStatus(err)
+		return nil, false, fwk.AsStatus(err)
 	}
 	if why := p.underWay(pod, m.Get(pod.Status.NominatedNodeName)); why != "" {
-		return nil, fwk.NewStatus(fwk.Unschedulable, why)
+		return nil, false, fwk.NewStatus(fwk.Unschedulable, why)
 	}
 	soonest, late := p.waits(ctx, state, pod, m)
 	if soonest != nil {
-		return p.await(pod, soonest)
+		result, status = p.await(pod, soonest)
+		return result, false, status
 	}
 	if never(pod) {
 		p.state.EndHold(pod.UID)
-		return framework.NewPostFilterResultWithNominatedNode(""), fwk.NewStatus(fwk.Unschedulable, neverPreempts)
+		result, status = framework.NewPostFilterResultWithNominatedNode(""), fwk.NewStatus(fwk.Unschedulable, neverPreempts)
+	} else if result, status = p.evict(ctx, state, pod, m, late); status.IsSuccess() {
+		return result, false, status
 	}
-	return p.evict(ctx, state, pod, m, late)
+	if late == nil {
+		return result, false, status
+	}
+	p.state.TryAgainBy(p.clock.Now().Add(late.within - p.patience))
+	return result, true, fwk.NewStatus(status.Code(), status.Message()+"; "+late.tooLate())
 }
 
 // evict has the evaluator evict the cheapest set of victims. late, if not nil, is where
@@ -148,10 +158,6 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 		return result, fwk.NewStatus(fwk.Success, fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, namesIn(plan.victims)))
 	}
 	p.state.EndHold(pod.UID)
-	if late != nil {
-		p.state.TryAgainBy(p.clock.Now().Add(late.within - p.patience))
-		status = fwk.NewStatus(status.Code(), status.Message()+"; "+late.tooLate())
-	}
 	return result, status
 }
 

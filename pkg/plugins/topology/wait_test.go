@@ -194,6 +194,38 @@ func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
 	}
 }
 
+// TestAPodThatWaitsForNobodyIsNotShutOut: pods that are going make room, later than it may
+// wait for them. No event tells of that, so the scheduling queue must have it.
+func TestAPodThatWaitsForNobodyIsNotShutOut(t *testing.T) {
+	for name, tc := range map[string]struct {
+		going      bool
+		policy     v1.PreemptionPolicy
+		wantRefuse bool
+	}{
+		"pods are going": {going: true, policy: v1.PreemptLowerPriority},
+		"pods are going, and it may evict nobody": {going: true, policy: v1.PreemptNever},
+		"nobody is going":                         {policy: v1.PreemptLowerPriority, wantRefuse: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, "a100-pcie-4-bridged")
+			busy := s.tenant("busy", 0, 9, 4, 0, 1, 2, 3)
+			if tc.going {
+				told(busy, 4*time.Hour, 3*time.Hour)
+			}
+			s.show()
+			pod := linkedPair("p", 5)
+			pod.Spec.PreemptionPolicy = &tc.policy
+			s.known([]*v1.Pod{pod})
+			if result, evicted, status := s.postFilter(pod); s.nominate(pod, result) != "" || len(evicted) > 0 {
+				t.Fatalf("%v, evicted %v; want it to wait for nobody", status, evicted)
+			}
+			if status := s.plugin.PreEnqueue(s.ctx, pod); status.IsSuccess() == tc.wantRefuse {
+				t.Errorf("PreEnqueue says %v, want it refused: %t", status, tc.wantRefuse)
+			}
+		})
+	}
+}
+
 // TestAPodsOwnVictimsAreNotWaitedForWithoutEnd: it chose them, so it gives them some time
 // of their grace period, and then looks for others.
 func TestAPodsOwnVictimsAreNotWaitedForWithoutEnd(t *testing.T) {
