@@ -63,7 +63,7 @@ fakedriver: $(FAKE_DRIVER) ## Build the fake libnvidia-ml.so.1 that tests load
 $(FAKE_DRIVER): $(FAKE_DRIVER_SOURCES) go.mod
 	mkdir -p $(@D)
 	gcc -std=gnu11 -shared -fPIC -O1 -s -pthread -Wall -Wextra -Werror -Wno-deprecated-declarations -fvisibility=hidden \
-		-Wl,-soname,$(@F) -I"$$(go list -m -f '{{.Dir}}' github.com/NVIDIA/go-nvml)/pkg/nvml" -o $@ $(filter %.c,$(FAKE_DRIVER_SOURCES))
+		-Wl,-soname,$(@F) -I"$$(go list -f '{{.Dir}}' github.com/NVIDIA/go-nvml/pkg/nvml)" -o $@ $(filter %.c,$(FAKE_DRIVER_SOURCES))
 
 # What a real node consists of. kubelet shares the product's build cache;
 # containerd leaves out the snapshotters that need C libraries.

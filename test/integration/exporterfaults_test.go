@@ -95,7 +95,7 @@ func again(t *testing.T, n *exporterNode) {
 	n.start(t)
 }
 
-const fullHold = "by itself, after `--xid-hold` (10 s here)"
+const fullHold = "by itself, after `--xid-hold` (20 s here)"
 
 // eventCalls and otherCalls are all calls that a reduced driver may lack.
 var (

@@ -72,7 +72,7 @@ func newExporterNode(t *testing.T, l *lab, name, machineName string) *exporterNo
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &exporterNode{lab: l, Driver: d, name: name, library: fakeLibrary(t), xidHold: 10 * time.Second}
+	return &exporterNode{lab: l, Driver: d, name: name, library: fakeLibrary(t), xidHold: 20 * time.Second}
 }
 
 // start runs the exporter as its DaemonSet does, with the rights of its account.

@@ -26,7 +26,7 @@
 enum { MAX_FAULTS = 256, POLL_US = 10000 };
 
 struct fault {
-	char kind[8];
+	char kind[16];
 	char call[64];
 	int gpu;
 	unsigned long long value; /* link, number of links, code, state or Xid */
@@ -43,7 +43,7 @@ static int gpu_of(const char *text) { return strcmp(text, "*") == 0 ? ANY : atoi
 static bool read_fault(const char *line, struct fault *f)
 {
 	char a[64] = "", b[64] = "", c[64] = "";
-	int fields = sscanf(line, "%7s %63s %63s %63s", f->kind, a, b, c);
+	int fields = sscanf(line, "%15s %63s %63s %63s", f->kind, a, b, c);
 
 	if (strcmp(f->kind, "lost") == 0 || strcmp(f->kind, "gone") == 0) {
 		f->gpu = gpu_of(a);
@@ -88,9 +88,13 @@ static void reload(void)
 		return; /* it was replaced just now; the next call reads it */
 	seen = now;
 	count = 0;
-	while (count < MAX_FAULTS && fgets(line, sizeof line, f) != NULL) {
+	while (fgets(line, sizeof line, f) != NULL) {
 		if (line[0] == '\n' || line[0] == '#')
 			continue;
+		if (count == MAX_FAULTS) {
+			fprintf(stderr, "fake NVML: %s: has more than %d faults; the rest is left out\n", path, MAX_FAULTS);
+			break;
+		}
 		memset(&faults[count], 0, sizeof faults[count]);
 		if (read_fault(line, &faults[count]))
 			count++;
