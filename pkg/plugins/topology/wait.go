@@ -139,7 +139,7 @@ func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Sta
 func (w *wait) text(unreleased []string) string {
 	var parts []string
 	if len(w.awaited) > 0 {
-		parts = append(parts, fmt.Sprintf("waiting on node %s for %s to end, within %s", w.node, namesIn(w.awaited), w.within.Round(time.Second)))
+		parts = append(parts, fmt.Sprintf("waiting on node %s for %s to end%s", w.node, namesIn(w.awaited), w.by()))
 	}
 	if w.behind {
 		what := releasing + " on node " + w.node
@@ -153,8 +153,23 @@ func (w *wait) text(unreleased []string) string {
 
 // tooLate says why a pod does not wait.
 func (w *wait) tooLate() string {
-	return fmt.Sprintf("%s on node %s end, but have %s of their grace period left, and nobody could be evicted who would end sooner",
-		namesIn(w.awaited), w.node, w.within.Round(time.Second))
+	return fmt.Sprintf("%s on node %s end only%s, by their grace period, and nobody could be evicted who would end sooner",
+		namesIn(w.awaited), w.node, w.by())
+}
+
+// by says when the last of them has to have ended. It is a time and no duration: the text
+// is the pod's condition, which is written whenever it changes.
+func (w *wait) by() string {
+	var last time.Time
+	for _, pod := range w.awaited {
+		if pod.DeletionTimestamp == nil {
+			return "" // it is still to be evicted
+		}
+		if pod.DeletionTimestamp.After(last) {
+			last = pod.DeletionTimestamp.Time
+		}
+	}
+	return " by " + last.UTC().Format(time.RFC3339)
 }
 
 // namesIn names pods for people.

@@ -226,6 +226,27 @@ func TestAPodThatWaitsForNobodyIsNotShutOut(t *testing.T) {
 	}
 }
 
+// TestWhyAPodWaitsIsSaidInTheSameWords: the text is the pod's condition, and each
+// attempt that changes it costs a write.
+func TestWhyAPodWaitsIsSaidInTheSameWords(t *testing.T) {
+	for name, left := range map[string]time.Duration{"for pods that end soon": time.Minute, "for nobody": 3 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t, "a100-pcie-4-bridged")
+			told(s.tenant("going", 0, 9, 4, 0, 1, 2, 3), 4*time.Hour, left)
+			s.show()
+			pod := linkedPair("p", 5)
+			s.known([]*v1.Pod{pod})
+			_, _, first := s.postFilter(pod)
+			for begun := time.Now().Truncate(time.Second); time.Since(begun) < time.Second; {
+				time.Sleep(10 * time.Millisecond) // into another second
+			}
+			if _, _, again := s.postFilter(pod); first.Message() == "" || again.Message() != first.Message() {
+				t.Errorf("first %q, then %q", first.Message(), again.Message())
+			}
+		})
+	}
+}
+
 // TestAPodsOwnVictimsAreNotWaitedForWithoutEnd: it chose them, so it gives them some time
 // of their grace period, and then looks for others.
 func TestAPodsOwnVictimsAreNotWaitedForWithoutEnd(t *testing.T) {
