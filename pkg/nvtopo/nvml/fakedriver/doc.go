@@ -6,7 +6,9 @@
 //
 // The library is the C in lib, which `make fakedriver` builds. It reads the machine
 // from the file that FAKENVML_MACHINE names and faults from the one that
-// FAKENVML_FAULTS names, again at every call; this package writes both.
+// FAKENVML_FAULTS names, again at every call; this package writes both. A new fault is
+// a line that lib/faults.c reads, a function in faults.go that writes it, and an entry
+// of the table in test/integration/exporterfaults_test.go.
 //
 // Invariant: what the exporter reads of it is the graph it was written from.
 //
