@@ -110,7 +110,8 @@ func (s *State) setPhase(c *claim, p claimPhase) {
 
 // Unreserve takes back what Reserve promised. If binding had begun, nobody
 // knows whether the API server carried it out: the claim stays, doubtful, until
-// a live read later than the request timeout decides.
+// a live read later than the request timeout decides. But an earlier attempt may have
+// bound the pod already, while this one stood reserved: that decides at once.
 func (s *State) Unreserve(uid types.UID, node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,12 +120,18 @@ func (s *State) Unreserve(uid types.UID, node string) {
 		return
 	}
 	if c.phase == binding {
-		s.doubt(c)
+		if pod := s.pods.pod(c.namespace, c.name, uid); pod != nil && pod.Spec.NodeName != "" && s.decidedBy(c, pod, s.allocationOf(pod, pod.Spec.NodeName)) {
+			s.onFreed()
+		}
+		if c.phase == binding {
+			s.doubt(c)
+		}
 		return
 	}
 	if c.written {
 		s.noted[uid] = struct{}{}
 	}
+	s.retriedInVain(c)
 	s.drop(c)
 	s.touchNode(node) // the scheduler's cache forgets the pod after this
 }
@@ -184,22 +191,30 @@ func (s *State) podChanged(pod *v1.Pod) {
 		if c.node == pod.Spec.NodeName {
 			s.countWriting(c, false) // whatever became of the choice
 		}
-		// A pod is bound once: what it was bound with decides against every claim
-		// that says otherwise and whose own writes may have begun.
-		switch {
-		case c.phase.settled():
-		case a != nil && a.Equal(c.alloc):
-			s.settle(c, confirmed)
-			c.version = pod.ResourceVersion
-		case c.phase != reserved && (a != nil || c.node != pod.Spec.NodeName):
-			s.settle(c, void)
-			c.version = pod.ResourceVersion
-			freed = true
-		}
+		freed = s.decidedBy(c, pod, a) || freed
 	}
 	if freed {
 		s.onFreed()
 	}
+}
+
+// decidedBy settles a claim by its pod, which is bound with the allocation a, nil if it has
+// none that counts, where this decides, and reports whether devices came free. A pod is
+// bound once, and the PATCH of an attempt is refused from then on: what it was bound with
+// decides against every claim that says otherwise and whose own writes may have begun. It
+// needs s.mu.
+func (s *State) decidedBy(c *claim, pod *v1.Pod, a *Allocation) (freed bool) {
+	switch {
+	case c.phase.settled():
+	case a != nil && a.Equal(c.alloc):
+		s.settle(c, confirmed)
+		c.version = pod.ResourceVersion
+	case c.phase != reserved && (a != nil || c.node != pod.Spec.NodeName):
+		s.settle(c, void)
+		c.version = pod.ResourceVersion
+		return true
+	}
+	return false
 }
 
 // podGone is called when the informer no longer has the pod: deleted, or
@@ -246,6 +261,9 @@ func (s *State) decide(c *claim, pod *v1.Pod) bool {
 	}
 	if pod != nil && s.mayBeBoundWith(c, pod) {
 		return false
+	}
+	if pod != nil && pod.UID == c.uid && pod.Annotations[AllocationKey] != "" {
+		s.noted[c.uid] = struct{}{} // the informer may not say so for a while
 	}
 	s.drop(c)
 	return true

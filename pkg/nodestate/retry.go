@@ -92,6 +92,16 @@ func (s *State) triedOn(uid types.UID) string {
 	return ""
 }
 
+// retriedInVain counts an attempt that ends before its own writes among those with the
+// choice that an earlier one left in doubt; it needs s.mu.
+func (s *State) retriedInVain(c *claim) {
+	for _, o := range s.claims[c.uid] {
+		if o.phase == doubtful && o.alloc == c.alloc {
+			o.times = max(o.times, c.times)
+		}
+	}
+}
+
 // doubt makes a claim doubtful that takes the place of earlier ones with the same choice;
 // it needs s.mu.
 func (s *State) doubt(c *claim) {

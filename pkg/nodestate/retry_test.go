@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -138,5 +140,134 @@ func TestAWriteThatEndedLeavesNothingInDoubt(t *testing.T) {
 	r.podGone(pod.UID)
 	if _, earlier := r.Attempts(pod.UID, "n"); len(r.noted) != 0 || !earlier {
 		t.Errorf("%d pods that are gone are said to carry a choice", len(r.noted))
+	}
+}
+
+// An attempt that ended before its own writes, since another plugin's Permit failed, was
+// not counted, and the pod was sent to that node until the doubt was decided.
+func TestEveryAttemptCountsTowardsThoseInARow(t *testing.T) {
+	for name, began := range map[string]bool{"its own end is in doubt": true, "it ended before its PATCH": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			pod := gpuPod("p", 2)
+			r.attempt(t, pod)
+			for i := range maxAgain {
+				if got := r.triedOn(pod.UID); got != "n" {
+					t.Errorf("after %d attempts more the pod is sent to %q, want n", i, got)
+				}
+				if began {
+					r.attempt(t, pod)
+					continue
+				}
+				info, l := r.view(t)
+				if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+					t.Fatal(reason)
+				}
+				r.Unreserve(pod.UID, "n")
+			}
+			if got := r.triedOn(pod.UID); got != "" {
+				t.Errorf("after %d attempts more the pod is sent to %q, want any node", maxAgain, got)
+			}
+		})
+	}
+}
+
+// Attempt 1, believed lost, was carried out while attempt 2 stood reserved: the Binding of
+// attempt 2 met a conflict, which proves nothing, and its GPUs were kept for another 65 s.
+func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
+	for name, tc := range map[string]struct {
+		node   string // of attempt 2
+		gpus   int
+		change func(bound *v1.Pod)
+		want   string // phase of the claim of attempt 2
+	}{
+		"bound to another node":                  {"m", 2, nil, "void"},
+		"to this one with the earlier choice":    {"n", 3, nil, "void"},
+		"to another node, with no choice":        {"m", 2, func(p *v1.Pod) { p.Annotations = nil }, "void"},
+		"to this one with a choice nobody knows": {"n", 3, func(p *v1.Pod) { p.Annotations = nil }, "doubtful"},
+		"not bound":                              {"m", 2, func(p *v1.Pod) { p.Spec.NodeName = "" }, "doubtful"},
+		"made anew":                              {"m", 2, func(p *v1.Pod) { p.UID = "another" }, "doubtful"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			nodes := []*v1.Node{r.node, addNode(t, r.State, "m", "dgx1-v100")}
+			store := fixedStore{}
+			r.pods = store
+			pod := gpuPod("p", 2)
+			text, err := r.attempt(t, pod).Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := schedcache.NewSnapshot(nil, nodes).NodeInfos()
+			info, err := l.Get(tc.node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			second := gpuPod("p", tc.gpus) // what it asks for does not change in truth; here it makes another choice
+			if _, reason := r.Reserve(demandOf(t, second), second, info, l); reason != Fits {
+				t.Fatal(reason)
+			}
+			bound := annotated(pod.DeepCopy(), AllocationKey, text)
+			bound.Spec.NodeName, bound.ResourceVersion = "n", "7"
+			if tc.change != nil {
+				tc.change(bound)
+			}
+			store[bound.UID] = bound
+			r.podChanged(bound)
+			woken := 0
+			r.onFreed = func() { woken++ }
+			r.BindingBegan(pod.UID, tc.node)
+			r.Unreserve(pod.UID, tc.node)
+			claims := r.claims[pod.UID]
+			if got := phaseNames[claims[1].phase]; len(claims) != 2 || got != tc.want {
+				t.Errorf("attempt 2 is %s, want %s; in flight %+v", got, tc.want, r.Dump())
+			}
+			if (woken > 0) != (tc.want == "void") {
+				t.Errorf("waiting pods were woken %d times, and attempt 2 is %s", woken, tc.want)
+			}
+		})
+	}
+}
+
+// The watch of pods is broken, the PATCH was carried out without an answer, and the doubt
+// is decided by a live read: the pod that is placed by count then was bound with the choice
+// that had been dropped, and its GPUs had been given to another pod.
+func TestAPodThatIsFoundToCarryADroppedChoiceIsRemembered(t *testing.T) {
+	for name, tc := range map[string]struct {
+		carries bool
+		uid     string
+		want    bool
+	}{
+		"it carries the choice":            {true, "p", true},
+		"it carries none":                  {false, "p", false},
+		"another carries one, of its name": {true, "q", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			pod := gpuPod("p", 2)
+			text, err := r.attempt(t, pod).Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.clock.now = r.clock.now.Add(2 * requestTimeout)
+			live := pod.DeepCopy()
+			live.UID = types.UID(tc.uid)
+			if tc.carries {
+				annotated(live, AllocationKey, text)
+			}
+			for _, c := range r.doubts() {
+				r.decide(c, live)
+			}
+			if left := r.Dump(); len(left) != 0 {
+				t.Errorf("in flight after the doubt was decided: %+v", left)
+			}
+			if _, earlier := r.Attempts(pod.UID, "n"); earlier != tc.want {
+				t.Errorf("the pod is said to carry a choice: %t, want %t", earlier, tc.want)
+			}
+			r.podGone(pod.UID)
+			if n := len(r.noted); n != 0 {
+				t.Errorf("%d pods that are gone are said to carry a choice", n)
+			}
+		})
 	}
 }
