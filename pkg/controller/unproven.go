@@ -5,6 +5,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,7 +38,6 @@ const (
 // Unproven is what the marker needs of the scheduler's view of the nodes.
 type Unproven interface {
 	Unproven(pod *v1.Pod) *nodestate.Allocation
-	Annotations(a *nodestate.Allocation, aliases bool) (map[string]string, error)
 }
 
 // UnprovenMarker takes back the word "enforced" where it was given for a node agent
@@ -116,13 +116,18 @@ func (u *UnprovenMarker) claimed(pod *v1.Pod) *nodestate.Allocation {
 }
 
 func (u *UnprovenMarker) mark(ctx context.Context, pod *v1.Pod, a *nodestate.Allocation) error {
-	annotations, err := u.state.Annotations(&nodestate.Allocation{
+	// What else is on the pod says nothing of enforcement, and the node's graph, of which
+	// it would be made again, may be gone.
+	annotations := maps.Clone(pod.Annotations)
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return !nodestate.IsOutputKey(key) })
+	text, err := (&nodestate.Allocation{
 		Version: a.Version, Node: a.Node, PodUID: a.PodUID, Assumed: a.Assumed, Enforced: false, Unconfirmed: a.Unconfirmed,
 		NUMANodes: a.NUMANodes, CPUSet: a.CPUSet, Containers: a.Containers,
-	}, nodestate.HasAliases(pod))
+	}).Encode()
 	if err != nil {
 		return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
+	annotations[nodestate.AllocationKey] = text
 	body, err := nodestate.CorrectionBody(pod, annotations)
 	if err != nil {
 		return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)

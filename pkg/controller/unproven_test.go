@@ -51,10 +51,14 @@ func TestNobodyProvesAnAllocation(t *testing.T) {
 	told := []string{"Warning GPUsUnproven no node agent is heard of on node n1, and none said which GPUs kubelet gave this pod: they may be others than its annotations say"}
 	tests := map[string]struct {
 		steps      []step
+		removed    bool // the node's graph
 		want, said []string
 	}{
 		"nobody speaks for it, and it is marked, once": {
 			steps: []step{{change: admitted}, {after: time.Minute}, {after: time.Hour}}, want: marked, said: told,
+		},
+		"also where the graph is gone with the agent": {
+			steps: []step{{change: admitted}, {after: time.Minute}, {after: time.Hour}}, removed: true, want: marked, said: told,
 		},
 		"not yet": {steps: []step{{change: admitted}, {after: 59 * time.Second}}},
 		"the agent comes back in time": {
@@ -76,6 +80,10 @@ func TestNobodyProvesAnAllocation(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
 			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			pod := podWith(t, g, "main=0,1")
+			pod.Annotations[nodestate.GPUIDsKey], pod.Annotations["team"] = "a,b", "x"
+			if tt.removed && !state.Remove(testNode, "topology") {
+				t.Fatal("the graph was not there")
+			}
 			var got []string
 			client := fake.NewClientset()
 			client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {

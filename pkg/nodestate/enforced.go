@@ -38,11 +38,25 @@ func (r *Request) Unmet(a *Accel, set nvtopo.Mask) string {
 // give these GPUs, and nobody can say whether it did: no agent is heard of on the node,
 // and what one published last is not that. Else it returns nil.
 func (s *State) Unproven(pod *v1.Pod) *Allocation {
-	n, a := s.Node(pod.Spec.NodeName), s.allocationOf(pod, pod.Spec.NodeName)
-	if n == nil || a == nil || !a.Enforced || n.enforced(s.clock.Now()) || a.gaveAll(n.allocations[pod.UID]) {
+	a := s.allocationOf(pod, pod.Spec.NodeName)
+	if a == nil || !a.Enforced {
+		return nil
+	}
+	if n := s.Node(pod.Spec.NodeName); n == nil && !s.silent(pod.Spec.NodeName) ||
+		n != nil && (n.enforced(s.clock.Now()) || a.gaveAll(n.allocations[pod.UID])) {
 		return nil
 	}
 	return a
+}
+
+// silent reports whether there is no NodeGPUTopology of a node, with which went what its
+// agent had published, and no agent that would publish it again.
+func (s *State) silent(node string) bool {
+	if !s.Synced() || s.leases.time(AgentLeasePrefix+node).fresh(s.clock.Now()) {
+		return false
+	}
+	x := s.cells.get(node)
+	return x == nil || x.published.Load() == nil
 }
 
 // gaveAll reports whether the records are of exactly the chosen GPUs.

@@ -12,6 +12,9 @@ func TestWhatProvesAnAllocation(t *testing.T) {
 		agent      bool // one is heard of
 		unenforced bool // the allocation does not say that kubelet was made to
 		recorded   []int
+		removed    bool // its NodeGPUTopology
+		unsynced   bool // not all graphs are known
+		unreadable bool // there is an object that nobody can read
 		want       bool
 	}{
 		"an agent is there, and will say":          {agent: true},
@@ -20,6 +23,12 @@ func TestWhatProvesAnAllocation(t *testing.T) {
 		"it said otherwise before it went":         {recorded: []int{1, 2}, want: true},
 		"it had not yet seen all":                  {recorded: []int{1}, want: true},
 		"the allocation does not say it was given": {unenforced: true},
+		// A roll-back that took the agent and the object within three minutes left
+		// "enforced":true for ever.
+		"its words went with the object":           {removed: true, recorded: []int{3, 1}, want: true},
+		"the object is gone, and an agent is here": {removed: true, agent: true},
+		"the object may be there":                  {removed: true, unsynced: true},
+		"the object is there, and nobody reads it": {removed: true, unreadable: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -40,6 +49,17 @@ func TestWhatProvesAnAllocation(t *testing.T) {
 			}
 			if tc.recorded != nil {
 				r.record(t, pod.UID, tc.recorded...)
+			}
+			r.synced.Store(!tc.unsynced)
+			if tc.removed && !r.Remove("n", "topology-n") {
+				t.Fatal("the graph was not there")
+			}
+			if tc.unreadable {
+				obj := topologyOf(t, "n", "dgx1-v100")
+				obj.ResourceVersion, obj.Spec.Links[0].Class = "9", "NVLink9"
+				if _, err := r.Apply(obj); err == nil || r.Node("n") != nil {
+					t.Fatalf("an object that cannot be read: %v", err)
+				}
 			}
 			if got := r.Unproven(pod) != nil; got != tc.want {
 				t.Errorf("unproven %t, want %t", got, tc.want)
