@@ -29,6 +29,10 @@ import apierrors "k8s.io/apimachinery/pkg/api/errors"
 //     (endpoints/handlers/finisher).
 //   - 502, 503: the API server makes 503 before a write only, but who stands before it
 //     makes both when a connection ends.
+//
+// Answers to the PATCH are heard in either mode. The Binding is ours in mode Binding only:
+// in mode PreBind, which the shipped profile has, DefaultBinder sends it and hears the
+// answer, and a choice whose Binding failed is in doubt whatever that was.
 func Refused(err error) bool {
 	return apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsNotFound(err) || apierrors.IsTooManyRequests(err)

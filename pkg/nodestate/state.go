@@ -217,7 +217,8 @@ func (d *Demand) basis(n *Node, reason Reason) basis {
 
 // Judge says whether a pod fits a node. info may be a dry-run copy of what the
 // cycle's snapshot has. It does not allocate when the pod fits and the node's
-// usage is remembered.
+// usage is remembered, unless this very pod has a choice in doubt on the node, or the
+// demand looks ahead: then the usage is computed for it.
 func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) Verdict {
 	u, reason := s.usable(d, info, snapshot)
 	if u == nil {

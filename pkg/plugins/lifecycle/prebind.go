@@ -68,23 +68,23 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	defer cancel()
 	// The error of the last attempt is kept here: retry.OnError takes that of a context
 	// which ended for its own patience, and returns the error before it or none.
-	certain, tries := true, 0
+	tries := 0
 	var sent sends
 	counted := sent.count(ctx)
 	_ = retry.OnError(retry.DefaultBackoff, schedutil.Retriable, func() error {
 		tries++
 		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(counted, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
-		certain = certain && nodestate.Refused(err)
 		return err
 	})
+	once := tries == 1 && sent.once()
 	if err != nil {
-		if certain && sent.once() {
+		if once && nodestate.Refused(err) {
 			p.state.BindingRefused(pod.UID, nodeName)
 		}
 		return fwk.AsStatus(fmt.Errorf("writing the choice on pod %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
 	p.state.Written(pod.UID, nodeName)
-	if tries == 1 && sent.once() && p.bindsFirst() {
+	if once && p.bindsFirst() {
 		p.state.WriteEnded(pod.UID, nodeName)
 	}
 	return nil
