@@ -68,6 +68,7 @@ type bench struct {
 type setting struct {
 	write          string
 	requestTimeout string
+	clock          clock.WithTicker
 	through        func(kubernetes.Interface) kubernetes.Interface // what the plugins have for an API server
 }
 
@@ -83,8 +84,11 @@ func newBenchOf(tb testing.TB, set setting, plugins ...string) *bench {
 	ctx, cancel := context.WithCancel(ctx)
 	tb.Cleanup(cancel)
 	obj, node := topologyOf(tb)
+	if set.clock == nil {
+		set.clock = clock.RealClock{}
+	}
 	b := &bench{
-		client: fake.NewClientset(leases("n")...), shared: lifecycle.NewShared(clock.RealClock{}),
+		client: fake.NewClientset(leases("n")...), shared: lifecycle.NewShared(set.clock),
 		node: node, logger: logger, snapshot: schedcache.NewSnapshot(nil, []*v1.Node{node}), instances: map[string]fwk.Plugin{},
 	}
 	b.factory = informers.NewSharedInformerFactory(b.client, 0)
