@@ -13,5 +13,7 @@
 // The package does not know scheduler statuses (that is the plugins' part). A choice
 // is written only when a plugin's PreBind or Bind asks for it. On its own the package
 // asks the API server about writes without a clear answer, and writes annotations anew
-// where such a write was carried out late (correction.go).
+// where such a write was carried out late (correction.go). It also wakes waiting pods:
+// of those with GPUs whom a node would take that came to have more (waiting.go, waker.go),
+// and after changes that no event announces all that are not shut out (others.go).
 package nodestate

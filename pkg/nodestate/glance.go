@@ -114,7 +114,7 @@ func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool, own type
 	info.SetNode(node)
 	n := x.node.Load()
 	g := &glance{
-		cell: x, node: node, topology: n, standing: s.standing(x, n, node.UID), enforced: n != nil && n.agent.fresh(s.clock.Now()),
+		cell: x, node: node, topology: n, standing: s.standing(x, n, node.UID), enforced: n != nil && n.enforced(s.clock.Now()),
 		allocatable: info.GetAllocatable(), requested: info.GetRequested(), nominated: nominated,
 	}
 	for _, pi := range nominated {

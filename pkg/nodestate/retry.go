@@ -84,7 +84,11 @@ func (s *State) usageAgain(d *Demand, x *cell, n *Node, info fwk.NodeInfo, snaps
 func (s *State) triedOn(uid types.UID) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range slices.Backward(s.claims[uid]) {
+	return triedOn(s.claims[uid])
+}
+
+func triedOn(claims []*claim) string {
+	for _, c := range slices.Backward(claims) {
 		if c.phase == doubtful && c.times < maxAgain {
 			return c.node
 		}
@@ -100,6 +104,23 @@ func (s *State) retriedInVain(c *claim) {
 			o.times = max(o.times, c.times)
 		}
 	}
+}
+
+// attempts returns the pods whose choice is on its way to be bound, and triedOn of all
+// pods where it is not empty.
+func (s *State) attempts() (chosen map[types.UID]bool, tried map[types.UID]string) {
+	chosen, tried = map[types.UID]bool{}, map[types.UID]string{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, claims := range s.claims {
+		if slices.ContainsFunc(claims, func(c *claim) bool { return c.phase == reserved || c.phase == binding }) {
+			chosen[uid] = true
+		}
+		if node := triedOn(claims); node != "" {
+			tried[uid] = node
+		}
+	}
+	return chosen, tried
 }
 
 // doubt makes a claim doubtful that takes the place of earlier ones with the same choice;

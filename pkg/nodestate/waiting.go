@@ -47,6 +47,10 @@ type waiter struct {
 	woken  time.Time
 	tries  int
 	target *cell
+	// Whether a choice of the pod is on its way to be bound, and when an attempt came to
+	// nothing without a refusal by nodes: for the waker that is as good as one.
+	chosen bool
+	gaveUp time.Time
 }
 
 // gate says whether a waiting pod may be tried.
@@ -86,6 +90,11 @@ func (s *State) Waits(r *Refusal) {
 		w.gate = open
 	}
 	s.waiting.add(w)
+	// It may have gone, or been bound after all, while its cycle ran. The store changes
+	// before its handlers run, so if they ran before the pod was on the list this sees it.
+	if now := s.pods.pod(r.Pod.Namespace, r.Pod.Name, r.Pod.UID); now == nil || now.Spec.NodeName != "" || now.DeletionTimestamp != nil {
+		s.waiting.remove(r.Pod.UID)
+	}
 	s.waker.news.ring()
 }
 

@@ -23,8 +23,8 @@ const (
 	wakeBehind = time.Second
 	// wakeAgain is how soon one pod may be woken again within that time.
 	wakeAgain = 250 * time.Millisecond
-	// patience is how often it is before a less important one is for the same devices.
-	patience = 2
+	// triesBeforeNext is how often it is before a less important one is for the same devices.
+	triesBeforeNext = 2
 	// wakeTurn is how long a woken pod may take to be bound or refused before the next
 	// one is woken for the same devices.
 	wakeTurn = 3 * time.Second
@@ -41,12 +41,12 @@ const (
 	retryAfter  = 10 * time.Second
 	retryWithin = 5 * time.Minute
 	// retryEvery is how often some of them are, and so are those whom the scheduling queue
-	// wanted tried, for the sake of another plugin perhaps, leastRetried at most in all
+	// wanted tried, for the sake of another plugin perhaps, retriedWhileShort at most in all
 	// while the list is shorter than shortList: what they show for a reason is then of
 	// the day. Who is tried when something comes free may be faster than whom it is for.
-	retryEvery   = time.Second
-	leastRetried = 5
-	shortList    = 64
+	retryEvery        = time.Second
+	retriedWhileShort = 5
+	shortList         = 64
 )
 
 // waker finds out, beside the scheduling cycles, whom of the waiting pods what came free
@@ -172,17 +172,18 @@ func (s *State) look() (woken []*v1.Pod, again time.Duration) {
 		return nil, 0 // the nodes are looked at when somebody waits for them
 	}
 	s.refreshSpots()
-	round := &round{s: s, now: now, all: all, devices: map[string][]*spot{}}
+	round := &round{s: s, now: now, all: all, lastExpected: -1, devices: map[string][]*spot{}}
+	round.chosen, round.tried = s.attempts()
 	for _, w := range fresh {
 		if old := last[w.pod.UID]; old != nil {
 			w.woken, w.tries = old.woken, old.tries
 		}
 		round.judge(w)
 	}
-	for _, w := range all {
-		if w.target != nil && now.Sub(w.woken) > wakeTurn {
-			k.late.Add(1)
-			k.release(w)
+	for i, w := range all {
+		round.follow(w)
+		if w.expected {
+			round.lastExpected = i
 		}
 	}
 	for c, at := range k.spots {
@@ -218,8 +219,14 @@ func (k *waker) conclude(w *waiter, again bool) {
 
 // release gives back what was planned for a woken pod, to the next one.
 func (k *waker) release(w *waiter) {
+	k.unplan(w)
+	w.target = nil
+}
+
+// unplan forgets what was planned for a woken pod.
+func (k *waker) unplan(w *waiter) {
 	at := k.spots[w.target]
-	w.target, at.todo = nil, true
+	at.todo = true
 	if i := slices.Index(at.whose, w); i >= 0 {
 		at.plans, at.whose = slices.Delete(at.plans, i, i+1), slices.Delete(at.whose, i, i+1)
 	}
@@ -260,17 +267,53 @@ func (s *State) refreshSpots() {
 
 // round is one look at the list.
 type round struct {
-	s       *State
-	now     time.Time
-	all     []*waiter
+	s   *State
+	now time.Time
+	all []*waiter
+	// lastExpected is the place of the last of them that is never shut out, -1 if none is.
+	lastExpected int
+	// chosen are the pods whose choice is on its way to be bound, tried the nodes where
+	// others may take a choice in doubt again.
+	chosen  map[types.UID]bool
+	tried   map[types.UID]string
 	devices map[string][]*spot // signature -> where there are devices for it
 	woken   []*v1.Pod
 	hurried bool // somebody is to be looked at again soon
 }
 
-// since reports whether a node came to have more after the pod was refused, or so
-// shortly before that the scheduler may not have known.
-func (g *glance) since(w *waiter) bool { return g.grew.After(w.refused.Add(-wakeBehind)) }
+// follow takes note of what has become of a pod's attempt that ended, or goes on,
+// without a refusal by nodes.
+func (r *round) follow(w *waiter) {
+	k := r.s.waker
+	switch {
+	case r.chosen[w.pod.UID]:
+		if w.target != nil && !w.chosen {
+			k.unplan(w) // the claim says now what it takes
+		}
+		w.chosen = true
+	case r.s.waiting.isOver(w):
+	case w.chosen:
+		// Another plugin refused it after Reserve, or it could not be bound. What it gave
+		// back itself is no reason to wake it: the scheduling queue has it.
+		w.chosen, w.gaveUp = false, r.now.Add(2*wakeBehind)
+		k.conclude(w, true)
+	case w.target != nil && r.now.Sub(w.woken) > wakeTurn:
+		k.late.Add(1)
+		k.spots[w.target].misses++
+		w.gaveUp = r.now
+		k.release(w)
+	}
+}
+
+// since reports whether a node came to have more after the pod was refused, or its
+// attempt came to nothing, or so shortly before that the scheduler may not have known.
+func (g *glance) since(w *waiter) bool {
+	last := w.refused
+	if w.gaveUp.After(last) {
+		last = w.gaveUp
+	}
+	return g.grew.After(last.Add(-wakeBehind))
+}
 
 // judge decides whether a pod that was refused is shut out. If a node would take it that
 // has not changed for a while, what keeps it out is another plugin's business.
@@ -315,23 +358,24 @@ func (r *round) serve(c *cell, at *spot) {
 	if at.glance == nil {
 		return
 	}
-	v := newViews(r.s, c, at)
-	for _, w := range r.all {
-		if v.base.full() && !w.expected {
+	v := newViews(r, c, at)
+	full := v.base.full()
+	for i, w := range r.all {
+		if full && i > r.lastExpected {
+			return // a full node has nothing for the rest
+		}
+		if full && !w.expected || w.target != nil || r.chosen[w.pod.UID] || !at.glance.since(w) {
 			continue
 		}
-		if w.target != nil || !at.glance.since(w) || r.s.waiting.isOver(w) {
+		if v.without[w.sig] && r.tried[w.pod.UID] != c.name {
 			continue
 		}
 		g := v.of(w)
-		if v.without[w.sig] {
-			continue
-		}
 		if !r.s.offers(g, w.rules.d) {
 			v.without[w.sig] = len(at.glance.nominated) == 0
 			continue
 		}
-		if !g.admits(w.rules) {
+		if !g.admits(w.rules) || r.s.waiting.isOver(w) {
 			continue
 		}
 		if r.now.Sub(w.woken) < wakeAgain || at.misses >= maxMisses || len(r.woken) >= wakeAtOnce {
@@ -339,13 +383,14 @@ func (r *round) serve(c *cell, at *spot) {
 			if at.misses >= maxMisses {
 				at.misses, at.resting = maxMisses/2, r.now.Add(missPause)
 			}
-			if r.now.Sub(w.woken) < wakeAgain && w.tries >= patience {
+			if r.now.Sub(w.woken) < wakeAgain && w.tries >= triesBeforeNext {
 				continue // let the next one have it
 			}
 			return
 		}
 		r.wake(w, c, at, g)
 		v.replan()
+		full = v.base.full()
 	}
 }
 
@@ -370,7 +415,7 @@ func (r *round) retry() {
 	idle := r.s.waiting.idle(r.now)
 	share := int((time.Duration(len(r.all))*retryEvery + retryWithin - 1) / retryWithin)
 	if len(r.all) < shortList {
-		share = leastRetried
+		share = retriedWhileShort
 	}
 	for _, w := range idle[:min(len(idle), share)] {
 		r.s.waiting.set(w, open)
@@ -381,7 +426,7 @@ func (r *round) retry() {
 // views are a node with the plans for woken pods, as pods of each priority find it: they
 // leave to nominated ones what is theirs.
 type views struct {
-	s       *State
+	r       *round
 	c       *cell
 	at      *spot
 	base    *glance
@@ -389,8 +434,8 @@ type views struct {
 	without map[string]bool // signatures for which there are no devices
 }
 
-func newViews(s *State, c *cell, at *spot) *views {
-	v := &views{s: s, c: c, at: at, base: at.glance, without: map[string]bool{}}
+func newViews(r *round, c *cell, at *spot) *views {
+	v := &views{r: r, c: c, at: at, base: at.glance, without: map[string]bool{}}
 	if len(at.plans) > 0 {
 		v.replan()
 	}
@@ -400,7 +445,7 @@ func newViews(s *State, c *cell, at *spot) *views {
 // replan looks at the node again with the plans as they are now.
 func (v *views) replan() {
 	v.by = nil
-	if g := v.s.glance(v.c, v.at.plans, func(*v1.Pod) bool { return false }, ""); g != nil {
+	if g := v.r.s.glance(v.c, v.at.plans, func(*v1.Pod) bool { return false }, ""); g != nil {
 		v.base = g
 	}
 }
@@ -417,7 +462,7 @@ func (v *views) of(w *waiter) *glance {
 		own = own || pi.GetPod().UID == d.UID
 	}
 	var doubts types.UID
-	if v.s.triedOn(d.UID) == v.c.name {
+	if v.r.tried[d.UID] == v.c.name {
 		doubts, own = d.UID, true
 	}
 	if !before && doubts == "" {
@@ -426,7 +471,7 @@ func (v *views) of(w *waiter) *glance {
 	if g := v.by[d.Priority]; g != nil && !own {
 		return g
 	}
-	g := v.s.glance(v.c, v.at.plans, yields, doubts)
+	g := v.r.s.glance(v.c, v.at.plans, yields, doubts)
 	if g == nil {
 		return v.base
 	}

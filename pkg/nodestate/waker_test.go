@@ -35,6 +35,9 @@ type crowd struct {
 	later    []heard               // what it is still to hear
 	prompt   bool                  // it hears at once
 	doubtful int                   // one of so many bindings fails without an answer; 0: none
+	vanish   int                   // one of so many pods is gone before its refusal is told; 0: none
+	hold     int                   // one of so many choices waits for another plugin before it is bound; 0: none
+	held     map[types.UID]func()  // those that do, and how to bind them
 	queue    []types.UID           // pods to be tried
 	serial   int
 	attempts int
@@ -56,6 +59,7 @@ func newCrowd(t *testing.T, seed uint64, machines ...string) *crowd {
 	c := &crowd{
 		t: t, rng: rand.New(rand.NewPCG(seed, 5)), state: New(testConfig(), clk), clock: clk,
 		nodes: map[string]*v1.Node{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, cordons: map[string]bool{},
+		held: map[types.UID]func(){},
 	}
 	c.state.pods, c.state.sight = fixedStore(c.store), c
 	c.state.synced.Store(true)
@@ -107,11 +111,19 @@ func (c *crowd) add(gpus int, priority int32, notes map[string]string) *v1.Pod {
 
 func (c *crowd) finish(uid types.UID) {
 	pod := c.store[uid]
-	delete(c.store, uid)
-	c.state.podGone(uid)
+	c.remove(uid)
 	c.state.touchNode(pod.Spec.NodeName)
 	c.hear(func() { delete(c.cache, uid) })
 }
+
+// remove is the end of a pod as the informer hears of it.
+func (c *crowd) remove(uid types.UID) {
+	delete(c.store, uid)
+	c.state.podGone(uid)
+}
+
+// oneOf is true once in n times; 0: never.
+func (c *crowd) oneOf(n int) bool { return n == 1 || n > 1 && c.rng.IntN(n) == 0 }
 
 func (c *crowd) cordon(name string, on bool) {
 	node := c.nodes[name].DeepCopy()
@@ -151,7 +163,7 @@ func (c *crowd) health(name string, broken int) {
 // try runs one scheduling cycle for a pod.
 func (c *crowd) try(uid types.UID) {
 	pod := c.store[uid]
-	if pod == nil || pod.Spec.NodeName != "" {
+	if pod == nil || pod.Spec.NodeName != "" || c.held[uid] != nil {
 		return
 	}
 	c.attempts++
@@ -170,26 +182,60 @@ func (c *crowd) try(uid types.UID) {
 		if reason != Fits {
 			continue
 		}
+		if c.oneOf(c.hold) {
+			c.held[uid] = func() { c.bind(pod, name, a) }
+			return
+		}
 		c.state.BindingBegan(uid, name)
-		if c.doubtful > 0 && c.rng.IntN(c.doubtful) == 0 { // nobody knows whether it was bound; it was not
+		if c.oneOf(c.doubtful) { // nobody knows whether it was bound; it was not
 			c.state.Unreserve(uid, name)
 			c.queue = append(c.queue, uid) // the scheduling queue sees to it
 			return
 		}
-		bound := pod.DeepCopy()
-		bound.Spec.NodeName, bound.ResourceVersion = name, "1"
-		text, err := a.Encode()
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		bound.Annotations = map[string]string{AllocationKey: text}
-		c.store[uid], c.cache[uid] = bound, bound
-		c.order = append(c.order, pod.Name)
-		c.state.podChanged(bound)
-		c.state.touchNode(name)
+		c.bind(pod, name, a)
 		return
 	}
+	if c.oneOf(c.vanish) {
+		c.remove(uid)
+	}
 	c.state.Waits(&Refusal{Pod: pod, Demand: *d})
+}
+
+func (c *crowd) bind(pod *v1.Pod, name string, a *Allocation) {
+	c.state.BindingBegan(pod.UID, name)
+	bound := pod.DeepCopy()
+	bound.Spec.NodeName, bound.ResourceVersion = name, "1"
+	text, err := a.Encode()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	bound.Annotations = map[string]string{AllocationKey: text}
+	c.store[pod.UID], c.cache[pod.UID] = bound, bound
+	c.order = append(c.order, pod.Name)
+	c.state.podChanged(bound)
+	c.state.touchNode(name)
+}
+
+// letGo ends the wait of one of the pods that have a choice: it is bound, refused or deleted.
+func (c *crowd) letGo() {
+	held := slices.Sorted(maps.Keys(c.held))
+	if len(held) == 0 {
+		return
+	}
+	uid := held[c.rng.IntN(len(held))]
+	bind := c.held[uid]
+	delete(c.held, uid)
+	switch c.rng.IntN(3) {
+	case 0:
+		bind()
+	case 1:
+		for name := range c.nodes {
+			c.state.Unreserve(uid, name)
+		}
+		c.queue = append(c.queue, uid) // the scheduling queue sees to it
+	default:
+		c.remove(uid)
+	}
 }
 
 // decide settles the doubts that are old enough: no such pod was bound.
@@ -223,7 +269,11 @@ func (c *crowd) pass(d time.Duration) (busy bool) {
 
 // rest lets everything happen that follows by itself.
 func (c *crowd) rest() {
+	passes := 0
 	for quiet := 0; quiet < 100; quiet++ {
+		if passes++; passes > 10000 {
+			c.t.Fatal("pods are woken again and again")
+		}
 		if c.pass(100 * time.Millisecond) {
 			quiet = 0
 		}
@@ -236,7 +286,7 @@ func (c *crowd) forgotten() string {
 	c.state.Sweep(snapshot)
 	for _, uid := range slices.Sorted(maps.Keys(c.store)) {
 		pod := c.store[uid]
-		if pod.Spec.NodeName != "" {
+		if pod.Spec.NodeName != "" || c.held[uid] != nil {
 			continue
 		}
 		for name, node := range c.nodes {
@@ -266,11 +316,11 @@ func TestNoFittingPodIsForgotten(t *testing.T) {
 	attempts, bound := 0, 0
 	for seed := range uint64(seeds) {
 		c := newCrowd(t, seed, "dgx1-v100", "dgx1-v100", "dgx1-v100")
-		c.doubtful = 12
+		c.doubtful, c.vanish, c.hold = 12, 15, 12
 		names := slices.Sorted(maps.Keys(c.nodes))
 		for step := range 120 {
 			name := names[c.rng.IntN(len(names))]
-			switch c.rng.IntN(12) {
+			switch c.rng.IntN(13) {
 			case 0, 1, 2, 3:
 				notes := map[string]string{}
 				switch c.rng.IntN(4) {
@@ -290,6 +340,8 @@ func TestNoFittingPodIsForgotten(t *testing.T) {
 				c.lease(name, c.rng.IntN(3) > 0)
 			case 9:
 				c.health(name, c.rng.IntN(9)-1)
+			case 10:
+				c.letGo()
 			default:
 				c.pass(time.Duration(c.rng.IntN(3000)) * time.Millisecond)
 			}

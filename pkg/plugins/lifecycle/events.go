@@ -102,8 +102,8 @@ func (p *Plugin) PreemptionEnabled() bool {
 	return enabled == nil || position(enabled.PostFilter, names.DefaultPreemption) >= 0
 }
 
-// afterPod wakes a pod when another gave back what it could use, and when it
-// was itself corrected.
+// afterPod lets the queue want a pod tried when another gave back what it could use, and
+// when it was itself corrected.
 func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	old, changed, err := schedutil.As[*v1.Pod](oldObj, newObj)
 	if err != nil {
@@ -154,7 +154,7 @@ func (p *Plugin) heldAnything(pod *v1.Pod) bool {
 	return err != nil || d.HasGPUs() || d.MilliCPU > 0 || d.Memory > 0
 }
 
-// afterNode wakes a pod when a node came or its devices or labels changed.
+// afterNode lets the queue want a pod tried when a node came or its devices or labels changed.
 func (p *Plugin) afterNode(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	old, changed, err := schedutil.As[*v1.Node](oldObj, newObj)
 	if err != nil {

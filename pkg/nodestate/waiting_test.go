@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// fullCrowd is one node whose 8 GPUs are taken by 8 pods, and two pods that wait for one,
+// the first of which is more important.
+func fullCrowd(t *testing.T) (c *crowd, first, second *v1.Pod) {
+	t.Helper()
+	c = newCrowd(t, 1, "dgx1-v100")
+	c.prompt = true
+	for range 8 {
+		c.add(1, 9, nil)
+	}
+	c.rest()
+	first, second = c.add(1, 5, nil), c.add(1, 0, nil)
+	c.rest()
+	return c, first, second
+}
+
+// wakes lets time pass in which nobody is tried, and counts how often each pod is woken.
+func (c *crowd) wakes(d time.Duration) map[string]int {
+	out := map[string]int{}
+	for range d / (100 * time.Millisecond) {
+		c.clock.now = c.clock.now.Add(100 * time.Millisecond)
+		woken, _ := c.state.look()
+		for _, pod := range woken {
+			out[pod.Name]++
+		}
+	}
+	return out
+}
+
+func TestWhoHasAChoiceIsNotWokenInPlaceOfTheNext(t *testing.T) {
+	c, first, second := fullCrowd(t)
+	running := c.bound()
+	c.finish(running[0])
+	if got := c.wakes(time.Second); got[first.Name] != 1 || got[second.Name] != 0 {
+		t.Fatalf("one GPU came free: woken were %v, want %s alone", got, first.Name)
+	}
+	c.hold = 1 // every choice waits for another plugin
+	c.try(first.UID)
+	if got := c.wakes(10 * time.Second); len(got) > 0 {
+		t.Errorf("the GPU is taken, by a pod that is not bound yet: woken were %v", got)
+	}
+	c.finish(running[1])
+	if got := c.wakes(10 * time.Second); got[first.Name] != 0 || got[second.Name] == 0 {
+		t.Errorf("a second GPU came free: woken were %v, want %s alone", got, second.Name)
+	}
+}
+
+func TestAnAttemptWithoutAnEndGivesWayToTheNext(t *testing.T) {
+	tests := map[string]struct {
+		after func(*crowd, *v1.Pod) // what becomes of the pod that was woken
+		late  uint64
+	}{
+		"it is never tried": {func(*crowd, *v1.Pod) {}, 1},
+		"another plugin refuses it after Reserve": {func(c *crowd, pod *v1.Pod) {
+			c.hold = 1
+			c.try(pod.UID)
+			c.wakes(time.Second)
+			c.state.Unreserve(pod.UID, "node-0")
+		}, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, first, second := fullCrowd(t)
+			c.finish(c.bound()[0])
+			c.wakes(time.Second)
+			tc.after(c, first)
+			if got := c.wakes(time.Minute); got[first.Name] != 0 || got[second.Name] == 0 {
+				t.Errorf("woken were %v, want %s alone: %s had its turn", got, second.Name, first.Name)
+			}
+			if got := c.state.waker.late.Load(); got < tc.late {
+				t.Errorf("%d were late, want %d", got, tc.late)
+			}
+		})
+	}
+}
+
+func TestWhoIsGoneBeforeItsRefusalDoesNotWait(t *testing.T) {
+	tests := map[string]struct {
+		during    func(*crowd, *v1.Pod) // the cycle in which no node takes the pod
+		wantWaits bool
+	}{
+		"nothing":    {func(*crowd, *v1.Pod) {}, true},
+		"deleted":    {func(c *crowd, pod *v1.Pod) { c.remove(pod.UID) }, false},
+		"made anew":  {func(c *crowd, pod *v1.Pod) { c.remove(pod.UID); c.add(1, 5, nil).Name = pod.Name }, false},
+		"bound":      {func(c *crowd, pod *v1.Pod) { c.change(pod, func(p *v1.Pod) { p.Spec.NodeName = "node-0" }) }, false},
+		"on its way": {func(c *crowd, pod *v1.Pod) { c.change(pod, func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }) }, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, _, _ := fullCrowd(t)
+			pod := c.add(1, 5, nil)
+			tc.during(c, pod)
+			c.state.Waits(&Refusal{Pod: pod, Demand: *demandOf(t, pod)})
+			if got := c.state.waiting.has(pod.UID); got != tc.wantWaits {
+				t.Errorf("on the list: %t, want %t", got, tc.wantWaits)
+			}
+		})
+	}
+}
+
+// change is an update of a pod that the informer hears of.
+func (c *crowd) change(pod *v1.Pod, f func(*v1.Pod)) {
+	next := pod.DeepCopy()
+	f(next)
+	c.store[pod.UID] = next
+	c.state.podEvent(next)
+}
+
+func TestTheAgentOfAnEarlierNodeDoesNotCount(t *testing.T) {
+	c := newCrowd(t, 1, "dgx1-v100")
+	nobody := func(*v1.Pod) bool { return false }
+	look := func() bool { return c.state.glance(c.state.cells.get("node-0"), nil, nobody, "").enforced }
+	if !look() {
+		t.Error("an agent is heard of, and the node is not enforced")
+	}
+	l := lease(AgentLeasePrefix+"node-0", c.clock.now, time.Hour)
+	l.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", UID: "earlier"}}
+	c.state.leases.set(l, c.clock.now)
+	if look() {
+		t.Error("the agent is of an earlier node of this name, and the node counts as enforced")
+	}
+}
