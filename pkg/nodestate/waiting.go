@@ -64,8 +64,8 @@ const (
 
 func newWaiting() *waiting { return &waiting{pods: map[types.UID]*waiter{}} }
 
-// Refusal is what a scheduling cycle knows of the pod that no node took.
-type Refusal struct {
+// Unplaced is what a scheduling cycle knows of the pod that no node took.
+type Unplaced struct {
 	Pod    *v1.Pod
 	Demand Demand
 	// Expected: the pod is nominated, or devices it could use are being released. Only
@@ -77,7 +77,7 @@ type Refusal struct {
 
 // Waits puts a pod on the list at the end of the cycle that began last. Until it is
 // woken, or changed, KeepsWaiting holds it back.
-func (s *State) Waits(r *Refusal) {
+func (s *State) Waits(r *Unplaced) {
 	if !s.Synced() || len(r.Pod.Spec.ResourceClaims) > 0 {
 		return // they will be woken together; other plugins know more of claims
 	}

@@ -101,7 +101,7 @@ func TestWhoIsGoneBeforeItsRefusalDoesNotWait(t *testing.T) {
 			c, _, _ := fullCrowd(t)
 			pod := c.add(1, 5, nil)
 			tc.during(c, pod)
-			c.state.Waits(&Refusal{Pod: pod, Demand: *demandOf(t, pod)})
+			c.state.Waits(&Unplaced{Pod: pod, Demand: *demandOf(t, pod)})
 			if got := c.state.waiting.has(pod.UID); got != tc.wantWaits {
 				t.Errorf("on the list: %t, want %t", got, tc.wantWaits)
 			}

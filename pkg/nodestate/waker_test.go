@@ -198,7 +198,7 @@ func (c *crowd) try(uid types.UID) {
 	if c.oneOf(c.vanish) {
 		c.remove(uid)
 	}
-	c.state.Waits(&Refusal{Pod: pod, Demand: *d})
+	c.state.Waits(&Unplaced{Pod: pod, Demand: *d})
 }
 
 func (c *crowd) bind(pod *v1.Pod, name string, a *Allocation) {

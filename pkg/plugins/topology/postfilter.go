@@ -41,12 +41,12 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	}
 	counted := c.FilteredBy == Name && c.Refused() // before preemption tries what would be
 	if !p.PreemptionEnabled() {
-		p.State().Waits(&nodestate.Refusal{Pod: pod, Demand: c.Demand, Expected: nominated(pod, nil), Counted: counted})
+		p.State().Waits(&nodestate.Unplaced{Pod: pod, Demand: c.Demand, Expected: nominated(pod, nil), Counted: counted})
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	metrics.PreemptionAttempts.Inc()
 	result, comes, status := p.preemptor.preempt(ctx, state, pod, m)
-	p.State().Waits(&nodestate.Refusal{Pod: pod, Demand: c.Demand, Expected: comes || nominated(pod, result), Counted: counted})
+	p.State().Waits(&nodestate.Unplaced{Pod: pod, Demand: c.Demand, Expected: comes || nominated(pod, result), Counted: counted})
 	code := status.Code()
 	if code == fwk.Unschedulable && len(pod.Spec.ResourceClaims) == 0 {
 		// Other plugins may still help a pod with claims: what they gave it and it
