@@ -177,6 +177,10 @@ func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active
 // asks is how many questions to kubelet are left for this round.
 func (b *podBook) endedCounts(ctx context.Context, pg *page, r *kubelet.Record, active Active, asks *int, now time.Time) (counts bool, again time.Duration) {
 	age := now.Sub(pg.since)
+	if !pg.named && age < unknownGrace {
+		// Most likely the informer is behind: it may be a pod that was served just now.
+		return false, unknownGrace - age
+	}
 	if !pg.named && active != nil {
 		// An agent before this one may have served it; this one has not heard of its end.
 		pg.view.namespace, pg.view.name, pg.named = active.Name(ctx, r.Resource, r.PodUID)
@@ -184,8 +188,6 @@ func (b *podBook) endedCounts(ctx context.Context, pg *page, r *kubelet.Record, 
 	switch {
 	case pg.released:
 		return false, 0
-	case !pg.named && age < unknownGrace:
-		return false, unknownGrace - age // most likely the informer is behind
 	case !pg.named || active == nil || b.renewed(pg):
 		if age >= orphanGrace {
 			return false, 0
