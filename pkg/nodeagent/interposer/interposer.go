@@ -26,11 +26,13 @@ import (
 
 // Times of an answer to kubelet, which waits for it on its sync loop.
 const (
-	// softBudget is the deadline that Steering is given, hardBudget what an answer
-	// takes at most even if Steering ignores it: 1 s less the way back.
-	softBudget = 850 * time.Millisecond
+	// SteeringBudget is the deadline that Steering is given. One that has an answer for
+	// when it runs out gives it within the 100 ms that are left then of hardBudget.
+	SteeringBudget = 850 * time.Millisecond
+	// hardBudget is what an answer takes at most even if Steering ignores its deadline:
+	// 1 s less the way back.
 	hardBudget = 950 * time.Millisecond
-	// afterInner is what is left of softBudget for Steering's own pick when the
+	// afterInner is what is left of SteeringBudget for Steering's own pick when the
 	// inner plugin's preferred answer does not come.
 	afterInner = 100 * time.Millisecond
 )
@@ -121,8 +123,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.InnerTimeout == 0 {
 		c.InnerTimeout = defaultInnerTimeout
 	}
-	if c.InnerTimeout > softBudget-afterInner {
-		return c, fmt.Errorf("inner timeout %v: longer than %v leaves no time for our own answer", c.InnerTimeout, softBudget-afterInner)
+	if c.InnerTimeout > SteeringBudget-afterInner {
+		return c, fmt.Errorf("inner timeout %v: longer than %v leaves no time for our own answer", c.InnerTimeout, SteeringBudget-afterInner)
 	}
 	return c, nil
 }

@@ -95,7 +95,7 @@ func TestConfigRefuses(t *testing.T) {
 		"a relative directory":                     {cfg: Config{PluginDir: "x"}, wantErr: "not absolute"},
 		"kubelet's directory as the registry":      {cfg: Config{PluginDir: "/x", RegistryDir: "/x/"}, wantErr: "kubelet's own"},
 		"a negative hold":                          {cfg: Config{PluginDir: "/x", Hold: -1}, wantErr: "negative"},
-		"an inner timeout that leaves no time":     {cfg: Config{PluginDir: "/x", InnerTimeout: softBudget}, wantErr: "leaves no time"},
+		"an inner timeout that leaves no time":     {cfg: Config{PluginDir: "/x", InnerTimeout: SteeringBudget}, wantErr: "leaves no time"},
 		"a registry whose socket path is too long": {cfg: Config{PluginDir: "/" + strings.Repeat("x", 120)}, wantErr: "longer"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -171,7 +171,7 @@ func (r *resource) await(ctx context.Context, watch *stopwatch, tried *inner) (*
 // within runs decide with the soft deadline and returns by the end of ctx even
 // if decide does not.
 func within[T any](ctx context.Context, decide func(context.Context) (T, error)) (T, error) {
-	soft, cancel := context.WithTimeout(ctx, softBudget)
+	soft, cancel := context.WithTimeout(ctx, SteeringBudget)
 	defer cancel()
 	type result struct {
 		value T

@@ -27,14 +27,25 @@ const (
 )
 
 // Allocate finds out for whom kubelet allocates ids, and refuses ids that kubelet
-// shows held by another pod; see interposer.Steering.
+// shows held by another pod; see interposer.Steering. What cannot be checked in time
+// goes through, in strict mode only if it is what kubelet was just answered.
 func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) error {
 	defer s.enter()()
-	err, ok := within(s.clock, answerBudget, func() error { return s.admit(ctx, resource, ids) })
-	if ok {
+	promised := s.promises.take(resource, ids, s.clock.Now())
+	t := &turn{}
+	done := make(chan error, 1)
+	go func() { done <- s.admit(ctx, t, resource, ids) }()
+	timer := s.clock.NewTimer(answerBudget)
+	defer timer.Stop()
+	select {
+	case err := <-done:
 		return err
+	case <-timer.C():
+		if !t.take() {
+			return <-done // it is on its way
+		}
 	}
-	if s.cfg.Strict {
+	if s.cfg.Strict && !promised {
 		s.metrics.decisions.WithLabelValues(resultRefused).Inc()
 		return status.Errorf(codes.Unavailable, "%s: cannot check in time whether %v are another container's", resource, ids)
 	}
@@ -43,8 +54,9 @@ func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) 
 	return nil
 }
 
-// admit is Allocate for as long as it takes.
-func (s *Steering) admit(ctx context.Context, resource string, ids []string) error {
+// admit is Allocate for as long as it takes. It has no effect on what comes if
+// another answer was given before it began with that.
+func (s *Steering) admit(ctx context.Context, t *turn, resource string, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	logger := klog.FromContext(ctx)
@@ -53,6 +65,10 @@ func (s *Steering) admit(ctx context.Context, resource string, ids []string) err
 	f := s.facts(ctx, sh, finalQuestion(resource, ids))
 	p := &pendingAllocation{ids: ids, at: f.now, done: make(chan struct{})}
 	sh.mu.Lock()
+	if t.given.Load() {
+		sh.mu.Unlock()
+		return nil // the allocation may be over, and nobody would take it out again
+	}
 	f.claimed = sh.claims(f.now)
 	// In one step, so that at no time the container seems to be nobody's.
 	p.who = sh.granted(ids, f.now)
@@ -64,7 +80,11 @@ func (s *Steering) admit(ctx context.Context, resource string, ids []string) err
 		p.who = who
 		sh.mu.Unlock()
 	}
-	if err := s.check(ctx, sh, f, p); err != nil {
+	err := s.check(ctx, sh, f, p)
+	if !t.take() {
+		return nil // Allocated takes it out, or its age does
+	}
+	if err != nil {
 		s.metrics.decisions.WithLabelValues(resultRefused).Inc()
 		logger.Error(err, "Refusing to allocate", "resource", resource)
 		sh.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -17,9 +18,9 @@ import (
 // Time limits. Kubelet's sync loop stands still while it waits for an answer,
 // so our own part of one ends within a second whatever else does not answer.
 const (
-	// answerBudget is for a whole answer: after it, one is given from memory, in what is
-	// left of the second.
-	answerBudget = 850 * time.Millisecond
+	// answerBudget is for a whole answer: after it, one is given from memory, before the
+	// interposer gives up on us. More would have it refuse the pod instead.
+	answerBudget = interposer.SteeringBudget
 	// askBudget is for finding out who asks; what is left of answerBudget is for the
 	// inner plugin's preference or our own pick.
 	askBudget  = 750 * time.Millisecond

@@ -18,7 +18,19 @@ import (
 type answered struct {
 	ids []string
 	err error
+	// right: the ids are what the container that was found may have.
+	right bool
 }
+
+// turn is one question of kubelet's. Where what works its answer out is late, another
+// answer is given from memory, and the late one is to leave nothing behind.
+type turn struct {
+	given atomic.Bool           // one of the two answers is given to kubelet
+	who   atomic.Pointer[asker] // who asks, once that is found and claimed
+}
+
+// take reports whether the caller's answer is the one to give.
+func (t *turn) take() bool { return t.given.CompareAndSwap(false, true) }
 
 // Preferred answers GetPreferredAllocation; see interposer.Steering. What does not
 // come in time is not waited for: then the answer is one from memory.
@@ -27,37 +39,43 @@ func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 ) ([]string, error) {
 	defer s.enter()()
 	q := newQuestion(in.Resource, slices.Concat(in.Available, in.MustInclude), in.MustInclude, in.Size)
-	var given atomic.Bool // one of the two answers is given to kubelet
+	t := &turn{}
 	done := make(chan answered, 1)
-	go func() { done <- s.prefer(ctx, &given, q, inner) }()
+	go func() { done <- s.prefer(ctx, t, q, inner) }()
 	timer := s.clock.NewTimer(answerBudget)
 	defer timer.Stop()
 	var got answered
 	select {
 	case got = <-done:
 	case <-timer.C():
-		if given.CompareAndSwap(false, true) {
-			got = s.fallback(klog.FromContext(ctx), q)
+		if t.take() {
+			got = s.fallback(klog.FromContext(ctx), t, q)
 		} else {
 			got = <-done // it is on its way
 		}
+	}
+	if got.right {
+		s.promises.add(q.resource, got.ids, s.clock.Now())
 	}
 	return got.ids, got.err
 }
 
 // prefer works an answer out. It has no effect if another was given meanwhile.
-func (s *Steering) prefer(ctx context.Context, given *atomic.Bool, q question,
+func (s *Steering) prefer(ctx context.Context, t *turn, q question,
 	inner func(context.Context, interposer.Question) ([]string, error),
 ) answered {
 	sh := s.shelf(klog.FromContext(ctx), q.resource)
-	o := s.findOut(ctx, sh, q)
+	o := s.findOut(ctx, sh, t, q)
+	if t.given.Load() {
+		return answered{}
+	}
 	d := decide(o)
 	if d.err == nil && d.narrowed != nil && inner != nil {
 		d.ids = s.askInner(ctx, d, inner)
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if !given.CompareAndSwap(false, true) {
+	if !t.take() {
 		return answered{}
 	}
 	return s.conclude(klog.FromContext(ctx), sh, &o, d)
@@ -81,16 +99,16 @@ func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *offer, d decision)
 		logger.Info("A container gets other devices than were chosen for it", "resource", o.q.resource, "pod", o.who.pod.key(),
 			"container", o.who.container.name, "chosen", o.who.want, "devices", d.ids, "reason", reason)
 	}
-	return answered{ids: d.ids}
+	return answered{ids: d.ids, right: o.who != nil && o.who.right(o.q.resource, d.ids)}
 }
 
 // findOut finds who asks and gathers what decide goes by. Of devices that are
 // another pod's and that the answer might have to do with, kubelet is asked.
-func (s *Steering) findOut(ctx context.Context, sh *shelf, q question) offer {
+func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question) offer {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	f := s.facts(ctx, sh, q)
-	who := s.claim(ctx, sh, f)
+	who := s.claim(ctx, sh, t, f)
 	look := func() offer {
 		sh.mu.Lock()
 		p := sh.plans(who, f.now)
@@ -115,8 +133,10 @@ func (s *Steering) findOut(ctx context.Context, sh *shelf, q question) offer {
 }
 
 // claim identifies who asks so that of two questions at once no two are put down
-// to one container: who comes second looks again.
-func (s *Steering) claim(ctx context.Context, sh *shelf, f *facts) *asker {
+// to one container: who comes second looks again. It claims nothing once the question
+// has been answered: who is found then may be the next pod, and its own question would
+// find it claimed.
+func (s *Steering) claim(ctx context.Context, sh *shelf, t *turn, f *facts) *asker {
 	for {
 		who := s.identify(ctx, sh, f)
 		if who == nil {
@@ -124,6 +144,10 @@ func (s *Steering) claim(ctx context.Context, sh *shelf, f *facts) *asker {
 		}
 		at := who.slot()
 		sh.mu.Lock()
+		if t.given.Load() {
+			sh.mu.Unlock()
+			return nil
+		}
 		claimed := sh.claims(s.clock.Now())
 		if claimed[at] && !f.claimed[at] {
 			f.claimed = claimed
@@ -131,6 +155,7 @@ func (s *Steering) claim(ctx context.Context, sh *shelf, f *facts) *asker {
 			continue
 		}
 		sh.grant(who, nil, s.clock.Now())
+		t.who.Store(who)
 		sh.mu.Unlock()
 		return who
 	}

@@ -17,6 +17,20 @@ import (
 // container that ran well must not stay down because the agent knows too little.
 func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) error {
 	defer s.enter()()
+	err, ok := within(s.clock, answerBudget, func() error { return s.startable(ctx, resource, ids) })
+	switch {
+	case !ok:
+		klog.FromContext(ctx).Info("Not checked whether a container holds what was chosen for it: what would tell does not answer in time",
+			"resource", resource, "devices", ids)
+		return nil
+	case err != nil:
+		s.metrics.decisions.WithLabelValues(resultRefused).Inc()
+	}
+	return err
+}
+
+// startable is PreStart for as long as it takes.
+func (s *Steering) startable(ctx context.Context, resource string, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	logger := klog.FromContext(ctx)
@@ -27,7 +41,6 @@ func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) 
 	if wrong == nil {
 		return nil
 	}
-	s.metrics.decisions.WithLabelValues(resultRefused).Inc()
 	return status.Errorf(codes.FailedPrecondition, "%s: container %s of pod %s holds %v, but %v was chosen for it",
 		resource, wrong.container.name, wrong.pod.key(), ids, wrong.want)
 }

@@ -18,8 +18,8 @@ import (
 // byPod is pod -> container -> sorted ids, of one resource.
 type byPod = map[types.UID]map[string][]string
 
-// recordFile is kubelet's checkpoint by resource.
-type recordFile struct {
+// recordsByResource is kubelet's checkpoint by resource.
+type recordsByResource struct {
 	file *kubelet.RecordFile
 
 	mu         sync.Mutex
@@ -28,8 +28,8 @@ type recordFile struct {
 	said       string           // why it could not be read, as last logged; guarded by mu
 }
 
-func newRecordFile(path string, clk clock.Clock) *recordFile {
-	return &recordFile{file: kubelet.NewRecordFile(path, clk)}
+func newRecordsByResource(path string, clk clock.Clock) *recordsByResource {
+	return &recordsByResource{file: kubelet.NewRecordFile(path, clk)}
 }
 
 // of returns what the checkpoint records of a resource, read only; nil if it cannot
@@ -38,7 +38,7 @@ func newRecordFile(path string, clk clock.Clock) *recordFile {
 //
 // A file that is not there counts as one that cannot be read: kubelet writes one
 // as soon as a plugin has told it devices, so the path must be wrong.
-func (r *recordFile) of(ctx context.Context, resource string) byPod {
+func (r *recordsByResource) of(ctx context.Context, resource string) byPod {
 	records, err := r.file.Read(ctx, recordWait)
 	r.mu.Lock()
 	defer r.mu.Unlock()

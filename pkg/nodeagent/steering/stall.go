@@ -34,10 +34,10 @@ func within[T any](clk clock.Clock, limit time.Duration, work func() T) (value T
 }
 
 // fallback answers from memory, and leaves out what somebody else is working on: it
-// waits for nothing. Kubelet tells nobody then, so who asks is the likeliest of the
-// pods that may, as with a kubelet that cannot be asked; in strict mode one that
+// waits for nothing. Kubelet tells nobody then, so who asks, unless it had been found
+// by then, is the likeliest of the pods that may, as with a kubelet that cannot be asked; in strict mode one that
 // nobody finds is refused. Any other error would fail a pod for good.
-func (s *Steering) fallback(logger klog.Logger, q question) answered {
+func (s *Steering) fallback(logger klog.Logger, t *turn, q question) answered {
 	f := &facts{q: q, now: s.clock.Now(), answers: map[types.UID]answer{}, mute: true, listed: true}
 	if s.viewer.mu.TryLock() {
 		f.pods = s.viewer.views(s.pods.Pods())
@@ -55,7 +55,10 @@ func (s *Steering) fallback(logger klog.Logger, q question) answered {
 		defer sh.mu.Unlock()
 		f.served, f.claimed, f.last = sh.servedCopy(), sh.claims(f.now), sh.last
 	}
-	who := resolve(f).who
+	who := t.who.Load() // read with the shelf locked: a claim on it is this one's own
+	if who == nil {
+		who = resolve(f).who
+	}
 	var p plans
 	if sh != nil {
 		p = sh.plans(who, f.now)

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc/codes"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
@@ -90,6 +91,10 @@ func TestAnswersWhateverStalls(t *testing.T) {
 		"what is remembered of all resources": {
 			stall: func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.mu) },
 			want:  gpus(3, 4),
+		},
+		"what is remembered of the resource, in strict mode": {
+			stall:  func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.shelf(testLogger, gpu).mu) },
+			strict: true, want: gpus(3, 4),
 		},
 		"what is known of the pods": {
 			stall: func(t *testing.T, n *node) { t.Helper(); holdUp(t, &n.viewer.mu) },
@@ -183,8 +188,8 @@ func TestALateAnswerLeavesNothingBehind(t *testing.T) {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		for _, g := range sh.grants {
-			if len(g.ids) > 0 && time.Since(g.at) < grantAge {
-				t.Errorf("an answer is remembered that kubelet did not get: %+v", g)
+			if time.Since(g.at) < grantAge {
+				t.Errorf("an answer or claim is remembered of a question that is over: %+v", g)
 			}
 		}
 		if got := testutil.ToFloat64(s.metrics.decisions.WithLabelValues(resultSteered)); got != 1 {
@@ -208,5 +213,92 @@ func TestServesWithoutItsFile(t *testing.T) {
 	inTime(t, "an admission", func() { err = n.model.admit(pod, nil) })
 	if _, all := n.model.of(pod.UID); err != nil || !slices.Equal(all.sorted(), gpus(3, 4)) {
 		t.Errorf("the pod holds %v, %v; want what was chosen for it", all.sorted(), err)
+	}
+}
+
+// stuckPods are not to be had until they are let go.
+type stuckPods struct {
+	*api
+	free chan struct{}
+}
+
+func (p stuckPods) Pods() []*v1.Pod {
+	<-p.free
+	return p.api.Pods()
+}
+
+// TestALateCheckLeavesNothingBehind: so does the check before an Allocate, which must
+// not take the pod for one that is being allocated to when it looks again.
+func TestALateCheckLeavesNothingBehind(t *testing.T) {
+	n := newNode(t, nil)
+	n.bind("p", ofOne(2), gpus(3, 4))
+	synctest.Test(t, func(t *testing.T) {
+		free := make(chan struct{})
+		s, err := New(n.cfg, stuckPods{n.api, free}, n.model, testGraphs(t), clock.RealClock{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := s.Allocate(t.Context(), gpu, gpus(3, 4)); err != nil {
+			t.Errorf("the pod is refused: %v", err)
+		}
+		close(free)
+		synctest.Wait()
+		sh := s.shelf(testLogger, gpu)
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		if len(sh.pending) > 0 || len(sh.claims(start)) > 0 {
+			t.Errorf("%d allocations and the claims %v are left of a check that is over", len(sh.pending), sh.claims(start))
+		}
+	})
+}
+
+// TestALateAnswerIsForThePodThatAsked: who asks had been found and claimed when the
+// plugin's preference did not come. Its own claim must not have another pod of the
+// size take its place.
+func TestALateAnswerIsForThePodThatAsked(t *testing.T) {
+	n := newNode(t, nil)
+	a := n.bind("a", ofOne(2), nil)
+	n.bind("b", ofOne(2), gpus(3, 4))
+	n.model.known["ns/a"] = a
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(n.cfg, n.api, n.model, testGraphs(t), clock.RealClock{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		free := make(chan struct{})
+		defer close(free)
+		inner := func(context.Context, interposer.Question) ([]string, error) {
+			<-free
+			return nil, context.DeadlineExceeded
+		}
+		ids, err := s.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5), Size: 2}, inner)
+		if err != nil || len(ids) != 2 || slices.Contains(ids, "GPU-3") || slices.Contains(ids, "GPU-4") {
+			t.Errorf("a is answered %v, %v; want two that were not chosen for b", ids, err)
+		}
+		sh := s.shelf(testLogger, gpu)
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		for _, g := range sh.grants {
+			if g.who == nil || g.who.pod.uid != a.UID {
+				t.Errorf("%v is remembered as answered to %+v, want pod a", g.ids, g.who)
+			}
+		}
+		if len(sh.grants) != 1 {
+			t.Errorf("%d answers are remembered, want 1", len(sh.grants))
+		}
+	})
+}
+
+// TestAContainerStartsWhateverStalls: before its start nothing is waited for longer
+// than for any other answer.
+func TestAContainerStartsWhateverStalls(t *testing.T) {
+	n := newNode(t, func(c *Config) { c.Strict = true })
+	n.admit(n.bind("p", ofOne(2), gpus(3, 4)))
+	holdUp(t, &n.mu)
+	var err error
+	inTime(t, "PreStartContainer", func() { err = n.PreStart(t.Context(), gpu, gpus(3, 4)) })
+	if err != nil {
+		t.Errorf("the container may not start: %v", err)
 	}
 }

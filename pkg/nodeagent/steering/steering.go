@@ -31,9 +31,10 @@ type Steering struct {
 	clock    clock.WithTicker
 	metrics  *metrics
 	viewer   *viewer
-	recorded *recordFile
+	recorded *recordsByResource
 	busy     atomic.Int32
 	notify   atomic.Pointer[func()]
+	promises promises
 	written  chan struct{} // has room for one: wakes Run to write what changed
 
 	mu      sync.Mutex
@@ -59,7 +60,7 @@ func New(cfg Config, pods Pods, k Kubelet, graphs Graphs, clk clock.WithTicker) 
 	}
 	s := &Steering{
 		cfg: cfg, pods: pods, kubelet: kubelet.NewPatient(k, clk), graphs: graphs, clock: clk, metrics: m,
-		recorded: newRecordFile(cfg.CheckpointPath, clk),
+		recorded: newRecordsByResource(cfg.CheckpointPath, clk),
 		written:  make(chan struct{}, 1),
 		shelves:  map[string]*shelf{},
 	}

@@ -109,8 +109,9 @@ func (s *Steering) load(logger klog.Logger, sh *shelf) {
 	}
 	aside := path + ".corrupt"
 	logger.Error(err, "Cannot read what was served; setting the file aside", "resource", sh.resource, "path", path, "aside", aside)
-	if err := os.Rename(path, aside); err != nil {
-		logger.Error(err, "Cannot set the file aside", "path", path)
+	err, ok = within(s.clock, fileWait, func() error { return os.Rename(path, aside) })
+	if err != nil || !ok {
+		logger.Error(err, "Cannot set the file aside", "path", path, "answered", ok)
 	}
 }
 

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package steering
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// promises are the answers that gave a container what it may have, until kubelet acts
+// on them. Their lock is held for a look alone, so that they can be told whatever else
+// stalls: else a stall that the answer outlived would fail the pod one call later.
+type promises struct {
+	mu  sync.Mutex
+	all []promise // guarded by mu
+}
+
+type promise struct {
+	resource string
+	ids      []string // sorted
+	at       time.Time
+}
+
+func (p *promises) add(resource string, ids []string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire(now)
+	p.all = append(p.all, promise{resource: resource, ids: sortedCopy(ids), at: now})
+}
+
+// take takes out the answer of ids and reports whether there was one.
+func (p *promises) take(resource string, ids []string, now time.Time) bool {
+	ids = sortedCopy(ids)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.expire(now)
+	n := len(p.all)
+	p.all = slices.DeleteFunc(p.all, func(o promise) bool { return o.resource == resource && slices.Equal(o.ids, ids) })
+	return len(p.all) < n
+}
+
+// expire needs mu.
+func (p *promises) expire(now time.Time) {
+	p.all = slices.DeleteFunc(p.all, func(o promise) bool { return now.Sub(o.at) >= grantAge })
+}
