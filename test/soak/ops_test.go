@@ -24,7 +24,7 @@ const (
 	// lanes is how many operations on pods run at a time; those on one pod in order.
 	lanes = 8
 	// opTime bounds an operation beside its lag.
-	opTime = 3 * time.Minute
+	opTime = 4 * time.Minute
 )
 
 // churn plays a phase's operations and returns when all of them are over and undone.

@@ -31,8 +31,9 @@ import (
 )
 
 const (
-	// tryTime is how long an operation is tried again while the API server is away.
-	tryTime = 40 * time.Second
+	// tryTime is how long an operation is tried again while the API server is away: it may
+	// take two minutes to end, see devcluster, and some time to start.
+	tryTime = 3 * time.Minute
 	byNode  = "node"
 	// pauseEcho is how long after a leader's pause its old decisions may show.
 	pauseEcho = 30 * time.Second
