@@ -267,6 +267,7 @@ func (s *State) offers(g *glance, d *Demand) bool {
 		return s.byCount(d, g.usage) == Fits
 	case onTrust:
 		return true
+	case nowhere:
 	}
 	return false
 }

@@ -42,7 +42,7 @@ func (s *State) again(d *Demand, x *cell, n *Node, generation int64, here []fwk.
 		return nil, nil
 	}
 	c := x.inDoubt(d.UID)
-	if c == nil || c.request.Signature() != d.Request.Signature() {
+	if c == nil || c.request.Signature() != d.Signature() {
 		return nil, nil
 	}
 	if slices.ContainsFunc(here, func(pi fwk.PodInfo) bool { return pi.GetPod().UID == d.UID }) {

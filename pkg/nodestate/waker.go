@@ -367,15 +367,8 @@ func (r *round) serve(c *cell, at *spot) {
 		if full && !w.expected || w.target != nil || r.chosen[w.pod.UID] || !at.glance.since(w) {
 			continue
 		}
-		if v.without[w.sig] && r.tried[w.pod.UID] != c.name {
-			continue
-		}
-		g := v.of(w)
-		if !r.s.offers(g, w.rules.d) {
-			v.without[w.sig] = len(at.glance.nominated) == 0
-			continue
-		}
-		if !g.admits(w.rules) || r.s.waiting.isOver(w) {
+		g := r.takes(w, c, at, v)
+		if g == nil {
 			continue
 		}
 		if r.now.Sub(w.woken) < wakeAgain || at.misses >= maxMisses || len(r.woken) >= wakeAtOnce {
@@ -392,6 +385,22 @@ func (r *round) serve(c *cell, at *spot) {
 		v.replan()
 		full = v.base.full()
 	}
+}
+
+// takes returns the node as the pod would find it, nil if it would not take the pod.
+func (r *round) takes(w *waiter, c *cell, at *spot, v *views) *glance {
+	if v.without[w.sig] && r.tried[w.pod.UID] != c.name {
+		return nil
+	}
+	g := v.of(w)
+	if !r.s.offers(g, w.rules.d) {
+		v.without[w.sig] = len(at.glance.nominated) == 0
+		return nil
+	}
+	if !g.admits(w.rules) || r.s.waiting.isOver(w) {
+		return nil
+	}
+	return g
 }
 
 // wake plans for a pod what it will take, and lets it be tried.

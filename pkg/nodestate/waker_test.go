@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
@@ -102,7 +101,7 @@ func (c *crowd) deliver() {
 func (c *crowd) add(gpus int, priority int32, notes map[string]string) *v1.Pod {
 	c.serial++
 	pod := gpuPod(fmt.Sprintf("pod-%03d", c.serial), gpus)
-	pod.Annotations, pod.Spec.Priority = notes, ptr.To(priority)
+	pod.Annotations, pod.Spec.Priority = notes, new(priority)
 	pod.CreationTimestamp = metav1.NewTime(c.clock.now.Add(time.Duration(c.serial) * time.Second))
 	c.store[pod.UID] = pod
 	c.queue = append(c.queue, pod.UID)

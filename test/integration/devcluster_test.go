@@ -57,6 +57,7 @@ func bind(t *testing.T, client kubernetes.Interface, pod, node string) {
 // workloadsMakePods creates one workload of each kind and waits for its pod. A newcomer
 // tries a Deployment first.
 func workloadsMakePods(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
 	template := func(app string) (*metav1.LabelSelector, v1.PodTemplateSpec) {
 		labels := map[string]string{"app": app}
 		return &metav1.LabelSelector{MatchLabels: labels}, v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podSpec()}

@@ -197,8 +197,11 @@ func hardwareFaults() map[string]hardwareFault {
 			published: []string{"DriverNotFound: "}, logged: "Publishing failed, will retry",
 		},
 		"no driver at first": {
-			before: func(t *testing.T, n *exporterNode) { n.library = filepath.Join(t.TempDir(), fakedriver.LibraryName) }, late: true,
-			strike: nothing, published: []string{"nothing"}, logged: "Publishing failed, will retry",
+			before: func(t *testing.T, n *exporterNode) {
+				t.Helper()
+				n.library = filepath.Join(t.TempDir(), fakedriver.LibraryName)
+			},
+			late: true, strike: nothing, published: []string{"nothing"}, logged: "Publishing failed, will retry",
 			heal: install, cure: "it comes",
 		},
 		"library of another driver": {

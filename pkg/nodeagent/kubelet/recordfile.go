@@ -14,7 +14,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrStalled: the file system does not answer, so that nothing is known of the record.
+// ErrStalled says that the file system does not answer, so that nothing is known of the
+// record.
 var ErrStalled = errors.New("the file system does not answer")
 
 // RecordFile reads the checkpoint, anew only where kubelet has replaced it. A file

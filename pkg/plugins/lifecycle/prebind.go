@@ -61,6 +61,11 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
+	return fwk.AsStatus(p.write(ctx, pod, nodeName, body))
+}
+
+// write sends the PATCH and tells the claim how it ended.
+func (p *Plugin) write(ctx context.Context, pod *v1.Pod, nodeName string, body []byte) (err error) {
 	// A PATCH without a clear answer may be carried out later, over another
 	// choice made meanwhile: from here on the claim may only become doubtful.
 	p.state.BindingBegan(pod.UID, nodeName)
@@ -81,7 +86,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		if once && nodestate.Refused(err) {
 			p.state.BindingRefused(pod.UID, nodeName)
 		}
-		return fwk.AsStatus(fmt.Errorf("writing the choice on pod %s/%s: %w", pod.Namespace, pod.Name, err))
+		return fmt.Errorf("writing the choice on pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	p.state.Written(pod.UID, nodeName)
 	if once && p.bindsFirst() {

@@ -26,7 +26,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
@@ -139,8 +138,8 @@ func (w *whole) bindPod(action clienttesting.Action) (bool, runtime.Object, erro
 func (w *whole) add(t *testing.T, name string, gpus int, priority int32) {
 	t.Helper()
 	pod := w.pod(name+"-template", gpus, nil).DeepCopy()
-	pod.Name, pod.UID, pod.Spec.SchedulerName, pod.Spec.Priority = name, "uid-"+pod.UID, "ours", ptr.To(priority)
-	pod.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
+	pod.Name, pod.UID, pod.Spec.SchedulerName, pod.Spec.Priority = name, "uid-"+pod.UID, "ours", new(priority)
+	pod.Spec.PreemptionPolicy = new(v1.PreemptNever)
 	pod.CreationTimestamp = metav1.Now()
 	if err := w.client.Tracker().Add(pod); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -25,7 +24,7 @@ import (
 func (b *bench) waits(tb testing.TB, name string, gpus int, priority int32) *v1.Pod {
 	tb.Helper()
 	pod := b.pod(name+"-template", gpus, nil).DeepCopy()
-	pod.Name, pod.UID, pod.Spec.SchedulerName, pod.Spec.Priority = name, types.UID(name), b.fw.ProfileName(), ptr.To(priority)
+	pod.Name, pod.UID, pod.Spec.SchedulerName, pod.Spec.Priority = name, types.UID(name), b.fw.ProfileName(), new(priority)
 	if err := b.client.Tracker().Add(pod); err != nil {
 		tb.Fatal(err)
 	}

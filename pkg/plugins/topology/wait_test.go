@@ -3,8 +3,8 @@
 package topology
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -277,7 +277,7 @@ func TestAPodsOwnVictimsAreNotWaitedForWithoutEnd(t *testing.T) {
 func (s *stage) record(uid string, version int, positions ...int) {
 	s.tb.Helper()
 	_, obj := nodeOf(s.tb, "node-0", "a100-pcie-4-bridged")
-	obj.ResourceVersion = fmt.Sprint(version)
+	obj.ResourceVersion = strconv.Itoa(version)
 	if len(positions) > 0 {
 		a := v1alpha1.Allocation{PodUID: "gone", Namespace: "default", Pod: uid, Container: "main", Resource: v1alpha1.DefaultResource, State: "confirmed"}
 		for _, i := range positions {

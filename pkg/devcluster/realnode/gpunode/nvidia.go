@@ -93,7 +93,7 @@ func (l *Lab) startExporter(ctx context.Context) error {
 		}
 		var t *v1alpha1.NodeGPUTopology
 		if t, last = l.Topology(ctx); last != nil {
-			return false, nil
+			return false, nil //nolint:nilerr // not published yet
 		}
 		last = fmt.Errorf("conditions: %+v", t.Status.Conditions)
 		return meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionReady), nil
