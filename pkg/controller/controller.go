@@ -106,9 +106,10 @@ func (c *Controller) seen(old, obj any) {
 	}
 	before, _ := old.(*v1alpha1.NodeGPUTopology)
 	c.hardware.seen(before, t)
+	differs := contradicts(t) || c.givesBack(t)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !contradicts(t) {
+	if !differs {
 		delete(c.nodes, t.Name)
 		return
 	}
@@ -124,6 +125,24 @@ func contradicts(t *v1alpha1.NodeGPUTopology) bool {
 		switch a := &t.Status.Allocations[i]; {
 		case a.State == v1alpha1.StateForeign:
 		case a.State != v1alpha1.StateConfirmed, a.CPUs != "":
+			return true
+		}
+	}
+	return false
+}
+
+// givesBack reports whether an object confirms a choice that is not said to be enforced.
+func (c *Controller) givesBack(t *v1alpha1.NodeGPUTopology) bool {
+	for i := range t.Status.Allocations {
+		r := &t.Status.Allocations[i]
+		if r.State != v1alpha1.StateConfirmed || r.Pod == "" {
+			continue
+		}
+		pod, err := c.pods.Pods(r.Namespace).Get(r.Pod)
+		if err != nil || pod.UID != r.PodUID {
+			continue
+		}
+		if a := lastChoice(pod); a != nil && !a.Enforced {
 			return true
 		}
 	}
@@ -186,6 +205,8 @@ type repair struct {
 	pod  *v1.Pod
 	to   *nodestate.Allocation
 	body []byte
+	// moved: the GPUs or CPUs are others, and not only said to be enforced.
+	moved bool
 }
 
 // repairNode corrects all pods of a node in one pass: what two pods swapped is on
@@ -290,7 +311,7 @@ func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) 
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	return &repair{pod: pod, to: to, body: body}, nil
+	return &repair{pod: pod, to: to, body: body, moved: !to.Equal(chosen)}, nil
 }
 
 func (c *Controller) patch(ctx context.Context, n *nodestate.Node, r *repair) error {
@@ -308,7 +329,7 @@ func (c *Controller) patch(ctx context.Context, n *nodestate.Node, r *repair) er
 	}
 	repairs.WithLabelValues(resultPatched).Inc()
 	klog.FromContext(ctx).Info("Corrected the annotations of a pod to what kubelet gave it", "pod", klog.KObj(r.pod), "node", n.Name, "gpus", gpusOf(r.to))
-	if what := unmet(r.pod, r.to, n); what != "" {
+	if what := unmet(r.pod, r.to, n); what != "" && r.moved {
 		requirementsLost.Inc()
 		c.recorder.Eventf(r.pod, nil, v1.EventTypeWarning, reasonRequirementLost, actionRepair,
 			"the GPUs that kubelet gave this pod do not meet its demand: %s; it keeps running", what)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -134,6 +135,10 @@ func (b *bench) pod(t *testing.T, name, chosen, version string) *v1.Pod {
 
 // publish is what the agent publishes: pod -> what kubelet recorded.
 func (b *bench) publish(records map[string]string) {
+	b.Handler().OnAdd(b.topology(records), false)
+}
+
+func (b *bench) topology(records map[string]string) *v1alpha1.NodeGPUTopology {
 	t := &v1alpha1.NodeGPUTopology{ObjectMeta: metav1.ObjectMeta{Name: testNode}, Spec: v1alpha1.NodeGPUTopologySpec{NodeUID: "node"}}
 	for _, name := range []string{"a", "b", "c"} {
 		if records[name] == "" {
@@ -144,7 +149,7 @@ func (b *bench) publish(records map[string]string) {
 			t.Status.Allocations = append(t.Status.Allocations, r)
 		}
 	}
-	b.Handler().OnAdd(t, false)
+	return t
 }
 
 // lead runs a term.
@@ -347,6 +352,34 @@ func TestNodesThatAgreeAreForgotten(t *testing.T) {
 	if len(b.nodes) != 0 {
 		t.Error("a node is kept that is gone")
 	}
+}
+
+// TestTheWordEnforcedIsGivenBack: the agent was away, the marker took the word back, and
+// the agent that comes back confirms exactly the chosen GPUs. One patch says so.
+func TestTheWordEnforcedIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		p := b.pod(t, "a", "m=0,3", "1")
+		text := p.Annotations[nodestate.AllocationKey]
+		p.Annotations[nodestate.AllocationKey] = strings.Replace(text, `"enforced":true`, `"enforced":false`, 1)
+		stop := b.lead(t)
+		defer stop()
+		agreed := b.topology(map[string]string{"a": "m=0,3"})
+		for i := range agreed.Status.Allocations {
+			agreed.Status.Allocations[i].State = v1alpha1.StateConfirmed
+		}
+		b.Handler().OnAdd(agreed, false)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"a uid a version 1: m=0,3"}, b.asked()); diff != "" {
+			t.Errorf("patches (-want,+got):\n%s", diff)
+		}
+		b.pod(t, "a", "m=0,3", "2") // as patched
+		b.Handler().OnUpdate(agreed, agreed)
+		synctest.Wait()
+		if got := b.asked(); len(got) > 0 || len(b.nodes) > 0 {
+			t.Errorf("patched again: %v; %d nodes are kept", got, len(b.nodes))
+		}
+	})
 }
 
 func TestTheOtherSystemsKeysAreKeptAsTheyWere(t *testing.T) {

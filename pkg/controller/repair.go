@@ -38,16 +38,17 @@ func lastChoice(pod *v1.Pod) *nodestate.Allocation {
 }
 
 // actual returns the allocation with what kubelet recorded in the place of what was
-// chosen, or nil if that is the same. Until kubelet has recorded every container of
+// chosen, or nil if that is the same and said to be enforced: a living agent tells it,
+// so the word is given back that was taken while there was none. Until kubelet has recorded every container of
 // the choice, nothing is corrected: half a correction would claim GPUs twice.
 func actual(old *nodestate.Allocation, n *nodestate.Node, records []v1alpha1.Allocation) (*nodestate.Allocation, error) {
 	a := &nodestate.Allocation{
-		Version: old.Version, Node: n.Name, PodUID: old.PodUID, Assumed: old.Assumed, Enforced: old.Enforced, Unconfirmed: old.Unconfirmed,
+		Version: old.Version, Node: n.Name, PodUID: old.PodUID, Assumed: old.Assumed, Enforced: true, Unconfirmed: old.Unconfirmed,
 		NUMANodes: old.NUMANodes, CPUSet: old.CPUSet,
 	}
 	moved := old.Node != n.Name
 	if moved {
-		a.Enforced, a.CPUSet = true, "" // this node has an agent, and CPUs of its own
+		a.CPUSet = "" // this node has CPUs of its own
 	}
 	for i := range old.Containers {
 		c := old.Containers[i]
@@ -77,7 +78,7 @@ func actual(old *nodestate.Allocation, n *nodestate.Node, records []v1alpha1.All
 	if known {
 		a.CPUSet = cpus.String()
 	}
-	if a.Equal(old) {
+	if a.Equal(old) && old.Enforced {
 		return nil, nil
 	}
 	return a, nil
