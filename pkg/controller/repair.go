@@ -39,8 +39,9 @@ func lastChoice(pod *v1.Pod) *nodestate.Allocation {
 
 // actual returns the allocation with what kubelet recorded in the place of what was
 // chosen, or nil if that is the same and said to be enforced: a living agent tells it,
-// so the word is given back that was taken while there was none. Until kubelet has recorded every container of
-// the choice, nothing is corrected: half a correction would claim GPUs twice.
+// so the word is given back that was taken while there was none. Until kubelet has
+// recorded every container of the choice, nothing is corrected: half a correction would
+// claim GPUs twice.
 func actual(old *nodestate.Allocation, n *nodestate.Node, records []v1alpha1.Allocation) (*nodestate.Allocation, error) {
 	a := &nodestate.Allocation{
 		Version: old.Version, Node: n.Name, PodUID: old.PodUID, Assumed: old.Assumed, Enforced: true, Unconfirmed: old.Unconfirmed,
@@ -56,7 +57,7 @@ func actual(old *nodestate.Allocation, n *nodestate.Node, records []v1alpha1.All
 		if r == nil || len(r.GPUs) == 0 {
 			return nil, nil
 		}
-		if differs(old, &c, r.GPUs) {
+		if differs(old, &c, r.GPUs, records) {
 			moved = true
 			if err := place(&c, n, r.GPUs); err != nil {
 				return nil, err
@@ -92,17 +93,27 @@ func recordOf(records []v1alpha1.Allocation, c *nodestate.ContainerAllocation) *
 	return &records[i]
 }
 
-// differs reports whether a container has other GPUs than chosen. kubelet hands
-// those of init containers on at random, so any of the pod's own will do there.
-func differs(a *nodestate.Allocation, c *nodestate.ContainerAllocation, gpus []string) bool {
+// differs reports whether a container has other GPUs than chosen. kubelet hands those of
+// init containers on at random, so any of the pod's own will do there, as long as they
+// still are the pod's own: where its other containers got others, they are not.
+func differs(a *nodestate.Allocation, c *nodestate.ContainerAllocation, gpus []string, records []v1alpha1.Allocation) bool {
 	if len(gpus) != len(c.GPUs) {
 		return true
 	}
-	of := c.GPUs
-	if c.Init {
-		of = a.GPUs(c.Resource)
+	if !c.Init {
+		return !within(gpus, c.GPUs)
 	}
-	return slices.ContainsFunc(gpus, func(id string) bool { return !slices.Contains(of, id) })
+	var now []string
+	for i := range a.Containers {
+		if r := recordOf(records, &a.Containers[i]); r != nil && r.Resource == c.Resource {
+			now = append(now, r.GPUs...)
+		}
+	}
+	return !within(gpus, a.GPUs(c.Resource)) || !within(c.GPUs, now)
+}
+
+func within(gpus, of []string) bool {
+	return !slices.ContainsFunc(gpus, func(id string) bool { return !slices.Contains(of, id) })
 }
 
 // place gives a container the GPUs, in ring order and with their NUMA nodes.
