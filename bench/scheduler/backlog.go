@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,7 +96,7 @@ func backlogTable(all []Backlog) *report.Table {
 		b := &all[i]
 		t.Title = fmt.Sprintf("%d nodes, %d pods waiting, %d releases of one GPU", b.Nodes, b.Waiting, b.Releases)
 		t.Add(b.Scheduler, number(b.CPUPercent, 0), number(b.Attempts, 1), number(report.Sample(b.Seconds).Median(), 2),
-			number(slices.Max(b.Seconds), 2), fmt.Sprint(b.Wrong))
+			number(slices.Max(b.Seconds), 2), strconv.Itoa(b.Wrong))
 	}
 	return t
 }

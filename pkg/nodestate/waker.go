@@ -364,21 +364,16 @@ func (r *round) serve(c *cell, at *spot) {
 		if full && i > r.lastExpected {
 			return // a full node has nothing for the rest
 		}
-		if full && !w.expected || w.target != nil || r.chosen[w.pod.UID] || !at.glance.since(w) {
+		if full && !w.expected {
 			continue
 		}
 		g := r.takes(w, c, at, v)
 		if g == nil {
 			continue
 		}
-		if r.now.Sub(w.woken) < wakeAgain || at.misses >= maxMisses || len(r.woken) >= wakeAtOnce {
-			r.hurried, at.todo = true, true
-			if at.misses >= maxMisses {
-				at.misses, at.resting = maxMisses/2, r.now.Add(missPause)
-			}
-			if r.now.Sub(w.woken) < wakeAgain && w.tries >= triesBeforeNext {
-				continue // let the next one have it
-			}
+		if later, next := r.defers(w, at); next {
+			continue // let the next one have it
+		} else if later {
 			return
 		}
 		r.wake(w, c, at, g)
@@ -387,9 +382,24 @@ func (r *round) serve(c *cell, at *spot) {
 	}
 }
 
-// takes returns the node as the pod would find it, nil if it would not take the pod.
+// defers reports whether the pod cannot be woken yet, and whether the next one may be in
+// its place.
+func (r *round) defers(w *waiter, at *spot) (later, next bool) {
+	again := r.now.Sub(w.woken) < wakeAgain
+	if !again && at.misses < maxMisses && len(r.woken) < wakeAtOnce {
+		return false, false
+	}
+	r.hurried, at.todo = true, true
+	if at.misses >= maxMisses {
+		at.misses, at.resting = maxMisses/2, r.now.Add(missPause)
+	}
+	return true, again && w.tries >= triesBeforeNext
+}
+
+// takes returns the node as the pod would find it, nil if it would not take the pod or
+// the pod has had, or is having, its turn.
 func (r *round) takes(w *waiter, c *cell, at *spot, v *views) *glance {
-	if v.without[w.sig] && r.tried[w.pod.UID] != c.name {
+	if w.target != nil || r.chosen[w.pod.UID] || !at.glance.since(w) || v.without[w.sig] && r.tried[w.pod.UID] != c.name {
 		return nil
 	}
 	g := v.of(w)

@@ -69,6 +69,7 @@ func holdUp(t *testing.T, lock interface {
 }
 
 func TestAnswersWhateverStalls(t *testing.T) {
+	t.Parallel()
 	checkpoint := func(t *testing.T, n *node) { t.Helper(); hang(t, n.model.path) }
 	cases := map[string]struct {
 		stall   func(t *testing.T, n *node)

@@ -199,11 +199,16 @@ func (b *podBook) endedCounts(ctx context.Context, pg *page, r *kubelet.Record, 
 		return true, firstAsk
 	}
 	*asks--
+	return pg.ask(ctx, r.PodUID, active, age, now)
+}
+
+// ask asks kubelet whether it still has the pod.
+func (pg *page) ask(ctx context.Context, uid types.UID, active Active, age time.Duration, now time.Time) (counts bool, again time.Duration) {
 	// kubelet lets a pod go a moment after its end shows in the API server.
 	wait := min(firstAsk<<min(pg.asked, 10), askInterval)
 	pg.asked++
 	pg.askNext = now.Add(wait)
-	known, err := active.Active(ctx, r.PodUID, pg.view.namespace, pg.view.name)
+	known, err := active.Active(ctx, uid, pg.view.namespace, pg.view.name)
 	if errors.Is(err, kubelet.ErrUnsupported) {
 		if age >= unaskedGrace {
 			return false, 0
