@@ -40,6 +40,7 @@ func (s *State) wakeOthers(ctx context.Context, h fwk.Handle, lister corelisters
 			if !s.Synced() {
 				continue // they would fail again; AwaitSync wakes them
 			}
+			s.waiting.turnAll()
 			turns = s.others(ctx, lister)
 		}
 		n := min(len(turns), othersAtOnce)

@@ -222,6 +222,16 @@ func (l *waiting) set(w *waiter, g gate) (turned bool) {
 	return turned
 }
 
+// turnAll has those that are shut out among the next that have another try: the world is
+// another, and so may be the reason that they show.
+func (l *waiting) turnAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.order {
+		w.turned = w.turned || w.gate == shut
+	}
+}
+
 // openAll lets every pod be tried, by and by.
 func (l *waiting) openAll() {
 	l.mu.Lock()

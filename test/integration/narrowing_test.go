@@ -290,6 +290,9 @@ func (a *across) testNoNodeLeft(t *testing.T) {
 				a.placed(t, node, prior("low", wish("", 0, func(pod *v1.Pod) { pod.Name = a.freshName("filler"); withPort(pod) })))
 			}
 			a.awaitShut(t, append(slices.Clone(a.good), a.poor...), func() *v1.Pod { return prior("low", wish(p, 2, withPort)) })
+			// What came to a node in the second before a pod is refused is news to the
+			// scheduler still: it tries the pod again.
+			time.Sleep(2 * time.Second)
 			before := a.counts(t)
 			pod := prior("low", wish(p, 2, withPort))
 			pod.Name = a.freshName("stuck")
