@@ -137,8 +137,11 @@ func (w *world) freeSets(pods []v1.Pod) map[string]*room {
 			continue
 		}
 		if a := choiceOf(p); a != nil {
-			held, _ := r.graph.Positions(a.GPUs(string(gpuResource)))
+			held, missing := r.graph.Positions(a.GPUs(string(gpuResource)))
 			r.free &^= held
+			if records[p.Spec.NodeName][p.UID] == nil {
+				r.unknown += len(missing) // chosen just before the machine was replaced: it has others
+			}
 		} else if records[p.Spec.NodeName][p.UID] == nil {
 			r.unknown += gpusOf(p)
 		}
