@@ -196,29 +196,43 @@ func (l *waiting) has(uid types.UID) bool {
 	return ok
 }
 
-// idle returns those that are shut out and may have another try, the longest first.
+// idle returns those that are shut out and may have another try: first who has had none for
+// retryWithin, then whom the queue was turned away at, and of equals who has waited longest.
 func (l *waiting) idle(now time.Time) []*waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	turn := func(w *waiter) int {
+		switch alone := now.Sub(w.refused); {
+		case alone >= retryWithin:
+			return 0
+		case w.turned && alone >= retryEvery:
+			return 1
+		case alone >= retryAfter:
+			return 2
+		}
+		return 3 // not yet
+	}
 	var out []*waiter
 	for _, w := range l.order {
-		if alone := now.Sub(w.refused); w.gate == shut && (alone >= retryAfter || w.turned && alone >= retryEvery) {
+		if w.gate == shut && turn(w) < 3 {
 			out = append(out, w)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *waiter) int { return a.refused.Compare(b.refused) })
+	slices.SortStableFunc(out, func(a, b *waiter) int {
+		return cmp.Or(cmp.Compare(turn(a), turn(b)), a.refused.Compare(b.refused))
+	})
 	return out
 }
 
 // set moves a waiter's gate, and reports whether the queue was turned away at it
-// meanwhile.
+// meanwhile. That is remembered until the pod may be tried.
 func (l *waiting) set(w *waiter, g gate) (turned bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if w.expected {
 		g = open
 	}
-	turned, w.gate, w.turned = w.turned, g, false
+	turned, w.gate, w.turned = w.turned, g, w.turned && g != open
 	return turned
 }
 

@@ -117,6 +117,44 @@ func (c *crowd) change(pod *v1.Pod, f func(*v1.Pod)) {
 	c.state.podEvent(next)
 }
 
+// The queue wants a pod tried again, for a node that came perhaps, while it is kept out.
+// It is, and soon: what it shows for a reason may be of a world that is gone.
+func TestWhomTheQueueWantedTriedIsTriedSoon(t *testing.T) {
+	tests := map[string]struct {
+		others int  // pods that wait already and may have another try too
+		judged bool // the waker has looked at the pod before the queue asks for it
+	}{
+		"before the waker has looked":                           {others: 2},
+		"after it has":                                          {others: 2, judged: true},
+		"beside as many as have a turn in ten seconds":          {others: 60, judged: true},
+		"beside more, who have one only every now and then":     {others: 400, judged: true},
+		"beside more, before the waker has looked at any of it": {others: 400},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, _, _ := fullCrowd(t)
+			for range tc.others - 2 {
+				c.add(1, 0, nil)
+			}
+			c.rest()
+			c.state.waker.retried = time.Time{}
+			c.clock.now = c.clock.now.Add(retryAfter) // all may have another try
+			pod := c.add(1, 0, nil)
+			c.queue = nil
+			c.try(pod.UID)
+			if tc.judged {
+				c.state.look()
+			}
+			if keeps, _ := c.state.KeepsWaiting(pod); !keeps {
+				t.Fatal("the node is full, and the queue may try the pod")
+			}
+			if got := c.wakes(3 * time.Second); got[pod.Name] == 0 {
+				t.Errorf("%d others were woken within 3 s, and not %s", len(got), pod.Name)
+			}
+		})
+	}
+}
+
 func TestTheAgentOfAnEarlierNodeDoesNotCount(t *testing.T) {
 	c := newCrowd(t, 1, "dgx1-v100")
 	nobody := func(*v1.Pod) bool { return false }

@@ -40,13 +40,12 @@ const (
 	// come whom they can evict.
 	retryAfter  = 10 * time.Second
 	retryWithin = 5 * time.Minute
-	// retryEvery is how often some of them are, and so are those whom the scheduling queue
-	// wanted tried, for the sake of another plugin perhaps, retriedWhileShort at most in all
-	// while the list is shorter than shortList: what they show for a reason is then of
-	// the day. Who is tried when something comes free may be faster than whom it is for.
-	retryEvery        = time.Second
-	retriedWhileShort = 5
-	shortList         = 64
+	// retryEvery is how often some of them are, retriedAtOnce at least, and first those
+	// whom the scheduling queue wanted tried, for the sake of another plugin perhaps: what
+	// they show for a reason is then of the day. It is few of them, because who is tried
+	// when something comes free may be faster than whom it is for.
+	retryEvery    = time.Second
+	retriedAtOnce = 5
 )
 
 // waker finds out, beside the scheduling cycles, whom of the waiting pods what came free

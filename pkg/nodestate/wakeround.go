@@ -174,14 +174,11 @@ func (r *round) wake(w *waiter, c *cell, at *spot, g *glance) {
 	r.woken = append(r.woken, w.pod)
 }
 
-// retry lets some of those be tried who have waited longest since they were.
+// retry lets some of those be tried who were not for a while.
 func (r *round) retry() {
 	idle := r.s.waiting.idle(r.now)
 	share := int((time.Duration(len(r.all))*retryEvery + retryWithin - 1) / retryWithin)
-	if len(r.all) < shortList {
-		share = retriedWhileShort
-	}
-	for _, w := range idle[:min(len(idle), share)] {
+	for _, w := range idle[:min(len(idle), max(share, retriedAtOnce))] {
 		r.s.waiting.set(w, open)
 		r.woken = append(r.woken, w.pod)
 	}

@@ -123,7 +123,7 @@ func TestEscapedEnvironment(t *testing.T) {
 	if !slices.Equal(got.Annotation, got.Checkpoint) {
 		t.Errorf("annotation %v, checkpoint %v", got.Annotation, got.Checkpoint)
 	}
-	eventually(t, 20*time.Second, "the agent reports the container", func(ctx context.Context) (bool, string) {
+	eventually(t, time.Minute, "the agent reports the container", func(ctx context.Context) (bool, string) {
 		families, err := l.AgentMetrics(ctx)
 		if err != nil {
 			return false, err.Error()

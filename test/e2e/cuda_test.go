@@ -79,7 +79,7 @@ func TestCUDAVisibleDevices(t *testing.T) {
 		l := start(t, gpunode.Config{})
 		l.create(t, cudaPod(t, "part", 4))
 		var message string
-		eventually(t, 20*time.Second, "the scheduler refuses the pod", func(ctx context.Context) (bool, string) {
+		eventually(t, time.Minute, "the scheduler refuses the pod", func(ctx context.Context) (bool, string) {
 			pod, err := l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, "part", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()

@@ -137,7 +137,7 @@ func (l *lab) confined(t *testing.T, pod *v1.Pod, want string) {
 // cpusetIs waits until the annotations agree with where the container runs.
 func (l *lab) cpusetIs(t *testing.T, name, want string) {
 	t.Helper()
-	eventually(t, 20*time.Second, "the cpuset of "+name+" is "+want, func(ctx context.Context) (bool, string) {
+	eventually(t, time.Minute, "the cpuset of "+name+" is "+want, func(ctx context.Context) (bool, string) {
 		pod, err := l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

@@ -141,7 +141,7 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 	t.Run("a clean cluster is clean", func(t *testing.T) {
 		k := check.NewChecker(check.DefaultGrace)
 		var r *check.Report
-		eventually(t, 20*time.Second, "nothing is pending", func(context.Context) (bool, string) {
+		eventually(t, time.Minute, "nothing is pending", func(context.Context) (bool, string) {
 			r = k.Examine(l.look(t, client, url))
 			return len(r.Pending) == 0, fmt.Sprint(r.Pending)
 		})

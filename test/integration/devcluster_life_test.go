@@ -189,7 +189,7 @@ func TestDevclusterChildrenDieWithTheirParent(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("the parent ended by itself")
 	}
-	eventually(t, 10*time.Second, "the children die", func(context.Context) (bool, string) {
+	eventually(t, time.Minute, "the children die", func(context.Context) (bool, string) {
 		left := processesWith(t, dir)
 		return len(left) == 0, fmt.Sprint("left: ", left)
 	})

@@ -31,7 +31,7 @@ func TestAPIServerRestart(t *testing.T) {
 		if err := c.CrashAPIServer(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(start); took > 10*time.Second {
+		if took := time.Since(start); took > 30*time.Second { // an end in order gives clients a minute
 			t.Errorf("the crash took %v: it waited for somebody", took)
 		}
 		if _, err := maps.Get(t.Context(), "kept", metav1.GetOptions{}); err == nil {
@@ -50,7 +50,7 @@ func TestAPIServerRestart(t *testing.T) {
 			t.Errorf("after the restart: %v", err)
 		}
 	}
-	ended := time.After(10 * time.Second)
+	ended := time.After(time.Minute)
 	for open := true; open; {
 		select {
 		case _, open = <-watch.ResultChan():

@@ -215,7 +215,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) {
 	})
 
 	t.Run("requests are in the audit log", func(t *testing.T) {
-		eventually(t, 10*time.Second, "the audit log names the binding", func(context.Context) (bool, string) {
+		eventually(t, time.Minute, "the audit log names the binding", func(context.Context) (bool, string) {
 			b, err := os.ReadFile(c.AuditLog())
 			if err != nil {
 				return false, err.Error()

@@ -207,7 +207,7 @@ func (n *exporterNode) becomes(t *testing.T, want []string) time.Duration {
 // logs waits until the log has a text, which comes before or with what is published.
 func (n *exporterNode) logs(t *testing.T, want string) {
 	t.Helper()
-	eventually(t, 10*time.Second, n.name+" logs "+want, func(context.Context) (bool, string) {
+	eventually(t, time.Minute, n.name+" logs "+want, func(context.Context) (bool, string) {
 		return strings.Contains(n.log.String(), want), n.log.tail(4000)
 	})
 }

@@ -253,7 +253,7 @@ func (n *nodeUnderTest) published(t *testing.T, want ...string) *v1alpha1.NodeGP
 		want = []string{}
 	}
 	var obj *v1alpha1.NodeGPUTopology
-	eventually(t, 15*time.Second, "the allocations of "+n.name+" are published", func(ctx context.Context) (bool, string) {
+	eventually(t, time.Minute, "the allocations of "+n.name+" are published", func(ctx context.Context) (bool, string) {
 		var err error
 		if obj, err = n.status(ctx); err != nil {
 			return false, err.Error()
@@ -273,7 +273,7 @@ func (n *nodeUnderTest) published(t *testing.T, want ...string) *v1alpha1.NodeGP
 func (l *lab) said(t *testing.T, pod *v1.Pod, reason string) string {
 	t.Helper()
 	var note string
-	eventually(t, 15*time.Second, "event "+reason+" on pod "+pod.Name, func(ctx context.Context) (bool, string) {
+	eventually(t, time.Minute, "event "+reason+" on pod "+pod.Name, func(ctx context.Context) (bool, string) {
 		notes, err := l.events(ctx, pod, reason)
 		if err != nil {
 			return false, err.Error()

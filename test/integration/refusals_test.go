@@ -25,7 +25,7 @@ func (l *lab) wantRefused(t *testing.T, pod *v1.Pod, want string) {
 	l.create(t, pod)
 	// A node's graph, Lease and pods reach the scheduler one by one, and it may
 	// say something else before the last of them has.
-	eventually(t, 10*time.Second, "pod "+pod.Name+" is refused with: "+want, func(context.Context) (bool, string) {
+	eventually(t, time.Minute, "pod "+pod.Name+" is refused with: "+want, func(context.Context) (bool, string) {
 		got := l.refused(t, pod.Name)
 		return strings.Contains(got, want), got
 	})

@@ -73,7 +73,7 @@ func (l *lab) wantByCount(t *testing.T, name string, why nodestate.Reason) {
 			t.Errorf("pod %s, which nobody chose for, has annotation %s", name, key)
 		}
 	}
-	eventually(t, 10*time.Second, "pod "+name+" has the condition", func(context.Context) (bool, string) {
+	eventually(t, time.Minute, "pod "+name+" has the condition", func(context.Context) (bool, string) {
 		pod = l.get(t, name)
 		i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == nodestate.ConditionPlacedByCount })
 		if i < 0 {
@@ -88,7 +88,7 @@ func (l *lab) wantByCount(t *testing.T, name string, why nodestate.Reason) {
 // wantEvent waits for an event about an object of that name.
 func (l *lab) wantEvent(t *testing.T, object, reason, note string) {
 	t.Helper()
-	eventually(t, 20*time.Second, "event "+reason+" about "+object, func(ctx context.Context) (bool, string) {
+	eventually(t, time.Minute, "event "+reason+" about "+object, func(ctx context.Context) (bool, string) {
 		list, err := l.client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -174,7 +174,7 @@ func (l *lab) testDeletedTopology(t *testing.T) {
 	if err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).Delete(t.Context(), node, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "the exporter makes the object again", func(ctx context.Context) (bool, string) {
+	eventually(t, time.Minute, "the exporter makes the object again", func(ctx context.Context) (bool, string) {
 		u := l.topology(ctx, t, node)
 		return u != nil && u.GetUID() != before.GetUID(), "absent"
 	})
@@ -222,7 +222,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	}
 	// But not for ever, though the Lease goes on being renewed.
 	l.renew(t, node, 3)
-	eventually(t, 20*time.Second, "the last good graph no longer counts", func(context.Context) (bool, string) {
+	eventually(t, time.Minute, "the last good graph no longer counts", func(context.Context) (bool, string) {
 		l.renew(t, node, 3)
 		name := l.freshName("probe")
 		l.create(t, on(node, gpuPod(name, preBindProfile, 1, notes{nodestate.MinLinkKey: "SYS"})))

@@ -15,9 +15,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// wokenWithin is well above the configured backoff of 2 s and well below the
-// 5 minutes after which the scheduler retries whatever waits.
-const wokenWithin = 10 * time.Second
+// wokenWithin is well above the configured backoff of 2 s, on a busy machine too, and well
+// below the 5 minutes after which the scheduler retries whatever waits.
+const wokenWithin = time.Minute
 
 // testWaking makes pods wait for something and brings it.
 func (l *lab) testWaking(t *testing.T) {

@@ -108,7 +108,7 @@ func TestWritesPerPod(t *testing.T) {
 	// What follows a binding, if anything does, follows at once.
 	time.Sleep(time.Second)
 	var got map[string]map[string]int
-	eventually(t, 10*time.Second, "the audit log has every binding", func(context.Context) (bool, string) {
+	eventually(t, time.Minute, "the audit log has every binding", func(context.Context) (bool, string) {
 		var err error
 		if got, err = schedulerRequests(l.AuditLog()); err != nil {
 			return false, err.Error()
