@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -72,6 +73,9 @@ type agent struct {
 	interposer *interposer.Interposer
 	registry   *prometheus.Registry
 	client     *kubelet.PodResources
+	requests   atomic.Int64 // to PodResources, but for those that kubelet was too busy for
+	mu         sync.Mutex
+	preferred  []int // requests for each answer to GetPreferredAllocation; guarded by mu
 	cancel     context.CancelFunc
 	done       chan error // of both
 }
@@ -202,14 +206,14 @@ func (c *chain) startAgent() {
 	a.steering, err = steering.New(steering.Config{
 		Node: thisNode, Strict: c.options.strict, StateDir: c.state,
 		CheckpointPath: devicemanager.CheckpointFile, Registerer: a.registry,
-	}, c.api, a.client, graphs{tables}, clk)
+	}, c.api, countedClient{a.client, &a.requests}, graphs{tables}, clk)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	a.interposer, err = interposer.New(interposer.Config{
 		PluginDir: devicemanager.PluginDir, Hold: c.options.hold, PreStart: c.options.preStart || c.options.strict,
 		StripNUMA: c.options.strip, Registerer: a.registry,
-	}, a.steering, clk)
+	}, countedSteering{a.steering, a}, clk)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -342,26 +342,30 @@ func TestPodResourcesTellsPodsApart(t *testing.T) {
 
 // See https://github.com/kubernetes/kubernetes/pull/137534.
 func TestKubeletGivesADeviceTwice(t *testing.T) {
-	// In the first pod's Allocate another pod ends and a client asks kubelet; the
-	// third pod prefers the first one's device.
-	run := func(t *testing.T, ends bool, ask func(podresourcesapi.PodResourcesListerClient) error) (first, third []string) {
+	// While the plugin works on a call for the first pod, another pod ends and a client
+	// asks kubelet; the third pod prefers the first one's device.
+	run := func(t *testing.T, call string, ends bool, ask func(podresourcesapi.PodResourcesListerClient) error) (first, third []string) {
 		t.Helper()
-		inside := func() {}
+		inside := func(string) {}
 		var prefer string
 		n := startNode(t, devicemanager.Options{}, devicemanager.PluginOptions{
 			Preferred: func(available, _ []string, _ int) ([]string, error) {
+				inside("GetPreferredAllocation")
 				if slices.Contains(available, prefer) {
 					return []string{prefer}, nil
 				}
 				return available[:1], nil
 			},
-			Allocate: func([]string) error { inside(); return nil },
+			Allocate: func([]string) error { inside("Allocate"); return nil },
 		})
 		client := dialPodResources(t)
 		other := app(0, 1)
 		prefer = "G0"
 		n.mustAdmit(t, other)
-		inside = func() {
+		inside = func(now string) {
+			if now != call {
+				return
+			}
 			if ends {
 				n.Terminate(other)
 			}
@@ -372,7 +376,7 @@ func TestKubeletGivesADeviceTwice(t *testing.T) {
 		a, b := app(1, 1), app(2, 1)
 		prefer = "G5"
 		n.mustAdmit(t, a)
-		inside = func() {}
+		inside = func(string) {}
 		n.mustAdmit(t, b)
 		return n.Recorded(t, a.UID, "app"), n.Recorded(t, b.UID, "app")
 	}
@@ -381,17 +385,22 @@ func TestKubeletGivesADeviceTwice(t *testing.T) {
 		return err
 	}
 	t.Run("if List is called during Allocate just after some pod ended", func(t *testing.T) {
-		first, third := run(t, true, list)
+		first, third := run(t, "Allocate", true, list)
 		diff(t, "the first pod's", []string{"G5"}, first)
 		diff(t, "the third pod's", []string{"G5"}, third)
 	})
 	t.Run("but not if List is called while no pod ends", func(t *testing.T) {
-		first, third := run(t, false, list)
+		first, third := run(t, "Allocate", false, list)
 		diff(t, "the first pod's", []string{"G5"}, first)
 		diff(t, "the third pod's", []string{"G1"}, third)
 	})
+	t.Run("nor if List is called when a pod ends while kubelet asks what is preferred", func(t *testing.T) {
+		first, third := run(t, "GetPreferredAllocation", true, list)
+		diff(t, "the first pod's", []string{"G5"}, first)
+		diff(t, "the third pod's", []string{"G0"}, third)
+	})
 	t.Run("but not if Get is called", func(t *testing.T) {
-		first, third := run(t, true, func(c podresourcesapi.PodResourcesListerClient) error {
+		first, third := run(t, "Allocate", true, func(c podresourcesapi.PodResourcesListerClient) error {
 			_, err := held(t.Context(), c, "pod-1")
 			return err
 		})

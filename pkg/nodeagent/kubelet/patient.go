@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 )
 
@@ -15,9 +16,13 @@ import (
 // questions a second, all clients of the node together (a burst of 10 is kept).
 const busyWait = 10 * time.Millisecond
 
+// listPatience is for how long kubelet is asked again for all pods.
+const listPatience = 300 * time.Millisecond
+
 // Getter is the part of PodResources that is rate limited and asked often.
 type Getter interface {
 	Get(ctx context.Context, namespace, name string) (Devices, error)
+	ActivePods(ctx context.Context) (map[types.NamespacedName]bool, error)
 }
 
 // Patient asks again while kubelet is busy, for as long as the caller's context
@@ -33,16 +38,29 @@ func NewPatient(inner Getter, clk clock.Clock) *Patient { return &Patient{inner:
 // Get is the inner Get without ErrBusy, unless the context ends first: then the
 // error is both ErrBusy and the context's.
 func (p *Patient) Get(ctx context.Context, namespace, name string) (Devices, error) {
+	return again(ctx, p.clock, func() (Devices, error) { return p.inner.Get(ctx, namespace, name) })
+}
+
+// ActivePods is the inner ActivePods, in the same way, but asks again for 300 ms only. A
+// request that kubelet has got is waited for as long as the caller can: what cleans up
+// is not to be under way when the caller goes on.
+func (p *Patient) ActivePods(ctx context.Context) (map[types.NamespacedName]bool, error) {
+	while, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	return again(while, p.clock, func() (map[types.NamespacedName]bool, error) { return p.inner.ActivePods(ctx) })
+}
+
+func again[T any](ctx context.Context, clk clock.Clock, ask func() (T, error)) (T, error) {
 	for {
-		d, err := p.inner.Get(ctx, namespace, name)
+		answer, err := ask()
 		if !errors.Is(err, ErrBusy) {
-			return d, err
+			return answer, err
 		}
-		timer := p.clock.NewTimer(busyWait)
+		timer := clk.NewTimer(busyWait)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
+			return answer, fmt.Errorf("%w: %w", err, ctx.Err())
 		case <-timer.C():
 		}
 	}

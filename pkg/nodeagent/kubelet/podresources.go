@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"k8s.io/apimachinery/pkg/types"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
@@ -73,6 +74,26 @@ func (p *PodResources) Get(ctx context.Context, namespace, name string) (Devices
 			byResource[resource] = slices.Compact(ids)
 		}
 		out[c.GetName()] = byResource
+	}
+	return out, nil
+}
+
+// ActivePods tells which pods kubelet knows as active ones, by name, with one request;
+// with its feature gate KubeletPodResourcesListUseActivePods off also pods that ended.
+// See ErrBusy for the error that means something.
+//
+// Kubelet cleans up before it answers: it lets the devices of ended pods go and counts
+// anew which are taken. Devices that it is giving out at this moment, and has not
+// recorded, are then forgotten (kubernetes/kubernetes#137534), so this is to be asked
+// only while it has none such.
+func (p *PodResources) ActivePods(ctx context.Context) (map[types.NamespacedName]bool, error) {
+	resp, err := p.client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, fmt.Errorf("active pods: %w", classify(err))
+	}
+	out := make(map[types.NamespacedName]bool, len(resp.GetPodResources()))
+	for _, pod := range resp.GetPodResources() {
+		out[types.NamespacedName{Namespace: pod.GetNamespace(), Name: pod.GetName()}] = true
 	}
 	return out, nil
 }

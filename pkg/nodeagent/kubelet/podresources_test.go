@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"k8s.io/apimachinery/pkg/types"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
 )
@@ -26,11 +27,16 @@ import (
 type server struct {
 	podresourcesv1.UnimplementedPodResourcesListerServer
 	get         func(*podresourcesv1.GetPodResourcesRequest) (*podresourcesv1.GetPodResourcesResponse, error)
+	list        func() (*podresourcesv1.ListPodResourcesResponse, error)
 	allocatable *podresourcesv1.AllocatableResourcesResponse
 }
 
 func (s *server) Get(_ context.Context, r *podresourcesv1.GetPodResourcesRequest) (*podresourcesv1.GetPodResourcesResponse, error) {
 	return s.get(r)
+}
+
+func (s *server) List(context.Context, *podresourcesv1.ListPodResourcesRequest) (*podresourcesv1.ListPodResourcesResponse, error) {
+	return s.list()
 }
 
 func (s *server) GetAllocatableResources(context.Context, *podresourcesv1.AllocatableResourcesRequest) (*podresourcesv1.AllocatableResourcesResponse, error) {
@@ -86,6 +92,25 @@ func TestGetTellsWhatContainersHold(t *testing.T) {
 	want := Devices{"main": {"nvidia.com/gpu": {"GPU-0", "GPU-3"}, "rdma/hca": {"hca"}}, "log": {}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+}
+
+func TestActivePods(t *testing.T) {
+	pods, fails := []*podresourcesv1.PodResources{{Namespace: "a", Name: "p"}, {Namespace: "b", Name: "p"}}, error(nil)
+	c := serve(t, &server{list: func() (*podresourcesv1.ListPodResourcesResponse, error) {
+		return &podresourcesv1.ListPodResourcesResponse{PodResources: pods}, fails
+	}})
+	got, err := c.ActivePods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[types.NamespacedName]bool{{Namespace: "a", Name: "p"}: true, {Namespace: "b", Name: "p"}: true}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+	fails = status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	if _, err := c.ActivePods(t.Context()); !errors.Is(err, ErrBusy) {
+		t.Errorf("error %v, want %v", err, ErrBusy)
 	}
 }
 
@@ -175,6 +200,11 @@ type getFunc func(ctx context.Context) (Devices, error)
 
 func (f getFunc) Get(ctx context.Context, _, _ string) (Devices, error) { return f(ctx) }
 
+func (f getFunc) ActivePods(ctx context.Context) (map[types.NamespacedName]bool, error) {
+	_, err := f(ctx)
+	return map[types.NamespacedName]bool{}, err
+}
+
 func TestPatient(t *testing.T) {
 	cases := map[string]struct {
 		busy    int   // answers of ErrBusy first
@@ -214,4 +244,32 @@ func TestPatient(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestPatientWaitsForWhatKubeletHasGot: a kubelet that is busy is not asked for all pods
+// late in a question, and one that has got the request is waited for.
+func TestPatientWaitsForWhatKubeletHasGot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, last := time.Now(), time.Duration(0)
+		ctx, cancel := context.WithTimeout(t.Context(), 750*time.Millisecond)
+		defer cancel()
+		_, err := NewPatient(getFunc(func(context.Context) (Devices, error) {
+			last = time.Since(start)
+			return nil, ErrBusy
+		}), clock.RealClock{}).ActivePods(ctx)
+		if !errors.Is(err, ErrBusy) || last > listPatience {
+			t.Errorf("error %v, asked last after %v; want %v and no question after %v", err, last, ErrBusy, listPatience)
+		}
+		_, err = NewPatient(getFunc(func(ctx context.Context) (Devices, error) {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(400 * time.Millisecond):
+				return nil, nil
+			}
+		}), clock.RealClock{}).ActivePods(t.Context())
+		if err != nil {
+			t.Errorf("a request that kubelet works on is given up: %v", err)
+		}
+	})
 }

@@ -67,10 +67,9 @@ type Pods interface {
 	Live(ctx context.Context) ([]*v1.Pod, error)
 }
 
-// Kubelet tells what an active pod's containers hold; see kubelet.PodResources.
-type Kubelet interface {
-	Get(ctx context.Context, namespace, name string) (kubelet.Devices, error)
-}
+// Kubelet tells what an active pod's containers hold, and which pods are active; see
+// kubelet.PodResources.
+type Kubelet = kubelet.Getter
 
 // Graphs gives the exact tables of the node's graph.
 type Graphs interface {

@@ -33,6 +33,7 @@ type history struct {
 
 	n       int
 	created time.Time
+	asking  *livePod   // being admitted
 	live    []*livePod // bound, not ended
 	ended   []*v1.Pod  // of those, not yet deleted
 	counts  map[string]int
@@ -57,6 +58,12 @@ func newHistory(t *testing.T, seed uint64, strict bool) *history {
 	h.model.between = func() {
 		if h.rnd.IntN(15) == 0 {
 			h.restartAgent() // it has forgotten what it answered
+		}
+	}
+	h.model.during = func() {
+		h.counts["asked for all pods"]++
+		if l := h.holder(); l != nil && h.rnd.IntN(2) == 0 {
+			h.end(slices.Index(h.live, l), "ended while kubelet was asked for all pods")
 		}
 	}
 	return h
@@ -140,6 +147,7 @@ func (h *history) end(i int, why string) {
 // admit gives kubelet a pod and looks at what it got.
 func (h *history) admit(l *livePod) {
 	l.arrived = true
+	h.asking = l
 	before := h.model.free()
 	_, had := h.model.of(l.pod.UID)
 	whole := l.set != nil && len(had) == 0 && before.hasAll(l.set)
@@ -191,6 +199,16 @@ func (h *history) admit(l *livePod) {
 	if h.rnd.IntN(2) == 0 {
 		h.api.set(l.pod, func(p *v1.Pod) { p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: p.Spec.Containers[0].Name}} })
 	}
+}
+
+// holder is another pod than the one being admitted that has devices; nil if there is none.
+func (h *history) holder() *livePod {
+	for _, l := range h.live {
+		if _, held := h.model.of(l.pod.UID); l != h.asking && len(held) > 0 {
+			return l
+		}
+	}
+	return nil
 }
 
 // exact compares container by container; init containers make that random.

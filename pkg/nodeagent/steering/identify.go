@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -22,7 +23,7 @@ func (s *Steering) facts(ctx context.Context, sh *shelf, q question) *facts {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.learn(f.recorded, f.pods, f.now)
-	f.served, f.claimed, f.last, f.gone = sh.servedCopy(), sh.claims(f.now), sh.last, maps.Clone(sh.gone)
+	f.served, f.claimed, f.last, f.bound, f.gone = sh.servedCopy(), sh.claims(f.now), sh.last, sh.bound, maps.Clone(sh.gone)
 	return f
 }
 
@@ -35,10 +36,13 @@ func (s *Steering) identify(ctx context.Context, sh *shelf, f *facts) *asker {
 		switch {
 		case v.ask != nil:
 			s.ask(ctx, f, v.ask)
+		case v.survey:
+			s.survey(ctx, f)
 		case v.list:
 			s.list(ctx, f)
 		default:
 			s.count(ctx, f, v.who)
+			sh.learnOrder(f, v.who)
 			return v.who
 		}
 	}
@@ -77,6 +81,35 @@ func (s *Steering) ask(ctx context.Context, f *facts, p *podView) {
 	}
 }
 
+// survey asks kubelet for all its pods, and rules out the others. Without an answer they
+// are asked for one by one.
+func (s *Steering) survey(ctx context.Context, f *facts) {
+	if s.givesOut() {
+		f.apart = true
+		return
+	}
+	s.metrics.surveys.Inc()
+	active, err := s.kubelet.ActivePods(ctx)
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Kubelet does not tell its pods", "err", err)
+		f.apart = true
+		return
+	}
+	f.active = active
+	f.strike()
+}
+
+// givesOut reports whether kubelet may have devices in hand that it has not recorded: it
+// admits one pod at a time, but workers of pods of which it lost the record ask beside.
+func (s *Steering) givesOut() bool {
+	now := s.clock.Now()
+	return slices.ContainsFunc(s.all(), func(sh *shelf) bool {
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		return len(sh.underway(nil, now)) > 0
+	})
+}
+
 // list takes the pods from the API server: kubelet may be ahead of our watch.
 func (s *Steering) list(ctx context.Context, f *facts) {
 	f.listed = true
@@ -100,4 +133,5 @@ func (s *Steering) list(ctx context.Context, f *facts) {
 			f.fresh[p.uid] = true
 		}
 	}
+	f.strike()
 }

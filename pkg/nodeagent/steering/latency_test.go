@@ -56,6 +56,18 @@ func (p *podResources) Get(ctx context.Context, r *podresourcesv1.GetPodResource
 	return &podresourcesv1.GetPodResourcesResponse{PodResources: out}, nil
 }
 
+func (p *podResources) List(ctx context.Context, _ *podresourcesv1.ListPodResourcesRequest) (*podresourcesv1.ListPodResourcesResponse, error) {
+	if !p.limiter.Allow() {
+		return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+	}
+	active, err := p.model.ActivePods(ctx)
+	out := &podresourcesv1.ListPodResourcesResponse{}
+	for pod := range active {
+		out.PodResources = append(out.PodResources, &podresourcesv1.PodResources{Namespace: pod.Namespace, Name: pod.Name})
+	}
+	return out, err
+}
+
 // dial serves the model on a socket and returns a client.
 func dial(tb testing.TB, m *model) *kubelet.PodResources {
 	tb.Helper()
@@ -174,5 +186,77 @@ func TestAnswersInTime(t *testing.T) {
 				t.Errorf("only %d of %d pods got what was chosen for them", right, tc.pods)
 			}
 		})
+	}
+}
+
+// TestRequestsForOneAnswer: kubelet answers 100 requests a second, so that each one
+// may cost a question 10 ms. Whatever the order in which pods of one size are
+// admitted, a question needs no more than a few.
+func TestRequestsForOneAnswer(t *testing.T) {
+	const most = 3
+	orders := map[string]func(i, n int) int{
+		"as bound":                      func(i, _ int) int { return i },
+		"last bound first":              func(i, n int) int { return n - 1 - i },
+		"from the middle":               func(i, n int) int { return (n/2 + i) % n },
+		"in an order nobody could know": func(i, n int) int { return i * 37 % n },
+	}
+	for name, order := range orders {
+		for _, n := range []int{2, 3, 4, 8, 16, 30, 110} {
+			t.Run(fmt.Sprintf("%s, %d pods", name, n), func(t *testing.T) {
+				node := newNode(t, nil)
+				node.model.healthy = idSet{}
+				for i := range n {
+					node.model.healthy[fmt.Sprintf("GPU-%d", i)] = struct{}{}
+				}
+				node.start(node.model)
+				pods := make([]*v1.Pod, n)
+				for i := range pods {
+					pods[i] = node.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i*29%n))
+				}
+				slowest, before := 0, 0
+				node.model.measure = func(rpc string, _ time.Time) {
+					if rpc == "preferred" {
+						slowest = max(slowest, node.model.asked()-before)
+					}
+				}
+				for i := range pods {
+					p := pods[order(i, n)]
+					before = node.model.asked()
+					if got, want := node.admit(p), gpus(order(i, n)*29%n); !slices.Equal(got, want) {
+						t.Fatalf("%s holds %v, want %v", p.Name, got, want)
+					}
+				}
+				if slowest > most {
+					t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most %d", slowest, 10*slowest, most)
+				}
+			})
+		}
+	}
+}
+
+// TestRequestsAboutPodsThatEnded: devices that the checkpoint still gives to pods, and
+// kubelet offers, are free. To make sure of it takes one request for all these pods.
+func TestRequestsAboutPodsThatEnded(t *testing.T) {
+	n := newNode(t, nil)
+	var ended []*v1.Pod
+	for i := range 8 {
+		ended = append(ended, n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i)))
+		n.admit(ended[i])
+	}
+	for _, p := range ended {
+		n.model.end(p) // the watch has not seen it
+	}
+	before, requests := n.model.asked(), 0
+	n.model.measure = func(rpc string, _ time.Time) {
+		if rpc == "preferred" {
+			requests = n.model.asked() - before
+		}
+	}
+	want := gpus(0, 1, 2, 3, 4, 5, 6, 7)
+	if got := n.admit(n.bind("all", ofOne(8), want)); !slices.Equal(got, want) {
+		t.Errorf("the pod holds %v, want %v", got, want)
+	}
+	if requests > 3 {
+		t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", requests, 10*requests)
 	}
 }

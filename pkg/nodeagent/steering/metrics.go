@@ -40,6 +40,7 @@ type metrics struct {
 	doubleBook prometheus.Counter
 	lists      prometheus.Counter
 	gets       prometheus.Counter
+	surveys    prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -64,11 +65,12 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		doubleBook: counter("double_book_total", "Allocations refused because kubelet showed the device held by another pod."),
 		lists:      counter("live_lists_total", "Questions for which the pods were listed from the API server."),
 		gets:       counter("podresources_gets_total", "PodResources Get calls made to find or check a pod."),
+		surveys:    counter("podresources_lists_total", "PodResources List calls made to find a pod among several."),
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.decisions, m.identity, m.ignored, m.ambiguous, m.doubleBook, m.lists, m.gets} {
+	for _, c := range []prometheus.Collector{m.decisions, m.identity, m.ignored, m.ambiguous, m.doubleBook, m.lists, m.gets, m.surveys} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("registering metrics: %w", err)
 		}

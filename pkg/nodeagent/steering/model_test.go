@@ -115,6 +115,9 @@ type model struct {
 	starting  bool // until all pods are back after a restart, nothing is cleaned up
 	busy      int  // answers of ErrBusy to give
 	gets      int
+	lists     int    // of all active pods
+	taking    int    // containers for which it has taken devices that it has not recorded
+	during    func() // what happens on the node while it is asked for all pods; nil: nothing
 }
 
 func newModel(tb testing.TB, devices int, seed uint64) *model {
@@ -155,6 +158,39 @@ func (m *model) Get(_ context.Context, namespace, name string) (kubelet.Devices,
 		out[c.Name] = map[string][]string{gpu: m.devices[pod.UID][c.Name]}
 	}
 	return out, nil
+}
+
+// ActivePods is PodResources List, as far as it is read: it cleans up before it
+// answers, which no pod may suffer from for which it is giving out devices.
+func (m *model) ActivePods(context.Context) (map[types.NamespacedName]bool, error) {
+	if m.during != nil {
+		m.during()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lists++
+	if m.busy > 0 {
+		m.busy--
+		return nil, kubelet.ErrBusy
+	}
+	if m.taking > 0 {
+		m.tb.Errorf("kubelet is asked for all pods while it holds devices in hand for %d containers", m.taking)
+	}
+	m.cleanUp()
+	out := map[types.NamespacedName]bool{}
+	for _, pod := range m.known {
+		if !m.inactive[pod.UID] {
+			out[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
+		}
+	}
+	return out, nil
+}
+
+// asked is how many requests kubelet was sent.
+func (m *model) asked() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.gets + m.lists
 }
 
 // write writes the checkpoint; it needs mu, or that nobody else is there.
@@ -269,6 +305,10 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 		}
 		must := taken.sorted()
 		offered := available.with(taken)
+		if len(must) > 0 {
+			m.taking++
+			defer m.hasTaken()
+		}
 		m.mu.Unlock()
 		start := time.Now()
 		ids, err := m.ask().Preferred(m.tb.Context(), interposer.Question{
@@ -289,7 +329,9 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 		}
 	}
 	ids := taken.sorted()
+	m.taking++
 	m.mu.Unlock()
+	defer m.hasTaken()
 	if crash != nil && crash("preferred") {
 		return errCrash
 	}
@@ -322,6 +364,12 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 	m.devices[pod.UID][c.Name] = ids
 	m.write()
 	return nil
+}
+
+func (m *model) hasTaken() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taking--
 }
 
 func (m *model) took(rpc string, start time.Time) {

@@ -116,20 +116,24 @@ func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question) 
 		return s.offer(f, who, p)
 	}
 	o := look()
-	asked := false
+	var open []*podView
 	for _, p := range f.pods {
-		if _, known := f.answers[p.uid]; known || f.mute {
-			continue
+		if _, known := f.answers[p.uid]; !known && (o.needs(f.unrecorded(p, who)) || o.needs(f.had(p, who))) {
+			open = append(open, p)
 		}
-		if o.needs(f.unrecorded(p, who)) || o.needs(f.had(p, who)) {
+	}
+	if len(open) == 0 || f.mute {
+		return o
+	}
+	if f.listable() && len(open) >= surveyFrom {
+		s.survey(ctx, f)
+	}
+	for _, p := range open {
+		if _, known := f.answers[p.uid]; !known && !f.mute {
 			s.ask(ctx, f, p)
-			asked = true
 		}
 	}
-	if asked {
-		o = look()
-	}
-	return o
+	return look()
 }
 
 // claim identifies who asks so that of two questions at once no two are put down

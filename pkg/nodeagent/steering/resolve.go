@@ -19,6 +19,9 @@ const (
 	// doubtful: so many more are asked when the pod that was found should not be
 	// asking, since what it was promised is not on offer.
 	doubtful = 8
+	// surveyFrom candidates left, after one that was not it, kubelet is asked for all its
+	// pods with one request. With fewer, to ask about each costs no more.
+	surveyFrom = 3
 )
 
 // question is what kubelet asks: size devices out of offered, all of must.
@@ -69,7 +72,12 @@ type facts struct {
 	gone     map[types.UID]bool // served, and unknown to kubelet when it was asked last
 	claimed  map[slot]bool      // another question was answered for it just now
 	last     types.UID          // the pod that asked before
+	bound    bool               // pods lately came in the order in which they were bound, and not of age
 	mute     bool               // kubelet answers no more questions
+	// active are the pods that kubelet knows, nil until it was asked for all. Who asks
+	// is among them: kubelet knew it before its question, and waits for the answer.
+	active map[types.NamespacedName]bool
+	apart  bool // kubelet cannot be asked for all pods
 }
 
 // servedDevices is what one container was given.
@@ -87,12 +95,14 @@ type asker struct {
 	ambiguous bool
 }
 
-// verdict is what resolve comes to: a question to kubelet, the wish for a live
-// list, or the end: who asks, nil if nobody can be found.
+// verdict is what resolve comes to: a question to kubelet, about one pod or for all
+// that it knows, the wish for a live list, or the end: who asks, nil if nobody can be
+// found.
 type verdict struct {
-	ask  *podView
-	list bool
-	who  *asker
+	ask    *podView
+	survey bool
+	list   bool
+	who    *asker
 }
 
 // candidate is a pod that may ask, with the container it would ask for.
@@ -139,8 +149,10 @@ func resolve(f *facts) verdict {
 		switch {
 		case !asked && f.mute:
 			open = append(open, *c)
-		case !asked && len(known) > 0 && more >= doubtful:
-		case !asked && !f.listed && unknown >= listAfter:
+		case !asked && f.surveys(order[i:]):
+			return verdict{survey: true}
+		case !asked && f.active == nil && len(known) > 0 && more >= doubtful:
+		case !asked && f.active == nil && !f.listed && unknown >= listAfter:
 			return verdict{list: true}
 		case !asked:
 			return verdict{ask: c.pod}
@@ -158,6 +170,34 @@ func resolve(f *facts) verdict {
 		}
 	}
 	return f.conclude(known, open)
+}
+
+// listable reports whether kubelet can be asked for all its pods. That makes it clean up,
+// which does no harm as long as it has taken no devices for the container that asks: it
+// has just cleaned up itself, before it began with the container.
+func (f *facts) listable() bool { return f.active == nil && !f.apart && len(f.q.must) == 0 }
+
+// surveys reports whether to do so, to rule out at once those that it does not know yet.
+func (f *facts) surveys(left []candidate) bool {
+	if !f.listable() || len(f.answers) == 0 {
+		return false
+	}
+	n := 0
+	for i := range left {
+		if _, asked := f.answers[left[i].pod.uid]; !asked {
+			n++
+		}
+	}
+	return n >= surveyFrom
+}
+
+// strike rules out the pods that kubelet does not know, once it was asked for all.
+func (f *facts) strike() {
+	for _, p := range f.pods {
+		if _, asked := f.answers[p.uid]; !asked && f.active != nil && !f.active[types.NamespacedName{Namespace: p.namespace, Name: p.name}] {
+			f.answers[p.uid] = answer{unknown: true}
+		}
+	}
 }
 
 // conclude is for when nobody was found against whom nothing speaks.
@@ -221,21 +261,27 @@ func candidates(f *facts) []candidate {
 			cs = append(cs, c)
 		}
 	}
-	return inOrder(cs)
+	return inOrder(cs, f.bound)
 }
 
-// inOrder sorts by rank. Within one rank two orders take turns, as kubelet has
-// two: it gets pods as they are bound, and what it gets at once, such as all of
-// them at its start, it sorts by age.
-func inOrder(cs []candidate) []candidate {
-	byAge := slices.Clone(cs)
-	slices.SortFunc(byAge, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), a.pod.created.Compare(b.pod.created), cmp.Compare(a.pod.version, b.pod.version),
-			cmp.Compare(a.pod.uid, b.pod.uid))
-	})
-	slices.SortFunc(cs, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.pod.version, b.pod.version), cmp.Compare(a.pod.uid, b.pod.uid))
-	})
+// byAge and byBinding are the orders in which kubelet gets pods: it sorts by age what it
+// gets at once, such as all of them at its start, and else gets them as they are bound.
+func byAge(a, b candidate) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), a.pod.created.Compare(b.pod.created), cmp.Compare(a.pod.version, b.pod.version),
+		cmp.Compare(a.pod.uid, b.pod.uid))
+}
+
+func byBinding(a, b candidate) int {
+	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.pod.version, b.pod.version), cmp.Compare(a.pod.uid, b.pod.uid))
+}
+
+// inOrder sorts by rank. Within one rank the two orders take turns, and that which lately
+// held begins.
+func inOrder(cs []candidate, bound bool) []candidate {
+	first, second := slices.SortedFunc(slices.Values(cs), byAge), slices.SortedFunc(slices.Values(cs), byBinding)
+	if bound {
+		first, second = second, first
+	}
 	out := make([]candidate, 0, len(cs))
 	taken := make(map[types.UID]bool, len(cs))
 	take := func(c candidate) {
@@ -245,12 +291,23 @@ func inOrder(cs []candidate) []candidate {
 		}
 	}
 	for i := range cs {
-		if byAge[i].rank == cs[i].rank {
-			take(byAge[i])
-		}
-		take(cs[i])
+		take(first[i])
+		take(second[i])
 	}
 	return out
+}
+
+// order tells in which of the two orders who asks was the first, if only in one.
+func (f *facts) order(who *asker) (bound, told bool) {
+	cs := candidates(f)
+	i := slices.IndexFunc(cs, func(c candidate) bool { return c.pod == who.pod })
+	if i < 0 {
+		return false, false
+	}
+	rank := cs[i].rank
+	cs = slices.DeleteFunc(cs, func(c candidate) bool { return c.rank != rank })
+	aged, bound := slices.MinFunc(cs, byAge).pod == who.pod, slices.MinFunc(cs, byBinding).pod == who.pod
+	return bound, aged != bound
 }
 
 // candidate tells whether a pod may ask, and for which container.

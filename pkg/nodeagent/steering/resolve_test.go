@@ -64,6 +64,9 @@ func gpus(ids ...int) []string {
 	return out
 }
 
+// surveyed stands for the request that tells of all pods, among the pods asked for.
+const surveyed = "all"
+
 // settle drives resolve to its end, as the driver does, and returns who was asked
 // for in order.
 func settle(t *testing.T, f *facts, w world) (who *asker, asked []string, listed bool) {
@@ -85,6 +88,13 @@ func settle(t *testing.T, f *facts, w world) (who *asker, asked []string, listed
 			default:
 				f.answers[v.ask.uid] = answer{unknown: true}
 			}
+		case v.survey:
+			asked = append(asked, surveyed)
+			f.active = map[types.NamespacedName]bool{}
+			for name := range w.kubelet {
+				f.active[types.NamespacedName{Namespace: "ns", Name: name}] = true
+			}
+			f.strike()
 		case v.list:
 			if f.listed {
 				t.Fatal("lists twice")
@@ -97,6 +107,7 @@ func settle(t *testing.T, f *facts, w world) (who *asker, asked []string, listed
 				f.fresh[p.uid] = !slices.ContainsFunc(f.pods, func(o *podView) bool { return o.uid == p.uid })
 			}
 			f.pods = w.live
+			f.strike()
 		default:
 			return v.who, asked, listed
 		}
@@ -175,9 +186,20 @@ func TestResolve(t *testing.T) {
 			want:  "p1/main", wantSource: sourceGet, wantAsked: []string{"p1"},
 		},
 		"6.2 admission in another order than creation costs two questions if it is that of binding": {
-			facts: newFacts(wanting(2), two(1), two(2), two(3), two(4).but(func(p *podView) { p.version = 1 })),
+			facts: newFacts(wanting(2), two(1), two(2), two(4).but(func(p *podView) { p.version = 1 })),
 			world: world{kubelet: kubelet{"p4": {"main": nil}}},
 			want:  "p4/main", wantSource: sourceGet, wantAsked: []string{"p1", "p4"},
+		},
+		"6.2 and one once it is known to be that of binding, among any number": {
+			facts: newFacts(wanting(2), two(1), two(2), two(3), two(4).but(func(p *podView) { p.version = 1 })).
+				with(func(f *facts) { f.bound = true }),
+			world: world{kubelet: kubelet{"p4": {"main": nil}}},
+			want:  "p4/main", wantSource: sourceGet, wantAsked: []string{"p4"},
+		},
+		"6.2 in no order it costs three, among any number": {
+			facts: newFacts(wanting(2), two(1), two(2), two(3), two(4), two(5), two(6)),
+			world: world{kubelet: kubelet{"p4": {"main": nil}}},
+			want:  "p4/main", wantSource: sourceGet, wantAsked: []string{"p1", surveyed, "p4"},
 		},
 		"pods of another size are not asked for": {
 			facts: newFacts(wanting(2), testPod(1, asks("main", 1)), testPod(2, asks("main", 4)), two(3)),
@@ -440,13 +462,16 @@ func TestResolveCostsFewQuestionsInABurst(t *testing.T) {
 	}
 }
 
+// TestResolveStopsAtItsBounds: a kubelet that does not tell all its pods is asked for
+// one after the other, and not for all of them.
 func TestResolveStopsAtItsBounds(t *testing.T) {
 	var pods []*podView
 	for i := range 60 {
 		pods = append(pods, testPod(i, asks("main", 1)))
 	}
 	late := testPod(99, asks("main", 1))
-	_, asked, listed := settle(t, newFacts(wanting(1), pods...), world{
+	apart := func(f *facts) { f.apart = true }
+	_, asked, listed := settle(t, newFacts(wanting(1), pods...).with(apart), world{
 		kubelet: map[string]map[string][]string{"p99": {"main": nil}}, live: append(slices.Clone(pods), late),
 	})
 	if len(asked) != listAfter+1 || !listed {
@@ -454,7 +479,7 @@ func TestResolveStopsAtItsBounds(t *testing.T) {
 	}
 	// Kubelet knows one whose device is gone: it is believed after a few more.
 	pods[0] = testPod(0, asks("main", 1, "GPU-gone"))
-	who, asked, listed := settle(t, newFacts(wanting(1), pods...), world{kubelet: map[string]map[string][]string{"p0": {"main": nil}}})
+	who, asked, listed := settle(t, newFacts(wanting(1), pods...).with(apart), world{kubelet: map[string]map[string][]string{"p0": {"main": nil}}})
 	if who == nil || who.pod != pods[0] || len(asked) != 1+doubtful || !listed {
 		t.Errorf("found %v after asking for %s, listed %v; want p0 after the list and %d", who, strings.Join(asked, " "), listed, 1+doubtful)
 	}

@@ -22,6 +22,7 @@ type shelf struct {
 	grants  []grant                  // answers whose Allocate has not come
 	pending []*pendingAllocation     // in the order they came
 	last    types.UID
+	bound   bool               // in which order pods lately came, see facts
 	gone    map[types.UID]bool // served, and unknown to kubelet when it was asked last
 	ended   map[types.UID]bool // see Ended
 	healthy map[string]bool    // id -> healthy, as kubelet was told; nil before the first list
@@ -246,5 +247,17 @@ func (s *shelf) learnActive(answers map[types.UID]answer) {
 		case s.served[uid] != nil:
 			s.gone[uid] = true
 		}
+	}
+}
+
+// learnOrder takes down in which order pods come: the next one likely does so too.
+func (s *shelf) learnOrder(f *facts, who *asker) {
+	if who == nil || who.source != sourceGet || who.ambiguous {
+		return
+	}
+	if bound, told := f.order(who); told {
+		s.mu.Lock()
+		s.bound = bound
+		s.mu.Unlock()
 	}
 }

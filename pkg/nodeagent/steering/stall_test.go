@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
@@ -163,6 +164,11 @@ type stuckKubelet struct{ free chan struct{} }
 func (k stuckKubelet) Get(context.Context, string, string) (kubelet.Devices, error) {
 	<-k.free
 	return kubelet.Devices{}, nil
+}
+
+func (k stuckKubelet) ActivePods(context.Context) (map[types.NamespacedName]bool, error) {
+	<-k.free
+	return nil, nil
 }
 
 // TestALateAnswerLeavesNothingBehind: what was given up goes on, and must not take

@@ -283,6 +283,10 @@ func (deaf) Get(context.Context, string, string) (kubelet.Devices, error) {
 	return nil, kubelet.ErrUnsupported
 }
 
+func (deaf) ActivePods(context.Context) (map[types.NamespacedName]bool, error) {
+	return nil, kubelet.ErrUnsupported
+}
+
 func TestWithoutGet(t *testing.T) {
 	n := newNode(t, nil)
 	n.start(deaf{})
@@ -448,6 +452,11 @@ func (slowKubelet) Get(ctx context.Context, _, _ string) (kubelet.Devices, error
 	return nil, ctx.Err()
 }
 
+func (slowKubelet) ActivePods(ctx context.Context) (map[types.NamespacedName]bool, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
 type slowList struct{ *api }
 
 func (slowList) Live(ctx context.Context) ([]*v1.Pod, error) {
@@ -489,6 +498,10 @@ func TestAnswersWithinASecondWhateverDoesNotAnswer(t *testing.T) {
 type busyKubelet struct{}
 
 func (busyKubelet) Get(context.Context, string, string) (kubelet.Devices, error) {
+	return nil, kubelet.ErrBusy
+}
+
+func (busyKubelet) ActivePods(context.Context) (map[types.NamespacedName]bool, error) {
 	return nil, kubelet.ErrBusy
 }
 
