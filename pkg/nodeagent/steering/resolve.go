@@ -149,13 +149,10 @@ func resolve(f *facts) verdict {
 		switch {
 		case !asked && f.mute:
 			open = append(open, *c)
-		case !asked && f.surveys(order[i:]):
-			return verdict{survey: true}
-		case !asked && f.active == nil && len(known) > 0 && more >= doubtful:
-		case !asked && f.active == nil && !f.listed && unknown >= listAfter:
-			return verdict{list: true}
 		case !asked:
-			return verdict{ask: c.pod}
+			if v, ok := f.wish(order[i:], unknown, more); ok {
+				return v
+			}
 		case a.unknown:
 			unknown++
 			if len(known) > 0 {
@@ -170,6 +167,21 @@ func resolve(f *facts) verdict {
 		}
 	}
 	return f.conclude(known, open)
+}
+
+// wish is what to ask for next, the first of left at most; ok is false if that is not
+// worth it.
+func (f *facts) wish(left []candidate, unknown, more int) (v verdict, ok bool) {
+	switch {
+	case f.surveys(left):
+		return verdict{survey: true}, true
+	case f.active != nil: // whoever is left is known to kubelet
+	case more >= doubtful:
+		return verdict{}, false
+	case !f.listed && unknown >= listAfter:
+		return verdict{list: true}, true
+	}
+	return verdict{ask: left[0].pod}, true
 }
 
 // listable reports whether kubelet can be asked for all its pods. That makes it clean up,
