@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -191,5 +192,27 @@ func (w *world) setPhase(ctx context.Context, p *v1.Pod, phase v1.PodPhase, reas
 func (w *world) finishDeletion(ctx context.Context, p *v1.Pod) {
 	if err := w.remove(ctx, p, 0); err != nil && ctx.Err() == nil {
 		w.note("confirming the deletion of %s: %v", p.Name, err)
+	}
+}
+
+// collectRemains deletes again the pods that are being deleted and have no node, and so no
+// kubelet to confirm it. The API server leaves one behind if it is interrupted between
+// marking a pod and removing it. In a cluster the pod-garbage-collector does this, as often;
+// its package would link half of kubelet.
+func (w *world) collectRemains(ctx context.Context) error {
+	ticker := time.NewTicker(20 * time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		for _, p := range w.podsOf("") {
+			if p.DeletionTimestamp != nil {
+				w.count("pods without a node whose deletion was repeated", 1)
+				w.finishDeletion(ctx, p)
+			}
+		}
 	}
 }

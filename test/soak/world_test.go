@@ -140,6 +140,7 @@ func newWorld(t *testing.T, seed uint64, nodes int, log io.Writer) *world {
 		}
 		w.run(b.kubelet.run)
 	}
+	w.run(w.collectRemains)
 	w.awaitGraphs(t)
 	return w
 }
@@ -168,7 +169,7 @@ func (w *world) watch(t *testing.T) {
 	w.pods = pods.Core().V1().Pods().Informer()
 	err := w.pods.AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
 		p, ok := obj.(*v1.Pod)
-		if !ok || p.Spec.NodeName == "" {
+		if !ok {
 			return nil, nil
 		}
 		return []string{p.Spec.NodeName}, nil
@@ -305,7 +306,7 @@ func (w *world) remove(ctx context.Context, p *v1.Pod, grace int64) error {
 	})
 }
 
-// podsOf are the pods bound to a node as the informer has them.
+// podsOf are the pods bound to a node as the informer has them, of "" those without one.
 func (w *world) podsOf(node string) []*v1.Pod {
 	objs, err := w.pods.GetIndexer().ByIndex(byNode, node)
 	if err != nil {
