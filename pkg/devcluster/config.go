@@ -21,8 +21,8 @@ type Config struct {
 	// Dir is the folder that everything is kept in. When empty, a temporary
 	// one is made and Stop removes it; a given folder is left in place.
 	Dir string
-	// Controllers runs the disruption, garbage-collector, job, namespace,
-	// replicaset and taint-eviction controllers.
+	// Controllers runs the daemonset, deployment, disruption, garbage-collector, job,
+	// namespace, replicaset, statefulset and taint-eviction controllers.
 	Controllers bool
 	// KwokBinary is the path of the kwok program, which brings pods to Running
 	// and lets deleted ones go. Without it, bound pods stay Pending.
