@@ -196,32 +196,25 @@ func (l *waiting) has(uid types.UID) bool {
 	return ok
 }
 
-// idle returns those that are shut out and may have another try: first who has had none for
-// retryWithin, then whom the queue was turned away at, and of equals who has waited longest.
-func (l *waiting) idle(now time.Time) []*waiter {
+// idle returns those that are shut out and may have another try, and of these whom the
+// queue was turned away at, each from who had none for the longest time on.
+func (l *waiting) idle(now time.Time) (all, wanted []*waiter) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	turn := func(w *waiter) int {
-		switch alone := now.Sub(w.refused); {
-		case alone >= retryWithin:
-			return 0
-		case w.turned && alone >= retryEvery:
-			return 1
-		case alone >= retryAfter:
-			return 2
-		}
-		return 3 // not yet
-	}
-	var out []*waiter
 	for _, w := range l.order {
-		if w.gate == shut && turn(w) < 3 {
-			out = append(out, w)
+		alone := now.Sub(w.refused)
+		switch {
+		case w.gate != shut:
+		case w.turned && alone >= retryEvery:
+			all, wanted = append(all, w), append(wanted, w)
+		case alone >= retryAfter:
+			all = append(all, w)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *waiter) int {
-		return cmp.Or(cmp.Compare(turn(a), turn(b)), a.refused.Compare(b.refused))
-	})
-	return out
+	longest := func(a, b *waiter) int { return a.refused.Compare(b.refused) }
+	slices.SortStableFunc(all, longest)
+	slices.SortStableFunc(wanted, longest)
+	return all, wanted
 }
 
 // set moves a waiter's gate, and reports whether the queue was turned away at it

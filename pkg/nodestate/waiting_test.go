@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // fullCrowd is one node whose 8 GPUs are taken by 8 pods, and two pods that wait for one,
@@ -117,27 +118,33 @@ func (c *crowd) change(pod *v1.Pod, f func(*v1.Pod)) {
 	c.state.podEvent(next)
 }
 
+// crowded is a full node and so many pods that wait for it.
+func crowded(t *testing.T, pods int) (c *crowd, waiting []*v1.Pod) {
+	t.Helper()
+	c, _, _ = fullCrowd(t)
+	for range pods {
+		waiting = append(waiting, c.add(1, 0, nil))
+	}
+	c.rest()
+	c.state.waker.retried = time.Time{}
+	return c, waiting
+}
+
 // The queue wants a pod tried again, for a node that came perhaps, while it is kept out.
 // It is, and soon: what it shows for a reason may be of a world that is gone.
 func TestWhomTheQueueWantedTriedIsTriedSoon(t *testing.T) {
 	tests := map[string]struct {
-		others int  // pods that wait already and may have another try too
+		others int
 		judged bool // the waker has looked at the pod before the queue asks for it
 	}{
-		"before the waker has looked":                           {others: 2},
-		"after it has":                                          {others: 2, judged: true},
-		"beside as many as have a turn in ten seconds":          {others: 60, judged: true},
-		"beside more, who have one only every now and then":     {others: 400, judged: true},
-		"beside more, before the waker has looked at any of it": {others: 400},
+		"before the waker has looked":            {others: 2},
+		"after it has":                           {others: 2, judged: true},
+		"before it has looked at any of a crowd": {others: 400},
+		"beside a crowd":                         {others: 400, judged: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			c, _, _ := fullCrowd(t)
-			for range tc.others - 2 {
-				c.add(1, 0, nil)
-			}
-			c.rest()
-			c.state.waker.retried = time.Time{}
+			c, _ := crowded(t, tc.others)
 			c.clock.now = c.clock.now.Add(retryAfter) // all may have another try
 			pod := c.add(1, 0, nil)
 			c.queue = nil
@@ -150,6 +157,52 @@ func TestWhomTheQueueWantedTriedIsTriedSoon(t *testing.T) {
 			}
 			if got := c.wakes(3 * time.Second); got[pod.Name] == 0 {
 				t.Errorf("%d others were woken within 3 s, and not %s", len(got), pod.Name)
+			}
+		})
+	}
+}
+
+// Some pods are wanted by the queue again and again, and the others have their turn all the
+// same, however many they are.
+func TestWhomTheQueueWantsTriedKeepsNobodyFromHisTurn(t *testing.T) {
+	tests := map[string]struct{ pods, wanted int }{
+		"a few":          {pods: 50, wanted: 10},
+		"a few hundred":  {pods: 280, wanted: 10},
+		"a thousand":     {pods: 1500, wanted: 10},
+		"more than that": {pods: 3000, wanted: 5},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c, pods := crowded(t, tc.pods)
+			start, tried := c.clock.now, map[types.UID]time.Time{}
+			longest, longestWanted := time.Duration(0), time.Duration(0)
+			for range int(3 * retryWithin / time.Second) {
+				c.clock.now = c.clock.now.Add(time.Second)
+				for _, pod := range pods[:tc.wanted] {
+					c.state.KeepsWaiting(pod)
+				}
+				woken, _ := c.state.look()
+				for _, pod := range woken {
+					c.try(pod.UID)
+					tried[pod.UID] = c.clock.now
+				}
+				for i, pod := range pods {
+					last, ok := tried[pod.UID]
+					if !ok {
+						last = start
+					}
+					if alone := c.clock.now.Sub(last); i < tc.wanted {
+						longestWanted = max(longestWanted, alone)
+					} else {
+						longest = max(longest, alone)
+					}
+				}
+			}
+			if limit := retryWithin + 15*time.Second; longest > limit {
+				t.Errorf("one of %d pods had no try for %v, want %v at most", tc.pods, longest, limit)
+			}
+			if limit := 5 * time.Second; longestWanted > limit {
+				t.Errorf("one of those whom the queue wanted tried had no try for %v, want %v at most", longestWanted, limit)
 			}
 		})
 	}

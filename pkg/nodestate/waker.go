@@ -40,12 +40,12 @@ const (
 	// come whom they can evict.
 	retryAfter  = 10 * time.Second
 	retryWithin = 5 * time.Minute
-	// retryEvery is how often some of them are, retriedAtOnce at least, and first those
-	// whom the scheduling queue wanted tried, for the sake of another plugin perhaps: what
-	// they show for a reason is then of the day. It is few of them, because who is tried
-	// when something comes free may be faster than whom it is for.
-	retryEvery    = time.Second
-	retriedAtOnce = 5
+	// retryEvery is how often some of them are, and besides as many as wantedAtOnce of
+	// those whom the scheduling queue wanted tried, for the sake of another plugin perhaps:
+	// what they show for a reason is then of the day. It is few of them, because who is
+	// tried when something comes free may be faster than whom it is for.
+	retryEvery   = time.Second
+	wantedAtOnce = 5
 )
 
 // waker finds out, beside the scheduling cycles, whom of the waiting pods what came free

@@ -174,11 +174,21 @@ func (r *round) wake(w *waiter, c *cell, at *spot, g *glance) {
 	r.woken = append(r.woken, w.pod)
 }
 
-// retry lets some of those be tried who were not for a while.
+// retry lets some of those be tried who were not for a while: as many as it takes that
+// everybody is within retryWithin, and some of those whom the queue wanted tried.
 func (r *round) retry() {
-	idle := r.s.waiting.idle(r.now)
-	share := int((time.Duration(len(r.all))*retryEvery + retryWithin - 1) / retryWithin)
-	for _, w := range idle[:min(len(idle), max(share, retriedAtOnce))] {
+	all, wanted := r.s.waiting.idle(r.now)
+	share := min(len(all), int((time.Duration(len(r.all))*retryEvery+retryWithin-1)/retryWithin))
+	turns := all[:share:share]
+	for _, w := range wanted {
+		if len(turns) == share+wantedAtOnce {
+			break
+		}
+		if !slices.Contains(all[:share], w) {
+			turns = append(turns, w)
+		}
+	}
+	for _, w := range turns {
 		r.s.waiting.set(w, open)
 		r.woken = append(r.woken, w.pod)
 	}

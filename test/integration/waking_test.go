@@ -15,9 +15,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// wokenWithin is well above the configured backoff of 2 s, on a busy machine too, and well
-// below the 5 minutes after which the scheduler retries whatever waits.
-const wokenWithin = time.Minute
+// wokenWithin is well above the configured backoff of 2 s, on a busy machine too. Whoever
+// waits is tried again now and then also without a reason, so a pod that is bound here may
+// not have been woken: the tests of the waker, where nobody is tried so, show that.
+const wokenWithin = 30 * time.Second
 
 // testWaking makes pods wait for something and brings it.
 func (l *lab) testWaking(t *testing.T) {
