@@ -5,6 +5,7 @@ package nodeagent
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +21,9 @@ type nodePods struct {
 	selector string
 	factory  informers.SharedInformerFactory
 	informer cache.SharedIndexInformer
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next event, nil if nobody waits for it; guarded by mu
 }
 
 // newNodePods returns the pods of a node; changed is called after each event and
@@ -33,8 +37,12 @@ func newNodePods(kube kubernetes.Interface, node string, changed func()) (*nodeP
 	if err := p.informer.SetTransform(withoutManagedFields); err != nil {
 		return nil, fmt.Errorf("watching the pods of node %s: %w", node, err)
 	}
+	tell := func() {
+		p.tell()
+		changed()
+	}
 	_, err := p.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { changed() }, UpdateFunc: func(_, _ any) { changed() }, DeleteFunc: func(any) { changed() },
+		AddFunc: func(any) { tell() }, UpdateFunc: func(_, _ any) { tell() }, DeleteFunc: func(any) { tell() },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watching the pods of node %s: %w", node, err)
@@ -66,6 +74,25 @@ func (p *nodePods) Pods() []*v1.Pod {
 		}
 	}
 	return pods
+}
+
+// Changed returns a channel that is closed at the next event, when Pods has it.
+func (p *nodePods) Changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	return p.changed
+}
+
+func (p *nodePods) tell() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
 }
 
 // Live asks the API server for the node's pods. The answer is never older than the

@@ -159,6 +159,7 @@ func counters() []string {
 	return []string{
 		"nvtopo_agent_decisions_total", "nvtopo_agent_identity_total", "nvtopo_agent_ambiguous_total",
 		"nvtopo_agent_double_book_total", "nvtopo_agent_mismatch_total",
+		"nvtopo_agent_live_lists_total", "nvtopo_agent_podresources_gets_total", "nvtopo_agent_podresources_lists_total",
 	}
 }
 

@@ -46,6 +46,9 @@ func (a *apiServer) Pods() []*v1.Pod {
 	return slices.Collect(maps.Values(seen))
 }
 
+// Changed never tells: a watch that is held back delivers nothing.
+func (a *apiServer) Changed() <-chan struct{} { return nil }
+
 // Live is a list from the API server.
 func (a *apiServer) Live(ctx context.Context) ([]*v1.Pod, error) {
 	a.mu.Lock()

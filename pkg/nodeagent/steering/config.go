@@ -25,6 +25,10 @@ const (
 	// inner plugin's preference or our own pick.
 	askBudget  = 750 * time.Millisecond
 	listBudget = 700 * time.Millisecond // of the one live list, within askBudget
+	// watchWait is how long a question waits for the watch before it takes the live list. The
+	// watch tells of a pod when kubelet's does, while a list waits for its turn at the API server
+	// and for that to be sure that it is not behind: tens of milliseconds.
+	watchWait = 30 * time.Millisecond
 	// recordWait is for reading kubelet's checkpoint, a file of some kilobytes, within
 	// askBudget; fileWait for our own file, which is read once.
 	recordWait = 200 * time.Millisecond
@@ -63,6 +67,9 @@ type Config struct {
 type Pods interface {
 	// Pods returns them as the watch has them; they are shared and read only.
 	Pods() []*v1.Pod
+	// Changed returns a channel that is closed when the watch delivers something that Pods,
+	// called before, may not have returned.
+	Changed() <-chan struct{}
 	// Live asks the API server for them.
 	Live(ctx context.Context) ([]*v1.Pod, error)
 }

@@ -60,6 +60,12 @@ func newHistory(t *testing.T, seed uint64, strict bool) *history {
 			h.restartAgent() // it has forgotten what it answered
 		}
 	}
+	h.api.during = func() {
+		if h.rnd.IntN(2) == 0 {
+			h.counts["the watch delivered while it was waited for"]++
+			h.api.sync()
+		}
+	}
 	h.model.during = func() {
 		h.counts["asked for all pods"]++
 		if l := h.holder(); l != nil && h.rnd.IntN(2) == 0 {

@@ -39,7 +39,9 @@ func (s *Steering) identify(ctx context.Context, sh *shelf, f *facts) *asker {
 		case v.survey:
 			s.survey(ctx, f)
 		case v.list:
-			s.list(ctx, f)
+			if !s.await(ctx, f) {
+				s.list(ctx, f)
+			}
 		default:
 			s.count(ctx, f, v.who)
 			sh.learnOrder(f, v.who)
@@ -110,6 +112,35 @@ func (s *Steering) givesOut() bool {
 	})
 }
 
+// await gives the watch a moment to deliver a pod that kubelet has been handed already,
+// and reports whether it delivered any. It proves nothing: kubelet is asked about that pod
+// like about any other, and if it is not the one, the pods are listed when the moment is
+// over. A kubelet that does not tell could not show that.
+func (s *Steering) await(ctx context.Context, f *facts) bool {
+	if f.mute {
+		return false
+	}
+	if f.patient.IsZero() {
+		f.patient = s.clock.Now().Add(watchWait)
+	}
+	timer := s.clock.NewTimer(f.patient.Sub(s.clock.Now()))
+	defer timer.Stop()
+	for {
+		changed := s.pods.Changed()
+		if pods := s.viewer.of(s.pods.Pods()); f.lacks(pods) {
+			f.take(pods)
+			return true
+		}
+		select {
+		case <-changed:
+		case <-timer.C():
+			return false
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
 // list takes the pods from the API server: kubelet may be ahead of our watch.
 func (s *Steering) list(ctx context.Context, f *facts) {
 	f.listed = true
@@ -122,16 +153,5 @@ func (s *Steering) list(ctx context.Context, f *facts) {
 		klog.FromContext(ctx).Error(err, "Cannot list the pods of the node")
 		return
 	}
-	known := make(map[types.UID]bool, len(f.pods))
-	for _, p := range f.pods {
-		known[p.uid] = true
-	}
-	// What the watch showed stays: an answer may have come for it.
-	f.pods = s.viewer.of(pods)
-	for _, p := range f.pods {
-		if !known[p.uid] {
-			f.fresh[p.uid] = true
-		}
-	}
-	f.strike()
+	f.take(s.viewer.of(pods))
 }

@@ -36,8 +36,12 @@ type api struct {
 	mu      sync.Mutex
 	now     map[types.UID]*v1.Pod
 	watched map[types.UID]*v1.Pod
+	held    map[types.UID]bool // the watch does not deliver them
+	changed chan struct{}      // closed at the next sync; nil: nobody waits for it
 	version int
 	lists   int
+	takes   time.Duration // what a list takes
+	during  func()        // what happens while the watch is waited for; nil: nothing
 }
 
 func newAPI() *api { return &api{now: map[types.UID]*v1.Pod{}, watched: map[types.UID]*v1.Pod{}} }
@@ -64,6 +68,24 @@ func (a *api) sync() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.watched = maps.Clone(a.now)
+	maps.DeleteFunc(a.watched, func(uid types.UID, _ *v1.Pod) bool { return a.held[uid] })
+	if a.changed != nil {
+		close(a.changed)
+		a.changed = nil
+	}
+}
+
+func (a *api) Changed() <-chan struct{} {
+	a.mu.Lock()
+	if a.changed == nil {
+		a.changed = make(chan struct{})
+	}
+	changed := a.changed
+	a.mu.Unlock()
+	if a.during != nil {
+		a.during()
+	}
+	return changed
 }
 
 func (a *api) Pods() []*v1.Pod {
@@ -73,6 +95,7 @@ func (a *api) Pods() []*v1.Pod {
 }
 
 func (a *api) Live(context.Context) ([]*v1.Pod, error) {
+	time.Sleep(a.takes)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lists++

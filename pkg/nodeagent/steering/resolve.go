@@ -65,7 +65,8 @@ type facts struct {
 	pods     []*podView
 	listed   bool                                   // the API server was asked for the pods
 	unlisted bool                                   // and did not answer
-	fresh    map[types.UID]bool                     // those only the live list showed
+	patient  time.Time                              // until then the watch is waited for; zero: not yet
+	fresh    map[types.UID]bool                     // those that came during the question
 	served   map[types.UID]map[string]servedDevices // what went through us
 	recorded map[types.UID]map[string][]string      // kubelet's checkpoint; nil if it cannot be read
 	answers  map[types.UID]answer
@@ -120,7 +121,7 @@ type candidate struct {
 
 // Ranks of candidates: the order of asking.
 const (
-	rankFresh   = iota // kubelet knew it before the watch did
+	rankFresh   = iota // kubelet may have known it before the watch did
 	rankOwner          // kubelet has taken devices of its init container
 	rankExact          // kubelet has taken exactly what was chosen for it
 	rankNext           // an earlier container of it was served just now
@@ -212,12 +213,39 @@ func (f *facts) strike() {
 	}
 }
 
+// take goes on with newer pods. Answers that came for pods that are there stay.
+func (f *facts) take(pods []*podView) {
+	known := f.uids()
+	f.pods = pods
+	for _, p := range f.pods {
+		if !known[p.uid] {
+			f.fresh[p.uid] = true
+		}
+	}
+	f.strike()
+}
+
+// lacks reports whether any of pods is new.
+func (f *facts) lacks(pods []*podView) bool {
+	known := f.uids()
+	return slices.ContainsFunc(pods, func(p *podView) bool { return !known[p.uid] })
+}
+
+func (f *facts) uids() map[types.UID]bool {
+	known := make(map[types.UID]bool, len(f.pods))
+	for _, p := range f.pods {
+		known[p.uid] = true
+	}
+	return known
+}
+
 // conclude is for when nobody was found against whom nothing speaks.
 func (f *facts) conclude(known, open []candidate) verdict {
 	switch {
-	case !f.listed && (!f.mute || len(known)+len(open) == 0):
+	case !f.listed && (!f.mute || len(known)+len(open) == 0 || len(f.fresh) > 0):
 		// Who was found should not be asking. Kubelet finds pods by name: it may be
-		// another pod of that name, which the watch has not delivered.
+		// another pod of that name, which the watch has not delivered. Where kubelet does
+		// not tell, and the watch was behind, a pod that came since need not be the last.
 		return verdict{list: true}
 	case len(known) > 0:
 		return verdict{who: f.found(best(known), sourceGet, len(known) > 1)}

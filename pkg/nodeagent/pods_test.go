@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeagent
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// TestPodsAreThereWhenTheirChangeIsTold: who waits for a pod waits once.
+func TestPodsAreThereWhenTheirChangeIsTold(t *testing.T) {
+	kube := fake.NewClientset()
+	pods, err := newNodePods(kube, "n", func() {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods.start(t.Context())
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: v1.PodSpec{NodeName: "n"}}
+	if _, err := kube.CoreV1().Pods("ns").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		changed := pods.Changed()
+		if len(pods.Pods()) == 1 {
+			return
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Minute):
+			t.Fatal("the pod was created, and nothing is told")
+		}
+	}
+}
