@@ -16,9 +16,6 @@ import (
 // questions a second, all clients of the node together (a burst of 10 is kept).
 const busyWait = 10 * time.Millisecond
 
-// listPatience is for how long kubelet is asked again for all pods.
-const listPatience = 300 * time.Millisecond
-
 // Getter is the part of PodResources that is rate limited and asked often.
 type Getter interface {
 	Get(ctx context.Context, namespace, name string) (Devices, error)
@@ -41,11 +38,11 @@ func (p *Patient) Get(ctx context.Context, namespace, name string) (Devices, err
 	return again(ctx, p.clock, func() (Devices, error) { return p.inner.Get(ctx, namespace, name) })
 }
 
-// ActivePods is the inner ActivePods, in the same way, but asks again for 300 ms only. A
-// request that kubelet has got is waited for as long as the caller can: what cleans up
-// is not to be under way when the caller goes on.
-func (p *Patient) ActivePods(ctx context.Context) (map[types.NamespacedName]bool, error) {
-	while, cancel := context.WithTimeout(ctx, listPatience)
+// ActivePods is the inner ActivePods, in the same way, but sends no request once patience
+// is over. One that kubelet has got is waited for as long as the caller can: what cleans
+// up is not to be under way when the caller goes on.
+func (p *Patient) ActivePods(ctx context.Context, patience time.Duration) (map[types.NamespacedName]bool, error) {
+	while, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return again(while, p.clock, func() (map[types.NamespacedName]bool, error) { return p.inner.ActivePods(ctx) })
 }

@@ -250,15 +250,16 @@ func TestPatient(t *testing.T) {
 // late in a question, and one that has got the request is waited for.
 func TestPatientWaitsForWhatKubeletHasGot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const patience = 300 * time.Millisecond
 		start, last := time.Now(), time.Duration(0)
 		ctx, cancel := context.WithTimeout(t.Context(), 750*time.Millisecond)
 		defer cancel()
 		_, err := NewPatient(getFunc(func(context.Context) (Devices, error) {
 			last = time.Since(start)
 			return nil, ErrBusy
-		}), clock.RealClock{}).ActivePods(ctx)
-		if !errors.Is(err, ErrBusy) || last > listPatience {
-			t.Errorf("error %v, asked last after %v; want %v and no question after %v", err, last, ErrBusy, listPatience)
+		}), clock.RealClock{}).ActivePods(ctx, patience)
+		if !errors.Is(err, ErrBusy) || last > patience {
+			t.Errorf("error %v, asked last after %v; want %v and no question after %v", err, last, ErrBusy, patience)
 		}
 		_, err = NewPatient(getFunc(func(ctx context.Context) (Devices, error) {
 			select {
@@ -267,7 +268,7 @@ func TestPatientWaitsForWhatKubeletHasGot(t *testing.T) {
 			case <-time.After(400 * time.Millisecond):
 				return nil, nil
 			}
-		}), clock.RealClock{}).ActivePods(t.Context())
+		}), clock.RealClock{}).ActivePods(t.Context(), patience)
 		if err != nil {
 			t.Errorf("a request that kubelet works on is given up: %v", err)
 		}

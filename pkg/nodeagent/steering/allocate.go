@@ -30,13 +30,13 @@ const (
 // shows held by another pod; see interposer.Steering. What cannot be checked in time
 // goes through, in strict mode only if it is what kubelet was just answered.
 func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) error {
-	defer s.enter()()
+	defer s.give()()
 	promised := s.promises.take(resource, ids, s.clock.Now())
+	timer := s.clock.NewTimer(answerBudget)
+	defer timer.Stop()
 	t := &turn{}
 	done := make(chan error, 1)
 	go func() { done <- s.admit(ctx, t, resource, ids) }()
-	timer := s.clock.NewTimer(answerBudget)
-	defer timer.Stop()
 	select {
 	case err := <-done:
 		return err

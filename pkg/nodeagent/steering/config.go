@@ -29,6 +29,10 @@ const (
 	// watch tells of a pod when kubelet's does, while a list waits for its turn at the API server
 	// and for that to be sure that it is not behind: tens of milliseconds.
 	watchWait = 30 * time.Millisecond
+	// surveyBudget is until when in a question kubelet is sent a request of all its pods.
+	// What it has got it carries out, also when nobody waits any more; within the rest of
+	// askBudget that is over, and the answer not given.
+	surveyBudget = 300 * time.Millisecond
 	// recordWait is for reading kubelet's checkpoint, a file of some kilobytes, within
 	// askBudget; fileWait for our own file, which is read once.
 	recordWait = 200 * time.Millisecond

@@ -295,6 +295,12 @@ func (h *history) waiting() []*livePod {
 // strict mode no other pod with a choice is admitted.
 func TestHistory(t *testing.T) {
 	t.Parallel()
+	var surveys atomic.Int64
+	t.Cleanup(func() { // all seeds have ended
+		if surveys.Load() == 0 {
+			t.Error("kubelet was never asked for all pods")
+		}
+	})
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
@@ -331,6 +337,7 @@ func TestHistory(t *testing.T) {
 			if h.counts["as chosen"] < 50 {
 				t.Errorf("only %d pods were checked: %v", h.counts["as chosen"], h.counts)
 			}
+			surveys.Add(int64(h.counts["asked for all pods"]))
 		})
 	}
 }

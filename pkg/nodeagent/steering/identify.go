@@ -5,8 +5,6 @@ package steering
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -23,7 +21,7 @@ func (s *Steering) facts(ctx context.Context, sh *shelf, q question) *facts {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.learn(f.recorded, f.pods, f.now)
-	f.served, f.claimed, f.last, f.bound, f.gone = sh.servedCopy(), sh.claims(f.now), sh.last, sh.bound, maps.Clone(sh.gone)
+	sh.recall(f)
 	return f
 }
 
@@ -81,35 +79,6 @@ func (s *Steering) ask(ctx context.Context, f *facts, p *podView) {
 		}
 		f.answers[p.uid] = a
 	}
-}
-
-// survey asks kubelet for all its pods, and rules out the others. Without an answer they
-// are asked for one by one.
-func (s *Steering) survey(ctx context.Context, f *facts) {
-	if s.givesOut() {
-		f.apart = true
-		return
-	}
-	s.metrics.surveys.Inc()
-	active, err := s.kubelet.ActivePods(ctx)
-	if err != nil {
-		klog.FromContext(ctx).V(2).Info("Kubelet does not tell its pods", "err", err)
-		f.apart = true
-		return
-	}
-	f.active = active
-	f.strike()
-}
-
-// givesOut reports whether kubelet may have devices in hand that it has not recorded: it
-// admits one pod at a time, but workers of pods of which it lost the record ask beside.
-func (s *Steering) givesOut() bool {
-	now := s.clock.Now()
-	return slices.ContainsFunc(s.all(), func(sh *shelf) bool {
-		sh.mu.Lock()
-		defer sh.mu.Unlock()
-		return len(sh.underway(nil, now)) > 0
-	})
 }
 
 // await gives the watch a moment to deliver a pod that kubelet has been handed already,

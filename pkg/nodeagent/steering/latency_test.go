@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
@@ -191,47 +192,64 @@ func TestAnswersInTime(t *testing.T) {
 
 // TestRequestsForOneAnswer: kubelet answers 100 requests a second, so that each one
 // may cost a question 10 ms. Whatever the order in which pods of one size are
-// admitted, a question needs no more than a few.
+// admitted, a question needs no more than a few, and one as soon as the order is known.
 func TestRequestsForOneAnswer(t *testing.T) {
-	const most = 3
-	orders := map[string]func(i, n int) int{
-		"as bound":                      func(i, _ int) int { return i },
-		"last bound first":              func(i, n int) int { return n - 1 - i },
-		"from the middle":               func(i, n int) int { return (n/2 + i) % n },
-		"in an order nobody could know": func(i, n int) int { return i * 37 % n },
+	orders := map[string]struct {
+		at func(i, n int) int // which one in the order of binding; the last bound is the oldest
+		// first and then are what the first question and each later one may cost.
+		first, then int
+	}{
+		"as bound":                      {func(i, _ int) int { return i }, 3, 1},
+		"by age":                        {func(i, n int) int { return n - 1 - i }, 3, 1},
+		"from the middle":               {func(i, n int) int { return (n/2 + i) % n }, 3, 3},
+		"in an order nobody could know": {func(i, n int) int { return i * 37 % n }, 3, 3},
 	}
 	for name, order := range orders {
 		for _, n := range []int{2, 3, 4, 8, 16, 30, 110} {
 			t.Run(fmt.Sprintf("%s, %d pods", name, n), func(t *testing.T) {
 				node := newNode(t, nil)
-				node.model.healthy = idSet{}
-				for i := range n {
-					node.model.healthy[fmt.Sprintf("GPU-%d", i)] = struct{}{}
-				}
+				node.model.provide(n)
 				node.start(node.model)
 				pods := make([]*v1.Pod, n)
 				for i := range pods {
-					pods[i] = node.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i*29%n))
+					pods[i] = node.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i*29%n), aged(i))
 				}
-				slowest, before := 0, 0
-				node.model.measure = func(rpc string, _ time.Time) {
-					if rpc == "preferred" {
-						slowest = max(slowest, node.model.asked()-before)
-					}
-				}
+				requests := node.countRequests()
 				for i := range pods {
-					p := pods[order(i, n)]
-					before = node.model.asked()
-					if got, want := node.admit(p), gpus(order(i, n)*29%n); !slices.Equal(got, want) {
-						t.Fatalf("%s holds %v, want %v", p.Name, got, want)
+					at, most := order.at(i, n), order.then
+					if i == 0 {
+						most = order.first
 					}
-				}
-				if slowest > most {
-					t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most %d", slowest, 10*slowest, most)
+					if got, want := node.admit(pods[at]), gpus(at*29%n); !slices.Equal(got, want) {
+						t.Fatalf("%s holds %v, want %v", pods[at].Name, got, want)
+					}
+					if got := requests(); got > most {
+						t.Fatalf("question %d took %d requests to kubelet, which is up to %d ms, want at most %d", i, got, 10*got, most)
+					}
 				}
 			})
 		}
 	}
+}
+
+// aged has a pod be as many seconds old as others count from.
+func aged(seconds int) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.CreationTimestamp = metav1.NewTime(epoch.Add(-time.Duration(seconds) * time.Second))
+	}
+}
+
+// countRequests returns what tells how many requests to kubelet the last
+// GetPreferredAllocation of an admission took.
+func (n *node) countRequests() func() int {
+	before, requests := n.model.asked(), 0
+	n.model.measure = func(rpc string, _ time.Time) {
+		if rpc == "preferred" {
+			requests = n.model.asked() - before
+		}
+		before = n.model.asked()
+	}
+	return func() int { return requests }
 }
 
 // TestRequestsAboutPodsThatEnded: devices that the checkpoint still gives to pods, and
@@ -246,17 +264,54 @@ func TestRequestsAboutPodsThatEnded(t *testing.T) {
 	for _, p := range ended {
 		n.model.end(p) // the watch has not seen it
 	}
-	before, requests := n.model.asked(), 0
-	n.model.measure = func(rpc string, _ time.Time) {
-		if rpc == "preferred" {
-			requests = n.model.asked() - before
-		}
-	}
+	requests := n.countRequests()
 	want := gpus(0, 1, 2, 3, 4, 5, 6, 7)
 	if got := n.admit(n.bind("all", ofOne(8), want)); !slices.Equal(got, want) {
 		t.Errorf("the pod holds %v, want %v", got, want)
 	}
-	if requests > 3 {
-		t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", requests, 10*requests)
+	if got := requests(); got > 3 {
+		t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", got, 10*got)
+	}
+}
+
+// TestRequestsWhileOthersWaitAndHaveEnded: neither the pods that wait nor those that
+// ended are three, but together they are.
+func TestRequestsWhileOthersWaitAndHaveEnded(t *testing.T) {
+	n := newNode(t, nil)
+	for i := range 2 {
+		ended := n.bind(fmt.Sprintf("ended%d", i), ofOne(1), gpus(i))
+		n.admit(ended)
+		n.model.end(ended) // the watch has not seen it
+	}
+	n.bind("p0", ofOne(2), gpus(2, 3))
+	n.bind("p1", ofOne(2), gpus(4, 5))
+	last := n.bind("p2", ofOne(2), gpus(0, 1))
+	requests := n.countRequests()
+	if got := n.admit(last); !slices.Equal(got, gpus(0, 1)) {
+		t.Errorf("the pod holds %v, want %v", got, gpus(0, 1))
+	}
+	if got := requests(); got > 3 {
+		t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", got, 10*got)
+	}
+}
+
+// TestRequestsWhileTheWatchIsBehind: of the pods that only the API server shows, those
+// that kubelet did not name are not asked about.
+func TestRequestsWhileTheWatchIsBehind(t *testing.T) {
+	n := newNode(t, nil)
+	for i := range 5 {
+		n.bind(fmt.Sprintf("p%d", i), ofOne(1), nil)
+	}
+	for i := 5; i < 9; i++ {
+		n.api.set(newPod(fmt.Sprintf("p%d", i), types.UID(fmt.Sprintf("uid-p%d", i)), epoch, ofOne(1), nil), func(*v1.Pod) {})
+	}
+	last := newPod("last", "uid-last", epoch, ofOne(1), gpus(3))
+	n.api.set(last, func(*v1.Pod) {})
+	requests := n.countRequests()
+	if got := n.admit(last); !slices.Equal(got, gpus(3)) {
+		t.Errorf("the pod holds %v, want %v", got, gpus(3))
+	}
+	if got := requests(); got > 3 {
+		t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", got, 10*got)
 	}
 }

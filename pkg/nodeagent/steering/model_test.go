@@ -125,6 +125,7 @@ type model struct {
 	mistaken bool
 
 	between func()                            // before an Allocate; nil: nothing
+	plugin  func()                            // while the plugin is at an Allocate; nil: nothing
 	measure func(rpc string, start time.Time) // nil: not at all
 
 	admission sync.Mutex // one pod at a time
@@ -150,11 +151,17 @@ func newModel(tb testing.TB, devices int, seed uint64) *model {
 		healthy: idSet{}, known: map[string]*v1.Pod{}, inactive: map[types.UID]bool{},
 		devices: map[types.UID]map[string][]string{}, allocated: idSet{},
 	}
+	m.provide(devices)
+	m.write()
+	return m
+}
+
+// provide has the node have so many devices; nobody else uses the model yet.
+func (m *model) provide(devices int) {
+	m.healthy = idSet{}
 	for i := range devices {
 		m.healthy[fmt.Sprintf("GPU-%d", i)] = struct{}{}
 	}
-	m.write()
-	return m
 }
 
 // Get is PodResources Get: by name, active pods only, no plain init containers.
@@ -274,6 +281,12 @@ var errCrash = errors.New("kubelet died")
 func (m *model) admit(pod *v1.Pod, crash func(point string) bool) error {
 	m.admission.Lock()
 	defer m.admission.Unlock()
+	return m.work(pod, crash)
+}
+
+// work gives a pod its devices. Beside admission, the worker of a pod does so that was
+// admitted before and has lost its record.
+func (m *model) work(pod *v1.Pod, crash func(point string) bool) error {
 	m.mu.Lock()
 	m.known[pod.Namespace+"/"+pod.Name] = pod
 	m.mu.Unlock()
@@ -369,6 +382,9 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 		m.recount()
 		m.mu.Unlock()
 		return err
+	}
+	if m.plugin != nil {
+		m.plugin()
 	}
 	m.ask().Allocated(gpu, ids)
 	if m.mistaken && m.rnd.IntN(4) == 0 {

@@ -37,13 +37,14 @@ func (t *turn) take() bool { return t.given.CompareAndSwap(false, true) }
 func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 	inner func(context.Context, interposer.Question) ([]string, error),
 ) ([]string, error) {
-	defer s.enter()()
+	defer s.give()()
 	q := newQuestion(in.Resource, slices.Concat(in.Available, in.MustInclude), in.MustInclude, in.Size)
+	q.at = s.clock.Now()
+	timer := s.clock.NewTimer(answerBudget)
+	defer timer.Stop()
 	t := &turn{}
 	done := make(chan answered, 1)
 	go func() { done <- s.prefer(ctx, t, q, inner) }()
-	timer := s.clock.NewTimer(answerBudget)
-	defer timer.Stop()
 	var got answered
 	select {
 	case got = <-done:
@@ -74,11 +75,14 @@ func (s *Steering) prefer(ctx context.Context, t *turn, q question,
 		d.ids = s.askInner(ctx, d, inner)
 	}
 	sh.mu.Lock()
-	defer sh.mu.Unlock()
 	if !t.take() {
+		sh.mu.Unlock()
 		return answered{}
 	}
-	return s.conclude(klog.FromContext(ctx), sh, &o, d)
+	a := s.conclude(klog.FromContext(ctx), sh, &o, d)
+	sh.mu.Unlock()
+	s.awaitSurvey(q)
+	return a
 }
 
 // conclude takes down what is answered. sh is locked, or nil where it cannot be.
@@ -125,7 +129,7 @@ func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question) 
 	if len(open) == 0 || f.mute {
 		return o
 	}
-	if f.listable() && len(open) >= surveyFrom {
+	if len(open) >= surveyFrom && f.listable() {
 		s.survey(ctx, f)
 	}
 	for _, p := range open {

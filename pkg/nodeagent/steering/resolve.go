@@ -19,9 +19,6 @@ const (
 	// doubtful: so many more are asked when the pod that was found should not be
 	// asking, since what it was promised is not on offer.
 	doubtful = 8
-	// surveyFrom candidates left, after one that was not it, kubelet is asked for all its
-	// pods with one request. With fewer, to ask about each costs no more.
-	surveyFrom = 3
 )
 
 // question is what kubelet asks: size devices out of offered, all of must.
@@ -33,6 +30,7 @@ type question struct {
 	size     int
 	// final: kubelet has taken the devices already and offers nothing else.
 	final bool
+	at    time.Time // when it came
 }
 
 func newQuestion(resource string, offered, must []string, size int) question {
@@ -76,9 +74,10 @@ type facts struct {
 	bound    bool               // pods lately came in the order in which they were bound, and not of age
 	mute     bool               // kubelet answers no more questions
 	// active are the pods that kubelet knows, nil until it was asked for all. Who asks
-	// is among them: kubelet knew it before its question, and waits for the answer.
+	// is among them: kubelet knew it before its question, and takes no pod from its books
+	// that it is admitting.
 	active map[types.NamespacedName]bool
-	apart  bool // kubelet cannot be asked for all pods
+	apart  bool // kubelet was asked for all pods, or cannot be
 }
 
 // servedDevices is what one container was given.
@@ -183,34 +182,6 @@ func (f *facts) wish(left []candidate, unknown, more int) (v verdict, ok bool) {
 		return verdict{list: true}, true
 	}
 	return verdict{ask: left[0].pod}, true
-}
-
-// listable reports whether kubelet can be asked for all its pods. That makes it clean up,
-// which does no harm as long as it has taken no devices for the container that asks: it
-// has just cleaned up itself, before it began with the container.
-func (f *facts) listable() bool { return f.active == nil && !f.apart && len(f.q.must) == 0 }
-
-// surveys reports whether to do so, to rule out at once those that it does not know yet.
-func (f *facts) surveys(left []candidate) bool {
-	if !f.listable() || len(f.answers) == 0 {
-		return false
-	}
-	n := 0
-	for i := range left {
-		if _, asked := f.answers[left[i].pod.uid]; !asked {
-			n++
-		}
-	}
-	return n >= surveyFrom
-}
-
-// strike rules out the pods that kubelet does not know, once it was asked for all.
-func (f *facts) strike() {
-	for _, p := range f.pods {
-		if _, asked := f.answers[p.uid]; !asked && f.active != nil && !f.active[types.NamespacedName{Namespace: p.namespace, Name: p.name}] {
-			f.answers[p.uid] = answer{unknown: true}
-		}
-	}
 }
 
 // take goes on with newer pods. Answers that came for pods that are there stay.

@@ -63,6 +63,11 @@ func (s *shelf) servedCopy() map[types.UID]map[string]servedDevices {
 	return out
 }
 
+// recall tells f what is remembered. It needs mu.
+func (s *shelf) recall(f *facts) {
+	f.served, f.claimed, f.last, f.bound, f.gone = s.servedCopy(), s.claims(f.now), s.last, s.bound, maps.Clone(s.gone)
+}
+
 // settle takes out the first allocation of ids under way. It needs mu.
 func (s *shelf) settle(ids []string) *pendingAllocation {
 	i := slices.IndexFunc(s.pending, func(p *pendingAllocation) bool { return slices.Equal(p.ids, ids) })

@@ -26,16 +26,19 @@ const cleanEvery = time.Minute
 type Steering struct {
 	cfg      Config
 	pods     Pods
-	kubelet  Kubelet
+	kubelet  *kubelet.Patient
 	graphs   Graphs
 	clock    clock.WithTicker
 	metrics  *metrics
 	viewer   *viewer
 	recorded *recordsByResource
-	busy     atomic.Int32
-	notify   atomic.Pointer[func()]
-	promises promises
-	written  chan struct{} // has room for one: wakes Run to write what changed
+	busy     atomic.Int32 // questions of kubelet's that are being answered
+	giving   atomic.Int32 // those of them that have to do with giving out devices
+	// surveying has room for one: who is asking kubelet for all its pods.
+	surveying chan struct{}
+	notify    atomic.Pointer[func()]
+	promises  promises
+	written   chan struct{} // has room for one: wakes Run to write what changed
 
 	mu      sync.Mutex
 	shelves map[string]*shelf // resource -> shelf; guarded by mu
@@ -61,8 +64,8 @@ func New(cfg Config, pods Pods, k Kubelet, graphs Graphs, clk clock.WithTicker) 
 	s := &Steering{
 		cfg: cfg, pods: pods, kubelet: kubelet.NewPatient(k, clk), graphs: graphs, clock: clk, metrics: m,
 		recorded: newRecordsByResource(cfg.CheckpointPath, clk),
-		written:  make(chan struct{}, 1),
-		shelves:  map[string]*shelf{},
+		written:  make(chan struct{}, 1), surveying: make(chan struct{}, 1),
+		shelves: map[string]*shelf{},
 	}
 	s.viewer = &viewer{node: cfg.Node, ignored: func(reason string) { m.ignored.WithLabelValues(reason).Inc() }}
 	return s, nil
@@ -144,4 +147,14 @@ func (s *Steering) clean(ctx context.Context) {
 func (s *Steering) enter() (leave func()) {
 	s.busy.Add(1)
 	return func() { s.busy.Add(-1) }
+}
+
+// give is enter for what gives out devices.
+func (s *Steering) give() (leave func()) {
+	s.giving.Add(1)
+	out := s.enter()
+	return func() {
+		out()
+		s.giving.Add(-1)
+	}
 }
