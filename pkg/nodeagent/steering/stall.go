@@ -53,7 +53,7 @@ func (s *Steering) fallback(logger klog.Logger, t *turn, q question) answered {
 	}
 	if sh != nil {
 		defer sh.mu.Unlock()
-		f.served, f.claimed, f.last = sh.servedCopy(), sh.claims(f.now), sh.last
+		sh.recall(f)
 	}
 	who := t.who.Load() // read with the shelf locked: a claim on it is this one's own
 	if who == nil {

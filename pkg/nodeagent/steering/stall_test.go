@@ -4,6 +4,7 @@ package steering
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
@@ -43,18 +45,29 @@ func hang(t *testing.T, path string) {
 	})
 }
 
-// inTime runs a question and fails if it does not end before kubelet gives up.
-func inTime(t *testing.T, what string, ask func()) {
+// inTime runs a question and fails if it does not end before kubelet gives up, by the
+// agent's clock: how busy the machine is has no part in it.
+func inTime(t *testing.T, clk *clocktesting.FakeClock, what string, ask func()) {
 	t.Helper()
+	const step = 10 * time.Millisecond
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		ask()
 	}()
-	select {
-	case <-done:
-	case <-time.After(kubeletGivesUp):
-		t.Fatalf("%s was not answered within %v", what, kubeletGivesUp)
+	over := time.After(time.Minute)
+	for passed := time.Duration(0); ; {
+		select {
+		case <-done:
+			return
+		case <-over:
+			t.Fatalf("%s was not answered within %v", what, kubeletGivesUp)
+		case <-time.After(time.Millisecond):
+			if clk.HasWaiters() && passed < kubeletGivesUp {
+				passed += step
+				clk.Step(step)
+			}
+		}
 	}
 }
 
@@ -126,7 +139,8 @@ func TestAnswersWhateverStalls(t *testing.T) {
 				if k == nil {
 					k = n.model
 				}
-				s, err := New(n.cfg, pods, k, testGraphs(t), clock.RealClock{})
+				clk := clocktesting.NewFakeClock(epoch)
+				s, err := New(n.cfg, pods, k, testGraphs(t), clk)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -138,7 +152,7 @@ func TestAnswersWhateverStalls(t *testing.T) {
 				}
 				for round := range 2 { // also while the first question's read still waits
 					var got []string
-					inTime(t, "GetPreferredAllocation", func() {
+					inTime(t, clk, "GetPreferredAllocation", func() {
 						got, err = s.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5), Size: 2}, nil)
 					})
 					if tc.wantRefused {
@@ -148,7 +162,7 @@ func TestAnswersWhateverStalls(t *testing.T) {
 					if err != nil || len(got) != 2 || round == 0 && !slices.Equal(got, want) {
 						t.Errorf("question %d: answer %v, %v; want %v", round, got, err, want)
 					}
-					inTime(t, "Allocate", func() { err = s.Allocate(t.Context(), gpu, got) })
+					inTime(t, clk, "Allocate", func() { err = s.Allocate(t.Context(), gpu, got) })
 					if err != nil {
 						t.Errorf("question %d: the pod is refused: %v", round, err)
 					}
@@ -205,19 +219,42 @@ func TestALateAnswerLeavesNothingBehind(t *testing.T) {
 	})
 }
 
+// TestAnAnswerFromMemoryGoesByTheOrder: that in which pods lately came, as any other.
+func TestAnAnswerFromMemoryGoesByTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		// Those that are bound first are the youngest, and are admitted first.
+		for i := range 2 {
+			p := n.bind(fmt.Sprintf("before%d", i), ofOne(1), gpus(i), aged(i))
+			n.bind(fmt.Sprintf("old%d", i), ofOne(1), nil, aged(100+i))
+			n.admit(p)
+		}
+		n.bind("bound-first", ofOne(2), gpus(3, 4), aged(200))
+		n.bind("oldest", ofOne(2), gpus(5, 6), aged(201))
+		k := stuckKubelet{make(chan struct{})}
+		defer close(k.free)
+		n.kubelet = kubelet.NewPatient(k, clock.RealClock{})
+		ids, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(2, 3, 4, 5, 6, 7), Size: 2}, nil)
+		if err != nil || !slices.Equal(ids, gpus(3, 4)) {
+			t.Errorf("answer %v, %v; want what was chosen for the pod that was bound first", ids, err)
+		}
+	})
+}
+
 // TestServesWithoutItsFile: the agent's own file hangs, so that it begins without.
 func TestServesWithoutItsFile(t *testing.T) {
 	n := newNode(t, nil)
 	n.admit(n.bind("other", ofOne(2), gpus(6, 7)))
-	s, err := New(n.cfg, n.api, n.model, testGraphs(t), clock.RealClock{})
+	clk := clocktesting.NewFakeClock(epoch)
+	s, err := New(n.cfg, n.api, n.model, testGraphs(t), clk)
 	if err != nil {
 		t.Fatal(err)
 	}
 	hang(t, filepath.Join(n.state, "served-nvidia.com%2Fgpu.json"))
-	inTime(t, "a list of devices", func() { s.Devices(gpu, map[string]bool{"GPU-0": true}) })
+	inTime(t, clk, "a list of devices", func() { s.Devices(gpu, map[string]bool{"GPU-0": true}) })
 	n.Steering = s
 	pod := n.bind("p", ofOne(2), gpus(3, 4))
-	inTime(t, "an admission", func() { err = n.model.admit(pod, nil) })
+	inTime(t, clk, "an admission", func() { err = n.model.admit(pod, nil) })
 	if _, all := n.model.of(pod.UID); err != nil || !slices.Equal(all.sorted(), gpus(3, 4)) {
 		t.Errorf("the pod holds %v, %v; want what was chosen for it", all.sorted(), err)
 	}
@@ -302,9 +339,11 @@ func TestALateAnswerIsForThePodThatAsked(t *testing.T) {
 func TestAContainerStartsWhateverStalls(t *testing.T) {
 	n := newNode(t, func(c *Config) { c.Strict = true })
 	n.admit(n.bind("p", ofOne(2), gpus(3, 4)))
+	clk := clocktesting.NewFakeClock(epoch)
+	n.clock = clk
 	holdUp(t, &n.mu)
 	var err error
-	inTime(t, "PreStartContainer", func() { err = n.PreStart(t.Context(), gpu, gpus(3, 4)) })
+	inTime(t, clk, "PreStartContainer", func() { err = n.PreStart(t.Context(), gpu, gpus(3, 4)) })
 	if err != nil {
 		t.Errorf("the container may not start: %v", err)
 	}

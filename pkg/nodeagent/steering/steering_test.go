@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -479,18 +480,20 @@ func TestAnswersWithinASecondWhateverDoesNotAnswer(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			s, err := New(Config{Node: testNode, CheckpointPath: n.model.path}, tc.pods, tc.kubelet, testGraphs(t), clock.RealClock{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			start := time.Now()
-			got, err := s.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: 2}, nil)
-			if err != nil || !slices.Equal(got, tc.want) {
-				t.Errorf("answer %v, %v; want %v", got, err, tc.want)
-			}
-			if took := time.Since(start); took > time.Second {
-				t.Errorf("took %v", took)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				s, err := New(Config{Node: testNode, CheckpointPath: n.model.path}, tc.pods, tc.kubelet, testGraphs(t), clock.RealClock{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				start := time.Now()
+				got, err := s.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: 2}, nil)
+				if err != nil || !slices.Equal(got, tc.want) {
+					t.Errorf("answer %v, %v; want %v", got, err, tc.want)
+				}
+				if took := time.Since(start); took > time.Second {
+					t.Errorf("took %v", took)
+				}
+			})
 		})
 	}
 }
