@@ -193,6 +193,23 @@ func (s *State) Leaving(node string, uid types.UID, priority int32) []types.UID 
 	return out
 }
 
+// Evicting returns the node on which victims of a pod have lately been chosen, whether the
+// scheduler's cache has heard of it or not; empty if there is none.
+func (s *State) Evicting(uid types.UID) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.holds[uid]
+	if h == nil {
+		return ""
+	}
+	for _, since := range h.victims {
+		if s.clock.Now().Sub(since) <= EvictWithin {
+			return h.node
+		}
+	}
+	return ""
+}
+
 // Releasing reports whether the node's living agent still says that kubelet has the
 // devices of a pod that went, or is going, and that this pod waits for: nobody else need
 // go while it does. One whose eviction failed runs on and is not waited for.

@@ -66,6 +66,7 @@ func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk
 // attempt is what one preemption finds out on the way.
 type attempt struct {
 	before  time.Duration // whom to evict must end within less; 0: within any time
+	begun   string        // the node whose pods were evicted for this one a moment ago, if any
 	steps   atomic.Int64  // questions that searches may still ask
 	mu      sync.Mutex
 	plans   map[string]plan // node -> what the pod would get there
@@ -142,7 +143,7 @@ func (p *preemptor) preempt(
 // evict has the evaluator evict the cheapest set of victims. late, if not nil, is where
 // the pod would fit without that, but too late: whoever goes must end sooner.
 func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader, late *wait) (*fwk.PostFilterResult, *fwk.Status) {
-	a := &attempt{plans: map[string]plan{}}
+	a := &attempt{plans: map[string]plan{}, begun: p.state.Evicting(pod.UID)}
 	a.steps.Store(maxSteps)
 	if late != nil {
 		a.before = late.within
@@ -216,6 +217,9 @@ func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 
 // OrderedScoreFuncs compares nodes by what SelectVictimsOnNode compares sets by, and of
 // those that are alike but for their victims' starts prefers the one that is free sooner.
+// First of all it stays where it has begun to evict: of that, and of the pod's nomination,
+// neither the snapshot nor the informer need have heard yet, and victims elsewhere would go
+// for nothing.
 func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*extenderv1.Victims) []func(string) int64 {
 	a := attemptOf(ctx)
 	if a == nil {
@@ -227,7 +231,9 @@ func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*ext
 		c.Violations = int(victims.NumPDBViolations)
 		costs[name] = c
 	}
+	begun := map[string]int64{a.begun: 1}
 	return []func(string) int64{
+		func(n string) int64 { return begun[n] },
 		func(n string) int64 { return -int64(costs[n].Violations) },
 		func(n string) int64 { return -costs[n].Priority },
 		func(n string) int64 { return -int64(costs[n].Pods) },

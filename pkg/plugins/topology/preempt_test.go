@@ -264,6 +264,38 @@ func TestAVictimOfAnotherCostsNothing(t *testing.T) {
 	}
 }
 
+// TestATryBeforeTheNewsOfTheLastEvictsNobodyElse has a preemptor tried again before the
+// scheduler has heard that its victim is going, and it itself nominated.
+func TestATryBeforeTheNewsOfTheLastEvictsNobodyElse(t *testing.T) {
+	const nodes = 8
+	s := newStage(t, slices.Repeat([]string{"a100-pcie-4-bridged"}, nodes)...)
+	for i := range nodes {
+		s.tenant(fmt.Sprintf("low-%d", i), i, 0, 4, 0, 1, 2, 3)
+	}
+	s.show()
+	pod := asks("p", 5, 2)
+	s.known([]*v1.Pod{pod})
+	var first []string
+	for try := range 5 {
+		result, evicted, status := s.postFilter(pod)
+		if !status.IsSuccess() {
+			t.Fatal(status)
+		}
+		if try == 0 {
+			first = evicted
+		}
+		if len(evicted) != 1 || !slices.Equal(evicted, first) {
+			t.Errorf("try %d evicts %v, after %v", try, evicted, first)
+		}
+		pi, err := framework.NewPodInfo(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.queue.Add(klog.Background(), pod)
+		s.queue.AddNominatedPod(klog.Background(), pi, result.NominatingInfo)
+	}
+}
+
 // TestDevicesThatComeFreeByThemselves has kubelet's record lag behind the pods: nobody
 // is evicted for what a moment will bring, and somebody is when it does not come.
 func TestDevicesThatComeFreeByThemselves(t *testing.T) {
