@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	v1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,7 +105,7 @@ func (c *cluster) backlog(ctx context.Context, o *options, binary string) (_ *Ba
 		return nil, err
 	}
 	running := c.nodes * gpusPerNode
-	if err := c.createPods(ctx, slices.Repeat([]int{1}, running), config.schedulerName); err != nil {
+	if err := c.createPods(ctx, findWorkload("one").pods(running, o.Seed, config.schedulerName)); err != nil {
 		return nil, err
 	}
 	w, err := watchBindings(ctx, c.kube)
@@ -127,10 +125,10 @@ func (c *cluster) backlog(ctx context.Context, o *options, binary string) (_ *Ba
 		return nil, err
 	}
 	defer client.close()
-	if _, err := collect(ctx, w, running, o.Stall); err != nil {
+	if _, err := collect(ctx, w, running, o.Stall, func(int) {}); err != nil {
 		return nil, fmt.Errorf("fill the nodes: %w", err)
 	}
-	if err := c.createBacklog(ctx, o.Backlog, config.schedulerName); err != nil {
+	if err := c.createPods(ctx, backlogPods(o.Backlog, config.schedulerName)); err != nil {
 		return nil, err
 	}
 	err = wait.PollUntilContextTimeout(ctx, settlePoll*10, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
@@ -149,25 +147,17 @@ func (c *cluster) backlog(ctx context.Context, o *options, binary string) (_ *Ba
 	return out, c.releases(ctx, client, w, s.PID(), out)
 }
 
-// createBacklog makes the waiting pods, the urgent ones last.
-func (c *cluster) createBacklog(ctx context.Context, n int, scheduler string) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(clients)
-	for i := range n {
-		pod := newPod(i, 1, scheduler)
-		pod.Name = fmt.Sprintf("waits-%05d", i)
+// backlogPods are the waiting pods, the urgent ones last.
+func backlogPods(n int, scheduler string) []*v1.Pod {
+	out := make([]*v1.Pod, n)
+	for i := range out {
+		out[i] = newPod(i, 1, scheduler)
+		out[i].Name = fmt.Sprintf("waits-%05d", i)
 		if i >= n-n/urgentShare {
-			pod.Name, pod.Spec.PriorityClassName = fmt.Sprintf("%s-%05d", urgentName, i), urgentName
+			out[i].Name, out[i].Spec.PriorityClassName = fmt.Sprintf("%s-%05d", urgentName, i), urgentName
 		}
-		g.Go(func() error {
-			_, err := c.kube.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, pod, metav1.CreateOptions{})
-			return err //nolint:wrapcheck // wrapped below
-		})
 	}
-	if err := g.Wait(); err != nil {
-		return fmt.Errorf("make the waiting pods: %w", err)
-	}
-	return nil
+	return out
 }
 
 // attemptsIn reads how many attempts had a result, of all results if it is empty.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -58,7 +59,6 @@ type options struct {
 	Seed      uint64        `json:"seed"`
 	QPS       int           `json:"qps"`
 	Scheduler string        `json:"scheduler"`
-	Skip      float64       `json:"skip"` // share of the bindings before the window
 	Stall     time.Duration `json:"-"`
 	Hostile   int           `json:"hostile"` // nodes that are, in cells of that profile
 	Writes    float64       `json:"hostileWritesPerSecond"`
@@ -80,8 +80,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	workloads := fs.String("workloads", strings.Join(workloadNames(), ","), "what the pods ask for")
 	profiles := fs.String("profiles", strings.Join(defaultProfiles, ","),
 		"profiles to compare, of "+strings.Join(profileNames(), ", "))
-	fs.Float64Var(&o.Skip, "skip", 0, "share of the bindings that come before the window; for pods without GPUs, which do not wait until our graphs are read")
-	fs.IntVar(&o.Pods, "pods", 2000, "pods in a cell, fewer where not all would fit whatever the policy")
+	fs.IntVar(&o.Pods, "pods", 2000, "pods in a cell; fewer where not all would fit whatever the policy, three times as many in none-warm and extended")
 	fs.IntVar(&o.Repeats, "repeats", 5, "cells of each kind")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the order of pods in the mix")
 	fs.IntVar(&o.QPS, "qps", 5000, "clientConnection.qps of every profile, with twice the burst; the default is beyond what two cores can do")
@@ -96,7 +95,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.DurationVar(&o.Hold, "hold", 0, "measure the scheduler's CPU for so long after the last binding, when it has nothing to do")
 	fs.IntVar(&o.Backlog, "backlog", 0, "in place of throughput, measure the scheduler with so many pods waiting for the GPUs of full nodes, of which one at a time comes free")
 	fs.IntVar(&o.Releases, "releases", 20, "how many come free with -backlog")
-	fs.StringVar(&o.Against, "against", "", "with -backlog, another scheduler to measure before")
+	fs.StringVar(&o.Against, "against", "", "another scheduler to measure beside this one, under the names of our profiles with "+beforeSuffix)
 	short := fs.Bool("short", false, "a small cluster, two profiles, one repeat; flags that are given still count")
 	if err := fs.Parse(args); err != nil {
 		return nil, err //nolint:wrapcheck // the flag package printed it with the usage
@@ -126,7 +125,21 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		o.Nodes = append(o.Nodes, n)
 	}
 	o.Workloads, o.Profiles = strings.Split(*workloads, ","), strings.Split(*profiles, ",")
-	return o, o.check()
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if o.Against != "" {
+		o.Profiles = withBefore(o.Profiles)
+	}
+	return o, nil
+}
+
+// binary is the scheduler that a profile is measured with.
+func (o *options) binary(profile string) string {
+	if strings.HasSuffix(profile, beforeSuffix) {
+		return o.Against
+	}
+	return o.Scheduler
 }
 
 func (o *options) check() error {
@@ -140,17 +153,16 @@ func (o *options) check() error {
 			return fmt.Errorf("-profiles: no profile %q, only %s", p, strings.Join(profileNames(), ", "))
 		}
 	}
-	if !(o.Skip >= 0 && o.Skip < 1) {
-		return fmt.Errorf("-skip %v: want a share from 0 to below 1", o.Skip)
-	}
 	if o.Pods < 2 || o.Repeats < 1 || o.QPS < 1 {
 		return errors.New("-pods must be 2 at least, -repeats and -qps 1")
 	}
 	if slices.Contains(o.Profiles, profileHostile) && (o.Hostile < 1 || o.Writes <= 0 || 2*o.Hostile >= slices.Min(o.Nodes)) {
 		return errors.New("-hostile must be 1 at least and fewer than half of the nodes, -hostile-writes above 0")
 	}
-	if _, err := os.Stat(o.Scheduler); err != nil {
-		return fmt.Errorf("the scheduler is missing, build it or set -scheduler: %w", err)
+	for _, binary := range []string{o.Scheduler, cmp.Or(o.Against, o.Scheduler)} {
+		if _, err := os.Stat(binary); err != nil {
+			return fmt.Errorf("the scheduler is missing, build it or set -scheduler: %w", err)
+		}
 	}
 	return nil
 }
@@ -180,10 +192,10 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 		}
 		return err
 	}
-	cells, err := run(ctx, o, stdout, stderr)
+	cells, err := run(ctx, o, stderr)
 	if len(cells) > 0 {
 		// An error or Ctrl-C late in a long run must not cost what was measured.
-		err = errors.Join(err, report.WriteJSON(filepath.Join(o.out, resultFile), env, newResult(o, cells)))
+		err = errors.Join(err, printTables(stdout, o, cells), report.WriteJSON(filepath.Join(o.out, resultFile), env, newResult(o, cells)))
 	}
 	return err
 }

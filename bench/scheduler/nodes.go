@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,7 +48,7 @@ func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interf
 	g.SetLimit(clients)
 	for i := range n {
 		g.Go(func() error {
-			return addNode(ctx, kube, dyn, nodeName(i), kinds[i%len(kinds)], now)
+			return addNode(ctx, kube, dyn, i, kinds[i%len(kinds)], now)
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -71,13 +73,18 @@ var machineKinds = sync.OnceValues(func() ([]*machine.Machine, error) {
 	return kinds, nil
 })
 
-func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, name string, m *machine.Machine, now metav1.MicroTime) error {
+func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, number int, m *machine.Machine, now metav1.MicroTime) error {
+	name := nodeName(number)
 	graph, err := m.GraphFor(name)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
 	}
 	spec := &devcluster.NodeSpec{Name: name, Machine: m.Name}
-	node, err := kube.CoreV1().Nodes().Create(ctx, devcluster.NodeObject(spec, graph), metav1.CreateOptions{})
+	node := devcluster.NodeObject(spec, graph)
+	for _, list := range []v1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
+		list[ownResource(number)] = *resource.NewQuantity(1, resource.DecimalSI)
+	}
+	node, err = kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("make node %s: %w", name, err)
 	}

@@ -164,6 +164,9 @@ func TestPodsFitWhateverThePolicy(t *testing.T) {
 		"a mix takes a node at most": {"mix", 2000, 1000, 1000},
 		"a mix with room":            {"mix", 2000, 5000, 2000},
 		"without GPUs":               {"none", 2000, 50, 2000},
+		"graphs are read first":      {"none-warm", 2000, 50, 6000},
+		"a device of each node":      {"extended", 2000, 5000, 5000},
+		"more nodes than that":       {"extended", 2000, 9000, 6000},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -261,12 +264,38 @@ func TestRatiosCompareTheSameRepeat(t *testing.T) {
 		t.Errorf("ours: %+v, ratio %+v", got[1], r)
 	}
 	var b strings.Builder
-	if err := tableOf(o, cells).Write(&b); err != nil || !strings.Contains(b.String(), "2.000 (2.000–2.000)") {
+	if err := tableOf(o, cells).Write(&b); err != nil || !strings.Contains(b.String(), "2.00 (2.00–2.00)") {
 		t.Errorf("table: %v\n%s", err, &b)
+	}
+	b.Reset()
+	if err := printTables(&b, o, cells[1:]); err != nil || !strings.Contains(b.String(), "| 5, one          | ours-binding | binding 1 of 3 |     60 |") {
+		t.Errorf("all tables: %v\n%s", err, &b)
 	}
 	alone := summarise(o, cells[:1])
 	if len(alone) != 1 || alone[0].RatioToStock != nil {
 		t.Errorf("without stock: %+v", alone)
+	}
+}
+
+func TestASummarySaysWhatWasNotReadBeforeTheWindow(t *testing.T) {
+	o := &options{Nodes: []int{5}, Workloads: []string{"none-warm"}, Profiles: []string{profileStock, profileBinding}}
+	cells := []Cell{
+		{Nodes: 5, Workload: "none-warm", Profile: profileStock, Pods: 6, WindowFrom: 3, SchedulerPeakMiB: 100},
+		{Nodes: 5, Workload: "none-warm", Profile: profileBinding, Pods: 6, WindowFrom: 3, GraphsRead: 5, SchedulerPeakMiB: 150},
+		{Nodes: 5, Workload: "none-warm", Profile: profileBinding, Repeat: 1, Pods: 6, WindowFrom: 3, GraphsRead: 2, SchedulerPeakMiB: 150},
+	}
+	rows := newResult(o, cells).Summary
+	if got := rows[0].begins(); got != "binding 4 of 6" {
+		t.Errorf("stock: the window begins at %s", got)
+	}
+	if got := rows[1].begins(); got != "binding 4 of 6, 3 graphs not read" {
+		t.Errorf("ours: the window begins at %s", got)
+	}
+	if p := rows[1].PeakToStock; p == nil || p.Median != 1.5 {
+		t.Errorf("peak memory to stock's: %+v", p)
+	}
+	if got := rows[1].gpuWrites(); got != "–" {
+		t.Errorf("writes a GPU pod where there is none: %s", got)
 	}
 }
 
@@ -281,6 +310,8 @@ func TestFlags(t *testing.T) {
 		"an unknown workload":           {[]string{"-workloads", "two"}, `no workload "two"`},
 		"an unknown profile":            {[]string{"-profiles", "theirs"}, `no profile "theirs"`},
 		"no repeats":                    {[]string{"-repeats", "0"}, "-repeats"},
+		"another scheduler":             {[]string{"-against", os.Args[0], "-profiles", "stock,ours-prebind"}, ""},
+		"another that is not there":     {[]string{"-against", "/nonexistent"}, "the scheduler is missing"},
 		"a scheduler that is not there": {[]string{"-scheduler", "/nonexistent"}, "the scheduler is missing"},
 		"an argument":                   {[]string{"now"}, `unexpected argument "now"`},
 	}
@@ -293,6 +324,8 @@ func TestFlags(t *testing.T) {
 				t.Error(err)
 			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
 				t.Errorf("error %v, want %q in it", err, tc.want)
+			case name == "another scheduler" && !slices.Equal(o.Profiles, []string{"stock", "ours-prebind-before", "ours-prebind"}):
+				t.Errorf("profiles %v", o.Profiles)
 			case name == "short, but more pods" && (o.Pods != 99 || o.Nodes[0] != 50 || len(o.Profiles) != 2):
 				t.Errorf("options %+v", o)
 			}

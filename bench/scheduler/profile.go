@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -30,6 +31,21 @@ func profileNames() []string {
 	return append(slices.Clone(defaultProfiles), profileStockAll, profileHostile)
 }
 
+// beforeSuffix marks a profile of ours that is measured with the scheduler of -against.
+const beforeSuffix = "-before"
+
+// withBefore puts each profile of ours a second time before itself, for another scheduler.
+func withBefore(profiles []string) []string {
+	var out []string
+	for _, p := range profiles {
+		if p != profileStock && p != profileStockAll {
+			out = append(out, p+beforeSuffix)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
 const (
 	topologyPlugin = "TopologyAware"
 	spreadPlugin   = "PodTopologySpread"
@@ -46,6 +62,7 @@ type configuration struct {
 // for the arguments of PodTopologySpread that the shipped profile has too:
 // without them batching is off and stock would look slower than it need be.
 func configure(profile string, qps int) (*configuration, error) {
+	profile = strings.TrimSuffix(profile, beforeSuffix)
 	path := manifests.SchedulerConfigBindingPath
 	if profile == profilePreBind {
 		path = manifests.SchedulerConfigPath

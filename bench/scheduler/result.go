@@ -11,8 +11,10 @@ import (
 )
 
 // method stands above the tables.
-const method = `Pods are made before the scheduler starts and wait. Pods/s and CPU are of the window from the first binding to
-the last, so that reading caches, and our graphs, is not in them. Attempt latency includes binding and is read from a
+const method = `Pods are made before the scheduler starts and wait. Pods/s and CPU are of the window that ends with the last
+binding. It begins with the first, so that reading caches is not in it, nor our graphs, for which GPU pods wait. Pods
+without GPUs do not wait for them: with none the scheduler reads them in the window, with none-warm before it.
+Ratios compare cells of the same repeat. Peak is the most memory that the scheduler ever had resident. Attempt latency includes binding and is read from a
 histogram whose buckets double, so that a percentile is exact to a factor of two only. CPU of the API server
 includes etcd's. Writes are creates, updates and patches of pods and their subresources, refused ones (overload,
 conflicts) apart; events are not counted.`
@@ -42,6 +44,12 @@ type Summary struct {
 	PodsPerSecond Spread `json:"podsPerSecond"`
 	// RatioToStock compares cells of the same repeat; absent without stock.
 	RatioToStock *Spread `json:"ratioToStock,omitempty"`
+	PeakToStock  *Spread `json:"peakToStock,omitempty"` // likewise, of the peak memory
+
+	WindowFrom int `json:"windowFrom"`
+	// GraphsMissing is how many nodes' graphs, in the worst repeat, were not read as a
+	// window began that should begin after them.
+	GraphsMissing int `json:"graphsMissing"`
 
 	AttemptP50Ms      float64 `json:"attemptP50Ms"`
 	AttemptP99Ms      float64 `json:"attemptP99Ms"`
@@ -64,16 +72,20 @@ func newResult(o *options, cells []Cell) *Result {
 	r := &Result{Options: o, Cells: cells}
 	for _, nodes := range o.Nodes {
 		for _, w := range o.Workloads {
-			var of []Cell
-			for i := range cells {
-				if cells[i].Nodes == nodes && cells[i].Workload == w {
-					of = append(of, cells[i])
-				}
-			}
-			r.Summary = append(r.Summary, summarise(o, of)...)
+			r.Summary = append(r.Summary, summarise(o, cellsOf(cells, nodes, w))...)
 		}
 	}
 	return r
+}
+
+func cellsOf(cells []Cell, nodes int, workload string) []Cell {
+	var of []Cell
+	for i := range cells {
+		if cells[i].Nodes == nodes && cells[i].Workload == workload {
+			of = append(of, cells[i])
+		}
+	}
+	return of
 }
 
 // summarise makes the rows of one workload and size.
@@ -92,7 +104,10 @@ func summarise(o *options, cells []Cell) []Summary {
 		out = append(out, Summary{
 			Nodes: of[0].Nodes, Workload: of[0].Workload, Profile: profile, Pods: of[0].Pods, Repeats: len(of),
 			PodsPerSecond:     spreadOf(sampleOf(of, func(c *Cell) float64 { return c.PodsPerSecond })),
-			RatioToStock:      ratios(of, byProfile[profileStock]),
+			RatioToStock:      ratios(of, byProfile[profileStock], func(c *Cell) float64 { return c.PodsPerSecond }),
+			PeakToStock:       ratios(of, byProfile[profileStock], func(c *Cell) float64 { return c.SchedulerPeakMiB }),
+			WindowFrom:        of[0].WindowFrom,
+			GraphsMissing:     graphsMissing(of),
 			AttemptP50Ms:      median(func(c *Cell) float64 { return c.AttemptP50Ms }),
 			AttemptP99Ms:      median(func(c *Cell) float64 { return c.AttemptP99Ms }),
 			SchedulerCPUMs:    median(func(c *Cell) float64 { return c.SchedulerCPUMs }),
@@ -133,16 +148,17 @@ func spreadOf(s report.Sample) Spread {
 	return Spread{Median: s.Median(), Low: low, High: high}
 }
 
-// ratios compares each cell's rate with stock's of the same repeat.
-func ratios(cells, stock []*Cell) *Spread {
-	rate := map[int]float64{} // repeat -> stock's pods per second
-	for _, c := range stock {
-		rate[c.Repeat] = c.PodsPerSecond
+// ratios compares a value of each cell with that of another profile's cell of the same
+// repeat; nil if there is none.
+func ratios(cells, others []*Cell, value func(*Cell) float64) *Spread {
+	other := map[int]float64{} // by repeat
+	for _, c := range others {
+		other[c.Repeat] = value(c)
 	}
 	var s report.Sample
 	for _, c := range cells {
-		if r, ok := rate[c.Repeat]; ok {
-			s = append(s, c.PodsPerSecond/r)
+		if v := other[c.Repeat]; v > 0 {
+			s = append(s, value(c)/v)
 		}
 	}
 	if len(s) == 0 {
@@ -150,6 +166,16 @@ func ratios(cells, stock []*Cell) *Spread {
 	}
 	out := spreadOf(s)
 	return &out
+}
+
+func graphsMissing(cells []*Cell) int {
+	missing := 0
+	for _, c := range cells {
+		if c.WindowFrom > 0 && c.Profile != profileStock && c.Profile != profileStockAll {
+			missing = max(missing, c.Nodes-c.GraphsRead)
+		}
+	}
+	return missing
 }
 
 // tableOf prints the cells of one workload and size.
@@ -164,11 +190,7 @@ func tableOf(o *options, cells []Cell) *report.Table {
 		if t.Title == "" {
 			t.Title = fmt.Sprintf("%d nodes, %d pods: %s (%d repeats)", r.Nodes, r.Pods, findWorkload(r.Workload).title, r.Repeats)
 		}
-		ratio := "–"
-		if r.RatioToStock != nil {
-			ratio = spreadText(*r.RatioToStock, 3)
-		}
-		t.Add(r.Profile, spreadText(r.PodsPerSecond, 0), ratio, number(r.AttemptP50Ms, 1), number(r.AttemptP99Ms, 1),
+		t.Add(r.Profile, spreadText(r.PodsPerSecond, 0), ratioText(r.RatioToStock), number(r.AttemptP50Ms, 1), number(r.AttemptP99Ms, 1),
 			number(r.SchedulerCPUMs, 2), number(r.ControlPlaneCPUMs, 2), number(r.WritesPerPod, 2), number(r.RefusedPerPod, 2), number(r.SchedulerPeakMiB, 0),
 			number(r.LiveHeapMiB, 0), number(r.HoldCPU, 1), number(r.HostileWrites, 0),
 			number(r.HintUsed, 0), number(r.Unscheduled, 0))

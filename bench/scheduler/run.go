@@ -20,12 +20,11 @@ import (
 
 const protobuf = "application/vnd.kubernetes.protobuf"
 
-// run measures all cells and prints a table for each workload and size. After an
-// error the cells measured so far are returned with it.
-func run(ctx context.Context, o *options, stdout, progress io.Writer) ([]Cell, error) {
+// run measures all cells. After an error the cells measured so far are returned with it.
+func run(ctx context.Context, o *options, progress io.Writer) ([]Cell, error) {
 	var cells []Cell
 	for _, nodes := range o.Nodes {
-		got, err := runSize(ctx, o, nodes, stdout, progress)
+		got, err := runSize(ctx, o, nodes, progress)
 		cells = append(cells, got...)
 		if err != nil {
 			return cells, fmt.Errorf("%d nodes: %w", nodes, err)
@@ -35,7 +34,7 @@ func run(ctx context.Context, o *options, stdout, progress io.Writer) ([]Cell, e
 }
 
 // runSize measures all cells of one size on one control plane.
-func runSize(ctx context.Context, o *options, nodes int, stdout, progress io.Writer) (cells []Cell, err error) {
+func runSize(ctx context.Context, o *options, nodes int, progress io.Writer) (cells []Cell, err error) {
 	start, log := time.Now(), &devcluster.Tail{File: o.log}
 	cp, err := startControlPlane(ctx, log)
 	if err != nil {
@@ -57,9 +56,6 @@ func runSize(ctx context.Context, o *options, nodes int, stdout, progress io.Wri
 		cells = append(cells, got...)
 		if err != nil {
 			return cells, fmt.Errorf("workload %s: %w", name, err)
-		}
-		if err := tableOf(o, got).Write(stdout); err != nil {
-			return cells, err //nolint:wrapcheck // says what it was about
 		}
 	}
 	return cells, nil

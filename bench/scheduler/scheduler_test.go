@@ -70,9 +70,9 @@ func TestShortRun(t *testing.T) {
 	binary, out := schedulerBinary(t), t.TempDir()
 	temp := tempFolder(t)
 
-	const pods, whole = 60, 50 // 8-GPU pods are as many as nodes
+	const pods, whole = 60, 50 // 8-GPU pods are as many as nodes, and those of the mix and the extended ones
 	var stdout bytes.Buffer
-	args := []string{"-short", "-workloads", "mix,none,whole", "-scheduler", binary, "-out", out, "-cpuprofile"}
+	args := []string{"-short", "-workloads", "mix,whole,none,none-warm,extended", "-scheduler", binary, "-out", out, "-cpuprofile"}
 	if err := command(t.Context(), args, &stdout, t.Output()); err != nil {
 		t.Fatal(err)
 	}
@@ -87,12 +87,12 @@ func TestShortRun(t *testing.T) {
 	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(file.Result.Cells); n != 6 {
-		t.Fatalf("%d cells, want 3 workloads x 2 profiles", n)
+	if n := len(file.Result.Cells); n != 10 {
+		t.Fatalf("%d cells, want 5 workloads x 2 profiles", n)
 	}
 	for i := range file.Result.Cells {
 		c := &file.Result.Cells[i]
-		want := map[string]int{"mix": whole, "none": pods, "whole": whole}[c.Workload]
+		want := map[string]int{"mix": whole, "whole": whole, "none": pods, "none-warm": 3 * pods, "extended": whole}[c.Workload]
 		checkCell(t, c, want)
 		for _, kind := range []string{".cpu.pprof", ".heap.pprof"} {
 			profile := filepath.Join(out, "bench-scheduler-50-"+c.Workload+"-"+c.Profile+kind)
@@ -101,10 +101,13 @@ func TestShortRun(t *testing.T) {
 			}
 		}
 	}
-	for _, part := range []string{"50 nodes, 60 pods: pods without GPUs", "| stock ", "| ours-binding "} {
-		if !strings.Contains(stdout.String(), part) {
-			t.Errorf("%q is missing in the tables:\n%s", part, &stdout)
+	rest := stdout.String()
+	for _, part := range []string{"Summary: ", "| 50, none-warm ", "| binding 91 of 180", "50 nodes, 50 pods: 1, 2, 4", "50 nodes, 60 pods: pods without GPUs", "| ours-binding "} {
+		_, after, found := strings.Cut(rest, part)
+		if !found {
+			t.Fatalf("%q is missing in the tables, or in the wrong place:\n%s", part, &stdout)
 		}
+		rest = after
 	}
 }
 
@@ -163,6 +166,9 @@ func checkCell(t *testing.T, c *Cell, pods int) {
 		if !(v > 0) {
 			t.Errorf("%s, %s: %s is %v", c.Workload, c.Profile, name, v)
 		}
+	}
+	if warm := c.Workload == "none-warm"; (c.WindowFrom > 0) != warm || (c.GraphsRead > 0) != (warm && c.Profile != profileStock) {
+		t.Errorf("%s, %s: the window begins with binding %d, %d graphs read", c.Workload, c.Profile, c.WindowFrom, c.GraphsRead)
 	}
 	batched := 0.0
 	for _, n := range c.Batch {

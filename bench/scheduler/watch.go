@@ -72,9 +72,9 @@ func (w *bindingWatch) next(ctx context.Context, e watch.Event, ok bool) (bool, 
 
 var errStalled = errors.New("no pod was bound any more")
 
-// collect waits until n pods are bound and returns when each was seen to be. It
-// gives up when none was for as long as stall.
-func collect(ctx context.Context, w *bindingWatch, n int, stall time.Duration) ([]time.Time, error) {
+// collect waits until n pods are bound and returns when each was seen to be. It calls
+// seen with each binding's number, and gives up when there was none for as long as stall.
+func collect(ctx context.Context, w *bindingWatch, n int, stall time.Duration, seen func(int)) ([]time.Time, error) {
 	out := make([]time.Time, 0, n)
 	timer := time.NewTimer(stall)
 	defer timer.Stop()
@@ -90,6 +90,7 @@ func collect(ctx context.Context, w *bindingWatch, n int, stall time.Duration) (
 				return out, err
 			}
 			if bound {
+				seen(len(out))
 				out = append(out, time.Now())
 				timer.Reset(stall)
 			}

@@ -22,15 +22,27 @@ type workload struct {
 	name   string
 	title  string
 	shares []share
+	// times is how many times as many pods it has as -pods says; 0 is once.
+	times int
+	// skip is the share of the bindings that come before the window. GPU pods wait
+	// until our graphs are read and need none; others are bound meanwhile.
+	skip float64
+	// own is that each pod asks for the one device that only the node of its number
+	// has, and for nothing else.
+	own bool
 }
 
 // workloads are in the order in which they are measured. The mix has the sizes
-// of the multigpu50 trace of Alibaba's openb cluster.
+// of the multigpu50 trace of Alibaba's openb cluster. The last one is upstream's
+// SchedulingWithExtendedResource, of test/integration/scheduler_perf in 1.35: there as
+// here each node has one device under a name of its own, and there are as many pods.
 var workloads = []workload{
-	{"one", "one GPU a pod", []share{{1, 100}}},
-	{"mix", "1, 2, 4 or 8 GPUs a pod (55, 17, 16, 12 %)", []share{{1, 55}, {2, 17}, {4, 16}, {8, 12}}},
-	{"none", "pods without GPUs", []share{{0, 100}}},
-	{"whole", "8 GPUs a pod", []share{{8, 100}}},
+	{name: "one", title: "one GPU a pod", shares: []share{{1, 100}}},
+	{name: "mix", title: "1, 2, 4 or 8 GPUs a pod (55, 17, 16, 12 %)", shares: []share{{1, 55}, {2, 17}, {4, 16}, {8, 12}}},
+	{name: "whole", title: "8 GPUs a pod", shares: []share{{8, 100}}},
+	{name: "none", title: "pods without GPUs", shares: []share{{0, 100}}},
+	{name: "none-warm", title: "pods without GPUs, once the graphs are read", shares: []share{{0, 100}}, times: 3, skip: 0.5},
+	{name: "extended", title: "a pod for the one device of each node, as in scheduler_perf", shares: []share{{0, 100}}, times: 3, own: true},
 }
 
 func workloadNames() []string {
@@ -45,19 +57,39 @@ func findWorkload(name string) *workload {
 	return &workloads[slices.IndexFunc(workloads, func(w workload) bool { return w.name == name })]
 }
 
-// fitting is the number of pods, at most wanted, that all find room on so many
+// fitting is the number of pods, at most times wanted, that all find room on so many
 // nodes whatever the policy: a profile that spreads must not be measured on
 // pods that it left no whole node for. With one pod a node, the next one always
 // finds an untouched node; equal pods whose size divides a node cannot
 // fragment it.
 func (w *workload) fitting(wanted, nodes int) int {
-	if len(w.shares) > 1 {
+	wanted *= max(w.times, 1)
+	if w.own || len(w.shares) > 1 {
 		return min(wanted, nodes)
 	}
 	if g := w.shares[0].gpus; g > 0 {
 		return min(wanted, nodes*(gpusPerNode/g))
 	}
 	return wanted
+}
+
+// gpus says whether the pods ask for GPUs.
+func (w *workload) gpus() bool { return w.shares[0].gpus > 0 }
+
+// first is the number of the binding that the window begins with.
+func (w *workload) first(pods int) int { return int(w.skip * float64(pods)) }
+
+// pods are the workload's pods in the order of the queue.
+func (w *workload) pods(n int, seed uint64, scheduler string) []*v1.Pod {
+	out := make([]*v1.Pod, n)
+	for i, gpus := range w.sizes(n, seed) {
+		if w.own {
+			out[i] = newOwnPod(i, scheduler)
+			continue
+		}
+		out[i] = newPod(i, gpus, scheduler)
+	}
+	return out
 }
 
 // sizes are the pods' numbers of GPUs in the order of the queue.
@@ -87,6 +119,22 @@ func newPod(index, gpus int, scheduler string) *v1.Pod {
 		requests[v1alpha1.DefaultResource] = *resource.NewQuantity(int64(gpus), resource.DecimalSI)
 		limits[v1alpha1.DefaultResource] = requests[v1alpha1.DefaultResource]
 	}
+	return podOf(index, scheduler, requests, limits)
+}
+
+// newOwnPod makes a pod that fits the node of its number only, and asks for neither
+// CPU nor memory.
+func newOwnPod(index int, scheduler string) *v1.Pod {
+	one := v1.ResourceList{ownResource(index): *resource.NewQuantity(1, resource.DecimalSI)}
+	return podOf(index, scheduler, one, one)
+}
+
+// ownResource is the device that only one node has, and one of it.
+func ownResource(node int) v1.ResourceName {
+	return v1.ResourceName(fmt.Sprintf("bench.nvtopo.dev/node-%05d", node))
+}
+
+func podOf(index int, scheduler string, requests, limits v1.ResourceList) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: podName(index), Namespace: metav1.NamespaceDefault},
 		Spec: v1.PodSpec{
