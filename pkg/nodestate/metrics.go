@@ -42,7 +42,7 @@ type stateCollector struct {
 	metrics.BaseStableCollector
 	state                                                *State
 	claims, classes, tableBytes, narrowings, late, nodes *metrics.Desc
-	waiting, wakes                                       *metrics.Desc
+	waiting, wakes, writes                               *metrics.Desc
 }
 
 func newStateCollector(s *State) *stateCollector {
@@ -59,7 +59,8 @@ func newStateCollector(s *State) *stateCollector {
 		waiting: desc("waiting_pods", "Pods with GPUs that no node took: shut_out (none would now, so that they are not tried) and let_through (woken, or refused for reasons of others).", "state"),
 		wakes: desc("wakes_total", "Pods woken for what came free on a node, by what became of them: served (bound, or gone), refused (another is woken) and "+
 			"late (not tried in time; another is woken).", "outcome"),
-		late: desc("topologies_held_back", "Nodes that publish more than their share, whose last object is read later."),
+		writes: desc("writes", "Writes of choices, and of the bindings of their pods: under_way (not answered yet) and waiting (until fewer are).", "state"),
+		late:   desc("topologies_held_back", "Nodes that publish more than their share, whose last object is read later."),
 		nodes: desc("nodes", "Nodes with accelerators by what their graph is worth: counted; stale (its exporter is silent, or what it publishes cannot be read); "+
 			"missing; replaced (an earlier node's of the name); malformed (some of it cannot be read).", "state"),
 	}
@@ -74,6 +75,7 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- c.late
 	ch <- c.waiting
 	ch <- c.wakes
+	ch <- c.writes
 	ch <- c.nodes
 }
 
@@ -105,6 +107,9 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.served.Load()), "served")
 	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.refused.Load()), "refused")
 	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.late.Load()), "late")
+	w := c.state.writes
+	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.underWay.Load()), "under_way")
+	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.waiting.Load()), "waiting")
 	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(c.state.intake.held()))
 }
 

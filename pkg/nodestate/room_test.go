@@ -3,8 +3,11 @@
 package nodestate
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -73,4 +76,50 @@ func TestNobodyWaitsForEver(t *testing.T) {
 	if waited := time.Since(start); waited < maxRoomWait {
 		t.Errorf("waited %v although nothing was done, want %v", waited, maxRoomWait)
 	}
+}
+
+func TestWritesAreServedInTheOrderOfTheirComing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(testConfig(), clock.RealClock{})
+		begin := func(ctx context.Context) func() {
+			end, err := s.BeginWrite(ctx, "", "")
+			if err != nil {
+				return nil
+			}
+			return end
+		}
+		var ends []func()
+		for range maxWriting {
+			ends = append(ends, begin(t.Context()))
+		}
+		leaves, leave := context.WithCancel(t.Context())
+		var order []int
+		for i := range 5 {
+			go func() {
+				ctx := t.Context()
+				if i == 2 {
+					ctx = leaves
+				}
+				if end := begin(ctx); end != nil {
+					order = append(order, i)
+					end()
+				}
+			}()
+			synctest.Wait()
+		}
+		if n := s.writes.waiting.Load(); n != 5 {
+			t.Errorf("%d wait, want 5", n)
+		}
+		leave()
+		synctest.Wait()
+		ends[0]()
+		ends[0]() // no second place comes free
+		synctest.Wait()
+		if want := []int{0, 1, 3, 4}; !slices.Equal(order, want) {
+			t.Errorf("served in the order %v, want %v", order, want)
+		}
+		if waiting, underWay := s.writes.waiting.Load(), s.writes.underWay.Load(); waiting != 0 || underWay != maxWriting-1 {
+			t.Errorf("%d wait and %d are under way, want 0 and %d", waiting, underWay, maxWriting-1)
+		}
+	})
 }

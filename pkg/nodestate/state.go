@@ -58,8 +58,9 @@ type State struct {
 
 	listed, recovered atomic.Uint64 // cycles narrowed, and taken back
 
-	writing atomic.Int64  // claims whose writes are under way
-	room    chan struct{} // one of them is done
+	writing atomic.Int64  // claims that are on their way to be bound
+	room    chan struct{} // one of them has arrived
+	writes  *writes
 
 	syncMu  sync.Mutex
 	sources []cache.InformerSynced // what AwaitSync waits for; guarded by syncMu
@@ -91,7 +92,7 @@ func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
 		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease, config.Freshness), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
-		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), waiting: newWaiting(), waker: newWaker(), room: make(chan struct{}, 1),
+		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), waiting: newWaiting(), waker: newWaker(), room: make(chan struct{}, 1), writes: newWrites(),
 		pods: noPods{}, sight: noSight{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},

@@ -70,6 +70,7 @@ type setting struct {
 	requestTimeout string
 	clock          clock.WithTicker
 	through        func(kubernetes.Interface) kubernetes.Interface // what the plugins have for an API server
+	others         []fwk.Plugin                                    // further plugins of the profile, after ours
 }
 
 func newBench(tb testing.TB, write string, plugins ...string) *bench {
@@ -133,6 +134,10 @@ func (b *bench) build(ctx context.Context, tb testing.TB, set setting, plugins [
 	for _, name := range plugins {
 		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: name, Weight: 1})
 		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: argsOf(tb, name, set)})
+	}
+	for _, p := range set.others {
+		registry[p.Name()] = func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return p, nil }
+		profile.Plugins.MultiPoint.Enabled = append(profile.Plugins.MultiPoint.Enabled, schedconfig.Plugin{Name: p.Name()})
 	}
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(b.factory),

@@ -15,7 +15,10 @@ import (
 
 // Bind puts the choice on the Binding, which the API server merges into the pod
 // in the write that sets its node. Pods without a choice are DefaultBinder's.
-func (p *Plugin) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	if err := p.beginBinding(ctx, state, pod, nodeName); err != nil {
+		return fwk.AsStatus(err)
+	}
 	if err := p.present(pod); err != nil {
 		return fwk.AsStatus(err)
 	}

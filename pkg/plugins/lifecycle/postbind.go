@@ -32,6 +32,7 @@ func (b byCount) Clone() fwk.StateData { return b }
 // used on the node is known by count from the pod itself until the agent has
 // recorded its GPUs, so a mark that is lost frees nothing.
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
+	endBinding(state)
 	c := p.Cycle(state)
 	if c == nil || c.FilteredBy != p.name { // once for both plugins
 		return

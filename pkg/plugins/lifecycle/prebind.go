@@ -38,17 +38,22 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *
 
 // PreBind writes the whole choice in one PATCH, whichever plugin comes first;
 // the other finds nothing left to write. The response is thrown away: the pod
-// object at hand belongs to the scheduler's cache.
+// object at hand belongs to the scheduler's cache. PreBindPreFlight may not have been
+// called: a feature gate of kube-scheduler decides.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	a := p.state.Pending(pod.UID, nodeName)
 	if a == nil && !p.clears(state, pod, nodeName) || a != nil && p.Profile.WriteInBind {
 		return nil
 	}
+	end, err := p.state.BeginWrite(ctx, pod.UID, nodeName)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	defer end()
 	if err := p.present(pod); err != nil {
 		return fwk.AsStatus(err)
 	}
 	var annotations map[string]string
-	var err error
 	if a == nil {
 		err = p.state.Leads(ctx) // a successor may have made a choice for the pod
 	} else if err = p.state.CheckLeader(ctx, pod.UID, nodeName); err == nil {

@@ -49,6 +49,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 
 // Unreserve takes the choice back. It leaves the cycle's view alone, since the
 // same cycle may reserve again.
-func (p *Plugin) Unreserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) {
+func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
+	endBinding(state)
 	p.state.Unreserve(pod.UID, nodeName)
 }
