@@ -2,12 +2,14 @@
 
 // Command nvtopo-scheduler is kube-scheduler with the plugins TopologyAware and
 // NUMAAffinity. It takes the stock flags; everything else is set in its
-// KubeSchedulerConfiguration. NodeResourceTopologyMatch, Coscheduling and
+// KubeSchedulerConfiguration. One feature gate has another default: pods get no nominated
+// node name for a binding that has begun. NodeResourceTopologyMatch, Coscheduling and
 // CapacityScheduling are compiled in and off unless a profile enables them. Beside
 // them runs the controller that corrects annotations to what kubelet recorded.
 package main
 
 import (
+	"fmt"
 	"os"
 
 	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // args of the plugins below
@@ -15,11 +17,13 @@ import (
 	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
 	"sigs.k8s.io/scheduler-plugins/pkg/noderesourcetopology"
 
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client metrics
 	_ "k8s.io/component-base/metrics/prometheus/version"  // build info metric
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
 
@@ -32,6 +36,12 @@ import (
 )
 
 func main() {
+	// Before there are flags, so that --feature-gates can turn it on again. What it costs and
+	// what is lost without it: docs/decisions/0014-nominated-node-names.md.
+	if err := utilfeature.DefaultMutableFeatureGate.OverrideDefault(features.NominatedNodeNameForExpectation, false); err != nil {
+		fmt.Fprintln(os.Stderr, "nvtopo-scheduler:", err)
+		os.Exit(1)
+	}
 	shared := lifecycle.NewShared(clock.RealClock{}, controller.Attach)
 	shared.ServeDebug(debug.Serve)
 	cmd := app.NewSchedulerCommand(

@@ -101,7 +101,13 @@ type lab struct {
 	// schedulerAccount and exporterAccount are the shipped ones once install
 	// made them; before that everybody is the administrator.
 	schedulerAccount, exporterAccount string
+
+	schedulerFlags []string // beside the configuration
 }
+
+// announcing has kube-scheduler write the node of a pod's choice to its status before the
+// pod is bound, as it does unless it is our build: both have to work.
+const announcing = "--feature-gates=NominatedNodeNameForExpectation=true"
 
 func newLab(t *testing.T, cfg devcluster.Config) *lab {
 	t.Helper()
@@ -134,7 +140,7 @@ func (l *lab) tryScheduler(t *testing.T, log io.Writer, profiles ...profile) (*d
 	t.Helper()
 	return l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
 		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"),
-		Config: schedulerConfig(profiles...), ServiceAccount: l.schedulerAccount, Log: log,
+		Config: schedulerConfig(profiles...), ServiceAccount: l.schedulerAccount, Args: l.schedulerFlags, Log: log,
 	})
 }
 

@@ -48,7 +48,8 @@ type storm struct {
 }
 
 // TestStorm creates 500 pods at once for two profiles on 64 nodes and kills the
-// scheduler twice meanwhile, in both ways of writing annotations.
+// scheduler twice meanwhile, in both ways of writing annotations, and where it announces
+// the node in another write before.
 func TestStorm(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
 	l.install(t)
@@ -63,8 +64,16 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	l.publish(t, devcluster.ExporterOptions{}, specs...)
-	for _, write := range []string{"PreBind", "Binding"} {
-		t.Run(write, func(t *testing.T) { s.run(t, write) })
+	for _, way := range []struct {
+		name, write string
+		flags       []string
+	}{
+		{name: "PreBind", write: "PreBind"},
+		{name: "PreBind, announced", write: "PreBind", flags: []string{announcing}},
+		{name: "Binding", write: "Binding"},
+	} {
+		s.schedulerFlags = way.flags
+		t.Run(way.name, func(t *testing.T) { s.run(t, way.write) })
 		if err := l.client.CoreV1().Pods(metav1.NamespaceDefault).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 			t.Fatal(err)
 		}

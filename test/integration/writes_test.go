@@ -64,8 +64,19 @@ func schedulerRequests(path string) (map[string]map[string]int, error) {
 
 // TestWritesPerPod counts, in the API server's own log, what a bound pod costs.
 func TestWritesPerPod(t *testing.T) {
+	t.Run("as shipped", func(t *testing.T) {
+		testWritesPerPod(t, nil, map[string]int{"patch pods": 1, "create pods/binding": 1})
+	})
+	t.Run("with nominated node names", func(t *testing.T) {
+		testWritesPerPod(t, []string{announcing}, map[string]int{"patch pods": 1, "patch pods/status": 1, "create pods/binding": 1})
+	})
+}
+
+func testWritesPerPod(t *testing.T, flags []string, wantPreBind map[string]int) {
+	t.Helper()
 	const each = 12
 	l := newLab(t, devcluster.Config{AuditLog: true})
+	l.schedulerFlags = flags
 	l.install(t)
 	nodes := []string{"n0", "n1", "n2", "foreign"} // the last is for the stock profile's pods
 	for _, node := range nodes {
@@ -84,7 +95,7 @@ func TestWritesPerPod(t *testing.T) {
 		gpus    int
 		want    map[string]int
 	}{
-		"prebind":     {preBindProfile, 2, map[string]int{"patch pods": 1, "patch pods/status": 1, "create pods/binding": 1}},
+		"prebind":     {preBindProfile, 2, wantPreBind},
 		"binding":     {bindingProfile, 1, map[string]int{"create pods/binding": 1}},
 		"prebind-cpu": {preBindProfile, 0, map[string]int{"create pods/binding": 1}},
 		"binding-cpu": {bindingProfile, 0, map[string]int{"create pods/binding": 1}},
