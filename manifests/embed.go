@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -21,7 +22,7 @@ import (
 
 // FS holds every manifest under its path in this folder.
 //
-//go:embed kustomization.yaml base crd rbac policy scheduler exporter node-agent examples components overlays
+//go:embed kustomization.yaml base crd rbac policy flowcontrol scheduler exporter node-agent examples components overlays
 var FS embed.FS
 
 // Paths in FS of the scheduler's configurations.
@@ -43,6 +44,17 @@ func Policies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, error) {
 // PolicyBindings returns what puts the policies of Policies into force.
 func PolicyBindings() ([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding, error) {
 	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicyBinding]("policy", "ValidatingAdmissionPolicyBinding")
+}
+
+// FlowControl returns which priority levels the project's requests are in, and those of
+// the levels that are its own.
+func FlowControl() ([]*flowcontrolv1.FlowSchema, []*flowcontrolv1.PriorityLevelConfiguration, error) {
+	schemas, err := decodeFolder[flowcontrolv1.FlowSchema]("flowcontrol", "FlowSchema")
+	if err != nil {
+		return nil, nil, err
+	}
+	levels, err := decodeFolder[flowcontrolv1.PriorityLevelConfiguration]("flowcontrol", "PriorityLevelConfiguration")
+	return schemas, levels, err
 }
 
 // decodeFolder strictly decodes all objects of one kind in a folder of FS.

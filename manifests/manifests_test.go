@@ -75,7 +75,7 @@ func TestEveryManifestIsValidAndAssembled(t *testing.T) {
 		t.Errorf("only %d files", len(files))
 	}
 	named := map[string]bool{}
-	for _, dir := range []string{"base", "crd", "rbac", "policy", "scheduler", "exporter", "node-agent", "examples"} {
+	for _, dir := range []string{"base", "crd", "rbac", "policy", "flowcontrol", "scheduler", "exporter", "node-agent", "examples"} {
 		var k struct {
 			Resources          []string
 			ConfigMapGenerator []struct{ Files []string }

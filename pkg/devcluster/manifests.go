@@ -41,11 +41,12 @@ const (
 // workloads are left out: here the programs run outside the cluster.
 var installed = []string{
 	"Namespace", "CustomResourceDefinition", "PriorityClass", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
-	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "PriorityLevelConfiguration", "FlowSchema",
 }
 
-// InstallManifests applies the project's CRD, accounts, roles and admission
-// policies, and returns when the API server acts on all of them.
+// InstallManifests applies the project's CRD, accounts, roles, admission policies and
+// priority levels, and returns when the API server acts on all but the last, which it
+// does a moment later.
 func (c *Cluster) InstallManifests(ctx context.Context) error {
 	return c.ApplyManifests(ctx, manifests.FS)
 }
