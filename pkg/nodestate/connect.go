@@ -5,6 +5,7 @@ package nodestate
 import (
 	"context"
 	"fmt"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -70,6 +71,16 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	return nil
 }
 
+// listsPatience is how long pods with GPUs wait for the first lists before they are tried
+// in vain, which costs a write each, and tells their owners what they wait for.
+const listsPatience = 5 * time.Second
+
+// firstLists is one wait for the first lists.
+type firstLists struct {
+	in    chan struct{} // closed when they are in
+	until time.Time     // when nobody waits any more; zero while nobody has. Guarded by syncMu
+}
+
 // AwaitSync starts the wait for the first lists of graphs and Leases; call it
 // after Connect and WatchGraphs. Until they are in, Synced is false: a choice
 // from half the graphs would put pods on the worse nodes. A later call replaces
@@ -78,8 +89,8 @@ func (s *State) AwaitSync(ctx context.Context) {
 	s.syncMu.Lock()
 	defer s.syncMu.Unlock()
 	sources := s.sources
-	s.awaits++
-	wait := s.awaits
+	wait := &firstLists{in: make(chan struct{})}
+	s.lists = wait
 	s.synced.Store(false)
 	go func() {
 		if !cache.WaitForCacheSync(ctx.Done(), sources...) {
@@ -87,16 +98,37 @@ func (s *State) AwaitSync(ctx context.Context) {
 		}
 		s.syncMu.Lock()
 		defer s.syncMu.Unlock()
-		if wait == s.awaits {
+		if wait == s.lists {
 			s.synced.Store(true)
 			s.untried.Store(true)
 			s.onFreed()
+			close(wait.in)
 		}
 	}()
 }
 
 // Synced reports whether all graphs and Leases there were at the start are known.
 func (s *State) Synced() bool { return s.synced.Load() }
+
+// AwaitLists waits until Synced, but not long: five seconds in all after each AwaitSync,
+// however many ask.
+func (s *State) AwaitLists(ctx context.Context) {
+	s.syncMu.Lock()
+	wait, now := s.lists, s.clock.Now()
+	if wait.until.IsZero() {
+		wait.until = now.Add(listsPatience)
+	}
+	left := wait.until.Sub(now)
+	s.syncMu.Unlock()
+	if left <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-wait.in:
+	case <-s.clock.After(left):
+	}
+}
 
 func (s *State) podHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{

@@ -3,10 +3,13 @@
 package nodestate
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // TestPodsWaitForTheListThatCameLast has the definition of NodeGPUTopology installed while
@@ -29,5 +32,36 @@ func TestPodsWaitForTheListThatCameLast(t *testing.T) {
 				t.Errorf("leases %t, graphs %t: synced %t, want %t", leases.Load(), graphs.Load(), got, tc.want)
 			}
 		}
+	})
+}
+
+// TestTheWaitForTheListsIsShort counts what a wait takes from the scheduling cycles.
+func TestTheWaitForTheListsIsShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var listed atomic.Bool
+		s := New(testConfig(), clock.RealClock{})
+		s.sources = append(s.sources, listed.Load)
+		takes := func(ctx context.Context, want time.Duration, what string) {
+			t.Helper()
+			begin := time.Now()
+			s.AwaitLists(ctx)
+			if got := time.Since(begin).Truncate(200 * time.Millisecond); got != want {
+				t.Errorf("%s waits for %v, want %v", what, got, want)
+			}
+		}
+		s.AwaitSync(t.Context())
+		time.Sleep(time.Minute) // to be elected
+		gone, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		takes(gone, time.Second, "the first, which ends,")
+		takes(t.Context(), listsPatience-time.Second, "the second")
+		takes(t.Context(), 0, "the third")
+		s.AwaitSync(t.Context()) // another list
+		time.AfterFunc(3*time.Second, func() { listed.Store(true) })
+		takes(t.Context(), 3*time.Second, "one whose list comes")
+		if !s.Synced() {
+			t.Error("it waited for the list, and that is not in")
+		}
+		takes(t.Context(), 0, "one after it")
 	})
 }

@@ -16,7 +16,7 @@ const ErrReasonNotSynced = "the scheduler has not read all GPU topologies yet"
 
 // PreFilter reads the pod once for both plugins. A value it cannot read makes
 // the pod wait for its own correction; no node could cure it.
-func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	c := nodestate.ReadCycle(state)
 	if c == nil {
 		p.state.Sweep(p.Snapshot())
@@ -33,8 +33,11 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if !p.state.Synced() {
-		// Not resolvable, so that nobody is evicted for it; the State wakes the
-		// pod once it knows everything.
+		// The pods behind this one would be tried in vain, too, and each would be told so
+		// in writing. Whoever waited is refused all the same: his snapshot is as old as
+		// the wait. Not resolvable, so that nobody is evicted for it; the State wakes
+		// the pod once it knows everything.
+		p.state.AwaitLists(ctx)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonNotSynced)
 	}
 	c.FilteredBy = p.name

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
@@ -63,6 +64,21 @@ func (c *counter) drain() (out []string) {
 
 func newWhole(t *testing.T) *whole {
 	t.Helper()
+	w := newWholeThrough(t, func(c kubernetes.Interface) kubernetes.Interface { return c })
+	w.waitSynced(t)
+	return w
+}
+
+func (w *whole) waitSynced(t *testing.T) {
+	t.Helper()
+	eventually(t, "the lists are in", func() bool {
+		return w.state(t).Synced() && w.state(t).Standing(w.node) == nodestate.Fits
+	})
+}
+
+// newWholeThrough has an API server before which something stands.
+func newWholeThrough(t *testing.T, through func(kubernetes.Interface) kubernetes.Interface) *whole {
+	t.Helper()
 	metrics.Register()
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{})) // it has a lot to say
 	t.Cleanup(cancel)
@@ -82,7 +98,7 @@ func newWhole(t *testing.T) *whole {
 	plugins.PostFilter.Enabled = []schedconfig.Plugin{{Name: topology.Name}}
 	config := append(slices.Clone(defaults.PluginConfigsV1), schedconfig.PluginConfig{Name: topology.Name, Args: argsOf(t, topology.Name, setting{write: "PreBind"})})
 	make := topology.New(w.shared)
-	s, err := kubescheduler.New(ctx, w.client, w.factory, nil,
+	s, err := kubescheduler.New(ctx, through(w.client), w.factory, nil,
 		profile.RecorderFactory(func(string) events.EventRecorder { return &events.FakeRecorder{} }),
 		kubescheduler.WithProfiles(schedconfig.KubeSchedulerProfile{SchedulerName: "ours", Plugins: &plugins, PluginConfig: config}),
 		kubescheduler.WithFrameworkOutOfTreeRegistry(frameworkruntime.Registry{
@@ -100,12 +116,6 @@ func newWhole(t *testing.T) *whole {
 	w.factory.WaitForCacheSync(ctx.Done())
 	if _, err := w.state(t).Apply(obj); err != nil {
 		t.Fatal(err)
-	}
-	for range 500 {
-		if w.state(t).Synced() && w.state(t).Standing(node) == nodestate.Fits {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	go s.Run(ctx)
 	return w
