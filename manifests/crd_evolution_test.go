@@ -24,7 +24,47 @@ const previousCRD = "../testdata/skew/level-1/crd.yaml"
 // accepted are the changes that refuse what the previous release accepted, each with
 // the reason why no program of that release writes such a thing. The API server
 // lets what is stored already stay as it is (validation ratcheting).
-var accepted = narrowerQuantities()
+var accepted = merged(narrowerQuantities(), atomicLists(), rulesOfNewFields())
+
+func merged(all ...map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, m := range all {
+		maps.Copy(out, m)
+	}
+	return out
+}
+
+// atomicLists are lists of one writer each, whose entries the API server no longer tells
+// apart: it then keeps no account of who owns which field of which. Programs of both
+// releases write them whole, under one name each. What their keys refused, two entries
+// with one, a rule refuses.
+func atomicLists() map[string]string {
+	out := map[string]string{}
+	for field, l := range map[string]struct{ keys, rule string }{
+		"spec.gpus":             {"id", "g, {g.id: i}"},
+		"spec.numaNodes":        {"id", "n, {n.id: i}"},
+		"spec.links":            {"a,b", "l, {l.a * 256 + l.b: i}"},
+		"spec.nics":             {"name", "n, {n.name: i}"},
+		"status.gpuHealth":      {"id", "h, {h.id: i}"},
+		"status.allocations":    {"podUID,container,resource", "a, {a.podUID + ' ' + a.container + ' ' + a.resource: i}"},
+		"status.kubelet.memory": {"numaNode", "m, {m.numaNode: i}"},
+	} {
+		path := "v1alpha1." + field
+		out[path+` list type: was "map" and is "atomic"`] = "it has one writer, who writes it whole"
+		out[fmt.Sprintf("%s list keys: was %q and is %q", path, l.keys, "")] = "the rule is in their place"
+		out[fmt.Sprintf("%s: new rule size(self.transformMapEntry(i, %s)) == size(self)", path, l.rule)] = "it refuses what the keys refused"
+	}
+	return out
+}
+
+// rulesOfNewFields say nothing of an object without those fields.
+func rulesOfNewFields() map[string]string {
+	return map[string]string{
+		"v1alpha1.spec: new rule self.numaNodes.all(n, !has(n.threadsPerCore) || !has(n.siblings) || size(n.siblings) == 0)":    "threadsPerCore is new",
+		"v1alpha1.spec: new rule !has(self.linkRows) || size(self.links) == 0":                                                  "linkRows is new",
+		"v1alpha1.spec: new rule !has(self.linkRows) || size(self.linkRows) == 0 || size(self.linkRows) == size(self.gpus) - 1": "linkRows is new",
+	}
+}
 
 // narrowerQuantities are the patterns of scripts/quantities.sh. The programs write
 // whole numbers of an int64 with a suffix at most, as Quantity prints them; what is
@@ -260,11 +300,23 @@ func TestIncompatibleChangesAreFound(t *testing.T) {
 		},
 		"a list has another key": {
 			change: func(crd *apiextensionsv1.CustomResourceDefinition) {
-				links := spec(crd)["links"]
-				links.XListMapKeys = []string{"a"}
-				spec(crd)["links"] = links
+				status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"].Properties
+				conditions := status["conditions"]
+				conditions.XListMapKeys = []string{"reason"}
+				status["conditions"] = conditions
 			},
-			want: []string{`v1alpha1.spec.links list keys: was "a,b" and is "a"`},
+			want: []string{`v1alpha1.status.conditions list keys: was "type" and is "reason"`},
+		},
+		"a list has no keys any more": {
+			change: func(crd *apiextensionsv1.CustomResourceDefinition) {
+				status := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["status"].Properties
+				conditions := status["conditions"]
+				conditions.XListType, conditions.XListMapKeys = new("atomic"), nil
+				status["conditions"] = conditions
+			},
+			want: []string{
+				`v1alpha1.status.conditions list keys: was "type" and is ""`, `v1alpha1.status.conditions list type: was "map" and is "atomic"`,
+			},
 		},
 		"the stored version is another": {
 			change: func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions[0].Storage = false },

@@ -121,7 +121,7 @@ func TestMalformedObjectsAreRefusedByField(t *testing.T) {
 		"no node UID":                         {func(o map[string]any) { delete(o["spec"].(map[string]any), "nodeUID") }, "spec.nodeUID"},
 		"empty node UID":                      {func(o map[string]any) { o["spec"].(map[string]any)["nodeUID"] = "" }, "spec.nodeUID"},
 		"a GPU with a blank in its id":        {func(o map[string]any) { item(o, "gpus", 1)["id"] = "GPU 1" }, "spec.gpus[1].id"},
-		"two GPUs of one id":                  {func(o map[string]any) { item(o, "gpus", 1)["id"] = "GPU-0" }, "spec.gpus[1]"},
+		"two GPUs of one id":                  {func(o map[string]any) { item(o, "gpus", 1)["id"] = "GPU-0" }, "spec.gpus"},
 		"two GPUs of one index":               {func(o map[string]any) { item(o, "gpus", 1)["index"] = int64(0) }, "spec.gpus"},
 		"a GPU on an unlisted NUMA node":      {func(o map[string]any) { item(o, "gpus", 2)["numaNode"] = int64(7) }, "spec.gpus"},
 		"a bus id that is no bus id":          {func(o map[string]any) { item(o, "gpus", 2)["pciBusID"] = "7" }, "spec.gpus[2].pciBusID"},
@@ -129,7 +129,7 @@ func TestMalformedObjectsAreRefusedByField(t *testing.T) {
 		"a short row of distances":            {func(o map[string]any) { item(o, "numaNodes", 0)["distances"] = []any{int64(10)} }, "spec.numaNodes"},
 		"a link with its ends in wrong order": {func(o map[string]any) { item(o, "links", 0)["a"], item(o, "links", 0)["b"] = int64(1), int64(0) }, "spec.links"},
 		"a link to a GPU that is not there":   {func(o map[string]any) { item(o, "links", 2)["b"] = int64(9) }, "spec.links"},
-		"a pair listed twice":                 {func(o map[string]any) { item(o, "links", 1)["b"] = int64(1) }, "spec.links[1]"},
+		"a pair listed twice":                 {func(o map[string]any) { item(o, "links", 1)["b"] = int64(1) }, "spec.links"},
 		"an unknown link class":               {func(o map[string]any) { item(o, "links", 0)["class"] = "NV18" }, "spec.links[0].class"},
 		"a bandwidth that is no quantity":     {func(o map[string]any) { item(o, "links", 0)["bandwidth"] = "fast" }, "spec.links[0].bandwidth"},
 		"an unknown topology policy": {func(o map[string]any) {

@@ -30,6 +30,8 @@ type ExporterOptions struct {
 	Interval time.Duration
 	// Unenforced leaves out what says that the node gives containers the chosen GPUs.
 	Unenforced bool
+	// Compact publishes graphs in fewer bytes.
+	Compact bool
 }
 
 // RunExporters publishes the topology of the nodes, which must exist, and
@@ -70,7 +72,7 @@ func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts Exporter
 		return fmt.Errorf("make the exporter's client: %w", err)
 	}
 	e, err := exporter.New(exporter.Config{
-		NodeName: node.Name, Namespace: systemNamespace, Interval: opts.Interval, AssumeEnforced: !opts.Unenforced,
+		NodeName: node.Name, Namespace: systemNamespace, Interval: opts.Interval, AssumeEnforced: !opts.Unenforced, Compact: opts.Compact,
 	}, exporter.Static(graph), kube, dyn)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", node.Name, err)

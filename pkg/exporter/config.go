@@ -42,6 +42,9 @@ type Config struct {
 	Namespace string
 	// NoCompatLabels leaves out the labels and the annotation outside nvtopo.dev.
 	NoCompatLabels bool
+	// Compact publishes the graph in fewer bytes, by fields that programs of level 1 do
+	// not know: NodeGPUTopologySpec.Compact.
+	Compact bool
 	// AssumeEnforced says that what the scheduler chooses is what pods get. Only
 	// true of simulated nodes: it stands in for the node agent's Lease and condition.
 	AssumeEnforced bool

@@ -32,6 +32,9 @@ const maxMessage = 1024
 // describe makes the object for a graph read on a node.
 func describe(cfg Config, node nodeView, g *nvtopo.Graph) *v1alpha1.NodeGPUTopology {
 	t := v1alpha1.FromGraph(cfg.NodeName, cfg.Resource, g)
+	if cfg.Compact {
+		t.Spec.Compact()
+	}
 	t.Spec.NodeUID, t.Spec.BootID = node.uid, node.bootID
 	t.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: cfg.NodeName, UID: node.uid}}
 	return t

@@ -247,7 +247,7 @@ func TestOnlyChangesAreWritten(t *testing.T) {
 	r.src.graph = sick
 	r.expect(t, "when a GPU falls ill", getTopology, putStatus, putLease)
 	top := r.api.topology(t)
-	if h := top.Status.GPUHealth[3]; h.Healthy || h.Reason != "Xid 79" || top.Status.Summary.Healthy != 7 {
+	if h := healthOf(top, "GPU-3"); h == nil || h.Healthy || h.Reason != "Xid 79" || top.Status.Summary.Healthy != 7 {
 		t.Errorf("health %+v, summary %+v", h, top.Status.Summary)
 	}
 

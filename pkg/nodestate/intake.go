@@ -132,6 +132,7 @@ func withGraph(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec
 // sameGraph reports whether two specs have the same devices with the same links.
 func sameGraph(a, b *v1alpha1.NodeGPUTopologySpec) bool {
 	return len(a.GPUs) == len(b.GPUs) && len(a.Links) == len(b.Links) && len(a.NUMANodes) == len(b.NUMANodes) &&
+		slices.Equal(a.LinkRows, b.LinkRows) && equality.Semantic.DeepEqual(a.LinkKinds, b.LinkKinds) &&
 		equality.Semantic.DeepEqual(a.GPUs, b.GPUs) && equality.Semantic.DeepEqual(a.Links, b.Links) &&
 		equality.Semantic.DeepEqual(a.NUMANodes, b.NUMANodes)
 }
@@ -144,7 +145,7 @@ func graphCost(spec *v1alpha1.NodeGPUTopologySpec) float64 {
 }
 
 func objectCost(obj *v1alpha1.NodeGPUTopology) float64 {
-	return 1 + float64(len(obj.Spec.Links))/28 + float64(len(obj.Status.Allocations))/64
+	return 1 + float64(obj.Spec.Pairs())/28 + float64(len(obj.Status.Allocations))/64
 }
 
 // forget drops what waits of an object that is gone.

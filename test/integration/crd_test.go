@@ -52,7 +52,7 @@ func TestTheAPIServerRefusesMalformedTopologies(t *testing.T) {
 		"no nodeUID":                        {func(o map[string]any) { delete(o["spec"].(map[string]any), "nodeUID") }, "spec.nodeUID"},
 		"a GPU without an id":               {func(o map[string]any) { entry(o, "gpus", 0)["id"] = "" }, "spec.gpus[0].id"},
 		"a GPU id with blanks":              {func(o map[string]any) { entry(o, "gpus", 1)["id"] = "GPU 1" }, "spec.gpus[1].id"},
-		"two GPUs of one id":                {func(o map[string]any) { entry(o, "gpus", 1)["id"] = entry(o, "gpus", 0)["id"] }, "spec.gpus[1]"},
+		"two GPUs of one id":                {func(o map[string]any) { entry(o, "gpus", 1)["id"] = entry(o, "gpus", 0)["id"] }, "spec.gpus: Invalid value"},
 		"two GPUs of one index":             {func(o map[string]any) { entry(o, "gpus", 1)["index"] = int64(0) }, "spec.gpus"},
 		"a GPU on a NUMA node nobody has":   {func(o map[string]any) { entry(o, "gpus", 2)["numaNode"] = int64(7) }, "numaNode"},
 		"a bus id in another form":          {func(o map[string]any) { entry(o, "gpus", 3)["pciBusID"] = "GPU0" }, "spec.gpus[3].pciBusID"},

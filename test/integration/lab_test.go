@@ -172,6 +172,14 @@ func (l *lab) publish(t *testing.T, opts devcluster.ExporterOptions, specs ...de
 // keeps up.
 func (l *lab) publishOnce(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.Graph) {
 	t.Helper()
+	if err := l.tryPublish(t, spec, g); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tryPublish is publishOnce for a graph that may be refused.
+func (l *lab) tryPublish(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.Graph) error {
+	t.Helper()
 	l.graphs[spec.Name] = g
 	dyn, err := dynamic.NewForConfig(l.RESTConfig())
 	if err != nil {
@@ -182,9 +190,7 @@ func (l *lab) publishOnce(t *testing.T, spec devcluster.NodeSpec, g *nvtopo.Grap
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.PublishOnce(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	return e.PublishOnce(t.Context())
 }
 
 // node makes a node and publishes its graph.

@@ -162,18 +162,38 @@ func TestATightenedSchemaKeepsStoredObjectsWritable(t *testing.T) {
 	n.gave(t, map[types.UID]recordedPod{pod.UID: {"main": n.ids(0, 1)}})
 	n.published(t, "p main foreign")
 
-	// The exporter's half as well: a GPU's NUMA node in spec, another health in status.
-	l.publishOnce(t, spec, changed(t, l.graphs["n1"], func(d *nvtopo.GPU) {
+	// The exporter's half as well: another list of spec, another health in status.
+	lost := func(d *nvtopo.GPU) {
 		if d.Index == 3 {
-			d.Unhealthy, d.NUMANode = "GPU is lost", nvtopo.UnknownNUMA
+			d.Unhealthy = "GPU is lost"
 		}
-	}))
+	}
+	sick := changed(t, l.graphs["n1"], lost)
+	sick.NICs = nil
+	l.publishOnce(t, spec, sick)
 	obj, err := n.status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if obj.Status.Summary == nil || obj.Status.Summary.Healthy != 7 || obj.Spec.GPUs[3].NUMANode != nvtopo.UnknownNUMA {
-		t.Errorf("summary %+v, GPU %+v; want 7 healthy GPUs, and it without a NUMA node", obj.Status.Summary, obj.Spec.GPUs[3])
+	if obj.Status.Summary == nil || obj.Status.Summary.Healthy != 7 || len(obj.Spec.NICs) != 0 {
+		t.Errorf("summary %+v, adapters %+v; want 7 healthy GPUs, and no adapters", obj.Status.Summary, obj.Spec.NICs)
+	}
+
+	// Of the list itself the API server takes nothing else: an atomic one is judged whole.
+	// That it has no NUMA node is not published, that the GPU is lost is.
+	moved := changed(t, sick, func(d *nvtopo.GPU) {
+		if lost(d); d.Index == 3 {
+			d.NUMANode = nvtopo.UnknownNUMA
+		}
+		if d.Index == 5 {
+			d.Unhealthy = "GPU is lost"
+		}
+	})
+	if err := l.tryPublish(t, spec, moved); err == nil || !strings.Contains(err.Error(), "spec.gpus[0].model") {
+		t.Errorf("another GPU in the list is published with %v, want a refusal that names spec.gpus[0].model", err)
+	}
+	if obj, err = n.status(t.Context()); err != nil || obj.Status.Summary.Healthy != 6 {
+		t.Errorf("summary %+v and %v, want 6 healthy GPUs", obj.Status.Summary, err)
 	}
 }
 

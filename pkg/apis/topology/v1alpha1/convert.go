@@ -105,6 +105,12 @@ func (r *reader) readNUMANode(n *NUMANode, path *field.Path) (out nvtopo.NUMANod
 		}
 		out.Siblings = append(out.Siblings, threads)
 	}
+	if n.ThreadsPerCore != 0 {
+		if out.Siblings = coresOf(out.CPUs, n.ThreadsPerCore); len(n.Siblings) > 0 || n.ThreadsPerCore > maxThreads || len(out.Siblings) == 0 {
+			return out, fieldError(path.Child("threadsPerCore"), "%d beside %d siblings for %d CPUs: want no siblings, and a divisor of up to %d",
+				n.ThreadsPerCore, len(n.Siblings), len(out.CPUs), maxThreads)
+		}
+	}
 	if out.Memory, err = MemoryOf(n.Memory); err != nil {
 		return out, fieldError(path.Child("memory"), "%w", err)
 	}
@@ -193,6 +199,9 @@ func (r *reader) readLinks() (map[string]map[[2]int]nvtopo.Link, error) {
 	out := map[string]map[[2]int]nvtopo.Link{}
 	for res := range r.members {
 		out[res] = map[[2]int]nvtopo.Link{}
+	}
+	if len(r.spec.LinkRows) > 0 {
+		return out, r.readRows(out)
 	}
 	for i := range r.spec.Links {
 		l, path := &r.spec.Links[i], base.Index(i)

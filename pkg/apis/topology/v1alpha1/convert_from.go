@@ -83,11 +83,19 @@ func fromLink(a, b int, l nvtopo.Link) Link {
 		class = "HCCS"
 	case nvtopo.KindPCIe, nvtopo.KindUnknown:
 	}
-	return Link{
+	out := Link{
 		A: int32(min(a, b)), B: int32(max(a, b)), Class: class, Lanes: int32(l.Class.Lanes),
-		Bandwidth:          *resource.NewQuantity(l.Bandwidth*1000, resource.DecimalSI),
-		LatencyNanoseconds: l.Latency, PCIe: l.PCIe.String(), Switched: l.Switched,
+		Bandwidth: *resource.NewQuantity(l.Bandwidth*1000, resource.DecimalSI), Switched: l.Switched,
 	}
+	// What a reader assumes anyway is not written: of 28 links it would be a kilobyte.
+	usual := nvtopo.NewLink(l.Class, l.PCIe, 0, 0, l.Switched)
+	if l.Latency != usual.Latency {
+		out.LatencyNanoseconds = l.Latency
+	}
+	if l.Class.IsFabric() {
+		out.PCIe = l.PCIe.String()
+	}
+	return out
 }
 
 func bytesOf(n int64) *resource.Quantity {

@@ -25,6 +25,7 @@ const (
 	// maxResources is what a pod can be given devices of at once.
 	maxResources = 8
 	maxNICs      = 64
+	maxLinkKinds = 64
 	// maxMemory bounds the memory of one NUMA node or GPU, so that sums of them stay
 	// inside an int64: 4 PiB.
 	maxMemory = 1 << 52
@@ -94,6 +95,8 @@ func checkSizes(spec *NodeGPUTopologySpec) error {
 		{"gpus", len(spec.GPUs), nvtopo.MaxGPUs},
 		{"numaNodes", len(spec.NUMANodes), maxNUMANodes},
 		{"links", len(spec.Links), nvtopo.MaxGPUs * (nvtopo.MaxGPUs - 1) / 2},
+		{"linkKinds", len(spec.LinkKinds), maxLinkKinds},
+		{"linkRows", len(spec.LinkRows), nvtopo.MaxGPUs - 1},
 		{"nics", len(spec.NICs), maxNICs},
 	} {
 		if list.len > list.max {

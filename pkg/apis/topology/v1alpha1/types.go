@@ -44,6 +44,9 @@ type NodeGPUTopologyList struct {
 // once and not once a link: 2016 links between 64 GPUs must stay inside the API
 // server's cost limit for one rule.
 //
+// +kubebuilder:validation:XValidation:rule="self.numaNodes.all(n, !has(n.threadsPerCore) || !has(n.siblings) || size(n.siblings) == 0)",fieldPath=".numaNodes",message="numaNodes: siblings must be absent beside threadsPerCore"
+// +kubebuilder:validation:XValidation:rule="!has(self.linkRows) || size(self.links) == 0",fieldPath=".linkRows",message="linkRows: links must be empty beside them"
+// +kubebuilder:validation:XValidation:rule="!has(self.linkRows) || size(self.linkRows) == 0 || size(self.linkRows) == size(self.gpus) - 1",fieldPath=".linkRows",message="linkRows: one row is needed for each of gpus but the last"
 // +kubebuilder:validation:XValidation:rule="self.links.all(l, l.a < l.b)",fieldPath=".links",message="links: a must be smaller than b"
 // +kubebuilder:validation:XValidation:rule="[self.gpus.map(g, g.index)].all(known, self.links.all(l, l.a in known && l.b in known))",fieldPath=".links",message="links: a and b must be indices of gpus"
 // +kubebuilder:validation:XValidation:rule="[self.gpus.map(g, g.index)].all(known, known.all(i, known.exists_one(j, i == j)))",fieldPath=".gpus",message="gpus: index must be unique"
@@ -61,27 +64,39 @@ type NodeGPUTopologySpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
-	// gpus lists the accelerators by their UUID.
-	// +listType=map
-	// +listMapKey=id
+	// gpus lists the accelerators, each with its UUID.
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, g, {g.id: i})) == size(self)",message="gpus: id must be unique"
 	GPUs []GPU `json:"gpus"`
 	// numaNodes lists the NUMA nodes of the machine.
-	// +listType=map
-	// +listMapKey=id
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, n, {n.id: i})) == size(self)",message="numaNodes: id must be unique"
 	NUMANodes []NUMANode `json:"numaNodes"`
-	// links holds one entry for each pair of GPUs of one resource.
-	// +listType=map
-	// +listMapKey=a
-	// +listMapKey=b
+	// links holds one entry for each pair of GPUs of one resource; none where linkRows says it.
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2016
+	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, l, {l.a * 256 + l.b: i})) == size(self)",message="links: a pair must be there once"
 	Links []Link `json:"links"`
+	// linkKinds are the kinds of path that linkRows names.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	LinkKinds []LinkKind `json:"linkKinds,omitempty"`
+	// linkRows is links in short, the matrix above its diagonal: for each of gpus but the
+	// last a row with the kinds of its paths to the GPUs after it, in their order and with
+	// a blank between; "-" between GPUs of two resources.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=63
+	// +kubebuilder:validation:items:MaxLength=2112
+	LinkRows []string `json:"linkRows,omitempty"`
 	// nics lists the RDMA-capable network adapters.
 	// +optional
-	// +listType=map
-	// +listMapKey=name
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, n, {n.name: i})) == size(self)",message="nics: name must be unique"
 	NICs []NIC `json:"nics,omitempty"`
 }
 
@@ -145,6 +160,12 @@ type NUMANode struct {
 	// +kubebuilder:validation:MaxItems=1024
 	// +kubebuilder:validation:items:MaxLength=64
 	Siblings []string `json:"siblings,omitempty"`
+	// threadsPerCore is siblings in short, for machines that count evenly: cpus in ascending
+	// order are that many runs of equal length, and the n-th of all runs are one core's.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=64
+	ThreadsPerCore int32 `json:"threadsPerCore,omitempty"`
 	// memory is the node's memory.
 	// +optional
 	Memory *resource.Quantity `json:"memory,omitempty"`
@@ -187,6 +208,37 @@ type Link struct {
 	// +kubebuilder:validation:Enum=PIX;PXB;PHB;NODE;SYS
 	PCIe string `json:"pcie,omitempty"`
 	// switched says that the fabric path goes through a switch.
+	// +optional
+	Switched bool `json:"switched,omitempty"`
+}
+
+// LinkKind is a path between two GPUs as several pairs of a machine have it. All but
+// its name is as in Link.
+type LinkKind struct {
+	// name by which linkRows refers to it, for example NV2/PHB.
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9./]*$`
+	Name string `json:"name"`
+	// class as in links.
+	// +kubebuilder:validation:Enum=NVLink;XGMI;HCCS;PIX;PXB;PHB;NODE;SYS
+	Class string `json:"class"`
+	// lanes as in links.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=64
+	Lanes int32 `json:"lanes,omitempty"`
+	// bandwidth as in links.
+	Bandwidth resource.Quantity `json:"bandwidth"`
+	// latencyNanoseconds as in links.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000000
+	LatencyNanoseconds int64 `json:"latencyNanoseconds,omitempty"`
+	// pcie as in links.
+	// +optional
+	// +kubebuilder:validation:Enum=PIX;PXB;PHB;NODE;SYS
+	PCIe string `json:"pcie,omitempty"`
+	// switched as in links.
 	// +optional
 	Switched bool `json:"switched,omitempty"`
 }
@@ -248,20 +300,18 @@ type NodeGPUTopologyStatus struct {
 	Summary *Summary `json:"summary,omitempty"`
 	// gpuHealth lists the health of each GPU; one that is absent is healthy.
 	// +optional
-	// +listType=map
-	// +listMapKey=id
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, h, {h.id: i})) == size(self)",message="gpuHealth: id must be unique"
 	GPUHealth []GPUHealth `json:"gpuHealth,omitempty"`
 	// kubelet is how the node's kubelet aligns resources; absent when unknown.
 	// +optional
 	Kubelet *Kubelet `json:"kubelet,omitempty"`
 	// allocations is what kubelet has really recorded.
 	// +optional
-	// +listType=map
-	// +listMapKey=podUID
-	// +listMapKey=container
-	// +listMapKey=resource
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, a, {a.podUID + ' ' + a.container + ' ' + a.resource: i})) == size(self)",message="allocations: podUID, container and resource must be unique together"
 	Allocations []Allocation `json:"allocations,omitempty"`
 }
 
@@ -342,9 +392,9 @@ type Kubelet struct {
 	// memory is the memory manager's account of each NUMA node; known only under
 	// memoryManagerPolicy Static.
 	// +optional
-	// +listType=map
-	// +listMapKey=numaNode
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, m, {m.numaNode: i})) == size(self)",message="memory: numaNode must be unique"
 	Memory []KubeletMemory `json:"memory,omitempty"`
 	// unalignedResources are those whose devices kubelet is told no NUMA node of,
 	// so that its topology manager does not align them.

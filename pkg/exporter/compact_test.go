@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exporter
+
+import (
+	"net/http"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// refuseCompact answers as an API server does whose definition lacks the compact fields.
+func refuseCompact(r request) *metav1.Status {
+	spec, _ := r.body["spec"].(map[string]any)
+	if _, ok := spec["linkRows"]; !ok {
+		return nil
+	}
+	return failure(http.StatusInternalServerError, metav1.StatusReasonInternalError,
+		"failed to create typed patch object (/n1; topology.nvtopo.dev/v1alpha1, Kind=NodeGPUTopology): errors:\n"+
+			"  .spec.linkKinds: field not declared in schema\n  .spec.linkRows: field not declared in schema")
+}
+
+func TestACompactGraphIsPublishedAsTheSchemaTakesIt(t *testing.T) {
+	tests := map[string]struct {
+		compact             bool
+		refuse              func(request) *metav1.Status
+		wantLinks, wantRows int
+	}{
+		"by default at length":                              {wantLinks: 28},
+		"in short when told to":                             {compact: true, wantRows: 7},
+		"at length where the schema does not have the rows": {compact: true, refuse: refuseCompact, wantLinks: 28},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{Compact: tc.compact})
+			r.api.refuse = tc.refuse
+			r.publish(t)
+			top := r.api.topology(t)
+			if len(top.Spec.Links) != tc.wantLinks || len(top.Spec.LinkRows) != tc.wantRows {
+				t.Errorf("%d links and %d rows, want %d and %d", len(top.Spec.Links), len(top.Spec.LinkRows), tc.wantLinks, tc.wantRows)
+			}
+			graphs, err := top.Graphs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := graphs[v1alpha1.DefaultResource].ClassKey(), r.src.graph.ClassKey(); got != want {
+				t.Errorf("the graph is of class %s, want %s", got, want)
+			}
+			r.expect(t, "without a change", getTopology, putLease)
+		})
+	}
+}
+
+func TestTheFormIsChangedInPlace(t *testing.T) {
+	r := newRig(t, Config{})
+	for _, compact := range []bool{false, true, false} {
+		r.cfg.Compact = compact
+		r.restart(t)
+		r.publish(t)
+		if top := r.api.topology(t); (len(top.Spec.LinkRows) > 0) != compact || (len(top.Spec.Links) > 0) == compact {
+			t.Errorf("compact %t: %d rows, %d links", compact, len(top.Spec.LinkRows), len(top.Spec.Links))
+		}
+	}
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/exporter"
+)
+
+// TestAnObjectOnTheWire has the JSON that the API server sends of a node's object,
+// written by exporter and agent: each scheduler reads one of each node at its start,
+// and again with each change.
+func TestAnObjectOnTheWire(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	for name, tc := range map[string]struct {
+		machine        string
+		usual, compact int // bytes at most
+	}{
+		"8 GPUs with NVLinks between some pairs":      {"dgx1-v100", 7000, 6000},
+		"8 GPUs behind NVSwitches and 12 adapters":    {"dgx-h100", 9000, 6000},
+		"8 GPUs behind NVSwitches, 128 cores, 8 NUMA": {"dgx-a100", 10000, 6500},
+		"8 GPUs without NVLink":                       {"l40s-8", 7000, 6000},
+		"16 GPUs behind NVSwitches":                   {"dgx2", 18000, 9000},
+	} {
+		for form, most := range map[bool]int{false: tc.usual, true: tc.compact} {
+			t.Run(fmt.Sprintf("%s, compact: %t", name, form), func(t *testing.T) {
+				spec := l.addNode(t, l.freshName(tc.machine), tc.machine)
+				n := l.agentOf(t, spec.Name)
+				l.publish(t, devcluster.ExporterOptions{Unenforced: true, Compact: form}, spec)
+				n.start(t)
+				data := l.sent(t, n)
+				t.Logf("%s: %d bytes, of which %s", tc.machine, len(data), parts(t, data))
+				if len(data) > most {
+					t.Errorf("%d bytes, want %d at most:\n%s", len(data), most, data)
+				}
+			})
+		}
+	}
+}
+
+// sent is a node's object as the API server sends it, when the agent has written its part.
+func (l *lab) sent(t *testing.T, n *nodeUnderTest) []byte {
+	t.Helper()
+	eventually(t, 15*time.Second, "the agent of "+n.name+" says whether it enforces", func(ctx context.Context) (bool, string) {
+		obj, err := n.status(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		return meta.FindStatusCondition(obj.Status.Conditions, v1alpha1.ConditionEnforced) != nil && obj.Status.Summary != nil, fmt.Sprint(obj.Status.Conditions)
+	})
+	data, err := l.client.Discovery().RESTClient().Get().
+		AbsPath("/apis", v1alpha1.GroupName, v1alpha1.SchemeGroupVersion.Version, v1alpha1.Resource, n.name).DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// parts tells the size of what an object has most of.
+func parts(t *testing.T, data []byte) string {
+	t.Helper()
+	var obj struct {
+		Metadata     struct{ ManagedFields json.RawMessage }
+		Spec, Status map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(data, &obj); err != nil {
+		t.Fatal(err)
+	}
+	out := fmt.Sprintf("managedFields %d", len(obj.Metadata.ManagedFields))
+	for _, half := range []map[string]json.RawMessage{obj.Spec, obj.Status} {
+		for _, field := range []string{"gpus", "numaNodes", "links", "linkKinds", "linkRows", "nics", "gpuHealth", "conditions"} {
+			if v, ok := half[field]; ok {
+				out += fmt.Sprintf(", %s %d", field, len(v))
+			}
+		}
+	}
+	return out
+}
+
+// TestCompactObjectsAndTheDefinitionBefore walks an object through both definitions and both forms of its graph.
+// Whatever the exporter was told, the graph is the same, and with the definition of the
+// release before it is said at length.
+func TestCompactObjectsAndTheDefinitionBefore(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	spec := l.addNode(t, "n1", "dgx1-v100")
+	n := l.agentOf(t, "n1")
+	before, err := os.ReadFile(filepath.Join("..", "..", "testdata", "skew", "level-1", "crd.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	older := func() error { return l.ApplyManifests(t.Context(), fstest.MapFS{"crd.yaml": {Data: before}}) }
+	newer := func() error { return l.InstallManifests(t.Context()) }
+	for _, step := range []struct {
+		name       string
+		definition func() error // to be there first
+		compact    bool
+		wantRows   int
+		wantLinks  int
+	}{
+		{"the definition before", older, false, 0, 28},
+		{"it has no rows", nil, true, 0, 28},
+		{"this one, links as before", newer, false, 0, 28},
+		{"rows", nil, true, 7, 0},
+		{"the definition before, which drops them", older, true, 0, 28},
+		{"this one again", newer, true, 7, 0},
+		{"links again, as before a roll-back", nil, false, 0, 28},
+		{"the definition before, again", older, false, 0, 28},
+	} {
+		if step.definition != nil {
+			if err := step.definition(); err != nil {
+				t.Fatalf("%s: %v", step.name, err)
+			}
+		}
+		dyn, err := dynamic.NewForConfig(l.RESTConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := exporter.Config{NodeName: spec.Name, Namespace: systemNamespace, AssumeEnforced: true, Compact: step.compact}
+		e, err := exporter.New(cfg, exporter.Static(l.graphs["n1"]), l.client, dyn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The API server may take a moment to serve another definition.
+		eventually(t, 60*time.Second, step.name, func(ctx context.Context) (bool, string) {
+			// While it exchanges definitions the API server may not answer at all.
+			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+			defer cancel()
+			if err := e.PublishOnce(ctx); err != nil {
+				return false, err.Error()
+			}
+			obj, err := n.status(ctx)
+			if err != nil {
+				return false, err.Error()
+			}
+			graphs, err := obj.Graphs()
+			if err != nil {
+				t.Fatalf("%s: %v", step.name, err)
+			}
+			if got, want := graphs[string(gpuResource)].ClassKey(), l.graphs["n1"].ClassKey(); got != want {
+				t.Fatalf("%s: the graph is of class %s, want %s", step.name, got, want)
+			}
+			return len(obj.Spec.LinkRows) == step.wantRows && len(obj.Spec.Links) == step.wantLinks,
+				fmt.Sprintf("%d rows, %d links", len(obj.Spec.LinkRows), len(obj.Spec.Links))
+		})
+	}
+}
