@@ -65,7 +65,7 @@ func restClient(config *rest.Config) (rest.Interface, error) {
 	gv := v1alpha1.SchemeGroupVersion
 	c.GroupVersion, c.APIPath = &gv, "/apis"
 	c.ContentConfig = rest.ContentConfig{
-		GroupVersion: &gv, NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
+		GroupVersion: &gv, NegotiatedSerializer: serializers{serializer.NewCodecFactory(scheme).WithoutConversion()},
 		ContentType: runtime.ContentTypeJSON, AcceptContentTypes: runtime.ContentTypeJSON,
 	}
 	client, err := rest.RESTClientFor(c)
