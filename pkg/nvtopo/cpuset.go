@@ -29,7 +29,10 @@ func ParseCPUList(s string) (CPUSet, error) {
 	if s == "" {
 		return nil, nil
 	}
-	var out []int
+	// A list that cannot be read is not written out first: a few bytes name thousands.
+	type span struct{ first, last int }
+	var spans []span
+	n := 0
 	for part := range strings.SplitSeq(s, ",") {
 		lo, hi, isRange := strings.Cut(part, "-")
 		a, err := parseCPU(lo)
@@ -45,14 +48,19 @@ func ParseCPUList(s string) (CPUSet, error) {
 		if b < a {
 			return nil, fmt.Errorf("CPU list %q: range %q runs backwards", s, part)
 		}
-		for c := a; c <= b; c++ {
-			out = append(out, c)
-		}
-		if len(out) > 4*maxCPU {
+		if n += b - a + 1; n > 4*maxCPU {
 			return nil, fmt.Errorf("CPU list of %d bytes names more than %d CPUs", len(s), 4*maxCPU)
 		}
+		spans = append(spans, span{a, b})
 	}
-	return NewCPUSet(out...), nil
+	out := make(CPUSet, 0, n)
+	for _, p := range spans {
+		for c := p.first; c <= p.last; c++ {
+			out = append(out, c)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
 }
 
 func parseCPU(s string) (int, error) {

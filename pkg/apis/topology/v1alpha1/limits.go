@@ -39,7 +39,8 @@ const (
 )
 
 // CPULists reads the CPU lists of one object. Equal texts share one set, and the
-// sum of what is kept is bounded. The zero value is empty.
+// sum of what is kept is bounded: beyond it no list is even looked at. The zero value
+// is empty.
 //
 // +kubebuilder:object:generate=false
 type CPULists struct {
@@ -56,18 +57,24 @@ func (l *CPULists) Read(text string) (nvtopo.CPUSet, error) {
 	if set, ok := l.seen[text]; ok {
 		return set, nil
 	}
-	set, err := nvtopo.ParseCPUList(text)
-	if err != nil {
-		return nil, err
+	if l.total <= maxListedCPUs {
+		set, err := nvtopo.ParseCPUList(text)
+		if err != nil {
+			return nil, err
+		}
+		if l.total += len(set); l.total <= maxListedCPUs {
+			return l.keep(text, set), nil
+		}
 	}
-	if l.total += len(set); l.total > maxListedCPUs {
-		return nil, fmt.Errorf("the lists of CPUs up to this one have more than %d members", maxListedCPUs)
-	}
+	return nil, fmt.Errorf("the lists of CPUs up to this one have more than %d members", maxListedCPUs)
+}
+
+func (l *CPULists) keep(text string, set nvtopo.CPUSet) nvtopo.CPUSet {
 	if l.seen == nil {
 		l.seen = map[string]nvtopo.CPUSet{}
 	}
 	l.seen[text] = set
-	return set, nil
+	return set
 }
 
 // MemoryOf reads an amount of memory that is not negative and can be summed up.
