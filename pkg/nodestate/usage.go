@@ -61,7 +61,12 @@ func (u *Usage) Free(resource string) nvtopo.Mask {
 }
 
 // freeCPUs are the CPUs that no other pod of ours was given.
-func (u *Usage) freeCPUs() nvtopo.CPUSet { return u.node.cpus.Minus(u.taken...) }
+func (u *Usage) freeCPUs() nvtopo.CPUSet {
+	if len(u.taken) == 0 {
+		return u.node.cpus
+	}
+	return u.node.cpus.Minus(u.taken...)
+}
 
 // podLister finds a pod in the informer's store; nil when it is not there.
 type podLister interface {

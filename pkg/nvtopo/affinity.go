@@ -61,6 +61,11 @@ func (g *Graph) NearestCPUs(nodes []int, free CPUSet, n int) CPUSet {
 	if n <= 0 || len(free) < n {
 		return nil
 	}
+	return NewCPUSet(g.nearest(make(CPUSet, 0, n), nodes, free, newCPUBits(free), n)...)
+}
+
+// nearest appends n of the CPUs that are left of free, see NearestCPUs.
+func (g *Graph) nearest(out CPUSet, nodes []int, free CPUSet, left cpuBits, n int) CPUSet {
 	type ranked struct {
 		distance int
 		node     *NUMANode
@@ -81,11 +86,10 @@ func (g *Graph) NearestCPUs(nodes []int, free CPUSet, n int) CPUSet {
 	slices.SortStableFunc(order, func(a, b ranked) int {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), cmp.Compare(a.node.ID, b.node.ID))
 	})
-	left := newCPUBits(free)
-	var out CPUSet
+	n += len(out)
 	for _, r := range order {
 		if len(out) < n {
-			out = append(out, takeCPUs(r.node.CPUs, r.node.Siblings, left, n-len(out))...)
+			out = takeCPUs(out, r.node.CPUs, r.node.Siblings, left, n-len(out))
 		}
 	}
 	if len(out) < n {
@@ -93,9 +97,9 @@ func (g *Graph) NearestCPUs(nodes []int, free CPUSet, n int) CPUSet {
 		for i := range g.NUMANodes {
 			listed = append(listed, g.NUMANodes[i].CPUs)
 		}
-		out = append(out, takeCPUs(free.Minus(listed...), nil, left, n-len(out))...)
+		out = takeCPUs(out, free.Minus(listed...), nil, left, n-len(out))
 	}
-	return NewCPUSet(out...)
+	return out
 }
 
 // SpreadCPUs takes n of the free CPUs in equal parts nearest to each of the NUMA
@@ -109,17 +113,26 @@ func (g *Graph) SpreadCPUs(nodes []int, free CPUSet, n int) CPUSet {
 	if len(nodes) == 0 {
 		return g.NearestCPUs(nil, free, n)
 	}
-	var out CPUSet
-	for i, id := range nodes {
-		part := g.NearestCPUs([]int{id}, free, (n-len(out))/(len(nodes)-i))
-		out, free = out.Union(part), free.Minus(part)
+	out, left := make(CPUSet, 0, n), newCPUBits(free)
+	for i := range nodes {
+		have, part := len(out), (n-len(out))/(len(nodes)-i)
+		if part == 0 {
+			continue
+		}
+		out = g.nearest(out, nodes[i:i+1], free, left, part)
+		slices.Sort(out[have:])
+		out = append(out[:have], slices.Compact(out[have:])...)
+		for _, c := range out[have:] {
+			left.remove(c)
+		}
 	}
+	slices.Sort(out)
 	return out
 }
 
-// takeCPUs takes up to n free CPUs of one node, see NearestCPUs.
-func takeCPUs(cpus CPUSet, siblings []CPUSet, free cpuBits, n int) CPUSet {
-	var out CPUSet
+// takeCPUs appends up to n free CPUs of one node, see NearestCPUs.
+func takeCPUs(out, cpus CPUSet, siblings []CPUSet, free cpuBits, n int) CPUSet {
+	n += len(out)
 	var partly, split []CPUSet
 	for _, core := range coresOf(cpus, siblings) {
 		got := core

@@ -3,6 +3,8 @@
 package nvtopo
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,8 +13,8 @@ import (
 // hostGraph has four NUMA nodes of four cores with two threads each (threads c
 // and c+16), and a fifth without CPUs; GPU 0 and 1 are on nodes 0 and 1, GPU 2
 // on the fifth, GPU 3 on an unknown one.
-func hostGraph(t *testing.T) *Graph {
-	t.Helper()
+func hostGraph(tb testing.TB) *Graph {
+	tb.Helper()
 	var nodes []NUMANode
 	rows := [][]int{{10, 12, 32, 32, 80}, {12, 10, 32, 32, 80}, {32, 32, 10, 12, 40}, {32, 32, 12, 10, 42}, {80, 80, 40, 42, 10}}
 	for id, row := range rows {
@@ -32,16 +34,16 @@ func hostGraph(t *testing.T) *Graph {
 	gpus := []GPU{{NUMANode: 0}, {NUMANode: 1}, {NUMANode: 4, CPUs: CPUSet{8, 9}}, {NUMANode: UnknownNUMA, CPUs: CPUSet{1, 2}}}
 	g, err := NewGraph(gpus, nodes, nil, links)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return g
 }
 
-func cpus(t *testing.T, list string) CPUSet {
-	t.Helper()
+func cpus(tb testing.TB, list string) CPUSet {
+	tb.Helper()
 	s, err := ParseCPUList(list)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
@@ -136,5 +138,42 @@ func TestNearestCPUsWithoutSiblings(t *testing.T) {
 	}
 	if got := g.NearestCPUs([]int{1}, CPUSet{0, 1, 3, 4}, 3); got.String() != "0,3-4" {
 		t.Errorf("CPUs %q, want 0,3-4", got)
+	}
+}
+
+// TestSpreadCPUsTakesPartAfterPart compares with one node's part at a time, of what the
+// parts before have left.
+func TestSpreadCPUsTakesPartAfterPart(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(14, 4))
+	g := hostGraph(t)
+	all := append(cpus(t, "0-31"), 40, 41, 70) // some are of no node
+	for range 20_000 {
+		free := slices.Clone(all)
+		r.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
+		free = NewCPUSet(free[:r.IntN(len(free)+1)]...)
+		nodes := r.Perm(len(g.NUMANodes))[:1+r.IntN(len(g.NUMANodes))]
+		n := r.IntN(len(all) + 2)
+		var want CPUSet
+		if n > 0 && n <= len(free) {
+			rest := free
+			for i, id := range nodes {
+				part := g.NearestCPUs([]int{id}, rest, (n-len(want))/(len(nodes)-i))
+				want, rest = want.Union(part), rest.Minus(part)
+			}
+		}
+		if got := g.SpreadCPUs(nodes, free, n); !slices.Equal(got, want) {
+			t.Fatalf("%d of %v near nodes %v: got %v, want %v", n, free, nodes, got, want)
+		}
+	}
+}
+
+func BenchmarkSpreadCPUs(b *testing.B) {
+	g, free := hostGraph(b), cpus(b, "0-31")
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := g.SpreadCPUs([]int{0, 1}, free, 16); len(got) != 16 {
+			b.Fatalf("%d CPUs, want 16", len(got))
+		}
 	}
 }

@@ -137,3 +137,5 @@ func newCPUBits(sets ...CPUSet) cpuBits {
 }
 
 func (b cpuBits) has(c int) bool { return c/64 < len(b) && b[c/64]>>(c%64)&1 != 0 }
+
+func (b cpuBits) remove(c int) { b[c/64] &^= 1 << (c % 64) }
