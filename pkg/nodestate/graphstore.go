@@ -289,7 +289,7 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faul
 	if old == nil && unfinished(obj) {
 		return nil, wrong
 	}
-	graphs, numa, err := readGraphs(obj)
+	graphs, numa, err := s.reader.Read(obj)
 	spec := &obj.Spec
 	if err != nil {
 		wrong.graph = err
@@ -299,7 +299,7 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faul
 		// The devices' health is in the other half of the exporter's part, by their ids.
 		mixed := *obj
 		mixed.Spec, spec = *old.spec, old.spec
-		if graphs, numa, err = readGraphs(&mixed); err != nil {
+		if graphs, numa, err = s.reader.Read(&mixed); err != nil {
 			wrong.graph = err
 			return nil, wrong
 		}
@@ -309,9 +309,10 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faul
 		exporter: s.leases.time(ExporterLeasePrefix + obj.Name), agent: s.leases.time(AgentLeasePrefix + obj.Name),
 	}
 	for _, res := range slices.Sorted(maps.Keys(graphs)) {
-		g := graphs[res]
+		tables := s.registry.Share(graphs[res])
+		g := tables.Graph()
 		n.Accels = append(n.Accels, &Accel{
-			Resource: res, Graph: g, Tables: s.registry.Tables(g), Healthy: g.Healthy(), Degraded: g.Degraded(), kind: s.kindOf(g),
+			Resource: res, Graph: g, Tables: tables, Healthy: g.Healthy(), Degraded: g.Degraded(), kind: s.kindOf(g),
 		})
 		n.resources = append(n.resources, res)
 	}
@@ -327,15 +328,6 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faul
 	n.empty, n.idle = emptyUsage(n), idleUsage(n)
 	wrong.others = append(wrong.others, n.readAllocations(obj)...)
 	return n, wrong
-}
-
-func readGraphs(obj *v1alpha1.NodeGPUTopology) (map[string]*nvtopo.Graph, *nvtopo.Graph, error) {
-	graphs, err := obj.Graphs()
-	if err != nil {
-		return nil, nil, err
-	}
-	numa, err := obj.NUMAGraph()
-	return graphs, numa, err
 }
 
 // readKubelet reads how the node's kubelet decides, nil where that is not known. On

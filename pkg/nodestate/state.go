@@ -17,6 +17,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -38,6 +39,7 @@ type State struct {
 	clock     clock.WithTicker
 	started   time.Time
 	registry  *nvtopo.Registry
+	reader    v1alpha1.Reader
 	cells     *cells
 	leases    *leaseTable
 	releases  releases

@@ -24,7 +24,8 @@ const (
 // every node of the class and immutable but for answer tables, which appear
 // through atomic pointers once they are complete.
 type classTables struct {
-	matrix  // by value: Pick reads it through one pointer
+	matrix         // by value: Pick reads it through one pointer
+	links   []Link // of the graph that it was built from
 	weights Weights
 
 	// For up to 16 GPUs, indexed by set.
@@ -50,7 +51,7 @@ type classTables struct {
 }
 
 func newClassTables(g *Graph, w Weights) *classTables {
-	c := &classTables{matrix: newMatrix(g), weights: w}
+	c := &classTables{matrix: newMatrix(g), links: g.links, weights: w}
 	c.best = make([]atomic.Int64, c.n+1)
 	if c.n > exactGPUs {
 		c.initLarge()

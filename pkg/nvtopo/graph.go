@@ -189,6 +189,17 @@ func (g *Graph) gpuDistance(i, j int) int {
 	return max(g.NUMADistance(a, b), g.NUMADistance(b, a))
 }
 
+// sharing returns the graph with these links in place of its own if they are equal.
+// A class does not tell all links apart: that they are switched is no part of its key.
+func (g *Graph) sharing(links []Link) *Graph {
+	if !slices.Equal(g.links, links) {
+		return g
+	}
+	out := *g
+	out.links = links
+	return &out
+}
+
 // ClassKey identifies the graph class: equal for two graphs exactly when the
 // objective cannot tell them apart, position by position (labelled links,
 // models, NUMA grouping and distances). UUIDs, health and memory are not part

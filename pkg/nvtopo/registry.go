@@ -51,7 +51,16 @@ func NewRegistry(w Weights) *Registry {
 }
 
 // Tables returns the tables of a graph, built on first use of its class.
-func (r *Registry) Tables(g *Graph) *Tables {
+func (r *Registry) Tables(g *Graph) *Tables { return &Tables{g: g, c: r.class(g)} }
+
+// Share is Tables for a caller that keeps many graphs: the graph of the tables is equal
+// to g, and has its links in common with others of its class.
+func (r *Registry) Share(g *Graph) *Tables {
+	c := r.class(g)
+	return &Tables{g: g.sharing(c.links), c: c}
+}
+
+func (r *Registry) class(g *Graph) *classTables {
 	key := g.ClassKey()
 	e := r.entry(key, g)
 	e.building.Lock()
@@ -61,7 +70,7 @@ func (r *Registry) Tables(g *Graph) *Tables {
 		c = newClassTables(g, r.weights)
 		r.keep(e, key, c)
 	}
-	return &Tables{g: g, c: c}
+	return c
 }
 
 // keep needs e.building.

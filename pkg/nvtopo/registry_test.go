@@ -182,3 +182,40 @@ func ofThree(r *Registry, alike *Graph) (t *Tables) {
 	}
 	return t
 }
+
+func TestGraphsOfAClassShareTheirLinks(t *testing.T) {
+	r := NewRegistry(DefaultWeights())
+	uuids := func(prefix string) []GPU {
+		return []GPU{{UUID: prefix + "0"}, {UUID: prefix + "1", Index: 1}}
+	}
+	graph := func(prefix string, switched bool) *Graph {
+		link := NewLink(Class{Kind: KindNVLink, Lanes: 4}, PCIeSYS, 4, 25_000_000, switched)
+		link.Latency = 1000 // whether it is switched or not
+		g, err := NewGraph(uuids(prefix), nil, nil, map[[2]int]Link{{0, 1}: link})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	first := r.Share(graph("a", false))
+	for name, tc := range map[string]struct {
+		g          *Graph
+		wantShared bool
+	}{
+		"another machine of the class": {graph("b", false), true},
+		"one whose links are switched": {graph("c", true), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := r.Share(tc.g)
+			if got.c != first.c {
+				t.Error("the tables are not shared")
+			}
+			if shared := &got.g.links[0] == &first.g.links[0]; shared != tc.wantShared {
+				t.Errorf("links shared: %t, want %t", shared, tc.wantShared)
+			}
+			if got.Graph().GPUs[0].UUID != tc.g.GPUs[0].UUID || got.Graph().Link(0, 1) != tc.g.Link(0, 1) {
+				t.Errorf("graph %+v, want one equal to %+v", got.Graph(), tc.g)
+			}
+		})
+	}
+}

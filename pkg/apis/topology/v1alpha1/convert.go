@@ -31,25 +31,16 @@ type reader struct {
 // It is strict, also for objects that no API server has validated: an error
 // names the object and the field.
 func (t *NodeGPUTopology) Graphs() (map[string]*nvtopo.Graph, error) {
-	graphs, err := t.graphs()
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", Kind, t.Name, err)
-	}
-	return graphs, nil
+	graphs, _, err := new(Reader).Read(t)
+	return graphs, err
 }
 
-func (t *NodeGPUTopology) graphs() (map[string]*nvtopo.Graph, error) {
-	if err := checkSizes(&t.Spec); err != nil {
-		return nil, err
-	}
-	r := reader{spec: &t.Spec}
-	if err := r.readNUMANodes(); err != nil {
-		return nil, err
-	}
+// graphs reads all but the NUMA nodes, which are known by now.
+func (r *reader) graphs(health []GPUHealth) (map[string]*nvtopo.Graph, error) {
 	if err := r.indexGPUs(); err != nil {
 		return nil, err
 	}
-	gpus, err := r.readGPUs(t.Status.GPUHealth)
+	gpus, err := r.readGPUs(health)
 	if err != nil {
 		return nil, err
 	}

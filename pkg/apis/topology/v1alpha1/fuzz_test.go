@@ -33,15 +33,17 @@ func FuzzGraphs(f *testing.F) {
 		if json.Unmarshal([]byte(text), &obj) != nil {
 			return
 		}
-		graphs, err := obj.Graphs()
+		var reader Reader
+		graphs, numa, err := reader.Read(&obj)
 		if err != nil {
 			if !strings.Contains(err.Error(), "spec") {
 				t.Errorf("the error names no field: %v", err)
 			}
 			return
 		}
-		if _, err := obj.NUMAGraph(); err != nil {
-			t.Errorf("the graphs are read, the NUMA nodes are not: %v", err)
+		again, shared, err := reader.Read(&obj)
+		if diff := cmp.Diff(graphs, again, cmp.AllowUnexported(nvtopo.Graph{})); diff != "" || err != nil || shared != numa {
+			t.Errorf("read again it is another, %v (-first,+again):\n%s", err, diff)
 		}
 		total := 0
 		for res, g := range graphs {
