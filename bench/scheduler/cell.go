@@ -50,8 +50,12 @@ type Cell struct {
 
 	SchedulerCPUMs    float64 `json:"schedulerCPUMsPerPod"` // in the window
 	ControlPlaneCPUMs float64 `json:"controlPlaneCPUMsPerPod"`
-	SchedulerPeakMiB  float64 `json:"schedulerPeakMiB"`
-	LiveHeapMiB       float64 `json:"liveHeapMiB"` // after a collection, with all pods bound
+	// CPU up to the first binding: of the scheduler since it was started, and of the
+	// control plane meanwhile. Pods with GPUs are bound once all graphs are read.
+	StartCPUSeconds             float64 `json:"startCPUSeconds"`
+	StartControlPlaneCPUSeconds float64 `json:"startControlPlaneCPUSeconds"`
+	SchedulerPeakMiB            float64 `json:"schedulerPeakMiB"`
+	LiveHeapMiB                 float64 `json:"liveHeapMiB"` // after a collection, with all pods bound
 	// HoldCPU is the scheduler's CPU in ms a second with nothing to schedule; 0 without -hold.
 	HoldCPU       float64 `json:"holdCPUMsPerSecond"`
 	HostileWrites float64 `json:"hostileWritesPerSecond,omitempty"`

@@ -67,6 +67,7 @@ type options struct {
 	Backlog   int           `json:"backlog,omitempty"` // waiting pods; 0: measure throughput
 	Releases  int           `json:"releases,omitempty"`
 	Against   string        `json:"against,omitempty"` // another scheduler
+	Compact   bool          `json:"compact,omitempty"` // graphs as exporters with --compact publish them
 	out       string
 	logFile   string
 	log       io.Writer // nil unless logFile is set
@@ -96,6 +97,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.Backlog, "backlog", 0, "in place of throughput, measure the scheduler with so many pods waiting for the GPUs of full nodes, of which one at a time comes free")
 	fs.IntVar(&o.Releases, "releases", 20, "how many come free with -backlog")
 	fs.StringVar(&o.Against, "against", "", "another scheduler to measure beside this one, under the names of our profiles with "+beforeSuffix)
+	fs.BoolVar(&o.Compact, "compact", false, "publish the graphs as exporters with --compact do")
 	short := fs.Bool("short", false, "a small cluster, two profiles, one repeat; flags that are given still count")
 	if err := fs.Parse(args); err != nil {
 		return nil, err //nolint:wrapcheck // the flag package printed it with the usage

@@ -38,7 +38,7 @@ const (
 var machines = []string{"dgx1-v100", "v100-pcie-8"}
 
 // addNodes makes the nodes with what an exporter and an agent would publish.
-func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, n int) error {
+func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, n int, compact bool) error {
 	kinds, err := machineKinds()
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interf
 	g.SetLimit(clients)
 	for i := range n {
 		g.Go(func() error {
-			return addNode(ctx, kube, dyn, i, kinds[i%len(kinds)], now)
+			return addNode(ctx, kube, dyn, i, kinds[i%len(kinds)], now, compact)
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -73,7 +73,7 @@ var machineKinds = sync.OnceValues(func() ([]*machine.Machine, error) {
 	return kinds, nil
 })
 
-func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, number int, m *machine.Machine, now metav1.MicroTime) error {
+func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, number int, m *machine.Machine, now metav1.MicroTime, compact bool) error {
 	name := nodeName(number)
 	graph, err := m.GraphFor(name)
 	if err != nil {
@@ -89,6 +89,9 @@ func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 		return fmt.Errorf("make node %s: %w", name, err)
 	}
 	topology := v1alpha1.FromGraph(name, v1alpha1.DefaultResource, graph)
+	if compact {
+		topology.Spec.Compact()
+	}
 	topology.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind}
 	topology.Spec.NodeUID, topology.Spec.BootID = node.UID, node.Status.NodeInfo.BootID
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(topology)

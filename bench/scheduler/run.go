@@ -46,7 +46,7 @@ func runSize(ctx context.Context, o *options, nodes int, progress io.Writer) (ce
 		}
 		err = errors.Join(err, cp.stop()) //nolint:contextcheck // what was started has to end although ctx may be over
 	}()
-	c, err := newCluster(ctx, cp, nodes)
+	c, err := newCluster(ctx, cp, nodes, o.Compact)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func runSize(ctx context.Context, o *options, nodes int, progress io.Writer) (ce
 	return cells, nil
 }
 
-func newCluster(ctx context.Context, cp *controlPlane, nodes int) (*cluster, error) {
+func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool) (*cluster, error) {
 	config := cp.RESTConfig()
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -72,7 +72,7 @@ func newCluster(ctx context.Context, cp *controlPlane, nodes int) (*cluster, err
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	return &cluster{controlPlane: cp, kube: kube, dyn: dyn, nodes: nodes}, addNodes(ctx, kube, dyn, nodes)
+	return &cluster{controlPlane: cp, kube: kube, dyn: dyn, nodes: nodes}, addNodes(ctx, kube, dyn, nodes, compact)
 }
 
 // runWorkload measures one workload: in each repeat every profile once, in an

@@ -147,6 +147,8 @@ func (out *Cell) countGraphs(ctx context.Context, client *schedulerClient) error
 // readiness does not wait for.
 func (out *Cell) window(ready time.Time, bound []time.Time, used samples, from int) {
 	out.FirstSeconds = bound[0].Sub(ready).Seconds()
+	begun := used.at(bound[0])
+	out.StartCPUSeconds, out.StartControlPlaneCPUSeconds = begun.scheduler.Seconds(), (begun.controlPlane - used[0].controlPlane).Seconds()
 	out.WindowFrom = from
 	bound = bound[from:]
 	pods, first, last := float64(len(bound)-1), bound[0], bound[len(bound)-1]
