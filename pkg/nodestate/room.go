@@ -35,8 +35,8 @@ type writes struct {
 func newWrites() *writes { return &writes{room: semaphore.NewWeighted(maxWriting)} }
 
 // BeginWrite counts the pod's choice, if it has one, among those that are being written,
-// and waits until one more write may be under way. Nothing is locked meanwhile, and much may have
-// changed: ask everything that the write depends on afterwards. Call end when the write
+// and waits until one more write may be under way. Nothing is locked meanwhile, so ask
+// what the write depends on afterwards: much may have changed. Call end when the write
 // has been answered. It fails only if ctx ends before.
 func (s *State) BeginWrite(ctx context.Context, uid types.UID, node string) (end func(), err error) {
 	s.Announced(uid, node)

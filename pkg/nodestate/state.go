@@ -94,7 +94,8 @@ func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
 		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
 		leases: newLeaseTable(config.LeaderLease, config.Freshness), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
-		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), waiting: newWaiting(), waker: newWaker(), room: make(chan struct{}, 1), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
+		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), waiting: newWaiting(), waker: newWaker(),
+		room: make(chan struct{}, 1), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
 		pods: noPods{}, sight: noSight{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},

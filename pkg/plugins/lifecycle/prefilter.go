@@ -34,9 +34,9 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	}
 	if !p.state.Synced() {
 		// The pods behind this one would be tried in vain, too, and each would be told so
-		// in writing. Whoever waited is refused all the same: his snapshot is as old as
-		// the wait. Not resolvable, so that nobody is evicted for it; the State wakes
-		// the pod once it knows everything.
+		// in writing. A pod that waited is refused all the same: its cycle's snapshot is
+		// as old as the wait. Not resolvable, so that nobody is evicted for it; the State
+		// wakes the pod once it knows everything.
 		p.state.AwaitLists(ctx)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonNotSynced)
 	}

@@ -15,7 +15,7 @@ import (
 // plugins that was asked has waited.
 const turnKey fwk.StateKey = "nvtopo.dev/turn"
 
-// turn is ended by a call of it, and again by none.
+// turn is ended by a call of it.
 type turn context.CancelFunc
 
 // Clone returns the same turn.
@@ -43,9 +43,12 @@ func (p *Plugin) beginBinding(ctx context.Context, state fwk.CycleState, pod *v1
 
 // endBinding ends the pod's turn, if it has one.
 func endBinding(state fwk.CycleState) {
-	if d, err := state.Read(turnKey); err == nil {
-		if end, ok := d.(turn); ok {
-			end()
-		}
+	d, err := state.Read(turnKey)
+	if err != nil {
+		return
 	}
+	if end, ok := d.(turn); ok {
+		end()
+	}
+	state.Delete(turnKey)
 }
