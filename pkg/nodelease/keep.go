@@ -10,8 +10,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// firstRetry is the delay after the first renewal that failed.
-const firstRetry = time.Second
+// firstRetry is the delay after the first renewal that failed, lastRetry the longest
+// after one of many. A Lease has to outlast a renewal that is 35 s old, the API
+// server's absence, and lastRetry.
+const (
+	firstRetry = time.Second
+	lastRetry  = 5 * time.Second
+)
 
 // Keep calls renew until ctx ends: at once for each token of wake, and every
 // Renewal ± jitter. It has a schedule of its own, so that whatever else a daemon
@@ -39,7 +44,7 @@ func Keep(ctx context.Context, clk clock.Clock, random func() float64, wake <-ch
 			continue
 		}
 		klog.FromContext(ctx).Error(err, "Renewing the Lease failed, will retry")
-		timer.Reset(Backoff(firstRetry, Renewal, failures, random()))
+		timer.Reset(Backoff(firstRetry, lastRetry, failures, random()))
 		failures++
 	}
 }

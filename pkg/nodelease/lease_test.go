@@ -5,6 +5,7 @@ package nodelease
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,4 +85,35 @@ func TestKeepRenewsWhenToldAndOnSchedule(t *testing.T) {
 			t.Errorf("renewals (-want,+got):\n%s", diff)
 		}
 	})
+}
+
+// TestAnOutageOf75SecondsMakesNoLeaseRunOut plays 3000 programs whose API server refuses
+// everything for so long.
+func TestAnOutageOf75SecondsMakesNoLeaseRunOut(t *testing.T) {
+	const outage = 75 * time.Second
+	out, worst := 0, time.Duration(0)
+	for seed := range uint64(3000) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		begin := time.Minute + time.Duration(random.Int64N(int64(time.Minute)))
+		synctest.Test(t, func(t *testing.T) {
+			start, renewed := time.Now(), time.Duration(0)
+			ctx, cancel := context.WithTimeout(t.Context(), begin+2*outage)
+			defer cancel()
+			gap := time.Duration(0)
+			Keep(ctx, clock.RealClock{}, random.Float64, nil, func(context.Context) error {
+				now := time.Since(start)
+				if now >= begin && now < begin+outage {
+					return errors.New("no server")
+				}
+				gap, renewed = max(gap, now-renewed), now
+				return nil
+			})
+			if worst = max(worst, gap); gap >= Duration {
+				out++
+			}
+		})
+	}
+	if out > 0 {
+		t.Errorf("%d Leases of 3000 ran out, one was not renewed for %v", out, worst)
+	}
 }
