@@ -89,7 +89,7 @@ func (s *NodeGPUTopologySpec) compactLinks() {
 	for i := range s.Links {
 		at[[2]int32{s.Links[i].A, s.Links[i].B}] = &s.Links[i]
 	}
-	if len(s.Links) == 0 || len(at) != len(s.Links) {
+	if len(s.GPUs) < 2 || len(s.Links) == 0 || len(at) != len(s.Links) {
 		return
 	}
 	kinds, rows, linked := linkKinds{names: map[string]bool{}}, []string(nil), 0
@@ -198,7 +198,7 @@ func (r *reader) readRows(out map[string]map[[2]int]nvtopo.Link) error {
 			link, known := kinds[name]
 			switch sameResource := resourceOf(&r.spec.GPUs[j]) == res; {
 			case sameResource && !known:
-				return fieldError(path, "%q is none of linkKinds", name)
+				return fieldError(path, "%.64q is none of linkKinds", name)
 			case !sameResource && name != noLink:
 				return fieldError(path, "GPUs %d and %d are of different resources, which have %q between them", r.spec.GPUs[i].Index, r.spec.GPUs[j].Index, noLink)
 			case sameResource:

@@ -154,6 +154,7 @@ func TestWhatCannotBeSaidInShortStaysAsItIs(t *testing.T) {
 		"a pair with two":            func(s *NodeGPUTopologySpec) { s.Links = append(s.Links, s.Links[0]) },
 		"a link between resources":   func(s *NodeGPUTopologySpec) { s.Links = append(s.Links, Link{A: 1, B: 2}) },
 		"a link to a GPU nobody has": func(s *NodeGPUTopologySpec) { s.Links = append(s.Links, Link{A: 1, B: 9}) },
+		"links and no GPUs":          func(s *NodeGPUTopologySpec) { s.GPUs = nil },
 		"no links at all":            func(s *NodeGPUTopologySpec) { s.Links = nil },
 		"more kinds than are read": func(s *NodeGPUTopologySpec) {
 			*s = manyGPUs(13)
