@@ -57,8 +57,19 @@ type Cell struct {
 	SchedulerPeakMiB            float64 `json:"schedulerPeakMiB"`
 	LiveHeapMiB                 float64 `json:"liveHeapMiB"` // after a collection, with all pods bound
 	// HoldCPU is the scheduler's CPU in ms a second with nothing to schedule; 0 without -hold.
-	HoldCPU       float64 `json:"holdCPUMsPerSecond"`
-	HostileWrites float64 `json:"hostileWritesPerSecond,omitempty"`
+	HoldCPU float64 `json:"holdCPUMsPerSecond"`
+	// The control plane's in the same time, and this process's, which plays the nodes.
+	HoldControlPlaneCPU float64 `json:"holdControlPlaneCPUMsPerSecond"`
+	LoadCPU             float64 `json:"loadCPUMsPerSecond"`
+
+	HostileWrites  float64 `json:"hostileWritesPerSecond,omitempty"` // objects that hostile nodes published
+	HostileRefused int64   `json:"hostileRefused,omitempty"`         // and that the API server refused
+
+	// Renewals of honest exporters' Leases beside it, in runs with hostile nodes.
+	Renewals       int     `json:"renewals,omitempty"`
+	RenewalsFailed int     `json:"renewalsFailed,omitempty"`
+	RenewalP50Ms   float64 `json:"renewalP50Ms,omitempty"`
+	RenewalP99Ms   float64 `json:"renewalP99Ms,omitempty"`
 
 	// WatchRestarts is how often the measuring watch ended in the window; each
 	// may have delayed what was seen of some bindings.
@@ -109,16 +120,10 @@ func (c *cluster) cell(ctx context.Context, o *options, p *plan) (_ *Cell, err e
 		}
 		out.ElapsedSeconds = since(begin)
 	}()
-	if p.profile == profileHostile {
-		a, err := startAttack(ctx, c.dyn, o.Hostile, o.Writes)
-		if err != nil {
-			return nil, fmt.Errorf("turn %d nodes hostile: %w", o.Hostile, err)
-		}
-		defer func() {
-			rate, stopErr := a.stop(ctx)
-			out.HostileWrites = rate
-			err = errors.Join(err, stopErr)
-		}()
+	stop, err := c.surround(ctx, o, p.profile, out)
+	defer func() { err = errors.Join(err, stop()) }()
+	if err != nil {
+		return nil, err
 	}
 	if err := c.createPods(ctx, p.workload.pods(p.pods, o.Seed, config.schedulerName)); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -35,8 +36,8 @@ var apiserverArgs = []string{"--delete-collection-workers=16"}
 
 // serveControlPlane runs etcd and kube-apiserver with the project's manifests
 // until stdin ends, which it also does when the parent dies. It prints the path
-// of the administrator's kubeconfig.
-func serveControlPlane(stdin io.Reader, stdout, stderr io.Writer) int {
+// of the administrator's kubeconfig. args are further flags of kube-apiserver.
+func serveControlPlane(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err := func() error {
 		// When the parent dies its end of our output goes with it, and a write
 		// there must not kill us before everything is removed.
@@ -52,7 +53,7 @@ func serveControlPlane(stdin io.Reader, stdout, stderr io.Writer) int {
 			defer cancel()
 			_, _ = io.Copy(io.Discard, stdin) // an error ends it as well
 		}()
-		c, err := devcluster.Start(ctx, devcluster.Config{Log: stderr, APIServerArgs: apiserverArgs})
+		c, err := devcluster.Start(ctx, devcluster.Config{Log: stderr, APIServerArgs: slices.Concat(apiserverArgs, args)})
 		if err != nil {
 			return fmt.Errorf("start the control plane: %w", err)
 		}
@@ -93,12 +94,12 @@ type controlPlane struct {
 }
 
 // startControlPlane starts the child and waits until it serves.
-func startControlPlane(ctx context.Context, log io.Writer) (_ *controlPlane, err error) {
+func startControlPlane(ctx context.Context, log io.Writer, args ...string) (_ *controlPlane, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	cmd := exec.Command(self, controlPlaneCommand)
+	cmd := exec.Command(self, slices.Concat([]string{controlPlaneCommand}, args)...)
 	cmd.Stderr = log
 	// A Ctrl-C in the terminal must reach only us: the child ends after its clients.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -21,55 +23,96 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// hostile is a cell in which some nodes publish the worst that the API server
-// takes, as fast as it takes it: the profile is ours-binding's.
-const profileHostile = "ours-binding-hostile"
+// Cells in which some nodes publish the worst that the API server takes, otherwise
+// like ours-binding's: with the project's priority levels, and without them.
+const (
+	profileHostile   = "ours-binding-hostile"
+	profileUnlimited = "ours-binding-hostile-unlimited"
+)
 
-// attackers is how many clients write for the hostile nodes.
-const attackers = 4
-
-// attack is what the hostile nodes do during a cell.
-type attack struct {
-	dyn    dynamic.Interface
-	nodes  int
-	cancel context.CancelFunc
-	group  *errgroup.Group
-	writes atomic.Int64
-	begun  time.Time
+// isHostile says whether nodes are hostile in a profile's cells.
+func isHostile(profile string) bool {
+	return slices.Contains([]string{profileHostile, profileUnlimited}, strings.TrimSuffix(profile, beforeSuffix))
 }
 
-// startAttack turns the first nodes hostile, each with its first object published,
-// and has them publish new ones until stop.
-func startAttack(ctx context.Context, dyn dynamic.Interface, nodes int, perSecond float64) (*attack, error) {
-	a := &attack{dyn: dyn, nodes: nodes, begun: time.Now()}
-	first, _ := errgroup.WithContext(ctx)
-	first.SetLimit(attackers)
+// realLimits are the API server's own defaults, in place of devcluster's greater ones:
+// priority levels are shares of them.
+var realLimits = []string{"--max-requests-inflight=400", "--max-mutating-requests-inflight=200"}
+
+// attack is what the hostile nodes do during a cell. They have what a stolen node has:
+// the tokens of its exporter and of its agent.
+type attack struct {
+	admin   dynamic.Interface
+	nodes   []hostileNode
+	cancel  context.CancelFunc
+	group   *errgroup.Group
+	writes  atomic.Int64
+	refused atomic.Int64
+	begun   time.Time
+}
+
+type hostileNode struct{ exporter, agent dynamic.Interface }
+
+// startAttack turns the first nodes hostile and has them publish until stop. Each waits
+// for the answer before it publishes again, and for its turn at the rate of all of them
+// together.
+func (c *cluster) startAttack(ctx context.Context, nodes int, perSecond float64) (*attack, error) {
+	a := &attack{admin: c.dyn, nodes: make([]hostileNode, nodes)}
+	tokens, tokensCtx := errgroup.WithContext(ctx)
+	tokens.SetLimit(clients)
 	for i := range nodes {
-		first.Go(func() error { return a.publish(ctx, i, 0) })
-	}
-	if err := first.Wait(); err != nil {
-		return nil, err //nolint:wrapcheck // says what it was about
-	}
-	ctx, a.cancel = context.WithCancel(ctx)
-	a.group, ctx = errgroup.WithContext(ctx)
-	for w := range attackers {
-		a.group.Go(func() error {
-			ticker := time.NewTicker(time.Duration(float64(time.Second) * attackers / perSecond))
-			defer ticker.Stop()
-			for step := 1; ; step++ {
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-ticker.C:
-				}
-				// The API server may refuse some writes of an overloaded moment: that is its way to resist.
-				if a.publish(ctx, (w+step*attackers)%nodes, step) == nil {
-					a.writes.Add(1)
-				}
+		tokens.Go(func() (err error) {
+			if a.nodes[i].exporter, err = c.boundClient(tokensCtx, exporterAccount, i); err != nil {
+				return err
 			}
+			a.nodes[i].agent, err = c.boundClient(tokensCtx, agentAccount, i)
+			return err
 		})
 	}
+	if err := tokens.Wait(); err != nil {
+		return nil, err //nolint:wrapcheck // says what it was about
+	}
+	a.begun = time.Now()
+	ctx, a.cancel = context.WithCancel(ctx)
+	a.group, ctx = errgroup.WithContext(ctx)
+	interval := time.Duration(float64(time.Second) * float64(nodes) / perSecond)
+	for i := range nodes {
+		a.group.Go(func() error { return a.attackFrom(ctx, i, interval) })
+	}
 	return a, nil
+}
+
+// attackFrom publishes for one node until ctx ends.
+func (a *attack) attackFrom(ctx context.Context, node int, interval time.Duration) error {
+	timer := time.NewTimer(time.Duration(node) * interval / time.Duration(len(a.nodes))) // not all at once
+	defer timer.Stop()
+	for step := 0; ; step++ {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		timer.Reset(interval)
+		// The API server may refuse some writes of an overloaded moment: that is its way to resist.
+		if a.publish(ctx, node, step) == nil {
+			a.writes.Add(1)
+		} else if ctx.Err() == nil {
+			a.refused.Add(1)
+		}
+	}
+}
+
+// boundClient is a client with a token of an account that is bound to a node.
+func (c *cluster) boundClient(ctx context.Context, account string, node int) (dynamic.Interface, error) {
+	config, err := c.NodeBoundConfig(ctx, systemNamespace, account, nodeName(node))
+	if err != nil {
+		return nil, err //nolint:wrapcheck // says what it was about
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make a client of %s: %w", nodeName(node), err)
+	}
+	return client, nil
 }
 
 // stop ends the writing, makes the nodes honest again and returns the writes a second.
@@ -78,14 +121,17 @@ func (a *attack) stop(ctx context.Context) (float64, error) {
 	err := a.group.Wait()
 	rate := float64(a.writes.Load()) / since(a.begun)
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(attackers)
+	g.SetLimit(clients)
 	for i := range a.nodes {
 		g.Go(func() error {
 			honest, err := honestTopology(i)
 			if err != nil {
 				return err
 			}
-			return a.write(ctx, i, &honest.Spec, &v1alpha1.NodeGPUTopologyStatus{})
+			return errors.Join(
+				patch(ctx, a.admin, i, specOf(honest)),
+				patch(ctx, a.admin, i, map[string]any{"status": map[string]any{"gpuHealth": nil, "allocations": nil}}, "status"),
+			)
 		})
 	}
 	return rate, errors.Join(err, g.Wait())
@@ -116,7 +162,7 @@ func (a *attack) publish(ctx context.Context, node, step int) error {
 		}
 		t.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: t.Spec.GPUs[0].ID, Healthy: step%3 == 0, Reason: "none of your business"}}
 	case 3: // the GPUs of another node
-		victim, err := honestTopology(a.nodes + node)
+		victim, err := honestTopology(len(a.nodes) + node)
 		if err != nil {
 			return err
 		}
@@ -125,7 +171,15 @@ func (a *attack) publish(ctx context.Context, node, step int) error {
 		}
 		t.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: t.Spec.GPUs[step%8].ID}}
 	}
-	return a.write(ctx, node, &t.Spec, &t.Status)
+	by := a.nodes[node]
+	if err := patch(ctx, by.exporter, node, specOf(t)); err != nil {
+		return err
+	}
+	health := map[string]any{"status": map[string]any{"gpuHealth": t.Status.GPUHealth}}
+	if err := patch(ctx, by.exporter, node, health, "status"); err != nil || t.Status.Allocations == nil {
+		return err
+	}
+	return patch(ctx, by.agent, node, map[string]any{"status": map[string]any{"allocations": t.Status.Allocations}}, "status")
 }
 
 // noise makes a machine of n GPUs with random links.
@@ -146,23 +200,23 @@ func noise(t *v1alpha1.NodeGPUTopology, n int, r *rand.Rand) {
 	}
 }
 
-// write replaces spec and the two lists of the status.
-func (a *attack) write(ctx context.Context, node int, spec *v1alpha1.NodeGPUTopologySpec, status *v1alpha1.NodeGPUTopologyStatus) error {
-	topologies := a.dyn.Resource(v1alpha1.GroupVersionResource)
-	specFields := map[string]any{"gpus": spec.GPUs, "links": spec.Links, "numaNodes": spec.NUMANodes, "nics": spec.NICs}
-	body, err := json.Marshal(map[string]any{"spec": specFields})
+// specOf is a merge patch that replaces what a graph is made of, in whichever form.
+func specOf(t *v1alpha1.NodeGPUTopology) map[string]any {
+	return map[string]any{"spec": map[string]any{
+		"gpus": t.Spec.GPUs, "links": t.Spec.Links, "linkKinds": t.Spec.LinkKinds, "linkRows": t.Spec.LinkRows,
+		"numaNodes": t.Spec.NUMANodes, "nics": t.Spec.NICs,
+	}}
+}
+
+// patch merges fields into a node's object, or into a subresource of it.
+func patch(ctx context.Context, by dynamic.Interface, node int, fields map[string]any, sub ...string) error {
+	body, err := json.Marshal(fields)
 	if err != nil {
 		return fmt.Errorf("encode the topology of %s: %w", nodeName(node), err)
 	}
-	if _, err := topologies.Patch(ctx, nodeName(node), types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+	_, err = by.Resource(v1alpha1.GroupVersionResource).Patch(ctx, nodeName(node), types.MergePatchType, body, metav1.PatchOptions{}, sub...)
+	if err != nil {
 		return fmt.Errorf("write the topology of %s: %w", nodeName(node), err)
-	}
-	statusFields := map[string]any{"gpuHealth": status.GPUHealth, "allocations": status.Allocations}
-	if body, err = json.Marshal(map[string]any{"status": statusFields}); err != nil {
-		return fmt.Errorf("encode the status of %s: %w", nodeName(node), err)
-	}
-	if _, err := topologies.Patch(ctx, nodeName(node), types.MergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
-		return fmt.Errorf("write the status of %s: %w", nodeName(node), err)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ const (
 
 func main() {
 	if len(os.Args) > 1 && os.Args[1] == controlPlaneCommand {
-		os.Exit(serveControlPlane(os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(serveControlPlane(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	// The first Ctrl-C ends things in order; stop gives the second one back its usual effect.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
@@ -62,7 +62,8 @@ type options struct {
 	Stall     time.Duration `json:"-"`
 	Hostile   int           `json:"hostile"` // nodes that are, in cells of that profile
 	Writes    float64       `json:"hostileWritesPerSecond"`
-	Hold      time.Duration `json:"hold"` // after the last binding
+	Renewals  float64       `json:"renewalsPerSecond"` // of honest nodes beside hostile ones
+	Hold      time.Duration `json:"hold"`              // after the last binding
 	Profile   bool          `json:"-"`
 	Backlog   int           `json:"backlog,omitempty"` // waiting pods; 0: measure throughput
 	Releases  int           `json:"releases,omitempty"`
@@ -91,8 +92,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.DurationVar(&o.Stall, "stall", time.Minute, "give a cell up when no pod was bound for so long")
 	fs.BoolVar(&o.Profile, "cpuprofile", false,
 		"run one more cell of each kind, which does not count, and store the scheduler's CPU and heap profiles in the folder of the results")
-	fs.IntVar(&o.Hostile, "hostile", 100, "nodes that are hostile in cells of the profile "+profileHostile)
+	fs.IntVar(&o.Hostile, "hostile", 100, "nodes that are hostile in cells of the profiles "+profileHostile+" and "+profileUnlimited)
 	fs.Float64Var(&o.Writes, "hostile-writes", 50, "objects that they publish a second, all together")
+	fs.Float64Var(&o.Renewals, "renewals", 50, "renewals a second by as many honest exporters, timed in all cells of a run with hostile nodes")
 	fs.DurationVar(&o.Hold, "hold", 0, "measure the scheduler's CPU for so long after the last binding, when it has nothing to do")
 	fs.IntVar(&o.Backlog, "backlog", 0, "in place of throughput, measure the scheduler with so many pods waiting for the GPUs of full nodes, of which one at a time comes free")
 	fs.IntVar(&o.Releases, "releases", 20, "how many come free with -backlog")
@@ -136,6 +138,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, nil
 }
 
+// hostile says whether some cells have hostile nodes.
+func (o *options) hostile() bool { return slices.ContainsFunc(o.Profiles, isHostile) }
+
 // binary is the scheduler that a profile is measured with.
 func (o *options) binary(profile string) string {
 	if strings.HasSuffix(profile, beforeSuffix) {
@@ -158,8 +163,8 @@ func (o *options) check() error {
 	if o.Pods < 2 || o.Repeats < 1 || o.QPS < 1 {
 		return errors.New("-pods must be 2 at least, -repeats and -qps 1")
 	}
-	if slices.Contains(o.Profiles, profileHostile) && (o.Hostile < 1 || o.Writes <= 0 || 2*o.Hostile >= slices.Min(o.Nodes)) {
-		return errors.New("-hostile must be 1 at least and fewer than half of the nodes, -hostile-writes above 0")
+	if o.hostile() && (o.Hostile < 1 || o.Writes <= 0 || o.Renewals <= 0 || 2*o.Hostile >= slices.Min(o.Nodes)) {
+		return errors.New("-hostile must be 1 at least and fewer than half of the nodes, -hostile-writes and -renewals above 0")
 	}
 	for _, binary := range []string{o.Scheduler, cmp.Or(o.Against, o.Scheduler)} {
 		if _, err := os.Stat(binary); err != nil {

@@ -299,6 +299,28 @@ func TestASummarySaysWhatWasNotReadBeforeTheWindow(t *testing.T) {
 	}
 }
 
+func TestHostileCellsAreComparedWithHonestOnes(t *testing.T) {
+	o := &options{
+		Nodes: []int{5}, Workloads: []string{"mix"}, Profiles: []string{profileBinding, profileHostile + beforeSuffix, profileHostile},
+		Hostile: 2, Writes: 3, Renewals: 4,
+	}
+	if !o.hostile() || isHostile(profileBinding+beforeSuffix) {
+		t.Error("which profiles are hostile is not known by their names")
+	}
+	cell := func(profile string, rate, p99 float64) Cell {
+		return Cell{Nodes: 5, Workload: "mix", Profile: profile, Pods: 3, PodsPerSecond: rate, RenewalP99Ms: p99}
+	}
+	cells := []Cell{cell(profileBinding, 100, 10), cell(profileHostile+beforeSuffix, 40, 300), cell(profileHostile, 80, 15)}
+	rows := newResult(o, cells).Summary
+	if r := rows[2]; r.RatioToHonest.Median != 0.8 || r.RenewalsToHonest.Median != 1.5 {
+		t.Errorf("hostile: %+v of the rate, %+v of the p99", r.RatioToHonest, r.RenewalsToHonest)
+	}
+	var b strings.Builder
+	if err := printTables(&b, o, cells); err != nil || !strings.Contains(b.String(), "With 2 hostile nodes, which want to publish 3 objects a second, and 4 renewals") {
+		t.Errorf("tables: %v\n%s", err, &b)
+	}
+}
+
 func TestFlags(t *testing.T) {
 	tests := map[string]struct {
 		args []string

@@ -28,7 +28,7 @@ const (
 var defaultProfiles = []string{profileStock, profilePreBind, profileBinding, profileNoNarrowing}
 
 func profileNames() []string {
-	return append(slices.Clone(defaultProfiles), profileStockAll, profileHostile)
+	return append(slices.Clone(defaultProfiles), profileStockAll, profileHostile, profileUnlimited)
 }
 
 // beforeSuffix marks a profile of ours that is measured with the scheduler of -against.

@@ -36,7 +36,11 @@ func run(ctx context.Context, o *options, progress io.Writer) ([]Cell, error) {
 // runSize measures all cells of one size on one control plane.
 func runSize(ctx context.Context, o *options, nodes int, progress io.Writer) (cells []Cell, err error) {
 	start, log := time.Now(), &devcluster.Tail{File: o.log}
-	cp, err := startControlPlane(ctx, log)
+	var args []string
+	if o.hostile() {
+		args = realLimits
+	}
+	cp, err := startControlPlane(ctx, log, args...)
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, log)
 	}
@@ -79,7 +83,7 @@ func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool) 
 // order that turns, so that no profile always follows the same one.
 func (c *cluster) runWorkload(ctx context.Context, o *options, w *workload, progress io.Writer) ([]Cell, error) {
 	room := c.nodes
-	if slices.Contains(o.Profiles, profileHostile) {
+	if o.hostile() {
 		room -= o.Hostile
 	}
 	pods := w.fitting(o.Pods, room)

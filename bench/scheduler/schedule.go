@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -80,29 +81,39 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 		return err
 	}
 	out.SchedulerPeakMiB = float64(peak) / (1 << 20)
-	if err := errors.Join(out.scrape(ctx, client), meanwhile.Wait(), out.holdStill(ctx, o.Hold, s.PID()), out.measureHeap(ctx, client)); err != nil || p.profiles == "" {
+	if err := errors.Join(out.scrape(ctx, client), meanwhile.Wait(), out.holdStill(ctx, o.Hold, s.PID(), c.pid), out.measureHeap(ctx, client)); err != nil || p.profiles == "" {
 		return err
 	}
 	return client.storeHeapProfile(ctx, p.profiles+".heap.pprof")
 }
 
-// holdStill measures what the scheduler uses with nothing to schedule.
-func (out *Cell) holdStill(ctx context.Context, length time.Duration, pid int) error {
+// holdStill measures what the scheduler, the control plane and this process use with
+// nothing to schedule.
+func (out *Cell) holdStill(ctx context.Context, length time.Duration, scheduler, controlPlane int) error {
 	if length == 0 {
 		return nil
 	}
-	before, err := cpuTime(pid)
-	if err != nil {
-		return err
+	processes := map[int]*float64{scheduler: &out.HoldCPU, controlPlane: &out.HoldControlPlaneCPU, os.Getpid(): &out.LoadCPU}
+	before := map[int]time.Duration{}
+	for pid := range processes {
+		var err error
+		if before[pid], err = cpuTime(pid); err != nil {
+			return err
+		}
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err() //nolint:wrapcheck // the caller's own
 	case <-time.After(length):
 	}
-	after, err := cpuTime(pid)
-	out.HoldCPU = ms((after - before).Seconds()) / length.Seconds()
-	return err
+	for pid, perSecond := range processes {
+		after, err := cpuTime(pid)
+		if err != nil {
+			return err
+		}
+		*perSecond = ms((after - before[pid]).Seconds()) / length.Seconds()
+	}
+	return nil
 }
 
 // measureHeap reads the live heap after a collection.

@@ -21,7 +21,7 @@ const schedulerEnv = "NVTOPO_SCHEDULER"
 func TestMain(m *testing.M) {
 	// The benchmark starts its own program, here this test's, as the control plane.
 	if len(os.Args) > 1 && os.Args[1] == controlPlaneCommand {
-		os.Exit(serveControlPlane(os.Stdin, os.Stdout, os.Stderr))
+		os.Exit(serveControlPlane(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
@@ -118,7 +118,7 @@ func TestHostileNodesCostOthersLittle(t *testing.T) {
 	tempFolder(t)
 	var stdout bytes.Buffer
 	args := []string{
-		"-short", "-workloads", "mix", "-profiles", profileBinding + "," + profileHostile, "-hostile", "8", "-hostile-writes", "20", "-hold", "1s",
+		"-short", "-workloads", "mix", "-profiles", profileBinding + "," + profileHostile + "," + profileUnlimited, "-hostile", "8", "-hostile-writes", "8", "-renewals", "20", "-hold", "1s",
 		"-scheduler", schedulerBinary(t), "-out", out,
 	}
 	if err := command(t.Context(), args, &stdout, t.Output()); err != nil {
@@ -132,16 +132,19 @@ func TestHostileNodesCostOthersLittle(t *testing.T) {
 	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
-	if len(file.Result.Cells) != 2 {
-		t.Fatalf("%d cells, want two", len(file.Result.Cells))
+	if len(file.Result.Cells) != 3 {
+		t.Fatalf("%d cells, want three", len(file.Result.Cells))
 	}
 	for i := range file.Result.Cells {
 		c := &file.Result.Cells[i]
 		if c.Pods != 42 || c.Attempts["scheduled"] != 42 || c.LiveHeapMiB <= 0 {
 			t.Errorf("%s: %d pods, attempts %v, %.0f MiB", c.Profile, c.Pods, c.Attempts, c.LiveHeapMiB)
 		}
-		if hostile := c.Profile == profileHostile; hostile != (c.HostileWrites > 0) {
-			t.Errorf("%s: %.1f objects a second by hostile nodes", c.Profile, c.HostileWrites)
+		if hostile := c.Profile != profileBinding; hostile != (c.HostileWrites > 0) {
+			t.Errorf("%s: %.1f objects a second by hostile nodes, %d refused", c.Profile, c.HostileWrites, c.HostileRefused)
+		}
+		if c.Renewals == 0 || c.RenewalsFailed > 0 || c.RenewalP99Ms <= 0 {
+			t.Errorf("%s: %d renewals by honest nodes, p99 %.1f ms, %d failed", c.Profile, c.Renewals, c.RenewalP99Ms, c.RenewalsFailed)
 		}
 	}
 }
