@@ -30,7 +30,7 @@ const (
 // from the pods alone what is used.
 func TestLeadersOfTwoReleases(t *testing.T) {
 	l := newLab(t, after())
-	l.rollExporters(t, after())
+	l.rollExporters(t, after(), false)
 	l.create(t, residents()...)
 	schedulers := map[string]*devcluster.Scheduler{"old": l.startScheduler(t, before())}
 	lives := map[string]life{}

@@ -146,7 +146,7 @@ func (l *lab) rollScheduler(t *testing.T, r release) {
 
 // rollExporters replaces the exporters, one node after the other, and waits until
 // each vouches for its node.
-func (l *lab) rollExporters(t *testing.T, r release) {
+func (l *lab) rollExporters(t *testing.T, r release, compact bool) {
 	t.Helper()
 	for i := range l.nodes {
 		n := &l.nodes[i]
@@ -162,8 +162,14 @@ func (l *lab) rollExporters(t *testing.T, r release) {
 			t.Fatal(err)
 		}
 		started := time.Now()
-		p := start(t, r.program("nvtopo-exporter"), "--source="+l.source(t, r, n), "--node-name="+n.Name, "--kubeconfig="+kubeconfig,
-			"--assume-enforced", "--interval=1s", "--metrics-address=")
+		args := []string{
+			"--source=" + l.source(t, r, n), "--node-name=" + n.Name, "--kubeconfig=" + kubeconfig,
+			"--assume-enforced", "--interval=1s", "--metrics-address=",
+		}
+		if compact {
+			args = append(args, "--compact")
+		}
+		p := start(t, r.program("nvtopo-exporter"), args...)
 		l.exporters[n.Name] = p
 		for _, prefix := range []string{"exporter-", "agent-"} {
 			eventually(t, 30*time.Second, fmt.Sprintf("the exporter of the %s release vouches for %s", r, n.Name), func(ctx context.Context) (bool, string) {

@@ -11,30 +11,41 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
 // state is which release each part is of.
-type state struct{ manifests, scheduler, exporter release }
+type state struct {
+	manifests, scheduler, exporter release
+	compact                        bool // the exporters publish compact graphs
+}
 
 func (s state) String() string {
-	return fmt.Sprintf("%s manifests, %s scheduler, %s exporter", s.manifests, s.scheduler, s.exporter)
+	return fmt.Sprintf("%s manifests, %s scheduler, %s exporter, compact: %t", s.manifests, s.scheduler, s.exporter, s.compact)
 }
 
 // TestOneReleaseApart walks through ways in which the parts can be of two releases,
 // with pods running all the way.
 func TestOneReleaseApart(t *testing.T) {
 	o, n := before(), after()
+	at := func(manifests, scheduler, exporter release) state {
+		return state{manifests: manifests, scheduler: scheduler, exporter: exporter}
+	}
+	compact := func(s state) state { s.compact = true; return s }
 	tests := map[string][]state{
 		"the documented upgrade, and back": {
-			{o, o, o}, {n, o, o}, {n, n, o}, {n, n, n}, {n, n, o}, {n, o, o}, {o, o, o},
+			at(o, o, o), at(n, o, o), at(n, n, o), at(n, n, n), at(n, n, o), at(n, o, o), at(o, o, o),
 		},
 		"the other way round": {
-			{o, o, o}, {o, o, n}, {o, n, n}, {n, n, n}, {o, n, n}, {o, o, n}, {o, o, o},
+			at(o, o, o), at(o, o, n), at(o, n, n), at(n, n, n), at(o, n, n), at(o, o, n), at(o, o, o),
 		},
 		"whatever can be beside each other": {
-			{o, n, o}, {n, n, o}, {n, o, o}, {n, o, n}, {n, n, n}, {o, n, n}, {o, o, n}, {o, n, n},
+			at(o, n, o), at(n, n, o), at(n, o, o), at(n, o, n), at(n, n, n), at(o, n, n), at(o, o, n), at(o, n, n),
+		},
+		"compact graphs while all are of the new release, and what the old definition makes of them": {
+			at(o, o, o), at(n, n, n), compact(at(n, n, n)), compact(at(o, n, n)), compact(at(n, n, n)), at(n, n, n), at(o, o, o),
 		},
 	}
 	for name, states := range tests {
@@ -45,7 +56,7 @@ func TestOneReleaseApart(t *testing.T) {
 func walk(t *testing.T, states []state) {
 	t.Helper()
 	l := newLab(t, states[0].manifests)
-	l.rollExporters(t, states[0].exporter)
+	l.rollExporters(t, states[0].exporter, states[0].compact)
 	l.rollScheduler(t, states[0].scheduler)
 	l.create(t, residents()...)
 	lives := map[string]life{}
@@ -62,11 +73,12 @@ func walk(t *testing.T, states []state) {
 			if now.scheduler.name != was.scheduler.name {
 				l.rollScheduler(t, now.scheduler)
 			}
-			if now.exporter.name != was.exporter.name {
-				l.rollExporters(t, now.exporter)
+			if now.exporter.name != was.exporter.name || now.compact != was.compact {
+				l.rollExporters(t, now.exporter, now.compact)
 			}
 		}
 		when := fmt.Sprintf("step %d, %s", i, now)
+		l.published(t, when, now.compact && now.manifests.name == after().name)
 		l.quiet(t, when)
 		l.comeAndGo(t, i, lives)
 		l.unchanged(t, when, lives)
@@ -91,6 +103,25 @@ func (l *lab) comeAndGo(t *testing.T, step int, lives map[string]life) {
 	kept := fmt.Sprintf("kept-%d", step)
 	lives[kept] = lifeOf(l.running(t, kept))
 	l.remove(t, next)
+}
+
+// published waits until all graphs are compact, or none.
+func (l *lab) published(t *testing.T, when string, compact bool) {
+	t.Helper()
+	eventually(t, 30*time.Second, fmt.Sprintf("%s: compact graphs: %t", when, compact), func(ctx context.Context) (bool, string) {
+		list, err := l.dynamic.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		for i := range list.Items {
+			rows, _, _ := unstructured.NestedSlice(list.Items[i].Object, "spec", "linkRows")
+			links, _, _ := unstructured.NestedSlice(list.Items[i].Object, "spec", "links")
+			if (len(rows) > 0) != compact || (len(links) > 0) == compact {
+				return false, fmt.Sprintf("%s has %d rows and %d links", list.Items[i].GetName(), len(rows), len(links))
+			}
+		}
+		return len(list.Items) == len(l.nodes), fmt.Sprintf("%d objects", len(list.Items))
+	})
 }
 
 // calm is how long the nodes' objects must stay as they are, at one reading a second.
