@@ -18,7 +18,8 @@ import (
 // LeaseName is the Lease of the processes' election, in the project's namespace.
 const LeaseName = "nvtopo-controller"
 
-// The scheduler's own times; it does no harm if nobody leads for a while.
+// The same as in kube-scheduler's defaults, and not read from its configuration; it does
+// no harm if nobody leads for a while.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second

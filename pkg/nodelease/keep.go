@@ -11,8 +11,8 @@ import (
 )
 
 // firstRetry is the delay after the first renewal that failed, lastRetry the longest
-// after one of many. A Lease has to outlast a renewal that is 35 s old, the API
-// server's absence, and lastRetry.
+// after one of many. A Lease has to last for 35 s, the greatest age of its last renewal,
+// and for the API server's outage, and for lastRetry.
 const (
 	firstRetry = time.Second
 	lastRetry  = 5 * time.Second

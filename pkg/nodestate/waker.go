@@ -34,16 +34,15 @@ const (
 	// plugins refuse there, before it is left alone for missPause.
 	maxMisses = 8
 	missPause = time.Second
-	// retryAfter is how long a pod that no node would take is left alone at least, and
-	// retryWithin how long it takes until all of them had another try however many they
-	// are, as long as the scheduling queue's own flush: somebody of less importance may have
-	// come whom they can evict.
+	// A pod that no node would take is not tried again within retryAfter. Each is within
+	// retryWithin, however many wait: a pod that it could evict may have come. The
+	// scheduling queue's own flush takes as long.
 	retryAfter  = 10 * time.Second
 	retryWithin = 5 * time.Minute
-	// retryEvery is how often some of them are, and besides as many as wantedAtOnce of
-	// those whom the scheduling queue wanted tried, for the sake of another plugin perhaps:
-	// what they show for a reason is then of the day. It is few of them, because who is
-	// tried when something comes free may be faster than whom it is for.
+	// Each retryEvery a share of them is tried, and up to wantedAtOnce more that the
+	// scheduling queue wanted tried, perhaps for another plugin: the reason that they show
+	// is then of the day. They are few, because a pod that is tried as something comes
+	// free may be faster than the one that it is for.
 	retryEvery   = time.Second
 	wantedAtOnce = 5
 )

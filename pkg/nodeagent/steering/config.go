@@ -29,8 +29,8 @@ const (
 	// watch tells of a pod when kubelet's does, while a list waits for its turn at the API server
 	// and for that to be sure that it is not behind: tens of milliseconds.
 	watchWait = 30 * time.Millisecond
-	// surveyBudget is until when in a question kubelet is sent a request of all its pods.
-	// What it has got it carries out, also when nobody waits any more; within the rest of
+	// surveyBudget is how long after the question came kubelet is still asked for all its
+	// pods. What it has got it carries out, also when nobody waits any more; within the rest of
 	// askBudget that is over, and the answer not given.
 	surveyBudget = 300 * time.Millisecond
 	// recordWait is for reading kubelet's checkpoint, a file of some kilobytes, within

@@ -11,9 +11,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// surveyFrom pods that cannot be told apart otherwise, after one answer that ruled
-// out another, kubelet is asked for all its pods with one request. With fewer, to ask
-// about each costs no more.
+// surveyFrom is how many pods must be left to ask about, after one answer that ruled out
+// another, for one request of all pods to take the place of one about each. With fewer,
+// to ask about each costs no more.
 const surveyFrom = 3
 
 // listable reports whether kubelet can be asked for all its pods. That makes it clean up,

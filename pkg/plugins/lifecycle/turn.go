@@ -11,8 +11,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// turnKey is where Bind leaves the end of the pod's turn, for which the first of our
-// plugins that was asked has waited.
+// turnKey is where the function is kept that ends the pod's turn. The first of our plugins
+// whose Bind ran has waited for it.
 const turnKey fwk.StateKey = "nvtopo.dev/turn"
 
 // turn is ended by a call of it.

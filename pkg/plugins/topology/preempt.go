@@ -217,9 +217,8 @@ func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 
 // OrderedScoreFuncs compares nodes by what SelectVictimsOnNode compares sets by, and of
 // those that are alike but for their victims' starts prefers the one that is free sooner.
-// First of all it stays where it has begun to evict: of that, and of the pod's nomination,
-// neither the snapshot nor the informer need have heard yet, and victims elsewhere would go
-// for nothing.
+// First of all it stays where it has begun to evict. Snapshot and informer may not show
+// that eviction or the nomination yet, and the first victims would go for nothing.
 func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*extenderv1.Victims) []func(string) int64 {
 	a := attemptOf(ctx)
 	if a == nil {
