@@ -23,7 +23,7 @@ func TestKustomizeBuild(t *testing.T) {
 	}{
 		"the base": {".", map[string]int{
 			"Namespace": 1, "CustomResourceDefinition": 1, "ServiceAccount": 3, "ClusterRole": 5, "ClusterRoleBinding": 5, "Role": 3, "RoleBinding": 4,
-			"ValidatingAdmissionPolicy": 5, "ValidatingAdmissionPolicyBinding": 5, "PriorityLevelConfiguration": 2, "FlowSchema": 5, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
+			"ValidatingAdmissionPolicy": 5, "ValidatingAdmissionPolicyBinding": 5, "PriorityLevelConfiguration": 2, "FlowSchema": 4, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
 		}, manifests.SchedulerConfigPath},
 		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 5}, manifests.SchedulerConfigBindingPath},
 		"agents that are strict":     {"overlays/strict", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
