@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -80,15 +81,15 @@ func parts(t *testing.T, data []byte) string {
 	if err := json.Unmarshal(data, &obj); err != nil {
 		t.Fatal(err)
 	}
-	out := fmt.Sprintf("managedFields %d", len(obj.Metadata.ManagedFields))
+	out := []string{fmt.Sprintf("managedFields %d", len(obj.Metadata.ManagedFields))}
 	for _, half := range []map[string]json.RawMessage{obj.Spec, obj.Status} {
 		for _, field := range []string{"gpus", "numaNodes", "links", "linkKinds", "linkRows", "nics", "gpuHealth", "conditions"} {
 			if v, ok := half[field]; ok {
-				out += fmt.Sprintf(", %s %d", field, len(v))
+				out = append(out, fmt.Sprintf("%s %d", field, len(v)))
 			}
 		}
 	}
-	return out
+	return strings.Join(out, ", ")
 }
 
 // TestCompactObjectsAndTheDefinitionBefore walks an object through both definitions and both forms of its graph.

@@ -86,21 +86,8 @@ func (r *reader) readNUMANode(n *NUMANode, path *field.Path) (out nvtopo.NUMANod
 	if out.CPUs, err = r.cpus.Read(n.CPUs); err != nil {
 		return out, fieldError(path.Child("cpus"), "%w", err)
 	}
-	for j, s := range n.Siblings {
-		threads, err := r.cpus.Read(s)
-		if err == nil && len(threads) > maxThreads {
-			err = fmt.Errorf("%d hyper-threads of one core, at most %d are read", len(threads), maxThreads)
-		}
-		if err != nil {
-			return out, fieldError(path.Child("siblings").Index(j), "%w", err)
-		}
-		out.Siblings = append(out.Siblings, threads)
-	}
-	if n.ThreadsPerCore != 0 {
-		if out.Siblings = coresOf(out.CPUs, n.ThreadsPerCore); len(n.Siblings) > 0 || n.ThreadsPerCore > maxThreads || len(out.Siblings) == 0 {
-			return out, fieldError(path.Child("threadsPerCore"), "%d beside %d siblings for %d CPUs: want no siblings, and a divisor of up to %d",
-				n.ThreadsPerCore, len(n.Siblings), len(out.CPUs), maxThreads)
-		}
+	if out.Siblings, err = r.readCores(n, out.CPUs, path); err != nil {
+		return out, err
 	}
 	if out.Memory, err = MemoryOf(n.Memory); err != nil {
 		return out, fieldError(path.Child("memory"), "%w", err)
@@ -115,6 +102,28 @@ func (r *reader) readNUMANode(n *NUMANode, path *field.Path) (out nvtopo.NUMANod
 		out.Distances = append(out.Distances, int(d))
 	}
 	return out, nil
+}
+
+// readCores returns the hyper-threads of each core of a NUMA node with these CPUs.
+func (r *reader) readCores(n *NUMANode, cpus nvtopo.CPUSet, path *field.Path) (cores []nvtopo.CPUSet, err error) {
+	for j, s := range n.Siblings {
+		threads, err := r.cpus.Read(s)
+		if err == nil && len(threads) > maxThreads {
+			err = fmt.Errorf("%d hyper-threads of one core, at most %d are read", len(threads), maxThreads)
+		}
+		if err != nil {
+			return nil, fieldError(path.Child("siblings").Index(j), "%w", err)
+		}
+		cores = append(cores, threads)
+	}
+	if n.ThreadsPerCore == 0 {
+		return cores, nil
+	}
+	if cores = coresOf(cpus, n.ThreadsPerCore); len(n.Siblings) > 0 || n.ThreadsPerCore > maxThreads || len(cores) == 0 {
+		return nil, fieldError(path.Child("threadsPerCore"), "%d beside %d siblings for %d CPUs: want no siblings, and a divisor of up to %d",
+			n.ThreadsPerCore, len(n.Siblings), len(cpus), maxThreads)
+	}
+	return cores, nil
 }
 
 // indexGPUs checks the identity of every GPU and fixes the position it gets.
