@@ -205,11 +205,11 @@ func TestEventsAreTriedAgainAndOldFaultsAreNotRepeated(t *testing.T) {
 		w := newWard(t)
 		w.run("pair", "0,3")
 		stop := w.lead()
-		w.broken = true
+		w.broken.Store(true)
 		w.sick[0] = lostGPU()
 		w.publish()
 		w.expect("without an API server")
-		w.broken = false
+		w.broken.Store(false)
 		time.Sleep(time.Minute)
 		w.expect("when it is back", "pair Warning GPULost 0")
 		stop()

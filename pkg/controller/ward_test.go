@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,7 +46,7 @@ type ward struct {
 	down   map[[2]int]bool // links that are SYS now
 	less   int             // GPUs taken out at the end
 	seenAt int             // events already looked at
-	broken bool            // the API server takes no events
+	broken atomic.Bool     // the API server takes no events
 }
 
 func newWard(t *testing.T) *ward {
@@ -56,7 +57,7 @@ func newWard(t *testing.T) *ward {
 		sick: map[int]v1alpha1.GPUHealth{}, mig: map[int]bool{}, down: map[[2]int]bool{},
 	}
 	w.client.PrependReactor("create", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return w.broken, nil, errors.New("no server")
+		return w.broken.Load(), nil, errors.New("no server")
 	})
 	w.restart()
 	w.publish()
