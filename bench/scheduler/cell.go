@@ -99,9 +99,9 @@ type plan struct {
 	profile  string
 	repeat   int
 	pods     int
-	// profiles is how the names of the files begin for the scheduler's CPU
-	// profile, over so long from its readiness, and for its heap profile after
-	// that; such a cell's figures do not count.
+	// profiles is how the names of the files begin for the CPU profiles of scheduler
+	// and API server, over so long from the scheduler's readiness, and for its heap
+	// profile after that; such a cell's figures do not count.
 	profiles      string
 	profileWindow time.Duration
 }

@@ -60,7 +60,23 @@ func (c *schedulerClient) waitReady(ctx context.Context) (time.Time, error) {
 
 // storeCPUProfile has the scheduler record its CPU profile and stores it in a file.
 func (c *schedulerClient) storeCPUProfile(ctx context.Context, length time.Duration, file string) error {
-	return c.store(ctx, fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(math.Ceil(length.Seconds())))), file)
+	return c.store(ctx, profilePath+"?seconds="+wholeSeconds(length), file)
+}
+
+// storeCPUProfile does the same with the process of API server and etcd.
+func (c *cluster) storeCPUProfile(ctx context.Context, length time.Duration, file string) error {
+	body, err := c.kube.Discovery().RESTClient().Get().AbsPath(profilePath).Param("seconds", wholeSeconds(length)).DoRaw(ctx)
+	if err != nil {
+		return fmt.Errorf("record the API server's CPU profile: %w", err)
+	}
+	return write(file, body)
+}
+
+const profilePath = "/debug/pprof/profile"
+
+// wholeSeconds is a length as profiles take it.
+func wholeSeconds(length time.Duration) string {
+	return strconv.Itoa(max(1, int(math.Ceil(length.Seconds()))))
 }
 
 // storeHeapProfile stores what the scheduler's memory holds, garbage excluded.
@@ -73,6 +89,10 @@ func (c *schedulerClient) store(ctx context.Context, path, file string) error {
 	if err != nil {
 		return err
 	}
+	return write(file, body)
+}
+
+func write(file string, body []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("make the folder of a profile: %w", err)
 	}

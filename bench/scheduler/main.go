@@ -91,7 +91,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.logFile, "log-file", "", "file for the logs of control plane and schedulers; without it they are shown when something fails")
 	fs.DurationVar(&o.Stall, "stall", time.Minute, "give a cell up when no pod was bound for so long")
 	fs.BoolVar(&o.Profile, "cpuprofile", false,
-		"run one more cell of each kind, which does not count, and store the scheduler's CPU and heap profiles in the folder of the results")
+		"run one more cell of each kind, which does not count, and store CPU profiles of scheduler and API server and the scheduler's heap profile in the folder of the results")
 	fs.IntVar(&o.Hostile, "hostile", 100, "nodes that are hostile in cells of the profiles "+profileHostile+" and "+profileUnlimited)
 	fs.Float64Var(&o.Writes, "hostile-writes", 50, "objects that they publish a second, all together")
 	fs.Float64Var(&o.Renewals, "renewals", 50, "renewals a second by as many honest exporters, timed in all cells of a run with hostile nodes")

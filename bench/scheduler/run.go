@@ -38,7 +38,10 @@ func runSize(ctx context.Context, o *options, nodes int, progress io.Writer) (ce
 	start, log := time.Now(), &devcluster.Tail{File: o.log}
 	var args []string
 	if o.hostile() {
-		args = realLimits
+		args = slices.Clone(realLimits)
+	}
+	if o.Profile {
+		args = append(args, "--profiling=true")
 	}
 	cp, err := startControlPlane(ctx, log, args...)
 	if err != nil {
@@ -110,7 +113,7 @@ func (c *cluster) runWorkload(ctx context.Context, o *options, w *workload, prog
 		if _, err := c.cell(ctx, o, p); err != nil {
 			return cells, fmt.Errorf("profiles of %s: %w", profile, err)
 		}
-		fmt.Fprintf(progress, "stored %s.{cpu,heap}.pprof\n", p.profiles)
+		fmt.Fprintf(progress, "stored %s.{cpu,api-server.cpu,heap}.pprof\n", p.profiles)
 	}
 	return cells, nil
 }

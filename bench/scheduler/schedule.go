@@ -59,6 +59,7 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	}
 	if p.profiles != "" {
 		meanwhile.Go(func() error { return client.storeCPUProfile(ctx, p.profileWindow, p.profiles+".cpu.pprof") })
+		meanwhile.Go(func() error { return c.storeCPUProfile(ctx, p.profileWindow, p.profiles+".api-server.cpu.pprof") })
 	}
 	first := p.workload.first(p.pods)
 	bound, err := collect(ctx, w, p.pods, o.Stall, func(n int) {
