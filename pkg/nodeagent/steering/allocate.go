@@ -143,15 +143,14 @@ func (s *Steering) guardUnrecorded(ctx context.Context, f *facts, p *pendingAllo
 	if p.who != nil && p.who.source == sourceGuess {
 		return nil
 	}
-	taken := physicals(p.ids)
 	for _, v := range f.pods {
-		if !f.unrecorded(v, p.who).hasAny(taken) {
+		if !f.unrecorded(v, p.who).hasAny(p.ids) {
 			continue
 		}
 		if _, asked := f.answers[v.uid]; !asked && !f.mute {
 			s.ask(ctx, f, v)
 		}
-		if f.present(v, p.who) && f.unrecorded(v, p.who).hasAny(taken) {
+		if f.present(v, p.who) && f.unrecorded(v, p.who).hasAny(p.ids) {
 			s.metrics.doubleBook.Inc()
 			return status.Errorf(codes.FailedPrecondition, "%s: containers of pod %s run with devices out of %v, of which kubelet has lost the record",
 				f.q.resource, v.key(), p.ids)

@@ -13,7 +13,7 @@ import (
 )
 
 // offer is what decide goes by: the question, who asks, and what others wait for.
-// Sets are of physical ids, but for what the question has.
+// Sets are of physical ids, but for inUse and what the question has.
 type offer struct {
 	q        question
 	who      *asker // nil if nobody was found
@@ -23,7 +23,7 @@ type offer struct {
 	later    idSet  // of own, what containers that come later are to keep
 	reserved idSet  // chosen for other pods that do not hold it yet
 	held     idSet  // recorded for other pods: not on offer, unless kubelet errs or they have just ended
-	inUse    idSet  // containers of others have it, although kubelet offers it
+	inUse    idSet  // ids that containers of others have, although kubelet offers them
 	tables   *nvtopo.Tables
 	// why tells why a physical id that was chosen is not on offer, and whether
 	// that is kubelet's doing and not a matter of the device.
@@ -49,8 +49,8 @@ func decide(o offer) decision {
 	if err := cmp.Or(o.unseen, o.who.misled(q.resource)); err != nil {
 		return decision{result: resultRefused, err: err}
 	}
-	if q.devices.hasAny(o.inUse.sorted()) {
-		left := q.avoiding(o.inUse)
+	if q.offered.hasAny(o.inUse.sorted()) {
+		left := q.offered.without(o.inUse).with(newSet(q.must))
 		if len(left) < q.size {
 			return decision{result: resultRefused, err: status.Errorf(codes.FailedPrecondition,
 				"%s: only %d of the %d devices that kubelet offers are free: containers of other pods still have the rest",

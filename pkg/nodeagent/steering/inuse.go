@@ -8,6 +8,8 @@ import "slices"
 // when it cleans up while a question is under way (kubernetes/kubernetes#137534).
 // It also offers those of a pod that has just ended, of which the API server and
 // the checkpoint do not tell yet. Only kubelet's present answer tells them apart.
+// Sets are of ids as kubelet has them here: of a device that is shared, replicas that
+// nobody has are on offer beside those that are in use.
 
 // inUse is what other pods have, of those that kubelet has answered for.
 func (f *facts) inUse(who *asker) idSet {
@@ -53,7 +55,7 @@ func (f *facts) unrecorded(p *podView, who *asker) idSet {
 		c := &p.containers[i]
 		asks := who != nil && p.uid == who.pod.uid && c.name == who.container.name
 		if c.running && !asks && !f.holds(p, i) {
-			out.add(physicals(f.served[p.uid][c.name].IDs))
+			out.add(f.served[p.uid][c.name].IDs)
 		}
 	}
 	return out
@@ -67,21 +69,22 @@ func (f *facts) had(p *podView, who *asker) idSet {
 	}
 	for i := range p.containers {
 		if name := p.containers[i].name; f.holds(p, i) || f.young(p.uid, name) {
-			out.add(physicals(f.held(p.uid, name)))
+			out.add(f.held(p.uid, name))
 		}
 	}
 	return out
 }
 
-// needs reports whether the answer may have to do with devices of which it is not
-// known whether they are free: they are chosen for who asks, or too few others
-// are on offer.
+// needs reports whether the answer may have to do with ids of which it is not known
+// whether they are free: they are chosen for who asks, or too few others are on offer.
 func (o *offer) needs(doubtful idSet) bool {
-	if !o.q.devices.hasAny(doubtful.sorted()) {
+	doubtful = doubtful.common(o.q.offered)
+	if len(doubtful) == 0 {
 		return false
 	}
-	if doubtful.hasAny(o.own.sorted()) || (o.who != nil && doubtful.hasAny(o.who.want)) {
+	devices := newSet(physicals(doubtful.sorted()))
+	if devices.hasAny(o.own.sorted()) || (o.who != nil && devices.hasAny(o.who.want)) {
 		return true
 	}
-	return len(o.q.avoiding(o.reserved.with(o.later).with(o.held).with(doubtful))) < o.q.size
+	return len(o.q.avoiding(o.reserved.with(o.later).with(o.held)).without(doubtful)) < o.q.size
 }

@@ -309,3 +309,18 @@ func TestWhoCannotBeFoundIsRefusedInStrictMode(t *testing.T) {
 		})
 	}
 }
+
+// Replicas of a shared device were all taken for in use as soon as one of them was.
+func TestReplicasOfADeviceInUseAreGivenOut(t *testing.T) {
+	for mode, strict := range map[string]bool{"repair": false, "strict": true} {
+		t.Run(mode, func(t *testing.T) {
+			n := newNode(t, func(c *Config) { c.Strict = strict })
+			n.model.healthy = newSet([]string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-0::3"})
+			n.admit(n.bind("a", ofOne(1), nil))
+			n.admit(n.bind("b", shape{sidecars: []int{1}, apps: []int{1}}, nil))
+			if got := n.admit(n.bind("c", ofOne(1), nil)); len(got) != 1 {
+				t.Errorf("the third pod holds %v, want the replica that is left", got)
+			}
+		})
+	}
+}

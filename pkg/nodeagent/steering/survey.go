@@ -37,7 +37,7 @@ func (f *facts) unsure(left []candidate) int {
 		pods[left[i].pod.uid] = true
 	}
 	for _, p := range f.pods {
-		if f.q.devices.hasAny(f.had(p, nil).with(f.unrecorded(p, nil)).sorted()) {
+		if f.q.offered.hasAny(f.had(p, nil).with(f.unrecorded(p, nil)).sorted()) {
 			pods[p.uid] = true
 		}
 	}
