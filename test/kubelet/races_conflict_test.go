@@ -253,6 +253,31 @@ func TestRace16KubeletGivesADeviceTwice(t *testing.T) {
 		diff(t, "double bookings", 1.0, c.metric("nvtopo_agent_double_book_total"))
 		c.mustHold(p, choice{"app": ids(0)})
 	})
+	pair := func(i, a, b int) *v1.Pod {
+		return devicemanager.Pod(app(i, 0).Name, i, devicemanager.Container("a", gpu, a), devicemanager.Container("b", gpu, b))
+	}
+	t.Run("another container of the pod is steered away from it", func(t *testing.T) {
+		c := startChain(t, chainOptions{})
+		ended := c.bind(app(0, 1), choice{"app": ids(7)})
+		holder := c.bind(app(1, 4), choice{"app": ids(0, 1, 2, 3)})
+		c.mustAdmit(ended, holder)
+		c.bind(app(2, 2), choice{"app": ids(4, 7)})
+		forget(c, ended)
+		p := c.bind(pair(3, 1, 2), choice{"a": ids(0), "b": ids(5, 6)}) // a has to take what b was to have
+		c.mustAdmit(p)
+		got := c.held(p)
+		if all := slices.Sorted(slices.Values(slices.Concat(got["a"], got["b"]))); len(slices.Compact(all)) != 3 {
+			t.Errorf("the pod holds %v, want three devices", got)
+		}
+	})
+	t.Run("and the pod is refused if kubelet takes it for that unasked", func(t *testing.T) {
+		c := startChain(t, chainOptions{numa: 2, kubelet: devicemanager.Options{NUMANodes: 2, Policy: "best-effort"}})
+		ended := c.bind(app(0, 1), choice{"app": ids(3)})
+		c.mustAdmit(ended)
+		forget(c, ended)
+		mentions(t, c.refuse(c.bind(pair(1, 1, 4), choice{"a": ids(0), "b": ids(4, 5, 6, 7)})), "G0", "container a")
+		diff(t, "double bookings", 1.0, c.metric("nvtopo_agent_double_book_total"))
+	})
 }
 
 func TestRace17ConcurrentAllocateFromPodWorkers(t *testing.T) {

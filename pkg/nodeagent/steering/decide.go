@@ -23,7 +23,7 @@ type offer struct {
 	later    idSet  // of own, what containers that come later are to keep
 	reserved idSet  // chosen for other pods that do not hold it yet
 	held     idSet  // recorded for other pods: not on offer, unless kubelet errs or they have just ended
-	inUse    idSet  // ids that containers of others have, although kubelet offers them
+	inUse    idSet  // ids that other containers have, although kubelet offers them
 	tables   *nvtopo.Tables
 	// why tells why a physical id that was chosen is not on offer, and whether
 	// that is kubelet's doing and not a matter of the device.
@@ -53,7 +53,7 @@ func decide(o offer) decision {
 		left := q.offered.without(o.inUse).with(newSet(q.must))
 		if len(left) < q.size {
 			return decision{result: resultRefused, err: status.Errorf(codes.FailedPrecondition,
-				"%s: only %d of the %d devices that kubelet offers are free: containers of other pods still have the rest",
+				"%s: only %d of the %d devices that kubelet offers are free: other containers still have the rest",
 				q.resource, len(left), len(q.offered))}
 		}
 		*q = newQuestion(q.resource, left.sorted(), q.must, q.size)

@@ -247,6 +247,8 @@ func FuzzAnswer(f *testing.F) {
 			}
 		case !fa.q.valid(d.ids) || !slices.IsSorted(d.ids):
 			t.Fatalf("answer %v to %d out of %v with %v", d.ids, size, fa.q.offered.sorted(), fa.q.must)
+		case slices.ContainsFunc(d.ids, func(id string) bool { return fa.kept(who)[id] != "" && !slices.Contains(fa.q.must, id) }):
+			t.Fatalf("answer %v, of which other containers of the pod have %v", d.ids, fa.kept(who))
 		case exact && !slices.Equal(d.ids, who.want):
 			t.Fatalf("answer %v, but %v was chosen and is on offer", d.ids, who.want)
 		case d.narrowed != nil && (!d.narrowed.valid(d.ids) || !fa.q.offered.hasAll(d.narrowed.offered.sorted()) || !newSet(d.narrowed.must).hasAll(fa.q.must)):

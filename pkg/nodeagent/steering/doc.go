@@ -11,7 +11,8 @@
 //
 // The one invariant: an answer has exactly the size kubelet asked for, contains
 // what kubelet had already taken and nothing that is not on offer; and no id is
-// let through to the plugin for one pod while kubelet shows it held by another.
+// let through to the plugin for one pod while kubelet shows it held by another, or
+// for one container while another of its pod has it on record and keeps it.
 // Ids are never changed on the way to the plugin.
 //
 // It writes nothing to the API server and repairs no annotation: see verify.

@@ -154,7 +154,7 @@ func (h *history) end(i int, why string) {
 func (h *history) admit(l *livePod) {
 	l.arrived = true
 	h.asking = l
-	before := h.model.free()
+	before := h.free(l)
 	_, had := h.model.of(l.pod.UID)
 	whole := l.set != nil && len(had) == 0 && before.hasAll(l.set)
 	crash := func(string) bool { return h.rnd.IntN(60) == 0 }
@@ -207,6 +207,17 @@ func (h *history) admit(l *livePod) {
 	}
 }
 
+// free is what kubelet would offer and no pod but l has: it may have forgotten that.
+func (h *history) free(l *livePod) idSet {
+	free := h.model.free()
+	for _, o := range h.live {
+		if _, held := h.model.of(o.pod.UID); o != l {
+			free = free.without(held)
+		}
+	}
+	return free
+}
+
 // holder is another pod than the one being admitted that has devices; nil if there is none.
 func (h *history) holder() *livePod {
 	for _, l := range h.live {
@@ -231,6 +242,9 @@ func (h *history) exact(l *livePod, byContainer map[string][]string) {
 func (h *history) restartKubelet() {
 	h.model.restart()
 	h.counts["kubelet restarted"]++
+	if h.rnd.IntN(2) == 0 {
+		h.restartAgent() // as where the whole node was
+	}
 	again := slices.Clone(h.live)
 	slices.SortStableFunc(again, func(a, b *livePod) int { return a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time) })
 	for _, l := range again {

@@ -11,12 +11,36 @@ import "slices"
 // Sets are of ids as kubelet has them here: of a device that is shared, replicas that
 // nobody has are on offer beside those that are in use.
 
-// inUse is what other pods have, of those that kubelet has answered for.
+// inUse is what others have: containers of the asking pod, and other pods of those that
+// kubelet has answered for.
 func (f *facts) inUse(who *asker) idSet {
 	out := idSet{}
+	for id := range f.kept(who) {
+		out[id] = struct{}{}
+	}
 	for _, p := range f.pods {
 		if f.present(p, who) {
 			out = out.with(f.unrecorded(p, who)).with(f.had(p, who))
+		}
+	}
+	return out
+}
+
+// kept tells what other containers of the asking pod hold and do not pass on, as plain
+// init containers do, and which container that is. The pod is being admitted, so that its
+// record is not one of a pod that has ended. Where it is a guess who asks, nothing is told.
+func (f *facts) kept(who *asker) map[string]string {
+	out := map[string]string{}
+	if !who.certain() {
+		return out
+	}
+	for i := range who.pod.containers {
+		c := &who.pod.containers[i]
+		if c.plain || c.name == who.container.name || !f.holds(who.pod, i) {
+			continue
+		}
+		for _, id := range f.held(who.pod.uid, c.name) {
+			out[id] = c.name
 		}
 	}
 	return out
