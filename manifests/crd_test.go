@@ -18,6 +18,8 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // internalCRD is the one shipped definition as the API server sees it on create.
@@ -102,9 +104,18 @@ func node(n int) map[string]any {
 // valid object of the greatest allowed size for being too costly to check.
 func TestTheGreatestNodeStaysInTheCostLimits(t *testing.T) {
 	validate := objectValidator(t)
-	for _, n := range []int{0, 1, 8, 64} {
+	for _, n := range []int{0, 1, 8, 20} {
 		for _, err := range validate(node(n)) {
 			t.Errorf("%d GPUs: %v", n, err)
+		}
+	}
+	// 64 GPUs with as many links as may be at length, and with all of them in short.
+	most := node(nvtopo.MaxGPUs)
+	spec := most["spec"].(map[string]any)
+	spec["links"] = spec["links"].([]any)[:v1alpha1.MaxLinks]
+	for name, obj := range map[string]map[string]any{"at length": most, "in short": inRows(nvtopo.MaxGPUs)} {
+		for _, err := range validate(obj) {
+			t.Errorf("%d GPUs %s: %v", nvtopo.MaxGPUs, name, err)
 		}
 	}
 }

@@ -64,3 +64,38 @@ func TestTheFormIsChangedInPlace(t *testing.T) {
 		}
 	}
 }
+
+// TestAMachineOfManyGPUsIsPublishedInShort: beyond what the schema takes at length, also
+// without --compact.
+func TestAMachineOfManyGPUsIsPublishedInShort(t *testing.T) {
+	tests := map[string]struct {
+		gpus                int
+		refuse              func(request) *metav1.Status
+		wantLinks, wantRows int
+	}{
+		"20 GPUs at length": {gpus: 20, wantLinks: 190},
+		"21 GPUs in rows":   {gpus: 21, wantRows: 20},
+		"64 GPUs in rows":   {gpus: 64, wantRows: 63},
+		"at length where the schema does not have the rows, which takes more": {gpus: 21, refuse: refuseCompact, wantLinks: 210},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			r.src.graph = uniform(t, tc.gpus, "NVIDIA H100 80GB HBM3", "NV18")
+			r.api.refuse = tc.refuse
+			r.publish(t)
+			top := r.api.topology(t)
+			if len(top.Spec.Links) != tc.wantLinks || len(top.Spec.LinkRows) != tc.wantRows {
+				t.Errorf("%d links and %d rows, want %d and %d", len(top.Spec.Links), len(top.Spec.LinkRows), tc.wantLinks, tc.wantRows)
+			}
+			graphs, err := top.Graphs()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := graphs[v1alpha1.DefaultResource].ClassKey(), r.src.graph.ClassKey(); got != want {
+				t.Errorf("the graph is of class %s, want %s", got, want)
+			}
+			r.expect(t, "without a change", getTopology, putLease)
+		})
+	}
+}

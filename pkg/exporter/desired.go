@@ -35,6 +35,7 @@ func describe(cfg Config, node nodeView, g *nvtopo.Graph) *v1alpha1.NodeGPUTopol
 	if cfg.Compact {
 		t.Spec.Compact()
 	}
+	t.Spec.Fit()
 	t.Spec.NodeUID, t.Spec.BootID = node.uid, node.bootID
 	t.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: cfg.NodeName, UID: node.uid}}
 	return t

@@ -50,10 +50,9 @@ const (
 	// nodeInterval is how often the Node is read, to notice that it was made anew.
 	nodeInterval = 5 * time.Minute
 
-	// maxAllocations and maxDevices are the schema's limits of status.allocations.
-	maxAllocations = 1024
-	maxDevices     = 64
-	maxDeviceID    = 96
+	// maxDevices and maxDeviceID are the schema's limits of one of status.allocations.
+	maxDevices  = 64
+	maxDeviceID = 96
 )
 
 // Pods are the node's pods.

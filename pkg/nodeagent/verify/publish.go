@@ -56,20 +56,47 @@ func (p *publisher) publish(ctx context.Context, observed *v1alpha1.NodeGPUTopol
 }
 
 // publishable returns the entries in the form and within the limits of the schema,
-// and how many containers or devices are beyond them.
+// and how many containers, devices or lists of CPUs are beyond them. A device that
+// somebody has is published with one of its containers before another of another is.
 func publishable(entries []entry) (list []v1alpha1.Allocation, dropped int) {
-	for i := range entries {
+	devices, cpus := 0, 0
+	for _, i := range covering(entries) {
 		a := entries[i].Allocation
-		if len(list) == maxAllocations {
-			return list, dropped + len(entries) - i
-		}
 		ids := slices.DeleteFunc(slices.Clone(a.GPUs), func(id string) bool { return len(id) > maxDeviceID })
-		ids = ids[:min(len(ids), maxDevices)]
+		ids = ids[:min(len(ids), maxDevices, v1alpha1.MaxAllocatedGPUs-devices)]
 		dropped += len(a.GPUs) - len(ids)
+		devices += len(ids)
 		a.GPUs = ids
+		if cpus += len(a.CPUs); cpus > v1alpha1.MaxAllocatedCPUs {
+			cpus -= len(a.CPUs)
+			a.CPUs = ""
+			dropped++
+		}
 		list = append(list, a)
 	}
-	return list, dropped
+	return list, dropped + len(entries) - len(list)
+}
+
+// covering returns the positions of the entries to publish, in ascending order: all, or
+// as many as there may be, first those with a device that none before them has.
+func covering(entries []entry) []int {
+	seen := map[string]bool{}
+	var first, rest []int
+	for i := range entries {
+		added := len(seen)
+		for _, id := range entries[i].GPUs {
+			seen[id] = true
+		}
+		if len(seen) > added {
+			first = append(first, i)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	all := append(first, rest...)
+	all = all[:min(len(all), v1alpha1.MaxAllocations)]
+	slices.Sort(all)
+	return all
 }
 
 // have is our part as the API server has it, as far as we know: the informer's

@@ -246,8 +246,9 @@ func (v *Verifier) wanted(entries []entry, observed *v1alpha1.NodeGPUTopology, r
 		want.Allocations = v.pub.have(observed).Allocations
 	}
 	if dropped > 0 && refused == nil {
-		refused = fmt.Errorf("%d containers or devices are beyond the limits of %d containers and %d devices each and are not published",
-			dropped, maxAllocations, maxDevices)
+		refused = fmt.Errorf("%d containers, devices or lists of CPUs are beyond the limits of %d containers with %d devices each, "+
+			"%d devices and %d characters of CPUs in all, and are not published",
+			dropped, v1alpha1.MaxAllocations, maxDevices, v1alpha1.MaxAllocatedGPUs, v1alpha1.MaxAllocatedCPUs)
 	}
 	want.Conditions = []metav1.Condition{enforced(resources(), recordErr, refused)}
 	if pinned != nil && pinned.Reason != "" {

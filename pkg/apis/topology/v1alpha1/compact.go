@@ -27,6 +27,10 @@ func (s *NodeGPUTopologySpec) Pairs() int {
 // stays as it is.
 func (s *NodeGPUTopologySpec) Compact() {
 	s.compactLinks()
+	s.compactSiblings()
+}
+
+func (s *NodeGPUTopologySpec) compactSiblings() {
 	for i := range s.NUMANodes {
 		n := &s.NUMANodes[i]
 		if threads := evenThreads(n); threads > 0 {
@@ -110,7 +114,7 @@ func (s *NodeGPUTopologySpec) compactLinks() {
 		}
 		rows = append(rows, strings.Join(row, " "))
 	}
-	if linked == len(s.Links) && len(kinds.list) <= maxLinkKinds {
+	if linked == len(s.Links) && len(kinds.list) <= MaxLinkKinds {
 		s.Links, s.LinkKinds, s.LinkRows = []Link{}, kinds.list, rows
 	}
 }

@@ -12,6 +12,29 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
+// Limits of what may be published, as the schema has them. Each request to an object has the
+// API server judge all of it, so they are near to what real machines need (ADR 0015).
+const (
+	// MaxLinks is how many links may be at length: those of 20 GPUs, which no machine sold
+	// with one link a pair exceeds. Beyond it linkRows says them.
+	MaxLinks = 190
+	// MaxLinkKinds is of how many kinds links in short may be.
+	MaxLinkKinds = 32
+	// MaxSiblings bounds the entries of siblings of all NUMA nodes: eight sockets of 64 cores.
+	MaxSiblings = 512
+	// MaxDistances is up to how many NUMA nodes distances may be there: a tray of four
+	// GB200 has 34, of which 32 are its GPUs' memory.
+	MaxDistances = 36
+	// MaxNICDistances bounds the distances of all adapters: 64 of 8 GPUs.
+	MaxNICDistances = 512
+	// MaxAllocations is the number of entries: kubelet runs 110 pods by default.
+	MaxAllocations = 128
+	// MaxAllocatedGPUs bounds the GPUs of all entries: 64 GPUs, each listed eight times.
+	MaxAllocatedGPUs = 512
+	// MaxAllocatedCPUs bounds the characters of cpus of all entries.
+	MaxAllocatedCPUs = 32768
+)
+
 // Limits of what is read from an object. The schema has most of them too; here
 // they hold for objects that were admitted by an older schema or by none, and for
 // sums that a schema cannot state. A node writes its own object, and what it
@@ -25,7 +48,6 @@ const (
 	// maxResources is what a pod can be given devices of at once.
 	maxResources = 8
 	maxNICs      = 64
-	maxLinkKinds = 64
 	// maxMemory bounds the memory of one NUMA node or GPU, so that sums of them stay
 	// inside an int64: 4 PiB.
 	maxMemory = 1 << 52
@@ -102,7 +124,7 @@ func checkSizes(spec *NodeGPUTopologySpec) error {
 		{"gpus", len(spec.GPUs), nvtopo.MaxGPUs},
 		{"numaNodes", len(spec.NUMANodes), maxNUMANodes},
 		{"links", len(spec.Links), nvtopo.MaxGPUs * (nvtopo.MaxGPUs - 1) / 2},
-		{"linkKinds", len(spec.LinkKinds), maxLinkKinds},
+		{"linkKinds", len(spec.LinkKinds), MaxLinkKinds},
 		{"linkRows", len(spec.LinkRows), nvtopo.MaxGPUs - 1},
 		{"nics", len(spec.NICs), maxNICs},
 	} {

@@ -40,19 +40,19 @@ type NodeGPUTopologyList struct {
 
 // NodeGPUTopologySpec is what the exporter read from the hardware.
 //
-// The rules wrap the list of indices in a list of its own so that it is built
-// once and not once a link: 2016 links between 64 GPUs must stay inside the API
-// server's cost limit for one rule.
+// Rules cost the API server by the fields they read, 2 to 4 µs each, in each request to the
+// object or its status. So each list is gone through as few times as can be, and what is
+// looked up in is a map within a list of its own, built once and not once a link.
 //
 // +kubebuilder:validation:XValidation:rule="self.numaNodes.all(n, !has(n.threadsPerCore) || !has(n.siblings) || size(n.siblings) == 0)",fieldPath=".numaNodes",message="numaNodes: siblings must be absent beside threadsPerCore"
 // +kubebuilder:validation:XValidation:rule="!has(self.linkRows) || size(self.links) == 0",fieldPath=".linkRows",message="linkRows: links must be empty beside them"
 // +kubebuilder:validation:XValidation:rule="!has(self.linkRows) || size(self.linkRows) == 0 || size(self.linkRows) == size(self.gpus) - 1",fieldPath=".linkRows",message="linkRows: one row is needed for each of gpus but the last"
-// +kubebuilder:validation:XValidation:rule="self.links.all(l, l.a < l.b)",fieldPath=".links",message="links: a must be smaller than b"
-// +kubebuilder:validation:XValidation:rule="[self.gpus.map(g, g.index)].all(known, self.links.all(l, l.a in known && l.b in known))",fieldPath=".links",message="links: a and b must be indices of gpus"
-// +kubebuilder:validation:XValidation:rule="[self.gpus.map(g, g.index)].all(known, known.all(i, known.exists_one(j, i == j)))",fieldPath=".gpus",message="gpus: index must be unique"
-// +kubebuilder:validation:XValidation:rule="[self.numaNodes.map(n, n.id)].all(known, self.gpus.all(g, g.numaNode == -1 || g.numaNode in known))",fieldPath=".gpus",message="gpus: numaNode must be -1 or the id of one of numaNodes"
+// +kubebuilder:validation:XValidation:rule="[self.gpus.transformMapEntry(i, g, {g.index: i})].all(known, self.links.all(l, l.a in known && l.b in known))",fieldPath=".links",message="links: a and b must be indices of gpus"
+// +kubebuilder:validation:XValidation:rule="[self.numaNodes.map(n, n.id) + [-1]].all(known, self.gpus.all(g, g.numaNode in known))",fieldPath=".gpus",message="gpus: numaNode must be -1 or the id of one of numaNodes"
 // +kubebuilder:validation:XValidation:rule="self.numaNodes.all(n, !has(n.distances) || size(n.distances) == 0 || size(n.distances) == size(self.numaNodes))",fieldPath=".numaNodes",message="numaNodes: distances must have one entry for each of numaNodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.nics) || self.nics.all(n, !has(n.distances) || size(n.distances) == 0 || size(n.distances) == size(self.gpus))",fieldPath=".nics",message="nics: distances must have one entry for each of gpus"
+// +kubebuilder:validation:XValidation:rule="self.numaNodes.map(n, has(n.siblings) ? size(n.siblings) : 0).sum() <= 512",fieldPath=".numaNodes",message="numaNodes: at most 512 siblings in all; threadsPerCore says them in short"
+// +kubebuilder:validation:XValidation:rule="!has(self.nics) || self.nics.map(n, has(n.distances) ? size(n.distances) : 0).sum() <= 512",fieldPath=".nics",message="nics: at most 512 distances in all"
 type NodeGPUTopologySpec struct {
 	// nodeUID is the UID of the Node this graph was read on. The graph counts
 	// only while the Node of this name has that UID.
@@ -68,21 +68,22 @@ type NodeGPUTopologySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, g, {g.id: i})) == size(self)",message="gpus: id must be unique"
+	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, g, {g.index: i})) == size(self)",message="gpus: index must be unique"
 	GPUs []GPU `json:"gpus"`
 	// numaNodes lists the NUMA nodes of the machine.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, n, {n.id: i})) == size(self)",message="numaNodes: id must be unique"
 	NUMANodes []NUMANode `json:"numaNodes"`
-	// links holds one entry for each pair of GPUs of one resource; none where linkRows says it.
+	// links holds one entry for each pair of GPUs of one resource, of 20 GPUs at most; none where linkRows says it.
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=2016
-	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, l, {l.a * 256 + l.b: i})) == size(self)",message="links: a pair must be there once"
+	// +kubebuilder:validation:MaxItems=190
+	// +kubebuilder:validation:XValidation:rule="self.transformMapEntry(i, l, {l.a * 256 + l.b: i}).all(pair, pair / 256 < pair % 256)",message="links: a pair must be there once, and a be smaller than b"
 	Links []Link `json:"links"`
 	// linkKinds are the kinds of path that linkRows names.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=32
 	LinkKinds []LinkKind `json:"linkKinds,omitempty"`
 	// linkRows is links in short, the matrix above its diagonal: for each of gpus but the
 	// last a row with the kinds of its paths to the GPUs after it, in their order and with
@@ -90,7 +91,7 @@ type NodeGPUTopologySpec struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=63
-	// +kubebuilder:validation:items:MaxLength=2112
+	// +kubebuilder:validation:items:MaxLength=1071
 	LinkRows []string `json:"linkRows,omitempty"`
 	// nics lists the RDMA-capable network adapters.
 	// +optional
@@ -157,7 +158,7 @@ type NUMANode struct {
 	// siblings lists each core's hyper-threads in the kernel's list format; absent when unknown.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:MaxItems=512
 	// +kubebuilder:validation:items:MaxLength=64
 	Siblings []string `json:"siblings,omitempty"`
 	// threadsPerCore is siblings in short, for machines that count evenly: cpus in ascending
@@ -169,10 +170,10 @@ type NUMANode struct {
 	// memory is the node's memory.
 	// +optional
 	Memory *resource.Quantity `json:"memory,omitempty"`
-	// distances is the node's row of the SLIT, in the order of numaNodes.
+	// distances is the node's row of the SLIT, in the order of numaNodes; absent where there are more than 36 of these.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:MaxItems=36
 	// +kubebuilder:validation:items:Minimum=10
 	// +kubebuilder:validation:items:Maximum=255
 	Distances []int32 `json:"distances,omitempty"`
@@ -216,7 +217,7 @@ type Link struct {
 // its name is as in Link.
 type LinkKind struct {
 	// name by which linkRows refers to it, for example NV2/PHB.
-	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:MaxLength=16
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9./]*$`
 	Name string `json:"name"`
 	// class as in links.
@@ -294,6 +295,7 @@ type NodeGPUTopologyStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(c, size(c.message) <= 2048)",message="conditions: message of at most 2048 characters"
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// summary is spec in a few words, for people and printer columns.
 	// +optional
@@ -310,7 +312,9 @@ type NodeGPUTopologyStatus struct {
 	// allocations is what kubelet has really recorded.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:XValidation:rule="self.map(a, size(a.gpus)).sum() <= 512",message="allocations: at most 512 gpus in all"
+	// +kubebuilder:validation:XValidation:rule="self.map(a, has(a.cpus) ? size(a.cpus) : 0).sum() <= 32768",message="allocations: cpus of at most 32768 characters in all"
 	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, a, {a.podUID + ' ' + a.container + ' ' + a.resource: i})) == size(self)",message="allocations: podUID, container and resource must be unique together"
 	Allocations []Allocation `json:"allocations,omitempty"`
 }
@@ -378,10 +382,12 @@ type Kubelet struct {
 	// topologyManagerOptions are the policy's options as configured, for example prefer-closest-numa-nodes: "true".
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 128 && size(self[k]) <= 128)",message="options of at most 128 characters each"
 	TopologyManagerOptions map[string]string `json:"topologyManagerOptions,omitempty"`
 	// cpuManagerOptions are the policy's options as configured, for example full-pcpus-only: "true".
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
+	// +kubebuilder:validation:XValidation:rule="self.all(k, size(k) <= 128 && size(self[k]) <= 128)",message="options of at most 128 characters each"
 	CPUManagerOptions map[string]string `json:"cpuManagerOptions,omitempty"`
 	// exclusiveCPUs are given to single containers now, in the kernel's list format;
 	// known only under cpuManagerPolicy static.
@@ -394,6 +400,7 @@ type Kubelet struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.map(m, has(m.cells) ? size(m.cells) : 0).sum() <= 1296",message="memory: at most 1296 cells in all"
 	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, m, {m.numaNode: i})) == size(self)",message="memory: numaNode must be unique"
 	Memory []KubeletMemory `json:"memory,omitempty"`
 	// unalignedResources are those whose devices kubelet is told no NUMA node of,

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+)
+
+// madeOf is a machine of some GPUs and NUMA nodes, with adapters, each node of some cores
+// with two hyper-threads.
+func madeOf(gpus, nodes, cores, nics int) *NodeGPUTopologySpec {
+	s := &NodeGPUTopologySpec{GPUs: []GPU{}, NUMANodes: []NUMANode{}, Links: []Link{}}
+	for i := range gpus {
+		s.GPUs = append(s.GPUs, GPU{ID: fmt.Sprintf("GPU-%d", i), Index: int32(i), NUMANode: -1})
+		for j := range i {
+			s.Links = append(s.Links, Link{A: int32(j), B: int32(i), Class: "PIX", Bandwidth: resource.MustParse("20G")})
+		}
+	}
+	for i := range nodes {
+		n := NUMANode{ID: int32(i), CPUs: fmt.Sprintf("%d-%d", 2*i*cores, 2*(i+1)*cores-1), Distances: make([]int32, nodes)}
+		for j := range cores {
+			n.Siblings = append(n.Siblings, fmt.Sprintf("%d,%d", 2*i*cores+j, 2*i*cores+cores+j))
+		}
+		s.NUMANodes = append(s.NUMANodes, n)
+	}
+	for i := range nics {
+		s.NICs = append(s.NICs, NIC{Name: fmt.Sprintf("mlx5_%d", i), Distances: make([]string, gpus)})
+	}
+	return s
+}
+
+// TestGreatMachinesFit has the forms of machines at the limits and beyond them.
+func TestGreatMachinesFit(t *testing.T) {
+	const links, rows, siblings, threads, distances, nics, levels = "links", "rows", "siblings", "threadsPerCore", "distances", "nics", "levels"
+	uneven := madeOf(1, 2, 300, 0)
+	uneven.NUMANodes[1].Siblings[0], uneven.NUMANodes[1].Siblings[1] = uneven.NUMANodes[1].Siblings[1], uneven.NUMANodes[1].Siblings[0]
+	tests := map[string]struct {
+		spec *NodeGPUTopologySpec
+		want map[string]int // how many of what are left
+	}{
+		"20 GPUs at length":                   {madeOf(20, 0, 0, 0), map[string]int{links: 190}},
+		"21 GPUs in rows":                     {madeOf(21, 0, 0, 0), map[string]int{rows: 20}},
+		"64 GPUs in rows":                     {madeOf(64, 0, 0, 0), map[string]int{rows: 63}},
+		"512 cores at length":                 {madeOf(1, 8, 64, 0), map[string]int{siblings: 512, distances: 64}},
+		"520 cores in short":                  {madeOf(1, 8, 65, 0), map[string]int{threads: 8, distances: 64}},
+		"600 cores that are counted unevenly": {uneven, map[string]int{threads: 1, siblings: 300, distances: 4}},
+		"36 NUMA nodes":                       {madeOf(1, 36, 0, 0), map[string]int{distances: 36 * 36}},
+		"37 NUMA nodes without distances":     {madeOf(1, 37, 0, 0), nil},
+		"64 adapters of 8 GPUs":               {madeOf(8, 0, 0, 64), map[string]int{links: 28, nics: 64, levels: 512}},
+		"64 adapters of 9 GPUs":               {madeOf(9, 0, 0, 64), map[string]int{links: 36, nics: 64}},
+		"100 adapters of 4 GPUs":              {madeOf(4, 0, 0, 100), map[string]int{links: 6, nics: 64, levels: 256}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			tc.spec.Fit()
+			got := map[string]int{links: len(tc.spec.Links), rows: len(tc.spec.LinkRows), nics: len(tc.spec.NICs)}
+			for _, n := range tc.spec.NUMANodes {
+				got[siblings] += len(n.Siblings)
+				got[distances] += len(n.Distances)
+				if n.ThreadsPerCore > 0 {
+					got[threads]++
+				}
+			}
+			for _, n := range tc.spec.NICs {
+				got[levels] += len(n.Distances)
+			}
+			for what, n := range got {
+				if n != tc.want[what] {
+					t.Errorf("%d %s, want %d", n, what, tc.want[what])
+				}
+			}
+			for _, row := range tc.spec.LinkRows {
+				if len(row) > 1071 || strings.Count(row, " ") > nvtopo.MaxGPUs {
+					t.Errorf("a row of %d characters", len(row))
+				}
+			}
+		})
+	}
+}
+
+// TestAGreatMachineIsTheSameGraph: what is said in short because it is long reads the same.
+func TestAGreatMachineIsTheSameGraph(t *testing.T) {
+	long := &NodeGPUTopology{Spec: *madeOf(21, 2, 300, 0)}
+	for i := range long.Spec.NUMANodes {
+		long.Spec.NUMANodes[i].Distances = []int32{10, 10}
+	}
+	short := long.DeepCopy()
+	short.Spec.Fit()
+	if diff := cmp.Diff(throughJSON(t, long), throughJSON(t, short), cmp.AllowUnexported(nvtopo.Graph{})); diff != "" {
+		t.Errorf("another graph (-at length,+in short):\n%s", diff)
+	}
+}
+
+// TestMachinesOfTheCatalogueFit: their graphs stay as releases of level 1 read and write them.
+func TestMachinesOfTheCatalogueFit(t *testing.T) {
+	for _, name := range machine.Names() {
+		m, err := machine.Lookup(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := m.GraphFor("n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, got := FromGraph("n", "", g), FromGraph("n", "", g)
+		got.Spec.Fit()
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s is changed (-want,+got):\n%s", name, diff)
+		}
+	}
+}
