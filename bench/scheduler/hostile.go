@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,7 +14,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -130,7 +128,7 @@ func (a *attack) stop(ctx context.Context) (float64, error) {
 			}
 			return errors.Join(
 				patch(ctx, a.admin, i, specOf(honest)),
-				patch(ctx, a.admin, i, map[string]any{"status": map[string]any{"gpuHealth": nil, "allocations": nil}}, "status"),
+				patch(ctx, a.admin, i, map[string]any{"status": map[string]any{"gpuHealth": nil, "allocations": nil, "kubelet": nil}}, "status"),
 			)
 		})
 	}
@@ -139,65 +137,25 @@ func (a *attack) stop(ctx context.Context) (float64, error) {
 
 // publish writes the next object of a hostile node.
 func (a *attack) publish(ctx context.Context, node, step int) error {
-	t, err := honestTopology(node)
+	kind := &publications[node%len(publications)]
+	t, err := kind.object(place{node: node, victim: len(a.nodes) + node, step: step})
 	if err != nil {
-		return err
+		return fmt.Errorf("make %s: %w", kind.name, err)
 	}
-	r := rand.New(rand.NewPCG(uint64(node), uint64(step)))
-	switch node % 4 {
-	case 0: // the greatest object there is, of 64 GPUs of which no two links are alike, and with pods of everybody
-		noise(t, 64, r)
-		for i := range 1000 {
-			t.Status.Allocations = append(t.Status.Allocations, v1alpha1.Allocation{
-				PodUID: types.UID(fmt.Sprintf("%08x-0000-4000-8000-%012x", i, step)), Namespace: metav1.NamespaceDefault, Pod: podName(i),
-				Container: "main", Resource: v1alpha1.DefaultResource, GPUs: []string{t.Spec.GPUs[i%64].ID}, CPUs: fmt.Sprintf("0-%d", 8191-i%64),
-				State: v1alpha1.StateReassigned,
-			})
-		}
-	case 1: // a graph whose tables are the dearest, another each time
-		noise(t, 16, r)
-	case 2: // what cannot be read, by turns, and health that flaps
-		if step%2 == 1 {
-			t.Spec.Links[step%len(t.Spec.Links)].Bandwidth = resource.MustParse("1")
-		}
-		t.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: t.Spec.GPUs[0].ID, Healthy: step%3 == 0, Reason: "none of your business"}}
-	case 3: // the GPUs of another node
-		victim, err := honestTopology(len(a.nodes) + node)
-		if err != nil {
-			return err
-		}
-		for i := range t.Spec.GPUs {
-			t.Spec.GPUs[i].ID = victim.Spec.GPUs[i].ID
-		}
-		t.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: t.Spec.GPUs[step%8].ID}}
-	}
-	by := a.nodes[node]
-	if err := patch(ctx, by.exporter, node, specOf(t)); err != nil {
+	return a.nodes[node].write(ctx, node, t)
+}
+
+// write publishes an object as exporter and agent do, each its part.
+func (n *hostileNode) write(ctx context.Context, node int, t *v1alpha1.NodeGPUTopology) error {
+	if err := patch(ctx, n.exporter, node, specOf(t)); err != nil {
 		return err
 	}
 	health := map[string]any{"status": map[string]any{"gpuHealth": t.Status.GPUHealth}}
-	if err := patch(ctx, by.exporter, node, health, "status"); err != nil || t.Status.Allocations == nil {
+	if err := patch(ctx, n.exporter, node, health, "status"); err != nil || t.Status.Allocations == nil {
 		return err
 	}
-	return patch(ctx, by.agent, node, map[string]any{"status": map[string]any{"allocations": t.Status.Allocations}}, "status")
-}
-
-// noise makes a machine of n GPUs with random links.
-func noise(t *v1alpha1.NodeGPUTopology, n int, r *rand.Rand) {
-	first := t.Spec.GPUs[0]
-	t.Spec.GPUs, t.Spec.Links, t.Spec.NICs = nil, nil, nil
-	for i := range n {
-		g := first
-		g.ID, g.Index, g.NUMANode = fmt.Sprintf("GPU-%s-%d", t.Name, i), int32(i), int32(-1)
-		g.PCIBusID = ""
-		t.Spec.GPUs = append(t.Spec.GPUs, g)
-		for j := range i {
-			t.Spec.Links = append(t.Spec.Links, v1alpha1.Link{
-				A: int32(j), B: int32(i), Class: "NVLink", Lanes: int32(1 + r.IntN(64)),
-				Bandwidth: *resource.NewQuantity(1000+r.Int64N(1_000_000_000_000), resource.DecimalSI), LatencyNanoseconds: 1 + r.Int64N(1000),
-			})
-		}
-	}
+	record := map[string]any{"status": map[string]any{"allocations": t.Status.Allocations, "kubelet": t.Status.Kubelet}}
+	return patch(ctx, n.agent, node, record, "status")
 }
 
 // specOf is a merge patch that replaces what a graph is made of, in whichever form.
