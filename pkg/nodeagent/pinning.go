@@ -3,8 +3,10 @@
 package nodeagent
 
 import (
+	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +17,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/pinning"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
+
+// pinningRecordWait is how long a container that is being made waits for kubelet's
+// checkpoint, a file of some kilobytes: the runtime disconnects a plugin that keeps it
+// waiting for two seconds.
+const pinningRecordWait = 200 * time.Millisecond
 
 // buildPinning makes what stands at the container runtime, if that is wanted.
 func (a *Agent) buildPinning(_ *rest.Config, clk clock.WithTicker) (err error) {
@@ -28,7 +35,7 @@ func (a *Agent) buildPinning(_ *rest.Config, clk clock.WithTicker) (err error) {
 	}
 	a.pinning, err = pinning.New(pinning.Config{
 		Node: a.cfg.Node, Socket: a.cfg.NRISocket, Mode: mode, SysfsRoot: a.cfg.SysfsRoot, Exempt: a.cfg.NRIExempt,
-		Records:  func() ([]kubelet.Record, error) { return kubelet.ReadCheckpoint(a.checkpoint()) },
+		Records:  kubeletRecords(a.checkpoint(), clk),
 		Topology: a.graph.object, Kubelet: a.settings.Current, Allocation: a.allocation, Changed: a.verifier.Trigger,
 		Escaped: a.escaped, Pinned: a.verifier.SetPinned,
 	}, clk)
@@ -36,6 +43,19 @@ func (a *Agent) buildPinning(_ *rest.Config, clk clock.WithTicker) (err error) {
 		return fmt.Errorf("stand at the container runtime: %w", err)
 	}
 	return nil
+}
+
+// kubeletRecords reads kubelet's checkpoint while the container runtime waits. However
+// many containers are made while the file system does not answer, one read waits for it.
+func kubeletRecords(path string, clk clock.Clock) func() ([]kubelet.Record, error) {
+	file := kubelet.NewRecordFile(path, clk)
+	return func() ([]kubelet.Record, error) {
+		records, err := file.Read(context.Background(), pinningRecordWait)
+		if err != nil {
+			return nil, err
+		}
+		return *records, nil
+	}
 }
 
 // allocation returns the scheduler's choice for a pod of this node; nil if there is

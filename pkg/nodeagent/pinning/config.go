@@ -38,7 +38,7 @@ type Config struct {
 	Mode   Mode
 	// SysfsRoot is where the host's sysfs is mounted.
 	SysfsRoot string
-	// Records returns what kubelet has recorded now, read anew.
+	// Records returns what kubelet has recorded now, read anew; nobody changes it.
 	Records func() ([]kubelet.Record, error)
 	// Topology returns the node's graph, nil while unknown.
 	Topology func() *v1alpha1.NodeGPUTopology
