@@ -129,6 +129,14 @@ test-bench: cluster-programs ## A short run of every benchmark, without judging 
 test-kubelet: ## Tests on kubelet's own device manager, in process
 	go -C test/kubelet test ./...
 
+# Half an hour of the soak from each of some seeds, then thousands of pods on the real node.
+LONG_SEEDS ?= 1 2 3
+.PHONY: test-long
+test-long: cluster-programs ## What is too long for make test, before an issue is called done (LONG_SEEDS; SKIP_NODE=1: without a real node)
+	for seed in $(LONG_SEEDS); do $(MAKE) soak SEED=$$seed DURATION=30m || exit 1; done
+	$(if $(filter 1,$(SKIP_NODE)),,for seed in $(LONG_SEEDS); do NVTOPO_E2E_PODS=1000 NVTOPO_E2E_SEED=$$seed $(MAKE) e2e || exit 1; done)
+	$(SKIPPED)
+
 # SKIP_NODE=1 leaves out what needs Linux and root.
 ifeq ($(SKIP_NODE),1)
 NODE_TESTS :=
@@ -150,8 +158,18 @@ skew: cluster-programs ## Programs of two releases beside each other, upgrades a
 	$(call program,nvtopo-node-agent,node-agent)
 	NVTOPO_SKEW_OLD=$(CURDIR)/out/skew/$(OLD) go test -v -count=1 -timeout 30m ./test/skew
 
+.PHONY: generated
+generated: ## Check that no generated file is stale
+	scripts/generated.sh
+
+.PHONY: vet
+vet: ## go vet on every module; it compiles all tests, those of make skew and make e2e too
+	go vet ./...
+	go -C bench vet ./...
+	go -C test/kubelet vet ./...
+
 .PHONY: test
-test: unit test-bench test-integration test-soak test-kubelet $(NODE_TESTS) ## Everything that CI runs (SKIP_NODE=1: without a real node)
+test: generated unit vet test-bench test-integration test-soak test-kubelet $(NODE_TESTS) ## Everything that CI runs (SKIP_NODE=1: without a real node)
 	$(SKIPPED)
 
 .PHONY: race
@@ -218,7 +236,7 @@ fmt: $(BIN)/golangci-lint ## Format the code
 	$(BIN)/golangci-lint fmt ./... bench/... test/kubelet/...
 
 .PHONY: verify
-verify: generate fmt lint ## Generate, format, lint and check that nothing changed
+verify: generate fmt lint race ## Before an issue is called done: lint, race detector, and that generating, formatting and tidying change nothing
 	go mod tidy
 	go -C bench mod tidy
 	go -C test/kubelet mod tidy
