@@ -129,7 +129,7 @@ func (s *Steering) check(ctx context.Context, sh *shelf, f *facts, p *pendingAll
 	if err := f.unfit(p.who, s.cfg.Strict); err != nil {
 		return err
 	}
-	if err := s.guardKept(ctx, f, p); err != nil {
+	if err := s.guardKept(f, p); err != nil {
 		return err
 	}
 	if err := s.guardUnrecorded(ctx, f, p); err != nil {
@@ -140,19 +140,9 @@ func (s *Steering) check(ctx context.Context, sh *shelf, f *facts, p *pendingAll
 
 // guardKept refuses ids that another container of the pod has and keeps. Kubelet takes
 // those only by the fault that guard is for, and the pod would have fewer devices than it
-// asks for. Kubelet's record is proof. Without it kubelet is asked: what our own book has
-// need not have been carried out.
-func (s *Steering) guardKept(ctx context.Context, f *facts, p *pendingAllocation) error {
+// asks for.
+func (s *Steering) guardKept(f *facts, p *pendingAllocation) error {
 	kept := f.kept(p.who)
-	if f.recorded == nil && len(kept) > 0 {
-		if _, asked := f.answers[p.who.pod.uid]; !asked && !f.mute {
-			s.ask(ctx, f, p.who.pod)
-		}
-		if !f.present(p.who.pod, p.who) {
-			return nil
-		}
-		kept = f.kept(p.who)
-	}
 	for _, id := range p.ids {
 		if other, ok := kept[id]; ok {
 			s.metrics.doubleBook.Inc()

@@ -28,10 +28,11 @@ func (f *facts) inUse(who *asker) idSet {
 
 // kept tells what other containers of the asking pod hold and do not pass on, as plain
 // init containers do, and which container that is. The pod is being admitted, so that its
-// record is not one of a pod that has ended. Where it is a guess who asks, nothing is told.
+// record is not one of a pod that has ended. Nothing is told where it is a guess who asks,
+// nor by our own book alone: kubelet may have died before it carried out what is there.
 func (f *facts) kept(who *asker) map[string]string {
 	out := map[string]string{}
-	if !who.certain() {
+	if !who.certain() || (f.recorded == nil && !f.present(who.pod, who)) {
 		return out
 	}
 	for i := range who.pod.containers {

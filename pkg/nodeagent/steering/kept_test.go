@@ -3,11 +3,14 @@
 package steering
 
 import (
+	"os"
 	"slices"
 	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 )
 
 // forgetOnce has kubelet clean up, just after some pod ended, while the next container
@@ -63,13 +66,16 @@ func TestADeviceOfAnotherContainerOfThePodTakenUnaskedIsRefused(t *testing.T) {
 	served := map[string][]string{"init0": gpus(0, 3), "side0": gpus(0)}
 	cases := map[string]struct {
 		deaf, strict bool
-		holds        map[string][]string // kubelet's record of the pod
+		unreadable   bool                // kubelet's record, by now
+		holds        map[string][]string // by that record
 		take         []string
 		want         []string // words of the refusal; nil: none
 	}{
 		"a sidecar's":                             {holds: served, take: gpus(0, 1), want: []string{"GPU-0", "container app0 of pod ns/p", "container side0"}},
 		"a sidecar's, in strict mode":             {holds: served, take: gpus(0, 1), strict: true, want: []string{"GPU-0"}},
 		"a sidecar's, on a kubelet without Get":   {holds: served, take: gpus(0, 1), deaf: true, want: []string{"GPU-0", "container app0 of pod ns/p", "container side0"}},
+		"a sidecar's, that only kubelet tells of": {holds: served, take: gpus(0, 1), unreadable: true, want: []string{"GPU-0"}},
+		"not one that only our own book tells of": {holds: served, take: gpus(0, 1), unreadable: true, deaf: true},
 		"not what an init container passes on":    {holds: served, take: gpus(1, 3)},
 		"not if no container of the pod has them": {holds: served, take: gpus(4, 5)},
 	}
@@ -82,6 +88,12 @@ func TestADeviceOfAnotherContainerOfThePodTakenUnaskedIsRefused(t *testing.T) {
 			}
 			n.model.known["ns/p"], n.model.devices[pod.UID] = pod, tc.holds
 			n.model.write()
+			n.clean(t.Context()) // takes over what is recorded
+			if tc.unreadable {
+				if err := os.Remove(n.model.path); err != nil {
+					t.Fatal(err)
+				}
+			}
 			err := n.Allocate(t.Context(), gpu, tc.take)
 			if tc.want == nil {
 				if err != nil {
@@ -93,5 +105,26 @@ func TestADeviceOfAnotherContainerOfThePodTakenUnaskedIsRefused(t *testing.T) {
 			refused(t, err, codes.FailedPrecondition, tc.want...)
 			n.counted(n.metrics.doubleBook, 1, "double use")
 		})
+	}
+}
+
+// Kubelet died before it recorded what our own book has, gave the sidecar another device
+// after that, and its record cannot be read.
+func TestADeviceThatOnlyOurOwnBookGivesToAnotherContainerIsGiven(t *testing.T) {
+	n := newNode(t, nil)
+	pod := n.bind("p", shape{sidecars: []int{1}, apps: []int{2}}, nil)
+	n.model.known["ns/p"], n.model.devices[pod.UID] = pod, map[string][]string{"side0": gpus(0)}
+	n.model.write()
+	n.clean(t.Context()) // takes over what is recorded
+	n.model.devices[pod.UID]["side0"] = gpus(5)
+	if err := os.Remove(n.model.path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1), Size: 2}, nil)
+	if err != nil || !slices.Equal(got, gpus(0, 1)) {
+		t.Fatalf("answer %v, %v; want what kubelet offers", got, err)
+	}
+	if err := n.Allocate(t.Context(), gpu, got); err != nil {
+		t.Errorf("refused: %v", err)
 	}
 }
