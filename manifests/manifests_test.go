@@ -26,6 +26,7 @@ import (
 	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -127,14 +128,14 @@ func TestThePolicyKnowsEveryOutputKey(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := []string{
-				nodestate.AllocationKey, nodestate.GPUIDsKey, nodestate.GPUIndicesKey, nodestate.NUMANodeKey, nodestate.CPUSetKey,
-				nodestate.LinkClassKey, nodestate.RingBandwidthKey, nodestate.GPUIDsAlias, nodestate.NUMANodeAlias,
+				allocation.Key, allocation.GPUIDsKey, allocation.GPUIndicesKey, allocation.NUMANodeKey, allocation.CPUSetKey,
+				allocation.LinkClassKey, allocation.RingBandwidthKey, allocation.GPUIDsAlias, allocation.NUMANodeAlias,
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-scheduler +policy):\n%s", p.Name, diff)
 			}
-			for _, key := range append(got, nodestate.GPUIDsKey+".worker") {
-				if !nodestate.IsOutputKey(key) {
+			for _, key := range append(got, allocation.GPUIDsKey+".worker") {
+				if !allocation.IsOutputKey(key) {
 					t.Errorf("the scheduler does not know %s for its own", key)
 				}
 			}

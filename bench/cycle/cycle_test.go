@@ -16,8 +16,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
@@ -148,7 +148,7 @@ func TestVerifyRefusesBadOutcomes(t *testing.T) {
 	on := func(name string, gpus int, ids ...string) placement {
 		pod := newPod(name, gpus, "s")
 		pod.Spec.NodeName = c.nodes[0].Name
-		return placement{pod, &nodestate.Allocation{Containers: []nodestate.ContainerAllocation{{Resource: gpuResource, GPUs: ids}}}}
+		return placement{pod, &allocation.Allocation{Containers: []allocation.Container{{Resource: gpuResource, GPUs: ids}}}}
 	}
 	nowhere := placement{pod: newPod("a", 1, "s")}
 	tests := map[string]struct {

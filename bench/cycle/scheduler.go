@@ -25,6 +25,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
@@ -132,7 +133,7 @@ func (r *rig) await(ctx context.Context, what string, done func() bool) error {
 // placement is a pod the scheduler has assumed on a node.
 type placement struct {
 	pod   *v1.Pod
-	alloc *nodestate.Allocation // nil where none of our plugins chose
+	alloc *allocation.Allocation // nil where none of our plugins chose
 }
 
 // confirm tells the scheduler what it would hear once the pods were bound with

@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 const (
@@ -226,7 +226,7 @@ func (c *cluster) releases(ctx context.Context, client *schedulerClient, w *bind
 
 // release ends a pod as kubelet and agent do, and returns when the agent said so.
 func (c *cluster) release(ctx context.Context, pod *v1.Pod) (time.Time, error) {
-	a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+	a, err := allocation.Parse(pod.Annotations[allocation.Key])
 	if err != nil {
 		return time.Time{}, fmt.Errorf("pod %s: %w", pod.Name, err)
 	}

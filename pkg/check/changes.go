@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -65,7 +66,7 @@ func rewritten(p *v1.Pod) bool {
 	at := boundAt(p)
 	return slices.ContainsFunc(p.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		late := !at.IsZero() && m.Time != nil && m.Time.After(at)
-		return m.Subresource == "" && (late || m.Manager == nodestate.CorrectionManager) && owns(&m, "f:"+nodestate.AllocationKey)
+		return m.Subresource == "" && (late || m.Manager == allocation.CorrectionManager) && owns(&m, "f:"+allocation.Key)
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -73,7 +74,7 @@ type node struct {
 }
 
 // allocated is one container's part of an allocation.
-type allocated = nodestate.ContainerAllocation
+type allocated = allocation.Container
 
 // pod is one live bound pod.
 type pod struct {
@@ -83,7 +84,7 @@ type pod struct {
 	ours    bool
 	asks    map[string]int // resource -> effective request
 	// alloc is nil unless it is readable and speaks of this pod and node.
-	alloc *nodestate.Allocation
+	alloc *allocation.Allocation
 }
 
 func (s *scene) violate(v Violation) { s.report.Violations = append(s.report.Violations, v) }
@@ -182,7 +183,7 @@ func (s *scene) readPods() {
 func (s *scene) readPod(obj *v1.Pod) {
 	p := &pod{Pod: obj, node: s.node(obj.Spec.NodeName)}
 	p.profile, p.ours = s.profiles[obj.Spec.SchedulerName]
-	text, annotated := obj.Annotations[nodestate.AllocationKey]
+	text, annotated := obj.Annotations[allocation.Key]
 	if annotated {
 		s.readAllocation(p, text)
 	}
@@ -222,8 +223,8 @@ func (p *pod) resources() []string {
 }
 
 func (s *scene) readAllocation(p *pod, text string) {
-	a, err := nodestate.ParseAllocation(text)
-	if errors.Is(err, nodestate.ErrNewerVersion) {
+	a, err := allocation.Parse(text)
+	if errors.Is(err, allocation.ErrNewerVersion) {
 		s.note(Violation{Invariant: Unverified, Objects: []Object{podObject(p.Pod)}, Field: allocationField, Message: err.Error()})
 		return
 	}

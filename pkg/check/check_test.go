@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -46,8 +47,8 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
 		return c
 	}
-	part := func(name string, gpus ...string) nodestate.ContainerAllocation {
-		return nodestate.ContainerAllocation{Name: name, Resource: gpu, GPUs: gpus}
+	part := func(name string, gpus ...string) allocation.Container {
+		return allocation.Container{Name: name, Resource: gpu, GPUs: gpus}
 	}
 	cases := map[string]struct {
 		build func(c *city)
@@ -177,7 +178,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			p.Annotations = nil
 		}},
 		"an annotation that is not JSON": {
-			build: func(c *city) { c.pod("one", "b", 0).Annotations[nodestate.AllocationKey] = "{" },
+			build: func(c *city) { c.pod("one", "b", 0).Annotations[allocation.Key] = "{" },
 			want:  wanted{violations: []string{MalformedAllocation}},
 		},
 		"an allocation for another node": {
@@ -203,7 +204,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			build: func(c *city) {
 				p := c.pod("one", "b", 0)
 				c.allocate(p, part("main", c.ids("b", 0)...), part("ghost", c.ids("b", 1)...))
-				delete(p.Annotations, nodestate.GPUIDsKey)
+				delete(p.Annotations, allocation.GPUIDsKey)
 			},
 			want: wanted{violations: []string{IncompleteAllocation}, message: "container ghost has nvidia.com/gpu"},
 		},
@@ -212,7 +213,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 				p := c.pod("one", "b", 0)
 				p.Spec.Containers = append(p.Spec.Containers, container("second", 1))
 				c.allocate(p, part("main", c.ids("b", 0)...), part("second", c.ids("b", 0)...))
-				delete(p.Annotations, nodestate.GPUIDsKey)
+				delete(p.Annotations, allocation.GPUIDsKey)
 			},
 			want: wanted{violations: []string{IncompleteAllocation}, message: "run at the same time"},
 		},
@@ -223,7 +224,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 				initial := part("prepare", c.ids("b", 1)...)
 				initial.Init = true
 				c.allocate(p, part("side", c.ids("b", 1)...), initial, part("main", c.ids("b", 0)...))
-				delete(p.Annotations, nodestate.GPUIDsKey)
+				delete(p.Annotations, allocation.GPUIDsKey)
 			},
 			want: wanted{violations: []string{IncompleteAllocation}, message: "containers side and prepare"},
 		},
@@ -233,7 +234,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			initial := part("prepare", c.ids("b", 1)...)
 			initial.Init = true
 			c.allocate(p, initial, part("side", c.ids("b", 1)...), part("main", c.ids("b", 0)...))
-			delete(p.Annotations, nodestate.GPUIDsKey)
+			delete(p.Annotations, allocation.GPUIDsKey)
 		}},
 		"an init container with GPUs beyond the pod's request": {
 			build: func(c *city) {
@@ -242,12 +243,12 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 				initial := part("prepare", c.ids("b", 1)...)
 				initial.Init = true
 				c.allocate(p, initial, part("main", c.ids("b", 0)...))
-				delete(p.Annotations, nodestate.GPUIDsKey)
+				delete(p.Annotations, allocation.GPUIDsKey)
 			},
 			want: wanted{violations: []string{IncompleteAllocation}, message: "needs 1 nvidia.com/gpu at once and holds 2"},
 		},
 		"a flat copy that says something else": {
-			build: func(c *city) { c.pod("one", "b", 0).Annotations[nodestate.GPUIDsKey] = "GPU-x" },
+			build: func(c *city) { c.pod("one", "b", 0).Annotations[allocation.GPUIDsKey] = "GPU-x" },
 			want:  wanted{violations: []string{InconsistentOutputs}},
 		},
 		"a GPU that the node never had": {
@@ -352,7 +353,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 				p := c.pod("one", "a", 0, 5)
 				p.Annotations[nodestate.MinLinkKey] = "NV1"
 				corrected(p)
-				p.ManagedFields[0].Manager, p.ManagedFields[0].Time = nodestate.CorrectionManager, at(time.Second)
+				p.ManagedFields[0].Manager, p.ManagedFields[0].Time = allocation.CorrectionManager, at(time.Second)
 				c.record(p, "main", 0, 5)
 			},
 			want: wanted{notes: []string{DegradedSince}, message: "kubelet gave it"},

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -112,7 +113,7 @@ func (c *city) pod(name, node string, gpus ...int) *v1.Pod {
 	}
 	c.Pods = append(c.Pods, p)
 	q := &c.Pods[len(c.Pods)-1]
-	c.allocate(q, nodestate.ContainerAllocation{Name: "main", Resource: gpu, GPUs: c.ids(node, gpus...)})
+	c.allocate(q, allocation.Container{Name: "main", Resource: gpu, GPUs: c.ids(node, gpus...)})
 	return q
 }
 
@@ -125,15 +126,15 @@ func (c *city) ids(node string, gpus ...int) []string {
 }
 
 // allocate writes the pod's allocation and its flat copies anew.
-func (c *city) allocate(p *v1.Pod, parts ...nodestate.ContainerAllocation) {
-	a := &nodestate.Allocation{Version: nodestate.AllocationVersion, Node: p.Spec.NodeName, PodUID: p.UID, Assumed: chosen, Containers: parts}
+func (c *city) allocate(p *v1.Pod, parts ...allocation.Container) {
+	a := &allocation.Allocation{Version: allocation.Version, Node: p.Spec.NodeName, PodUID: p.UID, Assumed: chosen, Containers: parts}
 	text, err := a.Encode()
 	if err != nil {
 		panic(err) // of a test's own value
 	}
-	p.Annotations[nodestate.AllocationKey] = text
+	p.Annotations[allocation.Key] = text
 	if len(parts) == 1 {
-		p.Annotations[nodestate.GPUIDsKey] = strings.Join(parts[0].GPUs, ",")
+		p.Annotations[allocation.GPUIDsKey] = strings.Join(parts[0].GPUs, ",")
 	}
 }
 
@@ -152,7 +153,7 @@ func (c *city) record(p *v1.Pod, container string, gpus ...int) {
 // corrected says that the pod's allocation was written a minute after it was bound.
 func corrected(p *v1.Pod) {
 	p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{
-		Manager: "nvtopo-scheduler", Time: at(time.Minute), FieldsV1: fields("f:" + nodestate.AllocationKey),
+		Manager: "nvtopo-scheduler", Time: at(time.Minute), FieldsV1: fields("f:" + allocation.Key),
 	})
 }
 

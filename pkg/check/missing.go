@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
@@ -44,7 +45,7 @@ func (s *scene) checkMissing(p *pod) {
 
 func markedByCount(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
-		return c.Type == nodestate.ConditionPlacedByCount && c.Status == v1.ConditionTrue
+		return c.Type == allocation.ConditionPlacedByCount && c.Status == v1.ConditionTrue
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
@@ -19,7 +20,7 @@ func TestPodsWithoutAnAllocation(t *testing.T) {
 	strict := nodestate.ServedProfile{Name: DefaultProfile, Resources: []string{gpu}}
 	breach := wanted{violations: []string{MissingAllocation}}
 	mark := func(_ *city, p *v1.Pod) {
-		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: nodestate.ConditionPlacedByCount, Status: v1.ConditionTrue})
+		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: allocation.ConditionPlacedByCount, Status: v1.ConditionTrue})
 	}
 	policyNone := func(_ *city, p *v1.Pod) { p.Annotations[nodestate.TopologyPolicyKey] = "none" }
 	young := func(c *city, _ *v1.Pod) { c.Now = chosen.Add(10 * time.Second) }

@@ -10,11 +10,12 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-const allocationField = "metadata.annotations[" + nodestate.AllocationKey + "]"
+const allocationField = "metadata.annotations[" + allocation.Key + "]"
 
 // requests returns the pod's effective request of each of the resources, those of 0
 // left out: sidecars and app containers together, or an init container with the
@@ -132,7 +133,7 @@ func (s *scene) checkContainers(p *pod) {
 			Invariant: IncompleteAllocation, Objects: []Object{podObject(p.Pod)}, Field: allocationField + field, Message: fmt.Sprintf(format, args...),
 		})
 	}
-	given := map[slot]*nodestate.ContainerAllocation{}
+	given := map[slot]*allocation.Container{}
 	for i := range p.alloc.Containers {
 		c := &p.alloc.Containers[i]
 		k := slot{c.Name, c.Resource}
@@ -195,10 +196,10 @@ func (s *scene) checkOutputs(p *pod) {
 		}
 	}
 	for name, ids := range byContainer {
-		wrong(nodestate.GPUIDsKey+"."+name, strings.Join(ids, ","))
+		wrong(allocation.GPUIDsKey+"."+name, strings.Join(ids, ","))
 		if len(byContainer) == 1 && len(p.alloc.Containers) == 1 {
-			wrong(nodestate.GPUIDsKey, strings.Join(ids, ","))
-			wrong(nodestate.GPUIDsAlias, strings.Join(ids, ","))
+			wrong(allocation.GPUIDsKey, strings.Join(ids, ","))
+			wrong(allocation.GPUIDsAlias, strings.Join(ids, ","))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -35,8 +36,8 @@ func asksFor(c *v1.Container, resource v1.ResourceName, n int64) {
 }
 
 func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
-	part := func(resource string, gpus []string) nodestate.ContainerAllocation {
-		return nodestate.ContainerAllocation{Name: "main", Resource: resource, GPUs: gpus}
+	part := func(resource string, gpus []string) allocation.Container {
+		return allocation.Container{Name: "main", Resource: resource, GPUs: gpus}
 	}
 	// single asks node b for one GPU of AMD, and gets the first.
 	single := func(c *city) *v1.Pod {
@@ -52,7 +53,7 @@ func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
 		p := c.pod("one", "b", 0)
 		asksFor(&p.Spec.Containers[0], amd, 1)
 		c.allocate(p, part(amd, c.ids("b", 4)), part(gpu, c.ids("b", 0)))
-		delete(p.Annotations, nodestate.GPUIDsKey)
+		delete(p.Annotations, allocation.GPUIDsKey)
 		return p
 	}
 	served := func(c *city, resources ...string) {

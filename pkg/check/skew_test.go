@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -49,7 +50,7 @@ func TestOtherReleasesAreNoted(t *testing.T) {
 func TestAnAllocationOfALaterReleaseIsNoViolation(t *testing.T) {
 	c := newCity(t)
 	p := c.pod("p", "a", 0, 1)
-	p.Annotations[nodestate.AllocationKey] = strings.Replace(p.Annotations[nodestate.AllocationKey], `"version":1`, `"version":2`, 1)
+	p.Annotations[allocation.Key] = strings.Replace(p.Annotations[allocation.Key], `"version":1`, `"version":2`, 1)
 	r := Examine(c.World)
 	if got := slugs(r.Violations); len(got) != 0 {
 		t.Errorf("violations: %v", r.Violations)

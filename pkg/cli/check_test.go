@@ -23,17 +23,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // checkedPod is a bound pod of the shipped profile with one GPU of node n.
 func checkedPod(name, gpu string) string {
-	allocation := fmt.Sprintf(`{"version":1,"node":"n","podUID":"uid-%s","assumed":"2026-11-21T12:00:00Z","enforced":false,
+	text := fmt.Sprintf(`{"version":1,"node":"n","podUID":"uid-%s","assumed":"2026-11-21T12:00:00Z","enforced":false,
 	"containers":[{"name":"main","resource":"nvidia.com/gpu","gpus":[%q]}]}`, name, gpu)
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"default","uid":"uid-%s","annotations":{%q:%q}},
 	"spec":{"schedulerName":"topology-aware-scheduler","nodeName":"n","containers":[{"name":"main","resources":{"limits":{"nvidia.com/gpu":"1"}}}]}}`,
-		name, name, nodestate.AllocationKey, allocation)
+		name, name, allocation.Key, text)
 }
 
 func listOf(version, kind string, items ...string) string {

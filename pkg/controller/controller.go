@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -51,7 +52,7 @@ const (
 type State interface {
 	Node(name string) *nodestate.Node
 	Enforced(node string) bool
-	Annotations(a *nodestate.Allocation, aliases bool) (map[string]string, error)
+	Annotations(a *allocation.Allocation, aliases bool) (map[string]string, error)
 }
 
 // Controller repairs annotations. Make it with New, register Handler with an
@@ -203,7 +204,7 @@ var errAbsent = errors.New("not known yet")
 // repair is one pod's correction.
 type repair struct {
 	pod  *v1.Pod
-	to   *nodestate.Allocation
+	to   *allocation.Allocation
 	body []byte
 	// moved: the GPUs or CPUs are others, and not only said to be enforced.
 	moved bool
@@ -303,11 +304,11 @@ func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) 
 	if err != nil || to == nil {
 		return nil, err
 	}
-	annotations, err := c.state.Annotations(to, nodestate.HasAliases(pod))
+	annotations, err := c.state.Annotations(to, allocation.HasAliases(pod))
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	body, err := nodestate.CorrectionBody(pod, annotations)
+	body, err := allocation.CorrectionBody(pod, annotations)
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -315,7 +316,7 @@ func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) 
 }
 
 func (c *Controller) patch(ctx context.Context, n *nodestate.Node, r *repair) error {
-	opts := metav1.PatchOptions{FieldManager: nodestate.CorrectionManager}
+	opts := metav1.PatchOptions{FieldManager: allocation.CorrectionManager}
 	_, err := c.client.CoreV1().Pods(r.pod.Namespace).Patch(ctx, r.pod.Name, types.MergePatchType, r.body, opts)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -337,7 +338,7 @@ func (c *Controller) patch(ctx context.Context, n *nodestate.Node, r *repair) er
 	return nil
 }
 
-func gpusOf(a *nodestate.Allocation) []string {
+func gpusOf(a *allocation.Allocation) []string {
 	var out []string
 	for i := range a.Containers {
 		out = append(out, a.Containers[i].GPUs...)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -85,8 +86,8 @@ func (b *bench) patched(p clienttesting.PatchAction) error {
 		return err
 	}
 	line := fmt.Sprintf("%s uid %s version %s", p.GetName(), body.Metadata.UID, body.Metadata.ResourceVersion)
-	if text := body.Metadata.Annotations[nodestate.AllocationKey]; text != nil {
-		a, err := nodestate.ParseAllocation(*text)
+	if text := body.Metadata.Annotations[allocation.Key]; text != nil {
+		a, err := allocation.Parse(*text)
 		if err != nil {
 			return err
 		}
@@ -115,7 +116,7 @@ func (b *bench) asked() []string {
 // pod stores a pod as the informer has it.
 func (b *bench) pod(t *testing.T, name, chosen, version string) *v1.Pod {
 	t.Helper()
-	a := allocation(b.graph, chosen)
+	a := allocated(b.graph, chosen)
 	a.PodUID = types.UID(name)
 	text, err := a.Encode()
 	if err != nil {
@@ -123,7 +124,7 @@ func (b *bench) pod(t *testing.T, name, chosen, version string) *v1.Pod {
 	}
 	p := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: version, Annotations: map[string]string{nodestate.AllocationKey: text},
+			Namespace: "ns", Name: name, UID: types.UID(name), ResourceVersion: version, Annotations: map[string]string{allocation.Key: text},
 		},
 		Spec: v1.PodSpec{NodeName: testNode},
 	}
@@ -202,13 +203,13 @@ func TestAChoiceForAnotherNodeIsCorrected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		pod := b.pod(t, "a", "m=0,3", "1").DeepCopy()
-		choice := allocation(b.graph, "m=0,3")
+		choice := allocated(b.graph, "m=0,3")
 		choice.PodUID, choice.Node, choice.CPUSet = pod.UID, "another", "0-1"
 		text, err := choice.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		pod.Annotations[nodestate.AllocationKey] = text
+		pod.Annotations[allocation.Key] = text
 		if err := b.store.Update(pod); err != nil {
 			t.Fatal(err)
 		}
@@ -360,8 +361,8 @@ func TestTheWordEnforcedIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		p := b.pod(t, "a", "m=0,3", "1")
-		text := p.Annotations[nodestate.AllocationKey]
-		p.Annotations[nodestate.AllocationKey] = strings.Replace(text, `"enforced":true`, `"enforced":false`, 1)
+		text := p.Annotations[allocation.Key]
+		p.Annotations[allocation.Key] = strings.Replace(text, `"enforced":true`, `"enforced":false`, 1)
 		stop := b.lead(t)
 		defer stop()
 		agreed := b.topology(map[string]string{"a": "m=0,3"})
@@ -380,25 +381,4 @@ func TestTheWordEnforcedIsGivenBack(t *testing.T) {
 			t.Errorf("patched again: %v; %d nodes are kept", got, len(b.nodes))
 		}
 	})
-}
-
-func TestTheOtherSystemsKeysAreKeptAsTheyWere(t *testing.T) {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Annotations: map[string]string{
-		nodestate.GPUIDsKey: "x", nodestate.GPUIDsKey + ".old": "x", nodestate.CPUSetKey: "0-1", "mine": "y",
-	}}}
-	if nodestate.HasAliases(pod) {
-		t.Error("the pod has none of the other systems' keys")
-	}
-	body, err := nodestate.CorrectionBody(pod, map[string]string{nodestate.GPUIDsKey: "z"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `{"metadata":{"uid":"u","resourceVersion":"7","annotations":{"nvtopo.dev/cpuset":null,"nvtopo.dev/gpu-ids":"z","nvtopo.dev/gpu-ids.old":null}}}`
-	if diff := cmp.Diff(want, string(body)); diff != "" {
-		t.Errorf("patch (-want,+got):\n%s", diff)
-	}
-	pod.Annotations[nodestate.NUMANodeAlias] = "0"
-	if !nodestate.HasAliases(pod) {
-		t.Error("the pod has one of the other systems' keys")
-	}
 }

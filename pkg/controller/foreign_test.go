@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -70,7 +71,7 @@ func TestPodsAreToldOfAllocationsThatAreNotTheirs(t *testing.T) {
 				clk.Step(s.after)
 				pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: types.UID("uid")}, Spec: v1.PodSpec{NodeName: tt.node}}
 				if s.has != "" {
-					pod.Annotations = map[string]string{nodestate.AllocationKey: s.has}
+					pod.Annotations = map[string]string{allocation.Key: s.has}
 				}
 				if err := store.Update(pod); err != nil {
 					t.Fatal(err)

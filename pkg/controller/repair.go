@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -15,13 +16,9 @@ import (
 
 // choiceOf reads the annotation of a pod; nil unless it is valid for the pod and
 // the node it runs on.
-func choiceOf(pod *v1.Pod) *nodestate.Allocation {
-	text, ok := pod.Annotations[nodestate.AllocationKey]
-	if !ok || pod.Spec.NodeName == "" {
-		return nil
-	}
-	a, err := nodestate.ParseAllocation(text)
-	if err != nil || a.Node != pod.Spec.NodeName || a.PodUID != pod.UID {
+func choiceOf(pod *v1.Pod) *allocation.Allocation {
+	a, err := allocation.Of(pod, pod.Spec.NodeName)
+	if err != nil {
 		return nil
 	}
 	return a
@@ -29,8 +26,8 @@ func choiceOf(pod *v1.Pod) *nodestate.Allocation {
 
 // lastChoice is choiceOf, or the pod's choice for another node: a Binding of an
 // earlier attempt was carried out late, and the scheduler did not live to correct it.
-func lastChoice(pod *v1.Pod) *nodestate.Allocation {
-	a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+func lastChoice(pod *v1.Pod) *allocation.Allocation {
+	a, err := allocation.Parse(pod.Annotations[allocation.Key])
 	if err != nil || a.PodUID != pod.UID {
 		return nil
 	}
@@ -42,8 +39,8 @@ func lastChoice(pod *v1.Pod) *nodestate.Allocation {
 // so the word is given back that was taken while there was none. Until kubelet has
 // recorded every container of the choice, nothing is corrected: half a correction would
 // claim GPUs twice.
-func actual(old *nodestate.Allocation, n *nodestate.Node, records []v1alpha1.Allocation) (*nodestate.Allocation, error) {
-	a := &nodestate.Allocation{
+func actual(old *allocation.Allocation, n *nodestate.Node, records []v1alpha1.Allocation) (*allocation.Allocation, error) {
+	a := &allocation.Allocation{
 		Version: old.Version, Node: n.Name, PodUID: old.PodUID, Assumed: old.Assumed, Enforced: true, Unconfirmed: old.Unconfirmed,
 		NUMANodes: old.NUMANodes, CPUSet: old.CPUSet,
 	}
@@ -85,7 +82,7 @@ func actual(old *nodestate.Allocation, n *nodestate.Node, records []v1alpha1.All
 	return a, nil
 }
 
-func recordOf(records []v1alpha1.Allocation, c *nodestate.ContainerAllocation) *v1alpha1.Allocation {
+func recordOf(records []v1alpha1.Allocation, c *allocation.Container) *v1alpha1.Allocation {
 	i := slices.IndexFunc(records, func(r v1alpha1.Allocation) bool { return r.Container == c.Name && r.Resource == c.Resource })
 	if i < 0 {
 		return nil
@@ -96,7 +93,7 @@ func recordOf(records []v1alpha1.Allocation, c *nodestate.ContainerAllocation) *
 // differs reports whether a container has other GPUs than chosen. kubelet hands those of
 // init containers on at random, so any of the pod's own will do there, as long as they
 // still are the pod's own: where its other containers got others, they are not.
-func differs(a *nodestate.Allocation, c *nodestate.ContainerAllocation, gpus []string, records []v1alpha1.Allocation) bool {
+func differs(a *allocation.Allocation, c *allocation.Container, gpus []string, records []v1alpha1.Allocation) bool {
 	if len(gpus) != len(c.GPUs) {
 		return true
 	}
@@ -117,7 +114,7 @@ func within(gpus, of []string) bool {
 }
 
 // place gives a container the GPUs, in ring order and with their NUMA nodes.
-func place(c *nodestate.ContainerAllocation, n *nodestate.Node, gpus []string) error {
+func place(c *allocation.Container, n *nodestate.Node, gpus []string) error {
 	accel := n.Accel(c.Resource)
 	if accel == nil {
 		return fmt.Errorf("node %s has no %s in its topology", n.Name, c.Resource)
@@ -134,7 +131,7 @@ func place(c *nodestate.ContainerAllocation, n *nodestate.Node, gpus []string) e
 	return nil
 }
 
-func numaNodes(containers []nodestate.ContainerAllocation) []int {
+func numaNodes(containers []allocation.Container) []int {
 	var all []int
 	for i := range containers {
 		all = append(all, containers[i].NUMANodes...)
@@ -145,7 +142,7 @@ func numaNodes(containers []nodestate.ContainerAllocation) []int {
 
 // confined returns the CPUs of all containers that stay, and whether they are known
 // of each: those of some only would be less than the pod has.
-func confined(a *nodestate.Allocation, records []v1alpha1.Allocation) (all nvtopo.CPUSet, known bool, err error) {
+func confined(a *allocation.Allocation, records []v1alpha1.Allocation) (all nvtopo.CPUSet, known bool, err error) {
 	for i := range a.Containers {
 		c := &a.Containers[i]
 		if c.Init {
@@ -166,7 +163,7 @@ func confined(a *nodestate.Allocation, records []v1alpha1.Allocation) (all nvtop
 
 // unmet names the demand of the pod's own that its GPUs do not meet; empty if none.
 // What a profile demands of all its pods is not the pod's own.
-func unmet(pod *v1.Pod, a *nodestate.Allocation, n *nodestate.Node) string {
+func unmet(pod *v1.Pod, a *allocation.Allocation, n *nodestate.Node) string {
 	opt := nodestate.Options{Supported: nodestate.AllPolicies(), DefaultPolicy: nvtopo.PolicyBestEffort}
 	for i := range a.Containers {
 		if r := a.Containers[i].Resource; !slices.Contains(opt.Resources, r) {

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -50,14 +51,14 @@ func stateOf(t *testing.T, name string) (*nodestate.State, *nvtopo.Graph) {
 	return s, g
 }
 
-// allocation is one of "container=0,1 init:container=2": the containers' GPUs by
+// allocated is one of "container=0,1 init:container=2": the containers' GPUs by
 // position, in that order.
-func allocation(g *nvtopo.Graph, what string) *nodestate.Allocation {
-	a := &nodestate.Allocation{Version: 1, Node: testNode, PodUID: "pod", Assumed: time.Unix(1, 0).UTC(), Enforced: true}
+func allocated(g *nvtopo.Graph, what string) *allocation.Allocation {
+	a := &allocation.Allocation{Version: 1, Node: testNode, PodUID: "pod", Assumed: time.Unix(1, 0).UTC(), Enforced: true}
 	for part := range strings.FieldsSeq(what) {
 		part, init := strings.CutPrefix(part, "init:")
 		name, list, _ := strings.Cut(part, "=")
-		c := nodestate.ContainerAllocation{Name: name, Resource: gpu, Init: init, GPUs: ids(g, list)}
+		c := allocation.Container{Name: name, Resource: gpu, Init: init, GPUs: ids(g, list)}
 		set, _ := g.Positions(c.GPUs)
 		c.NUMANodes = g.NUMAOf(set)
 		a.Containers = append(a.Containers, c)
@@ -95,7 +96,7 @@ func recorded(g *nvtopo.Graph, what string) []v1alpha1.Allocation {
 }
 
 // inWords is the inverse of allocation, with the cpuset at the end.
-func inWords(g *nvtopo.Graph, a *nodestate.Allocation) string {
+func inWords(g *nvtopo.Graph, a *allocation.Allocation) string {
 	if a == nil {
 		return "nothing"
 	}
@@ -158,7 +159,7 @@ func TestActual(t *testing.T) {
 		"other GPUs and confined beside them":    {chosen: "m=0", cpuset: "0-1", recorded: "m=4@20-23", want: "m=4 cpus 20-23", wantNUMA: []int{1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			old := allocation(g, tc.chosen)
+			old := allocated(g, tc.chosen)
 			old.CPUSet = tc.cpuset
 			if tc.elsewhere {
 				old.Node, old.Enforced = "another", false
@@ -213,7 +214,7 @@ func TestActualIsWhatKubeletRecorded(t *testing.T) {
 				}
 				return b.String()
 			}
-			old, records := allocation(g, words(deal())), recorded(g, words(deal()))
+			old, records := allocated(g, words(deal())), recorded(g, words(deal()))
 			got, err := actual(old, n, records)
 			if err != nil {
 				t.Fatal(err)
@@ -243,7 +244,7 @@ func TestActualIsWhatKubeletRecorded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if back, err := nodestate.ParseAllocation(text); err != nil || !back.Equal(got) {
+			if back, err := allocation.Parse(text); err != nil || !back.Equal(got) {
 				t.Fatalf("%s, seed %d: %s is read as %+v, %v", machineName, seed, text, back, err)
 			}
 		}
@@ -274,7 +275,7 @@ func TestUnmet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}
 			pod.Spec.Containers = []v1.Container{{Name: "m", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{gpu: resource.MustParse("2")}}}}
-			if got := unmet(pod, allocation(g, tc.gpus), n); got != tc.want {
+			if got := unmet(pod, allocated(g, tc.gpus), n); got != tc.want {
 				t.Errorf("unmet %q, want %q", got, tc.want)
 			}
 		})

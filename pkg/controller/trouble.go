@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -49,8 +50,8 @@ func (t *trouble) key() key { return key{t.reason, t.gpu, t.text} }
 // holding is what one pod of a node has.
 type holding struct {
 	pod    *v1.Pod
-	chosen *nodestate.Allocation // nil if none of our schedulers chose for it
-	gpus   map[string][]string   // resource -> UUIDs
+	chosen *allocation.Allocation // nil if none of our schedulers chose for it
+	gpus   map[string][]string    // resource -> UUIDs
 }
 
 // holdingOf is what kubelet recorded for the pod, and for containers that it has not
@@ -177,12 +178,12 @@ func (h *holding) linkTrouble(n *nodestate.Node, accel *nodestate.Accel, ids []s
 	}
 	set, missing := accel.Graph.Positions(ids)
 	chosen, _ := accel.Graph.Positions(h.chosen.GPUs(accel.Resource))
-	promised, err := nvtopo.ParseClass(h.pod.Annotations[nodestate.LinkClassKey])
+	promised, err := nvtopo.ParseClass(h.pod.Annotations[allocation.LinkClassKey])
 	if len(missing) > 0 || set != chosen || err != nil {
 		return nil, false
 	}
 	class, ring := accel.Tables.RingClass(set), nvtopo.GBps(accel.Tables.Ring(set))
-	before, err := strconv.ParseFloat(h.pod.Annotations[nodestate.RingBandwidthKey], 64)
+	before, err := strconv.ParseFloat(h.pod.Annotations[allocation.RingBandwidthKey], 64)
 	if err != nil {
 		before = 0
 	}

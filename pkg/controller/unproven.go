@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 const (
@@ -37,7 +37,7 @@ const (
 
 // Unproven is what the marker needs of the scheduler's view of the nodes.
 type Unproven interface {
-	Unproven(pod *v1.Pod) *nodestate.Allocation
+	Unproven(pod *v1.Pod) *allocation.Allocation
 }
 
 // UnprovenMarker takes back the word "enforced" where it was given for a node agent
@@ -108,31 +108,31 @@ func (u *UnprovenMarker) look(ctx context.Context) {
 
 // claimed returns the unproven allocation of a pod that kubelet has admitted. One that
 // it has not may still be admitted by an agent that comes back.
-func (u *UnprovenMarker) claimed(pod *v1.Pod) *nodestate.Allocation {
+func (u *UnprovenMarker) claimed(pod *v1.Pod) *allocation.Allocation {
 	if pod.Status.StartTime == nil || pod.DeletionTimestamp != nil || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 		return nil
 	}
 	return u.state.Unproven(pod)
 }
 
-func (u *UnprovenMarker) mark(ctx context.Context, pod *v1.Pod, a *nodestate.Allocation) error {
+func (u *UnprovenMarker) mark(ctx context.Context, pod *v1.Pod, a *allocation.Allocation) error {
 	// What else is on the pod says nothing of enforcement, and the node's graph, of which
 	// it would be made again, may be gone.
 	annotations := maps.Clone(pod.Annotations)
-	maps.DeleteFunc(annotations, func(key, _ string) bool { return !nodestate.IsOutputKey(key) })
-	text, err := (&nodestate.Allocation{
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return !allocation.IsOutputKey(key) })
+	text, err := (&allocation.Allocation{
 		Version: a.Version, Node: a.Node, PodUID: a.PodUID, Assumed: a.Assumed, Enforced: false, Unconfirmed: a.Unconfirmed,
 		NUMANodes: a.NUMANodes, CPUSet: a.CPUSet, Containers: a.Containers,
 	}).Encode()
 	if err != nil {
 		return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	annotations[nodestate.AllocationKey] = text
-	body, err := nodestate.CorrectionBody(pod, annotations)
+	annotations[allocation.Key] = text
+	body, err := allocation.CorrectionBody(pod, annotations)
 	if err != nil {
 		return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	opts := metav1.PatchOptions{FieldManager: nodestate.CorrectionManager}
+	opts := metav1.PatchOptions{FieldManager: allocation.CorrectionManager}
 	_, err = u.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, opts)
 	switch {
 	case apierrors.IsNotFound(err):

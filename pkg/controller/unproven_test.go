@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -30,7 +31,7 @@ type doubted struct {
 	proven bool
 }
 
-func (d *doubted) Unproven(pod *v1.Pod) *nodestate.Allocation {
+func (d *doubted) Unproven(pod *v1.Pod) *allocation.Allocation {
 	if a := choiceOf(pod); a != nil && a.Enforced && !d.proven {
 		return a
 	}
@@ -80,7 +81,7 @@ func TestNobodyProvesAnAllocation(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
 			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 			pod := podWith(t, g, "main=0,1")
-			pod.Annotations[nodestate.GPUIDsKey], pod.Annotations["team"] = "a,b", "x"
+			pod.Annotations[allocation.GPUIDsKey], pod.Annotations["team"] = "a,b", "x"
 			if tt.removed && !state.Remove(testNode, "topology") {
 				t.Fatal("the graph was not there")
 			}
@@ -98,7 +99,7 @@ func TestNobodyProvesAnAllocation(t *testing.T) {
 				if body.Metadata.UID != pod.UID || body.Metadata.ResourceVersion != pod.ResourceVersion {
 					t.Errorf("the patch is for UID %q, version %q", body.Metadata.UID, body.Metadata.ResourceVersion)
 				}
-				written, err := nodestate.ParseAllocation(body.Metadata.Annotations[nodestate.AllocationKey])
+				written, err := allocation.Parse(body.Metadata.Annotations[allocation.Key])
 				if err != nil {
 					return true, nil, err
 				}
@@ -139,14 +140,14 @@ func TestNobodyProvesAnAllocation(t *testing.T) {
 // podWith is a running pod with a choice.
 func podWith(t *testing.T, g *nvtopo.Graph, chosen string) *v1.Pod {
 	t.Helper()
-	a := allocation(g, chosen)
+	a := allocated(g, chosen)
 	text, err := a.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "ns", Name: "p", UID: a.PodUID, ResourceVersion: "7", Annotations: map[string]string{nodestate.AllocationKey: text},
+			Namespace: "ns", Name: "p", UID: a.PodUID, ResourceVersion: "7", Annotations: map[string]string{allocation.Key: text},
 		},
 		Spec: v1.PodSpec{NodeName: testNode},
 	}

@@ -133,7 +133,7 @@ func (w *ward) publish(records ...v1alpha1.Allocation) {
 // run adds a pod that runs with these GPUs, promised what the graph has now.
 func (w *ward) run(name string, gpus string, annotations ...string) *v1.Pod {
 	w.t.Helper()
-	a := allocation(w.graph, "m="+gpus)
+	a := allocated(w.graph, "m="+gpus)
 	a.PodUID, a.Assumed = types.UID(name), time.Now().UTC()
 	all, err := w.state.Annotations(a, false)
 	if err != nil {

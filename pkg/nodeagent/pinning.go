@@ -13,9 +13,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/pinning"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // pinningRecordWait is how long a container that is being made waits for kubelet's
@@ -60,13 +60,13 @@ func kubeletRecords(path string, clk clock.Clock) func() ([]kubelet.Record, erro
 
 // allocation returns the scheduler's choice for a pod of this node; nil if there is
 // none that is valid here.
-func (a *Agent) allocation(uid types.UID) *nodestate.Allocation {
+func (a *Agent) allocation(uid types.UID) *allocation.Allocation {
 	pod := a.pod(uid)
 	if pod == nil {
 		return nil
 	}
-	alloc, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
-	if err != nil || alloc.Node != a.cfg.Node || alloc.PodUID != uid {
+	alloc, err := allocation.Of(pod, a.cfg.Node)
+	if err != nil {
 		return nil // the verifier tells the user
 	}
 	return alloc

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -58,12 +59,12 @@ func TestAForeignPodCountsForWhatKubeletHasNotRecordedYet(t *testing.T) {
 func TestACPUSetWiderThanTheRequestIsShared(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	holder := asking(on(t, r.State, gpuPod("holder", 1), "n", 0), "4", "")
-	a, err := ParseAllocation(holder.Annotations[AllocationKey])
+	a, err := allocation.Parse(holder.Annotations[allocation.Key])
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.NUMANodes, a.CPUSet = []int{0}, "0-19,40-59" // the agent's pinning: the whole node
-	if holder.Annotations[AllocationKey], err = a.Encode(); err != nil {
+	if holder.Annotations[allocation.Key], err = a.Encode(); err != nil {
 		t.Fatal(err)
 	}
 	info, l := r.view(t, holder)

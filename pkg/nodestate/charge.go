@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
 )
@@ -36,8 +37,8 @@ type charging struct {
 // latecomer is one of them; kubelet will admit it as it does a new pod.
 type latecomer struct {
 	pod   *admission.Pod
-	alloc *Allocation // nil if nobody chose for it
-	names []string    // of its containers
+	alloc *allocation.Allocation // nil if nobody chose for it
+	names []string               // of its containers
 	since time.Time
 	// begun: kubelet has admitted it, so the account has it unless it is old.
 	begun bool
@@ -86,7 +87,7 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 		n := boundedCount(requests.GetScalarResources()[v1.ResourceName(accel.Resource)])
 		// An annotation may name fewer than the pod has: the rest may stand in a field
 		// of a later release.
-		n -= max(p.alloc.names(accel.Resource), a.names(accel.Resource))
+		n -= max(p.alloc.Count(accel.Resource), a.Count(accel.Resource))
 		if n > 0 {
 			n -= recordedGPUs(recs, accel.Resource)
 		}
@@ -101,7 +102,7 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 
 // elsewhere finds the allocation of a pod of which the snapshot shows none: what is
 // held for it if it is nominated only, else what the informer's store has.
-func (c *charging) elsewhere(pod *v1.Pod) *Allocation {
+func (c *charging) elsewhere(pod *v1.Pod) *allocation.Allocation {
 	if pod.Spec.NodeName == "" {
 		if h := c.x.holdOf(pod.UID); h != nil {
 			return h.alloc
@@ -119,9 +120,9 @@ func (c *charging) elsewhere(pod *v1.Pod) *Allocation {
 // share is what of a pod is still to be charged.
 type share struct {
 	milliCPU, memory int64
-	wanted           int64       // CPU the pod asks for in all
-	alloc            *Allocation // what was chosen for it, if anything
-	known            bool        // some of it has been charged
+	wanted           int64                  // CPU the pod asks for in all
+	alloc            *allocation.Allocation // what was chosen for it, if anything
+	known            bool                   // some of it has been charged
 }
 
 // addClaim charges a claim whose pod the snapshot does not have.
@@ -307,11 +308,11 @@ func (k *kubelet) left(n *Node) []numaFree {
 
 // addAllocation charges one choice for a pod. A cpuset wider than the pod's request
 // is the agent's, which all pods of its NUMA nodes share.
-func (u *Usage) addAllocation(a *Allocation, p *share) {
+func (u *Usage) addAllocation(a *allocation.Allocation, p *share) {
 	for i, accel := range u.node.Accels {
-		u.used[i] |= a.mask(accel)
+		u.used[i] |= a.Mask(accel.Resource, accel.Graph)
 	}
-	cpus := a.cpus
+	cpus := a.CPUs()
 	if int64(len(cpus)) > (p.wanted+999)/1000 {
 		cpus = nil
 	}
@@ -332,20 +333,6 @@ func (u *Usage) addRecorded(recs []recorded) {
 			}
 		}
 	}
-}
-
-// names returns how many GPUs of a resource an allocation names, at most.
-func (a *Allocation) names(resource string) int {
-	if a == nil {
-		return 0
-	}
-	n := 0
-	for i := range a.Containers {
-		if a.Containers[i].Resource == resource {
-			n += len(a.Containers[i].GPUs)
-		}
-	}
-	return n
 }
 
 // recordedGPUs counts the distinct GPUs that kubelet recorded for a pod.

@@ -5,13 +5,14 @@ package nodestate
 import (
 	"slices"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // Choose makes the whole allocation of a pod on the node: GPUs per container,
 // NUMA nodes and, if wanted, CPUs. It is what Check promised, computed again.
-func (u *Usage) Choose(r *Request, wantCPUs bool) (*Allocation, Reason) {
-	a := &Allocation{Version: AllocationVersion, Node: u.node.Name, PodUID: r.UID}
+func (u *Usage) Choose(r *Request, wantCPUs bool) (*allocation.Allocation, Reason) {
+	a := &allocation.Allocation{Version: allocation.Version, Node: u.node.Name, PodUID: r.UID}
 	var numa []int
 	sets, f, reason := u.pickAll(r)
 	if reason != Fits {
@@ -29,8 +30,8 @@ func (u *Usage) Choose(r *Request, wantCPUs bool) (*Allocation, Reason) {
 		numa = append(numa, accel.Graph.NUMAOf(sets[ri])...)
 	}
 	for _, accel := range u.node.Accels {
-		if set := a.mask(accel); set.Len() > 1 {
-			a.ring = ringOf(accel, set)
+		if set := a.Mask(accel.Resource, accel.Graph); set.Len() > 1 {
+			a.Ring = ringOf(accel, set)
 		}
 	}
 	if !r.HasGPUs() {
@@ -50,20 +51,19 @@ func (u *Usage) Choose(r *Request, wantCPUs bool) (*Allocation, Reason) {
 	slices.Sort(numa)
 	a.NUMANodes = slices.DeleteFunc(slices.Compact(numa), func(id int) bool { return id == nvtopo.UnknownNUMA })
 	if wantCPUs && !u.node.StaticCPUs {
-		a.cpus = u.chooseCPUs(r, a.NUMANodes)
-		a.CPUSet = a.cpus.String()
+		a.SetCPUs(u.chooseCPUs(r, a.NUMANodes))
 	}
 	return a, Fits
 }
 
-func ringOf(accel *Accel, set nvtopo.Mask) *ring {
-	return &ring{class: accel.Tables.RingClass(set), bandwidth: accel.Tables.Ring(set)}
+func ringOf(accel *Accel, set nvtopo.Mask) *allocation.Ring {
+	return &allocation.Ring{Class: accel.Tables.RingClass(set), Bandwidth: accel.Tables.Ring(set)}
 }
 
 // linkClass is the class of the weakest link of the first resource's ring.
-func (u *Usage) linkClass(a *Allocation) string {
+func (u *Usage) linkClass(a *allocation.Allocation) string {
 	for _, accel := range u.node.Accels {
-		if m := a.mask(accel); m != 0 {
+		if m := a.Mask(accel.Resource, accel.Graph); m != 0 {
 			return accel.Tables.RingClass(m).String()
 		}
 	}
@@ -92,14 +92,14 @@ func (u *Usage) chooseCPUs(r *Request, nodes []int) nvtopo.CPUSet {
 }
 
 // describe writes down the containers' parts of one resource.
-func describe(accel *Accel, parts []nvtopo.Mask, cs []containerRequest) []ContainerAllocation {
-	var out []ContainerAllocation
+func describe(accel *Accel, parts []nvtopo.Mask, cs []containerRequest) []allocation.Container {
+	var out []allocation.Container
 	for i, c := range cs {
 		if parts[i] == 0 {
 			continue
 		}
 		g := accel.Graph
-		ca := ContainerAllocation{Name: c.name, Resource: accel.Resource, Init: c.kind == InitContainer, NUMANodes: known(g.NUMAOf(parts[i]))}
+		ca := allocation.Container{Name: c.name, Resource: accel.Resource, Init: c.kind == InitContainer, NUMANodes: known(g.NUMAOf(parts[i]))}
 		for _, p := range accel.Tables.RingOrder(parts[i]) {
 			ca.GPUs = append(ca.GPUs, g.GPUs[p].UUID)
 		}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 type informerPods struct{ lister corelisters.PodLister }
@@ -167,7 +169,7 @@ func (s *State) podHandler() cache.ResourceEventHandler {
 func corrected(old, obj any) bool {
 	before, ok := old.(*v1.Pod)
 	after, isPod := obj.(*v1.Pod)
-	return ok && isPod && before.Spec.NodeName != "" && before.Annotations[AllocationKey] != after.Annotations[AllocationKey]
+	return ok && isPod && before.Spec.NodeName != "" && before.Annotations[allocation.Key] != after.Annotations[allocation.Key]
 }
 
 // nodeHandler tells the index which nodes to look at.

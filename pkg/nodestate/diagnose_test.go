@@ -15,6 +15,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -213,7 +214,7 @@ func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
 	if diff := cmp.Diff(want, d.Profiles); diff != "" {
 		t.Errorf("profiles (-want +got):\n%s", diff)
 	}
-	alloc := &Allocation{Node: "n", Containers: []ContainerAllocation{{GPUs: []string{"GPU-a", "GPU-b"}}}}
+	alloc := &allocation.Allocation{Node: "n", Containers: []allocation.Container{{GPUs: []string{"GPU-a", "GPU-b"}}}}
 	r.Hold("nominated", alloc, Waiting{Until: r.clock.now.Add(time.Minute)})
 	held := []HeldSet{{UID: "nominated", Node: "n", Until: r.clock.now.Add(time.Minute).UTC(), GPUs: []string{"GPU-a", "GPU-b"}}}
 	if diff := cmp.Diff(held, r.Diagnose("me").Holds); diff != "" {

@@ -2,9 +2,8 @@
 
 // Package nodestate is the scheduler's view of which accelerators exist, which
 // are used and which may be chosen: graph store, in-flight table, the pure
-// function that says what is used on a node, the joint solver, and the codec of
-// the allocation annotation. One State serves every profile and both plugins
-// of a process.
+// function that says what is used on a node, and the joint solver. One State serves
+// every profile and both plugins of a process.
 //
 // Its one invariant: at every moment a GPU that a live pod holds, or has been
 // promised, is visible in at least one of the in-flight table, the pod's own

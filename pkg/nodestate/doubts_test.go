@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // stalling is an API server that never answers reads of some pods.
@@ -91,7 +93,7 @@ func TestDoubtsAreReadWithABoundAndInTurn(t *testing.T) {
 	s := New(testConfig(), clk)
 	for i := range maxResolving + 4 {
 		pod := gpuPod(fmt.Sprintf("p-%02d", i), 1)
-		c := &claim{uid: pod.UID, name: pod.Name, node: "n", alloc: &Allocation{}, phase: binding}
+		c := &claim{uid: pod.UID, name: pod.Name, node: "n", alloc: &allocation.Allocation{}, phase: binding}
 		s.insert(c)
 		s.doubt(c)
 	}

@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -37,13 +38,13 @@ func (r *Request) Unmet(a *Accel, set nvtopo.Mask) string {
 // Unproven returns the allocation of a bound pod if it says that kubelet was made to
 // give these GPUs, and nobody can say whether it did: no agent is heard of on the node,
 // and what one published last is not that. Else it returns nil.
-func (s *State) Unproven(pod *v1.Pod) *Allocation {
+func (s *State) Unproven(pod *v1.Pod) *allocation.Allocation {
 	a := s.allocationOf(pod, pod.Spec.NodeName)
 	if a == nil || !a.Enforced {
 		return nil
 	}
 	if n := s.Node(pod.Spec.NodeName); n == nil && !s.silent(pod.Spec.NodeName) ||
-		n != nil && (n.enforced(s.clock.Now()) || a.gaveAll(n.allocations[pod.UID])) {
+		n != nil && (n.enforced(s.clock.Now()) || gaveAll(a, n.allocations[pod.UID])) {
 		return nil
 	}
 	return a
@@ -60,7 +61,7 @@ func (s *State) silent(node string) bool {
 }
 
 // gaveAll reports whether the records are of exactly the chosen GPUs.
-func (a *Allocation) gaveAll(records []recorded) bool {
+func gaveAll(a *allocation.Allocation, records []recorded) bool {
 	given := map[string][]string{} // resource -> ids
 	for _, r := range records {
 		given[r.resource] = append(given[r.resource], r.gpus...)

@@ -5,6 +5,8 @@ package nodestate
 import (
 	"testing"
 	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 func TestWhatProvesAnAllocation(t *testing.T) {
@@ -39,12 +41,12 @@ func TestWhatProvesAnAllocation(t *testing.T) {
 				r.leases.set(lease(AgentLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 			}
 			pod := on(t, r.State, gpuPod("p", 2), "n", 1, 3)
-			a, err := ParseAllocation(pod.Annotations[AllocationKey])
+			a, err := allocation.Parse(pod.Annotations[allocation.Key])
 			if err != nil {
 				t.Fatal(err)
 			}
 			a.Enforced = !tc.unenforced
-			if pod.Annotations[AllocationKey], err = a.Encode(); err != nil {
+			if pod.Annotations[allocation.Key], err = a.Encode(); err != nil {
 				t.Fatal(err)
 			}
 			if tc.recorded != nil {

@@ -15,6 +15,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -57,7 +58,7 @@ func bridged(tb testing.TB) func() (*State, *v1.Node) {
 // checkReserved sees that an allocation is what the request asked for, on healthy
 // GPUs that are in none of taken, and that the annotation made of it reads back
 // equal. It returns the GPUs.
-func checkReserved(t *testing.T, n *Node, r *Request, a *Allocation, taken nvtopo.Mask) nvtopo.Mask {
+func checkReserved(t *testing.T, n *Node, r *Request, a *allocation.Allocation, taken nvtopo.Mask) nvtopo.Mask {
 	t.Helper()
 	var all nvtopo.Mask
 	for _, want := range r.Resources {
@@ -77,7 +78,7 @@ func checkReserved(t *testing.T, n *Node, r *Request, a *Allocation, taken nvtop
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ParseAllocation(text)
+	again, err := allocation.Parse(text)
 	if err != nil {
 		t.Fatalf("the scheduler's own annotation cannot be read: %v\n%s", err, text)
 	}
@@ -239,8 +240,8 @@ func FuzzParseRequest(f *testing.F) {
 func FuzzUsage(f *testing.F) {
 	s := fuzzState()
 	node := addNode(f, s, "n", "a100-pcie-4-bridged")
-	f.Add(on(f, s, gpuPod("mine", 2), "n", 1, 3).Annotations[AllocationKey], int64(2))
-	f.Add(on(f, s, gpuPod("another", 2), "n", 1, 3).Annotations[AllocationKey], int64(2))
+	f.Add(on(f, s, gpuPod("mine", 2), "n", 1, 3).Annotations[allocation.Key], int64(2))
+	f.Add(on(f, s, gpuPod("another", 2), "n", 1, 3).Annotations[allocation.Key], int64(2))
 	f.Add(`{"version":1,"node":"n","podUID":"mine","cpuset":"0-8191","numaNodes":[-1,99,0],"containers":[{"name":"main","resource":"nvidia.com/gpu","gpus":["GPU-x"]}]}`,
 		int64(9223372036854775807))
 	f.Add(`{"version":1,"node":"n","podUID":"mine"}`, int64(-1))
@@ -252,7 +253,7 @@ func FuzzUsage(f *testing.F) {
 		mine.Spec.Containers[0].Resources.Requests = v1.ResourceList{
 			testResource: *resource.NewQuantity(gpus, resource.DecimalSI), "cpu": *resource.NewQuantity(gpus, resource.DecimalSI),
 		}
-		annotated(mine, AllocationKey, text)
+		annotated(mine, allocation.Key, text)
 		twin := mine.DeepCopy()
 		twin.Name, twin.UID = "twin", "twin"
 		other := on(t, s, gpuPod("other", 1), "n", 0)
@@ -263,7 +264,7 @@ func FuzzUsage(f *testing.F) {
 		if free&1 != 0 {
 			t.Fatalf("GPU 0 of another pod is free")
 		}
-		a, err := ParseAllocation(text)
+		a, err := allocation.Parse(text)
 		if err == nil && a.Node == "n" && (a.PodUID == "mine" || a.PodUID == "twin") {
 			if held, _ := s.Node("n").Accel(testResource).Graph.Positions(a.GPUs(testResource)); held&free != 0 {
 				t.Fatalf("GPUs %v of the annotation are free", held&free)

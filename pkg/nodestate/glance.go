@@ -13,6 +13,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // sight is what the informers' stores show of one node. Unlike a cycle's snapshot they
@@ -98,7 +100,7 @@ type glance struct {
 type plan struct {
 	pod     *v1.Pod
 	request *Request
-	alloc   *Allocation // nil where only a number is known
+	alloc   *allocation.Allocation // nil where only a number is known
 }
 
 // glance looks at a node; nil if there is none. Pods that are nominated for the node

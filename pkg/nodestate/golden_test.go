@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -61,7 +62,7 @@ func TestReadsWhatThePreviousReleaseWrote(t *testing.T) {
 		u := s.usage(s.cells.get(g.Name), s.Node(g.Name), info, lister)
 		var want nvtopo.Mask
 		for _, p := range byNode[g.Name] {
-			a, err := ParseAllocation(p.Annotations[AllocationKey])
+			a, err := allocation.Parse(p.Annotations[allocation.Key])
 			if err != nil {
 				t.Fatal(err)
 			}

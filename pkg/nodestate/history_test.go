@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // world is a cluster in which everything that is asynchronous in a real one
@@ -36,8 +38,8 @@ type world struct {
 	store   map[types.UID]*v1.Pod // the informer's store
 	cache   map[types.UID]*v1.Pod // the scheduler's cache: confirmed and assumed
 	assumed map[types.UID]bool
-	chosen  map[types.UID]*Allocation // what bound pods were bound with
-	misled  map[types.UID]bool        // pods bound with an annotation for another node, not corrected yet
+	chosen  map[types.UID]*allocation.Allocation // what bound pods were bound with
+	misled  map[types.UID]bool                   // pods bound with an annotation for another node, not corrected yet
 
 	toStore, toCache, toUs []event
 	binds                  []*bind
@@ -55,7 +57,7 @@ type event struct {
 type bind struct {
 	pod   *v1.Pod
 	node  string
-	alloc *Allocation
+	alloc *allocation.Allocation
 	// late: the client gave up, but the API server may still carry it out.
 	late    bool
 	patched bool
@@ -336,12 +338,12 @@ func (w *world) patch(b *bind) bool {
 	return true
 }
 
-func (w *world) annotate(pod *v1.Pod, a *Allocation) {
+func (w *world) annotate(pod *v1.Pod, a *allocation.Allocation) {
 	text, err := a.Encode()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, AllocationKey, text)
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, allocation.Key, text)
 }
 
 // apply is the API server's bind: once per pod, with the annotation.
@@ -366,8 +368,8 @@ func (w *world) apply(b *bind) bool {
 }
 
 // noted is the choice that a bound pod's annotation says, nil if that is for another node.
-func noted(pod *v1.Pod) *Allocation {
-	a, err := ParseAllocation(pod.Annotations[AllocationKey])
+func noted(pod *v1.Pod) *allocation.Allocation {
+	a, err := allocation.Parse(pod.Annotations[allocation.Key])
 	if err != nil || a.Node != pod.Spec.NodeName || a.PodUID != pod.UID {
 		return nil
 	}
@@ -435,7 +437,7 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 		w := &world{
 			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 7)), state: s, clock: clk,
 			api: map[types.UID]*v1.Pod{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, assumed: map[types.UID]bool{},
-			chosen: map[types.UID]*Allocation{}, misled: map[types.UID]bool{}, preBind: seed%4 != 0,
+			chosen: map[types.UID]*allocation.Allocation{}, misled: map[types.UID]bool{}, preBind: seed%4 != 0,
 		}
 		s.pods = w
 		for i := range 1 + 2*(seed%2) { // on one node attempts meet more often

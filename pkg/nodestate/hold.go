@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // EvictWithin is how long the eviction of a nominated pod's victim may take to reach the
@@ -24,7 +26,7 @@ const EvictWithin = 30 * time.Second
 type hold struct {
 	uid     types.UID
 	node    string
-	alloc   *Allocation
+	alloc   *allocation.Allocation
 	victims map[types.UID]time.Time // evicted for this pod, since when
 	awaited []types.UID             // that go anyway, or for another pod
 	until   time.Time
@@ -40,7 +42,7 @@ type Waiting struct {
 // Hold keeps what a pod is to get on the node of alloc, until it is bound or gone,
 // its nomination ends or the time is over. Another hold of the pod is replaced; a
 // victim that both name has been on its way since the first.
-func (s *State) Hold(uid types.UID, alloc *Allocation, w Waiting) {
+func (s *State) Hold(uid types.UID, alloc *allocation.Allocation, w Waiting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := &hold{uid: uid, node: alloc.Node, alloc: alloc, victims: map[types.UID]time.Time{}, awaited: w.Awaited, until: w.Until}
@@ -110,7 +112,7 @@ func (s *State) expireHolds() {
 
 // took reports whether a pod that was bound, or is held another set for, has all that was
 // held for it.
-func (h *hold) took(node string, a *Allocation) bool {
+func (h *hold) took(node string, a *allocation.Allocation) bool {
 	if h.node != node || a == nil {
 		return false
 	}

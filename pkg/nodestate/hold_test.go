@@ -14,6 +14,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -30,7 +31,7 @@ func heldRig(t *testing.T) (*rig, []*v1.Pod, *v1.Pod) {
 	preemptor := ranked(gpuPod("preemptor", 2), 5)
 	preemptor.Status.NominatedNodeName = "n"
 	r.nominate(t, preemptor)
-	a, err := ParseAllocation(on(t, r.State, preemptor, "n", 0, 1).Annotations[AllocationKey])
+	a, err := allocation.Parse(on(t, r.State, preemptor, "n", 0, 1).Annotations[allocation.Key])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 			change: func(t *testing.T, r *rig, p *v1.Pod) {
 				t.Helper()
 				addNode(t, r.State, "m", "a6000-8-bridged")
-				a, err := ParseAllocation(on(t, r.State, p, "m", 0, 1).Annotations[AllocationKey])
+				a, err := allocation.Parse(on(t, r.State, p, "m", 0, 1).Annotations[allocation.Key])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -128,7 +129,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 			if reason != Fits {
 				t.Fatalf("Reserve: %s", reason)
 			}
-			got := a.mask(r.Node("n").Accels[0])
+			got := a.Mask(testResource, r.Node("n").Accels[0].Graph)
 			if (got == nvtopo.MaskOf(0, 1)) != tc.want || !tc.want && got&nvtopo.MaskOf(0, 1) != 0 {
 				t.Errorf("the other pod has %v, want the pair of 0 and 1: %t", got.Positions(), tc.want)
 			}
@@ -138,7 +139,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 		r, pods, preemptor := heldRig(t)
 		info, l := r.view(t, pods...)
 		a, reason := r.Reserve(demandOf(t, preemptor), preemptor, info, l)
-		if reason != Fits || a.mask(r.Node("n").Accels[0]) != nvtopo.MaskOf(0, 1) {
+		if reason != Fits || a.Mask(testResource, r.Node("n").Accels[0].Graph) != nvtopo.MaskOf(0, 1) {
 			t.Errorf("%q, %v", reason, a)
 		}
 	})
@@ -187,7 +188,7 @@ func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 	if woken {
 		t.Error("the same two GPUs are held still, and others are woken")
 	}
-	other, err := ParseAllocation(on(t, r.State, gpuPod("preemptor", 2), "n", 1, 3).Annotations[AllocationKey])
+	other, err := allocation.Parse(on(t, r.State, gpuPod("preemptor", 2), "n", 1, 3).Annotations[allocation.Key])
 	if err != nil {
 		t.Fatal(err)
 	}

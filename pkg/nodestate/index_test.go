@@ -26,6 +26,7 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 )
@@ -138,7 +139,7 @@ func (s *site) confirm(name string) {
 	bound.ResourceVersion = strconv.Itoa(s.made)
 	text, err := s.Pending(p.UID, p.Spec.NodeName).Encode()
 	s.must(err)
-	bound.Annotations = map[string]string{AllocationKey: text}
+	bound.Annotations = map[string]string{allocation.Key: text}
 	s.pods[name] = bound
 	s.must(s.cache.AddPod(s.logger, bound))
 	s.podEvent(bound)
@@ -391,10 +392,10 @@ func TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem(t *testing.T) 
 	s.add("n1", "l40s-8") // the second half of every switch's pair is taken: a worse band
 	held := asking(gpuPod("held", 0), "60", "1Gi")
 	held.Spec.NodeName = "n0"
-	a := &Allocation{Version: AllocationVersion, Node: "n0", PodUID: held.UID, NUMANodes: []int{0}}
+	a := &allocation.Allocation{Version: allocation.Version, Node: "n0", PodUID: held.UID, NUMANodes: []int{0}}
 	text, err := a.Encode()
 	s.must(err)
-	held.Annotations = map[string]string{AllocationKey: text}
+	held.Annotations = map[string]string{allocation.Key: text}
 	s.must(s.cache.AddPod(s.logger, held))
 	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("odd", 4), "n1", 1, 3, 5, 7)))
 	pod := asking(annotated(gpuPod("pod", 2), TopologyPolicyKey, "single-numa-node"), "16", "1Gi")

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // claimPhase is where a claim is on its way:
@@ -46,7 +48,7 @@ type claim struct {
 	namespace string
 	name      string
 	node      string
-	alloc     *Allocation
+	alloc     *allocation.Allocation
 	request   *Request
 	phase     claimPhase
 	since     time.Time // of the phase
@@ -203,7 +205,7 @@ func (s *State) podChanged(pod *v1.Pod) {
 // bound once, and the PATCH of an attempt is refused from then on: what it was bound with
 // decides against every claim that says otherwise and whose own writes may have begun. It
 // needs s.mu.
-func (s *State) decidedBy(c *claim, pod *v1.Pod, a *Allocation) (freed bool) {
+func (s *State) decidedBy(c *claim, pod *v1.Pod, a *allocation.Allocation) (freed bool) {
 	switch {
 	case c.phase.settled():
 	case a != nil && a.Equal(c.alloc):
@@ -262,7 +264,7 @@ func (s *State) decide(c *claim, pod *v1.Pod) bool {
 	if pod != nil && s.mayBeBoundWith(c, pod) {
 		return false
 	}
-	if pod != nil && pod.UID == c.uid && pod.Annotations[AllocationKey] != "" {
+	if pod != nil && pod.UID == c.uid && pod.Annotations[allocation.Key] != "" {
 		s.noted[c.uid] = struct{}{} // the informer may not say so for a while
 	}
 	s.drop(c)
@@ -273,11 +275,11 @@ func (s *State) decide(c *claim, pod *v1.Pod) bool {
 // from a PATCH that came late, while a later attempt has done its own PATCH and
 // goes on to bind it. It needs s.mu.
 func (s *State) mayBeBoundWith(c *claim, pod *v1.Pod) bool {
-	text, ok := pod.Annotations[AllocationKey]
+	text, ok := pod.Annotations[allocation.Key]
 	if !ok || len(s.claims[c.uid]) == 1 {
 		return false
 	}
-	a, err := ParseAllocation(text)
+	a, err := allocation.Parse(text)
 	return err == nil && a.Equal(c.alloc)
 }
 

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -171,7 +172,7 @@ func (r *rig) uuids(positions ...int) []string {
 }
 
 // positions are the GPUs of an allocation by container, sorted.
-func (r *rig) positions(a *Allocation) [][]int {
+func (r *rig) positions(a *allocation.Allocation) [][]int {
 	var out [][]int
 	g := r.Node("n").Accel(testResource).Graph
 	for _, c := range a.Containers {

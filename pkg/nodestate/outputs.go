@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -21,20 +22,20 @@ const maxKeyName = 63
 // those of the pod's whole set, where one resource with at least two GPUs was chosen, as
 // they were then: a link that fails before the choice is written does not change why
 // it was made. For a choice that was read they are those of the graph of now.
-func (s *State) Annotations(a *Allocation, aliases bool) (map[string]string, error) {
+func (s *State) Annotations(a *allocation.Allocation, aliases bool) (map[string]string, error) {
 	text, err := a.Encode()
 	if err != nil {
 		return nil, err
 	}
-	out := map[string]string{AllocationKey: text}
+	out := map[string]string{allocation.Key: text}
 	if len(a.NUMANodes) > 0 {
-		out[NUMANodeKey] = joinInts(a.NUMANodes)
+		out[allocation.NUMANodeKey] = joinInts(a.NUMANodes)
 		if aliases {
-			out[NUMANodeAlias] = out[NUMANodeKey]
+			out[allocation.NUMANodeAlias] = out[allocation.NUMANodeKey]
 		}
 	}
 	if a.CPUSet != "" {
-		out[CPUSetKey] = a.CPUSet
+		out[allocation.CPUSetKey] = a.CPUSet
 	}
 	if len(a.Containers) == 0 {
 		return out, nil
@@ -47,9 +48,9 @@ func (s *State) Annotations(a *Allocation, aliases bool) (map[string]string, err
 }
 
 // describeGPUs adds what speaks of GPUs.
-func describeGPUs(out map[string]string, a *Allocation, n *Node, aliases bool) error {
+func describeGPUs(out map[string]string, a *allocation.Allocation, n *Node, aliases bool) error {
 	byContainer := map[string][]string{}
-	links := a.ring
+	links := a.Ring
 	var indices []int
 	var flat []string
 	for _, c := range a.Containers {
@@ -68,25 +69,25 @@ func describeGPUs(out map[string]string, a *Allocation, n *Node, aliases bool) e
 		for p := range set.All() {
 			indices = append(indices, accel.Graph.GPUs[p].Index)
 		}
-		if set.Len() > 1 && a.ring == nil {
+		if set.Len() > 1 && a.Ring == nil {
 			links = ringOf(accel, set)
 		}
 	}
 	if links != nil {
-		out[LinkClassKey] = links.class.String()
-		out[RingBandwidthKey] = strconv.FormatFloat(nvtopo.GBps(links.bandwidth), 'f', -1, 64)
+		out[allocation.LinkClassKey] = links.Class.String()
+		out[allocation.RingBandwidthKey] = strconv.FormatFloat(nvtopo.GBps(links.Bandwidth), 'f', -1, 64)
 	}
 	slices.Sort(indices)
-	out[GPUIndicesKey] = joinInts(indices)
+	out[allocation.GPUIndicesKey] = joinInts(indices)
 	for name, ids := range byContainer {
-		if key := GPUIDsKey + "." + name; len(key)-strings.IndexByte(key, '/')-1 <= maxKeyName {
+		if key := allocation.GPUIDsKey + "." + name; len(key)-strings.IndexByte(key, '/')-1 <= maxKeyName {
 			out[key] = strings.Join(ids, ",")
 		}
 	}
 	if len(byContainer) == 1 {
-		out[GPUIDsKey] = strings.Join(flat, ",")
+		out[allocation.GPUIDsKey] = strings.Join(flat, ",")
 		if aliases {
-			out[GPUIDsAlias] = out[GPUIDsKey]
+			out[allocation.GPUIDsAlias] = out[allocation.GPUIDsKey]
 		}
 	}
 	return nil

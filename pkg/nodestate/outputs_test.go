@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -43,11 +44,11 @@ func TestLinksAreWrittenAsTheyWereWhenTheChoiceWasMade(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("annotations after the links changed (-want,+got):\n%s", diff)
 	}
-	read, err := ParseAllocation(want[AllocationKey])
+	read, err := allocation.Parse(want[allocation.Key])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err = r.Annotations(read, true); err != nil || got[LinkClassKey] == want[LinkClassKey] {
-		t.Errorf("a choice that was read has the links %s (%v), want those of now", got[LinkClassKey], err)
+	if got, err = r.Annotations(read, true); err != nil || got[allocation.LinkClassKey] == want[allocation.LinkClassKey] {
+		t.Errorf("a choice that was read has the links %s (%v), want those of now", got[allocation.LinkClassKey], err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // parsedAllocations remembers each pod's decoded annotation by its text, so
@@ -19,18 +21,18 @@ type parsedAllocations struct {
 
 type parsedAllocation struct {
 	text  string
-	alloc *Allocation // nil when the text cannot be read
+	alloc *allocation.Allocation // nil when the text cannot be read
 }
 
 // get also reports whether the text was decoded by this call.
-func (p *parsedAllocations) get(uid types.UID, text string) (alloc *Allocation, fresh bool, err error) {
+func (p *parsedAllocations) get(uid types.UID, text string) (alloc *allocation.Allocation, fresh bool, err error) {
 	p.mu.RLock()
 	e, ok := p.byUID[uid]
 	p.mu.RUnlock()
 	if ok && e.text == text {
 		return e.alloc, false, nil
 	}
-	alloc, err = ParseAllocation(text)
+	alloc, err = allocation.Parse(text)
 	p.mu.Lock()
 	p.byUID[uid] = parsedAllocation{text: text, alloc: alloc}
 	p.mu.Unlock()
@@ -47,11 +49,11 @@ func (p *parsedAllocations) forget(uid types.UID) {
 // speaks of this node and this pod; an annotation on an unbound pod, on a copy
 // of another pod or from another node means nothing. What cannot be read is
 // reported once and leaves the pod known by count.
-func (s *State) allocationOf(pod *v1.Pod, node string) *Allocation {
+func (s *State) allocationOf(pod *v1.Pod, node string) *allocation.Allocation {
 	if pod.Spec.NodeName != node {
 		return nil
 	}
-	if a := s.readAllocation(pod); a != nil && a.Node == node && a.PodUID == pod.UID {
+	if a := s.readAllocation(pod); a != nil && a.Is(pod.UID, node) {
 		return a
 	}
 	return nil
@@ -68,17 +70,17 @@ func (s *State) Disowned(pod *v1.Pod) error {
 	case a == nil:
 		return nil
 	case a.PodUID != pod.UID:
-		return fmt.Errorf("annotation %s is of the pod with UID %.64q, this one's is %q", AllocationKey, a.PodUID, pod.UID)
+		return fmt.Errorf("annotation %s is of the pod with UID %.64q, this one's is %q", allocation.Key, a.PodUID, pod.UID)
 	case a.Node != pod.Spec.NodeName:
-		return fmt.Errorf("annotation %s is of node %.64q, the pod is on %q", AllocationKey, a.Node, pod.Spec.NodeName)
+		return fmt.Errorf("annotation %s is of node %.64q, the pod is on %q", allocation.Key, a.Node, pod.Spec.NodeName)
 	}
 	return nil
 }
 
 // readAllocation returns what the pod's annotation says, of whichever pod and node,
 // or nil.
-func (s *State) readAllocation(pod *v1.Pod) *Allocation {
-	text, ok := pod.Annotations[AllocationKey]
+func (s *State) readAllocation(pod *v1.Pod) *allocation.Allocation {
+	text, ok := pod.Annotations[allocation.Key]
 	if !ok {
 		return nil
 	}

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // wakes counts how often the State asks for the waiting pods to be tried again.
@@ -38,7 +40,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting.Annotations = map[string]string{AllocationKey: text, MinLinkKey: "SYS"} // it asks for other things now
+	waiting.Annotations = map[string]string{allocation.Key: text, MinLinkKey: "SYS"} // it asks for other things now
 	second, reason := r.Reserve(demandOf(t, waiting), waiting, info, l)
 	if reason != Fits {
 		t.Fatal(reason)
@@ -51,7 +53,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	if text, err = second.Encode(); err != nil {
 		t.Fatal(err)
 	}
-	bound.Annotations, bound.ResourceVersion = map[string]string{AllocationKey: text}, "3"
+	bound.Annotations, bound.ResourceVersion = map[string]string{allocation.Key: text}, "3"
 	r.pods = fixedStore{pod.UID: bound}
 	r.podChanged(bound)
 
@@ -83,7 +85,7 @@ func TestAClaimGoesWhenItsAnnotationWasRepaired(t *testing.T) {
 	var err error
 	held, _ := r.Node("n").Accels[0].Graph.Positions(a.GPUs(testResource))
 	bound := on(t, r.State, pod, "n", held.First())
-	if bound.Annotations[AllocationKey], err = a.Encode(); err != nil {
+	if bound.Annotations[allocation.Key], err = a.Encode(); err != nil {
 		t.Fatal(err)
 	}
 	bound.ResourceVersion = "2"
@@ -211,7 +213,7 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	live := pod.DeepCopy()
-	live.Annotations, live.ResourceVersion = map[string]string{AllocationKey: text}, "2"
+	live.Annotations, live.ResourceVersion = map[string]string{allocation.Key: text}, "2"
 	r.clock.now = r.clock.now.Add(2 * requestTimeout)
 	for _, c := range r.doubts() {
 		r.decide(c, live)
@@ -263,7 +265,7 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 		"not on another node":                       {func(_ *rig, _, live *v1.Pod) { live.Spec.NodeName = "other" }, false},
 		"not a pod made anew":                       {func(_ *rig, _, live *v1.Pod) { live.UID = "another" }, false},
 		"not if it carries a choice for its node": {func(r *rig, pod, live *v1.Pod) {
-			live.Annotations[AllocationKey] = encoded(t, r.claims[pod.UID][0].alloc)
+			live.Annotations[allocation.Key] = encoded(t, r.claims[pod.UID][0].alloc)
 		}, false},
 		"not while two of its choices there are in doubt": {func(r *rig, pod, _ *v1.Pod) {
 			info, l := r.view(t)
@@ -285,11 +287,11 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 			r.BindingBegan(pod.UID, "n")
 			r.Unreserve(pod.UID, "n") // no answer; the next attempt is for node "other"
 			r.clock.now = r.clock.now.Add(2 * requestTimeout)
-			other := &Allocation{Version: bound.Version, Node: "other", PodUID: bound.PodUID, Containers: bound.Containers}
+			other := &allocation.Allocation{Version: bound.Version, Node: "other", PodUID: bound.PodUID, Containers: bound.Containers}
 			live := pod.DeepCopy()
 			live.ResourceVersion, live.Spec.NodeName = "7", "n"
 			live.Annotations = map[string]string{
-				AllocationKey: encoded(t, other), GPUIDsAlias: "x", GPUIDsKey + ".gone": "x", "example.com/mine": "kept",
+				allocation.Key: encoded(t, other), allocation.GPUIDsAlias: "x", allocation.GPUIDsKey + ".gone": "x", "example.com/mine": "kept",
 			}
 			tc.change(r, pod, live)
 			client := fake.NewClientset(live)
@@ -325,7 +327,7 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 	}
 }
 
-func encoded(t *testing.T, a *Allocation) string {
+func encoded(t *testing.T, a *allocation.Allocation) string {
 	t.Helper()
 	text, err := a.Encode()
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
 )
@@ -118,7 +119,7 @@ func ParseRequest(pod *v1.Pod, opt *Options) (*Request, error) {
 	if err := r.readAnnotations(pod.Annotations, opt); err != nil {
 		return nil, err
 	}
-	r.TrustsOutput = len(r.Resources) > 0 && RefersToOutput(&pod.Spec)
+	r.TrustsOutput = len(r.Resources) > 0 && allocation.RefersToOutput(&pod.Spec)
 	return r, nil
 }
 

@@ -55,13 +55,13 @@ func (s *State) again(d *Demand, x *cell, n *Node, generation int64, here []fwk.
 	only := *u
 	only.used, only.counted = make([]nvtopo.Mask, len(u.used)), make([]int, len(u.counted))
 	for i, accel := range n.Accels {
-		only.used[i] = u.used[i] | ^c.alloc.mask(accel)
+		only.used[i] = u.used[i] | ^c.alloc.Mask(accel.Resource, accel.Graph)
 	}
 	a, reason := only.Choose(d.Request, false)
-	if reason != Fits || len(u.freeCPUs().Minus(c.alloc.cpus)) != len(u.freeCPUs())-len(c.alloc.cpus) {
+	if reason != Fits || len(u.freeCPUs().Minus(c.alloc.CPUs())) != len(u.freeCPUs())-len(c.alloc.CPUs()) {
 		return nil, nil
 	}
-	a.cpus, a.CPUSet = c.alloc.cpus, c.alloc.CPUSet
+	a.SetCPUs(c.alloc.CPUs())
 	if !a.Equal(c.alloc) {
 		return nil, nil
 	}

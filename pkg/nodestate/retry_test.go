@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // attempt reserves for a pod and lets its Binding end without a clear answer.
-func (r *rig) attempt(t *testing.T, pod *v1.Pod) *Allocation {
+func (r *rig) attempt(t *testing.T, pod *v1.Pod) *allocation.Allocation {
 	t.Helper()
 	info, l := r.view(t)
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
@@ -59,7 +60,7 @@ func TestAPodIsTriedAgainWithTheChoiceThatIsInDoubt(t *testing.T) {
 }
 
 func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
-	sick := func(t *testing.T, r *rig, a *Allocation) {
+	sick := func(t *testing.T, r *rig, a *allocation.Allocation) {
 		t.Helper()
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion = "2"
@@ -73,7 +74,7 @@ func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
 		}
 	}
 	for name, tc := range map[string]struct {
-		change func(t *testing.T, r *rig, a *Allocation)
+		change func(t *testing.T, r *rig, a *allocation.Allocation)
 		pod    *v1.Pod // of the next attempt
 	}{
 		"a GPU of it fails":             {sick, gpuPod("p", 2)},
@@ -96,7 +97,7 @@ func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
 			}
 			var kept nvtopo.Mask
 			for _, c := range r.cells.get("n").claims {
-				kept |= c.alloc.mask(n.Accels[0])
+				kept |= c.alloc.Mask(testResource, n.Accels[0].Graph)
 			}
 			if kept != a|b {
 				t.Errorf("%v are kept, want both choices, %v and %v", kept.Positions(), a.Positions(), b.Positions())
@@ -207,7 +208,7 @@ func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
 			if _, reason := r.Reserve(demandOf(t, second), second, info, l); reason != Fits {
 				t.Fatal(reason)
 			}
-			bound := annotated(pod.DeepCopy(), AllocationKey, text)
+			bound := annotated(pod.DeepCopy(), allocation.Key, text)
 			bound.Spec.NodeName, bound.ResourceVersion = "n", "7"
 			if tc.change != nil {
 				tc.change(bound)
@@ -253,7 +254,7 @@ func TestAPodThatIsFoundToCarryADroppedChoiceIsRemembered(t *testing.T) {
 			live := pod.DeepCopy()
 			live.UID = types.UID(tc.uid)
 			if tc.carries {
-				annotated(live, AllocationKey, text)
+				annotated(live, allocation.Key, text)
 			}
 			for _, c := range r.doubts() {
 				r.decide(c, live)

@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // full returns a State in which as many choices are being written as may be.
@@ -23,7 +25,7 @@ func full(t *testing.T) (*State, []*v1.Pod) {
 		pod := gpuPod(fmt.Sprint("p", i), 1)
 		pods = append(pods, pod)
 		s.mu.Lock()
-		s.insert(&claim{uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: "n", alloc: &Allocation{}})
+		s.insert(&claim{uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: "n", alloc: &allocation.Allocation{}})
 		s.mu.Unlock()
 		s.Announced(pod.UID, "n")
 		s.Announced(pod.UID, "n") // by the other plugin

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -99,7 +100,7 @@ func TestTheJointSolver(t *testing.T) {
 				if tc.usedCPUs != "" {
 					asking(holder, tc.usedCPUs, "")
 				}
-				a, err := ParseAllocation(holder.Annotations[AllocationKey])
+				a, err := allocation.Parse(holder.Annotations[allocation.Key])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -108,7 +109,7 @@ func TestTheJointSolver(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				holder.Annotations[AllocationKey] = text
+				holder.Annotations[allocation.Key] = text
 				pods = append(pods, holder)
 			}
 			info, l := r.view(t, pods...)
@@ -134,8 +135,8 @@ func TestTheJointSolver(t *testing.T) {
 			if !slices.Equal(a.NUMANodes, tc.wantNUMA) {
 				t.Errorf("NUMA nodes %v, want %v", a.NUMANodes, tc.wantNUMA)
 			}
-			if len(a.cpus) != tc.wantCPUs {
-				t.Errorf("%d CPUs (%s), want %d", len(a.cpus), a.CPUSet, tc.wantCPUs)
+			if len(a.CPUs()) != tc.wantCPUs {
+				t.Errorf("%d CPUs (%s), want %d", len(a.CPUs()), a.CPUSet, tc.wantCPUs)
 			}
 		})
 	}
@@ -152,7 +153,7 @@ func TestCPUsAreSpreadOverTheNUMANodesOfTheChoice(t *testing.T) {
 	counts := map[int]int{}
 	for _, n := range r.Node("n").NUMA.NUMANodes {
 		for _, c := range n.CPUs {
-			if a.cpus.Has(c) {
+			if a.CPUs().Has(c) {
 				counts[n.ID]++
 			}
 		}

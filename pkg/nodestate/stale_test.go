@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -205,7 +206,7 @@ func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
 		t.Fatalf("after the record: %q, unconfirmed %t, want a choice", reason, a != nil && a.Unconfirmed)
 	}
 	n := r.Node("n")
-	if got := a.mask(n.Accels[0]) & nvtopo.MaskOf(0, 3); got != 0 {
+	if got := a.Mask(testResource, n.Accels[0].Graph) & nvtopo.MaskOf(0, 3); got != 0 {
 		t.Errorf("GPUs %v, which kubelet has given away, were chosen", got.Positions())
 	}
 }
@@ -414,14 +415,14 @@ func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Unreserve("running", "n")
-	running = on(t, r.State, annotated(running, AllocationKey, text), "n")
+	running = on(t, r.State, annotated(running, allocation.Key, text), "n")
 	info, l = r.view(t, running)
 	binding := gpuPod("binding", 2)
 	b, reason := r.Reserve(demandOf(t, binding), binding, info, l)
 	if reason != Fits {
 		t.Fatal(reason)
 	}
-	held := a.mask(r.Node("n").Accels[0]) | b.mask(r.Node("n").Accels[0])
+	held := a.Mask(testResource, r.Node("n").Accels[0].Graph) | b.Mask(testResource, r.Node("n").Accels[0].Graph)
 
 	if !r.Remove("n", "topology-n") {
 		t.Fatal("the object was not removed")
@@ -444,7 +445,7 @@ func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
 	if reason != Fits {
 		t.Fatal(reason)
 	}
-	if both := c.mask(r.Node("n").Accels[0]) & held; both != 0 {
+	if both := c.Mask(testResource, r.Node("n").Accels[0].Graph) & held; both != 0 {
 		t.Errorf("GPUs %v were given out twice", both.Positions())
 	}
 	if v := r.Judge(demandOf(t, gpuPod("q", 1)), info, l); v.Reason != FewGPUs {

@@ -9,10 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ConditionPlacedByCount is the condition of a pod that was bound to a node whose graph
-// did not count: nobody chose its GPUs.
-const ConditionPlacedByCount v1.PodConditionType = "nvtopo.dev/PlacedByCount"
-
 // Standing says whether a node's graph counts now: Fits, or why it does not.
 func (s *State) Standing(node *v1.Node) Reason {
 	x := s.cells.get(node.Name)

@@ -17,6 +17,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -271,7 +272,7 @@ func (s *State) View(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) 
 // one lock for the whole process. For a pod that has a present claim on the
 // node it returns that claim's allocation. A nil allocation with Fits means the
 // node has no graph that counts and the pod needs none.
-func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*Allocation, Reason) {
+func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, Reason) {
 	s.mu.Lock()
 	if c := s.claimOf(pod.UID, info.Node().Name); c != nil {
 		s.mu.Unlock()
@@ -374,7 +375,7 @@ func (s *State) Bounded(ctx context.Context) (context.Context, context.CancelFun
 
 // Pending returns the pod's allocation on a node if its annotations still have
 // to be written, else nil.
-func (s *State) Pending(uid types.UID, node string) *Allocation {
+func (s *State) Pending(uid types.UID, node string) *allocation.Allocation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.claimOf(uid, node); c != nil && !c.written {

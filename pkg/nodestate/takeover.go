@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	clientset "k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // takeover is how long a new leader asks before it carries a choice out. Its watch of
@@ -64,8 +66,8 @@ func (s *State) confirm(ctx context.Context, c *claim) error {
 			continue
 		}
 		// Not through State.parsed, which is of pods that the informer has.
-		a, err := ParseAllocation(pod.Annotations[AllocationKey])
-		if err != nil || a.Node != c.node || a.PodUID != pod.UID {
+		a, err := allocation.Of(pod, c.node)
+		if err != nil {
 			continue
 		}
 		for _, theirs := range a.Containers {

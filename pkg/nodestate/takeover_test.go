@@ -9,6 +9,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // TestANewLeaderAsksBeforeItCarriesAChoiceOut has a process elected whose informers
@@ -36,7 +38,7 @@ func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
 			r.config.Host, r.config.LeaderLease, r.leases.leader.name = "host", "nvtopo-scheduler", "nvtopo-scheduler"
-			reserve := func(name string) (*v1.Pod, *Allocation) {
+			reserve := func(name string) (*v1.Pod, *allocation.Allocation) {
 				pod := gpuPod(name, 8)
 				info, l := r.view(t)
 				a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
@@ -50,7 +52,7 @@ func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			theirs.Spec.NodeName, theirs.Annotations = "n", map[string]string{AllocationKey: text}
+			theirs.Spec.NodeName, theirs.Annotations = "n", map[string]string{allocation.Key: text}
 			r.Unreserve(theirs.UID, "n") // it was another process's
 			asked := 0
 			r.live = func(_ context.Context, node string) ([]v1.Pod, error) {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
@@ -173,7 +174,7 @@ func (u *Usage) qualityOf(r *Request, set nvtopo.Mask) eviction.Quality {
 
 // Plan says what a pod would get on a node as info shows it, beside what is promised
 // to others. It is nil where no graph counts or nothing is left.
-func (s *State) Plan(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*Allocation, eviction.Quality) {
+func (s *State) Plan(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, eviction.Quality) {
 	u, _ := s.usable(d, info, snapshot)
 	if u == nil {
 		return nil, eviction.Quality{}
@@ -183,5 +184,6 @@ func (s *State) Plan(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) 
 	if reason != Fits || !d.HasGPUs() {
 		return nil, eviction.Quality{}
 	}
-	return a, u.qualityOf(d.Request, a.mask(u.node.Accels[u.accelIndex(d.Resources[0].Name)]))
+	accel := u.node.Accels[u.accelIndex(d.Resources[0].Name)]
+	return a, u.qualityOf(d.Request, a.Mask(accel.Resource, accel.Graph))
 }

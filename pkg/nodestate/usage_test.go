@@ -16,6 +16,7 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -33,8 +34,8 @@ func on(tb testing.TB, s *State, pod *v1.Pod, node string, positions ...int) *v1
 	if len(positions) == 0 {
 		return p
 	}
-	a := &Allocation{Version: AllocationVersion, Node: node, PodUID: p.UID, Assumed: s.clock.Now()}
-	c := ContainerAllocation{Name: "main", Resource: testResource}
+	a := &allocation.Allocation{Version: allocation.Version, Node: node, PodUID: p.UID, Assumed: s.clock.Now()}
+	c := allocation.Container{Name: "main", Resource: testResource}
 	for _, i := range positions {
 		c.GPUs = append(c.GPUs, s.Node(node).Accel(testResource).Graph.GPUs[i].UUID)
 	}
@@ -43,7 +44,7 @@ func on(tb testing.TB, s *State, pod *v1.Pod, node string, positions ...int) *v1
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p.Annotations = map[string]string{AllocationKey: text}
+	p.Annotations = map[string]string{allocation.Key: text}
 	return p
 }
 
@@ -101,7 +102,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
 				t.Helper()
 				p := on(t, r.State, two, "n")
-				p.Annotations = map[string]string{AllocationKey: "{"}
+				p.Annotations = map[string]string{allocation.Key: "{"}
 				return []*v1.Pod{p}
 			},
 			wantCounted: 2, wantForeign: true,

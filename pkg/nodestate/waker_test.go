@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -200,7 +201,7 @@ func (c *crowd) try(uid types.UID) {
 	c.state.Waits(&Unplaced{Pod: pod, Demand: *d})
 }
 
-func (c *crowd) bind(pod *v1.Pod, name string, a *Allocation) {
+func (c *crowd) bind(pod *v1.Pod, name string, a *allocation.Allocation) {
 	c.state.BindingBegan(pod.UID, name)
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName, bound.ResourceVersion = name, "1"
@@ -208,7 +209,7 @@ func (c *crowd) bind(pod *v1.Pod, name string, a *Allocation) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	bound.Annotations = map[string]string{AllocationKey: text}
+	bound.Annotations = map[string]string{allocation.Key: text}
 	c.store[pod.UID], c.cache[pod.UID] = bound, bound
 	c.order = append(c.order, pod.Name)
 	c.state.podChanged(bound)

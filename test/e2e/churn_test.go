@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // churn creates pods, looks at each as soon as it runs and once more a little
@@ -168,7 +168,7 @@ func (c *churn) note(pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if _, known := c.first[pod.Name]; !known && pod.Spec.NodeName != "" {
-		c.first[pod.Name] = pod.Annotations[nodestate.AllocationKey]
+		c.first[pod.Name] = pod.Annotations[allocation.Key]
 	}
 }
 
@@ -280,7 +280,7 @@ func (c *churn) take(pod *v1.Pod, containers []gpunode.Observation) time.Duratio
 	c.looked++
 	c.last = time.Now()
 	c.problems = append(c.problems, c.judge(pod, containers)...)
-	if now := pod.Annotations[nodestate.AllocationKey]; now != c.first[pod.Name] && !c.patient {
+	if now := pod.Annotations[allocation.Key]; now != c.first[pod.Name] && !c.patient {
 		c.problems = append(c.problems, fmt.Sprintf("pod %s: the allocation was changed from %s to %s", pod.Name, c.first[pod.Name], now))
 	}
 	for _, id := range held(containers) {

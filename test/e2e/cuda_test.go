@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // cudaPod is the pod of the manifests with the probe in place of its image.
@@ -52,7 +52,7 @@ func checkCUDA(t *testing.T, pod *v1.Pod, containers []gpunode.Observation) {
 		if !slices.Equal(slices.Sorted(slices.Values(visible)), c.Environment) {
 			t.Errorf("CUDA_VISIBLE_DEVICES is %v, the container has %v", visible, c.Environment)
 		}
-		a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+		a, err := allocation.Parse(pod.Annotations[allocation.Key])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,9 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 const (
@@ -53,15 +53,15 @@ func (l *lab) bind(t *testing.T, pod *v1.Pod, annotations map[string]string) {
 // at these positions of the node's graph.
 func (l *lab) allocation(t *testing.T, pod *v1.Pod, positions ...int) map[string]string {
 	t.Helper()
-	a := &nodestate.Allocation{
-		Version: nodestate.AllocationVersion, Node: l.Node.Name(), PodUID: pod.UID, Assumed: time.Now(), Enforced: true,
-		Containers: []nodestate.ContainerAllocation{{Name: "main", Resource: gpunode.Resource, GPUs: l.uuids(positions...)}},
+	a := &allocation.Allocation{
+		Version: allocation.Version, Node: l.Node.Name(), PodUID: pod.UID, Assumed: time.Now(), Enforced: true,
+		Containers: []allocation.Container{{Name: "main", Resource: gpunode.Resource, GPUs: l.uuids(positions...)}},
 	}
 	text, err := a.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string]string{nodestate.AllocationKey: text}
+	return map[string]string{allocation.Key: text}
 }
 
 func (l *lab) uuids(positions ...int) []string {

@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // user is somebody who may do everything with pods and deployments, and has no
@@ -74,7 +74,7 @@ func TestForgedAnnotation(t *testing.T) {
 				_, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 				return err
 			},
-			want: []string{nodestate.AllocationKey, "only the scheduler that chooses the GPUs writes this; drop it"},
+			want: []string{allocation.Key, "only the scheduler that chooses the GPUs writes this; drop it"},
 		},
 		"on a pod that exists": {
 			write: func(ctx context.Context) error {
@@ -83,7 +83,7 @@ func TestForgedAnnotation(t *testing.T) {
 				_, err := pods.Update(ctx, pod, metav1.UpdateOptions{})
 				return err
 			},
-			want: []string{nodestate.AllocationKey, "only the scheduler that chooses the GPUs writes this; drop it"},
+			want: []string{allocation.Key, "only the scheduler that chooses the GPUs writes this; drop it"},
 		},
 		"with an update of a pod's status": {
 			write: func(ctx context.Context) error {
@@ -92,7 +92,7 @@ func TestForgedAnnotation(t *testing.T) {
 				_, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 				return err
 			},
-			want: []string{nodestate.AllocationKey, "only the scheduler that chooses the GPUs writes this; drop it"},
+			want: []string{allocation.Key, "only the scheduler that chooses the GPUs writes this; drop it"},
 		},
 		"on a Binding": {
 			write: func(ctx context.Context) error {
@@ -101,7 +101,7 @@ func TestForgedAnnotation(t *testing.T) {
 					Target:     v1.ObjectReference{Kind: "Node", Name: l.Node.Name()},
 				}, metav1.CreateOptions{})
 			},
-			want: []string{nodestate.AllocationKey, "only the scheduler that chooses the GPUs writes this; drop it"},
+			want: []string{allocation.Key, "only the scheduler that chooses the GPUs writes this; drop it"},
 		},
 		"in a template": {
 			write: func(ctx context.Context) error {
@@ -115,7 +115,7 @@ func TestForgedAnnotation(t *testing.T) {
 				}, metav1.CreateOptions{})
 				return err
 			},
-			want: []string{"spec.template.metadata.annotations: drop " + nodestate.AllocationKey, "the scheduler chooses GPUs for each pod by itself"},
+			want: []string{"spec.template.metadata.annotations: drop " + allocation.Key, "the scheduler chooses GPUs for each pod by itself"},
 		},
 	}
 	for name, tc := range cases {

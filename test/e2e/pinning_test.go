@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // pinned waits until the node's condition Pinned has a status and returns it.
@@ -83,8 +83,8 @@ func TestPinning(t *testing.T) {
 		// the annotation is corrected.
 		pod := l.create(t, gpunode.Pod("misplaced", 1, scheduledBy(nobody)))
 		wrong := l.allocation(t, pod, 0)
-		wrong[nodestate.AllocationKey] = strings.Replace(wrong[nodestate.AllocationKey], `"containers"`, `"cpuset":"1","containers"`, 1)
-		wrong[nodestate.CPUSetKey] = "1"
+		wrong[allocation.Key] = strings.Replace(wrong[allocation.Key], `"containers"`, `"cpuset":"1","containers"`, 1)
+		wrong[allocation.CPUSetKey] = "1"
 		l.bind(t, pod, wrong)
 		pod = l.running(t, pod.Name)
 		for _, o := range l.observe(t, pod) {
@@ -142,10 +142,10 @@ func (l *lab) cpusetIs(t *testing.T, name, want string) {
 		if err != nil {
 			return false, err.Error()
 		}
-		a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+		a, err := allocation.Parse(pod.Annotations[allocation.Key])
 		if err != nil {
 			return false, err.Error()
 		}
-		return a.CPUSet == want && pod.Annotations[nodestate.CPUSetKey] == want, fmt.Sprintf("%v", pod.Annotations)
+		return a.CPUSet == want && pod.Annotations[allocation.CPUSetKey] == want, fmt.Sprintf("%v", pod.Annotations)
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -190,7 +191,7 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 
 	t.Run("a GPU annotated twice by an administrator is named", func(t *testing.T) {
 		victim := l.get(t, "pair")
-		a, err := nodestate.ParseAllocation(victim.Annotations[nodestate.AllocationKey])
+		a, err := allocation.Parse(victim.Annotations[allocation.Key])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +204,7 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, nodestate.AllocationKey, text)
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, allocation.Key, text)
 		if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), "thief", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}

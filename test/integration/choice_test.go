@@ -14,14 +14,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 )
 
 // choice is what a pod's annotations say.
 type choice struct {
-	*nodestate.Allocation
+	*allocation.Allocation
 	set        nvtopo.Mask            // GPUs of all containers
 	containers map[string]nvtopo.Mask // container name -> GPUs
 	cpus       nvtopo.CPUSet
@@ -43,11 +43,11 @@ func choiceOf(tb testing.TB, pod *v1.Pod, g *nvtopo.Graph) *choice {
 // best ring, disjoint where containers run at the same time; and that the flat
 // annotations are exactly those that follow from it.
 func readChoice(pod *v1.Pod, o *oracle.Oracle, g *nvtopo.Graph) (*choice, error) {
-	a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+	a, err := allocation.Parse(pod.Annotations[allocation.Key])
 	if err != nil {
 		return nil, err
 	}
-	if a.Node != pod.Spec.NodeName || a.PodUID != pod.UID {
+	if !a.Is(pod.UID, pod.Spec.NodeName) {
 		return nil, fmt.Errorf("the choice is of node %q and pod UID %q, the pod is %q on node %q", a.Node, a.PodUID, pod.UID, pod.Spec.NodeName)
 	}
 	c := &choice{Allocation: a, containers: map[string]nvtopo.Mask{}}
@@ -67,17 +67,17 @@ func readChoice(pod *v1.Pod, o *oracle.Oracle, g *nvtopo.Graph) (*choice, error)
 	}
 	got := notes{}
 	for k, v := range pod.Annotations {
-		if nodestate.IsOutputKey(k) {
+		if allocation.IsOutputKey(k) {
 			got[k] = v
 		}
 	}
-	if d := cmp.Diff(c.annotations(pod.Annotations[nodestate.AllocationKey], o, g), got); d != "" {
+	if d := cmp.Diff(c.annotations(pod.Annotations[allocation.Key], o, g), got); d != "" {
 		return nil, fmt.Errorf("the annotations differ from what the choice implies (-implied +found):\n%s", d)
 	}
 	return c, nil
 }
 
-func readPart(part *nodestate.ContainerAllocation, o *oracle.Oracle, g *nvtopo.Graph) (nvtopo.Mask, error) {
+func readPart(part *allocation.Container, o *oracle.Oracle, g *nvtopo.Graph) (nvtopo.Mask, error) {
 	order := make([]int, len(part.GPUs))
 	var set nvtopo.Mask
 	for i, id := range part.GPUs {
@@ -112,7 +112,7 @@ func (c *choice) checkContainers(pod *v1.Pod) error {
 			return nil
 		}
 		asked++
-		i := slices.IndexFunc(c.Containers, func(part nodestate.ContainerAllocation) bool { return part.Name == ctr.Name })
+		i := slices.IndexFunc(c.Containers, func(part allocation.Container) bool { return part.Name == ctr.Name })
 		if c.Containers[i].Init != (initial && !stays) {
 			return fmt.Errorf("container %s is marked init %t", ctr.Name, c.Containers[i].Init)
 		}
@@ -156,8 +156,8 @@ func (c *choice) checkContainers(pod *v1.Pod) error {
 }
 
 // annotations are the output annotations that the choice implies.
-func (c *choice) annotations(allocation string, o *oracle.Oracle, g *nvtopo.Graph) notes {
-	want := notes{nodestate.AllocationKey: allocation}
+func (c *choice) annotations(text string, o *oracle.Oracle, g *nvtopo.Graph) notes {
+	want := notes{allocation.Key: text}
 	numa := c.NUMANodes
 	if c.set != 0 {
 		numa = g.NUMAOf(c.set)
@@ -165,25 +165,25 @@ func (c *choice) annotations(allocation string, o *oracle.Oracle, g *nvtopo.Grap
 		for i := range c.set.All() {
 			indices = append(indices, g.GPUs[i].Index)
 		}
-		want[nodestate.GPUIndicesKey] = joined(indices)
+		want[allocation.GPUIndicesKey] = joined(indices)
 	}
 	if len(numa) > 0 {
-		want[nodestate.NUMANodeKey], want[nodestate.NUMANodeAlias] = joined(numa), joined(numa)
+		want[allocation.NUMANodeKey], want[allocation.NUMANodeAlias] = joined(numa), joined(numa)
 	}
 	if c.CPUSet != "" {
-		want[nodestate.CPUSetKey] = c.cpus.String()
+		want[allocation.CPUSetKey] = c.cpus.String()
 	}
 	for _, part := range c.Containers {
 		ids := strings.Join(part.GPUs, ",")
-		want[nodestate.GPUIDsKey+"."+part.Name] = ids
+		want[allocation.GPUIDsKey+"."+part.Name] = ids
 		if len(c.Containers) == 1 {
-			want[nodestate.GPUIDsKey], want[nodestate.GPUIDsAlias] = ids, ids
+			want[allocation.GPUIDsKey], want[allocation.GPUIDsAlias] = ids, ids
 		}
 	}
 	if c.set.Len() > 1 {
 		order, kBps := o.Ring(c.set)
-		want[nodestate.LinkClassKey] = oracle.Bottleneck(g, order).Class.String()
-		want[nodestate.RingBandwidthKey] = strconv.FormatFloat(float64(kBps)/1e6, 'f', -1, 64)
+		want[allocation.LinkClassKey] = oracle.Bottleneck(g, order).Class.String()
+		want[allocation.RingBandwidthKey] = strconv.FormatFloat(float64(kBps)/1e6, 'f', -1, 64)
 	}
 	return want
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
@@ -42,7 +43,7 @@ func (n *nodeUnderTest) repaired(t *testing.T, name string, gpus []string) *v1.P
 		if pod, err = n.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
 		}
-		got := slices.Sorted(strings.SplitSeq(pod.Annotations[nodestate.GPUIDsKey], ","))
+		got := slices.Sorted(strings.SplitSeq(pod.Annotations[allocation.GPUIDsKey], ","))
 		return slices.Equal(got, want), cmp.Diff(want, got)
 	})
 	choiceOf(t, pod, n.graph)
@@ -170,8 +171,8 @@ func (n *nodeUnderTest) testContainers(t *testing.T) {
 		"cache": gpus["cache"], "prepare": mixed, "left": mixed, "right": {gpus["left"][1], gpus["right"][1]},
 	}})
 	eventually(t, repairTime, "the annotations are corrected", func(context.Context) (bool, string) {
-		got := n.get(t, pod.Name).Annotations[nodestate.AllocationKey]
-		return got != pod.Annotations[nodestate.AllocationKey], got
+		got := n.get(t, pod.Name).Annotations[allocation.Key]
+		return got != pod.Annotations[allocation.Key], got
 	})
 	is := choiceOf(t, n.get(t, pod.Name), n.graph)
 	if is.set != was.set || is.containers["cache"] != was.containers["cache"] || is.containers["left"] == was.containers["left"] ||
@@ -190,13 +191,13 @@ func (n *nodeUnderTest) testCPUs(t *testing.T) {
 	n.gave(t, map[types.UID]recordedPod{a.UID: main1(n.chosen(t, a)), b.UID: main1(n.chosen(t, b))})
 	eventually(t, repairTime, "the cpuset is corrected", func(context.Context) (bool, string) {
 		got := n.get(t, a.Name)
-		var alloc nodestate.Allocation
-		if err := json.Unmarshal([]byte(got.Annotations[nodestate.AllocationKey]), &alloc); err != nil {
+		var alloc allocation.Allocation
+		if err := json.Unmarshal([]byte(got.Annotations[allocation.Key]), &alloc); err != nil {
 			return false, err.Error()
 		}
-		return got.Annotations[nodestate.CPUSetKey] == "0-1,40-41" && alloc.CPUSet == "0-1,40-41", got.Annotations[nodestate.CPUSetKey]
+		return got.Annotations[allocation.CPUSetKey] == "0-1,40-41" && alloc.CPUSet == "0-1,40-41", got.Annotations[allocation.CPUSetKey]
 	})
-	if was, is := n.chosen(t, b), n.get(t, a.Name).Annotations[nodestate.GPUIDsKey]; strings.Contains(is, was[0]) {
+	if was, is := n.chosen(t, b), n.get(t, a.Name).Annotations[allocation.GPUIDsKey]; strings.Contains(is, was[0]) {
 		t.Errorf("pod %s has %s", a.Name, is)
 	}
 	n.unchanged(t, b)

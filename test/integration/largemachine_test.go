@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 )
@@ -131,8 +131,8 @@ const searchable = 8
 // ringOf reads a choice and the bottleneck of the ring that is written, in kB/s.
 func ringOf(t *testing.T, pod *v1.Pod, g *nvtopo.Graph) (nvtopo.Mask, int64) {
 	t.Helper()
-	a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
-	if err != nil || len(a.Containers) != 1 || a.Node != pod.Spec.NodeName || a.PodUID != pod.UID {
+	a, err := allocation.Of(pod, pod.Spec.NodeName)
+	if err != nil || len(a.Containers) != 1 {
 		t.Fatalf("pod %s (%s) on %s: its choice is %+v (%v)", pod.Name, pod.UID, pod.Spec.NodeName, a, err)
 	}
 	var order []int

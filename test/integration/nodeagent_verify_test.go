@@ -33,12 +33,12 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/verify"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -345,9 +345,9 @@ func TestVerifierPublishesKubeletsRecord(t *testing.T) {
 	}
 
 	t.Run("annotations of others are ignored and said to be", func(t *testing.T) {
-		pod := gpuPod("copied", "other", 1, notes{nodestate.AllocationKey: `{"version":1,"node":"n1","podUID":"` + string(early.UID) + `",` +
+		pod := gpuPod("copied", "other", 1, notes{allocation.Key: `{"version":1,"node":"n1","podUID":"` + string(early.UID) + `",` +
 			`"assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"main","resource":"nvidia.com/gpu","gpus":["` + n.ids(6)[0] + `"]}]}`})
-		l.create(t, pod, gpuPod("broken", "other", 1, notes{nodestate.AllocationKey: `{"version":2}`}))
+		l.create(t, pod, gpuPod("broken", "other", 1, notes{allocation.Key: `{"version":2}`}))
 		copied, broken := l.bindTo(t, "n1", "copied"), l.bindTo(t, "n1", "broken")
 		n.gave(t, map[types.UID]recordedPod{copied.UID: {"main": n.ids(6)}, broken.UID: {"main": n.ids(5)}})
 		n.published(t, "early main foreign", "late main foreign", "copied main foreign", "broken main foreign")

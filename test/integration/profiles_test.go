@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -43,7 +44,7 @@ func (l *lab) testForeign(t *testing.T) {
 			g := l.node(t, node, "dgx1-v100")
 			l.create(t, on(node, gpuPod(node+"-foreign", defaultProfile, 2, nil)))
 			for key := range l.bound(t, node+"-foreign").Annotations {
-				if nodestate.IsOutputKey(key) {
+				if allocation.IsOutputKey(key) {
 					t.Errorf("the stock profile wrote %s", key)
 				}
 			}

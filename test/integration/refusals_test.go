@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -33,7 +34,7 @@ func (l *lab) wantRefused(t *testing.T, pod *v1.Pod, want string) {
 		t.Errorf("pod %s is on node %s", pod.Name, got.Spec.NodeName)
 	}
 	for key := range l.get(t, pod.Name).Annotations {
-		if nodestate.IsOutputKey(key) {
+		if allocation.IsOutputKey(key) {
 			t.Errorf("the refused pod %s has annotation %s", pod.Name, key)
 		}
 	}
@@ -237,7 +238,7 @@ func (l *lab) testUnenforced(t *testing.T) {
 	l.wantRefused(t, on(spec.Name, gpuPod(spec.Name+"-strict", agentProfile, 2, nil)), nodestate.NotEnforced.String())
 	trusting := on(spec.Name, gpuPod(spec.Name+"-trusting", preBindProfile, 2, nil))
 	trusting.Spec.Containers[0].Env = []v1.EnvVar{{Name: "CUDA_VISIBLE_DEVICES", ValueFrom: &v1.EnvVarSource{
-		FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + nodestate.GPUIDsAlias + "']"},
+		FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + allocation.GPUIDsAlias + "']"},
 	}}}
 	l.wantRefused(t, trusting, nodestate.NotEnforced.String())
 

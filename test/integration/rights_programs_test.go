@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
@@ -236,7 +237,7 @@ func (p *programs) repaired(t *testing.T, pod *v1.Pod, took []string) {
 	want := slices.Sorted(slices.Values(took))
 	eventually(t, time.Minute, "the annotation follows kubelet's record", func(context.Context) (bool, string) {
 		now := p.get(t, pod.Name)
-		got := slices.Sorted(strings.SplitSeq(now.Annotations[nodestate.GPUIDsKey], ","))
+		got := slices.Sorted(strings.SplitSeq(now.Annotations[allocation.GPUIDsKey], ","))
 		return slices.Equal(got, want), fmt.Sprint(got)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -36,7 +37,7 @@ func TestShippedConfigurations(t *testing.T) {
 			pod := gpuPod("pod-"+name, "topology-aware-scheduler", 2, notes{nodestate.NUMAAffinityKey: "required"})
 			l.create(t, pod)
 			got := l.bound(t, pod.Name)
-			for _, key := range []string{nodestate.AllocationKey, nodestate.GPUIDsKey, nodestate.GPUIDsAlias, nodestate.NUMANodeAlias} {
+			for _, key := range []string{allocation.Key, allocation.GPUIDsKey, allocation.GPUIDsAlias, allocation.NUMANodeAlias} {
 				if got.Annotations[key] == "" {
 					t.Errorf("no annotation %s", key)
 				}

@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/sim"
 )
@@ -320,7 +320,7 @@ func (r *replay) see(t *testing.T, pod *v1.Pod) {
 	if job.GPUs < 2 || p.job < r.first {
 		return
 	}
-	a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+	a, err := allocation.Parse(pod.Annotations[allocation.Key])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -69,13 +70,13 @@ func (l *lab) wantByCount(t *testing.T, name string, why nodestate.Reason) {
 	t.Helper()
 	pod := l.bound(t, name)
 	for key := range pod.Annotations {
-		if nodestate.IsOutputKey(key) {
+		if allocation.IsOutputKey(key) {
 			t.Errorf("pod %s, which nobody chose for, has annotation %s", name, key)
 		}
 	}
 	eventually(t, time.Minute, "pod "+name+" has the condition", func(context.Context) (bool, string) {
 		pod = l.get(t, name)
-		i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == nodestate.ConditionPlacedByCount })
+		i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == allocation.ConditionPlacedByCount })
 		if i < 0 {
 			return false, fmt.Sprint(pod.Status.Conditions)
 		}

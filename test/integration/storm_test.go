@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -169,7 +170,7 @@ func (s *storm) run(t *testing.T, write string) {
 func tenths(start time.Time, pods []v1.Pod) string {
 	var at []float64
 	for i := range pods {
-		if a, err := nodestate.ParseAllocation(pods[i].Annotations[nodestate.AllocationKey]); err == nil && pods[i].Spec.NodeName != "" {
+		if a, err := allocation.Parse(pods[i].Annotations[allocation.Key]); err == nil && pods[i].Spec.NodeName != "" {
 			at = append(at, a.Assumed.Sub(start).Seconds())
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -60,20 +61,20 @@ func (l *lab) bind(t *testing.T, pod *v1.Pod, node string, gpus []int) {
 		Target:     v1.ObjectReference{Kind: "Node", Name: node},
 	}
 	if len(gpus) > 0 {
-		a := nodestate.Allocation{Version: nodestate.AllocationVersion, Node: node, PodUID: pod.UID, Assumed: time.Now().UTC(), Enforced: true}
-		c := nodestate.ContainerAllocation{Name: "main", Resource: string(gpuResource)}
+		a := allocation.Allocation{Version: allocation.Version, Node: node, PodUID: pod.UID, Assumed: time.Now().UTC(), Enforced: true}
+		c := allocation.Container{Name: "main", Resource: string(gpuResource)}
 		for _, i := range gpus {
 			c.GPUs = append(c.GPUs, l.graphs[node].GPUs[i].UUID)
 			c.NUMANodes = append(c.NUMANodes, l.graphs[node].GPUs[i].NUMANode)
 		}
 		slices.Sort(c.NUMANodes)
 		c.NUMANodes = slices.Compact(c.NUMANodes)
-		a.NUMANodes, a.Containers = c.NUMANodes, []nodestate.ContainerAllocation{c}
+		a.NUMANodes, a.Containers = c.NUMANodes, []allocation.Container{c}
 		text, err := a.Encode()
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Annotations = notes{nodestate.AllocationKey: text}
+		b.Annotations = notes{allocation.Key: text}
 	}
 	if err := l.client.CoreV1().Pods(pod.Namespace).Bind(t.Context(), b, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

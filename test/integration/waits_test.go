@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -29,7 +30,7 @@ func (l *lab) recordGPUs(t *testing.T, node string, names ...string) {
 		a := v1alpha1.Allocation{
 			PodUID: pod.UID, Namespace: pod.Namespace, Pod: name, Container: "main", Resource: string(gpuResource), State: v1alpha1.StateConfirmed,
 		}
-		chosen, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
+		chosen, err := allocation.Parse(pod.Annotations[allocation.Key])
 		if err != nil {
 			t.Fatal(err)
 		}

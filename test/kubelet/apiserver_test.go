@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 const thisNode = "node-1"
@@ -115,12 +115,12 @@ func annotate(tb testing.TB, pod *v1.Pod, chosen choice) *v1.Pod {
 
 func annotateResources(tb testing.TB, pod *v1.Pod, chosen map[string]choice) *v1.Pod {
 	tb.Helper()
-	a := &nodestate.Allocation{Version: nodestate.AllocationVersion, Node: thisNode, PodUID: pod.UID, Assumed: pod.CreationTimestamp.Time}
+	a := &allocation.Allocation{Version: allocation.Version, Node: thisNode, PodUID: pod.UID, Assumed: pod.CreationTimestamp.Time}
 	for _, resource := range slices.Sorted(maps.Keys(chosen)) {
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			if ids := chosen[resource][c.Name]; len(ids) > 0 {
 				init := c.RestartPolicy == nil && slices.ContainsFunc(pod.Spec.InitContainers, func(i v1.Container) bool { return i.Name == c.Name })
-				a.Containers = append(a.Containers, nodestate.ContainerAllocation{Name: c.Name, Resource: resource, Init: init, GPUs: ids})
+				a.Containers = append(a.Containers, allocation.Container{Name: c.Name, Resource: resource, Init: init, GPUs: ids})
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func annotateResources(tb testing.TB, pod *v1.Pod, chosen map[string]choice) *v1
 	if err != nil {
 		tb.Fatal(err)
 	}
-	pod.Annotations = map[string]string{nodestate.AllocationKey: text}
+	pod.Annotations = map[string]string{allocation.Key: text}
 	return pod
 }
 

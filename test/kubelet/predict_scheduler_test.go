@@ -23,6 +23,7 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -112,7 +113,7 @@ func (s *scheduler) publish(t *testing.T, m *machineLayout, setup *kubeletSetup,
 	obj.Status.Kubelet = k.published(setup)
 	for _, pod := range k.pods() {
 		state := v1alpha1.StateConfirmed
-		if pod.Annotations[nodestate.AllocationKey] == "" {
+		if pod.Annotations[allocation.Key] == "" {
 			state = v1alpha1.StateForeign
 		}
 		for _, c := range containersOf(pod) {
@@ -204,7 +205,7 @@ func fits(info fwk.NodeInfo, r *nodestate.Request) bool {
 }
 
 // schedule asks our Filter and Reserve, and binds the pod if they agree to.
-func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *nodestate.Allocation, reason string, fit bool) {
+func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *allocation.Allocation, reason string, fit bool) {
 	t.Helper()
 	r, err := nodestate.ParseRequest(pod, &nodestate.Options{Resources: []string{gpu, fpga}, Supported: nodestate.AllPolicies()})
 	if err != nil {
@@ -229,7 +230,7 @@ func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *nodestate.Allocation
 }
 
 // bind writes the annotation; the claim goes, since the snapshot shows the pod.
-func (s *scheduler) bind(t *testing.T, pod *v1.Pod, a *nodestate.Allocation) {
+func (s *scheduler) bind(t *testing.T, pod *v1.Pod, a *allocation.Allocation) {
 	t.Helper()
 	text, err := a.Encode()
 	if err != nil {
@@ -239,7 +240,7 @@ func (s *scheduler) bind(t *testing.T, pod *v1.Pod, a *nodestate.Allocation) {
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}
-	pod.Annotations[nodestate.AllocationKey] = text
+	pod.Annotations[allocation.Key] = text
 	s.pods = append(s.pods, pod)
 	s.state.Unreserve(pod.UID, predictNode)
 }

@@ -20,6 +20,7 @@ import (
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/kubernetes/pkg/features"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
@@ -56,7 +57,7 @@ type prediction struct {
 // coverage counts what the pods that were bound were like.
 type coverage struct{ several, init, exclusive, spanning, twoKinds, inFlight, overtaken int }
 
-func (c *coverage) count(pod *v1.Pod, a *nodestate.Allocation) {
+func (c *coverage) count(pod *v1.Pod, a *allocation.Allocation) {
 	containers, kinds := map[string]bool{}, map[string]bool{}
 	left := 0
 	for _, part := range a.Containers {
@@ -137,7 +138,7 @@ func (p *prediction) machine(number int) int {
 		// Sometimes a second pod is bound before kubelet has seen the first.
 		type bound struct {
 			pod *v1.Pod
-			a   *nodestate.Allocation
+			a   *allocation.Allocation
 		}
 		var waiting []bound
 		for together := 1 + p.r.IntN(5)/4; together > 0; together-- {
@@ -187,7 +188,7 @@ func (p *prediction) demand(pod *v1.Pod) {
 }
 
 // bound lets kubelet admit a pod that our solver took.
-func (p *prediction) bound(k *wholeKubelet, row *tally, pod *v1.Pod, a *nodestate.Allocation, where string) {
+func (p *prediction) bound(k *wholeKubelet, row *tally, pod *v1.Pod, a *allocation.Allocation, where string) {
 	type served struct{ container, resource string }
 	want := map[served][]string{}
 	for _, c := range a.Containers {
@@ -236,7 +237,7 @@ func (p *prediction) bound(k *wholeKubelet, row *tally, pod *v1.Pod, a *nodestat
 
 // overtaken lets kubelet admit a pod in another order than ours: all are admitted,
 // and the controller corrects the choices.
-func (p *prediction) overtaken(k *wholeKubelet, row *tally, pod *v1.Pod, a *nodestate.Allocation, where string) {
+func (p *prediction) overtaken(k *wholeKubelet, row *tally, pod *v1.Pod, a *allocation.Allocation, where string) {
 	k.prefer = func(container, name string, available, must []string, size int) []string {
 		for _, c := range a.Containers {
 			if c.Name == container && c.Resource == name && predictSubset(must, c.GPUs) && predictSubset(c.GPUs, available) {
@@ -259,7 +260,7 @@ func (p *prediction) overtaken(k *wholeKubelet, row *tally, pod *v1.Pod, a *node
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	pod.Annotations[nodestate.AllocationKey] = text
+	pod.Annotations[allocation.Key] = text
 	started := metav1.Now()
 	pod.Status.StartTime = &started
 }

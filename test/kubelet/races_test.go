@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
@@ -594,7 +594,7 @@ func permutations(n int) [][]int {
 // variable, which makes the pod strict.
 func refersToChoice(p *v1.Pod) *v1.Pod {
 	p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "CUDA_VISIBLE_DEVICES", ValueFrom: &v1.EnvVarSource{
-		FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + nodestate.GPUIDsKey + "']"},
+		FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + allocation.GPUIDsKey + "']"},
 	}}}
 	return p
 }

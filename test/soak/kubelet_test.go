@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 const (
@@ -284,7 +284,7 @@ func (k *kubelet) admit(ctx context.Context, p *v1.Pod) error {
 }
 
 // cause says why a choice cannot be given; empty when it can. The caller holds mu.
-func (k *kubelet) cause(choice *nodestate.Allocation, offered map[string]bool, holders map[string]*held) (string, *held) {
+func (k *kubelet) cause(choice *allocation.Allocation, offered map[string]bool, holders map[string]*held) (string, *held) {
 	for _, id := range choice.GPUs(string(gpuResource)) {
 		if h := holders[id]; h != nil {
 			switch {
@@ -308,7 +308,7 @@ func (k *kubelet) cause(choice *nodestate.Allocation, offered map[string]bool, h
 
 // others picks free devices: in the places of those chosen, or if nothing was chosen
 // container by container, init containers from what the others get. The caller holds mu.
-func (k *kubelet) others(p *v1.Pod, choice *nodestate.Allocation, offered map[string]bool, holders map[string]*held) map[string][]string {
+func (k *kubelet) others(p *v1.Pod, choice *allocation.Allocation, offered map[string]bool, holders map[string]*held) map[string][]string {
 	var free []string
 	for _, id := range sortedKeys(offered) {
 		if holders[id] == nil {

@@ -19,6 +19,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/utils/ptr"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -112,9 +113,9 @@ func ended(pod *v1.Pod) bool {
 
 // choiceOf is what the scheduler chose for a pod on its node; nil when nothing
 // valid says so.
-func choiceOf(pod *v1.Pod) *nodestate.Allocation {
-	a, err := nodestate.ParseAllocation(pod.Annotations[nodestate.AllocationKey])
-	if err != nil || a.PodUID != pod.UID || a.Node != pod.Spec.NodeName {
+func choiceOf(pod *v1.Pod) *allocation.Allocation {
+	a, err := allocation.Of(pod, pod.Spec.NodeName)
+	if err != nil {
 		return nil
 	}
 	return a

@@ -11,7 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 )
@@ -20,21 +20,21 @@ import (
 type observation struct {
 	request    request
 	node       string
-	allocation *nodestate.Allocation
+	allocation *allocation.Allocation
 	notes      map[string]string // its annotations
 }
 
 // observe reads a bound pod.
 func observe(r request, pod *v1.Pod) (*observation, error) {
-	text, ok := pod.Annotations[nodestate.AllocationKey]
+	text, ok := pod.Annotations[allocation.Key]
 	if !ok {
 		return nil, errors.New("it is bound without an allocation")
 	}
-	a, err := nodestate.ParseAllocation(text)
+	a, err := allocation.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("read its allocation: %w", err)
 	}
-	if a.Node != pod.Spec.NodeName || a.PodUID != pod.UID {
+	if !a.Is(pod.UID, pod.Spec.NodeName) {
 		return nil, fmt.Errorf("its allocation is for node %s and UID %s, it is on %s and has %s", a.Node, a.PodUID, pod.Spec.NodeName, pod.UID)
 	}
 	return &observation{request: r, node: pod.Spec.NodeName, allocation: a, notes: pod.Annotations}, nil
@@ -67,11 +67,11 @@ func (o *observation) placement(g *nvtopo.Graph) (placement, error) {
 func (o *observation) fill(res *Result, g *nvtopo.Graph, p *placement) {
 	res.Node, res.UUIDs = o.node, o.allocation.GPUs(string(gpuResource))
 	res.GPUs = indices(g, p.set)
-	res.LinkClass = o.notes[nodestate.LinkClassKey]
+	res.LinkClass = o.notes[allocation.LinkClassKey]
 	res.NUMANodes = append([]int{}, o.allocation.NUMANodes...)
 	res.CPUs = o.allocation.CPUSet
 	// The text is checked, not only shown: see disagreement.
-	res.RingBandwidthGBps, _ = strconv.ParseFloat(o.notes[nodestate.RingBandwidthKey], 64)
+	res.RingBandwidthGBps, _ = strconv.ParseFloat(o.notes[allocation.RingBandwidthKey], 64)
 }
 
 // disagreement compares the flat annotations with the allocation and with a
@@ -87,14 +87,14 @@ func (o *observation) disagreement(g *nvtopo.Graph, p *placement) string {
 	}
 	type note struct{ key, value string }
 	want := []note{
-		{nodestate.GPUIndicesKey, joinText(indices(g, p.set))},
-		{nodestate.NUMANodeKey, joinText(g.NUMAOf(p.set))},
-		{nodestate.RingBandwidthKey, ring},
-		{nodestate.CPUSetKey, o.allocation.CPUSet},
+		{allocation.GPUIndicesKey, joinText(indices(g, p.set))},
+		{allocation.NUMANodeKey, joinText(g.NUMAOf(p.set))},
+		{allocation.RingBandwidthKey, ring},
+		{allocation.CPUSetKey, o.allocation.CPUSet},
 	}
 	if len(o.request.gpus) == 1 {
 		ids := strings.Join(o.allocation.GPUs(string(gpuResource)), ",")
-		want = append(want, note{nodestate.GPUIDsKey, ids}, note{nodestate.GPUIDsAlias, ids})
+		want = append(want, note{allocation.GPUIDsKey, ids}, note{allocation.GPUIDsAlias, ids})
 	}
 	for _, w := range want {
 		if got := o.notes[w.key]; got != w.value {
@@ -108,7 +108,7 @@ func (o *observation) disagreement(g *nvtopo.Graph, p *placement) string {
 // any over its GPUs, and that the annotated class is that of a weakest link.
 // Of several containers' pods the ring over all GPUs is not written down.
 func (o *observation) weakestLink(g *nvtopo.Graph, set nvtopo.Mask, kBps int64) string {
-	class := o.notes[nodestate.LinkClassKey]
+	class := o.notes[allocation.LinkClassKey]
 	if len(o.request.gpus) > 1 {
 		for i := range set.All() {
 			for j := range set.All() {
@@ -132,7 +132,7 @@ func (o *observation) weakestLink(g *nvtopo.Graph, set nvtopo.Mask, kBps int64) 
 			return ""
 		}
 	}
-	return fmt.Sprintf("annotation %s is %q, which is not the class of a weakest link of its ring", nodestate.LinkClassKey, class)
+	return fmt.Sprintf("annotation %s is %q, which is not the class of a weakest link of its ring", allocation.LinkClassKey, class)
 }
 
 func joinText(v []int) string {

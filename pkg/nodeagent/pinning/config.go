@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubeletconf"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -46,7 +46,7 @@ type Config struct {
 	Kubelet func() *v1alpha1.Kubelet
 	// Allocation returns the scheduler's choice for a pod, nil if there is none that
 	// is valid on this node.
-	Allocation func(uid types.UID) *nodestate.Allocation
+	Allocation func(uid types.UID) *allocation.Allocation
 	// Changed is called when CPUs answers differently than before.
 	Changed func()
 	// Escaped is told of each container that asks for GPUs it was not given.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -69,10 +69,10 @@ func record(container string, ids ...string) kubelet.Record {
 }
 
 // choice is the scheduler's for one container of the test's pod.
-func choice(cpuset, container string, ids ...string) *nodestate.Allocation {
-	return &nodestate.Allocation{
-		Version: nodestate.AllocationVersion, Node: testNode, PodUID: testPod, CPUSet: cpuset,
-		Containers: []nodestate.ContainerAllocation{{Name: container, Resource: gpus, GPUs: ids}},
+func choice(cpuset, container string, ids ...string) *allocation.Allocation {
+	return &allocation.Allocation{
+		Version: allocation.Version, Node: testNode, PodUID: testPod, CPUSet: cpuset,
+		Containers: []allocation.Container{{Name: container, Resource: gpus, GPUs: ids}},
 	}
 }
 

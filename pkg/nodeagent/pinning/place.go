@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -20,10 +20,10 @@ const replicaMark = "::"
 // question is everything that decides where a container belongs.
 type question struct {
 	spec       *v1alpha1.NodeGPUTopologySpec
-	held       []kubelet.Record      // of this container
-	container  string                // its name
-	allocation *nodestate.Allocation // the scheduler's choice, nil if none
-	reserved   nvtopo.CPUSet         // not for pods
+	held       []kubelet.Record       // of this container
+	container  string                 // its name
+	allocation *allocation.Allocation // the scheduler's choice, nil if none
+	reserved   nvtopo.CPUSet          // not for pods
 	online     nvtopo.CPUSet
 	memory     nvtopo.CPUSet // NUMA nodes that have memory
 	wantCPUs   int           // that the container requests, rounded up
@@ -137,7 +137,7 @@ func (q *question) chosen() nvtopo.CPUSet {
 		if !q.counts(r.Resource) {
 			continue
 		}
-		i := slices.IndexFunc(q.allocation.Containers, func(c nodestate.ContainerAllocation) bool {
+		i := slices.IndexFunc(q.allocation.Containers, func(c allocation.Container) bool {
 			return c.Name == q.container && c.Resource == r.Resource
 		})
 		if i < 0 || !slices.Equal(slices.Sorted(slices.Values(q.allocation.Containers[i].GPUs)), slices.Sorted(slices.Values(r.IDs))) {

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -27,7 +27,7 @@ func TestRequestIsReadFromShares(t *testing.T) {
 func TestWhereAContainerBelongs(t *testing.T) {
 	for name, tc := range map[string]struct {
 		held       []kubelet.Record
-		allocation *nodestate.Allocation
+		allocation *allocation.Allocation
 		reserved   string
 		online     string // all by default
 		memory     string // 0-1 by default

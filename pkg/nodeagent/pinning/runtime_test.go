@@ -28,9 +28,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // patience bounds waits for things that take milliseconds.
@@ -47,7 +47,7 @@ type node struct {
 	slow       time.Duration
 	kubelet    *v1alpha1.Kubelet
 	topology   *v1alpha1.NodeGPUTopology
-	allocation *nodestate.Allocation
+	allocation *allocation.Allocation
 	escapes    []string
 	conditions []metav1.Condition
 	asked      int // how often the record was read
@@ -74,7 +74,7 @@ func newNode(t *testing.T, mode Mode) *node {
 		},
 		Topology:   func() *v1alpha1.NodeGPUTopology { n.mu.Lock(); defer n.mu.Unlock(); return n.topology },
 		Kubelet:    func() *v1alpha1.Kubelet { n.mu.Lock(); defer n.mu.Unlock(); return n.kubelet },
-		Allocation: func(types.UID) *nodestate.Allocation { n.mu.Lock(); defer n.mu.Unlock(); return n.allocation },
+		Allocation: func(types.UID) *allocation.Allocation { n.mu.Lock(); defer n.mu.Unlock(); return n.allocation },
 		Changed:    func() { n.mu.Lock(); defer n.mu.Unlock(); n.changes++ },
 		Escaped: func(e Escape) {
 			n.mu.Lock()
@@ -230,7 +230,7 @@ func (r *runtime) create(t *testing.T, pod *api.PodSandbox, c *api.Container) (c
 func sandbox(annotations ...string) *api.PodSandbox {
 	p := &api.PodSandbox{Id: "sandbox", Name: "pod", Namespace: "default", Uid: string(testPod), Linux: &api.LinuxPodSandbox{}}
 	if len(annotations) > 0 {
-		p.Annotations = map[string]string{nodestate.AllocationKey: annotations[0]}
+		p.Annotations = map[string]string{allocation.Key: annotations[0]}
 	}
 	return p
 }

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubeletconf"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -208,12 +208,12 @@ func (s *session) ask(q *question, reserved string) (at place, err error) {
 
 // allocation returns the scheduler's choice: as the agent's watch has it, which
 // includes repairs, or as the pod had it when its sandbox was made.
-func (p *Plugin) allocation(pod *api.PodSandbox, uid types.UID) *nodestate.Allocation {
+func (p *Plugin) allocation(pod *api.PodSandbox, uid types.UID) *allocation.Allocation {
 	if a := p.cfg.Allocation(uid); a != nil {
 		return a
 	}
-	a, err := nodestate.ParseAllocation(pod.GetAnnotations()[nodestate.AllocationKey])
-	if err != nil || a.Node != p.cfg.Node || a.PodUID != uid {
+	a, err := allocation.Parse(pod.GetAnnotations()[allocation.Key])
+	if err != nil || !a.Is(uid, p.cfg.Node) {
 		return nil
 	}
 	return a

@@ -22,9 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
@@ -523,13 +523,13 @@ func newPod(name string, uid types.UID, created time.Time, s shape, set []string
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: uid, CreationTimestamp: metav1.NewTime(created)},
 		Spec:       v1.PodSpec{NodeName: testNode},
 	}
-	alloc := &nodestate.Allocation{Version: nodestate.AllocationVersion, Node: testNode, PodUID: uid, Assumed: created}
+	alloc := &allocation.Allocation{Version: allocation.Version, Node: testNode, PodUID: uid, Assumed: created}
 	container := func(name string, n int) v1.Container {
 		return v1.Container{Name: name, Resources: v1.ResourceRequirements{Limits: v1.ResourceList{gpu: *resource.NewQuantity(int64(n), resource.DecimalSI)}}}
 	}
 	give := func(name string, init bool, from []string, n int) {
 		if set != nil && n > 0 {
-			alloc.Containers = append(alloc.Containers, nodestate.ContainerAllocation{Name: name, Resource: gpu, Init: init, GPUs: slices.Clone(from[:n])})
+			alloc.Containers = append(alloc.Containers, allocation.Container{Name: name, Resource: gpu, Init: init, GPUs: slices.Clone(from[:n])})
 		}
 	}
 	always := v1.ContainerRestartPolicyAlways
@@ -563,7 +563,7 @@ func newPod(name string, uid types.UID, created time.Time, s shape, set []string
 		if err != nil {
 			panic(err)
 		}
-		pod.Annotations = map[string]string{nodestate.AllocationKey: text}
+		pod.Annotations = map[string]string{allocation.Key: text}
 	}
 	return pod
 }

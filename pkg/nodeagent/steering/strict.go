@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // trusts reports whether the pod reads what was chosen for it in an annotation of
@@ -21,10 +21,10 @@ func (p *podView) trusts() bool { return len(p.reads) > 0 }
 func (p *podView) exact() bool {
 	return slices.ContainsFunc(p.reads, func(key string) bool {
 		switch key {
-		case nodestate.GPUIDsKey, nodestate.GPUIDsAlias, nodestate.AllocationKey:
+		case allocation.GPUIDsKey, allocation.GPUIDsAlias, allocation.Key:
 			return true
 		}
-		return strings.HasPrefix(key, nodestate.GPUIDsKey+".")
+		return strings.HasPrefix(key, allocation.GPUIDsKey+".")
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // mirrorHashKey is set on the mirror pod of a static pod: the UID under which
@@ -129,7 +129,7 @@ func (v *viewer) newView(pod *v1.Pod) *podView {
 		deleting: pod.DeletionTimestamp != nil,
 		started:  len(pod.Status.ContainerStatuses)+len(pod.Status.InitContainerStatuses) > 0,
 		terminal: pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed,
-		reads:    nodestate.OutputRefs(&pod.Spec),
+		reads:    allocation.OutputRefs(&pod.Spec),
 	}
 	if hash := pod.Annotations[mirrorHashKey]; hash != "" && pod.Annotations[v1.MirrorPodAnnotationKey] != "" {
 		p.uid = types.UID(hash)
@@ -182,7 +182,7 @@ func providedByDRA(pod *v1.Pod, container, resource string) bool {
 // on this node. Anything else is as if it were not there: to say so to the user
 // is the verifier's part.
 func (v *viewer) readAnnotation(p *podView, pod *v1.Pod) {
-	text, ok := pod.Annotations[nodestate.AllocationKey]
+	text, ok := pod.Annotations[allocation.Key]
 	if !ok {
 		return
 	}
@@ -194,11 +194,11 @@ func (v *viewer) readAnnotation(p *podView, pod *v1.Pod) {
 			v.ignored(reason)
 		}
 	}
-	a, err := nodestate.ParseAllocation(text)
+	a, err := allocation.Parse(text)
 	switch {
 	case err != nil:
 		ignore(ignoredMalformed)
-	case a.Node != v.node || a.PodUID != pod.UID:
+	case !a.Is(pod.UID, v.node):
 		ignore(ignoredStale)
 	default:
 		p.chosen = true
@@ -214,7 +214,7 @@ func (v *viewer) readAnnotation(p *podView, pod *v1.Pod) {
 
 // take takes over what was chosen for each container; misfit is told of those for
 // which that is not what they ask for.
-func (p *podView) take(a *nodestate.Allocation, misfit func()) {
+func (p *podView) take(a *allocation.Allocation, misfit func()) {
 	for i := range a.Containers {
 		chosen := &a.Containers[i]
 		j := slices.IndexFunc(p.containers, func(c containerView) bool { return c.name == chosen.Name })

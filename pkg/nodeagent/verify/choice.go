@@ -8,7 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // errStale says that an annotation speaks of another pod or node, errMoved that it
@@ -23,17 +23,17 @@ var (
 // pod for another node, as a Binding that was carried out late leaves it, is returned
 // with an error: kubelet cannot give these devices, so they are reported as
 // reassigned, and the annotation is corrected to the record.
-func choiceOf(pod *v1.Pod, text, node string) (*nodestate.Allocation, error) {
-	a, err := nodestate.ParseAllocation(text)
+func choiceOf(pod *v1.Pod, text, node string) (*allocation.Allocation, error) {
+	a, err := allocation.Parse(text)
 	switch {
 	case err != nil:
 		return nil, err
 	case a.PodUID != pod.UID:
-		return nil, fmt.Errorf("%w %s: podUID is %q, this pod is %q", errStale, nodestate.AllocationKey, a.PodUID, pod.UID)
+		return nil, fmt.Errorf("%w %s: podUID is %q, this pod is %q", errStale, allocation.Key, a.PodUID, pod.UID)
 	case pod.Spec.NodeName != node:
-		return nil, fmt.Errorf("%w %s: the pod is on node %q, not on %q", errStale, nodestate.AllocationKey, pod.Spec.NodeName, node)
+		return nil, fmt.Errorf("%w %s: the pod is on node %q, not on %q", errStale, allocation.Key, pod.Spec.NodeName, node)
 	case a.Node != node:
-		return a, fmt.Errorf("%w %s: node is %q, the pod runs on %q", errMoved, nodestate.AllocationKey, a.Node, node)
+		return a, fmt.Errorf("%w %s: node is %q, the pod runs on %q", errMoved, allocation.Key, a.Node, node)
 	}
 	return a, nil
 }

@@ -9,9 +9,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // slot is one container's share of one resource.
@@ -21,7 +21,7 @@ type slot struct{ container, resource string }
 type podView struct {
 	uid             types.UID // the API server's; of a static pod, its mirror's
 	namespace, name string
-	want            *nodestate.Allocation // nil without a valid annotation
+	want            *allocation.Allocation // nil without a valid annotation
 	// states holds what an earlier process published of a pod that is gone, whose
 	// annotation nobody knows any more.
 	states map[slot]string
@@ -97,7 +97,7 @@ func judge(p *podView, a *v1alpha1.Allocation) (want []string, state string) {
 		}
 		return nil, v1alpha1.StateForeign
 	}
-	i := slices.IndexFunc(p.want.Containers, func(c nodestate.ContainerAllocation) bool {
+	i := slices.IndexFunc(p.want.Containers, func(c allocation.Container) bool {
 		return c.Name == a.Container && c.Resource == a.Resource
 	})
 	if i < 0 {

@@ -13,9 +13,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 const gpu = v1alpha1.DefaultResource
@@ -27,11 +27,11 @@ func chosen(uid types.UID, choices ...string) *podView {
 	if len(choices) == 0 {
 		return p
 	}
-	p.want = &nodestate.Allocation{Version: 1, Node: "n", PodUID: uid}
+	p.want = &allocation.Allocation{Version: 1, Node: "n", PodUID: uid}
 	for _, c := range choices {
 		c, init := strings.CutPrefix(c, "init:")
 		name, ids, _ := strings.Cut(c, "=")
-		p.want.Containers = append(p.want.Containers, nodestate.ContainerAllocation{Name: name, Resource: gpu, Init: init, GPUs: strings.Split(ids, ",")})
+		p.want.Containers = append(p.want.Containers, allocation.Container{Name: name, Resource: gpu, Init: init, GPUs: strings.Split(ids, ",")})
 	}
 	return p
 }

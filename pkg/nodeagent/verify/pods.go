@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // podBook knows the pods that kubelet's record may speak of, also those that the
@@ -72,7 +72,7 @@ func (b *podBook) update(pods []*v1.Pod, report func(*v1.Pod, error)) {
 }
 
 func (b *podBook) readAnnotation(pg *page, pod *v1.Pod, report func(*v1.Pod, error)) {
-	text, ok := pod.Annotations[nodestate.AllocationKey]
+	text, ok := pod.Annotations[allocation.Key]
 	if !ok {
 		pg.view.want, pg.text = nil, ""
 		return

@@ -17,9 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 const testNode = "n1"
@@ -29,7 +29,7 @@ func podWith(uid types.UID, annotation string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid}, Spec: v1.PodSpec{NodeName: testNode}}
 	p.Status.Phase = v1.PodRunning
 	if annotation != "" {
-		p.Annotations = map[string]string{nodestate.AllocationKey: annotation}
+		p.Annotations = map[string]string{allocation.Key: annotation}
 	}
 	return p
 }

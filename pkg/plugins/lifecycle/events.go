@@ -15,7 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // EventsToRegister lists what can make a pod fit that did not, but for changes of
@@ -125,7 +125,7 @@ func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (
 			return fwk.QueueSkip, nil
 		}
 		return fwk.Queue, nil
-	case old.Annotations[nodestate.AllocationKey] != changed.Annotations[nodestate.AllocationKey], scaledDown(old, changed):
+	case old.Annotations[allocation.Key] != changed.Annotations[allocation.Key], scaledDown(old, changed):
 		return fwk.Queue, nil
 	}
 	return fwk.QueueSkip, nil

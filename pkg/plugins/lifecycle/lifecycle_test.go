@@ -20,6 +20,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -218,13 +219,13 @@ func TestThePatchNamesThePodByUID(t *testing.T) {
 	if body.Metadata.UID != string(pod.UID) {
 		t.Errorf("UID %q in the PATCH, want %q", body.Metadata.UID, pod.UID)
 	}
-	for _, key := range []string{nodestate.AllocationKey, nodestate.GPUIDsKey, nodestate.GPUIDsAlias, nodestate.NUMANodeAlias, nodestate.CPUSetKey} {
+	for _, key := range []string{allocation.Key, allocation.GPUIDsKey, allocation.GPUIDsAlias, allocation.NUMANodeAlias, allocation.CPUSetKey} {
 		if body.Metadata.Annotations[key] == "" {
 			t.Errorf("the PATCH has no %s: %v", key, body.Metadata.Annotations)
 		}
 	}
 	for key := range body.Metadata.Annotations {
-		if !nodestate.IsOutputKey(key) {
+		if !allocation.IsOutputKey(key) {
 			t.Errorf("%s is written but not protected as an output key", key)
 		}
 	}
@@ -287,7 +288,7 @@ func TestHints(t *testing.T) {
 	corrected := waiting.DeepCopy()
 	corrected.Annotations = map[string]string{nodestate.MinLinkKey: "SYS"}
 	repaired := holder.DeepCopy()
-	repaired.Annotations = map[string]string{nodestate.AllocationKey: "x"}
+	repaired.Annotations = map[string]string{allocation.Key: "x"}
 	small, large := b.node.DeepCopy(), b.node.DeepCopy()
 	delete(small.Status.Allocatable, gpuResource)
 	tests := map[string]struct {

@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // reasonPlacedByCount is the reason of the event on such a pod, and of its condition.
@@ -66,7 +66,7 @@ func byCountBody(uid types.UID, now metav1.Time, message string) ([]byte, error)
 	}
 	body.Metadata.UID = uid
 	body.Status.Conditions = []v1.PodCondition{{
-		Type: nodestate.ConditionPlacedByCount, Status: v1.ConditionTrue, LastTransitionTime: now, Reason: reasonPlacedByCount, Message: message,
+		Type: allocation.ConditionPlacedByCount, Status: v1.ConditionTrue, LastTransitionTime: now, Reason: reasonPlacedByCount, Message: message,
 	}}
 	return json.Marshal(body)
 }

@@ -4,10 +4,7 @@ package lifecycle
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
@@ -62,7 +60,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	body, err := p.patchBody(pod, annotations)
+	body, err := allocation.ChoiceBody(pod, annotations, p.Profile.WriteAliases)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
@@ -113,44 +111,7 @@ func (p *Plugin) clears(state fwk.CycleState, pod *v1.Pod, nodeName string) bool
 		return false
 	}
 	for key := range pod.Annotations {
-		earlier = earlier || p.owns(key)
+		earlier = earlier || allocation.Writes(key, p.Profile.WriteAliases)
 	}
 	return earlier || c.Demand.HasGPUs() && p.state.TakingOver()
-}
-
-// owns reports whether this profile writes a key.
-func (p *Plugin) owns(key string) bool {
-	alias := key == nodestate.GPUIDsAlias || key == nodestate.NUMANodeAlias
-	return nodestate.IsOutputKey(key) && (!alias || p.Profile.WriteAliases)
-}
-
-// patchBody carries the UID, so that a pod made anew under the name is refused,
-// and no node name, which the API server refuses for a pod that an earlier
-// attempt's late Binding has bound: its containers may have that attempt's GPUs
-// already. It takes away what an earlier attempt wrote and this one does not.
-func (p *Plugin) patchBody(pod *v1.Pod, annotations map[string]string) ([]byte, error) {
-	type meta struct {
-		UID         types.UID          `json:"uid"`
-		Annotations map[string]*string `json:"annotations"`
-	}
-	all := map[string]*string{}
-	for _, key := range slices.AppendSeq(nodestate.OutputKeys(), maps.Keys(pod.Annotations)) {
-		if p.owns(key) {
-			all[key] = nil
-		}
-	}
-	for key, value := range annotations {
-		all[key] = &value
-	}
-	type spec struct {
-		NodeName *string `json:"nodeName"`
-	}
-	b, err := json.Marshal(struct {
-		Metadata meta `json:"metadata"`
-		Spec     spec `json:"spec"`
-	}{Metadata: meta{UID: pod.UID, Annotations: all}})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the annotations: %w", err)
-	}
-	return b, nil
 }

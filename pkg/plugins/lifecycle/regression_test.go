@@ -23,6 +23,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -69,15 +70,15 @@ func TestHintsMissNothingThatFreesAndWakeNobodyForNothing(t *testing.T) {
 
 func TestThePatchTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
 	b := newBench(t, "PreBind", topology.Name) // which chooses no CPUs
-	b.place(t, b.pod("p", 2, map[string]string{nodestate.CPUSetKey: "0-3", "example.com/own": "kept"}))
+	b.place(t, b.pod("p", 2, map[string]string{allocation.CPUSetKey: "0-3", "example.com/own": "kept"}))
 	pod, err := b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cpus, ok := pod.Annotations[nodestate.CPUSetKey]; ok {
-		t.Errorf("%s is still %q", nodestate.CPUSetKey, cpus)
+	if cpus, ok := pod.Annotations[allocation.CPUSetKey]; ok {
+		t.Errorf("%s is still %q", allocation.CPUSetKey, cpus)
 	}
-	if pod.Annotations["example.com/own"] != "kept" || pod.Annotations[nodestate.AllocationKey] == "" {
+	if pod.Annotations["example.com/own"] != "kept" || pod.Annotations[allocation.Key] == "" {
 		t.Errorf("annotations %v, want the pod's own and the choice", pod.Annotations)
 	}
 }
@@ -98,7 +99,7 @@ func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
 			b := newBench(t, "PreBind", tc.plugins...)
 			b.place(t, b.pod("p", 2, map[string]string{nodestate.TopologyPolicyKey: "none", "example.com/own": "kept"}))
 			pod, err := b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
-			if err != nil || pod.Annotations[nodestate.AllocationKey] == "" {
+			if err != nil || pod.Annotations[allocation.Key] == "" {
 				t.Fatalf("no choice was written: %v, %v", pod.Annotations, err)
 			}
 			b.fw.RunReservePluginsUnreserve(t.Context(), framework.NewCycleState(), pod, "n")

@@ -13,6 +13,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -73,7 +74,7 @@ func TestARetryHasTheGPUsOfTheAttemptBefore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return got.Annotations[nodestate.GPUIDsKey]
+		return got.Annotations[allocation.GPUIDsKey]
 	}
 	var first string
 	for attempt := range 3 {
@@ -109,7 +110,7 @@ func TestAPodPlacedByCountCarriesNoChoiceThatWasDropped(t *testing.T) {
 	}
 	b.place(t, pod) // as the informer had it before
 	got, err := b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
-	if err != nil || got.Annotations[nodestate.AllocationKey] != "" {
+	if err != nil || got.Annotations[allocation.Key] != "" {
 		t.Errorf("the pod carries %v (%v), want no choice", got.Annotations, err)
 	}
 }

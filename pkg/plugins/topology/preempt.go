@@ -22,6 +22,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
@@ -76,7 +77,7 @@ type attempt struct {
 
 // plan is what a pod would get on a node once others are gone.
 type plan struct {
-	alloc   *nodestate.Allocation
+	alloc   *allocation.Allocation
 	quality eviction.Quality
 	victims []*v1.Pod     // evicted for the pod
 	awaited []*v1.Pod     // that go anyway

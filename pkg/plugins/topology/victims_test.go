@@ -42,6 +42,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -210,9 +211,9 @@ func (s *stage) tenant(name string, node int, priority int32, count int, positio
 	pod := asks(name, priority, count)
 	pod.Spec.NodeName = s.nodes[node].Name
 	if len(positions) > 0 {
-		a := nodestate.Allocation{Version: nodestate.AllocationVersion, Node: pod.Spec.NodeName, PodUID: pod.UID, Assumed: time.Now()}
+		a := allocation.Allocation{Version: allocation.Version, Node: pod.Spec.NodeName, PodUID: pod.UID, Assumed: time.Now()}
 		g := s.plugin.State().Node(pod.Spec.NodeName).Accel(v1alpha1.DefaultResource).Graph
-		c := nodestate.ContainerAllocation{Name: "main", Resource: v1alpha1.DefaultResource}
+		c := allocation.Container{Name: "main", Resource: v1alpha1.DefaultResource}
 		for _, p := range positions {
 			c.GPUs = append(c.GPUs, g.GPUs[p].UUID)
 		}
@@ -221,7 +222,7 @@ func (s *stage) tenant(name string, node int, priority int32, count int, positio
 		if err != nil {
 			s.tb.Fatal(err)
 		}
-		pod.Annotations = map[string]string{nodestate.AllocationKey: text}
+		pod.Annotations = map[string]string{allocation.Key: text}
 	}
 	s.pods = append(s.pods, pod)
 	return pod

@@ -20,6 +20,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -63,7 +64,7 @@ func (s *stage) alarm(r *rand.Rand, node int, seed uint64) (soon, slow going, ot
 	other = asks(fmt.Sprintf("other-%d", seed), int32(3+6*r.IntN(2)), 1)
 	s.known([]*v1.Pod{other})
 	s.nominate(other, framework.NewPostFilterResultWithNominatedNode(s.nodes[node].Name))
-	a, err := nodestate.ParseAllocation(victim.Annotations[nodestate.AllocationKey])
+	a, err := allocation.Parse(victim.Annotations[allocation.Key])
 	if err != nil {
 		s.tb.Fatal(err)
 	}

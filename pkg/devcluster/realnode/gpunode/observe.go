@@ -12,9 +12,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // Kind says when a container runs.
@@ -115,16 +115,16 @@ func (l *Lab) podDevices(ctx context.Context, pod *v1.Pod) (kubelet.Devices, err
 
 // chosen is what the annotation says, by container.
 func chosen(pod *v1.Pod) (map[string][]string, error) {
-	text, ok := pod.Annotations[nodestate.AllocationKey]
+	text, ok := pod.Annotations[allocation.Key]
 	if !ok {
 		return map[string][]string{}, nil
 	}
-	a, err := nodestate.ParseAllocation(text)
+	a, err := allocation.Parse(text)
 	if err != nil {
 		return nil, fmt.Errorf("pod %s: %w", pod.Name, err)
 	}
 	out := map[string][]string{}
-	if a.PodUID != pod.UID || a.Node != pod.Spec.NodeName {
+	if !a.Is(pod.UID, pod.Spec.NodeName) {
 		return out, nil // nobody's choice for this pod here
 	}
 	for _, c := range a.Containers {

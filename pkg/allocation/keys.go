@@ -1,35 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package allocation
 
-import "strings"
+import (
+	"strings"
 
-// Pod annotations that users set.
-const (
-	TopologyPolicyKey   = "nvtopo.dev/topology-policy"
-	NUMAAffinityKey     = "nvtopo.dev/numa-affinity"
-	MinLinkKey          = "nvtopo.dev/min-link"
-	MinBandwidthKey     = "nvtopo.dev/min-bandwidth"
-	GPUModelKey         = "nvtopo.dev/gpu-model"
-	MinGPUMemoryKey     = "nvtopo.dev/min-gpu-memory"
-	AllowMixedModelsKey = "nvtopo.dev/allow-mixed-models"
-)
-
-// Other names under which users of other systems set the same things.
-var (
-	policyAliases   = []string{"scheduling.k8s.io/topology-policy", "topology.kubernetes.io/policy"}
-	affinityAliases = []string{"scheduling.k8s.io/numa-affinity"}
-)
-
-// hamiPolicyKey with the value hamiTopologyAware asks for best-effort.
-const (
-	hamiPolicyKey     = "hami.io/gpu-scheduler-policy"
-	hamiTopologyAware = "topology-aware"
+	v1 "k8s.io/api/core/v1"
 )
 
 // Pod annotations that only the scheduler and its controller write.
 const (
-	AllocationKey    = "nvtopo.dev/allocation"
+	Key              = "nvtopo.dev/allocation"
 	GPUIDsKey        = "nvtopo.dev/gpu-ids"
 	GPUIndicesKey    = "nvtopo.dev/gpu-indices"
 	NUMANodeKey      = "nvtopo.dev/numa-node"
@@ -40,6 +21,10 @@ const (
 	NUMANodeAlias    = "scheduling.k8s.io/numa-node"
 )
 
+// ConditionPlacedByCount is the condition of a pod that was bound to a node whose graph
+// did not count: nobody chose its GPUs.
+const ConditionPlacedByCount v1.PodConditionType = "nvtopo.dev/PlacedByCount"
+
 // CorrectionManager is the manager of fields under which annotations are corrected
 // to what kubelet recorded. It tells such an allocation from one that was chosen.
 const CorrectionManager = "nvtopo-controller"
@@ -48,7 +33,7 @@ const CorrectionManager = "nvtopo-controller"
 // writes; a key that begins with GPUIDsKey and a dot is one as well.
 func OutputKeys() []string {
 	return []string{
-		AllocationKey, GPUIDsKey, GPUIndicesKey, NUMANodeKey, CPUSetKey, LinkClassKey, RingBandwidthKey,
+		Key, GPUIDsKey, GPUIndicesKey, NUMANodeKey, CPUSetKey, LinkClassKey, RingBandwidthKey,
 		GPUIDsAlias, NUMANodeAlias,
 	}
 }
@@ -56,9 +41,22 @@ func OutputKeys() []string {
 // IsOutputKey reports whether only the scheduler may write the annotation key.
 func IsOutputKey(key string) bool {
 	switch key {
-	case AllocationKey, GPUIDsKey, GPUIndicesKey, NUMANodeKey, CPUSetKey, LinkClassKey, RingBandwidthKey,
+	case Key, GPUIDsKey, GPUIndicesKey, NUMANodeKey, CPUSetKey, LinkClassKey, RingBandwidthKey,
 		GPUIDsAlias, NUMANodeAlias:
 		return true
 	}
 	return strings.HasPrefix(key, GPUIDsKey+".")
+}
+
+// isAlias reports whether the key is one of other systems.
+func isAlias(key string) bool { return key == GPUIDsAlias || key == NUMANodeAlias }
+
+// HasAliases reports whether the scheduler wrote the keys of other systems too.
+func HasAliases(pod *v1.Pod) bool {
+	for _, key := range []string{GPUIDsAlias, NUMANodeAlias} {
+		if _, ok := pod.Annotations[key]; ok {
+			return true
+		}
+	}
+	return false
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package allocation
 
 import (
 	"strings"
@@ -13,9 +13,9 @@ import (
 
 func sample() *Allocation {
 	return &Allocation{
-		Version: AllocationVersion, Node: "n", PodUID: "u", Assumed: time.Unix(1_700_000_000, 5).UTC(), Enforced: true,
+		Version: Version, Node: "n", PodUID: "u", Assumed: time.Unix(1_700_000_000, 5).UTC(), Enforced: true,
 		NUMANodes: []int{0, 1}, CPUSet: "0-3,8",
-		Containers: []ContainerAllocation{{Name: "main", Resource: testResource, GPUs: []string{"GPU-b", "GPU-a"}, NUMANodes: []int{0}}},
+		Containers: []Container{{Name: "main", Resource: "nvidia.com/gpu", GPUs: []string{"GPU-b", "GPU-a"}, NUMANodes: []int{0}}},
 	}
 }
 
@@ -25,14 +25,14 @@ func TestAllocationSurvivesTheAnnotation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := ParseAllocation(text)
+	got, err := Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Allocation{})); diff != "" {
 		t.Errorf("(-want,+got):\n%s", diff)
 	}
-	if !got.Equal(want) || !got.cpus.Has(8) {
+	if !got.Equal(want) || !got.CPUs().Has(8) {
 		t.Errorf("parsed %+v is not equal to what was written", got)
 	}
 }
@@ -57,7 +57,7 @@ func TestMalformedAllocationsAreRefused(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := ParseAllocation(tc.text)
+			_, err := Parse(tc.text)
 			if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 				t.Errorf("error %v, want one with %q", err, tc.wantErr)
 			}
@@ -73,7 +73,7 @@ func FuzzParseAllocation(f *testing.F) {
 	f.Add(text)
 	f.Add(`{"version":1}`)
 	f.Fuzz(func(t *testing.T, s string) {
-		a, err := ParseAllocation(s)
+		a, err := Parse(s)
 		if err != nil {
 			return
 		}
@@ -81,7 +81,7 @@ func FuzzParseAllocation(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := ParseAllocation(again)
+		b, err := Parse(again)
 		if err != nil {
 			t.Fatalf("what was read cannot be read again: %v", err)
 		}

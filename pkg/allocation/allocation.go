@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package allocation
 
 import (
 	"encoding/json"
@@ -21,7 +21,7 @@ import (
 // writes and the only one it reads. A field that may be ignored can be added to
 // it; whatever changes what the others mean needs the next version, which has to
 // be read for one release before it is written (docs/upgrade.md).
-const AllocationVersion = 1
+const Version = 1
 
 // ErrNewerVersion says that an allocation annotation was written by a later
 // release, in a version that this one must not guess at.
@@ -36,23 +36,26 @@ const (
 // Allocation is the choice made for one pod: the value of AllocationKey. Treat
 // it as immutable once made.
 type Allocation struct {
-	Version     int                   `json:"version"`
-	Node        string                `json:"node"`
-	PodUID      types.UID             `json:"podUID"`
-	Assumed     time.Time             `json:"assumed"`
-	Enforced    bool                  `json:"enforced"`
-	Unconfirmed bool                  `json:"unconfirmed,omitempty"` // the node had pods known only by count
-	NUMANodes   []int                 `json:"numaNodes,omitempty"`
-	CPUSet      string                `json:"cpuset,omitempty"`
-	Containers  []ContainerAllocation `json:"containers,omitempty"`
+	Version     int         `json:"version"`
+	Node        string      `json:"node"`
+	PodUID      types.UID   `json:"podUID"`
+	Assumed     time.Time   `json:"assumed"`
+	Enforced    bool        `json:"enforced"`
+	Unconfirmed bool        `json:"unconfirmed,omitempty"` // the node had pods known only by count
+	NUMANodes   []int       `json:"numaNodes,omitempty"`
+	CPUSet      string      `json:"cpuset,omitempty"`
+	Containers  []Container `json:"containers,omitempty"`
+
+	// Ring is what the links made of the set when it was chosen. It is nil if the
+	// allocation was read, or has no ring. It is not written as such.
+	Ring *Ring `json:"-"`
 
 	cpus nvtopo.CPUSet
-	ring *ring                    // of the set when it was chosen; nil if this was read, or has no ring
 	memo atomic.Pointer[maskMemo] // last graph asked about
 }
 
 // ContainerAllocation is the choice for one container and resource.
-type ContainerAllocation struct {
+type Container struct {
 	Name      string   `json:"name"`
 	Resource  string   `json:"resource"`
 	Init      bool     `json:"init,omitempty"` // reuses GPUs that later containers get
@@ -60,15 +63,16 @@ type ContainerAllocation struct {
 	NUMANodes []int    `json:"numaNodes,omitempty"`
 }
 
-// ring is what the links of a set made of it.
-type ring struct {
-	class     nvtopo.Class // of the weakest link
-	bandwidth int64        // in kB/s
+// Ring is what the links of a set make of it.
+type Ring struct {
+	Class     nvtopo.Class // of the weakest link
+	Bandwidth int64        // in kB/s
 }
 
 type maskMemo struct {
-	accel *Accel
-	mask  nvtopo.Mask
+	resource string
+	graph    *nvtopo.Graph
+	mask     nvtopo.Mask
 }
 
 // ParseAllocation reads an allocation annotation: another version, repeated or
@@ -76,9 +80,9 @@ type maskMemo struct {
 // ignored, since a later release may add some within the version, and are gone from
 // what Encode returns: a choice that is written anew must not keep what was said of
 // the old one.
-func ParseAllocation(s string) (*Allocation, error) {
+func Parse(s string) (*Allocation, error) {
 	if len(s) > maxAllocationBytes {
-		return nil, fmt.Errorf("%s: %d bytes, at most %d are read", AllocationKey, len(s), maxAllocationBytes)
+		return nil, fmt.Errorf("%s: %d bytes, at most %d are read", Key, len(s), maxAllocationBytes)
 	}
 	dec := json.NewDecoder(strings.NewReader(s))
 	a := &Allocation{}
@@ -87,13 +91,13 @@ func ParseAllocation(s string) (*Allocation, error) {
 		if later := laterVersion(s); later != nil {
 			err = later
 		}
-		return nil, fmt.Errorf("%s: %w", AllocationKey, err)
+		return nil, fmt.Errorf("%s: %w", Key, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: text after the object", AllocationKey)
+		return nil, fmt.Errorf("%s: text after the object", Key)
 	}
 	if err := a.validate(); err != nil {
-		return nil, fmt.Errorf("%s: %w", AllocationKey, err)
+		return nil, fmt.Errorf("%s: %w", Key, err)
 	}
 	return a, nil
 }
@@ -104,22 +108,22 @@ func laterVersion(s string) error {
 	var only struct {
 		Version int `json:"version"`
 	}
-	if json.Unmarshal([]byte(s), &only) == nil && only.Version > AllocationVersion {
+	if json.Unmarshal([]byte(s), &only) == nil && only.Version > Version {
 		return newerVersion(only.Version)
 	}
 	return nil
 }
 
 func newerVersion(v int) error {
-	return fmt.Errorf("version %d, at most %d is read: %w", v, AllocationVersion, ErrNewerVersion)
+	return fmt.Errorf("version %d, at most %d is read: %w", v, Version, ErrNewerVersion)
 }
 
 func (a *Allocation) validate() error {
 	switch {
-	case a.Version > AllocationVersion:
+	case a.Version > Version:
 		return newerVersion(a.Version)
-	case a.Version != AllocationVersion:
-		return fmt.Errorf("version %d, want %d", a.Version, AllocationVersion)
+	case a.Version != Version:
+		return fmt.Errorf("version %d, want %d", a.Version, Version)
 	case a.Node == "":
 		return errors.New("node is empty")
 	case a.PodUID == "":
@@ -158,7 +162,7 @@ func (a *Allocation) Encode() (string, error) {
 // same node to the same pod; the time it was assumed does not matter.
 func (a *Allocation) Equal(b *Allocation) bool {
 	return a.Node == b.Node && a.PodUID == b.PodUID && a.CPUSet == b.CPUSet && slices.Equal(a.NUMANodes, b.NUMANodes) &&
-		slices.EqualFunc(a.Containers, b.Containers, func(x, y ContainerAllocation) bool {
+		slices.EqualFunc(a.Containers, b.Containers, func(x, y Container) bool {
 			return x.Name == y.Name && x.Resource == y.Resource && x.Init == y.Init && slices.Equal(x.GPUs, y.GPUs) &&
 				slices.Equal(x.NUMANodes, y.NUMANodes)
 		})
@@ -181,13 +185,34 @@ func (a *Allocation) GPUs(resource string) []string {
 	return out
 }
 
-// mask returns the positions the allocation holds on a graph; devices the graph
+// Count returns how many GPUs of a resource the containers name in all; 0 for no allocation.
+func (a *Allocation) Count(resource string) int {
+	if a == nil {
+		return 0
+	}
+	n := 0
+	for i := range a.Containers {
+		if a.Containers[i].Resource == resource {
+			n += len(a.Containers[i].GPUs)
+		}
+	}
+	return n
+}
+
+// Mask returns the positions on a graph of the GPUs of a resource. GPUs that the graph
 // no longer has are left out. The last answer is remembered.
-func (a *Allocation) mask(accel *Accel) nvtopo.Mask {
-	if m := a.memo.Load(); m != nil && m.accel == accel {
+func (a *Allocation) Mask(resource string, g *nvtopo.Graph) nvtopo.Mask {
+	if m := a.memo.Load(); m != nil && m.graph == g && m.resource == resource {
 		return m.mask
 	}
-	found, _ := accel.Graph.Positions(a.GPUs(accel.Resource))
-	a.memo.Store(&maskMemo{accel: accel, mask: found})
+	found, _ := g.Positions(a.GPUs(resource))
+	a.memo.Store(&maskMemo{resource: resource, graph: g, mask: found})
 	return found
 }
+
+// CPUs returns CPUSet as a set. It is empty for an allocation that was neither read nor
+// given its CPUs with SetCPUs.
+func (a *Allocation) CPUs() nvtopo.CPUSet { return a.cpus }
+
+// SetCPUs sets the CPUs of an allocation that is being made.
+func (a *Allocation) SetCPUs(cpus nvtopo.CPUSet) { a.cpus, a.CPUSet = cpus, cpus.String() }

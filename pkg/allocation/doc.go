@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package allocation is the choice of devices that the scheduler writes on a pod: the
+// keys, the codec, the patch bodies, and the one answer to whether an allocation is a
+// pod's own (Of). Everybody who reads or writes these annotations uses it.
+package allocation

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allocation
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Writes reports whether a profile writes the annotation key; aliases says whether it
+// writes the keys of other systems.
+func Writes(key string, aliases bool) bool {
+	return IsOutputKey(key) && (aliases || !isAlias(key))
+}
+
+// ChoiceBody is a merge patch with the annotations of a pod that is not bound yet. It
+// carries the UID, so that a pod made anew under the name is refused, and no node name,
+// which the API server refuses for a pod that an earlier attempt's late Binding has
+// bound: its containers may have that attempt's GPUs already. It takes away what an
+// earlier attempt wrote and this one does not.
+func ChoiceBody(pod *v1.Pod, annotations map[string]string, aliases bool) ([]byte, error) {
+	type meta struct {
+		UID         types.UID          `json:"uid"`
+		Annotations map[string]*string `json:"annotations"`
+	}
+	all := map[string]*string{}
+	for _, key := range slices.AppendSeq(OutputKeys(), maps.Keys(pod.Annotations)) {
+		if Writes(key, aliases) {
+			all[key] = nil
+		}
+	}
+	for key, value := range annotations {
+		all[key] = &value
+	}
+	type spec struct {
+		NodeName *string `json:"nodeName"`
+	}
+	b, err := json.Marshal(struct {
+		Metadata meta `json:"metadata"`
+		Spec     spec `json:"spec"`
+	}{Metadata: meta{UID: pod.UID, Annotations: all}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the annotations: %w", err)
+	}
+	return b, nil
+}
+
+// CorrectionBody is a merge patch that makes the pod's output annotations those
+// wanted. UID and resource version make the API server refuse it for a pod that was
+// made anew under the name, or has changed since it was read.
+func CorrectionBody(pod *v1.Pod, wanted map[string]string) ([]byte, error) {
+	type meta struct {
+		UID             types.UID          `json:"uid"`
+		ResourceVersion string             `json:"resourceVersion"`
+		Annotations     map[string]*string `json:"annotations"`
+	}
+	all := map[string]*string{}
+	for key := range pod.Annotations {
+		if IsOutputKey(key) {
+			all[key] = nil
+		}
+	}
+	for key, value := range wanted {
+		all[key] = &value
+	}
+	b, err := json.Marshal(struct {
+		Metadata meta `json:"metadata"`
+	}{meta{UID: pod.UID, ResourceVersion: pod.ResourceVersion, Annotations: all}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the annotations: %w", err)
+	}
+	return b, nil
+}

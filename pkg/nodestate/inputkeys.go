@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+// Pod annotations that users set.
+const (
+	TopologyPolicyKey   = "nvtopo.dev/topology-policy"
+	NUMAAffinityKey     = "nvtopo.dev/numa-affinity"
+	MinLinkKey          = "nvtopo.dev/min-link"
+	MinBandwidthKey     = "nvtopo.dev/min-bandwidth"
+	GPUModelKey         = "nvtopo.dev/gpu-model"
+	MinGPUMemoryKey     = "nvtopo.dev/min-gpu-memory"
+	AllowMixedModelsKey = "nvtopo.dev/allow-mixed-models"
+)
+
+// Other names under which users of other systems set the same things.
+var (
+	policyAliases   = []string{"scheduling.k8s.io/topology-policy", "topology.kubernetes.io/policy"}
+	affinityAliases = []string{"scheduling.k8s.io/numa-affinity"}
+)
+
+// hamiPolicyKey with the value hamiTopologyAware asks for best-effort.
+const (
+	hamiPolicyKey     = "hami.io/gpu-scheduler-policy"
+	hamiTopologyAware = "topology-aware"
+)
