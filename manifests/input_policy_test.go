@@ -13,30 +13,30 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // inputValues are what users may write and what they may not, by annotation.
 var inputValues = map[string]struct{ good, bad []string }{
-	nodestate.TopologyPolicyKey: {
+	podrequest.TopologyPolicyKey: {
 		good: []string{"none", "best-effort", "restricted", "single-numa", "single-numa-node"},
 		bad:  []string{"", "None", "single numa node", "besteffort", "none\n"},
 	},
-	nodestate.NUMAAffinityKey: {good: []string{"none", "preferred", "required"}, bad: []string{"", "yes", "REQUIRED", "preferred,required"}},
-	nodestate.MinLinkKey: {
+	podrequest.NUMAAffinityKey: {good: []string{"none", "preferred", "required"}, bad: []string{"", "yes", "REQUIRED", "preferred,required"}},
+	podrequest.MinLinkKey: {
 		good: []string{"NVLINK", "NV", "nv1", "NV12", " NV64\t", "XGMI", "xgmi4", "HCCS1", "PIX", "pxb", "PHB", "NODE", "SYS", "soc"},
 		bad:  []string{"", "NV0", "NV65", "NV04", "NV+1", "NV-1", "NVSWITCH", "NVLINK4", "P2P", "PIX PXB", "\u202eNV4", "NV１"},
 	},
-	nodestate.MinBandwidthKey: {
+	podrequest.MinBandwidthKey: {
 		good: []string{"1", "0.5", ".5", "5.", " 300 ", "+25", "1e3", "9.5E+2", "1000000", "0x1p4", "0x1_0p0_1", "1_000", "00001"},
 		bad:  []string{"", "0", "0.0", "0e5", "-1", "NaN", "Inf", "300GB/s", "300 GB", "1,5", "1e", "one"},
 	},
-	nodestate.AllowMixedModelsKey: {good: []string{"true", "false", "1", "0", "T", "F", "True"}, bad: []string{"", "yes", "tRUE", "2", " true"}},
-	nodestate.GPUModelKey: {
+	podrequest.AllowMixedModelsKey: {good: []string{"true", "false", "1", "0", "T", "F", "True"}, bad: []string{"", "yes", "tRUE", "2", " true"}},
+	podrequest.GPUModelKey: {
 		good: []string{"H100", "H100,A100", "NVIDIA H100 80GB HBM3", " H100 , A100", "H100_SXM-80GB", strings.Repeat("a,", 15) + "a"},
 		bad:  []string{"", ",", "H100,", "H100,,A100", " - _", "H100, ", strings.Repeat("a,", 16) + "a", strings.Repeat("a", 1025)},
 	},
-	nodestate.MinGPUMemoryKey: {
+	podrequest.MinGPUMemoryKey: {
 		good: []string{"40Gi", "80000000000", "1.5Ti", "40G", "4e10", "4E+10", "+1", "500m", "1E"},
 		bad:  []string{"", "0", "0Gi", "-1", "40 Gi", "40GB", "1e100", "1e-100000000", "lots", "Gi", "1e1.5"},
 	},
@@ -49,7 +49,7 @@ func readByScheduler(key, value string) error {
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{key: value}},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: one, Limits: one}}}},
 	}
-	_, err := nodestate.ParseRequest(pod, &nodestate.Options{Resources: []string{v1alpha1.DefaultResource}, Supported: nodestate.AllPolicies()})
+	_, err := podrequest.Parse(pod, &podrequest.Options{Resources: []string{v1alpha1.DefaultResource}, Supported: podrequest.AllPolicies()})
 	return err
 }
 
@@ -70,7 +70,7 @@ func TestInputsPolicy(t *testing.T) {
 			checkAnswer(t, ask(request{resource: "pods", object: annotated(key, v)}), "metadata.annotations: "+key+": want ")
 		}
 	}
-	const link, policy = nodestate.MinLinkKey, nodestate.TopologyPolicyKey
+	const link, policy = podrequest.MinLinkKey, podrequest.TopologyPolicyKey
 	template := func(pairs ...string) map[string]any {
 		obj := map[string]any{"metadata": map[string]any{"name": "x"}}
 		if err := unstructured.SetNestedMap(obj, annotated(pairs...), "spec", "template"); err != nil {

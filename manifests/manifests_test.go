@@ -28,7 +28,7 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // objects strictly decodes every document of every manifest but kustomize's own.
@@ -224,7 +224,7 @@ func TestExamplesCanBeScheduled(t *testing.T) {
 			continue
 		}
 		count++
-		request, err := nodestate.ParseRequest(pod, &nodestate.Options{Resources: args.Resources, Supported: supported(t, &args)})
+		request, err := podrequest.Parse(pod, &podrequest.Options{Resources: args.Resources, Supported: supported(t, &args)})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // The API server keeps for every manager of fields when it last changed one, in whole
@@ -91,7 +91,7 @@ func inputsChanged(p *v1.Pod, since time.Time) string {
 		if m.Subresource != "" || m.Time == nil || !m.Time.After(since) {
 			continue
 		}
-		for _, key := range nodestate.InputKeys() {
+		for _, key := range podrequest.InputKeys() {
 			if owns(m, "f:"+key) {
 				return fmt.Sprintf("%s was changed by %s at %s, after the choice", key, m.Manager, stamp(m.Time.Time))
 			}

@@ -65,12 +65,19 @@ type node struct {
 	name     string
 	object   *v1.Node                  // nil if there is none
 	topology *v1alpha1.NodeGPUTopology // nil if there is none, or it is of another Node of that name
-	accels   map[string]*nodestate.Accel
+	accels   map[string]*accel
 	records  map[types.UID][]v1alpha1.Allocation
 	// enforced: the agent's Lease is fresh, so that its records are current.
 	enforced bool
 	// changed is when the graph last changed, and health when the GPUs' health did.
 	changed, health time.Time
+}
+
+// accel is one resource's devices on a node.
+type accel struct {
+	graph             *nvtopo.Graph
+	tables            *nvtopo.Tables
+	healthy, degraded nvtopo.Mask // degraded are healthy, and for pods of one device only
 }
 
 // allocated is one container's part of an allocation.
@@ -155,9 +162,9 @@ func (s *scene) readTopology(n *node, t *v1alpha1.NodeGPUTopology) {
 		s.note(Violation{Invariant: MalformedTopology, Objects: []Object{topologyObject(t)}, Message: err.Error()})
 		return
 	}
-	n.accels = map[string]*nodestate.Accel{}
+	n.accels = map[string]*accel{}
 	for res, g := range graphs {
-		n.accels[res] = &nodestate.Accel{Resource: res, Graph: g, Tables: s.tables.Tables(g), Healthy: g.Healthy(), Degraded: g.Degraded()}
+		n.accels[res] = &accel{graph: g, tables: s.tables.Tables(g), healthy: g.Healthy(), degraded: g.Degraded()}
 	}
 	n.changed, n.health = changes(t)
 	s.report.Checked.Nodes++

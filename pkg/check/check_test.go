@@ -15,6 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // wanted is what a World must come to; lists are of invariants.
@@ -152,13 +153,13 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		},
 		"policy none may go without": {
 			build: func(c *city) {
-				c.pod("one", "b", 0).Annotations = map[string]string{nodestate.TopologyPolicyKey: "none"}
+				c.pod("one", "b", 0).Annotations = map[string]string{podrequest.TopologyPolicyKey: "none"}
 			},
 			want: wanted{notes: []string{PlacedByCount}},
 		},
 		"policy none with a demand may not": {
 			build: func(c *city) {
-				c.pod("one", "b", 0).Annotations = map[string]string{nodestate.TopologyPolicyKey: "none", nodestate.MinLinkKey: "NV1"}
+				c.pod("one", "b", 0).Annotations = map[string]string{podrequest.TopologyPolicyKey: "none", podrequest.MinLinkKey: "NV1"}
 			},
 			want: wanted{violations: []string{MissingAllocation}},
 		},
@@ -302,11 +303,11 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			build: func(c *city) { c.pod("one", "b", 3); degrade(c, "b", 3) },
 		},
 		"GPUs without the link asked for": {
-			build: func(c *city) { c.pod("one", "b", 0, 5).Annotations[nodestate.MinLinkKey] = "NV1" },
+			build: func(c *city) { c.pod("one", "b", 0, 5).Annotations[podrequest.MinLinkKey] = "NV1" },
 			want:  wanted{violations: []string{DemandUnmet}, message: "link class"},
 		},
 		"GPUs of two NUMA nodes for a policy of one": {
-			build: func(c *city) { c.pod("one", "b", 0, 4).Annotations[nodestate.TopologyPolicyKey] = "single-numa-node" },
+			build: func(c *city) { c.pod("one", "b", 0, 4).Annotations[podrequest.TopologyPolicyKey] = "single-numa-node" },
 			want:  wanted{violations: []string{DemandUnmet}, message: "NUMA policy"},
 		},
 		"the profile's own policy": {
@@ -317,16 +318,16 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			want: wanted{violations: []string{DemandUnmet}, message: "NUMA policy"},
 		},
 		"GPUs slower than asked": {
-			build: func(c *city) { c.pod("one", "b", 0, 5).Annotations[nodestate.MinBandwidthKey] = "20" },
+			build: func(c *city) { c.pod("one", "b", 0, 5).Annotations[podrequest.MinBandwidthKey] = "20" },
 			want:  wanted{violations: []string{DemandUnmet}, message: "ring bandwidth"},
 		},
 		"GPUs of another model": {
-			build: func(c *city) { c.pod("one", "b", 0).Annotations[nodestate.GPUModelKey] = "H100" },
+			build: func(c *city) { c.pod("one", "b", 0).Annotations[podrequest.GPUModelKey] = "H100" },
 			want:  wanted{violations: []string{DemandUnmet}, message: "gpu-model"},
 		},
 		"a link that went down after the choice": {
 			build: func(c *city) {
-				c.pod("one", "b", 0, 5).Annotations[nodestate.MinLinkKey] = "NV1"
+				c.pod("one", "b", 0, 5).Annotations[podrequest.MinLinkKey] = "NV1"
 				c.topology("b").ManagedFields[0].Time = at(time.Minute)
 			},
 			want: wanted{notes: []string{DegradedSince}},
@@ -334,15 +335,15 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		"a demand that was added after the choice": {
 			build: func(c *city) {
 				p := c.pod("one", "b", 0, 5)
-				p.Annotations[nodestate.MinLinkKey] = "NV1"
-				p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: at(time.Minute), FieldsV1: fields("f:" + nodestate.MinLinkKey)}}
+				p.Annotations[podrequest.MinLinkKey] = "NV1"
+				p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: at(time.Minute), FieldsV1: fields("f:" + podrequest.MinLinkKey)}}
 			},
 			want: wanted{notes: []string{DegradedSince}, message: "changed by kubectl"},
 		},
 		"GPUs that kubelet gave against the demand": {
 			build: func(c *city) {
 				p := c.pod("one", "a", 0, 5)
-				p.Annotations[nodestate.MinLinkKey] = "NV1"
+				p.Annotations[podrequest.MinLinkKey] = "NV1"
 				corrected(p)
 				c.record(p, "main", 0, 5)
 			},
@@ -351,7 +352,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		"the same, corrected within the second in which it was bound": {
 			build: func(c *city) {
 				p := c.pod("one", "a", 0, 5)
-				p.Annotations[nodestate.MinLinkKey] = "NV1"
+				p.Annotations[podrequest.MinLinkKey] = "NV1"
 				corrected(p)
 				p.ManagedFields[0].Manager, p.ManagedFields[0].Time = allocation.CorrectionManager, at(time.Second)
 				c.record(p, "main", 0, 5)
@@ -361,7 +362,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		"GPUs against the demand that the scheduler wrote itself": {
 			build: func(c *city) {
 				p := c.pod("one", "a", 0, 5)
-				p.Annotations[nodestate.MinLinkKey] = "NV1"
+				p.Annotations[podrequest.MinLinkKey] = "NV1"
 				corrected(p)
 				p.ManagedFields[0].Time = at(time.Second)
 				c.record(p, "main", 0, 5)
@@ -369,7 +370,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 			want: wanted{violations: []string{DemandUnmet}},
 		},
 		"a demand that cannot be read": {
-			build: func(c *city) { c.pod("one", "b", 0, 5).Annotations[nodestate.MinLinkKey] = "fast" },
+			build: func(c *city) { c.pod("one", "b", 0, 5).Annotations[podrequest.MinLinkKey] = "fast" },
 			want:  wanted{notes: []string{Unverified}},
 		},
 		"a Node made anew under its name": {

@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // checkMissing judges a pod of ours that was bound without an allocation.
@@ -19,7 +19,7 @@ func (s *scene) checkMissing(p *pod) {
 		Invariant: MissingAllocation, Objects: []Object{podObject(p.Pod), {Kind: "Node", Name: p.Spec.NodeName}}, Field: allocationField,
 		Message: fmt.Sprintf("it asks for %s and scheduler %s bound it without saying which", counts(p.asks), p.Spec.SchedulerName),
 	}
-	r, err := nodestate.ParseRequest(p.Pod, p.options())
+	r, err := podrequest.Parse(p.Pod, p.options())
 	if err != nil || r.NeedsGraph() {
 		s.violate(v)
 		return
@@ -63,7 +63,7 @@ func markedByCount(p *v1.Pod) bool {
 // Node, and neither it nor the health in it has changed since before the pod, and with
 // that before any attempt to place it; not before the binding, which may come
 // long after the choice.
-func (s *scene) hadGraph(p *pod, r *nodestate.Request) bool {
+func (s *scene) hadGraph(p *pod, r *podrequest.Request) bool {
 	if r.NoTopology || p.profile.CountStale || p.node.accels == nil {
 		return false
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 func TestPodsWithoutAnAllocation(t *testing.T) {
@@ -22,7 +23,7 @@ func TestPodsWithoutAnAllocation(t *testing.T) {
 	mark := func(_ *city, p *v1.Pod) {
 		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: allocation.ConditionPlacedByCount, Status: v1.ConditionTrue})
 	}
-	policyNone := func(_ *city, p *v1.Pod) { p.Annotations[nodestate.TopologyPolicyKey] = "none" }
+	policyNone := func(_ *city, p *v1.Pod) { p.Annotations[podrequest.TopologyPolicyKey] = "none" }
 	young := func(c *city, _ *v1.Pod) { c.Now = chosen.Add(10 * time.Second) }
 	cases := map[string]struct {
 		profile nodestate.ServedProfile // by default nothing is known
@@ -44,7 +45,7 @@ func TestPodsWithoutAnAllocation(t *testing.T) {
 			profile: allow, build: []func(*city, *v1.Pod){mark}, want: wanted{notes: []string{PlacedByCount}, message: "where no graph counts"},
 		},
 		"a demand that only a graph can meet": {
-			profile: both, want: breach, build: []func(*city, *v1.Pod){mark, func(_ *city, p *v1.Pod) { p.Annotations[nodestate.MinLinkKey] = "NV1" }},
+			profile: both, want: breach, build: []func(*city, *v1.Pod){mark, func(_ *city, p *v1.Pod) { p.Annotations[podrequest.MinLinkKey] = "NV1" }},
 		},
 		"a graph that came after the pod": {
 			profile: allow, want: wanted{notes: []string{PlacedByCount}, message: "not marked so"},
@@ -70,7 +71,7 @@ func TestPodsWithoutAnAllocation(t *testing.T) {
 		}},
 		"a policy that was another when it was placed": {profile: allow, want: wanted{notes: []string{PlacedByCount}}, build: []func(*city, *v1.Pod){
 			func(_ *city, p *v1.Pod) {
-				p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: at(time.Minute), FieldsV1: fields("f:" + nodestate.TopologyPolicyKey)}}
+				p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", Time: at(time.Minute), FieldsV1: fields("f:" + podrequest.TopologyPolicyKey)}}
 			},
 		}},
 		// Nothing tells whether the graph was stale then.

@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const allocationField = "metadata.annotations[" + allocation.Key + "]"
@@ -56,9 +56,9 @@ func isSidecar(c *v1.Container) bool {
 }
 
 // options are those with which the pod's demands are read.
-func (p *pod) options() *nodestate.Options {
-	opt := &nodestate.Options{
-		Resources: slices.Sorted(maps.Keys(p.asks)), Supported: nodestate.AllPolicies(), DefaultPolicy: nvtopo.PolicyBestEffort,
+func (p *pod) options() *podrequest.Options {
+	opt := &podrequest.Options{
+		Resources: slices.Sorted(maps.Keys(p.asks)), Supported: podrequest.AllPolicies(), DefaultPolicy: nvtopo.PolicyBestEffort,
 	}
 	if policy, err := nvtopo.ParsePolicy(p.profile.DefaultPolicy); err == nil {
 		opt.DefaultPolicy = policy
@@ -220,7 +220,7 @@ func (s *scene) checkGPUs(p *pod) bool {
 		var found nvtopo.Mask
 		missing := c.GPUs
 		if accel != nil {
-			found, missing = accel.Graph.Positions(c.GPUs)
+			found, missing = accel.graph.Positions(c.GPUs)
 		}
 		if len(missing) > 0 {
 			complete = false
@@ -232,16 +232,16 @@ func (s *scene) checkGPUs(p *pod) bool {
 		if accel == nil {
 			continue
 		}
-		bad := found &^ accel.Healthy
+		bad := found &^ accel.healthy
 		if several {
-			bad |= found & accel.Degraded
+			bad |= found & accel.degraded
 		}
 		for at := range bad.All() {
 			v := Violation{
-				Invariant: UnhealthyGPU, Objects: objects, Field: field, Message: accel.Graph.GPUs[at].UUID + " is not healthy",
+				Invariant: UnhealthyGPU, Objects: objects, Field: field, Message: accel.graph.GPUs[at].UUID + " is not healthy",
 			}
-			if accel.Healthy.Has(at) {
-				v.Message = accel.Graph.GPUs[at].UUID + " is degraded, and not the pod's only GPU"
+			if accel.healthy.Has(at) {
+				v.Message = accel.graph.GPUs[at].UUID + " is degraded, and not the pod's only GPU"
 			}
 			explained := s.changedSince(p, p.node.health, "its health")
 			if p.node.health.IsZero() {
@@ -260,7 +260,7 @@ func (s *scene) checkDemands(p *pod) {
 		return
 	}
 	objects := []Object{podObject(p.Pod), {Kind: "Node", Name: p.node.name}}
-	r, err := nodestate.ParseRequest(p.Pod, p.options())
+	r, err := podrequest.Parse(p.Pod, p.options())
 	if err != nil {
 		s.note(Violation{Invariant: Unverified, Objects: objects[:1], Field: "metadata.annotations", Message: "its demands cannot be read: " + err.Error()})
 		return
@@ -271,9 +271,9 @@ func (s *scene) checkDemands(p *pod) {
 		if accel == nil {
 			continue
 		}
-		set, _ := accel.Graph.Positions(p.alloc.GPUs(res))
-		numa = append(numa, accel.Graph.NUMAOf(set)...)
-		if what := r.Unmet(accel, set); what != "" {
+		set, _ := accel.graph.Positions(p.alloc.GPUs(res))
+		numa = append(numa, accel.graph.NUMAOf(set)...)
+		if what := r.Unmet(accel.tables, set); what != "" {
 			s.unmet(p, objects, fmt.Sprintf("%s %s do not meet its demand on %s", res, strings.Join(p.alloc.GPUs(res), ", "), what))
 		}
 	}

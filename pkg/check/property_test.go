@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 func TestDemandsAgreeWithTheBruteForce(t *testing.T) {
@@ -37,16 +38,16 @@ func TestDemandsAgreeWithTheBruteForce(t *testing.T) {
 		p := c.pod("one", "b", gpus...)
 		policy, link, speed := names[rng.IntN(len(names))], links[rng.IntN(len(links))], speeds[rng.IntN(len(speeds))]
 		con := nvtopo.Constraint{Policy: policies[policy]}
-		p.Annotations[nodestate.TopologyPolicyKey] = policy
+		p.Annotations[podrequest.TopologyPolicyKey] = policy
 		if link != "" {
-			p.Annotations[nodestate.MinLinkKey] = link
+			p.Annotations[podrequest.MinLinkKey] = link
 			var err error
 			if con.MinLink, err = nvtopo.ParseClass(link); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if speed != "" {
-			p.Annotations[nodestate.MinBandwidthKey] = speed
+			p.Annotations[podrequest.MinBandwidthKey] = speed
 			if _, err := fmt.Sscan(speed, &con.MinBandwidth); err != nil {
 				t.Fatal(err)
 			}
@@ -173,7 +174,7 @@ func busy(tb testing.TB) *city {
 	d.Audit = &nodestate.AuditDiagnosis{Compared: 1, Different: 1, Last: []nodestate.AuditDifference{{Node: "a", At: c.Now}}}
 	c.derives(d, "a", 0, 1)
 	c.record(c.pod("one", "a", 0), "main", 1)
-	c.pod("two", "b", 3, 4).Annotations[nodestate.MinLinkKey] = "NV1"
+	c.pod("two", "b", 3, 4).Annotations[podrequest.MinLinkKey] = "NV1"
 	three := c.pod("three", "b", 4)
 	three.Spec.InitContainers = []v1.Container{container("prepare", 2)}
 	corrected(three)

@@ -185,8 +185,8 @@ func (s *scene) compareDerived(d *nodestate.Diagnosis, x *nodestate.NodeDiagnosi
 	}
 	self := Object{Kind: "Node", Name: x.Name}
 	for res, accel := range n.accels {
-		for i := range accel.Graph.GPUs {
-			id := accel.Graph.GPUs[i].UUID
+		for i := range accel.graph.GPUs {
+			id := accel.graph.GPUs[i].UUID
 			holder, isHeld := held[device{x.Name, id}]
 			switch used := slices.Contains(x.Derived.Used[res], id); {
 			case isHeld && !used:

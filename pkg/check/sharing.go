@@ -164,10 +164,10 @@ func (n *node) replicates(resource string) (replicates, known bool) {
 	status := &n.object.Status
 	capacity, allocatable := status.Capacity[v1.ResourceName(resource)], status.Allocatable[v1.ResourceName(resource)]
 	offered := max(capacity.Value(), allocatable.Value())
-	if offered > int64(accel.Graph.Len()) {
+	if offered > int64(accel.graph.Len()) {
 		return true, true
 	}
-	return false, offered > 0 && offered < 2*int64(accel.Healthy.Len())
+	return false, offered > 0 && offered < 2*int64(accel.healthy.Len())
 }
 
 // checkRecord compares the allocation with what kubelet recorded, where an agent says so.

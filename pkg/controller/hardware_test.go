@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 func TestRunningPodsAreToldOfTheirHardwareOnceAndOfItsRecovery(t *testing.T) {
@@ -255,7 +255,7 @@ func TestAPodThatComesAfterTheNewsIsTold(t *testing.T) {
 
 func TestAnUnmetDemandIsNamed(t *testing.T) {
 	w := newWard(t)
-	pod := w.run("pair", "0,3", nodestate.MinLinkKey, "NVLINK")
+	pod := w.run("pair", "0,3", podrequest.MinLinkKey, "NVLINK")
 	w.down[[2]int{0, 3}] = true
 	w.publish()
 	got, _ := troubles(holdingOf(pod, nil), w.state.Node(testNode), w.last.Status.GPUHealth)

@@ -12,6 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // choiceOf reads the annotation of a pod; nil unless it is valid for the pod and
@@ -164,13 +165,13 @@ func confined(a *allocation.Allocation, records []v1alpha1.Allocation) (all nvto
 // unmet names the demand of the pod's own that its GPUs do not meet; empty if none.
 // What a profile demands of all its pods is not the pod's own.
 func unmet(pod *v1.Pod, a *allocation.Allocation, n *nodestate.Node) string {
-	opt := nodestate.Options{Supported: nodestate.AllPolicies(), DefaultPolicy: nvtopo.PolicyBestEffort}
+	opt := podrequest.Options{Supported: podrequest.AllPolicies(), DefaultPolicy: nvtopo.PolicyBestEffort}
 	for i := range a.Containers {
 		if r := a.Containers[i].Resource; !slices.Contains(opt.Resources, r) {
 			opt.Resources = append(opt.Resources, r)
 		}
 	}
-	r, err := nodestate.ParseRequest(pod, &opt)
+	r, err := podrequest.Parse(pod, &opt)
 	if err != nil {
 		return "" // its annotations were changed since; nothing can be said
 	}
@@ -180,7 +181,7 @@ func unmet(pod *v1.Pod, a *allocation.Allocation, n *nodestate.Node) string {
 			continue
 		}
 		set, _ := accel.Graph.Positions(a.GPUs(name))
-		if what := r.Unmet(accel, set); what != "" {
+		if what := r.Unmet(accel.Tables, set); what != "" {
 			return what
 		}
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -263,14 +264,14 @@ func TestUnmet(t *testing.T) {
 		want        string
 	}{
 		"no demand":               {nil, "m=0,7", ""},
-		"links that are there":    {map[string]string{nodestate.MinLinkKey: "NV2"}, "m=0,3", ""},
-		"links that are not":      {map[string]string{nodestate.MinLinkKey: "NV2"}, "m=0,7", "link class"},
-		"bandwidth that is not":   {map[string]string{nodestate.MinBandwidthKey: "50"}, "m=0,7", "ring bandwidth"},
-		"one NUMA node":           {map[string]string{nodestate.TopologyPolicyKey: "single-numa-node"}, "m=0,3", ""},
-		"two NUMA nodes":          {map[string]string{nodestate.TopologyPolicyKey: "single-numa-node"}, "m=0,4", "NUMA policy"},
-		"more than restricted":    {map[string]string{nodestate.TopologyPolicyKey: "restricted"}, "m=0,4", "NUMA policy"},
-		"another model":           {map[string]string{nodestate.GPUModelKey: "H100"}, "m=0,3", "gpu-model or min-gpu-memory"},
-		"demands nobody can read": {map[string]string{nodestate.MinLinkKey: "fast"}, "m=0,7", ""},
+		"links that are there":    {map[string]string{podrequest.MinLinkKey: "NV2"}, "m=0,3", ""},
+		"links that are not":      {map[string]string{podrequest.MinLinkKey: "NV2"}, "m=0,7", "link class"},
+		"bandwidth that is not":   {map[string]string{podrequest.MinBandwidthKey: "50"}, "m=0,7", "ring bandwidth"},
+		"one NUMA node":           {map[string]string{podrequest.TopologyPolicyKey: "single-numa-node"}, "m=0,3", ""},
+		"two NUMA nodes":          {map[string]string{podrequest.TopologyPolicyKey: "single-numa-node"}, "m=0,4", "NUMA policy"},
+		"more than restricted":    {map[string]string{podrequest.TopologyPolicyKey: "restricted"}, "m=0,4", "NUMA policy"},
+		"another model":           {map[string]string{podrequest.GPUModelKey: "H100"}, "m=0,3", "gpu-model or min-gpu-memory"},
+		"demands nobody can read": {map[string]string{podrequest.MinLinkKey: "fast"}, "m=0,7", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}

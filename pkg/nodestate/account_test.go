@@ -17,13 +17,14 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	r.record(t, "gone", 4, 5)
 	info, l := r.view(t)
-	used := func() []int { return r.View(&Demand{Request: &Request{}}, info, l).used[0].Positions() }
+	used := func() []int { return r.View(&Demand{Request: &podrequest.Request{}}, info, l).used[0].Positions() }
 	if got := used(); !slices.Equal(got, []int{4, 5}) {
 		t.Errorf("used %v while the agent lives, want 4 and 5", got)
 	}
@@ -50,7 +51,7 @@ func TestAForeignPodCountsForWhatKubeletHasNotRecordedYet(t *testing.T) {
 	pod := on(t, r.State, gpuPod("foreign", 3), "n")
 	r.record(t, pod.UID, 6, 7)
 	info, l := r.view(t, pod)
-	u := r.View(&Demand{Request: &Request{}}, info, l)
+	u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
 	if got := u.used[0].Positions(); !slices.Equal(got, []int{6, 7}) || u.counted[0] != 1 || !u.foreign[0] {
 		t.Errorf("used %v, %d counted, foreign %t; want 6 and 7 and one more", got, u.counted[0], u.foreign[0])
 	}
@@ -68,7 +69,7 @@ func TestACPUSetWiderThanTheRequestIsShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, l := r.view(t, holder)
-	u := r.View(&Demand{Request: &Request{}}, info, l)
+	u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
 	if got := u.numa[0].milliCPU; got != 36_000 {
 		t.Errorf("node 0 has %d mCPU left, want 36000: 4 of 40 CPUs are asked for", got)
 	}
@@ -101,7 +102,7 @@ func TestKubeletsAccountSaysWhatNUMANodesHaveLeft(t *testing.T) {
 				}
 			})
 			info, l := r.view(t, tc.pods...)
-			u := r.View(&Demand{Request: &Request{}}, info, l)
+			u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
 			var got []int64
 			for i := range u.numa {
 				got = append(got, u.numa[i].milliCPU/1000)

@@ -13,6 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // charging is one computation of a node's usage: every pod is charged for its
@@ -53,7 +54,7 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 	// A pod that is being resized counts with what it still holds, as it does for
 	// the scheduler, which computed this when it put the pod on the node.
 	requests := pi.CalculateResource().Resource
-	p := share{milliCPU: boundedAmount(requests.GetMilliCPU()), memory: boundedAmount(requests.GetMemory())}
+	p := share{milliCPU: podrequest.BoundedAmount(requests.GetMilliCPU()), memory: podrequest.BoundedAmount(requests.GetMemory())}
 	p.wanted = p.milliCPU
 	for _, cl := range c.x.claims {
 		if cl.uid == pod.UID {
@@ -84,7 +85,7 @@ func (c *charging) addPod(pi fwk.PodInfo) {
 		u.chargeRecorded(recs, &p)
 	}
 	for i, accel := range u.node.Accels {
-		n := boundedCount(requests.GetScalarResources()[v1.ResourceName(accel.Resource)])
+		n := podrequest.BoundedCount(requests.GetScalarResources()[v1.ResourceName(accel.Resource)])
 		// An annotation may name fewer than the pod has: the rest may stand in a field
 		// of a later release.
 		n -= max(p.alloc.Count(accel.Resource), a.Count(accel.Resource))
@@ -132,7 +133,7 @@ func (c *charging) addClaim(cl *claim) {
 		pod := c.u.admittedHere(cl.request)
 		if pod != nil && pod.Pinned() && k.pins() {
 			k.exclude(pod, &p)
-			c.late = append(c.late, latecomer{pod: pod, alloc: cl.alloc, names: cl.request.names, since: cl.alloc.Assumed})
+			c.late = append(c.late, latecomer{pod: pod, alloc: cl.alloc, names: cl.request.ContainerNames, since: cl.alloc.Assumed})
 		}
 		if pod != nil && k.mayRefuse() && k.machine.Concerns(pod) {
 			c.u.waiting = append(c.u.waiting, pod)
@@ -145,13 +146,11 @@ func (c *charging) addClaim(cl *claim) {
 // notes a pod that kubelet has yet to admit.
 func (c *charging) expect(pod *v1.Pod, p *share, recorded bool) {
 	k := c.u.node.kubelet
-	pinned := k.pins() && getsExclusive(pod)
+	pinned := k.pins() && podrequest.GetsExclusive(pod)
 	if k == nil || !pinned && (recorded || p.alloc == nil || !k.mayRefuse()) {
 		return
 	}
-	r := &Request{}
-	r.readContainers(pod, c.u.node.resources)
-	r.readAdmitted(pod)
+	r := podrequest.ForAdmission(pod, c.u.node.resources)
 	admitted := c.u.admittedHere(r)
 	switch {
 	case admitted == nil:
@@ -162,10 +161,10 @@ func (c *charging) expect(pod *v1.Pod, p *share, recorded bool) {
 	}
 }
 
-func (c *charging) expectPinned(pod *v1.Pod, r *Request, admitted *admission.Pod, p *share, recorded bool) {
+func (c *charging) expectPinned(pod *v1.Pod, r *podrequest.Request, admitted *admission.Pod, p *share, recorded bool) {
 	k := c.u.node.kubelet
 	k.exclude(admitted, p)
-	l := latecomer{pod: admitted, alloc: p.alloc, names: r.names, since: pod.CreationTimestamp.Time, cpus: admitted.CPUs()}
+	l := latecomer{pod: admitted, alloc: p.alloc, names: r.ContainerNames, since: pod.CreationTimestamp.Time, cpus: admitted.CPUs()}
 	if p.alloc != nil {
 		l.since = p.alloc.Assumed
 	}
@@ -364,6 +363,11 @@ func (u *Usage) chargeRecorded(recs []recorded, p *share) {
 	}
 	u.charge(nodes, nil, p.milliCPU, p.memory)
 }
+
+// leastLeft stands for any debt: sums stay inside an int64.
+const leastLeft = -1 << 60
+
+func spend(left *int64, n int64) { *left = max(*left-podrequest.BoundedAmount(n), leastLeft) }
 
 // charge puts a pod's CPU and memory on its own NUMA nodes: CPU where its
 // cpuset lies, the rest in equal parts, rounded up; without own nodes on all.

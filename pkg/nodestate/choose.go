@@ -7,11 +7,12 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Choose makes the whole allocation of a pod on the node: GPUs per container,
 // NUMA nodes and, if wanted, CPUs. It is what Check promised, computed again.
-func (u *Usage) Choose(r *Request, wantCPUs bool) (*allocation.Allocation, Reason) {
+func (u *Usage) Choose(r *podrequest.Request, wantCPUs bool) (*allocation.Allocation, Reason) {
 	a := &allocation.Allocation{Version: allocation.Version, Node: u.node.Name, PodUID: r.UID}
 	var numa []int
 	sets, f, reason := u.pickAll(r)
@@ -26,7 +27,7 @@ func (u *Usage) Choose(r *Request, wantCPUs bool) (*allocation.Allocation, Reaso
 		ai := u.accelIndex(r.Resources[ri].Name)
 		accel := u.node.Accels[ai]
 		a.Unconfirmed = a.Unconfirmed || u.foreign[ai]
-		a.Containers = append(a.Containers, describe(accel, parts[ri], r.containers)...)
+		a.Containers = append(a.Containers, describe(accel, parts[ri], r.Containers)...)
 		numa = append(numa, accel.Graph.NUMAOf(sets[ri])...)
 	}
 	for _, accel := range u.node.Accels {
@@ -73,13 +74,13 @@ func (u *Usage) linkClass(a *allocation.Allocation) string {
 // chooseCPUs takes as many CPUs as the pod asks for (rounded up), spread over the
 // NUMA nodes of the choice; none where that many are not left, since a cpuset
 // smaller than the request would only slow the pod down.
-func (u *Usage) chooseCPUs(r *Request, nodes []int) nvtopo.CPUSet {
+func (u *Usage) chooseCPUs(r *podrequest.Request, nodes []int) nvtopo.CPUSet {
 	n := int((r.MilliCPU + 999) / 1000)
 	if n == 0 || len(nodes) == 0 {
 		return nil
 	}
 	free := u.freeCPUs()
-	if r.needsNUMAFit() {
+	if r.NeedsNUMAFit() {
 		var near []int
 		for i := range u.node.NUMA.NUMANodes {
 			if nn := &u.node.NUMA.NUMANodes[i]; slices.Contains(nodes, nn.ID) {
@@ -92,14 +93,14 @@ func (u *Usage) chooseCPUs(r *Request, nodes []int) nvtopo.CPUSet {
 }
 
 // describe writes down the containers' parts of one resource.
-func describe(accel *Accel, parts []nvtopo.Mask, cs []containerRequest) []allocation.Container {
+func describe(accel *Accel, parts []nvtopo.Mask, cs []podrequest.Container) []allocation.Container {
 	var out []allocation.Container
 	for i, c := range cs {
 		if parts[i] == 0 {
 			continue
 		}
 		g := accel.Graph
-		ca := allocation.Container{Name: c.name, Resource: accel.Resource, Init: c.kind == InitContainer, NUMANodes: known(g.NUMAOf(parts[i]))}
+		ca := allocation.Container{Name: c.Name, Resource: accel.Resource, Init: c.Kind == podrequest.InitContainer, NUMANodes: known(g.NUMAOf(parts[i]))}
 		for _, p := range accel.Tables.RingOrder(parts[i]) {
 			ca.GPUs = append(ca.GPUs, g.GPUs[p].UUID)
 		}

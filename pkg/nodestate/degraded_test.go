@@ -13,6 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // withHealth gives the rig's node this health, by position.
@@ -58,8 +59,8 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 		c  nvtopo.Constraint
 	}{
 		{},
-		{kv: []string{MinLinkKey, "NVLINK"}, c: nvtopo.Constraint{MinLink: nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}}},
-		{kv: []string{TopologyPolicyKey, "single-numa-node"}, c: nvtopo.Constraint{Policy: nvtopo.PolicySingleNUMANode}},
+		{kv: []string{podrequest.MinLinkKey, "NVLINK"}, c: nvtopo.Constraint{MinLink: nvtopo.Class{Kind: nvtopo.KindNVLink, Lanes: 1}}},
+		{kv: []string{podrequest.TopologyPolicyKey, "single-numa-node"}, c: nvtopo.Constraint{Policy: nvtopo.PolicySingleNUMANode}},
 	}
 	served := map[string]int{}
 	for step := range 3000 {
@@ -142,12 +143,12 @@ func TestADegradedGPUWithoutCPUsBesideItIsRefusedForThat(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", 0xf0, nvtopo.MaskOf(0, 1, 2, 3))
 	info, l := r.view(t)
-	pod := annotated(asking(gpuPod("p", 1), "41", ""), TopologyPolicyKey, "single-numa-node")
+	pod := annotated(asking(gpuPod("p", 1), "41", ""), podrequest.TopologyPolicyKey, "single-numa-node")
 	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != NoNUMACPU {
 		t.Errorf("41 CPUs beside one GPU: %q, want %q", v.Reason, NoNUMACPU)
 	}
 	r.withHealth(t, "dgx1-v100", "3", 0, nvtopo.MaskOf(0, 1, 2, 3))
-	pod = annotated(asking(gpuPod("p", 1), "8", ""), GPUModelKey, "H100")
+	pod = annotated(asking(gpuPod("p", 1), "8", ""), podrequest.GPUModelKey, "H100")
 	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != FewSuitableGPUs {
 		t.Errorf("another model: %q, want %q", v.Reason, FewSuitableGPUs)
 	}

@@ -5,29 +5,30 @@ package nodestate
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // divideAll divides the pod's sets among its containers, by resource and then by
-// container of r.containers. Where kubelet has a say the division is one that it
+// container of r.Containers. Where kubelet has a say the division is one that it
 // honours: the best if it does, else one it leaves, made as good as it allows.
-func (u *Usage) divideAll(r *Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
+func (u *Usage) divideAll(r *podrequest.Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
 	parts := make([][]nvtopo.Mask, len(r.Resources))
 	for ri := range r.Resources {
 		accel := u.node.Accels[u.accelIndex(r.Resources[ri].Name)]
 		var ok bool
-		if parts[ri], ok = divide(accel.Tables, sets[ri], r.containers, ri); !ok {
+		if parts[ri], ok = divide(accel.Tables, sets[ri], r.Containers, ri); !ok {
 			return nil, false
 		}
 	}
-	if f == nil || len(r.Resources) == 0 || len(r.containers) == 1 && len(r.Resources) == 1 {
+	if f == nil || len(r.Resources) == 0 || len(r.Containers) == 1 && len(r.Resources) == 1 {
 		return parts, true
 	}
 	wish := f.wish
 	wish.Parts = make([]admission.Part, len(f.pod.Containers))
 	for ri := range r.Resources {
 		ai := u.accelIndex(r.Resources[ri].Name)
-		for i, c := range r.containers {
-			wish.Parts[c.at][ai] = parts[ri][i]
+		for i, c := range r.Containers {
+			wish.Parts[c.Position][ai] = parts[ri][i]
 		}
 	}
 	if f.machine.Admit(f.state, f.pod, &wish, nil) {
@@ -44,11 +45,11 @@ func (u *Usage) divideAll(r *Request, sets *picks, f *forecast) ([][]nvtopo.Mask
 // random. So an init container's part lies inside that of the next container, and
 // a later init container's around those of the earlier: what is handed on is then
 // what was planned. Only where a container asks for fewer is it left to chance.
-func divide(t *nvtopo.Tables, set nvtopo.Mask, cs []containerRequest, ri int) ([]nvtopo.Mask, bool) {
+func divide(t *nvtopo.Tables, set nvtopo.Mask, cs []podrequest.Container, ri int) ([]nvtopo.Mask, bool) {
 	var sizes []int
 	for _, c := range cs {
-		if c.kind != InitContainer {
-			sizes = append(sizes, c.gpus[ri])
+		if c.Kind != podrequest.InitContainer {
+			sizes = append(sizes, c.GPUs[ri])
 		}
 	}
 	running, ok := t.Split(set, sizes)
@@ -64,9 +65,9 @@ func divide(t *nvtopo.Tables, set nvtopo.Mask, cs []containerRequest, ri int) ([
 	out := make([]nvtopo.Mask, len(cs))
 	var left nvtopo.Mask // by init containers
 	for i, c := range cs {
-		k := c.gpus[ri]
+		k := c.GPUs[ri]
 		switch {
-		case c.kind != InitContainer:
+		case c.Kind != podrequest.InitContainer:
 			out[i], pools = pools[0], pools[1:]
 			left &^= out[i]
 		case k == 0:
@@ -101,7 +102,7 @@ func initPart(t *nvtopo.Tables, left nvtopo.Mask, pools []nvtopo.Mask, k int) (n
 
 // divideHonoured makes a division out of one that kubelet leaves: as many GPUs of
 // each NUMA node for each container, but the best of them.
-func (u *Usage) divideHonoured(r *Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
+func (u *Usage) divideHonoured(r *podrequest.Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
 	got := make([]admission.Part, len(f.pod.Containers))
 	wish := f.wish
 	if !f.machine.Admit(f.state, f.pod, &wish, got) {
@@ -111,11 +112,11 @@ func (u *Usage) divideHonoured(r *Request, sets *picks, f *forecast) ([][]nvtopo
 	for ri := range r.Resources {
 		ai := u.accelIndex(r.Resources[ri].Name)
 		accel := u.node.Accels[ai]
-		parts[ri] = make([]nvtopo.Mask, len(r.containers))
+		parts[ri] = make([]nvtopo.Mask, len(r.Containers))
 		simple := true // no init container has any
-		for i, c := range r.containers {
-			parts[ri][i] = got[c.at][ai]
-			simple = simple && (c.kind != InitContainer || parts[ri][i] == 0)
+		for i, c := range r.Containers {
+			parts[ri][i] = got[c.Position][ai]
+			simple = simple && (c.Kind != podrequest.InitContainer || parts[ri][i] == 0)
 		}
 		if simple {
 			refine(accel, sets[ri], parts[ri])

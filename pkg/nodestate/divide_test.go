@@ -10,17 +10,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // kubeletDraws takes a pod's GPUs as kubelet's device manager does without a
 // topology policy: first, at random, from what init containers left, then what the
 // plugin prefers. It returns what every container gets, and which of them kubelet
 // decided by chance.
-func kubeletDraws(r *rand.Rand, cs []containerRequest, plan []nvtopo.Mask, set nvtopo.Mask) (got []nvtopo.Mask, chance []bool) {
+func kubeletDraws(r *rand.Rand, cs []podrequest.Container, plan []nvtopo.Mask, set nvtopo.Mask) (got []nvtopo.Mask, chance []bool) {
 	var reuse nvtopo.Mask
 	free, diced := set, false
 	for i, c := range cs {
-		n := c.gpus[0]
+		n := c.GPUs[0]
 		var part nvtopo.Mask
 		for n > 0 && reuse&^part != 0 {
 			left := (reuse &^ part).Positions()
@@ -36,7 +37,7 @@ func kubeletDraws(r *rand.Rand, cs []containerRequest, plan []nvtopo.Mask, set n
 			part |= prefer
 			free &^= prefer
 		}
-		if c.kind == InitContainer {
+		if c.Kind == podrequest.InitContainer {
 			reuse |= part
 		} else {
 			reuse &^= part
@@ -52,18 +53,18 @@ func TestKubeletHandsOnWhatWasPlanned(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 9))
 	certain := 0
 	for range 5000 {
-		var cs []containerRequest
+		var cs []podrequest.Container
 		for i := range r.IntN(4) {
-			kind := InitContainer
+			kind := podrequest.InitContainer
 			if r.IntN(3) == 0 {
-				kind = SidecarContainer
+				kind = podrequest.SidecarContainer
 			}
-			cs = append(cs, containerRequest{name: fmt.Sprint("i", i), kind: kind, gpus: []int{1 + r.IntN(3)}})
+			cs = append(cs, podrequest.Container{Name: fmt.Sprint("i", i), Kind: kind, GPUs: []int{1 + r.IntN(3)}})
 		}
 		for i := range 1 + r.IntN(2) {
-			cs = append(cs, containerRequest{name: fmt.Sprint("a", i), kind: AppContainer, gpus: []int{1 + r.IntN(3)}})
+			cs = append(cs, podrequest.Container{Name: fmt.Sprint("a", i), Kind: podrequest.AppContainer, GPUs: []int{1 + r.IntN(3)}})
 		}
-		k := effective(cs, 0)
+		k := needed(cs)
 		if k > 8 {
 			continue
 		}
@@ -75,10 +76,10 @@ func TestKubeletHandsOnWhatWasPlanned(t *testing.T) {
 		}
 		var running nvtopo.Mask
 		for i, p := range plan {
-			if p.Len() != cs[i].gpus[0] || p&^set != 0 || cs[i].kind != InitContainer && p&running != 0 {
+			if p.Len() != cs[i].GPUs[0] || p&^set != 0 || cs[i].Kind != podrequest.InitContainer && p&running != 0 {
 				t.Fatalf("%+v: container %d gets %v of %v beside %v", cs, i, p.Positions(), set.Positions(), running.Positions())
 			}
-			if cs[i].kind != InitContainer {
+			if cs[i].Kind != podrequest.InitContainer {
 				running |= p
 			}
 		}
@@ -89,7 +90,7 @@ func TestKubeletHandsOnWhatWasPlanned(t *testing.T) {
 			if !chance[i] && got[i] != plan[i] {
 				t.Fatalf("%+v: container %d gets %v, planned %v of %v", cs, i, got[i].Positions(), plan[i].Positions(), set.Positions())
 			}
-			if !chance[i] && cs[i].kind != InitContainer {
+			if !chance[i] && cs[i].Kind != podrequest.InitContainer {
 				certain++
 			}
 		}
@@ -120,4 +121,18 @@ func TestInitContainersPrepareTheNextContainersGPUs(t *testing.T) {
 		t.Errorf("init containers get %v and %v, want the second to have the first container's %v and the first one of them",
 			parts["one"].Positions(), parts["two"].Positions(), parts["main"].Positions())
 	}
+}
+
+// needed is how many GPUs the containers need at once: all that run side by side, or an
+// init container with the sidecars before it, whichever is more.
+func needed(cs []podrequest.Container) int {
+	running, most := 0, 0
+	for _, c := range cs {
+		if c.Kind == podrequest.InitContainer {
+			most = max(most, running+c.GPUs[0])
+		} else {
+			running += c.GPUs[0]
+		}
+	}
+	return max(most, running)
 }

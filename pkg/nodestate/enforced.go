@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // Enforced reports whether a node's agent is heard of now: only then is what it
@@ -22,18 +21,6 @@ func (s *State) Enforced(node string) bool {
 // enforced reports whether this very node's agent is heard of: that of an earlier node
 // of the name knows nothing of this one's kubelet.
 func (n *Node) enforced(now time.Time) bool { return n.agent.fresh(now) && n.agent.of(n.NodeUID) }
-
-// Unmet names the demand of the pod's own that a set of GPUs does not meet, or is
-// empty: the links, the NUMA policy, one model, or models and memory.
-func (r *Request) Unmet(a *Accel, set nvtopo.Mask) string {
-	if set&^r.suitable(a.Graph) != 0 {
-		return "gpu-model or min-gpu-memory"
-	}
-	if short := a.Tables.Shortfall(set, set, set.Len(), r.Constraint); short != nvtopo.ShortNone {
-		return short.String()
-	}
-	return ""
-}
 
 // Unproven returns the allocation of a bound pod if it says that kubelet was made to
 // give these GPUs, and nobody can say whether it did: no agent is heard of on the node,

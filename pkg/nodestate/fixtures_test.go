@@ -12,10 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -89,6 +91,12 @@ func container(name string, gpus int) v1.Container {
 	return c
 }
 
+func sidecar(name string, gpus int) v1.Container {
+	c := container(name, gpus)
+	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
+	return c
+}
+
 // gpuPod is a waiting pod of one container with the given number of GPUs.
 func gpuPod(name string, gpus int) *v1.Pod {
 	return &v1.Pod{
@@ -97,8 +105,8 @@ func gpuPod(name string, gpus int) *v1.Pod {
 	}
 }
 
-func testOptions() *Options {
-	return &Options{
+func testOptions() *podrequest.Options {
+	return &podrequest.Options{
 		Resources: []string{testResource},
 		Supported: []nvtopo.Policy{
 			nvtopo.PolicyNone, nvtopo.PolicyBestEffort, nvtopo.PolicyRestricted, nvtopo.PolicySingleNUMANode,
@@ -108,7 +116,7 @@ func testOptions() *Options {
 
 func demandOf(tb testing.TB, pod *v1.Pod) *Demand {
 	tb.Helper()
-	r, err := ParseRequest(pod, testOptions())
+	r, err := podrequest.Parse(pod, testOptions())
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -5,6 +5,7 @@ package nodestate
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // forecast is what a node's kubelet would do with one pod. It is made anew for
@@ -21,7 +22,7 @@ type forecast struct {
 }
 
 // forecast returns nil where kubelet has no say on the pod.
-func (u *Usage) forecast(r *Request) *forecast {
+func (u *Usage) forecast(r *podrequest.Request) *forecast {
 	k := u.node.kubelet
 	if k == nil {
 		return nil
@@ -35,9 +36,9 @@ func (u *Usage) forecast(r *Request) *forecast {
 
 // admittedHere is the pod with its devices in the order of the node's accelerators,
 // nil where the node does not have them all.
-func (u *Usage) admittedHere(r *Request) *admission.Pod {
+func (u *Usage) admittedHere(r *podrequest.Request) *admission.Pod {
 	same := true
-	var at [MaxResources]int
+	var at [podrequest.MaxResources]int
 	for ri := range r.Resources {
 		if at[ri] = u.accelIndex(r.Resources[ri].Name); at[ri] < 0 {
 			return nil
@@ -45,14 +46,14 @@ func (u *Usage) admittedHere(r *Request) *admission.Pod {
 		same = same && at[ri] == ri
 	}
 	if same {
-		return r.admitted
+		return r.Admission
 	}
-	cs := make([]admission.Container, len(r.admitted.Containers))
+	cs := make([]admission.Container, len(r.Admission.Containers))
 	for i := range cs {
-		cs[i] = r.admitted.Containers[i]
+		cs[i] = r.Admission.Containers[i]
 		cs[i].Devices = [admission.MaxResources]int{}
 		for ri := range r.Resources {
-			cs[i].Devices[at[ri]] = r.admitted.Containers[i].Devices[ri]
+			cs[i].Devices[at[ri]] = r.Admission.Containers[i].Devices[ri]
 		}
 	}
 	return admission.NewPod(cs)

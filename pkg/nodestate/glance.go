@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // sight is what the informers' stores show of one node. Unlike a cycle's snapshot they
@@ -99,7 +100,7 @@ type glance struct {
 // plan is what a woken pod is expected to take.
 type plan struct {
 	pod     *v1.Pod
-	request *Request
+	request *podrequest.Request
 	alloc   *allocation.Allocation // nil where only a number is known
 }
 

@@ -20,6 +20,7 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // world is a cluster in which everything that is asynchronous in a real one
@@ -131,10 +132,10 @@ func (w *world) step() {
 		if pod != nil && pod.Spec.NodeName == "" {
 			changed := pod.DeepCopy()
 			changed.Annotations = maps.Clone(pod.Annotations)
-			if _, ok := changed.Annotations[MinLinkKey]; ok {
-				delete(changed.Annotations, MinLinkKey)
+			if _, ok := changed.Annotations[podrequest.MinLinkKey]; ok {
+				delete(changed.Annotations, podrequest.MinLinkKey)
 			} else {
-				metav1.SetMetaDataAnnotation(&changed.ObjectMeta, MinLinkKey, "SYS")
+				metav1.SetMetaDataAnnotation(&changed.ObjectMeta, podrequest.MinLinkKey, "SYS")
 			}
 			w.write(changed, false)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // heldRig is a machine with bridges between 0 and 1, 2 and 3, and so on. GPUs 2, 4
@@ -145,7 +146,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 	})
 	t.Run("is used for Filter, which gets the pod with the node", func(t *testing.T) {
 		r, pods, _ := heldRig(t)
-		linked := annotated(ranked(gpuPod("linked", 2), 4), MinLinkKey, "NVLINK")
+		linked := annotated(ranked(gpuPod("linked", 2), 4), podrequest.MinLinkKey, "NVLINK")
 		info, l := r.view(t, pods...)
 		info = info.Snapshot()
 		info.AddPodInfo(r.nominated("n")[0])

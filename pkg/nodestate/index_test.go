@@ -29,6 +29,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // site is a State beside the scheduler's own cache and snapshot.
@@ -218,12 +219,12 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 				case 3:
 					pod.Spec.Containers = append(pod.Spec.Containers, container("second", 1+r.IntN(2)))
 				case 0:
-					annotated(pod, TopologyPolicyKey, "single-numa-node")
+					annotated(pod, podrequest.TopologyPolicyKey, "single-numa-node")
 					pod = asking(pod, "8", "16Gi")
 				case 1:
-					annotated(pod, GPUModelKey, "L40S")
+					annotated(pod, podrequest.GPUModelKey, "L40S")
 				case 2:
-					annotated(pod, MinLinkKey, "NVLINK")
+					annotated(pod, podrequest.MinLinkKey, "NVLINK")
 				}
 				got, ratedBy := s.rated(pod, narrowing())
 				want, wantRatedBy := s.linear(pod, narrowing())
@@ -398,7 +399,7 @@ func TestPodsThatNeedCPUsBesideTheirGPUsGetTheBestNodeThatHasThem(t *testing.T) 
 	held.Annotations = map[string]string{allocation.Key: text}
 	s.must(s.cache.AddPod(s.logger, held))
 	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("odd", 4), "n1", 1, 3, 5, 7)))
-	pod := asking(annotated(gpuPod("pod", 2), TopologyPolicyKey, "single-numa-node"), "16", "1Gi")
+	pod := asking(annotated(gpuPod("pod", 2), podrequest.TopologyPolicyKey, "single-numa-node"), "16", "1Gi")
 	got := s.candidates(pod, narrowing())
 	want, _ := s.linear(pod, narrowing())
 	if !got.Equal(want) || !got.Has("n0") {

@@ -12,6 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // claimPhase is where a claim is on its way:
@@ -49,7 +50,7 @@ type claim struct {
 	name      string
 	node      string
 	alloc     *allocation.Allocation
-	request   *Request
+	request   *podrequest.Request
 	phase     claimPhase
 	since     time.Time // of the phase
 	written   bool      // the annotations are on the pod

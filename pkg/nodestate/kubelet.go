@@ -5,10 +5,6 @@ package nodestate
 import (
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/resource"
-	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
-
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
@@ -113,64 +109,4 @@ func admissionResources(n *Node, unaligned []string) []admission.Resource {
 		out = append(out, r)
 	}
 	return out
-}
-
-// readAdmitted reads the pod as kubelet's managers see it.
-func (r *Request) readAdmitted(pod *v1.Pod) {
-	spec := &pod.Spec
-	cs := make([]admission.Container, 0, len(spec.InitContainers)+len(spec.Containers))
-	pinned := getsExclusive(pod)
-	add := func(c *v1.Container, kind ContainerKind) {
-		a := admission.Container{Kind: admissionKind(kind)}
-		if pinned {
-			// Of a Guaranteed pod requests equal limits, also where only these are written.
-			cpu, memory := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
-			if milli := milliOf(cpu); milli%1000 == 0 {
-				a.CPUs = boundedCount(milli / 1000)
-			}
-			a.Memory = amountOf(memory)
-		}
-		if pinned {
-			r.names = append(r.names, c.Name)
-		}
-		cs = append(cs, a)
-	}
-	for i := range spec.InitContainers {
-		add(&spec.InitContainers[i], initKind(&spec.InitContainers[i]))
-	}
-	for i := range spec.Containers {
-		add(&spec.Containers[i], AppContainer)
-	}
-	for _, c := range r.containers {
-		copy(cs[c.at].Devices[:], c.gpus)
-	}
-	r.admitted = admission.NewPod(cs)
-}
-
-func admissionKind(k ContainerKind) admission.Kind {
-	switch k {
-	case InitContainer:
-		return admission.Init
-	case SidecarContainer:
-		return admission.Sidecar
-	case AppContainer:
-		return admission.App
-	}
-	return admission.App
-}
-
-// getsExclusive reports whether kubelet's static managers serve the pod: it is
-// Guaranteed, and by its containers' requests.
-func getsExclusive(pod *v1.Pod) bool {
-	if resource.IsPodLevelResourcesSet(pod) {
-		return false
-	}
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass == v1.PodQOSGuaranteed
-	}
-	// Most pods are told from a Guaranteed one by their first container.
-	if len(pod.Spec.Containers) == 0 || pod.Spec.Containers[0].Resources.Limits.Cpu().IsZero() {
-		return false
-	}
-	return qos.ComputePodQOS(pod) == v1.PodQOSGuaranteed
 }

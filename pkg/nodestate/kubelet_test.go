@@ -14,6 +14,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // tell publishes what the agent says of a dgx1-v100: GPUs 0-3 and CPUs 0-19 and
@@ -81,7 +82,7 @@ func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 			kubelet: single, used: []int{0, 1}, pod: gpuPod("p", 2), want: [][]int{{2, 3}},
 		},
 		"the pod's link demand does not fit kubelet's NUMA node": {
-			kubelet: single, used: []int{0, 2}, pod: annotated(gpuPod("p", 2), MinLinkKey, "NV2"), wantReason: KubeletElsewhere,
+			kubelet: single, used: []int{0, 2}, pod: annotated(gpuPod("p", 2), podrequest.MinLinkKey, "NV2"), wantReason: KubeletElsewhere,
 		},
 		"devices without NUMA nodes leave the choice free": {
 			kubelet: scope(single, func(k *v1alpha1.Kubelet) { k.UnalignedResources = []string{testResource} }),

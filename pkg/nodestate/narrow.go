@@ -13,6 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -62,7 +63,7 @@ func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle,
 	switch {
 	case !d.HasGPUs():
 		names = l.plain(x)
-	case d.needsNUMAFit() || len(d.Resources) > 1 || d.admitted.Pinned() && x.pinning > 0:
+	case d.NeedsNUMAFit() || len(d.Resources) > 1 || d.Admission.Pinned() && x.pinning > 0:
 		names = l.bestByNode(x)
 	default:
 		names = l.best(x)
@@ -123,9 +124,9 @@ func (l *lister) best(x *index) sets.Set[string] {
 		return nil
 	}
 	r := l.d.Request
-	demand := cluster.Demand{GPUs: r.Resources[0].Count, Constraint: r.Constraint, KnownOnly: r.linkSensitive()}
-	if r.picky() {
-		demand.Suitable = r.suitable
+	demand := cluster.Demand{GPUs: r.Resources[0].Count, Constraint: r.Constraint, KnownOnly: r.LinkSensitive()}
+	if r.Picky() {
+		demand.Suitable = r.Suitable
 	}
 	x.later = x.later[:0]
 	for band := cluster.BandBest; band < cluster.Bands; band++ {
@@ -301,7 +302,7 @@ func (s *State) HasBoth() bool {
 
 // TakesWholeNodes reports whether the pod takes all devices of any node it could be
 // placed on, so that no other place on the node is left to be rated.
-func (s *State) TakesWholeNodes(r *Request) bool {
+func (s *State) TakesWholeNodes(r *podrequest.Request) bool {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	for _, res := range r.Resources {

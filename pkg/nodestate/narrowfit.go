@@ -62,10 +62,10 @@ func (d *Demand) hasRoom(have, used fwk.Resource, pods int) bool {
 		have.GetAllowedPodNumber() <= pods {
 		return false
 	}
-	if have.GetEphemeralStorage()-used.GetEphemeralStorage() < d.all.EphemeralStorage {
+	if have.GetEphemeralStorage()-used.GetEphemeralStorage() < d.EphemeralStorage {
 		return false
 	}
-	for name, n := range d.all.ScalarResources {
+	for name, n := range d.Scalars {
 		if have.GetScalarResources()[name]-used.GetScalarResources()[name] < n {
 			return false
 		}

@@ -5,11 +5,12 @@ package nodestate
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Rate judges the best choice for the pod's first GPU resource; ok is false if
 // the node has none. It does not allocate.
-func (u *Usage) Rate(r *Request) (o cluster.Offer, ok bool) {
+func (u *Usage) Rate(r *podrequest.Request) (o cluster.Offer, ok bool) {
 	if !r.HasGPUs() {
 		return cluster.Offer{}, false
 	}
@@ -33,7 +34,7 @@ type Alignment struct {
 
 // Align judges the choice for a pod, with or without GPUs; ok is false if the
 // node has none or its NUMA nodes are not known. It does not allocate.
-func (u *Usage) Align(r *Request) (a Alignment, ok bool) {
+func (u *Usage) Align(r *podrequest.Request) (a Alignment, ok bool) {
 	var m uint64
 	var sets picks
 	if r.HasGPUs() {

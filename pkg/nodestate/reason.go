@@ -83,10 +83,10 @@ func linkReasonText(c nvtopo.Class) string {
 	}
 }
 
-// Text returns the constant text of a reason for this request.
-func (r *Request) Text(reason Reason) string {
+// Text returns the constant text of a reason for this demand.
+func (d *Demand) Text(reason Reason) string {
 	if reason == FewLinked {
-		return linkReasonText(r.Constraint.MinLink)
+		return linkReasonText(d.Constraint.MinLink)
 	}
 	return reason.String()
 }

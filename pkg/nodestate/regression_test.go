@@ -14,6 +14,7 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // wakes counts how often the State asks for the waiting pods to be tried again.
@@ -40,7 +41,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waiting.Annotations = map[string]string{allocation.Key: text, MinLinkKey: "SYS"} // it asks for other things now
+	waiting.Annotations = map[string]string{allocation.Key: text, podrequest.MinLinkKey: "SYS"} // it asks for other things now
 	second, reason := r.Reserve(demandOf(t, waiting), waiting, info, l)
 	if reason != Fits {
 		t.Fatal(reason)
@@ -148,7 +149,7 @@ func TestAWishForNUMANeedsNoGraph(t *testing.T) {
 	}
 	for affinity, want := range map[string]Reason{"none": Fits, "preferred": Fits, "required": NoGraph} {
 		pod := gpuPod("p", 0)
-		pod.Annotations = map[string]string{NUMAAffinityKey: affinity}
+		pod.Annotations = map[string]string{podrequest.NUMAAffinityKey: affinity}
 		if v := r.Judge(demandOf(t, pod), info, l); v.Reason != want {
 			t.Errorf("%s: %q, want %q", affinity, v.Reason, want)
 		}
@@ -202,7 +203,7 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 	}
 	r.BindingBegan(pod.UID, "n")
 	r.Unreserve(pod.UID, "n")
-	changed := annotated(pod.DeepCopy(), MinLinkKey, "SYS") // it asks for other things now
+	changed := annotated(pod.DeepCopy(), podrequest.MinLinkKey, "SYS") // it asks for other things now
 	second, reason := r.Reserve(demandOf(t, changed), changed, info, l)
 	if reason != Fits {
 		t.Fatal(reason)
@@ -269,7 +270,7 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 		}, false},
 		"not while two of its choices there are in doubt": {func(r *rig, pod, _ *v1.Pod) {
 			info, l := r.view(t)
-			changed := annotated(pod.DeepCopy(), MinLinkKey, "SYS") // it asks for other things now
+			changed := annotated(pod.DeepCopy(), podrequest.MinLinkKey, "SYS") // it asks for other things now
 			if _, reason := r.Reserve(demandOf(t, changed), changed, info, l); reason != Fits {
 				t.Fatal(reason)
 			}

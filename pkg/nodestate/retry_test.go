@@ -11,6 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // attempt reserves for a pod and lets its Binding end without a clear answer.
@@ -79,7 +80,7 @@ func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
 	}{
 		"a GPU of it fails":             {sick, gpuPod("p", 2)},
 		"the pod asks for more":         {nil, gpuPod("p", 3)},
-		"the pod asks for other things": {nil, annotated(gpuPod("p", 2), MinLinkKey, "SYS")},
+		"the pod asks for other things": {nil, annotated(gpuPod("p", 2), podrequest.MinLinkKey, "SYS")},
 		"another pod asks":              {nil, gpuPod("q", 2)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +134,7 @@ func TestAWriteThatEndedLeavesNothingInDoubt(t *testing.T) {
 	r.BindingBegan(pod.UID, "n")
 	r.Unreserve(pod.UID, "n")
 	// The Binding of that attempt may come late, to a pod that carries the next choice.
-	patched(annotated(pod.DeepCopy(), MinLinkKey, "SYS"))
+	patched(annotated(pod.DeepCopy(), podrequest.MinLinkKey, "SYS"))
 	r.Unreserve(pod.UID, "n")
 	if left := r.Dump(); len(left) != 2 || left[0].Phase != "doubtful" || left[1].Phase != "doubtful" {
 		t.Errorf("in flight %+v, want two that are doubtful", left)

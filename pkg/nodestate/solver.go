@@ -5,6 +5,7 @@ package nodestate
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // The joint solver: from what is free on a node to the GPUs, NUMA nodes and
@@ -14,17 +15,17 @@ import (
 // pick chooses the GPUs of the i-th resource of a request on accelerator kind
 // ai, or says why there are none. It does not allocate when it succeeds.
 // Only GPUs of within are taken, and only such as kubelet gives by the forecast.
-func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
+func (u *Usage) pick(r *podrequest.Request, ri, ai int, within nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
 	accel := u.node.Accels[ai]
 	k := r.Resources[ri].Count
 	free, alone, reason := u.usable(r, ai, k)
 	if reason != Fits {
 		return 0, reason
 	}
-	if u.foreign[ai] && (r.linkSensitive() || f.strict()) {
+	if u.foreign[ai] && (r.LinkSensitive() || f.strict()) {
 		return 0, UnknownDevices
 	}
-	allowed := r.suitable(accel.Graph) & within
+	allowed := r.Suitable(accel.Graph) & within
 	if alone &= allowed; alone != 0 {
 		if set, reason := u.pickAlone(r, ai, alone, f); reason == Fits || free&allowed == 0 {
 			return set, reason
@@ -38,7 +39,7 @@ func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask, f *forecast) (n
 		}
 		return 0, fromShortfall(accel.Tables.Shortfall(free, allowed, k, c))
 	}
-	if (!r.needsNUMAFit() || u.fitOf(r, accel.Graph, set) == Fits) && f.honours(ai, accel.Graph, set) {
+	if (!r.NeedsNUMAFit() || u.fitOf(r, accel.Graph, set) == Fits) && f.honours(ai, accel.Graph, set) {
 		return set, Fits
 	}
 	return u.pickWhere(r, ai, f, &question{free: free, allowed: allowed, k: k, c: c})
@@ -46,10 +47,10 @@ func (u *Usage) pick(r *Request, ri, ai int, within nvtopo.Mask, f *forecast) (n
 
 // usable splits what is free into the GPUs that may be used together and those that
 // the pod may have only because it asks for one; or says that there are too few.
-func (u *Usage) usable(r *Request, ai, k int) (free, alone nvtopo.Mask, reason Reason) {
+func (u *Usage) usable(r *podrequest.Request, ai, k int) (free, alone nvtopo.Mask, reason Reason) {
 	all, degraded := u.free(ai), u.node.Accels[ai].Degraded
 	free = all &^ degraded
-	if r.single() {
+	if r.Single() {
 		alone = all & degraded
 	}
 	switch {
@@ -64,13 +65,13 @@ func (u *Usage) usable(r *Request, ai, k int) (free, alone nvtopo.Mask, reason R
 // pickAlone is the lowest of some degraded GPUs that has what the pod needs beside
 // it and that kubelet would give. It comes before any intact GPU: it is in no set, so
 // nothing is lost with it (see Tables.PickUsable).
-func (u *Usage) pickAlone(r *Request, ai int, among nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
+func (u *Usage) pickAlone(r *podrequest.Request, ai int, among nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
 	g := u.node.Accels[ai].Graph
 	reason := KubeletElsewhere
 	for m := among; m != 0; m &= m - 1 {
 		set := m & -m
 		switch {
-		case r.needsNUMAFit() && u.fitOf(r, g, set) != Fits:
+		case r.NeedsNUMAFit() && u.fitOf(r, g, set) != Fits:
 			reason = u.fitReason(r)
 		case f.honours(ai, g, set):
 			return set, Fits
@@ -91,16 +92,16 @@ type question struct {
 
 // pickWhere is pick where the best set lacks CPU or memory beside it, or kubelet
 // would not give it: the best of those that do.
-func (u *Usage) pickWhere(r *Request, ai int, f *forecast, q *question) (nvtopo.Mask, Reason) {
+func (u *Usage) pickWhere(r *podrequest.Request, ai int, f *forecast, q *question) (nvtopo.Mask, Reason) {
 	accel := u.node.Accels[ai]
-	fits := func(s nvtopo.Mask) bool { return !r.needsNUMAFit() || u.fitOf(r, accel.Graph, s) == Fits }
+	fits := func(s nvtopo.Mask) bool { return !r.NeedsNUMAFit() || u.fitOf(r, accel.Graph, s) == Fits }
 	if region, ok := f.region(ai); ok && len(r.Resources) == 1 {
 		set, ok := accel.Tables.Pick(q.free, q.allowed&region, q.k, q.c)
 		if ok && fits(set) && f.honours(ai, accel.Graph, set) {
 			return set, Fits
 		}
 	}
-	if r.needsNUMAFit() {
+	if r.NeedsNUMAFit() {
 		set, ok := accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, fits)
 		if !ok {
 			return 0, u.fitReason(r)
@@ -126,12 +127,12 @@ func (u *Usage) pickWhere(r *Request, ai int, f *forecast, q *question) (nvtopo.
 const everything = ^nvtopo.Mask(0)
 
 // picks are the sets of a request's resources, in their order.
-type picks [MaxResources]nvtopo.Mask
+type picks [podrequest.MaxResources]nvtopo.Mask
 
 // pickAll chooses the GPUs of every resource. Each is chosen by itself, but for
 // single-numa-node, where all have to share one node: the lowest that has them.
 // The forecast, nil where kubelet aligns nothing, has all sets settled.
-func (u *Usage) pickAll(r *Request) (sets picks, f *forecast, reason Reason) {
+func (u *Usage) pickAll(r *podrequest.Request) (sets picks, f *forecast, reason Reason) {
 	if len(r.Resources) < 2 || u.constraint(r).Policy != nvtopo.PolicySingleNUMANode {
 		f = u.forecast(r)
 		if sets, reason = u.pickOn(r, -1, f); reason == Fits && r.HasGPUs() && !u.inAnyOrder(f) {
@@ -154,7 +155,7 @@ func (u *Usage) pickAll(r *Request) (sets picks, f *forecast, reason Reason) {
 }
 
 // pickOn chooses on the i-th NUMA node only, or anywhere with -1.
-func (u *Usage) pickOn(r *Request, i int, f *forecast) (sets picks, reason Reason) {
+func (u *Usage) pickOn(r *podrequest.Request, i int, f *forecast) (sets picks, reason Reason) {
 	for ri := range r.Resources {
 		ai := u.accelIndex(r.Resources[ri].Name)
 		if ai < 0 {
@@ -185,7 +186,7 @@ func onNode(g *nvtopo.Graph, id int) nvtopo.Mask {
 
 // constraint is the pod's, and where kubelet's verdict cannot be predicted
 // tightened to what it is sure to admit.
-func (u *Usage) constraint(r *Request) nvtopo.Constraint {
+func (u *Usage) constraint(r *podrequest.Request) nvtopo.Constraint {
 	if u.node.kubelet != nil {
 		return r.Constraint
 	}
@@ -215,7 +216,7 @@ func (u *Usage) position(id int) int {
 }
 
 // fitOf reports whether the NUMA nodes of a set of GPUs have the CPU and memory asked.
-func (u *Usage) fitOf(r *Request, g *nvtopo.Graph, set nvtopo.Mask) Reason {
+func (u *Usage) fitOf(r *podrequest.Request, g *nvtopo.Graph, set nvtopo.Mask) Reason {
 	m, known := u.nodeMask(g, set)
 	if !known {
 		return FewInNUMA
@@ -223,7 +224,7 @@ func (u *Usage) fitOf(r *Request, g *nvtopo.Graph, set nvtopo.Mask) Reason {
 	return u.fit(r, m)
 }
 
-func (u *Usage) fit(r *Request, m uint64) Reason {
+func (u *Usage) fit(r *podrequest.Request, m uint64) Reason {
 	var milliCPU, memory int64
 	for i := range u.numa {
 		if m>>i&1 != 0 {
@@ -242,7 +243,7 @@ func (u *Usage) fit(r *Request, m uint64) Reason {
 
 // fitReason says which of CPU and memory is short even on all NUMA nodes
 // together, or CPU, the usual one, when only the alignment fails.
-func (u *Usage) fitReason(r *Request) Reason {
+func (u *Usage) fitReason(r *podrequest.Request) Reason {
 	if reason := u.fit(r, 1<<len(u.numa)-1); reason == NoNUMAMemory {
 		return reason
 	}
@@ -258,7 +259,7 @@ func (u *Usage) fitReason(r *Request) Reason {
 
 // Check says whether a pod fits the node, and if not what is missing. It does
 // not allocate when the pod fits.
-func (u *Usage) Check(r *Request) Reason {
+func (u *Usage) Check(r *podrequest.Request) Reason {
 	if !r.HasGPUs() {
 		_, reason := u.pickNUMA(r)
 		if reason == Fits {
@@ -293,9 +294,9 @@ func (u *Usage) accelIndex(resource string) int {
 // pickNUMA chooses NUMA nodes for a pod without GPUs: as few as hold its CPU
 // and memory, then those with the fewest free GPUs, so that CPUs beside free
 // GPUs stay free, then the tightest fit, then the lowest.
-func (u *Usage) pickNUMA(r *Request) (uint64, Reason) {
+func (u *Usage) pickNUMA(r *podrequest.Request) (uint64, Reason) {
 	most := len(u.numa)
-	hard := r.Affinity == AffinityRequired
+	hard := r.Affinity == podrequest.AffinityRequired
 	switch r.Constraint.Policy {
 	case nvtopo.PolicySingleNUMANode:
 		most, hard = 1, true
@@ -321,7 +322,7 @@ func (u *Usage) pickNUMA(r *Request) (uint64, Reason) {
 	return 0, u.fitReason(r)
 }
 
-func (u *Usage) fewestWhenEmpty(r *Request) int {
+func (u *Usage) fewestWhenEmpty(r *podrequest.Request) int {
 	for size := 1; size <= len(u.numa); size++ {
 		if _, ok := u.node.empty.bestNodes(r, size); ok {
 			return size
@@ -335,7 +336,7 @@ func (u *Usage) fewestWhenEmpty(r *Request) int {
 const maxCPUNodes = 16
 
 // bestNodes tries every set of size NUMA nodes that have CPUs.
-func (u *Usage) bestNodes(r *Request, size int) (best uint64, ok bool) {
+func (u *Usage) bestNodes(r *podrequest.Request, size int) (best uint64, ok bool) {
 	var with [maxCPUNodes]int
 	n := 0
 	for i := range u.numa {

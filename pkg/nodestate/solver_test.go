@@ -13,6 +13,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // asking sets a pod's CPU and memory request.
@@ -57,35 +58,35 @@ func TestTheJointSolver(t *testing.T) {
 		},
 		"required goes where the CPUs are": {
 			used: []int{7}, usedCPUs: "36", usedOn: []int{0},
-			pod:      annotated(asking(gpuPod("p", 2), "8", ""), NUMAAffinityKey, "required"),
+			pod:      annotated(asking(gpuPod("p", 2), "8", ""), podrequest.NUMAAffinityKey, "required"),
 			wantGPUs: []int{5, 6}, wantNUMA: []int{1}, wantCPUs: 8,
 		},
 		"required spans nodes rather than be refused": {
-			pod:      annotated(asking(gpuPod("p", 2), "60", ""), NUMAAffinityKey, "required"),
+			pod:      annotated(asking(gpuPod("p", 2), "60", ""), podrequest.NUMAAffinityKey, "required"),
 			wantGPUs: []int{0, 4}, wantNUMA: []int{0, 1}, wantCPUs: 60,
 		},
 		"required is refused when even all nodes have not enough": {
-			pod: annotated(asking(gpuPod("p", 2), "90", ""), NUMAAffinityKey, "required"), wantReason: NoNUMACPU,
+			pod: annotated(asking(gpuPod("p", 2), "90", ""), podrequest.NUMAAffinityKey, "required"), wantReason: NoNUMACPU,
 		},
 		"memory counts as CPU does": {
-			pod: annotated(asking(gpuPod("p", 1), "1", "2Ti"), NUMAAffinityKey, "required"), wantReason: NoNUMAMemory,
+			pod: annotated(asking(gpuPod("p", 1), "1", "2Ti"), podrequest.NUMAAffinityKey, "required"), wantReason: NoNUMAMemory,
 		},
 		"single-numa-node keeps CPU and GPUs on one node": {
-			pod: annotated(asking(gpuPod("p", 4), "50", ""), TopologyPolicyKey, "single-numa-node"), wantReason: NoNUMACPU,
+			pod: annotated(asking(gpuPod("p", 4), "50", ""), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: NoNUMACPU,
 		},
 		"single-numa-node refuses GPUs over two nodes": {
-			used: []int{0, 4}, pod: annotated(gpuPod("p", 4), TopologyPolicyKey, "single-numa-node"), wantReason: FewInNUMA,
+			used: []int{0, 4}, pod: annotated(gpuPod("p", 4), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: FewInNUMA,
 		},
 		"a pod without GPUs gets one NUMA node": {
 			used: []int{0, 1}, usedOn: []int{0},
-			pod:      annotated(asking(gpuPod("p", 0), "10", ""), NUMAAffinityKey, "required"),
+			pod:      annotated(asking(gpuPod("p", 0), "10", ""), podrequest.NUMAAffinityKey, "required"),
 			wantNUMA: []int{0}, wantCPUs: 10,
 		},
 		"a pod without GPUs is refused where no node has its CPUs": {
-			pod: annotated(asking(gpuPod("p", 0), "41", ""), TopologyPolicyKey, "single-numa-node"), wantReason: NoNUMACPU,
+			pod: annotated(asking(gpuPod("p", 0), "41", ""), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: NoNUMACPU,
 		},
 		"a pod without GPUs that only prefers takes what there is": {
-			pod: annotated(asking(gpuPod("p", 0), "41", ""), NUMAAffinityKey, "preferred"), wantNUMA: []int{0, 1}, wantCPUs: 41,
+			pod: annotated(asking(gpuPod("p", 0), "41", ""), podrequest.NUMAAffinityKey, "preferred"), wantNUMA: []int{0, 1}, wantCPUs: 41,
 		},
 		"of too few CPUs it gets none": {
 			pod: asking(gpuPod("p", 1), "200", ""), wantGPUs: []int{0}, wantNUMA: []int{0},
@@ -229,12 +230,12 @@ func TestModelAndMemoryAreMasks(t *testing.T) {
 		key, value string
 		want       Reason
 	}{
-		"the node's model":      {GPUModelKey, "V100-SXM2", Fits},
-		"one of several models": {GPUModelKey, "H100,V100 SXM2", Fits},
-		"part of a word is not": {GPUModelKey, "V10", FewSuitableGPUs},
-		"another model":         {GPUModelKey, "H100", FewSuitableGPUs},
-		"less memory":           {MinGPUMemoryKey, "10Gi", Fits},
-		"more memory":           {MinGPUMemoryKey, "100Gi", FewSuitableGPUs},
+		"the node's model":      {podrequest.GPUModelKey, "V100-SXM2", Fits},
+		"one of several models": {podrequest.GPUModelKey, "H100,V100 SXM2", Fits},
+		"part of a word is not": {podrequest.GPUModelKey, "V10", FewSuitableGPUs},
+		"another model":         {podrequest.GPUModelKey, "H100", FewSuitableGPUs},
+		"less memory":           {podrequest.MinGPUMemoryKey, "10Gi", Fits},
+		"more memory":           {podrequest.MinGPUMemoryKey, "100Gi", FewSuitableGPUs},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -250,12 +251,12 @@ func TestModelAndMemoryAreMasks(t *testing.T) {
 func TestLinkDemandsNameTheFabric(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	info, l := r.view(t)
-	d := demandOf(t, annotated(gpuPod("p", 5), MinLinkKey, "NVLINK"))
+	d := demandOf(t, annotated(gpuPod("p", 5), podrequest.MinLinkKey, "NVLINK"))
 	v := r.Judge(d, info, l)
 	if got, want := d.Text(v.Reason), "fewer free GPUs joined by NVLink than asked"; got != want {
 		t.Errorf("reason %q, want %q", got, want)
 	}
-	d = demandOf(t, annotated(gpuPod("p", 2), MinBandwidthKey, "60"))
+	d = demandOf(t, annotated(gpuPod("p", 2), podrequest.MinBandwidthKey, "60"))
 	if v := r.Judge(d, info, l); v.Reason != LowBandwidth {
 		t.Errorf("60 GB/s: %q, want %q", v.Reason, LowBandwidth)
 	}

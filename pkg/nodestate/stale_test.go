@@ -16,6 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // unvouch brings the node of a rig into one of the states in which its graph does not
@@ -59,19 +60,19 @@ func TestPodsOnNodesWhoseGraphDoesNotCount(t *testing.T) {
 		stale   int
 	}{
 		"best effort":               {gpus: 2, missing: allow, stale: count},
-		"policy none":               {gpus: 2, notes: []string{TopologyPolicyKey, "none"}, missing: neither, stale: neither},
-		"numa preferred":            {gpus: 2, notes: []string{NUMAAffinityKey, "preferred"}, missing: allow, stale: count},
+		"policy none":               {gpus: 2, notes: []string{podrequest.TopologyPolicyKey, "none"}, missing: neither, stale: neither},
+		"numa preferred":            {gpus: 2, notes: []string{podrequest.NUMAAffinityKey, "preferred"}, missing: allow, stale: count},
 		"one GPU":                   {gpus: 1, missing: allow, stale: count},
-		"restricted":                {gpus: 2, notes: []string{TopologyPolicyKey, "restricted"}, missing: never, stale: never},
-		"single-numa-node":          {gpus: 2, notes: []string{TopologyPolicyKey, "single-numa-node"}, missing: never, stale: never},
-		"min-link":                  {gpus: 2, notes: []string{MinLinkKey, "NVLINK"}, missing: never, stale: never},
-		"min-bandwidth":             {gpus: 2, notes: []string{MinBandwidthKey, "10"}, missing: never, stale: never},
-		"numa required":             {gpus: 2, notes: []string{NUMAAffinityKey, "required"}, missing: never, stale: never},
-		"a model":                   {gpus: 2, notes: []string{GPUModelKey, "V100"}, missing: never, stale: never},
-		"memory":                    {gpus: 2, notes: []string{MinGPUMemoryKey, "1Gi"}, missing: never, stale: never},
-		"none, but a model":         {gpus: 2, notes: []string{TopologyPolicyKey, "none", GPUModelKey, "V100"}, missing: never, stale: never},
+		"restricted":                {gpus: 2, notes: []string{podrequest.TopologyPolicyKey, "restricted"}, missing: never, stale: never},
+		"single-numa-node":          {gpus: 2, notes: []string{podrequest.TopologyPolicyKey, "single-numa-node"}, missing: never, stale: never},
+		"min-link":                  {gpus: 2, notes: []string{podrequest.MinLinkKey, "NVLINK"}, missing: never, stale: never},
+		"min-bandwidth":             {gpus: 2, notes: []string{podrequest.MinBandwidthKey, "10"}, missing: never, stale: never},
+		"numa required":             {gpus: 2, notes: []string{podrequest.NUMAAffinityKey, "required"}, missing: never, stale: never},
+		"a model":                   {gpus: 2, notes: []string{podrequest.GPUModelKey, "V100"}, missing: never, stale: never},
+		"memory":                    {gpus: 2, notes: []string{podrequest.MinGPUMemoryKey, "1Gi"}, missing: never, stale: never},
+		"none, but a model":         {gpus: 2, notes: []string{podrequest.TopologyPolicyKey, "none", podrequest.GPUModelKey, "V100"}, missing: never, stale: never},
 		"no GPU":                    {missing: neither, stale: neither},
-		"no GPU, but numa required": {notes: []string{NUMAAffinityKey, "required"}, missing: never, stale: never},
+		"no GPU, but numa required": {notes: []string{podrequest.NUMAAffinityKey, "required"}, missing: never, stale: never},
 	}
 	for _, state := range []Reason{NoGraph, NodeReplaced, StaleGraph, UnreadableGraph} {
 		for name, tc := range pods {
@@ -188,7 +189,7 @@ func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
 	if v := r.Judge(demandOf(t, gpuPod("p", 7)), info, l); v.Reason == Fits {
 		t.Error("7 of 8 GPUs were given out beside a pod that has 2")
 	}
-	linked := demandOf(t, annotated(gpuPod("p", 2), MinLinkKey, "NVLINK"))
+	linked := demandOf(t, annotated(gpuPod("p", 2), podrequest.MinLinkKey, "NVLINK"))
 	if v := r.Judge(linked, info, l); v.Reason != UnknownDevices {
 		t.Errorf("a pod with link demands: %q, want %q", v.Reason, UnknownDevices)
 	}

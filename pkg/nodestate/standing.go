@@ -68,7 +68,7 @@ func (s *State) byCount(d *Demand, u *Usage) Reason {
 			continue
 		}
 		free := u.free(i)
-		if !d.single() {
+		if !d.Single() {
 			free &^= u.node.Accels[i].Degraded
 		}
 		if free.Len()-u.counted[i] < r.Count {

@@ -20,6 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Config is what is the same for every profile of a process.
@@ -128,7 +129,7 @@ func (s *State) Node(name string) *Node {
 
 // Demand is what a profile adds to a request when a node is judged.
 type Demand struct {
-	*Request
+	*podrequest.Request
 	Unenforced Unenforced
 	// AllowNoGraph lets GPU pods without hard demands onto nodes without a graph, and
 	// CountStale onto those whose graph is stale; pods without GPUs always may.
@@ -205,7 +206,7 @@ func (d *Demand) basis(n *Node, reason Reason) basis {
 	switch {
 	case reason == Fits:
 		return onGraph
-	case d.needsGraph():
+	case d.NeedsGraph():
 		return nowhere
 	case !d.HasGPUs():
 		return onTrust

@@ -12,6 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Tenants is one node as preemption sees it: pods that stay, and holders of devices
@@ -51,7 +52,7 @@ func (s *State) Tenants(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoListe
 		return nil
 	}
 	n := u.node
-	t := &Tenants{s: s, x: s.cells.get(n.Name), d: d, snapshot: snapshot, exact: n.kubelet != nil || d.needsNUMAFit()}
+	t := &Tenants{s: s, x: s.cells.get(n.Name), d: d, snapshot: snapshot, exact: n.kubelet != nil || d.NeedsNUMAFit()}
 	may := make(map[types.UID]bool, len(could))
 	for _, pi := range could {
 		may[pi.GetPod().UID] = true
@@ -164,7 +165,7 @@ func (t *Tenants) Best(gone eviction.Set) (q eviction.Quality, need eviction.Set
 }
 
 // qualityOf rates the set of the first resource.
-func (u *Usage) qualityOf(r *Request, set nvtopo.Mask) eviction.Quality {
+func (u *Usage) qualityOf(r *podrequest.Request, set nvtopo.Mask) eviction.Quality {
 	ai := u.accelIndex(r.Resources[0].Name)
 	tables := u.node.Accels[ai].Tables
 	return eviction.Quality{

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // fixedStore is an informer store with the given pods.
@@ -181,7 +182,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 					info.AddPodInfo(pi)
 				}
 			}
-			u := r.View(&Demand{Request: &Request{}}, info, l)
+			u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
 			if u == nil {
 				t.Fatal("the node's graph does not count")
 			}
@@ -289,7 +290,7 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 		r.Remove("n", types.UID("topology-n"))
 		info, l := r.view(t)
 		pod := gpuPod("p", 1)
-		pod.Annotations = map[string]string{TopologyPolicyKey: "none"}
+		pod.Annotations = map[string]string{podrequest.TopologyPolicyKey: "none"}
 		if v := r.Judge(demandOf(t, pod), info, l); v.Reason != Fits {
 			t.Errorf("verdict for policy none %q, want that it fits", v.Reason)
 		}
@@ -349,7 +350,7 @@ func TestForeignPodsStopOnlyLinkPolicies(t *testing.T) {
 		t.Errorf("best-effort: %q, want that it fits", v.Reason)
 	}
 	pod := gpuPod("q", 2)
-	pod.Annotations = map[string]string{MinLinkKey: "NVLINK"}
+	pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
 	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != UnknownDevices {
 		t.Errorf("min-link: %q, want %q", v.Reason, UnknownDevices)
 	}
@@ -371,8 +372,8 @@ func TestFilterAndScorePathsDoNotAllocate(t *testing.T) {
 		testResource: pod.Spec.Containers[0].Resources.Limits[testResource], "cpu": resource.MustParse("4"),
 	}
 	for name, annotations := range map[string]map[string]string{
-		"best-effort": nil, "single-numa-node": {TopologyPolicyKey: "single-numa-node"}, "required": {NUMAAffinityKey: "required"},
-		"min-link": {MinLinkKey: "NV1"},
+		"best-effort": nil, "single-numa-node": {podrequest.TopologyPolicyKey: "single-numa-node"}, "required": {podrequest.NUMAAffinityKey: "required"},
+		"min-link": {podrequest.MinLinkKey: "NV1"},
 	} {
 		pod.Annotations = annotations
 		d := demandOf(t, pod)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const otherVendor = "amd.com/gpu"
@@ -35,7 +36,7 @@ func addOtherVendor(obj *v1alpha1.NodeGPUTopology) {
 }
 
 // twoVendors is a node with both vendors' accelerators and a profile for both.
-func twoVendors(t *testing.T) (*rig, *Options) {
+func twoVendors(t *testing.T) (*rig, *podrequest.Options) {
 	t.Helper()
 	r := newRig(t, "dgx1-v100")
 	obj := topologyOf(t, "n", "dgx1-v100")
@@ -59,7 +60,7 @@ func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
 	r, opt := twoVendors(t)
 	pod := gpuPod("both", 4)
 	pod.Spec.Containers = append(pod.Spec.Containers, asksOther("amd", "1"))
-	req, err := ParseRequest(annotated(pod, TopologyPolicyKey, "single-numa-node"), opt)
+	req, err := podrequest.Parse(annotated(pod, podrequest.TopologyPolicyKey, "single-numa-node"), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	r, opt := twoVendors(t)
 	pod := gpuPod("both", 2)
 	pod.Spec.Containers = append(pod.Spec.Containers, asksOther("amd", "2"))
-	req, err := ParseRequest(annotated(pod, MinLinkKey, "SYS"), opt)
+	req, err := podrequest.Parse(annotated(pod, podrequest.MinLinkKey, "SYS"), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 		t.Errorf("%d NVIDIA GPUs, want 2: %v", len(got), got)
 	}
 	// The next pod sees each resource's use on its own graph.
-	req, err = ParseRequest(annotated(gpuPod("next", 6)), opt)
+	req, err = podrequest.Parse(annotated(gpuPod("next", 6)), opt)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	}
 	third := gpuPod("third", 0)
 	third.Spec.Containers = []v1.Container{asksOther("amd", "3")}
-	req, err = ParseRequest(third, opt)
+	req, err = podrequest.Parse(third, opt)
 	if err != nil {
 		t.Fatal(err)
 	}

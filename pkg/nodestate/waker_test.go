@@ -18,6 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // crowd is a cluster with waiting pods, a scheduler that tries exactly those that are
@@ -325,9 +326,9 @@ func TestNoFittingPodIsForgotten(t *testing.T) {
 				notes := map[string]string{}
 				switch c.rng.IntN(4) {
 				case 0:
-					notes[TopologyPolicyKey] = "single-numa-node"
+					notes[podrequest.TopologyPolicyKey] = "single-numa-node"
 				case 1:
-					notes[MinLinkKey] = "NVLINK"
+					notes[podrequest.MinLinkKey] = "NVLINK"
 				}
 				c.add(1<<c.rng.IntN(4), int32(c.rng.IntN(3)), notes)
 			case 4, 5, 6:

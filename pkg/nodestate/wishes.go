@@ -8,9 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// picky reports whether the pod asks for certain models or memory.
-func (r *Request) picky() bool { return len(r.models) > 0 || r.minGPUMemory > 0 }
-
 func requiredAffinity(pod *v1.Pod) *v1.NodeSelector {
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution

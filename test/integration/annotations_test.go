@@ -14,9 +14,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // slot is one node as its pods should have left it.
@@ -126,24 +126,24 @@ func (l *lab) testAnnotations(t *testing.T) {
 		"pairs on bridges":         {bridged, func(p string) []*v1.Pod { return []*v1.Pod{gpuPod("a", p, 2, nil), gpuPod("b", p, 2, nil)} }},
 		"every policy": {cube, func(p string) []*v1.Pod {
 			return []*v1.Pod{
-				gpuPod("a", p, 1, notes{nodestate.TopologyPolicyKey: "none"}),
-				gpuPod("b", p, 2, notes{nodestate.TopologyPolicyKey: "restricted"}),
-				gpuPod("c", p, 3, notes{nodestate.TopologyPolicyKey: "single-numa-node"}),
-				gpuPod("d", p, 2, notes{nodestate.TopologyPolicyKey: "best-effort"}),
+				gpuPod("a", p, 1, notes{podrequest.TopologyPolicyKey: "none"}),
+				gpuPod("b", p, 2, notes{podrequest.TopologyPolicyKey: "restricted"}),
+				gpuPod("c", p, 3, notes{podrequest.TopologyPolicyKey: "single-numa-node"}),
+				gpuPod("d", p, 2, notes{podrequest.TopologyPolicyKey: "best-effort"}),
 			}
 		}},
 		"restricted to as many NUMA nodes as the empty machine needs": {cube, func(p string) []*v1.Pod {
-			return []*v1.Pod{gpuPod("a", p, 5, notes{nodestate.TopologyPolicyKey: "restricted"})}
+			return []*v1.Pod{gpuPod("a", p, 5, notes{podrequest.TopologyPolicyKey: "restricted"})}
 		}},
 		"link class and bandwidth floors": {cube, func(p string) []*v1.Pod {
 			return []*v1.Pod{
-				gpuPod("a", p, 2, notes{nodestate.MinLinkKey: "NV2"}),
-				gpuPod("b", p, 3, notes{nodestate.MinLinkKey: "NVLINK", nodestate.MinBandwidthKey: "25"}),
-				gpuPod("c", p, 2, notes{nodestate.MinLinkKey: "PHB"}),
+				gpuPod("a", p, 2, notes{podrequest.MinLinkKey: "NV2"}),
+				gpuPod("b", p, 3, notes{podrequest.MinLinkKey: "NVLINK", podrequest.MinBandwidthKey: "25"}),
+				gpuPod("c", p, 2, notes{podrequest.MinLinkKey: "PHB"}),
 			}
 		}},
 		"model and memory": {cube, func(p string) []*v1.Pod {
-			return []*v1.Pod{gpuPod("a", p, 2, notes{nodestate.GPUModelKey: "V100", nodestate.MinGPUMemoryKey: "30Gi"})}
+			return []*v1.Pod{gpuPod("a", p, 2, notes{podrequest.GPUModelKey: "V100", podrequest.MinGPUMemoryKey: "30Gi"})}
 		}},
 		"two containers": {cube, func(p string) []*v1.Pod {
 			return []*v1.Pod{podOf("a", p, nil, container("left", 2), container("right", 2), container("none", 0))}
@@ -209,10 +209,10 @@ func (l *lab) testSequences(t *testing.T) {
 				}
 				a := notes{}
 				if v := policies[rng.IntN(len(policies))]; v != "" {
-					a[nodestate.TopologyPolicyKey] = v
+					a[podrequest.TopologyPolicyKey] = v
 				}
 				if v := links[rng.IntN(len(links))]; v != "" {
-					a[nodestate.MinLinkKey] = v
+					a[podrequest.MinLinkKey] = v
 				}
 				pod := on(s.node, gpuPod(s.node+"-"+strconv.Itoa(step), p, 1+rng.IntN(4), a))
 				l.create(t, pod)

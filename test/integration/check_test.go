@@ -22,6 +22,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // debugArgs is the argument that makes the scheduler show its state, and where.
@@ -128,9 +129,9 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 	client := bearerClient(l.checkerAccount(t, "auditor", true))
 
 	pods := []*v1.Pod{
-		podOf("pair", "checked", notes{nodestate.MinLinkKey: "NV1"}, container("main", 2)),
+		podOf("pair", "checked", notes{podrequest.MinLinkKey: "NV1"}, container("main", 2)),
 		podOf("single", "checked", nil, container("main", 1)),
-		podOf("two-containers", "checked", notes{nodestate.TopologyPolicyKey: "single-numa-node"}, container("left", 2), container("right", 2)),
+		podOf("two-containers", "checked", notes{podrequest.TopologyPolicyKey: "single-numa-node"}, container("left", 2), container("right", 2)),
 		podOf("foreign", v1.DefaultSchedulerName, nil, container("main", 1)),
 	}
 	pods[1].Spec.InitContainers = []v1.Container{container("prepare", 1)}

@@ -23,7 +23,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -206,7 +206,7 @@ func (n *nodeUnderTest) testCPUs(t *testing.T) {
 
 func (n *nodeUnderTest) testRequirementLost(t *testing.T) {
 	name := n.freshName("linked")
-	n.create(t, on(n.name, gpuPod(name, preBindProfile, 2, notes{nodestate.MinLinkKey: "NV2"})))
+	n.create(t, on(n.name, gpuPod(name, preBindProfile, 2, notes{podrequest.MinLinkKey: "NV2"})))
 	pod := n.bound(t, name)
 	// GPUs 0 and 7 of this machine have no NVLink between them.
 	n.gave(t, map[types.UID]recordedPod{pod.UID: main1(n.ids(0, 7))})

@@ -17,6 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // definedWithin is how long the scheduler may take to notice a definition: it looks
@@ -47,7 +48,7 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 	l.create(t, gpuPod("plain", preBindProfile, 0, nil))
 	l.bound(t, "plain") // pods without GPUs need no definition
 	l.wantRefused(t, gpuPod("first", preBindProfile, 2, nil), nodestate.NoDefinition.String())
-	l.create(t, gpuPod("none", preBindProfile, 1, notes{nodestate.TopologyPolicyKey: "none"}))
+	l.create(t, gpuPod("none", preBindProfile, 1, notes{podrequest.TopologyPolicyKey: "none"}))
 	l.wantByCount(t, "none", nodestate.NoDefinition)
 
 	l.install(t)

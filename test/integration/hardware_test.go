@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -187,7 +188,7 @@ func (s *sickbay) testLost(t *testing.T) {
 
 func (s *sickbay) testLinkDown(t *testing.T) {
 	t.Helper()
-	pair := s.put(t, "link-pair", 2, notes{nodestate.MinLinkKey: "NVLINK"})
+	pair := s.put(t, "link-pair", 2, notes{podrequest.MinLinkKey: "NVLINK"})
 	a, b := pair.Positions()[0], pair.Positions()[1]
 	s.becomes(ill(t, s.sound, func(_ []nvtopo.GPU, links map[[2]int]nvtopo.Link) {
 		pcie := links[[2]int{a, b}].PCIe
@@ -196,7 +197,7 @@ func (s *sickbay) testLinkDown(t *testing.T) {
 	s.told(t, "link-pair", "LinkDegraded", s.uuid(a), s.uuid(b), "link class")
 	s.remove(t, "link-pair")
 	// The same pair is the best no more.
-	if got := s.put(t, "link-next", 2, notes{nodestate.MinLinkKey: "NVLINK"}); got == pair {
+	if got := s.put(t, "link-next", 2, notes{podrequest.MinLinkKey: "NVLINK"}); got == pair {
 		t.Errorf("the pair %v, whose link is down, was given to a pod that asks for NVLink", got.Positions())
 	}
 	s.put(t, "link-rest", 6, nil)
@@ -205,7 +206,7 @@ func (s *sickbay) testLinkDown(t *testing.T) {
 	s.becomes(s.sound, false)
 	eventually(t, heardWithin, "the pair is the best again", func(context.Context) (bool, string) {
 		name := s.freshName("link-again")
-		got := s.put(t, name, 2, notes{nodestate.MinLinkKey: "NVLINK"})
+		got := s.put(t, name, 2, notes{podrequest.MinLinkKey: "NVLINK"})
 		s.remove(t, name)
 		time.Sleep(settleTime)
 		return got == pair, fmt.Sprint(got.Positions())

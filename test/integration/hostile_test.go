@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // testHostilePods sends what no honest user sends: it is refused at once, or waits
@@ -68,11 +69,11 @@ func (l *lab) testHostilePods(t *testing.T) {
 		// Whose sum is 0 for the plugin NodeResourcesFit: only ours refuses it.
 		"2^63-1 GPUs, twice":                    {twice, nodestate.FewGPUs.String()},
 		"500 init containers":                   {crowd, "Insufficient nvidia.com/gpu"},
-		"memory that takes minutes to read":     {pod("1", notes{nodestate.MinGPUMemoryKey: "1e-100000000"}), "annotation " + nodestate.MinGPUMemoryKey + ": "},
-		"a value of 200 KiB":                    {pod("1", notes{nodestate.GPUModelKey: strings.Repeat("A", 200<<10)}), "204800 bytes, at most 1024 are read"},
-		"a bandwidth beyond any number":         {pod("1", notes{nodestate.MinBandwidthKey: "1e309"}), "is not a number"},
-		"a bandwidth that is none":              {pod("1", notes{nodestate.MinBandwidthKey: "NaN"}), "want more than 0"},
-		"a policy in letters that only look so": {pod("1", notes{nodestate.TopologyPolicyKey: "rеstricted"}), "unknown topology policy"},
+		"memory that takes minutes to read":     {pod("1", notes{podrequest.MinGPUMemoryKey: "1e-100000000"}), "annotation " + podrequest.MinGPUMemoryKey + ": "},
+		"a value of 200 KiB":                    {pod("1", notes{podrequest.GPUModelKey: strings.Repeat("A", 200<<10)}), "204800 bytes, at most 1024 are read"},
+		"a bandwidth beyond any number":         {pod("1", notes{podrequest.MinBandwidthKey: "1e309"}), "is not a number"},
+		"a bandwidth that is none":              {pod("1", notes{podrequest.MinBandwidthKey: "NaN"}), "want more than 0"},
+		"a policy in letters that only look so": {pod("1", notes{podrequest.TopologyPolicyKey: "rеstricted"}), "unknown topology policy"},
 	}
 	l.unjudged(t, func() {
 		for name, tc := range waiting {

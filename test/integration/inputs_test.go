@@ -11,7 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // inputsPolicy refuses input annotations that no scheduler can read.
@@ -43,7 +43,7 @@ func (l *lab) unjudged(t *testing.T, f func()) {
 // awaitInputs waits until the policy is in force, or is not.
 func (l *lab) awaitInputs(t *testing.T, inForce bool) {
 	t.Helper()
-	bad := gpuPod("probe", preBindProfile, 1, notes{nodestate.MinLinkKey: "none"})
+	bad := gpuPod("probe", preBindProfile, 1, notes{podrequest.MinLinkKey: "none"})
 	eventually(t, 30*time.Second, "the policy "+inputsPolicy+" comes or goes", func(ctx context.Context) (bool, string) {
 		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, bad, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil && !apierrors.IsInvalid(err) {
@@ -61,16 +61,16 @@ func (l *lab) testMalformed(t *testing.T) {
 	l.node(t, node, "dgx1-v100")
 	const own = "nvtopo.dev/"
 	values := map[string]string{
-		nodestate.TopologyPolicyKey:         "strict",
+		podrequest.TopologyPolicyKey:        "strict",
 		"scheduling.k8s.io/topology-policy": "strict",
 		"topology.kubernetes.io/policy":     "",
-		nodestate.NUMAAffinityKey:           "must",
+		podrequest.NUMAAffinityKey:          "must",
 		"scheduling.k8s.io/numa-affinity":   "true",
-		nodestate.MinLinkKey:                "NV0",
-		nodestate.MinBandwidthKey:           "fast",
-		nodestate.GPUModelKey:               "V100,,A100",
-		nodestate.MinGPUMemoryKey:           "-1Gi",
-		nodestate.AllowMixedModelsKey:       "maybe",
+		podrequest.MinLinkKey:               "NV0",
+		podrequest.MinBandwidthKey:          "fast",
+		podrequest.GPUModelKey:              "V100,,A100",
+		podrequest.MinGPUMemoryKey:          "-1Gi",
+		podrequest.AllowMixedModelsKey:      "maybe",
 	}
 	for key, value := range values {
 		if !strings.HasPrefix(key, own) {

@@ -19,8 +19,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // The profiles of the scheduler that TestChoiceAcrossNodes runs, beside bothWrites.
@@ -387,7 +387,7 @@ func (a *across) testPreemptionAcross(t *testing.T) {
 			}
 			pods := a.pods(t)
 			start := time.Now()
-			preemptor := prior("high", gpuPod(a.freshName("preemptor"), p, 2, notes{nodestate.MinLinkKey: "NVLINK"}))
+			preemptor := prior("high", gpuPod(a.freshName("preemptor"), p, 2, notes{podrequest.MinLinkKey: "NVLINK"}))
 			a.create(t, preemptor)
 			got := a.bound(t, preemptor.Name)
 			t.Logf("bound after %d ms", time.Since(start).Milliseconds())

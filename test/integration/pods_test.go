@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const gpuResource = v1.ResourceName(v1alpha1.DefaultResource)
@@ -71,19 +71,19 @@ func asking(cpu, memory string, pod *v1.Pod) *v1.Pod {
 // documentation of the annotations says.
 func constraintOf(tb testing.TB, pod *v1.Pod) nvtopo.Constraint {
 	tb.Helper()
-	c := nvtopo.Constraint{AllowMixedModels: pod.Annotations[nodestate.AllowMixedModelsKey] == "true"}
+	c := nvtopo.Constraint{AllowMixedModels: pod.Annotations[podrequest.AllowMixedModelsKey] == "true"}
 	var err error
-	if s, ok := pod.Annotations[nodestate.TopologyPolicyKey]; ok {
+	if s, ok := pod.Annotations[podrequest.TopologyPolicyKey]; ok {
 		if c.Policy, err = nvtopo.ParsePolicy(s); err != nil {
 			tb.Fatal(err)
 		}
 	}
-	if s, ok := pod.Annotations[nodestate.MinLinkKey]; ok {
+	if s, ok := pod.Annotations[podrequest.MinLinkKey]; ok {
 		if c.MinLink, err = nvtopo.ParseClass(s); err != nil {
 			tb.Fatal(err)
 		}
 	}
-	if s, ok := pod.Annotations[nodestate.MinBandwidthKey]; ok {
+	if s, ok := pod.Annotations[podrequest.MinBandwidthKey]; ok {
 		// 1 GB/s is a million kB/s, which is what the suffix M multiplies by.
 		q, err := resource.ParseQuantity(s + "M")
 		if err != nil {
@@ -98,7 +98,7 @@ func constraintOf(tb testing.TB, pod *v1.Pod) nvtopo.Constraint {
 func allowedOf(tb testing.TB, pod *v1.Pod, g *nvtopo.Graph) nvtopo.Mask {
 	tb.Helper()
 	var least int64
-	if s, ok := pod.Annotations[nodestate.MinGPUMemoryKey]; ok {
+	if s, ok := pod.Annotations[podrequest.MinGPUMemoryKey]; ok {
 		q, err := resource.ParseQuantity(s)
 		if err != nil {
 			tb.Fatal(err)
@@ -107,7 +107,7 @@ func allowedOf(tb testing.TB, pod *v1.Pod, g *nvtopo.Graph) nvtopo.Mask {
 	}
 	var allowed nvtopo.Mask
 	for i := range g.GPUs {
-		if strings.Contains(g.GPUs[i].Model, pod.Annotations[nodestate.GPUModelKey]) && g.GPUs[i].Memory >= least {
+		if strings.Contains(g.GPUs[i].Model, pod.Annotations[podrequest.GPUModelKey]) && g.GPUs[i].Memory >= least {
 			allowed |= nvtopo.MaskOf(i)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // prior gives a pod a priority class.
@@ -57,7 +57,7 @@ func (l *lab) testPreemption(t *testing.T) {
 						t.Fatalf("the only free GPU is %d, the pod has %v", spared, c.set.Positions())
 					}
 				}
-				pair := on(node, prior("high", gpuPod(node+"-pair", p, 2, notes{nodestate.MinLinkKey: "NVLINK"})))
+				pair := on(node, prior("high", gpuPod(node+"-pair", p, 2, notes{podrequest.MinLinkKey: "NVLINK"})))
 				l.create(t, pair)
 				c := choiceOf(t, l.bound(t, pair.Name), g)
 				if c.set != nvtopo.MaskOf(0, 1) && c.set != nvtopo.MaskOf(2, 3) {
@@ -80,7 +80,7 @@ func (l *lab) testPreemption(t *testing.T) {
 		l.node(t, node, "l40s-8")
 		l.create(t, on(node, prior("low", gpuPod(node+"-low", preBindProfile, 8, nil))))
 		l.bound(t, node+"-low")
-		l.wantRefused(t, on(node, prior("high", gpuPod(node+"-high", preBindProfile, 2, notes{nodestate.MinLinkKey: "NVLINK"}))), "Insufficient")
+		l.wantRefused(t, on(node, prior("high", gpuPod(node+"-high", preBindProfile, 2, notes{podrequest.MinLinkKey: "NVLINK"}))), "Insufficient")
 		l.get(t, node+"-low")
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // testTwoProfiles fills a node with pods of two profiles, all created at once.
@@ -48,11 +49,11 @@ func (l *lab) testForeign(t *testing.T) {
 					t.Errorf("the stock profile wrote %s", key)
 				}
 			}
-			linked := on(node, gpuPod(node+"-linked", p, 2, notes{nodestate.MinLinkKey: "NVLINK"}))
+			linked := on(node, gpuPod(node+"-linked", p, 2, notes{podrequest.MinLinkKey: "NVLINK"}))
 			l.wantRefused(t, linked, nodestate.UnknownDevices.String())
 			for name, a := range map[string]notes{
-				"single": {nodestate.TopologyPolicyKey: "single-numa-node"}, "restricted": {nodestate.TopologyPolicyKey: "restricted"},
-				"fast": {nodestate.MinBandwidthKey: "1"},
+				"single": {podrequest.TopologyPolicyKey: "single-numa-node"}, "restricted": {podrequest.TopologyPolicyKey: "restricted"},
+				"fast": {podrequest.MinBandwidthKey: "1"},
 			} {
 				l.wantRefused(t, on(node, gpuPod(node+"-"+name, p, 2, a)), nodestate.UnknownDevices.String())
 				l.remove(t, node+"-"+name)
@@ -92,7 +93,7 @@ func (l *lab) testOnePlugin(t *testing.T) {
 				}
 				s.free &^= c.set
 			}
-			l.wantRefused(t, on(s.node, gpuPod(l.freshName("alone-pod"), p, 2, notes{nodestate.MinLinkKey: "NVLINK"})), "Insufficient nvidia.com/gpu")
+			l.wantRefused(t, on(s.node, gpuPod(l.freshName("alone-pod"), p, 2, notes{podrequest.MinLinkKey: "NVLINK"})), "Insufficient nvidia.com/gpu")
 		})
 	}
 }
@@ -103,7 +104,7 @@ func (l *lab) testCPUOnly(t *testing.T) {
 		t.Run(p, func(t *testing.T) {
 			s := l.slot(t, l.freshName("cpu"), "dgx1-v100")
 			// One NUMA node cannot hold two of these.
-			for i, a := range []notes{{nodestate.NUMAAffinityKey: "required"}, {nodestate.TopologyPolicyKey: "single-numa-node"}} {
+			for i, a := range []notes{{podrequest.NUMAAffinityKey: "required"}, {podrequest.TopologyPolicyKey: "single-numa-node"}} {
 				pod := on(s.node, asking("30", "8Gi", gpuPod(l.freshName("cpu-pod"), p, 0, a)))
 				l.create(t, pod)
 				c := choiceOf(t, l.bound(t, pod.Name), s.graph)
@@ -113,7 +114,7 @@ func (l *lab) testCPUOnly(t *testing.T) {
 				s.checkCPUs(t, pod, c)
 				s.cpus = s.cpus.Minus(c.cpus)
 			}
-			l.wantRefused(t, on(s.node, asking("15", "8Gi", gpuPod(l.freshName("cpu-pod"), p, 0, notes{nodestate.NUMAAffinityKey: "required"}))),
+			l.wantRefused(t, on(s.node, asking("15", "8Gi", gpuPod(l.freshName("cpu-pod"), p, 0, notes{podrequest.NUMAAffinityKey: "required"}))),
 				nodestate.NoNUMACPU.String())
 			plain := on(s.node, gpuPod(l.freshName("cpu-pod"), p, 0, nil))
 			l.create(t, plain)

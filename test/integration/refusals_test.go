@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // wantRefused creates a pod that must stay pending for the given reason.
@@ -51,22 +52,22 @@ func (l *lab) testRefusals(t *testing.T) {
 		want    string
 	}{
 		"single-numa-node, more than a NUMA node has": {
-			cube, nil, 5, notes{nodestate.TopologyPolicyKey: "single-numa-node"}, nodestate.FewInNUMA.String(),
+			cube, nil, 5, notes{podrequest.TopologyPolicyKey: "single-numa-node"}, nodestate.FewInNUMA.String(),
 		},
 		"single-numa-node, enough but spread": {
-			cube, []int{3, 3}, 2, notes{nodestate.TopologyPolicyKey: "single-numa"}, nodestate.FewInNUMA.String(),
+			cube, []int{3, 3}, 2, notes{podrequest.TopologyPolicyKey: "single-numa"}, nodestate.FewInNUMA.String(),
 		},
 		"restricted, enough but spread": {
-			cube, []int{3, 3}, 2, notes{nodestate.TopologyPolicyKey: "restricted"}, nodestate.FewInNUMA.String(),
+			cube, []int{3, 3}, 2, notes{podrequest.TopologyPolicyKey: "restricted"}, nodestate.FewInNUMA.String(),
 		},
-		"no NVLink at all":           {pcie, nil, 2, notes{nodestate.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
-		"no NVLink among all eight":  {cube, nil, 8, notes{nodestate.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
-		"no PIX among four":          {cube, nil, 4, notes{nodestate.MinLinkKey: "PHB", nodestate.MinBandwidthKey: "60"}, nodestate.LowBandwidth.String()},
-		"PCIe class too good":        {pcie, nil, 8, notes{nodestate.MinLinkKey: "PIX"}, nodestate.FewLinked.String()},
-		"bandwidth too great":        {cube, nil, 2, notes{nodestate.MinBandwidthKey: "50.1"}, nodestate.LowBandwidth.String()},
-		"another model":              {cube, nil, 1, notes{nodestate.GPUModelKey: "H100"}, nodestate.FewSuitableGPUs.String()},
-		"part of a model's word":     {cube, nil, 1, notes{nodestate.GPUModelKey: "V10"}, nodestate.FewSuitableGPUs.String()},
-		"more memory than they have": {cube, nil, 1, notes{nodestate.MinGPUMemoryKey: "33Gi"}, nodestate.FewSuitableGPUs.String()},
+		"no NVLink at all":           {pcie, nil, 2, notes{podrequest.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
+		"no NVLink among all eight":  {cube, nil, 8, notes{podrequest.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
+		"no PIX among four":          {cube, nil, 4, notes{podrequest.MinLinkKey: "PHB", podrequest.MinBandwidthKey: "60"}, nodestate.LowBandwidth.String()},
+		"PCIe class too good":        {pcie, nil, 8, notes{podrequest.MinLinkKey: "PIX"}, nodestate.FewLinked.String()},
+		"bandwidth too great":        {cube, nil, 2, notes{podrequest.MinBandwidthKey: "50.1"}, nodestate.LowBandwidth.String()},
+		"another model":              {cube, nil, 1, notes{podrequest.GPUModelKey: "H100"}, nodestate.FewSuitableGPUs.String()},
+		"part of a model's word":     {cube, nil, 1, notes{podrequest.GPUModelKey: "V10"}, nodestate.FewSuitableGPUs.String()},
+		"more memory than they have": {cube, nil, 1, notes{podrequest.MinGPUMemoryKey: "33Gi"}, nodestate.FewSuitableGPUs.String()},
 		"more than are free":         {cube, []int{6}, 3, nil, "Insufficient nvidia.com/gpu"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,9 +87,9 @@ func (l *lab) testRefusals(t *testing.T) {
 // NUMA nodes have 4 GPUs, 40 CPUs and 256 GiB each.
 func (l *lab) testNUMAFit(t *testing.T) {
 	const machine = "dgx1-v100"
-	required := notes{nodestate.NUMAAffinityKey: "required"}
-	single := notes{nodestate.TopologyPolicyKey: "single-numa-node"}
-	preferred := notes{nodestate.NUMAAffinityKey: "preferred"}
+	required := notes{podrequest.NUMAAffinityKey: "required"}
+	single := notes{podrequest.TopologyPolicyKey: "single-numa-node"}
+	preferred := notes{podrequest.NUMAAffinityKey: "preferred"}
 	t.Run("refused", func(t *testing.T) {
 		node := l.freshName("numa")
 		l.node(t, node, machine)
@@ -178,7 +179,7 @@ func (l *lab) testStaleNodes(t *testing.T) {
 		t.Run(node, func(t *testing.T) {
 			l.wantRefused(t, on(node, gpuPod(node+"-pod", preBindProfile, 2, nil)), want.String())
 			// Policy none asks for nothing a graph could tell.
-			pod := on(node, gpuPod(node+"-none", preBindProfile, 1, notes{nodestate.TopologyPolicyKey: "none"}))
+			pod := on(node, gpuPod(node+"-none", preBindProfile, 1, notes{podrequest.TopologyPolicyKey: "none"}))
 			l.create(t, pod)
 			l.bound(t, pod.Name)
 		})
@@ -208,7 +209,7 @@ func (l *lab) testOddMachines(t *testing.T) {
 		l.create(t, on(s.node, gpuPod(s.node+"-four", preBindProfile, 4, nil)))
 		s.take(t, l.bound(t, s.node+"-four"))
 		l.wantRefused(t, on(s.node, gpuPod(s.node+"-same", preBindProfile, 4, nil)), nodestate.FewOneModel.String())
-		l.create(t, on(s.node, gpuPod(s.node+"-mixed", bindingProfile, 4, notes{nodestate.AllowMixedModelsKey: "true"})))
+		l.create(t, on(s.node, gpuPod(s.node+"-mixed", bindingProfile, 4, notes{podrequest.AllowMixedModelsKey: "true"})))
 		s.take(t, l.bound(t, s.node+"-mixed"))
 	})
 	t.Run("broken GPUs", func(t *testing.T) {

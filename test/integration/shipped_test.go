@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // TestShippedConfigurations runs the scheduler as shipped: its configuration,
@@ -34,7 +34,7 @@ func TestShippedConfigurations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pod := gpuPod("pod-"+name, "topology-aware-scheduler", 2, notes{nodestate.NUMAAffinityKey: "required"})
+			pod := gpuPod("pod-"+name, "topology-aware-scheduler", 2, notes{podrequest.NUMAAffinityKey: "required"})
 			l.create(t, pod)
 			got := l.bound(t, pod.Name)
 			for _, key := range []string{allocation.Key, allocation.GPUIDsKey, allocation.GPUIDsAlias, allocation.NUMANodeAlias} {

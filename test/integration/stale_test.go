@@ -21,6 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -120,7 +121,7 @@ func (l *lab) testSilentExporter(t *testing.T) {
 
 	l.renew(t, node, 1)
 	time.Sleep(1500 * time.Millisecond)
-	linked := on(node, gpuPod(node+"-linked", countingProfile, 2, notes{nodestate.MinLinkKey: "NVLINK"}))
+	linked := on(node, gpuPod(node+"-linked", countingProfile, 2, notes{podrequest.MinLinkKey: "NVLINK"}))
 	l.wantRefused(t, linked, nodestate.StaleGraph.String())
 	l.wantRefused(t, on(node, gpuPod(node+"-refused", preBindProfile, 2, nil)), nodestate.StaleGraph.String())
 	l.remove(t, node+"-refused")
@@ -226,7 +227,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	eventually(t, time.Minute, "the last good graph no longer counts", func(context.Context) (bool, string) {
 		l.renew(t, node, 3)
 		name := l.freshName("probe")
-		l.create(t, on(node, gpuPod(name, preBindProfile, 1, notes{nodestate.MinLinkKey: "SYS"})))
+		l.create(t, on(node, gpuPod(name, preBindProfile, 1, notes{podrequest.MinLinkKey: "SYS"})))
 		time.Sleep(500 * time.Millisecond)
 		got := refusal(l.get(t, name))
 		l.remove(t, name)

@@ -19,9 +19,9 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -188,11 +188,11 @@ func stormLoad(rng *rand.Rand, profiles []string) []*v1.Pod {
 	sizes := []struct{ gpus, share int }{{1, 74}, {2, 17}, {3, 4}, {4, 3}, {8, 2}}
 	wishes := []notes{
 		nil, nil, nil, nil, nil, nil,
-		{nodestate.MinLinkKey: "NVLINK"},
-		{nodestate.TopologyPolicyKey: "single-numa-node"},
-		{nodestate.TopologyPolicyKey: "restricted"},
-		{nodestate.NUMAAffinityKey: "preferred"},
-		{nodestate.MinBandwidthKey: "20"},
+		{podrequest.MinLinkKey: "NVLINK"},
+		{podrequest.TopologyPolicyKey: "single-numa-node"},
+		{podrequest.TopologyPolicyKey: "restricted"},
+		{podrequest.NUMAAffinityKey: "preferred"},
+		{podrequest.MinBandwidthKey: "20"},
 	}
 	pods := make([]*v1.Pod, stormPods)
 	for i := range pods {

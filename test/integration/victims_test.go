@@ -20,8 +20,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // tenant is a pod that runs on a node before anybody preempts.
@@ -241,7 +241,7 @@ func singles(class string, gpus ...int) (out []tenant) {
 }
 
 func victimCases() []victimCase {
-	nvlink := notes{nodestate.MinLinkKey: "NVLINK"}
+	nvlink := notes{podrequest.MinLinkKey: "NVLINK"}
 	// wants is a pod that preempts.
 	wants := func(gpus int, annotations notes) *v1.Pod {
 		return prior("high", gpuPod("", preBindProfile, gpus, annotations))
@@ -258,7 +258,7 @@ func victimCases() []victimCase {
 		{
 			name: "one big victim, not four small", machines: []string{dgx1},
 			tenants: append(singles("low", 0, 1, 2, 3), tenant{name: "big", class: "low", gpus: []int{4, 5, 6, 7}}),
-			pods:    []*v1.Pod{wants(4, notes{nodestate.TopologyPolicyKey: "single-numa-node"})},
+			pods:    []*v1.Pod{wants(4, notes{podrequest.TopologyPolicyKey: "single-numa-node"})},
 			want:    []string{"big"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(4, 5, 6, 7)},
 		},
 		{
@@ -355,14 +355,14 @@ func victimCases() []victimCase {
 				{name: "astride", class: "low", gpus: []int{3, 4, 5}},
 				{name: "lord", class: "high", gpus: []int{6}},
 			},
-			pods: []*v1.Pod{wants(4, notes{nodestate.TopologyPolicyKey: "single-numa-node"})},
+			pods: []*v1.Pod{wants(4, notes{podrequest.TopologyPolicyKey: "single-numa-node"})},
 			want: []string{"left", "right", "astride"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 1, 2, 3)},
 		},
 		{
 			name: "min-link", machines: []string{dgx1},
 			// 0 and 1 matter least, but are joined by one NVLink. 0 and 3 have two.
 			tenants: append(singles("low", 0, 1), append(singles("high", 2, 4, 5, 6, 7), tenant{name: "s3", class: "middle", gpus: []int{3}})...),
-			pods:    []*v1.Pod{wants(2, notes{nodestate.MinLinkKey: "NV2"})},
+			pods:    []*v1.Pod{wants(2, notes{podrequest.MinLinkKey: "NV2"})},
 			want:    []string{"s0", "s3"}, wantGPUs: []nvtopo.Mask{nvtopo.MaskOf(0, 3)},
 		},
 		{

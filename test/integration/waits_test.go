@@ -17,7 +17,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // recordGPUs writes, in the agent's stead, that kubelet has given pods the GPUs that were
@@ -71,7 +71,7 @@ func failedEviction(t *testing.T, l *lab, nodes []string, profile string) {
 	prefix := strings.TrimSuffix(nodes[0], "-n0")
 	victim := prefix + "-whole"
 	keep := l.keep(t, victim)
-	first := prior("high", gpuPod(prefix+"-first", profile, 2, notes{nodestate.MinLinkKey: "NVLINK"}))
+	first := prior("high", gpuPod(prefix+"-first", profile, 2, notes{podrequest.MinLinkKey: "NVLINK"}))
 	first.Spec.NodeSelector = map[string]string{"case": prefix}
 	first.Finalizers = []string{"nvtopo.dev/test"} // it stays nominated, and is tried no more
 	l.create(t, first)

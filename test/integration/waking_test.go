@@ -13,6 +13,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // wokenWithin is well above the configured backoff of 2 s, on a busy machine too. Whoever
@@ -36,7 +37,7 @@ func (l *lab) testWaking(t *testing.T) {
 			four := s.take(t, l.bound(t, s.node+"-four"))
 			l.create(t, on(s.node, gpuPod(s.node+"-one", p, 1, nil)))
 			s.take(t, l.bound(t, s.node+"-one"))
-			waiting := on(s.node, gpuPod(s.node+"-waiting", p, 4, notes{nodestate.TopologyPolicyKey: "single-numa-node"}))
+			waiting := on(s.node, gpuPod(s.node+"-waiting", p, 4, notes{podrequest.TopologyPolicyKey: "single-numa-node"}))
 			l.wantRefused(t, waiting, "Insufficient")
 			l.remove(t, s.node+"-four")
 			s.giveBack(four)
@@ -44,8 +45,8 @@ func (l *lab) testWaking(t *testing.T) {
 		})
 		t.Run("by its own correction "+p, func(t *testing.T) {
 			s := l.slot(t, l.freshName("wake"), "dgx1-v100")
-			l.wantRefused(t, on(s.node, gpuPod(s.node, p, 2, notes{nodestate.MinBandwidthKey: "1e309"})), "annotation "+nodestate.MinBandwidthKey)
-			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"1"}}}`, nodestate.MinBandwidthKey)
+			l.wantRefused(t, on(s.node, gpuPod(s.node, p, 2, notes{podrequest.MinBandwidthKey: "1e309"})), "annotation "+podrequest.MinBandwidthKey)
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"1"}}}`, podrequest.MinBandwidthKey)
 			if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), s.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}

@@ -27,6 +27,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
@@ -193,7 +194,7 @@ func (s *scheduler) view(t *testing.T) (fwk.NodeInfo, fwk.NodeInfoLister) {
 }
 
 // fits is the scheduler's own filter by the node's sums.
-func fits(info fwk.NodeInfo, r *nodestate.Request) bool {
+func fits(info fwk.NodeInfo, r *podrequest.Request) bool {
 	have, used := info.GetAllocatable(), info.GetRequested()
 	for _, res := range r.Resources {
 		name := v1.ResourceName(res.Name)
@@ -207,7 +208,7 @@ func fits(info fwk.NodeInfo, r *nodestate.Request) bool {
 // schedule asks our Filter and Reserve, and binds the pod if they agree to.
 func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *allocation.Allocation, reason string, fit bool) {
 	t.Helper()
-	r, err := nodestate.ParseRequest(pod, &nodestate.Options{Resources: []string{gpu, fpga}, Supported: nodestate.AllPolicies()})
+	r, err := podrequest.Parse(pod, &podrequest.Options{Resources: []string{gpu, fpga}, Supported: podrequest.AllPolicies()})
 	if err != nil {
 		t.Fatal(err)
 	}

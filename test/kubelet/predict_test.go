@@ -21,7 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -183,7 +183,7 @@ func (p *prediction) machine(number int) int {
 func (p *prediction) demand(pod *v1.Pod) {
 	pod.Annotations = map[string]string{}
 	if p.r.IntN(10) == 0 {
-		pod.Annotations[nodestate.TopologyPolicyKey] = []string{"restricted", "single-numa-node"}[p.r.IntN(2)]
+		pod.Annotations[podrequest.TopologyPolicyKey] = []string{"restricted", "single-numa-node"}[p.r.IntN(2)]
 	}
 }
 
@@ -271,7 +271,7 @@ func (p *prediction) refused(k *wholeKubelet, row *tally, pod *v1.Pod, reason, w
 	if k.admit(pod) != nil {
 		return
 	}
-	if pod.Annotations[nodestate.TopologyPolicyKey] != "" {
+	if pod.Annotations[podrequest.TopologyPolicyKey] != "" {
 		row.ownPolicy++
 	} else {
 		if len(row.tooCareful) < 3 {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 func container(name string, gpus int64) v1.Container {
@@ -44,11 +44,11 @@ func residents() []*v1.Pod {
 	staged.Spec.InitContainers = []v1.Container{container("prepare", 2)}
 	staged.Spec.Containers = append(staged.Spec.Containers, container("helper", 1))
 	return []*v1.Pod{
-		gpuPod("linked", 4, map[string]string{nodestate.MinLinkKey: "NVLINK"}),
-		gpuPod("local", 2, map[string]string{nodestate.TopologyPolicyKey: "single-numa-node", nodestate.NUMAAffinityKey: "required"}),
-		gpuPod("fast", 2, map[string]string{nodestate.MinBandwidthKey: "100"}),
+		gpuPod("linked", 4, map[string]string{podrequest.MinLinkKey: "NVLINK"}),
+		gpuPod("local", 2, map[string]string{podrequest.TopologyPolicyKey: "single-numa-node", podrequest.NUMAAffinityKey: "required"}),
+		gpuPod("fast", 2, map[string]string{podrequest.MinBandwidthKey: "100"}),
 		gpuPod("single", 1, nil),
-		gpuPod("restricted", 3, map[string]string{nodestate.TopologyPolicyKey: "restricted"}),
+		gpuPod("restricted", 3, map[string]string{podrequest.TopologyPolicyKey: "restricted"}),
 		staged,
 	}
 }

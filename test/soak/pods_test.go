@@ -21,8 +21,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -45,13 +45,13 @@ var priorities = []struct {
 // wishes are the annotations that pods carry.
 var wishes = []map[string]string{
 	nil, nil, nil, nil, nil,
-	{nodestate.MinLinkKey: "NVLINK"},
-	{nodestate.MinLinkKey: "PHB"},
-	{nodestate.TopologyPolicyKey: "single-numa-node"},
-	{nodestate.TopologyPolicyKey: "restricted"},
-	{nodestate.TopologyPolicyKey: "none"},
-	{nodestate.NUMAAffinityKey: "preferred"},
-	{nodestate.MinBandwidthKey: "20"},
+	{podrequest.MinLinkKey: "NVLINK"},
+	{podrequest.MinLinkKey: "PHB"},
+	{podrequest.TopologyPolicyKey: "single-numa-node"},
+	{podrequest.TopologyPolicyKey: "restricted"},
+	{podrequest.TopologyPolicyKey: "none"},
+	{podrequest.NUMAAffinityKey: "preferred"},
+	{podrequest.MinBandwidthKey: "20"},
 }
 
 func container(name string, gpus int) v1.Container {
@@ -125,17 +125,17 @@ func choiceOf(pod *v1.Pod) *allocation.Allocation {
 func constraintOf(pod *v1.Pod) (nvtopo.Constraint, error) {
 	var c nvtopo.Constraint
 	var err error
-	if s, ok := pod.Annotations[nodestate.TopologyPolicyKey]; ok {
+	if s, ok := pod.Annotations[podrequest.TopologyPolicyKey]; ok {
 		if c.Policy, err = nvtopo.ParsePolicy(s); err != nil {
 			return c, fmt.Errorf("pod %s: %w", pod.Name, err)
 		}
 	}
-	if s, ok := pod.Annotations[nodestate.MinLinkKey]; ok {
+	if s, ok := pod.Annotations[podrequest.MinLinkKey]; ok {
 		if c.MinLink, err = nvtopo.ParseClass(s); err != nil {
 			return c, fmt.Errorf("pod %s: %w", pod.Name, err)
 		}
 	}
-	if s, ok := pod.Annotations[nodestate.MinBandwidthKey]; ok {
+	if s, ok := pod.Annotations[podrequest.MinBandwidthKey]; ok {
 		q, err := resource.ParseQuantity(s + "M") // 1 GB/s is a million kB/s
 		if err != nil {
 			return c, fmt.Errorf("pod %s: %w", pod.Name, err)

@@ -125,7 +125,7 @@ func validateLease(lease LeaderLease) field.ErrorList {
 	return errs
 }
 
-// maxResources is what the plugins can choose devices for at once (nodestate.MaxResources).
+// maxResources is what the plugins can choose devices for at once (podrequest.MaxResources).
 const maxResources = 8
 
 func validateResources(resources []string) field.ErrorList {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const (
@@ -98,17 +98,17 @@ func (r *request) wishes() string {
 func (r *request) annotations() map[string]string {
 	a := map[string]string{}
 	for key, value := range map[string]string{
-		nodestate.TopologyPolicyKey: r.policy,
-		nodestate.NUMAAffinityKey:   r.affinity,
-		nodestate.MinLinkKey:        r.minLink,
-		nodestate.GPUModelKey:       r.model,
+		podrequest.TopologyPolicyKey: r.policy,
+		podrequest.NUMAAffinityKey:   r.affinity,
+		podrequest.MinLinkKey:        r.minLink,
+		podrequest.GPUModelKey:       r.model,
 	} {
 		if value != "" {
 			a[key] = value
 		}
 	}
 	if r.minGBps != 0 {
-		a[nodestate.MinBandwidthKey] = strconv.Itoa(r.minGBps)
+		a[podrequest.MinBandwidthKey] = strconv.Itoa(r.minGBps)
 	}
 	return a
 }

@@ -43,6 +43,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const gpuResource = "nvidia.com/gpu"
@@ -208,7 +209,7 @@ func (b *bench) state(tb testing.TB) *nodestate.State {
 // waitFresh waits until the informer has brought the node's Leases.
 func (b *bench) waitFresh(tb testing.TB) {
 	tb.Helper()
-	d := &nodestate.Demand{Request: &nodestate.Request{}}
+	d := &nodestate.Demand{Request: &podrequest.Request{}}
 	for range 500 {
 		if b.state(tb).Synced() && b.state(tb).View(d, b.info(tb), b.snapshot.NodeInfos()) != nil {
 			return
@@ -327,7 +328,7 @@ func BenchmarkFilterAndScore(b *testing.B) {
 			}
 		})
 	}
-	reject := x.pod("too-many", 8, map[string]string{nodestate.MinLinkKey: "NVLINK"})
+	reject := x.pod("too-many", 8, map[string]string{podrequest.MinLinkKey: "NVLINK"})
 	rejected := framework.NewCycleState()
 	if _, status, _ := x.fw.RunPreFilterPlugins(ctx, rejected, reject); !status.IsSuccess() {
 		b.Fatal(status)

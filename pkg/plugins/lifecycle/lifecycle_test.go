@@ -24,6 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // writes lists the write requests for pods the fake API server got.
@@ -79,15 +80,15 @@ func TestAPodsWayThroughTheExtensionPoints(t *testing.T) {
 			plugins: both, write: "PreBind", wantPreFlight: fwk.Skip, wantBind: fwk.Skip,
 		},
 		"a pod without GPUs but with a NUMA policy is NUMAAffinity's": {
-			plugins: both, write: "PreBind", annotations: map[string]string{nodestate.NUMAAffinityKey: "required"}, wantBind: fwk.Skip,
+			plugins: both, write: "PreBind", annotations: map[string]string{podrequest.NUMAAffinityKey: "required"}, wantBind: fwk.Skip,
 			wantWrites: []string{"patch pods"}, wantPhase: "binding",
 		},
 		"an annotation nobody can read is not resolvable": {
-			plugins: both, write: "PreBind", gpus: 1, annotations: map[string]string{nodestate.MinLinkKey: "fast"},
+			plugins: both, write: "PreBind", gpus: 1, annotations: map[string]string{podrequest.MinLinkKey: "fast"},
 			wantPreFilter: fwk.UnschedulableAndUnresolvable,
 		},
 		"what the empty node has not is not resolvable": {
-			plugins: both, write: "PreBind", gpus: 8, annotations: map[string]string{nodestate.MinLinkKey: "NVLINK"},
+			plugins: both, write: "PreBind", gpus: 8, annotations: map[string]string{podrequest.MinLinkKey: "NVLINK"},
 			wantFilter: fwk.UnschedulableAndUnresolvable,
 		},
 		"a refused PATCH is certain": {
@@ -286,7 +287,7 @@ func TestHints(t *testing.T) {
 	idle := holder.DeepCopy()
 	idle.Spec.Containers[0].Resources = v1.ResourceRequirements{}
 	corrected := waiting.DeepCopy()
-	corrected.Annotations = map[string]string{nodestate.MinLinkKey: "SYS"}
+	corrected.Annotations = map[string]string{podrequest.MinLinkKey: "SYS"}
 	repaired := holder.DeepCopy()
 	repaired.Annotations = map[string]string{allocation.Key: "x"}
 	small, large := b.node.DeepCopy(), b.node.DeepCopy()

@@ -10,12 +10,13 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Plugin is the common half of a plugin; embed it.
 type Plugin struct {
 	name   string
-	cares  func(*nodestate.Request) bool
+	cares  func(*podrequest.Request) bool
 	handle fwk.Handle
 	shared *Shared
 	state  *nodestate.State
@@ -37,7 +38,7 @@ var (
 
 // New returns the common half of the named plugin. cares says which pods the
 // plugin is for; the others pass it by.
-func New(ctx context.Context, h fwk.Handle, shared *Shared, name string, set Settings, cares func(*nodestate.Request) bool) (*Plugin, error) {
+func New(ctx context.Context, h fwk.Handle, shared *Shared, name string, set Settings, cares func(*podrequest.Request) bool) (*Plugin, error) {
 	if shared == nil {
 		return nil, errors.New("the plugin was registered without the process-wide state")
 	}
@@ -92,7 +93,7 @@ func (p *Plugin) demand(pod *v1.Pod) (*nodestate.Demand, error) {
 	if last := p.Profile.last.Load(); last != nil && last.pod == pod {
 		return last.demand, nil
 	}
-	r, err := nodestate.ParseRequest(pod, &p.Profile.Options)
+	r, err := podrequest.Parse(pod, &p.Profile.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -24,9 +24,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 func TestHintsMissNothingThatFreesAndWakeNobodyForNothing(t *testing.T) {
@@ -97,7 +97,7 @@ func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, "PreBind", tc.plugins...)
-			b.place(t, b.pod("p", 2, map[string]string{nodestate.TopologyPolicyKey: "none", "example.com/own": "kept"}))
+			b.place(t, b.pod("p", 2, map[string]string{podrequest.TopologyPolicyKey: "none", "example.com/own": "kept"}))
 			pod, err := b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
 			if err != nil || pod.Annotations[allocation.Key] == "" {
 				t.Fatalf("no choice was written: %v, %v", pod.Annotations, err)
@@ -114,7 +114,7 @@ func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
 			if pod, err = b.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			want := map[string]string{nodestate.TopologyPolicyKey: "none", "example.com/own": "kept"}
+			want := map[string]string{podrequest.TopologyPolicyKey: "none", "example.com/own": "kept"}
 			if diff := cmp.Diff(want, pod.Annotations); diff != "" {
 				t.Errorf("annotations (-want,+got):\n%s", diff)
 			}
@@ -122,7 +122,7 @@ func TestAPodPlacedByCountCarriesNoEarlierChoice(t *testing.T) {
 				t.Errorf("writes %q, want one", got)
 			}
 			b.client.ClearActions()
-			b.place(t, b.pod("q", 2, map[string]string{nodestate.TopologyPolicyKey: "none"}))
+			b.place(t, b.pod("q", 2, map[string]string{podrequest.TopologyPolicyKey: "none"}))
 			if got := writes(b.client); len(got) != 0 {
 				t.Errorf("writes %q of a pod that had nothing", got)
 			}

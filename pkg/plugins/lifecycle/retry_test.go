@@ -14,9 +14,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // phases are those of all claims.
@@ -99,7 +99,7 @@ func TestARetryHasTheGPUsOfTheAttemptBefore(t *testing.T) {
 // informer may not have brought yet.
 func TestAPodPlacedByCountCarriesNoChoiceThatWasDropped(t *testing.T) {
 	b := newBench(t, "PreBind", topology.Name, numa.Name)
-	pod := b.pod("p", 2, map[string]string{nodestate.TopologyPolicyKey: "none"})
+	pod := b.pod("p", 2, map[string]string{podrequest.TopologyPolicyKey: "none"})
 	b.place(t, pod)
 	b.fw.RunReservePluginsUnreserve(t.Context(), framework.NewCycleState(), pod, "n")
 	if got := b.phases(t); len(got) != 0 {

@@ -18,9 +18,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // slow is an API server that takes its time for writes, and counts them.
@@ -124,7 +124,7 @@ func newSlowBench(tb testing.TB, server *slow, set setting) *bench {
 
 // small makes a pod of which a node takes a thousand: it has a choice of NUMA nodes.
 func (b *bench) small(name string) *v1.Pod {
-	pod := b.pod("small", 0, map[string]string{nodestate.NUMAAffinityKey: "preferred"}).DeepCopy()
+	pod := b.pod("small", 0, map[string]string{podrequest.NUMAAffinityKey: "preferred"}).DeepCopy()
 	pod.Name, pod.UID = name, types.UID(name)
 	tiny := v1.ResourceList{"cpu": resource.MustParse("20m"), "memory": resource.MustParse("1Mi")}
 	pod.Spec.Containers[0].Resources = v1.ResourceRequirements{Limits: tiny, Requests: tiny}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Shared is what all plugin instances of a process have in common. Make one in
@@ -59,7 +60,7 @@ func (s *Shared) ServeDebug(serve DebugServer) { s.serve = serve }
 
 // Profile is what the plugins of one profile were given, together.
 type Profile struct {
-	Options      nodestate.Options
+	Options      podrequest.Options
 	Unenforced   nodestate.Unenforced
 	AllowNoGraph bool
 	CountStale   bool
@@ -155,7 +156,7 @@ func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Sett
 	name := h.ProfileName()
 	p, ok := s.profiles[name]
 	if !ok {
-		p = &Profile{Options: nodestate.Options{Resources: set.Resources, Supported: nodestate.AllPolicies()}, WriteInBind: set.WriteInBind, WriteAliases: set.WriteAliases}
+		p = &Profile{Options: podrequest.Options{Resources: set.Resources, Supported: podrequest.AllPolicies()}, WriteInBind: set.WriteInBind, WriteAliases: set.WriteAliases}
 		s.profiles[name] = p
 	}
 	if p.WriteInBind != set.WriteInBind || p.WriteAliases != set.WriteAliases || !slices.Equal(p.Options.Resources, set.Resources) {

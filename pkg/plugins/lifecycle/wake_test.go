@@ -16,8 +16,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // waits makes a pod of the first profile and lets the informer see it.
@@ -156,7 +156,7 @@ func TestWhoWaitsForNothingOfOursIsTried(t *testing.T) {
 		t.Errorf("a pod that was never refused: PreEnqueue says %v", got)
 	}
 	changed := waits.DeepCopy()
-	changed.Annotations = map[string]string{nodestate.TopologyPolicyKey: "none"}
+	changed.Annotations = map[string]string{podrequest.TopologyPolicyKey: "none"}
 	if got := gate(changed); got != fwk.Success {
 		t.Errorf("a pod that asks for something else now: PreEnqueue says %v", got)
 	}

@@ -10,8 +10,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Name is the plugin's name in a KubeSchedulerConfiguration.
@@ -36,7 +36,7 @@ var (
 )
 
 // cares takes pods with GPUs and pods without that ask for NUMA alignment.
-func cares(r *nodestate.Request) bool { return r.HasGPUs() || r.HasNUMAPolicy() }
+func cares(r *podrequest.Request) bool { return r.HasGPUs() || r.HasNUMAPolicy() }
 
 // New returns the plugin's factory over the process-wide state.
 func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
@@ -48,7 +48,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err := config.ValidateNUMAAffinityArgs(args); err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		affinity, err := nodestate.ParseAffinity(string(args.DefaultAffinity))
+		affinity, err := podrequest.ParseAffinity(string(args.DefaultAffinity))
 		if err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}

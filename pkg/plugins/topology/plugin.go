@@ -15,6 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // Name is the plugin's name in a KubeSchedulerConfiguration.
@@ -53,7 +54,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err := config.ValidateTopologyAwareArgs(args); err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		base, err := lifecycle.New(ctx, h, shared, Name, lifecycle.SettingsOf(&args.CommonArgs), (*nodestate.Request).HasGPUs)
+		base, err := lifecycle.New(ctx, h, shared, Name, lifecycle.SettingsOf(&args.CommonArgs), (*podrequest.Request).HasGPUs)
 		if err != nil {
 			return nil, err
 		}

@@ -21,7 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // known makes the informer's store have the waiting pods and budgets, as it has by
@@ -77,7 +77,7 @@ func (s *stage) postFilter(pod *v1.Pod) (result *fwk.PostFilterResult, evicted [
 func TestPostFilter(t *testing.T) {
 	linked := func(name string, priority int32) *v1.Pod {
 		pod := asks(name, priority, 2)
-		pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+		pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
 		return pod
 	}
 	never := linked("p", 5)
@@ -180,7 +180,7 @@ func TestNodesAreComparedLikeSets(t *testing.T) {
 				}
 				s.show()
 				pod := asks("p", 5, 2)
-				pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+				pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
 				s.known([]*v1.Pod{pod}, budget("guarded", 0))
 				result, evicted, status := s.postFilter(pod)
 				if want := s.nodes[1^swap].Name; !status.IsSuccess() || result.NominatedNodeName != want {
@@ -203,7 +203,7 @@ func TestASecondPreemptorTakesOthers(t *testing.T) {
 	var pods []*v1.Pod
 	for i := range 3 {
 		pod := asks(fmt.Sprintf("p%d", i), 5, 2)
-		pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+		pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
 		pods = append(pods, pod)
 	}
 	s.known(pods)
@@ -332,7 +332,7 @@ func TestDevicesThatComeFreeByThemselves(t *testing.T) {
 				time.Sleep(200 * time.Millisecond) // the informer hears of both
 			}
 			pod := asks("p", 5, 2)
-			pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+			pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
 			s.known([]*v1.Pod{pod})
 			_, evicted, status := s.postFilter(pod)
 			if !slices.Equal(evicted, tc.want) || tc.known && !strings.HasPrefix(status.Message(), ErrReasonReleasing) {
@@ -362,7 +362,7 @@ func TestAPodWhoseVictimsAreStuckLooksForOthers(t *testing.T) {
 			s.show()
 			pod := asks("p", 5, 2)
 			pod.Status.NominatedNodeName = "node-0"
-			pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+			pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
 			s.known([]*v1.Pod{pod})
 			_, evicted, status := s.postFilter(pod)
 			if status.Code() != tc.code || !slices.Equal(evicted, tc.want) {
@@ -387,7 +387,7 @@ func BenchmarkPreemption(b *testing.B) {
 			}
 			s.show()
 			pod := asks("p", 5, 8)
-			pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+			pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
 			s.known(append(s.pods, pod)) // also so that allocations are read once
 			s.postFilter(pod)
 			b.ReportAllocs()

@@ -48,6 +48,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 const gpus = v1.ResourceName(v1alpha1.DefaultResource)
@@ -465,7 +466,7 @@ func TestSearchesOn16GPUsStayWithinTheirSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.plugin.preemptor.SelectVictimsOnNode(context.WithValue(s.ctx, attemptKey{}, a), state, pod, info.Snapshot(), budgets(r))
-		exact := pod.Annotations[nodestate.TopologyPolicyKey] == "single-numa-node"
+		exact := pod.Annotations[podrequest.TopologyPolicyKey] == "single-numa-node"
 		most[exact] = max(most[exact], maxSteps-a.steps.Load())
 	}
 	t.Logf("at most %d questions of devices only, and %d of whole usages, of %d and %d", most[false], most[true]/exactSteps, nodeSteps, nodeSteps/exactSteps)
@@ -535,13 +536,13 @@ func wants(r *rand.Rand, size int) *v1.Pod {
 	pod.Annotations = map[string]string{}
 	switch r.IntN(5) {
 	case 0:
-		pod.Annotations[nodestate.MinLinkKey] = "NVLINK"
+		pod.Annotations[podrequest.MinLinkKey] = "NVLINK"
 	case 1:
-		pod.Annotations[nodestate.TopologyPolicyKey] = "single-numa-node"
+		pod.Annotations[podrequest.TopologyPolicyKey] = "single-numa-node"
 	case 2:
-		pod.Annotations[nodestate.TopologyPolicyKey] = "restricted"
+		pod.Annotations[podrequest.TopologyPolicyKey] = "restricted"
 	case 3:
-		pod.Annotations[nodestate.MinBandwidthKey] = "24"
+		pod.Annotations[podrequest.MinBandwidthKey] = "24"
 	}
 	return pod
 }
@@ -573,7 +574,7 @@ func TestVictims(t *testing.T) {
 		return pod
 	}
 	linked := func(pod *v1.Pod) *v1.Pod {
-		pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+		pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
 		return pod
 	}
 	// a100-pcie-4-bridged: bridges join GPUs 0 and 1, and 2 and 3.

@@ -16,13 +16,13 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // linkedPair asks for two GPUs with an NVLink between them.
 func linkedPair(name string, priority int32) *v1.Pod {
 	pod := asks(name, priority, 2)
-	pod.Annotations = map[string]string{nodestate.MinLinkKey: "NVLINK"}
+	pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
 	return pod
 }
 

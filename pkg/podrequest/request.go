@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package podrequest
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
+	v1helper "k8s.io/kubernetes/pkg/apis/core/v1/helper"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -52,12 +52,12 @@ const (
 	InitContainer
 )
 
-// containerRequest is one container's share; gpus is in the order of Request.Resources.
-type containerRequest struct {
-	name string
-	kind ContainerKind
-	gpus []int
-	at   int // position among all containers, init containers first
+// ContainerRequest is one container's share of the devices.
+type Container struct {
+	Name     string
+	Kind     ContainerKind
+	GPUs     []int // in the order of Request.Resources
+	Position int   // among all containers, init containers first
 }
 
 // MaxResources bounds the extended resources one profile chooses devices for.
@@ -83,15 +83,16 @@ type Request struct {
 	TrustsOutput bool
 	// NoTopology: policy none; the pod may run where no graph is known.
 	NoTopology bool
+	Containers []Container // those with GPUs
+	// Admission is the pod as kubelet's managers see it, its devices in the order of Resources.
+	Admission      *admission.Pod
+	ContainerNames []string // only of a pod that may get exclusive CPUs
+	// EphemeralStorage, in bytes, and Scalars are what the pod requests beside CPU and memory.
+	EphemeralStorage int64
+	Scalars          map[v1.ResourceName]int64
 
 	models       []string // upper case, blanks single; any may match
-	minGPUMemory int64
-	containers   []containerRequest // those with GPUs
-	// admitted is the pod as kubelet's managers see it, its devices in the order of Resources.
-	admitted *admission.Pod
-	names    []string // of its containers, only of a pod that may get exclusive CPUs
-	// all is the pod's effective request, of every resource.
-	all framework.Resource
+	minGPUMemory int64    // bytes
 }
 
 // Options are the arguments of a profile that parsing a pod needs.
@@ -109,18 +110,45 @@ func AllPolicies() []nvtopo.Policy {
 
 // ParseRequest reads what a pod asks for. A value that cannot be read is an
 // error naming the annotation; it never falls back to a default.
-func ParseRequest(pod *v1.Pod, opt *Options) (*Request, error) {
+func Parse(pod *v1.Pod, opt *Options) (*Request, error) {
 	r := &Request{UID: pod.UID, Priority: corev1.PodPriority(pod)}
 	r.readContainers(pod, opt.Resources)
-	r.readAdmitted(pod)
+	r.readAdmission(pod)
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	r.MilliCPU, r.Memory = milliOf(total.Cpu()), amountOf(total.Memory())
-	r.all.Add(total)
+	r.readOthers(total)
 	if err := r.readAnnotations(pod.Annotations, opt); err != nil {
 		return nil, err
 	}
 	r.TrustsOutput = len(r.Resources) > 0 && allocation.RefersToOutput(&pod.Spec)
 	return r, nil
+}
+
+// ForAdmission reads only what kubelet's admission of a pod depends on: its containers and
+// their devices. It takes any pod, also one whose annotations cannot be read.
+func ForAdmission(pod *v1.Pod, resources []string) *Request {
+	r := &Request{}
+	r.readContainers(pod, resources)
+	r.readAdmission(pod)
+	return r
+}
+
+// readOthers reads what the scheduler compares with a node beside CPU, memory and devices.
+// It counts as the framework does, which looks at every node with the same rule.
+func (r *Request) readOthers(total v1.ResourceList) {
+	for name, q := range total {
+		switch {
+		case name == v1.ResourceEphemeralStorage:
+			r.EphemeralStorage += q.Value()
+		case name == v1.ResourceCPU, name == v1.ResourceMemory, name == v1.ResourcePods:
+		case v1helper.IsExtendedResourceName(name), v1helper.IsHugePageResourceName(name),
+			v1helper.IsPrefixedNativeResource(name), v1helper.IsAttachableVolumeResourceName(name):
+			if r.Scalars == nil {
+				r.Scalars = map[v1.ResourceName]int64{}
+			}
+			r.Scalars[name] += q.Value()
+		}
+	}
 }
 
 // Signature is equal for two pods exactly when every node answers both alike. Most
@@ -134,31 +162,31 @@ func (r *Request) Signature() string {
 	b = append(strconv.AppendInt(b, int64(r.Priority), 10), ' ')
 	b = append(strconv.AppendInt(b, r.MilliCPU, 10), ' ')
 	b = strconv.AppendInt(b, r.Memory, 10)
-	for _, c := range r.containers {
-		b = append(append(b, ' '), c.name...)
-		b = append(b, ':', '0'+byte(c.kind))
-		for _, n := range c.gpus {
+	for _, c := range r.Containers {
+		b = append(append(b, ' '), c.Name...)
+		b = append(b, ':', '0'+byte(c.Kind))
+		for _, n := range c.GPUs {
 			b = strconv.AppendInt(append(b, ','), int64(n), 10)
 		}
 	}
-	if r.admitted.Pinned() {
-		for i := range r.admitted.Containers {
-			c := &r.admitted.Containers[i]
+	if r.Admission.Pinned() {
+		for i := range r.Admission.Containers {
+			c := &r.Admission.Containers[i]
 			b = strconv.AppendInt(append(b, ';', '0'+byte(c.Kind)), int64(c.CPUs), 10)
 			b = strconv.AppendInt(append(b, ','), c.Memory, 10)
 		}
 	}
 	b = append(b, ' ', '0'+byte(r.Affinity), '0'+byte(r.Constraint.Policy))
 	b = strconv.AppendBool(strconv.AppendBool(b, r.TrustsOutput), r.NoTopology)
-	if plain := (nvtopo.Constraint{Policy: r.Constraint.Policy}); r.Constraint != plain || r.picky() {
+	if plain := (nvtopo.Constraint{Policy: r.Constraint.Policy}); r.Constraint != plain || r.Picky() {
 		b = fmt.Appendf(b, " %+v %q %d", r.Constraint, r.models, r.minGPUMemory)
 	}
 	return string(b)
 }
 
-// single reports whether the pod has one device in all, so that a degraded one will
+// Single reports whether the pod has one device in all, so that a degraded one will
 // do. Containers that take turns with it do not matter.
-func (r *Request) single() bool { return len(r.Resources) == 1 && r.Resources[0].Count == 1 }
+func (r *Request) Single() bool { return len(r.Resources) == 1 && r.Resources[0].Count == 1 }
 
 // HasGPUs reports whether the pod asks for any accelerator.
 func (r *Request) HasGPUs() bool { return len(r.Resources) > 0 }
@@ -169,37 +197,34 @@ func (r *Request) HasNUMAPolicy() bool {
 		r.Constraint.Policy == nvtopo.PolicySingleNUMANode
 }
 
-// linkSensitive reports whether the pod must not be put on GPUs nobody knows
+// LinkSensitive reports whether the pod must not be put on GPUs nobody knows
 // exactly: on a node with pods known only by count it is refused.
-func (r *Request) linkSensitive() bool {
+func (r *Request) LinkSensitive() bool {
 	c := r.Constraint
 	return c.Policy == nvtopo.PolicyRestricted || c.Policy == nvtopo.PolicySingleNUMANode ||
 		c.MinLink != (nvtopo.Class{}) || c.MinBandwidth > 0
 }
 
-// needsGraph reports whether the pod demands what only a graph can show.
-func (r *Request) needsGraph() bool {
-	return r.linkSensitive() || r.Affinity == AffinityRequired || r.TrustsOutput || len(r.models) > 0 || r.minGPUMemory > 0
+// NeedsGraph reports whether the pod demands what only a graph can show.
+func (r *Request) NeedsGraph() bool {
+	return r.LinkSensitive() || r.Affinity == AffinityRequired || r.TrustsOutput || r.Picky()
 }
 
-// NeedsGraph reports whether the pod demands what only a graph can show.
-func (r *Request) NeedsGraph() bool { return r.needsGraph() }
-
-// needsNUMAFit reports whether CPU and memory must come from the NUMA nodes of the choice.
-func (r *Request) needsNUMAFit() bool {
+// NeedsNUMAFit reports whether CPU and memory must come from the NUMA nodes of the choice.
+func (r *Request) NeedsNUMAFit() bool {
 	return (r.Affinity == AffinityRequired || r.Constraint.Policy == nvtopo.PolicySingleNUMANode) &&
 		(r.MilliCPU > 0 || r.Memory > 0)
 }
 
 func (r *Request) readContainers(pod *v1.Pod, resources []string) {
-	all := make([]containerRequest, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
+	all := make([]Container, 0, len(pod.Spec.InitContainers)+len(pod.Spec.Containers))
 	add := func(c *v1.Container, kind ContainerKind) {
-		cr := containerRequest{name: c.Name, kind: kind, gpus: make([]int, len(resources)), at: len(all)}
+		cr := Container{Name: c.Name, Kind: kind, GPUs: make([]int, len(resources)), Position: len(all)}
 		for i, res := range resources {
 			if q, ok := c.Resources.Requests[v1.ResourceName(res)]; ok {
-				cr.gpus[i] = countOf(&q)
+				cr.GPUs[i] = countOf(&q)
 			} else if q, ok := c.Resources.Limits[v1.ResourceName(res)]; ok {
-				cr.gpus[i] = countOf(&q)
+				cr.GPUs[i] = countOf(&q)
 			}
 		}
 		all = append(all, cr)
@@ -222,25 +247,25 @@ func (r *Request) readContainers(pod *v1.Pod, resources []string) {
 		gpus := make([]int, len(used))
 		any := false
 		for j, i := range used {
-			gpus[j] = c.gpus[i]
+			gpus[j] = c.GPUs[i]
 			any = any || gpus[j] > 0
 		}
 		if any {
-			r.containers = append(r.containers, containerRequest{name: c.name, kind: c.kind, gpus: gpus, at: c.at})
+			r.Containers = append(r.Containers, Container{Name: c.Name, Kind: c.Kind, GPUs: gpus, Position: c.Position})
 		}
 	}
 }
 
 // effective is the framework's rule: sidecars and app containers together, or
 // an init container with the sidecars started before it, whichever is more.
-func effective(all []containerRequest, res int) int {
+func effective(all []Container, res int) int {
 	running, most := 0, 0
 	for _, c := range all {
-		switch c.kind {
+		switch c.Kind {
 		case SidecarContainer, AppContainer:
-			running += c.gpus[res]
+			running += c.GPUs[res]
 		case InitContainer:
-			most = max(most, running+c.gpus[res])
+			most = max(most, running+c.GPUs[res])
 		}
 	}
 	return max(most, running)
@@ -253,8 +278,11 @@ func normalModel(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// suitable returns the GPUs whose model and memory the pod accepts.
-func (r *Request) suitable(g *nvtopo.Graph) nvtopo.Mask {
+// Picky reports whether the pod asks for certain models or memory.
+func (r *Request) Picky() bool { return len(r.models) > 0 || r.minGPUMemory > 0 }
+
+// Suitable returns the GPUs whose model and memory the pod accepts.
+func (r *Request) Suitable(g *nvtopo.Graph) nvtopo.Mask {
 	full := nvtopo.FullMask(g.Len())
 	if len(r.models) == 0 && r.minGPUMemory == 0 {
 		return full
@@ -280,4 +308,16 @@ func initKind(c *v1.Container) ContainerKind {
 		return SidecarContainer
 	}
 	return InitContainer
+}
+
+// Unmet names the demand of the pod's own that a set of GPUs does not meet, or is
+// empty: the links, the NUMA policy, one model, or models and memory.
+func (r *Request) Unmet(t *nvtopo.Tables, set nvtopo.Mask) string {
+	if set&^r.Suitable(t.Graph()) != 0 {
+		return "gpu-model or min-gpu-memory"
+	}
+	if short := t.Shortfall(set, set, set.Len(), r.Constraint); short != nvtopo.ShortNone {
+		return short.String()
+	}
+	return ""
 }

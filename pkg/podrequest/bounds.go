@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package podrequest
 
 import (
 	"fmt"
@@ -23,16 +23,17 @@ const (
 	// all containers of all pods of a node stay far inside an int.
 	maxCount = 1 << 20
 	// maxAmount stands for any amount of memory or thousandths of a CPU that no node
-	// has, 256 TiB, and leastLeft for any debt: sums stay inside an int64.
+	// has, 256 TiB: sums stay inside an int64.
 	maxAmount = 1 << 48
-	leastLeft = -1 << 60
 	// maxQuantity is the longest quantity that is read: "1e-100000000" takes minutes.
 	maxQuantity = 24
 )
 
-func boundedCount(n int64) int    { return int(min(max(n, 0), maxCount)) }
-func boundedAmount(n int64) int64 { return min(max(n, 0), maxAmount) }
-func spend(left *int64, n int64)  { *left = max(*left-boundedAmount(n), leastLeft) }
+// BoundedCount is a number of devices, neither below zero nor beyond what any node has.
+func BoundedCount(n int64) int { return int(min(max(n, 0), maxCount)) }
+
+// BoundedAmount is the same of bytes of memory or thousandths of a CPU.
+func BoundedAmount(n int64) int64 { return min(max(n, 0), maxAmount) }
 
 // milliOf is a quantity in thousandths. Quantity.MilliValue is 0 where these do not
 // fit into an int64, and Quantity.Value where the number itself does not.
@@ -40,21 +41,21 @@ func milliOf(q *resource.Quantity) int64 {
 	if q.CmpInt64(maxAmount/1000) > 0 {
 		return maxAmount
 	}
-	return boundedAmount(q.MilliValue())
+	return BoundedAmount(q.MilliValue())
 }
 
 func amountOf(q *resource.Quantity) int64 {
 	if q.CmpInt64(maxAmount) > 0 {
 		return maxAmount
 	}
-	return boundedAmount(q.Value())
+	return BoundedAmount(q.Value())
 }
 
 func countOf(q *resource.Quantity) int {
 	if q.CmpInt64(maxCount) > 0 {
 		return maxCount
 	}
-	return boundedCount(q.Value())
+	return BoundedCount(q.Value())
 }
 
 func tooLong(value string) error {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package podrequest
 
 import (
 	"strings"
@@ -9,16 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
-
-func sidecar(name string, gpus int) v1.Container {
-	c := container(name, gpus)
-	c.RestartPolicy = ptr.To(v1.ContainerRestartPolicyAlways)
-	return c
-}
 
 func TestEffectiveRequestFollowsTheFrameworkRule(t *testing.T) {
 	tests := map[string]struct {
@@ -37,7 +30,7 @@ func TestEffectiveRequestFollowsTheFrameworkRule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := gpuPod("p", 0)
 			pod.Spec.InitContainers, pod.Spec.Containers = tc.init, tc.app
-			r, err := ParseRequest(pod, testOptions())
+			r, err := Parse(pod, testOptions())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -98,7 +91,7 @@ func TestAnnotationsAreReadStrictly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pod := gpuPod("p", 1)
 			pod.Annotations = tc.annotations
-			r, err := ParseRequest(pod, testOptions())
+			r, err := Parse(pod, testOptions())
 			if tc.wantErr != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
 					t.Fatalf("error %v, want one that names %s", err, tc.wantErr)
@@ -141,7 +134,7 @@ func TestPodsThatReadOurOutputAreSeen(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			r, err := ParseRequest(tc.pod, testOptions())
+			r, err := Parse(tc.pod, testOptions())
 			if err != nil {
 				t.Fatal(err)
 			}

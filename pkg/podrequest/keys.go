@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package podrequest
 
 // Pod annotations that users set.
 const (
