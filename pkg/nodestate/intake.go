@@ -21,12 +21,13 @@ const (
 	// readRate and readBurst are of objects; the unit is some 0.1 ms. An object of 8
 	// GPUs costs 2, so that its agent may report five times a second for ever.
 	readRate, readBurst = 10, 200
-	// graphRate and graphBurst are of graphs that differ from the one before: three
-	// at once and one a minute where tables are dear, sixty and one in three seconds
-	// up to 8 GPUs.
+	// graphRate and graphBurst are of graphs that differ from the one before: sixty at once
+	// and one in three seconds up to 8 GPUs; where tables are dear one at once, the next a
+	// minute later and then one in two. Noise on 16 GPUs takes some 50 ms, and a hundred
+	// nodes of it must not take the seconds in which a scheduler starts.
 	graphRate, graphBurst = 1.0 / 3, 60
 	smallGraph            = 1
-	largeGraph            = 20
+	largeGraph            = 40
 	// intakeInterval is how often objects that had to wait are looked at.
 	intakeInterval = 100 * time.Millisecond
 	// forgetShares is how often shares that are whole again are forgotten.
@@ -89,7 +90,7 @@ func (in *intake) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTop
 	b.objects.fill(now, readRate, readBurst)
 	b.graphs.fill(now, graphRate, graphBurst)
 	w := in.waiting[obj.Name]
-	if w.obj == obj && w.partial && b.graphs.left <= 0 {
+	if w.obj == obj && w.partial && b.graphs.left < graphCost(&obj.Spec) {
 		return nil // before the graphs are compared, which is asked ten times a second
 	}
 	if b.objects.left <= 0 {
@@ -97,7 +98,7 @@ func (in *intake) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTop
 		return nil
 	}
 	if last == nil || !sameGraph(&obj.Spec, last) {
-		if b.graphs.left <= 0 {
+		if b.graphs.left < graphCost(&obj.Spec) {
 			in.waiting[obj.Name] = late{obj: obj, partial: last != nil}
 			if last == nil {
 				return nil

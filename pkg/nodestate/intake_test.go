@@ -36,9 +36,9 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 			},
 		},
 		"the links of a large machine differ each time": {
-			kind: "dgx2", min: 60, max: 450, wantClass: 5,
+			kind: "dgx2", min: 60, max: 450, wantClass: 2,
 			change: func(obj *v1alpha1.NodeGPUTopology, i int) {
-				obj.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1000 + i))
+				obj.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (1 + i)))
 			},
 		},
 	}
