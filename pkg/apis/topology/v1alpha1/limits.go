@@ -15,8 +15,8 @@ import (
 // Limits of what may be published, as the schema has them. Each request to an object has the
 // API server judge all of it, so they are near to what real machines need (ADR 0015).
 const (
-	// MaxLinks is how many links may be at length: those of 20 GPUs, which no machine sold
-	// with one link a pair exceeds. Beyond it linkRows says them.
+	// MaxLinks is how many links may be at length: those of 20 GPUs, where the greatest
+	// machine of the catalogue has 16. Beyond it linkRows says them.
 	MaxLinks = 190
 	// MaxLinkKinds is of how many kinds links in short may be.
 	MaxLinkKinds = 32
