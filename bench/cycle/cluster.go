@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
@@ -51,7 +51,7 @@ func newCluster(count int, machines ...*machine.Machine) (*cluster, error) {
 		c.topologies = append(c.topologies, t)
 		c.nodes = append(c.nodes, node(name, uid, m, g.Len()))
 		c.gpus += g.Len()
-		for _, prefix := range []string{nodestate.ExporterLeasePrefix, nodestate.AgentLeasePrefix} {
+		for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 			c.leases.Items = append(c.leases.Items, coordinationv1.Lease{
 				ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: namespace, UID: types.UID(prefix + name), ResourceVersion: "1"},
 				Spec:       lease,

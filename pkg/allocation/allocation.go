@@ -17,7 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// AllocationVersion is the version of the allocation annotation this package
+// Version is the version of the allocation annotation this package
 // writes and the only one it reads. A field that may be ignored can be added to
 // it; whatever changes what the others mean needs the next version, which has to
 // be read for one release before it is written (docs/upgrade.md).
@@ -33,7 +33,7 @@ const (
 	maxAllocationContainers = 256
 )
 
-// Allocation is the choice made for one pod: the value of AllocationKey. Treat
+// Allocation is the choice made for one pod: the value of Key. Treat
 // it as immutable once made.
 type Allocation struct {
 	Version     int         `json:"version"`
@@ -54,7 +54,7 @@ type Allocation struct {
 	memo atomic.Pointer[maskMemo] // last graph asked about
 }
 
-// ContainerAllocation is the choice for one container and resource.
+// Container is the choice for one container and resource.
 type Container struct {
 	Name      string   `json:"name"`
 	Resource  string   `json:"resource"`
@@ -75,7 +75,7 @@ type maskMemo struct {
 	mask     nvtopo.Mask
 }
 
-// ParseAllocation reads an allocation annotation: another version, repeated or
+// Parse reads an allocation annotation: another version, repeated or
 // empty device ids and trailing text are errors. Fields it does not know are
 // ignored, since a later release may add some within the version, and are gone from
 // what Encode returns: a choice that is written anew must not keep what was said of

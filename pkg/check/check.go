@@ -16,7 +16,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -53,7 +54,7 @@ type scene struct {
 	w        *World
 	tables   *nvtopo.Registry
 	report   *Report
-	profiles map[string]nodestate.ServedProfile
+	profiles map[string]diagnosis.Profile
 	nodes    map[string]*node
 	live     map[types.UID]*v1.Pod // that have not ended, bound or not
 	pods     map[types.UID]*pod    // live and bound, with GPUs or an allocation
@@ -87,7 +88,7 @@ type allocated = allocation.Container
 type pod struct {
 	*v1.Pod
 	node    *node
-	profile nodestate.ServedProfile
+	profile diagnosis.Profile
 	ours    bool
 	asks    map[string]int // resource -> effective request
 	// alloc is nil unless it is readable and speaks of this pod and node.
@@ -133,7 +134,7 @@ func (s *scene) readNodes() {
 			continue
 		}
 		s.readTopology(n, t)
-		n.enforced = speaksFor(leases[nodestate.AgentLeasePrefix+t.Name], n.object.UID, s.w.Now)
+		n.enforced = speaksFor(leases[nodelease.AgentPrefix+t.Name], n.object.UID, s.w.Now)
 		for j := range t.Spec.GPUs {
 			id := t.Spec.GPUs[j].ID
 			if other, ok := owners[id]; ok && other != t.Name {

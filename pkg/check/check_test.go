@@ -14,7 +14,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -165,7 +165,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		},
 		"a profile that allows nodes without a graph": {
 			build: func(c *city) {
-				c.Profiles = []nodestate.ServedProfile{{Name: DefaultProfile, AllowNoGraph: true}}
+				c.Profiles = []diagnosis.Profile{{Name: DefaultProfile, AllowNoGraph: true}}
 				c.pod("one", "b", 0).Annotations = nil
 			},
 			want: wanted{notes: []string{PlacedByCount}},
@@ -312,7 +312,7 @@ func TestEveryInvariantIsFoundBrokenAndNothingElse(t *testing.T) {
 		},
 		"the profile's own policy": {
 			build: func(c *city) {
-				c.Schedulers = []nodestate.Diagnosis{{Name: "s", Synced: true, Profiles: []nodestate.ServedProfile{{Name: DefaultProfile, DefaultPolicy: "restricted"}}}}
+				c.Schedulers = []diagnosis.State{{Name: "s", Synced: true, Profiles: []diagnosis.Profile{{Name: DefaultProfile, DefaultPolicy: "restricted"}}}}
 				c.pod("one", "b", 0, 4)
 			},
 			want: wanted{violations: []string{DemandUnmet}, message: "NUMA policy"},

@@ -16,7 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/release"
@@ -73,9 +73,9 @@ func (c *city) addNode(tb testing.TB, name string, enforced bool) {
 			Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(c.Now)), LeaseDurationSeconds: new(int32(120))},
 		})
 	}
-	lease(nodestate.ExporterLeasePrefix)
+	lease(nodelease.ExporterPrefix)
 	if enforced {
-		lease(nodestate.AgentLeasePrefix)
+		lease(nodelease.AgentPrefix)
 	}
 }
 

@@ -14,13 +14,12 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // agent is the Lease of the only agent, on node a.
 func (c *city) agent() *coordinationv1.Lease {
 	for i := range c.Leases {
-		if c.Leases[i].Name == nodestate.AgentLeasePrefix+"a" {
+		if c.Leases[i].Name == nodelease.AgentPrefix+"a" {
 			return &c.Leases[i]
 		}
 	}

@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 func TestPodsWithoutAnAllocation(t *testing.T) {
-	allow := nodestate.ServedProfile{Name: DefaultProfile, Resources: []string{gpu}, AllowNoGraph: true}
-	count := nodestate.ServedProfile{Name: DefaultProfile, Resources: []string{gpu}, CountStale: true}
-	both := nodestate.ServedProfile{Name: DefaultProfile, Resources: []string{gpu}, AllowNoGraph: true, CountStale: true}
-	strict := nodestate.ServedProfile{Name: DefaultProfile, Resources: []string{gpu}}
+	allow := diagnosis.Profile{Name: DefaultProfile, Resources: []string{gpu}, AllowNoGraph: true}
+	count := diagnosis.Profile{Name: DefaultProfile, Resources: []string{gpu}, CountStale: true}
+	both := diagnosis.Profile{Name: DefaultProfile, Resources: []string{gpu}, AllowNoGraph: true, CountStale: true}
+	strict := diagnosis.Profile{Name: DefaultProfile, Resources: []string{gpu}}
 	breach := wanted{violations: []string{MissingAllocation}}
 	mark := func(_ *city, p *v1.Pod) {
 		p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: allocation.ConditionPlacedByCount, Status: v1.ConditionTrue})
@@ -26,7 +26,7 @@ func TestPodsWithoutAnAllocation(t *testing.T) {
 	policyNone := func(_ *city, p *v1.Pod) { p.Annotations[podrequest.TopologyPolicyKey] = "none" }
 	young := func(c *city, _ *v1.Pod) { c.Now = chosen.Add(10 * time.Second) }
 	cases := map[string]struct {
-		profile nodestate.ServedProfile // by default nothing is known
+		profile diagnosis.Profile // by default nothing is known
 		build   []func(c *city, p *v1.Pod)
 		want    wanted
 	}{
@@ -84,7 +84,7 @@ func TestPodsWithoutAnAllocation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCity(t)
 			if tc.profile.Name != "" {
-				c.Profiles = []nodestate.ServedProfile{tc.profile}
+				c.Profiles = []diagnosis.Profile{tc.profile}
 			}
 			p := c.pod("one", "b", 0)
 			p.Annotations, p.CreationTimestamp = map[string]string{}, *at(-time.Second)

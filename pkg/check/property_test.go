@@ -15,7 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -170,8 +170,8 @@ func busy(tb testing.TB) *city {
 	tb.Helper()
 	c := newCity(tb)
 	d := c.scheduler()
-	d.Claims = []nodestate.InFlight{c.claim("gone", "void", 0, 7)}
-	d.Audit = &nodestate.AuditDiagnosis{Compared: 1, Different: 1, Last: []nodestate.AuditDifference{{Node: "a", At: c.Now}}}
+	d.Claims = []diagnosis.Reservation{c.claim("gone", "void", 0, 7)}
+	d.Audit = &diagnosis.Audit{Compared: 1, Different: 1, Last: []diagnosis.Difference{{Node: "a", At: c.Now}}}
 	c.derives(d, "a", 0, 1)
 	c.record(c.pod("one", "a", 0), "main", 1)
 	c.pod("two", "b", 3, 4).Annotations[podrequest.MinLinkKey] = "NV1"

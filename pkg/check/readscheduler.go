@@ -11,7 +11,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // maxDiagnosis bounds what is read of a scheduler; 5000 nodes of 8 GPUs are some 10 MB.
@@ -19,12 +19,12 @@ const maxDiagnosis = 256 << 20
 
 // ReadScheduler asks a scheduler process what it believes. base is its debug address
 // as https://host:port; client brings credentials and trust.
-func ReadScheduler(ctx context.Context, client *http.Client, base string) (*nodestate.Diagnosis, error) {
+func ReadScheduler(ctx context.Context, client *http.Client, base string) (*diagnosis.State, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
 		return nil, fmt.Errorf("scheduler %s: want https://host:port, the scheduler's debugAddress", base)
 	}
-	u.Path = nodestate.DiagnosisPath
+	u.Path = diagnosis.Path
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
 	if err != nil {
 		return nil, fmt.Errorf("scheduler %s: %w", base, err)
@@ -46,13 +46,13 @@ func ReadScheduler(ctx context.Context, client *http.Client, base string) (*node
 	return decodeDiagnosis(body, "scheduler "+base)
 }
 
-func decodeDiagnosis(data []byte, from string) (*nodestate.Diagnosis, error) {
-	d := &nodestate.Diagnosis{}
+func decodeDiagnosis(data []byte, from string) (*diagnosis.State, error) {
+	d := &diagnosis.State{}
 	if err := json.Unmarshal(data, d); err != nil {
 		return nil, fmt.Errorf("%s: %w", from, err)
 	}
-	if d.Version != nodestate.DiagnosisVersion {
-		return nil, fmt.Errorf("%s: version %d of the state, and this program reads %d", from, d.Version, nodestate.DiagnosisVersion)
+	if d.Version != diagnosis.Version {
+		return nil, fmt.Errorf("%s: version %d of the state, and this program reads %d", from, d.Version, diagnosis.Version)
 	}
 	return d, nil
 }

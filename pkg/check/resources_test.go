@@ -11,7 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 const amd = "amd.com/gpu"
@@ -57,8 +57,8 @@ func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
 		return p
 	}
 	served := func(c *city, resources ...string) {
-		c.Schedulers = []nodestate.Diagnosis{{
-			Name: "s", Synced: true, Profiles: []nodestate.ServedProfile{{Name: DefaultProfile, Resources: resources}},
+		c.Schedulers = []diagnosis.State{{
+			Name: "s", Synced: true, Profiles: []diagnosis.Profile{{Name: DefaultProfile, Resources: resources}},
 		}}
 	}
 	cases := map[string]struct {
@@ -70,7 +70,7 @@ func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
 		"a second resource beside the shipped one": {build: func(c *city) { mixed(c) }, pods: 1},
 		"a profile that is only named": {pods: 1, build: func(c *city) {
 			single(c).Spec.SchedulerName = "amd-scheduler"
-			c.Profiles = []nodestate.ServedProfile{{Name: "amd-scheduler"}}
+			c.Profiles = []diagnosis.Profile{{Name: "amd-scheduler"}}
 		}},
 		"a pod of another resource without an allocation": {
 			build: func(c *city) { single(c).Annotations = nil }, pods: 1,
@@ -105,7 +105,7 @@ func TestEveryResourceOfAProfileIsChecked(t *testing.T) {
 				c.pod("one", "b", 0, 4)
 				served(c, gpu)
 				c.Schedulers[0].Profiles[0].DefaultPolicy = "restricted"
-				c.Profiles = []nodestate.ServedProfile{{Name: DefaultProfile}}
+				c.Profiles = []diagnosis.Profile{{Name: DefaultProfile}}
 			}, pods: 1,
 			want: wanted{violations: []string{DemandUnmet}, message: "NUMA policy"},
 		},

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // leakFactor times the request timeout is how old a claim must be to have been
@@ -21,11 +21,11 @@ const leakFactor = 3
 // leakFloor keeps a short timeout from making a slow machine's claims leaks.
 const leakFloor = 30 * time.Second
 
-func schedulerObject(d *nodestate.Diagnosis) Object { return Object{Kind: "Scheduler", Name: d.Name} }
+func schedulerObject(d *diagnosis.State) Object { return Object{Kind: "Scheduler", Name: d.Name} }
 
 // checkScheduler compares what a scheduler process believes with the World. It is of
 // a moment a little later or earlier, so what depends on both is pending first.
-func (s *scene) checkScheduler(d *nodestate.Diagnosis) {
+func (s *scene) checkScheduler(d *diagnosis.State) {
 	s.report.Checked.Schedulers++
 	s.report.Checked.Claims += len(d.Claims)
 	if !d.Synced {
@@ -41,7 +41,7 @@ func (s *scene) checkScheduler(d *nodestate.Diagnosis) {
 	}
 }
 
-func claimObjects(d *nodestate.Diagnosis, c *nodestate.InFlight) []Object {
+func claimObjects(d *diagnosis.State, c *diagnosis.Reservation) []Object {
 	namespace, name, _ := strings.Cut(c.Pod, "/")
 	return []Object{{Kind: "Pod", Namespace: namespace, Name: name, UID: c.UID}, {Kind: "Node", Name: c.Node}, schedulerObject(d)}
 }
@@ -50,7 +50,7 @@ func claimObjects(d *nodestate.Diagnosis, c *nodestate.InFlight) []Object {
 // next scheduling cycle, so without a cycle their age means nothing. A process that
 // was stopped for a while has old claims until it has heard what it missed, so only
 // what lasts is a violation.
-func (s *scene) checkClaim(d *nodestate.Diagnosis, c *nodestate.InFlight) {
+func (s *scene) checkClaim(d *diagnosis.State, c *diagnosis.Reservation) {
 	bound := max(leakFactor*d.RequestTimeout.Duration, leakFloor)
 	settled := c.Phase == "confirmed" || c.Phase == "void"
 	seen := d.At
@@ -80,9 +80,9 @@ func (s *scene) checkClaim(d *nodestate.Diagnosis, c *nodestate.InFlight) {
 
 // checkClaimSharing finds GPUs that one process has promised to two pods; one lock
 // guards them all, so no moment excuses it.
-func (s *scene) checkClaimSharing(d *nodestate.Diagnosis) {
+func (s *scene) checkClaimSharing(d *diagnosis.State) {
 	holders := map[device][]types.UID{}
-	of := map[types.UID]*nodestate.InFlight{}
+	of := map[types.UID]*diagnosis.Reservation{}
 	for i := range d.Claims {
 		c := &d.Claims[i]
 		of[c.UID] = c
@@ -103,7 +103,7 @@ func (s *scene) checkClaimSharing(d *nodestate.Diagnosis) {
 	}
 }
 
-func (s *scene) checkAudit(d *nodestate.Diagnosis) {
+func (s *scene) checkAudit(d *diagnosis.State) {
 	if d.Audit == nil {
 		return
 	}
@@ -116,7 +116,7 @@ func (s *scene) checkAudit(d *nodestate.Diagnosis) {
 	}
 }
 
-func usedText(u *nodestate.UsageDiagnosis) string {
+func usedText(u *diagnosis.Usage) string {
 	var parts []string
 	for _, r := range slices.Sorted(maps.Keys(u.Used)) {
 		parts = append(parts, fmt.Sprintf("%s %v", r, u.Used[r]))
@@ -133,7 +133,7 @@ func usedText(u *nodestate.UsageDiagnosis) string {
 // checkDerivation compares the GPUs that the process derives as used from its own
 // copies with those of the World: one that a pod holds and it does not count could
 // be given out again, and one that it counts and nobody holds is lost.
-func (s *scene) checkDerivation(d *nodestate.Diagnosis) {
+func (s *scene) checkDerivation(d *diagnosis.State) {
 	held := map[device]Object{} // by annotation or record
 	for _, p := range s.bound {
 		for _, c := range p.alloc.Containers {
@@ -171,7 +171,7 @@ func (s *scene) addRecorded(n *node, held map[device]Object) {
 	}
 }
 
-func (s *scene) compareDerived(d *nodestate.Diagnosis, x *nodestate.NodeDiagnosis, held map[device]Object) {
+func (s *scene) compareDerived(d *diagnosis.State, x *diagnosis.Node, held map[device]Object) {
 	n := s.nodes[x.Name]
 	if n == nil || n.accels == nil || n.topology.Spec.NodeUID != x.NodeUID {
 		return

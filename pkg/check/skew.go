@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
@@ -28,9 +28,9 @@ func (s *scene) checkReleases() {
 		l := &s.w.Leases[i]
 		c := crew{mark: release.MarkOf(l.Annotations)}
 		switch {
-		case strings.HasPrefix(l.Name, nodestate.ExporterLeasePrefix):
+		case strings.HasPrefix(l.Name, nodelease.ExporterPrefix):
 			c.program = "exporters"
-		case strings.HasPrefix(l.Name, nodestate.AgentLeasePrefix):
+		case strings.HasPrefix(l.Name, nodelease.AgentPrefix):
 			c.program = "node agents"
 		default:
 			continue

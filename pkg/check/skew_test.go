@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
@@ -26,7 +26,7 @@ func TestOtherReleasesAreNoted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCity(t)
 			for i := range c.Leases {
-				if l := &c.Leases[i]; l.Name == nodestate.AgentLeasePrefix+"a" {
+				if l := &c.Leases[i]; l.Name == nodelease.AgentPrefix+"a" {
 					l.Annotations = map[string]string{release.LevelKey: tc.level}
 					if tc.level == "" {
 						l.Annotations = nil

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // DefaultProfile is the scheduler name of the shipped configuration.
@@ -27,18 +27,18 @@ type World struct {
 	Topologies []v1alpha1.NodeGPUTopology
 	Leases     []coordinationv1.Lease // of exporters and agents
 	// Schedulers are what scheduler processes believe; may be empty.
-	Schedulers []nodestate.Diagnosis
+	Schedulers []diagnosis.State
 	// Profiles are the schedulers whose GPU pods must have an allocation, beside those
 	// that Schedulers name. If there are neither, it is the shipped one. The resources
 	// of one without any are not known.
-	Profiles []nodestate.ServedProfile
+	Profiles []diagnosis.Profile
 	// Lag is DefaultLag when 0.
 	Lag time.Duration
 }
 
 // profiles returns the scheduler names that are ours with what is known of them.
-func (w *World) profiles() map[string]nodestate.ServedProfile {
-	out := map[string]nodestate.ServedProfile{}
+func (w *World) profiles() map[string]diagnosis.Profile {
+	out := map[string]diagnosis.Profile{}
 	for _, d := range w.Schedulers {
 		for _, p := range d.Profiles {
 			out[p.Name] = p
@@ -51,7 +51,7 @@ func (w *World) profiles() map[string]nodestate.ServedProfile {
 		out[p.Name] = p
 	}
 	if len(out) == 0 {
-		out[DefaultProfile] = nodestate.ServedProfile{Name: DefaultProfile}
+		out[DefaultProfile] = diagnosis.Profile{Name: DefaultProfile}
 	}
 	return out
 }

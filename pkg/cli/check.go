@@ -26,7 +26,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/check"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // Exit codes of the command check.
@@ -260,7 +260,7 @@ func (c *checking) schedulerClient(cluster *rest.Config) (*http.Client, error) {
 
 func (c *checking) addProfiles(w *check.World) {
 	for _, name := range c.profiles {
-		w.Profiles = append(w.Profiles, nodestate.ServedProfile{Name: name})
+		w.Profiles = append(w.Profiles, diagnosis.Profile{Name: name})
 	}
 }
 

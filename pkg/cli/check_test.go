@@ -25,7 +25,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/check"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // checkedPod is a bound pod of the shipped profile with one GPU of node n.
@@ -50,7 +50,7 @@ const (
 
 // checkedCluster serves these pods on one node, and a scheduler's state to who has
 // the token, and returns arguments for it.
-func checkedCluster(t *testing.T, d *nodestate.Diagnosis, pods ...string) (args []string, scheduler string) {
+func checkedCluster(t *testing.T, d *diagnosis.State, pods ...string) (args []string, scheduler string) {
 	t.Helper()
 	mux := http.NewServeMux()
 	serve := func(path, body string) {
@@ -75,7 +75,7 @@ func checkedCluster(t *testing.T, d *nodestate.Diagnosis, pods ...string) (args 
 		if err != nil {
 			t.Fatal(err)
 		}
-		serve(nodestate.DiagnosisPath, string(body))
+		serve(diagnosis.Path, string(body))
 	}
 	server := httptest.NewTLSServer(mux)
 	t.Cleanup(server.Close)
@@ -93,27 +93,27 @@ contexts: [{name: c, context: {cluster: c, user: good}}, {name: bad, context: {c
 	return []string{"check", "--kubeconfig", config, "--scheduler-ca", ca, "--scheduler", server.URL}, server.URL
 }
 
-func diagnosis() *nodestate.Diagnosis {
-	return &nodestate.Diagnosis{
-		Version: nodestate.DiagnosisVersion, Name: "s", At: time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC), Synced: true,
+func believed() *diagnosis.State {
+	return &diagnosis.State{
+		Version: diagnosis.Version, Name: "s", At: time.Date(2026, 11, 21, 13, 0, 0, 0, time.UTC), Synced: true,
 	}
 }
 
 func TestCheckOfACluster(t *testing.T) {
-	leaking := diagnosis()
-	leaking.Claims = []nodestate.InFlight{{Pod: "default/gone", Node: "n", UID: "gone", Phase: "doubtful", Since: leaking.At.Add(-time.Hour), GPUs: []string{"GPU-1"}}}
+	leaking := believed()
+	leaking.Claims = []diagnosis.Reservation{{Pod: "default/gone", Node: "n", UID: "gone", Phase: "doubtful", Since: leaking.At.Add(-time.Hour), GPUs: []string{"GPU-1"}}}
 	cases := map[string]struct {
-		state *nodestate.Diagnosis
+		state *diagnosis.State
 		pods  []string
 		code  int
 		want  []string // in the output
 	}{
 		"nothing wrong": {
-			state: diagnosis(), pods: []string{checkedPod("a", "GPU-0"), checkedPod("b", "GPU-1")}, code: ExitOK,
+			state: believed(), pods: []string{checkedPod("a", "GPU-0"), checkedPod("b", "GPU-1")}, code: ExitOK,
 			want: []string{"0 violations, 0 pending, 0 notes", "2 live GPU pods (2 allocations compared with 1 graphs", "1 schedulers"},
 		},
 		"one GPU twice": {
-			state: diagnosis(), pods: []string{checkedPod("a", "GPU-0"), checkedPod("b", "GPU-0")}, code: ExitViolations,
+			state: believed(), pods: []string{checkedPod("a", "GPU-0"), checkedPod("b", "GPU-0")}, code: ExitViolations,
 			want: []string{"VIOLATION  shared-by-annotation\n  Pod default/a (uid-a)\n  Pod default/b (uid-b)\n  Node n\n  field metadata.annotations[nvtopo.dev/allocation]\n", "GPU-0"},
 		},
 		"a claim of a pod that is gone": {
@@ -148,8 +148,8 @@ func TestCheckOfACluster(t *testing.T) {
 }
 
 func TestWhatIsPendingIsLookedAtUntilItHasLasted(t *testing.T) {
-	late := diagnosis()
-	late.Nodes = []nodestate.NodeDiagnosis{{Name: "n", NodeUID: "node-n", Counts: true, Derived: &nodestate.UsageDiagnosis{}}}
+	late := believed()
+	late.Nodes = []diagnosis.Node{{Name: "n", NodeUID: "node-n", Counts: true, Derived: &diagnosis.Usage{}}}
 	args, _ := checkedCluster(t, late, checkedPod("a", "GPU-0"))
 	out, err := run(t, "", append(args, "--grace", "0")...)
 	if ExitCode(err) != ExitOK || !strings.Contains(out, "PENDING    derivation-differs") {
@@ -177,8 +177,8 @@ func (h *hurried) After(d time.Duration) <-chan time.Time {
 func TestOnlyWhatWasPendingAtFirstIsWaitedFor(t *testing.T) {
 	const always = 1000
 	// leak is a claim of a pod that is gone: pending, and a violation if it lasts.
-	leak := func(uid string) nodestate.InFlight {
-		return nodestate.InFlight{Pod: "default/" + uid, Node: "n", UID: types.UID(uid), Phase: "doubtful", GPUs: []string{uid}}
+	leak := func(uid string) diagnosis.Reservation {
+		return diagnosis.Reservation{Pod: "default/" + uid, Node: "n", UID: types.UID(uid), Phase: "doubtful", GPUs: []string{uid}}
 	}
 	cases := map[string]struct {
 		looks                              int // in which the first finding is seen
@@ -194,21 +194,21 @@ func TestOnlyWhatWasPendingAtFirstIsWaitedFor(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			h := &hurried{now: diagnosis().At}
+			h := &hurried{now: believed().At}
 			c := &checking{grace: check.DefaultGrace, clock: h}
 			looks := 0
 			r, err := c.settle(t.Context(), check.NewChecker(c.grace), func(context.Context) (*check.World, error) {
 				if looks++; looks > 20 {
 					return nil, errors.New("it looks again and again")
 				}
-				d := diagnosis()
+				d := believed()
 				if looks <= tc.looks {
 					d.Claims = append(d.Claims, leak("first"))
 				}
 				if tc.churn {
 					d.Claims = append(d.Claims, leak(strconv.Itoa(looks)))
 				}
-				return &check.World{Now: h.now, Schedulers: []nodestate.Diagnosis{*d}}, nil
+				return &check.World{Now: h.now, Schedulers: []diagnosis.State{*d}}, nil
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -224,7 +224,7 @@ func TestOnlyWhatWasPendingAtFirstIsWaitedFor(t *testing.T) {
 func TestCheckThatCannotBeDoneEndsWithItsOwnCode(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
 	args, url := checkedCluster(t, nil, checkedPod("a", "GPU-0"))
-	old := diagnosis()
+	old := believed()
 	old.Version = 99
 	newer, _ := checkedCluster(t, old)
 	plain := args[:3]
@@ -260,7 +260,7 @@ func TestCheckThatCannotBeDoneEndsWithItsOwnCode(t *testing.T) {
 }
 
 func TestTokenFileGoesToTheSchedulerInsteadOfTheKubeconfigs(t *testing.T) {
-	args, _ := checkedCluster(t, diagnosis())
+	args, _ := checkedCluster(t, believed())
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("wrong\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func TestTokenFileGoesToTheSchedulerInsteadOfTheKubeconfigs(t *testing.T) {
 
 func TestCheckOfFiles(t *testing.T) {
 	dir := t.TempDir()
-	state, err := json.Marshal(diagnosis())
+	state, err := json.Marshal(believed())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/daemon"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
@@ -58,7 +59,7 @@ func Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug, state *node
 
 // Diagnoser is what is shown.
 type Diagnoser interface {
-	Diagnose(name string) *nodestate.Diagnosis
+	Diagnose(name string) *diagnosis.State
 }
 
 // Handler answers GET requests for nodestate.DiagnosisPath with the Diagnosis of a process by that
@@ -66,7 +67,7 @@ type Diagnoser interface {
 func Handler(of Diagnoser, name string) http.Handler {
 	var mu sync.Mutex
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+nodestate.DiagnosisPath, func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+diagnosis.Path, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		body, err := json.Marshal(of.Diagnose(name))
 		mu.Unlock()

@@ -11,35 +11,35 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // believer believes what it is made of.
-type believer nodestate.Diagnosis
+type believer diagnosis.State
 
-func (b *believer) Diagnose(name string) *nodestate.Diagnosis {
-	d := nodestate.Diagnosis(*b)
+func (b *believer) Diagnose(name string) *diagnosis.State {
+	d := diagnosis.State(*b)
 	d.Name = name
 	return &d
 }
 
 func TestHandlerShowsTheStateAndNothingElse(t *testing.T) {
 	b := believer{
-		Version: nodestate.DiagnosisVersion, At: time.Unix(1_700_000_000, 0).UTC(), Synced: true,
-		Claims: []nodestate.InFlight{{Pod: "default/p", Node: "n", UID: "u", Phase: "reserved", Since: time.Unix(1_600_000_000, 0).UTC(), GPUs: []string{"GPU-0"}}},
-		Nodes:  []nodestate.NodeDiagnosis{{Name: "n", Counts: true, Derived: &nodestate.UsageDiagnosis{Used: map[string][]string{"nvidia.com/gpu": {"GPU-0"}}}}},
+		Version: diagnosis.Version, At: time.Unix(1_700_000_000, 0).UTC(), Synced: true,
+		Claims: []diagnosis.Reservation{{Pod: "default/p", Node: "n", UID: "u", Phase: "reserved", Since: time.Unix(1_600_000_000, 0).UTC(), GPUs: []string{"GPU-0"}}},
+		Nodes:  []diagnosis.Node{{Name: "n", Counts: true, Derived: &diagnosis.Usage{Used: map[string][]string{"nvidia.com/gpu": {"GPU-0"}}}}},
 	}
 	h := Handler(&b, "me")
 	tests := map[string]struct {
 		method, path string
 		want         int
 	}{
-		"the state":          {http.MethodGet, nodestate.DiagnosisPath, http.StatusOK},
-		"a write":            {http.MethodPost, nodestate.DiagnosisPath, http.StatusMethodNotAllowed},
+		"the state":          {http.MethodGet, diagnosis.Path, http.StatusOK},
+		"a write":            {http.MethodPost, diagnosis.Path, http.StatusMethodNotAllowed},
 		"another path":       {http.MethodGet, "/debug/pprof/", http.StatusNotFound},
-		"a path below":       {http.MethodGet, nodestate.DiagnosisPath + "/x", http.StatusNotFound},
+		"a path below":       {http.MethodGet, diagnosis.Path + "/x", http.StatusNotFound},
 		"the root":           {http.MethodGet, "/", http.StatusNotFound},
-		"the state's header": {http.MethodHead, nodestate.DiagnosisPath, http.StatusOK},
+		"the state's header": {http.MethodHead, diagnosis.Path, http.StatusOK},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestHandlerShowsTheStateAndNothingElse(t *testing.T) {
 			if tc.want != http.StatusOK || tc.method == http.MethodHead {
 				return
 			}
-			var got nodestate.Diagnosis
+			var got diagnosis.State
 			if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 				t.Fatal(err)
 			}

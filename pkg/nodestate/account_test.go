@@ -17,6 +17,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -29,17 +30,17 @@ func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
 		t.Errorf("used %v while the agent lives, want 4 and 5", got)
 	}
 	r.clock.now = r.clock.now.Add(366 * 24 * time.Hour)
-	r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, time.Hour), r.clock.now)
+	r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, time.Hour), r.clock.now)
 	if got := used(); len(got) != 0 {
 		t.Errorf("used %v of a pod that is gone, by an agent that is gone as well", got)
 	}
-	r.leases.set(lease(AgentLeasePrefix+"n", r.clock.now, time.Hour), r.clock.now)
+	r.leases.Set(lease(nodelease.AgentPrefix+"n", r.clock.now, time.Hour), r.clock.now)
 	if got := used(); !slices.Equal(got, []int{4, 5}) {
 		t.Errorf("used %v when the agent is back, want 4 and 5", got)
 	}
 	live := on(t, r.State, gpuPod("gone", 2), "n", 4, 5)
 	live.UID = "gone"
-	r.leases.drop(AgentLeasePrefix + "n")
+	r.leases.Drop(nodelease.AgentPrefix + "n")
 	info, l = r.view(t, live)
 	if got := used(); !slices.Equal(got, []int{4, 5}) {
 		t.Errorf("used %v by a live pod, want what kubelet recorded whether the agent lives or not", got)
@@ -266,8 +267,8 @@ func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
 		want  bool
 	}{{0, true}, {ReleaseWithin - time.Second, true}, {2 * time.Second, false}, {time.Hour, true}} {
 		r.clock.now = r.clock.now.Add(step.after)
-		for _, prefix := range []string{ExporterLeasePrefix, AgentLeasePrefix} {
-			r.leases.set(lease(prefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+		for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
+			r.leases.Set(lease(prefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 		}
 		if got := r.fitsAhead(demandOf(t, two), info, l); got != step.want {
 			t.Errorf("%v later it fits soon: %t, want %t", step.after, got, step.want)

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 const (
@@ -22,7 +24,7 @@ type audit struct {
 	mu                  sync.Mutex
 	turn                int
 	compared, different uint64
-	last                []AuditDifference
+	last                []diagnosis.Difference
 }
 
 // Audit computes the usage of a few nodes anew and compares it with what the cycle
@@ -75,14 +77,14 @@ func (s *State) auditNode(info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	}
 	s.audit.different++
 	auditDifferences.Inc()
-	s.audit.last = append(s.audit.last, AuditDifference{
+	s.audit.last = append(s.audit.last, diagnosis.Difference{
 		Node: name, At: s.clock.Now().UTC(), Remembered: *was.diagnose(), Computed: *now.diagnose(),
 	})
 	s.audit.last = s.audit.last[max(0, len(s.audit.last)-auditKeep):]
 }
 
-func (a *audit) diagnose() *AuditDiagnosis {
+func (a *audit) diagnose() *diagnosis.Audit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return &AuditDiagnosis{Compared: a.compared, Different: a.different, Last: slices.Clone(a.last)}
+	return &diagnosis.Audit{Compared: a.compared, Different: a.different, Last: slices.Clone(a.last)}
 }

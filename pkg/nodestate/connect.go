@@ -218,7 +218,8 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 			return
 		}
 		s.releases.tell(klog.FromContext(ctx), l)
-		if s.leases.set(l, s.clock.Now()) {
+		s.leader.see(l)
+		if s.leases.Set(l, s.clock.Now()) {
 			s.leaseBack(l.Name)
 			s.onFreed()
 		}
@@ -231,7 +232,7 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 				obj = t.Obj
 			}
 			if l, ok := obj.(*coordinationv1.Lease); ok {
-				s.leases.drop(l.Name)
+				s.leases.Drop(l.Name)
 			}
 		},
 	})

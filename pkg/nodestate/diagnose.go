@@ -15,6 +15,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -26,7 +27,7 @@ type informerStores struct {
 }
 
 // Describe says what a profile's pods are given when they ask for nothing.
-func (s *State) Describe(p ServedProfile) {
+func (s *State) Describe(p diagnosis.Profile) {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	s.described[p.Name] = p
@@ -35,15 +36,15 @@ func (s *State) Describe(p ServedProfile) {
 // Diagnose tells everything the process believes now. It takes each lock for a
 // moment, so its parts may be of different moments; claims come first, and the
 // informers' pods after them, as for a scheduling cycle.
-func (s *State) Diagnose(name string) *Diagnosis {
-	d := &Diagnosis{
-		Version: DiagnosisVersion, Name: name, At: s.clock.Now().UTC(), Synced: s.Synced(), Claims: s.Dump(),
+func (s *State) Diagnose(name string) *diagnosis.State {
+	d := &diagnosis.State{
+		Version: diagnosis.Version, Name: name, At: s.clock.Now().UTC(), Synced: s.Synced(), Claims: s.Dump(),
 		RequestTimeout: metav1.Duration{Duration: s.config.RequestTimeout},
 	}
 	if s.config.Audit {
 		d.Audit = s.audit.diagnose()
 	}
-	d.Leader, _ = s.leases.leader.snapshot()
+	d.Leader, _ = s.leader.snapshot()
 	if at := s.swept.Load(); at != 0 {
 		d.LastSweep = new(time.Unix(0, at).UTC())
 	}
@@ -57,28 +58,28 @@ func (s *State) Diagnose(name string) *Diagnosis {
 		}
 		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], indexed[x]))
 	}
-	slices.SortFunc(d.Nodes, func(a, b NodeDiagnosis) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(d.Nodes, func(a, b diagnosis.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return d
 }
 
 // heldSets returns the holds ordered by pod.
-func (s *State) heldSets() []HeldSet {
+func (s *State) heldSets() []diagnosis.NominatedReservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []HeldSet
+	var out []diagnosis.NominatedReservation
 	for uid, h := range s.holds {
-		set := HeldSet{UID: uid, Node: h.node, Until: h.until.UTC()}
+		set := diagnosis.NominatedReservation{UID: uid, Node: h.node, Until: h.until.UTC()}
 		for i := range h.alloc.Containers {
 			set.GPUs = append(set.GPUs, h.alloc.Containers[i].GPUs...)
 		}
 		out = append(out, set)
 	}
-	slices.SortFunc(out, func(a, b HeldSet) int { return cmp.Compare(a.UID, b.UID) })
+	slices.SortFunc(out, func(a, b diagnosis.NominatedReservation) int { return cmp.Compare(a.UID, b.UID) })
 	return out
 }
 
-func (s *State) diagnoseNode(name string, x *cell, n *Node, derived *UsageDiagnosis, indexed map[string][]string) NodeDiagnosis {
-	out := NodeDiagnosis{Name: name, Revision: x.rev.Load(), Derived: derived, Indexed: indexed}
+func (s *State) diagnoseNode(name string, x *cell, n *Node, derived *diagnosis.Usage, indexed map[string][]string) diagnosis.Node {
+	out := diagnosis.Node{Name: name, Revision: x.rev.Load(), Derived: derived, Indexed: indexed}
 	if u := x.usage.Load(); u != nil {
 		out.Memo = u.diagnose()
 		out.Memo.Generation, out.Memo.Revision = u.generation, u.rev
@@ -86,7 +87,7 @@ func (s *State) diagnoseNode(name string, x *cell, n *Node, derived *UsageDiagno
 	}
 	if n != nil {
 		out.NodeUID, out.ResourceVersion = n.NodeUID, n.ResourceVersion
-		out.ExporterUntil, out.AgentUntil = n.exporter.time(), n.agent.time()
+		out.ExporterUntil, out.AgentUntil = n.exporter.Until(), n.agent.Until()
 	}
 	if s.stores.nodes == nil {
 		return out
@@ -102,14 +103,14 @@ func (s *State) diagnoseNode(name string, x *cell, n *Node, derived *UsageDiagno
 }
 
 // diagnoseIndex adds the profiles and returns what the index knows of each cell.
-func (s *State) diagnoseIndex(d *Diagnosis) map[*cell]map[string][]string {
+func (s *State) diagnoseIndex(d *diagnosis.State) map[*cell]map[string][]string {
 	x := s.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(x.profiles)) {
 		p, ok := s.described[name]
 		if !ok {
-			p = ServedProfile{Name: name, Resources: slices.Sorted(maps.Keys(x.resources))}
+			p = diagnosis.Profile{Name: name, Resources: slices.Sorted(maps.Keys(x.resources))}
 		}
 		d.Profiles = append(d.Profiles, p)
 	}
@@ -149,7 +150,7 @@ func (d *derivation) hold(node string, ids []string) {
 
 // derive computes which GPUs are used from the informer's pods, the claims given and
 // kubelet's record, in another way than computeUsage does, which it is there to doubt.
-func (s *State) derive(claims []InFlight) map[string]*UsageDiagnosis {
+func (s *State) derive(claims []diagnosis.Reservation) map[string]*diagnosis.Usage {
 	if s.stores.pods == nil {
 		return nil
 	}
@@ -159,7 +160,7 @@ func (s *State) derive(claims []InFlight) map[string]*UsageDiagnosis {
 	}
 	d := &derivation{held: map[string]map[string]bool{}, here: map[types.UID]bool{}, counted: map[string][]*v1.Pod{}}
 	s.derivePods(d, all, claims)
-	out := map[string]*UsageDiagnosis{}
+	out := map[string]*diagnosis.Usage{}
 	for name, x := range s.cells.all() {
 		n := x.node.Load()
 		if n == nil {
@@ -179,7 +180,7 @@ func (s *State) derive(claims []InFlight) map[string]*UsageDiagnosis {
 	return out
 }
 
-func (s *State) derivePods(d *derivation, all []*v1.Pod, claims []InFlight) {
+func (s *State) derivePods(d *derivation, all []*v1.Pod, claims []diagnosis.Reservation) {
 	claimed := map[types.UID]bool{}
 	for i := range claims {
 		d.hold(claims[i].Node, claims[i].GPUs)
@@ -200,8 +201,8 @@ func (s *State) derivePods(d *derivation, all []*v1.Pod, claims []InFlight) {
 	}
 }
 
-func (d *derivation) usage(n *Node) *UsageDiagnosis {
-	u := &UsageDiagnosis{Used: map[string][]string{}}
+func (d *derivation) usage(n *Node) *diagnosis.Usage {
+	u := &diagnosis.Usage{Used: map[string][]string{}}
 	for _, a := range n.Accels {
 		var used nvtopo.Mask
 		for i := range a.Graph.GPUs {
@@ -209,7 +210,7 @@ func (d *derivation) usage(n *Node) *UsageDiagnosis {
 				used |= nvtopo.MaskOf(i)
 			}
 		}
-		u.add(a, used, countedGPUs(n, a.Resource, d.counted[n.Name]))
+		addUsage(u, a, used, countedGPUs(n, a.Resource, d.counted[n.Name]))
 	}
 	return u
 }
@@ -225,15 +226,16 @@ func countedGPUs(n *Node, resource string, pods []*v1.Pod) int {
 }
 
 // diagnose describes a usage without what only its own cycle can tell.
-func (u *Usage) diagnose() *UsageDiagnosis {
-	out := &UsageDiagnosis{Used: map[string][]string{}}
+func (u *Usage) diagnose() *diagnosis.Usage {
+	out := &diagnosis.Usage{Used: map[string][]string{}}
 	for i, a := range u.node.Accels {
-		out.add(a, u.used[i], u.counted[i])
+		addUsage(out, a, u.used[i], u.counted[i])
 	}
 	return out
 }
 
-func (d *UsageDiagnosis) add(a *Accel, used nvtopo.Mask, counted int) {
+// addUsage notes what of one resource is used.
+func addUsage(d *diagnosis.Usage, a *Accel, used nvtopo.Mask, counted int) {
 	if used != 0 {
 		d.Used[a.Resource] = uuids(a, used)
 	}

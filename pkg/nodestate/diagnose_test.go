@@ -17,6 +17,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -39,7 +41,7 @@ func (r *rig) stock(t *testing.T, pods ...*v1.Pod) {
 	r.pods = informerPods{r.stores.pods}
 }
 
-// used names the GPUs at these positions as a Diagnosis does.
+// used names the GPUs at these positions as the debug endpoint does.
 func (r *rig) used(positions ...int) map[string][]string {
 	if len(positions) == 0 {
 		return map[string][]string{}
@@ -122,7 +124,7 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 		"the same, and the agent is dead": {arrange: func(t *testing.T, r *rig) []*v1.Pod {
 			t.Helper()
 			r.recordOn(t, "gone", 5)
-			r.leases.drop(AgentLeasePrefix + "n")
+			r.leases.Drop(nodelease.AgentPrefix + "n")
 			return nil
 		}},
 	}
@@ -134,7 +136,7 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 			if len(d.Nodes) != 1 || !d.Nodes[0].Counts {
 				t.Fatalf("nodes %+v, want one whose graph counts", d.Nodes)
 			}
-			want := &UsageDiagnosis{Used: r.used(tc.wantUsed...), Counted: tc.wantCounted}
+			want := &diagnosis.Usage{Used: r.used(tc.wantUsed...), Counted: tc.wantCounted}
 			if diff := cmp.Diff(want, d.Nodes[0].Derived, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("derived (-want +got):\n%s", diff)
 			}
@@ -164,7 +166,7 @@ func TestDiagnosisSaysWhyAGraphDoesNotCount(t *testing.T) {
 		want    string
 	}{
 		"it counts":            {func(*rig) {}, ""},
-		"the exporter is dead": {func(r *rig) { r.leases.drop(ExporterLeasePrefix + "n") }, StaleGraph.String()},
+		"the exporter is dead": {func(r *rig) { r.leases.Drop(nodelease.ExporterPrefix + "n") }, StaleGraph.String()},
 		"the Node was made anew": {func(r *rig) {
 			r.node = r.node.DeepCopy()
 			r.node.UID = "other"
@@ -191,7 +193,7 @@ func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	r.Serve("shipped", []string{testResource})
 	r.Serve("other", []string{testResource})
-	r.Describe(ServedProfile{Name: "shipped", Resources: []string{testResource}, DefaultPolicy: "restricted"})
+	r.Describe(diagnosis.Profile{Name: "shipped", Resources: []string{testResource}, DefaultPolicy: "restricted"})
 	pod := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
 	r.stock(t, pod)
 	if d := r.Diagnose("me"); d.LastSweep != nil || d.Nodes[0].Memo != nil {
@@ -210,13 +212,13 @@ func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
 	if diff := cmp.Diff(r.used(0, 3), memo.Used); diff != "" || !memo.Current || memo.Generation != info.GetGeneration() {
 		t.Errorf("memo %+v, want the pod's GPUs (-want +got):\n%s", memo, diff)
 	}
-	want := []ServedProfile{{Name: "other", Resources: []string{testResource}}, {Name: "shipped", Resources: []string{testResource}, DefaultPolicy: "restricted"}}
+	want := []diagnosis.Profile{{Name: "other", Resources: []string{testResource}}, {Name: "shipped", Resources: []string{testResource}, DefaultPolicy: "restricted"}}
 	if diff := cmp.Diff(want, d.Profiles); diff != "" {
 		t.Errorf("profiles (-want +got):\n%s", diff)
 	}
 	alloc := &allocation.Allocation{Node: "n", Containers: []allocation.Container{{GPUs: []string{"GPU-a", "GPU-b"}}}}
 	r.Hold("nominated", alloc, Waiting{Until: r.clock.now.Add(time.Minute)})
-	held := []HeldSet{{UID: "nominated", Node: "n", Until: r.clock.now.Add(time.Minute).UTC(), GPUs: []string{"GPU-a", "GPU-b"}}}
+	held := []diagnosis.NominatedReservation{{UID: "nominated", Node: "n", Until: r.clock.now.Add(time.Minute).UTC(), GPUs: []string{"GPU-a", "GPU-b"}}}
 	if diff := cmp.Diff(held, r.Diagnose("me").Holds); diff != "" {
 		t.Errorf("holds (-want +got):\n%s", diff)
 	}

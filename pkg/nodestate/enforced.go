@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 // Enforced reports whether a node's agent is heard of now: only then is what it
@@ -20,7 +21,7 @@ func (s *State) Enforced(node string) bool {
 
 // enforced reports whether this very node's agent is heard of: that of an earlier node
 // of the name knows nothing of this one's kubelet.
-func (n *Node) enforced(now time.Time) bool { return n.agent.fresh(now) && n.agent.of(n.NodeUID) }
+func (n *Node) enforced(now time.Time) bool { return n.agent.Fresh(now) && n.agent.Of(n.NodeUID) }
 
 // Unproven returns the allocation of a bound pod if it says that kubelet was made to
 // give these GPUs, and nobody can say whether it did: no agent is heard of on the node,
@@ -40,7 +41,7 @@ func (s *State) Unproven(pod *v1.Pod) *allocation.Allocation {
 // silent reports whether there is no NodeGPUTopology of a node, with which went what its
 // agent had published, and no agent that would publish it again.
 func (s *State) silent(node string) bool {
-	if !s.Synced() || s.leases.time(AgentLeasePrefix+node).fresh(s.clock.Now()) {
+	if !s.Synced() || s.leases.Get(nodelease.AgentPrefix+node).Fresh(s.clock.Now()) {
 		return false
 	}
 	x := s.cells.get(node)

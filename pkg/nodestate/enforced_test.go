@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 func TestWhatProvesAnAllocation(t *testing.T) {
@@ -36,9 +37,9 @@ func TestWhatProvesAnAllocation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
 			if !tc.agent {
-				r.leases.drop(AgentLeasePrefix + "n")
+				r.leases.Drop(nodelease.AgentPrefix + "n")
 			} else {
-				r.leases.set(lease(AgentLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+				r.leases.Set(lease(nodelease.AgentPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 			}
 			pod := on(t, r.State, gpuPod("p", 2), "n", 1, 3)
 			a, err := allocation.Parse(pod.Annotations[allocation.Key])

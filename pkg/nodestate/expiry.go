@@ -6,6 +6,8 @@ import (
 	"context"
 	"strings"
 	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 // expiryInterval is how often Leases are looked at that may have run out: what nobody
@@ -40,8 +42,8 @@ func (s *State) watchExpiry(ctx context.Context) {
 // expired takes note of the Leases and terms that ran out since the last call, and reports whether
 // some pod may fit for it.
 func (s *State) expired() (freed bool) {
-	for _, name := range s.leases.expired(s.clock.Now()) {
-		if node, ok := strings.CutPrefix(name, AgentLeasePrefix); ok {
+	for _, name := range s.leases.Expired(s.clock.Now()) {
+		if node, ok := strings.CutPrefix(name, nodelease.AgentPrefix); ok {
 			x := s.cells.get(node)
 			if x == nil {
 				continue
@@ -51,7 +53,7 @@ func (s *State) expired() (freed bool) {
 				s.touch(x)
 				freed = true
 			}
-		} else if node, ok := strings.CutPrefix(name, ExporterLeasePrefix); ok && s.counts.Load() {
+		} else if node, ok := strings.CutPrefix(name, nodelease.ExporterPrefix); ok && s.counts.Load() {
 			s.touchNode(node)
 			freed = true
 		}
@@ -72,18 +74,11 @@ func (s *State) expired() (freed bool) {
 	return freed
 }
 
-// expired returns the Leases that ran out since the last call.
-func (t *leaseTable) expired(now time.Time) (names []string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for name, l := range t.times {
-		switch fresh := l.fresh(now); {
-		case fresh:
-			l.lived = true
-		case l.lived:
-			l.lived = false
-			names = append(names, name)
-		}
+// leaseBack tells whoever waits that the Lease of a node's program had run out and is
+// renewed again.
+func (s *State) leaseBack(name string) {
+	if c := s.cells.get(nodelease.NodeOf(name)); c != nil {
+		s.waker.news.add(c, touch{at: s.clock.Now(), regained: true})
+		s.touch(c)
 	}
-	return names
 }

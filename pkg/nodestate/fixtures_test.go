@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -62,8 +63,8 @@ func addNode(tb testing.TB, s *State, name, kind string) *v1.Node {
 	if _, err := s.Apply(obj); err != nil {
 		tb.Fatal(err)
 	}
-	for _, prefix := range []string{ExporterLeasePrefix, AgentLeasePrefix} {
-		s.leases.set(lease(prefix+name, s.clock.Now(), 365*24*time.Hour), s.clock.Now())
+	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
+		s.leases.Set(lease(prefix+name, s.clock.Now(), 365*24*time.Hour), s.clock.Now())
 	}
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: obj.Spec.NodeUID}}
 	node.Status.Allocatable = v1.ResourceList{

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -25,8 +26,8 @@ import (
 // fuzzSite is a State with one node in a snapshot.
 func fuzzSite(tb testing.TB, node *v1.Node, s *State, pods ...*v1.Pod) (fwk.NodeInfo, fwk.NodeInfoLister) {
 	tb.Helper()
-	for _, prefix := range []string{ExporterLeasePrefix, AgentLeasePrefix} {
-		s.leases.set(lease(prefix+node.Name, s.clock.Now(), time.Hour), s.clock.Now())
+	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
+		s.leases.Set(lease(prefix+node.Name, s.clock.Now(), time.Hour), s.clock.Now())
 	}
 	l := schedcache.NewSnapshot(pods, []*v1.Node{node}).NodeInfos()
 	info, err := l.Get(node.Name)

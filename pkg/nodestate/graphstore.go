@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -79,8 +80,8 @@ type Node struct {
 	allocations map[types.UID][]recorded      // pod UID -> what kubelet recorded
 	spec        *v1alpha1.NodeGPUTopologySpec // the graph was built from
 	settled     *v1alpha1.Kubelet             // kubelet was built from
-	exporter    *leaseTime
-	agent       *leaseTime
+	exporter    *nodelease.Expiry
+	agent       *nodelease.Expiry
 }
 
 // Accel returns the node's accelerators of a resource, or nil.
@@ -306,7 +307,7 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faul
 	}
 	n := &Node{
 		Name: obj.Name, NodeUID: spec.NodeUID, ResourceVersion: obj.ResourceVersion, objectUID: obj.UID, created: obj.CreationTimestamp.Time, NUMA: numa, spec: spec,
-		exporter: s.leases.time(ExporterLeasePrefix + obj.Name), agent: s.leases.time(AgentLeasePrefix + obj.Name),
+		exporter: s.leases.Get(nodelease.ExporterPrefix + obj.Name), agent: s.leases.Get(nodelease.AgentPrefix + obj.Name),
 	}
 	for _, res := range slices.Sorted(maps.Keys(graphs)) {
 		tables := s.registry.Share(graphs[res])

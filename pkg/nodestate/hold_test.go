@@ -16,6 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -256,7 +257,7 @@ func TestAPodWaitsUntilKubeletHasReleasedItsVictimsDevices(t *testing.T) {
 	if !r.Releasing(preemptor.UID, info) {
 		t.Error("kubelet's record has the devices of a pod that went anyway")
 	}
-	r.leases.drop(AgentLeasePrefix + "n")
+	r.leases.Drop(nodelease.AgentPrefix + "n")
 	if r.Releasing(preemptor.UID, info) {
 		t.Error("the agent is gone, and with it its word")
 	}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -471,7 +472,7 @@ func TestEventsMayComeWhileAListIsMade(t *testing.T) {
 				case 1:
 					s.touchNode(name)
 				default:
-					s.leases.set(lease(ExporterLeasePrefix+name, s.clock.Now(), 24*time.Hour), s.clock.Now())
+					s.leases.Set(lease(nodelease.ExporterPrefix+name, s.clock.Now(), 24*time.Hour), s.clock.Now())
 				}
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -329,31 +330,21 @@ func (s *State) replaceable(c *claim, snapshot fwk.NodeInfoLister) bool {
 	return c.phase == void
 }
 
-// InFlight is a line of the table, for people and checks.
-type InFlight struct {
-	Pod   string    `json:"pod"` // namespace/name
-	Node  string    `json:"node"`
-	UID   types.UID `json:"uid"`
-	Phase string    `json:"phase"`
-	Since time.Time `json:"since"` // of the phase
-	GPUs  []string  `json:"gpus,omitempty"`
-}
-
 // Dump returns the whole table ordered by pod.
-func (s *State) Dump() []InFlight {
+func (s *State) Dump() []diagnosis.Reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []InFlight
+	var out []diagnosis.Reservation
 	for _, cs := range s.claims {
 		for _, c := range cs {
-			l := InFlight{Pod: c.namespace + "/" + c.name, Node: c.node, UID: c.uid, Phase: phaseNames[c.phase], Since: c.since}
+			l := diagnosis.Reservation{Pod: c.namespace + "/" + c.name, Node: c.node, UID: c.uid, Phase: phaseNames[c.phase], Since: c.since}
 			for _, ca := range c.alloc.Containers {
 				l.GPUs = append(l.GPUs, ca.GPUs...)
 			}
 			out = append(out, l)
 		}
 	}
-	slices.SortFunc(out, func(a, b InFlight) int {
+	slices.SortFunc(out, func(a, b diagnosis.Reservation) int {
 		return slices.Compare([]string{a.Pod, string(a.UID), a.Node}, []string{b.Pod, string(b.UID), b.Node})
 	})
 	return out

@@ -23,7 +23,7 @@ func (r *rig) see(start time.Time, e elected) {
 	l := lease("nvtopo-scheduler", at(e.renewed), r.config.LeaderTerm)
 	acquired := metav1.NewMicroTime(at(e.acquired))
 	l.Spec.HolderIdentity, l.Spec.AcquireTime = &e.holder, &acquired
-	r.leases.set(l, r.clock.now)
+	r.leader.see(l)
 }
 
 // TestLeaderCheck follows processes through terms of their own and of others: each
@@ -49,12 +49,12 @@ func TestLeaderCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
-			r.config.Host, r.leases.leader.name = "host", "nvtopo-scheduler"
+			r.config.Host, r.leader.name = "host", "nvtopo-scheduler"
 			start := r.clock.now
 			for i, s := range steps {
 				r.clock.now = start.Add(time.Duration(s.at) * time.Second)
 				r.see(start, s.lease)
-				err := r.leases.leader.lead(r.config.Host, start, r.clock.now, r.config.LeaderTerm)
+				err := r.leader.lead(r.config.Host, start, r.clock.now, r.config.LeaderTerm)
 				if (err == nil) != s.want || err != nil && !errors.Is(err, ErrNotLeader) {
 					t.Errorf("step %d, %+v asked at %d s: %v, want leading: %t", i, s.lease, s.at, err, s.want)
 				}
@@ -68,7 +68,7 @@ func TestLeaderCheck(t *testing.T) {
 // successor, must not be carried out either.
 func TestAFormerLeaderDoesNotDecideAnew(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
-	r.config.Host, r.config.LeaderLease, r.leases.leader.name = "host", "nvtopo-scheduler", "nvtopo-scheduler"
+	r.config.Host, r.config.LeaderLease, r.leader.name = "host", "nvtopo-scheduler", "nvtopo-scheduler"
 	start := r.started
 	choose := func(name string) error {
 		pod := gpuPod(name, 1)

@@ -13,11 +13,11 @@ import (
 )
 
 // maxKeyName is the API server's limit on an annotation key after its slash; a
-// container whose name is too long for its own key is found in AllocationKey.
+// container whose name is too long for its own key is found in allocation.Key.
 const maxKeyName = 63
 
 // Annotations returns what is written on the pod for an allocation on the node
-// it names: the whole entry under AllocationKey and flat copies of its parts.
+// it names: the whole entry under allocation.Key and flat copies of its parts.
 // aliases adds the keys of other systems. Link class and ring bandwidth are
 // those of the pod's whole set, where one resource with at least two GPUs was chosen, as
 // they were then: a link that fails before the choice is written does not change why

@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
@@ -26,7 +27,7 @@ type releases struct {
 // than this program's and the first such.
 func (r *releases) other(l *coordinationv1.Lease) (release.Mark, bool) {
 	m := release.MarkOf(l.Annotations)
-	if m.Level == release.Level || !strings.HasPrefix(l.Name, ExporterLeasePrefix) && !strings.HasPrefix(l.Name, AgentLeasePrefix) {
+	if m.Level == release.Level || !strings.HasPrefix(l.Name, nodelease.ExporterPrefix) && !strings.HasPrefix(l.Name, nodelease.AgentPrefix) {
 		return m, false
 	}
 	r.mu.Lock()

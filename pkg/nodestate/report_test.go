@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 func TestReportsTellHowNodesStand(t *testing.T) {
@@ -86,17 +87,17 @@ func TestTheEndOfALeaseWakesWhomItLetsIn(t *testing.T) {
 		want   bool
 		cycle  bool // another pod's comes before somebody looks at the Leases
 	}{
-		"an agent that said a pod which is gone has GPUs": {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, AgentLeasePrefix, true, false},
-		"the same, and another pod is tried first":        {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, AgentLeasePrefix, true, true},
-		"an agent that said nothing":                      {func(*testing.T, *rig) {}, AgentLeasePrefix, false, false},
-		"an exporter":                                     {func(*testing.T, *rig) {}, ExporterLeasePrefix, false, false},
-		"an exporter where pods are placed by count":      {func(_ *testing.T, r *rig) { r.CountStale() }, ExporterLeasePrefix, true, false},
+		"an agent that said a pod which is gone has GPUs": {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, nodelease.AgentPrefix, true, false},
+		"the same, and another pod is tried first":        {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, nodelease.AgentPrefix, true, true},
+		"an agent that said nothing":                      {func(*testing.T, *rig) {}, nodelease.AgentPrefix, false, false},
+		"an exporter":                                     {func(*testing.T, *rig) {}, nodelease.ExporterPrefix, false, false},
+		"an exporter where pods are placed by count":      {func(_ *testing.T, r *rig) { r.CountStale() }, nodelease.ExporterPrefix, true, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
 			tc.before(t, r)
-			r.leases.set(lease(tc.lease+"n", r.clock.now, time.Minute), r.clock.now)
+			r.leases.Set(lease(tc.lease+"n", r.clock.now, time.Minute), r.clock.now)
 			info, l := r.view(t, []*v1.Pod{}...)
 			r.Judge(demandOf(t, gpuPod("p", 8)), info, l)
 			if r.expired() {
@@ -131,7 +132,7 @@ func TestTheEndOfAnUnreadableGraphWakesWhomItLetsIn(t *testing.T) {
 				t.Fatal("a link class that nobody knows was accepted")
 			}
 			for i, want := range []bool{false, false, count, false} {
-				r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+				r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 				if got := r.expired(); got != want {
 					t.Errorf("after %d minutes: woken %t, want %t", i, got, want)
 				}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -29,16 +30,16 @@ func (r *rig) unvouch(t *testing.T, how Reason) {
 	case NodeReplaced:
 		r.node.UID = "another"
 	case StaleGraph:
-		r.leases.drop(ExporterLeasePrefix + "n")
+		r.leases.Drop(nodelease.ExporterPrefix + "n")
 	case UnreadableGraph:
-		r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+		r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion, obj.Spec.Links[0].Class = "2", "NVLink9"
 		if _, err := r.Apply(obj); err == nil {
 			t.Fatal("a link class that nobody knows was accepted")
 		}
 		r.clock.now = r.clock.now.Add(time.Minute)
-		r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+		r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 		r.clock.now = r.clock.now.Add(time.Minute)
 	default:
 		t.Fatalf("unknown state %d", how)
@@ -143,7 +144,7 @@ func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
 			pods := tc.before(t, r)
-			r.leases.drop(ExporterLeasePrefix + "n")
+			r.leases.Drop(nodelease.ExporterPrefix + "n")
 			if got := by(t, r, tc.free, pods...); got != Fits {
 				t.Errorf("%d GPUs: %q, want that it fits", tc.free, got)
 			}
@@ -154,8 +155,8 @@ func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
 	}
 	t.Run("a node without an agent is no other than with a graph", func(t *testing.T) {
 		r := newRig(t, "dgx1-v100")
-		r.leases.drop(ExporterLeasePrefix + "n")
-		r.leases.drop(AgentLeasePrefix + "n")
+		r.leases.Drop(nodelease.ExporterPrefix + "n")
+		r.leases.Drop(nodelease.AgentPrefix + "n")
 		info, l := r.view(t)
 		d := demandOf(t, gpuPod("p", 2))
 		d.CountStale, d.Unenforced = true, RefuseUnenforced
@@ -180,10 +181,10 @@ func (r *rig) placed(t *testing.T, name string, gpus int) *v1.Pod {
 // for until kubelet's record says what it has.
 func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
-	r.leases.drop(ExporterLeasePrefix + "n")
+	r.leases.Drop(nodelease.ExporterPrefix + "n")
 	byCount := on(t, r.State, gpuPod("counted", 2), "n")
 	r.clock.now = r.clock.now.Add(time.Minute)
-	r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, time.Hour), r.clock.now)
+	r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, time.Hour), r.clock.now)
 
 	info, l := r.view(t, byCount)
 	if v := r.Judge(demandOf(t, gpuPod("p", 7)), info, l); v.Reason == Fits {
@@ -338,7 +339,7 @@ func TestTheLastGoodGraphDoesNotCountForEver(t *testing.T) {
 	at := func(d time.Duration, want Reason) {
 		t.Helper()
 		r.clock.now = start.Add(d)
-		r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
+		r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 		info, l := r.view(t)
 		if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != want {
 			t.Errorf("after %v: %q, want %q", d, v.Reason, want)

@@ -40,13 +40,13 @@ func (s *State) standing(x *cell, n *Node, node types.UID) Reason {
 // exporter's Lease stands for that and no longer for the last good graph, which then
 // counts for the Lease's term, as it would if the exporter had fallen silent.
 func (x *cell) vouched(n *Node, now time.Time) Reason {
-	if !n.exporter.fresh(now) {
+	if !n.exporter.Fresh(now) {
 		return StaleGraph
 	}
-	if !n.exporter.of(n.NodeUID) {
+	if !n.exporter.Of(n.NodeUID) {
 		return NodeReplaced
 	}
-	if f := x.fault.Load(); f != nil && !f.since.IsZero() && now.Sub(f.since) >= time.Duration(n.exporter.term.Load()) {
+	if f := x.fault.Load(); f != nil && !f.since.IsZero() && now.Sub(f.since) >= n.exporter.Term() {
 		return UnreadableGraph
 	}
 	return Fits

@@ -19,6 +19,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -43,7 +45,8 @@ type State struct {
 	registry  *nvtopo.Registry
 	reader    v1alpha1.Reader
 	cells     *cells
-	leases    *leaseTable
+	leases    *nodelease.Table
+	leader    *leaderView
 	releases  releases
 	parsed    *parsedAllocations
 	index     *index
@@ -56,7 +59,7 @@ type State struct {
 	pods      podLister
 	live      livePods // asked after an election only; nil where nobody is elected
 	stores    informerStores
-	described map[string]ServedProfile // guarded by index.mu
+	described map[string]diagnosis.Profile // guarded by index.mu
 	audit     audit
 	swept     atomic.Int64 // when the last cycle began, in Unix nanoseconds
 
@@ -95,10 +98,10 @@ type State struct {
 func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
 		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
-		leases: newLeaseTable(config.LeaderLease, config.Freshness), parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
+		leases: nodelease.NewTable(config.Freshness), leader: &leaderView{name: config.LeaderLease}, parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
 		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), waiting: newWaiting(), waker: newWaker(),
 		room: make(chan struct{}, 1), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
-		pods: noPods{}, sight: noSight{}, described: map[string]ServedProfile{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
+		pods: noPods{}, sight: noSight{}, described: map[string]diagnosis.Profile{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
 	}
@@ -351,10 +354,10 @@ func (s *State) Leads(ctx context.Context) error {
 		return nil
 	}
 	check := func() error {
-		return s.leases.leader.lead(s.config.Host, s.started, s.clock.Now(), s.config.LeaderTerm)
+		return s.leader.lead(s.config.Host, s.started, s.clock.Now(), s.config.LeaderTerm)
 	}
 	err := check()
-	if err == nil || s.leases.leader.known() {
+	if err == nil || s.leader.known() {
 		return err
 	}
 	for deadline := s.clock.Now().Add(leaderWait); err != nil && s.clock.Now().Before(deadline); err = check() {

@@ -45,7 +45,7 @@ func listPods(client clientset.Interface) livePods {
 // TakingOver reports whether this process was elected so lately that it may not have
 // heard of all that its predecessor did.
 func (s *State) TakingOver() bool {
-	return s.live != nil && s.clock.Since(s.leases.leader.elected()) <= takeover
+	return s.live != nil && s.clock.Since(s.leader.elected()) <= takeover
 }
 
 // confirm fails if, in the time after this process was elected, the API server knows of

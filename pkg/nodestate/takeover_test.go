@@ -37,7 +37,7 @@ func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
-			r.config.Host, r.config.LeaderLease, r.leases.leader.name = "host", "nvtopo-scheduler", "nvtopo-scheduler"
+			r.config.Host, r.config.LeaderLease, r.leader.name = "host", "nvtopo-scheduler", "nvtopo-scheduler"
 			reserve := func(name string) (*v1.Pod, *allocation.Allocation) {
 				pod := gpuPod(name, 8)
 				info, l := r.view(t)

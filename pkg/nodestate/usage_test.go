@@ -18,6 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -252,9 +253,9 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 	t.Run("the Lease is heard of the exporter of a node made anew", func(t *testing.T) {
 		r := newRig(t, "dgx1-v100")
 		renew := func(node types.UID) (back bool) {
-			l := lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute)
+			l := lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute)
 			l.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "n", UID: node}}
-			return r.leases.set(l, r.clock.now)
+			return r.leases.Set(l, r.clock.now)
 		}
 		renew(r.node.UID)
 		for _, step := range []struct {
@@ -272,13 +273,13 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 	t.Run("the exporter's Lease ran out and came back", func(t *testing.T) {
 		r := newRig(t, "dgx1-v100")
 		now := r.clock.now
-		r.leases.set(lease(ExporterLeasePrefix+"n", now, 2*time.Minute), now)
+		r.leases.Set(lease(nodelease.ExporterPrefix+"n", now, 2*time.Minute), now)
 		r.clock.now = now.Add(3 * time.Minute)
 		info, l := r.view(t)
 		if v := r.Judge(d(t), info, l); v.Reason != StaleGraph {
 			t.Errorf("verdict %q, want %q", v.Reason, StaleGraph)
 		}
-		if back := r.leases.set(lease(ExporterLeasePrefix+"n", r.clock.now, 2*time.Minute), r.clock.now); !back {
+		if back := r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now); !back {
 			t.Error("the return of a Lease that had run out was not reported")
 		}
 		if v := r.Judge(d(t), info, l); v.Reason != Fits {
@@ -331,7 +332,7 @@ func TestUnenforcedNodes(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
-			r.leases.drop(AgentLeasePrefix + "n")
+			r.leases.Drop(nodelease.AgentPrefix + "n")
 			info, l := r.view(t)
 			d := demandOf(t, gpuPod("p", tc.gpus))
 			d.Unenforced = tc.mode

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
 // fullCrowd is one node whose 8 GPUs are taken by 8 pods, and two pods that wait for one,
@@ -215,9 +217,9 @@ func TestTheAgentOfAnEarlierNodeDoesNotCount(t *testing.T) {
 	if !look() {
 		t.Error("an agent is heard of, and the node is not enforced")
 	}
-	l := lease(AgentLeasePrefix+"node-0", c.clock.now, time.Hour)
+	l := lease(nodelease.AgentPrefix+"node-0", c.clock.now, time.Hour)
 	l.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", UID: "earlier"}}
-	c.state.leases.set(l, c.clock.now)
+	c.state.leases.Set(l, c.clock.now)
 	if look() {
 		t.Error("the agent is of an earlier node of this name, and the node counts as enforced")
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -136,11 +137,11 @@ func (c *crowd) cordon(name string, on bool) {
 
 func (c *crowd) lease(name string, lives bool) {
 	if !lives {
-		c.state.leases.drop(ExporterLeasePrefix + name)
+		c.state.leases.Drop(nodelease.ExporterPrefix + name)
 		return
 	}
-	if c.state.leases.set(lease(ExporterLeasePrefix+name, c.clock.now, 365*24*time.Hour), c.clock.now) {
-		c.state.leaseBack(ExporterLeasePrefix + name)
+	if c.state.leases.Set(lease(nodelease.ExporterPrefix+name, c.clock.now, 365*24*time.Hour), c.clock.now) {
+		c.state.leaseBack(nodelease.ExporterPrefix + name)
 	}
 }
 

@@ -52,7 +52,7 @@ const (
 	InitContainer
 )
 
-// ContainerRequest is one container's share of the devices.
+// Container is one container's share of the devices.
 type Container struct {
 	Name     string
 	Kind     ContainerKind
@@ -108,7 +108,7 @@ func AllPolicies() []nvtopo.Policy {
 	return []nvtopo.Policy{nvtopo.PolicyNone, nvtopo.PolicyBestEffort, nvtopo.PolicyRestricted, nvtopo.PolicySingleNUMANode}
 }
 
-// ParseRequest reads what a pod asks for. A value that cannot be read is an
+// Parse reads what a pod asks for. A value that cannot be read is an
 // error naming the annotation; it never falls back to a default.
 func Parse(pod *v1.Pod, opt *Options) (*Request, error) {
 	r := &Request{UID: pod.UID, Priority: corev1.PodPriority(pod)}

@@ -21,7 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -108,7 +108,7 @@ func (l *lab) keepsPromises(t *testing.T, allocations int, profiles ...string) {
 	t.Helper()
 	w := l.look(t, nil)
 	for _, name := range profiles {
-		w.Profiles = append(w.Profiles, nodestate.ServedProfile{Name: name})
+		w.Profiles = append(w.Profiles, diagnosis.Profile{Name: name})
 	}
 	r := check.Examine(w)
 	for _, v := range r.Violations {
@@ -163,7 +163,7 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 		if !d.Synced || d.LastSweep == nil || d.RequestTimeout.Duration != requestTimeout || len(d.Nodes) != 2 || !d.Nodes[0].Counts {
 			t.Errorf("state %+v", d)
 		}
-		want := nodestate.ServedProfile{Name: "checked", Resources: []string{string(gpuResource)}, DefaultPolicy: "best-effort"}
+		want := diagnosis.Profile{Name: "checked", Resources: []string{string(gpuResource)}, DefaultPolicy: "best-effort"}
 		if len(d.Profiles) != 1 || d.Profiles[0].Name != want.Name || d.Profiles[0].DefaultPolicy != want.DefaultPolicy {
 			t.Errorf("profiles %+v, want %+v", d.Profiles, want)
 		}

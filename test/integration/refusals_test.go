@@ -15,6 +15,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
@@ -165,7 +166,7 @@ func (l *lab) staleNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.addNode(t, replacedNode, machine)
-	err := l.client.CoordinationV1().Leases(systemNamespace).Delete(t.Context(), nodestate.ExporterLeasePrefix+agedNode, metav1.DeleteOptions{})
+	err := l.client.CoordinationV1().Leases(systemNamespace).Delete(t.Context(), nodelease.ExporterPrefix+agedNode, metav1.DeleteOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

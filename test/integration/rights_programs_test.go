@@ -35,7 +35,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 // programs are the three programs at work on one node, whose kubelet is a
@@ -261,7 +261,7 @@ func (p *programs) askAll(t *testing.T) {
 	checker := account(t, p.lab, "checker")
 	bindCluster(t, p.client, "checker", "nvtopo-checker")
 	p.keepSecret(checker, "the checker's token")
-	p.answersOnly(t, schedulerAccount, p.debug, nodestate.DiagnosisPath, checker, scraper, forged)
+	p.answersOnly(t, schedulerAccount, p.debug, diagnosis.Path, checker, scraper, forged)
 	if _, err := check.Read(t.Context(), kubernetes.NewForConfigOrDie(checker), dynamic.NewForConfigOrDie(checker), projectNamespace); err != nil {
 		t.Errorf("the role nvtopo-checker is not enough to check a cluster: %v", err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -60,7 +61,7 @@ func (l *lab) renew(t *testing.T, node string, seconds int) {
 	t.Helper()
 	body := fmt.Appendf(nil, `{"spec":{"leaseDurationSeconds":%d,"renewTime":%q}}`, seconds, time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"))
 	_, err := l.client.CoordinationV1().Leases(systemNamespace).
-		Patch(t.Context(), nodestate.ExporterLeasePrefix+node, types.MergePatchType, body, metav1.PatchOptions{})
+		Patch(t.Context(), nodelease.ExporterPrefix+node, types.MergePatchType, body, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

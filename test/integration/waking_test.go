@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -60,7 +61,7 @@ func (l *lab) testWaking(t *testing.T) {
 			t.Fatalf("pod %s is bound already", pod.Name)
 		}
 		_, err := l.client.CoordinationV1().Leases(systemNamespace).Create(t.Context(), &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: nodestate.ExporterLeasePrefix + agedNode},
+			ObjectMeta: metav1.ObjectMeta{Name: nodelease.ExporterPrefix + agedNode},
 			Spec: coordinationv1.LeaseSpec{
 				HolderIdentity: new(agedNode), LeaseDurationSeconds: new(int32(90)), RenewTime: new(metav1.NowMicro()),
 			},

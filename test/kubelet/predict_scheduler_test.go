@@ -25,6 +25,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -63,7 +64,7 @@ func newScheduler(t *testing.T) *scheduler {
 	t.Helper()
 	const namespace = "nvtopo-system"
 	client := fake.NewClientset()
-	for _, prefix := range []string{nodestate.ExporterLeasePrefix, nodestate.AgentLeasePrefix} {
+	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		now, duration := metav1.NewMicroTime(time.Now()), int32(24*time.Hour/time.Second)
 		l := &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: prefix + predictNode, Namespace: namespace},

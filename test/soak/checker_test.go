@@ -21,7 +21,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/controller"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 const (
@@ -107,7 +107,7 @@ func (c *checker) once(ctx context.Context) error {
 		return err
 	}
 	for _, p := range profiles {
-		world.Profiles = append(world.Profiles, nodestate.ServedProfile{Name: p, Resources: []string{string(gpuResource)}})
+		world.Profiles = append(world.Profiles, diagnosis.Profile{Name: p, Resources: []string{string(gpuResource)}})
 	}
 	for _, r := range c.w.schedulers {
 		// One that is dead or paused shows nothing; what is pending about it starts anew.

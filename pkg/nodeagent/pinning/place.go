@@ -146,7 +146,7 @@ func (q *question) chosen() nvtopo.CPUSet {
 	}
 	cpus, err := nvtopo.ParseCPUList(q.allocation.CPUSet)
 	if err != nil {
-		return nil // ParseAllocation refuses such an annotation
+		return nil // allocation.Parse refuses such an annotation
 	}
 	return cpus
 }

@@ -38,6 +38,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
@@ -287,7 +288,7 @@ func topologyOf(tb testing.TB) (*v1alpha1.NodeGPUTopology, *v1.Node) {
 
 func leases(node string) []runtime.Object {
 	var out []runtime.Object
-	for _, prefix := range []string{nodestate.ExporterLeasePrefix, nodestate.AgentLeasePrefix} {
+	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		out = append(out, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Name: prefix + node, Namespace: "nvtopo-system"},
 			Spec: coordinationv1.LeaseSpec{

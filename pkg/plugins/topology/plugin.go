@@ -11,6 +11,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
@@ -65,7 +66,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err != nil {
 			return nil, err
 		}
-		base.State().Describe(nodestate.ServedProfile{
+		base.State().Describe(diagnosis.Profile{
 			Name: h.ProfileName(), Resources: args.Resources, DefaultPolicy: args.DefaultPolicy,
 			AllowNoGraph: base.Profile.AllowNoGraph, CountStale: base.Profile.CountStale,
 		})

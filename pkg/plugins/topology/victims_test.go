@@ -45,6 +45,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
@@ -133,7 +134,7 @@ func nodeOf(tb testing.TB, name, kind string) (*v1.Node, *v1alpha1.NodeGPUTopolo
 
 func leasesOf(node string) []runtime.Object {
 	var out []runtime.Object
-	for _, prefix := range []string{nodestate.ExporterLeasePrefix, nodestate.AgentLeasePrefix} {
+	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		out = append(out, &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "nvtopo-system", Name: prefix + node},
 			Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(time.Now())), LeaseDurationSeconds: new(int32(86400))},

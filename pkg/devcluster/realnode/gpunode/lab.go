@@ -30,7 +30,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )
@@ -335,7 +335,7 @@ func (l *Lab) WaitEnforced(ctx context.Context) error {
 			last = fmt.Errorf("conditions: %+v", t.Status.Conditions)
 			return false, nil
 		}
-		_, last = l.Client.CoordinationV1().Leases(Namespace).Get(ctx, nodestate.AgentLeasePrefix+l.cfg.Node, metav1.GetOptions{})
+		_, last = l.Client.CoordinationV1().Leases(Namespace).Get(ctx, nodelease.AgentPrefix+l.cfg.Node, metav1.GetOptions{})
 		return last == nil, nil
 	})
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package diagnosis
 
 import (
 	"time"
@@ -9,16 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DiagnosisVersion is the version of Diagnosis that this package makes.
-const DiagnosisVersion = 1
+// Version is the version of State that schedulers of this release make.
+const Version = 1
 
-// DiagnosisPath is where a scheduler process shows its Diagnosis, in JSON.
-const DiagnosisPath = "/debug/nvtopo/state"
+// Path is where a scheduler process shows its State, in JSON.
+const Path = "/debug/nvtopo/state"
 
-// Diagnosis is what one scheduler process believes at one moment, for people and
-// for package check. It is made from copies, so nothing of it is shared with the
-// State.
-type Diagnosis struct {
+// State is what one scheduler process believes at one moment, for people and
+// for package check.
+type State struct {
 	Version int `json:"version"`
 	// Name tells processes apart: the host's name, of a pod the pod's.
 	Name string    `json:"name,omitempty"`
@@ -33,21 +32,21 @@ type Diagnosis struct {
 	// RequestTimeout is the argument of that name.
 	RequestTimeout metav1.Duration `json:"requestTimeout"`
 	// Profiles are those whose pods are ours, by name.
-	Profiles []ServedProfile `json:"profiles,omitempty"`
-	// Claims is the in-flight table.
-	Claims []InFlight `json:"claims,omitempty"`
+	Profiles []Profile `json:"profiles,omitempty"`
+	// Claims are the choices on their way to their pods.
+	Claims []Reservation `json:"claims,omitempty"`
 	// Holds are what nominated pods are to get once their victims are gone.
-	Holds []HeldSet `json:"holds,omitempty"`
+	Holds []NominatedReservation `json:"holds,omitempty"`
 	// Widened are the pods whose next cycle looks at all nodes.
 	Widened []types.UID `json:"widened,omitempty"`
 	// Nodes are those of which anything is known, by name.
-	Nodes []NodeDiagnosis `json:"nodes,omitempty"`
+	Nodes []Node `json:"nodes,omitempty"`
 	// Audit compares remembered usage with what it is remembered of; absent when off.
-	Audit *AuditDiagnosis `json:"audit,omitempty"`
+	Audit *Audit `json:"audit,omitempty"`
 }
 
-// ServedProfile is a scheduler name whose GPU pods get an allocation.
-type ServedProfile struct {
+// Profile is a scheduler name whose GPU pods get an allocation.
+type Profile struct {
 	Name      string   `json:"name"`
 	Resources []string `json:"resources,omitempty"`
 	// DefaultPolicy is the policy of pods that name none.
@@ -59,8 +58,18 @@ type ServedProfile struct {
 	CountStale bool `json:"countStale,omitempty"`
 }
 
-// NodeDiagnosis is what the process believes of one node.
-type NodeDiagnosis struct {
+// Reservation is a choice on its way to its pod.
+type Reservation struct {
+	Pod   string    `json:"pod"` // namespace/name
+	Node  string    `json:"node"`
+	UID   types.UID `json:"uid"`
+	Phase string    `json:"phase"`
+	Since time.Time `json:"since"` // of the phase
+	GPUs  []string  `json:"gpus,omitempty"`
+}
+
+// Node is what the process believes of one node.
+type Node struct {
 	Name string `json:"name"`
 	// NodeUID is the UID of the Node the stored graph was read on, and
 	// ResourceVersion the object's version; absent without a graph.
@@ -76,23 +85,23 @@ type NodeDiagnosis struct {
 	Revision uint64 `json:"revision"`
 	// Memo is the usage remembered by the last scheduling cycle that looked at the
 	// node. It may be of an older NodeInfo, which only a cycle can tell.
-	Memo *UsageDiagnosis `json:"memo,omitempty"`
+	Memo *Usage `json:"memo,omitempty"`
 	// Derived is computed now from the informer's pods, claims and the agent's record.
-	Derived *UsageDiagnosis `json:"derived,omitempty"`
+	Derived *Usage `json:"derived,omitempty"`
 	// Indexed is the free GPUs under which the index of nodes has the node, by resource.
 	Indexed map[string][]string `json:"indexed,omitempty"`
 }
 
-// HeldSet is what a nominated pod is to get on a node, for so long.
-type HeldSet struct {
+// NominatedReservation is what a nominated pod is to get on a node, for so long.
+type NominatedReservation struct {
 	UID   types.UID `json:"uid"`
 	Node  string    `json:"node"`
 	Until time.Time `json:"until"`
 	GPUs  []string  `json:"gpus,omitempty"`
 }
 
-// UsageDiagnosis is which GPUs of a node are used.
-type UsageDiagnosis struct {
+// Usage is which GPUs of a node are used.
+type Usage struct {
 	// Used are UUIDs in the order of the graph, by resource.
 	Used map[string][]string `json:"used,omitempty"`
 	// Counted is how many more GPUs pods hold of which only the number is known.
@@ -104,20 +113,20 @@ type UsageDiagnosis struct {
 	Current    bool   `json:"current,omitempty"`
 }
 
-// AuditDiagnosis is what the audit of remembered usage has found so far.
-type AuditDiagnosis struct {
+// Audit is what the audit of remembered usage has found so far.
+type Audit struct {
 	// Compared is how many remembered usages were computed again in the cycle that
 	// could have used them, and Different how many of them were not the same.
 	Compared  uint64 `json:"compared"`
 	Different uint64 `json:"different"`
 	// Last are the last differences.
-	Last []AuditDifference `json:"last,omitempty"`
+	Last []Difference `json:"last,omitempty"`
 }
 
-// AuditDifference is one remembered usage that was not what it was remembered of.
-type AuditDifference struct {
-	Node       string         `json:"node"`
-	At         time.Time      `json:"at"`
-	Remembered UsageDiagnosis `json:"remembered"`
-	Computed   UsageDiagnosis `json:"computed"`
+// Difference is one remembered usage that was not what it was remembered of.
+type Difference struct {
+	Node       string    `json:"node"`
+	At         time.Time `json:"at"`
+	Remembered Usage     `json:"remembered"`
+	Computed   Usage     `json:"computed"`
 }

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package architecture
+
+import (
+	"bytes"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/nvtopo/nvtopo/"
+
+// layers are all packages of the module, the highest first. A package imports its own layer
+// and those below. "x/..." is x and all below it.
+var layers = [][]string{
+	{"test/...", "internal/architecture"},
+	{"cmd/..."},
+	{"pkg/devcluster/..."},
+	{"pkg/cli", "pkg/debug"},
+	{"pkg/plugins/topology", "pkg/plugins/numa"},
+	{"pkg/plugins/lifecycle"},
+	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
+	{"pkg/nodestate"},
+	{"pkg/eviction"},
+	{"pkg/allocation", "pkg/podrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient"},
+	{"pkg/apis/..."},
+	{"pkg/daemon", "pkg/release", "manifests", "internal/fixtures"},
+	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/cluster", "pkg/nvtopo/admission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline"},
+	{"pkg/nvtopo"},
+}
+
+// scheduler is what only the scheduler links.
+var scheduler = []string{"pkg/nodestate/...", "pkg/plugins/...", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."}
+
+// never says what packages do not link, over however many others.
+var never = []struct {
+	who, what, except []string
+	why               string
+}{
+	{
+		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "pkg/nodeagent/...", "pkg/exporter", "pkg/cli", "pkg/check", "pkg/sim"},
+		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
+	},
+	{
+		who:  []string{"pkg/allocation", "pkg/podrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/apis/topology/...", "pkg/daemon", "pkg/release"},
+		what: scheduler, why: "what several programs share does not link the scheduler",
+	},
+	{
+		who: []string{"pkg/nvtopo/..."}, what: []string{"k8s.io/..."}, except: []string{"k8s.io/utils/clock"},
+		why: "the library and its sources know nothing of Kubernetes",
+	},
+	{
+		who: []string{"pkg/plugins/topology"}, what: []string{"pkg/plugins/numa"}, why: "plugins never import each other",
+	},
+	{
+		who: []string{"pkg/plugins/numa"}, what: []string{"pkg/plugins/topology"}, why: "plugins never import each other",
+	},
+	{
+		who:  []string{"cmd/scheduler", "cmd/node-agent", "cmd/exporter", "cmd/nvtopo"},
+		what: []string{"pkg/devcluster/...", "k8s.io/kubernetes/cmd/kube-apiserver/..."}, why: "only the devcluster and tests link the API server",
+	},
+}
+
+func TestArchitecture(t *testing.T) {
+	imports := listImports(t)
+	t.Run("imports go down the layers", func(t *testing.T) { goDown(t, imports) })
+	t.Run("what is not linked", func(t *testing.T) { notLinked(t, imports) })
+	t.Run("the library has the standard library only", func(t *testing.T) { standardOnly(t, imports) })
+	t.Run("every rule concerns something", func(t *testing.T) { noIdleRules(t, imports) })
+}
+
+func goDown(t *testing.T, imports map[string][]string) {
+	t.Helper()
+	for _, p := range slices.Sorted(maps.Keys(imports)) {
+		if !strings.HasPrefix(p, module) {
+			continue
+		}
+		from := layerOf(p)
+		if from < 0 {
+			t.Errorf("%s is in no layer of this table", short(p))
+			continue
+		}
+		for _, q := range imports[p] {
+			if strings.HasPrefix(q, module) && layerOf(q) >= 0 && layerOf(q) < from {
+				t.Errorf("%s imports %s, which is in a layer above it", short(p), short(q))
+			}
+		}
+	}
+}
+
+func notLinked(t *testing.T, imports map[string][]string) {
+	t.Helper()
+	for _, rule := range never {
+		for _, p := range slices.Sorted(maps.Keys(imports)) {
+			if !matches(p, rule.who) {
+				continue
+			}
+			if way := wayTo(imports, p, rule.what, rule.except); way != nil {
+				t.Errorf("%s: %s", rule.why, strings.Join(way, " → "))
+			}
+		}
+	}
+}
+
+// standardOnly: the path of no package of the standard library begins with a domain.
+func standardOnly(t *testing.T, imports map[string][]string) {
+	t.Helper()
+	for _, q := range imports[module+"pkg/nvtopo"] {
+		if first, _, _ := strings.Cut(q, "/"); strings.Contains(first, ".") {
+			t.Errorf("pkg/nvtopo imports %s", q)
+		}
+	}
+}
+
+// noIdleRules: a rule about a package that was renamed says nothing.
+func noIdleRules(t *testing.T, imports map[string][]string) {
+	t.Helper()
+	check := func(pattern string) {
+		for p := range imports {
+			if matches(p, []string{pattern}) {
+				return
+			}
+		}
+		t.Errorf("there is no package %s", pattern)
+	}
+	for _, layer := range layers {
+		for _, pattern := range layer {
+			check(pattern)
+		}
+	}
+	for _, rule := range never {
+		for _, pattern := range slices.Concat(rule.who, rule.what, rule.except) {
+			check(pattern)
+		}
+	}
+}
+
+// listImports returns what each package imports that the module has or links, tests not
+// counted.
+func listImports(t *testing.T) map[string][]string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "./...")
+	cmd.Dir = "../.."
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	imports := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		imports[fields[0]] = fields[1:]
+	}
+	return imports
+}
+
+// layerOf is the number of a package's layer, -1 if it has none.
+func layerOf(p string) int {
+	return slices.IndexFunc(layers, func(patterns []string) bool { return matches(p, patterns) })
+}
+
+func matches(p string, patterns []string) bool {
+	p = short(p)
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		below, all := strings.CutSuffix(pattern, "/...")
+		return p == below || all && strings.HasPrefix(p, below+"/")
+	})
+}
+
+func short(p string) string { return strings.TrimPrefix(p, module) }
+
+// wayTo is the shortest chain of imports from p to a package of what; nil if there is none.
+func wayTo(imports map[string][]string, p string, what, except []string) []string {
+	before := map[string]string{p: ""}
+	for queue := []string{p}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if at != p && matches(at, what) && !matches(at, except) {
+			var way []string
+			for ; at != ""; at = before[at] {
+				way = append(way, short(at))
+			}
+			slices.Reverse(way)
+			return way
+		}
+		for _, q := range imports[at] {
+			if _, seen := before[q]; !seen {
+				before[q] = at
+				queue = append(queue, q)
+			}
+		}
+	}
+	return nil
+}
