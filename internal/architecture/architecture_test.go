@@ -16,7 +16,7 @@ const module = "github.com/nvtopo/nvtopo/"
 // layers are all packages of the module, the highest first. A package imports its own layer
 // and those below. "x/..." is x and all below it.
 var layers = [][]string{
-	{"test/...", "internal/architecture"},
+	{"test/...", "docs", "internal/architecture"},
 	{"cmd/..."},
 	{"pkg/devcluster/..."},
 	{"pkg/cli", "pkg/debug"},
