@@ -22,6 +22,7 @@ import (
 const width = 100
 
 func TestLinksLeadSomewhere(t *testing.T)           { none(t, repository(), brokenLinks) }
+func TestEveryPageIsLinkedTo(t *testing.T)          { none(t, repository(), orphans) }
 func TestProseIsWrapped(t *testing.T)               { none(t, repository(), longLines) }
 func TestPagesBeginWithWhatTheyAreFor(t *testing.T) { none(t, repository(), bareBeginnings) }
 
@@ -44,7 +45,10 @@ func TestFaultsAreFound(t *testing.T) {
 		"a link to a heading that is not there": {
 			brokenLinks, "# A\n\n| [this](good.md#thrice) |\n", []string{"docs/a.md:3: no heading good.md#thrice"},
 		},
-		"links in code":              {brokenLinks, "# A\n\n```\n[this](gone.md)\n```\n\n`[this](gone.md)`\n", nil},
+		"links in code": {brokenLinks, "# A\n\n```\n[this](gone.md)\n```\n\n`[this](gone.md)`\n", nil},
+		"a page that only links to itself": {
+			orphans, "# A\n\n[itself](a.md), [another](good.md#good)\n", []string{"docs/a.md: no page links to it"},
+		},
 		"a long line":                {longLines, "# A\n\n" + long + "\n", []string{"docs/a.md:3: 105 characters"}},
 		"a long line of a list item": {longLines, "# A\n\n* a\n  " + long + "\n", []string{"docs/a.md:4: 107 characters"}},
 		"long lines that are no prose, and a long word": {
@@ -104,6 +108,32 @@ func brokenLinks(repo fs.FS) ([]string, error) {
 		}
 		return faults
 	})
+}
+
+// orphans are pages under docs that no other page links to.
+func orphans(repo fs.FS) ([]string, error) {
+	linked, pages := map[string]bool{}, []string{}
+	_, err := eachPage(repo, func(name string, lines []line) []string {
+		if path.Dir(name) != "." {
+			pages = append(pages, name)
+		}
+		for _, block := range targets(lines) {
+			for _, target := range block {
+				file, _, _ := strings.Cut(target, "#")
+				if to := path.Join(path.Dir(name), file); to != name {
+					linked[to] = true
+				}
+			}
+		}
+		return nil
+	})
+	var faults []string
+	for _, page := range pages {
+		if !linked[page] {
+			faults = append(faults, page+": no page links to it")
+		}
+	}
+	return faults, err
 }
 
 func longLines(repo fs.FS) ([]string, error) {
