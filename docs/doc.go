@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package docs is a folder of Markdown pages. Its Go files are tests of these pages and
-// of README.md and CONTRIBUTING.md: links lead somewhere, prose is wrapped, and each page
-// begins with what it is for.
+// of README.md and CONTRIBUTING.md: links lead somewhere, every page is linked to, prose
+// is wrapped, and each page begins with what it is for.
 package docs

@@ -55,7 +55,7 @@ func TestFaultsAreFound(t *testing.T) {
 			longLines, "# " + long + "\n\n| " + long + " |\n\n```\n" + long + "\n```\n\n    " + long + "\n\n* [a](" + strings.Repeat("b", 120) + ")\n", nil,
 		},
 		"a page without a title": {bareBeginnings, "Some words.\n", []string{"docs/a.md: begins without a title"}},
-		"a title and then a list of links": {
+		"a title and then a heading": {
 			bareBeginnings, "# A\n\n## B\n", []string{"docs/a.md: does not begin with what it is for"},
 		},
 		"a file that names a page": {brokenMentions, "# A\n\nFor nobody.\n", []string{"x.go: no heading docs/good.md#thrice", "x.go: no file docs/gone.md"}},
