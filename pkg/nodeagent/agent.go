@@ -30,21 +30,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/verify"
 )
 
-// reportingController is who the events are from.
+// reportingController is the source that the events name.
 const reportingController = "nvtopo-node-agent"
 
 // checkpointFile is the device manager's record in the plugin folder.
 const checkpointFile = "kubelet_internal_checkpoint"
 
-// Rates at the API server: one node's pods come no faster than kubelet admits them.
+// Limits for requests to the API server. The pods of one node come no faster than
+// kubelet admits them.
 const (
 	clientQPS   = 50
 	clientBurst = 100
 )
 
-// firstListWait bounds how long the device plugins wait for the list of pods. They
-// matter more: a node whose GPUs are away fails pods for good, one whose pods are
-// not known yet asks the API server for them.
+// firstListWait is how long the device plugins wait for the first list of pods at most.
+// The plugins matter more: without GPUs the node fails pods for good, while pods that
+// are not known yet are asked of the API server.
 const firstListWait = 2 * time.Second
 
 // Agent is the agent of one node. Make it with New.
@@ -64,15 +65,15 @@ type Agent struct {
 	pinning    *pinning.Plugin // nil while off
 }
 
-// New puts the agent of cfg.Node together. It makes no request.
+// New builds the agent of cfg.Node. It makes no request.
 func New(cfg Config, config *rest.Config, clk clock.WithTicker) (*Agent, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("node agent: %w", err)
 	}
 	a := &Agent{cfg: cfg, registry: prometheus.NewRegistry()}
-	// kubelet waits for some of the requests; the client's default of five a second
-	// would hold them up in a burst of pods.
+	// Kubelet waits for some of the requests. The client's default of five a second
+	// would delay them when many pods come at once.
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = clientQPS, clientBurst
 	for _, build := range []func(*rest.Config, clock.WithTicker) error{
@@ -86,12 +87,12 @@ func New(cfg Config, config *rest.Config, clk clock.WithTicker) (*Agent, error) 
 	return a, nil
 }
 
-// buildSources makes what the rest reads from.
+// buildSources makes the sources that the other parts read.
 func (a *Agent) buildSources(config *rest.Config, _ clock.WithTicker) (err error) {
 	if a.kube, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	// The parts that these wake are built later; nothing comes before Run.
+	// The callbacks use parts that are built later; none is called before Run.
 	if a.pods, err = newNodePods(a.kube, a.cfg.Node, func() { a.verifier.Trigger() }); err != nil {
 		return err
 	}
@@ -111,18 +112,19 @@ func (a *Agent) buildSteering(_ *rest.Config, clk clock.WithTicker) (err error) 
 		Node: a.cfg.Node, Strict: a.cfg.Mode == Strict, StateDir: a.cfg.StateDir, CheckpointPath: a.checkpoint(), Registerer: a.registry,
 	}, a.pods, a.kubelet, a.graph, clk)
 	if err != nil {
-		return fmt.Errorf("choose devices: %w", err)
+		return fmt.Errorf("build steering: %w", err)
 	}
 	a.interposer, err = interposer.New(interposer.Config{
 		PluginDir: a.cfg.PluginDir, PreStart: a.cfg.Mode == Strict, StripNUMA: a.cfg.Topology == StripTopology, Registerer: a.registry,
-		// A kubelet that asks for its devices anew may have been configured anew.
+		// A kubelet that registers the plugin again may have restarted with another
+		// configuration.
 		OnRegistered: func(string) {
 			a.settings.Trigger()
 			a.steering.KubeletStarted()
 		},
 	}, a.steering, clk)
 	if err != nil {
-		return fmt.Errorf("stand in for the device plugin: %w", err)
+		return fmt.Errorf("build the device plugin proxy: %w", err)
 	}
 	return nil
 }
@@ -138,20 +140,20 @@ func (a *Agent) buildVerifier(config *rest.Config, clk clock.WithTicker) error {
 		Topology: a.graph.object, Active: liveness{a.kubelet, a.steering}, Extra: confinement{a}, Busy: a.steering.Busy, Registerer: a.registry,
 	}, a.pods, a.kube, dyn, a.events.NewRecorder(scheme.Scheme, reportingController), clk)
 	if err != nil {
-		return fmt.Errorf("compare records: %w", err)
+		return fmt.Errorf("build the verifier: %w", err)
 	}
 	return nil
 }
 
-// connect tells the parts of each other.
+// connect links the parts that call each other.
 func (a *Agent) connect() {
 	a.verifier.SetResources(a.interposer.Resources)
 	a.steering.OnAllocated(a.verifier.Trigger)
 	a.settings.OnChange(a.verifier.SetKubelet)
 }
 
-// Run serves until ctx ends, and then returns nil. An error is one of the start:
-// what goes wrong later is logged, published and tried again.
+// Run serves until ctx ends, and then returns nil. It returns an error only if the
+// start fails: later failures are logged, published and tried again.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", a.cfg.Node))
 	ctx, cancel := context.WithCancel(ctx)
@@ -181,12 +183,12 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 		})
 	}
-	serve("remember what was given out", a.steering.Run)
-	serve("stand in for the device plugin", a.interposer.Run)
-	serve("compare records", a.verifier.Run)
+	serve("steering", a.steering.Run)
+	serve("device plugin proxy", a.interposer.Run)
+	serve("compare kubelet's record", a.verifier.Run)
 	serve("read kubelet's configuration", a.settings.Run)
 	if a.pinning != nil {
-		serve("serve the container runtime", a.pinning.Run)
+		serve("NRI plugin", a.pinning.Run)
 	}
 	select {
 	case <-ctx.Done():
@@ -196,20 +198,20 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 }
 
-// awaitPods waits for the first list of pods, but not for long.
+// awaitPods waits for the first list of pods, for firstListWait at most.
 func (a *Agent) awaitPods(ctx context.Context) {
 	short, cancel := context.WithTimeout(ctx, firstListWait)
 	defer cancel()
 	if !cache.WaitForCacheSync(short.Done(), a.pods.informer.HasSynced) && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("Serving device plugins before the pods are listed: the API server does not answer", "waited", firstListWait)
+		klog.FromContext(ctx).Info("Serving device plugins before the pods are listed, because the API server does not answer", "waited", firstListWait)
 	}
 }
 
-// Gatherer has the agent's metrics.
+// Gatherer returns the agent's metrics.
 func (a *Agent) Gatherer() prometheus.Gatherer { return a.registry }
 
-// Healthy says whether the agent makes progress. A kubelet, plugin or API server
-// that is away is no reason to restart it.
+// Healthy reports whether the agent makes progress. If kubelet, a plugin or the API
+// server is away, a restart of the agent would not help.
 func (a *Agent) Healthy() error { return a.verifier.Healthy() }
 
 // liveness asks kubelet whether it still counts a pod's devices, once for all parts.
@@ -218,7 +220,7 @@ type liveness struct {
 	*steering.Steering
 }
 
-// Active is false only if kubelet said that it does not know such a pod.
+// Active is false only if kubelet said that it does not know the pod.
 func (l liveness) Active(ctx context.Context, uid types.UID, namespace, name string) (bool, error) {
 	if l.Ended(uid) {
 		return false, nil

@@ -15,9 +15,10 @@ type Mode string
 
 // The modes.
 const (
-	// Repair gives it the best GPUs available and has the annotation corrected.
+	// Repair gives it the best available GPUs, and the controller corrects the
+	// annotation.
 	Repair Mode = "repair"
-	// Strict refuses it at admission, or before it starts.
+	// Strict refuses the pod at admission, or the container before it starts.
 	Strict Mode = "strict"
 )
 
@@ -30,20 +31,19 @@ const (
 	StripTopology Topology = "strip"
 )
 
-// NRIMode says what the agent does at the container runtime.
+// NRIMode says what the agent does as a plugin of the container runtime.
 type NRIMode string
 
 // The values of Config.NRI.
 const (
 	NRIOff    NRIMode = "off"
-	NRIReport NRIMode = "report" // containers that ask for GPUs kubelet did not give them
-	NRIPin    NRIMode = "pin"    // and GPU containers run on their GPUs' NUMA nodes
+	NRIReport NRIMode = "report" // report containers that ask for GPUs kubelet did not give them
+	NRIPin    NRIMode = "pin"    // also confine GPU containers to their GPUs' NUMA nodes
 )
 
-// Config is what an agent is told. Node is required; the zero value of the rest
-// is usable.
+// Config configures an agent. Node is required; all other fields have defaults.
 type Config struct {
-	// Node is the node this agent is for.
+	// Node is the name of the agent's node.
 	Node string
 	// Namespace of the Lease; nvtopo-system by default.
 	Namespace string
@@ -52,22 +52,23 @@ type Config struct {
 	// Topology is PassTopology by default.
 	Topology Topology
 	// KubeletDir is kubelet's root folder; /var/lib/kubelet by default. The sockets of
-	// device plugins are always under /var/lib/kubelet, whatever kubelet is told.
+	// device plugins are always under /var/lib/kubelet, whatever root folder kubelet
+	// has.
 	KubeletDir string
-	// PluginDir is where kubelet and device plugins meet.
+	// PluginDir is the folder of kubelet's and the device plugins' sockets.
 	PluginDir string
-	// PodResourcesSocket is where kubelet tells what it has recorded.
+	// PodResourcesSocket is the socket of kubelet's PodResources service.
 	PodResourcesSocket string
-	// StateDir keeps what was given to whom over a restart of the agent.
+	// StateDir keeps what was given to which container across restarts of the agent.
 	StateDir string
-	// KubeletConfig is kubelet's configuration file; empty asks kubelet itself.
+	// KubeletConfig is kubelet's configuration file; if empty, kubelet itself is asked.
 	KubeletConfig string
 	// NRI is NRIOff by default.
 	NRI NRIMode
-	// NRISocket is the runtime's; /var/run/nri/nri.sock by default.
+	// NRISocket is the runtime's NRI socket; /var/run/nri/nri.sock by default.
 	NRISocket string
-	// NRIExempt lists namespaces whose containers may ask for any GPU: those of device
-	// plugins and monitoring, which do by design.
+	// NRIExempt lists namespaces whose containers may ask for any GPU: device plugins
+	// and monitoring need to.
 	NRIExempt []string
 	// SysfsRoot is where the host's sysfs is mounted; /sys by default.
 	SysfsRoot string
@@ -101,7 +102,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// choose sets what is not set.
+// choose sets *p to value if *p is unset.
 func choose[T comparable](p *T, value T) {
 	var unset T
 	if *p == unset {

@@ -17,8 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// nodeGraph is the node's own link graph as published. It survives the object's
-// deletion: the GPUs have not changed by that.
+// nodeGraph is the node's own link graph as published. It stays after the object is
+// deleted: the GPUs are still the same.
 type nodeGraph struct {
 	informer cache.SharedIndexInformer
 	registry *nvtopo.Registry
@@ -31,8 +31,8 @@ type reading struct {
 	tables map[string]*nvtopo.Tables // resource -> answers
 }
 
-// newNodeGraph watches the graph of node; changed is called after each event and
-// must not block. Nothing runs before start.
+// newNodeGraph watches the graph of node. changed is called after each event and must
+// not block. Nothing runs before run is called.
 func newNodeGraph(config *rest.Config, node string, changed func()) (*nodeGraph, error) {
 	informer, err := graphclient.NewInformer(config, node)
 	if err != nil {
@@ -49,7 +49,7 @@ func newNodeGraph(config *rest.Config, node string, changed func()) (*nodeGraph,
 	return g, nil
 }
 
-// run watches until ctx ends, and builds the tables of large machines meanwhile.
+// run watches until ctx ends.
 func (g *nodeGraph) run(ctx context.Context) { g.informer.RunWithContext(ctx) }
 
 func (g *nodeGraph) read(obj any) {
@@ -58,7 +58,8 @@ func (g *nodeGraph) read(obj any) {
 		return
 	}
 	if err := g.take(t); err != nil {
-		// The last good graph stays; the exporter's own condition tells the operator.
+		// The last good graph stays in use; the exporter's own condition informs the
+		// operator.
 		klog.Background().Error(err, "Ignoring a malformed topology", "node", t.Name)
 	}
 }
@@ -76,7 +77,8 @@ func (g *nodeGraph) take(t *v1alpha1.NodeGPUTopology) error {
 	return nil
 }
 
-// Tables returns the answer tables of a resource, nil while there is no graph of it.
+// Tables returns the answer tables of a resource, or nil if there is no graph of it
+// yet.
 func (g *nodeGraph) Tables(resource string) *nvtopo.Tables {
 	if r := g.current.Load(); r != nil {
 		return r.tables[resource]
@@ -84,7 +86,8 @@ func (g *nodeGraph) Tables(resource string) *nvtopo.Tables {
 	return nil
 }
 
-// object returns the published object as last read, nil before the first; read only.
+// object returns the published object as last read, or nil before the first read.
+// Callers must not change it.
 func (g *nodeGraph) object() *v1alpha1.NodeGPUTopology {
 	if r := g.current.Load(); r != nil {
 		return r.object
@@ -92,7 +95,7 @@ func (g *nodeGraph) object() *v1alpha1.NodeGPUTopology {
 	return nil
 }
 
-// prepare builds what the tables of large machines need, once the graph is known.
+// prepare builds the tables that large machines need, once the graph is known.
 func (g *nodeGraph) prepare(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), g.informer.HasSynced) {
 		return

@@ -18,12 +18,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/pinning"
 )
 
-// pinningRecordWait is how long a container that is being made waits for kubelet's
-// checkpoint, a file of some kilobytes: the runtime disconnects a plugin that keeps it
-// waiting for two seconds.
+// pinningRecordWait is how long the creation of a container waits for kubelet's
+// checkpoint, a file of some kilobytes. The runtime disconnects a plugin that takes two
+// seconds.
 const pinningRecordWait = 200 * time.Millisecond
 
-// buildPinning makes what stands at the container runtime, if that is wanted.
+// buildPinning makes the NRI plugin, if it is switched on.
 func (a *Agent) buildPinning(_ *rest.Config, clk clock.WithTicker) (err error) {
 	if a.cfg.NRI == NRIOff {
 		a.verifier.SetPinned(pinning.Off())
@@ -40,13 +40,14 @@ func (a *Agent) buildPinning(_ *rest.Config, clk clock.WithTicker) (err error) {
 		Escaped: a.escaped, Pinned: a.verifier.SetPinned,
 	}, clk)
 	if err != nil {
-		return fmt.Errorf("stand at the container runtime: %w", err)
+		return fmt.Errorf("build the NRI plugin: %w", err)
 	}
 	return nil
 }
 
-// kubeletRecords reads kubelet's checkpoint while the container runtime waits. However
-// many containers are made while the file system does not answer, one read waits for it.
+// kubeletRecords reads kubelet's checkpoint while the container runtime waits. If the
+// file system does not answer, a single read waits for it, however many containers are
+// created.
 func kubeletRecords(path string, clk clock.Clock) func() ([]kubelet.Record, error) {
 	file := kubelet.NewRecordFile(path, clk)
 	return func() ([]kubelet.Record, error) {
@@ -58,8 +59,8 @@ func kubeletRecords(path string, clk clock.Clock) func() ([]kubelet.Record, erro
 	}
 }
 
-// allocation returns the scheduler's choice for a pod of this node; nil if there is
-// none that is valid here.
+// allocation returns the scheduler's choice for a pod of this node, or nil if there is
+// no valid one.
 func (a *Agent) allocation(uid types.UID) *allocation.Allocation {
 	pod := a.pod(uid)
 	if pod == nil {
@@ -67,7 +68,7 @@ func (a *Agent) allocation(uid types.UID) *allocation.Allocation {
 	}
 	alloc, err := allocation.Of(pod, a.cfg.Node)
 	if err != nil {
-		return nil // the verifier tells the user
+		return nil // the verifier reports it
 	}
 	return alloc
 }
@@ -80,18 +81,19 @@ func (a *Agent) pod(uid types.UID) *v1.Pod {
 	return nil
 }
 
-// escaped passes on what the runtime showed, if it is of a pod that is still known.
+// escaped passes on what the NRI plugin found, if the pod still exists.
 func (a *Agent) escaped(e pinning.Escape) {
 	if pod := a.pod(e.PodUID); pod != nil {
 		a.verifier.Escaped(pod, e.Container, e.String())
 	}
 }
 
-// confinement knows the CPUs that containers are confined to: by kubelet's CPU
-// manager, or else by the agent's pinning.
+// confinement knows the CPUs that containers are confined to, by kubelet's CPU manager
+// or by the agent's pinning.
 type confinement struct{ a *Agent }
 
-// CPUs returns them in the kernel's list format, empty where there is no such limit.
+// CPUs returns them in the kernel's list format, or "" if the container is not
+// confined.
 func (c confinement) CPUs(uid types.UID, container string) string {
 	if cpus := c.a.settings.CPUs(uid, container); cpus != "" || c.a.pinning == nil {
 		return cpus

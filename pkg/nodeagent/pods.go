@@ -23,11 +23,11 @@ type nodePods struct {
 	informer cache.SharedIndexInformer
 
 	mu      sync.Mutex
-	changed chan struct{} // closed at the next event, nil if nobody waits for it; guarded by mu
+	changed chan struct{} // closed at the next event, nil if nothing waits for it; guarded by mu
 }
 
-// newNodePods returns the pods of a node; changed is called after each event and
-// must not block. Nothing runs before start.
+// newNodePods watches the pods of a node. changed is called after each event and must
+// not block. Nothing runs before start.
 func newNodePods(kube kubernetes.Interface, node string, changed func()) (*nodePods, error) {
 	p := &nodePods{kube: kube, selector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
 	p.factory = informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -50,7 +50,7 @@ func newNodePods(kube kubernetes.Interface, node string, changed func()) (*nodeP
 	return p, nil
 }
 
-// withoutManagedFields drops what nobody here reads.
+// withoutManagedFields drops the managed fields, which the agent never reads.
 func withoutManagedFields(obj any) (any, error) {
 	if pod, ok := obj.(*v1.Pod); ok {
 		pod.ManagedFields = nil
@@ -61,10 +61,11 @@ func withoutManagedFields(obj any) (any, error) {
 // start watches until ctx ends.
 func (p *nodePods) start(ctx context.Context) { p.factory.Start(ctx.Done()) }
 
-// end waits for the watch to be over after ctx ended.
+// end waits until the watch has stopped; ctx of start must have ended.
 func (p *nodePods) end() { p.factory.Shutdown() }
 
-// Pods returns the node's pods as the watch has them. They are shared: read only.
+// Pods returns the node's pods as the watch knows them. They are shared: callers must
+// not change them.
 func (p *nodePods) Pods() []*v1.Pod {
 	list := p.informer.GetStore().List()
 	pods := make([]*v1.Pod, 0, len(list))
@@ -76,7 +77,7 @@ func (p *nodePods) Pods() []*v1.Pod {
 	return pods
 }
 
-// Changed returns a channel that is closed at the next event, when Pods has it.
+// Changed returns a channel that is closed at the next event, after Pods includes it.
 func (p *nodePods) Changed() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +97,7 @@ func (p *nodePods) tell() {
 }
 
 // Live asks the API server for the node's pods. The answer is never older than the
-// question: kubelet may know a pod that the watch has not delivered yet.
+// call: kubelet may know a pod that the watch has not delivered yet.
 func (p *nodePods) Live(ctx context.Context) ([]*v1.Pod, error) {
 	list, err := p.kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: p.selector})
 	if err != nil {

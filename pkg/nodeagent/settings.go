@@ -17,7 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// buildSettings makes what learns how kubelet is configured.
+// buildSettings makes the reader of kubelet's configuration.
 func (a *Agent) buildSettings(config *rest.Config, clk clock.WithTicker) (err error) {
 	a.settings, err = kubeletconf.New(kubeletconf.Config{
 		Node: a.cfg.Node, File: a.cfg.KubeletConfig, Address: a.kubeletAddress, REST: config, RootDir: a.cfg.KubeletDir,
@@ -29,7 +29,7 @@ func (a *Agent) buildSettings(config *rest.Config, clk clock.WithTicker) (err er
 	return nil
 }
 
-// kubeletAddress asks the Node where its kubelet serves.
+// kubeletAddress reads kubelet's address from the Node object.
 func (a *Agent) kubeletAddress(ctx context.Context) (string, error) {
 	node, err := a.kube.CoreV1().Nodes().Get(ctx, a.cfg.Node, metav1.GetOptions{})
 	if err != nil {
@@ -38,7 +38,7 @@ func (a *Agent) kubeletAddress(ctx context.Context) (string, error) {
 	return kubeletconf.NodeAddress(node)
 }
 
-// onlineCPUs asks the kernel which CPUs there are.
+// onlineCPUs reads from the kernel which CPUs are online.
 func (a *Agent) onlineCPUs() (nvtopo.CPUSet, error) {
 	data, err := os.ReadFile(filepath.Join(a.cfg.SysfsRoot, "devices/system/cpu/online"))
 	if err != nil {
@@ -47,7 +47,7 @@ func (a *Agent) onlineCPUs() (nvtopo.CPUSet, error) {
 	return nvtopo.ParseCPUList(strings.TrimSpace(string(data)))
 }
 
-// unaligned lists the resources whose NUMA nodes the agent keeps from kubelet.
+// unaligned lists the resources whose NUMA nodes the agent hides from kubelet.
 func (a *Agent) unaligned() []string {
 	if a.cfg.Topology != StripTopology {
 		return nil

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package interposer stands between kubelet and unmodified device plugins. To a
-// plugin it is kubelet's registry, to kubelet it is the plugin:
+// Package interposer sits between kubelet and unmodified device plugins. A plugin
+// takes it for kubelet's registry, and kubelet takes it for the plugin:
 //
 //	plugin ── Register ──► <RegistryDir>/kubelet.sock        (Interposer)
-//	kubelet ◄── Register ── <PluginDir>/nvtopo-<resource>.sock (one Endpoint a resource)
-//	kubelet ── ListAndWatch, Allocate, PreStartContainer ──► passed on untouched
+//	kubelet ◄── Register ── <PluginDir>/nvtopo-<resource>.sock (one Endpoint per resource)
+//	kubelet ── ListAndWatch, Allocate, PreStartContainer ──► passed on unchanged
 //	kubelet ── GetPreferredAllocation ──► Steering decides
 //
-// Its one invariant: what kubelet records is what the plugin was asked for. Ids
-// are never changed between kubelet's Allocate and the plugin's, and no device
-// leaves the list unless the plugin took it off; while a plugin is away its
-// devices are held, then unhealthy.
+// Its one invariant: kubelet records exactly the devices that the plugin was asked
+// for. Ids are never changed between kubelet's Allocate and the plugin's. A device
+// leaves the list only if the plugin removes it; while a plugin is away, its
+// devices first stay as they are and later become unhealthy.
 //
-// It does not know pods, annotations or the API server; that is Steering's. It
-// cannot see a plugin that registers with kubelet directly as well: kubelet then
-// follows whoever registered last.
+// It knows nothing of pods, annotations or the API server: that is Steering's
+// work. It cannot see a plugin that also registers with kubelet directly: kubelet
+// then follows whoever registered last.
 package interposer

@@ -17,17 +17,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 )
 
-// Connecting back to a plugin that registers: kubelet gives it 10 s too, because
-// some plugins register just before they serve.
+// Connecting back to a plugin that registers. Kubelet allows 10 s too, because some
+// plugins register just before they serve.
 const (
 	connectTimeout = 10 * time.Second
 	connectRetry   = 50 * time.Millisecond
 )
 
-// inner is one registration of an inner plugin: it lasts until its stream ends
-// or the plugin registers again, and is never dialled again by itself. A plugin
-// that is asked for a second list while the first stream lingers may tell the
-// next change of health to the dead one only (NVIDIA's does).
+// inner is one registration of an inner plugin. It lasts until its stream ends or the
+// plugin registers again; it never reconnects. If a plugin is asked for a second list
+// while the first stream is still open, it may report the next change of health on the
+// dead stream only (NVIDIA's does).
 type inner struct {
 	resource string
 	endpoint string
@@ -36,7 +36,7 @@ type inner struct {
 	conn     *grpc.ClientConn
 }
 
-// connect reaches the plugin at the first path that answers.
+// connect connects to the plugin at the first path that answers.
 func connect(ctx context.Context, req *pluginapi.RegisterRequest, paths []string) (*inner, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -65,7 +65,7 @@ func connectTo(ctx context.Context, req *pluginapi.RegisterRequest, path string)
 	in := &inner{resource: req.GetResourceName(), endpoint: path, conn: conn, client: pluginapi.NewDevicePluginClient(conn)}
 	in.options, err = in.client.GetDevicePluginOptions(ctx, &pluginapi.Empty{})
 	if status.Code(err) == codes.Unimplemented {
-		// Plugins older than the call said their options when they registered.
+		// Plugins that do not have this call sent their options when they registered.
 		in.options, err = req.GetOptions(), nil
 	}
 	if err != nil {

@@ -24,35 +24,37 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 )
 
-// Times of an answer to kubelet, which waits for it on its sync loop.
+// Time limits of an answer to kubelet, whose sync loop waits for it.
 const (
-	// SteeringBudget is the deadline that Steering is given. One that has an answer for
-	// when it runs out gives it within the 100 ms that are left then of hardBudget.
+	// SteeringBudget is the deadline that Steering is given. If Steering has a fallback
+	// answer when it expires, it must return that within the 100 ms that are left of
+	// hardBudget.
 	SteeringBudget = 850 * time.Millisecond
-	// hardBudget is what an answer takes at most even if Steering ignores its deadline:
-	// 1 s less the way back.
+	// hardBudget is the most time that an answer takes, even if Steering ignores its
+	// deadline: 1 s less the time for the reply.
 	hardBudget = 950 * time.Millisecond
-	// afterInner is what is left of SteeringBudget for Steering's own pick when the
-	// inner plugin's preferred answer does not come.
+	// afterInner is the part of SteeringBudget that is kept for Steering's own pick, in
+	// case the inner plugin's preferred answer does not come.
 	afterInner = 100 * time.Millisecond
 )
 
 const (
 	defaultHold         = 30 * time.Second
 	defaultInnerTimeout = 400 * time.Millisecond
-	// nudgeAfter is when an inner plugin that went away and did not register again
-	// is told, by a new registry socket, that kubelet restarted: it may be alive,
-	// with only its stream or its socket gone.
+	// nudgeAfter is how long an inner plugin may be away before it is made to register
+	// again, by a new registry socket that looks like a restart of kubelet. The plugin
+	// may be alive, and only its stream or its socket is gone.
 	nudgeAfter = 5 * time.Second
-	// registryPoll is how often the registry's socket is looked after.
+	// registryPoll is how often the registry's socket is checked.
 	registryPoll = 2 * time.Second
 )
 
-// socketPrefix begins the name of every socket of ours in kubelet's directory.
+// socketPrefix begins the name of each of our sockets in kubelet's directory.
 const socketPrefix = "nvtopo-"
 
-// Question is one GetPreferredAllocation: kubelet wants Size ids of Resource,
-// all of MustInclude among them, from Available. MustInclude counts as available.
+// Question is one GetPreferredAllocation: kubelet wants Size ids of Resource from
+// Available, and all of MustInclude must be among them. MustInclude counts as
+// available.
 type Question struct {
 	Resource    string
 	Available   []string
@@ -60,44 +62,44 @@ type Question struct {
 	Size        int
 }
 
-// Steering decides which devices kubelet is told to take. It is safe for
-// concurrent use and keeps the deadlines it is given.
+// Steering decides which devices kubelet is told to take. It must be safe for
+// concurrent use and keep the deadlines it is given.
 type Steering interface {
-	// Preferred returns exactly q.Size ids, a superset of q.MustInclude inside
-	// Available and MustInclude; an error refuses the pod at admission. inner asks
-	// the inner plugin the same or a narrower question, within its own deadline;
-	// it is nil if the plugin has no preference.
+	// Preferred returns exactly q.Size ids, which include q.MustInclude and come from
+	// Available and MustInclude only. An error makes kubelet refuse the pod at
+	// admission. inner asks the inner plugin the same or a narrower question, with its
+	// own deadline; it is nil if the plugin has no preference.
 	Preferred(ctx context.Context, q Question, inner func(context.Context, Question) ([]string, error)) ([]string, error)
-	// Allocate is asked before the inner plugin is; an error refuses the pod.
+	// Allocate is called before the inner plugin's Allocate; an error refuses the pod.
 	Allocate(ctx context.Context, resource string, ids []string) error
-	// Allocated is told after the inner plugin's Allocate succeeded.
+	// Allocated is called after the inner plugin's Allocate succeeded.
 	Allocated(resource string, ids []string)
-	// PreStart is asked before a container starts, if Config.PreStart says so; an
-	// error keeps it from starting and kubelet tries again.
+	// PreStart is called before a container starts, if Config.PreStart is set. An error
+	// prevents the start, and kubelet tries again.
 	PreStart(ctx context.Context, resource string, ids []string) error
-	// Devices is told every list (id -> healthy) before kubelet is sent it.
+	// Devices is called with every list (id -> healthy) before kubelet gets it.
 	Devices(resource string, healthy map[string]bool)
 }
 
-// Config is what an interposer is told. PluginDir is required.
+// Config configures an interposer. PluginDir is required.
 type Config struct {
 	// PluginDir is kubelet's directory for plugin sockets, /var/lib/kubelet/device-plugins.
 	PluginDir string
-	// RegistryDir is where inner plugins find our kubelet.sock, the directory of
-	// their KUBELET_SOCKET; <PluginDir>/nvtopo by default. kubelet wipes sockets
-	// from PluginDir when it starts, but not from directories in it.
+	// RegistryDir is where inner plugins find our kubelet.sock, the directory of their
+	// KUBELET_SOCKET; <PluginDir>/nvtopo by default. When kubelet starts, it removes
+	// the sockets in PluginDir, but not those in its subdirectories.
 	RegistryDir string
-	// Hold is how long devices are kept while the inner plugin is away; then they
-	// are unhealthy. 30 s by default.
+	// Hold is how long devices keep their health while the inner plugin is away; then
+	// they become unhealthy. 30 s by default.
 	Hold time.Duration
 	// InnerTimeout bounds the inner plugin's preferred answer; 400 ms by default.
 	InnerTimeout time.Duration
-	// PreStart has kubelet ask before every start of a container.
+	// PreStart makes kubelet ask before every start of a container.
 	PreStart bool
 	// StripNUMA reports devices without their NUMA nodes.
 	StripNUMA bool
-	// OnRegistered is told each time the real kubelet accepts a resource, so also
-	// after each of its restarts; may be nil. It must not block.
+	// OnRegistered is called each time the real kubelet accepts a resource, so also
+	// after each restart of kubelet. It may be nil and must not block.
 	OnRegistered func(resource string)
 	// Registerer takes the metrics; may be nil.
 	Registerer prometheus.Registerer
@@ -132,15 +134,17 @@ func (c Config) withDefaults() (Config, error) {
 // ResourceStatus is the state of one resource.
 type ResourceStatus struct {
 	Resource string
-	// InnerConnected says that the inner plugin's list is being followed.
+	// InnerConnected says that the inner plugin is connected and has sent its list.
 	InnerConnected bool
 	// Registered says that the real kubelet follows our list.
 	Registered bool
-	// Devices in the list that kubelet has, and how many of them are healthy.
+	// Devices is the number of devices in kubelet's list, and Healthy how many of them
+	// are healthy.
 	Devices, Healthy int
 }
 
-// Interposer is the registry for inner plugins and the plugin for kubelet.
+// Interposer acts as kubelet's registry for inner plugins, and as the plugin for
+// kubelet.
 type Interposer struct {
 	cfg      Config
 	steering Steering
@@ -148,14 +152,14 @@ type Interposer struct {
 	metrics  *metrics
 	registry *deviceplugin.Socket
 
-	adopt chan *inner   // plugins that registered, to Run
+	adopt chan *inner   // plugins that registered, for Run
 	ended chan struct{} // closed when Run returns
 
 	mu        sync.Mutex
 	resources map[string]*resource // by name; guarded by mu
 }
 
-// New prepares an interposer; Run serves it.
+// New makes an interposer; Run serves it.
 func New(cfg Config, s Steering, clk clock.WithTicker) (*Interposer, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -179,7 +183,7 @@ func New(cfg Config, s Steering, clk clock.WithTicker) (*Interposer, error) {
 	return i, nil
 }
 
-// kubeletSocketName is the name of kubelet's socket, and of the one that stands in for it.
+// kubeletSocketName is the name of kubelet's socket, and of our own in RegistryDir.
 const kubeletSocketName = "kubelet.sock"
 
 // Run serves until ctx ends. It may be called once.
@@ -198,7 +202,7 @@ func (i *Interposer) Run(ctx context.Context) error {
 	if err := removeStale(i.cfg.PluginDir); err != nil {
 		return err
 	}
-	// The new file is what tells inner plugins to register.
+	// The new socket file makes inner plugins register.
 	if err := i.registry.Bind(); err != nil {
 		return err
 	}
@@ -210,15 +214,15 @@ func (i *Interposer) Run(ctx context.Context) error {
 			return nil
 		case in := <-i.adopt:
 			if err := i.adopted(ctx, in, &group); err != nil {
-				logger.Error(err, "Serving a resource")
+				logger.Error(err, "Cannot serve a resource")
 				in.close()
 			}
 		}
 	}
 }
 
-// adopted makes in the inner plugin of its resource, and serves the resource if
-// it is new.
+// adopted makes in the inner plugin of its resource, and starts to serve the resource
+// if it is new.
 func (i *Interposer) adopted(ctx context.Context, in *inner, group *sync.WaitGroup) error {
 	i.mu.Lock()
 	r, known := i.resources[in.resource]
@@ -238,8 +242,8 @@ func (i *Interposer) adopted(ctx context.Context, in *inner, group *sync.WaitGro
 	return nil
 }
 
-// keepRegistry serves the registry's socket again when somebody removed it, and
-// when an inner plugin that is away may only be waiting for a new one.
+// keepRegistry makes the registry's socket again if it was removed, or if an inner
+// plugin is away that may be waiting for a new socket.
 func (i *Interposer) keepRegistry(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	watcher := deviceplugin.NewWatcher(logger, i.registry.Path())
@@ -248,22 +252,22 @@ func (i *Interposer) keepRegistry(ctx context.Context) {
 		watcher.Refresh()
 		nudge := i.nudge()
 		if state := i.registry.State(); state == deviceplugin.Unbound || nudge && state == deviceplugin.Bound {
-			logger.Info("Serving the registry anew", "registry", i.registry.Path(), "pluginAway", nudge)
+			logger.Info("Serving the registry again", "registry", i.registry.Path(), "pluginAway", nudge)
 			err := os.MkdirAll(i.cfg.RegistryDir, 0o750)
 			if err == nil {
 				err = i.registry.Bind()
 			}
 			if err != nil {
-				logger.Error(err, "Serving the registry")
+				logger.Error(err, "Cannot serve the registry")
 			}
 		}
 		watcher.Wait(ctx, i.clk, registryPoll, nil)
 	}
 }
 
-// nudge reports whether a plugin has been away so long that it shall be told to
-// register. It says so once for each time that the plugin goes away: the others
-// are told as well, and a restart of theirs is not free.
+// nudge reports whether a plugin has been away so long that it should be made to
+// register. It does so once for each time that the plugin goes away: all other plugins
+// register again too, and that has a cost.
 func (i *Interposer) nudge() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -274,7 +278,7 @@ func (i *Interposer) nudge() bool {
 	return due
 }
 
-// removeStale removes sockets that an earlier life of the agent left behind.
+// removeStale removes sockets that an earlier run of the agent left behind.
 func removeStale(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -291,7 +295,7 @@ func removeStale(dir string) error {
 	return nil
 }
 
-// Resources returns the state of every resource seen since the start, by name.
+// Resources returns the state of every resource seen since the start, sorted by name.
 func (i *Interposer) Resources() []ResourceStatus {
 	i.mu.Lock()
 	resources := make([]*resource, 0, len(i.resources))

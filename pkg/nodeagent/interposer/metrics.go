@@ -38,7 +38,7 @@ type metrics struct {
 	registrations *prometheus.CounterVec
 
 	mu  sync.Mutex
-	max map[string]time.Duration // rpc and part -> the most seen; guarded by mu
+	max map[string]time.Duration // rpc and part -> the longest seen; guarded by mu
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -46,8 +46,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "nvtopo", Subsystem: "agent", Name: "rpc_seconds",
 			Help: "Time of kubelet's calls: own is ours, inner the device plugin's, waiting for it included.",
-			// 100 µs to 3.3 s: an answer from memory to a plugin that reads its hardware; and
-			// 50 ms, which an answer of ours is to keep.
+			// From 100 µs, an answer from memory, to 3.3 s, a plugin that reads its
+			// hardware. The bucket of 50 ms is the target for our own answers.
 			Buckets: slices.Insert(prometheus.ExponentialBuckets(0.0001, 2, 16), 9, 0.05),
 		}, []string{"rpc", "part"}),
 		slowest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -98,14 +98,14 @@ type stopwatch struct {
 
 	mu        sync.Mutex
 	innerTime time.Duration // guarded by mu
-	asked     bool          // the inner plugin was; guarded by mu
+	asked     bool          // the inner plugin was asked; guarded by mu
 }
 
 func (m *metrics) start(rpc string, clk clock.PassiveClock) *stopwatch {
 	return &stopwatch{metrics: m, rpc: rpc, clk: clk, began: clk.Now()}
 }
 
-// inner begins a time that is the plugin's and returns what ends it.
+// inner starts to count time as the plugin's, until stop is called.
 func (w *stopwatch) inner() (stop func()) {
 	began := w.clk.Now()
 	return func() {

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// check says what is wrong with an answer. kubelet would fill a short answer, and
-// replace an invalid id, by devices of its own choice without a word.
+// check says what is wrong with an answer. If an answer is short or has an invalid id,
+// kubelet silently takes devices of its own choice instead.
 func (q Question) check(ids []string) error {
 	got := sets.New(ids...)
 	must := sets.New(q.MustInclude...)
 	switch {
 	case len(ids) != q.Size:
-		return fmt.Errorf("%d ids where %d were asked for", len(ids), q.Size)
+		return fmt.Errorf("%d ids instead of %d", len(ids), q.Size)
 	case got.Len() != len(ids):
 		return fmt.Errorf("an id twice: %q", ids)
 	case !got.IsSuperset(must):
@@ -27,7 +27,7 @@ func (q Question) check(ids []string) error {
 	return nil
 }
 
-// answerable says why no answer can satisfy the question.
+// answerable says why no answer to the question is possible, or returns nil.
 func (q Question) answerable() error {
 	must := sets.New(q.MustInclude...)
 	all := sets.New(q.Available...).Union(must)

@@ -54,7 +54,7 @@ func TestMalformedRegistrations(t *testing.T) {
 		"an API version to come":   {req: &pluginapi.RegisterRequest{Version: "v2", ResourceName: gpu, Endpoint: "x.sock"}, wantCode: codes.InvalidArgument, want: `"v2"`},
 		"a resource without owner": {req: &pluginapi.RegisterRequest{Version: "v1beta1", ResourceName: "gpu", Endpoint: "x.sock"}, wantCode: codes.InvalidArgument, want: "domain/name"},
 		"a path out of the directory": {
-			req: &pluginapi.RegisterRequest{Version: "v1beta1", ResourceName: gpu, Endpoint: "../../x.sock"}, wantCode: codes.InvalidArgument, want: "leads out",
+			req: &pluginapi.RegisterRequest{Version: "v1beta1", ResourceName: gpu, Endpoint: "../../x.sock"}, wantCode: codes.InvalidArgument, want: "outside",
 		},
 		"our own socket": {
 			req: &pluginapi.RegisterRequest{Version: "v1beta1", ResourceName: gpu, Endpoint: "nvtopo-nvidia.com_gpu.sock"}, wantCode: codes.InvalidArgument, want: "not a plugin's",

@@ -18,14 +18,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 )
 
-// registry is the Registration service that inner plugins take for kubelet's.
+// registry is the Registration service that inner plugins register with instead of
+// kubelet's.
 type registry struct {
 	pluginapi.UnimplementedRegistrationServer
 
 	i *Interposer
 }
 
-// Register connects to the plugin, as kubelet does before it answers.
+// Register connects to the plugin before it answers, as kubelet does.
 func (s *registry) Register(ctx context.Context, req *pluginapi.RegisterRequest) (*pluginapi.Empty, error) {
 	err := s.i.register(ctx, req)
 	s.i.metrics.registered(sideInner, err)
@@ -61,10 +62,10 @@ func (i *Interposer) register(ctx context.Context, req *pluginapi.RegisterReques
 	return status.Error(codes.Unavailable, "the node agent is stopping")
 }
 
-// endpointPaths returns where the socket of a registration can be. kubelet joins
-// its own directory and the endpoint, and so do plugins that know only that
-// directory. Plugins whose whole directory has been moved, by their mount, serve
-// beside our registry. A path that leads out of those must be absolute and plain.
+// endpointPaths returns where the socket of a registration can be. Kubelet joins its
+// own directory and the endpoint, and so do plugins that know only that directory.
+// Plugins whose mount replaces the whole directory serve beside our registry. A path
+// outside of both directories must be absolute and in its shortest form.
 func (c Config) endpointPaths(endpoint string) ([]string, error) {
 	var paths []string
 	switch {
@@ -75,7 +76,7 @@ func (c Config) endpointPaths(endpoint string) ([]string, error) {
 	case filepath.IsAbs(endpoint):
 		paths = []string{endpoint}
 	case !filepath.IsLocal(endpoint) || endpoint == ".":
-		return nil, fmt.Errorf("endpoint %q: it leads out of the plugin directory", endpoint)
+		return nil, fmt.Errorf("endpoint %q: it is outside of the plugin directory", endpoint)
 	default:
 		paths = []string{filepath.Join(c.PluginDir, endpoint), filepath.Join(c.RegistryDir, endpoint)}
 	}

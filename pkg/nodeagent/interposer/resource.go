@@ -19,8 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 )
 
-// resource is one extended resource: an inner plugin that comes and goes, and
-// the endpoint that kubelet sees, which stays.
+// resource is one extended resource: an inner plugin that comes and goes, and a
+// permanent endpoint that kubelet sees.
 //
 //	attach ─► (first list) fed ─► (stream ends) held ─► (Hold) expired
 //	             ▲                      │                   │
@@ -33,19 +33,20 @@ type resource struct {
 	metrics  *metrics
 	endpoint *deviceplugin.Endpoint
 
-	// publishing orders lists: Steering and kubelet see them as they came.
+	// publishing keeps lists in order: Steering and kubelet see them in the order they
+	// came.
 	publishing sync.Mutex
 
 	mu       sync.Mutex
 	inner    *inner              // nil while the plugin is away; guarded by mu
 	attached chan struct{}       // closed and replaced when inner is set; guarded by mu
 	devices  []*pluginapi.Device // the list kubelet has; guarded by mu
-	fed      bool                // that list is the current plugin's; guarded by mu
+	fed      bool                // devices came from the current plugin; guarded by mu
 	resumed  chan struct{}       // closed when fed becomes true; guarded by mu
 	lost     time.Time           // when fed became false; guarded by mu
-	nudged   bool                // the plugin was told to register since; guarded by mu
-	// innerPreStart says that the plugin, now or when last seen, wants
-	// PreStartContainer; guarded by mu.
+	nudged   bool                // nudge reported it since lost; guarded by mu
+	// innerPreStart says that the plugin wants PreStartContainer, or wanted it when
+	// last seen; guarded by mu.
 	innerPreStart bool
 }
 
@@ -72,10 +73,11 @@ func (i *Interposer) newResource(name string) (*resource, error) {
 	return r, nil
 }
 
-// attach makes in the resource's plugin in place of the one before. The list of
-// that stays until in sends its own. A plugin that registers another endpoint is
-// another process; the one before is left alone, as kubelet leaves it, lest it
-// takes the end of its stream for a reason to register again.
+// attach replaces the resource's plugin with in. The old list stays until in sends its
+// own. The connection to the old plugin is closed only if the endpoint is the same. A
+// plugin with another endpoint is another process. Kubelet leaves such a plugin alone,
+// and so do we: otherwise it could take the end of its stream as a reason to register
+// again.
 func (r *resource) attach(ctx context.Context, in *inner) {
 	r.mu.Lock()
 	old := r.inner
@@ -94,8 +96,8 @@ func (r *resource) attach(ctx context.Context, in *inner) {
 	r.endpoint.SetOptions(options)
 }
 
-// follow passes on the lists of in until its stream ends, and then holds the
-// last one for a while.
+// follow passes on the lists of in until its stream ends, and then holds the last list
+// for a while.
 func (r *resource) follow(ctx context.Context, in *inner) {
 	err := r.receive(ctx, in)
 	in.close()
@@ -107,7 +109,7 @@ func (r *resource) follow(ctx context.Context, in *inner) {
 	if current {
 		r.inner = nil
 	}
-	hold := current && r.fed // else it is being held already, or nothing is known to hold
+	hold := current && r.fed // else it is held already, or there is no list to hold
 	if hold {
 		r.fed, r.lost, r.nudged = false, r.clk.Now(), false
 		r.resumed = make(chan struct{})
@@ -138,7 +140,7 @@ func (r *resource) receive(ctx context.Context, in *inner) error {
 		}
 		r.publish(ctx, resp.GetDevices(), func() bool {
 			if r.inner != in {
-				return false // overtaken by a newer registration
+				return false // a newer registration replaced it
 			}
 			if !r.fed {
 				r.fed = true
@@ -149,8 +151,8 @@ func (r *resource) receive(ctx context.Context, in *inner) error {
 	}
 }
 
-// hold waits for a list of a plugin that registers again; if none comes, all
-// devices are unhealthy.
+// hold waits until a plugin has registered again and sent a list. If none comes in
+// time, all devices become unhealthy.
 func (r *resource) hold(ctx context.Context, resumed <-chan struct{}) {
 	timer := r.clk.NewTimer(r.cfg.Hold)
 	defer timer.Stop()
@@ -173,7 +175,8 @@ func (r *resource) hold(ctx context.Context, resumed <-chan struct{}) {
 	}
 }
 
-// publish makes devices the list, unless still, called under mu, says no.
+// publish makes devices the list, unless still, which is called under mu, returns
+// false.
 func (r *resource) publish(ctx context.Context, devices []*pluginapi.Device, still func() bool) bool {
 	if r.cfg.StripNUMA {
 		devices = withoutNUMA(devices)
@@ -198,7 +201,8 @@ func (r *resource) publish(ctx context.Context, devices []*pluginapi.Device, sti
 	return true
 }
 
-// logChange tells what a list no longer has: kubelet says nothing when a device disappears.
+// logChange logs which devices a new list lacks: kubelet does not log when a device
+// disappears.
 func (r *resource) logChange(ctx context.Context, before []*pluginapi.Device, now map[string]bool) {
 	gone := sets.New[string]()
 	for _, d := range before {
@@ -208,7 +212,7 @@ func (r *resource) logChange(ctx context.Context, before []*pluginapi.Device, no
 	}
 	logger := klog.FromContext(ctx)
 	if gone.Len() > 0 {
-		logger.Info("Device plugin took devices off its list", "resource", r.name, "gone", sets.List(gone))
+		logger.Info("Device plugin removed devices from its list", "resource", r.name, "gone", sets.List(gone))
 	}
 	logger.V(2).Info("New list of devices", "resource", r.name, "devices", len(now))
 }
@@ -222,7 +226,8 @@ func withoutNUMA(devices []*pluginapi.Device) []*pluginapi.Device {
 	return out
 }
 
-// nudge reports, once each time the plugin is away, that it has been for long.
+// nudge reports that the plugin has been away for nudgeAfter, once each time it is
+// away.
 func (r *resource) nudge(now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

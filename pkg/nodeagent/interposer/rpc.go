@@ -15,7 +15,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// GetPreferredAllocation is answered by Steering.
+// GetPreferredAllocation returns the devices that Steering decides on.
 func (r *resource) GetPreferredAllocation(ctx context.Context, req *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
 	watch := r.metrics.start(rpcPreferred, r.clk)
 	defer watch.stop()
@@ -44,7 +44,8 @@ func (r *resource) GetPreferredAllocation(ctx context.Context, req *pluginapi.Pr
 	return out, nil
 }
 
-// innerPreference returns the function that asks the inner plugin, nil if it has no preference.
+// innerPreference returns the function that asks the inner plugin, or nil if it has no
+// preference.
 func (r *resource) innerPreference(watch *stopwatch) func(context.Context, Question) ([]string, error) {
 	r.mu.Lock()
 	in := r.inner
@@ -64,7 +65,7 @@ func (r *resource) innerPreference(watch *stopwatch) func(context.Context, Quest
 	}
 }
 
-// Allocate asks Steering and passes the request on as it is.
+// Allocate asks Steering first and then passes the request on unchanged.
 func (r *resource) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	watch := r.metrics.start(rpcAllocate, r.clk)
 	defer watch.stop()
@@ -90,7 +91,8 @@ func (r *resource) Allocate(ctx context.Context, req *pluginapi.AllocateRequest)
 	return resp, nil
 }
 
-// PreStartContainer asks Steering if it is strict, and the plugin if it wants to be asked.
+// PreStartContainer asks Steering in strict mode, and the plugin if it wants to be
+// asked.
 func (r *resource) PreStartContainer(ctx context.Context, req *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
 	watch := r.metrics.start(rpcPreStart, r.clk)
 	defer watch.stop()
@@ -115,10 +117,10 @@ func (r *resource) PreStartContainer(ctx context.Context, req *pluginapi.PreStar
 	})
 }
 
-// callInner calls the inner plugin. If it is away, or its connection breaks
-// meanwhile, it may come back until own ends: kubelet never admits a refused pod
-// again, so a moment of patience saves it. Asking twice is what kubelet does too,
-// when it has lost the answer.
+// callInner calls the inner plugin. If the plugin is away, or its connection breaks
+// during the call, callInner waits for it until own ends and asks again: kubelet never
+// admits a refused pod again, so a short wait saves the pod. Kubelet also asks twice
+// when it has lost an answer.
 func callInner[T any](ctx, own context.Context, r *resource, watch *stopwatch, call func(context.Context, *inner) (T, error)) (T, error) {
 	var none T
 	var last error
@@ -141,15 +143,15 @@ func callInner[T any](ctx, own context.Context, r *resource, watch *stopwatch, c
 	}
 }
 
-// disconnected reports whether a call failed because the plugin's connection
-// broke, or was closed here because its stream had ended.
+// disconnected reports whether a call failed because the plugin's connection broke, or
+// because we closed it after its stream ended.
 func disconnected(ctx context.Context, err error) bool {
 	code := status.Code(err)
 	return code == codes.Unavailable || code == codes.Canceled && ctx.Err() == nil
 }
 
-// await returns the inner plugin as soon as there is one other than tried. The
-// time it takes is the plugin's, not ours.
+// await returns the inner plugin as soon as there is one other than tried. The wait
+// counts as the plugin's time, not ours.
 func (r *resource) await(ctx context.Context, watch *stopwatch, tried *inner) (*inner, error) {
 	stop := watch.inner()
 	defer stop()
@@ -168,8 +170,8 @@ func (r *resource) await(ctx context.Context, watch *stopwatch, tried *inner) (*
 	}
 }
 
-// within runs decide with the soft deadline and returns by the end of ctx even
-// if decide does not.
+// within runs decide with the soft deadline. It returns when ctx ends, even if decide
+// does not.
 func within[T any](ctx context.Context, decide func(context.Context) (T, error)) (T, error) {
 	soft, cancel := context.WithTimeout(ctx, SteeringBudget)
 	defer cancel()
@@ -191,7 +193,7 @@ func within[T any](ctx context.Context, decide func(context.Context) (T, error))
 	}
 }
 
-// refusal is the error kubelet shows in the pod's status.
+// refusal is the error that kubelet shows in the pod's status.
 func refusal(err error) error {
 	switch s, ok := status.FromError(err); {
 	case ok:

@@ -10,8 +10,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 )
 
-// socketPath is where the resource is served to kubelet. Names that make the
-// path too long for a socket are replaced by their hash.
+// socketPath returns the socket that serves the resource to kubelet. If the path would
+// be too long for a socket, a hash replaces the name.
 func socketPath(dir, resource string) string {
 	path := filepath.Join(dir, socketPrefix+deviceplugin.SocketName(resource)+".sock")
 	if len(path) <= deviceplugin.MaxSocketPath {

@@ -20,8 +20,8 @@ import (
 // CheckpointName is the file's name in kubelet's device plugin directory.
 const CheckpointName = "kubelet_internal_checkpoint"
 
-// Limits against an absurd file. A node has at most some hundred pods; an
-// entry is mostly the plugin's answer, a few hundred bytes.
+// Limits against an absurd file. A node has some hundred pods at most. An entry is
+// mostly the plugin's answer, a few hundred bytes.
 const (
 	maxCheckpointBytes   = 64 << 20
 	maxCheckpointEntries = 1 << 16
@@ -37,8 +37,8 @@ type Record struct {
 	IDs       []string // sorted, each once
 }
 
-// checkpointFile is the V2 format. Kubelet's own type has unexported parts and
-// takes what it does not know, so the shape is read here and the sum by kubelet's code.
+// checkpointFile is the V2 format. Kubelet's own type has unexported parts and accepts
+// unknown fields. So the fields are decided here, and kubelet's code checks the sum.
 type checkpointFile struct {
 	Data *struct {
 		PodDeviceEntries  []checkpoint.PodDevicesEntry
@@ -47,8 +47,8 @@ type checkpointFile struct {
 	Checksum *uint64
 }
 
-// ReadCheckpoint reads the file at path; see ParseCheckpoint. That there is no
-// file stays visible as fs.ErrNotExist.
+// ReadCheckpoint reads the file at path; see ParseCheckpoint. The error wraps
+// fs.ErrNotExist if there is no file.
 func ReadCheckpoint(path string) ([]Record, error) {
 	data, err := readLimited(path)
 	if err != nil {
@@ -76,11 +76,11 @@ func readLimited(path string) ([]byte, error) {
 	return data, nil
 }
 
-// ParseCheckpoint reads the device manager's checkpoint (the V2 format, Kubernetes
-// 1.20 and later), ordered by pod, container and resource. It is strict: fields
-// it does not know, text after the object, a record twice or without a name and
-// a checksum that is not that of the content are errors. So is a file of a
-// future kubelet with more fields, whose sum could not be computed anyway.
+// ParseCheckpoint reads the device manager's checkpoint (the V2 format, Kubernetes 1.20
+// and later) and orders it by pod, container and resource. It is strict. These are
+// errors: an unknown field, text after the object, a record that is there twice or
+// lacks a name, and a wrong checksum. A future kubelet's file with more fields is an
+// error too; its checksum could not be computed anyway.
 func ParseCheckpoint(data []byte) ([]Record, error) {
 	var f checkpointFile
 	dec := json.NewDecoder(bytes.NewReader(data))
@@ -113,7 +113,7 @@ func ParseCheckpoint(data []byte) ([]Record, error) {
 	return records, nil
 }
 
-// verifyChecksum lets kubelet's own type decode the file and check its sum.
+// verifyChecksum decodes the file with kubelet's own type, which checks the sum.
 func verifyChecksum(data []byte) error {
 	cp := checkpoint.New(nil, nil)
 	if err := cp.UnmarshalCheckpoint(data); err != nil {
@@ -154,7 +154,7 @@ func parseEntry(e *checkpoint.PodDevicesEntry) (Record, error) {
 	}
 	r := Record{PodUID: types.UID(e.PodUID), Container: e.ContainerName, Resource: e.ResourceName}
 	for numa, ids := range e.DeviceIDs {
-		// -1 stands for devices without a NUMA node.
+		// -1 means that a device has no NUMA node.
 		if numa < -1 || numa > math.MaxInt32 {
 			return Record{}, fmt.Errorf("DeviceIDs: NUMA node %d", numa)
 		}

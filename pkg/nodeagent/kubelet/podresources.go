@@ -22,24 +22,24 @@ import (
 // maxMessageBytes bounds one answer: 16 MiB, as kubelet's own clients use.
 const maxMessageBytes = 16 << 20
 
-// Devices is what an active pod's containers hold: container -> resource ->
-// sorted ids. A container that holds nothing is there with an empty map. Plain
-// init containers are never there; kubelet does not tell about them.
+// Devices is what an active pod's containers hold: container -> resource -> sorted ids.
+// A container that holds nothing has an empty map. Plain init containers are never in
+// it, because kubelet does not report them.
 type Devices map[string]map[string][]string
 
-// PodResources asks kubelet's PodResources service (v1). It is safe for
-// concurrent use and connects again by itself when kubelet restarts.
+// PodResources is a client of kubelet's PodResources service (v1). It is safe for
+// concurrent use and reconnects by itself when kubelet restarts.
 type PodResources struct {
 	conn   *grpc.ClientConn
 	client podresourcesv1.PodResourcesListerClient
 }
 
-// Dial prepares a client for the service on a unix socket, usually
+// Dial makes a client for the service on a unix socket, usually
 // /var/lib/kubelet/pod-resources/kubelet.sock. It connects at the first call.
 func Dial(socket string) (*PodResources, error) {
 	retry := backoff.DefaultConfig
-	// Kubelet is back within a second or two of a restart, and a question that
-	// comes meanwhile must not find the client asleep.
+	// A restart of kubelet takes a second or two. With these delays the client
+	// reconnects soon after.
 	retry.BaseDelay, retry.MaxDelay = 20*time.Millisecond, 500*time.Millisecond
 	conn, err := grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -54,9 +54,9 @@ func Dial(socket string) (*PodResources, error) {
 // Close ends the connection.
 func (p *PodResources) Close() error { return p.conn.Close() }
 
-// Get tells what an active pod's containers hold. See ErrUnknownPod, ErrBusy and
-// ErrUnsupported for the errors that mean something. Kubelet finds pods by name
-// only: after a pod was replaced by one of the same name, either may answer.
+// Get returns what an active pod's containers hold. See ErrUnknownPod, ErrBusy and
+// ErrUnsupported for the errors with a meaning. Kubelet finds pods by name only: after
+// a pod was replaced by one of the same name, the answer may be about either.
 func (p *PodResources) Get(ctx context.Context, namespace, name string) (Devices, error) {
 	resp, err := p.client.Get(ctx, &podresourcesv1.GetPodResourcesRequest{PodNamespace: namespace, PodName: name})
 	if err != nil {
@@ -78,14 +78,14 @@ func (p *PodResources) Get(ctx context.Context, namespace, name string) (Devices
 	return out, nil
 }
 
-// ActivePods tells which pods kubelet knows as active ones, by name, with one request;
-// with its feature gate KubeletPodResourcesListUseActivePods off also pods that ended.
-// See ErrBusy for the error that means something.
+// ActivePods returns the names of the pods that kubelet counts as active, with one
+// request. If the feature gate KubeletPodResourcesListUseActivePods is off, pods that
+// ended are included. See ErrBusy for the error with a meaning.
 //
-// Kubelet cleans up before it answers: it lets the devices of ended pods go and counts
-// anew which are taken. Devices that it is giving out at this moment, and has not
-// recorded, are then forgotten (kubernetes/kubernetes#137534), so this is to be asked
-// only while it has none such.
+// Kubelet cleans up before it answers: it frees the devices of ended pods and counts
+// again which devices are taken. It then forgets devices that it is just giving out and
+// has not recorded yet (kubernetes/kubernetes#137534). So call this only while kubelet
+// gives out none.
 func (p *PodResources) ActivePods(ctx context.Context) (map[types.NamespacedName]bool, error) {
 	resp, err := p.client.List(ctx, &podresourcesv1.ListPodResourcesRequest{})
 	if err != nil {
@@ -98,14 +98,14 @@ func (p *PodResources) ActivePods(ctx context.Context) (map[types.NamespacedName
 	return out, nil
 }
 
-// Device is one healthy device kubelet knows.
+// Device is one healthy device that kubelet knows.
 type Device struct {
 	ID        string
-	NUMANodes []int // ascending; none if the plugin tells none
+	NUMANodes []int // ascending; empty if the plugin names none
 }
 
-// Allocatable tells the healthy devices of every resource, used ones included,
-// in order of their ids.
+// Allocatable returns the healthy devices of every resource, sorted by id. Devices in
+// use are included.
 func (p *PodResources) Allocatable(ctx context.Context) (map[string][]Device, error) {
 	resp, err := p.client.GetAllocatableResources(ctx, &podresourcesv1.AllocatableResourcesRequest{})
 	if err != nil {
@@ -136,8 +136,8 @@ func (p *PodResources) Allocatable(ctx context.Context) (map[string][]Device, er
 	return out, nil
 }
 
-// classify gives a gRPC error the meaning it has here. Kubelet makes its errors
-// with fmt.Errorf, so most are of code Unknown and only the text tells them apart.
+// classify turns a gRPC error into one of this package's. Kubelet makes its errors with
+// fmt.Errorf, so most have the code Unknown and only the text tells them apart.
 func classify(err error) error {
 	s, ok := status.FromError(err)
 	if !ok {

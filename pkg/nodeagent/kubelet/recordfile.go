@@ -14,36 +14,35 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrStalled says that the file system does not answer, so that nothing is known of the
-// record.
+// ErrStalled says that the file system does not answer, so the record is unknown.
 var ErrStalled = errors.New("the file system does not answer")
 
-// RecordFile reads the checkpoint, anew only where kubelet has replaced it. A file
-// system that does not answer keeps one goroutine waiting, which nothing can end, and
-// no caller for longer than it wants to wait. It is safe for concurrent use.
+// RecordFile reads the checkpoint, and reads it again only after kubelet replaced it.
+// If the file system does not answer, one goroutine keeps waiting, because nothing can
+// end its read. No caller waits longer than it wants to. It is safe for concurrent use.
 type RecordFile struct {
 	path  string
 	clock clock.Clock
 
 	mu      sync.Mutex
-	started int      // looks so far; guarded by mu
+	started int      // number of looks so far; guarded by mu
 	current *looking // the one under way; nil if there is none; guarded by mu
 
-	// Of the look under way, and between two looks of nobody.
+	// Only the goroutine of the current look uses these.
 	info fs.FileInfo // of the file that was read; nil before the first
 	last Recorded
 	err  error
 }
 
-// Recorded is what one version of the file says, ordered as by ParseCheckpoint. It is
-// shared and read only; the same version is the same pointer.
+// Recorded is the content of one version of the file, ordered as by ParseCheckpoint. It
+// is shared and must not be changed. The same version has the same pointer.
 type Recorded = *[]Record
 
 // looking is one look at the file.
 type looking struct {
 	number  int
 	began   time.Time
-	done    chan struct{} // closed at its end, when the rest is set
+	done    chan struct{} // closed at its end, after the other fields are set
 	records Recorded
 	err     error
 }
@@ -53,10 +52,10 @@ func NewRecordFile(path string, clk clock.Clock) *RecordFile {
 	return &RecordFile{path: path, clock: clk}
 }
 
-// Read returns what the file says now: it was looked at after the call, since kubelet
-// may have replaced it just before. It waits for patience at most, and not at all for
-// a look that others have waited for in vain; then the error is ErrStalled. That there
-// is no file stays visible as fs.ErrNotExist.
+// Read returns the file's content as of a look that began after the call, since kubelet
+// may have replaced the file just before. It waits for patience at most. It does not
+// wait at all for a look that others have already waited for in vain; then the error is
+// ErrStalled. The error wraps fs.ErrNotExist if there is no file.
 func (f *RecordFile) Read(ctx context.Context, patience time.Duration) (Recorded, error) {
 	timer := f.clock.NewTimer(patience)
 	defer timer.Stop()
@@ -81,8 +80,8 @@ func (f *RecordFile) Read(ctx context.Context, patience time.Duration) (Recorded
 	}
 }
 
-// look returns the look under way, a new one if there is none, and the number of the
-// first that begins after the call.
+// look returns the current look, or starts one, and the number of the first look that
+// begins after the call.
 func (f *RecordFile) look() (l *looking, next int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +94,7 @@ func (f *RecordFile) look() (l *looking, next int) {
 	return f.current, next
 }
 
-// run ends with the file system's answer: a read of a file knows no context.
+// run ends when the file system answers: reading a file takes no context.
 func (f *RecordFile) run(l *looking) {
 	f.refresh()
 	l.records, l.err = f.last, f.err
@@ -105,8 +104,9 @@ func (f *RecordFile) run(l *looking) {
 	close(l.done)
 }
 
-// refresh reads the file if it is another than before. Kubelet replaces it, and a time
-// alone does not tell two apart: it counts in ticks of some milliseconds.
+// refresh reads the file if it is not the one read before. Kubelet replaces the file. A
+// modification time alone does not tell two versions apart, because it counts in ticks
+// of some milliseconds.
 func (f *RecordFile) refresh() {
 	info, err := os.Stat(f.path)
 	if err != nil {

@@ -13,21 +13,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// maxStateBytes bounds a manager's state file that is read; kubelet's are some
-// hundred bytes a pod.
+// maxStateBytes bounds the state file of a manager; kubelet's files have some hundred
+// bytes per pod.
 const maxStateBytes = 8 << 20
 
 // CPUState is what kubelet's CPU manager has given out.
 type CPUState struct {
 	Policy    string
-	Shared    nvtopo.CPUSet // every CPU that no container has for itself
+	Shared    nvtopo.CPUSet // every CPU that no container has exclusively
 	Exclusive map[types.UID]map[string]nvtopo.CPUSet
 }
 
-// ParseCPUState reads cpu_manager_state. Unknown fields are errors: a newer
-// kubelet may keep CPUs in them that would be counted as free. The file's
-// checksum is not verified; kubelet replaces the file as a whole, so that a torn
-// one is never seen.
+// ParseCPUState reads cpu_manager_state. Unknown fields are errors: a newer kubelet may
+// keep CPUs in them, and those would count as free. The file's checksum is not
+// verified: kubelet replaces the file as a whole, so a half-written file is never seen.
 func ParseCPUState(data []byte) (*CPUState, error) {
 	var file struct {
 		PolicyName    string                       `json:"policyName"`
@@ -63,8 +62,8 @@ func ParseCPUState(data []byte) (*CPUState, error) {
 	return s, nil
 }
 
-// All returns every CPU that is some container's own. An init container's may be
-// a later container's as well.
+// All returns every exclusive CPU. An init container's CPUs may also be a later
+// container's.
 func (s *CPUState) All() nvtopo.CPUSet {
 	var all []int
 	for _, containers := range s.Exclusive {

@@ -20,7 +20,7 @@ const (
 	maxNUMANode    = 1023
 )
 
-// MemoryState is the memory manager's account.
+// MemoryState is what kubelet's memory manager has given out.
 type MemoryState struct {
 	Policy string
 	Nodes  []v1alpha1.KubeletMemory // by number
@@ -46,9 +46,8 @@ type memoryBlock struct {
 	Size         uint64 `json:"size"`
 }
 
-// ParseMemoryState reads memory_manager_state, as strictly as ParseCPUState and
-// for the same reason. Huge pages are not published: no scheduler plugin places
-// by them.
+// ParseMemoryState reads memory_manager_state, as strictly as ParseCPUState and for the
+// same reason. Huge pages are not published: no scheduler plugin uses them.
 func ParseMemoryState(data []byte) (*MemoryState, error) {
 	var file struct {
 		PolicyName   string                              `json:"policyName"`

@@ -28,53 +28,55 @@ const (
 )
 
 const (
-	// defaultInterval between two readings of the configuration, which only
-	// changes when kubelet restarts; a restart is told by Trigger.
+	// defaultInterval is the time between two readings of the configuration. It only
+	// changes when kubelet restarts, and Trigger reports a restart.
 	defaultInterval = 5 * time.Minute
-	// statePoll is how often the managers' state is read, where a policy keeps
-	// one: it changes with every pod and counts in the next placement.
+	// statePoll is how often the managers' state is read, if their policy keeps one: it
+	// changes with every pod, and the next placement depends on it.
 	statePoll = 5 * time.Second
-	// firstRetry after a failure doubles up to the interval.
+	// firstRetry is the delay after a failure; it doubles up to the interval.
 	firstRetry = time.Second
-	// maxCPUList is the custom resource's limit of a CPU list.
+	// maxCPUList is the custom resource's limit for a CPU list, in characters.
 	maxCPUList = 1024
 )
 
-// Config says where the kubelet's configuration is found.
+// Config says where to find kubelet's configuration.
 type Config struct {
 	Node string // name of the Node
-	// File is a KubeletConfiguration; empty asks kubelet's /configz.
+	// File is a KubeletConfiguration file; if empty, kubelet's /configz is asked.
 	File string
 	// Address of kubelet's HTTPS server as host:port, for /configz.
 	Address func(ctx context.Context) (string, error)
-	// REST has the token that is shown to kubelet and the cluster's authority.
+	// REST holds the token that is sent to kubelet, and the cluster's certificate
+	// authority.
 	REST *rest.Config
-	// CAFile holds what kubelet's serving certificate is verified with, beside the
-	// cluster's authority and the certificate below RootDir that kubelet made.
+	// CAFile holds more certificates to verify kubelet's serving certificate with, in
+	// addition to the cluster's authority and to the certificate below RootDir that
+	// kubelet made.
 	CAFile string
 	// RootDir is kubelet's root directory, /var/lib/kubelet.
 	RootDir string
 	// Interval between readings; 0 means five minutes.
 	Interval time.Duration
-	// Allocatable asks PodResources which CPUs kubelet gives to containers, and
-	// Online the kernel which there are: together the reserved ones under the
-	// static policy, where kubelet chooses them itself.
+	// Allocatable asks PodResources which CPUs kubelet gives to containers. Online asks
+	// the kernel which CPUs are online. The difference is the reserved CPUs when the
+	// static policy chooses them itself.
 	Allocatable func(ctx context.Context) (nvtopo.CPUSet, error)
 	Online      func() (nvtopo.CPUSet, error)
-	// Unaligned lists the resources whose NUMA nodes kubelet is not told.
+	// Unaligned lists the resources whose NUMA nodes are hidden from kubelet.
 	Unaligned func() []string
 }
 
-// Reader keeps what is known of the node's kubelet up to date.
+// Reader keeps the knowledge about the node's kubelet up to date.
 type Reader struct {
 	cfg      Config
 	clk      clock.WithTicker
 	wake     chan struct{}
 	onChange func(*v1alpha1.Kubelet)
 
-	base     *v1alpha1.Kubelet // the configuration; of Run's goroutine only, nil until read
-	baseErr  error             // of Run's goroutine only
-	stateErr error             // of Run's goroutine only
+	base     *v1alpha1.Kubelet // the configuration, nil until read; only Run's goroutine uses it
+	baseErr  error             // only Run's goroutine uses it
+	stateErr error             // only Run's goroutine uses it
 
 	mu        sync.Mutex
 	current   *v1alpha1.Kubelet                      // guarded by mu; immutable once stored
@@ -96,11 +98,11 @@ func New(cfg Config, clk clock.WithTicker) (*Reader, error) {
 	return &Reader{cfg: cfg, clk: clk, wake: make(chan struct{}, 1)}, nil
 }
 
-// OnChange has f called with every new reading, from Run's goroutine. It must be
-// called before Run.
+// OnChange sets f, which Run's goroutine calls with every new reading. Call it before
+// Run.
 func (r *Reader) OnChange(f func(*v1alpha1.Kubelet)) { r.onChange = f }
 
-// Trigger has everything read again soon; the agent calls it when kubelet has
+// Trigger makes Run read everything again soon; the agent calls it when kubelet has
 // restarted. It never blocks.
 func (r *Reader) Trigger() {
 	select {
@@ -109,30 +111,31 @@ func (r *Reader) Trigger() {
 	}
 }
 
-// Current returns what is known, nil while nothing is. It must not be changed.
+// Current returns what is known, or nil if nothing is known yet. It must not be
+// changed.
 func (r *Reader) Current() *v1alpha1.Kubelet {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.current
 }
 
-// Problem returns what the last reading could not find out, nil if nothing.
+// Problem returns what the last reading could not find out, or nil.
 func (r *Reader) Problem() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.problem
 }
 
-// CPUs returns the CPUs that kubelet gave to one container alone, in the
-// kernel's list format, or "" when it did not or that is not known.
+// CPUs returns the CPUs that kubelet gave exclusively to one container, in the kernel's
+// list format, or "" if there are none or they are not known.
 func (r *Reader) CPUs(uid types.UID, container string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.exclusive[uid][container].String()
 }
 
-// Run reads until ctx ends. What was read last stays while kubelet does not
-// answer: it admits no pod meanwhile, and after a restart it is read anew.
+// Run reads until ctx ends. While kubelet does not answer, the last reading stays:
+// kubelet admits no pod in that time, and it is read again after its restart.
 func (r *Reader) Run(ctx context.Context) error {
 	poll := r.clk.NewTicker(statePoll)
 	defer poll.Stop()
@@ -148,7 +151,7 @@ func (r *Reader) Run(ctx context.Context) error {
 		} else {
 			r.publish(ctx)
 		}
-		// A failure may be due again before the poll is.
+		// A retry may be due before the next poll.
 		due := r.clk.NewTimer(max(next.Sub(r.clk.Now()), 0))
 		select {
 		case <-ctx.Done():
@@ -163,8 +166,8 @@ func (r *Reader) Run(ctx context.Context) error {
 	}
 }
 
-// refresh reads the configuration and then the managers' state. An error means
-// that something is missing and worth asking for again soon.
+// refresh reads the configuration and then the managers' state. An error means that
+// something is missing and should be asked for again soon.
 func (r *Reader) refresh(ctx context.Context) error {
 	k, err := r.configuration(ctx)
 	if ctx.Err() != nil {
@@ -178,8 +181,8 @@ func (r *Reader) refresh(ctx context.Context) error {
 	return err
 }
 
-// configuration returns what does not change while kubelet runs; both values are
-// set when only the reserved CPUs are not known.
+// configuration reads what does not change while kubelet runs. It returns both a value
+// and an error if only the reserved CPUs are unknown.
 func (r *Reader) configuration(ctx context.Context) (*v1alpha1.Kubelet, error) {
 	s, err := r.source(ctx)
 	if err != nil {
@@ -195,8 +198,8 @@ func (r *Reader) configuration(ctx context.Context) (*v1alpha1.Kubelet, error) {
 	return k, err
 }
 
-// publish puts the configuration read last together with the managers' present
-// state, which under no static policy is nothing.
+// publish combines the last configuration with the managers' current state. Without a
+// static policy there is no state.
 func (r *Reader) publish(ctx context.Context) {
 	defer r.report(ctx)
 	if r.base == nil {
@@ -250,12 +253,12 @@ func (r *Reader) cpus() (map[types.UID]map[string]nvtopo.CPUSet, string, error) 
 	return state.Exclusive, all, err
 }
 
-// reserved asks kubelet which CPUs it keeps from containers. Computing it would
-// mean to follow its choice of cores, which depends on sockets, caches, options
-// and its version; PodResources gives the answer itself.
+// reserved asks kubelet which CPUs it keeps from containers. To compute them we would
+// have to copy kubelet's choice of cores, which depends on sockets, caches, options and
+// its version.
 func (r *Reader) reserved(ctx context.Context, s *settings) (string, error) {
 	if r.cfg.Allocatable == nil || r.cfg.Online == nil {
-		return "", errors.New("reserved CPUs: only an amount is configured and nothing tells which kubelet took")
+		return "", errors.New("reserved CPUs: only their number is configured, and no source says which CPUs kubelet took")
 	}
 	want, err := s.reservedCount()
 	if err != nil {
@@ -291,7 +294,8 @@ func (r *Reader) memory() ([]v1alpha1.KubeletMemory, error) {
 	return state.Nodes, nil
 }
 
-// fitting returns the list format unless the custom resource cannot hold it.
+// fitting returns the list in the kernel's format, or an error if it is too long for
+// the custom resource.
 func fitting(cpus nvtopo.CPUSet) (string, error) {
 	list := cpus.String()
 	if len(list) > maxCPUList {
@@ -300,7 +304,7 @@ func fitting(cpus nvtopo.CPUSet) (string, error) {
 	return list, nil
 }
 
-// report stores what is not known and logs it once, until it changes or goes.
+// report stores what is not known, and logs it once until it changes or is resolved.
 func (r *Reader) report(ctx context.Context) {
 	err := errors.Join(r.baseErr, r.stateErr)
 	r.mu.Lock()

@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Values of the kubelet's configuration that the rest of the agent asks about.
+// Values of kubelet's configuration that the rest of the agent asks about.
 const (
 	CPUPolicyNone      = "none"
 	CPUPolicyStatic    = "static"
@@ -26,13 +26,13 @@ const (
 	MemoryPolicyStatic = "Static"
 )
 
-// maxOptions is the custom resource's limit of policy options; kubelet knows
-// fewer than ten of each kind.
+// maxOptions is the custom resource's limit for policy options; kubelet has fewer than
+// ten of each kind.
 const maxOptions = 16
 
-// settings is the part of a KubeletConfiguration that matters here. It is its
-// own type so that /configz of a newer kubelet is readable even where an
-// unrelated field has changed its type.
+// settings is the part of a KubeletConfiguration that the agent needs. It is a type of
+// its own, so that the /configz of a newer kubelet can be read even if an unrelated
+// field has changed its type.
 type settings struct {
 	TopologyManagerPolicy        string            `json:"topologyManagerPolicy"`
 	TopologyManagerScope         string            `json:"topologyManagerScope"`
@@ -45,9 +45,9 @@ type settings struct {
 	SystemReserved               map[string]string `json:"systemReserved"`
 }
 
-// parseConfigz reads kubelet's answer to /configz. Fields that are not known
-// here are left alone: the running kubelet has understood and accepted them, so
-// they are those of a newer version and no spelling mistakes.
+// parseConfigz reads kubelet's answer to /configz. It ignores unknown fields: the
+// running kubelet has accepted them, so they belong to a newer version and are not
+// spelling mistakes.
 func parseConfigz(data []byte) (*settings, error) {
 	var answer struct {
 		Kubelet *settings `json:"kubeletconfig"`
@@ -61,9 +61,9 @@ func parseConfigz(data []byte) (*settings, error) {
 	return answer.Kubelet, nil
 }
 
-// parseFile reads a KubeletConfiguration file. Unknown fields are errors here:
-// kubelet would pass over them with a warning, but nothing tells whether a field
-// is one it knows and we do not, so that what we read is not what is in force.
+// parseFile reads a KubeletConfiguration file. Unknown fields are errors. Kubelet
+// ignores with a warning the fields that it does not know, and we cannot tell whether
+// it knows a field that we do not: what we read might differ from what is in force.
 func parseFile(data []byte) (*settings, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
@@ -87,9 +87,9 @@ func parseFile(data []byte) (*settings, error) {
 	}, nil
 }
 
-// kubelet translates the settings, with the defaults of kubelet. A value that
-// the custom resource cannot hold is an error, because publishing it would take
-// the whole status along when the API server refuses it.
+// kubelet translates the settings and applies kubelet's defaults. A value that does not
+// fit the custom resource is an error: the API server would refuse the whole status
+// because of it.
 func (s *settings) kubelet() (*v1alpha1.Kubelet, error) {
 	k := &v1alpha1.Kubelet{TopologyManagerOptions: options(s.TopologyManagerPolicyOptions), CPUManagerOptions: options(s.CPUManagerPolicyOptions)}
 	for _, f := range []struct {
@@ -119,7 +119,7 @@ func (s *settings) kubelet() (*v1alpha1.Kubelet, error) {
 	return k, nil
 }
 
-// reservedCount is how many CPUs the static CPU manager keeps from containers
+// reservedCount is the number of CPUs that the static CPU manager keeps from containers
 // when only amounts are configured: kubelet rounds the sum up.
 func (s *settings) reservedCount() (int, error) {
 	var sum resource.Quantity
@@ -144,7 +144,7 @@ func oneOf(value string, allowed []string) (string, error) {
 	if slices.Contains(allowed, value) {
 		return value, nil
 	}
-	return "", fmt.Errorf("%q is none of %q", value, allowed)
+	return "", fmt.Errorf("%q is not one of %q", value, allowed)
 }
 
 func options(m map[string]string) map[string]string {

@@ -43,7 +43,7 @@ reservedSystemCPUs: "3,0,1"
 			},
 		},
 		"a policy the custom resource does not know is refused": {
-			file: fileHead + "topologyManagerPolicy: balanced\n", wantErr: `topologyManagerPolicy: "balanced" is none of`,
+			file: fileHead + "topologyManagerPolicy: balanced\n", wantErr: `topologyManagerPolicy: "balanced" is not one of`,
 		},
 		"a reserved list that is no list is refused": {
 			file: fileHead + "reservedSystemCPUs: 3-1\n", wantErr: "runs backwards",

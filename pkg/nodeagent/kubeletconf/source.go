@@ -24,16 +24,16 @@ import (
 )
 
 const (
-	// configzTimeout bounds one question; kubelet answers from memory.
+	// configzTimeout bounds one request; kubelet answers from memory.
 	configzTimeout = 10 * time.Second
 	// maxConfigBytes bounds an answer or a file; kubelet's are about 6 kB.
 	maxConfigBytes = 1 << 20
-	// selfSigned is the serving certificate that kubelet makes for itself below
-	// its root directory when nobody gives it one.
+	// selfSigned is the serving certificate that kubelet makes below its root directory
+	// if it was given none.
 	selfSigned = "pki/kubelet.crt"
 )
 
-// NodeAddress returns host:port of the node's kubelet as the Node object has it.
+// NodeAddress returns host:port of the node's kubelet, from the Node object.
 func NodeAddress(node *v1.Node) (string, error) {
 	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
 	i := slices.IndexFunc(node.Status.Addresses, func(a v1.NodeAddress) bool { return a.Type == v1.NodeInternalIP })
@@ -59,9 +59,9 @@ func (r *Reader) source(ctx context.Context) (*settings, error) {
 	return parseConfigz(data)
 }
 
-// configz asks kubelet with the agent's own token. The certificate is always
-// verified: whoever else got hold of the port would be handed the token. It may
-// bear the node's name, as those do that kubelet makes, or its address.
+// configz asks kubelet with the agent's own token. The certificate is always verified:
+// otherwise whoever took over the port would get the token. The certificate may be for
+// the node's name, like those that kubelet makes, or for its address.
 func (r *Reader) configz(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, configzTimeout)
 	defer cancel()
@@ -101,7 +101,8 @@ func (r *Reader) get(ctx context.Context, address, serverName string, roots *x50
 	}
 	tlsConfig.InsecureSkipVerify = false
 	tlsConfig.ServerName, tlsConfig.RootCAs = serverName, roots
-	// A connection of its own: questions are minutes apart and kubelet restarts.
+	// Each request has its own connection: requests are minutes apart, and kubelet
+	// restarts.
 	bare := &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}
 	defer bare.CloseIdleConnections()
 	wrapped, err := rest.HTTPWrappersForConfig(r.cfg.REST, bare)
@@ -133,12 +134,12 @@ func (r *Reader) get(ctx context.Context, address, serverName string, roots *x50
 	return data, nil
 }
 
-// noRedirect keeps the token from being carried elsewhere.
+// noRedirect stops redirects, so that the token goes nowhere else.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// roots are the cluster's certificate authority, which signs kubelet's serving
-// certificate under serverTLSBootstrap, what the operator names, and the
-// certificate kubelet made for itself, where it can be read.
+// roots returns the certificates to trust: the cluster's authority, which signs
+// kubelet's serving certificate under serverTLSBootstrap, the ones the operator names,
+// and the certificate that kubelet made for itself, if it can be read.
 func (r *Reader) roots() (*x509.CertPool, error) {
 	pool := x509.NewCertPool()
 	cluster := r.cfg.REST.CAData

@@ -10,7 +10,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 )
 
-// How a container asks the NVIDIA container toolkit, or CDI, for devices.
+// How a container asks the NVIDIA container toolkit or CDI for devices.
 const (
 	visibleDevices = "NVIDIA_VISIBLE_DEVICES"
 	cudaVersion    = "CUDA_VERSION"
@@ -21,7 +21,7 @@ const (
 	nullDevice     = "/dev/null"
 )
 
-// ways of asking, as they are reported.
+// The ways of asking, as they are reported.
 const (
 	byEnvironment = "environment " + visibleDevices
 	byImage       = "image of CUDA before 9 without " + visibleDevices
@@ -30,8 +30,8 @@ const (
 	byCDI         = "CDI devices"
 )
 
-// wish is what a container asks for: names of devices as it wrote them, without
-// the vendor of a CDI name.
+// wish is what a container asks for: device names as it wrote them, without the vendor
+// of a CDI name.
 type wish struct {
 	all   bool
 	names []string
@@ -53,9 +53,9 @@ func (w *wish) add(way string, names ...string) {
 	}
 }
 
-// askedFor reads a container as the toolkit would: annotations win over the
-// environment; mounts count beside it, because whether the toolkit takes them
-// first is a setting of the node.
+// askedFor reads a container as the toolkit would. Annotations win over the
+// environment. Mounts count as well, because a setting of the node decides whether the
+// toolkit prefers them.
 func askedFor(c *api.Container) *wish {
 	w := &wish{}
 	for name, value := range c.GetAnnotations() {
@@ -81,9 +81,9 @@ func askedFor(c *api.Container) *wish {
 	return w
 }
 
-// fromEnvironment reads the variable as it takes effect. Of duplicates, which
-// containerd hands on when image, device plugin and pod all set it, the last
-// counts, for the runtime as well as for the toolkit.
+// fromEnvironment reads the variable. If it is set several times (containerd passes on
+// the values of image, device plugin and pod), the last one counts, for the runtime and
+// for the toolkit.
 func fromEnvironment(env []string) ([]string, string) {
 	last := map[string]string{}
 	for _, e := range env {
@@ -93,21 +93,21 @@ func fromEnvironment(env []string) ([]string, string) {
 	}
 	value, set := last[visibleDevices]
 	if !set {
-		// Images from before the variable was invented mean all.
+		// Images that are older than the variable mean "all".
 		if last[cudaVersion] != "" && last[requireCUDA] == "" {
 			return []string{"all"}, byImage
 		}
 		return nil, byEnvironment
 	}
 	if strings.HasPrefix(value, deviceMounts) {
-		return nil, byEnvironment // says that the mounts count
+		return nil, byEnvironment // the value says that the mounts count
 	}
 	var names []string
 	for part := range strings.SplitSeq(value, ",") {
 		switch part = strings.TrimSpace(part); part {
 		case "void":
-			return nil, byEnvironment // the toolkit keeps off altogether
-		case "", "none": // no device, but the driver's libraries
+			return nil, byEnvironment // the toolkit does nothing at all
+		case "", "none": // no device, only the driver's libraries
 		default:
 			if strings.Contains(part, "=") {
 				names = append(names, cdiName(part)...)
@@ -119,7 +119,7 @@ func fromEnvironment(env []string) ([]string, string) {
 	return names, byEnvironment
 }
 
-// mounted reads one mount: /dev/null at the path that ends in the device's name.
+// mounted reads one mount: /dev/null, mounted at a path that ends in the device's name.
 func mounted(m *api.Mount) []string {
 	if path.Clean(m.GetSource()) != nullDevice {
 		return nil
@@ -132,7 +132,7 @@ func mounted(m *api.Mount) []string {
 	if !ok {
 		return nil
 	}
-	// cdi/VENDOR/CLASS/NAME is a CDI device, anything else deeper no GPU.
+	// cdi/VENDOR/CLASS/NAME is a CDI device. Any other nested name is not a GPU.
 	if qualified, ok := strings.CutPrefix(name, "cdi/"); ok {
 		if i := strings.LastIndexByte(qualified, '/'); i > 0 {
 			return cdiName(qualified[:i] + "=" + qualified[i+1:])
@@ -145,7 +145,7 @@ func mounted(m *api.Mount) []string {
 	return []string{name}
 }
 
-// cdiName returns the device's name if the qualified name is one of an NVIDIA GPU.
+// cdiName returns the device's name if qualified is the name of an NVIDIA GPU.
 func cdiName(qualified string) []string {
 	kind, device, ok := strings.Cut(qualified, "=")
 	if !ok || device == "" {
@@ -157,7 +157,7 @@ func cdiName(qualified string) []string {
 	}
 	switch class {
 	case "gpu", "mig":
-		// The style "type-index" writes gpu0 and mig0:1 for 0 and 0:1.
+		// The style "type-index" writes gpu0 for 0 and mig0:1 for 0:1.
 		if bare := strings.TrimPrefix(strings.TrimPrefix(device, "gpu"), "mig"); bare != "" && bare[0] >= '0' && bare[0] <= '9' {
 			device = bare
 		}

@@ -23,10 +23,10 @@ const (
 	ReasonCPUManagerStatic   = "CPUManagerStatic"
 )
 
-// conditionPoll is how often the condition follows kubelet's configuration.
+// conditionPoll is how often the condition is compared with kubelet's configuration.
 const conditionPoll = 10 * time.Second
 
-// link is the state of the connection with the runtime.
+// link is the state of the connection to the runtime.
 type link struct {
 	up  bool
 	err error // why it is down, nil before the first attempt
@@ -37,7 +37,7 @@ func Off() metav1.Condition {
 	return condition(metav1.ConditionFalse, ReasonOff, "the agent does not confine containers (--nri=pin does)")
 }
 
-// Condition says whether GPU containers are confined now, or why not.
+// Condition says whether GPU containers are confined now, and if not, why.
 func (p *Plugin) Condition() metav1.Condition {
 	p.mu.Lock()
 	l := p.link
@@ -71,7 +71,7 @@ func condition(status metav1.ConditionStatus, reason, message string) metav1.Con
 	return metav1.Condition{Type: v1alpha1.ConditionPinned, Status: status, Reason: reason, Message: message}
 }
 
-// connected notes that the runtime has handed over its containers.
+// connected notes that the runtime has sent its containers.
 func (p *Plugin) connected() { p.note(link{up: true}) }
 
 func (p *Plugin) note(l link) {
@@ -84,7 +84,7 @@ func (p *Plugin) note(l link) {
 	}
 }
 
-// watchCondition tells changes of the condition until ctx ends.
+// watchCondition reports changes of the condition until ctx ends.
 func (p *Plugin) watchCondition(ctx context.Context) {
 	ticker := p.clk.NewTicker(conditionPoll)
 	defer ticker.Stop()

@@ -24,60 +24,60 @@ type Mode string
 
 // The modes.
 const (
-	// Report tells about containers that ask for GPUs they were not given.
+	// Report reports containers that ask for GPUs they were not given.
 	Report Mode = "report"
-	// Pin does that, and confines containers to their GPUs' NUMA nodes.
+	// Pin does the same, and also confines containers to their GPUs' NUMA nodes.
 	Pin Mode = "pin"
 )
 
-// Config connects the plugin with the rest of the agent. The functions are called
-// while the runtime waits: they must not block.
+// Config connects the plugin with the rest of the agent. The runtime waits while the
+// functions run, so they must not block.
 type Config struct {
 	Node   string
-	Socket string // the runtime's, /var/run/nri/nri.sock
+	Socket string // the runtime's NRI socket, /var/run/nri/nri.sock
 	Mode   Mode
 	// SysfsRoot is where the host's sysfs is mounted.
 	SysfsRoot string
-	// Records returns what kubelet has recorded now, read anew; nobody changes it.
+	// Records reads kubelet's current record. Nobody changes the result.
 	Records func() ([]kubelet.Record, error)
-	// Topology returns the node's graph, nil while unknown.
+	// Topology returns the node's graph, or nil while it is unknown.
 	Topology func() *v1alpha1.NodeGPUTopology
-	// Kubelet returns how kubelet is configured, nil while unknown.
+	// Kubelet returns how kubelet is configured, or nil while that is unknown.
 	Kubelet func() *v1alpha1.Kubelet
-	// Allocation returns the scheduler's choice for a pod, nil if there is none that
+	// Allocation returns the scheduler's choice for a pod, or nil if there is none that
 	// is valid on this node.
 	Allocation func(uid types.UID) *allocation.Allocation
-	// Changed is called when CPUs answers differently than before.
+	// Changed is called when an answer of CPUs has changed.
 	Changed func()
-	// Escaped is told of each container that asks for GPUs it was not given.
+	// Escaped is called for each container that asks for GPUs it was not given.
 	Escaped func(Escape)
-	// Exempt lists namespaces whose containers may ask for any GPU: those of device
-	// plugins, monitoring and the GPU operator, which ask for all by design.
+	// Exempt lists namespaces whose containers may ask for any GPU: device plugins,
+	// monitoring and the GPU operator need to ask for all.
 	Exempt []string
-	// Pinned is told every change of the condition Pinned, from Run's goroutine.
+	// Pinned is called with every change of the condition Pinned, from Run's goroutine.
 	Pinned func(metav1.Condition)
 }
 
-// Plugin is the runtime's plugin. It is safe for concurrent use.
+// Plugin is the NRI plugin. It is safe for concurrent use.
 type Plugin struct {
 	cfg  Config
 	clk  clock.WithTicker
 	host host
-	poke chan struct{} // has the condition looked at again
+	poke chan struct{} // makes watchCondition look again
 
 	mu   sync.Mutex
 	link link                // guarded by mu
 	set  map[key]confinement // guarded by mu
-	said map[string]struct{} // what is logged only once; guarded by mu
+	said map[string]struct{} // messages that are logged only once; guarded by mu
 }
 
-// key names a container of a pod, over its restarts.
+// key names a container of a pod. It stays the same over restarts.
 type key struct {
 	uid  types.UID
 	name string
 }
 
-// confinement is what one incarnation of a container is confined to.
+// confinement is what one run of a container is confined to.
 type confinement struct {
 	id   string // the runtime's id of the container
 	cpus string
@@ -91,7 +91,7 @@ func New(cfg Config, clk clock.WithTicker) (*Plugin, error) {
 	case cfg.Mode != Report && cfg.Mode != Pin:
 		return nil, fmt.Errorf("pinning: mode %q, want %s or %s", cfg.Mode, Report, Pin)
 	case cfg.Records == nil || cfg.Topology == nil || cfg.Kubelet == nil || cfg.Allocation == nil:
-		return nil, errors.New("pinning: kubelet's records and configuration, the topology and the choices are needed")
+		return nil, errors.New("pinning: kubelet's records and configuration, the topology and the scheduler's choices are needed")
 	}
 	if cfg.Escaped == nil {
 		cfg.Escaped = func(Escape) {}
@@ -109,8 +109,8 @@ func New(cfg Config, clk clock.WithTicker) (*Plugin, error) {
 	}, nil
 }
 
-// CPUs returns the CPUs that the running container is confined to, in the
-// kernel's list format, or "" when it is not, or by kubelet.
+// CPUs returns the CPUs that this plugin confined the running container to, in the
+// kernel's list format, or "" if it did not.
 func (p *Plugin) CPUs(uid types.UID, container string) string {
 	if k := p.cfg.Kubelet(); k == nil || k.CPUManagerPolicy != kubeletconf.CPUPolicyNone {
 		return ""
@@ -120,8 +120,8 @@ func (p *Plugin) CPUs(uid types.UID, container string) string {
 	return p.set[key{uid, container}].cpus
 }
 
-// canonical returns a list in the kernel's format as the custom resource wants
-// it, "" if it is none.
+// canonical returns a list in the kernel's format in the form that the custom resource
+// wants, or "" if it is not a list.
 func canonical(list string) string {
 	cpus, err := nvtopo.ParseCPUList(list)
 	if err != nil {

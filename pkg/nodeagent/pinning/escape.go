@@ -14,7 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 
-// maxNamed bounds the devices named in a report, which becomes an event.
+// maxNamed is how many devices a report names; a report becomes an event.
 const maxNamed = 8
 
 // Escape is a container that asks for GPUs that kubelet did not give it.
@@ -22,12 +22,12 @@ type Escape struct {
 	PodUID         types.UID
 	Namespace, Pod string
 	Container      string
-	Asked          []string // UUIDs where they could be told, else as written; "all" where the node's GPUs are not known
+	Asked          []string // UUIDs if known, else as written; "all" if the node's GPUs are not known
 	Given          []string // what kubelet recorded
 	Ways           []string // how it asks
 }
 
-// String says it in one sentence.
+// String returns one sentence about it.
 func (e Escape) String() string {
 	given := "none"
 	if len(e.Given) > 0 {
@@ -43,8 +43,9 @@ func short(names []string) string {
 	return strings.Join(names[:maxNamed], ", ") + " and " + strconv.Itoa(len(names)-maxNamed) + " more"
 }
 
-// judge compares a wish with what kubelet gave. It escaped if it surely asks for
-// a device that was not given, or for any when none was.
+// judge compares what a container asks for with what kubelet gave it. The container has
+// escaped if it certainly asks for a device that it was not given, or for any device if
+// it was given none.
 func judge(w *wish, held []kubelet.Record, t *v1alpha1.NodeGPUTopology) (asked, given []string, escaped bool) {
 	for _, r := range held {
 		for _, id := range r.IDs {
@@ -81,8 +82,8 @@ func sorted(ids []string) []string {
 }
 
 // resolve returns the devices that a name means, and whether that is certain. The
-// toolkit takes an index, a UUID or the beginning of one, and a MIG device by its
-// UUID or as GPU:instance.
+// toolkit takes an index, a UUID or the beginning of one; for a MIG device its UUID or
+// GPU:instance.
 func resolve(name string, known []v1alpha1.GPU, given []string) ([]string, bool) {
 	for _, id := range given {
 		if strings.EqualFold(id, name) {
@@ -106,11 +107,11 @@ func resolve(name string, known []v1alpha1.GPU, given []string) ([]string, bool)
 	if len(ids) > 0 {
 		return ids, true
 	}
-	// Which partition GPU:instance is, only the driver knows.
+	// Only the driver knows which MIG device GPU:instance is.
 	if strings.Contains(name, ":") {
 		return []string{name}, false
 	}
-	// The beginning of a UUID that was given, of a device the graph does not have.
+	// The name may be the beginning of a UUID that was given but is not in the graph.
 	for _, id := range given {
 		if hasPrefixFold(id, name) {
 			ids = append(ids, id)
@@ -122,8 +123,8 @@ func resolve(name string, known []v1alpha1.GPU, given []string) ([]string, bool)
 	return []string{name}, true
 }
 
-// hasPrefixFold reports whether id begins with name and name says more than the
-// kind of device.
+// hasPrefixFold reports whether id begins with name, and name is more than the kind of
+// device.
 func hasPrefixFold(id, name string) bool {
 	const kind = len("GPU-")
 	return len(name) > kind && len(name) <= len(id) && strings.EqualFold(id[:len(name)], name)

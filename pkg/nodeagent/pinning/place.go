@@ -14,32 +14,32 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// replicaMark separates a GPU's UUID from the number of a share of it.
+// replicaMark separates a GPU's UUID from the number of its replica.
 const replicaMark = "::"
 
 // question is everything that decides where a container belongs.
 type question struct {
 	spec       *v1alpha1.NodeGPUTopologySpec
-	held       []kubelet.Record       // of this container
+	held       []kubelet.Record       // the records of this container
 	container  string                 // its name
 	allocation *allocation.Allocation // the scheduler's choice, nil if none
-	reserved   nvtopo.CPUSet          // not for pods
+	reserved   nvtopo.CPUSet          // CPUs that are not for pods
 	online     nvtopo.CPUSet
 	memory     nvtopo.CPUSet // NUMA nodes that have memory
-	wantCPUs   int           // that the container requests, rounded up
-	limit      int64         // of its memory in bytes, 0 if none
+	wantCPUs   int           // CPUs that the container requests, rounded up
+	limit      int64         // its memory limit in bytes, 0 if none
 }
 
-// place is where a container belongs. Empty CPUs or mems are left as they are.
+// place is where a container belongs. If CPUs or mems are empty, they stay unchanged.
 type place struct {
 	cpus, mems nvtopo.CPUSet
-	noMems     string // why mems are left alone
+	noMems     string // why mems stay unchanged
 }
 
-// errNoGPUs says that the container holds none of the node's GPUs.
+// errNoGPUs says that the container holds none of the GPUs in the graph.
 var errNoGPUs = errors.New("holds no GPU of the graph")
 
-// where answers a question. An error leaves the container alone.
+// where answers a question. On an error the container is left alone.
 func (q *question) where() (place, error) {
 	nodes, err := q.numaNodes()
 	if err != nil {
@@ -73,11 +73,11 @@ func (q *question) where() (place, error) {
 	return p, nil
 }
 
-// noMems says why memory is better left alone, "" if it is not. A container whose
-// limit is more than its NUMA nodes have would be killed below its limit.
+// noMems says why memory should be left alone, or "". If the limit of a container is
+// more than its NUMA nodes have, it would be killed below its limit.
 func (q *question) noMems(nodes, mems nvtopo.CPUSet) string {
 	if len(mems) == 0 {
-		return fmt.Sprintf("of NUMA nodes %s none has memory on this machine, only %s", nodes, q.memory)
+		return fmt.Sprintf("none of NUMA nodes %s has memory on this machine, only %s has", nodes, q.memory)
 	}
 	var there int64
 	for i := range q.spec.NUMANodes {
@@ -96,8 +96,9 @@ func (q *question) noMems(nodes, mems nvtopo.CPUSet) string {
 	return ""
 }
 
-// numaNodes returns the nodes of the container's GPUs. All of them must be known:
-// confining a container to the nodes of half its GPUs would be worse than nothing.
+// numaNodes returns the nodes of the container's GPUs, or an error if one is unknown:
+// confining a container to the nodes of half its GPUs would be worse than not confining
+// it.
 func (q *question) numaNodes() (nvtopo.CPUSet, error) {
 	var nodes []int
 	for _, r := range q.held {
@@ -122,13 +123,13 @@ func (q *question) numaNodes() (nvtopo.CPUSet, error) {
 	return nvtopo.NewCPUSet(nodes...), nil
 }
 
-// counts reports whether the resource is one that the graph's GPUs are counted under.
+// counts reports whether the graph's GPUs are counted under the resource.
 func (q *question) counts(resource string) bool {
 	return slices.ContainsFunc(q.spec.GPUs, func(g v1alpha1.GPU) bool { return resourceOf(&g) == resource })
 }
 
-// chosen returns the annotated CPUs if the scheduler chose for this container the
-// very GPUs that it has; other GPUs make its CPUs meaningless.
+// chosen returns the annotated CPUs if the container has exactly the GPUs that the
+// scheduler chose for it. With other GPUs the annotated CPUs have no meaning.
 func (q *question) chosen() nvtopo.CPUSet {
 	if q.allocation == nil {
 		return nil

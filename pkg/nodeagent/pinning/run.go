@@ -19,15 +19,15 @@ import (
 
 const (
 	pluginName = "nvtopo"
-	// pluginIndex has the plugin asked last, so that it sees what others have set:
-	// two plugins that set the same would keep the container from being made.
+	// pluginIndex makes the runtime ask this plugin last, so that it sees what others
+	// have set: if two plugins set the same thing, the container is not created.
 	pluginIndex = "99"
-	// registration bounds connecting and registering; the runtime's own limit is 5 s.
+	// registration is the time limit for connecting and registering; the runtime's own is 5 s.
 	registration = 10 * time.Second
-	// giveUp is how long a registration that is cut off may take to end by itself.
+	// giveUp is how long a registration that was cancelled may take to end by itself.
 	giveUp = time.Second
-	// Attempts to connect are firstRetry apart, doubling to lastRetry; a connection
-	// that has held for lastRetry starts over.
+	// Attempts to connect are firstRetry apart, doubling to lastRetry. After a
+	// connection that lasted for lastRetry, the delays start over.
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
 )
@@ -37,8 +37,8 @@ var (
 	errGivenUp        = errors.New("the connection was given up")
 )
 
-// Run stays connected with the runtime until ctx ends, and then returns nil. A
-// runtime that is away, restarts or has NRI switched off is no error.
+// Run stays connected to the runtime until ctx ends, and then returns nil. It is no
+// error if the runtime is away, restarts or has NRI switched off.
 func (p *Plugin) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithName("nri")
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
@@ -58,7 +58,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 			wait = firstRetry
 		}
 		if text := err.Error(); text != before {
-			logger.Info("Not connected with the container runtime, trying again", "err", text, "socket", p.cfg.Socket)
+			logger.Info("Not connected to the container runtime, trying again", "err", text, "socket", p.cfg.Socket)
 			before = text
 		}
 		timer := p.clk.NewTimer(wait)
@@ -72,7 +72,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 	}
 }
 
-// connect serves one connection until it or ctx ends; the error says why.
+// connect serves one connection until the connection or ctx ends; the error says why.
 func (p *Plugin) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -99,9 +99,9 @@ func (p *Plugin) connect(ctx context.Context) error {
 	}
 }
 
-// start registers. The library waits without limit for the runtime's Configure
-// after it has registered; when that does not come, cancel makes the session's
-// Configure fail and a call of ours to it ends the wait.
+// start registers. After that the library waits for the runtime's Configure, without a
+// limit. If it does not come, cancel makes the session's Configure fail, and our own
+// call of it ends the wait.
 func (p *Plugin) start(ctx context.Context, cancel context.CancelFunc, st stub.Stub, log *stubLogger) error {
 	started := make(chan error, 1)
 	go func() { started <- st.Start(ctx) }()
@@ -125,10 +125,10 @@ func (p *Plugin) start(ctx context.Context, cancel context.CancelFunc, st stub.S
 		return err
 	}
 	st.Stop() // it had succeeded after all
-	return fmt.Errorf("no answer of the runtime within %v", registration)
+	return fmt.Errorf("no answer from the runtime within %v", registration)
 }
 
-// endsSoon waits a moment for a registration that was cut off.
+// endsSoon waits a moment for a cancelled registration to end.
 func (p *Plugin) endsSoon(started <-chan error) (bool, error) {
 	timer := p.clk.NewTimer(giveUp)
 	defer timer.Stop()
@@ -140,11 +140,12 @@ func (p *Plugin) endsSoon(started <-chan error) (bool, error) {
 	}
 }
 
-// stubLogger hands the library's log on, as detail: what matters is logged here.
+// stubLogger passes the library's log on at high verbosity: we log what matters
+// ourselves.
 type stubLogger struct {
 	to klog.Logger
-	// lines counts what was logged. It orders our memory after the library's: it
-	// logs once its fields are set.
+	// lines counts the logged lines. Reading it orders our memory accesses after the
+	// library's, which logs after it has set its fields.
 	lines atomic.Int64
 }
 

@@ -20,25 +20,25 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// budget of one answer. The runtime waits two seconds and then goes on without
-// the plugin, and disconnects it.
+// budget is the time for one answer. The runtime waits two seconds; then it goes on
+// without the plugin and disconnects it.
 const budget = time.Second
 
-// Labels under which kubelet names things, in case a runtime has other names.
+// Labels that kubelet sets; used if the runtime has other names for pod or container.
 const (
 	podUIDLabel        = "io.kubernetes.pod.uid"
 	containerNameLabel = "io.kubernetes.container.name"
 )
 
-// session is one connection with the runtime; the runtime calls its methods.
+// session is one connection to the runtime; the runtime calls its methods.
 type session struct {
 	*Plugin
 	done   <-chan struct{} // closed when the connection is given up
 	logger klog.Logger
 }
 
-// Configure is the first call of the runtime. It also ends a registration that
-// is given up, see Run.
+// Configure is the runtime's first call. It also ends a registration that is given up,
+// see start.
 func (s *session) Configure(_ context.Context, _, runtime, version string) (api.EventMask, error) {
 	select {
 	case <-s.done:
@@ -46,17 +46,17 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 	default:
 	}
 	s.logger.Info("Registered with the container runtime", "runtime", runtime, "version", version)
-	return 0, nil // all events that there are methods for
+	return 0, nil // all events that session has methods for
 }
 
-// Synchronize learns what the existing containers are confined to, which is how
-// it is known after a restart of the agent.
+// Synchronize reads what the existing containers are confined to. After a restart of
+// the agent this is the only source.
 func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	sandboxes := make(map[string]*api.PodSandbox, len(pods))
 	for _, p := range pods {
 		sandboxes[p.GetId()] = p
 	}
-	// Oldest first, so that of several incarnations the youngest stays.
+	// Oldest first, so that the youngest run of a container wins.
 	byAge := slices.SortedFunc(slices.Values(containers), func(a, b *api.Container) int { return int(a.GetCreatedAt() - b.GetCreatedAt()) })
 	set := map[key]confinement{}
 	for _, c := range byAge {
@@ -87,7 +87,7 @@ func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, contain
 	return nil, nil
 }
 
-// CreateContainer confines a container that is being made. It never fails.
+// CreateContainer confines a container while it is created. It never fails.
 func (s *session) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (
 	*api.ContainerAdjustment, []*api.ContainerUpdate, error,
 ) {
@@ -123,13 +123,13 @@ func (s *session) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api
 	return adjust, nil, nil
 }
 
-// RemoveContainer forgets a container, unless a younger one of its name is there.
+// RemoveContainer forgets a container, unless a newer one with the same name exists.
 func (s *session) RemoveContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) error {
 	s.forget(keyOf(pod, c), c.GetId())
 	return nil
 }
 
-// forget drops what is known of a container; an empty id means any incarnation.
+// forget drops what is known of a container; an empty id means any run of it.
 func (p *Plugin) forget(k key, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,8 @@ func (p *Plugin) forget(k key, id string) {
 	}
 }
 
-// decide returns where a container belongs; without CPUs it is left alone.
+// decide returns where a container belongs. If the place has no CPUs, the container is
+// left alone.
 func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
 	k := keyOf(pod, c)
 	logger := s.logger.WithValues("pod", klog.KRef(pod.GetNamespace(), pod.GetName()), "podUID", k.uid, "container", k.name)
@@ -158,7 +159,7 @@ func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
 		logger.V(2).Info("Leaving a container alone: see the condition Pinned")
 		return place{}
 	case presentCPUs(c) != "":
-		logger.Info("Leaving a container alone: its CPUs are set already, by another plugin of the runtime", "cpus", presentCPUs(c))
+		logger.Info("Leaving a container alone: another NRI plugin has already set its CPUs", "cpus", presentCPUs(c))
 		return place{}
 	}
 	resources := c.GetLinux().GetResources()
@@ -182,8 +183,8 @@ func (s *session) decide(pod *api.PodSandbox, c *api.Container) place {
 	return at
 }
 
-// records returns what kubelet recorded, which is nothing before it has given out
-// its first device.
+// records returns kubelet's record. It is empty before kubelet has given out its first
+// device.
 func (p *Plugin) records() ([]kubelet.Record, error) {
 	records, err := p.cfg.Records()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -192,7 +193,7 @@ func (p *Plugin) records() ([]kubelet.Record, error) {
 	return records, err
 }
 
-// ask completes a question with what the host has now and answers it.
+// ask adds the host's current state to a question and answers it.
 func (s *session) ask(q *question, reserved string) (at place, err error) {
 	if q.reserved, err = nvtopo.ParseCPUList(reserved); err != nil {
 		return place{}, err
@@ -206,8 +207,8 @@ func (s *session) ask(q *question, reserved string) (at place, err error) {
 	return q.where()
 }
 
-// allocation returns the scheduler's choice: as the agent's watch has it, which
-// includes repairs, or as the pod had it when its sandbox was made.
+// allocation returns the scheduler's choice as the agent's watch knows it, with
+// corrections included, or else as the pod had it when its sandbox was created.
 func (p *Plugin) allocation(pod *api.PodSandbox, uid types.UID) *allocation.Allocation {
 	if a := p.cfg.Allocation(uid); a != nil {
 		return a
@@ -246,8 +247,8 @@ func (p *Plugin) once(message string, logger klog.Logger) {
 	}
 }
 
-// within runs f with the budget of one answer. What comes later is dropped: f
-// must leave nothing behind that would then be wrong.
+// within runs f with the time for one answer. A late result is dropped, so f must have
+// no lasting effects that would then be wrong.
 func within[T any](s *session, what string, f func() T) (T, bool) {
 	done := make(chan T, 1)
 	go func() { done <- f() }()
@@ -257,7 +258,7 @@ func within[T any](s *session, what string, f func() T) (T, bool) {
 	case t := <-done:
 		return t, true
 	case <-timer.C():
-		s.logger.Info("No time left, leaving everything as it is", "while", what, "budget", budget)
+		s.logger.Info("No time left, changing nothing", "while", what, "budget", budget)
 		var none T
 		return none, false
 	}
@@ -288,8 +289,8 @@ func presentCPUs(c *api.Container) string {
 	return canonical(c.GetLinux().GetResources().GetCpu().GetCpus())
 }
 
-// requestedCPUs undoes how kubelet writes a CPU request: 1024 shares a CPU.
+// requestedCPUs reverses kubelet's encoding of a CPU request: 1024 shares per CPU.
 func requestedCPUs(shares uint64) int {
 	const perCPU = 1024
-	return int(min(shares, 1<<18)+perCPU-1) / perCPU // the kernel's greatest is 2^18
+	return int(min(shares, 1<<18)+perCPU-1) / perCPU // the kernel's maximum is 2^18
 }

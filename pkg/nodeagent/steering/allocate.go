@@ -18,17 +18,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 
-// Waits of the check against double use: an allocation under way is over within
-// milliseconds, and kubelet shows it right after.
+// Waits of the check against double use. A running allocation ends within milliseconds,
+// and kubelet shows it right after.
 const (
 	overlapWait = 300 * time.Millisecond
 	showWait    = 20 * time.Millisecond
 	showAge     = 100 * time.Millisecond
 )
 
-// Allocate finds out for whom kubelet allocates ids, and refuses ids that kubelet
-// shows held by another pod; see interposer.Steering. What cannot be checked in time
-// goes through, in strict mode only if it is what kubelet was just answered.
+// Allocate finds out for which container kubelet allocates ids. It refuses ids that
+// kubelet shows as held by another pod; see interposer.Steering. If the check is not
+// done in time, ids are allowed, but in strict mode only if they were just our answer
+// to kubelet.
 func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) error {
 	defer s.give()()
 	promised := s.promises.take(resource, ids, s.clock.Now())
@@ -42,20 +43,20 @@ func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) 
 		return err
 	case <-timer.C():
 		if !t.take() {
-			return <-done // it is on its way
+			return <-done // its answer is already decided
 		}
 	}
 	if s.cfg.Strict && !promised {
 		s.metrics.decisions.WithLabelValues(resultRefused).Inc()
-		return status.Errorf(codes.Unavailable, "%s: cannot check in time whether %v are another container's", resource, ids)
+		return status.Errorf(codes.Unavailable, "%s: cannot check in time whether another container holds %v", resource, ids)
 	}
-	klog.FromContext(ctx).Info("Not checked whether devices are another container's: what would tell does not answer in time",
+	klog.FromContext(ctx).Info("Allowed devices without checking them for double use: the check took too long",
 		"resource", resource, "devices", ids)
 	return nil
 }
 
-// admit is Allocate for as long as it takes. It has no effect on what comes if
-// another answer was given before it began with that.
+// admit does Allocate's work without a time limit. It has no effect if another answer
+// was given before it registered the allocation.
 func (s *Steering) admit(ctx context.Context, t *turn, resource string, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
@@ -67,10 +68,10 @@ func (s *Steering) admit(ctx context.Context, t *turn, resource string, ids []st
 	sh.mu.Lock()
 	if t.given.Load() {
 		sh.mu.Unlock()
-		return nil // the allocation may be over, and nobody would take it out again
+		return nil // the allocation may be over, and then nothing would remove it from pending
 	}
 	f.claimed = sh.claims(f.now)
-	// In one step, so that at no time the container seems to be nobody's.
+	// Both in one step, so that the container is claimed all the time.
 	p.who = sh.granted(ids, f.now)
 	sh.pending = append(sh.pending, p)
 	sh.mu.Unlock()
@@ -82,7 +83,7 @@ func (s *Steering) admit(ctx context.Context, t *turn, resource string, ids []st
 	}
 	err := s.check(ctx, sh, f, p)
 	if !t.take() {
-		return nil // Allocated takes it out, or its age does
+		return nil // Allocated removes it from pending, or it expires
 	}
 	if err != nil {
 		s.metrics.decisions.WithLabelValues(resultRefused).Inc()
@@ -95,8 +96,8 @@ func (s *Steering) admit(ctx context.Context, t *turn, resource string, ids []st
 	return nil
 }
 
-// Allocated records what a container was given; see interposer.Steering. Kubelet does
-// not wait for it longer than for an answer: its own record tells it too.
+// Allocated records what a container was given; see interposer.Steering. Kubelet waits
+// for it only briefly: if it is not recorded here, kubelet's own record has it too.
 func (s *Steering) Allocated(resource string, ids []string) {
 	within(s.clock, fileWait, func() struct{} {
 		s.allocated(resource, ids)
@@ -117,14 +118,14 @@ func (s *Steering) allocated(resource string, ids []string) {
 	sh.mu.Unlock()
 	select {
 	case s.written <- struct{}{}:
-	default: // Run is about to look anyway
+	default: // Run is already woken
 	}
 	if f := s.notify.Load(); f != nil {
 		(*f)()
 	}
 }
 
-// check finds reasons to refuse what kubelet has taken.
+// check looks for reasons to refuse what kubelet has taken.
 func (s *Steering) check(ctx context.Context, sh *shelf, f *facts, p *pendingAllocation) error {
 	if err := f.unfit(p.who, s.cfg.Strict); err != nil {
 		return err
@@ -138,25 +139,25 @@ func (s *Steering) check(ctx context.Context, sh *shelf, f *facts, p *pendingAll
 	return s.guard(ctx, sh, f, p)
 }
 
-// guardKept refuses ids that another container of the pod has and keeps. Kubelet takes
-// those only by the fault that guard is for, and the pod would have fewer devices than it
-// asks for.
+// guardKept refuses ids that another container of the same pod has and keeps. Kubelet
+// takes such ids only because of the fault that guard is for. The pod would have fewer
+// devices than it asks for.
 func (s *Steering) guardKept(f *facts, p *pendingAllocation) error {
 	kept := f.kept(p.who)
 	for _, id := range p.ids {
 		if other, ok := kept[id]; ok {
 			s.metrics.doubleBook.Inc()
-			return status.Errorf(codes.FailedPrecondition, "%s: kubelet took %s for container %s of pod %s, but container %s of it has that",
+			return status.Errorf(codes.FailedPrecondition, "%s: kubelet took %s for container %s of pod %s, but container %s of the same pod holds it",
 				f.q.resource, id, p.who.container.name, p.who.pod.key(), other)
 		}
 	}
 	return nil
 }
 
-// guardUnrecorded refuses ids that containers run with, after kubelet has lost its
-// record of them: it takes them unasked when it has no others. Where nobody tells
-// who asks, it may be one of these containers, which is to have them again; between
-// several, one that the API server shows running is not the one.
+// guardUnrecorded refuses ids that containers run with after kubelet has lost its
+// record of them: kubelet takes such ids by itself if it has no others. If the asking
+// container is not known, it may be one of these containers, which should get its ids
+// again; but a container that the API server shows as running is not the one that asks.
 func (s *Steering) guardUnrecorded(ctx context.Context, f *facts, p *pendingAllocation) error {
 	if p.who != nil && p.who.source == sourceGuess {
 		return nil
@@ -170,25 +171,25 @@ func (s *Steering) guardUnrecorded(ctx context.Context, f *facts, p *pendingAllo
 		}
 		if f.present(v, p.who) && f.unrecorded(v, p.who).hasAny(p.ids) {
 			s.metrics.doubleBook.Inc()
-			return status.Errorf(codes.FailedPrecondition, "%s: containers of pod %s run with devices out of %v, of which kubelet has lost the record",
+			return status.Errorf(codes.FailedPrecondition, "%s: containers of pod %s run with some of %v, and kubelet has lost the record of that",
 				f.q.resource, v.key(), p.ids)
 		}
 	}
 	return nil
 }
 
-// holder is a pod that holds an id, by what we know.
+// holder is a pod that, as far as we know, holds an id.
 type holder struct {
 	uid             types.UID
 	namespace, name string
 	at              time.Time // when it was served, as far as we know
-	listed          bool      // it is in the watch
+	listed          bool      // the watch has it
 }
 
-// guard refuses ids that kubelet itself shows held by another active pod: it can
-// give a device out twice when it cleans up while a question is under way
-// (kubernetes/kubernetes#137534). Only kubelet's present answer counts: every
-// other source may tell of a pod that has ended, whose devices are free.
+// guard refuses ids that kubelet itself shows as held by another active pod. Kubelet
+// can give a device out twice if it cleans up while we answer a question
+// (kubernetes/kubernetes#137534). Only kubelet's current answer counts: every other
+// source may be about a pod that has ended, whose devices are free.
 func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, p *pendingAllocation) error {
 	s.awaitOverlap(ctx, sh, p)
 	for _, h := range s.holders(sh, f, p.who, p.ids) {
@@ -201,23 +202,23 @@ func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, p *pendingAll
 			if !ok || s.clock.Since(h.at) >= showAge || ctx.Err() != nil {
 				break
 			}
-			// Kubelet shows it when it has had our answer.
+			// Kubelet shows it after it has received our answer.
 			s.wait(ctx, showWait)
 		}
 	}
 	return nil
 }
 
-// awaitOverlap waits for allocations of the same devices that are under way.
+// awaitOverlap waits for running allocations of the same devices.
 func (s *Steering) awaitOverlap(ctx context.Context, sh *shelf, p *pendingAllocation) {
 	set := newSet(p.ids)
 	var wait []*pendingAllocation
 	sh.mu.Lock()
-	// What the plugin refused is never heard of again.
+	// If the plugin refused an allocation, nothing removes it but this.
 	sh.pending = slices.DeleteFunc(sh.pending, func(o *pendingAllocation) bool { return s.clock.Since(o.at) >= grantAge })
 	for _, o := range sh.pending {
 		if o == p {
-			break // the others wait for this one
+			break // later ones wait for this one
 		}
 		if set.hasAny(o.ids) && s.clock.Since(o.at) < settleAge {
 			wait = append(wait, o)
@@ -240,8 +241,8 @@ func (s *Steering) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// holders are the other pods that were given any of ids, and could still be
-// there. One that could itself be asking is left out: to refuse it would be wrong.
+// holders returns the other pods that were given any of ids and could still exist. A
+// pod that could itself be asking is left out: it would be wrong to refuse it.
 func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []holder {
 	set := newSet(ids)
 	views := make(map[types.UID]*podView, len(f.pods))
@@ -257,7 +258,7 @@ func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []hold
 			continue
 		}
 		for name, d := range p.containers {
-			// Kubelet cannot show what is not in its record, unless it came just now.
+			// Kubelet cannot show what it has not recorded, unless that came just now.
 			gone := v == nil && sh.ended[uid] || f.recorded != nil && len(f.recorded[uid][name]) == 0 && (sh.gone[uid] || !f.young(uid, name))
 			if set.hasAny(d.IDs) && !gone {
 				out = append(out, holder{uid: uid, namespace: p.namespace, name: p.name, at: d.At, listed: v != nil})
@@ -269,8 +270,8 @@ func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []hold
 	return out
 }
 
-// mayAsk reports whether the holder is the asking pod, or of its name so that
-// kubelet's answer would be about that, or could be it.
+// mayAsk reports whether the holder is the asking pod, or has its name (kubelet's
+// answer would then be about the asking pod), or could be the asking pod.
 func mayAsk(f *facts, who *asker, uid types.UID, p *servedPod, v *podView) bool {
 	if who != nil {
 		return who.pod.uid == uid || (who.pod.namespace == p.namespace && who.pod.name == p.name)
@@ -282,8 +283,8 @@ func mayAsk(f *facts, who *asker, uid types.UID, p *servedPod, v *podView) bool 
 	return ok
 }
 
-// shown asks kubelet which of ids the holder has. ok tells that the pod is
-// active, so that it might still turn up.
+// shown asks kubelet which of ids the holder has. ok says that the pod is active, so
+// the devices might still show up.
 func (s *Steering) shown(ctx context.Context, sh *shelf, f *facts, h holder, ids []string) (id string, ok bool) {
 	s.metrics.gets.Inc()
 	devices, err := s.kubelet.Get(ctx, h.namespace, h.name)

@@ -15,75 +15,79 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Time limits. Kubelet's sync loop stands still while it waits for an answer,
-// so our own part of one ends within a second whatever else does not answer.
+// Time limits. Kubelet's sync loop waits for our answers, so our part of an answer ends
+// within a second even if nothing else answers.
 const (
-	// answerBudget is for a whole answer: after it, one is given from memory, before the
-	// interposer gives up on us. More would have it refuse the pod instead.
+	// answerBudget is for a whole answer. When it is over, an answer is given from
+	// memory, before the interposer gives up and refuses the pod.
 	answerBudget = interposer.SteeringBudget
-	// askBudget is for finding out who asks; what is left of answerBudget is for the
-	// inner plugin's preference or our own pick.
+	// askBudget is for finding out who asks. The rest of answerBudget is for the inner
+	// plugin's preference or our own pick.
 	askBudget  = 750 * time.Millisecond
 	listBudget = 700 * time.Millisecond // of the one live list, within askBudget
-	// watchWait is how long a question waits for the watch before it takes the live list. The
-	// watch tells of a pod when kubelet's does, while a list waits for its turn at the API server
-	// and for that to be sure that it is not behind: tens of milliseconds.
+	// watchWait is how long a question waits for the watch before it asks for the live
+	// list. The watch delivers a pod at the time kubelet's own does. A list takes tens
+	// of milliseconds: it waits for its turn at the API server, which also makes sure
+	// first that it is not behind.
 	watchWait = 30 * time.Millisecond
-	// surveyBudget is how long after the question came kubelet is still asked for all its
-	// pods. What it has got it carries out, also when nobody waits any more; within the rest of
-	// askBudget that is over, and the answer not given.
+	// surveyBudget is how long after the question came we may still ask kubelet for all
+	// its pods. Kubelet finishes such a request even if nobody waits any more. It is
+	// over within the rest of askBudget, before our answer is given.
 	surveyBudget = 300 * time.Millisecond
 	// recordWait is for reading kubelet's checkpoint, a file of some kilobytes, within
-	// askBudget; fileWait for our own file, which is read once.
+	// askBudget. fileWait is for our own file, which is read once.
 	recordWait = 200 * time.Millisecond
 	fileWait   = 200 * time.Millisecond
 )
 
 const (
-	// grantAge is how long an answer may be waiting for its Allocate, which
-	// kubelet calls at once.
+	// grantAge is how long an answer may wait for its Allocate, which kubelet calls at
+	// once.
 	grantAge = 30 * time.Second
-	// settleAge is how long what was just answered or allocated is believed
-	// although kubelet's checkpoint does not show it yet: kubelet writes that
-	// after the last resource of the container.
+	// settleAge is how long we rely on what was just answered or allocated although
+	// kubelet's checkpoint does not show it: kubelet writes the checkpoint after the
+	// container's last resource.
 	settleAge = 2 * time.Second
-	// forgetAge is how long what was served to a pod nobody knows any more is kept:
-	// after a start the pods are not all there yet.
+	// forgetAge is how long we keep what was served to a pod that no longer exists:
+	// after a start not all pods are known yet.
 	forgetAge = 10 * time.Minute
 )
 
-// Config is what a Steering is told. Node and CheckpointPath are required.
+// Config configures a Steering. Node and CheckpointPath are required.
 type Config struct {
-	// Node is the node whose pods are served; annotations made for another are ignored.
+	// Node is the node whose pods are served. Annotations made for another node are
+	// ignored.
 	Node string
-	// Strict refuses a pod that cannot get the devices chosen for it. Pods that
-	// refer to our annotations are treated so in any case.
+	// Strict refuses a pod that cannot get the devices chosen for it. Pods that refer
+	// to our annotations are always treated so.
 	Strict bool
-	// StateDir keeps what was served across restarts; empty keeps it in memory.
+	// StateDir keeps what was served across restarts; if empty, it is only kept in
+	// memory.
 	StateDir string
 	// CheckpointPath is kubelet's device manager checkpoint.
 	CheckpointPath string
-	// Registerer takes the metrics; nil leaves them uncollected.
+	// Registerer takes the metrics; may be nil.
 	Registerer prometheus.Registerer
 }
 
 // Pods are the pods of the node.
 type Pods interface {
-	// Pods returns them as the watch has them; they are shared and read only.
+	// Pods returns them as the watch knows them. They are shared and must not be
+	// changed.
 	Pods() []*v1.Pod
-	// Changed returns a channel that is closed when the watch delivers something that Pods,
-	// called before, may not have returned.
+	// Changed returns a channel that is closed when the watch delivers something that
+	// an earlier call of Pods may not have returned.
 	Changed() <-chan struct{}
 	// Live asks the API server for them.
 	Live(ctx context.Context) ([]*v1.Pod, error)
 }
 
-// Kubelet tells what an active pod's containers hold, and which pods are active; see
+// Kubelet answers what an active pod's containers hold, and which pods are active; see
 // kubelet.PodResources.
 type Kubelet = kubelet.Getter
 
-// Graphs gives the exact tables of the node's graph.
+// Graphs returns the answer tables of the node's graph.
 type Graphs interface {
-	// Tables returns those of a resource, nil while the graph is not known.
+	// Tables returns those of a resource, or nil while the graph is not known.
 	Tables(resource string) *nvtopo.Tables
 }

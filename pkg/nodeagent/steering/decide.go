@@ -12,26 +12,26 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// offer is what decide goes by: the question, who asks, and what others wait for.
-// Sets are of physical ids, but for inUse and what the question has.
+// offer is the input of decide: the question, who asks, and what other pods wait for.
+// Sets are of physical ids, except inUse and the sets in the question.
 type offer struct {
 	q        question
 	who      *asker // nil if nobody was found
-	strict   bool   // other devices than chosen will not do
-	unseen   error  // nobody was found, and that is reason to refuse
-	own      idSet  // chosen for the asking pod, less what its other containers keep
-	later    idSet  // of own, what containers that come later are to keep
+	strict   bool   // refuse instead of giving other devices than chosen
+	unseen   error  // the error if nobody was found and the pod must be refused
+	own      idSet  // chosen for the asking pod, without what its other containers keep
+	later    idSet  // the part of own that later containers should get
 	reserved idSet  // chosen for other pods that do not hold it yet
 	held     idSet  // recorded for other pods: not on offer, unless kubelet errs or they have just ended
 	inUse    idSet  // ids that other containers have, although kubelet offers them
 	tables   *nvtopo.Tables
-	// why tells why a physical id that was chosen is not on offer, and whether
-	// that is kubelet's doing and not a matter of the device.
+	// why says why a chosen physical id is not on offer. forced means that kubelet
+	// decided so, and the device itself is fine.
 	why func(id string) (reason string, forced bool)
 }
 
-// decision is what to answer. If narrowed is set, the inner plugin's preference
-// out of it comes first, and ids is for when that gives none.
+// decision is what to answer. If narrowed is set, the inner plugin is asked to choose
+// from it, and ids is the answer if it does not.
 type decision struct {
 	ids      []string
 	narrowed *question
@@ -67,9 +67,10 @@ func decide(o offer) decision {
 	return o.conflict()
 }
 
-// chosen takes what the scheduler chose for the container, else as many others of
-// its pod as are left for it. The second is for pods whose init containers hold
-// more than a later container asks for: kubelet passes on any of them.
+// chosen takes what the scheduler chose for the container. If that is not possible, it
+// also takes other devices of the pod that are left for this container. This is for
+// pods whose init containers hold more than a later container asks for: kubelet passes
+// on any of them.
 func (o *offer) chosen() ([]string, bool) {
 	ids, ok := o.q.take(newSet(o.who.want))
 	if ok || (o.strict && !o.who.inherits(o.q.resource)) {
@@ -77,7 +78,7 @@ func (o *offer) chosen() ([]string, bool) {
 	}
 	pools := []idSet{newSet(o.who.want), o.own.without(o.later)}
 	if o.who.container.plain {
-		pools = append(pools, o.own) // later containers get it all the same
+		pools = append(pools, o.own) // later containers get them anyway
 	}
 	for i, pool := range pools {
 		pools[i] = pool.common(o.own)
@@ -85,7 +86,7 @@ func (o *offer) chosen() ([]string, bool) {
 	return o.q.take(pools...)
 }
 
-// conflict is for a container that cannot get what was chosen for it.
+// conflict decides for a container that cannot get what was chosen for it.
 func (o *offer) conflict() decision {
 	reason, forced := o.complaint()
 	d := decision{result: resultConflict}
@@ -107,8 +108,8 @@ func (o *offer) conflict() decision {
 	return d
 }
 
-// complaint names the first chosen device that is not on offer, or the one that
-// was taken instead.
+// complaint names the first chosen device that is not on offer, or the one that was
+// taken instead.
 func (o *offer) complaint() (reason string, forced bool) {
 	for _, id := range o.who.want {
 		if !o.q.devices.has(id) {
@@ -125,8 +126,8 @@ func (o *offer) complaint() (reason string, forced bool) {
 	return "kubelet offers too few replicas of them", true
 }
 
-// foreign is for a container nobody chose devices for: the inner plugin prefers,
-// out of what no other pod waits for.
+// foreign decides for a container for which nothing was chosen: the inner plugin's
+// preference among the devices that no other pod waits for.
 func (o *offer) foreign() decision {
 	n := o.narrow()
 	d := decision{result: resultForeign, narrowed: &n}
@@ -142,8 +143,8 @@ func (o *offer) foreign() decision {
 	return d
 }
 
-// narrow is the question without what is meant for others; if too little is left,
-// with no more of that than needed.
+// narrow is the question without the devices meant for others. If too few are left, it
+// includes as few of those as needed.
 func (o *offer) narrow() question {
 	n := o.q
 	for _, avoid := range []idSet{o.reserved.with(o.later).with(o.held), o.reserved.with(o.later), o.reserved} {
@@ -156,8 +157,8 @@ func (o *offer) narrow() question {
 	return n
 }
 
-// avoiding is what is offered without the physical ids in avoid, but with what
-// must be taken.
+// avoiding is the offer without the physical ids in avoid, but with the ids that must
+// be taken.
 func (q *question) avoiding(avoid idSet) idSet {
 	out := newSet(q.must)
 	for id := range q.offered {
@@ -168,9 +169,8 @@ func (q *question) avoiding(avoid idSet) idSet {
 	return out
 }
 
-// take fills the question from pools of physical ids, the first pool first, one
-// id of each device. It fails if they do not give enough, or if what must be taken
-// is in none of them.
+// take fills the question from pools of physical ids, the first pool first, with one id
+// per device. It fails if the pools have too few ids, or lack one that must be taken.
 func (q *question) take(pools ...idSet) ([]string, bool) {
 	ids, used := slices.Clone(q.must), idSet{}
 	for _, id := range q.must {
@@ -193,7 +193,8 @@ func (q *question) take(pools ...idSet) ([]string, bool) {
 	return ids, len(ids) == q.size
 }
 
-// first fills the question with ids in order, of distinct devices while there are some.
+// first fills the question with ids in order, from distinct devices as long as there
+// are some.
 func (q *question) first() []string {
 	ids, used, taken := slices.Clone(q.must), newSet(physicals(q.must)), newSet(q.must)
 	offered := q.offered.sorted()

@@ -10,11 +10,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// What kubelet said of pods that have ended is kept for everybody on the node who
-// would ask: its answers are rationed.
+// Kubelet's answers about ended pods are kept for all parts of the agent that would
+// ask: kubelet limits the rate of its answers.
 
-// Name tells the name of a pod that was given devices of a resource, also by an agent
-// before this one: kubelet's record has UIDs only, and answers by name.
+// Name returns the name of a pod that was given devices of a resource, also if an
+// earlier agent gave them. Kubelet's record has only UIDs, but kubelet answers by name.
 func (s *Steering) Name(ctx context.Context, resource string, uid types.UID) (namespace, name string, ok bool) {
 	sh := s.shelf(klog.FromContext(ctx), resource)
 	sh.mu.Lock()
@@ -26,8 +26,9 @@ func (s *Steering) Name(ctx context.Context, resource string, uid types.UID) (na
 	return p.namespace, p.name, true
 }
 
-// Ended reports whether kubelet said that it does not know a pod, when the API server
-// did not have it either: it does not come back while this kubelet runs.
+// Ended reports whether kubelet said that it does not know the pod, at a time when the
+// API server did not have it either: such a pod does not come back while this kubelet
+// runs.
 func (s *Steering) Ended(uid types.UID) bool {
 	return slices.ContainsFunc(s.all(), func(sh *shelf) bool {
 		sh.mu.Lock()
@@ -36,7 +37,7 @@ func (s *Steering) Ended(uid types.UID) bool {
 	})
 }
 
-// LearnEnded takes that down.
+// LearnEnded records that the pod is one for which Ended is true.
 func (s *Steering) LearnEnded(uid types.UID) {
 	for _, sh := range s.all() {
 		sh.mu.Lock()
@@ -47,7 +48,8 @@ func (s *Steering) LearnEnded(uid types.UID) {
 	}
 }
 
-// KubeletStarted forgets it: a kubelet that starts knows nobody at first.
+// KubeletStarted forgets all ended pods: a kubelet that has just started knows no pod
+// yet.
 func (s *Steering) KubeletStarted() {
 	for _, sh := range s.all() {
 		sh.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 
-// facts gathers what is known without asking anybody.
+// facts gathers what is known without a request to kubelet or the API server.
 func (s *Steering) facts(ctx context.Context, sh *shelf, q question) *facts {
 	f := &facts{
 		q: q, now: s.clock.Now(), pods: s.viewer.of(s.pods.Pods()), fresh: map[types.UID]bool{},
@@ -25,8 +25,8 @@ func (s *Steering) facts(ctx context.Context, sh *shelf, q question) *facts {
 	return f
 }
 
-// identify finds out who asks, by asking kubelet, and the API server if it must,
-// what resolve wants to know. The context has the time for that.
+// identify finds out who asks. It gets the answers that resolve wants from kubelet and,
+// if needed, the API server, as long as the context allows.
 func (s *Steering) identify(ctx context.Context, sh *shelf, f *facts) *asker {
 	defer func() { sh.learnActive(f.answers) }()
 	for {
@@ -56,13 +56,13 @@ func (s *Steering) count(ctx context.Context, f *facts, who *asker) {
 	s.metrics.identity.WithLabelValues(who.source).Inc()
 	if who.ambiguous {
 		s.metrics.ambiguous.Inc()
-		klog.FromContext(ctx).Info("Several containers could be the one that asks", "resource", f.q.resource, "size", f.q.size,
+		klog.FromContext(ctx).Info("Several containers could be the one that asks; took the likeliest", "resource", f.q.resource, "size", f.q.size,
 			"pod", who.pod.key(), "container", who.container.name, "source", who.source)
 	}
 }
 
-// ask puts one question to kubelet. An answer that does not come, and a kubelet
-// that cannot answer, end the asking: what is known then must do.
+// ask asks kubelet about one pod. If no answer comes, or kubelet cannot answer, it is
+// not asked again for this question: what is known must be enough.
 func (s *Steering) ask(ctx context.Context, f *facts, p *podView) {
 	s.metrics.gets.Inc()
 	devices, err := s.kubelet.Get(ctx, p.namespace, p.name)
@@ -70,7 +70,7 @@ func (s *Steering) ask(ctx context.Context, f *facts, p *podView) {
 	case errors.Is(err, kubelet.ErrUnknownPod):
 		f.answers[p.uid] = answer{unknown: true}
 	case err != nil:
-		klog.FromContext(ctx).V(2).Info("Kubelet does not tell who holds what", "err", err)
+		klog.FromContext(ctx).V(2).Info("Kubelet does not answer who holds which devices", "err", err)
 		f.mute = true
 	default:
 		a := answer{holds: make(map[string][]string, len(devices))}
@@ -81,10 +81,11 @@ func (s *Steering) ask(ctx context.Context, f *facts, p *podView) {
 	}
 }
 
-// await gives the watch a moment to deliver a pod that kubelet has been handed already,
-// and reports whether it delivered any. It proves nothing: kubelet is asked about that pod
-// like about any other, and if it is not the one, the pods are listed when the moment is
-// over. A kubelet that does not tell could not show that.
+// await waits a moment for the watch to deliver a pod that kubelet already knows, and
+// reports whether one came. A new pod proves nothing: kubelet is asked about it like
+// about any other, and if it is not the one that asks, the pods are listed when the
+// wait is over. await does not help if kubelet does not answer, because then the new
+// pod cannot be checked.
 func (s *Steering) await(ctx context.Context, f *facts) bool {
 	if f.mute {
 		return false
@@ -110,7 +111,7 @@ func (s *Steering) await(ctx context.Context, f *facts) bool {
 	}
 }
 
-// list takes the pods from the API server: kubelet may be ahead of our watch.
+// list takes the pods from the API server: kubelet may know more than our watch.
 func (s *Steering) list(ctx context.Context, f *facts) {
 	f.listed = true
 	s.metrics.lists.Inc()

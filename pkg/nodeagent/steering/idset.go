@@ -60,14 +60,14 @@ func (s idSet) common(o idSet) idSet { return s.without(s.without(o)) }
 
 func (s idSet) sorted() []string { return slices.Sorted(maps.Keys(s)) }
 
-// physical is the device behind an id: plugins that share a device give out
+// physical is the device of an id: plugins that share a device give out
 // "<device>::<replica>".
 func physical(id string) string {
 	device, _, _ := strings.Cut(id, "::")
 	return device
 }
 
-// physicals returns the distinct devices behind ids, sorted.
+// physicals returns the distinct devices of ids, sorted.
 func physicals(ids []string) []string {
 	out := make([]string, len(ids))
 	for i, id := range ids {

@@ -4,15 +4,15 @@ package steering
 
 import "slices"
 
-// Kubelet offers devices that a living pod has after it has lost its record, and
-// when it cleans up while a question is under way (kubernetes/kubernetes#137534).
-// It also offers those of a pod that has just ended, of which the API server and
-// the checkpoint do not tell yet. Only kubelet's present answer tells them apart.
-// Sets are of ids as kubelet has them here: of a device that is shared, replicas that
-// nobody has are on offer beside those that are in use.
+// Kubelet offers devices that a living pod has in two cases: after it has lost its
+// record, and when it cleans up while we answer a question
+// (kubernetes/kubernetes#137534). It also offers the devices of a pod that has just
+// ended, before the API server and the checkpoint show that. Only kubelet's current
+// answer tells these cases apart. Sets are of ids as kubelet has them here: free
+// replicas of a shared device are on offer beside replicas in use.
 
-// inUse is what others have: containers of the asking pod, and other pods of those that
-// kubelet has answered for.
+// inUse is what others have: containers of the asking pod, and other pods for which
+// kubelet has answered.
 func (f *facts) inUse(who *asker) idSet {
 	out := idSet{}
 	for id := range f.kept(who) {
@@ -26,10 +26,11 @@ func (f *facts) inUse(who *asker) idSet {
 	return out
 }
 
-// kept tells what other containers of the asking pod hold and do not pass on, as plain
-// init containers do, and which container that is. The pod is being admitted, so that its
-// record is not one of a pod that has ended. Nothing is told where it is a guess who asks,
-// nor by our own book alone: kubelet may have died before it carried out what is there.
+// kept returns what other containers of the asking pod hold and keep, with the name of
+// the container. Plain init containers do not keep their devices but pass them on. The
+// pod is being admitted, so its record cannot be that of an ended pod. The result is
+// empty if who asks is a guess, or if only our own records say so: kubelet may have
+// died before it carried out what they say.
 func (f *facts) kept(who *asker) map[string]string {
 	out := map[string]string{}
 	if !who.certain() || (f.recorded == nil && !f.present(who.pod, who)) {
@@ -53,8 +54,7 @@ func (f *facts) present(p *podView, who *asker) bool {
 	return asked && !a.unknown && !f.otherOfName(p, a, who)
 }
 
-// otherOfName reports whether the answer is about a pod that came after p, of
-// the same name.
+// otherOfName reports whether the answer is about a later pod with the same name as p.
 func (f *facts) otherOfName(p *podView, a answer, who *asker) bool {
 	if f.namesake(p, a) || (who != nil && who.pod.uid != p.uid && who.pod.key() == p.key()) {
 		return true
@@ -69,8 +69,8 @@ func (f *facts) otherOfName(p *podView, a answer, who *asker) bool {
 	return false
 }
 
-// unrecorded is what containers of a pod, other than the one that asks, were given
-// and run with, and kubelet has no record of.
+// unrecorded is what containers of p, other than the asking one, were given and run
+// with, and kubelet has no record of.
 func (f *facts) unrecorded(p *podView, who *asker) idSet {
 	out := idSet{}
 	if f.recorded == nil || p.terminal || !p.started {
@@ -100,8 +100,8 @@ func (f *facts) had(p *podView, who *asker) idSet {
 	return out
 }
 
-// needs reports whether the answer may have to do with ids of which it is not known
-// whether they are free: they are chosen for who asks, or too few others are on offer.
+// needs reports whether the answer may depend on ids that may or may not be free: they
+// are chosen for the asking container, or too few others are on offer.
 func (o *offer) needs(doubtful idSet) bool {
 	doubtful = doubtful.common(o.q.offered)
 	if len(doubtful) == 0 {

@@ -8,20 +8,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// What came of a question (label result).
+// The outcome of a question (label result).
 const (
 	resultSteered  = "steered"  // the devices chosen for the container, or for its pod
-	resultForeign  = "foreign"  // nothing was chosen for who asks
+	resultForeign  = "foreign"  // nothing was chosen for the container
 	resultConflict = "conflict" // a chosen device is held, unhealthy or unknown
 	resultForced   = "forced"   // kubelet had already decided otherwise
-	resultRefused  = "refused"  // an error instead of devices
+	resultRefused  = "refused"  // answered with an error
 )
 
 // How the asking container was found (label source).
 const (
 	sourceGet        = "get"        // kubelet showed it without devices
-	sourceCheckpoint = "checkpoint" // the only one without a record
-	sourceGuess      = "guess"      // the likeliest of several
+	sourceCheckpoint = "checkpoint" // the only candidate without a record
+	sourceGuess      = "guess"      // the likeliest of several candidates
 	sourceNone       = "none"
 )
 

@@ -8,13 +8,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// enumerable is the greatest number of GPUs up to which every set is looked at;
-// above, nvtopo cannot pick sets that contain given GPUs.
+// enumerable is the largest number of GPUs for which every set is tried. Above it,
+// nvtopo cannot pick sets that contain given GPUs.
 const enumerable = 16
 
-// pickBest fills a question with the best devices by the objective. It gives up
-// where the tables do not tell: without tables, when what must be taken is not
-// in the graph or shares a device, or when too few distinct devices are offered.
+// pickBest fills a question with the best devices by the objective. It gives up if
+// there are no tables, if an id that must be taken is not in the graph or shares a
+// device with another, or if too few distinct devices are offered.
 func pickBest(tables *nvtopo.Tables, q *question) ([]string, bool) {
 	if tables == nil {
 		return nil, false
@@ -56,9 +56,10 @@ func pickBest(tables *nvtopo.Tables, q *question) ([]string, bool) {
 	return ids, true
 }
 
-// pickSound is pickWith that avoids what the graph calls unhealthy, and for several
-// GPUs also what it calls degraded, as long as kubelet offers enough without: it goes
-// by what the device plugin says, which may not know.
+// pickSound is pickWith without the GPUs that the graph calls unhealthy, and for
+// several GPUs also without those that it calls degraded, as long as enough remain.
+// Kubelet's offer follows the device plugin's view of health, which may not know of
+// them.
 func pickSound(tables *nvtopo.Tables, free, must nvtopo.Mask, k int) (nvtopo.Mask, bool) {
 	g := tables.Graph()
 	healthy, degraded := g.Healthy(), g.Degraded()
@@ -74,8 +75,8 @@ func pickSound(tables *nvtopo.Tables, free, must nvtopo.Mask, k int) (nvtopo.Mas
 	return 0, false
 }
 
-// pickWith is the best set of k out of free that contains must, of one model if
-// that is possible.
+// pickWith returns the best set of k out of free that contains must, of one GPU model
+// if possible.
 func pickWith(tables *nvtopo.Tables, free, must nvtopo.Mask, k int) (nvtopo.Mask, bool) {
 	for _, con := range []nvtopo.Constraint{{}, {AllowMixedModels: true}} {
 		var set nvtopo.Mask

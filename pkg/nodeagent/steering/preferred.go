@@ -14,26 +14,26 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 )
 
-// answered is what a question came to.
+// answered is the answer to a question.
 type answered struct {
 	ids []string
 	err error
-	// right: the ids are what the container that was found may have.
+	// right: the container that was found may have these ids.
 	right bool
 }
 
-// turn is one question of kubelet's. Where what works its answer out is late, another
-// answer is given from memory, and the late one is to leave nothing behind.
+// turn is one question from kubelet. If working out its answer takes too long, another
+// answer is given from memory. The late answer must then have no effect.
 type turn struct {
-	given atomic.Bool           // one of the two answers is given to kubelet
-	who   atomic.Pointer[asker] // who asks, once that is found and claimed
+	given atomic.Bool           // one of the two answers was given to kubelet
+	who   atomic.Pointer[asker] // who asks, once found and claimed
 }
 
 // take reports whether the caller's answer is the one to give.
 func (t *turn) take() bool { return t.given.CompareAndSwap(false, true) }
 
-// Preferred answers GetPreferredAllocation; see interposer.Steering. What does not
-// come in time is not waited for: then the answer is one from memory.
+// Preferred answers GetPreferredAllocation; see interposer.Steering. If the answer is
+// not ready in time, another is given from memory.
 func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 	inner func(context.Context, interposer.Question) ([]string, error),
 ) ([]string, error) {
@@ -52,7 +52,7 @@ func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 		if t.take() {
 			got = s.fallback(klog.FromContext(ctx), t, q)
 		} else {
-			got = <-done // it is on its way
+			got = <-done // its answer is already decided
 		}
 	}
 	if got.right {
@@ -61,7 +61,8 @@ func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 	return got.ids, got.err
 }
 
-// prefer works an answer out. It has no effect if another was given meanwhile.
+// prefer works out an answer. It has no effect if another one was given in the
+// meantime.
 func (s *Steering) prefer(ctx context.Context, t *turn, q question,
 	inner func(context.Context, interposer.Question) ([]string, error),
 ) answered {
@@ -85,7 +86,7 @@ func (s *Steering) prefer(ctx context.Context, t *turn, q question,
 	return a
 }
 
-// conclude takes down what is answered. sh is locked, or nil where it cannot be.
+// conclude records the answer. sh is locked, or nil if it could not be locked.
 func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *offer, d decision) answered {
 	s.metrics.decisions.WithLabelValues(d.result).Inc()
 	if d.err != nil {
@@ -106,8 +107,8 @@ func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *offer, d decision)
 	return answered{ids: d.ids, right: o.who != nil && o.who.right(o.q.resource, d.ids)}
 }
 
-// findOut finds who asks and gathers what decide goes by. Of devices that are
-// another pod's and that the answer might have to do with, kubelet is asked.
+// findOut finds out who asks and gathers the input of decide. It asks kubelet about
+// devices of other pods if the answer may depend on them.
 func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question) offer {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
@@ -140,10 +141,10 @@ func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question) 
 	return look()
 }
 
-// claim identifies who asks so that of two questions at once no two are put down
-// to one container: who comes second looks again. It claims nothing once the question
-// has been answered: who is found then may be the next pod, and its own question would
-// find it claimed.
+// claim identifies who asks, so that two questions at the same time are never
+// attributed to one container: the second one looks again. It claims nothing if the
+// question has been answered already: the pod that is found then may be the next one,
+// whose own question would find it claimed.
 func (s *Steering) claim(ctx context.Context, sh *shelf, t *turn, f *facts) *asker {
 	for {
 		who := s.identify(ctx, sh, f)
@@ -169,13 +170,13 @@ func (s *Steering) claim(ctx context.Context, sh *shelf, t *turn, f *facts) *ask
 	}
 }
 
-// askInner is the inner plugin's preference if it is a proper one, else our pick.
+// askInner returns the inner plugin's preference if it is valid, else our own pick.
 func (s *Steering) askInner(ctx context.Context, d decision, inner func(context.Context, interposer.Question) ([]string, error)) []string {
 	n := d.narrowed
 	ids, err := inner(ctx, interposer.Question{Resource: n.resource, Available: n.offered.sorted(), MustInclude: n.must, Size: n.size})
 	switch {
 	case err != nil:
-		klog.FromContext(ctx).V(2).Info("The device plugin tells no preference", "resource", n.resource, "err", err)
+		klog.FromContext(ctx).V(2).Info("The device plugin gave no preference", "resource", n.resource, "err", err)
 	case !n.valid(ids):
 		klog.FromContext(ctx).Info("The device plugin's preference does not answer the question", "resource", n.resource, "size", n.size, "devices", ids)
 	default:
@@ -184,8 +185,8 @@ func (s *Steering) askInner(ctx context.Context, d decision, inner func(context.
 	return d.ids
 }
 
-// plans are what a shelf adds to what is known of the pods: the devices that were
-// answered to others and are not recorded, and the list that kubelet was sent.
+// plans are what a shelf adds to the facts about pods: devices that were answered to
+// others and are not recorded yet, and the list that kubelet was sent.
 type plans struct {
 	underway idSet
 	healthy  map[string]bool
@@ -196,7 +197,7 @@ func (s *shelf) plans(who *asker, now time.Time) plans {
 	return plans{underway: s.underway(who, now), healthy: s.healthy}
 }
 
-// offer gathers what decide goes by.
+// offer gathers the input of decide.
 func (s *Steering) offer(f *facts, who *asker, p plans) offer {
 	o := offer{q: f.q, who: who, tables: s.graphs.Tables(f.q.resource)}
 	reserved, held := f.others(who)
@@ -212,9 +213,10 @@ func (s *Steering) offer(f *facts, who *asker, p plans) offer {
 	return o
 }
 
-// others tells what was chosen for other pods of the node that do not hold it yet,
-// with what containers hold that kubelet has lost the record of; and what others hold,
-// the asking pod's other containers included, but for what those pass on.
+// others returns two sets. reserved is what was chosen for other pods that do not hold
+// it yet, and what containers hold that kubelet lost the record of. held is what others
+// hold, including other containers of the asking pod, except for devices that those
+// pass on.
 func (f *facts) others(who *asker) (reserved, held idSet) {
 	reserved, held = idSet{}, idSet{}
 	for _, p := range f.pods {
@@ -237,8 +239,8 @@ func (f *facts) others(who *asker) (reserved, held idSet) {
 	return reserved, held
 }
 
-// own is what was chosen for the asking pod and is not kept by another container
-// of it, and the part of that which a container that comes later is to keep.
+// own returns what was chosen for the asking pod and is not kept by another of its
+// containers. later is the part of it that later containers should get.
 func (f *facts) own(who *asker) (own, later idSet) {
 	own, later = who.pod.wants(f.q.resource), idSet{}
 	for i := range who.pod.containers {
@@ -255,7 +257,7 @@ func (f *facts) own(who *asker) (own, later idSet) {
 	return own, later.without(newSet(who.want))
 }
 
-// held is what a container holds, by the best source there is.
+// held is what a container holds, by the best source available.
 func (f *facts) held(uid types.UID, container string) []string {
 	if ids := f.answers[uid].holds[container]; len(ids) > 0 {
 		return ids
@@ -266,8 +268,8 @@ func (f *facts) held(uid types.UID, container string) []string {
 	return f.served[uid][container].IDs
 }
 
-// why tells why a chosen device is not on offer, and whether the reason is that
-// kubelet decided by itself.
+// why says why a chosen device is not on offer. The second result is true if kubelet
+// decided so by itself.
 func (f *facts) why(id string, who *asker, healthy map[string]bool) (string, bool) {
 	for _, p := range f.pods {
 		for i := range p.containers {
@@ -293,7 +295,7 @@ func (f *facts) why(id string, who *asker, healthy map[string]bool) (string, boo
 	return "is not offered: kubelet's topology manager leaves it out, or it is not free yet", true
 }
 
-// release gives up the claim of a question that was refused. It needs mu.
+// release drops the claim of a question that was refused. It needs mu.
 func (s *shelf) release(who *asker) {
 	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool { return who != nil && g.who != nil && g.who.slot() == who.slot() })
 }

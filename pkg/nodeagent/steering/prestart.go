@@ -12,15 +12,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// PreStart keeps a container from starting that holds other devices than were
-// chosen for it; see interposer.Steering. Whatever cannot be found out lets it start: a
-// container that ran well must not stay down because the agent knows too little.
+// PreStart prevents the start of a container that holds other devices than were chosen
+// for it; see interposer.Steering. If something cannot be found out, the container may
+// start: one that ran well must not stay down because the agent knows too little.
 func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) error {
 	defer s.enter()()
 	err, ok := within(s.clock, answerBudget, func() error { return s.startable(ctx, resource, ids) })
 	switch {
 	case !ok:
-		klog.FromContext(ctx).Info("Not checked whether a container holds what was chosen for it: what would tell does not answer in time",
+		klog.FromContext(ctx).Info("Allowed a container to start without checking its devices: the check took too long",
 			"resource", resource, "devices", ids)
 		return nil
 	case err != nil:
@@ -29,7 +29,7 @@ func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) 
 	return err
 }
 
-// startable is PreStart for as long as it takes.
+// startable does PreStart's work without a time limit.
 func (s *Steering) startable(ctx context.Context, resource string, ids []string) error {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
@@ -45,10 +45,10 @@ func (s *Steering) startable(ctx context.Context, resource string, ids []string)
 		resource, wrong.container.name, wrong.pod.key(), ids, wrong.want)
 }
 
-// wrongHolder is the container that holds ids although others were chosen for it;
-// nil if there is none, or if kubelet does not confirm it: records may be of a pod
-// of before. Of two containers of one pod with the same ids, such as an init
-// container and its heir, either may be about to start.
+// wrongHolder returns a container that holds ids although others were chosen for it. It
+// returns nil if there is none, or if kubelet does not confirm it, because records may
+// be of an earlier pod. If two containers of one pod have the same ids, such as an init
+// container and the one that it passes them on to, either may be about to start.
 func (s *Steering) wrongHolder(ctx context.Context, f *facts, ids []string) *asker {
 	havers := f.havers(ids)
 	for _, who := range havers {
@@ -78,8 +78,8 @@ func (f *facts) havers(ids []string) []*asker {
 	return out
 }
 
-// confirmed reports whether kubelet still shows the container with ids; of a plain
-// init container it shows only that the pod is there.
+// confirmed reports whether kubelet still shows that the container holds ids. For a
+// plain init container kubelet shows only that the pod is there.
 func (s *Steering) confirmed(ctx context.Context, f *facts, who *asker, ids []string) bool {
 	s.metrics.gets.Inc()
 	devices, err := s.kubelet.Get(ctx, who.pod.namespace, who.pod.name)

@@ -9,8 +9,8 @@ import (
 )
 
 // promises are the answers that gave a container what it may have, until kubelet acts
-// on them. Their lock is held for a look alone, so that they can be told whatever else
-// stalls: else a stall that the answer outlived would fail the pod one call later.
+// on them. Their lock is only held for a moment, so that they can be read whatever else
+// stalls. Otherwise a stall that the answer survived would fail the pod one call later.
 type promises struct {
 	mu  sync.Mutex
 	all []promise // guarded by mu
@@ -29,7 +29,7 @@ func (p *promises) add(resource string, ids []string, now time.Time) {
 	p.all = append(p.all, promise{resource: resource, ids: sortedCopy(ids), at: now})
 }
 
-// take takes out the answer of ids and reports whether there was one.
+// take removes the answer with these ids and reports whether there was one.
 func (p *promises) take(resource string, ids []string, now time.Time) bool {
 	ids = sortedCopy(ids)
 	p.mu.Lock()

@@ -23,7 +23,7 @@ type recordsByResource struct {
 	file *kubelet.RecordFile
 
 	mu         sync.Mutex
-	from       kubelet.Recorded // what byResource was made of; guarded by mu
+	from       kubelet.Recorded // what byResource was made from; guarded by mu
 	byResource map[string]byPod // guarded by mu
 	said       string           // why it could not be read, as last logged; guarded by mu
 }
@@ -32,18 +32,18 @@ func newRecordsByResource(path string, clk clock.Clock) *recordsByResource {
 	return &recordsByResource{file: kubelet.NewRecordFile(path, clk)}
 }
 
-// of returns what the checkpoint records of a resource, read only; nil if it cannot
-// be read, or not in time. Kubelet writes it before it asks for the next container,
-// so then it is complete.
+// of returns what the checkpoint records of a resource, or nil if it cannot be read in
+// time. The result must not be changed. It is complete: kubelet writes the file before
+// it asks for the next container.
 //
-// A file that is not there counts as one that cannot be read: kubelet writes one
-// as soon as a plugin has told it devices, so the path must be wrong.
+// A missing file counts as one that cannot be read: kubelet writes it as soon as a
+// plugin has reported devices, so the path must be wrong.
 func (r *recordsByResource) of(ctx context.Context, resource string) byPod {
 	records, err := r.file.Read(ctx, recordWait)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		// Before the first list of devices there need not be one.
+		// Before the first list of devices the file may be missing.
 		if text := err.Error(); text != r.said && (r.from != nil || !errors.Is(err, fs.ErrNotExist)) {
 			r.said = text
 			klog.FromContext(ctx).Error(err, "Cannot read kubelet's checkpoint")
@@ -60,7 +60,7 @@ func (r *recordsByResource) of(ctx context.Context, resource string) byPod {
 	return byPod{}
 }
 
-// split divides records by resource and pod.
+// split groups records by resource and pod.
 func split(records []kubelet.Record) map[string]byPod {
 	out := map[string]byPod{}
 	for i := range records {

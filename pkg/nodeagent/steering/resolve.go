@@ -10,25 +10,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Bounds on asking kubelet, which answers 100 questions a second, all clients
-// together.
+// Limits for requests to kubelet, which answers 100 a second for all clients together.
 const (
-	// listAfter pods that kubelet does not know yet, it is likelier that the watch
-	// is behind than that the order of asking is that wrong.
+	// listAfter: when kubelet does not know this many of the pods asked about, the
+	// watch is probably behind. It is unlikely that the order of asking is so wrong.
 	listAfter = 16
-	// doubtful: so many more are asked when the pod that was found should not be
-	// asking, since what it was promised is not on offer.
+	// doubtful is how many more pods are asked about after finding one that should not
+	// be asking, because what it was promised is not on offer.
 	doubtful = 8
 )
 
-// question is what kubelet asks: size devices out of offered, all of must.
+// question is what kubelet asks: size devices out of offered, and all of must among
+// them.
 type question struct {
 	resource string
 	offered  idSet    // must included
 	devices  idSet    // the physical ids of what is offered
 	must     []string // sorted
 	size     int
-	// final: kubelet has taken the devices already and offers nothing else.
+	// final: kubelet has already taken the devices and offers nothing else.
 	final bool
 	at    time.Time // when it came
 }
@@ -37,7 +37,7 @@ func newQuestion(resource string, offered, must []string, size int) question {
 	return question{resource: resource, offered: newSet(offered), devices: newSet(physicals(offered)), must: newSet(must).sorted(), size: size}
 }
 
-// finalQuestion is that of an Allocate: who is it that kubelet took ids for.
+// finalQuestion is the question of an Allocate: for whom did kubelet take ids?
 func finalQuestion(resource string, ids []string) question {
 	q := newQuestion(resource, ids, ids, len(ids))
 	q.final = true
@@ -50,34 +50,34 @@ type slot struct {
 	container string
 }
 
-// answer is what kubelet said of one pod.
+// answer is what kubelet said about one pod.
 type answer struct {
 	unknown bool
-	holds   map[string][]string // container -> ids; plain init containers are never there
+	holds   map[string][]string // container -> ids; never has plain init containers
 }
 
-// facts is everything resolve goes by. All maps are of the question's resource.
+// facts is everything that resolve knows. All maps are of the question's resource.
 type facts struct {
 	q        question
 	now      time.Time
 	pods     []*podView
 	listed   bool                                   // the API server was asked for the pods
 	unlisted bool                                   // and did not answer
-	patient  time.Time                              // until then the watch is waited for; zero: not yet
+	patient  time.Time                              // when the wait for the watch ends; zero before it begins
 	fresh    map[types.UID]bool                     // those that came during the question
 	served   map[types.UID]map[string]servedDevices // what went through us
 	recorded map[types.UID]map[string][]string      // kubelet's checkpoint; nil if it cannot be read
 	answers  map[types.UID]answer
-	gone     map[types.UID]bool // served, and unknown to kubelet when it was asked last
+	gone     map[types.UID]bool // served, and unknown to kubelet when last asked
 	claimed  map[slot]bool      // another question was answered for it just now
 	last     types.UID          // the pod that asked before
-	bound    bool               // pods lately came in the order in which they were bound, and not of age
-	mute     bool               // kubelet answers no more questions
-	// active are the pods that kubelet knows, nil until it was asked for all. Who asks
-	// is among them: kubelet knew it before its question, and takes no pod from its books
-	// that it is admitting.
+	bound    bool               // pods lately came in the order of binding, not of age
+	mute     bool               // kubelet does not answer: stop asking it
+	// active are the pods that kubelet knows; nil before it was asked for all. The
+	// asking pod is one of them: kubelet knew it before it asked us, and does not
+	// forget a pod that it is admitting.
 	active map[types.NamespacedName]bool
-	apart  bool // kubelet was asked for all pods, or cannot be
+	apart  bool // a survey was tried for this question, and no other will be
 }
 
 // servedDevices is what one container was given.
@@ -86,7 +86,7 @@ type servedDevices struct {
 	At  time.Time
 }
 
-// asker is the container that asks, as far as it could be found.
+// asker is the container that asks, if it was found.
 type asker struct {
 	pod       *podView
 	container *containerView
@@ -95,9 +95,9 @@ type asker struct {
 	ambiguous bool
 }
 
-// verdict is what resolve comes to: a question to kubelet, about one pod or for all
-// that it knows, the wish for a live list, or the end: who asks, nil if nobody can be
-// found.
+// verdict is the result of resolve: a question to kubelet about one pod (ask) or about
+// all its pods (survey), a request for a live list, or the end: who asks, nil if nobody
+// was found.
 type verdict struct {
 	ask    *podView
 	survey bool
@@ -112,37 +112,37 @@ type candidate struct {
 	want      []string
 	rank      int
 	fits      bool // what it should get is on offer
-	known     bool // kubelet has shown it without devices
+	known     bool // kubelet has shown that it holds no devices
 	claimed   bool
-	owner     bool // kubelet passes on devices of its own init container
-	lost      bool // it was served once, and kubelet has no record of it
+	owner     bool // kubelet took devices of its own init container
+	lost      bool // it was served once, and kubelet has no record of that
 }
 
-// Ranks of candidates: the order of asking.
+// Ranks of candidates: pods of a lower rank are asked about first.
 const (
 	rankFresh   = iota // kubelet may have known it before the watch did
 	rankOwner          // kubelet has taken devices of its init container
 	rankExact          // kubelet has taken exactly what was chosen for it
 	rankNext           // an earlier container of it was served just now
-	rankLost           // it was served, and kubelet has no record of it
+	rankLost           // it was served, and kubelet has no record of that
 	rankWaiting        // it waits for admission
 	rankLate           // deleted, already started, or lately unknown to kubelet
-	rankClaimed        // a question of it was answered just now
+	rankClaimed        // its question was answered just now
 )
 
-// resolve finds the container that asks. It is called again with kubelet's
-// answer or the live list whenever it asks for one, and asks for each once.
+// resolve finds the container that asks. If it returns a question, it is called again
+// with the answer. It returns each question once.
 //
-// Kubelet admits one pod at a time, so a pod that it knows as active, with a
-// container of the right size that should hold devices and does not, is the one;
-// asking stops there. Beside it there can be pods that kubelet knows without
-// devices for other reasons: deleted before they were admitted, or started
-// before kubelet lost its checkpoint. They are taken when there is no better one,
-// in the live list either.
+// Kubelet admits one pod at a time. So if it knows a pod as active, and a container of
+// that pod has the right size and should hold devices but holds none, that container is
+// the one, and the search ends. Kubelet can also know pods without devices for other
+// reasons: they were deleted before admission, or started before kubelet lost its
+// checkpoint. One of those is taken only if there is no better one in the live list
+// either.
 func resolve(f *facts) verdict {
 	order := candidates(f)
-	var known, open []candidate // shown without devices; not asked for, since nobody answers
-	unknown, more := 0, 0       // pods kubelet does not know, and those of them after it has shown one
+	var known, open []candidate // shown without devices; not asked about, since kubelet does not answer
+	unknown, more := 0, 0       // pods that kubelet does not know; those of them after the first of known
 	for i := range order {
 		c := &order[i]
 		a, asked := f.answers[c.pod.uid]
@@ -169,13 +169,13 @@ func resolve(f *facts) verdict {
 	return f.conclude(known, open)
 }
 
-// wish is what to ask for next, the first of left at most; ok is false if that is not
-// worth it.
+// wish is the next thing to ask for; left are the remaining candidates in order. ok is
+// false if asking on is not worth it.
 func (f *facts) wish(left []candidate, unknown, more int) (v verdict, ok bool) {
 	switch {
 	case f.surveys(left):
 		return verdict{survey: true}, true
-	case f.active != nil: // whoever is left is known to kubelet
+	case f.active != nil: // kubelet knows all that are left
 	case more >= doubtful:
 		return verdict{}, false
 	case !f.listed && unknown >= listAfter:
@@ -184,7 +184,7 @@ func (f *facts) wish(left []candidate, unknown, more int) (v verdict, ok bool) {
 	return verdict{ask: left[0].pod}, true
 }
 
-// take goes on with newer pods. Answers that came for pods that are there stay.
+// take replaces the pods by a newer list and keeps the answers.
 func (f *facts) take(pods []*podView) {
 	known := f.uids()
 	f.pods = pods
@@ -196,7 +196,7 @@ func (f *facts) take(pods []*podView) {
 	f.strike()
 }
 
-// lacks reports whether any of pods is new.
+// lacks reports whether pods has one that f does not know.
 func (f *facts) lacks(pods []*podView) bool {
 	known := f.uids()
 	return slices.ContainsFunc(pods, func(p *podView) bool { return !known[p.uid] })
@@ -210,13 +210,14 @@ func (f *facts) uids() map[types.UID]bool {
 	return known
 }
 
-// conclude is for when nobody was found against whom nothing speaks.
+// conclude decides when no candidate is clean.
 func (f *facts) conclude(known, open []candidate) verdict {
 	switch {
 	case !f.listed && (!f.mute || len(known)+len(open) == 0 || len(f.fresh) > 0):
-		// Who was found should not be asking. Kubelet finds pods by name: it may be
-		// another pod of that name, which the watch has not delivered. Where kubelet does
-		// not tell, and the watch was behind, a pod that came since need not be the last.
+		// The pod that was found should not be asking. Kubelet finds pods by name, so
+		// its answer may be about another pod of that name that the watch has not
+		// delivered. If kubelet does not answer and the watch was behind, there may be
+		// more new pods than those that came.
 		return verdict{list: true}
 	case len(known) > 0:
 		return verdict{who: f.found(best(known), sourceGet, len(known) > 1)}
@@ -237,9 +238,9 @@ func (c *candidate) clean() bool {
 	return c.known && !c.lost && !c.claimed && !c.pod.deleting && !c.pod.started && (c.fits || c.owner)
 }
 
-// best is the likeliest of several: first those that are where a pod is when it
-// asks, then those that can get what they should. The order of asking decides
-// between equals, and it begins with the oldest.
+// best returns the likeliest candidate. It prefers those that are in the state of a pod
+// that asks, then those that can get what they should. Between equals the order of
+// asking decides, which begins with the oldest.
 func best(cs []candidate) candidate {
 	worth := func(c candidate) int {
 		w := 0
@@ -260,8 +261,8 @@ func best(cs []candidate) candidate {
 	return b
 }
 
-// candidates returns the pods that may ask, in the order of asking. A pod of
-// which kubelet has shown that no container of the size is without devices is none.
+// candidates returns the pods that may ask, in the order of asking. A pod is left out
+// if kubelet has shown that all its containers of this size hold devices.
 func candidates(f *facts) []candidate {
 	var cs []candidate
 	for _, p := range f.pods {
@@ -275,8 +276,9 @@ func candidates(f *facts) []candidate {
 	return inOrder(cs, f.bound)
 }
 
-// byAge and byBinding are the orders in which kubelet gets pods: it sorts by age what it
-// gets at once, such as all of them at its start, and else gets them as they are bound.
+// byAge and byBinding are the two orders in which kubelet gets pods. Pods that it gets
+// at once, such as all pods when it starts, it sorts by age. Others come in the order
+// they are bound.
 func byAge(a, b candidate) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), a.pod.created.Compare(b.pod.created), cmp.Compare(a.pod.version, b.pod.version),
 		cmp.Compare(a.pod.uid, b.pod.uid))
@@ -286,8 +288,8 @@ func byBinding(a, b candidate) int {
 	return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.pod.version, b.pod.version), cmp.Compare(a.pod.uid, b.pod.uid))
 }
 
-// inOrder sorts by rank. Within one rank the two orders take turns, and that which lately
-// held begins.
+// inOrder sorts by rank. Within one rank it takes pods from both orders alternately,
+// beginning with the order that was right lately.
 func inOrder(cs []candidate, bound bool) []candidate {
 	first, second := slices.SortedFunc(slices.Values(cs), byAge), slices.SortedFunc(slices.Values(cs), byBinding)
 	if bound {
@@ -308,7 +310,8 @@ func inOrder(cs []candidate, bound bool) []candidate {
 	return out
 }
 
-// order tells in which of the two orders who asks was the first, if only in one.
+// order says in which of the two orders the asking pod was first. told is false if it
+// was first in both or in neither.
 func (f *facts) order(who *asker) (bound, told bool) {
 	cs := candidates(f)
 	i := slices.IndexFunc(cs, func(c candidate) bool { return c.pod == who.pod })
@@ -321,7 +324,7 @@ func (f *facts) order(who *asker) (bound, told bool) {
 	return bound, aged != bound
 }
 
-// candidate tells whether a pod may ask, and for which container.
+// candidate says whether a pod may ask, and for which container.
 func (f *facts) candidate(p *podView) (candidate, bool) {
 	c := candidate{pod: p}
 	c.container, c.lost = f.next(p)
@@ -330,7 +333,7 @@ func (f *facts) candidate(p *podView) (candidate, bool) {
 	}
 	c.want = c.container.want[f.q.resource]
 	if c.lost {
-		// Kubelet asks again for what it had recorded and lost.
+		// Kubelet asks again for devices whose record it lost.
 		if was := physicals(f.served[p.uid][c.container.name].IDs); len(was) == f.q.size {
 			c.want = was
 		}
@@ -363,16 +366,17 @@ func (f *facts) rank(c *candidate) int {
 	return rankWaiting
 }
 
-// next returns the container the pod would ask for now: the first one, in
-// kubelet's order, that holds nothing, and nil if it asks for another number. A
-// started pod has no order any more: each container asks when it is restarted.
-// lost tells that the container was served once.
+// next returns the container that the pod would ask for now: the first one in kubelet's
+// order that holds nothing, or nil if that one has another size. A started pod has no
+// such order: each container asks when it restarts. lost says that the container was
+// served once.
 func (f *facts) next(p *podView) (c *containerView, lost bool) {
 	a, asked := f.answers[p.uid]
 	if asked && f.namesake(p, a) {
 		return nil, false
 	}
-	// Without the checkpoint only kubelet's answer tells what came before.
+	// Without the checkpoint, only kubelet's answer shows what the earlier containers
+	// hold.
 	anyOrder := p.started || (f.recorded == nil && !asked)
 	for i := range p.containers {
 		c := &p.containers[i]
@@ -408,8 +412,8 @@ func (f *facts) holds(p *podView, i int) bool {
 	if !c.plain {
 		return false
 	}
-	// Kubelet tells nobody about plain init containers, but serves them before
-	// every later container.
+	// Kubelet does not report plain init containers, but serves them before every later
+	// container.
 	for j := i + 1; j < len(p.containers); j++ {
 		if p.containers[j].limits[f.q.resource] > 0 && f.holds(p, j) {
 			return true
@@ -418,15 +422,15 @@ func (f *facts) holds(p *podView, i int) bool {
 	return false
 }
 
-// young reports whether the container was served so lately that kubelet's
-// checkpoint need not show it.
+// young reports whether the container was served so recently that kubelet's checkpoint
+// may not show it yet.
 func (f *facts) young(uid types.UID, container string) bool {
 	s, ok := f.served[uid][container]
 	return ok && f.now.Sub(s.At) < settleAge
 }
 
-// namesake reports whether kubelet's answer, which is by name, is about another
-// pod: it holds devices that are not recorded for this pod's UID.
+// namesake reports whether kubelet's answer, which is by name, is about another pod of
+// that name: it has devices that are not recorded for this pod's UID.
 func (f *facts) namesake(p *podView, a answer) bool {
 	if f.recorded == nil || len(f.recorded[p.uid]) > 0 {
 		return false
@@ -439,8 +443,8 @@ func (f *facts) namesake(p *podView, a answer) bool {
 	return false
 }
 
-// owns reports whether kubelet has taken devices that a plain init container of
-// the pod left behind: it gives those to no other pod.
+// owns reports whether kubelet has taken devices that a plain init container of the pod
+// left behind: it gives those to no other pod.
 func (f *facts) owns(p *podView) bool {
 	if len(f.q.must) == 0 {
 		return false

@@ -11,31 +11,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// shelf is what is remembered of one resource. The mutex is never held across
-// a call to kubelet, the API server or the inner plugin: several pods' workers
-// may ask at once, and each must be done within its second.
+// shelf is what we remember of one resource. The mutex is never held during a call to
+// kubelet, the API server or the inner plugin: kubelet may ask for several pods at
+// once, and each answer has only a second.
 type shelf struct {
 	resource string
 
 	mu      sync.Mutex
 	served  map[types.UID]*servedPod // guarded by mu, as all below
 	grants  []grant                  // answers whose Allocate has not come
-	pending []*pendingAllocation     // in the order they came
+	pending []*pendingAllocation     // oldest first
 	last    types.UID
-	bound   bool               // in which order pods lately came, see facts
-	gone    map[types.UID]bool // served, and unknown to kubelet when it was asked last
+	bound   bool               // the order in which pods lately came, see facts
+	gone    map[types.UID]bool // served, and unknown to kubelet when last asked
 	ended   map[types.UID]bool // see Ended
 	healthy map[string]bool    // id -> healthy, as kubelet was told; nil before the first list
 	dirty   bool               // served differs from the file
 }
 
-// servedPod is what one pod was given; the name is for asking kubelet.
+// servedPod is what one pod was given; its name is needed to ask kubelet.
 type servedPod struct {
 	namespace, name string
 	containers      map[string]servedDevices
 }
 
-// grant is an answer kubelet has not acted on.
+// grant is an answer that kubelet has not acted on yet.
 type grant struct {
 	who *asker // nil if nobody was found
 	ids []string
@@ -47,7 +47,7 @@ type pendingAllocation struct {
 	who  *asker
 	ids  []string
 	at   time.Time
-	done chan struct{} // closed when the plugin has answered well
+	done chan struct{} // closed when the plugin has succeeded
 }
 
 func newShelf(resource string) *shelf {
@@ -63,12 +63,12 @@ func (s *shelf) servedCopy() map[types.UID]map[string]servedDevices {
 	return out
 }
 
-// recall tells f what is remembered. It needs mu.
+// recall copies what is remembered into f. It needs mu.
 func (s *shelf) recall(f *facts) {
 	f.served, f.claimed, f.last, f.bound, f.gone = s.servedCopy(), s.claims(f.now), s.last, s.bound, maps.Clone(s.gone)
 }
 
-// settle takes out the first allocation of ids under way. It needs mu.
+// settle removes and returns the first pending allocation of ids. It needs mu.
 func (s *shelf) settle(ids []string) *pendingAllocation {
 	i := slices.IndexFunc(s.pending, func(p *pendingAllocation) bool { return slices.Equal(p.ids, ids) })
 	if i < 0 {
@@ -79,8 +79,8 @@ func (s *shelf) settle(ids []string) *pendingAllocation {
 	return p
 }
 
-// claims returns the containers that are being answered or allocated, or were just
-// now: kubelet has no second question for them. It needs mu.
+// claims returns the containers that are being answered or allocated, or were just now:
+// kubelet does not ask for them a second time. It needs mu.
 func (s *shelf) claims(now time.Time) map[slot]bool {
 	out := map[slot]bool{}
 	for i := range s.grants {
@@ -105,8 +105,8 @@ func (s *shelf) claims(now time.Time) map[slot]bool {
 
 func (a *asker) slot() slot { return slot{a.pod.uid, a.container.name} }
 
-// underway returns the physical ids that were answered to others and have not
-// been recorded. It needs mu.
+// underway returns the physical ids that were answered for others and are not recorded
+// yet. It needs mu.
 func (s *shelf) underway(except *asker, now time.Time) idSet {
 	out := idSet{}
 	other := func(who *asker) bool { return who == nil || except == nil || who.pod.uid != except.pod.uid }
@@ -123,7 +123,8 @@ func (s *shelf) underway(except *asker, now time.Time) idSet {
 	return out
 }
 
-// granted takes out the answer that kubelet acts on by allocating ids. It needs mu.
+// granted removes the answer with these ids, since kubelet now allocates them, and
+// returns its container. It needs mu.
 func (s *shelf) granted(ids []string, now time.Time) *asker {
 	var who *asker
 	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool {
@@ -139,8 +140,8 @@ func (s *shelf) granted(ids []string, now time.Time) *asker {
 	return who
 }
 
-// grant remembers an answer until its Allocate comes; without ids, that one is
-// being worked out. A container has one: it asks again only if the answer before
+// grant remembers an answer until its Allocate comes. Without ids the answer is still
+// being worked out. A container has one at most: it asks again only if its last answer
 // led to nothing. It needs mu.
 func (s *shelf) grant(who *asker, ids []string, now time.Time) {
 	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool {
@@ -166,9 +167,9 @@ func (s *shelf) serve(who *asker, ids []string, now time.Time) {
 	s.dirty = true
 }
 
-// learn takes over kubelet's record, which is the truth about who got what: what
-// was served while another agent ran, or to a pod that nobody found. What was put
-// down to a wrong pod goes. It needs mu.
+// learn takes over kubelet's record, which is the truth about who got what. The record
+// also has what was served while another agent ran, and what was served to pods that
+// nobody found. What was attributed to a wrong pod is removed. It needs mu.
 func (s *shelf) learn(recorded byPod, pods []*podView, now time.Time) {
 	if recorded == nil {
 		return
@@ -239,8 +240,8 @@ func (s *shelf) forget(recorded byPod, pods []*podView, now time.Time) {
 	}
 }
 
-// learnActive takes down whether kubelet knows pods that were served. A rejected
-// pod stays in the watch for a while, without a record, and would be asked for
+// learnActive remembers which of the served pods kubelet does not know. A rejected pod
+// stays in the watch for a while without a record, and would otherwise be asked about
 // before all others.
 func (s *shelf) learnActive(answers map[types.UID]answer) {
 	s.mu.Lock()
@@ -255,7 +256,7 @@ func (s *shelf) learnActive(answers map[types.UID]answer) {
 	}
 }
 
-// learnOrder takes down in which order pods come: the next one likely does so too.
+// learnOrder remembers in which order pods come: the next one probably follows it too.
 func (s *shelf) learnOrder(f *facts, who *asker) {
 	if who == nil || who.source != sourceGet || who.ambiguous {
 		return

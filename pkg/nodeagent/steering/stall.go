@@ -13,8 +13,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// within runs work and waits for its end no longer than limit; ok tells whether it
-// ended. Work that is given up goes on: what it waits for knows no context.
+// within runs work and waits for it no longer than limit; ok says whether it ended in
+// time. Otherwise it goes on in the background: what it waits for takes no context.
 func within[T any](clk clock.Clock, limit time.Duration, work func() T) (value T, ok bool) {
 	done := make(chan T, 1)
 	go func() { done <- work() }()
@@ -24,7 +24,7 @@ func within[T any](clk clock.Clock, limit time.Duration, work func() T) (value T
 	case value = <-done:
 		return value, true
 	case <-timer.C():
-		select { // both are ready where the process was paused
+		select { // both can be ready if the process was paused
 		case value = <-done:
 			return value, true
 		default:
@@ -33,10 +33,10 @@ func within[T any](clk clock.Clock, limit time.Duration, work func() T) (value T
 	}
 }
 
-// fallback answers from memory, and leaves out what somebody else is working on: it
-// waits for nothing. Kubelet tells nobody then, so who asks, unless it had been found
-// by then, is the likeliest of the pods that may, as with a kubelet that cannot be asked; in strict mode one that
-// nobody finds is refused. Any other error would fail a pod for good.
+// fallback answers from memory. It waits for nothing: it skips what another goroutine
+// has locked. It uses the asking container if that was found already. Otherwise it
+// takes the likeliest one, as if kubelet did not answer; in strict mode it refuses the
+// pod if there is none. Any other error would fail a pod for good.
 func (s *Steering) fallback(logger klog.Logger, t *turn, q question) answered {
 	f := &facts{q: q, now: s.clock.Now(), answers: map[types.UID]answer{}, mute: true, listed: true}
 	if s.viewer.mu.TryLock() {
@@ -55,7 +55,7 @@ func (s *Steering) fallback(logger klog.Logger, t *turn, q question) answered {
 		defer sh.mu.Unlock()
 		sh.recall(f)
 	}
-	who := t.who.Load() // read with the shelf locked: a claim on it is this one's own
+	who := t.who.Load() // read with the shelf locked: any claim on it is this question's own
 	if who == nil {
 		who = resolve(f).who
 	}
@@ -67,6 +67,6 @@ func (s *Steering) fallback(logger klog.Logger, t *turn, q question) answered {
 	if who == nil && s.cfg.Strict {
 		o.unseen = status.Errorf(codes.Unavailable, "%s: cannot find out in time which pod asks for %d devices", q.resource, q.size)
 	}
-	logger.Info("Answering from memory: what would tell more does not answer in time", "resource", q.resource, "size", q.size)
+	logger.Info("Answering from memory: a full answer takes too long", "resource", q.resource, "size", q.size)
 	return s.conclude(logger, sh, &o, decide(o))
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 
-// cleanEvery is how often what was served to pods that are gone is dropped.
+// cleanEvery is how often entries of pods that are gone are removed.
 const cleanEvery = time.Minute
 
 // Steering answers kubelet. It is safe for concurrent use.
@@ -32,13 +32,13 @@ type Steering struct {
 	metrics  *metrics
 	viewer   *viewer
 	recorded *recordsByResource
-	busy     atomic.Int32 // questions of kubelet's that are being answered
-	giving   atomic.Int32 // those of them that have to do with giving out devices
-	// surveying has room for one: who is asking kubelet for all its pods.
+	busy     atomic.Int32 // calls of kubelet's that are being answered
+	giving   atomic.Int32 // the part of busy that gives out devices
+	// surveying has room for one token, held while kubelet is asked for all its pods.
 	surveying chan struct{}
 	notify    atomic.Pointer[func()]
 	promises  promises
-	written   chan struct{} // has room for one: wakes Run to write what changed
+	written   chan struct{} // has room for one token: wakes Run to write what changed
 
 	mu      sync.Mutex
 	shelves map[string]*shelf // resource -> shelf; guarded by mu
@@ -46,8 +46,8 @@ type Steering struct {
 
 var _ interposer.Steering = (*Steering)(nil)
 
-// New returns a Steering that answers at once. What was served is read from the
-// state directory as resources turn up; Run keeps it there.
+// New returns a Steering that can answer at once. What was served is read from the
+// state directory when a resource is first seen; Run writes it there.
 func New(cfg Config, pods Pods, k Kubelet, graphs Graphs, clk clock.WithTicker) (*Steering, error) {
 	if cfg.Node == "" || cfg.CheckpointPath == "" {
 		return nil, errors.New("steering: node and checkpoint path are required")
@@ -71,9 +71,9 @@ func New(cfg Config, pods Pods, k Kubelet, graphs Graphs, clk clock.WithTicker) 
 	return s, nil
 }
 
-// Run writes what was served whenever it changed, and drops what was served to
-// pods that are gone, until ctx ends. Steering answers without it, from memory
-// and kubelet's own record.
+// Run writes what was served whenever it changes, and removes entries of pods that are
+// gone, until ctx ends. Without Run, Steering still answers, from memory and kubelet's
+// own record.
 func (s *Steering) Run(ctx context.Context) error {
 	ticker := s.clock.NewTicker(cleanEvery)
 	defer ticker.Stop()
@@ -90,13 +90,14 @@ func (s *Steering) Run(ctx context.Context) error {
 	}
 }
 
-// OnAllocated sets what is called after each allocation. It must not block.
+// OnAllocated sets a function that is called after each allocation. It must not block.
 func (s *Steering) OnAllocated(f func()) { s.notify.Store(&f) }
 
 // Busy reports whether kubelet is waiting for an answer.
 func (s *Steering) Busy() bool { return s.busy.Load() > 0 }
 
-// Devices remembers a list sent to kubelet, to tell what became of a device.
+// Devices remembers a list sent to kubelet, to be able to say what happened to a
+// device.
 func (s *Steering) Devices(resource string, healthy map[string]bool) {
 	sh := s.shelf(klog.Background(), resource)
 	sh.mu.Lock()
@@ -104,7 +105,7 @@ func (s *Steering) Devices(resource string, healthy map[string]bool) {
 	sh.healthy = maps.Clone(healthy)
 }
 
-// shelf returns the shelf of a resource; the first time with what the file has.
+// shelf returns the shelf of a resource. The first call for a resource reads its file.
 func (s *Steering) shelf(logger klog.Logger, resource string) *shelf {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +135,7 @@ func (s *Steering) clean(ctx context.Context) {
 	for _, sh := range s.all() {
 		recorded := s.recorded.of(ctx, sh.resource)
 		if recorded == nil {
-			continue // nobody knows which pods still hold something
+			continue // it is unknown which pods still hold something
 		}
 		sh.mu.Lock()
 		sh.learn(recorded, views, s.clock.Now())
@@ -143,13 +144,13 @@ func (s *Steering) clean(ctx context.Context) {
 	}
 }
 
-// enter counts a question in, and the result out.
+// enter counts a call of kubelet's until leave is called.
 func (s *Steering) enter() (leave func()) {
 	s.busy.Add(1)
 	return func() { s.busy.Add(-1) }
 }
 
-// give is enter for what gives out devices.
+// give is enter for calls that give out devices.
 func (s *Steering) give() (leave func()) {
 	s.giving.Add(1)
 	out := s.enter()

@@ -21,13 +21,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// storedVersion is the version of the file this package writes and the only one it
-// reads. Fields may be added to it, which an earlier release ignores; whatever
-// changes what the others mean needs the next version, which has to be read for one
-// release before it is written (docs/upgrade.md).
+// storedVersion is the version of the file that this package writes, and the only one
+// it reads. Fields may be added; an earlier release ignores them. A change in the
+// meaning of existing fields needs the next version, and one release must be able to
+// read that version before a release writes it (docs/upgrade.md).
 const storedVersion = 1
 
-// maxStoredBytes bounds a file that is read: some hundred bytes a container.
+// maxStoredBytes bounds the size of the file; a container needs some hundred bytes.
 const maxStoredBytes = 16 << 20
 
 // storedShelf is the file of one resource.
@@ -50,7 +50,7 @@ type storedContainer struct {
 	At   time.Time `json:"at"`
 }
 
-// path is the file of a resource: its name has a slash, which is escaped.
+// path is the file of a resource. The slash in the resource's name is escaped.
 func (s *Steering) path(resource string) string {
 	return filepath.Join(s.cfg.StateDir, "served-"+url.PathEscape(resource)+".json")
 }
@@ -70,7 +70,7 @@ func (s *Steering) save(logger klog.Logger) {
 			continue
 		}
 		if err := writeFile(s.path(sh.resource), stored); err != nil {
-			logger.Error(err, "Cannot keep what was served; kubelet's own record remains", "resource", sh.resource)
+			logger.Error(err, "Cannot write the file of what was served; kubelet's own record remains", "resource", sh.resource)
 			sh.mu.Lock()
 			sh.dirty = true
 			sh.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *Steering) save(logger klog.Logger) {
 	}
 }
 
-// load reads the file of a resource. One that cannot be read is set aside: what
-// it says is also in kubelet's record, unless that was lost as well.
+// load reads the file of a resource. A file that cannot be read is renamed: what it
+// says is also in kubelet's record, unless that was lost as well.
 func (s *Steering) load(logger klog.Logger, sh *shelf) {
 	if s.cfg.StateDir == "" {
 		return
@@ -94,7 +94,7 @@ func (s *Steering) load(logger klog.Logger, sh *shelf) {
 		return file{data, err}
 	})
 	if !ok {
-		logger.Info("The file of what was served does not answer; going by kubelet's own record", "resource", sh.resource, "path", path)
+		logger.Info("Reading the file of what was served takes too long; using kubelet's own record", "resource", sh.resource, "path", path)
 		return
 	}
 	err := f.err
@@ -108,10 +108,10 @@ func (s *Steering) load(logger klog.Logger, sh *shelf) {
 		return
 	}
 	aside := path + ".corrupt"
-	logger.Error(err, "Cannot read what was served; setting the file aside", "resource", sh.resource, "path", path, "aside", aside)
+	logger.Error(err, "Cannot read the file of what was served; renaming it", "resource", sh.resource, "path", path, "aside", aside)
 	err, ok = within(s.clock, fileWait, func() error { return os.Rename(path, aside) })
 	if err != nil || !ok {
-		logger.Error(err, "Cannot set the file aside", "path", path, "answered", ok)
+		logger.Error(err, "Cannot rename the file", "path", path, "answered", ok)
 	}
 }
 
@@ -130,8 +130,8 @@ func (s *shelf) stored() storedShelf {
 	return out
 }
 
-// restore reads a file, all of it or nothing, into a shelf nobody else has yet.
-// Fields it does not know are a later release's and are ignored.
+// restore reads a file, all of it or nothing, into a shelf that nothing else uses yet.
+// It ignores unknown fields: they are a later release's.
 func (s *shelf) restore(data []byte) error {
 	if len(data) > maxStoredBytes {
 		return fmt.Errorf("%d bytes, at most %d are read", len(data), maxStoredBytes)
@@ -169,7 +169,8 @@ func (s *shelf) restore(data []byte) error {
 	return nil
 }
 
-// writeFile replaces a file so that after a crash there is the old or the new one.
+// writeFile replaces a file so that after a crash either the old or the new one is
+// there.
 func writeFile(path string, v any) (err error) {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
-// trusts reports whether the pod reads what was chosen for it in an annotation of
-// ours: with other devices it would find none.
+// trusts reports whether the pod reads the scheduler's choice from one of our
+// annotations: if it got other devices, it would find no GPU.
 func (p *podView) trusts() bool { return len(p.reads) > 0 }
 
-// exact reports whether the pod reads which container has which device, and not
-// only something of all of them.
+// exact reports whether the pod reads which container has which device, and not only a
+// list for the whole pod.
 func (p *podView) exact() bool {
 	return slices.ContainsFunc(p.reads, func(key string) bool {
 		switch key {
@@ -28,12 +28,13 @@ func (p *podView) exact() bool {
 	})
 }
 
-// certain reports whether it is beyond doubt who asks: a pod must not be refused
-// for what is wrong with another.
+// certain reports whether there is no doubt about who asks: a pod must not be refused
+// because of another pod.
 func (a *asker) certain() bool { return a != nil && a.source != sourceGuess && !a.ambiguous }
 
-// inherits reports whether any device chosen for the pod will do for the container:
-// kubelet passes on those of plain init containers without asking, at random.
+// inherits reports whether the container may have any device chosen for the pod:
+// kubelet passes on the devices of plain init containers without asking, in random
+// order.
 func (a *asker) inherits(resource string) bool {
 	if a.container.plain {
 		return true
@@ -41,7 +42,7 @@ func (a *asker) inherits(resource string) bool {
 	return !a.pod.exact() && slices.ContainsFunc(a.pod.containers, func(c containerView) bool { return c.plain && c.limits[resource] > 0 })
 }
 
-// right reports whether ids are what was chosen.
+// right reports whether ids are what was chosen, or nothing was chosen.
 func (a *asker) right(resource string, ids []string) bool {
 	if a.want == nil || slices.Equal(a.want, physicals(ids)) {
 		return true
@@ -49,20 +50,20 @@ func (a *asker) right(resource string, ids []string) bool {
 	return a.inherits(resource) && a.pod.wants(resource).hasAll(physicals(ids))
 }
 
-// misled refuses a pod that reads our annotations although nobody chose for it
-// here: they are empty, or tell of devices of another node or pod.
+// misled refuses a pod that reads our annotations although nothing was chosen for it
+// here: they are empty, or name devices of another node or pod.
 func (a *asker) misled(resource string) error {
 	if !a.certain() || !a.pod.trusts() || a.pod.chosen || a.want != nil {
 		return nil
 	}
 	return status.Errorf(codes.FailedPrecondition,
-		"%s: pod %s reads its annotation %s, but carries no choice of the GPU scheduler that holds for it on this node",
+		"%s: pod %s reads its annotation %s, but has no GPU choice of the scheduler that is valid for it on this node",
 		resource, a.pod.key(), strings.Join(a.pod.reads, " and "))
 }
 
-// unfit refuses devices that kubelet took unasked, or against our answer, if the
-// container may have no others. Devices of an admitted pod never change, while a
-// pod that is refused is made anew.
+// unfit refuses devices that kubelet took by itself, or against our answer, if the
+// container must have the chosen ones. The devices of an admitted pod never change,
+// while a refused pod is created again.
 func (f *facts) unfit(who *asker, strict bool) error {
 	switch {
 	case who == nil:

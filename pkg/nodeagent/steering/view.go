@@ -15,29 +15,29 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
-// mirrorHashKey is set on the mirror pod of a static pod: the UID under which
-// kubelet itself knows the pod.
+// mirrorHashKey is set on the mirror pod of a static pod. Its value is the UID under
+// which kubelet knows the static pod.
 const mirrorHashKey = "kubernetes.io/config.hash"
 
 // podView is what steering needs of one pod of the node; immutable.
 type podView struct {
-	uid             types.UID // kubelet's: of a static pod not that of its mirror
+	uid             types.UID // kubelet's UID, which for a static pod is not its mirror's
 	namespace, name string
 	created         time.Time
-	version         uint64 // resourceVersion: pods that wait are in the order they were bound
+	version         uint64 // resourceVersion: orders waiting pods by when they were bound
 	deleting        bool
 	started         bool // kubelet has reported containers, so it was admitted once
 	terminal        bool
-	reads           []string // the annotations of ours that it reads: strict
+	reads           []string // the annotations of ours that it reads; makes it strict
 	chosen          bool     // it carries a choice for this pod on this node, all of which can be used
 	containers      []containerView
 }
 
-// containerView is one container, in the order in which kubelet serves them:
-// init containers, then containers. Only those that ask for devices are there.
+// containerView is one container that asks for devices. Containers are in the order in
+// which kubelet serves them: init containers first.
 type containerView struct {
 	name    string
-	running bool                // as last reported: it does not ask
+	running bool                // as last reported; a running container does not ask
 	plain   bool                // plain init container: its devices pass on to later containers
 	limits  map[string]int      // resource -> devices, above 0
 	want    map[string][]string // resource -> physical ids chosen by the scheduler, sorted
@@ -45,7 +45,7 @@ type containerView struct {
 
 func (p *podView) key() string { return p.namespace + "/" + p.name }
 
-// wants returns all devices chosen for the pod, of one resource.
+// wants returns all devices of one resource that were chosen for the pod.
 func (p *podView) wants(resource string) idSet {
 	s := idSet{}
 	for i := range p.containers {
@@ -54,20 +54,20 @@ func (p *podView) wants(resource string) idSet {
 	return s
 }
 
-// viewer makes views and remembers them by version: a node has up to some
-// hundred pods, and kubelet waits.
+// viewer makes views and caches them by version: a node has up to some hundred pods,
+// and kubelet waits.
 type viewer struct {
 	node    string
-	ignored func(reason string) // told of each annotation that is not used, once
+	ignored func(reason string) // called once for each annotation that is not used
 
 	mu   sync.Mutex
 	made map[types.UID]madeView // API UID -> view; guarded by mu
-	told map[annotation]bool    // ignored was told of it; guarded by mu
+	told map[annotation]bool    // ignored was called for it; guarded by mu
 }
 
-// annotation is the text that one pod carries.
+// annotation is the annotation text of one pod.
 type annotation struct {
-	uid  types.UID // the API's
+	uid  types.UID // the API server's
 	text string
 }
 
@@ -76,7 +76,7 @@ type madeView struct {
 	view    *podView
 }
 
-// of is views with the lock.
+// of is views, with the lock.
 func (v *viewer) of(pods []*v1.Pod) []*podView {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -101,7 +101,7 @@ func (v *viewer) views(pods []*v1.Pod) []*podView {
 		}
 		made[pod.UID] = m
 		if m.view.uid != pod.UID && own[m.view.uid] {
-			itself := *m.view // anybody may write that a pod is another one's mirror
+			itself := *m.view // any user can claim that a pod is another pod's mirror
 			itself.uid = pod.UID
 			m.view = &itself
 		}
@@ -111,7 +111,7 @@ func (v *viewer) views(pods []*v1.Pod) []*podView {
 	return out
 }
 
-// forget drops what was told of pods that are gone.
+// forget removes the entries of pods that are gone.
 func (v *viewer) forget(pods []*v1.Pod) {
 	here := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
@@ -134,7 +134,8 @@ func (v *viewer) newView(pod *v1.Pod) *podView {
 	if hash := pod.Annotations[mirrorHashKey]; hash != "" && pod.Annotations[v1.MirrorPodAnnotationKey] != "" {
 		p.uid = types.UID(hash)
 	}
-	// Only an order in which to ask comes from it, so a version that is no number does no harm.
+	// The version only sets the order of asking, so one that is not a number does no
+	// harm.
 	p.version, _ = strconv.ParseUint(pod.ResourceVersion, 10, 64)
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
@@ -154,7 +155,7 @@ func (v *viewer) newView(pod *v1.Pod) *podView {
 	return p
 }
 
-// addContainer keeps the limits kubelet might ask a plugin for: it goes by
+// addContainer keeps the limits that kubelet might ask a plugin for. Kubelet uses
 // limits, and leaves out what DRA has already provided.
 func (p *podView) addContainer(pod *v1.Pod, c *v1.Container, plain bool) {
 	limits := map[string]int{}
@@ -178,15 +179,14 @@ func providedByDRA(pod *v1.Pod, container, resource string) bool {
 	})
 }
 
-// readAnnotation takes over what the scheduler chose, if it chose for this pod
-// on this node. Anything else is as if it were not there: to say so to the user
-// is the verifier's part.
+// readAnnotation takes over what the scheduler chose, if it chose for this pod on this
+// node. Anything else is ignored: the verifier reports it to the user.
 func (v *viewer) readAnnotation(p *podView, pod *v1.Pod) {
 	text, ok := pod.Annotations[allocation.Key]
 	if !ok {
 		return
 	}
-	// A pod has many versions, and lists of pods take turns.
+	// A pod has many versions, and different lists of pods come alternately.
 	key := annotation{pod.UID, text}
 	ignore := func(reason string) {
 		p.chosen = false
@@ -212,8 +212,8 @@ func (v *viewer) readAnnotation(p *podView, pod *v1.Pod) {
 	}
 }
 
-// take takes over what was chosen for each container; misfit is told of those for
-// which that is not what they ask for.
+// take takes over what was chosen for each container. misfit is called for each
+// container that asks for something else.
 func (p *podView) take(a *allocation.Allocation, misfit func()) {
 	for i := range a.Containers {
 		chosen := &a.Containers[i]

@@ -11,18 +11,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
-// errStale says that an annotation speaks of another pod or node, errMoved that it
-// is of this pod and another node.
+// errStale says that an annotation is about another pod or node. errMoved says that it
+// is about this pod on another node.
 var (
 	errStale = errors.New("stale")
 	errMoved = fmt.Errorf("%w", errStale)
 )
 
-// choiceOf reads a pod's allocation annotation. It is valid only if it names this
-// node and this pod: whatever else it says was decided for somebody else. One of this
-// pod for another node, as a Binding that was carried out late leaves it, is returned
-// with an error: kubelet cannot give these devices, so they are reported as
-// reassigned, and the annotation is corrected to the record.
+// choiceOf reads a pod's allocation annotation. It is valid only if it names this node
+// and this pod; any other was made for something else. An annotation of this pod for
+// another node, which a late Binding leaves behind, is returned with an error: kubelet
+// cannot give these devices, so they are reported as reassigned, and the annotation is
+// corrected to the record.
 func choiceOf(pod *v1.Pod, text, node string) (*allocation.Allocation, error) {
 	a, err := allocation.Parse(text)
 	switch {

@@ -20,8 +20,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
-// client makes the verifier's requests, one each, and says in their errors which
-// object they were for.
+// client makes the verifier's requests, one each. Its errors name the object of the
+// request.
 type client struct {
 	node      string
 	namespace string
@@ -38,14 +38,14 @@ func (c client) nodeUID(ctx context.Context) (types.UID, error) {
 	return n.UID, nil
 }
 
-// written identifies an object as of a write.
+// written identifies the version of an object that a write made.
 type written struct {
 	uid     types.UID
 	version string
 }
 
-// applyStatus applies our part of the status and nothing else: what the typed
-// object would marshal beyond it must not become ours.
+// applyStatus applies our part of the status and nothing else. The typed object would
+// marshal more fields, and those must not become ours.
 func (c client) applyStatus(ctx context.Context, s *v1alpha1.NodeGPUTopologyStatus) (written, error) {
 	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c client) applyStatus(ctx context.Context, s *v1alpha1.NodeGPUTopologyStat
 	return written{uid: got.GetUID(), version: got.GetResourceVersion()}, nil
 }
 
-// applyLease renews the agent's Lease, or makes it.
+// applyLease renews the agent's Lease, or creates it.
 func (c client) applyLease(ctx context.Context, node types.UID, now time.Time) error {
 	l := nodelease.Lease{Namespace: c.namespace, Name: nodelease.AgentPrefix + c.node, Node: c.node, NodeUID: node, Manager: FieldManager}
 	if err := l.Renew(ctx, c.kube, now); err != nil {

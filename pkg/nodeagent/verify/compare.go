@@ -19,25 +19,25 @@ type slot struct{ container, resource string }
 
 // podView is what the comparison needs of a pod.
 type podView struct {
-	uid             types.UID // the API server's; of a static pod, its mirror's
+	uid             types.UID // the API server's UID; for a static pod, its mirror's
 	namespace, name string
 	want            *allocation.Allocation // nil without a valid annotation
-	// states holds what an earlier process published of a pod that is gone, whose
-	// annotation nobody knows any more.
+	// states is what an earlier process published for a pod that is gone, and whose
+	// annotation is no longer known.
 	states map[slot]string
 }
 
-// entry is one allocation and how it differs from the choice.
+// entry is one allocation, compared with the choice.
 type entry struct {
 	v1alpha1.Allocation
 	recorded types.UID // the pod's UID in kubelet's record
 	want     []string  // the choice, sorted; nil if there is none
-	with     string    // of a swapped one: who has what was chosen for it
+	with     string    // if swapped: the container that has what was chosen for this one
 }
 
 // compare says for each record whether it is what the scheduler chose. pods maps
-// kubelet's UIDs to pods; records of others are left out. The result is ordered by
-// pod UID, container and resource. It takes time linear in the records.
+// kubelet's UIDs to pods; records of other pods are left out. The result is ordered by
+// pod UID, container and resource. The time is linear in the number of records.
 func compare(pods map[types.UID]*podView, records []kubelet.Record) []entry {
 	var out []entry
 	for _, r := range merge(records) {
@@ -60,7 +60,7 @@ func compareKeys(a, b *v1alpha1.Allocation) int {
 	return cmp.Or(cmp.Compare(a.PodUID, b.PodUID), cmp.Compare(a.Container, b.Container), cmp.Compare(a.Resource, b.Resource))
 }
 
-// merge brings records to one for each pod, container and resource, of sorted
+// merge combines records into one for each pod, container and resource, with sorted
 // physical devices: "uuid::3" is a share of the device "uuid".
 func merge(records []kubelet.Record) []kubelet.Record {
 	type key struct {
@@ -89,7 +89,7 @@ func merge(records []kubelet.Record) []kubelet.Record {
 	return out
 }
 
-// judge compares one container's devices with its pod's choice alone.
+// judge compares one container's devices with its pod's choice only.
 func judge(p *podView, a *v1alpha1.Allocation) (want []string, state string) {
 	if p.want == nil {
 		if s, ok := p.states[slot{a.Container, a.Resource}]; ok {
@@ -108,8 +108,8 @@ func judge(p *podView, a *v1alpha1.Allocation) (want []string, state string) {
 	if slices.Equal(want, a.GPUs) {
 		return want, v1alpha1.StateConfirmed
 	}
-	// kubelet hands init containers' devices on at random and without asking, so
-	// which of the pod's own one had says nothing.
+	// Kubelet passes on init containers' devices in random order and without asking, so
+	// it means nothing which of the pod's devices an init container had.
 	if c.Init && len(a.GPUs) == len(want) && within(a.GPUs, p.want.GPUs(a.Resource)) {
 		return want, v1alpha1.StateConfirmed
 	}
@@ -120,7 +120,7 @@ func within(ids, all []string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(all, id) })
 }
 
-// markSwapped finds the reassigned entries that have each other's choice.
+// markSwapped finds pairs of reassigned entries where each has the other's choice.
 func markSwapped(all []entry) {
 	key := func(e *entry, ids []string) string { return e.Resource + "\x00" + strings.Join(ids, "\x00") }
 	having := map[string][]int{} // resource and devices -> entries that have them
@@ -145,7 +145,7 @@ func markSwapped(all []entry) {
 	}
 }
 
-// label names the container for people.
+// label names the container in texts for people.
 func (e *entry) label() string {
 	return "container " + e.Container + " of pod " + e.Namespace + "/" + e.Pod
 }

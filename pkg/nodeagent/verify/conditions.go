@@ -27,9 +27,9 @@ const (
 // maxMessage keeps a condition readable; the log has everything.
 const maxMessage = 1024
 
-// enforced is the condition that the state of the resources leads to. recordErr
-// says why kubelet's record could not be read, publishErr why the record could not
-// be published as it is.
+// enforced makes the condition from the state of the resources. recordErr says why
+// kubelet's record could not be read, publishErr why it could not be published as it
+// is.
 func enforced(resources []interposer.ResourceStatus, recordErr, publishErr error) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionEnforced, Status: metav1.ConditionFalse}
 	var good, unregistered, orphaned []string
@@ -49,7 +49,7 @@ func enforced(resources []interposer.ResourceStatus, recordErr, publishErr error
 	switch {
 	case len(resources) == 0:
 		c.Reason = ReasonNoResourceRegistered
-		c.Message = "no device plugin has registered with the agent; the plugin's KUBELET_SOCKET must be the agent's kubelet.sock"
+		c.Message = "no device plugin has registered with the agent; the plugin's KUBELET_SOCKET must name the agent's kubelet.sock"
 	case publishErr != nil:
 		c.Reason, c.Message = ReasonPublishFailing, publishErr.Error()
 	case recordErr != nil:
@@ -80,8 +80,8 @@ func shorten(c metav1.Condition) metav1.Condition {
 	return c
 }
 
-// stamp completes conditions: one keeps the time it has in old unless its status
-// turns.
+// stamp completes conditions. A condition keeps its time from old unless its status has
+// changed.
 func stamp(conds, old []metav1.Condition, now metav1.Time) {
 	for i := range conds {
 		conds[i].LastTransitionTime = now

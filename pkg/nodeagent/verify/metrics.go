@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// Kinds of mismatch that are no state of an allocation.
+// Kinds of mismatch that are not a state of an allocation.
 const (
 	kindEscaped    = "escaped"
 	kindUnrecorded = "unrecorded"

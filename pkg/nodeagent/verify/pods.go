@@ -16,8 +16,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 
-// podBook knows the pods that kubelet's record may speak of, also those that the
-// API server no longer has. It is used by the round alone.
+// podBook knows the pods that kubelet's record may be about, including those that the
+// API server no longer has. Only the round uses it.
 type podBook struct {
 	node  string
 	pages map[types.UID]*page // kubelet's UID -> pod
@@ -28,11 +28,11 @@ type page struct {
 	view podView
 	text string // the annotation view.want was read from
 	bad  string // text that was reported as unusable
-	// alive: the API server has the pod and it has not ended.
+	// alive: the API server has the pod, and the pod has not ended.
 	alive bool
-	// named: its name is known, so kubelet can be asked about it.
+	// named: the pod's name is known, so kubelet can be asked about it.
 	named   bool
-	since   time.Time // of the first record without a living pod; zero while it lives
+	since   time.Time // when the record was first seen without a living pod; zero while it lives
 	askNext time.Time
 	asked   int // times kubelet was asked since it ended
 	// released: kubelet said that it no longer knows the pod.
@@ -41,8 +41,8 @@ type page struct {
 
 func newPodBook(node string) *podBook { return &podBook{node: node, pages: map[types.UID]*page{}} }
 
-// update takes in the pods as the informer has them. report is told of each
-// annotation that says something about another pod or node, or nothing, once.
+// update takes over the informer's pods. report is called once for each annotation that
+// is about another pod or node, or cannot be read.
 func (b *podBook) update(pods []*v1.Pod, report func(*v1.Pod, error)) {
 	for _, pg := range b.pages {
 		pg.alive = false
@@ -54,7 +54,7 @@ func (b *podBook) update(pods []*v1.Pod, report func(*v1.Pod, error)) {
 	for _, pod := range pods {
 		uid := recordedUID(pod)
 		if own[uid] {
-			uid = pod.UID // anybody may write that a pod is another one's mirror
+			uid = pod.UID // any user can claim that a pod is another pod's mirror
 		}
 		pg := b.pages[uid]
 		if pg == nil {
@@ -90,8 +90,8 @@ func (b *podBook) readAnnotation(pg *page, pod *v1.Pod, report func(*v1.Pod, err
 	}
 }
 
-// recordedUID is the UID under which kubelet keeps a pod: of a static pod the
-// hash of its manifest, which its mirror in the API server carries as an annotation.
+// recordedUID is the UID under which kubelet keeps a pod. For a static pod this is the
+// hash of its manifest, which is an annotation of its mirror in the API server.
 func recordedUID(pod *v1.Pod) types.UID {
 	if hash, ok := pod.Annotations[v1.MirrorPodAnnotationKey]; ok {
 		return types.UID(hash)
@@ -103,7 +103,7 @@ func terminal(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// recall takes over what an earlier process published of pods that are gone by now.
+// recall takes over what an earlier process published for pods that are gone.
 func (b *podBook) recall(published []v1alpha1.Allocation) {
 	for i := range published {
 		a := &published[i]
@@ -118,7 +118,7 @@ func (b *podBook) recall(published []v1alpha1.Allocation) {
 		if pg.view.states == nil {
 			pg.view.states = map[slot]string{}
 		}
-		if knownState(a.State) { // else a later release's, which is not ours to repeat
+		if knownState(a.State) { // a state of a later release is not published again
 			pg.view.states[slot{a.Container, a.Resource}] = a.State
 		}
 	}
@@ -132,8 +132,8 @@ func knownState(s string) bool {
 	return false
 }
 
-// counting returns the pods whose records count now, and how soon to look again at
-// those in doubt; 0 if there are none. Pages without pod and record are dropped.
+// counting returns the pods whose records count now, and when to check again those in
+// doubt; 0 if there are none. It drops pages that have neither pod nor record.
 func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active Active, now time.Time) (map[types.UID]*podView, time.Duration) {
 	out := map[types.UID]*podView{}
 	var again time.Duration
@@ -173,16 +173,16 @@ func (b *podBook) counting(ctx context.Context, records []kubelet.Record, active
 }
 
 // endedCounts says whether the record of a pod that is gone, ended or unknown still
-// counts, and when to ask again. A pod that kubelet was heard to have let go stays so.
-// asks is how many questions to kubelet are left for this round.
+// counts, and when to ask again. If kubelet said once that it has released a pod, this
+// is final. asks is how many requests to kubelet are left for this round.
 func (b *podBook) endedCounts(ctx context.Context, pg *page, r *kubelet.Record, active Active, asks *int, now time.Time) (counts bool, again time.Duration) {
 	age := now.Sub(pg.since)
 	if !pg.named && age < unknownGrace {
-		// Most likely the informer is behind: it may be a pod that was served just now.
+		// The informer is probably behind: the pod may have been served just now.
 		return false, unknownGrace - age
 	}
 	if !pg.named && active != nil {
-		// An agent before this one may have served it; this one has not heard of its end.
+		// An earlier agent may have served it, and this agent has not seen its end.
 		pg.view.namespace, pg.view.name, pg.named = active.Name(ctx, r.Resource, r.PodUID)
 	}
 	switch {
@@ -204,7 +204,7 @@ func (b *podBook) endedCounts(ctx context.Context, pg *page, r *kubelet.Record, 
 
 // ask asks kubelet whether it still has the pod.
 func (pg *page) ask(ctx context.Context, uid types.UID, active Active, age time.Duration, now time.Time) (counts bool, again time.Duration) {
-	// kubelet lets a pod go a moment after its end shows in the API server.
+	// Kubelet releases a pod a moment after the API server shows its end.
 	wait := min(firstAsk<<min(pg.asked, 10), askInterval)
 	pg.asked++
 	pg.askNext = now.Add(wait)
@@ -226,8 +226,8 @@ func (pg *page) ask(ctx context.Context, uid types.UID, active Active, age time.
 	return true, wait
 }
 
-// renewed reports whether another pod has the name by now, so that asking kubelet
-// by name would tell of that one.
+// renewed reports whether another pod has the same name now: kubelet, which is asked by
+// name, would answer about that one.
 func (b *podBook) renewed(pg *page) bool {
 	for _, o := range b.pages {
 		if o != pg && o.alive && o.view.name == pg.view.name && o.view.namespace == pg.view.namespace {

@@ -16,18 +16,19 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// publisher keeps our part of the status as wanted. It is used by the round alone.
+// publisher keeps our part of the status as wanted. Only the round uses it.
 type publisher struct {
 	api  client
-	sent *v1alpha1.NodeGPUTopologyStatus // our part as last accepted; nil before
-	at   written                         // the object as of then
-	// refused is the API server's verdict on rejected, which it does not store; what
-	// was stored before stays, and the condition says so.
+	sent *v1alpha1.NodeGPUTopologyStatus // our part as last accepted by the API server; nil before
+	at   written                         // the version of the object with sent
+	// refused is the API server's error for rejected, which it does not store. The
+	// status from before stays, and the condition says so.
 	refused  error
 	rejected []v1alpha1.Allocation
 }
 
-// refusedBefore returns why these allocations cannot be stored, if it is known.
+// refusedBefore returns the error if the API server is known to refuse these
+// allocations.
 func (p *publisher) refusedBefore(want *v1alpha1.NodeGPUTopologyStatus) error {
 	if p.refused != nil && !apiequality.Semantic.DeepEqual(want.Allocations, p.rejected) {
 		p.refused, p.rejected = nil, nil
@@ -35,8 +36,8 @@ func (p *publisher) refusedBefore(want *v1alpha1.NodeGPUTopologyStatus) error {
 	return p.refused
 }
 
-// publish brings our part of the observed object up to date and reports whether
-// that took a write.
+// publish brings our part of the observed object up to date and reports whether it
+// wrote.
 func (p *publisher) publish(ctx context.Context, observed *v1alpha1.NodeGPUTopology, want *v1alpha1.NodeGPUTopologyStatus, now time.Time) (bool, error) {
 	have := p.have(observed)
 	stamp(want.Conditions, have.Conditions, metav1.NewTime(now.Truncate(time.Second)))
@@ -45,7 +46,7 @@ func (p *publisher) publish(ctx context.Context, observed *v1alpha1.NodeGPUTopol
 	}
 	at, err := p.api.applyStatus(ctx, want)
 	if err != nil {
-		// A refusal of what was put in the place of a rejected record says nothing new.
+		// If what replaced a rejected record is refused too, that says nothing new.
 		if apierrors.IsInvalid(err) && p.refused == nil {
 			p.refused, p.rejected = err, want.Allocations
 		}
@@ -55,9 +56,9 @@ func (p *publisher) publish(ctx context.Context, observed *v1alpha1.NodeGPUTopol
 	return true, nil
 }
 
-// publishable returns the entries in the form and within the limits of the schema,
-// and how many containers, devices or lists of CPUs are beyond them. A device that
-// somebody has is published with one of its containers before another of another is.
+// publishable returns the entries within the limits of the schema, and how many
+// containers, devices or CPU lists are beyond them. Each device is published with at
+// least one of its containers before other containers that add no device.
 func publishable(entries []entry) (list []v1alpha1.Allocation, dropped int) {
 	devices, cpus := 0, 0
 	for _, i := range covering(entries) {
@@ -77,8 +78,9 @@ func publishable(entries []entry) (list []v1alpha1.Allocation, dropped int) {
 	return list, dropped + len(entries) - len(list)
 }
 
-// covering returns the positions of the entries to publish, in ascending order: all, or
-// as many as there may be, first those with a device that none before them has.
+// covering returns the positions of the entries to publish, in ascending order: all of
+// them, or as many as the limit allows. Entries with a device that no earlier entry has
+// come first.
 func covering(entries []entry) []int {
 	seen := map[string]bool{}
 	var first, rest []int
@@ -99,8 +101,8 @@ func covering(entries []entry) []int {
 	return all
 }
 
-// have is our part as the API server has it, as far as we know: the informer's
-// object unless what we wrote is newer.
+// have is our part as the API server has it, as far as we know: the informer's object,
+// unless our last write is newer.
 func (p *publisher) have(observed *v1alpha1.NodeGPUTopology) *v1alpha1.NodeGPUTopologyStatus {
 	if p.sent != nil && p.at.uid == observed.UID {
 		if order, err := resourceversion.CompareResourceVersion(observed.ResourceVersion, p.at.version); err == nil && order <= 0 {
@@ -110,8 +112,8 @@ func (p *publisher) have(observed *v1alpha1.NodeGPUTopology) *v1alpha1.NodeGPUTo
 	return &observed.Status
 }
 
-// sameStatus reports whether the server has all of the wanted part, and no
-// allocations beyond it. Other fields and conditions belong to others.
+// sameStatus reports whether the server has all of the wanted part and no more
+// allocations than that. Other fields and conditions belong to others.
 func sameStatus(want, have *v1alpha1.NodeGPUTopologyStatus) bool {
 	for _, c := range want.Conditions {
 		old := meta.FindStatusCondition(have.Conditions, c.Type)
@@ -123,7 +125,7 @@ func sameStatus(want, have *v1alpha1.NodeGPUTopologyStatus) bool {
 		apiequality.Semantic.DeepEqual(ordered(want.Allocations), ordered(have.Allocations))
 }
 
-// ordered returns the list in the order of compare; the server keeps another.
+// ordered returns the list in the order of compare; the server's order is another.
 func ordered(list []v1alpha1.Allocation) []v1alpha1.Allocation {
 	if slices.IsSortedFunc(list, byKey) {
 		return list

@@ -26,13 +26,13 @@ const (
 	actionVerify = "Verifying"
 )
 
-// reporter says each thing once: on the pod, as an event, and in the metrics. It is
-// used by the round alone.
+// reporter reports each thing once, as an event on the pod and in the metrics. Only the
+// round uses it.
 type reporter struct {
 	recorder events.EventRecorder
 	metrics  *metrics
 	strict   bool
-	said     map[reportKey]string // entry -> state and devices it was last seen with
+	said     map[reportKey]string // entry -> the state and devices last reported
 	lost     map[reportKey]bool   // containers reported as unrecorded
 }
 
@@ -51,7 +51,7 @@ func newReporter(r events.EventRecorder, m *metrics, strict bool) *reporter {
 	return &reporter{recorder: r, metrics: m, strict: strict, said: map[reportKey]string{}}
 }
 
-// recall marks what an earlier process published as said.
+// recall marks what an earlier process published as reported.
 func (r *reporter) recall(published []v1alpha1.Allocation) {
 	for i := range published {
 		r.said[keyOf(&published[i])] = saying(&published[i])
@@ -103,24 +103,25 @@ func (r *reporter) unrecorded(all []missing) {
 		}
 		r.metrics.mismatches.WithLabelValues(kindUnrecorded).Inc()
 		r.recorder.Eventf(referenceTo(m.pod), nil, v1.EventTypeWarning, reasonUnrecorded, actionVerify,
-			"container %s runs, and kubelet's record has no devices for it; kubelet may give its devices to another pod until this one is restarted", m.container)
+			"container %s is running, but kubelet's record has no devices for it; kubelet may give its devices to another pod until this container is restarted", m.container)
 	}
 	r.lost = now
 }
 
-// annotation reports one that is not used. The caller sees to it that it is once.
+// annotation reports an annotation that is not used. The caller makes sure that it is
+// called once.
 func (r *reporter) annotation(pod *v1.Pod, err error) {
-	reason, then := reasonMalformed, "the node agent ignores the annotation and treats the pod's devices as chosen by nobody"
+	reason, then := reasonMalformed, "the node agent ignores the annotation and treats the pod as one without a choice"
 	if errors.Is(err, errStale) {
 		reason = reasonStale
 	}
 	if errors.Is(err, errMoved) {
-		then = "it is corrected to what kubelet gives the pod"
+		then = "the annotation will be corrected to what kubelet gives the pod"
 	}
 	r.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, reason, actionVerify, "%s; %s", err, then)
 }
 
-// reference is the pod of an entry, which may be gone already.
+// reference refers to the pod of an entry, which may be gone already.
 func reference(namespace, name string, uid types.UID) *v1.ObjectReference {
 	return &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: namespace, Name: name, UID: uid}
 }

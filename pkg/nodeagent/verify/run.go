@@ -17,11 +17,11 @@ import (
 // firstRetry is the delay after the first round that failed.
 const firstRetry = 500 * time.Millisecond
 
-// stuckAfter, with some intervals, is longer than a round's requests may take.
+// stuckAfter, plus some intervals, is longer than a round's requests may take.
 const stuckAfter = 2 * time.Minute
 
-// Run compares and publishes until the context ends, and then returns nil. What
-// goes wrong is logged and tried again.
+// Run compares and publishes until ctx ends, and then returns nil. Errors are logged,
+// and the round is tried again.
 func (v *Verifier) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", v.cfg.Node))
 	v.finished.Store(v.clock.Now().UnixNano())
@@ -61,7 +61,7 @@ func (v *Verifier) runRounds(ctx context.Context) {
 			wait = min(wait, nodelease.Backoff(firstRetry, v.cfg.Interval, failures, v.random()))
 			failures++
 		}
-		// What comes within the gap is one round at its end.
+		// Events that come within the gap are handled by one round after it.
 		if !v.sleep(ctx, v.cfg.MinGap) {
 			return
 		}
@@ -69,8 +69,8 @@ func (v *Verifier) runRounds(ctx context.Context) {
 	}
 }
 
-// keepOff waits a moment for kubelet's questions to be answered first: the node has
-// few CPUs to spare for the agent, and kubelet waits for the answer.
+// keepOff waits a moment until the agent has answered kubelet: the agent has little CPU
+// on the node, and kubelet waits for the answer.
 func (v *Verifier) keepOff(ctx context.Context) {
 	for deadline := v.clock.Now().Add(busyLimit); v.cfg.Busy() && v.clock.Now().Before(deadline); {
 		if !v.sleep(ctx, busyPoll) {
@@ -79,7 +79,7 @@ func (v *Verifier) keepOff(ctx context.Context) {
 	}
 }
 
-// sleep reports whether the time passed; if not, the context ended.
+// sleep reports whether the whole time passed; if not, the context ended.
 func (v *Verifier) sleep(ctx context.Context, d time.Duration) bool {
 	timer := v.clock.NewTimer(d)
 	defer timer.Stop()
@@ -91,7 +91,7 @@ func (v *Verifier) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// renew renews the Lease if the node deserves it.
+// renew renews the Lease if the node is enforced as published.
 func (v *Verifier) renew(ctx context.Context) error {
 	uid := v.vouched.Load()
 	if uid == nil {
@@ -104,7 +104,7 @@ func (v *Verifier) renew(ctx context.Context) error {
 	return err
 }
 
-// restart sets a timer anew, whether its last time was taken or not.
+// restart sets a timer again, whether or not its last tick was read.
 func restart(t clock.Timer, d time.Duration) {
 	if !t.Stop() {
 		select {
@@ -115,9 +115,8 @@ func restart(t clock.Timer, d time.Duration) {
 	t.Reset(d)
 }
 
-// Healthy says whether Run makes progress: an error means that a round has not
-// ended for far longer than it may take. A failing API server or kubelet is no
-// reason to restart the process.
+// Healthy returns an error if a round has run far longer than it may take. A failing
+// API server or kubelet is no reason to restart the process.
 func (v *Verifier) Healthy() error {
 	finished := v.finished.Load()
 	if finished == 0 {

@@ -533,7 +533,7 @@ func TestAContainerWithoutARecordIsReportedOnce(t *testing.T) {
 		}
 		time.Sleep(10 * time.Minute)
 		said := s.said()
-		if len(said) != 1 || !strings.HasPrefix(said[0], "Warning GPUsUnrecorded container m runs, and") {
+		if len(said) != 1 || !strings.HasPrefix(said[0], "Warning GPUsUnrecorded container m is running, but") {
 			t.Errorf("said %q", said)
 		}
 		if got := testutil.ToFloat64(s.metrics.mismatches.WithLabelValues(kindUnrecorded)); got != 1 {

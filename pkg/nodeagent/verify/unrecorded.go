@@ -12,13 +12,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 
-// settled is how long a container runs before its record must be there. Kubelet
-// writes it before the container starts, but the informer and the file are read at
+// settled is how long a container runs before its record must be there. Kubelet writes
+// the record before the container starts, but the informer and the file are read at
 // different times.
 const settled = 10 * time.Second
 
-// missing is a container that runs without a record of its devices: kubelet lost
-// it, so that it may give the same devices out again.
+// missing is a container that runs without a record of its devices. Kubelet lost the
+// record, so it may give the same devices out again.
 type missing struct {
 	pod       *v1.Pod
 	container string
@@ -36,7 +36,7 @@ func unrecorded(pods []*v1.Pod, records []kubelet.Record, resources []string, no
 	}
 	var out []missing
 	for _, pod := range pods {
-		if terminal(pod) || pod.Status.ExtendedResourceClaimStatus != nil { // a DRA driver's devices are in no such record
+		if terminal(pod) || pod.Status.ExtendedResourceClaimStatus != nil { // devices of a DRA driver are not in this record
 			continue
 		}
 		look := func(specs []v1.Container, statuses []v1.ContainerStatus) {

@@ -30,7 +30,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Verifier compares and publishes one node. Make it with New.
+// Verifier compares and publishes for one node. Make it with New.
 type Verifier struct {
 	cfg     Config
 	pods    Pods
@@ -45,22 +45,22 @@ type Verifier struct {
 	pinned    *metav1.Condition                  // guarded by mu
 	resources func() []interposer.ResourceStatus // guarded by mu
 	escaped   map[types.UID]map[string]string    // pod UID -> container -> what was reported; guarded by mu
-	kicked    time.Time                          // when the first unanswered kick came; guarded by mu
+	kicked    time.Time                          // when Trigger was first called since the last round; guarded by mu
 
-	// The rest is the round's alone.
+	// Only the round uses the rest.
 	record   *kubelet.RecordFile
 	book     *podBook
 	reporter *reporter
 	pub      *publisher
-	recalled bool      // what an earlier process published was taken over
-	said     string    // why nothing can be published, as last logged
+	recalled bool      // recall has run
+	said     string    // the last logged reason why nothing can be published
 	nodeUID  types.UID // of the Node
 	nodeRead time.Time // when nodeUID was read
 
-	// vouched is the UID of the Node that is enforced now as published, nil when
-	// it is not. The Lease is renewed only while it is set.
+	// vouched is the UID of the Node, set while the published condition Enforced is
+	// true, else nil. The Lease is renewed only while it is set.
 	vouched  atomic.Pointer[types.UID]
-	vouching chan struct{} // a token arrives when vouched is set after it was not
+	vouching chan struct{} // gets a token when vouched changes from nil to a UID
 
 	finished atomic.Int64 // when the last round ended, in Unix nanoseconds; 0 before Run
 }
@@ -84,7 +84,7 @@ func New(cfg Config, pods Pods, kube kubernetes.Interface, dyn dynamic.Interface
 	}, nil
 }
 
-// Trigger asks for a look now. It never blocks.
+// Trigger asks for a round now. It never blocks.
 func (v *Verifier) Trigger() {
 	v.mu.Lock()
 	if v.kicked.IsZero() {
@@ -93,12 +93,12 @@ func (v *Verifier) Trigger() {
 	v.mu.Unlock()
 	select {
 	case v.kick <- struct{}{}:
-	default: // a look is due already
+	default: // a round is due already
 	}
 }
 
-// SetKubelet sets what is published as status.kubelet; nil publishes none. The
-// caller does not change it afterwards.
+// SetKubelet sets what is published as status.kubelet; nil publishes none. The caller
+// must not change it afterwards.
 func (v *Verifier) SetKubelet(k *v1alpha1.Kubelet) {
 	v.mu.Lock()
 	v.kubelet = k
@@ -106,7 +106,7 @@ func (v *Verifier) SetKubelet(k *v1alpha1.Kubelet) {
 	v.Trigger()
 }
 
-// SetPinned sets the condition Pinned. Its type and times are seen to.
+// SetPinned sets the condition Pinned, and fills in its type and times.
 func (v *Verifier) SetPinned(c metav1.Condition) {
 	c.Type = v1alpha1.ConditionPinned
 	c = shorten(c)
@@ -116,7 +116,7 @@ func (v *Verifier) SetPinned(c metav1.Condition) {
 	v.Trigger()
 }
 
-// SetResources sets what tells the resources that the agent stands in for.
+// SetResources sets the function that lists the resources of the interposer.
 func (v *Verifier) SetResources(f func() []interposer.ResourceStatus) {
 	v.mu.Lock()
 	v.resources = f
@@ -124,8 +124,8 @@ func (v *Verifier) SetResources(f func() []interposer.ResourceStatus) {
 	v.Trigger()
 }
 
-// round looks once and publishes what differs. again is when to look again even
-// without a sign; 0 leaves that to the interval.
+// round compares once and publishes what differs. again is when to compare again even
+// if nothing happens; 0 means after the interval.
 func (v *Verifier) round(ctx context.Context) (again time.Duration, err error) {
 	v.mu.Lock()
 	started := v.kicked
@@ -158,8 +158,8 @@ func (v *Verifier) round(ctx context.Context) (again time.Duration, err error) {
 	return again, recordErr
 }
 
-// mayPublish reports whether there is an object about this very Node. What keeps
-// it from being is said once.
+// mayPublish reports whether there is an object for this very Node. If not, it logs the
+// reason once.
 func (v *Verifier) mayPublish(ctx context.Context, observed *v1alpha1.NodeGPUTopology, now time.Time) (bool, error) {
 	why := ""
 	if observed == nil {
@@ -187,7 +187,7 @@ func (v *Verifier) mayPublish(ctx context.Context, observed *v1alpha1.NodeGPUTop
 	return why == "", nil
 }
 
-// recall takes over, once, what an earlier process published.
+// recall takes over once what an earlier process published.
 func (v *Verifier) recall(observed *v1alpha1.NodeGPUTopology) {
 	if v.recalled {
 		return
@@ -198,7 +198,7 @@ func (v *Verifier) recall(observed *v1alpha1.NodeGPUTopology) {
 	v.reporter.recall(observed.Status.Allocations)
 }
 
-// registered says that kubelet follows some list of the agent's.
+// registered says that kubelet has registered a non-empty list from the agent.
 func (v *Verifier) registered() bool {
 	v.mu.Lock()
 	resources := v.resources
@@ -206,14 +206,14 @@ func (v *Verifier) registered() bool {
 	return slices.ContainsFunc(resources(), func(r interposer.ResourceStatus) bool { return r.Registered && r.Devices > 0 })
 }
 
-// look reads kubelet's record and compares it. When it cannot be read, nothing is
-// known and entries are nil.
+// look reads kubelet's record and compares it. If it cannot be read, entries is nil and
+// nothing is known.
 func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology, now time.Time) (entries []entry, again time.Duration, err error) {
 	pods := v.pods.Pods()
 	v.book.update(pods, v.reporter.annotation)
 	recorded, err := v.record.Read(ctx, recordWait)
 	if errors.Is(err, fs.ErrNotExist) && !v.registered() {
-		recorded, err = &[]kubelet.Record{}, nil // kubelet writes the file as soon as it has heard of devices
+		recorded, err = &[]kubelet.Record{}, nil // kubelet writes the file as soon as a plugin has reported devices
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("read kubelet's record: %w", err)
@@ -232,8 +232,8 @@ func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology,
 	return entries, again, nil
 }
 
-// wanted is our part of the status. Where the record could not be read or was
-// refused, what is published stays.
+// wanted is our part of the status. If the record could not be read or was refused, the
+// published allocations stay.
 func (v *Verifier) wanted(entries []entry, observed *v1alpha1.NodeGPUTopology, recordErr error) *v1alpha1.NodeGPUTopologyStatus {
 	v.mu.Lock()
 	want := &v1alpha1.NodeGPUTopologyStatus{Kubelet: v.kubelet}
@@ -246,7 +246,7 @@ func (v *Verifier) wanted(entries []entry, observed *v1alpha1.NodeGPUTopology, r
 		want.Allocations = v.pub.have(observed).Allocations
 	}
 	if dropped > 0 && refused == nil {
-		refused = fmt.Errorf("%d containers, devices or lists of CPUs are beyond the limits of %d containers with %d devices each, "+
+		refused = fmt.Errorf("%d containers, devices or CPU lists are beyond the limits of %d containers with %d devices each, "+
 			"%d devices and %d characters of CPUs in all, and are not published",
 			dropped, v1alpha1.MaxAllocations, maxDevices, v1alpha1.MaxAllocatedGPUs, v1alpha1.MaxAllocatedCPUs)
 	}
@@ -257,7 +257,7 @@ func (v *Verifier) wanted(entries []entry, observed *v1alpha1.NodeGPUTopology, r
 	return want
 }
 
-// vouch lets the Lease be renewed while the published condition is true.
+// vouch allows the Lease to be renewed while the published condition is true.
 func (v *Verifier) vouch(published *v1alpha1.NodeGPUTopologyStatus) {
 	if published.Conditions[0].Status != metav1.ConditionTrue {
 		v.vouched.Store(nil)
@@ -272,9 +272,9 @@ func (v *Verifier) vouch(published *v1alpha1.NodeGPUTopologyStatus) {
 	}
 }
 
-// Escaped reports a container that was given more than kubelet recorded for it;
-// what says how, for example which variable asks for which GPUs. The same is
-// reported once.
+// Escaped reports a container that was given more than kubelet recorded for it. what
+// says how, for example which variable asks for which GPUs. The same text is reported
+// once.
 func (v *Verifier) Escaped(pod *v1.Pod, container, what string) {
 	v.mu.Lock()
 	said := v.escaped[pod.UID]
@@ -292,7 +292,7 @@ func (v *Verifier) Escaped(pod *v1.Pod, container, what string) {
 	v.reporter.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, reasonEscaped, actionVerify, "container %s: %s", container, what)
 }
 
-// forgetEscapes drops what was reported of pods that are gone.
+// forgetEscapes drops the reports about pods that are gone.
 func (v *Verifier) forgetEscapes(pods []*v1.Pod) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -321,7 +321,7 @@ func resourcesOf(t *v1alpha1.NodeGPUTopology) []string {
 	return out
 }
 
-// cpuList returns the list in the schema's form, empty if it is none.
+// cpuList returns the list in the schema's form, or "" if it is not a list.
 func cpuList(s string) string {
 	set, err := nvtopo.ParseCPUList(s)
 	if err != nil {

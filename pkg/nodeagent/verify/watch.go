@@ -12,8 +12,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// watchRecord triggers a look whenever kubelet writes its record, until the context
-// ends. Without a watch, the interval's looks have to do; it is tried again.
+// watchRecord triggers a round whenever kubelet writes its record, until ctx ends. If
+// the watch fails, the interval remains, and the watch is tried again.
 func (v *Verifier) watchRecord(ctx context.Context) {
 	for failed := false; ; {
 		err := v.watchOnce(ctx)
@@ -30,7 +30,7 @@ func (v *Verifier) watchRecord(ctx context.Context) {
 	}
 }
 
-// watchOnce watches until the watch breaks. It is on the directory, because kubelet
+// watchOnce watches until the watch breaks. It watches the directory, because kubelet
 // replaces the file by renaming another.
 func (v *Verifier) watchOnce(ctx context.Context) error {
 	dir := filepath.Dir(v.cfg.CheckpointPath)
@@ -42,7 +42,7 @@ func (v *Verifier) watchOnce(ctx context.Context) error {
 	if err := w.Add(dir); err != nil {
 		return fmt.Errorf("watch %s: %w", dir, err)
 	}
-	v.Trigger() // it may have been written before
+	v.Trigger() // the file may have changed before the watch began
 	name := filepath.Base(v.cfg.CheckpointPath)
 	for {
 		select {
@@ -52,7 +52,7 @@ func (v *Verifier) watchOnce(ctx context.Context) error {
 			return fmt.Errorf("watch %s: %w", dir, err)
 		case ev, ok := <-w.Events:
 			if !ok || ev.Name == dir && ev.Has(fsnotify.Remove|fsnotify.Rename) {
-				return fmt.Errorf("watch %s: the folder went away", dir)
+				return fmt.Errorf("watch %s: the folder was removed", dir)
 			}
 			if filepath.Base(ev.Name) == name && !ev.Has(fsnotify.Chmod) {
 				v.Trigger()
