@@ -24,19 +24,20 @@ import (
 )
 
 const (
-	// answerTTL is how long an answer of the API server holds, and so how long a
-	// withdrawn token or right is still good for: what kube-scheduler takes.
+	// answerTTL is how long an answer of the API server is kept, and so how long a
+	// withdrawn token or right still works: the same time as in kube-scheduler.
 	answerTTL = 10 * time.Second
-	// reviewTimeout bounds the two questions about one request.
+	// reviewTimeout bounds the two reviews for one request.
 	reviewTimeout = 15 * time.Second
-	// maxReviews bounds the requests that wait for an answer at a time, and with
-	// it what a flood of strangers' requests can hold of our memory.
+	// maxReviews bounds the requests that wait for a review at the same time, and so
+	// the memory that a flood of requests can use.
 	maxReviews = 32
-	// maxPath bounds the paths that are asked about, since answers are kept by path.
+	// maxPath bounds the length of paths that are reviewed, because answers are cached
+	// by path.
 	maxPath = 256
 )
 
-// guard lets through what the API server's authorizer allows.
+// guard passes on the requests that the API server's authorizer allows.
 type guard struct {
 	open    []string // paths that need no token
 	authn   authenticator.Request
@@ -49,7 +50,7 @@ func newGuard(client kubernetes.Interface, open []string, next http.Handler) (*g
 	if client == nil {
 		return nil, errors.New("there is no client to ask the API server with")
 	}
-	// As kube-scheduler, but without a second try: the client tries again itself.
+	// As in kube-scheduler, but without a second try: the client itself retries.
 	backoff := &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1, Steps: 1}
 	tokens, err := webhook.NewFromInterface(client.AuthenticationV1(), nil, *backoff, reviewTimeout, webhook.AuthenticatorMetrics{
 		RecordRequestTotal:   func(context.Context, string) {},
@@ -73,12 +74,12 @@ func newGuard(client kubernetes.Interface, open []string, next http.Handler) (*g
 	}, nil
 }
 
-// silent asks without a logger: at -v=8 the client would print the TokenReview,
-// which is the scraper's token.
+// silent authenticates without a logger: at -v=8 the client would print the
+// TokenReview, which contains the scraper's token.
 type silent struct{ authenticator.Token }
 
 func (s silent) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	return s.Token.AuthenticateToken(klog.NewContext(ctx, klog.Logger{}), token) //nolint:wrapcheck // it is the interface's
+	return s.Token.AuthenticateToken(klog.NewContext(ctx, klog.Logger{}), token) //nolint:wrapcheck // passes on the interface's error
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +88,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if code, why := g.review(r); code != http.StatusOK {
-		// Without rights there is nothing to keep a connection for.
+		// Do not keep connections of clients without rights.
 		w.Header().Set("Connection", "close")
 		switch code {
 		case http.StatusUnauthorized:
@@ -98,12 +99,12 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, why, code)
 		return
 	}
-	// Whoever serves or prints the request has no use for it.
+	// The handler does not need the token, and must not print it.
 	r.Header.Del("Authorization")
 	g.next.ServeHTTP(w, r)
 }
 
-// review asks whether the request may be served, and says what to answer if not.
+// review asks whether the request may be served. If not, it returns what to answer.
 func (g *guard) review(r *http.Request) (code int, why string) {
 	if len(r.URL.Path) > maxPath {
 		return http.StatusRequestURITooLong, "the path is too long"
@@ -115,14 +116,14 @@ func (g *guard) review(r *http.Request) (code int, why string) {
 	case g.reviews <- struct{}{}:
 		defer func() { <-g.reviews }()
 	default:
-		return http.StatusTooManyRequests, "too many requests are being looked at"
+		return http.StatusTooManyRequests, "too many requests are being reviewed"
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
 	defer cancel()
 	logger := klog.FromContext(ctx)
 	who, ok, err := g.authn.AuthenticateRequest(r.WithContext(ctx))
 	if err != nil || !ok {
-		// A bad token and an API server that does not answer look the same here.
+		// A bad token and an API server that does not answer cannot be told apart here.
 		logger.V(4).Info("Refused a request", "path", r.URL.Path, "client", r.RemoteAddr, "err", err)
 		return http.StatusUnauthorized, "Unauthorized"
 	}
@@ -132,8 +133,8 @@ func (g *guard) review(r *http.Request) (code int, why string) {
 	case decision == authorizer.DecisionAllow:
 		return http.StatusOK, ""
 	case err != nil:
-		logger.Error(err, "Failed to ask whether a request is allowed", "path", r.URL.Path)
-		return http.StatusInternalServerError, "could not be authorized"
+		logger.Error(err, "Cannot find out whether a request is allowed", "path", r.URL.Path)
+		return http.StatusInternalServerError, "authorization failed"
 	default:
 		logger.V(4).Info("Refused a request", "path", r.URL.Path, "user", who.User.GetName(), "reason", reason)
 		return http.StatusForbidden, fmt.Sprintf("%s may not %s %s", who.User.GetName(), asked.Verb, asked.Path)

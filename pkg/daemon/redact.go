@@ -10,30 +10,30 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// tokenField is the field of a TokenReview or TokenRequest that is the token.
+// tokenField is the field with the token of a TokenReview or TokenRequest.
 const tokenField = `"token":"`
 
-// HideTokens keeps the tokens of those who ask for metrics out of the process's
-// log. kube-scheduler asks the API server about them with a client that prints
-// whole requests from -v=8, where plugins print scores too, and the request is the
-// token. Call it after the process's logger was set (klog.SetLogger).
+// HideTokens keeps the tokens of clients that ask for metrics out of the process's log.
+// kube-scheduler reviews them with a client that prints whole requests, tokens
+// included, from -v=8 on, the level at which plugins print scores too. Call it after
+// the process's logger was set (klog.SetLogger).
 func HideTokens() {
 	sink := klog.Background().GetSink()
 	options := []klog.LoggerOption{klog.ContextualLogger(true)}
-	if w, ok := sink.(interface{ WriteKlogBuffer(line []byte) }); ok { // klog.Infof and its like
+	if w, ok := sink.(interface{ WriteKlogBuffer(line []byte) }); ok { // for klog.Infof and the like
 		options = append(options, klog.WriteKlogBuffer(w.WriteKlogBuffer))
 	}
 	klog.SetLoggerWithOptions(klog.New(maskingSink{sink, regexp.MustCompile(tokenField + `[^"]*`)}), options...)
 }
 
-// maskingSink masks tokens in what is about to be printed.
+// maskingSink masks tokens in everything that is printed.
 type maskingSink struct {
 	klog.LogSink
 
 	token *regexp.Regexp
 }
 
-// Init tells the sink below that there is one more caller.
+// Init tells the inner sink that there is one more caller.
 func (s maskingSink) Init(info klog.RuntimeInfo) {
 	info.CallDepth++
 	s.LogSink.Init(info)
@@ -49,17 +49,17 @@ func (s maskingSink) Error(err error, msg string, keysAndValues ...any) {
 	s.LogSink.Error(err, msg, s.mask(keysAndValues)...)
 }
 
-// WithValues keeps the values masked.
+// WithValues keeps the values, masked.
 func (s maskingSink) WithValues(keysAndValues ...any) klog.LogSink {
 	return maskingSink{s.LogSink.WithValues(s.mask(keysAndValues)...), s.token}
 }
 
-// WithName names the sink below.
+// WithName sets the name of the inner sink.
 func (s maskingSink) WithName(name string) klog.LogSink {
 	return maskingSink{s.LogSink.WithName(name), s.token}
 }
 
-// WithCallDepth lets the sink below find the caller's line.
+// WithCallDepth lets the inner sink find the caller's line.
 func (s maskingSink) WithCallDepth(depth int) klog.LogSink {
 	if deep, ok := s.LogSink.(interface{ WithCallDepth(depth int) klog.LogSink }); ok {
 		return maskingSink{deep.WithCallDepth(depth), s.token}
@@ -68,7 +68,7 @@ func (s maskingSink) WithCallDepth(depth int) klog.LogSink {
 }
 
 func (s maskingSink) mask(values []any) []any {
-	out := values // the caller's, and as a rule there is nothing to change
+	out := values // the caller's own; usually nothing has to change
 	for i, value := range values {
 		text, ok := value.(string)
 		if !ok || !strings.Contains(text, tokenField) {

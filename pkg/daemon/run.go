@@ -19,8 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
-// Run gives the command its --version and executes it until it is through or a signal asks it to end, and
-// returns the process's exit status. cobra prints the error.
+// Run adds --version to the command and runs it until it returns or a signal ends it.
+// It returns the process's exit status. cobra prints the error.
 func Run(cmd *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -31,19 +31,19 @@ func Run(cmd *cobra.Command) int {
 	return 0
 }
 
-// AddLogFlags gives the command the verbosity flag of Kubernetes' programs.
+// AddLogFlags adds the verbosity flag of Kubernetes' programs to the command.
 func AddLogFlags(cmd *cobra.Command) {
 	all := flag.NewFlagSet("", flag.ContinueOnError)
 	klog.InitFlags(all)
 	cmd.PersistentFlags().AddGoFlag(all.Lookup("v"))
 }
 
-// RESTConfig finds the API server: in the named kubeconfig file, or with an empty
-// name in the cluster, or outside of one in the default kubeconfig.
+// RESTConfig finds the API server: from the named kubeconfig file, or if the name is
+// empty, from the pod's own token or else the default kubeconfig.
 func RESTConfig(kubeconfig string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
-	// In a pod there is no kubeconfig, and this falls back to its token.
+	// In a pod there is no kubeconfig, and this uses the pod's token.
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("find the API server: %w", err)

@@ -20,35 +20,35 @@ import (
 )
 
 const (
-	// shutdownTimeout bounds how long a request in progress holds up the end.
+	// shutdownTimeout bounds how long a request in progress can delay the end.
 	shutdownTimeout = 5 * time.Second
-	// headerTimeout and idleTimeout end connections on which nothing happens.
+	// headerTimeout and idleTimeout close connections on which nothing happens.
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 90 * time.Second
-	// maxHeader bounds a request's header, which a client without rights may
-	// send: a token and a path.
+	// maxHeader bounds a request's header (a token and a path), because a client
+	// without rights can send one.
 	maxHeader = 32 << 10
 )
 
-// SecureOptions say where and to whom a program shows its state.
+// SecureOptions say where a program shows its state, and to whom.
 type SecureOptions struct {
-	// Address is host:port; not used if there is a Listener.
+	// Address is host:port; unused if there is a Listener.
 	Address string
-	// Listener is served instead of listening on Address, and closed at the end.
+	// Listener is served instead of Address, and closed at the end.
 	Listener net.Listener
-	// CertFile and KeyFile are read again when they change. With both empty, a
-	// certificate is made and signed by itself for the life of the process.
+	// CertFile and KeyFile are read again when they change. If both are empty, a
+	// self-signed certificate is made for the life of the process.
 	CertFile, KeyFile string
-	// Client asks the API server whose a token is and what its owner may do. Give
-	// it a rate limit of its own: strangers' requests use it up.
+	// Client asks the API server who owns a token and what the owner may do. Give it
+	// its own rate limit, because anybody's requests use it up.
 	Client kubernetes.Interface
 	// AlwaysAllow are the paths that need no token.
 	AlwaysAllow []string
 }
 
-// ServeSecure serves handler over TLS until the context ends, to clients with a
-// bearer token of the cluster whose owner RBAC allows the verb (get, post …) on
-// the path as a non-resource URL. Others get 401 or 403.
+// ServeSecure serves handler over TLS until ctx ends. Clients need a bearer token of
+// the cluster, and RBAC must allow its owner the verb (get, post …) on the path as a
+// non-resource URL. Others get 401 or 403.
 func ServeSecure(ctx context.Context, opts SecureOptions, handler http.Handler) error {
 	guarded, err := newGuard(opts.Client, opts.AlwaysAllow, handler)
 	if err != nil {
@@ -70,8 +70,8 @@ func ServeSecure(ctx context.Context, opts SecureOptions, handler http.Handler) 
 	return serveOn(ctx, newServer(ctx, config, guarded), ln)
 }
 
-// newServer speaks HTTP/1.1 only. Nothing here needs HTTP/2, whose servers a
-// client without a token has crashed or worn down again and again (CVE-2023-44487,
+// newServer speaks HTTP/1.1 only. Nothing here needs HTTP/2, and clients without a
+// token have repeatedly crashed or overloaded HTTP/2 servers (CVE-2023-44487,
 // CVE-2026-97032).
 func newServer(ctx context.Context, config *tls.Config, handler http.Handler) *http.Server {
 	protocols := &http.Protocols{}
@@ -82,15 +82,15 @@ func newServer(ctx context.Context, config *tls.Config, handler http.Handler) *h
 		MaxHeaderBytes:    maxHeader,
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
-		// For its logger; what is being served at the end may end by itself.
+		// Only for its logger: a request in progress may finish after ctx has ended.
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
 		Protocols:   protocols,
-		// What strangers cause: failed handshakes, mostly.
+		// Caused by strangers, mostly failed handshakes.
 		ErrorLog: log.New(errorLog{klog.FromContext(ctx).V(4)}, "", 0),
 	}
 }
 
-// serveOn serves until the context ends.
+// serveOn serves until ctx ends.
 func serveOn(ctx context.Context, srv *http.Server, ln net.Listener) error {
 	failed := make(chan error, 1)
 	go func() {
@@ -115,7 +115,7 @@ func serveOn(ctx context.Context, srv *http.Server, ln net.Listener) error {
 	return err
 }
 
-// tlsConfig returns a configuration whose certificate follows the files.
+// tlsConfig returns a configuration that follows changes of the certificate files.
 func tlsConfig(ctx context.Context, certFile, keyFile string, addr net.Addr) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	var provider dynamiccertificates.CertKeyContentProvider
@@ -150,7 +150,7 @@ func tlsConfig(ctx context.Context, certFile, keyFile string, addr net.Addr) (*t
 	return out, nil
 }
 
-// errorLog gives what net/http prints to the contextual logger.
+// errorLog passes what net/http prints on to the contextual logger.
 type errorLog struct{ logger klog.Logger }
 
 func (l errorLog) Write(p []byte) (int, error) {

@@ -20,10 +20,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// healthPath is what kubelet's probes ask, which have no token.
+// healthPath is the path of kubelet's probes, which have no token.
 const healthPath = "/healthz"
 
-// Observable is a program whose state can be asked for.
+// Observable is a program that can report its state.
 type Observable interface {
 	Gatherer() prometheus.Gatherer
 	Healthy() error
@@ -39,7 +39,7 @@ type Endpoint struct {
 	Insecure bool
 }
 
-// AddFlags gives the command line the endpoint's flags.
+// AddFlags adds the endpoint's flags to the command line.
 func (e *Endpoint) AddFlags(f *pflag.FlagSet, address string) {
 	f.StringVar(&e.Address, "metrics-address", address, "address that serves /metrics and /healthz over HTTPS; empty for none")
 	f.StringVar(&e.CertFile, "tls-cert-file", "", "certificate of the metrics server, read again when it changes; empty makes one at each start")
@@ -47,9 +47,9 @@ func (e *Endpoint) AddFlags(f *pflag.FlagSet, address string) {
 	f.BoolVar(&e.Insecure, "metrics-insecure", false, "serve metrics over plain HTTP to everybody; only on a loopback address")
 }
 
-// ServeWhile serves /metrics, to those whom the API server of cluster allows to
-// get it, and /healthz, to everybody, while run runs. It fails at once if the
-// address cannot be had.
+// ServeWhile serves /metrics and /healthz while run runs: /metrics to clients that the
+// API server of cluster allows to get it, /healthz to everybody. It fails at once if it
+// cannot use the address.
 func ServeWhile(ctx context.Context, e *Endpoint, cluster *rest.Config, o Observable, run func(context.Context) error) error {
 	if e.Address == "" {
 		return run(ctx)
@@ -63,14 +63,14 @@ func ServeWhile(ctx context.Context, e *Endpoint, cluster *rest.Config, o Observ
 	if err != nil {
 		return fmt.Errorf("serve metrics: %w", errors.Join(err, ln.Close()))
 	}
-	// Served to the end of run, which may take its time after ctx.
+	// Served until run returns, which may be some time after ctx ends.
 	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	served := make(chan error, 1)
 	go func() {
-		defer cancel() // without metrics the program is not what was asked for
+		defer cancel() // without metrics the program must not go on
 		if err := serve(serving); err != nil {
 			served <- fmt.Errorf("serve metrics: %w", err)
 		}
@@ -82,7 +82,7 @@ func ServeWhile(ctx context.Context, e *Endpoint, cluster *rest.Config, o Observ
 	return errors.Join(err, <-served)
 }
 
-// server returns what serves h until its context ends.
+// server returns a function that serves h until its context ends.
 func (e *Endpoint) server(cluster *rest.Config, ln net.Listener, h http.Handler) (func(context.Context) error, error) {
 	if !e.Insecure {
 		client, err := reviewer(cluster)
@@ -96,14 +96,13 @@ func (e *Endpoint) server(cluster *rest.Config, ln net.Listener, h http.Handler)
 		return nil, fmt.Errorf("--metrics-insecure is for a loopback address, not %s", e.Address)
 	}
 	if e.CertFile != "" || e.KeyFile != "" {
-		return nil, errors.New("--metrics-insecure and a certificate exclude each other")
+		return nil, errors.New("--metrics-insecure cannot be used with a certificate")
 	}
 	return func(ctx context.Context) error { return serveOn(ctx, newServer(ctx, nil, h), ln) }, nil
 }
 
-// reviewer returns a client for questions about those who ask, with a rate limit
-// of its own: a stranger's requests must not keep the program from renewing its
-// Lease.
+// reviewer returns a client for reviews of tokens and rights, with a rate limit of its
+// own: a stranger's requests must not stop the program from renewing its Lease.
 func reviewer(cluster *rest.Config) (kubernetes.Interface, error) {
 	cfg := rest.CopyConfig(cluster)
 	cfg.RateLimiter, cfg.QPS, cfg.Burst = nil, 5, 10
@@ -125,7 +124,7 @@ func handler(o Observable) http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		_, _ = w.Write([]byte("ok\n")) // the prober may be gone
+		_, _ = w.Write([]byte("ok\n")) // the client may be gone
 	})
 	return mux
 }

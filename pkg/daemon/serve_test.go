@@ -98,7 +98,7 @@ func TestEndpointsThatCannotBeServed(t *testing.T) {
 	}{
 		"an address in use":                       {Endpoint{Address: taken.Addr().String()}, "serve metrics: listen"},
 		"plain HTTP for all the world":            {Endpoint{Address: ":0", Insecure: true}, "--metrics-insecure is for a loopback address, not :0"},
-		"plain HTTP with a certificate":           {Endpoint{Address: "127.0.0.1:0", Insecure: true, CertFile: "x"}, "exclude each other"},
+		"plain HTTP with a certificate":           {Endpoint{Address: "127.0.0.1:0", Insecure: true, CertFile: "x"}, "cannot be used with a certificate"},
 		"a certificate that is not there":         {Endpoint{Address: "127.0.0.1:0", CertFile: "/does/not/exist", KeyFile: "/does/not/exist"}, "/does/not/exist"},
 		"a certificate without a key":             {Endpoint{Address: "127.0.0.1:0", CertFile: "/does/not/exist"}, "missing filename"},
 		"none, and the program ends with a fault": {Endpoint{}, failure.Error()},

@@ -20,21 +20,21 @@ import (
 
 // Times of an endpoint.
 const (
-	// poll is how often an endpoint looks for what the file watcher missed.
+	// poll is how often an endpoint looks for changes that the file watcher missed.
 	poll = 2 * time.Second
-	// settle is the time between the end of kubelet's stream and the next
-	// registration. kubelet drops *the current* client of a resource when any of
-	// its streams ends (runClient in its device plugin server), so a registration
-	// that overtakes this would be dropped at once.
-	// It doubles, up to maxBackoff, while streams do not last shortLived.
+	// settle is the time between the end of kubelet's stream and the next registration.
+	// When any stream of a resource ends, kubelet drops *the current* client of that
+	// resource (runClient in its device plugin server), so it would drop a registration
+	// that comes too early. The time doubles, up to maxBackoff, while streams last less
+	// than shortLived.
 	settle     = 50 * time.Millisecond
 	shortLived = 5 * time.Second
-	// streamWait is how long kubelet may take to open its stream once it has
-	// accepted a registration.
+	// streamWait is how long kubelet may take to open its stream after it has accepted
+	// a registration.
 	streamWait = 3 * time.Second
-	// registerTimeout covers kubelet's own 10 s of connecting back.
+	// registerTimeout is longer than kubelet's own 10 s for connecting back.
 	registerTimeout = 12 * time.Second
-	// Registrations that fail are tried again after these times.
+	// A failed registration is tried again after minBackoff, doubling to maxBackoff.
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = poll
 )
@@ -46,21 +46,21 @@ type Handler interface {
 	PreStartContainer(context.Context, *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error)
 }
 
-// EndpointConfig is what an endpoint is told.
+// EndpointConfig configures an endpoint.
 type EndpointConfig struct {
 	// Resource is the extended resource, e.g. nvidia.com/gpu.
 	Resource string
-	// Socket is where the plugin API is served. kubelet joins its own directory
-	// and the base name.
+	// Socket is where the plugin API is served. Kubelet joins its own directory and the
+	// base name.
 	Socket string
 	// KubeletSocket is the Registration service to register with.
 	KubeletSocket string
-	// Registered is told the outcome of every registration; may be nil.
+	// Registered is called with the result of every registration; may be nil.
 	Registered func(error)
 }
 
-// Endpoint serves one resource and keeps it registered with a kubelet. Nothing
-// is registered before both SetOptions and Publish have been called.
+// Endpoint serves one resource and keeps it registered with a kubelet. It registers
+// nothing before both SetOptions and Publish have been called.
 type Endpoint struct {
 	pluginapi.UnimplementedDevicePluginServer
 
@@ -68,7 +68,7 @@ type Endpoint struct {
 	handler Handler
 	clk     clock.WithTicker
 	socket  *Socket
-	wake    chan struct{} // has room for one: wakes the loop of Run
+	wake    chan struct{} // has room for one token: wakes the loop of Run
 
 	mu      sync.Mutex
 	options *pluginapi.DevicePluginOptions // guarded by mu; nil before SetOptions
@@ -77,11 +77,11 @@ type Endpoint struct {
 	cut     chan struct{} // closed and replaced to end all streams; guarded by mu
 	reg     registration  // guarded by mu
 	live    int           // open streams; guarded by mu
-	opened  time.Time     // begin of the last stream; guarded by mu
-	ended   time.Time     // end of the last stream; guarded by mu
-	pause   time.Duration // after ended, before the same kubelet is told again; guarded by mu
+	opened  time.Time     // when the last stream began; guarded by mu
+	ended   time.Time     // when the last stream ended; guarded by mu
+	pause   time.Duration // time from ended to the next registration with the same kubelet; guarded by mu
 
-	taken bool // it was said that another process serves the socket; Run's
+	taken bool // it was logged that another process serves the socket; only Run uses it
 }
 
 // registration is one attempt to register.
@@ -92,7 +92,7 @@ type registration struct {
 	opened   bool      // kubelet opened its stream
 }
 
-// NewEndpoint prepares an endpoint; Run serves it.
+// NewEndpoint makes an endpoint; Run serves it.
 func NewEndpoint(cfg EndpointConfig, handler Handler, clk clock.WithTicker) (*Endpoint, error) {
 	if err := CheckResourceName(cfg.Resource); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func NewEndpoint(cfg EndpointConfig, handler Handler, clk clock.WithTicker) (*En
 	return e, nil
 }
 
-// SetOptions says which optional calls kubelet shall make. kubelet asks for them
-// once per registration, so a change registers again.
+// SetOptions says which optional calls kubelet should make. Kubelet asks for the
+// options once per registration, so a change registers again.
 func (e *Endpoint) SetOptions(options *pluginapi.DevicePluginOptions) {
 	e.mu.Lock()
 	e.options = proto.CloneOf(options)
@@ -123,7 +123,8 @@ func (e *Endpoint) SetOptions(options *pluginapi.DevicePluginOptions) {
 	e.Wake()
 }
 
-// Publish makes devices the list that kubelet has. The caller must not change it afterwards.
+// Publish sends devices to kubelet as the new list. The caller must not change it
+// afterwards.
 func (e *Endpoint) Publish(devices []*pluginapi.Device) {
 	e.mu.Lock()
 	e.list = &pluginapi.ListAndWatchResponse{Devices: devices}
@@ -140,19 +141,20 @@ func (e *Endpoint) Registered() bool {
 	return e.live > 0
 }
 
-// Wake makes Run look at the sockets now.
+// Wake makes Run check the sockets now.
 func (e *Endpoint) Wake() {
 	select {
 	case e.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // Run is already woken
 	}
 }
 
-// Bind serves the socket before Run does, for those who want to know at once
-// when that is impossible.
+// Bind serves the socket before Run does, for callers that want to know at once if that
+// is impossible.
 func (e *Endpoint) Bind() error { return e.socket.Bind() }
 
-// Run serves the endpoint and keeps it registered until ctx ends. It may be run once.
+// Run serves the endpoint and keeps it registered until ctx ends. It may be called
+// once.
 func (e *Endpoint) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("resource", e.cfg.Resource)
 	ctx = klog.NewContext(ctx, logger)
@@ -168,14 +170,14 @@ func (e *Endpoint) Run(ctx context.Context) {
 			backoff = min(2*delay, maxBackoff)
 		}
 		if watcher.Wait(ctx, e.clk, delay, e.wake) {
-			// The files changed: what failed before may work now.
+			// The files changed, so what failed before may work now.
 			backoff = minBackoff
 		}
 	}
 }
 
-// look puts right whatever is not, and says when to look again at the latest
-// and whether something failed that has to be tried again after backoff.
+// look repairs what is broken. It returns when to look again at the latest, and whether
+// something failed that has to be tried again after backoff.
 func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.Duration, failed bool) {
 	logger := klog.FromContext(ctx)
 	state := e.socket.State()
@@ -189,14 +191,14 @@ func (e *Endpoint) look(ctx context.Context, backoff time.Duration) (delay time.
 		return poll, false
 	case Unbound:
 		if err := e.socket.Bind(); err != nil {
-			logger.Error(err, "Serving the plugin socket")
+			logger.Error(err, "Cannot serve the plugin socket")
 			return backoff, true
 		}
 		logger.Info("Serving the plugin socket", "socket", e.cfg.Socket)
 	}
 	kubelet, ok := IdentifySocket(e.cfg.KubeletSocket)
 	if !ok {
-		return poll, false // the watcher tells when it appears
+		return poll, false // the watcher reports when it appears
 	}
 	req, delay := e.begin(kubelet)
 	if req == nil {
@@ -237,9 +239,9 @@ func (e *Endpoint) begin(kubelet FileID) (*pluginapi.RegisterRequest, time.Durat
 	case same && e.live > 0:
 		return nil, poll
 	case same && !e.reg.opened && now.Sub(e.reg.accepted) < streamWait:
-		return nil, streamWait - now.Sub(e.reg.accepted) // accepted; the stream is on its way
+		return nil, streamWait - now.Sub(e.reg.accepted) // accepted; wait for the stream
 	case e.live > 0:
-		// These streams are of a kubelet that is gone, or of old options.
+		// These streams are of a kubelet that is gone, or have old options.
 		close(e.cut)
 		e.cut = make(chan struct{})
 		return nil, settle
@@ -255,7 +257,7 @@ func (e *Endpoint) begin(kubelet FileID) (*pluginapi.RegisterRequest, time.Durat
 	}, 0
 }
 
-// GetDevicePluginOptions is asked by kubelet while it handles a registration.
+// GetDevicePluginOptions is called by kubelet during a registration.
 func (e *Endpoint) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -265,7 +267,7 @@ func (e *Endpoint) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*p
 	return proto.CloneOf(e.options), nil
 }
 
-// GetPreferredAllocation passes the question on.
+// GetPreferredAllocation passes the request on.
 func (e *Endpoint) GetPreferredAllocation(ctx context.Context, r *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
 	return e.handler.GetPreferredAllocation(ctx, r)
 }
@@ -280,8 +282,8 @@ func (e *Endpoint) PreStartContainer(ctx context.Context, r *pluginapi.PreStartC
 	return e.handler.PreStartContainer(ctx, r)
 }
 
-// ListAndWatch sends every published list; those that are overtaken while one is
-// being sent are left out.
+// ListAndWatch sends every published list. If several are published while one is being
+// sent, only the last of them is sent.
 func (e *Endpoint) ListAndWatch(_ *pluginapi.Empty, stream pluginapi.DevicePlugin_ListAndWatchServer) error {
 	e.mu.Lock()
 	cut := e.cut
@@ -319,8 +321,8 @@ func (e *Endpoint) streamEnded() {
 		e.pause = settle
 	}
 	if e.live > 0 {
-		// kubelet drops the resource's current client when any of its streams
-		// ends, so the others are worth nothing any more.
+		// Kubelet drops the resource's current client when any of its streams ends, so
+		// the other streams are useless now.
 		close(e.cut)
 		e.cut = make(chan struct{})
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // CheckResourceName says what is wrong with the name of an extended resource, by
-// kubelet's rules: a domain other than kubernetes.io's, and short enough for a
-// quota to name it.
+// kubelet's rules: its domain must not be kubernetes.io's, and it must be short enough
+// for a quota to name it.
 func CheckResourceName(name string) error {
 	const quotaPrefix = "requests."
 	switch {

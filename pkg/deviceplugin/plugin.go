@@ -19,7 +19,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultEnv is the variable in which a container finds its devices.
+// DefaultEnv is the variable that names the container's devices.
 const DefaultEnv = "NVIDIA_VISIBLE_DEVICES"
 
 // NoNUMA is the NUMANode of a device without one.
@@ -27,37 +27,40 @@ const NoNUMA = -1
 
 // Device is one device that the plugin offers.
 type Device struct {
-	// ID is what kubelet records and the container is told.
+	// ID is what kubelet records and what the container is told.
 	ID string
 	// Unhealthy devices are listed but never allocated.
 	Unhealthy bool
 	// NUMANode is the device's NUMA node, or NoNUMA.
 	NUMANode int
-	// Paths are device nodes of the host that a container gets under the same name.
+	// Paths are device nodes of the host that the container gets under the same name.
 	Paths []string
 }
 
-// Config is what a device plugin is told. Resource, Devices and PluginDir are required.
+// Config configures a device plugin. Resource, Devices and PluginDir are required.
 type Config struct {
 	// Resource is the extended resource, e.g. nvidia.com/gpu.
 	Resource string
-	// Devices at the start; SetHealth and SetDevices change them.
+	// Devices are the devices at the start; SetHealth and SetDevices change them.
 	Devices []Device
 	// PluginDir is kubelet's directory for plugin sockets, /var/lib/kubelet/device-plugins.
 	PluginDir string
-	// Name of the socket without its suffix; by default made from the resource.
+	// Name is the socket's name without its suffix; by default it is made from the
+	// resource.
 	Name string
-	// KubeletSocket is where to register; by default kubelet.sock in PluginDir.
+	// KubeletSocket is the socket to register with; by default kubelet.sock in
+	// PluginDir.
 	KubeletSocket string
-	// Env is the variable with the comma list of devices; DefaultEnv by default.
+	// Env is the variable with the comma-separated devices; DefaultEnv by default.
 	Env string
 	// Preferred answers GetPreferredAllocation; without it the plugin has no preference.
 	Preferred func(ctx context.Context, available, mustInclude []string, size int) ([]string, error)
-	// PreStart is asked before every start of a container; without it kubelet does not ask.
+	// PreStart is called before every start of a container; without it kubelet does not
+	// ask.
 	PreStart func(ctx context.Context, ids []string) error
 }
 
-// Plugin is a device plugin whose devices are simulated, or need no more than a
+// Plugin is a device plugin for simulated devices, or for devices that need only a
 // variable and device nodes.
 type Plugin struct {
 	cfg      Config
@@ -105,11 +108,11 @@ func New(cfg Config, clk clock.WithTicker) (*Plugin, error) {
 	return p, nil
 }
 
-// SocketName makes a file name from a resource: its slash is the one character
-// that a file name cannot have, and no domain has an underscore.
+// SocketName makes a file name from a resource. A file name cannot have its slash, and
+// no domain has an underscore.
 func SocketName(resource string) string { return strings.ReplaceAll(resource, "/", "_") }
 
-// Run serves the plugin and keeps it registered until ctx ends. It may be run once.
+// Run serves the plugin and keeps it registered until ctx ends. It may be called once.
 func (p *Plugin) Run(ctx context.Context) error {
 	if err := p.endpoint.Bind(); err != nil {
 		return fmt.Errorf("device plugin of %q: %w", p.cfg.Resource, err)
@@ -118,7 +121,8 @@ func (p *Plugin) Run(ctx context.Context) error {
 	return nil
 }
 
-// Registered reports whether kubelet, or who stands in for it, follows the devices now.
+// Registered reports whether kubelet, or the proxy in front of it, follows the devices
+// now.
 func (p *Plugin) Registered() bool { return p.endpoint.Registered() }
 
 // SetDevices replaces all devices.
@@ -158,7 +162,8 @@ func (p *Plugin) SetHealth(id string, healthy bool) error {
 	return nil
 }
 
-// publishLocked is called under mu so that lists are published in the order of the changes.
+// publishLocked is called under mu, so that lists are published in the order of the
+// changes.
 func (p *Plugin) publishLocked() {
 	list := make([]*pluginapi.Device, 0, len(p.order))
 	for _, id := range p.order {
@@ -190,7 +195,7 @@ func (p *Plugin) GetPreferredAllocation(ctx context.Context, r *pluginapi.Prefer
 	return out, nil
 }
 
-// Allocate tells the container its devices, in kubelet's order.
+// Allocate sets the container's devices, in kubelet's order.
 func (p *Plugin) Allocate(_ context.Context, r *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	p.mu.Lock()
 	devices := p.devices
@@ -215,7 +220,7 @@ func (p *Plugin) Allocate(_ context.Context, r *pluginapi.AllocateRequest) (*plu
 	return out, nil
 }
 
-// PreStartContainer asks the configured hook.
+// PreStartContainer calls the configured hook.
 func (p *Plugin) PreStartContainer(ctx context.Context, r *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
 	if p.cfg.PreStart != nil {
 		if err := p.cfg.PreStart(ctx, r.GetDevicesIds()); err != nil {
@@ -225,8 +230,8 @@ func (p *Plugin) PreStartContainer(ctx context.Context, r *pluginapi.PreStartCon
 	return &pluginapi.PreStartContainerResponse{}, nil
 }
 
-// FirstN prefers what must be included and then the first available ids in
-// alphabetical order: the simplest preference, for tests and simulations.
+// FirstN prefers the ids that must be included, and then the first available ids in
+// alphabetical order. It is the simplest preference, for tests and simulations.
 func FirstN(_ context.Context, available, mustInclude []string, size int) ([]string, error) {
 	out := slices.Clone(mustInclude)
 	for _, id := range slices.Sorted(slices.Values(available)) {

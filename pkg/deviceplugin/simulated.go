@@ -9,8 +9,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-// Simulated returns the GPUs of a machine of our catalogue as node has them:
-// those that the exporter publishes for a simulated node of that name.
+// Simulated returns the GPUs of a machine of our catalogue with the ids that the
+// exporter publishes for a simulated node of that name.
 func Simulated(machineName, node string) ([]Device, error) {
 	m, err := machine.Lookup(machineName)
 	if err != nil {
@@ -36,8 +36,8 @@ func FromGraph(g *nvtopo.Graph) []Device {
 	return out
 }
 
-// Plain returns n devices named prefix0, prefix1 … spread over numaNodes NUMA
-// nodes in blocks, as GPUs sit on sockets.
+// Plain returns n devices named prefix0, prefix1 … in equal blocks on numaNodes NUMA
+// nodes, as GPUs are spread over sockets.
 func Plain(prefix string, n, numaNodes int) ([]Device, error) {
 	if n < 1 || numaNodes < 0 || numaNodes > n {
 		return nil, fmt.Errorf("%d devices on %d NUMA nodes", n, numaNodes)

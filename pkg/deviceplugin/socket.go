@@ -19,15 +19,15 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// MaxSocketPath is the longest path a socket can be bound to: sun_path has 108
-// bytes with the final zero on Linux, and the temporary name of Socket is longer
-// than the final one.
+// MaxSocketPath is the longest path that a socket can be bound to. On Linux sun_path
+// has 108 bytes including the final zero, and Socket first binds to a temporary name,
+// which is longer than the final one.
 const MaxSocketPath = 107 - len(temporarySuffix)
 
 const temporarySuffix = "~"
 
-// FileID tells one incarnation of a socket from the next. File systems reuse
-// inode numbers at once, therefore the time belongs to it.
+// FileID tells one socket file from the next at the same path. File systems reuse inode
+// numbers at once, so the time is part of it.
 type FileID struct {
 	info fs.FileInfo
 }
@@ -41,7 +41,7 @@ func IdentifySocket(path string) (FileID, bool) {
 	return FileID{info: info}, true
 }
 
-// Equal reports whether both identities are of the same incarnation.
+// Equal reports whether both identities are of the same file.
 func (f FileID) Equal(other FileID) bool {
 	if f.info == nil || other.info == nil {
 		return f.info == nil && other.info == nil
@@ -49,8 +49,8 @@ func (f FileID) Equal(other FileID) bool {
 	return os.SameFile(f.info, other.info) && f.info.ModTime().Equal(other.info.ModTime())
 }
 
-// Socket serves a gRPC server at a path and can take the path back when
-// somebody removed the file, without disturbing open connections.
+// Socket serves a gRPC server at a path. If the file was removed, it can take the path
+// back without disturbing open connections.
 type Socket struct {
 	path   string
 	server *grpc.Server
@@ -61,7 +61,7 @@ type Socket struct {
 	serving  sync.WaitGroup
 }
 
-// NewSocket prepares a socket for the server; nothing is bound before Bind.
+// NewSocket makes a socket for the server; Bind binds it.
 func NewSocket(path string, server *grpc.Server) (*Socket, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("socket %q: the path is not absolute", path)
@@ -75,22 +75,22 @@ func NewSocket(path string, server *grpc.Server) (*Socket, error) {
 // Path returns where the socket is.
 func (s *Socket) Path() string { return s.path }
 
-// SocketState is what became of a socket's path.
+// SocketState is the state of a socket's path.
 type SocketState int
 
 // The states of a path.
 const (
-	// Unbound paths are to be bound: never done, or the file is gone, or it is
-	// another one that nobody serves.
+	// Unbound paths have to be bound: Bind was not called yet, or the file is gone, or
+	// it is another file that no process serves.
 	Unbound SocketState = iota
 	// Bound paths lead to the socket.
 	Bound
-	// Taken paths lead to another process. Who came last keeps the path: two that
-	// took it back from each other would do so for ever.
+	// Taken paths lead to another process. The last process keeps the path: otherwise
+	// two processes would take it from each other for ever.
 	Taken
 )
 
-// State returns what became of the path.
+// State returns the state of the path.
 func (s *Socket) State() SocketState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,14 +112,14 @@ func served(path string) bool {
 	if err != nil {
 		return false
 	}
-	_ = conn.Close() // nothing was said
+	_ = conn.Close() // nothing was sent
 	return true
 }
 
-// Bind puts a fresh socket at the path and serves it. It listens under a
-// temporary name and renames: who sees the file appear can connect at once, and
-// a stale file of an earlier process is replaced, not removed first. Watchers of
-// the directory see the file created anew. Open connections stay.
+// Bind puts a new socket at the path and serves it. It listens under a temporary name
+// and then renames the file: a client that sees the file can connect at once, and a
+// stale file of an earlier process is replaced, not removed first. Watchers of the
+// directory see a new file. Open connections stay.
 func (s *Socket) Bind() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Socket) Bind() error {
 	if err != nil {
 		return fmt.Errorf("listening for %q: %w", s.path, err)
 	}
-	// Go would unlink by name, which may be somebody else's file by then.
+	// Go would unlink by name, and the file may be another process's by then.
 	listener.SetUnlinkOnClose(false)
 	if err := os.Rename(temporary, s.path); err != nil {
 		return errors.Join(fmt.Errorf("placing socket %q: %w", s.path, err), listener.Close(), os.Remove(temporary))
@@ -140,16 +140,17 @@ func (s *Socket) Bind() error {
 	old := s.listener
 	s.listener, s.id = listener, id
 	s.serving.Go(func() {
-		// Ends when the listener is closed or the server stopped; both are intended.
+		// Returns when the listener is closed or the server stopped, and both are
+		// intended.
 		_ = s.server.Serve(listener)
 	})
 	if old != nil {
-		_ = old.Close() // a listener nobody can reach any more
+		_ = old.Close() // nobody can reach this listener any more
 	}
 	return nil
 }
 
-// Close stops the server and removes the file if it is still this socket's.
+// Close stops the server, and removes the file if it is still this socket's.
 func (s *Socket) Close() {
 	if s.State() == Bound {
 		_ = os.Remove(s.path) // the next Bind replaces a file left behind
@@ -158,7 +159,7 @@ func (s *Socket) Close() {
 	s.serving.Wait()
 }
 
-// Dial prepares a client connection to a socket. It connects on first use.
+// Dial makes a client connection to a socket. It connects on first use.
 func Dial(path string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+filepath.Base(path),
 		// As kubelet does: some servers refuse a path as authority.
@@ -174,8 +175,8 @@ func Dial(path string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Register announces a resource to the Registration service at kubeletSocket.
-// kubelet connects back to the endpoint before it answers.
+// Register registers a resource with the Registration service at kubeletSocket. Kubelet
+// connects back to the endpoint before it answers.
 func Register(ctx context.Context, kubeletSocket string, req *pluginapi.RegisterRequest, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -14,34 +14,33 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// blindPoll takes the place of longer waits while a directory cannot be watched,
-// most often because it does not exist yet.
+// blindPoll replaces longer waits while a directory cannot be watched, usually because
+// it does not exist yet.
 const blindPoll = 200 * time.Millisecond
 
-// Watcher tells when one of the files appears or disappears. It only makes
-// things faster: without it, or while a directory does not exist, polling finds
-// the same.
+// Watcher reports when one of the files appears or disappears. It only saves time:
+// polling finds the same without it, or while a directory does not exist.
 type Watcher struct {
 	files  []string
-	fs     *fsnotify.Watcher // nil when the system gave none
+	fs     *fsnotify.Watcher // nil if the system has none
 	blind  bool              // a directory is not watched
 	logger klog.Logger
 }
 
-// NewWatcher prepares to watch the files. Close it when done.
+// NewWatcher makes a watcher for the files. Close it when done.
 func NewWatcher(logger klog.Logger, files ...string) *Watcher {
 	w := &Watcher{files: files, logger: logger}
 	fs, err := fsnotify.NewWatcher()
 	if err != nil {
-		logger.Error(err, "No file notifications; looking at the sockets periodically", "period", blindPoll)
+		logger.Error(err, "No file notifications; checking the sockets periodically", "period", blindPoll)
 		return w
 	}
 	w.fs = fs
 	return w
 }
 
-// Refresh watches the directories that exist by now; one that was replaced since
-// is another one to the kernel.
+// Refresh watches the directories that exist now. It watches a replaced directory
+// again, because to the kernel it is another one.
 func (w *Watcher) Refresh() {
 	w.blind = w.fs == nil
 	if w.blind {
@@ -56,7 +55,7 @@ func (w *Watcher) Refresh() {
 }
 
 // Wait returns when ctx ends, after delay, when woken, or when one of the files
-// changed, and says whether it was the last.
+// changed. It reports whether a file changed.
 func (w *Watcher) Wait(ctx context.Context, clk clock.WithTicker, delay time.Duration, wake <-chan struct{}) bool {
 	if w.blind {
 		delay = min(delay, blindPoll)
@@ -90,6 +89,6 @@ func (w *Watcher) Wait(ctx context.Context, clk clock.WithTicker, delay time.Dur
 // Close ends the watch.
 func (w *Watcher) Close() {
 	if w.fs != nil {
-		_ = w.fs.Close() // nothing is left to be told
+		_ = w.fs.Close() // its error does not matter any more
 	}
 }

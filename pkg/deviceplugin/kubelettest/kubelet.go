@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelettest is the device plugin side of a kubelet, for tests: it
-// wipes sockets when it starts, connects back when a plugin registers, follows
-// ListAndWatch, and drops the current client of a resource when any of its
-// streams ends, as kubelet 1.35 does.
+// Package kubelettest is the device plugin side of a kubelet, for tests. Like kubelet
+// 1.35, it removes sockets when it starts, connects back when a plugin registers,
+// follows ListAndWatch, and drops the current client of a resource when any of its
+// streams ends.
 //
-// Its invariant is to be no kinder to a plugin than kubelet is. It keeps no
-// record of pods; test/kubelet has the real device manager.
+// Its invariant: it is no kinder to a plugin than kubelet is. It keeps no record of
+// pods; test/kubelet has the real device manager.
 package kubelettest
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 )
 
-// Kubelet is one life of a kubelet, from Start to Stop.
+// Kubelet is one run of a kubelet, from Start to Stop.
 type Kubelet struct {
 	pluginapi.UnimplementedRegistrationServer
 
@@ -49,12 +49,12 @@ type Current struct {
 	Options *pluginapi.DevicePluginOptions
 	// Devices is the last list, nil before the first.
 	Devices []*pluginapi.Device
-	// Stopped says that the plugin went away: kubelet counts all devices unhealthy.
+	// Stopped says that the plugin went away: kubelet counts all devices as unhealthy.
 	Stopped bool
 	conn    *grpc.ClientConn
 }
 
-// Start wipes the sockets in dir as a starting kubelet does and listens there.
+// Start removes the sockets in dir, as a starting kubelet does, and listens there.
 func Start(dir string) (*Kubelet, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("creating %q: %w", dir, err)
@@ -85,7 +85,7 @@ func Start(dir string) (*Kubelet, error) {
 	return k, nil
 }
 
-// Stop ends this life as SIGKILL does: connections break, files stay.
+// Stop ends this run as SIGKILL does: connections break, files stay.
 func (k *Kubelet) Stop() {
 	k.mu.Lock()
 	k.stopped = true
@@ -97,7 +97,7 @@ func (k *Kubelet) Stop() {
 	k.wg.Wait()
 }
 
-// Refuse makes every registration fail, or succeed again with nil.
+// Refuse makes every registration fail with err; nil lets them succeed again.
 func (k *Kubelet) Refuse(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -142,7 +142,7 @@ func (k *Kubelet) Register(ctx context.Context, r *pluginapi.RegisterRequest) (*
 	return &pluginapi.Empty{}, nil
 }
 
-// follow ends with the connection, as kubelet's does.
+// follow ends when the connection does, as kubelet's does.
 func (k *Kubelet) follow(ctx context.Context, resource string, c *Current) {
 	stream, err := c.Client.ListAndWatch(ctx, &pluginapi.Empty{})
 	for err == nil {
@@ -156,7 +156,7 @@ func (k *Kubelet) follow(ctx context.Context, resource string, c *Current) {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	// The current client, which need not be the one whose stream ended.
+	// The current client, which may not be the one whose stream ended.
 	if current := k.resources[resource]; current != nil {
 		current.Stopped = true
 		_ = current.conn.Close()
@@ -169,7 +169,7 @@ func (k *Kubelet) notifyLocked() {
 	k.changed = make(chan struct{})
 }
 
-// Get returns what is known of a resource now and how often it registered.
+// Get returns what is known of a resource now, and how often it registered.
 func (k *Kubelet) Get(resource string) (Current, int) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -180,14 +180,14 @@ func (k *Kubelet) Get(resource string) (Current, int) {
 	return *c, k.count[resource]
 }
 
-// Request returns the last registration of a resource, nil if there is none.
+// Request returns the last registration of a resource, or nil.
 func (k *Kubelet) Request(resource string) *pluginapi.RegisterRequest {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return proto.CloneOf(k.requests[resource])
 }
 
-// Wait waits until ok says yes to what is known of the resource, and returns that.
+// Wait waits until ok accepts what is known of the resource, and returns that.
 func (k *Kubelet) Wait(ctx context.Context, resource string, ok func(Current) bool) (Current, error) {
 	for {
 		k.mu.Lock()
