@@ -16,7 +16,7 @@ func TestCommandLineMistakesAreRefused(t *testing.T) {
 		want string
 	}{
 		"no node name":           {args: nil, want: "NODE_NAME is not set"},
-		"unknown source":         {args: []string{"--source=smi"}, env: "n1", want: "none of nvml, machine:NAME, file:PATH"},
+		"unknown source":         {args: []string{"--source=smi"}, env: "n1", want: "not nvml, machine:NAME or file:PATH"},
 		"unknown machine":        {args: []string{"--source=machine:abacus"}, env: "n1", want: "abacus"},
 		"enforcement of real":    {args: []string{"--assume-enforced"}, env: "n1", want: "does not go with --source=nvml"},
 		"model of real":          {args: []string{"--gpu-model=H100"}, env: "n1", want: "does not go with --source=nvml"},

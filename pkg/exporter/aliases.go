@@ -22,7 +22,7 @@ var (
 	aliasAnnotations = []string{alias.AnnotationTopology}
 )
 
-// addAliases adds the keys that others look for to those of ours.
+// addAliases adds the keys that other programs look for to ours.
 func (m *marks) addAliases(cfg *Config, g *nvtopo.Graph) {
 	m.labels[alias.LabelInterconnect] = alias.Interconnect(g)
 	m.labels[alias.LabelCount] = m.labels[LabelCount]
@@ -36,9 +36,9 @@ func (m *marks) addAliases(cfg *Config, g *nvtopo.Graph) {
 	m.annotations[alias.AnnotationTopology] = alias.Annotation(g)
 }
 
-// keysOfOthers are the labels and annotations that somebody else has set. An alias among
-// them is left to its owner: "accelerator", say, is often written by hand, and pods
-// select nodes by what stands there.
+// keysOfOthers returns the labels and annotations that somebody else has set. An alias
+// among them belongs to its owner and is not written: "accelerator", for example, is
+// often set by hand, and pods select nodes by its value.
 func keysOfOthers(managed []metav1.ManagedFieldsEntry) map[string]bool {
 	keys := map[string]bool{}
 	for i := range managed {
@@ -53,7 +53,7 @@ func keysOfOthers(managed []metav1.ManagedFieldsEntry) map[string]bool {
 			} `json:"f:metadata"`
 		}
 		if err := json.Unmarshal(m.FieldsV1.Raw, &fields); err != nil {
-			continue // the server's own format; what cannot be read names no owner
+			continue // the server writes this format; an entry that cannot be read names no owner
 		}
 		for k := range fields.Metadata.Labels {
 			keys[strings.TrimPrefix(k, "f:")] = true

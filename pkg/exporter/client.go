@@ -23,7 +23,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
-// nodeView is what the exporter needs of its Node.
+// nodeView is what the exporter needs from its Node.
 type nodeView struct {
 	uid                 types.UID
 	bootID              string
@@ -38,8 +38,8 @@ func viewOf(n *corev1.Node) nodeView {
 	}
 }
 
-// client makes the exporter's requests, one each, and says in their errors
-// which object they were for.
+// client makes the exporter's requests, one each. Its errors name the object of the
+// request.
 type client struct {
 	node      string
 	namespace string
@@ -60,7 +60,7 @@ func (c client) readNode(ctx context.Context) (nodeView, error) {
 	return viewOf(n), nil
 }
 
-// readTopology returns the node's object, nil when there is none.
+// readTopology returns the node's object, or nil if there is none.
 func (c client) readTopology(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
 	return c.topology(ctx, metav1.GetOptions{})
 }
@@ -91,8 +91,8 @@ func (c client) applyStatus(ctx context.Context, t *v1alpha1.NodeGPUTopology) (*
 	return c.apply(ctx, t, "status")
 }
 
-// apply sends one half of the object. Whatever else the typed object would
-// marshal (an empty creation time, the other half) must not become ours.
+// apply sends one half of the object. The typed object would marshal more (an empty
+// creation time, the other half), and that must not become ours.
 func (c client) apply(ctx context.Context, t *v1alpha1.NodeGPUTopology, half string) (*v1alpha1.NodeGPUTopology, error) {
 	all, err := runtime.DefaultUnstructuredConverter.ToUnstructured(t)
 	if err != nil {
@@ -121,8 +121,8 @@ func (c client) apply(ctx context.Context, t *v1alpha1.NodeGPUTopology, half str
 	return typed(u)
 }
 
-// withoutDegraded says of a GPU that may be used by itself only that it is not
-// healthy, where the schema cannot say the former: it must not look intact.
+// withoutDegraded is for an old schema, which cannot say that a GPU may only be used by
+// itself. It makes such a GPU unhealthy: the GPU must not look intact.
 func withoutDegraded(u *unstructured.Unstructured, leftOut []string) {
 	if !slices.Contains(leftOut, "status.gpuHealth.degraded") {
 		return
@@ -136,7 +136,8 @@ func withoutDegraded(u *unstructured.Unstructured, leftOut []string) {
 	}
 }
 
-// expanded says the graph at length where the schema does not have the short form.
+// expanded writes the graph in the long form if the schema does not have the short
+// form.
 func expanded(u *unstructured.Unstructured, leftOut []string, spec *v1alpha1.NodeGPUTopologySpec) {
 	if !slices.Contains(leftOut, "spec.linkRows") && !slices.Contains(leftOut, "spec.numaNodes.threadsPerCore") {
 		return
@@ -156,9 +157,9 @@ func typed(u *unstructured.Unstructured) (*v1alpha1.NodeGPUTopology, error) {
 	return t, nil
 }
 
-// applyMarks writes the node's labels and annotations. The UID makes the server
-// refuse a Node of the same name that is not ours, and keeps the request from
-// creating a Node that was just deleted.
+// applyMarks writes the node's labels and annotations. With the UID, the server refuses
+// another Node of the same name, and the request does not create a Node that was just
+// deleted.
 func (c client) applyMarks(ctx context.Context, uid types.UID, manager string, m marks) (nodeView, error) {
 	ac := corev1ac.Node(c.node).WithUID(uid).WithLabels(m.labels).WithAnnotations(m.annotations)
 	n, err := c.kube.CoreV1().Nodes().Apply(ctx, ac, metav1.ApplyOptions{FieldManager: manager, Force: true})
@@ -168,7 +169,7 @@ func (c client) applyMarks(ctx context.Context, uid types.UID, manager string, m
 	return viewOf(n), nil
 }
 
-// applyLease renews a Lease, or makes it.
+// applyLease renews a Lease, or creates it.
 func (c client) applyLease(ctx context.Context, name string, uid types.UID, now time.Time) error {
 	l := nodelease.Lease{Namespace: c.namespace, Name: name, Node: c.node, NodeUID: uid, Manager: FieldManager}
 	if err := l.Renew(ctx, c.kube, now); err != nil {
@@ -177,14 +178,14 @@ func (c client) applyLease(ctx context.Context, name string, uid types.UID, now 
 	return nil
 }
 
-// unserved reports that the API server has no such resource at all, as
-// opposed to no such object.
+// unserved reports that the API server does not have the resource at all, which is not
+// the same as a missing object.
 func unserved(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// explain names the object of a failed request, and says what an operator has
-// to do about the two mistakes of installation.
+// explain names the object of a failed request, and tells the operator how to repair
+// the two usual mistakes of installation.
 func (c client) explain(err error, verb, kind, name string) error {
 	switch {
 	case unserved(err):

@@ -13,40 +13,39 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 )
 
-// Names under which things are applied: everything, but for the labels and the
-// annotation outside nvtopo.dev.
+// Field managers: one for everything, and one for the labels and the annotation outside
+// nvtopo.dev.
 const (
 	FieldManager      = "nvtopo-exporter"
 	AliasFieldManager = FieldManager + "-aliases"
 )
 
-// Names of the Leases are these prefixes and the node's name.
+// The name of a Lease is this prefix and the node's name.
 const (
 	LeasePrefix      = nodelease.ExporterPrefix
 	AgentLeasePrefix = nodelease.AgentPrefix
 )
 
-// Config is what an exporter is told. NodeName is required, the zero value of
-// the rest is usable.
+// Config configures an exporter. NodeName is required; all other fields have defaults.
 type Config struct {
-	// NodeName is the node whose topology this is.
+	// NodeName is the node whose topology is published.
 	NodeName string
 	// Resource is the extended resource of the GPUs; nvidia.com/gpu by default.
 	Resource string
-	// Interval between two readings without an event; 30 s by default.
+	// Interval is the time between two readings without an event; 30 s by default.
 	Interval time.Duration
-	// Resync is how often the published objects are read back to notice that
-	// somebody else changed or deleted them; ten intervals by default.
+	// Resync is how often the published objects are read back, to notice that somebody
+	// else changed or deleted them; ten intervals by default.
 	Resync time.Duration
 	// Namespace of the Leases; nvtopo-system by default.
 	Namespace string
 	// NoCompatLabels leaves out the labels and the annotation outside nvtopo.dev.
 	NoCompatLabels bool
-	// Compact publishes the graph in fewer bytes, by fields that programs of level 1 do
-	// not know: NodeGPUTopologySpec.Compact.
+	// Compact publishes the graph in fewer bytes, with fields that programs of level 1
+	// do not know: NodeGPUTopologySpec.Compact.
 	Compact bool
-	// AssumeEnforced says that what the scheduler chooses is what pods get. Only
-	// true of simulated nodes: it stands in for the node agent's Lease and condition.
+	// AssumeEnforced says that pods get what the scheduler chooses. This is true only
+	// for simulated nodes: it replaces the node agent's Lease and condition.
 	AssumeEnforced bool
 }
 

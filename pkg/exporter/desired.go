@@ -41,7 +41,7 @@ func describe(cfg Config, node nodeView, g *nvtopo.Graph) *v1alpha1.NodeGPUTopol
 	return t
 }
 
-// ready is the condition that a reading leads to.
+// ready makes the condition for a reading.
 func ready(problems []Problem, readErr error) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: ReasonRead, Message: "all GPUs were read"}
 	switch {
@@ -55,7 +55,7 @@ func ready(problems []Problem, readErr error) metav1.Condition {
 		for i, p := range problems {
 			lines[i] = p.String()
 		}
-		slices.Sort(lines) // the same problems in another order are no change
+		slices.Sort(lines) // the same problems in another order are not a change
 		c.Reason, c.Message = ReasonReadInPart, strings.Join(lines, "; ")
 	}
 	if len(c.Message) > maxMessage {
@@ -64,8 +64,8 @@ func ready(problems []Problem, readErr error) metav1.Condition {
 	return c
 }
 
-// withConditions completes a status: a condition keeps the time it has on the
-// server unless its status turns.
+// withConditions completes a status. A condition keeps its time on the server unless
+// its status has changed.
 func withConditions(t *v1alpha1.NodeGPUTopology, observed *v1alpha1.NodeGPUTopology, now metav1.Time, conds ...metav1.Condition) {
 	t.Status.Conditions = nil
 	for _, c := range conds {
@@ -79,8 +79,8 @@ func withConditions(t *v1alpha1.NodeGPUTopology, observed *v1alpha1.NodeGPUTopol
 	}
 }
 
-// withSince notes since when each GPU has been as it is now, which is what the server
-// says of a GPU in the same state, or what was said before.
+// withSince fills in since when each GPU has its current state. If the server or an
+// earlier report has the same state, its time is kept.
 func withSince(t *v1alpha1.NodeGPUTopology, now metav1.Time, known ...*v1alpha1.NodeGPUTopology) {
 	for i := range t.Status.GPUHealth {
 		h := &t.Status.GPUHealth[i]
@@ -108,7 +108,8 @@ func healthOf(t *v1alpha1.NodeGPUTopology, id string) *v1alpha1.GPUHealth {
 	return &t.Status.GPUHealth[i]
 }
 
-// sameFault leaves out what drivers put differently from one reading to the next.
+// sameFault ignores the parts of a reason that drivers word differently from one
+// reading to the next.
 func sameFault(a, b *v1alpha1.GPUHealth) bool {
 	x, _, _ := strings.Cut(a.Reason, ":")
 	y, _, _ := strings.Cut(b.Reason, ":")
@@ -129,8 +130,8 @@ func ownedBy(t *v1alpha1.NodeGPUTopology, uid types.UID) bool {
 	return slices.ContainsFunc(t.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == uid })
 }
 
-// sameStatus reports whether the server has the exporter's part of the wanted
-// status. Other parts and conditions belong to others.
+// sameStatus reports whether the server has the exporter's part of the wanted status.
+// Other parts and conditions belong to other programs.
 func sameStatus(want, observed *v1alpha1.NodeGPUTopology) bool {
 	if observed == nil || !apiequality.Semantic.DeepEqual(want.Status.Summary, observed.Status.Summary) ||
 		!slices.EqualFunc(want.Status.GPUHealth, observed.Status.GPUHealth, func(a, b v1alpha1.GPUHealth) bool { return sameHealth(&a, &b) }) {

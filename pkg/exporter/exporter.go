@@ -38,24 +38,24 @@ type Exporter struct {
 	mu         sync.Mutex                // held for a whole round
 	node       nodeView                  // as last read or written; guarded by mu
 	observed   *v1alpha1.NodeGPUTopology // as last read or written, nil when absent; guarded by mu
-	readBackAt time.Time                 // when node and observed were read; zero forces a reading; guarded by mu
+	readBackAt time.Time                 // when node and observed were read back; zero forces it again; guarded by mu
 	good       *v1alpha1.NodeGPUTopology // the last good reading; guarded by mu
 	marks      marks                     // of the last good reading; guarded by mu
-	own        markSet                   // of marks, those under nvtopo.dev/; guarded by mu
-	aliases    markSet                   // and the others; guarded by mu
+	own        markSet                   // the marks under nvtopo.dev/; guarded by mu
+	aliases    markSet                   // the other marks; guarded by mu
 	sent       sent                      // guarded by mu
-	told       map[Problem]bool          // of the last good reading, and so in the log; guarded by mu
+	told       map[Problem]bool          // problems of the last good reading, already logged; guarded by mu
 
-	// vouched is the UID of the Node whose object agrees with the last reading;
-	// nil while it does not. The Leases are renewed only when it is set.
+	// vouched is the UID of the Node while its object agrees with the last reading,
+	// else nil. The Leases are renewed only while it is set.
 	vouched  atomic.Pointer[types.UID]
-	vouching chan struct{} // a token arrives when vouched is set after it was not
+	vouching chan struct{} // gets a token when vouched changes from nil to a UID
 	finished atomic.Int64  // when the last round ended, in Unix nanoseconds
 }
 
-// sent is what was written since the objects were last read back. It keeps a
-// value that the server stores differently (a webhook's or an older schema's
-// doing) from being written in every round.
+// sent is what was written since the objects were last read back. Without it, a value
+// that the server stores differently (because of a webhook or an older schema) would be
+// written in every round.
 type sent struct {
 	spec, status *v1alpha1.NodeGPUTopology
 }
@@ -84,11 +84,11 @@ func New(cfg Config, src Source, kube kubernetes.Interface, dyn dynamic.Interfac
 	return e, nil
 }
 
-// Gatherer has the exporter's metrics.
+// Gatherer returns the exporter's metrics.
 func (e *Exporter) Gatherer() prometheus.Gatherer { return e.metrics.registry }
 
-// PublishOnce reads the source, brings everything published up to date and
-// renews the Leases. The error says what could not be read or written.
+// PublishOnce reads the source, brings all published objects up to date and renews the
+// Leases. The error says what could not be read or written.
 func (e *Exporter) PublishOnce(ctx context.Context) error {
 	err := e.publish(ctx)
 	return errors.Join(err, e.renew(ctx))
@@ -101,15 +101,15 @@ func (e *Exporter) publish(ctx context.Context) error {
 	defer func() { e.finished.Store(e.clock.Now().UnixNano()) }()
 	var backErr error
 	if e.readBackAt.IsZero() || e.clock.Since(e.readBackAt) >= e.cfg.Resync || e.displaced(ctx) {
-		// Later on, what was known will do: an outage of the API server is no
-		// reason to stop watching the hardware.
+		// Once the Node was read, an older view of it is good enough: an outage of the
+		// API server is no reason to stop watching the hardware.
 		if backErr = e.readBack(ctx); backErr != nil && e.node.uid == "" {
 			return backErr
 		}
 	}
 	problems, readErr := e.read(ctx)
 	if ctx.Err() != nil {
-		return ctx.Err() // being stopped is no fault of the hardware
+		return ctx.Err() // a stop is not a hardware fault
 	}
 	writeErr := e.write(ctx, problems, readErr)
 	switch {
@@ -129,7 +129,7 @@ func (e *Exporter) publish(ctx context.Context) error {
 	return err
 }
 
-// readBack learns what is published now.
+// readBack reads what is published now.
 func (e *Exporter) readBack(ctx context.Context) error {
 	node, err := e.api.readNode(ctx)
 	if err != nil {
@@ -144,7 +144,7 @@ func (e *Exporter) readBack(ctx context.Context) error {
 	}
 	e.node, e.observed, e.readBackAt, e.sent = node, observed, e.clock.Now(), sent{}
 	if r, ok := e.src.(rememberer); ok && e.good == nil && current(observed, node) && node.bootID != "" {
-		// GPUs that vanished while no exporter ran are noticed too.
+		// So GPUs that disappeared while no exporter ran are noticed too.
 		if graphs, err := observed.Graphs(); err == nil {
 			r.Remember(graphs[e.cfg.Resource])
 		}
@@ -152,10 +152,10 @@ func (e *Exporter) readBack(ctx context.Context) error {
 	return nil
 }
 
-// displaced reports whether somebody deleted the object, made it anew or changed its
-// spec since it was read or written: until it is mended the node has no graph, or a wrong
-// one, which cannot wait for the resync. It asks in every round, for what the API
-// server's cache has; a version that is behind only costs one more reading.
+// displaced reports whether somebody deleted the object, created it again or changed
+// its spec since it was read or written. Until that is repaired the node has no graph,
+// or a wrong one, which cannot wait for the resync. It reads from the API server's
+// cache in every round; a version that is behind only costs one more reading.
 func (e *Exporter) displaced(ctx context.Context) bool {
 	if e.observed == nil {
 		return false
@@ -167,12 +167,12 @@ func (e *Exporter) displaced(ctx context.Context) bool {
 		e.distrust()
 		return true
 	case err != nil:
-		return false // an outage: nothing is known to have changed
+		return false // an outage: no change is known
 	}
 	return got == nil || got.UID != e.observed.UID || got.Generation != e.observed.Generation
 }
 
-// read takes a reading; a failed one leaves the last good one in place.
+// read reads the source. If that fails, the last good reading stays.
 func (e *Exporter) read(ctx context.Context) ([]Problem, error) {
 	start := e.clock.Now()
 	g, problems, err := e.src.Graph(ctx)
@@ -194,13 +194,13 @@ func (e *Exporter) keep(g *nvtopo.Graph) {
 	e.marks = nodeMarks(&e.cfg, g, e.good.Status.Summary)
 }
 
-// write publishes what differs in the object from what is there.
+// write publishes what differs from the published object.
 func (e *Exporter) write(ctx context.Context, problems []Problem, readErr error) error {
 	want := e.wanted()
 	if want == nil {
 		return nil // nothing was ever read, and nothing is there to mark
 	}
-	now := metav1.NewTime(e.clock.Now().Truncate(time.Second)) // what survives the API
+	now := metav1.NewTime(e.clock.Now().Truncate(time.Second)) // the API keeps whole seconds
 	conds := []metav1.Condition{ready(problems, readErr)}
 	if e.cfg.AssumeEnforced {
 		conds = append(conds, metav1.Condition{
@@ -210,7 +210,7 @@ func (e *Exporter) write(ctx context.Context, problems []Problem, readErr error)
 	withConditions(want, e.observed, now, conds...)
 	withSince(want, now, e.observed, e.sent.status)
 
-	// Health goes first: a GPU that turns up unhealthy must never look healthy.
+	// Health goes first: a GPU that appears as unhealthy must never look healthy.
 	if e.observed != nil {
 		if err := e.writeStatus(ctx, want); err != nil {
 			return err
@@ -225,15 +225,16 @@ func (e *Exporter) write(ctx context.Context, problems []Problem, readErr error)
 	return nil
 }
 
-// wanted is the object to publish: the last good reading, or while there is
-// none the published object, whose Ready condition must not stay true.
+// wanted is the object to publish: the last good reading. If there is none, it is the
+// published object, because its Ready condition must not stay true.
 func (e *Exporter) wanted() *v1alpha1.NodeGPUTopology {
 	switch {
 	case e.good != nil:
 		t := e.good.DeepCopy()
-		// What has no entry is healthy; of 8 GPUs the entries were half a kilobyte.
+		// A GPU without an entry is healthy: for 8 GPUs the entries took half a
+		// kilobyte.
 		t.Status.GPUHealth = slices.DeleteFunc(t.Status.GPUHealth, func(h v1alpha1.GPUHealth) bool { return h.Healthy && !h.Degraded })
-		// The Node may have become known better since the reading.
+		// The Node may be known better since the reading.
 		t.Spec.NodeUID, t.Spec.BootID, t.OwnerReferences[0].UID = e.node.uid, e.node.bootID, e.node.uid
 		return t
 	case e.observed != nil:
@@ -267,8 +268,8 @@ func (e *Exporter) writeStatus(ctx context.Context, want *v1alpha1.NodeGPUTopolo
 	return nil
 }
 
-// distrust records that the published objects may not say what was last read:
-// the Leases stop and the next round reads everything back.
+// distrust records that the published objects may differ from the last reading. The
+// Leases stop, and the next round reads everything back.
 func (e *Exporter) distrust() {
 	e.readBackAt = time.Time{}
 	e.vouched.Store(nil)
@@ -284,7 +285,7 @@ func (e *Exporter) vouch() {
 	}
 }
 
-// renew renews the node's Leases if the published object deserves it.
+// renew renews the node's Leases if the published object agrees with the last reading.
 func (e *Exporter) renew(ctx context.Context) error {
 	uid := e.vouched.Load()
 	if uid == nil {

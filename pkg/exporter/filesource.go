@@ -20,8 +20,8 @@ import (
 )
 
 // Open returns the source that spec names: "machine:NAME" for a machine of the
-// catalogue, "file:PATH" for a captured text or a NodeGPUTopology. opts adds what
-// a captured text does not say.
+// catalogue, "file:PATH" for a captured text or a NodeGPUTopology. opts adds what a
+// captured text does not contain.
 func Open(spec, nodeName, resource string, opts smi.Options) (Source, error) {
 	kind, arg, _ := strings.Cut(spec, ":")
 	switch {
@@ -38,10 +38,10 @@ func Open(spec, nodeName, resource string, opts smi.Options) (Source, error) {
 	case kind == "file" && arg != "":
 		return fileSource{path: arg, resource: cmp.Or(resource, v1alpha1.DefaultResource), opts: opts}, nil
 	}
-	return nil, fmt.Errorf("source %q is none of nvml, machine:NAME, file:PATH", spec)
+	return nil, fmt.Errorf("source %q is not nvml, machine:NAME or file:PATH", spec)
 }
 
-// fileSource reads its file each time, so that an edit is a change of hardware.
+// fileSource reads its file each time, so an edit acts like a change of hardware.
 type fileSource struct {
 	path     string
 	resource string
@@ -62,8 +62,8 @@ func (s fileSource) Graph(context.Context) (*nvtopo.Graph, []Problem, error) {
 	return g, nil, nil
 }
 
-// manifest matches a text that means to be an API object: no captured matrix
-// has a line that starts like one.
+// manifest matches a text that is meant as an API object: no captured matrix has a line
+// that starts like this.
 var manifest = regexp.MustCompile(`\A\s*\{|(?m:^(apiVersion|kind)\s*:)`)
 
 func (s fileSource) parse(b []byte) (*nvtopo.Graph, error) {

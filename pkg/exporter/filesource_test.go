@@ -76,8 +76,8 @@ func TestOpenReadsWhatItIsGiven(t *testing.T) {
 
 func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 	tests := map[string]struct{ spec, resource, want string }{
-		"no kind of source":           {spec: "dgx-h100", want: "none of nvml, machine:NAME, file:PATH"},
-		"an empty name":               {spec: "machine:", want: "none of nvml"},
+		"no kind of source":           {spec: "dgx-h100", want: "not nvml, machine:NAME or file:PATH"},
+		"an empty name":               {spec: "machine:", want: "not nvml"},
 		"an unknown machine":          {spec: "machine:abacus", want: "abacus"},
 		"a missing file":              {spec: "file:/does/not/exist", want: "/does/not/exist"},
 		"a cut text":                  {spec: "file:" + write(t, strings.Join(strings.SplitAfter(twoGPUs, "\n")[:2], "")), want: "GPU1"},

@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Node labels, for node selectors of pods that any scheduler places. They
-// describe the hardware and not its health, so that they change with it only.
+// Node labels, for node selectors of pods that any scheduler places. They describe the
+// hardware and not its health, so they change only with the hardware.
 const (
 	LabelInterconnect    = "nvtopo.dev/gpu-interconnect"
 	LabelCount           = "nvtopo.dev/gpu-count"
@@ -25,8 +25,9 @@ const (
 	LabelSingleNUMA8GPUs = "nvtopo.dev/single-numa-8gpu"
 )
 
-// AnnotationTopology of the Node has the graph in one line of JSON: the whole of it is
-// in the NodeGPUTopology, and annotations are read by everything that lists nodes.
+// AnnotationTopology is an annotation of the Node with a summary of the graph in one
+// line of JSON. The whole graph is in the NodeGPUTopology, because everything that
+// lists nodes also reads their annotations.
 const AnnotationTopology = "nvtopo.dev/gpu-topology"
 
 // ownLabels and ownAnnotations are all keys of ours that an exporter may have written.
@@ -37,8 +38,9 @@ var (
 	ownAnnotations = []string{AnnotationTopology}
 )
 
-// nodeMarks describes a graph in labels and an annotation, also in the keys others look
-// for if the configuration wants those. A label without a value to give is left out.
+// nodeMarks describes a graph in labels and an annotation, and also in keys that other
+// programs look for if the configuration wants those. A label without a value is left
+// out.
 func nodeMarks(cfg *Config, g *nvtopo.Graph, sum *v1alpha1.Summary) marks {
 	perNUMA := gpusPerNUMA(g)
 	most := 0
@@ -67,7 +69,7 @@ func nodeMarks(cfg *Config, g *nvtopo.Graph, sum *v1alpha1.Summary) marks {
 	return m
 }
 
-// product is the model all GPUs share, "mixed" when they do not.
+// product is the model of all GPUs, or "mixed" if they have several.
 func product(g *nvtopo.Graph) string {
 	if g.Len() == 0 {
 		return ""
@@ -80,13 +82,13 @@ func product(g *nvtopo.Graph) string {
 	return g.GPUs[0].Model
 }
 
-// numaCount is how many whole GPUs sit on one NUMA node.
+// numaCount is how many whole GPUs are on one NUMA node.
 type numaCount struct {
 	Node int `json:"node"`
 	GPUs int `json:"gpus"`
 }
 
-// gpusPerNUMA counts the GPUs that can be given out whole by known NUMA node,
+// gpusPerNUMA counts the GPUs that can be given out whole for each known NUMA node,
 // ascending by node.
 func gpusPerNUMA(g *nvtopo.Graph) []numaCount {
 	counts := map[int]int{}
@@ -117,8 +119,8 @@ func topologyText(sum *v1alpha1.Summary, inter string, perNUMA []numaCount) stri
 	return string(b)
 }
 
-// labelValue makes a product name a valid label value: other characters become
-// dashes, as NVIDIA's feature discovery writes them, and the ends are trimmed.
+// labelValue makes a product name a valid label value: other characters become dashes,
+// as in NVIDIA's feature discovery, and the ends are trimmed.
 func labelValue(s string) string {
 	const maxLen = 63 // validation.LabelValueMaxLength
 	s = strings.Map(func(r rune) rune {

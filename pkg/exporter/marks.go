@@ -18,25 +18,27 @@ type marks struct {
 	labels, annotations map[string]string
 }
 
-// markSet is those of one field manager, and what became of them. Ours and the aliases
-// are two: an admission policy of the release before that refuses an alias refuses none
-// of ours, and an exporter of it, which takes what is ours over, need not remove one.
+// markSet is the marks of one field manager and their state. Our own keys and the
+// aliases are two sets, for two reasons: an older admission policy that refuses an
+// alias refuses none of our own keys, and an older exporter, which takes over our own
+// keys, need not remove an alias.
 type markSet struct {
 	manager             string
 	labels, annotations []string // all keys that an exporter may have written
-	cleaned             bool     // leftovers of an earlier run were dealt with
-	sent                *marks   // written since the node was last read back
+	cleaned             bool     // leftovers of an earlier run were removed
+	sent                *marks   // what was written since the node was last read back
 }
 
-// writeMarks applies labels and annotations: the aliases first, so that one that an
-// exporter wrote as its own before there were two managers is not missed meanwhile.
+// writeMarks applies labels and annotations, the aliases first. An older exporter with
+// only one field manager may have written an alias as its own; in this order the alias
+// is never missing.
 func (e *Exporter) writeMarks(ctx context.Context) error {
 	return errors.Join(e.writeSet(ctx, &e.aliases, e.node.others), e.writeSet(ctx, &e.own, nil))
 }
 
-// writeSet applies the marks of a set, but for some keys. Applying also removes those of
-// the set that are no longer wanted; once per process and Node is enough for keys that
-// somebody else has come to own. Aliases that the admission policy refuses are tried
+// writeSet applies the marks of a set except the keys in but. Applying also removes
+// keys of the set that are no longer wanted. For keys that somebody else owns now, once
+// per process and Node is enough. Aliases that the admission policy refuses are tried
 // again when the node is read back.
 func (e *Exporter) writeSet(ctx context.Context, s *markSet, but map[string]bool) error {
 	want := e.marks.of(s, but)
@@ -58,11 +60,11 @@ func (e *Exporter) writeSet(ctx context.Context, s *markSet, but map[string]bool
 		klog.FromContext(ctx).Info("The labels and the annotation outside nvtopo.dev were refused", "reason", err.Error())
 		return nil
 	}
-	e.readBackAt = time.Time{} // perhaps the Node is another one by now
+	e.readBackAt = time.Time{} // the Node may be another one now
 	return err
 }
 
-// of returns the marks of a set, but for some keys.
+// of returns the marks of a set except the keys in but.
 func (m marks) of(s *markSet, but map[string]bool) marks {
 	out := marks{labels: maps.Clone(m.labels), annotations: maps.Clone(m.annotations)}
 	maps.DeleteFunc(out.labels, func(k, _ string) bool { return but[k] || !slices.Contains(s.labels, k) })
@@ -70,8 +72,8 @@ func (m marks) of(s *markSet, but map[string]bool) marks {
 	return out
 }
 
-// leftover reports whether a node carries a key of the set that is not wanted now, from
-// an earlier run with other settings or hardware.
+// leftover reports whether a node has a key of the set that is not wanted now, from an
+// earlier run with other settings or hardware.
 func (s *markSet) leftover(want marks, node nodeView) bool {
 	return remains(s.labels, want.labels, node.labels) || remains(s.annotations, want.annotations, node.annotations)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// metrics of one exporter, in a registry of its own: many run in one process.
+// metrics of one exporter, in their own registry: a process may run many exporters.
 type metrics struct {
 	registry     *prometheus.Registry
 	gpus         prometheus.Gauge
@@ -41,7 +41,7 @@ func newMetrics() *metrics {
 		}, []string{"class"}),
 		readDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "nvtopo", Subsystem: "exporter", Name: "read_duration_seconds", Help: "Time to read the source.",
-			// From a static source to a driver that answers no more.
+			// From a static source to a driver that no longer answers.
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}),
 		readErrors: prometheus.NewCounter(prometheus.CounterOpts{
@@ -79,7 +79,7 @@ func (m *metrics) read(g *nvtopo.Graph, problems int) {
 	}
 }
 
-// wrote counts a write by its outcome and passes the error on.
+// wrote counts a write by its result and returns err.
 func (m *metrics) wrote(object string, err error) error {
 	if err != nil {
 		m.writeErrors.WithLabelValues(object).Inc()

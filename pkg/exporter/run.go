@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// minGap is the least time between two rounds: a burst of events is one reading.
+	// minGap is the least time between two rounds: several events in this time cause
+	// one reading.
 	minGap = time.Second
 	// firstRetry is the delay after the first failure.
 	firstRetry = time.Second
 )
 
-// Run publishes until the context ends, and then returns nil. What goes wrong is
-// logged and tried again, but for a library that does not fit the kernel driver: it is
-// the process's for good, and the error says that another process is needed.
+// Run publishes until ctx ends, and then returns nil. Errors are logged, and the round
+// is tried again, with one exception: if the library does not fit the kernel driver,
+// this process can never recover, and the error says that another process is needed.
 func (e *Exporter) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -69,7 +70,7 @@ func (e *Exporter) runRounds(ctx context.Context) error {
 			continue
 		}
 		if nvml.IsMismatch(err) {
-			return fmt.Errorf("the driver was updated and this process must be started anew: %w", err)
+			return fmt.Errorf("the driver was updated and this process must be restarted: %w", err)
 		}
 		klog.FromContext(ctx).Error(err, "Publishing failed, will retry")
 		timer.Reset(nodelease.Backoff(firstRetry, e.cfg.Interval, failures, e.random()))
@@ -77,9 +78,8 @@ func (e *Exporter) runRounds(ctx context.Context) error {
 	}
 }
 
-// Healthy says whether Run makes progress: an error means that a round has not
-// ended for far longer than it may take. A failing API server or driver is no
-// reason to restart the process.
+// Healthy returns an error if a round has run far longer than it may take. A failing
+// API server or driver is no reason to restart the process.
 func (e *Exporter) Healthy() error {
 	finished := e.finished.Load()
 	if finished == 0 {

@@ -232,7 +232,7 @@ func TestAProcessWithTheLibraryOfAnotherDriverPublishesThatAndEnds(t *testing.T)
 		default:
 			t.Fatal("the process runs on a minute after its library stopped fitting")
 		}
-		if !nvml.IsMismatch(err) || !strings.Contains(err.Error(), "must be started anew") {
+		if !nvml.IsMismatch(err) || !strings.Contains(err.Error(), "must be restarted") {
 			t.Errorf("Run returned %v", err)
 		}
 		if c := readyOf(t, api.topology(t)); c.Reason != ReasonReadFailed || !strings.Contains(c.Message, "version mismatch") {

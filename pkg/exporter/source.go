@@ -9,7 +9,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml"
 )
 
-// Problem is something a source had to do without.
+// Problem is something that a reading could not find out.
 type Problem = nvml.Problem
 
 // Event says that the source should be read again.
@@ -17,15 +17,15 @@ type Event = nvml.Event
 
 // Source is where the graph comes from.
 type Source interface {
-	// Graph reads the hardware. Problems accompany a graph that is whole all the
-	// same; with an error the last good graph stands.
+	// Graph reads the hardware. The graph is complete even if there are problems. On an
+	// error the last good graph stays.
 	Graph(ctx context.Context) (*nvtopo.Graph, []Problem, error)
-	// Events delivers reasons to read before the interval is over, until the
-	// context ends. It is nil for a source that has none.
+	// Events delivers reasons to read before the interval is over, until ctx ends. It
+	// is nil if the source has none.
 	Events(ctx context.Context) <-chan Event
 }
 
-// rememberer is a source that notices missing GPUs by an earlier graph.
+// rememberer is a source that notices missing GPUs by comparing with an earlier graph.
 type rememberer interface{ Remember(g *nvtopo.Graph) }
 
 // NVML returns the source that reads this machine's GPUs through the driver.

@@ -206,7 +206,7 @@ func hardwareFaults() map[string]hardwareFault {
 		},
 		"library of another driver": {
 			strike:    set(fakedriver.Fails("nvmlInit", fakedriver.AllGPUs, fakedriver.VersionMismatch)),
-			published: []string{"ReadFailed: "}, logged: "the driver was updated and this process must be started anew",
+			published: []string{"ReadFailed: "}, logged: "the driver was updated and this process must be restarted",
 			heal: func(t *testing.T, n *exporterNode) {
 				t.Helper()
 				if err := <-n.ended; err == nil || n.process.ProcessState.ExitCode() != 1 {
