@@ -16,11 +16,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// The API server keeps for every manager of fields when it last changed one, in whole
-// seconds. That is what tells a choice that was wrong from one that was right once.
+// For every field manager the API server keeps when it last changed a field, in whole
+// seconds. This shows whether a choice was wrong when it was made, or was right then.
 
-// changes returns when the object's graph last changed, and its GPUs' health; the
-// latter is zero if nobody knows.
+// changes returns when the object's graph last changed, and when its GPUs' health did.
+// The second is zero if it is not known.
 func changes(t *v1alpha1.NodeGPUTopology) (graph, health time.Time) {
 	graph = t.CreationTimestamp.Time
 	for i := range t.ManagedFields {
@@ -36,8 +36,9 @@ func changes(t *v1alpha1.NodeGPUTopology) (graph, health time.Time) {
 	return graph, health
 }
 
-// owns reports whether the entry may be about a field. The name could be a value
-// elsewhere in it, which makes a finding a note and never the other way round.
+// owns reports whether the entry may be about a field. The name could also be a value
+// elsewhere in the entry. That can turn a violation into a note, but never a note into
+// a violation.
 func owns(m *metav1.ManagedFieldsEntry, field string) bool {
 	return m.FieldsV1 != nil && bytes.Contains(m.FieldsV1.Raw, []byte(`"`+field+`"`))
 }
@@ -49,8 +50,8 @@ func later(t time.Time, u *metav1.Time) time.Time {
 	return t
 }
 
-// boundAt is when the pod was bound, which the API server records by its own clock, too;
-// zero if it does not say.
+// boundAt is when the pod was bound, by the API server's clock; zero if the API server
+// has not recorded it.
 func boundAt(p *v1.Pod) time.Time {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionTrue {
@@ -60,8 +61,9 @@ func boundAt(p *v1.Pod) time.Time {
 	return time.Time{}
 }
 
-// rewritten reports whether the pod's allocation was written after it was bound, as
-// is done when kubelet gave it other GPUs: by whom, or else when.
+// rewritten reports whether the pod's allocation was written after it was bound, which
+// happens when kubelet gave it other GPUs. It goes by the field manager, and else by
+// the time.
 func rewritten(p *v1.Pod) bool {
 	at := boundAt(p)
 	return slices.ContainsFunc(p.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
@@ -70,8 +72,8 @@ func rewritten(p *v1.Pod) bool {
 	})
 }
 
-// changedSince says what explains that the pod's allocation does not fit any more;
-// empty if nothing does. A scheduler is given some time to hear of a change.
+// changedSince says which change explains that the pod's allocation no longer fits, or
+// "". A scheduler has some time to hear of a change.
 func (s *scene) changedSince(p *pod, at time.Time, what string) string {
 	if at.Add(time.Second + s.w.lag()).After(p.alloc.Assumed) {
 		return fmt.Sprintf("%s changed at %s, after the choice of %s or just before", what, stamp(at), stamp(p.alloc.Assumed))
@@ -84,7 +86,7 @@ func (s *scene) changedSince(p *pod, at time.Time, what string) string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// inputsChanged says that somebody changed the pod's demands after the choice.
+// inputsChanged says which of the pod's demands changed after since, or "".
 func inputsChanged(p *v1.Pod, since time.Time) string {
 	for i := range p.ManagedFields {
 		m := &p.ManagedFields[i]

@@ -21,14 +21,14 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// Check returns what is a violation at this moment, whatever comes next. What would
-// be one only if it lasts is left to a Checker.
+// Check returns the violations at this moment. What becomes a violation only if it
+// lasts needs a Checker.
 func Check(w *World) []Violation { return Examine(w).Violations }
 
-// Examine looks at everything once.
+// Examine checks everything once.
 func Examine(w *World) *Report { return examine(w, nvtopo.NewRegistry(nvtopo.DefaultWeights())) }
 
-// examine works with tables that may be kept from one World to the next.
+// examine uses tables that may be kept from one World to the next.
 func examine(w *World, tables *nvtopo.Registry) *Report {
 	s := &scene{
 		w: w, tables: tables, report: &Report{Violations: []Violation{}}, profiles: w.profiles(),
@@ -49,28 +49,29 @@ func examine(w *World, tables *nvtopo.Registry) *Report {
 	return s.report
 }
 
-// scene is a World by name and UID while it is examined.
+// scene is a World, indexed by name and UID.
 type scene struct {
 	w        *World
 	tables   *nvtopo.Registry
 	report   *Report
 	profiles map[string]diagnosis.Profile
 	nodes    map[string]*node
-	live     map[types.UID]*v1.Pod // that have not ended, bound or not
+	live     map[types.UID]*v1.Pod // pods that have not ended, bound or not
 	pods     map[types.UID]*pod    // live and bound, with GPUs or an allocation
-	bound    []*pod                // the same, in order
+	bound    []*pod                // the values of pods, in order
 }
 
-// node is one node's name and what goes by it.
+// node is one node's name and everything about it.
 type node struct {
 	name     string
 	object   *v1.Node                  // nil if there is none
-	topology *v1alpha1.NodeGPUTopology // nil if there is none, or it is of another Node of that name
+	topology *v1alpha1.NodeGPUTopology // nil if there is none, or if it is about another Node with that name
 	accels   map[string]*accel
 	records  map[types.UID][]v1alpha1.Allocation
 	// enforced: the agent's Lease is fresh, so that its records are current.
 	enforced bool
-	// changed is when the graph last changed, and health when the GPUs' health did.
+	// changed is when the graph last changed, and health when the GPUs' health last
+	// changed.
 	changed, health time.Time
 }
 
@@ -78,7 +79,7 @@ type node struct {
 type accel struct {
 	graph             *nvtopo.Graph
 	tables            *nvtopo.Tables
-	healthy, degraded nvtopo.Mask // degraded are healthy, and for pods of one device only
+	healthy, degraded nvtopo.Mask // degraded GPUs are also healthy, but only for pods of one device
 }
 
 // allocated is one container's part of an allocation.
@@ -91,7 +92,7 @@ type pod struct {
 	profile diagnosis.Profile
 	ours    bool
 	asks    map[string]int // resource -> effective request
-	// alloc is nil unless it is readable and speaks of this pod and node.
+	// alloc is nil unless it is readable and is for this pod and node.
 	alloc *allocation.Allocation
 }
 
@@ -99,7 +100,7 @@ func (s *scene) violate(v Violation) { s.report.Violations = append(s.report.Vio
 func (s *scene) pend(v Violation)    { s.report.Pending = append(s.report.Pending, v) }
 func (s *scene) note(v Violation)    { s.report.Notes = append(s.report.Notes, v) }
 
-// either makes a finding a note where something explains it.
+// either reports v as a violation, or as a note if something explains it.
 func (s *scene) either(v Violation, explained, instead, why string) {
 	if explained == "" {
 		s.violate(v)
@@ -175,11 +176,11 @@ func (s *scene) readPods() {
 	for i := range s.w.Pods {
 		p := &s.w.Pods[i]
 		if p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
-			continue // kubelet has taken its devices back
+			continue // its devices are free again
 		}
 		s.live[p.UID] = p
 		if p.Spec.NodeName == "" {
-			continue // an annotation without a node means nothing
+			continue // without a node the annotation means nothing
 		}
 		s.readPod(p)
 	}
@@ -203,7 +204,7 @@ func (s *scene) readPod(obj *v1.Pod) {
 	case p.alloc != nil:
 		s.pods[obj.UID] = p
 		s.bound = append(s.bound, p)
-	case annotated || len(p.asks) == 0: // said already, or nothing to say
+	case annotated || len(p.asks) == 0: // already reported, or nothing to report
 	case !p.ours:
 		s.report.Checked.Foreign++ // known by kubelet's record, or by count
 	default:
@@ -211,11 +212,11 @@ func (s *scene) readPod(obj *v1.Pod) {
 	}
 }
 
-// resources are those in which the pod's allocation must be complete: its profile's,
-// and what was chosen for it, by a profile that may have been another then. Where the
-// profile's are not known, since no scheduler was asked, a graph of the node stands
-// for a profile that chooses by it, and nodes may have none: so the shipped one counts
-// too.
+// resources are those for which the pod's allocation must be complete: the resources of
+// its profile, and those that were chosen for it, perhaps by a profile that was another
+// then. If the profile's are not known, because no scheduler was asked, the resources
+// of the node's graph are taken instead, and the shipped one, because nodes may have no
+// graph.
 func (p *pod) resources() []string {
 	out := slices.Clone(p.profile.Resources)
 	if len(out) == 0 {
@@ -242,7 +243,8 @@ func (s *scene) readAllocation(p *pod, text string) {
 	}
 	switch {
 	case a.Node != p.Spec.NodeName:
-		// A Binding that was carried out late; the scheduler and the controller correct it.
+		// A Binding was carried out late; the scheduler and the controller correct
+		// this.
 		s.pend(Violation{
 			Invariant: MisplacedAllocation, Objects: []Object{podObject(p.Pod), {Kind: "Node", Name: p.Spec.NodeName}}, Field: allocationField + ".node",
 			Message: fmt.Sprintf("it is for node %s, and the pod is on node %s", a.Node, p.Spec.NodeName),
@@ -250,7 +252,7 @@ func (s *scene) readAllocation(p *pod, text string) {
 	case a.PodUID != p.UID:
 		s.violate(Violation{
 			Invariant: MisplacedAllocation, Objects: []Object{podObject(p.Pod)}, Field: allocationField + ".podUID",
-			Message: fmt.Sprintf("it is of the pod with UID %s", a.PodUID),
+			Message: fmt.Sprintf("it is for the pod with UID %s", a.PodUID),
 		})
 	default:
 		p.alloc = a

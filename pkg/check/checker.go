@@ -10,11 +10,11 @@ import (
 )
 
 // DefaultGrace is how long annotations may differ from kubelet's record: the agent
-// publishes what it reads within seconds and the controller corrects at once.
+// publishes its reading within seconds, and the controller corrects at once.
 const DefaultGrace = 30 * time.Second
 
-// Checker examines one cluster again and again, and remembers since when what is
-// pending has been so. It is not safe for concurrent use.
+// Checker examines one cluster again and again, and remembers how long each pending
+// finding has been there. It is not safe for concurrent use.
 type Checker struct {
 	grace  time.Duration
 	since  map[string]time.Time // finding -> World.Now when it was first seen
@@ -22,19 +22,20 @@ type Checker struct {
 	tables *nvtopo.Registry
 }
 
-// NewChecker returns a Checker for which what has been pending for grace is a violation.
+// NewChecker returns a Checker that turns a finding that is pending for grace into a
+// violation.
 func NewChecker(grace time.Duration) *Checker {
 	return &Checker{grace: grace, since: map[string]time.Time{}, tables: nvtopo.NewRegistry(nvtopo.DefaultWeights())}
 }
 
-// Examine is the function of that name with memory. Its clock is World.Now, and two
-// Worlds tell that something lasted only if it is in both and in all between.
+// Examine is the function Examine with memory. Its clock is World.Now. A finding has
+// lasted only if it is in the first World, in the last one, and in all between.
 func (c *Checker) Examine(w *World) *Report {
 	r := examine(w, c.tables)
 	since := map[string]time.Time{}
 	var pending []Violation
 	for _, v := range r.Pending {
-		// The message may speak of what changes meanwhile.
+		// The message may name details that change from one World to the next.
 		first := v
 		first.Message = ""
 		key := first.String()
@@ -55,9 +56,8 @@ func (c *Checker) Examine(w *World) *Report {
 	return r
 }
 
-// Awaits reports whether something is pending that was so in the World of that moment
-// and ever since: looking again will tell what becomes of it. It is not true for longer
-// than the grace, whatever comes up meanwhile.
+// Awaits reports whether something has been pending since moment, and should be looked
+// at again. It becomes false after the grace, even if new findings are pending then.
 func (c *Checker) Awaits(moment time.Time) bool {
 	for _, at := range c.since {
 		if !at.After(moment) && c.now.Sub(at) < c.grace {

@@ -19,10 +19,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// Add reads objects as `kubectl get -o yaml` or `-o json` writes them, single or in
-// lists, and schedulers' states as their debug address shows them. Objects of other
-// kinds are ignored. Give `--show-managed-fields` to kubectl: without it nothing tells
-// what changed after a choice from what was wrong with it.
+// Add reads objects in the form of `kubectl get -o yaml` or `-o json`, single or in
+// lists, and schedulers' states in the form of their debug address. Objects of other
+// kinds are ignored. Use kubectl with `--show-managed-fields`: without it, a change
+// after a choice cannot be told from a choice that was wrong.
 func (w *World) Add(data []byte) error {
 	docs := yaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for i := 1; ; i++ {
@@ -42,7 +42,7 @@ func (w *World) Add(data []byte) error {
 	}
 }
 
-// head is what tells the documents apart.
+// head is the part that shows the kind of a document.
 type head struct {
 	Kind           string            `json:"kind"`
 	Items          []json.RawMessage `json:"items"`

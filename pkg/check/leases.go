@@ -10,18 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Clocks of nodes are not trusted, as the scheduler does not trust them: renewTime is
-// of the clock of the node that renews. The scheduler goes by when it saw a renewal;
-// who looks once goes by when the API server carried it out.
+// Clocks of nodes are not trusted, as in the scheduler: renewTime comes from the clock
+// of the node that renews. The scheduler uses the time when it saw a renewal. A program
+// that looks only once uses the time when the API server carried out the renewal.
 
-// fresh reports whether a Lease has not run out.
+// fresh reports whether a Lease has not expired.
 func fresh(l *coordinationv1.Lease, now time.Time) bool {
 	return l != nil && l.Spec.RenewTime != nil && l.Spec.LeaseDurationSeconds != nil &&
 		now.Before(renewed(l).Add(time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second))
 }
 
-// speaksFor reports whether a Lease has not run out and is of a program on this very
-// node, as far as it says: one of an earlier node of the name tells nothing of it.
+// speaksFor reports whether a Lease has not expired and belongs to a program on this
+// very node. A Lease of an earlier node with the same name says nothing about this one.
+// A Lease without an owner counts.
 func speaksFor(l *coordinationv1.Lease, node types.UID, now time.Time) bool {
 	if !fresh(l, now) {
 		return false
@@ -34,10 +35,11 @@ func speaksFor(l *coordinationv1.Lease, node types.UID, now time.Time) bool {
 	return true
 }
 
-// renewed is when a Lease was last renewed, by the API server's clock where it tells.
-// The programs of nodes renew by an apply, which always changes renewTime, so that the
-// API server writes down the time, in whole seconds. An update that somebody makes by
-// hand is no renewal: it takes the field from the program, and what it says is taken.
+// renewed is when a Lease was last renewed, by the API server's clock if possible. The
+// programs on nodes renew with an apply that always changes renewTime, so the API
+// server records the time of it, in whole seconds. If somebody updates the Lease by
+// hand, the update takes the field from the program's apply, and then the value of
+// renewTime counts.
 func renewed(l *coordinationv1.Lease) time.Time {
 	var t time.Time
 	for i := range l.ManagedFields {
@@ -51,10 +53,10 @@ func renewed(l *coordinationv1.Lease) time.Time {
 	return t
 }
 
-// Moment is when the World was read, as far as it says itself: the last write of a
-// Lease by the API server's clock, or the last renewal as the Leases say themselves if
-// their managed fields are not there; or the time of a scheduler's state, if that is
-// later; zero if there is none of these.
+// Moment is when the World was read, as far as it shows that. It is the last write of a
+// Lease by the API server's clock; without managed fields it is the last renewTime of a
+// Lease. If a scheduler's state is later, its time counts. It is zero if there is none
+// of these.
 func (w *World) Moment() time.Time {
 	var written, said time.Time
 	for i := range w.Leases {

@@ -17,7 +17,7 @@ import (
 func (s *scene) checkMissing(p *pod) {
 	v := Violation{
 		Invariant: MissingAllocation, Objects: []Object{podObject(p.Pod), {Kind: "Node", Name: p.Spec.NodeName}}, Field: allocationField,
-		Message: fmt.Sprintf("it asks for %s and scheduler %s bound it without saying which", counts(p.asks), p.Spec.SchedulerName),
+		Message: fmt.Sprintf("it asks for %s, and scheduler %s bound it without choosing which", counts(p.asks), p.Spec.SchedulerName),
 	}
 	r, err := podrequest.Parse(p.Pod, p.options())
 	if err != nil || r.NeedsGraph() {
@@ -25,7 +25,7 @@ func (s *scene) checkMissing(p *pod) {
 		return
 	}
 	permitted := r.NoTopology || p.profile.AllowNoGraph || p.profile.CountStale
-	known := len(p.profile.Resources) > 0 // its scheduler says what it permits
+	known := len(p.profile.Resources) > 0 // its scheduler's settings are known
 	switch {
 	case markedByCount(p.Pod):
 		v.Invariant, v.Message = PlacedByCount, v.Message+", which its policy or profile permits where no graph counts"
@@ -49,20 +49,20 @@ func markedByCount(p *v1.Pod) bool {
 	})
 }
 
-// hadGraph reports whether a pod without a mark cannot have been placed by count,
-// though its profile permits that. That the mark is not there proves nothing: the
-// scheduler writes it once, after the binding, and a PATCH that fails, a process that
-// ends before it or a Binding that is carried out late leave none behind. What has to
-// be out of the question is that the graph did not count.
+// hadGraph reports whether it is certain that a pod without the mark was not placed by
+// count, although its profile permits that. The missing mark proves nothing. The
+// scheduler writes it once, after the binding, so the mark is missing after a failed
+// PATCH, a process that ended first, or a Binding that was carried out late. So the
+// graph of the node must have counted, without doubt.
 //
-// Of a graph that was stale that cannot be said. A Lease tells of its last renewal
-// only, and the condition Stale comes late, from whoever leads, if anybody does. So
-// pods that a stale graph lets through, those of policy none and of profiles that count
-// on stale nodes, stay a note. With nodesWithoutTopology: Allow alone it must have been
-// missing, of another Node or unreadable. It was not if it can be read now, is of this
-// Node, and neither it nor the health in it has changed since before the pod, and with
-// that before any attempt to place it; not before the binding, which may come
-// long after the choice.
+// That cannot be said if a stale graph would also have let the pod through: a Lease
+// shows only its last renewal, and the condition Stale is written late, by the leader,
+// if there is one. So pods of policy none, and pods of profiles that count on stale
+// nodes, are a note. With only nodesWithoutTopology: Allow, the graph must have been
+// missing, about another Node, or unreadable. None of that is so if it can be read now,
+// is about this Node, and neither the graph nor its health has changed since before the
+// pod was created, and so before any attempt to place it. The time of the binding does
+// not help: it may be long after the choice.
 func (s *scene) hadGraph(p *pod, r *podrequest.Request) bool {
 	if r.NoTopology || p.profile.CountStale || p.node.accels == nil {
 		return false

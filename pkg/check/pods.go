@@ -17,9 +17,9 @@ import (
 
 const allocationField = "metadata.annotations[" + allocation.Key + "]"
 
-// requests returns the pod's effective request of each of the resources, those of 0
-// left out: sidecars and app containers together, or an init container with the
-// sidecars that were started before it, whichever is more.
+// requests returns the pod's effective request for each resource, without zeros. It is
+// the larger of two sums: sidecars and app containers together, or one init container
+// with the sidecars that started before it.
 func requests(p *v1.Pod, resources []string) map[string]int {
 	out := map[string]int{}
 	for _, r := range resources {
@@ -41,8 +41,8 @@ func requests(p *v1.Pod, resources []string) map[string]int {
 	return out
 }
 
-// asks is how many devices a container asks for. A limit without a request is one,
-// also where no API server has filled it in.
+// asks is how many devices a container asks for. A limit without a request counts as a
+// request, even if no API server has filled it in.
 func asks(c *v1.Container, r string) int {
 	q, ok := c.Resources.Requests[v1.ResourceName(r)]
 	if !ok {
@@ -55,7 +55,7 @@ func isSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// options are those with which the pod's demands are read.
+// options are the options to read the pod's demands with.
 func (p *pod) options() *podrequest.Options {
 	opt := &podrequest.Options{
 		Resources: slices.Sorted(maps.Keys(p.asks)), Supported: podrequest.AllPolicies(), DefaultPolicy: nvtopo.PolicyBestEffort,
@@ -74,7 +74,7 @@ func counts(asks map[string]int) string {
 	return strings.Join(parts, " and ")
 }
 
-// checkPod judges one pod's allocation by itself.
+// checkPod checks one pod's allocation by itself.
 func (s *scene) checkPod(p *pod) {
 	s.checkContainers(p)
 	s.checkOutputs(p)
@@ -83,7 +83,7 @@ func (s *scene) checkPod(p *pod) {
 		if len(p.alloc.Containers) > 0 {
 			s.note(Violation{
 				Invariant: Unverified, Objects: []Object{podObject(p.Pod), {Kind: "Node", Name: n.name}}, Field: allocationField,
-				Message: "the node has no graph that its allocation could be compared with",
+				Message: "the node has no graph to compare its allocation with",
 			})
 		}
 		return
@@ -124,9 +124,9 @@ func shares(p *pod) []share {
 	return out
 }
 
-// checkContainers compares the allocation with what the containers ask for: each
-// gets its number, containers that run at the same time get different ones, and the
-// pod holds no more than its effective request.
+// checkContainers compares the allocation with what the containers ask for. Each must
+// have its number of GPUs, containers that run at the same time must have different
+// ones, and the pod must not hold more than its effective request.
 func (s *scene) checkContainers(p *pod) {
 	incomplete := func(field, format string, args ...any) {
 		s.violate(Violation{
@@ -142,7 +142,7 @@ func (s *scene) checkContainers(p *pod) {
 		}
 		given[k] = c
 	}
-	running := map[string]map[string]string{} // resource -> UUID -> container that holds it from its start to the pod's end
+	running := map[string]map[string]string{} // resource -> UUID -> container that holds it until the pod ends
 	all := map[string]map[string]bool{}
 	for _, want := range shares(p) {
 		c := given[want.slot]
@@ -181,7 +181,8 @@ func (s *scene) checkContainers(p *pod) {
 	}
 }
 
-// checkOutputs compares the flat copies that containers read with the allocation.
+// checkOutputs compares the plain annotations that containers read with the
+// allocation.
 func (s *scene) checkOutputs(p *pod) {
 	byContainer := map[string][]string{}
 	for _, c := range p.alloc.Containers {
@@ -204,11 +205,11 @@ func (s *scene) checkOutputs(p *pod) {
 	}
 }
 
-// checkGPUs compares the allocation with the node's graph, and reports whether the
-// graph has all of its GPUs.
+// checkGPUs compares the allocation with the node's graph, and reports whether all of
+// its GPUs are in the graph.
 func (s *scene) checkGPUs(p *pod) bool {
 	complete := true
-	several := false // init containers have the GPUs of others in their turn
+	several := false // an init container may have the same GPU as a later container
 	for i := range p.alloc.Containers {
 		several = several || slices.ContainsFunc(p.alloc.Containers[i].GPUs, func(id string) bool { return id != p.alloc.Containers[0].GPUs[0] })
 	}
@@ -245,7 +246,7 @@ func (s *scene) checkGPUs(p *pod) bool {
 			}
 			explained := s.changedSince(p, p.node.health, "its health")
 			if p.node.health.IsZero() {
-				explained = "since when is not known"
+				explained = "it is not known since when"
 			}
 			s.either(v, explained, GPUFailed, "; ")
 		}
@@ -253,8 +254,8 @@ func (s *scene) checkGPUs(p *pod) bool {
 	return complete
 }
 
-// checkDemands judges the pod's sets by its policy, min-link, min-bandwidth, models
-// and memory.
+// checkDemands checks the pod's GPUs against its policy, min-link, min-bandwidth,
+// models and memory.
 func (s *scene) checkDemands(p *pod) {
 	if len(p.asks) == 0 {
 		return

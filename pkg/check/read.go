@@ -19,14 +19,15 @@ import (
 // pageSize bounds one answer of the API server.
 const pageSize = 500
 
-// snapshotTries is how often a snapshot is begun anew when it grew too old meanwhile.
+// snapshotTries is how often a snapshot is tried when it becomes too old while it is
+// read.
 const snapshotTries = 3
 
-// Read reads a cluster as it was at one moment: the pods first, and everything else
-// at the resource version of that list, which the API server keeps for some minutes.
-// So no skew between lists makes a violation or hides one. Where a resource has an
-// etcd of its own, versions are not comparable; there its newest state is taken.
-// Without the CRD there are no topologies. Schedulers are left to the caller.
+// Read reads a cluster as it was at one moment: first the pods, then everything else at
+// the resource version of that list. The API server keeps such versions for some
+// minutes. So a difference in time between lists cannot make a violation or hide one.
+// If a resource has its own etcd, versions are not comparable, and its newest state is
+// read. Without the CRD there are no topologies. The caller reads the schedulers.
 func Read(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, namespace string) (*World, error) {
 	for try := 1; ; try++ {
 		w, err := readAt(ctx, kube, dyn, namespace)
@@ -96,13 +97,13 @@ func (w *World) readTopologies(ctx context.Context, dyn dynamic.Interface, at me
 	})
 }
 
-// pages lists page after page; later ones are of the first one's version.
+// pages lists page after page. Later pages have the version of the first one.
 func pages(opts metav1.ListOptions, list func(metav1.ListOptions) (metav1.ListInterface, error)) error {
 	opts.Limit = pageSize
 	for {
 		l, err := list(opts)
 		if err != nil && opts.ResourceVersionMatch != "" && opts.Continue == "" && apierrors.IsTimeout(err) {
-			// A version that this resource's etcd has not come to.
+			// This resource's etcd has not reached the version.
 			opts.ResourceVersion, opts.ResourceVersionMatch = "", ""
 			l, err = list(opts)
 		}
@@ -112,6 +113,6 @@ func pages(opts metav1.ListOptions, list func(metav1.ListOptions) (metav1.ListIn
 		if opts.Continue = l.GetContinue(); opts.Continue == "" {
 			return nil
 		}
-		opts.ResourceVersion, opts.ResourceVersionMatch = "", "" // the token has it
+		opts.ResourceVersion, opts.ResourceVersionMatch = "", "" // the token contains the version
 	}
 }

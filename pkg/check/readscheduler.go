@@ -14,11 +14,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
-// maxDiagnosis bounds what is read of a scheduler; 5000 nodes of 8 GPUs are some 10 MB.
+// maxDiagnosis bounds the size of a scheduler's state; 5000 nodes of 8 GPUs take some
+// 10 MB.
 const maxDiagnosis = 256 << 20
 
-// ReadScheduler asks a scheduler process what it believes. base is its debug address
-// as https://host:port; client brings credentials and trust.
+// ReadScheduler reads the state of a scheduler process. base is its debug address as
+// https://host:port; client has the credentials and certificates.
 func ReadScheduler(ctx context.Context, client *http.Client, base string) (*diagnosis.State, error) {
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
@@ -33,7 +34,7 @@ func ReadScheduler(ctx context.Context, client *http.Client, base string) (*diag
 	if err != nil {
 		return nil, fmt.Errorf("scheduler %s: %w", base, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // only read from
+	defer func() { _ = resp.Body.Close() }() // it was only read
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDiagnosis+1))
 	switch {
 	case err != nil:

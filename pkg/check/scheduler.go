@@ -14,17 +14,19 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
-// leakFactor times the request timeout is how old a claim must be to have been
-// forgotten: doubts are decided after one.
+// leakFactor times the request timeout is the age from which a claim counts as
+// forgotten: open doubts are resolved after one timeout.
 const leakFactor = 3
 
-// leakFloor keeps a short timeout from making a slow machine's claims leaks.
+// leakFloor is a minimum for that age: with a short timeout, claims of a slow machine
+// would count as leaks.
 const leakFloor = 30 * time.Second
 
 func schedulerObject(d *diagnosis.State) Object { return Object{Kind: "Scheduler", Name: d.Name} }
 
-// checkScheduler compares what a scheduler process believes with the World. It is of
-// a moment a little later or earlier, so what depends on both is pending first.
+// checkScheduler compares what a scheduler process believes with the World. Its state
+// is a little older or newer than the World, so differences between both are pending
+// first.
 func (s *scene) checkScheduler(d *diagnosis.State) {
 	s.report.Checked.Schedulers++
 	s.report.Checked.Claims += len(d.Claims)
@@ -46,10 +48,10 @@ func claimObjects(d *diagnosis.State, c *diagnosis.Reservation) []Object {
 	return []Object{{Kind: "Pod", Namespace: namespace, Name: name, UID: c.UID}, {Kind: "Node", Name: c.Node}, schedulerObject(d)}
 }
 
-// checkClaim finds claims that hold GPUs for nobody. Settled ones are dropped by the
-// next scheduling cycle, so without a cycle their age means nothing. A process that
-// was stopped for a while has old claims until it has heard what it missed, so only
-// what lasts is a violation.
+// checkClaim finds claims that hold GPUs for no pod. The next scheduling cycle drops
+// settled claims, so their age means nothing without a cycle. A process that was paused
+// has old claims until it has heard what it missed, so only a lasting one is a
+// violation.
 func (s *scene) checkClaim(d *diagnosis.State, c *diagnosis.Reservation) {
 	bound := max(leakFactor*d.RequestTimeout.Duration, leakFloor)
 	settled := c.Phase == "confirmed" || c.Phase == "void"
@@ -78,8 +80,8 @@ func (s *scene) checkClaim(d *diagnosis.State, c *diagnosis.Reservation) {
 	}
 }
 
-// checkClaimSharing finds GPUs that one process has promised to two pods; one lock
-// guards them all, so no moment excuses it.
+// checkClaimSharing finds GPUs that one process has promised to two pods. One lock
+// guards all claims, so this must not happen at any moment.
 func (s *scene) checkClaimSharing(d *diagnosis.State) {
 	holders := map[device][]types.UID{}
 	of := map[types.UID]*diagnosis.Reservation{}
@@ -130,11 +132,11 @@ func usedText(u *diagnosis.Usage) string {
 	return strings.Join(parts, ", ")
 }
 
-// checkDerivation compares the GPUs that the process derives as used from its own
-// copies with those of the World: one that a pod holds and it does not count could
-// be given out again, and one that it counts and nobody holds is lost.
+// checkDerivation compares the GPUs that the process counts as used, from its own
+// copies, with those of the World. A GPU that a pod holds and the process does not
+// count could be given out again. A GPU that it counts and no pod holds is lost.
 func (s *scene) checkDerivation(d *diagnosis.State) {
-	held := map[device]Object{} // by annotation or record
+	held := map[device]Object{} // held by annotation or record
 	for _, p := range s.bound {
 		for _, c := range p.alloc.Containers {
 			for _, id := range c.GPUs {
@@ -154,8 +156,8 @@ func (s *scene) checkDerivation(d *diagnosis.State) {
 	}
 }
 
-// addRecorded adds what kubelet recorded to what is held: that of a pod that is gone,
-// too, while the agent says so.
+// addRecorded adds what kubelet recorded to what is held. While the agent publishes the
+// record of a pod that is gone, that counts too.
 func (s *scene) addRecorded(n *node, held map[device]Object) {
 	for uid, records := range n.records {
 		if !n.enforced && s.live[uid] == nil {

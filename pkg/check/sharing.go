@@ -15,15 +15,15 @@ import (
 // device is one GPU of one node.
 type device struct{ node, uuid string }
 
-// sharers are the pods that have the same GPUs.
+// sharers are pods that have the same GPUs.
 type sharers struct {
 	node string
 	uids []types.UID
 	gpus []string
 }
 
-// groups collects the GPUs that more than one pod has, one entry for each set of
-// pods, so that the result is no longer than what was claimed.
+// groups collects the GPUs that more than one pod has, one entry for each set of pods,
+// so the result is not longer than the input.
 func groups(holders map[device][]types.UID) []sharers {
 	byPods := map[string]*sharers{}
 	for d, uids := range holders {
@@ -57,8 +57,8 @@ func (s *scene) objects(uids []types.UID, nodeName string) []Object {
 	return append(out, Object{Kind: "Node", Name: nodeName})
 }
 
-// checkSharing finds GPUs that the allocations of several live pods name, also of
-// pods that are being deleted, and of pods of a Node that was made anew under its name.
+// checkSharing finds GPUs that the allocations of several live pods name. Pods that are
+// being deleted count too, and so do pods of an earlier Node with the same name.
 func (s *scene) checkSharing() {
 	holders := map[device][]types.UID{}
 	for _, p := range s.bound {
@@ -83,9 +83,9 @@ func (s *scene) checkSharing() {
 	}
 }
 
-// beingCorrected reports whether kubelet's record tells the pods apart, and one of the
-// annotations was corrected already: where two pods got each other's GPUs, the first
-// correction makes them share for a moment.
+// beingCorrected reports whether kubelet's record gives the pods different GPUs, and
+// one of the annotations was corrected already. If two pods got each other's GPUs, they
+// share them for a moment after the first correction.
 func (s *scene) beingCorrected(g *sharers) bool {
 	n := s.nodes[g.node]
 	if !n.enforced {
@@ -108,8 +108,8 @@ func (s *scene) beingCorrected(g *sharers) bool {
 	return corrected && !slices.ContainsFunc(g.gpus, func(id string) bool { return having[id] > 1 })
 }
 
-// checkRecordSharing finds GPUs that kubelet recorded for several live pods. Where
-// the device plugin offers more devices than there are GPUs, it shares them on purpose.
+// checkRecordSharing finds GPUs that kubelet recorded for several live pods. If the
+// device plugin offers more devices than there are GPUs, it shares them on purpose.
 func (s *scene) checkRecordSharing() {
 	holders, unjudged := map[device][]types.UID{}, map[device][]types.UID{}
 	for _, n := range s.nodes {
@@ -138,7 +138,7 @@ func (s *scene) checkRecordSharing() {
 	}
 	for _, g := range groups(unjudged) {
 		v := s.recordShared(&g)
-		v.Invariant, v.Message = Unverified, v.Message+"; whether its device plugin shares them on purpose does not show now"
+		v.Invariant, v.Message = Unverified, v.Message+"; it is not known now whether its device plugin shares them on purpose"
 		s.note(v)
 	}
 }
@@ -151,11 +151,11 @@ func (s *scene) recordShared(g *sharers) Violation {
 }
 
 // replicates reports whether the node's device plugin offers every GPU several times,
-// and whether that can be told. Allocatable leaves out what is unhealthy, and
-// everything while the plugin is away; kubelet takes the capacity back too when it is
-// away for five minutes, or kubelet itself was started anew. A plugin that was started
-// after a GPU fell off the bus does not offer that one, which the graph keeps: so a
-// number is too small for two of each only below twice the GPUs that are well.
+// and whether that is known. Allocatable has no unhealthy devices, and is zero while
+// the plugin is away. Kubelet also removes the capacity when the plugin is away for
+// five minutes, or kubelet itself restarted. A plugin that started after a GPU fell off
+// the bus does not offer that GPU, but the graph still has it. So the number proves
+// that GPUs are not shared only if it is less than twice the number of healthy GPUs.
 func (n *node) replicates(resource string) (replicates, known bool) {
 	accel := n.accels[resource]
 	if accel == nil {
@@ -170,7 +170,7 @@ func (n *node) replicates(resource string) (replicates, known bool) {
 	return false, offered > 0 && offered < 2*int64(accel.healthy.Len())
 }
 
-// checkRecord compares the allocation with what kubelet recorded, where an agent says so.
+// checkRecord compares the allocation with kubelet's record, if an agent publishes one.
 func (s *scene) checkRecord(p *pod) {
 	records := p.node.records[p.UID]
 	if !p.node.enforced || len(records) == 0 {
@@ -188,19 +188,19 @@ func (s *scene) checkRecord(p *pod) {
 		at := slices.IndexFunc(p.alloc.Containers, func(c allocated) bool { return c.Name == r.Container && c.Resource == r.Resource })
 		if at < 0 {
 			if p.asks[r.Resource] > 0 {
-				differs(r.Container, "kubelet recorded %s, and nothing was chosen for the container", strings.Join(r.GPUs, ", "))
+				differs(r.Container, "kubelet recorded %s, but nothing was chosen for the container", strings.Join(r.GPUs, ", "))
 			}
 			continue
 		}
 		c := &p.alloc.Containers[at]
 		if want, got := sorted(c.GPUs), sorted(r.GPUs); !slices.Equal(want, got) && !handedOn(p, c, got) {
-			differs(c.Name, "kubelet recorded %s, and %s is chosen", strings.Join(got, ", "), strings.Join(want, ", "))
+			differs(c.Name, "kubelet recorded %s, but %s is chosen", strings.Join(got, ", "), strings.Join(want, ", "))
 		}
 	}
 }
 
-// handedOn reports whether an init container has as many of the pod's own GPUs: kubelet
-// hands these on at random, so which of them says nothing.
+// handedOn reports whether an init container has the right number of the pod's own
+// GPUs: kubelet passes these on in random order, so which of them it has means nothing.
 func handedOn(p *pod, c *allocated, got []string) bool {
 	own := p.alloc.GPUs(c.Resource)
 	return c.Init && len(got) == len(c.GPUs) && !slices.ContainsFunc(got, func(id string) bool { return !slices.Contains(own, id) })

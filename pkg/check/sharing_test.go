@@ -29,7 +29,7 @@ func TestGPUsThatAreSharedOnPurpose(t *testing.T) {
 		"two devices each, half of the GPUs lost before the plugin was started": {
 			capacity: 8, allocatable: 8, lost: []int{4, 5, 6, 7}, want: wanted{notes: []string{Unverified}},
 		},
-		"a plugin that is gone": {want: wanted{notes: []string{Unverified}, message: "for 2 live pods; whether its device plugin"}},
+		"a plugin that is gone": {want: wanted{notes: []string{Unverified}, message: "for 2 live pods; it is not known now whether its device plugin"}},
 		"a graph that cannot be read": {
 			capacity: 16, allocatable: 16, noGraph: true, want: wanted{notes: []string{MalformedTopology, Unverified, Unverified}},
 		},

@@ -21,7 +21,7 @@ type crew struct {
 	mark    release.Mark
 }
 
-// checkReleases notes which programs of nodes are of another release than this one.
+// checkReleases notes which programs on nodes have another release than this one.
 func (s *scene) checkReleases() {
 	leases := map[crew][]Object{}
 	for i := range s.w.Leases {

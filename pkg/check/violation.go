@@ -13,69 +13,72 @@ import (
 
 // The invariants, as Violation.Invariant names them. They are stable.
 const (
-	// SharedByAnnotation: the allocations of two live pods have a GPU in common. Where
-	// kubelet's record gives it to one of them only and an annotation was corrected
-	// since its pod was bound, it is pending for the time of the other's correction.
+	// SharedByAnnotation: the allocations of two live pods have a GPU in common. It is
+	// pending if kubelet's record gives the GPU to only one of them and an annotation
+	// was corrected after its pod was bound: the other correction should follow.
 	SharedByAnnotation = "shared-by-annotation"
 	// SharedByRecord: kubelet recorded one GPU for two live pods, and the device plugin
 	// does not share GPUs on purpose.
 	SharedByRecord = "shared-by-record"
 	// SharedByClaim: one scheduler has promised one GPU to two pods.
 	SharedByClaim = "shared-by-claim"
-	// MissingAllocation: a GPU pod of a scheduler of ours is bound without an allocation,
-	// and neither marked as placed by count nor permitted to be so. Pending where the
-	// mark may still come.
+	// MissingAllocation: a GPU pod of one of our schedulers is bound without an
+	// allocation. It is neither marked as placed by count nor permitted to be. It is
+	// pending while the mark may still come.
 	MissingAllocation = "missing-allocation"
 	// MalformedAllocation: the annotation of a bound pod cannot be read.
 	MalformedAllocation = "malformed-allocation"
-	// MisplacedAllocation: it speaks of another node or another pod.
+	// MisplacedAllocation: the allocation is for another node or another pod.
 	MisplacedAllocation = "misplaced-allocation"
-	// IncompleteAllocation: it does not give every container what it asks for, or gives more.
+	// IncompleteAllocation: the allocation gives a container less or more than it asks
+	// for.
 	IncompleteAllocation = "incomplete-allocation"
-	// InconsistentOutputs: a flat copy says something else than the allocation.
+	// InconsistentOutputs: a plain annotation for containers differs from the
+	// allocation.
 	InconsistentOutputs = "inconsistent-outputs"
 	// UnknownGPU: a chosen GPU is not in the graph of the pod's node.
 	UnknownGPU = "unknown-gpu"
-	// UnhealthyGPU: a chosen GPU was unhealthy already when it was chosen.
+	// UnhealthyGPU: a chosen GPU was already unhealthy when it was chosen.
 	UnhealthyGPU = "unhealthy-gpu"
 	// DemandUnmet: the GPUs do not meet the pod's policy, min-link, min-bandwidth,
 	// models or memory.
 	DemandUnmet = "demand-unmet"
 	// RecordDiffers: kubelet recorded other GPUs than the allocation says.
 	RecordDiffers = "record-differs"
-	// LeakedClaim: a scheduler holds GPUs for a pod that cannot use them any more.
+	// LeakedClaim: a scheduler holds GPUs for a pod that can no longer use them.
 	LeakedClaim = "leaked-claim"
-	// MemoDiffers: a scheduler remembered another usage than what it should be of.
+	// MemoDiffers: a scheduler's remembered usage of a node differed from the computed
+	// one.
 	MemoDiffers = "memo-differs"
-	// DerivationDiffers: the GPUs that a scheduler counts as used are not those of the
-	// live pods, claims and records.
+	// DerivationDiffers: the GPUs that a scheduler counts as used differ from those of
+	// the live pods, claims and records.
 	DerivationDiffers = "derivation-differs"
 )
 
-// What is only ever noted.
+// Findings that are only ever notes.
 const (
-	// PlacedByCount: bound without an allocation, and marked so; or not, where its policy
-	// or profile permits it and the graph may not have counted.
+	// PlacedByCount: bound without an allocation, and marked so. Or without the mark,
+	// if the pod's policy or profile permits it and the graph may not have counted.
 	PlacedByCount = "placed-by-count"
 	// GPUGone: a chosen GPU was in the graph once.
 	GPUGone = "gpu-gone"
 	// GPUFailed: a chosen GPU is unhealthy now.
 	GPUFailed = "gpu-failed"
-	// DegradedSince: the demands are not met any more, since the graph, the demands or
+	// DegradedSince: the demands are no longer met, because the graph, the demands or
 	// the GPUs themselves changed after the choice.
 	DegradedSince = "degraded-since"
-	// Unverified: nothing can be said of an allocation, since the node or its graph is
-	// not there or is another than the one it was chosen on; or of a GPU recorded twice,
-	// since its device plugin is not there.
+	// Unverified: an allocation cannot be judged, because its node or graph is missing
+	// or differs from the one it was chosen on. Or a GPU is recorded twice, and the
+	// device plugin is away.
 	Unverified = "unverified"
 	// MalformedTopology: a NodeGPUTopology cannot be read.
 	MalformedTopology = "malformed-topology"
 	// SameUUID: two nodes publish one UUID.
 	SameUUID = "same-uuid"
-	// LateClaim: a claim is old but its pod may still be bound with it, or no cycle has
-	// been there to drop it.
+	// LateClaim: a claim is old, but its pod may still be bound with it, or no cycle
+	// has run that would drop it.
 	LateClaim = "late-claim"
-	// OtherRelease: programs of nodes are of another release than this program.
+	// OtherRelease: programs on nodes have another release than this program.
 	OtherRelease = "other-release"
 	// NotSynced: a scheduler has not read all graphs yet.
 	NotSynced = "not-synced"
@@ -109,11 +112,11 @@ func podObject(pod *v1.Pod) Object {
 type Violation struct {
 	// Invariant is one of the constants of this package.
 	Invariant string `json:"invariant"`
-	// Objects are those at fault, the pod or node first.
+	// Objects are the objects at fault, the pod or node first.
 	Objects []Object `json:"objects"`
-	// Field of the first object that shows it.
+	// Field is the field of the first object that shows the fault.
 	Field string `json:"field,omitempty"`
-	// Message says what is there and what should be.
+	// Message says what is there and what should be there.
 	Message string `json:"message"`
 }
 
@@ -139,20 +142,19 @@ func compareViolations(a, b Violation) int {
 		cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
 }
 
-// Report is everything that was found, each list in a fixed order.
+// Report has all findings; each list is sorted.
 type Report struct {
 	// Violations break a promise.
 	Violations []Violation `json:"violations"`
-	// Pending would, if it lasted.
+	// Pending are findings that become violations if they last.
 	Pending []Violation `json:"pending,omitempty"`
-	// Notes break none.
+	// Notes break no promise.
 	Notes []Violation `json:"notes,omitempty"`
-	// Checked says how much was looked at: a report without violations about nothing
-	// proves nothing.
+	// Checked says how much was checked: a report that checked nothing proves nothing.
 	Checked Checked `json:"checked"`
 }
 
-// Checked counts what was looked at.
+// Checked counts what was checked.
 type Checked struct {
 	Pods        int `json:"pods"`        // live and bound, with GPUs
 	Allocations int `json:"allocations"` // of them, readable and compared with the graph

@@ -15,8 +15,8 @@ import (
 // DefaultProfile is the scheduler name of the shipped configuration.
 const DefaultProfile = "topology-aware-scheduler"
 
-// DefaultLag is how long a change may take to reach a scheduler before a decision
-// that did not know of it counts as wrong.
+// DefaultLag is how long a change may take to reach a scheduler. A later decision that
+// ignores the change counts as wrong.
 const DefaultLag = 15 * time.Second
 
 // World is what is examined: a cluster at one moment.
@@ -25,18 +25,18 @@ type World struct {
 	Pods       []v1.Pod
 	Nodes      []v1.Node
 	Topologies []v1alpha1.NodeGPUTopology
-	Leases     []coordinationv1.Lease // of exporters and agents
-	// Schedulers are what scheduler processes believe; may be empty.
+	Leases     []coordinationv1.Lease // Leases of exporters and agents
+	// Schedulers are the states of scheduler processes; may be empty.
 	Schedulers []diagnosis.State
-	// Profiles are the schedulers whose GPU pods must have an allocation, beside those
-	// that Schedulers name. If there are neither, it is the shipped one. The resources
-	// of one without any are not known.
+	// Profiles are the schedulers whose GPU pods must have an allocation, in addition
+	// to those that Schedulers name. If both are empty, it is the shipped one. If a
+	// profile names no resources, they are not known.
 	Profiles []diagnosis.Profile
 	// Lag is DefaultLag when 0.
 	Lag time.Duration
 }
 
-// profiles returns the scheduler names that are ours with what is known of them.
+// profiles returns the scheduler names that are ours, with what is known of them.
 func (w *World) profiles() map[string]diagnosis.Profile {
 	out := map[string]diagnosis.Profile{}
 	for _, d := range w.Schedulers {
@@ -46,7 +46,7 @@ func (w *World) profiles() map[string]diagnosis.Profile {
 	}
 	for _, p := range w.Profiles {
 		if _, ok := out[p.Name]; ok && len(p.Resources) == 0 {
-			continue // only named, and its scheduler says more
+			continue // this entry has only the name, and its scheduler's state has more
 		}
 		out[p.Name] = p
 	}

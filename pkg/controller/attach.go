@@ -15,9 +15,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// Attach lets a controller take part in the election until ctx ends, with the pods
-// and graphs that the scheduler of this process has anyway. The handler it returns
-// has to be told of NodeGPUTopologies.
+// Attach makes a controller take part in the election until ctx ends, with the pods and
+// graphs that the scheduler of this process has anyway. Register the returned handler
+// for NodeGPUTopologies.
 func Attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler {
 	pods := h.SharedInformerFactory().Core().V1().Pods()
 	synced := pods.Informer().HasSynced
@@ -41,7 +41,7 @@ func Attach(ctx context.Context, h fwk.Handle, namespace string, state *nodestat
 	return c.Handler()
 }
 
-// both runs two things until both have ended.
+// both runs a and b and waits until both have returned.
 func both(a, b func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		var wg sync.WaitGroup

@@ -28,18 +28,18 @@ import (
 )
 
 const (
-	// workers is how many nodes are looked at at a time.
+	// workers is how many nodes are checked at the same time.
 	workers = 2
-	// firstRetry and lastRetry bound the delay before a node is looked at again after
-	// a failure; mostly the pods' informer is behind by a moment.
+	// firstRetry and lastRetry bound the delay before a node is checked again after a
+	// failure, usually because the pods' informer is a moment behind.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// maxAbsent is how often a node is looked at again for a pod that is not known:
-	// over twelve seconds, longer than an informer is behind in health.
+	// maxAbsent is how often a node is checked again because a pod is unknown: for more
+	// than twelve seconds, longer than a healthy informer is behind.
 	maxAbsent = 8
-	// repairRate and repairBurst bound the corrections that one node's agent can cause:
-	// as many as it has pods at once, and one in two seconds. An agent that reports
-	// other GPUs each time would have the scheduler write for it without end.
+	// repairRate and repairBurst limit the corrections that one node's agent can cause:
+	// as many as it has pods at once, and then one in two seconds. Otherwise an agent
+	// that reports other GPUs each time would make the scheduler write without end.
 	repairRate, repairBurst = 0.5, 128
 )
 
@@ -48,15 +48,15 @@ const (
 	actionRepair          = "Repairing"
 )
 
-// State is what the controller needs of the scheduler's view of the nodes.
+// State is what the controller needs from the scheduler's view of the nodes.
 type State interface {
 	Node(name string) *nodestate.Node
 	Enforced(node string) bool
 	Annotations(a *allocation.Allocation, aliases bool) (map[string]string, error)
 }
 
-// Controller repairs annotations. Make it with New, register Handler with an
-// informer of NodeGPUTopologies, and Run it while this process leads.
+// Controller corrects annotations. Make it with New, register Handler with an informer
+// of NodeGPUTopologies, and call Run while this process leads.
 type Controller struct {
 	state    State
 	client   kubernetes.Interface
@@ -65,8 +65,8 @@ type Controller struct {
 	hardware *hardware
 
 	mu     sync.Mutex
-	nodes  map[string]*v1alpha1.NodeGPUTopology         // node -> object that may say otherwise than annotations; guarded by mu
-	shares map[string]flowcontrol.RateLimiter           // node -> what is left of its corrections; guarded by mu
+	nodes  map[string]*v1alpha1.NodeGPUTopology         // node -> object that may contradict annotations; guarded by mu
+	shares map[string]flowcontrol.RateLimiter           // node -> limiter of its corrections; guarded by mu
 	queue  workqueue.TypedRateLimitingInterface[string] // of this term, nil when not leading; guarded by mu
 }
 
@@ -79,8 +79,8 @@ func New(state State, client kubernetes.Interface, pods corelisters.PodLister, r
 	}
 }
 
-// Handler is told of NodeGPUTopologies. Only those that may contradict an
-// annotation are kept, and no copies: the objects are the informer's.
+// Handler is the handler for NodeGPUTopologies. It keeps only objects that may
+// contradict an annotation. They are the informer's, not copies.
 func (c *Controller) Handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { c.seen(nil, obj) },
@@ -120,7 +120,7 @@ func (c *Controller) seen(old, obj any) {
 	}
 }
 
-// contradicts reports whether an object may say otherwise than some annotation.
+// contradicts reports whether an object may contradict an annotation.
 func contradicts(t *v1alpha1.NodeGPUTopology) bool {
 	for i := range t.Status.Allocations {
 		switch a := &t.Status.Allocations[i]; {
@@ -132,7 +132,8 @@ func contradicts(t *v1alpha1.NodeGPUTopology) bool {
 	return false
 }
 
-// givesBack reports whether an object confirms a choice that is not said to be enforced.
+// givesBack reports whether an object confirms a choice whose annotation does not say
+// that it is enforced.
 func (c *Controller) givesBack(t *v1alpha1.NodeGPUTopology) bool {
 	for i := range t.Status.Allocations {
 		r := &t.Status.Allocations[i]
@@ -150,8 +151,8 @@ func (c *Controller) givesBack(t *v1alpha1.NodeGPUTopology) bool {
 	return false
 }
 
-// Run repairs, and tells pods of their hardware, until the context ends. Call it for each term in which this process
-// leads, one at a time.
+// Run corrects annotations, and informs pods about their hardware, until ctx ends. Call
+// it once for each term in which this process leads.
 func (c *Controller) Run(ctx context.Context) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "nvtopo_repair"})
@@ -189,7 +190,7 @@ func (c *Controller) next(ctx context.Context, queue workqueue.TypedRateLimiting
 	absent, err := c.repairNode(ctx, name)
 	switch {
 	case err == nil && (absent == 0 || queue.NumRequeues(name) >= maxAbsent):
-		queue.Forget(name) // whoever is absent is so for good; the agent will say so
+		queue.Forget(name) // the missing pods will not come; the agent will publish that
 	default:
 		klog.FromContext(ctx).V(2).Info("Not all annotations of a node's pods are corrected, will retry", "node", name, "absent", absent, "err", err)
 		queue.AddRateLimited(name)
@@ -197,21 +198,22 @@ func (c *Controller) next(ctx context.Context, queue workqueue.TypedRateLimiting
 	return true
 }
 
-// errAbsent says that a pod of the record is not known as it should be: most likely
-// the pods' informer is behind the topologies'.
+// errAbsent says that a pod of the record is not known as recorded: the pods' informer
+// is probably behind the topologies'.
 var errAbsent = errors.New("not known yet")
 
-// repair is one pod's correction.
+// repair is the correction of one pod.
 type repair struct {
 	pod  *v1.Pod
 	to   *allocation.Allocation
 	body []byte
-	// moved: the GPUs or CPUs are others, and not only said to be enforced.
+	// moved: the GPUs or CPUs differ, not only the word "enforced".
 	moved bool
 }
 
-// repairNode corrects all pods of a node in one pass: what two pods swapped is on
-// record twice only between two requests. absent counts the pods to look again for.
+// repairNode corrects all pods of a node in one pass. So when two pods swapped GPUs,
+// both seem to have the same GPUs only between two requests. absent counts the pods to
+// check again.
 func (c *Controller) repairNode(ctx context.Context, name string) (absent int, err error) {
 	c.mu.Lock()
 	t := c.nodes[name]
@@ -221,9 +223,9 @@ func (c *Controller) repairNode(ctx context.Context, name string) (absent int, e
 	case t == nil:
 		return 0, nil
 	case n == nil || n.NodeUID != t.Spec.NodeUID:
-		return 1, nil // the other handler of the informer has not had it yet
+		return 1, nil // the informer's other handler has not seen it yet
 	case !c.state.Enforced(name):
-		return 0, fmt.Errorf("node %s: its agent is not heard of, so what it published may be old", name)
+		return 0, fmt.Errorf("node %s: its agent is silent, so what it published may be old", name)
 	}
 	var errs []error
 	var all []repair
@@ -250,7 +252,7 @@ func (c *Controller) repairNode(ctx context.Context, name string) (absent int, e
 	return absent, errors.Join(errs...)
 }
 
-// mayRepair takes one correction from a node's share.
+// mayRepair uses up one of the node's corrections, if it has any.
 func (c *Controller) mayRepair(node string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,7 +264,7 @@ func (c *Controller) mayRepair(node string) bool {
 	return share.TryAccept()
 }
 
-// byPod splits allocations, which are of one pod after another or not, by pod.
+// byPod groups allocations by pod, in any order.
 func byPod(all []v1alpha1.Allocation) [][]v1alpha1.Allocation {
 	at := map[types.UID]int{}
 	var out [][]v1alpha1.Allocation
@@ -278,7 +280,7 @@ func byPod(all []v1alpha1.Allocation) [][]v1alpha1.Allocation {
 	return out
 }
 
-// repairOf says what one pod needs; nil if nothing.
+// repairOf returns the correction that one pod needs, or nil.
 func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) (*repair, error) {
 	first := &records[0]
 	ours := slices.ContainsFunc(records, func(a v1alpha1.Allocation) bool { return a.State != v1alpha1.StateForeign })
@@ -292,7 +294,7 @@ func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) 
 	case err != nil:
 		return nil, fmt.Errorf("pod %s/%s: %w", first.Namespace, first.Pod, err)
 	case pod.UID != first.PodUID:
-		return nil, nil // another pod of the name
+		return nil, nil // another pod with the same name
 	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:
 		return nil, nil
 	}
@@ -320,7 +322,7 @@ func (c *Controller) patch(ctx context.Context, n *nodestate.Node, r *repair) er
 	_, err := c.client.CoreV1().Pods(r.pod.Namespace).Patch(ctx, r.pod.Name, types.MergePatchType, r.body, opts)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil // it needs no annotation any more
+		return nil // the pod is gone
 	case apierrors.IsConflict(err):
 		repairs.WithLabelValues(resultConflict).Inc()
 		return fmt.Errorf("correcting the annotations of pod %s/%s: %w", r.pod.Namespace, r.pod.Name, err)

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controller corrects the annotations of pods that got other GPUs than
-// the scheduler chose, from what the node agents publish that kubelet recorded.
-// It runs in the scheduler's process under a Lease of its own; see
+// Package controller corrects the annotations of pods that got other GPUs than the
+// scheduler chose. It takes the truth from kubelet's records, which the node agents
+// publish. It runs in the scheduler's process, under its own Lease; see
 // docs/decisions/0007-annotation-repair.md.
 //
-// Its one invariant: it names GPUs only as a live agent of the pod's own node
-// recorded them for this very pod, and only over a choice for this pod that it has read; the
-// patch carries the pod's UID and resource version, so that a second leader or a
-// late request changes nothing. Where no agent is left it takes back the word
-// "enforced" and leaves the GPUs (unproven.go).
+// Its one invariant: it writes only GPUs that a live agent of the pod's own node
+// recorded for this very pod, and only over a choice for this pod that it has read. The
+// patch carries the pod's UID and resource version, so a second leader or a late
+// request changes nothing. If no agent is left, it removes the word "enforced" and
+// keeps the GPUs (unproven.go).
 //
-// It also tells running pods, by events, what becomes of their GPUs and links
-// (docs/exporter.md, "Events on pods"), and that they carry an allocation that is
-// not theirs.
+// It also sends events to running pods: about the state of their GPUs and links
+// (docs/exporter.md, "Events on pods"), and if they carry an allocation that is not
+// theirs.
 //
-// It annotates no pod that the scheduler made no choice for, evicts nobody, and
-// does not decide what is used: the scheduler counts kubelet's record by itself.
+// It annotates no pod without a choice by the scheduler, evicts nobody, and does not
+// decide what is used: the scheduler counts kubelet's record by itself.
 package controller

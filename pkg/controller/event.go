@@ -19,13 +19,13 @@ import (
 
 const (
 	actionWatch = "WatchingHardware"
-	// maxEventName and maxEventNote are the API server's bounds.
+	// maxEventName and maxEventNote are the API server's limits.
 	maxEventName = 253
 	maxEventNote = 1024
 )
 
-// write writes one event on the pod. An event of the same content has the same name:
-// if it is there already, another leader has written it.
+// write writes one event on the pod. Events with the same content have the same name:
+// if the event exists already, another leader has written it.
 func (w *hardware) write(ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, kind string, tr *trouble) error {
 	if err := w.limit.Wait(ctx); err != nil {
 		return err

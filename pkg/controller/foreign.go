@@ -16,35 +16,35 @@ import (
 )
 
 const (
-	// eventForeign is also the node agents' word for it.
+	// eventForeign is the same reason that node agents use.
 	eventForeign = "StaleAllocation"
-	// foreignInterval is how often the bound pods are looked at.
+	// foreignInterval is how often the bound pods are checked.
 	foreignInterval = 15 * time.Second
-	// foreignFor is how long an allocation has to stay before it is said that it is of
-	// another pod or node: after a Binding that was carried out late, the scheduler
-	// corrects it, which takes a little more than its requestTimeout.
+	// foreignFor is how long an allocation of another pod or node must stay before it
+	// is reported. After a Binding that was carried out late, the scheduler corrects
+	// it, which takes a little more than its requestTimeout.
 	foreignFor = 3 * time.Minute
-	// maxForeign bounds the events of one look.
+	// maxForeign bounds the events of one check.
 	maxForeign = 50
 )
 
-// Owners judges allocations.
+// Owners says whose an allocation is.
 type Owners interface {
 	Disowned(pod *v1.Pod) error
 	Enforced(node string) bool
 }
 
-// ForeignReporter tells pods, by one event each, that they carry the allocation of
-// another pod or node: a copied manifest, written by somebody who may write
-// allocations or while the admission policies were away. Where an agent runs, it says
-// so itself. Run it while this process leads.
+// ForeignReporter sends one event to each pod that carries the allocation of another
+// pod or node. This comes from a copied manifest, written by somebody who may write
+// allocations, or while the admission policies were away. Where an agent runs, the
+// agent reports it instead. Call Run while this process leads.
 type ForeignReporter struct {
 	owners   Owners
 	pods     corelisters.PodLister
 	recorder events.EventRecorder
 	clock    clock.WithTicker
 
-	carriers map[types.UID]*carrier // in this term
+	carriers map[types.UID]*carrier // the carriers of this term
 }
 
 // carrier is a pod with an allocation that is not its own.
@@ -54,7 +54,7 @@ type carrier struct {
 	told  bool
 }
 
-// NewForeignReporter returns a ForeignReporter that reads pods from a synced lister.
+// NewForeignReporter returns a ForeignReporter. It reads pods from a synced lister.
 func NewForeignReporter(owners Owners, pods corelisters.PodLister, recorder events.EventRecorder, clk clock.WithTicker) *ForeignReporter {
 	return &ForeignReporter{owners: owners, pods: pods, recorder: recorder, clock: clk}
 }

@@ -24,25 +24,25 @@ import (
 )
 
 const (
-	// recheck is how often the pods of nodes with a fault are looked at again, and for
-	// newsTime those of nodes whose graph changed: some were bound, or recorded, while
-	// the news of it were on their way, and the scheduler reads some graphs late.
+	// recheck is how often pods are checked again on nodes with a fault, and for
+	// newsTime on nodes whose graph changed: some pods were bound or recorded while the
+	// change was on its way, and the scheduler reads some graphs late.
 	recheck  = 30 * time.Second
 	newsTime = 5 * time.Minute
-	// sortedFor is how long one sorting of the pods by node serves; a whole cluster is
-	// looked at when a term begins.
+	// sortedFor is how long the pods sorted by node are reused: a new term checks the
+	// whole cluster.
 	sortedFor = time.Second
-	// eventTTL is how long API servers keep events by default. A fault that is older
-	// was told of when it began, and is not again after a restart.
+	// eventTTL is how long API servers keep events by default. An older fault was
+	// reported when it began, and is not reported again after a restart.
 	eventTTL = time.Hour
-	// eventsPerSecond and eventBurst bound what a failing rack costs the API server.
+	// eventsPerSecond and eventBurst limit the events that a failing rack causes.
 	eventsPerSecond = 10
 	eventBurst      = 100
 )
 
-// hardware tells running pods what becomes of their GPUs and links. What it has told
-// is remembered for a term; over restarts an event's name, which is made of what it
-// says, keeps it from being written twice.
+// hardware sends events to running pods about their GPUs and links. It remembers for a
+// term what it has told. After a restart, an event is not written twice, because its
+// name is made from its content.
 type hardware struct {
 	state  State
 	client kubernetes.Interface
@@ -51,11 +51,11 @@ type hardware struct {
 	limit  flowcontrol.RateLimiter
 
 	mu    sync.Mutex
-	nodes map[string]*v1alpha1.NodeGPUTopology         // node -> latest object, the informer's; guarded by mu
+	nodes map[string]*v1alpha1.NodeGPUTopology         // node -> the informer's latest object; guarded by mu
 	news  map[string]time.Time                         // node -> when its graph last changed; guarded by mu
 	queue workqueue.TypedRateLimitingInterface[string] // of this term, nil when not leading; guarded by mu
 
-	// Of this term, and of its only worker.
+	// The rest is of this term, and only the one worker uses it.
 	told     map[string]map[types.UID]map[key]trouble // node -> pod -> what was told
 	sorted   map[string][]*v1.Pod                     // node -> live pods
 	sortedAt time.Time
@@ -69,7 +69,7 @@ func newHardware(state State, client kubernetes.Interface, pods corelisters.PodL
 	}
 }
 
-// seen takes a new version of an object; old is nil for one that is new itself.
+// seen takes a new version of an object. old is nil if the object is new.
 func (w *hardware) seen(old, t *v1alpha1.NodeGPUTopology) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,7 +80,7 @@ func (w *hardware) seen(old, t *v1alpha1.NodeGPUTopology) {
 	if w.queue == nil {
 		return
 	}
-	// Agents write often: what kubelet recorded matters only beside a fault.
+	// Agents write often, and kubelet's record matters only for nodes with a fault.
 	if old == nil || old.Generation != t.Generation || hasFault(old) || hasFault(t) {
 		w.queue.Add(t.Name)
 	}
@@ -111,7 +111,7 @@ func hasFault(t *v1alpha1.NodeGPUTopology) bool {
 	return false
 }
 
-// run tells until the term ends.
+// run sends events until the term ends.
 func (w *hardware) run(ctx context.Context) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "nvtopo_hardware"})
@@ -144,7 +144,7 @@ func (w *hardware) run(ctx context.Context) {
 	wg.Wait()
 }
 
-// again queues the nodes that have a fault, or had another graph a moment ago.
+// again queues the nodes that have a fault or whose graph has just changed.
 func (w *hardware) again(queue workqueue.TypedRateLimitingInterface[string]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -172,15 +172,15 @@ func (w *hardware) next(ctx context.Context, queue workqueue.TypedRateLimitingIn
 	err := w.look(ctx, name)
 	switch {
 	case err == nil, errors.Is(err, errAbsent) && queue.NumRequeues(name) >= maxAbsent:
-		queue.Forget(name) // a malformed object never becomes the scheduler's
+		queue.Forget(name) // the scheduler never takes a malformed object
 	default:
-		klog.FromContext(ctx).V(2).Info("Not all pods of a node were told of its hardware, will retry", "node", name, "err", err)
+		klog.FromContext(ctx).V(2).Info("Not all pods of a node got their events about its hardware, will retry", "node", name, "err", err)
 		queue.AddRateLimited(name)
 	}
 	return true
 }
 
-// look compares what the pods of a node hold with what was told of it.
+// look compares what the pods of a node hold with what they were told.
 func (w *hardware) look(ctx context.Context, name string) error {
 	w.mu.Lock()
 	t := w.nodes[name]
@@ -212,8 +212,8 @@ func (w *hardware) look(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// tell writes what is new about a pod and returns what it has been told. Where nothing
-// is known of the links, what was told of them stands, and so does what was told of a
+// tell writes what is new about a pod and returns all it has been told. If nothing is
+// known about the links, the old report about them stays. So does the report about a
 // GPU that is no longer part of the node.
 func (w *hardware) tell(
 	ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, now []trouble, links bool, before map[key]trouble,
@@ -236,7 +236,7 @@ func (w *hardware) tell(
 		ended[tr.gpu] = true
 		if err := w.write(ctx, h, t, v1.EventTypeNormal, recovered(&tr, h)); err != nil {
 			errs = append(errs, err)
-			told[k] = tr // so that it is tried again
+			told[k] = tr // to try again
 		}
 	}
 	return told, errors.Join(errs...)
@@ -246,8 +246,8 @@ func listed(t *v1alpha1.NodeGPUTopology, gpu string) bool {
 	return slices.ContainsFunc(t.Spec.GPUs, func(g v1alpha1.GPU) bool { return g.ID == gpu })
 }
 
-// warn writes the troubles that are new, and returns those the pod has been told of and
-// the GPUs that have any; "" for the links.
+// warn writes the new troubles. It returns all that the pod has been told, and the GPUs
+// that have troubles; "" stands for the links.
 func (w *hardware) warn(
 	ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, now []trouble, before map[key]trouble,
 ) (told map[key]trouble, still map[string]bool, err error) {
@@ -267,7 +267,7 @@ func (w *hardware) warn(
 	return told, still, errors.Join(errs...)
 }
 
-// old reports whether the pod was told before this term, if anybody led then.
+// old reports whether the pod was told before this term, if there was a leader then.
 func (w *hardware) old(h *holding, t *trouble) bool {
 	if t.since.IsZero() {
 		return false
@@ -279,7 +279,7 @@ func (w *hardware) old(h *holding, t *trouble) bool {
 	return w.clock.Since(began) > eventTTL
 }
 
-// recovered is the end of a trouble.
+// recovered returns the trouble that reports the end of t.
 func recovered(t *trouble, h *holding) *trouble {
 	r := &trouble{reason: reasonGPURecovered, gpu: t.gpu, text: t.text, since: t.since}
 	if t.gpu == "" {

@@ -15,25 +15,26 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// LeaseName is the Lease of the processes' election, in the project's namespace.
+// LeaseName is the Lease of the election, in the project's namespace.
 const LeaseName = "nvtopo-controller"
 
-// The same as in kube-scheduler's defaults, and not read from its configuration; it does
-// no harm if nobody leads for a while.
+// kube-scheduler's defaults, not read from its configuration. It does no harm if there
+// is no leader for a while.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
-// Lead elects a leader among the processes that call it, and calls run for each
-// term of this one with a context that ends with the term. It returns when ctx ends.
+// Lead takes part in the election among the processes that call it. It calls run for
+// each term of this process, with a context that ends with the term. It returns when
+// ctx ends.
 func Lead(ctx context.Context, client kubernetes.Interface, namespace string, run func(context.Context)) error {
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("naming the candidate: %w", err)
 	}
-	term := make(chan struct{}, 1) // full during a term; one begins when the last is wound up
+	term := make(chan struct{}, 1) // full during a term; the next begins after run has returned
 	config := leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: LeaseName}, Client: client.CoordinationV1(),
@@ -46,7 +47,7 @@ func Lead(ctx context.Context, client kubernetes.Interface, namespace string, ru
 				case term <- struct{}{}:
 					run(ctx)
 					<-term
-				case <-ctx.Done(): // over before it began
+				case <-ctx.Done(): // the term ended before it began
 				}
 			},
 			OnStoppedLeading: func() {},

@@ -16,7 +16,7 @@ const (
 	resultFailed   = "failed"
 )
 
-// The process has one registry, as the scheduler's own metrics have.
+// The process has one registry, like the scheduler's own metrics.
 var (
 	repairs = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: "scheduler_nvtopo", Name: "repairs_total", StabilityLevel: metrics.ALPHA,

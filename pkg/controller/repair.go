@@ -15,8 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// choiceOf reads the annotation of a pod; nil unless it is valid for the pod and
-// the node it runs on.
+// choiceOf reads the annotation of a pod. It returns nil unless it is valid for the pod
+// and its node.
 func choiceOf(pod *v1.Pod) *allocation.Allocation {
 	a, err := allocation.Of(pod, pod.Spec.NodeName)
 	if err != nil {
@@ -25,8 +25,9 @@ func choiceOf(pod *v1.Pod) *allocation.Allocation {
 	return a
 }
 
-// lastChoice is choiceOf, or the pod's choice for another node: a Binding of an
-// earlier attempt was carried out late, and the scheduler did not live to correct it.
+// lastChoice is choiceOf, or the pod's choice for another node: the Binding of an
+// earlier attempt was carried out late, and the scheduler ended before it could correct
+// it.
 func lastChoice(pod *v1.Pod) *allocation.Allocation {
 	a, err := allocation.Parse(pod.Annotations[allocation.Key])
 	if err != nil || a.PodUID != pod.UID {
@@ -35,11 +36,11 @@ func lastChoice(pod *v1.Pod) *allocation.Allocation {
 	return a
 }
 
-// actual returns the allocation with what kubelet recorded in the place of what was
-// chosen, or nil if that is the same and said to be enforced: a living agent tells it,
-// so the word is given back that was taken while there was none. Until kubelet has
-// recorded every container of the choice, nothing is corrected: half a correction would
-// claim GPUs twice.
+// actual returns the allocation with kubelet's record in place of the choice. It
+// returns nil if both are the same and the annotation says that it is enforced. If only
+// the word is missing, it is added again, because a living agent confirms the choice.
+// Nothing is corrected until kubelet has recorded every container of the choice: half a
+// correction would claim GPUs twice.
 func actual(old *allocation.Allocation, n *nodestate.Node, records []v1alpha1.Allocation) (*allocation.Allocation, error) {
 	a := &allocation.Allocation{
 		Version: old.Version, Node: n.Name, PodUID: old.PodUID, Assumed: old.Assumed, Enforced: true, Unconfirmed: old.Unconfirmed,
@@ -47,7 +48,7 @@ func actual(old *allocation.Allocation, n *nodestate.Node, records []v1alpha1.Al
 	}
 	moved := old.Node != n.Name
 	if moved {
-		a.CPUSet = "" // this node has CPUs of its own
+		a.CPUSet = "" // the CPUs were another node's
 	}
 	for i := range old.Containers {
 		c := old.Containers[i]
@@ -66,7 +67,7 @@ func actual(old *allocation.Allocation, n *nodestate.Node, records []v1alpha1.Al
 	if moved {
 		nodes := numaNodes(a.Containers)
 		if !slices.Equal(nodes, a.NUMANodes) {
-			a.CPUSet = "" // of CPUs that are no longer beside the GPUs
+			a.CPUSet = "" // the CPUs are no longer close to the GPUs
 		}
 		a.NUMANodes = nodes
 	}
@@ -91,9 +92,10 @@ func recordOf(records []v1alpha1.Allocation, c *allocation.Container) *v1alpha1.
 	return &records[i]
 }
 
-// differs reports whether a container has other GPUs than chosen. kubelet hands those of
-// init containers on at random, so any of the pod's own will do there, as long as they
-// still are the pod's own: where its other containers got others, they are not.
+// differs reports whether a container has other GPUs than chosen. An init container may
+// have any of the pod's own GPUs, because kubelet passes these on in random order. That
+// holds only while they are still the pod's own, and not if its other containers got
+// other GPUs.
 func differs(a *allocation.Allocation, c *allocation.Container, gpus []string, records []v1alpha1.Allocation) bool {
 	if len(gpus) != len(c.GPUs) {
 		return true
@@ -141,8 +143,8 @@ func numaNodes(containers []allocation.Container) []int {
 	return slices.Compact(all)
 }
 
-// confined returns the CPUs of all containers that stay, and whether they are known
-// of each: those of some only would be less than the pod has.
+// confined returns the CPUs of all containers that are not init containers. known says
+// that all of these have CPUs: the CPUs of only some would be less than the pod has.
 func confined(a *allocation.Allocation, records []v1alpha1.Allocation) (all nvtopo.CPUSet, known bool, err error) {
 	for i := range a.Containers {
 		c := &a.Containers[i]
@@ -162,8 +164,8 @@ func confined(a *allocation.Allocation, records []v1alpha1.Allocation) (all nvto
 	return all, known, nil
 }
 
-// unmet names the demand of the pod's own that its GPUs do not meet; empty if none.
-// What a profile demands of all its pods is not the pod's own.
+// unmet names the pod's own demand that its GPUs do not meet, or "". What a profile
+// demands of all its pods is not the pod's own demand.
 func unmet(pod *v1.Pod, a *allocation.Allocation, n *nodestate.Node) string {
 	opt := podrequest.Options{Supported: podrequest.AllPolicies(), DefaultPolicy: nvtopo.PolicyBestEffort}
 	for i := range a.Containers {
@@ -173,7 +175,7 @@ func unmet(pod *v1.Pod, a *allocation.Allocation, n *nodestate.Node) string {
 	}
 	r, err := podrequest.Parse(pod, &opt)
 	if err != nil {
-		return "" // its annotations were changed since; nothing can be said
+		return "" // its annotations were changed later; nothing can be said
 	}
 	for _, name := range opt.Resources {
 		accel := n.Accel(name)

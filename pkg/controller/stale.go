@@ -20,22 +20,23 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// FieldManager is the name under which conditions of NodeGPUTopologies are applied.
+// FieldManager is the field manager of the conditions of NodeGPUTopologies.
 const FieldManager = "nvtopo-scheduler"
 
 const (
-	// lookInterval is how often the nodes are looked at.
+	// lookInterval is how often the nodes are checked.
 	lookInterval = 5 * time.Second
-	// staleFor is how long a graph has to be stale, or fresh again, before it is said:
-	// after an outage of the API server all exporters come back within this time.
+	// staleFor is how long a graph must be stale, or fresh again, before that is
+	// reported. After an outage of the API server all exporters come back within this
+	// time.
 	staleFor = 15 * time.Second
-	// missingFor is how long a node may be without a graph: a new one has yet to start
-	// its exporter.
+	// missingFor is how long a node may be without a graph: the exporter of a new node
+	// must start first.
 	missingFor = time.Minute
-	// quietFor is the least time between two reports of one node, whatever it does.
+	// quietFor is the least time between two reports about one node.
 	quietFor = 30 * time.Second
-	// maxReports bounds the reports of one look, which are requests: a cluster whose
-	// exporters are all gone is told of over some minutes.
+	// maxReports bounds the reports of one check, because each is a request: if all
+	// exporters of a cluster are gone, the reports take some minutes.
 	maxReports = 50
 )
 
@@ -58,26 +59,26 @@ type Standings interface {
 	Reports() []nodestate.Report
 }
 
-// StaleReporter says which nodes' graphs do not count: by the condition Stale of their
-// objects, which outlives this process, so that a new leader repeats nothing, and by
-// one event for each change. Run it while this process leads.
+// StaleReporter reports which nodes' graphs do not count. It writes the condition Stale
+// of their objects, which outlives this process, so a new leader repeats nothing, and
+// one event for each change. Call Run while this process leads.
 type StaleReporter struct {
 	source   Standings
 	client   dynamic.Interface
 	recorder events.EventRecorder
 	clock    clock.WithTicker
 
-	nodes map[string]*told // node -> what was seen and said in this term
+	nodes map[string]*told // node -> what was seen and reported in this term
 }
 
 // told is what is known of one node.
 type told struct {
 	uid     types.UID // of the Node
 	reason  nodestate.Reason
-	since   time.Time // of the reason
-	last    time.Time // report
-	fault   string    // reported
-	missing bool      // reported
+	since   time.Time // since when the reason holds
+	last    time.Time // time of the last report
+	fault   string    // the reported fault
+	missing bool      // a missing graph was reported
 }
 
 // NewStaleReporter returns a StaleReporter.
@@ -123,7 +124,7 @@ func (s *StaleReporter) look(ctx context.Context) {
 	s.nodes = seen
 }
 
-// report says what is to be said of a node, and whether that was anything.
+// report reports what is new about a node, and returns whether there was anything.
 func (s *StaleReporter) report(ctx context.Context, r *nodestate.Report, t *told, now time.Time) bool {
 	object := &v1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind, Name: r.Node.Name, UID: r.Object}
 	said := false
@@ -174,8 +175,8 @@ func conditionOf(reason nodestate.Reason, now metav1.Time) metav1.Condition {
 	return c
 }
 
-// apply writes the one condition. The UID makes the server refuse an object that was
-// made anew meanwhile.
+// apply writes the one condition. With the UID, the server refuses an object that was
+// created again in the meantime.
 func (s *StaleReporter) apply(ctx context.Context, r *nodestate.Report, c metav1.Condition) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind,

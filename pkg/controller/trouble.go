@@ -30,16 +30,16 @@ const (
 	reasonLinkRecovered  = "LinkRecovered"
 )
 
-// lostPrefix begins the exporter's reason for a GPU that is not there any more.
+// lostPrefix begins the exporter's reason for a GPU that is gone.
 const lostPrefix = "GPU is lost"
 
 // trouble is one thing that is wrong with what one pod holds.
 type trouble struct {
 	reason string
-	gpu    string // UUID; empty where it is about the links between its GPUs
-	text   string // of the exporter, up to the colon: another text is another trouble
+	gpu    string // UUID; empty if it is about the links between the pod's GPUs
+	text   string // the exporter's reason up to the colon: another text is another trouble
 	note   string
-	since  time.Time // zero when not known
+	since  time.Time // zero if not known
 }
 
 // key identifies a trouble of a pod while it lasts.
@@ -54,8 +54,8 @@ type holding struct {
 	gpus   map[string][]string    // resource -> UUIDs
 }
 
-// holdingOf is what kubelet recorded for the pod, and for containers that it has not
-// recorded what was chosen.
+// holdingOf is what kubelet recorded for the pod. For containers without a record it is
+// what was chosen.
 func holdingOf(pod *v1.Pod, all []v1alpha1.Allocation) *holding {
 	h := &holding{pod: pod, chosen: choiceOf(pod), gpus: map[string][]string{}}
 	add := func(resource string, ids []string) {
@@ -92,7 +92,7 @@ func (h *holding) has(gpu string) bool {
 	return false
 }
 
-// begun is from when on the pod has its GPUs.
+// begun is when the pod got its GPUs.
 func (h *holding) begun() time.Time {
 	if h.chosen != nil {
 		return h.chosen.Assumed
@@ -100,8 +100,8 @@ func (h *holding) begun() time.Time {
 	return h.pod.CreationTimestamp.Time
 }
 
-// troubles says what is wrong with what a pod holds, and whether it can tell how the
-// links between its GPUs are. It is pure.
+// troubles says what is wrong with what a pod holds, and whether the state of the links
+// between its GPUs is known. It is pure.
 func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) (out []trouble, links bool) {
 	several, links := 0, true
 	for _, ids := range h.gpus {
@@ -117,7 +117,7 @@ func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) (out [
 				sound = sound && t.reason == reasonGPUDegraded
 			}
 		}
-		if accel == nil { // the last of them left
+		if accel == nil { // the node has none of the resource now
 			links = false
 			continue
 		}
@@ -131,8 +131,8 @@ func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) (out [
 	return out, links
 }
 
-// troubleOf says what is wrong with one GPU, nil if nothing that concerns the pod or
-// nothing is known. The node may have no accelerators of the resource any more (nil).
+// troubleOf says what is wrong with one GPU, or nil if nothing that concerns the pod is
+// known. accel is nil if the node no longer has the resource.
 func (h *holding) troubleOf(resource string, accel *nodestate.Accel, id string, health []v1alpha1.GPUHealth, several bool) *trouble {
 	var since time.Time
 	if i := slices.IndexFunc(health, func(e v1alpha1.GPUHealth) bool { return e.ID == id }); i >= 0 && health[i].Since != nil {
@@ -143,7 +143,7 @@ func (h *holding) troubleOf(resource string, accel *nodestate.Accel, id string, 
 		p = slices.IndexFunc(accel.Graph.GPUs, func(d nvtopo.GPU) bool { return d.UUID == id })
 	}
 	if p < 0 {
-		// What kubelet calls by a name that was never in a graph is not missing from it.
+		// A name that was never in a graph is not missing from it.
 		if h.chosen == nil || !slices.Contains(h.chosen.GPUs(resource), id) {
 			return nil
 		}
@@ -168,7 +168,8 @@ func (h *holding) troubleOf(resource string, accel *nodestate.Accel, id string, 
 }
 
 // linkTrouble says whether the ring of a pod's GPUs has become worse than the
-// annotations promise. Nothing is known before kubelet's record and they agree.
+// annotations promise. That is not known before kubelet's record and the annotations
+// agree.
 func (h *holding) linkTrouble(n *nodestate.Node, accel *nodestate.Accel, ids []string) (t *trouble, known bool) {
 	if len(ids) < 2 {
 		return nil, true

@@ -23,28 +23,28 @@ import (
 )
 
 const (
-	// unprovenInterval is how often the bound pods are looked at.
+	// unprovenInterval is how often the bound pods are checked.
 	unprovenInterval = 15 * time.Second
-	// unprovenFor is how long nobody may have spoken for an allocation before it is said
-	// that it is not proven: all agents come back within it after an outage of the API
-	// server, and publish what they could not.
+	// unprovenFor is how long an allocation must be without an agent that confirms it
+	// before it is called unproven. After an outage of the API server, all agents come
+	// back within this time and publish what they could not.
 	unprovenFor = time.Minute
-	// maxUnproven bounds the corrections of one look.
+	// maxUnproven bounds the corrections of one check.
 	maxUnproven = 50
 
 	eventUnproven = "GPUsUnproven"
 )
 
-// Unproven is what the marker needs of the scheduler's view of the nodes.
+// Unproven is what the marker needs from the scheduler's view of the nodes.
 type Unproven interface {
 	Unproven(pod *v1.Pod) *allocation.Allocation
 }
 
-// UnprovenMarker takes back the word "enforced" where it was given for a node agent
-// that went before it could say what kubelet did: after a roll-back the device plugin
-// serves kubelet by itself, and nobody tells which GPUs the pods got that were bound
-// until then. The GPUs stay in the annotation, as for every pod on a node without an
-// agent. Run it while this process leads.
+// UnprovenMarker removes the word "enforced" from allocations whose node agent went
+// away before it could publish what kubelet did. After a roll-back the device plugin
+// serves kubelet directly, and nothing shows which GPUs the pods bound until then have
+// got. The GPUs stay in the annotation, as for every pod on a node without an agent.
+// Call Run while this process leads.
 type UnprovenMarker struct {
 	state    Unproven
 	client   kubernetes.Interface
@@ -52,10 +52,10 @@ type UnprovenMarker struct {
 	recorder events.EventRecorder
 	clock    clock.WithTicker
 
-	since map[types.UID]time.Time // when the pod was first seen so in this term
+	since map[types.UID]time.Time // when the pod was first seen as unproven in this term
 }
 
-// NewUnprovenMarker returns an UnprovenMarker that reads pods from a synced lister.
+// NewUnprovenMarker returns an UnprovenMarker. It reads pods from a synced lister.
 func NewUnprovenMarker(state Unproven, client kubernetes.Interface, pods corelisters.PodLister, recorder events.EventRecorder,
 	clk clock.WithTicker,
 ) *UnprovenMarker {
@@ -80,7 +80,7 @@ func (u *UnprovenMarker) Run(ctx context.Context) {
 func (u *UnprovenMarker) look(ctx context.Context) {
 	pods, err := u.pods.List(labels.Everything())
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Allocations that nobody proves are not marked, will retry")
+		klog.FromContext(ctx).Error(err, "Cannot mark unproven allocations, will retry")
 		return
 	}
 	now, left := u.clock.Now(), maxUnproven
@@ -100,14 +100,14 @@ func (u *UnprovenMarker) look(ctx context.Context) {
 		}
 		left--
 		if err := u.mark(ctx, pod, a); err != nil {
-			klog.FromContext(ctx).Error(err, "Marking an allocation that nobody proves failed, will retry")
+			klog.FromContext(ctx).Error(err, "Marking an unproven allocation failed, will retry")
 		}
 	}
 	u.since = seen
 }
 
-// claimed returns the unproven allocation of a pod that kubelet has admitted. One that
-// it has not may still be admitted by an agent that comes back.
+// claimed returns the unproven allocation of a pod that kubelet has admitted. A pod
+// that is not admitted yet may still be admitted by an agent that comes back.
 func (u *UnprovenMarker) claimed(pod *v1.Pod) *allocation.Allocation {
 	if pod.Status.StartTime == nil || pod.DeletionTimestamp != nil || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 		return nil
@@ -116,8 +116,8 @@ func (u *UnprovenMarker) claimed(pod *v1.Pod) *allocation.Allocation {
 }
 
 func (u *UnprovenMarker) mark(ctx context.Context, pod *v1.Pod, a *allocation.Allocation) error {
-	// What else is on the pod says nothing of enforcement, and the node's graph, of which
-	// it would be made again, may be gone.
+	// Only the allocation is written again. The other annotations say nothing about
+	// enforcement, and computing them needs the node's graph, which may be gone.
 	annotations := maps.Clone(pod.Annotations)
 	maps.DeleteFunc(annotations, func(key, _ string) bool { return !allocation.IsOutputKey(key) })
 	text, err := (&allocation.Allocation{
@@ -136,11 +136,11 @@ func (u *UnprovenMarker) mark(ctx context.Context, pod *v1.Pod, a *allocation.Al
 	_, err = u.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, opts)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil // it needs no annotation any more
+		return nil // the pod is gone
 	case err != nil:
 		return fmt.Errorf("correcting the annotations of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	u.recorder.Eventf(pod, nil, v1.EventTypeWarning, eventUnproven, actionRepair,
-		"no node agent is heard of on node %s, and none said which GPUs kubelet gave this pod: they may be others than its annotations say", a.Node)
+		"the node agent of node %s is silent, and none has said which GPUs kubelet gave this pod: they may differ from its annotations", a.Node)
 	return nil
 }

@@ -49,7 +49,7 @@ func TestNobodyProvesAnAllocation(t *testing.T) {
 	}
 	admitted := func(p *v1.Pod) { p.Status.StartTime = new(metav1.NewTime(time.Unix(1, 0))) }
 	marked := []string{"p: main=0,1 enforced false"}
-	told := []string{"Warning GPUsUnproven no node agent is heard of on node n1, and none said which GPUs kubelet gave this pod: they may be others than its annotations say"}
+	told := []string{"Warning GPUsUnproven the node agent of node n1 is silent, and none has said which GPUs kubelet gave this pod: they may differ from its annotations"}
 	tests := map[string]struct {
 		steps      []step
 		removed    bool // the node's graph
