@@ -52,6 +52,36 @@ func (x *cell) vouched(n *Node, now time.Time) Reason {
 	return Fits
 }
 
+// basis is what a pod's fit on a node rests on.
+type basis uint8
+
+const (
+	nowhere  basis = iota // the node is refused
+	onGraph               // what is used of the graph
+	onNumber              // how many devices a graph that no longer counts has free
+	onTrust               // the pod needs no graph there
+)
+
+// basis says what a pod's fit rests on where the graph n, which may be nil, stands like that.
+func (d *Demand) basis(n *Node, reason Reason) basis {
+	switch {
+	case reason == Fits:
+		return onGraph
+	case d.NeedsGraph():
+		return nowhere
+	case !d.HasGPUs():
+		return onTrust
+	}
+	stale := reason == StaleGraph || reason == UnreadableGraph && n != nil
+	switch {
+	case stale && (d.NoTopology || d.CountStale):
+		return onNumber
+	case !stale && (d.NoTopology || d.AllowNoGraph):
+		return onTrust
+	}
+	return nowhere
+}
+
 // byCount says whether a pod that asks for nothing about links can be placed on a node
 // whose graph no longer counts, by the number of GPUs: nothing is chosen, since the
 // graph may be wrong, but what it says to be used or broken is not counted as free.

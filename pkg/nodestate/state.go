@@ -194,36 +194,6 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 	}
 }
 
-// basis is what a pod's fit on a node rests on.
-type basis uint8
-
-const (
-	nowhere  basis = iota // the node is refused
-	onGraph               // what is used of the graph
-	onNumber              // how many devices a graph that no longer counts has free
-	onTrust               // the pod needs no graph there
-)
-
-// basis says what a pod's fit rests on where the graph n, which may be nil, stands like that.
-func (d *Demand) basis(n *Node, reason Reason) basis {
-	switch {
-	case reason == Fits:
-		return onGraph
-	case d.NeedsGraph():
-		return nowhere
-	case !d.HasGPUs():
-		return onTrust
-	}
-	stale := reason == StaleGraph || reason == UnreadableGraph && n != nil
-	switch {
-	case stale && (d.NoTopology || d.CountStale):
-		return onNumber
-	case !stale && (d.NoTopology || d.AllowNoGraph):
-		return onTrust
-	}
-	return nowhere
-}
-
 // Judge says whether a pod fits a node. info may be a dry-run copy of what the
 // cycle's snapshot has. It does not allocate when the pod fits and the node's
 // usage is remembered, unless this very pod has a choice in doubt on the node, or the
