@@ -13,8 +13,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// Bind puts the choice on the Binding, which the API server merges into the pod
-// in the write that sets its node. Pods without a choice are DefaultBinder's.
+// Bind puts the choice on the Binding. The API server merges it into the pod in the
+// write that sets the pod's node. Pods without a choice are left to DefaultBinder.
 func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	if err := p.beginBinding(ctx, state, pod, nodeName); err != nil {
 		return fwk.AsStatus(err)
@@ -22,13 +22,14 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	if err := p.present(pod); err != nil {
 		return fwk.AsStatus(err)
 	}
-	// Also where the choice is written already: the process may have been paused since.
+	// Also if the choice is already written: the process may have been paused since
+	// then.
 	if err := p.state.CheckLeader(ctx, pod.UID, nodeName); err != nil {
 		return fwk.AsStatus(err)
 	}
 	a := p.state.Pending(pod.UID, nodeName)
 	if !p.Profile.WriteInBind || a == nil {
-		p.state.BindingBegan(pod.UID, nodeName) // by another plugin, which hears the answer
+		p.state.BindingBegan(pod.UID, nodeName) // another plugin sends the Binding and gets the answer
 		return fwk.NewStatus(fwk.Skip)
 	}
 	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)
@@ -54,7 +55,8 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 }
 
 // present fails if the pod was deleted or has ended since its cycle began. The API
-// server binds one that has ended, and nothing tells the scheduler that it is no more.
+// server would still bind a pod that has ended, and the scheduler would not hear that
+// the pod is gone.
 func (p *Plugin) present(pod *v1.Pod) error {
 	if p.state.Gone(pod.UID) {
 		return fmt.Errorf("pod %s/%s: %s", pod.Namespace, pod.Name, nodestate.PodGone)
@@ -62,9 +64,9 @@ func (p *Plugin) present(pod *v1.Pod) error {
 	return nil
 }
 
-// bind goes through the API cacher when there is one, as DefaultBinder does, so
-// that the scheduler's own view stays consistent. Of an error it also says whether the
-// API server refused for certain. How often the cacher sends nobody hears.
+// bind uses the API cacher if there is one, as DefaultBinder does, so that the
+// scheduler's own view stays consistent. On an error, refused says whether the API
+// server certainly refused. How often the cacher sends the Binding is not known.
 func (p *Plugin) bind(ctx context.Context, b *v1.Binding) (refused bool, err error) {
 	if cacher := p.handle.APICacher(); cacher != nil {
 		done, err := cacher.BindPod(b)

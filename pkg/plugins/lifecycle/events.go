@@ -18,9 +18,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
-// EventsToRegister lists what can make a pod fit that did not, but for changes of
-// graphs, upon which the State itself wakes pods. The framework is
-// complete when it asks, so an impossible order of binders stops the start here.
+// EventsToRegister lists the events that can make a waiting pod fit, except changes of
+// graphs: after those the State itself wakes pods. When the framework asks for this
+// list it is complete, so an impossible order of binders stops the start here.
 func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	if err := p.checkBindOrder(); err != nil {
 		return nil, err
@@ -32,8 +32,8 @@ func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, 
 	}, nil
 }
 
-// checkBindOrder refuses a profile in which DefaultBinder would bind before the
-// choice is on the Binding.
+// checkBindOrder refuses a profile in which DefaultBinder would bind before the choice
+// is on the Binding.
 func (p *Plugin) checkBindOrder() error {
 	enabled := p.enabled()
 	if !p.Profile.WriteInBind || enabled == nil {
@@ -49,8 +49,8 @@ func (p *Plugin) checkBindOrder() error {
 		p.handle.ProfileName(), slices.Sorted(slices.Values(p.Profile.plugins)), names.DefaultBinder)
 }
 
-// bindsFirst reports whether no Binding is sent before Bind is called: no other plugin
-// comes before ours, and no extender binds, which comes before all.
+// bindsFirst reports whether no Binding is sent before our Bind is called: our plugin
+// is the first binder, and no extender binds, which would come before all plugins.
 func (p *Plugin) bindsFirst() bool {
 	enabled := p.enabled()
 	if enabled == nil || len(enabled.Bind.Enabled) == 0 || !slices.Contains(p.Profile.plugins, enabled.Bind.Enabled[0].Name) {
@@ -59,8 +59,8 @@ func (p *Plugin) bindsFirst() bool {
 	return !slices.ContainsFunc(p.handle.Extenders(), func(e fwk.Extender) bool { return e.IsBinder() })
 }
 
-// enabled returns the profile's plugins by extension point, in their order; nil
-// where the framework does not tell.
+// enabled returns the profile's plugins by extension point, in their order; nil if the
+// framework does not say.
 func (p *Plugin) enabled() *config.Plugins {
 	if f, ok := p.handle.(interface{ ListPlugins() *config.Plugins }); ok {
 		return f.ListPlugins()
@@ -72,10 +72,10 @@ func position(set config.PluginSet, name string) int {
 	return slices.IndexFunc(set.Enabled, func(b config.Plugin) bool { return b.Name == name })
 }
 
-// CheckPostFilterOrder refuses a profile in which the default preemption would evict
-// pods before the plugin has its say: for the sake of a list of nodes that it would
-// have taken back, or other victims than it would have chosen. A profile may leave
-// the plugin out there, if it makes no lists.
+// CheckPostFilterOrder refuses a profile in which the default preemption would run
+// before the plugin's PostFilter. It could evict pods because of a list of nodes that
+// the plugin would have taken back, or choose other victims than the plugin. A profile
+// may leave the plugin out of PostFilter if it makes no lists.
 func (p *Plugin) CheckPostFilterOrder(lists bool) error {
 	enabled := p.enabled()
 	if enabled == nil {
@@ -95,15 +95,15 @@ func (p *Plugin) CheckPostFilterOrder(lists bool) error {
 	return nil
 }
 
-// PreemptionEnabled reports whether the profile lets pods be evicted by priority. One
-// that has put another plugin in the place of DefaultPreemption, or none, does not.
+// PreemptionEnabled reports whether the profile allows eviction by priority. It does
+// not if it replaced DefaultPreemption by another plugin, or removed it.
 func (p *Plugin) PreemptionEnabled() bool {
 	enabled := p.enabled()
 	return enabled == nil || position(enabled.PostFilter, names.DefaultPreemption) >= 0
 }
 
-// afterPod lets the queue want a pod tried when another gave back what it could use, and
-// when it was itself corrected.
+// afterPod wakes a waiting pod when another pod gave back something that it could use,
+// and when the waiting pod itself was corrected.
 func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	old, changed, err := schedutil.As[*v1.Pod](oldObj, newObj)
 	if err != nil {
@@ -131,7 +131,7 @@ func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (
 	return fwk.QueueSkip, nil
 }
 
-// asks is equal for two versions of a pod that fare alike on every node.
+// asks is equal for two versions of a pod that have the same result on every node.
 func (p *Plugin) asks(pod *v1.Pod) string {
 	d, err := p.demand(pod)
 	if err != nil {
@@ -147,14 +147,14 @@ func scaledDown(old, changed *v1.Pod) bool {
 	return after.Cpu().Cmp(*before.Cpu()) < 0 || after.Memory().Cmp(*before.Memory()) < 0
 }
 
-// heldAnything also says yes to a pod that has only CPU or memory: those count
-// against the NUMA nodes they may sit on.
+// heldAnything is also true for a pod with only CPU or memory: these count against the
+// NUMA nodes they may be on.
 func (p *Plugin) heldAnything(pod *v1.Pod) bool {
 	d, err := p.demand(pod)
 	return err != nil || d.HasGPUs() || d.MilliCPU > 0 || d.Memory > 0
 }
 
-// afterNode lets the queue want a pod tried when a node came or its devices or labels changed.
+// afterNode wakes a waiting pod when a node came, or its devices or labels changed.
 func (p *Plugin) afterNode(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	old, changed, err := schedutil.As[*v1.Node](oldObj, newObj)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Filter says whether the node can give the pod what it asks for now. What an
-// eviction could cure is Unschedulable, what not even the empty node has is
-// UnschedulableAndUnresolvable.
+// Filter says whether the node can give the pod now what it asks for. The result is
+// Unschedulable if an eviction could help, and UnschedulableAndUnresolvable if even the
+// empty node could not serve the pod.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
 	if c == nil || c.FilteredBy != p.name {

@@ -13,15 +13,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// Plugin is the common half of a plugin; embed it.
+// Plugin is the common part of both plugins; embed it.
 type Plugin struct {
 	name   string
 	cares  func(*podrequest.Request) bool
 	handle fwk.Handle
 	shared *Shared
 	state  *nodestate.State
-	// Profile is this profile's, shared with the other plugin. New fills in
-	// its own part; afterwards it is read only.
+	// Profile is this profile's, shared with the other plugin. New fills in its own
+	// part; later it is read only.
 	Profile *Profile
 }
 
@@ -36,8 +36,8 @@ var (
 	_ fwk.SignPlugin        = &Plugin{}
 )
 
-// New returns the common half of the named plugin. cares says which pods the
-// plugin is for; the others pass it by.
+// New returns the common part of the named plugin. cares says which pods the plugin is
+// for; it ignores all others.
 func New(ctx context.Context, h fwk.Handle, shared *Shared, name string, set Settings, cares func(*podrequest.Request) bool) (*Plugin, error) {
 	if shared == nil {
 		return nil, errors.New("the plugin was registered without the process-wide state")
@@ -58,7 +58,7 @@ func (p *Plugin) Handle() fwk.Handle { return p.handle }
 // State returns the process-wide state.
 func (p *Plugin) State() *nodestate.State { return p.state }
 
-// Cycle returns this cycle's view, and nil if the pod is not for this plugin.
+// Cycle returns this cycle's view, or nil if the pod is not for this plugin.
 func (p *Plugin) Cycle(state fwk.CycleState) *nodestate.Cycle {
 	c := nodestate.ReadCycle(state)
 	if c == nil || !p.cares(c.Demand.Request) {
@@ -67,8 +67,8 @@ func (p *Plugin) Cycle(state fwk.CycleState) *nodestate.Cycle {
 	return c
 }
 
-// View returns this cycle's view and what is used on a node, for scoring; the
-// usage is nil where there is nothing to score.
+// View returns this cycle's view and what is used on a node, for scoring. The usage is
+// nil if there is nothing to score.
 func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*nodestate.Cycle, *nodestate.Usage) {
 	c := p.Cycle(state)
 	if c == nil {
@@ -80,15 +80,15 @@ func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*nodestate.Cycle
 // Snapshot returns the cycle's snapshot of the nodes.
 func (p *Plugin) Snapshot() fwk.NodeInfoLister { return p.handle.SnapshotSharedLister().NodeInfos() }
 
-// parsed is a pod and what was read of it.
+// parsed is a pod and what was read from it.
 type parsed struct {
 	pod    *v1.Pod
 	demand *nodestate.Demand
 }
 
-// demand reads the pod with the profile's arguments. The last answer of the profile
-// is remembered, since both plugins and SignPod ask in every cycle; a pod object of
-// the scheduler's never changes.
+// demand reads the pod with the profile's arguments. It remembers the profile's last
+// answer, because both plugins and SignPod ask in every cycle. The scheduler never
+// changes a pod object.
 func (p *Plugin) demand(pod *v1.Pod) (*nodestate.Demand, error) {
 	if last := p.Profile.last.Load(); last != nil && last.pod == pod {
 		return last.demand, nil

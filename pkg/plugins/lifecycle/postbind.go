@@ -15,26 +15,28 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
-// reasonPlacedByCount is the reason of the event on such a pod, and of its condition.
+// reasonPlacedByCount is the reason of the event and of the condition on a pod placed
+// by count.
 const reasonPlacedByCount = "PlacedByCount"
 
-// byCountKey is where Reserve leaves why it chose nothing for a pod with GPUs.
+// byCountKey is the key under which Reserve stores why it chose no GPUs for a pod that
+// needs some.
 const byCountKey fwk.StateKey = "nvtopo.dev/by-count"
 
-// byCount is what a node's graph lacked; immutable.
+// byCount is why a node's graph did not count; immutable.
 type byCount string
 
 // Clone returns the same text.
 func (b byCount) Clone() fwk.StateData { return b }
 
-// PostBind marks a pod whose GPUs nobody chose because its node's graph did not count:
-// a condition for programs, an event for people. The mark is for them only. What is
-// used on the node is known by count from the pod itself until the agent has
-// recorded its GPUs, so a mark that is lost frees nothing.
+// PostBind marks a pod for which no GPUs were chosen because its node's graph did not
+// count. It writes a condition for programs and an event for people. Nothing else
+// depends on the mark: until the agent has recorded the pod's GPUs, the node's usage
+// counts them from the pod itself, so a lost mark frees nothing.
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
 	endBinding(state)
 	c := p.Cycle(state)
-	if c == nil || c.FilteredBy != p.name { // once for both plugins
+	if c == nil || c.FilteredBy != p.name { // only one of the plugins does it
 		return
 	}
 	d, err := state.Read(byCountKey)
@@ -54,7 +56,7 @@ func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	}
 }
 
-// byCountBody carries the UID, so that a pod made anew under the name is refused.
+// byCountBody contains the UID, so that a new pod with the same name is refused.
 func byCountBody(uid types.UID, now metav1.Time, message string) ([]byte, error) {
 	var body struct {
 		Metadata struct {

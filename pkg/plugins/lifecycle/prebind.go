@@ -17,7 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// PreBindPreFlight announces a write only where PreBind will make one.
+// PreBindPreFlight announces a write only if PreBind will make one.
 func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	if p.state.Pending(pod.UID, nodeName) == nil {
 		if p.clears(state, pod, nodeName) {
@@ -34,10 +34,10 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *
 	return nil
 }
 
-// PreBind writes the whole choice in one PATCH, whichever plugin comes first;
-// the other finds nothing left to write. The response is thrown away: the pod
-// object at hand belongs to the scheduler's cache. PreBindPreFlight may not have been
-// called: a feature gate of kube-scheduler decides.
+// PreBind writes the whole choice in one PATCH, by the plugin that comes first; the
+// other has nothing left to write. The response is not used: the pod object belongs to
+// the scheduler's cache. A feature gate of kube-scheduler decides whether
+// PreBindPreFlight was called before.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	a := p.state.Pending(pod.UID, nodeName)
 	if a == nil && !p.clears(state, pod, nodeName) || a != nil && p.Profile.WriteInBind {
@@ -67,15 +67,15 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return fwk.AsStatus(p.write(ctx, pod, nodeName, body))
 }
 
-// write sends the PATCH and tells the claim how it ended.
+// write sends the PATCH and records in the claim how it ended.
 func (p *Plugin) write(ctx context.Context, pod *v1.Pod, nodeName string, body []byte) (err error) {
-	// A PATCH without a clear answer may be carried out later, over another
-	// choice made meanwhile: from here on the claim may only become doubtful.
+	// A PATCH without a clear answer may be carried out later, over another choice that
+	// was made in the meantime. From here on the claim may only become doubtful.
 	p.state.BindingBegan(pod.UID, nodeName)
 	ctx, cancel := p.state.Bounded(ctx)
 	defer cancel()
-	// The error of the last attempt is kept here: retry.OnError takes that of a context
-	// which ended for its own patience, and returns the error before it or none.
+	// err keeps the error of the last attempt: when the context ends, retry.OnError
+	// would return an earlier error or none.
 	tries := 0
 	var sent sends
 	counted := sent.count(ctx)
@@ -98,12 +98,13 @@ func (p *Plugin) write(ctx context.Context, pod *v1.Pod, nodeName string, body [
 	return nil
 }
 
-// clears reports whether a pod that is bound without a choice has one of an earlier
-// attempt on it, or may have: it would be bound with that, and have GPUs that were
-// given to others since. What a predecessor wrote, a new leader may not have heard of.
+// clears reports whether a pod that is bound without a choice has, or may have, the
+// choice of an earlier attempt on it. It would be bound with that, and have GPUs that
+// other pods got since. A new leader may not know of a choice that its predecessor
+// wrote.
 func (p *Plugin) clears(state fwk.CycleState, pod *v1.Pod, nodeName string) bool {
 	c := p.Cycle(state)
-	if c == nil || c.FilteredBy != p.name { // once for both plugins
+	if c == nil || c.FilteredBy != p.name { // only one of the plugins does it
 		return false
 	}
 	present, earlier := p.state.Attempts(pod.UID, nodeName)

@@ -14,8 +14,8 @@ import (
 // ErrReasonNotSynced is why GPU pods wait for a moment after a start.
 const ErrReasonNotSynced = "the scheduler has not read all GPU topologies yet"
 
-// PreFilter reads the pod once for both plugins. A value it cannot read makes
-// the pod wait for its own correction; no node could cure it.
+// PreFilter reads the pod once for both plugins. If it cannot read a value, the pod
+// waits until it is corrected itself; no node could help.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	c := nodestate.ReadCycle(state)
 	if c == nil {
@@ -28,15 +28,15 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		c = &nodestate.Cycle{Demand: *d}
 		state.Write(nodestate.CycleKey, c)
 	}
-	// One plugin's Filter gives the whole answer; the other need not repeat it.
+	// One plugin's Filter gives the whole answer, so the other plugin skips it.
 	if !p.cares(c.Demand.Request) || (c.FilteredBy != "" && c.FilteredBy != p.name) {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if !p.state.Synced() {
-		// The pods behind this one would be tried in vain, too, and each would be told so
-		// in writing. A pod that waited is refused all the same: its cycle's snapshot is
-		// as old as the wait. Not resolvable, so that nobody is evicted for it; the State
-		// wakes the pod once it knows everything.
+		// The pods behind this one would also be tried in vain, and each would get an
+		// event. A pod that waited is refused anyway, because its cycle's snapshot is
+		// as old as the wait. The status is not resolvable, so nobody is evicted for
+		// it. The State wakes the pod when it has read everything.
 		p.state.AwaitLists(ctx)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonNotSynced)
 	}
@@ -44,6 +44,6 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	return nil, nil
 }
 
-// PreFilterExtensions is nil: what is used on a node is derived from the
-// NodeInfo handed to Filter, which the framework itself edits in a dry run.
+// PreFilterExtensions is nil: the usage of a node is computed from the NodeInfo that
+// Filter gets, and the framework edits that itself in a dry run.
 func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }

@@ -12,10 +12,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// Reserve chooses the devices on the node and records the choice. If the world
-// moved since Filter, the pod is unschedulable on this node for now.
+// Reserve chooses the devices on the node and records the choice. If that is no longer
+// possible since Filter, the pod is unschedulable on this node for now.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	// The scheduler's cache, too, would keep the pod for ever.
+	// The scheduler's cache would keep such a pod for ever.
 	if p.state.Gone(pod.UID) {
 		return fwk.NewStatus(fwk.Unschedulable, nodestate.PodGone.String())
 	}
@@ -23,7 +23,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if c == nil {
 		return nil
 	}
-	if c.FilteredBy == p.name { // once for both plugins
+	if c.FilteredBy == p.name { // only one of the plugins does it
 		p.state.AwaitRoom(ctx)
 	}
 	snapshot := p.Snapshot()
@@ -36,10 +36,10 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		return fwk.NewStatus(fwk.Unschedulable, c.Demand.Text(reason))
 	}
 	if a == nil && c.Demand.HasGPUs() {
-		// For PostBind, which must not ask again: the graph may be back by then.
+		// For PostBind, which must not ask again: the graph may count by then.
 		state.Write(byCountKey, byCount(p.state.Standing(info.Node()).String()))
 	} else {
-		state.Delete(byCountKey) // of an earlier Reserve in this cycle
+		state.Delete(byCountKey) // left by an earlier Reserve in this cycle
 	}
 	if lv := klog.FromContext(ctx).V(4); lv.Enabled() && a != nil {
 		lv.Info("Chose devices", "pod", klog.KObj(pod), "node", klog.KRef("", nodeName), "containers", a.Containers, "cpuset", a.CPUSet)
@@ -47,7 +47,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return nil
 }
 
-// Unreserve takes the choice back. It leaves the cycle's view alone, since the
+// Unreserve takes the choice back. It does not change the cycle's view, because the
 // same cycle may reserve again.
 func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
 	endBinding(state)

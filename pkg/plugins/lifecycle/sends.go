@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 )
 
-// sends counts how often a write went to the API server. client-go sends one again by
-// itself after a 429 or a 5xx with Retry-After, and net/http after a connection that was
-// closed. The caller hears the last answer only, and it proves nothing about the sends
-// before.
+// sends counts how often a write went to the API server. client-go repeats a request by
+// itself after a 429 or a 5xx with Retry-After, and net/http after a closed connection.
+// The caller gets only the last answer, which proves nothing about the earlier
+// requests.
 type sends struct{ n atomic.Int32 }
 
-// count returns the context with which to write.
+// count returns a context for the write.
 func (s *sends) count(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { s.n.Add(1) }})
 }

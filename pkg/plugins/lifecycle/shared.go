@@ -20,9 +20,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// Shared is what all plugin instances of a process have in common. Make one in
-// main and hand it to both plugins' factories: two profiles with a State each
-// would give one GPU out twice.
+// Shared is what all plugin instances of a process share. Make one in main and pass it
+// to both plugins' factories: two profiles with separate States would give one GPU to
+// two pods.
 type Shared struct {
 	clock  clock.WithTicker
 	others []Attachment
@@ -35,7 +35,7 @@ type Shared struct {
 	profiles map[string]*Profile // profile name -> what its plugins were given
 }
 
-// NewShared returns a Shared. others begin with the first plugin.
+// NewShared returns a Shared. others start with the first plugin.
 func NewShared(clk clock.WithTicker, others ...Attachment) *Shared {
 	return &Shared{clock: clk, others: others, profiles: map[string]*Profile{}}
 }
@@ -43,22 +43,22 @@ func NewShared(clk clock.WithTicker, others ...Attachment) *Shared {
 // Clock returns the process's clock.
 func (s *Shared) Clock() clock.WithTicker { return s.clock }
 
-// Attachment starts, until ctx ends, a part of the process that works with the
-// State beside the plugins, and returns what is to be told of NodeGPUTopologies.
+// Attachment starts a part of the process that works with the State beside the plugins,
+// until ctx ends. It returns a handler for NodeGPUTopologies.
 type Attachment func(ctx context.Context, h fwk.Handle, namespace string, state *nodestate.State) cache.ResourceEventHandler
 
-// Debug is where a process shows its State; nowhere without an address.
+// Debug is where a process shows its State; nowhere if the address is empty.
 type Debug struct{ Address, CertFile, KeyFile string }
 
-// DebugServer begins to show the State there until ctx ends. It fails at once if the
-// address cannot be had.
+// DebugServer serves the State there until ctx ends. It fails at once if it cannot use
+// the address.
 type DebugServer func(ctx context.Context, h fwk.Handle, where Debug, state *nodestate.State) error
 
-// ServeDebug says what serves the State where the arguments ask for it; call it before
-// the first plugin is made.
+// ServeDebug sets the server of the State, for the case that the arguments ask for one.
+// Call it before the first plugin is made.
 func (s *Shared) ServeDebug(serve DebugServer) { s.serve = serve }
 
-// Profile is what the plugins of one profile were given, together.
+// Profile is what the plugins of one profile were configured with, together.
 type Profile struct {
 	Options      podrequest.Options
 	Unenforced   nodestate.Unenforced
@@ -71,7 +71,7 @@ type Profile struct {
 	last         atomic.Pointer[parsed]
 }
 
-// Settings are the arguments both plugins have.
+// Settings are the arguments that both plugins have.
 type Settings struct {
 	Config       nodestate.Config
 	Debug        Debug
@@ -80,15 +80,15 @@ type Settings struct {
 	WriteAliases bool
 }
 
-// connect returns the State, made by the first plugin instance of the process.
+// connect returns the State. The first plugin instance of the process makes it.
 func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Config, debug Debug) (*nodestate.State, error) {
 	var err error
-	// As kube-scheduler makes its identity.
+	// As kube-scheduler does for its identity.
 	if config.Host, err = os.Hostname(); err != nil {
 		return nil, fmt.Errorf("this host's name: %w", err)
 	}
 	if s.state != nil {
-		if debug != s.debug { // first, since config follows it
+		if debug != s.debug { // first, because config depends on it
 			return nil, fmt.Errorf("debugAddress, debugCertFile and debugKeyFile must be equal for every plugin and profile: have %+v and %+v", s.debug, debug)
 		}
 		if config != s.config {
@@ -121,7 +121,7 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 	}
 	if debug.Address != "" {
 		if s.serve == nil {
-			return nil, errors.New("debugAddress is set, and this program serves no state")
+			return nil, errors.New("debugAddress is set, but this program cannot serve its state")
 		}
 		if err := s.serve(ctx, h, debug, state); err != nil {
 			return nil, fmt.Errorf("debugAddress %s: %w", debug.Address, err)
@@ -131,8 +131,8 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 	return state, nil
 }
 
-// watchLater begins to watch when there is something to be watched. Until the first
-// list is in, GPU pods wait as they do after a start.
+// watchLater starts the watch when the resource exists. Until the first list is in, GPU
+// pods wait as they do after a start.
 func (s *Shared) watchLater(ctx context.Context, h fwk.Handle, state *nodestate.State, handlers []cache.ResourceEventHandler) {
 	if !state.AwaitGraphs(ctx, h.ClientSet().Discovery()) {
 		return
@@ -145,7 +145,7 @@ func (s *Shared) watchLater(ctx context.Context, h fwk.Handle, state *nodestate.
 	state.AwaitSync(ctx)
 }
 
-// join adds a plugin to its profile and returns what it works with.
+// join adds a plugin to its profile and returns the State and the profile.
 func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Settings) (*nodestate.State, *Profile, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

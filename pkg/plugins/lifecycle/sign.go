@@ -9,15 +9,15 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// signKey is where the canonical request stands in a pod's signature.
+// signKey is the key of the canonical request in a pod's signature.
 const signKey = "nvtopo.dev/request"
 
-// SignPod keeps batching on. The framework may give a pod the node that came next
-// in the ranking of an equal pod just before. That is right only where nothing but
-// the pod decides on the ranking: pods without GPUs, and pods that take whole
-// nodes. A pod that takes a part is refused, since what the others left and gave
-// back meanwhile decides; so is one that the next cycle treats apart, and one that
-// cannot be read.
+// SignPod keeps batching on. With batching the framework may give a pod the second best
+// node of an equal pod just before it. That is right only if the ranking depends on
+// nothing but the pod: for pods without GPUs, and for pods that take whole nodes. It
+// refuses a pod that takes a part of a node, because its ranking depends on what other
+// pods left and gave back. It also refuses a pod that the next cycle treats specially,
+// and one that cannot be read.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	d, err := p.demand(pod)
 	if err != nil {

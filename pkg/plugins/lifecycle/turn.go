@@ -11,22 +11,23 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// turnKey is where the function is kept that ends the pod's turn. The first of our plugins
-// whose Bind ran has waited for it.
+// turnKey is the key of the function that ends the pod's turn. The first of our plugins
+// whose Bind ran has waited for the turn.
 const turnKey fwk.StateKey = "nvtopo.dev/turn"
 
-// turn is ended by a call of it.
+// turn ends the turn when it is called.
 type turn context.CancelFunc
 
 // Clone returns the same turn.
 func (t turn) Clone() fwk.StateData { return t }
 
-// beginBinding waits until one more Binding may be under way, whoever sends it. The turn
-// ends with the answer, of which PostBind and Unreserve hear, and in any case when the
-// API server has given the request up: clients of kube-scheduler wait for ever.
+// beginBinding waits until one more Binding may be in progress, whichever plugin sends
+// it. The turn ends when PostBind or Unreserve is called after the answer. It ends in
+// any case after the time in which the API server gives up the request: clients of
+// kube-scheduler have no time limit.
 func (p *Plugin) beginBinding(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) error {
 	if c := nodestate.ReadCycle(state); c == nil || c.FilteredBy == "" {
-		return nil // of no concern to any of our plugins, and no choice's
+		return nil // none of our plugins is for this pod, and there is no choice
 	}
 	if _, err := state.Read(turnKey); err == nil {
 		return nil

@@ -35,7 +35,7 @@ var (
 	_ fwk.SignPlugin        = &Plugin{}
 )
 
-// cares takes pods with GPUs and pods without that ask for NUMA alignment.
+// cares accepts pods with GPUs, and pods without GPUs that ask for NUMA alignment.
 func cares(r *podrequest.Request) bool { return r.HasGPUs() || r.HasNUMAPolicy() }
 
 // New returns the plugin's factory over the process-wide state.

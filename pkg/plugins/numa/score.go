@@ -11,10 +11,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// neutral is the score of a node whose choice deserves neither bonus nor penalty.
+// neutral is the score of a node whose choice gets neither bonus nor penalty.
 const neutral = fwk.MaxNodeScore / 2
 
-// PreScore passes by the pods that are not for this plugin.
+// PreScore skips pods that are not for this plugin.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	if p.Cycle(state) == nil {
 		return fwk.NewStatus(fwk.Skip)
@@ -22,9 +22,9 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, _ 
 	return nil
 }
 
-// Score adds the bonus where GPUs, CPUs and memory of the choice lie in one NUMA
-// node, and takes the penalty for every further NUMA node it spans; CPUs or
-// memory that have to come from elsewhere count as one more.
+// Score adds the bonus if GPUs, CPUs and memory of the choice are on one NUMA node. It
+// subtracts the penalty for every further NUMA node of the choice. CPUs or memory that
+// must come from elsewhere count as one more.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c, u := p.View(state, info)
 	if u == nil {
@@ -49,5 +49,5 @@ func (p *Plugin) score(a nodestate.Alignment) int64 {
 	return min(fwk.MaxNodeScore, max(0, s))
 }
 
-// ScoreExtensions returns nil: scores are between 0 and 100 already.
+// ScoreExtensions returns nil: the scores are already between 0 and 100.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }

@@ -8,7 +8,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// EventsToRegister lists what can make a pod fit that did not.
+// EventsToRegister lists the events that can make a waiting pod fit.
 func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
 	if err := p.CheckPostFilterOrder(p.narrowing.Limit > 0); err != nil {
 		return nil, err

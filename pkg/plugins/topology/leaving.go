@@ -13,20 +13,19 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// overdue is how long after the end of its grace period a pod may still be going.
-// One that is there for longer has a finalizer or a dead kubelet: to wait for it
-// may be to wait for ever.
+// overdue is how long after the end of its grace period a pod may still exist. A pod
+// that stays longer has a finalizer or a dead kubelet, and might never end.
 const overdue = 30 * time.Second
 
-// leaving is a pod that goes without the preemptor's doing.
+// leaving is a pod that leaves its node anyway, without a new eviction.
 type leaving struct {
 	fwk.PodInfo
 	within time.Duration // what is left of its grace period
 }
 
-// leavers sorts out who goes of a node anyway, the soonest first: those that do so
-// within the time that is reasonable to wait, and slow ones. Of the latter their owners
-// chose so long a grace period that others may have to go instead.
+// leavers returns the pods that leave the node anyway, the soonest first. soon are
+// those that leave within a time that is reasonable to wait. slow are the others: their
+// owners chose such a long grace period that other pods may have to go instead.
 func (p *preemptor) leavers(info fwk.NodeInfo, pod *v1.Pod) (soon, slow []leaving) {
 	told := p.state.Leaving(info.Node().Name, pod.UID, corev1.PodPriority(pod))
 	for _, pi := range info.GetPods() {
@@ -57,8 +56,8 @@ func (p *preemptor) stuck(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp != nil && p.clock.Now().After(pod.DeletionTimestamp.Add(overdue))
 }
 
-// deserves reports whether a preemptor still waits for a victim of its own, which it
-// chose though it may take long: so much of its grace period is it given.
+// deserves reports whether a preemptor still waits for its own victim, which it chose
+// although the victim may take long. It gets this much of its grace period.
 func (p *preemptor) deserves(victim *v1.Pod) bool {
 	if victim.DeletionTimestamp == nil || p.stuck(victim) {
 		return false
@@ -67,21 +66,22 @@ func (p *preemptor) deserves(victim *v1.Pod) bool {
 	return p.clock.Now().Before(told.Add(p.patience + overdue))
 }
 
-// late is how many waits longer than one a pod needs to end, once it is told to go.
+// late is how many more waits of the length of patience a pod needs to end, after it is
+// told to go.
 func (p *preemptor) late(pod *v1.Pod) int {
 	return int((max(1, graceOf(pod)) - 1) / p.patience)
 }
 
-// graceOf is the time a pod has to end in.
+// graceOf is the time in which a pod has to end.
 func graceOf(pod *v1.Pod) time.Duration {
 	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
 	switch {
 	case pod.DeletionGracePeriodSeconds != nil:
-		seconds = *pod.DeletionGracePeriodSeconds // which who deleted it may have chosen
+		seconds = *pod.DeletionGracePeriodSeconds // the request that deleted the pod may have set it
 	case pod.Spec.TerminationGracePeriodSeconds != nil:
 		seconds = *pod.Spec.TerminationGracePeriodSeconds
 	}
-	return time.Duration(min(max(0, seconds), math.MaxInt32)) * time.Second // 68 years are no overflow
+	return time.Duration(min(max(0, seconds), math.MaxInt32)) * time.Second // at most 68 years, so that nothing overflows
 }
 
 // preempted reports whether a scheduler evicted a pod for another one.

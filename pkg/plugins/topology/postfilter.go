@@ -12,34 +12,35 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
-// ErrReasonListRefused is what a pod shows for the moment until it is tried again.
+// ErrReasonListRefused is shown on a pod for the moment until it is tried again.
 const ErrReasonListRefused = "the nodes with the best GPUs are refused by other plugins; all nodes are tried next"
 
-// ErrReasonReleasing is how what a pod shows begins for which devices come free by
-// themselves.
+// ErrReasonReleasing begins the text of a pod that waits for devices which become free
+// without an eviction.
 const ErrReasonReleasing = "preemption: " + releasing
 
 // ErrReasonNoNode is why a waiting pod is kept out of the queue.
 const ErrReasonNoNode = "no node has what the pod asks for; it is tried when one has"
 
 // PostFilter runs before the default preemption. If other plugins refused every node
-// that PreFilter listed, nobody need be evicted yet: the pod is tried again at once,
-// on all nodes. Else a pod with GPUs waits for what comes free by itself, or preempts by
-// our choice of victims, which has the last word: where it finds none, the default one,
-// which has the same judge, does not either. Pods without GPUs are left to that, and
-// profiles without it to what they have instead.
+// that PreFilter listed, no eviction is needed yet: the pod is tried again at once, on
+// all nodes. Otherwise a pod with GPUs waits for devices that become free anyway, or
+// preempts victims of our choice. Our result is final: if it finds no victims, the
+// default preemption, which judges with the same filters, finds none either. Pods
+// without GPUs are left to the default preemption, or to what the profile has instead
+// of it.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := nodestate.ReadCycle(state)
 	if c != nil && c.Narrowed {
 		p.State().Widen(p.logger, pod, p.Handle())
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonListRefused)
 	}
-	// All nodes were looked at; once something changed a list is worth a try.
+	// All nodes were tried; after the next change a list is useful again.
 	p.State().EndWiden(pod.UID)
 	if c == nil || !c.Demand.HasGPUs() {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
-	counted := c.FilteredBy == Name && c.Refused() // before preemption tries what would be
+	counted := c.FilteredBy == Name && c.Refused() // before preemption simulates other states
 	if !p.PreemptionEnabled() {
 		p.State().Waits(&nodestate.Unplaced{Pod: pod, Demand: c.Demand, Expected: nominated(pod, nil), Counted: counted})
 		return nil, fwk.NewStatus(fwk.Unschedulable)
@@ -49,8 +50,8 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	p.State().Waits(&nodestate.Unplaced{Pod: pod, Demand: c.Demand, Expected: comes || nominated(pod, result), Counted: counted})
 	code := status.Code()
 	if code == fwk.Unschedulable && len(pod.Spec.ResourceClaims) == 0 {
-		// Other plugins may still help a pod with claims: what they gave it and it
-		// could not use is taken back in their PostFilter.
+		// Other plugins may still help a pod with claims: their PostFilter takes back
+		// what they gave it and it could not use.
 		code = fwk.UnschedulableAndUnresolvable
 	}
 	if msg := status.Message(); msg != "" {
@@ -62,7 +63,7 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	return result, fwk.NewStatus(code)
 }
 
-// nominated reports whether a pod has a node promised after the preemption for it.
+// nominated reports whether a pod has a nominated node after the preemption for it.
 func nominated(pod *v1.Pod, r *fwk.PostFilterResult) bool {
 	if r != nil && r.NominatingInfo != nil && r.Mode() == fwk.ModeOverride {
 		return r.NominatedNodeName != ""
@@ -70,9 +71,9 @@ func nominated(pod *v1.Pod, r *fwk.PostFilterResult) bool {
 	return pod.Status.NominatedNodeName != ""
 }
 
-// PreEnqueue keeps a pod out of the queue while its victims are being evicted in the
-// background, and while it waits and no node would take it: of a thousand waiting pods
-// the queue would try each whenever one comes free.
+// PreEnqueue keeps a pod out of the queue while its victims are evicted in the
+// background, and while it waits and no node would take it. Otherwise, with a thousand
+// waiting pods, the queue would try each of them whenever one device becomes free.
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if p.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
@@ -82,7 +83,8 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 		return nil
 	}
 	if counted {
-		// The queue counts each refusal here, and takes away one when the pod is tried.
+		// The queue adds one for each refusal here, and subtracts one when the pod is
+		// tried.
 		metrics.UnschedulableReason(Name, pod.Spec.SchedulerName).Dec()
 	}
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonNoNode)

@@ -28,19 +28,20 @@ import (
 )
 
 const (
-	// minCandidates is how many nodes with victims are compared at least, and
-	// candidatesPercentage how many of a large cluster's: ten times as many as the default
-	// preemption compares, since what a pod with GPUs loses is worth a longer look.
+	// minCandidates is the least number of nodes with victims that are compared;
+	// candidatesPercentage is the share of them in a large cluster. Both are ten times
+	// those of the default preemption, because a better choice is worth more for pods
+	// with GPUs.
 	minCandidates        = 1000
 	candidatesPercentage = 10
-	// holdFor is how long a nominated pod's set is kept for it after the time in which its
-	// victims should end. It is normally taken within a second of their end.
+	// holdFor is how long a nominated pod's set is kept for it after its victims should
+	// have ended. Normally the pod takes it within a second of their end.
 	holdFor = 2 * time.Minute
 )
 
-// preemptor is Kubernetes' preemption with another choice of victims: it nominates,
-// lists disruption budgets, asks extenders, evicts, clears nominations and reports as
-// the default one does.
+// preemptor is Kubernetes' preemption with another choice of victims. Like the default
+// one it nominates, lists disruption budgets, asks extenders, evicts, clears
+// nominations and reports.
 type preemptor struct {
 	*defaultpreemption.DefaultPreemption
 	handle    fwk.Handle
@@ -66,7 +67,7 @@ func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk
 
 // attempt is what one preemption finds out on the way.
 type attempt struct {
-	before  time.Duration // whom to evict must end within less; 0: within any time
+	before  time.Duration // victims must end in less than this; 0: no limit
 	begun   string        // the node whose pods were evicted for this one a moment ago, if any
 	steps   atomic.Int64  // questions that searches may still ask
 	mu      sync.Mutex
@@ -75,12 +76,12 @@ type attempt struct {
 	budgets *eviction.Budgets
 }
 
-// plan is what a pod would get on a node once others are gone.
+// plan is what a pod would get on a node after other pods are gone.
 type plan struct {
 	alloc   *allocation.Allocation
 	quality eviction.Quality
 	victims []*v1.Pod     // evicted for the pod
-	awaited []*v1.Pod     // that go anyway
+	awaited []*v1.Pod     // pods that leave anyway
 	within  time.Duration // in which all of them should have ended
 }
 
@@ -103,20 +104,21 @@ func (a *attempt) plan(node string) plan {
 	return a.plans[node]
 }
 
-// budgetsOf reads the budgets once, whichever node comes first.
+// budgetsOf reads the budgets once, for the first node that needs them.
 func (a *attempt) budgetsOf(pdbs []*policyv1.PodDisruptionBudget) *eviction.Budgets {
 	a.once.Do(func() { a.budgets = eviction.NewBudgets(pdbs) })
 	return a.budgets
 }
 
-// preempt finds the pod a node to wait for: one where its victims are on their way, else
-// one where enough comes free by itself, else one on which it evicts the cheapest set of
-// victims there is. What they free is kept for it. comes says that it found none, and yet
-// pods that are ending will make room for it, only later than it may wait for them.
+// preempt finds a node for the pod to wait for. This is a node where its victims are
+// ending, or else one where enough becomes free anyway, or else one where it evicts the
+// cheapest set of victims. What becomes free is kept for the pod. comes says that it
+// found no such node, but that pods that are ending will make room for it, later than
+// it may wait for them.
 func (p *preemptor) preempt(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader,
 ) (result *fwk.PostFilterResult, comes bool, status *fwk.Status) {
-	pod, err := p.evaluator.PodLister.Pods(pod.Namespace).Get(pod.Name) // its nomination may be news
+	pod, err := p.evaluator.PodLister.Pods(pod.Namespace).Get(pod.Name) // its nomination may be newer there
 	if err != nil {
 		return nil, false, fwk.AsStatus(err)
 	}
@@ -141,8 +143,9 @@ func (p *preemptor) preempt(
 	return result, true, fwk.NewStatus(status.Code(), status.Message()+"; "+late.tooLate())
 }
 
-// evict has the evaluator evict the cheapest set of victims. late, if not nil, is where
-// the pod would fit without that, but too late: whoever goes must end sooner.
+// evict makes the evaluator evict the cheapest set of victims. late, if not nil, is the
+// node where the pod would fit without an eviction, but too late: victims must end
+// sooner.
 func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader, late *wait) (*fwk.PostFilterResult, *fwk.Status) {
 	a := &attempt{plans: map[string]plan{}, begun: p.state.Evicting(pod.UID)}
 	a.steps.Store(maxSteps)
@@ -163,8 +166,8 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	return result, status
 }
 
-// hold keeps the planned set until others are gone, or should be, and the pod has had
-// its turn.
+// hold keeps the planned set until the other pods are gone, or should be, and the pod
+// has had its turn.
 func (p *preemptor) hold(pod *v1.Pod, plan *plan, slack time.Duration) {
 	if plan.alloc == nil {
 		p.state.EndHold(pod.UID)
@@ -175,7 +178,7 @@ func (p *preemptor) hold(pod *v1.Pod, plan *plan, slack time.Duration) {
 	})
 }
 
-// neverPreempts is what a pod shows that may only wait.
+// neverPreempts is shown on a pod that may only wait.
 const neverPreempts = "not eligible due to preemptionPolicy=Never."
 
 func never(pod *v1.Pod) bool {
@@ -183,7 +186,7 @@ func never(pod *v1.Pod) bool {
 }
 
 // PodEligibleToPreemptOthers refuses a pod that may not preempt, and one whose victims
-// are still on their way.
+// are still ending.
 func (p *preemptor) PodEligibleToPreemptOthers(_ context.Context, pod *v1.Pod, status *fwk.Status) (bool, string) {
 	if never(pod) {
 		return false, neverPreempts
@@ -192,9 +195,9 @@ func (p *preemptor) PodEligibleToPreemptOthers(_ context.Context, pod *v1.Pod, s
 	return why == "", why
 }
 
-// underWay says for whom a pod waits on the node that it is nominated for: victims that
-// have not ended and still have time to, or kubelet, which has not given back what they
-// had. status is the node's; one where the pod can never run is no reason to wait.
+// underWay says what a pod waits for on its nominated node: victims that have not ended
+// and still have time to, or kubelet, which has not released their devices. status is
+// the node's; if the pod can never run there, it does not wait.
 func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 	node := pod.Status.NominatedNodeName
 	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(node)
@@ -216,10 +219,11 @@ func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 	return ""
 }
 
-// OrderedScoreFuncs compares nodes by what SelectVictimsOnNode compares sets by, and of
-// those that are alike but for their victims' starts prefers the one that is free sooner.
-// First of all it stays where it has begun to evict. Snapshot and informer may not show
-// that eviction or the nomination yet, and the first victims would go for nothing.
+// OrderedScoreFuncs compares nodes in the way SelectVictimsOnNode compares sets. If all
+// is equal except the starts of the victims, it prefers the node that is free sooner.
+// Before all else it keeps the node where evictions have begun: snapshot and informer
+// may not show those or the nomination yet, and the first victims would have been
+// evicted for nothing.
 func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*extenderv1.Victims) []func(string) int64 {
 	a := attemptOf(ctx)
 	if a == nil {
@@ -246,7 +250,7 @@ func (p *preemptor) OrderedScoreFuncs(ctx context.Context, nodes map[string]*ext
 	}
 }
 
-// podsOf describes pods to a search.
+// podsOf describes pods for a search.
 func (p *preemptor) podsOf(pods []*v1.Pod, b *eviction.Budgets) []eviction.Pod {
 	out := make([]eviction.Pod, len(pods))
 	for i, pod := range pods {
@@ -255,7 +259,7 @@ func (p *preemptor) podsOf(pods []*v1.Pod, b *eviction.Budgets) []eviction.Pod {
 	return out
 }
 
-// describe is a pod as a search sees it.
+// describe describes one pod for a search.
 func (p *preemptor) describe(pod *v1.Pod, b *eviction.Budgets) eviction.Pod {
 	out := eviction.Pod{Priority: corev1.PodPriority(pod), Late: p.late(pod), Started: eviction.NotStarted}
 	if t := pod.Status.StartTime; t != nil {

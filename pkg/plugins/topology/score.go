@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// bandFloor is the least score of a node of the best band; all others have 0. Times
-	// the weight of this plugin it must be more than all other scorers of the profile
-	// can add up to, or together they outvote a better band of links.
+	// bandFloor is the lowest score of a node in the best band; all other nodes have 0.
+	// Times this plugin's weight it must be more than all other scorers of the profile
+	// can add up to. Otherwise they could outvote a better band of links.
 	bandFloor = 80
-	// step is how many raw points make one point of the score above the floor. It
-	// leaves the 20 points up there, at a weight of 25, as much beside the weights of
-	// the other plugins as 100 points at 5.
+	// step is how many raw points make one point of score above the floor. With it the
+	// 20 points above the floor, at a weight of 25, count as much beside the other
+	// plugins as 100 points at a weight of 5.
 	step = fwk.MaxNodeScore * cluster.Point / (fwk.MaxNodeScore - bandFloor)
 )
 
-// PreScore finds the best band of the nodes that passed, and in it the best ring
-// and latency and the greatest loss, which the scores are relative to. A pod without
-// GPUs is scored only where there are nodes with GPUs to keep it off.
+// PreScore finds the best band of the nodes that passed, and in that band the best
+// ring, the best latency and the greatest loss. The scores are relative to these. A pod
+// without GPUs is scored only if there are nodes with GPUs to keep it off.
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
 	if c == nil {
@@ -56,8 +56,9 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 	return nil
 }
 
-// Score rates the node's best choice if it is of the best band, and is 0 if not:
-// relative ring bandwidth, relative latency and relative loss, each with its weight.
+// Score rates the node's best choice if it is in the best band, else it is 0. The
+// rating adds relative ring bandwidth, relative latency and relative loss, each with
+// its weight.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c, u := p.View(state, info)
 	if c == nil {
@@ -86,9 +87,8 @@ func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
 // ScoreExtensions returns the normaliser.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore brings the raw scores of the best band to bandFloor–100. Only the
-// best of them gets the last point, so that a tie of the terms is broken by the
-// tightest fit.
+// NormalizeScore maps the raw scores of the best band to bandFloor–100. Only the best
+// of them gets the last point, so a tie is broken by the tightest fit.
 func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	var best int64
 	for i := range scores {

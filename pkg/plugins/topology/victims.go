@@ -20,19 +20,19 @@ import (
 
 const (
 	// maxSteps bounds the questions of one preemption on all nodes together, and
-	// nodeSteps those on one. A question for which a node's usage has to be computed
-	// counts for exactSteps.
+	// nodeSteps those on one node. A question that needs a node's usage computed counts
+	// as exactSteps.
 	maxSteps   = 1 << 21
 	nodeSteps  = 1 << 16
 	exactSteps = 32
-	// maxTrials is how many sets of one node the other plugins are asked about.
+	// maxTrials is how many sets on one node the other plugins are asked about.
 	maxTrials = 64
 )
 
-// noVictims is what a node shows on which all pods matter at least as much.
+// noVictims is shown for a node where all pods are at least as important.
 const noVictims = "No preemption victims found for incoming pod"
 
-// site is one node during a dry run: a copy, from which pods are taken and to which
+// site is one node during a dry run: a copy from which pods are removed and to which
 // they are given back.
 type site struct {
 	p      *preemptor
@@ -43,19 +43,19 @@ type site struct {
 	logger klog.Logger
 
 	budgets *eviction.Budgets
-	could   []fwk.PodInfo // go, the more important ones first
-	leaving []leaving     // that go anyway, taken out for good
-	holders []fwk.PodInfo // those of could that have devices of the kinds asked
+	could   []fwk.PodInfo // pods that could be evicted, the more important ones first
+	leaving []leaving     // pods that leave anyway, removed for good
+	holders []fwk.PodInfo // the part of could that has devices of the kinds asked for
 	others  []fwk.PodInfo // the rest of could
 	trials  int
 	err     error
 }
 
-// SelectVictimsOnNode finds the pods whose going makes room on a node at the least
-// cost. First a search among the holders of devices, for which nothing else counts;
-// its answer is right if the other plugins agree while everybody else stays. Else
-// something beside devices is short, and three ways are compared: more holders, other
-// pods, and what the default preemption would do.
+// SelectVictimsOnNode finds the pods whose eviction makes room on a node at the least
+// cost. First it searches among the holders of devices, and looks at devices only. Its
+// answer is right if the other plugins agree while all other pods stay. Otherwise
+// something other than devices is short, and three ways are compared: more holders,
+// other pods, and what the default preemption would do.
 func (p *preemptor) SelectVictimsOnNode(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo, pdbs []*policyv1.PodDisruptionBudget,
 ) ([]*v1.Pod, int, *fwk.Status) {
@@ -76,7 +76,7 @@ func (p *preemptor) SelectVictimsOnNode(
 		return nil, 0, status
 	}
 	if len(victims) == 0 {
-		// It comes free by itself, which it did not a moment ago.
+		// The node has just become free without an eviction.
 		return nil, 0, fwk.NewStatus(fwk.Unschedulable, noVictims)
 	}
 	a.keep(info.Node().Name, s.plan(&c.Demand, victims))
@@ -121,8 +121,9 @@ func uidsOf(pis []fwk.PodInfo) map[types.UID]bool {
 	return out
 }
 
-// sort tells apart who could go, and end before that time if it is not 0, and who is
-// going anyway, and takes those of the latter out that do so soon.
+// sort finds out which pods could be evicted, and which leave anyway. If before is not
+// 0, pods that could be evicted must end before that time. Pods that leave anyway and
+// soon are removed.
 func (s *site) sort(before time.Duration) bool {
 	soon, slow := s.p.leavers(s.info, s.pod)
 	going := map[types.UID]bool{}
@@ -132,7 +133,7 @@ func (s *site) sort(before time.Duration) bool {
 	for _, pi := range s.info.GetPods() {
 		pod := pi.GetPod()
 		switch {
-		case going[pod.UID] || pod.DeletionTimestamp != nil: // the latter should have ended by now
+		case going[pod.UID] || pod.DeletionTimestamp != nil: // a deleted pod that is not going should have ended by now
 		case before > 0 && graceOf(pod) >= before:
 		case corev1.PodPriority(pod) < corev1.PodPriority(s.pod) && s.p.IsEligiblePod(s.info, pi, s.pod):
 			s.could = append(s.could, pi)
@@ -143,7 +144,7 @@ func (s *site) sort(before time.Duration) bool {
 	return len(s.could) > 0
 }
 
-// leave takes pods out for good that go anyway.
+// leave removes for good pods that leave anyway.
 func (s *site) leave(ls []leaving) {
 	for _, l := range ls {
 		s.take([]fwk.PodInfo{l.PodInfo})
@@ -151,7 +152,7 @@ func (s *site) leave(ls []leaving) {
 	s.leaving = append(s.leaving, ls...)
 }
 
-// left are the pods that were taken out because they go anyway.
+// left are the pods that were removed because they leave anyway.
 func (s *site) left() map[types.UID]bool {
 	out := make(map[types.UID]bool, len(s.leaving))
 	for _, l := range s.leaving {
@@ -171,7 +172,7 @@ func (p *preemptor) byImportance(a, b fwk.PodInfo) int {
 	return 0
 }
 
-// choose leaves the node without the victims it returns.
+// choose returns the victims and leaves the node without them.
 func (s *site) choose(a *attempt, d *nodestate.Demand) ([]fwk.PodInfo, *fwk.Status) {
 	t := s.p.state.Tenants(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, s.left())
 	if t == nil {
@@ -190,13 +191,13 @@ func (s *site) choose(a *attempt, d *nodestate.Demand) ([]fwk.PodInfo, *fwk.Stat
 		return s.goOn(s.of(set)), nil
 	}
 	if !ok && search.Steps > 0 {
-		// Not even without them all: the filters have the words for it.
+		// The pod does not even fit without all of them; the filters say why.
 		return s.byReprieve()
 	}
 	return s.compare(a, t)
 }
 
-// search describes the holders to a search.
+// search describes the holders for a search.
 func (s *site) search(t *nodestate.Tenants) *eviction.Search {
 	out := &eviction.Search{Judge: t, Allowed: s.budgets.Allowed, Short: t.Short()}
 	for i, pi := range t.Holders {
@@ -207,7 +208,7 @@ func (s *site) search(t *nodestate.Tenants) *eviction.Search {
 	return out
 }
 
-// run searches within what is left of the steps of this preemption.
+// run searches with the steps that this preemption has left.
 func (s *site) run(a *attempt, t *nodestate.Tenants, search *eviction.Search) (eviction.Set, bool) {
 	weight := int64(1)
 	if t.Exact() {
@@ -220,7 +221,7 @@ func (s *site) run(a *attempt, t *nodestate.Tenants, search *eviction.Search) (e
 	return set, ok
 }
 
-// of are the holders of a set.
+// of returns the holders of a set.
 func (s *site) of(set eviction.Set) []fwk.PodInfo {
 	var out []fwk.PodInfo
 	for i := range set.Each() {
@@ -229,14 +230,14 @@ func (s *site) of(set eviction.Set) []fwk.PodInfo {
 	return out
 }
 
-// compare tries the ways to make room where devices are not all that is short, and
-// takes the cheapest.
+// compare tries the ways to make room if not only devices are short, and takes the
+// cheapest.
 func (s *site) compare(a *attempt, t *nodestate.Tenants) ([]fwk.PodInfo, *fwk.Status) {
 	if status := s.probe(s.could); !status.IsSuccess() {
 		return nil, status
 	}
 	var ways [][]fwk.PodInfo
-	// More holders, while the others stay.
+	// More holders; the other pods stay.
 	s.trials = maxTrials
 	search := s.search(t)
 	tried := map[eviction.Set]bool{}
@@ -244,7 +245,7 @@ func (s *site) compare(a *attempt, t *nodestate.Tenants) ([]fwk.PodInfo, *fwk.St
 	if set, ok := s.run(a, t, search); ok {
 		ways = append(ways, s.of(set))
 	}
-	// Holders for the devices, and others for the rest.
+	// Holders for the devices, and other pods for the rest.
 	s.trials = maxTrials
 	search = s.search(t)
 	tried = map[eviction.Set]bool{}
@@ -269,7 +270,7 @@ func (s *site) compare(a *attempt, t *nodestate.Tenants) ([]fwk.PodInfo, *fwk.St
 	return s.goOn(best), nil
 }
 
-// once asks about each set once, and about no more than there are trials left.
+// once asks about each set once, and stops when no trials are left.
 func (s *site) once(tried map[eviction.Set]bool, ask func(eviction.Set) bool) func(eviction.Set) bool {
 	return func(set eviction.Set) bool {
 		if s.trials == 0 || s.err != nil || tried[set] {
@@ -281,7 +282,8 @@ func (s *site) once(tried map[eviction.Set]bool, ask func(eviction.Set) bool) fu
 	}
 }
 
-// byReprieve is what the default preemption does, leaving the node without the victims.
+// byReprieve does what the default preemption does, and leaves the node without the
+// victims.
 func (s *site) byReprieve() ([]fwk.PodInfo, *fwk.Status) {
 	victims, status := s.reprieve(nil, s.could)
 	if !status.IsSuccess() {
@@ -290,9 +292,9 @@ func (s *site) byReprieve() ([]fwk.PodInfo, *fwk.Status) {
 	return s.goOn(victims), nil
 }
 
-// reprieve takes pods out and gives back all of may that need not go: those first
-// that a disruption budget protects, and then the more important ones. The node is
-// as before afterwards.
+// reprieve removes pods and gives back all of may that need not go: first those that a
+// disruption budget protects, then the more important ones. The node is the same
+// afterwards.
 func (s *site) reprieve(must, may []fwk.PodInfo) ([]fwk.PodInfo, *fwk.Status) {
 	s.take(must)
 	s.take(may)
@@ -310,7 +312,7 @@ func (s *site) reprieve(must, may []fwk.PodInfo) ([]fwk.PodInfo, *fwk.Status) {
 }
 
 // giveBack gives back as many pods, in their order, as may stay, and returns the
-// others. A whole part that may stay is found with one question.
+// others. One question is enough for a whole part that may stay.
 func (s *site) giveBack(pods []fwk.PodInfo) (victims []fwk.PodInfo) {
 	if len(pods) == 0 || s.err != nil {
 		return nil
@@ -327,7 +329,7 @@ func (s *site) giveBack(pods []fwk.PodInfo) (victims []fwk.PodInfo) {
 	return slices.Concat(s.giveBack(pods[:half]), s.giveBack(pods[half:]))
 }
 
-// byBudget tells apart the pods whose eviction, after the others', violates a budget.
+// byBudget separates the pods whose eviction, after the others', violates a budget.
 func (s *site) byBudget(must, may []fwk.PodInfo) (protected, rest []fwk.PodInfo) {
 	all := make([]eviction.Pod, 0, len(must)+len(may))
 	for _, pi := range must {
@@ -347,7 +349,7 @@ func (s *site) byBudget(must, may []fwk.PodInfo) (protected, rest []fwk.PodInfo)
 	return protected, rest
 }
 
-// cost is that of some victims, but for the quality of what they free.
+// cost is the cost of some victims, without the quality of what they free.
 func (s *site) cost(victims []fwk.PodInfo) eviction.Cost {
 	return eviction.CostOf(s.p.podsOf(podsIn(victims), s.budgets), s.budgets.Allowed, eviction.Quality{})
 }
@@ -369,7 +371,7 @@ func (s *site) filter() *fwk.Status {
 	return status
 }
 
-// goOn takes the victims out for good.
+// goOn removes the victims for good.
 func (s *site) goOn(victims []fwk.PodInfo) []fwk.PodInfo {
 	s.take(victims)
 	return victims

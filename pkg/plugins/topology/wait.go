@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// alike is by how much less one node may be free sooner than another and count as
-	// equal, so that the better GPUs decide: what a kubelet takes over a pod's end anyway.
+	// alike is a difference in time that does not matter: if one node is free sooner
+	// than another by less than this, the better GPUs decide. A kubelet takes about
+	// this long anyway to end a pod.
 	alike = 30 * time.Second
 	// maxNames is how many pods a status names.
 	maxNames = 5
@@ -29,18 +30,18 @@ const (
 	releasing = "waiting for a kubelet to release the devices of pods that are gone"
 )
 
-// wait is a node on which a pod fits without any eviction, in a while: once pods that go
-// anyway have ended, and kubelet has released what they had.
+// wait is a node where a pod will fit without any eviction, after pods that leave
+// anyway have ended and kubelet has released their devices.
 type wait struct {
 	plan
 	node    string
-	at      int // of the node among those looked at
+	at      int // index of the node in the list that was searched
 	behind  bool
-	pending bool // the API server has not heard of some of awaited
+	pending bool // the API server does not know yet that some of awaited will end
 }
 
-// waits looks for the node that is best to wait for, and if there is none, for the one
-// where it would take the shortest time beyond what is reasonable.
+// waits looks for the node that is best to wait for. If there is none, late is the node
+// with the shortest wait beyond what is reasonable.
 func (p *preemptor) waits(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (soonest, late *wait) {
 	c := nodestate.ReadCycle(state)
 	nodes, err := m.NodesForStatusCode(p.handle.SnapshotSharedLister().NodeInfos(), fwk.Unschedulable)
@@ -68,8 +69,8 @@ func (p *preemptor) waits(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	return soonest, late
 }
 
-// compare is negative if a node is better to wait for than another: the one that the pod
-// waits for already, the one that is free sooner, the one with the better GPUs.
+// compare is negative if w is better to wait for than o: the node that the pod already
+// waits for, then the one that is free sooner, then the one with the better GPUs.
 func (w *wait) compare(o *wait, nominated string) int {
 	if stays := w.node == nominated; stays != (o.node == nominated) {
 		if stays {
@@ -82,7 +83,7 @@ func (w *wait) compare(o *wait, nominated string) int {
 }
 
 // waitOn finds the first pods to end on a node that make room for the pod. It returns
-// nil where not even all that are going do.
+// nil if even all of them together do not.
 func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *nodestate.Cycle, pod *v1.Pod, info fwk.NodeInfo) *wait {
 	soon, slow := p.leavers(info, pod)
 	behind := p.state.KubeletBehind(&c.Demand, info, p.handle.SnapshotSharedLister().NodeInfos())
@@ -118,8 +119,8 @@ func (s *site) wait(d *nodestate.Demand, behind bool) *wait {
 	return w
 }
 
-// await nominates the pod for a node that comes free by itself, and keeps what does for
-// it.
+// await nominates the pod for a node that becomes free anyway, and keeps the planned
+// devices for it.
 func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Status) {
 	slack := nodestate.ReleaseWithin
 	if len(w.awaited) > 0 {
@@ -128,14 +129,14 @@ func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Sta
 	p.hold(pod, &w.plan, slack)
 	switch {
 	case w.pending:
-		p.state.TryAgainBy(p.clock.Now().Add(nodestate.EvictWithin)) // should they not be evicted
+		p.state.TryAgainBy(p.clock.Now().Add(nodestate.EvictWithin)) // in case they are not evicted
 	case w.alloc == nil:
-		p.state.TryAgainBy(p.clock.Now().Add(w.within + slack)) // no hold ends then
+		p.state.TryAgainBy(p.clock.Now().Add(w.within + slack)) // without a hold nothing else would wake the pod
 	}
 	return framework.NewPostFilterResultWithNominatedNode(w.node), fwk.NewStatus(fwk.Success, w.text(p.state.Unreleased(w.node)))
 }
 
-// text says for whom a pod waits.
+// text says which pods a pod waits for.
 func (w *wait) text(unreleased []string) string {
 	var parts []string
 	if len(w.awaited) > 0 {
@@ -157,13 +158,14 @@ func (w *wait) tooLate() string {
 		namesIn(w.awaited), w.node, w.by())
 }
 
-// by says when the last of them has to have ended. It is a time and no duration: the text
-// is the pod's condition, which is written whenever it changes.
+// by says when the last of the awaited pods must have ended. It is a time, not a
+// duration, because the text is in the pod's condition, which is written whenever it
+// changes.
 func (w *wait) by() string {
 	var last time.Time
 	for _, pod := range w.awaited {
 		if pod.DeletionTimestamp == nil {
-			return "" // it is still to be evicted
+			return "" // it is not evicted yet
 		}
 		if pod.DeletionTimestamp.After(last) {
 			last = pod.DeletionTimestamp.Time
