@@ -25,10 +25,10 @@ type affinityOptions struct {
 // affine is the answer of affinity.
 type affine struct {
 	GPUs      []int  `json:"gpus"`
-	NUMANodes []int  `json:"numaNodes"` // of the GPUs; known ones only
+	NUMANodes []int  `json:"numaNodes"` // the GPUs' NUMA nodes, if known
 	CPUs      string `json:"cpus"`      // in the kernel's list format
 	MemNodes  []int  `json:"memNodes"`  // NUMA nodes to take memory from
-	Distance  int    `json:"distance"`  // greatest between two of the GPUs' NUMA nodes
+	Distance  int    `json:"distance"`  // greatest distance between two of the GPUs' NUMA nodes
 	Numactl   string `json:"numactl"`
 	Docker    string `json:"docker"`
 }
@@ -108,7 +108,7 @@ func (o *affinityOptions) run(cmd *cobra.Command) error {
 	return o.out.write(cmd.OutOrStdout(), answer, func(w io.Writer) error { return writeAffinity(w, answer) })
 }
 
-// free is which CPUs may be used at all.
+// free returns the CPUs that may be used.
 func (o *affinityOptions) free(in *input) (nvtopo.CPUSet, error) {
 	var all nvtopo.CPUSet
 	for i := range in.graph.NUMANodes {
@@ -137,8 +137,8 @@ func (o *affinityOptions) free(in *input) (nvtopo.CPUSet, error) {
 	return all, nil
 }
 
-// memoryNodes are the NUMA nodes of the GPUs and of the CPUs taken elsewhere,
-// without those known to have no memory: binding to such a node fails.
+// memoryNodes are the NUMA nodes of the GPUs and of CPUs that come from elsewhere,
+// without nodes that are known to have no memory: binding to such a node fails.
 func memoryNodes(g *nvtopo.Graph, nodes []int, cpus nvtopo.CPUSet) []int {
 	known := slices.ContainsFunc(g.NUMANodes, func(n nvtopo.NUMANode) bool { return n.Memory > 0 })
 	out := []int{}
@@ -153,8 +153,8 @@ func memoryNodes(g *nvtopo.Graph, nodes []int, cpus nvtopo.CPUSet) []int {
 	return out
 }
 
-// writeLines makes the command lines. Docker reads --gpus as CSV, so a list of
-// devices needs quotes of its own inside the shell's.
+// writeLines makes the command lines. Docker reads --gpus as CSV, so a list of devices
+// needs quotes of its own inside the shell's.
 func (a *affine) writeLines() {
 	mems := ""
 	if len(a.MemNodes) > 0 {

@@ -35,7 +35,7 @@ const (
 	ExitUnchecked  = 2 // wrong usage, or something could not be read
 )
 
-// checkPause is how long to wait before what is pending is looked at again.
+// checkPause is how long to wait before pending findings are checked again.
 const checkPause = 5 * time.Second
 
 // checkTimeout bounds one request.
@@ -155,14 +155,14 @@ func (c *checking) run(cmd *cobra.Command) error {
 			return err
 		}
 		if !c.wait(cmd.Context(), c.every) {
-			return err // the last answer's
+			return err // the error of the last answer
 		}
 	}
 }
 
-// settle examines the cluster until what was pending at first is gone or has been for
-// too long. What came up meanwhile is not waited for: where pods come and go something
-// always has, and there would never be an answer.
+// settle examines the cluster until the findings that were pending at first are gone or
+// have lasted too long. It does not wait for newer findings: in a busy cluster some
+// finding is always pending, and there would never be an answer.
 func (c *checking) settle(ctx context.Context, checker *check.Checker, read func(context.Context) (*check.World, error)) (*check.Report, error) {
 	var first time.Time
 	for {
@@ -232,8 +232,8 @@ func (c *checking) reader() (func(context.Context) (*check.World, error), error)
 	}, nil
 }
 
-// schedulerClient sends the user's token to schedulers, and nothing that belongs to
-// the connection with the API server.
+// schedulerClient sends the user's token to schedulers, and nothing else from the
+// connection to the API server.
 func (c *checking) schedulerClient(cluster *rest.Config) (*http.Client, error) {
 	config := &rest.Config{
 		Host: c.schedulers[0], Timeout: checkTimeout, UserAgent: cluster.UserAgent,
@@ -308,7 +308,7 @@ func objectFiles(dir string) ([]string, error) {
 	return out, nil
 }
 
-// answer prints the report; with violations it is an error that says how many.
+// answer prints the report. If it has violations, the error says how many.
 func (c *checking) answer(out io.Writer, r *check.Report) error {
 	if err := c.print(out, r); err != nil {
 		return err

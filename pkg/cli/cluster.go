@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// clusterTimeout bounds the one request that is made.
+// clusterTimeout bounds the single request.
 const clusterTimeout = 15 * time.Second
 
 // fetch reads the object of --node from the cluster of the kubeconfig.

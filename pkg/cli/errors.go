@@ -10,12 +10,12 @@ import (
 // Exit codes of the command.
 const (
 	ExitOK       = 0 // the answer is on standard output
-	ExitNoAnswer = 1 // the question is sound, but nothing satisfies it
+	ExitNoAnswer = 1 // the question is valid, but nothing satisfies it
 	ExitUsage    = 2 // a flag or argument is wrong
 	ExitInput    = 3 // a file or the cluster could not be read, or does not describe a graph
 )
 
-// codedError is an error with the exit code it ends the command with.
+// codedError is an error with the command's exit code.
 type codedError struct {
 	code int
 	err  error
@@ -36,8 +36,8 @@ func inputf(format string, args ...any) error {
 	return &codedError{ExitInput, fmt.Errorf(format, args...)}
 }
 
-// ExitCode is the exit code for what the command returned. An error without a
-// code of its own can only come from reading or writing.
+// ExitCode is the exit code for the command's error. An error without its own code can
+// only come from reading or writing.
 func ExitCode(err error) int {
 	var coded *codedError
 	switch {

@@ -109,7 +109,7 @@ func (o *estimateOptions) run(cmd *cobra.Command) error {
 	return o.out.write(cmd.OutOrStdout(), answer, func(w io.Writer) error { return writeEstimates(w, answer) })
 }
 
-// selection is which algorithms and collectives are asked for.
+// selection returns the algorithms and collectives that the flags ask for.
 func (o *estimateOptions) selection() ([]nvtopo.Algorithm, []string, error) {
 	algorithms := []nvtopo.Algorithm{nvtopo.AlgorithmRing, nvtopo.AlgorithmTree, nvtopo.AlgorithmRecursiveHalving}
 	if o.algorithm != "all" {
@@ -153,7 +153,7 @@ func (o *estimateOptions) model(cmd *cobra.Command) (*estimated, nvtopo.CostMode
 	return answer, m, err
 }
 
-// set is the set of GPUs asked for on the machine given.
+// set is the set of GPUs that the flags ask for.
 func (o *estimateOptions) set(cmd *cobra.Command) (*input, nvtopo.Mask, error) {
 	in, err := o.src.load(cmd)
 	if err != nil {
@@ -173,7 +173,7 @@ func (o *estimateOptions) set(cmd *cobra.Command) (*input, nvtopo.Mask, error) {
 	return in, set, nil
 }
 
-// override puts what flags say in place of what the graph says.
+// override replaces values of the graph by values of the flags.
 func (o *estimateOptions) override(cmd *cobra.Command, m *nvtopo.CostModel) error {
 	if cmd.Flags().Changed("bandwidth") {
 		kBps, err := parseGBps("--bandwidth", o.bandwidth)

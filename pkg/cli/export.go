@@ -24,8 +24,8 @@ const (
 	topologyKey = "topology.json"
 )
 
-// topologyDoc is the ConfigMap's entry: the graph for scripts that read no
-// custom resource.
+// topologyDoc is the ConfigMap's entry: the graph for scripts that cannot read a custom
+// resource.
 type topologyDoc struct {
 	Node   string     `json:"node"`
 	GPUs   []gpuDoc   `json:"gpus"`
@@ -33,7 +33,7 @@ type topologyDoc struct {
 	// BandwidthGBps has the shape of matrix, with 0 on the diagonal; one direction.
 	BandwidthGBps [][]float64 `json:"bandwidthGBps"`
 	NUMA          []numaDoc   `json:"numa"`
-	// Document is the same in the keys that other tools' scripts read.
+	// Document is the same, with the keys that other tools' scripts read.
 	alias.Document
 }
 
@@ -110,8 +110,8 @@ func newExport() *cobra.Command {
 	return cmd
 }
 
-// asObject is the object that was read, without what only its server knows, or
-// one made from the graph.
+// asObject is the object that was read, without the server's own fields, or one made
+// from the graph.
 func (in *input) asObject() *v1alpha1.NodeGPUTopology {
 	if in.object == nil {
 		return v1alpha1.FromGraph(in.name, in.resource, in.graph)

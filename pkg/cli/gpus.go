@@ -10,7 +10,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// parseGPUs reads a list of GPU indices ("0,2-4") that a flag was given.
+// parseGPUs reads a flag's list of GPU indices ("0,2-4").
 func (in *input) parseGPUs(flag, list string) (nvtopo.Mask, error) {
 	var set nvtopo.Mask
 	for part := range strings.SplitSeq(list, ",") {
@@ -34,8 +34,9 @@ func (in *input) parseGPUs(flag, list string) (nvtopo.Mask, error) {
 	return set, nil
 }
 
-// usable is parseGPUs for GPUs that are going to be used, so many together: one that
-// must not be is an error. An empty list means all that may be and that no pod holds.
+// usable is parseGPUs for GPUs that will be used, together of them at once. A GPU that
+// must not be used is an error. An empty list means all GPUs that may be used and that
+// no pod holds.
 func (in *input) usable(flag, list string, given bool, together int) (nvtopo.Mask, error) {
 	healthy := in.graph.Healthy()
 	if together > 1 {
@@ -63,7 +64,7 @@ func (in *input) usable(flag, list string, given bool, together int) (nvtopo.Mas
 	return set, nil
 }
 
-// indices are the GPU indices of positions, in their order.
+// indices returns the GPU indices of positions, in their order.
 func (in *input) indices(positions []int) []int {
 	out := make([]int, 0, len(positions))
 	for _, p := range positions {
@@ -72,17 +73,17 @@ func (in *input) indices(positions []int) []int {
 	return out
 }
 
-// members are the GPU indices of a set, ascending.
+// members returns the GPU indices of a set, ascending.
 func (in *input) members(set nvtopo.Mask) []int {
 	out := in.indices(set.Positions())
 	slices.Sort(out)
 	return out
 }
 
-// list is a set of GPUs for people to read.
+// list writes a set of GPUs for people.
 func (in *input) list(set nvtopo.Mask) string { return join(in.members(set)) }
 
-// join writes numbers the way flags take them.
+// join writes numbers in the form that flags take.
 func join(numbers []int) string {
 	if len(numbers) == 0 {
 		return "none"
@@ -94,7 +95,7 @@ func join(numbers []int) string {
 	return strings.Join(parts, ",")
 }
 
-// joinNUMA writes NUMA nodes, with a word for an unknown one.
+// joinNUMA writes NUMA nodes, with a word for an unknown node.
 func joinNUMA(nodes []int) string {
 	return strings.ReplaceAll(join(nodes), strconv.Itoa(nvtopo.UnknownNUMA), "unknown")
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// cellOf maps the values of --show to what a cell of the matrix says.
+// cellOf maps the values of --show to the content of a cell.
 func cellOf(show string) func(nvtopo.Link) string {
 	switch show {
 	case "class":
@@ -67,9 +67,9 @@ its PCIe level whatever its class ("?" where the source does not say).`,
 	return cmd
 }
 
-// writeMatrix prints the matrix, and below it what is worth knowing of single
-// devices. The adapters have a table of their own: the graph does not know how
-// they are joined to each other, so the matrix cannot have rows for them.
+// writeMatrix prints the matrix, and below it remarks about single devices. The
+// adapters have their own table: the graph does not know how they are connected to each
+// other, so the matrix cannot have rows for them.
 func writeMatrix(w io.Writer, in *input, cell func(nvtopo.Link) string, withAffinity bool) error {
 	g := in.graph
 	var b strings.Builder
@@ -122,7 +122,7 @@ func writeHeader(w io.Writer, g *nvtopo.Graph) {
 	}
 }
 
-// writeRemarks tells what the matrix has no room for.
+// writeRemarks writes what does not fit in the matrix.
 func writeRemarks(b *strings.Builder, in *input) {
 	g := in.graph
 	models := map[string][]int{}
@@ -168,7 +168,7 @@ func numaName(id int) string {
 	return strconv.Itoa(id)
 }
 
-// trimLines drops the blanks tabwriter leaves at the end of lines.
+// trimLines removes the blanks that tabwriter leaves at the end of lines.
 func trimLines(s string) string {
 	lines := strings.Split(s, "\n")
 	for i := range lines {

@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	// objectField matches the line every Kubernetes object in YAML has, and no
-	// output of nvidia-smi.
+	// objectField matches a line that every Kubernetes object in YAML has, and no
+	// output of nvidia-smi has.
 	objectField = regexp.MustCompile(`(?m)^(apiVersion|kind|metadata|spec):`)
 	// document matches the separator of YAML documents.
 	document = regexp.MustCompile(`(?m)^---\s*$`)
@@ -30,8 +30,8 @@ func looksLikeObject(data []byte) bool {
 
 func isJSON(data []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) }
 
-// decodeObject reads one NodeGPUTopology; unknown fields are errors, since they
-// are misspelt ones.
+// decodeObject reads one NodeGPUTopology. Unknown fields are errors, because they are
+// spelling mistakes.
 func decodeObject(data []byte) (*v1alpha1.NodeGPUTopology, error) {
 	asJSON := isJSON(data)
 	if !asJSON {
@@ -43,7 +43,7 @@ func decodeObject(data []byte) (*v1alpha1.NodeGPUTopology, error) {
 			return nil, fmt.Errorf("not YAML: %w", err)
 		}
 	}
-	// The kind comes first: a List has other fields, and "unknown field items"
+	// The kind is checked first: a List has other fields, and "unknown field items"
 	// would not say what is wrong.
 	var head struct {
 		APIVersion string `json:"apiVersion"`
@@ -75,8 +75,8 @@ func documents(data []byte) int {
 	return n
 }
 
-// located adds line and column to an error of encoding/json. Offsets in the
-// JSON that YAML was turned into would mislead and are left out.
+// located adds line and column to an error of encoding/json. If the JSON was made from
+// YAML, its offsets would mislead and are left out.
 func located(data []byte, err error, asJSON bool) error {
 	var syntax *json.SyntaxError
 	var mistyped *json.UnmarshalTypeError

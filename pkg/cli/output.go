@@ -29,7 +29,7 @@ func (o outputFlag) check() error {
 	return nil
 }
 
-// write prints the answer in the form asked for.
+// write prints the answer in the chosen form.
 func (o outputFlag) write(w io.Writer, answer any, text func(io.Writer) error) error {
 	if o == "json" {
 		data, err := json.Marshal(answer)
@@ -47,10 +47,10 @@ func (o outputFlag) write(w io.Writer, answer any, text func(io.Writer) error) e
 	return err
 }
 
-// gbps writes a bandwidth for people to read, with no more digits than it has.
+// gbps writes a bandwidth for people, with no more digits than it has.
 func gbps(kBps int64) string { return strconv.FormatFloat(nvtopo.GBps(kBps), 'f', -1, 64) }
 
-// parseGBps reads a bandwidth flag in GB/s; 0 stands for a flag not given.
+// parseGBps reads a bandwidth flag in GB/s; 0 means that the flag is not given.
 func parseGBps(flag string, value float64) (int64, error) {
 	const most = 1e6 // a hundred times the fastest link; keeps kB/s far from overflow
 	if math.IsNaN(value) || value <= 0 || value > most || value*1e6 < 1 {

@@ -102,7 +102,7 @@ func (o *pickOptions) run(cmd *cobra.Command) error {
 	tables := nvtopo.NewTables(in.graph, nvtopo.DefaultWeights())
 	allowed := free
 	if alone := free & in.graph.Degraded(); alone != 0 {
-		// Of one GPU: see PickUsable. What the others are worth is what stays.
+		// One GPU only: see PickUsable. The other GPUs keep their value.
 		allowed = alone & -alone
 		free = free&^alone | allowed
 	}
@@ -152,7 +152,7 @@ func (o *pickOptions) writeText(w io.Writer, a *picked, best float64) error {
 	return t.Flush()
 }
 
-// ringText writes a ring so that it is seen to close; two GPUs have one link.
+// ringText writes a ring so that one sees that it closes; two GPUs have one link.
 func ringText(ring []int) string {
 	text := strings.ReplaceAll(join(ring), ",", " - ")
 	if len(ring) > 2 {
@@ -161,7 +161,7 @@ func ringText(ring []int) string {
 	return text
 }
 
-// shortage says which requirement cannot be met and by how much.
+// shortage says which requirement cannot be met, and by how much.
 func (o *pickOptions) shortage(in *input, t *nvtopo.Tables, free nvtopo.Mask, con nvtopo.Constraint, short nvtopo.Shortfall) error {
 	list := in.list(free)
 	switch short {

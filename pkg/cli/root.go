@@ -18,8 +18,8 @@ const (
 	programInText = "NVTOPO"
 )
 
-// New returns the command. argv0 is how the program was called: as
-// kubectl-nvtopo its help speaks of "kubectl nvtopo".
+// New returns the command. argv0 is how the program was called: if that is
+// kubectl-nvtopo, its help says "kubectl nvtopo".
 func New(argv0 string) *cobra.Command {
 	name := displayName(argv0)
 	root := &cobra.Command{
@@ -47,7 +47,7 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
-		// One slip or two: "pik" finds pick.
+		// One or two typing errors: "pik" finds pick.
 		SuggestionsMinimumDistance: 2,
 		Args:                       knownCommand,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -71,7 +71,7 @@ func displayName(argv0 string) string {
 	return programName
 }
 
-// nameProgram puts the name the user types into the texts of all commands.
+// nameProgram puts the name that the user types into the texts of all commands.
 func nameProgram(cmd *cobra.Command, name string) {
 	cmd.Long = strings.ReplaceAll(cmd.Long, programInText, name)
 	cmd.Example = strings.ReplaceAll(cmd.Example, programInText, name)
@@ -80,7 +80,7 @@ func nameProgram(cmd *cobra.Command, name string) {
 	}
 }
 
-// knownCommand refuses what is not a command, with cobra's suggestions.
+// knownCommand refuses unknown commands, with cobra's suggestions.
 func knownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// syntheticPrefix marks a --trace that is drawn, not read.
+	// syntheticPrefix marks a --trace that is generated, not read.
 	syntheticPrefix = "synthetic:"
 	// maxTrace bounds a nodes file or trace: 5000 NodeGPUTopologies of 8 GPUs are
 	// about 60 MB.
 	maxTrace = 1 << 30
 )
 
-// simulation is what the flags of simulate say.
+// simulation has the flags of simulate.
 type simulation struct {
 	nodes, trace string
 	pods         int
@@ -93,7 +93,7 @@ described in docs/cli.md.`,
 	return cmd
 }
 
-// run measures the policies one after the other on the same jobs.
+// run measures the policies one after another on the same jobs.
 func (s *simulation) run(cmd *cobra.Command) ([]*sim.Result, error) {
 	config, err := s.config(cmd)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *simulation) config(cmd *cobra.Command) (*sim.Config, error) {
 	return c, nil
 }
 
-// check refuses flags that are wrong whatever the files hold.
+// check refuses flags that are wrong for any content of the files.
 func (s *simulation) check(cmd *cobra.Command) error {
 	known := sim.Policies()
 	switch {

@@ -16,9 +16,9 @@ var sizeText = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([kKMGT]?)(i?)B?$`)
 // maxSize is the largest message: 1 PB, far above any GPU's memory.
 const maxSize = 1e15
 
-// parseSize reads the size of a message in bytes. With binary, prefixes step by
-// 1024 downwards and upwards from the GB that bandwidths are in, so 100 MB is
-// 100/1024 GB; otherwise they are SI. IEC prefixes (MiB) are exact bytes.
+// parseSize reads the size of a message in bytes. With binary, prefixes step by 1024 up
+// and down from the GB that bandwidths are in, so 100 MB is 100/1024 GB. Otherwise they
+// are SI. IEC prefixes (MiB) are exact bytes.
 func parseSize(s string, binary bool) (float64, error) {
 	m := sizeText.FindStringSubmatch(strings.TrimSpace(s))
 	if m == nil {
@@ -45,7 +45,7 @@ func parseSize(s string, binary bool) (float64, error) {
 		bytes = n * 1e9 * math.Pow(1024, power-giga)
 	}
 	if !(bytes > 0 && bytes <= maxSize) {
-		return 0, fmt.Errorf("%q: want more than nothing and at most 1000 TB", s)
+		return 0, fmt.Errorf("%q: want more than 0 and at most 1000 TB", s)
 	}
 	return bytes, nil
 }

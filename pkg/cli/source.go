@@ -21,37 +21,36 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
 )
 
-// stdin is the file name that stands for standard input.
+// stdin is the file name that means standard input.
 const stdin = "-"
 
-// maxFile bounds what is read of one file; a NodeGPUTopology of 64 GPUs is
-// about 400 kB.
+// maxFile bounds the size of one file; a NodeGPUTopology of 64 GPUs is about 400 kB.
 const maxFile = 8 << 20
 
-// maxCluster bounds one file with a cluster's objects.
+// maxCluster bounds the size of one file with a cluster's objects.
 const maxCluster = 1 << 30
 
-// source is where the machine comes from, as flags say.
+// source has the flags that say which machine is meant.
 type source struct {
 	file, machine, node string
 
-	numactl, gpuModel string // what nvidia-smi text does not say
+	numactl, gpuModel string // what nvidia-smi's text does not contain
 	pcieGen           uint8
 
-	resource            string // which of an object's resources
-	kubeconfig, context string // of the cluster that --node is in
+	resource            string // which of the object's resources
+	kubeconfig, context string // for --node: the cluster that has the node
 }
 
-// input is one machine, read.
+// input is one machine, after reading.
 type input struct {
-	name     string // of the node, the machine or the file
+	name     string // name of the node, the machine or the file
 	resource string
 	graph    *nvtopo.Graph
 	used     nvtopo.Mask               // GPUs that pods hold
 	object   *v1alpha1.NodeGPUTopology // nil unless the input was one
 }
 
-// bind adds the flags of the source to a command.
+// bind adds these flags to a command.
 func (s *source) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVarP(&s.file, "file", "f", "", `file with "nvidia-smi topo -m" text or a NodeGPUTopology (YAML or JSON); "-" is standard input`)
@@ -65,7 +64,7 @@ func (s *source) bind(cmd *cobra.Command) {
 	f.StringVar(&s.context, "context", "", "with --node: context of the kubeconfig")
 }
 
-// given reports whether the flags name a machine at all.
+// given reports whether the flags name a machine.
 func (s *source) given() bool { return s.file != "" || s.machine != "" || s.node != "" }
 
 // load reads the machine.
@@ -138,8 +137,8 @@ func (s *source) fromGraph(name string, g *nvtopo.Graph) *input {
 	return &input{name: name, resource: cmp.Or(s.resource, v1alpha1.DefaultResource), graph: g}
 }
 
-// refuseTextFlags refuses flags that add to nvidia-smi text when there is
-// none, rather than ignore what the user took for effective.
+// refuseTextFlags refuses flags that add to nvidia-smi's text if there is no such text.
+// Ignoring them would mislead the user.
 func (s *source) refuseTextFlags(because string) error {
 	for _, f := range []struct {
 		name string
@@ -175,7 +174,7 @@ func (s *source) check() error {
 	return nil
 }
 
-// fromObject takes the graph of the resource meant: the one asked for, else the
+// fromObject takes the graph of one resource: the one that --resource names, else the
 // only one, else the default one.
 func (s *source) fromObject(obj *v1alpha1.NodeGPUTopology, shown string) (*input, error) {
 	graphs, err := obj.Graphs()
@@ -199,7 +198,7 @@ func (s *source) fromObject(obj *v1alpha1.NodeGPUTopology, shown string) (*input
 	in := &input{name: obj.Name, resource: res, graph: g, object: obj}
 	for i := range obj.Status.Allocations {
 		if a := &obj.Status.Allocations[i]; a.Resource == res {
-			held, _ := g.Positions(a.GPUs) // a GPU the graph does not have cannot be chosen either
+			held, _ := g.Positions(a.GPUs) // a GPU that is not in the graph cannot be chosen anyway
 			in.used |= held
 		}
 	}
@@ -220,9 +219,9 @@ func readUpTo(cmd *cobra.Command, file string, most int64) ([]byte, error) {
 	if file != stdin {
 		f, err := os.Open(file)
 		if err != nil {
-			return nil, inputf("%w", err) // the error of os names the file
+			return nil, inputf("%w", err) // os's error names the file
 		}
-		defer func() { _ = f.Close() }() // only read from
+		defer func() { _ = f.Close() }() // it was only read
 		r = f
 	}
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
