@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"
 )
 
-// settings are the flags that both commands have.
+// settings are the flags of both commands.
 type settings struct {
 	kwok, scheduler, config, dir, logFile string
 	schedulerArgs                         []string
@@ -54,8 +54,8 @@ func sibling(name string) string {
 	return filepath.Join(filepath.Dir(self), name)
 }
 
-// options checks the flags and turns them into the demo's options. log
-// receives all logs.
+// options checks the flags and turns them into the demo's options. log receives all
+// logs.
 func (s *settings) options(progress, log io.Writer) (*demo.Options, error) {
 	o := &demo.Options{Kwok: s.kwok, Scheduler: s.scheduler, SchedulerArgs: s.schedulerArgs, Dir: s.dir, Progress: progress, Log: log}
 	for _, path := range []string{s.kwok, s.scheduler} {
@@ -73,8 +73,8 @@ func (s *settings) options(progress, log io.Writer) (*demo.Options, error) {
 	return o, nil
 }
 
-// logs opens the destination of all logs and directs klog there, which the
-// in-process control plane logs through. The returned function closes it.
+// logs opens the destination of all logs and directs klog there, which the in-process
+// control plane logs through. The returned function closes it.
 func (s *settings) logs() (*devcluster.Tail, func() error, error) {
 	t := &devcluster.Tail{}
 	done := func() error { return nil }
@@ -85,8 +85,8 @@ func (s *settings) logs() (*devcluster.Tail, func() error, error) {
 		}
 		t.File, done = f, f.Close
 	}
-	// An API server that starts logs errors that are none; people should see
-	// them only when the start fails.
+	// A starting API server logs errors that are harmless. People should see them only
+	// if the start fails.
 	fs := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(fs)
 	if err := errors.Join(fs.Set("logtostderr", "false"), fs.Set("stderrthreshold", "FATAL")); err != nil {

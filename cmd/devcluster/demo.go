@@ -17,7 +17,7 @@ func demoCommand(s *settings) *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "demo",
-		Short: "Have the scheduler place some forty pods, check every placement, leave nothing behind",
+		Short: "Let the scheduler place some forty pods, check every placement, remove everything",
 		Long: `Starts a control plane, twelve simulated nodes of six kinds of machine and the
 scheduler, creates pods in waves, and checks every placement with a brute force.
 Progress goes to stderr, the result to stdout. Exits with 1 if a pod got less
@@ -50,7 +50,7 @@ func runDemo(cmd *cobra.Command, s *settings, output string) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err() //nolint:wrapcheck // run tells by it that somebody pressed Ctrl-C
 		}
-		_, _ = io.WriteString(progress, log.String()) // the error follows in any case
+		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
 		return err
 	}
 	write := report.WriteTable
@@ -73,7 +73,8 @@ func carryOut(ctx context.Context, opts *demo.Options) (_ *demo.Report, err erro
 	return demo.Run(ctx, c, opts.Progress)
 }
 
-// verdict says on stderr what the check found, and is an error if it found anything.
+// verdict writes the result of the check to stderr. It is an error if the check found
+// anything.
 func verdict(cmd *cobra.Command, report *demo.Report) error {
 	problems := report.Problems()
 	for _, p := range problems {

@@ -29,7 +29,7 @@ const (
 func demoNodeCommand(s *settings) *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo-node",
-		Short: "Have pods run on a real node with simulated GPUs, and compare what everybody says they got",
+		Short: "Run pods on a real node with simulated GPUs, and compare the choice, kubelet's record and what containers see",
 		Long: `Starts a control plane, our scheduler and one real node on this machine: kubelet,
 containerd and runc, NVIDIA's own device plugin, our exporter, and the node agent
 between plugin and kubelet. Only the driver is not real: a libnvidia-ml.so.1 of
@@ -59,7 +59,7 @@ func runDemoNode(cmd *cobra.Command, s *settings) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err() //nolint:wrapcheck // run tells by it that somebody pressed Ctrl-C
 		}
-		_, _ = io.WriteString(progress, log.String()) // the error follows in any case
+		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
 		return err
 	}
 	if err := writeRows(cmd.OutOrStdout(), rows); err != nil {
@@ -72,14 +72,14 @@ func runDemoNode(cmd *cobra.Command, s *settings) (err error) {
 		}
 	}
 	if wrong > 0 {
-		return fmt.Errorf("of %d containers %d got other GPUs than were chosen or recorded", len(rows), wrong)
+		return fmt.Errorf("%d of %d containers got other GPUs than were chosen or recorded", wrong, len(rows))
 	}
 	cmd.PrintErrf("%d containers: chosen, recorded and seen are equal\n", len(rows))
 	return nil
 }
 
-// waves are the pods of the demo: those of a wave are created at once and
-// together take all eight GPUs.
+// waves are the pods of the demo. The pods of a wave are created at once and together
+// take all eight GPUs.
 func waves() [][]*v1.Pod {
 	return [][]*v1.Pod{
 		{
@@ -145,7 +145,7 @@ func runWave(ctx context.Context, l *gpunode.Lab, wave []*v1.Pod) ([]row, error)
 	return rows, nil
 }
 
-// observe waits until a pod runs and says what its containers got.
+// observe waits until a pod runs, and returns what its containers got.
 func observe(ctx context.Context, l *gpunode.Lab, name string) ([]row, error) {
 	var rows []row
 	var last error
@@ -163,7 +163,7 @@ func observe(ctx context.Context, l *gpunode.Lab, name string) ([]row, error) {
 		}
 		containers, err := l.Observe(ctx, pod)
 		if last = err; err != nil {
-			return false, nil //nolint:nilerr // not all have reported yet
+			return false, nil //nolint:nilerr // asked again: not all have reported yet
 		}
 		rows = rowsOf(l.Graph, pod, containers)
 		return true, nil

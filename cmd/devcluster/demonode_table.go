@@ -16,12 +16,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// row is one container's GPUs as four see them.
+// row is one container's GPUs as four sources report them.
 type row struct {
 	gpunode.Observation
 
 	pod       string
-	positions map[string]int // UUID -> index, which is shorter to print
+	positions map[string]int // UUID -> index, for a shorter table
 }
 
 func rowsOf(g *nvtopo.Graph, pod *v1.Pod, containers []gpunode.Observation) []row {
@@ -36,9 +36,9 @@ func rowsOf(g *nvtopo.Graph, pod *v1.Pod, containers []gpunode.Observation) []ro
 	return out
 }
 
-// equal reports whether all who know of the container agree. An init container
-// gets any of its pod's GPUs, as kubelet hands them down, and the PodResources
-// API leaves it out.
+// equal reports whether all sources that know the container agree. An init container
+// gets any of its pod's GPUs, because kubelet passes them on, and the PodResources API
+// does not report it.
 func (r *row) equal() bool {
 	if len(r.Environment) != r.Asked || !slices.Equal(r.Checkpoint, r.Environment) {
 		return false

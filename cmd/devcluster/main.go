@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nvtopo-devcluster runs a real control plane with simulated GPU nodes
-// on this machine: `up` keeps it running, `demo` has the scheduler place some
-// forty pods on it, checks every placement and leaves nothing behind; `demo-node`
-// runs pods on one real node with simulated GPUs.
+// Command nvtopo-devcluster runs a real control plane with simulated GPU nodes on this
+// machine. `up` keeps it running. `demo` lets the scheduler place some forty pods on
+// it, checks every placement and removes everything. `demo-node` runs pods on one real
+// node with simulated GPUs.
 package main
 
 import (
@@ -18,12 +18,13 @@ import (
 )
 
 func main() {
-	realnode.Init() // demo-node's node has this program for its first process
+	realnode.Init() // demo-node starts this program as the first process of its node
 	os.Exit(run())
 }
 
 func run() int {
-	// The first Ctrl-C ends things in order; stop gives the second one back its usual effect.
+	// The first Ctrl-C ends everything in order. stop restores the usual effect of a
+	// second one.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop)
@@ -34,7 +35,7 @@ func run() int {
 		return 0
 	case errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "interrupted; nothing is left behind")
-		return 130 // 128 + SIGINT, as shells report it
+		return 130 // 128 + SIGINT, as in shells
 	}
 	fmt.Fprintln(os.Stderr, "nvtopo-devcluster:", err)
 	return 1

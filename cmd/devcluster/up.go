@@ -39,7 +39,7 @@ func up(cmd *cobra.Command, s *settings) (err error) {
 		if ctx.Err() != nil {
 			return ctx.Err() //nolint:wrapcheck // run tells by it that somebody pressed Ctrl-C
 		}
-		_, _ = io.WriteString(progress, log.String()) // the error follows in any case
+		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", c.Kubeconfig())

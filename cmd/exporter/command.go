@@ -54,17 +54,17 @@ they sit on, and keeps the node's NodeGPUTopology, topology labels and Lease tru
 	f.DurationVar(&o.cfg.Interval, "interval", 30*time.Second, "time between two readings without an event")
 	f.StringVar(&o.sysfsRoot, "sysfs-root", "/sys", "where the host's sysfs is mounted")
 	f.StringVar(&o.library, "nvml-library", "", "path of libnvidia-ml.so.1; empty searches for it")
-	f.UintSliceVar(&o.ignoreXids, "ignore-xids", nil, "Xids to take for faults of the application, besides 13, 31, 43, 45, 68 and 109")
-	f.DurationVar(&o.keepLost, "keep-lost", 24*time.Hour, "how long a GPU stays published, as lost, that the driver no longer lists")
+	f.UintSliceVar(&o.ignoreXids, "ignore-xids", nil, "Xids that count as faults of the application, besides 13, 31, 43, 45, 68 and 109")
+	f.DurationVar(&o.keepLost, "keep-lost", 24*time.Hour, "how long a GPU that the driver no longer lists stays published, as lost")
 	f.DurationVar(&o.xidHold, "xid-hold", 5*time.Minute, "how long an Xid keeps a GPU out of service at least")
 	o.endpoint.AddFlags(f, ":9101")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
-	f.BoolVar(&o.compatLabels, "compat-labels", true, "also write the labels and the annotation outside nvtopo.dev, where nobody else has")
+	f.BoolVar(&o.compatLabels, "compat-labels", true, "also write the labels and the annotation outside nvtopo.dev, unless somebody else has set them")
 	f.BoolVar(&o.cfg.Compact, "compact", false, "publish the graph in fewer bytes, its links as rows of a matrix; schedulers and CLIs of level 1 cannot read that")
 	f.StringVar(&o.cfg.Resource, "resource", "nvidia.com/gpu", "extended resource the GPUs are counted under")
 	f.StringVar(&o.cfg.Namespace, "namespace", "nvtopo-system", "namespace of the Lease")
-	f.StringVar(&o.model, "gpu-model", "", "product name of the GPUs where a captured text does not say it")
-	f.BoolVar(&o.cfg.AssumeEnforced, "assume-enforced", false, "stand in for the node agent of a simulated node; not with --source=nvml")
+	f.StringVar(&o.model, "gpu-model", "", "product name of the GPUs if a captured text does not say it")
+	f.BoolVar(&o.cfg.AssumeEnforced, "assume-enforced", false, "act as the node agent of a simulated node; not with --source=nvml")
 	daemon.AddLogFlags(cmd)
 	return cmd
 }
@@ -94,8 +94,8 @@ func (o *options) run(ctx context.Context) error {
 	return daemon.ServeWhile(ctx, &o.endpoint, restConfig, e, e.Run)
 }
 
-// open makes the source. What belongs to another source is refused rather than
-// ignored, for somebody expects it to do something.
+// open makes the source. It refuses flags of another source, because somebody expects
+// them to have an effect.
 func (o *options) open() (exporter.Source, error) {
 	if o.cfg.NodeName == "" {
 		return nil, errors.New("--node-name is empty and NODE_NAME is not set")
@@ -107,10 +107,10 @@ func (o *options) open() (exporter.Source, error) {
 		return exporter.Open(o.source, o.cfg.NodeName, o.cfg.Resource, smi.Options{Model: o.model})
 	}
 	if o.cfg.AssumeEnforced {
-		return nil, errors.New("--assume-enforced is for simulated nodes and does not go with --source=nvml")
+		return nil, errors.New("--assume-enforced is for simulated nodes and cannot be used with --source=nvml")
 	}
 	if o.model != "" {
-		return nil, errors.New("--gpu-model " + strconv.Quote(o.model) + " does not go with --source=nvml, which asks the driver")
+		return nil, errors.New("--gpu-model " + strconv.Quote(o.model) + " cannot be used with --source=nvml, which asks the driver")
 	}
 	if o.keepLost <= 0 {
 		return nil, errors.New("--keep-lost must be positive, not " + o.keepLost.String())

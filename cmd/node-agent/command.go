@@ -27,7 +27,7 @@ func newCommand(getenv func(string) string) *cobra.Command {
 	o := &options{}
 	cmd := &cobra.Command{
 		Use:   "nvtopo-node-agent",
-		Short: "Make the containers of this node get the GPUs the scheduler chose",
+		Short: "Make sure that the containers of this node get the GPUs that the scheduler chose",
 		Long: `nvtopo-node-agent stands between kubelet and the device plugin of the GPUs. The
 plugin registers with the agent (its KUBELET_SOCKET is kubelet.sock in the folder
 nvtopo of the plugin folder), the agent registers the same resource with kubelet
@@ -43,13 +43,13 @@ the node's NodeGPUTopology.`,
 	f.StringVar(&o.cfg.Node, "node-name", getenv("NODE_NAME"), "name of the node; by default the environment variable NODE_NAME")
 	f.StringVar(&o.mode, "mode", string(nodeagent.Repair), "what to do when a container cannot get its GPUs: repair (give it the best available, correct the annotation) or strict (refuse it)")
 	f.StringVar(&o.topology, "topology", string(nodeagent.PassTopology), "whether kubelet is told the devices' NUMA nodes: pass or strip")
-	f.StringVar(&o.nri, "nri", string(nodeagent.NRIOff), "what to do at the container runtime: off, report (containers that ask for GPUs they were not given) or pin (and run GPU containers on their GPUs' NUMA nodes)")
+	f.StringVar(&o.nri, "nri", string(nodeagent.NRIOff), "what to do as an NRI plugin of the container runtime: off, report (containers that ask for GPUs they were not given) or pin (also confine GPU containers to their GPUs' NUMA nodes)")
 	f.StringVar(&o.cfg.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "the runtime's NRI socket")
 	f.StringSliceVar(&o.cfg.NRIExempt, "nri-exempt-namespaces", []string{"kube-system", "gpu-operator", "nvidia-gpu-operator", "nvtopo-system"}, "namespaces whose containers may ask for any GPU, as device plugins and monitoring do")
 	f.StringVar(&o.cfg.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "kubelet's root folder")
 	f.StringVar(&o.cfg.PluginDir, "plugin-dir", "/var/lib/kubelet/device-plugins", "folder of the device plugins' sockets")
 	f.StringVar(&o.cfg.PodResourcesSocket, "pod-resources-socket", "", "kubelet's PodResources socket; by default pod-resources/kubelet.sock in --kubelet-dir")
-	f.StringVar(&o.cfg.StateDir, "state-dir", "/var/lib/nvtopo", "folder that keeps what was given to whom over a restart")
+	f.StringVar(&o.cfg.StateDir, "state-dir", "/var/lib/nvtopo", "folder that keeps over a restart which container was given what")
 	f.StringVar(&o.cfg.KubeletConfig, "kubelet-config", "", "kubelet's configuration file; empty asks kubelet's /configz")
 	f.StringVar(&o.cfg.SysfsRoot, "sysfs-root", "/sys", "where the host's sysfs is mounted")
 	o.endpoint.AddFlags(f, ":9102")

@@ -22,7 +22,7 @@ func TestCommandLineMistakesAreRefused(t *testing.T) {
 		"an unknown NRI mode":           {args: []string{kubeconfig, "--nri=on"}, env: "n1", want: `nri "on": want off, report or pin`},
 		"a missing kubeconfig":          {args: []string{"--kubeconfig=/does/not/exist"}, env: "n1", want: "/does/not/exist"},
 		"an argument":                   {args: []string{"now"}, env: "n1", want: "unknown command"},
-		"a machine and a number":        {args: []string{"simulate-plugin", "--machine=dgx-h100", "--gpus=4"}, env: "n1", want: "exclude each other"},
+		"a machine and a number":        {args: []string{"simulate-plugin", "--machine=dgx-h100", "--gpus=4"}, env: "n1", want: "cannot be used together"},
 		"a machine of no node":          {args: []string{"simulate-plugin", "--machine=dgx-h100"}, want: "needs --node-name"},
 		"an unknown machine":            {args: []string{"simulate-plugin", "--machine=abacus"}, env: "n1", want: "abacus"},
 		"a plugin of no devices":        {args: []string{"simulate-plugin"}, env: "n1", want: "0 devices"},

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nvtopo-node-agent makes the containers of its node get the GPUs that
-// the scheduler chose for them.
+// Command nvtopo-node-agent makes sure that the containers of its node get the GPUs
+// that the scheduler chose for them.
 package main
 
 import (

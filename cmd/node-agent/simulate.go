@@ -26,7 +26,7 @@ func newSimulateCommand(getenv func(string) string) *cobra.Command {
 	s := &simulation{}
 	cmd := &cobra.Command{
 		Use:   "simulate-plugin",
-		Short: "Offer simulated GPUs to kubelet, or to the agent that stands before it",
+		Short: "Offer simulated GPUs to kubelet, or to the agent in front of it",
 		Long: `simulate-plugin is a device plugin without devices: it lists simulated GPUs and
 tells each container which it got in the variable --env. It is for demonstrations and
 tests; with --gpus it also serves resources whose own plugin has no preference hook.`,
@@ -34,10 +34,10 @@ tests; with --gpus it also serves resources whose own plugin has no preference h
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&s.node, "node-name", getenv("NODE_NAME"), "name of the node, of which the GPUs' UUIDs are made; by default NODE_NAME")
+	f.StringVar(&s.node, "node-name", getenv("NODE_NAME"), "name of the node, from which the GPUs' UUIDs are made; by default NODE_NAME")
 	f.StringVar(&s.machine, "machine", "", "offer the GPUs of a machine of the catalogue (nvtopo machines lists them)")
 	f.IntVar(&s.gpus, "gpus", 0, "without --machine: how many devices to offer")
-	f.IntVar(&s.numa, "numa", 0, "without --machine: over how many NUMA nodes to spread them; 0 reports none")
+	f.IntVar(&s.numa, "numa", 0, "without --machine: number of NUMA nodes to spread them over; 0 reports none")
 	f.StringVar(&s.cfg.Resource, "resource", "nvidia.com/gpu", "extended resource the devices are counted under")
 	f.StringVar(&s.cfg.Env, "env", deviceplugin.DefaultEnv, "variable that tells a container its devices")
 	f.StringVar(&s.cfg.PluginDir, "plugin-dir", "/var/lib/kubelet/device-plugins", "folder of the device plugins' sockets")
@@ -48,7 +48,7 @@ tests; with --gpus it also serves resources whose own plugin has no preference h
 func (s *simulation) run(ctx context.Context) (err error) {
 	switch {
 	case s.machine != "" && s.gpus != 0:
-		return errors.New("--machine and --gpus exclude each other")
+		return errors.New("--machine and --gpus cannot be used together")
 	case s.machine != "" && s.node == "":
 		return errors.New("--machine needs --node-name or NODE_NAME")
 	case s.machine != "":

@@ -2,10 +2,11 @@
 
 // Command nvtopo-scheduler is kube-scheduler with the plugins TopologyAware and
 // NUMAAffinity. It takes the stock flags; everything else is set in its
-// KubeSchedulerConfiguration. One feature gate has another default: pods get no nominated
-// node name for a binding that has begun. NodeResourceTopologyMatch, Coscheduling and
-// CapacityScheduling are compiled in and off unless a profile enables them. Beside
-// them runs the controller that corrects annotations to what kubelet recorded.
+// KubeSchedulerConfiguration. One feature gate has another default: pods get no
+// nominated node name while their binding is in progress. NodeResourceTopologyMatch,
+// Coscheduling and CapacityScheduling are compiled in, and are off unless a profile
+// enables them. The process also runs the controller that corrects annotations to what
+// kubelet recorded.
 package main
 
 import (
@@ -36,8 +37,8 @@ import (
 )
 
 func main() {
-	// Before there are flags, so that --feature-gates can turn it on again. What it costs and
-	// what is lost without it: docs/decisions/0014-nominated-node-names.md.
+	// Set before the flags exist, so that --feature-gates can turn it on again. Its
+	// cost, and what is lost without it: docs/decisions/0014-nominated-node-names.md.
 	if err := utilfeature.DefaultMutableFeatureGate.OverrideDefault(features.NominatedNodeNameForExpectation, false); err != nil {
 		fmt.Fprintln(os.Stderr, "nvtopo-scheduler:", err)
 		os.Exit(1)
@@ -50,13 +51,13 @@ func main() {
 		app.WithPlugin(noderesourcetopology.Name, noderesourcetopology.New),
 		app.WithPlugin(coscheduling.Name, coscheduling.New),
 		app.WithPlugin(capacityscheduling.Name, capacityscheduling.New),
-		// No plugin, but what runs when the logger is set and before the first request.
+		// Not a plugin: this runs after the logger is set and before the first request.
 		func(runtime.Registry) error {
 			daemon.HideTokens()
 			return nil
 		},
 	)
 	cmd.Use = "nvtopo-scheduler"
-	cmd.Long = "kube-scheduler with plugins that choose GPUs by their links. It takes the stock flags; all else is set in its KubeSchedulerConfiguration."
+	cmd.Long = "kube-scheduler with plugins that choose GPUs by their links. It takes the stock flags; everything else is set in its KubeSchedulerConfiguration."
 	os.Exit(cli.Run(cmd))
 }
