@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifests carries the project's Kubernetes manifests inside the
-// binaries that install them.
+// Package manifests embeds the project's Kubernetes manifests in the programs that
+// install them.
 //
-// The YAML files are the only source: what kustomize assembles and what this
-// package returns are the same bytes, decoded strictly. Nothing here talks to a
-// cluster.
+// The YAML files are the only source: kustomize and this package use the same bytes.
+// This package decodes them strictly. Nothing here talks to a cluster.
 package manifests

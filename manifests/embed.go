@@ -41,13 +41,13 @@ func Policies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, error) {
 	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicy]("policy", "ValidatingAdmissionPolicy")
 }
 
-// PolicyBindings returns what puts the policies of Policies into force.
+// PolicyBindings returns the bindings that put the policies of Policies into force.
 func PolicyBindings() ([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding, error) {
 	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicyBinding]("policy", "ValidatingAdmissionPolicyBinding")
 }
 
-// FlowControl returns which priority levels the project's requests are in, and those of
-// the levels that are its own.
+// FlowControl returns the flow schemas of the project's requests, and the priority
+// levels that the project adds.
 func FlowControl() ([]*flowcontrolv1.FlowSchema, []*flowcontrolv1.PriorityLevelConfiguration, error) {
 	schemas, err := decodeFolder[flowcontrolv1.FlowSchema]("flowcontrol", "FlowSchema")
 	if err != nil {
