@@ -24,7 +24,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 const (
@@ -50,7 +50,7 @@ const (
 
 // State is what the controller needs from the scheduler's view of the nodes.
 type State interface {
-	Node(name string) *nodestate.Node
+	Node(name string) *usage.Node
 	Enforced(node string) bool
 	Annotations(a *allocation.Allocation, aliases bool) (map[string]string, error)
 }
@@ -281,7 +281,7 @@ func byPod(all []v1alpha1.Allocation) [][]v1alpha1.Allocation {
 }
 
 // repairOf returns the correction that one pod needs, or nil.
-func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) (*repair, error) {
+func (c *Controller) repairOf(n *usage.Node, records []v1alpha1.Allocation) (*repair, error) {
 	first := &records[0]
 	ours := slices.ContainsFunc(records, func(a v1alpha1.Allocation) bool { return a.State != v1alpha1.StateForeign })
 	if !ours || first.Pod == "" {
@@ -317,7 +317,7 @@ func (c *Controller) repairOf(n *nodestate.Node, records []v1alpha1.Allocation) 
 	return &repair{pod: pod, to: to, body: body, moved: !to.Equal(chosen)}, nil
 }
 
-func (c *Controller) patch(ctx context.Context, n *nodestate.Node, r *repair) error {
+func (c *Controller) patch(ctx context.Context, n *usage.Node, r *repair) error {
 	opts := metav1.PatchOptions{FieldManager: allocation.CorrectionManager}
 	_, err := c.client.CoreV1().Pods(r.pod.Namespace).Patch(ctx, r.pod.Name, types.MergePatchType, r.body, opts)
 	switch {

@@ -10,9 +10,9 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // choiceOf reads the annotation of a pod. It returns nil unless it is valid for the pod
@@ -41,7 +41,7 @@ func lastChoice(pod *v1.Pod) *allocation.Allocation {
 // the word is missing, it is added again, because a living agent confirms the choice.
 // Nothing is corrected until kubelet has recorded every container of the choice: half a
 // correction would claim GPUs twice.
-func actual(old *allocation.Allocation, n *nodestate.Node, records []v1alpha1.Allocation) (*allocation.Allocation, error) {
+func actual(old *allocation.Allocation, n *usage.Node, records []v1alpha1.Allocation) (*allocation.Allocation, error) {
 	a := &allocation.Allocation{
 		Version: old.Version, Node: n.Name, PodUID: old.PodUID, Assumed: old.Assumed, Enforced: true, Unconfirmed: old.Unconfirmed,
 		NUMANodes: old.NUMANodes, CPUSet: old.CPUSet,
@@ -117,7 +117,7 @@ func within(gpus, of []string) bool {
 }
 
 // place gives a container the GPUs, in ring order and with their NUMA nodes.
-func place(c *allocation.Container, n *nodestate.Node, gpus []string) error {
+func place(c *allocation.Container, n *usage.Node, gpus []string) error {
 	accel := n.Accel(c.Resource)
 	if accel == nil {
 		return fmt.Errorf("node %s has no %s in its topology", n.Name, c.Resource)
@@ -166,7 +166,7 @@ func confined(a *allocation.Allocation, records []v1alpha1.Allocation) (all nvto
 
 // unmet names the pod's own demand that its GPUs do not meet, or "". What a profile
 // demands of all its pods is not the pod's own demand.
-func unmet(pod *v1.Pod, a *allocation.Allocation, n *nodestate.Node) string {
+func unmet(pod *v1.Pod, a *allocation.Allocation, n *usage.Node) string {
 	opt := podrequest.Options{Supported: podrequest.AllPolicies(), DefaultPolicy: nvtopo.PolicyBestEffort}
 	for i := range a.Containers {
 		if r := a.Containers[i].Resource; !slices.Contains(opt.Resources, r) {

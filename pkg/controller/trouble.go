@@ -15,8 +15,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Reasons of the events on pods.
@@ -102,7 +102,7 @@ func (h *holding) begun() time.Time {
 
 // troubles says what is wrong with what a pod holds, and whether the state of the links
 // between its GPUs is known. It is pure.
-func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) (out []trouble, links bool) {
+func troubles(h *holding, n *usage.Node, health []v1alpha1.GPUHealth) (out []trouble, links bool) {
 	several, links := 0, true
 	for _, ids := range h.gpus {
 		several += len(ids)
@@ -133,7 +133,7 @@ func troubles(h *holding, n *nodestate.Node, health []v1alpha1.GPUHealth) (out [
 
 // troubleOf says what is wrong with one GPU, or nil if nothing that concerns the pod is
 // known. accel is nil if the node no longer has the resource.
-func (h *holding) troubleOf(resource string, accel *nodestate.Accel, id string, health []v1alpha1.GPUHealth, several bool) *trouble {
+func (h *holding) troubleOf(resource string, accel *usage.Accel, id string, health []v1alpha1.GPUHealth, several bool) *trouble {
 	var since time.Time
 	if i := slices.IndexFunc(health, func(e v1alpha1.GPUHealth) bool { return e.ID == id }); i >= 0 && health[i].Since != nil {
 		since = health[i].Since.Time
@@ -170,7 +170,7 @@ func (h *holding) troubleOf(resource string, accel *nodestate.Accel, id string, 
 // linkTrouble says whether the ring of a pod's GPUs has become worse than the
 // annotations promise. That is not known before kubelet's record and the annotations
 // agree.
-func (h *holding) linkTrouble(n *nodestate.Node, accel *nodestate.Accel, ids []string) (t *trouble, known bool) {
+func (h *holding) linkTrouble(n *usage.Node, accel *usage.Accel, ids []string) (t *trouble, known bool) {
 	if len(ids) < 2 {
 		return nil, true
 	}

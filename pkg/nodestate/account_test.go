@@ -25,7 +25,7 @@ func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	r.record(t, "gone", 4, 5)
 	info, l := r.view(t)
-	used := func() []int { return r.View(&Demand{Request: &podrequest.Request{}}, info, l).used[0].Positions() }
+	used := func() []int { return r.View(&Demand{Request: &podrequest.Request{}}, info, l).Used[0].Positions() }
 	if got := used(); !slices.Equal(got, []int{4, 5}) {
 		t.Errorf("used %v while the agent lives, want 4 and 5", got)
 	}
@@ -53,8 +53,8 @@ func TestAForeignPodCountsForWhatKubeletHasNotRecordedYet(t *testing.T) {
 	r.record(t, pod.UID, 6, 7)
 	info, l := r.view(t, pod)
 	u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
-	if got := u.used[0].Positions(); !slices.Equal(got, []int{6, 7}) || u.counted[0] != 1 || !u.foreign[0] {
-		t.Errorf("used %v, %d counted, foreign %t; want 6 and 7 and one more", got, u.counted[0], u.foreign[0])
+	if got := u.Used[0].Positions(); !slices.Equal(got, []int{6, 7}) || u.Counted[0] != 1 || !u.Foreign[0] {
+		t.Errorf("used %v, %d counted, foreign %t; want 6 and 7 and one more", got, u.Counted[0], u.Foreign[0])
 	}
 }
 
@@ -71,11 +71,11 @@ func TestACPUSetWiderThanTheRequestIsShared(t *testing.T) {
 	}
 	info, l := r.view(t, holder)
 	u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
-	if got := u.numa[0].milliCPU; got != 36_000 {
+	if got := u.NUMA[0].MilliCPU; got != 36_000 {
 		t.Errorf("node 0 has %d mCPU left, want 36000: 4 of 40 CPUs are asked for", got)
 	}
-	if len(u.taken) > 0 {
-		t.Errorf("CPUs %v count as taken, want none", u.taken)
+	if len(u.Taken) > 0 {
+		t.Errorf("CPUs %v count as taken, want none", u.Taken)
 	}
 }
 
@@ -105,8 +105,8 @@ func TestKubeletsAccountSaysWhatNUMANodesHaveLeft(t *testing.T) {
 			info, l := r.view(t, tc.pods...)
 			u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
 			var got []int64
-			for i := range u.numa {
-				got = append(got, u.numa[i].milliCPU/1000)
+			for i := range u.NUMA {
+				got = append(got, u.NUMA[i].MilliCPU/1000)
 			}
 			if d := cmp.Diff(tc.want, got); d != "" {
 				t.Errorf("CPUs left by NUMA node (-want +got):\n%s", d)

@@ -9,6 +9,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 const (
@@ -61,24 +62,24 @@ func (s *State) auditNode(info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	}
 	s.mu.Lock()
 	was := s.remembered(x, n, info)
-	var now *Usage
-	if was != nil && !was.hearsay {
+	var now *usage.Usage
+	if was != nil && !was.FromStore {
 		now = s.computeUsage(x, n, info.GetGeneration(), info.GetPods(), snapshot)
 	}
 	s.mu.Unlock()
 	// A graph that changed meanwhile shows in the revision, and the agent's end here.
-	if now == nil || now.rev != was.rev || now.hearsay || now.agentLived != was.agentLived {
+	if now == nil || now.Revision != was.Revision || now.FromStore || now.AgentLived != was.AgentLived {
 		return
 	}
 	s.audit.compared++
 	audits.Inc()
-	if slices.Equal(was.used, now.used) && slices.Equal(was.counted, now.counted) && slices.Equal(was.foreign, now.foreign) {
+	if slices.Equal(was.Used, now.Used) && slices.Equal(was.Counted, now.Counted) && slices.Equal(was.Foreign, now.Foreign) {
 		return
 	}
 	s.audit.different++
 	auditDifferences.Inc()
 	s.audit.last = append(s.audit.last, diagnosis.Difference{
-		Node: name, At: s.clock.Now().UTC(), Remembered: *was.diagnose(), Computed: *now.diagnose(),
+		Node: name, At: s.clock.Now().UTC(), Remembered: *describeUsage(was), Computed: *describeUsage(now),
 	})
 	s.audit.last = s.audit.last[max(0, len(s.audit.last)-auditKeep):]
 }

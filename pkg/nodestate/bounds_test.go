@@ -55,8 +55,8 @@ func TestPodsPutOnANodeWithAbsurdRequestsFreeNothing(t *testing.T) {
 		if v := s.Judge(d, info, l); v.Reason != FewGPUs || v.Never {
 			t.Errorf("%d absurd pods: verdict %+v, want %v for now", i+1, v, FewGPUs)
 		}
-		for at, free := range s.View(d, info, l).numa {
-			if free.milliCPU > 0 || free.memory > 0 {
+		for at, free := range s.View(d, info, l).NUMA {
+			if free.MilliCPU > 0 || free.Memory > 0 {
 				t.Errorf("%d absurd pods: NUMA node %d has %+v left", i+1, at, free)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // unique matches the ids that no two devices in the world share. Other vendors'
@@ -38,15 +39,15 @@ func newContest() *contest { return &contest{nodes: map[string][]claimant{}} }
 // enter replaces what a node publishes, nil for nothing, and returns the other nodes
 // whose devices are now owned otherwise. With seen false, who was first is not known,
 // and the older object is taken to be.
-func (c *contest) enter(old, n *Node, seen bool) (others []string) {
+func (c *contest) enter(old, n *usage.Node, seen bool) (others []string) {
 	now := map[string]bool{}
 	if n != nil {
-		for _, id := range n.deviceIDs() {
+		for _, id := range deviceIDs(n) {
 			now[id] = true
 		}
 	}
 	if old != nil {
-		for _, id := range old.deviceIDs() {
+		for _, id := range deviceIDs(old) {
 			if !now[id] {
 				others = append(others, c.leave(id, old.Name)...)
 			}
@@ -57,7 +58,7 @@ func (c *contest) enter(old, n *Node, seen bool) (others []string) {
 		if slices.ContainsFunc(all, func(o claimant) bool { return o.node == n.Name }) {
 			continue
 		}
-		me, at := claimant{n.Name, n.objectUID, n.created}, len(all)
+		me, at := claimant{n.Name, n.ObjectUID, n.Created}, len(all)
 		if !seen {
 			at = slices.IndexFunc(all, func(o claimant) bool {
 				return o.created.After(me.created) || o.created.Equal(me.created) && o.node > me.node
@@ -99,7 +100,7 @@ func (c *contest) owner(id string) string {
 	return ""
 }
 
-func (n *Node) deviceIDs() []string {
+func deviceIDs(n *usage.Node) []string {
 	var out []string
 	for _, a := range n.Accels {
 		for i := range a.Graph.GPUs {
@@ -113,7 +114,7 @@ func (n *Node) deviceIDs() []string {
 
 // withhold takes the devices that belong to other nodes out of those that n, which
 // nobody has seen yet, gives out, and says which they are.
-func (c *contest) withhold(n *Node) error {
+func (c *contest) withhold(n *usage.Node) error {
 	var first, owner string
 	count, changed := 0, false
 	for i, a := range n.Accels {
@@ -135,7 +136,7 @@ func (c *contest) withhold(n *Node) error {
 		}
 	}
 	if changed {
-		n.empty, n.idle = emptyUsage(n), idleUsage(n)
+		n.Complete()
 	}
 	if count == 0 {
 		return nil
@@ -175,7 +176,7 @@ func (s *State) resettle(names []string) (freed bool) {
 		}
 		n := *x.node.Load()
 		n.Accels = slices.Clone(n.Accels)
-		x.contested(n.objectUID, s.contest.withhold(&n))
+		x.contested(n.ObjectUID, s.contest.withhold(&n))
 		x.node.Store(&n)
 		x.usage.Store(nil)
 		x.rev.Add(1)

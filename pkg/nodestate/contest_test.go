@@ -130,8 +130,8 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 				t.Errorf("of the honest one is said: %s", f.fault.Load().text)
 			}
 			for _, node := range []string{"honest", "liar"} {
-				if n := s.Node(node); n != nil && int(n.idle.Free(testResource)) != given(s, node) {
-					t.Errorf("an empty %s has %b free, but gives out %b", node, n.idle.Free(testResource), given(s, node))
+				if n := s.Node(node); n != nil && int(n.Idle.Free(testResource)) != given(s, node) {
+					t.Errorf("an empty %s has %b free, but gives out %b", node, n.Idle.Free(testResource), given(s, node))
 				}
 			}
 		})

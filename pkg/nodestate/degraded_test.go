@@ -102,7 +102,7 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 			served["refused"]++
 			continue
 		}
-		if rated, ok := r.View(demand, info, l).Rate(demand.Request); !ok || rated != offer {
+		if rated, ok := Rate(r.View(demand, info, l), demand.Request); !ok || rated != offer {
 			t.Fatalf("%s: rated %+v, the index offers %+v", situation, rated, offer)
 		}
 		a, reason := r.Reserve(demand, pod, info, l)

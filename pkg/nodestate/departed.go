@@ -9,6 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 const (
@@ -64,21 +66,23 @@ func (s *State) Gone(uid types.UID) bool {
 // looks ahead may find room there.
 func (s *State) KubeletBehind(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
 	u, _ := s.usable(d, info, snapshot)
-	return u != nil && (u.leftovers && u.agentLived || len(u.waiting) > 0)
+	return u != nil && (u.Unreleased && u.AgentLived || len(u.Waiting) > 0)
 }
 
 // computeFor is the usage of a node with the pods of here as it counts for a demand. For
 // one that looks ahead, kubelet has released the devices of pods that have just gone,
 // and admitted those that have just come. It needs s.mu.
-func (s *State) computeFor(d *Demand, x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *Usage {
+func (s *State) computeFor(d *Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	if !d.Ahead {
 		return s.computeUsage(x, n, generation, here, snapshot)
 	}
 	now := s.clock.Now()
 	lately := func(uid types.UID) bool { return s.departed.lately(uid, now) }
-	u := s.computeWithout(lately, x, n, generation, here, snapshot)
-	if len(u.waiting) > 0 && n.enforced(now) && u.Check(d.Request) == KubeletBusy && s.busyLately(x, now) {
-		u.waiting = nil
+	in := s.input(x, n, generation, here, snapshot)
+	in.Released = lately
+	u := usage.Compute(&in)
+	if len(u.Waiting) > 0 && n.Enforced(now) && Check(u, d.Request) == KubeletBusy && s.busyLately(x, now) {
+		u.Waiting = nil
 	}
 	return u
 }
@@ -98,9 +102,9 @@ func (s *State) Unreleased(node string) []string {
 	defer s.mu.Unlock()
 	now := s.clock.Now()
 	var out []string
-	for uid, recs := range n.allocations {
+	for uid, recs := range n.Records {
 		if s.departed.lately(uid, now) && len(recs) > 0 {
-			out = append(out, cmp.Or(recs[0].pod, string(uid)))
+			out = append(out, cmp.Or(recs[0].Pod, string(uid)))
 		}
 	}
 	slices.Sort(out)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // informerStores are what the informers hold, which may be read at any time, unlike
@@ -78,16 +79,16 @@ func (s *State) heldSets() []diagnosis.NominatedReservation {
 	return out
 }
 
-func (s *State) diagnoseNode(name string, x *cell, n *Node, derived *diagnosis.Usage, indexed map[string][]string) diagnosis.Node {
+func (s *State) diagnoseNode(name string, x *cell, n *usage.Node, derived *diagnosis.Usage, indexed map[string][]string) diagnosis.Node {
 	out := diagnosis.Node{Name: name, Revision: x.rev.Load(), Derived: derived, Indexed: indexed}
 	if u := x.usage.Load(); u != nil {
-		out.Memo = u.diagnose()
-		out.Memo.Generation, out.Memo.Revision = u.generation, u.rev
-		out.Memo.Current = u.rev == out.Revision && u.node == n
+		out.Memo = describeUsage(u)
+		out.Memo.Generation, out.Memo.Revision = u.Generation, u.Revision
+		out.Memo.Current = u.Revision == out.Revision && u.Node == n
 	}
 	if n != nil {
 		out.NodeUID, out.ResourceVersion = n.NodeUID, n.ResourceVersion
-		out.ExporterUntil, out.AgentUntil = n.exporter.Until(), n.agent.Until()
+		out.ExporterUntil, out.AgentUntil = n.Exporter.Until(), n.Agent.Until()
 	}
 	if s.stores.nodes == nil {
 		return out
@@ -166,13 +167,13 @@ func (s *State) derive(claims []diagnosis.Reservation) map[string]*diagnosis.Usa
 		if n == nil {
 			continue
 		}
-		alive := n.enforced(s.clock.Now())
-		for uid, recs := range n.allocations {
+		alive := n.Enforced(s.clock.Now())
+		for uid, recs := range n.Records {
 			if !d.here[uid] && !alive { // a dead agent's word for a pod that is gone counts no more
 				continue
 			}
 			for _, r := range recs {
-				d.hold(name, r.gpus)
+				d.hold(name, r.GPUs)
 			}
 		}
 		out[name] = d.usage(n)
@@ -201,7 +202,7 @@ func (s *State) derivePods(d *derivation, all []*v1.Pod, claims []diagnosis.Rese
 	}
 }
 
-func (d *derivation) usage(n *Node) *diagnosis.Usage {
+func (d *derivation) usage(n *usage.Node) *diagnosis.Usage {
 	u := &diagnosis.Usage{Used: map[string][]string{}}
 	for _, a := range n.Accels {
 		var used nvtopo.Mask
@@ -216,26 +217,26 @@ func (d *derivation) usage(n *Node) *diagnosis.Usage {
 }
 
 // countedGPUs is how many GPUs the pods have that nobody knows.
-func countedGPUs(n *Node, resource string, pods []*v1.Pod) int {
+func countedGPUs(n *usage.Node, resource string, pods []*v1.Pod) int {
 	total := 0
 	for _, pod := range pods {
 		q := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceName(resource)]
-		total += max(0, int(q.Value())-recordedGPUs(n.allocations[pod.UID], resource))
+		total += max(0, int(q.Value())-usage.RecordedGPUs(n.Records[pod.UID], resource))
 	}
 	return total
 }
 
-// diagnose describes a usage without what only its own cycle can tell.
-func (u *Usage) diagnose() *diagnosis.Usage {
+// describeUsage describes a usage without what only its own cycle can tell.
+func describeUsage(u *usage.Usage) *diagnosis.Usage {
 	out := &diagnosis.Usage{Used: map[string][]string{}}
-	for i, a := range u.node.Accels {
-		addUsage(out, a, u.used[i], u.counted[i])
+	for i, a := range u.Node.Accels {
+		addUsage(out, a, u.Used[i], u.Counted[i])
 	}
 	return out
 }
 
 // addUsage notes what of one resource is used.
-func addUsage(d *diagnosis.Usage, a *Accel, used nvtopo.Mask, counted int) {
+func addUsage(d *diagnosis.Usage, a *usage.Accel, used nvtopo.Mask, counted int) {
 	if used != 0 {
 		d.Used[a.Resource] = uuids(a, used)
 	}
@@ -247,7 +248,7 @@ func addUsage(d *diagnosis.Usage, a *Accel, used nvtopo.Mask, counted int) {
 	}
 }
 
-func uuids(a *Accel, set nvtopo.Mask) []string {
+func uuids(a *usage.Accel, set nvtopo.Mask) []string {
 	out := []string{}
 	for i := range set.All() {
 		out = append(out, a.Graph.GPUs[i].UUID)

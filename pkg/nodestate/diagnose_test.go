@@ -242,7 +242,7 @@ func TestAuditFindsAMemoThatIsNotWhatItIsOf(t *testing.T) {
 	}
 	// The planted bug: a memo whose key says that it is of this node as it is.
 	u := *r.cells.get("n").usage.Load()
-	u.used = []nvtopo.Mask{nvtopo.MaskOf(0)}
+	u.Used = []nvtopo.Mask{nvtopo.MaskOf(0)}
 	r.cells.get("n").usage.Store(&u)
 	r.Audit(l)
 	got := r.Diagnose("me").Audit

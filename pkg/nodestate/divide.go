@@ -6,15 +6,16 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // divideAll divides the pod's sets among its containers, by resource and then by
 // container of r.Containers. Where kubelet has a say the division is one that it
 // honours: the best if it does, else one it leaves, made as good as it allows.
-func (u *Usage) divideAll(r *podrequest.Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
+func divideAll(u *usage.Usage, r *podrequest.Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
 	parts := make([][]nvtopo.Mask, len(r.Resources))
 	for ri := range r.Resources {
-		accel := u.node.Accels[u.accelIndex(r.Resources[ri].Name)]
+		accel := u.Node.Accels[u.AccelIndex(r.Resources[ri].Name)]
 		var ok bool
 		if parts[ri], ok = divide(accel.Tables, sets[ri], r.Containers, ri); !ok {
 			return nil, false
@@ -26,7 +27,7 @@ func (u *Usage) divideAll(r *podrequest.Request, sets *picks, f *forecast) ([][]
 	wish := f.wish
 	wish.Parts = make([]admission.Part, len(f.pod.Containers))
 	for ri := range r.Resources {
-		ai := u.accelIndex(r.Resources[ri].Name)
+		ai := u.AccelIndex(r.Resources[ri].Name)
 		for i, c := range r.Containers {
 			wish.Parts[c.Position][ai] = parts[ri][i]
 		}
@@ -34,7 +35,7 @@ func (u *Usage) divideAll(r *podrequest.Request, sets *picks, f *forecast) ([][]
 	if f.machine.Admit(f.state, f.pod, &wish, nil) {
 		return parts, true
 	}
-	return u.divideHonoured(r, sets, f)
+	return divideHonoured(u, r, sets, f)
 }
 
 // divide divides one resource's set. Containers that run at the same time get
@@ -102,7 +103,7 @@ func initPart(t *nvtopo.Tables, left nvtopo.Mask, pools []nvtopo.Mask, k int) (n
 
 // divideHonoured makes a division out of one that kubelet leaves: as many GPUs of
 // each NUMA node for each container, but the best of them.
-func (u *Usage) divideHonoured(r *podrequest.Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
+func divideHonoured(u *usage.Usage, r *podrequest.Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
 	got := make([]admission.Part, len(f.pod.Containers))
 	wish := f.wish
 	if !f.machine.Admit(f.state, f.pod, &wish, got) {
@@ -110,8 +111,8 @@ func (u *Usage) divideHonoured(r *podrequest.Request, sets *picks, f *forecast) 
 	}
 	parts := make([][]nvtopo.Mask, len(r.Resources))
 	for ri := range r.Resources {
-		ai := u.accelIndex(r.Resources[ri].Name)
-		accel := u.node.Accels[ai]
+		ai := u.AccelIndex(r.Resources[ri].Name)
+		accel := u.Node.Accels[ai]
 		parts[ri] = make([]nvtopo.Mask, len(r.Containers))
 		simple := true // no init container has any
 		for i, c := range r.Containers {
@@ -127,7 +128,7 @@ func (u *Usage) divideHonoured(r *podrequest.Request, sets *picks, f *forecast) 
 
 // refine replaces parts by better ones with as many GPUs of each NUMA node: those
 // that are each on one node are divided anew together, others one after the other.
-func refine(accel *Accel, set nvtopo.Mask, parts []nvtopo.Mask) {
+func refine(accel *usage.Accel, set nvtopo.Mask, parts []nvtopo.Mask) {
 	t, g := accel.Tables, accel.Graph
 	alone := func(p nvtopo.Mask) bool {
 		nodes := g.NUMAOf(p)

@@ -3,25 +3,20 @@
 package nodestate
 
 import (
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Enforced reports whether a node's agent is heard of now: only then is what it
 // published about kubelet's record current.
 func (s *State) Enforced(node string) bool {
 	n := s.Node(node)
-	return n != nil && n.enforced(s.clock.Now())
+	return n != nil && n.Enforced(s.clock.Now())
 }
-
-// enforced reports whether this very node's agent is heard of: that of an earlier node
-// of the name knows nothing of this one's kubelet.
-func (n *Node) enforced(now time.Time) bool { return n.agent.Fresh(now) && n.agent.Of(n.NodeUID) }
 
 // Unproven returns the allocation of a bound pod if it says that kubelet was made to
 // give these GPUs, and nobody can say whether it did: no agent is heard of on the node,
@@ -32,7 +27,7 @@ func (s *State) Unproven(pod *v1.Pod) *allocation.Allocation {
 		return nil
 	}
 	if n := s.Node(pod.Spec.NodeName); n == nil && !s.silent(pod.Spec.NodeName) ||
-		n != nil && (n.enforced(s.clock.Now()) || gaveAll(a, n.allocations[pod.UID])) {
+		n != nil && (n.Enforced(s.clock.Now()) || gaveAll(a, n.Records[pod.UID])) {
 		return nil
 	}
 	return a
@@ -49,10 +44,10 @@ func (s *State) silent(node string) bool {
 }
 
 // gaveAll reports whether the records are of exactly the chosen GPUs.
-func gaveAll(a *allocation.Allocation, records []recorded) bool {
+func gaveAll(a *allocation.Allocation, records []usage.Record) bool {
 	given := map[string][]string{} // resource -> ids
 	for _, r := range records {
-		given[r.resource] = append(given[r.resource], r.gpus...)
+		given[r.Resource] = append(given[r.Resource], r.GPUs...)
 	}
 	for i := range a.Containers {
 		name := a.Containers[i].Resource

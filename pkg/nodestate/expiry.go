@@ -49,7 +49,7 @@ func (s *State) expired() (freed bool) {
 				continue
 			}
 			// Whether a cycle has looked at the node since or not.
-			if u := x.usage.Load(); u != nil && u.leftovers {
+			if u := x.usage.Load(); u != nil && u.Unreleased {
 				s.touch(x)
 				freed = true
 			}

@@ -6,6 +6,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // forecast is what a node's kubelet would do with one pod. It is made anew for
@@ -21,42 +22,17 @@ type forecast struct {
 	memo map[uint64]bool
 }
 
-// forecast returns nil where kubelet has no say on the pod.
-func (u *Usage) forecast(r *podrequest.Request) *forecast {
-	k := u.node.kubelet
+// newForecast returns nil where kubelet has no say on the pod.
+func newForecast(u *usage.Usage, r *podrequest.Request) *forecast {
+	k := u.Node.Kubelet
 	if k == nil {
 		return nil
 	}
-	pod := u.admittedHere(r)
-	if pod == nil || !k.machine.Concerns(pod) {
+	pod := u.AdmissionOf(r)
+	if pod == nil || !k.Machine.Concerns(pod) {
 		return nil
 	}
-	return &forecast{machine: k.machine, state: u.held, pod: pod}
-}
-
-// admittedHere is the pod with its devices in the order of the node's accelerators,
-// nil where the node does not have them all.
-func (u *Usage) admittedHere(r *podrequest.Request) *admission.Pod {
-	same := true
-	var at [podrequest.MaxResources]int
-	for ri := range r.Resources {
-		if at[ri] = u.accelIndex(r.Resources[ri].Name); at[ri] < 0 {
-			return nil
-		}
-		same = same && at[ri] == ri
-	}
-	if same {
-		return r.Admission
-	}
-	cs := make([]admission.Container, len(r.Admission.Containers))
-	for i := range cs {
-		cs[i] = r.Admission.Containers[i]
-		cs[i].Devices = [admission.MaxResources]int{}
-		for ri := range r.Resources {
-			cs[i].Devices[at[ri]] = r.Admission.Containers[i].Devices[ri]
-		}
-	}
-	return admission.NewPod(cs)
+	return &forecast{machine: k.Machine, state: u.Held, pod: pod}
 }
 
 // strict reports whether kubelet refuses what it cannot align, so that GPUs nobody
@@ -72,15 +48,15 @@ func (f *forecast) admits() bool {
 // to it, should this one come first: bindings overtake each other, and
 // kubelet takes pods that come together by their age. Who then has which GPUs may
 // be another matter, which is repaired; a refused pod is lost.
-func (u *Usage) inAnyOrder(f *forecast) bool {
-	if f == nil || len(u.waiting) == 0 {
+func inAnyOrder(u *usage.Usage, f *forecast) bool {
+	if f == nil || len(u.Waiting) == 0 {
 		return true
 	}
-	s := *u.before
+	s := *u.Before
 	if !f.machine.Replay(&s, f.pod, &f.wish) && !f.machine.Replay(&s, f.pod, &admission.Wish{}) {
 		return false
 	}
-	for _, pod := range u.waiting {
+	for _, pod := range u.Waiting {
 		if !f.machine.Replay(&s, pod, &admission.Wish{}) {
 			return false
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // fuzzSite is a State with one node in a snapshot.
@@ -61,7 +62,7 @@ func bridged(tb testing.TB) func() (*State, *v1.Node) {
 // checkReserved sees that an allocation is what the request asked for, on healthy
 // GPUs that are in none of taken, and that the annotation made of it reads back
 // equal. It returns the GPUs.
-func checkReserved(t *testing.T, n *Node, r *podrequest.Request, a *allocation.Allocation, taken nvtopo.Mask) nvtopo.Mask {
+func checkReserved(t *testing.T, n *usage.Node, r *podrequest.Request, a *allocation.Allocation, taken nvtopo.Mask) nvtopo.Mask {
 	t.Helper()
 	var all nvtopo.Mask
 	for _, want := range r.Resources {
@@ -256,11 +257,11 @@ func FuzzUsage(f *testing.F) {
 			return
 		}
 		three := s.Judge(demandOf(t, gpuPod("new", 3)), info, l)
-		if gpus > 0 && !u.foreign[0] || u.counted[0] < 0 || gpus >= 2 && three.Reason == Fits {
-			t.Fatalf("two pods with %d GPUs each count as %d (foreign: %t)", gpus, u.counted[0], u.foreign[0])
+		if gpus > 0 && !u.Foreign[0] || u.Counted[0] < 0 || gpus >= 2 && three.Reason == Fits {
+			t.Fatalf("two pods with %d GPUs each count as %d (foreign: %t)", gpus, u.Counted[0], u.Foreign[0])
 		}
-		if slices.ContainsFunc(u.numa, func(n numaFree) bool { return n.milliCPU > 1<<40 }) {
-			t.Fatalf("pods that ask for %d CPUs leave %+v", gpus, u.numa)
+		if slices.ContainsFunc(u.NUMA, func(n usage.NUMAFree) bool { return n.MilliCPU > 1<<40 }) {
+			t.Fatalf("pods that ask for %d CPUs leave %+v", gpus, u.NUMA)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // sight is what the informers' stores show of one node. Unlike a cycle's snapshot they
@@ -83,10 +84,10 @@ func (o oneNode) Get(string) (fwk.NodeInfo, error) { return o.info, nil }
 type glance struct {
 	cell     *cell
 	node     *v1.Node
-	topology *Node  // nil without a graph
-	standing Reason // of the graph
+	topology *usage.Node // nil without a graph
+	standing Reason      // of the graph
 	enforced bool
-	usage    *Usage // nil without a graph
+	usage    *usage.Usage // nil without a graph
 
 	allocatable, requested fwk.Resource
 	pods                   int         // with those that are planned
@@ -117,7 +118,7 @@ func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool, own type
 	info.SetNode(node)
 	n := x.node.Load()
 	g := &glance{
-		cell: x, node: node, topology: n, standing: s.standing(x, n, node.UID), enforced: n != nil && n.enforced(s.clock.Now()),
+		cell: x, node: node, topology: n, standing: s.standing(x, n, node.UID), enforced: n != nil && n.Enforced(s.clock.Now()),
 		allocatable: info.GetAllocatable(), requested: info.GetRequested(), nominated: nominated,
 	}
 	for _, pi := range nominated {
@@ -166,7 +167,7 @@ func (g *glance) outgrows(old *glance) bool {
 	if !subset(old.tenants, g.tenants) || !slices.EqualFunc(g.nominated, old.nominated, samePod) {
 		return true
 	}
-	return g.roomier(old) || g.usage != nil && g.usage.freer(old.usage)
+	return g.roomier(old) || g.usage != nil && g.usage.Freer(old.usage)
 }
 
 // subset reports whether all of a, which is in order, is in b, which is too.
@@ -226,33 +227,18 @@ func (g *glance) roomier(old *glance) bool {
 	return false
 }
 
-// freer reports whether something is free that was not, of the same topology.
-func (u *Usage) freer(old *Usage) bool {
-	for i := range u.used {
-		if old.used[i]&^u.used[i] != 0 || u.counted[i] < old.counted[i] || old.foreign[i] && !u.foreign[i] {
-			return true
-		}
-	}
-	for i := range u.numa {
-		if u.numa[i].milliCPU > old.numa[i].milliCPU || u.numa[i].memory > old.numa[i].memory {
-			return true
-		}
-	}
-	return len(u.waiting) < len(old.waiting) || u.agentLived != old.agentLived
-}
-
 // full reports whether the node has no device left for anybody. One whose graph does not
 // count is not known to be.
 func (g *glance) full() bool {
 	if g.usage == nil || g.standing != Fits {
 		return false
 	}
-	for i := range g.usage.node.Accels {
-		if g.usage.free(i).Len() > g.usage.counted[i] {
+	for i := range g.usage.Node.Accels {
+		if g.usage.FreeAt(i).Len() > g.usage.Counted[i] {
 			return false
 		}
 	}
-	return len(g.usage.node.Accels) > 0
+	return len(g.usage.Node.Accels) > 0
 }
 
 // admits reports whether nothing but devices keeps the pod off the node, as far as we can
@@ -265,7 +251,7 @@ func (g *glance) admits(l *lister) bool {
 func (s *State) offers(g *glance, d *Demand) bool {
 	switch d.basis(g.topology, s.standing(g.cell, g.topology, g.node.UID)) {
 	case onGraph:
-		return s.enforcement(d, g.topology) == Fits && g.usage.Check(d.Request) == Fits
+		return s.enforcement(d, g.topology) == Fits && Check(g.usage, d.Request) == Fits
 	case onNumber:
 		return s.byCount(d, g.usage) == Fits
 	case onTrust:

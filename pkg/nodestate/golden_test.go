@@ -73,8 +73,8 @@ func TestReadsWhatThePreviousReleaseWrote(t *testing.T) {
 			want |= set
 			looked++
 		}
-		if u.used[0] != want || u.counted[0] != 0 || u.foreign[0] {
-			t.Errorf("node %s: used %v, %d counted, foreign: %v; want used %v", g.Name, u.used[0], u.counted[0], u.foreign[0], want)
+		if u.Used[0] != want || u.Counted[0] != 0 || u.Foreign[0] {
+			t.Errorf("node %s: used %v, %d counted, foreign: %v; want used %v", g.Name, u.Used[0], u.Counted[0], u.Foreign[0], want)
 		}
 	}
 	if looked < 5 {
@@ -93,15 +93,15 @@ func TestReadsTheRecordsOfThePreviousRelease(t *testing.T) {
 	}
 	n := s.Node(g.Name)
 	recorded := 0
-	for _, recs := range n.allocations {
+	for _, recs := range n.Records {
 		for _, r := range recs {
-			recorded += len(r.gpus)
-			if r.foreign || r.resource != testResource {
+			recorded += len(r.GPUs)
+			if r.Foreign || r.Resource != testResource {
 				t.Errorf("record %+v, want one of ours", r)
 			}
 		}
 	}
-	if recorded != 5 || n.KubeletPolicy != nvtopo.PolicyNone || n.settings == "" {
-		t.Errorf("%d GPUs recorded, policy %v, settings %q; want 5, none and some", recorded, n.KubeletPolicy, n.settings)
+	if recorded != 5 || n.KubeletPolicy != nvtopo.PolicyNone || n.Settings == "" {
+		t.Errorf("%d GPUs recorded, policy %v, settings %q; want 5, none and some", recorded, n.KubeletPolicy, n.Settings)
 	}
 }

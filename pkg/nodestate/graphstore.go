@@ -19,19 +19,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
-
-// Accel is one resource's accelerators on one node; immutable.
-type Accel struct {
-	Resource string
-	Graph    *nvtopo.Graph
-	Tables   *nvtopo.Tables
-	Healthy  nvtopo.Mask
-	Degraded nvtopo.Mask // those of Healthy that are given only to pods of one device in all
-
-	// kind is equal where a request for models or memory finds the same devices.
-	kind uint64
-}
 
 // kindOf sums up what a request may ask of single devices: models and memory, which
 // are not part of a graph's class.
@@ -45,59 +34,10 @@ func (s *State) kindOf(g *nvtopo.Graph) uint64 {
 	return h.Sum64()
 }
 
-// recorded is what the node agent says kubelet recorded for a container.
-type recorded struct {
-	pod      string // namespace/name, if the agent said it
-	resource string
-	gpus     []string
-	cpus     nvtopo.CPUSet // it is confined to, if any
-	foreign  bool          // nobody of ours chose for it
-}
-
-// Node is one node's topology; immutable but for the two times, which the
-// Lease handler moves.
-type Node struct {
-	Name            string
-	NodeUID         types.UID // of the Node the graph was read on
-	ResourceVersion string
-	Accels          []*Accel
-	NUMA            *nvtopo.Graph // the NUMA nodes; may be without GPUs
-	ReservedCPUs    nvtopo.CPUSet
-	StaticCPUs      bool          // kubelet's own CPU manager chooses CPUs
-	KubeletPolicy   nvtopo.Policy // PolicyNone unless kubelet aligns strictly
-
-	kubelet     *kubelet // nil while there is nothing to predict
-	settings    string   // how kubelet is configured, for comparison
-	empty       *Usage   // with nothing running
-	idle        *Usage   // with nothing but what kubelet's account says
-	capacity    []numaFree
-	cpus        nvtopo.CPUSet // that pods may be given
-	byCPU       []int16       // CPU -> position of its NUMA node, or -1
-	resources   []string      // of Accels, in their order
-	objectUID   types.UID
-	partial     bool                          // the graph is of an earlier version
-	created     time.Time                     // of the object
-	allocations map[types.UID][]recorded      // pod UID -> what kubelet recorded
-	spec        *v1alpha1.NodeGPUTopologySpec // the graph was built from
-	settled     *v1alpha1.Kubelet             // kubelet was built from
-	exporter    *nodelease.Expiry
-	agent       *nodelease.Expiry
-}
-
-// Accel returns the node's accelerators of a resource, or nil.
-func (n *Node) Accel(resource string) *Accel {
-	for _, a := range n.Accels {
-		if a.Resource == resource {
-			return a
-		}
-	}
-	return nil
-}
-
 // notOlder reports whether the stored object is this version of its name or a
 // later one. Versions of one API server are comparable numbers, also of two
 // objects; one that is not (a test's fake) counts as newer.
-func (n *Node) notOlder(version string) bool {
+func notOlder(n *usage.Node, version string) bool {
 	cmp, err := resourceversion.CompareResourceVersion(version, n.ResourceVersion)
 	return err == nil && cmp <= 0
 }
@@ -106,11 +46,11 @@ func (n *Node) notOlder(version string) bool {
 // while anything refers to it.
 type cell struct {
 	name  string
-	node  atomic.Pointer[Node]
+	node  atomic.Pointer[usage.Node]
 	fault atomic.Pointer[fault] // of the node's object as last seen; nil: it can be read
 	// published is the rest of it; nil when there is no object.
 	published atomic.Pointer[published]
-	usage     atomic.Pointer[Usage]
+	usage     atomic.Pointer[usage.Usage]
 	// rev counts changes of graph, claims and holds; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim     // guarded by State.mu
@@ -212,7 +152,7 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 	s.graphMu.Lock()
 	defer s.graphMu.Unlock()
 	old := x.node.Load()
-	if old.has(obj, partial) {
+	if isKnown(old, obj, partial) {
 		return false, false, nil
 	}
 	now := s.clock.Now()
@@ -221,7 +161,7 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 	n, faults := s.buildNode(obj, old)
 	others := s.contest.enter(old, n, s.Synced())
 	if n != nil {
-		n.partial = partial
+		n.Partial = partial
 		faults.contested = s.contest.withhold(n)
 	}
 	err = x.judge(obj, partial, faults, now)
@@ -235,12 +175,12 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 	x.rev.Add(1)
 	s.touch(x)
 	freed = s.resettle(others)
-	return true, freed || n != nil && (old == nil || n.roomier(old) || !counted && x.vouched(n, now) == Fits), err
+	return true, freed || n != nil && (old == nil || n.Roomier(old) || !counted && x.vouched(n, now) == Fits), err
 }
 
-// has reports whether the node is of this or a newer version of an object, read as far.
-func (n *Node) has(obj *v1alpha1.NodeGPUTopology, partial bool) bool {
-	return n != nil && n.notOlder(obj.ResourceVersion) && (partial || !n.partial || n.ResourceVersion != obj.ResourceVersion)
+// isKnown reports whether the node is of this or a newer version of an object, read as far.
+func isKnown(n *usage.Node, obj *v1alpha1.NodeGPUTopology, partial bool) bool {
+	return n != nil && notOlder(n, obj.ResourceVersion) && (partial || !n.Partial || n.ResourceVersion != obj.ResourceVersion)
 }
 
 // Remove forgets a node's topology if it is the stored object that went.
@@ -258,7 +198,7 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 		x.published.Store(nil)
 	}
 	old := x.node.Load()
-	if old == nil || old.objectUID != objectUID {
+	if old == nil || old.ObjectUID != objectUID {
 		return false
 	}
 	x.node.Store(nil)
@@ -282,9 +222,9 @@ func unfinished(obj *v1alpha1.NodeGPUTopology) bool {
 // must not hide what the exporter reports, nor the other way round. In place of
 // what cannot be read it puts the same part of the last version of the object that
 // could be, and says what is wrong. Without a graph now or before there is no Node.
-func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faults) {
+func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *usage.Node) (*usage.Node, faults) {
 	var wrong faults
-	if old != nil && old.objectUID != obj.UID {
+	if old != nil && old.ObjectUID != obj.UID {
 		old = nil // what another object said is no part of this one
 	}
 	if old == nil && unfinished(obj) {
@@ -299,42 +239,41 @@ func (s *State) buildNode(obj *v1alpha1.NodeGPUTopology, old *Node) (*Node, faul
 		}
 		// The devices' health is in the other half of the exporter's part, by their ids.
 		mixed := *obj
-		mixed.Spec, spec = *old.spec, old.spec
+		mixed.Spec, spec = *old.Spec, old.Spec
 		if graphs, numa, err = s.reader.Read(&mixed); err != nil {
 			wrong.graph = err
 			return nil, wrong
 		}
 	}
-	n := &Node{
-		Name: obj.Name, NodeUID: spec.NodeUID, ResourceVersion: obj.ResourceVersion, objectUID: obj.UID, created: obj.CreationTimestamp.Time, NUMA: numa, spec: spec,
-		exporter: s.leases.Get(nodelease.ExporterPrefix + obj.Name), agent: s.leases.Get(nodelease.AgentPrefix + obj.Name),
+	n := &usage.Node{
+		Name: obj.Name, NodeUID: spec.NodeUID, ResourceVersion: obj.ResourceVersion, ObjectUID: obj.UID, Created: obj.CreationTimestamp.Time, NUMA: numa, Spec: spec,
+		Exporter: s.leases.Get(nodelease.ExporterPrefix + obj.Name), Agent: s.leases.Get(nodelease.AgentPrefix + obj.Name),
 	}
 	for _, res := range slices.Sorted(maps.Keys(graphs)) {
 		tables := s.registry.Share(graphs[res])
 		g := tables.Graph()
-		n.Accels = append(n.Accels, &Accel{
-			Resource: res, Graph: g, Tables: tables, Healthy: g.Healthy(), Degraded: g.Degraded(), kind: s.kindOf(g),
+		n.Accels = append(n.Accels, &usage.Accel{
+			Resource: res, Graph: g, Tables: tables, Healthy: g.Healthy(), Degraded: g.Degraded(), Kind: s.kindOf(g),
 		})
-		n.resources = append(n.resources, res)
+		n.Resources = append(n.Resources, res)
 	}
-	n.settled = obj.Status.Kubelet
-	if err := s.readKubelet(n, n.settled); err != nil {
+	n.KubeletStatus = obj.Status.Kubelet
+	if err := s.readKubelet(n, n.KubeletStatus); err != nil {
 		wrong.others = append(wrong.others, fmt.Errorf("NodeGPUTopology %s: status.kubelet: %w", obj.Name, err))
-		n.settled = nil
-		if old != nil && s.readKubelet(n, old.settled) == nil {
-			n.settled = old.settled
+		n.KubeletStatus = nil
+		if old != nil && s.readKubelet(n, old.KubeletStatus) == nil {
+			n.KubeletStatus = old.KubeletStatus
 		}
 	}
-	n.capacity, n.cpus, n.byCPU = capacity(n), allCPUs(n).Minus(n.ReservedCPUs), numaByCPU(n.NUMA.NUMANodes)
-	n.empty, n.idle = emptyUsage(n), idleUsage(n)
-	wrong.others = append(wrong.others, n.readAllocations(obj)...)
+	n.Complete()
+	wrong.others = append(wrong.others, readAllocations(n, obj)...)
 	return n, wrong
 }
 
 // readKubelet reads how the node's kubelet decides, nil where that is not known. On
 // an error nothing is known.
-func (s *State) readKubelet(n *Node, k *v1alpha1.Kubelet) (err error) {
-	n.settings, n.StaticCPUs, n.KubeletPolicy, n.ReservedCPUs, n.kubelet = "", false, nvtopo.PolicyNone, nil, nil
+func (s *State) readKubelet(n *usage.Node, k *v1alpha1.Kubelet) (err error) {
+	n.Settings, n.StaticCPUs, n.KubeletPolicy, n.ReservedCPUs, n.Kubelet = "", false, nvtopo.PolicyNone, nil, nil
 	if k == nil {
 		return nil
 	}
@@ -343,27 +282,27 @@ func (s *State) readKubelet(n *Node, k *v1alpha1.Kubelet) (err error) {
 		return fmt.Errorf("reservedCPUs: %w", err)
 	}
 	n.StaticCPUs, n.ReservedCPUs = k.CPUManagerPolicy == "static", reserved
-	decides, err := newKubelet(n, k)
+	decides, err := usage.NewKubelet(n, k)
 	if err != nil {
 		n.StaticCPUs, n.ReservedCPUs = false, nil
 		return err
 	}
-	n.settings, n.kubelet = settingsOf(k), decides
+	n.Settings, n.Kubelet = usage.SettingsOf(k), decides
 	switch k.TopologyManagerPolicy {
 	case "single-numa-node":
 		n.KubeletPolicy = nvtopo.PolicySingleNUMANode
 	case "restricted":
 		n.KubeletPolicy = nvtopo.PolicyRestricted
 	}
-	if n.kubelet != nil {
-		n.kubelet.kind = maphash.String(s.cells.seed, n.settings)
+	if n.Kubelet != nil {
+		n.Kubelet.Kind = maphash.String(s.cells.seed, n.Settings)
 	}
 	return nil
 }
 
 // readAllocations reads what kubelet recorded. GPUs count whatever else is wrong with
 // an entry; CPUs that cannot be read are as good as none.
-func (n *Node) readAllocations(obj *v1alpha1.NodeGPUTopology) (wrong []error) {
+func readAllocations(n *usage.Node, obj *v1alpha1.NodeGPUTopology) (wrong []error) {
 	var lists v1alpha1.CPULists
 	for i := range obj.Status.Allocations {
 		a := &obj.Status.Allocations[i]
@@ -371,15 +310,15 @@ func (n *Node) readAllocations(obj *v1alpha1.NodeGPUTopology) (wrong []error) {
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("NodeGPUTopology %s: status.allocations[%d].cpus: %w", obj.Name, i, err))
 		}
-		if n.allocations == nil {
-			n.allocations = map[types.UID][]recorded{}
+		if n.Records == nil {
+			n.Records = map[types.UID][]usage.Record{}
 		}
 		pod := ""
 		if a.Pod != "" {
 			pod = a.Namespace + "/" + a.Pod
 		}
-		n.allocations[a.PodUID] = append(n.allocations[a.PodUID], recorded{
-			pod: pod, resource: a.Resource, gpus: a.GPUs, cpus: cpus, foreign: a.State == v1alpha1.StateForeign,
+		n.Records[a.PodUID] = append(n.Records[a.PodUID], usage.Record{
+			Pod: pod, Resource: a.Resource, GPUs: a.GPUs, CPUs: cpus, Foreign: a.State == v1alpha1.StateForeign,
 		})
 	}
 	return wrong

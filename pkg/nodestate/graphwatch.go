@@ -76,8 +76,8 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config, client dis
 // take reads an object, or keeps it for later if its node publishes too much.
 func (s *State) take(ctx context.Context, t *v1alpha1.NodeGPUTopology) {
 	var last *v1alpha1.NodeGPUTopologySpec
-	if n := s.Node(t.Name); n != nil && n.objectUID == t.UID {
-		last = n.spec
+	if n := s.Node(t.Name); n != nil && n.ObjectUID == t.UID {
+		last = n.Spec
 	}
 	read := s.intake.admit(t, last)
 	if read == nil {

@@ -12,6 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // EvictWithin is how long the eviction of a nominated pod's victim may take to reach the
@@ -157,15 +158,15 @@ func (s *State) promised(x *cell, node string, uid types.UID, priority int32) []
 // withPromised is the usage of a node with what a pod of this demand has to leave to
 // nominated ones. Filter gets those from the framework, as pods of the NodeInfo; for
 // Score and Reserve they are added here.
-func (s *State) withPromised(u *Usage, d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
-	x := s.cells.get(u.node.Name)
-	promised := s.promised(x, u.node.Name, d.UID, d.Priority)
+func (s *State) withPromised(u *usage.Usage, d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
+	x := s.cells.get(u.Node.Name)
+	promised := s.promised(x, u.Node.Name, d.UID, d.Priority)
 	if len(promised) == 0 {
 		return u
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.computeFor(d, x, u.node, info.GetGeneration(), slices.Concat(info.GetPods(), promised), snapshot)
+	return s.computeFor(d, x, u.Node, info.GetGeneration(), slices.Concat(info.GetPods(), promised), snapshot)
 }
 
 // Leaving returns which pods of a node have lately been chosen as victims of other
@@ -229,11 +230,11 @@ func (s *State) Releasing(uid types.UID, info fwk.NodeInfo) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h, n, now := x.holdOf(uid), x.node.Load(), s.clock.Now()
-	if h == nil || n == nil || now.After(h.until) || !n.enforced(now) {
+	if h == nil || n == nil || now.After(h.until) || !n.Enforced(now) {
 		return false
 	}
 	waits := slices.AppendSeq(slices.Clone(h.awaited), maps.Keys(h.victims))
-	return slices.ContainsFunc(waits, func(v types.UID) bool { return !stays[v] && len(n.allocations[v]) > 0 })
+	return slices.ContainsFunc(waits, func(v types.UID) bool { return !stays[v] && len(n.Records[v]) > 0 })
 }
 
 // Held is a line of the table of holds, for people and checks.

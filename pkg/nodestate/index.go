@@ -12,6 +12,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // index is a memo over the cycle's nodes: which are in the same state, so that a
@@ -49,8 +50,8 @@ type entry struct {
 	rev        uint64
 	known      bool
 	plain      bool
-	node       *Node // whose state is in the index; nil if none is
-	mortal     bool  // GPUs of pods that are gone count until the agent dies
+	node       *usage.Node // whose state is in the index; nil if none is
+	mortal     bool        // GPUs of pods that are gone count until the agent dies
 }
 
 func newIndex() *index {
@@ -105,7 +106,7 @@ func (x *index) refresh(s *State, nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLis
 	look := func(i int) {
 		e := &x.entries[i]
 		if !e.known || e.generation != nodes[i].GetGeneration() || e.rev != e.cell.rev.Load() ||
-			e.mortal && !e.node.enforced(x.looked) {
+			e.mortal && !e.node.Enforced(x.looked) {
 			x.update(s, i, nodes[i], snapshot)
 		}
 	}
@@ -181,14 +182,14 @@ func (x *index) forget(i int) {
 	if x.entries[i].plain {
 		x.plain--
 	}
-	if n := x.entries[i].node; n != nil && n.kubelet.pins() {
+	if n := x.entries[i].node; n != nil && n.Kubelet.Pins() {
 		x.pinning--
 	}
 	x.entries[i] = entry{}
 }
 
 // replace takes an entry out of the counts, for one of the topology n.
-func (x *index) replace(i int, n *Node) {
+func (x *index) replace(i int, n *usage.Node) {
 	if x.entries[i].node == n {
 		if x.entries[i].plain {
 			x.plain--
@@ -196,7 +197,7 @@ func (x *index) replace(i int, n *Node) {
 		return
 	}
 	x.forget(i)
-	if n != nil && n.kubelet.pins() {
+	if n != nil && n.Kubelet.Pins() {
 		x.pinning++
 	}
 }
@@ -222,18 +223,18 @@ func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfo
 		return
 	}
 	u := s.usage(c, n, info, snapshot)
-	e.mortal = u.leftovers && u.agentLived
+	e.mortal = u.Unreleased && u.AgentLived
 	for ai, a := range n.Accels {
 		if !x.resources.Has(a.Resource) {
 			continue // nobody asks for it, and a node may make up names without end
 		}
 		m := cluster.Machine{
-			Tables: a.Tables, Healthy: a.Healthy, Free: u.free(ai), Degraded: a.Degraded, Kind: a.kind, Kubelet: n.KubeletPolicy,
-			Held: u.counted[ai], Unknown: u.foreign[ai],
+			Tables: a.Tables, Healthy: a.Healthy, Free: u.FreeAt(ai), Degraded: a.Degraded, Kind: a.Kind, Kubelet: n.KubeletPolicy,
+			Held: u.Counted[ai], Unknown: u.Foreign[ai],
 		}
-		if n.kubelet != nil {
+		if n.Kubelet != nil {
 			// Its verdict is asked when the bucket is a candidate.
-			m.Kind, m.Kubelet = m.Kind^n.kubelet.kind, nvtopo.PolicyNone
+			m.Kind, m.Kubelet = m.Kind^n.Kubelet.Kind, nvtopo.PolicyNone
 		}
 		x.of(a.Resource).Put(i, m)
 	}

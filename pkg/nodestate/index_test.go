@@ -175,7 +175,7 @@ func (s *site) linear(pod *v1.Pod, how *Narrowing) (sets.Set[string], cluster.Be
 		if u == nil {
 			continue
 		}
-		if o, ok := u.Rate(d.Request); ok {
+		if o, ok := Rate(u, d.Request); ok {
 			offers[info.Node().Name] = o
 			band = min(band, o.Band)
 		}
@@ -293,7 +293,7 @@ func (s *site) disturb(r *rand.Rand, kinds []string, step int) {
 		s.add(fmt.Sprintf("extra%d", step), kinds[r.IntN(len(kinds))])
 	case what == 11:
 		if n := s.Node(node); n != nil {
-			s.Remove(node, n.objectUID)
+			s.Remove(node, n.ObjectUID)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
 	if want := nvtopo.FullMask(15) &^ nvtopo.MaskOf(3); n.Accels[0].Healthy != want {
 		t.Errorf("healthy are %b, want %b", n.Accels[0].Healthy, want)
 	}
-	if recs := n.allocations["p"]; len(recs) != 1 {
+	if recs := n.Records["p"]; len(recs) != 1 {
 		t.Errorf("of kubelet's record are known %v", recs)
 	}
 	clk, _ := s.clock.(*tickClock)
@@ -172,8 +172,8 @@ func TestWhatWaitedForItsTurnDoesNotWaitForTheGraph(t *testing.T) {
 			s.take(t.Context(), late)
 		}
 	}
-	if n := s.Node("n"); n.Accels[0].Healthy.Has(3) || !n.partial {
-		t.Errorf("after 2 s the broken GPU is healthy: %t; read without its graph: %t, want it so", n.Accels[0].Healthy.Has(3), n.partial)
+	if n := s.Node("n"); n.Accels[0].Healthy.Has(3) || !n.Partial {
+		t.Errorf("after 2 s the broken GPU is healthy: %t; read without its graph: %t, want it so", n.Accels[0].Healthy.Has(3), n.Partial)
 	}
 }
 

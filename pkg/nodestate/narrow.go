@@ -171,13 +171,13 @@ func (l *lister) usable(x *index, band int) []cluster.Candidate {
 			continue
 		}
 		e := &x.entries[c.Bucket.Nodes()[i]]
-		if e.node.kubelet == nil {
+		if e.node.Kubelet == nil {
 			out = append(out, c)
 			continue
 		}
 		// What is on a node of the bucket decides alike on all of them.
 		u := l.s.usage(e.cell, e.node, l.nodes[c.Bucket.Nodes()[i]], l.handle.SnapshotSharedLister().NodeInfos())
-		o, ok := u.Rate(l.d.Request)
+		o, ok := Rate(u, l.d.Request)
 		if !ok {
 			continue
 		}
@@ -239,7 +239,7 @@ func (l *lister) bestByNode(x *index) sets.Set[string] {
 		if !l.admits(x, i) {
 			continue
 		}
-		o, ok := l.s.usage(x.entries[i].cell, x.entries[i].node, l.nodes[i], snapshot).Rate(l.d.Request)
+		o, ok := Rate(l.s.usage(x.entries[i].cell, x.entries[i].node, l.nodes[i], snapshot), l.d.Request)
 		if !ok || o.Band > band {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // maxKeyName is the API server's limit on an annotation key after its slash; a
@@ -48,7 +49,7 @@ func (s *State) Annotations(a *allocation.Allocation, aliases bool) (map[string]
 }
 
 // describeGPUs adds what speaks of GPUs.
-func describeGPUs(out map[string]string, a *allocation.Allocation, n *Node, aliases bool) error {
+func describeGPUs(out map[string]string, a *allocation.Allocation, n *usage.Node, aliases bool) error {
 	byContainer := map[string][]string{}
 	links := a.Ring
 	var indices []int

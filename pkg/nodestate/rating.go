@@ -6,24 +6,25 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Rate judges the best choice for the pod's first GPU resource; ok is false if
 // the node has none. It does not allocate.
-func (u *Usage) Rate(r *podrequest.Request) (o cluster.Offer, ok bool) {
+func Rate(u *usage.Usage, r *podrequest.Request) (o cluster.Offer, ok bool) {
 	if !r.HasGPUs() {
 		return cluster.Offer{}, false
 	}
-	ai := u.accelIndex(r.Resources[0].Name)
+	ai := u.AccelIndex(r.Resources[0].Name)
 	if ai < 0 {
 		return cluster.Offer{}, false
 	}
-	sets, _, reason := u.pickAll(r)
+	sets, _, reason := pickAll(u, r)
 	if reason != Fits {
 		return cluster.Offer{}, false
 	}
-	accel := u.node.Accels[ai]
-	return cluster.OfferOf(accel.Tables, accel.Healthy, u.free(ai), accel.Degraded, sets[0]), true
+	accel := u.Node.Accels[ai]
+	return cluster.OfferOf(accel.Tables, accel.Healthy, u.FreeAt(ai), accel.Degraded, sets[0]), true
 }
 
 // Alignment is how a pod's choice lies on the node's NUMA nodes.
@@ -34,28 +35,28 @@ type Alignment struct {
 
 // Align judges the choice for a pod, with or without GPUs; ok is false if the
 // node has none or its NUMA nodes are not known. It does not allocate.
-func (u *Usage) Align(r *podrequest.Request) (a Alignment, ok bool) {
+func Align(u *usage.Usage, r *podrequest.Request) (a Alignment, ok bool) {
 	var m uint64
 	var sets picks
 	if r.HasGPUs() {
 		var reason Reason
-		if sets, _, reason = u.pickAll(r); reason != Fits {
+		if sets, _, reason = pickAll(u, r); reason != Fits {
 			return Alignment{}, false
 		}
 	} else {
-		nodes, reason := u.pickNUMA(r)
+		nodes, reason := pickNUMA(u, r)
 		if reason != Fits || nodes == 0 {
 			return Alignment{}, false
 		}
 		m = nodes
 	}
 	for ri := range r.Resources {
-		ai := u.accelIndex(r.Resources[ri].Name)
-		nodes, known := u.nodeMask(u.node.Accels[ai].Graph, sets[ri])
+		ai := u.AccelIndex(r.Resources[ri].Name)
+		nodes, known := nodeMask(u, u.Node.Accels[ai].Graph, sets[ri])
 		if !known {
 			return Alignment{}, false
 		}
 		m |= nodes
 	}
-	return Alignment{Nodes: nvtopo.Mask(m).Len(), Local: u.fit(r, m) == Fits}, true
+	return Alignment{Nodes: nvtopo.Mask(m).Len(), Local: fit(u, r, m) == Fits}, true
 }

@@ -9,6 +9,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // maxAgain is how many attempts in a row a pod is sent to the node of the choice that is
@@ -37,7 +38,7 @@ func (x *cell) inDoubt(uid types.UID) (found *claim) {
 // again returns the usage of a node as a pod finds it that has a choice in doubt there,
 // and the claim with this choice, if the pod may have it again: it asks for the same, and
 // the solver would take this set if these GPUs were all that is free. It needs s.mu.
-func (s *State) again(d *Demand, x *cell, n *Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) (*Usage, *claim) {
+func (s *State) again(d *Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, *claim) {
 	if x == nil || x.doubts.Load() == 0 {
 		return nil, nil
 	}
@@ -48,17 +49,19 @@ func (s *State) again(d *Demand, x *cell, n *Node, generation int64, here []fwk.
 	if slices.ContainsFunc(here, func(pi fwk.PodInfo) bool { return pi.GetPod().UID == d.UID }) {
 		return nil, nil
 	}
-	u := s.computeRetried(d.UID, x, n, generation, here, snapshot)
-	if u.Check(d.Request) != Fits {
+	in := s.input(x, n, generation, here, snapshot)
+	in.Retried = d.UID
+	u := usage.Compute(&in)
+	if Check(u, d.Request) != Fits {
 		return nil, nil
 	}
 	only := *u
-	only.used, only.counted = make([]nvtopo.Mask, len(u.used)), make([]int, len(u.counted))
+	only.Used, only.Counted = make([]nvtopo.Mask, len(u.Used)), make([]int, len(u.Counted))
 	for i, accel := range n.Accels {
-		only.used[i] = u.used[i] | ^c.alloc.Mask(accel.Resource, accel.Graph)
+		only.Used[i] = u.Used[i] | ^c.alloc.Mask(accel.Resource, accel.Graph)
 	}
-	a, reason := only.Choose(d.Request, false)
-	if reason != Fits || len(u.freeCPUs().Minus(c.alloc.CPUs())) != len(u.freeCPUs())-len(c.alloc.CPUs()) {
+	a, reason := Choose(&only, d.Request, false)
+	if reason != Fits || len(u.FreeCPUs().Minus(c.alloc.CPUs())) != len(u.FreeCPUs())-len(c.alloc.CPUs()) {
 		return nil, nil
 	}
 	a.SetCPUs(c.alloc.CPUs())
@@ -69,7 +72,7 @@ func (s *State) again(d *Demand, x *cell, n *Node, generation int64, here []fwk.
 }
 
 // usageAgain is the usage that again returns, or nil.
-func (s *State) usageAgain(d *Demand, x *cell, n *Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
+func (s *State) usageAgain(d *Demand, x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	if x.doubts.Load() == 0 {
 		return nil
 	}

@@ -61,8 +61,8 @@ func TestAnnotationsOfALaterRelease(t *testing.T) {
 			r.pods = fixedStore{pod.UID: pod}
 			info, lister := r.view(t, pod)
 			u := r.usage(r.cells.get("n"), r.Node("n"), info, lister)
-			if u.used[0] != tc.wantUsed || u.counted[0] != tc.wantCounted {
-				t.Errorf("used %v and %d counted, want %v and %d", u.used[0], u.counted[0], tc.wantUsed, tc.wantCounted)
+			if u.Used[0] != tc.wantUsed || u.Counted[0] != tc.wantCounted {
+				t.Errorf("used %v and %d counted, want %v and %d", u.Used[0], u.Counted[0], tc.wantUsed, tc.wantCounted)
 			}
 			if got := len(reported) == 1 && errors.Is(reported[0], allocation.ErrNewerVersion); got != tc.wantNewer {
 				t.Errorf("reported %v, want an ErrNewerVersion: %v", reported, tc.wantNewer)

@@ -6,6 +6,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // The joint solver: from what is free on a node to the GPUs, NUMA nodes and
@@ -15,23 +16,23 @@ import (
 // pick chooses the GPUs of the i-th resource of a request on accelerator kind
 // ai, or says why there are none. It does not allocate when it succeeds.
 // Only GPUs of within are taken, and only such as kubelet gives by the forecast.
-func (u *Usage) pick(r *podrequest.Request, ri, ai int, within nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
-	accel := u.node.Accels[ai]
+func pick(u *usage.Usage, r *podrequest.Request, ri, ai int, within nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
+	accel := u.Node.Accels[ai]
 	k := r.Resources[ri].Count
-	free, alone, reason := u.usable(r, ai, k)
+	free, alone, reason := usableGPUs(u, r, ai, k)
 	if reason != Fits {
 		return 0, reason
 	}
-	if u.foreign[ai] && (r.LinkSensitive() || f.strict()) {
+	if u.Foreign[ai] && (r.LinkSensitive() || f.strict()) {
 		return 0, UnknownDevices
 	}
 	allowed := r.Suitable(accel.Graph) & within
 	if alone &= allowed; alone != 0 {
-		if set, reason := u.pickAlone(r, ai, alone, f); reason == Fits || free&allowed == 0 {
+		if set, reason := pickAlone(u, r, ai, alone, f); reason == Fits || free&allowed == 0 {
 			return set, reason
 		}
 	}
-	c := u.constraint(r)
+	c := constraintOf(u, r)
 	set, ok := accel.Tables.Pick(free, allowed, k, c)
 	if !ok {
 		if (free & allowed).Len() < k {
@@ -39,24 +40,24 @@ func (u *Usage) pick(r *podrequest.Request, ri, ai int, within nvtopo.Mask, f *f
 		}
 		return 0, fromShortfall(accel.Tables.Shortfall(free, allowed, k, c))
 	}
-	if (!r.NeedsNUMAFit() || u.fitOf(r, accel.Graph, set) == Fits) && f.honours(ai, accel.Graph, set) {
+	if (!r.NeedsNUMAFit() || fitOf(u, r, accel.Graph, set) == Fits) && f.honours(ai, accel.Graph, set) {
 		return set, Fits
 	}
-	return u.pickWhere(r, ai, f, &question{free: free, allowed: allowed, k: k, c: c})
+	return pickWhere(u, r, ai, f, &question{free: free, allowed: allowed, k: k, c: c})
 }
 
-// usable splits what is free into the GPUs that may be used together and those that
+// usableGPUs splits what is free into the GPUs that may be used together and those that
 // the pod may have only because it asks for one; or says that there are too few.
-func (u *Usage) usable(r *podrequest.Request, ai, k int) (free, alone nvtopo.Mask, reason Reason) {
-	all, degraded := u.free(ai), u.node.Accels[ai].Degraded
+func usableGPUs(u *usage.Usage, r *podrequest.Request, ai, k int) (free, alone nvtopo.Mask, reason Reason) {
+	all, degraded := u.FreeAt(ai), u.Node.Accels[ai].Degraded
 	free = all &^ degraded
 	if r.Single() {
 		alone = all & degraded
 	}
 	switch {
-	case (free|alone).Len()-u.counted[ai] >= k:
+	case (free|alone).Len()-u.Counted[ai] >= k:
 		return free, alone, Fits
-	case all.Len()-u.counted[ai] >= k:
+	case all.Len()-u.Counted[ai] >= k:
 		return 0, 0, DegradedGPUs
 	}
 	return 0, 0, FewGPUs
@@ -65,14 +66,14 @@ func (u *Usage) usable(r *podrequest.Request, ai, k int) (free, alone nvtopo.Mas
 // pickAlone is the lowest of some degraded GPUs that has what the pod needs beside
 // it and that kubelet would give. It comes before any intact GPU: it is in no set, so
 // nothing is lost with it (see Tables.PickUsable).
-func (u *Usage) pickAlone(r *podrequest.Request, ai int, among nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
-	g := u.node.Accels[ai].Graph
+func pickAlone(u *usage.Usage, r *podrequest.Request, ai int, among nvtopo.Mask, f *forecast) (nvtopo.Mask, Reason) {
+	g := u.Node.Accels[ai].Graph
 	reason := KubeletElsewhere
 	for m := among; m != 0; m &= m - 1 {
 		set := m & -m
 		switch {
-		case r.NeedsNUMAFit() && u.fitOf(r, g, set) != Fits:
-			reason = u.fitReason(r)
+		case r.NeedsNUMAFit() && fitOf(u, r, g, set) != Fits:
+			reason = fitReason(u, r)
 		case f.honours(ai, g, set):
 			return set, Fits
 		}
@@ -92,9 +93,9 @@ type question struct {
 
 // pickWhere is pick where the best set lacks CPU or memory beside it, or kubelet
 // would not give it: the best of those that do.
-func (u *Usage) pickWhere(r *podrequest.Request, ai int, f *forecast, q *question) (nvtopo.Mask, Reason) {
-	accel := u.node.Accels[ai]
-	fits := func(s nvtopo.Mask) bool { return !r.NeedsNUMAFit() || u.fitOf(r, accel.Graph, s) == Fits }
+func pickWhere(u *usage.Usage, r *podrequest.Request, ai int, f *forecast, q *question) (nvtopo.Mask, Reason) {
+	accel := u.Node.Accels[ai]
+	fits := func(s nvtopo.Mask) bool { return !r.NeedsNUMAFit() || fitOf(u, r, accel.Graph, s) == Fits }
 	if region, ok := f.region(ai); ok && len(r.Resources) == 1 {
 		set, ok := accel.Tables.Pick(q.free, q.allowed&region, q.k, q.c)
 		if ok && fits(set) && f.honours(ai, accel.Graph, set) {
@@ -104,7 +105,7 @@ func (u *Usage) pickWhere(r *podrequest.Request, ai int, f *forecast, q *questio
 	if r.NeedsNUMAFit() {
 		set, ok := accel.Tables.PickWhere(q.free, q.allowed, q.k, q.c, fits)
 		if !ok {
-			return 0, u.fitReason(r)
+			return 0, fitReason(u, r)
 		}
 		if f.honours(ai, accel.Graph, set) {
 			return set, Fits
@@ -132,19 +133,19 @@ type picks [podrequest.MaxResources]nvtopo.Mask
 // pickAll chooses the GPUs of every resource. Each is chosen by itself, but for
 // single-numa-node, where all have to share one node: the lowest that has them.
 // The forecast, nil where kubelet aligns nothing, has all sets settled.
-func (u *Usage) pickAll(r *podrequest.Request) (sets picks, f *forecast, reason Reason) {
-	if len(r.Resources) < 2 || u.constraint(r).Policy != nvtopo.PolicySingleNUMANode {
-		f = u.forecast(r)
-		if sets, reason = u.pickOn(r, -1, f); reason == Fits && r.HasGPUs() && !u.inAnyOrder(f) {
+func pickAll(u *usage.Usage, r *podrequest.Request) (sets picks, f *forecast, reason Reason) {
+	if len(r.Resources) < 2 || constraintOf(u, r).Policy != nvtopo.PolicySingleNUMANode {
+		f = newForecast(u, r)
+		if sets, reason = pickOn(u, r, -1, f); reason == Fits && r.HasGPUs() && !inAnyOrder(u, f) {
 			return picks{}, nil, KubeletBusy
 		}
 		return sets, f, reason
 	}
 	reason = FewInNUMA
-	for i := range u.numa {
-		f = u.forecast(r)
-		if sets, reason = u.pickOn(r, i, f); reason == Fits {
-			if !u.inAnyOrder(f) {
+	for i := range u.NUMA {
+		f = newForecast(u, r)
+		if sets, reason = pickOn(u, r, i, f); reason == Fits {
+			if !inAnyOrder(u, f) {
 				reason = KubeletBusy
 				continue
 			}
@@ -155,17 +156,17 @@ func (u *Usage) pickAll(r *podrequest.Request) (sets picks, f *forecast, reason 
 }
 
 // pickOn chooses on the i-th NUMA node only, or anywhere with -1.
-func (u *Usage) pickOn(r *podrequest.Request, i int, f *forecast) (sets picks, reason Reason) {
+func pickOn(u *usage.Usage, r *podrequest.Request, i int, f *forecast) (sets picks, reason Reason) {
 	for ri := range r.Resources {
-		ai := u.accelIndex(r.Resources[ri].Name)
+		ai := u.AccelIndex(r.Resources[ri].Name)
 		if ai < 0 {
 			return picks{}, NoGraph
 		}
 		within := everything
 		if i >= 0 {
-			within = onNode(u.node.Accels[ai].Graph, u.node.NUMA.NUMANodes[i].ID)
+			within = onNode(u.Node.Accels[ai].Graph, u.Node.NUMA.NUMANodes[i].ID)
 		}
-		if sets[ri], reason = u.pick(r, ri, ai, within, f); reason != Fits {
+		if sets[ri], reason = pick(u, r, ri, ai, within, f); reason != Fits {
 			return picks{}, reason
 		}
 		f.settle(ai, sets[ri])
@@ -184,20 +185,20 @@ func onNode(g *nvtopo.Graph, id int) nvtopo.Mask {
 	return m
 }
 
-// constraint is the pod's, and where kubelet's verdict cannot be predicted
+// constraintOf is the pod's, and where kubelet's verdict cannot be predicted
 // tightened to what it is sure to admit.
-func (u *Usage) constraint(r *podrequest.Request) nvtopo.Constraint {
-	if u.node.kubelet != nil {
+func constraintOf(u *usage.Usage, r *podrequest.Request) nvtopo.Constraint {
+	if u.Node.Kubelet != nil {
 		return r.Constraint
 	}
-	return cluster.Tighten(r.Constraint, u.node.KubeletPolicy)
+	return cluster.Tighten(r.Constraint, u.Node.KubeletPolicy)
 }
 
 // nodeMask returns the NUMA nodes of a set as positions in Node.NUMA, and
 // whether all of them are known.
-func (u *Usage) nodeMask(g *nvtopo.Graph, set nvtopo.Mask) (m uint64, known bool) {
+func nodeMask(u *usage.Usage, g *nvtopo.Graph, set nvtopo.Mask) (m uint64, known bool) {
 	for r := set; r != 0; r &= r - 1 {
-		p := u.position(g.GPUs[r.First()].NUMANode)
+		p := u.Position(g.GPUs[r.First()].NUMANode)
 		if p < 0 {
 			return 0, false
 		}
@@ -206,30 +207,21 @@ func (u *Usage) nodeMask(g *nvtopo.Graph, set nvtopo.Mask) (m uint64, known bool
 	return m, true
 }
 
-func (u *Usage) position(id int) int {
-	for i := range u.numa {
-		if u.node.NUMA.NUMANodes[i].ID == id {
-			return i
-		}
-	}
-	return -1
-}
-
 // fitOf reports whether the NUMA nodes of a set of GPUs have the CPU and memory asked.
-func (u *Usage) fitOf(r *podrequest.Request, g *nvtopo.Graph, set nvtopo.Mask) Reason {
-	m, known := u.nodeMask(g, set)
+func fitOf(u *usage.Usage, r *podrequest.Request, g *nvtopo.Graph, set nvtopo.Mask) Reason {
+	m, known := nodeMask(u, g, set)
 	if !known {
 		return FewInNUMA
 	}
-	return u.fit(r, m)
+	return fit(u, r, m)
 }
 
-func (u *Usage) fit(r *podrequest.Request, m uint64) Reason {
+func fit(u *usage.Usage, r *podrequest.Request, m uint64) Reason {
 	var milliCPU, memory int64
-	for i := range u.numa {
+	for i := range u.NUMA {
 		if m>>i&1 != 0 {
-			milliCPU += max(0, u.numa[i].milliCPU)
-			memory += max(0, u.numa[i].memory)
+			milliCPU += max(0, u.NUMA[i].MilliCPU)
+			memory += max(0, u.NUMA[i].Memory)
 		}
 	}
 	switch {
@@ -243,13 +235,13 @@ func (u *Usage) fit(r *podrequest.Request, m uint64) Reason {
 
 // fitReason says which of CPU and memory is short even on all NUMA nodes
 // together, or CPU, the usual one, when only the alignment fails.
-func (u *Usage) fitReason(r *podrequest.Request) Reason {
-	if reason := u.fit(r, 1<<len(u.numa)-1); reason == NoNUMAMemory {
+func fitReason(u *usage.Usage, r *podrequest.Request) Reason {
+	if reason := fit(u, r, 1<<len(u.NUMA)-1); reason == NoNUMAMemory {
 		return reason
 	}
 	var most int64
-	for i := range u.numa {
-		most = max(most, u.numa[i].memory)
+	for i := range u.NUMA {
+		most = max(most, u.NUMA[i].Memory)
 	}
 	if most < r.Memory {
 		return NoNUMAMemory
@@ -259,76 +251,67 @@ func (u *Usage) fitReason(r *podrequest.Request) Reason {
 
 // Check says whether a pod fits the node, and if not what is missing. It does
 // not allocate when the pod fits.
-func (u *Usage) Check(r *podrequest.Request) Reason {
+func Check(u *usage.Usage, r *podrequest.Request) Reason {
 	if !r.HasGPUs() {
-		_, reason := u.pickNUMA(r)
+		_, reason := pickNUMA(u, r)
 		if reason == Fits {
-			reason = u.verdict(u.forecast(r))
+			reason = verdict(u, newForecast(u, r))
 		}
 		return reason
 	}
-	_, _, reason := u.pickAll(r)
+	_, _, reason := pickAll(u, r)
 	return reason
 }
 
 // verdict is kubelet's on a pod without GPUs.
-func (u *Usage) verdict(f *forecast) Reason {
+func verdict(u *usage.Usage, f *forecast) Reason {
 	switch {
 	case !f.admits():
 		return KubeletRefuses
-	case !u.inAnyOrder(f):
+	case !inAnyOrder(u, f):
 		return KubeletBusy
 	}
 	return Fits
 }
 
-func (u *Usage) accelIndex(resource string) int {
-	for i, a := range u.node.Accels {
-		if a.Resource == resource {
-			return i
-		}
-	}
-	return -1
-}
-
 // pickNUMA chooses NUMA nodes for a pod without GPUs: as few as hold its CPU
 // and memory, then those with the fewest free GPUs, so that CPUs beside free
 // GPUs stay free, then the tightest fit, then the lowest.
-func (u *Usage) pickNUMA(r *podrequest.Request) (uint64, Reason) {
-	most := len(u.numa)
+func pickNUMA(u *usage.Usage, r *podrequest.Request) (uint64, Reason) {
+	most := len(u.NUMA)
 	hard := r.Affinity == podrequest.AffinityRequired
 	switch r.Constraint.Policy {
 	case nvtopo.PolicySingleNUMANode:
 		most, hard = 1, true
 	case nvtopo.PolicyRestricted:
 		// As few as would do on the empty machine.
-		most, hard = u.fewestWhenEmpty(r), true
+		most, hard = fewestWhenEmpty(u, r), true
 	case nvtopo.PolicyNone, nvtopo.PolicyBestEffort:
 		if hard {
 			most = 1
 		}
 	}
 	for size := 1; size <= most; size++ {
-		if m, ok := u.bestNodes(r, size); ok {
+		if m, ok := bestNodes(u, r, size); ok {
 			return m, Fits
 		}
 	}
 	if !hard {
 		return 0, Fits
 	}
-	if len(u.numa) == 0 {
+	if len(u.NUMA) == 0 {
 		return 0, NoGraph
 	}
-	return 0, u.fitReason(r)
+	return 0, fitReason(u, r)
 }
 
-func (u *Usage) fewestWhenEmpty(r *podrequest.Request) int {
-	for size := 1; size <= len(u.numa); size++ {
-		if _, ok := u.node.empty.bestNodes(r, size); ok {
+func fewestWhenEmpty(u *usage.Usage, r *podrequest.Request) int {
+	for size := 1; size <= len(u.NUMA); size++ {
+		if _, ok := bestNodes(u.Node.Empty, r, size); ok {
 			return size
 		}
 	}
-	return len(u.numa)
+	return len(u.NUMA)
 }
 
 // maxCPUNodes bounds the NUMA nodes with CPUs whose subsets are tried; the
@@ -336,11 +319,11 @@ func (u *Usage) fewestWhenEmpty(r *podrequest.Request) int {
 const maxCPUNodes = 16
 
 // bestNodes tries every set of size NUMA nodes that have CPUs.
-func (u *Usage) bestNodes(r *podrequest.Request, size int) (best uint64, ok bool) {
+func bestNodes(u *usage.Usage, r *podrequest.Request, size int) (best uint64, ok bool) {
 	var with [maxCPUNodes]int
 	n := 0
-	for i := range u.numa {
-		if len(u.node.NUMA.NUMANodes[i].CPUs) > 0 && n < maxCPUNodes {
+	for i := range u.NUMA {
+		if len(u.Node.NUMA.NUMANodes[i].CPUs) > 0 && n < maxCPUNodes {
 			with[n] = i
 			n++
 		}
@@ -357,8 +340,8 @@ func (u *Usage) bestNodes(r *podrequest.Request, size int) (best uint64, ok bool
 				m |= 1 << with[i]
 			}
 		}
-		if u.fit(r, m) == Fits {
-			key := u.nodesKey(m)
+		if fit(u, r, m) == Fits {
+			key := nodesKey(u, m)
 			if !ok || less(key, bestKey) {
 				best, bestKey, ok = m, key, true
 			}
@@ -371,26 +354,26 @@ func (u *Usage) bestNodes(r *podrequest.Request, size int) (best uint64, ok bool
 }
 
 // nodesKey is smaller for the better set: nearer nodes, fewer free GPUs, tighter fit.
-func (u *Usage) nodesKey(m uint64) [3]int64 {
+func nodesKey(u *usage.Usage, m uint64) [3]int64 {
 	var key [3]int64
-	for i := range u.numa {
+	for i := range u.NUMA {
 		if m>>i&1 == 0 {
 			continue
 		}
-		nn := &u.node.NUMA.NUMANodes[i]
+		nn := &u.Node.NUMA.NUMANodes[i]
 		for j := range i {
 			if m>>j&1 != 0 {
-				key[0] = max(key[0], int64(u.node.NUMA.NUMADistance(nn.ID, u.node.NUMA.NUMANodes[j].ID)))
+				key[0] = max(key[0], int64(u.Node.NUMA.NUMADistance(nn.ID, u.Node.NUMA.NUMANodes[j].ID)))
 			}
 		}
-		for ai, a := range u.node.Accels {
-			for f := u.free(ai); f != 0; f &= f - 1 {
+		for ai, a := range u.Node.Accels {
+			for f := u.FreeAt(ai); f != 0; f &= f - 1 {
 				if a.Graph.GPUs[f.First()].NUMANode == nn.ID {
 					key[1]++
 				}
 			}
 		}
-		key[2] += u.numa[i].milliCPU
+		key[2] += u.NUMA[i].MilliCPU
 	}
 	return key
 }

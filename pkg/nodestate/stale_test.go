@@ -295,9 +295,12 @@ func TestEachHalfOfATopologyIsJudgedForItself(t *testing.T) {
 			got := seen{
 				GPUs: n.Accels[0].Graph.Len(), Healthy: n.Accels[0].Healthy.Positions(), Policy: n.KubeletPolicy.String(), Reserved: n.ReservedCPUs.String(),
 			}
-			u := emptyUsage(n)
-			u.addRecorded(n.allocations["a"])
-			got.Recorded = u.used[0].Positions()
+			var recorded nvtopo.Mask
+			for _, rec := range n.Records["a"] {
+				m, _ := n.Accels[0].Graph.Positions(rec.GPUs)
+				recorded |= m
+			}
+			got.Recorded = recorded.Positions()
 			want := before
 			tc.want(&want)
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -328,7 +331,7 @@ func TestTheLastGoodGraphDoesNotCountForEver(t *testing.T) {
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion, obj.Spec.Links[0].Class = version, class
 		if partial {
-			obj = withGraph(obj, r.Node("n").spec)
+			obj = withGraph(obj, r.Node("n").Spec)
 		}
 		_, freed, err := r.apply(obj, partial)
 		if (err != nil) != (version == "2") {

@@ -7,12 +7,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Standing says whether a node's graph counts now: Fits, or why it does not.
 func (s *State) Standing(node *v1.Node) Reason {
 	x := s.cells.get(node.Name)
-	var n *Node
+	var n *usage.Node
 	if x != nil {
 		n = x.node.Load()
 	}
@@ -20,7 +22,7 @@ func (s *State) Standing(node *v1.Node) Reason {
 }
 
 // standing says whether a node's graph counts: Fits, or why it does not.
-func (s *State) standing(x *cell, n *Node, node types.UID) Reason {
+func (s *State) standing(x *cell, n *usage.Node, node types.UID) Reason {
 	switch {
 	case n == nil && x != nil && x.fault.Load() != nil:
 		return UnreadableGraph
@@ -39,14 +41,14 @@ func (s *State) standing(x *cell, n *Node, node types.UID) Reason {
 // graphs are broken. Where the object has come to say what cannot be read, the
 // exporter's Lease stands for that and no longer for the last good graph, which then
 // counts for the Lease's term, as it would if the exporter had fallen silent.
-func (x *cell) vouched(n *Node, now time.Time) Reason {
-	if !n.exporter.Fresh(now) {
+func (x *cell) vouched(n *usage.Node, now time.Time) Reason {
+	if !n.Exporter.Fresh(now) {
 		return StaleGraph
 	}
-	if !n.exporter.Of(n.NodeUID) {
+	if !n.Exporter.Of(n.NodeUID) {
 		return NodeReplaced
 	}
-	if f := x.fault.Load(); f != nil && !f.since.IsZero() && now.Sub(f.since) >= n.exporter.Term() {
+	if f := x.fault.Load(); f != nil && !f.since.IsZero() && now.Sub(f.since) >= n.Exporter.Term() {
 		return UnreadableGraph
 	}
 	return Fits
@@ -63,7 +65,7 @@ const (
 )
 
 // basis says what a pod's fit rests on where the graph n, which may be nil, stands like that.
-func (d *Demand) basis(n *Node, reason Reason) basis {
+func (d *Demand) basis(n *usage.Node, reason Reason) basis {
 	switch {
 	case reason == Fits:
 		return onGraph
@@ -87,21 +89,21 @@ func (d *Demand) basis(n *Node, reason Reason) basis {
 // graph may be wrong, but what it says to be used or broken is not counted as free.
 // Claims count too, which the scheduler's own account of the node does not have
 // while their binding is in doubt.
-func (s *State) byCount(d *Demand, u *Usage) Reason {
-	if reason := s.enforcement(d, u.node); reason != Fits {
+func (s *State) byCount(d *Demand, u *usage.Usage) Reason {
+	if reason := s.enforcement(d, u.Node); reason != Fits {
 		return reason
 	}
 	for _, r := range d.Resources {
 		// Of devices that came after the graph kubelet's own count tells.
-		i := u.accelIndex(r.Name)
+		i := u.AccelIndex(r.Name)
 		if i < 0 {
 			continue
 		}
-		free := u.free(i)
+		free := u.FreeAt(i)
 		if !d.Single() {
-			free &^= u.node.Accels[i].Degraded
+			free &^= u.Node.Accels[i].Degraded
 		}
-		if free.Len()-u.counted[i] < r.Count {
+		if free.Len()-u.Counted[i] < r.Count {
 			return FewGPUs
 		}
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Config is what is the same for every profile of a process.
@@ -123,7 +124,7 @@ func (s *State) malformed(pod *v1.Pod, err error) {
 func (s *State) Registry() *nvtopo.Registry { return s.registry }
 
 // Node returns a node's topology as stored, whether it counts or not; nil if none.
-func (s *State) Node(name string) *Node {
+func (s *State) Node(name string) *usage.Node {
 	if x := s.cells.get(name); x != nil {
 		return x.node.Load()
 	}
@@ -163,13 +164,13 @@ type Verdict struct {
 
 // usable returns what is used on a node whose graph counts, or the reason why
 // its graph does not. A nil Usage with Fits means the pod needs no graph there.
-func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*Usage, Reason) {
+func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, Reason) {
 	node := info.Node()
 	if node == nil {
 		return nil, NoGraph
 	}
 	x := s.cells.get(node.Name)
-	var n *Node
+	var n *usage.Node
 	if x != nil {
 		n = x.node.Load()
 	}
@@ -203,19 +204,19 @@ func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister)
 	if u == nil {
 		return Verdict{Reason: reason, Never: reason != Fits && reason != FewGPUs}
 	}
-	if reason := s.enforcement(d, u.node); reason != Fits {
+	if reason := s.enforcement(d, u.Node); reason != Fits {
 		return Verdict{Reason: reason, Never: true}
 	}
-	reason = u.Check(d.Request)
+	reason = Check(u, d.Request)
 	if reason == Fits {
 		return Verdict{}
 	}
-	return Verdict{Reason: reason, Never: u.node.empty.Check(d.Request) != Fits}
+	return Verdict{Reason: reason, Never: Check(u.Node.Empty, d.Request) != Fits}
 }
 
 // enforcement refuses a node without an agent to pods that may not run there.
-func (s *State) enforcement(d *Demand, n *Node) Reason {
-	if !d.HasGPUs() || n.enforced(s.clock.Now()) {
+func (s *State) enforcement(d *Demand, n *usage.Node) Reason {
+	if !d.HasGPUs() || n.Enforced(s.clock.Now()) {
 		return Fits
 	}
 	if d.Unenforced == RefuseUnenforced {
@@ -234,7 +235,7 @@ func (s *State) enforcement(d *Demand, n *Node) Reason {
 }
 
 // View returns what is used on a node for scoring; nil where its graph does not count.
-func (s *State) View(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *Usage {
+func (s *State) View(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	u, _ := s.usable(d, info, snapshot)
 	if u == nil {
 		return nil
@@ -257,41 +258,41 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	if u == nil {
 		return nil, reason
 	}
-	x := s.cells.ensure(u.node.Name)
-	promised := s.promised(x, u.node.Name, d.UID, d.Priority)
+	x := s.cells.ensure(u.Node.Name)
+	promised := s.promised(x, u.Node.Name, d.UID, d.Priority)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.claimOf(pod.UID, u.node.Name); c != nil {
+	if c := s.claimOf(pod.UID, u.Node.Name); c != nil {
 		return c.alloc, Fits
 	}
 	if s.departed.lately(pod.UID, s.clock.Now()) {
 		return nil, PodGone // no event would end the claim
 	}
 	here := slices.Concat(info.GetPods(), promised)
-	if _, before := s.again(d, x, u.node, info.GetGeneration(), here, snapshot); before != nil {
+	if _, before := s.again(d, x, u.Node, info.GetGeneration(), here, snapshot); before != nil {
 		s.insert(&claim{
-			uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.node.Name, alloc: before.alloc,
+			uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.Node.Name, alloc: before.alloc,
 			request: d.Request, phase: reserved, since: s.clock.Now(), times: before.times + 1,
 		})
 		return before.alloc, Fits
 	}
 	// Claims change under this mutex only, so what Filter remembered may still hold.
-	if now := s.remembered(x, u.node, info); now != nil && !now.hearsay && len(promised) == 0 {
+	if now := s.remembered(x, u.Node, info); now != nil && !now.FromStore && len(promised) == 0 {
 		u = now
 	} else {
-		u = s.computeUsage(x, u.node, info.GetGeneration(), here, snapshot)
+		u = s.computeUsage(x, u.Node, info.GetGeneration(), here, snapshot)
 	}
-	a, reason := u.Choose(d.Request, d.WantCPUs)
+	a, reason := Choose(u, d.Request, d.WantCPUs)
 	if reason != Fits {
 		return nil, reason
 	}
 	now := s.clock.Now()
-	a.Assumed, a.Enforced = now.UTC(), u.node.enforced(now)
+	a.Assumed, a.Enforced = now.UTC(), u.Node.Enforced(now)
 	s.insert(&claim{
-		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.node.Name, alloc: a,
+		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.Node.Name, alloc: a,
 		request: d.Request, phase: reserved, since: now,
 	})
-	choices.WithLabelValues(u.linkClass(a)).Inc()
+	choices.WithLabelValues(linkClass(u, a)).Inc()
 	return a, Fits
 }
 

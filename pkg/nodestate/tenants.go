@@ -13,6 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Tenants is one node as preemption sees it: pods that stay, and holders of devices
@@ -27,9 +28,9 @@ type Tenants struct {
 	d        *Demand
 	snapshot fwk.NodeInfoLister
 	stay     []fwk.PodInfo
-	base     *Usage
+	base     *usage.Usage
 	shares   []tenant
-	scratch  Usage
+	scratch  usage.Usage
 	// exact: what remains of CPU and memory, or kubelet's managers, decides as well, so
 	// that a pod's leaving is more than its devices' coming free.
 	exact bool
@@ -51,8 +52,8 @@ func (s *State) Tenants(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoListe
 	if u == nil {
 		return nil
 	}
-	n := u.node
-	t := &Tenants{s: s, x: s.cells.get(n.Name), d: d, snapshot: snapshot, exact: n.kubelet != nil || d.NeedsNUMAFit()}
+	n := u.Node
+	t := &Tenants{s: s, x: s.cells.get(n.Name), d: d, snapshot: snapshot, exact: n.Kubelet != nil || d.NeedsNUMAFit()}
 	may := make(map[types.UID]bool, len(could))
 	for _, pi := range could {
 		may[pi.GetPod().UID] = true
@@ -65,31 +66,27 @@ func (s *State) Tenants(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoListe
 	t.stay = append(t.stay, s.promised(t.x, n.Name, d.UID, d.Priority)...)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t.base = s.computeUsage(t.x, n, 0, t.stay, snapshot)
-	for _, pi := range could {
-		t.add(pi)
+	in := s.input(t.x, n, 0, t.stay, snapshot)
+	t.base = usage.Compute(&in)
+	pods := podInfos(could)
+	for i := range could {
+		alone := usage.Alone(&in, &pods, i)
+		t.add(could[i], &alone)
 	}
 	t.scratch = *t.base
-	t.scratch.used, t.scratch.counted, t.scratch.foreign = slices.Clone(t.base.used), slices.Clone(t.base.counted), slices.Clone(t.base.foreign)
+	t.scratch.Used, t.scratch.Counted, t.scratch.Foreign = slices.Clone(t.base.Used), slices.Clone(t.base.Counted), slices.Clone(t.base.Foreign)
 	return t
 }
 
-// add takes a pod in if it holds devices of the kinds asked. It needs s.mu.
-func (t *Tenants) add(pi fwk.PodInfo) {
-	n := t.base.node
-	alone := Usage{
-		node: n, used: make([]nvtopo.Mask, len(n.Accels)), counted: make([]int, len(n.Accels)),
-		foreign: make([]bool, len(n.Accels)), numa: slices.Clone(n.idle.numa),
-	}
-	c := charging{u: &alone, s: t.s, x: t.x}
-	c.addPod(pi)
+// add takes a pod in if it holds devices of the kinds asked; alone is what it uses.
+func (t *Tenants) add(pi fwk.PodInfo, alone *usage.Usage) {
 	devices, any := 0, false
 	for ri := range t.d.Resources {
-		ai := alone.accelIndex(t.d.Resources[ri].Name)
+		ai := alone.AccelIndex(t.d.Resources[ri].Name)
 		if ai < 0 {
 			continue
 		}
-		has := alone.used[ai].Len() + alone.counted[ai]
+		has := alone.Used[ai].Len() + alone.Counted[ai]
 		any = any || has > 0
 		if ri == 0 {
 			devices = has
@@ -100,7 +97,7 @@ func (t *Tenants) add(pi fwk.PodInfo) {
 	}
 	t.Holders = append(t.Holders, pi)
 	t.Devices = append(t.Devices, devices)
-	t.shares = append(t.shares, tenant{alone.used, alone.counted, alone.foreign})
+	t.shares = append(t.shares, tenant{alone.Used, alone.Counted, alone.Foreign})
 }
 
 // Exact reports whether each question costs the computing of a node's whole usage.
@@ -109,15 +106,15 @@ func (t *Tenants) Exact() bool { return t.exact }
 // Short is how many devices of the first resource are missing while all holders stay.
 func (t *Tenants) Short() int {
 	u := t.without(0)
-	ai := u.accelIndex(t.d.Resources[0].Name)
+	ai := u.AccelIndex(t.d.Resources[0].Name)
 	if ai < 0 {
 		return 0
 	}
-	return t.d.Resources[0].Count - (u.free(ai).Len() - u.counted[ai])
+	return t.d.Resources[0].Count - (u.FreeAt(ai).Len() - u.Counted[ai])
 }
 
 // without is the usage when the holders of a set are gone; valid until the next call.
-func (t *Tenants) without(gone eviction.Set) *Usage {
+func (t *Tenants) without(gone eviction.Set) *usage.Usage {
 	if t.exact {
 		t.here = append(t.here[:0], t.stay...)
 		for i, pi := range t.Holders {
@@ -127,21 +124,21 @@ func (t *Tenants) without(gone eviction.Set) *Usage {
 		}
 		t.s.mu.Lock()
 		defer t.s.mu.Unlock()
-		return t.s.computeUsage(t.x, t.base.node, 0, t.here, t.snapshot)
+		return t.s.computeUsage(t.x, t.base.Node, 0, t.here, t.snapshot)
 	}
 	u := &t.scratch
-	copy(u.used, t.base.used)
-	copy(u.counted, t.base.counted)
-	copy(u.foreign, t.base.foreign)
+	copy(u.Used, t.base.Used)
+	copy(u.Counted, t.base.Counted)
+	copy(u.Foreign, t.base.Foreign)
 	for i := range t.shares {
 		if gone.Has(i) {
 			continue
 		}
 		share := &t.shares[i]
-		for ai := range u.used {
-			u.used[ai] |= share.used[ai]
-			u.counted[ai] += share.counted[ai]
-			u.foreign[ai] = u.foreign[ai] || share.foreign[ai]
+		for ai := range u.Used {
+			u.Used[ai] |= share.used[ai]
+			u.Counted[ai] += share.counted[ai]
+			u.Foreign[ai] = u.Foreign[ai] || share.foreign[ai]
 		}
 	}
 	return u
@@ -150,24 +147,24 @@ func (t *Tenants) without(gone eviction.Set) *Usage {
 // Best implements eviction.Judge.
 func (t *Tenants) Best(gone eviction.Set) (q eviction.Quality, need eviction.Set, ok bool) {
 	u := t.without(gone)
-	sets, _, reason := u.pickAll(t.d.Request)
+	sets, _, reason := pickAll(u, t.d.Request)
 	if reason != Fits {
 		return q, 0, false
 	}
 	for i := range gone.Each() {
 		for ri := range t.d.Resources {
-			if t.shares[i].used[u.accelIndex(t.d.Resources[ri].Name)]&sets[ri] != 0 {
+			if t.shares[i].used[u.AccelIndex(t.d.Resources[ri].Name)]&sets[ri] != 0 {
 				need |= 1 << i
 			}
 		}
 	}
-	return u.qualityOf(t.d.Request, sets[0]), need, true
+	return qualityOf(u, t.d.Request, sets[0]), need, true
 }
 
 // qualityOf rates the set of the first resource.
-func (u *Usage) qualityOf(r *podrequest.Request, set nvtopo.Mask) eviction.Quality {
-	ai := u.accelIndex(r.Resources[0].Name)
-	tables := u.node.Accels[ai].Tables
+func qualityOf(u *usage.Usage, r *podrequest.Request, set nvtopo.Mask) eviction.Quality {
+	ai := u.AccelIndex(r.Resources[0].Name)
+	tables := u.Node.Accels[ai].Tables
 	return eviction.Quality{
 		Band: cluster.BandOf(tables, set), Ring: tables.Ring(set), NUMANodes: tables.NUMACount(set),
 	}
@@ -181,10 +178,10 @@ func (s *State) Plan(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) 
 		return nil, eviction.Quality{}
 	}
 	u = s.withPromised(u, d, info, snapshot)
-	a, reason := u.Choose(d.Request, false)
+	a, reason := Choose(u, d.Request, false)
 	if reason != Fits || !d.HasGPUs() {
 		return nil, eviction.Quality{}
 	}
-	accel := u.node.Accels[u.accelIndex(d.Resources[0].Name)]
-	return a, u.qualityOf(d.Request, a.Mask(accel.Resource, accel.Graph))
+	accel := u.Node.Accels[u.AccelIndex(d.Resources[0].Name)]
+	return a, qualityOf(u, d.Request, a.Mask(accel.Resource, accel.Graph))
 }

@@ -187,11 +187,11 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			if u == nil {
 				t.Fatal("the node's graph does not count")
 			}
-			if got := u.used[0].Positions(); !slices.Equal(got, append([]int{}, tc.wantUsed...)) {
+			if got := u.Used[0].Positions(); !slices.Equal(got, append([]int{}, tc.wantUsed...)) {
 				t.Errorf("used %v, want %v", got, tc.wantUsed)
 			}
-			if u.counted[0] != tc.wantCounted || u.foreign[0] != tc.wantForeign {
-				t.Errorf("counted %d foreign %t, want %d %t", u.counted[0], u.foreign[0], tc.wantCounted, tc.wantForeign)
+			if u.Counted[0] != tc.wantCounted || u.Foreign[0] != tc.wantForeign {
+				t.Errorf("counted %d foreign %t, want %d %t", u.Counted[0], u.Foreign[0], tc.wantCounted, tc.wantForeign)
 			}
 		})
 	}
@@ -386,8 +386,8 @@ func TestFilterAndScorePathsDoNotAllocate(t *testing.T) {
 		}
 		if n := testing.AllocsPerRun(100, func() {
 			u := r.View(d, info, l)
-			u.Rate(d.Request)
-			u.Align(d.Request)
+			Rate(u, d.Request)
+			Align(u, d.Request)
 		}); n != 0 {
 			t.Errorf("%s: scoring allocates %v times", name, n)
 		}

@@ -162,7 +162,7 @@ func (r *round) takes(w *waiter, c *cell, at *spot, v *views) *glance {
 func (r *round) wake(w *waiter, c *cell, at *spot, g *glance) {
 	p := &plan{pod: w.pod, request: w.rules.d.Request}
 	if g.usage != nil && g.standing == Fits {
-		p.alloc, _ = g.usage.Choose(p.request, w.rules.d.WantCPUs)
+		p.alloc, _ = Choose(g.usage, p.request, w.rules.d.WantCPUs)
 	}
 	if at.glance.grew.After(w.woken) {
 		w.tries = 0

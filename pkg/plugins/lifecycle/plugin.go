@@ -11,6 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Plugin is the common part of both plugins; embed it.
@@ -69,7 +70,7 @@ func (p *Plugin) Cycle(state fwk.CycleState) *nodestate.Cycle {
 
 // View returns this cycle's view and what is used on a node, for scoring. The usage is
 // nil if there is nothing to score.
-func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*nodestate.Cycle, *nodestate.Usage) {
+func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*nodestate.Cycle, *usage.Usage) {
 	c := p.Cycle(state)
 	if c == nil {
 		return nil, nil

@@ -30,7 +30,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	if u == nil {
 		return 0, nil
 	}
-	a, ok := u.Align(c.Demand.Request)
+	a, ok := nodestate.Align(u, c.Demand.Request)
 	if !ok {
 		return 0, nil
 	}

@@ -44,7 +44,7 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 		if u == nil {
 			continue
 		}
-		o, ok := u.Rate(c.Demand.Request)
+		o, ok := nodestate.Rate(u, c.Demand.Request)
 		if !ok || o.Band > c.Band {
 			continue
 		}
@@ -67,7 +67,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	if u == nil {
 		return 0, nil
 	}
-	o, ok := u.Rate(c.Demand.Request)
+	o, ok := nodestate.Rate(u, c.Demand.Request)
 	if !ok || o.Band != c.Band {
 		return 0, nil
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package usage
 
 import (
 	"maps"
@@ -12,10 +12,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
 )
 
-// roomier reports whether a node's new topology may let in a pod that the old one
+// Roomier reports whether a node's new topology may let in a pod that the old one
 // kept out. What agents write most often does not: kubelet recorded one more pod.
 // To wake every waiting pod for that would cost more than to schedule it.
-func (n *Node) roomier(old *Node) bool {
+func (n *Node) Roomier(old *Node) bool {
 	return n.NodeUID != old.NodeUID || n.rebuilt(old) || n.released(old) || n.met(old) || n.unpinned(old)
 }
 
@@ -23,7 +23,7 @@ func (n *Node) roomier(old *Node) bool {
 // device is healthy again, or no longer degraded.
 func (n *Node) rebuilt(old *Node) bool {
 	sameAccel := func(a, b *Accel) bool {
-		return a.Resource == b.Resource && a.Tables.Class() == b.Tables.Class() && a.kind == b.kind && a.Healthy&^b.Healthy == 0 &&
+		return a.Resource == b.Resource && a.Tables.Class() == b.Tables.Class() && a.Kind == b.Kind && a.Healthy&^b.Healthy == 0 &&
 			a.Healthy&^a.Degraded&^(b.Healthy&^b.Degraded) == 0
 	}
 	sameNUMA := func(a, b nvtopo.NUMANode) bool {
@@ -34,10 +34,10 @@ func (n *Node) rebuilt(old *Node) bool {
 
 // released reports whether kubelet no longer records a device for some pod.
 func (n *Node) released(old *Node) bool {
-	for uid, recs := range old.allocations {
+	for uid, recs := range old.Records {
 		for _, r := range recs {
-			for _, id := range r.gpus {
-				if !n.recordsGPU(uid, r.resource, id) {
+			for _, id := range r.GPUs {
+				if !n.recordsGPU(uid, r.Resource, id) {
 					return true
 				}
 			}
@@ -50,10 +50,10 @@ func (n *Node) released(old *Node) bool {
 // pods that need to know may use the others now. Where kubelet may refuse pods, its
 // admission of one also ends the wait of those that must not come before it.
 func (n *Node) met(old *Node) bool {
-	strict := n.kubelet != nil && n.kubelet.mayRefuse()
-	for uid, recs := range n.allocations {
-		_, known := old.allocations[uid]
-		if !known && (strict || slices.ContainsFunc(recs, func(r recorded) bool { return r.foreign })) {
+	strict := n.Kubelet != nil && n.Kubelet.mayRefuse()
+	for uid, recs := range n.Records {
+		_, known := old.Records[uid]
+		if !known && (strict || slices.ContainsFunc(recs, func(r Record) bool { return r.Foreign })) {
 			return true
 		}
 	}
@@ -61,18 +61,18 @@ func (n *Node) met(old *Node) bool {
 }
 
 func (n *Node) recordsGPU(uid types.UID, resource, id string) bool {
-	return slices.ContainsFunc(n.allocations[uid], func(r recorded) bool {
-		return r.resource == resource && slices.Contains(r.gpus, id)
+	return slices.ContainsFunc(n.Records[uid], func(r Record) bool {
+		return r.Resource == resource && slices.Contains(r.GPUs, id)
 	})
 }
 
 // unpinned reports whether kubelet decides otherwise than before, or has taken back
 // exclusive CPUs or memory.
 func (n *Node) unpinned(old *Node) bool {
-	if n.settings != old.settings || !slices.Equal(n.ReservedCPUs, old.ReservedCPUs) {
+	if n.Settings != old.Settings || !slices.Equal(n.ReservedCPUs, old.ReservedCPUs) {
 		return true
 	}
-	a, b := n.kubelet, old.kubelet
+	a, b := n.Kubelet, old.Kubelet
 	if a == nil || b == nil {
 		return a != b
 	}
@@ -87,4 +87,19 @@ func (n *Node) unpinned(old *Node) bool {
 	return len(b.exclusive.Minus(a.exclusive)) > 0 || !maps.EqualFunc(a.memory, b.memory, func(x, y admission.Memory) bool {
 		return x.Allocatable == y.Allocatable
 	})
+}
+
+// Freer reports whether something is free that was not, of the same topology.
+func (u *Usage) Freer(old *Usage) bool {
+	for i := range u.Used {
+		if old.Used[i]&^u.Used[i] != 0 || u.Counted[i] < old.Counted[i] || old.Foreign[i] && !u.Foreign[i] {
+			return true
+		}
+	}
+	for i := range u.NUMA {
+		if u.NUMA[i].MilliCPU > old.NUMA[i].MilliCPU || u.NUMA[i].Memory > old.NUMA[i].Memory {
+			return true
+		}
+	}
+	return len(u.Waiting) < len(old.Waiting) || u.AgentLived != old.AgentLived
 }

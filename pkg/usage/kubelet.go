@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package usage
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
 )
 
-// kubelet is what is known of a node's kubelet beside the graph: how it decides,
+// Kubelet is what is known of a node's kubelet beside the graph: how it decides,
 // and its account of exclusive CPUs and memory as last published. Immutable.
-type kubelet struct {
-	machine *admission.Machine
+type Kubelet struct {
+	Machine *admission.Machine
 	empty   admission.State // nothing given to anybody
 	account admission.State // as published
 	// exclusive are the CPUs that single containers have now.
 	exclusive nvtopo.CPUSet
 	memory    map[int]admission.Memory // NUMA node id -> the memory manager's account
-	kind      uint64                   // equal for kubelets that decide alike on one machine
+	Kind      uint64                   // equal for kubelets that decide alike on one machine
 	// pinsCPUs and pinsMemory: Guaranteed pods' CPUs and memory are in the account.
 	pinsCPUs, pinsMemory bool
 }
@@ -28,9 +29,9 @@ type kubelet struct {
 // different processors: firmware gives neighbours on one 11 or 12, others 20 to 32.
 const sameSocket = 20
 
-// newKubelet reads status.kubelet; nil where kubelet aligns nothing, and where it is
+// NewKubelet reads status.kubelet; nil where kubelet aligns nothing, and where it is
 // configured in a way that cannot be predicted (Tighten then has to do).
-func newKubelet(n *Node, k *v1alpha1.Kubelet) (*kubelet, error) {
+func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 	exclusive, err := nvtopo.ParseCPUList(k.ExclusiveCPUs)
 	if err != nil {
 		return nil, fmt.Errorf("exclusiveCPUs: %w", err)
@@ -39,7 +40,7 @@ func newKubelet(n *Node, k *v1alpha1.Kubelet) (*kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("topologyManagerPolicy: %w", err)
 	}
-	out := &kubelet{exclusive: exclusive, pinsCPUs: n.StaticCPUs, pinsMemory: k.MemoryManagerPolicy == "Static" && len(k.Memory) > 0}
+	out := &Kubelet{exclusive: exclusive, pinsCPUs: n.StaticCPUs, pinsMemory: k.MemoryManagerPolicy == "Static" && len(k.Memory) > 0}
 	machine, err := admission.New(&admission.Config{
 		Policy: policy, PodScope: k.Scope == "pod", StaticCPUs: n.StaticCPUs, StaticMemory: out.pinsMemory,
 		TopologyOptions: k.TopologyManagerOptions, CPUOptions: k.CPUManagerOptions, ReservedCPUs: n.ReservedCPUs,
@@ -47,7 +48,7 @@ func newKubelet(n *Node, k *v1alpha1.Kubelet) (*kubelet, error) {
 	if err != nil || machine.Idle() {
 		return nil, nil //nolint:nilerr,nilnil // a newer kubelet's options must not take the node's graph away
 	}
-	out.machine = machine
+	out.Machine = machine
 	out.memory = map[int]admission.Memory{}
 	full := map[int]admission.Memory{}
 	for i := range k.Memory {
@@ -71,8 +72,61 @@ func newKubelet(n *Node, k *v1alpha1.Kubelet) (*kubelet, error) {
 	return out, nil
 }
 
-// settingsOf is equal for kubelets that decide alike.
-func settingsOf(k *v1alpha1.Kubelet) string {
+// Pins reports whether the account says which CPUs or memory Guaranteed pods have.
+func (k *Kubelet) Pins() bool { return k != nil && (k.pinsCPUs || k.pinsMemory) }
+
+// mayRefuse reports whether the order in which pods come may matter for whom kubelet
+// admits.
+func (k *Kubelet) mayRefuse() bool { return k.Pins() || k.Machine.Strict() }
+
+// exclude takes out of a pod's share what the account covers.
+func (k *Kubelet) exclude(pod *admission.Pod, p *share) {
+	if k.pinsCPUs {
+		p.milliCPU = max(0, p.milliCPU-1000*int64(pod.CPUs()))
+	}
+	if k.pinsMemory {
+		p.memory = 0
+	}
+}
+
+// replay takes what kubelet will set aside for a pod it has yet to admit.
+func (k *Kubelet) replay(n *Node, state *admission.State, l *unadmitted) {
+	wish := &admission.Wish{}
+	if l.alloc != nil {
+		wish.Parts = make([]admission.Part, len(l.pod.Containers))
+		for i := range l.alloc.Containers {
+			ca := &l.alloc.Containers[i]
+			at := slices.Index(l.names, ca.Name)
+			ai := slices.IndexFunc(n.Accels, func(a *Accel) bool { return a.Resource == ca.Resource })
+			if at >= 0 && ai >= 0 {
+				wish.Parts[at][ai], _ = n.Accels[ai].Graph.Positions(ca.GPUs)
+			}
+		}
+	}
+	if k.Machine.Replay(state, l.pod, wish) || l.alloc == nil {
+		return
+	}
+	// It was not chosen by this forecast; whatever its GPUs, its CPUs count.
+	k.Machine.Replay(state, l.pod, &admission.Wish{})
+}
+
+// left is what NUMA nodes have by the account.
+func (k *Kubelet) left(n *Node) []NUMAFree {
+	out := slices.Clone(n.capacity)
+	for i := range out {
+		nn := &n.NUMA.NUMANodes[i]
+		if k.pinsCPUs {
+			out[i].MilliCPU = 1000 * int64(k.Machine.FreeCPUs(&k.account, nn.ID))
+		}
+		if m, ok := k.memory[nn.ID]; ok && k.pinsMemory {
+			out[i].Memory = m.Free
+		}
+	}
+	return out
+}
+
+// SettingsOf is equal for kubelets that decide alike.
+func SettingsOf(k *v1alpha1.Kubelet) string {
 	return fmt.Sprint(k.TopologyManagerPolicy, k.Scope, k.CPUManagerPolicy, k.MemoryManagerPolicy,
 		k.TopologyManagerOptions, k.CPUManagerOptions, k.UnalignedResources)
 }
