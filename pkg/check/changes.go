@@ -62,8 +62,8 @@ func boundAt(p *v1.Pod) time.Time {
 }
 
 // rewritten reports whether the pod's allocation was written after it was bound, which
-// happens when kubelet gave it other GPUs. It goes by the field manager, and else by
-// the time.
+// happens when kubelet gave it other GPUs. The sign is the field manager, or else the
+// time.
 func rewritten(p *v1.Pod) bool {
 	at := boundAt(p)
 	return slices.ContainsFunc(p.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {

@@ -213,9 +213,9 @@ func (s *scene) readPod(obj *v1.Pod) {
 }
 
 // resources are those for which the pod's allocation must be complete: the resources of
-// its profile, and those that were chosen for it, perhaps by a profile that was another
-// then. If the profile's are not known, because no scheduler was asked, the resources
-// of the node's graph are taken instead, and the shipped one, because nodes may have no
+// its profile, and those that were chosen for it, perhaps when the profile had others.
+// If the profile's resources are not known, because no scheduler was asked, those of
+// the node's graph are taken instead, and the default one, because nodes may have no
 // graph.
 func (p *pod) resources() []string {
 	out := slices.Clone(p.profile.Resources)

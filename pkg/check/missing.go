@@ -52,17 +52,17 @@ func markedByCount(p *v1.Pod) bool {
 // hadGraph reports whether it is certain that a pod without the mark was not placed by
 // count, although its profile permits that. The missing mark proves nothing. The
 // scheduler writes it once, after the binding, so the mark is missing after a failed
-// PATCH, a process that ended first, or a Binding that was carried out late. So the
-// graph of the node must have counted, without doubt.
+// PATCH, a process that ended first, or a Binding that was carried out late. So it must
+// be certain that the node's graph counted.
 //
-// That cannot be said if a stale graph would also have let the pod through: a Lease
+// It is never certain if a stale graph would also have let the pod through: a Lease
 // shows only its last renewal, and the condition Stale is written late, by the leader,
 // if there is one. So pods of policy none, and pods of profiles that count on stale
-// nodes, are a note. With only nodesWithoutTopology: Allow, the graph must have been
-// missing, about another Node, or unreadable. None of that is so if it can be read now,
-// is about this Node, and neither the graph nor its health has changed since before the
-// pod was created, and so before any attempt to place it. The time of the binding does
-// not help: it may be long after the choice.
+// nodes, are a note. With only nodesWithoutTopology: Allow, a pod is placed by count if
+// the graph is missing, about another Node, or unreadable. None of that was so if the
+// graph can be read now, is about this Node, and neither it nor its health has changed
+// since before the pod was created, and so before any attempt to place it. The time of
+// the binding does not help: it may be long after the choice.
 func (s *scene) hadGraph(p *pod, r *podrequest.Request) bool {
 	if r.NoTopology || p.profile.CountStale || p.node.accels == nil {
 		return false

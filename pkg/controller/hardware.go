@@ -247,7 +247,7 @@ func listed(t *v1alpha1.NodeGPUTopology, gpu string) bool {
 }
 
 // warn writes the new troubles. It returns all that the pod has been told, and the GPUs
-// that have troubles; "" stands for the links.
+// that have troubles; "" means the links.
 func (w *hardware) warn(
 	ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, now []trouble, before map[key]trouble,
 ) (told map[key]trouble, still map[string]bool, err error) {

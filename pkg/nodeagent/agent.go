@@ -43,9 +43,9 @@ const (
 	clientBurst = 100
 )
 
-// firstListWait is how long the device plugins wait for the first list of pods at most.
-// The plugins matter more: without GPUs the node fails pods for good, while pods that
-// are not known yet are asked of the API server.
+// firstListWait is the longest time that the device plugins wait for the first list of
+// pods. The plugins matter more: without GPUs the node fails pods for good, while the
+// agent asks the API server for a pod that it does not know yet.
 const firstListWait = 2 * time.Second
 
 // Agent is the agent of one node. Make it with New.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package interposer sits between kubelet and unmodified device plugins. A plugin
-// takes it for kubelet's registry, and kubelet takes it for the plugin:
+// Package interposer sits between kubelet and unmodified device plugins. To a
+// plugin it looks like kubelet's registry, and to kubelet like the plugin:
 //
 //	plugin ── Register ──► <RegistryDir>/kubelet.sock        (Interposer)
 //	kubelet ◄── Register ── <PluginDir>/nvtopo-<resource>.sock (one Endpoint per resource)

@@ -221,7 +221,7 @@ func (i *Interposer) Run(ctx context.Context) error {
 	}
 }
 
-// adopted makes in the inner plugin of its resource, and starts to serve the resource
+// adopted sets in as the inner plugin of its resource, and starts to serve the resource
 // if it is new.
 func (i *Interposer) adopted(ctx context.Context, in *inner, group *sync.WaitGroup) error {
 	i.mu.Lock()

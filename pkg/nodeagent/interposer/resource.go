@@ -73,11 +73,11 @@ func (i *Interposer) newResource(name string) (*resource, error) {
 	return r, nil
 }
 
-// attach replaces the resource's plugin with in. The old list stays until in sends its
-// own. The connection to the old plugin is closed only if the endpoint is the same. A
-// plugin with another endpoint is another process. Kubelet leaves such a plugin alone,
-// and so do we: otherwise it could take the end of its stream as a reason to register
-// again.
+// attach replaces the resource's plugin by the registration in. The old list stays
+// until the new plugin sends its own. The connection to the old plugin is closed only
+// if the endpoint is the same. A plugin with another endpoint is another process.
+// Kubelet leaves such a plugin alone, and so do we: otherwise it could take the end of
+// its stream as a reason to register again.
 func (r *resource) attach(ctx context.Context, in *inner) {
 	r.mu.Lock()
 	old := r.inner

@@ -38,7 +38,7 @@ type Record struct {
 }
 
 // checkpointFile is the V2 format. Kubelet's own type has unexported parts and accepts
-// unknown fields. So the fields are decided here, and kubelet's code checks the sum.
+// unknown fields. So the fields are read here, and kubelet's code checks the sum.
 type checkpointFile struct {
 	Data *struct {
 		PodDeviceEntries  []checkpoint.PodDevicesEntry

@@ -22,7 +22,8 @@ const (
 	// pluginIndex makes the runtime ask this plugin last, so that it sees what others
 	// have set: if two plugins set the same thing, the container is not created.
 	pluginIndex = "99"
-	// registration is the time limit for connecting and registering; the runtime's own is 5 s.
+	// registration is the time limit for connecting and registering; the runtime's own
+	// limit is 5 s.
 	registration = 10 * time.Second
 	// giveUp is how long a registration that was cancelled may take to end by itself.
 	giveUp = time.Second

@@ -29,8 +29,8 @@ func (f *facts) inUse(who *asker) idSet {
 // kept returns what other containers of the asking pod hold and keep, with the name of
 // the container. Plain init containers do not keep their devices but pass them on. The
 // pod is being admitted, so its record cannot be that of an ended pod. The result is
-// empty if who asks is a guess, or if only our own records say so: kubelet may have
-// died before it carried out what they say.
+// empty if who asks is a guess, or if only our own records show what they hold: kubelet
+// may have died before it recorded that.
 func (f *facts) kept(who *asker) map[string]string {
 	out := map[string]string{}
 	if !who.certain() || (f.recorded == nil && !f.present(who.pod, who)) {

@@ -37,7 +37,8 @@ func newQuestion(resource string, offered, must []string, size int) question {
 	return question{resource: resource, offered: newSet(offered), devices: newSet(physicals(offered)), must: newSet(must).sorted(), size: size}
 }
 
-// finalQuestion is the question of an Allocate: for whom did kubelet take ids?
+// finalQuestion is the question of an Allocate: for which container did kubelet take
+// ids?
 func finalQuestion(resource string, ids []string) question {
 	q := newQuestion(resource, ids, ids, len(ids))
 	q.final = true

@@ -29,7 +29,7 @@ type podView struct {
 	started         bool // kubelet has reported containers, so it was admitted once
 	terminal        bool
 	reads           []string // the annotations of ours that it reads; makes it strict
-	chosen          bool     // it carries a choice for this pod on this node, all of which can be used
+	chosen          bool     // it has a choice for this pod on this node, and all of it can be used
 	containers      []containerView
 }
 

@@ -13,8 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// overdue is how long after the end of its grace period a pod may still exist. A pod
-// that stays longer has a finalizer or a dead kubelet, and might never end.
+// overdue is how long after the end of its grace period a pod may still exist before it
+// counts as stuck. Such a pod has a finalizer or a dead kubelet, and might never end.
 const overdue = 30 * time.Second
 
 // leaving is a pod that leaves its node anyway, without a new eviction.
@@ -57,7 +57,8 @@ func (p *preemptor) stuck(pod *v1.Pod) bool {
 }
 
 // deserves reports whether a preemptor still waits for its own victim, which it chose
-// although the victim may take long. It gets this much of its grace period.
+// although the victim may take long. It waits for patience plus overdue after the
+// victim was told to go.
 func (p *preemptor) deserves(victim *v1.Pod) bool {
 	if victim.DeletionTimestamp == nil || p.stuck(victim) {
 		return false
