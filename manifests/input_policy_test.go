@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -51,6 +52,43 @@ func readByScheduler(key, value string) error {
 	}
 	_, err := podrequest.Parse(pod, &podrequest.Options{Resources: []string{v1alpha1.DefaultResource}, Supported: podrequest.AllPolicies()})
 	return err
+}
+
+// TestThePolicyKnowsEveryInputKey: a key that the condition leaves out is judged in
+// templates only.
+func TestThePolicyKnowsEveryInputKey(t *testing.T) {
+	policies, err := manifests.Policies()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, p := range policies {
+		if p.Name != "nvtopo-inputs" {
+			continue
+		}
+		texts := map[string]string{"the condition": p.Spec.MatchConditions[0].Expression}
+		for _, v := range p.Spec.Variables {
+			if v.Name == "patterns" || v.Name == "wanted" {
+				texts[v.Name] = v.Expression
+			}
+		}
+		for key := range inputValues {
+			for where, text := range texts {
+				checked++
+				if !strings.Contains(text, "'"+key+"'") {
+					t.Errorf("%s does not have %s", where, key)
+				}
+			}
+		}
+	}
+	if want := 3 * len(inputValues); checked != want {
+		t.Errorf("%d places were looked at, want %d", checked, want)
+	}
+	for _, key := range podrequest.InputKeys() {
+		if _, ok := inputValues[key]; !ok && strings.HasPrefix(key, "nvtopo.dev/") {
+			t.Errorf("no values are tried for %s", key)
+		}
+	}
 }
 
 func TestInputsPolicy(t *testing.T) {

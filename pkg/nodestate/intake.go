@@ -57,7 +57,8 @@ type late struct {
 // quota is what a node may publish.
 type quota struct{ objects, graphs bucket }
 
-// bucket is filled at a rate up to a burst. It may be overdrawn once.
+// bucket is filled at a rate up to a burst. What is taken may overdraw it once, except a
+// graph where there is one to go on with.
 type bucket struct {
 	left float64
 	at   time.Time
@@ -98,7 +99,7 @@ func (in *intake) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTop
 		return nil
 	}
 	if last == nil || !sameGraph(&obj.Spec, last) {
-		if b.graphs.left < graphCost(&obj.Spec) {
+		if b.graphs.left <= 0 || last != nil && b.graphs.left < graphCost(&obj.Spec) {
 			in.waiting[obj.Name] = late{obj: obj, partial: last != nil}
 			if last == nil {
 				return nil

@@ -159,9 +159,6 @@ func TestWhatWaitedForItsTurnDoesNotWaitForTheGraph(t *testing.T) {
 			obj.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: obj.Spec.GPUs[3].ID, Reason: "Xid79"}}
 		}
 		handler.OnUpdate(nil, obj)
-		if i == 2 {
-			clk.now = clk.now.Add(intakeInterval) // the next graph overdraws its bucket
-		}
 	}
 	if s.Node("n").ResourceVersion == obj.ResourceVersion {
 		t.Fatal("nothing had to wait: this was not a test")
@@ -197,5 +194,21 @@ func TestWhatWaitsGoesWithItsObject(t *testing.T) {
 	}
 	if s.Node("n") != nil {
 		t.Error("an object that was removed came back")
+	}
+}
+
+// TestALargeMachineThatIsMadeAnewIsReadAtOnce: it has used most of its share, and there is
+// no graph to go on with until the next one is due.
+func TestALargeMachineThatIsMadeAnewIsReadAtOnce(t *testing.T) {
+	s := fuzzState()
+	handler := s.graphHandler(t.Context())
+	obj := topologyOf(t, "n", "dgx2")
+	handler.OnAdd(obj, false)
+	handler.OnDelete(obj)
+	again := obj.DeepCopy()
+	again.UID, again.ResourceVersion = "another", "2"
+	handler.OnAdd(again, false)
+	if n := s.Node("n"); n == nil || n.ResourceVersion != "2" {
+		t.Errorf("node %+v, want the graph of the new object", n)
 	}
 }
