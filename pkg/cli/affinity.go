@@ -41,13 +41,13 @@ func newAffinity() *cobra.Command {
 		Long: `Find the CPUs and NUMA nodes nearest to a set of GPUs, with the lines that start a
 program or a container there.
 
-With --cpus N these are N CPUs, in equal parts for each of the GPUs' NUMA nodes,
-as the scheduler divides them: of the node itself first, then of the nearest
-others; whole cores before single hyper-threads, where the source knows them.
-Without it, all CPUs of the GPUs' NUMA nodes.
+With --cpus N the answer is N CPUs, in equal parts for each of the GPUs' NUMA nodes,
+as the scheduler divides them. CPUs of the node itself come first, then those of
+the nearest other nodes; whole cores come before single hyper-threads, if the
+source knows them. Without --cpus it is all CPUs of the GPUs' NUMA nodes.
 
-Of a NodeGPUTopology the CPUs that kubelet reserves are left out, unless
---free-cpus says which may be used.`,
+CPUs that kubelet reserves according to a NodeGPUTopology are left out, unless
+--free-cpus says which CPUs may be used.`,
 		Example: `  NVTOPO affinity --machine dgx-a100 --gpus 0,1 --cpus 16
   NVTOPO affinity -f topo.txt --numactl numa.txt --gpus 4-7
   NVTOPO affinity --node gpu-node-7 --gpus 0 --cpus 8 -o json`,

@@ -62,26 +62,30 @@ func newCheck() *cobra.Command {
 		Use:   "check",
 		Short: "Check a cluster: no GPU twice, every choice valid, kubelet and scheduler agree",
 		Long: `Check whether a cluster keeps the scheduler's promises, and name every violation
-with its objects and fields: no GPU in two live pods, neither by annotation nor by
-kubelet's record; every bound GPU pod of the scheduler with a complete allocation
-that its node's graph, its policy and its demands on links allow; kubelet's record
-equal to it; and, with --scheduler, no claim without a pod that could use it, and
-nothing remembered that does not follow from the pods. It changes nothing.
+with its objects and fields:
+  - no GPU is in two live pods, neither by annotation nor by kubelet's record;
+  - every bound GPU pod of the scheduler has a complete allocation that its node's
+    graph, its policy and its demands on links allow;
+  - kubelet's record is equal to the allocation;
+  - with --scheduler: no claim is left without a pod that could use it, and all
+    that the scheduler remembers follows from the pods.
+The command changes nothing.
 
-The cluster is read at one moment. What a healthy cluster shows for a moment, as
-while an annotation is corrected, is pending; it is looked at again until it is
-gone or has lasted for --grace, and is a violation then. What is new meanwhile is
-not waited for. What was right when it was chosen and is not any more, since a
-link or a GPU failed, is a note.
+The cluster is read as of one moment. What a healthy cluster shows for a moment, for
+example while an annotation is corrected, is pending. The command checks it again
+until it is gone, or has lasted for --grace and is a violation. It does not wait for
+findings that are new in the meantime. What was right when it was chosen and is
+wrong now, because a link or a GPU failed, is a note.
 
 --scheduler is the debugAddress of a scheduler process as https://host:port; give
 it once for each process. The token of the kubeconfig, or that of --token-file, is
 sent there, so its certificate must be trusted: --scheduler-ca.
 
---from reads files, or all .yaml, .yml and .json files of a folder, instead:
+--from reads files instead, or all .yaml, .yml and .json files of a folder: the
+output of
   kubectl get pods,nodes,leases,nodegputopologies -A -o yaml --show-managed-fields
-and what curl got of a scheduler's /debug/nvtopo/state. What is pending cannot be
-looked at again then.
+and what curl got from a scheduler's /debug/nvtopo/state. Pending findings cannot
+be checked again then.
 
 Exit codes: 0 no violation; 1 violations; 2 it could not be checked.`,
 		Example: `  NVTOPO check
@@ -103,12 +107,12 @@ Exit codes: 0 no violation; 1 violations; 2 it could not be checked.`,
 	f.StringVar(&c.context, "context", "", "context of the kubeconfig")
 	f.StringVar(&c.namespace, "namespace", "nvtopo-system", "namespace of the Leases of exporters and agents")
 	f.StringArrayVar(&c.schedulers, "scheduler", nil, "https://host:port of a scheduler process's debugAddress; may be repeated")
-	f.StringVar(&c.schedulerCA, "scheduler-ca", "", "file with the certificates that --scheduler is trusted by (default: the system's)")
+	f.StringVar(&c.schedulerCA, "scheduler-ca", "", "file with the certificates to verify --scheduler with (default: the system's)")
 	f.BoolVar(&c.insecure, "insecure-skip-tls-verify", false, "trust any certificate of --scheduler; the token could be stolen")
 	f.StringVar(&c.tokenFile, "token-file", "", "file with the token for --scheduler (default: the kubeconfig's)")
 	f.StringArrayVar(&c.profiles, "profile", nil, "schedulerName whose GPU pods must have an allocation (default: those that --scheduler names, or "+check.DefaultProfile+"); may be repeated")
 	f.StringVarP(&c.output, "output", "o", "table", "form of the answer: table, json or yaml")
-	f.DurationVar(&c.grace, "grace", check.DefaultGrace, "how long what is pending may last; 0: do not wait for it")
+	f.DurationVar(&c.grace, "grace", check.DefaultGrace, "how long a finding may be pending; 0: do not wait")
 	f.DurationVar(&c.every, "watch", 0, "check again this often until interrupted, and print each answer; 0: once")
 	return cmd
 }
@@ -120,7 +124,7 @@ func (c *checking) validate() error {
 	case c.grace < 0 || c.every < 0:
 		return usagef("--grace and --watch must not be negative")
 	case len(c.from) > 0 && (c.kubeconfig != "" || c.context != "" || len(c.schedulers) > 0 || c.every > 0):
-		return usagef("--from reads files only: --kubeconfig, --context, --scheduler and --watch do not go with it")
+		return usagef("--from reads files only: --kubeconfig, --context, --scheduler and --watch cannot be used with it")
 	case len(c.schedulers) == 0 && (c.schedulerCA != "" || c.tokenFile != "" || c.insecure):
 		return usagef("--scheduler-ca, --token-file and --insecure-skip-tls-verify go with --scheduler only")
 	case c.insecure && c.schedulerCA != "":

@@ -135,7 +135,7 @@ func (o *estimateOptions) model(cmd *cobra.Command) (*estimated, nvtopo.CostMode
 	var m nvtopo.CostModel
 	switch {
 	case o.src.given() && flags.Changed("count"):
-		return nil, m, usagef("-n goes without a machine; name the machine's GPUs with --gpus")
+		return nil, m, usagef("-n cannot be used with a machine; name the machine's GPUs with --gpus")
 	case o.src.given():
 		in, set, err := o.set(cmd)
 		if err != nil {

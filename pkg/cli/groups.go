@@ -38,11 +38,11 @@ func newGroups() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "groups -g SIZE",
 		Short: "Divide the GPUs into groups for data parallelism",
-		Long: `Divide the free GPUs into as many groups of SIZE as there is room for, so that the
-slowest ring of a group is as fast as possible, and then the sum of the rings.
+		Long: `Divide the free GPUs into as many groups of SIZE as possible, so that the slowest of
+the groups' rings is as fast as possible, and then the sum of the rings.
 
-Free are the GPUs of --free. Without it, all healthy GPUs are, except those that
-the NodeGPUTopology says are held by pods. Degraded ones are used only alone.`,
+The free GPUs are those of --free. Without it they are all healthy GPUs, except those
+that pods hold according to the NodeGPUTopology. Degraded GPUs are only used alone.`,
 		Example: `  NVTOPO groups -g 2 --machine dgx1-v100
   NVTOPO groups -g 4 -f topo.txt --free 0-5 -o json`,
 		Args: noArgs,

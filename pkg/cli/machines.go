@@ -27,8 +27,8 @@ func newMachines() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "machines",
 		Short: "List the machines of the built-in catalogue",
-		Long: `List the machines of the built-in catalogue, which --machine takes. Where each link
-matrix was published is said in the catalogue's files.`,
+		Long: `List the machines of the built-in catalogue, for --machine. The catalogue's files say
+where each link matrix was published.`,
 		Example: `  NVTOPO machines
   NVTOPO machines -o json`,
 		Args: noArgs,

@@ -41,11 +41,11 @@ func newMatrix() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "matrix",
 		Short: "Print the link matrix of the GPUs",
-		Long: `Print the link matrix of the GPUs, in the manner of "nvidia-smi topo -m".
+		Long: `Print the link matrix of the GPUs, in the form of "nvidia-smi topo -m".
 
-With --show class, the default, -f reads the output again, adapters aside. The other
-values show the bandwidth of each pair in GB/s, its latency in microseconds, or
-its PCIe level whatever its class ("?" where the source does not say).`,
+With --show class, the default, -f can read the output again, without the adapters.
+The other values show the bandwidth of each pair in GB/s, its latency in
+microseconds, or its PCIe level for any class ("?" if the source does not say).`,
 		Example: `  NVTOPO matrix --machine dgx1-v100
   NVTOPO matrix -f topo.txt --gpu-model "NVIDIA A100-SXM4-40GB" --show bandwidth
   NVTOPO matrix --node gpu-node-7 --show pcie`,

@@ -44,11 +44,12 @@ func newPick() *cobra.Command {
 		Use:   "pick -n COUNT",
 		Short: "Choose the best GPUs for a job",
 		Long: `Choose the best COUNT GPUs among those that are free, by the objective of the
-scheduler: the ring with the fastest weakest link; then few NUMA nodes close to
-each other; then what stays free is worth most; then short PCIe paths.
+scheduler: first the ring with the fastest weakest link; then few NUMA nodes, close
+to each other; then the set that leaves the most valuable GPUs free; then short PCIe
+paths.
 
-Free are the GPUs of --free. Without it, all healthy GPUs are, except those that
-the NodeGPUTopology says are held by pods. Degraded ones are used only alone.
+The free GPUs are those of --free. Without it they are all healthy GPUs, except those
+that pods hold according to the NodeGPUTopology. Degraded GPUs are only used alone.
 
 With -o json the answer is one object:
   gpus               indices, ascending

@@ -27,19 +27,19 @@ func New(argv0 string) *cobra.Command {
 		Short: "Answer questions about the GPU links of a machine, and check a cluster",
 		Long: `NVTOPO answers questions about the GPU links of one machine: which GPUs to take,
 how to group them, what a collective operation costs on them, and which CPUs are
-nearest. It uses the library and the objective of the nvtopo scheduler. And it
+nearest. It uses the library and the objective of the nvtopo scheduler. It also
 checks whether a cluster keeps that scheduler's promises.
 
-Every command but machines, simulate and check reads one machine, from one of
+All commands except machines, simulate and check read one machine, from one of
   -f FILE         the output of "nvidia-smi topo -m", or a NodeGPUTopology in YAML
-                  or JSON; which of them is found out; "-" is standard input
+                  or JSON (recognized by its content); "-" is standard input
   --machine NAME  a machine of the built-in catalogue, see "NVTOPO machines"
   --node NAME     the NodeGPUTopology of a cluster's node
 
 Units: GB/s is 10^9 bytes per second in one direction. GPUs are named by index.
 
 Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
-3 the input could not be read. Those of check are its own.`,
+3 the input could not be read. The command check has its own codes.`,
 		Example: `  nvidia-smi topo -m | NVTOPO pick -n 4 -f -
   NVTOPO pick -n 4 --machine dgx1-v100 --free 0,2,3,4,5,7
   NVTOPO matrix --node gpu-node-7`,

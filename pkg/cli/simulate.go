@@ -44,8 +44,8 @@ func newSimulate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate --nodes FILE --trace FILE",
 		Short: "Replay a trace of GPU jobs on a cluster and measure the placements",
-		Long: `Replay a trace of GPU jobs on a cluster that exists on paper, and measure what a
-policy makes of it: links, waiting, fragmentation. The policy "ours" is the choice
+		Long: `Replay a trace of GPU jobs on a simulated cluster, and measure the result of a
+policy: links, waiting, fragmentation. The policy "ours" is the choice
 of the nvtopo scheduler. The others choose the node by the number of its free GPUs
 and then the GPUs on it; their names are NODE+PICK with
   NODE  spread (most free GPUs), binpack (fewest that suffice), fgd (least increase
@@ -59,8 +59,8 @@ arrival_s,duration_s,gpus,pods (pods is the size of the gang, 1 by default), a p
 list of Alibaba's openb trace, or synthetic:NAME with NAME one of
 ` + strings.Join(sim.SyntheticNames(), ", ") + `, drawn from the seed. "-" is standard input.
 
-Measured are the pods after the first jobs (--warm-up); the answer's fields are
-described in docs/cli.md.`,
+The pods after the first jobs (--warm-up) are measured. docs/cli.md describes the
+answer's fields.`,
 		Example: `  NVTOPO simulate --nodes nodes.txt --trace jobs.csv --policy ours --policy binpack+exact
   echo dgx1-v100 64 | NVTOPO simulate --nodes - --trace synthetic:multigpu50 --load 0.95 -o json`,
 		Args: noArgs,
@@ -196,7 +196,7 @@ func writeResults(w io.Writer, results []*sim.Result) error {
 	fmt.Fprintf(w, "%d nodes, %d GPUs; %d pods measured, %d of them with several GPUs", r.Nodes, r.GPUs, r.Pods, r.MultiGPUPods)
 	fmt.Fprintln(w)
 	if r.Unplaceable > 0 {
-		fmt.Fprintf(w, "left out, since they do not fit even the empty cluster: %d pods\n", r.Unplaceable)
+		fmt.Fprintf(w, "left out, because they do not fit even in the empty cluster: %d pods\n", r.Unplaceable)
 	}
 	for _, r := range results {
 		if r.Unfinished > 0 {

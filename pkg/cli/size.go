@@ -36,7 +36,7 @@ func parseSize(s string, binary bool) (float64, error) {
 	bytes := n * math.Pow(1000, power)
 	switch {
 	case m[3] != "" && binary:
-		return 0, fmt.Errorf("%q: IEC prefixes do not go with --binary-units", s)
+		return 0, fmt.Errorf("%q: IEC prefixes cannot be used with --binary-units", s)
 	case m[3] != "" && m[2] == "":
 		return 0, fmt.Errorf("%q is not a size such as 100MB, 1.5GB, 64MiB or 4096", s)
 	case m[3] != "":

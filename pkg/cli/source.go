@@ -59,7 +59,7 @@ func (s *source) bind(cmd *cobra.Command) {
 	f.StringVar(&s.numactl, "numactl", "", `with nvidia-smi text: file with the output of "numactl --hardware" of that machine`)
 	f.StringVar(&s.gpuModel, "gpu-model", "", "with nvidia-smi text: product name of the GPUs, which decides the bandwidth of an NVLink")
 	f.Uint8Var(&s.pcieGen, "pcie-gen", 0, "with nvidia-smi text: PCI Express generation of the GPUs, 3 to 5 (unknown counts as 4)")
-	f.StringVar(&s.resource, "resource", "", "extended resource the GPUs count under; of a NodeGPUTopology with several, the one meant (default: the only one, else "+v1alpha1.DefaultResource+")")
+	f.StringVar(&s.resource, "resource", "", "extended resource the GPUs count under; selects one if a NodeGPUTopology has several (default: the only one, else "+v1alpha1.DefaultResource+")")
 	f.StringVar(&s.kubeconfig, "kubeconfig", "", "with --node: kubeconfig file (default: KUBECONFIG, then ~/.kube/config)")
 	f.StringVar(&s.context, "context", "", "with --node: context of the kubeconfig")
 }
