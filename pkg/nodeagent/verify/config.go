@@ -22,8 +22,7 @@ const FieldManager = "nvtopo-node-agent"
 
 const (
 	// busyPoll and busyLimit bound how long a round waits for the agent's answers to
-	// kubelet. A round only reads a file and asks kubelet nothing, so it may go on
-	// after that.
+	// kubelet. After busyLimit the round goes on anyway: it mostly reads a file.
 	busyPoll  = 20 * time.Millisecond
 	busyLimit = 500 * time.Millisecond
 
