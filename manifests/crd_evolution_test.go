@@ -82,26 +82,31 @@ func cheaperRules() map[string]string {
 	return out
 }
 
-// narrowerLists are bounds above what any machine of the catalogue has, and what the agent of
-// the previous release writes on it with kubelet's default of 110 pods: each request to an
-// object has the API server judge all of it.
+// narrowerLists are bounds above what any machine of the catalogue has, and what the programs
+// of the previous release write on it: each request to an object has the API server judge all
+// of it.
 func narrowerLists() map[string]string {
+	const (
+		machines   = "no machine of the catalogue needs more"
+		containers = "its agent writes more only on a node with more than 512 GPU containers, or as many shares of GPUs; docs/upgrade.md names it"
+		lists      = "its agent writes more only where hundreds of containers are confined to CPUs that are numbered by turns; docs/upgrade.md names it"
+	)
 	out := map[string]string{}
-	for _, change := range []string{
-		"spec.links maxItems: is 190 now",
-		"spec.numaNodes[].distances maxItems: is 36 now",
-		"spec.numaNodes[].siblings maxItems: is 512 now",
-		"spec: new rule self.numaNodes.map(n, has(n.siblings) ? size(n.siblings) : 0).sum() <= 512",
-		"spec: new rule !has(self.nics) || self.nics.map(n, has(n.distances) ? size(n.distances) : 0).sum() <= 512",
-		"status.allocations maxItems: is 128 now",
-		"status.allocations: new rule self.map(a, size(a.gpus)).sum() <= 512",
-		"status.allocations: new rule self.map(a, has(a.cpus) ? size(a.cpus) : 0).sum() <= 32768",
-		"status.conditions: new rule self.all(c, size(c.message) <= 2048)",
-		"status.kubelet.cpuManagerOptions: new rule self.all(k, size(k) <= 128 && size(self[k]) <= 128)",
-		"status.kubelet.topologyManagerOptions: new rule self.all(k, size(k) <= 128 && size(self[k]) <= 128)",
-		"status.kubelet.memory: new rule self.map(m, has(m.cells) ? size(m.cells) : 0).sum() <= 1296",
+	for change, why := range map[string]string{
+		"spec.links maxItems: is 190 now":                                                                           machines,
+		"spec.numaNodes[].distances maxItems: is 36 now":                                                            machines,
+		"spec.numaNodes[].siblings maxItems: is 512 now":                                                            machines,
+		"spec: new rule self.numaNodes.map(n, has(n.siblings) ? size(n.siblings) : 0).sum() <= 512":                 machines,
+		"spec: new rule !has(self.nics) || self.nics.map(n, has(n.distances) ? size(n.distances) : 0).sum() <= 512": machines,
+		"status.allocations maxItems: is 512 now":                                                                   containers,
+		"status.allocations: new rule self.map(a, size(a.gpus)).sum() <= 512":                                       containers,
+		"status.allocations: new rule self.map(a, has(a.cpus) ? size(a.cpus) : 0).sum() <= 32768":                   lists,
+		"status.conditions: new rule self.all(c, size(c.message) <= 2048)":                                          "its programs cut their messages at 1024 bytes",
+		"status.kubelet.cpuManagerOptions: new rule self.all(k, size(k) <= 128 && size(self[k]) <= 128)":            "kubelet's options have up to 32 characters, and their values are true, false or a number",
+		"status.kubelet.topologyManagerOptions: new rule self.all(k, size(k) <= 128 && size(self[k]) <= 128)":       "kubelet's options have up to 32 characters, and their values are true, false or a number",
+		"status.kubelet.memory: new rule self.map(m, has(m.cells) ? size(m.cells) : 0).sum() <= 1296":               machines,
 	} {
-		out["v1alpha1."+change] = "no machine of the catalogue needs more"
+		out["v1alpha1."+change] = why
 	}
 	return out
 }

@@ -29,8 +29,8 @@ const maxMessage = 1024
 
 // enforced makes the condition from the state of the resources. recordErr says why
 // kubelet's record could not be read, publishErr why it could not be published as it
-// is.
-func enforced(resources []interposer.ResourceStatus, recordErr, publishErr error) metav1.Condition {
+// is. out is what is not published though each device in use is, which is only said.
+func enforced(resources []interposer.ResourceStatus, recordErr, publishErr error, out leftOut) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionEnforced, Status: metav1.ConditionFalse}
 	var good, unregistered, orphaned []string
 	for i := range resources {
@@ -68,6 +68,9 @@ func enforced(resources []interposer.ResourceStatus, recordErr, publishErr error
 		}
 		if len(orphaned) > 0 {
 			c.Message += "; without a device plugin: " + strings.Join(orphaned, ", ")
+		}
+		if text := out.String(); text != "" {
+			c.Message += "; " + text
 		}
 	}
 	return shorten(c)

@@ -4,7 +4,9 @@ package verify
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -56,49 +58,94 @@ func (p *publisher) publish(ctx context.Context, observed *v1alpha1.NodeGPUTopol
 	return true, nil
 }
 
-// publishable returns the entries within the limits of the schema, and how many
-// containers, devices or CPU lists are beyond them. Each device is published with at
-// least one of its containers before other containers that add no device.
-func publishable(entries []entry) (list []v1alpha1.Allocation, dropped int) {
-	devices, cpus := 0, 0
-	for _, i := range covering(entries) {
+// leftOut counts what the limits of the schema keep out of what is published.
+type leftOut struct {
+	containers int
+	devices    int // of the published containers
+	cpuLists   int // of the published containers
+	unseen     int // devices that no published container has
+}
+
+// String says it for people, or is empty if nothing is left out.
+func (l leftOut) String() string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{l.containers, "containers"}, {l.devices, "devices of other containers"}, {l.cpuLists, "lists of CPUs"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s are beyond the limits of %d containers with %d devices each, %d devices and %d characters of CPUs in all, and are not published",
+		strings.Join(parts, " and "), v1alpha1.MaxAllocations, maxDevices, v1alpha1.MaxAllocatedGPUs, v1alpha1.MaxAllocatedCPUs)
+}
+
+// publishable returns the entries within the limits of the schema, in order. Each device is
+// published with at least one of its containers before anything else is.
+func publishable(entries []entry) (list []v1alpha1.Allocation, out leftOut) {
+	chosen, devices := covering(entries)
+	shown, cpus := map[string]bool{}, 0
+	for _, i := range slices.Sorted(slices.Values(chosen)) {
 		a := entries[i].Allocation
-		ids := slices.DeleteFunc(slices.Clone(a.GPUs), func(id string) bool { return len(id) > maxDeviceID })
-		ids = ids[:min(len(ids), maxDevices, v1alpha1.MaxAllocatedGPUs-devices)]
-		dropped += len(a.GPUs) - len(ids)
-		devices += len(ids)
-		a.GPUs = ids
+		out.devices += len(a.GPUs) - len(devices[i])
+		a.GPUs = devices[i]
+		for _, id := range a.GPUs {
+			shown[id] = true
+		}
 		if cpus += len(a.CPUs); cpus > v1alpha1.MaxAllocatedCPUs {
 			cpus -= len(a.CPUs)
 			a.CPUs = ""
-			dropped++
+			out.cpuLists++
 		}
 		list = append(list, a)
 	}
-	return list, dropped + len(entries) - len(list)
+	out.containers = len(entries) - len(list)
+	for i := range entries {
+		for _, id := range entries[i].GPUs {
+			if !shown[id] {
+				shown[id] = true
+				out.unseen++
+			}
+		}
+	}
+	return list, out
 }
 
-// covering returns the positions of the entries to publish, in ascending order: all of
-// them, or as many as the limit allows. Entries with a device that no earlier entry has
-// come first.
-func covering(entries []entry) []int {
-	seen := map[string]bool{}
-	var first, rest []int
-	for i := range entries {
-		added := len(seen)
+// covering returns the positions of the entries to publish, and which devices of each. The
+// limits are spent first on devices that no earlier entry has, then on the others of these
+// entries, then on entries that add no device.
+func covering(entries []entry) (chosen []int, devices [][]string) {
+	devices = make([][]string, len(entries))
+	seen, room := map[string]bool{}, v1alpha1.MaxAllocatedGPUs
+	take := func(i int, wanted func(id string) bool) {
 		for _, id := range entries[i].GPUs {
-			seen[id] = true
+			if room > 0 && len(devices[i]) < maxDevices && len(id) <= maxDeviceID && wanted(id) {
+				devices[i] = append(devices[i], id)
+				seen[id] = true
+				room--
+			}
 		}
-		if len(seen) > added {
-			first = append(first, i)
+	}
+	var rest []int
+	for i := range entries {
+		devices[i] = make([]string, 0, len(entries[i].GPUs))
+		if take(i, func(id string) bool { return !seen[id] }); len(devices[i]) > 0 {
+			chosen = append(chosen, i)
 		} else {
 			rest = append(rest, i)
 		}
 	}
-	all := append(first, rest...)
-	all = all[:min(len(all), v1alpha1.MaxAllocations)]
-	slices.Sort(all)
-	return all
+	chosen = append(chosen, rest...)
+	chosen = chosen[:min(len(chosen), v1alpha1.MaxAllocations)]
+	for _, i := range chosen {
+		take(i, func(id string) bool { return !slices.Contains(devices[i], id) })
+		slices.Sort(devices[i])
+	}
+	return chosen, devices
 }
 
 // have is our part as the API server has it, as far as we know: the informer's object,

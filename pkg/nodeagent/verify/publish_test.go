@@ -4,12 +4,21 @@ package verify
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // entriesOf makes n entries of pods in order, each with one list of devices and CPUs.
@@ -22,7 +31,7 @@ func entriesOf(n int, gpus func(i int) []string, cpus string) []entry {
 }
 
 // TestWhatIsPublishedOfALongRecord: no more than the schema takes, of each device that a
-// container has at least one entry, and the number of what is left out.
+// container has at least one entry, and what is left out is counted.
 func TestWhatIsPublishedOfALongRecord(t *testing.T) {
 	shared := func(i int) []string { return []string{fmt.Sprintf("GPU-%d", i/20)} }
 	many := func(n int) func(int) []string {
@@ -36,22 +45,23 @@ func TestWhatIsPublishedOfALongRecord(t *testing.T) {
 	}
 	const half = v1alpha1.MaxAllocatedCPUs / 2
 	tests := map[string]struct {
-		entries                              []entry
-		want, wantGPUs, wantLists, wantDrops int
+		entries                   []entry
+		want, wantGPUs, wantLists int
+		wantOut                   leftOut
 	}{
-		"as many containers as there may be":  {entriesOf(128, shared, ""), 128, 7, 0, 0},
-		"more containers":                     {entriesOf(200, shared, ""), 128, 10, 0, 72},
-		"as many devices":                     {entriesOf(8, many(64), ""), 8, 64, 0, 0},
-		"more devices of one container":       {entriesOf(1, many(65), ""), 1, 64, 0, 1},
-		"more devices of all":                 {entriesOf(10, many(64), ""), 10, 64, 0, 128},
-		"CPUs as long as they may be":         {entriesOf(2, shared, strings.Repeat("1", half)), 2, 1, 2, 0},
-		"longer ones":                         {entriesOf(3, shared, strings.Repeat("1", half)), 3, 1, 2, 1},
-		"a device with too long a name":       {entriesOf(1, func(int) []string { return []string{strings.Repeat("x", 97)} }, ""), 1, 0, 0, 1},
-		"a device that only the last one has": {entriesOf(200, func(i int) []string { return []string{fmt.Sprintf("GPU-%d", i/199)} }, ""), 128, 2, 0, 72},
+		"as many containers as there may be":  {entriesOf(v1alpha1.MaxAllocations, shared, ""), 512, 26, 0, leftOut{}},
+		"more containers":                     {entriesOf(600, shared, ""), 512, 30, 0, leftOut{containers: 88}},
+		"as many devices":                     {entriesOf(8, many(64), ""), 8, 64, 0, leftOut{}},
+		"more devices of one container":       {entriesOf(1, many(65), ""), 1, 64, 0, leftOut{devices: 1, unseen: 1}},
+		"more devices of all":                 {entriesOf(10, many(64), ""), 10, 64, 0, leftOut{devices: 128}},
+		"CPUs as long as they may be":         {entriesOf(2, shared, strings.Repeat("1", half)), 2, 1, 2, leftOut{}},
+		"longer ones":                         {entriesOf(3, shared, strings.Repeat("1", half)), 3, 1, 2, leftOut{cpuLists: 1}},
+		"a device with too long a name":       {entriesOf(1, func(int) []string { return []string{strings.Repeat("x", 97)} }, ""), 1, 0, 0, leftOut{devices: 1, unseen: 1}},
+		"a device that only the last one has": {entriesOf(600, func(i int) []string { return []string{fmt.Sprintf("GPU-%d", i/599)} }, ""), 512, 2, 0, leftOut{containers: 88}},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			list, dropped := publishable(tc.entries)
+			list, out := publishable(tc.entries)
 			gpus, lists := map[string]bool{}, 0
 			for i, a := range list {
 				if i > 0 && list[i-1].PodUID >= a.PodUID {
@@ -64,10 +74,126 @@ func TestWhatIsPublishedOfALongRecord(t *testing.T) {
 					lists++
 				}
 			}
-			if len(list) != tc.want || len(gpus) != tc.wantGPUs || lists != tc.wantLists || dropped != tc.wantDrops {
-				t.Errorf("%d entries of %d GPUs with %d lists of CPUs, %d left out, want %d of %d with %d and %d",
-					len(list), len(gpus), lists, dropped, tc.want, tc.wantGPUs, tc.wantLists, tc.wantDrops)
+			if len(list) != tc.want || len(gpus) != tc.wantGPUs || lists != tc.wantLists || out != tc.wantOut {
+				t.Errorf("%d entries of %d GPUs with %d lists of CPUs, left out %+v, want %d of %d with %d and %+v",
+					len(list), len(gpus), lists, out, tc.want, tc.wantGPUs, tc.wantLists, tc.wantOut)
 			}
 		})
 	}
+}
+
+// TestEachGPUInUseIsPublished: whatever the order of the pods, and however many GPUs they
+// share, each GPU in use is in an entry.
+func TestEachGPUInUseIsPublished(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	some := func(int) []string {
+		ids := map[string]bool{}
+		for range 1 + random.IntN(40) {
+			ids[fmt.Sprintf("GPU-%02d", random.IntN(nvtopo.MaxGPUs))] = true
+		}
+		return slices.Sorted(maps.Keys(ids))
+	}
+	tests := map[string]struct {
+		entries int
+		gpus    func(i int) []string
+	}{
+		"one GPU more in each": {64, func(i int) []string {
+			ids := make([]string, i+1)
+			for j := range ids {
+				ids[j] = fmt.Sprintf("GPU-%02d", j)
+			}
+			return ids
+		}},
+		"the last one has the GPUs that no other has": {600, func(i int) []string {
+			if i < 599 {
+				return []string{"GPU-00"}
+			}
+			return []string{"GPU-00", "GPU-01", "GPU-02"}
+		}},
+		"many sets that overlap": {700, some},
+		"eight of one set, then others": {9, func(i int) []string {
+			ids := make([]string, 63)
+			for j := range ids {
+				ids[j] = fmt.Sprintf("GPU-%02d", j+i/8)
+			}
+			return ids
+		}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			entries := entriesOf(tc.entries, tc.gpus, "")
+			list, _ := publishable(entries)
+			shown, total := map[string]bool{}, 0
+			for i, a := range list {
+				total += len(a.GPUs)
+				for _, id := range a.GPUs {
+					shown[id] = true
+				}
+				if i > 0 && list[i-1].PodUID >= a.PodUID || !slices.IsSorted(a.GPUs) {
+					t.Errorf("entry %d is out of order", i)
+				}
+			}
+			if len(list) > v1alpha1.MaxAllocations || total > v1alpha1.MaxAllocatedGPUs {
+				t.Errorf("%d entries with %d GPUs are more than the schema takes", len(list), total)
+			}
+			for i := range entries {
+				for _, id := range entries[i].GPUs {
+					if !shown[id] {
+						t.Fatalf("%s of entry %d is in no published entry", id, i)
+					}
+				}
+			}
+		})
+	}
+}
+
+// cpusOf says that all containers are confined to one list of CPUs.
+type cpusOf string
+
+func (c cpusOf) CPUs(types.UID, string) string { return string(c) }
+
+// TestAnHonestNodeOfManyContainersStaysEnforced: what the schema does not take is said, and
+// the Lease goes on, while each GPU in use is published.
+func TestAnHonestNodeOfManyContainersStaysEnforced(t *testing.T) {
+	tests := map[string]struct {
+		pods     int
+		cpus     string
+		wantSays string
+	}{
+		"as many containers as there may be": {pods: v1alpha1.MaxAllocations},
+		"more containers":                    {pods: v1alpha1.MaxAllocations + 22, wantSays: "22 containers"},
+		"longer lists of CPUs in all":        {pods: 100, cpus: everyOther(200), wantSays: "lists of CPUs"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t, func(c *Config) { c.Extra = cpusOf(tc.cpus) })
+				var records []kubelet.Record
+				for i := range tc.pods {
+					pod := types.UID(fmt.Sprintf("p%04d", i))
+					s.pods = append(s.pods, podWith(pod, ""))
+					records = append(records, rec(pod, fmt.Sprintf("m=%d::%d", i%8, i)))
+				}
+				s.record(t, records...)
+				s.run(t)
+				time.Sleep(5 * time.Minute)
+				condition := meta.FindStatusCondition(s.cfg.Topology().Status.Conditions, v1alpha1.ConditionEnforced)
+				if condition == nil || condition.Status != metav1.ConditionTrue || !strings.Contains(condition.Message, tc.wantSays) {
+					t.Errorf("the condition is %+v, want it true and to say %q", condition, tc.wantSays)
+				}
+				if l := s.lease(t); l == nil || time.Since(l.Spec.RenewTime.Time) > time.Minute {
+					t.Errorf("the Lease is not renewed: %+v", l)
+				}
+			})
+		})
+	}
+}
+
+// everyOther is a list of n CPUs that are numbered by turns.
+func everyOther(n int) string {
+	cpus := make([]string, n)
+	for i := range cpus {
+		cpus[i] = fmt.Sprint(2 * i)
+	}
+	return strings.Join(cpus, ",")
 }

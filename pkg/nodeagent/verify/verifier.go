@@ -143,7 +143,7 @@ func (v *Verifier) round(ctx context.Context) (again time.Duration, err error) {
 	}
 	v.recall(observed)
 	entries, again, recordErr := v.look(ctx, observed, now)
-	want := v.wanted(entries, observed, recordErr)
+	want, out := v.wanted(entries, observed, recordErr)
 	wrote, err := v.pub.publish(ctx, observed, want, now)
 	if err != nil {
 		v.vouched.Store(nil)
@@ -153,6 +153,9 @@ func (v *Verifier) round(ctx context.Context) (again time.Duration, err error) {
 	if wrote {
 		v.metrics.published(v.clock.Since(started))
 		klog.FromContext(ctx).V(2).Info("Published what kubelet recorded", "allocations", len(want.Allocations))
+		if out != (leftOut{}) {
+			klog.FromContext(ctx).Info("The schema does not take all of what kubelet recorded", "leftOut", out.String(), "devicesInNoEntry", out.unseen)
+		}
 	}
 	v.vouch(want)
 	return again, recordErr
@@ -232,29 +235,27 @@ func (v *Verifier) look(ctx context.Context, observed *v1alpha1.NodeGPUTopology,
 	return entries, again, nil
 }
 
-// wanted is our part of the status. If the record could not be read or was refused, the
-// published allocations stay.
-func (v *Verifier) wanted(entries []entry, observed *v1alpha1.NodeGPUTopology, recordErr error) *v1alpha1.NodeGPUTopologyStatus {
+// wanted is our part of the status, and what is left out of it. If the record could not be
+// read or was refused, the published allocations stay.
+func (v *Verifier) wanted(entries []entry, observed *v1alpha1.NodeGPUTopology, recordErr error) (*v1alpha1.NodeGPUTopologyStatus, leftOut) {
 	v.mu.Lock()
 	want := &v1alpha1.NodeGPUTopologyStatus{Kubelet: v.kubelet}
 	pinned, resources := v.pinned, v.resources
 	v.mu.Unlock()
-	var dropped int
-	want.Allocations, dropped = publishable(entries)
+	var out leftOut
+	want.Allocations, out = publishable(entries)
 	refused := v.pub.refusedBefore(want)
 	if recordErr != nil || refused != nil {
 		want.Allocations = v.pub.have(observed).Allocations
 	}
-	if dropped > 0 && refused == nil {
-		refused = fmt.Errorf("%d containers, devices or CPU lists are beyond the limits of %d containers with %d devices each, "+
-			"%d devices and %d characters of CPUs in all, and are not published",
-			dropped, v1alpha1.MaxAllocations, maxDevices, v1alpha1.MaxAllocatedGPUs, v1alpha1.MaxAllocatedCPUs)
+	if out.unseen > 0 && refused == nil { // GPUs in use that would look free
+		refused = fmt.Errorf("%d devices in use are in no published container: %v", out.unseen, out)
 	}
-	want.Conditions = []metav1.Condition{enforced(resources(), recordErr, refused)}
+	want.Conditions = []metav1.Condition{enforced(resources(), recordErr, refused, out)}
 	if pinned != nil && pinned.Reason != "" {
 		want.Conditions = append(want.Conditions, *pinned)
 	}
-	return want
+	return want, out
 }
 
 // vouch allows the Lease to be renewed while the published condition is true.

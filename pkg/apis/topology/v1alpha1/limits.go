@@ -27,9 +27,11 @@ const (
 	MaxDistances = 36
 	// MaxNICDistances bounds the distances of all adapters: 64 of 8 GPUs.
 	MaxNICDistances = 512
-	// MaxAllocations is the number of entries: kubelet runs 110 pods by default.
-	MaxAllocations = 128
-	// MaxAllocatedGPUs bounds the GPUs of all entries: 64 GPUs, each listed eight times.
+	// MaxAllocations is the number of entries: two containers with a share of a GPU in each
+	// of 250 pods, which is what large nodes are configured to; kubelet runs 110 by default.
+	MaxAllocations = 512
+	// MaxAllocatedGPUs bounds the GPUs of all entries: one for each, or 64 GPUs, each listed
+	// eight times.
 	MaxAllocatedGPUs = 512
 	// MaxAllocatedCPUs bounds the characters of cpus of all entries.
 	MaxAllocatedCPUs = 32768

@@ -312,7 +312,7 @@ type NodeGPUTopologyStatus struct {
 	// allocations is what kubelet has really recorded.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:validation:MaxItems=128
+	// +kubebuilder:validation:MaxItems=512
 	// +kubebuilder:validation:XValidation:rule="self.map(a, size(a.gpus)).sum() <= 512",message="allocations: at most 512 gpus in all"
 	// +kubebuilder:validation:XValidation:rule="self.map(a, has(a.cpus) ? size(a.cpus) : 0).sum() <= 32768",message="allocations: cpus of at most 32768 characters in all"
 	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, a, {a.podUID + ' ' + a.container + ' ' + a.resource: i})) == size(self)",message="allocations: podUID, container and resource must be unique together"
