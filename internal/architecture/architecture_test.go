@@ -25,6 +25,7 @@ var layers = [][]string{
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
 	{"pkg/nodestate"},
 	{"pkg/eviction"},
+	{"pkg/placement"},
 	{"pkg/usage"},
 	{"pkg/allocation", "pkg/podrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient"},
 	{"pkg/apis/..."},
@@ -46,7 +47,7 @@ var never = []struct {
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{
-		who:  []string{"pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/apis/topology/...", "pkg/daemon", "pkg/release"},
+		who:  []string{"pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/apis/topology/...", "pkg/daemon", "pkg/release"},
 		what: scheduler, why: "what several programs share does not link the scheduler",
 	},
 	{

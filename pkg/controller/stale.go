@@ -18,6 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // FieldManager is the field manager of the conditions of NodeGPUTopologies.
@@ -74,7 +75,7 @@ type StaleReporter struct {
 // told is what is known of one node.
 type told struct {
 	uid     types.UID // of the Node
-	reason  nodestate.Reason
+	reason  placement.Reason
 	since   time.Time // since when the reason holds
 	last    time.Time // time of the last report
 	fault   string    // the reported fault
@@ -137,14 +138,14 @@ func (s *StaleReporter) report(ctx context.Context, r *nodestate.Report, t *told
 	steady := now.Sub(t.since)
 	switch {
 	case r.Object == "":
-		if r.Reason != nodestate.NoGraph || t.missing || steady < missingFor {
+		if r.Reason != placement.NoGraph || t.missing || steady < missingFor {
 			return said
 		}
 		t.missing = true
 		s.recorder.Eventf(r.Node, nil, v1.EventTypeWarning, eventMissing, actionJudge,
 			"the node has GPUs and published no NodeGPUTopology: does the exporter run there?")
 		return true
-	case steady < staleFor || (r.Stale != nil && *r.Stale) == (r.Reason != nodestate.Fits):
+	case steady < staleFor || (r.Stale != nil && *r.Stale) == (r.Reason != placement.Fits):
 		return said
 	}
 	condition := conditionOf(r.Reason, metav1.NewTime(now.Truncate(time.Second)))
@@ -153,21 +154,21 @@ func (s *StaleReporter) report(ctx context.Context, r *nodestate.Report, t *told
 		return true
 	}
 	kind, reason := v1.EventTypeWarning, eventStale
-	if r.Reason == nodestate.Fits {
+	if r.Reason == placement.Fits {
 		kind, reason = v1.EventTypeNormal, eventFresh
 	}
 	s.recorder.Eventf(object, nil, kind, reason, actionJudge, "%s", condition.Message)
 	return true
 }
 
-func conditionOf(reason nodestate.Reason, now metav1.Time) metav1.Condition {
+func conditionOf(reason placement.Reason, now metav1.Time) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionStale, Status: metav1.ConditionTrue, LastTransitionTime: now}
 	switch reason {
-	case nodestate.Fits:
+	case placement.Fits:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonFresh, "GPUs are chosen by this graph"
-	case nodestate.NodeReplaced:
+	case placement.NodeReplaced:
 		c.Reason, c.Message = reasonReplaced, "this graph is of an earlier node of the name: no GPUs are chosen by it"
-	case nodestate.UnreadableGraph:
+	case placement.UnreadableGraph:
 		c.Reason, c.Message = reasonUnreadable, "this version of the graph cannot be read: no GPUs are chosen by it or by an earlier one"
 	default:
 		c.Reason, c.Message = reasonSilent, "the exporter does not renew its Lease: no GPUs are chosen by this graph"

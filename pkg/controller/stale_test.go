@@ -24,6 +24,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // standingNodes are reports that the test decides on; what is written of Stale shows
@@ -128,18 +129,18 @@ func (s *standingNodes) expect(d time.Duration, what string, want ...string) {
 func TestEachChangeOfAGraphsStandingIsReportedOnce(t *testing.T) {
 	s := newStandingNodes(t, "a")
 	s.expect(5*time.Minute, "while all is well")
-	s.nodes["a"].Reason = nodestate.StaleGraph
+	s.nodes["a"].Reason = placement.StaleGraph
 	s.expect(10*time.Second, "at once")
 	s.expect(5*time.Minute, "when the exporter is silent", "a Stale True ExporterSilent", "Warning StaleTopology")
 	s.term()
 	s.expect(5*time.Minute, "by the next leader")
-	s.nodes["a"].Reason = nodestate.Fits
+	s.nodes["a"].Reason = placement.Fits
 	s.expect(5*time.Minute, "when it is back", "a Stale False Fresh", "Normal FreshTopology")
-	s.nodes["a"].Reason = nodestate.StaleGraph
+	s.nodes["a"].Reason = placement.StaleGraph
 	s.expect(10*time.Second, "at a short silence")
-	s.nodes["a"].Reason = nodestate.Fits
+	s.nodes["a"].Reason = placement.Fits
 	s.expect(5*time.Minute, "after it")
-	s.nodes["a"].Reason, s.refused = nodestate.NodeReplaced, errors.New("no server")
+	s.nodes["a"].Reason, s.refused = placement.NodeReplaced, errors.New("no server")
 	s.expect(5*time.Minute, "when the node is another one", "a Stale True NodeReplaced", "Warning StaleTopology")
 }
 
@@ -147,9 +148,9 @@ func TestAFlappingNodeIsNotReportedAllTheTime(t *testing.T) {
 	s := newStandingNodes(t, "a")
 	said := 0
 	for range 60 { // half an hour
-		s.nodes["a"].Reason = nodestate.StaleGraph
+		s.nodes["a"].Reason = placement.StaleGraph
 		said += len(s.after(t.Context(), 15*time.Second))
-		s.nodes["a"].Reason = nodestate.Fits
+		s.nodes["a"].Reason = placement.Fits
 		said += len(s.after(t.Context(), 15*time.Second))
 	}
 	if said > 2*30*60/int(quietFor/time.Second) {
@@ -166,10 +167,10 @@ func TestFaultsAndMissingGraphsAreEvents(t *testing.T) {
 	s.nodes["a"].Fault = ""
 	s.expect(5*time.Minute, "none")
 
-	s.nodes["b"].Object, s.nodes["b"].Reason = "", nodestate.NoGraph
+	s.nodes["b"].Object, s.nodes["b"].Reason = "", placement.NoGraph
 	s.expect(missingFor, "a node that is new")
 	s.expect(5*time.Minute, "a node without a graph", "Warning MissingTopology")
-	s.nodes["b"].Reason = nodestate.NoDefinition
+	s.nodes["b"].Reason = placement.NoDefinition
 	s.expect(5*time.Minute, "a cluster without the definition")
 }
 
@@ -181,7 +182,7 @@ func TestAClusterWithoutExportersIsReportedSlowly(t *testing.T) {
 	s := newStandingNodes(t, names...)
 	s.look(t.Context())
 	for _, r := range s.nodes {
-		r.Reason = nodestate.StaleGraph
+		r.Reason = placement.StaleGraph
 	}
 	s.look(t.Context())
 	s.clock.Step(staleFor)

@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -192,14 +193,14 @@ func TestADryRunGivesBackTheVictimsExclusiveCPUs(t *testing.T) {
 	pod := guaranteed(gpuPod("p", 4), "36", "1Gi")
 	other := on(t, r.State, gpuPod("other", 1), "n", 4)
 	info, l := r.view(t, victim, other)
-	if v := r.Judge(demandOf(t, pod), info, l); v.Reason == Fits {
+	if v := r.Judge(demandOf(t, pod), info, l); v.Reason == placement.Fits {
 		t.Fatal("the pod fits beside the victim")
 	}
 	dry := info.Snapshot()
 	if err := dry.RemovePod(klog.Background(), victim); err != nil {
 		t.Fatal(err)
 	}
-	if v := r.Judge(demandOf(t, pod), dry, l); v.Reason != Fits {
+	if v := r.Judge(demandOf(t, pod), dry, l); v.Reason != placement.Fits {
 		t.Errorf("without the victim: %q, want it to fit", v.Reason)
 	}
 }
@@ -255,11 +256,11 @@ func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
 	})
 	info, l := r.view(t, holder)
 	four, two := gpuPod("four", 4), gpuPod("two", 2)
-	if a, reason := r.Reserve(demandOf(t, four), four, info, l); reason != Fits || !slices.Equal(r.positions(a)[0], []int{0, 1, 2, 3}) {
+	if a, reason := r.Reserve(demandOf(t, four), four, info, l); reason != placement.Fits || !slices.Equal(r.positions(a)[0], []int{0, 1, 2, 3}) {
 		t.Fatalf("four GPUs: %q, want those of node 0", reason)
 	}
-	if v := r.Judge(demandOf(t, two), info, l); v.Reason != KubeletBusy || v.Never {
-		t.Errorf("two GPUs while kubelet has not admitted the four: %+v, want %q for now", v, KubeletBusy)
+	if v := r.Judge(demandOf(t, two), info, l); v.Reason != placement.KubeletBusy || v.Never {
+		t.Errorf("two GPUs while kubelet has not admitted the four: %+v, want %q for now", v, placement.KubeletBusy)
 	}
 	// Nobody need be evicted for the second that kubelet takes, unless it takes for ever.
 	for _, step := range []struct {
@@ -287,7 +288,7 @@ func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
 	r.podChanged(bound)
 	info, l = r.view(t, holder, bound)
 	r.Sweep(l)
-	if v := r.Judge(demandOf(t, two), info, l); v.Reason != Fits {
+	if v := r.Judge(demandOf(t, two), info, l); v.Reason != placement.Fits {
 		t.Errorf("two GPUs once kubelet has: %q", v.Reason)
 	}
 }

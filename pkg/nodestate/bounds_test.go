@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // TestAbsurdCountsDoNotWrapAround: two containers with 2^63-1 GPUs each asked for
@@ -29,7 +31,7 @@ func TestAbsurdCountsDoNotWrapAround(t *testing.T) {
 			s := fuzzState()
 			node := addNode(t, s, "n", "dgx-h100")
 			info, l := fuzzSite(t, node, s)
-			if v := s.Judge(d, info, l); v.Reason == Fits || !v.Never {
+			if v := s.Judge(d, info, l); v.Reason == placement.Fits || !v.Never {
 				t.Errorf("verdict %+v, want one that no eviction cures", v)
 			}
 		})
@@ -52,8 +54,8 @@ func TestPodsPutOnANodeWithAbsurdRequestsFreeNothing(t *testing.T) {
 		pods = append(pods, p)
 		info, l := fuzzSite(t, node, s, pods...)
 		d := demandOf(t, asking(gpuPod("new", 1), "1", "1Gi"))
-		if v := s.Judge(d, info, l); v.Reason != FewGPUs || v.Never {
-			t.Errorf("%d absurd pods: verdict %+v, want %v for now", i+1, v, FewGPUs)
+		if v := s.Judge(d, info, l); v.Reason != placement.FewGPUs || v.Never {
+			t.Errorf("%d absurd pods: verdict %+v, want %v for now", i+1, v, placement.FewGPUs)
 		}
 		for at, free := range s.View(d, info, l).NUMA {
 			if free.MilliCPU > 0 || free.Memory > 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -88,7 +89,7 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 
 		demand := demandOf(t, pod)
 		verdict := r.Judge(demand, info, l)
-		if (verdict.Reason == Fits) != (want != 0) {
+		if (verdict.Reason == placement.Fits) != (want != 0) {
 			t.Fatalf("%s: Filter says %q, by brute force the set is %v", situation, verdict.Reason, want.Positions())
 		}
 		m := cluster.Machine{
@@ -102,11 +103,11 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 			served["refused"]++
 			continue
 		}
-		if rated, ok := Rate(r.View(demand, info, l), demand.Request); !ok || rated != offer {
+		if rated, ok := placement.Rate(r.View(demand, info, l), demand.Request); !ok || rated != offer {
 			t.Fatalf("%s: rated %+v, the index offers %+v", situation, rated, offer)
 		}
 		a, reason := r.Reserve(demand, pod, info, l)
-		if reason != Fits {
+		if reason != placement.Fits {
 			t.Fatalf("%s: Reserve says %q", situation, reason)
 		}
 		if got, _ := graph.Positions(a.GPUs(testResource)); got != want {
@@ -131,11 +132,11 @@ func TestASetThatOnlyDegradedGPUsWouldFillIsRefusedForThat(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	r.withHealth(t, "dgx1-v100", "2", 0, nvtopo.MaskOf(1, 2))
 	info, l := r.view(t)
-	if v := r.Judge(demandOf(t, gpuPod("p", 7)), info, l); v.Reason != DegradedGPUs || !v.Never {
-		t.Errorf("seven of six intact GPUs: %q, never %t; want %q, and that nothing that ends there would help", v.Reason, v.Never, DegradedGPUs)
+	if v := r.Judge(demandOf(t, gpuPod("p", 7)), info, l); v.Reason != placement.DegradedGPUs || !v.Never {
+		t.Errorf("seven of six intact GPUs: %q, never %t; want %q, and that nothing that ends there would help", v.Reason, v.Never, placement.DegradedGPUs)
 	}
-	if v := r.Judge(demandOf(t, gpuPod("p", 9)), info, l); v.Reason != FewGPUs {
-		t.Errorf("nine of eight GPUs: %q, want %q", v.Reason, FewGPUs)
+	if v := r.Judge(demandOf(t, gpuPod("p", 9)), info, l); v.Reason != placement.FewGPUs {
+		t.Errorf("nine of eight GPUs: %q, want %q", v.Reason, placement.FewGPUs)
 	}
 }
 
@@ -144,13 +145,13 @@ func TestADegradedGPUWithoutCPUsBesideItIsRefusedForThat(t *testing.T) {
 	r.withHealth(t, "dgx1-v100", "2", 0xf0, nvtopo.MaskOf(0, 1, 2, 3))
 	info, l := r.view(t)
 	pod := annotated(asking(gpuPod("p", 1), "41", ""), podrequest.TopologyPolicyKey, "single-numa-node")
-	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != NoNUMACPU {
-		t.Errorf("41 CPUs beside one GPU: %q, want %q", v.Reason, NoNUMACPU)
+	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != placement.NoNUMACPU {
+		t.Errorf("41 CPUs beside one GPU: %q, want %q", v.Reason, placement.NoNUMACPU)
 	}
 	r.withHealth(t, "dgx1-v100", "3", 0, nvtopo.MaskOf(0, 1, 2, 3))
 	pod = annotated(asking(gpuPod("p", 1), "8", ""), podrequest.GPUModelKey, "H100")
-	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != FewSuitableGPUs {
-		t.Errorf("another model: %q, want %q", v.Reason, FewSuitableGPUs)
+	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != placement.FewSuitableGPUs {
+		t.Errorf("another model: %q, want %q", v.Reason, placement.FewSuitableGPUs)
 	}
 }
 
@@ -160,7 +161,7 @@ func TestDegradedGPUsCostFilterNothing(t *testing.T) {
 	info, l := r.view(t)
 	for gpus := 1; gpus <= 5; gpus++ {
 		d := demandOf(t, gpuPod("p", gpus))
-		if v := r.Judge(d, info, l); v.Reason != Fits {
+		if v := r.Judge(d, info, l); v.Reason != placement.Fits {
 			t.Fatalf("%d GPUs: %q", gpus, v.Reason)
 		}
 		if n := testing.AllocsPerRun(100, func() { r.Judge(d, info, l) }); n != 0 {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -81,7 +82,7 @@ func (s *State) computeFor(d *Demand, x *cell, n *usage.Node, generation int64, 
 	in := s.input(x, n, generation, here, snapshot)
 	in.Released = lately
 	u := usage.Compute(&in)
-	if len(u.Waiting) > 0 && n.Enforced(now) && Check(u, d.Request) == KubeletBusy && s.busyLately(x, now) {
+	if len(u.Waiting) > 0 && n.Enforced(now) && placement.Check(u, d.Request) == placement.KubeletBusy && s.busyLately(x, now) {
 		u.Waiting = nil
 	}
 	return u

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -99,7 +100,7 @@ func (s *State) diagnoseNode(name string, x *cell, n *usage.Node, derived *diagn
 		return out
 	}
 	reason := s.standing(x, n, node.UID)
-	out.Counts, out.Why = reason == Fits, reason.String()
+	out.Counts, out.Why = reason == placement.Fits, reason.String()
 	return out
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // stock gives the State informers' stores with these objects.
@@ -83,7 +84,7 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)
-				if _, reason := r.Reserve(demandOf(t, gpuPod("p", 2)), gpuPod("p", 2), info, l); reason != Fits {
+				if _, reason := r.Reserve(demandOf(t, gpuPod("p", 2)), gpuPod("p", 2), info, l); reason != placement.Fits {
 					t.Fatal(reason)
 				}
 				return []*v1.Pod{gpuPod("p", 2)}
@@ -166,11 +167,11 @@ func TestDiagnosisSaysWhyAGraphDoesNotCount(t *testing.T) {
 		want    string
 	}{
 		"it counts":            {func(*rig) {}, ""},
-		"the exporter is dead": {func(r *rig) { r.leases.Drop(nodelease.ExporterPrefix + "n") }, StaleGraph.String()},
+		"the exporter is dead": {func(r *rig) { r.leases.Drop(nodelease.ExporterPrefix + "n") }, placement.StaleGraph.String()},
 		"the Node was made anew": {func(r *rig) {
 			r.node = r.node.DeepCopy()
 			r.node.UID = "other"
-		}, NodeReplaced.String()},
+		}, placement.NodeReplaced.String()},
 		"the Node is gone": {func(r *rig) {
 			r.node = r.node.DeepCopy()
 			r.node.Name = "other"
@@ -201,7 +202,7 @@ func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
 	}
 	info, l := r.view(t, pod)
 	r.Sweep(l)
-	if v := r.Judge(demandOf(t, gpuPod("next", 1)), info, l); v.Reason != Fits {
+	if v := r.Judge(demandOf(t, gpuPod("next", 1)), info, l); v.Reason != placement.Fits {
 		t.Fatal(v.Reason)
 	}
 	d := r.Diagnose("me")

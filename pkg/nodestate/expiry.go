@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // expiryInterval is how often Leases are looked at that may have run out: what nobody
@@ -64,7 +65,7 @@ func (s *State) expired() (freed bool) {
 	now := s.clock.Now()
 	for _, x := range s.cells.all() {
 		n := x.node.Load()
-		over := n != nil && x.fault.Load() != nil && x.vouched(n, now) == UnreadableGraph
+		over := n != nil && x.fault.Load() != nil && x.vouched(n, now) == placement.UnreadableGraph
 		if over && !x.outlived {
 			s.touch(x)
 			freed = true

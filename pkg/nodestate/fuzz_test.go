@@ -20,6 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -154,11 +155,11 @@ func FuzzApply(f *testing.F) {
 				pod = asking(pod, "2", "1Gi")
 			}
 			d := demandOf(t, pod)
-			if v := s.Judge(d, info, l); v.Reason != Fits {
+			if v := s.Judge(d, info, l); v.Reason != placement.Fits {
 				continue
 			}
 			a, reason := s.Reserve(d, pod, info, l)
-			if reason != Fits {
+			if reason != placement.Fits {
 				t.Fatalf("Filter says that the pod fits, Reserve says: %s", reason)
 			}
 			taken |= checkReserved(t, s.Node("n"), d.Request, a, taken)
@@ -208,10 +209,10 @@ func FuzzParseRequest(f *testing.F) {
 		s, node := site()
 		info, l := fuzzSite(t, node, s)
 		d := &Demand{Request: r, WantCPUs: true}
-		if v := s.Judge(d, info, l); v.Reason != Fits {
+		if v := s.Judge(d, info, l); v.Reason != placement.Fits {
 			return
 		}
-		if a, reason := s.Reserve(d, pod, info, l); reason != Fits {
+		if a, reason := s.Reserve(d, pod, info, l); reason != placement.Fits {
 			t.Fatalf("Filter says that the pod fits, Reserve says: %s", reason)
 		} else if a != nil {
 			checkReserved(t, s.Node("n"), r, a, 0)
@@ -257,7 +258,7 @@ func FuzzUsage(f *testing.F) {
 			return
 		}
 		three := s.Judge(demandOf(t, gpuPod("new", 3)), info, l)
-		if gpus > 0 && !u.Foreign[0] || u.Counted[0] < 0 || gpus >= 2 && three.Reason == Fits {
+		if gpus > 0 && !u.Foreign[0] || u.Counted[0] < 0 || gpus >= 2 && three.Reason == placement.Fits {
 			t.Fatalf("two pods with %d GPUs each count as %d (foreign: %t)", gpus, u.Counted[0], u.Foreign[0])
 		}
 		if slices.ContainsFunc(u.NUMA, func(n usage.NUMAFree) bool { return n.MilliCPU > 1<<40 }) {

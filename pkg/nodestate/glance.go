@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -84,8 +85,8 @@ func (o oneNode) Get(string) (fwk.NodeInfo, error) { return o.info, nil }
 type glance struct {
 	cell     *cell
 	node     *v1.Node
-	topology *usage.Node // nil without a graph
-	standing Reason      // of the graph
+	topology *usage.Node      // nil without a graph
+	standing placement.Reason // of the graph
 	enforced bool
 	usage    *usage.Usage // nil without a graph
 
@@ -230,7 +231,7 @@ func (g *glance) roomier(old *glance) bool {
 // full reports whether the node has no device left for anybody. One whose graph does not
 // count is not known to be.
 func (g *glance) full() bool {
-	if g.usage == nil || g.standing != Fits {
+	if g.usage == nil || g.standing != placement.Fits {
 		return false
 	}
 	for i := range g.usage.Node.Accels {
@@ -251,9 +252,9 @@ func (g *glance) admits(l *lister) bool {
 func (s *State) offers(g *glance, d *Demand) bool {
 	switch d.basis(g.topology, s.standing(g.cell, g.topology, g.node.UID)) {
 	case onGraph:
-		return s.enforcement(d, g.topology) == Fits && Check(g.usage, d.Request) == Fits
+		return s.enforcement(d, g.topology) == placement.Fits && placement.Check(g.usage, d.Request) == placement.Fits
 	case onNumber:
-		return s.byCount(d, g.usage) == Fits
+		return s.byCount(d, g.usage) == placement.Fits
 	case onTrust:
 		return true
 	case nowhere:

@@ -19,6 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -156,7 +157,7 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 		return false, false, nil
 	}
 	now := s.clock.Now()
-	counted := old != nil && x.vouched(old, now) == Fits
+	counted := old != nil && x.vouched(old, now) == placement.Fits
 	x.published.Store(publishedIn(obj))
 	n, faults := s.buildNode(obj, old)
 	others := s.contest.enter(old, n, s.Synced())
@@ -175,7 +176,7 @@ func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, fre
 	x.rev.Add(1)
 	s.touch(x)
 	freed = s.resettle(others)
-	return true, freed || n != nil && (old == nil || n.Roomier(old) || !counted && x.vouched(n, now) == Fits), err
+	return true, freed || n != nil && (old == nil || n.Roomier(old) || !counted && x.vouched(n, now) == placement.Fits), err
 }
 
 // isKnown reports whether the node is of this or a newer version of an object, read as far.

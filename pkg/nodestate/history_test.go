@@ -20,6 +20,7 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -182,14 +183,14 @@ func (w *world) schedule() {
 			w.t.Fatal(err)
 		}
 		// Anything may happen between Filter and Reserve but a new snapshot.
-		if v := w.state.Judge(d, info, snapshot); v.Reason != Fits {
+		if v := w.state.Judge(d, info, snapshot); v.Reason != placement.Fits {
 			continue
 		}
 		for range w.rng.IntN(3) {
 			w.background()
 		}
 		a, reason := w.state.Reserve(d, pod, info, snapshot)
-		if reason != Fits {
+		if reason != placement.Fits {
 			w.state.Unreserve(pod.UID, info.Node().Name)
 			return
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -59,7 +60,7 @@ func (r *rig) nominate(t *testing.T, pods ...*v1.Pod) {
 func (r *rig) fitsAhead(d *Demand, info fwk.NodeInfo, l fwk.NodeInfoLister) bool {
 	ahead := *d
 	ahead.Ahead = true
-	return r.Judge(&ahead, info, l).Reason == Fits
+	return r.Judge(&ahead, info, l).Reason == placement.Fits
 }
 
 func ranked(pod *v1.Pod, priority int32) *v1.Pod {
@@ -128,7 +129,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 				t.Errorf("Score sees %v free, want 0 and 1 among them: %t", free.Positions(), tc.want)
 			}
 			a, reason := r.Reserve(d, other, info, l)
-			if reason != Fits {
+			if reason != placement.Fits {
 				t.Fatalf("Reserve: %s", reason)
 			}
 			got := a.Mask(testResource, r.Node("n").Accels[0].Graph)
@@ -141,7 +142,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 		r, pods, preemptor := heldRig(t)
 		info, l := r.view(t, pods...)
 		a, reason := r.Reserve(demandOf(t, preemptor), preemptor, info, l)
-		if reason != Fits || a.Mask(testResource, r.Node("n").Accels[0].Graph) != nvtopo.MaskOf(0, 1) {
+		if reason != placement.Fits || a.Mask(testResource, r.Node("n").Accels[0].Graph) != nvtopo.MaskOf(0, 1) {
 			t.Errorf("%q, %v", reason, a)
 		}
 	})
@@ -151,10 +152,10 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 		info, l := r.view(t, pods...)
 		info = info.Snapshot()
 		info.AddPodInfo(r.nominated("n")[0])
-		if v := r.Judge(demandOf(t, linked), info, l); v.Reason != FewLinked || v.Never {
-			t.Errorf("a pair for another pod: %+v, want %q", v, FewLinked)
+		if v := r.Judge(demandOf(t, linked), info, l); v.Reason != placement.FewLinked || v.Never {
+			t.Errorf("a pair for another pod: %+v, want %q", v, placement.FewLinked)
 		}
-		for n, want := range map[int]Reason{3: Fits, 4: FewGPUs} {
+		for n, want := range map[int]placement.Reason{3: placement.Fits, 4: placement.FewGPUs} {
 			pod := ranked(gpuPod("more", n), 4)
 			if v := r.Judge(demandOf(t, pod), info, l); v.Reason != want {
 				t.Errorf("%d GPUs beside the held ones: %q, want %q", n, v.Reason, want)
@@ -273,7 +274,7 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 		t.Error("nobody knows when the pod went")
 	}
 	r.podGone("gone")
-	if v := r.Judge(d, info, l); v.Reason != FewGPUs {
+	if v := r.Judge(d, info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("the devices are not free yet, but %+v", v)
 	}
 	if got := r.Unreleased("n"); !slices.Equal(got, []string{"gone"}) {

@@ -30,6 +30,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -123,7 +124,7 @@ func (s *site) assume(pod *v1.Pod, node string) {
 	s.tb.Helper()
 	info, err := s.snapshot.Get(node)
 	s.must(err)
-	if _, reason := s.Reserve(demandOf(s.tb, pod), pod, info, s.snapshot.NodeInfos()); reason != Fits {
+	if _, reason := s.Reserve(demandOf(s.tb, pod), pod, info, s.snapshot.NodeInfos()); reason != placement.Fits {
 		s.tb.Fatalf("node %s was listed for pod %s, but Reserve says: %s", node, pod.Name, reason)
 	}
 	p := pod.DeepCopy()
@@ -168,14 +169,14 @@ func (s *site) linear(pod *v1.Pod, how *Narrowing) (sets.Set[string], cluster.Be
 	offers := map[string]cluster.Offer{}
 	band := cluster.Bands
 	for _, info := range s.list() {
-		if s.Judge(d, info, s.snapshot.NodeInfos()).Reason != Fits {
+		if s.Judge(d, info, s.snapshot.NodeInfos()).Reason != placement.Fits {
 			continue
 		}
 		u := s.View(d, info, s.snapshot.NodeInfos())
 		if u == nil {
 			continue
 		}
-		if o, ok := Rate(u, d.Request); ok {
+		if o, ok := placement.Rate(u, d.Request); ok {
 			offers[info.Node().Name] = o
 			band = min(band, o.Band)
 		}
@@ -484,7 +485,7 @@ func TestEventsMayComeWhileAListIsMade(t *testing.T) {
 		for name := range listed {
 			info, err := s.snapshot.Get(name)
 			s.must(err)
-			if _, reason := s.Reserve(d, pod, info, s.snapshot.NodeInfos()); reason == Fits {
+			if _, reason := s.Reserve(d, pod, info, s.snapshot.NodeInfos()); reason == placement.Fits {
 				s.Unreserve(pod.UID, name)
 			}
 			break

@@ -14,6 +14,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -70,7 +71,7 @@ func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 		used       []int
 		pod        *v1.Pod
 		want       [][]int // by container, sorted
-		wantReason Reason
+		wantReason placement.Reason
 	}{
 		"without a policy the best pair may be anywhere": {
 			kubelet: v1alpha1.Kubelet{TopologyManagerPolicy: "none"}, used: []int{0}, pod: gpuPod("p", 2), want: [][]int{{4, 7}},
@@ -82,14 +83,14 @@ func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 			kubelet: single, used: []int{0, 1}, pod: gpuPod("p", 2), want: [][]int{{2, 3}},
 		},
 		"the pod's link demand does not fit kubelet's NUMA node": {
-			kubelet: single, used: []int{0, 2}, pod: annotated(gpuPod("p", 2), podrequest.MinLinkKey, "NV2"), wantReason: KubeletElsewhere,
+			kubelet: single, used: []int{0, 2}, pod: annotated(gpuPod("p", 2), podrequest.MinLinkKey, "NV2"), wantReason: placement.KubeletElsewhere,
 		},
 		"devices without NUMA nodes leave the choice free": {
 			kubelet: scope(single, func(k *v1alpha1.Kubelet) { k.UnalignedResources = []string{testResource} }),
 			used:    []int{0}, pod: gpuPod("p", 2), want: [][]int{{4, 7}},
 		},
 		"four GPUs over two NUMA nodes are refused": {
-			kubelet: restricted, used: []int{0, 4}, pod: gpuPod("p", 4), wantReason: KubeletRefuses,
+			kubelet: restricted, used: []int{0, 4}, pod: gpuPod("p", 4), wantReason: placement.KubeletRefuses,
 		},
 		"five GPUs need two NUMA nodes, which restricted allows": {
 			kubelet: restricted, pod: gpuPod("p", 5), want: [][]int{{0, 1, 2, 4, 5}},
@@ -102,7 +103,7 @@ func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 			kubelet: single, pod: two(4, 4), want: [][]int{{0, 1, 2, 3}, {4, 5, 6, 7}},
 		},
 		"the pod scope wants one for all": {
-			kubelet: scope(single, func(k *v1alpha1.Kubelet) { k.Scope = "pod" }), pod: two(4, 4), wantReason: KubeletRefuses,
+			kubelet: scope(single, func(k *v1alpha1.Kubelet) { k.Scope = "pod" }), pod: two(4, 4), wantReason: placement.KubeletRefuses,
 		},
 		"the second container goes where it still fits": {
 			kubelet: single, pod: two(3, 2), want: [][]int{{0, 1, 2}, {4, 5}},
@@ -120,7 +121,7 @@ func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 				TopologyManagerPolicy: "none", CPUManagerPolicy: "static", ReservedCPUs: "0,40",
 				CPUManagerOptions: map[string]string{"full-pcpus-only": "true"},
 			},
-			pod: guaranteed(gpuPod("p", 1), "3", "1Gi"), wantReason: KubeletRefuses,
+			pod: guaranteed(gpuPod("p", 1), "3", "1Gi"), wantReason: placement.KubeletRefuses,
 		},
 		"memory set aside on one NUMA node sends the pod to the other": {
 			kubelet: scope(single, func(k *v1alpha1.Kubelet) {
@@ -155,7 +156,7 @@ func TestChoicesStayInsideWhatKubeletHonours(t *testing.T) {
 			if reason != tc.wantReason {
 				t.Fatalf("Reserve says %q, want %q", reason, tc.wantReason)
 			}
-			if reason == Fits {
+			if reason == placement.Fits {
 				if d := cmp.Diff(tc.want, r.positions(a)); d != "" {
 					t.Errorf("choice (-want +got):\n%s", d)
 				}

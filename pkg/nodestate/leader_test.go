@@ -8,6 +8,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // elected is what a Lease says at a moment, in seconds since the process started.
@@ -73,7 +75,7 @@ func TestAFormerLeaderDoesNotDecideAnew(t *testing.T) {
 	choose := func(name string) error {
 		pod := gpuPod(name, 1)
 		info, l := r.view(t)
-		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
 		return r.CheckLeader(t.Context(), pod.UID, "n")

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // TestTheLeaseOfAnEarlierNodesAgentDoesNotCount: a Node was made anew under the name,
@@ -44,11 +45,11 @@ func TestTheLeaseOfAnEarlierNodesAgentDoesNotCount(t *testing.T) {
 			t.Errorf("%s: enforced %t, want %t", step.name, got, step.want)
 		}
 		// What the agent says of pods that are gone, and for the nodes it serves, goes with it.
-		want := map[bool]Reason{true: FewGPUs, false: NotEnforced}[step.want]
+		want := map[bool]placement.Reason{true: placement.FewGPUs, false: placement.NotEnforced}[step.want]
 		if v := r.Judge(careful, info, l); v.Reason != want {
 			t.Errorf("%s: a pod that wants an agent: %q, want %q", step.name, v.Reason, want)
 		}
-		want = map[bool]Reason{true: FewGPUs, false: Fits}[step.want]
+		want = map[bool]placement.Reason{true: placement.FewGPUs, false: placement.Fits}[step.want]
 		if v := r.Judge(demandOf(t, gpuPod("p", 1)), info, l); v.Reason != want {
 			t.Errorf("%s: another pod: %q, want %q", step.name, v.Reason, want)
 		}

@@ -13,6 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -177,7 +178,7 @@ func (l *lister) usable(x *index, band int) []cluster.Candidate {
 		}
 		// What is on a node of the bucket decides alike on all of them.
 		u := l.s.usage(e.cell, e.node, l.nodes[c.Bucket.Nodes()[i]], l.handle.SnapshotSharedLister().NodeInfos())
-		o, ok := Rate(u, l.d.Request)
+		o, ok := placement.Rate(u, l.d.Request)
 		if !ok {
 			continue
 		}
@@ -239,7 +240,7 @@ func (l *lister) bestByNode(x *index) sets.Set[string] {
 		if !l.admits(x, i) {
 			continue
 		}
-		o, ok := Rate(l.s.usage(x.entries[i].cell, x.entries[i].node, l.nodes[i], snapshot), l.d.Request)
+		o, ok := placement.Rate(l.s.usage(x.entries[i].cell, x.entries[i].node, l.nodes[i], snapshot), l.d.Request)
 		if !ok || o.Band > band {
 			continue
 		}

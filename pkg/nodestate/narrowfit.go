@@ -8,6 +8,8 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // admits reports whether a node is worth listing: its graph counts, and nothing
@@ -18,7 +20,7 @@ func (l *lister) admits(x *index, i int) bool {
 	}
 	e := &x.entries[i]
 	n := e.node
-	if n == nil || e.cell.vouched(n, l.now) != Fits || l.s.enforcement(l.d, n) != Fits || !l.fits(l.nodes[i]) {
+	if n == nil || e.cell.vouched(n, l.now) != placement.Fits || l.s.enforcement(l.d, n) != placement.Fits || !l.fits(l.nodes[i]) {
 		return false
 	}
 	return true

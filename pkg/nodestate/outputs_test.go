@@ -11,6 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // Class and bandwidth were computed when the choice was written, from the graph of then:
@@ -21,7 +22,7 @@ func TestLinksAreWrittenAsTheyWereWhenTheChoiceWasMade(t *testing.T) {
 	pod := gpuPod("p", 2)
 	info, l := r.view(t)
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	want, err := r.Annotations(a, true)

@@ -14,6 +14,7 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -29,7 +30,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	pod := gpuPod("p", 1)
 	info, l := r.view(t)
 	first, reason := r.Reserve(demandOf(t, pod), pod, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	// PreBind wrote the first choice, the Binding had no answer; nothing is bound.
@@ -43,7 +44,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	}
 	waiting.Annotations = map[string]string{allocation.Key: text, podrequest.MinLinkKey: "SYS"} // it asks for other things now
 	second, reason := r.Reserve(demandOf(t, waiting), waiting, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	r.BindingBegan(pod.UID, "n")
@@ -61,7 +62,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	info, l = r.view(t, assumed)
 	r.Sweep(l)
 	other := gpuPod("other", 7)
-	if a, reason := r.Reserve(demandOf(t, other), other, info, l); reason == Fits {
+	if a, reason := r.Reserve(demandOf(t, other), other, info, l); reason == placement.Fits {
 		t.Errorf("the other pod got %q, and the first has %q", a.GPUs(testResource), second.GPUs(testResource))
 	}
 	info, l = r.view(t, bound)
@@ -69,7 +70,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	if left := r.Dump(); len(left) != 0 {
 		t.Errorf("in flight after the cache caught up: %+v", left)
 	}
-	if _, reason := r.Reserve(demandOf(t, other), other, info, l); reason != Fits {
+	if _, reason := r.Reserve(demandOf(t, other), other, info, l); reason != placement.Fits {
 		t.Errorf("seven GPUs are free, but: %v", reason)
 	}
 }
@@ -79,7 +80,7 @@ func TestAClaimGoesWhenItsAnnotationWasRepaired(t *testing.T) {
 	pod := gpuPod("p", 1)
 	info, l := r.view(t)
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	r.BindingBegan(pod.UID, "n")
@@ -106,7 +107,7 @@ func TestPodsWakeWhenAClaimThatHeldThemBackIsVoid(t *testing.T) {
 		r := newRig(t, "dgx1-v100")
 		pod := gpuPod("p", 8)
 		info, l := r.view(t)
-		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
 		woken := r.wakes()
@@ -124,7 +125,7 @@ func TestPodsWakeWhenAClaimThatHeldThemBackIsVoid(t *testing.T) {
 		r := newRig(t, "dgx1-v100")
 		pod := gpuPod("p", 8)
 		info, l := r.view(t)
-		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
 		r.BindingBegan(pod.UID, "n")
@@ -147,7 +148,7 @@ func TestAWishForNUMANeedsNoGraph(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for affinity, want := range map[string]Reason{"none": Fits, "preferred": Fits, "required": NoGraph} {
+	for affinity, want := range map[string]placement.Reason{"none": placement.Fits, "preferred": placement.Fits, "required": placement.NoGraph} {
 		pod := gpuPod("p", 0)
 		pod.Annotations = map[string]string{podrequest.NUMAAffinityKey: affinity}
 		if v := r.Judge(demandOf(t, pod), info, l); v.Reason != want {
@@ -175,7 +176,7 @@ func TestNothingIsKeptOfWhatIsGone(t *testing.T) {
 	pod := on(t, r.State, gpuPod("p", 1), "n", 0)
 	r.pods = fixedStore{pod.UID: pod}
 	info, l := r.view(t, pod)
-	if v := r.Judge(demandOf(t, gpuPod("q", 8)), info, l); v.Reason != FewGPUs {
+	if v := r.Judge(demandOf(t, gpuPod("q", 8)), info, l); v.Reason != placement.FewGPUs {
 		t.Fatal(v.Reason)
 	}
 	r.pods = fixedStore{}
@@ -198,14 +199,14 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 	pod := gpuPod("p", 1)
 	info, l := r.view(t)
 	first, reason := r.Reserve(demandOf(t, pod), pod, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	r.BindingBegan(pod.UID, "n")
 	r.Unreserve(pod.UID, "n")
 	changed := annotated(pod.DeepCopy(), podrequest.MinLinkKey, "SYS") // it asks for other things now
 	second, reason := r.Reserve(demandOf(t, changed), changed, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	r.BindingBegan(pod.UID, "n") // its PATCH was done, and then the first one's
@@ -242,7 +243,7 @@ func TestAPodReplacedUnseenLeavesNoClaim(t *testing.T) {
 	before, after := gpuPod("p", 2), gpuPod("p", 2)
 	after.UID = "another"
 	info, l := r.view(t)
-	if _, reason := r.Reserve(demandOf(t, before), before, info, l); reason != Fits {
+	if _, reason := r.Reserve(demandOf(t, before), before, info, l); reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	r.BindingBegan(before.UID, "n")
@@ -271,7 +272,7 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 		"not while two of its choices there are in doubt": {func(r *rig, pod, _ *v1.Pod) {
 			info, l := r.view(t)
 			changed := annotated(pod.DeepCopy(), podrequest.MinLinkKey, "SYS") // it asks for other things now
-			if _, reason := r.Reserve(demandOf(t, changed), changed, info, l); reason != Fits {
+			if _, reason := r.Reserve(demandOf(t, changed), changed, info, l); reason != placement.Fits {
 				t.Fatal(reason)
 			}
 		}, false},
@@ -282,7 +283,7 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 			pod := gpuPod("p", 2)
 			info, l := r.view(t)
 			bound, reason := r.Reserve(demandOf(t, pod), pod, info, l)
-			if reason != Fits {
+			if reason != placement.Fits {
 				t.Fatal(reason)
 			}
 			r.BindingBegan(pod.UID, "n")

@@ -9,13 +9,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // Report is how one node with accelerators stands: whether its graph counts, and what
 // its object says of that.
 type Report struct {
 	Node   *v1.Node
-	Reason Reason // Fits: it counts
+	Reason placement.Reason // Fits: it counts
 	// Object is the UID of the node's NodeGPUTopology; empty when there is none.
 	Object types.UID
 	// Fault is what cannot be read of the object; empty when all can.
@@ -39,11 +40,11 @@ func (r *Report) state() string {
 	switch {
 	case r.Fault != "":
 		return standsMalformed
-	case r.Reason == Fits:
+	case r.Reason == placement.Fits:
 		return standsCounted
-	case r.Reason == StaleGraph || r.Reason == UnreadableGraph:
+	case r.Reason == placement.StaleGraph || r.Reason == placement.UnreadableGraph:
 		return standsStale
-	case r.Reason == NodeReplaced:
+	case r.Reason == placement.NodeReplaced:
 		return standsReplaced
 	}
 	return standsMissing

@@ -15,6 +15,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 func TestReportsTellHowNodesStand(t *testing.T) {
@@ -24,10 +25,10 @@ func TestReportsTellHowNodesStand(t *testing.T) {
 		stale  *bool
 	}{
 		"fresh":                       {func(*testing.T, *rig) {}, "counted", nil},
-		"silent":                      {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, StaleGraph) }, "stale", nil},
-		"missing":                     {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, NoGraph) }, "missing", nil},
-		"replaced":                    {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, NodeReplaced) }, "replaced", nil},
-		"a graph that cannot be read": {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, UnreadableGraph) }, "malformed", nil},
+		"silent":                      {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, placement.StaleGraph) }, "stale", nil},
+		"missing":                     {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, placement.NoGraph) }, "missing", nil},
+		"replaced":                    {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, placement.NodeReplaced) }, "replaced", nil},
+		"a graph that cannot be read": {func(t *testing.T, r *rig) { t.Helper(); r.unvouch(t, placement.UnreadableGraph) }, "malformed", nil},
 		"a part that cannot be read": {func(t *testing.T, r *rig) {
 			t.Helper()
 			obj := topologyOf(t, "n", "dgx1-v100")
@@ -47,7 +48,7 @@ func TestReportsTellHowNodesStand(t *testing.T) {
 		}, "counted", new(true)},
 		"no accelerators": {func(t *testing.T, r *rig) {
 			t.Helper()
-			r.unvouch(t, NoGraph)
+			r.unvouch(t, placement.NoGraph)
 			delete(r.node.Status.Allocatable, testResource)
 		}, "", nil},
 	}

@@ -9,6 +9,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -52,7 +53,7 @@ func (s *State) again(d *Demand, x *cell, n *usage.Node, generation int64, here 
 	in := s.input(x, n, generation, here, snapshot)
 	in.Retried = d.UID
 	u := usage.Compute(&in)
-	if Check(u, d.Request) != Fits {
+	if placement.Check(u, d.Request) != placement.Fits {
 		return nil, nil
 	}
 	only := *u
@@ -60,8 +61,8 @@ func (s *State) again(d *Demand, x *cell, n *usage.Node, generation int64, here 
 	for i, accel := range n.Accels {
 		only.Used[i] = u.Used[i] | ^c.alloc.Mask(accel.Resource, accel.Graph)
 	}
-	a, reason := Choose(&only, d.Request, false)
-	if reason != Fits || len(u.FreeCPUs().Minus(c.alloc.CPUs())) != len(u.FreeCPUs())-len(c.alloc.CPUs()) {
+	a, reason := placement.Choose(&only, d.Request, false)
+	if reason != placement.Fits || len(u.FreeCPUs().Minus(c.alloc.CPUs())) != len(u.FreeCPUs())-len(c.alloc.CPUs()) {
 		return nil, nil
 	}
 	a.SetCPUs(c.alloc.CPUs())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -19,7 +20,7 @@ func (r *rig) attempt(t *testing.T, pod *v1.Pod) *allocation.Allocation {
 	t.Helper()
 	info, l := r.view(t)
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatalf("pod %s: %s", pod.Name, reason)
 	}
 	r.BindingBegan(pod.UID, "n")
@@ -37,7 +38,7 @@ func TestAPodIsTriedAgainWithTheChoiceThatIsInDoubt(t *testing.T) {
 		first := r.attempt(t, pod)
 		for range 5 {
 			info, l := r.view(t)
-			if v := r.Judge(demandOf(t, pod), info, l); v.Reason != Fits {
+			if v := r.Judge(demandOf(t, pod), info, l); v.Reason != placement.Fits {
 				t.Fatalf("%d GPUs: the pod does not fit beside its own choice: %s", gpus, v.Reason)
 			}
 			if again := r.attempt(t, pod); again != first {
@@ -47,7 +48,7 @@ func TestAPodIsTriedAgainWithTheChoiceThatIsInDoubt(t *testing.T) {
 		if left := r.Dump(); len(left) != 1 || left[0].Phase != "doubtful" {
 			t.Errorf("%d GPUs: in flight %+v, want one that is doubtful", gpus, left)
 		}
-		if info, l := r.view(t); gpus == 8 && r.Judge(demandOf(t, gpuPod("other", 1)), info, l).Reason == Fits {
+		if info, l := r.view(t); gpus == 8 && r.Judge(demandOf(t, gpuPod("other", 1)), info, l).Reason == placement.Fits {
 			t.Error("another pod fits where all GPUs are kept for one in doubt")
 		}
 		r.clock.now = r.clock.now.Add(2 * requestTimeout)
@@ -115,7 +116,7 @@ func TestAWriteThatEndedLeavesNothingInDoubt(t *testing.T) {
 	patched := func(pod *v1.Pod) {
 		t.Helper()
 		info, l := r.view(t)
-		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
 		r.BindingBegan(pod.UID, "n")
@@ -162,7 +163,7 @@ func TestEveryAttemptCountsTowardsThoseInARow(t *testing.T) {
 					continue
 				}
 				info, l := r.view(t)
-				if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+				if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 					t.Fatal(reason)
 				}
 				r.Unreserve(pod.UID, "n")
@@ -206,7 +207,7 @@ func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			second := gpuPod("p", tc.gpus) // what it asks for does not change in truth; here it makes another choice
-			if _, reason := r.Reserve(demandOf(t, second), second, info, l); reason != Fits {
+			if _, reason := r.Reserve(demandOf(t, second), second, info, l); reason != placement.Fits {
 				t.Fatal(reason)
 			}
 			bound := annotated(pod.DeepCopy(), allocation.Key, text)

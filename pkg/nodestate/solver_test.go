@@ -13,6 +13,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -47,7 +48,7 @@ func TestTheJointSolver(t *testing.T) {
 		wantGPUs   []int
 		wantNUMA   []int
 		wantCPUs   int
-		wantReason Reason
+		wantReason placement.Reason
 	}{
 		"CPUs lie beside the GPUs": {
 			pod: asking(gpuPod("p", 2), "4", ""), wantGPUs: []int{0, 3}, wantNUMA: []int{0}, wantCPUs: 4,
@@ -66,16 +67,16 @@ func TestTheJointSolver(t *testing.T) {
 			wantGPUs: []int{0, 4}, wantNUMA: []int{0, 1}, wantCPUs: 60,
 		},
 		"required is refused when even all nodes have not enough": {
-			pod: annotated(asking(gpuPod("p", 2), "90", ""), podrequest.NUMAAffinityKey, "required"), wantReason: NoNUMACPU,
+			pod: annotated(asking(gpuPod("p", 2), "90", ""), podrequest.NUMAAffinityKey, "required"), wantReason: placement.NoNUMACPU,
 		},
 		"memory counts as CPU does": {
-			pod: annotated(asking(gpuPod("p", 1), "1", "2Ti"), podrequest.NUMAAffinityKey, "required"), wantReason: NoNUMAMemory,
+			pod: annotated(asking(gpuPod("p", 1), "1", "2Ti"), podrequest.NUMAAffinityKey, "required"), wantReason: placement.NoNUMAMemory,
 		},
 		"single-numa-node keeps CPU and GPUs on one node": {
-			pod: annotated(asking(gpuPod("p", 4), "50", ""), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: NoNUMACPU,
+			pod: annotated(asking(gpuPod("p", 4), "50", ""), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: placement.NoNUMACPU,
 		},
 		"single-numa-node refuses GPUs over two nodes": {
-			used: []int{0, 4}, pod: annotated(gpuPod("p", 4), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: FewInNUMA,
+			used: []int{0, 4}, pod: annotated(gpuPod("p", 4), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: placement.FewInNUMA,
 		},
 		"a pod without GPUs gets one NUMA node": {
 			used: []int{0, 1}, usedOn: []int{0},
@@ -83,7 +84,7 @@ func TestTheJointSolver(t *testing.T) {
 			wantNUMA: []int{0}, wantCPUs: 10,
 		},
 		"a pod without GPUs is refused where no node has its CPUs": {
-			pod: annotated(asking(gpuPod("p", 0), "41", ""), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: NoNUMACPU,
+			pod: annotated(asking(gpuPod("p", 0), "41", ""), podrequest.TopologyPolicyKey, "single-numa-node"), wantReason: placement.NoNUMACPU,
 		},
 		"a pod without GPUs that only prefers takes what there is": {
 			pod: annotated(asking(gpuPod("p", 0), "41", ""), podrequest.NUMAAffinityKey, "preferred"), wantNUMA: []int{0, 1}, wantCPUs: 41,
@@ -122,7 +123,7 @@ func TestTheJointSolver(t *testing.T) {
 			if reason != tc.wantReason {
 				t.Fatalf("Reserve says %q, want %q", reason, tc.wantReason)
 			}
-			if reason != Fits {
+			if reason != placement.Fits {
 				return
 			}
 			var gpus []int
@@ -148,7 +149,7 @@ func TestCPUsAreSpreadOverTheNUMANodesOfTheChoice(t *testing.T) {
 	pod := asking(gpuPod("all", 8), "18", "")
 	info, l := r.view(t)
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	counts := map[int]int{}
@@ -189,7 +190,7 @@ func TestContainersShareThePodsSet(t *testing.T) {
 			pod.Spec.InitContainers, pod.Spec.Containers = tc.init, tc.app
 			info, l := r.view(t)
 			a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
-			if reason != Fits {
+			if reason != placement.Fits {
 				t.Fatal(reason)
 			}
 			for _, c := range a.Containers {
@@ -214,12 +215,12 @@ func TestKubeletDecidesWhatAChoiceMayBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, l := r.view(t)
-	if v := r.Judge(demandOf(t, gpuPod("five", 5)), info, l); v.Reason != KubeletRefuses || !v.Never {
-		t.Errorf("five GPUs on a single-numa-node kubelet: %+v, want %q for ever", v, KubeletRefuses)
+	if v := r.Judge(demandOf(t, gpuPod("five", 5)), info, l); v.Reason != placement.KubeletRefuses || !v.Never {
+		t.Errorf("five GPUs on a single-numa-node kubelet: %+v, want %q for ever", v, placement.KubeletRefuses)
 	}
 	pod := asking(gpuPod("two", 2), "4", "")
 	a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
-	if reason != Fits || a.CPUSet != "" || !slices.Equal(a.NUMANodes, []int{0}) {
+	if reason != placement.Fits || a.CPUSet != "" || !slices.Equal(a.NUMANodes, []int{0}) {
 		t.Errorf("choice %+v (%q), want NUMA node 0 and no cpuset: kubelet chooses the CPUs itself", a, reason)
 	}
 }
@@ -228,14 +229,14 @@ func TestModelAndMemoryAreMasks(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	tests := map[string]struct {
 		key, value string
-		want       Reason
+		want       placement.Reason
 	}{
-		"the node's model":      {podrequest.GPUModelKey, "V100-SXM2", Fits},
-		"one of several models": {podrequest.GPUModelKey, "H100,V100 SXM2", Fits},
-		"part of a word is not": {podrequest.GPUModelKey, "V10", FewSuitableGPUs},
-		"another model":         {podrequest.GPUModelKey, "H100", FewSuitableGPUs},
-		"less memory":           {podrequest.MinGPUMemoryKey, "10Gi", Fits},
-		"more memory":           {podrequest.MinGPUMemoryKey, "100Gi", FewSuitableGPUs},
+		"the node's model":      {podrequest.GPUModelKey, "V100-SXM2", placement.Fits},
+		"one of several models": {podrequest.GPUModelKey, "H100,V100 SXM2", placement.Fits},
+		"part of a word is not": {podrequest.GPUModelKey, "V10", placement.FewSuitableGPUs},
+		"another model":         {podrequest.GPUModelKey, "H100", placement.FewSuitableGPUs},
+		"less memory":           {podrequest.MinGPUMemoryKey, "10Gi", placement.Fits},
+		"more memory":           {podrequest.MinGPUMemoryKey, "100Gi", placement.FewSuitableGPUs},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -253,11 +254,11 @@ func TestLinkDemandsNameTheFabric(t *testing.T) {
 	info, l := r.view(t)
 	d := demandOf(t, annotated(gpuPod("p", 5), podrequest.MinLinkKey, "NVLINK"))
 	v := r.Judge(d, info, l)
-	if got, want := d.Text(v.Reason), "fewer free GPUs joined by NVLink than asked"; got != want {
+	if got, want := v.Reason.Text(d.Request), "fewer free GPUs joined by NVLink than asked"; got != want {
 		t.Errorf("reason %q, want %q", got, want)
 	}
 	d = demandOf(t, annotated(gpuPod("p", 2), podrequest.MinBandwidthKey, "60"))
-	if v := r.Judge(d, info, l); v.Reason != LowBandwidth {
-		t.Errorf("60 GB/s: %q, want %q", v.Reason, LowBandwidth)
+	if v := r.Judge(d, info, l); v.Reason != placement.LowBandwidth {
+		t.Errorf("60 GB/s: %q, want %q", v.Reason, placement.LowBandwidth)
 	}
 }

@@ -17,21 +17,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
 // unvouch brings the node of a rig into one of the states in which its graph does not
 // count.
-func (r *rig) unvouch(t *testing.T, how Reason) {
+func (r *rig) unvouch(t *testing.T, how placement.Reason) {
 	t.Helper()
 	switch how {
-	case NoGraph:
+	case placement.NoGraph:
 		r.Remove("n", "topology-n")
-	case NodeReplaced:
+	case placement.NodeReplaced:
 		r.node.UID = "another"
-	case StaleGraph:
+	case placement.StaleGraph:
 		r.leases.Drop(nodelease.ExporterPrefix + "n")
-	case UnreadableGraph:
+	case placement.UnreadableGraph:
 		r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion, obj.Spec.Links[0].Class = "2", "NVLink9"
@@ -75,14 +76,14 @@ func TestPodsOnNodesWhoseGraphDoesNotCount(t *testing.T) {
 		"no GPU":                    {missing: neither, stale: neither},
 		"no GPU, but numa required": {notes: []string{podrequest.NUMAAffinityKey, "required"}, missing: never, stale: never},
 	}
-	for _, state := range []Reason{NoGraph, NodeReplaced, StaleGraph, UnreadableGraph} {
+	for _, state := range []placement.Reason{placement.NoGraph, placement.NodeReplaced, placement.StaleGraph, placement.UnreadableGraph} {
 		for name, tc := range pods {
 			t.Run(state.String()+"/"+name, func(t *testing.T) {
 				r := newRig(t, "dgx1-v100")
 				r.unvouch(t, state)
 				info, l := r.view(t)
 				want := tc.missing
-				if state == StaleGraph || state == UnreadableGraph {
+				if state == placement.StaleGraph || state == placement.UnreadableGraph {
 					want = tc.stale
 				}
 				pod := annotated(gpuPod("p", tc.gpus), tc.notes...)
@@ -91,11 +92,11 @@ func TestPodsOnNodesWhoseGraphDoesNotCount(t *testing.T) {
 					d.AllowNoGraph, d.CountStale = args&1 != 0, args&2 != 0
 					fits := want == neither || want == allow && d.AllowNoGraph || want == count && d.CountStale
 					v := r.Judge(d, info, l)
-					if fits && v.Reason != Fits || !fits && (v.Reason != state || !v.Never) {
+					if fits && v.Reason != placement.Fits || !fits && (v.Reason != state || !v.Never) {
 						t.Errorf("allow %t, count %t: verdict %+v (%s), want that it fits: %t", d.AllowNoGraph, d.CountStale, v, v.Reason, fits)
 					}
 					a, reason := r.Reserve(d, pod, info, l)
-					if a != nil || (reason == Fits) != fits {
+					if a != nil || (reason == placement.Fits) != fits {
 						t.Errorf("allow %t, count %t: Reserve chose %v, %q, want no choice, and that it fits: %t", d.AllowNoGraph, d.CountStale, a, reason, fits)
 					}
 				}
@@ -106,7 +107,7 @@ func TestPodsOnNodesWhoseGraphDoesNotCount(t *testing.T) {
 
 // TestAStaleGraphStillSaysWhatIsNotFree counts on a node of 8 GPUs whose exporter is silent.
 func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
-	by := func(t *testing.T, r *rig, gpus int, pods ...*v1.Pod) Reason {
+	by := func(t *testing.T, r *rig, gpus int, pods ...*v1.Pod) placement.Reason {
 		t.Helper()
 		info, l := r.view(t, pods...)
 		d := demandOf(t, gpuPod("p", gpus))
@@ -145,11 +146,11 @@ func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
 			pods := tc.before(t, r)
 			r.leases.Drop(nodelease.ExporterPrefix + "n")
-			if got := by(t, r, tc.free, pods...); got != Fits {
+			if got := by(t, r, tc.free, pods...); got != placement.Fits {
 				t.Errorf("%d GPUs: %q, want that it fits", tc.free, got)
 			}
-			if got := by(t, r, tc.free+1, pods...); got != FewGPUs {
-				t.Errorf("%d GPUs: %q, want %q", tc.free+1, got, FewGPUs)
+			if got := by(t, r, tc.free+1, pods...); got != placement.FewGPUs {
+				t.Errorf("%d GPUs: %q, want %q", tc.free+1, got, placement.FewGPUs)
 			}
 		})
 	}
@@ -160,8 +161,8 @@ func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
 		info, l := r.view(t)
 		d := demandOf(t, gpuPod("p", 2))
 		d.CountStale, d.Unenforced = true, RefuseUnenforced
-		if v := r.Judge(d, info, l); v.Reason != NotEnforced {
-			t.Errorf("verdict %q, want %q", v.Reason, NotEnforced)
+		if v := r.Judge(d, info, l); v.Reason != placement.NotEnforced {
+			t.Errorf("verdict %q, want %q", v.Reason, placement.NotEnforced)
 		}
 	})
 }
@@ -171,7 +172,7 @@ func (r *rig) placed(t *testing.T, name string, gpus int) *v1.Pod {
 	t.Helper()
 	pod := gpuPod(name, gpus)
 	info, l := r.view(t)
-	if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != Fits {
+	if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	return on(t, r.State, pod, "n")
@@ -187,16 +188,16 @@ func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
 	r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, time.Hour), r.clock.now)
 
 	info, l := r.view(t, byCount)
-	if v := r.Judge(demandOf(t, gpuPod("p", 7)), info, l); v.Reason == Fits {
+	if v := r.Judge(demandOf(t, gpuPod("p", 7)), info, l); v.Reason == placement.Fits {
 		t.Error("7 of 8 GPUs were given out beside a pod that has 2")
 	}
 	linked := demandOf(t, annotated(gpuPod("p", 2), podrequest.MinLinkKey, "NVLINK"))
-	if v := r.Judge(linked, info, l); v.Reason != UnknownDevices {
-		t.Errorf("a pod with link demands: %q, want %q", v.Reason, UnknownDevices)
+	if v := r.Judge(linked, info, l); v.Reason != placement.UnknownDevices {
+		t.Errorf("a pod with link demands: %q, want %q", v.Reason, placement.UnknownDevices)
 	}
 	plain := gpuPod("plain", 2)
 	a, reason := r.Reserve(demandOf(t, plain), plain, info, l)
-	if reason != Fits || !a.Unconfirmed {
+	if reason != placement.Fits || !a.Unconfirmed {
 		t.Errorf("a pod without: %q, unconfirmed %t, want a choice that is marked unconfirmed", reason, a != nil && a.Unconfirmed)
 	}
 	r.Unreserve("plain", "n")
@@ -204,7 +205,7 @@ func TestPodsPlacedByCountAreReconciledWhenTheGraphIsBack(t *testing.T) {
 	r.record(t, "counted", 0, 3)
 	info, l = r.view(t, byCount)
 	a, reason = r.Reserve(linked, gpuPod("linked", 2), info, l)
-	if reason != Fits || a.Unconfirmed {
+	if reason != placement.Fits || a.Unconfirmed {
 		t.Fatalf("after the record: %q, unconfirmed %t, want a choice", reason, a != nil && a.Unconfirmed)
 	}
 	n := r.Node("n")
@@ -339,7 +340,7 @@ func TestTheLastGoodGraphDoesNotCountForEver(t *testing.T) {
 		}
 		return freed
 	}
-	at := func(d time.Duration, want Reason) {
+	at := func(d time.Duration, want placement.Reason) {
 		t.Helper()
 		r.clock.now = start.Add(d)
 		r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now)
@@ -349,19 +350,19 @@ func TestTheLastGoodGraphDoesNotCountForEver(t *testing.T) {
 		}
 	}
 	apply("2", "NVLink9", false)
-	at(0, Fits)
-	at(time.Minute, Fits)
+	at(0, placement.Fits)
+	at(time.Minute, placement.Fits)
 	apply("3", "NVLink9", false) // a later write, still unreadable, begins no new term
-	at(119*time.Second, Fits)
-	at(120*time.Second, UnreadableGraph)
+	at(119*time.Second, placement.Fits)
+	at(120*time.Second, placement.UnreadableGraph)
 	apply("4", "NVLink9", true) // nor does one whose graph has to wait end the old one
-	at(130*time.Second, UnreadableGraph)
+	at(130*time.Second, placement.UnreadableGraph)
 	apply("4", "NVLink9", false)
-	at(10*time.Minute, UnreadableGraph)
+	at(10*time.Minute, placement.UnreadableGraph)
 	if !apply("5", topologyOf(t, "n", "dgx1-v100").Spec.Links[0].Class, false) {
 		t.Error("nobody was woken when the old graph counted again")
 	}
-	at(11*time.Minute, Fits)
+	at(11*time.Minute, placement.Fits)
 }
 
 // TestBrokenGPUsNeverLookHealthy: an exporter makes an object and then publishes what is
@@ -396,12 +397,12 @@ func TestNothingIsKeptOfAnotherObject(t *testing.T) {
 		t.Fatalf("changed %t, %v; want the old object forgotten and the new one refused", changed, err)
 	}
 	info, l := r.view(t)
-	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != UnreadableGraph {
-		t.Errorf("verdict %q, want %q", v.Reason, UnreadableGraph)
+	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != placement.UnreadableGraph {
+		t.Errorf("verdict %q, want %q", v.Reason, placement.UnreadableGraph)
 	}
 	r.Remove("n", "made-anew")
-	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != NoGraph {
-		t.Errorf("verdict after its end %q, want %q", v.Reason, NoGraph)
+	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != placement.NoGraph {
+		t.Errorf("verdict after its end %q, want %q", v.Reason, placement.NoGraph)
 	}
 }
 
@@ -412,7 +413,7 @@ func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
 	running := gpuPod("running", 3)
 	info, l := r.view(t)
 	a, reason := r.Reserve(demandOf(t, running), running, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	text, err := a.Encode()
@@ -424,7 +425,7 @@ func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
 	info, l = r.view(t, running)
 	binding := gpuPod("binding", 2)
 	b, reason := r.Reserve(demandOf(t, binding), binding, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	held := a.Mask(testResource, r.Node("n").Accels[0].Graph) | b.Mask(testResource, r.Node("n").Accels[0].Graph)
@@ -432,8 +433,8 @@ func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
 	if !r.Remove("n", "topology-n") {
 		t.Fatal("the object was not removed")
 	}
-	if v := r.Judge(demandOf(t, gpuPod("p", 1)), info, l); v.Reason != NoGraph {
-		t.Errorf("verdict while it is gone %q, want %q", v.Reason, NoGraph)
+	if v := r.Judge(demandOf(t, gpuPod("p", 1)), info, l); v.Reason != placement.NoGraph {
+		t.Errorf("verdict while it is gone %q, want %q", v.Reason, placement.NoGraph)
 	}
 	if _, err := r.Annotations(b, false); err == nil {
 		t.Error("a choice was described by a graph that is gone")
@@ -447,13 +448,13 @@ func TestPodsKeepTheirGPUsWhileTheTopologyIsGone(t *testing.T) {
 	info, l = r.view(t, running)
 	p := gpuPod("p", 3)
 	c, reason := r.Reserve(demandOf(t, p), p, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	if both := c.Mask(testResource, r.Node("n").Accels[0].Graph) & held; both != 0 {
 		t.Errorf("GPUs %v were given out twice", both.Positions())
 	}
-	if v := r.Judge(demandOf(t, gpuPod("q", 1)), info, l); v.Reason != FewGPUs {
-		t.Errorf("verdict for a ninth GPU %q, want %q", v.Reason, FewGPUs)
+	if v := r.Judge(demandOf(t, gpuPod("q", 1)), info, l); v.Reason != placement.FewGPUs {
+		t.Errorf("verdict for a ninth GPU %q, want %q", v.Reason, placement.FewGPUs)
 	}
 }

@@ -8,11 +8,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Standing says whether a node's graph counts now: Fits, or why it does not.
-func (s *State) Standing(node *v1.Node) Reason {
+func (s *State) Standing(node *v1.Node) placement.Reason {
 	x := s.cells.get(node.Name)
 	var n *usage.Node
 	if x != nil {
@@ -22,16 +23,16 @@ func (s *State) Standing(node *v1.Node) Reason {
 }
 
 // standing says whether a node's graph counts: Fits, or why it does not.
-func (s *State) standing(x *cell, n *usage.Node, node types.UID) Reason {
+func (s *State) standing(x *cell, n *usage.Node, node types.UID) placement.Reason {
 	switch {
 	case n == nil && x != nil && x.fault.Load() != nil:
-		return UnreadableGraph
+		return placement.UnreadableGraph
 	case n == nil && !s.served.Load():
-		return NoDefinition
+		return placement.NoDefinition
 	case n == nil:
-		return NoGraph
+		return placement.NoGraph
 	case n.NodeUID != node:
-		return NodeReplaced
+		return placement.NodeReplaced
 	}
 	return x.vouched(n, s.clock.Now())
 }
@@ -41,17 +42,17 @@ func (s *State) standing(x *cell, n *usage.Node, node types.UID) Reason {
 // graphs are broken. Where the object has come to say what cannot be read, the
 // exporter's Lease stands for that and no longer for the last good graph, which then
 // counts for the Lease's term, as it would if the exporter had fallen silent.
-func (x *cell) vouched(n *usage.Node, now time.Time) Reason {
+func (x *cell) vouched(n *usage.Node, now time.Time) placement.Reason {
 	if !n.Exporter.Fresh(now) {
-		return StaleGraph
+		return placement.StaleGraph
 	}
 	if !n.Exporter.Of(n.NodeUID) {
-		return NodeReplaced
+		return placement.NodeReplaced
 	}
 	if f := x.fault.Load(); f != nil && !f.since.IsZero() && now.Sub(f.since) >= n.Exporter.Term() {
-		return UnreadableGraph
+		return placement.UnreadableGraph
 	}
-	return Fits
+	return placement.Fits
 }
 
 // basis is what a pod's fit on a node rests on.
@@ -65,16 +66,16 @@ const (
 )
 
 // basis says what a pod's fit rests on where the graph n, which may be nil, stands like that.
-func (d *Demand) basis(n *usage.Node, reason Reason) basis {
+func (d *Demand) basis(n *usage.Node, reason placement.Reason) basis {
 	switch {
-	case reason == Fits:
+	case reason == placement.Fits:
 		return onGraph
 	case d.NeedsGraph():
 		return nowhere
 	case !d.HasGPUs():
 		return onTrust
 	}
-	stale := reason == StaleGraph || reason == UnreadableGraph && n != nil
+	stale := reason == placement.StaleGraph || reason == placement.UnreadableGraph && n != nil
 	switch {
 	case stale && (d.NoTopology || d.CountStale):
 		return onNumber
@@ -89,8 +90,8 @@ func (d *Demand) basis(n *usage.Node, reason Reason) basis {
 // graph may be wrong, but what it says to be used or broken is not counted as free.
 // Claims count too, which the scheduler's own account of the node does not have
 // while their binding is in doubt.
-func (s *State) byCount(d *Demand, u *usage.Usage) Reason {
-	if reason := s.enforcement(d, u.Node); reason != Fits {
+func (s *State) byCount(d *Demand, u *usage.Usage) placement.Reason {
+	if reason := s.enforcement(d, u.Node); reason != placement.Fits {
 		return reason
 	}
 	for _, r := range d.Resources {
@@ -104,8 +105,8 @@ func (s *State) byCount(d *Demand, u *usage.Usage) Reason {
 			free &^= u.Node.Accels[i].Degraded
 		}
 		if free.Len()-u.Counted[i] < r.Count {
-			return FewGPUs
+			return placement.FewGPUs
 		}
 	}
-	return Fits
+	return placement.Fits
 }

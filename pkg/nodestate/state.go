@@ -22,6 +22,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -157,17 +158,17 @@ const (
 
 // Verdict is a node's answer to a demand.
 type Verdict struct {
-	Reason Reason
+	Reason placement.Reason
 	// Never: nothing that could end on this node would make the pod fit.
 	Never bool
 }
 
 // usable returns what is used on a node whose graph counts, or the reason why
 // its graph does not. A nil Usage with Fits means the pod needs no graph there.
-func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, Reason) {
+func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, placement.Reason) {
 	node := info.Node()
 	if node == nil {
-		return nil, NoGraph
+		return nil, placement.NoGraph
 	}
 	x := s.cells.get(node.Name)
 	var n *usage.Node
@@ -180,16 +181,16 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 		if d.Ahead {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.computeFor(d, x, n, info.GetGeneration(), info.GetPods(), snapshot), Fits
+			return s.computeFor(d, x, n, info.GetGeneration(), info.GetPods(), snapshot), placement.Fits
 		}
 		if u := s.usageAgain(d, x, n, info, snapshot); u != nil {
-			return u, Fits
+			return u, placement.Fits
 		}
-		return s.usage(x, n, info, snapshot), Fits
+		return s.usage(x, n, info, snapshot), placement.Fits
 	case onNumber:
 		return nil, s.byCount(d, s.usage(x, n, info, snapshot))
 	case onTrust:
-		return nil, Fits
+		return nil, placement.Fits
 	default:
 		return nil, reason
 	}
@@ -202,36 +203,36 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) Verdict {
 	u, reason := s.usable(d, info, snapshot)
 	if u == nil {
-		return Verdict{Reason: reason, Never: reason != Fits && reason != FewGPUs}
+		return Verdict{Reason: reason, Never: reason != placement.Fits && reason != placement.FewGPUs}
 	}
-	if reason := s.enforcement(d, u.Node); reason != Fits {
+	if reason := s.enforcement(d, u.Node); reason != placement.Fits {
 		return Verdict{Reason: reason, Never: true}
 	}
-	reason = Check(u, d.Request)
-	if reason == Fits {
+	reason = placement.Check(u, d.Request)
+	if reason == placement.Fits {
 		return Verdict{}
 	}
-	return Verdict{Reason: reason, Never: Check(u.Node.Empty, d.Request) != Fits}
+	return Verdict{Reason: reason, Never: placement.Check(u.Node.Empty, d.Request) != placement.Fits}
 }
 
 // enforcement refuses a node without an agent to pods that may not run there.
-func (s *State) enforcement(d *Demand, n *usage.Node) Reason {
+func (s *State) enforcement(d *Demand, n *usage.Node) placement.Reason {
 	if !d.HasGPUs() || n.Enforced(s.clock.Now()) {
-		return Fits
+		return placement.Fits
 	}
 	if d.Unenforced == RefuseUnenforced {
-		return NotEnforced
+		return placement.NotEnforced
 	}
 	if d.Unenforced != WholeNodeOnly && !d.TrustsOutput {
-		return Fits
+		return placement.Fits
 	}
 	// The whole node leaves kubelet nothing to choose.
 	for _, r := range d.Resources {
 		if a := n.Accel(r.Name); a == nil || r.Count != a.Graph.Len() {
-			return NotEnforced
+			return placement.NotEnforced
 		}
 	}
-	return Fits
+	return placement.Fits
 }
 
 // View returns what is used on a node for scoring; nil where its graph does not count.
@@ -247,11 +248,11 @@ func (s *State) View(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) 
 // one lock for the whole process. For a pod that has a present claim on the
 // node it returns that claim's allocation. A nil allocation with Fits means the
 // node has no graph that counts and the pod needs none.
-func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, Reason) {
+func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, placement.Reason) {
 	s.mu.Lock()
 	if c := s.claimOf(pod.UID, info.Node().Name); c != nil {
 		s.mu.Unlock()
-		return c.alloc, Fits
+		return c.alloc, placement.Fits
 	}
 	s.mu.Unlock()
 	u, reason := s.usable(d, info, snapshot)
@@ -263,10 +264,10 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.claimOf(pod.UID, u.Node.Name); c != nil {
-		return c.alloc, Fits
+		return c.alloc, placement.Fits
 	}
 	if s.departed.lately(pod.UID, s.clock.Now()) {
-		return nil, PodGone // no event would end the claim
+		return nil, placement.PodGone // no event would end the claim
 	}
 	here := slices.Concat(info.GetPods(), promised)
 	if _, before := s.again(d, x, u.Node, info.GetGeneration(), here, snapshot); before != nil {
@@ -274,7 +275,7 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 			uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.Node.Name, alloc: before.alloc,
 			request: d.Request, phase: reserved, since: s.clock.Now(), times: before.times + 1,
 		})
-		return before.alloc, Fits
+		return before.alloc, placement.Fits
 	}
 	// Claims change under this mutex only, so what Filter remembered may still hold.
 	if now := s.remembered(x, u.Node, info); now != nil && !now.FromStore && len(promised) == 0 {
@@ -282,8 +283,8 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	} else {
 		u = s.computeUsage(x, u.Node, info.GetGeneration(), here, snapshot)
 	}
-	a, reason := Choose(u, d.Request, d.WantCPUs)
-	if reason != Fits {
+	a, reason := placement.Choose(u, d.Request, d.WantCPUs)
+	if reason != placement.Fits {
 		return nil, reason
 	}
 	now := s.clock.Now()
@@ -292,8 +293,8 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.Node.Name, alloc: a,
 		request: d.Request, phase: reserved, since: now,
 	})
-	choices.WithLabelValues(linkClass(u, a)).Inc()
-	return a, Fits
+	choices.WithLabelValues(placement.LinkClass(u, a)).Inc()
+	return a, placement.Fits
 }
 
 // ErrNotLeader says that the scheduler may have lost its leadership since it chose.
@@ -346,6 +347,11 @@ func (s *State) Leads(ctx context.Context) error {
 // as the reading of one.
 func (s *State) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.config.RequestTimeout)
+}
+
+// Annotations returns what is written on the pod for an allocation; see placement.Annotations.
+func (s *State) Annotations(a *allocation.Allocation, aliases bool) (map[string]string, error) {
+	return placement.Annotations(a, s.Node(a.Node), aliases)
 }
 
 // Pending returns the pod's allocation on a node if its annotations still have

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // TestANewLeaderAsksBeforeItCarriesAChoiceOut has a process elected whose informers
@@ -42,7 +43,7 @@ func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
 				pod := gpuPod(name, 8)
 				info, l := r.view(t)
 				a, reason := r.Reserve(demandOf(t, pod), pod, info, l)
-				if reason != Fits {
+				if reason != placement.Fits {
 					t.Fatal(reason)
 				}
 				return pod, a

@@ -12,6 +12,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -147,8 +148,8 @@ func (t *Tenants) without(gone eviction.Set) *usage.Usage {
 // Best implements eviction.Judge.
 func (t *Tenants) Best(gone eviction.Set) (q eviction.Quality, need eviction.Set, ok bool) {
 	u := t.without(gone)
-	sets, _, reason := pickAll(u, t.d.Request)
-	if reason != Fits {
+	sets, reason := placement.Pick(u, t.d.Request)
+	if reason != placement.Fits {
 		return q, 0, false
 	}
 	for i := range gone.Each() {
@@ -178,8 +179,8 @@ func (s *State) Plan(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) 
 		return nil, eviction.Quality{}
 	}
 	u = s.withPromised(u, d, info, snapshot)
-	a, reason := Choose(u, d.Request, false)
-	if reason != Fits || !d.HasGPUs() {
+	a, reason := placement.Choose(u, d.Request, false)
+	if reason != placement.Fits || !d.HasGPUs() {
 		return nil, eviction.Quality{}
 	}
 	accel := u.Node.Accels[u.AccelIndex(d.Resources[0].Name)]

@@ -19,6 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -117,7 +118,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)
-				if _, reason := r.Reserve(demandOf(t, two), two, info, l); reason != Fits {
+				if _, reason := r.Reserve(demandOf(t, two), two, info, l); reason != placement.Fits {
 					t.Fatal(reason)
 				}
 				return []*v1.Pod{on(t, r.State, two, "n")}
@@ -128,7 +129,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)
-				if _, reason := r.Reserve(demandOf(t, two), two, info, l); reason != Fits {
+				if _, reason := r.Reserve(demandOf(t, two), two, info, l); reason != placement.Fits {
 					t.Fatal(reason)
 				}
 				return nil
@@ -216,25 +217,25 @@ func TestADryRunGivesBackTheVictimsDevices(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	victim := gpuPod("victim", 8)
 	info, l := r.view(t)
-	if _, reason := r.Reserve(demandOf(t, victim), victim, info, l); reason != Fits {
+	if _, reason := r.Reserve(demandOf(t, victim), victim, info, l); reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	// The victim is assumed: in the snapshot without an annotation, its claim in the table.
 	assumed := on(t, r.State, victim, "n")
 	info, l = r.view(t, assumed)
 	d := demandOf(t, gpuPod("preemptor", 4))
-	if v := r.Judge(d, info, l); v.Reason != FewGPUs || v.Never {
-		t.Fatalf("verdict with the victim %+v, want %q and an eviction to help", v, FewGPUs)
+	if v := r.Judge(d, info, l); v.Reason != placement.FewGPUs || v.Never {
+		t.Fatalf("verdict with the victim %+v, want %q and an eviction to help", v, placement.FewGPUs)
 	}
 	dry := info.Snapshot()
 	logger, _ := ktesting.NewTestContext(t)
 	if err := dry.RemovePod(logger, assumed); err != nil {
 		t.Fatal(err)
 	}
-	if v := r.Judge(d, dry, l); v.Reason != Fits {
+	if v := r.Judge(d, dry, l); v.Reason != placement.Fits {
 		t.Errorf("verdict without the victim %q, want that it fits", v.Reason)
 	}
-	if v := r.Judge(d, info, l); v.Reason != FewGPUs {
+	if v := r.Judge(d, info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("the dry run changed the real view: %q", v.Reason)
 	}
 }
@@ -245,8 +246,8 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 		r := newRig(t, "dgx1-v100")
 		r.node.UID = "another"
 		info, l := r.view(t)
-		if v := r.Judge(d(t), info, l); v.Reason != NodeReplaced {
-			t.Errorf("verdict %q, want %q", v.Reason, NodeReplaced)
+		if v := r.Judge(d(t), info, l); v.Reason != placement.NodeReplaced {
+			t.Errorf("verdict %q, want %q", v.Reason, placement.NodeReplaced)
 		}
 	})
 	// The watches of Nodes and graphs may be broken while that of Leases is not.
@@ -260,9 +261,9 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 		renew(r.node.UID)
 		for _, step := range []struct {
 			owner types.UID
-			want  Reason
+			want  placement.Reason
 			back  bool
-		}{{r.node.UID, Fits, false}, {"another", NodeReplaced, true}, {"another", NodeReplaced, false}, {r.node.UID, Fits, true}, {"", Fits, true}} {
+		}{{r.node.UID, placement.Fits, false}, {"another", placement.NodeReplaced, true}, {"another", placement.NodeReplaced, false}, {r.node.UID, placement.Fits, true}, {"", placement.Fits, true}} {
 			back := renew(step.owner)
 			info, l := r.view(t)
 			if v := r.Judge(d(t), info, l); v.Reason != step.want || back != step.back {
@@ -276,13 +277,13 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 		r.leases.Set(lease(nodelease.ExporterPrefix+"n", now, 2*time.Minute), now)
 		r.clock.now = now.Add(3 * time.Minute)
 		info, l := r.view(t)
-		if v := r.Judge(d(t), info, l); v.Reason != StaleGraph {
-			t.Errorf("verdict %q, want %q", v.Reason, StaleGraph)
+		if v := r.Judge(d(t), info, l); v.Reason != placement.StaleGraph {
+			t.Errorf("verdict %q, want %q", v.Reason, placement.StaleGraph)
 		}
 		if back := r.leases.Set(lease(nodelease.ExporterPrefix+"n", r.clock.now, 2*time.Minute), r.clock.now); !back {
 			t.Error("the return of a Lease that had run out was not reported")
 		}
-		if v := r.Judge(d(t), info, l); v.Reason != Fits {
+		if v := r.Judge(d(t), info, l); v.Reason != placement.Fits {
 			t.Errorf("verdict after renewal %q, want that it fits", v.Reason)
 		}
 	})
@@ -292,11 +293,11 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 		info, l := r.view(t)
 		pod := gpuPod("p", 1)
 		pod.Annotations = map[string]string{podrequest.TopologyPolicyKey: "none"}
-		if v := r.Judge(demandOf(t, pod), info, l); v.Reason != Fits {
+		if v := r.Judge(demandOf(t, pod), info, l); v.Reason != placement.Fits {
 			t.Errorf("verdict for policy none %q, want that it fits", v.Reason)
 		}
-		if v := r.Judge(d(t), info, l); v.Reason != NoGraph || !v.Never {
-			t.Errorf("verdict for best-effort %+v, want %q", v, NoGraph)
+		if v := r.Judge(d(t), info, l); v.Reason != placement.NoGraph || !v.Never {
+			t.Errorf("verdict for best-effort %+v, want %q", v, placement.NoGraph)
 		}
 	})
 	t.Run("a delete of an older object of the name is ignored", func(t *testing.T) {
@@ -320,13 +321,13 @@ func TestUnenforcedNodes(t *testing.T) {
 		gpus  int
 		mode  Unenforced
 		trust bool
-		want  Reason
+		want  placement.Reason
 	}{
 		"allowed by default":                        {gpus: 2, mode: AllowUnenforced},
-		"refused":                                   {gpus: 8, mode: RefuseUnenforced, want: NotEnforced},
-		"part of a node is refused":                 {gpus: 2, mode: WholeNodeOnly, want: NotEnforced},
+		"refused":                                   {gpus: 8, mode: RefuseUnenforced, want: placement.NotEnforced},
+		"part of a node is refused":                 {gpus: 2, mode: WholeNodeOnly, want: placement.NotEnforced},
 		"a whole node leaves kubelet no choice":     {gpus: 8, mode: WholeNodeOnly},
-		"a pod that reads our output is not risked": {gpus: 2, mode: AllowUnenforced, trust: true, want: NotEnforced},
+		"a pod that reads our output is not risked": {gpus: 2, mode: AllowUnenforced, trust: true, want: placement.NotEnforced},
 		"unless it takes the whole node":            {gpus: 8, mode: AllowUnenforced, trust: true},
 	}
 	for name, tc := range tests {
@@ -347,19 +348,19 @@ func TestUnenforcedNodes(t *testing.T) {
 func TestForeignPodsStopOnlyLinkPolicies(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	info, l := r.view(t, on(t, r.State, gpuPod("foreign", 2), "n"))
-	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != Fits {
+	if v := r.Judge(demandOf(t, gpuPod("p", 2)), info, l); v.Reason != placement.Fits {
 		t.Errorf("best-effort: %q, want that it fits", v.Reason)
 	}
 	pod := gpuPod("q", 2)
 	pod.Annotations = map[string]string{podrequest.MinLinkKey: "NVLINK"}
-	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != UnknownDevices {
-		t.Errorf("min-link: %q, want %q", v.Reason, UnknownDevices)
+	if v := r.Judge(demandOf(t, pod), info, l); v.Reason != placement.UnknownDevices {
+		t.Errorf("min-link: %q, want %q", v.Reason, placement.UnknownDevices)
 	}
-	if v := r.Judge(demandOf(t, gpuPod("all", 7)), info, l); v.Reason != FewGPUs {
-		t.Errorf("seven beside two unknown: %q, want %q", v.Reason, FewGPUs)
+	if v := r.Judge(demandOf(t, gpuPod("all", 7)), info, l); v.Reason != placement.FewGPUs {
+		t.Errorf("seven beside two unknown: %q, want %q", v.Reason, placement.FewGPUs)
 	}
 	a, reason := r.Reserve(demandOf(t, gpuPod("p", 2)), gpuPod("p", 2), info, l)
-	if reason != Fits || !a.Unconfirmed {
+	if reason != placement.Fits || !a.Unconfirmed {
 		t.Errorf("choice beside a foreign pod %+v (%q), want it marked unconfirmed", a, reason)
 	}
 }
@@ -378,7 +379,7 @@ func TestFilterAndScorePathsDoNotAllocate(t *testing.T) {
 	} {
 		pod.Annotations = annotations
 		d := demandOf(t, pod)
-		if v := r.Judge(d, info, l); v.Reason != Fits {
+		if v := r.Judge(d, info, l); v.Reason != placement.Fits {
 			t.Fatalf("%s: %s", name, v.Reason)
 		}
 		if n := testing.AllocsPerRun(100, func() { r.Judge(d, info, l) }); n != 0 {
@@ -386,8 +387,8 @@ func TestFilterAndScorePathsDoNotAllocate(t *testing.T) {
 		}
 		if n := testing.AllocsPerRun(100, func() {
 			u := r.View(d, info, l)
-			Rate(u, d.Request)
-			Align(u, d.Request)
+			placement.Rate(u, d.Request)
+			placement.Align(u, d.Request)
 		}); n != 0 {
 			t.Errorf("%s: scoring allocates %v times", name, n)
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -68,7 +69,7 @@ func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
 	// other vendor's device would come from node 0.
 	info, l := r.view(t, on(t, r.State, gpuPod("holder", 1), "n", 2))
 	a, reason := r.Reserve(&Demand{Request: req}, pod, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	if !slices.Equal(a.NUMANodes, []int{1}) {
@@ -86,11 +87,11 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	}
 	d := &Demand{Request: req}
 	info, l := r.view(t)
-	if v := r.Judge(d, info, l); v.Reason != Fits {
+	if v := r.Judge(d, info, l); v.Reason != placement.Fits {
 		t.Fatal(v.Reason)
 	}
 	a, reason := r.Reserve(d, pod, info, l)
-	if reason != Fits {
+	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
 	if got, want := a.GPUs(otherVendor), []string{"AMD-0", "AMD-1"}; !slices.Equal(got, want) {
@@ -104,7 +105,7 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := r.Judge(&Demand{Request: req}, info, l); v.Reason != Fits {
+	if v := r.Judge(&Demand{Request: req}, info, l); v.Reason != placement.Fits {
 		t.Errorf("six more NVIDIA GPUs: %q, want that they fit", v.Reason)
 	}
 	third := gpuPod("third", 0)
@@ -113,7 +114,7 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := r.Judge(&Demand{Request: req}, info, l); v.Reason != FewGPUs {
-		t.Errorf("three of two devices left: %q, want %q", v.Reason, FewGPUs)
+	if v := r.Judge(&Demand{Request: req}, info, l); v.Reason != placement.FewGPUs {
+		t.Errorf("three of two devices left: %q, want %q", v.Reason, placement.FewGPUs)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -177,11 +178,11 @@ func (c *crowd) try(uid types.UID) {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if c.cordons[name] || c.state.Judge(d, info, snapshot).Reason != Fits {
+		if c.cordons[name] || c.state.Judge(d, info, snapshot).Reason != placement.Fits {
 			continue
 		}
 		a, reason := c.state.Reserve(d, pod, info, snapshot)
-		if reason != Fits {
+		if reason != placement.Fits {
 			continue
 		}
 		if c.oneOf(c.hold) {
@@ -296,7 +297,7 @@ func (c *crowd) forgotten() string {
 			if err != nil {
 				c.t.Fatal(err)
 			}
-			if !node.Spec.Unschedulable && c.state.Judge(demandOf(c.t, pod), info, snapshot).Reason == Fits {
+			if !node.Spec.Unschedulable && c.state.Judge(demandOf(c.t, pod), info, snapshot).Reason == placement.Fits {
 				return pod.Name + " fits " + name
 			}
 		}

@@ -8,6 +8,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // round is one look at the list.
@@ -161,8 +163,8 @@ func (r *round) takes(w *waiter, c *cell, at *spot, v *views) *glance {
 // wake plans for a pod what it will take, and lets it be tried.
 func (r *round) wake(w *waiter, c *cell, at *spot, g *glance) {
 	p := &plan{pod: w.pod, request: w.rules.d.Request}
-	if g.usage != nil && g.standing == Fits {
-		p.alloc, _ = Choose(g.usage, p.request, w.rules.d.WantCPUs)
+	if g.usage != nil && g.standing == placement.Fits {
+		p.alloc, _ = placement.Choose(g.usage, p.request, w.rules.d.WantCPUs)
 	}
 	if at.glance.grew.After(w.woken) {
 		w.tries = 0

@@ -16,7 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -47,9 +47,9 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 	pid := s.PID()
 	l.create(t, gpuPod("plain", preBindProfile, 0, nil))
 	l.bound(t, "plain") // pods without GPUs need no definition
-	l.wantRefused(t, gpuPod("first", preBindProfile, 2, nil), nodestate.NoDefinition.String())
+	l.wantRefused(t, gpuPod("first", preBindProfile, 2, nil), placement.NoDefinition.String())
 	l.create(t, gpuPod("none", preBindProfile, 1, notes{podrequest.TopologyPolicyKey: "none"}))
-	l.wantByCount(t, "none", nodestate.NoDefinition)
+	l.wantByCount(t, "none", placement.NoDefinition)
 
 	l.install(t)
 	l.publish(t, devcluster.ExporterOptions{Interval: time.Second}, spec)
@@ -64,9 +64,9 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
 	time.Sleep(settleTime)
-	l.wantRefused(t, gpuPod("second", preBindProfile, 2, nil), nodestate.NoDefinition.String())
+	l.wantRefused(t, gpuPod("second", preBindProfile, 2, nil), placement.NoDefinition.String())
 	l.create(t, gpuPod("counted", "by-count", 2, nil))
-	l.wantByCount(t, "counted", nodestate.NoDefinition)
+	l.wantByCount(t, "counted", placement.NoDefinition)
 
 	eventually(t, definedWithin, "the definition is installed again", func(ctx context.Context) (bool, string) {
 		if err := l.InstallManifests(ctx); err != nil {

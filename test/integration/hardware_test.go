@@ -16,8 +16,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -179,7 +179,7 @@ func (s *sickbay) testLost(t *testing.T) {
 		t.Errorf("GPUs %v were given out, and %d is lost", got.Positions(), sick)
 	}
 	waiting := on(s.node, gpuPod("lost-waiting", preBindProfile, 1, nil))
-	s.wantRefused(t, waiting, nodestate.FewGPUs.String())
+	s.wantRefused(t, waiting, placement.FewGPUs.String())
 	s.becomes(s.sound, true)
 	if got := choiceOf(t, s.boundWithin(t, heardWithin, waiting.Name), s.sound).set; got != nvtopo.MaskOf(sick) {
 		t.Errorf("after the recovery the waiting pod has %v, want %d", got.Positions(), sick)
@@ -225,7 +225,7 @@ func (s *sickbay) testDegraded(t *testing.T) {
 	}), true)
 	s.told(t, "degraded-six", "GPUDegraded", s.uuid(inSix), "Xid 74")
 	two := on(s.node, gpuPod("degraded-two", preBindProfile, 2, nil))
-	s.wantRefused(t, two, nodestate.DegradedGPUs.String())
+	s.wantRefused(t, two, placement.DegradedGPUs.String())
 	if got := s.put(t, "degraded-one", 1, nil); got&^left != 0 {
 		t.Errorf("the pod of one GPU has %v, want one of %v", got.Positions(), left.Positions())
 	}
@@ -244,7 +244,7 @@ func (s *sickbay) testPartitioned(t *testing.T) {
 	s.becomes(ill(t, s.sound, func(gpus []nvtopo.GPU, _ map[[2]int]nvtopo.Link) { gpus[sick].MIG = true }), true)
 	s.told(t, "mig-pair", "GPUPartitioned", s.uuid(sick))
 	s.remove(t, "mig-pair")
-	s.wantRefused(t, on(s.node, gpuPod("mig-eight", preBindProfile, 8, nil)), nodestate.FewGPUs.String())
+	s.wantRefused(t, on(s.node, gpuPod("mig-eight", preBindProfile, 8, nil)), placement.FewGPUs.String())
 	s.becomes(s.sound, true)
 	s.boundWithin(t, heardWithin, "mig-eight")
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -67,7 +67,7 @@ func (l *lab) testHostilePods(t *testing.T) {
 	}{
 		"2^31 GPUs": {pod("2147483648", nil), "Insufficient nvidia.com/gpu"},
 		// Whose sum is 0 for the plugin NodeResourcesFit: only ours refuses it.
-		"2^63-1 GPUs, twice":                    {twice, nodestate.FewGPUs.String()},
+		"2^63-1 GPUs, twice":                    {twice, placement.FewGPUs.String()},
 		"500 init containers":                   {crowd, "Insufficient nvidia.com/gpu"},
 		"memory that takes minutes to read":     {pod("1", notes{podrequest.MinGPUMemoryKey: "1e-100000000"}), "annotation " + podrequest.MinGPUMemoryKey + ": "},
 		"a value of 200 KiB":                    {pod("1", notes{podrequest.GPUModelKey: strings.Repeat("A", 200<<10)}), "204800 bytes, at most 1024 are read"},

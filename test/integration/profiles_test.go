@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -50,12 +50,12 @@ func (l *lab) testForeign(t *testing.T) {
 				}
 			}
 			linked := on(node, gpuPod(node+"-linked", p, 2, notes{podrequest.MinLinkKey: "NVLINK"}))
-			l.wantRefused(t, linked, nodestate.UnknownDevices.String())
+			l.wantRefused(t, linked, placement.UnknownDevices.String())
 			for name, a := range map[string]notes{
 				"single": {podrequest.TopologyPolicyKey: "single-numa-node"}, "restricted": {podrequest.TopologyPolicyKey: "restricted"},
 				"fast": {podrequest.MinBandwidthKey: "1"},
 			} {
-				l.wantRefused(t, on(node, gpuPod(node+"-"+name, p, 2, a)), nodestate.UnknownDevices.String())
+				l.wantRefused(t, on(node, gpuPod(node+"-"+name, p, 2, a)), placement.UnknownDevices.String())
 				l.remove(t, node+"-"+name)
 			}
 			l.wantRefused(t, on(node, gpuPod(node+"-many", p, 7, nil)), "Insufficient nvidia.com/gpu")
@@ -115,7 +115,7 @@ func (l *lab) testCPUOnly(t *testing.T) {
 				s.cpus = s.cpus.Minus(c.cpus)
 			}
 			l.wantRefused(t, on(s.node, asking("15", "8Gi", gpuPod(l.freshName("cpu-pod"), p, 0, notes{podrequest.NUMAAffinityKey: "required"}))),
-				nodestate.NoNUMACPU.String())
+				placement.NoNUMACPU.String())
 			plain := on(s.node, gpuPod(l.freshName("cpu-pod"), p, 0, nil))
 			l.create(t, plain)
 			if got := l.bound(t, plain.Name).Annotations; len(got) != 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -53,22 +53,22 @@ func (l *lab) testRefusals(t *testing.T) {
 		want    string
 	}{
 		"single-numa-node, more than a NUMA node has": {
-			cube, nil, 5, notes{podrequest.TopologyPolicyKey: "single-numa-node"}, nodestate.FewInNUMA.String(),
+			cube, nil, 5, notes{podrequest.TopologyPolicyKey: "single-numa-node"}, placement.FewInNUMA.String(),
 		},
 		"single-numa-node, enough but spread": {
-			cube, []int{3, 3}, 2, notes{podrequest.TopologyPolicyKey: "single-numa"}, nodestate.FewInNUMA.String(),
+			cube, []int{3, 3}, 2, notes{podrequest.TopologyPolicyKey: "single-numa"}, placement.FewInNUMA.String(),
 		},
 		"restricted, enough but spread": {
-			cube, []int{3, 3}, 2, notes{podrequest.TopologyPolicyKey: "restricted"}, nodestate.FewInNUMA.String(),
+			cube, []int{3, 3}, 2, notes{podrequest.TopologyPolicyKey: "restricted"}, placement.FewInNUMA.String(),
 		},
 		"no NVLink at all":           {pcie, nil, 2, notes{podrequest.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
 		"no NVLink among all eight":  {cube, nil, 8, notes{podrequest.MinLinkKey: "NVLINK"}, "fewer free GPUs joined by NVLink than asked"},
-		"no PIX among four":          {cube, nil, 4, notes{podrequest.MinLinkKey: "PHB", podrequest.MinBandwidthKey: "60"}, nodestate.LowBandwidth.String()},
-		"PCIe class too good":        {pcie, nil, 8, notes{podrequest.MinLinkKey: "PIX"}, nodestate.FewLinked.String()},
-		"bandwidth too great":        {cube, nil, 2, notes{podrequest.MinBandwidthKey: "50.1"}, nodestate.LowBandwidth.String()},
-		"another model":              {cube, nil, 1, notes{podrequest.GPUModelKey: "H100"}, nodestate.FewSuitableGPUs.String()},
-		"part of a model's word":     {cube, nil, 1, notes{podrequest.GPUModelKey: "V10"}, nodestate.FewSuitableGPUs.String()},
-		"more memory than they have": {cube, nil, 1, notes{podrequest.MinGPUMemoryKey: "33Gi"}, nodestate.FewSuitableGPUs.String()},
+		"no PIX among four":          {cube, nil, 4, notes{podrequest.MinLinkKey: "PHB", podrequest.MinBandwidthKey: "60"}, placement.LowBandwidth.String()},
+		"PCIe class too good":        {pcie, nil, 8, notes{podrequest.MinLinkKey: "PIX"}, placement.FewLinked.String()},
+		"bandwidth too great":        {cube, nil, 2, notes{podrequest.MinBandwidthKey: "50.1"}, placement.LowBandwidth.String()},
+		"another model":              {cube, nil, 1, notes{podrequest.GPUModelKey: "H100"}, placement.FewSuitableGPUs.String()},
+		"part of a model's word":     {cube, nil, 1, notes{podrequest.GPUModelKey: "V10"}, placement.FewSuitableGPUs.String()},
+		"more memory than they have": {cube, nil, 1, notes{podrequest.MinGPUMemoryKey: "33Gi"}, placement.FewSuitableGPUs.String()},
 		"more than are free":         {cube, []int{6}, 3, nil, "Insufficient nvidia.com/gpu"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,10 +99,10 @@ func (l *lab) testNUMAFit(t *testing.T) {
 			notes       notes
 			want        string
 		}{
-			"required, too many CPUs":           {"41", "1Gi", required, nodestate.NoNUMACPU.String()},
-			"required, too much memory":         {"1", "257Gi", required, nodestate.NoNUMAMemory.String()},
-			"single-numa-node, too many CPUs":   {"41", "1Gi", single, nodestate.NoNUMACPU.String()},
-			"single-numa-node, too much memory": {"1", "257Gi", single, nodestate.NoNUMAMemory.String()},
+			"required, too many CPUs":           {"41", "1Gi", required, placement.NoNUMACPU.String()},
+			"required, too much memory":         {"1", "257Gi", required, placement.NoNUMAMemory.String()},
+			"single-numa-node, too many CPUs":   {"41", "1Gi", single, placement.NoNUMACPU.String()},
+			"single-numa-node, too much memory": {"1", "257Gi", single, placement.NoNUMAMemory.String()},
 		} {
 			t.Run(name, func(t *testing.T) {
 				l.wantRefused(t, on(node, asking(tc.cpu, tc.memory, gpuPod(l.freshName("numa-pod"), preBindProfile, 1, tc.notes))), tc.want)
@@ -142,7 +142,7 @@ func (l *lab) testNUMAFit(t *testing.T) {
 			t.Errorf("both pods with 30 CPUs each are on NUMA node %v of 40 CPUs", first.NUMANodes)
 		}
 		s.checkCPUs(t, l.get(t, s.node+"-b"), second)
-		l.wantRefused(t, on(s.node, asking("11", "1Gi", gpuPod(s.node+"-c", preBindProfile, 1, required))), nodestate.NoNUMACPU.String())
+		l.wantRefused(t, on(s.node, asking("11", "1Gi", gpuPod(s.node+"-c", preBindProfile, 1, required))), placement.NoNUMACPU.String())
 	})
 }
 
@@ -174,8 +174,8 @@ func (l *lab) staleNodes(t *testing.T) {
 
 // testStaleNodes asks nodes whose graph is missing or does not count.
 func (l *lab) testStaleNodes(t *testing.T) {
-	for node, want := range map[string]nodestate.Reason{
-		silentNode: nodestate.NoGraph, replacedNode: nodestate.NodeReplaced, agedNode: nodestate.StaleGraph,
+	for node, want := range map[string]placement.Reason{
+		silentNode: placement.NoGraph, replacedNode: placement.NodeReplaced, agedNode: placement.StaleGraph,
 	} {
 		t.Run(node, func(t *testing.T) {
 			l.wantRefused(t, on(node, gpuPod(node+"-pod", preBindProfile, 2, nil)), want.String())
@@ -209,7 +209,7 @@ func (l *lab) testOddMachines(t *testing.T) {
 		})
 		l.create(t, on(s.node, gpuPod(s.node+"-four", preBindProfile, 4, nil)))
 		s.take(t, l.bound(t, s.node+"-four"))
-		l.wantRefused(t, on(s.node, gpuPod(s.node+"-same", preBindProfile, 4, nil)), nodestate.FewOneModel.String())
+		l.wantRefused(t, on(s.node, gpuPod(s.node+"-same", preBindProfile, 4, nil)), placement.FewOneModel.String())
 		l.create(t, on(s.node, gpuPod(s.node+"-mixed", bindingProfile, 4, notes{podrequest.AllowMixedModelsKey: "true"})))
 		s.take(t, l.bound(t, s.node+"-mixed"))
 	})
@@ -221,7 +221,7 @@ func (l *lab) testOddMachines(t *testing.T) {
 		})
 		l.create(t, on(s.node, gpuPod(s.node+"-two", bindingProfile, 2, nil)))
 		s.take(t, l.bound(t, s.node+"-two"))
-		l.wantRefused(t, on(s.node, gpuPod(s.node+"-more", bindingProfile, 2, nil)), nodestate.FewGPUs.String())
+		l.wantRefused(t, on(s.node, gpuPod(s.node+"-more", bindingProfile, 2, nil)), placement.FewGPUs.String())
 		l.create(t, on(s.node, gpuPod(s.node+"-one", preBindProfile, 1, nil)))
 		s.take(t, l.bound(t, s.node+"-one"))
 	})
@@ -237,12 +237,12 @@ func (l *lab) testUnenforced(t *testing.T) {
 	if c := choiceOf(t, l.bound(t, spec.Name+"-told"), g); c.Enforced {
 		t.Error("the choice is marked enforced where no agent runs")
 	}
-	l.wantRefused(t, on(spec.Name, gpuPod(spec.Name+"-strict", agentProfile, 2, nil)), nodestate.NotEnforced.String())
+	l.wantRefused(t, on(spec.Name, gpuPod(spec.Name+"-strict", agentProfile, 2, nil)), placement.NotEnforced.String())
 	trusting := on(spec.Name, gpuPod(spec.Name+"-trusting", preBindProfile, 2, nil))
 	trusting.Spec.Containers[0].Env = []v1.EnvVar{{Name: "CUDA_VISIBLE_DEVICES", ValueFrom: &v1.EnvVarSource{
 		FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + allocation.GPUIDsAlias + "']"},
 	}}}
-	l.wantRefused(t, trusting, nodestate.NotEnforced.String())
+	l.wantRefused(t, trusting, placement.NotEnforced.String())
 
 	// On an enforced node the same pods run. The first proves that the scheduler
 	// has seen the agent's Lease.

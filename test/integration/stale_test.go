@@ -20,8 +20,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -68,7 +68,7 @@ func (l *lab) renew(t *testing.T, node string, seconds int) {
 }
 
 // wantByCount waits until a pod is bound without a choice and marked so.
-func (l *lab) wantByCount(t *testing.T, name string, why nodestate.Reason) {
+func (l *lab) wantByCount(t *testing.T, name string, why placement.Reason) {
 	t.Helper()
 	pod := l.bound(t, name)
 	for key := range pod.Annotations {
@@ -123,14 +123,14 @@ func (l *lab) testSilentExporter(t *testing.T) {
 	l.renew(t, node, 1)
 	time.Sleep(1500 * time.Millisecond)
 	linked := on(node, gpuPod(node+"-linked", countingProfile, 2, notes{podrequest.MinLinkKey: "NVLINK"}))
-	l.wantRefused(t, linked, nodestate.StaleGraph.String())
-	l.wantRefused(t, on(node, gpuPod(node+"-refused", preBindProfile, 2, nil)), nodestate.StaleGraph.String())
+	l.wantRefused(t, linked, placement.StaleGraph.String())
+	l.wantRefused(t, on(node, gpuPod(node+"-refused", preBindProfile, 2, nil)), placement.StaleGraph.String())
 	l.remove(t, node+"-refused")
 	var counted []*v1.Pod
 	for _, p := range []string{countingProfile, countingBindingProfile} {
 		pod := on(node, gpuPod(node+"-"+p, p, 2, nil))
 		l.create(t, pod)
-		l.wantByCount(t, pod.Name, nodestate.StaleGraph)
+		l.wantByCount(t, pod.Name, placement.StaleGraph)
 		counted = append(counted, l.get(t, pod.Name))
 	}
 	l.wantRefused(t, on(node, gpuPod(node+"-much", countingProfile, 3, nil)), "Insufficient")
@@ -140,7 +140,7 @@ func (l *lab) testSilentExporter(t *testing.T) {
 	l.renew(t, node, 120)
 	eventually(t, wokenWithin, "the pod with link demands is refused for the pods by count", func(context.Context) (bool, string) {
 		got := l.refused(t, linked.Name)
-		return strings.Contains(got, nodestate.UnknownDevices.String()), got
+		return strings.Contains(got, placement.UnknownDevices.String()), got
 	})
 	// The agent publishes what kubelet gave them: all but one linked pair of the rest.
 	left, pair := g.Healthy()&^ours.set, nvtopo.Mask(0)
@@ -232,7 +232,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 		time.Sleep(500 * time.Millisecond)
 		got := refusal(l.get(t, name))
 		l.remove(t, name)
-		return strings.Contains(got, nodestate.UnreadableGraph.String()), got
+		return strings.Contains(got, placement.UnreadableGraph.String()), got
 	})
 	if got := l.scrape(t, s).sum("scheduler_nvtopo_nodes", `state="malformed"`); got != 1 {
 		t.Errorf("%v nodes are counted as malformed, want 1", got)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -27,7 +27,7 @@ func (l *lab) testWaking(t *testing.T) {
 	for _, p := range bothWrites {
 		t.Run("by a graph "+p, func(t *testing.T) {
 			spec := l.addNode(t, l.freshName("wake"), "dgx1-v100")
-			l.wantRefused(t, on(spec.Name, gpuPod(spec.Name, p, 2, nil)), nodestate.NoGraph.String())
+			l.wantRefused(t, on(spec.Name, gpuPod(spec.Name, p, 2, nil)), placement.NoGraph.String())
 			l.publish(t, devcluster.ExporterOptions{}, spec)
 			choiceOf(t, l.boundWithin(t, wokenWithin, spec.Name), l.graphs[spec.Name])
 		})

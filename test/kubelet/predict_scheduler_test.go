@@ -28,6 +28,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
@@ -224,7 +225,7 @@ func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *allocation.Allocatio
 	if verdict.Reason != reserve {
 		t.Fatalf("Filter says %q, Reserve %q", verdict.Reason, reserve)
 	}
-	if reserve != nodestate.Fits {
+	if reserve != placement.Fits {
 		return nil, reserve.String(), true
 	}
 	s.bind(t, pod, a)

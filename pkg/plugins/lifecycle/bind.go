@@ -11,6 +11,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // Bind puts the choice on the Binding. The API server merges it into the pod in the
@@ -59,7 +60,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 // the pod is gone.
 func (p *Plugin) present(pod *v1.Pod) error {
 	if p.state.Gone(pod.UID) {
-		return fmt.Errorf("pod %s/%s: %s", pod.Namespace, pod.Name, nodestate.PodGone)
+		return fmt.Errorf("pod %s/%s: %s", pod.Namespace, pod.Name, placement.PodGone)
 	}
 	return nil
 }

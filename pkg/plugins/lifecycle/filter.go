@@ -26,5 +26,5 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	if v.Never {
 		code = fwk.UnschedulableAndUnresolvable
 	}
-	return fwk.NewStatus(code, c.Demand.Text(v.Reason))
+	return fwk.NewStatus(code, v.Reason.Text(c.Demand.Request))
 }

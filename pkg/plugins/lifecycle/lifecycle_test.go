@@ -21,7 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -242,8 +242,8 @@ func TestTwoProfilesShareOneState(t *testing.T) {
 		t.Fatal(status)
 	}
 	status := other.RunFilterPlugins(ctx, state, second, b.info(t))
-	if status.Code() != fwk.Unschedulable || status.Message() != nodestate.FewGPUs.String() {
-		t.Errorf("the other profile says %v %q, want Unschedulable %q", status.Code(), status.Message(), nodestate.FewGPUs)
+	if status.Code() != fwk.Unschedulable || status.Message() != placement.FewGPUs.String() {
+		t.Errorf("the other profile says %v %q, want Unschedulable %q", status.Code(), status.Message(), placement.FewGPUs)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // Reserve chooses the devices on the node and records the choice. If that is no longer
@@ -17,7 +17,7 @@ import (
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	// The scheduler's cache would keep such a pod for ever.
 	if p.state.Gone(pod.UID) {
-		return fwk.NewStatus(fwk.Unschedulable, nodestate.PodGone.String())
+		return fwk.NewStatus(fwk.Unschedulable, placement.PodGone.String())
 	}
 	c := p.Cycle(state)
 	if c == nil {
@@ -33,7 +33,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	a, reason := p.state.Reserve(&c.Demand, pod, info, snapshot)
 	if reason != 0 {
-		return fwk.NewStatus(fwk.Unschedulable, c.Demand.Text(reason))
+		return fwk.NewStatus(fwk.Unschedulable, reason.Text(c.Demand.Request))
 	}
 	if a == nil && c.Demand.HasGPUs() {
 		// For PostBind, which must not ask again: the graph may count by then.

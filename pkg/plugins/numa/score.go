@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // neutral is the score of a node whose choice gets neither bonus nor penalty.
@@ -30,14 +30,14 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	if u == nil {
 		return 0, nil
 	}
-	a, ok := nodestate.Align(u, c.Demand.Request)
+	a, ok := placement.Align(u, c.Demand.Request)
 	if !ok {
 		return 0, nil
 	}
 	return p.score(a), nil
 }
 
-func (p *Plugin) score(a nodestate.Alignment) int64 {
+func (p *Plugin) score(a placement.Alignment) int64 {
 	spans := int64(a.Nodes)
 	if !a.Local {
 		spans++

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 const (
@@ -44,7 +45,7 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 		if u == nil {
 			continue
 		}
-		o, ok := nodestate.Rate(u, c.Demand.Request)
+		o, ok := placement.Rate(u, c.Demand.Request)
 		if !ok || o.Band > c.Band {
 			continue
 		}
@@ -67,7 +68,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	if u == nil {
 		return 0, nil
 	}
-	o, ok := nodestate.Rate(u, c.Demand.Request)
+	o, ok := placement.Rate(u, c.Demand.Request)
 	if !ok || o.Band != c.Band {
 		return 0, nil
 	}

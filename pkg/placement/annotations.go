@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package placement
 
 import (
 	"fmt"
@@ -17,13 +17,13 @@ import (
 // container whose name is too long for its own key is found in allocation.Key.
 const maxKeyName = 63
 
-// Annotations returns what is written on the pod for an allocation on the node
-// it names: the whole entry under allocation.Key and flat copies of its parts.
+// Annotations returns what is written on the pod for an allocation on the node that it
+// names, nil if that is not known any more: the whole entry under allocation.Key and flat copies of its parts.
 // aliases adds the keys of other systems. Link class and ring bandwidth are
 // those of the pod's whole set, where one resource with at least two GPUs was chosen, as
 // they were then: a link that fails before the choice is written does not change why
 // it was made. For a choice that was read they are those of the graph of now.
-func (s *State) Annotations(a *allocation.Allocation, aliases bool) (map[string]string, error) {
+func Annotations(a *allocation.Allocation, n *usage.Node, aliases bool) (map[string]string, error) {
 	text, err := a.Encode()
 	if err != nil {
 		return nil, err
@@ -41,7 +41,6 @@ func (s *State) Annotations(a *allocation.Allocation, aliases bool) (map[string]
 	if len(a.Containers) == 0 {
 		return out, nil
 	}
-	n := s.Node(a.Node)
 	if n == nil {
 		return nil, fmt.Errorf("the topology of node %s went away after the choice", a.Node)
 	}

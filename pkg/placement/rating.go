@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package placement
 
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -37,7 +37,7 @@ type Alignment struct {
 // node has none or its NUMA nodes are not known. It does not allocate.
 func Align(u *usage.Usage, r *podrequest.Request) (a Alignment, ok bool) {
 	var m uint64
-	var sets picks
+	var sets Sets
 	if r.HasGPUs() {
 		var reason Reason
 		if sets, _, reason = pickAll(u, r); reason != Fits {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package placement
 
 import (
 	"slices"
@@ -62,8 +62,8 @@ func ringOf(accel *usage.Accel, set nvtopo.Mask) *allocation.Ring {
 	return &allocation.Ring{Class: accel.Tables.RingClass(set), Bandwidth: accel.Tables.Ring(set)}
 }
 
-// linkClass is the class of the weakest link of the first resource's ring.
-func linkClass(u *usage.Usage, a *allocation.Allocation) string {
+// LinkClass is the class of the weakest link of the first resource's ring.
+func LinkClass(u *usage.Usage, a *allocation.Allocation) string {
 	for _, accel := range u.Node.Accels {
 		if m := a.Mask(accel.Resource, accel.Graph); m != 0 {
 			return accel.Tables.RingClass(m).String()

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package placement
 
-import "github.com/nvtopo/nvtopo/pkg/nvtopo"
+import (
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
 
 // Reason says what a node lacks for a pod. The zero value is none: it fits.
 type Reason uint8
@@ -83,12 +86,12 @@ func linkReasonText(c nvtopo.Class) string {
 	}
 }
 
-// Text returns the constant text of a reason for this demand.
-func (d *Demand) Text(reason Reason) string {
-	if reason == FewLinked {
-		return linkReasonText(d.Constraint.MinLink)
+// Text returns the constant text of the reason for a request.
+func (r Reason) Text(req *podrequest.Request) string {
+	if r == FewLinked {
+		return linkReasonText(req.Constraint.MinLink)
 	}
-	return reason.String()
+	return r.String()
 }
 
 // fromShortfall maps the picker's verdict to a reason.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package placement
 
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -12,7 +12,7 @@ import (
 // divideAll divides the pod's sets among its containers, by resource and then by
 // container of r.Containers. Where kubelet has a say the division is one that it
 // honours: the best if it does, else one it leaves, made as good as it allows.
-func divideAll(u *usage.Usage, r *podrequest.Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
+func divideAll(u *usage.Usage, r *podrequest.Request, sets *Sets, f *forecast) ([][]nvtopo.Mask, bool) {
 	parts := make([][]nvtopo.Mask, len(r.Resources))
 	for ri := range r.Resources {
 		accel := u.Node.Accels[u.AccelIndex(r.Resources[ri].Name)]
@@ -103,7 +103,7 @@ func initPart(t *nvtopo.Tables, left nvtopo.Mask, pools []nvtopo.Mask, k int) (n
 
 // divideHonoured makes a division out of one that kubelet leaves: as many GPUs of
 // each NUMA node for each container, but the best of them.
-func divideHonoured(u *usage.Usage, r *podrequest.Request, sets *picks, f *forecast) ([][]nvtopo.Mask, bool) {
+func divideHonoured(u *usage.Usage, r *podrequest.Request, sets *Sets, f *forecast) ([][]nvtopo.Mask, bool) {
 	got := make([]admission.Part, len(f.pod.Containers))
 	wish := f.wish
 	if !f.machine.Admit(f.state, f.pod, &wish, got) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package placement
 
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -127,17 +127,23 @@ func pickWhere(u *usage.Usage, r *podrequest.Request, ai int, f *forecast, q *qu
 // everything lets pick take any GPU.
 const everything = ^nvtopo.Mask(0)
 
-// picks are the sets of a request's resources, in their order.
-type picks [podrequest.MaxResources]nvtopo.Mask
+// Sets are the GPUs of a request's resources, in their order.
+type Sets [podrequest.MaxResources]nvtopo.Mask
+
+// Pick chooses the GPUs of every resource of a request, or says why there are none.
+func Pick(u *usage.Usage, r *podrequest.Request) (sets Sets, reason Reason) {
+	sets, _, reason = pickAll(u, r)
+	return sets, reason
+}
 
 // pickAll chooses the GPUs of every resource. Each is chosen by itself, but for
 // single-numa-node, where all have to share one node: the lowest that has them.
 // The forecast, nil where kubelet aligns nothing, has all sets settled.
-func pickAll(u *usage.Usage, r *podrequest.Request) (sets picks, f *forecast, reason Reason) {
+func pickAll(u *usage.Usage, r *podrequest.Request) (sets Sets, f *forecast, reason Reason) {
 	if len(r.Resources) < 2 || constraintOf(u, r).Policy != nvtopo.PolicySingleNUMANode {
 		f = newForecast(u, r)
 		if sets, reason = pickOn(u, r, -1, f); reason == Fits && r.HasGPUs() && !inAnyOrder(u, f) {
-			return picks{}, nil, KubeletBusy
+			return Sets{}, nil, KubeletBusy
 		}
 		return sets, f, reason
 	}
@@ -152,22 +158,22 @@ func pickAll(u *usage.Usage, r *podrequest.Request) (sets picks, f *forecast, re
 			return sets, f, Fits
 		}
 	}
-	return picks{}, nil, reason
+	return Sets{}, nil, reason
 }
 
 // pickOn chooses on the i-th NUMA node only, or anywhere with -1.
-func pickOn(u *usage.Usage, r *podrequest.Request, i int, f *forecast) (sets picks, reason Reason) {
+func pickOn(u *usage.Usage, r *podrequest.Request, i int, f *forecast) (sets Sets, reason Reason) {
 	for ri := range r.Resources {
 		ai := u.AccelIndex(r.Resources[ri].Name)
 		if ai < 0 {
-			return picks{}, NoGraph
+			return Sets{}, NoGraph
 		}
 		within := everything
 		if i >= 0 {
 			within = onNode(u.Node.Accels[ai].Graph, u.Node.NUMA.NUMANodes[i].ID)
 		}
 		if sets[ri], reason = pick(u, r, ri, ai, within, f); reason != Fits {
-			return picks{}, reason
+			return Sets{}, reason
 		}
 		f.settle(ai, sets[ri])
 	}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+const gpu = "nvidia.com/gpu"
+
+// nodeOf is a node of a machine from the catalogue.
+func nodeOf(t *testing.T, kind string) *usage.Node {
+	t.Helper()
+	m, err := machine.Lookup(kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := m.GraphFor("n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := nvtopo.NewRegistry(nvtopo.DefaultWeights()).Share(g)
+	n := &usage.Node{
+		Name: "n", Resources: []string{gpu}, NUMA: g,
+		Accels: []*usage.Accel{{Resource: gpu, Graph: tables.Graph(), Tables: tables, Healthy: g.Healthy()}},
+	}
+	n.Complete()
+	return n
+}
+
+// TestCheckPromisesWhatChooseMakes: on random usages, for random requests.
+func TestCheckPromisesWhatChooseMakes(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 7))
+	policies := podrequest.AllPolicies()
+	fitted := 0
+	for _, kind := range []string{"dgx1-v100", "a100-pcie-4-bridged"} {
+		n := nodeOf(t, kind)
+		full := nvtopo.FullMask(n.NUMA.Len())
+		for range 2000 {
+			u := *n.Idle
+			u.Used = []nvtopo.Mask{nvtopo.Mask(rng.Uint64()) & full}
+			k := 1 + rng.IntN(n.NUMA.Len())
+			r := &podrequest.Request{
+				UID: "p", Resources: []podrequest.ResourceRequest{{Name: gpu, Count: k}},
+				Containers: []podrequest.Container{{Name: "main", GPUs: []int{k}}},
+				Constraint: nvtopo.Constraint{Policy: policies[rng.IntN(len(policies))]},
+			}
+			promise := Check(&u, r)
+			a, reason := Choose(&u, r, false)
+			if promise != reason || (a != nil) != (reason == Fits) {
+				t.Fatalf("%s with %v used, %d GPUs: Check says %q, Choose %q", kind, u.Used[0], k, promise, reason)
+			}
+			if a == nil {
+				continue
+			}
+			fitted++
+			set := a.Mask(gpu, n.Accels[0].Graph)
+			if set.Len() != k || set&u.Used[0] != 0 || a.Node != "n" || a.PodUID != "p" {
+				t.Fatalf("%s with %v used, %d GPUs: %+v", kind, u.Used[0], k, a)
+			}
+			numa := slices.DeleteFunc(n.NUMA.NUMAOf(set), func(id int) bool { return id == nvtopo.UnknownNUMA })
+			if !slices.Equal(a.NUMANodes, numa) {
+				t.Fatalf("NUMA nodes %v of %v, want %v", a.NUMANodes, set, numa)
+			}
+		}
+	}
+	if fitted < 500 {
+		t.Errorf("only %d requests fitted", fitted)
+	}
+}
