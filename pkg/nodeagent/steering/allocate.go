@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -143,12 +144,12 @@ func (s *Steering) check(ctx context.Context, sh *shelf, f *facts, p *pendingAll
 // takes such ids only because of the fault that guard is for. The pod would have fewer
 // devices than it asks for.
 func (s *Steering) guardKept(f *facts, p *pendingAllocation) error {
-	kept := f.kept(p.who)
-	for _, id := range p.ids {
-		if other, ok := kept[id]; ok {
+	taken, kept := newSet(p.ids), f.kept(p.who)
+	for _, id := range slices.Sorted(maps.Keys(kept)) {
+		if taken.overlaps(id) {
 			s.metrics.doubleBook.Inc()
-			return status.Errorf(codes.FailedPrecondition, "%s: kubelet took %s for container %s of pod %s, but container %s of the same pod holds it",
-				f.q.resource, id, p.who.container.name, p.who.pod.key(), other)
+			return status.Errorf(codes.FailedPrecondition, "%s: kubelet took %v for container %s of pod %s, but container %s of the same pod holds %s",
+				f.q.resource, p.ids, p.who.container.name, p.who.pod.key(), kept[id], id)
 		}
 	}
 	return nil
@@ -163,13 +164,13 @@ func (s *Steering) guardUnrecorded(ctx context.Context, f *facts, p *pendingAllo
 		return nil
 	}
 	for _, v := range f.pods {
-		if !f.unrecorded(v, p.who).hasAny(p.ids) {
+		if !f.unrecorded(v, p.who).overlapsAny(p.ids) {
 			continue
 		}
 		if _, asked := f.answers[v.uid]; !asked && !f.mute {
 			s.ask(ctx, f, v)
 		}
-		if f.present(v, p.who) && f.unrecorded(v, p.who).hasAny(p.ids) {
+		if f.present(v, p.who) && f.unrecorded(v, p.who).overlapsAny(p.ids) {
 			s.metrics.doubleBook.Inc()
 			return status.Errorf(codes.FailedPrecondition, "%s: containers of pod %s run with some of %v, and kubelet has lost the record of that",
 				f.q.resource, v.key(), p.ids)
@@ -220,7 +221,7 @@ func (s *Steering) awaitOverlap(ctx context.Context, sh *shelf, p *pendingAlloca
 		if o == p {
 			break // later ones wait for this one
 		}
-		if set.hasAny(o.ids) && s.clock.Since(o.at) < settleAge {
+		if set.overlapsAny(o.ids) && s.clock.Since(o.at) < settleAge {
 			wait = append(wait, o)
 		}
 	}
@@ -258,9 +259,11 @@ func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []hold
 			continue
 		}
 		for name, d := range p.containers {
-			// Kubelet cannot show what it has not recorded, unless that came just now.
-			gone := v == nil && sh.ended[uid] || f.recorded != nil && len(f.recorded[uid][name]) == 0 && (sh.gone[uid] || !f.young(uid, name))
-			if set.hasAny(d.IDs) && !gone {
+			// Kubelet cannot show what it has not recorded, unless that came just now:
+			// perhaps after f was gathered.
+			old := s.clock.Since(d.At) >= settleAge
+			gone := v == nil && sh.ended[uid] || f.recorded != nil && len(f.recorded[uid][name]) == 0 && (sh.gone[uid] || old)
+			if set.overlapsAny(d.IDs) && !gone {
 				out = append(out, holder{uid: uid, namespace: p.namespace, name: p.name, at: d.At, listed: v != nil})
 				break
 			}
@@ -283,8 +286,8 @@ func mayAsk(f *facts, who *asker, uid types.UID, p *servedPod, v *podView) bool 
 	return ok
 }
 
-// shown asks kubelet which of ids the holder has. ok says that the pod is active, so
-// the devices might still show up.
+// shown asks kubelet which of its devices the holder has, and returns one that overlaps
+// ids. ok says that the pod is active, so the devices might still show up.
 func (s *Steering) shown(ctx context.Context, sh *shelf, f *facts, h holder, ids []string) (id string, ok bool) {
 	s.metrics.gets.Inc()
 	devices, err := s.kubelet.Get(ctx, h.namespace, h.name)
@@ -302,7 +305,7 @@ func (s *Steering) shown(ctx context.Context, sh *shelf, f *facts, h holder, ids
 	set := newSet(ids)
 	for _, byResource := range devices {
 		for _, id := range byResource[f.q.resource] {
-			if set.has(id) {
+			if set.overlaps(id) {
 				return id, true
 			}
 		}

@@ -49,8 +49,8 @@ func decide(o offer) decision {
 	if err := cmp.Or(o.unseen, o.who.misled(q.resource)); err != nil {
 		return decision{result: resultRefused, err: err}
 	}
-	if q.offered.hasAny(o.inUse.sorted()) {
-		left := q.offered.without(o.inUse).with(newSet(q.must))
+	if taken := q.overlapping(o.inUse); len(taken) > 0 {
+		left := q.offered.without(taken).with(newSet(q.must))
 		if len(left) < q.size {
 			return decision{result: resultRefused, err: status.Errorf(codes.FailedPrecondition,
 				"%s: only %d of the %d devices that kubelet offers are free: other containers still have the rest",

@@ -135,6 +135,25 @@ func TestDecide(t *testing.T) {
 			offer:      offer{q: wanting(7), inUse: ids(gpus(0, 1)...), reserved: ids(gpus(0, 1)...)},
 			wantResult: resultRefused, wantErr: "only 6 of the 8 devices that kubelet offers are free",
 		},
+		"sharing was switched on: no replica of a whole device that is in use": {
+			offer: offer{q: newQuestion(gpu, []string{"GPU-0::0", "GPU-0::1", "GPU-1::0"}, nil, 1), inUse: ids("GPU-0")},
+			want:  []string{"GPU-1::0"}, wantResult: resultForeign,
+		},
+		"sharing was switched on: nothing else is left": {
+			offer:      offer{q: newQuestion(gpu, []string{"GPU-0::0", "GPU-0::1"}, nil, 1), inUse: ids("GPU-0")},
+			wantResult: resultRefused, wantErr: "only 0 of the 2 devices that kubelet offers are free",
+		},
+		"sharing was switched off: no device of which a replica is in use": {
+			offer: offer{q: newQuestion(gpu, gpus(0, 1), nil, 1), inUse: ids("GPU-0::1")}, want: gpus(1), wantResult: resultForeign,
+		},
+		"sharing was switched off: nothing else is left": {
+			offer:      offer{q: newQuestion(gpu, gpus(0), nil, 1), inUse: ids("GPU-0::1")},
+			wantResult: resultRefused, wantErr: "only 0 of the 1 devices that kubelet offers are free",
+		},
+		"a replica beside one that is in use": {
+			offer: offer{q: newQuestion(gpu, []string{"GPU-0::0", "GPU-0::1"}, nil, 1), inUse: ids("GPU-0::1")},
+			want:  []string{"GPU-0::0"}, wantResult: resultForeign,
+		},
 		"devices the graph does not know are still given out": {
 			offer: offer{q: newQuestion(gpu, []string{"MIG-b", "MIG-a", "MIG-c"}, nil, 2), tables: g.tables},
 			want:  []string{"MIG-a", "MIG-b"}, wantResult: resultForeign, wantNarrowed: []string{"MIG-a", "MIG-b", "MIG-c"},
@@ -175,10 +194,14 @@ func TestDecide(t *testing.T) {
 // FuzzAnswer: whatever the pods, what was served, what kubelet says and what it
 // offers, an answer has the right size, contains what must be taken and nothing
 // that is not offered; and a container whose chosen devices are all on offer,
-// with what must be taken, gets exactly them.
+// with what must be taken, gets exactly them. Where the sharing of GPUs was switched,
+// what is offered and what was given are replicas or whole GPUs at random. Nothing that
+// overlaps what others have is given.
 func FuzzAnswer(f *testing.F) {
+	const switched = 128 // from so many devices, sharing was switched
 	for seed := range uint64(50) {
 		f.Add(seed, uint8(8), uint8(5))
+		f.Add(seed, uint8(switched+3), uint8(15))
 	}
 	g := testGraphs(f)
 	f.Fuzz(func(t *testing.T, seed uint64, devices, pods uint8) {
@@ -192,7 +215,21 @@ func FuzzAnswer(f *testing.F) {
 			}
 			return out
 		}
-		offered := some(all, len(all))
+		offered, given := some(all, len(all)), func(ids []string) []string { return ids }
+		if devices >= switched {
+			var shared []string
+			for _, id := range offered {
+				shared = append(shared, [][]string{{id}, {id + "::0"}, {id + "::0", id + "::1"}}[rnd.IntN(3)]...)
+			}
+			offered = shared
+			given = func(ids []string) []string {
+				ids = slices.Clone(ids)
+				for i := range ids {
+					ids[i] += []string{"", "::0", "::1"}[rnd.IntN(3)]
+				}
+				return ids
+			}
+		}
 		if len(offered) == 0 {
 			return
 		}
@@ -216,9 +253,9 @@ func FuzzAnswer(f *testing.F) {
 			}
 			fa.pods = append(fa.pods, p)
 			if rnd.IntN(2) == 0 {
-				w.kubelet[p.name] = map[string][]string{"a": some(all, 2), "b": nil}
+				w.kubelet[p.name] = map[string][]string{"a": given(some(all, 2)), "b": nil}
 			}
-			if ids := some(all, 3); len(ids) > 0 && rnd.IntN(3) == 0 {
+			if ids := given(some(all, 3)); len(ids) > 0 && rnd.IntN(3) == 0 {
 				recordedAs(i, "a", sortedCopy(ids)...)(fa)
 			}
 			fa.claimed[slot{p.uid, "a"}] = rnd.IntN(6) == 0
@@ -239,16 +276,29 @@ func FuzzAnswer(f *testing.F) {
 		}
 		o.why = func(id string) (string, bool) { return fa.why(id, who, nil) }
 		d := decide(o)
-		exact := who != nil && who.want != nil && !o.inUse.hasAny(who.want) && fa.q.offered.hasAll(who.want) && newSet(who.want).hasAll(fa.q.must)
+		taken := func(id string) bool {
+			for used := range o.inUse {
+				d, replica, shared := strings.Cut(id, "::")
+				usedDevice, usedReplica, usedShared := strings.Cut(used, "::")
+				if d == usedDevice && (shared != usedShared || replica == usedReplica) {
+					return true
+				}
+			}
+			return false
+		}
+		free := newSet(slices.DeleteFunc(fa.q.offered.sorted(), taken), fa.q.must)
+		exact := who != nil && who.want != nil && !slices.ContainsFunc(who.want, taken) && fa.q.offered.hasAll(who.want) && newSet(who.want).hasAll(fa.q.must)
 		switch {
 		case d.err != nil:
-			if exact || !o.strict && len(fa.q.avoiding(o.inUse)) >= size {
+			if exact || !o.strict && len(free) >= size {
 				t.Fatalf("refused: %v", d.err)
 			}
 		case !fa.q.valid(d.ids) || !slices.IsSorted(d.ids):
 			t.Fatalf("answer %v to %d out of %v with %v", d.ids, size, fa.q.offered.sorted(), fa.q.must)
 		case slices.ContainsFunc(d.ids, func(id string) bool { return fa.kept(who)[id] != "" && !slices.Contains(fa.q.must, id) }):
 			t.Fatalf("answer %v, of which other containers of the pod have %v", d.ids, fa.kept(who))
+		case !free.hasAll(d.ids):
+			t.Fatalf("answer %v, but of what is offered only %v is free", d.ids, free.sorted())
 		case exact && !slices.Equal(d.ids, who.want):
 			t.Fatalf("answer %v, but %v was chosen and is on offer", d.ids, who.want)
 		case d.narrowed != nil && (!d.narrowed.valid(d.ids) || !fa.q.offered.hasAll(d.narrowed.offered.sorted()) || !newSet(d.narrowed.must).hasAll(fa.q.must)):

@@ -67,6 +67,24 @@ func physical(id string) string {
 	return device
 }
 
+// overlaps reports whether id and an id of s cannot be with two containers: they are the
+// same, or one is a whole device and the other a replica of it. Two replicas of a device
+// can. A device has ids of both kinds after sharing was switched on or off: pods keep
+// the ids that they were given before.
+func (s idSet) overlaps(id string) bool {
+	if s.has(id) || s.has(physical(id)) {
+		return true
+	}
+	for other := range s {
+		if physical(other) == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (s idSet) overlapsAny(ids []string) bool { return slices.ContainsFunc(ids, s.overlaps) }
+
 // physicals returns the distinct devices of ids, sorted.
 func physicals(ids []string) []string {
 	out := make([]string, len(ids))

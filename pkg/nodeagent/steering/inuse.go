@@ -9,7 +9,8 @@ import "slices"
 // (kubernetes/kubernetes#137534). It also offers the devices of a pod that has just
 // ended, before the API server and the checkpoint show that. Only kubelet's current
 // answer tells these cases apart. Sets are of ids as kubelet has them here: free
-// replicas of a shared device are on offer beside replicas in use.
+// replicas of a shared device are on offer beside replicas in use. An offered id is in
+// use if it overlaps one that somebody has; see idSet.
 
 // inUse is what others have: containers of the asking pod, and other pods for which
 // kubelet has answered.
@@ -100,10 +101,24 @@ func (f *facts) had(p *podView, who *asker) idSet {
 	return out
 }
 
+// overlapping returns the offered ids that overlap ids.
+func (q *question) overlapping(ids idSet) idSet {
+	out := idSet{}
+	if !q.devices.hasAny(physicals(ids.sorted())) {
+		return out // quick: what most pods have is not on offer
+	}
+	for id := range q.offered {
+		if ids.overlaps(id) {
+			out[id] = struct{}{}
+		}
+	}
+	return out
+}
+
 // needs reports whether the answer may depend on ids that may or may not be free: they
 // are chosen for the asking container, or too few others are on offer.
 func (o *offer) needs(doubtful idSet) bool {
-	doubtful = doubtful.common(o.q.offered)
+	doubtful = o.q.overlapping(doubtful)
 	if len(doubtful) == 0 {
 		return false
 	}

@@ -37,7 +37,7 @@ func (f *facts) unsure(left []candidate) int {
 		pods[left[i].pod.uid] = true
 	}
 	for _, p := range f.pods {
-		if f.q.offered.hasAny(f.had(p, nil).with(f.unrecorded(p, nil)).sorted()) {
+		if len(f.q.overlapping(f.had(p, nil).with(f.unrecorded(p, nil)))) > 0 {
 			pods[p.uid] = true
 		}
 	}
