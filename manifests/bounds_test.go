@@ -8,7 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -102,7 +107,7 @@ func TestLimitsOfWhatMayBePublished(t *testing.T) {
 		"allocated CPUs":      {8, allocations(v1alpha1.MaxAllocations, 1, cpus), allocations(v1alpha1.MaxAllocations, 1, cpus+1), "status.allocations"},
 		"cells":               {8, memory(36, 36), memory(37, 37), "status.kubelet.memory"},
 		"a message":           {8, condition(2048), condition(2049), "status.conditions"},
-		"an option":           {8, option(128), option(129), "status.kubelet.cpuManagerOptions"},
+		"an option":           {8, option(v1alpha1.MaxOption), option(v1alpha1.MaxOption + 1), "status.kubelet.cpuManagerOptions"},
 		"links":               {20, none, func(o map[string]any) { o["spec"] = node(21)["spec"] }, "spec.links"},
 		"GPUs in rows":        {8, func(o map[string]any) { o["spec"] = inRows(nvtopo.MaxGPUs)["spec"] }, func(o map[string]any) { o["spec"] = inRows(nvtopo.MaxGPUs + 1)["spec"] }, "spec.gpus"},
 	}
@@ -119,6 +124,48 @@ func TestLimitsOfWhatMayBePublished(t *testing.T) {
 			errs := validate(beyond)
 			if !slices.ContainsFunc(errs, func(err *field.Error) bool { return err.Field == tc.wantField }) {
 				t.Errorf("beyond it: refused with %v, want an error at %s", errs, tc.wantField)
+			}
+		})
+	}
+}
+
+// TestAnOldOversizedListStaysThroughAReboot: what an exporter of the previous release stored
+// beyond the sums does not keep this node's next boot from being published (validation
+// ratcheting), and is refused only in a list that changes.
+func TestAnOldOversizedListStaysThroughAReboot(t *testing.T) {
+	tests := map[string]struct {
+		list          string
+		old           []any
+		change        func(entry map[string]any)
+		wantAtAChange string
+	}{
+		"siblings": {"numaNodes", listOf(8, func(i int) any {
+			return map[string]any{"id": int64(i), "siblings": listOf(v1alpha1.MaxSiblings/8+1, func(int) any { return "0,1" })}
+		}), func(entry map[string]any) { entry["cpus"] = "0-1" }, "spec.numaNodes"},
+		"adapters' distances": {"nics", listOf(v1alpha1.MaxNICDistances/8+1, func(i int) any {
+			return map[string]any{"name": fmt.Sprintf("mlx5_%d", i), "numaNode": int64(0), "distances": listOf(8, func(int) any { return "PIX" })}
+		}), func(entry map[string]any) { entry["numaNode"] = int64(1) }, "spec.nics"},
+	}
+	structural := structuralSchema(t)
+	rules := cel.NewValidator(structural, true, celconfig.PerCallLimit)
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			old := node(8)
+			old["spec"].(map[string]any)[tc.list] = tc.old
+			update := func(now map[string]any) field.ErrorList {
+				same := common.NewCorrelatedObject(now, old, &model.Structural{Structural: structural})
+				errs, _ := rules.Validate(t.Context(), nil, structural, now, old, celconfig.RuntimeCELCostBudget, cel.WithRatcheting(same))
+				return errs
+			}
+			rebooted := runtime.DeepCopyJSON(old)
+			rebooted["spec"].(map[string]any)["bootID"] = "another"
+			for _, err := range update(rebooted) {
+				t.Errorf("after a reboot: %v", err)
+			}
+			tc.change(rebooted["spec"].(map[string]any)[tc.list].([]any)[0].(map[string]any))
+			errs := update(rebooted)
+			if !slices.ContainsFunc(errs, func(err *field.Error) bool { return err.Field == tc.wantAtAChange }) {
+				t.Errorf("another list is refused with %v, want an error at %s", errs, tc.wantAtAChange)
 			}
 		})
 	}

@@ -93,18 +93,18 @@ func narrowerLists() map[string]string {
 	)
 	out := map[string]string{}
 	for change, why := range map[string]string{
-		"spec.links maxItems: is 190 now":                                                                           machines,
-		"spec.numaNodes[].distances maxItems: is 36 now":                                                            machines,
-		"spec.numaNodes[].siblings maxItems: is 512 now":                                                            machines,
-		"spec: new rule self.numaNodes.map(n, has(n.siblings) ? size(n.siblings) : 0).sum() <= 512":                 machines,
-		"spec: new rule !has(self.nics) || self.nics.map(n, has(n.distances) ? size(n.distances) : 0).sum() <= 512": machines,
-		"status.allocations maxItems: is 512 now":                                                                   containers,
-		"status.allocations: new rule self.map(a, size(a.gpus)).sum() <= 512":                                       containers,
-		"status.allocations: new rule self.map(a, has(a.cpus) ? size(a.cpus) : 0).sum() <= 32768":                   lists,
-		"status.conditions: new rule self.all(c, size(c.message) <= 2048)":                                          "its programs cut their messages at 1024 bytes",
-		"status.kubelet.cpuManagerOptions: new rule self.all(k, size(k) <= 128 && size(self[k]) <= 128)":            "kubelet's options have up to 32 characters, and their values are true, false or a number",
-		"status.kubelet.topologyManagerOptions: new rule self.all(k, size(k) <= 128 && size(self[k]) <= 128)":       "kubelet's options have up to 32 characters, and their values are true, false or a number",
-		"status.kubelet.memory: new rule self.map(m, has(m.cells) ? size(m.cells) : 0).sum() <= 1296":               machines,
+		"spec.links maxItems: is 190 now":                                                                     machines,
+		"spec.numaNodes[].distances maxItems: is 36 now":                                                      machines,
+		"spec.numaNodes[].siblings maxItems: is 512 now":                                                      machines,
+		"spec.numaNodes: new rule self.map(n, has(n.siblings) ? size(n.siblings) : 0).sum() <= 512":           machines,
+		"spec.nics: new rule self.map(n, has(n.distances) ? size(n.distances) : 0).sum() <= 512":              machines,
+		"status.allocations maxItems: is 512 now":                                                             containers,
+		"status.allocations: new rule self.map(a, size(a.gpus)).sum() <= 512":                                 containers,
+		"status.allocations: new rule self.map(a, has(a.cpus) ? size(a.cpus) : 0).sum() <= 32768":             lists,
+		"status.conditions: new rule self.all(c, size(c.message) <= 2048)":                                    "its programs cut their messages at 1024 bytes",
+		"status.kubelet.cpuManagerOptions: new rule self.all(k, size(k) <= 128 && size(self[k]) <= 128)":      "kubelet's options have up to 32 characters, and their values are true, false or a number",
+		"status.kubelet.topologyManagerOptions: new rule self.all(k, size(k) <= 128 && size(self[k]) <= 128)": "kubelet's options have up to 32 characters, and their values are true, false or a number",
+		"status.kubelet.memory: new rule self.map(m, has(m.cells) ? size(m.cells) : 0).sum() <= 1296":         machines,
 	} {
 		out["v1alpha1."+change] = why
 	}

@@ -50,19 +50,31 @@ func TestCRDIsAccepted(t *testing.T) {
 	}
 }
 
+// schemaOf is the schema of the one version.
+func schemaOf(t *testing.T) *apiextensions.CustomResourceValidation {
+	t.Helper()
+	crd := internalCRD(t)
+	if crd.Spec.Validation != nil {
+		return crd.Spec.Validation
+	}
+	return crd.Spec.Versions[0].Schema
+}
+
+// structuralSchema is the same in the form that rules are judged by.
+func structuralSchema(t *testing.T) *structuralschema.Structural {
+	t.Helper()
+	structural, err := structuralschema.NewStructural(schemaOf(t).OpenAPIV3Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return structural
+}
+
 // objectValidator returns what the API server runs on an object: the schema,
 // the list keys and the CEL rules with their cost budgets.
 func objectValidator(t *testing.T) func(obj map[string]any) field.ErrorList {
 	t.Helper()
-	crd := internalCRD(t)
-	props := crd.Spec.Validation
-	if props == nil {
-		props = crd.Spec.Versions[0].Schema
-	}
-	structural, err := structuralschema.NewStructural(props.OpenAPIV3Schema)
-	if err != nil {
-		t.Fatal(err)
-	}
+	props, structural := schemaOf(t), structuralSchema(t)
 	schema, _, err := schemavalidation.NewSchemaValidator(props.OpenAPIV3Schema)
 	if err != nil {
 		t.Fatal(err)

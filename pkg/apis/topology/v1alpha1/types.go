@@ -40,10 +40,6 @@ type NodeGPUTopologyList struct {
 
 // NodeGPUTopologySpec is what the exporter read from the hardware.
 //
-// Rules cost the API server by the fields they read, 2 to 4 µs each, in each request to the
-// object or its status. So each list is gone through as few times as can be, and what is
-// looked up in is a map within a list of its own, built once and not once a link.
-//
 // +kubebuilder:validation:XValidation:rule="self.numaNodes.all(n, !has(n.threadsPerCore) || !has(n.siblings) || size(n.siblings) == 0)",fieldPath=".numaNodes",message="numaNodes: siblings must be absent beside threadsPerCore"
 // +kubebuilder:validation:XValidation:rule="!has(self.linkRows) || size(self.links) == 0",fieldPath=".linkRows",message="linkRows: links must be empty beside them"
 // +kubebuilder:validation:XValidation:rule="!has(self.linkRows) || size(self.linkRows) == 0 || size(self.linkRows) == size(self.gpus) - 1",fieldPath=".linkRows",message="linkRows: one row is needed for each of gpus but the last"
@@ -51,8 +47,6 @@ type NodeGPUTopologyList struct {
 // +kubebuilder:validation:XValidation:rule="[self.numaNodes.map(n, n.id) + [-1]].all(known, self.gpus.all(g, g.numaNode in known))",fieldPath=".gpus",message="gpus: numaNode must be -1 or the id of one of numaNodes"
 // +kubebuilder:validation:XValidation:rule="self.numaNodes.all(n, !has(n.distances) || size(n.distances) == 0 || size(n.distances) == size(self.numaNodes))",fieldPath=".numaNodes",message="numaNodes: distances must have one entry for each of numaNodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.nics) || self.nics.all(n, !has(n.distances) || size(n.distances) == 0 || size(n.distances) == size(self.gpus))",fieldPath=".nics",message="nics: distances must have one entry for each of gpus"
-// +kubebuilder:validation:XValidation:rule="self.numaNodes.map(n, has(n.siblings) ? size(n.siblings) : 0).sum() <= 512",fieldPath=".numaNodes",message="numaNodes: at most 512 siblings in all; threadsPerCore says them in short"
-// +kubebuilder:validation:XValidation:rule="!has(self.nics) || self.nics.map(n, has(n.distances) ? size(n.distances) : 0).sum() <= 512",fieldPath=".nics",message="nics: at most 512 distances in all"
 type NodeGPUTopologySpec struct {
 	// nodeUID is the UID of the Node this graph was read on. The graph counts
 	// only while the Node of this name has that UID.
@@ -74,6 +68,7 @@ type NodeGPUTopologySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, n, {n.id: i})) == size(self)",message="numaNodes: id must be unique"
+	// +kubebuilder:validation:XValidation:rule="self.map(n, has(n.siblings) ? size(n.siblings) : 0).sum() <= 512",message="numaNodes: at most 512 siblings in all; threadsPerCore says them in short"
 	NUMANodes []NUMANode `json:"numaNodes"`
 	// links holds one entry for each pair of GPUs of one resource, of 20 GPUs at most; none where linkRows says it.
 	// +listType=atomic
@@ -98,6 +93,7 @@ type NodeGPUTopologySpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="size(self.transformMapEntry(i, n, {n.name: i})) == size(self)",message="nics: name must be unique"
+	// +kubebuilder:validation:XValidation:rule="self.map(n, has(n.distances) ? size(n.distances) : 0).sum() <= 512",message="nics: at most 512 distances in all"
 	NICs []NIC `json:"nics,omitempty"`
 }
 
