@@ -64,13 +64,17 @@ func ParseMemoryState(data []byte) (*MemoryState, error) {
 	if len(file.MachineState) > maxMemoryNodes {
 		return nil, fmt.Errorf("memory manager state: %d NUMA nodes, at most %d", len(file.MachineState), maxMemoryNodes)
 	}
-	s := &MemoryState{Policy: file.PolicyName}
+	s, cells := &MemoryState{Policy: file.PolicyName}, 0
 	for id, n := range file.MachineState {
 		m, err := n.published(id)
 		if err != nil {
 			return nil, fmt.Errorf("memory manager state: NUMA node %d: %w", id, err)
 		}
 		s.Nodes = append(s.Nodes, m)
+		cells += len(m.Cells)
+	}
+	if cells > v1alpha1.MaxMemoryCells {
+		return nil, fmt.Errorf("memory manager state: %d cells in all, at most %d are published", cells, v1alpha1.MaxMemoryCells)
 	}
 	slices.SortFunc(s.Nodes, func(a, b v1alpha1.KubeletMemory) int { return cmp.Compare(a.NUMANode, b.NUMANode) })
 	return s, nil

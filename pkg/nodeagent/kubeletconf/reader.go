@@ -182,18 +182,17 @@ func (r *Reader) refresh(ctx context.Context) error {
 }
 
 // configuration reads what does not change while kubelet runs. It returns both a value
-// and an error if only the reserved CPUs are unknown.
+// and an error if only the reserved CPUs are unknown, or options are left out.
 func (r *Reader) configuration(ctx context.Context) (*v1alpha1.Kubelet, error) {
 	s, err := r.source(ctx)
 	if err != nil {
 		return nil, err
 	}
 	k, err := s.kubelet()
-	if err != nil {
-		return nil, err
-	}
-	if k.CPUManagerPolicy == CPUPolicyStatic && k.ReservedCPUs == "" {
-		k.ReservedCPUs, err = r.reserved(ctx, s)
+	if k != nil && k.CPUManagerPolicy == CPUPolicyStatic && k.ReservedCPUs == "" {
+		var reservedErr error
+		k.ReservedCPUs, reservedErr = r.reserved(ctx, s)
+		err = errors.Join(err, reservedErr)
 	}
 	return k, err
 }

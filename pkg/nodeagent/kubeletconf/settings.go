@@ -5,6 +5,7 @@ package kubeletconf
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -89,9 +90,13 @@ func parseFile(data []byte) (*settings, error) {
 
 // kubelet translates the settings and applies kubelet's defaults. A value that does not
 // fit the custom resource is an error: the API server would refuse the whole status
-// because of it.
+// because of it. Where only options are too long, they are left out and there is both a value
+// and an error: kubelet knows none that long.
 func (s *settings) kubelet() (*v1alpha1.Kubelet, error) {
-	k := &v1alpha1.Kubelet{TopologyManagerOptions: options(s.TopologyManagerPolicyOptions), CPUManagerOptions: options(s.CPUManagerPolicyOptions)}
+	k := &v1alpha1.Kubelet{}
+	var topologyErr, cpuErr error
+	k.TopologyManagerOptions, topologyErr = options("topologyManagerPolicyOptions", s.TopologyManagerPolicyOptions)
+	k.CPUManagerOptions, cpuErr = options("cpuManagerPolicyOptions", s.CPUManagerPolicyOptions)
 	for _, f := range []struct {
 		name, value string
 		to          *string
@@ -116,7 +121,7 @@ func (s *settings) kubelet() (*v1alpha1.Kubelet, error) {
 		return nil, fmt.Errorf("kubelet configuration: reservedSystemCPUs: %w", err)
 	}
 	k.ReservedCPUs = reserved.String()
-	return k, nil
+	return k, errors.Join(topologyErr, cpuErr)
 }
 
 // reservedCount is the number of CPUs that the static CPU manager keeps from containers
@@ -147,9 +152,16 @@ func oneOf(value string, allowed []string) (string, error) {
 	return "", fmt.Errorf("%q is not one of %q", value, allowed)
 }
 
-func options(m map[string]string) map[string]string {
-	if len(m) == 0 {
-		return nil
+// options returns those that fit the custom resource, and an error if there are others.
+func options(field string, m map[string]string) (map[string]string, error) {
+	fit := maps.Clone(m)
+	maps.DeleteFunc(fit, func(name, value string) bool { return max(len(name), len(value)) > v1alpha1.MaxOption })
+	var err error
+	if out := len(m) - len(fit); out > 0 {
+		err = fmt.Errorf("kubelet configuration: %s: %d options of more than %d characters are not published", field, out, v1alpha1.MaxOption)
 	}
-	return m
+	if len(fit) == 0 {
+		return nil, err
+	}
+	return fit, err
 }

@@ -57,6 +57,14 @@ reservedSystemCPUs: "3,0,1"
 		"another kind of object is refused": {
 			file: "apiVersion: v1\nkind: ConfigMap\n", wantErr: `is a "ConfigMap"`,
 		},
+		"options longer than the custom resource takes are left out and told": {
+			file: fileHead + "cpuManagerPolicyOptions: {full-pcpus-only: \"true\", " + strings.Repeat("o", 129) + ": \"true\", other: \"" + strings.Repeat("v", 129) + "\"}\n",
+			want: &v1alpha1.Kubelet{
+				TopologyManagerPolicy: "none", Scope: "container", CPUManagerPolicy: "none", MemoryManagerPolicy: "None",
+				CPUManagerOptions: map[string]string{"full-pcpus-only": "true"},
+			},
+			wantErr: "cpuManagerPolicyOptions: 2 options of more than 128 characters",
+		},
 		"a file of no object is refused": {file: "", wantErr: `is a ""`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -3,8 +3,11 @@
 package kubeletconf
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -132,6 +135,7 @@ func TestStateThatIsNotUnderstoodIsRefused(t *testing.T) {
 		"less than nothing":                       {memory, `{"policyName":"Static","machineState":{"0":{"memoryMap":{"memory":{"allocatable":18446744073709551615}}}}}`, "do not fit"},
 		"cells of other nodes":                    {memory, `{"policyName":"Static","machineState":{"0":{"cells":[1],"memoryMap":{"memory":{}}}}}`, "do not name the node itself"},
 		"cells given twice":                       {memory, `{"policyName":"Static","machineState":{"0":{"cells":[0,0],"memoryMap":{"memory":{}}}}}`, "repeat"},
+		"more cells than are published":           {memory, memoryOfOneGroup(37), "1369 cells in all, at most 1296 are published"},
 		"memory without a policy":                 {memory, `{}`, "policyName is empty"},
 	} {
 		t.Run(name, func(t *testing.T) { checkErr(t, tc.parse([]byte(tc.data)), tc.wantErr) })
@@ -168,4 +172,16 @@ func FuzzMemoryState(f *testing.F) {
 			}
 		}
 	})
+}
+
+// memoryOfOneGroup is the state of n NUMA nodes that a pod spans.
+func memoryOfOneGroup(n int) string {
+	cells, nodes := make([]string, n), make([]string, n)
+	for i := range cells {
+		cells[i] = strconv.Itoa(i)
+	}
+	for i := range nodes {
+		nodes[i] = fmt.Sprintf(`"%d":{"cells":[%s],"memoryMap":{"memory":{}}}`, i, strings.Join(cells, ","))
+	}
+	return `{"policyName":"Static","machineState":{` + strings.Join(nodes, ",") + `}}`
 }
