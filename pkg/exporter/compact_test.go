@@ -4,11 +4,13 @@ package exporter
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // refuseCompact answers as an API server does whose definition lacks the compact fields.
@@ -97,5 +99,31 @@ func TestAMachineOfManyGPUsIsPublishedInShort(t *testing.T) {
 			}
 			r.expect(t, "without a change", getTopology, putLease)
 		})
+	}
+}
+
+// TestAGraphThatCannotBePublishedIsAnError: it is said in Ready, and the last good graph stays.
+func TestAGraphThatCannotBePublishedIsAnError(t *testing.T) {
+	r := newRig(t, Config{})
+	r.publish(t)
+	var nodes []nvtopo.NUMANode
+	for i := range 65 {
+		nodes = append(nodes, nvtopo.NUMANode{ID: i})
+	}
+	g, err := nvtopo.NewGraph([]nvtopo.GPU{{UUID: "GPU-0", NUMANode: 0}}, nodes, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.src.graph = g
+	const want = "spec.numaNodes: 65 entries, at most 64"
+	if err := r.e.PublishOnce(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("published with %v, want %q", err, want)
+	}
+	top := r.api.topology(t)
+	if c := readyOf(t, top); c.Status != metav1.ConditionFalse || c.Reason != ReasonReadFailed || !strings.Contains(c.Message, want) {
+		t.Errorf("the condition is %+v, want it to say %q", c, want)
+	}
+	if len(top.Spec.GPUs) != 8 {
+		t.Errorf("%d GPUs, want the 8 of the last good graph", len(top.Spec.GPUs))
 	}
 }

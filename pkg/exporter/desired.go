@@ -3,6 +3,7 @@
 package exporter
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -29,16 +30,19 @@ const (
 // maxMessage keeps a condition readable; the log has everything.
 const maxMessage = 1024
 
-// describe makes the object for a graph read on a node.
-func describe(cfg Config, node nodeView, g *nvtopo.Graph) *v1alpha1.NodeGPUTopology {
+// describe makes the object for a graph read on a node. The error says what of it cannot be
+// published.
+func describe(cfg Config, node nodeView, g *nvtopo.Graph) (*v1alpha1.NodeGPUTopology, error) {
 	t := v1alpha1.FromGraph(cfg.NodeName, cfg.Resource, g)
 	if cfg.Compact {
 		t.Spec.Compact()
 	}
-	t.Spec.Fit()
+	if err := t.Spec.Fit(); err != nil {
+		return nil, fmt.Errorf("the graph of node %q: %w", cfg.NodeName, err)
+	}
 	t.Spec.NodeUID, t.Spec.BootID = node.uid, node.bootID
 	t.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: cfg.NodeName, UID: node.uid}}
-	return t
+	return t, nil
 }
 
 // ready makes the condition for a reading.

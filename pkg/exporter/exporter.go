@@ -181,17 +181,25 @@ func (e *Exporter) read(ctx context.Context) ([]Problem, error) {
 		e.metrics.readErrors.Inc()
 		return problems, fmt.Errorf("read the topology of node %q: %w", e.cfg.NodeName, err)
 	}
-	e.metrics.read(g, len(problems))
 	before := e.good
-	e.keep(g)
+	if err := e.keep(g); err != nil {
+		e.metrics.readErrors.Inc()
+		return problems, err
+	}
+	e.metrics.read(g, len(problems))
 	e.tell(ctx, problems)
 	e.tellHealth(ctx, before)
 	return problems, nil
 }
 
-func (e *Exporter) keep(g *nvtopo.Graph) {
-	e.good = describe(e.cfg, e.node, g)
+func (e *Exporter) keep(g *nvtopo.Graph) error {
+	good, err := describe(e.cfg, e.node, g)
+	if err != nil {
+		return err
+	}
+	e.good = good
 	e.marks = nodeMarks(&e.cfg, g, e.good.Status.Summary)
+	return nil
 }
 
 // write publishes what differs from the published object.

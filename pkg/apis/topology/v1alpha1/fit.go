@@ -2,13 +2,14 @@
 
 package v1alpha1
 
+import "fmt"
+
 // Fit brings the graph of a machine greater than most within the limits of the schema:
 // links and siblings are said in short, and what is still too much and only refines a
-// choice is left out. A graph within them stays as it is.
-func (s *NodeGPUTopologySpec) Fit() {
-	if len(s.Links) > MaxLinks {
-		s.compactLinks()
-	}
+// choice is left out. A graph within them stays as it is. The error says what cannot be
+// published at all.
+func (s *NodeGPUTopologySpec) Fit() error {
+	s.fitLinks()
 	if s.siblings() > MaxSiblings {
 		s.compactSiblings()
 	}
@@ -27,6 +28,29 @@ func (s *NodeGPUTopologySpec) Fit() {
 		for i := range s.NICs {
 			s.NICs[i].Distances = nil
 		}
+	}
+	if len(s.Links) > MaxLinks {
+		return fmt.Errorf("spec.links: %d of more than %d kinds, at most %d are published at length", len(s.Links), MaxLinkKinds, MaxLinks)
+	}
+	return checkSizes(s)
+}
+
+// fitLinks says links in short where they are too many. Where they are of too many kinds for
+// that, they lose first the latency, for which readers then take that of the class, and then
+// the PCIe level.
+func (s *NodeGPUTopologySpec) fitLinks() {
+	for _, lose := range []func(l *Link){
+		func(*Link) {},
+		func(l *Link) { l.LatencyNanoseconds = 0 },
+		func(l *Link) { l.PCIe = "" },
+	} {
+		if len(s.Links) <= MaxLinks {
+			return
+		}
+		for i := range s.Links {
+			lose(&s.Links[i])
+		}
+		s.compactLinks()
 	}
 }
 

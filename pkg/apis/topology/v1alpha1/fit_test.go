@@ -61,7 +61,9 @@ func TestGreatMachinesFit(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			tc.spec.Fit()
+			if err := tc.spec.Fit(); err != nil {
+				t.Fatal(err)
+			}
 			got := map[string]int{links: len(tc.spec.Links), rows: len(tc.spec.LinkRows), nics: len(tc.spec.NICs)}
 			for _, n := range tc.spec.NUMANodes {
 				got[siblings] += len(n.Siblings)
@@ -87,6 +89,54 @@ func TestGreatMachinesFit(t *testing.T) {
 	}
 }
 
+// TestKindsOfLinksAreMergedUntilTheyFit: a machine of too many GPUs for links at length and
+// too many kinds for rows loses what only refines a choice, and is published.
+func TestKindsOfLinksAreMergedUntilTheyFit(t *testing.T) {
+	levels := []string{"PIX", "PXB", "PHB", "NODE", "SYS"}
+	of := func(change func(i int, l *Link)) *NodeGPUTopologySpec {
+		s := madeOf(21, 0, 0, 0)
+		for i := range s.Links {
+			s.Links[i].Class = "NVLink"
+			change(i, &s.Links[i])
+		}
+		return s
+	}
+	tests := map[string]struct {
+		spec                    *NodeGPUTopologySpec
+		wantKinds               int
+		wantLatencies, wantPCIe bool
+		wantErr                 string
+	}{
+		"32 kinds":                          {spec: of(func(i int, l *Link) { l.LatencyNanoseconds, l.PCIe = int64(1+i%32), "PIX" }), wantKinds: 32, wantLatencies: true, wantPCIe: true},
+		"33 latencies":                      {spec: of(func(i int, l *Link) { l.LatencyNanoseconds, l.PCIe = int64(1+i%33), levels[i%5] }), wantKinds: 5, wantPCIe: true},
+		"as many PCIe levels of each width": {spec: of(func(i int, l *Link) { l.Lanes, l.PCIe = int32(1+i%7), levels[i/7%5] }), wantKinds: 7},
+		"33 bandwidths":                     {spec: of(func(i int, l *Link) { l.Bandwidth = *resource.NewQuantity(int64(1000+i%33), resource.DecimalSI) }), wantErr: "spec.links: 210 of more than 32 kinds"},
+		"65 NUMA nodes":                     {spec: madeOf(2, 65, 0, 0), wantErr: "spec.numaNodes: 65 entries, at most 64"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := tc.spec.Fit()
+			if tc.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+					t.Errorf("error %v, want %q", err, tc.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			latencies, levels := false, false
+			for _, k := range tc.spec.LinkKinds {
+				latencies, levels = latencies || k.LatencyNanoseconds > 0, levels || k.PCIe != ""
+			}
+			if len(tc.spec.Links) != 0 || len(tc.spec.LinkKinds) != tc.wantKinds || latencies != tc.wantLatencies || levels != tc.wantPCIe {
+				t.Errorf("%d links, %d kinds, with latencies %t, with PCIe levels %t, want none, %d, %t and %t", len(tc.spec.Links), len(tc.spec.LinkKinds),
+					latencies, levels, tc.wantKinds, tc.wantLatencies, tc.wantPCIe)
+			}
+		})
+	}
+}
+
 // TestAGreatMachineIsTheSameGraph: what is said in short because it is long reads the same.
 func TestAGreatMachineIsTheSameGraph(t *testing.T) {
 	long := &NodeGPUTopology{Spec: *madeOf(21, 2, 300, 0)}
@@ -94,7 +144,9 @@ func TestAGreatMachineIsTheSameGraph(t *testing.T) {
 		long.Spec.NUMANodes[i].Distances = []int32{10, 10}
 	}
 	short := long.DeepCopy()
-	short.Spec.Fit()
+	if err := short.Spec.Fit(); err != nil {
+		t.Fatal(err)
+	}
 	if diff := cmp.Diff(throughJSON(t, long), throughJSON(t, short), cmp.AllowUnexported(nvtopo.Graph{})); diff != "" {
 		t.Errorf("another graph (-at length,+in short):\n%s", diff)
 	}
@@ -112,7 +164,9 @@ func TestMachinesOfTheCatalogueFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		want, got := FromGraph("n", "", g), FromGraph("n", "", g)
-		got.Spec.Fit()
+		if err := got.Spec.Fit(); err != nil {
+			t.Fatal(err)
+		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s is changed (-want,+got):\n%s", name, diff)
 		}
