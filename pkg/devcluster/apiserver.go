@@ -86,8 +86,7 @@ func startAPIServer(ctx context.Context, dir, etcd string, port int, creds *cred
 		s.done <- app.Run(runCtx, completed)
 	}()
 	if err := s.waitReady(ctx); err != nil {
-		cancel()
-		return nil, err
+		return nil, errors.Join(err, s.abandon(ctx))
 	}
 	return s, nil
 }
@@ -212,6 +211,21 @@ func (s *apiserver) waitReady(ctx context.Context) error {
 		return fmt.Errorf("wait for kube-apiserver: %w", errors.Join(err, last))
 	}
 	return nil
+}
+
+// abandon ends a server that was not waited for to the end. If ctx is over, the
+// server first gets ready: one of its post-start hooks that is cancelled ends
+// the whole process with klog.Fatal.
+func (s *apiserver) abandon(ctx context.Context) error {
+	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiserverStart)
+	defer cancel()
+	if ctx.Err() != nil {
+		if err := s.waitReady(finish); err != nil {
+			s.cancel()
+			return err
+		}
+	}
+	return s.stop(finish)
 }
 
 // stop ends the server and waits for it, at most until ctx is done.

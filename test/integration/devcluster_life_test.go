@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -128,13 +129,27 @@ func TestDevclusterLeavesNothingWhenItCannotStart(t *testing.T) {
 		})
 	}
 	t.Run("cancelled", func(t *testing.T) {
-		// As late in the start as this machine allows.
-		for limit := 300 * time.Millisecond; ; limit /= 2 {
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
+		// At every stage of a start: an API server that is cancelled among its
+		// post-start hooks ends the whole process.
+		began := time.Now()
+		c, err := devcluster.Start(t.Context(), devcluster.Config{Log: logSink})
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole := time.Since(began)
+		if err := c.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		const stages = 8
+		for stage := range stages {
+			ctx, cancel := context.WithTimeout(t.Context(), whole*time.Duration(stage)/stages)
 			c, err := devcluster.Start(ctx, devcluster.Config{Log: logSink})
 			cancel()
 			if err != nil {
-				break
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("cancelled at stage %d of %d: %v", stage, stages, err)
+				}
+				continue
 			}
 			if err := c.Stop(); err != nil {
 				t.Fatal(err)
