@@ -56,7 +56,7 @@ func (s *State) auditNode(info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	if x == nil {
 		return
 	}
-	n := x.node.Load()
+	n := x.topology.Node()
 	if n == nil || n.NodeUID != info.Node().UID {
 		return
 	}

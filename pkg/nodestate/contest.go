@@ -151,19 +151,19 @@ func (c *contest) withhold(n *usage.Node) error {
 
 // contested puts what withhold says now, which may be nothing, in the place of what it
 // said of the object before. It needs State.graphMu.
-func (x *cell) contested(object types.UID, now error) {
+func (e *topologyEntry) contested(object types.UID, now error) {
 	next := fault{object: object}
-	if f := x.fault.Load(); f != nil && f.object == object {
+	if f := e.fault.Load(); f != nil && f.object == object {
 		next = *f
 	}
 	next.contested = now
 	err := next.err()
 	if err == nil {
-		x.fault.Store(nil)
+		e.fault.Store(nil)
 		return
 	}
 	next.text = err.Error()
-	x.fault.Store(&next)
+	e.fault.Store(&next)
 }
 
 // resettle makes nodes give out what is theirs now, and reports whether that may be
@@ -171,13 +171,13 @@ func (x *cell) contested(object types.UID, now error) {
 func (s *State) resettle(names []string) (freed bool) {
 	for _, name := range names {
 		x := s.cells.get(name)
-		if x == nil || x.node.Load() == nil {
+		if x == nil || x.topology.Node() == nil {
 			continue
 		}
-		n := *x.node.Load()
+		n := *x.topology.Node()
 		n.Accels = slices.Clone(n.Accels)
-		x.contested(n.ObjectUID, s.contest.withhold(&n))
-		x.node.Store(&n)
+		x.topology.contested(n.ObjectUID, s.contest.withhold(&n))
+		x.topology.node.Store(&n)
 		x.usage.Store(nil)
 		x.rev.Add(1)
 		s.touch(x)

@@ -122,12 +122,12 @@ func TestTheGPUsOfAnotherNode(t *testing.T) {
 			if freed != tc.wantFreed {
 				t.Errorf("pods were woken %d times, want %d", freed, tc.wantFreed)
 			}
-			f := s.cells.get("liar").fault.Load()
+			f := s.cells.get("liar").topology.fault.Load()
 			if tc.wantFault != (f != nil) || f != nil && (f.object != "topology-liar" || !strings.Contains(f.text, "node honest already")) {
 				t.Errorf("what is said of the liar's object is %+v, want anything: %t", f, tc.wantFault)
 			}
-			if f := s.cells.get("honest"); f != nil && f.fault.Load() != nil {
-				t.Errorf("of the honest one is said: %s", f.fault.Load().text)
+			if f := s.cells.get("honest"); f != nil && f.topology.fault.Load() != nil {
+				t.Errorf("of the honest one is said: %s", f.topology.fault.Load().text)
 			}
 			for _, node := range []string{"honest", "liar"} {
 				if n := s.Node(node); n != nil && int(n.Idle.Free(testResource)) != given(s, node) {
@@ -168,7 +168,7 @@ func TestTheEndOfAContestEndsNoOtherFault(t *testing.T) {
 	_, _ = s.Apply(honest)
 	_, _ = s.Apply(liar)
 	fault := func() string {
-		if f := s.cells.get("liar").fault.Load(); f != nil {
+		if f := s.cells.get("liar").topology.fault.Load(); f != nil {
 			return f.text
 		}
 		return ""

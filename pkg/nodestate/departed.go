@@ -95,7 +95,7 @@ func (s *State) Unreleased(node string) []string {
 	if x == nil {
 		return nil
 	}
-	n := x.node.Load()
+	n := x.topology.Node()
 	if n == nil {
 		return nil
 	}

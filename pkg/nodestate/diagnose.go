@@ -54,8 +54,8 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 	indexed := s.diagnoseIndex(d)
 	derived := s.derive(d.Claims)
 	for name, x := range s.cells.all() {
-		n := x.node.Load()
-		if n == nil && x.fault.Load() == nil {
+		n := x.topology.Node()
+		if n == nil && x.topology.Fault() == "" {
 			continue
 		}
 		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], indexed[x]))
@@ -164,7 +164,7 @@ func (s *State) derive(claims []diagnosis.Reservation) map[string]*diagnosis.Usa
 	s.derivePods(d, all, claims)
 	out := map[string]*diagnosis.Usage{}
 	for name, x := range s.cells.all() {
-		n := x.node.Load()
+		n := x.topology.Node()
 		if n == nil {
 			continue
 		}

@@ -64,13 +64,13 @@ func (s *State) expired() (freed bool) {
 	}
 	now := s.clock.Now()
 	for _, x := range s.cells.all() {
-		n := x.node.Load()
-		over := n != nil && x.fault.Load() != nil && x.vouched(n, now) == placement.UnreadableGraph
-		if over && !x.outlived {
+		n := x.topology.Node()
+		over := n != nil && x.topology.Fault() != "" && x.topology.Vouched(n, now) == placement.UnreadableGraph
+		if over && !x.topology.outlived {
 			s.touch(x)
 			freed = true
 		}
-		x.outlived = over
+		x.topology.outlived = over
 	}
 	return freed
 }

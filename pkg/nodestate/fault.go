@@ -47,15 +47,15 @@ type fault struct {
 // judge keeps what is wrong with an object and returns it if it was not known: every
 // later write of the object has the same mistakes. Of a partial object the graph was not
 // read, and what was wrong with it still is. It needs State.graphMu.
-func (x *cell) judge(obj *v1alpha1.NodeGPUTopology, partial bool, wrong faults, now time.Time) error {
-	old := x.fault.Load()
+func (e *topologyEntry) judge(obj *v1alpha1.NodeGPUTopology, partial bool, wrong faults, now time.Time) error {
+	old := e.fault.Load()
 	same := old != nil && old.object == obj.UID
 	if partial && same {
 		wrong.graph = old.graph
 	}
 	err := wrong.err()
 	if err == nil {
-		x.fault.Store(nil)
+		e.fault.Store(nil)
 		return nil
 	}
 	f := &fault{faults: wrong, object: obj.UID, text: err.Error()}
@@ -65,7 +65,7 @@ func (x *cell) judge(obj *v1alpha1.NodeGPUTopology, partial bool, wrong faults, 
 			f.since = old.since
 		}
 	}
-	x.fault.Store(f)
+	e.fault.Store(f)
 	if same && old.text == f.text {
 		return nil
 	}

@@ -117,7 +117,7 @@ func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool, own type
 	pods := s.sight.podsOn(x.name)
 	info := framework.NewNodeInfo(pods...)
 	info.SetNode(node)
-	n := x.node.Load()
+	n := x.topology.Node()
 	g := &glance{
 		cell: x, node: node, topology: n, standing: s.standing(x, n, node.UID), enforced: n != nil && n.Enforced(s.clock.Now()),
 		allocatable: info.GetAllocatable(), requested: info.GetRequested(), nominated: nominated,

@@ -46,12 +46,9 @@ func notOlder(n *usage.Node, version string) bool {
 // cell holds everything known by node name. It outlives graph and Node object
 // while anything refers to it.
 type cell struct {
-	name  string
-	node  atomic.Pointer[usage.Node]
-	fault atomic.Pointer[fault] // of the node's object as last seen; nil: it can be read
-	// published is the rest of it; nil when there is no object.
-	published atomic.Pointer[published]
-	usage     atomic.Pointer[usage.Usage]
+	name     string
+	topology *topologyEntry
+	usage    atomic.Pointer[usage.Usage]
 	// rev counts changes of graph, claims and holds; part of the usage memo's key.
 	rev    atomic.Uint64
 	claims []*claim     // guarded by State.mu
@@ -62,9 +59,6 @@ type cell struct {
 	// holds of pods nominated for the node, guarded by State.mu, and how many there are.
 	holds []*hold
 	held  atomic.Int32
-	// outlived: the graph counts no longer since what followed it cannot be read. It is
-	// watchExpiry's alone.
-	outlived bool
 	// position in the index, guarded by its mutex; until when the node is looked at
 	// for an event, guarded by that of the touched; and whether the waker has yet to
 	// look at it for one, and what that was, guarded by that of the news.
@@ -72,6 +66,36 @@ type cell struct {
 	touchedUntil time.Time
 	unseen       bool
 	touched      touch
+}
+
+// topologyEntry is what is known of a node's NodeGPUTopology. Who reads it takes no lock;
+// State.graphMu is held by who writes it.
+type topologyEntry struct {
+	node      atomic.Pointer[usage.Node]
+	fault     atomic.Pointer[fault]     // of the object as last seen; nil: it can be read
+	published atomic.Pointer[published] // the rest of it; nil: there is no object
+	// outlived: the graph counts no longer, since what followed it cannot be read. It is
+	// watchExpiry's alone.
+	outlived bool
+}
+
+// Node is the topology as stored, whether it counts or not; nil if there is none.
+func (e *topologyEntry) Node() *usage.Node { return e.node.Load() }
+
+// Fault is what cannot be used of the object as last seen; empty if all of it can.
+func (e *topologyEntry) Fault() string {
+	if f := e.fault.Load(); f != nil {
+		return f.text
+	}
+	return ""
+}
+
+// Object is the UID of the object as last seen; empty if there is none.
+func (e *topologyEntry) Object() types.UID {
+	if p := e.published.Load(); p != nil {
+		return p.object
+	}
+	return ""
 }
 
 const cellShards = 64
@@ -132,7 +156,7 @@ func (c *cells) ensure(name string) *cell {
 	if old := p.Load(); old != nil {
 		next = maps.Clone(*old)
 	}
-	x := &cell{name: name}
+	x := &cell{name: name, topology: &topologyEntry{}}
 	next[name] = x
 	p.Store(&next)
 	return x
@@ -150,33 +174,34 @@ func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
 // object the graph is that of an earlier version; all of it may follow.
 func (s *State) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (changed, freed bool, err error) {
 	x := s.cells.ensure(obj.Name)
+	e := x.topology
 	s.graphMu.Lock()
 	defer s.graphMu.Unlock()
-	old := x.node.Load()
+	old := e.node.Load()
 	if isKnown(old, obj, partial) {
 		return false, false, nil
 	}
 	now := s.clock.Now()
-	counted := old != nil && x.vouched(old, now) == placement.Fits
-	x.published.Store(publishedIn(obj))
+	counted := old != nil && e.Vouched(old, now) == placement.Fits
+	e.published.Store(publishedIn(obj))
 	n, faults := s.buildNode(obj, old)
 	others := s.contest.enter(old, n, s.Synced())
 	if n != nil {
 		n.Partial = partial
 		faults.contested = s.contest.withhold(n)
 	}
-	err = x.judge(obj, partial, faults, now)
+	err = e.judge(obj, partial, faults, now)
 	if n == nil && old == nil {
 		return false, false, err
 	}
-	x.node.Store(n)
+	e.node.Store(n)
 	if n == nil {
 		x.usage.Store(nil) // it refers to the graph
 	}
 	x.rev.Add(1)
 	s.touch(x)
 	freed = s.resettle(others)
-	return true, freed || n != nil && (old == nil || n.Roomier(old) || !counted && x.vouched(n, now) == placement.Fits), err
+	return true, freed || n != nil && (old == nil || n.Roomier(old) || !counted && e.Vouched(n, now) == placement.Fits), err
 }
 
 // isKnown reports whether the node is of this or a newer version of an object, read as far.
@@ -190,19 +215,20 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 	if x == nil {
 		return false
 	}
+	e := x.topology
 	s.graphMu.Lock()
 	defer s.graphMu.Unlock()
-	if f := x.fault.Load(); f != nil && f.object == objectUID {
-		x.fault.Store(nil)
+	if f := e.fault.Load(); f != nil && f.object == objectUID {
+		e.fault.Store(nil)
 	}
-	if p := x.published.Load(); p != nil && p.object == objectUID {
-		x.published.Store(nil)
+	if p := e.published.Load(); p != nil && p.object == objectUID {
+		e.published.Store(nil)
 	}
-	old := x.node.Load()
+	old := e.node.Load()
 	if old == nil || old.ObjectUID != objectUID {
 		return false
 	}
-	x.node.Store(nil)
+	e.node.Store(nil)
 	x.usage.Store(nil) // it refers to the graph
 	x.rev.Add(1)
 	s.touch(x)

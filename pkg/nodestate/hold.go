@@ -229,7 +229,7 @@ func (s *State) Releasing(uid types.UID, info fwk.NodeInfo) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, n, now := x.holdOf(uid), x.node.Load(), s.clock.Now()
+	h, n, now := x.holdOf(uid), x.topology.Node(), s.clock.Now()
 	if h == nil || n == nil || now.After(h.until) || !n.Enforced(now) {
 		return false
 	}

@@ -206,7 +206,7 @@ func (x *index) replace(i int, n *usage.Node) {
 func (x *index) update(s *State, i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	c := x.entries[i].cell
 	rev := c.rev.Load() // before anything is read, so that a change meanwhile shows
-	node, n := info.Node(), c.node.Load()
+	node, n := info.Node(), c.topology.Node()
 	if n != nil && n.NodeUID != node.UID {
 		n = nil
 	}

@@ -20,7 +20,7 @@ func (l *lister) admits(x *index, i int) bool {
 	}
 	e := &x.entries[i]
 	n := e.node
-	if n == nil || e.cell.vouched(n, l.now) != placement.Fits || l.s.enforcement(l.d, n) != placement.Fits || !l.fits(l.nodes[i]) {
+	if n == nil || e.cell.topology.Vouched(n, l.now) != placement.Fits || l.s.enforcement(l.d, n) != placement.Fits || !l.fits(l.nodes[i]) {
 		return false
 	}
 	return true

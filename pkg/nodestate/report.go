@@ -110,10 +110,8 @@ func (s *State) report(node *v1.Node) Report {
 	if x == nil {
 		return r
 	}
-	if f := x.fault.Load(); f != nil {
-		r.Fault = f.text
-	}
-	if p := x.published.Load(); p != nil {
+	r.Fault = x.topology.Fault()
+	if p := x.topology.published.Load(); p != nil {
 		r.Object, r.Stale = p.object, p.stale
 	}
 	return r

@@ -315,8 +315,8 @@ func TestEachHalfOfATopologyIsJudgedForItself(t *testing.T) {
 			}
 			cured := good(t)
 			cured.ResourceVersion = "5"
-			if _, err := r.Apply(cured); err != nil || r.cells.get("n").fault.Load() != nil {
-				t.Errorf("a good version later: %v, fault %v", err, r.cells.get("n").fault.Load())
+			if _, err := r.Apply(cured); err != nil || r.cells.get("n").topology.fault.Load() != nil {
+				t.Errorf("a good version later: %v, fault %v", err, r.cells.get("n").topology.fault.Load())
 			}
 		})
 	}

@@ -17,7 +17,7 @@ func (s *State) Standing(node *v1.Node) placement.Reason {
 	x := s.cells.get(node.Name)
 	var n *usage.Node
 	if x != nil {
-		n = x.node.Load()
+		n = x.topology.Node()
 	}
 	return s.standing(x, n, node.UID)
 }
@@ -25,7 +25,7 @@ func (s *State) Standing(node *v1.Node) placement.Reason {
 // standing says whether a node's graph counts: Fits, or why it does not.
 func (s *State) standing(x *cell, n *usage.Node, node types.UID) placement.Reason {
 	switch {
-	case n == nil && x != nil && x.fault.Load() != nil:
+	case n == nil && x != nil && x.topology.Fault() != "":
 		return placement.UnreadableGraph
 	case n == nil && !s.served.Load():
 		return placement.NoDefinition
@@ -34,22 +34,22 @@ func (s *State) standing(x *cell, n *usage.Node, node types.UID) placement.Reaso
 	case n.NodeUID != node:
 		return placement.NodeReplaced
 	}
-	return x.vouched(n, s.clock.Now())
+	return x.topology.Vouched(n, s.clock.Now())
 }
 
-// vouched says whether somebody stands for the graph now. The exporter of another node
+// Vouched says whether somebody stands for the graph now. The exporter of another node
 // of the same name does not: its Lease may be heard of while the watches of Nodes and
 // graphs are broken. Where the object has come to say what cannot be read, the
 // exporter's Lease stands for that and no longer for the last good graph, which then
 // counts for the Lease's term, as it would if the exporter had fallen silent.
-func (x *cell) vouched(n *usage.Node, now time.Time) placement.Reason {
+func (e *topologyEntry) Vouched(n *usage.Node, now time.Time) placement.Reason {
 	if !n.Exporter.Fresh(now) {
 		return placement.StaleGraph
 	}
 	if !n.Exporter.Of(n.NodeUID) {
 		return placement.NodeReplaced
 	}
-	if f := x.fault.Load(); f != nil && !f.since.IsZero() && now.Sub(f.since) >= n.Exporter.Term() {
+	if f := e.fault.Load(); f != nil && !f.since.IsZero() && now.Sub(f.since) >= n.Exporter.Term() {
 		return placement.UnreadableGraph
 	}
 	return placement.Fits

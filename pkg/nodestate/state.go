@@ -127,7 +127,7 @@ func (s *State) Registry() *nvtopo.Registry { return s.registry }
 // Node returns a node's topology as stored, whether it counts or not; nil if none.
 func (s *State) Node(name string) *usage.Node {
 	if x := s.cells.get(name); x != nil {
-		return x.node.Load()
+		return x.topology.Node()
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 	x := s.cells.get(node.Name)
 	var n *usage.Node
 	if x != nil {
-		n = x.node.Load()
+		n = x.topology.Node()
 	}
 	reason := s.standing(x, n, node.UID)
 	switch d.basis(n, reason) {
