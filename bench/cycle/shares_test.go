@@ -56,7 +56,7 @@ func TestAnalyseFindsOurShare(t *testing.T) {
 		filter  = ours + "plugins/lifecycle.(*Plugin).Filter"
 		judge   = ours + "nodestate.(*State).Judge"
 		reserve = ours + "plugins/lifecycle.(*Plugin).Reserve"
-		handler = ours + "nodestate.(*State).podChanged"
+		handler = ours + "nodestate.(*State).podBound"
 		sched   = "k8s.io/kubernetes/pkg/scheduler.(*Scheduler).schedulePod"
 		malloc  = "runtime.mallocgc"
 	)

@@ -285,7 +285,7 @@ func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
 		t.Error("kubelet's record of the four does not wake the pod")
 	}
 	bound := on(t, r.State, four, "n", 0, 1, 2, 3)
-	r.podChanged(bound)
+	r.podEvent(nil, bound)
 	info, l = r.view(t, holder, bound)
 	r.Sweep(l)
 	if v := r.Judge(demandOf(t, two), info, l); v.Reason != placement.Fits {

@@ -16,8 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 type informerPods struct{ lister corelisters.PodLister }
@@ -132,46 +130,6 @@ func (s *State) AwaitLists(ctx context.Context) {
 	}
 }
 
-func (s *State) podHandler() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { s.podEvent(obj) },
-		UpdateFunc: func(old, obj any) {
-			// A pod deleted and made anew under its name while the watch was broken:
-			// nobody tells of the deletion.
-			before, ok := old.(*v1.Pod)
-			if after, isPod := obj.(*v1.Pod); ok && isPod && before.UID != after.UID {
-				s.podGone(before.UID)
-				s.touchNode(before.Spec.NodeName)
-			}
-			s.podEvent(obj)
-			if ok {
-				s.touchNode(before.Status.NominatedNodeName)
-			}
-			if corrected(old, obj) {
-				s.onFreed()
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = t.Obj
-			}
-			if pod, ok := obj.(*v1.Pod); ok {
-				s.podGone(pod.UID)
-				s.touchNode(pod.Spec.NodeName)
-				s.touchNode(pod.Status.NominatedNodeName)
-			}
-		},
-	}
-}
-
-// corrected reports whether a bound pod's allocation was written anew, as is done
-// when kubelet gave it other devices: those of the old one may be free now.
-func corrected(old, obj any) bool {
-	before, ok := old.(*v1.Pod)
-	after, isPod := obj.(*v1.Pod)
-	return ok && isPod && before.Spec.NodeName != "" && before.Annotations[allocation.Key] != after.Annotations[allocation.Key]
-}
-
 // nodeHandler tells the index which nodes to look at.
 func (s *State) nodeHandler() cache.ResourceEventHandler {
 	touch := func(obj any) {
@@ -187,26 +145,6 @@ func (s *State) nodeHandler() cache.ResourceEventHandler {
 	}
 	// A node that goes changes the list of nodes, which the index sees.
 	return cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, obj any) { touch(obj) }}
-}
-
-func (s *State) podEvent(obj any) {
-	pod, ok := obj.(*v1.Pod)
-	if ok && pod.Spec.NodeName != "" {
-		defer s.touchNode(pod.Spec.NodeName)
-	}
-	if ok && pod.Status.NominatedNodeName != "" {
-		defer s.touchNode(pod.Status.NominatedNodeName) // the queue keeps some of it for the pod, or no more
-	}
-	switch {
-	case !ok:
-	case pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed:
-		s.podGone(pod.UID)
-	case pod.DeletionTimestamp != nil && pod.Spec.NodeName == "":
-		s.leaves(pod.UID) // it is not tried any more
-		s.podChanged(pod)
-	default:
-		s.podChanged(pod)
-	}
 }
 
 // startLeases watches the Leases of exporters, agents and the scheduler itself.

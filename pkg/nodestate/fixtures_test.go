@@ -39,6 +39,9 @@ func testConfig() Config {
 	return Config{Namespace: "nvtopo-system", Weights: nvtopo.DefaultWeights(), RequestTimeout: requestTimeout, LeaderTerm: 15 * time.Second}
 }
 
+// podDeleted is the event of a pod's end, of which only the UID matters.
+func (s *State) podDeleted(uid types.UID) { s.carryOut(goneEffects(uid)) }
+
 // topologyOf is the NodeGPUTopology of a catalogue machine.
 func topologyOf(tb testing.TB, name, kind string) *v1alpha1.NodeGPUTopology {
 	tb.Helper()

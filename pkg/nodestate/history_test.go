@@ -111,9 +111,9 @@ func (w *world) step() {
 			e := w.toUs[0]
 			w.toUs = w.toUs[1:]
 			if e.gone {
-				w.state.podGone(e.pod.UID)
+				w.state.podDeleted(e.pod.UID)
 			} else {
-				w.state.podChanged(e.pod)
+				w.state.podEvent(nil, e.pod)
 			}
 		}
 	case 8, 9:
@@ -213,9 +213,9 @@ func (w *world) background() {
 			e := w.toUs[0]
 			w.toUs = w.toUs[1:]
 			if e.gone {
-				w.state.podGone(e.pod.UID)
+				w.state.podDeleted(e.pod.UID)
 			} else {
-				w.state.podChanged(e.pod)
+				w.state.podEvent(nil, e.pod)
 			}
 		}
 	case 1:
@@ -489,9 +489,9 @@ func (w *world) quiesce() {
 		}
 		for _, e := range w.toUs {
 			if e.gone {
-				w.state.podGone(e.pod.UID)
+				w.state.podDeleted(e.pod.UID)
 			} else {
-				w.state.podChanged(e.pod)
+				w.state.podEvent(nil, e.pod)
 			}
 		}
 		w.toStore, w.toCache, w.toUs = nil, nil, nil

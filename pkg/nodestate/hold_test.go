@@ -92,14 +92,14 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 		},
 		"is free when the pod is gone": {
 			priority: 4, want: true,
-			change: func(_ *testing.T, r *rig, p *v1.Pod) { r.podGone(p.UID) },
+			change: func(_ *testing.T, r *rig, p *v1.Pod) { r.podDeleted(p.UID) },
 		},
 		"is free when the pod is bound, elsewhere": {
 			priority: 4, want: true,
 			change: func(_ *testing.T, r *rig, p *v1.Pod) {
 				bound := p.DeepCopy()
 				bound.Spec.NodeName = "other"
-				r.podChanged(bound)
+				r.podEvent(nil, bound)
 			},
 		},
 		"moves with the pod": {
@@ -273,7 +273,7 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 	if !r.KubeletBehind(d, info, l) || r.fitsAhead(d, info, l) {
 		t.Error("nobody knows when the pod went")
 	}
-	r.podGone("gone")
+	r.podDeleted("gone")
 	if v := r.Judge(d, info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("the devices are not free yet, but %+v", v)
 	}
@@ -298,9 +298,9 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 	if !r.waitedInVain() || r.waitedInVain() {
 		t.Error("the pod that waited is not woken once")
 	}
-	r.podGone("other")
+	r.podDeleted("other")
 	for i := range 2 * minDeparted {
-		r.podGone(types.UID(strconv.Itoa(i)))
+		r.podDeleted(types.UID(strconv.Itoa(i)))
 		r.clock.now = r.clock.now.Add(time.Second)
 	}
 	if n := len(r.departed.at); n > minDeparted+2 {
@@ -315,11 +315,11 @@ func TestTheEndOfAHoldWakesThoseItKeptOut(t *testing.T) {
 		change func(t *testing.T, r *rig, preemptor *v1.Pod)
 		want   bool
 	}{
-		"bound with the held pair": {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podChanged(on(t, r.State, p, "n", 0, 1)) }},
-		"bound with another pair":  {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podChanged(on(t, r.State, p, "n", 0, 3)) }, want: true},
-		"bound without a choice":   {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podChanged(on(t, r.State, p, "n")) }, want: true},
-		"bound elsewhere":          {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podChanged(on(t, r.State, p, "other")) }, want: true},
-		"gone":                     {change: func(_ *testing.T, r *rig, p *v1.Pod) { r.podGone(p.UID) }, want: true},
+		"bound with the held pair": {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podEvent(nil, on(t, r.State, p, "n", 0, 1)) }},
+		"bound with another pair":  {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podEvent(nil, on(t, r.State, p, "n", 0, 3)) }, want: true},
+		"bound without a choice":   {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podEvent(nil, on(t, r.State, p, "n")) }, want: true},
+		"bound elsewhere":          {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podEvent(nil, on(t, r.State, p, "other")) }, want: true},
+		"gone":                     {change: func(_ *testing.T, r *rig, p *v1.Pod) { r.podDeleted(p.UID) }, want: true},
 		"given up":                 {change: func(_ *testing.T, r *rig, p *v1.Pod) { r.EndHold(p.UID) }, want: true},
 		"over, in a cycle": {want: true, change: func(t *testing.T, r *rig, _ *v1.Pod) {
 			t.Helper()

@@ -145,7 +145,7 @@ func (s *site) confirm(name string) {
 	bound.Annotations = map[string]string{allocation.Key: text}
 	s.pods[name] = bound
 	s.must(s.cache.AddPod(s.logger, bound))
-	s.podEvent(bound)
+	s.podEvent(nil, bound)
 }
 
 func (s *site) forget(name string) {
@@ -376,12 +376,12 @@ func TestAWidenedPodIsNotNarrowedOnce(t *testing.T) {
 	if got := s.candidates(pod, narrowing()); got != nil {
 		t.Errorf("listed %v for a widened pod", sets.List(got))
 	}
-	s.podEvent(on(t, s.State, pod, "n0", 0, 1)) // bound
+	s.podEvent(nil, on(t, s.State, pod, "n0", 0, 1)) // bound
 	if s.Widened(pod.UID) {
 		t.Error("a bound pod is still marked")
 	}
 	s.widened.add(pod.UID)
-	s.podGone(pod.UID)
+	s.podDeleted(pod.UID)
 	if s.Widened(pod.UID) {
 		t.Error("a deleted pod is still marked")
 	}

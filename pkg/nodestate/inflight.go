@@ -169,21 +169,19 @@ func (s *State) changePhase(uid types.UID, node string, from, to claimPhase) {
 	}
 }
 
-// podChanged is called with the informer's copy of a pod. A claim the copy
-// confirms or refutes is dropped by Sweep, never here, because the running
-// cycle's snapshot may still be older than this event.
-func (s *State) podChanged(pod *v1.Pod) {
-	bound := pod.Spec.NodeName != ""
-	if bound {
-		s.widened.remove(pod.UID)
-		s.leaves(pod.UID)
-	}
+// podThere takes note that the informer has the pod.
+func (s *State) podThere(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.departed.back(pod.UID)
-	if !bound {
-		return
-	}
+	s.departed.back(uid)
+}
+
+// podBound is called with the informer's copy of a bound pod. A claim the copy
+// confirms or refutes is dropped by Sweep, never here, because the running
+// cycle's snapshot may still be older than this event.
+func (s *State) podBound(pod *v1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.noted, pod.UID)
 	h := s.endHold(pod.UID)
 	if h == nil && len(s.claims[pod.UID]) == 0 {
@@ -225,8 +223,6 @@ func (s *State) decidedBy(c *claim, pod *v1.Pod, a *allocation.Allocation) (free
 // finished (the scheduler's informer drops finished pods). The scheduler's own
 // handler may have woken a pod before, which then still saw the claim.
 func (s *State) podGone(uid types.UID) {
-	s.widened.remove(uid)
-	s.leaves(uid)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	freed := s.endHold(uid) != nil
@@ -255,7 +251,7 @@ func (s *State) settle(c *claim, p claimPhase) {
 // such pod any more. It reports whether the claim's devices came free.
 func (s *State) decide(c *claim, pod *v1.Pod) bool {
 	if pod != nil && pod.UID == c.uid && pod.Spec.NodeName != "" {
-		s.podChanged(pod)
+		s.podEvent(nil, pod)
 		return false
 	}
 	s.mu.Lock()

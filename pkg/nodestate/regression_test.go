@@ -57,7 +57,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	}
 	bound.Annotations, bound.ResourceVersion = map[string]string{allocation.Key: text}, "3"
 	r.pods = fixedStore{pod.UID: bound}
-	r.podChanged(bound)
+	r.podEvent(nil, bound)
 
 	info, l = r.view(t, assumed)
 	r.Sweep(l)
@@ -91,7 +91,7 @@ func TestAClaimGoesWhenItsAnnotationWasRepaired(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound.ResourceVersion = "2"
-	r.podChanged(bound)
+	r.podEvent(nil, bound)
 	repaired := on(t, r.State, pod, "n", held.First()+1)
 	repaired.ResourceVersion = "3"
 	r.pods = fixedStore{pod.UID: repaired}
@@ -111,12 +111,12 @@ func TestPodsWakeWhenAClaimThatHeldThemBackIsVoid(t *testing.T) {
 			t.Fatal(reason)
 		}
 		woken := r.wakes()
-		r.podGone(pod.UID)
+		r.podDeleted(pod.UID)
 		if woken() == 0 {
 			t.Error("nobody was woken")
 		}
-		r.podGone(pod.UID)
-		r.podGone("another")
+		r.podDeleted(pod.UID)
+		r.podDeleted("another")
 		if woken() != 1 {
 			t.Errorf("woken %d times, want once", woken())
 		}
@@ -133,7 +133,7 @@ func TestPodsWakeWhenAClaimThatHeldThemBackIsVoid(t *testing.T) {
 		woken := r.wakes()
 		elsewhere := pod.DeepCopy()
 		elsewhere.Spec.NodeName = "m"
-		r.podChanged(elsewhere)
+		r.podEvent(nil, elsewhere)
 		if woken() != 1 {
 			t.Errorf("woken %d times, want once", woken())
 		}
@@ -180,7 +180,7 @@ func TestNothingIsKeptOfWhatIsGone(t *testing.T) {
 		t.Fatal(v.Reason)
 	}
 	r.pods = fixedStore{}
-	r.podGone(pod.UID)
+	r.podDeleted(pod.UID)
 	// The running cycle's snapshot still lists the pod.
 	if a := r.allocationOf(pod, "n"); a == nil {
 		t.Error("the annotation was not read")
@@ -225,7 +225,7 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 	}
 	// The second attempt's Binding carries the first one's choice out.
 	live.Spec.NodeName, live.ResourceVersion = "n", "3"
-	r.podChanged(live)
+	r.podEvent(nil, live)
 	info, l = r.view(t, live)
 	r.Sweep(l)
 	if left := r.Dump(); len(left) != 0 {
@@ -321,7 +321,7 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 			if !tc.want {
 				return
 			}
-			r.podChanged(got)
+			r.podEvent(nil, got)
 			if left := r.Dump(); len(left) != 1 || left[0].Phase != "confirmed" {
 				t.Errorf("in flight %+v, want the claim confirmed", left)
 			}

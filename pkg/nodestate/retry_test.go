@@ -140,7 +140,7 @@ func TestAWriteThatEndedLeavesNothingInDoubt(t *testing.T) {
 	if left := r.Dump(); len(left) != 2 || left[0].Phase != "doubtful" || left[1].Phase != "doubtful" {
 		t.Errorf("in flight %+v, want two that are doubtful", left)
 	}
-	r.podGone(pod.UID)
+	r.podDeleted(pod.UID)
 	if _, earlier := r.Attempts(pod.UID, "n"); len(r.noted) != 0 || !earlier {
 		t.Errorf("%d pods that are gone are said to carry a choice", len(r.noted))
 	}
@@ -216,7 +216,7 @@ func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
 				tc.change(bound)
 			}
 			store[bound.UID] = bound
-			r.podChanged(bound)
+			r.podEvent(nil, bound)
 			woken := 0
 			r.onFreed = func() { woken++ }
 			r.BindingBegan(pod.UID, tc.node)
@@ -267,7 +267,7 @@ func TestAPodThatIsFoundToCarryADroppedChoiceIsRemembered(t *testing.T) {
 			if _, earlier := r.Attempts(pod.UID, "n"); earlier != tc.want {
 				t.Errorf("the pod is said to carry a choice: %t, want %t", earlier, tc.want)
 			}
-			r.podGone(pod.UID)
+			r.podDeleted(pod.UID)
 			if n := len(r.noted); n != 0 {
 				t.Errorf("%d pods that are gone are said to carry a choice", n)
 			}

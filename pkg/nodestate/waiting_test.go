@@ -117,7 +117,7 @@ func (c *crowd) change(pod *v1.Pod, f func(*v1.Pod)) {
 	next := pod.DeepCopy()
 	f(next)
 	c.store[pod.UID] = next
-	c.state.podEvent(next)
+	c.state.podEvent(nil, next)
 }
 
 // crowded is a full node and so many pods that wait for it.

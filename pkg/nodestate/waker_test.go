@@ -122,7 +122,7 @@ func (c *crowd) finish(uid types.UID) {
 // remove is the end of a pod as the informer hears of it.
 func (c *crowd) remove(uid types.UID) {
 	delete(c.store, uid)
-	c.state.podGone(uid)
+	c.state.podDeleted(uid)
 }
 
 // oneOf is true once in n times; 0: never.
@@ -215,7 +215,7 @@ func (c *crowd) bind(pod *v1.Pod, name string, a *allocation.Allocation) {
 	bound.Annotations = map[string]string{allocation.Key: text}
 	c.store[pod.UID], c.cache[pod.UID] = bound, bound
 	c.order = append(c.order, pod.Name)
-	c.state.podChanged(bound)
+	c.state.podEvent(nil, bound)
 	c.state.touchNode(name)
 }
 

@@ -46,9 +46,9 @@ func TestANewChoiceWaitsWhileManyAreWritten(t *testing.T) {
 		"until one is bound": func(s *State, pod *v1.Pod) {
 			bound := pod.DeepCopy()
 			bound.Spec.NodeName = "n" // and somebody dropped its annotations
-			s.podChanged(bound)
+			s.podEvent(nil, bound)
 		},
-		"until one is deleted": func(s *State, pod *v1.Pod) { s.podGone(pod.UID) },
+		"until one is deleted": func(s *State, pod *v1.Pod) { s.podDeleted(pod.UID) },
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {

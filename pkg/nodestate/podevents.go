@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+)
+
+// effectKind is one thing that the event of a pod changes.
+type effectKind string
+
+const (
+	stopRetrying effectKind = "stop retrying" // its next cycle need not look at all nodes
+	stopWaiting  effectKind = "stop waiting"  // it leaves the list of waiting pods
+	isThere      effectKind = "is there"      // it has not gone, whatever an earlier event said
+	isBound      effectKind = "is bound"      // its node and choice settle its claims
+	isGone       effectKind = "is gone"       // its claims and what was held for it are void
+	lookAgain    effectKind = "look again"    // something about the node may have changed
+	wakeOthers   effectKind = "wake others"   // devices may have come free
+)
+
+// effect is one of them, of one pod or node.
+type effect struct {
+	kind effectKind
+	uid  types.UID // of the first three and isGone
+	pod  *v1.Pod   // of isBound
+	node string    // of lookAgain
+}
+
+// podEffects says what a pod's event means, in the order in which it is to be applied.
+// before is nil for a new pod, and after for one that is deleted. The two have different
+// UIDs if the pod was made anew under its name while the watch was broken: nothing else
+// tells of the deletion then.
+func podEffects(before, after *v1.Pod) []effect {
+	var out []effect
+	if before != nil && (after == nil || after.UID != before.UID) {
+		out = goneEffects(before.UID)
+	}
+	switch {
+	case after == nil:
+	case after.Status.Phase == v1.PodSucceeded || after.Status.Phase == v1.PodFailed:
+		out = append(out, goneEffects(after.UID)...)
+	case after.Spec.NodeName != "":
+		out = append(out, effect{kind: stopRetrying, uid: after.UID}, effect{kind: stopWaiting, uid: after.UID},
+			effect{kind: isThere, uid: after.UID}, effect{kind: isBound, pod: after})
+	case after.DeletionTimestamp != nil: // it is not tried any more
+		out = append(out, effect{kind: stopWaiting, uid: after.UID}, effect{kind: isThere, uid: after.UID})
+	default:
+		out = append(out, effect{kind: isThere, uid: after.UID})
+	}
+	for _, node := range nodesOf(before, after) {
+		out = append(out, effect{kind: lookAgain, node: node})
+	}
+	if corrected(before, after) {
+		out = append(out, effect{kind: wakeOthers})
+	}
+	return out
+}
+
+// goneEffects is what the end of a pod means: it was deleted, or has finished.
+func goneEffects(uid types.UID) []effect {
+	return []effect{{kind: stopRetrying, uid: uid}, {kind: stopWaiting, uid: uid}, {kind: isGone, uid: uid}}
+}
+
+// nodesOf lists each node once that one of the pods is bound to or nominated for. The
+// scheduling queue keeps some of the latter for the pod, or does so no more.
+func nodesOf(pods ...*v1.Pod) []string {
+	var out []string
+	for _, pod := range pods {
+		if pod == nil {
+			continue
+		}
+		for _, node := range []string{pod.Spec.NodeName, pod.Status.NominatedNodeName} {
+			if node != "" && !slices.Contains(out, node) {
+				out = append(out, node)
+			}
+		}
+	}
+	return out
+}
+
+// corrected reports whether a bound pod's allocation was written anew, as is done
+// when kubelet gave it other devices: those of the old one may be free now.
+func corrected(before, after *v1.Pod) bool {
+	return before != nil && after != nil && before.Spec.NodeName != "" && before.Annotations[allocation.Key] != after.Annotations[allocation.Key]
+}
+
+// carryOut applies effects, each under the lock of its own table.
+func (s *State) carryOut(effects []effect) {
+	for _, e := range effects {
+		switch e.kind {
+		case stopRetrying:
+			s.widened.remove(e.uid)
+		case stopWaiting:
+			s.leaves(e.uid)
+		case isThere:
+			s.podThere(e.uid)
+		case isBound:
+			s.podBound(e.pod)
+		case isGone:
+			s.podGone(e.uid)
+		case lookAgain:
+			s.touchNode(e.node)
+		case wakeOthers:
+			s.onFreed()
+		}
+	}
+}
+
+func (s *State) podEvent(before, after *v1.Pod) { s.carryOut(podEffects(before, after)) }
+
+// podHandler passes the events of pods on. The scheduler's informer has no finished pods.
+func (s *State) podHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if pod, ok := obj.(*v1.Pod); ok {
+				s.podEvent(nil, pod)
+			}
+		},
+		UpdateFunc: func(old, obj any) {
+			before, wasPod := old.(*v1.Pod)
+			if after, ok := obj.(*v1.Pod); ok && wasPod {
+				s.podEvent(before, after)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = t.Obj
+			}
+			if pod, ok := obj.(*v1.Pod); ok {
+				s.podEvent(pod, nil)
+			}
+		},
+	}
+}
