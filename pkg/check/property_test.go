@@ -171,7 +171,6 @@ func busy(tb testing.TB) *city {
 	c := newCity(tb)
 	d := c.scheduler()
 	d.Claims = []diagnosis.Reservation{c.claim("gone", "void", 0, 7)}
-	d.Audit = &diagnosis.Audit{Compared: 1, Different: 1, Last: []diagnosis.Difference{{Node: "a", At: c.Now}}}
 	c.derives(d, "a", 0, 1)
 	c.record(c.pod("one", "a", 0), "main", 1)
 	c.pod("two", "b", 3, 4).Annotations[podrequest.MinLinkKey] = "NV1"

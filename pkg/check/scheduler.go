@@ -4,7 +4,6 @@ package check
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +36,6 @@ func (s *scene) checkScheduler(d *diagnosis.State) {
 		s.checkClaim(d, &d.Claims[i])
 	}
 	s.checkClaimSharing(d)
-	s.checkAudit(d)
 	if d.Synced {
 		s.checkDerivation(d)
 	}
@@ -103,33 +101,6 @@ func (s *scene) checkClaimSharing(d *diagnosis.State) {
 			Message: fmt.Sprintf("it has promised %s of node %s to %d pods", strings.Join(g.gpus, ", "), g.node, len(g.uids)),
 		})
 	}
-}
-
-func (s *scene) checkAudit(d *diagnosis.State) {
-	if d.Audit == nil {
-		return
-	}
-	for i := range d.Audit.Last {
-		x := &d.Audit.Last[i]
-		s.violate(Violation{
-			Invariant: MemoDiffers, Objects: []Object{{Kind: "Node", Name: x.Node}, schedulerObject(d)}, Field: "audit.last",
-			Message: fmt.Sprintf("at %s it remembered %s as used, and computed %s", stamp(x.At), usedText(&x.Remembered), usedText(&x.Computed)),
-		})
-	}
-}
-
-func usedText(u *diagnosis.Usage) string {
-	var parts []string
-	for _, r := range slices.Sorted(maps.Keys(u.Used)) {
-		parts = append(parts, fmt.Sprintf("%s %v", r, u.Used[r]))
-	}
-	for _, r := range slices.Sorted(maps.Keys(u.Counted)) {
-		parts = append(parts, fmt.Sprintf("%s and %d more", r, u.Counted[r]))
-	}
-	if len(parts) == 0 {
-		return "nothing"
-	}
-	return strings.Join(parts, ", ")
 }
 
 // checkDerivation compares the GPUs that the process counts as used, from its own

@@ -169,14 +169,6 @@ func TestWhatASchedulerBelievesFollowsFromThePods(t *testing.T) {
 			d.Claims = []diagnosis.Reservation{c.claim("x", "doubtful", 0, 0, 1), c.claim("x", "binding", 0, 1)}
 			c.derives(d, "b", 0, 1)
 		}},
-		"a memo that was not what it was of": {
-			build: func(c *city, d *diagnosis.State) {
-				d.Audit = &diagnosis.Audit{Compared: 9, Different: 1, Last: []diagnosis.Difference{{
-					Node: "b", At: c.Now, Computed: diagnosis.Usage{Used: map[string][]string{gpu: c.ids("b", 2)}, Counted: map[string]int{gpu: 1}},
-				}}}
-			},
-			want: wanted{violations: []string{MemoDiffers}, message: "it remembered nothing as used, and computed nvidia.com/gpu [GPU-"},
-		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

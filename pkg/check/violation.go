@@ -47,9 +47,6 @@ const (
 	RecordDiffers = "record-differs"
 	// LeakedClaim: a scheduler holds GPUs for a pod that can no longer use them.
 	LeakedClaim = "leaked-claim"
-	// MemoDiffers: a scheduler's remembered usage of a node differed from the computed
-	// one.
-	MemoDiffers = "memo-differs"
 	// DerivationDiffers: the GPUs that a scheduler counts as used differ from those of
 	// the live pods, claims and records.
 	DerivationDiffers = "derivation-differs"

@@ -41,8 +41,6 @@ type State struct {
 	Widened []types.UID `json:"widened,omitempty"`
 	// Nodes are those of which anything is known, by name.
 	Nodes []Node `json:"nodes,omitempty"`
-	// Audit compares remembered usage with what it is remembered of; absent when off.
-	Audit *Audit `json:"audit,omitempty"`
 }
 
 // Profile is a scheduler name whose GPU pods get an allocation.
@@ -111,22 +109,4 @@ type Usage struct {
 	Generation int64  `json:"generation,omitempty"`
 	Revision   uint64 `json:"revision,omitempty"`
 	Current    bool   `json:"current,omitempty"`
-}
-
-// Audit is what the audit of remembered usage has found so far.
-type Audit struct {
-	// Compared is how many remembered usages were computed again in the cycle that
-	// could have used them, and Different how many of them were not the same.
-	Compared  uint64 `json:"compared"`
-	Different uint64 `json:"different"`
-	// Last are the last differences.
-	Last []Difference `json:"last,omitempty"`
-}
-
-// Difference is one remembered usage that was not what it was remembered of.
-type Difference struct {
-	Node       string    `json:"node"`
-	At         time.Time `json:"at"`
-	Remembered Usage     `json:"remembered"`
-	Computed   Usage     `json:"computed"`
 }

@@ -43,9 +43,6 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 		Version: diagnosis.Version, Name: name, At: s.clock.Now().UTC(), Synced: s.Synced(), Claims: s.Dump(),
 		RequestTimeout: metav1.Duration{Duration: s.config.RequestTimeout},
 	}
-	if s.config.Audit {
-		d.Audit = s.audit.diagnose()
-	}
 	d.Leader, _ = s.leader.snapshot()
 	if at := s.swept.Load(); at != 0 {
 		d.LastSweep = new(time.Unix(0, at).UTC())

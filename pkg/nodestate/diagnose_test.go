@@ -19,7 +19,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -222,52 +221,5 @@ func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
 	held := []diagnosis.NominatedReservation{{UID: "nominated", Node: "n", Until: r.clock.now.Add(time.Minute).UTC(), GPUs: []string{"GPU-a", "GPU-b"}}}
 	if diff := cmp.Diff(held, r.Diagnose("me").Holds); diff != "" {
 		t.Errorf("holds (-want +got):\n%s", diff)
-	}
-	if d.Audit != nil {
-		t.Error("an audit is shown that is off")
-	}
-}
-
-func TestAuditFindsAMemoThatIsNotWhatItIsOf(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	r.config.Audit = true
-	pod := on(t, r.State, gpuPod("p", 2), "n", 0, 3)
-	r.stock(t, pod)
-	info, l := r.view(t, pod)
-	d := demandOf(t, gpuPod("next", 1))
-	r.Audit(l) // nothing is remembered yet
-	r.Judge(d, info, l)
-	r.Audit(l)
-	if got := r.Diagnose("me").Audit; got.Compared == 0 || got.Different != 0 {
-		t.Fatalf("an honest memo: %+v, want comparisons without a difference", got)
-	}
-	// The planted bug: a memo whose key says that it is of this node as it is.
-	u := *r.cells.get("n").usage.Load()
-	u.Used = []nvtopo.Mask{nvtopo.MaskOf(0)}
-	r.cells.get("n").usage.Store(&u)
-	r.Audit(l)
-	got := r.Diagnose("me").Audit
-	if got.Different == 0 || len(got.Last) == 0 || got.Last[0].Node != "n" {
-		t.Fatalf("a wrong memo: %+v, want a difference on node n", got)
-	}
-	if diff := cmp.Diff([]map[string][]string{r.used(0), r.used(0, 3)}, []map[string][]string{got.Last[0].Remembered.Used, got.Last[0].Computed.Used}); diff != "" {
-		t.Errorf("remembered and computed (-want +got):\n%s", diff)
-	}
-	for range 10 * auditKeep {
-		r.Audit(l)
-	}
-	if n := len(r.Diagnose("me").Audit.Last); n != auditKeep {
-		t.Errorf("%d differences are kept, want %d", n, auditKeep)
-	}
-}
-
-func TestAuditThatIsOffCostsNothing(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	_, l := r.view(t)
-	if n := testing.AllocsPerRun(100, func() { r.Audit(l) }); n != 0 {
-		t.Errorf("%v allocations, want none", n)
-	}
-	if r.audit.compared != 0 {
-		t.Errorf("%d comparisons", r.audit.compared)
 	}
 }

@@ -47,6 +47,7 @@ type world struct {
 	binds                  []*bind
 	serial, version        int
 	placed, conflicts      int
+	compared               int // remembered usages with what they were remembered of
 	retaken                int // choices taken again
 }
 
@@ -189,6 +190,7 @@ func (w *world) schedule() {
 		for range w.rng.IntN(3) {
 			w.background()
 		}
+		w.compared += checkMemos(w.t, w.state, snapshot)
 		a, reason := w.state.Reserve(d, pod, info, snapshot)
 		if reason != placement.Fits {
 			w.state.Unreserve(pod.UID, info.Node().Name)
@@ -432,7 +434,7 @@ func (w *world) check(step int) {
 func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 	t.Parallel()
 	histories := 100 // three of four with the PATCH of PreBind
-	retaken := 0
+	retaken, compared := 0, 0
 	for seed := range histories {
 		clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
 		s := New(testConfig(), clk)
@@ -453,6 +455,7 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 			t.Fatalf("seed %d placed no pod", seed)
 		}
 		retaken += w.retaken
+		compared += w.compared
 		w.quiesce()
 		if n := w.state.writing.Load(); n != 0 {
 			t.Errorf("seed %d: %d choices are said to be written after everything settled", seed, n)
@@ -466,6 +469,9 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 	}
 	if retaken < histories {
 		t.Errorf("%d choices were taken again in %d histories", retaken, histories)
+	}
+	if compared < 50*histories {
+		t.Errorf("%d remembered usages were computed again in %d histories", compared, histories)
 	}
 }
 

@@ -201,7 +201,8 @@ func (s *site) linear(pod *v1.Pod, how *Narrowing) (sets.Set[string], cluster.Be
 
 // TestTheIndexListsWhatALinearSearchFinds lets pods come, be forgotten, bound and
 // deleted, nodes come, go and come anew, and graphs change and vanish, and compares
-// every list with a search that remembers nothing.
+// every list with a search that asks each node, and the usages that both remember with
+// what they are remembered of.
 func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 	kinds := []string{"dgx1-v100", "l40s-8", "a6000-8-bridged", "a100-pcie-4-bridged"}
 	for seed := range uint64(6) {
@@ -211,7 +212,7 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 			for i := range 10 {
 				s.add(fmt.Sprintf("n%d", i), kinds[i%len(kinds)])
 			}
-			listed := 0
+			listed, compared := 0, 0
 			for step := range 400 {
 				s.ticks.now = s.ticks.now.Add(touchFor / 2) // who is not touched again is not looked at
 				s.disturb(r, kinds, step)
@@ -238,6 +239,7 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 					t.Fatalf("step %d, %d GPUs, %v: rated by %+v, a linear search by %+v",
 						step, demandOf(t, pod).Resources[0].Count, pod.Annotations, ratedBy, wantRatedBy)
 				}
+				compared += checkMemos(t, s.State, s.snapshot.NodeInfos())
 				if len(got) > 0 {
 					listed++
 					s.assume(pod, sets.List(got)[r.IntN(len(got))])
@@ -245,6 +247,9 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 			}
 			if listed < 50 {
 				t.Errorf("only %d of 400 pods had a list", listed)
+			}
+			if compared < 1000 {
+				t.Errorf("only %d remembered usages were computed again in 400 steps", compared)
 			}
 		})
 	}

@@ -26,14 +26,6 @@ var (
 		Subsystem: subsystem, Name: "malformed_topologies_total", StabilityLevel: metrics.ALPHA,
 		Help: "Versions of NodeGPUTopology objects that could not be used; their nodes keep the last good graph.",
 	})
-	audits = metrics.NewCounter(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "audits_total", StabilityLevel: metrics.ALPHA,
-		Help: "Remembered usages of nodes that were computed again for comparison, which is done where debugAddress is set.",
-	})
-	auditDifferences = metrics.NewCounter(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: "audit_differences_total", StabilityLevel: metrics.ALPHA,
-		Help: "Remembered usages that were not what they were remembered of. Anything above 0 is a bug.",
-	})
 	registerOnce sync.Once
 )
 
@@ -116,7 +108,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 // registerMetrics registers everything for the process's one State.
 func registerMetrics(s *State) {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(choices, malformedAllocations, malformedTopologies, audits, auditDifferences)
+		legacyregistry.MustRegister(choices, malformedAllocations, malformedTopologies)
 		legacyregistry.CustomMustRegister(newStateCollector(s))
 	})
 }

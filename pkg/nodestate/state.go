@@ -36,7 +36,6 @@ type Config struct {
 	LeaderTerm     time.Duration  // how long after its last renewal the Lease is still ours
 	Host           string         // this host's name, with which our identity in the election begins
 	Freshness      time.Duration  // how long after a renewal of the exporter's Lease a graph counts; 0: the Lease's own duration
-	Audit          bool           // compare remembered usage with what it is remembered of, in every cycle for some nodes
 }
 
 // State is the process-wide view. Make one with New and share it.
@@ -62,8 +61,7 @@ type State struct {
 	live      livePods // asked after an election only; nil where nobody is elected
 	stores    informerStores
 	described map[string]diagnosis.Profile // guarded by index.mu
-	audit     audit
-	swept     atomic.Int64 // when the last cycle began, in Unix nanoseconds
+	swept     atomic.Int64                 // when the last cycle began, in Unix nanoseconds
 
 	listed, recovered atomic.Uint64 // cycles narrowed, and taken back
 

@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -211,6 +212,36 @@ func (r *rig) record(t *testing.T, uid types.UID, positions ...int) {
 	if changed, err := r.Apply(obj); err != nil || !changed {
 		t.Fatalf("applying the record: changed %t, %v", changed, err)
 	}
+}
+
+// checkMemos computes every usage anew that a cycle with this snapshot would take from
+// memory, and returns how many there were. What depends on the informer's store is left
+// out: it may change without a sign.
+func checkMemos(tb testing.TB, s *State, snapshot fwk.NodeInfoLister) (compared int) {
+	tb.Helper()
+	nodes, err := snapshot.List()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for _, info := range nodes {
+		name := info.Node().Name
+		x, n := s.cells.get(name), s.Node(name)
+		if n == nil || n.NodeUID != info.Node().UID {
+			continue
+		}
+		s.mu.Lock()
+		was, now := s.remembered(x, n, info), s.computeUsage(x, n, info.GetGeneration(), info.GetPods(), snapshot)
+		s.mu.Unlock()
+		if was == nil || was.FromStore || now.FromStore {
+			continue
+		}
+		compared++
+		if !reflect.DeepEqual(was, now) {
+			tb.Fatalf("node %s: remembered as used %v (counted %v), computed %v (counted %v)\nremembered %+v\n  computed %+v",
+				name, was.Used, was.Counted, now.Used, now.Counted, was, now)
+		}
+	}
+	return compared
 }
 
 func TestADryRunGivesBackTheVictimsDevices(t *testing.T) {

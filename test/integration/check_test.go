@@ -158,7 +158,7 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 		}
 	})
 
-	t.Run("the scheduler's state tells of nodes, profiles and the audit", func(t *testing.T) {
+	t.Run("the scheduler's state tells of nodes and profiles", func(t *testing.T) {
 		d := l.look(t, client, url).Schedulers[0]
 		if !d.Synced || d.LastSweep == nil || d.RequestTimeout.Duration != requestTimeout || len(d.Nodes) != 2 || !d.Nodes[0].Counts {
 			t.Errorf("state %+v", d)
@@ -166,9 +166,6 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 		want := diagnosis.Profile{Name: "checked", Resources: []string{string(gpuResource)}, DefaultPolicy: "best-effort"}
 		if len(d.Profiles) != 1 || d.Profiles[0].Name != want.Name || d.Profiles[0].DefaultPolicy != want.DefaultPolicy {
 			t.Errorf("profiles %+v, want %+v", d.Profiles, want)
-		}
-		if d.Audit == nil || d.Audit.Compared == 0 || d.Audit.Different != 0 {
-			t.Errorf("audit %+v, want comparisons without a difference", d.Audit)
 		}
 	})
 

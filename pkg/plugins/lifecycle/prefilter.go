@@ -20,7 +20,6 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	c := nodestate.ReadCycle(state)
 	if c == nil {
 		p.state.Sweep(p.Snapshot())
-		p.state.Audit(p.Snapshot())
 		d, err := p.demand(pod)
 		if err != nil {
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())

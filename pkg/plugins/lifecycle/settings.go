@@ -16,7 +16,6 @@ func SettingsOf(a *config.CommonArgs) Settings {
 			Namespace: a.Namespace, Weights: a.Weights(), RequestTimeout: a.RequestTimeout.Duration,
 			LeaderLease: a.LeaderLease.Name, LeaderTerm: time.Duration(a.LeaderLease.DurationSeconds) * time.Second,
 			Freshness: a.GraphFreshness.Duration,
-			Audit:     a.DebugAddress != "",
 		},
 		Debug:     Debug{Address: a.DebugAddress, CertFile: a.DebugCertFile, KeyFile: a.DebugKeyFile},
 		Resources: a.Resources, WriteInBind: a.AnnotationWrite == config.AnnotationWriteBinding,
