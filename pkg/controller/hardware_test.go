@@ -253,6 +253,20 @@ func TestAPodThatComesAfterTheNewsIsTold(t *testing.T) {
 	})
 }
 
+// TestAPodBoundJustBeforeTheNewsIsTold has a pod bound after the pods were last sorted by
+// node, and its GPU lost before they are sorted again.
+func TestAPodBoundJustBeforeTheNewsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWard(t)
+		defer w.lead()()
+		synctest.Wait() // the node has been looked at
+		w.run("pair", "0,3")
+		w.sick[3] = lostGPU()
+		w.publish()
+		w.expect("long before the next recheck", "pair Warning GPULost 3")
+	})
+}
+
 func TestAnUnmetDemandIsNamed(t *testing.T) {
 	w := newWard(t)
 	pod := w.run("pair", "0,3", podrequest.MinLinkKey, "NVLINK")
