@@ -32,8 +32,8 @@ const (
 	// sortedFor is how long the pods sorted by node are reused: a new term checks the
 	// whole cluster.
 	sortedFor = time.Second
-	// lookAfter is when a node whose graph changed is looked at once more: a pod that was
-	// bound just before may be missing from the sorted pods, or from the informer.
+	// lookAfter is when a node is looked at once more after news of it: a pod that was bound
+	// just before may be missing from the sorted pods, or from the informer.
 	lookAfter = sortedFor + sortedFor/2
 	// eventTTL is how long API servers keep events by default. An older fault was
 	// reported when it began, and is not reported again after a restart.
@@ -86,9 +86,7 @@ func (w *hardware) seen(old, t *v1alpha1.NodeGPUTopology) {
 	// Agents write often, and kubelet's record matters only for nodes with a fault.
 	if old == nil || old.Generation != t.Generation || hasFault(old) || hasFault(t) {
 		w.queue.Add(t.Name)
-		if old != nil && old.Generation != t.Generation {
-			w.queue.AddAfter(t.Name, lookAfter)
-		}
+		w.queue.AddAfter(t.Name, lookAfter)
 	}
 }
 
