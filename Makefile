@@ -231,6 +231,15 @@ vuln: ## Look for known vulnerabilities in what the programs call (needs vuln.go
 	go build -C tools/vuln -o ../../$(BIN)/govulncheck golang.org/x/vuln/cmd/govulncheck
 	$(BIN)/govulncheck -db $(VULNDB) ./cmd/...
 
+$(BIN)/cyclonedx-gomod: tools/sbom/go.mod tools/sbom/go.sum
+	$(BUILD) cyclonedx-gomod -C tools/sbom -o ../../$@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
+
+# The programs of a release (docs/releases.md).
+RELEASED ?= nvtopo-scheduler nvtopo-exporter nvtopo-node-agent nvtopo
+.PHONY: release-check
+release-check: $(BIN)/cyclonedx-gomod ## Check that HEAD can be released: changelog, reproducible programs, SBOMs; they are left in out/release (RELEASED=nvtopo: that program only)
+	VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' SBOM=$< scripts/release-check.sh out/release $(RELEASED)
+
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code
 	$(BIN)/golangci-lint fmt ./... bench/... test/kubelet/...

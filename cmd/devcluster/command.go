@@ -16,6 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // settings are the flags of both commands.
@@ -29,6 +30,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "nvtopo-devcluster",
 		Short:         "A real control plane with simulated GPU nodes on this machine",
+		Version:       release.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

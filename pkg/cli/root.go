@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
@@ -43,6 +45,7 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 		Example: `  nvidia-smi topo -m | NVTOPO pick -n 4 -f -
   NVTOPO pick -n 4 --machine dgx1-v100 --free 0,2,3,4,5,7
   NVTOPO matrix --node gpu-node-7`,
+		Version:           release.Version(),
 		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		SilenceErrors:     true,
 		SilenceUsage:      true,

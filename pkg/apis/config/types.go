@@ -134,8 +134,9 @@ type LeaderLease struct {
 	// name of the Lease, leaderElection.resourceName of the configuration. Empty:
 	// the Lease is not checked.
 	Name string `json:"name,omitempty"`
-	// durationSeconds after its last renewal the Lease no longer counts as held;
-	// leaderElection.leaseDuration of the configuration. Default: 15.
+	// durationSeconds after its last renewal the Lease no longer counts as held. Set it
+	// to leaderElection.renewDeadline of the configuration: what a leader sent last then
+	// arrives before the next one begins, after leaderElection.leaseDuration. Default: 15.
 	DurationSeconds int32 `json:"durationSeconds,omitempty"`
 }
 
