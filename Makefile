@@ -25,7 +25,7 @@ program = @$(BUILD) $(1) -ldflags '$(LDFLAGS)' -o $(BIN)/$(1) ./cmd/$(2)
 
 # Packages whose tests need neither etcd nor an API server; pkg/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
-UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/architecture ./manifests/... ./docs/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler | grep -v /pkg/devcluster)
+UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler | grep -v /pkg/devcluster)
 
 .PHONY: help
 help: ## Show the targets

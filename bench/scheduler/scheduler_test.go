@@ -8,10 +8,11 @@ import (
 	"encoding/json"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 // schedulerEnv names the scheduler to test with; without it the one in bin/ is
@@ -31,17 +32,15 @@ func schedulerBinary(t *testing.T) string {
 	if path := os.Getenv(schedulerEnv); path != "" {
 		return path
 	}
-	built := filepath.Join("..", "..", "bin", "nvtopo-scheduler")
-	if _, err := os.Stat(built); err == nil {
-		return built
+	if path := filepath.Join(testrig.Bin(), "nvtopo-scheduler"); exists(path) {
+		return path
 	}
-	path := filepath.Join(t.TempDir(), "nvtopo-scheduler")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./cmd/scheduler")
-	cmd.Dir = filepath.Join("..", "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the scheduler: %v\n%s", err, out)
-	}
-	return path
+	return testrig.OwnProgram(t, "nvtopo-scheduler")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // tempFolder is a new folder which the benchmark puts its temporary ones in.

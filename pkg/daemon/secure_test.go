@@ -27,6 +27,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 // reviewServer answers as an API server whose tokens begin with their owners' names
@@ -328,13 +330,10 @@ func TestTheCertificateFollowsItsFiles(t *testing.T) {
 		t.Errorf("serves the certificate of %q", got)
 	}
 	write("second.example")
-	deadline := time.Now().Add(30 * time.Second)
-	for served() != "second.example" && time.Now().Before(deadline) {
-		time.Sleep(50 * time.Millisecond)
-	}
-	if got := served(); got != "second.example" {
-		t.Errorf("still serves the certificate of %q", got)
-	}
+	testrig.Eventually(t, 30*time.Second, "the new certificate is served", func(context.Context) (bool, string) {
+		got := served()
+		return got == "second.example", got
+	})
 }
 
 // syncBuffer is a buffer for several writers.

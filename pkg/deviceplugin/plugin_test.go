@@ -21,6 +21,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
 )
@@ -259,7 +260,7 @@ func TestPluginSurvivesKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, before := k.Get(gpu)
-	eventually(t, "the socket is back", func() bool { _, err := os.Lstat(socket); return err == nil })
+	testrig.Soon(t, "the socket is back", func() bool { _, err := os.Lstat(socket); return err == nil })
 	if _, after := k.Get(gpu); after != before {
 		t.Errorf("%d registrations after the socket was removed, want the %d before", after, before)
 	}
@@ -298,7 +299,7 @@ func TestTwoOfTheSamePlugin(t *testing.T) {
 		t.Errorf("%d registrations, devices %v; want each process to register once", n, c.Devices)
 	}
 	stopOld() // which drops the new one's registration, by kubelet's rule
-	eventually(t, "the new one has registered again", func() bool { _, n := k.Get(gpu); return n == 3 })
+	testrig.Soon(t, "the new one has registered again", func() bool { _, n := k.Get(gpu); return n == 3 })
 	wait(t, k, isNew)
 }
 
@@ -307,7 +308,7 @@ func TestPluginStartsBeforeKubelet(t *testing.T) {
 	registry := filepath.Join(d, "sub", "kubelet.sock")
 	p := newPlugin(t, deviceplugin.Config{PluginDir: d, KubeletSocket: registry})
 	run(t, p)
-	eventually(t, "the socket", func() bool { _, err := os.Lstat(filepath.Join(d, "nvidia.com_gpu.sock")); return err == nil })
+	testrig.Soon(t, "the socket", func() bool { _, err := os.Lstat(filepath.Join(d, "nvidia.com_gpu.sock")); return err == nil })
 	if p.Registered() {
 		t.Error("registered without a kubelet")
 	}
@@ -318,7 +319,7 @@ func TestPluginStartsBeforeKubelet(t *testing.T) {
 		t.Fatal(err)
 	}
 	wait(t, k, listed)
-	eventually(t, "registered", p.Registered)
+	testrig.Soon(t, "registered", p.Registered)
 }
 
 func TestPluginRetriesRefusedRegistration(t *testing.T) {
@@ -371,14 +372,5 @@ func TestSimulated(t *testing.T) {
 	}
 	if _, err := deviceplugin.Plain("x", 2, 3); err == nil {
 		t.Error("2 devices on 3 NUMA nodes were accepted")
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not in time: %s", what)
-		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
@@ -79,7 +80,7 @@ func TestCUDAVisibleDevices(t *testing.T) {
 		l := start(t, gpunode.Config{})
 		l.create(t, cudaPod(t, "part", 4))
 		var message string
-		eventually(t, time.Minute, "the scheduler refuses the pod", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, time.Minute, "the scheduler refuses the pod", func(ctx context.Context) (bool, string) {
 			pod, err := l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, "part", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
@@ -78,7 +79,7 @@ func (l *lab) uuids(positions ...int) []string {
 func (l *lab) published(t *testing.T, pod *v1.Pod, state string, within time.Duration) *v1alpha1.Allocation {
 	t.Helper()
 	var found *v1alpha1.Allocation
-	eventually(t, within, pod.Name+" is in the node's status as "+state, func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, within, pod.Name+" is in the node's status as "+state, func(ctx context.Context) (bool, string) {
 		topology, err := l.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -176,7 +177,7 @@ func (l *lab) clear(t *testing.T) {
 	if err := pods.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "all pods are gone", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "all pods are gone", func(ctx context.Context) (bool, string) {
 		list, err := pods.List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()

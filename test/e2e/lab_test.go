@@ -14,8 +14,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
 )
 
@@ -43,7 +43,7 @@ func start(t *testing.T, cfg gpunode.Config) *lab {
 		t.Cleanup(func() { _ = log.Close() })
 		cfg.Log = log
 	}
-	cfg.Bin = bin()
+	cfg.Bin = testrig.Bin()
 	if cfg.Scheduler == nil {
 		cfg.Scheduler = fastRetries
 	}
@@ -91,20 +91,6 @@ func printLogs(t *testing.T, l *gpunode.Lab) {
 	}
 }
 
-// eventually polls until ok says true, and fails the test with what it last said.
-func eventually(t *testing.T, limit time.Duration, what string, ok func(ctx context.Context) (bool, string)) {
-	t.Helper()
-	var last string
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		var done bool
-		done, last = ok(ctx)
-		return done, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v; last seen: %s", what, err, last)
-	}
-}
-
 // create makes a pod.
 func (l *lab) create(t *testing.T, pod *v1.Pod) *v1.Pod {
 	t.Helper()
@@ -119,7 +105,7 @@ func (l *lab) create(t *testing.T, pod *v1.Pod) *v1.Pod {
 func (l *lab) running(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	eventually(t, time.Minute, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -133,7 +119,7 @@ func (l *lab) running(t *testing.T, name string) *v1.Pod {
 func (l *lab) observe(t *testing.T, pod *v1.Pod) []gpunode.Observation {
 	t.Helper()
 	var out []gpunode.Observation
-	eventually(t, 30*time.Second, "the containers of "+pod.Name+" report", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, "the containers of "+pod.Name+" report", func(ctx context.Context) (bool, string) {
 		var err error
 		out, err = l.Observe(ctx, pod)
 		return err == nil, errorText(err)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
 )
 
@@ -202,7 +203,7 @@ func TestOwner(t *testing.T) {
 	if folder == "" {
 		t.Skip("only as the program that TestNothingRemains kills")
 	}
-	l, err := gpunode.Start(t.Context(), gpunode.Config{Bin: bin(), Dir: folder, Scheduler: fastRetries})
+	l, err := gpunode.Start(t.Context(), gpunode.Config{Bin: testrig.Bin(), Dir: folder, Scheduler: fastRetries})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
@@ -69,7 +70,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 		}
 		l.steers(t, "rolled-out")
 		// What kubelet gave by itself is in the annotation now.
-		eventually(t, 30*time.Second, "the annotation of first is corrected", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, 30*time.Second, "the annotation of first is corrected", func(ctx context.Context) (bool, string) {
 			return l.asBefore(ctx, first, had["first"])
 		})
 	})
@@ -87,7 +88,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 	survivors := func(t *testing.T) {
 		t.Helper()
 		for _, s := range []*v1.Pod{first, second} {
-			eventually(t, 30*time.Second, s.Name+" is as it was", func(ctx context.Context) (bool, string) {
+			testrig.Eventually(t, 30*time.Second, s.Name+" is as it was", func(ctx context.Context) (bool, string) {
 				return l.asBefore(ctx, s, had[s.Name])
 			})
 		}
@@ -120,7 +121,7 @@ func TestNVIDIAPlugin(t *testing.T) {
 
 	t.Run("the agent is rolled back", func(t *testing.T) {
 		// What it published last counts until its Lease has run out.
-		eventually(t, 30*time.Second, "only the two pods are published", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, 30*time.Second, "only the two pods are published", func(ctx context.Context) (bool, string) {
 			topology, err := l.Topology(ctx)
 			if err != nil {
 				return false, err.Error()
@@ -192,7 +193,7 @@ func (l *lab) steers(t *testing.T, name string) {
 // nothing, or a reason that begins so.
 func (l *lab) publishedHealth(t *testing.T, index int, reason string) {
 	t.Helper()
-	eventually(t, 30*time.Second, fmt.Sprintf("GPU %d is published with %q", index, reason), func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, fmt.Sprintf("GPU %d is published with %q", index, reason), func(ctx context.Context) (bool, string) {
 		topology, err := l.Topology(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -213,7 +214,7 @@ func (l *lab) admitted(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
 	tries := 0
-	eventually(t, time.Minute, "a pod "+name+" runs", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "a pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		pods := l.Client.CoreV1().Pods(metav1.NamespaceDefault)
 		var err error
 		if pod == nil || pod.Status.Phase == v1.PodFailed {

@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
 )
 
@@ -38,7 +39,7 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 		}
 	}
 	only := func(when string) {
-		eventually(t, time.Minute, when+" the node's status has the one pod that runs", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, time.Minute, when+" the node's status has the one pod that runs", func(ctx context.Context) (bool, string) {
 			topology, err := l.Topology(ctx)
 			if err != nil {
 				return false, err.Error()
@@ -58,7 +59,7 @@ func TestEndedPodsAfterRestarts(t *testing.T) {
 		if err := l.Agent.Restart(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, time.Minute, "kubelet has the GPUs from the agent that was started", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, time.Minute, "kubelet has the GPUs from the agent that was started", func(ctx context.Context) (bool, string) {
 			metrics, err := l.AgentMetrics(ctx)
 			if err != nil || metrics["nvtopo_agent_registrations_total"] == nil {
 				return false, errorText(err)

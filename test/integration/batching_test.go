@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
@@ -24,7 +25,7 @@ const shippedProfile = "topology-aware-scheduler"
 func (l *lab) startShipped(t *testing.T, path string) *devcluster.Scheduler {
 	t.Helper()
 	s, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"), Config: withKubeconfig(t, path),
+		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, path),
 		ServiceAccount: l.schedulerAccount,
 	})
 	if err != nil {
@@ -79,7 +80,7 @@ func (l *lab) createAll(t *testing.T, pods []*v1.Pod) {
 func (l *lab) awaitAllBound(t *testing.T, limit time.Duration) []v1.Pod {
 	t.Helper()
 	var pods []v1.Pod
-	eventually(t, limit, "every pod is bound", func(context.Context) (bool, string) {
+	testrig.Eventually(t, limit, "every pod is bound", func(context.Context) (bool, string) {
 		pods = l.pods(t)
 		n := 0
 		for i := range pods {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
@@ -143,7 +144,7 @@ func TestCheckerOnARealControlPlane(t *testing.T) {
 	t.Run("a clean cluster is clean", func(t *testing.T) {
 		k := check.NewChecker(check.DefaultGrace)
 		var r *check.Report
-		eventually(t, time.Minute, "nothing is pending", func(context.Context) (bool, string) {
+		testrig.Eventually(t, time.Minute, "nothing is pending", func(context.Context) (bool, string) {
 			r = k.Examine(l.look(t, client, url))
 			return len(r.Pending) == 0, fmt.Sprint(r.Pending)
 		})

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/faults"
 )
@@ -41,7 +42,7 @@ func TestBindingsCommittedAndAnsweredWithAConflict(t *testing.T) {
 	})
 	const name = "committed"
 	if _, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"),
+		Binary: testrig.Program(t, "nvtopo-scheduler"),
 		Config: schedulerConfig(profile{name: name, write: "Binding"}), ServiceAccount: l.schedulerAccount, Server: proxy.URL(),
 	}); err != nil {
 		t.Fatal(err)
@@ -78,7 +79,7 @@ func TestBindingsCommittedAndAnsweredWithAConflict(t *testing.T) {
 		}
 		return len(owners) == gpus, fmt.Sprintf("%d pods bound, %d GPUs owned, %d of them twice", bound, len(owners), len(twice))
 	}
-	eventually(t, 3*time.Minute, "every GPU has an owner", look)
+	testrig.Eventually(t, 3*time.Minute, "every GPU has an owner", look)
 	time.Sleep(2 * lag) // for whoever still takes them for free
 	look(t.Context())
 	if bound != gpus/2 || len(twice) > 0 {

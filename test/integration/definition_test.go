@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -59,7 +60,7 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 	if err := l.dynamic(t).Resource(definitions).Delete(t.Context(), crd, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, definedWithin, "the definition and all objects are gone", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, definedWithin, "the definition and all objects are gone", func(ctx context.Context) (bool, string) {
 		_, err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
@@ -68,7 +69,7 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 	l.create(t, gpuPod("counted", "by-count", 2, nil))
 	l.wantByCount(t, "counted", placement.NoDefinition)
 
-	eventually(t, definedWithin, "the definition is installed again", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, definedWithin, "the definition is installed again", func(ctx context.Context) (bool, string) {
 		if err := l.InstallManifests(ctx); err != nil {
 			return false, err.Error() // the old one is still being removed
 		}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"
 )
 
@@ -25,9 +26,9 @@ func demoCommand(t *testing.T, args ...string) (cmd *exec.Cmd, tmp string) {
 	}
 	t.Cleanup(func() { os.RemoveAll(tmp) })
 	args = append([]string{
-		"demo", "--kwok", kwokBinary(t), "--scheduler", binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"),
+		"demo", "--kwok", testrig.Kwok(t), "--scheduler", testrig.Program(t, "nvtopo-scheduler"),
 	}, args...)
-	cmd = exec.CommandContext(t.Context(), binary(t, "nvtopo-devcluster", "github.com/nvtopo/nvtopo/cmd/devcluster"), args...)
+	cmd = exec.CommandContext(t.Context(), testrig.Program(t, "nvtopo-devcluster"), args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp)
 	return cmd, tmp
 }

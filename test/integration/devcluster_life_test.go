@@ -18,6 +18,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
 
@@ -43,9 +44,9 @@ func processesWith(t *testing.T, text string) []string {
 }
 
 func TestDevclustersSideBySideAndOneAfterAnother(t *testing.T) {
-	kwok := kwokBinary(t)
+	kwok := testrig.Kwok(t)
 	start := func() *devcluster.Cluster {
-		c, err := devcluster.Start(t.Context(), devcluster.Config{Controllers: true, KwokBinary: kwok, Log: logSink})
+		c, err := devcluster.Start(t.Context(), devcluster.Config{Controllers: true, KwokBinary: kwok, Log: testrig.Log()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,8 +109,8 @@ func TestDevclusterLeavesNothingWhenItCannotStart(t *testing.T) {
 		cfg       devcluster.Config
 		wantError string
 	}{
-		"no kwok":      {cfg: devcluster.Config{Controllers: true, KwokBinary: "/nonexistent/kwok", Log: logSink}, wantError: "start kwok"},
-		"a wrong flag": {cfg: devcluster.Config{APIServerArgs: []string{"--no-such-flag"}, Log: logSink}, wantError: "no-such-flag"},
+		"no kwok":      {cfg: devcluster.Config{Controllers: true, KwokBinary: "/nonexistent/kwok", Log: testrig.Log()}, wantError: "start kwok"},
+		"a wrong flag": {cfg: devcluster.Config{APIServerArgs: []string{"--no-such-flag"}, Log: testrig.Log()}, wantError: "no-such-flag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := devcluster.Start(t.Context(), tc.cfg)
@@ -132,7 +133,7 @@ func TestDevclusterLeavesNothingWhenItCannotStart(t *testing.T) {
 		// At every stage of a start: an API server that is cancelled among its
 		// post-start hooks ends the whole process.
 		began := time.Now()
-		c, err := devcluster.Start(t.Context(), devcluster.Config{Log: logSink})
+		c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testrig.Log()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +144,7 @@ func TestDevclusterLeavesNothingWhenItCannotStart(t *testing.T) {
 		const stages = 8
 		for stage := range stages {
 			ctx, cancel := context.WithTimeout(t.Context(), whole*time.Duration(stage)/stages)
-			c, err := devcluster.Start(ctx, devcluster.Config{Log: logSink})
+			c, err := devcluster.Start(ctx, devcluster.Config{Log: testrig.Log()})
 			cancel()
 			if err != nil {
 				if !errors.Is(err, context.DeadlineExceeded) {
@@ -167,7 +168,7 @@ func TestDevclusterHelper(t *testing.T) {
 	if dir == "" {
 		t.Skip("only runs as a child of TestDevclusterChildrenDieWithTheirParent")
 	}
-	if _, err := devcluster.Start(t.Context(), devcluster.Config{Dir: dir, KwokBinary: kwokBinary(t)}); err != nil {
+	if _, err := devcluster.Start(t.Context(), devcluster.Config{Dir: dir, KwokBinary: testrig.Kwok(t)}); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Println("started")
@@ -175,7 +176,7 @@ func TestDevclusterHelper(t *testing.T) {
 }
 
 func TestDevclusterChildrenDieWithTheirParent(t *testing.T) {
-	kwokBinary(t)
+	testrig.Kwok(t)
 	dir := t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
@@ -204,7 +205,7 @@ func TestDevclusterChildrenDieWithTheirParent(t *testing.T) {
 	if err := cmd.Wait(); err == nil {
 		t.Error("the parent ended by itself")
 	}
-	eventually(t, time.Minute, "the children die", func(context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "the children die", func(context.Context) (bool, string) {
 		left := processesWith(t, dir)
 		return len(left) == 0, fmt.Sprint("left: ", left)
 	})

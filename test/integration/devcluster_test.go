@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
 
@@ -97,7 +98,7 @@ func workloadsMakePods(t *testing.T, client kubernetes.Interface) {
 }
 
 func TestDevclusterRunsPodsAndControllers(t *testing.T) {
-	c := startCluster(t, devcluster.Config{Controllers: true, KwokBinary: kwokBinary(t), AuditLog: true})
+	c := startCluster(t, devcluster.Config{Controllers: true, KwokBinary: testrig.Kwok(t), AuditLog: true})
 	client := clientFor(t, c)
 	plainNode(t, client, "n1")
 
@@ -153,7 +154,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) {
 		}
 		pod := onlyPod(t, client, "job-name=j")
 		bind(t, client, pod, "n1")
-		eventually(t, 30*time.Second, "the job completes", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, 30*time.Second, "the job completes", func(ctx context.Context) (bool, string) {
 			j, err := client.BatchV1().Jobs("default").Get(ctx, "j", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()
@@ -188,7 +189,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) {
 		}
 		pod := onlyPod(t, client, "app=r")
 		bind(t, client, pod, "n1")
-		eventually(t, 30*time.Second, "the budget counts the pod", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, 30*time.Second, "the budget counts the pod", func(ctx context.Context) (bool, string) {
 			b, err := client.PolicyV1().PodDisruptionBudgets("default").Get(ctx, "r", metav1.GetOptions{})
 			if err != nil {
 				return false, err.Error()
@@ -215,7 +216,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) {
 	})
 
 	t.Run("requests are in the audit log", func(t *testing.T) {
-		eventually(t, time.Minute, "the audit log names the binding", func(context.Context) (bool, string) {
+		testrig.Eventually(t, time.Minute, "the audit log names the binding", func(context.Context) (bool, string) {
 			b, err := os.ReadFile(c.AuditLog())
 			if err != nil {
 				return false, err.Error()
@@ -227,7 +228,7 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) {
 
 func waitGone(t *testing.T, client kubernetes.Interface, pod string) {
 	t.Helper()
-	eventually(t, 30*time.Second, "pod "+pod+" goes", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, "pod "+pod+" goes", func(ctx context.Context) (bool, string) {
 		_, err := client.CoreV1().Pods("default").Get(ctx, pod, metav1.GetOptions{})
 		if err == nil {
 			return false, "still there"
@@ -239,7 +240,7 @@ func waitGone(t *testing.T, client kubernetes.Interface, pod string) {
 func onlyPod(t *testing.T, client kubernetes.Interface, selector string) string {
 	t.Helper()
 	var name string
-	eventually(t, 30*time.Second, "a pod with "+selector, func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, "a pod with "+selector, func(ctx context.Context) (bool, string) {
 		l, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil || len(l.Items) == 0 {
 			return false, "none"

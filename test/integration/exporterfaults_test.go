@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )
@@ -275,7 +276,7 @@ func hardwareFaults() map[string]hardwareFault {
 func TestExporterOnTheFaultsOfADriver(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
 	l.install(t)
-	binary(t, "nvtopo-exporter", "github.com/nvtopo/nvtopo/cmd/exporter") // before all start it
+	testrig.Program(t, "nvtopo-exporter") // before all start it
 	var (
 		slots = make(chan struct{}, 10)
 		wg    sync.WaitGroup

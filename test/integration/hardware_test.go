@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -127,7 +128,7 @@ func (s *sickbay) put(t *testing.T, name string, gpus int, annotations notes) nv
 func (s *sickbay) told(t *testing.T, pod, reason string, names ...string) {
 	t.Helper()
 	var notes []string
-	eventually(t, heardWithin, "an event "+reason+" on pod "+pod, func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, heardWithin, "an event "+reason+" on pod "+pod, func(ctx context.Context) (bool, string) {
 		list, err := s.client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -204,7 +205,7 @@ func (s *sickbay) testLinkDown(t *testing.T) {
 	s.remove(t, "link-next")
 	s.remove(t, "link-rest")
 	s.becomes(s.sound, false)
-	eventually(t, heardWithin, "the pair is the best again", func(context.Context) (bool, string) {
+	testrig.Eventually(t, heardWithin, "the pair is the best again", func(context.Context) (bool, string) {
 		name := s.freshName("link-again")
 		got := s.put(t, name, 2, notes{podrequest.MinLinkKey: "NVLINK"})
 		s.remove(t, name)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -139,7 +140,7 @@ func (l *lab) startScheduler(t *testing.T, profiles ...profile) *devcluster.Sche
 func (l *lab) tryScheduler(t *testing.T, log io.Writer, profiles ...profile) (*devcluster.Scheduler, error) {
 	t.Helper()
 	return l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"),
+		Binary: testrig.Program(t, "nvtopo-scheduler"),
 		Config: schedulerConfig(profiles...), ServiceAccount: l.schedulerAccount, Args: l.schedulerFlags, Log: log,
 	})
 }
@@ -244,7 +245,7 @@ func (l *lab) bound(t *testing.T, name string) *v1.Pod {
 func (l *lab) boundWithin(t *testing.T, limit time.Duration, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	eventually(t, limit, "pod "+name+" is bound", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, limit, "pod "+name+" is bound", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -259,7 +260,7 @@ func (l *lab) boundWithin(t *testing.T, limit time.Duration, name string) *v1.Po
 func (l *lab) refused(t *testing.T, name string) string {
 	t.Helper()
 	var message string
-	eventually(t, 30*time.Second, "pod "+name+" is refused", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, "pod "+name+" is refused", func(ctx context.Context) (bool, string) {
 		pod, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
@@ -55,7 +56,7 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	for name, addr := range servers {
 		t.Run(name, func(t *testing.T) {
 			// RBAC's own caches may be a moment behind the binding.
-			eventually(t, time.Minute, "the scraper is served", func(context.Context) (bool, string) {
+			testrig.Eventually(t, time.Minute, "the scraper is served", func(context.Context) (bool, string) {
 				code, body := ask(t, scraper, addr, "/metrics")
 				return code == http.StatusOK && strings.Contains(body, "go_goroutines"), fmt.Sprintf("%d %.100s", code, body)
 			})
@@ -106,7 +107,7 @@ func serveObservable(t *testing.T, cfg *rest.Config) string {
 			t.Errorf("serve metrics: %v", err)
 		}
 	})
-	eventually(t, time.Minute, "it listens", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "it listens", func(ctx context.Context) (bool, string) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", e.Address)
 		if err != nil {
 			return false, err.Error()

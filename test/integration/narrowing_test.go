@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -154,7 +155,7 @@ func (l *lab) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) {
 	t.Helper()
 	for _, node := range nodes {
 		// A probe that comes before the news is bound: the next one may not be.
-		eventually(t, wokenWithin, "node "+node+" is closed", func(context.Context) (bool, string) {
+		testrig.Eventually(t, wokenWithin, "node "+node+" is closed", func(context.Context) (bool, string) {
 			pod := on(node, probe())
 			pod.Name = l.freshName("probe")
 			l.create(t, pod)
@@ -170,7 +171,7 @@ func (l *lab) awaitShut(t *testing.T, nodes []string, probe func() *v1.Pod) {
 func (l *lab) tried(t *testing.T, name string) (isRefused bool) {
 	t.Helper()
 	var since time.Time
-	eventually(t, wokenWithin, "pod "+name+" is tried", func(context.Context) (bool, string) {
+	testrig.Eventually(t, wokenWithin, "pod "+name+" is tried", func(context.Context) (bool, string) {
 		pod := l.get(t, name)
 		got := refusal(pod)
 		if got != "" && since.IsZero() {
@@ -337,7 +338,7 @@ func (a *across) testPreemptionBehindKnockOut(t *testing.T) {
 			preemptor.Name = name
 			a.create(t, preemptor)
 			var node string
-			eventually(t, promptly, "the pod is nominated and its victim told to go", func(context.Context) (bool, string) {
+			testrig.Eventually(t, promptly, "the pod is nominated and its victim told to go", func(context.Context) (bool, string) {
 				pod := a.get(t, name)
 				node = pod.Status.NominatedNodeName
 				return node != "" && len(a.evictions(t, pods)) > 0, fmt.Sprintf("nominated to %q; %s", node, refusal(pod))

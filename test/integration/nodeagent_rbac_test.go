@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
@@ -255,7 +256,7 @@ func TestForgedAllocationsAreRefused(t *testing.T) {
 	grant(t, admin.kube, "ops", "default", []string{"", "apps", "batch"}, []string{"*"}, []string{"*"})
 	cfg, err := c.ServiceAccountConfig(t.Context(), "default", "ops")
 	ops := callerOf(t, cfg, err)
-	eventually(t, time.Minute, "the account may list pods", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "the account may list pods", func(ctx context.Context) (bool, string) {
 		_, err := ops.kube.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
 		return err == nil, "refused"
 	})

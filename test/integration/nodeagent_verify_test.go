@@ -33,6 +33,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/devicemanager/checkpoint"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
@@ -253,7 +254,7 @@ func (n *nodeUnderTest) published(t *testing.T, want ...string) *v1alpha1.NodeGP
 		want = []string{}
 	}
 	var obj *v1alpha1.NodeGPUTopology
-	eventually(t, time.Minute, "the allocations of "+n.name+" are published", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "the allocations of "+n.name+" are published", func(ctx context.Context) (bool, string) {
 		var err error
 		if obj, err = n.status(ctx); err != nil {
 			return false, err.Error()
@@ -273,7 +274,7 @@ func (n *nodeUnderTest) published(t *testing.T, want ...string) *v1alpha1.NodeGP
 func (l *lab) said(t *testing.T, pod *v1.Pod, reason string) string {
 	t.Helper()
 	var note string
-	eventually(t, time.Minute, "event "+reason+" on pod "+pod.Name, func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "event "+reason+" on pod "+pod.Name, func(ctx context.Context) (bool, string) {
 		notes, err := l.events(ctx, pod, reason)
 		if err != nil {
 			return false, err.Error()

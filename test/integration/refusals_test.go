@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -28,7 +29,7 @@ func (l *lab) wantRefused(t *testing.T, pod *v1.Pod, want string) {
 	l.create(t, pod)
 	// A node's graph, Lease and pods reach the scheduler one by one, and it may
 	// say something else before the last of them has.
-	eventually(t, time.Minute, "pod "+pod.Name+" is refused with: "+want, func(context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "pod "+pod.Name+" is refused with: "+want, func(context.Context) (bool, string) {
 		got := l.refused(t, pod.Name)
 		return strings.Contains(got, want), got
 	})

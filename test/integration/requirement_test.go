@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -106,7 +107,7 @@ func TestTheRequiredPodsFindTheirNodes(t *testing.T) {
 		}
 	}
 	if _, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"), Config: withKubeconfig(t, manifests.SchedulerConfigPath),
+		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, manifests.SchedulerConfigPath),
 		ServiceAccount: l.schedulerAccount,
 	}); err != nil {
 		t.Fatal(err)
@@ -144,7 +145,7 @@ func (l *lab) place(t *testing.T, namespace, text string) *v1.Pod {
 	if _, err := pods.Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "pod "+pod.Name+" is bound", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, "pod "+pod.Name+" is bound", func(ctx context.Context) (bool, string) {
 		got, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

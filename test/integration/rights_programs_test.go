@@ -29,6 +29,7 @@ import (
 	podresourcesv1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/check"
@@ -73,7 +74,7 @@ func runPrograms(t *testing.T, l *lab) *programs {
 
 	var err error
 	p.scheduler, err = l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-		Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"), Config: p.withDebug(t, withKubeconfig(t, manifests.SchedulerConfigPath)),
+		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: p.withDebug(t, withKubeconfig(t, manifests.SchedulerConfigPath)),
 		ServiceAccount: l.schedulerAccount, Args: []string{"-v=10"}, Log: p.logs[schedulerAccount],
 	})
 	if err != nil {
@@ -164,7 +165,7 @@ func (p *programs) launch(t *testing.T, name, pkg string, args ...string) {
 		t.Fatal(err)
 	}
 	p.addresses[name] = fmt.Sprintf("127.0.0.1:%d", port)
-	cmd := exec.CommandContext(t.Context(), binary(t, name, pkg),
+	cmd := exec.CommandContext(t.Context(), testrig.Program(t, name),
 		append([]string{"--node-name=" + p.name, "--kubeconfig=" + kubeconfig, "--metrics-address=" + p.addresses[name], "-v=10"}, args...)...)
 	cmd.Stdout, cmd.Stderr = p.logs[name], p.logs[name]
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
@@ -235,7 +236,7 @@ func (p *programs) work(t *testing.T) {
 func (p *programs) repaired(t *testing.T, pod *v1.Pod, took []string) {
 	t.Helper()
 	want := slices.Sorted(slices.Values(took))
-	eventually(t, time.Minute, "the annotation follows kubelet's record", func(context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "the annotation follows kubelet's record", func(context.Context) (bool, string) {
 		now := p.get(t, pod.Name)
 		got := slices.Sorted(strings.SplitSeq(now.Annotations[allocation.GPUIDsKey], ","))
 		return slices.Equal(got, want), fmt.Sprint(got)
@@ -270,7 +271,7 @@ func (p *programs) askAll(t *testing.T) {
 // answersOnly asks for a path as somebody who may, and as others who may not.
 func (p *programs) answersOnly(t *testing.T, name, addr, path string, may *rest.Config, mayNot ...*rest.Config) {
 	t.Helper()
-	eventually(t, 30*time.Second, name+" answers for "+path, func(context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, name+" answers for "+path, func(context.Context) (bool, string) {
 		code, body := ask(t, may, addr, path)
 		p.answers[name+path] = body
 		return code == http.StatusOK, fmt.Sprintf("%d %.200s", code, body)

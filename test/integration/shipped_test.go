@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
@@ -28,7 +29,7 @@ func TestShippedConfigurations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-				Binary: binary(t, "nvtopo-scheduler", "github.com/nvtopo/nvtopo/cmd/scheduler"), Config: withKubeconfig(t, path),
+				Binary: testrig.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, path),
 				ServiceAccount: l.schedulerAccount,
 			})
 			if err != nil {

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
@@ -229,7 +230,7 @@ func (l *lab) refusesLongModels(t *testing.T, g *nvtopo.Graph) {
 		t.Fatal(err)
 	}
 	u := &unstructured.Unstructured{Object: fields}
-	eventually(t, 30*time.Second, "the limit is in force", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, "the limit is in force", func(ctx context.Context) (bool, string) {
 		_, err := dyn.Resource(v1alpha1.GroupVersionResource).Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), "spec.gpus[0].model"), fmt.Sprint(err)
 	})
@@ -304,7 +305,7 @@ func (l *lab) laterExporter(t *testing.T, spec devcluster.NodeSpec) {
 		"metadata": map[string]any{"name": spec.Name}, "spec": fields["spec"],
 	}}
 	opts := metav1.ApplyOptions{FieldManager: exporter.FieldManager, Force: true}
-	eventually(t, 30*time.Second, "the schema has the value", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, "the schema has the value", func(ctx context.Context) (bool, string) {
 		_, err := dyn.Resource(v1alpha1.GroupVersionResource).Apply(ctx, spec.Name, u, opts)
 		return err == nil, fmt.Sprint(err)
 	})

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
@@ -76,7 +77,7 @@ func (l *lab) wantByCount(t *testing.T, name string, why placement.Reason) {
 			t.Errorf("pod %s, which nobody chose for, has annotation %s", name, key)
 		}
 	}
-	eventually(t, time.Minute, "pod "+name+" has the condition", func(context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "pod "+name+" has the condition", func(context.Context) (bool, string) {
 		pod = l.get(t, name)
 		i := slices.IndexFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == allocation.ConditionPlacedByCount })
 		if i < 0 {
@@ -91,7 +92,7 @@ func (l *lab) wantByCount(t *testing.T, name string, why placement.Reason) {
 // wantEvent waits for an event about an object of that name.
 func (l *lab) wantEvent(t *testing.T, object, reason, note string) {
 	t.Helper()
-	eventually(t, time.Minute, "event "+reason+" about "+object, func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "event "+reason+" about "+object, func(ctx context.Context) (bool, string) {
 		list, err := l.client.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -138,7 +139,7 @@ func (l *lab) testSilentExporter(t *testing.T) {
 
 	// The exporter is back: two pairs are somewhere, so nobody may want to know where.
 	l.renew(t, node, 120)
-	eventually(t, wokenWithin, "the pod with link demands is refused for the pods by count", func(context.Context) (bool, string) {
+	testrig.Eventually(t, wokenWithin, "the pod with link demands is refused for the pods by count", func(context.Context) (bool, string) {
 		got := l.refused(t, linked.Name)
 		return strings.Contains(got, placement.UnknownDevices.String()), got
 	})
@@ -177,7 +178,7 @@ func (l *lab) testDeletedTopology(t *testing.T) {
 	if err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).Delete(t.Context(), node, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "the exporter makes the object again", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "the exporter makes the object again", func(ctx context.Context) (bool, string) {
 		u := l.topology(ctx, t, node)
 		return u != nil && u.GetUID() != before.GetUID(), "absent"
 	})
@@ -225,7 +226,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	}
 	// But not for ever, though the Lease goes on being renewed.
 	l.renew(t, node, 3)
-	eventually(t, time.Minute, "the last good graph no longer counts", func(context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "the last good graph no longer counts", func(context.Context) (bool, string) {
 		l.renew(t, node, 3)
 		name := l.freshName("probe")
 		l.create(t, on(node, gpuPod(name, preBindProfile, 1, notes{podrequest.MinLinkKey: "SYS"})))
@@ -237,7 +238,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	if got := l.scrape(t, s).sum("scheduler_nvtopo_nodes", `state="malformed"`); got != 1 {
 		t.Errorf("%v nodes are counted as malformed, want 1", got)
 	}
-	eventually(t, time.Minute, "the object says that it is stale", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "the object says that it is stale", func(ctx context.Context) (bool, string) {
 		conditions, _, err := unstructured.NestedSlice(l.topology(ctx, t, node).Object, "status", "conditions")
 		i := slices.IndexFunc(conditions, func(c any) bool { return c.(map[string]any)["type"] == v1alpha1.ConditionStale })
 		return i >= 0 && conditions[i].(map[string]any)["status"] == "True", fmt.Sprint(conditions, err)

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -102,7 +103,7 @@ func (s *storm) run(t *testing.T, write string) {
 	}()
 	var down time.Duration
 	for _, share := range []int{5, 2} { // after a fifth and a half of the pods
-		eventually(t, time.Minute, "pods are bound before the kill", func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, time.Minute, "pods are bound before the kill", func(ctx context.Context) (bool, string) {
 			n := s.countBound(ctx, t)
 			return n >= stormPods/share, fmt.Sprint(n, " bound")
 		})
@@ -123,7 +124,7 @@ func (s *storm) run(t *testing.T, write string) {
 	// minutes after which pods that nothing woke are retried.
 	var live []v1.Pod
 	last, lastAt := -1, start
-	eventually(t, 90*time.Second, "every pod that fits is bound", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 90*time.Second, "every pod that fits is bound", func(ctx context.Context) (bool, string) {
 		live = s.list(ctx, t)
 		n := 0
 		for i := range live {

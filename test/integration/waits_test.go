@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -81,7 +82,7 @@ func failedEviction(t *testing.T, l *lab, nodes []string, profile string) {
 			t.Error(err)
 		}
 	})
-	eventually(t, 30*time.Second, "pod "+first.Name+" is nominated", func(context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, "pod "+first.Name+" is nominated", func(context.Context) (bool, string) {
 		pod := l.get(t, first.Name)
 		return pod.Status.NominatedNodeName == nodes[0], refusal(pod)
 	})
@@ -119,7 +120,7 @@ func (l *lab) keep(t *testing.T, name string) (end func()) {
 	}
 	wait := func(refused bool) {
 		t.Helper()
-		eventually(t, 30*time.Second, fmt.Sprintf("the deletion of pod %s is refused: %t", name, refused), func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, 30*time.Second, fmt.Sprintf("the deletion of pod %s is refused: %t", name, refused), func(ctx context.Context) (bool, string) {
 			err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 			return (err != nil) == refused, fmt.Sprint(err)
 		})

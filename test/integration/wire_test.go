@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
@@ -56,7 +57,7 @@ func TestAnObjectOnTheWire(t *testing.T) {
 // sent is a node's object as the API server sends it, when the agent has written its part.
 func (l *lab) sent(t *testing.T, n *nodeUnderTest) []byte {
 	t.Helper()
-	eventually(t, 15*time.Second, "the agent of "+n.name+" says whether it enforces", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 15*time.Second, "the agent of "+n.name+" says whether it enforces", func(ctx context.Context) (bool, string) {
 		obj, err := n.status(ctx)
 		if err != nil {
 			return false, err.Error()
@@ -137,7 +138,7 @@ func TestCompactObjectsAndTheDefinitionBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The API server may take a moment to serve another definition.
-		eventually(t, 60*time.Second, step.name, func(ctx context.Context) (bool, string) {
+		testrig.Eventually(t, 60*time.Second, step.name, func(ctx context.Context) (bool, string) {
 			// While it exchanges definitions the API server may not answer at all.
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 			defer cancel()

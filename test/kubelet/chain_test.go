@@ -25,6 +25,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering"
@@ -183,11 +184,10 @@ func (c *chain) restart(t *testing.T, how devicemanager.Restart) {
 func (c *chain) waitReady() {
 	c.t.Helper()
 	c.WaitAllocatable(c.t, gpu, 8)
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(devicemanager.CheckpointFile); err == nil {
-			break
-		}
-	}
+	testrig.Soon(c.t, "kubelet writes its checkpoint", func() bool {
+		_, err := os.Stat(devicemanager.CheckpointFile)
+		return err == nil
+	})
 	for _, r := range c.options.extra {
 		c.WaitAllocatable(c.t, r, 4)
 	}

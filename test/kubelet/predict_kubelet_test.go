@@ -27,6 +27,7 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/lifecycle"
 	"k8s.io/utils/cpuset"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
@@ -148,13 +149,10 @@ func (k *wholeKubelet) startPlugin(t *testing.T, m *machineLayout, setup *kubele
 			return k.prefer(k.current.Name, name, available, must, size), nil
 		},
 	}))
-	for range 5000 {
-		if capacity, _, _ := k.devices.GetCapacity(); capacity.Name(v1.ResourceName(name), resource.DecimalSI).Value() == int64(len(devices)) {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatalf("kubelet does not have the devices of %s", name)
+	testrig.Soon(t, "kubelet has the devices of "+name, func() bool {
+		capacity, _, _ := k.devices.GetCapacity()
+		return capacity.Name(v1.ResourceName(name), resource.DecimalSI).Value() == int64(len(devices))
+	})
 }
 
 func (k *wholeKubelet) stop() {

@@ -23,6 +23,7 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -83,14 +84,8 @@ func newScheduler(t *testing.T) *scheduler {
 		t.Fatal(err)
 	}
 	s.state.AwaitSync(ctx)
-	for range 1000 {
-		if s.state.Synced() {
-			return s
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("the Leases are not seen")
-	return nil
+	testrig.Soon(t, "the Leases are seen", s.state.Synced)
+	return s
 }
 
 // publish is what exporter and agent write about the machine now.

@@ -3,6 +3,7 @@
 package kubelet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
@@ -568,13 +570,10 @@ func (c *chain) stop() {
 // controller would replace a failed pod.
 func (c *chain) admitSoon(pod *v1.Pod) {
 	c.t.Helper()
-	var refusal *devicemanager.Refusal
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if refusal = c.Admit(pod); refusal == nil {
-			return
-		}
-	}
-	c.t.Fatalf("pod %s is still refused: %v", pod.Name, refusal)
+	testrig.Eventually(c.t, 10*time.Second, "pod "+pod.Name+" is admitted", func(context.Context) (bool, string) {
+		refusal := c.Admit(pod)
+		return refusal == nil, fmt.Sprint(refusal)
+	})
 }
 
 func permutations(n int) [][]int {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
 
@@ -65,7 +66,7 @@ func TestLeadersOfTwoReleases(t *testing.T) {
 	cancel()
 	storm.Wait()
 	// What the killed ones left behind is settled, and nothing waits for ever.
-	eventually(t, time.Minute, "every pod of the storm runs", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, time.Minute, "every pod of the storm runs", func(ctx context.Context) (bool, string) {
 		waiting := 0
 		pods := l.pods(ctx, t)
 		for i := range pods {
@@ -87,7 +88,7 @@ func TestLeadersOfTwoReleases(t *testing.T) {
 func (l *lab) leads(t *testing.T, last string) string {
 	t.Helper()
 	var holder string
-	eventually(t, 45*time.Second, "another scheduler leads", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 45*time.Second, "another scheduler leads", func(ctx context.Context) (bool, string) {
 		lease, err := l.client.CoordinationV1().Leases(systemNamespace).Get(ctx, "nvtopo-scheduler", metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()

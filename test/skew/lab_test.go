@@ -18,10 +18,10 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
@@ -47,7 +47,7 @@ type lab struct {
 // newLab starts a cluster with the manifests of a release and no program yet.
 func newLab(t *testing.T, r release) *lab {
 	t.Helper()
-	c, err := devcluster.Start(t.Context(), devcluster.Config{KwokBinary: filepath.Join(bin(), "kwok"), Log: logSink})
+	c, err := devcluster.Start(t.Context(), devcluster.Config{KwokBinary: filepath.Join(testrig.Bin(), "kwok"), Log: testrig.Log()})
 	if err != nil {
 		t.Fatalf("start a cluster: %v", err)
 	}
@@ -172,7 +172,7 @@ func (l *lab) rollExporters(t *testing.T, r release, compact bool) {
 		p := start(t, r.program("nvtopo-exporter"), args...)
 		l.exporters[n.Name] = p
 		for _, prefix := range []string{"exporter-", "agent-"} {
-			eventually(t, 30*time.Second, fmt.Sprintf("the exporter of the %s release vouches for %s", r, n.Name), func(ctx context.Context) (bool, string) {
+			testrig.Eventually(t, 30*time.Second, fmt.Sprintf("the exporter of the %s release vouches for %s", r, n.Name), func(ctx context.Context) (bool, string) {
 				if p.ended() {
 					t.Fatalf("the exporter of the %s release on %s has ended", r, n.Name)
 				}
@@ -223,7 +223,7 @@ func start(t *testing.T, path string, args ...string) *program {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), "HOME="+cmd.Dir, "KUBECONFIG=")
-	cmd.Stdout, cmd.Stderr = logSink, logSink
+	cmd.Stdout, cmd.Stderr = testrig.Log(), testrig.Log()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	p := &program{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error, 1)
@@ -262,19 +262,5 @@ func (p *program) stop() {
 	case <-time.After(10 * time.Second):
 		_ = p.cmd.Process.Kill()
 		<-p.done
-	}
-}
-
-// eventually polls until ok says true, and fails the test with what it last said.
-func eventually(t *testing.T, limit time.Duration, what string, ok func(ctx context.Context) (bool, string)) {
-	t.Helper()
-	var last string
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, limit, true, func(ctx context.Context) (bool, error) {
-		var done bool
-		done, last = ok(ctx)
-		return done, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v; last seen: %s", what, err, last)
 	}
 }

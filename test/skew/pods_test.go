@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -66,7 +67,7 @@ func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
 func (l *lab) running(t *testing.T, name string) *v1.Pod {
 	t.Helper()
 	var pod *v1.Pod
-	eventually(t, 45*time.Second, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 45*time.Second, "pod "+name+" runs", func(ctx context.Context) (bool, string) {
 		var err error
 		if pod, err = l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
@@ -84,7 +85,7 @@ func (l *lab) remove(t *testing.T, names ...string) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 30*time.Second, "the deleted pods are gone", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, "the deleted pods are gone", func(ctx context.Context) (bool, string) {
 		pods := l.pods(ctx, t)
 		left := slices.DeleteFunc(slices.Sorted(func(yield func(string) bool) {
 			for i := range pods {

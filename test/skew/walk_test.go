@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -108,7 +109,7 @@ func (l *lab) comeAndGo(t *testing.T, step int, lives map[string]life) {
 // published waits until all graphs are compact, or none.
 func (l *lab) published(t *testing.T, when string, compact bool) {
 	t.Helper()
-	eventually(t, 30*time.Second, fmt.Sprintf("%s: compact graphs: %t", when, compact), func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 30*time.Second, fmt.Sprintf("%s: compact graphs: %t", when, compact), func(ctx context.Context) (bool, string) {
 		list, err := l.dynamic.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -143,7 +144,7 @@ func (l *lab) quiet(t *testing.T, when string) {
 		return text.String()
 	}
 	last, since := "", time.Now()
-	eventually(t, 5*calm, when+": nobody writes the nodes' objects", func(ctx context.Context) (bool, string) {
+	testrig.Eventually(t, 5*calm, when+": nobody writes the nodes' objects", func(ctx context.Context) (bool, string) {
 		now := versions(ctx)
 		if now != last {
 			last, since = now, time.Now()

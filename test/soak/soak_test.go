@@ -3,22 +3,16 @@
 package soak
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"flag"
 	"fmt"
-	"io"
 	"maps"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
 
-	"k8s.io/klog/v2"
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 const (
@@ -27,32 +21,7 @@ const (
 	defaultNodes    = 14
 )
 
-// TestMain directs klog, which the in-process API server logs through, to the file
-// named by NVTOPO_LOG.
-func TestMain(m *testing.M) {
-	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(flags)
-	if err := errors.Join(flags.Set("logtostderr", "false"), flags.Set("stderrthreshold", "FATAL")); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	flag.Parse()
-	klog.SetOutput(sink())
-	os.Exit(m.Run())
-}
-
-// sink receives all logs.
-func sink() io.Writer {
-	path := os.Getenv("NVTOPO_LOG")
-	if path == "" {
-		return io.Discard
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return io.Discard
-	}
-	return f // closed with the process
-}
+func TestMain(m *testing.M) { os.Exit(testrig.Main(m)) }
 
 // setting reads a number or a duration from the environment.
 func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
@@ -68,34 +37,12 @@ func setting[T any](t *testing.T, name string, otherwise T, parse func(string) (
 	return v
 }
 
-// schedulerBinary builds the scheduler under test, or takes the one of NVTOPO_BIN.
-func schedulerBinary(t *testing.T) string {
-	t.Helper()
-	const name = "nvtopo-scheduler"
-	if dir := os.Getenv("NVTOPO_BIN"); dir != "" {
-		path, err := filepath.Abs(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	path := filepath.Join(t.TempDir(), name)
-	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/nvtopo/nvtopo/cmd/scheduler")
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("build the scheduler: %v\n%s", err, out.String())
-	}
-	return path
-}
-
 // TestSoak plays the plan of a seed for a while. NVTOPO_SOAK_SEED and
 // NVTOPO_SOAK_DURATION say which and how long.
 func TestSoak(t *testing.T) {
 	seed := setting(t, "NVTOPO_SOAK_SEED", defaultSeed, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 56) })
 	length := setting(t, "NVTOPO_SOAK_DURATION", defaultDuration, time.ParseDuration)
-	binary := schedulerBinary(t)
-	log := sink()
+	binary, log := testrig.OwnProgram(t, "nvtopo-scheduler"), testrig.Log()
 	w := newWorld(t, seed, defaultNodes, log)
 	p := newPlan(seed, length, len(w.boxes), w.gpus())
 	w.startSchedulers(t, binary, log)

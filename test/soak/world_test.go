@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -218,12 +219,10 @@ func (w *world) watch(t *testing.T) {
 
 func (w *world) awaitGraphs(t *testing.T) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		return len(w.topologies.GetStore().List()) == len(w.boxes), nil
+	testrig.Eventually(t, time.Minute, fmt.Sprintf("%d graphs are published", len(w.boxes)), func(context.Context) (bool, string) {
+		n := len(w.topologies.GetStore().List())
+		return n == len(w.boxes), fmt.Sprint(n)
 	})
-	if err != nil {
-		t.Fatalf("%d of %d graphs are published: %v", len(w.topologies.GetStore().List()), len(w.boxes), err)
-	}
 }
 
 // gpus is how many GPUs the nodes have together.

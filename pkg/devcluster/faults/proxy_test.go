@@ -20,6 +20,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 // stand is a server, a proxy before it and a client of the proxy.
@@ -162,9 +164,7 @@ func TestALateRequestIsCarriedOutAfterItsClientGaveUp(t *testing.T) {
 	if code, _ := s.ask(t, "POST", pods); code != 0 {
 		t.Errorf("the client has the answer %d", code)
 	}
-	for deadline := time.Now().Add(10 * time.Second); s.Counts()[Late] == 0 && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	testrig.Soon(t, "the late request is counted", func() bool { return s.Counts()[Late] > 0 })
 	if s.hits.Load() != 1 || s.Counts()[Late] != 1 {
 		t.Errorf("%d requests at the server, %d counted, want one", s.hits.Load(), s.Counts()[Late])
 	}

@@ -192,15 +192,6 @@ func healthy(want int) func(kubelettest.Current) bool {
 	}
 }
 
-func eventually(tb testing.TB, what string, ok func() bool) {
-	tb.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			tb.Fatalf("not in time: %s", what)
-		}
-	}
-}
-
 func prefer(ctx context.Context, c kubelettest.Current, available, must []string, size int32) ([]string, error) {
 	resp, err := c.Client.GetPreferredAllocation(ctx, &pluginapi.PreferredAllocationRequest{
 		ContainerRequests: []*pluginapi.ContainerPreferredAllocationRequest{

@@ -20,6 +20,7 @@ import (
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
@@ -29,7 +30,7 @@ import (
 func (n *node) register(req *pluginapi.RegisterRequest, timeout time.Duration) error {
 	n.t.Helper()
 	socket := filepath.Join(n.dir, "nvtopo", "kubelet.sock")
-	eventually(n.t, "the registry", func() bool { _, err := os.Lstat(socket); return err == nil })
+	testrig.Soon(n.t, "the registry", func() bool { _, err := os.Lstat(socket); return err == nil })
 	ctx, cancel := context.WithTimeout(n.t.Context(), timeout)
 	defer cancel()
 	conn, err := deviceplugin.Dial(socket)
@@ -142,7 +143,7 @@ func TestUnusualPlugins(t *testing.T) {
 			if tc.late {
 				served.Go(func() { time.Sleep(100 * time.Millisecond); serveAt(t, tc.path(n), oldPlugin{}) })
 			} else {
-				eventually(t, "the registry", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo")); return err == nil })
+				testrig.Soon(t, "the registry", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo")); return err == nil })
 				serveAt(t, tc.path(n), oldPlugin{})
 			}
 			if err := n.register(req, patience); err != nil {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin/kubelettest"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
@@ -54,7 +55,7 @@ func TestKubeletRestarts(t *testing.T) {
 	n.wait(k, gpu, healthy(4))
 	for range 3 {
 		k.Stop()
-		eventually(t, "the loss of kubelet is noticed", func() bool { return !i.Resources()[0].Registered })
+		testrig.Soon(t, "the loss of kubelet is noticed", func() bool { return !i.Resources()[0].Registered })
 		k = n.kubelet() // wipes the sockets of the agent and of the plugin
 		c := n.wait(k, gpu, healthy(4))
 		if _, err := allocate(t.Context(), c, "GPU-1"); err != nil {
@@ -68,7 +69,7 @@ func TestKubeletRestarts(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "both sockets are back", func() bool {
+	testrig.Soon(t, "both sockets are back", func() bool {
 		_, ours := os.Lstat(filepath.Join(n.dir, "nvtopo-nvidia.com_gpu.sock"))
 		_, theirs := os.Lstat(filepath.Join(n.dir, "nvidia.com_gpu.sock"))
 		return ours == nil && theirs == nil
@@ -84,7 +85,7 @@ func TestKubeletDropsTheStream(t *testing.T) {
 	for range 3 {
 		_, before := k.Get(gpu)
 		k.Drop(gpu)
-		eventually(t, "a new registration", func() bool { _, after := k.Get(gpu); return after > before })
+		testrig.Soon(t, "a new registration", func() bool { _, after := k.Get(gpu); return after > before })
 		n.wait(k, gpu, healthy(4))
 	}
 }
@@ -94,7 +95,7 @@ func TestKubeletComesLate(t *testing.T) {
 	i, _ := n.agent(nil, interposer.Config{})
 	n.plugin(4, nil)
 	want := []interposer.ResourceStatus{{Resource: gpu, InnerConnected: true, Devices: 4, Healthy: 4}}
-	eventually(t, "the plugin is connected", func() bool { return cmp.Equal(want, i.Resources()) })
+	testrig.Soon(t, "the plugin is connected", func() bool { return cmp.Equal(want, i.Resources()) })
 	k := n.kubelet()
 	k.Refuse(status.Error(codes.Unavailable, "not yet"))
 	time.Sleep(10 * time.Millisecond)
@@ -111,14 +112,14 @@ func TestPluginRestartsWithinHold(t *testing.T) {
 	n.wait(k, gpu, healthy(4))
 	for range 3 {
 		stop()
-		eventually(t, "the devices are held", clk.fake.HasWaiters)
+		testrig.Soon(t, "the devices are held", clk.fake.HasWaiters)
 		if s := i.Resources()[0]; s.InnerConnected || !s.Registered || s.Healthy != 4 {
 			t.Errorf("while the plugin is away: %+v, want 4 healthy devices, registered", s)
 		}
 		clk.fake.Step(29 * time.Second)
 		_, stop = n.plugin(4, nil)
-		eventually(t, "the plugin is back", func() bool { return i.Resources()[0].InnerConnected })
-		eventually(t, "nothing is held any more", func() bool { return !clk.fake.HasWaiters() })
+		testrig.Soon(t, "the plugin is back", func() bool { return i.Resources()[0].InnerConnected })
+		testrig.Soon(t, "nothing is held any more", func() bool { return !clk.fake.HasWaiters() })
 		clk.fake.Step(time.Minute)
 	}
 	c, count := k.Get(gpu)
@@ -149,7 +150,7 @@ func TestPluginRestartsAfterHold(t *testing.T) {
 	_, stop := n.plugin(4, nil)
 	n.wait(k, gpu, healthy(4))
 	stop()
-	eventually(t, "the devices are held", clk.fake.HasWaiters)
+	testrig.Soon(t, "the devices are held", clk.fake.HasWaiters)
 	clk.fake.Step(30 * time.Second)
 	c := n.wait(k, gpu, healthy(0))
 	if len(c.Devices) != 4 {
@@ -177,7 +178,7 @@ func TestAllocateWaitsForThePlugin(t *testing.T) {
 	_, stop := n.plugin(4, nil)
 	c := n.wait(k, gpu, healthy(4))
 	stop()
-	eventually(t, "the plugin is gone", func() bool { return !i.Resources()[0].InnerConnected })
+	testrig.Soon(t, "the plugin is gone", func() bool { return !i.Resources()[0].InnerConnected })
 
 	began := time.Now()
 	if _, err := allocate(t.Context(), c, "GPU-0"); status.Code(err) != codes.Unavailable {
@@ -276,7 +277,7 @@ func TestPluginMovesToAnotherEndpoint(t *testing.T) {
 	stop()
 	// The first lives; the new registry socket that it is given after a while has it register.
 	n.wait(k, gpu, healthy(4))
-	eventually(t, "connected", func() bool { return i.Resources()[0].InnerConnected })
+	testrig.Soon(t, "connected", func() bool { return i.Resources()[0].InnerConnected })
 }
 
 func TestAgentRestarts(t *testing.T) {
@@ -363,7 +364,7 @@ func TestSeveralResources(t *testing.T) {
 		{Resource: resources[1], Registered: true, Devices: 3, Healthy: 3},
 		{Resource: resources[2], InnerConnected: true, Registered: true, Devices: 4, Healthy: 4},
 	}
-	eventually(t, "one plugin is gone", func() bool { return !i.Resources()[1].InnerConnected })
+	testrig.Soon(t, "one plugin is gone", func() bool { return !i.Resources()[1].InnerConnected })
 	if diff := cmp.Diff(want, i.Resources()); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
@@ -378,11 +379,11 @@ func TestRegistryIsServedAgain(t *testing.T) {
 	n := newNode(t)
 	k := n.kubelet()
 	n.agent(nil, interposer.Config{})
-	eventually(t, "the registry", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); return err == nil })
+	testrig.Soon(t, "the registry", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); return err == nil })
 	if err := os.Remove(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the registry again", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); return err == nil })
+	testrig.Soon(t, "the registry again", func() bool { _, err := os.Lstat(filepath.Join(n.dir, "nvtopo", "kubelet.sock")); return err == nil })
 	if err := os.Rename(filepath.Join(n.dir, "nvtopo"), filepath.Join(n.dir, "away")); err != nil {
 		t.Fatal(err)
 	}
@@ -414,5 +415,5 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	for range 5 {
 		life()
 	}
-	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	testrig.Soon(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }

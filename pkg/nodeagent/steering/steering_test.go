@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
@@ -518,12 +519,10 @@ func TestRunKeepsWhatWasServed(t *testing.T) {
 	n.admit(n.bind("p", ofOne(2), gpus(1, 2)))
 	<-told
 	path := filepath.Join(n.state, "served-nvidia.com%2Fgpu.json")
-	for range 200 {
-		if data, err := os.ReadFile(path); err == nil && strings.Contains(string(data), "GPU-2") {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	testrig.Soon(t, "the file has the last GPU", func() bool {
+		data, err := os.ReadFile(path)
+		return err == nil && strings.Contains(string(data), "GPU-2")
+	})
 	data, err := os.ReadFile(path)
 	if err != nil || !strings.Contains(string(data), "uid-p") {
 		t.Errorf("the file has %s, %v; want the pod", data, err)

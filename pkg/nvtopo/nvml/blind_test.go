@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 func noSet() error { return &Error{Call: "nvmlEventSetCreate", Text: "Unknown Error"} }
@@ -20,7 +22,7 @@ func (w *watch) tells(t *testing.T, when string, want ...string) {
 			t.Logf("the last reading said %q of events, want %q", got, want)
 		}
 	}()
-	waitFor(t, when+" a reading that says so", func() bool {
+	testrig.Soon(t, when+" a reading that says so", func() bool {
 		got = w.read(t)
 		return cmp.Equal(want, got)
 	})
@@ -55,7 +57,7 @@ func TestADriverThatComesLateIsWatchedAtOnce(t *testing.T) {
 	w := watchOf(t, 2, func(l *fakeLib) {
 		l.initErr = &Error{Call: "nvmlInit", Kind: KindNoDriver, Text: "Driver Not Loaded"}
 	})
-	waitFor(t, "the first attempt", w.clk.HasWaiters)
+	testrig.Soon(t, "the first attempt", w.clk.HasWaiters)
 	if _, _, err := w.Graph(t.Context()); !IsNoDriver(err) {
 		t.Fatalf("error %v, want one of kind no driver", err)
 	}

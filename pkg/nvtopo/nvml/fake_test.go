@@ -10,7 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 // fakeLib is a driver that answers from tables. Faults are set per method name.
@@ -364,20 +365,10 @@ func texts(ps []Problem) string {
 // quiet checks that everything was given back, and nothing too early.
 func (l *fakeLib) quiet(t *testing.T) {
 	t.Helper()
-	waitFor(t, "everything to be given back", func() bool { return l.openSets() == 0 && l.references() == 0 })
+	testrig.Soon(t, "everything to be given back", func() bool { return l.openSets() == 0 && l.references() == 0 })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, m := range l.misuse {
 		t.Error(m)
-	}
-}
-
-func waitFor(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !cond(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 10 s for %s", what)
-		}
-		time.Sleep(time.Millisecond)
 	}
 }

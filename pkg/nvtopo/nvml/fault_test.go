@@ -13,6 +13,7 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -212,7 +213,7 @@ func TestAHangingGPUIsCutOff(t *testing.T) {
 	}
 	close(release)
 	// The abandoned call ends on its own; then the GPU is read as before.
-	waitFor(t, "the call to end", func() bool { return !d.dog.stuck() })
+	testrig.Soon(t, "the call to end", func() bool { return !d.dog.stuck() })
 	g, _, err := d.Graph(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -302,7 +303,7 @@ func TestABrokenEventSetAsksForAReadingAndIsMadeAnew(t *testing.T) {
 	if diff := cmp.Diff(Event{}, receive(t, events)); diff != "" {
 		t.Errorf("event (-want,+got):\n%s", diff)
 	}
-	waitFor(t, "the set to be freed", func() bool { return lib.openSets() == 0 && lib.references() == 0 })
+	testrig.Soon(t, "the set to be freed", func() bool { return lib.openSets() == 0 && lib.references() == 0 })
 	retried(t, lib, d, clk)
 	lib.events <- RawEvent{UUID: "GPU-00"}
 	if diff := cmp.Diff(Event{UUID: "GPU-00"}, receive(t, events)); diff != "" {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 // later lets time pass in steps that no call takes for its own.
@@ -23,7 +25,7 @@ func (w *watch) later(t *testing.T, by time.Duration) {
 // watches waits until exactly these GPUs are watched, by one event set.
 func (w *watch) watches(t *testing.T, when string, want ...string) {
 	t.Helper()
-	waitFor(t, when+" the events of "+strings.Join(want, ", "), func() bool {
+	testrig.Soon(t, when+" the events of "+strings.Join(want, ", "), func() bool {
 		return w.lib.openSets() == 1 && slices.Equal(want, w.lib.watched())
 	})
 }
@@ -100,7 +102,7 @@ func TestAGPUThatCannotBeSubscribedHidesNoEventsOfTheOthers(t *testing.T) {
 					t.Errorf("problems when all are watched: %v", told)
 				}
 			}
-			waitFor(t, "the references of the other sets", func() bool { return w.lib.references() == 1 })
+			testrig.Soon(t, "the references of the other sets", func() bool { return w.lib.references() == 1 })
 			w.stop()
 			w.lib.quiet(t)
 		})
@@ -120,7 +122,7 @@ func TestAGPUThatHangsWhenItIsSubscribedHidesNoEventsOfTheOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			release := make(chan struct{})
 			w := watchOf(t, 4, func(l *fakeLib) { tc.hang(l.gpus[2], release) })
-			waitFor(t, "the GPU to hang", func() bool { return w.lib.blocked() > 0 })
+			testrig.Soon(t, "the GPU to hang", func() bool { return w.lib.blocked() > 0 })
 			w.clk.Step(w.opts.Timeout)
 			w.waited(t)
 			w.raise(t, "GPU-03", 94)
@@ -129,7 +131,7 @@ func TestAGPUThatHangsWhenItIsSubscribedHidesNoEventsOfTheOthers(t *testing.T) {
 			}
 			w.lib.set(func() { w.lib.gpus[2].regHang, w.lib.gpus[2].hang = nil, nil })
 			close(release)
-			waitFor(t, "the call to end", func() bool { return !w.dog.stuck() })
+			testrig.Soon(t, "the call to end", func() bool { return !w.dog.stuck() })
 			w.read(t)
 			w.later(t, watchRetry)
 			w.watches(t, "after the hang", "GPU-00", "GPU-01", "GPU-02", "GPU-03")

@@ -28,6 +28,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -71,7 +72,7 @@ func newWhole(t *testing.T) *whole {
 
 func (w *whole) waitSynced(t *testing.T) {
 	t.Helper()
-	eventually(t, "the lists are in", func() bool {
+	testrig.Soon(t, "the lists are in", func() bool {
 		return w.state(t).Synced() && w.state(t).Standing(w.node) == placement.Fits
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -23,6 +22,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -184,7 +184,7 @@ func TestAPodThatEndedInItsCycleGetsNothing(t *testing.T) {
 			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), ended, ended.Namespace); err != nil {
 				t.Fatal(err)
 			}
-			await(t, func() bool { return b.state(t).Gone(pod.UID) })
+			testrig.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
 			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); status.Code() != fwk.Unschedulable {
 				t.Errorf("Reserve: %v, want Unschedulable", status)
 			}
@@ -195,7 +195,7 @@ func TestAPodThatEndedInItsCycleGetsNothing(t *testing.T) {
 			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), pod, pod.Namespace); err != nil {
 				t.Fatal(err)
 			}
-			await(t, func() bool { return !b.state(t).Gone(pod.UID) })
+			testrig.Soon(t, "the pod is not known to be gone any more", func() bool { return !b.state(t).Gone(pod.UID) })
 			if status := b.fw.RunReservePluginsReserve(ctx, state, pod, "n"); !status.IsSuccess() {
 				t.Errorf("Reserve of a pod that is back: %v", status)
 			}
@@ -221,7 +221,7 @@ func TestAPodThatEndedIsNotBound(t *testing.T) {
 			if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), ended, ended.Namespace); err != nil {
 				t.Fatal(err)
 			}
-			await(t, func() bool { return b.state(t).Gone(pod.UID) })
+			testrig.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
 			b.client.ClearActions()
 			status := b.fw.RunPreBindPlugins(ctx, state, pod, "n")
 			if status.IsSuccess() {
@@ -235,17 +235,6 @@ func TestAPodThatEndedIsNotBound(t *testing.T) {
 			}
 		})
 	}
-}
-
-func await(t *testing.T, is func() bool) {
-	t.Helper()
-	for range 500 {
-		if is() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatal("it did not come to be")
 }
 
 // silent is an API server that takes writes of pods and never answers.

@@ -18,6 +18,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -253,7 +254,7 @@ func TestWhatEndsWhileAPodWaitsForItsTurn(t *testing.T) {
 			if err := b.client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
+			testrig.Soon(t, "the pod is known to be gone", func() bool { return b.state(t).Gone(pod.UID) })
 		},
 	}
 	for name, happens := range tests {
@@ -311,22 +312,10 @@ func TestATurnEnds(t *testing.T) {
 				b.reserve(t, state, pod)
 				go b.finish(t.Context(), state, pod, false)
 			}
-			eventually(t, "every pod has had its turn", func() bool {
+			testrig.Soon(t, "every pod has had its turn", func() bool {
 				all, _ := tc.server.sent()
 				return all >= tc.wantWrites
 			})
 		})
 	}
-}
-
-// eventually waits until it is so.
-func eventually(tb testing.TB, what string, so func() bool) {
-	tb.Helper()
-	for range 3000 {
-		if so() {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	tb.Fatalf("waited half a minute, and it is not so: %s", what)
 }

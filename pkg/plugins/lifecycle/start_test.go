@@ -16,6 +16,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
@@ -92,7 +93,7 @@ func TestAWaitForTheListsIsNotMute(t *testing.T) {
 	for i := range 3 {
 		w.add(t, fmt.Sprint("p", i), 1, 0)
 	}
-	eventually(t, "every pod says what it waits for", func() bool {
+	testrig.Soon(t, "every pod says what it waits for", func() bool {
 		list, err := w.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -42,6 +42,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
@@ -196,11 +197,7 @@ func decoded(tb testing.TB, kind, text string) runtime.Object {
 // settle waits until the first lists are in.
 func (s *stage) settle() {
 	s.tb.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !s.plugin.State().Synced(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.tb.Fatal("the Leases are not known after 10 s")
-		}
-	}
+	testrig.Soon(s.tb, "the Leases are known", s.plugin.State().Synced)
 }
 
 // show makes the snapshot that of the pods there are.

@@ -15,6 +15,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -302,11 +303,7 @@ func (s *stage) goes(name string) {
 	if err := pods.Delete(s.ctx, name, metav1.DeleteOptions{}); err != nil {
 		s.tb.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); !s.plugin.State().Gone(gone.UID); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.tb.Fatal("the informer does not hear of the deletion")
-		}
-	}
+	testrig.Soon(s.tb, "the informer hears of the deletion", func() bool { return s.plugin.State().Gone(gone.UID) })
 }
 
 // TestWhatAPodWaitsForIsHeldForIt: kubelet is about to release two GPUs. Whoever comes

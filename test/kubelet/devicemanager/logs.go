@@ -3,8 +3,6 @@
 package devicemanager
 
 import (
-	"flag"
-	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -47,17 +45,4 @@ func keepLogs(tb testing.TB) {
 			tb.Logf("the last of the log:\n%s", strings.Join(l.lines, ""))
 		}
 	})
-}
-
-// quiet keeps the log off the terminal.
-func quiet() error {
-	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(flags)
-	for name, value := range map[string]string{"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL", "one_output": "true", "v": "2"} {
-		if err := flags.Set(name, value); err != nil {
-			return fmt.Errorf("klog's %s: %w", name, err)
-		}
-	}
-	klog.SetOutput(io.Discard)
-	return nil
 }

@@ -22,6 +22,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/cm/topologymanager"
 	"k8s.io/kubernetes/pkg/kubelet/config"
 	kubepod "k8s.io/kubernetes/pkg/kubelet/pod"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 // PluginDir is where kubelet and device plugins meet; KubeletSocket is kubelet's
@@ -214,13 +216,10 @@ func (m *Manager) Capacity(resource string) (capacity, allocatable int64) {
 // WaitAllocatable waits until the node offers n devices of a resource.
 func (m *Manager) WaitAllocatable(tb testing.TB, resource string, n int64) {
 	tb.Helper()
-	var got int64
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		if _, got = m.Capacity(resource); got == n {
-			return
-		}
-	}
-	tb.Fatalf("allocatable %s is %d, want %d", resource, got, n)
+	testrig.Eventually(tb, 20*time.Second, fmt.Sprintf("allocatable %s becomes %d", resource, n), func(context.Context) (bool, string) {
+		_, got := m.Capacity(resource)
+		return got == n, fmt.Sprint(got)
+	})
 }
 
 // StartContainer is what kubelet does each time it creates a container: it asks

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testrig
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+
+	"k8s.io/klog/v2"
+)
+
+// logVariable names the file that logs are appended to; without it nobody has them.
+const logVariable = "NVTOPO_LOG"
+
+var openLog = sync.OnceValues(func() (io.Writer, error) {
+	path := os.Getenv(logVariable)
+	if path == "" {
+		return io.Discard, nil
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) // closed with the process
+	if err != nil {
+		return io.Discard, fmt.Errorf("%s: %w", logVariable, err)
+	}
+	return f, nil
+})
+
+// Log receives the logs of what tests start: the file that NVTOPO_LOG names, or nobody.
+func Log() io.Writer {
+	w, _ := openLog() // Main has told of the error
+	return w
+}
+
+// Main runs the tests of a package with a control plane in its process, and returns the
+// exit code. klog, which is one per process, goes to Log.
+func Main(m *testing.M) int {
+	log, err := openLog()
+	if err := errors.Join(err, DirectKlog(log, 0)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// DirectKlog directs klog to a writer, each line once. Errors too go there only: those of a
+// starting API server are expected.
+func DirectKlog(w io.Writer, verbosity int) error {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for _, f := range [][2]string{{"logtostderr", "false"}, {"stderrthreshold", "FATAL"}, {"one_output", "true"}, {"v", strconv.Itoa(verbosity)}} {
+		if err := flags.Set(f[0], f[1]); err != nil {
+			return fmt.Errorf("klog's %s: %w", f[0], err)
+		}
+	}
+	klog.SetOutput(w)
+	return nil
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testrig
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	module = "github.com/nvtopo/nvtopo"
+	// binVariable names a folder whose programs are taken as they are.
+	binVariable = "NVTOPO_BIN"
+)
+
+// built has the programs that this process has built. Tests that run side by side wait for
+// the one that builds.
+var built = struct {
+	sync.Mutex
+	names map[string]bool
+}{names: map[string]bool{}}
+
+// Repository is the folder of the project's own go.mod, above the folder that the process
+// was started in; empty if there is none.
+func Repository() string {
+	dir, err := os.Getwd()
+	for ; err == nil; dir = filepath.Dir(dir) {
+		text, _ := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if strings.HasPrefix(string(text), "module "+module+"\n") {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	return ""
+}
+
+// Bin is the folder of all programs: that which NVTOPO_BIN names, or the repository's bin.
+func Bin() string {
+	dir := os.Getenv(binVariable)
+	if dir == "" {
+		dir = filepath.Join(Repository(), "bin")
+	}
+	if path, err := filepath.Abs(dir); err == nil {
+		return path
+	}
+	return dir
+}
+
+// Program returns the path of one of the project's programs, such as nvtopo-scheduler. It
+// is built first, so that no test runs yesterday's, unless NVTOPO_BIN is set.
+func Program(tb testing.TB, name string) string {
+	tb.Helper()
+	path := filepath.Join(Bin(), name)
+	if os.Getenv(binVariable) != "" {
+		return path
+	}
+	built.Lock()
+	defer built.Unlock()
+	if !built.names[name] {
+		build(tb, path, ".", command(name))
+		built.names[name] = true
+	}
+	return path
+}
+
+// OwnProgram is Program in a folder of the test's own: who builds bin anew meanwhile does
+// not change what the test starts next.
+func OwnProgram(tb testing.TB, name string) string {
+	tb.Helper()
+	if os.Getenv(binVariable) != "" {
+		return filepath.Join(Bin(), name)
+	}
+	path := filepath.Join(tb.TempDir(), name)
+	build(tb, path, ".", command(name))
+	return path
+}
+
+// Kwok returns the path of kwok, which is built where it is not there yet.
+func Kwok(tb testing.TB) string {
+	tb.Helper()
+	path := filepath.Join(Bin(), "kwok")
+	if _, err := os.Stat(path); err != nil {
+		build(tb, path, filepath.Join("tools", "kwok"), "sigs.k8s.io/kwok/cmd/kwok")
+	}
+	return path
+}
+
+// command is the package of a program.
+func command(name string) string {
+	return module + "/cmd/" + strings.TrimPrefix(name, "nvtopo-")
+}
+
+// build builds a package of the module in a folder of the repository.
+func build(tb testing.TB, path, folder, pkg string) {
+	tb.Helper()
+	cmd := exec.CommandContext(tb.Context(), "go", "build", "-o", path, pkg)
+	cmd.Dir = filepath.Join(Repository(), folder)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		tb.Fatalf("build %s: %v\n%s", filepath.Base(path), err, out.String())
+	}
+}

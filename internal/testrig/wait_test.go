@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testrig
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// judged is a test whose failure is looked at.
+type judged struct {
+	testing.TB
+	message string
+}
+
+func (j *judged) Helper() {}
+
+func (j *judged) Fatalf(format string, args ...any) {
+	j.message = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// judge runs a test and returns its failure's message, empty without one.
+func judge(t *testing.T, run func(tb testing.TB)) string {
+	t.Helper()
+	j := &judged{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run(j)
+	}()
+	<-done
+	return j.message
+}
+
+func TestWaiting(t *testing.T) {
+	after := func(d time.Duration) func() bool {
+		at := time.Now().Add(d)
+		return func() bool { return !time.Now().Before(at) }
+	}
+	tests := map[string]struct {
+		run  func(tb testing.TB)
+		want string // in the message; empty: the test goes on
+	}{
+		"what is so already": {run: func(tb testing.TB) {
+			tb.Helper()
+			Eventually(tb, 0, "it is so", func(context.Context) (bool, string) { return true, "" })
+			Soon(tb, "it is so", func() bool { return true })
+		}},
+		"what comes in time": {run: func(tb testing.TB) {
+			tb.Helper()
+			so := after(time.Minute)
+			Eventually(tb, 2*time.Minute, "it is so", func(context.Context) (bool, string) { return so(), "" })
+			Soon(tb, "it is so", after(time.Second))
+		}},
+		"what comes too late": {
+			run: func(tb testing.TB) {
+				tb.Helper()
+				so := after(time.Hour)
+				Eventually(tb, time.Minute, "the pod runs", func(context.Context) (bool, string) { return so(), "Pending" })
+			},
+			want: "the pod runs: not within 1m0s; last seen: Pending",
+		},
+		"an answer that the end cuts off": {
+			run: func(tb testing.TB) {
+				tb.Helper()
+				asked := 0
+				Eventually(tb, time.Minute, "the pod runs", func(ctx context.Context) (bool, string) {
+					if asked++; asked > 1 {
+						<-ctx.Done()
+						return false, ctx.Err().Error()
+					}
+					return false, "Pending"
+				})
+			},
+			want: "last seen: Pending",
+		},
+		"an answer that never comes": {
+			run: func(tb testing.TB) {
+				tb.Helper()
+				Eventually(tb, time.Minute, "the pod runs", func(ctx context.Context) (bool, string) {
+					<-ctx.Done()
+					return false, "no answer"
+				})
+			},
+			want: "last seen: no answer",
+		},
+		"what does not come soon": {
+			run:  func(tb testing.TB) { tb.Helper(); Soon(tb, "the socket", after(time.Hour)) },
+			want: "not within 30s: the socket",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				got := judge(t, tc.run)
+				if (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) {
+					t.Errorf("message %q, want %q", got, tc.want)
+				}
+			})
+		})
+	}
+}
