@@ -174,7 +174,7 @@ test: generated unit vet test-bench test-integration test-soak test-kubelet $(NO
 
 .PHONY: race
 race: ## Tests of concurrent code under the race detector
-	go test -race ./pkg/nodestate ./pkg/plugins/... ./pkg/nvtopo ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller
+	go test -race ./pkg/nodestate/... ./pkg/plugins/... ./pkg/nvtopo ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller
 
 .PHONY: bench
 bench: bench-pick bench-cycle bench-quality bench-scheduler ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)

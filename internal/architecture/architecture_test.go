@@ -24,6 +24,7 @@ var layers = [][]string{
 	{"pkg/plugins/lifecycle"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
 	{"pkg/nodestate"},
+	{"pkg/nodestate/topologies"},
 	{"pkg/eviction"},
 	{"pkg/placement"},
 	{"pkg/usage"},
@@ -49,6 +50,11 @@ var never = []struct {
 	{
 		who:  []string{"pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/apis/topology/...", "pkg/daemon", "pkg/release"},
 		what: scheduler, why: "what several programs share does not link the scheduler",
+	},
+	{
+		who:  []string{"pkg/nodestate/topologies"},
+		what: []string{"pkg/nodestate", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
+		why:  "the cache of topologies says what changed by return values, and knows no pods",
 	},
 	{
 		who: []string{"pkg/nvtopo/..."}, what: []string{"k8s.io/..."}, except: []string{"k8s.io/utils/clock"},

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -55,16 +55,16 @@ const (
 	actionJudge    = "Judging"
 )
 
-// Standings is where the reports come from.
-type Standings interface {
-	Reports() []nodestate.Report
+// ReportSource is where the reports come from.
+type ReportSource interface {
+	Reports() []topologies.Report
 }
 
 // StaleReporter reports which nodes' graphs do not count. It writes the condition Stale
 // of their objects, which outlives this process, so a new leader repeats nothing, and
 // one event for each change. Call Run while this process leads.
 type StaleReporter struct {
-	source   Standings
+	source   ReportSource
 	client   dynamic.Interface
 	recorder events.EventRecorder
 	clock    clock.WithTicker
@@ -83,7 +83,7 @@ type told struct {
 }
 
 // NewStaleReporter returns a StaleReporter.
-func NewStaleReporter(source Standings, client dynamic.Interface, recorder events.EventRecorder, clk clock.WithTicker) *StaleReporter {
+func NewStaleReporter(source ReportSource, client dynamic.Interface, recorder events.EventRecorder, clk clock.WithTicker) *StaleReporter {
 	return &StaleReporter{source: source, client: client, recorder: recorder, clock: clk}
 }
 
@@ -126,7 +126,7 @@ func (s *StaleReporter) look(ctx context.Context) {
 }
 
 // report reports what is new about a node, and returns whether there was anything.
-func (s *StaleReporter) report(ctx context.Context, r *nodestate.Report, t *told, now time.Time) bool {
+func (s *StaleReporter) report(ctx context.Context, r *topologies.Report, t *told, now time.Time) bool {
 	object := &v1.ObjectReference{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind, Name: r.Node.Name, UID: r.Object}
 	said := false
 	if r.Fault != t.fault {
@@ -178,7 +178,7 @@ func conditionOf(reason placement.Reason, now metav1.Time) metav1.Condition {
 
 // apply writes the one condition. With the UID, the server refuses an object that was
 // created again in the meantime.
-func (s *StaleReporter) apply(ctx context.Context, r *nodestate.Report, c metav1.Condition) error {
+func (s *StaleReporter) apply(ctx context.Context, r *topologies.Report, c metav1.Condition) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind,
 		"metadata": map[string]any{"name": r.Node.Name, "uid": string(r.Object)},

@@ -23,29 +23,29 @@ import (
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// standingNodes are reports that the test decides on; what is written of Stale shows
+// reportedNodes are reports that the test decides on; what is written of Stale shows
 // in them, as it does through the informer.
-type standingNodes struct {
+type reportedNodes struct {
 	t       *testing.T
 	clock   *clocktesting.FakeClock
-	nodes   map[string]*nodestate.Report
+	nodes   map[string]*topologies.Report
 	refused error // of the next write
 	written []string
 	events  *events.FakeRecorder
 	*StaleReporter
 }
 
-func newStandingNodes(t *testing.T, names ...string) *standingNodes {
+func newReportedNodes(t *testing.T, names ...string) *reportedNodes {
 	t.Helper()
-	s := &standingNodes{
-		t: t, clock: clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)), nodes: map[string]*nodestate.Report{}, events: events.NewFakeRecorder(1000),
+	s := &reportedNodes{
+		t: t, clock: clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0)), nodes: map[string]*topologies.Report{}, events: events.NewFakeRecorder(1000),
 	}
 	for _, name := range names {
-		s.nodes[name] = &nodestate.Report{
+		s.nodes[name] = &topologies.Report{
 			Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("node-" + name)}}, Object: types.UID("object-" + name),
 		}
 	}
@@ -63,16 +63,16 @@ func newStandingNodes(t *testing.T, names ...string) *standingNodes {
 }
 
 // term begins another leader's term: it knows nothing of what was said.
-func (s *standingNodes) term() { s.StaleReporter.nodes = map[string]*told{} }
+func (s *reportedNodes) term() { s.StaleReporter.nodes = map[string]*told{} }
 
-func (s *standingNodes) Reports() (out []nodestate.Report) {
+func (s *reportedNodes) Reports() (out []topologies.Report) {
 	for _, r := range s.nodes {
 		out = append(out, *r)
 	}
 	return out
 }
 
-func (s *standingNodes) wrote(p clienttesting.PatchAction) error {
+func (s *reportedNodes) wrote(p clienttesting.PatchAction) error {
 	var body struct {
 		Metadata struct{ UID types.UID }
 		Status   struct{ Conditions []metav1.Condition }
@@ -95,7 +95,7 @@ func (s *standingNodes) wrote(p clienttesting.PatchAction) error {
 }
 
 // after lets time pass in looks and returns what was written and said meanwhile.
-func (s *standingNodes) after(ctx context.Context, d time.Duration) []string {
+func (s *reportedNodes) after(ctx context.Context, d time.Duration) []string {
 	for end := s.clock.Now().Add(d); s.clock.Now().Before(end); s.clock.Step(lookInterval) {
 		s.look(ctx)
 	}
@@ -111,7 +111,7 @@ func (s *standingNodes) after(ctx context.Context, d time.Duration) []string {
 	}
 }
 
-func (s *standingNodes) expect(d time.Duration, what string, want ...string) {
+func (s *reportedNodes) expect(d time.Duration, what string, want ...string) {
 	s.t.Helper()
 	got := s.after(s.t.Context(), d)
 	for i := range got {
@@ -126,8 +126,8 @@ func (s *standingNodes) expect(d time.Duration, what string, want ...string) {
 	}
 }
 
-func TestEachChangeOfAGraphsStandingIsReportedOnce(t *testing.T) {
-	s := newStandingNodes(t, "a")
+func TestEachChangeOfAGraphsFreshnessIsReportedOnce(t *testing.T) {
+	s := newReportedNodes(t, "a")
 	s.expect(5*time.Minute, "while all is well")
 	s.nodes["a"].Reason = placement.StaleGraph
 	s.expect(10*time.Second, "at once")
@@ -145,7 +145,7 @@ func TestEachChangeOfAGraphsStandingIsReportedOnce(t *testing.T) {
 }
 
 func TestAFlappingNodeIsNotReportedAllTheTime(t *testing.T) {
-	s := newStandingNodes(t, "a")
+	s := newReportedNodes(t, "a")
 	said := 0
 	for range 60 { // half an hour
 		s.nodes["a"].Reason = placement.StaleGraph
@@ -159,7 +159,7 @@ func TestAFlappingNodeIsNotReportedAllTheTime(t *testing.T) {
 }
 
 func TestFaultsAndMissingGraphsAreEvents(t *testing.T) {
-	s := newStandingNodes(t, "a", "b")
+	s := newReportedNodes(t, "a", "b")
 	s.nodes["a"].Fault = "spec.links[0].class: unknown"
 	s.expect(5*time.Minute, "a fault", "Warning MalformedTopology spec.links[0].class: unknown")
 	s.nodes["a"].Fault = "spec.gpus[1].id: empty"
@@ -179,7 +179,7 @@ func TestAClusterWithoutExportersIsReportedSlowly(t *testing.T) {
 	for i := range 500 {
 		names = append(names, fmt.Sprint("n", i))
 	}
-	s := newStandingNodes(t, names...)
+	s := newReportedNodes(t, names...)
 	s.look(t.Context())
 	for _, r := range s.nodes {
 		r.Reason = placement.StaleGraph

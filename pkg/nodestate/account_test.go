@@ -153,7 +153,7 @@ func TestOnlyWhatWasFreedWakesPods(t *testing.T) {
 			r.onFreed = func() { woken = true }
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Status = "9", tc.after
-			r.graphHandler(t.Context()).OnUpdate(nil, obj)
+			r.topologies.Handler(r.passOn(t.Context())).OnUpdate(nil, obj)
 			if r.Node("n").ResourceVersion != "9" {
 				t.Fatal("the update was not stored")
 			}
@@ -280,7 +280,7 @@ func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
 	obj := topologyOf(t, "n", "dgx1-v100")
 	obj.ResourceVersion, obj.Status.Kubelet = "9", single
 	obj.Status.Allocations = []v1alpha1.Allocation{record("holder", 4, 5), record("four", 0, 1, 2, 3)}
-	r.graphHandler(t.Context()).OnUpdate(nil, obj)
+	r.topologies.Handler(r.passOn(t.Context())).OnUpdate(nil, obj)
 	if !woken {
 		t.Error("kubelet's record of the four does not wake the pod")
 	}

@@ -177,11 +177,11 @@ func TestPodsWaitingForAnIntactGPUAreWoken(t *testing.T) {
 		obj := topologyOf(t, "n", "dgx1-v100")
 		obj.ResourceVersion = version
 		obj.Status.GPUHealth[3].Degraded, obj.Status.GPUHealth[3].Healthy = degraded, !unhealthy
-		_, freed, err := state.apply(obj, false)
+		c, err := state.topologies.Apply(obj)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return freed
+		return c.Freed
 	}
 	apply("1", false, false)
 	for i, step := range []struct {

@@ -96,7 +96,7 @@ func (s *State) diagnoseNode(name string, x *cell, n *usage.Node, derived *diagn
 		out.Why = "there is no such Node"
 		return out
 	}
-	reason := s.standing(x, n, node.UID)
+	reason := s.topologies.Freshness(x.topology, n, node.UID)
 	out.Counts, out.Why = reason == placement.Fits, reason.String()
 	return out
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodestate is the scheduler's view of which accelerators exist, which
-// are used and which may be chosen: graph store, in-flight table, the list of nodes for a
-// cycle, and who waits. What is used on a node pkg/usage says, and which GPUs a pod gets
-// there pkg/placement; this package hands them what they need, under one lock, and
-// remembers the answers. One State serves every profile and both plugins of a process.
+// are used and which may be chosen: in-flight table, the list of nodes for a cycle, and who
+// waits. What is known of a node's devices package topologies says, what is used of them
+// pkg/usage, and which GPUs a pod gets there pkg/placement; this package hands them what they
+// need, under one lock, and remembers the answers. One State serves every profile and both plugins of a process.
 //
 // Its one invariant: at every moment a GPU that a live pod holds, or has been
 // promised, is visible in at least one of the in-flight table, the pod's own

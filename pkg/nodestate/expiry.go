@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // expiryInterval is how often Leases are looked at that may have run out: what nobody
@@ -62,15 +61,9 @@ func (s *State) expired() (freed bool) {
 	if !s.counts.Load() {
 		return freed
 	}
-	now := s.clock.Now()
-	for _, x := range s.cells.all() {
-		n := x.topology.Node()
-		over := n != nil && x.topology.Fault() != "" && x.topology.Vouched(n, now) == placement.UnreadableGraph
-		if over && !x.topology.outlived {
-			s.touch(x)
-			freed = true
-		}
-		x.topology.outlived = over
+	for _, node := range s.topologies.Ended() {
+		s.touch(s.cells.ensure(node))
+		freed = true
 	}
 	return freed
 }

@@ -83,12 +83,12 @@ func (o oneNode) Get(string) (fwk.NodeInfo, error) { return o.info, nil }
 // now. It is immutable. The scheduler's cache may be a moment behind it or ahead, so
 // what it says wakes pods and decides nothing: Filter judges.
 type glance struct {
-	cell     *cell
-	node     *v1.Node
-	topology *usage.Node      // nil without a graph
-	standing placement.Reason // of the graph
-	enforced bool
-	usage    *usage.Usage // nil without a graph
+	cell      *cell
+	node      *v1.Node
+	topology  *usage.Node      // nil without a graph
+	freshness placement.Reason // of the graph
+	enforced  bool
+	usage     *usage.Usage // nil without a graph
 
 	allocatable, requested fwk.Resource
 	pods                   int         // with those that are planned
@@ -119,7 +119,7 @@ func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool, own type
 	info.SetNode(node)
 	n := x.topology.Node()
 	g := &glance{
-		cell: x, node: node, topology: n, standing: s.standing(x, n, node.UID), enforced: n != nil && n.Enforced(s.clock.Now()),
+		cell: x, node: node, topology: n, freshness: s.topologies.Freshness(x.topology, n, node.UID), enforced: n != nil && n.Enforced(s.clock.Now()),
 		allocatable: info.GetAllocatable(), requested: info.GetRequested(), nominated: nominated,
 	}
 	for _, pi := range nominated {
@@ -159,7 +159,7 @@ func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool, own type
 
 // outgrows reports whether the node may now take a pod that it did not take before.
 func (g *glance) outgrows(old *glance) bool {
-	if g.topology != old.topology || g.standing != old.standing || g.enforced != old.enforced || !sameRules(g.node, old.node) {
+	if g.topology != old.topology || g.freshness != old.freshness || g.enforced != old.enforced || !sameRules(g.node, old.node) {
 		return true
 	}
 	if slices.ContainsFunc(old.holds, func(h *hold) bool { return !slices.Contains(g.holds, h) }) {
@@ -231,7 +231,7 @@ func (g *glance) roomier(old *glance) bool {
 // full reports whether the node has no device left for anybody. One whose graph does not
 // count is not known to be.
 func (g *glance) full() bool {
-	if g.usage == nil || g.standing != placement.Fits {
+	if g.usage == nil || g.freshness != placement.Fits {
 		return false
 	}
 	for i := range g.usage.Node.Accels {
@@ -250,7 +250,7 @@ func (g *glance) admits(l *lister) bool {
 
 // offers reports whether the node has devices for the pod.
 func (s *State) offers(g *glance, d *Demand) bool {
-	switch d.basis(g.topology, s.standing(g.cell, g.topology, g.node.UID)) {
+	switch d.basis(g.topology, s.topologies.Freshness(g.cell.topology, g.topology, g.node.UID)) {
 	case onGraph:
 		return s.enforcement(d, g.topology) == placement.Fits && placement.Check(g.usage, d.Request) == placement.Fits
 	case onNumber:

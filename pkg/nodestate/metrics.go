@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 )
 
 const subsystem = "scheduler_nvtopo"
@@ -82,9 +84,9 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	nodes := map[string]int{}
 	for _, r := range c.state.Reports() {
-		nodes[r.state()]++
+		nodes[r.State()]++
 	}
-	for _, state := range []string{standsCounted, standsStale, standsMissing, standsReplaced, standsMalformed} {
+	for _, state := range []string{topologies.Counted, topologies.Stale, topologies.Missing, topologies.Replaced, topologies.Malformed} {
 		ch <- metrics.NewLazyConstMetric(c.nodes, metrics.GaugeValue, float64(nodes[state]), state)
 	}
 	classes, bytes := c.state.registry.Stats()
@@ -102,7 +104,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	w := c.state.writes
 	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.underWay.Load()), "under_way")
 	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.waiting.Load()), "waiting")
-	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(c.state.intake.held()))
+	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(c.state.topologies.HeldBack()))
 }
 
 // registerMetrics registers everything for the process's one State.

@@ -160,7 +160,7 @@ func TestAWishForNUMANeedsNoGraph(t *testing.T) {
 func TestATopologyThatAppearsWakesPodsThatWereRefusedBefore(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	woken := r.wakes()
-	h := r.graphHandler(t.Context())
+	h := r.topologies.Handler(r.passOn(t.Context()))
 	h.OnAdd(topologyOf(t, "late", "dgx1-v100"), true)
 	if woken() != 1 {
 		t.Errorf("woken %d times, want once", woken())

@@ -69,7 +69,7 @@ func TestReportsTellHowNodesStand(t *testing.T) {
 				}
 				return
 			}
-			if len(got) != 1 || got[0].state() != tc.want {
+			if len(got) != 1 || got[0].State() != tc.want {
 				t.Fatalf("reports %+v, want one that is %s", got, tc.want)
 			}
 			if diff := cmp.Diff(tc.stale, got[0].Stale); diff != "" {

@@ -18,9 +18,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -40,28 +40,26 @@ type Config struct {
 
 // State is the process-wide view. Make one with New and share it.
 type State struct {
-	config    Config
-	clock     clock.WithTicker
-	started   time.Time
-	registry  *nvtopo.Registry
-	reader    v1alpha1.Reader
-	cells     *cells
-	leases    *nodelease.Table
-	leader    *leaderView
-	releases  releases
-	parsed    *parsedAllocations
-	index     *index
-	intake    *intake
-	contest   *contest // guarded by graphMu
-	widened   *widened
-	waiting   *waiting
-	waker     *waker
-	sight     sight
-	pods      podLister
-	live      livePods // asked after an election only; nil where nobody is elected
-	stores    informerStores
-	described map[string]diagnosis.Profile // guarded by index.mu
-	swept     atomic.Int64                 // when the last cycle began, in Unix nanoseconds
+	config     Config
+	clock      clock.WithTicker
+	started    time.Time
+	registry   *nvtopo.Registry
+	topologies *topologies.Cache
+	cells      *cells
+	leases     *nodelease.Table
+	leader     *leaderView
+	releases   releases
+	parsed     *parsedAllocations
+	index      *index
+	widened    *widened
+	waiting    *waiting
+	waker      *waker
+	sight      sight
+	pods       podLister
+	live       livePods // asked after an election only; nil where nobody is elected
+	stores     informerStores
+	described  map[string]diagnosis.Profile // guarded by index.mu
+	swept      atomic.Int64                 // when the last cycle began, in Unix nanoseconds
 
 	listed, recovered atomic.Uint64 // cycles narrowed, and taken back
 
@@ -73,11 +71,8 @@ type State struct {
 	sources []cache.InformerSynced // what AwaitSync waits for; guarded by syncMu
 	lists   *firstLists            // what its last call waits for; guarded by syncMu
 	synced  atomic.Bool
-	served  atomic.Bool // the API server knows NodeGPUTopology, as far as we have heard
 
 	counts atomic.Bool // some profile places pods by count where graphs are stale
-
-	graphMu sync.Mutex // serialises changes of graphs
 
 	mu           sync.Mutex // guards claims, holds, every cell's claims and holds, and settledCount
 	claims       map[types.UID][]*claim
@@ -97,15 +92,16 @@ type State struct {
 // New returns a State that reads pods through lister. It starts nothing.
 func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
-		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), cells: newCells(),
+		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights),
 		leases: nodelease.NewTable(config.Freshness), leader: &leaderView{name: config.LeaderLease}, parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
-		index: newIndex(), intake: newIntake(clk), contest: newContest(), widened: newWidened(), waiting: newWaiting(), waker: newWaker(),
+		index: newIndex(), widened: newWidened(), waiting: newWaiting(), waker: newWaker(),
 		room: make(chan struct{}, 1), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
 		pods: noPods{}, sight: noSight{}, described: map[string]diagnosis.Profile{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
 	}
-	s.served.Store(true)
+	s.topologies = topologies.New(clk, s.leases, s.registry, s.Synced)
+	s.cells = newCells(s.topologies)
 	return s
 }
 
@@ -121,14 +117,6 @@ func (s *State) malformed(pod *v1.Pod, err error) {
 
 // Registry returns the tables of all graph classes seen.
 func (s *State) Registry() *nvtopo.Registry { return s.registry }
-
-// Node returns a node's topology as stored, whether it counts or not; nil if none.
-func (s *State) Node(name string) *usage.Node {
-	if x := s.cells.get(name); x != nil {
-		return x.topology.Node()
-	}
-	return nil
-}
 
 // Demand is what a profile adds to a request when a node is judged.
 type Demand struct {
@@ -168,12 +156,9 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 	if node == nil {
 		return nil, placement.NoGraph
 	}
-	x := s.cells.get(node.Name)
-	var n *usage.Node
-	if x != nil {
-		n = x.topology.Node()
-	}
-	reason := s.standing(x, n, node.UID)
+	x := s.cells.ensure(node.Name)
+	n := x.topology.Node()
+	reason := s.topologies.Freshness(x.topology, n, node.UID)
 	switch d.basis(n, reason) {
 	case onGraph:
 		if d.Ahead {

@@ -163,7 +163,7 @@ func (r *round) takes(w *waiter, c *cell, at *spot, v *views) *glance {
 // wake plans for a pod what it will take, and lets it be tried.
 func (r *round) wake(w *waiter, c *cell, at *spot, g *glance) {
 	p := &plan{pod: w.pod, request: w.rules.d.Request}
-	if g.usage != nil && g.standing == placement.Fits {
+	if g.usage != nil && g.freshness == placement.Fits {
 		p.alloc, _ = placement.Choose(g.usage, p.request, w.rules.d.WantCPUs)
 	}
 	if at.glance.grew.After(w.woken) {

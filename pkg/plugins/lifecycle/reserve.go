@@ -37,7 +37,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	if a == nil && c.Demand.HasGPUs() {
 		// For PostBind, which must not ask again: the graph may count by then.
-		state.Write(byCountKey, byCount(p.state.Standing(info.Node()).String()))
+		state.Write(byCountKey, byCount(p.state.Freshness(info.Node()).String()))
 	} else {
 		state.Delete(byCountKey) // left by an earlier Reserve in this cycle
 	}

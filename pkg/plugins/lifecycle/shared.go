@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -98,7 +99,7 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 		return s.state, nil
 	}
 	state := nodestate.New(config, s.clock)
-	served, err := nodestate.GraphsServed(h.ClientSet().Discovery())
+	served, err := topologies.Served(h.ClientSet().Discovery())
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package topologies
 
 import (
 	"slices"
@@ -44,31 +44,28 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := fuzzState()
-			clk, _ := s.clock.(*tickClock)
-			handler := s.graphHandler(t.Context())
+			r := newRig(t)
+			take, late := r.handler()
 			first, honest := topologyOf(t, "n", tc.kind), topologyOf(t, "honest", "dgx-h100")
 			read, classes, last := 0, map[string]bool{}, ""
 			for i := range 6000 {
-				clk.now = clk.now.Add(10 * time.Millisecond)
+				r.clock.now = r.clock.now.Add(10 * time.Millisecond)
 				obj := first.DeepCopy()
 				obj.ResourceVersion = strconv.Itoa(i + 1)
 				tc.change(obj, i)
-				handler.OnUpdate(nil, obj)
+				take(obj)
 				if i%10 == 0 {
-					for _, late := range s.intake.due() {
-						s.take(t.Context(), late)
-					}
+					late()
 				}
-				if n := s.Node("n"); n.ResourceVersion != last {
+				if n := r.Node("n"); n.ResourceVersion != last {
 					read, last = read+1, n.ResourceVersion
 					classes[n.Accels[0].Graph.ClassKey()] = true
 				}
 				if i%1000 == 0 {
 					honest = honest.DeepCopy()
 					honest.ResourceVersion = strconv.Itoa(i + 1)
-					handler.OnUpdate(nil, honest)
-					if got := s.Node("honest").ResourceVersion; got != honest.ResourceVersion {
+					take(honest)
+					if got := r.Node("honest").ResourceVersion; got != honest.ResourceVersion {
 						t.Fatalf("the other node's object is held back at step %d", i)
 					}
 				}
@@ -78,17 +75,15 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 			}
 			// Once it is quiet, its last object is read.
 			for range 20 {
-				clk.now = clk.now.Add(10 * time.Second)
-				for _, late := range s.intake.due() {
-					s.take(t.Context(), late)
-				}
+				r.clock.now = r.clock.now.Add(10 * time.Second)
+				late()
 			}
-			if got := s.Node("n").ResourceVersion; got != "6000" || s.intake.held() != 0 {
-				t.Errorf("the last object read is %s of 6000, %d wait", got, s.intake.held())
+			if got := r.Node("n").ResourceVersion; got != "6000" || r.HeldBack() != 0 {
+				t.Errorf("the last object read is %s of 6000, %d wait", got, r.HeldBack())
 			}
-			clk.now = clk.now.Add(time.Hour)
-			if s.intake.due(); len(s.intake.shares) != 0 {
-				t.Errorf("%d shares of quiet nodes are kept", len(s.intake.shares))
+			r.clock.now = r.clock.now.Add(time.Hour)
+			if r.late(); len(r.limiter.quotas) != 0 {
+				t.Errorf("%d quotas of quiet nodes are kept", len(r.limiter.quotas))
 			}
 		})
 	}
@@ -97,8 +92,8 @@ func TestANodeThatNeverStopsPublishingIsReadNowAndThen(t *testing.T) {
 // TestWhatBreaksDoesNotWaitForTheGraph has the links of a large machine change too
 // often, and then a GPU fail, one vanish and one be given to a pod.
 func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
-	s := fuzzState()
-	handler := s.graphHandler(t.Context())
+	r := newRig(t)
+	take, late := r.handler()
 	obj := topologyOf(t, "n", "dgx2")
 	publish := func(change func(*v1alpha1.NodeGPUTopology)) {
 		obj = obj.DeepCopy()
@@ -108,7 +103,7 @@ func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
 		}
 		obj.ResourceVersion = strconv.Itoa(version + 1)
 		change(obj)
-		handler.OnUpdate(nil, obj)
+		take(obj)
 	}
 	for i := range 10 {
 		publish(func(o *v1alpha1.NodeGPUTopology) {
@@ -125,9 +120,9 @@ func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
 		o.Spec.GPUs, o.Spec.NICs = o.Spec.GPUs[:last], nil
 		o.Spec.Links = slices.DeleteFunc(o.Spec.Links, func(l v1alpha1.Link) bool { return l.A == last || l.B == last })
 	})
-	n := s.Node("n")
-	if s.intake.held() != 1 || n.Accels[0].Graph.Len() != 16 {
-		t.Fatalf("%d objects wait, the graph has %d GPUs: this was not a test", s.intake.held(), n.Accels[0].Graph.Len())
+	n := r.Node("n")
+	if r.HeldBack() != 1 || n.Accels[0].Graph.Len() != 16 {
+		t.Fatalf("%d objects wait, the graph has %d GPUs: this was not a test", r.HeldBack(), n.Accels[0].Graph.Len())
 	}
 	if want := nvtopo.FullMask(15) &^ nvtopo.MaskOf(3); n.Accels[0].Healthy != want {
 		t.Errorf("healthy are %b, want %b", n.Accels[0].Healthy, want)
@@ -135,22 +130,18 @@ func TestWhatBreaksDoesNotWaitForTheGraph(t *testing.T) {
 	if recs := n.Records["p"]; len(recs) != 1 {
 		t.Errorf("of kubelet's record are known %v", recs)
 	}
-	clk, _ := s.clock.(*tickClock)
-	clk.now = clk.now.Add(time.Hour)
-	for _, late := range s.intake.due() {
-		s.take(t.Context(), late)
-	}
-	if n := s.Node("n"); n.Accels[0].Graph.Len() != 15 || s.intake.held() != 0 {
-		t.Errorf("when it is quiet the graph has %d GPUs, want 15; %d objects wait", n.Accels[0].Graph.Len(), s.intake.held())
+	r.clock.now = r.clock.now.Add(time.Hour)
+	late()
+	if n := r.Node("n"); n.Accels[0].Graph.Len() != 15 || r.HeldBack() != 0 {
+		t.Errorf("when it is quiet the graph has %d GPUs, want 15; %d objects wait", n.Accels[0].Graph.Len(), r.HeldBack())
 	}
 }
 
-// TestWhatWaitedForItsTurnDoesNotWaitForTheGraph has both buckets run empty: what had to
+// TestWhatWaitedForItsTurnDoesNotWaitForTheGraph has both quotas run empty: what had to
 // wait as a whole was then not read until its graph could be.
 func TestWhatWaitedForItsTurnDoesNotWaitForTheGraph(t *testing.T) {
-	s := fuzzState()
-	clk, _ := s.clock.(*tickClock)
-	handler := s.graphHandler(t.Context())
+	r := newRig(t)
+	take, late := r.handler()
 	obj := topologyOf(t, "n", "dgx2")
 	for i := range 200 {
 		obj = obj.DeepCopy()
@@ -158,41 +149,36 @@ func TestWhatWaitedForItsTurnDoesNotWaitForTheGraph(t *testing.T) {
 		if i == 199 {
 			obj.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: obj.Spec.GPUs[3].ID, Reason: "Xid79"}}
 		}
-		handler.OnUpdate(nil, obj)
+		take(obj)
 	}
-	if s.Node("n").ResourceVersion == obj.ResourceVersion {
+	if r.Node("n").ResourceVersion == obj.ResourceVersion {
 		t.Fatal("nothing had to wait: this was not a test")
 	}
 	for range 20 {
-		clk.now = clk.now.Add(intakeInterval)
-		for _, late := range s.intake.due() {
-			s.take(t.Context(), late)
-		}
+		r.clock.now = r.clock.now.Add(lateInterval)
+		late()
 	}
-	if n := s.Node("n"); n.Accels[0].Healthy.Has(3) || !n.Partial {
+	if n := r.Node("n"); n.Accels[0].Healthy.Has(3) || !n.Partial {
 		t.Errorf("after 2 s the broken GPU is healthy: %t; read without its graph: %t, want it so", n.Accels[0].Healthy.Has(3), n.Partial)
 	}
 }
 
 func TestWhatWaitsGoesWithItsObject(t *testing.T) {
-	s := fuzzState()
-	handler := s.graphHandler(t.Context())
+	r := newRig(t)
+	take, late := r.handler()
 	obj := topologyOf(t, "n", "dgx-h100")
 	for i := range 1000 {
 		obj = obj.DeepCopy()
 		obj.ResourceVersion = strconv.Itoa(i + 1)
-		handler.OnUpdate(nil, obj)
+		take(obj)
 	}
-	if s.intake.held() != 1 {
-		t.Fatalf("%d objects wait, want the node's last", s.intake.held())
+	if r.HeldBack() != 1 {
+		t.Fatalf("%d objects wait, want the node's last", r.HeldBack())
 	}
-	handler.OnDelete(obj)
-	clk, _ := s.clock.(*tickClock)
-	clk.now = clk.now.Add(time.Hour)
-	for _, late := range s.intake.due() {
-		s.take(t.Context(), late)
-	}
-	if s.Node("n") != nil {
+	r.Handler(func(Change, error) {}).OnDelete(obj)
+	r.clock.now = r.clock.now.Add(time.Hour)
+	late()
+	if r.Node("n") != nil {
 		t.Error("an object that was removed came back")
 	}
 }
@@ -200,15 +186,15 @@ func TestWhatWaitsGoesWithItsObject(t *testing.T) {
 // TestALargeMachineThatIsMadeAnewIsReadAtOnce: it has used most of its share, and there is
 // no graph to go on with until the next one is due.
 func TestALargeMachineThatIsMadeAnewIsReadAtOnce(t *testing.T) {
-	s := fuzzState()
-	handler := s.graphHandler(t.Context())
+	r := newRig(t)
+	handler := r.Handler(func(Change, error) {})
 	obj := topologyOf(t, "n", "dgx2")
 	handler.OnAdd(obj, false)
 	handler.OnDelete(obj)
 	again := obj.DeepCopy()
 	again.UID, again.ResourceVersion = "another", "2"
 	handler.OnAdd(again, false)
-	if n := s.Node("n"); n == nil || n.ResourceVersion != "2" {
+	if n := r.Node("n"); n == nil || n.ResourceVersion != "2" {
 		t.Errorf("node %+v, want the graph of the new object", n)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package topologies
 
 import (
 	"errors"
@@ -12,14 +12,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
-// maxFaults bounds how many fields at fault are named: all of a thousand allocations
-// may be.
+// maxFaults bounds how many fields at fault are named: each of 512 allocations may be.
 const maxFaults = 4
 
 // faults is what one version of an object has that cannot be used.
 type faults struct {
 	graph     error   // of the exporter's part; the last good graph is used
-	contested error   // devices that other nodes published first; see contest
+	contested error   // devices that other nodes published first; see owners
 	others    []error // of other fields
 }
 
@@ -38,16 +37,16 @@ type fault struct {
 	faults
 	object types.UID
 	text   string
-	// since is when the graph of the object was first seen to be unreadable; zero
-	// while it can be read. From then on nobody vouches for the last good graph: the
-	// exporter's Lease speaks for the object as it is.
+	// since is when the graph of the object was first seen to be unreadable; zero while it can
+	// be read. From then on nobody vouches for the last good graph: the exporter's Lease
+	// vouches for the object as it is.
 	since time.Time
 }
 
-// judge keeps what is wrong with an object and returns it if it was not known: every
-// later write of the object has the same mistakes. Of a partial object the graph was not
-// read, and what was wrong with it still is. It needs State.graphMu.
-func (e *topologyEntry) judge(obj *v1alpha1.NodeGPUTopology, partial bool, wrong faults, now time.Time) error {
+// judge keeps what is wrong with an object. It returns that if it was not known: every later
+// write of the object has the same mistakes. Of a partial object the graph was not read, and
+// what was wrong with it still is. It needs Cache.mu.
+func (e *Entry) judge(obj *v1alpha1.NodeGPUTopology, partial bool, wrong faults, now time.Time) error {
 	old := e.fault.Load()
 	same := old != nil && old.object == obj.UID
 	if partial && same {
@@ -70,4 +69,21 @@ func (e *topologyEntry) judge(obj *v1alpha1.NodeGPUTopology, partial bool, wrong
 		return nil
 	}
 	return err
+}
+
+// setContested keeps what withhold says now, which may be nothing, in the place of what it said
+// of the object before. It needs Cache.mu.
+func (e *Entry) setContested(object types.UID, contested error) {
+	next := fault{object: object}
+	if f := e.fault.Load(); f != nil && f.object == object {
+		next = *f
+	}
+	next.contested = contested
+	err := next.err()
+	if err == nil {
+		e.fault.Store(nil)
+		return
+	}
+	next.text = err.Error()
+	e.fault.Store(&next)
 }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// cell holds everything known by node name. It outlives graph and Node object.
+type cell struct {
+	name     string
+	topology *topologies.Entry
+	usage    atomic.Pointer[usage.Usage]
+	// rev counts changes of graph, claims and holds; part of the usage memo's key.
+	rev    atomic.Uint64
+	claims []*claim     // guarded by State.mu
+	doubts atomic.Int32 // how many of them are doubtful
+	// busySince is when the node's kubelet was first found to have pods to admit before
+	// another, and busyAsked when last; guarded by State.mu.
+	busySince, busyAsked time.Time
+	// holds of pods nominated for the node, guarded by State.mu, and how many there are.
+	holds []*hold
+	held  atomic.Int32
+	// position in the index, guarded by its mutex; until when the node is looked at
+	// for an event, guarded by that of the touched; and whether the waker has yet to
+	// look at it for one, and what that was, guarded by that of the news.
+	position     int
+	touchedUntil time.Time
+	unseen       bool
+	touched      touch
+}
+
+// cells maps node name -> cell. None is ever taken out.
+type cells struct {
+	byName     sync.Map
+	topologies *topologies.Cache
+}
+
+func newCells(t *topologies.Cache) *cells { return &cells{topologies: t} }
+
+// get returns the cell of a node, or nil.
+func (c *cells) get(name string) *cell {
+	x, _ := c.byName.Load(name)
+	found, _ := x.(*cell)
+	return found
+}
+
+// all yields every cell by its node's name.
+func (c *cells) all() iter.Seq2[string, *cell] {
+	return func(yield func(string, *cell) bool) {
+		c.byName.Range(func(name, x any) bool { return yield(name.(string), x.(*cell)) }) //nolint:errcheck // nothing else is stored
+	}
+}
+
+// ensure returns the cell of a node, made if need be.
+func (c *cells) ensure(name string) *cell {
+	if x := c.get(name); x != nil {
+		return x
+	}
+	x, _ := c.byName.LoadOrStore(name, &cell{name: name, topology: c.topologies.Entry(name)})
+	return x.(*cell) //nolint:errcheck // nothing else is stored
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topologies
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// BenchmarkApply reads objects of nodes that are new to the cache, as at a scheduler's start.
+// live-B is what the cache keeps of one beside the object itself.
+func BenchmarkApply(b *testing.B) {
+	for _, kind := range []string{"dgx1-v100", "dgx-h100"} {
+		for _, compact := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/compact=%t", kind, compact), func(b *testing.B) {
+				objects := make([]*v1alpha1.NodeGPUTopology, b.N)
+				for i := range objects {
+					objects[i] = topologyOf(b, fmt.Sprintf("n%d", i), kind)
+					if compact {
+						objects[i].Spec.Compact()
+					}
+				}
+				c := newRig(b)
+				before := liveHeap()
+				b.ReportAllocs()
+				b.ResetTimer()
+				for _, obj := range objects {
+					if _, err := c.Apply(obj); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.StopTimer()
+				b.ReportMetric(float64(liveHeap()-before)/float64(b.N), "live-B/op")
+				runtime.KeepAlive(c)
+				runtime.KeepAlive(objects)
+			})
+		}
+	}
+}
+
+func liveHeap() uint64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// TestEachObjectSaysWhatItChanged: whoever passes a change on knows nothing else of it.
+func TestEachObjectSaysWhatItChanged(t *testing.T) {
+	first := func(t *testing.T) *v1alpha1.NodeGPUTopology { t.Helper(); return topologyOf(t, "first", "dgx-h100") }
+	second := func(t *testing.T) *v1alpha1.NodeGPUTopology {
+		t.Helper()
+		obj := topologyOf(t, "second", "dgx-h100")
+		obj.Spec.GPUs[2].ID = first(t).Spec.GPUs[2].ID
+		return obj
+	}
+	tests := map[string]struct {
+		play func(t *testing.T, r *rig) (Change, error)
+		want Change
+		err  bool
+	}{
+		"a new object": {
+			play: func(t *testing.T, r *rig) (Change, error) { t.Helper(); return r.Apply(first(t)) },
+			want: Change{Node: "first", Changed: true, Freed: true},
+		},
+		"the same version again": {
+			play: func(t *testing.T, r *rig) (Change, error) {
+				t.Helper()
+				_, _ = r.Apply(first(t))
+				return r.Apply(first(t))
+			},
+			want: Change{Node: "first"},
+		},
+		"a GPU breaks": {
+			play: func(t *testing.T, r *rig) (Change, error) {
+				t.Helper()
+				_, _ = r.Apply(first(t))
+				r.renew("first", time.Hour)
+				sick := first(t)
+				sick.ResourceVersion, sick.Status.GPUHealth[3].Healthy = "2", false
+				return r.Apply(sick)
+			},
+			want: Change{Node: "first", Changed: true},
+		},
+		"nothing of it can be read": {
+			play: func(t *testing.T, r *rig) (Change, error) {
+				t.Helper()
+				obj := first(t)
+				obj.Spec.Links[0].Class = "NVLink9"
+				return r.Apply(obj)
+			},
+			want: Change{Node: "first"}, err: true,
+		},
+		"the owner of another node's device goes": {
+			play: func(t *testing.T, r *rig) (Change, error) {
+				t.Helper()
+				_, _ = r.Apply(first(t))
+				_, _ = r.Apply(second(t))
+				return r.Remove("first", "topology-first"), nil
+			},
+			want: Change{Node: "first", Changed: true, Others: []string{"second"}, Freed: true},
+		},
+		"another object of the name goes": {
+			play: func(t *testing.T, r *rig) (Change, error) {
+				t.Helper()
+				_, _ = r.Apply(first(t))
+				return r.Remove("first", "earlier"), nil
+			},
+			want: Change{Node: "first"},
+		},
+		"one goes that was never there": {
+			play: func(_ *testing.T, r *rig) (Change, error) { return r.Remove("nobody", "u"), nil },
+			want: Change{Node: "nobody"},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.listed = true
+			got, err := tc.play(t, r)
+			if (err != nil) != tc.err {
+				t.Errorf("error %v, want one: %t", err, tc.err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("change (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}

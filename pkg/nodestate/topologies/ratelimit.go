@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package topologies
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// Each node may publish so much that is read at once, and so much a second in the long run.
+// What is beyond waits, and only the last object of a node does.
+const (
+	// An object costs objectCost, some 0.1 ms, and as much again for each 28 links (those of 8
+	// GPUs) and for each 64 entries of kubelet's record.
+	objectCost = 28 * 16
+	linkCost   = objectCost / 28
+	recordCost = objectCost / 64
+	// objectRate, a second, and objectBurst are of objects. One of 8 GPUs costs 2, so that its
+	// agent may report five times a second for ever.
+	objectRate, objectBurst = 10 * objectCost, 200 * objectCost
+	// graphRate, a second, and graphBurst are of graphs that differ from the one before: sixty
+	// at once and one in three seconds up to 8 GPUs. Above that tables are dear: one at once,
+	// the next a minute later and then one in two. Noise on 16 GPUs takes some 50 ms, and a
+	// hundred nodes of it must not take the seconds in which a scheduler starts.
+	graphRate, graphBurst  = 1.0 / 3, 60
+	smallGraph, largeGraph = 1, 40
+	// forgetAfter is how often quotas that are whole again are forgotten.
+	forgetAfter = time.Minute
+)
+
+// limiter keeps one node from taking the time of all others by publishing without end: it says
+// which objects are read now, and holds back the last of each node. Cache.mu guards it.
+type limiter struct {
+	clock   clock.PassiveClock
+	quotas  map[string]*quota // by node
+	waiting map[string]late   // by node: what to read later
+	forgot  time.Time         // when quotas were forgotten last
+}
+
+// late is an object that waits, or whose graph does.
+type late struct {
+	obj     *v1alpha1.NodeGPUTopology
+	partial bool // its status was read with the graph before it
+}
+
+// quota is what a node may publish. What is read may overdraw it once, except a graph where
+// there is one to go on with.
+type quota struct{ objects, graphs *rate.Limiter }
+
+func newQuota() *quota {
+	return &quota{objects: rate.NewLimiter(objectRate, objectBurst), graphs: rate.NewLimiter(graphRate, graphBurst)}
+}
+
+// isWhole reports whether nothing of the quota is used.
+func (q *quota) isWhole(now time.Time) bool {
+	return q.objects.TokensAt(now) == objectBurst && q.graphs.TokensAt(now) == graphBurst
+}
+
+func newLimiter(c clock.PassiveClock) *limiter {
+	return &limiter{clock: c, quotas: map[string]*quota{}, waiting: map[string]late{}}
+}
+
+// admit returns what of an object is to be read now, where last is the spec that was read of it
+// before: all of it, its status with the last graph, or nothing (nil). What is left waits in the
+// place of the one before it.
+func (l *limiter) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec) *v1alpha1.NodeGPUTopology {
+	now := l.clock.Now()
+	q := l.quotas[obj.Name]
+	if q == nil {
+		q = newQuota()
+		l.quotas[obj.Name] = q
+	}
+	graphs, cost := q.graphs.TokensAt(now), graphCost(&obj.Spec)
+	w := l.waiting[obj.Name]
+	if w.obj == obj && w.partial && graphs < float64(cost) {
+		return nil // before the graphs are compared, which is asked ten times a second
+	}
+	if q.objects.TokensAt(now) <= 0 {
+		l.waiting[obj.Name] = late{obj: obj, partial: w.obj == obj && w.partial}
+		return nil
+	}
+	if last == nil || !sameGraph(&obj.Spec, last) {
+		if graphs <= 0 || last != nil && graphs < float64(cost) {
+			l.waiting[obj.Name] = late{obj: obj, partial: last != nil}
+			if last == nil {
+				return nil
+			}
+			q.objects.ReserveN(now, costOf(obj))
+			return withGraph(obj, last)
+		}
+		q.graphs.ReserveN(now, cost)
+	}
+	q.objects.ReserveN(now, costOf(obj))
+	delete(l.waiting, obj.Name)
+	return obj
+}
+
+// withGraph returns an object with the graph of an earlier version: what broke since,
+// and what kubelet gave to whom, must not wait for its links. A GPU that it has no more
+// is unhealthy.
+func withGraph(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec) *v1alpha1.NodeGPUTopology {
+	out := &v1alpha1.NodeGPUTopology{TypeMeta: obj.TypeMeta, ObjectMeta: obj.ObjectMeta, Spec: *last, Status: obj.Status}
+	out.Status.GPUHealth = slices.Clone(obj.Status.GPUHealth)
+	for i := range last.GPUs {
+		id := last.GPUs[i].ID
+		if slices.ContainsFunc(obj.Spec.GPUs, func(g v1alpha1.GPU) bool { return g.ID == id }) {
+			continue
+		}
+		out.Status.GPUHealth = slices.DeleteFunc(out.Status.GPUHealth, func(h v1alpha1.GPUHealth) bool { return h.ID == id })
+		out.Status.GPUHealth = append(out.Status.GPUHealth, v1alpha1.GPUHealth{ID: id, Reason: "GPU is lost: it is not in the graph that waits to be read"})
+	}
+	return out
+}
+
+// sameGraph reports whether two specs have the same devices with the same links.
+func sameGraph(a, b *v1alpha1.NodeGPUTopologySpec) bool {
+	return len(a.GPUs) == len(b.GPUs) && len(a.Links) == len(b.Links) && len(a.NUMANodes) == len(b.NUMANodes) &&
+		slices.Equal(a.LinkRows, b.LinkRows) && equality.Semantic.DeepEqual(a.LinkKinds, b.LinkKinds) &&
+		equality.Semantic.DeepEqual(a.GPUs, b.GPUs) && equality.Semantic.DeepEqual(a.Links, b.Links) &&
+		equality.Semantic.DeepEqual(a.NUMANodes, b.NUMANodes)
+}
+
+func graphCost(spec *v1alpha1.NodeGPUTopologySpec) int {
+	if len(spec.GPUs) <= 8 {
+		return smallGraph
+	}
+	return largeGraph
+}
+
+// costOf is what reading an object costs. A limiter takes no more than its burst at once; what
+// the definition lets an object have costs less.
+func costOf(obj *v1alpha1.NodeGPUTopology) int {
+	return min(objectBurst, objectCost+linkCost*obj.Spec.Pairs()+recordCost*len(obj.Status.Allocations))
+}
+
+// forget drops what waits of an object that is gone.
+func (l *limiter) forget(name string, object types.UID) {
+	if w := l.waiting[name]; w.obj != nil && w.obj.UID == object {
+		delete(l.waiting, name)
+	}
+}
+
+// due returns the nodes of which something waits; whether it may be read now admit says again.
+func (l *limiter) due() []string {
+	now := l.clock.Now()
+	if now.Sub(l.forgot) > forgetAfter {
+		l.forgot = now
+		maps.DeleteFunc(l.quotas, func(node string, q *quota) bool { return l.waiting[node].obj == nil && q.isWhole(now) })
+	}
+	return slices.Collect(maps.Keys(l.waiting))
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// Node returns a node's topology as last read, whether it counts or not; nil if there is none.
+func (s *State) Node(name string) *usage.Node { return s.topologies.Node(name) }
+
+// Freshness says whether a node's graph counts now: Fits, or why it does not.
+func (s *State) Freshness(node *v1.Node) placement.Reason {
+	e := s.topologies.Entry(node.Name)
+	return s.topologies.Freshness(e, e.Node(), node.UID)
+}
+
+// Apply reads an object without regard to how much its node publishes, and wakes nobody. It
+// reports whether anything changed. The error names the fields that cannot be used, if that is
+// new; in their place the last good ones stay.
+func (s *State) Apply(obj *v1alpha1.NodeGPUTopology) (bool, error) {
+	c, err := s.topologies.Apply(obj)
+	s.takeNote(&c)
+	return c.Changed, err
+}
+
+// Remove forgets a node's topology if it is of the object that went.
+func (s *State) Remove(name string, objectUID types.UID) bool {
+	c := s.topologies.Remove(name, objectUID)
+	s.takeNote(&c)
+	if c.Freed {
+		s.onFreed()
+	}
+	return c.Changed
+}
+
+// WatchGraphs feeds the State with NodeGPUTopologies until ctx ends; see topologies.Cache.Watch.
+// Call AwaitSync after it.
+func (s *State) WatchGraphs(ctx context.Context, config *rest.Config, client discovery.DiscoveryInterface, others ...cache.ResourceEventHandler) error {
+	synced, err := s.topologies.Watch(ctx, config, client, s.passOn(ctx), others...)
+	if err != nil {
+		return err
+	}
+	s.syncMu.Lock()
+	s.sources = append(s.sources, synced)
+	s.syncMu.Unlock()
+	return nil
+}
+
+// AwaitGraphs waits until the API server knows NodeGPUTopology; false: ctx ended.
+func (s *State) AwaitGraphs(ctx context.Context, client discovery.DiscoveryInterface) bool {
+	return s.topologies.AwaitServed(ctx, client)
+}
+
+// passOn tells everybody whom a change of topologies concerns.
+func (s *State) passOn(ctx context.Context) topologies.PassOn {
+	return func(c topologies.Change, err error) {
+		if err != nil {
+			malformedTopologies.Inc()
+			klog.FromContext(ctx).Error(err, "Ignoring what cannot be read of a topology", "node", c.Node)
+		}
+		s.takeNote(&c)
+		if c.Unserved {
+			s.waiting.openAll() // they are told why they wait
+		}
+		if c.Freed || c.Unserved {
+			s.onFreed()
+		}
+	}
+}
+
+// takeNote makes remembered usages void, and the index and the waker look at the nodes again.
+func (s *State) takeNote(c *topologies.Change) {
+	if c.Node == "" {
+		return
+	}
+	x := s.cells.ensure(c.Node) // also of an object that cannot be read: Diagnose tells of it
+	if c.Changed {
+		s.topologyChanged(x, x.topology.Node() == nil)
+	}
+	for _, name := range c.Others {
+		s.topologyChanged(s.cells.ensure(name), true)
+	}
+}
+
+// topologyChanged may be called for a change that others have seen already.
+func (s *State) topologyChanged(x *cell, forget bool) {
+	if forget {
+		x.usage.Store(nil) // it refers to the graph
+	}
+	x.rev.Add(1)
+	s.touch(x)
+}
+
+// Reports tells of every node that has accelerators, by its allocatable resources or by its
+// graph. It is for metrics and reports; nothing is decided by it.
+func (s *State) Reports() []topologies.Report {
+	if s.stores.nodes == nil {
+		return nil
+	}
+	nodes, err := s.stores.nodes.List(labels.Everything())
+	if err != nil {
+		klog.Background().Error(err, "Listing nodes failed")
+		return nil
+	}
+	s.index.mu.Lock()
+	resources := s.index.resources.UnsortedList()
+	s.index.mu.Unlock()
+	return s.topologies.Reports(nodes, resources)
+}
