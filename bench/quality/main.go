@@ -120,7 +120,7 @@ func measure(ctx context.Context, o *options, progress io.Writer) (*Result, erro
 		return nil, err
 	}
 	r := &Result{Seeds: o.seeds}
-	if r.Cells, err = summarize(tasks, outcomes); err != nil {
+	if r.Cells, err = summarise(tasks, outcomes); err != nil {
 		return nil, err
 	}
 	for i := range r.Cells {

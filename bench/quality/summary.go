@@ -114,7 +114,7 @@ func (c *CellSummary) policy(name string) *PolicySummary {
 	return &c.Policies[i]
 }
 
-func summarize(tasks []task, outcomes []outcome) ([]CellSummary, error) {
+func summarise(tasks []task, outcomes []outcome) ([]CellSummary, error) {
 	out := make([]CellSummary, len(tasks))
 	for i := range tasks {
 		out[i].Cell = tasks[i].Cell

@@ -24,7 +24,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubeletconf"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet/kubeletconf"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/pinning"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/verify"

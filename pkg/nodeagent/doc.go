@@ -7,8 +7,7 @@
 //
 //	interposer   the device plugin that kubelet sees; the real one is behind it
 //	steering     which pod asks, and which devices it gets
-//	kubelet      what kubelet has recorded
-//	kubeletconf  how kubelet is configured
+//	kubelet      what kubelet has recorded; in kubeletconf, how it is configured
 //	verify       compares the record with the choice; status, Lease, events
 //	pinning      CPUs and memory close to the GPUs, through NRI
 //

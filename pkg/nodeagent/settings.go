@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubeletconf"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet/kubeletconf"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 

@@ -40,6 +40,7 @@ type index struct {
 	// that the pod may use, and those whose kubelet makes them worse.
 	found, usable, later []cluster.Candidate
 	cells                []*cell
+	asked                []int // lent to a list while it is made
 }
 
 // entry is what the index knows of one node. It holds while NodeInfo generation

@@ -165,11 +165,18 @@ func (s *site) remove(name string) {
 // linear lists the best nodes by judging every node of the snapshot by itself, and
 // says what they were rated by.
 func (s *site) linear(pod *v1.Pod, how *Narrowing) (sets.Set[string], cluster.Best) {
+	s.tb.Helper()
+	return s.linearWithout(pod, how, nil)
+}
+
+// linearWithout leaves some nodes out.
+func (s *site) linearWithout(pod *v1.Pod, how *Narrowing, out sets.Set[string]) (sets.Set[string], cluster.Best) {
+	s.tb.Helper()
 	d := demandOf(s.tb, pod)
 	offers := map[string]cluster.Offer{}
 	band := cluster.Bands
 	for _, info := range s.list() {
-		if s.Judge(d, info, s.snapshot.NodeInfos()).Reason != placement.Fits {
+		if out.Has(info.Node().Name) || s.Judge(d, info, s.snapshot.NodeInfos()).Reason != placement.Fits {
 			continue
 		}
 		u := s.View(d, info, s.snapshot.NodeInfos())

@@ -42,38 +42,45 @@ type Narrowing struct {
 // would be empty or the pod is not to be narrowed: nominated, pinned by name, or
 // marked by Widen. Pods with wishes that the index cannot see get the whole band.
 // Nodes with GPUs were rated by best, which those that are not listed count in, too.
+//
+// The scheduling queue answers under its own lock, so the index is not locked while it is
+// asked. A pass lists nodes as if no pod were nominated for them, and notes which it took
+// that for granted of. If the queue says otherwise of one, another pass leaves it out. A
+// nomination that comes or goes after the question does no harm: the list is advice, Filter
+// is given the nominated pods of the moment, and a list that is refused is taken back.
 func (s *State) Candidates(d *Demand, pod *v1.Pod, how *Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) (names sets.Set[string], best cluster.Best) {
 	best = cluster.NoBest()
 	x := s.index
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	now := s.clock.Now()
-	if !d.HasGPUs() && (!how.KeepOff || x.oneSort(nodes) && now.Sub(x.looked) < plainRefresh) {
-		return nil, best
-	}
-	x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos()) // SignPod needs it too
-	if how.Limit == 0 || nodeKnown(pod) || s.widened.begin(pod.UID) {
+	if !x.begin(s, d, how, h, nodes) || how.Limit == 0 || nodeKnown(pod) || s.widened.begin(pod.UID) {
 		return nil, best
 	}
 	l := newLister(s, d, pod)
-	l.how, l.handle, l.nodes, l.now, l.wide, l.ratedBy = how, h, nodes, now, hasWishes(pod), best
-	if name := l.tried(x); name != "" {
-		s.listed.Add(1)
-		return sets.New(name), best
+	l.how, l.handle, l.nodes, l.wide = how, h, nodes, hasWishes(pod)
+	x.lend(l)
+	for pass := 1; ; pass++ {
+		names = l.find(x)
+		if len(names) == 0 || !l.askQueue(pass == passesByList) {
+			break
+		}
 	}
-	switch {
-	case !d.HasGPUs():
-		names = l.plain(x)
-	case d.NeedsNUMAFit() || len(d.Resources) > 1 || d.Admission.Pinned() && x.pinning > 0:
-		names = l.bestByNode(x)
-	default:
-		names = l.best(x)
-	}
+	x.takeBack(l)
 	if len(names) == 0 {
 		return nil, best
 	}
 	s.listed.Add(1)
 	return names, l.ratedBy
+}
+
+// begin brings the index up to the cycle's snapshot where this pod needs it, and reports
+// whether it does.
+func (x *index) begin(s *State, d *Demand, how *Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !d.HasGPUs() && (!how.KeepOff || x.oneSort(nodes) && s.clock.Now().Sub(x.looked) < plainRefresh) {
+		return false
+	}
+	x.refresh(s, nodes, h.SnapshotSharedLister().NodeInfos()) // SignPod needs it too
+	return true
 }
 
 // lister makes one pod's list.
@@ -89,7 +96,31 @@ type lister struct {
 	selects  bool // the pod names labels of nodes
 	required nodeaffinity.RequiredNodeAffinity
 	checks   int
-	ratedBy  cluster.Best // what scores are relative to, once there is a list
+	start    int              // where a list of plain nodes begins
+	asked    []int            // nodes that this pass took for nobody's
+	kept     map[int]struct{} // nodes that the queue keeps for other pods
+	ratedBy  cluster.Best     // what scores are relative to, once there is a list
+}
+
+// find makes the list once, given which nodes are kept for other pods.
+func (l *lister) find(x *index) sets.Set[string] {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.same(l.nodes) {
+		return nil // another cycle began meanwhile
+	}
+	l.now, l.ratedBy, l.checks, l.asked = l.s.clock.Now(), cluster.NoBest(), 0, l.asked[:0]
+	if name := l.tried(x); name != "" {
+		return sets.New(name)
+	}
+	switch {
+	case !l.d.HasGPUs():
+		return l.plain(x)
+	case l.d.NeedsNUMAFit() || len(l.d.Resources) > 1 || l.d.Admission.Pinned() && x.pinning > 0:
+		return l.bestByNode(x)
+	default:
+		return l.best(x)
+	}
 }
 
 // tried returns the node on which the pod may take a choice again that is in doubt; empty
@@ -281,8 +312,8 @@ func (l *lister) plain(x *index) sets.Set[string] {
 	names := make(sets.Set[string], min(limit, x.plain))
 	n := len(l.nodes)
 	for step := range n {
-		i := (x.next + step) % n
-		if x.entries[i].plain && l.fits(l.nodes[i]) {
+		i := (l.start + step) % n
+		if x.entries[i].plain && l.fits(i) {
 			names.Insert(l.nodes[i].Node().Name)
 			if len(names) == limit {
 				x.next = (i + 1) % n

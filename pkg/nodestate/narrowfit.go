@@ -20,7 +20,7 @@ func (l *lister) admits(x *index, i int) bool {
 	}
 	e := &x.entries[i]
 	n := e.node
-	if n == nil || e.cell.topology.Vouched(n, l.now) != placement.Fits || l.s.enforcement(l.d, n) != placement.Fits || !l.fits(l.nodes[i]) {
+	if n == nil || e.cell.topology.Vouched(n, l.now) != placement.Fits || l.s.enforcement(l.d, n) != placement.Fits || !l.fits(i) {
 		return false
 	}
 	return true
@@ -29,9 +29,9 @@ func (l *lister) admits(x *index, i int) bool {
 // fits sees what keeps most pods off a node: cordons, taints, labels, too little of
 // what the pod requests, and what was promised to others. Filter plugins have the
 // last word.
-func (l *lister) fits(info fwk.NodeInfo) bool {
-	node := info.Node()
-	return l.allowed(node) && l.d.hasRoom(info.GetAllocatable(), info.GetRequested(), len(info.GetPods())) && !l.promised(node.Name)
+func (l *lister) fits(i int) bool {
+	info := l.nodes[i]
+	return l.allowed(info.Node()) && l.d.hasRoom(info.GetAllocatable(), info.GetRequested(), len(info.GetPods())) && !l.keptForOthers(i)
 }
 
 // allowed reports whether neither taints nor labels keep the pod off.
@@ -73,14 +73,4 @@ func (d *Demand) hasRoom(have, used fwk.Resource, pods int) bool {
 		}
 	}
 	return true
-}
-
-// promised reports whether a pod of at least this priority is nominated for the node.
-func (l *lister) promised(node string) bool {
-	for _, p := range l.handle.NominatedPodsForNode(node) {
-		if p.GetPod().UID != l.pod.UID && corev1.PodPriority(p.GetPod()) >= corev1.PodPriority(l.pod) {
-			return true
-		}
-	}
-	return false
 }

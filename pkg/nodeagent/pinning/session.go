@@ -16,7 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubeletconf"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet/kubeletconf"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 

@@ -44,10 +44,6 @@ const (
 	// grantAge is how long an answer may wait for its Allocate, which kubelet calls at
 	// once.
 	grantAge = 30 * time.Second
-	// settleAge is how long we rely on what was just answered or allocated although
-	// kubelet's checkpoint does not show it: kubelet writes the checkpoint after the
-	// container's last resource.
-	settleAge = 2 * time.Second
 	// forgetAge is how long we keep what was served to a pod that no longer exists:
 	// after a start not all pods are known yet.
 	forgetAge = 10 * time.Minute

@@ -4,12 +4,20 @@ package steering
 
 import (
 	"cmp"
-	"slices"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// The outcome of a question (label result).
+const (
+	resultSteered  = "steered"  // the devices chosen for the container, or for its pod
+	resultForeign  = "foreign"  // nothing was chosen for the container
+	resultConflict = "conflict" // a chosen device is held, unhealthy or unknown
+	resultForced   = "forced"   // kubelet had already decided otherwise
+	resultRefused  = "refused"  // answered with an error
 )
 
 // offer is the input of decide: the question, who asks, and what other pods wait for.
@@ -157,62 +165,16 @@ func (o *offer) narrow() question {
 	return n
 }
 
-// avoiding is the offer without the physical ids in avoid, but with the ids that must
-// be taken.
-func (q *question) avoiding(avoid idSet) idSet {
-	out := newSet(q.must)
-	for id := range q.offered {
-		if !avoid.has(physical(id)) {
-			out[id] = struct{}{}
-		}
+// needs reports whether the answer may depend on ids that may or may not be free: they
+// are chosen for the asking container, or too few others are on offer.
+func (o *offer) needs(doubtful idSet) bool {
+	doubtful = o.q.overlapping(doubtful)
+	if len(doubtful) == 0 {
+		return false
 	}
-	return out
-}
-
-// take fills the question from pools of physical ids, the first pool first, with one id
-// per device. It fails if the pools have too few ids, or lack one that must be taken.
-func (q *question) take(pools ...idSet) ([]string, bool) {
-	ids, used := slices.Clone(q.must), idSet{}
-	for _, id := range q.must {
-		p := physical(id)
-		if used.has(p) || !slices.ContainsFunc(pools, func(s idSet) bool { return s.has(p) }) {
-			return nil, false
-		}
-		used[p] = struct{}{}
+	devices := newSet(physicals(doubtful.sorted()))
+	if devices.hasAny(o.own.sorted()) || (o.who != nil && devices.hasAny(o.who.want)) {
+		return true
 	}
-	offered := q.offered.sorted()
-	for _, pool := range pools {
-		for _, id := range offered {
-			if p := physical(id); len(ids) < q.size && pool.has(p) && !used.has(p) {
-				used[p] = struct{}{}
-				ids = append(ids, id)
-			}
-		}
-	}
-	slices.Sort(ids)
-	return ids, len(ids) == q.size
-}
-
-// first fills the question with ids in order, from distinct devices as long as there
-// are some.
-func (q *question) first() []string {
-	ids, used, taken := slices.Clone(q.must), newSet(physicals(q.must)), newSet(q.must)
-	offered := q.offered.sorted()
-	for _, distinct := range []bool{true, false} {
-		for _, id := range offered {
-			if len(ids) == q.size || taken.has(id) || (distinct && used.has(physical(id))) {
-				continue
-			}
-			used[physical(id)], taken[id] = struct{}{}, struct{}{}
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// valid reports whether ids answer the question.
-func (q *question) valid(ids []string) bool {
-	s := newSet(ids)
-	return len(ids) == q.size && len(s) == q.size && s.hasAll(q.must) && q.offered.hasAll(ids)
+	return len(o.q.avoiding(o.reserved.with(o.later).with(o.held)).without(doubtful)) < o.q.size
 }

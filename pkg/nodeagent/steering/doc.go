@@ -5,9 +5,18 @@
 // Kubelet asks for devices without naming the pod. It admits one pod at a time and
 // knows a pod from just before its admission. So the asking pod is one that kubelet
 // knows, that is active, and that has a container which should hold devices of the
-// resource and holds none. resolve finds it from the agent's view of the pods, from
-// what was served, from kubelet's record and from kubelet's answers. resolve is
-// pure: it returns the next question, and its caller asks it.
+// resource and holds none.
+//
+// The work has two pure parts, and one that does what they want. A part uses those above
+// it only:
+//
+//	question.go, idset.go    what kubelet asks, and sets of device ids
+//	finding the pod          view.go, resolve.go, eliminate.go, held.go, inuse.go, strict.go:
+//	                         from the agent's view of the pods, what was served, kubelet's
+//	                         record and kubelet's answers. resolve returns the next thing
+//	                         to ask for, and its caller asks it
+//	choosing the devices     decide.go, pick.go: the answer to kubelet
+//	all other files          the memory of what was served, the calls of kubelet and to it
 //
 // The one invariant: an answer has exactly the size kubelet asked for, contains all
 // devices that kubelet had already taken, and nothing that is not on offer. No id

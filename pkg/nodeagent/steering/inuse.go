@@ -100,31 +100,3 @@ func (f *facts) had(p *podView, who *asker) idSet {
 	}
 	return out
 }
-
-// overlapping returns the offered ids that overlap ids.
-func (q *question) overlapping(ids idSet) idSet {
-	out := idSet{}
-	if !q.devices.hasAny(physicals(ids.sorted())) {
-		return out // quick: what most pods have is not on offer
-	}
-	for id := range q.offered {
-		if ids.overlaps(id) {
-			out[id] = struct{}{}
-		}
-	}
-	return out
-}
-
-// needs reports whether the answer may depend on ids that may or may not be free: they
-// are chosen for the asking container, or too few others are on offer.
-func (o *offer) needs(doubtful idSet) bool {
-	doubtful = o.q.overlapping(doubtful)
-	if len(doubtful) == 0 {
-		return false
-	}
-	devices := newSet(physicals(doubtful.sorted()))
-	if devices.hasAny(o.own.sorted()) || (o.who != nil && devices.hasAny(o.who.want)) {
-		return true
-	}
-	return len(o.q.avoiding(o.reserved.with(o.later).with(o.held)).without(doubtful)) < o.q.size
-}

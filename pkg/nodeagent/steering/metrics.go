@@ -8,30 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The outcome of a question (label result).
-const (
-	resultSteered  = "steered"  // the devices chosen for the container, or for its pod
-	resultForeign  = "foreign"  // nothing was chosen for the container
-	resultConflict = "conflict" // a chosen device is held, unhealthy or unknown
-	resultForced   = "forced"   // kubelet had already decided otherwise
-	resultRefused  = "refused"  // answered with an error
-)
-
-// How the asking container was found (label source).
-const (
-	sourceGet        = "get"        // kubelet showed it without devices
-	sourceCheckpoint = "checkpoint" // the only candidate without a record
-	sourceGuess      = "guess"      // the likeliest of several candidates
-	sourceNone       = "none"
-)
-
-// Why an annotation, or a part of it, was not used (label reason).
-const (
-	ignoredMalformed = "malformed"
-	ignoredStale     = "stale" // for another node or pod
-	ignoredCount     = "count" // not as many devices as the container's limit
-)
-
 type metrics struct {
 	decisions  *prometheus.CounterVec
 	identity   *prometheus.CounterVec

@@ -61,23 +61,6 @@ func (s *Steering) wrongHolder(ctx context.Context, f *facts, ids []string) *ask
 	return nil
 }
 
-// havers are the containers that were given exactly ids.
-func (f *facts) havers(ids []string) []*asker {
-	var out []*asker
-	for _, p := range f.pods {
-		if p.terminal {
-			continue
-		}
-		for i := range p.containers {
-			c := &p.containers[i]
-			if c.limits[f.q.resource] == len(ids) && slices.Equal(f.held(p.uid, c.name), ids) {
-				out = append(out, &asker{pod: p, container: c, want: c.want[f.q.resource]})
-			}
-		}
-	}
-	return out
-}
-
 // confirmed reports whether kubelet still shows that the container holds ids. For a
 // plain init container kubelet shows only that the pod is there.
 func (s *Steering) confirmed(ctx context.Context, f *facts, who *asker, ids []string) bool {

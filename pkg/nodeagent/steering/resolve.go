@@ -10,6 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// How the asking container was found (label source).
+const (
+	sourceGet        = "get"        // kubelet showed it without devices
+	sourceCheckpoint = "checkpoint" // the only candidate without a record
+	sourceGuess      = "guess"      // the likeliest of several candidates
+	sourceNone       = "none"
+)
+
+// settleAge is how long we rely on what was just answered or allocated although
+// kubelet's checkpoint does not show it: kubelet writes the checkpoint after the
+// container's last resource.
+const settleAge = 2 * time.Second
+
 // Limits for requests to kubelet, which answers 100 a second for all clients together.
 const (
 	// listAfter: when kubelet does not know this many of the pods asked about, the
@@ -19,31 +32,6 @@ const (
 	// be asking, because what it was promised is not on offer.
 	doubtful = 8
 )
-
-// question is what kubelet asks: size devices out of offered, and all of must among
-// them.
-type question struct {
-	resource string
-	offered  idSet    // must included
-	devices  idSet    // the physical ids of what is offered
-	must     []string // sorted
-	size     int
-	// final: kubelet has already taken the devices and offers nothing else.
-	final bool
-	at    time.Time // when it came
-}
-
-func newQuestion(resource string, offered, must []string, size int) question {
-	return question{resource: resource, offered: newSet(offered), devices: newSet(physicals(offered)), must: newSet(must).sorted(), size: size}
-}
-
-// finalQuestion is the question of an Allocate: for which container did kubelet take
-// ids?
-func finalQuestion(resource string, ids []string) question {
-	q := newQuestion(resource, ids, ids, len(ids))
-	q.final = true
-	return q
-}
 
 // slot is one container that may ask.
 type slot struct {
@@ -466,3 +454,5 @@ func (f *facts) owns(p *podView) bool {
 	}
 	return false
 }
+
+func (a *asker) slot() slot { return slot{a.pod.uid, a.container.name} }

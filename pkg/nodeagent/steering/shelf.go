@@ -103,8 +103,6 @@ func (s *shelf) claims(now time.Time) map[slot]bool {
 	return out
 }
 
-func (a *asker) slot() slot { return slot{a.pod.uid, a.container.name} }
-
 // underway returns the physical ids that were answered for others and are not recorded
 // yet. It needs mu.
 func (s *shelf) underway(except *asker, now time.Time) idSet {

@@ -3,6 +3,7 @@
 package steering
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -13,6 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+)
+
+// Why an annotation, or a part of it, was not used (label reason).
+const (
+	ignoredMalformed = "malformed"
+	ignoredStale     = "stale" // for another node or pod
+	ignoredCount     = "count" // not as many devices as the container's limit
 )
 
 // mirrorHashKey is set on the mirror pod of a static pod. Its value is the UID under
@@ -194,12 +202,12 @@ func (v *viewer) readAnnotation(p *podView, pod *v1.Pod) {
 			v.ignored(reason)
 		}
 	}
-	a, err := allocation.Parse(text)
+	a, err := allocation.Of(pod, v.node)
 	switch {
+	case errors.Is(err, allocation.ErrOther):
+		ignore(ignoredStale)
 	case err != nil:
 		ignore(ignoredMalformed)
-	case !a.Is(pod.UID, v.node):
-		ignore(ignoredStale)
 	default:
 		p.chosen = true
 		p.take(a, func() { ignore(ignoredCount) })

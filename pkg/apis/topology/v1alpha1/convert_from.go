@@ -47,7 +47,7 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 		}
 		t.Spec.NICs = append(t.Spec.NICs, nic)
 	}
-	t.Status.Summary = summarize(g)
+	t.Status.Summary = summarise(g)
 	return t
 }
 
@@ -105,7 +105,7 @@ func bytesOf(n int64) *resource.Quantity {
 	return resource.NewQuantity(n, resource.BinarySI)
 }
 
-func summarize(g *nvtopo.Graph) *Summary {
+func summarise(g *nvtopo.Graph) *Summary {
 	s := &Summary{GPUs: int32(g.Len()), Healthy: int32(g.Healthy().Len()), Degraded: int32(g.Degraded().Len())}
 	for i := range g.NUMANodes {
 		if len(g.NUMANodes[i].CPUs) > 0 {

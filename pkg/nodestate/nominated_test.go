@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// nominator is a handle whose nominated pods the test sets.
+type nominator struct {
+	fwk.Handle
+	ask func(node string) []fwk.PodInfo
+}
+
+func (n nominator) NominatedPodsForNode(node string) []fwk.PodInfo { return n.ask(node) }
+
+// nominee is a pod of some priority that waits for a node.
+func nominee(tb testing.TB, name string, priority int32) []fwk.PodInfo {
+	tb.Helper()
+	pod := gpuPod(name, 1)
+	pod.Spec.Priority = new(priority)
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return []fwk.PodInfo{info}
+}
+
+// TestNoLockIsHeldWhileTheQueueIsAsked: the scheduling queue answers under its own lock.
+func TestNoLockIsHeldWhileTheQueueIsAsked(t *testing.T) {
+	s := newSite(t)
+	for i := range 4 {
+		s.add(fmt.Sprint("n", i), "dgx-h100")
+		s.plain(fmt.Sprint("p", i))
+	}
+	asked := 0
+	h := nominator{s.framework, func(string) []fwk.PodInfo {
+		asked++
+		if !s.index.mu.TryLock() {
+			t.Error("the queue is asked while the index is locked")
+		} else {
+			s.index.mu.Unlock()
+		}
+		if !s.mu.TryLock() {
+			t.Error("the queue is asked while the reservations are locked")
+		} else {
+			s.mu.Unlock()
+		}
+		return nil
+	}}
+	for _, gpus := range []int{0, 1, 8} {
+		pod := gpuPod("pod", gpus)
+		if names, _ := s.Candidates(demandOf(t, pod), pod, narrowing(), h, s.list()); !names.HasAny(sets.List(names)...) {
+			t.Errorf("no list for %d GPUs", gpus)
+		}
+	}
+	if asked == 0 {
+		t.Error("nobody was asked")
+	}
+}
+
+// TestNodesKeptForOthersAreNotListed nominates pods for random nodes and compares the lists
+// with a search that leaves these nodes out.
+func TestNodesKeptForOthersAreNotListed(t *testing.T) {
+	kinds := []string{"dgx1-v100", "l40s-8", "a6000-8-bridged"}
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 11))
+			s := newSite(t)
+			for i := range 24 {
+				s.add(fmt.Sprintf("n%02d", i), kinds[i%len(kinds)])
+				s.plain(fmt.Sprintf("p%02d", i))
+			}
+			nodes := s.list()
+			kept := sets.Set[string]{}
+			h := nominator{s.framework, func(node string) []fwk.PodInfo {
+				if kept.Has(node) {
+					return nominee(t, "nominee-"+node, 5)
+				}
+				return nominee(t, "less-"+node, 4) // who asks comes before
+			}}
+			left := 0
+			for range 100 {
+				clear(kept)
+				for _, info := range nodes {
+					if r.IntN(10) < 7 {
+						kept.Insert(info.Node().Name)
+					}
+				}
+				pod := gpuPod("pod", r.IntN(9))
+				pod.Spec.Priority = new(int32(5))
+				if r.IntN(4) == 0 && len(pod.Spec.Containers[0].Resources.Limits) > 0 {
+					pod = asking(annotated(pod, podrequest.TopologyPolicyKey, "single-numa-node"), "8", "16Gi")
+				}
+				how := narrowing()
+				got, ratedBy := s.Candidates(demandOf(t, pod), pod, how, h, nodes)
+				if both := got.Intersection(kept); len(both) > 0 {
+					t.Fatalf("listed %v, which are kept for others", sets.List(both))
+				}
+				if !demandOf(t, pod).HasGPUs() {
+					if want := 24; len(got)+countPlain(kept) != want {
+						t.Fatalf("%d nodes without GPUs are listed and %d kept, want %d in all", len(got), countPlain(kept), want)
+					}
+					continue
+				}
+				want, wantRatedBy := s.linearWithout(pod, how, kept)
+				if !got.Equal(want) || ratedBy != wantRatedBy {
+					t.Fatalf("listed %v, rated by %+v; a linear search finds %v, %+v", sets.List(got), ratedBy, sets.List(want), wantRatedBy)
+				}
+				left += len(got)
+			}
+			if left == 0 {
+				t.Error("no list had a node")
+			}
+		})
+	}
+}
+
+func countPlain(names sets.Set[string]) (n int) {
+	for name := range names {
+		if name[0] == 'p' {
+			n++
+		}
+	}
+	return n
+}
+
+// TestANominationMayComeWhileAListIsMade: the queue's answer changes with every question.
+// The list ends, and has no node of which the queue was asked last and kept it for another.
+func TestANominationMayComeWhileAListIsMade(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	s := newSite(t)
+	for i := range 40 {
+		s.add(fmt.Sprint("n", i), "dgx-h100")
+	}
+	nodes, how := s.list(), narrowing()
+	how.Limit = 4
+	last := map[string]bool{}
+	h := nominator{s.framework, func(node string) []fwk.PodInfo {
+		if last[node] = r.IntN(8) == 0; last[node] {
+			return nominee(t, "nominee", 0)
+		}
+		return nil
+	}}
+	for range 200 {
+		clear(last)
+		pod := gpuPod("pod", 2)
+		names, _ := s.Candidates(demandOf(t, pod), pod, how, h, nodes)
+		if len(names) == 0 {
+			t.Fatal("no list")
+		}
+		for name := range names {
+			if kept, asked := last[name]; kept || !asked {
+				t.Fatalf("node %s is listed; asked: %t, kept for another: %t", name, asked, kept)
+			}
+		}
+	}
+}
+
+// TestManyKeptNodesCostFewQuestions: whoever finds the best nodes kept for others asks about
+// all nodes at once before long.
+func TestManyKeptNodesCostFewQuestions(t *testing.T) {
+	const size = 60
+	s := newSite(t)
+	for i := range size {
+		s.add(fmt.Sprint("n", i), "dgx-h100")
+	}
+	nodes, how := s.list(), narrowing()
+	how.Limit = 1
+	asked := 0
+	h := nominator{s.framework, func(node string) []fwk.PodInfo {
+		if asked++; node == "n17" {
+			return nil
+		}
+		return nominee(t, "nominee", 0)
+	}}
+	pod := gpuPod("pod", 2)
+	names, _ := s.Candidates(demandOf(t, pod), pod, how, h, nodes)
+	if !names.Equal(sets.New("n17")) {
+		t.Errorf("listed %v, want the one node that is nobody's", sets.List(names))
+	}
+	if most := size + 10; asked > most {
+		t.Errorf("the queue was asked %d times about %d nodes, want at most %d", asked, size, most)
+	}
+}
