@@ -7,8 +7,7 @@
 // knows, that is active, and that has a container which should hold devices of the
 // resource and holds none.
 //
-// The work has two pure parts, and one that does what they want. A part uses those above
-// it only:
+// Two parts of it are pure, one does what they want. Each uses only those above it:
 //
 //	question.go, idset.go    what kubelet asks, and sets of device ids
 //	finding the pod          view.go, resolve.go, eliminate.go, held.go, inuse.go, strict.go:

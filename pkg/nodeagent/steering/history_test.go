@@ -230,7 +230,7 @@ func (h *history) holder() *livePod {
 
 // exact compares container by container; init containers make that random.
 func (h *history) exact(l *livePod, byContainer map[string][]string) {
-	v := (&viewer{node: testNode, ignored: func(reason string) { h.t.Errorf("ignored: %s", reason) }}).newView(l.pod)
+	v := viewOf(l.pod, testNode, func(reason string) { h.t.Errorf("ignored: %s", reason) })
 	for i := range v.containers {
 		if c := &v.containers[i]; !slices.Equal(c.want[gpu], byContainer[c.name]) {
 			h.t.Errorf("pod %s container %s holds %v, want %v", l.pod.UID, c.name, byContainer[c.name], c.want[gpu])

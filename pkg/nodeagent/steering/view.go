@@ -4,10 +4,8 @@ package steering
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -62,76 +60,9 @@ func (p *podView) wants(resource string) idSet {
 	return s
 }
 
-// viewer makes views and caches them by version: a node has up to some hundred pods,
-// and kubelet waits.
-type viewer struct {
-	node    string
-	ignored func(reason string) // called once for each annotation that is not used
-
-	mu   sync.Mutex
-	made map[types.UID]madeView // API UID -> view; guarded by mu
-	told map[annotation]bool    // ignored was called for it; guarded by mu
-}
-
-// annotation is the annotation text of one pod.
-type annotation struct {
-	uid  types.UID // the API server's
-	text string
-}
-
-type madeView struct {
-	version string
-	view    *podView
-}
-
-// of is views, with the lock.
-func (v *viewer) of(pods []*v1.Pod) []*podView {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.views(pods)
-}
-
-// views returns the node's pods, each once. It needs mu.
-func (v *viewer) views(pods []*v1.Pod) []*podView {
-	made := make(map[types.UID]madeView, len(pods))
-	out := make([]*podView, 0, len(pods))
-	own := make(map[types.UID]bool, len(pods))
-	for _, pod := range pods {
-		own[pod.UID] = true
-	}
-	for _, pod := range pods {
-		if pod.Spec.NodeName != v.node {
-			continue
-		}
-		m, ok := v.made[pod.UID]
-		if !ok || m.version == "" || m.version != pod.ResourceVersion {
-			m = madeView{version: pod.ResourceVersion, view: v.newView(pod)}
-		}
-		made[pod.UID] = m
-		if m.view.uid != pod.UID && own[m.view.uid] {
-			itself := *m.view // any user can claim that a pod is another pod's mirror
-			itself.uid = pod.UID
-			m.view = &itself
-		}
-		out = append(out, m.view)
-	}
-	v.made = made
-	return out
-}
-
-// forget removes the entries of pods that are gone.
-func (v *viewer) forget(pods []*v1.Pod) {
-	here := make(map[types.UID]bool, len(pods))
-	for _, pod := range pods {
-		here[pod.UID] = true
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	maps.DeleteFunc(v.told, func(a annotation, _ bool) bool { return !here[a.uid] })
-}
-
-// newView needs mu.
-func (v *viewer) newView(pod *v1.Pod) *podView {
+// viewOf is what is needed of a pod on this node. ignore is called for each reason why
+// its annotation, or a part of it, is not used.
+func viewOf(pod *v1.Pod, node string, ignore func(reason string)) *podView {
 	p := &podView{
 		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, created: pod.CreationTimestamp.Time,
 		deleting: pod.DeletionTimestamp != nil,
@@ -158,7 +89,7 @@ func (v *viewer) newView(pod *v1.Pod) *podView {
 		}
 	}
 	if len(p.containers) > 0 {
-		v.readAnnotation(p, pod)
+		p.readAnnotation(pod, node, ignore)
 	}
 	return p
 }
@@ -189,34 +120,20 @@ func providedByDRA(pod *v1.Pod, container, resource string) bool {
 
 // readAnnotation takes over what the scheduler chose, if it chose for this pod on this
 // node. Anything else is ignored: the verifier reports it to the user.
-func (v *viewer) readAnnotation(p *podView, pod *v1.Pod) {
-	text, ok := pod.Annotations[allocation.Key]
-	if !ok {
-		return
-	}
-	// A pod has many versions, and different lists of pods come alternately.
-	key := annotation{pod.UID, text}
-	ignore := func(reason string) {
-		p.chosen = false
-		if !v.told[key] {
-			v.ignored(reason)
-		}
-	}
-	a, err := allocation.Of(pod, v.node)
+func (p *podView) readAnnotation(pod *v1.Pod, node string, ignore func(reason string)) {
+	a, err := allocation.Of(pod, node)
 	switch {
+	case errors.Is(err, allocation.ErrNone):
 	case errors.Is(err, allocation.ErrOther):
 		ignore(ignoredStale)
 	case err != nil:
 		ignore(ignoredMalformed)
 	default:
 		p.chosen = true
-		p.take(a, func() { ignore(ignoredCount) })
-	}
-	if v.told == nil {
-		v.told = map[annotation]bool{}
-	}
-	if !p.chosen {
-		v.told[key] = true
+		p.take(a, func() {
+			p.chosen = false
+			ignore(ignoredCount)
+		})
 	}
 }
 
