@@ -117,9 +117,7 @@ type CommonArgs struct {
 	LeaderLease LeaderLease `json:"leaderLease,omitempty"`
 	// debugAddress is the host:port at which the process shows, over TLS, what it
 	// believes of every node and which choices are in flight (GET
-	// /debug/nvtopo/state), to whom RBAC allows that path. While it is set, every
-	// scheduling cycle also compares what is remembered of some nodes with what it
-	// is remembered of. Default: none, off.
+	// /debug/nvtopo/state), to whom RBAC allows that path. Default: none, off.
 	DebugAddress string `json:"debugAddress,omitempty"`
 	// debugCertFile and debugKeyFile are the certificate shown there and its key;
 	// they are read again when they change. Default: none, a certificate that the
