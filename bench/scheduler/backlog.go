@@ -83,7 +83,7 @@ func runBacklog(ctx context.Context, o *options, stdout, progress io.Writer) (ou
 		fmt.Fprintf(progress, "%s: %.0f %% of a core, %.0f attempts a release\n", binary, b.CPUPercent, b.Attempts)
 		out = append(out, *b)
 	}
-	return out, backlogTable(out).Write(stdout) //nolint:wrapcheck // says what it was about
+	return out, backlogTable(out).Write(stdout) // says what it was about
 }
 
 func backlogTable(all []Backlog) *report.Table {
@@ -140,7 +140,7 @@ func (c *cluster) backlog(ctx context.Context, o *options, binary string) (_ *Ba
 	}
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err() //nolint:wrapcheck // the caller's own
+		return nil, ctx.Err() // the caller's own
 	case <-time.After(backlogSettle):
 	}
 	out := &Backlog{Scheduler: binary, Nodes: c.nodes, Waiting: o.Backlog, Releases: o.Releases}
@@ -210,7 +210,7 @@ func (c *cluster) releases(ctx context.Context, client *schedulerClient, w *bind
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // the caller's own
+			return ctx.Err() // the caller's own
 		case <-time.After(time.Until(next)):
 		}
 	}
@@ -242,7 +242,7 @@ func (c *cluster) release(ctx context.Context, pod *v1.Pod) (time.Time, error) {
 	}
 	select {
 	case <-ctx.Done():
-		return time.Time{}, ctx.Err() //nolint:wrapcheck // the caller's own
+		return time.Time{}, ctx.Err() // the caller's own
 	case <-time.After(releaseTold):
 	}
 	return time.Now(), c.report(ctx, pod.Spec.NodeName, []v1alpha1.Allocation{})
@@ -267,7 +267,7 @@ func nextBinding(ctx context.Context, w *bindingWatch) (string, error) {
 	for {
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err() //nolint:wrapcheck // the caller's own
+			return "", ctx.Err() // the caller's own
 		case <-limit:
 			return "", errStalled
 		case e, ok := <-w.current.ResultChan():

@@ -145,7 +145,7 @@ func (c *cluster) createPods(ctx context.Context, pods []*v1.Pod) error {
 	for _, pod := range pods {
 		g.Go(func() error {
 			_, err := c.kube.CoreV1().Pods(metav1.NamespaceDefault).Create(ctx, pod, metav1.CreateOptions{})
-			return err //nolint:wrapcheck // wrapped below
+			return err // wrapped below
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -165,7 +165,7 @@ func (c *cluster) clean(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, settlePoll, settleLimit, true, func(ctx context.Context) (bool, error) {
 		list, err := pods.List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
-			return false, err //nolint:wrapcheck // wrapped below
+			return false, err // wrapped below
 		}
 		return len(list.Items) == 0, nil
 	})

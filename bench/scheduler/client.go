@@ -40,7 +40,7 @@ func newSchedulerClient(admin *rest.Config, port int) (*schedulerClient, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read the administrator's certificate: %w", err)
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true} //nolint:gosec // loopback, a child of ours
+	config := &tls.Config{Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true} // loopback, a child of ours
 	return &schedulerClient{
 		client: &http.Client{Transport: &http.Transport{TLSClientConfig: config}},
 		base:   "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),

@@ -57,7 +57,7 @@ func (c *cluster) startHeartbeats(ctx context.Context, nodes int, perSecond floa
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err //nolint:wrapcheck // says what it was about
+		return nil, err // says what it was about
 	}
 	ctx, h.cancel = context.WithCancel(ctx)
 	h.group, ctx = errgroup.WithContext(ctx)
@@ -76,7 +76,7 @@ func (c *cluster) honestNode(ctx context.Context, number int) (honestNode, error
 	}
 	config, err := c.NodeBoundConfig(ctx, systemNamespace, exporterAccount, name)
 	if err != nil {
-		return honestNode{}, err //nolint:wrapcheck // says what it was about
+		return honestNode{}, err // says what it was about
 	}
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {

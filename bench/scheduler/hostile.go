@@ -68,7 +68,7 @@ func (c *cluster) startAttack(ctx context.Context, nodes int, perSecond float64)
 		})
 	}
 	if err := tokens.Wait(); err != nil {
-		return nil, err //nolint:wrapcheck // says what it was about
+		return nil, err // says what it was about
 	}
 	a.begun = time.Now()
 	ctx, a.cancel = context.WithCancel(ctx)
@@ -104,7 +104,7 @@ func (a *attack) attackFrom(ctx context.Context, node int, interval time.Duratio
 func (c *cluster) boundClient(ctx context.Context, account string, node int) (dynamic.Interface, error) {
 	config, err := c.NodeBoundConfig(ctx, systemNamespace, account, nodeName(node))
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says what it was about
+		return nil, err // says what it was about
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {

@@ -102,7 +102,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.BoolVar(&o.Compact, "compact", false, "publish the graphs as exporters with --compact do")
 	short := fs.Bool("short", false, "a small cluster, two profiles, one repeat; flags that are given still count")
 	if err := fs.Parse(args); err != nil {
-		return nil, err //nolint:wrapcheck // the flag package printed it with the usage
+		return nil, err // the flag package printed it with the usage
 	}
 	if fs.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))

@@ -104,7 +104,7 @@ func (out *Cell) holdStill(ctx context.Context, length time.Duration, scheduler,
 	}
 	select {
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // the caller's own
+		return ctx.Err() // the caller's own
 	case <-time.After(length):
 	}
 	for pid, perSecond := range processes {

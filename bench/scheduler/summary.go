@@ -14,11 +14,11 @@ import (
 func printTables(w io.Writer, o *options, cells []Cell) error {
 	rows := newResult(o, cells).Summary
 	if err := summaryTable(rows).Write(w); err != nil {
-		return err //nolint:wrapcheck // says what it was about
+		return err // says what it was about
 	}
 	if o.hostile() {
 		if err := hostileTable(o, rows).Write(w); err != nil {
-			return err //nolint:wrapcheck // says what it was about
+			return err // says what it was about
 		}
 	}
 	for _, nodes := range o.Nodes {
@@ -28,7 +28,7 @@ func printTables(w io.Writer, o *options, cells []Cell) error {
 				continue // measuring ended before
 			}
 			if err := tableOf(o, of).Write(w); err != nil {
-				return err //nolint:wrapcheck // says what it was about
+				return err // says what it was about
 			}
 		}
 	}

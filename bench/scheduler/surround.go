@@ -57,7 +57,7 @@ func (c *cluster) surround(ctx context.Context, o *options, profile string, out 
 func (c *cluster) removePriorityLevels(ctx context.Context) error {
 	schemas, levels, err := manifests.FlowControl()
 	if err != nil {
-		return err //nolint:wrapcheck // says what it was about
+		return err // says what it was about
 	}
 	for _, s := range schemas {
 		if err := c.kube.FlowcontrolV1().FlowSchemas().Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil {

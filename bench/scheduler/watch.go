@@ -81,7 +81,7 @@ func collect(ctx context.Context, w *bindingWatch, n int, stall time.Duration, s
 	for len(out) < n {
 		select {
 		case <-ctx.Done():
-			return out, ctx.Err() //nolint:wrapcheck // main tells by it that somebody pressed Ctrl-C
+			return out, ctx.Err() // main tells by it that somebody pressed Ctrl-C
 		case <-timer.C:
 			return out, fmt.Errorf("%d of %d pods are bound, the last %v ago: %w", len(out), n, stall, errStalled)
 		case e, ok := <-w.current.ResultChan():

@@ -48,7 +48,7 @@ func runDemo(cmd *cobra.Command, s *settings, output string) (err error) {
 	report, err := carryOut(ctx, opts)
 	if err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err() //nolint:wrapcheck // run tells by it that somebody pressed Ctrl-C
+			return ctx.Err() // run tells by it that somebody pressed Ctrl-C
 		}
 		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
 		return err

@@ -57,7 +57,7 @@ func runDemoNode(cmd *cobra.Command, s *settings) (err error) {
 	}, say)
 	if err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err() //nolint:wrapcheck // run tells by it that somebody pressed Ctrl-C
+			return ctx.Err() // run tells by it that somebody pressed Ctrl-C
 		}
 		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
 		return err

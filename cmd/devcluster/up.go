@@ -37,7 +37,7 @@ func up(cmd *cobra.Command, s *settings) (err error) {
 	c, err := demo.Boot(ctx, opts)
 	if err != nil {
 		if ctx.Err() != nil {
-			return ctx.Err() //nolint:wrapcheck // run tells by it that somebody pressed Ctrl-C
+			return ctx.Err() // run tells by it that somebody pressed Ctrl-C
 		}
 		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
 		return err

@@ -44,7 +44,7 @@ type Cluster struct {
 	exporters  sync.WaitGroup // ends after exporterCtx
 	stopped    bool           // guarded by mu
 
-	exporterCtx    context.Context //nolint:containedctx // the life of the exporters, which is the cluster's
+	exporterCtx    context.Context // the life of the exporters, which is the cluster's
 	cancelExporter context.CancelFunc
 }
 

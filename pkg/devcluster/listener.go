@@ -36,7 +36,7 @@ func listen(ctx context.Context, port int) (*listener, error) {
 		if last != nil {
 			err = last
 		}
-		return nil, err //nolint:wrapcheck // the caller says who listens
+		return nil, err // the caller says who listens
 	}
 	return &listener{Listener: l, open: map[*conn]struct{}{}}, nil
 }
@@ -52,7 +52,7 @@ func (l *listener) port() int {
 func (l *listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // a net.Listener's own
+		return nil, err // a net.Listener's own
 	}
 	out := &conn{Conn: c, of: l}
 	l.mu.Lock()
@@ -88,5 +88,5 @@ func (c *conn) Close() error {
 	c.of.mu.Lock()
 	delete(c.of.open, c)
 	c.of.mu.Unlock()
-	return c.Conn.Close() //nolint:wrapcheck // a net.Conn's own
+	return c.Conn.Close() // a net.Conn's own
 }

@@ -118,7 +118,7 @@ func decodeObjects(data []byte) ([]*unstructured.Unstructured, error) {
 			return out, nil
 		}
 		if err != nil {
-			return nil, err //nolint:wrapcheck // the caller names the file
+			return nil, err // the caller names the file
 		}
 		if len(o.Object) != 0 {
 			out = append(out, o)

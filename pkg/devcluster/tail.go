@@ -30,7 +30,7 @@ func (t *Tail) Write(p []byte) (int, error) {
 		t.end = append(t.end[:0], t.end[n-tailBytes:]...)
 	}
 	if t.File != nil {
-		return t.File.Write(p) //nolint:wrapcheck // an io.Writer
+		return t.File.Write(p) // an io.Writer
 	}
 	return len(p), nil
 }

@@ -47,7 +47,7 @@ func (s events) Decode(data []byte, defaults *schema.GroupVersionKind, into runt
 			return event, defaults, nil
 		}
 	}
-	return s.Serializer.Decode(data, defaults, into) //nolint:wrapcheck // what it wraps is the interface's own
+	return s.Serializer.Decode(data, defaults, into) // what it wraps is the interface's own
 }
 
 // cutEvent finds type and object of an event as the API server writes it: these two
@@ -77,5 +77,5 @@ func (s objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 			return t, &kind, nil
 		}
 	}
-	return s.Serializer.Decode(data, defaults, into) //nolint:wrapcheck // what it wraps is the interface's own
+	return s.Serializer.Decode(data, defaults, into) // what it wraps is the interface's own
 }

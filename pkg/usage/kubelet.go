@@ -46,7 +46,7 @@ func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 		TopologyOptions: k.TopologyManagerOptions, CPUOptions: k.CPUManagerOptions, ReservedCPUs: n.ReservedCPUs,
 	}, admissionNodes(n.NUMA), admissionResources(n, k.UnalignedResources))
 	if err != nil || machine.Idle() {
-		return nil, nil //nolint:nilerr,nilnil // a newer kubelet's options must not take the node's graph away
+		return nil, nil //nolint:nilerr // a newer kubelet's options must not take the node's graph away
 	}
 	out.Machine = machine
 	out.memory = map[int]admission.Memory{}

@@ -34,7 +34,7 @@ func seed(t *testing.T) *rand.Rand {
 	t.Helper()
 	s := number(t, "NVTOPO_E2E_SEED", 1)
 	t.Logf("NVTOPO_E2E_SEED=%d", s)
-	return rand.New(rand.NewPCG(uint64(s), 0)) //nolint:gosec // a reproducible test
+	return rand.New(rand.NewPCG(uint64(s), 0)) // a reproducible test
 }
 
 // TestTwoHundredPods: whatever the sizes and however alike the pods, each

@@ -57,7 +57,7 @@ type world struct {
 	triggers   triggers
 	conflicts  conflicts
 
-	ctx     context.Context //nolint:containedctx // the life of everything that plays
+	ctx     context.Context // the life of everything that plays
 	abort   context.CancelCauseFunc
 	wg      sync.WaitGroup
 	echoing func(string, ...any)

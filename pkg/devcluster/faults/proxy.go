@@ -57,7 +57,7 @@ type Proxy struct {
 	url     string
 	pending sync.WaitGroup // requests carried out without their clients, and the server itself
 	end     context.CancelFunc
-	ctx     context.Context //nolint:containedctx // the proxy's life
+	ctx     context.Context // the proxy's life
 
 	mu      sync.Mutex
 	rules   []Rule               // guarded by mu

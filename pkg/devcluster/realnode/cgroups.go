@@ -142,13 +142,13 @@ func removeFolders(path string) error {
 	})
 	for _, p := range slices.Backward(folders) {
 		if rerr := os.Remove(p); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
-			return rerr //nolint:wrapcheck // the caller names it
+			return rerr // the caller names it
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return err //nolint:wrapcheck // the caller names it
+	return err // the caller names it
 }
 
 // abandoned reports whether a cgroup of ours belongs to an owner that is gone.

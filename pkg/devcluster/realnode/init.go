@@ -149,7 +149,7 @@ func (s *supervisor) do(c *command) (int, error) {
 		if !runs {
 			return 0, nil
 		}
-		return pid, syscall.Kill(pid, c.Signal) //nolint:wrapcheck // the owner names the child
+		return pid, syscall.Kill(pid, c.Signal) // the owner names the child
 	}
 	return 0, fmt.Errorf("unknown operation %q", c.Op)
 }

@@ -103,7 +103,7 @@ func shadowKernelSettings(dir string) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return fmt.Errorf("make a folder for sysctl %s: %w", name, err)
 		}
-		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil { //nolint:gosec // as readable as the one it stands for
+		if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil { // as readable as the one it stands for
 			return fmt.Errorf("write sysctl %s: %w", name, err)
 		}
 		if err := mount(file, target, "", syscall.MS_BIND, ""); err != nil {

@@ -22,7 +22,7 @@ import (
 const stopTimeout = 30 * time.Second
 
 // nodes counts the nodes of this process, to name their cgroups apart.
-var nodes atomic.Int64 //nolint:gochecknoglobals // a name has to be unique in the process
+var nodes atomic.Int64 // a name has to be unique in the process
 
 // Node is a running node. Its methods may be used concurrently.
 type Node struct {

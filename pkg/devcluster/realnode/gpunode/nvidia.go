@@ -60,7 +60,7 @@ func (l *Lab) writeDriver() (map[string]string, error) {
 		return nil, fmt.Errorf("the driver's installation: %w", err)
 	}
 	if _, err := os.Stat(pciDevices); err != nil {
-		return nil, nil //nolint:nilerr,nilnil // a virtual machine without PCI: the plugin tells no NUMA nodes
+		return nil, nil //nolint:nilerr // a virtual machine without PCI: the plugin tells no NUMA nodes
 	}
 	return map[string]string{pciDevices: filepath.Join(l.Driver.Sysfs(), "bus/pci/devices")}, nil
 }

@@ -173,8 +173,8 @@ func nvmlAddress(address string) string {
 }
 
 func writeFile(path, text string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // read by programs of other users
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { // read by programs of other users
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	return os.WriteFile(path, []byte(text), 0o644) //nolint:gosec // likewise
+	return os.WriteFile(path, []byte(text), 0o644) // likewise
 }

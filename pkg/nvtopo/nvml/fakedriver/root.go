@@ -39,7 +39,7 @@ func (d *Driver) WriteRoot(root, library string) error {
 		return fmt.Errorf("link the library: %w", err)
 	}
 	dev := filepath.Join(root, "dev")
-	if err := os.MkdirAll(dev, 0o755); err != nil { //nolint:gosec // as in writeFile
+	if err := os.MkdirAll(dev, 0o755); err != nil { // as in writeFile
 		return fmt.Errorf("make a folder: %w", err)
 	}
 	nodes := map[string]int{"nvidiactl": controlMinor}

@@ -36,7 +36,7 @@ func Without(library, copyTo string, symbols ...string) error {
 		}
 		table[at+1] = '_' // it is still found by its hash, and then has another name
 	}
-	if err := os.WriteFile(copyTo, image, 0o755); err != nil { //nolint:gosec // a library is for all
+	if err := os.WriteFile(copyTo, image, 0o755); err != nil { // a library is for all
 		return fmt.Errorf("write the library: %w", err)
 	}
 	return nil
