@@ -16,11 +16,12 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
 	gpuResource = v1alpha1.DefaultResource
-	namespace   = "nvtopo-system"
+	namespace   = release.Namespace
 )
 
 // cluster is the objects of a simulated cluster. Schedulers read them and change

@@ -23,10 +23,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
-	systemNamespace = "nvtopo-system"
+	systemNamespace = release.Namespace
 	gpusPerNode     = 8
 	// leaseSeconds is longer than any run, so that nobody need renew a Lease.
 	leaseSeconds = 24 * 60 * 60

@@ -19,6 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/live"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // options are the command line.
@@ -62,7 +63,7 @@ they sit on, and keeps the node's NodeGPUTopology, topology labels and Lease tru
 	f.BoolVar(&o.compatLabels, "compat-labels", true, "also write the labels and the annotation outside nvtopo.dev, unless somebody else has set them")
 	f.BoolVar(&o.cfg.Compact, "compact", false, "publish the graph in fewer bytes, its links as rows of a matrix; schedulers and CLIs of level 1 cannot read that")
 	f.StringVar(&o.cfg.Resource, "resource", "nvidia.com/gpu", "extended resource the GPUs are counted under")
-	f.StringVar(&o.cfg.Namespace, "namespace", "nvtopo-system", "namespace of the Lease")
+	f.StringVar(&o.cfg.Namespace, "namespace", release.Namespace, "namespace of the Lease")
 	f.StringVar(&o.model, "gpu-model", "", "product name of the GPUs if a captured text does not say it")
 	f.BoolVar(&o.cfg.AssumeEnforced, "assume-enforced", false, "act as the node agent of a simulated node; not with --source=nvml")
 	daemon.AddLogFlags(cmd)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // options are the command line.
@@ -45,7 +46,7 @@ the node's NodeGPUTopology.`,
 	f.StringVar(&o.topology, "topology", string(nodeagent.PassTopology), "whether kubelet is told the devices' NUMA nodes: pass or strip")
 	f.StringVar(&o.nri, "nri", string(nodeagent.NRIOff), "what to do as an NRI plugin of the container runtime: off, report (containers that ask for GPUs they were not given) or pin (also confine GPU containers to their GPUs' NUMA nodes)")
 	f.StringVar(&o.cfg.NRISocket, "nri-socket", "/var/run/nri/nri.sock", "the runtime's NRI socket")
-	f.StringSliceVar(&o.cfg.NRIExempt, "nri-exempt-namespaces", []string{"kube-system", "gpu-operator", "nvidia-gpu-operator", "nvtopo-system"}, "namespaces whose containers may ask for any GPU, as device plugins and monitoring do")
+	f.StringSliceVar(&o.cfg.NRIExempt, "nri-exempt-namespaces", []string{"kube-system", "gpu-operator", "nvidia-gpu-operator", release.Namespace}, "namespaces whose containers may ask for any GPU, as device plugins and monitoring do")
 	f.StringVar(&o.cfg.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "kubelet's root folder")
 	f.StringVar(&o.cfg.PluginDir, "plugin-dir", "/var/lib/kubelet/device-plugins", "folder of the device plugins' sockets")
 	f.StringVar(&o.cfg.PodResourcesSocket, "pod-resources-socket", "", "kubelet's PodResources socket; by default pod-resources/kubelet.sock in --kubelet-dir")
@@ -54,7 +55,7 @@ the node's NodeGPUTopology.`,
 	f.StringVar(&o.cfg.SysfsRoot, "sysfs-root", "/sys", "where the host's sysfs is mounted")
 	o.endpoint.AddFlags(f, ":9102")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
-	f.StringVar(&o.cfg.Namespace, "namespace", "nvtopo-system", "namespace of the Lease")
+	f.StringVar(&o.cfg.Namespace, "namespace", release.Namespace, "namespace of the Lease")
 	daemon.AddLogFlags(cmd)
 	cmd.AddCommand(newSimulateCommand(getenv))
 	return cmd

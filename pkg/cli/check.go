@@ -27,6 +27,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // Exit codes of the command check.
@@ -105,7 +106,7 @@ Exit codes: 0 no violation; 1 violations; 2 it could not be checked.`,
 	f.StringArrayVar(&c.from, "from", nil, "file or folder with the cluster's objects, instead of a cluster; may be repeated")
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: KUBECONFIG, then ~/.kube/config, then the pod's own account)")
 	f.StringVar(&c.context, "context", "", "context of the kubeconfig")
-	f.StringVar(&c.namespace, "namespace", "nvtopo-system", "namespace of the Leases of exporters and agents")
+	f.StringVar(&c.namespace, "namespace", release.Namespace, "namespace of the Leases of exporters and agents")
 	f.StringArrayVar(&c.schedulers, "scheduler", nil, "https://host:port of a scheduler process's debugAddress; may be repeated")
 	f.StringVar(&c.schedulerCA, "scheduler-ca", "", "file with the certificates to verify --scheduler with (default: the system's)")
 	f.BoolVar(&c.insecure, "insecure-skip-tls-verify", false, "trust any certificate of --scheduler; the token could be stolen")

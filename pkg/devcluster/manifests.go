@@ -27,12 +27,13 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
 	fieldManager = "nvtopo-devcluster"
 	// systemNamespace is where the project's accounts and Leases live.
-	systemNamespace = "nvtopo-system"
+	systemNamespace = release.Namespace
 	// applyTimeout bounds the wait until the API server acts on what was applied.
 	applyTimeout = time.Minute
 )

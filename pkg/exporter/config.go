@@ -11,6 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // Field managers: one for everything, and one for the labels and the annotation outside
@@ -63,7 +64,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("resource %q: %s", c.Resource, msgs[0])
 	}
 	if c.Namespace == "" {
-		c.Namespace = "nvtopo-system"
+		c.Namespace = release.Namespace
 	}
 	if c.Interval < 0 || c.Resync < 0 {
 		return c, errors.New("intervals must not be negative")

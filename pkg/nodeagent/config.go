@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // Mode says what happens when a container cannot get the GPUs chosen for it.
@@ -81,7 +83,7 @@ func (c Config) withDefaults() (Config, error) {
 	if msgs := validation.IsDNS1123Subdomain(c.Node); len(msgs) > 0 {
 		return c, fmt.Errorf("node name %q: %s", c.Node, msgs[0])
 	}
-	choose(&c.Namespace, "nvtopo-system")
+	choose(&c.Namespace, release.Namespace)
 	choose(&c.Mode, Repair)
 	choose(&c.Topology, PassTopology)
 	choose(&c.NRI, NRIOff)

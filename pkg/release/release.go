@@ -10,6 +10,10 @@ import (
 	"k8s.io/component-base/version"
 )
 
+// Namespace is where a release is installed, unless the manifests are changed: the programs'
+// accounts and Leases are in it.
+const Namespace = "nvtopo-system"
+
 // Level of this release. Releases before levels were written are level 1.
 const Level = 2
 

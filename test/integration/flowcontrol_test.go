@@ -50,7 +50,7 @@ func TestRequestsShareNoPriorityLevelWithWhatANodeMayFlood(t *testing.T) {
 
 	renew := func(prefix string) func(context.Context, caller) error {
 		return func(ctx context.Context, by caller) error {
-			l := nodelease.Lease{Namespace: projectNamespace, Name: prefix + "n1", Node: "n1", NodeUID: "u", Manager: "test"}
+			l := nodelease.Lease{Namespace: systemNamespace, Name: prefix + "n1", Node: "n1", NodeUID: "u", Manager: "test"}
 			return l.Renew(ctx, by.kube, time.Now())
 		}
 	}
@@ -70,7 +70,7 @@ func TestRequestsShareNoPriorityLevelWithWhatANodeMayFlood(t *testing.T) {
 		return err
 	}
 	readLease := func(ctx context.Context, by caller) error {
-		_, err := by.kube.CoordinationV1().Leases(projectNamespace).Get(ctx, "nvtopo-scheduler", metav1.GetOptions{})
+		_, err := by.kube.CoordinationV1().Leases(systemNamespace).Get(ctx, "nvtopo-scheduler", metav1.GetOptions{})
 		return err
 	}
 	tests := map[string]struct {
@@ -99,7 +99,7 @@ func TestRequestsShareNoPriorityLevelWithWhatANodeMayFlood(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := c.NodeBoundConfig(t.Context(), projectNamespace, tc.account, "n1")
+			cfg, err := c.NodeBoundConfig(t.Context(), systemNamespace, tc.account, "n1")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,12 +21,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
 	topologyPlugin  = "TopologyAware"
 	numaPlugin      = "NUMAAffinity"
-	systemNamespace = "nvtopo-system"
+	systemNamespace = release.Namespace
 
 	// requestTimeout is short, so that a choice in doubt is decided within a test.
 	requestTimeout = 3 * time.Second

@@ -45,7 +45,7 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 	s := l.startScheduler(t, profile{name: preBindProfile, write: "PreBind"})
 	servers := map[string]string{"scheduler": fmt.Sprintf("127.0.0.1:%d", s.Port())}
 	for _, name := range []string{exporterAccount, agentAccount} {
-		cfg, err := l.NodeBoundConfig(t.Context(), projectNamespace, name, "n1")
+		cfg, err := l.NodeBoundConfig(t.Context(), systemNamespace, name, "n1")
 		if err != nil {
 			t.Fatal(err)
 		}

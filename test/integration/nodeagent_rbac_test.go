@@ -49,11 +49,11 @@ func TestNodeAgentRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	bound := func(name string) caller {
-		cfg, err := c.NodeBoundConfig(t.Context(), projectNamespace, name, "n1")
+		cfg, err := c.NodeBoundConfig(t.Context(), systemNamespace, name, "n1")
 		return callerOf(t, cfg, err)
 	}
 	agent := bound(agentAccount)
-	looseConfig, err := c.ServiceAccountConfig(t.Context(), projectNamespace, agentAccount)
+	looseConfig, err := c.ServiceAccountConfig(t.Context(), systemNamespace, agentAccount)
 	loose := callerOf(t, looseConfig, err)
 	t.Run("topology", func(t *testing.T) { testAgentTopology(t, agent, loose, bound(exporterAccount)) })
 	t.Run("leases", func(t *testing.T) { testAgentLeases(t, agent, bound(schedulerAccount)) })
@@ -146,16 +146,16 @@ func testAgentLeases(t *testing.T, agent, scheduler caller) {
 			}}, metav1.ApplyOptions{FieldManager: "test", Force: true})
 		return err
 	}
-	checkAllowed(t, apply("agent-n1", projectNamespace), "")
-	checkAllowed(t, apply("agent-n1", projectNamespace), "") // now an update
+	checkAllowed(t, apply("agent-n1", systemNamespace), "")
+	checkAllowed(t, apply("agent-n1", systemNamespace), "") // now an update
 	for _, name := range []string{"agent-n2", "exporter-n1", "nvtopo-scheduler", "nvtopo-controller"} {
-		checkAllowed(t, apply(name, projectNamespace), "may not write the Lease nvtopo-system/"+name)
+		checkAllowed(t, apply(name, systemNamespace), "may not write the Lease nvtopo-system/"+name)
 	}
 	checkAllowed(t, apply("agent-n1", "kube-node-lease"), "cannot patch resource")
-	checkAllowed(t, agent.kube.CoordinationV1().Leases(projectNamespace).Delete(t.Context(), "agent-n1", metav1.DeleteOptions{}), "cannot delete resource")
+	checkAllowed(t, agent.kube.CoordinationV1().Leases(systemNamespace).Delete(t.Context(), "agent-n1", metav1.DeleteOptions{}), "cannot delete resource")
 
 	// The controller is elected by a Lease of its own, with the scheduler's account.
-	leases := scheduler.kube.CoordinationV1().Leases(projectNamespace)
+	leases := scheduler.kube.CoordinationV1().Leases(systemNamespace)
 	lease, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "nvtopo-controller"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -218,7 +218,7 @@ func testAgentRest(t *testing.T, admin, agent caller) {
 	for subresource, want := range map[string]bool{"configz": true, "proxy": false, "pods": false, "stats": false, "log": false, "metrics": false} {
 		review, err := admin.kube.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User:               "system:serviceaccount:" + projectNamespace + ":" + agentAccount,
+				User:               "system:serviceaccount:" + systemNamespace + ":" + agentAccount,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "nodes", Subresource: subresource, Name: "n1"},
 			},
 		}, metav1.CreateOptions{})

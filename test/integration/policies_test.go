@@ -26,7 +26,6 @@ import (
 )
 
 const (
-	projectNamespace = "nvtopo-system"
 	exporterAccount  = "nvtopo-exporter"
 	schedulerAccount = "nvtopo-scheduler"
 )
@@ -82,10 +81,10 @@ func TestPolicies(t *testing.T) {
 	account := func(name, node string) caller {
 		t.Helper()
 		if node == "" {
-			cfg, err := c.ServiceAccountConfig(t.Context(), projectNamespace, name)
+			cfg, err := c.ServiceAccountConfig(t.Context(), systemNamespace, name)
 			return callerOf(t, cfg, err)
 		}
-		cfg, err := c.NodeBoundConfig(t.Context(), projectNamespace, name, node)
+		cfg, err := c.NodeBoundConfig(t.Context(), systemNamespace, name, node)
 		return callerOf(t, cfg, err)
 	}
 	exporter, loose := account(exporterAccount, "n1"), account(exporterAccount, "")
@@ -151,10 +150,10 @@ func testExporterRights(t *testing.T, bound, loose caller) {
 		{"its topology's status", v1alpha1.Kind, "n1", "", "status", bound, status, ""},
 		{"another's topology", v1alpha1.Kind, "n2", "", "", bound, spec, "may not write the NodeGPUTopology of n2"},
 		{"a token without a node", v1alpha1.Kind, "n1", "", "", loose, spec, "not bound to a node"},
-		{"its Lease", "Lease", "exporter-n1", projectNamespace, "", bound, nil, ""},
-		{"its Lease again", "Lease", "exporter-n1", projectNamespace, "", bound, map[string]any{"spec": map[string]any{"holderIdentity": "n1"}}, ""},
-		{"another's Lease", "Lease", "exporter-n2", projectNamespace, "", bound, nil, "may not write the Lease nvtopo-system/exporter-n2"},
-		{"the leader's Lease", "Lease", "nvtopo-scheduler", projectNamespace, "", bound, nil, "may not write the Lease nvtopo-system/nvtopo-scheduler"},
+		{"its Lease", "Lease", "exporter-n1", systemNamespace, "", bound, nil, ""},
+		{"its Lease again", "Lease", "exporter-n1", systemNamespace, "", bound, map[string]any{"spec": map[string]any{"holderIdentity": "n1"}}, ""},
+		{"another's Lease", "Lease", "exporter-n2", systemNamespace, "", bound, nil, "may not write the Lease nvtopo-system/exporter-n2"},
+		{"the leader's Lease", "Lease", "nvtopo-scheduler", systemNamespace, "", bound, nil, "may not write the Lease nvtopo-system/nvtopo-scheduler"},
 		{"a Lease elsewhere", "Lease", "exporter-n1", "default", "", bound, nil, "cannot patch resource"},
 		{"its node's labels", "Node", "n1", "", "", bound, labels("nvtopo.dev/gpu-count"), ""},
 		{"its node's label for others", "Node", "n1", "", "", bound, labels("accelerator"), ""},
@@ -251,7 +250,7 @@ func testAllocationRights(t *testing.T, admin, scheduler, exporter, user caller)
 func testLeaseRights(t *testing.T, scheduler, exporter caller) {
 	t.Helper()
 	leases := func(by caller) error {
-		client := by.kube.CoordinationV1().Leases(projectNamespace)
+		client := by.kube.CoordinationV1().Leases(systemNamespace)
 		l, err := client.Get(t.Context(), "nvtopo-scheduler", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			l, err = client.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "nvtopo-scheduler"}}, metav1.CreateOptions{})
@@ -264,7 +263,7 @@ func testLeaseRights(t *testing.T, scheduler, exporter caller) {
 	}
 	checkAllowed(t, leases(scheduler), "")
 	checkAllowed(t, leases(exporter), "cannot get resource")
-	if _, err := scheduler.kube.CoordinationV1().Leases(projectNamespace).List(t.Context(), metav1.ListOptions{}); err != nil {
+	if _, err := scheduler.kube.CoordinationV1().Leases(systemNamespace).List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("the scheduler cannot see which graphs are fresh: %v", err)
 	}
 	if _, err := scheduler.dyn.Resource(v1alpha1.GroupVersionResource).List(t.Context(), metav1.ListOptions{}); err != nil {

@@ -151,7 +151,7 @@ func (p *programs) startPlugin(t *testing.T, dir string) {
 // launch runs one of the node's programs as its DaemonSet does.
 func (p *programs) launch(t *testing.T, name, pkg string, args ...string) {
 	t.Helper()
-	cfg, err := p.NodeBoundConfig(t.Context(), projectNamespace, name, p.name)
+	cfg, err := p.NodeBoundConfig(t.Context(), systemNamespace, name, p.name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func (p *programs) askAll(t *testing.T) {
 	bindCluster(t, p.client, "checker", "nvtopo-checker")
 	p.keepSecret(checker, "the checker's token")
 	p.answersOnly(t, schedulerAccount, p.debug, diagnosis.Path, checker, scraper, forged)
-	if _, err := check.Read(t.Context(), kubernetes.NewForConfigOrDie(checker), dynamic.NewForConfigOrDie(checker), projectNamespace); err != nil {
+	if _, err := check.Read(t.Context(), kubernetes.NewForConfigOrDie(checker), dynamic.NewForConfigOrDie(checker), systemNamespace); err != nil {
 		t.Errorf("the role nvtopo-checker is not enough to check a cluster: %v", err)
 	}
 }

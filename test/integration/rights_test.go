@@ -21,7 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
 
-const accountPrefix = "system:serviceaccount:" + projectNamespace + ":"
+const accountPrefix = "system:serviceaccount:" + systemNamespace + ":"
 
 // right is one thing that an account may do.
 type right struct {
@@ -86,7 +86,7 @@ func everywhere(group string, resources, verbs []string) rule {
 
 func inProject(group string, resources, verbs []string, names ...string) rule {
 	r := everywhere(group, resources, verbs)
-	r.namespace, r.ResourceNames = projectNamespace, names
+	r.namespace, r.ResourceNames = systemNamespace, names
 	return r
 }
 
@@ -132,19 +132,19 @@ func unused() map[string]string {
 	const applied = "server-side apply is a patch in the log, and needs this where the object is not there yet"
 	const streamed = "informers stream the first list through a watch, and list where an API server or a proxy cannot do that"
 	return map[string]string{
-		schedulerAccount + ": list nodegputopologies." + v1alpha1.GroupName:           streamed,
-		schedulerAccount + ": patch nodegputopologies/status." + v1alpha1.GroupName:   "only of a graph that nobody vouches for, and here all are fresh",
-		schedulerAccount + ": list leases.coordination.k8s.io in " + projectNamespace: streamed,
-		agentAccount + ": list pods":                                                   streamed + "; and a question about a pod that the watch does not have yet",
-		agentAccount + ": list nodegputopologies." + v1alpha1.GroupName:                streamed,
-		exporterAccount + ": create nodegputopologies." + v1alpha1.GroupName:           applied,
-		exporterAccount + ": create leases.coordination.k8s.io in " + projectNamespace: applied,
-		agentAccount + ": create leases.coordination.k8s.io in " + projectNamespace:    applied,
-		schedulerAccount + ": write allocations." + v1alpha1.GroupName:                 asked,
-		schedulerAccount + ": write-any nodegputopologies." + v1alpha1.GroupName:       asked,
-		exporterAccount + ": report-hardware nodegputopologies." + v1alpha1.GroupName:  asked,
-		agentAccount + ": report-allocations nodegputopologies." + v1alpha1.GroupName:  asked,
-		agentAccount + ": get nodes/configz":                                           "the request goes to kubelet, which asks the API server whether it may answer",
+		schedulerAccount + ": list nodegputopologies." + v1alpha1.GroupName:          streamed,
+		schedulerAccount + ": patch nodegputopologies/status." + v1alpha1.GroupName:  "only of a graph that nobody vouches for, and here all are fresh",
+		schedulerAccount + ": list leases.coordination.k8s.io in " + systemNamespace: streamed,
+		agentAccount + ": list pods":                                                  streamed + "; and a question about a pod that the watch does not have yet",
+		agentAccount + ": list nodegputopologies." + v1alpha1.GroupName:               streamed,
+		exporterAccount + ": create nodegputopologies." + v1alpha1.GroupName:          applied,
+		exporterAccount + ": create leases.coordination.k8s.io in " + systemNamespace: applied,
+		agentAccount + ": create leases.coordination.k8s.io in " + systemNamespace:    applied,
+		schedulerAccount + ": write allocations." + v1alpha1.GroupName:                asked,
+		schedulerAccount + ": write-any nodegputopologies." + v1alpha1.GroupName:      asked,
+		exporterAccount + ": report-hardware nodegputopologies." + v1alpha1.GroupName: asked,
+		agentAccount + ": report-allocations nodegputopologies." + v1alpha1.GroupName: asked,
+		agentAccount + ": get nodes/configz":                                          "the request goes to kubelet, which asks the API server whether it may answer",
 	}
 }
 
@@ -202,7 +202,7 @@ func compareRights(t *testing.T, client kubernetes.Interface, account string, al
 			review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 				Spec: authorizationv1.SubjectAccessReviewSpec{
 					User:   accountPrefix + account,
-					Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + projectNamespace, "system:authenticated"},
+					Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + systemNamespace, "system:authenticated"},
 					ResourceAttributes: &authorizationv1.ResourceAttributes{
 						Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource, Namespace: r.namespace, Name: r.name,
 					},
@@ -248,7 +248,7 @@ func served(t *testing.T, client kubernetes.Interface) []right {
 			resource, sub, _ := strings.Cut(r.Name, "/")
 			namespaces := []string{""}
 			if r.Namespaced {
-				namespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, projectNamespace}
+				namespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem, systemNamespace}
 			}
 			for _, verb := range []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"} {
 				for _, namespace := range namespaces {
@@ -269,13 +269,13 @@ func unserved() []right {
 	out := []right{
 		{verb: "impersonate", resource: "users"},
 		{verb: "impersonate", resource: "groups"},
-		{verb: "impersonate", resource: "serviceaccounts", namespace: projectNamespace},
+		{verb: "impersonate", resource: "serviceaccounts", namespace: systemNamespace},
 		{verb: "impersonate", group: "authentication.k8s.io", resource: "userextras", subresource: "authentication.kubernetes.io/node-name"},
 		{verb: "approve", group: "certificates.k8s.io", resource: "signers", name: "kubernetes.io/kube-apiserver-client"},
 		{verb: "sign", group: "certificates.k8s.io", resource: "signers", name: "kubernetes.io/kube-apiserver-client"},
 		{verb: "get", resource: "configmaps", namespace: metav1.NamespaceSystem, name: "extension-apiserver-authentication"},
 		{verb: "get", resource: "configmaps", namespace: metav1.NamespaceSystem, name: "kubeadm-config"},
-		{verb: "create", resource: "serviceaccounts", subresource: "token", namespace: projectNamespace, name: schedulerAccount},
+		{verb: "create", resource: "serviceaccounts", subresource: "token", namespace: systemNamespace, name: schedulerAccount},
 	}
 	for _, verb := range []string{"bind", "escalate"} {
 		for _, resource := range []string{"roles", "clusterroles"} {
@@ -291,7 +291,7 @@ func unserved() []right {
 	}
 	for _, verb := range []string{"get", "update", "patch", "delete"} {
 		for _, name := range []string{"nvtopo-scheduler", "nvtopo-controller", "exporter-n1", "agent-n1"} {
-			out = append(out, right{verb: verb, group: "coordination.k8s.io", resource: "leases", namespace: projectNamespace, name: name})
+			out = append(out, right{verb: verb, group: "coordination.k8s.io", resource: "leases", namespace: systemNamespace, name: name})
 		}
 		out = append(out, right{verb: verb, group: "coordination.k8s.io", resource: "leases", namespace: metav1.NamespaceSystem, name: "kube-controller-manager"})
 	}

@@ -107,7 +107,7 @@ func projectRules(t *testing.T, client kubernetes.Interface) map[string][]rule {
 	foreign := map[string][]string{}
 	add := func(subjects []rbacv1.Subject, ref rbacv1.RoleRef, namespace string) {
 		for _, s := range subjects {
-			if s.Kind != rbacv1.ServiceAccountKind || s.Namespace != projectNamespace {
+			if s.Kind != rbacv1.ServiceAccountKind || s.Namespace != systemNamespace {
 				continue
 			}
 			if !strings.HasPrefix(ref.Name, "nvtopo-") {

@@ -31,6 +31,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/release"
 	"github.com/nvtopo/nvtopo/test/kubelet/devicemanager"
 )
 
@@ -64,7 +65,7 @@ type scheduler struct {
 
 func newScheduler(t *testing.T) *scheduler {
 	t.Helper()
-	const namespace = "nvtopo-system"
+	const namespace = release.Namespace
 	client := fake.NewClientset()
 	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 		now, duration := metav1.NewMicroTime(time.Now()), int32(24*time.Hour/time.Second)

@@ -25,10 +25,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/verify"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
-	systemNamespace = "nvtopo-system"
+	systemNamespace = release.Namespace
 	// exporterInterval and exporterResync are short, so that what is deleted or made
 	// anew is noticed within a run.
 	exporterInterval = 3 * time.Second

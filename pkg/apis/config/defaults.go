@@ -9,11 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 const (
 	defaultResource  = "nvidia.com/gpu"
-	defaultNamespace = "nvtopo-system"
+	defaultNamespace = release.Namespace
 
 	// defaultRequestTimeout is a little above the default --request-timeout of
 	// kube-apiserver, 60 s.

@@ -10,13 +10,14 @@ import (
 
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // The service accounts of the manifests: scheduler and exporters may do here
 // what they may do in a real cluster, and no more.
 const (
-	schedulerAccount = "nvtopo-system/nvtopo-scheduler"
-	exporterAccount  = "nvtopo-system/nvtopo-exporter"
+	schedulerAccount = release.Namespace + "/nvtopo-scheduler"
+	exporterAccount  = release.Namespace + "/nvtopo-exporter"
 )
 
 // Options say what to run the demo with.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // FieldManager is the field manager of everything that the agent applies.
@@ -124,7 +125,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("intervals must not be negative")
 	}
 	if c.Namespace == "" {
-		c.Namespace = "nvtopo-system"
+		c.Namespace = release.Namespace
 	}
 	if c.Interval == 0 {
 		c.Interval = 10 * time.Second

@@ -33,12 +33,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // The service accounts of the manifests: everybody may do here what it may do
 // in a real cluster, and no more.
 const (
-	Namespace        = "nvtopo-system"
+	Namespace        = release.Namespace
 	schedulerAccount = "nvtopo-scheduler"
 	exporterAccount  = "nvtopo-exporter"
 	agentAccount     = "nvtopo-node-agent"
