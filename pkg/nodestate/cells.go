@@ -54,7 +54,11 @@ func (c *cells) get(name string) *cell {
 // all yields every cell by its node's name.
 func (c *cells) all() iter.Seq2[string, *cell] {
 	return func(yield func(string, *cell) bool) {
-		c.byName.Range(func(name, x any) bool { return yield(name.(string), x.(*cell)) }) //nolint:errcheck // nothing else is stored
+		c.byName.Range(func(key, value any) bool {
+			name, _ := key.(string)
+			x, _ := value.(*cell)
+			return yield(name, x)
+		})
 	}
 }
 
@@ -64,5 +68,6 @@ func (c *cells) ensure(name string) *cell {
 		return x
 	}
 	x, _ := c.byName.LoadOrStore(name, &cell{name: name, topology: c.topologies.Entry(name)})
-	return x.(*cell) //nolint:errcheck // nothing else is stored
+	stored, _ := x.(*cell)
+	return stored
 }

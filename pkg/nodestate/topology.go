@@ -96,10 +96,11 @@ func (s *State) takeNote(c *topologies.Change) {
 	}
 }
 
-// topologyChanged may be called for a change that others have seen already.
+// topologyChanged tells of a node whose Entry says something else now. With forget the
+// remembered usage goes at once: it keeps a graph in memory that is used no more.
 func (s *State) topologyChanged(x *cell, forget bool) {
 	if forget {
-		x.usage.Store(nil) // it refers to the graph
+		x.usage.Store(nil)
 	}
 	x.rev.Add(1)
 	s.touch(x)

@@ -81,7 +81,8 @@ func (c *Cache) Entry(node string) *Entry {
 		return e
 	}
 	e, _ := c.entries.LoadOrStore(node, &Entry{})
-	return e.(*Entry) //nolint:errcheck // nothing else is stored
+	entry, _ := e.(*Entry)
+	return entry
 }
 
 // lookup returns the entry of a node, or nil.
@@ -94,7 +95,11 @@ func (c *Cache) lookup(node string) *Entry {
 // all yields every entry by its node's name.
 func (c *Cache) all() iter.Seq2[string, *Entry] {
 	return func(yield func(string, *Entry) bool) {
-		c.entries.Range(func(name, e any) bool { return yield(name.(string), e.(*Entry)) }) //nolint:errcheck // nothing else is stored
+		c.entries.Range(func(key, value any) bool {
+			name, _ := key.(string)
+			e, _ := value.(*Entry)
+			return yield(name, e)
+		})
 	}
 }
 

@@ -17,17 +17,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// unfinished reports whether an exporter has made the object and is yet to write its
-// status: without it, GPUs that are broken would look healthy for a moment. An object
-// that somebody made by hand has no Node for its owner and may go without a status.
+// unfinished reports whether an exporter has made the object and has not yet written its status:
+// GPUs that are broken would look healthy for a moment. An object that somebody made by hand has
+// no Node for its owner and needs no status.
 func unfinished(obj *v1alpha1.NodeGPUTopology) bool {
 	return obj.Status.Summary == nil && slices.ContainsFunc(obj.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" })
 }
 
-// decode reads an object, each of its parts for itself: a mistake of the agent's
-// must not hide what the exporter reports, nor the other way round. In place of
-// what cannot be read it puts the same part of the last version of the object that
-// could be, and says what is wrong. Without a graph now or before there is no Node.
+// decode reads each part of an object alone: a mistake of the agent must not hide what the
+// exporter reports, nor the other way round. A part that cannot be read is taken from old, the
+// last version of the object that could be read, and the faults name it. Without a graph now or
+// before there is no Node. It needs c.mu.
 func (c *Cache) decode(obj *v1alpha1.NodeGPUTopology, old *usage.Node) (*usage.Node, faults) {
 	var wrong faults
 	if old != nil && old.ObjectUID != obj.UID {
