@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -25,24 +26,22 @@ type cell struct {
 	// another, and busyAsked when last; guarded by State.mu.
 	busySince, busyAsked time.Time
 	// holds of pods nominated for the node, guarded by State.mu, and how many there are.
-	holds []*hold
-	held  atomic.Int32
-	// position in the index, guarded by its mutex; until when the node is looked at
-	// for an event, guarded by that of the touched; and whether the waker has yet to
-	// look at it for one, and what that was, guarded by that of the news.
-	position     int
-	touchedUntil time.Time
-	unseen       bool
-	touched      touch
+	holds  []*hold
+	held   atomic.Int32
+	listed *candidates.Node // the index's part of it
+	// unseen: the waker has yet to look at the node for an event; touched says what that
+	// was. Guarded by the mutex of the news.
+	unseen  bool
+	touched touch
 }
 
 // cells maps node name -> cell. None is ever taken out.
 type cells struct {
-	byName     sync.Map
-	topologies *topologies.Cache
+	byName  sync.Map
+	newCell func(name string) *cell
 }
 
-func newCells(t *topologies.Cache) *cells { return &cells{topologies: t} }
+func newCells(newCell func(name string) *cell) *cells { return &cells{newCell: newCell} }
 
 // get returns the cell of a node, or nil.
 func (c *cells) get(name string) *cell {
@@ -67,7 +66,7 @@ func (c *cells) ensure(name string) *cell {
 	if x := c.get(name); x != nil {
 		return x
 	}
-	x, _ := c.byName.LoadOrStore(name, &cell{name: name, topology: c.topologies.Entry(name)})
+	x, _ := c.byName.LoadOrStore(name, c.newCell(name))
 	stored, _ := x.(*cell)
 	return stored
 }

@@ -28,6 +28,11 @@ func (p informerPods) pod(namespace, name string, uid types.UID) *v1.Pod {
 	return pod
 }
 
+// exists reports whether the informer has the pod.
+func (s *State) exists(pod *v1.Pod) bool {
+	return s.pods.pod(pod.Namespace, pod.Name, pod.UID) != nil
+}
+
 // Connect feeds the State from a scheduler's informers and starts its own until
 // ctx ends. Call it once, from the first plugin's New, before the informer
 // factory starts: afterwards handlers would miss the initial list.
@@ -65,7 +70,7 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	go s.wakeOthers(ctx, h, pods.Lister(), freed)
 	go s.wakeWaiting(ctx, h)
 	go s.resolveDoubts(ctx, h.ClientSet())
-	go s.activateWidened(ctx, h)
+	go s.retries.Run(ctx, s.exists, h.Activate)
 	go s.watchExpiry(ctx)
 	go s.prepare(ctx)
 	return nil
@@ -180,19 +185,4 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 	s.sources = append(s.sources, handler.HasSynced)
 	factory.Start(ctx.Done())
 	return nil
-}
-
-// Serve says that a profile of this name takes pods, for these accelerators.
-func (s *State) Serve(profile string, resources []string) {
-	x := s.index
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.profiles.Insert(profile)
-	x.resources.Insert(resources...)
-}
-
-func (s *State) serves(profile string) bool {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	return s.index.profiles.Has(profile)
 }

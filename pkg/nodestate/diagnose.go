@@ -4,7 +4,6 @@ package nodestate
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -26,13 +26,6 @@ import (
 type informerStores struct {
 	pods  corelisters.PodLister
 	nodes corelisters.NodeLister
-}
-
-// Describe says what a profile's pods are given when they ask for nothing.
-func (s *State) Describe(p diagnosis.Profile) {
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	s.described[p.Name] = p
 }
 
 // Diagnose tells everything the process believes now. It takes each lock for a
@@ -47,15 +40,16 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 	if at := s.swept.Load(); at != 0 {
 		d.LastSweep = new(time.Unix(0, at).UTC())
 	}
-	d.Widened, d.Holds = s.widened.list(), s.heldSets()
-	indexed := s.diagnoseIndex(d)
+	d.Widened, d.Holds = s.retries.Pods(), s.heldSets()
+	d.Profiles = s.profiles.describe(s.index.Resources())
+	seen := s.index.Seen()
 	derived := s.derive(d.Claims)
 	for name, x := range s.cells.all() {
 		n := x.topology.Node()
 		if n == nil && x.topology.Fault() == "" {
 			continue
 		}
-		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], indexed[x]))
+		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], freeByUUID(seen[x.listed])))
 	}
 	slices.SortFunc(d.Nodes, func(a, b diagnosis.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return d
@@ -101,32 +95,16 @@ func (s *State) diagnoseNode(name string, x *cell, n *usage.Node, derived *diagn
 	return out
 }
 
-// diagnoseIndex adds the profiles and returns what the index knows of each cell.
-func (s *State) diagnoseIndex(d *diagnosis.State) map[*cell]map[string][]string {
-	x := s.index
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(x.profiles)) {
-		p, ok := s.described[name]
-		if !ok {
-			p = diagnosis.Profile{Name: name, Resources: slices.Sorted(maps.Keys(x.resources))}
-		}
-		d.Profiles = append(d.Profiles, p)
+// freeByUUID are the GPUs that the index has as free, by resource.
+func freeByUUID(seen candidates.Seen) map[string][]string {
+	if seen.Topology == nil {
+		return nil
 	}
-	out := map[*cell]map[string][]string{}
-	for i := range x.entries {
-		// Not the NodeInfo: it is the running cycle's.
-		n := x.entries[i].node
-		if n == nil {
-			continue
+	out := map[string][]string{}
+	for _, a := range seen.Topology.Accels {
+		if free, ok := seen.Free[a.Resource]; ok {
+			out[a.Resource] = uuids(a, free)
 		}
-		free := map[string][]string{}
-		for _, a := range n.Accels {
-			if m, ok := x.of(a.Resource).Machine(i); ok {
-				free[a.Resource] = uuids(a, m.Free)
-			}
-		}
-		out[x.entries[i].cell] = free
 	}
 	return out
 }

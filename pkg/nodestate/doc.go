@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodestate is the scheduler's view of which accelerators exist, which
-// are used and which may be chosen: in-flight table, the list of nodes for a cycle, and who
-// waits. What is known of a node's devices package topologies says, what is used of them
-// pkg/usage, and which GPUs a pod gets there pkg/placement; this package hands them what they
-// need, under one lock, and remembers the answers. One State serves every profile and both plugins of a process.
+// are used and which may be chosen: in-flight table and who waits. What is known of a node's
+// devices package topologies says, what is used of them pkg/usage, which GPUs a pod gets
+// there pkg/placement, and which nodes a cycle looks at package candidates; this package
+// hands them what they need, under one lock, and remembers the answers. One State serves
+// every profile and both plugins of a process.
 //
 // Its one invariant: at every moment a GPU that a live pod holds, or has been
 // promised, is visible in at least one of the in-flight table, the pod's own

@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -244,8 +245,8 @@ func (g *glance) full() bool {
 
 // admits reports whether nothing but devices keeps the pod off the node, as far as we can
 // tell: taints, labels and what it requests.
-func (g *glance) admits(l *lister) bool {
-	return l.d.hasRoom(g.allocatable, g.requested, g.pods) && l.allowed(g.node)
+func (g *glance) admits(r *candidates.Rules) bool {
+	return r.Admit(g.node, g.allocatable, g.requested, g.pods)
 }
 
 // offers reports whether the node has devices for the pod.

@@ -29,6 +29,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -59,8 +60,8 @@ func newSite(tb testing.TB) *site {
 		snapshot: schedcache.NewEmptySnapshot(), nodes: map[string]*v1.Node{}, pods: map[string]*v1.Pod{}, assumed: map[string]*v1.Pod{},
 	}
 	s.State.pods = fixedStore{}
+	s.index = newIndex(s.State, 0) // only what events are about, and new lists
 	s.Serve("profile", []string{testResource})
-	s.index.stride = 0 // only what events are about, and new lists
 	fw, err := frameworkruntime.NewFramework(ctx, nil, &schedconfig.KubeSchedulerProfile{},
 		frameworkruntime.WithSnapshotSharedLister(s.snapshot), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)))
 	if err != nil {
@@ -102,21 +103,21 @@ func (s *site) list() []fwk.NodeInfo {
 	return nodes
 }
 
-func (s *site) candidates(pod *v1.Pod, how *Narrowing) sets.Set[string] {
+func (s *site) candidates(pod *v1.Pod, how *candidates.Narrowing) sets.Set[string] {
 	s.tb.Helper()
 	names, _ := s.rated(pod, how)
 	return names
 }
 
 // rated is candidates with what they were rated by.
-func (s *site) rated(pod *v1.Pod, how *Narrowing) (sets.Set[string], cluster.Best) {
+func (s *site) rated(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], cluster.Best) {
 	s.tb.Helper()
 	nodes := s.list()
 	return s.Candidates(demandOf(s.tb, pod), pod, how, s.framework, nodes)
 }
 
-func narrowing() *Narrowing {
-	return &Narrowing{Limit: 64, Weights: cluster.DefaultWeights(), KeepOff: true}
+func narrowing() *candidates.Narrowing {
+	return &candidates.Narrowing{Limit: 64, Weights: cluster.DefaultWeights(), KeepOff: true}
 }
 
 // assume takes a pod through Reserve and into the cache.
@@ -164,13 +165,13 @@ func (s *site) remove(name string) {
 
 // linear lists the best nodes by judging every node of the snapshot by itself, and
 // says what they were rated by.
-func (s *site) linear(pod *v1.Pod, how *Narrowing) (sets.Set[string], cluster.Best) {
+func (s *site) linear(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], cluster.Best) {
 	s.tb.Helper()
 	return s.linearWithout(pod, how, nil)
 }
 
 // linearWithout leaves some nodes out.
-func (s *site) linearWithout(pod *v1.Pod, how *Narrowing, out sets.Set[string]) (sets.Set[string], cluster.Best) {
+func (s *site) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out sets.Set[string]) (sets.Set[string], cluster.Best) {
 	s.tb.Helper()
 	d := demandOf(s.tb, pod)
 	offers := map[string]cluster.Offer{}
@@ -221,7 +222,7 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 			}
 			listed, compared := 0, 0
 			for step := range 400 {
-				s.ticks.now = s.ticks.now.Add(touchFor / 2) // who is not touched again is not looked at
+				s.ticks.now = s.ticks.now.Add(candidates.SnapshotDelay / 2) // who is not touched again is not looked at
 				s.disturb(r, kinds, step)
 				s.Sweep(s.snapshot.NodeInfos())
 				pod := gpuPod(fmt.Sprintf("p%d", step), 1+r.IntN(8))
@@ -326,13 +327,13 @@ func TestWhoIsNotNarrowed(t *testing.T) {
 	tests := map[string]struct {
 		gpus   int
 		change func(*v1.Pod)
-		how    func(*Narrowing)
+		how    func(*candidates.Narrowing)
 		want   []string
 	}{
 		"the bridged pair beats the broken bridge and the socket": {gpus: 2, want: []string{"n0"}},
 		"a nominated pod keeps its node":                          {gpus: 2, change: func(p *v1.Pod) { p.Status.NominatedNodeName = "n1" }},
 		"a pod that names its node":                               {gpus: 2, change: pinnedBy(true)},
-		"no narrowing wanted":                                     {gpus: 2, how: func(n *Narrowing) { n.Limit = 0 }},
+		"no narrowing wanted":                                     {gpus: 2, how: func(n *candidates.Narrowing) { n.Limit = 0 }},
 		"a label only the other nodes have":                       {gpus: 2, change: pinnedBy(false), want: []string{"n1"}},
 		"a selector only the other nodes match": {
 			gpus: 2, change: func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"zone": "b"} }, want: []string{"n1"},
@@ -344,7 +345,7 @@ func TestWhoIsNotNarrowed(t *testing.T) {
 			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "zone"}}
 		}, want: []string{"n0", "n1"}},
 		"no GPUs asked: the nodes without any": {gpus: 0, want: []string{"p0", "p1"}},
-		"no GPUs asked, and none reserved":     {gpus: 0, how: func(n *Narrowing) { n.KeepOff = false }},
+		"no GPUs asked, and none reserved":     {gpus: 0, how: func(n *candidates.Narrowing) { n.KeepOff = false }},
 		"no GPUs asked, too much for the nodes without": {
 			gpus: 0, change: func(p *v1.Pod) { *p = *asking(p, "5", "1Gi") },
 		},
@@ -384,17 +385,17 @@ func TestAWidenedPodIsNotNarrowedOnce(t *testing.T) {
 	if got := s.candidates(pod, narrowing()); len(got) != 1 {
 		t.Fatalf("listed %v, want the node", sets.List(got))
 	}
-	s.widened.add(pod.UID)
+	s.retries.Add(pod)
 	if got := s.candidates(pod, narrowing()); got != nil {
 		t.Errorf("listed %v for a widened pod", sets.List(got))
 	}
 	s.podEvent(nil, on(t, s.State, pod, "n0", 0, 1)) // bound
-	if s.Widened(pod.UID) {
+	if s.RetriesOnAllNodes(pod.UID) {
 		t.Error("a bound pod is still marked")
 	}
-	s.widened.add(pod.UID)
+	s.retries.Add(pod)
 	s.podDeleted(pod.UID)
-	if s.Widened(pod.UID) {
+	if s.RetriesOnAllNodes(pod.UID) {
 		t.Error("a deleted pod is still marked")
 	}
 }

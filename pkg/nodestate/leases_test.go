@@ -20,7 +20,7 @@ func TestTheLeaseOfAnEarlierNodesAgentDoesNotCount(t *testing.T) {
 	gone := gpuPod("gone", 8)
 	r.record(t, gone.UID, 0, 1, 2, 3, 4, 5, 6, 7)
 	careful := demandOf(t, gpuPod("careful", 1))
-	careful.Unenforced = RefuseUnenforced
+	careful.Unenforced = placement.RefuseUnenforced
 	info, l := r.view(t)
 	for _, step := range []struct {
 		name  string

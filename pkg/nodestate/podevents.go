@@ -96,7 +96,7 @@ func (s *State) carryOut(effects []effect) {
 	for _, e := range effects {
 		switch e.kind {
 		case stopRetrying:
-			s.widened.remove(e.uid)
+			s.retries.Remove(e.uid)
 		case stopWaiting:
 			s.leaves(e.uid)
 		case isThere:

@@ -91,6 +91,25 @@ func (s *State) triedOn(uid types.UID) string {
 	return triedOn(s.claims[uid])
 }
 
+// mayTakeAgain returns the node on which the pod may take its choice again that is in doubt;
+// empty if there is none.
+func (s *State) mayTakeAgain(d *Demand, snapshot fwk.NodeInfoLister) string {
+	name := s.triedOn(d.UID)
+	if name == "" {
+		return ""
+	}
+	x := s.cells.get(name)
+	info, err := snapshot.Get(name)
+	if x == nil || err != nil {
+		return "" // the node is gone
+	}
+	n := x.topology.Node()
+	if n == nil || s.usageAgain(d, x, n, info, snapshot) == nil {
+		return ""
+	}
+	return name
+}
+
 func triedOn(claims []*claim) string {
 	for _, c := range slices.Backward(claims) {
 		if c.phase == doubtful && c.times < maxAgain {

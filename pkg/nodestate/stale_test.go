@@ -155,7 +155,7 @@ func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
 		r.leases.Drop(nodelease.AgentPrefix + "n")
 		info, l := r.view(t)
 		d := demandOf(t, gpuPod("p", 2))
-		d.CountStale, d.Unenforced = true, RefuseUnenforced
+		d.CountStale, d.Unenforced = true, placement.RefuseUnenforced
 		if v := r.Judge(d, info, l); v.Reason != placement.NotEnforced {
 			t.Errorf("verdict %q, want %q", v.Reason, placement.NotEnforced)
 		}

@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -50,18 +50,16 @@ type State struct {
 	leader     *leaderView
 	releases   releases
 	parsed     *parsedAllocations
-	index      *index
-	widened    *widened
+	index      *candidates.Index
+	retries    *candidates.Retries
+	profiles   *profiles
 	waiting    *waiting
 	waker      *waker
 	sight      sight
 	pods       podLister
 	live       livePods // asked after an election only; nil where nobody is elected
 	stores     informerStores
-	described  map[string]diagnosis.Profile // guarded by index.mu
-	swept      atomic.Int64                 // when the last cycle began, in Unix nanoseconds
-
-	listed, recovered atomic.Uint64 // cycles narrowed, and taken back
+	swept      atomic.Int64 // when the last cycle began, in Unix nanoseconds
 
 	writing atomic.Int64  // claims that are on their way to be bound
 	room    chan struct{} // one of them has arrived
@@ -92,16 +90,17 @@ type State struct {
 // New returns a State that reads pods through lister. It starts nothing.
 func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
-		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights),
+		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), profiles: newProfiles(),
 		leases: nodelease.NewTable(config.Freshness), leader: &leaderView{name: config.LeaderLease}, parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
-		index: newIndex(), widened: newWidened(), waiting: newWaiting(), waker: newWaker(),
+		retries: candidates.NewRetries(clk), waiting: newWaiting(), waker: newWaker(),
 		room: make(chan struct{}, 1), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
-		pods: noPods{}, sight: noSight{}, described: map[string]diagnosis.Profile{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
+		pods: noPods{}, sight: noSight{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
 	}
 	s.topologies = topologies.New(clk, s.leases, s.registry, s.Synced)
-	s.cells = newCells(s.topologies)
+	s.cells = newCells(s.newCell)
+	s.index = newIndex(s, candidates.DefaultStride)
 	return s
 }
 
@@ -121,7 +120,7 @@ func (s *State) Registry() *nvtopo.Registry { return s.registry }
 // Demand is what a profile adds to a request when a node is judged.
 type Demand struct {
 	*podrequest.Request
-	Unenforced Unenforced
+	Unenforced placement.Unenforced
 	// AllowNoGraph lets GPU pods without hard demands onto nodes without a graph, and
 	// CountStale onto those whose graph is stale; pods without GPUs always may.
 	AllowNoGraph bool
@@ -131,16 +130,6 @@ type Demand struct {
 	// devices of pods that have just gone, and admitted those that have just come.
 	Ahead bool
 }
-
-// Unenforced says what may run where no agent makes the choice real.
-type Unenforced uint8
-
-// The values of the argument unenforcedNodes.
-const (
-	AllowUnenforced Unenforced = iota
-	WholeNodeOnly
-	RefuseUnenforced
-)
 
 // Verdict is a node's answer to a demand.
 type Verdict struct {
@@ -200,22 +189,7 @@ func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister)
 
 // enforcement refuses a node without an agent to pods that may not run there.
 func (s *State) enforcement(d *Demand, n *usage.Node) placement.Reason {
-	if !d.HasGPUs() || n.Enforced(s.clock.Now()) {
-		return placement.Fits
-	}
-	if d.Unenforced == RefuseUnenforced {
-		return placement.NotEnforced
-	}
-	if d.Unenforced != WholeNodeOnly && !d.TrustsOutput {
-		return placement.Fits
-	}
-	// The whole node leaves kubelet nothing to choose.
-	for _, r := range d.Resources {
-		if a := n.Accel(r.Name); a == nil || r.Count != a.Graph.Len() {
-			return placement.NotEnforced
-		}
-	}
-	return placement.Fits
+	return placement.CheckEnforcement(d.Request, d.Unenforced, n, s.clock.Now())
 }
 
 // View returns what is used on a node for scoring; nil where its graph does not count.

@@ -117,8 +117,5 @@ func (s *State) Reports() []topologies.Report {
 		klog.Background().Error(err, "Listing nodes failed")
 		return nil
 	}
-	s.index.mu.Lock()
-	resources := s.index.resources.UnsortedList()
-	s.index.mu.Unlock()
-	return s.topologies.Reports(nodes, resources)
+	return s.topologies.Reports(nodes, s.index.Resources())
 }

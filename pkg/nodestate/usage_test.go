@@ -350,16 +350,16 @@ func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
 func TestUnenforcedNodes(t *testing.T) {
 	tests := map[string]struct {
 		gpus  int
-		mode  Unenforced
+		mode  placement.Unenforced
 		trust bool
 		want  placement.Reason
 	}{
-		"allowed by default":                        {gpus: 2, mode: AllowUnenforced},
-		"refused":                                   {gpus: 8, mode: RefuseUnenforced, want: placement.NotEnforced},
-		"part of a node is refused":                 {gpus: 2, mode: WholeNodeOnly, want: placement.NotEnforced},
-		"a whole node leaves kubelet no choice":     {gpus: 8, mode: WholeNodeOnly},
-		"a pod that reads our output is not risked": {gpus: 2, mode: AllowUnenforced, trust: true, want: placement.NotEnforced},
-		"unless it takes the whole node":            {gpus: 8, mode: AllowUnenforced, trust: true},
+		"allowed by default":                        {gpus: 2, mode: placement.AllowUnenforced},
+		"refused":                                   {gpus: 8, mode: placement.RefuseUnenforced, want: placement.NotEnforced},
+		"part of a node is refused":                 {gpus: 2, mode: placement.WholeNodeOnly, want: placement.NotEnforced},
+		"a whole node leaves kubelet no choice":     {gpus: 8, mode: placement.WholeNodeOnly},
+		"a pod that reads our output is not risked": {gpus: 2, mode: placement.AllowUnenforced, trust: true, want: placement.NotEnforced},
+		"unless it takes the whole node":            {gpus: 8, mode: placement.AllowUnenforced, trust: true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

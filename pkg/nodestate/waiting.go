@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
 
 // waiting is the list of pods with GPUs that no node took when they were last tried. The
@@ -28,9 +30,10 @@ type waiting struct {
 
 // waiter is one such pod. Fields without a note are written once.
 type waiter struct {
-	pod   *v1.Pod
-	rules *lister // what of it decides where it may go
-	sig   string  // of its request
+	pod    *v1.Pod
+	demand *Demand
+	rules  candidates.Rules
+	sig    string // of its request
 	// refused is when the cycle began in which no node took it.
 	refused time.Time
 	// expected: something that is under way may let it in, it has been promised a node, or
@@ -83,7 +86,7 @@ func (s *State) Waits(r *Unplaced) {
 	}
 	d := r.Demand
 	w := &waiter{
-		pod: r.Pod, rules: newLister(s, &d, r.Pod), sig: r.Pod.Spec.SchedulerName + " " + d.Signature(), refused: time.Unix(0, s.swept.Load()),
+		pod: r.Pod, demand: &d, rules: candidates.NewRules(r.Pod, d.Request), sig: r.Pod.Spec.SchedulerName + " " + d.Signature(), refused: time.Unix(0, s.swept.Load()),
 		expected: r.Expected || s.triedOn(r.Pod.UID) != "", counted: r.Counted,
 	}
 	if w.expected {
@@ -113,7 +116,7 @@ func (l *waiting) add(w *waiter) {
 // compare puts the pod first that is to be woken first.
 func (w *waiter) compare(o *waiter) int {
 	return cmp.Or(
-		cmp.Compare(o.rules.d.Priority, w.rules.d.Priority), w.pod.CreationTimestamp.Compare(o.pod.CreationTimestamp.Time),
+		cmp.Compare(o.demand.Priority, w.demand.Priority), w.pod.CreationTimestamp.Compare(o.pod.CreationTimestamp.Time),
 		strings.Compare(w.pod.Namespace, o.pod.Namespace), strings.Compare(w.pod.Name, o.pod.Name), strings.Compare(string(w.pod.UID), string(o.pod.UID)),
 	)
 }

@@ -68,7 +68,7 @@ func (r *round) judge(w *waiter) {
 	to := shut
 	for _, at := range r.spotsFor(w) {
 		switch {
-		case !at.glance.admits(w.rules):
+		case !at.glance.admits(&w.rules):
 		case at.glance.since(w):
 			at.todo = true // whose turn it is is another question
 		default:
@@ -87,7 +87,7 @@ func (r *round) spotsFor(w *waiter) []*spot {
 	}
 	var spots []*spot
 	for _, at := range r.s.waker.spots {
-		if at.glance != nil && !at.glance.full() && r.s.offers(at.glance, w.rules.d) {
+		if at.glance != nil && !at.glance.full() && r.s.offers(at.glance, w.demand) {
 			spots = append(spots, at)
 		}
 	}
@@ -150,11 +150,11 @@ func (r *round) takes(w *waiter, c *cell, at *spot, v *views) *glance {
 		return nil
 	}
 	g := v.of(w)
-	if !r.s.offers(g, w.rules.d) {
+	if !r.s.offers(g, w.demand) {
 		v.without[w.sig] = len(at.glance.nominated) == 0
 		return nil
 	}
-	if !g.admits(w.rules) || r.s.waiting.isOver(w) {
+	if !g.admits(&w.rules) || r.s.waiting.isOver(w) {
 		return nil
 	}
 	return g
@@ -162,9 +162,9 @@ func (r *round) takes(w *waiter, c *cell, at *spot, v *views) *glance {
 
 // wake plans for a pod what it will take, and lets it be tried.
 func (r *round) wake(w *waiter, c *cell, at *spot, g *glance) {
-	p := &plan{pod: w.pod, request: w.rules.d.Request}
+	p := &plan{pod: w.pod, request: w.demand.Request}
 	if g.usage != nil && g.freshness == placement.Fits {
-		p.alloc, _ = placement.Choose(g.usage, p.request, w.rules.d.WantCPUs)
+		p.alloc, _ = placement.Choose(g.usage, p.request, w.demand.WantCPUs)
 	}
 	if at.glance.grew.After(w.woken) {
 		w.tries = 0
@@ -225,7 +225,7 @@ func (v *views) replan() {
 
 // of is the node as a pod finds it.
 func (v *views) of(w *waiter) *glance {
-	d := w.rules.d
+	d := w.demand
 	yields := func(pod *v1.Pod) bool {
 		return d.yieldsTo(pod) && !slices.ContainsFunc(v.at.plans, func(p *plan) bool { return p.pod.UID == pod.UID })
 	}

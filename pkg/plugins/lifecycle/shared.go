@@ -18,6 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -62,7 +63,7 @@ func (s *Shared) ServeDebug(serve DebugServer) { s.serve = serve }
 // Profile is what the plugins of one profile were configured with, together.
 type Profile struct {
 	Options      podrequest.Options
-	Unenforced   nodestate.Unenforced
+	Unenforced   placement.Unenforced
 	AllowNoGraph bool
 	CountStale   bool
 	WantCPUs     bool

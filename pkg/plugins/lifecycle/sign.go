@@ -23,7 +23,7 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}
-	if p.state.Widened(pod.UID) {
+	if p.state.RetriesOnAllNodes(pod.UID) {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod is tried on all nodes this time")
 	}
 	if !p.cares(d.Request) {

@@ -12,9 +12,10 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -26,7 +27,7 @@ const Name = config.TopologyAwareName
 type Plugin struct {
 	*lifecycle.Plugin
 	logger    klog.Logger
-	narrowing nodestate.Narrowing
+	narrowing candidates.Narrowing
 	preemptor *preemptor
 }
 
@@ -75,7 +76,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		}
 		return &Plugin{
 			Plugin: base, logger: klog.FromContext(ctx), preemptor: preemptor,
-			narrowing: nodestate.Narrowing{
+			narrowing: candidates.Narrowing{
 				Limit: int(*args.NarrowTo), Tolerance: *args.NarrowTolerance, KeepOff: *args.ReserveGPUNodes,
 				Weights: cluster.Weights{Bandwidth: *args.BandwidthWeight, Latency: *args.LatencyWeight, Fragmentation: *args.FragmentationWeight},
 			},
@@ -84,9 +85,9 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 }
 
 // unenforced maps the argument to what the state works with.
-var unenforced = map[config.UnenforcedNodes]nodestate.Unenforced{
-	config.UnenforcedNodesAllow: nodestate.AllowUnenforced, config.UnenforcedNodesWholeNodeOnly: nodestate.WholeNodeOnly,
-	config.UnenforcedNodesRefuse: nodestate.RefuseUnenforced,
+var unenforced = map[config.UnenforcedNodes]placement.Unenforced{
+	config.UnenforcedNodesAllow: placement.AllowUnenforced, config.UnenforcedNodesWholeNodeOnly: placement.WholeNodeOnly,
+	config.UnenforcedNodesRefuse: placement.RefuseUnenforced,
 }
 
 // fill adds this plugin's part to the profile.

@@ -32,11 +32,11 @@ const ErrReasonNoNode = "no node has what the pod asks for; it is tried when one
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := nodestate.ReadCycle(state)
 	if c != nil && c.Narrowed {
-		p.State().Widen(p.logger, pod, p.Handle())
+		p.State().RetryOnAllNodes(p.logger, pod, p.Handle())
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonListRefused)
 	}
 	// All nodes were tried; after the next change a list is useful again.
-	p.State().EndWiden(pod.UID)
+	p.State().EndRetry(pod.UID)
 	if c == nil || !c.Demand.HasGPUs() {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}

@@ -9,12 +9,12 @@ import (
 
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 )
 
 func TestScoresFollowTheWeights(t *testing.T) {
-	p := &Plugin{narrowing: nodestate.Narrowing{Weights: cluster.DefaultWeights()}}
+	p := &Plugin{narrowing: candidates.Narrowing{Weights: cluster.DefaultWeights()}}
 	best := cluster.Best{Ring: 300_000_000, Latency: 2_000, Lost: 200}
 	tests := map[string]struct {
 		ratings map[string]cluster.Offer // node -> its choice

@@ -18,7 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
@@ -37,7 +37,7 @@ func TestNothingOutvotesTheLinks(t *testing.T) {
 			for _, weight := range others {
 				sum += int64(weight)
 			}
-			p := &Plugin{narrowing: nodestate.Narrowing{Weights: cluster.DefaultWeights()}}
+			p := &Plugin{narrowing: candidates.Narrowing{Weights: cluster.DefaultWeights()}}
 			best := cluster.Best{Ring: 900_000_000, Latency: 1_000, Lost: 1}
 			worst := cluster.Offer{Ring: 1, Latency: 1 << 40, Lost: 1, FreeAfter: 64}
 			scores := fwk.NodeScoreList{

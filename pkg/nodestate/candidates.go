@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// source is what the index of nodes asks about one node.
+type source struct {
+	s *State
+	x *cell
+}
+
+func (o source) Topology() *usage.Node { return o.x.topology.Node() }
+func (o source) Revision() uint64      { return o.x.rev.Load() }
+
+func (o source) Counts(n *usage.Node, now time.Time) bool {
+	return o.x.topology.Vouched(n, now) == placement.Fits
+}
+
+func (o source) Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
+	return o.s.usage(o.x, n, info, snapshot)
+}
+
+// newCell returns the cell of a node of which nothing is known yet.
+func (s *State) newCell(name string) *cell {
+	x := &cell{name: name, topology: s.topologies.Entry(name)}
+	x.listed = candidates.NewNode(source{s, x})
+	return x
+}
+
+// newIndex returns the index of the nodes of s.
+func newIndex(s *State, stride int) *candidates.Index {
+	return candidates.NewIndex(s.clock, func(name string) *candidates.Node { return s.cells.ensure(name).listed }, stride)
+}
+
+// touch says that a node's graph or claims changed. It may be called under any lock.
+func (s *State) touch(c *cell) {
+	s.waker.news.add(c, touch{at: s.clock.Now()})
+	s.index.Changed(c.listed)
+}
+
+// touchNode says that the scheduler's snapshot of a node changed or soon will. It may be
+// called under any lock.
+func (s *State) touchNode(name string) {
+	if c := s.cells.get(name); c != nil {
+		s.waker.news.add(c, touch{at: s.clock.Now()})
+		s.index.ChangesSoon(c.listed)
+	}
+}
+
+// Candidates lists the nodes that the pod does best on, or nil where the list would be empty
+// or the pod is not to be narrowed: it is nominated, names its node, or is tried on all
+// nodes. Nodes with GPUs were rated by best. See candidates.Index.List.
+func (s *State) Candidates(d *Demand, pod *v1.Pod, how *candidates.Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) (names sets.Set[string], best cluster.Best) {
+	q := candidates.Query{
+		Pod: pod, Request: d.Request, Unenforced: d.Unenforced, Narrowing: how,
+		Nodes: nodes, Snapshot: h.SnapshotSharedLister().NodeInfos(), Queue: h,
+	}
+	if !s.index.Refresh(&q) || s.retries.Begin(pod.UID) {
+		return nil, cluster.NoBest()
+	}
+	q.Again = s.mayTakeAgain(d, q.Snapshot)
+	return s.index.List(&q)
+}
+
+// HasBoth reports whether some nodes of the last cycle had accelerators and some
+// had none.
+func (s *State) HasBoth() bool { return s.index.HasBoth() }
+
+// TakesWholeNodes reports whether the pod takes all devices of any node it could be
+// placed on, so that no other place on the node is left to be rated.
+func (s *State) TakesWholeNodes(r *podrequest.Request) bool { return s.index.TakesWholeNodes(r) }
+
+// RetryOnAllNodes makes the pod's next cycle look at all nodes and sees that it comes at
+// once. The activation now counts if anything delays the pod's way back to the queue.
+func (s *State) RetryOnAllNodes(logger klog.Logger, pod *v1.Pod, h fwk.Handle) {
+	s.retries.Add(pod)
+	h.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
+}
+
+// EndRetry lets the pod get a list again.
+func (s *State) EndRetry(uid types.UID) { s.retries.Remove(uid) }
+
+// RetriesOnAllNodes reports whether the pod's next cycle looks at all nodes.
+func (s *State) RetriesOnAllNodes(uid types.UID) bool { return s.retries.Has(uid) }

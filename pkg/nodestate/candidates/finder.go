@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package candidates
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+)
+
+const (
+	// plainSample is how many nodes without accelerators are listed for a pod that
+	// needs none: kube-scheduler's own sample has at least 100.
+	plainSample = 128
+	// maxChecks bounds the nodes looked at one by one for one pod; who needs more
+	// is scheduled without a list.
+	maxChecks = 8192
+	// maxTolerance is more than two scores can differ.
+	maxTolerance = 101
+)
+
+// finder makes one pod's list. Its passes hold Index.mu.
+type finder struct {
+	Query
+	rules   Rules
+	wide    bool             // list the whole band
+	start   int              // where a list of plain nodes begins
+	kept    map[int]struct{} // nodes that the queue keeps for other pods
+	now     time.Time        // of this pass
+	checks  int              // nodes looked at in this pass
+	asked   []int            // nodes that this pass took to be kept for nobody
+	ratedBy cluster.Best     // what scores are relative to, once there is a list
+}
+
+// find makes the list once, given which nodes are kept for other pods.
+func (f *finder) find(x *Index) sets.Set[string] {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.same(f.Nodes) {
+		return nil // another cycle began meanwhile
+	}
+	f.now, f.ratedBy, f.checks, f.asked = x.clock.Now(), cluster.NoBest(), 0, f.asked[:0]
+	if f.Again != "" && f.admitsAgain(x) {
+		return sets.New(f.Again)
+	}
+	switch {
+	case !f.Request.HasGPUs():
+		return f.plain(x)
+	case f.Request.NeedsNUMAFit() || len(f.Request.Resources) > 1 || f.Request.Admission.Pinned() && x.pinning > 0:
+		return f.bestByNode(x)
+	default:
+		return f.best(x)
+	}
+}
+
+// admitsAgain reports whether the node of a choice in doubt is worth listing.
+func (f *finder) admitsAgain(x *Index) bool {
+	i := slices.IndexFunc(f.Nodes, func(info fwk.NodeInfo) bool { return info.Node().Name == f.Again })
+	return i >= 0 && f.admits(x, i)
+}
+
+// admits reports whether a node is worth listing: its graph counts, and nothing
+// that is cheap to see keeps the pod away.
+func (f *finder) admits(x *Index, i int) bool {
+	if f.checks++; f.checks > maxChecks {
+		return false
+	}
+	e := &x.entries[i]
+	n := e.topology
+	return n != nil && e.of.source.Counts(n, f.now) &&
+		placement.CheckEnforcement(f.Request, f.Unenforced, n, f.now) == placement.Fits && f.fits(i)
+}
+
+// fits reports whether a node has room for the pod, lets it in and is kept for nobody.
+func (f *finder) fits(i int) bool {
+	info := f.Nodes[i]
+	return f.rules.Admit(info.Node(), info.GetAllocatable(), info.GetRequested(), len(info.GetPods())) && !f.keptForOthers(i)
+}
+
+// best lists the best nodes of the best band that has any.
+func (f *finder) best(x *Index) sets.Set[string] {
+	machines := x.byName[f.Request.Resources[0].Name]
+	if machines == nil {
+		return nil
+	}
+	r := f.Request
+	demand := cluster.Demand{GPUs: r.Resources[0].Count, Constraint: r.Constraint, KnownOnly: r.LinkSensitive()}
+	if r.Picky() {
+		demand.Suitable = r.Suitable
+	}
+	x.later = x.later[:0]
+	for band := cluster.BandBest; band < cluster.Bands; band++ {
+		x.found = machines.Candidates(&demand, band, x.found[:0])
+		if band = nextBand(x.found, x.later); band == cluster.Bands {
+			return nil
+		}
+		usable := f.usable(x, band)
+		if f.checks > maxChecks {
+			return nil
+		}
+		if len(usable) > 0 {
+			return f.list(x, usable)
+		}
+	}
+	return nil
+}
+
+// nextBand is the best band of any candidate.
+func nextBand(found, later []cluster.Candidate) int {
+	band := cluster.Bands
+	for _, cs := range [][]cluster.Candidate{found, later} {
+		for i := range cs {
+			band = min(band, cs[i].Offer.Band)
+		}
+	}
+	return band
+}
+
+// usable returns the candidates of a band that have a node which the pod may use:
+// scores are relative to the best candidate, so others must not take part. What
+// kubelets make of a set can only be worse than what the index knows: buckets that
+// fall into a later band for it are kept for that.
+func (f *finder) usable(x *Index, band int) []cluster.Candidate {
+	out := x.usable[:0]
+	for _, c := range x.found {
+		if c.Offer.Band > band {
+			break // all of them are of one band, and it is not its turn
+		}
+		i := slices.IndexFunc(c.Bucket.Nodes(), func(i int) bool { return f.admits(x, i) })
+		if i < 0 {
+			continue
+		}
+		e := &x.entries[c.Bucket.Nodes()[i]]
+		if e.topology.Kubelet == nil {
+			out = append(out, c)
+			continue
+		}
+		// What is on a node of the bucket decides alike on all of them.
+		u := e.of.source.Usage(e.topology, f.Nodes[c.Bucket.Nodes()[i]], f.Snapshot)
+		o, ok := placement.Rate(u, f.Request)
+		if !ok {
+			continue
+		}
+		c.Offer = &o
+		if o.Band > band {
+			x.later = append(x.later, c)
+		} else {
+			out = append(out, c)
+		}
+	}
+	x.later = slices.DeleteFunc(x.later, func(c cluster.Candidate) bool {
+		if c.Offer.Band == band {
+			out = append(out, c)
+			return true
+		}
+		return false
+	})
+	x.usable = out
+	return out
+}
+
+// list takes nodes from the best candidates on.
+func (f *finder) list(x *Index, cs []cluster.Candidate) sets.Set[string] {
+	limit, tolerance := f.Narrowing.Limit, f.Narrowing.Tolerance
+	if f.wide {
+		limit, tolerance = len(f.Nodes), maxTolerance
+	}
+	cs, f.ratedBy = cluster.Top(cs, &f.Narrowing.Weights, tolerance)
+	names := make(sets.Set[string], min(limit, len(cs[0].Bucket.Nodes())))
+	for _, c := range cs {
+		for _, i := range c.Bucket.Nodes() {
+			if len(names) == limit {
+				return names
+			}
+			if f.admits(x, i) {
+				names.Insert(f.Nodes[i].Node().Name)
+			}
+		}
+	}
+	if f.checks > maxChecks {
+		return nil
+	}
+	return names
+}
+
+// bestByNode is best for pods whose place depends on more than buckets are made of,
+// CPUs and memory beside the GPUs, exclusive ones where kubelet gives such, or
+// other accelerators: every node is rated.
+func (f *finder) bestByNode(x *Index) sets.Set[string] {
+	type rated struct {
+		node  int
+		offer cluster.Offer
+		raw   int64
+	}
+	var all []rated
+	band, best := cluster.Bands, cluster.NoBest()
+	for i := range x.entries {
+		if !f.admits(x, i) {
+			continue
+		}
+		o, ok := placement.Rate(x.entries[i].of.source.Usage(x.entries[i].topology, f.Nodes[i], f.Snapshot), f.Request)
+		if !ok || o.Band > band {
+			continue
+		}
+		if o.Band < band {
+			band, best, all = o.Band, cluster.NoBest(), all[:0]
+		}
+		best.Add(&o)
+		all = append(all, rated{node: i, offer: o})
+	}
+	if f.checks > maxChecks {
+		return nil
+	}
+	f.ratedBy = best
+	for i := range all {
+		all[i].raw = f.Narrowing.Weights.Raw(&all[i].offer, &best)
+	}
+	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(b.raw, a.raw) })
+	names := sets.Set[string]{}
+	for _, r := range all {
+		if !f.wide && (len(names) == f.Narrowing.Limit || r.raw < all[0].raw-int64(f.Narrowing.Tolerance*cluster.Point)) {
+			break
+		}
+		names.Insert(f.Nodes[r.node].Node().Name)
+	}
+	return names
+}
+
+// plain lists nodes without accelerators, beginning where the last pod's list
+// ended, so that every one has its turn.
+func (f *finder) plain(x *Index) sets.Set[string] {
+	if x.plain == 0 || x.plain == len(f.Nodes) {
+		return nil
+	}
+	limit := plainSample
+	if f.wide {
+		limit = len(f.Nodes)
+	}
+	names := make(sets.Set[string], min(limit, x.plain))
+	n := len(f.Nodes)
+	for step := range n {
+		i := (f.start + step) % n
+		if x.entries[i].plain && f.fits(i) {
+			names.Insert(f.Nodes[i].Node().Name)
+			if len(names) == limit {
+				x.next = (i + 1) % n
+				break
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package candidates
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// DefaultStride is how many nodes without an event a refresh looks at, in turn, so that
+// even a change that nobody announced is seen after some cycles.
+const DefaultStride = 64
+
+// Index is a memo over the cycle's nodes: which are in the same state, so that a choice
+// among thousands looks at a few dozen states. Make one with NewIndex. Cycles use it one
+// after the other; everything else may be called at any time.
+type Index struct {
+	clock   clock.PassiveClock
+	find    func(name string) *Node
+	stride  int
+	changes changes
+	listed  atomic.Uint64
+
+	mu      sync.Mutex     // guards all below
+	nodes   []fwk.NodeInfo // the snapshot's list that entries are aligned with
+	entries []entry
+	byName  map[string]*cluster.Index // resource -> its machines by state
+	plain   int                       // nodes without any accelerator
+	pinning int                       // nodes whose kubelet gives exclusive CPUs or memory
+
+	resources sets.Set[string] // that count as accelerators
+
+	looked time.Time // when the last refresh was
+	next   int       // where the next list of plain nodes begins
+	turn   int       // where the next look at unchanged nodes begins
+
+	// Memory that cycles use again: candidates of the band that is looked at, those of them
+	// that the pod may use, those whose kubelet makes them worse, the nodes that changed,
+	// and those that the queue is asked about.
+	found, usable, later []cluster.Candidate
+	changed              []*Node
+	asked                []int
+}
+
+// entry is what the index knows of one node. It holds while the generation of its NodeInfo
+// and the revision of its Source are these.
+type entry struct {
+	of         *Node
+	generation int64
+	revision   uint64
+	known      bool
+	plain      bool
+	topology   *usage.Node // whose state is in the index; nil if none is
+	mortal     bool        // GPUs of pods that are gone count until the agent dies
+}
+
+// NewIndex returns an index of no nodes. find returns the Node of a name, and makes it if
+// need be. stride is DefaultStride but in tests.
+func NewIndex(clk clock.PassiveClock, find func(name string) *Node, stride int) *Index {
+	return &Index{clock: clk, find: find, stride: stride, byName: map[string]*cluster.Index{}, resources: sets.Set[string]{}}
+}
+
+// Count adds resources to those that are accelerators.
+func (x *Index) Count(resources ...string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.resources.Insert(resources...)
+}
+
+// Resources returns the accelerators, in order.
+func (x *Index) Resources() []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return sets.List(x.resources)
+}
+
+// Listed is how many lists were made.
+func (x *Index) Listed() uint64 { return x.listed.Load() }
+
+// HasBoth reports whether some nodes of the last cycle had accelerators and some
+// had none.
+func (x *Index) HasBoth() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.plain > 0 && x.plain < len(x.entries)
+}
+
+// TakesWholeNodes reports whether a pod takes all devices of any node it could be placed
+// on, so that no other place on the node is left to be rated.
+func (x *Index) TakesWholeNodes(r *podrequest.Request) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, res := range r.Resources {
+		machines := x.byName[res.Name]
+		if machines == nil || machines.Largest() == 0 || res.Count < machines.Largest() {
+			return false
+		}
+	}
+	return r.HasGPUs()
+}
+
+// Seen is what the index has of one node.
+type Seen struct {
+	Topology *usage.Node
+	Free     map[string]nvtopo.Mask // by resource
+}
+
+// Seen returns what the index has of each node that has a topology.
+func (x *Index) Seen() map[*Node]Seen {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	out := map[*Node]Seen{}
+	for i := range x.entries {
+		// Not the NodeInfo: it is the running cycle's.
+		n := x.entries[i].topology
+		if n == nil {
+			continue
+		}
+		free := map[string]nvtopo.Mask{}
+		for _, a := range n.Accels {
+			if m, ok := x.of(a.Resource).Machine(i); ok {
+				free[a.Resource] = m.Free
+			}
+		}
+		out[x.entries[i].of] = Seen{Topology: n, Free: free}
+	}
+	return out
+}
+
+// refresh brings the index up to the cycle's snapshot: it compares two numbers of each
+// node that changed, and of some others, and computes anew what differs. It needs x.mu.
+func (x *Index) refresh(nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
+	x.looked = x.clock.Now()
+	look := func(i int) {
+		e := &x.entries[i]
+		if !e.known || e.generation != nodes[i].GetGeneration() || e.revision != e.of.source.Revision() ||
+			e.mortal && !e.topology.Enforced(x.looked) {
+			x.update(i, nodes[i], snapshot)
+		}
+	}
+	if x.align(nodes) {
+		for i := range nodes {
+			look(i)
+		}
+		return
+	}
+	x.changed = x.changes.take(x.changed[:0], x.looked)
+	for _, n := range x.changed {
+		if n.position < len(x.entries) && x.entries[n.position].of == n {
+			look(n.position)
+		}
+	}
+	for range min(x.stride, len(nodes)) {
+		x.turn = (x.turn + 1) % len(nodes)
+		look(x.turn)
+	}
+}
+
+// align makes one entry per node, keeping those of nodes that stay where they
+// are, and reports whether the list is another than before. The snapshot makes a
+// new list whenever a node comes or goes, and changes the old one's NodeInfos in
+// place otherwise.
+func (x *Index) align(nodes []fwk.NodeInfo) bool {
+	if x.same(nodes) {
+		return false
+	}
+	for i := len(nodes); i < len(x.entries); i++ {
+		x.forget(i)
+	}
+	x.entries = append(x.entries, make([]entry, max(0, len(nodes)-len(x.entries)))...)[:len(nodes)]
+	for i := range nodes {
+		n := x.find(nodes[i].Node().Name)
+		if x.entries[i].of != n {
+			x.forget(i)
+			x.entries[i] = entry{of: n}
+		}
+		n.position = i
+	}
+	x.nodes, x.turn = nodes, 0
+	return true
+}
+
+func (x *Index) same(nodes []fwk.NodeInfo) bool {
+	return len(nodes) == len(x.nodes) && (len(nodes) == 0 || &nodes[0] == &x.nodes[0])
+}
+
+// oneSort reports whether all nodes had accelerators, or none, as far as is known.
+func (x *Index) oneSort(nodes []fwk.NodeInfo) bool {
+	return x.same(nodes) && (x.plain == 0 || x.plain == len(nodes))
+}
+
+// forget takes a node out of all that is counted.
+func (x *Index) forget(i int) {
+	for _, c := range x.byName {
+		c.Remove(i)
+	}
+	if x.entries[i].plain {
+		x.plain--
+	}
+	if n := x.entries[i].topology; n != nil && n.Kubelet.Pins() {
+		x.pinning--
+	}
+	x.entries[i] = entry{}
+}
+
+// replace takes an entry out of the counts, for one of the topology n.
+func (x *Index) replace(i int, n *usage.Node) {
+	if x.entries[i].topology == n {
+		if x.entries[i].plain {
+			x.plain--
+		}
+		return
+	}
+	x.forget(i)
+	if n != nil && n.Kubelet.Pins() {
+		x.pinning++
+	}
+}
+
+// update computes a node's state anew.
+func (x *Index) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
+	of := x.entries[i].of
+	revision := of.source.Revision() // before anything is read, so that a change meanwhile shows
+	node, n := info.Node(), of.source.Topology()
+	if n != nil && n.NodeUID != node.UID {
+		n = nil
+	}
+	x.replace(i, n)
+	e := &x.entries[i]
+	*e = entry{of: of, generation: info.GetGeneration(), revision: revision, known: true, topology: n, plain: n == nil || len(n.Accels) == 0}
+	for r := range x.resources {
+		e.plain = e.plain && info.GetAllocatable().GetScalarResources()[v1.ResourceName(r)] == 0
+	}
+	if e.plain {
+		x.plain++
+	}
+	if n == nil {
+		return
+	}
+	u := of.source.Usage(n, info, snapshot)
+	e.mortal = u.Unreleased && u.AgentLived
+	for ai, a := range n.Accels {
+		if !x.resources.Has(a.Resource) {
+			continue // nobody asks for it, and a node may make up names without end
+		}
+		m := cluster.Machine{
+			Tables: a.Tables, Healthy: a.Healthy, Free: u.FreeAt(ai), Degraded: a.Degraded, Kind: a.Kind, Kubelet: n.KubeletPolicy,
+			Held: u.Counted[ai], Unknown: u.Foreign[ai],
+		}
+		if n.Kubelet != nil {
+			// Its verdict is asked when the bucket is a candidate.
+			m.Kind, m.Kubelet = m.Kind^n.Kubelet.Kind, nvtopo.PolicyNone
+		}
+		x.of(a.Resource).Put(i, m)
+	}
+}
+
+func (x *Index) of(resource string) *cluster.Index {
+	c, ok := x.byName[resource]
+	if !ok {
+		c = cluster.NewIndex()
+		x.byName[resource] = c
+	}
+	return c
+}

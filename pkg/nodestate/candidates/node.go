@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package candidates
+
+import (
+	"time"
+
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// Source is what is known of the node of one name. The index asks it while Index.mu is
+// held.
+type Source interface {
+	// Topology returns the node's topology, whether it counts or not; nil if there is none.
+	Topology() *usage.Node
+	// Counts reports whether somebody vouches for the topology n now.
+	Counts(n *usage.Node, now time.Time) bool
+	// Revision is another number after each change of topology and reservations.
+	Revision() uint64
+	// Usage returns what is used of the topology n on the node as info shows it.
+	Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage
+}
+
+// Node is what the index keeps of the node of one name. Its pointer is its identity.
+type Node struct {
+	source Source
+	// position is where the last cycle's list had the node; guarded by Index.mu.
+	position int
+	// lookUntil is until when each refresh looks at the node, zero if none is to; guarded
+	// by changes.mu.
+	lookUntil time.Time
+}
+
+// NewNode returns the Node of what source knows.
+func NewNode(source Source) *Node { return &Node{source: source} }

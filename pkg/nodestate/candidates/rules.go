@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package candidates
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
+
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// Rules are what keeps most pods off a node, whatever devices it has: cordons, taints,
+// labels, and too little of what the pod requests. Filter plugins have the last word.
+type Rules struct {
+	pod      *v1.Pod
+	request  *podrequest.Request
+	selects  bool // the pod names labels of nodes
+	required nodeaffinity.RequiredNodeAffinity
+}
+
+// NewRules reads what of a pod decides where it may go.
+func NewRules(pod *v1.Pod, request *podrequest.Request) Rules {
+	return Rules{
+		pod: pod, request: request, required: nodeaffinity.GetRequiredNodeAffinity(pod),
+		selects: pod.Spec.NodeSelector != nil || requiredAffinity(pod) != nil,
+	}
+}
+
+// Admit reports whether nothing of that keeps the pod off a node which has so much, of
+// which so much is used, and on which so many pods are.
+func (r *Rules) Admit(node *v1.Node, have, used fwk.Resource, pods int) bool {
+	return r.tolerates(node) && (!r.selects || r.selected(node)) && r.hasRoom(have, used, pods)
+}
+
+func (r *Rules) tolerates(node *v1.Node) bool {
+	if node.Spec.Unschedulable {
+		cordon := v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
+		if !corev1.TolerationsTolerateTaint(klog.Background(), r.pod.Spec.Tolerations, &cordon, true) {
+			return false
+		}
+	}
+	if len(node.Spec.Taints) == 0 {
+		return true
+	}
+	_, bad := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, r.pod.Spec.Tolerations, helper.DoNotScheduleTaintsFilterFunc(), true)
+	return !bad
+}
+
+func (r *Rules) selected(node *v1.Node) bool {
+	ok, err := r.required.Match(node)
+	return ok && err == nil
+}
+
+func (r *Rules) hasRoom(have, used fwk.Resource, pods int) bool {
+	if have.GetMilliCPU()-used.GetMilliCPU() < r.request.MilliCPU || have.GetMemory()-used.GetMemory() < r.request.Memory ||
+		have.GetAllowedPodNumber() <= pods {
+		return false
+	}
+	if have.GetEphemeralStorage()-used.GetEphemeralStorage() < r.request.EphemeralStorage {
+		return false
+	}
+	for name, n := range r.request.Scalars {
+		if have.GetScalarResources()[name]-used.GetScalarResources()[name] < n {
+			return false
+		}
+	}
+	return true
+}

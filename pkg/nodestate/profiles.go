@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+)
+
+// profiles are the scheduler profiles whose pods are ours.
+type profiles struct {
+	mu        sync.Mutex                   // guards all below
+	served    map[string]struct{}          // by name
+	described map[string]diagnosis.Profile // by name; not all that are served
+}
+
+func newProfiles() *profiles {
+	return &profiles{served: map[string]struct{}{}, described: map[string]diagnosis.Profile{}}
+}
+
+// Serve says that a profile of this name takes pods, for these accelerators.
+func (s *State) Serve(profile string, resources []string) {
+	s.profiles.mu.Lock()
+	s.profiles.served[profile] = struct{}{}
+	s.profiles.mu.Unlock()
+	s.index.Count(resources...)
+}
+
+// serves reports whether the pods of a profile are ours.
+func (s *State) serves(profile string) bool {
+	s.profiles.mu.Lock()
+	defer s.profiles.mu.Unlock()
+	_, ok := s.profiles.served[profile]
+	return ok
+}
+
+// Describe says what a profile's pods are given when they ask for nothing.
+func (s *State) Describe(p diagnosis.Profile) {
+	s.profiles.mu.Lock()
+	defer s.profiles.mu.Unlock()
+	s.profiles.described[p.Name] = p
+}
+
+// describe returns the served profiles in order. Of one that nobody described it says which
+// accelerators there are.
+func (p *profiles) describe(resources []string) []diagnosis.Profile {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []diagnosis.Profile
+	for _, name := range slices.Sorted(maps.Keys(p.served)) {
+		d, ok := p.described[name]
+		if !ok {
+			d = diagnosis.Profile{Name: name, Resources: resources}
+		}
+		out = append(out, d)
+	}
+	return out
+}

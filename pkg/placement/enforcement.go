@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// Unenforced says what may run where no agent makes the choice real.
+type Unenforced uint8
+
+// The values of the argument unenforcedNodes.
+const (
+	AllowUnenforced Unenforced = iota
+	WholeNodeOnly
+	RefuseUnenforced
+)
+
+// CheckEnforcement refuses a node without an agent to pods that may not run there.
+func CheckEnforcement(r *podrequest.Request, may Unenforced, n *usage.Node, now time.Time) Reason {
+	if !r.HasGPUs() || n.Enforced(now) {
+		return Fits
+	}
+	if may == RefuseUnenforced {
+		return NotEnforced
+	}
+	if may != WholeNodeOnly && !r.TrustsOutput {
+		return Fits
+	}
+	// The whole node leaves kubelet nothing to choose.
+	for _, res := range r.Resources {
+		if a := n.Accel(res.Name); a == nil || res.Count != a.Graph.Len() {
+			return NotEnforced
+		}
+	}
+	return Fits
+}
