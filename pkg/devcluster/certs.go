@@ -15,6 +15,9 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
 )
 
 // certLife is how long the cluster's certificates are valid. A development
@@ -35,24 +38,14 @@ func newAuthority(now time.Time) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a CA key: %w", err)
 	}
-	a := &authority{key: key, now: now, serial: 1}
-	tmpl := &x509.Certificate{
-		SerialNumber:          big.NewInt(a.serial),
-		Subject:               pkix.Name{CommonName: "nvtopo-devcluster-ca"},
-		NotBefore:             now.Add(-time.Hour), // clocks of one machine may still step back
-		NotAfter:              now.Add(certLife),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
-	if err != nil {
+	a := &authority{key: key, now: now}
+	// Clocks of one machine may still step back.
+	if a.cert, err = cert.NewSelfSignedCACert(cert.Config{CommonName: "nvtopo-devcluster-ca", NotBefore: now.Add(-time.Hour)}, key); err != nil {
 		return nil, fmt.Errorf("sign the CA certificate: %w", err)
 	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		return nil, fmt.Errorf("read the CA certificate back: %w", err)
+	if a.pem, err = cert.EncodeCertificates(a.cert); err != nil {
+		return nil, fmt.Errorf("encode the CA certificate: %w", err)
 	}
-	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	return a, nil
 }
 
@@ -74,26 +67,18 @@ func (a *authority) issue(subject pkix.Name, names []string, ips []net.IP) (cert
 		DNSNames:     names,
 		IPAddresses:  ips,
 		NotBefore:    a.cert.NotBefore,
-		NotAfter:     a.cert.NotAfter,
+		NotAfter:     a.now.Add(certLife),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:  []x509.ExtKeyUsage{usage},
 	}, a.cert, key.Public(), a.key)
 	if err != nil {
 		return nil, nil, fmt.Errorf("sign the certificate of %s: %w", subject.CommonName, err)
 	}
-	keyPEM, err = encodeKey(key)
+	keyPEM, err = keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("encode the key of %s: %w", subject.CommonName, err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), keyPEM, nil
-}
-
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode a key: %w", err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der}), keyPEM, nil
 }
 
 // credentials are the files and keys that the API server and its admin need.
@@ -130,13 +115,9 @@ func writeCredentials(dir string, now time.Time) (*credentials, error) {
 	if err != nil {
 		return nil, err
 	}
-	saKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	saPEM, err := keyutil.MakeEllipticPrivateKeyPEM()
 	if err != nil {
 		return nil, fmt.Errorf("make the service account key: %w", err)
-	}
-	saPEM, err := encodeKey(saKey)
-	if err != nil {
-		return nil, err
 	}
 	for _, f := range []struct {
 		name string
