@@ -12,8 +12,8 @@ import (
 	"strings"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/sim"
 )
 
@@ -132,7 +132,7 @@ func openb(fixtures string) (src source, ok bool, err error) {
 // variant is a policy as it is compared: one of the engine's, or ours changed.
 type variant struct {
 	name, policy string
-	weights      *cluster.Weights
+	weights      *nodeindex.Weights
 	residual     *nvtopo.Weights
 }
 
@@ -144,7 +144,7 @@ const (
 )
 
 func ablations() []variant {
-	w := cluster.DefaultWeights()
+	w := nodeindex.DefaultWeights()
 	w.Fragmentation = 0
 	return []variant{
 		{name: oursNoFragmentation, policy: sim.Ours, weights: &w},

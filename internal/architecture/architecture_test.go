@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"pkg/allocation", "pkg/podrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient"},
 	{"pkg/apis/..."},
 	{"pkg/daemon", "pkg/release", "manifests", "internal/fixtures", "internal/testrig"},
-	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/cluster", "pkg/nvtopo/admission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline"},
+	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline"},
 	{"pkg/nvtopo"},
 }
 

@@ -12,7 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -65,13 +65,13 @@ func (s *State) touchNode(name string) {
 // Candidates lists the nodes that the pod does best on, or nil where the list would be empty
 // or the pod is not to be narrowed: it is nominated, names its node, or is tried on all
 // nodes. Nodes with GPUs were rated by best. See candidates.Index.List.
-func (s *State) Candidates(d *Demand, pod *v1.Pod, how *candidates.Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) (names sets.Set[string], best cluster.Best) {
+func (s *State) Candidates(d *Demand, pod *v1.Pod, how *candidates.Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) (names sets.Set[string], best nodeindex.Best) {
 	q := candidates.Query{
 		Pod: pod, Request: d.Request, Unenforced: d.Unenforced, Narrowing: how,
 		Nodes: nodes, Snapshot: h.SnapshotSharedLister().NodeInfos(), Queue: h,
 	}
 	if !s.index.Refresh(&q) || s.retries.Begin(pod.UID) {
-		return nil, cluster.NoBest()
+		return nil, nodeindex.NoBest()
 	}
 	q.Again = s.mayTakeAgain(d, q.Snapshot)
 	return s.index.List(&q)

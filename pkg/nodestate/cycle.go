@@ -7,7 +7,7 @@ import (
 
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
 // CycleKey is where both plugins keep their common view of a scheduling cycle;
@@ -24,14 +24,14 @@ type Cycle struct {
 	// Narrowed: PreFilter listed the nodes to look at. ListedBy is what it rated them
 	// by: their scores must not depend on which others are listed.
 	Narrowed bool
-	ListedBy cluster.Best
+	ListedBy nodeindex.Best
 	// refused: the plugin that filters has refused some node; atomic, since nodes are
 	// filtered side by side.
 	refused uint32
 	// Band is the best band of the nodes that passed, and Best what the scores in it
 	// are relative to; set by PreScore.
 	Band int
-	Best cluster.Best
+	Best nodeindex.Best
 }
 
 var _ fwk.StateData = &Cycle{}

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/oracle"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -92,10 +92,10 @@ func TestDegradedGPUsAreGivenOutAloneOnly(t *testing.T) {
 		if (verdict.Reason == placement.Fits) != (want != 0) {
 			t.Fatalf("%s: Filter says %q, by brute force the set is %v", situation, verdict.Reason, want.Positions())
 		}
-		m := cluster.Machine{
+		m := nodeindex.Machine{
 			Tables: r.Node("n").Accels[0].Tables, Healthy: healthy, Free: healthy &^ used, Degraded: healthy & degraded,
 		}
-		offer, ok := m.Offer(&cluster.Demand{GPUs: k, Constraint: d.c})
+		offer, ok := m.Offer(&nodeindex.Demand{GPUs: k, Constraint: d.c})
 		if ok != (want != 0) || ok && offer.Set != want {
 			t.Fatalf("%s: the index offers %v, want %v", situation, offer.Set.Positions(), want.Positions())
 		}

@@ -30,7 +30,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -110,14 +110,14 @@ func (s *site) candidates(pod *v1.Pod, how *candidates.Narrowing) sets.Set[strin
 }
 
 // rated is candidates with what they were rated by.
-func (s *site) rated(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], cluster.Best) {
+func (s *site) rated(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], nodeindex.Best) {
 	s.tb.Helper()
 	nodes := s.list()
 	return s.Candidates(demandOf(s.tb, pod), pod, how, s.framework, nodes)
 }
 
 func narrowing() *candidates.Narrowing {
-	return &candidates.Narrowing{Limit: 64, Weights: cluster.DefaultWeights(), KeepOff: true}
+	return &candidates.Narrowing{Limit: 64, Weights: nodeindex.DefaultWeights(), KeepOff: true}
 }
 
 // assume takes a pod through Reserve and into the cache.
@@ -165,17 +165,17 @@ func (s *site) remove(name string) {
 
 // linear lists the best nodes by judging every node of the snapshot by itself, and
 // says what they were rated by.
-func (s *site) linear(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], cluster.Best) {
+func (s *site) linear(pod *v1.Pod, how *candidates.Narrowing) (sets.Set[string], nodeindex.Best) {
 	s.tb.Helper()
 	return s.linearWithout(pod, how, nil)
 }
 
 // linearWithout leaves some nodes out.
-func (s *site) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out sets.Set[string]) (sets.Set[string], cluster.Best) {
+func (s *site) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out sets.Set[string]) (sets.Set[string], nodeindex.Best) {
 	s.tb.Helper()
 	d := demandOf(s.tb, pod)
-	offers := map[string]cluster.Offer{}
-	band := cluster.Bands
+	offers := map[string]nodeindex.Offer{}
+	band := nodeindex.Bands
 	for _, info := range s.list() {
 		if out.Has(info.Node().Name) || s.Judge(d, info, s.snapshot.NodeInfos()).Reason != placement.Fits {
 			continue
@@ -189,7 +189,7 @@ func (s *site) linearWithout(pod *v1.Pod, how *candidates.Narrowing, out sets.Se
 			band = min(band, o.Band)
 		}
 	}
-	best := cluster.NoBest()
+	best := nodeindex.NoBest()
 	for _, o := range offers {
 		if o.Band == band {
 			best.Add(&o)

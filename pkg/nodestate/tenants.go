@@ -11,7 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -167,7 +167,7 @@ func qualityOf(u *usage.Usage, r *podrequest.Request, set nvtopo.Mask) eviction.
 	ai := u.AccelIndex(r.Resources[0].Name)
 	tables := u.Node.Accels[ai].Tables
 	return eviction.Quality{
-		Band: cluster.BandOf(tables, set), Ring: tables.Ring(set), NUMANodes: tables.NUMACount(set),
+		Band: nodeindex.BandOf(tables, set), Ring: tables.Ring(set), NUMANodes: tables.NUMACount(set),
 	}
 }
 

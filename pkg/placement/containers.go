@@ -4,7 +4,7 @@ package placement
 
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -25,7 +25,7 @@ func divideAll(u *usage.Usage, r *podrequest.Request, sets *Sets, f *forecast) (
 		return parts, true
 	}
 	wish := f.wish
-	wish.Parts = make([]admission.Part, len(f.pod.Containers))
+	wish.Parts = make([]kubeletadmission.Part, len(f.pod.Containers))
 	for ri := range r.Resources {
 		ai := u.AccelIndex(r.Resources[ri].Name)
 		for i, c := range r.Containers {
@@ -104,7 +104,7 @@ func initPart(t *nvtopo.Tables, left nvtopo.Mask, pools []nvtopo.Mask, k int) (n
 // divideHonoured makes a division out of one that kubelet leaves: as many GPUs of
 // each NUMA node for each container, but the best of them.
 func divideHonoured(u *usage.Usage, r *podrequest.Request, sets *Sets, f *forecast) ([][]nvtopo.Mask, bool) {
-	got := make([]admission.Part, len(f.pod.Containers))
+	got := make([]kubeletadmission.Part, len(f.pod.Containers))
 	wish := f.wish
 	if !f.machine.Admit(f.state, f.pod, &wish, got) {
 		return nil, false

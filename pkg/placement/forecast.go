@@ -4,7 +4,7 @@ package placement
 
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -12,10 +12,10 @@ import (
 // forecast is what a node's kubelet would do with one pod. It is made anew for
 // every question, and not at all on nodes whose kubelet aligns nothing.
 type forecast struct {
-	machine *admission.Machine
-	state   *admission.State
-	pod     *admission.Pod // devices in the order of the node's accelerators
-	wish    admission.Wish // what is settled so far, in that order too
+	machine *kubeletadmission.Machine
+	state   *kubeletadmission.State
+	pod     *kubeletadmission.Pod // devices in the order of the node's accelerators
+	wish    kubeletadmission.Wish // what is settled so far, in that order too
 
 	// memo has the verdicts on sets of the resource asked about now, by how many GPUs
 	// are on which NUMA node, which is all that they depend on.
@@ -41,7 +41,7 @@ func (f *forecast) strict() bool { return f != nil && f.machine.Strict() }
 
 // admits reports whether kubelet would take the pod at all.
 func (f *forecast) admits() bool {
-	return f == nil || f.machine.Admit(f.state, f.pod, &admission.Wish{}, nil)
+	return f == nil || f.machine.Admit(f.state, f.pod, &kubeletadmission.Wish{}, nil)
 }
 
 // inAnyOrder reports whether kubelet would also admit all pods that are on their way
@@ -53,11 +53,11 @@ func inAnyOrder(u *usage.Usage, f *forecast) bool {
 		return true
 	}
 	s := *u.Before
-	if !f.machine.Replay(&s, f.pod, &f.wish) && !f.machine.Replay(&s, f.pod, &admission.Wish{}) {
+	if !f.machine.Replay(&s, f.pod, &f.wish) && !f.machine.Replay(&s, f.pod, &kubeletadmission.Wish{}) {
 		return false
 	}
 	for _, pod := range u.Waiting {
-		if !f.machine.Replay(&s, pod, &admission.Wish{}) {
+		if !f.machine.Replay(&s, pod, &kubeletadmission.Wish{}) {
 			return false
 		}
 	}
@@ -120,7 +120,7 @@ func (f *forecast) region(ai int) (nvtopo.Mask, bool) {
 	}
 	n := f.pod.Containers[0].Devices[ai]
 	for i := 1; i < len(f.pod.Containers); i++ {
-		if f.pod.Containers[i].Devices != [admission.MaxResources]int{} {
+		if f.pod.Containers[i].Devices != [kubeletadmission.MaxResources]int{} {
 			return 0, false
 		}
 	}

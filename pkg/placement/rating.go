@@ -4,27 +4,27 @@ package placement
 
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // Rate judges the best choice for the pod's first GPU resource; ok is false if
 // the node has none. It does not allocate.
-func Rate(u *usage.Usage, r *podrequest.Request) (o cluster.Offer, ok bool) {
+func Rate(u *usage.Usage, r *podrequest.Request) (o nodeindex.Offer, ok bool) {
 	if !r.HasGPUs() {
-		return cluster.Offer{}, false
+		return nodeindex.Offer{}, false
 	}
 	ai := u.AccelIndex(r.Resources[0].Name)
 	if ai < 0 {
-		return cluster.Offer{}, false
+		return nodeindex.Offer{}, false
 	}
 	sets, _, reason := pickAll(u, r)
 	if reason != Fits {
-		return cluster.Offer{}, false
+		return nodeindex.Offer{}, false
 	}
 	accel := u.Node.Accels[ai]
-	return cluster.OfferOf(accel.Tables, accel.Healthy, u.FreeAt(ai), accel.Degraded, sets[0]), true
+	return nodeindex.OfferOf(accel.Tables, accel.Healthy, u.FreeAt(ai), accel.Degraded, sets[0]), true
 }
 
 // Alignment is how a pod's choice lies on the node's NUMA nodes.

@@ -4,7 +4,7 @@ package placement
 
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -197,7 +197,7 @@ func constraintOf(u *usage.Usage, r *podrequest.Request) nvtopo.Constraint {
 	if u.Node.Kubelet != nil {
 		return r.Constraint
 	}
-	return cluster.Tighten(r.Constraint, u.Node.KubeletPolicy)
+	return nodeindex.Tighten(r.Constraint, u.Node.KubeletPolicy)
 }
 
 // nodeMask returns the NUMA nodes of a set as positions in Node.NUMA, and

@@ -7,16 +7,16 @@ import (
 	"k8s.io/component-helpers/resource"
 	"k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 )
 
 // readAdmission reads the pod as kubelet's managers see it.
 func (r *Request) readAdmission(pod *v1.Pod) {
 	spec := &pod.Spec
-	cs := make([]admission.Container, 0, len(spec.InitContainers)+len(spec.Containers))
+	cs := make([]kubeletadmission.Container, 0, len(spec.InitContainers)+len(spec.Containers))
 	pinned := GetsExclusive(pod)
 	add := func(c *v1.Container, kind ContainerKind) {
-		a := admission.Container{Kind: admissionKind(kind)}
+		a := kubeletadmission.Container{Kind: admissionKind(kind)}
 		if pinned {
 			// Of a Guaranteed pod requests equal limits, also where only these are written.
 			cpu, memory := c.Resources.Limits.Cpu(), c.Resources.Limits.Memory()
@@ -39,19 +39,19 @@ func (r *Request) readAdmission(pod *v1.Pod) {
 	for _, c := range r.Containers {
 		copy(cs[c.Position].Devices[:], c.GPUs)
 	}
-	r.Admission = admission.NewPod(cs)
+	r.Admission = kubeletadmission.NewPod(cs)
 }
 
-func admissionKind(k ContainerKind) admission.Kind {
+func admissionKind(k ContainerKind) kubeletadmission.Kind {
 	switch k {
 	case InitContainer:
-		return admission.Init
+		return kubeletadmission.Init
 	case SidecarContainer:
-		return admission.Sidecar
+		return kubeletadmission.Sidecar
 	case AppContainer:
-		return admission.App
+		return kubeletadmission.App
 	}
-	return admission.App
+	return kubeletadmission.App
 }
 
 // GetsExclusive reports whether kubelet's static managers serve the pod: it is

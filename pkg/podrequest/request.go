@@ -16,7 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 )
 
 // Affinity says how the CPUs and memory of a pod relate to the NUMA nodes of its GPUs.
@@ -85,7 +85,7 @@ type Request struct {
 	NoTopology bool
 	Containers []Container // those with GPUs
 	// Admission is the pod as kubelet's managers see it, its devices in the order of Resources.
-	Admission      *admission.Pod
+	Admission      *kubeletadmission.Pod
 	ContainerNames []string // only of a pod that may get exclusive CPUs
 	// EphemeralStorage, in bytes, and Scalars are what the pod requests beside CPU and memory.
 	EphemeralStorage int64

@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
 // DefaultWarmUp is the share of the jobs after which the cluster is taken to be
@@ -64,7 +64,7 @@ type Config struct {
 	// Residual weighs the groups of the objective's residual; nil: the default.
 	Residual *nvtopo.Weights
 	// Weights weigh the score of the policy "ours"; nil: the default.
-	Weights *cluster.Weights
+	Weights *nodeindex.Weights
 
 	// Observe, if set, is called for each pod as it starts, in order of time.
 	Observe func(Placement)

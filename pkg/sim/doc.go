@@ -7,7 +7,7 @@
 // of nodes files and traces, and the synthetic traces. Its one invariant: equal
 // configurations give equal results, and no GPU is ever held by two pods.
 //
-// The policy "ours" is the scheduler's own choice code (pkg/nvtopo/cluster), not a
+// The policy "ours" is the scheduler's own choice code (pkg/nvtopo/nodeindex), not a
 // copy of it. What a replay leaves out: CPU and memory, preemption, the time a
 // scheduler takes, and how a job's speed depends on its links.
 package sim

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
 // Ours is the name of the policy that is the scheduler's own choice.
@@ -61,12 +61,12 @@ func newPolicy(c *Config, s *state, m *mishaps) (policy, error) {
 // ours is the scheduler's choice across nodes.
 type ours struct {
 	state   *state
-	index   *cluster.Index
-	weights cluster.Weights
+	index   *nodeindex.Index
+	weights nodeindex.Weights
 }
 
 func newOurs(c *Config, s *state) *ours {
-	o := &ours{state: s, index: cluster.NewIndex(), weights: cluster.DefaultWeights()}
+	o := &ours{state: s, index: nodeindex.NewIndex(), weights: nodeindex.DefaultWeights()}
 	if c.Weights != nil {
 		o.weights = *c.Weights
 	}
@@ -77,12 +77,12 @@ func newOurs(c *Config, s *state) *ours {
 }
 
 func (o *ours) place(gpus int) (int, nvtopo.Mask, bool) {
-	d := cluster.Demand{GPUs: gpus, Constraint: o.state.sizes.constraints[o.state.sizes.at(gpus)]}
+	d := nodeindex.Demand{GPUs: gpus, Constraint: o.state.sizes.constraints[o.state.sizes.at(gpus)]}
 	at, offer, ok := o.index.Best(&d, &o.weights)
 	return at, offer.Set, ok
 }
 
 func (o *ours) changed(at int) {
 	n := &o.state.nodes[at]
-	o.index.Put(at, cluster.Machine{Tables: n.kind.tables, Healthy: n.healthy, Free: n.free(), Degraded: n.kind.degraded})
+	o.index.Put(at, nodeindex.Machine{Tables: n.kind.tables, Healthy: n.healthy, Free: n.free(), Degraded: n.kind.degraded})
 }

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 )
 
 // Roomier reports whether a node's new topology may let in a pod that the old one
@@ -76,7 +76,7 @@ func (n *Node) unpinned(old *Node) bool {
 	if a == nil || b == nil {
 		return a != b
 	}
-	more := func(now, before admission.Memory) bool {
+	more := func(now, before kubeletadmission.Memory) bool {
 		return now.Free > before.Free || len(now.Cells) != len(before.Cells)
 	}
 	for id, before := range b.memory {
@@ -84,7 +84,7 @@ func (n *Node) unpinned(old *Node) bool {
 			return true
 		}
 	}
-	return len(b.exclusive.Minus(a.exclusive)) > 0 || !maps.EqualFunc(a.memory, b.memory, func(x, y admission.Memory) bool {
+	return len(b.exclusive.Minus(a.exclusive)) > 0 || !maps.EqualFunc(a.memory, b.memory, func(x, y kubeletadmission.Memory) bool {
 		return x.Allocatable == y.Allocatable
 	})
 }

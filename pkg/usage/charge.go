@@ -11,7 +11,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -31,7 +31,7 @@ type charging struct {
 
 // unadmitted is one of them; kubelet will admit it as it does a new pod.
 type unadmitted struct {
-	pod   *admission.Pod
+	pod   *kubeletadmission.Pod
 	alloc *allocation.Allocation // nil if nobody chose for it
 	names []string               // of its containers
 	since time.Time
@@ -152,7 +152,7 @@ func (c *charging) expect(pod *v1.Pod, p *share, recorded bool) {
 	}
 }
 
-func (c *charging) expectPinned(pod *v1.Pod, r *podrequest.Request, admitted *admission.Pod, p *share, recorded bool) {
+func (c *charging) expectPinned(pod *v1.Pod, r *podrequest.Request, admitted *kubeletadmission.Pod, p *share, recorded bool) {
 	k := c.u.Node.Kubelet
 	k.exclude(admitted, p)
 	l := unadmitted{pod: admitted, alloc: p.alloc, names: r.ContainerNames, since: pod.CreationTimestamp.Time, cpus: admitted.CPUs()}

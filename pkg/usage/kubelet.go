@@ -8,19 +8,19 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 )
 
 // Kubelet is what is known of a node's kubelet beside the graph: how it decides,
 // and its account of exclusive CPUs and memory as last published. Immutable.
 type Kubelet struct {
-	Machine *admission.Machine
-	empty   admission.State // nothing given to anybody
-	account admission.State // as published
+	Machine *kubeletadmission.Machine
+	empty   kubeletadmission.State // nothing given to anybody
+	account kubeletadmission.State // as published
 	// exclusive are the CPUs that single containers have now.
 	exclusive nvtopo.CPUSet
-	memory    map[int]admission.Memory // NUMA node id -> the memory manager's account
-	Kind      uint64                   // equal for kubelets that decide alike on one machine
+	memory    map[int]kubeletadmission.Memory // NUMA node id -> the memory manager's account
+	Kind      uint64                          // equal for kubelets that decide alike on one machine
 	// pinsCPUs and pinsMemory: Guaranteed pods' CPUs and memory are in the account.
 	pinsCPUs, pinsMemory bool
 }
@@ -36,12 +36,12 @@ func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("exclusiveCPUs: %w", err)
 	}
-	policy, err := admission.ParsePolicy(k.TopologyManagerPolicy)
+	policy, err := kubeletadmission.ParsePolicy(k.TopologyManagerPolicy)
 	if err != nil {
 		return nil, fmt.Errorf("topologyManagerPolicy: %w", err)
 	}
 	out := &Kubelet{exclusive: exclusive, pinsCPUs: n.StaticCPUs, pinsMemory: k.MemoryManagerPolicy == "Static" && len(k.Memory) > 0}
-	machine, err := admission.New(&admission.Config{
+	machine, err := kubeletadmission.New(&kubeletadmission.Config{
 		Policy: policy, PodScope: k.Scope == "pod", StaticCPUs: n.StaticCPUs, StaticMemory: out.pinsMemory,
 		TopologyOptions: k.TopologyManagerOptions, CPUOptions: k.CPUManagerOptions, ReservedCPUs: n.ReservedCPUs,
 	}, admissionNodes(n.NUMA), admissionResources(n, k.UnalignedResources))
@@ -49,8 +49,8 @@ func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 		return nil, nil //nolint:nilerr // a newer kubelet's options must not take the node's graph away
 	}
 	out.Machine = machine
-	out.memory = map[int]admission.Memory{}
-	full := map[int]admission.Memory{}
+	out.memory = map[int]kubeletadmission.Memory{}
+	full := map[int]kubeletadmission.Memory{}
 	for i := range k.Memory {
 		m := &k.Memory[i]
 		free, err := v1alpha1.MemoryOf(&m.Free)
@@ -61,12 +61,12 @@ func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 		if err != nil {
 			return nil, fmt.Errorf("memory[%d].allocatable: %w", i, err)
 		}
-		account := admission.Memory{Free: free, Allocatable: allocatable}
+		account := kubeletadmission.Memory{Free: free, Allocatable: allocatable}
 		for _, c := range m.Cells {
 			account.Cells = append(account.Cells, int(c))
 		}
 		out.memory[int(m.NUMANode)] = account
-		full[int(m.NUMANode)] = admission.Memory{Free: account.Allocatable, Allocatable: account.Allocatable}
+		full[int(m.NUMANode)] = kubeletadmission.Memory{Free: account.Allocatable, Allocatable: account.Allocatable}
 	}
 	out.empty, out.account = machine.NewState(nil, full), machine.NewState(exclusive, out.memory)
 	return out, nil
@@ -80,7 +80,7 @@ func (k *Kubelet) Pins() bool { return k != nil && (k.pinsCPUs || k.pinsMemory) 
 func (k *Kubelet) mayRefuse() bool { return k.Pins() || k.Machine.Strict() }
 
 // exclude takes out of a pod's share what the account covers.
-func (k *Kubelet) exclude(pod *admission.Pod, p *share) {
+func (k *Kubelet) exclude(pod *kubeletadmission.Pod, p *share) {
 	if k.pinsCPUs {
 		p.milliCPU = max(0, p.milliCPU-1000*int64(pod.CPUs()))
 	}
@@ -90,10 +90,10 @@ func (k *Kubelet) exclude(pod *admission.Pod, p *share) {
 }
 
 // replay takes what kubelet will set aside for a pod it has yet to admit.
-func (k *Kubelet) replay(n *Node, state *admission.State, l *unadmitted) {
-	wish := &admission.Wish{}
+func (k *Kubelet) replay(n *Node, state *kubeletadmission.State, l *unadmitted) {
+	wish := &kubeletadmission.Wish{}
 	if l.alloc != nil {
-		wish.Parts = make([]admission.Part, len(l.pod.Containers))
+		wish.Parts = make([]kubeletadmission.Part, len(l.pod.Containers))
 		for i := range l.alloc.Containers {
 			ca := &l.alloc.Containers[i]
 			at := slices.Index(l.names, ca.Name)
@@ -107,7 +107,7 @@ func (k *Kubelet) replay(n *Node, state *admission.State, l *unadmitted) {
 		return
 	}
 	// It was not chosen by this forecast; whatever its GPUs, its CPUs count.
-	k.Machine.Replay(state, l.pod, &admission.Wish{})
+	k.Machine.Replay(state, l.pod, &kubeletadmission.Wish{})
 }
 
 // left is what NUMA nodes have by the account.
@@ -131,11 +131,11 @@ func SettingsOf(k *v1alpha1.Kubelet) string {
 		k.TopologyManagerOptions, k.CPUManagerOptions, k.UnalignedResources)
 }
 
-func admissionNodes(g *nvtopo.Graph) []admission.Node {
-	out := make([]admission.Node, len(g.NUMANodes))
+func admissionNodes(g *nvtopo.Graph) []kubeletadmission.Node {
+	out := make([]kubeletadmission.Node, len(g.NUMANodes))
 	for i := range g.NUMANodes {
 		nn := &g.NUMANodes[i]
-		out[i] = admission.Node{ID: nn.ID, CPUs: nn.CPUs, Siblings: nn.Siblings, Socket: nn.ID, Distances: nn.Distances}
+		out[i] = kubeletadmission.Node{ID: nn.ID, CPUs: nn.CPUs, Siblings: nn.Siblings, Socket: nn.ID, Distances: nn.Distances}
 		for j := range i {
 			if g.NUMADistance(nn.ID, g.NUMANodes[j].ID) < sameSocket {
 				out[i].Socket = out[j].Socket
@@ -146,10 +146,10 @@ func admissionNodes(g *nvtopo.Graph) []admission.Node {
 	return out
 }
 
-func admissionResources(n *Node, unaligned []string) []admission.Resource {
-	var out []admission.Resource
+func admissionResources(n *Node, unaligned []string) []kubeletadmission.Resource {
+	var out []kubeletadmission.Resource
 	for _, a := range n.Accels {
-		r := admission.Resource{}
+		r := kubeletadmission.Resource{}
 		for i := range a.Graph.GPUs {
 			d := &a.Graph.GPUs[i]
 			if !d.MIG { // what is partitioned is not among the plugin's whole devices

@@ -4,7 +4,7 @@ package usage
 
 import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -17,16 +17,16 @@ type Usage struct {
 	Generation int64  // of the input it was computed from
 	Revision   uint64 // of the same
 
-	Used    []nvtopo.Mask    // in the order of Node.Accels
-	Counted []int            // devices held by pods known only by count, same order
-	Foreign []bool           // some of those pods run already, so nobody knows their GPUs
-	NUMA    []NUMAFree       // in the order of Node.NUMA.NUMANodes
-	Taken   []nvtopo.CPUSet  // CPUs of pods of ours
-	Held    *admission.State // as kubelet has it; nil where there is nothing to predict
+	Used    []nvtopo.Mask           // in the order of Node.Accels
+	Counted []int                   // devices held by pods known only by count, same order
+	Foreign []bool                  // some of those pods run already, so nobody knows their GPUs
+	NUMA    []NUMAFree              // in the order of Node.NUMA.NUMANodes
+	Taken   []nvtopo.CPUSet         // CPUs of pods of ours
+	Held    *kubeletadmission.State // as kubelet has it; nil where there is nothing to predict
 	// Waiting are pods bound to the node whose kubelet, which may refuse some, has not
 	// admitted them yet, and Before is what it has until then.
-	Waiting []*admission.Pod
-	Before  *admission.State
+	Waiting []*kubeletadmission.Pod
+	Before  *kubeletadmission.State
 	// FromStore: of some pods only the informer's store could tell what they hold, and
 	// what it says may change without a sign.
 	FromStore bool
@@ -84,7 +84,7 @@ func (u *Usage) Position(id int) int {
 
 // AdmissionOf is the pod as kubelet's managers see it, its devices in the order of
 // Node.Accels. It is nil where the node does not have them all.
-func (u *Usage) AdmissionOf(r *podrequest.Request) *admission.Pod {
+func (u *Usage) AdmissionOf(r *podrequest.Request) *kubeletadmission.Pod {
 	same := true
 	var at [podrequest.MaxResources]int
 	for ri := range r.Resources {
@@ -96,15 +96,15 @@ func (u *Usage) AdmissionOf(r *podrequest.Request) *admission.Pod {
 	if same {
 		return r.Admission
 	}
-	cs := make([]admission.Container, len(r.Admission.Containers))
+	cs := make([]kubeletadmission.Container, len(r.Admission.Containers))
 	for i := range cs {
 		cs[i] = r.Admission.Containers[i]
-		cs[i].Devices = [admission.MaxResources]int{}
+		cs[i].Devices = [kubeletadmission.MaxResources]int{}
 		for ri := range r.Resources {
 			cs[i].Devices[at[ri]] = r.Admission.Containers[i].Devices[ri]
 		}
 	}
-	return admission.NewPod(cs)
+	return kubeletadmission.NewPod(cs)
 }
 
 // emptyUsage is the node with nothing running on it.
@@ -130,7 +130,7 @@ func idleUsage(n *Node) *Usage {
 }
 
 // hold makes a state that of the node, with the GPUs that are free here.
-func (u *Usage) hold(state admission.State) {
+func (u *Usage) hold(state kubeletadmission.State) {
 	for i := range u.Node.Accels {
 		state.Free[i] = u.FreeAt(i)
 	}

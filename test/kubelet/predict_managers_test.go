@@ -13,7 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/features"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/admission"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
 )
 
 // TestManagersTakeWhatIsPredicted compares not only the verdict but where every
@@ -47,7 +47,7 @@ func TestManagersTakeWhatIsPredicted(t *testing.T) {
 			}
 			before := k.predictedState(machine)
 			after := before
-			want := machine.Replay(&after, predictedPod(pod), &admission.Wish{})
+			want := machine.Replay(&after, predictedPod(pod), &kubeletadmission.Wish{})
 			err := k.admit(pod)
 			done++
 			if (err == nil) != want {
@@ -83,18 +83,18 @@ func withoutGPUs(c *v1.Container) {
 	}
 }
 
-func predictedMachine(t *testing.T, m *machineLayout, setup *kubeletSetup) *admission.Machine {
+func predictedMachine(t *testing.T, m *machineLayout, setup *kubeletSetup) *kubeletadmission.Machine {
 	t.Helper()
-	policy, err := admission.ParsePolicy(setup.policy)
+	policy, err := kubeletadmission.ParsePolicy(setup.policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var nodes []admission.Node
+	var nodes []kubeletadmission.Node
 	for i := range m.nodes {
 		n := &m.nodes[i]
-		nodes = append(nodes, admission.Node{ID: n.ID, CPUs: n.CPUs, Siblings: n.Siblings, Socket: m.sockets[i], Distances: n.Distances})
+		nodes = append(nodes, kubeletadmission.Node{ID: n.ID, CPUs: n.CPUs, Siblings: n.Siblings, Socket: m.sockets[i], Distances: n.Distances})
 	}
-	machine, err := admission.New(&admission.Config{
+	machine, err := kubeletadmission.New(&kubeletadmission.Config{
 		Policy: policy, PodScope: setup.scope == "pod", StaticCPUs: setup.staticCPUs, StaticMemory: setup.staticMemory,
 		TopologyOptions: setup.topologyOptions, CPUOptions: setup.cpuOptions, ReservedCPUs: setup.reserved,
 	}, nodes, nil)
@@ -105,25 +105,25 @@ func predictedMachine(t *testing.T, m *machineLayout, setup *kubeletSetup) *admi
 }
 
 // predictedState is kubelet's account as the prediction keeps it.
-func (k *wholeKubelet) predictedState(m *admission.Machine) admission.State {
-	memory := map[int]admission.Memory{}
+func (k *wholeKubelet) predictedState(m *kubeletadmission.Machine) kubeletadmission.State {
+	memory := map[int]kubeletadmission.Memory{}
 	for id, n := range k.memory.State().GetMachineState() {
 		table := n.MemoryMap[v1.ResourceMemory]
-		memory[id] = admission.Memory{Free: int64(table.Free), Allocatable: int64(table.Allocatable), Cells: n.Cells}
+		memory[id] = kubeletadmission.Memory{Free: int64(table.Free), Allocatable: int64(table.Allocatable), Cells: n.Cells}
 	}
 	return m.NewState(nvtopo.NewCPUSet(k.exclusive().UnsortedList()...), memory)
 }
 
 // predictedPod is a pod without GPUs as the prediction sees it.
-func predictedPod(pod *v1.Pod) *admission.Pod {
-	var cs []admission.Container
+func predictedPod(pod *v1.Pod) *kubeletadmission.Pod {
+	var cs []kubeletadmission.Container
 	for _, c := range containersOf(pod) {
-		a := admission.Container{Kind: admission.App}
+		a := kubeletadmission.Container{Kind: kubeletadmission.App}
 		switch {
 		case isInit(pod, c.Name) && c.RestartPolicy == nil:
-			a.Kind = admission.Init
+			a.Kind = kubeletadmission.Init
 		case isInit(pod, c.Name):
-			a.Kind = admission.Sidecar
+			a.Kind = kubeletadmission.Sidecar
 		}
 		if cpu := c.Resources.Limits.Cpu(); !cpu.IsZero() { // only a Guaranteed pod's have limits
 			if whole := cpu.Value(); whole*1000 == cpu.MilliValue() {
@@ -133,5 +133,5 @@ func predictedPod(pod *v1.Pod) *admission.Pod {
 		}
 		cs = append(cs, a)
 	}
-	return admission.NewPod(cs)
+	return kubeletadmission.NewPod(cs)
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -35,7 +35,7 @@ type finder struct {
 	now     time.Time        // of this pass
 	checks  int              // nodes looked at in this pass
 	asked   []int            // nodes that this pass took to be kept for nobody
-	ratedBy cluster.Best     // what scores are relative to, once there is a list
+	ratedBy nodeindex.Best   // what scores are relative to, once there is a list
 }
 
 // find makes the list once, given which nodes are kept for other pods.
@@ -45,7 +45,7 @@ func (f *finder) find(x *Index) sets.Set[string] {
 	if !x.same(f.Nodes) {
 		return nil // another cycle began meanwhile
 	}
-	f.now, f.ratedBy, f.checks, f.asked = x.clock.Now(), cluster.NoBest(), 0, f.asked[:0]
+	f.now, f.ratedBy, f.checks, f.asked = x.clock.Now(), nodeindex.NoBest(), 0, f.asked[:0]
 	if f.Again != "" && f.admitsAgain(x) {
 		return sets.New(f.Again)
 	}
@@ -90,14 +90,14 @@ func (f *finder) best(x *Index) sets.Set[string] {
 		return nil
 	}
 	r := f.Request
-	demand := cluster.Demand{GPUs: r.Resources[0].Count, Constraint: r.Constraint, KnownOnly: r.LinkSensitive()}
+	demand := nodeindex.Demand{GPUs: r.Resources[0].Count, Constraint: r.Constraint, KnownOnly: r.LinkSensitive()}
 	if r.Picky() {
 		demand.Suitable = r.Suitable
 	}
 	x.later = x.later[:0]
-	for band := cluster.BandBest; band < cluster.Bands; band++ {
+	for band := nodeindex.BandBest; band < nodeindex.Bands; band++ {
 		x.found = machines.Candidates(&demand, band, x.found[:0])
-		if band = nextBand(x.found, x.later); band == cluster.Bands {
+		if band = nextBand(x.found, x.later); band == nodeindex.Bands {
 			return nil
 		}
 		usable := f.usable(x, band)
@@ -112,9 +112,9 @@ func (f *finder) best(x *Index) sets.Set[string] {
 }
 
 // nextBand is the best band of any candidate.
-func nextBand(found, later []cluster.Candidate) int {
-	band := cluster.Bands
-	for _, cs := range [][]cluster.Candidate{found, later} {
+func nextBand(found, later []nodeindex.Candidate) int {
+	band := nodeindex.Bands
+	for _, cs := range [][]nodeindex.Candidate{found, later} {
 		for i := range cs {
 			band = min(band, cs[i].Offer.Band)
 		}
@@ -126,7 +126,7 @@ func nextBand(found, later []cluster.Candidate) int {
 // scores are relative to the best candidate, so others must not take part. What
 // kubelets make of a set can only be worse than what the index knows: buckets that
 // fall into a later band for it are kept for that.
-func (f *finder) usable(x *Index, band int) []cluster.Candidate {
+func (f *finder) usable(x *Index, band int) []nodeindex.Candidate {
 	out := x.usable[:0]
 	for _, c := range x.found {
 		if c.Offer.Band > band {
@@ -154,7 +154,7 @@ func (f *finder) usable(x *Index, band int) []cluster.Candidate {
 			out = append(out, c)
 		}
 	}
-	x.later = slices.DeleteFunc(x.later, func(c cluster.Candidate) bool {
+	x.later = slices.DeleteFunc(x.later, func(c nodeindex.Candidate) bool {
 		if c.Offer.Band == band {
 			out = append(out, c)
 			return true
@@ -166,12 +166,12 @@ func (f *finder) usable(x *Index, band int) []cluster.Candidate {
 }
 
 // list takes nodes from the best candidates on.
-func (f *finder) list(x *Index, cs []cluster.Candidate) sets.Set[string] {
+func (f *finder) list(x *Index, cs []nodeindex.Candidate) sets.Set[string] {
 	limit, tolerance := f.Narrowing.Limit, f.Narrowing.Tolerance
 	if f.wide {
 		limit, tolerance = len(f.Nodes), maxTolerance
 	}
-	cs, f.ratedBy = cluster.Top(cs, &f.Narrowing.Weights, tolerance)
+	cs, f.ratedBy = nodeindex.Top(cs, &f.Narrowing.Weights, tolerance)
 	names := make(sets.Set[string], min(limit, len(cs[0].Bucket.Nodes())))
 	for _, c := range cs {
 		for _, i := range c.Bucket.Nodes() {
@@ -195,11 +195,11 @@ func (f *finder) list(x *Index, cs []cluster.Candidate) sets.Set[string] {
 func (f *finder) bestByNode(x *Index) sets.Set[string] {
 	type rated struct {
 		node  int
-		offer cluster.Offer
+		offer nodeindex.Offer
 		raw   int64
 	}
 	var all []rated
-	band, best := cluster.Bands, cluster.NoBest()
+	band, best := nodeindex.Bands, nodeindex.NoBest()
 	for i := range x.entries {
 		if !f.admits(x, i) {
 			continue
@@ -209,7 +209,7 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 			continue
 		}
 		if o.Band < band {
-			band, best, all = o.Band, cluster.NoBest(), all[:0]
+			band, best, all = o.Band, nodeindex.NoBest(), all[:0]
 		}
 		best.Add(&o)
 		all = append(all, rated{node: i, offer: o})
@@ -224,7 +224,7 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(b.raw, a.raw) })
 	names := sets.Set[string]{}
 	for _, r := range all {
-		if !f.wide && (len(names) == f.Narrowing.Limit || r.raw < all[0].raw-int64(f.Narrowing.Tolerance*cluster.Point)) {
+		if !f.wide && (len(names) == f.Narrowing.Limit || r.raw < all[0].raw-int64(f.Narrowing.Tolerance*nodeindex.Point)) {
 			break
 		}
 		names.Insert(f.Nodes[r.node].Node().Name)

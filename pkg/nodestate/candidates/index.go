@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -35,9 +35,9 @@ type Index struct {
 	mu      sync.Mutex     // guards all below
 	nodes   []fwk.NodeInfo // the snapshot's list that entries are aligned with
 	entries []entry
-	byName  map[string]*cluster.Index // resource -> its machines by state
-	plain   int                       // nodes without any accelerator
-	pinning int                       // nodes whose kubelet gives exclusive CPUs or memory
+	byName  map[string]*nodeindex.Index // resource -> its machines by state
+	plain   int                         // nodes without any accelerator
+	pinning int                         // nodes whose kubelet gives exclusive CPUs or memory
 
 	resources sets.Set[string] // that count as accelerators
 
@@ -48,7 +48,7 @@ type Index struct {
 	// Memory that cycles use again: candidates of the band that is looked at, those of them
 	// that the pod may use, those whose kubelet makes them worse, the nodes that changed,
 	// and those that the queue is asked about.
-	found, usable, later []cluster.Candidate
+	found, usable, later []nodeindex.Candidate
 	changed              []*Node
 	asked                []int
 }
@@ -68,7 +68,7 @@ type entry struct {
 // NewIndex returns an index of no nodes. find returns the Node of a name, and makes it if
 // need be. stride is DefaultStride but in tests.
 func NewIndex(clk clock.PassiveClock, find func(name string) *Node, stride int) *Index {
-	return &Index{clock: clk, find: find, stride: stride, byName: map[string]*cluster.Index{}, resources: sets.Set[string]{}}
+	return &Index{clock: clk, find: find, stride: stride, byName: map[string]*nodeindex.Index{}, resources: sets.Set[string]{}}
 }
 
 // Count adds resources to those that are accelerators.
@@ -254,7 +254,7 @@ func (x *Index) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 		if !x.resources.Has(a.Resource) {
 			continue // nobody asks for it, and a node may make up names without end
 		}
-		m := cluster.Machine{
+		m := nodeindex.Machine{
 			Tables: a.Tables, Healthy: a.Healthy, Free: u.FreeAt(ai), Degraded: a.Degraded, Kind: a.Kind, Kubelet: n.KubeletPolicy,
 			Held: u.Counted[ai], Unknown: u.Foreign[ai],
 		}
@@ -266,10 +266,10 @@ func (x *Index) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	}
 }
 
-func (x *Index) of(resource string) *cluster.Index {
+func (x *Index) of(resource string) *nodeindex.Index {
 	c, ok := x.byName[resource]
 	if !ok {
-		c = cluster.NewIndex()
+		c = nodeindex.NewIndex()
 		x.byName[resource] = c
 	}
 	return c

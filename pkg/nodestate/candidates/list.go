@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -21,7 +21,7 @@ const plainRefresh = time.Second
 type Narrowing struct {
 	Limit     int     // most nodes to list; 0: never narrow
 	Tolerance float64 // points below the best score that are still listed
-	Weights   cluster.Weights
+	Weights   nodeindex.Weights
 	KeepOff   bool // pods without accelerators are kept off nodes that have some
 }
 
@@ -62,7 +62,7 @@ func (x *Index) Refresh(q *Query) bool {
 // out. A nomination that comes or goes after the question does no harm: the list is advice,
 // the framework gives Filter the pods that are nominated then, and a list that is refused
 // is taken back (see Retries).
-func (x *Index) List(q *Query) (names sets.Set[string], best cluster.Best) {
+func (x *Index) List(q *Query) (names sets.Set[string], best nodeindex.Best) {
 	f := finder{Query: *q, rules: NewRules(q.Pod, q.Request), wide: hasWishes(q.Pod)}
 	x.lend(&f)
 	for pass := 1; ; pass++ {
@@ -73,7 +73,7 @@ func (x *Index) List(q *Query) (names sets.Set[string], best cluster.Best) {
 	}
 	x.takeBack(&f)
 	if len(names) == 0 {
-		return nil, cluster.NoBest()
+		return nil, nodeindex.NoBest()
 	}
 	x.listed.Add(1)
 	return names, f.ratedBy

@@ -9,7 +9,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -21,7 +21,7 @@ const (
 	// step is how many raw points make one point of score above the floor. With it the
 	// 20 points above the floor, at a weight of 25, count as much beside the other
 	// plugins as 100 points at a weight of 5.
-	step = fwk.MaxNodeScore * cluster.Point / (fwk.MaxNodeScore - bandFloor)
+	step = fwk.MaxNodeScore * nodeindex.Point / (fwk.MaxNodeScore - bandFloor)
 )
 
 // PreScore finds the best band of the nodes that passed, and in that band the best
@@ -35,11 +35,11 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 		}
 		return nil
 	}
-	none := cluster.NoBest()
+	none := nodeindex.NoBest()
 	if c.Narrowed {
 		none = c.ListedBy
 	}
-	c.Band, c.Best = cluster.Bands, none
+	c.Band, c.Best = nodeindex.Bands, none
 	for _, info := range nodes {
 		_, u := p.View(state, info)
 		if u == nil {
@@ -82,7 +82,7 @@ func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
 			return 0
 		}
 	}
-	return fwk.MaxNodeScore * cluster.Point
+	return fwk.MaxNodeScore * nodeindex.Point
 }
 
 // ScoreExtensions returns the normaliser.

@@ -10,18 +10,18 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
 func TestScoresFollowTheWeights(t *testing.T) {
-	p := &Plugin{narrowing: candidates.Narrowing{Weights: cluster.DefaultWeights()}}
-	best := cluster.Best{Ring: 300_000_000, Latency: 2_000, Lost: 200}
+	p := &Plugin{narrowing: candidates.Narrowing{Weights: nodeindex.DefaultWeights()}}
+	best := nodeindex.Best{Ring: 300_000_000, Latency: 2_000, Lost: 200}
 	tests := map[string]struct {
-		ratings map[string]cluster.Offer // node -> its choice
+		ratings map[string]nodeindex.Offer // node -> its choice
 		want    map[string]int64
 	}{
 		"the best ring, at no cost, has all points": {
-			ratings: map[string]cluster.Offer{
+			ratings: map[string]nodeindex.Offer{
 				"best": {Ring: 300_000_000, Latency: 2_000, FreeAfter: 6},
 				"pcie": {Ring: 24_000_000, Latency: 3_000, FreeAfter: 6},
 			},
@@ -29,7 +29,7 @@ func TestScoresFollowTheWeights(t *testing.T) {
 			want: map[string]int64{"best": 100, "pcie": 90},
 		},
 		"what a choice breaks counts against it": {
-			ratings: map[string]cluster.Offer{
+			ratings: map[string]nodeindex.Offer{
 				"whole":     {Lost: 200, FreeAfter: 7},
 				"half-used": {Lost: 50, FreeAfter: 3},
 			},
@@ -37,13 +37,13 @@ func TestScoresFollowTheWeights(t *testing.T) {
 			want: map[string]int64{"whole": 94, "half-used": 99},
 		},
 		"a tie goes to the tightest fit": {
-			ratings: map[string]cluster.Offer{
+			ratings: map[string]nodeindex.Offer{
 				"loose": {FreeAfter: 7}, "tight": {FreeAfter: 0},
 			},
 			want: map[string]int64{"loose": 99, "tight": 100},
 		},
 		"no candidate has a usable graph": {
-			ratings: map[string]cluster.Offer{}, want: map[string]int64{},
+			ratings: map[string]nodeindex.Offer{}, want: map[string]int64{},
 		},
 	}
 	for name, tc := range tests {
@@ -68,11 +68,11 @@ func TestScoresFollowTheWeights(t *testing.T) {
 
 func TestNormalizedScoresStayInBounds(t *testing.T) {
 	p := &Plugin{}
-	w := cluster.Weights{Bandwidth: 1, Latency: 1, Fragmentation: 1}
-	best := cluster.Best{Ring: 1, Latency: 1}
+	w := nodeindex.Weights{Bandwidth: 1, Latency: 1, Fragmentation: 1}
+	best := nodeindex.Best{Ring: 1, Latency: 1}
 	scores := fwk.NodeScoreList{
-		{Score: w.Raw(&cluster.Offer{Ring: 1, Latency: 1, Lost: -1}, &best)}, // a choice that frees nothing but rounding
-		{Score: w.Raw(&cluster.Offer{Ring: 0, Latency: 1 << 40, Lost: 2, FreeAfter: 64}, &best)},
+		{Score: w.Raw(&nodeindex.Offer{Ring: 1, Latency: 1, Lost: -1}, &best)}, // a choice that frees nothing but rounding
+		{Score: w.Raw(&nodeindex.Offer{Ring: 0, Latency: 1 << 40, Lost: 2, FreeAfter: 64}, &best)},
 		{Score: 0},
 	}
 	if status := p.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {

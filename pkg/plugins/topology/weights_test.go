@@ -19,7 +19,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/cluster"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 )
@@ -37,12 +37,12 @@ func TestNothingOutvotesTheLinks(t *testing.T) {
 			for _, weight := range others {
 				sum += int64(weight)
 			}
-			p := &Plugin{narrowing: candidates.Narrowing{Weights: cluster.DefaultWeights()}}
-			best := cluster.Best{Ring: 900_000_000, Latency: 1_000, Lost: 1}
-			worst := cluster.Offer{Ring: 1, Latency: 1 << 40, Lost: 1, FreeAfter: 64}
+			p := &Plugin{narrowing: candidates.Narrowing{Weights: nodeindex.DefaultWeights()}}
+			best := nodeindex.Best{Ring: 900_000_000, Latency: 1_000, Lost: 1}
+			worst := nodeindex.Offer{Ring: 1, Latency: 1 << 40, Lost: 1, FreeAfter: 64}
 			scores := fwk.NodeScoreList{
 				{Name: "worst of the band", Score: inBand(p, &worst, &best)},
-				{Name: "best of the band", Score: inBand(p, &cluster.Offer{Ring: 900_000_000, Latency: 1_000}, &best)},
+				{Name: "best of the band", Score: inBand(p, &nodeindex.Offer{Ring: 900_000_000, Latency: 1_000}, &best)},
 				{Name: "of a lesser band", Score: 0},
 			}
 			if status := p.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {
@@ -56,7 +56,7 @@ func TestNothingOutvotesTheLinks(t *testing.T) {
 }
 
 // inBand is what Score gives a node of the best band.
-func inBand(p *Plugin, o *cluster.Offer, best *cluster.Best) int64 {
+func inBand(p *Plugin, o *nodeindex.Offer, best *nodeindex.Best) int64 {
 	return 1 + p.narrowing.Weights.Raw(o, best)
 }
 

@@ -2,6 +2,6 @@
 
 //go:build !race
 
-package admission
+package kubeletadmission
 
 const raceDetector = false

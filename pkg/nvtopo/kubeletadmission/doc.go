@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission predicts what a node's kubelet will do with a pod: whether
+// Package kubeletadmission predicts what a node's kubelet will do with a pod: whether
 // its topology manager, device manager, CPU manager and memory manager admit it,
 // and from which devices each container may be served. It follows Kubernetes
 // 1.35; the rules are described where they are applied.
@@ -16,4 +16,4 @@
 //
 // Not predicted: huge pages, devices of plugins that the machine does not list,
 // and which CPUs of a NUMA node are taken for the sake of shared caches.
-package admission
+package kubeletadmission

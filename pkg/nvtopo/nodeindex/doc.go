@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster is the choice across nodes: which of many machines gives a
+// Package nodeindex is the choice across nodes: which of many machines gives a
 // demand the best set of GPUs now, and what that costs the others who come later.
 //
 // Its one invariant: two machines of one bucket, that is of one graph class, one
@@ -9,4 +9,4 @@
 //
 // It knows nothing of Kubernetes and keeps no truth: who uses which GPU is told
 // it by Put. The scheduler's index and the simulator are both made of it.
-package cluster
+package nodeindex
