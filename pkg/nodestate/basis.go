@@ -40,7 +40,7 @@ func (d *Demand) basis(n *usage.Node, reason placement.Reason) basis {
 
 // byCount says whether a pod that asks for nothing about links can be placed, by the number of
 // GPUs, on a node whose graph no longer counts. Nothing is chosen, since the graph may be wrong.
-// What it says to be used or broken is not counted as free. Claims count too: while their
+// What it says to be used or broken is not counted as free. Reservations count too: while their
 // binding is in doubt, the scheduler's own account of the node does not have them.
 func (s *State) byCount(d *Demand, u *usage.Usage) placement.Reason {
 	if reason := s.enforcement(d, u.Node); reason != placement.Fits {

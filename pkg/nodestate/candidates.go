@@ -47,7 +47,7 @@ func newIndex(s *State, stride int) *candidates.Index {
 	return candidates.NewIndex(s.clock, func(name string) *candidates.Node { return s.cells.ensure(name).listed }, stride)
 }
 
-// touch says that a node's graph or claims changed. It may be called under any lock.
+// touch says that a node's graph or reservations changed. It may be called under any lock.
 func (s *State) touch(c *cell) {
 	s.waker.news.add(c, touch{at: s.clock.Now()})
 	s.index.Changed(c.listed)

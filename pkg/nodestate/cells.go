@@ -18,17 +18,19 @@ type cell struct {
 	name     string
 	topology *topologies.Entry
 	usage    atomic.Pointer[usage.Usage]
-	// rev counts changes of graph, claims and holds; part of the usage memo's key.
-	rev    atomic.Uint64
-	claims []*claim     // guarded by State.mu
-	doubts atomic.Int32 // how many of them are doubtful
+	// rev counts changes of graph and of either kind of reservation; part of the usage
+	// memo's key.
+	rev          atomic.Uint64
+	reservations []*reservation // guarded by State.mu
+	doubts       atomic.Int32   // how many of them are doubtful
 	// busySince is when the node's kubelet was first found to have pods to admit before
 	// another, and busyAsked when last; guarded by State.mu.
 	busySince, busyAsked time.Time
-	// holds of pods nominated for the node, guarded by State.mu, and how many there are.
-	holds  []*hold
-	held   atomic.Int32
-	listed *candidates.Node // the index's part of it
+	// nominatedReservations are of pods nominated for the node, guarded by State.mu, and
+	// nominatedCount is how many there are.
+	nominatedReservations []*nominatedReservation
+	nominatedCount        atomic.Int32
+	listed                *candidates.Node // the index's part of it
 	// unseen: the waker has yet to look at the node for an event; touched says what that
 	// was. Guarded by the mutex of the news.
 	unseen  bool

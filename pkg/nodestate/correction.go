@@ -15,9 +15,9 @@ import (
 
 // misplaced returns the choice that a pod was bound with and does not carry, or nil.
 // In mode PreBind annotation and node name are two writes: a Binding believed lost
-// may be carried out after the PATCH of the next attempt, for another node. The claim
+// may be carried out after the PATCH of the next attempt, for another node. The reservation
 // of the first attempt then says what the pod has.
-func (s *State) misplaced(c *claim, pod *v1.Pod) *allocation.Allocation {
+func (s *State) misplaced(c *reservation, pod *v1.Pod) *allocation.Allocation {
 	if pod.UID != c.uid || pod.Spec.NodeName != c.node || s.allocationOf(pod, c.node) != nil {
 		return nil
 	}
@@ -26,7 +26,7 @@ func (s *State) misplaced(c *claim, pod *v1.Pod) *allocation.Allocation {
 	if c.phase != doubtful {
 		return nil
 	}
-	for _, o := range s.claims[c.uid] {
+	for _, o := range s.reservations[c.uid] {
 		if o != c && o.node == c.node && !o.alloc.Equal(c.alloc) {
 			return nil // nobody knows which of them was carried out
 		}
@@ -35,7 +35,7 @@ func (s *State) misplaced(c *claim, pod *v1.Pod) *allocation.Allocation {
 }
 
 // correct writes a pod's annotations anew, with the choice that it was bound with.
-// The claim stays until the informer shows that.
+// The reservation stays until the informer shows that.
 func (s *State) correct(ctx context.Context, client clientset.Interface, pod *v1.Pod, a *allocation.Allocation) error {
 	wanted, err := s.Annotations(a, allocation.HasAliases(pod))
 	if err != nil {

@@ -29,7 +29,7 @@ type informerStores struct {
 }
 
 // Diagnose tells everything the process believes now. It takes each lock for a
-// moment, so its parts may be of different moments; claims come first, and the
+// moment, so its parts may be of different moments; reservations come first, and the
 // informers' pods after them, as for a scheduling cycle.
 func (s *State) Diagnose(name string) *diagnosis.State {
 	d := &diagnosis.State{
@@ -55,12 +55,12 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 	return d
 }
 
-// heldSets returns the holds ordered by pod.
+// heldSets returns the nominated reservations ordered by pod.
 func (s *State) heldSets() []diagnosis.NominatedReservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []diagnosis.NominatedReservation
-	for uid, h := range s.holds {
+	for uid, h := range s.nominatedReservations {
 		set := diagnosis.NominatedReservation{UID: uid, Node: h.node, Until: h.until.UTC()}
 		for i := range h.alloc.Containers {
 			set.GPUs = append(set.GPUs, h.alloc.Containers[i].GPUs...)
@@ -125,9 +125,9 @@ func (d *derivation) hold(node string, ids []string) {
 	}
 }
 
-// derive computes which GPUs are used from the informer's pods, the claims given and
+// derive computes which GPUs are used from the informer's pods, the reservations given and
 // kubelet's record, in another way than computeUsage does, which it is there to doubt.
-func (s *State) derive(claims []diagnosis.Reservation) map[string]*diagnosis.Usage {
+func (s *State) derive(reservations []diagnosis.Reservation) map[string]*diagnosis.Usage {
 	if s.stores.pods == nil {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (s *State) derive(claims []diagnosis.Reservation) map[string]*diagnosis.Usa
 		return nil
 	}
 	d := &derivation{held: map[string]map[string]bool{}, here: map[types.UID]bool{}, counted: map[string][]*v1.Pod{}}
-	s.derivePods(d, all, claims)
+	s.derivePods(d, all, reservations)
 	out := map[string]*diagnosis.Usage{}
 	for name, x := range s.cells.all() {
 		n := x.topology.Node()
@@ -157,11 +157,11 @@ func (s *State) derive(claims []diagnosis.Reservation) map[string]*diagnosis.Usa
 	return out
 }
 
-func (s *State) derivePods(d *derivation, all []*v1.Pod, claims []diagnosis.Reservation) {
-	claimed := map[types.UID]bool{}
-	for i := range claims {
-		d.hold(claims[i].Node, claims[i].GPUs)
-		claimed[claims[i].UID] = true
+func (s *State) derivePods(d *derivation, all []*v1.Pod, reservations []diagnosis.Reservation) {
+	isReserved := map[types.UID]bool{}
+	for i := range reservations {
+		d.hold(reservations[i].Node, reservations[i].GPUs)
+		isReserved[reservations[i].UID] = true
 	}
 	for _, pod := range all {
 		if pod.Spec.NodeName == "" || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
@@ -172,7 +172,7 @@ func (s *State) derivePods(d *derivation, all []*v1.Pod, claims []diagnosis.Rese
 			for _, c := range a.Containers {
 				d.hold(a.Node, c.GPUs)
 			}
-		} else if !claimed[pod.UID] {
+		} else if !isReserved[pod.UID] {
 			d.counted[pod.Spec.NodeName] = append(d.counted[pod.Spec.NodeName], pod)
 		}
 	}

@@ -16,5 +16,5 @@
 // asks the API server about writes without a clear answer, and writes annotations anew
 // where such a write was carried out late (correction.go). It also wakes waiting pods:
 // of those with GPUs whom a node would take that came to have more (waiting.go, waker.go),
-// and after changes that no event announces all that are not shut out (others.go).
+// and after changes that no event announces all that are not shut out (wakeothers.go).
 package nodestate

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// doubtInterval is how often doubtful claims are looked at, and each is read.
+	// doubtInterval is how often doubtful reservations are looked at, and each is read.
 	doubtInterval = 2 * time.Second
 	// maxResolving bounds how many are read at a time: an API server that comes back
 	// after a minute finds the doubts of all attempts of that minute.
 	maxResolving = 16
 )
 
-// resolveDoubts decides doubtful claims by live reads that are later than any write the
-// API server may still carry out. A read may take requestTimeout, and holds up no other.
+// resolveDoubts decides doubtful reservations by live reads that are later than any write the
+// API server may still carry out. A read may take requestTimeout, and nominated reservations up no other.
 // It returns when ctx has ended and so have its reads.
 func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 	ticker := s.clock.NewTicker(doubtInterval)
@@ -51,8 +51,8 @@ func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 	}
 }
 
-// resolve decides one doubtful claim and reports whether its devices came free.
-func (s *State) resolve(ctx context.Context, client clientset.Interface, c *claim) bool {
+// resolve decides one doubtful reservation and reports whether its devices came free.
+func (s *State) resolve(ctx context.Context, client clientset.Interface, c *reservation) bool {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	pod, err := client.CoreV1().Pods(c.namespace).Get(ctx, c.name, metav1.GetOptions{})
@@ -72,17 +72,17 @@ func (s *State) resolve(ctx context.Context, client clientset.Interface, c *clai
 	return freed
 }
 
-// doubts returns the doubtful claims that are old enough to be decided.
-func (s *State) doubts() []*claim {
+// doubts returns the doubtful reservations that are old enough to be decided.
+func (s *State) doubts() []*reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.oldDoubts()
 }
 
 // oldDoubts needs s.mu.
-func (s *State) oldDoubts() []*claim {
-	var out []*claim
-	for _, cs := range s.claims {
+func (s *State) oldDoubts() []*reservation {
+	var out []*reservation
+	for _, cs := range s.reservations {
 		for _, c := range cs {
 			if c.phase == doubtful && s.clock.Since(c.since) > s.config.RequestTimeout {
 				out = append(out, c)
@@ -94,11 +94,11 @@ func (s *State) oldDoubts() []*claim {
 
 // toResolve returns those to be read now, which nobody reads, and counts them as being
 // read. Those that were read longest ago come first: some may never be answered.
-func (s *State) toResolve() []*claim {
+func (s *State) toResolve() []*reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := slices.DeleteFunc(s.oldDoubts(), func(c *claim) bool { return c.reading })
-	slices.SortFunc(out, func(a, b *claim) int { return a.read.Compare(b.read) })
+	out := slices.DeleteFunc(s.oldDoubts(), func(c *reservation) bool { return c.reading })
+	slices.SortFunc(out, func(a, b *reservation) int { return a.read.Compare(b.read) })
 	out = out[:min(len(out), maxResolving-s.resolving)]
 	for _, c := range out {
 		c.reading, c.read = true, s.clock.Now()
@@ -107,7 +107,7 @@ func (s *State) toResolve() []*claim {
 	return out
 }
 
-func (s *State) resolved(c *claim) {
+func (s *State) resolved(c *reservation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.reading = false

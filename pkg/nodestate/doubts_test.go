@@ -93,7 +93,7 @@ func TestDoubtsAreReadWithABoundAndInTurn(t *testing.T) {
 	s := New(testConfig(), clk)
 	for i := range maxResolving + 4 {
 		pod := gpuPod(fmt.Sprintf("p-%02d", i), 1)
-		c := &claim{uid: pod.UID, name: pod.Name, node: "n", alloc: &allocation.Allocation{}, phase: binding}
+		c := &reservation{uid: pod.UID, name: pod.Name, node: "n", alloc: &allocation.Allocation{}, phase: binding}
 		s.insert(c)
 		s.doubt(c)
 	}
@@ -109,7 +109,7 @@ func TestDoubtsAreReadWithABoundAndInTurn(t *testing.T) {
 		s.resolved(c)
 	}
 	clk.now = clk.now.Add(doubtInterval)
-	seen := map[*claim]bool{}
+	seen := map[*reservation]bool{}
 	for _, c := range append(first, s.toResolve()[:4]...) {
 		seen[c] = true
 	}

@@ -34,7 +34,7 @@ func (s *State) watchExpiry(ctx context.Context) {
 			s.onFreed()
 		}
 		s.mu.Lock()
-		s.expireHolds() // no cycle may come that would
+		s.expireNominated() // no cycle may come that would
 		s.mu.Unlock()
 	}
 }

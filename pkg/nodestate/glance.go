@@ -80,7 +80,7 @@ type oneNode struct {
 
 func (o oneNode) Get(string) (fwk.NodeInfo, error) { return o.info, nil }
 
-// glance is one node as the informers, the claims and the plans for woken pods have it
+// glance is one node as the informers, the reservations and the plans for woken pods have it
 // now. It is immutable. The scheduler's cache may be a moment behind it or ahead, so
 // what it says wakes pods and decides nothing: Filter judges.
 type glance struct {
@@ -93,9 +93,9 @@ type glance struct {
 
 	allocatable, requested fwk.Resource
 	pods                   int         // with those that are planned
-	tenants                []types.UID // in order: pods, and who has a claim
+	tenants                []types.UID // in order: pods, and who has a reservation
 	nominated              []fwk.PodInfo
-	holds                  []*hold
+	nominatedReservations  []*nominatedReservation
 	// grew is when there was last more for anybody than before, as far as is known.
 	grew time.Time
 }
@@ -137,11 +137,11 @@ func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool, own type
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g.holds = slices.Clone(x.holds)
-	now := cell{name: x.name, holds: g.holds}
-	for _, c := range x.claims {
+	g.nominatedReservations = slices.Clone(x.nominatedReservations)
+	now := cell{name: x.name, nominatedReservations: g.nominatedReservations}
+	for _, c := range x.reservations {
 		if c.phase != void && (c.uid != own || c.phase != doubtful) { // nothing here can be older than what ended it
-			now.claims = append(now.claims, c)
+			now.reservations = append(now.reservations, c)
 			g.tenants = append(g.tenants, c.uid)
 		}
 	}
@@ -151,7 +151,7 @@ func (s *State) glance(x *cell, plans []*plan, also func(*v1.Pod) bool, own type
 	}
 	for _, p := range plans {
 		if p.alloc != nil {
-			now.claims = append(now.claims, &claim{uid: p.pod.UID, node: x.name, alloc: p.alloc, request: p.request})
+			now.reservations = append(now.reservations, &reservation{uid: p.pod.UID, node: x.name, alloc: p.alloc, request: p.request})
 		}
 	}
 	g.usage = s.computeUsage(&now, n, info.GetGeneration(), info.GetPods(), oneNode{info: info})
@@ -163,7 +163,7 @@ func (g *glance) outgrows(old *glance) bool {
 	if g.topology != old.topology || g.freshness != old.freshness || g.enforced != old.enforced || !sameRules(g.node, old.node) {
 		return true
 	}
-	if slices.ContainsFunc(old.holds, func(h *hold) bool { return !slices.Contains(g.holds, h) }) {
+	if slices.ContainsFunc(old.nominatedReservations, func(h *nominatedReservation) bool { return !slices.Contains(g.nominatedReservations, h) }) {
 		return true
 	}
 	if !subset(old.tenants, g.tenants) || !slices.EqualFunc(g.nominated, old.nominated, samePod) {

@@ -196,7 +196,7 @@ func (w *world) schedule() {
 			w.state.Unreserve(pod.UID, info.Node().Name)
 			return
 		}
-		if c := w.state.claimOf(pod.UID, a.Node); c != nil && c.times > 0 {
+		if c := w.state.reservationOf(pod.UID, a.Node); c != nil && c.times > 0 {
 			w.retaken++
 		}
 		copied := pod.DeepCopy()
@@ -419,7 +419,7 @@ func (w *world) check(step int) {
 		}
 	}
 	var writing int64
-	for _, cs := range w.state.claims {
+	for _, cs := range w.state.reservations {
 		for _, c := range cs {
 			if c.writing {
 				writing++
@@ -461,7 +461,7 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 			t.Errorf("seed %d: %d choices are said to be written after everything settled", seed, n)
 		}
 		for _, left := range w.state.Dump() {
-			// A claim stays beside such a pod until its annotation is repaired.
+			// A reservation stays beside such a pod until its annotation is repaired.
 			if !w.misled[left.UID] {
 				t.Errorf("seed %d: in flight after everything settled: %+v", seed, left)
 			}

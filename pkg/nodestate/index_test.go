@@ -462,7 +462,7 @@ func TestWholeNodesAreTold(t *testing.T) {
 	}
 }
 
-// TestEventsMayComeWhileAListIsMade lets graphs change, Leases come and claims go
+// TestEventsMayComeWhileAListIsMade lets graphs change, Leases come and reservations go
 // in other goroutines; the race detector is the judge, and at the end the list is
 // what a linear search finds.
 func TestEventsMayComeWhileAListIsMade(t *testing.T) {

@@ -34,9 +34,9 @@ var (
 // stateCollector reports the sizes of a State when it is scraped.
 type stateCollector struct {
 	metrics.BaseStableCollector
-	state                                                *State
-	claims, classes, tableBytes, narrowings, late, nodes *metrics.Desc
-	waiting, wakes, writes                               *metrics.Desc
+	state                                                      *State
+	reservations, classes, tableBytes, narrowings, late, nodes *metrics.Desc
+	waiting, wakes, writes                                     *metrics.Desc
 }
 
 func newStateCollector(s *State) *stateCollector {
@@ -44,10 +44,10 @@ func newStateCollector(s *State) *stateCollector {
 		return metrics.NewDesc(metrics.BuildFQName("", subsystem, name), help, labels, nil, metrics.ALPHA, "")
 	}
 	return &stateCollector{
-		state:      s,
-		claims:     desc("claims", "In-flight choices by phase.", "phase"),
-		classes:    desc("graph_classes", "Distinct link graphs seen."),
-		tableBytes: desc("table_bytes", "Memory of the answer tables of all graph classes."),
+		state:        s,
+		reservations: desc("claims", "In-flight choices by phase.", "phase"),
+		classes:      desc("graph_classes", "Distinct link graphs seen."),
+		tableBytes:   desc("table_bytes", "Memory of the answer tables of all graph classes."),
 		narrowings: desc("narrowings_total", "Scheduling cycles narrowed to a list of the best nodes (listed), and those of them in which every node listed "+
 			"was refused, so that the pod was tried again on all nodes (recovered).", "outcome"),
 		waiting: desc("waiting_pods", "Pods with GPUs that no node took: shut_out (none would now, so that they are not tried) and let_through (woken, or refused for reasons of others).", "state"),
@@ -62,7 +62,7 @@ func newStateCollector(s *State) *stateCollector {
 
 // DescribeWithStability implements metrics.StableCollector.
 func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	ch <- c.claims
+	ch <- c.reservations
 	ch <- c.classes
 	ch <- c.tableBytes
 	ch <- c.narrowings
@@ -80,7 +80,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 		counts[l.Phase]++
 	}
 	for _, phase := range phaseNames {
-		ch <- metrics.NewLazyConstMetric(c.claims, metrics.GaugeValue, float64(counts[phase]), phase)
+		ch <- metrics.NewLazyConstMetric(c.reservations, metrics.GaugeValue, float64(counts[phase]), phase)
 	}
 	nodes := map[string]int{}
 	for _, r := range c.state.Reports() {

@@ -52,7 +52,7 @@ func TestNoLockIsHeldWhileTheQueueIsAsked(t *testing.T) {
 		go func() {
 			defer close(done)
 			s.HasBoth()
-			s.Holds()
+			s.NominatedReservations()
 			s.RetriesOnAllNodes("pod")
 			s.touchNode(node)
 		}()

@@ -19,8 +19,8 @@ const (
 	stopRetrying effectKind = "stop retrying" // its next cycle need not look at all nodes
 	stopWaiting  effectKind = "stop waiting"  // it leaves the list of waiting pods
 	isThere      effectKind = "is there"      // it has not gone, whatever an earlier event said
-	isBound      effectKind = "is bound"      // its node and choice settle its claims
-	isGone       effectKind = "is gone"       // its claims and what was held for it are void
+	isBound      effectKind = "is bound"      // its node and choice settle its reservations
+	isGone       effectKind = "is gone"       // its reservations and what was held for it are void
 	lookAgain    effectKind = "look again"    // something about the node may have changed
 	wakeOthers   effectKind = "wake others"   // devices may have come free
 )

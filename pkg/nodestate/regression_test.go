@@ -25,7 +25,7 @@ func (r *rig) wakes() func() int {
 	return func() int { return n }
 }
 
-func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
+func TestAReservationOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	pod := gpuPod("p", 1)
 	info, l := r.view(t)
@@ -75,7 +75,7 @@ func TestAClaimOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	}
 }
 
-func TestAClaimGoesWhenItsAnnotationWasRepaired(t *testing.T) {
+func TestAReservationGoesWhenItsAnnotationWasRepaired(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	pod := gpuPod("p", 1)
 	info, l := r.view(t)
@@ -102,7 +102,7 @@ func TestAClaimGoesWhenItsAnnotationWasRepaired(t *testing.T) {
 	}
 }
 
-func TestPodsWakeWhenAClaimThatHeldThemBackIsVoid(t *testing.T) {
+func TestPodsWakeWhenAReservationThatHeldThemBackIsVoid(t *testing.T) {
 	t.Run("the pod is gone, which the scheduler's cache may have heard before us", func(t *testing.T) {
 		r := newRig(t, "dgx1-v100")
 		pod := gpuPod("p", 8)
@@ -237,8 +237,8 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 }
 
 // A pod deleted and made anew under its name while the watch was broken comes as an
-// update from one UID to the other. The claim of the first was kept for ever.
-func TestAPodReplacedUnseenLeavesNoClaim(t *testing.T) {
+// update from one UID to the other. The reservation of the first was kept for ever.
+func TestAPodReplacedUnseenLeavesNoReservation(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	before, after := gpuPod("p", 2), gpuPod("p", 2)
 	after.UID = "another"
@@ -267,7 +267,7 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 		"not on another node":                       {func(_ *rig, _, live *v1.Pod) { live.Spec.NodeName = "other" }, false},
 		"not a pod made anew":                       {func(_ *rig, _, live *v1.Pod) { live.UID = "another" }, false},
 		"not if it carries a choice for its node": {func(r *rig, pod, live *v1.Pod) {
-			live.Annotations[allocation.Key] = encoded(t, r.claims[pod.UID][0].alloc)
+			live.Annotations[allocation.Key] = encoded(t, r.reservations[pod.UID][0].alloc)
 		}, false},
 		"not while two of its choices there are in doubt": {func(r *rig, pod, _ *v1.Pod) {
 			info, l := r.view(t)

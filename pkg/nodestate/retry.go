@@ -23,8 +23,8 @@ const maxAgain = 4
 
 // inDoubt returns the pod's choice on a node that an attempt left in doubt, and nil if it
 // has none there, or several that differ; it needs s.mu.
-func (x *cell) inDoubt(uid types.UID) (found *claim) {
-	for _, c := range x.claims {
+func (x *cell) inDoubt(uid types.UID) (found *reservation) {
+	for _, c := range x.reservations {
 		if c.uid != uid {
 			continue
 		}
@@ -37,9 +37,9 @@ func (x *cell) inDoubt(uid types.UID) (found *claim) {
 }
 
 // again returns the usage of a node as a pod finds it that has a choice in doubt there,
-// and the claim with this choice, if the pod may have it again: it asks for the same, and
+// and the reservation with this choice, if the pod may have it again: it asks for the same, and
 // the solver would take this set if these GPUs were all that is free. It needs s.mu.
-func (s *State) again(d *Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, *claim) {
+func (s *State) again(d *Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, *reservation) {
 	if x == nil || x.doubts.Load() == 0 {
 		return nil, nil
 	}
@@ -88,7 +88,7 @@ func (s *State) usageAgain(d *Demand, x *cell, n *usage.Node, info fwk.NodeInfo,
 func (s *State) triedOn(uid types.UID) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return triedOn(s.claims[uid])
+	return triedOn(s.reservations[uid])
 }
 
 // mayTakeAgain returns the node on which the pod may take its choice again that is in doubt;
@@ -110,8 +110,8 @@ func (s *State) mayTakeAgain(d *Demand, snapshot fwk.NodeInfoLister) string {
 	return name
 }
 
-func triedOn(claims []*claim) string {
-	for _, c := range slices.Backward(claims) {
+func triedOn(reservations []*reservation) string {
+	for _, c := range slices.Backward(reservations) {
 		if c.phase == doubtful && c.times < maxAgain {
 			return c.node
 		}
@@ -121,8 +121,8 @@ func triedOn(claims []*claim) string {
 
 // retriedInVain counts an attempt that ends before its own writes among those with the
 // choice that an earlier one left in doubt; it needs s.mu.
-func (s *State) retriedInVain(c *claim) {
-	for _, o := range s.claims[c.uid] {
+func (s *State) retriedInVain(c *reservation) {
+	for _, o := range s.reservations[c.uid] {
 		if o.phase == doubtful && o.alloc == c.alloc {
 			o.times = max(o.times, c.times)
 		}
@@ -135,22 +135,22 @@ func (s *State) attempts() (chosen map[types.UID]bool, tried map[types.UID]strin
 	chosen, tried = map[types.UID]bool{}, map[types.UID]string{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for uid, claims := range s.claims {
-		if slices.ContainsFunc(claims, func(c *claim) bool { return c.phase == reserved || c.phase == binding }) {
+	for uid, reservations := range s.reservations {
+		if slices.ContainsFunc(reservations, func(c *reservation) bool { return c.phase == reserved || c.phase == binding }) {
 			chosen[uid] = true
 		}
-		if node := triedOn(claims); node != "" {
+		if node := triedOn(reservations); node != "" {
 			tried[uid] = node
 		}
 	}
 	return chosen, tried
 }
 
-// doubt makes a claim doubtful that takes the place of earlier ones with the same choice;
+// doubt makes a reservation doubtful that takes the place of earlier ones with the same choice;
 // it needs s.mu.
-func (s *State) doubt(c *claim) {
+func (s *State) doubt(c *reservation) {
 	s.setPhase(c, doubtful)
-	for _, o := range slices.Clone(s.claims[c.uid]) {
+	for _, o := range slices.Clone(s.reservations[c.uid]) {
 		if o != c && o.phase == doubtful && o.alloc == c.alloc {
 			s.drop(o)
 		}

@@ -98,7 +98,7 @@ func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
 				t.Errorf("chose %v, want none of %v", b.Positions(), a.Positions())
 			}
 			var kept nvtopo.Mask
-			for _, c := range r.cells.get("n").claims {
+			for _, c := range r.cells.get("n").reservations {
 				kept |= c.alloc.Mask(testResource, n.Accels[0].Graph)
 			}
 			if kept != a|b {
@@ -182,7 +182,7 @@ func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
 		node   string // of attempt 2
 		gpus   int
 		change func(bound *v1.Pod)
-		want   string // phase of the claim of attempt 2
+		want   string // phase of the reservation of attempt 2
 	}{
 		"bound to another node":                  {"m", 2, nil, "void"},
 		"to this one with the earlier choice":    {"n", 3, nil, "void"},
@@ -221,8 +221,8 @@ func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
 			r.onFreed = func() { woken++ }
 			r.BindingBegan(pod.UID, tc.node)
 			r.Unreserve(pod.UID, tc.node)
-			claims := r.claims[pod.UID]
-			if got := phaseNames[claims[1].phase]; len(claims) != 2 || got != tc.want {
+			reservations := r.reservations[pod.UID]
+			if got := phaseNames[reservations[1].phase]; len(reservations) != 2 || got != tc.want {
 				t.Errorf("attempt 2 is %s, want %s; in flight %+v", got, tc.want, r.Dump())
 			}
 			if (woken > 0) != (tc.want == "void") {

@@ -61,7 +61,7 @@ type State struct {
 	stores     informerStores
 	swept      atomic.Int64 // when the last cycle began, in Unix nanoseconds
 
-	writing atomic.Int64  // claims that are on their way to be bound
+	writing atomic.Int64  // reservations that are on their way to be bound
 	room    chan struct{} // one of them has arrived
 	writes  *writes
 
@@ -72,14 +72,14 @@ type State struct {
 
 	counts atomic.Bool // some profile places pods by count where graphs are stale
 
-	mu           sync.Mutex // guards claims, holds, every cell's claims and holds, and settledCount
-	claims       map[types.UID][]*claim
-	noted        map[types.UID]struct{} // unbound pods that carry a choice which was dropped
-	settledCount int
-	resolving    int // doubtful claims whose pods are being read
-	holds        map[types.UID]*hold
-	departed     departed
-	lookAgain    time.Time // when waiting pods are tried in any case
+	mu                    sync.Mutex // guards what follows to lookAgain, and both kinds of reservations of every cell
+	reservations          map[types.UID][]*reservation
+	noted                 map[types.UID]struct{} // unbound pods that carry a choice which was dropped
+	settledCount          int
+	resolving             int // doubtful reservations whose pods are being read
+	nominatedReservations map[types.UID]*nominatedReservation
+	departed              departed
+	lookAgain             time.Time // when waiting pods are tried in any case
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
 	onMalformed func(pod *v1.Pod, err error)
@@ -94,7 +94,7 @@ func New(config Config, clk clock.WithTicker) *State {
 		leases: nodelease.NewTable(config.Freshness), leader: &leaderView{name: config.LeaderLease}, parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
 		retries: candidates.NewRetries(clk), waiting: newWaiting(), waker: newWaker(),
 		room: make(chan struct{}, 1), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
-		pods: noPods{}, sight: noSight{}, claims: map[types.UID][]*claim{}, noted: map[types.UID]struct{}{}, holds: map[types.UID]*hold{},
+		pods: noPods{}, sight: noSight{}, reservations: map[types.UID][]*reservation{}, noted: map[types.UID]struct{}{}, nominatedReservations: map[types.UID]*nominatedReservation{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
 	}
@@ -202,12 +202,12 @@ func (s *State) View(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) 
 }
 
 // Reserve chooses the pod's devices on a node and records the choice, under
-// one lock for the whole process. For a pod that has a present claim on the
-// node it returns that claim's allocation. A nil allocation with Fits means the
+// one lock for the whole process. For a pod that has a present reservation on the
+// node it returns that reservation's allocation. A nil allocation with Fits means the
 // node has no graph that counts and the pod needs none.
 func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, placement.Reason) {
 	s.mu.Lock()
-	if c := s.claimOf(pod.UID, info.Node().Name); c != nil {
+	if c := s.reservationOf(pod.UID, info.Node().Name); c != nil {
 		s.mu.Unlock()
 		return c.alloc, placement.Fits
 	}
@@ -220,21 +220,21 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	promised := s.promised(x, u.Node.Name, d.UID, d.Priority)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.claimOf(pod.UID, u.Node.Name); c != nil {
+	if c := s.reservationOf(pod.UID, u.Node.Name); c != nil {
 		return c.alloc, placement.Fits
 	}
 	if s.departed.lately(pod.UID, s.clock.Now()) {
-		return nil, placement.PodGone // no event would end the claim
+		return nil, placement.PodGone // no event would end the reservation
 	}
 	here := slices.Concat(info.GetPods(), promised)
 	if _, before := s.again(d, x, u.Node, info.GetGeneration(), here, snapshot); before != nil {
-		s.insert(&claim{
+		s.insert(&reservation{
 			uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.Node.Name, alloc: before.alloc,
 			request: d.Request, phase: reserved, since: s.clock.Now(), times: before.times + 1,
 		})
 		return before.alloc, placement.Fits
 	}
-	// Claims change under this mutex only, so what Filter remembered may still hold.
+	// Reservations change under this mutex only, so what Filter remembered may still hold.
 	if now := s.remembered(x, u.Node, info); now != nil && !now.FromStore && len(promised) == 0 {
 		u = now
 	} else {
@@ -246,7 +246,7 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	}
 	now := s.clock.Now()
 	a.Assumed, a.Enforced = now.UTC(), u.Node.Enforced(now)
-	s.insert(&claim{
+	s.insert(&reservation{
 		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.Node.Name, alloc: a,
 		request: d.Request, phase: reserved, since: now,
 	})
@@ -266,7 +266,7 @@ const leaderWait = time.Second
 // the renewal, and its view of who leads is as current as its view of the pods.
 func (s *State) CheckLeader(ctx context.Context, uid types.UID, node string) error {
 	s.mu.Lock()
-	c := s.claimOf(uid, node)
+	c := s.reservationOf(uid, node)
 	s.mu.Unlock()
 	if c == nil || s.config.LeaderLease == "" {
 		return nil
@@ -300,7 +300,7 @@ func (s *State) Leads(ctx context.Context) error {
 }
 
 // Bounded ends a request that gets no answer when the API server, too, has given it up
-// (requestTimeout): a claim would last as long as its request, and every doubt as long
+// (requestTimeout): a reservation would last as long as its request, and every doubt as long
 // as the reading of one.
 func (s *State) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, s.config.RequestTimeout)
@@ -316,7 +316,7 @@ func (s *State) Annotations(a *allocation.Allocation, aliases bool) (map[string]
 func (s *State) Pending(uid types.UID, node string) *allocation.Allocation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.claimOf(uid, node); c != nil && !c.written {
+	if c := s.reservationOf(uid, node); c != nil && !c.written {
 		return c.alloc
 	}
 	return nil
@@ -329,17 +329,17 @@ func (s *State) Attempts(uid types.UID, node string) (present, earlier bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, noted := s.noted[uid]
-	if s.claimOf(uid, node) != nil {
-		return true, noted || len(s.claims[uid]) > 1
+	if s.reservationOf(uid, node) != nil {
+		return true, noted || len(s.reservations[uid]) > 1
 	}
-	return false, noted || len(s.claims[uid]) > 0
+	return false, noted || len(s.reservations[uid]) > 0
 }
 
 // Written marks the annotations as being on the pod.
 func (s *State) Written(uid types.UID, node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.claimOf(uid, node); c != nil {
+	if c := s.reservationOf(uid, node); c != nil {
 		c.written = true
 	}
 }

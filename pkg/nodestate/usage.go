@@ -18,10 +18,10 @@ type podLister interface {
 
 // usage returns what is used on a node as info shows it. snapshot is the cycle's:
 // a pod that is on the node there but not in info was taken out by a dry run,
-// so its claim does not count.
+// so its reservation does not count.
 //
-// The order of reading is the guarantee: the claims first, then annotations and
-// the informer's store. A claim is dropped only once a cycle's snapshot shows
+// The order of reading is the guarantee: the reservations first, then annotations and
+// the informer's store. A reservation is dropped only once a cycle's snapshot shows
 // what replaces it (see Sweep), so a pod that moves from one place to the other
 // while this runs is seen at least once.
 func (s *State) usage(x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
@@ -54,13 +54,13 @@ func (s *State) outlived(u *usage.Usage) bool {
 func (s *State) input(x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) usage.Input {
 	r := &reader{s: s, x: x, here: here}
 	in := usage.Input{Node: n, Now: s.clock.Now(), Generation: generation, Revision: x.rev.Load(), Pods: &r.here, Reader: r}
-	if len(x.claims) > 0 {
-		in.Reservations = make([]usage.Reservation, len(x.claims))
-		for i, c := range x.claims {
+	if len(x.reservations) > 0 {
+		in.Reservations = make([]usage.Reservation, len(x.reservations))
+		for i, c := range x.reservations {
 			in.Reservations[i] = usage.Reservation{UID: c.uid, Allocation: c.alloc, Request: c.request}
 		}
 	}
-	if len(x.claims) > 0 || len(n.Records) > 0 {
+	if len(x.reservations) > 0 || len(n.Records) > 0 {
 		if info, err := snapshot.Get(n.Name); err == nil {
 			r.listed = info.GetPods()
 			in.Listed = &r.listed
@@ -99,7 +99,7 @@ func (r *reader) Stored(pod *v1.Pod) *v1.Pod {
 }
 
 func (r *reader) Nominated(uid types.UID) *allocation.Allocation {
-	if h := r.x.holdOf(uid); h != nil {
+	if h := r.x.nominatedOf(uid); h != nil {
 		return h.alloc
 	}
 	return nil

@@ -251,7 +251,7 @@ func TestADryRunGivesBackTheVictimsDevices(t *testing.T) {
 	if _, reason := r.Reserve(demandOf(t, victim), victim, info, l); reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	// The victim is assumed: in the snapshot without an annotation, its claim in the table.
+	// The victim is assumed: in the snapshot without an annotation, its reservation in the table.
 	assumed := on(t, r.State, victim, "n")
 	info, l = r.view(t, assumed)
 	d := demandOf(t, gpuPod("preemptor", 4))

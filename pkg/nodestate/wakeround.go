@@ -35,7 +35,7 @@ func (r *round) follow(w *waiter) {
 	switch {
 	case r.chosen[w.pod.UID]:
 		if w.target != nil && !w.chosen {
-			k.unplan(w) // the claim says now what it takes
+			k.unplan(w) // the reservation says now what it takes
 		}
 		w.chosen = true
 	case r.s.waiting.isOver(w):

@@ -77,13 +77,13 @@ func (s *State) AwaitRoom(ctx context.Context) {
 func (s *State) Announced(uid types.UID, node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.claimOf(uid, node); c != nil {
+	if c := s.reservationOf(uid, node); c != nil {
 		s.countWriting(c, true)
 	}
 }
 
-// countWriting keeps the number of claims that are being written; it needs s.mu.
-func (s *State) countWriting(c *claim, writing bool) {
+// countWriting keeps the number of reservations that are being written; it needs s.mu.
+func (s *State) countWriting(c *reservation, writing bool) {
 	switch {
 	case c.writing == writing:
 		return

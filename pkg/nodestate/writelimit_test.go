@@ -25,7 +25,7 @@ func full(t *testing.T) (*State, []*v1.Pod) {
 		pod := gpuPod(fmt.Sprint("p", i), 1)
 		pods = append(pods, pod)
 		s.mu.Lock()
-		s.insert(&claim{uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: "n", alloc: &allocation.Allocation{}})
+		s.insert(&reservation{uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: "n", alloc: &allocation.Allocation{}})
 		s.mu.Unlock()
 		s.Announced(pod.UID, "n")
 		s.Announced(pod.UID, "n") // by the other plugin

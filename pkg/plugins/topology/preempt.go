@@ -131,7 +131,7 @@ func (p *preemptor) preempt(
 		return result, false, status
 	}
 	if never(pod) {
-		p.state.EndHold(pod.UID)
+		p.state.EndNominated(pod.UID)
 		result, status = framework.NewPostFilterResultWithNominatedNode(""), fwk.NewStatus(fwk.Unschedulable, neverPreempts)
 	} else if result, status = p.evict(ctx, state, pod, m, late); status.IsSuccess() {
 		return result, false, status
@@ -162,7 +162,7 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 		p.hold(pod, &plan, holdFor)
 		return result, fwk.NewStatus(fwk.Success, fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, namesIn(plan.victims)))
 	}
-	p.state.EndHold(pod.UID)
+	p.state.EndNominated(pod.UID)
 	return result, status
 }
 
@@ -170,10 +170,10 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 // has had its turn.
 func (p *preemptor) hold(pod *v1.Pod, plan *plan, slack time.Duration) {
 	if plan.alloc == nil {
-		p.state.EndHold(pod.UID)
+		p.state.EndNominated(pod.UID)
 		return
 	}
-	p.state.Hold(pod.UID, plan.alloc, nodestate.Waiting{
+	p.state.ReserveNominated(pod.UID, plan.alloc, nodestate.Waiting{
 		Victims: uidsIn(plan.victims), Awaited: uidsIn(plan.awaited), Until: p.clock.Now().Add(min(plan.within, p.patience) + slack),
 	})
 }

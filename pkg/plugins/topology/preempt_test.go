@@ -132,7 +132,7 @@ func TestPostFilter(t *testing.T) {
 				t.Errorf("%v %q, node %q, evicted %v; want %v, %q, node %q, %v",
 					status.Code(), status.Message(), node, evicted, tc.want, tc.says, tc.wantNode, tc.evicted)
 			}
-			if held := len(s.plugin.State().Holds()) > 0; held != (tc.wantNode != "") {
+			if held := len(s.plugin.State().NominatedReservations()) > 0; held != (tc.wantNode != "") {
 				t.Errorf("something is held: %t, want it for a nominated pod", held)
 			}
 		})
@@ -225,7 +225,7 @@ func TestASecondPreemptorTakesOthers(t *testing.T) {
 		s.queue.AddNominatedPod(klog.Background(), pi, result.NominatingInfo)
 	}
 	var all []string
-	for _, h := range s.plugin.State().Holds() {
+	for _, h := range s.plugin.State().NominatedReservations() {
 		all = append(all, h.GPUs...)
 	}
 	slices.Sort(all)

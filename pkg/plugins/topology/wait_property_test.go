@@ -69,7 +69,7 @@ func (s *stage) alarm(r *rand.Rand, node int, seed uint64) (soon, slow going, ot
 		s.tb.Fatal(err)
 	}
 	a.Containers[0].GPUs = a.Containers[0].GPUs[:1]
-	s.plugin.State().Hold(other.UID, a, nodestate.Waiting{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
+	s.plugin.State().ReserveNominated(other.UID, a, nodestate.Waiting{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
 	sort(victim, graceOf(victim))
 	return soon, slow, other
 }
@@ -193,7 +193,7 @@ func TestVictimsBesidePodsThatGoAnyway(t *testing.T) {
 			}
 		}
 		if other != nil {
-			s.plugin.State().EndHold(other.UID)
+			s.plugin.State().EndNominated(other.UID)
 			s.queue.Delete(other)
 		}
 	}

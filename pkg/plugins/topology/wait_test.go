@@ -186,7 +186,7 @@ func TestTheWaitForPodsThatAreGoingIsBounded(t *testing.T) {
 			if node := s.nominate(pod, result); node != tc.node || !slices.Equal(evicted, tc.evicted) || !strings.Contains(status.Message(), tc.says) {
 				t.Errorf("node %q, evicted %v, %q; want %q, %v, %q", node, evicted, status.Message(), tc.node, tc.evicted, tc.says)
 			}
-			for _, h := range s.plugin.State().Holds() {
+			for _, h := range s.plugin.State().NominatedReservations() {
 				if wait := time.Until(h.Until); wait > 10*time.Minute {
 					t.Errorf("%v of %s are held for %v", h.GPUs, h.Node, wait)
 				}
@@ -320,7 +320,7 @@ func TestWhatAPodWaitsForIsHeldForIt(t *testing.T) {
 	if node := s.nominate(pod, result); node != "node-0" || len(evicted) > 0 || !strings.Contains(status.Message(), ErrReasonReleasing) {
 		t.Fatalf("%v, nominated for %q, evicted %v; want it to wait on node-0", status, node, evicted)
 	}
-	if holds := s.plugin.State().Holds(); len(holds) != 1 || time.Until(holds[0].Until) > time.Minute {
+	if holds := s.plugin.State().NominatedReservations(); len(holds) != 1 || time.Until(holds[0].Until) > time.Minute {
 		t.Errorf("held: %+v, want the two GPUs, for less than a minute", holds)
 	}
 	s.record("gone", 3) // kubelet has released them

@@ -49,8 +49,8 @@ func (s *State) TakingOver() bool {
 }
 
 // confirm fails if, in the time after this process was elected, the API server knows of
-// a pod on the node that has a GPU of the claim.
-func (s *State) confirm(ctx context.Context, c *claim) error {
+// a pod on the node that has a GPU of the reservation.
+func (s *State) confirm(ctx context.Context, c *reservation) error {
 	if !s.TakingOver() {
 		return nil
 	}

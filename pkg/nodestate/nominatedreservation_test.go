@@ -38,7 +38,7 @@ func heldRig(t *testing.T) (*rig, []*v1.Pod, *v1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Hold(preemptor.UID, a, Waiting{Victims: []types.UID{"victim"}, Awaited: []types.UID{"awaited"}, Until: r.clock.now.Add(time.Minute)})
+	r.ReserveNominated(preemptor.UID, a, Waiting{Victims: []types.UID{"victim"}, Awaited: []types.UID{"awaited"}, Until: r.clock.now.Add(time.Minute)})
 	return r, pods, preemptor
 }
 
@@ -111,7 +111,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.Hold(p.UID, a, Waiting{Until: r.clock.now.Add(time.Minute)})
+				r.ReserveNominated(p.UID, a, Waiting{Until: r.clock.now.Add(time.Minute)})
 			},
 		},
 	}
@@ -180,14 +180,15 @@ func TestPodsGoingForANominatedPodAreNobodyElsesVictims(t *testing.T) {
 	}
 }
 
-// TestAPodThatGoesOnWaitingWakesNobody: each look at what it waits for renews its hold. If
-// that woke the pods that wait, itself among them, they would be tried without end.
+// TestAPodThatGoesOnWaitingWakesNobody: each look at what it waits for renews its
+// nominated reservation. If that woke the pods that wait, itself among them, they would
+// be tried without end.
 func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 	r, _, preemptor := heldRig(t)
 	woken := false
 	r.onFreed = func() { woken = true }
-	same := r.cells.get("n").holdOf(preemptor.UID).alloc
-	r.Hold(preemptor.UID, same, Waiting{Until: r.clock.now.Add(time.Hour)})
+	same := r.cells.get("n").nominatedOf(preemptor.UID).alloc
+	r.ReserveNominated(preemptor.UID, same, Waiting{Until: r.clock.now.Add(time.Hour)})
 	if woken {
 		t.Error("the same two GPUs are held still, and others are woken")
 	}
@@ -195,7 +196,7 @@ func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Hold(preemptor.UID, other, Waiting{Until: r.clock.now.Add(time.Hour)})
+	r.ReserveNominated(preemptor.UID, other, Waiting{Until: r.clock.now.Add(time.Hour)})
 	if !woken {
 		t.Error("one of the GPUs is held no more, and nobody is woken")
 	}
@@ -207,8 +208,8 @@ func TestAVictimWhoseEvictionFailedStays(t *testing.T) {
 	r, _, preemptor := heldRig(t)
 	again := func() {
 		r.clock.now = r.clock.now.Add(EvictWithin/2 + time.Second)
-		h := r.cells.get("n").holdOf(preemptor.UID)
-		r.Hold(preemptor.UID, h.alloc, Waiting{Victims: []types.UID{"victim"}, Until: r.clock.now.Add(time.Minute)})
+		h := r.cells.get("n").nominatedOf(preemptor.UID)
+		r.ReserveNominated(preemptor.UID, h.alloc, Waiting{Victims: []types.UID{"victim"}, Until: r.clock.now.Add(time.Minute)})
 	}
 	again()
 	if got := r.Leaving("n", "other", 5); len(got) != 1 {
@@ -308,9 +309,9 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 	}
 }
 
-// TestTheEndOfAHoldWakesThoseItKeptOut: nothing else tells them, unless the pod took
+// TestTheEndOfANominatedReservationWakesThoseItKeptOut: nothing else tells them, unless the pod took
 // what was held for it.
-func TestTheEndOfAHoldWakesThoseItKeptOut(t *testing.T) {
+func TestTheEndOfANominatedReservationWakesThoseItKeptOut(t *testing.T) {
 	tests := map[string]struct {
 		change func(t *testing.T, r *rig, preemptor *v1.Pod)
 		want   bool
@@ -320,7 +321,7 @@ func TestTheEndOfAHoldWakesThoseItKeptOut(t *testing.T) {
 		"bound without a choice":   {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podEvent(nil, on(t, r.State, p, "n")) }, want: true},
 		"bound elsewhere":          {change: func(t *testing.T, r *rig, p *v1.Pod) { t.Helper(); r.podEvent(nil, on(t, r.State, p, "other")) }, want: true},
 		"gone":                     {change: func(_ *testing.T, r *rig, p *v1.Pod) { r.podDeleted(p.UID) }, want: true},
-		"given up":                 {change: func(_ *testing.T, r *rig, p *v1.Pod) { r.EndHold(p.UID) }, want: true},
+		"given up":                 {change: func(_ *testing.T, r *rig, p *v1.Pod) { r.EndNominated(p.UID) }, want: true},
 		"over, in a cycle": {want: true, change: func(t *testing.T, r *rig, _ *v1.Pod) {
 			t.Helper()
 			r.clock.now = r.clock.now.Add(2 * time.Minute)

@@ -16,7 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// claimPhase is where a claim is on its way:
+// reservationPhase is where a reservation is on its way:
 //
 //	Reserve ──► reserved ──PreBind/Bind began──► binding ──Unreserve──► doubtful ──live GET shows no node──► dropped
 //	               │ Unreserve                      │ store shows it        │ store shows it
@@ -26,11 +26,11 @@ import (
 // back from binding to reserved when nothing of the attempt is under way any more (a
 // refusal, or the end of the PATCH before the Binding begins),
 // and from any phase to void when the pod is gone or bound with another choice.
-// Sweep drops confirmed and void claims once a cycle's snapshot can replace them.
-type claimPhase uint8
+// Sweep drops confirmed and void reservations once a cycle's snapshot can replace them.
+type reservationPhase uint8
 
 const (
-	reserved claimPhase = iota
+	reserved reservationPhase = iota
 	binding
 	doubtful
 	confirmed
@@ -39,33 +39,33 @@ const (
 
 var phaseNames = [...]string{"reserved", "binding", "doubtful", "confirmed", "void"}
 
-// settled claims wait for Sweep only.
-func (p claimPhase) settled() bool { return p >= confirmed }
+// settled reservations wait for Sweep only.
+func (p reservationPhase) settled() bool { return p >= confirmed }
 
-// claim is one in-flight choice. A pod may have several: doubtful ones of
+// reservation is one in-flight choice. A pod may have several: doubtful ones of
 // earlier attempts beside the present one, all on record until it is known
 // where the pod went.
-type claim struct {
+type reservation struct {
 	uid       types.UID
 	namespace string
 	name      string
 	node      string
 	alloc     *allocation.Allocation
 	request   *podrequest.Request
-	phase     claimPhase
+	phase     reservationPhase
 	since     time.Time // of the phase
 	written   bool      // the annotations are on the pod
 	writing   bool      // counted in State.writing
 	times     int       // how many attempts before had the same choice
 	reading   bool      // its pod is being read, and counted in State.resolving
 	read      time.Time // when that began last
-	// version of the bound pod that settled the claim; empty if it never was bound.
+	// version of the bound pod that settled the reservation; empty if it never was bound.
 	version string
 }
 
-// claimOf returns the pod's present claim on a node; it needs s.mu.
-func (s *State) claimOf(uid types.UID, node string) *claim {
-	for _, c := range s.claims[uid] {
+// reservationOf returns the pod's present reservation on a node; it needs s.mu.
+func (s *State) reservationOf(uid types.UID, node string) *reservation {
+	for _, c := range s.reservations[uid] {
 		if c.node == node && (c.phase == reserved || c.phase == binding) {
 			return c
 		}
@@ -74,31 +74,31 @@ func (s *State) claimOf(uid types.UID, node string) *claim {
 }
 
 // insert needs s.mu.
-func (s *State) insert(c *claim) {
+func (s *State) insert(c *reservation) {
 	x := s.cells.ensure(c.node)
-	s.claims[c.uid] = append(s.claims[c.uid], c)
-	x.claims = append(x.claims, c)
+	s.reservations[c.uid] = append(s.reservations[c.uid], c)
+	x.reservations = append(x.reservations, c)
 	x.rev.Add(1)
 	s.touch(x)
 }
 
 // drop needs s.mu.
-func (s *State) drop(c *claim) {
+func (s *State) drop(c *reservation) {
 	s.setPhase(c, void)
 	x := s.cells.ensure(c.node)
-	same := func(o *claim) bool { return o == c }
-	x.claims = slices.DeleteFunc(x.claims, same)
-	if rest := slices.DeleteFunc(s.claims[c.uid], same); len(rest) == 0 {
-		delete(s.claims, c.uid)
+	same := func(o *reservation) bool { return o == c }
+	x.reservations = slices.DeleteFunc(x.reservations, same)
+	if rest := slices.DeleteFunc(s.reservations[c.uid], same); len(rest) == 0 {
+		delete(s.reservations, c.uid)
 	} else {
-		s.claims[c.uid] = rest
+		s.reservations[c.uid] = rest
 	}
 	x.rev.Add(1)
 	s.touch(x)
 }
 
 // setPhase needs s.mu.
-func (s *State) setPhase(c *claim, p claimPhase) {
+func (s *State) setPhase(c *reservation, p reservationPhase) {
 	if p != reserved {
 		s.countWriting(c, p == binding)
 	}
@@ -113,13 +113,13 @@ func (s *State) setPhase(c *claim, p claimPhase) {
 }
 
 // Unreserve takes back what Reserve promised. If binding had begun, nobody
-// knows whether the API server carried it out: the claim stays, doubtful, until
+// knows whether the API server carried it out: the reservation stays, doubtful, until
 // a live read later than the request timeout decides. But an earlier attempt may have
 // bound the pod already, while this one stood reserved: that decides at once.
 func (s *State) Unreserve(uid types.UID, node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.claimOf(uid, node)
+	c := s.reservationOf(uid, node)
 	if c == nil {
 		return
 	}
@@ -156,15 +156,15 @@ func (s *State) BindingRefused(uid types.UID, node string) {
 func (s *State) WriteEnded(uid types.UID, node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.claimOf(uid, node); c != nil && c.phase == binding && len(s.claims[uid]) == 1 {
+	if c := s.reservationOf(uid, node); c != nil && c.phase == binding && len(s.reservations[uid]) == 1 {
 		s.setPhase(c, reserved)
 	}
 }
 
-func (s *State) changePhase(uid types.UID, node string, from, to claimPhase) {
+func (s *State) changePhase(uid types.UID, node string, from, to reservationPhase) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.claimOf(uid, node); c != nil && c.phase == from {
+	if c := s.reservationOf(uid, node); c != nil && c.phase == from {
 		s.setPhase(c, to)
 	}
 }
@@ -176,20 +176,20 @@ func (s *State) podThere(uid types.UID) {
 	s.departed.back(uid)
 }
 
-// podBound is called with the informer's copy of a bound pod. A claim the copy
+// podBound is called with the informer's copy of a bound pod. A reservation the copy
 // confirms or refutes is dropped by Sweep, never here, because the running
 // cycle's snapshot may still be older than this event.
 func (s *State) podBound(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.noted, pod.UID)
-	h := s.endHold(pod.UID)
-	if h == nil && len(s.claims[pod.UID]) == 0 {
+	h := s.endNominated(pod.UID)
+	if h == nil && len(s.reservations[pod.UID]) == 0 {
 		return
 	}
 	a := s.allocationOf(pod, pod.Spec.NodeName)
 	freed := h != nil && !h.took(pod.Spec.NodeName, a)
-	for _, c := range s.claims[pod.UID] {
+	for _, c := range s.reservations[pod.UID] {
 		if c.node == pod.Spec.NodeName {
 			s.countWriting(c, false) // whatever became of the choice
 		}
@@ -200,12 +200,12 @@ func (s *State) podBound(pod *v1.Pod) {
 	}
 }
 
-// decidedBy settles a claim by its pod, which is bound with the allocation a, nil if it has
+// decidedBy settles a reservation by its pod, which is bound with the allocation a, nil if it has
 // none that counts, where this decides, and reports whether devices came free. A pod is
 // bound once, and the PATCH of an attempt is refused from then on: what it was bound with
-// decides against every claim that says otherwise and whose own writes may have begun. It
+// decides against every reservation that says otherwise and whose own writes may have begun. It
 // needs s.mu.
-func (s *State) decidedBy(c *claim, pod *v1.Pod, a *allocation.Allocation) (freed bool) {
+func (s *State) decidedBy(c *reservation, pod *v1.Pod, a *allocation.Allocation) (freed bool) {
 	switch {
 	case c.phase.settled():
 	case a != nil && a.Equal(c.alloc):
@@ -221,14 +221,14 @@ func (s *State) decidedBy(c *claim, pod *v1.Pod, a *allocation.Allocation) (free
 
 // podGone is called when the informer no longer has the pod: deleted, or
 // finished (the scheduler's informer drops finished pods). The scheduler's own
-// handler may have woken a pod before, which then still saw the claim.
+// handler may have woken a pod before, which then still saw the reservation.
 func (s *State) podGone(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	freed := s.endHold(uid) != nil
+	freed := s.endNominated(uid) != nil
 	s.departed.add(uid, s.clock.Now())
 	delete(s.noted, uid)
-	for _, c := range s.claims[uid] {
+	for _, c := range s.reservations[uid] {
 		freed = freed || c.phase != void
 		s.settle(c, void)
 	}
@@ -239,7 +239,7 @@ func (s *State) podGone(uid types.UID) {
 }
 
 // settle needs s.mu.
-func (s *State) settle(c *claim, p claimPhase) {
+func (s *State) settle(c *reservation, p reservationPhase) {
 	if !c.phase.settled() {
 		s.settledCount++
 	}
@@ -247,9 +247,9 @@ func (s *State) settle(c *claim, p claimPhase) {
 	s.touchNode(c.node) // which need not be the pod's
 }
 
-// decide settles a doubtful claim by a live read of its pod, nil if there is no
-// such pod any more. It reports whether the claim's devices came free.
-func (s *State) decide(c *claim, pod *v1.Pod) bool {
+// decide settles a doubtful reservation by a live read of its pod, nil if there is no
+// such pod any more. It reports whether the reservation's devices came free.
+func (s *State) decide(c *reservation, pod *v1.Pod) bool {
 	if pod != nil && pod.UID == c.uid && pod.Spec.NodeName != "" {
 		s.podEvent(nil, pod)
 		return false
@@ -269,30 +269,30 @@ func (s *State) decide(c *claim, pod *v1.Pod) bool {
 	return true
 }
 
-// mayBeBoundWith reports whether a waiting pod carries a doubtful claim's choice,
+// mayBeBoundWith reports whether a waiting pod carries a doubtful reservation's choice,
 // from a PATCH that came late, while a later attempt has done its own PATCH and
 // goes on to bind it. It needs s.mu.
-func (s *State) mayBeBoundWith(c *claim, pod *v1.Pod) bool {
+func (s *State) mayBeBoundWith(c *reservation, pod *v1.Pod) bool {
 	text, ok := pod.Annotations[allocation.Key]
-	if !ok || len(s.claims[c.uid]) == 1 {
+	if !ok || len(s.reservations[c.uid]) == 1 {
 		return false
 	}
 	a, err := allocation.Parse(text)
 	return err == nil && a.Equal(c.alloc)
 }
 
-// Sweep drops settled claims which the given snapshot can replace. Call it at the
+// Sweep drops settled reservations which the given snapshot can replace. Call it at the
 // start of a scheduling cycle, where nothing else reads an older snapshot.
 func (s *State) Sweep(snapshot fwk.NodeInfoLister) {
 	s.swept.Store(s.clock.Now().UnixNano())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expireHolds()
+	s.expireNominated()
 	if s.settledCount == 0 {
 		return
 	}
 	s.settledCount = 0
-	for _, cs := range s.claims {
+	for _, cs := range s.reservations {
 		for _, c := range slices.Clone(cs) {
 			if !c.phase.settled() {
 				continue
@@ -306,13 +306,13 @@ func (s *State) Sweep(snapshot fwk.NodeInfoLister) {
 	}
 }
 
-// replaceable reports whether the snapshot alone now says what the claim said.
-// A confirmed claim needs its pod listed with an allocation: the scheduler's
+// replaceable reports whether the snapshot alone now says what the reservation said.
+// A confirmed reservation needs its pod listed with an allocation: the scheduler's
 // cache may have forgotten a pod whose binding it believed lost, and not have
 // heard yet that it was carried out. And it must be the pod as of its binding:
 // an assumed pod has the annotation that an earlier attempt left on it, and goes
 // again when the present attempt fails.
-func (s *State) replaceable(c *claim, snapshot fwk.NodeInfoLister) bool {
+func (s *State) replaceable(c *reservation, snapshot fwk.NodeInfoLister) bool {
 	info, err := snapshot.Get(c.node)
 	if err != nil {
 		return true // the node is gone, and with it all that could be chosen there
@@ -331,7 +331,7 @@ func (s *State) Dump() []diagnosis.Reservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []diagnosis.Reservation
-	for _, cs := range s.claims {
+	for _, cs := range s.reservations {
 		for _, c := range cs {
 			l := diagnosis.Reservation{Pod: c.namespace + "/" + c.name, Node: c.node, UID: c.uid, Phase: phaseNames[c.phase], Since: c.since}
 			for _, ca := range c.alloc.Containers {

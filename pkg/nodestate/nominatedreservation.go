@@ -19,12 +19,12 @@ import (
 // API server. One that is not being deleted by then is not going: its eviction failed.
 const EvictWithin = 30 * time.Second
 
-// hold is the set that a nominated pod is to get once the pods it waits for are gone.
+// nominatedReservation is the set that a nominated pod is to get once the pods it waits for are gone.
 // It counts only as long as the scheduling queue has the pod nominated for that node,
 // and for pods of its priority or less. The queue itself promises a number of
 // devices, which is not enough: another pod could take one of a linked pair
 // although other devices are free.
-type hold struct {
+type nominatedReservation struct {
 	uid     types.UID
 	node    string
 	alloc   *allocation.Allocation
@@ -40,17 +40,17 @@ type Waiting struct {
 	Until   time.Time   // when they should be gone, and the pod have had its turn
 }
 
-// Hold keeps what a pod is to get on the node of alloc, until it is bound or gone,
-// its nomination ends or the time is over. Another hold of the pod is replaced; a
+// ReserveNominated keeps what a pod is to get on the node of alloc, until it is bound or gone,
+// its nomination ends or the time is over. Another nominated reservation of the pod is replaced; a
 // victim that both name has been on its way since the first.
-func (s *State) Hold(uid types.UID, alloc *allocation.Allocation, w Waiting) {
+func (s *State) ReserveNominated(uid types.UID, alloc *allocation.Allocation, w Waiting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := &hold{uid: uid, node: alloc.Node, alloc: alloc, victims: map[types.UID]time.Time{}, awaited: w.Awaited, until: w.Until}
+	h := &nominatedReservation{uid: uid, node: alloc.Node, alloc: alloc, victims: map[types.UID]time.Time{}, awaited: w.Awaited, until: w.Until}
 	for _, v := range w.Victims {
 		h.victims[v] = s.clock.Now()
 	}
-	if old := s.endHold(uid); old != nil {
+	if old := s.endNominated(uid); old != nil {
 		for v, since := range old.victims {
 			if _, again := h.victims[v]; again {
 				h.victims[v] = since
@@ -61,51 +61,51 @@ func (s *State) Hold(uid types.UID, alloc *allocation.Allocation, w Waiting) {
 		}
 	}
 	x := s.cells.ensure(h.node)
-	s.holds[uid] = h
-	x.holds = append(x.holds, h)
-	s.holdsChanged(x)
+	s.nominatedReservations[uid] = h
+	x.nominatedReservations = append(x.nominatedReservations, h)
+	s.nominatedChanged(x)
 }
 
-// EndHold forgets what a pod was to get.
-func (s *State) EndHold(uid types.UID) {
+// EndNominated forgets what a pod was to get.
+func (s *State) EndNominated(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.endHold(uid) != nil {
+	if s.endNominated(uid) != nil {
 		s.onFreed()
 	}
 }
 
-// endHold returns the hold that ended, if any. What it kept from others is free now,
+// endNominated returns the one that ended, if any. What it kept from others is free now,
 // unless its pod took it, and nobody else says so: who calls wakes them. It needs s.mu.
-func (s *State) endHold(uid types.UID) *hold {
-	h, ok := s.holds[uid]
+func (s *State) endNominated(uid types.UID) *nominatedReservation {
+	h, ok := s.nominatedReservations[uid]
 	if !ok {
 		return nil
 	}
-	delete(s.holds, uid)
+	delete(s.nominatedReservations, uid)
 	x := s.cells.ensure(h.node)
-	x.holds = slices.DeleteFunc(x.holds, func(o *hold) bool { return o == h })
-	s.holdsChanged(x)
+	x.nominatedReservations = slices.DeleteFunc(x.nominatedReservations, func(o *nominatedReservation) bool { return o == h })
+	s.nominatedChanged(x)
 	return h
 }
 
-// holdsChanged needs s.mu. What is remembered of the node may rest on its holds.
-func (s *State) holdsChanged(x *cell) {
-	x.held.Store(int32(len(x.holds)))
+// nominatedChanged needs s.mu. What is remembered of the node may rest on its nominated reservations.
+func (s *State) nominatedChanged(x *cell) {
+	x.nominatedCount.Store(int32(len(x.nominatedReservations)))
 	x.rev.Add(1)
 	s.touch(x)
 }
 
-// expireHolds forgets holds whose time is over, and wakes those whom they kept out; it
+// expireNominated forgets nominated reservations whose time is over, and wakes those whom they kept out; it
 // needs s.mu.
-func (s *State) expireHolds() {
-	if len(s.holds) == 0 {
+func (s *State) expireNominated() {
+	if len(s.nominatedReservations) == 0 {
 		return
 	}
 	now := s.clock.Now()
-	for uid, h := range s.holds {
+	for uid, h := range s.nominatedReservations {
 		if now.After(h.until) {
-			s.endHold(uid)
+			s.endNominated(uid)
 			s.onFreed()
 		}
 	}
@@ -113,7 +113,7 @@ func (s *State) expireHolds() {
 
 // took reports whether a pod that was bound, or is held another set for, has all that was
 // held for it.
-func (h *hold) took(node string, a *allocation.Allocation) bool {
+func (h *nominatedReservation) took(node string, a *allocation.Allocation) bool {
 	if h.node != node || a == nil {
 		return false
 	}
@@ -126,9 +126,9 @@ func (h *hold) took(node string, a *allocation.Allocation) bool {
 	return true
 }
 
-// holdOf returns a pod's hold on a node, or nil; it needs s.mu.
-func (x *cell) holdOf(uid types.UID) *hold {
-	for _, h := range x.holds {
+// nominatedOf returns a pod's nominated reservation on a node, or nil; it needs s.mu.
+func (x *cell) nominatedOf(uid types.UID) *nominatedReservation {
+	for _, h := range x.nominatedReservations {
 		if h.uid == uid {
 			return h
 		}
@@ -136,10 +136,10 @@ func (x *cell) holdOf(uid types.UID) *hold {
 	return nil
 }
 
-// promised lists the pods nominated for a node that have a hold there which a pod
+// promised lists the pods nominated for a node that have a nominated reservation there which a pod
 // of the given priority has to leave alone.
 func (s *State) promised(x *cell, node string, uid types.UID, priority int32) []fwk.PodInfo {
-	if x == nil || x.held.Load() == 0 {
+	if x == nil || x.nominatedCount.Load() == 0 {
 		return nil
 	}
 	nominated := s.nominated(node)
@@ -148,7 +148,7 @@ func (s *State) promised(x *cell, node string, uid types.UID, priority int32) []
 	var out []fwk.PodInfo
 	for _, pi := range nominated {
 		pod := pi.GetPod()
-		if pod.UID != uid && corev1.PodPriority(pod) >= priority && x.holdOf(pod.UID) != nil {
+		if pod.UID != uid && corev1.PodPriority(pod) >= priority && x.nominatedOf(pod.UID) != nil {
 			out = append(out, pi)
 		}
 	}
@@ -174,7 +174,7 @@ func (s *State) withPromised(u *usage.Usage, d *Demand, info fwk.NodeInfo, snaps
 // not. They are those pods' to evict: should that fail, they stay.
 func (s *State) Leaving(node string, uid types.UID, priority int32) []types.UID {
 	x := s.cells.get(node)
-	if x == nil || x.held.Load() == 0 {
+	if x == nil || x.nominatedCount.Load() == 0 {
 		return nil
 	}
 	nominated := s.nominated(node)
@@ -183,7 +183,7 @@ func (s *State) Leaving(node string, uid types.UID, priority int32) []types.UID 
 	now := s.clock.Now()
 	var out []types.UID
 	for _, pi := range nominated {
-		h := x.holdOf(pi.GetPod().UID)
+		h := x.nominatedOf(pi.GetPod().UID)
 		if h == nil || h.uid == uid || corev1.PodPriority(pi.GetPod()) < priority {
 			continue
 		}
@@ -201,7 +201,7 @@ func (s *State) Leaving(node string, uid types.UID, priority int32) []types.UID 
 func (s *State) Evicting(uid types.UID) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.holds[uid]
+	h := s.nominatedReservations[uid]
 	if h == nil {
 		return ""
 	}
@@ -218,7 +218,7 @@ func (s *State) Evicting(uid types.UID) string {
 // go while it does. One whose eviction failed runs on and is not waited for.
 func (s *State) Releasing(uid types.UID, info fwk.NodeInfo) bool {
 	x := s.cells.get(info.Node().Name)
-	if x == nil || x.held.Load() == 0 {
+	if x == nil || x.nominatedCount.Load() == 0 {
 		return false
 	}
 	stays := map[types.UID]bool{}
@@ -229,7 +229,7 @@ func (s *State) Releasing(uid types.UID, info fwk.NodeInfo) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h, n, now := x.holdOf(uid), x.topology.Node(), s.clock.Now()
+	h, n, now := x.nominatedOf(uid), x.topology.Node(), s.clock.Now()
 	if h == nil || n == nil || now.After(h.until) || !n.Enforced(now) {
 		return false
 	}
@@ -237,26 +237,28 @@ func (s *State) Releasing(uid types.UID, info fwk.NodeInfo) bool {
 	return slices.ContainsFunc(waits, func(v types.UID) bool { return !stays[v] && len(n.Records[v]) > 0 })
 }
 
-// Held is a line of the table of holds, for people and checks.
-type Held struct {
+// NominatedReservation is a line of the table of nominated reservations, for people and checks.
+type NominatedReservation struct {
 	UID   types.UID
 	Node  string
 	GPUs  []string
 	Until time.Time
 }
 
-// Holds returns the table.
-func (s *State) Holds() []Held {
+// NominatedReservations returns the table.
+func (s *State) NominatedReservations() []NominatedReservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []Held
-	for _, h := range s.holds {
-		l := Held{UID: h.uid, Node: h.node, Until: h.until}
+	var out []NominatedReservation
+	for _, h := range s.nominatedReservations {
+		l := NominatedReservation{UID: h.uid, Node: h.node, Until: h.until}
 		for _, c := range h.alloc.Containers {
 			l.GPUs = append(l.GPUs, c.GPUs...)
 		}
 		out = append(out, l)
 	}
-	slices.SortFunc(out, func(a, b Held) int { return slices.Compare([]string{string(a.UID)}, []string{string(b.UID)}) })
+	slices.SortFunc(out, func(a, b NominatedReservation) int {
+		return slices.Compare([]string{string(a.UID)}, []string{string(b.UID)})
+	})
 	return out
 }
