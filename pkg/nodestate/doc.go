@@ -1,20 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodestate is the scheduler's view of which accelerators exist, which
-// are used and which may be chosen: in-flight table and who waits. What is known of a node's
-// devices package topologies says, what is used of them pkg/usage, which GPUs a pod gets
-// there pkg/placement, and which nodes a cycle looks at package candidates; this package
-// hands them what they need, under one lock, and remembers the answers. One State serves
-// every profile and both plugins of a process.
+// Package nodestate is the scheduler's view of which GPUs are used and which may be
+// chosen: it keeps the reservations, and who waits. It is a façade over pure packages and
+// caches; one State serves every profile and both plugins of a process.
 //
 // Its one invariant: at every moment a GPU that a live pod holds, or has been
-// promised, is visible in at least one of the in-flight table, the pod's own
+// promised, is visible in at least one of the table of reservations, the pod's own
 // annotation, or the node agent's record; so no device is in two pods.
 //
-// The package does not know scheduler statuses (that is the plugins' part). A choice
-// is written only when a plugin's PreBind or Bind asks for it. On its own the package
-// asks the API server about writes without a clear answer, and writes annotations anew
-// where such a write was carried out late (correction.go). It also wakes waiting pods:
-// of those with GPUs whom a node would take that came to have more (waiting.go, waker.go),
-// and after changes that no event announces all that are not shut out (wakeothers.go).
+// What it asks others: package topologies what is known of a node's devices, pkg/usage
+// what is used of them, pkg/placement which GPUs a pod gets there, and package candidates
+// which nodes a cycle looks at.
+//
+// It does not know scheduler statuses, which are the plugins' part. A choice is written
+// only when a plugin's PreBind or Bind asks for it. On its own the package reads pods
+// whose write had no clear answer (doubts.go), and writes annotations anew where such a
+// write was carried out late (correction.go). It wakes the waiting pods with GPUs that a
+// node would now take (waiting.go, waker.go), and all others after changes that no event
+// announces (wakeothers.go).
+//
+// Locks, left before right:
+//
+//	candidates.Index.mu ► State.mu ► parsedAllocations.mu
+//	State.mu, topologies.Cache.mu ► the locks of nodelease.Table and nvtopo.Registry
+//	any of these ► candidates' changes.mu; news.mu
+//	the scheduling queue's lock (PreEnqueue) ► waiting.mu
+//	State.syncMu, profiles.mu, leaderView.mu, releases.mu: with no other
+//
+// State.mu guards both kinds of reservations, of each cell too, and which pods have just
+// gone. No lock is held in a call of the scheduling queue or of the waiting pods' list of
+// the framework: Activate, AddNominatedPod, NominatedPodsForNode, IterateOverWaitingPods,
+// Allow and Reject. What is nominated is asked before, and handed in.
 package nodestate
