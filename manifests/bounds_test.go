@@ -5,6 +5,7 @@ package manifests_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,7 +73,7 @@ func TestLimitsOfWhatMayBePublished(t *testing.T) {
 	allocations := func(n, gpus, cpus int) func(o map[string]any) {
 		return status("allocations", listOf(n, func(i int) any {
 			return map[string]any{
-				"podUID": fmt.Sprint(i), "container": "c", "resource": "nvidia.com/gpu", "state": "foreign", "cpus": strings.Repeat("1", cpus),
+				"podUID": strconv.Itoa(i), "container": "c", "resource": "nvidia.com/gpu", "state": "foreign", "cpus": strings.Repeat("1", cpus),
 				"gpus": listOf(gpus, func(j int) any { return fmt.Sprintf("GPU-%d", j) }),
 			}
 		}))

@@ -81,9 +81,8 @@ func runPrograms(t *testing.T, l *lab) *programs {
 		t.Fatal(err)
 	}
 	p.addresses[schedulerAccount] = fmt.Sprintf("127.0.0.1:%d", p.scheduler.Port())
-	p.launch(t, exporterAccount, "github.com/nvtopo/nvtopo/cmd/exporter", "--source=machine:dgx-h100", "--interval=1s")
-	p.launch(t, agentAccount, "github.com/nvtopo/nvtopo/cmd/node-agent",
-		"--plugin-dir="+dir, "--kubelet-dir="+dir, "--pod-resources-socket="+filepath.Join(dir, "podresources.sock"), "--state-dir="+t.TempDir())
+	p.launch(t, exporterAccount, "--source=machine:dgx-h100", "--interval=1s")
+	p.launch(t, agentAccount, "--plugin-dir="+dir, "--kubelet-dir="+dir, "--pod-resources-socket="+filepath.Join(dir, "podresources.sock"), "--state-dir="+t.TempDir())
 	p.startPlugin(t, dir)
 	return p
 }
@@ -149,7 +148,7 @@ func (p *programs) startPlugin(t *testing.T, dir string) {
 }
 
 // launch runs one of the node's programs as its DaemonSet does.
-func (p *programs) launch(t *testing.T, name, pkg string, args ...string) {
+func (p *programs) launch(t *testing.T, name string, args ...string) {
 	t.Helper()
 	cfg, err := p.NodeBoundConfig(t.Context(), systemNamespace, name, p.name)
 	if err != nil {

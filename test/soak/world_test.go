@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -221,7 +222,7 @@ func (w *world) awaitGraphs(t *testing.T) {
 	t.Helper()
 	testrig.Eventually(t, time.Minute, fmt.Sprintf("%d graphs are published", len(w.boxes)), func(context.Context) (bool, string) {
 		n := len(w.topologies.GetStore().List())
-		return n == len(w.boxes), fmt.Sprint(n)
+		return n == len(w.boxes), strconv.Itoa(n)
 	})
 }
 

@@ -63,6 +63,7 @@ func (n *node) hold(uid types.UID, container, id string) {
 // asksBeside has a pod ask, beside a holder that runs; if lost, kubelet has no record of
 // the holder.
 func (tc sharing) asksBeside(t *testing.T, lost bool) *node {
+	t.Helper()
 	n := newNode(t, nil)
 	n.provides(tc.before)
 	holder := n.bind("holder", ofOne(1), nil)
@@ -93,12 +94,14 @@ func TestADeviceInUseIsNotGivenOutUnderAnotherID(t *testing.T) {
 				})
 			}
 			try("another is given", func(t *testing.T, n *node) {
+				t.Helper()
 				got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: tc.after, Size: 1}, nil)
 				if err != nil || !newSet(tc.others).hasAll(got) {
 					t.Errorf("answer %v (%v), want one of %v", got, err, tc.others)
 				}
 			})
 			try("there is no other", func(t *testing.T, n *node) {
+				t.Helper()
 				_, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: tc.same, Size: 1}, nil)
 				refused(t, err, codes.FailedPrecondition, "only 0 of the")
 			})

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -193,7 +194,7 @@ func TestAnHonestNodeOfManyContainersStaysEnforced(t *testing.T) {
 func everyOther(n int) string {
 	cpus := make([]string, n)
 	for i := range cpus {
-		cpus[i] = fmt.Sprint(2 * i)
+		cpus[i] = strconv.Itoa(2 * i)
 	}
 	return strings.Join(cpus, ",")
 }
