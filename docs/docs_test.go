@@ -24,6 +24,7 @@ const width = 100
 func TestLinksLeadSomewhere(t *testing.T)           { none(t, repository(), brokenLinks) }
 func TestEveryPageIsLinkedTo(t *testing.T)          { none(t, repository(), orphans) }
 func TestProseIsWrapped(t *testing.T)               { none(t, repository(), longLines) }
+func TestFencesBeginTheirLine(t *testing.T)         { none(t, repository(), brokenFences) }
 func TestPagesBeginWithWhatTheyAreFor(t *testing.T) { none(t, repository(), bareBeginnings) }
 
 // TestOtherFilesNamePagesThatExist: comments, manifests and scripts name pages and
@@ -54,7 +55,8 @@ func TestFaultsAreFound(t *testing.T) {
 		"long lines that are no prose, and a long word": {
 			longLines, "# " + long + "\n\n| " + long + " |\n\n```\n" + long + "\n```\n\n    " + long + "\n\n* [a](" + strings.Repeat("b", 120) + ")\n", nil,
 		},
-		"a page without a title": {bareBeginnings, "Some words.\n", []string{"docs/a.md: begins without a title"}},
+		"a fence that was wrapped": {brokenFences, "# A\n\n* run: ``` make\n  it ```\n", []string{"docs/a.md:3: a fence within prose", "docs/a.md:4: a fence within prose"}},
+		"a page without a title":   {bareBeginnings, "Some words.\n", []string{"docs/a.md: begins without a title"}},
 		"a title and then a heading": {
 			bareBeginnings, "# A\n\n## B\n", []string{"docs/a.md: does not begin with what it is for"},
 		},
@@ -141,6 +143,18 @@ func longLines(repo fs.FS) ([]string, error) {
 		for _, l := range lines {
 			if n := utf8.RuneCountInString(l.text); l.kind == prose && n > width && len(wordsOf(l.text)) > 1 {
 				faults = append(faults, fmt.Sprintf("%s:%d: %d characters", name, l.number, n))
+			}
+		}
+		return faults
+	})
+}
+
+// brokenFences finds code whose fence was wrapped into the prose around it.
+func brokenFences(repo fs.FS) ([]string, error) {
+	return eachPage(repo, func(name string, lines []line) (faults []string) {
+		for _, l := range lines {
+			if l.kind == prose && strings.Contains(l.text, "```") {
+				faults = append(faults, fmt.Sprintf("%s:%d: a fence within prose", name, l.number))
 			}
 		}
 		return faults

@@ -85,6 +85,8 @@ func OwnProgram(tb testing.TB, name string) string {
 // Kwok returns the path of kwok, which is built where it is not there yet.
 func Kwok(tb testing.TB) string {
 	tb.Helper()
+	built.Lock()
+	defer built.Unlock()
 	path := filepath.Join(Bin(), "kwok")
 	if _, err := os.Stat(path); err != nil {
 		build(tb, path, filepath.Join("tools", "kwok"), "sigs.k8s.io/kwok/cmd/kwok")

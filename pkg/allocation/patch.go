@@ -19,9 +19,9 @@ func Writes(key string, aliases bool) bool {
 }
 
 // ChoiceBody is a merge patch with the annotations of a pod that is not bound yet. It
-// carries the UID, so that a pod made anew under the name is refused, and no node name,
-// which the API server refuses for a pod that an earlier attempt's late Binding has
-// bound: its containers may have that attempt's GPUs already. It takes away what an
+// carries the UID, so that a pod made anew under the name is refused, and sets the node
+// name to null, which the API server refuses for a pod that an earlier attempt's late
+// Binding has bound: its containers may have that attempt's GPUs already. It takes away what an
 // earlier attempt wrote and this one does not.
 func ChoiceBody(pod *v1.Pod, annotations map[string]string, aliases bool) ([]byte, error) {
 	type meta struct {

@@ -86,7 +86,9 @@ func (w *hardware) seen(old, t *v1alpha1.NodeGPUTopology) {
 	// Agents write often, and kubelet's record matters only for nodes with a fault.
 	if old == nil || old.Generation != t.Generation || hasFault(old) || hasFault(t) {
 		w.queue.Add(t.Name)
-		w.queue.AddAfter(t.Name, lookAfter)
+		if old != nil {
+			w.queue.AddAfter(t.Name, lookAfter)
+		}
 	}
 }
 

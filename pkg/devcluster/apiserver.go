@@ -213,9 +213,10 @@ func (s *apiserver) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// abandon ends a server that was not waited for to the end. If ctx is over, the
-// server first gets ready: one of its post-start hooks that is cancelled ends
-// the whole process with klog.Fatal.
+// abandon ends a server that was not waited for to the end. If ctx is over, it lets
+// the server get ready first, for three minutes at most: one of its post-start hooks
+// that is cancelled ends the whole process with klog.Fatal. A server that did not get
+// ready in time may therefore take the process with it.
 func (s *apiserver) abandon(ctx context.Context) error {
 	finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiserverStart)
 	defer cancel()

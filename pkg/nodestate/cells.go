@@ -30,7 +30,7 @@ type cell struct {
 	// nominatedCount is how many there are.
 	nominatedReservations []*nominatedReservation
 	nominatedCount        atomic.Int32
-	listed                *candidates.Node // the index's part of it
+	candidate             *candidates.Node // the index's part of it
 	// unseen: the waker has yet to look at the node for an event; touched says what that
 	// was. Guarded by the mutex of the news.
 	unseen  bool

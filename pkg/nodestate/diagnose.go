@@ -40,7 +40,7 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 	if at := s.swept.Load(); at != 0 {
 		d.LastSweep = new(time.Unix(0, at).UTC())
 	}
-	d.Widened, d.Holds = s.retries.Pods(), s.heldSets()
+	d.Widened, d.Holds = s.retries.Pods(), s.NominatedReservations()
 	d.Profiles = s.profiles.describe(s.index.Resources())
 	seen := s.index.Seen()
 	derived := s.derive(d.Claims)
@@ -49,26 +49,10 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 		if n == nil && x.topology.Fault() == "" {
 			continue
 		}
-		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], freeByUUID(seen[x.listed])))
+		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], freeByUUID(seen[x.candidate])))
 	}
 	slices.SortFunc(d.Nodes, func(a, b diagnosis.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return d
-}
-
-// heldSets returns the nominated reservations ordered by pod.
-func (s *State) heldSets() []diagnosis.NominatedReservation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []diagnosis.NominatedReservation
-	for uid, h := range s.nominatedReservations {
-		set := diagnosis.NominatedReservation{UID: uid, Node: h.node, Until: h.until.UTC()}
-		for i := range h.alloc.Containers {
-			set.GPUs = append(set.GPUs, h.alloc.Containers[i].GPUs...)
-		}
-		out = append(out, set)
-	}
-	slices.SortFunc(out, func(a, b diagnosis.NominatedReservation) int { return cmp.Compare(a.UID, b.UID) })
-	return out
 }
 
 func (s *State) diagnoseNode(name string, x *cell, n *usage.Node, derived *diagnosis.Usage, indexed map[string][]string) diagnosis.Node {

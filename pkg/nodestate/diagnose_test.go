@@ -79,7 +79,7 @@ func TestDiagnosisDerivesUsageFromEverySource(t *testing.T) {
 			p.Status.Phase = v1.PodFailed
 			return []*v1.Pod{p}
 		}},
-		"a claim": {
+		"a reservation": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)

@@ -22,8 +22,9 @@ const (
 	maxResolving = 16
 )
 
-// resolveDoubts decides doubtful reservations by live reads that are later than any write the
-// API server may still carry out. A read may take requestTimeout, and nominated reservations up no other.
+// resolveDoubts decides doubtful reservations by live reads that are later than any
+// write the API server may still carry out. A read may take requestTimeout; the others
+// do not wait for it.
 // It returns when ctx has ended and so have its reads.
 func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 	ticker := s.clock.NewTicker(doubtInterval)

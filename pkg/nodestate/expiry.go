@@ -14,8 +14,8 @@ import (
 // writes no informer tells of.
 const expiryInterval = 5 * time.Second
 
-// CountStale says that some profile places pods by count on nodes with stale graphs.
-func (s *State) CountStale() { s.counts.Store(true) }
+// SetCountStale says that some profile places pods by count on nodes with stale graphs.
+func (s *State) SetCountStale() { s.counts.Store(true) }
 
 // watchExpiry wakes waiting pods when a Lease runs out and that lets some of them fit: an
 // agent's, whose word that pods which are gone still hold GPUs is no longer believed,

@@ -17,11 +17,11 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
-// takeover is how long a new leader asks before it carries a choice out. Its watch of
+// confirmFor is how long a new leader asks before it carries a choice out. Its watch of
 // pods may be broken when it is elected, and then it knows nothing of the last choices
 // of its predecessor: client-go waits up to a minute before it watches again what
 // broke several times.
-const takeover = 90 * time.Second
+const confirmFor = 90 * time.Second
 
 // ErrUnheard says that another pod has a GPU of a choice, which the informers have not
 // brought yet.
@@ -45,7 +45,7 @@ func listPods(client clientset.Interface) livePods {
 // TakingOver reports whether this process was elected so lately that it may not have
 // heard of all that its predecessor did.
 func (s *State) TakingOver() bool {
-	return s.live != nil && s.clock.Since(s.leader.elected()) <= takeover
+	return s.live != nil && s.clock.Since(s.leader.elected()) <= confirmFor
 }
 
 // confirm fails if, in the time after this process was elected, the API server knows of

@@ -32,7 +32,7 @@ func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
 		"a pod without a choice is there":      {there: func(p *v1.Pod) []v1.Pod { p.Annotations = nil; return []v1.Pod{*p} }, asked: 1},
 		"the API server does not answer":       {there: func(*v1.Pod) []v1.Pod { return nil }, fails: broken, want: broken, asked: 1},
 		"long after the election": {
-			after: takeover + time.Second, there: func(p *v1.Pod) []v1.Pod { return []v1.Pod{*p} },
+			after: confirmFor + time.Second, there: func(p *v1.Pod) []v1.Pod { return []v1.Pod{*p} },
 		},
 	}
 	for name, tc := range tests {
@@ -70,7 +70,7 @@ func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
 			if err := r.CheckLeader(t.Context(), mine.UID, "n"); !errors.Is(err, tc.want) {
 				t.Errorf("the answer is %v, want %v", err, tc.want)
 			}
-			if got := r.TakingOver(); got != (tc.after < takeover) {
+			if got := r.TakingOver(); got != (tc.after < confirmFor) {
 				t.Errorf("%v after the election it is taking over: %t", tc.after, got)
 			}
 			if asked != tc.asked {

@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -237,28 +239,18 @@ func (s *State) Releasing(uid types.UID, info fwk.NodeInfo) bool {
 	return slices.ContainsFunc(waits, func(v types.UID) bool { return !stays[v] && len(n.Records[v]) > 0 })
 }
 
-// NominatedReservation is a line of the table of nominated reservations, for people and checks.
-type NominatedReservation struct {
-	UID   types.UID
-	Node  string
-	GPUs  []string
-	Until time.Time
-}
-
-// NominatedReservations returns the table.
-func (s *State) NominatedReservations() []NominatedReservation {
+// NominatedReservations returns the table ordered by pod, for people and checks.
+func (s *State) NominatedReservations() []diagnosis.NominatedReservation {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var out []NominatedReservation
-	for _, h := range s.nominatedReservations {
-		l := NominatedReservation{UID: h.uid, Node: h.node, Until: h.until}
-		for _, c := range h.alloc.Containers {
-			l.GPUs = append(l.GPUs, c.GPUs...)
+	var out []diagnosis.NominatedReservation
+	for uid, h := range s.nominatedReservations {
+		line := diagnosis.NominatedReservation{UID: uid, Node: h.node, Until: h.until.UTC()}
+		for i := range h.alloc.Containers {
+			line.GPUs = append(line.GPUs, h.alloc.Containers[i].GPUs...)
 		}
-		out = append(out, l)
+		out = append(out, line)
 	}
-	slices.SortFunc(out, func(a, b NominatedReservation) int {
-		return slices.Compare([]string{string(a.UID)}, []string{string(b.UID)})
-	})
+	slices.SortFunc(out, func(a, b diagnosis.NominatedReservation) int { return cmp.Compare(a.UID, b.UID) })
 	return out
 }

@@ -300,11 +300,11 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 		t.Error("the pod that waited is not woken once")
 	}
 	r.podDeleted("other")
-	for i := range 2 * minDeparted {
+	for i := range 2 * minTerminated {
 		r.podDeleted(types.UID(strconv.Itoa(i)))
 		r.clock.now = r.clock.now.Add(time.Second)
 	}
-	if n := len(r.departed.at); n > minDeparted+2 {
+	if n := len(r.terminated.at); n > minTerminated+2 {
 		t.Errorf("%d pods are remembered after their time", n)
 	}
 }

@@ -58,7 +58,7 @@ func TestPodEffects(t *testing.T) {
 		want          []effect
 	}{
 		"a new pod is there":                                     {after: pod(), want: there},
-		"a bound pod settles its claims":                         {before: pod(), after: onA, want: join(bound(onA), look("a"))},
+		"a bound pod settles its reservations":                   {before: pod(), after: onA, want: join(bound(onA), look("a"))},
 		"a bound pod frees the node it was nominated for":        {before: pod(nominated("b")), after: onA, want: join(bound(onA), look("b", "a"))},
 		"a nominated pod is looked at where it is to go":         {before: pod(), after: pod(nominated("b")), want: join(there, look("b"))},
 		"a pod that has finished is gone":                        {before: onA, after: pod(on("a"), finished), want: join(gone("u"), look("a"))},

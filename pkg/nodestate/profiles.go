@@ -26,7 +26,7 @@ func (s *State) Serve(profile string, resources []string) {
 	s.profiles.mu.Lock()
 	s.profiles.served[profile] = struct{}{}
 	s.profiles.mu.Unlock()
-	s.index.Count(resources...)
+	s.index.AddResources(resources...)
 }
 
 // serves reports whether the pods of a profile are ours.

@@ -236,6 +236,36 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 	}
 }
 
+// TestADoubtOfAPodThatHasFinishedIsDecided has a pod bound and finished before the live
+// read. No informer ever has it, so a reservation that was confirmed was kept for ever.
+func TestADoubtOfAPodThatHasFinishedIsDecided(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	pod := gpuPod("p", 1)
+	info, l := r.view(t)
+	choice, reason := r.Reserve(demandOf(t, pod), pod, info, l)
+	if reason != placement.Fits {
+		t.Fatal(reason)
+	}
+	r.BindingBegan(pod.UID, "n")
+	r.Unreserve(pod.UID, "n")
+	text, err := choice.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := pod.DeepCopy()
+	live.Annotations, live.ResourceVersion = map[string]string{allocation.Key: text}, "2"
+	live.Spec.NodeName, live.Status.Phase = "n", v1.PodSucceeded
+	r.clock.now = r.clock.now.Add(2 * requestTimeout)
+	for _, c := range r.doubts() {
+		r.decide(c, live)
+	}
+	_, l = r.view(t)
+	r.Sweep(l)
+	if left := r.Dump(); len(left) != 0 {
+		t.Errorf("reservations of a pod that has finished: %+v", left)
+	}
+}
+
 // A pod deleted and made anew under its name while the watch was broken comes as an
 // update from one UID to the other. The reservation of the first was kept for ever.
 func TestAPodReplacedUnseenLeavesNoReservation(t *testing.T) {
@@ -250,7 +280,7 @@ func TestAPodReplacedUnseenLeavesNoReservation(t *testing.T) {
 	r.podHandler().OnUpdate(before, after)
 	r.Sweep(l)
 	if left := r.Dump(); len(left) != 0 {
-		t.Errorf("claims of a pod that is gone: %+v", left)
+		t.Errorf("reservations of a pod that is gone: %+v", left)
 	}
 }
 
@@ -323,7 +353,7 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 			}
 			r.podEvent(nil, got)
 			if left := r.Dump(); len(left) != 1 || left[0].Phase != "confirmed" {
-				t.Errorf("in flight %+v, want the claim confirmed", left)
+				t.Errorf("in flight %+v, want the reservation confirmed", left)
 			}
 		})
 	}

@@ -92,7 +92,7 @@ func TestTheEndOfALeaseWakesWhomItLetsIn(t *testing.T) {
 		"the same, and another pod is tried first":        {func(t *testing.T, r *rig) { t.Helper(); r.record(t, "gone", 1, 2) }, nodelease.AgentPrefix, true, true},
 		"an agent that said nothing":                      {func(*testing.T, *rig) {}, nodelease.AgentPrefix, false, false},
 		"an exporter":                                     {func(*testing.T, *rig) {}, nodelease.ExporterPrefix, false, false},
-		"an exporter where pods are placed by count":      {func(_ *testing.T, r *rig) { r.CountStale() }, nodelease.ExporterPrefix, true, false},
+		"an exporter where pods are placed by count":      {func(_ *testing.T, r *rig) { r.SetCountStale() }, nodelease.ExporterPrefix, true, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestTheEndOfAnUnreadableGraphWakesWhomItLetsIn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
 			if count {
-				r.CountStale()
+				r.SetCountStale()
 			}
 			obj := topologyOf(t, "n", "dgx1-v100")
 			obj.ResourceVersion, obj.Spec.Links[0].Class = "2", "NVLink9"

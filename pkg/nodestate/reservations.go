@@ -42,7 +42,7 @@ var phaseNames = [...]string{"reserved", "binding", "doubtful", "confirmed", "vo
 // settled reservations wait for Sweep only.
 func (p reservationPhase) settled() bool { return p >= confirmed }
 
-// reservation is one in-flight choice. A pod may have several: doubtful ones of
+// reservation is one choice on its way to its pod. A pod may have several: doubtful ones of
 // earlier attempts beside the present one, all on record until it is known
 // where the pod went.
 type reservation struct {
@@ -140,7 +140,8 @@ func (s *State) Unreserve(uid types.UID, node string) {
 	s.touchNode(node) // the scheduler's cache forgets the pod after this
 }
 
-// BindingBegan marks that the write which binds the pod may now happen.
+// BindingBegan marks that the first write of the choice may now happen, the PATCH or the
+// Binding: from here on the API server may carry it out.
 func (s *State) BindingBegan(uid types.UID, node string) { s.changePhase(uid, node, reserved, binding) }
 
 // BindingRefused marks that the API server refused the write for certain, so
@@ -173,7 +174,7 @@ func (s *State) changePhase(uid types.UID, node string, from, to reservationPhas
 func (s *State) podThere(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.departed.back(uid)
+	s.terminated.back(uid)
 }
 
 // podBound is called with the informer's copy of a bound pod. A reservation the copy
@@ -226,7 +227,7 @@ func (s *State) podGone(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	freed := s.endNominated(uid) != nil
-	s.departed.add(uid, s.clock.Now())
+	s.terminated.add(uid, s.clock.Now())
 	delete(s.noted, uid)
 	for _, c := range s.reservations[uid] {
 		freed = freed || c.phase != void

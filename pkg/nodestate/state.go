@@ -78,7 +78,7 @@ type State struct {
 	settledCount          int
 	resolving             int // doubtful reservations whose pods are being read
 	nominatedReservations map[types.UID]*nominatedReservation
-	departed              departed
+	terminated            terminated
 	lookAgain             time.Time // when waiting pods are tried in any case
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
@@ -87,7 +87,7 @@ type State struct {
 	untried     atomic.Bool // no pod could be tried before; all of them are to be
 }
 
-// New returns a State that reads pods through lister. It starts nothing.
+// New returns a State that knows of nothing yet; Connect feeds it. It starts nothing.
 func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
 		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), profiles: newProfiles(),
@@ -223,7 +223,7 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	if c := s.reservationOf(pod.UID, u.Node.Name); c != nil {
 		return c.alloc, placement.Fits
 	}
-	if s.departed.lately(pod.UID, s.clock.Now()) {
+	if s.terminated.lately(pod.UID, s.clock.Now()) {
 		return nil, placement.PodGone // no event would end the reservation
 	}
 	here := slices.Concat(info.GetPods(), promised)
@@ -344,7 +344,7 @@ func (s *State) Written(uid types.UID, node string) {
 	}
 }
 
-// Prepare builds answer tables of large graph classes as they appear, until ctx ends.
+// prepare builds answer tables of large graph classes as they appear, until ctx ends.
 func (s *State) prepare(ctx context.Context) {
 	ticker := s.clock.NewTicker(5 * time.Second)
 	defer ticker.Stop()

@@ -18,19 +18,19 @@ const (
 	// ReleaseWithin is how long kubelet and agent may take to release the devices of a
 	// pod that is gone. What they have after that they may have for ever.
 	ReleaseWithin = 30 * time.Second
-	// minDeparted is how many pods are remembered before the old ones are looked for.
-	minDeparted = 256
+	// minTerminated is how many pods are remembered before the old ones are looked for.
+	minTerminated = 256
 )
 
-// departed remembers when pods went, for as long as their devices may take to follow.
-type departed struct {
+// terminated remembers when pods went, for as long as their devices may take to follow.
+type terminated struct {
 	at    map[types.UID]time.Time
 	prune int // above so many, what is old is forgotten
 }
 
-func (d *departed) add(uid types.UID, now time.Time) {
+func (d *terminated) add(uid types.UID, now time.Time) {
 	if d.at == nil {
-		d.at, d.prune = map[types.UID]time.Time{}, minDeparted
+		d.at, d.prune = map[types.UID]time.Time{}, minTerminated
 	}
 	d.at[uid] = now
 	if len(d.at) <= d.prune {
@@ -41,14 +41,14 @@ func (d *departed) add(uid types.UID, now time.Time) {
 			delete(d.at, u)
 		}
 	}
-	d.prune = max(minDeparted, 2*len(d.at))
+	d.prune = max(minTerminated, 2*len(d.at))
 }
 
 // back forgets that a pod went: a list may have been older than the events before it.
-func (d *departed) back(uid types.UID) { delete(d.at, uid) }
+func (d *terminated) back(uid types.UID) { delete(d.at, uid) }
 
 // lately reports whether a pod went a short time ago.
-func (d *departed) lately(uid types.UID, now time.Time) bool {
+func (d *terminated) lately(uid types.UID, now time.Time) bool {
 	t, ok := d.at[uid]
 	return ok && now.Sub(t) <= ReleaseWithin
 }
@@ -59,7 +59,7 @@ func (d *departed) lately(uid types.UID, now time.Time) bool {
 func (s *State) Gone(uid types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.departed.lately(uid, s.clock.Now())
+	return s.terminated.lately(uid, s.clock.Now())
 }
 
 // KubeletBehind reports whether a node's kubelet has yet to release devices of pods that
@@ -78,7 +78,7 @@ func (s *State) computeFor(d *Demand, x *cell, n *usage.Node, generation int64, 
 		return s.computeUsage(x, n, generation, here, snapshot)
 	}
 	now := s.clock.Now()
-	lately := func(uid types.UID) bool { return s.departed.lately(uid, now) }
+	lately := func(uid types.UID) bool { return s.terminated.lately(uid, now) }
 	in := s.input(x, n, generation, here, snapshot)
 	in.Released = lately
 	u := usage.Compute(&in)
@@ -104,7 +104,7 @@ func (s *State) Unreleased(node string) []string {
 	now := s.clock.Now()
 	var out []string
 	for uid, recs := range n.Records {
-		if s.departed.lately(uid, now) && len(recs) > 0 {
+		if s.terminated.lately(uid, now) && len(recs) > 0 {
 			out = append(out, cmp.Or(recs[0].Pod, string(uid)))
 		}
 	}

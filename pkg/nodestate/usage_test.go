@@ -115,7 +115,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			arrange:     func(*testing.T, *rig) []*v1.Pod { return []*v1.Pod{two} },
 			wantCounted: 2,
 		},
-		"an assumed pod is known by its claim": {
+		"an assumed pod is known by its reservation": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)
@@ -126,7 +126,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 			},
 			wantUsed: []int{0, 3},
 		},
-		"a claim counts although the snapshot does not list its pod": {
+		"a reservation counts although the snapshot does not list its pod": {
 			arrange: func(t *testing.T, r *rig) []*v1.Pod {
 				t.Helper()
 				info, l := r.view(t)

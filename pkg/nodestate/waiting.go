@@ -82,7 +82,7 @@ type Unplaced struct {
 // woken, or changed, KeepsWaiting holds it back.
 func (s *State) Waits(r *Unplaced) {
 	if !s.Synced() || len(r.Pod.Spec.ResourceClaims) > 0 {
-		return // they will be woken together; other plugins know more of reservations
+		return // they will be woken together; other plugins know more of ResourceClaims
 	}
 	d := r.Demand
 	w := &waiter{

@@ -10,4 +10,8 @@
 //
 // It does not discover hardware (see the sub-packages nvml, smi and machine),
 // and it knows nothing of Kubernetes.
+//
+// Where to look: the order among sets of GPUs is in classtables.go, the value of what stays free
+// in residual.go, the answer tables up to 16 GPUs in answers.go and the search above in
+// large.go; pick.go asks them. Links are in link.go, rings in ring.go.
 package nvtopo

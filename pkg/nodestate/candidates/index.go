@@ -30,7 +30,7 @@ type Index struct {
 	find    func(name string) *Node
 	stride  int
 	changes changes
-	listed  atomic.Uint64
+	lists   atomic.Uint64
 
 	mu      sync.Mutex     // guards all below
 	nodes   []fwk.NodeInfo // the snapshot's list that entries are aligned with
@@ -71,8 +71,8 @@ func NewIndex(clk clock.PassiveClock, find func(name string) *Node, stride int) 
 	return &Index{clock: clk, find: find, stride: stride, byName: map[string]*nodeindex.Index{}, resources: sets.Set[string]{}}
 }
 
-// Count adds resources to those that are accelerators.
-func (x *Index) Count(resources ...string) {
+// AddResources adds resources to those that are accelerators.
+func (x *Index) AddResources(resources ...string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.resources.Insert(resources...)
@@ -86,7 +86,7 @@ func (x *Index) Resources() []string {
 }
 
 // Listed is how many lists were made.
-func (x *Index) Listed() uint64 { return x.listed.Load() }
+func (x *Index) Listed() uint64 { return x.lists.Load() }
 
 // HasBoth reports whether some nodes of the last cycle had accelerators and some
 // had none.

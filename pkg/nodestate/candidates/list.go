@@ -67,7 +67,7 @@ func (x *Index) List(q *Query) (names sets.Set[string], best nodeindex.Best) {
 	x.lend(&f)
 	for pass := 1; ; pass++ {
 		names = f.find(x)
-		if len(names) == 0 || !f.askQueue(pass == passesByList) {
+		if len(names) == 0 || pass > passesByList || !f.askQueue(pass == passesByList) {
 			break
 		}
 	}
@@ -75,6 +75,6 @@ func (x *Index) List(q *Query) (names sets.Set[string], best nodeindex.Best) {
 	if len(names) == 0 {
 		return nil, nodeindex.NoBest()
 	}
-	x.listed.Add(1)
+	x.lists.Add(1)
 	return names, f.ratedBy
 }

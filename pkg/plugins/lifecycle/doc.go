@@ -5,7 +5,7 @@
 // plugin works alone with it, and together they make one choice and one write.
 //
 // Its one invariant: between a successful Reserve and the end of the binding cycle
-// there is exactly one present claim for the pod, whichever plugins run.
+// there is exactly one present reservation for the pod, whichever plugins run.
 //
 // Scores are the plugins' own, and so is the decision which pods a plugin is for.
 package lifecycle

@@ -72,7 +72,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 			AllowNoGraph: base.Profile.AllowNoGraph, CountStale: base.Profile.CountStale,
 		})
 		if base.Profile.CountStale {
-			base.State().CountStale()
+			base.State().SetCountStale()
 		}
 		return &Plugin{
 			Plugin: base, logger: klog.FromContext(ctx), preemptor: preemptor,

@@ -14,6 +14,6 @@
 // needs get on nodes/proxy, which also allows running commands in every container
 // of the node.
 //
-// The package decides nothing. pkg/nodestate predicts admission from what it
+// The package decides nothing. pkg/placement predicts admission from what it
 // publishes, and pkg/nodeagent/pinning leaves containers alone that kubelet pins.
 package kubeletconf
