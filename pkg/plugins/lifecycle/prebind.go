@@ -70,8 +70,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 // write sends the PATCH and records in the reservation how it ended.
 func (p *Plugin) write(ctx context.Context, pod *v1.Pod, nodeName string, body []byte) (err error) {
 	// A PATCH without a clear answer may be carried out later, over another choice that
-	// was made in the meantime. From here on the reservation may
-	// only become doubtful.
+	// was made in the meantime. From here on the reservation may only become doubtful.
 	p.state.BindingBegan(pod.UID, nodeName)
 	ctx, cancel := p.state.Bounded(ctx)
 	defer cancel()
