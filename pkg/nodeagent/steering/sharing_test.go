@@ -106,10 +106,12 @@ func TestADeviceInUseIsNotGivenOutUnderAnotherID(t *testing.T) {
 				refused(t, err, codes.FailedPrecondition, "only 0 of the")
 			})
 			try("kubelet takes it unasked", func(t *testing.T, n *node) {
+				t.Helper()
 				refused(t, n.Allocate(t.Context(), gpu, tc.same[:1]), codes.FailedPrecondition, "pod ns/holder")
 				n.counted(n.metrics.doubleBook, 1, "double use")
 			})
 			try("kubelet takes another unasked", func(t *testing.T, n *node) {
+				t.Helper()
 				if err := n.Allocate(t.Context(), gpu, tc.others[:1]); err != nil {
 					t.Errorf("refused: %v", err)
 				}

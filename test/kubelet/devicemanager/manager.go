@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -218,7 +219,7 @@ func (m *Manager) WaitAllocatable(tb testing.TB, resource string, n int64) {
 	tb.Helper()
 	testrig.Eventually(tb, 20*time.Second, fmt.Sprintf("allocatable %s becomes %d", resource, n), func(context.Context) (bool, string) {
 		_, got := m.Capacity(resource)
-		return got == n, fmt.Sprint(got)
+		return got == n, strconv.FormatInt(got, 10)
 	})
 }
 
