@@ -309,15 +309,18 @@ func (h *history) waiting() []*livePod {
 // strict mode no other pod with a choice is admitted.
 func TestHistory(t *testing.T) {
 	t.Parallel()
-	var surveys atomic.Int64
+	const seeds = 6
+	var surveys, played atomic.Int64
 	t.Cleanup(func() { // all seeds have ended
-		if surveys.Load() == 0 {
+		// Not every seed comes to that, so a run of some of them (-run) cannot be judged.
+		if played.Load() == seeds && surveys.Load() == 0 {
 			t.Error("kubelet was never asked for all pods")
 		}
 	})
-	for seed := range uint64(6) {
+	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Parallel()
+			played.Add(1)
 			h := newHistory(t, seed, seed%2 == 1)
 			h.model.mistaken = seed%3 == 2
 			healthy := map[string]bool{}
