@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +24,6 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering"
@@ -179,15 +177,10 @@ func (c *chain) restart(t *testing.T, how devicemanager.Restart) {
 	}
 }
 
-// waitReady waits until kubelet offers every device, and has written so: it
-// offers them a moment earlier.
+// waitReady waits until kubelet offers every device.
 func (c *chain) waitReady() {
 	c.t.Helper()
 	c.WaitAllocatable(c.t, gpu, 8)
-	testrig.Soon(c.t, "kubelet writes its checkpoint", func() bool {
-		_, err := os.Stat(devicemanager.CheckpointFile)
-		return err == nil
-	})
 	for _, r := range c.options.extra {
 		c.WaitAllocatable(c.t, r, 4)
 	}
@@ -244,10 +237,12 @@ func (c *chain) stopAgent() {
 	c.agent = nil
 }
 
+// restartAgent begins a new life of the agent when kubelet is done with the old one. On a
+// node it is: kubelet itself starts the agent's container again.
 func (c *chain) restartAgent() {
 	c.t.Helper()
 	c.stopAgent()
-	c.WaitAllocatable(c.t, gpu, 0) // kubelet has noticed; until then its old connection would answer for the new agent
+	c.WaitDisconnected(c.t)
 	c.startAgent()
 }
 
@@ -408,12 +403,12 @@ func (c *chain) check() error {
 
 // sameRecords checks that the agent reads kubelet's checkpoint as kubelet does.
 func (c *chain) sameRecords() error {
-	records, err := kubelet.ReadCheckpoint(devicemanager.CheckpointFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	entries, records, err := c.bothRead()
+	if err != nil {
 		return err
 	}
 	want, got := map[string][]string{}, map[string][]string{}
-	for _, e := range c.Checkpoint(c.t) {
+	for _, e := range entries {
 		want[fmt.Sprint(e.PodUID, "/", e.Container, "/", e.Resource)] = e.IDs
 	}
 	for _, r := range records {
@@ -423,6 +418,24 @@ func (c *chain) sameRecords() error {
 		return fmt.Errorf("kubelet's checkpoint as kubelet (-) and the agent (+) read it:\n%s", d)
 	}
 	return nil
+}
+
+// bothRead reads kubelet's checkpoint as kubelet and as the agent does. Kubelet may replace
+// the file between two readings, so the agent's counts if it lies between two of kubelet's
+// that are the same.
+func (c *chain) bothRead() ([]devicemanager.Entry, []kubelet.Record, error) {
+	before := c.Checkpoint(c.t)
+	for {
+		records, err := kubelet.ReadCheckpoint(devicemanager.CheckpointFile)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, err
+		}
+		after := c.Checkpoint(c.t)
+		if cmp.Equal(before, after) {
+			return after, records, nil
+		}
+		before = after
+	}
 }
 
 // metric returns the value of one of the agent's counters since it started.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -214,12 +213,14 @@ func (m *Manager) Capacity(resource string) (capacity, allocatable int64) {
 	return total.Value(), free.Value()
 }
 
-// WaitAllocatable waits until the node offers n devices of a resource.
+// WaitAllocatable waits until the node offers n devices of a resource, and kubelet has
+// written so: it offers them a moment earlier.
 func (m *Manager) WaitAllocatable(tb testing.TB, resource string, n int64) {
 	tb.Helper()
 	testrig.Eventually(tb, 20*time.Second, fmt.Sprintf("allocatable %s becomes %d", resource, n), func(context.Context) (bool, string) {
 		_, got := m.Capacity(resource)
-		return got == n, strconv.FormatInt(got, 10)
+		all, busy := connections() // after Capacity: a list that counts there is taken in
+		return got == n && busy == 0 && (n == 0 || all > 0), fmt.Sprintf("%d, %d of %d connections busy", got, busy, all)
 	})
 }
 

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package devicemanager
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+)
+
+// A goroutine of kubelet's follows each connection to a plugin: its first function, and
+// the call in which it waits for the plugin's next list.
+const (
+	followsPlugin = "/devicemanager/plugin/v1beta1.(*server).connectClient.func1("
+	waitsForList  = ").Recv("
+)
+
+// connections returns how many plugins kubelet is connected to, and how many of these
+// connections are busy. A connection is busy while kubelet takes in a list, until it has
+// written its checkpoint, and while kubelet deals with the connection's end. Kubelet
+// tells this nowhere else than in the stacks of its goroutines.
+func connections() (all, busy int) {
+	stacks := make([]byte, 1<<20)
+	for {
+		n := runtime.Stack(stacks, true)
+		if n < len(stacks) {
+			stacks = stacks[:n]
+			break
+		}
+		stacks = make([]byte, 2*len(stacks))
+	}
+	for stack := range bytes.SplitSeq(stacks, []byte("\n\n")) {
+		if !bytes.Contains(stack, []byte(followsPlugin)) {
+			continue
+		}
+		all++
+		if !bytes.Contains(stack, []byte(waitsForList)) {
+			busy++
+		}
+	}
+	return all, busy
+}
+
+// WaitDisconnected waits until kubelet is done with the ends of all connections to
+// plugins. Before that it takes a new connection of the same resource for the one that
+// ended: it closes the new one, or keeps it and takes its devices for unhealthy for good.
+func (m *Manager) WaitDisconnected(tb testing.TB) {
+	tb.Helper()
+	testrig.Eventually(tb, 20*time.Second, "kubelet drops its connections to plugins", func(context.Context) (bool, string) {
+		all, busy := connections()
+		return all == 0, fmt.Sprintf("%d connections, %d of them busy", all, busy)
+	})
+}
