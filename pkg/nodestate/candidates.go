@@ -25,7 +25,6 @@ type source struct {
 }
 
 func (o source) Topology() *usage.Node { return o.x.topology.Node() }
-func (o source) Revision() uint64      { return o.x.rev.Load() }
 
 func (o source) Counts(n *usage.Node, now time.Time) bool {
 	return o.x.topology.Vouched(n, now) == placement.Fits
@@ -38,19 +37,19 @@ func (o source) Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLis
 // newCell returns the cell of a node of which nothing is known yet.
 func (s *State) newCell(name string) *cell {
 	x := &cell{name: name, topology: s.topologies.Entry(name)}
-	x.candidate = candidates.NewNode(source{s, x})
+	x.candidate.Init(source{s, x})
 	return x
 }
 
 // newIndex returns the index of the nodes of s.
 func newIndex(s *State, stride int) *candidates.Index {
-	return candidates.NewIndex(s.clock, func(name string) *candidates.Node { return s.cells.ensure(name).candidate }, stride)
+	return candidates.NewIndex(s.clock, func(name string) *candidates.Node { return &s.cells.ensure(name).candidate }, stride)
 }
 
 // touch says that a node's graph or reservations changed. It may be called under any lock.
 func (s *State) touch(c *cell) {
 	s.waker.news.add(c, touch{at: s.clock.Now()})
-	s.index.Changed(c.candidate)
+	s.index.Changed(&c.candidate)
 }
 
 // touchNode says that the scheduler's snapshot of a node changed or soon will. It may be
@@ -58,7 +57,7 @@ func (s *State) touch(c *cell) {
 func (s *State) touchNode(name string) {
 	if c := s.cells.get(name); c != nil {
 		s.waker.news.add(c, touch{at: s.clock.Now()})
-		s.index.ChangesSoon(c.candidate)
+		s.index.ChangesSoon(&c.candidate)
 	}
 }
 

@@ -18,9 +18,9 @@ type cell struct {
 	name     string
 	topology *topologies.Entry
 	usage    atomic.Pointer[usage.Usage]
-	// rev counts changes of graph and of either kind of reservation; part of the usage
-	// memo's key.
-	rev          atomic.Uint64
+	// candidate is the index's part of it. Its Revision counts changes of graph and of
+	// either kind of reservation; it is part of the usage memo's key, too.
+	candidate    candidates.Node
 	reservations []*reservation // guarded by State.mu
 	doubts       atomic.Int32   // how many of them are doubtful
 	// busySince is when the node's kubelet was first found to have pods to admit before
@@ -30,7 +30,6 @@ type cell struct {
 	// nominatedCount is how many there are.
 	nominatedReservations []*nominatedReservation
 	nominatedCount        atomic.Int32
-	candidate             *candidates.Node // the index's part of it
 	// unseen: the waker has yet to look at the node for an event; touched says what that
 	// was. Guarded by the mutex of the news.
 	unseen  bool

@@ -49,14 +49,14 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 		if n == nil && x.topology.Fault() == "" {
 			continue
 		}
-		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], freeByUUID(seen[x.candidate])))
+		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], freeByUUID(seen[&x.candidate])))
 	}
 	slices.SortFunc(d.Nodes, func(a, b diagnosis.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return d
 }
 
 func (s *State) diagnoseNode(name string, x *cell, n *usage.Node, derived *diagnosis.Usage, indexed map[string][]string) diagnosis.Node {
-	out := diagnosis.Node{Name: name, Revision: x.rev.Load(), Derived: derived, Indexed: indexed}
+	out := diagnosis.Node{Name: name, Revision: x.candidate.Revision.Load(), Derived: derived, Indexed: indexed}
 	if u := x.usage.Load(); u != nil {
 		out.Memo = describeUsage(u)
 		out.Memo.Generation, out.Memo.Revision = u.Generation, u.Revision

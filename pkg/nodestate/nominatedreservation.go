@@ -94,7 +94,7 @@ func (s *State) endNominated(uid types.UID) *nominatedReservation {
 // nominatedChanged needs s.mu. What is remembered of the node may rest on its nominated reservations.
 func (s *State) nominatedChanged(x *cell) {
 	x.nominatedCount.Store(int32(len(x.nominatedReservations)))
-	x.rev.Add(1)
+	x.candidate.Revision.Add(1)
 	s.touch(x)
 }
 

@@ -78,7 +78,7 @@ func (s *State) insert(c *reservation) {
 	x := s.cells.ensure(c.node)
 	s.reservations[c.uid] = append(s.reservations[c.uid], c)
 	x.reservations = append(x.reservations, c)
-	x.rev.Add(1)
+	x.candidate.Revision.Add(1)
 	s.touch(x)
 }
 
@@ -93,7 +93,7 @@ func (s *State) drop(c *reservation) {
 	} else {
 		s.reservations[c.uid] = rest
 	}
-	x.rev.Add(1)
+	x.candidate.Revision.Add(1)
 	s.touch(x)
 }
 

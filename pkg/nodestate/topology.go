@@ -102,7 +102,7 @@ func (s *State) topologyChanged(x *cell, forget bool) {
 	if forget {
 		x.usage.Store(nil)
 	}
-	x.rev.Add(1)
+	x.candidate.Revision.Add(1)
 	s.touch(x)
 }
 

@@ -39,7 +39,7 @@ func (s *State) usage(x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.No
 // but for what the informer's store had (see Usage.FromStore); else nil.
 func (s *State) remembered(x *cell, n *usage.Node, info fwk.NodeInfo) *usage.Usage {
 	u := x.usage.Load()
-	if u == nil || u.Node != n || u.Generation != info.GetGeneration() || u.Revision != x.rev.Load() || s.outlived(u) {
+	if u == nil || u.Node != n || u.Generation != info.GetGeneration() || u.Revision != x.candidate.Revision.Load() || s.outlived(u) {
 		return nil
 	}
 	return u
@@ -53,7 +53,7 @@ func (s *State) outlived(u *usage.Usage) bool {
 // input is what the usage of a node with the pods of here is computed from. It needs s.mu.
 func (s *State) input(x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) usage.Input {
 	r := &reader{s: s, x: x, here: here}
-	in := usage.Input{Node: n, Now: s.clock.Now(), Generation: generation, Revision: x.rev.Load(), Pods: &r.here, Reader: r}
+	in := usage.Input{Node: n, Now: s.clock.Now(), Generation: generation, Revision: x.candidate.Revision.Load(), Pods: &r.here, Reader: r}
 	if len(x.reservations) > 0 {
 		in.Reservations = make([]usage.Reservation, len(x.reservations))
 		for i, c := range x.reservations {

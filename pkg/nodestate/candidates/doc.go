@@ -5,7 +5,7 @@
 // judges each node again. What is used on a node is asked of its Source.
 //
 // Its one invariant: the index has what a node was at the generation of its NodeInfo and the
-// revision of its Source that stand beside it.
+// revision of its Node that stand beside it.
 //
 // Locks, left before right. Each guards fields of its own type, and Index.mu the position
 // of each Node too:

@@ -54,7 +54,7 @@ type Index struct {
 }
 
 // entry is what the index knows of one node. It holds while the generation of its NodeInfo
-// and the revision of its Source are these.
+// and the revision of its Node are these.
 type entry struct {
 	of         *Node
 	generation int64
@@ -144,7 +144,7 @@ func (x *Index) refresh(nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	x.looked = x.clock.Now()
 	look := func(i int) {
 		e := &x.entries[i]
-		if !e.known || e.generation != nodes[i].GetGeneration() || e.revision != e.of.source.Revision() ||
+		if !e.known || e.generation != nodes[i].GetGeneration() || e.revision != e.of.Revision.Load() ||
 			e.mortal && !e.topology.Enforced(x.looked) {
 			x.update(i, nodes[i], snapshot)
 		}
@@ -231,7 +231,7 @@ func (x *Index) replace(i int, n *usage.Node) {
 // update computes a node's state anew.
 func (x *Index) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 	of := x.entries[i].of
-	revision := of.source.Revision() // before anything is read, so that a change meanwhile shows
+	revision := of.Revision.Load() // before anything is read, so that a change meanwhile shows
 	node, n := info.Node(), of.source.Topology()
 	if n != nil && n.NodeUID != node.UID {
 		n = nil

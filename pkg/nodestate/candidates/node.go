@@ -3,6 +3,7 @@
 package candidates
 
 import (
+	"sync/atomic"
 	"time"
 
 	fwk "k8s.io/kube-scheduler/framework"
@@ -17,15 +18,16 @@ type Source interface {
 	Topology() *usage.Node
 	// Counts reports whether somebody vouches for the topology n now.
 	Counts(n *usage.Node, now time.Time) bool
-	// Revision is another number after each change of topology and reservations.
-	Revision() uint64
 	// Usage returns what is used of the topology n on the node as info shows it.
 	Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage
 }
 
 // Node is what the index keeps of the node of one name. Its pointer is its identity.
 type Node struct {
-	source Source
+	// Revision is another number after each change of the Source's answers. It stands here,
+	// and not behind the interface, since each cycle reads it of all nodes that changed.
+	Revision atomic.Uint64
+	source   Source
 	// position is where the last cycle's list had the node; guarded by Index.mu.
 	position int
 	// lookUntil is until when each refresh looks at the node, zero if none is to; guarded
@@ -33,5 +35,5 @@ type Node struct {
 	lookUntil time.Time
 }
 
-// NewNode returns the Node of what source knows.
-func NewNode(source Source) *Node { return &Node{source: source} }
+// Init makes n the Node of what source knows. Call it before any other use.
+func (n *Node) Init(source Source) { n.source = source }

@@ -63,7 +63,7 @@ func TestWhoIsActivatedAfterARefusedList(t *testing.T) {
 func TestChangesAreLookedAtUntilTheSnapshotHasThem(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
 	x := NewIndex(clk, nil, 0)
-	ours, soon := NewNode(nil), NewNode(nil)
+	ours, soon := &Node{}, &Node{}
 	x.Changed(ours)
 	x.ChangesSoon(soon)
 	x.Changed(soon) // which does not shorten it
