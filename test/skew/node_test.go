@@ -271,8 +271,9 @@ func (l *node) settled(t *testing.T, name string) *v1.Pod {
 		if pod, err = l.Client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return false, err.Error()
 		}
+		away := func(text string) bool { return strings.Contains(pod.Status.Message, text) }
 		refused := pod.Status.Phase == v1.PodFailed && pod.Status.Reason == "UnexpectedAdmissionError" &&
-			(strings.Contains(pod.Status.Message, "no healthy devices present") || strings.Contains(pod.Status.Message, "rpc failed"))
+			(away("no healthy devices present") || away("rpc failed") || away("error reading from server")) // the last: killed while it answered
 		return pod.Status.Phase == v1.PodRunning || refused, fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message)
 	})
 	return pod
