@@ -108,13 +108,13 @@ func retried(t *testing.T, lib *fakeLib, d *Discoverer, clk *clocktesting.FakeCl
 		defer d.dog.mu.Unlock()
 		for _, abandoned := range d.dog.running {
 			if !abandoned {
-				return lib.openSets() == 1
+				return lib.renewed()
 			}
 		}
 		if lib.openSets() == 0 && clk.HasWaiters() {
 			clk.Step(watchRetry)
 		}
-		return lib.openSets() == 1
+		return lib.renewed()
 	})
 }
 

@@ -26,6 +26,7 @@ type fakeEvents struct {
 	l       *fakeLib
 	calls   int             // that are in it; guarded by l.mu
 	tainted bool            // its content is undefined; guarded by l.mu
+	broken  bool            // a wait failed or hung, so it is to be given up; guarded by l.mu
 	gpus    map[string]bool // UUID -> its events come; guarded by l.mu
 }
 
@@ -49,12 +50,14 @@ func (e *fakeEvents) Wait(time.Duration) (RawEvent, error) {
 		e.l.misuse = append(e.l.misuse, "events were waited for in an undefined set")
 	}
 	e.calls++
+	e.broken = e.broken || e.l.waitHang != nil
 	e.l.block(e.l.waitHang)
 	e.l.mu.Unlock()
 	ev, err := e.next()
 	e.l.mu.Lock()
 	e.calls--
 	e.l.waits++
+	e.broken = e.broken || err != nil && KindOf(err) != KindTimeout
 	if err == nil && ev.UUID != "" && !e.gpus[ev.UUID] {
 		err = &Error{Call: "nvmlEventSetWait", Kind: KindTimeout, Text: "Timeout"} // nobody hears of it
 	}
@@ -91,6 +94,13 @@ func (l *fakeLib) openSets() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.sets)
+}
+
+// renewed reports whether one set is open, and not one that is yet to be given up.
+func (l *fakeLib) renewed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.sets) == 1 && !l.sets[0].broken
 }
 
 // watched lists the GPUs whose events come.
