@@ -23,9 +23,9 @@ BUILD := scripts/build.sh
 # $(call program,NAME,FOLDER) builds a program of ours into bin/.
 program = @$(BUILD) $(1) -ldflags '$(LDFLAGS)' -o $(BIN)/$(1) ./cmd/$(2)
 
-# Packages whose tests need neither etcd nor an API server; pkg/devcluster and
+# Packages whose tests need neither etcd nor an API server; internal/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
-UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler | grep -v /pkg/devcluster)
+UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler | grep -v /internal/devcluster)
 
 .PHONY: help
 help: ## Show the targets
@@ -88,7 +88,7 @@ node-check:
 .PHONY: node-programs
 node-programs: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr $(BIN)/nvidia-device-plugin $(FAKE_DRIVER) ## Build what the real node runs (root: installs runc)
 	scripts/install-runc.sh
-	CGO_ENABLED=0 go build -ldflags '-s -w' -o $(BIN)/nvtopo-probe ./pkg/devcluster/realnode/probe
+	CGO_ENABLED=0 go build -ldflags '-s -w' -o $(BIN)/nvtopo-probe ./internal/devcluster/realnode/probe
 	$(call program,nvtopo-scheduler,scheduler)
 	$(call program,nvtopo-node-agent,node-agent)
 	$(call program,nvtopo-exporter,exporter)
@@ -108,7 +108,7 @@ unit: $(FAKE_DRIVER) ## Unit, property and seed-corpus fuzz tests: no etcd, no r
 
 .PHONY: test-integration
 test-integration: cluster-programs $(FAKE_DRIVER) ## Tests on a real API server and etcd
-	go test -timeout 25m ./pkg/devcluster/... ./cmd/devcluster ./test/integration/...
+	go test -timeout 25m ./internal/devcluster/... ./cmd/devcluster ./test/integration/...
 
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.
 SEED ?= 1

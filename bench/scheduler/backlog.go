@@ -21,9 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/devcluster"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 )
 
 // Names of the scheduler's metrics.

@@ -14,8 +14,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"
+	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 )
 
 func demoCommand(s *settings) *cobra.Command {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"
+	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 )
 
 func upCommand(s *settings) *cobra.Command {

@@ -18,7 +18,7 @@ const module = "github.com/nvtopo/nvtopo/"
 var layers = [][]string{
 	{"test/...", "docs", "internal/architecture"},
 	{"cmd/..."},
-	{"pkg/devcluster/..."},
+	{"internal/devcluster/..."},
 	{"pkg/cli", "pkg/debug"},
 	{"pkg/plugins/topology", "pkg/plugins/numa"},
 	{"pkg/plugins/lifecycle"},
@@ -68,7 +68,7 @@ var never = []struct {
 	},
 	{
 		who:  []string{"cmd/scheduler", "cmd/node-agent", "cmd/exporter", "cmd/nvtopo"},
-		what: []string{"pkg/devcluster/...", "k8s.io/kubernetes/cmd/kube-apiserver/..."}, why: "only the devcluster and tests link the API server",
+		what: []string{"internal/devcluster/...", "k8s.io/kubernetes/cmd/kube-apiserver/..."}, why: "only the devcluster and tests link the API server",
 	},
 }
 

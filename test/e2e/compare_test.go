@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
 )
 
 // differences says where the four accounts of a pod's GPUs disagree: for app

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
 	"github.com/nvtopo/nvtopo/internal/testrig"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
 )
 
 // ownerEnv makes TestMain's program the owner of a node that the test kills;

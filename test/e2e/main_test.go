@@ -7,8 +7,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/internal/testrig"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 )
 
 // TestMain is also the first process of every node.

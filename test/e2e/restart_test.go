@@ -13,8 +13,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
 	"github.com/nvtopo/nvtopo/internal/testrig"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode/gpunode"
 )
 
 // TestEndedPodsAfterRestarts: kubelet's record keeps pods that have ended until it

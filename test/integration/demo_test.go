@@ -12,8 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 	"github.com/nvtopo/nvtopo/internal/testrig"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/demo"
 )
 
 // demoCommand returns the demo's command with a temporary folder of its own,

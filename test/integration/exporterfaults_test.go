@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testrig"
-	"github.com/nvtopo/nvtopo/pkg/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )
 

@@ -5,7 +5,7 @@ package integration
 import (
 	"testing"
 
-	"github.com/nvtopo/nvtopo/pkg/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 )
 
 // The profiles of the scheduler that TestScheduling runs.

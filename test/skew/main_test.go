@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 )
 
 // oldEnv names the folder of the other release: bin and manifests.

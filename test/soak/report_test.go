@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nvtopo/nvtopo/pkg/devcluster/faults"
+	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
 )
 
 // report is the table at the end of a run.

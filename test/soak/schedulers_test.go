@@ -19,9 +19,9 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
 	"github.com/nvtopo/nvtopo/manifests"
-	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/faults"
 )
 
 const (

@@ -24,10 +24,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 )
 
 // Pod makes a pod of the shipped scheduler with one container, "main", that has

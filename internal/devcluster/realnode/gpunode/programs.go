@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/nvtopo/nvtopo/pkg/devcluster"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nvtopo/nvtopo/pkg/devcluster/faults"
+	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
 )
 
 // crashTimeout bounds the end of an API server in process, which waits for all its

@@ -12,8 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
 )
 

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )
