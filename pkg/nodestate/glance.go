@@ -251,19 +251,19 @@ func (g *glance) admits(r *candidates.Rules) bool {
 
 // offers reports whether the node has devices for the pod.
 func (s *State) offers(g *glance, d *Demand) bool {
-	switch d.basis(g.topology, s.topologies.Freshness(g.cell.topology, g.topology, g.node.UID)) {
-	case onGraph:
+	switch d.Basis(g.topology, s.topologies.Freshness(g.cell.topology, g.topology, g.node.UID)) {
+	case placement.ByGraph:
 		return s.enforcement(d, g.topology) == placement.Fits && placement.Check(g.usage, d.Request) == placement.Fits
-	case onNumber:
-		return s.byCount(d, g.usage) == placement.Fits
-	case onTrust:
+	case placement.ByCount:
+		return placement.CheckCount(g.usage, d, s.clock.Now()) == placement.Fits
+	case placement.Unchecked:
 		return true
-	case nowhere:
+	case placement.Refused:
 	}
 	return false
 }
 
 // yieldsTo reports whether a pod that is nominated for a node comes before one of this demand.
-func (d *Demand) yieldsTo(pod *v1.Pod) bool {
+func yieldsTo(d *Demand, pod *v1.Pod) bool {
 	return pod.UID != d.UID && corev1.PodPriority(pod) >= d.Priority
 }

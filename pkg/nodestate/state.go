@@ -23,7 +23,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -117,19 +116,8 @@ func (s *State) malformed(pod *v1.Pod, err error) {
 // Registry returns the tables of all graph classes seen.
 func (s *State) Registry() *nvtopo.Registry { return s.registry }
 
-// Demand is what a profile adds to a request when a node is judged.
-type Demand struct {
-	*podrequest.Request
-	Unenforced placement.Unenforced
-	// AllowNoGraph lets GPU pods without hard demands onto nodes without a graph, and
-	// CountStale onto those whose graph is stale; pods without GPUs always may.
-	AllowNoGraph bool
-	CountStale   bool
-	WantCPUs     bool
-	// Ahead judges a node as it will be in a moment, once its kubelet has released the
-	// devices of pods that have just gone, and admitted those that have just come.
-	Ahead bool
-}
+// Demand is what a pod asks of a node.
+type Demand = placement.Demand
 
 // Verdict is a node's answer to a demand.
 type Verdict struct {
@@ -148,8 +136,8 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 	x := s.cells.ensure(node.Name)
 	n := x.topology.Node()
 	reason := s.topologies.Freshness(x.topology, n, node.UID)
-	switch d.basis(n, reason) {
-	case onGraph:
+	switch d.Basis(n, reason) {
+	case placement.ByGraph:
 		if d.Ahead {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -159,9 +147,9 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 			return u, placement.Fits
 		}
 		return s.usage(x, n, info, snapshot), placement.Fits
-	case onNumber:
-		return nil, s.byCount(d, s.usage(x, n, info, snapshot))
-	case onTrust:
+	case placement.ByCount:
+		return nil, placement.CheckCount(s.usage(x, n, info, snapshot), d, s.clock.Now())
+	case placement.Unchecked:
 		return nil, placement.Fits
 	default:
 		return nil, reason

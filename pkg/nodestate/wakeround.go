@@ -227,7 +227,7 @@ func (v *views) replan() {
 func (v *views) of(w *waiter) *glance {
 	d := w.demand
 	yields := func(pod *v1.Pod) bool {
-		return d.yieldsTo(pod) && !slices.ContainsFunc(v.at.plans, func(p *plan) bool { return p.pod.UID == pod.UID })
+		return yieldsTo(d, pod) && !slices.ContainsFunc(v.at.plans, func(p *plan) bool { return p.pod.UID == pod.UID })
 	}
 	before, own := false, false
 	for _, pi := range v.at.glance.nominated {

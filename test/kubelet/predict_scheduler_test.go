@@ -215,7 +215,7 @@ func (s *scheduler) schedule(t *testing.T, pod *v1.Pod) (a *allocation.Allocatio
 		return nil, "", false
 	}
 	s.state.Sweep(l)
-	d := &nodestate.Demand{Request: r}
+	d := &placement.Demand{Request: r}
 	verdict := s.state.Judge(d, info, l)
 	a, reserve := s.state.Reserve(d, pod, info, l)
 	if verdict.Reason != reserve {

@@ -41,6 +41,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -210,7 +211,7 @@ func (b *bench) state(tb testing.TB) *nodestate.State {
 // waitFresh waits until the informer has brought the node's Leases.
 func (b *bench) waitFresh(tb testing.TB) {
 	tb.Helper()
-	d := &nodestate.Demand{Request: &podrequest.Request{}}
+	d := &placement.Demand{Request: &podrequest.Request{}}
 	for range 500 {
 		if b.state(tb).Synced() && b.state(tb).View(d, b.info(tb), b.snapshot.NodeInfos()) != nil {
 			return

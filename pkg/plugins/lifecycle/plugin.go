@@ -10,6 +10,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -84,13 +85,13 @@ func (p *Plugin) Snapshot() fwk.NodeInfoLister { return p.handle.SnapshotSharedL
 // parsed is a pod and what was read from it.
 type parsed struct {
 	pod    *v1.Pod
-	demand *nodestate.Demand
+	demand *placement.Demand
 }
 
 // demand reads the pod with the profile's arguments. It remembers the profile's last
 // answer, because both plugins and SignPod ask in every cycle. The scheduler never
 // changes a pod object.
-func (p *Plugin) demand(pod *v1.Pod) (*nodestate.Demand, error) {
+func (p *Plugin) demand(pod *v1.Pod) (*placement.Demand, error) {
 	if last := p.Profile.last.Load(); last != nil && last.pod == pod {
 		return last.demand, nil
 	}
@@ -98,7 +99,7 @@ func (p *Plugin) demand(pod *v1.Pod) (*nodestate.Demand, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &nodestate.Demand{
+	d := &placement.Demand{
 		Request: r, Unenforced: p.Profile.Unenforced, AllowNoGraph: p.Profile.AllowNoGraph, CountStale: p.Profile.CountStale,
 		WantCPUs: p.Profile.WantCPUs,
 	}

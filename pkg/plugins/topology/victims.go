@@ -16,6 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 const (
@@ -84,7 +85,7 @@ func (p *preemptor) SelectVictimsOnNode(
 }
 
 // plan is what the pod gets on the node as it is now.
-func (s *site) plan(d *nodestate.Demand, victims []fwk.PodInfo) plan {
+func (s *site) plan(d *placement.Demand, victims []fwk.PodInfo) plan {
 	out := plan{victims: podsIn(victims)}
 	out.alloc, out.quality = s.p.state.Plan(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos())
 	for _, pod := range out.victims {
@@ -173,7 +174,7 @@ func (p *preemptor) byImportance(a, b fwk.PodInfo) int {
 }
 
 // choose returns the victims and leaves the node without them.
-func (s *site) choose(a *attempt, d *nodestate.Demand) ([]fwk.PodInfo, *fwk.Status) {
+func (s *site) choose(a *attempt, d *placement.Demand) ([]fwk.PodInfo, *fwk.Status) {
 	t := s.p.state.Tenants(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, s.left())
 	if t == nil {
 		return s.byReprieve()

@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 const (
@@ -113,7 +114,7 @@ func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *nodesta
 	return nil
 }
 
-func (s *site) wait(d *nodestate.Demand, behind bool) *wait {
+func (s *site) wait(d *placement.Demand, behind bool) *wait {
 	w := &wait{plan: s.plan(d, nil), node: s.info.Node().Name, behind: behind}
 	w.pending = slices.ContainsFunc(w.awaited, func(pod *v1.Pod) bool { return pod.DeletionTimestamp == nil })
 	return w
