@@ -24,6 +24,7 @@ var layers = [][]string{
 	{"pkg/plugins/lifecycle"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
 	{"pkg/nodestate"},
+	{"pkg/nodestate/waking"},
 	{"pkg/nodestate/candidates", "pkg/nodestate/topologies"},
 	{"pkg/eviction"},
 	{"pkg/placement"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -21,6 +22,7 @@ type cell struct {
 	// candidate is the index's part of it. Its Revision counts changes of graph and of
 	// either kind of reservation; it is part of the usage memo's key, too.
 	candidate    candidates.Node
+	waking       waking.Node    // the waker's part of it
 	reservations []*reservation // guarded by State.mu
 	doubts       atomic.Int32   // how many of them are doubtful
 	// busySince is when the node's kubelet was first found to have pods to admit before
@@ -30,10 +32,6 @@ type cell struct {
 	// nominatedCount is how many there are.
 	nominatedReservations []*nominatedReservation
 	nominatedCount        atomic.Int32
-	// unseen: the waker has yet to look at the node for an event; touched says what that
-	// was. Guarded by the mutex of the news.
-	unseen  bool
-	touched touch
 }
 
 // cells maps node name -> cell. None is ever taken out.

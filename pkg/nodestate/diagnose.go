@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
@@ -20,13 +19,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
-
-// informerStores are what the informers hold, which may be read at any time, unlike
-// the scheduler's snapshot.
-type informerStores struct {
-	pods  corelisters.PodLister
-	nodes corelisters.NodeLister
-}
 
 // Diagnose tells everything the process believes now. It takes each lock for a
 // moment, so its parts may be of different moments; reservations come first, and the

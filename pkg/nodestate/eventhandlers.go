@@ -9,24 +9,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 )
-
-type informerPods struct{ lister corelisters.PodLister }
-
-func (p informerPods) pod(namespace, name string, uid types.UID) *v1.Pod {
-	pod, err := p.lister.Pods(namespace).Get(name)
-	if err != nil || pod.UID != uid {
-		return nil
-	}
-	return pod
-}
 
 // exists reports whether the informer has the pod.
 func (s *State) exists(pod *v1.Pod) bool {
@@ -56,19 +44,13 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 			return fmt.Errorf("indexing pods by node: %w", err)
 		}
 	}
-	s.sight = informerSight{nodes: s.stores.nodes, pods: pods.Informer().GetIndexer()}
-	freed := make(chan struct{}, 1)
-	s.onFreed = func() {
-		select {
-		case freed <- struct{}{}:
-		default: // a wake-up is due already
-		}
-	}
+	s.nodes = informerNodes{nodes: s.stores.nodes, pods: pods.Informer().GetIndexer()}
+	s.onFreed = s.waker.WakeOthers
 	if err := s.startLeases(ctx, h.ClientSet()); err != nil {
 		return err
 	}
-	go s.wakeOthers(ctx, h, pods.Lister(), freed)
-	go s.wakeWaiting(ctx, h)
+	go s.waker.Run(ctx, h.Activate)
+	go s.waker.RunOthers(ctx, pods.Lister(), h.Activate)
 	go s.resolveDoubts(ctx, h.ClientSet())
 	go s.retries.Run(ctx, s.exists, h.Activate)
 	go s.watchExpiry(ctx)
@@ -105,8 +87,7 @@ func (s *State) AwaitSync(ctx context.Context) {
 		defer s.syncMu.Unlock()
 		if wait == s.lists {
 			s.synced.Store(true)
-			s.untried.Store(true)
-			s.onFreed()
+			s.waker.WakeAllOthers()
 			close(wait.in)
 		}
 	}()

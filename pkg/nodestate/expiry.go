@@ -72,7 +72,7 @@ func (s *State) expired() (freed bool) {
 // renewed again.
 func (s *State) leaseBack(name string) {
 	if c := s.cells.get(nodelease.NodeOf(name)); c != nil {
-		s.waker.news.add(c, touch{at: s.clock.Now(), regained: true})
+		s.waker.LeaseBack(&c.waking)
 		s.touch(c)
 	}
 }

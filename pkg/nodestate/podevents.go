@@ -98,7 +98,7 @@ func (s *State) carryOut(effects []effect) {
 		case stopRetrying:
 			s.retries.Remove(e.uid)
 		case stopWaiting:
-			s.leaves(e.uid)
+			s.waker.Remove(e.uid)
 		case isThere:
 			s.podThere(e.uid)
 		case isBound:

@@ -21,6 +21,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -52,10 +53,9 @@ type State struct {
 	index      *candidates.Index
 	retries    *candidates.Retries
 	profiles   *profiles
-	waiting    *waiting
-	waker      *waker
-	sight      sight
+	waker      *waking.Waker
 	pods       podLister
+	nodes      nodeLister
 	live       livePods // asked after an election only; nil where nobody is elected
 	stores     informerStores
 	swept      atomic.Int64 // when the last cycle began, in Unix nanoseconds
@@ -82,8 +82,7 @@ type State struct {
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
 	onMalformed func(pod *v1.Pod, err error)
-	onFreed     func()      // may be called under mu: it must not block
-	untried     atomic.Bool // no pod could be tried before; all of them are to be
+	onFreed     func() // may be called under mu: it must not block
 }
 
 // New returns a State that knows of nothing yet; Connect feeds it. It starts nothing.
@@ -91,22 +90,18 @@ func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
 		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), profiles: newProfiles(),
 		leases: nodelease.NewTable(config.Freshness), leader: &leaderView{name: config.LeaderLease}, parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
-		retries: candidates.NewRetries(clk), waiting: newWaiting(), waker: newWaker(),
-		room: make(chan struct{}, 1), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
-		pods: noPods{}, sight: noSight{}, reservations: map[types.UID][]*reservation{}, noted: map[types.UID]struct{}{}, nominatedReservations: map[types.UID]*nominatedReservation{},
+		retries: candidates.NewRetries(clk),
+		room:    make(chan struct{}, 1), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
+		pods: noPods{}, nodes: noNodes{}, reservations: map[types.UID][]*reservation{}, noted: map[types.UID]struct{}{}, nominatedReservations: map[types.UID]*nominatedReservation{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
 	}
 	s.topologies = topologies.New(clk, s.leases, s.registry, s.Synced)
+	s.waker = waking.New(clk, cluster{s})
 	s.cells = newCells(s.newCell)
 	s.index = newIndex(s, candidates.DefaultStride)
 	return s
 }
-
-// noPods is the lister before the informer is connected.
-type noPods struct{}
-
-func (noPods) pod(string, string, types.UID) *v1.Pod { return nil }
 
 func (s *State) malformed(pod *v1.Pod, err error) {
 	malformedAllocations.Inc()

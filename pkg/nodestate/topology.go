@@ -74,7 +74,7 @@ func (s *State) passOn(ctx context.Context) topologies.PassOn {
 		}
 		s.takeNote(&c)
 		if c.Unserved {
-			s.waiting.openAll() // they are told why they wait
+			s.waker.OpenGates() // they are told why they wait
 		}
 		if c.Freed || c.Unserved {
 			s.onFreed()

@@ -11,11 +11,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// podLister finds a pod in the informer's store; nil when it is not there.
-type podLister interface {
-	pod(namespace, name string, uid types.UID) *v1.Pod
-}
-
 // usage returns what is used on a node as info shows it. snapshot is the cycle's:
 // a pod that is on the node there but not in info was taken out by a dry run,
 // so its reservation does not count.

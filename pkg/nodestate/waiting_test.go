@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 )
 
 // fullCrowd is one node whose 8 GPUs are taken by 8 pods, and two pods that wait for one,
@@ -33,7 +34,7 @@ func (c *crowd) wakes(d time.Duration) map[string]int {
 	out := map[string]int{}
 	for range d / (100 * time.Millisecond) {
 		c.clock.now = c.clock.now.Add(100 * time.Millisecond)
-		woken, _ := c.state.look()
+		woken := c.wakesNow()
 		for _, pod := range woken {
 			out[pod.Name]++
 		}
@@ -81,7 +82,7 @@ func TestAnAttemptWithoutAnEndGivesWayToTheNext(t *testing.T) {
 			if got := c.wakes(time.Minute); got[first.Name] != 0 || got[second.Name] == 0 {
 				t.Errorf("woken were %v, want %s alone: %s had its turn", got, second.Name, first.Name)
 			}
-			if got := c.state.waker.late.Load(); got < tc.late {
+			if got := c.state.waker.Counts().Late; got < tc.late {
 				t.Errorf("%d were late, want %d", got, tc.late)
 			}
 		})
@@ -104,8 +105,8 @@ func TestWhoIsGoneBeforeItsRefusalDoesNotWait(t *testing.T) {
 			c, _, _ := fullCrowd(t)
 			pod := c.add(1, 5, nil)
 			tc.during(c, pod)
-			c.state.Waits(&Unplaced{Pod: pod, Demand: *demandOf(t, pod)})
-			if got := c.state.waiting.has(pod.UID); got != tc.wantWaits {
+			c.state.AddWaiting(&waking.Refused{Pod: pod, Demand: *demandOf(t, pod)})
+			if got, _ := c.state.Gated(pod); got != tc.wantWaits {
 				t.Errorf("on the list: %t, want %t", got, tc.wantWaits)
 			}
 		})
@@ -128,7 +129,7 @@ func crowded(t *testing.T, pods int) (c *crowd, waiting []*v1.Pod) {
 		waiting = append(waiting, c.add(1, 0, nil))
 	}
 	c.rest()
-	c.state.waker.retried = time.Time{}
+	c.retries = true
 	return c, waiting
 }
 
@@ -147,14 +148,14 @@ func TestWhomTheQueueWantedTriedIsTriedSoon(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			c, _ := crowded(t, tc.others)
-			c.clock.now = c.clock.now.Add(retryAfter) // all may have another try
+			c.clock.now = c.clock.now.Add(waking.RetryAfter) // all may have another try
 			pod := c.add(1, 0, nil)
 			c.queue = nil
 			c.try(pod.UID)
 			if tc.judged {
-				c.state.look()
+				c.wakesNow()
 			}
-			if keeps, _ := c.state.KeepsWaiting(pod); !keeps {
+			if gated, _ := c.state.Gated(pod); !gated {
 				t.Fatal("the node is full, and the queue may try the pod")
 			}
 			if got := c.wakes(3 * time.Second); got[pod.Name] == 0 {
@@ -178,12 +179,12 @@ func TestWhomTheQueueWantsTriedKeepsNobodyFromHisTurn(t *testing.T) {
 			c, pods := crowded(t, tc.pods)
 			start, tried := c.clock.now, map[types.UID]time.Time{}
 			longest, longestWanted := time.Duration(0), time.Duration(0)
-			for range int(3 * retryWithin / time.Second) {
+			for range int(3 * waking.RetryWithin / time.Second) {
 				c.clock.now = c.clock.now.Add(time.Second)
 				for _, pod := range pods[:tc.wanted] {
-					c.state.KeepsWaiting(pod)
+					c.state.Gated(pod)
 				}
-				woken, _ := c.state.look()
+				woken := c.wakesNow()
 				for _, pod := range woken {
 					c.try(pod.UID)
 					tried[pod.UID] = c.clock.now
@@ -200,7 +201,7 @@ func TestWhomTheQueueWantsTriedKeepsNobodyFromHisTurn(t *testing.T) {
 					}
 				}
 			}
-			if limit := retryWithin + 15*time.Second; longest > limit {
+			if limit := waking.RetryWithin + 15*time.Second; longest > limit {
 				t.Errorf("one of %d pods had no try for %v, want %v at most", tc.pods, longest, limit)
 			}
 			if limit := 5 * time.Second; longestWanted > limit {
@@ -212,8 +213,7 @@ func TestWhomTheQueueWantsTriedKeepsNobodyFromHisTurn(t *testing.T) {
 
 func TestTheAgentOfAnEarlierNodeDoesNotCount(t *testing.T) {
 	c := newCrowd(t, 1, "dgx1-v100")
-	nobody := func(*v1.Pod) bool { return false }
-	look := func() bool { return c.state.glance(c.state.cells.get("node-0"), nil, nobody, "").enforced }
+	look := func() bool { return c.state.Enforced("node-0") }
 	if !look() {
 		t.Error("an agent is heard of, and the node is not enforced")
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -41,6 +42,7 @@ type crowd struct {
 	vanish   int                   // one of so many pods is gone before its refusal is told; 0: none
 	hold     int                   // one of so many choices waits for another plugin before it is bound; 0: none
 	held     map[types.UID]func()  // those that do, and how to bind them
+	retries  bool                  // pods have their turn although no node would take them
 	queue    []types.UID           // pods to be tried
 	serial   int
 	attempts int
@@ -54,7 +56,7 @@ type heard struct {
 }
 
 // lag is how late it may be: less than what the waker reckons with.
-const lag = wakeBehind * 3 / 4
+const lag = waking.CacheDelay * 3 / 4
 
 func newCrowd(t *testing.T, seed uint64, machines ...string) *crowd {
 	t.Helper()
@@ -64,9 +66,8 @@ func newCrowd(t *testing.T, seed uint64, machines ...string) *crowd {
 		nodes: map[string]*v1.Node{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, cordons: map[string]bool{},
 		held: map[types.UID]func(){},
 	}
-	c.state.pods, c.state.sight = fixedStore(c.store), c
+	c.state.pods, c.state.nodes = fixedStore(c.store), c
 	c.state.synced.Store(true)
-	c.state.waker.retried = clk.now.Add(1000 * time.Hour) // no pod is tried but for a reason
 	for i, kind := range machines {
 		name := fmt.Sprintf("node-%d", i)
 		c.nodes[name] = addNode(t, c.state, name, kind)
@@ -201,7 +202,7 @@ func (c *crowd) try(uid types.UID) {
 	if c.oneOf(c.vanish) {
 		c.remove(uid)
 	}
-	c.state.Waits(&Unplaced{Pod: pod, Demand: *d})
+	c.state.AddWaiting(&waking.Refused{Pod: pod, Demand: *d})
 }
 
 func (c *crowd) bind(pod *v1.Pod, name string, a *allocation.Allocation) {
@@ -248,6 +249,15 @@ func (c *crowd) decide() {
 	}
 }
 
+// wakesNow is one round of the waker.
+func (c *crowd) wakesNow() []*v1.Pod {
+	woken, _ := c.state.waker.Round()
+	if c.retries {
+		woken = append(woken, c.state.waker.RetrySome()...)
+	}
+	return woken
+}
+
 // pass is what happens in a moment.
 func (c *crowd) pass(d time.Duration) (busy bool) {
 	c.clock.now = c.clock.now.Add(d)
@@ -260,9 +270,9 @@ func (c *crowd) pass(d time.Duration) (busy bool) {
 		busy = true
 		c.deliver()
 	}
-	woken, _ := c.state.look()
+	woken := c.wakesNow()
 	for _, pod := range woken {
-		if keeps, _ := c.state.KeepsWaiting(pod); keeps {
+		if gated, _ := c.state.Gated(pod); gated {
 			c.t.Fatalf("pod %s is woken and kept waiting", pod.Name)
 		}
 		c.queue = append(c.queue, pod.UID)

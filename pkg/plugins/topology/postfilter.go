@@ -10,6 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 )
 
 // ErrReasonListRefused is shown on a pod for the moment until it is tried again.
@@ -40,14 +41,14 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	if c == nil || !c.Demand.HasGPUs() {
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
-	counted := c.FilteredBy == Name && c.Refused() // before preemption simulates other states
+	inMetric := c.FilteredBy == Name && c.Refused() // before preemption simulates other states
 	if !p.PreemptionEnabled() {
-		p.State().Waits(&nodestate.Unplaced{Pod: pod, Demand: c.Demand, Expected: nominated(pod, nil), Counted: counted})
+		p.State().AddWaiting(&waking.Refused{Pod: pod, Demand: c.Demand, Exempt: nominated(pod, nil), InMetric: inMetric})
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	metrics.PreemptionAttempts.Inc()
 	result, comes, status := p.preemptor.preempt(ctx, state, pod, m)
-	p.State().Waits(&nodestate.Unplaced{Pod: pod, Demand: c.Demand, Expected: comes || nominated(pod, result), Counted: counted})
+	p.State().AddWaiting(&waking.Refused{Pod: pod, Demand: c.Demand, Exempt: comes || nominated(pod, result), InMetric: inMetric})
 	code := status.Code()
 	if code == fwk.Unschedulable && len(pod.Spec.ResourceClaims) == 0 {
 		// Other plugins may still help a pod with claims: their PostFilter takes back
@@ -78,11 +79,11 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if p.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
 	}
-	keeps, counted := p.State().KeepsWaiting(pod)
-	if !keeps {
+	gated, inMetric := p.State().Gated(pod)
+	if !gated {
 		return nil
 	}
-	if counted {
+	if inMetric {
 		// The queue adds one for each refusal here, and subtracts one when the pod is
 		// tried.
 		metrics.UnschedulableReason(Name, pod.Spec.SchedulerName).Dec()

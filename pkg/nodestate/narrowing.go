@@ -12,53 +12,14 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
-	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
-	"github.com/nvtopo/nvtopo/pkg/usage"
 )
-
-// source is what the index of nodes asks about one node.
-type source struct {
-	s *State
-	x *cell
-}
-
-func (o source) Topology() *usage.Node { return o.x.topology.Node() }
-
-func (o source) Counts(n *usage.Node, now time.Time) bool {
-	return o.x.topology.Vouched(n, now) == placement.Fits
-}
-
-func (o source) Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
-	return o.s.usage(o.x, n, info, snapshot)
-}
-
-// newCell returns the cell of a node of which nothing is known yet.
-func (s *State) newCell(name string) *cell {
-	x := &cell{name: name, topology: s.topologies.Entry(name)}
-	x.candidate.Init(source{s, x})
-	return x
-}
 
 // newIndex returns the index of the nodes of s.
 func newIndex(s *State, stride int) *candidates.Index {
 	return candidates.NewIndex(s.clock, func(name string) *candidates.Node { return &s.cells.ensure(name).candidate }, stride)
-}
-
-// touch says that a node's graph or reservations changed. It may be called under any lock.
-func (s *State) touch(c *cell) {
-	s.waker.news.add(c, touch{at: s.clock.Now()})
-	s.index.Changed(&c.candidate)
-}
-
-// touchNode says that the scheduler's snapshot of a node changed or soon will. It may be
-// called under any lock.
-func (s *State) touchNode(name string) {
-	if c := s.cells.get(name); c != nil {
-		s.waker.news.add(c, touch{at: s.clock.Now()})
-		s.index.ChangesSoon(&c.candidate)
-	}
 }
 
 // Candidates lists the nodes that the pod does best on, or nil where the list would be empty
@@ -96,3 +57,15 @@ func (s *State) EndRetry(uid types.UID) { s.retries.Remove(uid) }
 
 // RetriesOnAllNodes reports whether the pod's next cycle looks at all nodes.
 func (s *State) RetriesOnAllNodes(uid types.UID) bool { return s.retries.Has(uid) }
+
+// AddWaiting puts a pod with GPUs that no node took on the list of those that wait, as the cycle
+// ends that began last. Until it is woken, or changed, it is Gated.
+func (s *State) AddWaiting(r *waking.Refused) {
+	w := *r
+	w.Began = time.Unix(0, s.swept.Load())
+	w.Exempt = w.Exempt || s.triedOn(r.Pod.UID) != ""
+	s.waker.Add(&w)
+}
+
+// Gated reports whether a pod is to be kept out of the scheduling queue; see waking.Waker.Gated.
+func (s *State) Gated(pod *v1.Pod) (gated, inMetric bool) { return s.waker.Gated(pod) }

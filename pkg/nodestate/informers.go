@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// informerStores are what the informers hold, which may be read at any time, unlike
+// the scheduler's snapshot.
+type informerStores struct {
+	pods  corelisters.PodLister
+	nodes corelisters.NodeLister
+}
+
+// podLister finds a pod in the informer's store; nil when it is not there.
+type podLister interface {
+	pod(namespace, name string, uid types.UID) *v1.Pod
+}
+
+type informerPods struct{ lister corelisters.PodLister }
+
+func (p informerPods) pod(namespace, name string, uid types.UID) *v1.Pod {
+	pod, err := p.lister.Pods(namespace).Get(name)
+	if err != nil || pod.UID != uid {
+		return nil
+	}
+	return pod
+}
+
+// noPods is the lister before the informer is connected.
+type noPods struct{}
+
+func (noPods) pod(string, string, types.UID) *v1.Pod { return nil }
+
+// nodeLister finds one node and its pods in the informers' stores.
+type nodeLister interface {
+	node(name string) *v1.Node // nil: there is none
+	podsOn(node string) []*v1.Pod
+}
+
+// podsByNode is the name of the pod informer's index for it.
+const podsByNode = "nvtopo-node"
+
+type informerNodes struct {
+	nodes corelisters.NodeLister
+	pods  cache.Indexer
+}
+
+func (i informerNodes) node(name string) *v1.Node {
+	node, err := i.nodes.Get(name)
+	if err != nil {
+		return nil
+	}
+	return node
+}
+
+func (i informerNodes) podsOn(node string) []*v1.Pod {
+	objs, err := i.pods.ByIndex(podsByNode, node)
+	if err != nil {
+		return nil // the index is not there, which Connect would have said
+	}
+	out := make([]*v1.Pod, 0, len(objs))
+	for _, obj := range objs {
+		if pod, ok := obj.(*v1.Pod); ok {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+// nodeOfPod is what that index is by.
+func nodeOfPod(obj any) ([]string, error) {
+	if pod, ok := obj.(*v1.Pod); ok && pod.Spec.NodeName != "" {
+		return []string{pod.Spec.NodeName}, nil
+	}
+	return nil, nil
+}
+
+// noNodes is a cluster without nodes, before the informers are connected.
+type noNodes struct{}
+
+func (noNodes) node(string) *v1.Node    { return nil }
+func (noNodes) podsOn(string) []*v1.Pod { return nil }

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"iter"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// source is what the index of nodes and the waker ask about one node.
+type source struct {
+	s *State
+	x *cell
+}
+
+var (
+	_ candidates.Source = source{}
+	_ waking.Source     = source{}
+)
+
+func (o source) Topology() *usage.Node { return o.x.topology.Node() }
+
+func (o source) Counts(n *usage.Node, now time.Time) bool {
+	return o.x.topology.Vouched(n, now) == placement.Fits
+}
+
+func (o source) Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
+	return o.s.usage(o.x, n, info, snapshot)
+}
+
+func (o source) Node() *v1.Node { return o.s.nodes.node(o.x.name) }
+
+func (o source) Pods() []*v1.Pod { return o.s.nodes.podsOn(o.x.name) }
+
+func (o source) Nominated() []fwk.PodInfo { return o.s.nominated(o.x.name) }
+
+func (o source) Freshness(n *usage.Node, node types.UID) placement.Reason {
+	return o.s.topologies.Freshness(o.x.topology, n, node)
+}
+
+// Reserved leaves void reservations out: nothing that the waker sees can be older than what
+// ended them.
+func (o source) Reserved(n *usage.Node, info fwk.NodeInfo, planned []usage.Reservation, except types.UID) waking.Reserved {
+	s, x := o.s, o.x
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out waking.Reserved
+	now := cell{name: x.name, nominatedReservations: x.nominatedReservations}
+	for _, h := range x.nominatedReservations {
+		out.Nominated = append(out.Nominated, h.alloc)
+	}
+	for _, c := range x.reservations {
+		if c.phase != void && (c.uid != except || c.phase != doubtful) {
+			now.reservations = append(now.reservations, c)
+			out.Pods = append(out.Pods, c.uid)
+		}
+	}
+	if n == nil {
+		return out
+	}
+	for _, p := range planned {
+		now.reservations = append(now.reservations, &reservation{uid: p.UID, node: x.name, alloc: p.Allocation, request: p.Request})
+	}
+	out.Usage = s.computeUsage(&now, n, info.GetGeneration(), info.GetPods(), oneNode{info: info})
+	return out
+}
+
+// oneNode is a lister of one node.
+type oneNode struct {
+	fwk.NodeInfoLister
+	info fwk.NodeInfo
+}
+
+func (o oneNode) Get(string) (fwk.NodeInfo, error) { return o.info, nil }
+
+// cluster is what the waker asks about all nodes and pods.
+type cluster struct{ s *State }
+
+func (c cluster) Nodes() iter.Seq[*waking.Node] {
+	return func(yield func(*waking.Node) bool) {
+		for _, x := range c.s.cells.all() {
+			if !yield(&x.waking) {
+				return
+			}
+		}
+	}
+}
+
+func (c cluster) Attempts() (binding map[types.UID]bool, again map[types.UID]string) {
+	return c.s.attempts()
+}
+
+func (c cluster) Stored(pod *v1.Pod) *v1.Pod {
+	return c.s.pods.pod(pod.Namespace, pod.Name, pod.UID)
+}
+
+func (c cluster) Serves(profile string) bool { return c.s.serves(profile) }
+
+func (c cluster) Synced() bool { return c.s.Synced() }
+
+// newCell returns the cell of a node of which nothing is known yet.
+func (s *State) newCell(name string) *cell {
+	x := &cell{name: name, topology: s.topologies.Entry(name)}
+	x.candidate.Init(source{s, x})
+	x.waking.Init(source{s, x})
+	return x
+}
+
+// touch says that a node's graph or reservations changed. It may be called under any lock.
+func (s *State) touch(x *cell) {
+	s.waker.Changed(&x.waking)
+	s.index.Changed(&x.candidate)
+}
+
+// touchNode says that the scheduler's snapshot of a node changed or soon will. It may be
+// called under any lock.
+func (s *State) touchNode(name string) {
+	if x := s.cells.get(name); x != nil {
+		s.waker.Changed(&x.waking)
+		s.index.ChangesSoon(&x.candidate)
+	}
+}

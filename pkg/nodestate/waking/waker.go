@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package waking
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// CacheDelay is how much later than we the scheduler's cache may hear of something: a
+	// pod refused within that of a change may have been judged by the world before.
+	CacheDelay = time.Second
+	// RetryAfter is how long a pod that no node would take is not tried again.
+	RetryAfter = 10 * time.Second
+	// RetryWithin is within what time each of them is, however many wait: a pod that it could
+	// evict may have come. The scheduling queue's own flush takes as long.
+	RetryWithin = 5 * time.Minute
+
+	// gatherFor is how long changes are gathered before the list is looked at again.
+	gatherFor = 20 * time.Millisecond
+	// wakeAgain is how soon one pod may be woken again within CacheDelay.
+	wakeAgain = 250 * time.Millisecond
+	// triesBeforeNext is how often it is before a less important one is for the same devices.
+	triesBeforeNext = 2
+	// maxTurn is how long a woken pod may take to be bound or refused before the next
+	// one is woken for the same devices.
+	maxTurn = 3 * time.Second
+	// maxWoken is how many pods one round wakes at most.
+	maxWoken = 256
+	// maxMisses is how many pods in a row may be woken for one node in vain, which other
+	// plugins refuse there, before it is left alone for missPause.
+	maxMisses = 8
+	missPause = time.Second
+	// Each retryEvery a share of those that no node would take is tried, and up to maxWanted
+	// more that the scheduling queue wanted to try, perhaps for another plugin: the reason that
+	// they show is then of the day. They are few, because a pod that is tried as something
+	// comes free may be faster than the one that it is for.
+	retryEvery = time.Second
+	maxWanted  = 5
+)
+
+// Activate is the scheduling queue's: it moves pods, by namespace/name, to where they are tried.
+type Activate func(klog.Logger, map[string]*v1.Pod)
+
+// Waker finds out, beside the scheduling cycles, whom of the waiting pods what came free
+// helps. Make one with New. All but Round and RetrySome, which are for one goroutine, may be
+// called at any time.
+type Waker struct {
+	clock     clock.Clock
+	cluster   Cluster
+	list      *list
+	changes   changes
+	othersDue chan struct{} // somebody asked for WakeOthers
+	allOthers atomic.Bool   // all of them are to be tried at once
+
+	// What became of pods that were woken: they left the list, bound or gone; were
+	// refused again; or took too long.
+	served, refused, late atomic.Uint64
+
+	// The rest is used by one goroutine.
+	nodes   map[*Node]*nodeState
+	changed map[*Node]change // nodes to look at
+	retried time.Time        // when RetrySome had some tried last
+}
+
+// nodeState is a node as the waker knows it.
+type nodeState struct {
+	source Source
+	view   *view   // without plans; nil if there is no such node
+	plans  []*plan // what woken pods will take, that is not to be seen yet
+	todo   bool    // somebody may fit who has not been asked
+	misses int
+	rests  time.Time // until when the node is left alone
+}
+
+// New returns a Waker of no pods and nodes.
+func New(clk clock.Clock, cluster Cluster) *Waker {
+	return &Waker{
+		clock: clk, cluster: cluster, list: newList(), changes: changes{due: make(chan struct{}, 1)}, othersDue: make(chan struct{}, 1),
+		nodes: map[*Node]*nodeState{}, changed: map[*Node]change{},
+	}
+}
+
+// Add puts a pod on the list at the end of the cycle that refused it. Until it is woken, or
+// changed, it is gated.
+func (k *Waker) Add(r *Refused) {
+	if !k.cluster.Synced() || len(r.Pod.Spec.ResourceClaims) > 0 {
+		return // they will be woken together; other plugins know more of ResourceClaims
+	}
+	k.list.add(newWaitingPod(r))
+	// It may have gone, or been bound after all, while its cycle ran. The store changes
+	// before its handlers run, so if they ran before the pod was on the list this sees it.
+	if now := k.cluster.Stored(r.Pod); now == nil || now.Spec.NodeName != "" || now.DeletionTimestamp != nil {
+		k.list.remove(r.Pod.UID)
+	}
+	k.changes.ring()
+}
+
+// Remove takes a pod off the list that is bound, gone or about to be, so that the next
+// one has its turn.
+func (k *Waker) Remove(uid types.UID) {
+	if k.list.remove(uid) {
+		k.changes.ring()
+	}
+}
+
+// Gated reports whether the pod is on the list and as it was when it was refused, and no node
+// would take it: it is to be kept out of the scheduling queue. inMetric is whether the queue's
+// metric has it under our plugin already, which it has from now on until the pod is tried.
+func (k *Waker) Gated(pod *v1.Pod) (gated, inMetric bool) { return k.list.gated(pod) }
+
+// OpenGates lets every waiting pod be tried, when the queue next wants to.
+func (k *Waker) OpenGates() { k.list.openAll() }
+
+// Counts are for metrics.
+type Counts struct {
+	Waiting, Gated        int    // pods on the list, and those of them that may not be tried now
+	Served, Refused, Late uint64 // what became of pods that were woken
+}
+
+// Counts returns how many pods wait, and what became of those that were woken.
+func (k *Waker) Counts() Counts {
+	c := Counts{Served: k.served.Load(), Refused: k.refused.Load(), Late: k.late.Load()}
+	c.Waiting, c.Gated = k.list.count()
+	return c
+}
+
+// Run wakes pods of the list until ctx ends.
+func (k *Waker) Run(ctx context.Context, activate Activate) {
+	var timer <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.changes.due:
+		case <-timer:
+		}
+		timer = nil
+		woken, again := k.Round()
+		woken = append(woken, k.RetrySome()...)
+		if len(woken) > 0 {
+			activate(klog.FromContext(ctx), byName(woken))
+		}
+		if again > 0 {
+			timer = k.clock.After(again)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.clock.After(gatherFor):
+		}
+	}
+}
+
+func byName(pods []*v1.Pod) map[string]*v1.Pod {
+	out := make(map[string]*v1.Pod, len(pods))
+	for _, pod := range pods {
+		out[pod.Namespace+"/"+pod.Name] = pod
+	}
+	return out
+}
+
+// Round goes through the list once. It returns whom to wake and after what time to go through it
+// again without any change; 0: not before there is one.
+func (k *Waker) Round() (woken []*v1.Pod, again time.Duration) {
+	k.changes.take(k.changed)
+	all, added, removed := k.list.take()
+	now := k.clock.Now()
+	last := map[types.UID]*waitingPod{}
+	for _, w := range removed {
+		last[w.pod.UID] = w
+		k.endTurn(w, k.list.has(w.pod.UID))
+	}
+	if len(all) == 0 {
+		return nil, 0 // the nodes are looked at when somebody waits for them
+	}
+	k.lookAtChanged()
+	round := &round{k: k, now: now, all: all, lastExempt: -1, withDevices: map[string][]*nodeState{}}
+	round.binding, round.again = k.cluster.Attempts()
+	for _, w := range added {
+		if old := last[w.pod.UID]; old != nil {
+			w.woken, w.tries = old.woken, old.tries
+		}
+		round.judge(w)
+	}
+	for i, w := range all {
+		round.follow(w)
+		if w.exempt {
+			round.lastExempt = i
+		}
+	}
+	for _, at := range k.nodes {
+		if at.todo {
+			round.serve(at)
+		}
+	}
+	if round.soon {
+		return round.woken, wakeAgain
+	}
+	return round.woken, retryEvery
+}
+
+// RetrySome returns waiting pods that are to be tried although no node would take them, each
+// retryEvery: as many as it takes that everybody is within RetryWithin, and some of those whom
+// the queue wanted to try.
+func (k *Waker) RetrySome() []*v1.Pod {
+	now := k.clock.Now()
+	if now.Sub(k.retried) < retryEvery {
+		return nil
+	}
+	all, wanted, total := k.list.idle(now)
+	if total == 0 {
+		return nil
+	}
+	k.retried = now
+	share := min(len(all), int((time.Duration(total)*retryEvery+RetryWithin-1)/RetryWithin))
+	turns := all[:share:share]
+	for _, w := range wanted {
+		if len(turns) == share+maxWanted {
+			break
+		}
+		if !slices.Contains(all[:share], w) {
+			turns = append(turns, w)
+		}
+	}
+	pods := make([]*v1.Pod, len(turns))
+	for i, w := range turns {
+		k.list.set(w, open)
+		pods[i] = w.pod
+	}
+	return pods
+}
+
+// endTurn takes note that a pod is off the list, or was refused and is on it anew.
+func (k *Waker) endTurn(w *waitingPod, refused bool) {
+	if w.target == nil {
+		return
+	}
+	at := w.target
+	if refused {
+		k.refused.Add(1)
+		at.misses++
+	} else {
+		k.served.Add(1)
+		at.misses = 0
+	}
+	k.release(w)
+}
+
+// release gives back what was planned for a woken pod, to the next one.
+func (k *Waker) release(w *waitingPod) {
+	k.unplan(w)
+	w.target = nil
+}
+
+// unplan forgets what was planned for a woken pod.
+func (k *Waker) unplan(w *waitingPod) {
+	at := w.target
+	at.todo = true
+	at.plans = slices.DeleteFunc(at.plans, func(p *plan) bool { return p.of == w })
+}
+
+// lookAtChanged looks at the nodes that changed, and at first at all.
+func (k *Waker) lookAtChanged() {
+	if len(k.nodes) == 0 {
+		for n := range k.cluster.Nodes() {
+			if _, ok := k.changed[n]; !ok {
+				k.changed[n] = change{}
+			}
+		}
+	}
+	nobody := func(*v1.Pod) bool { return false }
+	now := k.clock.Now()
+	for n, what := range k.changed {
+		at := k.nodes[n]
+		if at == nil {
+			at = &nodeState{source: n.source}
+			k.nodes[n] = at
+		}
+		old := at.view
+		at.view = newView(at.source, nil, nobody, "", now)
+		switch v := at.view; {
+		case v == nil:
+		case old == nil:
+			v.grew, at.todo = what.at, true
+		case what.leaseBack || v.mayTakeMore(old):
+			v.grew, at.todo, at.misses = now, true, 0
+		default:
+			v.grew = old.grew
+		}
+	}
+	clear(k.changed)
+}
