@@ -58,6 +58,11 @@ var never = []struct {
 		why:  "the cache of topologies says what changed by return values, and knows no pods",
 	},
 	{
+		who:  []string{"pkg/nodeagent/steering/question", "pkg/nodeagent/steering/podfinder", "pkg/nodeagent/steering/choice"},
+		what: []string{"pkg/nodeagent/kubelet/...", "pkg/nodeagent/interposer/...", "k8s.io/client-go/..."},
+		why:  "finding the pod and choosing the devices are pure functions",
+	},
+	{
 		who: []string{"pkg/nvtopo/..."}, what: []string{"k8s.io/..."}, except: []string{"k8s.io/utils/clock"},
 		why: "the library and its sources know nothing of Kubernetes",
 	},

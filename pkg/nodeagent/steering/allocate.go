@@ -17,6 +17,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // Waits of the check against double use. A running allocation ends within milliseconds,
@@ -48,7 +51,7 @@ func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) 
 		}
 	}
 	if s.cfg.Strict && !promised {
-		s.metrics.decisions.WithLabelValues(resultRefused).Inc()
+		s.metrics.decisions.WithLabelValues(choice.ResultRefused).Inc()
 		return status.Errorf(codes.Unavailable, "%s: cannot check in time whether another container holds %v", resource, ids)
 	}
 	klog.FromContext(ctx).Info("Allowed devices without checking them for double use: the check took too long",
@@ -63,17 +66,17 @@ func (s *Steering) admit(ctx context.Context, t *turn, resource string, ids []st
 	defer cancel()
 	logger := klog.FromContext(ctx)
 	sh := s.shelf(logger, resource)
-	ids = newSet(ids).sorted()
-	f := s.facts(ctx, sh, finalQuestion(resource, ids))
-	p := &pendingAllocation{ids: ids, at: f.now, done: make(chan struct{})}
+	ids = question.SetOf(ids).Sorted()
+	f := s.facts(ctx, sh, question.NewFinal(resource, ids))
+	p := &pendingAllocation{ids: ids, at: f.Now, done: make(chan struct{})}
 	sh.mu.Lock()
 	if t.given.Load() {
 		sh.mu.Unlock()
 		return nil // the allocation may be over, and then nothing would remove it from pending
 	}
-	f.claimed = sh.claims(f.now)
+	f.Claimed = sh.claims(f.Now)
 	// Both in one step, so that the container is claimed all the time.
-	p.who = sh.granted(ids, f.now)
+	p.who = sh.granted(ids, f.Now)
 	sh.pending = append(sh.pending, p)
 	sh.mu.Unlock()
 	if p.who == nil {
@@ -87,7 +90,7 @@ func (s *Steering) admit(ctx context.Context, t *turn, resource string, ids []st
 		return nil // Allocated removes it from pending, or it expires
 	}
 	if err != nil {
-		s.metrics.decisions.WithLabelValues(resultRefused).Inc()
+		s.metrics.decisions.WithLabelValues(choice.ResultRefused).Inc()
 		logger.Error(err, "Refusing to allocate", "resource", resource)
 		sh.mu.Lock()
 		sh.pending = slices.DeleteFunc(sh.pending, func(o *pendingAllocation) bool { return o == p })
@@ -108,7 +111,7 @@ func (s *Steering) Allocated(resource string, ids []string) {
 
 func (s *Steering) allocated(resource string, ids []string) {
 	sh := s.shelf(klog.Background(), resource)
-	ids = newSet(ids).sorted()
+	ids = question.SetOf(ids).Sorted()
 	sh.mu.Lock()
 	if p := sh.settle(ids); p != nil {
 		close(p.done)
@@ -127,8 +130,8 @@ func (s *Steering) allocated(resource string, ids []string) {
 }
 
 // check looks for reasons to refuse what kubelet has taken.
-func (s *Steering) check(ctx context.Context, sh *shelf, f *facts, p *pendingAllocation) error {
-	if err := f.unfit(p.who, s.cfg.Strict); err != nil {
+func (s *Steering) check(ctx context.Context, sh *shelf, f *podfinder.Facts, p *pendingAllocation) error {
+	if err := f.Unfit(p.who, s.cfg.Strict); err != nil {
 		return err
 	}
 	if err := s.guardKept(f, p); err != nil {
@@ -143,13 +146,13 @@ func (s *Steering) check(ctx context.Context, sh *shelf, f *facts, p *pendingAll
 // guardKept refuses ids that another container of the same pod has and keeps. Kubelet
 // takes such ids only because of the fault that guard is for. The pod would have fewer
 // devices than it asks for.
-func (s *Steering) guardKept(f *facts, p *pendingAllocation) error {
-	taken, kept := newSet(p.ids), f.kept(p.who)
+func (s *Steering) guardKept(f *podfinder.Facts, p *pendingAllocation) error {
+	taken, kept := question.SetOf(p.ids), f.Kept(p.who)
 	for _, id := range slices.Sorted(maps.Keys(kept)) {
-		if taken.overlaps(id) {
+		if taken.Overlaps(id) {
 			s.metrics.doubleBook.Inc()
 			return status.Errorf(codes.FailedPrecondition, "%s: kubelet took %v for container %s of pod %s, but container %s of the same pod holds %s",
-				f.q.resource, p.ids, p.who.container.name, p.who.pod.key(), kept[id], id)
+				f.Question.Resource, p.ids, p.who.Container.Name, p.who.Pod.Key(), kept[id], id)
 		}
 	}
 	return nil
@@ -159,21 +162,21 @@ func (s *Steering) guardKept(f *facts, p *pendingAllocation) error {
 // record of them: kubelet takes such ids by itself if it has no others. If the asking
 // container is not known, it may be one of these containers, which should get its ids
 // again; but a container that the API server shows as running is not the one that asks.
-func (s *Steering) guardUnrecorded(ctx context.Context, f *facts, p *pendingAllocation) error {
-	if p.who != nil && p.who.source == sourceGuess {
+func (s *Steering) guardUnrecorded(ctx context.Context, f *podfinder.Facts, p *pendingAllocation) error {
+	if p.who != nil && p.who.Source == podfinder.SourceGuess {
 		return nil
 	}
-	for _, v := range f.pods {
-		if !f.unrecorded(v, p.who).overlapsAny(p.ids) {
+	for _, v := range f.Pods {
+		if !f.Unrecorded(v, p.who).OverlapsAny(p.ids) {
 			continue
 		}
-		if _, asked := f.answers[v.uid]; !asked && !f.mute {
+		if _, asked := f.Answers[v.UID]; !asked && !f.Mute {
 			s.ask(ctx, f, v)
 		}
-		if f.present(v, p.who) && f.unrecorded(v, p.who).overlapsAny(p.ids) {
+		if f.Present(v, p.who) && f.Unrecorded(v, p.who).OverlapsAny(p.ids) {
 			s.metrics.doubleBook.Inc()
 			return status.Errorf(codes.FailedPrecondition, "%s: containers of pod %s run with some of %v, and kubelet has lost the record of that",
-				f.q.resource, v.key(), p.ids)
+				f.Question.Resource, v.Key(), p.ids)
 		}
 	}
 	return nil
@@ -191,14 +194,14 @@ type holder struct {
 // can give a device out twice if it cleans up while we answer a question
 // (kubernetes/kubernetes#137534). Only kubelet's current answer counts: every other
 // source may be about a pod that has ended, whose devices are free.
-func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, p *pendingAllocation) error {
+func (s *Steering) guard(ctx context.Context, sh *shelf, f *podfinder.Facts, p *pendingAllocation) error {
 	s.awaitOverlap(ctx, sh, p)
 	for _, h := range s.holders(sh, f, p.who, p.ids) {
 		for {
 			held, ok := s.shown(ctx, sh, f, h, p.ids)
 			if held != "" {
 				s.metrics.doubleBook.Inc()
-				return status.Errorf(codes.FailedPrecondition, "%s: device %s is still held by pod %s/%s", f.q.resource, held, h.namespace, h.name)
+				return status.Errorf(codes.FailedPrecondition, "%s: device %s is still held by pod %s/%s", f.Question.Resource, held, h.namespace, h.name)
 			}
 			if !ok || s.clock.Since(h.at) >= showAge || ctx.Err() != nil {
 				break
@@ -212,7 +215,7 @@ func (s *Steering) guard(ctx context.Context, sh *shelf, f *facts, p *pendingAll
 
 // awaitOverlap waits for running allocations of the same devices.
 func (s *Steering) awaitOverlap(ctx context.Context, sh *shelf, p *pendingAllocation) {
-	set := newSet(p.ids)
+	set := question.SetOf(p.ids)
 	var wait []*pendingAllocation
 	sh.mu.Lock()
 	// If the plugin refused an allocation, nothing removes it but this.
@@ -221,7 +224,7 @@ func (s *Steering) awaitOverlap(ctx context.Context, sh *shelf, p *pendingAlloca
 		if o == p {
 			break // later ones wait for this one
 		}
-		if set.overlapsAny(o.ids) && s.clock.Since(o.at) < settleAge {
+		if set.OverlapsAny(o.ids) && s.clock.Since(o.at) < podfinder.SettleAge {
 			wait = append(wait, o)
 		}
 	}
@@ -244,26 +247,26 @@ func (s *Steering) wait(ctx context.Context, d time.Duration) {
 
 // holders returns the other pods that were given any of ids and could still exist. A
 // pod that could itself be asking is left out: it would be wrong to refuse it.
-func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []holder {
-	set := newSet(ids)
-	views := make(map[types.UID]*podView, len(f.pods))
-	for _, p := range f.pods {
-		views[p.uid] = p
+func (s *Steering) holders(sh *shelf, f *podfinder.Facts, who *podfinder.Asker, ids []string) []holder {
+	set := question.SetOf(ids)
+	views := make(map[types.UID]*podfinder.Pod, len(f.Pods))
+	for _, p := range f.Pods {
+		views[p.UID] = p
 	}
 	var out []holder
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for uid, p := range sh.served {
 		v := views[uid]
-		if p.name == "" || (v != nil && v.terminal) || mayAsk(f, who, uid, p, v) {
+		if p.name == "" || (v != nil && v.Terminal) || mayAsk(f, who, uid, p, v) {
 			continue
 		}
 		for name, d := range p.containers {
 			// Kubelet cannot show what it has not recorded, unless that came just now:
 			// perhaps after f was gathered.
-			old := s.clock.Since(d.At) >= settleAge
-			gone := v == nil && sh.ended[uid] || f.recorded != nil && len(f.recorded[uid][name]) == 0 && (sh.gone[uid] || old)
-			if set.overlapsAny(d.IDs) && !gone {
+			old := s.clock.Since(d.At) >= podfinder.SettleAge
+			gone := v == nil && sh.ended[uid] || f.Recorded != nil && len(f.Recorded[uid][name]) == 0 && (sh.gone[uid] || old)
+			if set.OverlapsAny(d.IDs) && !gone {
 				out = append(out, holder{uid: uid, namespace: p.namespace, name: p.name, at: d.At, listed: v != nil})
 				break
 			}
@@ -275,25 +278,21 @@ func (s *Steering) holders(sh *shelf, f *facts, who *asker, ids []string) []hold
 
 // mayAsk reports whether the holder is the asking pod, or has its name (kubelet's
 // answer would then be about the asking pod), or could be the asking pod.
-func mayAsk(f *facts, who *asker, uid types.UID, p *servedPod, v *podView) bool {
+func mayAsk(f *podfinder.Facts, who *podfinder.Asker, uid types.UID, p *servedPod, v *podfinder.Pod) bool {
 	if who != nil {
-		return who.pod.uid == uid || (who.pod.namespace == p.namespace && who.pod.name == p.name)
+		return who.Pod.UID == uid || (who.Pod.Namespace == p.namespace && who.Pod.Name == p.name)
 	}
-	if v == nil {
-		return false
-	}
-	_, ok := f.candidate(v)
-	return ok
+	return v != nil && f.MayAsk(v)
 }
 
 // shown asks kubelet which of its devices the holder has, and returns one that overlaps
 // ids. ok says that the pod is active, so the devices might still show up.
-func (s *Steering) shown(ctx context.Context, sh *shelf, f *facts, h holder, ids []string) (id string, ok bool) {
+func (s *Steering) shown(ctx context.Context, sh *shelf, f *podfinder.Facts, h holder, ids []string) (id string, ok bool) {
 	s.metrics.gets.Inc()
 	devices, err := s.kubelet.Get(ctx, h.namespace, h.name)
 	if err != nil {
 		if errors.Is(err, kubelet.ErrUnknownPod) {
-			sh.learnActive(map[types.UID]answer{h.uid: {unknown: true}})
+			sh.learnActive(map[types.UID]podfinder.Answer{h.uid: {Unknown: true}})
 			if !h.listed {
 				s.LearnEnded(h.uid)
 			}
@@ -302,10 +301,10 @@ func (s *Steering) shown(ctx context.Context, sh *shelf, f *facts, h holder, ids
 		}
 		return "", false
 	}
-	set := newSet(ids)
+	set := question.SetOf(ids)
 	for _, byResource := range devices {
-		for _, id := range byResource[f.q.resource] {
-			if set.overlaps(id) {
+		for _, id := range byResource[f.Question.Resource] {
+			if set.Overlaps(id) {
 				return id, true
 			}
 		}

@@ -7,15 +7,15 @@
 // knows, that is active, and that has a container which should hold devices of the
 // resource and holds none.
 //
-// Two parts of it are pure, one does what they want. Each uses only those above it:
+// Three packages below it are pure. This one does what they want:
 //
-//	question.go, idset.go    what kubelet asks, and sets of device ids
-//	finding the pod          view.go, resolve.go, eliminate.go, held.go, inuse.go, strict.go:
-//	                         from the agent's view of the pods, what was served, kubelet's
-//	                         record and kubelet's answers. resolve returns the next thing
-//	                         to ask for, and its caller asks it
-//	choosing the devices     decide.go, pick.go: the answer to kubelet
-//	all other files          the memory of what was served, the calls of kubelet and to it
+//	question     what kubelet asks, and sets of device ids
+//	podfinder    finds the pod that asks, from the agent's view of the pods, what was
+//	             served, kubelet's record and kubelet's answers
+//	choice       chooses the devices: the answer to kubelet
+//	steering     the memory of what was served (shelf.go, store.go), the calls of kubelet
+//	             (preferred.go, allocate.go, prestart.go) and to it (identify.go,
+//	             survey.go)
 //
 // The one invariant: an answer has exactly the size kubelet asked for, contains all
 // devices that kubelet had already taken, and nothing that is not on offer. No id

@@ -17,6 +17,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // history is a node on which pods come and go, kubelet and agent are restarted,
@@ -103,15 +106,15 @@ var shapes = []shape{
 // bind is a scheduler: it gives free GPUs to a new pod, or binds one by count.
 func (h *history) bind() *livePod {
 	s := shapes[h.rnd.IntN(len(shapes))]
-	used, count := idSet{}, 0
+	used, count := question.Set{}, 0
 	for _, p := range h.live {
-		used.add(p.set)
+		used.Add(p.set)
 		count += p.shape.size()
 		if _, held := h.model.of(p.pod.UID); len(held) > 0 {
-			used = used.with(held)
+			used = used.With(held)
 		}
 	}
-	free := h.model.healthy.without(used).sorted()
+	free := h.model.healthy.Without(used).Sorted()
 	h.n++
 	h.created = h.created.Add(time.Duration(h.rnd.IntN(2)) * time.Second)
 	name, uid := fmt.Sprintf("p%d", h.n%40), types.UID(fmt.Sprintf("uid-%d", h.n)) // names come back
@@ -156,7 +159,7 @@ func (h *history) admit(l *livePod) {
 	h.asking = l
 	before := h.free(l)
 	_, had := h.model.of(l.pod.UID)
-	whole := l.set != nil && len(had) == 0 && before.hasAll(l.set)
+	whole := l.set != nil && len(had) == 0 && before.HasAll(l.set)
 	crash := func(string) bool { return h.rnd.IntN(60) == 0 }
 	err := h.model.admit(l.pod, crash)
 	h.model.check()
@@ -181,18 +184,18 @@ func (h *history) admit(l *livePod) {
 		h.counts["foreign"]++
 	case len(had) > 0:
 		h.counts["admitted again"]++
-		if !all.hasAll(had.sorted()) {
-			h.t.Errorf("pod %s held %v, and after kubelet's restart %v", l.pod.UID, had.sorted(), all.sorted())
+		if !all.HasAll(had.Sorted()) {
+			h.t.Errorf("pod %s held %v, and after kubelet's restart %v", l.pod.UID, had.Sorted(), all.Sorted())
 		}
 	case !whole:
 		h.counts["a chosen device was held"]++
-		if h.strict && !slices.Equal(all.sorted(), newSet(l.set).sorted()) {
+		if h.strict && !slices.Equal(all.Sorted(), question.SetOf(l.set).Sorted()) {
 			h.t.Errorf("pod %s (%+v) holds %v in strict mode, chosen were %v", l.pod.UID, l.shape, byContainer, l.set)
 		}
 	default:
 		h.counts["as chosen"]++
-		if want := newSet(l.set); !slices.Equal(all.sorted(), want.sorted()) {
-			h.t.Errorf("pod %s (%+v) holds %v, want %v", l.pod.UID, l.shape, byContainer, want.sorted())
+		if want := question.SetOf(l.set); !slices.Equal(all.Sorted(), want.Sorted()) {
+			h.t.Errorf("pod %s (%+v) holds %v, want %v", l.pod.UID, l.shape, byContainer, want.Sorted())
 		}
 		if len(l.shape.plain) == 0 {
 			h.exact(l, byContainer)
@@ -208,11 +211,11 @@ func (h *history) admit(l *livePod) {
 }
 
 // free is what kubelet would offer and no pod but l has: it may have forgotten that.
-func (h *history) free(l *livePod) idSet {
+func (h *history) free(l *livePod) question.Set {
 	free := h.model.free()
 	for _, o := range h.live {
 		if _, held := h.model.of(o.pod.UID); o != l {
-			free = free.without(held)
+			free = free.Without(held)
 		}
 	}
 	return free
@@ -230,10 +233,10 @@ func (h *history) holder() *livePod {
 
 // exact compares container by container; init containers make that random.
 func (h *history) exact(l *livePod, byContainer map[string][]string) {
-	v := viewOf(l.pod, testNode, func(reason string) { h.t.Errorf("ignored: %s", reason) })
-	for i := range v.containers {
-		if c := &v.containers[i]; !slices.Equal(c.want[gpu], byContainer[c.name]) {
-			h.t.Errorf("pod %s container %s holds %v, want %v", l.pod.UID, c.name, byContainer[c.name], c.want[gpu])
+	v := podfinder.PodOf(l.pod, testNode, func(reason string) { h.t.Errorf("ignored: %s", reason) })
+	for i := range v.Containers {
+		if c := &v.Containers[i]; !slices.Equal(c.Want[gpu], byContainer[c.Name]) {
+			h.t.Errorf("pod %s container %s holds %v, want %v", l.pod.UID, c.Name, byContainer[c.Name], c.Want[gpu])
 		}
 	}
 }

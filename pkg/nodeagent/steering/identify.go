@@ -10,74 +10,76 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // facts gathers what is known without a request to kubelet or the API server.
-func (s *Steering) facts(ctx context.Context, sh *shelf, q question) *facts {
-	f := &facts{
-		q: q, now: s.clock.Now(), pods: s.viewer.of(s.pods.Pods()), fresh: map[types.UID]bool{},
-		recorded: s.recorded.of(ctx, sh.resource), answers: map[types.UID]answer{},
+func (s *Steering) facts(ctx context.Context, sh *shelf, q question.Question) *podfinder.Facts {
+	f := &podfinder.Facts{
+		Question: q, Now: s.clock.Now(), Pods: s.viewer.of(s.pods.Pods()), Fresh: map[types.UID]bool{},
+		Recorded: s.recorded.of(ctx, sh.resource), Answers: map[types.UID]podfinder.Answer{},
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	sh.learn(f.recorded, f.pods, f.now)
+	sh.learn(f.Recorded, f.Pods, f.Now)
 	sh.recall(f)
 	return f
 }
 
-// identify finds out who asks. It gets the answers that resolve wants from kubelet and,
+// identify finds out who asks. It gets the answers that podfinder.Resolve wants from kubelet and,
 // if needed, the API server, as long as the context allows.
-func (s *Steering) identify(ctx context.Context, sh *shelf, f *facts) *asker {
-	defer func() { sh.learnActive(f.answers) }()
+func (s *Steering) identify(ctx context.Context, sh *shelf, f *podfinder.Facts) *podfinder.Asker {
+	defer func() { sh.learnActive(f.Answers) }()
 	for {
-		v := resolve(f)
+		v := podfinder.Resolve(f)
 		switch {
-		case v.ask != nil:
-			s.ask(ctx, f, v.ask)
-		case v.survey:
+		case v.Ask != nil:
+			s.ask(ctx, f, v.Ask)
+		case v.Survey:
 			s.survey(ctx, f)
-		case v.list:
+		case v.List:
 			if !s.await(ctx, f) {
 				s.list(ctx, f)
 			}
 		default:
-			s.count(ctx, f, v.who)
-			sh.learnOrder(f, v.who)
-			return v.who
+			s.count(ctx, f, v.Who)
+			sh.learnOrder(f, v.Who)
+			return v.Who
 		}
 	}
 }
 
-func (s *Steering) count(ctx context.Context, f *facts, who *asker) {
+func (s *Steering) count(ctx context.Context, f *podfinder.Facts, who *podfinder.Asker) {
 	if who == nil {
-		s.metrics.identity.WithLabelValues(sourceNone).Inc()
+		s.metrics.identity.WithLabelValues(podfinder.SourceNone).Inc()
 		return
 	}
-	s.metrics.identity.WithLabelValues(who.source).Inc()
-	if who.ambiguous {
+	s.metrics.identity.WithLabelValues(who.Source).Inc()
+	if who.Ambiguous {
 		s.metrics.ambiguous.Inc()
-		klog.FromContext(ctx).Info("Several containers could be the one that asks; took the likeliest", "resource", f.q.resource, "size", f.q.size,
-			"pod", who.pod.key(), "container", who.container.name, "source", who.source)
+		klog.FromContext(ctx).Info("Several containers could be the one that asks; took the likeliest", "resource", f.Question.Resource, "size", f.Question.Size,
+			"pod", who.Pod.Key(), "container", who.Container.Name, "source", who.Source)
 	}
 }
 
 // ask asks kubelet about one pod. If no answer comes, or kubelet cannot answer, it is
 // not asked again for this question: what is known must be enough.
-func (s *Steering) ask(ctx context.Context, f *facts, p *podView) {
+func (s *Steering) ask(ctx context.Context, f *podfinder.Facts, p *podfinder.Pod) {
 	s.metrics.gets.Inc()
-	devices, err := s.kubelet.Get(ctx, p.namespace, p.name)
+	devices, err := s.kubelet.Get(ctx, p.Namespace, p.Name)
 	switch {
 	case errors.Is(err, kubelet.ErrUnknownPod):
-		f.answers[p.uid] = answer{unknown: true}
+		f.Answers[p.UID] = podfinder.Answer{Unknown: true}
 	case err != nil:
 		klog.FromContext(ctx).V(2).Info("Kubelet does not answer who holds which devices", "err", err)
-		f.mute = true
+		f.Mute = true
 	default:
-		a := answer{holds: make(map[string][]string, len(devices))}
+		a := podfinder.Answer{Holds: make(map[string][]string, len(devices))}
 		for container, byResource := range devices {
-			a.holds[container] = byResource[f.q.resource]
+			a.Holds[container] = byResource[f.Question.Resource]
 		}
-		f.answers[p.uid] = a
+		f.Answers[p.UID] = a
 	}
 }
 
@@ -86,19 +88,19 @@ func (s *Steering) ask(ctx context.Context, f *facts, p *podView) {
 // about any other, and if it is not the one that asks, the pods are listed when the
 // wait is over. await does not help if kubelet does not answer, because then the new
 // pod cannot be checked.
-func (s *Steering) await(ctx context.Context, f *facts) bool {
-	if f.mute {
+func (s *Steering) await(ctx context.Context, f *podfinder.Facts) bool {
+	if f.Mute {
 		return false
 	}
-	if f.patient.IsZero() {
-		f.patient = s.clock.Now().Add(watchWait)
+	if f.WaitUntil.IsZero() {
+		f.WaitUntil = s.clock.Now().Add(watchWait)
 	}
-	timer := s.clock.NewTimer(f.patient.Sub(s.clock.Now()))
+	timer := s.clock.NewTimer(f.WaitUntil.Sub(s.clock.Now()))
 	defer timer.Stop()
 	for {
 		changed := s.pods.Changed()
-		if pods := s.viewer.of(s.pods.Pods()); f.lacks(pods) {
-			f.take(pods)
+		if pods := s.viewer.of(s.pods.Pods()); f.Lacks(pods) {
+			f.Take(pods)
 			return true
 		}
 		select {
@@ -112,16 +114,16 @@ func (s *Steering) await(ctx context.Context, f *facts) bool {
 }
 
 // list takes the pods from the API server: kubelet may know more than our watch.
-func (s *Steering) list(ctx context.Context, f *facts) {
-	f.listed = true
+func (s *Steering) list(ctx context.Context, f *podfinder.Facts) {
+	f.Listed = true
 	s.metrics.lists.Inc()
 	ctx, cancel := context.WithTimeout(ctx, listBudget)
 	defer cancel()
 	pods, err := s.pods.Live(ctx)
 	if err != nil {
-		f.unlisted = true
+		f.Unlisted = true
 		klog.FromContext(ctx).Error(err, "Cannot list the pods of the node")
 		return
 	}
-	f.take(s.viewer.of(pods))
+	f.Take(s.viewer.of(pods))
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // forgetOnce has kubelet clean up, just after some pod ended, while the next container
@@ -54,7 +55,7 @@ func TestADeviceOfAnotherContainerOfThePodIsNotGivenAgain(t *testing.T) {
 				byContainer, _ := n.model.of(pod.UID)
 				t.Errorf("the pod holds %v, want each of GPU-5, GPU-6 and GPU-7 once", byContainer)
 			}
-			if byContainer, _ := n.model.of(pod.UID); !newSet(gpus(5, 6)).hasAll(byContainer[tc.first]) {
+			if byContainer, _ := n.model.of(pod.UID); !question.SetOf(gpus(5, 6)).HasAll(byContainer[tc.first]) {
 				t.Errorf("%s holds %v: it did not take what was chosen for the next", tc.first, byContainer[tc.first])
 			}
 		})

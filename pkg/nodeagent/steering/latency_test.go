@@ -176,7 +176,7 @@ func TestAnswersInTime(t *testing.T) {
 				if err := m.admit(p, nil); err != nil {
 					t.Fatalf("admitting %s: %v", p.Name, err)
 				}
-				if _, got := m.of(p.UID); got.has(fmt.Sprintf("GPU-%d", (tc.order(i)*29)%tc.pods)) {
+				if _, got := m.of(p.UID); got.Has(fmt.Sprintf("GPU-%d", (tc.order(i)*29)%tc.pods)) {
 					right++
 				}
 			}

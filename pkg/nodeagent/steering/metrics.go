@@ -6,6 +6,9 @@ import (
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 )
 
 type metrics struct {
@@ -32,11 +35,11 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		decisions: vec("decisions_total", "Answers to kubelet by what came of them.", "result",
-			resultSteered, resultForeign, resultConflict, resultForced, resultRefused),
+			choice.ResultSteered, choice.ResultForeign, choice.ResultConflict, choice.ResultForced, choice.ResultRefused),
 		identity: vec("identity_total", "Questions by how the asking container was found.", "source",
-			sourceGet, sourceCheckpoint, sourceGuess, sourceNone),
+			podfinder.SourceGet, podfinder.SourceCheckpoint, podfinder.SourceGuess, podfinder.SourceNone),
 		ignored: vec("annotations_ignored_total", "Allocation annotations, or containers of one, that were not used.", "reason",
-			ignoredMalformed, ignoredStale, ignoredCount),
+			podfinder.IgnoredMalformed, podfinder.IgnoredStale, podfinder.IgnoredCount),
 		ambiguous:  counter("ambiguous_total", "Questions that several containers could have asked."),
 		doubleBook: counter("double_book_total", "Allocations refused because kubelet showed the device held by another pod."),
 		lists:      counter("live_lists_total", "Questions for which the pods were listed from the API server."),

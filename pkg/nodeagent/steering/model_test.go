@@ -25,8 +25,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfindertest"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+)
+
+// Short names of what podfindertest has.
+const gpu = podfindertest.GPU
+
+var (
+	epoch     = podfindertest.Epoch
+	asks      = podfindertest.Asks
+	gpus      = podfindertest.GPUs
+	testPod   = podfindertest.Pod
+	dgxTables = podfindertest.Tables
 )
 
 const testNode = "node-a"
@@ -131,11 +143,11 @@ type model struct {
 	admission sync.Mutex // one pod at a time
 
 	mu        sync.Mutex
-	healthy   idSet
+	healthy   question.Set
 	known     map[string]*v1.Pod                // namespace/name -> pod
 	inactive  map[types.UID]bool                // rejected or ended
 	devices   map[types.UID]map[string][]string // pod -> container -> ids
-	allocated idSet
+	allocated question.Set
 	starting  bool // until all pods are back after a restart, nothing is cleaned up
 	busy      int  // answers of ErrBusy to give
 	gets      int
@@ -148,8 +160,8 @@ func newModel(tb testing.TB, devices int, seed uint64) *model {
 	tb.Helper()
 	m := &model{
 		tb: tb, path: filepath.Join(tb.TempDir(), kubelet.CheckpointName), rnd: rand.New(rand.NewPCG(seed, 7)),
-		healthy: idSet{}, known: map[string]*v1.Pod{}, inactive: map[types.UID]bool{},
-		devices: map[types.UID]map[string][]string{}, allocated: idSet{},
+		healthy: question.Set{}, known: map[string]*v1.Pod{}, inactive: map[types.UID]bool{},
+		devices: map[types.UID]map[string][]string{}, allocated: question.Set{},
 	}
 	m.provide(devices)
 	m.write()
@@ -158,7 +170,7 @@ func newModel(tb testing.TB, devices int, seed uint64) *model {
 
 // provide has the node have so many devices; nobody else uses the model yet.
 func (m *model) provide(devices int) {
-	m.healthy = idSet{}
+	m.healthy = question.Set{}
 	for i := range devices {
 		m.healthy[fmt.Sprintf("GPU-%d", i)] = struct{}{}
 	}
@@ -233,7 +245,7 @@ func (m *model) write() {
 			})
 		}
 	}
-	data, err := checkpoint.New(entries, map[string][]string{gpu: m.healthy.sorted()}).MarshalCheckpoint()
+	data, err := checkpoint.New(entries, map[string][]string{gpu: m.healthy.Sorted()}).MarshalCheckpoint()
 	if err == nil {
 		err = os.WriteFile(m.path+".new", data, 0o600)
 	}
@@ -267,10 +279,10 @@ func (m *model) cleanUp() {
 }
 
 func (m *model) recount() {
-	m.allocated = idSet{}
+	m.allocated = question.Set{}
 	for _, containers := range m.devices {
 		for _, ids := range containers {
-			m.allocated.add(ids)
+			m.allocated.Add(ids)
 		}
 	}
 }
@@ -290,7 +302,7 @@ func (m *model) work(pod *v1.Pod, crash func(point string) bool) error {
 	m.mu.Lock()
 	m.known[pod.Namespace+"/"+pod.Name] = pod
 	m.mu.Unlock()
-	reuse := idSet{}
+	reuse := question.Set{}
 	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		if err := m.allocate(pod, &c, reuse, crash); err != nil {
 			return err
@@ -311,7 +323,7 @@ func (m *model) work(pod *v1.Pod, crash func(point string) bool) error {
 }
 
 // allocate is devicesToAllocate and what follows, for policy none.
-func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(string) bool) error {
+func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse question.Set, crash func(string) bool) error {
 	limit := c.Resources.Limits[gpu]
 	need := int(limit.Value())
 	if need == 0 {
@@ -323,9 +335,9 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 		m.mu.Unlock()
 		return nil
 	}
-	taken := idSet{}
-	take := func(from idSet) bool {
-		for id := range from.without(taken) {
+	taken := question.Set{}
+	take := func(from question.Set) bool {
+		for id := range from.Without(taken) {
 			if len(taken) == need {
 				break
 			}
@@ -334,13 +346,13 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 		return len(taken) == need
 	}
 	if !take(reuse) {
-		available := m.healthy.without(m.allocated)
+		available := m.healthy.Without(m.allocated)
 		if len(available) < need-len(taken) {
 			m.mu.Unlock()
 			return errors.New("requested number of devices unavailable")
 		}
-		must := taken.sorted()
-		offered := available.with(taken)
+		must := taken.Sorted()
+		offered := available.With(taken)
 		if len(must) > 0 {
 			m.taking++
 			defer m.hasTaken()
@@ -348,7 +360,7 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 		m.mu.Unlock()
 		start := time.Now()
 		ids, err := m.ask().Preferred(m.tb.Context(), interposer.Question{
-			Resource: gpu, Available: offered.sorted(), MustInclude: must, Size: need,
+			Resource: gpu, Available: offered.Sorted(), MustInclude: must, Size: need,
 		}, nil)
 		m.took("preferred", start)
 		m.mu.Lock()
@@ -357,14 +369,14 @@ func (m *model) allocate(pod *v1.Pod, c *v1.Container, reuse idSet, crash func(s
 			m.mu.Unlock()
 			return err
 		}
-		if q := newQuestion(gpu, offered.sorted(), must, need); !q.valid(ids) || !slices.IsSorted(ids) {
-			m.tb.Errorf("answer %v to %d out of %v with %v", ids, need, offered.sorted(), must)
+		if q := question.New(gpu, offered.Sorted(), must, need); !q.Valid(ids) || !slices.IsSorted(ids) {
+			m.tb.Errorf("answer %v to %d out of %v with %v", ids, need, offered.Sorted(), must)
 		}
-		if !take(newSet(ids).common(available)) && !take(available) {
+		if !take(question.SetOf(ids).Common(available)) && !take(available) {
 			m.tb.Errorf("kubelet cannot complete the answer %v", ids)
 		}
 	}
-	ids := taken.sorted()
+	ids := taken.Sorted()
 	m.taking++
 	m.mu.Unlock()
 	defer m.hasTaken()
@@ -451,22 +463,22 @@ func (m *model) ready() {
 }
 
 // of returns what a pod's containers hold, and all of it.
-func (m *model) of(uid types.UID) (byContainer map[string][]string, all idSet) {
+func (m *model) of(uid types.UID) (byContainer map[string][]string, all question.Set) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all = idSet{}
+	all = question.Set{}
 	for _, ids := range m.devices[uid] {
-		all.add(ids)
+		all.Add(ids)
 	}
 	return maps.Clone(m.devices[uid]), all
 }
 
 // free is what kubelet would offer now.
-func (m *model) free() idSet {
+func (m *model) free() question.Set {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.cleanUp()
-	return m.healthy.without(m.allocated)
+	return m.healthy.Without(m.allocated)
 }
 
 // check fails if a device is with two active pods.
@@ -494,21 +506,9 @@ type graphs struct{ tables *nvtopo.Tables }
 
 func (g graphs) Tables(string) *nvtopo.Tables { return g.tables }
 
-// testGraphs is a DGX with its GPUs called GPU-0 to GPU-7.
 func testGraphs(tb testing.TB) graphs {
 	tb.Helper()
-	m, err := machine.Lookup("dgx-a100")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	g, err := m.GraphFor(testNode)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	for i := range g.GPUs {
-		g.GPUs[i].UUID = fmt.Sprintf("GPU-%d", i)
-	}
-	return graphs{nvtopo.NewTables(g, nvtopo.DefaultWeights())}
+	return graphs{dgxTables(tb)}
 }
 
 // shape is how many GPUs the containers of a pod ask for: plain init containers,

@@ -11,6 +11,9 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // answered is the answer to a question.
@@ -24,8 +27,8 @@ type answered struct {
 // turn is one question from kubelet. If working out its answer takes too long, another
 // answer is given from memory. The late answer must then have no effect.
 type turn struct {
-	given atomic.Bool           // one of the two answers was given to kubelet
-	who   atomic.Pointer[asker] // who asks, once found and claimed
+	given atomic.Bool                     // one of the two answers was given to kubelet
+	who   atomic.Pointer[podfinder.Asker] // who asks, once found and claimed
 }
 
 // take reports whether the caller's answer is the one to give.
@@ -37,8 +40,8 @@ func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 	inner func(context.Context, interposer.Question) ([]string, error),
 ) ([]string, error) {
 	defer s.give()()
-	q := newQuestion(in.Resource, slices.Concat(in.Available, in.MustInclude), in.MustInclude, in.Size)
-	q.at = s.clock.Now()
+	q := question.New(in.Resource, slices.Concat(in.Available, in.MustInclude), in.MustInclude, in.Size)
+	q.At = s.clock.Now()
 	timer := s.clock.NewTimer(answerBudget)
 	defer timer.Stop()
 	t := &turn{}
@@ -55,24 +58,24 @@ func (s *Steering) Preferred(ctx context.Context, in interposer.Question,
 		}
 	}
 	if got.right {
-		s.promises.add(q.resource, got.ids, s.clock.Now())
+		s.promises.add(q.Resource, got.ids, s.clock.Now())
 	}
 	return got.ids, got.err
 }
 
 // prefer works out an answer. It has no effect if another one was given in the
 // meantime.
-func (s *Steering) prefer(ctx context.Context, t *turn, q question,
+func (s *Steering) prefer(ctx context.Context, t *turn, q question.Question,
 	inner func(context.Context, interposer.Question) ([]string, error),
 ) answered {
-	sh := s.shelf(klog.FromContext(ctx), q.resource)
+	sh := s.shelf(klog.FromContext(ctx), q.Resource)
 	o := s.findOut(ctx, sh, t, q)
 	if t.given.Load() {
 		return answered{}
 	}
-	d := decide(o)
-	if d.err == nil && d.narrowed != nil && inner != nil {
-		d.ids = s.askInner(ctx, d, inner)
+	d := choice.Decide(o)
+	if d.Err == nil && d.Narrowed != nil && inner != nil {
+		d.IDs = s.askInner(ctx, d, inner)
 	}
 	sh.mu.Lock()
 	if !t.take() {
@@ -86,54 +89,54 @@ func (s *Steering) prefer(ctx context.Context, t *turn, q question,
 }
 
 // conclude records the answer. sh is locked, or nil if it could not be locked.
-func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *offer, d decision) answered {
-	s.metrics.decisions.WithLabelValues(d.result).Inc()
-	if d.err != nil {
+func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *choice.Offer, d choice.Decision) answered {
+	s.metrics.decisions.WithLabelValues(d.Result).Inc()
+	if d.Err != nil {
 		if sh != nil {
-			sh.release(o.who)
+			sh.release(o.Who)
 		}
-		logger.Error(d.err, "Refusing to allocate", "resource", o.q.resource)
-		return answered{err: d.err}
+		logger.Error(d.Err, "Refusing to allocate", "resource", o.Question.Resource)
+		return answered{err: d.Err}
 	}
 	if sh != nil {
-		sh.grant(o.who, d.ids, s.clock.Now())
+		sh.grant(o.Who, d.IDs, s.clock.Now())
 	}
-	if d.result == resultConflict || d.result == resultForced {
-		reason, _ := o.complaint()
-		logger.Info("A container gets other devices than were chosen for it", "resource", o.q.resource, "pod", o.who.pod.key(),
-			"container", o.who.container.name, "chosen", o.who.want, "devices", d.ids, "reason", reason)
+	if d.Result == choice.ResultConflict || d.Result == choice.ResultForced {
+		reason, _ := o.Complaint()
+		logger.Info("A container gets other devices than were chosen for it", "resource", o.Question.Resource, "pod", o.Who.Pod.Key(),
+			"container", o.Who.Container.Name, "chosen", o.Who.Want, "devices", d.IDs, "reason", reason)
 	}
-	return answered{ids: d.ids, right: o.who != nil && o.who.right(o.q.resource, d.ids)}
+	return answered{ids: d.IDs, right: o.Who != nil && o.Who.Right(o.Question.Resource, d.IDs)}
 }
 
-// findOut finds out who asks and gathers the input of decide. It asks kubelet about
+// findOut finds out who asks and gathers the input of choice.Decide. It asks kubelet about
 // devices of other pods if the answer may depend on them.
-func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question) offer {
+func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question.Question) choice.Offer {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	f := s.facts(ctx, sh, q)
 	who := s.claim(ctx, sh, t, f)
-	look := func() offer {
+	look := func() choice.Offer {
 		sh.mu.Lock()
-		p := sh.plans(who, f.now)
+		p := sh.plans(who, f.Now)
 		sh.mu.Unlock()
 		return s.offer(f, who, p)
 	}
 	o := look()
-	var open []*podView
-	for _, p := range f.pods {
-		if _, known := f.answers[p.uid]; !known && (o.needs(f.unrecorded(p, who)) || o.needs(f.had(p, who))) {
+	var open []*podfinder.Pod
+	for _, p := range f.Pods {
+		if _, known := f.Answers[p.UID]; !known && (o.Needs(f.Unrecorded(p, who)) || o.Needs(f.Had(p, who))) {
 			open = append(open, p)
 		}
 	}
-	if len(open) == 0 || f.mute {
+	if len(open) == 0 || f.Mute {
 		return o
 	}
-	if len(open) >= surveyFrom && f.listable() {
+	if len(open) >= podfinder.SurveyFrom && f.Listable() {
 		s.survey(ctx, f)
 	}
 	for _, p := range open {
-		if _, known := f.answers[p.uid]; !known && !f.mute {
+		if _, known := f.Answers[p.UID]; !known && !f.Mute {
 			s.ask(ctx, f, p)
 		}
 	}
@@ -144,21 +147,21 @@ func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question) 
 // attributed to one container: the second one looks again. It claims nothing if the
 // question has been answered already: the pod that is found then may be the next one,
 // whose own question would find it claimed.
-func (s *Steering) claim(ctx context.Context, sh *shelf, t *turn, f *facts) *asker {
+func (s *Steering) claim(ctx context.Context, sh *shelf, t *turn, f *podfinder.Facts) *podfinder.Asker {
 	for {
 		who := s.identify(ctx, sh, f)
 		if who == nil {
 			return nil
 		}
-		at := who.slot()
+		at := who.Ref()
 		sh.mu.Lock()
 		if t.given.Load() {
 			sh.mu.Unlock()
 			return nil
 		}
 		claimed := sh.claims(s.clock.Now())
-		if claimed[at] && !f.claimed[at] {
-			f.claimed = claimed
+		if claimed[at] && !f.Claimed[at] {
+			f.Claimed = claimed
 			sh.mu.Unlock()
 			continue
 		}
@@ -170,49 +173,41 @@ func (s *Steering) claim(ctx context.Context, sh *shelf, t *turn, f *facts) *ask
 }
 
 // askInner returns the inner plugin's preference if it is valid, else our own pick.
-func (s *Steering) askInner(ctx context.Context, d decision, inner func(context.Context, interposer.Question) ([]string, error)) []string {
-	n := d.narrowed
-	ids, err := inner(ctx, interposer.Question{Resource: n.resource, Available: n.offered.sorted(), MustInclude: n.must, Size: n.size})
+func (s *Steering) askInner(ctx context.Context, d choice.Decision, inner func(context.Context, interposer.Question) ([]string, error)) []string {
+	n := d.Narrowed
+	ids, err := inner(ctx, interposer.Question{Resource: n.Resource, Available: n.Offered.Sorted(), MustInclude: n.Must, Size: n.Size})
 	switch {
 	case err != nil:
-		klog.FromContext(ctx).V(2).Info("The device plugin gave no preference", "resource", n.resource, "err", err)
-	case !n.valid(ids):
-		klog.FromContext(ctx).Info("The device plugin's preference does not answer the question", "resource", n.resource, "size", n.size, "devices", ids)
+		klog.FromContext(ctx).V(2).Info("The device plugin gave no preference", "resource", n.Resource, "err", err)
+	case !n.Valid(ids):
+		klog.FromContext(ctx).Info("The device plugin's preference does not answer the question", "resource", n.Resource, "size", n.Size, "devices", ids)
 	default:
-		return sortedCopy(ids)
+		return question.Sorted(ids)
 	}
-	return d.ids
+	return d.IDs
 }
 
 // plans are what a shelf adds to the facts about pods: devices that were answered to
 // others and are not recorded yet, and the list that kubelet was sent.
 type plans struct {
-	underway idSet
+	underway question.Set
 	healthy  map[string]bool
 }
 
 // plans needs mu.
-func (s *shelf) plans(who *asker, now time.Time) plans {
+func (s *shelf) plans(who *podfinder.Asker, now time.Time) plans {
 	return plans{underway: s.underway(who, now), healthy: s.healthy}
 }
 
-// offer gathers the input of decide.
-func (s *Steering) offer(f *facts, who *asker, p plans) offer {
-	o := offer{q: f.q, who: who, tables: s.graphs.Tables(f.q.resource)}
-	reserved, held := f.others(who)
-	o.reserved, o.held, o.inUse = reserved.with(p.underway), held, f.inUse(who)
-	o.strict = s.cfg.Strict
-	if who == nil {
-		o.unseen = f.unseen(o.strict)
-	} else {
-		o.strict = o.strict || who.pod.trusts()
-		o.own, o.later = f.own(who)
-	}
-	o.why = func(id string) (string, bool) { return f.why(id, who, p.healthy) }
+// offer gathers the input of choice.Decide.
+func (s *Steering) offer(f *podfinder.Facts, who *podfinder.Asker, p plans) choice.Offer {
+	o := choice.NewOffer(f, who, s.cfg.Strict, p.healthy)
+	o.Tables = s.graphs.Tables(f.Question.Resource)
+	o.Reserved = o.Reserved.With(p.underway)
 	return o
 }
 
 // release drops the claim of a question that was refused. It needs mu.
-func (s *shelf) release(who *asker) {
-	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool { return who != nil && g.who != nil && g.who.slot() == who.slot() })
+func (s *shelf) release(who *podfinder.Asker) {
+	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool { return who != nil && g.who != nil && g.who.Ref() == who.Ref() })
 }

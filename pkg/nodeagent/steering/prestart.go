@@ -10,6 +10,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // PreStart prevents the start of a container that holds other devices than were chosen
@@ -24,7 +28,7 @@ func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) 
 			"resource", resource, "devices", ids)
 		return nil
 	case err != nil:
-		s.metrics.decisions.WithLabelValues(resultRefused).Inc()
+		s.metrics.decisions.WithLabelValues(choice.ResultRefused).Inc()
 	}
 	return err
 }
@@ -35,25 +39,25 @@ func (s *Steering) startable(ctx context.Context, resource string, ids []string)
 	defer cancel()
 	logger := klog.FromContext(ctx)
 	sh := s.shelf(logger, resource)
-	ids = newSet(ids).sorted()
-	f := s.facts(ctx, sh, finalQuestion(resource, ids))
+	ids = question.SetOf(ids).Sorted()
+	f := s.facts(ctx, sh, question.NewFinal(resource, ids))
 	wrong := s.wrongHolder(ctx, f, ids)
 	if wrong == nil {
 		return nil
 	}
 	return status.Errorf(codes.FailedPrecondition, "%s: container %s of pod %s holds %v, but %v was chosen for it",
-		resource, wrong.container.name, wrong.pod.key(), ids, wrong.want)
+		resource, wrong.Container.Name, wrong.Pod.Key(), ids, wrong.Want)
 }
 
 // wrongHolder returns a container that holds ids although others were chosen for it. It
 // returns nil if there is none, or if kubelet does not confirm it, because records may
 // be of an earlier pod. If two containers of one pod have the same ids, such as an init
 // container and the one that it passes them on to, either may be about to start.
-func (s *Steering) wrongHolder(ctx context.Context, f *facts, ids []string) *asker {
-	havers := f.havers(ids)
+func (s *Steering) wrongHolder(ctx context.Context, f *podfinder.Facts, ids []string) *podfinder.Asker {
+	havers := f.Havers(ids)
 	for _, who := range havers {
-		strict := s.cfg.Strict || who.pod.trusts()
-		excused := slices.ContainsFunc(havers, func(o *asker) bool { return o.pod == who.pod && o.right(f.q.resource, ids) })
+		strict := s.cfg.Strict || who.Pod.Trusts()
+		excused := slices.ContainsFunc(havers, func(o *podfinder.Asker) bool { return o.Pod == who.Pod && o.Right(f.Question.Resource, ids) })
 		if strict && !excused && s.confirmed(ctx, f, who, ids) {
 			return who
 		}
@@ -63,11 +67,11 @@ func (s *Steering) wrongHolder(ctx context.Context, f *facts, ids []string) *ask
 
 // confirmed reports whether kubelet still shows that the container holds ids. For a
 // plain init container kubelet shows only that the pod is there.
-func (s *Steering) confirmed(ctx context.Context, f *facts, who *asker, ids []string) bool {
+func (s *Steering) confirmed(ctx context.Context, f *podfinder.Facts, who *podfinder.Asker, ids []string) bool {
 	s.metrics.gets.Inc()
-	devices, err := s.kubelet.Get(ctx, who.pod.namespace, who.pod.name)
+	devices, err := s.kubelet.Get(ctx, who.Pod.Namespace, who.Pod.Name)
 	if err != nil {
 		return false
 	}
-	return who.container.plain || slices.Equal(devices[who.container.name][f.q.resource], ids)
+	return who.Container.Plain || slices.Equal(devices[who.Container.Name][f.Question.Resource], ids)
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // promises are the answers that gave a container what it may have, until kubelet acts
@@ -26,12 +28,12 @@ func (p *promises) add(resource string, ids []string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expire(now)
-	p.all = append(p.all, promise{resource: resource, ids: sortedCopy(ids), at: now})
+	p.all = append(p.all, promise{resource: resource, ids: question.Sorted(ids), at: now})
 }
 
 // take removes the answer with these ids and reports whether there was one.
 func (p *promises) take(resource string, ids []string, now time.Time) bool {
-	ids = sortedCopy(ids)
+	ids = question.Sorted(ids)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.expire(now)

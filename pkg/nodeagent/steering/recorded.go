@@ -8,24 +8,21 @@ import (
 	"io/fs"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 )
-
-// byPod is pod -> container -> sorted ids, of one resource.
-type byPod = map[types.UID]map[string][]string
 
 // recordsByResource is kubelet's checkpoint by resource.
 type recordsByResource struct {
 	file *kubelet.RecordFile
 
 	mu         sync.Mutex
-	from       kubelet.Recorded // what byResource was made from; guarded by mu
-	byResource map[string]byPod // guarded by mu
-	said       string           // why it could not be read, as last logged; guarded by mu
+	from       kubelet.Recorded           // what byResource was made from; guarded by mu
+	byResource map[string]podfinder.ByPod // guarded by mu
+	said       string                     // why it could not be read, as last logged; guarded by mu
 }
 
 func newRecordsByResource(path string, clk clock.Clock) *recordsByResource {
@@ -38,7 +35,7 @@ func newRecordsByResource(path string, clk clock.Clock) *recordsByResource {
 //
 // A missing file counts as one that cannot be read: kubelet writes it as soon as a
 // plugin has reported devices, so the path must be wrong.
-func (r *recordsByResource) of(ctx context.Context, resource string) byPod {
+func (r *recordsByResource) of(ctx context.Context, resource string) podfinder.ByPod {
 	records, err := r.file.Read(ctx, recordWait)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -57,17 +54,17 @@ func (r *recordsByResource) of(ctx context.Context, resource string) byPod {
 	if pods, ok := r.byResource[resource]; ok {
 		return pods
 	}
-	return byPod{}
+	return podfinder.ByPod{}
 }
 
 // split groups records by resource and pod.
-func split(records []kubelet.Record) map[string]byPod {
-	out := map[string]byPod{}
+func split(records []kubelet.Record) map[string]podfinder.ByPod {
+	out := map[string]podfinder.ByPod{}
 	for i := range records {
 		rec := &records[i]
 		pods := out[rec.Resource]
 		if pods == nil {
-			pods = byPod{}
+			pods = podfinder.ByPod{}
 			out[rec.Resource] = pods
 		}
 		if pods[rec.PodUID] == nil {

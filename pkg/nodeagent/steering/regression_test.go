@@ -18,6 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // reads gives a pod's last container a variable from an annotation.
@@ -46,7 +49,7 @@ func (n *node) runs(pod *v1.Pod) {
 func (n *node) forget() {
 	n.model.mu.Lock()
 	defer n.model.mu.Unlock()
-	n.model.devices, n.model.allocated = map[types.UID]map[string][]string{}, idSet{}
+	n.model.devices, n.model.allocated = map[types.UID]map[string][]string{}, question.Set{}
 	n.model.write()
 }
 
@@ -132,11 +135,11 @@ func TestOtherDevicesTakenUnaskedAreRefused(t *testing.T) {
 				if err != nil {
 					t.Errorf("refused: %v", err)
 				}
-				n.counted(n.metrics.decisions.WithLabelValues(resultRefused), 0, "refused")
+				n.counted(n.metrics.decisions.WithLabelValues(choice.ResultRefused), 0, "refused")
 				return
 			}
 			refused(t, err, codes.FailedPrecondition, tc.want...)
-			n.counted(n.metrics.decisions.WithLabelValues(resultRefused), 1, "refused")
+			n.counted(n.metrics.decisions.WithLabelValues(choice.ResultRefused), 1, "refused")
 		})
 	}
 }
@@ -176,7 +179,7 @@ func TestPodsThatReadWhatNobodyWroteAreRefused(t *testing.T) {
 	n.model.end(n.api.watched["uid-plain"])
 	refused(t, n.model.admit(n.bind("stale", ofOne(2), nil, reads(key), elsewhere), nil), codes.FailedPrecondition, "ns/stale", key)
 	n.model.end(n.api.watched["uid-stale"])
-	n.counted(n.metrics.decisions.WithLabelValues(resultRefused), 2, "refused")
+	n.counted(n.metrics.decisions.WithLabelValues(choice.ResultRefused), 2, "refused")
 
 	unasked := n.bind("unasked", ofOne(2), nil, reads(key))
 	n.model.known["ns/unasked"] = unasked
@@ -201,10 +204,10 @@ func TestDevicesInUseAreNotTakenBeforePromisedOnes(t *testing.T) {
 		want   []string
 		result string
 	}{
-		"a foreign pod gets promised ones":           {size: 3, want: gpus(4, 5, 6, 7), result: resultForeign},
-		"a pod in conflict too":                      {size: 3, set: gpus(0, 6, 7), want: gpus(4, 5, 6, 7), result: resultConflict},
-		"not if the holder has ended":                {size: 4, ended: true, want: gpus(0, 1, 2, 3, 6, 7), result: resultForeign},
-		"chosen ones of a holder that has ended are": {size: 2, ended: true, set: gpus(0, 6), want: gpus(0, 6), result: resultSteered},
+		"a foreign pod gets promised ones":           {size: 3, want: gpus(4, 5, 6, 7), result: choice.ResultForeign},
+		"a pod in conflict too":                      {size: 3, set: gpus(0, 6, 7), want: gpus(4, 5, 6, 7), result: choice.ResultConflict},
+		"not if the holder has ended":                {size: 4, ended: true, want: gpus(0, 1, 2, 3, 6, 7), result: choice.ResultForeign},
+		"chosen ones of a holder that has ended are": {size: 2, ended: true, set: gpus(0, 6), want: gpus(0, 6), result: choice.ResultSteered},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -219,7 +222,7 @@ func TestDevicesInUseAreNotTakenBeforePromisedOnes(t *testing.T) {
 			n.model.known["ns/p"] = pod
 			before := testutil.ToFloat64(n.metrics.decisions.WithLabelValues(tc.result))
 			got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: gpus(0, 1, 2, 3, 4, 5, 6, 7), Size: tc.size}, nil)
-			if err != nil || !newSet(tc.want).hasAll(got) {
+			if err != nil || !question.SetOf(tc.want).HasAll(got) {
 				t.Errorf("answer %v (%v), want out of %v", got, err, tc.want)
 			}
 			n.counted(n.metrics.decisions.WithLabelValues(tc.result), before+1, tc.result)
@@ -243,7 +246,7 @@ func TestUnrecordedDevicesTakenUnaskedAreRefused(t *testing.T) {
 	a := n.bind("a", ofOne(4), gpus(0, 1, 2, 3))
 	n.admit(a)
 	n.runs(a)
-	time.Sleep(settleAge)
+	time.Sleep(podfinder.SettleAge)
 	n.forget()
 	foreign := n.bind("foreign", ofOne(8), nil)
 	n.model.known["ns/foreign"] = foreign
@@ -268,7 +271,7 @@ func TestAnIgnoredAnnotationIsCountedOnce(t *testing.T) {
 			n.viewer.views(n.api.Pods())
 			n.viewer.views(nil) // as an empty list from the API server
 		}
-		n.counted(n.metrics.ignored.WithLabelValues(ignoredMalformed), want, "malformed")
+		n.counted(n.metrics.ignored.WithLabelValues(podfinder.IgnoredMalformed), want, "malformed")
 	}
 	look(1)
 	n.api.set(pod, func(p *v1.Pod) { p.Status.Phase = v1.PodRunning })
@@ -315,7 +318,7 @@ func TestReplicasOfADeviceInUseAreGivenOut(t *testing.T) {
 	for mode, strict := range map[string]bool{"repair": false, "strict": true} {
 		t.Run(mode, func(t *testing.T) {
 			n := newNode(t, func(c *Config) { c.Strict = strict })
-			n.model.healthy = newSet([]string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-0::3"})
+			n.model.healthy = question.SetOf([]string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-0::3"})
 			n.admit(n.bind("a", ofOne(1), nil))
 			n.admit(n.bind("b", shape{sidecars: []int{1}, apps: []int{1}}, nil))
 			if got := n.admit(n.bind("c", ofOne(1), nil)); len(got) != 1 {

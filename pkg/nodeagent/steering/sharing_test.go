@@ -3,7 +3,6 @@
 package steering
 
 import (
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // sharing is what the device plugin lists before and after the sharing of GPUs is
@@ -46,7 +47,7 @@ func (n *node) provides(ids []string) {
 		healthy[id] = true
 	}
 	n.model.mu.Lock()
-	n.model.healthy = newSet(ids)
+	n.model.healthy = question.SetOf(ids)
 	n.model.mu.Unlock()
 	n.Devices(gpu, healthy)
 }
@@ -74,7 +75,7 @@ func (tc sharing) asksBeside(t *testing.T, lost bool) *node {
 	n.Allocated(gpu, []string{tc.had})
 	n.hold(holder.UID, "app0", tc.had)
 	n.runs(holder)
-	time.Sleep(settleAge)
+	time.Sleep(podfinder.SettleAge)
 	if lost {
 		n.forget()
 	}
@@ -96,7 +97,7 @@ func TestADeviceInUseIsNotGivenOutUnderAnotherID(t *testing.T) {
 			try("another is given", func(t *testing.T, n *node) {
 				t.Helper()
 				got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: tc.after, Size: 1}, nil)
-				if err != nil || !newSet(tc.others).hasAll(got) {
+				if err != nil || !question.SetOf(tc.others).HasAll(got) {
 					t.Errorf("answer %v (%v), want one of %v", got, err, tc.others)
 				}
 			})
@@ -129,7 +130,7 @@ func TestADeviceOfAnotherContainerOfThePodIsNotGivenAgainUnderAnotherID(t *testi
 			n.model.known["ns/p"] = pod
 			n.hold(pod.UID, "side0", tc.had)
 			got, err := n.Preferred(t.Context(), interposer.Question{Resource: gpu, Available: tc.after, Size: 1}, nil)
-			if err != nil || !newSet(tc.others).hasAll(got) {
+			if err != nil || !question.SetOf(tc.others).HasAll(got) {
 				t.Errorf("answer %v (%v), want one of %v", got, err, tc.others)
 			}
 			refused(t, n.Allocate(t.Context(), gpu, tc.same[:1]), codes.FailedPrecondition, tc.same[0], "container side0", tc.had)
@@ -162,47 +163,6 @@ func TestAnAllocationOfTheSameDeviceIsWaitedFor(t *testing.T) {
 				refused(t, n.Allocate(t.Context(), gpu, tc.same[:1]), codes.FailedPrecondition, "pod ns/holder")
 				wg.Wait()
 			})
-		})
-	}
-}
-
-// Pods that seem to hold a device under another id than is offered have to be asked
-// about too.
-func TestPodsThatHoldADeviceUnderAnotherIDAreUnsure(t *testing.T) {
-	for name, tc := range sharings {
-		for holder, want := range map[string]int{tc.had: 1, "GPU-7": 0} {
-			f := newFacts(newQuestion(gpu, tc.same, nil, 1), testPod(0, asks("a", 1))).with(recordedAs(0, "a", holder))
-			if got := f.unsure(nil); got != want {
-				t.Errorf("%s: unsure about %d holders of %s, want %d", name, got, holder, want)
-			}
-		}
-	}
-}
-
-func TestOverlaps(t *testing.T) {
-	cases := map[string]struct {
-		has  []string
-		id   string
-		want bool
-	}{
-		"the same device":              {gpus(0), "GPU-0", true},
-		"the same replica":             {[]string{"GPU-0::1"}, "GPU-0::1", true},
-		"a replica of a whole device":  {gpus(0), "GPU-0::1", true},
-		"the device of a replica":      {[]string{"GPU-1::0", "GPU-0::1"}, "GPU-0", true},
-		"two replicas of one device":   {[]string{"GPU-0::0", "GPU-0::11"}, "GPU-0::1", false},
-		"another device":               {gpus(0, 2), "GPU-1", false},
-		"a replica of another device":  {gpus(0, 2), "GPU-1::0", false},
-		"a device with a similar name": {[]string{"GPU-0", "GPU-01::0"}, "GPU-00", false},
-		"nothing":                      {nil, "GPU-0", false},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if got := newSet(tc.has).overlaps(tc.id); got != tc.want {
-				t.Errorf("%v and %s: %v, want %v", tc.has, tc.id, got, tc.want)
-			}
-			if got := slices.ContainsFunc(tc.has, newSet([]string{tc.id}).overlaps); got != tc.want {
-				t.Errorf("the other way round: %v, want %v", got, tc.want)
-			}
 		})
 	}
 }

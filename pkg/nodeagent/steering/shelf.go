@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // shelf is what we remember of one resource. The mutex is never held during a call to
@@ -22,7 +25,7 @@ type shelf struct {
 	grants  []grant                  // answers whose Allocate has not come
 	pending []*pendingAllocation     // oldest first
 	last    types.UID
-	bound   bool               // the order in which pods lately came, see facts
+	bound   bool               // the order in which pods lately came, see podfinder.Facts
 	gone    map[types.UID]bool // served, and unknown to kubelet when last asked
 	ended   map[types.UID]bool // see Ended
 	healthy map[string]bool    // id -> healthy, as kubelet was told; nil before the first list
@@ -32,19 +35,19 @@ type shelf struct {
 // servedPod is what one pod was given; its name is needed to ask kubelet.
 type servedPod struct {
 	namespace, name string
-	containers      map[string]servedDevices
+	containers      map[string]podfinder.Served
 }
 
 // grant is an answer that kubelet has not acted on yet.
 type grant struct {
-	who *asker // nil if nobody was found
+	who *podfinder.Asker // nil if nobody was found
 	ids []string
 	at  time.Time
 }
 
 // pendingAllocation is an Allocate that the inner plugin is working on.
 type pendingAllocation struct {
-	who  *asker
+	who  *podfinder.Asker
 	ids  []string
 	at   time.Time
 	done chan struct{} // closed when the plugin has succeeded
@@ -55,8 +58,8 @@ func newShelf(resource string) *shelf {
 }
 
 // servedCopy needs mu.
-func (s *shelf) servedCopy() map[types.UID]map[string]servedDevices {
-	out := make(map[types.UID]map[string]servedDevices, len(s.served))
+func (s *shelf) servedCopy() map[types.UID]map[string]podfinder.Served {
+	out := make(map[types.UID]map[string]podfinder.Served, len(s.served))
 	for uid, p := range s.served {
 		out[uid] = maps.Clone(p.containers)
 	}
@@ -64,8 +67,8 @@ func (s *shelf) servedCopy() map[types.UID]map[string]servedDevices {
 }
 
 // recall copies what is remembered into f. It needs mu.
-func (s *shelf) recall(f *facts) {
-	f.served, f.claimed, f.last, f.bound, f.gone = s.servedCopy(), s.claims(f.now), s.last, s.bound, maps.Clone(s.gone)
+func (s *shelf) recall(f *podfinder.Facts) {
+	f.Served, f.Claimed, f.Last, f.ByBinding, f.Gone = s.servedCopy(), s.claims(f.Now), s.last, s.bound, maps.Clone(s.gone)
 }
 
 // settle removes and returns the first pending allocation of ids. It needs mu.
@@ -81,22 +84,22 @@ func (s *shelf) settle(ids []string) *pendingAllocation {
 
 // claims returns the containers that are being answered or allocated, or were just now:
 // kubelet does not ask for them a second time. It needs mu.
-func (s *shelf) claims(now time.Time) map[slot]bool {
-	out := map[slot]bool{}
+func (s *shelf) claims(now time.Time) map[podfinder.ContainerRef]bool {
+	out := map[podfinder.ContainerRef]bool{}
 	for i := range s.grants {
-		if g := &s.grants[i]; g.who != nil && now.Sub(g.at) < settleAge {
-			out[g.who.slot()] = true
+		if g := &s.grants[i]; g.who != nil && now.Sub(g.at) < podfinder.SettleAge {
+			out[g.who.Ref()] = true
 		}
 	}
 	for _, p := range s.pending {
-		if p.who != nil && now.Sub(p.at) < settleAge {
-			out[p.who.slot()] = true
+		if p.who != nil && now.Sub(p.at) < podfinder.SettleAge {
+			out[p.who.Ref()] = true
 		}
 	}
 	for uid, p := range s.served {
 		for name, d := range p.containers {
-			if now.Sub(d.At) < settleAge {
-				out[slot{uid, name}] = true
+			if now.Sub(d.At) < podfinder.SettleAge {
+				out[podfinder.ContainerRef{UID: uid, Container: name}] = true
 			}
 		}
 	}
@@ -105,17 +108,17 @@ func (s *shelf) claims(now time.Time) map[slot]bool {
 
 // underway returns the physical ids that were answered for others and are not recorded
 // yet. It needs mu.
-func (s *shelf) underway(except *asker, now time.Time) idSet {
-	out := idSet{}
-	other := func(who *asker) bool { return who == nil || except == nil || who.pod.uid != except.pod.uid }
+func (s *shelf) underway(except *podfinder.Asker, now time.Time) question.Set {
+	out := question.Set{}
+	other := func(who *podfinder.Asker) bool { return who == nil || except == nil || who.Pod.UID != except.Pod.UID }
 	for i := range s.grants {
-		if g := &s.grants[i]; other(g.who) && now.Sub(g.at) < settleAge {
-			out.add(physicals(g.ids))
+		if g := &s.grants[i]; other(g.who) && now.Sub(g.at) < podfinder.SettleAge {
+			out.Add(question.Physicals(g.ids))
 		}
 	}
 	for _, p := range s.pending {
-		if other(p.who) && now.Sub(p.at) < settleAge {
-			out.add(physicals(p.ids))
+		if other(p.who) && now.Sub(p.at) < podfinder.SettleAge {
+			out.Add(question.Physicals(p.ids))
 		}
 	}
 	return out
@@ -123,8 +126,8 @@ func (s *shelf) underway(except *asker, now time.Time) idSet {
 
 // granted removes the answer with these ids, since kubelet now allocates them, and
 // returns its container. It needs mu.
-func (s *shelf) granted(ids []string, now time.Time) *asker {
-	var who *asker
+func (s *shelf) granted(ids []string, now time.Time) *podfinder.Asker {
+	var who *podfinder.Asker
 	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool {
 		if now.Sub(g.at) >= grantAge {
 			return true
@@ -141,54 +144,54 @@ func (s *shelf) granted(ids []string, now time.Time) *asker {
 // grant remembers an answer until its Allocate comes. Without ids the answer is still
 // being worked out. A container has one at most: it asks again only if its last answer
 // led to nothing. It needs mu.
-func (s *shelf) grant(who *asker, ids []string, now time.Time) {
+func (s *shelf) grant(who *podfinder.Asker, ids []string, now time.Time) {
 	s.grants = slices.DeleteFunc(s.grants, func(g grant) bool {
-		same := who != nil && g.who != nil && g.who.slot() == who.slot()
+		same := who != nil && g.who != nil && g.who.Ref() == who.Ref()
 		return same || (len(ids) > 0 && slices.Equal(g.ids, ids)) || now.Sub(g.at) >= grantAge
 	})
 	s.grants = append(s.grants, grant{who: who, ids: ids, at: now})
 	if who != nil {
-		s.last = who.pod.uid
+		s.last = who.Pod.UID
 	}
 }
 
 // serve records what a container was given. It needs mu.
-func (s *shelf) serve(who *asker, ids []string, now time.Time) {
-	p := s.served[who.pod.uid]
+func (s *shelf) serve(who *podfinder.Asker, ids []string, now time.Time) {
+	p := s.served[who.Pod.UID]
 	if p == nil {
-		p = &servedPod{containers: map[string]servedDevices{}}
-		s.served[who.pod.uid] = p
+		p = &servedPod{containers: map[string]podfinder.Served{}}
+		s.served[who.Pod.UID] = p
 	}
-	p.namespace, p.name = who.pod.namespace, who.pod.name
-	p.containers[who.container.name] = servedDevices{IDs: ids, At: now}
-	s.last = who.pod.uid
+	p.namespace, p.name = who.Pod.Namespace, who.Pod.Name
+	p.containers[who.Container.Name] = podfinder.Served{IDs: ids, At: now}
+	s.last = who.Pod.UID
 	s.dirty = true
 }
 
 // learn takes over kubelet's record, which is the truth about who got what. The record
 // also has what was served while another agent ran, and what was served to pods that
 // nobody found. What was attributed to a wrong pod is removed. It needs mu.
-func (s *shelf) learn(recorded byPod, pods []*podView, now time.Time) {
+func (s *shelf) learn(recorded podfinder.ByPod, pods []*podfinder.Pod, now time.Time) {
 	if recorded == nil {
 		return
 	}
-	owner := map[string]slot{} // recorded set -> who has it
+	owner := map[string]podfinder.ContainerRef{} // recorded set -> who has it
 	for uid, containers := range recorded {
 		for name, ids := range containers {
-			owner[setKey(ids)] = slot{uid, name}
-			s.learnOne(slot{uid, name}, ids, now)
+			owner[question.Key(ids)] = podfinder.ContainerRef{UID: uid, Container: name}
+			s.learnOne(podfinder.ContainerRef{UID: uid, Container: name}, ids, now)
 		}
 	}
 	for _, v := range pods {
-		if p := s.served[v.uid]; p != nil && p.name == "" {
-			p.namespace, p.name = v.namespace, v.name
+		if p := s.served[v.UID]; p != nil && p.name == "" {
+			p.namespace, p.name = v.Namespace, v.Name
 			s.dirty = true
 		}
 	}
 	for uid, p := range s.served {
 		for name, d := range p.containers {
-			who, ok := owner[setKey(d.IDs)]
-			if ok && who.uid != uid && len(recorded[uid][name]) == 0 && now.Sub(d.At) >= settleAge {
+			who, ok := owner[question.Key(d.IDs)]
+			if ok && who.UID != uid && len(recorded[uid][name]) == 0 && now.Sub(d.At) >= podfinder.SettleAge {
 				delete(p.containers, name)
 				s.dirty = true
 			}
@@ -196,25 +199,25 @@ func (s *shelf) learn(recorded byPod, pods []*podView, now time.Time) {
 	}
 }
 
-func (s *shelf) learnOne(at slot, ids []string, now time.Time) {
-	p := s.served[at.uid]
+func (s *shelf) learnOne(at podfinder.ContainerRef, ids []string, now time.Time) {
+	p := s.served[at.UID]
 	if p == nil {
-		p = &servedPod{containers: map[string]servedDevices{}}
-		s.served[at.uid] = p
+		p = &servedPod{containers: map[string]podfinder.Served{}}
+		s.served[at.UID] = p
 	}
-	d, ok := p.containers[at.container]
-	if ok && (slices.Equal(d.IDs, ids) || now.Sub(d.At) < settleAge) {
+	d, ok := p.containers[at.Container]
+	if ok && (slices.Equal(d.IDs, ids) || now.Sub(d.At) < podfinder.SettleAge) {
 		return
 	}
-	p.containers[at.container] = servedDevices{IDs: ids}
+	p.containers[at.Container] = podfinder.Served{IDs: ids}
 	s.dirty = true
 }
 
 // forget drops pods that are neither on the node nor recorded. It needs mu.
-func (s *shelf) forget(recorded byPod, pods []*podView, now time.Time) {
+func (s *shelf) forget(recorded podfinder.ByPod, pods []*podfinder.Pod, now time.Time) {
 	here := make(map[types.UID]bool, len(pods))
 	for _, v := range pods {
-		here[v.uid] = true
+		here[v.UID] = true
 	}
 	for uid, p := range s.served {
 		young := false
@@ -241,12 +244,12 @@ func (s *shelf) forget(recorded byPod, pods []*podView, now time.Time) {
 // learnActive remembers which of the served pods kubelet does not know. A rejected pod
 // stays in the watch for a while without a record, and would otherwise be asked about
 // before all others.
-func (s *shelf) learnActive(answers map[types.UID]answer) {
+func (s *shelf) learnActive(answers map[types.UID]podfinder.Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for uid, a := range answers {
 		switch {
-		case !a.unknown:
+		case !a.Unknown:
 			delete(s.gone, uid)
 		case s.served[uid] != nil:
 			s.gone[uid] = true
@@ -255,11 +258,11 @@ func (s *shelf) learnActive(answers map[types.UID]answer) {
 }
 
 // learnOrder remembers in which order pods come: the next one probably follows it too.
-func (s *shelf) learnOrder(f *facts, who *asker) {
-	if who == nil || who.source != sourceGet || who.ambiguous {
+func (s *shelf) learnOrder(f *podfinder.Facts, who *podfinder.Asker) {
+	if who == nil || who.Source != podfinder.SourceGet || who.Ambiguous {
 		return
 	}
-	if bound, told := f.order(who); told {
+	if bound, told := f.Order(who); told {
 		s.mu.Lock()
 		s.bound = bound
 		s.mu.Unlock()

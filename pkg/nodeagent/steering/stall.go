@@ -11,6 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // within runs work and waits for it no longer than limit; ok says whether it ended in
@@ -37,15 +41,15 @@ func within[T any](clk clock.Clock, limit time.Duration, work func() T) (value T
 // has locked. It uses the asking container if that was found already. Otherwise it
 // takes the likeliest one, as if kubelet did not answer; in strict mode it refuses the
 // pod if there is none. Any other error would fail a pod for good.
-func (s *Steering) fallback(logger klog.Logger, t *turn, q question) answered {
-	f := &facts{q: q, now: s.clock.Now(), answers: map[types.UID]answer{}, mute: true, listed: true}
+func (s *Steering) fallback(logger klog.Logger, t *turn, q question.Question) answered {
+	f := &podfinder.Facts{Question: q, Now: s.clock.Now(), Answers: map[types.UID]podfinder.Answer{}, Mute: true, Listed: true}
 	if s.viewer.mu.TryLock() {
-		f.pods = s.viewer.views(s.pods.Pods())
+		f.Pods = s.viewer.views(s.pods.Pods())
 		s.viewer.mu.Unlock()
 	}
 	var sh *shelf
 	if s.mu.TryLock() {
-		sh = s.shelves[q.resource]
+		sh = s.shelves[q.Resource]
 		s.mu.Unlock()
 	}
 	if sh != nil && !sh.mu.TryLock() {
@@ -57,16 +61,16 @@ func (s *Steering) fallback(logger klog.Logger, t *turn, q question) answered {
 	}
 	who := t.who.Load() // read with the shelf locked: any claim on it is this question's own
 	if who == nil {
-		who = resolve(f).who
+		who = podfinder.Resolve(f).Who
 	}
 	var p plans
 	if sh != nil {
-		p = sh.plans(who, f.now)
+		p = sh.plans(who, f.Now)
 	}
 	o := s.offer(f, who, p)
 	if who == nil && s.cfg.Strict {
-		o.unseen = status.Errorf(codes.Unavailable, "%s: cannot find out in time which pod asks for %d devices", q.resource, q.size)
+		o.Unseen = status.Errorf(codes.Unavailable, "%s: cannot find out in time which pod asks for %d devices", q.Resource, q.Size)
 	}
-	logger.Info("Answering from memory: a full answer takes too long", "resource", q.resource, "size", q.size)
-	return s.conclude(logger, sh, &o, decide(o))
+	logger.Info("Answering from memory: a full answer takes too long", "resource", q.Resource, "size", q.Size)
+	return s.conclude(logger, sh, &o, choice.Decide(o))
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
 )
 
 // kubeletGivesUp is how long kubelet's sync loop may stand still for us.
@@ -213,7 +214,7 @@ func TestALateAnswerLeavesNothingBehind(t *testing.T) {
 				t.Errorf("an answer or claim is remembered of a question that is over: %+v", g)
 			}
 		}
-		if got := testutil.ToFloat64(s.metrics.decisions.WithLabelValues(resultSteered)); got != 1 {
+		if got := testutil.ToFloat64(s.metrics.decisions.WithLabelValues(choice.ResultSteered)); got != 1 {
 			t.Errorf("%v answers were counted, want the one that kubelet got", got)
 		}
 	})
@@ -255,8 +256,8 @@ func TestServesWithoutItsFile(t *testing.T) {
 	n.Steering = s
 	pod := n.bind("p", ofOne(2), gpus(3, 4))
 	inTime(t, clk, "an admission", func() { err = n.model.admit(pod, nil) })
-	if _, all := n.model.of(pod.UID); err != nil || !slices.Equal(all.sorted(), gpus(3, 4)) {
-		t.Errorf("the pod holds %v, %v; want what was chosen for it", all.sorted(), err)
+	if _, all := n.model.of(pod.UID); err != nil || !slices.Equal(all.Sorted(), gpus(3, 4)) {
+		t.Errorf("the pod holds %v, %v; want what was chosen for it", all.Sorted(), err)
 	}
 }
 
@@ -324,7 +325,7 @@ func TestALateAnswerIsForThePodThatAsked(t *testing.T) {
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		for _, g := range sh.grants {
-			if g.who == nil || g.who.pod.uid != a.UID {
+			if g.who == nil || g.who.Pod.UID != a.UID {
 				t.Errorf("%v is remembered as answered to %+v, want pod a", g.ids, g.who)
 			}
 		}

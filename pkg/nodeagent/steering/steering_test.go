@@ -24,12 +24,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
+
+var testLogger = klog.Background()
 
 // node is an agent beside the model of kubelet.
 type node struct {
@@ -84,7 +90,7 @@ func (n *node) admit(pod *v1.Pod) []string {
 		n.t.Fatalf("pod %s is refused: %v", pod.Name, err)
 	}
 	_, all := n.model.of(pod.UID)
-	return all.sorted()
+	return all.Sorted()
 }
 
 func (n *node) counted(c prometheus.Collector, want float64, what string) {
@@ -109,8 +115,8 @@ func TestAnnotatedPodsGetTheirs(t *testing.T) {
 	if got := n.admit(second); !slices.Equal(got, gpus(1, 6)) {
 		t.Errorf("second holds %v, want what was chosen for it", got)
 	}
-	n.counted(n.metrics.decisions.WithLabelValues(resultSteered), 1, "steered")
-	n.counted(n.metrics.identity.WithLabelValues(sourceGet), 1, "found by asking kubelet")
+	n.counted(n.metrics.decisions.WithLabelValues(choice.ResultSteered), 1, "steered")
+	n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceGet), 1, "found by asking kubelet")
 }
 
 func TestAnnotationsThatDoNotCount(t *testing.T) {
@@ -121,12 +127,12 @@ func TestAnnotationsThatDoNotCount(t *testing.T) {
 		change func(*v1.Pod)
 		reason string
 	}{
-		"of another node":              {func(p *v1.Pod) { p.Annotations = newPodOn("other", p) }, ignoredStale},
-		"of another pod":               {annotate(`{"version":1,"node":"node-a","podUID":"uid-x","assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"app0","resource":"nvidia.com/gpu","gpus":["GPU-6","GPU-7"]}]}`), ignoredStale},
-		"with another number of GPUs":  {annotate(`{"version":1,"node":"node-a","podUID":"uid-p","assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"app0","resource":"nvidia.com/gpu","gpus":["GPU-7"]}]}`), ignoredCount},
-		"for a container there is not": {annotate(`{"version":1,"node":"node-a","podUID":"uid-p","assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"appX","resource":"nvidia.com/gpu","gpus":["GPU-6","GPU-7"]}]}`), ignoredCount},
-		"of a later version":           {annotate(`{"version":2,"node":"node-a","podUID":"uid-p","gpus":"all"}`), ignoredMalformed},
-		"that is no JSON":              {annotate("GPU-6,GPU-7"), ignoredMalformed},
+		"of another node":              {func(p *v1.Pod) { p.Annotations = newPodOn("other", p) }, podfinder.IgnoredStale},
+		"of another pod":               {annotate(`{"version":1,"node":"node-a","podUID":"uid-x","assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"app0","resource":"nvidia.com/gpu","gpus":["GPU-6","GPU-7"]}]}`), podfinder.IgnoredStale},
+		"with another number of GPUs":  {annotate(`{"version":1,"node":"node-a","podUID":"uid-p","assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"app0","resource":"nvidia.com/gpu","gpus":["GPU-7"]}]}`), podfinder.IgnoredCount},
+		"for a container there is not": {annotate(`{"version":1,"node":"node-a","podUID":"uid-p","assumed":"2026-01-01T00:00:00Z","enforced":true,"containers":[{"name":"appX","resource":"nvidia.com/gpu","gpus":["GPU-6","GPU-7"]}]}`), podfinder.IgnoredCount},
+		"of a later version":           {annotate(`{"version":2,"node":"node-a","podUID":"uid-p","gpus":"all"}`), podfinder.IgnoredMalformed},
+		"that is no JSON":              {annotate("GPU-6,GPU-7"), podfinder.IgnoredMalformed},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +142,7 @@ func TestAnnotationsThatDoNotCount(t *testing.T) {
 				t.Errorf("the pod holds %v, want the best of what nobody waits for", got)
 			}
 			n.counted(n.metrics.ignored.WithLabelValues(tc.reason), 1, "ignored as "+tc.reason)
-			n.counted(n.metrics.decisions.WithLabelValues(resultForeign), 1, "foreign")
+			n.counted(n.metrics.decisions.WithLabelValues(choice.ResultForeign), 1, "foreign")
 		})
 	}
 }
@@ -195,7 +201,7 @@ func TestForeignPods(t *testing.T) {
 		if got := n.admit(hidden); !slices.Equal(got, gpus(4, 5)) {
 			t.Errorf("it holds %v, want the best of what nobody waits for", got)
 		}
-		n.counted(n.metrics.identity.WithLabelValues(sourceNone), 2, "nobody found") // for the answer and the allocation
+		n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceNone), 2, "nobody found") // for the answer and the allocation
 		n.api.set(hidden, func(*v1.Pod) {})
 		n.api.sync()
 		n.clean(t.Context()) // kubelet's record tells, by now
@@ -233,7 +239,7 @@ func TestConflict(t *testing.T) {
 			if len(got) != 2 || slices.Contains(got, "GPU-2") {
 				t.Errorf("the pod holds %v, want two others", got)
 			}
-			n.counted(n.metrics.decisions.WithLabelValues(resultConflict), 1, "conflict")
+			n.counted(n.metrics.decisions.WithLabelValues(choice.ResultConflict), 1, "conflict")
 		})
 		for mode, setUp := range map[string]struct {
 			change func(*Config)
@@ -249,7 +255,7 @@ func TestConflict(t *testing.T) {
 				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), tc.wantReason) {
 					t.Errorf("error %v, want FailedPrecondition and %q", err, tc.wantReason)
 				}
-				n.counted(n.metrics.decisions.WithLabelValues(resultRefused), 1, "refused")
+				n.counted(n.metrics.decisions.WithLabelValues(choice.ResultRefused), 1, "refused")
 			})
 		}
 	}
@@ -298,15 +304,15 @@ func TestWithoutGet(t *testing.T) {
 			t.Errorf("pod %d holds %v, want %v", i, got, want)
 		}
 	}
-	n.counted(n.metrics.identity.WithLabelValues(sourceCheckpoint), 3, "found by the checkpoint")
+	n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceCheckpoint), 3, "found by the checkpoint")
 	n.bind("older", ofOne(1), gpus(4))
 	n.bind("younger", ofOne(1), gpus(7), func(p *v1.Pod) { p.CreationTimestamp = metav1.NewTime(epoch.Add(time.Hour)) })
 	n.admit(n.api.watched["uid-older"])
-	if _, got := n.model.of("uid-older"); !got.has("GPU-4") {
-		t.Errorf("the older of two holds %v, want what was chosen for it", got.sorted())
+	if _, got := n.model.of("uid-older"); !got.Has("GPU-4") {
+		t.Errorf("the older of two holds %v, want what was chosen for it", got.Sorted())
 	}
 	n.counted(n.metrics.ambiguous, 1, "ambiguous")
-	n.counted(n.metrics.identity.WithLabelValues(sourceGuess), 1, "guessed")
+	n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceGuess), 1, "guessed")
 }
 
 func TestLostCheckpoint(t *testing.T) {
@@ -327,14 +333,14 @@ func TestLostCheckpoint(t *testing.T) {
 		p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app0", State: v1.ContainerState{Waiting: &v1.ContainerStateWaiting{}}}}
 	})
 	n.api.sync()
-	time.Sleep(settleAge) // what was served a moment ago is believed to be under way
+	time.Sleep(podfinder.SettleAge) // what was served a moment ago is believed to be under way
 	n.model.mu.Lock()
-	n.model.devices, n.model.allocated = map[types.UID]map[string][]string{}, idSet{}
+	n.model.devices, n.model.allocated = map[types.UID]map[string][]string{}, question.Set{}
 	n.model.write()
 	n.model.mu.Unlock()
 
 	c := n.bind("c", ofOne(2), nil)
-	if got := n.admit(c); newSet(gpus(0, 1), foreign).hasAny(got) {
+	if got := n.admit(c); question.SetOf(gpus(0, 1), foreign).HasAny(got) {
 		t.Errorf("6.8: a new pod holds %v, which containers run on that kubelet has forgotten", got)
 	}
 	// 6.17: b's worker restarts its container. a is without a record too, but runs.

@@ -19,6 +19,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // storedVersion is the version of the file that this package writes, and the only one
@@ -155,13 +158,13 @@ func (s *shelf) restore(data []byte) error {
 		if sp.UID == "" || served[sp.UID] != nil {
 			return fmt.Errorf("pods[%d].uid: %q is empty or there twice", i, sp.UID)
 		}
-		p := &servedPod{namespace: sp.Namespace, name: sp.Name, containers: map[string]servedDevices{}}
+		p := &servedPod{namespace: sp.Namespace, name: sp.Name, containers: map[string]podfinder.Served{}}
 		for j, c := range sp.Containers {
-			ids := newSet(c.IDs).sorted()
+			ids := question.SetOf(c.IDs).Sorted()
 			if _, twice := p.containers[c.Name]; twice || c.Name == "" || len(ids) == 0 || len(ids) != len(c.IDs) || ids[0] == "" {
 				return fmt.Errorf("pods[%d].containers[%d]: want a name, there once, and distinct ids", i, j)
 			}
-			p.containers[c.Name] = servedDevices{IDs: ids, At: c.At}
+			p.containers[c.Name] = podfinder.Served{IDs: ids, At: c.At}
 		}
 		served[sp.UID] = p
 	}

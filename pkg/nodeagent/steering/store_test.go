@@ -15,6 +15,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 )
 
 func newSteering(tb testing.TB, state string, pods Pods, k Kubelet) *Steering {
@@ -33,12 +35,12 @@ func TestServedSurvivesARestart(t *testing.T) {
 	for _, resource := range []string{gpu, "example.com/nic"} {
 		sh := s.shelf(testLogger, resource)
 		sh.mu.Lock()
-		sh.serve(&asker{pod: p, container: &p.containers[0]}, gpus(1, 2), epoch)
+		sh.serve(&podfinder.Asker{Pod: p, Container: &p.Containers[0]}, gpus(1, 2), epoch)
 		sh.mu.Unlock()
 	}
 	s.save(testLogger)
 	back := newSteering(t, dir, newAPI(), newModel(t, 8, 1)).shelf(testLogger, gpu)
-	want := map[types.UID]map[string]servedDevices{"uid-p1": {"main": {IDs: gpus(1, 2), At: epoch}}}
+	want := map[types.UID]map[string]podfinder.Served{"uid-p1": {"main": {IDs: gpus(1, 2), At: epoch}}}
 	if diff := cmp.Diff(want, back.servedCopy()); diff != "" {
 		t.Errorf("served after a restart (-want +got):\n%s", diff)
 	}
@@ -123,7 +125,7 @@ func TestForgetsOnlyPodsThatAreNowhere(t *testing.T) {
 	now := epoch.Add(time.Hour)
 	serve := func(n int, at time.Time) {
 		p := testPod(n, asks("main", 1))
-		sh.serve(&asker{pod: p, container: &p.containers[0]}, gpus(n), at)
+		sh.serve(&podfinder.Asker{Pod: p, Container: &p.Containers[0]}, gpus(n), at)
 	}
 	serve(1, epoch)                   // on the node
 	serve(2, epoch)                   // in kubelet's record
@@ -131,7 +133,7 @@ func TestForgetsOnlyPodsThatAreNowhere(t *testing.T) {
 	serve(4, now.Add(-5*time.Minute)) // nowhere, but young
 	serve(5, now.Add(-2*forgetAge))   // nowhere
 	sh.gone["uid-p5"], sh.dirty = true, false
-	sh.forget(byPod{"uid-p2": {"main": gpus(2)}}, []*podView{testPod(1)}, now)
+	sh.forget(podfinder.ByPod{"uid-p2": {"main": gpus(2)}}, []*podfinder.Pod{testPod(1)}, now)
 	for n, want := range map[types.UID]bool{"uid-p1": true, "uid-p2": true, "uid-p3": false, "uid-p4": true, "uid-p5": false} {
 		if got := sh.served[n] != nil; got != want {
 			t.Errorf("%s is kept: %v, want %v", n, got, want)
@@ -146,12 +148,12 @@ func TestLearnBelievesKubelet(t *testing.T) {
 	sh := newShelf(gpu)
 	now := epoch.Add(time.Hour)
 	wrong, lost := testPod(1, asks("main", 1)), testPod(2, asks("main", 1))
-	sh.serve(&asker{pod: wrong, container: &wrong.containers[0]}, gpus(3), epoch) // a wrong guess: it was p9
-	sh.serve(&asker{pod: lost, container: &lost.containers[0]}, gpus(5), epoch)   // kubelet lost it
+	sh.serve(&podfinder.Asker{Pod: wrong, Container: &wrong.Containers[0]}, gpus(3), epoch) // a wrong guess: it was p9
+	sh.serve(&podfinder.Asker{Pod: lost, Container: &lost.Containers[0]}, gpus(5), epoch)   // kubelet lost it
 	young := testPod(3, asks("main", 1))
-	sh.serve(&asker{pod: young, container: &young.containers[0]}, gpus(6), now) // not written yet
-	sh.learn(byPod{"uid-p9": {"main": gpus(3)}}, []*podView{testPod(9)}, now)
-	want := map[types.UID]map[string]servedDevices{
+	sh.serve(&podfinder.Asker{Pod: young, Container: &young.Containers[0]}, gpus(6), now) // not written yet
+	sh.learn(podfinder.ByPod{"uid-p9": {"main": gpus(3)}}, []*podfinder.Pod{testPod(9)}, now)
+	want := map[types.UID]map[string]podfinder.Served{
 		"uid-p1": {}, "uid-p2": {"main": {IDs: gpus(5), At: epoch}}, "uid-p3": {"main": {IDs: gpus(6), At: now}}, "uid-p9": {"main": {IDs: gpus(3)}},
 	}
 	if diff := cmp.Diff(want, sh.servedCopy()); diff != "" {
@@ -174,7 +176,7 @@ func TestAFileOfALaterReleaseIsRead(t *testing.T) {
 	if err := sh.restore([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	want := map[types.UID]map[string]servedDevices{"u": {"main": {IDs: []string{"GPU-1"}, At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}}
+	want := map[types.UID]map[string]podfinder.Served{"u": {"main": {IDs: []string{"GPU-1"}, At: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}}}
 	if diff := cmp.Diff(want, sh.servedCopy()); diff != "" {
 		t.Errorf("served (-want +got):\n%s", diff)
 	}
@@ -187,7 +189,7 @@ func TestThePreviousReleaseReadsTheFile(t *testing.T) {
 	p := testPod(1, asks("main", 2))
 	sh := s.shelf(testLogger, gpu)
 	sh.mu.Lock()
-	sh.serve(&asker{pod: p, container: &p.containers[0]}, gpus(1, 2), epoch)
+	sh.serve(&podfinder.Asker{Pod: p, Container: &p.Containers[0]}, gpus(1, 2), epoch)
 	sh.mu.Unlock()
 	s.save(testLogger)
 	data, err := os.ReadFile(s.path(gpu))

@@ -8,13 +8,16 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // survey asks kubelet for all its pods and rules out the others. If it is too late for
 // that, or no answer comes, kubelet is asked about the pods one by one.
-func (s *Steering) survey(ctx context.Context, f *facts) {
-	f.apart = true
-	patience := surveyBudget - s.clock.Since(f.q.at)
+func (s *Steering) survey(ctx context.Context, f *podfinder.Facts) {
+	f.Surveyed = true
+	patience := surveyBudget - s.clock.Since(f.Question.At)
 	if patience <= 0 {
 		return
 	}
@@ -33,14 +36,14 @@ func (s *Steering) survey(ctx context.Context, f *facts) {
 		klog.FromContext(ctx).V(2).Info("Kubelet does not answer with its pods", "err", err)
 		return
 	}
-	f.active = active
-	f.strike()
+	f.Active = active
+	f.RuleOut()
 }
 
 // awaitSurvey runs before the answer to q is given. It waits until a survey for another
 // question is over. A survey that begins later sees this answer and does not run.
-func (s *Steering) awaitSurvey(q question) {
-	timer := s.clock.NewTimer(answerBudget - s.clock.Since(q.at))
+func (s *Steering) awaitSurvey(q question.Question) {
+	timer := s.clock.NewTimer(answerBudget - s.clock.Since(q.At))
 	defer timer.Stop()
 	select {
 	case s.surveying <- struct{}{}:

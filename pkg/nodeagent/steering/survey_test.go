@@ -5,6 +5,7 @@ package steering
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 )
 
 // watchedKubelet is the model with a word in each request.
@@ -141,9 +143,9 @@ func TestNoSurveyWhileAWorkerHasDevices(t *testing.T) {
 			}})
 		}, 0},
 		"it was answered":                 {ofOne(1), func(n *node, stop func()) { n.model.between = stop }, 0},
-		"it was answered a while ago":     {ofOne(1), func(n *node, stop func()) { n.model.between = stop }, settleAge + time.Second},
+		"it was answered a while ago":     {ofOne(1), func(n *node, stop func()) { n.model.between = stop }, podfinder.SettleAge + time.Second},
 		"the plugin is at it":             {ofOne(1), func(n *node, stop func()) { n.model.plugin = stop }, 0},
-		"the plugin has been for a while": {ofOne(1), func(n *node, stop func()) { n.model.plugin = stop }, settleAge + time.Second},
+		"the plugin has been for a while": {ofOne(1), func(n *node, stop func()) { n.model.plugin = stop }, podfinder.SettleAge + time.Second},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -202,8 +204,31 @@ func TestNoAnswerDuringASurvey(t *testing.T) {
 		synctest.Wait()
 		close(free)
 		wg.Wait()
-		if _, got := n.model.of(worker.UID); !got.has("GPU-7") {
-			t.Errorf("the worker's pod holds %v, want what was chosen for it", got.sorted())
+		if _, got := n.model.of(worker.UID); !got.Has("GPU-7") {
+			t.Errorf("the worker's pod holds %v, want what was chosen for it", got.Sorted())
 		}
 	})
+}
+
+// withoutList is a kubelet that does not tell all its pods.
+type withoutList struct{ *model }
+
+func (withoutList) ActivePods(context.Context) (map[types.NamespacedName]bool, error) {
+	return nil, kubelet.ErrUnsupported
+}
+
+// TestWithoutAListEachPodIsAskedAbout: what tells of all pods only saves time.
+func TestWithoutAListEachPodIsAskedAbout(t *testing.T) {
+	n := newNode(t, nil)
+	n.start(withoutList{n.model})
+	var pods []*v1.Pod
+	for i := range 8 {
+		pods = append(pods, n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i)))
+	}
+	for i, pod := range slices.Backward(pods) {
+		if got := n.admit(pod); !slices.Equal(got, gpus(i)) {
+			t.Errorf("%s holds %v, want %v", pod.Name, got, gpus(i))
+		}
+	}
+	n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceGet), 8, "found by kubelet's answer")
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 )
 
 // viewer makes views and caches them by version: a node has up to some hundred pods,
@@ -31,20 +32,20 @@ type annotation struct {
 
 type madeView struct {
 	version string
-	view    *podView
+	view    *podfinder.Pod
 }
 
 // of is views, with the lock.
-func (v *viewer) of(pods []*v1.Pod) []*podView {
+func (v *viewer) of(pods []*v1.Pod) []*podfinder.Pod {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.views(pods)
 }
 
 // views returns the node's pods, each once. It needs mu.
-func (v *viewer) views(pods []*v1.Pod) []*podView {
+func (v *viewer) views(pods []*v1.Pod) []*podfinder.Pod {
 	made := make(map[types.UID]madeView, len(pods))
-	out := make([]*podView, 0, len(pods))
+	out := make([]*podfinder.Pod, 0, len(pods))
 	own := make(map[types.UID]bool, len(pods))
 	for _, pod := range pods {
 		own[pod.UID] = true
@@ -58,9 +59,9 @@ func (v *viewer) views(pods []*v1.Pod) []*podView {
 			m = madeView{version: pod.ResourceVersion, view: v.newView(pod)}
 		}
 		made[pod.UID] = m
-		if m.view.uid != pod.UID && own[m.view.uid] {
+		if m.view.UID != pod.UID && own[m.view.UID] {
 			itself := *m.view // any user can claim that a pod is another pod's mirror
-			itself.uid = pod.UID
+			itself.UID = pod.UID
 			m.view = &itself
 		}
 		out = append(out, m.view)
@@ -81,11 +82,11 @@ func (v *viewer) forget(pods []*v1.Pod) {
 }
 
 // newView needs mu.
-func (v *viewer) newView(pod *v1.Pod) *podView {
+func (v *viewer) newView(pod *v1.Pod) *podfinder.Pod {
 	// A pod has many versions, and different lists of pods come alternately.
 	key := annotation{pod.UID, pod.Annotations[allocation.Key]}
 	unused := false
-	p := viewOf(pod, v.node, func(reason string) {
+	p := podfinder.PodOf(pod, v.node, func(reason string) {
 		unused = true
 		if !v.told[key] {
 			v.ignored(reason)

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package steering
+package choice
 
 import (
 	"slices"
 
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -15,18 +16,18 @@ const enumerable = 16
 // pickBest fills a question with the best devices by the objective. It gives up if
 // there are no tables, if an id that must be taken is not in the graph or shares a
 // device with another, or if too few distinct devices are offered.
-func pickBest(tables *nvtopo.Tables, q *question) ([]string, bool) {
+func pickBest(tables *nvtopo.Tables, q *question.Question) ([]string, bool) {
 	if tables == nil {
 		return nil, false
 	}
 	g := tables.Graph()
 	byPosition := map[int]string{} // position -> the id to take there
 	place := func(id string) (int, bool) {
-		m, missing := g.Positions([]string{physical(id)})
+		m, missing := g.Positions([]string{question.Physical(id)})
 		return m.First(), len(missing) == 0
 	}
 	var must, free nvtopo.Mask
-	for _, id := range q.must {
+	for _, id := range q.Must {
 		p, ok := place(id)
 		if !ok || must.Has(p) {
 			return nil, false
@@ -34,7 +35,7 @@ func pickBest(tables *nvtopo.Tables, q *question) ([]string, bool) {
 		must |= nvtopo.MaskOf(p)
 		byPosition[p] = id
 	}
-	for _, id := range q.offered.sorted() {
+	for _, id := range q.Offered.Sorted() {
 		p, ok := place(id)
 		if !ok {
 			continue
@@ -44,11 +45,11 @@ func pickBest(tables *nvtopo.Tables, q *question) ([]string, bool) {
 			byPosition[p] = id
 		}
 	}
-	set, ok := pickSound(tables, free, must, q.size)
+	set, ok := pickSound(tables, free, must, q.Size)
 	if !ok {
 		return nil, false
 	}
-	ids := make([]string, 0, q.size)
+	ids := make([]string, 0, q.Size)
 	for p := range set.All() {
 		ids = append(ids, byPosition[p])
 	}

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package steering
+package podfinder_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfindertest"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
 
 // crowd is a node on which one pod asks, with the truth about each pod on it.
 type crowd struct {
-	facts *facts
-	world world
-	asker *podView
+	facts *podfinder.Facts
+	world podfindertest.World
+	asker *podfinder.Pod
 	// empty are the other pods that kubelet knows as active, of the size that is asked
 	// for and without devices.
 	empty int
@@ -34,48 +32,50 @@ func randomCrowd(r *rand.Rand) crowd {
 	for i := range offered {
 		offered[i] = fmt.Sprintf("GPU-%d", i)
 	}
-	c := crowd{facts: newFacts(newQuestion(gpu, offered, nil, size)), world: world{kubelet: map[string]map[string][]string{}}}
+	c := crowd{facts: newFacts(question.New(gpu, offered, nil, size)), world: podfindertest.World{Kubelet: map[string]map[string][]string{}}}
 	n := 1 + r.IntN(40)
-	newPod := func(i, n int) *podView { return testPod(i, asks("main", n, offered[n*i:n*(i+1)]...)) }
+	newPod := func(i, n int) *podfinder.Pod {
+		return testPod(i, asks("main", n, offered[n*i:n*(i+1)]...))
+	}
 	who := r.IntN(n)
 	for i := range n {
 		p := newPod(i, size)
-		p.version = uint64(100 + r.IntN(n)) // neither order tells anything
-		p.created = epoch.Add(time.Duration(r.IntN(n)) * time.Second)
-		held := p.containers[0].want[gpu]
+		p.Version = uint64(100 + r.IntN(n)) // neither order tells anything
+		p.Created = epoch.Add(time.Duration(r.IntN(n)) * time.Second)
+		held := p.Containers[0].Want[gpu]
 		kind := r.IntN(12)
 		switch {
 		case i == who:
 			c.asker = p
-			c.world.kubelet[p.name] = map[string][]string{"main": nil}
+			c.world.Kubelet[p.Name] = map[string][]string{"main": nil}
 		case kind < 5: // waits
 		case kind == 5: // waits, and is deleted
-			p.deleting = true
+			p.Deleting = true
 		case kind == 6: // runs
-			c.world.kubelet[p.name] = map[string][]string{"main": held}
+			c.world.Kubelet[p.Name] = map[string][]string{"main": held}
 			recordedAs(i, "main", held...)(c.facts)
 		case kind == 7: // has ended, and its record is still there
 			recordedAs(i, "main", held...)(c.facts)
-			p.terminal = r.IntN(2) == 0
+			p.Terminal = r.IntN(2) == 0
 		case kind == 8: // was refused after it had been served
 			servedAs(i, "main", time.Hour, held...)(c.facts)
 		case kind == 9 && c.empty < 3: // runs, and kubelet has lost its record
-			p.started, p.containers[0].running = true, true
+			p.Started, p.Containers[0].Running = true, true
 			servedAs(i, "main", time.Hour, held...)(c.facts)
-			c.world.kubelet[p.name] = map[string][]string{"main": nil}
+			c.world.Kubelet[p.Name] = map[string][]string{"main": nil}
 			c.empty++
 		case kind == 10 && c.empty < 3: // kubelet was told of its deletion before it admitted it
-			p.deleting = true
-			c.world.kubelet[p.name] = map[string][]string{"main": nil}
+			p.Deleting = true
+			c.world.Kubelet[p.Name] = map[string][]string{"main": nil}
 			c.empty++
 		default: // asks for another number
 			p = newPod(i, 1)
 		}
-		c.facts.pods = append(c.facts.pods, p)
+		c.facts.Pods = append(c.facts.Pods, p)
 	}
 	if r.IntN(8) == 0 {
-		c.world.live = c.facts.pods
-		c.facts.pods = slices.DeleteFunc(slices.Clone(c.facts.pods), func(p *podView) bool { return p == c.asker })
+		c.world.Live = c.facts.Pods
+		c.facts.Pods = slices.DeleteFunc(slices.Clone(c.facts.Pods), func(p *podfinder.Pod) bool { return p == c.asker })
 	}
 	return c
 }
@@ -88,8 +88,8 @@ func TestEliminationLeavesWhoAsks(t *testing.T) {
 	for seed := range uint64(3000) {
 		c := randomCrowd(rand.New(rand.NewPCG(seed, 50)))
 		who, asked, _ := settle(t, c.facts, c.world)
-		if who == nil || who.pod != c.asker || who.source != sourceGet || who.ambiguous {
-			t.Fatalf("seed %d: found %+v after %v, want %s without doubt", seed, who, asked, c.asker.name)
+		if who == nil || who.Pod != c.asker || who.Source != podfinder.SourceGet || who.Ambiguous {
+			t.Fatalf("seed %d: found %+v after %v, want %s without doubt", seed, who, asked, c.asker.Name)
 		}
 		if slices.Contains(asked, surveyed) {
 			surveys++
@@ -110,32 +110,29 @@ func TestNoSurveyWhileKubeletHasTakenDevices(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
 		c := randomCrowd(rand.New(rand.NewPCG(seed, 51)))
-		c.facts.q = including(c.facts.q, "GPU-199")
+		c.facts.Question = including(c.facts.Question, "GPU-199")
 		if _, asked, _ := settle(t, c.facts, c.world); slices.Contains(asked, surveyed) {
 			t.Fatalf("seed %d: asked for %v", seed, asked)
 		}
 	}
 }
 
-// withoutList is a kubelet that does not tell all its pods.
-type withoutList struct{ *model }
-
-func (withoutList) ActivePods(context.Context) (map[types.NamespacedName]bool, error) {
-	return nil, kubelet.ErrUnsupported
-}
-
-// TestWithoutAListEachPodIsAskedAbout: what tells of all pods only saves time.
-func TestWithoutAListEachPodIsAskedAbout(t *testing.T) {
-	n := newNode(t, nil)
-	n.start(withoutList{n.model})
-	var pods []*v1.Pod
-	for i := range 8 {
-		pods = append(pods, n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i)))
+// Pods that seem to hold a device under another id than is offered have to be asked
+// about too.
+func TestPodsThatHoldADeviceUnderAnotherIDAreUnsure(t *testing.T) {
+	switched := map[string]struct{ had, offered []string }{
+		"sharing is switched on":  {gpus(0), []string{"GPU-0::0", "GPU-0::1"}},
+		"sharing is switched off": {[]string{"GPU-0::1"}, gpus(0)},
+		"nothing is shared":       {gpus(0), gpus(0)},
+		"all the time shared":     {[]string{"GPU-0::1"}, []string{"GPU-0::1"}},
 	}
-	for i, pod := range slices.Backward(pods) {
-		if got := n.admit(pod); !slices.Equal(got, gpus(i)) {
-			t.Errorf("%s holds %v, want %v", pod.Name, got, gpus(i))
+	for name, tc := range switched {
+		for holder, want := range map[string]int{tc.had[0]: 1, "GPU-7": 0} {
+			f := newFacts(question.New(gpu, tc.offered, nil, 1), testPod(0, asks("a", 1)))
+			recordedAs(0, "a", holder)(f)
+			if got := f.Unsure(); got != want {
+				t.Errorf("%s: unsure about %d holders of %s, want %d", name, got, holder, want)
+			}
 		}
 	}
-	n.counted(n.metrics.identity.WithLabelValues(sourceGet), 8, "found by kubelet's answer")
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package steering
+package choice
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
@@ -49,7 +50,7 @@ func TestTheAgentsOwnChoiceGoesByHealth(t *testing.T) {
 				}
 				return out
 			}
-			q := newQuestion("nvidia.com/gpu", ids(tc.offered), ids(tc.must), tc.size)
+			q := question.New("nvidia.com/gpu", ids(tc.offered), ids(tc.must), tc.size)
 			got, ok := pickBest(nvtopo.NewTables(g, nvtopo.DefaultWeights()), &q)
 			if !ok {
 				t.Fatal("nothing was picked")

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package podfinder
+
+// What the tests of this package need of its inside.
+const (
+	ListAfter = listAfter
+	Doubtful  = doubtful
+)
+
+// Unsure counts the pods that kubelet may have to be asked about.
+func (f *Facts) Unsure() int { return f.unsure(nil) }
