@@ -23,7 +23,7 @@
 //	State.mu, topologies.Cache.mu ► the locks of nodelease.Table and nvtopo.Registry
 //	any of these ► candidates' changes.mu; waking's changes.mu
 //	the scheduling queue's lock (PreEnqueue) ► waking's list.mu
-//	State.syncMu, profiles.mu, leaderView.mu, releases.mu: with no other
+//	State.syncMu, profiles.mu, leaderView.mu: with no other
 //
 // State.mu guards both kinds of reservations, of each cell too, and which pods have just
 // gone. No lock is held in a call of the scheduling queue or of the waiting pods' list of

@@ -141,7 +141,7 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 		if !ok {
 			return
 		}
-		s.releases.tell(klog.FromContext(ctx), l)
+		s.releases.Tell(klog.FromContext(ctx), l)
 		s.leader.see(l)
 		if s.leases.Set(l, s.clock.Now()) {
 			s.leaseBack(l.Name)

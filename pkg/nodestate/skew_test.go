@@ -4,17 +4,13 @@ package nodestate
 
 import (
 	"errors"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // later returns a pod's annotation as a later release may write it.
@@ -68,38 +64,5 @@ func TestAnnotationsOfALaterRelease(t *testing.T) {
 				t.Errorf("reported %v, want an ErrNewerVersion: %v", reported, tc.wantNewer)
 			}
 		})
-	}
-}
-
-func TestOtherReleasesAreToldOfOnce(t *testing.T) {
-	at := func(name, level string) *coordinationv1.Lease {
-		l := lease(name, time.Unix(0, 0), time.Minute)
-		if level != "" {
-			l.Annotations = map[string]string{release.LevelKey: level}
-		}
-		return l
-	}
-	same, next := strconv.Itoa(release.Level), strconv.Itoa(release.Level+1)
-	var r releases
-	for i, step := range []struct {
-		lease *coordinationv1.Lease
-		want  bool
-	}{
-		{at("exporter-n1", same), false},
-		{at("exporter-n1", next), true},
-		{at("agent-n2", next), false}, // one of them was enough
-		{at("agent-n2", "x"), true},
-		{at("nvtopo-scheduler", "99"), false}, // no program of a node
-		{at("agent-n3", "99"), true},
-	} {
-		if _, got := r.other(step.lease); got != step.want {
-			t.Errorf("step %d, %s at %v: told %v, want %v", i, step.lease.Name, step.lease.Annotations, got, step.want)
-		}
-	}
-	for i := range 100 {
-		r.other(at("agent-n4", strconv.Itoa(1000+i)))
-	}
-	if len(r.seen) > maxReleases {
-		t.Errorf("%d levels are remembered, at most %d should be", len(r.seen), maxReleases)
 	}
 }

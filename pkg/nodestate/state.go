@@ -48,7 +48,7 @@ type State struct {
 	cells      *cells
 	leases     *nodelease.Table
 	leader     *leaderView
-	releases   releases
+	releases   nodelease.OtherReleases
 	parsed     *parsedAllocations
 	index      *candidates.Index
 	retries    *candidates.Retries

@@ -61,8 +61,8 @@ func (p *Plugin) Handle() fwk.Handle { return p.handle }
 func (p *Plugin) State() *nodestate.State { return p.state }
 
 // Cycle returns this cycle's view, or nil if the pod is not for this plugin.
-func (p *Plugin) Cycle(state fwk.CycleState) *nodestate.Cycle {
-	c := nodestate.ReadCycle(state)
+func (p *Plugin) Cycle(state fwk.CycleState) *Cycle {
+	c := ReadCycle(state)
 	if c == nil || !p.cares(c.Demand.Request) {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (p *Plugin) Cycle(state fwk.CycleState) *nodestate.Cycle {
 
 // View returns this cycle's view and what is used on a node, for scoring. The usage is
 // nil if there is nothing to score.
-func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*nodestate.Cycle, *usage.Usage) {
+func (p *Plugin) View(state fwk.CycleState, info fwk.NodeInfo) (*Cycle, *usage.Usage) {
 	c := p.Cycle(state)
 	if c == nil {
 		return nil, nil

@@ -7,8 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
-
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // ErrReasonNotSynced is why GPU pods wait for a moment after a start.
@@ -17,15 +15,15 @@ const ErrReasonNotSynced = "the scheduler has not read all GPU topologies yet"
 // PreFilter reads the pod once for both plugins. If it cannot read a value, the pod
 // waits until it is corrected itself; no node could help.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	c := nodestate.ReadCycle(state)
+	c := ReadCycle(state)
 	if c == nil {
 		p.state.Sweep(p.Snapshot())
 		d, err := p.demand(pod)
 		if err != nil {
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 		}
-		c = &nodestate.Cycle{Demand: *d}
-		state.Write(nodestate.CycleKey, c)
+		c = &Cycle{Demand: *d}
+		state.Write(CycleKey, c)
 	}
 	// One plugin's Filter gives the whole answer, so the other plugin skips it.
 	if !p.cares(c.Demand.Request) || (c.FilteredBy != "" && c.FilteredBy != p.name) {

@@ -7,8 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
-
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // turnKey is the key of the function that ends the pod's turn. The first of our plugins
@@ -26,7 +24,7 @@ func (t turn) Clone() fwk.StateData { return t }
 // any case after the time in which the API server gives up the request: clients of
 // kube-scheduler have no time limit.
 func (p *Plugin) beginBinding(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) error {
-	if c := nodestate.ReadCycle(state); c == nil || c.FilteredBy == "" {
+	if c := ReadCycle(state); c == nil || c.FilteredBy == "" {
 		return nil // none of our plugins is for this pod, and there is no choice
 	}
 	if _, err := state.Read(turnKey); err == nil {

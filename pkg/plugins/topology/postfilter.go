@@ -9,8 +9,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
 // ErrReasonListRefused is shown on a pod for the moment until it is tried again.
@@ -31,7 +31,7 @@ const ErrReasonNoNode = "no node has what the pod asks for; it is tried when one
 // without GPUs are left to the default preemption, or to what the profile has instead
 // of it.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	c := nodestate.ReadCycle(state)
+	c := lifecycle.ReadCycle(state)
 	if c != nil && c.Narrowed {
 		p.State().RetryOnAllNodes(p.logger, pod, p.Handle())
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonListRefused)

@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
 // PreFilter reads the pod and limits the cycle to the nodes that are best for it: those
@@ -19,7 +19,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	if !status.IsSuccess() && !status.IsSkip() {
 		return nil, status
 	}
-	c := nodestate.ReadCycle(state)
+	c := lifecycle.ReadCycle(state)
 	names, ratedBy := p.State().Candidates(&c.Demand, pod, &p.narrowing, p.Handle(), nodes)
 	if names == nil {
 		return nil, status

@@ -8,9 +8,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	c := p.Cycle(state)
 	if c == nil {
-		if c = nodestate.ReadCycle(state); c == nil || c.Narrowed || !p.narrowing.KeepOff || !p.State().HasBoth() {
+		if c = lifecycle.ReadCycle(state); c == nil || c.Narrowed || !p.narrowing.KeepOff || !p.State().HasBoth() {
 			return fwk.NewStatus(fwk.Skip)
 		}
 		return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
 const (
@@ -61,7 +62,7 @@ func (p *preemptor) SelectVictimsOnNode(
 	ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo, pdbs []*policyv1.PodDisruptionBudget,
 ) ([]*v1.Pod, int, *fwk.Status) {
 	a := attemptOf(ctx)
-	c := nodestate.ReadCycle(state)
+	c := lifecycle.ReadCycle(state)
 	if a == nil || c == nil {
 		return p.DefaultPreemption.SelectVictimsOnNode(ctx, state, pod, info, pdbs)
 	}

@@ -47,7 +47,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -263,7 +262,7 @@ func (s *stage) victims(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBu
 		s.tb.Fatal(err)
 	}
 	p := s.plugin.preemptor
-	if w := p.waitOn(s.ctx, state, nodestate.ReadCycle(state), pod, info); w != nil && w.within <= p.patience {
+	if w := p.waitOn(s.ctx, state, lifecycle.ReadCycle(state), pod, info); w != nil && w.within <= p.patience {
 		return namesOf(w.awaited), eviction.CostOf(nil, nil, w.quality), nil
 	}
 	a := &attempt{plans: map[string]plan{}}
@@ -304,7 +303,7 @@ func (s *stage) brute(pod *v1.Pod, node int, pdbs ...*policyv1.PodDisruptionBudg
 			could = append(could, p)
 		}
 	}
-	c := nodestate.ReadCycle(state)
+	c := lifecycle.ReadCycle(state)
 	b := eviction.NewBudgets(pdbs)
 	slices.SortStableFunc(could, func(a, b *v1.Pod) int {
 		if s.plugin.preemptor.MoreImportantPod(a, b) {

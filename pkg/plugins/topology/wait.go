@@ -18,6 +18,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
 const (
@@ -44,7 +45,7 @@ type wait struct {
 // waits looks for the node that is best to wait for. If there is none, late is the node
 // with the shortest wait beyond what is reasonable.
 func (p *preemptor) waits(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (soonest, late *wait) {
-	c := nodestate.ReadCycle(state)
+	c := lifecycle.ReadCycle(state)
 	nodes, err := m.NodesForStatusCode(p.handle.SnapshotSharedLister().NodeInfos(), fwk.Unschedulable)
 	if c == nil || err != nil {
 		return nil, nil
@@ -85,7 +86,7 @@ func (w *wait) compare(o *wait, nominated string) int {
 
 // waitOn finds the first pods to end on a node that make room for the pod. It returns
 // nil if even all of them together do not.
-func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *nodestate.Cycle, pod *v1.Pod, info fwk.NodeInfo) *wait {
+func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *lifecycle.Cycle, pod *v1.Pod, info fwk.NodeInfo) *wait {
 	soon, slow := p.leavers(info, pod)
 	behind := p.state.KubeletBehind(&c.Demand, info, p.handle.SnapshotSharedLister().NodeInfos())
 	if len(soon)+len(slow) == 0 && !behind {
@@ -94,7 +95,7 @@ func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *nodesta
 	ahead := *c
 	ahead.Demand.Ahead = true
 	s := &site{p: p, ctx: ctx, state: state.Clone(), pod: pod, info: info.Snapshot(), logger: klog.FromContext(ctx)}
-	s.state.Write(nodestate.CycleKey, &ahead)
+	s.state.Write(lifecycle.CycleKey, &ahead)
 	if behind && s.filter().IsSuccess() {
 		return s.wait(&ahead.Demand, behind)
 	}

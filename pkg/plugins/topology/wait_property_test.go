@@ -24,6 +24,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
 // going are the pods of a random node that go anyway, by how long they take.
@@ -118,7 +119,7 @@ func (x *trial) shortest(g going) (steps time.Duration, ok bool) {
 
 // cheapest is the least cost of evicting some pods beside those that go soon.
 func (x *trial) cheapest(could []*v1.Pod, soon going, pdbs []*policyv1.PodDisruptionBudget) (best eviction.Cost, names []string, found bool) {
-	c, b := nodestate.ReadCycle(x.state), eviction.NewBudgets(pdbs)
+	c, b := lifecycle.ReadCycle(x.state), eviction.NewBudgets(pdbs)
 	for set := range uint64(1) << len(could) {
 		var victims, gone []*v1.Pod
 		for i, p := range could {
@@ -168,7 +169,7 @@ func TestVictimsBesidePodsThatGoAnyway(t *testing.T) {
 		}
 		x := &trial{s: s, pod: pod, info: info, state: s.cycle(pod)}
 		if _, fits := x.without(nil); !fits {
-			w := p.waitOn(s.ctx, x.state, nodestate.ReadCycle(x.state), pod, info)
+			w := p.waitOn(s.ctx, x.state, lifecycle.ReadCycle(x.state), pod, info)
 			steps, ok := x.shortest(soon)
 			all := maps.Clone(soon)
 			maps.Copy(all, slow)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package lifecycle
 
 import (
 	"sync/atomic"
@@ -8,6 +8,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // CycleKey is where both plugins keep their common view of a scheduling cycle;
@@ -18,7 +19,7 @@ const CycleKey fwk.StateKey = "nvtopo.dev/cycle"
 // each before anything else runs; it holds nothing that a dry run changes, so a
 // clone is the same object.
 type Cycle struct {
-	Demand Demand
+	Demand placement.Demand
 	// FilteredBy names the plugin whose Filter answers for both.
 	FilteredBy string
 	// Narrowed: PreFilter listed the nodes to look at. ListedBy is what it rated them

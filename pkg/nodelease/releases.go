@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package nodelease
 
 import (
 	"strings"
@@ -9,25 +9,24 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // maxReleases bounds what is remembered: a node may write any number.
 const maxReleases = 16
 
-// releases remembers of which releases the programs of nodes are, to say once of
+// OtherReleases remembers of which releases the programs of nodes are, to say once of
 // each that it is another.
-type releases struct {
+type OtherReleases struct {
 	mu   sync.Mutex
-	seen map[int]bool // levels other than ours
+	seen map[int]bool // levels other than ours; guarded by mu
 }
 
-// other returns how the program of a Lease is marked, if that is of another level
+// first returns how the program of a Lease is marked, if that is of another level
 // than this program's and the first such.
-func (r *releases) other(l *coordinationv1.Lease) (release.Mark, bool) {
+func (r *OtherReleases) first(l *coordinationv1.Lease) (release.Mark, bool) {
 	m := release.MarkOf(l.Annotations)
-	if m.Level == release.Level || !strings.HasPrefix(l.Name, nodelease.ExporterPrefix) && !strings.HasPrefix(l.Name, nodelease.AgentPrefix) {
+	if m.Level == release.Level || !strings.HasPrefix(l.Name, ExporterPrefix) && !strings.HasPrefix(l.Name, AgentPrefix) {
 		return m, false
 	}
 	r.mu.Lock()
@@ -42,9 +41,10 @@ func (r *releases) other(l *coordinationv1.Lease) (release.Mark, bool) {
 	return m, true
 }
 
-// tell logs the first Lease of a release that is not this program's.
-func (r *releases) tell(logger klog.Logger, l *coordinationv1.Lease) {
-	m, first := r.other(l)
+// Tell logs the first Lease of a release that is not this program's. Other Leases
+// than those of exporters and agents it ignores.
+func (r *OtherReleases) Tell(logger klog.Logger, l *coordinationv1.Lease) {
+	m, first := r.first(l)
 	switch {
 	case !first:
 	case m.Supported():
