@@ -4,6 +4,7 @@ package integration
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,13 +16,26 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// startCluster starts a cluster that ends with the test.
+// startCluster starts a cluster that ends with the test. Tests with a cluster of their own
+// run side by side: they wait for most of their time.
 func startCluster(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
+	t.Helper()
+	t.Parallel()
+	return startAlone(t, cfg)
+}
+
+// starting is held by the test that starts a cluster: a start computes and does not wait.
+var starting sync.Mutex
+
+// startAlone is startCluster for a test that needs the machine for itself.
+func startAlone(t *testing.T, cfg devcluster.Config) *devcluster.Cluster {
 	t.Helper()
 	if cfg.Log == nil {
 		cfg.Log = testrig.Log()
 	}
+	starting.Lock()
 	c, err := devcluster.Start(t.Context(), cfg)
+	starting.Unlock()
 	if err != nil {
 		t.Fatalf("start a cluster: %v", err)
 	}

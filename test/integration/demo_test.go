@@ -17,9 +17,10 @@ import (
 )
 
 // demoCommand returns the demo's command with a temporary folder of its own,
-// which has to be empty afterwards.
+// which has to be empty afterwards. Like clusters, demos run side by side.
 func demoCommand(t *testing.T, args ...string) (cmd *exec.Cmd, tmp string) {
 	t.Helper()
+	t.Parallel()
 	tmp, err := os.MkdirTemp("", "dc") //nolint:usetesting // t.TempDir's path is too long for a socket in it
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // TestAPIServerRestart: an API server that crashed takes its watches with it, and
 // comes back at its address with all that it was told.
 func TestAPIServerRestart(t *testing.T) {
-	c := startCluster(t, devcluster.Config{})
+	c := startAlone(t, devcluster.Config{})
 	client := clientFor(t, c)
 	maps := client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	if _, err := maps.Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{}); err != nil {

@@ -113,7 +113,11 @@ const announcing = "--feature-gates=NominatedNodeNameForExpectation=true"
 
 func newLab(t *testing.T, cfg devcluster.Config) *lab {
 	t.Helper()
-	c := startCluster(t, cfg)
+	return labOn(t, startCluster(t, cfg))
+}
+
+func labOn(t *testing.T, c *devcluster.Cluster) *lab {
+	t.Helper()
 	return &lab{Cluster: c, client: clientFor(t, c), graphs: map[string]*nvtopo.Graph{}}
 }
 

@@ -53,7 +53,7 @@ type storm struct {
 // scheduler twice meanwhile, in both ways of writing annotations, and where it announces
 // the node in another write before.
 func TestStorm(t *testing.T) {
-	l := newLab(t, devcluster.Config{})
+	l := labOn(t, startAlone(t, devcluster.Config{}))
 	l.install(t)
 	s := &storm{lab: l, oracles: map[string]*oracle.Oracle{}, machine: map[string]string{}}
 	var specs []devcluster.NodeSpec

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package architecture
+
+import (
+	"encoding/json"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// sharing are the modules beside the product's that link much of what the product links.
+// What has one version in all of them is compiled once; one module of another version, such
+// as golang.org/x/sys, has all above it compiled again, which is minutes.
+// tools/containerd and tools/nvidia-device-plugin are left as they are released.
+var sharing = map[string]struct{ except []string }{
+	"bench":         {except: []string{"gonum.org/v1/gonum"}}, // the product links little of it
+	"test/kubelet":  {},
+	"tools":         {except: []string{"golang.org/x/tools"}}, // only the generator compiles it
+	"tools/kubelet": {},
+	"tools/kwok":    {},
+}
+
+func TestModulesShareVersions(t *testing.T) {
+	product := versions(t, ".")
+	for _, dir := range slices.Sorted(maps.Keys(sharing)) {
+		theirs := versions(t, dir)
+		for _, path := range slices.Sorted(maps.Keys(theirs)) {
+			want, shared := product[path]
+			excepted := slices.Contains(sharing[dir].except, path)
+			switch got := theirs[path]; {
+			case shared && got != want && !excepted:
+				t.Errorf("%s/go.mod has %s %s, the product %s: a require or replace of the product's version lets both share what is compiled", dir, path, got, want)
+			case excepted && (!shared || got == want):
+				t.Errorf("%s/go.mod: %s needs no exception", dir, path)
+			}
+		}
+	}
+}
+
+// versions are those of the modules that a go.mod names: all that its module compiles.
+func versions(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+	cmd.Dir = filepath.Join("..", "..", dir)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go mod edit in %s: %v", dir, err)
+	}
+	type module struct{ Path, Version string }
+	var file struct {
+		Require []module
+		Replace []struct{ Old, New module }
+	}
+	if err := json.Unmarshal(out, &file); err != nil {
+		t.Fatalf("%s/go.mod: %v", dir, err)
+	}
+	found := map[string]string{}
+	for _, m := range file.Require {
+		found[m.Path] = m.Version
+	}
+	for _, r := range file.Replace {
+		if _, used := found[r.Old.Path]; used {
+			found[r.Old.Path] = r.New.Version
+		}
+	}
+	return found
+}
