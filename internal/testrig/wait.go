@@ -4,6 +4,7 @@ package testrig
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 )
@@ -52,5 +53,23 @@ func Soon(tb testing.TB, what string, done func() bool) {
 			tb.Fatalf("not within %v: %s", patience, what)
 		case <-time.After(firstPoll):
 		}
+	}
+}
+
+// request is what a fake API server was asked: client-go calls it an Action.
+type request interface {
+	Matches(verb, resource string) bool
+}
+
+// Watched waits until a fake API server has been asked for a watch of each resource, such
+// as pods. An informer lists first and watches then, and says after its list that it is in
+// step; a fake server forgets what it was told in between, so the informer never hears of it.
+// asked returns what the server was asked, as the method Actions of client-go's fakes.
+func Watched[R request](tb testing.TB, asked func() []R, resources ...string) {
+	tb.Helper()
+	for _, resource := range resources {
+		Soon(tb, "a watch of "+resource, func() bool {
+			return slices.ContainsFunc(asked(), func(r R) bool { return r.Matches("watch", resource) })
+		})
 	}
 }

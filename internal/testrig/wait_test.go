@@ -25,6 +25,11 @@ func (j *judged) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
+// question is a request: a verb and a resource.
+type question [2]string
+
+func (q question) Matches(verb, resource string) bool { return q == question{verb, resource} }
+
 // judge runs a test and returns its failure's message, empty without one.
 func judge(t *testing.T, run func(tb testing.TB)) string {
 	t.Helper()
@@ -93,6 +98,26 @@ func TestWaiting(t *testing.T) {
 		"what does not come soon": {
 			run:  func(tb testing.TB) { tb.Helper(); Soon(tb, "the socket", after(time.Hour)) },
 			want: "not within 30s: the socket",
+		},
+		"a watch that follows its list": {run: func(tb testing.TB) {
+			tb.Helper()
+			asked, watched := []question{{"list", "pods"}, {"watch", "nodes"}}, after(time.Second)
+			Watched(tb, func() []question {
+				if watched() {
+					return append(asked, question{"watch", "pods"})
+				}
+				return asked
+			}, "nodes", "pods")
+			if !watched() {
+				tb.Error("the list was taken for the watch")
+			}
+		}},
+		"a list without a watch": {
+			run: func(tb testing.TB) {
+				tb.Helper()
+				Watched(tb, func() []question { return []question{{"list", "pods"}, {"watch", "nodes"}} }, "nodes", "pods")
+			},
+			want: "not within 30s: a watch of pods",
 		},
 	}
 	for name, tc := range tests {

@@ -9,6 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 // TestPodsAreThereWhenTheirChangeIsTold: who waits for a pod waits once.
@@ -19,6 +21,7 @@ func TestPodsAreThereWhenTheirChangeIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	pods.start(t.Context())
+	testrig.Watched(t, kube.Actions, "pods")
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}, Spec: v1.PodSpec{NodeName: "n"}}
 	if _, err := kube.CoreV1().Pods("ns").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

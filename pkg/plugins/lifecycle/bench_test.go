@@ -36,6 +36,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -99,6 +100,7 @@ func newBenchOf(tb testing.TB, set setting, plugins ...string) *bench {
 	b.fw = b.build(ctx, tb, set, plugins)
 	b.factory.Start(ctx.Done())
 	b.factory.WaitForCacheSync(ctx.Done())
+	testrig.Watched(tb, b.client.Actions, "pods")
 	if _, err := b.state(tb).Apply(obj); err != nil {
 		tb.Fatal(err)
 	}

@@ -115,6 +115,7 @@ func newWholeThrough(t *testing.T, through func(kubernetes.Interface) kubernetes
 	}
 	w.factory.Start(ctx.Done())
 	w.factory.WaitForCacheSync(ctx.Done())
+	testrig.Watched(t, w.client.Actions, "pods")
 	if _, err := w.state(t).Apply(obj); err != nil {
 		t.Fatal(err)
 	}

@@ -103,6 +103,7 @@ func newStageWith(tb testing.TB, others []string, machines ...string) *stage {
 	s.build(others)
 	s.factory.Start(ctx.Done())
 	s.factory.WaitForCacheSync(ctx.Done())
+	testrig.Watched(tb, s.client.Actions, "pods")
 	for _, obj := range graphs {
 		if _, err := s.plugin.State().Apply(obj); err != nil {
 			tb.Fatal(err)
