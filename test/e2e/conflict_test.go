@@ -35,7 +35,7 @@ func conflict(t *testing.T, l *lab) (pod *v1.Pod, taken []string) {
 // TestConflict: a GPU that was chosen is another's by the time kubelet asks.
 func TestConflict(t *testing.T) {
 	t.Run("repair: the best GPUs left, and the annotation follows", func(t *testing.T) {
-		l := start(t, gpunode.Config{Agent: true})
+		l := startBeside(t, gpunode.Config{Agent: true})
 		pod, taken := conflict(t, l)
 		pod = l.running(t, pod.Name)
 		got := held(l.observe(t, pod))
@@ -62,7 +62,7 @@ func TestConflict(t *testing.T) {
 	})
 
 	t.Run("strict: the pod fails and says why", func(t *testing.T) {
-		l := start(t, gpunode.Config{Agent: true, AgentArgs: []string{"--mode=strict"}})
+		l := startBeside(t, gpunode.Config{Agent: true, AgentArgs: []string{"--mode=strict"}})
 		pod, taken := conflict(t, l)
 		var message string
 		testrig.Eventually(t, 30*time.Second, "kubelet refuses the pod", func(ctx context.Context) (bool, string) {
@@ -111,7 +111,7 @@ func (l *lab) bestPair(taken []string) []string {
 // TestEscapedEnvironment: a container whose environment asks for more than
 // kubelet gave it gets it, from today's runtimes, and is reported.
 func TestEscapedEnvironment(t *testing.T) {
-	l := start(t, gpunode.Config{Agent: true, NRI: true, AgentArgs: []string{"--nri=report"}})
+	l := startBeside(t, gpunode.Config{Agent: true, NRI: true, AgentArgs: []string{"--nri=report"}})
 	l.create(t, gpunode.Pod("greedy", 1, func(p *v1.Pod) {
 		p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "all"}}
 	}))

@@ -67,7 +67,7 @@ func checkCUDA(t *testing.T, pod *v1.Pod, containers []gpunode.Observation) {
 // exactly those, and goes nowhere that this could fail.
 func TestCUDAVisibleDevices(t *testing.T) {
 	t.Run("on an enforced node it sees its GPUs", func(t *testing.T) {
-		l := start(t, gpunode.Config{Agent: true})
+		l := startBeside(t, gpunode.Config{Agent: true})
 		// Not from the first GPU on, so that it is no luck.
 		l.create(t, gpunode.Pod("before", 1))
 		l.running(t, "before")
@@ -77,7 +77,7 @@ func TestCUDAVisibleDevices(t *testing.T) {
 	})
 
 	t.Run("on an unenforced node it is placed only as a whole", func(t *testing.T) {
-		l := start(t, gpunode.Config{})
+		l := startBeside(t, gpunode.Config{})
 		l.create(t, cudaPod(t, "part", 4))
 		var message string
 		testrig.Eventually(t, time.Minute, "the scheduler refuses the pod", func(ctx context.Context) (bool, string) {

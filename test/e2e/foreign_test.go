@@ -109,7 +109,7 @@ func common(a, b []string) []string {
 // TestForeignPod: a pod that no scheduler of ours placed gets no GPU that is
 // reserved, and is counted soon.
 func TestForeignPod(t *testing.T) {
-	l := start(t, gpunode.Config{Agent: true, Scheduler: withStockProfile})
+	l := startBeside(t, gpunode.Config{Agent: true, Scheduler: withStockProfile})
 
 	t.Run("beside a running pod", func(t *testing.T) {
 		l.create(t, gpunode.Pod("ours", 4))

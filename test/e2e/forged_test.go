@@ -57,7 +57,7 @@ func (l *lab) user(t *testing.T) kubernetes.Interface {
 // TestForgedAnnotation: nobody gets a GPU by writing an allocation: the API
 // server refuses it, and one that is there although it should not be is ignored.
 func TestForgedAnnotation(t *testing.T) {
-	l := start(t, gpunode.Config{Agent: true})
+	l := startBeside(t, gpunode.Config{Agent: true})
 	user := l.user(t)
 	pods := user.CoreV1().Pods(metav1.NamespaceDefault)
 	victim := l.create(t, gpunode.Pod("victim", 2, scheduledBy(nobody)))

@@ -37,7 +37,7 @@ const (
 // on the fake driver. The plugin registers with kubelet first; the agent is rolled
 // out and back while pods run.
 func TestNVIDIAPlugin(t *testing.T) {
-	l := start(t, gpunode.Config{NVIDIA: true})
+	l := startBeside(t, gpunode.Config{NVIDIA: true})
 	// They run through all of what follows.
 	l.create(t, gpunode.Pod("first", 1))
 	first := l.running(t, "first")
@@ -151,7 +151,7 @@ func TestNVIDIAPluginWithCDI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := start(t, gpunode.Config{
+	l := startBeside(t, gpunode.Config{
 		Agent: true, NVIDIA: true, PluginArgs: []string{"--device-list-strategy=cdi-cri", "--nvidia-cdi-hook-path=" + hook},
 	})
 	rng := seed(t)

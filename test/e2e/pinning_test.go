@@ -56,7 +56,7 @@ func (l *lab) cpusOf(gpus []string) string {
 // kubelet manages CPUs itself.
 func TestPinning(t *testing.T) {
 	t.Run("policy none: on the GPUs' CPUs", func(t *testing.T) {
-		l := start(t, gpunode.Config{Agent: true, NRI: true, AgentArgs: []string{"--nri=pin"}})
+		l := startBeside(t, gpunode.Config{Agent: true, NRI: true, AgentArgs: []string{"--nri=pin"}})
 		l.pinned(t, metav1.ConditionTrue)
 		seen := map[string]int{}
 		// Five single ones do not fit on one NUMA node of four; the last two GPUs
@@ -101,7 +101,7 @@ func TestPinning(t *testing.T) {
 	})
 
 	t.Run("policy static: left alone", func(t *testing.T) {
-		l := start(t, gpunode.Config{
+		l := startBeside(t, gpunode.Config{
 			Agent: true, NRI: true, AgentArgs: []string{"--nri=pin"},
 			Kubelet: map[string]any{"cpuManagerPolicy": "static", "reservedSystemCPUs": "0"},
 		})

@@ -21,7 +21,7 @@ import (
 // admits the next one. However often the agent is restarted meanwhile, their GPUs are
 // nobody's.
 func TestEndedPodsAfterRestarts(t *testing.T) {
-	l := start(t, gpunode.Config{Agent: true})
+	l := startBeside(t, gpunode.Config{Agent: true})
 	l.create(t, gpunode.Pod("stays", 1))
 	stays := l.running(t, "stays")
 	l.observe(t, stays)

@@ -259,6 +259,7 @@ func (a *across) counts(t *testing.T) counts {
 // nobody evicted and nothing tried that would have evicted somebody.
 func (a *across) wantUndisturbed(t *testing.T, pod *v1.Pod) (*v1.Pod, counts) {
 	t.Helper()
+	a.awaitTurn(t)
 	before, pods := a.counts(t), a.pods(t)
 	start := time.Now()
 	a.create(t, pod)
@@ -279,6 +280,17 @@ func (a *across) wantUndisturbed(t *testing.T, pod *v1.Pod) (*v1.Pod, counts) {
 		t.Errorf("the pod was nominated to %s", n)
 	}
 	return got, delta
+}
+
+// awaitTurn waits until the scheduler is done with every pod that was deleted before: it
+// tries one pod at a time, and may have begun with a deleted one that it had heard of.
+func (a *across) awaitTurn(t *testing.T) {
+	t.Helper()
+	pod := wish(openProfile, 0, nil)
+	pod.Name = a.freshName("turn")
+	a.create(t, pod)
+	a.bound(t, pod.Name)
+	a.drop(t, pod.Name)
 }
 
 // testNoNodeLeft takes a pod's port on every node, by pods as important as it is:

@@ -8,7 +8,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 )
 
-// The profiles of the scheduler that TestScheduling runs.
+// The profiles of the scheduler of these tests.
 const (
 	preBindProfile  = "with-prebind"
 	bindingProfile  = "with-binding"
@@ -33,26 +33,36 @@ func schedulingProfiles() []profile {
 	}
 }
 
-// TestScheduling runs what needs no cluster of its own on one cluster with one
+// The next two run what needs no cluster of its own, each on one cluster with one
 // scheduler. Every case has nodes of its own and pins its pods to them.
+
+// TestScheduling is about what pods ask for.
 func TestScheduling(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
 	l.install(t)
-	l.staleNodes(t)
-	s := l.startScheduler(t, schedulingProfiles()...)
+	l.startScheduler(t, schedulingProfiles()...)
 	t.Run("annotations", l.testAnnotations)
 	t.Run("sequences", l.testSequences)
 	t.Run("refusals", l.testRefusals)
 	t.Run("malformed annotations", l.testMalformed)
 	t.Run("hostile pods", l.testHostilePods)
 	t.Run("CPUs and memory beside the GPUs", l.testNUMAFit)
-	t.Run("graphs that do not count", l.testStaleNodes)
 	t.Run("odd machines", l.testOddMachines)
+	t.Run("one plugin alone", l.testOnePlugin)
+	t.Run("pods without GPUs", l.testCPUOnly)
+}
+
+// TestSchedulingBesideOthers is about what graphs, agents, other pods and other schedulers
+// do to a pod, and about the scheduler's own start and end.
+func TestSchedulingBesideOthers(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.staleNodes(t)
+	s := l.startScheduler(t, schedulingProfiles()...)
+	t.Run("graphs that do not count", l.testStaleNodes)
 	t.Run("nodes without an agent", l.testUnenforced)
 	t.Run("two profiles on one node", l.testTwoProfiles)
 	t.Run("pods of another scheduler", l.testForeign)
-	t.Run("one plugin alone", l.testOnePlugin)
-	t.Run("pods without GPUs", l.testCPUOnly)
 	t.Run("waking", l.testWaking)
 	t.Run("preemption", l.testPreemption)
 	t.Run("configurations refused at start", l.testRefusedConfigs)
