@@ -134,7 +134,7 @@ func (r *rig) scheduleOne(ctx, labelled context.Context, m *measurement) (placem
 	r.SchedulingQueue.Done(assumed.UID)
 	p := placement{pod: assumed}
 	if r.state != nil {
-		p.alloc = r.state.Pending(assumed.UID, assumed.Spec.NodeName)
+		p.alloc = r.state.Attempt(assumed.UID, assumed.Spec.NodeName).Pending()
 	}
 	return p, nil
 }

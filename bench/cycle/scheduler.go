@@ -149,8 +149,8 @@ func (r *rig) confirm(ctx context.Context, placed []placement) error {
 				return fmt.Errorf("annotations of pod %s: %w", p.pod.Name, err)
 			}
 			bound.Annotations = annotations
-			r.state.BindingBegan(p.pod.UID, p.pod.Spec.NodeName)
-			r.state.Written(p.pod.UID, p.pod.Spec.NodeName)
+			r.state.Attempt(p.pod.UID, p.pod.Spec.NodeName).BindingBegan()
+			r.state.Attempt(p.pod.UID, p.pod.Spec.NodeName).Written()
 		}
 		if err := r.Cache.FinishBinding(r.logger, p.pod); err != nil {
 			return fmt.Errorf("finish the binding of pod %s: %w", p.pod.Name, err)

@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
 	{"pkg/nodestate"},
 	{"pkg/nodestate/waking"},
-	{"pkg/nodestate/candidates", "pkg/nodestate/topologies"},
+	{"pkg/nodestate/candidates", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
 	{"pkg/eviction"},
 	{"pkg/placement"},
 	{"pkg/usage"},
@@ -61,6 +61,11 @@ var never = []struct {
 		who:  []string{"pkg/nodeagent/steering/question", "pkg/nodeagent/steering/podfinder", "pkg/nodeagent/steering/choice"},
 		what: []string{"pkg/nodeagent/kubelet/...", "pkg/nodeagent/interposer/...", "k8s.io/client-go/..."},
 		why:  "finding the pod and choosing the devices are pure functions",
+	},
+	{
+		who:  []string{"pkg/nodestate/reservations"},
+		what: []string{"pkg/nodestate", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
+		why:  "the table of reservations says what changed by return values, and knows no scheduler",
 	},
 	{
 		who: []string{"pkg/nvtopo/..."}, what: []string{"k8s.io/..."}, except: []string{"k8s.io/utils/clock"},

@@ -18,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -266,7 +267,7 @@ func TestAPodWaitsWhereItMustNotComeFirst(t *testing.T) {
 	for _, step := range []struct {
 		after time.Duration
 		want  bool
-	}{{0, true}, {ReleaseWithin - time.Second, true}, {2 * time.Second, false}, {time.Hour, true}} {
+	}{{0, true}, {reservations.ReleaseWithin - time.Second, true}, {2 * time.Second, false}, {time.Hour, true}} {
 		r.clock.now = r.clock.now.Add(step.after)
 		for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
 			r.leases.Set(lease(prefix+"n", r.clock.now, 2*time.Minute), r.clock.now)

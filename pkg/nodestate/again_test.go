@@ -23,7 +23,7 @@ func (r *rig) attempt(t *testing.T, pod *v1.Pod) *allocation.Allocation {
 	if reason != placement.Fits {
 		t.Fatalf("pod %s: %s", pod.Name, reason)
 	}
-	r.BindingBegan(pod.UID, "n")
+	r.Attempt(pod.UID, "n").BindingBegan()
 	r.Unreserve(pod.UID, "n")
 	return a
 }
@@ -98,8 +98,8 @@ func TestAChoiceInDoubtIsTakenAgainOnlyIfItWouldBeChosen(t *testing.T) {
 				t.Errorf("chose %v, want none of %v", b.Positions(), a.Positions())
 			}
 			var kept nvtopo.Mask
-			for _, c := range r.cells.get("n").reservations {
-				kept |= c.alloc.Mask(testResource, n.Accels[0].Graph)
+			for _, c := range r.reservedOn("n").Reservations {
+				kept |= c.Allocation.Mask(testResource, n.Accels[0].Graph)
 			}
 			if kept != a|b {
 				t.Errorf("%v are kept, want both choices, %v and %v", kept.Positions(), a.Positions(), b.Positions())
@@ -119,20 +119,20 @@ func TestAWriteThatEndedLeavesNothingInDoubt(t *testing.T) {
 		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
-		r.BindingBegan(pod.UID, "n")
-		r.Written(pod.UID, "n")
-		r.WriteEnded(pod.UID, "n")
+		r.Attempt(pod.UID, "n").BindingBegan()
+		r.Attempt(pod.UID, "n").Written()
+		r.Attempt(pod.UID, "n").WriteEnded()
 	}
 	patched(pod)
 	r.Unreserve(pod.UID, "n")
 	if left := r.Dump(); len(left) != 0 {
 		t.Errorf("in flight although nothing can come late: %+v", left)
 	}
-	if present, earlier := r.Attempts(pod.UID, "n"); present || !earlier {
-		t.Errorf("present attempt %t, earlier ones %t, want that the pod may carry an earlier choice only", present, earlier)
+	if a := r.Attempt(pod.UID, "n"); a.HasChoice() || !a.Earlier() {
+		t.Errorf("present attempt %t, earlier ones %t, want that the pod may carry an earlier choice only", a.HasChoice(), a.Earlier())
 	}
 	patched(pod)
-	r.BindingBegan(pod.UID, "n")
+	r.Attempt(pod.UID, "n").BindingBegan()
 	r.Unreserve(pod.UID, "n")
 	// The Binding of that attempt may come late, to a pod that carries the next choice.
 	patched(annotated(pod.DeepCopy(), podrequest.MinLinkKey, "SYS"))
@@ -141,10 +141,18 @@ func TestAWriteThatEndedLeavesNothingInDoubt(t *testing.T) {
 		t.Errorf("in flight %+v, want two that are doubtful", left)
 	}
 	r.podDeleted(pod.UID)
-	if _, earlier := r.Attempts(pod.UID, "n"); len(r.noted) != 0 || !earlier {
-		t.Errorf("%d pods that are gone are said to carry a choice", len(r.noted))
+	if !r.Attempt(pod.UID, "n").Earlier() {
+		t.Error("the reservations of a pod that is gone are dropped before a snapshot can replace them")
+	}
+	_, l := r.view(t)
+	r.Sweep(l)
+	if r.Attempt(pod.UID, "n").Earlier() {
+		t.Error("a pod that is gone is said to carry a choice")
 	}
 }
+
+// attemptsInARow is how often a pod is sent to the node of its choice in doubt.
+const attemptsInARow = 4
 
 // An attempt that ended before its own writes, since another plugin's Permit failed, was
 // not counted, and the pod was sent to that node until the doubt was decided.
@@ -154,8 +162,8 @@ func TestEveryAttemptCountsTowardsThoseInARow(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
 			pod := gpuPod("p", 2)
 			r.attempt(t, pod)
-			for i := range maxAgain {
-				if got := r.triedOn(pod.UID); got != "n" {
+			for i := range attemptsInARow {
+				if got := r.reservations.TriedOn(pod.UID); got != "n" {
 					t.Errorf("after %d attempts more the pod is sent to %q, want n", i, got)
 				}
 				if began {
@@ -168,8 +176,8 @@ func TestEveryAttemptCountsTowardsThoseInARow(t *testing.T) {
 				}
 				r.Unreserve(pod.UID, "n")
 			}
-			if got := r.triedOn(pod.UID); got != "" {
-				t.Errorf("after %d attempts more the pod is sent to %q, want any node", maxAgain, got)
+			if got := r.reservations.TriedOn(pod.UID); got != "" {
+				t.Errorf("after %d attempts more the pod is sent to %q, want any node", attemptsInARow, got)
 			}
 		})
 	}
@@ -219,10 +227,10 @@ func TestAnAttemptThatAnEarlierOneOvertookKeepsNothing(t *testing.T) {
 			r.podEvent(nil, bound)
 			woken := 0
 			r.onFreed = func() { woken++ }
-			r.BindingBegan(pod.UID, tc.node)
+			r.Attempt(pod.UID, tc.node).BindingBegan()
 			r.Unreserve(pod.UID, tc.node)
-			reservations := r.reservations[pod.UID]
-			if got := phaseNames[reservations[1].phase]; len(reservations) != 2 || got != tc.want {
+			reservations := r.reservationsOf(pod.UID)
+			if got := reservations[1].Phase.String(); len(reservations) != 2 || got != tc.want {
 				t.Errorf("attempt 2 is %s, want %s; in flight %+v", got, tc.want, r.Dump())
 			}
 			if (woken > 0) != (tc.want == "void") {
@@ -264,12 +272,12 @@ func TestAPodThatIsFoundToCarryADroppedChoiceIsRemembered(t *testing.T) {
 			if left := r.Dump(); len(left) != 0 {
 				t.Errorf("in flight after the doubt was decided: %+v", left)
 			}
-			if _, earlier := r.Attempts(pod.UID, "n"); earlier != tc.want {
+			if earlier := r.Attempt(pod.UID, "n").Earlier(); earlier != tc.want {
 				t.Errorf("the pod is said to carry a choice: %t, want %t", earlier, tc.want)
 			}
 			r.podDeleted(pod.UID)
-			if n := len(r.noted); n != 0 {
-				t.Errorf("%d pods that are gone are said to carry a choice", n)
+			if r.Attempt(pod.UID, "n").Earlier() {
+				t.Error("a pod that is gone is said to carry a choice")
 			}
 		})
 	}

@@ -6,9 +6,9 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -21,17 +21,10 @@ type cell struct {
 	usage    atomic.Pointer[usage.Usage]
 	// candidate is the index's part of it. Its Revision counts changes of graph and of
 	// either kind of reservation; it is part of the usage memo's key, too.
-	candidate    candidates.Node
-	waking       waking.Node    // the waker's part of it
-	reservations []*reservation // guarded by State.mu
-	doubts       atomic.Int32   // how many of them are doubtful
-	// busySince is when the node's kubelet was first found to have pods to admit before
-	// another, and busyAsked when last; guarded by State.mu.
-	busySince, busyAsked time.Time
-	// nominatedReservations are of pods nominated for the node, guarded by State.mu, and
-	// nominatedCount is how many there are.
-	nominatedReservations []*nominatedReservation
-	nominatedCount        atomic.Int32
+	candidate candidates.Node
+	waking    waking.Node       // the waker's part of it
+	reserved  reservations.Node // the part of the table of reservations
+	busy      busySince
 }
 
 // cells maps node name -> cell. None is ever taken out.

@@ -19,6 +19,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -217,7 +218,7 @@ func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
 		t.Errorf("profiles (-want +got):\n%s", diff)
 	}
 	alloc := &allocation.Allocation{Node: "n", Containers: []allocation.Container{{GPUs: []string{"GPU-a", "GPU-b"}}}}
-	r.ReserveNominated("nominated", alloc, Waiting{Until: r.clock.now.Add(time.Minute)})
+	r.ReserveNominated("nominated", alloc, reservations.Waiting{Until: r.clock.now.Add(time.Minute)})
 	held := []diagnosis.NominatedReservation{{UID: "nominated", Node: "n", Until: r.clock.now.Add(time.Minute).UTC(), GPUs: []string{"GPU-a", "GPU-b"}}}
 	if diff := cmp.Diff(held, r.Diagnose("me").Holds); diff != "" {
 		t.Errorf("holds (-want +got):\n%s", diff)

@@ -4,23 +4,22 @@ package nodestate
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 )
 
-const (
-	// doubtInterval is how often doubtful reservations are looked at, and each is read.
-	doubtInterval = 2 * time.Second
-	// maxResolving bounds how many are read at a time: an API server that comes back
-	// after a minute finds the doubts of all attempts of that minute.
-	maxResolving = 16
-)
+// doubtInterval is how often doubtful reservations are looked at, and each is read.
+const doubtInterval = 2 * time.Second
 
 // resolveDoubts decides doubtful reservations by live reads that are later than any
 // write the API server may still carry out. A read may take requestTimeout; the others
@@ -37,80 +36,81 @@ func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 			return
 		case <-ticker.C():
 		}
-		if s.waitedInVain() {
+		if s.lookAgain.passed(s.clock.Now()) {
 			s.onFreed()
 		}
-		for _, c := range s.toResolve() {
+		for _, r := range s.reservations.ToResolve() {
 			reads.Go(func() {
-				freed := s.resolve(ctx, client, c)
-				s.resolved(c)
-				if freed {
-					s.onFreed()
-				}
+				defer s.reservations.Resolved(r)
+				s.resolve(ctx, client, r)
 			})
 		}
 	}
 }
 
-// resolve decides one doubtful reservation and reports whether its devices came free.
-func (s *State) resolve(ctx context.Context, client clientset.Interface, c *reservation) bool {
+// resolve decides one doubtful reservation.
+func (s *State) resolve(ctx context.Context, client clientset.Interface, r *reservations.Reservation) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
-	pod, err := client.CoreV1().Pods(c.namespace).Get(ctx, c.name, metav1.GetOptions{})
+	pod, err := client.CoreV1().Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return s.decide(c, nil)
+		s.decide(r, nil)
+		return
 	case err != nil:
-		klog.FromContext(ctx).V(2).Info("Reading a pod whose binding is in doubt failed", "pod", klog.KRef(c.namespace, c.name), "err", err)
-		return false
+		klog.FromContext(ctx).V(2).Info("Reading a pod whose binding is in doubt failed", "pod", klog.KRef(r.Namespace, r.Name), "err", err)
+		return
 	}
-	freed := s.decide(c, pod)
-	if a := s.misplaced(c, pod); a != nil {
+	s.decide(r, pod)
+	if a := s.misplaced(r, pod); a != nil {
 		if err := s.correct(ctx, client, pod, a); err != nil {
 			klog.FromContext(ctx).V(2).Info("Writing the choice a pod was bound with failed", "pod", klog.KObj(pod), "err", err)
 		}
 	}
-	return freed
 }
 
-// doubts returns the doubtful reservations that are old enough to be decided.
-func (s *State) doubts() []*reservation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.oldDoubts()
-}
-
-// oldDoubts needs s.mu.
-func (s *State) oldDoubts() []*reservation {
-	var out []*reservation
-	for _, cs := range s.reservations {
-		for _, c := range cs {
-			if c.phase == doubtful && s.clock.Since(c.since) > s.config.RequestTimeout {
-				out = append(out, c)
-			}
-		}
+// decide settles a doubtful reservation by a live read of its pod, nil if there is no
+// such pod any more.
+func (s *State) decide(r *reservations.Reservation, pod *v1.Pod) {
+	if pod == nil {
+		s.tell(s.reservations.Decide(r, false, nil))
+		return
 	}
-	return out
-}
-
-// toResolve returns those to be read now, which nobody reads, and counts them as being
-// read. Those that were read longest ago come first: some may never be answered.
-func (s *State) toResolve() []*reservation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := slices.DeleteFunc(s.oldDoubts(), func(c *reservation) bool { return c.reading })
-	slices.SortFunc(out, func(a, b *reservation) int { return a.read.Compare(b.read) })
-	out = out[:min(len(out), maxResolving-s.resolving)]
-	for _, c := range out {
-		c.reading, c.read = true, s.clock.Now()
+	if pod.UID == r.UID && pod.Spec.NodeName != "" {
+		s.podEvent(nil, pod)
+		return
 	}
-	s.resolving += len(out)
-	return out
+	text := pod.Annotations[allocation.Key]
+	choice, err := allocation.Parse(text)
+	if err != nil {
+		choice = nil
+	}
+	s.tell(s.reservations.Decide(r, pod.UID == r.UID && text != "", choice))
 }
 
-func (s *State) resolved(c *reservation) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.reading = false
-	s.resolving--
+// misplaced returns the choice that a pod was bound with and does not carry, or nil.
+// In mode PreBind annotation and node name are two writes: a Binding believed lost
+// may be carried out after the PATCH of the next attempt, for another node. The reservation
+// of the first attempt then says what the pod has.
+func (s *State) misplaced(r *reservations.Reservation, pod *v1.Pod) *allocation.Allocation {
+	node := r.Node.Name()
+	if pod.UID == r.UID && pod.Spec.NodeName == node && s.allocationOf(pod, node) == nil && s.reservations.Undisputed(r) {
+		return r.Allocation
+	}
+	return nil
+}
+
+// correct writes a pod's annotations anew, with the choice that it was bound with.
+// The reservation stays until the informer shows that.
+func (s *State) correct(ctx context.Context, client clientset.Interface, pod *v1.Pod, a *allocation.Allocation) error {
+	wanted, err := s.Annotations(a, allocation.HasAliases(pod))
+	if err != nil {
+		return err
+	}
+	body, err := allocation.CorrectionBody(pod, wanted)
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	return err
 }

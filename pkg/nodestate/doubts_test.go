@@ -17,8 +17,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/utils/clock"
-
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
 // stalling is an API server that never answers reads of some pods.
@@ -86,34 +84,4 @@ func TestADoubtThatCannotBeDecidedHoldsUpNoOther(t *testing.T) {
 		cancel()
 		<-ended // with its reads
 	})
-}
-
-func TestDoubtsAreReadWithABoundAndInTurn(t *testing.T) {
-	clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
-	s := New(testConfig(), clk)
-	for i := range maxResolving + 4 {
-		pod := gpuPod(fmt.Sprintf("p-%02d", i), 1)
-		c := &reservation{uid: pod.UID, name: pod.Name, node: "n", alloc: &allocation.Allocation{}, phase: binding}
-		s.insert(c)
-		s.doubt(c)
-	}
-	if n := len(s.toResolve()); n != 0 {
-		t.Errorf("%d doubts are read before requestTimeout", n)
-	}
-	clk.now = clk.now.Add(2 * requestTimeout)
-	first := s.toResolve()
-	if len(first) != maxResolving || len(s.toResolve()) != 0 {
-		t.Errorf("%d doubts are read at a time, want %d", len(first), maxResolving)
-	}
-	for _, c := range first {
-		s.resolved(c)
-	}
-	clk.now = clk.now.Add(doubtInterval)
-	seen := map[*reservation]bool{}
-	for _, c := range append(first, s.toResolve()[:4]...) {
-		seen[c] = true
-	}
-	if len(seen) != maxResolving+4 {
-		t.Errorf("%d doubts were read in two rounds, want all %d", len(seen), maxResolving+4)
-	}
 }

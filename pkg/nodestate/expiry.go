@@ -5,6 +5,7 @@ package nodestate
 import (
 	"context"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -15,7 +16,7 @@ import (
 const expiryInterval = 5 * time.Second
 
 // SetCountStale says that some profile places pods by count on nodes with stale graphs.
-func (s *State) SetCountStale() { s.counts.Store(true) }
+func (s *State) SetCountStale() { s.placesByCount.Store(true) }
 
 // watchExpiry wakes waiting pods when a Lease runs out and that lets some of them fit: an
 // agent's, whose word that pods which are gone still hold GPUs is no longer believed,
@@ -33,9 +34,7 @@ func (s *State) watchExpiry(ctx context.Context) {
 		if s.expired() {
 			s.onFreed()
 		}
-		s.mu.Lock()
-		s.expireNominated() // no cycle may come that would
-		s.mu.Unlock()
+		s.tell(s.reservations.ExpireNominated()) // no cycle may come that would
 	}
 }
 
@@ -53,12 +52,12 @@ func (s *State) expired() (freed bool) {
 				s.touch(x)
 				freed = true
 			}
-		} else if node, ok := strings.CutPrefix(name, nodelease.ExporterPrefix); ok && s.counts.Load() {
+		} else if node, ok := strings.CutPrefix(name, nodelease.ExporterPrefix); ok && s.placesByCount.Load() {
 			s.touchNode(node)
 			freed = true
 		}
 	}
-	if !s.counts.Load() {
+	if !s.placesByCount.Load() {
 		return freed
 	}
 	for _, node := range s.topologies.Ended() {
@@ -68,11 +67,31 @@ func (s *State) expired() (freed bool) {
 	return freed
 }
 
-// leaseBack tells whoever waits that the Lease of a node's program had run out and is
-// renewed again.
-func (s *State) leaseBack(name string) {
-	if c := s.cells.get(nodelease.NodeOf(name)); c != nil {
-		s.waker.LeaseBack(&c.waking)
-		s.touch(c)
+// deadline is the earliest of the times that somebody set.
+type deadline struct {
+	mu sync.Mutex
+	at time.Time // zero: there is none
+}
+
+func (d *deadline) set(at time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at.IsZero() || at.Before(d.at) {
+		d.at = at
 	}
 }
+
+// passed reports, once, that it has come.
+func (d *deadline) passed(now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at.IsZero() || now.Before(d.at) {
+		return false
+	}
+	d.at = time.Time{}
+	return true
+}
+
+// TryAgainBy has the waiting pods tried again at this time, if nothing else has done so
+// by then: what does not come to pass no event tells of.
+func (s *State) TryAgainBy(at time.Time) { s.lookAgain.set(at) }

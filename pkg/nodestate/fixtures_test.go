@@ -3,6 +3,7 @@
 package nodestate
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -41,6 +43,20 @@ func testConfig() Config {
 
 // podDeleted is the event of a pod's end, of which only the UID matters.
 func (s *State) podDeleted(uid types.UID) { s.carryOut(goneEffects(uid)) }
+
+// doubts are the doubtful reservations that are old enough to be decided.
+func (s *State) doubts() []*reservations.Reservation {
+	rs := s.reservations.ToResolve()
+	for _, r := range rs {
+		s.reservations.Resolved(r)
+	}
+	return rs
+}
+
+// reservationsOf are those of a pod, in the order in which they were made.
+func (s *State) reservationsOf(uid types.UID) []reservations.Listed {
+	return slices.DeleteFunc(s.reservations.List(), func(r reservations.Listed) bool { return r.UID != uid })
+}
 
 // topologyOf is the NodeGPUTopology of a catalogue machine.
 func topologyOf(tb testing.TB, name, kind string) *v1alpha1.NodeGPUTopology {

@@ -191,12 +191,13 @@ func (w *world) schedule() {
 			w.background()
 		}
 		w.compared += checkMemos(w.t, w.state, snapshot)
+		inDoubt := w.state.reservedOn(info.Node().Name).InDoubt(pod.UID)
 		a, reason := w.state.Reserve(d, pod, info, snapshot)
 		if reason != placement.Fits {
 			w.state.Unreserve(pod.UID, info.Node().Name)
 			return
 		}
-		if c := w.state.reservationOf(pod.UID, a.Node); c != nil && c.times > 0 {
+		if inDoubt != nil && inDoubt.Allocation == a {
 			w.retaken++
 		}
 		copied := pod.DeepCopy()
@@ -258,7 +259,7 @@ func (w *world) advanceBind() {
 		done()
 		return
 	}
-	w.state.BindingBegan(b.pod.UID, b.node)
+	w.state.Attempt(b.pod.UID, b.node).BindingBegan()
 	switch w.rng.IntN(4) {
 	case 0:
 		b.late, b.expires = true, w.clock.now.Add(requestTimeout)
@@ -269,7 +270,7 @@ func (w *world) advanceBind() {
 			w.carryOut(b)
 		}
 		if Refused(a.err) && !b.patched { // it is DefaultBinder that hears of a refusal after the PATCH
-			w.state.BindingRefused(b.pod.UID, b.node)
+			w.state.Attempt(b.pod.UID, b.node).BindingRefused()
 		}
 		fail()
 		done()
@@ -278,17 +279,17 @@ func (w *world) advanceBind() {
 		if w.preBind && !b.patched {
 			b.patched = ok
 			if ok {
-				w.state.Written(b.pod.UID, b.node)
+				w.state.Attempt(b.pod.UID, b.node).Written()
 				if w.rng.IntN(3) == 0 { // it was sent before, without an answer
 					again := *b
 					again.patched, again.late, again.expires = false, true, w.clock.now.Add(requestTimeout)
 					w.binds = append(w.binds, &again)
 				} else {
-					w.state.WriteEnded(b.pod.UID, b.node)
+					w.state.Attempt(b.pod.UID, b.node).WriteEnded()
 				}
 				return
 			}
-			w.state.BindingRefused(b.pod.UID, b.node)
+			w.state.Attempt(b.pod.UID, b.node).BindingRefused()
 		}
 		if !ok {
 			w.conflicts++
@@ -383,7 +384,7 @@ func noted(pod *v1.Pod) *allocation.Allocation {
 // decideDoubts is resolveDoubts' decision, by a live read, and its correction.
 func (w *world) decideDoubts() {
 	for _, c := range w.state.doubts() {
-		pod := w.api[c.uid]
+		pod := w.api[c.UID]
 		w.state.decide(c, pod)
 		if pod == nil {
 			continue
@@ -419,14 +420,12 @@ func (w *world) check(step int) {
 		}
 	}
 	var writing int64
-	for _, cs := range w.state.reservations {
-		for _, c := range cs {
-			if c.writing {
-				writing++
-			}
+	for _, r := range w.state.reservations.List() {
+		if r.Writing {
+			writing++
 		}
 	}
-	if got := w.state.writing.Load(); got != writing {
+	if got := w.state.reservations.Writing(); got != writing {
 		w.t.Fatalf("step %d: %d choices are said to be written, %d are", step, got, writing)
 	}
 }
@@ -457,7 +456,7 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 		retaken += w.retaken
 		compared += w.compared
 		w.quiesce()
-		if n := w.state.writing.Load(); n != 0 {
+		if n := w.state.reservations.Writing(); n != 0 {
 			t.Errorf("seed %d: %d choices are said to be written after everything settled", seed, n)
 		}
 		for _, left := range w.state.Dump() {

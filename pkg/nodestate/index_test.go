@@ -141,7 +141,7 @@ func (s *site) confirm(name string) {
 	bound := p.DeepCopy()
 	s.made++
 	bound.ResourceVersion = strconv.Itoa(s.made)
-	text, err := s.Pending(p.UID, p.Spec.NodeName).Encode()
+	text, err := s.Attempt(p.UID, p.Spec.NodeName).Pending().Encode()
 	s.must(err)
 	bound.Annotations = map[string]string{allocation.Key: text}
 	s.pods[name] = bound

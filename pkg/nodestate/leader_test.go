@@ -78,7 +78,7 @@ func TestAFormerLeaderDoesNotDecideAnew(t *testing.T) {
 		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
-		return r.CheckLeader(t.Context(), pod.UID, "n")
+		return r.Attempt(pod.UID, "n").CheckLeader(t.Context())
 	}
 	r.see(start, elected{"host_me", 0, 0})
 	if err := choose("before"); err != nil {

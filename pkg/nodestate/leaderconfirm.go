@@ -15,6 +15,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 )
 
 // confirmFor is how long a new leader asks before it carries a choice out. Its watch of
@@ -50,28 +51,28 @@ func (s *State) TakingOver() bool {
 
 // confirm fails if, in the time after this process was elected, the API server knows of
 // a pod on the node that has a GPU of the reservation.
-func (s *State) confirm(ctx context.Context, c *reservation) error {
+func (s *State) confirm(ctx context.Context, r *reservations.Reservation) error {
 	if !s.TakingOver() {
 		return nil
 	}
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
-	pods, err := s.live(ctx, c.node)
+	pods, err := s.live(ctx, r.Node.Name())
 	if err != nil {
 		return err
 	}
 	for i := range pods {
 		pod := &pods[i]
-		if pod.UID == c.uid || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+		if pod.UID == r.UID || pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 			continue
 		}
 		// Not through State.parsed, which is of pods that the informer has.
-		a, err := allocation.Of(pod, c.node)
+		a, err := allocation.Of(pod, r.Node.Name())
 		if err != nil {
 			continue
 		}
 		for _, theirs := range a.Containers {
-			mine := c.alloc.GPUs(theirs.Resource)
+			mine := r.Allocation.GPUs(theirs.Resource)
 			if j := slices.IndexFunc(theirs.GPUs, func(id string) bool { return slices.Contains(mine, id) }); j >= 0 {
 				return fmt.Errorf("%w: pod %s/%s has %s", ErrUnheard, pod.Namespace, pod.Name, theirs.GPUs[j])
 			}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 )
 
@@ -75,12 +76,12 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 
 // CollectWithStability implements metrics.StableCollector.
 func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
-	counts := map[string]int{}
-	for _, l := range c.state.Dump() {
-		counts[l.Phase]++
+	phases := map[reservations.Phase]int{}
+	for _, r := range c.state.reservations.List() {
+		phases[r.Phase]++
 	}
-	for _, phase := range phaseNames {
-		ch <- metrics.NewLazyConstMetric(c.reservations, metrics.GaugeValue, float64(counts[phase]), phase)
+	for p := reservations.Reserved; p <= reservations.Void; p++ {
+		ch <- metrics.NewLazyConstMetric(c.reservations, metrics.GaugeValue, float64(phases[p]), p.String())
 	}
 	nodes := map[string]int{}
 	for _, r := range c.state.Reports() {

@@ -63,7 +63,7 @@ func (s *State) RetriesOnAllNodes(uid types.UID) bool { return s.retries.Has(uid
 func (s *State) AddWaiting(r *waking.Refused) {
 	w := *r
 	w.Began = time.Unix(0, s.swept.Load())
-	w.Exempt = w.Exempt || s.triedOn(r.Pod.UID) != ""
+	w.Exempt = w.Exempt || s.reservations.TriedOn(r.Pod.UID) != ""
 	s.waker.Add(&w)
 }
 

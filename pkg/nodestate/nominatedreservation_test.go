@@ -4,7 +4,6 @@ package nodestate
 
 import (
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -38,7 +38,7 @@ func heldRig(t *testing.T) (*rig, []*v1.Pod, *v1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.ReserveNominated(preemptor.UID, a, Waiting{Victims: []types.UID{"victim"}, Awaited: []types.UID{"awaited"}, Until: r.clock.now.Add(time.Minute)})
+	r.ReserveNominated(preemptor.UID, a, reservations.Waiting{Victims: []types.UID{"victim"}, Awaited: []types.UID{"awaited"}, Until: r.clock.now.Add(time.Minute)})
 	return r, pods, preemptor
 }
 
@@ -111,7 +111,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.ReserveNominated(p.UID, a, Waiting{Until: r.clock.now.Add(time.Minute)})
+				r.ReserveNominated(p.UID, a, reservations.Waiting{Until: r.clock.now.Add(time.Minute)})
 			},
 		},
 	}
@@ -187,8 +187,8 @@ func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 	r, _, preemptor := heldRig(t)
 	woken := false
 	r.onFreed = func() { woken = true }
-	same := r.cells.get("n").nominatedOf(preemptor.UID).alloc
-	r.ReserveNominated(preemptor.UID, same, Waiting{Until: r.clock.now.Add(time.Hour)})
+	same := r.reservations.Nominated(preemptor.UID).Allocation
+	r.ReserveNominated(preemptor.UID, same, reservations.Waiting{Until: r.clock.now.Add(time.Hour)})
 	if woken {
 		t.Error("the same two GPUs are held still, and others are woken")
 	}
@@ -196,7 +196,7 @@ func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.ReserveNominated(preemptor.UID, other, Waiting{Until: r.clock.now.Add(time.Hour)})
+	r.ReserveNominated(preemptor.UID, other, reservations.Waiting{Until: r.clock.now.Add(time.Hour)})
 	if !woken {
 		t.Error("one of the GPUs is held no more, and nobody is woken")
 	}
@@ -207,9 +207,9 @@ func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 func TestAVictimWhoseEvictionFailedStays(t *testing.T) {
 	r, _, preemptor := heldRig(t)
 	again := func() {
-		r.clock.now = r.clock.now.Add(EvictWithin/2 + time.Second)
-		h := r.cells.get("n").nominatedOf(preemptor.UID)
-		r.ReserveNominated(preemptor.UID, h.alloc, Waiting{Victims: []types.UID{"victim"}, Until: r.clock.now.Add(time.Minute)})
+		r.clock.now = r.clock.now.Add(reservations.EvictWithin/2 + time.Second)
+		h := r.reservations.Nominated(preemptor.UID)
+		r.ReserveNominated(preemptor.UID, h.Allocation, reservations.Waiting{Victims: []types.UID{"victim"}, Until: r.clock.now.Add(time.Minute)})
 	}
 	again()
 	if got := r.Leaving("n", "other", 5); len(got) != 1 {
@@ -287,25 +287,17 @@ func TestAPodFitsSoonWhereKubeletIsAboutToRelease(t *testing.T) {
 	if r.fitsAhead(demandOf(t, gpuPod("p", 5)), info, l) {
 		t.Error("four devices come free, five are asked")
 	}
-	r.TryAgainBy(r.clock.now.Add(ReleaseWithin))
+	r.TryAgainBy(r.clock.now.Add(reservations.ReleaseWithin))
 	r.TryAgainBy(r.clock.now.Add(time.Hour)) // others who wait for longer do not defer it
-	if r.waitedInVain() {
+	if r.lookAgain.passed(r.clock.now) {
 		t.Error("the wait has just begun")
 	}
-	r.clock.now = r.clock.now.Add(ReleaseWithin + time.Second)
+	r.clock.now = r.clock.now.Add(reservations.ReleaseWithin + time.Second)
 	if r.fitsAhead(d, info, l) {
 		t.Error("the devices should be free by now")
 	}
-	if !r.waitedInVain() || r.waitedInVain() {
+	if !r.lookAgain.passed(r.clock.now) || r.lookAgain.passed(r.clock.now) {
 		t.Error("the pod that waited is not woken once")
-	}
-	r.podDeleted("other")
-	for i := range 2 * minTerminated {
-		r.podDeleted(types.UID(strconv.Itoa(i)))
-		r.clock.now = r.clock.now.Add(time.Second)
-	}
-	if n := len(r.terminated.at); n > minTerminated+2 {
-		t.Errorf("%d pods are remembered after their time", n)
 	}
 }
 

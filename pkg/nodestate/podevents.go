@@ -100,7 +100,7 @@ func (s *State) carryOut(effects []effect) {
 		case stopWaiting:
 			s.waker.Remove(e.uid)
 		case isThere:
-			s.podThere(e.uid)
+			s.reservations.PodThere(e.uid)
 		case isBound:
 			s.podBound(e.pod)
 		case isGone:

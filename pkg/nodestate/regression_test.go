@@ -34,7 +34,7 @@ func TestAReservationOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 		t.Fatal(reason)
 	}
 	// PreBind wrote the first choice, the Binding had no answer; nothing is bound.
-	r.BindingBegan(pod.UID, "n")
+	r.Attempt(pod.UID, "n").BindingBegan()
 	r.Unreserve(pod.UID, "n")
 	waiting := pod.DeepCopy()
 	waiting.ResourceVersion = "2"
@@ -47,7 +47,7 @@ func TestAReservationOutlivesTheAnnotationOfAnEarlierAttempt(t *testing.T) {
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.BindingBegan(pod.UID, "n")
+	r.Attempt(pod.UID, "n").BindingBegan()
 	// The scheduler assumed the pod with the annotation of the first attempt. The
 	// store has it bound with the second, of which its cache has not heard yet.
 	assumed, bound := waiting.DeepCopy(), waiting.DeepCopy()
@@ -83,7 +83,7 @@ func TestAReservationGoesWhenItsAnnotationWasRepaired(t *testing.T) {
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.BindingBegan(pod.UID, "n")
+	r.Attempt(pod.UID, "n").BindingBegan()
 	var err error
 	held, _ := r.Node("n").Accels[0].Graph.Positions(a.GPUs(testResource))
 	bound := on(t, r.State, pod, "n", held.First())
@@ -128,7 +128,7 @@ func TestPodsWakeWhenAReservationThatHeldThemBackIsVoid(t *testing.T) {
 		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
-		r.BindingBegan(pod.UID, "n")
+		r.Attempt(pod.UID, "n").BindingBegan()
 		r.Unreserve(pod.UID, "n")
 		woken := r.wakes()
 		elsewhere := pod.DeepCopy()
@@ -202,14 +202,14 @@ func TestADoubtfulChoiceThatALatePatchPutOnTheWaitingPodIsKept(t *testing.T) {
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.BindingBegan(pod.UID, "n")
+	r.Attempt(pod.UID, "n").BindingBegan()
 	r.Unreserve(pod.UID, "n")
 	changed := annotated(pod.DeepCopy(), podrequest.MinLinkKey, "SYS") // it asks for other things now
 	second, reason := r.Reserve(demandOf(t, changed), changed, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.BindingBegan(pod.UID, "n") // its PATCH was done, and then the first one's
+	r.Attempt(pod.UID, "n").BindingBegan() // its PATCH was done, and then the first one's
 	text, err := first.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -246,7 +246,7 @@ func TestADoubtOfAPodThatHasFinishedIsDecided(t *testing.T) {
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.BindingBegan(pod.UID, "n")
+	r.Attempt(pod.UID, "n").BindingBegan()
 	r.Unreserve(pod.UID, "n")
 	text, err := choice.Encode()
 	if err != nil {
@@ -276,7 +276,7 @@ func TestAPodReplacedUnseenLeavesNoReservation(t *testing.T) {
 	if _, reason := r.Reserve(demandOf(t, before), before, info, l); reason != placement.Fits {
 		t.Fatal(reason)
 	}
-	r.BindingBegan(before.UID, "n")
+	r.Attempt(before.UID, "n").BindingBegan()
 	r.podHandler().OnUpdate(before, after)
 	r.Sweep(l)
 	if left := r.Dump(); len(left) != 0 {
@@ -297,7 +297,7 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 		"not on another node":                       {func(_ *rig, _, live *v1.Pod) { live.Spec.NodeName = "other" }, false},
 		"not a pod made anew":                       {func(_ *rig, _, live *v1.Pod) { live.UID = "another" }, false},
 		"not if it carries a choice for its node": {func(r *rig, pod, live *v1.Pod) {
-			live.Annotations[allocation.Key] = encoded(t, r.reservations[pod.UID][0].alloc)
+			live.Annotations[allocation.Key] = encoded(t, r.reservationsOf(pod.UID)[0].Allocation)
 		}, false},
 		"not while two of its choices there are in doubt": {func(r *rig, pod, _ *v1.Pod) {
 			info, l := r.view(t)
@@ -316,7 +316,7 @@ func TestAPodBoundLateGetsTheChoiceItWasBoundWith(t *testing.T) {
 			if reason != placement.Fits {
 				t.Fatal(reason)
 			}
-			r.BindingBegan(pod.UID, "n")
+			r.Attempt(pod.UID, "n").BindingBegan()
 			r.Unreserve(pod.UID, "n") // no answer; the next attempt is for node "other"
 			r.clock.now = r.clock.now.Add(2 * requestTimeout)
 			other := &allocation.Allocation{Version: bound.Version, Node: "other", PodUID: bound.PodUID, Containers: bound.Containers}

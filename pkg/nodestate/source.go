@@ -29,7 +29,7 @@ var (
 
 func (o source) Topology() *usage.Node { return o.x.topology.Node() }
 
-func (o source) Counts(n *usage.Node, now time.Time) bool {
+func (o source) Vouched(n *usage.Node, now time.Time) bool {
 	return o.x.topology.Vouched(n, now) == placement.Fits
 }
 
@@ -50,27 +50,20 @@ func (o source) Freshness(n *usage.Node, node types.UID) placement.Reason {
 // Reserved leaves void reservations out: nothing that the waker sees can be older than what
 // ended them.
 func (o source) Reserved(n *usage.Node, info fwk.NodeInfo, planned []usage.Reservation, except types.UID) waking.Reserved {
-	s, x := o.s, o.x
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	reserved := o.x.reserved.View().Live(except)
 	var out waking.Reserved
-	now := cell{name: x.name, nominatedReservations: x.nominatedReservations}
-	for _, h := range x.nominatedReservations {
-		out.Nominated = append(out.Nominated, h.alloc)
+	for _, kept := range reserved.Nominated {
+		out.Nominated = append(out.Nominated, kept.Allocation)
 	}
-	for _, c := range x.reservations {
-		if c.phase != void && (c.uid != except || c.phase != doubtful) {
-			now.reservations = append(now.reservations, c)
-			out.Pods = append(out.Pods, c.uid)
-		}
+	for _, r := range reserved.Reservations {
+		out.Pods = append(out.Pods, r.UID)
 	}
 	if n == nil {
 		return out
 	}
-	for _, p := range planned {
-		now.reservations = append(now.reservations, &reservation{uid: p.UID, node: x.name, alloc: p.Allocation, request: p.Request})
-	}
-	out.Usage = s.computeUsage(&now, n, info.GetGeneration(), info.GetPods(), oneNode{info: info})
+	reserved.Reservations = append(reserved.Reservations, planned...)
+	in := o.s.input(reserved, n, info.GetGeneration(), info.GetPods(), oneNode{info: info})
+	out.Usage = usage.Compute(&in)
 	return out
 }
 
@@ -96,7 +89,7 @@ func (c cluster) Nodes() iter.Seq[*waking.Node] {
 }
 
 func (c cluster) Attempts() (binding map[types.UID]bool, again map[types.UID]string) {
-	return c.s.attempts()
+	return c.s.reservations.Attempts()
 }
 
 func (c cluster) Stored(pod *v1.Pod) *v1.Pod {
@@ -112,20 +105,6 @@ func (s *State) newCell(name string) *cell {
 	x := &cell{name: name, topology: s.topologies.Entry(name)}
 	x.candidate.Init(source{s, x})
 	x.waking.Init(source{s, x})
+	x.reserved.Init(name)
 	return x
-}
-
-// touch says that a node's graph or reservations changed. It may be called under any lock.
-func (s *State) touch(x *cell) {
-	s.waker.Changed(&x.waking)
-	s.index.Changed(&x.candidate)
-}
-
-// touchNode says that the scheduler's snapshot of a node changed or soon will. It may be
-// called under any lock.
-func (s *State) touchNode(name string) {
-	if x := s.cells.get(name); x != nil {
-		s.waker.Changed(&x.waking)
-		s.index.ChangesSoon(&x.candidate)
-	}
 }

@@ -122,7 +122,7 @@ func TestAStaleGraphStillSaysWhatIsNotFree(t *testing.T) {
 		"a pod in doubt": {func(t *testing.T, r *rig) []*v1.Pod {
 			t.Helper()
 			r.placed(t, "q", 3)
-			r.BindingBegan("q", "n")
+			r.Attempt("q", "n").BindingBegan()
 			r.Unreserve("q", "n") // the scheduler's cache forgets it
 			return nil
 		}, 5},

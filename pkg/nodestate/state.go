@@ -20,6 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -40,49 +41,41 @@ type Config struct {
 
 // State is the process-wide view. Make one with New and share it.
 type State struct {
-	config     Config
-	clock      clock.WithTicker
-	started    time.Time
-	registry   *nvtopo.Registry
-	topologies *topologies.Cache
-	cells      *cells
-	leases     *nodelease.Table
-	leader     *leaderView
-	releases   nodelease.OtherReleases
-	parsed     *parsedAllocations
-	index      *candidates.Index
-	retries    *candidates.Retries
-	profiles   *profiles
-	waker      *waking.Waker
-	pods       podLister
-	nodes      nodeLister
-	live       livePods // asked after an election only; nil where nobody is elected
-	stores     informerStores
-	swept      atomic.Int64 // when the last cycle began, in Unix nanoseconds
+	config       Config
+	clock        clock.WithTicker
+	started      time.Time
+	registry     *nvtopo.Registry
+	topologies   *topologies.Cache
+	cells        *cells
+	leases       *nodelease.Table
+	leader       *leaderView
+	releases     nodelease.OtherReleases
+	reservations *reservations.Table
+	parsed       *parsedAllocations
+	index        *candidates.Index
+	retries      *candidates.Retries
+	profiles     *profiles
+	waker        *waking.Waker
+	pods         podLister
+	nodes        nodeLister
+	live         livePods // asked after an election only; nil where nobody is elected
+	stores       informerStores
+	swept        atomic.Int64 // when the last cycle began, in Unix nanoseconds
 
-	writing atomic.Int64  // reservations that are on their way to be bound
-	room    chan struct{} // one of them has arrived
-	writes  *writes
+	writes    *writes
+	choosing  sync.Mutex // held by who chooses devices and records the choice
+	lookAgain deadline   // when waiting pods are tried in any case
 
 	syncMu  sync.Mutex
 	sources []cache.InformerSynced // what AwaitSync waits for; guarded by syncMu
 	lists   *firstLists            // what its last call waits for; guarded by syncMu
 	synced  atomic.Bool
 
-	counts atomic.Bool // some profile places pods by count where graphs are stale
-
-	mu                    sync.Mutex // guards what follows to lookAgain, and both kinds of reservations of every cell
-	reservations          map[types.UID][]*reservation
-	noted                 map[types.UID]struct{} // unbound pods that carry a choice which was dropped
-	settledCount          int
-	resolving             int // doubtful reservations whose pods are being read
-	nominatedReservations map[types.UID]*nominatedReservation
-	terminated            terminated
-	lookAgain             time.Time // when waiting pods are tried in any case
+	placesByCount atomic.Bool // some profile places pods by count where graphs are stale
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
 	onMalformed func(pod *v1.Pod, err error)
-	onFreed     func() // may be called under mu: it must not block
+	onFreed     func() // it must not block
 }
 
 // New returns a State that knows of nothing yet; Connect feeds it. It starts nothing.
@@ -90,9 +83,9 @@ func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
 		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), profiles: newProfiles(),
 		leases: nodelease.NewTable(config.Freshness), leader: &leaderView{name: config.LeaderLease}, parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
-		retries: candidates.NewRetries(clk),
-		room:    make(chan struct{}, 1), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
-		pods: noPods{}, nodes: noNodes{}, reservations: map[types.UID][]*reservation{}, noted: map[types.UID]struct{}{}, nominatedReservations: map[types.UID]*nominatedReservation{},
+		retries:      candidates.NewRetries(clk),
+		reservations: reservations.New(clk, config.RequestTimeout), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
+		pods: noPods{}, nodes: noNodes{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
 	}
@@ -134,8 +127,6 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 	switch d.Basis(n, reason) {
 	case placement.ByGraph:
 		if d.Ahead {
-			s.mu.Lock()
-			defer s.mu.Unlock()
 			return s.computeFor(d, x, n, info.GetGeneration(), info.GetPods(), snapshot), placement.Fits
 		}
 		if u := s.usageAgain(d, x, n, info, snapshot); u != nil {
@@ -184,40 +175,33 @@ func (s *State) View(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) 
 	return s.withPromised(u, d, info, snapshot)
 }
 
-// Reserve chooses the pod's devices on a node and records the choice, under
-// one lock for the whole process. For a pod that has a present reservation on the
+// Reserve chooses the pod's devices on a node and records the choice, one for the whole
+// process at a time. For a pod that has a present reservation on the
 // node it returns that reservation's allocation. A nil allocation with Fits means the
 // node has no graph that counts and the pod needs none.
 func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, placement.Reason) {
-	s.mu.Lock()
-	if c := s.reservationOf(pod.UID, info.Node().Name); c != nil {
-		s.mu.Unlock()
-		return c.alloc, placement.Fits
+	if r := s.reservations.Present(pod.UID, info.Node().Name); r != nil {
+		return r.Allocation, placement.Fits
 	}
-	s.mu.Unlock()
 	u, reason := s.usable(d, info, snapshot)
 	if u == nil {
 		return nil, reason
 	}
 	x := s.cells.ensure(u.Node.Name)
-	promised := s.promised(x, u.Node.Name, d.UID, d.Priority)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.reservationOf(pod.UID, u.Node.Name); c != nil {
-		return c.alloc, placement.Fits
+	promised := s.promised(x, d.UID, d.Priority)
+	s.choosing.Lock()
+	defer s.choosing.Unlock()
+	if r := s.reservations.Present(pod.UID, x.name); r != nil {
+		return r.Allocation, placement.Fits
 	}
-	if s.terminated.lately(pod.UID, s.clock.Now()) {
-		return nil, placement.PodGone // no event would end the reservation
+	if s.Gone(pod.UID) {
+		return nil, placement.PodGone
 	}
 	here := slices.Concat(info.GetPods(), promised)
 	if _, before := s.again(d, x, u.Node, info.GetGeneration(), here, snapshot); before != nil {
-		s.insert(&reservation{
-			uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.Node.Name, alloc: before.alloc,
-			request: d.Request, phase: reserved, since: s.clock.Now(), times: before.times + 1,
-		})
-		return before.alloc, placement.Fits
+		return s.record(d, pod, x, before.Allocation, before)
 	}
-	// Reservations change under this mutex only, so what Filter remembered may still hold.
+	// Reservations are added under this mutex only, so what Filter remembered may still hold.
 	if now := s.remembered(x, u.Node, info); now != nil && !now.FromStore && len(promised) == 0 {
 		u = now
 	} else {
@@ -229,11 +213,21 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 	}
 	now := s.clock.Now()
 	a.Assumed, a.Enforced = now.UTC(), u.Node.Enforced(now)
-	s.insert(&reservation{
-		uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: u.Node.Name, alloc: a,
-		request: d.Request, phase: reserved, since: now,
-	})
-	choices.WithLabelValues(placement.LinkClass(u, a)).Inc()
+	if a, reason = s.record(d, pod, x, a, nil); reason == placement.Fits {
+		choices.WithLabelValues(placement.LinkClass(u, a)).Inc()
+	}
+	return a, reason
+}
+
+// record adds a choice to the table, which is again's if that is not nil. It needs s.choosing.
+func (s *State) record(d *Demand, pod *v1.Pod, x *cell, a *allocation.Allocation, again *reservations.Reservation) (*allocation.Allocation, placement.Reason) {
+	change, added := s.reservations.Add(&reservations.Reservation{
+		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Node: &x.reserved, Allocation: a, Request: d.Request,
+	}, again)
+	if !added {
+		return nil, placement.PodGone
+	}
+	s.tell(change)
 	return a, placement.Fits
 }
 
@@ -243,24 +237,7 @@ var ErrNotLeader = errors.New("the leader Lease is not known to be this process'
 // leaderWait is how long the news of this process's own election may take.
 const leaderWait = time.Second
 
-// CheckLeader fails unless this process holds the leader Lease and has renewed it
-// within its term: a former leader that was paused must carry out neither an old
-// decision nor a new one. It goes on making these for as long as it takes to give up
-// the renewal, and its view of who leads is as current as its view of the pods.
-func (s *State) CheckLeader(ctx context.Context, uid types.UID, node string) error {
-	s.mu.Lock()
-	c := s.reservationOf(uid, node)
-	s.mu.Unlock()
-	if c == nil || s.config.LeaderLease == "" {
-		return nil
-	}
-	if err := s.Leads(ctx); err != nil {
-		return err
-	}
-	return s.confirm(ctx, c)
-}
-
-// Leads is the part of CheckLeader that concerns the process and no choice.
+// Leads is the part of Attempt.CheckLeader that concerns the process and no choice.
 func (s *State) Leads(ctx context.Context) error {
 	if s.config.LeaderLease == "" {
 		return nil
@@ -292,39 +269,6 @@ func (s *State) Bounded(ctx context.Context) (context.Context, context.CancelFun
 // Annotations returns what is written on the pod for an allocation; see placement.Annotations.
 func (s *State) Annotations(a *allocation.Allocation, aliases bool) (map[string]string, error) {
 	return placement.Annotations(a, s.Node(a.Node), aliases)
-}
-
-// Pending returns the pod's allocation on a node if its annotations still have
-// to be written, else nil.
-func (s *State) Pending(uid types.UID, node string) *allocation.Allocation {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.reservationOf(uid, node); c != nil && !c.written {
-		return c.alloc
-	}
-	return nil
-}
-
-// Attempts reports whether the present attempt to bind the pod to the node has a
-// choice, written or not, and whether earlier attempts may still be carried out or have
-// left their choice on the pod.
-func (s *State) Attempts(uid types.UID, node string) (present, earlier bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, noted := s.noted[uid]
-	if s.reservationOf(uid, node) != nil {
-		return true, noted || len(s.reservations[uid]) > 1
-	}
-	return false, noted || len(s.reservations[uid]) > 0
-}
-
-// Written marks the annotations as being on the pod.
-func (s *State) Written(uid types.UID, node string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.reservationOf(uid, node); c != nil {
-		c.written = true
-	}
 }
 
 // prepare builds answer tables of large graph classes as they appear, until ctx ends.

@@ -65,47 +65,6 @@ func (s *State) AwaitGraphs(ctx context.Context, client discovery.DiscoveryInter
 	return s.topologies.AwaitServed(ctx, client)
 }
 
-// passOn tells everybody whom a change of topologies concerns.
-func (s *State) passOn(ctx context.Context) topologies.PassOn {
-	return func(c topologies.Change, err error) {
-		if err != nil {
-			malformedTopologies.Inc()
-			klog.FromContext(ctx).Error(err, "Ignoring what cannot be read of a topology", "node", c.Node)
-		}
-		s.takeNote(&c)
-		if c.Unserved {
-			s.waker.OpenGates() // they are told why they wait
-		}
-		if c.Freed || c.Unserved {
-			s.onFreed()
-		}
-	}
-}
-
-// takeNote makes remembered usages void, and the index and the waker look at the nodes again.
-func (s *State) takeNote(c *topologies.Change) {
-	if c.Node == "" {
-		return
-	}
-	x := s.cells.ensure(c.Node) // also of an object that cannot be read: Diagnose tells of it
-	if c.Changed {
-		s.topologyChanged(x, x.topology.Node() == nil)
-	}
-	for _, name := range c.Others {
-		s.topologyChanged(s.cells.ensure(name), true)
-	}
-}
-
-// topologyChanged tells of a node whose Entry says something else now. With forget the
-// remembered usage goes at once: it keeps a graph in memory that is used no more.
-func (s *State) topologyChanged(x *cell, forget bool) {
-	if forget {
-		x.usage.Store(nil)
-	}
-	x.candidate.Revision.Add(1)
-	s.touch(x)
-}
-
 // Reports tells of every node that has accelerators, by its allocatable resources or by its
 // graph. It is for metrics and reports; nothing is decided by it.
 func (s *State) Reports() []topologies.Report {

@@ -8,6 +8,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -23,9 +24,7 @@ func (s *State) usage(x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.No
 	if u := s.remembered(x, n, info); u != nil {
 		return u
 	}
-	s.mu.Lock()
 	u := s.computeUsage(x, n, info.GetGeneration(), info.GetPods(), snapshot)
-	s.mu.Unlock()
 	x.usage.Store(u)
 	return u
 }
@@ -45,17 +44,12 @@ func (s *State) outlived(u *usage.Usage) bool {
 	return u.Unreleased && u.AgentLived != u.Node.Enforced(s.clock.Now())
 }
 
-// input is what the usage of a node with the pods of here is computed from. It needs s.mu.
-func (s *State) input(x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) usage.Input {
-	r := &reader{s: s, x: x, here: here}
-	in := usage.Input{Node: n, Now: s.clock.Now(), Generation: generation, Revision: x.candidate.Revision.Load(), Pods: &r.here, Reader: r}
-	if len(x.reservations) > 0 {
-		in.Reservations = make([]usage.Reservation, len(x.reservations))
-		for i, c := range x.reservations {
-			in.Reservations[i] = usage.Reservation{UID: c.uid, Allocation: c.alloc, Request: c.request}
-		}
-	}
-	if len(x.reservations) > 0 || len(n.Records) > 0 {
+// input is what the usage of a node with the pods of here is computed from. What is reserved
+// there was read before.
+func (s *State) input(reserved *reservations.View, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) usage.Input {
+	r := &reader{s: s, reserved: reserved, here: here}
+	in := usage.Input{Node: n, Now: s.clock.Now(), Generation: generation, Pods: &r.here, Reservations: reserved.Reservations, Reader: r}
+	if len(reserved.Reservations) > 0 || len(n.Records) > 0 {
 		if info, err := snapshot.Get(n.Name); err == nil {
 			r.listed = info.GetPods()
 			in.Listed = &r.listed
@@ -64,9 +58,11 @@ func (s *State) input(x *cell, n *usage.Node, generation int64, here []fwk.PodIn
 	return in
 }
 
-// computeUsage is the usage of a node with the pods of here. It needs s.mu.
+// computeUsage is the usage of a node with the pods of here.
 func (s *State) computeUsage(x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
-	in := s.input(x, n, generation, here, snapshot)
+	revision := x.candidate.Revision.Load() // before what it counts: at worst this is computed again
+	in := s.input(x.reserved.View(), n, generation, here, snapshot)
+	in.Revision = revision
 	return usage.Compute(&in)
 }
 
@@ -77,11 +73,11 @@ func (p *podInfos) Len() int                      { return len(*p) }
 func (p *podInfos) Pod(i int) *v1.Pod             { return (*p)[i].GetPod() }
 func (p *podInfos) Requests(i int) usage.Requests { return (*p)[i].CalculateResource().Resource }
 
-// reader reads what is known of a node's pods; its State's mu is held meanwhile. It keeps
-// the lists of an input as well, so that one allocation does for all.
+// reader reads what is known of a node's pods. It keeps the lists of an input as well, so
+// that one allocation does for all.
 type reader struct {
 	s            *State
-	x            *cell
+	reserved     *reservations.View
 	here, listed podInfos
 }
 
@@ -94,8 +90,8 @@ func (r *reader) Stored(pod *v1.Pod) *v1.Pod {
 }
 
 func (r *reader) Nominated(uid types.UID) *allocation.Allocation {
-	if h := r.x.nominatedOf(uid); h != nil {
-		return h.alloc
+	if n := r.reserved.NominatedFor(uid); n != nil {
+		return n.Allocation
 	}
 	return nil
 }

@@ -229,9 +229,7 @@ func checkMemos(tb testing.TB, s *State, snapshot fwk.NodeInfoLister) (compared 
 		if n == nil || n.NodeUID != info.Node().UID {
 			continue
 		}
-		s.mu.Lock()
 		was, now := s.remembered(x, n, info), s.computeUsage(x, n, info.GetGeneration(), info.GetPods(), snapshot)
-		s.mu.Unlock()
 		if was == nil || was.FromStore || now.FromStore {
 			continue
 		}

@@ -54,7 +54,7 @@ func (s *State) Tenants(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoListe
 		return nil
 	}
 	n := u.Node
-	t := &Tenants{s: s, x: s.cells.get(n.Name), d: d, snapshot: snapshot, exact: n.Kubelet != nil || d.NeedsNUMAFit()}
+	t := &Tenants{s: s, x: s.cells.ensure(n.Name), d: d, snapshot: snapshot, exact: n.Kubelet != nil || d.NeedsNUMAFit()}
 	may := make(map[types.UID]bool, len(could))
 	for _, pi := range could {
 		may[pi.GetPod().UID] = true
@@ -64,10 +64,8 @@ func (s *State) Tenants(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoListe
 			t.stay = append(t.stay, pi)
 		}
 	}
-	t.stay = append(t.stay, s.promised(t.x, n.Name, d.UID, d.Priority)...)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	in := s.input(t.x, n, 0, t.stay, snapshot)
+	t.stay = append(t.stay, s.promised(t.x, d.UID, d.Priority)...)
+	in := s.input(t.x.reserved.View(), n, 0, t.stay, snapshot)
 	t.base = usage.Compute(&in)
 	pods := podInfos(could)
 	for i := range could {
@@ -123,8 +121,6 @@ func (t *Tenants) without(gone eviction.Set) *usage.Usage {
 				t.here = append(t.here, pi)
 			}
 		}
-		t.s.mu.Lock()
-		defer t.s.mu.Unlock()
 		return t.s.computeUsage(t.x, t.base.Node, 0, t.here, t.snapshot)
 	}
 	u := &t.scratch

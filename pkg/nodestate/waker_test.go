@@ -190,7 +190,7 @@ func (c *crowd) try(uid types.UID) {
 			c.held[uid] = func() { c.bind(pod, name, a) }
 			return
 		}
-		c.state.BindingBegan(uid, name)
+		c.state.Attempt(uid, name).BindingBegan()
 		if c.oneOf(c.doubtful) { // nobody knows whether it was bound; it was not
 			c.state.Unreserve(uid, name)
 			c.queue = append(c.queue, uid) // the scheduling queue sees to it
@@ -206,7 +206,7 @@ func (c *crowd) try(uid types.UID) {
 }
 
 func (c *crowd) bind(pod *v1.Pod, name string, a *allocation.Allocation) {
-	c.state.BindingBegan(pod.UID, name)
+	c.state.Attempt(pod.UID, name).BindingBegan()
 	bound := pod.DeepCopy()
 	bound.Spec.NodeName, bound.ResourceVersion = name, "1"
 	text, err := a.Encode()
@@ -245,7 +245,7 @@ func (c *crowd) letGo() {
 // decide settles the doubts that are old enough: no such pod was bound.
 func (c *crowd) decide() {
 	for _, cl := range c.state.doubts() {
-		c.state.decide(cl, c.store[cl.uid])
+		c.state.decide(cl, c.store[cl.UID])
 	}
 }
 

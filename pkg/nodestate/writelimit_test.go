@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 )
 
 // full returns a State in which as many choices are being written as may be.
@@ -24,13 +25,13 @@ func full(t *testing.T) (*State, []*v1.Pod) {
 	for i := range maxWriting {
 		pod := gpuPod(fmt.Sprint("p", i), 1)
 		pods = append(pods, pod)
-		s.mu.Lock()
-		s.insert(&reservation{uid: pod.UID, namespace: pod.Namespace, name: pod.Name, node: "n", alloc: &allocation.Allocation{}})
-		s.mu.Unlock()
-		s.Announced(pod.UID, "n")
-		s.Announced(pod.UID, "n") // by the other plugin
+		s.reservations.Add(&reservations.Reservation{
+			UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Node: &s.cells.ensure("n").reserved, Allocation: &allocation.Allocation{},
+		}, nil)
+		s.Attempt(pod.UID, "n").Announce()
+		s.Attempt(pod.UID, "n").Announce() // by the other plugin
 	}
-	if n := s.writing.Load(); n != maxWriting {
+	if n := s.reservations.Writing(); n != maxWriting {
 		t.Fatalf("%d choices are being written, want %d", n, maxWriting)
 	}
 	return s, pods
@@ -40,7 +41,7 @@ func TestANewChoiceWaitsWhileManyAreWritten(t *testing.T) {
 	ends := map[string]func(s *State, pod *v1.Pod){
 		"until one fails": func(s *State, pod *v1.Pod) { s.Unreserve(pod.UID, "n") },
 		"until one fails without a clear answer": func(s *State, pod *v1.Pod) {
-			s.BindingBegan(pod.UID, "n")
+			s.Attempt(pod.UID, "n").BindingBegan()
 			s.Unreserve(pod.UID, "n")
 		},
 		"until one is bound": func(s *State, pod *v1.Pod) {
@@ -64,7 +65,7 @@ func TestANewChoiceWaitsWhileManyAreWritten(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Fatal("still waiting")
 			}
-			if n := s.writing.Load(); n != maxWriting-1 {
+			if n := s.reservations.Writing(); n != maxWriting-1 {
 				t.Errorf("%d choices are being written, want %d", n, maxWriting-1)
 			}
 		})
@@ -84,7 +85,7 @@ func TestWritesAreServedInTheOrderOfTheirComing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(testConfig(), clock.RealClock{})
 		begin := func(ctx context.Context) func() {
-			end, err := s.BeginWrite(ctx, "", "")
+			end, err := s.Attempt("", "").BeginWrite(ctx)
 			if err != nil {
 				return nil
 			}

@@ -73,7 +73,7 @@ func (f *finder) admits(x *Index, i int) bool {
 	}
 	e := &x.entries[i]
 	n := e.topology
-	return n != nil && e.of.source.Counts(n, f.now) &&
+	return n != nil && e.of.source.Vouched(n, f.now) &&
 		placement.CheckEnforcement(f.Request, f.Unenforced, n, f.now) == placement.Fits && f.fits(i)
 }
 

@@ -16,8 +16,8 @@ import (
 type Source interface {
 	// Topology returns the node's topology, whether it counts or not; nil if there is none.
 	Topology() *usage.Node
-	// Counts reports whether somebody vouches for the topology n now.
-	Counts(n *usage.Node, now time.Time) bool
+	// Vouched reports whether somebody vouches for the topology n now.
+	Vouched(n *usage.Node, now time.Time) bool
 	// Usage returns what is used of the topology n on the node as info shows it.
 	Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage
 }

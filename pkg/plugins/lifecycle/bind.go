@@ -17,7 +17,8 @@ import (
 // Bind puts the choice on the Binding. The API server merges it into the pod in the
 // write that sets the pod's node. Pods without a choice are left to DefaultBinder.
 func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	if err := p.beginBinding(ctx, state, pod, nodeName); err != nil {
+	attempt := p.state.Attempt(pod.UID, nodeName)
+	if err := p.beginBinding(ctx, state, attempt); err != nil {
 		return fwk.AsStatus(err)
 	}
 	if err := p.present(pod); err != nil {
@@ -25,12 +26,12 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	}
 	// Also if the choice is already written: the process may have been paused since
 	// then.
-	if err := p.state.CheckLeader(ctx, pod.UID, nodeName); err != nil {
+	if err := attempt.CheckLeader(ctx); err != nil {
 		return fwk.AsStatus(err)
 	}
-	a := p.state.Pending(pod.UID, nodeName)
+	a := attempt.Pending()
 	if !p.Profile.WriteInBind || a == nil {
-		p.state.BindingBegan(pod.UID, nodeName) // another plugin sends the Binding and gets the answer
+		attempt.BindingBegan() // another plugin sends the Binding and gets the answer
 		return fwk.NewStatus(fwk.Skip)
 	}
 	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)
@@ -41,17 +42,17 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: annotations},
 		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
 	}
-	p.state.BindingBegan(pod.UID, nodeName)
+	attempt.BindingBegan()
 	ctx, cancel := p.state.Bounded(ctx)
 	defer cancel()
 	refused, err := p.bind(ctx, binding)
 	if err != nil {
 		if refused {
-			p.state.BindingRefused(pod.UID, nodeName)
+			attempt.BindingRefused()
 		}
 		return fwk.AsStatus(fmt.Errorf("binding pod %s/%s: %w", pod.Namespace, pod.Name, err))
 	}
-	p.state.Written(pod.UID, nodeName)
+	attempt.Written()
 	return nil
 }
 

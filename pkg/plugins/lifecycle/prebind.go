@@ -19,8 +19,9 @@ import (
 
 // PreBindPreFlight announces a write only if PreBind will make one.
 func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	if p.state.Pending(pod.UID, nodeName) == nil {
-		if p.clears(state, pod, nodeName) {
+	attempt := p.state.Attempt(pod.UID, nodeName)
+	if attempt.Pending() == nil {
+		if p.clears(state, pod, attempt) {
 			return nil
 		}
 		return fwk.NewStatus(fwk.Skip)
@@ -29,7 +30,7 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *
 		return fwk.NewStatus(fwk.Skip)
 	}
 	if p.handle.GetWaitingPod(pod.UID) == nil {
-		p.state.Announced(pod.UID, nodeName)
+		attempt.Announce()
 	}
 	return nil
 }
@@ -39,11 +40,12 @@ func (p *Plugin) PreBindPreFlight(_ context.Context, state fwk.CycleState, pod *
 // the scheduler's cache. A feature gate of kube-scheduler decides whether
 // PreBindPreFlight was called before.
 func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	a := p.state.Pending(pod.UID, nodeName)
-	if a == nil && !p.clears(state, pod, nodeName) || a != nil && p.Profile.WriteInBind {
+	attempt := p.state.Attempt(pod.UID, nodeName)
+	a := attempt.Pending()
+	if a == nil && !p.clears(state, pod, attempt) || a != nil && p.Profile.WriteInBind {
 		return nil
 	}
-	end, err := p.state.BeginWrite(ctx, pod.UID, nodeName)
+	end, err := attempt.BeginWrite(ctx)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
@@ -54,7 +56,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	var annotations map[string]string
 	if a == nil {
 		err = p.state.Leads(ctx) // a successor may have made a choice for the pod
-	} else if err = p.state.CheckLeader(ctx, pod.UID, nodeName); err == nil {
+	} else if err = attempt.CheckLeader(ctx); err == nil {
 		annotations, err = p.state.Annotations(a, p.Profile.WriteAliases)
 	}
 	if err != nil {
@@ -64,36 +66,36 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	return fwk.AsStatus(p.write(ctx, pod, nodeName, body))
+	return fwk.AsStatus(p.write(ctx, pod, attempt, body))
 }
 
 // write sends the PATCH and records in the reservation how it ended.
-func (p *Plugin) write(ctx context.Context, pod *v1.Pod, nodeName string, body []byte) (err error) {
+func (p *Plugin) write(ctx context.Context, pod *v1.Pod, attempt nodestate.Attempt, body []byte) (err error) {
 	// A PATCH without a clear answer may be carried out later, over another choice that
 	// was made in the meantime. From here on the reservation may only become doubtful.
-	p.state.BindingBegan(pod.UID, nodeName)
+	attempt.BindingBegan()
 	ctx, cancel := p.state.Bounded(ctx)
 	defer cancel()
 	// err keeps the error of the last attempt: when the context ends, retry.OnError
 	// would return an earlier error or none.
 	tries := 0
 	var sent sends
-	counted := sent.count(ctx)
+	traced := sent.count(ctx)
 	_ = retry.OnError(retry.DefaultBackoff, schedutil.Retriable, func() error {
 		tries++
-		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(counted, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(traced, pod.Name, types.MergePatchType, body, metav1.PatchOptions{})
 		return err
 	})
 	once := tries == 1 && sent.once()
 	if err != nil {
 		if once && nodestate.Refused(err) {
-			p.state.BindingRefused(pod.UID, nodeName)
+			attempt.BindingRefused()
 		}
 		return fmt.Errorf("writing the choice on pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	p.state.Written(pod.UID, nodeName)
+	attempt.Written()
 	if once && p.bindsFirst() {
-		p.state.WriteEnded(pod.UID, nodeName)
+		attempt.WriteEnded()
 	}
 	return nil
 }
@@ -102,15 +104,15 @@ func (p *Plugin) write(ctx context.Context, pod *v1.Pod, nodeName string, body [
 // choice of an earlier attempt on it. It would be bound with that, and have GPUs that
 // other pods got since. A new leader may not know of a choice that its predecessor
 // wrote.
-func (p *Plugin) clears(state fwk.CycleState, pod *v1.Pod, nodeName string) bool {
+func (p *Plugin) clears(state fwk.CycleState, pod *v1.Pod, attempt nodestate.Attempt) bool {
 	c := p.Cycle(state)
 	if c == nil || c.FilteredBy != p.name { // only one of the plugins does it
 		return false
 	}
-	present, earlier := p.state.Attempts(pod.UID, nodeName)
-	if present {
+	if attempt.HasChoice() {
 		return false
 	}
+	earlier := attempt.Earlier()
 	for key := range pod.Annotations {
 		earlier = earlier || allocation.Writes(key, p.Profile.WriteAliases)
 	}

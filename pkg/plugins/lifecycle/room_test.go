@@ -231,7 +231,7 @@ func (b *bench) fill(tb testing.TB) (empty func()) {
 	tb.Helper()
 	var ends []func()
 	for range 64 {
-		end, err := b.state(tb).BeginWrite(tb.Context(), "", "")
+		end, err := b.state(tb).Attempt("", "").BeginWrite(tb.Context())
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -5,8 +5,9 @@ package lifecycle
 import (
 	"context"
 
-	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
 // turnKey is the key of the function that ends the pod's turn. The first of our plugins
@@ -23,14 +24,14 @@ func (t turn) Clone() fwk.StateData { return t }
 // it. The turn ends when PostBind or Unreserve is called after the answer. It ends in
 // any case after the time in which the API server gives up the request: clients of
 // kube-scheduler have no time limit.
-func (p *Plugin) beginBinding(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) error {
+func (p *Plugin) beginBinding(ctx context.Context, state fwk.CycleState, attempt nodestate.Attempt) error {
 	if c := ReadCycle(state); c == nil || c.FilteredBy == "" {
 		return nil // none of our plugins is for this pod, and there is no choice
 	}
 	if _, err := state.Read(turnKey); err == nil {
 		return nil
 	}
-	end, err := p.state.BeginWrite(ctx, pod.UID, nodeName)
+	end, err := attempt.BeginWrite(ctx)
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func TestAReleaseDoesNotWakeTheBacklog(t *testing.T) {
 func (b *bench) bindAs(tb testing.TB, pod *v1.Pod) *v1.Pod {
 	tb.Helper()
 	state := b.state(tb)
-	notes, err := state.Annotations(state.Pending(pod.UID, b.node.Name), false)
+	notes, err := state.Annotations(state.Attempt(pod.UID, b.node.Name).Pending(), false)
 	if err != nil {
 		tb.Fatal(err)
 	}

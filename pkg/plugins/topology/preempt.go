@@ -25,6 +25,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 )
 
 const (
@@ -173,7 +174,7 @@ func (p *preemptor) hold(pod *v1.Pod, plan *plan, slack time.Duration) {
 		p.state.EndNominated(pod.UID)
 		return
 	}
-	p.state.ReserveNominated(pod.UID, plan.alloc, nodestate.Waiting{
+	p.state.ReserveNominated(pod.UID, plan.alloc, reservations.Waiting{
 		Victims: uidsIn(plan.victims), Awaited: uidsIn(plan.awaited), Until: p.clock.Now().Add(min(plan.within, p.patience) + slack),
 	})
 }

@@ -16,7 +16,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
@@ -124,14 +124,14 @@ func (s *site) wait(d *placement.Demand, behind bool) *wait {
 // await nominates the pod for a node that becomes free anyway, and keeps the planned
 // devices for it.
 func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Status) {
-	slack := nodestate.ReleaseWithin
+	slack := reservations.ReleaseWithin
 	if len(w.awaited) > 0 {
 		slack += overdue
 	}
 	p.hold(pod, &w.plan, slack)
 	switch {
 	case w.pending:
-		p.state.TryAgainBy(p.clock.Now().Add(nodestate.EvictWithin)) // in case they are not evicted
+		p.state.TryAgainBy(p.clock.Now().Add(reservations.EvictWithin)) // in case they are not evicted
 	case w.alloc == nil:
 		p.state.TryAgainBy(p.clock.Now().Add(w.within + slack)) // without a hold nothing else would wake the pod
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
-	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
@@ -70,7 +70,7 @@ func (s *stage) alarm(r *rand.Rand, node int, seed uint64) (soon, slow going, ot
 		s.tb.Fatal(err)
 	}
 	a.Containers[0].GPUs = a.Containers[0].GPUs[:1]
-	s.plugin.State().ReserveNominated(other.UID, a, nodestate.Waiting{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
+	s.plugin.State().ReserveNominated(other.UID, a, reservations.Waiting{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
 	sort(victim, graceOf(victim))
 	return soon, slow, other
 }

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// KubeletBehind reports whether a node's kubelet has yet to release devices of pods that
+// are gone, or to admit pods that have come, by its living agent's word: a demand that
+// looks ahead may find room there.
+func (s *State) KubeletBehind(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
+	u, _ := s.usable(d, info, snapshot)
+	return u != nil && (u.Unreleased && u.AgentLived || len(u.Waiting) > 0)
+}
+
+// computeFor is the usage of a node with the pods of here as it counts for a demand. For
+// one that looks ahead, kubelet has released the devices of pods that have just gone,
+// and admitted those that have just come.
+func (s *State) computeFor(d *Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
+	if !d.Ahead {
+		return s.computeUsage(x, n, generation, here, snapshot)
+	}
+	in := s.input(x.reserved.View(), n, generation, here, snapshot)
+	in.Released = s.Gone
+	u := usage.Compute(&in)
+	now := s.clock.Now()
+	if len(u.Waiting) > 0 && n.Enforced(now) && placement.Check(u, d.Request) == placement.KubeletBusy && x.busy.lately(now) {
+		u.Waiting = nil
+	}
+	return u
+}
+
+// Unreleased lists the pods, as namespace/name, that have just gone and whose devices the
+// node's kubelet has yet to release. Of a pod that an agent did not name it is the UID.
+func (s *State) Unreleased(node string) []string {
+	n := s.Node(node)
+	if n == nil {
+		return nil
+	}
+	var out []string
+	for uid, recs := range n.Records {
+		if len(recs) > 0 && s.Gone(uid) {
+			out = append(out, cmp.Or(recs[0].Pod, string(uid)))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// busySince is when a node's kubelet was first found to have pods to admit before another,
+// and when last.
+type busySince struct {
+	mu          sync.Mutex // guards both
+	first, last time.Time
+}
+
+// lately takes note that kubelet is found so now, and reports whether it was not found so for
+// longer than it may take.
+func (b *busySince) lately(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now.Sub(b.last) > reservations.ReleaseWithin {
+		b.first = now
+	}
+	b.last = now
+	return now.Sub(b.first) <= reservations.ReleaseWithin
+}

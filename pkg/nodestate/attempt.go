@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
+)
+
+// Attempt is one attempt to bind a pod to a node, as whoever writes the choice sees it. Most
+// of its methods do nothing if nothing was chosen, or once the pod was bound by an earlier
+// attempt or has gone; see reservations.Table for each.
+type Attempt struct {
+	state *State
+	uid   types.UID
+	r     *reservations.Reservation // nil: nothing was chosen
+}
+
+// Attempt returns the attempt that goes on to bind the pod to the node. Ask once, and hand it
+// on.
+func (s *State) Attempt(uid types.UID, node string) Attempt {
+	return Attempt{s, uid, s.reservations.Present(uid, node)}
+}
+
+// HasChoice reports whether the attempt goes on with a choice, written or not.
+func (a Attempt) HasChoice() bool { return a.state.reservations.IsPresent(a.r) }
+
+// Pending returns the choice if its annotations still have to be written, else nil.
+func (a Attempt) Pending() *allocation.Allocation { return a.state.reservations.Pending(a.r) }
+
+// Earlier reports whether earlier attempts of the pod may still be carried out, or have left
+// their choice on it.
+func (a Attempt) Earlier() bool { return a.state.reservations.Earlier(a.uid, a.r) }
+
+// CheckLeader fails unless this process holds the leader Lease and has renewed it
+// within its term: a former leader that was paused must carry out neither an old
+// decision nor a new one. It goes on making these for as long as it takes to give up
+// the renewal, and its view of who leads is as current as its view of the pods.
+func (a Attempt) CheckLeader(ctx context.Context) error {
+	if a.state.config.LeaderLease == "" || !a.HasChoice() {
+		return nil
+	}
+	if err := a.state.Leads(ctx); err != nil {
+		return err
+	}
+	return a.state.confirm(ctx, a.r)
+}
+
+// Announce marks that the binding goes on to its writes, which BeginWrite does as
+// well. Do not call it for a pod that another plugin holds at Permit: it may wait for
+// many more to come.
+func (a Attempt) Announce() { a.state.reservations.Announce(a.r) }
+
+// BeginWrite announces the choice, if there is one, and waits until one more write may be
+// under way. Nothing is locked meanwhile, so ask what the write depends on afterwards: much
+// may have changed. Call end when the write has been answered. It fails only if ctx ends
+// before.
+func (a Attempt) BeginWrite(ctx context.Context) (end func(), err error) {
+	a.Announce()
+	return a.state.writes.begin(ctx)
+}
+
+// BindingBegan marks that the first write of the choice may now happen.
+func (a Attempt) BindingBegan() { a.state.reservations.BindingBegan(a.r) }
+
+// BindingRefused marks that the API server refused the write for certain.
+func (a Attempt) BindingRefused() { a.state.reservations.BindingRefused(a.r) }
+
+// Written marks the annotations as being on the pod.
+func (a Attempt) Written() { a.state.reservations.Written(a.r) }
+
+// WriteEnded marks that the PATCH of the choice was sent once and is done, and that no
+// Binding is sent before BindingBegan is called again.
+func (a Attempt) WriteEnded() { a.state.reservations.WriteEnded(a.r) }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"context"
+
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
+)
+
+// Whatever changes of a node is told from here: to the memo of its usage, the index of nodes
+// and the waker.
+
+// touch says that a node's graph or reservations changed.
+func (s *State) touch(x *cell) {
+	s.waker.Changed(&x.waking)
+	s.index.Changed(&x.candidate)
+}
+
+// touchNode says that the scheduler's snapshot of a node changed or soon will.
+func (s *State) touchNode(name string) {
+	if x := s.cells.get(name); x != nil {
+		s.waker.Changed(&x.waking)
+		s.index.ChangesSoon(&x.candidate)
+	}
+}
+
+// changed makes the remembered usage of a node void, and touches it.
+func (s *State) changed(x *cell) {
+	x.candidate.Revision.Add(1)
+	s.touch(x)
+}
+
+// tell passes on what a step of the table of reservations changed.
+func (s *State) tell(c reservations.Change) {
+	for _, n := range c.Nodes {
+		s.changed(s.cells.ensure(n.Name()))
+	}
+	for _, n := range c.Soon {
+		s.touchNode(n.Name())
+	}
+	if c.Freed {
+		s.onFreed()
+	}
+}
+
+// passOn tells everybody whom a change of topologies concerns.
+func (s *State) passOn(ctx context.Context) topologies.PassOn {
+	return func(c topologies.Change, err error) {
+		if err != nil {
+			malformedTopologies.Inc()
+			klog.FromContext(ctx).Error(err, "Ignoring what cannot be read of a topology", "node", c.Node)
+		}
+		s.takeNote(&c)
+		if c.Unserved {
+			s.waker.OpenGates() // they are told why they wait
+		}
+		if c.Freed || c.Unserved {
+			s.onFreed()
+		}
+	}
+}
+
+// takeNote makes remembered usages void, and the index and the waker look at the nodes again.
+func (s *State) takeNote(c *topologies.Change) {
+	if c.Node == "" {
+		return
+	}
+	x := s.cells.ensure(c.Node) // also of an object that cannot be read: Diagnose tells of it
+	if c.Changed {
+		s.topologyChanged(x, x.topology.Node() == nil)
+	}
+	for _, name := range c.Others {
+		s.topologyChanged(s.cells.ensure(name), true)
+	}
+}
+
+// topologyChanged tells of a node whose Entry says something else now. With forget the
+// remembered usage goes at once: it keeps a graph in memory that is used no more.
+func (s *State) topologyChanged(x *cell, forget bool) {
+	if forget {
+		x.usage.Store(nil)
+	}
+	s.changed(x)
+}
+
+// leaseBack tells whoever waits that the Lease of a node's program had run out and is
+// renewed again.
+func (s *State) leaseBack(name string) {
+	if x := s.cells.get(nodelease.NodeOf(name)); x != nil {
+		s.waker.LeaseBack(&x.waking)
+		s.touch(x)
+	}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reservations
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+// Table keeps all reservations and nominated reservations of a process. Make one with New.
+//
+// Each method is one step: nobody sees the half of it. These steps have to be one:
+//
+//   - Add, with the question whether the pod has gone. PodGone ends all reservations of a pod
+//     and remembers that it went; one that came in between would never end.
+//   - PodBound and PodGone, over all reservations of the pod and what is kept for it: what
+//     settles one of them settles the others.
+//   - Unreserve, with the phase: nothing may begin between the question whether a write was
+//     under way and the answer that it is in doubt, or that nothing is left.
+//   - Decide, with the phase and with the pod's other reservations: an event may have settled
+//     it after the pod was read.
+//   - ToResolve, with the number of those that are being read.
+//   - ReserveNominated, with the end of what was kept for the pod before.
+//
+// To choose devices and to record the choice has to be one step, too, and is the caller's: it
+// lets nobody else call Add in between. Other steps may come in between. They only take away,
+// so a choice from what was there before them is of devices that are free.
+//
+// Nor has reading a node to be one step with anything: see Node.View. A View has the whole
+// node at one moment. It is replaced in the same step that changed the node, and the caller
+// is told by the Change afterwards. So whoever learns that something changed finds it.
+type Table struct {
+	clock          clock.PassiveClock
+	requestTimeout time.Duration
+
+	writing atomic.Int64  // reservations that are on their way to be bound
+	arrived chan struct{} // one of them is not any more
+
+	mu        sync.Mutex // guards what follows, and of Reservation and Node what says so
+	byPod     map[types.UID][]*Reservation
+	settled   map[*Reservation]struct{} // the confirmed and the void
+	carrying  map[types.UID]struct{}    // unbound pods that carry a choice which was dropped
+	resolving int                       // doubtful reservations whose pods are being read
+	nominated map[types.UID]*Nominated
+	gone      terminated
+}
+
+// New returns an empty table. requestTimeout is how long the API server may still carry out
+// a write that the client gave up on.
+func New(clk clock.PassiveClock, requestTimeout time.Duration) *Table {
+	return &Table{
+		clock: clk, requestTimeout: requestTimeout, arrived: make(chan struct{}, 1),
+		byPod: map[types.UID][]*Reservation{}, settled: map[*Reservation]struct{}{}, carrying: map[types.UID]struct{}{},
+		nominated: map[types.UID]*Nominated{},
+	}
+}
+
+// Change is what a step of the Table changed.
+type Change struct {
+	Nodes []*Node // other things are reserved there than before
+	Soon  []*Node // the scheduler's snapshot of them changes, or soon will
+	Freed bool    // devices came free that kept some pod waiting
+}
+
+// Present returns the pod's reservation on a node for the attempt that goes on, or nil.
+func (t *Table) Present(uid types.UID, node string) *Reservation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.byPod[uid] {
+		if r.Node.name == node && r.present() {
+			return r
+		}
+	}
+	return nil
+}
+
+// IsPresent reports whether the attempt goes on that r was made for. r may be nil.
+func (t *Table) IsPresent(r *Reservation) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return r.present()
+}
+
+// Add records a choice. again, if not nil, is the one in doubt that is taken again. It is not
+// added if the pod went a short time ago: no event would end it.
+func (t *Table) Add(r, again *Reservation) (c Change, added bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.clock.Now()
+	if t.gone.lately(r.UID, now) {
+		return c, false
+	}
+	r.phase, r.since = Reserved, now
+	if again != nil {
+		r.times = again.times + 1
+	}
+	t.byPod[r.UID] = append(t.byPod[r.UID], r)
+	r.Node.reservations = append(r.Node.reservations, r)
+	r.Node.publish()
+	c.Nodes = append(c.Nodes, r.Node)
+	return c, true
+}
+
+// drop needs t.mu.
+func (t *Table) drop(r *Reservation, c *Change) {
+	t.mark(r, Void)
+	delete(t.settled, r)
+	same := func(o *Reservation) bool { return o == r }
+	r.Node.reservations = slices.DeleteFunc(r.Node.reservations, same)
+	if rest := slices.DeleteFunc(t.byPod[r.UID], same); len(rest) == 0 {
+		delete(t.byPod, r.UID)
+	} else {
+		t.byPod[r.UID] = rest
+	}
+	r.Node.publish()
+	c.Nodes = append(c.Nodes, r.Node)
+}
+
+// setPhase needs t.mu.
+func (t *Table) setPhase(r *Reservation, p Phase) {
+	t.mark(r, p)
+	r.Node.publish()
+}
+
+// mark is setPhase for whoever publishes the node then. It needs t.mu.
+func (t *Table) mark(r *Reservation, p Phase) {
+	if p != Reserved {
+		t.setWriting(r, p == Binding)
+	}
+	r.phase, r.since = p, t.clock.Now()
+}
+
+// Listed is one reservation with its state.
+type Listed struct {
+	*Reservation
+
+	Phase   Phase
+	Since   time.Time // of the phase
+	Writing bool      // on its way to be bound
+}
+
+// List returns all reservations. Those of one pod stand in the order in which they were made.
+func (t *Table) List() []Listed {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out []Listed
+	for _, rs := range t.byPod {
+		for _, r := range rs {
+			out = append(out, Listed{r, r.phase, r.since, r.writing})
+		}
+	}
+	return out
+}
