@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -214,13 +213,9 @@ func (b *bench) state(tb testing.TB) *nodestate.State {
 func (b *bench) waitFresh(tb testing.TB) {
 	tb.Helper()
 	d := &placement.Demand{Request: &podrequest.Request{}}
-	for range 500 {
-		if b.state(tb).Synced() && b.state(tb).View(d, b.info(tb), b.snapshot.NodeInfos()) != nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	tb.Fatal("the node's Leases did not arrive")
+	testrig.Soon(tb, "the node's Leases are known", func() bool {
+		return b.state(tb).Synced() && b.state(tb).View(d, b.info(tb), b.snapshot.NodeInfos()) != nil
+	})
 }
 
 func (b *bench) info(tb testing.TB) fwk.NodeInfo {

@@ -156,7 +156,7 @@ func (w *whole) add(t *testing.T, name string, gpus int, priority int32) {
 	if err := w.client.Tracker().Add(pod); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * time.Millisecond) // the fake's watches have little room
+	w.seen(t, name, func(*v1.Pod) bool { return true }) // the fake's watches have little room
 }
 
 func (w *whole) bound(t *testing.T) (names []string) {
@@ -177,14 +177,11 @@ func (w *whole) bound(t *testing.T) (names []string) {
 func (w *whole) await(t *testing.T, n int) []string {
 	t.Helper()
 	var names []string
-	for range 1000 {
-		if names = w.bound(t); len(names) >= n {
-			return names
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	t.Fatalf("%d pods are bound, want %d: %v", len(names), n, names)
-	return nil
+	testrig.Eventually(t, 30*time.Second, fmt.Sprint(n, " pods are bound"), func(context.Context) (bool, string) {
+		names = w.bound(t)
+		return len(names) >= n, fmt.Sprint(names)
+	})
+	return names
 }
 
 // TestTheQueueLetsThroughWhomAReleaseHelps plays releases on the real scheduling queue,
@@ -202,7 +199,14 @@ func TestTheQueueLetsThroughWhomAReleaseHelps(t *testing.T) {
 	for i := range releases {
 		w.add(t, fmt.Sprintf("urgent-%d", i), 1, 7)
 	}
-	time.Sleep(3 * time.Second) // their first attempts, and backoffs
+	tried := map[string]bool{}
+	testrig.Soon(t, "every pod has been tried", func() bool {
+		for _, name := range w.attempts.drain() {
+			tried[name] = true
+		}
+		return len(tried) == len(running)+waiting+releases
+	})
+	time.Sleep(3 * time.Second) // their backoffs
 	w.attempts.drain()
 	var slowest time.Duration
 	for i := range releases {
@@ -216,10 +220,10 @@ func TestTheQueueLetsThroughWhomAReleaseHelps(t *testing.T) {
 			t.Errorf("after %d releases %d of the important pods run: %v", i+1, n, now)
 		}
 	}
-	tried := w.attempts.drain()
-	t.Logf("%d attempts for %d releases, the slowest took %v", len(tried), releases, slowest)
+	attempts := len(w.attempts.drain())
+	t.Logf("%d attempts for %d releases, the slowest took %v", attempts, releases, slowest)
 	// The slow round lets one through each second.
-	if limit := 5*releases + 20; len(tried) > limit {
-		t.Errorf("%d attempts for %d releases with %d pods waiting, want %d at most", len(tried), releases, waiting, limit)
+	if limit := 5*releases + 20; attempts > limit {
+		t.Errorf("%d attempts for %d releases with %d pods waiting, want %d at most", attempts, releases, waiting, limit)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -28,14 +29,17 @@ func (b *bench) waits(tb testing.TB, name string, gpus int, priority int32) *v1.
 	if err := b.client.Tracker().Add(pod); err != nil {
 		tb.Fatal(err)
 	}
-	for range 500 {
-		if _, err := b.factory.Core().V1().Pods().Lister().Pods("default").Get(name); err == nil {
-			return pod
-		}
-		time.Sleep(time.Millisecond)
-	}
-	tb.Fatalf("the informer does not see pod %s", name)
-	return nil
+	b.seen(tb, name, func(*v1.Pod) bool { return true })
+	return pod
+}
+
+// seen waits until the informer has a pod of which something is so.
+func (b *bench) seen(tb testing.TB, name string, so func(*v1.Pod) bool) {
+	tb.Helper()
+	testrig.Soon(tb, "the informer sees what became of pod "+name, func() bool {
+		pod, err := b.factory.Core().V1().Pods().Lister().Pods("default").Get(name)
+		return err == nil && so(pod)
+	})
 }
 
 // refuse takes a pod through a cycle in which no node takes it.
@@ -82,15 +86,10 @@ func TestAReleaseDoesNotWakeTheBacklog(t *testing.T) {
 		t.Fatal(err)
 	}
 	var woken []string
-	for range 500 {
-		if woken = append(woken, b.activated.take()...); slices.Contains(woken, "right") {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if !slices.Contains(woken, "right") {
-		t.Fatalf("woken were %v, not the pod that matters most", woken)
-	}
+	testrig.Eventually(t, 30*time.Second, "the pod that matters most is woken", func(context.Context) (bool, string) {
+		woken = append(woken, b.activated.take()...)
+		return slices.Contains(woken, "right"), fmt.Sprint("woken are ", woken)
+	})
 	if slices.ContainsFunc(woken, func(name string) bool { return name != "right" }) { // twice does no harm
 		t.Errorf("one GPU came free and of 61 waiting pods %v were woken, want the one whom it helps", woken)
 	}
@@ -109,14 +108,8 @@ func (b *bench) bindAs(tb testing.TB, pod *v1.Pod) *v1.Pod {
 	if err := b.client.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), bound, "default"); err != nil {
 		tb.Fatal(err)
 	}
-	for range 500 {
-		if got, err := b.factory.Core().V1().Pods().Lister().Pods("default").Get(pod.Name); err == nil && got.Spec.NodeName != "" {
-			return bound
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	tb.Fatalf("the informer does not see pod %s bound", pod.Name)
-	return nil
+	b.seen(tb, pod.Name, func(pod *v1.Pod) bool { return pod.Spec.NodeName != "" })
+	return bound
 }
 
 // settled waits until nobody has been woken for a while.
