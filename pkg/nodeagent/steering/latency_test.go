@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -193,6 +194,8 @@ func TestAnswersInTime(t *testing.T) {
 // TestRequestsForOneAnswer: kubelet answers 100 requests a second, so that each one
 // may cost a question 10 ms. Whatever the order in which pods of one size are
 // admitted, a question needs no more than a few, and one as soon as the order is known.
+// Time stands still for it and the tests after it: what comes late on a busy machine is
+// asked for one by one.
 func TestRequestsForOneAnswer(t *testing.T) {
 	orders := map[string]struct {
 		at func(i, n int) int // which one in the order of binding; the last bound is the oldest
@@ -207,26 +210,28 @@ func TestRequestsForOneAnswer(t *testing.T) {
 	for name, order := range orders {
 		for _, n := range []int{2, 3, 4, 8, 16, 30, 110} {
 			t.Run(fmt.Sprintf("%s, %d pods", name, n), func(t *testing.T) {
-				node := newNode(t, nil)
-				node.model.provide(n)
-				node.start(node.model)
-				pods := make([]*v1.Pod, n)
-				for i := range pods {
-					pods[i] = node.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i*29%n), aged(i))
-				}
-				requests := node.countRequests()
-				for i := range pods {
-					at, most := order.at(i, n), order.then
-					if i == 0 {
-						most = order.first
+				synctest.Test(t, func(t *testing.T) {
+					node := newNode(t, nil)
+					node.model.provide(n)
+					node.start(node.model)
+					pods := make([]*v1.Pod, n)
+					for i := range pods {
+						pods[i] = node.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i*29%n), aged(i))
 					}
-					if got, want := node.admit(pods[at]), gpus(at*29%n); !slices.Equal(got, want) {
-						t.Fatalf("%s holds %v, want %v", pods[at].Name, got, want)
+					requests := node.countRequests()
+					for i := range pods {
+						at, most := order.at(i, n), order.then
+						if i == 0 {
+							most = order.first
+						}
+						if got, want := node.admit(pods[at]), gpus(at*29%n); !slices.Equal(got, want) {
+							t.Fatalf("%s holds %v, want %v", pods[at].Name, got, want)
+						}
+						if got := requests(); got > most {
+							t.Fatalf("question %d took %d requests to kubelet, which is up to %d ms, want at most %d", i, got, 10*got, most)
+						}
 					}
-					if got := requests(); got > most {
-						t.Fatalf("question %d took %d requests to kubelet, which is up to %d ms, want at most %d", i, got, 10*got, most)
-					}
-				}
+				})
 			})
 		}
 	}
@@ -255,63 +260,69 @@ func (n *node) countRequests() func() int {
 // TestRequestsAboutPodsThatEnded: devices that the checkpoint still gives to pods, and
 // kubelet offers, are free. To make sure of it takes one request for all these pods.
 func TestRequestsAboutPodsThatEnded(t *testing.T) {
-	n := newNode(t, nil)
-	var ended []*v1.Pod
-	for i := range 8 {
-		ended = append(ended, n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i)))
-		n.admit(ended[i])
-	}
-	for _, p := range ended {
-		n.model.end(p) // the watch has not seen it
-	}
-	requests := n.countRequests()
-	want := gpus(0, 1, 2, 3, 4, 5, 6, 7)
-	if got := n.admit(n.bind("all", ofOne(8), want)); !slices.Equal(got, want) {
-		t.Errorf("the pod holds %v, want %v", got, want)
-	}
-	if got := requests(); got > 3 {
-		t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", got, 10*got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		var ended []*v1.Pod
+		for i := range 8 {
+			ended = append(ended, n.bind(fmt.Sprintf("p%d", i), ofOne(1), gpus(i)))
+			n.admit(ended[i])
+		}
+		for _, p := range ended {
+			n.model.end(p) // the watch has not seen it
+		}
+		requests := n.countRequests()
+		want := gpus(0, 1, 2, 3, 4, 5, 6, 7)
+		if got := n.admit(n.bind("all", ofOne(8), want)); !slices.Equal(got, want) {
+			t.Errorf("the pod holds %v, want %v", got, want)
+		}
+		if got := requests(); got > 3 {
+			t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", got, 10*got)
+		}
+	})
 }
 
 // TestRequestsWhileOthersWaitAndHaveEnded: neither the pods that wait nor those that
 // ended are three, but together they are.
 func TestRequestsWhileOthersWaitAndHaveEnded(t *testing.T) {
-	n := newNode(t, nil)
-	for i := range 2 {
-		ended := n.bind(fmt.Sprintf("ended%d", i), ofOne(1), gpus(i))
-		n.admit(ended)
-		n.model.end(ended) // the watch has not seen it
-	}
-	n.bind("p0", ofOne(2), gpus(2, 3))
-	n.bind("p1", ofOne(2), gpus(4, 5))
-	last := n.bind("p2", ofOne(2), gpus(0, 1))
-	requests := n.countRequests()
-	if got := n.admit(last); !slices.Equal(got, gpus(0, 1)) {
-		t.Errorf("the pod holds %v, want %v", got, gpus(0, 1))
-	}
-	if got := requests(); got > 3 {
-		t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", got, 10*got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		for i := range 2 {
+			ended := n.bind(fmt.Sprintf("ended%d", i), ofOne(1), gpus(i))
+			n.admit(ended)
+			n.model.end(ended) // the watch has not seen it
+		}
+		n.bind("p0", ofOne(2), gpus(2, 3))
+		n.bind("p1", ofOne(2), gpus(4, 5))
+		last := n.bind("p2", ofOne(2), gpus(0, 1))
+		requests := n.countRequests()
+		if got := n.admit(last); !slices.Equal(got, gpus(0, 1)) {
+			t.Errorf("the pod holds %v, want %v", got, gpus(0, 1))
+		}
+		if got := requests(); got > 3 {
+			t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", got, 10*got)
+		}
+	})
 }
 
 // TestRequestsWhileTheWatchIsBehind: of the pods that only the API server shows, those
 // that kubelet did not name are not asked about.
 func TestRequestsWhileTheWatchIsBehind(t *testing.T) {
-	n := newNode(t, nil)
-	for i := range 5 {
-		n.bind(fmt.Sprintf("p%d", i), ofOne(1), nil)
-	}
-	for i := 5; i < 9; i++ {
-		n.api.set(newPod(fmt.Sprintf("p%d", i), types.UID(fmt.Sprintf("uid-p%d", i)), epoch, ofOne(1), nil), func(*v1.Pod) {})
-	}
-	last := newPod("last", "uid-last", epoch, ofOne(1), gpus(3))
-	n.api.set(last, func(*v1.Pod) {})
-	requests := n.countRequests()
-	if got := n.admit(last); !slices.Equal(got, gpus(3)) {
-		t.Errorf("the pod holds %v, want %v", got, gpus(3))
-	}
-	if got := requests(); got > 3 {
-		t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", got, 10*got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t, nil)
+		for i := range 5 {
+			n.bind(fmt.Sprintf("p%d", i), ofOne(1), nil)
+		}
+		for i := 5; i < 9; i++ {
+			n.api.set(newPod(fmt.Sprintf("p%d", i), types.UID(fmt.Sprintf("uid-p%d", i)), epoch, ofOne(1), nil), func(*v1.Pod) {})
+		}
+		last := newPod("last", "uid-last", epoch, ofOne(1), gpus(3))
+		n.api.set(last, func(*v1.Pod) {})
+		requests := n.countRequests()
+		if got := n.admit(last); !slices.Equal(got, gpus(3)) {
+			t.Errorf("the pod holds %v, want %v", got, gpus(3))
+		}
+		if got := requests(); got > 3 {
+			t.Errorf("a question took %d requests to kubelet, which is up to %d ms, want at most 3", got, 10*got)
+		}
+	})
 }
