@@ -103,6 +103,8 @@ type Config struct {
 	OnRegistered func(resource string)
 	// Registerer takes the metrics; may be nil.
 	Registerer prometheus.Registerer
+
+	budget time.Duration // hardBudget, except in tests that a slow machine must not end
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -124,6 +126,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.InnerTimeout == 0 {
 		c.InnerTimeout = defaultInnerTimeout
+	}
+	if c.budget == 0 {
+		c.budget = hardBudget
 	}
 	if c.InnerTimeout > SteeringBudget-afterInner {
 		return c, fmt.Errorf("inner timeout %v: longer than %v leaves no time for our own answer", c.InnerTimeout, SteeringBudget-afterInner)

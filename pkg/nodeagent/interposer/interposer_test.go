@@ -105,12 +105,13 @@ func TestPreferred(t *testing.T) {
 	available := []string{"GPU-0", "GPU-1", "GPU-2", "GPU-3"}
 	type ask = func(context.Context, interposer.Question) ([]string, error)
 	for name, tc := range map[string]struct {
-		inner     func(ctx context.Context, available, must []string, size int) ([]string, error)
-		preferred func(t *testing.T, ctx context.Context, q interposer.Question, inner ask) ([]string, error)
-		must      []string
-		size      int32
-		want      []string
-		wantCode  codes.Code
+		inner        func(ctx context.Context, available, must []string, size int) ([]string, error)
+		innerTimeout time.Duration // 400 ms by default
+		preferred    func(t *testing.T, ctx context.Context, q interposer.Question, inner ask) ([]string, error)
+		must         []string
+		size         int32
+		want         []string
+		wantCode     codes.Code
 	}{
 		"steering's answer is kubelet's answer, in its order": {
 			preferred: func(t *testing.T, _ context.Context, q interposer.Question, inner ask) ([]string, error) {
@@ -135,7 +136,8 @@ func TestPreferred(t *testing.T) {
 			size: 1, want: []string{"GPU-2"},
 		},
 		"an inner plugin that does not answer in time leaves the choice to us": {
-			inner: func(ctx context.Context, _, _ []string, _ int) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() },
+			inner:        func(ctx context.Context, _, _ []string, _ int) ([]string, error) { <-ctx.Done(); return nil, ctx.Err() },
+			innerTimeout: 100 * time.Millisecond,
 			preferred: func(t *testing.T, ctx context.Context, q interposer.Question, inner ask) ([]string, error) {
 				t.Helper()
 				if _, err := inner(ctx, q); status.Code(errors.Unwrap(err)) != codes.DeadlineExceeded {
@@ -223,12 +225,12 @@ func TestPreferred(t *testing.T) {
 				}
 			}
 			k := n.kubelet()
-			n.agent(nil, interposer.Config{InnerTimeout: 100 * time.Millisecond})
+			n.agent(nil, interposer.Config{InnerTimeout: tc.innerTimeout})
 			n.plugin(4, func(c *deviceplugin.Config) { c.Preferred = tc.inner })
 			c := n.wait(k, gpu, healthy(4))
-			began := time.Now()
+			elapsed := napping(t)
 			got, err := prefer(t.Context(), c, available, tc.must, tc.size)
-			if took := time.Since(began); took > 1500*time.Millisecond { // 1 s, and a slow machine
+			if took := elapsed(); took > 1500*time.Millisecond { // 1 s, and a slow machine
 				t.Errorf("answered after %v", took)
 			}
 			if status.Code(err) != tc.wantCode {

@@ -19,7 +19,7 @@ import (
 func (r *resource) GetPreferredAllocation(ctx context.Context, req *pluginapi.PreferredAllocationRequest) (*pluginapi.PreferredAllocationResponse, error) {
 	watch := r.metrics.start(rpcPreferred, r.clk)
 	defer watch.stop()
-	ctx, cancel := context.WithTimeout(ctx, hardBudget)
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.budget)
 	defer cancel()
 	out := &pluginapi.PreferredAllocationResponse{}
 	for _, c := range req.GetContainerRequests() {
@@ -69,7 +69,7 @@ func (r *resource) innerPreference(watch *stopwatch) func(context.Context, Quest
 func (r *resource) Allocate(ctx context.Context, req *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	watch := r.metrics.start(rpcAllocate, r.clk)
 	defer watch.stop()
-	own, cancel := context.WithTimeout(ctx, hardBudget)
+	own, cancel := context.WithTimeout(ctx, r.cfg.budget)
 	defer cancel()
 	for _, c := range req.GetContainerRequests() {
 		ids := slices.Clone(c.GetDevicesIds())
@@ -96,7 +96,7 @@ func (r *resource) Allocate(ctx context.Context, req *pluginapi.AllocateRequest)
 func (r *resource) PreStartContainer(ctx context.Context, req *pluginapi.PreStartContainerRequest) (*pluginapi.PreStartContainerResponse, error) {
 	watch := r.metrics.start(rpcPreStart, r.clk)
 	defer watch.stop()
-	own, cancel := context.WithTimeout(ctx, hardBudget)
+	own, cancel := context.WithTimeout(ctx, r.cfg.budget)
 	defer cancel()
 	if r.cfg.PreStart {
 		ids := slices.Clone(req.GetDevicesIds())
