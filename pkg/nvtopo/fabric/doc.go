@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fabric places the pods of a gang by the network between the nodes: in the
+// smallest domain of the fabric (rack, spine, …) that can really hold them, each node
+// counted by the disjoint linked sets of GPUs that it can give to these pods.
+//
+// Its one invariant: Place is a function of its arguments. It locks nothing, keeps
+// nothing, and equal inputs give equal plans, on every machine and in every run.
+//
+// It knows nothing of Kubernetes, holds nothing for anybody, and does not decide which
+// gang comes first. What is dear is made once and shared by many plans: the Tree for as
+// long as the labels last, the Slots of a set of free GPUs for as long as the machine
+// exists. A plan reads one entry for each node.
+//
+// Where to look: tree.go and build.go are the fabric, packing.go and slots.go what one node
+// can give. place.go is the order of the objective; count.go finds the fewest domains,
+// choose.go which of them, nodes.go the nodes inside one; spread.go and mixed.go are the
+// other strategies. rank.go orders members, estimate.go and quality.go judge a plan.
+package fabric

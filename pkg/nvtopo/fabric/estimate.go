@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"math"
+	"math/bits"
+)
+
+// Estimate returns the milliseconds of a hierarchical all-reduce of size bytes: inside each
+// node, and between nodes in the order of ranks.
+//
+//	2(m-1)/m · size/r + 2(N-1)/N · size/B + 2(N-1) · L
+//
+// m is the number of GPUs a node gives, r the worst ring among the nodes in kB/s (0 if no node
+// gives two GPUs), N the number of nodes; B and L are those of the worst link between one rank's
+// node and the next's. Where a sum cannot be worked out for want of a bandwidth, it is infinite.
+func (t *Tree) Estimate(nodes []int, gpus int, ring int64, size float64) float64 {
+	seconds := 0.0
+	if gpus > 1 {
+		seconds = transfer(2*size*float64(gpus-1)/float64(gpus), ring)
+	}
+	distinct := distinctNodes(nodes)
+	n := float64(len(distinct))
+	if n < 2 {
+		return 1e3 * seconds
+	}
+	bandwidth, latency := int64(math.MaxInt64), int64(0)
+	for i, a := range nodes {
+		b := nodes[(i+1)%len(nodes)]
+		if a == b {
+			continue
+		}
+		l := t.Between(a, b)
+		bandwidth, latency = min(bandwidth, l.Bandwidth), max(latency, l.Latency)
+	}
+	return 1e3 * (seconds + transfer(2*size*(n-1)/n, bandwidth) + 2*(n-1)*float64(latency)/1e9)
+}
+
+// transfer is the seconds that bytes take at so many kB/s.
+func transfer(bytes float64, kBps int64) float64 {
+	if kBps <= 0 {
+		return math.Inf(1)
+	}
+	return bytes / (float64(kBps) * 1e3)
+}
+
+func distinctNodes(nodes []int) (out []int) {
+	seen := map[int]bool{}
+	for _, n := range nodes {
+		if !seen[n] {
+			seen[n] = true
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// Compat are the estimates that the requirement's analyser makes, in milliseconds. They know
+// nodes and links only: neither what happens inside a node nor, but for Other, latency.
+type Compat struct {
+	Ring  float64 `json:"ring"`  // 2(n-1)/n · size / the least bandwidth of neighbours
+	Tree  float64 `json:"tree"`  // 2⌈log2 n⌉ · size / the mean bandwidth of all pairs
+	Other float64 `json:"other"` // n · the mean latency of all pairs
+}
+
+// BinaryUnits and DecimalUnits are the megabytes in a gigabyte that Tree.Compat divides by.
+// The requirement's figures are binary.
+const (
+	BinaryUnits  = 1024
+	DecimalUnits = 1000
+)
+
+// Compat returns the requirement's estimates for an all-reduce of so many megabytes between
+// the nodes of the ranks. A node counts once, where it comes first.
+func (t *Tree) Compat(nodes []int, megabytes float64, perGigabyte float64) Compat {
+	list := distinctNodes(nodes)
+	n := len(list)
+	if n < 2 {
+		return Compat{}
+	}
+	least := math.Inf(1)
+	var bandwidth, latency float64
+	for i, a := range list {
+		least = min(least, gbps(t.Between(a, list[(i+1)%n])))
+		for _, b := range list[i+1:] {
+			l := t.Between(a, b)
+			bandwidth += gbps(l)
+			latency += float64(l.Latency) / 1e6
+		}
+	}
+	pairs := float64(n * (n - 1) / 2)
+	size := megabytes / perGigabyte
+	rounds := float64(bits.Len(uint(n - 1)))
+	return Compat{
+		Ring:  1e3 * 2 * float64(n-1) * size / (float64(n) * least),
+		Tree:  1e3 * 2 * rounds * size / (bandwidth / pairs),
+		Other: latency / pairs * float64(n),
+	}
+}
+
+// gbps is a link's bandwidth in GB/s.
+func gbps(l Link) float64 { return float64(l.Bandwidth) / 1e6 }
+
+// SampleLinks returns the links of the requirement's sample cluster: two nodes of one innermost
+// domain, and any others. They are meant for fabrics of which only the domains are known.
+func SampleLinks() (inside, outside Link) {
+	return Link{Bandwidth: 100_000_000, Latency: 100_000, Hops: 1}, Link{Bandwidth: 50_000_000, Latency: 500_000, Hops: 3}
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"cmp"
+	"slices"
+)
+
+// maxWithin bounds the steps of the search inside one innermost domain.
+const maxWithin = 1 << 19
+
+// within chooses the nodes of one innermost domain: the preferred ones, then as few as
+// possible, then those that lose the least residual capacity, then the first.
+func (p *problem) within(leaf, members int) (nodes []share, lost int64) {
+	dom := &p.t.domains[p.t.Depth()][leaf]
+	var all []int
+	for n := dom.First; n < dom.End; n++ {
+		if p.slots[n] > 0 {
+			all = append(all, n)
+		}
+	}
+	slices.SortFunc(all, func(a, b int) int {
+		return cmp.Or(
+			cmp.Compare(p.supply[b].Preference, p.supply[a].Preference),
+			cmp.Compare(p.slots[b], p.slots[a]),
+			cmp.Compare(p.supply[a].Slots.lost(p.slots[a]), p.supply[b].Slots.lost(p.slots[b])),
+			cmp.Compare(a, b))
+	})
+	for members > 0 && len(all) > 0 {
+		same := 0
+		room := 0
+		for same < len(all) && p.supply[all[same]].Preference == p.supply[all[0]].Preference {
+			room += p.slots[all[same]]
+			same++
+		}
+		n := min(room, members)
+		nodes = append(nodes, p.fewestNodes(all[:same], n)...)
+		members -= n
+		all = all[same:]
+	}
+	slices.SortFunc(nodes, func(a, b share) int { return cmp.Compare(a.node, b.node) })
+	for _, s := range nodes {
+		lost += p.supply[s.node].Slots.lost(s.members)
+	}
+	return nodes, lost
+}
+
+// dislike returns what members in an innermost domain cost by preference, by their number:
+// they take the preferred nodes first.
+func (p *problem) dislike(leaf, members int) []int64 {
+	dom := &p.t.domains[p.t.Depth()][leaf]
+	var all []int
+	for n := dom.First; n < dom.End; n++ {
+		all = append(all, n)
+	}
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(p.supply[b].Preference, p.supply[a].Preference) })
+	out := make([]int64, 1, members+1)
+	for _, n := range all {
+		for k := 0; k < p.slots[n] && len(out) <= members; k++ {
+			out = append(out, out[len(out)-1]-p.supply[n].Preference)
+		}
+	}
+	return out
+}
+
+// fewestNodes divides members among nodes, which come with the most slots first and of these
+// those that lose the least when filled. So the first nodes that hold the members are the
+// fewest; which others may stand in for them is decided by what is lost.
+func (p *problem) fewestNodes(nodes []int, members int) []share {
+	count, slack := 0, -members
+	for slack < 0 {
+		slack += p.slots[nodes[count]]
+		count++
+	}
+	if slack > 0 && (len(nodes)+1)*(count+1)*(slack+1)*(slack+1) <= maxWithin {
+		return p.leastLost(nodes, count, slack)
+	}
+	// Without slack nodes with more slots than the last one are all filled, and of the nodes
+	// with as many as the last those that lose the least: this order. Beyond the bound it is
+	// what is taken too.
+	out := make([]share, count)
+	for i, n := range nodes[:count] {
+		out[i] = share{n, p.slots[n]}
+	}
+	out[count-1].members -= slack
+	return out
+}
+
+// leastLost takes count of the nodes so that the members that fewer are taken than in the first
+// count nodes are slack in all, and the residual lost is least: dynamic programming over nodes
+// left, nodes taken and slack used up.
+func (p *problem) leastLost(nodes []int, count, slack int) []share {
+	type entry struct {
+		lost int64
+		take int32 // members on the node; 0: left out; negative: no way on
+	}
+	wide := slack + 1
+	row := (count + 1) * wide
+	table := make([]entry, (len(nodes)+1)*row)
+	for i := range table {
+		table[i].take = -1
+	}
+	table[len(nodes)*row+count*wide+slack].take = 0
+	for i := len(nodes) - 1; i >= 0; i-- {
+		n := nodes[i]
+		for taken := max(0, count-(len(nodes)-i)); taken <= min(i, count); taken++ {
+			for used := range wide {
+				here := &table[i*row+taken*wide+used]
+				if taken < count {
+					// A taken node stands where the taken-th largest would.
+					most := p.slots[n]
+					for k := most; k > 0; k-- {
+						u := used + p.slots[nodes[taken]] - k
+						if u > slack {
+							break
+						}
+						next := &table[(i+1)*row+(taken+1)*wide+u]
+						if next.take < 0 {
+							continue
+						}
+						if lost := next.lost + p.supply[n].Slots.lost(k); here.take < 0 || lost < here.lost {
+							*here = entry{lost, int32(k)}
+						}
+					}
+				}
+				if next := &table[(i+1)*row+taken*wide+used]; next.take >= 0 && (here.take < 0 || next.lost < here.lost) {
+					*here = entry{next.lost, 0}
+				}
+			}
+		}
+	}
+	var out []share
+	for i, taken, used := 0, 0, 0; i < len(nodes); i++ {
+		k := int(table[i*row+taken*wide+used].take)
+		if k > 0 {
+			out = append(out, share{nodes[i], k})
+			used += p.slots[nodes[taken]] - k
+			taken++
+		}
+	}
+	return out
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// world is a gang in a fabric as the brute force sees it. It knows paths and numbers only, and
+// calls nothing of the planner: every way to place the members is tried and judged by the text
+// of the objective.
+type world struct {
+	levels int
+	nodes  []worldNode
+	pods   int
+
+	required        int // depth; 0 none
+	segment, size   int // depth and members; size 0 for none
+	segmentRequired bool
+	spread, most    int // depth to spread over, -1 for none; most members in a domain, 0 for any
+}
+
+type worldNode struct {
+	name  string
+	path  []string // "" is a missing label
+	count [5]int   // members that fit, by the worst band accepted
+	lost  []int64  // by members - 1
+	like  int64
+	bound int // members that are there and stay
+}
+
+// key names a node's domain of a depth; nodes without a label have one of their own.
+func (n *worldNode) key(depth int) string {
+	for _, name := range n.path[:depth] {
+		if name == "" {
+			return "node " + n.name
+		}
+	}
+	return strings.Join(n.path[:depth], "/") + "/"
+}
+
+// judged is what the objective says about one way to place the members; smaller is better.
+type judged struct {
+	ok      bool
+	level   int   // depth of the smallest domain with all members, negated
+	domains []int // by depth from 1 on
+	band    int
+	cuts    int
+	dislike int64
+	leaves  int
+	parents int
+	// The rest is compared for members in one innermost domain only.
+	nodes int
+	lost  int64
+
+	profile []int // of spread members: by domain, most first
+	left    int   // slots of the domains that had no members before
+}
+
+// judge follows the objective for x[i] new members on node i.
+func (w *world) judge(x []int) judged {
+	j := judged{ok: true, level: -(w.levels + 1)}
+	var used []int // nodes with members, bound ones included
+	for i := range w.nodes {
+		if x[i]+w.nodes[i].bound > 0 {
+			used = append(used, i)
+		}
+		if x[i] > 0 {
+			j.nodes++
+			j.lost += w.nodes[i].lost[x[i]-1]
+			j.dislike -= w.nodes[i].like * int64(x[i])
+			for w.nodes[i].count[j.band] < x[i] {
+				j.band++
+			}
+		}
+	}
+	for _, a := range used {
+		for _, b := range used {
+			if a != b {
+				depth := w.levels
+				for w.nodes[a].key(depth) != w.nodes[b].key(depth) {
+					depth--
+				}
+				j.level = max(j.level, -depth)
+			}
+		}
+	}
+	for d := 1; d <= w.levels; d++ {
+		j.domains = append(j.domains, len(w.group(used, d)))
+	}
+	w.judgeHard(&j, used)
+	w.judgeSegments(&j, x)
+	w.judgeFit(&j, used)
+	if w.spread >= 0 {
+		w.judgeSpread(&j, x)
+	}
+	return j
+}
+
+func (w *world) group(nodes []int, depth int) map[string][]int {
+	out := map[string][]int{}
+	for _, n := range nodes {
+		k := w.nodes[n].key(depth)
+		out[k] = append(out[k], n)
+	}
+	return out
+}
+
+func (w *world) all() (out []int) {
+	for i := range w.nodes {
+		out = append(out, i)
+	}
+	return out
+}
+
+func (w *world) judgeHard(j *judged, used []int) {
+	if w.required == 0 {
+		return
+	}
+	if w.required > w.levels {
+		j.ok = j.ok && len(used) == 1
+		return
+	}
+	for k := range w.group(used, w.required) {
+		j.ok = j.ok && strings.HasSuffix(k, "/") && len(w.group(used, w.required)) == 1
+	}
+}
+
+func (w *world) judgeSegments(j *judged, x []int) {
+	if w.size == 0 {
+		return
+	}
+	whole := 0
+	for _, nodes := range w.group(w.all(), w.segment) {
+		sum := 0
+		for _, n := range nodes {
+			sum += x[n]
+		}
+		whole += sum / w.size
+		if w.segmentRequired && sum%w.size != 0 {
+			j.ok = false
+		}
+	}
+	j.cuts = w.pods/w.size - whole
+}
+
+// slots of a domain in the plan's band; of the segments' level and outside it whole segments
+// only, if these are required.
+func (w *world) slots(nodes []int, depth, band int) int {
+	if w.segmentRequired && w.size > 0 && depth < w.segment {
+		sum := 0
+		for _, inside := range w.group(nodes, depth+1) {
+			sum += w.slots(inside, depth+1, band)
+		}
+		return sum
+	}
+	sum := 0
+	for _, n := range nodes {
+		sum += w.nodes[n].count[band]
+	}
+	if w.segmentRequired && w.size > 0 && depth == w.segment {
+		sum -= sum % w.size
+	}
+	return sum
+}
+
+func (w *world) judgeFit(j *judged, used []int) {
+	fresh := func(depth int) (sum int) {
+		everybody := w.group(w.all(), depth)
+		for k, nodes := range w.group(used, depth) {
+			old := slices.ContainsFunc(nodes, func(n int) bool { return w.nodes[n].bound > 0 })
+			if !old {
+				sum += w.slots(everybody[k], depth, j.band)
+			}
+		}
+		return sum
+	}
+	j.leaves = fresh(w.levels)
+	if w.levels > 0 {
+		j.parents = fresh(w.levels - 1)
+	}
+}
+
+func (w *world) judgeSpread(j *judged, x []int) {
+	for _, nodes := range w.group(w.all(), w.spread) {
+		has, gets := 0, 0
+		for _, n := range nodes {
+			has += x[n] + w.nodes[n].bound
+			gets += x[n]
+		}
+		if has > 0 {
+			j.profile = append(j.profile, has)
+		}
+		if gets > 0 {
+			if has == gets {
+				j.left += w.slots(nodes, w.spread, j.band)
+			}
+			// Bound members may be more than the bound allows; new ones may not.
+			if w.most > 0 && has > w.most {
+				j.ok = false
+			}
+		}
+	}
+	slices.Sort(j.profile)
+	slices.Reverse(j.profile)
+}
+
+// compare is the order of the objective.
+func (w *world) compare(a, b judged) int {
+	if w.spread >= 0 {
+		return cmp.Or(-cmp.Compare(len(a.profile), len(b.profile)), slices.Compare(a.profile, b.profile),
+			cmp.Compare(a.band, b.band), cmp.Compare(a.left, b.left))
+	}
+	c := cmp.Or(cmp.Compare(a.level, b.level), slices.Compare(a.domains, b.domains), cmp.Compare(a.band, b.band),
+		cmp.Compare(a.cuts, b.cuts), cmp.Compare(a.dislike, b.dislike),
+		cmp.Compare(a.leaves, b.leaves), cmp.Compare(a.parents, b.parents))
+	if c == 0 && -a.level >= w.levels {
+		c = cmp.Or(cmp.Compare(a.nodes, b.nodes), cmp.Compare(a.lost, b.lost))
+	}
+	return c
+}
+
+// best tries every way; false if none is allowed.
+func (w *world) best() (best judged, found bool) {
+	x := make([]int, len(w.nodes))
+	var try func(node, left int)
+	try = func(node, left int) {
+		if node == len(x) {
+			if left > 0 {
+				return
+			}
+			if j := w.judge(x); j.ok && (!found || w.compare(j, best) < 0) {
+				best, found = j, true
+			}
+			return
+		}
+		for n := range min(left, w.nodes[node].count[4]) + 1 {
+			x[node] = n
+			try(node+1, left-n)
+		}
+		x[node] = 0
+	}
+	try(0, w.pods)
+	return best, found
+}
+
+// String draws the world for a failing test.
+func (w *world) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d pods, required %d, segments of %d at %d (required: %v), spread %d, at most %d\n",
+		w.pods, w.required, w.size, w.segment, w.segmentRequired, w.spread, w.most)
+	for _, n := range w.nodes {
+		fmt.Fprintf(&b, "%s %q slots %v, bound %d, liked %d, lost %v\n", n.name, n.path, n.count, n.bound, n.like, n.lost)
+	}
+	return b.String()
+}

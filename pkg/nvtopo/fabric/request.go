@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// Supply is what one node has for members of one shape.
+type Supply struct {
+	Slots *Slots // nil: nothing
+	// Limit is the most members the node can take for other reasons than GPUs: CPU, memory,
+	// ports, anti-affinity. 0 is no limit.
+	Limit int
+	// Preference is how much a member would like the node: the weights of its preferred node
+	// affinity. Greater is better.
+	Preference int64
+}
+
+// count is how many members fit in a band.
+func (s *Supply) count(band int) int {
+	n := s.Slots.Count(band)
+	if s.Limit > 0 {
+		n = min(n, s.Limit)
+	}
+	return n
+}
+
+// Shape is the members of a gang that ask for the same.
+type Shape struct {
+	GPUs  int      // a member's
+	Nodes []Supply // by node of the tree
+}
+
+// Member is one member of a gang.
+type Member struct {
+	Shape int // in Request.Shapes
+	// Bound says that the member has its node already: Node. It stays there, and what it has
+	// is no part of the supply.
+	Bound bool
+	Node  int
+}
+
+// Strategy says what a gang wants of the fabric.
+type Strategy uint8
+
+// The strategies, by the names that pods write.
+const (
+	StrategyMixed              Strategy = iota // near each other; the zero value
+	StrategyCommunicationHeavy                 // the same; the caller waits longer for a better level
+	StrategyComputeHeavy                       // in as many domains as possible, evenly
+)
+
+var strategyNames = [...]string{"mixed", "communication-heavy", "compute-heavy"}
+
+// String returns the name a pod writes.
+func (s Strategy) String() string {
+	if int(s) < len(strategyNames) {
+		return strategyNames[s]
+	}
+	return fmt.Sprintf("Strategy(%d)", uint8(s))
+}
+
+// strategyAliases are other spellings: those with underscores, and what the strategies come
+// down to.
+var strategyAliases = map[string]Strategy{
+	"communication_heavy": StrategyCommunicationHeavy, "same-switch": StrategyCommunicationHeavy,
+	"compute_heavy": StrategyComputeHeavy, "spread": StrategyComputeHeavy, "best-effort": StrategyMixed,
+}
+
+// ParseStrategy reads a strategy's name or one of its other spellings.
+func ParseStrategy(s string) (Strategy, error) {
+	for i, name := range strategyNames {
+		if name == s {
+			return Strategy(i), nil
+		}
+	}
+	if alias, ok := strategyAliases[s]; ok {
+		return alias, nil
+	}
+	return StrategyMixed, fmt.Errorf("unknown placement strategy %q, want one of communication-heavy, compute-heavy, mixed", s)
+}
+
+// Request is a gang to place. Levels are named as the tree names them; "" is none.
+type Request struct {
+	Shapes  []Shape
+	Members []Member // in the order of their ranks
+
+	Strategy Strategy
+	Required string // all members in one domain of this level
+	// Preferred is a level that is good enough. It changes no plan, because a plan never takes
+	// a worse level than there is: it is what Plan.Preferred is measured by.
+	Preferred string
+
+	// Segments are runs of SegmentSize members, from rank 0 on, that belong into one domain of
+	// the level SegmentLevel (default: the innermost): always if SegmentRequired, as many as
+	// possible otherwise. 0 is no segments.
+	SegmentSize     int
+	SegmentLevel    string
+	SegmentRequired bool
+
+	// SpreadOver is the level that members are spread over evenly, with StrategyComputeHeavy or
+	// without (default with it: the innermost). MaxPerDomain bounds the members in one domain of
+	// it, bound ones included; 0 is no bound.
+	SpreadOver   string
+	MaxPerDomain int
+
+	// Near are nodes that the members should be near to though no member of this gang is there.
+	Near []int
+
+	// Remaining is asked about gangs of several shapes only: what the node has for a shape once
+	// the members placed there so far have the given GPUs. placed counts them by shape. It must
+	// be a function of its arguments; the planner does not keep placed.
+	Remaining func(shape, node int, used nvtopo.Mask, placed []int) Supply
+}
+
+// Plan is where the members of a gang go.
+type Plan struct {
+	Level string // of the smallest domain that has all members, bound ones included
+	// Domains are the domains with members, by depth; Domains[0] is the root.
+	Domains [][]int
+	// Fewest is how few domains of each depth a gang of these members can be in: equal to what
+	// Domains has if Exact. It says nothing (0) about the levels inside those of a spread gang.
+	Fewest []int
+	Nodes  []int         // of each rank
+	Sets   []nvtopo.Mask // GPUs of each rank; 0 for bound ones and members without GPUs
+	Band   int           // the worst of the members placed
+	// SegmentsCut counts the segments that are not in one domain.
+	SegmentsCut int
+	// Crossings counts how often the ring of all ranks goes from one innermost domain to
+	// another.
+	Crossings int
+	Preferred bool // the level is the preferred one or better; true if none is preferred
+	// Exact says that it is proven that no plan is better in level, domains and band (2 to 4),
+	// and for members of one shape in segments, preference and best fit too (5 to 7).
+	Exact bool
+}
+
+// UnplaceableError says that there is no room for a gang, and how near it came.
+type UnplaceableError struct {
+	Level      string // the required level, the cluster if there is none
+	Have, Want int    // members that fit in one domain of the level, at most; and all
+	Detail     string // what else is in the way; empty if it is room
+}
+
+// Error is the reason that users see, such as "rack: 3 of 4".
+func (e *UnplaceableError) Error() string {
+	s := fmt.Sprintf("%s: %d of %d", e.Level, e.Have, e.Want)
+	if e.Detail != "" {
+		s += ", " + e.Detail
+	}
+	return s
+}
+
+// wishes are the levels of a request as depths.
+type wishes struct {
+	required, preferred int // 0: the whole cluster
+	segment             int // depth of segments, -1 for none
+	spread              int // depth to spread over, -1 for none
+}
+
+// check reads the wishes and refuses what contradicts itself.
+func (r *Request) check(t *Tree) (w wishes, err error) {
+	if err := r.checkMembers(t); err != nil {
+		return w, err
+	}
+	if w.required, err = depthOf(t, "required level", r.Required, 0); err != nil {
+		return w, err
+	}
+	if w.preferred, err = depthOf(t, "preferred level", r.Preferred, 0); err != nil {
+		return w, err
+	}
+	w.segment, w.spread = -1, -1
+	if r.SegmentSize != 0 {
+		if w.segment, err = r.segmentDepth(t); err != nil {
+			return w, err
+		}
+	}
+	if r.Strategy == StrategyComputeHeavy || r.SpreadOver != "" {
+		if w.spread, err = depthOf(t, "level to spread over", r.SpreadOver, t.Depth()); err != nil {
+			return w, err
+		}
+	}
+	switch {
+	case r.MaxPerDomain < 0:
+		return w, fmt.Errorf("at most %d members in a domain: want 0 or more", r.MaxPerDomain)
+	case r.MaxPerDomain > 0 && w.spread < 0:
+		return w, errors.New("a bound on the members of a domain needs a level to spread over")
+	case w.spread >= 0 && w.segment >= 0:
+		return w, errors.New("members cannot be spread and kept in segments")
+	case w.spread > 0 && w.required >= w.spread:
+		return w, fmt.Errorf("members cannot be spread over several of level %q and be in one of level %q", t.LevelName(w.spread), t.LevelName(w.required))
+	case w.spread > t.Depth():
+		return w, errors.New("members cannot be spread over nodes: bound them by the supply's limit")
+	}
+	return w, nil
+}
+
+func (r *Request) checkMembers(t *Tree) error {
+	if len(r.Members) == 0 {
+		return errors.New("a gang without members")
+	}
+	for i := range r.Shapes {
+		if n := len(r.Shapes[i].Nodes); n != t.Len() {
+			return fmt.Errorf("shape %d: the supply of %d nodes for a fabric of %d", i, n, t.Len())
+		}
+	}
+	for rank, m := range r.Members {
+		switch {
+		case m.Shape < 0 || m.Shape >= len(r.Shapes):
+			return fmt.Errorf("rank %d: there is no shape %d", rank, m.Shape)
+		case m.Bound && (m.Node < 0 || m.Node >= t.Len()):
+			return fmt.Errorf("rank %d: there is no node %d", rank, m.Node)
+		}
+	}
+	if several(r.Members) && r.Remaining == nil {
+		return errors.New("members of several shapes, and nothing says what they leave each other")
+	}
+	for _, n := range r.Near {
+		if n < 0 || n >= t.Len() {
+			return fmt.Errorf("there is no node %d to be near to", n)
+		}
+	}
+	return nil
+}
+
+// several reports whether members without a node are of several shapes.
+func several(members []Member) bool {
+	first := -1
+	for _, m := range members {
+		if m.Bound {
+			continue
+		}
+		if first >= 0 && m.Shape != first {
+			return true
+		}
+		first = m.Shape
+	}
+	return false
+}
+
+func (r *Request) segmentDepth(t *Tree) (int, error) {
+	depth, err := depthOf(t, "segment level", r.SegmentLevel, t.Depth())
+	switch {
+	case err != nil:
+		return 0, err
+	case r.SegmentSize < 1:
+		return 0, fmt.Errorf("segments of %d members: want 1 or more", r.SegmentSize)
+	case depth > t.Depth():
+		return 0, errors.New("segments on one node: ask for larger members instead")
+	case len(r.Members)%r.SegmentSize != 0:
+		return 0, fmt.Errorf("segments of %d do not divide %d members", r.SegmentSize, len(r.Members))
+	case slices.ContainsFunc(r.Members, func(m Member) bool { return m.Shape != r.Members[0].Shape }):
+		return 0, errors.New("segments need members of one shape")
+	}
+	return depth, nil
+}
+
+func depthOf(t *Tree, what, level string, none int) (int, error) {
+	if level == "" {
+		return none, nil
+	}
+	depth, ok := t.DepthOf(level)
+	if !ok {
+		return 0, fmt.Errorf("%s: the fabric has no level %q", what, level)
+	}
+	return depth, nil
+}

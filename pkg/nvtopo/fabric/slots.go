@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"math"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
+)
+
+// Slots is how many members of a gang one node can hold at the same time, and which GPUs
+// they would get. Nodes in the same state share one. It is immutable.
+type Slots struct {
+	count     [nodeindex.Bands]int // by band: members that fit if no band is worse
+	divisions []division           // by members - 1; empty for members without GPUs
+	estimated bool                 // a lower bound: the machine is too large to try all divisions
+}
+
+// division is the best way to give a number of members their GPUs.
+type division struct {
+	used nvtopo.Mask
+	sets []nvtopo.Mask // in the order of their lowest GPUs
+	lost int64         // residual lost as nodeindex.Offer counts it, in millionths
+}
+
+// Count is the number of members that fit if no member's band is worse than the given one.
+func (s *Slots) Count(band int) int {
+	if s == nil {
+		return 0
+	}
+	return s.count[band]
+}
+
+// Sets returns the GPUs of each of so many members, nil for members without GPUs; do not
+// change it.
+func (s *Slots) Sets(members int) []nvtopo.Mask {
+	if members < 1 || members > len(s.divisions) {
+		return nil
+	}
+	return s.divisions[members-1].sets
+}
+
+func (s *Slots) lost(members int) int64 {
+	if members < 1 || members > len(s.divisions) {
+		return 0
+	}
+	return s.divisions[members-1].lost
+}
+
+// Unlinked returns the slots of a node for members without GPUs.
+func Unlinked(members int) *Slots {
+	s := &Slots{}
+	for b := range s.count {
+		s.count[b] = members
+	}
+	return s
+}
+
+// Machine is the state of one node as far as it decides about slots.
+type Machine struct {
+	Tables *nvtopo.Tables
+	// Healthy are the GPUs that may be used at all, Free those of them that nobody has.
+	// Degraded GPUs belong to neither: a member of a gang is never alone.
+	Healthy, Free nvtopo.Mask
+	// Allowed restricts the choice, by model or memory; 0 allows all.
+	Allowed nvtopo.Mask
+}
+
+// Slotter works out slots and remembers them: nodes of a class in the same state share an
+// answer, for as long as the Slotter lives. It is not safe for concurrent use.
+type Slotter struct {
+	packings map[packingKey]*packing
+	known    map[slotsKey]*Slots
+}
+
+type packingKey struct {
+	class nvtopo.ClassID
+	k     int
+	con   nvtopo.Constraint
+}
+
+type slotsKey struct {
+	packingKey
+	healthy, free, allowed nvtopo.Mask
+}
+
+// Bounds on what a Slotter remembers; when one is reached, it starts anew.
+const (
+	maxKnown    = 1 << 14
+	maxPackings = 64 // 64 KiB each for 16 GPUs
+)
+
+// NewSlotter returns an empty Slotter.
+func NewSlotter() *Slotter {
+	return &Slotter{packings: map[packingKey]*packing{}, known: map[slotsKey]*Slots{}}
+}
+
+// Slots is how many members of k GPUs each, under the constraint, the machine can hold.
+// It is exact up to 16 GPUs; above, members are taken one after the other, and a Plan that
+// rests on it says so.
+func (s *Slotter) Slots(m *Machine, k int, con nvtopo.Constraint) *Slots {
+	pk := packingKey{m.Tables.Class(), k, con}
+	key := slotsKey{pk, m.Healthy, m.Free & m.Healthy, m.Allowed}
+	if known, ok := s.known[key]; ok {
+		return known
+	}
+	if len(s.known) >= maxKnown {
+		clear(s.known)
+	}
+	out := s.work(m, pk)
+	s.known[key] = out
+	return out
+}
+
+func (s *Slotter) work(m *Machine, pk packingKey) *Slots {
+	free, allowed := m.Free&m.Healthy&nvtopo.FullMask(m.Tables.Graph().Len()), m.Allowed
+	if allowed == 0 {
+		allowed = ^nvtopo.Mask(0)
+	}
+	out := &Slots{}
+	if pk.k < 1 {
+		return out
+	}
+	if m.Tables.Graph().Len() > maxPacked {
+		out.estimated = true
+		out.oneByOne(m, free, allowed, pk)
+		return out
+	}
+	p := s.packings[pk]
+	if p == nil {
+		if len(s.packings) >= maxPackings {
+			clear(s.packings)
+		}
+		p = newPacking(m.Tables, pk.k, pk.con)
+		s.packings[pk] = p
+	}
+	for _, used := range p.best(m.Tables, free, allowed) {
+		out.add(m, free, used, p.members(used), int(p.worst[used]))
+	}
+	return out
+}
+
+// oneByOne gives each member the best set of what the ones before it left.
+func (s *Slots) oneByOne(m *Machine, free, allowed nvtopo.Mask, pk packingKey) {
+	var used nvtopo.Mask
+	var sets []nvtopo.Mask
+	worst := 0
+	for {
+		set, ok := m.Tables.Pick(free&^used, allowed, pk.k, pk.con)
+		if !ok {
+			return
+		}
+		used |= set
+		sets = append(sets, set)
+		worst = max(worst, nodeindex.BandOf(m.Tables, set))
+		s.add(m, free, used, sets[:len(sets):len(sets)], worst)
+	}
+}
+
+func (s *Slots) add(m *Machine, free, used nvtopo.Mask, sets []nvtopo.Mask, worst int) {
+	lost := nodeindex.OfferOf(m.Tables, m.Healthy, free, 0, used).Lost
+	s.divisions = append(s.divisions, division{used: used, sets: sets, lost: int64(math.Round(lost * 1e6))})
+	for b := worst; b < nodeindex.Bands; b++ {
+		s.count[b] = len(s.divisions)
+	}
+}
