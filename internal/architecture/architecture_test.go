@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
 	{"pkg/nodestate"},
 	{"pkg/nodestate/waking"},
-	{"pkg/nodestate/candidates", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
+	{"pkg/nodestate/candidates", "pkg/nodestate/leader", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
 	{"pkg/eviction"},
 	{"pkg/placement"},
 	{"pkg/usage"},

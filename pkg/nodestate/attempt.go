@@ -36,18 +36,16 @@ func (a Attempt) Pending() *allocation.Allocation { return a.state.reservations.
 // their choice on it.
 func (a Attempt) Earlier() bool { return a.state.reservations.Earlier(a.uid, a.r) }
 
-// CheckLeader fails unless this process holds the leader Lease and has renewed it
-// within its term: a former leader that was paused must carry out neither an old
-// decision nor a new one. It goes on making these for as long as it takes to give up
-// the renewal, and its view of who leads is as current as its view of the pods.
+// CheckLeader fails if this process may not carry out the choice, which a successor, or a
+// predecessor, may have made impossible; see leader.Leader.Check and Confirm.
 func (a Attempt) CheckLeader(ctx context.Context) error {
-	if a.state.config.LeaderLease == "" || !a.HasChoice() {
+	if !a.HasChoice() {
 		return nil
 	}
-	if err := a.state.Leads(ctx); err != nil {
+	if err := a.state.leader.Check(ctx); err != nil {
 		return err
 	}
-	return a.state.confirm(ctx, a.r)
+	return a.state.leader.Confirm(ctx, a.r.Allocation)
 }
 
 // Announce marks that the binding goes on to its writes, which BeginWrite does as

@@ -28,7 +28,7 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 		Version: diagnosis.Version, Name: name, At: s.clock.Now().UTC(), Synced: s.Synced(), Claims: s.Dump(),
 		RequestTimeout: metav1.Duration{Duration: s.config.RequestTimeout},
 	}
-	d.Leader, _ = s.leader.snapshot()
+	d.Leader = s.leader.Holder()
 	if at := s.swept.Load(); at != 0 {
 		d.LastSweep = new(time.Unix(0, at).UTC())
 	}

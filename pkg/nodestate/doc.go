@@ -11,7 +11,8 @@
 // What it asks others: package topologies what is known of a node's devices, package
 // reservations which choices are on their way to their pods, pkg/usage what is used of a node,
 // pkg/placement which GPUs a pod gets there, package candidates which nodes a cycle looks at,
-// and package waking which waiting pods are tried again.
+// package waking which waiting pods are tried again, and
+// package leader whether a choice may be carried out.
 //
 // It does not know scheduler statuses, which are the plugins' part. A choice is written
 // only when a plugin's PreBind or Bind asks for it. On its own the package reads pods
@@ -21,12 +22,12 @@
 // Locks, left before right:
 //
 //	State.choosing ► reservations.Table.mu
-//	State.choosing, candidates.Index.mu ► parsedAllocations.mu
+//	State.choosing, candidates.Index.mu ► allocation.Memo.mu
 //	State.choosing, candidates.Index.mu, topologies.Cache.mu ► the locks of nodelease.Table and
 //		nvtopo.Registry
 //	State.choosing, candidates.Index.mu ► candidates' changes.mu; waking's changes.mu
 //	the scheduling queue's lock (PreEnqueue) ► waking's list.mu
-//	State.syncMu, profiles.mu, leaderView.mu, deadline.mu, busySince.mu: with no other
+//	State.syncMu, profiles.mu, leader.Leader.mu, deadline.mu, busySince.mu: with no other
 //
 // State.choosing guards no field: whoever holds it is the only one that chooses devices and
 // adds the choice to the table. What is reserved on a node is read without a lock. No lock is

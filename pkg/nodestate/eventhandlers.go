@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
 
 // exists reports whether the informer has the pod.
@@ -27,7 +29,8 @@ func (s *State) exists(pod *v1.Pod) bool {
 func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	registerMetrics(s)
 	pods := h.SharedInformerFactory().Core().V1().Pods()
-	s.pods, s.live = informerPods{pods.Lister()}, listPods(h.ClientSet())
+	s.pods = informerPods{pods.Lister()}
+	s.leader.Connect(leader.ListFrom(h.ClientSet()))
 	s.nominated = h.NominatedPodsForNode // of the queue that all profiles share
 	s.stores = informerStores{pods: pods.Lister(), nodes: h.SharedInformerFactory().Core().V1().Nodes().Lister()}
 	if _, err := pods.Informer().AddEventHandler(s.podHandler()); err != nil {
@@ -142,7 +145,7 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 			return
 		}
 		s.releases.Tell(klog.FromContext(ctx), l)
-		s.leader.see(l)
+		s.leader.See(l)
 		if s.leases.Set(l, s.clock.Now()) {
 			s.leaseBack(l.Name)
 			s.onFreed()

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -25,20 +26,20 @@ func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
 		want  error
 		asked int
 	}{
-		"a pod has the GPUs":                   {there: func(p *v1.Pod) []v1.Pod { return []v1.Pod{*p} }, want: ErrUnheard, asked: 1},
+		"a pod has the GPUs":                   {there: func(p *v1.Pod) []v1.Pod { return []v1.Pod{*p} }, want: leader.ErrUnheard, asked: 1},
 		"nobody is there":                      {there: func(*v1.Pod) []v1.Pod { return nil }, asked: 1},
 		"a pod that has them has failed":       {there: func(p *v1.Pod) []v1.Pod { p.Status.Phase = v1.PodFailed; return []v1.Pod{*p} }, asked: 1},
 		"a copy of the annotation is no pod's": {there: func(p *v1.Pod) []v1.Pod { p.UID = "copy"; return []v1.Pod{*p} }, asked: 1},
 		"a pod without a choice is there":      {there: func(p *v1.Pod) []v1.Pod { p.Annotations = nil; return []v1.Pod{*p} }, asked: 1},
 		"the API server does not answer":       {there: func(*v1.Pod) []v1.Pod { return nil }, fails: broken, want: broken, asked: 1},
 		"long after the election": {
-			after: confirmFor + time.Second, there: func(p *v1.Pod) []v1.Pod { return []v1.Pod{*p} },
+			after: leader.ConfirmFor + time.Second, there: func(p *v1.Pod) []v1.Pod { return []v1.Pod{*p} },
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
-			r.config.Host, r.config.LeaderLease, r.leader.name = "host", "nvtopo-scheduler", "nvtopo-scheduler"
+			start := r.elect()
 			reserve := func(name string) (*v1.Pod, *allocation.Allocation) {
 				pod := gpuPod(name, 8)
 				info, l := r.view(t)
@@ -56,21 +57,20 @@ func TestANewLeaderAsksBeforeItCarriesAChoiceOut(t *testing.T) {
 			theirs.Spec.NodeName, theirs.Annotations = "n", map[string]string{allocation.Key: text}
 			r.Unreserve(theirs.UID, "n") // it was another process's
 			asked := 0
-			r.live = func(_ context.Context, node string) ([]v1.Pod, error) {
+			r.leader.Connect(func(_ context.Context, node string) ([]v1.Pod, error) {
 				asked++
 				if node != "n" {
 					t.Errorf("asked about node %s", node)
 				}
 				return tc.there(theirs), tc.fails
-			}
-			start := r.started
+			})
 			r.clock.now = start.Add(time.Second + tc.after)
 			r.see(start, elected{"host_me", 1, 1 + int(tc.after/time.Second)})
 			mine, _ := reserve("mine")
 			if err := r.Attempt(mine.UID, "n").CheckLeader(t.Context()); !errors.Is(err, tc.want) {
 				t.Errorf("the answer is %v, want %v", err, tc.want)
 			}
-			if got := r.TakingOver(); got != (tc.after < confirmFor) {
+			if got := r.TakingOver(); got != (tc.after < leader.ConfirmFor) {
 				t.Errorf("%v after the election it is taking over: %t", tc.after, got)
 			}
 			if asked != tc.asked {

@@ -185,7 +185,7 @@ func TestNothingIsKeptOfWhatIsGone(t *testing.T) {
 	if a := r.allocationOf(pod, "n"); a == nil {
 		t.Error("the annotation was not read")
 	}
-	if n := len(r.parsed.byUID); n != 0 {
+	if n := r.annotations.Len(); n != 0 {
 		t.Errorf("%d decoded annotations of pods that are gone", n)
 	}
 	r.Remove("n", types.UID("topology-n"))

@@ -44,7 +44,7 @@ func (s *State) podBound(pod *v1.Pod) {
 // podGone is called when the informer no longer has the pod.
 func (s *State) podGone(uid types.UID) {
 	change := s.reservations.PodGone(uid)
-	s.parsed.forget(uid)
+	s.annotations.Forget(uid)
 	s.tell(change)
 }
 

@@ -4,14 +4,12 @@ package nodestate
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -20,6 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
@@ -39,26 +38,28 @@ type Config struct {
 	Freshness      time.Duration  // how long after a renewal of the exporter's Lease a graph counts; 0: the Lease's own duration
 }
 
+func (c *Config) leader() leader.Config {
+	return leader.Config{Lease: c.LeaderLease, Term: c.LeaderTerm, Host: c.Host, RequestTimeout: c.RequestTimeout}
+}
+
 // State is the process-wide view. Make one with New and share it.
 type State struct {
 	config       Config
 	clock        clock.WithTicker
-	started      time.Time
 	registry     *nvtopo.Registry
 	topologies   *topologies.Cache
 	cells        *cells
 	leases       *nodelease.Table
-	leader       *leaderView
+	leader       *leader.Leader
 	releases     nodelease.OtherReleases
 	reservations *reservations.Table
-	parsed       *parsedAllocations
+	annotations  *allocation.Memo
 	index        *candidates.Index
 	retries      *candidates.Retries
 	profiles     *profiles
 	waker        *waking.Waker
 	pods         podLister
 	nodes        nodeLister
-	live         livePods // asked after an election only; nil where nobody is elected
 	stores       informerStores
 	swept        atomic.Int64 // when the last cycle began, in Unix nanoseconds
 
@@ -81,8 +82,8 @@ type State struct {
 // New returns a State that knows of nothing yet; Connect feeds it. It starts nothing.
 func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
-		config: config, clock: clk, started: clk.Now(), registry: nvtopo.NewRegistry(config.Weights), profiles: newProfiles(),
-		leases: nodelease.NewTable(config.Freshness), leader: &leaderView{name: config.LeaderLease}, parsed: &parsedAllocations{byUID: map[types.UID]parsedAllocation{}},
+		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), profiles: newProfiles(),
+		leases: nodelease.NewTable(config.Freshness), leader: leader.New(clk, config.leader()), annotations: allocation.NewMemo(),
 		retries:      candidates.NewRetries(clk),
 		reservations: reservations.New(clk, config.RequestTimeout), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
 		pods: noPods{}, nodes: noNodes{},
@@ -231,33 +232,12 @@ func (s *State) record(d *Demand, pod *v1.Pod, x *cell, a *allocation.Allocation
 	return a, placement.Fits
 }
 
-// ErrNotLeader says that the scheduler may have lost its leadership since it chose.
-var ErrNotLeader = errors.New("the leader Lease is not known to be this process's: this choice is not carried out")
-
-// leaderWait is how long the news of this process's own election may take.
-const leaderWait = time.Second
-
 // Leads is the part of Attempt.CheckLeader that concerns the process and no choice.
-func (s *State) Leads(ctx context.Context) error {
-	if s.config.LeaderLease == "" {
-		return nil
-	}
-	check := func() error {
-		return s.leader.lead(s.config.Host, s.started, s.clock.Now(), s.config.LeaderTerm)
-	}
-	err := check()
-	if err == nil || s.leader.known() {
-		return err
-	}
-	for deadline := s.clock.Now().Add(leaderWait); err != nil && s.clock.Now().Before(deadline); err = check() {
-		select {
-		case <-ctx.Done():
-			return err
-		case <-s.clock.After(leaderWait / 20):
-		}
-	}
-	return err
-}
+func (s *State) Leads(ctx context.Context) error { return s.leader.Check(ctx) }
+
+// TakingOver reports whether this process was elected so lately that it may not have
+// heard of all that its predecessor did.
+func (s *State) TakingOver() bool { return s.leader.TakingOver() }
 
 // Bounded ends a request that gets no answer when the API server, too, has given it up
 // (requestTimeout): a reservation would last as long as its request, and every doubt as long

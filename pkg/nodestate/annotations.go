@@ -4,46 +4,11 @@ package nodestate
 
 import (
 	"fmt"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
-
-// parsedAllocations remembers each pod's decoded annotation by its text, so
-// that an annotation is decoded once however many cycles look at the pod.
-type parsedAllocations struct {
-	mu    sync.RWMutex
-	byUID map[types.UID]parsedAllocation // pod UID -> last decoded
-}
-
-type parsedAllocation struct {
-	text  string
-	alloc *allocation.Allocation // nil when the text cannot be read
-}
-
-// get also reports whether the text was decoded by this call.
-func (p *parsedAllocations) get(uid types.UID, text string) (alloc *allocation.Allocation, fresh bool, err error) {
-	p.mu.RLock()
-	e, ok := p.byUID[uid]
-	p.mu.RUnlock()
-	if ok && e.text == text {
-		return e.alloc, false, nil
-	}
-	alloc, err = allocation.Parse(text)
-	p.mu.Lock()
-	p.byUID[uid] = parsedAllocation{text: text, alloc: alloc}
-	p.mu.Unlock()
-	return alloc, true, err
-}
-
-func (p *parsedAllocations) forget(uid types.UID) {
-	p.mu.Lock()
-	delete(p.byUID, uid)
-	p.mu.Unlock()
-}
 
 // allocationOf returns the pod's allocation if its annotation is readable and
 // speaks of this node and this pod; an annotation on an unbound pod, on a copy
@@ -84,13 +49,13 @@ func (s *State) readAllocation(pod *v1.Pod) *allocation.Allocation {
 	if !ok {
 		return nil
 	}
-	a, fresh, err := s.parsed.get(pod.UID, text)
+	a, fresh, err := s.annotations.Parse(pod.UID, text)
 	if err != nil {
 		s.malformed(pod, err)
 	}
 	if fresh && s.pods.pod(pod.Namespace, pod.Name, pod.UID) == nil {
 		// Only the running cycle's snapshot has it still; podGone was here before.
-		s.parsed.forget(pod.UID)
+		s.annotations.Forget(pod.UID)
 	}
 	return a
 }
