@@ -75,7 +75,7 @@ func (s *State) mayTakeAgain(d *Demand, snapshot fwk.NodeInfoLister) string {
 	if x == nil || err != nil {
 		return "" // the node is gone
 	}
-	n := x.topology.Node()
+	n := x.entry.Node()
 	if n == nil || s.usageAgain(d, x, n, info, snapshot) == nil {
 		return ""
 	}

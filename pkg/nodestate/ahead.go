@@ -20,7 +20,7 @@ import (
 // looks ahead may find room there.
 func (s *State) KubeletBehind(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
 	u, _ := s.usable(d, info, snapshot)
-	return u != nil && (u.Unreleased && u.AgentLived || len(u.Waiting) > 0)
+	return u != nil && (u.Unreleased && u.AgentLived || len(u.ToAdmit) > 0)
 }
 
 // computeFor is the usage of a node with the pods of here as it counts for a demand. For
@@ -34,8 +34,8 @@ func (s *State) computeFor(d *Demand, x *cell, n *usage.Node, generation int64, 
 	in.Released = s.Gone
 	u := usage.Compute(&in)
 	now := s.clock.Now()
-	if len(u.Waiting) > 0 && n.Enforced(now) && placement.Check(u, d.Request) == placement.KubeletBusy && x.busy.lately(now) {
-		u.Waiting = nil
+	if len(u.ToAdmit) > 0 && n.Enforced(now) && placement.Check(u, d.Request) == placement.KubeletBusy && x.busy.lately(now) {
+		u.ToAdmit = nil
 	}
 	return u
 }

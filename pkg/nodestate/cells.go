@@ -16,9 +16,9 @@ import (
 
 // cell holds everything known by node name. It outlives graph and Node object.
 type cell struct {
-	name     string
-	topology *topologies.Entry
-	usage    atomic.Pointer[usage.Usage]
+	name  string
+	entry *topologies.Entry
+	usage atomic.Pointer[usage.Usage]
 	// candidate is the index's part of it. Its Revision counts changes of graph and of
 	// either kind of reservation; it is part of the usage memo's key, too.
 	candidate candidates.Node

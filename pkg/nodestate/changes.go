@@ -72,7 +72,7 @@ func (s *State) takeNote(c *topologies.Change) {
 	}
 	x := s.cells.ensure(c.Node) // also of an object that cannot be read: Diagnose tells of it
 	if c.Changed {
-		s.topologyChanged(x, x.topology.Node() == nil)
+		s.topologyChanged(x, x.entry.Node() == nil)
 	}
 	for _, name := range c.Others {
 		s.topologyChanged(s.cells.ensure(name), true)

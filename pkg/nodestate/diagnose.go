@@ -37,8 +37,8 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 	seen := s.index.Seen()
 	derived := s.derive(d.Claims)
 	for name, x := range s.cells.all() {
-		n := x.topology.Node()
-		if n == nil && x.topology.Fault() == "" {
+		n := x.entry.Node()
+		if n == nil && x.entry.Fault() == "" {
 			continue
 		}
 		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], freeByUUID(seen[&x.candidate])))
@@ -66,7 +66,7 @@ func (s *State) diagnoseNode(name string, x *cell, n *usage.Node, derived *diagn
 		out.Why = "there is no such Node"
 		return out
 	}
-	reason := s.topologies.Freshness(x.topology, n, node.UID)
+	reason := s.topologies.CheckGraph(x.entry, n, node.UID)
 	out.Counts, out.Why = reason == placement.Fits, reason.String()
 	return out
 }
@@ -115,7 +115,7 @@ func (s *State) derive(reservations []diagnosis.Reservation) map[string]*diagnos
 	s.derivePods(d, all, reservations)
 	out := map[string]*diagnosis.Usage{}
 	for name, x := range s.cells.all() {
-		n := x.topology.Node()
+		n := x.entry.Node()
 		if n == nil {
 			continue
 		}

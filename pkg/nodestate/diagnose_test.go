@@ -218,7 +218,7 @@ func TestDiagnosisHasTheCycleTheIndexAndTheProfiles(t *testing.T) {
 		t.Errorf("profiles (-want +got):\n%s", diff)
 	}
 	alloc := &allocation.Allocation{Node: "n", Containers: []allocation.Container{{GPUs: []string{"GPU-a", "GPU-b"}}}}
-	r.ReserveNominated("nominated", alloc, reservations.Waiting{Until: r.clock.now.Add(time.Minute)})
+	r.ReserveNominated("nominated", alloc, reservations.WaitsFor{Until: r.clock.now.Add(time.Minute)})
 	held := []diagnosis.NominatedReservation{{UID: "nominated", Node: "n", Until: r.clock.now.Add(time.Minute).UTC(), GPUs: []string{"GPU-a", "GPU-b"}}}
 	if diff := cmp.Diff(held, r.Diagnose("me").Holds); diff != "" {
 		t.Errorf("holds (-want +got):\n%s", diff)

@@ -40,7 +40,7 @@ func (s *State) silent(node string) bool {
 		return false
 	}
 	x := s.cells.get(node)
-	return x == nil || x.topology.Object() == ""
+	return x == nil || x.entry.Object() == ""
 }
 
 // gaveAll reports whether the records are of exactly the chosen GPUs.

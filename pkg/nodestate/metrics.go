@@ -103,7 +103,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	ch <- metrics.NewLazyConstMetric(c.wakes, metrics.CounterValue, float64(k.Late), "late")
 	w := c.state.writes
 	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.underWay.Load()), "under_way")
-	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.waiting.Load()), "waiting")
+	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.queued.Load()), "waiting")
 	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(c.state.topologies.HeldBack()))
 }
 

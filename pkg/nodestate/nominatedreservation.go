@@ -18,7 +18,7 @@ import (
 
 // ReserveNominated keeps what a pod is to get on the node of alloc; see
 // reservations.Table.ReserveNominated.
-func (s *State) ReserveNominated(uid types.UID, alloc *allocation.Allocation, w reservations.Waiting) {
+func (s *State) ReserveNominated(uid types.UID, alloc *allocation.Allocation, w reservations.WaitsFor) {
 	s.tell(s.reservations.ReserveNominated(&s.cells.ensure(alloc.Node).reserved, uid, alloc, w))
 }
 

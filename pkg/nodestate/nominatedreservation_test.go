@@ -38,7 +38,7 @@ func heldRig(t *testing.T) (*rig, []*v1.Pod, *v1.Pod) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.ReserveNominated(preemptor.UID, a, reservations.Waiting{Victims: []types.UID{"victim"}, Awaited: []types.UID{"awaited"}, Until: r.clock.now.Add(time.Minute)})
+	r.ReserveNominated(preemptor.UID, a, reservations.WaitsFor{Victims: []types.UID{"victim"}, Awaited: []types.UID{"awaited"}, Until: r.clock.now.Add(time.Minute)})
 	return r, pods, preemptor
 }
 
@@ -111,7 +111,7 @@ func TestWhatIsHeldForANominatedPod(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.ReserveNominated(p.UID, a, reservations.Waiting{Until: r.clock.now.Add(time.Minute)})
+				r.ReserveNominated(p.UID, a, reservations.WaitsFor{Until: r.clock.now.Add(time.Minute)})
 			},
 		},
 	}
@@ -188,7 +188,7 @@ func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 	woken := false
 	r.onFreed = func() { woken = true }
 	same := r.reservations.Nominated(preemptor.UID).Allocation
-	r.ReserveNominated(preemptor.UID, same, reservations.Waiting{Until: r.clock.now.Add(time.Hour)})
+	r.ReserveNominated(preemptor.UID, same, reservations.WaitsFor{Until: r.clock.now.Add(time.Hour)})
 	if woken {
 		t.Error("the same two GPUs are held still, and others are woken")
 	}
@@ -196,7 +196,7 @@ func TestAPodThatGoesOnWaitingWakesNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.ReserveNominated(preemptor.UID, other, reservations.Waiting{Until: r.clock.now.Add(time.Hour)})
+	r.ReserveNominated(preemptor.UID, other, reservations.WaitsFor{Until: r.clock.now.Add(time.Hour)})
 	if !woken {
 		t.Error("one of the GPUs is held no more, and nobody is woken")
 	}
@@ -209,7 +209,7 @@ func TestAVictimWhoseEvictionFailedStays(t *testing.T) {
 	again := func() {
 		r.clock.now = r.clock.now.Add(reservations.EvictWithin/2 + time.Second)
 		h := r.reservations.Nominated(preemptor.UID)
-		r.ReserveNominated(preemptor.UID, h.Allocation, reservations.Waiting{Victims: []types.UID{"victim"}, Until: r.clock.now.Add(time.Minute)})
+		r.ReserveNominated(preemptor.UID, h.Allocation, reservations.WaitsFor{Victims: []types.UID{"victim"}, Until: r.clock.now.Add(time.Minute)})
 	}
 	again()
 	if got := r.Leaving("n", "other", 5); len(got) != 1 {

@@ -27,10 +27,10 @@ var (
 	_ waking.Source     = source{}
 )
 
-func (o source) Topology() *usage.Node { return o.x.topology.Node() }
+func (o source) Topology() *usage.Node { return o.x.entry.Node() }
 
 func (o source) Vouched(n *usage.Node, now time.Time) bool {
-	return o.x.topology.Vouched(n, now) == placement.Fits
+	return o.x.entry.CheckExporter(n, now) == placement.Fits
 }
 
 func (o source) Usage(n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
@@ -43,8 +43,8 @@ func (o source) Pods() []*v1.Pod { return o.s.nodes.podsOn(o.x.name) }
 
 func (o source) Nominated() []fwk.PodInfo { return o.s.nominated(o.x.name) }
 
-func (o source) Freshness(n *usage.Node, node types.UID) placement.Reason {
-	return o.s.topologies.Freshness(o.x.topology, n, node)
+func (o source) CheckGraph(n *usage.Node, node types.UID) placement.Reason {
+	return o.s.topologies.CheckGraph(o.x.entry, n, node)
 }
 
 // Reserved leaves void reservations out: nothing that the waker sees can be older than what
@@ -102,7 +102,7 @@ func (c cluster) Synced() bool { return c.s.Synced() }
 
 // newCell returns the cell of a node of which nothing is known yet.
 func (s *State) newCell(name string) *cell {
-	x := &cell{name: name, topology: s.topologies.Entry(name)}
+	x := &cell{name: name, entry: s.topologies.Entry(name)}
 	x.candidate.Init(source{s, x})
 	x.waking.Init(source{s, x})
 	x.reserved.Init(name)

@@ -123,8 +123,8 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 		return nil, placement.NoGraph
 	}
 	x := s.cells.ensure(node.Name)
-	n := x.topology.Node()
-	reason := s.topologies.Freshness(x.topology, n, node.UID)
+	n := x.entry.Node()
+	reason := s.topologies.CheckGraph(x.entry, n, node.UID)
 	switch d.Basis(n, reason) {
 	case placement.ByGraph:
 		if d.Ahead {

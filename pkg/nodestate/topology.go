@@ -22,10 +22,10 @@ import (
 // Node returns a node's topology as last read, whether it counts or not; nil if there is none.
 func (s *State) Node(name string) *usage.Node { return s.topologies.Node(name) }
 
-// Freshness says whether a node's graph counts now: Fits, or why it does not.
-func (s *State) Freshness(node *v1.Node) placement.Reason {
+// CheckGraph says whether a node's graph counts now: Fits, or why it does not.
+func (s *State) CheckGraph(node *v1.Node) placement.Reason {
 	e := s.topologies.Entry(node.Name)
-	return s.topologies.Freshness(e, e.Node(), node.UID)
+	return s.topologies.CheckGraph(e, e.Node(), node.UID)
 }
 
 // Apply reads an object without regard to how much its node publishes, and wakes nobody. It

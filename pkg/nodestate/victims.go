@@ -17,10 +17,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// Tenants is one node as preemption sees it: pods that stay, and holders of devices
+// Victims is one node as preemption sees it: pods that stay, and holders of devices
 // that could go. It judges what the preemptor would get without some of these. Pods
 // that could go and hold none of the devices asked count as gone.
-type Tenants struct {
+type Victims struct {
 	Holders []fwk.PodInfo // in the order given
 	Devices []int         // of the first resource asked, by holder; also those nobody knows
 
@@ -30,7 +30,7 @@ type Tenants struct {
 	snapshot fwk.NodeInfoLister
 	stay     []fwk.PodInfo
 	base     *usage.Usage
-	shares   []tenant
+	shares   []share
 	scratch  usage.Usage
 	// exact: what remains of CPU and memory, or kubelet's managers, decides as well, so
 	// that a pod's leaving is more than its devices' coming free.
@@ -38,23 +38,23 @@ type Tenants struct {
 	here  []fwk.PodInfo
 }
 
-// tenant is what one holder has.
-type tenant struct {
+// share is what one holder has.
+type share struct {
 	used    []nvtopo.Mask
 	counted []int
 	foreign []bool
 }
 
-// Tenants looks at a node. could lists pods that may go, the more important ones
+// Victims looks at a node. could lists pods that may go, the more important ones
 // first, leaving those that are going anyway. It returns nil where no graph counts,
 // so that devices are only a number.
-func (s *State) Tenants(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, could []fwk.PodInfo, leaving map[types.UID]bool) *Tenants {
+func (s *State) Victims(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, could []fwk.PodInfo, leaving map[types.UID]bool) *Victims {
 	u, _ := s.usable(d, info, snapshot)
 	if u == nil {
 		return nil
 	}
 	n := u.Node
-	t := &Tenants{s: s, x: s.cells.ensure(n.Name), d: d, snapshot: snapshot, exact: n.Kubelet != nil || d.NeedsNUMAFit()}
+	t := &Victims{s: s, x: s.cells.ensure(n.Name), d: d, snapshot: snapshot, exact: n.Kubelet != nil || d.NeedsNUMAFit()}
 	may := make(map[types.UID]bool, len(could))
 	for _, pi := range could {
 		may[pi.GetPod().UID] = true
@@ -78,7 +78,7 @@ func (s *State) Tenants(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoListe
 }
 
 // add takes a pod in if it holds devices of the kinds asked; alone is what it uses.
-func (t *Tenants) add(pi fwk.PodInfo, alone *usage.Usage) {
+func (t *Victims) add(pi fwk.PodInfo, alone *usage.Usage) {
 	devices, any := 0, false
 	for ri := range t.d.Resources {
 		ai := alone.AccelIndex(t.d.Resources[ri].Name)
@@ -96,14 +96,14 @@ func (t *Tenants) add(pi fwk.PodInfo, alone *usage.Usage) {
 	}
 	t.Holders = append(t.Holders, pi)
 	t.Devices = append(t.Devices, devices)
-	t.shares = append(t.shares, tenant{alone.Used, alone.Counted, alone.Foreign})
+	t.shares = append(t.shares, share{alone.Used, alone.Counted, alone.Foreign})
 }
 
 // Exact reports whether each question costs the computing of a node's whole usage.
-func (t *Tenants) Exact() bool { return t.exact }
+func (t *Victims) Exact() bool { return t.exact }
 
 // Short is how many devices of the first resource are missing while all holders stay.
-func (t *Tenants) Short() int {
+func (t *Victims) Short() int {
 	u := t.without(0)
 	ai := u.AccelIndex(t.d.Resources[0].Name)
 	if ai < 0 {
@@ -113,7 +113,7 @@ func (t *Tenants) Short() int {
 }
 
 // without is the usage when the holders of a set are gone; valid until the next call.
-func (t *Tenants) without(gone eviction.Set) *usage.Usage {
+func (t *Victims) without(gone eviction.Set) *usage.Usage {
 	if t.exact {
 		t.here = append(t.here[:0], t.stay...)
 		for i, pi := range t.Holders {
@@ -131,18 +131,18 @@ func (t *Tenants) without(gone eviction.Set) *usage.Usage {
 		if gone.Has(i) {
 			continue
 		}
-		share := &t.shares[i]
+		has := &t.shares[i]
 		for ai := range u.Used {
-			u.Used[ai] |= share.used[ai]
-			u.Counted[ai] += share.counted[ai]
-			u.Foreign[ai] = u.Foreign[ai] || share.foreign[ai]
+			u.Used[ai] |= has.used[ai]
+			u.Counted[ai] += has.counted[ai]
+			u.Foreign[ai] = u.Foreign[ai] || has.foreign[ai]
 		}
 	}
 	return u
 }
 
 // Best implements eviction.Judge.
-func (t *Tenants) Best(gone eviction.Set) (q eviction.Quality, need eviction.Set, ok bool) {
+func (t *Victims) Best(gone eviction.Set) (q eviction.Quality, need eviction.Set, ok bool) {
 	u := t.without(gone)
 	sets, reason := placement.Pick(u, t.d.Request)
 	if reason != placement.Fits {

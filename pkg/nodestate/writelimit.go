@@ -19,24 +19,24 @@ const (
 	// writes at once make it refuse some (each comes again a second later) and starve its
 	// own watches. By default it serves 200 writes at a time.
 	maxWriting = 64
-	// maxRoomWait bounds the wait of one pod, so that an API server that stands
+	// maxWritesWait bounds the wait of one pod, so that an API server that stands
 	// still only slows the scheduler down.
-	maxRoomWait = 200 * time.Millisecond
+	maxWritesWait = 200 * time.Millisecond
 )
 
 // writes are the requests by which choices are written and their pods bound.
 type writes struct {
-	slots             *semaphore.Weighted // its waiters are served in the order of their coming
-	waiting, underWay atomic.Int64
+	slots            *semaphore.Weighted // its waiters are served in the order of their coming
+	queued, underWay atomic.Int64
 }
 
 func newWrites() *writes { return &writes{slots: semaphore.NewWeighted(maxWriting)} }
 
 // begin waits until one more write may be under way. Call end when it has been answered.
 func (w *writes) begin(ctx context.Context) (end func(), err error) {
-	w.waiting.Add(1)
+	w.queued.Add(1)
 	err = w.slots.Acquire(ctx, 1)
-	w.waiting.Add(-1)
+	w.queued.Add(-1)
 	if err != nil {
 		return nil, fmt.Errorf("waiting until fewer than %d choices are being written: %w", maxWriting, err)
 	}
@@ -47,12 +47,12 @@ func (w *writes) begin(ctx context.Context) (end func(), err error) {
 	}), nil
 }
 
-// AwaitRoom waits, but not long, while many choices are being written.
-func (s *State) AwaitRoom(ctx context.Context) {
+// AwaitWrites waits, but not long, while many choices are being written.
+func (s *State) AwaitWrites(ctx context.Context) {
 	if s.reservations.Writing() < maxWriting {
 		return
 	}
-	limit := s.clock.After(maxRoomWait)
+	limit := s.clock.After(maxWritesWait)
 	for s.reservations.Writing() >= maxWriting {
 		select {
 		case <-ctx.Done():

@@ -57,7 +57,7 @@ func TestANewChoiceWaitsWhileManyAreWritten(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				s.AwaitRoom(t.Context())
+				s.AwaitWrites(t.Context())
 			}()
 			end(s, pods[0])
 			select {
@@ -75,9 +75,9 @@ func TestANewChoiceWaitsWhileManyAreWritten(t *testing.T) {
 func TestNobodyWaitsForEver(t *testing.T) {
 	s, _ := full(t)
 	start := time.Now()
-	s.AwaitRoom(t.Context())
-	if waited := time.Since(start); waited < maxRoomWait {
-		t.Errorf("waited %v although nothing was done, want %v", waited, maxRoomWait)
+	s.AwaitWrites(t.Context())
+	if waited := time.Since(start); waited < maxWritesWait {
+		t.Errorf("waited %v although nothing was done, want %v", waited, maxWritesWait)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestWritesAreServedInTheOrderOfTheirComing(t *testing.T) {
 			}()
 			synctest.Wait()
 		}
-		if n := s.writes.waiting.Load(); n != 5 {
+		if n := s.writes.queued.Load(); n != 5 {
 			t.Errorf("%d wait, want 5", n)
 		}
 		leave()
@@ -121,7 +121,7 @@ func TestWritesAreServedInTheOrderOfTheirComing(t *testing.T) {
 		if want := []int{0, 1, 3, 4}; !slices.Equal(order, want) {
 			t.Errorf("served in the order %v, want %v", order, want)
 		}
-		if waiting, underWay := s.writes.waiting.Load(), s.writes.underWay.Load(); waiting != 0 || underWay != maxWriting-1 {
+		if waiting, underWay := s.writes.queued.Load(), s.writes.underWay.Load(); waiting != 0 || underWay != maxWriting-1 {
 			t.Errorf("%d wait and %d are under way, want 0 and %d", waiting, underWay, maxWriting-1)
 		}
 	})

@@ -34,18 +34,18 @@ const (
 	Unchecked              // nothing: the pod needs no graph there
 )
 
-// Basis says what the pod's fit is judged by where freshness says whether the graph of n counts. n
+// Basis says what the pod's fit is judged by where graph says whether the graph of n counts. n
 // may be nil.
-func (d *Demand) Basis(n *usage.Node, freshness Reason) Basis {
+func (d *Demand) Basis(n *usage.Node, graph Reason) Basis {
 	switch {
-	case freshness == Fits:
+	case graph == Fits:
 		return ByGraph
 	case d.NeedsGraph():
 		return Refused
 	case !d.HasGPUs():
 		return Unchecked
 	}
-	stale := freshness == StaleGraph || freshness == UnreadableGraph && n != nil
+	stale := graph == StaleGraph || graph == UnreadableGraph && n != nil
 	switch {
 	case stale && (d.NoTopology || d.CountStale):
 		return ByCount

@@ -49,14 +49,14 @@ func (f *forecast) admits() bool {
 // kubelet takes pods that come together by their age. Who then has which GPUs may
 // be another matter, which is repaired; a refused pod is lost.
 func inAnyOrder(u *usage.Usage, f *forecast) bool {
-	if f == nil || len(u.Waiting) == 0 {
+	if f == nil || len(u.ToAdmit) == 0 {
 		return true
 	}
 	s := *u.Before
 	if !f.machine.Replay(&s, f.pod, &f.wish) && !f.machine.Replay(&s, f.pod, &kubeletadmission.Wish{}) {
 		return false
 	}
-	for _, pod := range u.Waiting {
+	for _, pod := range u.ToAdmit {
 		if !f.machine.Replay(&s, pod, &kubeletadmission.Wish{}) {
 			return false
 		}

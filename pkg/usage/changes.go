@@ -101,5 +101,5 @@ func (u *Usage) Freer(old *Usage) bool {
 			return true
 		}
 	}
-	return len(u.Waiting) < len(old.Waiting) || u.AgentLived != old.AgentLived
+	return len(u.ToAdmit) < len(old.ToAdmit) || u.AgentLived != old.AgentLived
 }

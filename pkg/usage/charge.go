@@ -127,7 +127,7 @@ func (c *charging) addReservation(r *Reservation) {
 			c.unadmitted = append(c.unadmitted, unadmitted{pod: pod, alloc: r.Allocation, names: r.Request.ContainerNames, since: r.Allocation.Assumed})
 		}
 		if pod != nil && k.mayRefuse() && k.Machine.Concerns(pod) {
-			c.u.Waiting = append(c.u.Waiting, pod)
+			c.u.ToAdmit = append(c.u.ToAdmit, pod)
 		}
 	}
 	c.u.addAllocation(r.Allocation, &p)
@@ -148,7 +148,7 @@ func (c *charging) expect(pod *v1.Pod, p *share, recorded bool) {
 	case pinned && admitted.Pinned():
 		c.expectPinned(pod, r, admitted, p, recorded)
 	case !recorded && p.alloc != nil && k.Machine.Concerns(admitted):
-		c.u.Waiting = append(c.u.Waiting, admitted)
+		c.u.ToAdmit = append(c.u.ToAdmit, admitted)
 	}
 }
 
@@ -167,7 +167,7 @@ func (c *charging) expectPinned(pod *v1.Pod, r *podrequest.Request, admitted *ku
 		l.begun, l.since = true, pod.Status.StartTime.Time
 		c.counted += l.cpus
 	default:
-		c.u.Waiting = append(c.u.Waiting, admitted)
+		c.u.ToAdmit = append(c.u.ToAdmit, admitted)
 	}
 	c.unadmitted = append(c.unadmitted, l)
 }
@@ -210,7 +210,7 @@ func (c *charging) settle() {
 			missing -= c.unadmitted[i].cpus
 		}
 	}
-	if len(u.Waiting) > 0 {
+	if len(u.ToAdmit) > 0 {
 		before := state
 		u.Before = &before
 	}

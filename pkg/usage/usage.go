@@ -23,9 +23,9 @@ type Usage struct {
 	NUMA    []NUMAFree              // in the order of Node.NUMA.NUMANodes
 	Taken   []nvtopo.CPUSet         // CPUs of pods of ours
 	Held    *kubeletadmission.State // as kubelet has it; nil where there is nothing to predict
-	// Waiting are pods bound to the node whose kubelet, which may refuse some, has not
+	// ToAdmit are pods bound to the node whose kubelet, which may refuse some, has not
 	// admitted them yet, and Before is what it has until then.
-	Waiting []*kubeletadmission.Pod
+	ToAdmit []*kubeletadmission.Pod
 	Before  *kubeletadmission.State
 	// FromStore: of some pods only the informer's store could tell what they hold, and
 	// what it says may change without a sign.

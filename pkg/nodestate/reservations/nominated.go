@@ -31,8 +31,8 @@ type Nominated struct {
 	awaited []types.UID             // that go anyway, or for another pod
 }
 
-// Waiting says for whom a nominated pod waits.
-type Waiting struct {
+// WaitsFor says for whom a nominated pod waits.
+type WaitsFor struct {
 	Victims []types.UID // evicted for it
 	Awaited []types.UID // that go without its doing
 	Until   time.Time   // when they should be gone, and the pod have had its turn
@@ -41,7 +41,7 @@ type Waiting struct {
 // ReserveNominated keeps on the node of a what a pod is to get, until it is bound or gone,
 // its nomination ends or the time is over. Another nominated reservation of the pod is replaced; a
 // victim that both name has been on its way since the first.
-func (t *Table) ReserveNominated(node *Node, uid types.UID, a *allocation.Allocation, w Waiting) (c Change) {
+func (t *Table) ReserveNominated(node *Node, uid types.UID, a *allocation.Allocation, w WaitsFor) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	n := &Nominated{UID: uid, Node: node, Allocation: a, Until: w.Until, victims: map[types.UID]time.Time{}, awaited: w.Awaited}

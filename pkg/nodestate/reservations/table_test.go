@@ -242,7 +242,7 @@ func TestRandomSteps(t *testing.T) {
 			},
 			func() {
 				id, n := uid(), node()
-				r.ReserveNominated(r.node(n), id, chosen(id, n, gpu()), Waiting{Victims: []types.UID{uid()}, Until: r.clock.Now().Add(time.Minute)})
+				r.ReserveNominated(r.node(n), id, chosen(id, n, gpu()), WaitsFor{Victims: []types.UID{uid()}, Until: r.clock.Now().Add(time.Minute)})
 			},
 			func() { r.EndNominated(uid()) },
 			func() { r.ExpireNominated() },
@@ -271,7 +271,7 @@ func TestAViewIsOfOneMoment(t *testing.T) {
 	r.BindingBegan(c)
 	r.Unreserve(c, nil)
 	r.add("q", "n", "b")
-	r.ReserveNominated(r.node("n"), "v", &allocation.Allocation{}, Waiting{Until: r.clock.Now().Add(time.Minute)})
+	r.ReserveNominated(r.node("n"), "v", &allocation.Allocation{}, WaitsFor{Until: r.clock.Now().Add(time.Minute)})
 	if len(before.Reservations) != 1 || before.Doubtful() || before.NominatedFor("v") != nil {
 		t.Error("a view that was taken before has changed")
 	}

@@ -186,7 +186,7 @@ func (c *Cache) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (Change, erro
 		return change, nil
 	}
 	now := c.clock.Now()
-	counted := old != nil && e.Vouched(old, now) == placement.Fits
+	counted := old != nil && e.CheckExporter(old, now) == placement.Fits
 	e.published.Store(publishedIn(obj))
 	n, faults := c.decode(obj, old)
 	others := c.owners.publish(old, n, c.synced())
@@ -200,7 +200,7 @@ func (c *Cache) apply(obj *v1alpha1.NodeGPUTopology, partial bool) (Change, erro
 	}
 	e.node.Store(n)
 	change.Changed, change.Others = true, c.withholdAnew(others)
-	change.Freed = len(change.Others) > 0 || n != nil && (old == nil || n.Roomier(old) || !counted && e.Vouched(n, now) == placement.Fits)
+	change.Freed = len(change.Others) > 0 || n != nil && (old == nil || n.Roomier(old) || !counted && e.CheckExporter(n, now) == placement.Fits)
 	return change, err
 }
 

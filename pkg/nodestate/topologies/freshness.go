@@ -11,9 +11,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// Freshness says whether a graph counts on a Node of this UID: Fits, or why it does not. n is
+// CheckGraph says whether a graph counts on a Node of this UID: Fits, or why it does not. n is
 // what e.Node returned.
-func (c *Cache) Freshness(e *Entry, n *usage.Node, node types.UID) placement.Reason {
+func (c *Cache) CheckGraph(e *Entry, n *usage.Node, node types.UID) placement.Reason {
 	switch {
 	case n == nil && e.fault.Load() != nil:
 		return placement.UnreadableGraph
@@ -24,17 +24,17 @@ func (c *Cache) Freshness(e *Entry, n *usage.Node, node types.UID) placement.Rea
 	case n.NodeUID != node:
 		return placement.NodeReplaced
 	}
-	return e.Vouched(n, c.clock.Now())
+	return e.CheckExporter(n, c.clock.Now())
 }
 
-// Vouched says whether somebody vouches for a graph: Fits, or why it does not count. n is what
-// e.Node returned.
+// CheckExporter says whether an exporter vouches for a graph: Fits, or why it does not count. n is
+// what e.Node returned.
 //
 // The exporter of another node of the same name does not vouch for it: its Lease may be heard
 // of while the watches of Nodes and objects are broken. Where the object as it is cannot be
 // read, the exporter's Lease vouches for that and no longer for the last good graph, which then
 // counts for the Lease's term, as it would if the exporter had fallen silent.
-func (e *Entry) Vouched(n *usage.Node, now time.Time) placement.Reason {
+func (e *Entry) CheckExporter(n *usage.Node, now time.Time) placement.Reason {
 	if !n.Exporter.Fresh(now) {
 		return placement.StaleGraph
 	}
@@ -55,7 +55,7 @@ func (c *Cache) Ended() (nodes []string) {
 	now := c.clock.Now()
 	for name, e := range c.all() {
 		n := e.Node()
-		ended := n != nil && e.fault.Load() != nil && e.Vouched(n, now) == placement.UnreadableGraph
+		ended := n != nil && e.fault.Load() != nil && e.CheckExporter(n, now) == placement.UnreadableGraph
 		if ended && !e.ended {
 			nodes = append(nodes, name)
 		}

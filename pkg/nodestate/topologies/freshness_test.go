@@ -35,7 +35,7 @@ func TestTheLastGoodGraphDoesNotCountForEver(t *testing.T) {
 		r.clock.now = start.Add(d)
 		r.renew("n", 2*time.Minute)
 		e := r.Entry("n")
-		if got := r.Freshness(e, e.Node(), "node-uid-n"); got != want {
+		if got := r.CheckGraph(e, e.Node(), "node-uid-n"); got != want {
 			t.Errorf("after %v: %q, want %q", d, got, want)
 		}
 	}

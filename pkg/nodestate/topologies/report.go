@@ -71,7 +71,7 @@ func (c *Cache) Reports(nodes []*v1.Node, resources []string) []Report {
 	for _, node := range nodes {
 		e := c.Entry(node.Name)
 		n := e.Node()
-		r := Report{Node: node, Reason: c.Freshness(e, n, node.UID), Fault: e.Fault()}
+		r := Report{Node: node, Reason: c.CheckGraph(e, n, node.UID), Fault: e.Fault()}
 		if p := e.published.Load(); p != nil {
 			r.Object, r.Stale = p.object, p.stale
 		}

@@ -59,7 +59,7 @@ func TestReadersNeedNoLock(t *testing.T) {
 				if n := e.Node(); n != nil && n.Accels[0].Healthy.Len() == 0 {
 					t.Error("a node without any healthy GPU was seen")
 				}
-				r.Freshness(e, e.Node(), first.Spec.NodeUID)
+				r.CheckGraph(e, e.Node(), first.Spec.NodeUID)
 				r.Reports(nodes, nil)
 				r.HeldBack()
 			}

@@ -18,15 +18,15 @@ type fakeNode struct {
 	node      *v1.Node
 	pods      []*v1.Pod
 	nominated []fwk.PodInfo
-	freshness placement.Reason
+	graph     placement.Reason
 	reserved  Reserved
 }
 
-func (f *fakeNode) Node() *v1.Node                                    { return f.node }
-func (f *fakeNode) Pods() []*v1.Pod                                   { return f.pods }
-func (f *fakeNode) Nominated() []fwk.PodInfo                          { return f.nominated }
-func (f *fakeNode) Topology() *usage.Node                             { return nil }
-func (f *fakeNode) Freshness(*usage.Node, types.UID) placement.Reason { return f.freshness }
+func (f *fakeNode) Node() *v1.Node                                     { return f.node }
+func (f *fakeNode) Pods() []*v1.Pod                                    { return f.pods }
+func (f *fakeNode) Nominated() []fwk.PodInfo                           { return f.nominated }
+func (f *fakeNode) Topology() *usage.Node                              { return nil }
+func (f *fakeNode) CheckGraph(*usage.Node, types.UID) placement.Reason { return f.graph }
 func (f *fakeNode) Reserved(*usage.Node, fwk.NodeInfo, []usage.Reservation, types.UID) Reserved {
 	return f.reserved
 }

@@ -153,7 +153,7 @@ func (r *round) viewToWake(w *waitingPod, p *plannedNode) *view {
 // wake plans for a pod what it will take, and lets it be tried.
 func (r *round) wake(w *waitingPod, at *nodeState, v *view) {
 	p := &plan{of: w}
-	if v.usage != nil && v.freshness == placement.Fits {
+	if v.usage != nil && v.graph == placement.Fits {
 		p.alloc, _ = placement.Choose(v.usage, w.demand.Request, w.demand.WantCPUs)
 	}
 	if at.view.grew.After(w.woken) {

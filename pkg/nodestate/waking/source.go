@@ -24,9 +24,9 @@ type Source interface {
 	Nominated() []fwk.PodInfo
 	// Topology returns the node's topology, whether it counts or not; nil if there is none.
 	Topology() *usage.Node
-	// Freshness says whether the topology n, which may be nil, counts now for the Node of this
+	// CheckGraph says whether the topology n, which may be nil, counts now for the Node of this
 	// UID.
-	Freshness(n *usage.Node, node types.UID) placement.Reason
+	CheckGraph(n *usage.Node, node types.UID) placement.Reason
 	// Reserved returns what the node's reservations say, and what is used of the topology n,
 	// which may be nil, with them, the pods of info and what is planned. The pod except may take
 	// its choice in doubt again, so that does not count.

@@ -21,12 +21,12 @@ import (
 // view is one node as the informers, the reservations and the plans for woken pods have it
 // now. It is immutable. The scheduler's cache may be a moment behind it or ahead.
 type view struct {
-	source    Source
-	node      *v1.Node
-	topology  *usage.Node      // nil without a graph
-	freshness placement.Reason // of the graph
-	enforced  bool
-	usage     *usage.Usage // nil without a graph
+	source   Source
+	node     *v1.Node
+	topology *usage.Node      // nil without a graph
+	graph    placement.Reason // whether that counts
+	enforced bool
+	usage    *usage.Usage // nil without a graph
 
 	allocatable, requested fwk.Resource
 	podCount               int         // with those that are planned
@@ -55,7 +55,7 @@ func newView(o Source, plans []*plan, count func(nominated *v1.Pod) bool, except
 	info.SetNode(node)
 	n := o.Topology()
 	v := &view{
-		source: o, node: node, topology: n, freshness: o.Freshness(n, node.UID), enforced: n != nil && n.Enforced(now),
+		source: o, node: node, topology: n, graph: o.CheckGraph(n, node.UID), enforced: n != nil && n.Enforced(now),
 		allocatable: info.GetAllocatable(), requested: info.GetRequested(), nominated: nominated,
 	}
 	for _, pi := range nominated {
@@ -83,7 +83,7 @@ func newView(o Source, plans []*plan, count func(nominated *v1.Pod) bool, except
 // mayTakeMore reports whether the node may now take a pod that it did not take when it was as
 // in old.
 func (v *view) mayTakeMore(old *view) bool {
-	if v.topology != old.topology || v.freshness != old.freshness || v.enforced != old.enforced || !sameRules(v.node, old.node) {
+	if v.topology != old.topology || v.graph != old.graph || v.enforced != old.enforced || !sameRules(v.node, old.node) {
 		return true
 	}
 	if slices.ContainsFunc(old.kept, func(a *allocation.Allocation) bool { return !slices.Contains(v.kept, a) }) {
@@ -143,7 +143,7 @@ func (v *view) hasMoreLeft(old *view) bool {
 // full reports whether the node has no device left for anybody. One whose graph does not
 // count is not known to be.
 func (v *view) full() bool {
-	if v.usage == nil || v.freshness != placement.Fits {
+	if v.usage == nil || v.graph != placement.Fits {
 		return false
 	}
 	for i := range v.usage.Node.Accels {
@@ -162,7 +162,7 @@ func (v *view) admits(r *candidates.Rules) bool {
 
 // hasDevicesFor reports whether the node has devices for what a pod demands now.
 func (v *view) hasDevicesFor(d *placement.Demand, now time.Time) bool {
-	switch d.Basis(v.topology, v.source.Freshness(v.topology, v.node.UID)) {
+	switch d.Basis(v.topology, v.source.CheckGraph(v.topology, v.node.UID)) {
 	case placement.ByGraph:
 		return placement.CheckEnforcement(d.Request, d.Unenforced, v.topology, now) == placement.Fits && placement.Check(v.usage, d.Request) == placement.Fits
 	case placement.ByCount:

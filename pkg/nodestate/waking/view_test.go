@@ -29,7 +29,7 @@ func usedNode(t *testing.T) *fakeNode {
 		t.Fatal(err)
 	}
 	return &fakeNode{
-		node: node, pods: []*v1.Pod{pod}, nominated: []fwk.PodInfo{nominated}, freshness: placement.StaleGraph,
+		node: node, pods: []*v1.Pod{pod}, nominated: []fwk.PodInfo{nominated}, graph: placement.StaleGraph,
 		reserved: Reserved{Pods: []types.UID{"reserved"}, Nominated: []*allocation.Allocation{{}}},
 	}
 }
@@ -57,7 +57,7 @@ func TestWhenANodeMayTakeMore(t *testing.T) {
 		"a reservation came":                 {func(f *fakeNode) { f.reserved.Pods = []types.UID{"another", "reserved"} }, false},
 		"what is kept for a nominated pod":   {func(f *fakeNode) { f.reserved.Nominated = []*allocation.Allocation{{}} }, true},
 		"something is kept for one more pod": {func(f *fakeNode) { f.reserved.Nominated = append(f.reserved.Nominated, &allocation.Allocation{}) }, false},
-		"its graph counts again":             {func(f *fakeNode) { f.freshness = placement.Fits }, true},
+		"its graph counts again":             {func(f *fakeNode) { f.graph = placement.Fits }, true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -73,7 +73,7 @@ func newWhole(t *testing.T) *whole {
 func (w *whole) waitSynced(t *testing.T) {
 	t.Helper()
 	testrig.Soon(t, "the lists are in", func() bool {
-		return w.state(t).Synced() && w.state(t).Freshness(w.node) == placement.Fits
+		return w.state(t).Synced() && w.state(t).CheckGraph(w.node) == placement.Fits
 	})
 }
 

@@ -24,7 +24,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil
 	}
 	if c.FilteredBy == p.name { // only one of the plugins does it
-		p.state.AwaitRoom(ctx)
+		p.state.AwaitWrites(ctx)
 	}
 	snapshot := p.Snapshot()
 	info, err := snapshot.Get(nodeName)
@@ -37,7 +37,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	}
 	if a == nil && c.Demand.HasGPUs() {
 		// For PostBind, which must not ask again: the graph may count by then.
-		state.Write(byCountKey, byCount(p.state.Freshness(info.Node()).String()))
+		state.Write(byCountKey, byCount(p.state.CheckGraph(info.Node()).String()))
 	} else {
 		state.Delete(byCountKey) // left by an earlier Reserve in this cycle
 	}

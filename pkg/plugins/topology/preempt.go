@@ -174,7 +174,7 @@ func (p *preemptor) hold(pod *v1.Pod, plan *plan, slack time.Duration) {
 		p.state.EndNominated(pod.UID)
 		return
 	}
-	p.state.ReserveNominated(pod.UID, plan.alloc, reservations.Waiting{
+	p.state.ReserveNominated(pod.UID, plan.alloc, reservations.WaitsFor{
 		Victims: uidsIn(plan.victims), Awaited: uidsIn(plan.awaited), Until: p.clock.Now().Add(min(plan.within, p.patience) + slack),
 	})
 }

@@ -176,7 +176,7 @@ func (p *preemptor) byImportance(a, b fwk.PodInfo) int {
 
 // choose returns the victims and leaves the node without them.
 func (s *site) choose(a *attempt, d *placement.Demand) ([]fwk.PodInfo, *fwk.Status) {
-	t := s.p.state.Tenants(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, s.left())
+	t := s.p.state.Victims(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos(), s.could, s.left())
 	if t == nil {
 		return s.byReprieve()
 	}
@@ -200,7 +200,7 @@ func (s *site) choose(a *attempt, d *placement.Demand) ([]fwk.PodInfo, *fwk.Stat
 }
 
 // search describes the holders for a search.
-func (s *site) search(t *nodestate.Tenants) *eviction.Search {
+func (s *site) search(t *nodestate.Victims) *eviction.Search {
 	out := &eviction.Search{Judge: t, Allowed: s.budgets.Allowed, Short: t.Short()}
 	for i, pi := range t.Holders {
 		pod := s.p.describe(pi.GetPod(), s.budgets)
@@ -211,7 +211,7 @@ func (s *site) search(t *nodestate.Tenants) *eviction.Search {
 }
 
 // run searches with the steps that this preemption has left.
-func (s *site) run(a *attempt, t *nodestate.Tenants, search *eviction.Search) (eviction.Set, bool) {
+func (s *site) run(a *attempt, t *nodestate.Victims, search *eviction.Search) (eviction.Set, bool) {
 	weight := int64(1)
 	if t.Exact() {
 		weight = exactSteps
@@ -234,7 +234,7 @@ func (s *site) of(set eviction.Set) []fwk.PodInfo {
 
 // compare tries the ways to make room if not only devices are short, and takes the
 // cheapest.
-func (s *site) compare(a *attempt, t *nodestate.Tenants) ([]fwk.PodInfo, *fwk.Status) {
+func (s *site) compare(a *attempt, t *nodestate.Victims) ([]fwk.PodInfo, *fwk.Status) {
 	if status := s.probe(s.could); !status.IsSuccess() {
 		return nil, status
 	}

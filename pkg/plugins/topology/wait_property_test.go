@@ -70,7 +70,7 @@ func (s *stage) alarm(r *rand.Rand, node int, seed uint64) (soon, slow going, ot
 		s.tb.Fatal(err)
 	}
 	a.Containers[0].GPUs = a.Containers[0].GPUs[:1]
-	s.plugin.State().ReserveNominated(other.UID, a, reservations.Waiting{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
+	s.plugin.State().ReserveNominated(other.UID, a, reservations.WaitsFor{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
 	sort(victim, graceOf(victim))
 	return soon, slow, other
 }
