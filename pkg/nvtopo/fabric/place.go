@@ -176,7 +176,11 @@ type shortlist struct {
 func (p *problem) fewest() (shortlist, bool) {
 	for d := p.t.Depth() + 1; d >= max(p.required, p.scope.depth); d-- {
 		var list shortlist
-		for _, at := range p.holding(d) {
+		all := p.holding(d)
+		if d >= p.t.Depth() && len(all) > 0 {
+			return shortlist{place: place{d, all[0]}, all: all}, true // nothing is inside
+		}
+		for _, at := range all {
 			opened, ok := p.opened(place{d, at})
 			if !ok {
 				continue
@@ -239,6 +243,9 @@ func (p *problem) fresh(depth, at int) int {
 
 // choose is criteria 5 to 10 among the places of a shortlist. Equal ones go to the first.
 func (p *problem) choose(list shortlist) *solution {
+	if list.place.depth > p.t.Depth() {
+		return p.chooseNode(list)
+	}
 	var best *solution
 	for _, at := range list.all {
 		s := p.inside(place{list.place.depth, at}, list.opened, best)
@@ -255,6 +262,22 @@ func (p *problem) choose(list shortlist) *solution {
 	return best
 }
 
+// chooseNode is choose where one node holds all members.
+func (p *problem) chooseNode(list shortlist) *solution {
+	s := &solution{exact: true, band: p.band}
+	for i, n := range list.all {
+		supply := &p.supply[n]
+		c := p.leafCost(p.t.of[p.t.Depth()][n])
+		c.disliked = -supply.Preference * int64(p.members)
+		lost := supply.Slots.lost(p.members)
+		if i == 0 || cmp.Or(c.compare(s.cost), cmp.Compare(lost, s.lost)) < 0 {
+			s.place, s.cost, s.lost = place{list.place.depth, n}, c, lost
+		}
+	}
+	s.nodes = []share{{s.at, p.members}}
+	return s
+}
+
 func (s *solution) compare(o *solution) int {
 	return cmp.Or(s.cost.compare(o.cost), cmp.Compare(len(s.nodes), len(o.nodes)), cmp.Compare(s.lost, o.lost))
 }
@@ -262,25 +285,18 @@ func (s *solution) compare(o *solution) int {
 // inside is the best solution in one place; nil if that is worse than the best so far.
 func (p *problem) inside(at place, opened []int, best *solution) *solution {
 	s := &solution{place: at, opened: opened, exact: true}
-	switch depth := p.t.Depth(); {
-	case at.depth > depth:
-		leaf := p.t.of[depth][at.at]
-		s.cost = p.leafCost(leaf)
-		s.cost.disliked = -p.supply[at.at].Preference * int64(p.members)
-		s.nodes = []share{{at.at, p.members}}
-		s.lost = p.supply[at.at].Slots.lost(p.members)
+	depth := p.t.Depth()
+	switch {
 	case at.depth == depth:
 		s.cost = p.leafCost(at.at)
 		s.choices = []leafShare{{at.at, p.capacity[depth][at.at], p.members}}
 		if p.preferences {
 			s.cost.disliked = p.dislike(at.at, p.members)[p.members]
 		}
-	default:
-		if p.units(at, depth).tooLarge(opened) {
-			p.takeGreedily(s)
-		} else if !p.search(s) {
-			return nil
-		}
+	case p.units(at, depth).tooLarge(opened):
+		p.takeGreedily(s)
+	case !p.search(s):
+		return nil
 	}
 	if best != nil && s.cost.compare(best.cost) > 0 {
 		return nil

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// BenchmarkPlace is what one plan costs. Each iteration plans on another state of the cluster,
+// in which about the given share of GPUs is used; "p99-ns" is the time of the slowest plan of a
+// hundred.
+func BenchmarkPlace(b *testing.B) {
+	fabrics := map[string]struct {
+		spines, racks, nodes int // racks a spine, nodes a rack
+		uneven               bool
+	}{
+		"5000 nodes in 50 racks":  {4, 13, 100, true},
+		"5000 nodes in 625 racks": {20, 32, 8, true},
+		"Lingjun":                 {3, 40, 8, true},
+	}
+	for _, machine := range []string{"dgx-h100", "dgx1-v100"} {
+		tb := tables(b, machine)
+		for _, name := range []string{"5000 nodes in 50 racks", "5000 nodes in 625 racks", "Lingjun"} {
+			f := fabrics[name]
+			tr := benchTree(b, f.spines, f.racks, f.nodes)
+			for _, load := range []float64{0, 0.5, 0.9} {
+				states := benchStates(tb, tr.Len(), load)
+				for _, pods := range []int{4, 64, 1000} {
+					for _, gpus := range []int{8, 2, 1} {
+						b.Run(fmt.Sprintf("%s/%s/load %v/%dx%d", machine, name, load, pods, gpus), func(b *testing.B) {
+							benchPlace(b, tr, tb, states, pods, gpus)
+						})
+					}
+				}
+			}
+		}
+	}
+}
+
+func benchTree(b *testing.B, spines, racks, nodes int) *Tree {
+	b.Helper()
+	s := &Spec{Levels: []Level{{Name: "spine"}, {Name: "rack"}}}
+	r := rand.New(rand.NewPCG(5, 5))
+	for sp := range spines {
+		for rk := range racks {
+			// Real racks are uneven: some nodes are missing.
+			for n := range nodes - r.IntN(1+nodes/6) {
+				s.Nodes = append(s.Nodes, NodePath{fmt.Sprintf("n-%d-%d-%d", sp, rk, n), []string{fmt.Sprint("s", sp), fmt.Sprint("r", rk)}})
+			}
+		}
+	}
+	t, _, err := NewTree(s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return t
+}
+
+// benchStates makes states in which jobs of 1, 2, 4 and 8 GPUs have taken their share.
+func benchStates(tb *nvtopo.Tables, nodes int, load float64) (states [][]nvtopo.Mask) {
+	r := rand.New(rand.NewPCG(6, 6))
+	for range 20 {
+		free := make([]nvtopo.Mask, nodes)
+		for n := range free {
+			free[n] = 0xff
+			for r.Float64() < load && free[n] != 0 {
+				k := 1 << r.IntN(4)
+				if load > 0.8 && r.IntN(2) == 0 {
+					k = 8
+				}
+				if set, ok := tb.Pick(free[n], free[n], min(k, free[n].Len()), nvtopo.Constraint{}); ok {
+					free[n] &^= set
+				}
+			}
+		}
+		states = append(states, free)
+	}
+	return states
+}
+
+func benchPlace(b *testing.B, tr *Tree, tb *nvtopo.Tables, states [][]nvtopo.Mask, pods, gpus int) {
+	b.Helper()
+	slotter := NewSlotter()
+	requests := make([]*Request, len(states))
+	for i, free := range states {
+		shape := Shape{GPUs: gpus, Nodes: make([]Supply, len(free))}
+		for n, f := range free {
+			shape.Nodes[n].Slots = slotter.Slots(&Machine{Tables: tb, Healthy: 0xff, Free: f}, gpus, nvtopo.Constraint{})
+		}
+		requests[i] = &Request{Shapes: []Shape{shape}, Members: make([]Member, pods)}
+	}
+	b.ReportAllocs()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var times []int64
+	var sum int64
+	exact, placed, i := 0, 0, 0
+	for b.Loop() {
+		start := threadTime(b)
+		p, err := Place(tr, requests[i%len(requests)])
+		times = append(times, threadTime(b)-start)
+		i++
+		if err == nil {
+			placed++
+			if p.Exact {
+				exact++
+			}
+		}
+	}
+	slices.Sort(times)
+	for _, t := range times {
+		sum += t
+	}
+	b.ReportMetric(float64(sum)/float64(len(times)), "cpu-ns/op")
+	b.ReportMetric(float64(times[len(times)*99/100]), "p99-cpu-ns")
+	b.ReportMetric(100*float64(placed)/float64(i), "placed-%")
+	b.ReportMetric(100*float64(exact)/float64(max(1, placed)), "exact-%")
+}
+
+// threadTime is the time that the thread has run, in ns.
+func threadTime(b *testing.B) int64 {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_THREAD, &u); err != nil {
+		b.Fatal(err)
+	}
+	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+// BenchmarkSlots is what reading the slots of 5000 nodes anew costs once the states are known.
+func BenchmarkSlots(b *testing.B) {
+	tb := tables(b, "dgx-h100")
+	free := benchStates(tb, 5000, 0.5)[0]
+	slotter := NewSlotter()
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, f := range free {
+			slotter.Slots(&Machine{Tables: tb, Healthy: 0xff, Free: f}, 2, nvtopo.Constraint{})
+		}
+	}
+}
