@@ -64,7 +64,7 @@ func TestSchedulerOutlivesTheDefinition(t *testing.T) {
 		_, err := l.dynamic(t).Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
 	})
-	time.Sleep(settleTime)
+	testrig.Naps(settleTime)
 	l.wantRefused(t, gpuPod("second", preBindProfile, 2, nil), placement.NoDefinition.String())
 	l.create(t, gpuPod("counted", "by-count", 2, nil))
 	l.wantByCount(t, "counted", placement.NoDefinition)

@@ -209,7 +209,7 @@ func (s *sickbay) testLinkDown(t *testing.T) {
 		name := s.freshName("link-again")
 		got := s.put(t, name, 2, notes{podrequest.MinLinkKey: "NVLINK"})
 		s.remove(t, name)
-		time.Sleep(settleTime)
+		testrig.Naps(settleTime)
 		return got == pair, fmt.Sprint(got.Positions())
 	})
 }

@@ -215,9 +215,9 @@ func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
 	}
 }
 
-// settleTime is how long the scheduler may take to hear of a deletion. Nothing
-// outside it shows when it has, and only a test that expects the freed GPUs at
-// the very next decision has to care.
+// settleTime is how long the scheduler may take to hear of a deletion; testrig.Naps has it
+// be longer on a busy machine. Nothing outside it shows when it has, and only a test that
+// expects the freed GPUs at the very next decision has to care.
 const settleTime = 200 * time.Millisecond
 
 // remove deletes pods, which go at once: no kubelet holds them.
@@ -229,7 +229,7 @@ func (l *lab) remove(t *testing.T, names ...string) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(settleTime)
+	testrig.Naps(settleTime)
 }
 
 func (l *lab) get(t *testing.T, name string) *v1.Pod {

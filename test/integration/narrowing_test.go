@@ -34,7 +34,7 @@ const (
 // promptly is how soon a pod whose listed nodes are all knocked out must be on
 // another; without the recovery it would wait 5 minutes. It takes a fraction of
 // a second, and the test logs how long.
-const promptly = 5 * time.Second
+const promptly = 30 * time.Second
 
 // A bridged machine has two pairs of GPUs joined by NVLink: two GPUs of a pair
 // are the best there is. On a broken one, one GPU of each pair is unhealthy, so

@@ -218,7 +218,7 @@ func (l *lab) testNewerTopology(t *testing.T, s *devcluster.Scheduler) {
 	// The last good graph still counts, and health is another matter.
 	health := []map[string]any{{"id": g.GPUs[0].UUID, "healthy": false, "reason": "too hot"}}
 	l.patchTopology(t, node, map[string]any{"status": map[string]any{"gpuHealth": health}}, "status")
-	time.Sleep(settleTime)
+	testrig.Naps(settleTime)
 	l.create(t, on(node, gpuPod(node+"-last", preBindProfile, 2, nil)))
 	last := choiceOf(t, l.bound(t, node+"-last"), g)
 	if last.set.Has(0) {

@@ -144,7 +144,7 @@ func (l *lab) settle(t *testing.T, tc *victimCase, prefix string) (nodes []strin
 			l.remove(t, prefix+"-"+x.name) // which stays until its grace period is over
 		}
 	}
-	time.Sleep(2 * settleTime)
+	testrig.Naps(2 * settleTime)
 	return nodes
 }
 

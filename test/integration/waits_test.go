@@ -55,7 +55,7 @@ func releasesOneByOne(t *testing.T, l *lab, nodes []string) {
 	}
 	left := slices.DeleteFunc(obj.Status.Allocations, func(a v1alpha1.Allocation) bool { return a.Pod == prefix+"-first" })
 	l.patchTopology(t, nodes[0], map[string]any{"status": map[string]any{"allocations": left}}, "status")
-	time.Sleep(2 * settleTime)
+	testrig.Naps(2 * settleTime)
 	thief := on(nodes[0], prior("low", gpuPod(prefix+"-thief", preBindProfile, 1, nil)))
 	l.create(t, thief)
 	l.refused(t, thief.Name)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,25 +88,6 @@ func (s *steering) told(resource string) []map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.lists[resource])
-}
-
-// napping measures time by naps of 10 ms taken meanwhile. A busy machine has them take
-// longer and so counts fewer: what the product does in time is not said to be late.
-func napping(tb testing.TB) (elapsed func() time.Duration) {
-	tb.Helper()
-	const nap = 10 * time.Millisecond
-	var naps atomic.Int64
-	ctx, stop := context.WithCancel(tb.Context())
-	go func() {
-		for ctx.Err() == nil {
-			time.Sleep(nap)
-			naps.Add(1)
-		}
-	}()
-	return func() time.Duration {
-		stop()
-		return time.Duration(naps.Load()) * nap
-	}
 }
 
 // node is one directory of sockets with a kubelet, an agent and plugins.

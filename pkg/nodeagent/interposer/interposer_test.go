@@ -15,6 +15,7 @@ import (
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
+	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/deviceplugin"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 )
@@ -228,7 +229,7 @@ func TestPreferred(t *testing.T) {
 			n.agent(nil, interposer.Config{InnerTimeout: tc.innerTimeout})
 			n.plugin(4, func(c *deviceplugin.Config) { c.Preferred = tc.inner })
 			c := n.wait(k, gpu, healthy(4))
-			elapsed := napping(t)
+			elapsed := testrig.Napping(t)
 			got, err := prefer(t.Context(), c, available, tc.must, tc.size)
 			if took := elapsed(); took > 1500*time.Millisecond { // 1 s, and a slow machine
 				t.Errorf("answered after %v", took)

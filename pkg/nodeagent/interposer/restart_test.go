@@ -190,7 +190,7 @@ func TestAllocateWaitsForThePlugin(t *testing.T) {
 	stop()
 	testrig.Soon(t, "the plugin is gone", func() bool { return !i.Resources()[0].InnerConnected })
 
-	elapsed := napping(t)
+	elapsed := testrig.Napping(t)
 	if _, err := allocate(t.Context(), c, "GPU-0"); status.Code(err) != codes.Unavailable {
 		t.Errorf("without the plugin: %v, want Unavailable", err)
 	}
@@ -308,7 +308,7 @@ func TestAgentRestarts(t *testing.T) {
 	for range 3 {
 		stop()
 		n.wait(k, gpu, func(c kubelettest.Current) bool { return c.Stopped })
-		elapsed := napping(t)
+		elapsed := testrig.Napping(t)
 		_, stop = n.agent(nil, interposer.Config{})
 		n.wait(k, gpu, healthy(4))
 		if took := elapsed(); took > 2*time.Second {

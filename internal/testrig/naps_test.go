@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testrig
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestNapsTakeTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, d := range []time.Duration{0, time.Millisecond, 200 * time.Millisecond, 205 * time.Millisecond} {
+			begin, elapsed := time.Now(), Napping(t)
+			Naps(d)
+			if took := time.Since(begin); took != d {
+				t.Errorf("naps of %v take %v", d, took)
+			}
+			if got := elapsed(); got < d || got > d+2*nap {
+				t.Errorf("what takes %v is measured as %v", d, got)
+			}
+		}
+	})
+}
