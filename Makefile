@@ -85,8 +85,16 @@ node-check:
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || \
 		{ echo "a real node needs Linux and root; SKIP_NODE=1 make test leaves it out" >&2; exit 1; }
 
+.PHONY: node-tools
+node-tools: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr $(BIN)/nvidia-device-plugin
+
+# Beside tests, which must not notice.
+.PHONY: node-tools-idle
+node-tools-idle:
+	nice -n 19 $(MAKE) --no-print-directory node-tools
+
 .PHONY: node-programs
-node-programs: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr $(BIN)/nvidia-device-plugin $(FAKE_DRIVER) ## Build what the real node runs (root: installs runc)
+node-programs: node-tools $(FAKE_DRIVER) ## Build what the real node runs (root: installs runc)
 	scripts/install-runc.sh
 	CGO_ENABLED=0 go build -ldflags '-s -w' -o $(BIN)/nvtopo-probe ./internal/devcluster/realnode/probe
 	$(call program,nvtopo-scheduler,scheduler)
@@ -102,13 +110,20 @@ demo-node: node-check node-programs ## Run pods on a real node and compare what 
 demo: cluster-programs ## Place pods on simulated nodes with a real API server
 	$(BIN)/nvtopo-devcluster demo
 
+# make test has vet for all modules, and does not vet each test again.
+GOTEST ?= go test
+
 .PHONY: unit
 unit: $(FAKE_DRIVER) ## Unit, property and seed-corpus fuzz tests: no etcd, no root
-	go test $(UNIT_PACKAGES)
+	$(GOTEST) $(UNIT_PACKAGES)
 
+# The tests take programs as make has built them. Three tests run side by side, on two cores
+# too: they wait for most of their time.
 .PHONY: test-integration
 test-integration: cluster-programs $(FAKE_DRIVER) ## Tests on a real API server and etcd
-	go test -timeout 25m ./internal/devcluster/... ./cmd/devcluster ./test/integration/...
+	$(call program,nvtopo-exporter,exporter)
+	$(call program,nvtopo-node-agent,node-agent)
+	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -timeout 25m -parallel 3 ./internal/devcluster/... ./cmd/devcluster ./test/integration/...
 
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.
 SEED ?= 1
@@ -119,15 +134,15 @@ soak: ## Churn and faults on a real control plane with the checker throughout (S
 
 .PHONY: test-soak
 test-soak: ## Two minutes of make soak, some three with its calms, and the tests of its plan
-	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=2m go test -v -count=1 -timeout 20m ./test/soak
+	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=2m $(GOTEST) -v -count=1 -timeout 20m ./test/soak
 
 .PHONY: test-bench
 test-bench: cluster-programs ## A short run of every benchmark, without judging times
-	go -C bench test -timeout 15m ./...
+	cd bench && NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -timeout 15m ./...
 
 .PHONY: test-kubelet
 test-kubelet: ## Tests on kubelet's own device manager, in process
-	go -C test/kubelet test ./...
+	cd test/kubelet && $(GOTEST) ./...
 
 # Half an hour of the soak from each of some seeds, then thousands of pods on the real node.
 LONG_SEEDS ?= 1 2 3
@@ -140,14 +155,16 @@ test-long: cluster-programs ## What is too long for make test, before an issue i
 # SKIP_NODE=1 leaves out what needs Linux and root.
 ifeq ($(SKIP_NODE),1)
 NODE_TESTS :=
+NODE_TOOLS :=
 SKIPPED := @echo "SKIP_NODE=1: the tests on a real node (make e2e, most of make test-kubelet) were left out"
 else
 NODE_TESTS := e2e
+NODE_TOOLS := node-tools-idle
 endif
 
 .PHONY: e2e
 e2e: node-check node-programs ## Tests on a real node: kubelet, containerd, runc (root; NVTOPO_E2E_PODS, NVTOPO_E2E_SEED)
-	go test -v -count=1 -timeout 30m ./test/e2e
+	$(GOTEST) -v -count=1 -timeout 30m -parallel 2 ./test/e2e
 
 # The release before this one. Its programs are built from the history.
 OLD ?= 3738c2d
@@ -168,8 +185,21 @@ vet: ## go vet on every module; it compiles all tests, those of make skew and ma
 	go -C bench vet ./...
 	go -C test/kubelet vet ./...
 
+# go list downloads what is compiled and no more, as many modules at a time as it may use
+# cores.
+.PHONY: modules
+modules: ## Download the modules of make test
+	@for m in . bench test/kubelet; do GOMAXPROCS=16 go -C $$m list -deps -test ./... >/dev/null || exit; done
+	@for m in tools tools/kwok $(if $(NODE_TOOLS),tools/kubelet tools/containerd tools/nvidia-device-plugin); do \
+		GOMAXPROCS=16 go -C $$m list -deps tool >/dev/null || exit; done
+
+# vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
+# are downloaded while the generator is compiled, and what a real node runs is compiled while
+# the integration tests wait.
+PARTS = 'modules&' generated modules vet unit test-bench $(NODE_TOOLS:%='%&') test-integration test-soak test-kubelet $(NODE_TOOLS) $(NODE_TESTS)
 .PHONY: test
-test: generated unit vet test-bench test-integration test-soak test-kubelet $(NODE_TESTS) ## Everything that CI runs (SKIP_NODE=1: without a real node)
+test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node)
+	@MAKE='$(MAKE)' GOTEST='go test -vet=off' scripts/parts.sh $(PARTS)
 	$(SKIPPED)
 
 .PHONY: race
