@@ -78,7 +78,7 @@ func (k *killer) run(ctx context.Context, t *testing.T) {
 // moments no pod loses a GPU and no two pods have the same.
 func TestKills(t *testing.T) {
 	rng := seed(t)
-	l := startBeside(t, gpunode.Config{Agent: true})
+	l := start(t, gpunode.Config{Agent: true})
 	// These two live through all of it.
 	var survivors []*v1.Pod
 	before := map[string][]gpunode.Observation{}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode"
@@ -23,6 +24,23 @@ import (
 type lab struct {
 	*gpunode.Lab
 }
+
+// beside lets a test run beside another, each with a node of its own: they wait for most of
+// their time.
+func beside(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+}
+
+// startBeside is start for a test that may run beside another.
+func startBeside(t *testing.T, cfg gpunode.Config) *lab {
+	t.Helper()
+	beside(t)
+	return start(t, cfg)
+}
+
+// starting is held by the test whose lab starts: a start computes more than it waits.
+var starting sync.Mutex
 
 // start starts a lab that ends with the test. When the test failed, the ends of
 // the node's logs are printed.
@@ -47,9 +65,11 @@ func start(t *testing.T, cfg gpunode.Config) *lab {
 	if cfg.Scheduler == nil {
 		cfg.Scheduler = fastRetries
 	}
+	starting.Lock()
 	begun := time.Now()
 	cfg.Progress = func(what string) { t.Logf("%5.1f s: %s", time.Since(begun).Seconds(), what) }
 	l, err := gpunode.Start(t.Context(), cfg)
+	starting.Unlock()
 	if err != nil {
 		t.Fatalf("start a node: %v", err)
 	}
