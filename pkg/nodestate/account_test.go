@@ -27,7 +27,9 @@ func TestRecordsOfPodsThatAreGoneCountWhileTheAgentLives(t *testing.T) {
 	r := newRig(t, "dgx1-v100")
 	r.record(t, "gone", 4, 5)
 	info, l := r.view(t)
-	used := func() []int { return r.View(&Demand{Request: &podrequest.Request{}}, info, l).Used[0].Positions() }
+	used := func() []int {
+		return r.View(&placement.Demand{Request: &podrequest.Request{}}, info, l).Used[0].Positions()
+	}
 	if got := used(); !slices.Equal(got, []int{4, 5}) {
 		t.Errorf("used %v while the agent lives, want 4 and 5", got)
 	}
@@ -54,7 +56,7 @@ func TestAForeignPodCountsForWhatKubeletHasNotRecordedYet(t *testing.T) {
 	pod := on(t, r.State, gpuPod("foreign", 3), "n")
 	r.record(t, pod.UID, 6, 7)
 	info, l := r.view(t, pod)
-	u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
+	u := r.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
 	if got := u.Used[0].Positions(); !slices.Equal(got, []int{6, 7}) || u.Counted[0] != 1 || !u.Foreign[0] {
 		t.Errorf("used %v, %d counted, foreign %t; want 6 and 7 and one more", got, u.Counted[0], u.Foreign[0])
 	}
@@ -72,7 +74,7 @@ func TestACPUSetWiderThanTheRequestIsShared(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, l := r.view(t, holder)
-	u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
+	u := r.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
 	if got := u.NUMA[0].MilliCPU; got != 36_000 {
 		t.Errorf("node 0 has %d mCPU left, want 36000: 4 of 40 CPUs are asked for", got)
 	}
@@ -105,7 +107,7 @@ func TestKubeletsAccountSaysWhatNUMANodesHaveLeft(t *testing.T) {
 				}
 			})
 			info, l := r.view(t, tc.pods...)
-			u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
+			u := r.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
 			var got []int64
 			for i := range u.NUMA {
 				got = append(got, u.NUMA[i].MilliCPU/1000)

@@ -18,7 +18,7 @@ import (
 // KubeletBehind reports whether a node's kubelet has yet to release devices of pods that
 // are gone, or to admit pods that have come, by its living agent's word: a demand that
 // looks ahead may find room there.
-func (s *State) KubeletBehind(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
+func (s *State) KubeletBehind(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) bool {
 	u, _ := s.usable(d, info, snapshot)
 	return u != nil && (u.Unreleased && u.AgentLived || len(u.ToAdmit) > 0)
 }
@@ -26,7 +26,7 @@ func (s *State) KubeletBehind(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInf
 // computeFor is the usage of a node with the pods of here as it counts for a demand. For
 // one that looks ahead, kubelet has released the devices of pods that have just gone,
 // and admitted those that have just come.
-func (s *State) computeFor(d *Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
+func (s *State) computeFor(d *placement.Demand, x *cell, n *usage.Node, generation int64, here []fwk.PodInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	if !d.Ahead {
 		return s.computeUsage(x, n, generation, here, snapshot)
 	}

@@ -27,7 +27,7 @@
 //		nvtopo.Registry
 //	State.choosing, candidates.Index.mu ► candidates' changes.mu; waking's changes.mu
 //	the scheduling queue's lock (PreEnqueue) ► waking's list.mu
-//	State.syncMu, profiles.mu, leader.Leader.mu, deadline.mu, busySince.mu: with no other
+//	firstLists.mu, profiles.mu, leader.Leader.mu, deadline.mu, busySince.mu: with no other
 //
 // State.choosing guards no field: whoever holds it is the only one that chooses devices and
 // adds the choice to the table. What is reserved on a node is read without a lock. No lock is

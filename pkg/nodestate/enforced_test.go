@@ -53,7 +53,7 @@ func TestWhatProvesAnAllocation(t *testing.T) {
 			if tc.recorded != nil {
 				r.record(t, pod.UID, tc.recorded...)
 			}
-			r.synced.Store(!tc.unsynced)
+			r.lists.in.Store(!tc.unsynced)
 			if tc.removed && !r.Remove("n", "topology-n") {
 				t.Fatal("the graph was not there")
 			}

@@ -5,7 +5,6 @@ package nodestate
 import (
 	"context"
 	"fmt"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -61,64 +60,6 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	return nil
 }
 
-// listsPatience is how long pods with GPUs wait for the first lists before they are tried
-// in vain, which costs a write each, and tells their owners what they wait for.
-const listsPatience = 5 * time.Second
-
-// firstLists is one wait for the first lists.
-type firstLists struct {
-	in    chan struct{} // closed when they are in
-	until time.Time     // when nobody waits any more; zero while nobody has. Guarded by syncMu
-}
-
-// AwaitSync starts the wait for the first lists of graphs and Leases; call it
-// after Connect and WatchGraphs. Until they are in, Synced is false: a choice
-// from half the graphs would put pods on the worse nodes. A later call replaces
-// the wait of an earlier one.
-func (s *State) AwaitSync(ctx context.Context) {
-	s.syncMu.Lock()
-	defer s.syncMu.Unlock()
-	sources := s.sources
-	wait := &firstLists{in: make(chan struct{})}
-	s.lists = wait
-	s.synced.Store(false)
-	go func() {
-		if !cache.WaitForCacheSync(ctx.Done(), sources...) {
-			return
-		}
-		s.syncMu.Lock()
-		defer s.syncMu.Unlock()
-		if wait == s.lists {
-			s.synced.Store(true)
-			s.waker.WakeAllOthers()
-			close(wait.in)
-		}
-	}()
-}
-
-// Synced reports whether all graphs and Leases there were at the start are known.
-func (s *State) Synced() bool { return s.synced.Load() }
-
-// AwaitLists waits until Synced, but not long: five seconds in all after each AwaitSync,
-// however many ask.
-func (s *State) AwaitLists(ctx context.Context) {
-	s.syncMu.Lock()
-	wait, now := s.lists, s.clock.Now()
-	if wait.until.IsZero() {
-		wait.until = now.Add(listsPatience)
-	}
-	left := wait.until.Sub(now)
-	s.syncMu.Unlock()
-	if left <= 0 {
-		return
-	}
-	select {
-	case <-ctx.Done():
-	case <-wait.in:
-	case <-s.clock.After(left):
-	}
-}
-
 // nodeHandler tells the index which nodes to look at.
 func (s *State) nodeHandler() cache.ResourceEventHandler {
 	touch := func(obj any) {
@@ -166,7 +107,7 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 	if err != nil {
 		return fmt.Errorf("watching Leases in %s: %w", s.config.Namespace, err)
 	}
-	s.sources = append(s.sources, handler.HasSynced)
+	s.lists.add(handler.HasSynced)
 	factory.Start(ctx.Done())
 	return nil
 }

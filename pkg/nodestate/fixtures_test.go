@@ -20,6 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -134,11 +135,11 @@ func testOptions() *podrequest.Options {
 	}
 }
 
-func demandOf(tb testing.TB, pod *v1.Pod) *Demand {
+func demandOf(tb testing.TB, pod *v1.Pod) *placement.Demand {
 	tb.Helper()
 	r, err := podrequest.Parse(pod, testOptions())
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return &Demand{Request: r, WantCPUs: true}
+	return &placement.Demand{Request: r, WantCPUs: true}
 }

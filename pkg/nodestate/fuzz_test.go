@@ -208,7 +208,7 @@ func FuzzParseRequest(f *testing.F) {
 		}
 		s, node := site()
 		info, l := fuzzSite(t, node, s)
-		d := &Demand{Request: r, WantCPUs: true}
+		d := &placement.Demand{Request: r, WantCPUs: true}
 		if v := s.Judge(d, info, l); v.Reason != placement.Fits {
 			return
 		}

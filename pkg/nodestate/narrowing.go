@@ -14,6 +14,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -25,7 +26,7 @@ func newIndex(s *State, stride int) *candidates.Index {
 // Candidates lists the nodes that the pod does best on, or nil where the list would be empty
 // or the pod is not to be narrowed: it is nominated, names its node, or is tried on all
 // nodes. Nodes with GPUs were rated by best. See candidates.Index.List.
-func (s *State) Candidates(d *Demand, pod *v1.Pod, how *candidates.Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) (names sets.Set[string], best nodeindex.Best) {
+func (s *State) Candidates(d *placement.Demand, pod *v1.Pod, how *candidates.Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) (names sets.Set[string], best nodeindex.Best) {
 	q := candidates.Query{
 		Pod: pod, Request: d.Request, Unenforced: d.Unenforced, Narrowing: how,
 		Nodes: nodes, Snapshot: h.SnapshotSharedLister().NodeInfos(), Queue: h,

@@ -13,6 +13,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -54,7 +55,7 @@ func (s *State) promised(x *cell, uid types.UID, priority int32) []fwk.PodInfo {
 // withPromised is the usage of a node with what a pod of this demand has to leave to
 // nominated ones. Filter gets those from the framework, as pods of the NodeInfo; for
 // Score and Reserve they are added here.
-func (s *State) withPromised(u *usage.Usage, d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
+func (s *State) withPromised(u *usage.Usage, d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	x := s.cells.ensure(u.Node.Name)
 	promised := s.promised(x, d.UID, d.Priority)
 	if len(promised) == 0 {

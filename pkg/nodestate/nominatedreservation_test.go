@@ -57,7 +57,7 @@ func (r *rig) nominate(t *testing.T, pods ...*v1.Pod) {
 }
 
 // fitsAhead reports whether a pod fits once kubelet has done what it is about to do.
-func (r *rig) fitsAhead(d *Demand, info fwk.NodeInfo, l fwk.NodeInfoLister) bool {
+func (r *rig) fitsAhead(d *placement.Demand, info fwk.NodeInfo, l fwk.NodeInfoLister) bool {
 	ahead := *d
 	ahead.Ahead = true
 	return r.Judge(&ahead, info, l).Reason == placement.Fits

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
@@ -61,16 +60,12 @@ type State struct {
 	pods         podLister
 	nodes        nodeLister
 	stores       informerStores
+	lists        *firstLists
 	swept        atomic.Int64 // when the last cycle began, in Unix nanoseconds
 
 	writes    *writes
 	choosing  sync.Mutex // held by who chooses devices and records the choice
 	lookAgain deadline   // when waiting pods are tried in any case
-
-	syncMu  sync.Mutex
-	sources []cache.InformerSynced // what AwaitSync waits for; guarded by syncMu
-	lists   *firstLists            // what its last call waits for; guarded by syncMu
-	synced  atomic.Bool
 
 	placesByCount atomic.Bool // some profile places pods by count where graphs are stale
 
@@ -85,7 +80,7 @@ func New(config Config, clk clock.WithTicker) *State {
 		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), profiles: newProfiles(),
 		leases: nodelease.NewTable(config.Freshness), leader: leader.New(clk, config.leader()), annotations: allocation.NewMemo(),
 		retries:      candidates.NewRetries(clk),
-		reservations: reservations.New(clk, config.RequestTimeout), writes: newWrites(), lists: &firstLists{in: make(chan struct{})},
+		reservations: reservations.New(clk, config.RequestTimeout), writes: newWrites(), lists: newFirstLists(clk),
 		pods: noPods{}, nodes: noNodes{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
 		onMalformed: func(*v1.Pod, error) {}, onFreed: func() {},
@@ -105,9 +100,6 @@ func (s *State) malformed(pod *v1.Pod, err error) {
 // Registry returns the tables of all graph classes seen.
 func (s *State) Registry() *nvtopo.Registry { return s.registry }
 
-// Demand is what a pod asks of a node.
-type Demand = placement.Demand
-
 // Verdict is a node's answer to a demand.
 type Verdict struct {
 	Reason placement.Reason
@@ -117,7 +109,7 @@ type Verdict struct {
 
 // usable returns what is used on a node whose graph counts, or the reason why
 // its graph does not. A nil Usage with Fits means the pod needs no graph there.
-func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, placement.Reason) {
+func (s *State) usable(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*usage.Usage, placement.Reason) {
 	node := info.Node()
 	if node == nil {
 		return nil, placement.NoGraph
@@ -147,7 +139,7 @@ func (s *State) usable(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister
 // cycle's snapshot has. It does not allocate when the pod fits and the node's
 // usage is remembered, unless this very pod has a choice in doubt on the node, or the
 // demand looks ahead: then the usage is computed for it.
-func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) Verdict {
+func (s *State) Judge(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) Verdict {
 	u, reason := s.usable(d, info, snapshot)
 	if u == nil {
 		return Verdict{Reason: reason, Never: reason != placement.Fits && reason != placement.FewGPUs}
@@ -163,12 +155,12 @@ func (s *State) Judge(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister)
 }
 
 // enforcement refuses a node without an agent to pods that may not run there.
-func (s *State) enforcement(d *Demand, n *usage.Node) placement.Reason {
+func (s *State) enforcement(d *placement.Demand, n *usage.Node) placement.Reason {
 	return placement.CheckEnforcement(d.Request, d.Unenforced, n, s.clock.Now())
 }
 
 // View returns what is used on a node for scoring; nil where its graph does not count.
-func (s *State) View(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
+func (s *State) View(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) *usage.Usage {
 	u, _ := s.usable(d, info, snapshot)
 	if u == nil {
 		return nil
@@ -180,7 +172,7 @@ func (s *State) View(d *Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) 
 // process at a time. For a pod that has a present reservation on the
 // node it returns that reservation's allocation. A nil allocation with Fits means the
 // node has no graph that counts and the pod needs none.
-func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, placement.Reason) {
+func (s *State) Reserve(d *placement.Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, placement.Reason) {
 	if r := s.reservations.Present(pod.UID, info.Node().Name); r != nil {
 		return r.Allocation, placement.Fits
 	}
@@ -221,7 +213,7 @@ func (s *State) Reserve(d *Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.
 }
 
 // record adds a choice to the table, which is again's if that is not nil. It needs s.choosing.
-func (s *State) record(d *Demand, pod *v1.Pod, x *cell, a *allocation.Allocation, again *reservations.Reservation) (*allocation.Allocation, placement.Reason) {
+func (s *State) record(d *placement.Demand, pod *v1.Pod, x *cell, a *allocation.Allocation, again *reservations.Reservation) (*allocation.Allocation, placement.Reason) {
 	change, added := s.reservations.Add(&reservations.Reservation{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Node: &x.reserved, Allocation: a, Request: d.Request,
 	}, again)

@@ -54,9 +54,7 @@ func (s *State) WatchGraphs(ctx context.Context, config *rest.Config, client dis
 	if err != nil {
 		return err
 	}
-	s.syncMu.Lock()
-	s.sources = append(s.sources, synced)
-	s.syncMu.Unlock()
+	s.lists.add(synced)
 	return nil
 }
 

@@ -185,7 +185,7 @@ func TestUsageTakesEachPodFromTheBestSource(t *testing.T) {
 					info.AddPodInfo(pi)
 				}
 			}
-			u := r.View(&Demand{Request: &podrequest.Request{}}, info, l)
+			u := r.View(&placement.Demand{Request: &podrequest.Request{}}, info, l)
 			if u == nil {
 				t.Fatal("the node's graph does not count")
 			}
@@ -270,7 +270,7 @@ func TestADryRunGivesBackTheVictimsDevices(t *testing.T) {
 }
 
 func TestAGraphCountsOnlyWhileItIsTheNodesAndFresh(t *testing.T) {
-	d := func(t *testing.T) *Demand { t.Helper(); return demandOf(t, gpuPod("p", 1)) }
+	d := func(t *testing.T) *placement.Demand { t.Helper(); return demandOf(t, gpuPod("p", 1)) }
 	t.Run("the node was made anew", func(t *testing.T) {
 		r := newRig(t, "dgx1-v100")
 		r.node.UID = "another"

@@ -68,7 +68,7 @@ func TestSingleNUMANodeHoldsForAllResourcesTogether(t *testing.T) {
 	// One GPU of node 0 is taken, so four are left on node 1 only; alone, the
 	// other vendor's device would come from node 0.
 	info, l := r.view(t, on(t, r.State, gpuPod("holder", 1), "n", 2))
-	a, reason := r.Reserve(&Demand{Request: req}, pod, info, l)
+	a, reason := r.Reserve(&placement.Demand{Request: req}, pod, info, l)
 	if reason != placement.Fits {
 		t.Fatal(reason)
 	}
@@ -85,7 +85,7 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &Demand{Request: req}
+	d := &placement.Demand{Request: req}
 	info, l := r.view(t)
 	if v := r.Judge(d, info, l); v.Reason != placement.Fits {
 		t.Fatal(v.Reason)
@@ -105,7 +105,7 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := r.Judge(&Demand{Request: req}, info, l); v.Reason != placement.Fits {
+	if v := r.Judge(&placement.Demand{Request: req}, info, l); v.Reason != placement.Fits {
 		t.Errorf("six more NVIDIA GPUs: %q, want that they fit", v.Reason)
 	}
 	third := gpuPod("third", 0)
@@ -114,7 +114,7 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := r.Judge(&Demand{Request: req}, info, l); v.Reason != placement.FewGPUs {
+	if v := r.Judge(&placement.Demand{Request: req}, info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("three of two devices left: %q, want %q", v.Reason, placement.FewGPUs)
 	}
 }

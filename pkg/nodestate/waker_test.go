@@ -67,7 +67,7 @@ func newCrowd(t *testing.T, seed uint64, machines ...string) *crowd {
 		held: map[types.UID]func(){},
 	}
 	c.state.pods, c.state.nodes = fixedStore(c.store), c
-	c.state.synced.Store(true)
+	c.state.lists.in.Store(true)
 	for i, kind := range machines {
 		name := fmt.Sprintf("node-%d", i)
 		c.nodes[name] = addNode(t, c.state, name, kind)

@@ -18,9 +18,9 @@ func TestPodsWaitForTheListThatCameLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var leases, graphs atomic.Bool
 		s := New(testConfig(), &tickClock{now: time.Now()})
-		s.sources = append(s.sources, leases.Load)
+		s.lists.add(leases.Load)
 		s.AwaitSync(t.Context())
-		s.sources = append(s.sources, graphs.Load)
+		s.lists.add(graphs.Load)
 		s.AwaitSync(t.Context())
 		for _, tc := range []struct {
 			what *atomic.Bool
@@ -40,7 +40,7 @@ func TestTheWaitForTheListsIsShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var listed atomic.Bool
 		s := New(testConfig(), clock.RealClock{})
-		s.sources = append(s.sources, listed.Load)
+		s.lists.add(listed.Load)
 		takes := func(ctx context.Context, want time.Duration, what string) {
 			t.Helper()
 			begin := time.Now()
