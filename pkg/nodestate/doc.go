@@ -11,8 +11,8 @@
 // What it asks others: package topologies what is known of a node's devices, package
 // reservations which choices are on their way to their pods, pkg/usage what is used of a node,
 // pkg/placement which GPUs a pod gets there, package candidates which nodes a cycle looks at,
-// package waking which waiting pods are tried again, and
-// package leader whether a choice may be carried out.
+// package waking which waiting pods are tried again, and package leader whether a choice may be
+// carried out.
 //
 // It does not know scheduler statuses, which are the plugins' part. A choice is written
 // only when a plugin's PreBind or Bind asks for it. On its own the package reads pods

@@ -3,8 +3,6 @@
 package nodestate
 
 import (
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -12,7 +10,6 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
-	"github.com/nvtopo/nvtopo/pkg/nodestate/waking"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -58,15 +55,3 @@ func (s *State) EndRetry(uid types.UID) { s.retries.Remove(uid) }
 
 // RetriesOnAllNodes reports whether the pod's next cycle looks at all nodes.
 func (s *State) RetriesOnAllNodes(uid types.UID) bool { return s.retries.Has(uid) }
-
-// AddWaiting puts a pod with GPUs that no node took on the list of those that wait, as the cycle
-// ends that began last. Until it is woken, or changed, it is Gated.
-func (s *State) AddWaiting(r *waking.Refused) {
-	w := *r
-	w.Began = time.Unix(0, s.swept.Load())
-	w.Exempt = w.Exempt || s.reservations.TriedOn(r.Pod.UID) != ""
-	s.waker.Add(&w)
-}
-
-// Gated reports whether a pod is to be kept out of the scheduling queue; see waking.Waker.Gated.
-func (s *State) Gated(pod *v1.Pod) (gated, inMetric bool) { return s.waker.Gated(pod) }

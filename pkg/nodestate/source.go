@@ -3,7 +3,6 @@
 package nodestate
 
 import (
-	"iter"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -74,31 +73,6 @@ type oneNode struct {
 }
 
 func (o oneNode) Get(string) (fwk.NodeInfo, error) { return o.info, nil }
-
-// cluster is what the waker asks about all nodes and pods.
-type cluster struct{ s *State }
-
-func (c cluster) Nodes() iter.Seq[*waking.Node] {
-	return func(yield func(*waking.Node) bool) {
-		for _, x := range c.s.cells.all() {
-			if !yield(&x.waking) {
-				return
-			}
-		}
-	}
-}
-
-func (c cluster) Attempts() (binding map[types.UID]bool, again map[types.UID]string) {
-	return c.s.reservations.Attempts()
-}
-
-func (c cluster) Stored(pod *v1.Pod) *v1.Pod {
-	return c.s.pods.pod(pod.Namespace, pod.Name, pod.UID)
-}
-
-func (c cluster) Serves(profile string) bool { return c.s.serves(profile) }
-
-func (c cluster) Synced() bool { return c.s.Synced() }
 
 // newCell returns the cell of a node of which nothing is known yet.
 func (s *State) newCell(name string) *cell {
