@@ -80,13 +80,13 @@ func (t *Tree) Compat(nodes []int, megabytes float64, perGigabyte float64) Compa
 		return Compat{}
 	}
 	least := math.Inf(1)
-	var bandwidth, latency float64
+	var bandwidth, latency int64 // sums of whole numbers, so that they are exact
 	for i, a := range list {
-		least = min(least, gbps(t.Between(a, list[(i+1)%n])))
+		least = min(least, float64(t.Between(a, list[(i+1)%n]).Bandwidth)/1e6)
 		for _, b := range list[i+1:] {
 			l := t.Between(a, b)
-			bandwidth += gbps(l)
-			latency += float64(l.Latency) / 1e6
+			bandwidth += l.Bandwidth
+			latency += l.Latency
 		}
 	}
 	pairs := float64(n * (n - 1) / 2)
@@ -94,13 +94,10 @@ func (t *Tree) Compat(nodes []int, megabytes float64, perGigabyte float64) Compa
 	rounds := float64(bits.Len(uint(n - 1)))
 	return Compat{
 		Ring:  1e3 * 2 * float64(n-1) * size / (float64(n) * least),
-		Tree:  1e3 * 2 * rounds * size / (bandwidth / pairs),
-		Other: latency / pairs * float64(n),
+		Tree:  1e3 * 2 * rounds * size / (float64(bandwidth) / pairs / 1e6),
+		Other: float64(latency) * float64(n) / pairs / 1e6,
 	}
 }
-
-// gbps is a link's bandwidth in GB/s.
-func gbps(l Link) float64 { return float64(l.Bandwidth) / 1e6 }
 
 // SampleLinks returns the links of the requirement's sample cluster: two nodes of one innermost
 // domain, and any others. They are meant for fabrics of which only the domains are known.

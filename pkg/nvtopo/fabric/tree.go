@@ -101,6 +101,21 @@ func (t *Tree) Domains(depth int) []Domain { return t.domains[depth] }
 // DomainOf returns the number of a node's domain of a depth.
 func (t *Tree) DomainOf(depth, node int) int { return t.of[depth][node] }
 
+// DomainName is what to call a domain: its name, its path where others of its level have the
+// same name, and the node's name where the node is alone.
+func (t *Tree) DomainName(depth, domain int) string {
+	d := &t.domains[depth][domain]
+	switch {
+	case depth == 0:
+		return RootLevel
+	case d.Name == "":
+		return t.names[d.First]
+	case slices.ContainsFunc(t.domains[depth], func(o Domain) bool { return o.Name == d.Name && o.Path != d.Path }):
+		return d.Path
+	}
+	return d.Name
+}
+
 // Common is the depth of the smallest domain that has both nodes: one more than Depth for
 // a node and itself.
 func (t *Tree) Common(a, b int) int {
