@@ -59,19 +59,19 @@ func triedOn(reservations []*Reservation) string {
 
 // Attempts returns the pods whose choice is on its way to be bound, and TriedOn of all
 // pods where it is not empty.
-func (t *Table) Attempts() (chosen map[types.UID]bool, tried map[types.UID]string) {
-	chosen, tried = map[types.UID]bool{}, map[types.UID]string{}
+func (t *Table) Attempts() (binding map[types.UID]bool, again map[types.UID]string) {
+	binding, again = map[types.UID]bool{}, map[types.UID]string{}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for uid, reservations := range t.byPod {
 		if slices.ContainsFunc(reservations, (*Reservation).present) {
-			chosen[uid] = true
+			binding[uid] = true
 		}
 		if node := triedOn(reservations); node != "" {
-			tried[uid] = node
+			again[uid] = node
 		}
 	}
-	return chosen, tried
+	return binding, again
 }
 
 // ToResolve returns the doubtful reservations whose pods are to be read now: a read is later
