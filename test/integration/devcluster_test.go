@@ -4,7 +4,9 @@ package integration
 
 import (
 	"context"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -249,4 +251,25 @@ func onlyPod(t *testing.T, client kubernetes.Interface, selector string) string 
 		return true, name
 	})
 	return name
+}
+
+// TestAFreePortIsNotGivenToSomebodyElse: between the answer and its use connections and
+// listeners that name no port come and go.
+func TestAFreePortIsNotGivenToSomebodyElse(t *testing.T) {
+	for range 50 {
+		port, err := devcluster.FreePort()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if port >= 30000 {
+			t.Fatalf("port %d: the system gives it to whoever names none", port)
+		}
+		l, err := net.Listen("tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
