@@ -143,3 +143,13 @@ func TestALeaseThatIsBackIsNotForgottenForALaterChange(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got[n], want)
 	}
 }
+
+// The scheduling queue asks about every pod of a crowd whenever something happens.
+func TestToAskWhetherAPodIsGatedCostsNoMemory(t *testing.T) {
+	k := New(nil, &fakeCluster{})
+	pod := testPod("p")
+	k.list.add(newWaitingPod(refused(pod, 0)))
+	if n := testing.AllocsPerRun(100, func() { k.Gated(pod) }); n > 0 {
+		t.Errorf("%v allocations each time, want none", n)
+	}
+}

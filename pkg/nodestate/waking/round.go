@@ -86,7 +86,7 @@ func (r *round) nodesFor(w *waitingPod) []*nodeState {
 
 // serve wakes those whom a node would take, in order, until it has nothing left.
 func (r *round) serve(at *nodeState) {
-	if r.now.Before(at.rests) || len(r.woken) >= maxWoken {
+	if r.now.Before(at.restsUntil) || len(r.woken) >= maxWoken {
 		r.soon = true
 		return
 	}
@@ -127,7 +127,7 @@ func (r *round) defers(w *waitingPod, at *nodeState) (later, next bool) {
 	}
 	r.soon, at.todo = true, true
 	if at.misses >= maxMisses {
-		at.misses, at.rests = maxMisses/2, r.now.Add(missPause)
+		at.misses, at.restsUntil = maxMisses/2, r.now.Add(missPause)
 	}
 	return true, again && w.tries >= triesBeforeNext
 }
@@ -156,7 +156,7 @@ func (r *round) wake(w *waitingPod, at *nodeState, v *view) {
 	if v.usage != nil && v.graph == placement.Fits {
 		p.alloc, _ = placement.Choose(v.usage, w.demand.Request, w.demand.WantCPUs)
 	}
-	if at.view.grew.After(w.woken) {
+	if at.view.grewAt.After(w.woken) {
 		w.tries = 0
 	}
 	w.woken, w.target = r.now, at

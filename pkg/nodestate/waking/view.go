@@ -33,8 +33,8 @@ type view struct {
 	users                  []types.UID // in order: pods, and who has a reservation
 	nominated              []fwk.PodInfo
 	kept                   []*allocation.Allocation // for nominated pods
-	// grew is when there was last more for anybody than before, as far as is known.
-	grew time.Time
+	// grewAt is when there was last more for anybody than before, as far as is known.
+	grewAt time.Time
 }
 
 // plan is what a woken pod is expected to take.
@@ -181,5 +181,5 @@ func (v *view) grewSince(w *waitingPod) bool {
 	if w.failed.After(last) {
 		last = w.failed
 	}
-	return v.grew.After(last.Add(-CacheDelay))
+	return v.grewAt.After(last.Add(-CacheDelay))
 }

@@ -73,12 +73,12 @@ type Waker struct {
 
 // nodeState is a node as the waker knows it.
 type nodeState struct {
-	source Source
-	view   *view   // without plans; nil if there is no such node
-	plans  []*plan // what woken pods will take, that is not to be seen yet
-	todo   bool    // somebody may fit who has not been asked
-	misses int
-	rests  time.Time // until when the node is left alone
+	source     Source
+	view       *view   // without plans; nil if there is no such node
+	plans      []*plan // what woken pods will take, that is not to be seen yet
+	todo       bool    // somebody may fit who has not been asked
+	misses     int
+	restsUntil time.Time // until when the node is left alone
 }
 
 // New returns a Waker of no pods and nodes.
@@ -290,11 +290,11 @@ func (k *Waker) lookAtChanged() {
 		switch v := at.view; {
 		case v == nil:
 		case old == nil:
-			v.grew, at.todo = what.at, true
+			v.grewAt, at.todo = what.at, true
 		case what.leaseBack || v.mayTakeMore(old):
-			v.grew, at.todo, at.misses = now, true, 0
+			v.grewAt, at.todo, at.misses = now, true, 0
 		default:
-			v.grew = old.grew
+			v.grewAt = old.grewAt
 		}
 	}
 	clear(k.changed)
