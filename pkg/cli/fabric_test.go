@@ -29,15 +29,16 @@ node-1-3,rack-1
 // fabricFiles writes the requirement's sample cluster of DGX H100, and what is free of it.
 func fabricFiles(t *testing.T, fabric, free string) []string {
 	t.Helper()
-	nodes := "node,machine\n"
+	var nodes strings.Builder
+	nodes.WriteString("node,machine\n")
 	for line := range strings.Lines(fabric) {
 		if name, _, _ := strings.Cut(line, ","); name != "node" {
-			nodes += strings.TrimSpace(name) + ",dgx-h100\n"
+			nodes.WriteString(strings.TrimSpace(name) + ",dgx-h100\n")
 		}
 	}
 	dir := t.TempDir()
 	args := []string{"fabric", "place"}
-	for flag, text := range map[string]string{"fabric": fabric, "nodes": nodes, "free": free} {
+	for flag, text := range map[string]string{"fabric": fabric, "nodes": nodes.String(), "free": free} {
 		file := filepath.Join(dir, flag+".csv")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

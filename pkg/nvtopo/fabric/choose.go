@@ -110,24 +110,8 @@ func (x *search) find(st state) verdict {
 	if v, ok := x.memo[st]; ok {
 		return v
 	}
-	var best verdict
 	floor := x.floor(st)
-	needs, delta := x.t.price(i, int(st.open))
-	if needs&^x.t.open[st.code] == 0 {
-		most := min(x.u.size[i], st.need)
-		for take := most; take > 0; take-- {
-			v := x.find(x.taken(st, take, delta))
-			if v.ok {
-				v.cost, v.take = v.cost.plus(x.cost(st, take, needs)), take
-				if !best.ok || v.cost.compare(best.cost) < 0 {
-					best = v
-				}
-			}
-			if x.dislikes == nil {
-				break // all of it: how the members are divided is not decided here
-			}
-		}
-	}
+	best := x.take(st)
 	if !best.ok || !x.settled(best.cost, floor) {
 		if v := x.find(x.skipped(st)); v.ok && (!best.ok || v.cost.compare(best.cost) < 0) {
 			v.take = 0
@@ -135,6 +119,27 @@ func (x *search) find(st state) verdict {
 		}
 	}
 	x.memo[st] = best
+	return best
+}
+
+// take returns the best way on that takes some of the unit.
+func (x *search) take(st state) (best verdict) {
+	needs, delta := x.t.price(int(st.unit), int(st.open))
+	if needs&^x.t.open[st.code] != 0 {
+		return best
+	}
+	for take := min(x.u.size[st.unit], st.need); take > 0; take-- {
+		v := x.find(x.taken(st, take, delta))
+		if v.ok {
+			v.cost, v.take = v.cost.plus(x.cost(st, take, needs)), take
+			if !best.ok || v.cost.compare(best.cost) < 0 {
+				best = v
+			}
+		}
+		if x.dislikes == nil {
+			break // all of it: how the members are divided is not decided here
+		}
+	}
 	return best
 }
 

@@ -39,6 +39,7 @@ func (p *problem) greedily(at place, members int) (leaves []leafShare) {
 }
 
 func (p *problem) openedGreedily(at place) ([]int, bool) {
+	p.unproven = true
 	leaves := p.greedily(at, p.members)
 	counts := make([]int, p.t.Depth()-at.depth)
 	seen := map[place]bool{}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -88,7 +89,7 @@ func TestGangsOfSeveralShapes(t *testing.T) {
 		for i := range 1 + r.IntN(6) {
 			node := worldNode{name: fmt.Sprint("n", i), count: [5]int{99, 99, 99, 99, 99}, lost: make([]int64, 99)}
 			for range w.levels {
-				node.path = append(node.path, fmt.Sprint(r.IntN(2)))
+				node.path = append(node.path, strconv.Itoa(r.IntN(2)))
 			}
 			masks[node.name] = nvtopo.Mask(r.Uint64()) & 0xf
 			w.nodes = append(w.nodes, node)

@@ -87,57 +87,70 @@ func (p *problem) fewestNodes(nodes []int, members int) []share {
 	return out
 }
 
+// standIns is the search for the nodes that lose least: dynamic programming over nodes left,
+// nodes taken and slack used up.
+type standIns struct {
+	p     *problem
+	nodes []int
+	count int // nodes to take
+	slack int // members that fewer are taken than in the first count nodes
+	table []standIn
+}
+
+// standIn is the best way on: how much it loses, and the members on the node. None: it is left
+// out; a negative number: there is no way on.
+type standIn struct {
+	lost int64
+	take int32
+}
+
+func (x *standIns) at(i, taken, used int) *standIn {
+	return &x.table[(i*(x.count+1)+taken)*(x.slack+1)+used]
+}
+
 // leastLost takes count of the nodes so that the members that fewer are taken than in the first
-// count nodes are slack in all, and the residual lost is least: dynamic programming over nodes
-// left, nodes taken and slack used up.
-func (p *problem) leastLost(nodes []int, count, slack int) []share {
-	type entry struct {
-		lost int64
-		take int32 // members on the node; 0: left out; negative: no way on
+// count nodes are slack in all, and the residual lost is least.
+func (p *problem) leastLost(nodes []int, count, slack int) (out []share) {
+	x := &standIns{p: p, nodes: nodes, count: count, slack: slack, table: make([]standIn, (len(nodes)+1)*(count+1)*(slack+1))}
+	for i := range x.table {
+		x.table[i].take = -1
 	}
-	wide := slack + 1
-	row := (count + 1) * wide
-	table := make([]entry, (len(nodes)+1)*row)
-	for i := range table {
-		table[i].take = -1
-	}
-	table[len(nodes)*row+count*wide+slack].take = 0
+	x.at(len(nodes), count, slack).take = 0
 	for i := len(nodes) - 1; i >= 0; i-- {
-		n := nodes[i]
 		for taken := max(0, count-(len(nodes)-i)); taken <= min(i, count); taken++ {
-			for used := range wide {
-				here := &table[i*row+taken*wide+used]
-				if taken < count {
-					// A taken node stands where the taken-th largest would.
-					most := p.slots[n]
-					for k := most; k > 0; k-- {
-						u := used + p.slots[nodes[taken]] - k
-						if u > slack {
-							break
-						}
-						next := &table[(i+1)*row+(taken+1)*wide+u]
-						if next.take < 0 {
-							continue
-						}
-						if lost := next.lost + p.supply[n].Slots.lost(k); here.take < 0 || lost < here.lost {
-							*here = entry{lost, int32(k)}
-						}
-					}
-				}
-				if next := &table[(i+1)*row+taken*wide+used]; next.take >= 0 && (here.take < 0 || next.lost < here.lost) {
-					*here = entry{next.lost, 0}
-				}
+			for used := range slack + 1 {
+				x.decide(i, taken, used)
 			}
 		}
 	}
-	var out []share
-	for i, taken, used := 0, 0, 0; i < len(nodes); i++ {
-		k := int(table[i*row+taken*wide+used].take)
-		if k > 0 {
-			out = append(out, share{nodes[i], k})
+	taken, used := 0, 0
+	for i, n := range nodes {
+		if k := int(x.at(i, taken, used).take); k > 0 {
+			out = append(out, share{n, k})
 			used += p.slots[nodes[taken]] - k
 			taken++
 		}
 	}
 	return out
+}
+
+// decide finds the best way on from a node. A taken node stands where the taken-th largest
+// would: what it has less than that uses slack up.
+func (x *standIns) decide(i, taken, used int) {
+	here, n := x.at(i, taken, used), x.nodes[i]
+	if taken < x.count {
+		for k := x.p.slots[n]; k > 0; k-- {
+			u := used + x.p.slots[x.nodes[taken]] - k
+			if u > x.slack {
+				break
+			}
+			next := x.at(i+1, taken+1, u)
+			if lost := next.lost + x.p.supply[n].Slots.lost(k); next.take >= 0 && (here.take < 0 || lost < here.lost) {
+				*here = standIn{lost, int32(k)}
+			}
+		}
+	}
+	if next := x.at(i+1, taken, used); next.take >= 0 && (here.take < 0 || next.lost < here.lost) {
+		*here = standIn{next.lost, 0}
+	}
 }

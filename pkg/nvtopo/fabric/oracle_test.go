@@ -34,10 +34,8 @@ type worldNode struct {
 
 // key names a node's domain of a depth; nodes without a label have one of their own.
 func (n *worldNode) key(depth int) string {
-	for _, name := range n.path[:depth] {
-		if name == "" {
-			return "node " + n.name
-		}
+	if slices.Contains(n.path[:depth], "") {
+		return "node " + n.name
 	}
 	return strings.Join(n.path[:depth], "/") + "/"
 }

@@ -60,6 +60,8 @@ type problem struct {
 	slots    []int   // by node, in that band
 	capacity [][]int // by depth: what the domains can hold
 	scratch  []int32
+	// unproven says that somewhere the fewest domains were too much work to find.
+	unproven bool
 }
 
 // place is a domain, or a node where depth is one more than the tree's.
@@ -208,13 +210,7 @@ func (p *problem) fewest() (shortlist, bool) {
 func (p *problem) holding(depth int) (out []int) {
 	t, dom := p.t, p.nodes()
 	if depth > t.Depth() {
-		for n := dom.First; n < dom.End; n++ {
-			alone := p.required > 0 && p.required <= t.Depth() && t.domains[p.required][t.of[p.required][n]].Name == ""
-			if p.slots[n] >= p.members && !alone && p.holds(n, n+1) {
-				out = append(out, n)
-			}
-		}
-		return out
+		return p.holdingNodes(dom)
 	}
 	if dom.First == dom.End {
 		return nil
@@ -225,6 +221,19 @@ func (p *problem) holding(depth int) (out []int) {
 		if p.capacity[depth][i] >= p.members && named && p.holds(d.First, d.End) {
 			out = append(out, i)
 		}
+	}
+	return out
+}
+
+// holdingNodes is holding for single nodes. One that is alone meets no required level.
+func (p *problem) holdingNodes(dom Domain) (out []int) {
+	t := p.t
+	named := p.required > 0 && p.required <= t.Depth()
+	for n := dom.First; n < dom.End; n++ {
+		if p.slots[n] < p.members || !p.holds(n, n+1) || named && t.domains[p.required][t.of[p.required][n]].Name == "" {
+			continue
+		}
+		out = append(out, n)
 	}
 	return out
 }
@@ -258,7 +267,7 @@ func (p *problem) choose(list shortlist) *solution {
 			best.exact = best.exact && exact
 		}
 	}
-	best.band = p.band
+	best.band, best.exact = p.band, best.exact && !p.unproven
 	return best
 }
 

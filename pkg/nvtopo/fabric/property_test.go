@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,7 +23,7 @@ func randomWorld(r *rand.Rand) *world {
 			if missing && r.IntN(5) == 0 {
 				break
 			}
-			node.path[d] = fmt.Sprint(r.IntN(1 + d + r.IntN(2)))
+			node.path[d] = strconv.Itoa(r.IntN(1 + d + r.IntN(2)))
 		}
 		for b := range node.count {
 			if b > 0 {
@@ -97,6 +98,7 @@ func (w *world) placed(t *Tree, r *Request, p *Plan) []int {
 }
 
 func TestPlansAreTheBestOfAllWays(t *testing.T) {
+	t.Parallel()
 	cases := map[string]func(r *rand.Rand, w *world){
 		"nothing but members": func(*rand.Rand, *world) {},
 		"a required level":    func(r *rand.Rand, w *world) { w.required = r.IntN(w.levels + 2) },

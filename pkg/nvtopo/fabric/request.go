@@ -185,19 +185,23 @@ func (r *Request) check(t *Tree) (w wishes, err error) {
 			return w, err
 		}
 	}
+	return w, r.checkSpread(t, w)
+}
+
+func (r *Request) checkSpread(t *Tree, w wishes) error {
 	switch {
 	case r.MaxPerDomain < 0:
-		return w, fmt.Errorf("at most %d members in a domain: want 0 or more", r.MaxPerDomain)
+		return fmt.Errorf("at most %d members in a domain: want 0 or more", r.MaxPerDomain)
 	case r.MaxPerDomain > 0 && w.spread < 0:
-		return w, errors.New("a bound on the members of a domain needs a level to spread over")
+		return errors.New("a bound on the members of a domain needs a level to spread over")
 	case w.spread >= 0 && w.segment >= 0:
-		return w, errors.New("members cannot be spread and kept in segments")
+		return errors.New("members cannot be spread and kept in segments")
 	case w.spread > 0 && w.required >= w.spread:
-		return w, fmt.Errorf("members cannot be spread over several of level %q and be in one of level %q", t.LevelName(w.spread), t.LevelName(w.required))
+		return fmt.Errorf("members cannot be spread over several of level %q and be in one of level %q", t.LevelName(w.spread), t.LevelName(w.required))
 	case w.spread > t.Depth():
-		return w, errors.New("members cannot be spread over nodes: bound them by the supply's limit")
+		return errors.New("members cannot be spread over nodes: bound them by the supply's limit")
 	}
-	return w, nil
+	return nil
 }
 
 func (r *Request) checkMembers(t *Tree) error {

@@ -63,12 +63,11 @@ func spec(levels, nodes string) *Spec {
 // paths draws a tree: one line a node, with the numbers of its domains.
 func paths(t *Tree) (out []string) {
 	for n := range t.Len() {
-		line := t.Name(n)
+		line := []string{t.Name(n)}
 		for d := 1; d <= t.Depth(); d++ {
-			dom := t.Domains(d)[t.DomainOf(d, n)]
-			line += " " + strings.TrimSpace("/"+dom.Path)
+			line = append(line, "/"+t.Domains(d)[t.DomainOf(d, n)].Path)
 		}
-		out = append(out, line)
+		out = append(out, strings.Join(line, " "))
 	}
 	return out
 }

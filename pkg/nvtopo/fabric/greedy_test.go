@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+func TestGreedyPlansCanBeCarriedOut(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(3, 3))
+	tried := 0
+	for range 2000 {
+		w := randomWorld(r)
+		if r.IntN(2) == 0 {
+			w.segments(r)
+			w.segmentRequired = true
+		}
+		tr, req := w.request(t)
+		wishes, err := req.check(tr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := newGang(tr, req, wishes).problem(0, w.pods)
+		p.load(worstBand)
+		if p.capacity[0][0] < w.pods {
+			continue
+		}
+		tried++
+		got, _ := p.openedGreedily(place{0, 0})
+		want, _ := p.opened(place{0, 0})
+		if w.levels > 0 && got[0] != want[0] {
+			t.Fatalf("%d domains of the outermost level, want %d\n%s", got[0], want[0], w)
+		}
+		s := &solution{place: place{0, 0}}
+		p.takeGreedily(s)
+		sum := 0
+		segments := map[int]int{}
+		for _, l := range s.choices {
+			sum += l.members
+			if l.members < 1 || l.members > p.capacity[w.levels][l.leaf] {
+				t.Fatalf("%d members in %d slots\n%s", l.members, l.slots, w)
+			}
+			if p.segmentRequired {
+				segments[tr.of[p.segment][tr.domains[w.levels][l.leaf].First]] += l.members
+			}
+		}
+		for _, n := range segments {
+			if n%p.size != 0 {
+				t.Fatalf("%d members in segments of %d\n%s", n, p.size, w)
+			}
+		}
+		if sum != w.pods {
+			t.Fatalf("%d members placed of %d\n%s", sum, w.pods, w)
+		}
+	}
+	if tried < 500 {
+		t.Errorf("only %d gangs had room", tried)
+	}
+}
+
+// A thousand members on nodes without labels would need a table of a thousand by a thousand
+// domains for each node.
+func TestAGangTooLargeToBeExactIsPlaced(t *testing.T) {
+	s := &Spec{Levels: []Level{{Name: "spine"}, {Name: "rack"}}}
+	for i := range 3000 {
+		s.Nodes = append(s.Nodes, NodePath{Node: fmt.Sprint("n", i)})
+	}
+	tr, _, err := NewTree(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shape := Shape{GPUs: 8, Nodes: make([]Supply, tr.Len())}
+	for n := range shape.Nodes {
+		shape.Nodes[n].Slots = Unlinked(1 + n%2)
+	}
+	p, err := Place(tr, &Request{Shapes: []Shape{shape}, Members: make([]Member, 1000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Exact || len(p.Domains[1]) != 500 || len(p.Domains[2]) != 500 {
+		t.Errorf("exact %v, %d and %d domains; want 500", p.Exact, len(p.Domains[1]), len(p.Domains[2]))
+	}
+}
