@@ -20,7 +20,7 @@ part() {
 }
 
 row() {
-	rows+=("$(awk -v part="$1" '{ printf "%-20s %7.0f %7.0f", part, $1, $2 + $3 }' "$times/$2")")
+	rows+=("$(awk -v part="$1" '{ printf "%-24s %7.0f %7.0f", part, $1, $2 + $3 }' "$times/$2")")
 }
 
 finish() {
@@ -56,7 +56,7 @@ for target; do
 	esac
 	[ "$failed" -eq 0 ] || { echo "$target failed" >&2 && break; }
 done
-printf '\n%-20s %7s %7s\n' part 'wall s' 'CPU s'
+printf '\n%-24s %7s %7s\n' part 'wall s' 'CPU s'
 printf '%s\n' "${rows[@]}"
-printf '%-20s %7d\n' 'all' $((SECONDS - begin))
+printf '%-24s %7d\n' 'all' $((SECONDS - begin))
 exit "$failed"
