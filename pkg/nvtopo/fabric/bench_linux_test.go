@@ -44,6 +44,18 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
+// BenchmarkPlacePreferred is BenchmarkPlace where every tenth node is preferred.
+func BenchmarkPlacePreferred(b *testing.B) {
+	tb := tables(b, "dgx-h100")
+	tr := benchTree(b, 4, 13, 100)
+	states := benchStates(tb, tr.Len(), 0.9)
+	for _, pods := range []int{4, 64, 1000} {
+		b.Run(fmt.Sprintf("%dx1", pods), func(b *testing.B) {
+			benchRequests(b, tr, tb, states, pods, 1, func(n int) int64 { return int64(n % 10 / 9) })
+		})
+	}
+}
+
 func benchTree(b *testing.B, spines, racks, nodes int) *Tree {
 	b.Helper()
 	s := &Spec{Levels: []Level{{Name: "spine"}, {Name: "rack"}}}
@@ -87,11 +99,17 @@ func benchStates(tb *nvtopo.Tables, nodes int, load float64) (states [][]nvtopo.
 
 func benchPlace(b *testing.B, tr *Tree, tb *nvtopo.Tables, states [][]nvtopo.Mask, pods, gpus int) {
 	b.Helper()
+	benchRequests(b, tr, tb, states, pods, gpus, func(int) int64 { return 0 })
+}
+
+func benchRequests(b *testing.B, tr *Tree, tb *nvtopo.Tables, states [][]nvtopo.Mask, pods, gpus int, like func(node int) int64) {
+	b.Helper()
 	slotter := NewSlotter()
 	requests := make([]*Request, len(states))
 	for i, free := range states {
 		shape := Shape{GPUs: gpus, Nodes: make([]Supply, len(free))}
 		for n, f := range free {
+			shape.Nodes[n].Preference = like(n)
 			shape.Nodes[n].Slots = slotter.Slots(&Machine{Tables: tb, Healthy: 0xff, Free: f}, gpus, nvtopo.Constraint{})
 		}
 		requests[i] = &Request{Shapes: []Shape{shape}, Members: make([]Member, pods)}

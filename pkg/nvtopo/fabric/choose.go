@@ -84,7 +84,7 @@ func (p *problem) newSearch(at place, opened []int) *search {
 	if p.preferences {
 		x.dislikes = make([][]int64, n)
 		for i, leaf := range u.id {
-			x.dislikes[i] = p.dislike(leaf, int(u.size[i]))
+			x.dislikes[i] = p.dislike(leaf, min(int(u.size[i]), p.members))
 		}
 	}
 	return x
@@ -136,20 +136,26 @@ func (x *search) take(st state) (best verdict) {
 				best = v
 			}
 		}
-		if x.dislikes == nil {
-			break // all of it: how the members are divided is not decided here
+		// Without preferred nodes all of it: how the members are divided is not decided here.
+		if x.dislikes == nil || best.ok && x.full() {
+			break
 		}
 	}
 	return best
 }
 
+// full reports whether the search has gone on for long enough.
+func (x *search) full() bool {
+	if len(x.memo) < maxStates {
+		return false
+	}
+	x.truncated = true
+	return true
+}
+
 // settled reports whether there is no need to try without a unit.
 func (x *search) settled(got, floor cost) bool {
-	if len(x.memo) > maxStates {
-		x.truncated = true
-		return true
-	}
-	return x.dislikes == nil && got.compare(floor) <= 0
+	return x.full() || x.dislikes == nil && got.compare(floor) <= 0
 }
 
 // floor is a bound on what the rest costs: it fills what it uses, and opens the smallest

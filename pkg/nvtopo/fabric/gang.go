@@ -108,12 +108,10 @@ func (g *gang) outcomeOf(p *problem, s *solution) *outcome {
 	o.nodes[g.firstShape] = s.nodes
 	for d := range o.fewest {
 		o.fewest[d] = g.occupiedAt(d)
-		switch inside := d - s.depth - 1; {
-		case inside >= 0 && inside < len(s.opened):
+		if inside := d - s.depth - 1; inside >= 0 && inside < len(s.opened) {
 			o.fewest[d] += s.opened[inside]
-		default:
-			o.fewest[d] = max(1, o.fewest[d])
 		}
+		o.fewest[d] = max(1, o.fewest[d])
 	}
 	for _, n := range s.nodes {
 		o.exact = o.exact && !p.supply[n.node].Slots.estimated

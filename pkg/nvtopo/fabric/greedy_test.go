@@ -84,3 +84,22 @@ func TestAGangTooLargeToBeExactIsPlaced(t *testing.T) {
 		t.Errorf("exact %v, %d and %d domains; want 500", p.Exact, len(p.Domains[1]), len(p.Domains[2]))
 	}
 }
+
+func TestNodesWithoutBoundDoNotOverflow(t *testing.T) {
+	c := clusterOf(t, "dgx-h100", "spine rack", "A r0: ff ff\nA r1: ff\nB r2: ff")
+	shape := Shape{Nodes: make([]Supply, c.tree.Len())}
+	for n := range shape.Nodes {
+		shape.Nodes[n] = Supply{Slots: Unlinked(1 << 40), Limit: 1, Preference: int64(n)}
+	}
+	p, err := Place(c.tree, &Request{Shapes: []Shape{shape}, Members: make([]Member, 3)})
+	if got := c.names(p, err); got != "r0-0 r0-1 r1-0" {
+		t.Errorf("got %s", got)
+	}
+	for n := range shape.Nodes {
+		shape.Nodes[n] = Supply{Slots: Unlinked(1 << 40)}
+	}
+	p, err = Place(c.tree, &Request{Shapes: []Shape{shape}, Members: make([]Member, 40_000)})
+	if err != nil || p.Level != "spine" {
+		t.Errorf("%v: want three nodes of one spine, no node counts as more than %d", err, maxSlots)
+	}
+}

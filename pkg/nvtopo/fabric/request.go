@@ -21,9 +21,12 @@ type Supply struct {
 	Preference int64
 }
 
+// maxSlots bounds what one node counts as, so that sums over MaxNodes fit 31 bits.
+const maxSlots = 1 << 14
+
 // count is how many members fit in a band.
 func (s *Supply) count(band int) int {
-	n := s.Slots.Count(band)
+	n := min(s.Slots.Count(band), maxSlots)
 	if s.Limit > 0 {
 		n = min(n, s.Limit)
 	}
