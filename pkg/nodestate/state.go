@@ -144,7 +144,7 @@ func (s *State) Judge(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeI
 	if u == nil {
 		return Verdict{Reason: reason, Never: reason != placement.Fits && reason != placement.FewGPUs}
 	}
-	if reason := s.enforcement(d, u.Node); reason != placement.Fits {
+	if reason := placement.CheckEnforcement(d.Request, d.Unenforced, u.Node, s.clock.Now()); reason != placement.Fits {
 		return Verdict{Reason: reason, Never: true}
 	}
 	reason = placement.Check(u, d.Request)
@@ -152,11 +152,6 @@ func (s *State) Judge(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeI
 		return Verdict{}
 	}
 	return Verdict{Reason: reason, Never: placement.Check(u.Node.Empty, d.Request) != placement.Fits}
-}
-
-// enforcement refuses a node without an agent to pods that may not run there.
-func (s *State) enforcement(d *placement.Demand, n *usage.Node) placement.Reason {
-	return placement.CheckEnforcement(d.Request, d.Unenforced, n, s.clock.Now())
 }
 
 // View returns what is used on a node for scoring; nil where its graph does not count.
