@@ -22,6 +22,7 @@ type gang struct {
 	occupied   [][]bool
 	supply     [][]Supply // by shape
 	prefers    []bool     // by shape: some node is preferred
+	estimated  bool       // some node's slots are only a lower bound
 }
 
 // outcome is where the members without a node go, by shape.
@@ -56,24 +57,28 @@ func newGang(t *Tree, r *Request, w wishes) *gang {
 	g.prefers = make([]bool, len(r.Shapes))
 	for s := range r.Shapes {
 		g.supply[s] = r.Shapes[s].Nodes
-		g.prefers[s] = differ(g.supply[s])
+		prefers, estimated := survey(g.supply[s])
+		g.prefers[s] = prefers
+		g.estimated = g.estimated || estimated && g.count[s] > 0
 	}
 	return g
 }
 
-// differ reports whether some node is preferred over others.
-func differ(supply []Supply) bool {
-	any, first := false, int64(0)
+// survey says of a supply whether some node is preferred over others, and whether some node's
+// slots are only a lower bound.
+func survey(supply []Supply) (prefers, estimated bool) {
+	first := -1
 	for n := range supply {
-		switch {
-		case supply[n].Slots == nil:
-		case !any:
-			any, first = true, supply[n].Preference
-		case supply[n].Preference != first:
-			return true
+		if supply[n].Slots == nil {
+			continue
 		}
+		if first < 0 {
+			first = n
+		}
+		prefers = prefers || supply[n].Preference != supply[first].Preference
+		estimated = estimated || supply[n].Slots.estimated
 	}
-	return false
+	return prefers, estimated
 }
 
 // occupy marks the domains of nodes; nil if there are none.
@@ -103,7 +108,7 @@ func (g *gang) problem(shape, members int) *problem {
 	return p
 }
 
-func (g *gang) outcomeOf(p *problem, s *solution) *outcome {
+func (g *gang) outcomeOf(s *solution) *outcome {
 	o := &outcome{nodes: make([][]share, len(g.r.Shapes)), band: s.band, exact: s.exact, fewest: make([]int, g.t.Depth()+1)}
 	o.nodes[g.firstShape] = s.nodes
 	for d := range o.fewest {
@@ -112,9 +117,6 @@ func (g *gang) outcomeOf(p *problem, s *solution) *outcome {
 			o.fewest[d] += s.opened[inside]
 		}
 		o.fewest[d] = max(1, o.fewest[d])
-	}
-	for _, n := range s.nodes {
-		o.exact = o.exact && !p.supply[n.node].Slots.estimated
 	}
 	return o
 }
@@ -135,7 +137,7 @@ func (g *gang) finish(o *outcome) *Plan {
 	t := g.t
 	plan := &Plan{
 		Nodes: make([]int, len(g.r.Members)), Sets: make([]nvtopo.Mask, len(g.r.Members)),
-		Fewest: o.fewest, Band: o.band, Exact: o.exact, Preferred: true,
+		Fewest: o.fewest, Band: o.band, Exact: o.exact && !g.estimated, Preferred: true,
 	}
 	for shape, nodes := range o.nodes {
 		seats := g.lay(shape, nodes, o.sets)

@@ -174,7 +174,6 @@ func (g *gang) mixedIn(at place, shapes []int) *outcome {
 		o.nodes[shape], o.band = s.nodes, max(o.band, s.band)
 		for _, n := range s.nodes {
 			hold = append(hold, n.node)
-			o.exact = o.exact && !p.supply[n.node].Slots.estimated
 		}
 		m.take(shape, s.nodes)
 	}
@@ -215,12 +214,12 @@ func (g *gang) placeSegments() (*Plan, error) {
 		home.scope, home.required = place{g.w.segment, g.t.of[g.w.segment][peers[0]]}, min(g.w.required, g.w.segment)
 		home.hold = peers
 		if s, ok := home.solve(); ok {
-			return g.finish(g.outcomeOf(&home, s)), nil
+			return g.finish(g.outcomeOf(s)), nil
 		}
 	}
 	s, ok := p.solve()
 	if ok {
-		o := g.outcomeOf(p, s)
+		o := g.outcomeOf(s)
 		o.exact = false
 		if plan := g.finish(o); plan.SegmentsCut == 0 || !g.r.SegmentRequired {
 			return plan, nil

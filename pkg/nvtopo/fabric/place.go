@@ -36,7 +36,7 @@ func Place(t *Tree, r *Request) (*Plan, error) {
 	if !ok {
 		return nil, g.unplaceable("")
 	}
-	return g.finish(g.outcomeOf(p, s)), nil
+	return g.finish(g.outcomeOf(s)), nil
 }
 
 // problem is members of one shape to be put into one part of the tree.

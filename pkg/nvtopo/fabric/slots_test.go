@@ -204,4 +204,10 @@ func TestSlotsOfMachinesAbove16GPUsAreALowerBound(t *testing.T) {
 	if err != nil || plan.Exact {
 		t.Errorf("plan %+v, %v: want one that is not exact", plan, err)
 	}
+	// The other rack is better as far as is known: nobody knows how many the large machine holds.
+	tr = tree(t, "rack", "a r0\nb r1")
+	plan, err = Place(tr, &Request{Shapes: []Shape{{GPUs: 4, Nodes: []Supply{{Slots: s}, {Slots: Unlinked(5)}}}}, Members: make([]Member, 5)})
+	if err != nil || plan.Exact || plan.Nodes[0] != 1 {
+		t.Errorf("plan %+v, %v: want node b, and not exact", plan, err)
+	}
 }

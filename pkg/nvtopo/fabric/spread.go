@@ -30,7 +30,6 @@ func (g *gang) placeSpread() (*Plan, error) {
 		o.band = max(o.band, band)
 		for _, s := range nodes {
 			hold = append(hold, s.node)
-			o.exact = o.exact && !m.supply[shape][s.node].Slots.estimated
 		}
 		m.take(shape, nodes)
 	}
