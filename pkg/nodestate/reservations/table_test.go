@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -152,7 +153,7 @@ func TestAPodThatWentIsGivenNothing(t *testing.T) {
 func TestPodsThatWentAreForgotten(t *testing.T) {
 	r := newRig()
 	for i := range 2 * minTerminated {
-		r.PodGone(types.UID(fmt.Sprint(i)))
+		r.PodGone(types.UID(strconv.Itoa(i)))
 		r.pass(time.Second)
 	}
 	if n := len(r.gone.at); n > minTerminated+2 {
@@ -304,7 +305,7 @@ func TestViewsBesideSteps(t *testing.T) {
 		})
 	}
 	for i := range 500 {
-		uid := types.UID(fmt.Sprint(i))
+		uid := types.UID(strconv.Itoa(i))
 		c := r.add(uid, "n", "a")
 		added <- c
 		r.BindingBegan(c)
