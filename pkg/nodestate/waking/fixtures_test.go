@@ -13,9 +13,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// fakeNode is a node without a topology.
+// fakeNode is a node whose usage nobody knows.
 type fakeNode struct {
 	node      *v1.Node
+	topology  *usage.Node
 	pods      []*v1.Pod
 	nominated []fwk.PodInfo
 	graph     placement.Reason
@@ -25,7 +26,7 @@ type fakeNode struct {
 func (f *fakeNode) Node() *v1.Node                                     { return f.node }
 func (f *fakeNode) Pods() []*v1.Pod                                    { return f.pods }
 func (f *fakeNode) Nominated() []fwk.PodInfo                           { return f.nominated }
-func (f *fakeNode) Topology() *usage.Node                              { return nil }
+func (f *fakeNode) Topology() *usage.Node                              { return f.topology }
 func (f *fakeNode) CheckGraph(*usage.Node, types.UID) placement.Reason { return f.graph }
 func (f *fakeNode) Reserved(*usage.Node, fwk.NodeInfo, []usage.Reservation, types.UID) Reserved {
 	return f.reserved

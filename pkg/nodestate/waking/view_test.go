@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,8 +15,20 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
+
+// agent is what is known of a node's agent, which lives.
+func agent(node types.UID) *nodelease.Expiry {
+	leases, name, now := nodelease.NewTable(0), nodelease.AgentPrefix+"n", time.Unix(0, 0)
+	leases.Set(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{{Kind: "Node", UID: node}}},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(now)), LeaseDurationSeconds: new(int32(60))},
+	}, now)
+	return leases.Get(name)
+}
 
 func usedNode(t *testing.T) *fakeNode {
 	t.Helper()
@@ -29,7 +42,7 @@ func usedNode(t *testing.T) *fakeNode {
 		t.Fatal(err)
 	}
 	return &fakeNode{
-		node: node, pods: []*v1.Pod{pod}, nominated: []fwk.PodInfo{nominated}, graph: placement.StaleGraph,
+		node: node, topology: &usage.Node{NodeUID: node.UID, Agent: agent(node.UID)}, pods: []*v1.Pod{pod}, nominated: []fwk.PodInfo{nominated}, graph: placement.StaleGraph,
 		reserved: Reserved{Pods: []types.UID{"reserved"}, Nominated: []*allocation.Allocation{{}}},
 	}
 }
@@ -58,6 +71,8 @@ func TestWhenANodeMayTakeMore(t *testing.T) {
 		"what is kept for a nominated pod":   {func(f *fakeNode) { f.reserved.Nominated = []*allocation.Allocation{{}} }, true},
 		"something is kept for one more pod": {func(f *fakeNode) { f.reserved.Nominated = append(f.reserved.Nominated, &allocation.Allocation{}) }, false},
 		"its graph counts again":             {func(f *fakeNode) { f.graph = placement.Fits }, true},
+		"its graph is another":               {func(f *fakeNode) { f.topology = &usage.Node{NodeUID: "node", Agent: f.topology.Agent} }, true},
+		"its agent is an earlier node's":     {func(f *fakeNode) { f.topology.Agent = agent("earlier") }, true},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
