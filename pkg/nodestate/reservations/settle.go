@@ -4,8 +4,9 @@ package reservations
 
 import "k8s.io/apimachinery/pkg/types"
 
-// What settles a reservation is known of its pod. None is dropped for it: the running cycle's
-// snapshot may still be older. Settled and Drop are for the start of a cycle.
+// PodThere, PodBound and PodGone tell the table what became of a pod. They settle its
+// reservations and drop none: the running cycle's snapshot may still be older. Settled and
+// Drop are for the start of a cycle.
 
 // PodThere takes note that the informer has the pod.
 func (t *Table) PodThere(uid types.UID) {

@@ -27,13 +27,13 @@ import (
 //   - ToResolve, with the number of those that are being read.
 //   - ReserveNominated, with the end of what was kept for the pod before.
 //
-// To choose devices and to record the choice has to be one step, too, and is the caller's: it
-// lets nobody else call Add in between. Other steps may come in between. They only take away,
-// so a choice from what was there before them is of devices that are free.
+// Choosing devices and recording the choice has to be one step, too. That is up to the caller,
+// who lets nobody else call Add in between. Other steps may come in between: they only take
+// reservations away, so what was chosen is still free.
 //
-// Nor has reading a node to be one step with anything: see Node.View. A View has the whole
-// node at one moment. It is replaced in the same step that changed the node, and the caller
-// is told by the Change afterwards. So whoever learns that something changed finds it.
+// Reading a node needs no lock: see Node.View. A View has the whole node at one moment. It is
+// replaced in the step that changes the node, and the caller gets the Change after that. So
+// whoever is told of a change finds it in the View.
 type Table struct {
 	clock          clock.PassiveClock
 	requestTimeout time.Duration
