@@ -14,16 +14,20 @@ import (
 
 // randomWorld makes a small fabric with few names and few numbers, so that ties are common.
 func randomWorld(r *rand.Rand) *world {
-	w := &world{levels: r.IntN(4), pods: 1 + r.IntN(6), spread: -1}
-	missing := r.IntN(3) == 0
-	n := 1 + r.IntN(7)
-	for i := range n {
+	return worldOf(r, r.IntN(4), 1+r.IntN(4), 1+r.IntN(8), r.IntN(3) == 0)
+}
+
+// worldOf makes a fabric of so many levels, names at each level, and nodes; missing says whether
+// some nodes have no label.
+func worldOf(r *rand.Rand, levels, names, nodes int, missing bool) *world {
+	w := &world{levels: levels, pods: 1 + r.IntN(6), spread: -1}
+	for i := range nodes {
 		node := worldNode{name: fmt.Sprintf("n%d", i), path: make([]string, w.levels)}
 		for d := range node.path {
 			if missing && r.IntN(5) == 0 {
 				break
 			}
-			node.path[d] = strconv.Itoa(r.IntN(1 + d + r.IntN(2)))
+			node.path[d] = strconv.Itoa(r.IntN(names))
 		}
 		for b := range node.count {
 			if b > 0 {
@@ -101,7 +105,15 @@ func TestPlansAreTheBestOfAllWays(t *testing.T) {
 	t.Parallel()
 	cases := map[string]func(r *rand.Rand, w *world){
 		"nothing but members": func(*rand.Rand, *world) {},
-		"a required level":    func(r *rand.Rand, w *world) { w.required = r.IntN(w.levels + 2) },
+		"many ways to choose racks and spines": func(r *rand.Rand, w *world) {
+			*w = *worldOf(r, 2, 4, 9, false)
+			for i := range w.nodes {
+				n := r.IntN(3)
+				w.nodes[i].count, w.nodes[i].lost = [5]int{n, n, n, n, n}, make([]int64, n)
+			}
+			w.pods = 3 + r.IntN(4)
+		},
+		"a required level": func(r *rand.Rand, w *world) { w.required = r.IntN(w.levels + 2) },
 		"preferred nodes": func(r *rand.Rand, w *world) {
 			for i := range w.nodes {
 				w.nodes[i].like = int64(r.IntN(3))
