@@ -10,7 +10,7 @@ import (
 // maxStates bounds the search for the best fit. Fabrics of some hundred racks need some
 // thousand; when it is reached, the first solution of each remaining branch is taken, and the
 // plan says that it is not exact.
-const maxStates = 30_000
+const maxStates = 10_000
 
 // leafShare is the members in one innermost domain, and the slots that it has.
 type leafShare struct{ leaf, slots, members int }
