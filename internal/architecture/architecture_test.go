@@ -58,7 +58,7 @@ var never = []struct {
 		why:  "the cache of topologies says what changed by return values, and knows no pods",
 	},
 	{
-		who:  []string{"pkg/nodeagent/steering/question", "pkg/nodeagent/steering/podfinder", "pkg/nodeagent/steering/choice"},
+		who:  []string{"pkg/nodeagent/steering/question", "pkg/nodeagent/steering/podfinder", "pkg/nodeagent/steering/answer"},
 		what: []string{"pkg/nodeagent/kubelet/...", "pkg/nodeagent/interposer/...", "k8s.io/client-go/..."},
 		why:  "finding the pod and choosing the devices are pure functions",
 	},

@@ -3,6 +3,7 @@
 package allocation
 
 import (
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,21 +32,16 @@ const CorrectionManager = "nvtopo-controller"
 
 // OutputKeys lists the exact keys of the pod annotations that the scheduler
 // writes; a key that begins with GPUIDsKey and a dot is one as well.
-func OutputKeys() []string {
-	return []string{
-		Key, GPUIDsKey, GPUIndicesKey, NUMANodeKey, CPUSetKey, LinkClassKey, RingBandwidthKey,
-		GPUIDsAlias, NUMANodeAlias,
-	}
+func OutputKeys() []string { return slices.Clone(outputKeys[:]) }
+
+var outputKeys = [...]string{
+	Key, GPUIDsKey, GPUIndicesKey, NUMANodeKey, CPUSetKey, LinkClassKey, RingBandwidthKey,
+	GPUIDsAlias, NUMANodeAlias,
 }
 
 // IsOutputKey reports whether only the scheduler may write the annotation key.
 func IsOutputKey(key string) bool {
-	switch key {
-	case Key, GPUIDsKey, GPUIndicesKey, NUMANodeKey, CPUSetKey, LinkClassKey, RingBandwidthKey,
-		GPUIDsAlias, NUMANodeAlias:
-		return true
-	}
-	return strings.HasPrefix(key, GPUIDsKey+".")
+	return strings.HasPrefix(key, GPUIDsKey+".") || slices.Contains(outputKeys[:], key)
 }
 
 // isAlias reports whether the key is one of other systems.

@@ -36,9 +36,9 @@ func (a Attempt) Pending() *allocation.Allocation { return a.state.reservations.
 // their choice on it.
 func (a Attempt) Earlier() bool { return a.state.reservations.Earlier(a.uid, a.r) }
 
-// CheckLeader fails if this process may not carry out the choice, which a successor, or a
-// predecessor, may have made impossible; see leader.Leader.Check and Confirm.
-func (a Attempt) CheckLeader(ctx context.Context) error {
+// MayCarryOut fails if this process may not carry out the choice: it may lead no longer, or
+// what its predecessor did may speak against it; see leader.Leader.Check and Confirm.
+func (a Attempt) MayCarryOut(ctx context.Context) error {
 	if !a.HasChoice() {
 		return nil
 	}

@@ -17,7 +17,7 @@
 // It does not know scheduler statuses, which are the plugins' part. A choice is written
 // only when a plugin's PreBind or Bind asks for it. On its own the package reads pods
 // whose write had no clear answer, and writes annotations anew where such a write was carried
-// out late (doubts.go). Whatever changes of a node is told in changes.go.
+// out late (doubtreads.go). changes.go passes on every change of a node.
 //
 // Locks, left before right:
 //

@@ -269,7 +269,7 @@ func (w *world) advanceBind() {
 		if a.after && w.rng.IntN(2) == 0 {
 			w.carryOut(b)
 		}
-		if Refused(a.err) && !b.patched { // it is DefaultBinder that hears of a refusal after the PATCH
+		if ProvesNoWrite(a.err) && !b.patched { // it is DefaultBinder that hears of a refusal after the PATCH
 			w.state.Attempt(b.pod.UID, b.node).BindingRefused()
 		}
 		fail()

@@ -48,7 +48,7 @@ func TestAFormerLeaderDoesNotDecideAnew(t *testing.T) {
 		if _, reason := r.Reserve(demandOf(t, pod), pod, info, l); reason != placement.Fits {
 			t.Fatal(reason)
 		}
-		return r.Attempt(pod.UID, "n").CheckLeader(t.Context())
+		return r.Attempt(pod.UID, "n").MayCarryOut(t.Context())
 	}
 	r.see(start, elected{"host_me", 0, 0})
 	if err := choose("before"); err != nil {

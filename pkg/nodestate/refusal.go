@@ -4,7 +4,7 @@ package nodestate
 
 import apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-// Refused reports whether an answer to the PATCH or the Binding of a pod proves that the
+// ProvesNoWrite reports whether an answer to the PATCH or the Binding of a pod proves that the
 // API server wrote nothing and will not, if the request was sent once. These are all the
 // codes that do, by the sources of Kubernetes 1.35.6 (paths under k8s.io/apiserver/pkg
 // unless said otherwise):
@@ -33,7 +33,7 @@ import apierrors "k8s.io/apimachinery/pkg/api/errors"
 // Answers to the PATCH are heard in either mode. The Binding is ours in mode Binding only:
 // in mode PreBind, which the shipped profile has, DefaultBinder sends it and hears the
 // answer, and a choice whose Binding failed is in doubt whatever that was.
-func Refused(err error) bool {
+func ProvesNoWrite(err error) bool {
 	return apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) ||
 		apierrors.IsNotFound(err) || apierrors.IsTooManyRequests(err)
 }

@@ -219,7 +219,7 @@ func (s *State) record(d *placement.Demand, pod *v1.Pod, x *cell, a *allocation.
 	return a, placement.Fits
 }
 
-// Leads is the part of Attempt.CheckLeader that concerns the process and no choice.
+// Leads is the part of Attempt.MayCarryOut that concerns the process and no choice.
 func (s *State) Leads(ctx context.Context) error { return s.leader.Check(ctx) }
 
 // TakingOver reports whether this process was elected so lately that it may not have

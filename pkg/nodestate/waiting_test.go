@@ -105,7 +105,7 @@ func TestWhoIsGoneBeforeItsRefusalDoesNotWait(t *testing.T) {
 			c, _, _ := fullCrowd(t)
 			pod := c.add(1, 5, nil)
 			tc.during(c, pod)
-			c.state.AddWaiting(&waking.Refused{Pod: pod, Demand: *demandOf(t, pod)})
+			c.state.AddWaiting(&waking.RefusedPod{Pod: pod, Demand: *demandOf(t, pod)})
 			if got, _ := c.state.Gated(pod); got != tc.wantWaits {
 				t.Errorf("on the list: %t, want %t", got, tc.wantWaits)
 			}

@@ -202,7 +202,7 @@ func (c *crowd) try(uid types.UID) {
 	if c.oneOf(c.vanish) {
 		c.remove(uid)
 	}
-	c.state.AddWaiting(&waking.Refused{Pod: pod, Demand: *d})
+	c.state.AddWaiting(&waking.RefusedPod{Pod: pod, Demand: *d})
 }
 
 func (c *crowd) bind(pod *v1.Pod, name string, a *allocation.Allocation) {

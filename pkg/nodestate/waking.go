@@ -14,7 +14,7 @@ import (
 
 // AddWaiting puts a pod with GPUs that no node took on the list of those that wait, as the cycle
 // ends that began last. Until it is woken, or changed, it is Gated.
-func (s *State) AddWaiting(r *waking.Refused) {
+func (s *State) AddWaiting(r *waking.RefusedPod) {
 	w := *r
 	w.Began = time.Unix(0, s.swept.Load())
 	w.Exempt = w.Exempt || s.reservations.TriedOn(r.Pod.UID) != ""

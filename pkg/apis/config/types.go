@@ -75,8 +75,8 @@ const (
 )
 
 // CommonArgs are the arguments that both plugins have, so that each works alone.
-// Where both are enabled in one process they must be given the same values: they
-// share one record of what is used.
+// What has to be equal in a process, or in a profile that enables both, is said in
+// docs/configuration.md.
 type CommonArgs struct {
 	// annotationWrite says how a pod's annotations are written: "PreBind" (one
 	// PATCH of the pod before binding) or "Binding" (with the Binding itself; the

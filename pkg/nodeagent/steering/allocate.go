@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/answer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
@@ -51,7 +51,7 @@ func (s *Steering) Allocate(ctx context.Context, resource string, ids []string) 
 		}
 	}
 	if s.cfg.Strict && !promised {
-		s.metrics.decisions.WithLabelValues(choice.ResultRefused).Inc()
+		s.metrics.decisions.WithLabelValues(answer.ResultRefused).Inc()
 		return status.Errorf(codes.Unavailable, "%s: cannot check in time whether another container holds %v", resource, ids)
 	}
 	klog.FromContext(ctx).Info("Allowed devices without checking them for double use: the check took too long",
@@ -90,7 +90,7 @@ func (s *Steering) admit(ctx context.Context, t *turn, resource string, ids []st
 		return nil // Allocated removes it from pending, or it expires
 	}
 	if err != nil {
-		s.metrics.decisions.WithLabelValues(choice.ResultRefused).Inc()
+		s.metrics.decisions.WithLabelValues(answer.ResultRefused).Inc()
 		logger.Error(err, "Refusing to allocate", "resource", resource)
 		sh.mu.Lock()
 		sh.pending = slices.DeleteFunc(sh.pending, func(o *pendingAllocation) bool { return o == p })

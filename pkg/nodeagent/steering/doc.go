@@ -12,7 +12,7 @@
 //	question     what kubelet asks, and sets of device ids
 //	podfinder    finds the pod that asks, from the agent's view of the pods, what was
 //	             served, kubelet's record and kubelet's answers
-//	choice       chooses the devices: the answer to kubelet
+//	answer       which devices the pod gets: the answer to kubelet
 //	steering     the memory of what was served (shelf.go, store.go), the calls of kubelet
 //	             (preferred.go, allocate.go, prestart.go) and to it (identify.go,
 //	             survey.go)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/answer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 )
 
@@ -35,7 +35,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}
 	m := &metrics{
 		decisions: vec("decisions_total", "Answers to kubelet by what came of them.", "result",
-			choice.ResultSteered, choice.ResultForeign, choice.ResultConflict, choice.ResultForced, choice.ResultRefused),
+			answer.ResultSteered, answer.ResultForeign, answer.ResultConflict, answer.ResultForced, answer.ResultRefused),
 		identity: vec("identity_total", "Questions by how the asking container was found.", "source",
 			podfinder.SourceGet, podfinder.SourceCheckpoint, podfinder.SourceGuess, podfinder.SourceNone),
 		ignored: vec("annotations_ignored_total", "Allocation annotations, or containers of one, that were not used.", "reason",

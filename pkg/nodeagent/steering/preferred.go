@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/answer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
@@ -73,7 +73,7 @@ func (s *Steering) prefer(ctx context.Context, t *turn, q question.Question,
 	if t.given.Load() {
 		return answered{}
 	}
-	d := choice.Decide(o)
+	d := answer.Decide(o)
 	if d.Err == nil && d.Narrowed != nil && inner != nil {
 		d.IDs = s.askInner(ctx, d, inner)
 	}
@@ -89,7 +89,7 @@ func (s *Steering) prefer(ctx context.Context, t *turn, q question.Question,
 }
 
 // conclude records the answer. sh is locked, or nil if it could not be locked.
-func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *choice.Offer, d choice.Decision) answered {
+func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *answer.Offer, d answer.Decision) answered {
 	s.metrics.decisions.WithLabelValues(d.Result).Inc()
 	if d.Err != nil {
 		if sh != nil {
@@ -101,7 +101,7 @@ func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *choice.Offer, d ch
 	if sh != nil {
 		sh.grant(o.Who, d.IDs, s.clock.Now())
 	}
-	if d.Result == choice.ResultConflict || d.Result == choice.ResultForced {
+	if d.Result == answer.ResultConflict || d.Result == answer.ResultForced {
 		reason, _ := o.Complaint()
 		logger.Info("A container gets other devices than were chosen for it", "resource", o.Question.Resource, "pod", o.Who.Pod.Key(),
 			"container", o.Who.Container.Name, "chosen", o.Who.Want, "devices", d.IDs, "reason", reason)
@@ -109,14 +109,14 @@ func (s *Steering) conclude(logger klog.Logger, sh *shelf, o *choice.Offer, d ch
 	return answered{ids: d.IDs, right: o.Who != nil && o.Who.Right(o.Question.Resource, d.IDs)}
 }
 
-// findOut finds out who asks and gathers the input of choice.Decide. It asks kubelet about
+// findOut finds out who asks and gathers the input of answer.Decide. It asks kubelet about
 // devices of other pods if the answer may depend on them.
-func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question.Question) choice.Offer {
+func (s *Steering) findOut(ctx context.Context, sh *shelf, t *turn, q question.Question) answer.Offer {
 	ctx, cancel := context.WithTimeout(ctx, askBudget)
 	defer cancel()
 	f := s.facts(ctx, sh, q)
 	who := s.claim(ctx, sh, t, f)
-	look := func() choice.Offer {
+	look := func() answer.Offer {
 		sh.mu.Lock()
 		p := sh.plans(who, f.Now)
 		sh.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *Steering) claim(ctx context.Context, sh *shelf, t *turn, f *podfinder.F
 }
 
 // askInner returns the inner plugin's preference if it is valid, else our own pick.
-func (s *Steering) askInner(ctx context.Context, d choice.Decision, inner func(context.Context, interposer.Question) ([]string, error)) []string {
+func (s *Steering) askInner(ctx context.Context, d answer.Decision, inner func(context.Context, interposer.Question) ([]string, error)) []string {
 	n := d.Narrowed
 	ids, err := inner(ctx, interposer.Question{Resource: n.Resource, Available: n.Offered.Sorted(), MustInclude: n.Must, Size: n.Size})
 	switch {
@@ -199,11 +199,11 @@ func (s *shelf) plans(who *podfinder.Asker, now time.Time) plans {
 	return plans{underway: s.underway(who, now), healthy: s.healthy}
 }
 
-// offer gathers the input of choice.Decide.
-func (s *Steering) offer(f *podfinder.Facts, who *podfinder.Asker, p plans) choice.Offer {
-	o := choice.NewOffer(f, who, s.cfg.Strict, p.healthy)
+// offer gathers the input of answer.Decide.
+func (s *Steering) offer(f *podfinder.Facts, who *podfinder.Asker, p plans) answer.Offer {
+	o := answer.NewOffer(f, who, s.cfg.Strict, p.healthy)
 	o.Tables = s.graphs.Tables(f.Question.Resource)
-	o.Reserved = o.Reserved.With(p.underway)
+	o.Promised = o.Promised.With(p.underway)
 	return o
 }
 

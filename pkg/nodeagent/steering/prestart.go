@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/answer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
@@ -28,7 +28,7 @@ func (s *Steering) PreStart(ctx context.Context, resource string, ids []string) 
 			"resource", resource, "devices", ids)
 		return nil
 	case err != nil:
-		s.metrics.decisions.WithLabelValues(choice.ResultRefused).Inc()
+		s.metrics.decisions.WithLabelValues(answer.ResultRefused).Inc()
 	}
 	return err
 }

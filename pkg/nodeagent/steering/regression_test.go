@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/answer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
@@ -135,11 +135,11 @@ func TestOtherDevicesTakenUnaskedAreRefused(t *testing.T) {
 				if err != nil {
 					t.Errorf("refused: %v", err)
 				}
-				n.counted(n.metrics.decisions.WithLabelValues(choice.ResultRefused), 0, "refused")
+				n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 0, "refused")
 				return
 			}
 			refused(t, err, codes.FailedPrecondition, tc.want...)
-			n.counted(n.metrics.decisions.WithLabelValues(choice.ResultRefused), 1, "refused")
+			n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 1, "refused")
 		})
 	}
 }
@@ -179,7 +179,7 @@ func TestPodsThatReadWhatNobodyWroteAreRefused(t *testing.T) {
 	n.model.end(n.api.watched["uid-plain"])
 	refused(t, n.model.admit(n.bind("stale", ofOne(2), nil, reads(key), elsewhere), nil), codes.FailedPrecondition, "ns/stale", key)
 	n.model.end(n.api.watched["uid-stale"])
-	n.counted(n.metrics.decisions.WithLabelValues(choice.ResultRefused), 2, "refused")
+	n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 2, "refused")
 
 	unasked := n.bind("unasked", ofOne(2), nil, reads(key))
 	n.model.known["ns/unasked"] = unasked
@@ -204,10 +204,10 @@ func TestDevicesInUseAreNotTakenBeforePromisedOnes(t *testing.T) {
 		want   []string
 		result string
 	}{
-		"a foreign pod gets promised ones":           {size: 3, want: gpus(4, 5, 6, 7), result: choice.ResultForeign},
-		"a pod in conflict too":                      {size: 3, set: gpus(0, 6, 7), want: gpus(4, 5, 6, 7), result: choice.ResultConflict},
-		"not if the holder has ended":                {size: 4, ended: true, want: gpus(0, 1, 2, 3, 6, 7), result: choice.ResultForeign},
-		"chosen ones of a holder that has ended are": {size: 2, ended: true, set: gpus(0, 6), want: gpus(0, 6), result: choice.ResultSteered},
+		"a foreign pod gets promised ones":           {size: 3, want: gpus(4, 5, 6, 7), result: answer.ResultForeign},
+		"a pod in conflict too":                      {size: 3, set: gpus(0, 6, 7), want: gpus(4, 5, 6, 7), result: answer.ResultConflict},
+		"not if the holder has ended":                {size: 4, ended: true, want: gpus(0, 1, 2, 3, 6, 7), result: answer.ResultForeign},
+		"chosen ones of a holder that has ended are": {size: 2, ended: true, set: gpus(0, 6), want: gpus(0, 6), result: answer.ResultSteered},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

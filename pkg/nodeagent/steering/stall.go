@@ -12,7 +12,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/answer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
@@ -72,5 +72,5 @@ func (s *Steering) fallback(logger klog.Logger, t *turn, q question.Question) an
 		o.Unseen = status.Errorf(codes.Unavailable, "%s: cannot find out in time which pod asks for %d devices", q.Resource, q.Size)
 	}
 	logger.Info("Answering from memory: a full answer takes too long", "resource", q.Resource, "size", q.Size)
-	return s.conclude(logger, sh, &o, choice.Decide(o))
+	return s.conclude(logger, sh, &o, answer.Decide(o))
 }

@@ -23,7 +23,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/answer"
 )
 
 // kubeletGivesUp is how long kubelet's sync loop may stand still for us.
@@ -214,7 +214,7 @@ func TestALateAnswerLeavesNothingBehind(t *testing.T) {
 				t.Errorf("an answer or claim is remembered of a question that is over: %+v", g)
 			}
 		}
-		if got := testutil.ToFloat64(s.metrics.decisions.WithLabelValues(choice.ResultSteered)); got != 1 {
+		if got := testutil.ToFloat64(s.metrics.decisions.WithLabelValues(answer.ResultSteered)); got != 1 {
 			t.Errorf("%v answers were counted, want the one that kubelet got", got)
 		}
 	})

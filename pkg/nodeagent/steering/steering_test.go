@@ -30,7 +30,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/interposer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/answer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
 )
@@ -115,7 +115,7 @@ func TestAnnotatedPodsGetTheirs(t *testing.T) {
 	if got := n.admit(second); !slices.Equal(got, gpus(1, 6)) {
 		t.Errorf("second holds %v, want what was chosen for it", got)
 	}
-	n.counted(n.metrics.decisions.WithLabelValues(choice.ResultSteered), 1, "steered")
+	n.counted(n.metrics.decisions.WithLabelValues(answer.ResultSteered), 1, "steered")
 	n.counted(n.metrics.identity.WithLabelValues(podfinder.SourceGet), 1, "found by asking kubelet")
 }
 
@@ -142,7 +142,7 @@ func TestAnnotationsThatDoNotCount(t *testing.T) {
 				t.Errorf("the pod holds %v, want the best of what nobody waits for", got)
 			}
 			n.counted(n.metrics.ignored.WithLabelValues(tc.reason), 1, "ignored as "+tc.reason)
-			n.counted(n.metrics.decisions.WithLabelValues(choice.ResultForeign), 1, "foreign")
+			n.counted(n.metrics.decisions.WithLabelValues(answer.ResultForeign), 1, "foreign")
 		})
 	}
 }
@@ -239,7 +239,7 @@ func TestConflict(t *testing.T) {
 			if len(got) != 2 || slices.Contains(got, "GPU-2") {
 				t.Errorf("the pod holds %v, want two others", got)
 			}
-			n.counted(n.metrics.decisions.WithLabelValues(choice.ResultConflict), 1, "conflict")
+			n.counted(n.metrics.decisions.WithLabelValues(answer.ResultConflict), 1, "conflict")
 		})
 		for mode, setUp := range map[string]struct {
 			change func(*Config)
@@ -255,7 +255,7 @@ func TestConflict(t *testing.T) {
 				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), tc.wantReason) {
 					t.Errorf("error %v, want FailedPrecondition and %q", err, tc.wantReason)
 				}
-				n.counted(n.metrics.decisions.WithLabelValues(choice.ResultRefused), 1, "refused")
+				n.counted(n.metrics.decisions.WithLabelValues(answer.ResultRefused), 1, "refused")
 			})
 		}
 	}

@@ -53,8 +53,8 @@ func (x *Index) Refresh(q *Query) bool {
 }
 
 // List lists the nodes that the pod does best on; nil where the list would be empty. Pods
-// with wishes that the index cannot see get all nodes of the best band. Nodes with GPUs
-// were rated by best, which those that are not listed count in, too. Call Refresh before.
+// with wishes that the index cannot see get all nodes of the best band. best is what scores
+// are relative to; nodes that are not listed count in it too. Call Refresh before.
 //
 // The scheduling queue answers under its own lock, so the index is not locked while the
 // queue is asked. A pass lists nodes as if no pod were nominated for them, and notes which
@@ -64,14 +64,14 @@ func (x *Index) Refresh(q *Query) bool {
 // is taken back (see Retries).
 func (x *Index) List(q *Query) (names sets.Set[string], best nodeindex.Best) {
 	f := finder{Query: *q, rules: NewRules(q.Pod, q.Request), wide: hasWishes(q.Pod)}
-	x.lend(&f)
+	x.borrowBuffers(&f)
 	for pass := 1; ; pass++ {
 		names = f.find(x)
 		if len(names) == 0 || pass > passesByList || !f.askQueue(pass == passesByList) {
 			break
 		}
 	}
-	x.takeBack(&f)
+	x.returnBuffers(&f)
 	if len(names) == 0 {
 		return nil, nodeindex.NoBest()
 	}

@@ -17,15 +17,15 @@ type Nominator interface {
 // would list. The next one knows of all nodes, which bounds their number.
 const passesByList = 3
 
-// lend gives the finder what it needs of the index while that is not locked.
-func (x *Index) lend(f *finder) {
+// borrowBuffers gives the finder what it needs of the index while that is not locked.
+func (x *Index) borrowBuffers(f *finder) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	f.start, f.asked, x.asked = x.next, x.asked, nil
 }
 
-// takeBack keeps the memory for the next list.
-func (x *Index) takeBack(f *finder) {
+// returnBuffers keeps the memory for the next list.
+func (x *Index) returnBuffers(f *finder) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.asked = f.asked

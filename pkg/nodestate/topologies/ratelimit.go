@@ -52,8 +52,8 @@ type late struct {
 	partial bool // its status was read with the graph before it
 }
 
-// quota is what a node may publish. What is read may overdraw it once, except a graph where
-// there is one to go on with.
+// quota is what a node may publish. One read may overdraw it. That of a new graph may not if
+// an older one can be used meanwhile.
 type quota struct{ objects, graphs *rate.Limiter }
 
 func newQuota() *quota {

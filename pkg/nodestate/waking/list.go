@@ -37,12 +37,12 @@ type waitingPod struct {
 	request string // signature of what it asks
 	// refused is when the cycle began in which no node took it.
 	refused time.Time
-	// exempt: it is never gated; see Refused.
+	// exempt: it is never gated; see RefusedPod.
 	exempt bool
 
 	gate     gate // guarded by list.mu
 	wanted   bool // the queue wanted to try it while it was gated; guarded by list.mu
-	inMetric bool // see Refused; guarded by list.mu
+	inMetric bool // see RefusedPod; guarded by list.mu
 	over     bool // not on the list any more; guarded by list.mu
 
 	// The waker's alone: when it woke the pod last, how often since the node had more, and
@@ -65,8 +65,8 @@ const (
 	open                 // it was woken, or what keeps it out is nothing of ours
 )
 
-// Refused is a scheduling cycle in which no node took the pod.
-type Refused struct {
+// RefusedPod is a pod that no node took, with what its cycle said.
+type RefusedPod struct {
 	Pod    *v1.Pod
 	Demand placement.Demand
 	Began  time.Time // of the cycle
@@ -79,7 +79,7 @@ type Refused struct {
 	InMetric bool
 }
 
-func newWaitingPod(r *Refused) *waitingPod {
+func newWaitingPod(r *RefusedPod) *waitingPod {
 	d := r.Demand
 	w := &waitingPod{
 		pod: r.Pod, demand: &d, rules: candidates.NewRules(r.Pod, d.Request), request: r.Pod.Spec.SchedulerName + " " + d.Signature(),

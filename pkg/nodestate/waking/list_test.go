@@ -22,8 +22,8 @@ func testPod(name string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), Generation: 1}}
 }
 
-func refused(pod *v1.Pod, priority int32) *Refused {
-	return &Refused{Pod: pod, Demand: placement.Demand{Request: &podrequest.Request{UID: pod.UID, Priority: priority, Admission: &kubeletadmission.Pod{}}}}
+func refused(pod *v1.Pod, priority int32) *RefusedPod {
+	return &RefusedPod{Pod: pod, Demand: placement.Demand{Request: &podrequest.Request{UID: pod.UID, Priority: priority, Admission: &kubeletadmission.Pod{}}}}
 }
 
 // The more important pod comes first, then the older one, in whatever order they come and go.
@@ -63,7 +63,7 @@ func TestTheListIsInOrder(t *testing.T) {
 
 func TestWhoIsGated(t *testing.T) {
 	tests := map[string]struct {
-		refused   func(*Refused)
+		refused   func(*RefusedPod)
 		gate      gate
 		now       func(*v1.Pod) // how the pod is when the queue asks
 		wantGated bool
@@ -72,7 +72,7 @@ func TestWhoIsGated(t *testing.T) {
 		"before the waker has looked":      {gate: unjudged, wantGated: true},
 		"no node would take it":            {gate: shut, wantGated: true},
 		"it was woken":                     {gate: open},
-		"it is exempt":                     {gate: shut, refused: func(r *Refused) { r.Exempt = true }},
+		"it is exempt":                     {gate: shut, refused: func(r *RefusedPod) { r.Exempt = true }},
 		"it is nominated meanwhile":        {gate: shut, now: func(p *v1.Pod) { p.Status.NominatedNodeName = "n" }},
 		"its spec is another":              {gate: shut, now: func(p *v1.Pod) { p.Generation++ }, wantOff: true},
 		"it asks by annotation for others": {gate: shut, now: func(p *v1.Pod) { p.Annotations = map[string]string{"a": "b"} }, wantOff: true},

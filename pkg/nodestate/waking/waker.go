@@ -91,7 +91,7 @@ func New(clk clock.Clock, cluster Cluster) *Waker {
 
 // Add puts a pod on the list at the end of the cycle that refused it. Until it is woken, or
 // changed, it is gated.
-func (k *Waker) Add(r *Refused) {
+func (k *Waker) Add(r *RefusedPod) {
 	if !k.cluster.Synced() || len(r.Pod.Spec.ResourceClaims) > 0 {
 		return // they will be woken together; other plugins know more of ResourceClaims
 	}

@@ -13,7 +13,7 @@
 // exists. A plan reads one entry for each node.
 //
 // Where to look: tree.go and build.go are the fabric, packing.go and slots.go what one node
-// can give. place.go is the order of the objective; count.go finds the fewest domains,
-// choose.go which of them, nodes.go the nodes inside one; spread.go and mixed.go are the
+// can give. place.go is the order of the objective (fewest: the number of domains);
+// count.go says what domains can hold, choose.go which of them are taken, nodes.go the nodes inside one; spread.go and mixed.go are the
 // other strategies. rank.go orders members, estimate.go and quality.go judge a plan.
 package fabric

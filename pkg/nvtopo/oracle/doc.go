@@ -3,10 +3,11 @@
 // Package oracle answers the published objective by brute force, as a second
 // opinion for tests and for the demo's check of every placement.
 //
-// Its one invariant: it shares no code with the tables of package nvtopo. It
-// reads the graph with its bandwidths and NUMA distances, the set type, the
-// constraint and the default weights, and nothing else of it, so a mistake in the
-// choice is not repeated. A mistake in those is: a wrong bandwidth is wrong in both. Every comparison is between
+// Its one invariant: of package nvtopo it shares the graph with its bandwidths and NUMA
+// distances, the set type, the constraint and the default weights, and no other code. So a
+// mistake in the choice is not repeated; a mistake in those is: a wrong bandwidth is wrong in
+// both. The tables have another brute force in their own tests (brute_test.go), which also
+// does without the constraint. Every comparison is between
 // exact integers; the code follows the text of the objective line by line and
 // prefers being plainly right to being fast.
 //

@@ -26,7 +26,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 	}
 	// Also if the choice is already written: the process may have been paused since
 	// then.
-	if err := attempt.CheckLeader(ctx); err != nil {
+	if err := attempt.MayCarryOut(ctx); err != nil {
 		return fwk.AsStatus(err)
 	}
 	a := attempt.Pending()
@@ -79,5 +79,5 @@ func (p *Plugin) bind(ctx context.Context, b *v1.Binding) (refused bool, err err
 	}
 	var sent sends
 	err = p.handle.ClientSet().CoreV1().Pods(b.Namespace).Bind(sent.count(ctx), b, metav1.CreateOptions{})
-	return sent.once() && nodestate.Refused(err), err
+	return sent.once() && nodestate.ProvesNoWrite(err), err
 }

@@ -56,7 +56,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	var annotations map[string]string
 	if a == nil {
 		err = p.state.Leads(ctx) // a successor may have made a choice for the pod
-	} else if err = attempt.CheckLeader(ctx); err == nil {
+	} else if err = attempt.MayCarryOut(ctx); err == nil {
 		annotations, err = p.state.Annotations(a, p.Profile.WriteAliases)
 	}
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *Plugin) write(ctx context.Context, pod *v1.Pod, attempt nodestate.Attem
 	})
 	once := tries == 1 && sent.once()
 	if err != nil {
-		if once && nodestate.Refused(err) {
+		if once && nodestate.ProvesNoWrite(err) {
 			attempt.BindingRefused()
 		}
 		return fmt.Errorf("writing the choice on pod %s/%s: %w", pod.Namespace, pod.Name, err)

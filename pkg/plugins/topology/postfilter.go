@@ -43,12 +43,12 @@ func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.P
 	}
 	inMetric := c.FilteredBy == Name && c.Refused() // before preemption simulates other states
 	if !p.PreemptionEnabled() {
-		p.State().AddWaiting(&waking.Refused{Pod: pod, Demand: c.Demand, Exempt: nominated(pod, nil), InMetric: inMetric})
+		p.State().AddWaiting(&waking.RefusedPod{Pod: pod, Demand: c.Demand, Exempt: nominated(pod, nil), InMetric: inMetric})
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	metrics.PreemptionAttempts.Inc()
 	result, comes, status := p.preemptor.preempt(ctx, state, pod, m)
-	p.State().AddWaiting(&waking.Refused{Pod: pod, Demand: c.Demand, Exempt: comes || nominated(pod, result), InMetric: inMetric})
+	p.State().AddWaiting(&waking.RefusedPod{Pod: pod, Demand: c.Demand, Exempt: comes || nominated(pod, result), InMetric: inMetric})
 	code := status.Code()
 	if code == fwk.Unschedulable && len(pod.Spec.ResourceClaims) == 0 {
 		// Other plugins may still help a pod with claims: their PostFilter takes back

@@ -4,8 +4,8 @@ package podfinder
 
 // What the tests of this package need of its inside.
 const (
-	ListAfter = listAfter
-	Doubtful  = doubtful
+	ListAfter        = listAfter
+	AskOnAfterMisfit = askOnAfterMisfit
 )
 
 // Unsure counts the pods that kubelet may have to be asked about.

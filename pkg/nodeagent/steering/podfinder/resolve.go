@@ -22,9 +22,9 @@ const (
 	// listAfter: when kubelet does not know this many of the pods asked about, the
 	// watch is probably behind. It is unlikely that the order of asking is so wrong.
 	listAfter = 16
-	// doubtful is how many more pods are asked about after finding one that should not
+	// askOnAfterMisfit is how many more pods are asked about after finding one that should not
 	// be asking, because what it was promised is not on offer.
-	doubtful = 8
+	askOnAfterMisfit = 8
 )
 
 // Asker is the container that asks, if it was found.
@@ -91,7 +91,7 @@ func (f *Facts) wish(left []candidate, unknown, more int) (v Verdict, ok bool) {
 	case f.surveys(left):
 		return Verdict{Survey: true}, true
 	case f.Active != nil: // kubelet knows all that are left
-	case more >= doubtful:
+	case more >= askOnAfterMisfit:
 		return Verdict{}, false
 	case !f.Listed && unknown >= listAfter:
 		return Verdict{List: true}, true

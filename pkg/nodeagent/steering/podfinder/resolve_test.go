@@ -375,7 +375,7 @@ func TestResolveStopsAtItsBounds(t *testing.T) {
 	// Kubelet knows one whose device is gone: it is believed after a few more.
 	pods[0] = testPod(0, asks("main", 1, "GPU-gone"))
 	who, asked, listed := settle(t, with(newFacts(wanting(1), pods...), apart), podfindertest.World{Kubelet: map[string]map[string][]string{"p0": {"main": nil}}})
-	if who == nil || who.Pod != pods[0] || len(asked) != 1+podfinder.Doubtful || !listed {
-		t.Errorf("found %v after asking for %s, listed %v; want p0 after the list and %d", who, strings.Join(asked, " "), listed, 1+podfinder.Doubtful)
+	if who == nil || who.Pod != pods[0] || len(asked) != 1+podfinder.AskOnAfterMisfit || !listed {
+		t.Errorf("found %v after asking for %s, listed %v; want p0 after the list and %d", who, strings.Join(asked, " "), listed, 1+podfinder.AskOnAfterMisfit)
 	}
 }

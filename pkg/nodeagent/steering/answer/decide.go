@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package choice
+package answer
 
 import (
 	"cmp"
@@ -31,7 +31,7 @@ type Offer struct {
 	Unseen   error            // the error if nobody was found and the pod must be refused
 	Own      question.Set     // chosen for the asking pod, without what its other containers keep
 	Later    question.Set     // the part of own that later containers should get
-	Reserved question.Set     // chosen for other pods that do not hold it yet
+	Promised question.Set     // chosen for other pods that do not hold it yet
 	Held     question.Set     // recorded for other pods: not on offer, unless kubelet errs or they have just ended
 	InUse    question.Set     // ids that other containers have, although kubelet offers them
 	Tables   *nvtopo.Tables
@@ -45,7 +45,7 @@ type Offer struct {
 // our annotations.
 func NewOffer(f *podfinder.Facts, who *podfinder.Asker, strict bool, healthy map[string]bool) Offer {
 	o := Offer{Question: f.Question, Who: who, Strict: strict}
-	o.Reserved, o.Held = f.Others(who)
+	o.Promised, o.Held = f.Others(who)
 	o.InUse = f.InUse(who)
 	if who == nil {
 		o.Unseen = f.Unseen(strict)
@@ -174,7 +174,7 @@ func (o *Offer) foreign() Decision {
 // includes as few of those as needed.
 func (o *Offer) narrow() question.Question {
 	n := o.Question
-	for _, avoid := range []question.Set{o.Reserved.With(o.Later).With(o.Held), o.Reserved.With(o.Later), o.Reserved} {
+	for _, avoid := range []question.Set{o.Promised.With(o.Later).With(o.Held), o.Promised.With(o.Later), o.Promised} {
 		n.Offered = o.Question.Avoiding(avoid)
 		if len(n.Offered) >= n.Size {
 			return n
@@ -195,5 +195,5 @@ func (o *Offer) Needs(doubtful question.Set) bool {
 	if devices.HasAny(o.Own.Sorted()) || (o.Who != nil && devices.HasAny(o.Who.Want)) {
 		return true
 	}
-	return len(o.Question.Avoiding(o.Reserved.With(o.Later).With(o.Held)).Without(doubtful)) < o.Question.Size
+	return len(o.Question.Avoiding(o.Promised.With(o.Later).With(o.Held)).Without(doubtful)) < o.Question.Size
 }

@@ -42,14 +42,14 @@ func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 		for _, r := range s.reservations.ToResolve() {
 			reads.Go(func() {
 				defer s.reservations.Resolved(r)
-				s.resolve(ctx, client, r)
+				s.readDoubtful(ctx, client, r)
 			})
 		}
 	}
 }
 
-// resolve decides one doubtful reservation.
-func (s *State) resolve(ctx context.Context, client clientset.Interface, r *reservations.Reservation) {
+// readDoubtful reads the pod of a doubtful reservation and decides by it.
+func (s *State) readDoubtful(ctx context.Context, client clientset.Interface, r *reservations.Reservation) {
 	ctx, cancel := s.Bounded(ctx)
 	defer cancel()
 	pod, err := client.CoreV1().Pods(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})

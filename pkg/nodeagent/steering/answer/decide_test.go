@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package choice_test
+package answer_test
 
 import (
 	"math/rand/v2"
@@ -13,7 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/choice"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/answer"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfinder"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/podfindertest"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/steering/question"
@@ -52,7 +52,7 @@ func TestDecide(t *testing.T) {
 	filtered := func(string) (string, bool) { return "is not offered", true }
 	ids := func(names ...string) question.Set { return question.SetOf(names) }
 	cases := map[string]struct {
-		offer        choice.Offer
+		offer        answer.Offer
 		want         []string
 		wantResult   string
 		wantNarrowed []string // what the inner plugin may choose from
@@ -60,135 +60,135 @@ func TestDecide(t *testing.T) {
 		wantErr      string
 	}{
 		"what was chosen is on offer": {
-			offer: choice.Offer{Question: wanting(2), Who: asking(asks("c", 2), gpus(3, 6)...)}, want: gpus(3, 6), wantResult: choice.ResultSteered,
+			offer: answer.Offer{Question: wanting(2), Who: asking(asks("c", 2), gpus(3, 6)...)}, want: gpus(3, 6), wantResult: answer.ResultSteered,
 		},
 		"what was chosen, with a device that kubelet has taken": {
-			offer: choice.Offer{Question: including(wanting(2), gpus(6)...), Who: asking(asks("c", 2), gpus(3, 6)...)},
-			want:  gpus(3, 6), wantResult: choice.ResultSteered,
+			offer: answer.Offer{Question: including(wanting(2), gpus(6)...), Who: asking(asks("c", 2), gpus(3, 6)...)},
+			want:  gpus(3, 6), wantResult: answer.ResultSteered,
 		},
 		"devices that are shared: a free replica of each": {
-			offer: choice.Offer{
+			offer: answer.Offer{
 				Question: question.New(gpu, []string{"GPU-0::1", "GPU-0::2", "GPU-1::0", "GPU-1::3", "GPU-2::0"}, []string{"GPU-1::3"}, 2),
 				Who:      asking(asks("c", 2), gpus(0, 1)...),
 			},
-			want: []string{"GPU-0::1", "GPU-1::3"}, wantResult: choice.ResultSteered,
+			want: []string{"GPU-0::1", "GPU-1::3"}, wantResult: answer.ResultSteered,
 		},
 		"6.5 an init container passed on another of the pod's devices": {
-			offer: choice.Offer{Question: including(wanting(2), gpus(1)...), Who: asking(asks("b", 2), gpus(2, 3)...), Own: ids(gpus(1, 2, 3)...), Why: filtered},
-			want:  gpus(1, 2), wantResult: choice.ResultSteered,
+			offer: answer.Offer{Question: including(wanting(2), gpus(1)...), Who: asking(asks("b", 2), gpus(2, 3)...), Own: ids(gpus(1, 2, 3)...), Why: filtered},
+			want:  gpus(1, 2), wantResult: answer.ResultSteered,
 		},
 		"6.5 but not what a later container of the pod is to keep": {
-			offer: choice.Offer{
+			offer: answer.Offer{
 				Question: without(wanting(1), gpus(2)...), Who: asking(asks("b", 1), gpus(2)...), Own: ids(gpus(2, 3)...), Later: ids(gpus(3)...),
-				Reserved: ids(gpus(0)...), Tables: tables, Why: held,
+				Promised: ids(gpus(0)...), Tables: tables, Why: held,
 			},
-			want: gpus(1), wantResult: choice.ResultConflict,
+			want: gpus(1), wantResult: answer.ResultConflict,
 		},
 		"6.5 an init container may take what later containers keep": {
-			offer: choice.Offer{
+			offer: answer.Offer{
 				Question: without(wanting(1), gpus(2)...), Who: asking(initAsks("b", 1), gpus(2)...), Own: ids(gpus(2, 3)...), Later: ids(gpus(3)...),
 				Why: held,
 			},
-			want: gpus(3), wantResult: choice.ResultSteered,
+			want: gpus(3), wantResult: answer.ResultSteered,
 		},
 		"6.11 a chosen device is held: the best others, none that another pod waits for": {
-			offer: choice.Offer{
-				Question: without(wanting(2), gpus(0)...), Who: asking(asks("c", 2), gpus(0, 1)...), Reserved: ids(gpus(1, 2, 3, 4)...),
+			offer: answer.Offer{
+				Question: without(wanting(2), gpus(0)...), Who: asking(asks("c", 2), gpus(0, 1)...), Promised: ids(gpus(1, 2, 3, 4)...),
 				Tables: tables, Why: held,
 			},
-			want: gpus(6, 7), wantResult: choice.ResultConflict,
+			want: gpus(6, 7), wantResult: answer.ResultConflict,
 		},
 		"6.11 with too few others, as few of those that another pod waits for as needed": {
-			offer: choice.Offer{
-				Question: without(wanting(4), gpus(0)...), Who: asking(asks("c", 4), gpus(0, 1, 2, 3)...), Reserved: ids(gpus(1, 2, 3, 4, 5)...),
+			offer: answer.Offer{
+				Question: without(wanting(4), gpus(0)...), Who: asking(asks("c", 4), gpus(0, 1, 2, 3)...), Promised: ids(gpus(1, 2, 3, 4, 5)...),
 				Tables: tables, Why: held,
 			},
-			want: gpus(4, 5, 6, 7), wantResult: choice.ResultConflict,
+			want: gpus(4, 5, 6, 7), wantResult: answer.ResultConflict,
 		},
 		"6.11 in strict mode an error names device and holder": {
-			offer:      choice.Offer{Question: without(wanting(2), gpus(0)...), Who: asking(asks("c", 2), gpus(0, 1)...), Strict: true, Why: held},
-			wantResult: choice.ResultRefused, wantErr: "container c of pod ns/p1 cannot get the devices chosen for it: GPU-0 is held by container main of pod ns/p2",
+			offer:      answer.Offer{Question: without(wanting(2), gpus(0)...), Who: asking(asks("c", 2), gpus(0, 1)...), Strict: true, Why: held},
+			wantResult: answer.ResultRefused, wantErr: "container c of pod ns/p1 cannot get the devices chosen for it: GPU-0 is held by container main of pod ns/p2",
 		},
 		"7 kubelet's topology manager leaves a chosen device out": {
-			offer: choice.Offer{Question: without(wanting(1), gpus(0, 1, 2, 3)...), Who: asking(asks("c", 1), gpus(0)...), Tables: tables, Why: filtered},
-			want:  gpus(4), wantResult: choice.ResultForced,
+			offer: answer.Offer{Question: without(wanting(1), gpus(0, 1, 2, 3)...), Who: asking(asks("c", 1), gpus(0)...), Tables: tables, Why: filtered},
+			want:  gpus(4), wantResult: answer.ResultForced,
 		},
 		"7 kubelet has taken other devices than the chosen": {
-			offer: choice.Offer{Question: including(wanting(2), gpus(7)...), Who: asking(asks("c", 2), gpus(0, 1)...), Tables: tables, Why: filtered},
-			want:  gpus(6, 7), wantResult: choice.ResultForced,
+			offer: answer.Offer{Question: including(wanting(2), gpus(7)...), Who: asking(asks("c", 2), gpus(0, 1)...), Tables: tables, Why: filtered},
+			want:  gpus(6, 7), wantResult: answer.ResultForced,
 		},
 		"conflict without a graph: the inner plugin is asked, else the first ids": {
-			offer: choice.Offer{
-				Question: without(wanting(2), gpus(0)...), Who: asking(asks("c", 2), gpus(0, 1)...), Reserved: ids(gpus(2, 3)...), Why: held,
+			offer: answer.Offer{
+				Question: without(wanting(2), gpus(0)...), Who: asking(asks("c", 2), gpus(0, 1)...), Promised: ids(gpus(2, 3)...), Why: held,
 			},
-			want: gpus(1, 4), wantResult: choice.ResultConflict, wantNarrowed: gpus(1, 4, 5, 6, 7),
+			want: gpus(1, 4), wantResult: answer.ResultConflict, wantNarrowed: gpus(1, 4, 5, 6, 7),
 		},
 		"6.15 a foreign pod is kept off what others wait for": {
-			offer: choice.Offer{Question: wanting(2), Who: asking(asks("c", 2)), Reserved: ids(gpus(0, 1, 2, 3)...), Tables: tables},
-			want:  gpus(4, 5), wantResult: choice.ResultForeign, wantNarrowed: gpus(4, 5, 6, 7),
+			offer: answer.Offer{Question: wanting(2), Who: asking(asks("c", 2)), Promised: ids(gpus(0, 1, 2, 3)...), Tables: tables},
+			want:  gpus(4, 5), wantResult: answer.ResultForeign, wantNarrowed: gpus(4, 5, 6, 7),
 		},
 		"6.15 nobody was found: it is foreign": {
-			offer: choice.Offer{Question: wanting(2), Reserved: ids(gpus(0, 1, 2, 3)...), Tables: tables},
-			want:  gpus(4, 5), wantResult: choice.ResultForeign, wantNarrowed: gpus(4, 5, 6, 7),
+			offer: answer.Offer{Question: wanting(2), Promised: ids(gpus(0, 1, 2, 3)...), Tables: tables},
+			want:  gpus(4, 5), wantResult: answer.ResultForeign, wantNarrowed: gpus(4, 5, 6, 7),
 		},
 		"6.15 with nothing left to choose the plugin is not asked": {
-			offer: choice.Offer{Question: wanting(4), Reserved: ids(gpus(0, 2, 4, 6)...)}, want: gpus(1, 3, 5, 7), wantResult: choice.ResultForeign,
+			offer: answer.Offer{Question: wanting(4), Promised: ids(gpus(0, 2, 4, 6)...)}, want: gpus(1, 3, 5, 7), wantResult: answer.ResultForeign,
 		},
 		"6.15 a foreign pod that needs more takes all else first": {
-			offer: choice.Offer{Question: wanting(6), Reserved: ids(gpus(0, 2, 4, 6)...), Tables: tables},
-			want:  gpus(0, 1, 2, 3, 5, 7), wantResult: choice.ResultForeign, wantNarrowed: gpus(0, 1, 2, 3, 4, 5, 6, 7), wantMust: gpus(1, 3, 5, 7),
+			offer: answer.Offer{Question: wanting(6), Promised: ids(gpus(0, 2, 4, 6)...), Tables: tables},
+			want:  gpus(0, 1, 2, 3, 5, 7), wantResult: answer.ResultForeign, wantNarrowed: gpus(0, 1, 2, 3, 4, 5, 6, 7), wantMust: gpus(1, 3, 5, 7),
 		},
 		"6.16 what kubelet offers although it is held is taken last": {
-			offer: choice.Offer{Question: wanting(2), Held: ids(gpus(0, 1, 2)...), Reserved: ids(gpus(3, 4, 5)...), Tables: tables},
-			want:  gpus(6, 7), wantResult: choice.ResultForeign,
+			offer: answer.Offer{Question: wanting(2), Held: ids(gpus(0, 1, 2)...), Promised: ids(gpus(3, 4, 5)...), Tables: tables},
+			want:  gpus(6, 7), wantResult: answer.ResultForeign,
 		},
 		"6.8 what runs without a record is not given to the pod it was chosen for next": {
-			offer: choice.Offer{Question: wanting(2), Who: asking(asks("c", 2), gpus(1, 2)...), InUse: ids(gpus(0, 1)...), Tables: tables, Why: held},
-			want:  gpus(2, 3), wantResult: choice.ResultConflict,
+			offer: answer.Offer{Question: wanting(2), Who: asking(asks("c", 2), gpus(1, 2)...), InUse: ids(gpus(0, 1)...), Tables: tables, Why: held},
+			want:  gpus(2, 3), wantResult: answer.ResultConflict,
 		},
 		"6.8 nor to a foreign one": {
-			offer: choice.Offer{Question: wanting(2), InUse: ids(gpus(0, 1)...), Reserved: ids(gpus(0, 1, 2, 3, 4, 5)...), Tables: tables},
-			want:  gpus(6, 7), wantResult: choice.ResultForeign,
+			offer: answer.Offer{Question: wanting(2), InUse: ids(gpus(0, 1)...), Promised: ids(gpus(0, 1, 2, 3, 4, 5)...), Tables: tables},
+			want:  gpus(6, 7), wantResult: answer.ResultForeign,
 		},
 		"6.8 and if nothing else is left, to nobody": {
-			offer:      choice.Offer{Question: wanting(7), InUse: ids(gpus(0, 1)...), Reserved: ids(gpus(0, 1)...)},
-			wantResult: choice.ResultRefused, wantErr: "only 6 of the 8 devices that kubelet offers are free",
+			offer:      answer.Offer{Question: wanting(7), InUse: ids(gpus(0, 1)...), Promised: ids(gpus(0, 1)...)},
+			wantResult: answer.ResultRefused, wantErr: "only 6 of the 8 devices that kubelet offers are free",
 		},
 		"sharing was switched on: no replica of a whole device that is in use": {
-			offer: choice.Offer{Question: question.New(gpu, []string{"GPU-0::0", "GPU-0::1", "GPU-1::0"}, nil, 1), InUse: ids("GPU-0")},
-			want:  []string{"GPU-1::0"}, wantResult: choice.ResultForeign,
+			offer: answer.Offer{Question: question.New(gpu, []string{"GPU-0::0", "GPU-0::1", "GPU-1::0"}, nil, 1), InUse: ids("GPU-0")},
+			want:  []string{"GPU-1::0"}, wantResult: answer.ResultForeign,
 		},
 		"sharing was switched on: nothing else is left": {
-			offer:      choice.Offer{Question: question.New(gpu, []string{"GPU-0::0", "GPU-0::1"}, nil, 1), InUse: ids("GPU-0")},
-			wantResult: choice.ResultRefused, wantErr: "only 0 of the 2 devices that kubelet offers are free",
+			offer:      answer.Offer{Question: question.New(gpu, []string{"GPU-0::0", "GPU-0::1"}, nil, 1), InUse: ids("GPU-0")},
+			wantResult: answer.ResultRefused, wantErr: "only 0 of the 2 devices that kubelet offers are free",
 		},
 		"sharing was switched off: no device of which a replica is in use": {
-			offer: choice.Offer{Question: question.New(gpu, gpus(0, 1), nil, 1), InUse: ids("GPU-0::1")}, want: gpus(1), wantResult: choice.ResultForeign,
+			offer: answer.Offer{Question: question.New(gpu, gpus(0, 1), nil, 1), InUse: ids("GPU-0::1")}, want: gpus(1), wantResult: answer.ResultForeign,
 		},
 		"sharing was switched off: nothing else is left": {
-			offer:      choice.Offer{Question: question.New(gpu, gpus(0), nil, 1), InUse: ids("GPU-0::1")},
-			wantResult: choice.ResultRefused, wantErr: "only 0 of the 1 devices that kubelet offers are free",
+			offer:      answer.Offer{Question: question.New(gpu, gpus(0), nil, 1), InUse: ids("GPU-0::1")},
+			wantResult: answer.ResultRefused, wantErr: "only 0 of the 1 devices that kubelet offers are free",
 		},
 		"a replica beside one that is in use": {
-			offer: choice.Offer{Question: question.New(gpu, []string{"GPU-0::0", "GPU-0::1"}, nil, 1), InUse: ids("GPU-0::1")},
-			want:  []string{"GPU-0::0"}, wantResult: choice.ResultForeign,
+			offer: answer.Offer{Question: question.New(gpu, []string{"GPU-0::0", "GPU-0::1"}, nil, 1), InUse: ids("GPU-0::1")},
+			want:  []string{"GPU-0::0"}, wantResult: answer.ResultForeign,
 		},
 		"devices the graph does not know are still given out": {
-			offer: choice.Offer{Question: question.New(gpu, []string{"MIG-b", "MIG-a", "MIG-c"}, nil, 2), Tables: tables},
-			want:  []string{"MIG-a", "MIG-b"}, wantResult: choice.ResultForeign, wantNarrowed: []string{"MIG-a", "MIG-b", "MIG-c"},
+			offer: answer.Offer{Question: question.New(gpu, []string{"MIG-b", "MIG-a", "MIG-c"}, nil, 2), Tables: tables},
+			want:  []string{"MIG-a", "MIG-b"}, wantResult: answer.ResultForeign, wantNarrowed: []string{"MIG-a", "MIG-b", "MIG-c"},
 		},
 		"more replicas than devices": {
-			offer: choice.Offer{Question: question.New(gpu, []string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-1::0"}, nil, 3), Tables: tables},
-			want:  []string{"GPU-0::0", "GPU-0::1", "GPU-1::0"}, wantResult: choice.ResultForeign,
+			offer: answer.Offer{Question: question.New(gpu, []string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-1::0"}, nil, 3), Tables: tables},
+			want:  []string{"GPU-0::0", "GPU-0::1", "GPU-1::0"}, wantResult: answer.ResultForeign,
 			wantNarrowed: []string{"GPU-0::0", "GPU-0::1", "GPU-0::2", "GPU-1::0"},
 		},
 		"a question that cannot be answered": {
-			offer: choice.Offer{Question: question.New(gpu, gpus(1), nil, 2)}, wantResult: choice.ResultRefused, wantErr: "2 devices asked for, 0 of them given, out of 1",
+			offer: answer.Offer{Question: question.New(gpu, gpus(1), nil, 2)}, wantResult: answer.ResultRefused, wantErr: "2 devices asked for, 0 of them given, out of 1",
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			d := choice.Decide(tc.offer)
+			d := answer.Decide(tc.offer)
 			if !slices.Equal(d.IDs, tc.want) || d.Result != tc.wantResult {
 				t.Errorf("ids %v, %s; want %v, %s", d.IDs, d.Result, tc.want, tc.wantResult)
 			}
@@ -283,11 +283,11 @@ func FuzzAnswer(f *testing.F) {
 			fa.Recorded = nil
 		}
 		who, _, _ := settle(t, fa, w)
-		o := choice.NewOffer(fa, who, false, nil)
+		o := answer.NewOffer(fa, who, false, nil)
 		if rnd.IntN(2) == 0 {
 			o.Tables = tables
 		}
-		d := choice.Decide(o)
+		d := answer.Decide(o)
 		taken := func(id string) bool {
 			for used := range o.InUse {
 				d, replica, shared := strings.Cut(id, "::")
@@ -350,16 +350,16 @@ func TestTwoPodsNeverShare(t *testing.T) {
 			if who == nil || who.Pod != p {
 				t.Fatalf("seed %d: found %v, want %s", seed, who, p.Name)
 			}
-			o := choice.NewOffer(f, who, false, nil)
+			o := answer.NewOffer(f, who, false, nil)
 			o.Tables = tables
-			d := choice.Decide(o)
+			d := answer.Decide(o)
 			if d.Err != nil || given.HasAny(d.IDs) || len(d.IDs) != f.Question.Size {
 				t.Fatalf("seed %d: pod %s gets %v (%v) after %v", seed, p.Name, d.IDs, d.Err, given.Sorted())
 			}
 			if who.Want != nil && !slices.Equal(who.Want, d.IDs) {
 				t.Errorf("seed %d: pod %s gets %v, want %v; foreign pods took them", seed, p.Name, d.IDs, who.Want)
 			}
-			foreignGotTheirs = foreignGotTheirs || who.Want == nil && o.Reserved.HasAny(d.IDs)
+			foreignGotTheirs = foreignGotTheirs || who.Want == nil && o.Promised.HasAny(d.IDs)
 			given.Add(d.IDs)
 			known[p.Name]["main"] = d.IDs
 			f.Recorded[p.UID] = map[string][]string{"main": d.IDs}
