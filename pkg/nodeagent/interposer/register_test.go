@@ -181,7 +181,12 @@ func TestMetrics(t *testing.T) {
 	if _, err := allocate(t.Context(), c, "GPU-0"); err != nil {
 		t.Fatal(err)
 	}
-	got := samples(t, n.registry)
+	// Kubelet has its list before it has answered the registration.
+	var got map[string]float64
+	testrig.Soon(t, "the registration to be counted", func() bool {
+		got = samples(t, n.registry)
+		return got["nvtopo_agent_registrations_total kubelet ok"] > 0
+	})
 	for _, name := range []string{
 		"nvtopo_agent_rpc_seconds GetPreferredAllocation own", "nvtopo_agent_rpc_seconds GetPreferredAllocation inner",
 		"nvtopo_agent_rpc_seconds Allocate own", "nvtopo_agent_rpc_seconds Allocate inner",
