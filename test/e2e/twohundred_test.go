@@ -39,7 +39,7 @@ func seed(t *testing.T) *rand.Rand {
 
 // TestTwoHundredPods: whatever the sizes and however alike the pods, each
 // container gets the GPUs that the scheduler chose, and everybody says so.
-func TestTwoHundredPods(t *testing.T) {
+func TestTwoHundredPods(t *testing.T) { //nolint:tparallel // its steps follow one another on one node
 	beside(t)
 	n := number(t, "NVTOPO_E2E_PODS", defaultPods)
 	rng := seed(t)

@@ -19,7 +19,7 @@ import (
 
 // TestTheAPIServerRefusesMalformedTopologies creates broken copies of a real
 // machine's object; each answer has to name the field.
-func TestTheAPIServerRefusesMalformedTopologies(t *testing.T) {
+func TestTheAPIServerRefusesMalformedTopologies(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)

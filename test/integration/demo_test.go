@@ -83,7 +83,7 @@ func TestDemoPlacesEveryPodBestAndLeavesNothing(t *testing.T) {
 	checkNothingLeft(t, tmp)
 }
 
-func TestDemoInterruptedLeavesNothing(t *testing.T) {
+func TestDemoInterruptedLeavesNothing(t *testing.T) { //nolint:tparallel // the demos are started beside each other, and nothing else beside them
 	for name, after := range map[string]string{
 		"while the control plane starts": "starting etcd",
 		"while nodes are published":      "adding 12 nodes",

@@ -18,7 +18,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 )
 
-func TestDevclusterPublishesEveryMachine(t *testing.T) {
+func TestDevclusterPublishesEveryMachine(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)

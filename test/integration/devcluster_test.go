@@ -99,7 +99,7 @@ func workloadsMakePods(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-func TestDevclusterRunsPodsAndControllers(t *testing.T) {
+func TestDevclusterRunsPodsAndControllers(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{Controllers: true, KwokBinary: testrig.Kwok(t), AuditLog: true})
 	client := clientFor(t, c)
 	plainNode(t, client, "n1")

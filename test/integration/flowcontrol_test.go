@@ -40,7 +40,7 @@ func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { ret
 
 // TestRequestsShareNoPriorityLevelWithWhatANodeMayFlood sends what the programs send,
 // with their accounts' tokens, and asks the API server which priority level it was in.
-func TestRequestsShareNoPriorityLevelWithWhatANodeMayFlood(t *testing.T) {
+func TestRequestsShareNoPriorityLevelWithWhatANodeMayFlood(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)

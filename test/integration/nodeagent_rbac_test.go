@@ -29,7 +29,7 @@ const agentAccount = "nvtopo-node-agent"
 
 // TestNodeAgentRights sends an agent's requests, and those it must not make, with
 // the token of the shipped account bound to node n1.
-func TestNodeAgentRights(t *testing.T) {
+func TestNodeAgentRights(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func testAgentRest(t *testing.T, admin, agent caller) {
 // TestForgedAllocationsAreRefused tries every request that could plant an
 // allocation in a pod, as an administrator of all workloads who is not a
 // scheduler of ours. The answer has to name the key and to say what to do.
-func TestForgedAllocationsAreRefused(t *testing.T) {
+func TestForgedAllocationsAreRefused(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)

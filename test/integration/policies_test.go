@@ -69,7 +69,7 @@ func checkAllowed(t *testing.T, err error, want string) {
 }
 
 // TestPolicies sends requests with the tokens of the shipped accounts.
-func TestPolicies(t *testing.T) {
+func TestPolicies(t *testing.T) { //nolint:tparallel // its steps share one cluster
 	c := startCluster(t, devcluster.Config{})
 	if err := c.InstallManifests(t.Context()); err != nil {
 		t.Fatal(err)
