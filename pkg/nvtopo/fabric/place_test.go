@@ -337,6 +337,10 @@ func TestRequestsThatContradictThemselves(t *testing.T) {
 			func(r *Request) { r.SpreadOver, r.Required = "spine", "rack" },
 			`members cannot be spread over several of level "spine" and be in one of level "rack"`,
 		},
+		"spread over the cluster inside one rack": {
+			func(r *Request) { r.Required, r.SpreadOver = "rack", "cluster" },
+			`members cannot be spread over several of level "cluster" and be in one of level "rack"`,
+		},
 		"spread over nodes": {
 			func(r *Request) { r.SpreadOver = "node" }, "members cannot be spread over nodes: bound them by the supply's limit",
 		},

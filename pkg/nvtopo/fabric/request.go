@@ -199,7 +199,7 @@ func (r *Request) checkSpread(t *Tree, w wishes) error {
 		return errors.New("a bound on the members of a domain needs a level to spread over")
 	case w.spread >= 0 && w.segment >= 0:
 		return errors.New("members cannot be spread and kept in segments")
-	case w.spread > 0 && w.required >= w.spread:
+	case w.spread >= 0 && w.required > 0 && w.required >= w.spread:
 		return fmt.Errorf("members cannot be spread over several of level %q and be in one of level %q", t.LevelName(w.spread), t.LevelName(w.required))
 	case w.spread > t.Depth():
 		return errors.New("members cannot be spread over nodes: bound them by the supply's limit")
