@@ -245,7 +245,11 @@ func (s *apiserver) stop(ctx context.Context) error {
 
 // crash ends the server as its death would for its clients: every connection is
 // cut in the middle of what it carried. It waits until the server is gone.
+//
+// The connections live until the hooks that the server runs before its end are done: it talks
+// to itself over this listener, and the controller of its identity Lease, cut off in the middle
+// of a renewal, would never end (kubernetes#140242, since 1.35).
 func (s *apiserver) crash(ctx context.Context) error {
-	s.listener.cutAll()
+	s.listener.cutWhenClosed()
 	return s.stop(ctx)
 }

@@ -19,9 +19,10 @@ const portWait = 10 * time.Second
 type listener struct {
 	net.Listener
 
-	mu   sync.Mutex
-	open map[*conn]struct{} // guarded by mu
-	dead bool               // guarded by mu
+	mu       sync.Mutex
+	open     map[*conn]struct{} // guarded by mu
+	dead     bool               // guarded by mu
+	lastWord bool               // guarded by mu: Close cuts all
 }
 
 // listen listens on a loopback port; on any when it is 0.
@@ -76,6 +77,24 @@ func (l *listener) cutAll() {
 	for c := range open {
 		_ = c.Conn.Close() // its client sees the end either way
 	}
+}
+
+// cutWhenClosed has the server's own Close cut every connection.
+func (l *listener) cutWhenClosed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastWord = true
+}
+
+// Close implements net.Listener.
+func (l *listener) Close() error {
+	l.mu.Lock()
+	cut := l.lastWord
+	l.mu.Unlock()
+	if cut {
+		l.cutAll()
+	}
+	return l.Listener.Close() // a net.Listener's own
 }
 
 type conn struct {

@@ -5,6 +5,7 @@ package soak
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
+	"github.com/nvtopo/nvtopo/pkg/check"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -76,6 +79,9 @@ func (w *world) toDo(ctx context.Context) (string, error) {
 	if w.leader(ctx) == nil {
 		return "nobody leads", nil
 	}
+	if blind := w.blind(); blind != "" {
+		return blind, nil
+	}
 	free := w.freeSets(list.Items)
 	for i := range list.Items {
 		p := &list.Items[i]
@@ -88,6 +94,40 @@ func (w *world) toDo(ctx context.Context) (string, error) {
 		case p.Spec.NodeName == "":
 			if node, err := w.fitsOn(p, free); err != nil || node != "" {
 				return fmt.Sprintf("pod %s (%d GPUs, %v) fits node %s; the scheduler says %q", p.Name, gpusOf(p), wishesOf(p), node, refusal(p)), err
+			}
+		}
+	}
+	return w.heldBack(ctx)
+}
+
+// watched is what a scheduler has to watch to know what came free.
+var watched = []string{"pods", "nodes", "nodegputopologies", "leases"}
+
+// blind names what a scheduler does not watch at the moment, empty for nothing. client-go waits
+// for up to blindness before it watches again what was cut several times.
+func (w *world) blind() string {
+	for _, r := range w.schedulers {
+		watches := r.proxy.Watches()
+		for _, resource := range watched {
+			if !slices.ContainsFunc(watches, func(x faults.Watch) bool { return x.Resource == resource }) {
+				return r.name + " does not watch " + resource
+			}
+		}
+	}
+	return ""
+}
+
+// heldBack names a graph that a scheduler has yet to read, because its node changed more often
+// than it may: what the node has more meanwhile the scheduler does not know of.
+func (w *world) heldBack(ctx context.Context) (string, error) {
+	for _, r := range w.schedulers {
+		d, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
+		if err != nil {
+			return "", err
+		}
+		for i := range d.Nodes {
+			if h := d.Nodes[i].HeldBack; h != nil {
+				return fmt.Sprintf("%s holds back version %s of %s since %.1f s", r.name, h.ResourceVersion, d.Nodes[i].Name, time.Since(h.Since).Seconds()), nil
 			}
 		}
 	}

@@ -3,12 +3,14 @@
 package soak
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 )
 
 const (
@@ -91,6 +95,10 @@ func (w *world) testify() {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), evidenceTime)
 	defer cancel()
+	var own bytes.Buffer // of the API server too, which may not end when it is to
+	if err := pprof.Lookup("goroutine").WriteTo(&own, 1); err == nil {
+		w.leave("soak-goroutines", own.Bytes())
+	}
 	for _, r := range w.schedulers {
 		for file, path := range map[string]string{
 			"goroutines": "/debug/pprof/goroutine?debug=2", "metrics": "/metrics", "heap": "/debug/pprof/heap",
@@ -104,6 +112,11 @@ func (w *world) testify() {
 	}
 	if w.debug != nil {
 		w.note("claims%s", w.claims(ctx))
+		for _, r := range w.schedulers {
+			state, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
+			w.leaveObject(r.name+"-state.json", state, err)
+			w.leaveObject(r.name+"-watches.json", r.proxy.Watches(), nil)
+		}
 	}
 	pods, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	w.leaveObject("pods.json", pods, err)
@@ -111,6 +124,57 @@ func (w *world) testify() {
 	w.leaveObject("events.json", events, err)
 	graphs, err := w.dyn.Resource(v1alpha1.GroupVersionResource).List(ctx, metav1.ListOptions{})
 	w.leaveObject("graphs.json", graphs, err)
+}
+
+// beliefs is what each scheduler has of a node, beside what the API server has: whether its
+// graph counts, which GPUs that gives out, which are used, and what of its object waits.
+func (w *world) beliefs(ctx context.Context, node string) string {
+	ctx, cancel := context.WithTimeout(ctx, evidenceTime)
+	defer cancel()
+	var b strings.Builder
+	if t := w.topology(node); t != nil {
+		fmt.Fprintf(&b, "; the API server has version %s with %d GPUs", t.ResourceVersion, len(t.Spec.GPUs))
+	}
+	leader := w.leader(ctx)
+	for _, r := range w.schedulers {
+		d, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
+		if err != nil {
+			fmt.Fprintf(&b, "; %s: %v", r.name, err)
+			continue
+		}
+		fmt.Fprintf(&b, "; %s (leads: %t)", r.name, r == leader)
+		i := slices.IndexFunc(d.Nodes, func(n diagnosis.Node) bool { return n.Name == node })
+		if i < 0 {
+			b.WriteString(" knows nothing of it")
+			continue
+		}
+		describeNode(&b, &d.Nodes[i], time.Now())
+		for _, h := range d.Holds {
+			if h.Node == node {
+				fmt.Fprintf(&b, ", %d GPUs are kept for %s", len(h.GPUs), h.UID)
+			}
+		}
+	}
+	return b.String()
+}
+
+func describeNode(b *strings.Builder, n *diagnosis.Node, now time.Time) {
+	fmt.Fprintf(b, " has version %s", n.ResourceVersion)
+	if !n.Counts {
+		fmt.Fprintf(b, ", which does not count (%s)", n.Why)
+	}
+	fmt.Fprintf(b, ", offers %d GPUs", len(n.Offered[string(gpuResource)]))
+	usage := func(what string, u *diagnosis.Usage) {
+		if u != nil {
+			fmt.Fprintf(b, ", %s: %d used and %d counted", what, len(u.Used[string(gpuResource)]), u.Counted[string(gpuResource)])
+		}
+	}
+	usage("derived", n.Derived)
+	usage("remembered", n.Memo)
+	fmt.Fprintf(b, ", %d free in the index", len(n.Indexed[string(gpuResource)]))
+	if h := n.HeldBack; h != nil {
+		fmt.Fprintf(b, ", version %s is held back since %.1f s (its graph only: %t)", h.ResourceVersion, now.Sub(h.Since).Seconds(), h.GraphOnly)
+	}
 }
 
 func (w *world) leaveObject(name string, obj any, err error) {

@@ -40,11 +40,11 @@ func (w *world) releaseOneByOne(ctx context.Context, t *testing.T) {
 	var longest time.Duration
 	for pause(ctx, watchEvery) && time.Since(start) < 2*waitLimit+releases*releaseEvery {
 		list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil || w.leader(ctx) == nil {
-			clear(since) // who does not lead wakes nobody
+		if err != nil || w.leader(ctx) == nil || w.blind() != "" {
+			clear(since) // who does not lead wakes nobody, nor who sees nothing
 			continue
 		}
-		longest = max(longest, w.fitting(list.Items, since))
+		longest = max(longest, w.fitting(ctx, list.Items, since))
 		if longest > waitLimit {
 			return
 		}
@@ -62,7 +62,7 @@ func (w *world) releaseOneByOne(ctx context.Context, t *testing.T) {
 }
 
 // fitting keeps since when each waiting pod fits some node, and returns the longest time.
-func (w *world) fitting(pods []v1.Pod, since map[types.UID]time.Time) (longest time.Duration) {
+func (w *world) fitting(ctx context.Context, pods []v1.Pod, since map[types.UID]time.Time) (longest time.Duration) {
 	free := w.freeSets(pods)
 	for i := range pods {
 		p := &pods[i]
@@ -76,8 +76,8 @@ func (w *world) fitting(pods []v1.Pod, since map[types.UID]time.Time) (longest t
 		}
 		if waited := time.Since(since[p.UID]); waited > longest {
 			if longest = waited; waited > waitLimit {
-				w.fail("pod %s (%d GPUs, %v) has fitted for %.1f s, now node %s; the scheduler says %q",
-					p.Name, gpusOf(p), wishesOf(p), waited.Seconds(), node, refusal(p))
+				w.fail("pod %s (%d GPUs, %v) has fitted for %.1f s, now node %s; the scheduler says %q%s",
+					p.Name, gpusOf(p), wishesOf(p), waited.Seconds(), node, refusal(p), w.beliefs(ctx, node))
 				return longest
 			}
 		}

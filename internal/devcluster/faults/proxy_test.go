@@ -230,6 +230,9 @@ func TestWatchesAreDelayedInOrderAndCut(t *testing.T) {
 	if s.Counts()[WatchDelay] == 0 {
 		t.Error("the delay is not counted")
 	}
+	if w := s.Watches(); len(w) != 1 || w[0].Resource != "pods" || w[0].Waiting != 0 || w[0].Delivered.Before(start.Add(lag)) {
+		t.Errorf("watches %+v, want one of pods that has delivered all", w)
+	}
 	s.CutWatches("nodes", "pods")
 	if n := s.Counts()[WatchCut]; n != 0 {
 		t.Errorf("%d cuts of watches to spare", n)
@@ -237,6 +240,9 @@ func TestWatchesAreDelayedInOrderAndCut(t *testing.T) {
 	s.CutWatches("nodes")
 	if got := next(t, lines); got != "" {
 		t.Errorf("after the cut came %q", got)
+	}
+	if w := s.Watches(); len(w) != 0 {
+		t.Errorf("after the cut run %+v", w)
 	}
 	if s.Counts()[WatchCut] != 1 {
 		t.Errorf("%d cuts are counted, want 1", s.Counts()[WatchCut])

@@ -3,9 +3,11 @@
 package faults
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -39,13 +41,39 @@ func (p *Proxy) CutWatches(spare ...string) {
 	}
 }
 
+// Watch is what a running watch of the client's has come to.
+type Watch struct {
+	Resource string
+	Since    time.Time
+	// Delivered is when the client read of it last; zero: never.
+	Delivered time.Time
+	// Waiting is how many pieces the client has not read yet, delayed or not.
+	Waiting int
+}
+
+// Watches lists those that run, the oldest first.
+func (p *Proxy) Watches() []Watch {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]Watch, 0, len(p.watches))
+	for s := range p.watches {
+		out = append(out, Watch{Resource: s.resource, Since: s.since, Delivered: s.delivered, Waiting: len(s.queue)})
+	}
+	slices.SortFunc(out, func(a, b Watch) int {
+		return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.Resource, b.Resource))
+	})
+	return out
+}
+
 // wrapWatch puts a stream that can be delayed and cut before a watch's answer.
 func (p *Proxy) wrapWatch(resp *http.Response) error {
 	q := classify(resp.Request)
 	if resp.StatusCode != http.StatusOK || q.traffic != Watches {
 		return nil
 	}
-	s := &stream{proxy: p, resource: q.resource, from: resp.Body, ended: make(chan struct{}), queue: make(chan piece, pieces)}
+	s := &stream{
+		proxy: p, resource: q.resource, since: p.clock.Now(), from: resp.Body, ended: make(chan struct{}), queue: make(chan piece, pieces),
+	}
 	p.mu.Lock()
 	p.watches[s] = struct{}{}
 	p.mu.Unlock()
@@ -65,10 +93,13 @@ type piece struct {
 type stream struct {
 	proxy    *Proxy
 	resource string
+	since    time.Time
 	from     io.ReadCloser
 	queue    chan piece
 	rest     []byte // of the last piece; the reader's alone
 	last     error  // the reader's alone
+
+	delivered time.Time // guarded by proxy.mu
 
 	once  sync.Once
 	ended chan struct{}
@@ -111,6 +142,9 @@ func (s *stream) Read(b []byte) (int, error) {
 				return 0, err
 			}
 			s.rest, s.last = next.data, next.err
+			s.proxy.mu.Lock()
+			s.delivered = s.proxy.clock.Now()
+			s.proxy.mu.Unlock()
 		}
 	}
 	n := copy(b, s.rest)
