@@ -88,6 +88,21 @@ type Node struct {
 	Derived *Usage `json:"derived,omitempty"`
 	// Indexed is the free GPUs under which the index of nodes has the node, by resource.
 	Indexed map[string][]string `json:"indexed,omitempty"`
+	// Offered is the GPUs that the stored graph gives out, used or not, by resource: those that
+	// are healthy and no other node's.
+	Offered map[string][]string `json:"offered,omitempty"`
+	// HeldBack is what waits of the node's object because the node publishes too much; absent
+	// if nothing does.
+	HeldBack *HeldBack `json:"heldBack,omitempty"`
+}
+
+// HeldBack is a version of a NodeGPUTopology that is read later.
+type HeldBack struct {
+	ResourceVersion string `json:"resourceVersion"`
+	// Since is when a version of the object began to wait; a later one takes its place.
+	Since time.Time `json:"since"`
+	// GraphOnly: only its graph waits. Its status was read with the graph before it.
+	GraphOnly bool `json:"graphOnly,omitempty"`
 }
 
 // NominatedReservation is what a nominated pod is to get on a node, for so long.

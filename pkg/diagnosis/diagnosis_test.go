@@ -26,6 +26,7 @@ func TestTheNamesInTheJSONStay(t *testing.T) {
 		Nodes: []Node{{
 			Name: "n", NodeUID: "nu", ResourceVersion: "7", Counts: true, Why: "w", ExporterUntil: &at, AgentUntil: &at, Revision: 4,
 			Memo: &usage, Derived: &Usage{}, Indexed: map[string][]string{"r": {"GPU-b"}},
+			Offered: map[string][]string{"r": {"GPU-a", "GPU-b"}}, HeldBack: &HeldBack{ResourceVersion: "8", Since: at, GraphOnly: true},
 		}},
 	}
 	got, err := json.MarshalIndent(state, "", " ")
@@ -104,6 +105,17 @@ func TestTheNamesInTheJSONStay(t *testing.T) {
     "r": [
      "GPU-b"
     ]
+   },
+   "offered": {
+    "r": [
+     "GPU-a",
+     "GPU-b"
+    ]
+   },
+   "heldBack": {
+    "resourceVersion": "8",
+    "since": "2026-01-01T00:00:00Z",
+    "graphOnly": true
    }
   }
  ]

@@ -4,6 +4,8 @@ package nodestate
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 
 	"k8s.io/klog/v2"
 
@@ -19,6 +21,7 @@ import (
 func (s *State) touch(x *cell) {
 	s.waker.Changed(&x.waking)
 	s.index.Changed(&x.candidate)
+	s.listeners.tell()
 }
 
 // touchNode says that the scheduler's snapshot of a node changed or soon will.
@@ -26,6 +29,41 @@ func (s *State) touchNode(name string) {
 	if x := s.cells.get(name); x != nil {
 		s.waker.Changed(&x.waking)
 		s.index.ChangesSoon(&x.candidate)
+		s.listeners.tell()
+	}
+}
+
+// listeners are told of each change of any node.
+type listeners struct {
+	revision atomic.Uint64
+	fns      atomic.Pointer[[]func()] // replaced as a whole
+}
+
+func (l *listeners) tell() {
+	l.revision.Add(1)
+	if fns := l.fns.Load(); fns != nil {
+		for _, fn := range *fns {
+			fn()
+		}
+	}
+}
+
+// Revision is another number after each change of a node's graph, reservations or pods that
+// somebody told of. What the scheduler's cache assumes, it does not tell.
+func (s *State) Revision() uint64 { return s.listeners.revision.Load() }
+
+// OnChange has fn called after each such change, perhaps under locks of ours: it must not block,
+// and call nothing of ours.
+func (s *State) OnChange(fn func()) {
+	for {
+		old := s.listeners.fns.Load()
+		all := []func(){fn}
+		if old != nil {
+			all = append(slices.Clone(*old), fn)
+		}
+		if s.listeners.fns.CompareAndSwap(old, &all) {
+			return
+		}
 	}
 }
 

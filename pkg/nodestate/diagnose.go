@@ -35,20 +35,26 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 	d.Widened, d.Holds = s.retries.Pods(), s.NominatedReservations()
 	d.Profiles = s.profiles.describe(s.index.Resources())
 	seen := s.index.Seen()
-	derived := s.derive(d.Claims)
+	derived, heldBack := s.derive(d.Claims), s.topologies.HeldBack()
 	for name, x := range s.cells.all() {
 		n := x.entry.Node()
-		if n == nil && x.entry.Fault() == "" {
+		late, waits := heldBack[name]
+		if n == nil && x.entry.Fault() == "" && !waits {
 			continue
 		}
-		d.Nodes = append(d.Nodes, s.diagnoseNode(name, x, n, derived[name], freeByUUID(seen[&x.candidate])))
+		node := s.diagnoseNode(name, x, n)
+		node.Derived, node.Indexed = derived[name], freeByUUID(seen[&x.candidate])
+		if waits {
+			node.HeldBack = &late
+		}
+		d.Nodes = append(d.Nodes, node)
 	}
 	slices.SortFunc(d.Nodes, func(a, b diagnosis.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return d
 }
 
-func (s *State) diagnoseNode(name string, x *cell, n *usage.Node, derived *diagnosis.Usage, indexed map[string][]string) diagnosis.Node {
-	out := diagnosis.Node{Name: name, Revision: x.candidate.Revision.Load(), Derived: derived, Indexed: indexed}
+func (s *State) diagnoseNode(name string, x *cell, n *usage.Node) diagnosis.Node {
+	out := diagnosis.Node{Name: name, Revision: x.candidate.Revision.Load()}
 	if u := x.usage.Load(); u != nil {
 		out.Memo = describeUsage(u)
 		out.Memo.Generation, out.Memo.Revision = u.Generation, u.Revision
@@ -57,6 +63,10 @@ func (s *State) diagnoseNode(name string, x *cell, n *usage.Node, derived *diagn
 	if n != nil {
 		out.NodeUID, out.ResourceVersion = n.NodeUID, n.ResourceVersion
 		out.ExporterUntil, out.AgentUntil = n.Exporter.Until(), n.Agent.Until()
+		out.Offered = map[string][]string{}
+		for _, a := range n.Accels {
+			out.Offered[a.Resource] = uuids(a, a.Healthy)
+		}
 	}
 	if s.stores.nodes == nil {
 		return out

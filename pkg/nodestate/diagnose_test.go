@@ -4,6 +4,7 @@ package nodestate
 
 import (
 	"encoding/json"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
@@ -187,6 +189,27 @@ func TestDiagnosisSaysWhyAGraphDoesNotCount(t *testing.T) {
 				t.Errorf("got %+v, want why %q", d.Nodes, tc.want)
 			}
 		})
+	}
+}
+
+func TestDiagnosisTellsWhatIsHeldBack(t *testing.T) {
+	r := newRig(t, "dgx2")
+	r.stock(t)
+	h := r.topologies.Handler(r.passOn(t.Context()))
+	obj := topologyOf(t, "n", "dgx2")
+	for i := range 2 { // only the first new graph of so many GPUs is read at once
+		obj = obj.DeepCopy()
+		obj.ResourceVersion = strconv.Itoa(i + 2)
+		obj.Spec.Links[0].Bandwidth = resource.MustParse(strconv.Itoa(1_000_000 * (i + 1)))
+		obj.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: obj.Spec.GPUs[3].ID, Reason: "Xid79"}}
+		h.OnUpdate(nil, obj)
+	}
+	n := r.Diagnose("me").Nodes[0]
+	if diff := cmp.Diff(&diagnosis.HeldBack{ResourceVersion: "3", Since: r.clock.now.UTC(), GraphOnly: true}, n.HeldBack); diff != "" {
+		t.Errorf("held back (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(r.used(0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), n.Offered); diff != "" {
+		t.Errorf("offered, beside the sick GPU (-want +got):\n%s", diff)
 	}
 }
 

@@ -26,7 +26,7 @@
 //	State.choosing, candidates.Index.mu, topologies.Cache.mu ► the locks of nodelease.Table and
 //		nvtopo.Registry
 //	State.choosing, candidates.Index.mu ► candidates' changes.mu; waking's changes.mu
-//	the scheduling queue's lock (PreEnqueue) ► waking's list.mu
+//	the scheduling queue's lock (PreEnqueue) ► waking's list.mu; reservations.Table.mu
 //	firstLists.mu, profiles.mu, leader.Leader.mu, deadline.mu, busySince.mu: with no other
 //
 // State.choosing guards no field: whoever holds it is the only one that chooses devices and

@@ -38,6 +38,9 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 	if _, err := h.SharedInformerFactory().Core().V1().Nodes().Informer().AddEventHandler(s.nodeHandler()); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
+	if err := s.fabric.Watch(ctx, h.KubeConfig(), h.SharedInformerFactory().Core().V1().Nodes()); err != nil {
+		return err
+	}
 	s.onMalformed = func(pod *v1.Pod, err error) {
 		h.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, "MalformedAllocation", "Scheduling", "%s", err)
 	}

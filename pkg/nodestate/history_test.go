@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -49,6 +51,11 @@ type world struct {
 	placed, conflicts      int
 	compared               int // remembered usages with what they were remembered of
 	retaken                int // choices taken again
+
+	gangs    [][]types.UID // whose plans have not been ended by themselves
+	slotter  *placement.Slotter
+	planned  int // gangs
+	followed int // cycles of pods that found their part in a plan
 }
 
 type event struct {
@@ -81,7 +88,13 @@ func (w *world) write(pod *v1.Pod, gone bool) {
 }
 
 func (w *world) step() {
-	switch w.rng.IntN(13) {
+	switch w.rng.IntN(15) {
+	case 13:
+		w.plan()
+	case 14:
+		if w.rng.IntN(4) == 0 {
+			w.endPlan()
+		}
 	case 0, 1:
 		w.serial++
 		uid := types.UID(fmt.Sprintf("uid-%d", w.serial))
@@ -168,7 +181,8 @@ func (w *world) schedule() {
 	var pod *v1.Pod
 	for _, uid := range slices.Sorted(maps.Keys(w.store)) {
 		p := w.store[uid]
-		if p.Spec.NodeName == "" && w.cache[uid] == nil && (pod == nil || w.rng.IntN(3) == 0) {
+		_, planned := w.state.Planned(uid)
+		if p.Spec.NodeName == "" && w.cache[uid] == nil && (pod == nil || w.rng.IntN(3) == 0 || planned) {
 			pod = p
 		}
 	}
@@ -178,6 +192,10 @@ func (w *world) schedule() {
 	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(w.cache)), w.nodes).NodeInfos()
 	w.state.Sweep(snapshot)
 	d := demandOf(w.t, pod)
+	if node, ok := w.state.Planned(pod.UID); ok {
+		w.follow(pod, node)
+		return
+	}
 	for _, i := range w.rng.Perm(len(w.nodes)) {
 		info, err := snapshot.Get(w.nodes[i].Name)
 		if err != nil {
@@ -200,11 +218,106 @@ func (w *world) schedule() {
 		if inDoubt != nil && inDoubt.Allocation == a {
 			w.retaken++
 		}
-		copied := pod.DeepCopy()
-		copied.Spec.NodeName = a.Node
-		w.cache[pod.UID], w.assumed[pod.UID] = copied, true
-		w.binds = append(w.binds, &bind{pod: pod, node: a.Node, alloc: a})
+		w.assume(pod, a)
 		return
+	}
+}
+
+// assume begins a binding cycle.
+func (w *world) assume(pod *v1.Pod, a *allocation.Allocation) {
+	copied := pod.DeepCopy()
+	copied.Spec.NodeName = a.Node
+	w.cache[pod.UID], w.assumed[pod.UID] = copied, true
+	w.binds = append(w.binds, &bind{pod: pod, node: a.Node, alloc: a})
+}
+
+// follow is the cycle of a pod that has its part in the plan of a gang.
+func (w *world) follow(pod *v1.Pod, node string) {
+	for range w.rng.IntN(3) {
+		w.background()
+	}
+	if w.rng.IntN(10) == 0 { // another plugin's Reserve fails before ours
+		w.state.Unreserve(pod.UID, node)
+		return
+	}
+	a, ended := w.state.ReservePlanned(pod.UID, node)
+	if ended {
+		w.state.Unreserve(pod.UID, node)
+		return
+	}
+	w.followed++
+	w.assume(pod, a)
+}
+
+// plan reserves for a gang of pods that wait, whatever else is known of them.
+func (w *world) plan() {
+	var gang []*v1.Pod
+	for _, uid := range slices.Sorted(maps.Keys(w.store)) {
+		_, planned := w.state.Planned(uid)
+		if pod := w.store[uid]; pod.Spec.NodeName == "" && w.cache[uid] == nil && len(gang) < 3 && (!planned || w.rng.IntN(8) == 0) {
+			gang = append(gang, pod)
+		}
+	}
+	if len(gang) == 0 {
+		return
+	}
+	snapshot := schedcache.NewSnapshot(slices.Collect(maps.Values(w.cache)), w.nodes).NodeInfos()
+	w.state.Sweep(snapshot)
+	var members []GangMember
+	var uids []types.UID
+	used := map[string]nvtopo.Mask{}
+	for _, pod := range gang {
+		d, node := demandOf(w.t, pod), w.nodes[w.rng.IntN(len(w.nodes))].Name
+		info, err := snapshot.Get(node)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		supply := w.state.SupplyBeside(d, info, snapshot, w.slotter, used[node], nil)
+		n := supply.Members()
+		if n == 0 {
+			break
+		}
+		set := supply.Slots.Sets(1 + w.rng.IntN(n))[0]
+		members = append(members, GangMember{Pod: pod, Demand: d, Node: node, GPUs: set})
+		uids = append(uids, pod.UID)
+		if w.rng.IntN(4) > 0 { // else the next may be given the same
+			used[node] |= set
+		}
+	}
+	if len(members) == 0 {
+		return
+	}
+	for range w.rng.IntN(3) {
+		w.background()
+	}
+	before := w.state.phases()
+	failed, _ := w.state.ReserveGang(members, snapshot)
+	after := w.state.phases()
+	for _, uid := range uids {
+		want := before[string(uid)]
+		if failed < 0 {
+			want += "planned"
+		}
+		if after := after[string(uid)]; len(after) != len(want) || strings.Count(after, "planned") != strings.Count(want, "planned") {
+			w.t.Fatalf("a gang of which pod %d failed: pod %s is %q, want %q", failed, uid, after, want)
+		}
+	}
+	if failed >= 0 {
+		return
+	}
+	w.planned++
+	w.gangs = append(w.gangs, uids)
+	if w.rng.IntN(2) == 0 {
+		w.state.KeepPlanned(uids...)
+	}
+}
+
+// endPlan ends a plan, wherever its pods are.
+func (w *world) endPlan() {
+	if len(w.gangs) > 0 {
+		i := w.rng.IntN(len(w.gangs))
+		w.state.EndPlanned(w.gangs[i]...)
+		w.gangs = slices.Delete(w.gangs, i, i+1)
 	}
 }
 
@@ -433,7 +546,7 @@ func (w *world) check(step int) {
 func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 	t.Parallel()
 	histories := 100 // three of four with the PATCH of PreBind
-	retaken, compared := 0, 0
+	retaken, compared, planned, followed := 0, 0, 0, 0
 	for seed := range histories {
 		clk := &tickClock{now: time.Unix(1_700_000_000, 0)}
 		s := New(testConfig(), clk)
@@ -441,6 +554,7 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 7)), state: s, clock: clk,
 			api: map[types.UID]*v1.Pod{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, assumed: map[types.UID]bool{},
 			chosen: map[types.UID]*allocation.Allocation{}, misled: map[types.UID]bool{}, preBind: seed%4 != 0,
+			slotter: placement.NewSlotter(),
 		}
 		s.pods = w
 		for i := range 1 + 2*(seed%2) { // on one node attempts meet more often
@@ -455,6 +569,8 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 		}
 		retaken += w.retaken
 		compared += w.compared
+		planned += w.planned
+		followed += w.followed
 		w.quiesce()
 		if n := w.state.reservations.Writing(); n != 0 {
 			t.Errorf("seed %d: %d choices are said to be written after everything settled", seed, n)
@@ -469,6 +585,9 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 	if retaken < histories {
 		t.Errorf("%d choices were taken again in %d histories", retaken, histories)
 	}
+	if planned < 5*histories || followed < 2*histories {
+		t.Errorf("%d gangs were planned, and %d pods followed their plans, in %d histories", planned, followed, histories)
+	}
 	if compared < 50*histories {
 		t.Errorf("%d remembered usages were computed again in %d histories", compared, histories)
 	}
@@ -476,6 +595,9 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 
 // quiesce lets every event arrive and every doubt be decided.
 func (w *world) quiesce() {
+	for len(w.gangs) > 0 {
+		w.endPlan()
+	}
 	for range 100 {
 		for len(w.binds) > 0 {
 			w.clock.now = w.clock.now.Add(time.Second)

@@ -37,7 +37,7 @@ type stateCollector struct {
 	metrics.BaseStableCollector
 	state                                                      *State
 	reservations, classes, tableBytes, narrowings, late, nodes *metrics.Desc
-	waiting, wakes, writes                                     *metrics.Desc
+	waiting, wakes, writes, domains                            *metrics.Desc
 }
 
 func newStateCollector(s *State) *stateCollector {
@@ -54,8 +54,9 @@ func newStateCollector(s *State) *stateCollector {
 		waiting: desc("waiting_pods", "Pods with GPUs that no node took: shut_out (none would now, so that they are not tried) and let_through (woken, or refused for reasons of others).", "state"),
 		wakes: desc("wakes_total", "Pods woken for what came free on a node, by what became of them: served (bound, or gone), refused (another is woken) and "+
 			"late (not tried in time; another is woken).", "outcome"),
-		writes: desc("writes", "Writes of choices, and of the bindings of their pods: under_way (not answered yet) and waiting (until fewer are).", "state"),
-		late:   desc("topologies_held_back", "Nodes that publish more than their share, whose last object is read later."),
+		writes:  desc("writes", "Writes of choices, and of the bindings of their pods: under_way (not answered yet) and waiting (until fewer are).", "state"),
+		domains: desc("fabric_domains", "Domains of each level of the fabric that has labels, as the nodes' labels have it now; a node without a label is one of its own.", "level"),
+		late:    desc("topologies_held_back", "Nodes that publish more than their share, whose last object is read later."),
 		nodes: desc("nodes", "Nodes with accelerators by what their graph is worth: counted; stale (its exporter is silent, or what it publishes cannot be read); "+
 			"missing; replaced (an earlier node's of the name); malformed (some of it cannot be read).", "state"),
 	}
@@ -72,6 +73,7 @@ func (c *stateCollector) DescribeWithStability(ch chan<- *metrics.Desc) {
 	ch <- c.wakes
 	ch <- c.writes
 	ch <- c.nodes
+	ch <- c.domains
 }
 
 // CollectWithStability implements metrics.StableCollector.
@@ -80,7 +82,7 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	for _, r := range c.state.reservations.List() {
 		phases[r.Phase]++
 	}
-	for p := reservations.Reserved; p <= reservations.Void; p++ {
+	for p := reservations.Planned; p <= reservations.Void; p++ {
 		ch <- metrics.NewLazyConstMetric(c.reservations, metrics.GaugeValue, float64(phases[p]), p.String())
 	}
 	nodes := map[string]int{}
@@ -104,7 +106,11 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	w := c.state.writes
 	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.underWay.Load()), "under_way")
 	ch <- metrics.NewLazyConstMetric(c.writes, metrics.GaugeValue, float64(w.queued.Load()), "waiting")
-	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(c.state.topologies.HeldBack()))
+	tree := c.state.Fabric().Tree
+	for depth := 1; depth <= tree.Depth(); depth++ {
+		ch <- metrics.NewLazyConstMetric(c.domains, metrics.GaugeValue, float64(len(tree.Domains(depth))), tree.LevelName(depth))
+	}
+	ch <- metrics.NewLazyConstMetric(c.late, metrics.GaugeValue, float64(len(c.state.topologies.HeldBack())))
 }
 
 // registerMetrics registers everything for the process's one State.

@@ -10,6 +10,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -17,7 +19,23 @@ import (
 
 // newIndex returns the index of the nodes of s.
 func newIndex(s *State, stride int) *candidates.Index {
-	return candidates.NewIndex(s.clock, func(name string) *candidates.Node { return &s.cells.ensure(name).candidate }, stride)
+	return candidates.NewIndex(s.clock, func(name string) *candidates.Node { return &s.cells.ensure(name).candidate },
+		func() *fabric.Tree { return s.fabric.Current().Tree }, stride)
+}
+
+// Fabric is where nodes are now. Nodes have other numbers in the next view.
+func (s *State) Fabric() *fabricview.View { return s.fabric.Current() }
+
+// OnFabricChange has fn called after each change of the fabric. It must not block.
+func (s *State) OnFabricChange(fn func()) { s.fabric.OnChange(fn) }
+
+// Spare is what a node's part of the fabric has of whole machines with that resource, which
+// decides between nodes that are equal otherwise: the least is best.
+func (s *State) Spare(resource, node string) nodeindex.Spare {
+	if !s.fabric.Current().HasLevels() {
+		return 0
+	}
+	return s.index.Spare(resource, node)
 }
 
 // Candidates lists the nodes that the pod does best on, or nil where the list would be empty

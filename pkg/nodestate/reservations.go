@@ -70,7 +70,8 @@ func (s *State) Sweep(snapshot fwk.NodeInfoLister) {
 // cache may have forgotten a pod whose binding it believed lost, and not have
 // heard yet that it was carried out. And it must be the pod as of its binding:
 // an assumed pod has the annotation that an earlier attempt left on it, and goes
-// again when the present attempt fails.
+// again when the present attempt fails. A void one says nothing of its pod any more, once
+// that is listed as it was bound: by somebody who wrote no allocation, perhaps.
 func (s *State) replaceable(r reservations.Settled, snapshot fwk.NodeInfoLister) bool {
 	info, err := snapshot.Get(r.Node.Name())
 	if err != nil {
@@ -79,7 +80,7 @@ func (s *State) replaceable(r reservations.Settled, snapshot fwk.NodeInfoLister)
 	for _, pi := range info.GetPods() {
 		if pod := pi.GetPod(); pod.UID == r.UID {
 			cmp, err := resourceversion.CompareResourceVersion(pod.ResourceVersion, r.Version)
-			return err == nil && cmp >= 0 && s.allocationOf(pod, r.Node.Name()) != nil
+			return err == nil && cmp >= 0 && (r.Void || s.allocationOf(pod, r.Node.Name()) != nil)
 		}
 	}
 	return r.Void
@@ -90,8 +91,10 @@ func (s *State) Dump() []diagnosis.Reservation {
 	var out []diagnosis.Reservation
 	for _, r := range s.reservations.List() {
 		l := diagnosis.Reservation{Pod: r.Namespace + "/" + r.Name, Node: r.Node.Name(), UID: r.UID, Phase: r.Phase.String(), Since: r.Since}
-		for _, ca := range r.Allocation.Containers {
-			l.GPUs = append(l.GPUs, ca.GPUs...)
+		if r.Allocation != nil { // the place of a gang's pod without GPUs has none
+			for _, ca := range r.Allocation.Containers {
+				l.GPUs = append(l.GPUs, ca.GPUs...)
+			}
 		}
 		out = append(out, l)
 	}

@@ -7,10 +7,13 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
@@ -115,4 +118,186 @@ func TestChoicesMadeSideBySideShareNoGPU(t *testing.T) {
 		t.Errorf("all GPUs of a node where nothing is left: %v, want that it fits", got)
 	}
 	checkMemos(t, r.State, l)
+}
+
+// ownership is which pod was told to have which GPU.
+type ownership struct {
+	t  *testing.T
+	mu sync.Mutex
+	of map[string]types.UID
+}
+
+func (o *ownership) claim(uid types.UID, gpus []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, id := range gpus {
+		if other, taken := o.of[id]; taken {
+			o.t.Errorf("GPU %s is chosen for pods %s and %s", id, other, uid)
+		}
+		o.of[id] = uid
+	}
+}
+
+func (o *ownership) leave(gpus []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, id := range gpus {
+		delete(o.of, id)
+	}
+}
+
+// TestGangsAndSinglePodsSideBySide plans gangs and reserves for single pods in several
+// goroutines, and ends all of it in several ways.
+func TestGangsAndSinglePodsSideBySide(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	nodes := []*v1.Node{r.node, addNode(t, r.State, "m", "dgx1-v100"), addNode(t, r.State, "o", "dgx1-v100")}
+	l := schedcache.NewSnapshot(nil, nodes).NodeInfos()
+	slow := whileRead{l, runtime.Gosched}
+	owner := &ownership{t: t, of: map[string]types.UID{}}
+	var all sync.WaitGroup
+	var planned, refused, single atomic.Int64
+	for g := range 3 {
+		all.Go(func() {
+			x := &gangRun{r: r, t: t, rng: rand.New(rand.NewPCG(uint64(g), 5)), list: slow, nodes: nodes, owner: owner, slotter: placement.NewSlotter()}
+			for i := range 200 {
+				if x.run(fmt.Sprint("gang-", g, "-", i)) {
+					planned.Add(1)
+				} else {
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	for g := range 2 {
+		all.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 6))
+			for i := range 400 {
+				pod := gpuPod(fmt.Sprint("p-", g, "-", i), 1+rng.IntN(4))
+				info, err := l.Get(nodes[rng.IntN(3)].Name)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				a, reason := r.Reserve(demandOf(t, pod), pod, info, slow)
+				if reason != placement.Fits {
+					continue
+				}
+				single.Add(1)
+				owner.claim(pod.UID, a.GPUs(testResource))
+				runtime.Gosched()
+				owner.leave(a.GPUs(testResource))
+				r.Unreserve(pod.UID, a.Node)
+			}
+		})
+	}
+	all.Wait()
+	r.Sweep(l)
+	if left := r.Dump(); len(left) != 0 {
+		t.Errorf("left when all had ended: %+v", left)
+	}
+	if planned.Load() < 50 || refused.Load() == 0 || single.Load() < 100 {
+		t.Errorf("%d gangs were planned, %d refused, %d single pods reserved: too few of some", planned.Load(), refused.Load(), single.Load())
+	}
+	checkMemos(t, r.State, l)
+}
+
+// gangRun plans gangs and ends them.
+type gangRun struct {
+	r       *rig
+	t       *testing.T
+	rng     *rand.Rand
+	list    fwk.NodeInfoLister
+	nodes   []*v1.Node
+	owner   *ownership
+	slotter *placement.Slotter
+}
+
+// run reports whether the gang got its places.
+func (x *gangRun) run(name string) bool {
+	members := x.plan(name)
+	if members == nil {
+		return false
+	}
+	uids := make([]types.UID, len(members))
+	for i := range members {
+		uids[i] = members[i].Pod.UID
+	}
+	failed, _ := x.r.ReserveGang(members, x.list)
+	for _, uid := range uids {
+		if entries := x.r.reservationsOf(uid); len(entries) > 0 == (failed >= 0) {
+			x.t.Errorf("a gang of which member %d failed: pod %s has %d entries", failed, uid, len(entries))
+		}
+	}
+	if failed >= 0 {
+		return false
+	}
+	for i := range members {
+		x.owner.claim(uids[i], x.gpus(&members[i]))
+	}
+	x.end(members, uids)
+	return true
+}
+
+// plan puts each member somewhere where it may find room; nil if it finds none.
+func (x *gangRun) plan(name string) (members []GangMember) {
+	gpus := 1 + x.rng.IntN(4)
+	for i := range 2 + x.rng.IntN(3) {
+		pod := gpuPod(fmt.Sprint(name, "-", i), gpus)
+		d, node := demandOf(x.t, pod), x.nodes[x.rng.IntN(len(x.nodes))].Name
+		info, err := x.list.Get(node)
+		if err != nil {
+			x.t.Error(err)
+			return nil
+		}
+		supply := x.r.Supply(d, info, x.list, x.slotter)
+		n := supply.Members()
+		if n == 0 {
+			return nil
+		}
+		sets := supply.Slots.Sets(n)
+		members = append(members, GangMember{Pod: pod, Demand: d, Node: node, GPUs: sets[i%n]})
+	}
+	return members
+}
+
+func (x *gangRun) gpus(m *GangMember) (ids []string) {
+	for p := range m.GPUs.All() {
+		ids = append(ids, x.r.Node(m.Node).Accels[0].Graph.GPUs[p].UUID)
+	}
+	return ids
+}
+
+// end lets some cycles begin, and ends the gang in one of the ways in which gangs end.
+func (x *gangRun) end(members []GangMember, uids []types.UID) {
+	begun := x.rng.IntN(len(members) + 1)
+	for i := range begun {
+		if a, ended := x.r.ReservePlanned(uids[i], members[i].Node); ended || a.PodUID != uids[i] {
+			x.t.Errorf("pod %s does not find its part in the plan", uids[i])
+		}
+	}
+	kept := x.rng.IntN(2) == 0
+	if kept {
+		x.r.KeepPlanned(uids...)
+	}
+	for i := range members {
+		x.owner.leave(x.gpus(&members[i]))
+	}
+	switch x.rng.IntN(3) {
+	case 0: // the attempt ends, and those that wait at Permit hear of it later
+		x.r.EndPlanned(uids...)
+		runtime.Gosched()
+		for i := range begun {
+			x.r.Unreserve(uids[i], members[i].Node)
+		}
+	case 1: // the first failure ends it
+		for i := range begun {
+			x.r.Unreserve(uids[i], members[i].Node)
+		}
+		x.r.EndPlanned(uids...)
+	case 2: // all are deleted
+		for _, uid := range uids {
+			x.r.podDeleted(uid)
+		}
+		x.r.Sweep(x.list)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
@@ -53,6 +54,7 @@ type State struct {
 	releases     nodelease.OtherReleases
 	reservations *reservations.Table
 	annotations  *allocation.Memo
+	fabric       *fabricview.Views
 	index        *candidates.Index
 	retries      *candidates.Retries
 	profiles     *profiles
@@ -67,6 +69,7 @@ type State struct {
 	choosing  sync.Mutex // held by who chooses devices and records the choice
 	lookAgain deadline   // when waiting pods are tried in any case
 
+	listeners     listeners
 	placesByCount atomic.Bool // some profile places pods by count where graphs are stale
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
@@ -79,7 +82,7 @@ func New(config Config, clk clock.WithTicker) *State {
 	s := &State{
 		config: config, clock: clk, registry: nvtopo.NewRegistry(config.Weights), profiles: newProfiles(),
 		leases: nodelease.NewTable(config.Freshness), leader: leader.New(clk, config.leader()), annotations: allocation.NewMemo(),
-		retries:      candidates.NewRetries(clk),
+		retries: candidates.NewRetries(clk), fabric: fabricview.New(clk),
 		reservations: reservations.New(clk, config.RequestTimeout), writes: newWrites(), lists: newFirstLists(clk),
 		pods: noPods{}, nodes: noNodes{},
 		nominated:   func(string) []fwk.PodInfo { return nil },
@@ -165,10 +168,10 @@ func (s *State) View(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeIn
 
 // Reserve chooses the pod's devices on a node and records the choice, one for the whole
 // process at a time. For a pod that has a present reservation on the
-// node it returns that reservation's allocation. A nil allocation with Fits means the
+// node, planned or not, it returns that reservation's allocation. A nil allocation with Fits means the
 // node has no graph that counts and the pod needs none.
 func (s *State) Reserve(d *placement.Demand, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, placement.Reason) {
-	if r := s.reservations.Present(pod.UID, info.Node().Name); r != nil {
+	if r, _ := s.reservations.Begin(pod.UID, info.Node().Name); r != nil {
 		return r.Allocation, placement.Fits
 	}
 	u, reason := s.usable(d, info, snapshot)
@@ -179,7 +182,7 @@ func (s *State) Reserve(d *placement.Demand, pod *v1.Pod, info fwk.NodeInfo, sna
 	promised := s.promised(x, d.UID, d.Priority)
 	s.choosing.Lock()
 	defer s.choosing.Unlock()
-	if r := s.reservations.Present(pod.UID, x.name); r != nil {
+	if r, _ := s.reservations.Begin(pod.UID, x.name); r != nil {
 		return r.Allocation, placement.Fits
 	}
 	if s.Gone(pod.UID) {

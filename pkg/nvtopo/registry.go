@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// keptClasses are kept though no graph has them at the moment: a link that goes
-	// and comes must not cost the tables each time. Real clusters have 1 to 12 machine
-	// types, and a few more classes for damaged machines.
+	// keptClasses, those asked for last, are kept though no graph has them at the moment: a
+	// link that goes and comes must not cost the tables each time. Real clusters have 1 to
+	// 12 machine types, and a few more classes for damaged machines.
 	keptClasses = 16
 	// countedMachines bounds the machines that are told apart in a class.
 	countedMachines = 8
@@ -34,7 +34,7 @@ type Registry struct {
 
 	mu      sync.Mutex
 	classes map[string]*registered // graph class key -> tables; guarded by mu
-	recent  []*classTables         // the last keptClasses built, newest last; guarded by mu
+	recent  []*classTables         // the last keptClasses asked for, newest last; guarded by mu
 }
 
 // registered lets the first caller build outside the registry's mutex while
@@ -51,39 +51,65 @@ func NewRegistry(w Weights) *Registry {
 }
 
 // Tables returns the tables of a graph, built on first use of its class.
-func (r *Registry) Tables(g *Graph) *Tables { return &Tables{g: g, c: r.class(g)} }
-
-// Share is Tables for a caller that keeps many graphs: the graph of the tables is equal
-// to g, and has its links in common with others of its class.
-func (r *Registry) Share(g *Graph) *Tables {
-	c := r.class(g)
-	return &Tables{g: g.sharing(c.links), c: c}
+func (r *Registry) Tables(g *Graph) *Tables {
+	c, _ := r.class(g)
+	return &Tables{g: g, c: c}
 }
 
-func (r *Registry) class(g *Graph) *classTables {
+// Share is Tables for a caller that keeps many graphs: the graph of the tables is equal
+// to g, and has its links in common with others of its class. built says whether the tables
+// were not there.
+func (r *Registry) Share(g *Graph) (tables *Tables, built bool) {
+	c, built := r.class(g)
+	return &Tables{g: g.sharing(c.links), c: c}, built
+}
+
+// Has reports whether the tables of a graph's class are built.
+func (r *Registry) Has(g *Graph) bool {
+	key := g.ClassKey()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.classes[key]
+	return e != nil && e.tables.Value() != nil
+}
+
+// class returns the tables of a graph's class, and whether they had to be built.
+func (r *Registry) class(g *Graph) (c *classTables, built bool) {
 	key := g.ClassKey()
 	e := r.entry(key, g)
 	e.building.Lock()
 	defer e.building.Unlock()
-	c := e.tables.Value()
-	if c == nil {
-		c = newClassTables(g, r.weights)
-		r.keep(e, key, c)
+	if c = e.tables.Value(); c == nil {
+		c, built = newClassTables(g, r.weights), true
+		r.add(e, key, c)
 	}
-	return c
+	r.keep(c)
+	return c, built
 }
 
-// keep needs e.building.
-func (r *Registry) keep(e *registered, key string, c *classTables) {
+// add needs e.building.
+func (r *Registry) add(e *registered, key string, c *classTables) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.tables = weak.Make(c)
 	r.classes[key] = e // it may have been forgotten meanwhile
-	r.recent = append(r.recent, c)
-	if len(r.recent) > keptClasses {
+	runtime.AddCleanup(c, r.forget, key)
+}
+
+// keep has tables kept that were asked for.
+func (r *Registry) keep(c *classTables) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last := len(r.recent) - 1
+	if last >= 0 && r.recent[last] == c {
+		return
+	}
+	if at := slices.Index(r.recent, c); at >= 0 {
+		r.recent = slices.Delete(r.recent, at, at+1)
+	} else if len(r.recent) == keptClasses {
 		r.recent = slices.Delete(r.recent, 0, 1)
 	}
-	runtime.AddCleanup(c, r.forget, key)
+	r.recent = append(r.recent, c)
 }
 
 // forget drops the entry of tables that nobody holds any more.

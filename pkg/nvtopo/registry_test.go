@@ -117,6 +117,43 @@ func TestRegistryForgetsClassesThatNobodyHas(t *testing.T) {
 	}
 }
 
+// TestRegistryKeepsWhatWasAskedForLast: a machine that was there from the start loses a link, and
+// has it back after others came and went. Its tables were then built anew.
+func TestRegistryKeepsWhatWasAskedForLast(t *testing.T) {
+	t.Parallel()
+	r := NewRegistry(DefaultWeights())
+	usual := twoGPUs(t, 1)
+	if r.Has(usual) {
+		t.Error("there are tables of a class that was never asked for")
+	}
+	r.Tables(usual)
+	for bw := range int64(2 * keptClasses) {
+		r.Tables(twoGPUs(t, 2+bw))
+		r.Tables(usual)
+	}
+	for bw := range int64(keptClasses - 1) {
+		r.Tables(twoGPUs(t, 1000+bw))
+	}
+	runtime.GC()
+	if !r.Has(usual) || len(r.recent) != keptClasses {
+		t.Errorf("the usual machine's tables are there: %t; %d classes are kept, want %d", r.Has(usual), len(r.recent), keptClasses)
+	}
+	if _, built := r.Share(usual); built {
+		t.Error("the usual machine's tables were built anew")
+	}
+	for bw := range int64(keptClasses) {
+		r.Tables(twoGPUs(t, 2000+bw))
+	}
+	for range 200 { // clean-ups run some time after a collection
+		if runtime.GC(); !r.Has(usual) {
+			break
+		}
+	}
+	if r.Has(usual) {
+		t.Error("the tables of a class that nobody asked for are kept")
+	}
+}
+
 // TestPrepareAllPrefersWhatMostMachinesHave: singular machines must not keep the
 // tables of those that make up the cluster from being built, nor fill the memory.
 func TestPrepareAllPrefersWhatMostMachinesHave(t *testing.T) {
@@ -197,7 +234,10 @@ func TestGraphsOfAClassShareTheirLinks(t *testing.T) {
 		}
 		return g
 	}
-	first := r.Share(graph("a", false))
+	first, built := r.Share(graph("a", false))
+	if !built {
+		t.Error("the tables of the first graph were there")
+	}
 	for name, tc := range map[string]struct {
 		g          *Graph
 		wantShared bool
@@ -206,8 +246,8 @@ func TestGraphsOfAClassShareTheirLinks(t *testing.T) {
 		"one whose links are switched": {graph("c", true), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := r.Share(tc.g)
-			if got.c != first.c {
+			got, built := r.Share(tc.g)
+			if got.c != first.c || built {
 				t.Error("the tables are not shared")
 			}
 			if shared := &got.g.links[0] == &first.g.links[0]; shared != tc.wantShared {

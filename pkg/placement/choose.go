@@ -58,6 +58,25 @@ func Choose(u *usage.Usage, r *podrequest.Request, wantCPUs bool) (*allocation.A
 	return a, Fits
 }
 
+// ChooseOnly is Choose where the GPUs of the pod's first resource are to be exactly these.
+func ChooseOnly(u *usage.Usage, r *podrequest.Request, only nvtopo.Mask, wantCPUs bool) (*allocation.Allocation, Reason) {
+	ai := u.AccelIndex(r.Resources[0].Name)
+	if ai < 0 {
+		return nil, NoGraph
+	}
+	k := r.Resources[0].Count
+	if _, _, reason := usableGPUs(u, r, ai, k); reason != Fits {
+		return nil, reason
+	}
+	if only&^u.FreeAt(ai) != 0 || only.Len() != k {
+		return nil, FewGPUs
+	}
+	restricted := *u
+	restricted.Used, restricted.Counted = slices.Clone(u.Used), slices.Clone(u.Counted)
+	restricted.Used[ai], restricted.Counted[ai] = ^only, 0
+	return Choose(&restricted, r, wantCPUs)
+}
+
 func ringOf(accel *usage.Accel, set nvtopo.Mask) *allocation.Ring {
 	return &allocation.Ring{Class: accel.Tables.RingClass(set), Bandwidth: accel.Tables.Ring(set)}
 }

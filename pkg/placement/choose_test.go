@@ -26,7 +26,7 @@ func nodeOf(t *testing.T, kind string) *usage.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables := nvtopo.NewRegistry(nvtopo.DefaultWeights()).Share(g)
+	tables, _ := nvtopo.NewRegistry(nvtopo.DefaultWeights()).Share(g)
 	n := &usage.Node{
 		Name: "n", Resources: []string{gpu}, NUMA: g,
 		Accels: []*usage.Accel{{Resource: gpu, Graph: tables.Graph(), Tables: tables, Healthy: g.Healthy()}},

@@ -34,6 +34,10 @@ const (
 	KubeletElsewhere
 	KubeletBusy
 	PodGone
+	AttemptGoesOn
+	PlanEnded
+	PlanBroken
+	PlannedElsewhere
 	reasons // count
 )
 
@@ -61,6 +65,10 @@ var reasonTexts = [reasons]string{
 	KubeletElsewhere: "node(s) whose kubelet would take other GPUs than the pod's policy and demands allow",
 	KubeletBusy:      "node(s) whose kubelet has yet to admit pods that it might refuse after this one",
 	PodGone:          "the pod was deleted or has ended",
+	AttemptGoesOn:    "an earlier attempt to bind the pod has not ended yet",
+	PlanEnded:        "the plan of the pod's gang has ended",
+	PlanBroken:       "node(s) where GPUs that the plan of the pod's gang has for it are broken",
+	PlannedElsewhere: "node(s) that the plan of the pod's gang does not have for it",
 }
 
 // String returns the reason as the pod's status shows it.

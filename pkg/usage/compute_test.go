@@ -33,7 +33,7 @@ func testNode(t *testing.T, agent bool) *Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tables := nvtopo.NewRegistry(nvtopo.DefaultWeights()).Share(g)
+	tables, _ := nvtopo.NewRegistry(nvtopo.DefaultWeights()).Share(g)
 	leases := nodelease.NewTable(0)
 	n := &Node{
 		Name: "n", NodeUID: "node-uid", Resources: []string{gpu}, NUMA: g, Exporter: leases.Get("exporter-n"), Agent: leases.Get("agent-n"),

@@ -72,6 +72,16 @@ func NewKubelet(n *Node, k *v1alpha1.Kubelet) (*Kubelet, error) {
 	return out, nil
 }
 
+// emptied is the kubelet once it has taken everything back.
+func (k *Kubelet) emptied() *Kubelet {
+	out := *k
+	out.account, out.exclusive, out.memory = k.empty, nil, map[int]kubeletadmission.Memory{}
+	for id, m := range k.memory {
+		out.memory[id] = kubeletadmission.Memory{Free: m.Allocatable, Allocatable: m.Allocatable}
+	}
+	return &out
+}
+
 // Pins reports whether the account says which CPUs or memory Guaranteed pods have.
 func (k *Kubelet) Pins() bool { return k != nil && (k.pinsCPUs || k.pinsMemory) }
 

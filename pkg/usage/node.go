@@ -3,6 +3,8 @@
 package usage
 
 import (
+	"encoding/binary"
+	"hash/fnv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -47,6 +49,7 @@ type Node struct {
 	KubeletPolicy   nvtopo.Policy          // PolicyNone unless kubelet aligns strictly
 	Kubelet         *Kubelet               // nil while there is nothing to predict
 	Settings        string                 // how kubelet is configured, for comparison
+	Layout          uint64                 // equal for machines with the same NUMA nodes, CPUs and reserved CPUs; set by Complete
 	Records         map[types.UID][]Record // pod UID -> what kubelet recorded
 	Exporter, Agent *nodelease.Expiry
 
@@ -79,7 +82,43 @@ func (n *Node) Accel(resource string) *Accel {
 // Complete works out what follows from the other fields: call it when these are set.
 func (n *Node) Complete() {
 	n.capacity, n.cpus, n.byCPU = capacity(n), allCPUs(n).Minus(n.ReservedCPUs), numaByCPU(n.NUMA.NUMANodes)
+	n.Layout = layoutOf(n)
 	n.Empty, n.Idle = emptyUsage(n), idleUsage(n)
+}
+
+// Emptied is the machine with nothing on it, and a kubelet that has given nothing to anybody.
+func (n *Node) Emptied() *Node {
+	out := *n
+	out.Records = nil
+	if n.Kubelet != nil {
+		out.Kubelet = n.Kubelet.emptied()
+	}
+	out.Complete()
+	return &out
+}
+
+// layoutOf is a hash: that two machines of a cluster share it by chance is not to be expected.
+func layoutOf(n *Node) uint64 {
+	var b []byte
+	put := func(values ...int) {
+		b = binary.AppendVarint(b, int64(len(values)))
+		for _, v := range values {
+			b = binary.AppendVarint(b, int64(v))
+		}
+	}
+	for i := range n.NUMA.NUMANodes {
+		nn := &n.NUMA.NUMANodes[i]
+		put(nn.ID, int(nn.Memory))
+		put(nn.CPUs...)
+		put(nn.Distances...)
+		for _, core := range nn.Siblings {
+			put(core...)
+		}
+	}
+	put(n.ReservedCPUs...)
+	h := fnv.New64a()
+	_, _ = h.Write(b) // it never fails
+	return h.Sum64()
 }
 
 // Enforced reports whether this very node's agent is heard of: that of an earlier node

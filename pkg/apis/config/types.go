@@ -9,6 +9,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 const (
 	TopologyAwareName = "TopologyAware"
 	NUMAAffinityName  = "NUMAAffinity"
+	GangPlacementName = "GangPlacement"
 )
 
 // AnnotationWrite says how a pod's annotations reach the API server.

@@ -105,7 +105,7 @@ func (f *finder) best(x *Index) sets.Set[string] {
 			return nil
 		}
 		if len(usable) > 0 {
-			return f.list(x, usable)
+			return f.list(x, machines, usable)
 		}
 	}
 	return nil
@@ -132,17 +132,17 @@ func (f *finder) usable(x *Index, band int) []nodeindex.Candidate {
 		if c.Offer.Band > band {
 			break // all of them are of one band, and it is not its turn
 		}
-		i := slices.IndexFunc(c.Bucket.Nodes(), func(i int) bool { return f.admits(x, i) })
-		if i < 0 {
+		i, ok := f.admitted(x, c.Bucket)
+		if !ok {
 			continue
 		}
-		e := &x.entries[c.Bucket.Nodes()[i]]
+		e := &x.entries[i]
 		if e.topology.Kubelet == nil {
 			out = append(out, c)
 			continue
 		}
 		// What is on a node of the bucket decides alike on all of them.
-		u := e.of.source.Usage(e.topology, f.Nodes[c.Bucket.Nodes()[i]], f.Snapshot)
+		u := e.of.source.Usage(e.topology, f.Nodes[i], f.Snapshot)
 		o, ok := placement.Rate(u, f.Request)
 		if !ok {
 			continue
@@ -165,22 +165,35 @@ func (f *finder) usable(x *Index, band int) []nodeindex.Candidate {
 	return out
 }
 
+// admitted returns a node of the bucket that is worth listing.
+func (f *finder) admitted(x *Index, b *nodeindex.Bucket) (node int, ok bool) {
+	for i := range b.Nodes() {
+		if f.admits(x, i) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
 // list takes nodes from the best candidates on.
-func (f *finder) list(x *Index, cs []nodeindex.Candidate) sets.Set[string] {
+func (f *finder) list(x *Index, machines *nodeindex.Index, cs []nodeindex.Candidate) sets.Set[string] {
 	limit, tolerance := f.Narrowing.Limit, f.Narrowing.Tolerance
 	if f.wide {
 		limit, tolerance = len(f.Nodes), maxTolerance
 	}
 	cs, f.ratedBy = nodeindex.Top(cs, &f.Narrowing.Weights, tolerance)
-	names := make(sets.Set[string], min(limit, len(cs[0].Bucket.Nodes())))
-	for _, c := range cs {
-		for _, i := range c.Bucket.Nodes() {
+	names := make(sets.Set[string], min(limit, cs[0].Bucket.Len()))
+	for tied := range machines.InOrder(cs) {
+		for i := range tied.Nodes() {
 			if len(names) == limit {
 				return names
 			}
 			if f.admits(x, i) {
 				names.Insert(f.Nodes[i].Node().Name)
 			}
+		}
+		if len(names) > 0 && tolerance == 0 {
+			break // the others are equal, but for what their leaves have to spare
 		}
 	}
 	if f.checks > maxChecks {
@@ -197,7 +210,9 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 		node  int
 		offer nodeindex.Offer
 		raw   int64
+		spare nodeindex.Spare
 	}
+	machines := x.of(f.Request.Resources[0].Name)
 	var all []rated
 	band, best := nodeindex.Bands, nodeindex.NoBest()
 	for i := range x.entries {
@@ -212,7 +227,7 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 			band, best, all = o.Band, nodeindex.NoBest(), all[:0]
 		}
 		best.Add(&o)
-		all = append(all, rated{node: i, offer: o})
+		all = append(all, rated{node: i, offer: o, spare: machines.Spare(i)})
 	}
 	if f.checks > maxChecks {
 		return nil
@@ -221,10 +236,11 @@ func (f *finder) bestByNode(x *Index) sets.Set[string] {
 	for i := range all {
 		all[i].raw = f.Narrowing.Weights.Raw(&all[i].offer, &best)
 	}
-	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Compare(b.raw, a.raw) })
+	slices.SortStableFunc(all, func(a, b rated) int { return cmp.Or(cmp.Compare(b.raw, a.raw), cmp.Compare(a.spare, b.spare)) })
 	names := sets.Set[string]{}
 	for _, r := range all {
-		if !f.wide && (len(names) == f.Narrowing.Limit || r.raw < all[0].raw-int64(f.Narrowing.Tolerance*nodeindex.Point)) {
+		if !f.wide && (len(names) == f.Narrowing.Limit || r.raw < all[0].raw-int64(f.Narrowing.Tolerance*nodeindex.Point) ||
+			f.Narrowing.Tolerance == 0 && r.spare > all[0].spare) {
 			break
 		}
 		names.Insert(f.Nodes[r.node].Node().Name)

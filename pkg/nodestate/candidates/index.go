@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
@@ -28,6 +29,7 @@ const DefaultStride = 64
 type Index struct {
 	clock   clock.PassiveClock
 	find    func(name string) *Node
+	fabric  func() *fabric.Tree
 	stride  int
 	changes changes
 	lists   atomic.Uint64
@@ -36,6 +38,8 @@ type Index struct {
 	nodes   []fwk.NodeInfo // the snapshot's list that entries are aligned with
 	entries []entry
 	byName  map[string]*nodeindex.Index // resource -> its machines by state
+	tree    *fabric.Tree                // that places are of
+	places  *nodeindex.Places           // where the entries' nodes are; nil: nobody knows
 	plain   int                         // nodes without any accelerator
 	pinning int                         // nodes whose kubelet gives exclusive CPUs or memory
 
@@ -66,9 +70,9 @@ type entry struct {
 }
 
 // NewIndex returns an index of no nodes. find returns the Node of a name, and makes it if
-// need be. stride is DefaultStride but in tests.
-func NewIndex(clk clock.PassiveClock, find func(name string) *Node, stride int) *Index {
-	return &Index{clock: clk, find: find, stride: stride, byName: map[string]*nodeindex.Index{}, resources: sets.Set[string]{}}
+// need be. tree returns where nodes are now. stride is DefaultStride but in tests.
+func NewIndex(clk clock.PassiveClock, find func(name string) *Node, tree func() *fabric.Tree, stride int) *Index {
+	return &Index{clock: clk, find: find, fabric: tree, stride: stride, byName: map[string]*nodeindex.Index{}, resources: sets.Set[string]{}}
 }
 
 // AddResources adds resources to those that are accelerators.
@@ -149,7 +153,11 @@ func (x *Index) refresh(nodes []fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 			x.update(i, nodes[i], snapshot)
 		}
 	}
-	if x.align(nodes) {
+	aligned := x.align(nodes)
+	if tree := x.fabric(); aligned || tree != x.tree {
+		x.locate(tree)
+	}
+	if aligned {
 		for i := range nodes {
 			look(i)
 		}
@@ -189,6 +197,30 @@ func (x *Index) align(nodes []fwk.NodeInfo) bool {
 	}
 	x.nodes, x.turn = nodes, 0
 	return true
+}
+
+// Spare is what decides between nodes that are equal otherwise; the least is best. It is of
+// the last Refresh, and 0 of a node that came later.
+func (x *Index) Spare(resource, node string) nodeindex.Spare {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	n, machines := x.find(node), x.byName[resource]
+	if machines == nil || n.position >= len(x.entries) || x.entries[n.position].of != n {
+		return 0
+	}
+	return machines.Spare(n.position)
+}
+
+// locate takes over where the nodes are.
+func (x *Index) locate(tree *fabric.Tree) {
+	before := x.places
+	x.tree, x.places = tree, tree.Places(len(x.nodes), func(i int) string { return x.nodes[i].Node().Name })
+	if before == nil && x.places == nil {
+		return
+	}
+	for _, machines := range x.byName {
+		machines.SetPlaces(x.places)
+	}
 }
 
 func (x *Index) same(nodes []fwk.NodeInfo) bool {
@@ -270,6 +302,7 @@ func (x *Index) of(resource string) *nodeindex.Index {
 	c, ok := x.byName[resource]
 	if !ok {
 		c = nodeindex.NewIndex()
+		c.SetPlaces(x.places)
 		x.byName[resource] = c
 	}
 	return c

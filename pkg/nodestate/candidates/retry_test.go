@@ -62,7 +62,7 @@ func TestWhoIsActivatedAfterARefusedList(t *testing.T) {
 // informers for as long as the snapshot may be behind.
 func TestChangesAreLookedAtUntilTheSnapshotHasThem(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
-	x := NewIndex(clk, nil, 0)
+	x := NewIndex(clk, nil, nil, 0)
 	ours, soon := &Node{}, &Node{}
 	x.Changed(ours)
 	x.ChangesSoon(soon)

@@ -72,7 +72,8 @@ func (t *Table) WriteEnded(r *Reservation) {
 // server carried it out: the reservation stays, doubtful, until a live read later than the
 // request timeout decides. But an earlier attempt may have bound the pod already, while this
 // one stood reserved: that decides at once. bound is the pod as the informer has it now if it
-// is bound, else nil.
+// is bound, else nil. What is kept goes back to planned, with its devices, if certainly nothing
+// was carried out.
 func (t *Table) Unreserve(r *Reservation, bound *Bound) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -92,7 +93,13 @@ func (t *Table) Unreserve(r *Reservation, bound *Bound) (c Change) {
 		t.carrying[r.UID] = struct{}{}
 	}
 	t.retriedInVain(r)
-	t.drop(r, &c)
+	if r.kept && bound == nil {
+		r.written = false // it is written anew, whatever becomes of the pod meanwhile
+		t.setPhase(r, Planned)
+	} else {
+		c.Freed = r.phase == Planned // it kept others waiting, and no pod is forgotten for it
+		t.drop(r, &c)
+	}
 	c.Soon = append(c.Soon, r.Node) // the scheduler's cache forgets the pod after this
 	return c
 }

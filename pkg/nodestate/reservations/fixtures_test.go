@@ -55,13 +55,26 @@ func (r *rig) add(uid types.UID, node, gpu string) *Reservation {
 	return out
 }
 
+// plan records that a pod is to get a GPU, or, without one, a place; it is not nil unless the pod
+// has gone or is being bound already.
+func (r *rig) plan(uid types.UID, node, gpu string) *Reservation {
+	out := &Reservation{UID: uid, Name: string(uid), Node: r.node(node)}
+	if gpu != "" {
+		out.Allocation = chosen(uid, node, gpu)
+	}
+	if _, refused := r.AddAll([]*Reservation{out}); refused >= 0 {
+		return nil
+	}
+	return out
+}
+
 // sweep drops all that is settled.
 func (r *rig) sweep() Change { return r.Drop(r.Settled()) }
 
 // check compares what is kept twice with what it is kept of.
 func (r *rig) check(tb testing.TB) {
 	tb.Helper()
-	var writing int64
+	writing, planned := int64(0), int64(0)
 	settled, reading := map[*Reservation]struct{}{}, 0
 	byNode := map[string][]string{}
 	for _, l := range r.List() {
@@ -71,13 +84,22 @@ func (r *rig) check(tb testing.TB) {
 		if l.reading {
 			reading++
 		}
+		if l.Phase == Planned {
+			planned++
+		}
 		if l.Phase.settled() {
 			settled[l.Reservation] = struct{}{}
+		}
+		if l.Allocation == nil {
+			continue // it holds nothing
 		}
 		byNode[l.Node.name] = append(byNode[l.Node.name], fmt.Sprintf("%p %s", l.Reservation, l.Phase))
 	}
 	if r.Writing() != writing {
 		tb.Fatalf("%d reservations are said to be written, %d are", r.Writing(), writing)
+	}
+	if got := r.planned.Load(); got != planned {
+		tb.Fatalf("%d reservations and places are said to be planned, %d are", got, planned)
 	}
 	if r.resolving < reading { // one that was dropped is still being read
 		tb.Fatalf("%d reservations are said to be read, %d are", r.resolving, reading)

@@ -13,6 +13,9 @@ import (
 
 // Phase is where a reservation is on its way:
 //
+//	AddAll ──► planned ──EndPlanned──► dropped
+//	              │ Begin
+//	              ▼
 //	Add ──► reserved ──PreBind/Bind began──► binding ──Unreserve──► doubtful ──live GET shows no node──► dropped
 //	           │ Unreserve                      │ store shows it        │ store shows it
 //	           ▼                                ▼                       ▼
@@ -20,13 +23,17 @@ import (
 //
 // back from binding to reserved when nothing of the attempt is under way any more (a
 // refusal, or the end of the PATCH before the Binding begins),
+// from reserved to planned instead of dropped if it is kept (Keep),
 // and from any phase to void when the pod is gone or bound with another choice.
 // Confirmed and void ones are dropped once a cycle's snapshot can replace them.
 type Phase uint8
 
 // The phases of a reservation.
 const (
-	Reserved Phase = iota
+	// Planned is a place in the plan of a gang, whose pod has not had its cycle yet: nothing
+	// is written, nor will be in this phase.
+	Planned Phase = iota
+	Reserved
 	Binding
 	Doubtful
 	Confirmed
@@ -35,7 +42,7 @@ const (
 
 // String is the phase as metrics and the debug endpoint call it.
 func (p Phase) String() string {
-	return [...]string{"reserved", "binding", "doubtful", "confirmed", "void"}[p]
+	return [...]string{"planned", "reserved", "binding", "doubtful", "confirmed", "void"}[p]
 }
 
 // settled reservations only wait until a snapshot can replace them.
@@ -55,6 +62,7 @@ type Reservation struct {
 	phase   Phase
 	since   time.Time // of the phase
 	written bool      // the annotations are on the pod
+	kept    bool      // it is planned again if its attempt ends and certainly wrote nothing
 	writing bool      // one of Table.writing
 	times   int       // how many attempts before had the same choice
 	reading bool      // its pod is being read; one of Table.resolving
@@ -63,9 +71,10 @@ type Reservation struct {
 	version string
 }
 
-// present reports whether the attempt goes on that r was made for. It needs Table.mu.
+// present reports whether the attempt goes on that r was made for, or is to come. It needs
+// Table.mu.
 func (r *Reservation) present() bool {
-	return r != nil && (r.phase == Reserved || r.phase == Binding)
+	return r != nil && (r.phase == Planned || r.phase == Reserved || r.phase == Binding)
 }
 
 // Bound is a pod that is bound, as the informer or a live read shows it.

@@ -20,7 +20,7 @@ func (t *Table) Knows(uid types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, carries := t.carrying[uid]
-	return carries || t.nominated[uid] != nil || len(t.byPod[uid]) > 0
+	return carries || t.nominated[uid] != nil || len(t.byPod[uid]) > 0 || t.places[uid] != nil
 }
 
 // PodBound takes note that a pod is bound.
@@ -28,6 +28,7 @@ func (t *Table) PodBound(b *Bound) (c Change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.carrying, b.UID)
+	t.leave(b.UID)
 	if n := t.endNominated(b.UID, &c); n != nil && !n.took(b.Node, b.Allocation) {
 		c.Freed = true
 	}
@@ -42,7 +43,8 @@ func (t *Table) PodBound(b *Bound) (c Change) {
 
 // decidedBy settles a reservation by its pod, which is bound, where this decides. A pod is
 // bound once, and the PATCH of an attempt is refused from then on: what it was bound with
-// decides against every reservation that says otherwise and whose own writes may have begun. It
+// decides against every reservation that says otherwise and whose own writes may have begun,
+// and against one that is planned: nothing was written of it, and no cycle will end it. It
 // needs t.mu.
 func (t *Table) decidedBy(r *Reservation, b *Bound, c *Change) {
 	switch {
@@ -50,7 +52,7 @@ func (t *Table) decidedBy(r *Reservation, b *Bound, c *Change) {
 	case b.Allocation != nil && b.Allocation.Equal(r.Allocation):
 		t.settle(r, Confirmed, c)
 		r.version = b.Version
-	case r.phase != Reserved && (b.Allocation != nil || r.Node.name != b.Node):
+	case r.phase == Planned, r.phase != Reserved && (b.Allocation != nil || r.Node.name != b.Node):
 		t.settle(r, Void, c)
 		r.version = b.Version
 		c.Freed = true
@@ -66,6 +68,7 @@ func (t *Table) PodGone(uid types.UID) (c Change) {
 	c.Freed = t.endNominated(uid, &c) != nil
 	t.gone.add(uid, t.clock.Now())
 	delete(t.carrying, uid)
+	t.leave(uid)
 	for _, r := range t.byPod[uid] {
 		c.Freed = c.Freed || r.phase != Void
 		t.settle(r, Void, &c)

@@ -18,6 +18,8 @@ import (
 //
 //   - Add, with the question whether the pod has gone. PodGone ends all reservations of a pod
 //     and remembers that it went; one that came in between would never end.
+//   - AddAll, with the same question of each pod: a gang is planned as a whole or not at all.
+//   - Begin, with the phase: EndPlanned drops what no cycle has begun to use, and nothing else.
 //   - PodBound and PodGone, over all reservations of the pod and what is kept for it: what
 //     settles one of them settles the others.
 //   - Unreserve, with the phase: nothing may begin between the question whether a write was
@@ -40,12 +42,14 @@ type Table struct {
 
 	writing atomic.Int64  // reservations that are on their way to be bound
 	arrived chan struct{} // one of them is not any more
+	planned atomic.Int64  // reservations that are planned, and places
 
 	mu        sync.Mutex // guards what follows, and of Reservation and Node what says so
 	byPod     map[types.UID][]*Reservation
-	settled   map[*Reservation]struct{} // the confirmed and the void
-	carrying  map[types.UID]struct{}    // unbound pods that carry a choice which was dropped
-	resolving int                       // doubtful reservations whose pods are being read
+	places    map[types.UID]*Reservation // of pods in the plan of a gang that get no devices
+	settled   map[*Reservation]struct{}  // the confirmed and the void
+	carrying  map[types.UID]struct{}     // unbound pods that carry a choice which was dropped
+	resolving int                        // doubtful reservations whose pods are being read
 	nominated map[types.UID]*Nominated
 	gone      terminated
 }
@@ -55,7 +59,7 @@ type Table struct {
 func New(clk clock.PassiveClock, requestTimeout time.Duration) *Table {
 	return &Table{
 		clock: clk, requestTimeout: requestTimeout, arrived: make(chan struct{}, 1),
-		byPod: map[types.UID][]*Reservation{}, settled: map[*Reservation]struct{}{}, carrying: map[types.UID]struct{}{},
+		byPod: map[types.UID][]*Reservation{}, places: map[types.UID]*Reservation{}, settled: map[*Reservation]struct{}{}, carrying: map[types.UID]struct{}{},
 		nominated: map[types.UID]*Nominated{},
 	}
 }
@@ -71,6 +75,11 @@ type Change struct {
 func (t *Table) Present(uid types.UID, node string) *Reservation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.presentOn(uid, node)
+}
+
+// presentOn needs t.mu.
+func (t *Table) presentOn(uid types.UID, node string) *Reservation {
 	for _, r := range t.byPod[uid] {
 		if r.Node.name == node && r.present() {
 			return r
@@ -99,11 +108,16 @@ func (t *Table) Add(r, again *Reservation) (c Change, added bool) {
 	if again != nil {
 		r.times = again.times + 1
 	}
-	t.byPod[r.UID] = append(t.byPod[r.UID], r)
-	r.Node.reservations = append(r.Node.reservations, r)
+	t.insert(r)
 	r.Node.publish()
 	c.Nodes = append(c.Nodes, r.Node)
 	return c, true
+}
+
+// insert needs t.mu, and that the node is published then.
+func (t *Table) insert(r *Reservation) {
+	t.byPod[r.UID] = append(t.byPod[r.UID], r)
+	r.Node.reservations = append(r.Node.reservations, r)
 }
 
 // drop needs t.mu.
@@ -132,6 +146,9 @@ func (t *Table) mark(r *Reservation, p Phase) {
 	if p != Reserved {
 		t.setWriting(r, p == Binding)
 	}
+	if was, is := r.phase == Planned, p == Planned; was != is {
+		t.countPlanned(is)
+	}
 	r.phase, r.since = p, t.clock.Now()
 }
 
@@ -144,7 +161,8 @@ type Listed struct {
 	Writing bool      // on its way to be bound
 }
 
-// List returns all reservations. Those of one pod stand in the order in which they were made.
+// List returns all reservations, and the places, which have no Allocation. Those of one pod
+// stand in the order in which they were made.
 func (t *Table) List() []Listed {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,6 +171,9 @@ func (t *Table) List() []Listed {
 		for _, r := range rs {
 			out = append(out, Listed{r, r.phase, r.since, r.writing})
 		}
+	}
+	for _, r := range t.places {
+		out = append(out, Listed{r, Planned, r.since, false})
 	}
 	return out
 }

@@ -222,6 +222,27 @@ func TestRandomSteps(t *testing.T) {
 					}
 				}
 			},
+			func() {
+				var gang []*Reservation
+				for i := range 1 + rng.IntN(3) {
+					id, n := types.UID(fmt.Sprint("p-", i)), node()
+					gang = append(gang, &Reservation{UID: id, Node: r.node(n), Allocation: chosen(id, n, gpu())})
+				}
+				if rng.IntN(2) == 0 {
+					gang[0].Allocation = nil
+				}
+				before := len(r.List())
+				_, refused := r.AddAll(gang)
+				if got := len(r.List()) - before; refused >= 0 && got != 0 || refused < 0 && got != len(gang) {
+					t.Fatalf("%d of a gang of %d were added, refused: %d", got, len(gang), refused)
+				}
+				if refused < 0 {
+					all = append(all, gang[1:]...)
+				}
+			},
+			func() { r.Begin(uid(), node()) },
+			func() { r.Keep(uid(), uid()) },
+			func() { r.EndPlanned(uid(), uid()) },
 			func() { r.Announce(some()) },
 			func() { r.BindingBegan(some()) },
 			func() { r.BindingRefused(some()) },

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -140,15 +141,20 @@ func (c *Cache) take(obj *v1alpha1.NodeGPUTopology) (Change, error) {
 
 // takeLocked needs c.mu.
 func (c *Cache) takeLocked(obj *v1alpha1.NodeGPUTopology) (Change, error) {
+	n := c.Node(obj.Name)
 	var last *v1alpha1.NodeGPUTopologySpec
-	if n := c.Node(obj.Name); n != nil && n.ObjectUID == obj.UID {
+	if n != nil && n.ObjectUID == obj.UID {
 		last = n.Spec
 	}
-	read := c.limiter.admit(obj, last)
-	if read == nil {
-		return Change{Node: obj.Name}, nil
+	read := c.limiter.admit(obj, last, func() bool { return c.isNew(obj, last != nil) })
+	switch {
+	case read != nil:
+		return c.apply(read, read != obj)
+	case n != nil && last == nil && !notOlder(n, obj.ResourceVersion):
+		// Made anew while the watch was broken: nothing else tells that the one before is gone.
+		return c.remove(n.Name, n.ObjectUID), nil
 	}
-	return c.apply(read, read != obj)
+	return Change{Node: obj.Name}, nil
 }
 
 // takeLate reads the object of a node that had to wait, if it may be read now and still
@@ -170,11 +176,15 @@ func (c *Cache) late() []string {
 	return c.limiter.due()
 }
 
-// HeldBack is how many nodes have an object that waits because they publish too much.
-func (c *Cache) HeldBack() int {
+// HeldBack tells of the objects that wait because their nodes publish too much, by node.
+func (c *Cache) HeldBack() map[string]diagnosis.HeldBack {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.limiter.waiting)
+	out := make(map[string]diagnosis.HeldBack, len(c.limiter.waiting))
+	for node, late := range c.limiter.waiting {
+		out[node] = diagnosis.HeldBack{ResourceVersion: late.obj.ResourceVersion, Since: late.since.UTC(), GraphOnly: late.partial}
+	}
+	return out
 }
 
 // apply reads an object. Of a partial one the graph is that of an earlier version; all of it
@@ -221,6 +231,11 @@ func notOlder(n *usage.Node, version string) bool {
 func (c *Cache) Remove(name string, object types.UID) Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.remove(name, object)
+}
+
+// remove needs c.mu.
+func (c *Cache) remove(name string, object types.UID) Change {
 	c.limiter.forget(name, object)
 	change := Change{Node: name}
 	e := c.lookup(name)

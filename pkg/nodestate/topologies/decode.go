@@ -24,6 +24,24 @@ func unfinished(obj *v1alpha1.NodeGPUTopology) bool {
 	return obj.Status.Summary == nil && slices.ContainsFunc(obj.OwnerReferences, func(r metav1.OwnerReference) bool { return r.Kind == "Node" })
 }
 
+// isNew reports whether reading an object builds tables: not if it has no graph that can be
+// read. last is whether an earlier version of it was read. It needs c.mu.
+func (c *Cache) isNew(obj *v1alpha1.NodeGPUTopology, last bool) bool {
+	if !last && unfinished(obj) {
+		return false
+	}
+	graphs, _, err := c.reader.Read(obj)
+	if err != nil {
+		return false
+	}
+	for _, g := range graphs {
+		if !c.registry.Has(g) {
+			return true
+		}
+	}
+	return false
+}
+
 // decode reads each part of an object alone: a mistake of the agent must not hide what the
 // exporter reports, nor the other way round. A part that cannot be read is taken from old, the
 // last version of the object that could be read, and the faults name it. Without a graph now or
@@ -55,13 +73,18 @@ func (c *Cache) decode(obj *v1alpha1.NodeGPUTopology, old *usage.Node) (*usage.N
 		Name: obj.Name, NodeUID: spec.NodeUID, ResourceVersion: obj.ResourceVersion, ObjectUID: obj.UID, Created: obj.CreationTimestamp.Time, NUMA: numa, Spec: spec,
 		Exporter: c.leases.Get(nodelease.ExporterPrefix + obj.Name), Agent: c.leases.Get(nodelease.AgentPrefix + obj.Name),
 	}
+	isNew := false
 	for _, res := range slices.Sorted(maps.Keys(graphs)) {
-		tables := c.registry.Share(graphs[res])
+		tables, built := c.registry.Share(graphs[res])
 		g := tables.Graph()
+		isNew = isNew || built
 		n.Accels = append(n.Accels, &usage.Accel{
 			Resource: res, Graph: g, Tables: tables, Healthy: g.Healthy(), Degraded: g.Degraded(), Kind: c.kindOf(g),
 		})
 		n.Resources = append(n.Resources, res)
+	}
+	if isNew {
+		c.limiter.built(obj)
 	}
 	n.KubeletStatus = obj.Status.Kubelet
 	if err := c.readKubelet(n, n.KubeletStatus); err != nil {

@@ -27,10 +27,11 @@ const (
 	// objectRate, a second, and objectBurst are of objects. One of 8 GPUs costs 2, so that its
 	// agent may report five times a second for ever.
 	objectRate, objectBurst = 10 * objectCost, 200 * objectCost
-	// graphRate, a second, and graphBurst are of graphs that differ from the one before: sixty
+	// graphRate, a second, and graphBurst are of graphs whose tables have to be built: sixty
 	// at once and one in three seconds up to 8 GPUs. Above that tables are dear: one at once,
 	// the next a minute later and then one in two. Noise on 16 GPUs takes some 50 ms, and a
-	// hundred nodes of it must not take the seconds in which a scheduler starts.
+	// hundred nodes of it must not take the seconds in which a scheduler starts. A graph whose
+	// tables are there, as when a link is back or an object made anew, costs its object only.
 	graphRate, graphBurst  = 1.0 / 3, 60
 	smallGraph, largeGraph = 1, 40
 	// forgetAfter is how often quotas that are whole again are forgotten.
@@ -48,8 +49,10 @@ type limiter struct {
 
 // late is an object that waits, or whose graph does.
 type late struct {
-	obj     *v1alpha1.NodeGPUTopology
-	partial bool // its status was read with the graph before it
+	obj      *v1alpha1.NodeGPUTopology
+	newGraph bool      // its graph is what waits
+	partial  bool      // its status was read with the graph before it
+	since    time.Time // when an object of the node began to wait
 }
 
 // quota is what a node may publish. One read may overdraw it. That of a new graph may not if
@@ -71,37 +74,63 @@ func newLimiter(c clock.PassiveClock) *limiter {
 
 // admit returns what of an object is to be read now, where last is the spec that was read of it
 // before: all of it, its status with the last graph, or nothing (nil). What is left waits in the
-// place of the one before it.
-func (l *limiter) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec) *v1alpha1.NodeGPUTopology {
-	now := l.clock.Now()
-	q := l.quotas[obj.Name]
+// place of the one before it. isNew says whether its graph has tables to be built; it reads the
+// graph, and is asked only where that matters. Reading the object calls built if it was so.
+func (l *limiter) admit(obj *v1alpha1.NodeGPUTopology, last *v1alpha1.NodeGPUTopologySpec, isNew func() bool) *v1alpha1.NodeGPUTopology {
+	now, q := l.clock.Now(), l.quotas[obj.Name]
 	if q == nil {
 		q = newQuota()
 		l.quotas[obj.Name] = q
 	}
-	graphs, cost := q.graphs.TokensAt(now), graphCost(&obj.Spec)
-	w := l.waiting[obj.Name]
-	if w.obj == obj && w.partial && graphs < float64(cost) {
-		return nil // before the graphs are compared, which is asked ten times a second
-	}
-	if q.objects.TokensAt(now) <= 0 {
-		l.waiting[obj.Name] = late{obj: obj, partial: w.obj == obj && w.partial}
+	graphs := q.graphs.TokensAt(now)
+	mayBuild := graphs > 0 && (last == nil || graphs >= float64(graphCost(&obj.Spec)))
+	w := l.inPlace(obj, now)
+	switch {
+	case w.newGraph && !mayBuild: // before graphs are compared, which is asked ten times a second
 		return nil
-	}
-	if last == nil || !sameGraph(&obj.Spec, last) {
-		if graphs <= 0 || last != nil && graphs < float64(cost) {
-			l.waiting[obj.Name] = late{obj: obj, partial: last != nil}
-			if last == nil {
-				return nil
-			}
-			q.objects.ReserveN(now, costOf(obj))
-			return withGraph(obj, last)
+	case q.objects.TokensAt(now) <= 0:
+		l.waiting[obj.Name] = w
+		return nil
+	case !mayBuild && (last == nil || !sameGraph(&obj.Spec, last)) && l.hasNewGraph(q, obj, isNew):
+		l.waiting[obj.Name] = late{obj: obj, newGraph: true, partial: last != nil, since: w.since}
+		if last == nil {
+			return nil
 		}
-		q.graphs.ReserveN(now, cost)
+		q.objects.ReserveN(now, costOf(obj))
+		return withGraph(obj, last)
 	}
 	q.objects.ReserveN(now, costOf(obj))
 	delete(l.waiting, obj.Name)
 	return obj
+}
+
+// inPlace is the object as it would wait in the place of the one that does.
+func (l *limiter) inPlace(obj *v1alpha1.NodeGPUTopology, now time.Time) late {
+	before, ok := l.waiting[obj.Name]
+	switch {
+	case !ok:
+		return late{obj: obj, since: now}
+	case before.obj == obj:
+		return before
+	}
+	return late{obj: obj, since: before.since}
+}
+
+// hasNewGraph reports whether an object's graph has tables to be built. A look at it costs as
+// much as an object, but for that which waits already.
+func (l *limiter) hasNewGraph(q *quota, obj *v1alpha1.NodeGPUTopology, isNew func() bool) bool {
+	if w := l.waiting[obj.Name]; w.newGraph && sameGraph(&obj.Spec, &w.obj.Spec) {
+		return true
+	}
+	q.objects.ReserveN(l.clock.Now(), costOf(obj))
+	return isNew()
+}
+
+// built charges a node for tables that its graph had built.
+func (l *limiter) built(obj *v1alpha1.NodeGPUTopology) {
+	if q := l.quotas[obj.Name]; q != nil {
+		q.graphs.ReserveN(l.clock.Now(), graphCost(&obj.Spec))
+	}
 }
 
 // withGraph returns an object with the graph of an earlier version: what broke since,

@@ -30,8 +30,8 @@ func TestNoLockIsHeldWhenAChangeIsPassedOn(t *testing.T) {
 		obj.ResourceVersion = strconv.Itoa(i + 2)
 		h.OnUpdate(nil, obj)
 	}
-	if r.HeldBack() != 1 {
-		t.Errorf("%d objects wait, want the node's last", r.HeldBack())
+	if len(r.HeldBack()) != 1 {
+		t.Errorf("%d objects wait, want the node's last", len(r.HeldBack()))
 	}
 	h.OnDelete(obj)
 	if told != 302 {

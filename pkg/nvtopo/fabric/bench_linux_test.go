@@ -9,6 +9,7 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -53,6 +54,36 @@ func BenchmarkPlacePreferred(b *testing.B) {
 		b.Run(fmt.Sprintf("%dx1", pods), func(b *testing.B) {
 			benchRequests(b, tr, tb, states, pods, 1, func(n int) int64 { return int64(n % 10 / 9) })
 		})
+	}
+}
+
+// BenchmarkPlaceMixed is BenchmarkPlace for workers of 8 GPUs and a launcher without any.
+func BenchmarkPlaceMixed(b *testing.B) {
+	tb := tables(b, "dgx-h100")
+	tr := benchTree(b, 20, 32, 8)
+	for _, load := range []float64{0, 0.5, 0.9} {
+		states := benchStates(tb, tr.Len(), load)
+		for _, pods := range []int{4, 64, 1000} {
+			b.Run(fmt.Sprintf("load %v/1+%d", load, pods), func(b *testing.B) {
+				slotter := NewSlotter()
+				requests := make([]*Request, len(states))
+				for i, free := range states {
+					supply := func(shape, n int, used nvtopo.Mask, placed []int) Supply {
+						if shape == 1 {
+							return Supply{Slots: Unlinked(100), Limit: AtMost(1 - placed[1])}
+						}
+						return Supply{Slots: slotter.Slots(&Machine{Tables: tb, Healthy: 0xff, Free: free[n] &^ used}, 8, nvtopo.Constraint{})}
+					}
+					workers, launchers := Shape{GPUs: 8, Nodes: make([]Supply, len(free))}, Shape{Nodes: make([]Supply, len(free))}
+					for n := range free {
+						workers.Nodes[n], launchers.Nodes[n] = supply(0, n, 0, []int{0, 0}), supply(1, n, 0, []int{0, 0})
+					}
+					members := append(make([]Member, pods), Member{Shape: 1})
+					requests[i] = &Request{Shapes: []Shape{workers, launchers}, Members: members, Remaining: supply}
+				}
+				benchPlans(b, tr, requests)
+			})
+		}
 	}
 }
 
@@ -114,6 +145,11 @@ func benchRequests(b *testing.B, tr *Tree, tb *nvtopo.Tables, states [][]nvtopo.
 		}
 		requests[i] = &Request{Shapes: []Shape{shape}, Members: make([]Member, pods)}
 	}
+	benchPlans(b, tr, requests)
+}
+
+func benchPlans(b *testing.B, tr *Tree, requests []*Request) {
+	b.Helper()
 	b.ReportAllocs()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -142,14 +178,16 @@ func benchRequests(b *testing.B, tr *Tree, tb *nvtopo.Tables, states [][]nvtopo.
 	b.ReportMetric(100*float64(exact)/float64(max(1, placed)), "exact-%")
 }
 
-// threadTime is the time that the thread has run, in ns.
+// threadTime is the time that the thread has run, in ns. Getrusage knows it to a tick of the
+// kernel only, which is longer than most plans take.
 func threadTime(b *testing.B) int64 {
 	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_THREAD, &u); err != nil {
-		b.Fatal(err)
+	const threadCPU = 3 // CLOCK_THREAD_CPUTIME_ID
+	var ts syscall.Timespec
+	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, threadCPU, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+		b.Fatal(errno)
 	}
-	return u.Utime.Nano() + u.Stime.Nano()
+	return ts.Nano()
 }
 
 // BenchmarkSlots is what reading the slots of 5000 nodes anew costs once the states are known.

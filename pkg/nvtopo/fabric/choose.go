@@ -2,11 +2,6 @@
 
 package fabric
 
-import (
-	"cmp"
-	"slices"
-)
-
 // maxStates bounds the search for the best fit. Fabrics of some hundred racks need some
 // thousand; when it is reached, the first solution of each remaining branch is taken, and the
 // plan says that it is not exact.
@@ -17,61 +12,91 @@ type leafShare struct{ leaf, slots, members int }
 
 // search finds the innermost domains to use inside a place, of which the numbers per level are
 // given: criteria 5 to 7 over all choices, by dynamic programming from the first unit on.
+//
+// Without preferred nodes a unit is taken with all its slots, and how the members are divided is
+// decided by fill; with them it is taken with as many members as it gets.
 type search struct {
 	p         *problem
 	u         *units
-	t         table
+	t         *table
+	code      int // in which the walk starts
 	segment   int // level of segments; 0 if they do not matter inside the place
+	homes     [][]int32
+	after     []homeless
 	memo      map[state]verdict
 	free      []int32   // by unit: slots from there on that open no innermost domain
 	lowest    []int32   // by unit: the smallest parent of it and those after it
 	dislikes  [][]int64 // by unit, then members, if nodes are preferred
 	truncated bool
+	aborted   bool
 }
+
+// homeless is the segments with members in the domains after a unit's, and what they lack.
+type homeless struct{ segments, members int32 }
 
 // state is a moment of the walk over the units.
 type state struct {
 	unit, code int32
 	need       int32 // members that have no place yet
-	segments   int32 // whole segments still wanted
-	part       int32 // members of a segment begun in the current domain of the segments' level
-	open       int8  // levels open at the unit
+	segments   int32 // whole segments still wanted that may be anywhere
+	// part is the members of a segment begun in the current domain of the segments' level;
+	// negative for those still missing of the segments that have members there.
+	part int32
+	open int8 // levels open at the unit
 }
 
-// verdict is the best way to go on: take so many members into the unit, or none.
+// verdict is the best way to go on: take so many members into the unit, or none, or stop.
 type verdict struct {
 	cost cost
 	take int32
 	ok   bool
 }
 
+const stop = -1
+
+func (v verdict) better(o verdict) bool { return v.ok && (!o.ok || v.cost.compare(o.cost) < 0) }
+
 // search fills in what innermost domains a solution uses.
-func (p *problem) search(s *solution) bool {
-	x := p.newSearch(s.place, s.opened)
+func (p *problem) search(s *solution, opened []int) bool {
+	x := p.newSearch(s.place, opened, p.preferences)
 	v := x.find(x.start())
+	s.exact = s.exact && !x.truncated
+	if x.aborted { // a plan without regard to the preferences is better than none
+		x = p.newSearch(s.place, opened, false)
+		v = x.find(x.start())
+		s.exact = false
+	}
 	if !v.ok {
 		return false
 	}
-	s.cost, s.exact = v.cost, !x.truncated
+	s.cost = v.cost
 	if x.u.levels == 1 {
 		s.cost.parents = p.capacity[s.depth][s.at] * p.fresh(s.depth, s.at)
 	}
 	s.choices = x.read()
-	if !p.preferences {
-		p.fill(s.choices)
+	if x.dislikes != nil {
+		return true
+	}
+	p.fill(s.choices)
+	if p.preferences {
+		for _, c := range s.choices {
+			s.cost.disliked += p.dislike(c.leaf, c.members)[c.members]
+		}
 	}
 	return true
 }
 
-func (p *problem) newSearch(at place, opened []int) *search {
+func (p *problem) newSearch(at place, opened []int, preferences bool) *search {
 	u := p.units(at, p.t.Depth())
-	x := &search{p: p, u: u, t: u.capacities(opened, p.scratch), memo: map[state]verdict{}}
-	p.scratch = x.t.best
-	if p.size > 0 && p.segment > at.depth {
-		x.segment = p.segment - at.depth
-	}
+	x := &search{p: p, u: u, t: p.table(at, u, opened), memo: map[state]verdict{}}
+	x.code = x.t.code(opened)
 	n := len(u.id)
 	x.free, x.lowest = make([]int32, n+1), make([]int32, n+1)
+	x.homes, x.after = make([][]int32, n+1), make([]homeless, n+1)
+	if p.demand.size > 0 && p.demand.depth > at.depth {
+		x.segment = p.demand.depth - at.depth
+		x.readHomes()
+	}
 	for i := n - 1; i >= 0; i-- {
 		x.free[i], x.lowest[i] = x.free[i+1], u.outer[i]
 		if i < n-1 {
@@ -81,7 +106,7 @@ func (p *problem) newSearch(at place, opened []int) *search {
 			x.free[i] += u.size[i]
 		}
 	}
-	if p.preferences {
+	if preferences {
 		x.dislikes = make([][]int64, n)
 		for i, leaf := range u.id {
 			x.dislikes[i] = p.dislike(leaf, min(int(u.size[i]), p.members))
@@ -90,53 +115,115 @@ func (p *problem) newSearch(at place, opened []int) *search {
 	return x
 }
 
+// readHomes notes for each unit the segments that have members in its domain.
+func (x *search) readHomes() {
+	u, t := x.u, x.p.t
+	for i := len(u.id) - 1; i >= 0; i-- {
+		first := t.domains[t.Depth()][u.id[i]].First
+		x.homes[i] = x.p.demand.homes[t.of[x.segment+t.Depth()-u.levels][first]]
+		if i == len(u.id)-1 {
+			continue
+		}
+		x.after[i] = x.after[i+1]
+		if u.shared[i] < x.segment {
+			x.after[i].segments += int32(len(x.homes[i+1]))
+			x.after[i].members += last(x.homes[i+1])
+		}
+	}
+}
+
+// exactly reports whether members that are taken have to make whole segments exactly.
+func (x *search) exactly() bool { return x.p.demand.required && x.segment > 0 && x.dislikes != nil }
+
+// filled reports whether only whole segments count of the slots that are taken.
+func (x *search) filled() bool { return x.p.demand.required && x.segment > 0 && x.dislikes == nil }
+
 func (x *search) start() state {
-	st := state{code: int32(x.t.states - 1), need: int32(x.p.members)}
+	st := state{code: int32(x.code), need: int32(x.p.members)}
 	if x.segment > 0 {
-		st.segments = int32(x.p.members / x.p.size)
+		st.segments = int32(x.p.demand.free)
+		st.part = -last(x.homes[0])
 	}
 	return st
 }
 
 // find returns the best way on from a state. Equal ways go to the first units.
 func (x *search) find(st state) verdict {
-	if st.need <= 0 {
-		return verdict{cost: cost{cuts: int(st.segments)}, ok: true}
-	}
 	i := int(st.unit)
-	if i == len(x.u.id) || x.t.row(i, int(st.open))[st.code]+st.part < st.need {
-		return verdict{}
+	end := verdict{take: stop}
+	if st.need <= 0 {
+		end = x.end(st)
+		if end.cost.cuts == 0 || x.free[i] == 0 || x.dislikes != nil {
+			return end
+		}
+	}
+	begun := int32(0) // members that are not needed any more once their segment is whole
+	if x.filled() {
+		begun = max(0, st.part)
+	}
+	if i == len(x.u.id) || x.aborted || x.t.most(i, int(st.open), int(st.code))+begun < st.need {
+		return end
 	}
 	if v, ok := x.memo[st]; ok {
 		return v
 	}
-	floor := x.floor(st)
+	floor := x.floor(st, begun)
 	best := x.take(st)
 	if !best.ok || !x.settled(best.cost, floor) {
-		if v := x.find(x.skipped(st)); v.ok && (!best.ok || v.cost.compare(best.cost) < 0) {
-			v.take = 0
+		if v := x.skip(st); v.better(best) {
 			best = v
 		}
+	}
+	if end.ok && !best.better(end) {
+		best = end
 	}
 	x.memo[st] = best
 	return best
 }
 
+// end is to take nothing more.
+func (x *search) end(st state) verdict {
+	if x.segment == 0 {
+		return verdict{take: stop, ok: true}
+	}
+	cuts, ok := x.leave(int(st.unit), st.part)
+	cuts += int(st.segments + x.after[st.unit].segments)
+	if x.p.demand.required {
+		cuts = 0
+	}
+	return verdict{cost: cost{cuts: cuts}, take: stop, ok: ok}
+}
+
+// leave is the segments that are cut if a unit's domain of the segments' level gets no more; not
+// ok if that must not be.
+func (x *search) leave(unit int, part int32) (cuts int, ok bool) {
+	switch {
+	case x.exactly():
+		return 0, part == 0
+	case x.filled():
+		return 0, part >= 0
+	}
+	return unmet(x.homes[unit], max(0, -part)), true
+}
+
 // take returns the best way on that takes some of the unit.
 func (x *search) take(st state) (best verdict) {
-	needs, delta := x.t.price(int(st.unit), int(st.open))
+	i := st.unit
+	needs, delta := x.t.price(int(i), int(st.open))
 	if needs&^x.t.open[st.code] != 0 {
 		return best
 	}
-	for take := min(x.u.size[st.unit], st.need); take > 0; take-- {
-		v := x.find(x.taken(st, take, delta))
-		if v.ok {
+	most := x.u.size[i]
+	if x.dislikes != nil {
+		most = min(most, st.need)
+	}
+	for take := most; take > 0; take-- {
+		if v := x.goOn(x.taken(st, take, delta), st); v.ok {
 			v.cost, v.take = v.cost.plus(x.cost(st, take, needs)), take
-			if !best.ok || v.cost.compare(best.cost) < 0 {
+			if v.better(best) {
 				best = v
 			}
 		}
-		// Without preferred nodes all of it: how the members are divided is not decided here.
 		if x.dislikes == nil || best.ok && x.full() {
 			break
 		}
@@ -144,12 +231,39 @@ func (x *search) take(st state) (best verdict) {
 	return best
 }
 
+// skip returns the best way on that takes nothing of the unit.
+func (x *search) skip(st state) verdict {
+	next := st
+	next.unit++
+	next.open = min(st.open, int8(x.u.shared[st.unit]))
+	v := x.goOn(next, st)
+	v.take = 0
+	return v
+}
+
+// goOn is find for the next unit, of which the state has the part of the domain before. There a
+// domain of the segments' level may end.
+func (x *search) goOn(next, st state) verdict {
+	if x.segment == 0 || x.u.shared[st.unit] >= x.segment {
+		return x.find(next)
+	}
+	cuts, ok := x.leave(int(st.unit), next.part)
+	if !ok {
+		return verdict{}
+	}
+	next.part = -last(x.homes[next.unit])
+	v := x.find(next)
+	v.cost.cuts += cuts
+	return v
+}
+
 // full reports whether the search has gone on for long enough.
 func (x *search) full() bool {
-	if len(x.memo) < maxStates {
+	if len(x.memo) < x.p.most.states {
 		return false
 	}
 	x.truncated = true
+	x.aborted = x.aborted || x.exactly()
 	return true
 }
 
@@ -160,8 +274,8 @@ func (x *search) settled(got, floor cost) bool {
 
 // floor is a bound on what the rest costs: it fills what it uses, and opens the smallest
 // parents. All new domains that may be opened are needed, as they are the fewest.
-func (x *search) floor(st state) cost {
-	f := cost{leaves: int(max(0, st.need-x.free[st.unit]))}
+func (x *search) floor(st state, begun int32) cost {
+	f := cost{leaves: int(max(0, st.need-begun-x.free[st.unit]))}
 	if x.u.levels > 1 {
 		l := x.u.levels - 2
 		parents := int(st.code) % x.t.strides[l+1] / x.t.strides[l]
@@ -186,155 +300,53 @@ func (x *search) cost(st state, take int32, opens uint8) cost {
 	return c
 }
 
-func (x *search) skipped(st state) state {
-	next := st
-	next.unit++
-	next.open = min(st.open, int8(x.u.shared[st.unit]))
-	if x.u.shared[st.unit] < x.segment {
-		next.part = 0
-	}
-	return next
-}
-
 func (x *search) taken(st state, take int32, delta int) state {
 	u := x.u
-	next := state{
-		unit: st.unit + 1, code: st.code - int32(delta), need: st.need - take, segments: st.segments,
-		open: int8(min(u.levels-1, u.shared[st.unit])),
-	}
+	next := st
+	next.unit++
+	next.code -= int32(delta)
+	next.open = int8(min(u.levels-1, u.shared[st.unit]))
 	if x.segment == 0 {
+		next.need = max(0, st.need-take)
 		return next
 	}
-	if x.dislikes == nil {
-		take = u.size[st.unit] // what is filled is decided later: whole segments first
-	}
-	size := int32(x.p.size)
-	whole := (st.part + take) / size
+	size := int32(x.p.demand.size)
+	next.part = st.part + take
+	whole := max(0, next.part) / size
+	next.part -= whole * size
 	next.segments = max(0, st.segments-whole)
-	if x.p.segmentRequired {
-		next.need = st.need - whole*size
+	if x.filled() {
+		take = min(take, max(0, -st.part)) + whole*size
 	}
-	if u.shared[st.unit] >= x.segment {
-		next.part = (st.part + take) % size
+	// Slots for other segments are no help to those that have a home further on.
+	forced := int32(0)
+	if x.p.demand.required {
+		forced = max(0, -next.part) + x.after[st.unit].members
 	}
+	next.need = max(forced, st.need-take)
 	return next
 }
 
 // read walks the best way again.
 func (x *search) read() (out []leafShare) {
-	for st := x.start(); st.need > 0; {
+	for st := x.start(); ; {
 		v := x.find(st)
+		if v.take == stop {
+			return out
+		}
+		i := st.unit
+		next := st
 		if v.take == 0 {
-			st = x.skipped(st)
-			continue
+			next.unit++
+			next.open = min(st.open, int8(x.u.shared[i]))
+		} else {
+			out = append(out, leafShare{x.u.id[i], int(x.u.size[i]), int(v.take)})
+			_, delta := x.t.price(int(i), int(st.open))
+			next = x.taken(st, v.take, delta)
 		}
-		out = append(out, leafShare{x.u.id[st.unit], int(x.u.size[st.unit]), int(v.take)})
-		_, delta := x.t.price(int(st.unit), int(st.open))
-		st = x.taken(st, v.take, delta)
-	}
-	return out
-}
-
-// fill divides the members among the domains used: those that have members first, then the
-// tightest. Whole segments come before the rest.
-func (p *problem) fill(leaves []leafShare) {
-	d := p.t.Depth()
-	order := func(a, b leafShare) int {
-		return cmp.Or(cmp.Compare(p.fresh(d, a.leaf), p.fresh(d, b.leaf)), cmp.Compare(a.slots, b.slots), cmp.Compare(a.leaf, b.leaf))
-	}
-	if p.size == 0 {
-		left := p.members
-		tightest := slices.Clone(leaves)
-		slices.SortFunc(tightest, order)
-		for i := range tightest {
-			tightest[i].members = min(tightest[i].slots, left)
-			left -= tightest[i].members
+		if x.segment > 0 && x.u.shared[i] < x.segment {
+			next.part = -last(x.homes[next.unit])
 		}
-		copyShares(leaves, tightest)
-		return
+		st = next
 	}
-	groups := p.groups(leaves)
-	left := p.members
-	for i := range groups {
-		groups[i].members = min(groups[i].slots, left) / p.size * p.size
-		left -= groups[i].members
-	}
-	for i := range groups {
-		more := min(groups[i].slots-groups[i].members, left)
-		groups[i].members += more
-		left -= more
-	}
-	for _, g := range groups {
-		left := g.members
-		slices.SortFunc(g.leaves, order)
-		for i := range g.leaves {
-			g.leaves[i].members = min(g.leaves[i].slots, left)
-			left -= g.leaves[i].members
-		}
-		copyShares(leaves, g.leaves)
-	}
-}
-
-func copyShares(to, from []leafShare) {
-	for _, f := range from {
-		for i := range to {
-			if to[i].leaf == f.leaf {
-				to[i].members = f.members
-			}
-		}
-	}
-}
-
-// group is the innermost domains used of one domain of the segments' level.
-type group struct {
-	domain, slots, members int
-	leaves                 []leafShare
-}
-
-// groups returns the tightest first.
-func (p *problem) groups(leaves []leafShare) (out []group) {
-	for _, l := range leaves {
-		at := p.t.of[p.segment][p.t.domains[p.t.Depth()][l.leaf].First]
-		if n := len(out) - 1; n < 0 || out[n].domain != at {
-			out = append(out, group{domain: at})
-		}
-		g := &out[len(out)-1]
-		g.slots += l.slots
-		g.leaves = append(g.leaves, l)
-	}
-	slices.SortFunc(out, func(a, b group) int { return cmp.Or(cmp.Compare(a.slots, b.slots), cmp.Compare(a.domain, b.domain)) })
-	return out
-}
-
-// looseSegments reports whether required segments are of a level between the place and the
-// innermost, so that the number of innermost domains is not known before the search.
-func (p *problem) looseSegments(at place) bool {
-	return p.segmentRequired && p.segment > at.depth && p.segment < p.t.Depth()
-}
-
-// openedInSegments raises the numbers of the domains inside the segments' level, level by
-// level, until whole segments fit.
-func (p *problem) openedInSegments(at place, budget []int) ([]int, bool) {
-	all := make([]*units, len(budget))
-	for l := range budget {
-		all[l] = p.units(at, at.depth+1+l)
-	}
-	for l := p.segment - at.depth; l < len(budget); l++ {
-		for inner := l + 1; inner < len(budget); inner++ {
-			budget[inner] = len(all[inner].id)
-		}
-		for budget[l], _ = all[l].atLeast(p.members); ; budget[l]++ {
-			if all[len(all)-1].tooLarge(budget) {
-				return p.openedGreedily(at)
-			}
-			x := p.newSearch(at, budget)
-			if x.find(x.start()).ok {
-				break
-			}
-			if budget[l] >= len(all[l].id) {
-				return nil, false
-			}
-		}
-	}
-	return budget, true
 }

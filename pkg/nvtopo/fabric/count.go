@@ -20,6 +20,8 @@ type units struct {
 	fresh []uint8
 	// outer is the unit's parent domain's capacity; 0 if the place is the parent.
 	outer []int32
+	// How many parents there are, and how many units the largest of them has.
+	parents, largest int
 }
 
 func (p *problem) units(at place, depth int) *units {
@@ -52,22 +54,38 @@ func (p *problem) units(at place, depth int) *units {
 			u.shared[i] = l
 		}
 	}
+	here := 0
+	for i := range u.id {
+		here++
+		if i == len(u.id)-1 || u.shared[i] < u.levels-1 {
+			u.parents, u.largest, here = u.parents+1, max(u.largest, here), 0
+		}
+	}
 	return u
 }
 
 // table is how many members units can hold that may open so many domains of each level.
+//
+// Which units of one parent are taken does not matter for the levels around it, so the parents
+// are walked and not the units: of each, the largest so many.
 type table struct {
 	u       *units
+	budget  []int // domains of each level that may be opened
 	strides []int
 	states  int     // codes: the domains that may still be opened, as one number
 	open    []uint8 // by code: bit l-1 if a domain of level l may still be opened
-	best    []int32 // by unit from which on, then levels that are open there, then code
+	ends    []int   // by parent: the end of its units
+	parent  []int   // by unit
+	// sums are the most that so many new units hold, from a unit to the end of its parent, with
+	// those that have members; by unit.
+	sums [][]int32
+	best []int32 // by parent from which on, then levels that are open there, then code
 }
 
-// capacities fills a table by walking the units backwards. A unit is left out or taken whole;
-// taking it opens the domains around it that are not open yet.
-func (u *units) capacities(budget []int, scratch []int32) table {
-	t := table{u: u, states: 1}
+// capacities fills a table by walking the parents backwards. One is left out, or opens the
+// domains around it that are not open yet.
+func (u *units) capacities(budget []int, scratch []int32) *table {
+	t := &table{u: u, states: 1, budget: slices.Clone(budget)}
 	for _, b := range budget {
 		t.strides = append(t.strides, t.states)
 		t.states *= b + 1
@@ -80,51 +98,139 @@ func (u *units) capacities(budget []int, scratch []int32) table {
 			}
 		}
 	}
-	n, m := len(u.id), u.levels
-	size := (n + 1) * m * t.states
-	t.best = slices.Grow(scratch[:0], size)[:size]
-	clear(t.best[n*m*t.states:])
-	for i := n - 1; i >= 0; i-- {
-		for o := range m {
-			row := t.row(i, o)
-			skip, take := t.row(i+1, min(o, u.shared[i])), t.row(i+1, min(m-1, u.shared[i]))
-			needs, delta := t.price(i, o)
+	t.parent = make([]int, len(u.id))
+	for i := range u.id {
+		t.parent[i] = len(t.ends)
+		if i == len(u.id)-1 || u.shared[i] < u.levels-1 {
+			t.ends = append(t.ends, i+1)
+		}
+	}
+	t.sum()
+	size := (len(t.ends) + 1) * u.levels * t.states
+	if cap(scratch) < size {
+		scratch = make([]int32, size)
+	}
+	t.best = scratch[:size]
+	clear(t.best[len(t.ends)*u.levels*t.states:])
+	first := len(u.id)
+	for p := len(t.ends) - 1; p > 0; p-- {
+		first = t.ends[p-1]
+		for open := range u.shared[first-1] + 1 {
+			row := t.row(p, open)
 			for code := range row {
-				row[code] = skip[code]
-				if needs&^t.open[code] == 0 {
-					row[code] = max(row[code], u.size[i]+take[code-delta])
-				}
+				row[code] = t.most(first, open, code)
 			}
 		}
 	}
 	return t
 }
 
+// sum works out what each unit and those after it in its parent hold.
+func (t *table) sum() {
+	u := t.u
+	t.sums = make([][]int32, len(u.id))
+	buf := make([]int32, 0, len(u.id)*(min(u.largest, t.budget[u.levels-1])+1))
+	none := []int32{0}
+	for i := len(u.id) - 1; i >= 0; i-- {
+		after := none
+		if i+1 < len(u.id) && t.parent[i+1] == t.parent[i] {
+			after = t.sums[i+1]
+		}
+		start := len(buf)
+		buf = append(buf, after...)
+		if u.fresh[i]>>(u.levels-1)&1 != 0 && len(after) <= t.budget[u.levels-1] {
+			buf = append(buf, 0)
+		}
+		here := buf[start:]
+		for r := len(here) - 1; r >= 0; r-- {
+			switch {
+			case u.fresh[i]>>(u.levels-1)&1 == 0:
+				here[r] += u.size[i]
+			case r > 0:
+				here[r] = max(here[r], after[r-1]+u.size[i])
+			}
+		}
+		t.sums[i] = here
+	}
+}
+
+// most is how many members fit from a unit on where so many levels are open.
+func (t *table) most(i, open, code int) int32 {
+	u := t.u
+	if i == len(u.id) {
+		return 0
+	}
+	p, best := t.parent[i], int32(0)
+	next := u.shared[t.ends[p]-1]
+	if open < u.levels-1 { // the parent is not open
+		best = t.row(p+1, min(open, next))[code]
+		around := u.fresh[i] & (1<<(u.levels-1) - 1) >> open << open
+		if around&^t.open[code] != 0 {
+			return best
+		}
+		code -= t.delta(around)
+	}
+	rest, stride := t.row(p+1, next), t.strides[u.levels-1]
+	for r := range min(len(t.sums[i]), code/stride+1) {
+		best = max(best, t.sums[i][r]+rest[code-r*stride])
+	}
+	return best
+}
+
+// table is a table of the units inside a place with that budget at least. The last one is kept:
+// the search asks for that by which the fewest domains were found.
+func (p *problem) table(at place, u *units, budget []int) *table {
+	if t := p.last; t != nil && p.lastAt == at && t.covers(budget) {
+		return t
+	}
+	t := u.capacities(budget, p.scratch)
+	p.last, p.lastAt, p.scratch = t, at, t.best
+	return t
+}
+
+// covers reports whether a table has the codes of a budget.
+func (t *table) covers(budget []int) bool {
+	n := len(budget) - 1
+	return len(t.budget) == n+1 && slices.Equal(t.budget[:n], budget[:n]) && t.budget[n] >= budget[n]
+}
+
+// code is the state in which so many domains may be opened.
+func (t *table) code(budget []int) (code int) {
+	for l, b := range budget {
+		code += b * t.strides[l]
+	}
+	return code
+}
+
 // price is what taking a unit opens while so many levels are open: the levels as bits, and
 // what it takes from the code.
 func (t *table) price(i, open int) (levels uint8, delta int) {
 	levels = t.u.fresh[i] >> open << open
+	return levels, t.delta(levels)
+}
+
+func (t *table) delta(levels uint8) (delta int) {
 	for l, s := range t.strides {
 		if levels>>l&1 != 0 {
 			delta += s
 		}
 	}
-	return levels, delta
+	return delta
 }
 
-func (t *table) row(i, open int) []int32 {
-	at := (i*t.u.levels + open) * t.states
+func (t *table) row(parent, open int) []int32 {
+	at := (parent*t.u.levels + open) * t.states
 	return t.best[at : at+t.states]
 }
 
-// maxTable bounds a table: 32 MiB, some 20 ms. Only a gang of many hundred members in a fabric
-// of small domains, or of nodes that are all alone, needs more.
+// maxTable bounds the steps to a table: some 20 ms. Only a gang of many hundred members on nodes
+// that are all alone needs more.
 const maxTable = 1 << 23
 
-func (u *units) tooLarge(budget []int) bool {
-	size := (len(u.id) + 1) * u.levels
+func (u *units) tooLarge(budget []int, most int) bool {
+	size := (u.parents + 1) * u.levels * (u.largest + 1)
 	for _, b := range budget {
-		if size *= b + 1; size > maxTable {
+		if size *= b + 1; size > most {
 			return true
 		}
 	}
@@ -142,10 +248,10 @@ func (p *problem) opened(at place) ([]int, bool) {
 			return nil, false
 		}
 		if u.levels > 1 {
-			least = p.fewestUnits(u, budget, least)
+			least = p.fewestUnits(at, u, budget, least)
 		}
 		budget = append(budget, least)
-		if least < 0 || u.tooLarge(budget) {
+		if least < 0 || u.tooLarge(budget, p.most.table) {
 			return p.openedGreedily(at)
 		}
 	}
@@ -178,23 +284,56 @@ func (u *units) atLeast(members int) (int, bool) {
 // fewestUnits is how few new units can hold the members if the levels outside them are given,
 // and negative if that is too much work. There is an answer, since the levels outside are
 // enough.
-func (p *problem) fewestUnits(u *units, outside []int, least int) int {
-	for most := max(least, 1); ; most = min(2*most, len(u.id)) {
+func (p *problem) fewestUnits(at place, u *units, outside []int, least int) int {
+	for step := 1; ; step *= 8 {
+		most := min(least+step-1, len(u.id)) // seldom are more than the least needed
 		budget := append(slices.Clone(outside), most)
-		if u.tooLarge(budget) {
+		if u.tooLarge(budget, p.most.table) {
 			return -1
 		}
-		t := u.capacities(budget, p.scratch)
-		p.scratch = t.best
-		whole, inner := t.row(0, 0), t.strides[len(t.strides)-1]
+		t := p.table(at, u, budget)
 		for n := least; n <= most; n++ {
-			if int(whole[inner*n+inner-1]) >= p.members {
+			budget[len(outside)] = n
+			if int(t.most(0, 0, t.code(budget))) >= p.members {
 				return n
 			}
 		}
-		least = most + 1
 		if most == len(u.id) {
 			return most
 		}
+		least = most + 1
 	}
+}
+
+// looseSegments reports whether required segments are of a level between the place and the
+// innermost, so that the number of innermost domains is not known before the search.
+func (p *problem) looseSegments(at place) bool {
+	return p.demand.required && p.demand.depth > at.depth && p.demand.depth < p.t.Depth()
+}
+
+// openedInSegments raises the numbers of the domains inside the segments' level, level by
+// level, until whole segments fit.
+func (p *problem) openedInSegments(at place, budget []int) ([]int, bool) {
+	all := make([]*units, len(budget))
+	for l := range budget {
+		all[l] = p.units(at, at.depth+1+l)
+	}
+	for l := p.demand.depth - at.depth; l < len(budget); l++ {
+		for inner := l + 1; inner < len(budget); inner++ {
+			budget[inner] = len(all[inner].id)
+		}
+		for budget[l], _ = all[l].atLeast(p.members); ; budget[l]++ {
+			if all[len(all)-1].tooLarge(budget, p.most.table) {
+				return p.openedGreedily(at)
+			}
+			x := p.newSearch(at, budget, false)
+			if x.find(x.start()).ok {
+				break
+			}
+			if budget[l] >= len(all[l].id) {
+				return nil, false
+			}
+		}
+	}
+	return budget, true
 }

@@ -8,50 +8,113 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 )
 
-// nodeColumn is the first column of a fabric in CSV.
+// nodeColumn is the first column of every table of nodes.
 const nodeColumn = "node"
+
+// Row is a line of a table of nodes with one more column.
+type Row struct {
+	Line        int
+	Node, Value string
+}
 
 // ReadCSV reads a fabric as a table: the header is "node" and the names of the levels,
 // outermost first; each line is a node and its domains. A domain that is left empty is a
 // missing label. Names are trimmed.
 func ReadCSV(r io.Reader) (levels []string, nodes []NodePath, err error) {
-	rows := csv.NewReader(r)
-	rows.TrimLeadingSpace = true
-	rows.ReuseRecord = true
-	header, err := rows.Read()
-	switch {
-	case errors.Is(err, io.EOF):
-		return nil, nil, errors.New("no header: want node and the names of the levels, outermost first")
-	case err != nil:
+	header, rows, err := readTable(r, "node and the names of the levels, outermost first")
+	if err != nil {
 		return nil, nil, err
 	}
-	if first := strings.TrimSpace(strings.TrimPrefix(header[0], "\ufeff")); first != nodeColumn {
-		return nil, nil, fmt.Errorf("line 1: the first column is %q, want %q", first, nodeColumn)
+	if len(header) > 1 {
+		levels = header[1:]
 	}
-	for _, name := range header[1:] {
-		levels = append(levels, strings.TrimSpace(name))
-	}
-	for {
-		row, err := rows.Read()
-		if errors.Is(err, io.EOF) {
-			return levels, nodes, nil
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		line, _ := rows.FieldPos(0)
-		n := NodePath{Node: strings.TrimSpace(row[0])}
-		if n.Node == "" {
-			return nil, nil, fmt.Errorf("line %d: a node has no name", line)
-		}
-		if len(nodes) == MaxNodes {
-			return nil, nil, fmt.Errorf("line %d: more than %d nodes", line, MaxNodes)
-		}
-		for _, domain := range row[1:] {
-			n.Path = append(n.Path, strings.TrimSpace(domain))
+	for _, row := range rows {
+		n := NodePath{Node: row.cells[0]}
+		if len(row.cells) > 1 {
+			n.Path = row.cells[1:]
 		}
 		nodes = append(nodes, n)
 	}
+	return levels, nodes, nil
+}
+
+// ReadColumn reads a table with the columns "node" and the given one. No node may be there
+// twice. Names and values are trimmed.
+func ReadColumn(r io.Reader, column string) ([]Row, error) {
+	header, rows, err := readTable(r, nodeColumn+","+column)
+	if err != nil {
+		return nil, err
+	}
+	if len(header) != 2 || header[1] != column {
+		return nil, fmt.Errorf("line 1: the header is %s, want %s,%s", strings.Join(header, ","), nodeColumn, column)
+	}
+	var out []Row
+	seen := map[string]bool{}
+	for _, row := range rows {
+		node := row.cells[0]
+		if seen[node] {
+			return nil, fmt.Errorf("line %d: node %q is there twice", row.line, node)
+		}
+		seen[node] = true
+		out = append(out, Row{row.line, node, row.cells[1]})
+	}
+	return out, nil
+}
+
+// tableRow is a line of a table, its cells trimmed.
+type tableRow struct {
+	line  int
+	cells []string
+}
+
+// readTable reads a table whose first column is the name of a node. All lines have as many
+// cells as the header.
+func readTable(r io.Reader, want string) (header []string, rows []tableRow, err error) {
+	in := csv.NewReader(r)
+	in.TrimLeadingSpace = true
+	in.ReuseRecord = true
+	for {
+		record, err := in.Read()
+		switch {
+		case errors.Is(err, io.EOF) && header == nil:
+			return nil, nil, errors.New("no header: want " + want)
+		case errors.Is(err, io.EOF):
+			return header, rows, nil
+		case err != nil:
+			return nil, nil, err
+		}
+		line, _ := in.FieldPos(0)
+		cells, err := trimmed(record)
+		switch {
+		case err != nil:
+			return nil, nil, fmt.Errorf("line %d: %w", line, err)
+		case header == nil:
+			cells[0] = strings.TrimSpace(strings.TrimPrefix(cells[0], "\ufeff"))
+			if cells[0] != nodeColumn {
+				return nil, nil, fmt.Errorf("line %d: the first column is %q, want %q", line, cells[0], nodeColumn)
+			}
+			header = cells
+			continue
+		case cells[0] == "":
+			return nil, nil, fmt.Errorf("line %d: a node has no name", line)
+		case len(rows) == MaxNodes:
+			return nil, nil, fmt.Errorf("line %d: more than %d nodes", line, MaxNodes)
+		}
+		rows = append(rows, tableRow{line, cells})
+	}
+}
+
+// trimmed copies a record. What cannot be seen, such as a line break, is in no name.
+func trimmed(record []string) ([]string, error) {
+	cells := make([]string, len(record))
+	for i, cell := range record {
+		cells[i] = strings.TrimSpace(cell)
+		if strings.ContainsFunc(cells[i], unicode.IsControl) {
+			return nil, fmt.Errorf("column %d: a line break or another control character in %q", i+1, cells[i])
+		}
+	}
+	return cells, nil
 }

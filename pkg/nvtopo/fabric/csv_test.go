@@ -28,6 +28,7 @@ func TestReadCSV(t *testing.T) {
 		"another first column":    {text: "ip,rack\na,r\n", wantErr: `line 1: the first column is "ip", want "node"`},
 		"a line that is too long": {text: "node,rack\na,r,x\n", wantErr: "record on line 2: wrong number of fields"},
 		"a node without a name":   {text: "node,rack\na,r\n\n ,r\n", wantErr: "line 4: a node has no name"},
+		"a name of two lines":     {text: "node\n\"a\r\r\nb\"\n", wantErr: `line 2: column 1: a line break or another control character in "a\r\nb"`},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -51,10 +52,64 @@ func TestReadCSV(t *testing.T) {
 	}
 }
 
+func TestReadColumn(t *testing.T) {
+	cases := map[string]struct {
+		text    string
+		want    []Row
+		wantErr string
+	}{
+		"two nodes, spaces, an empty value": {
+			text: "\ufeffnode, free\na, 0 1 \nb,\n", want: []Row{{2, "a", "0 1"}, {3, "b", ""}},
+		},
+		"nothing":               {wantErr: "no header: want node,free"},
+		"another column":        {text: "node,machine\n", wantErr: "line 1: the header is node,machine, want node,free"},
+		"a column more":         {text: "node,free,x\n", wantErr: "line 1: the header is node,free,x, want node,free"},
+		"a node twice":          {text: "node,free\na,0\na,1\n", wantErr: `line 3: node "a" is there twice`},
+		"a node without a name": {text: "node,free\n,0\n", wantErr: "line 2: a node has no name"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := ReadColumn(strings.NewReader(tc.text), "free")
+			if tc.wantErr != "" {
+				if err == nil || err.Error() != tc.wantErr {
+					t.Errorf("error %v, want %s", err, tc.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("(-want, +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// FuzzReadColumn: a table of two columns is read or refused, and no node comes twice.
+func FuzzReadColumn(f *testing.F) {
+	f.Add("node,free\na,0 1\nb,\n")
+	f.Add("\ufeffnode,free\n\"a\",\"0\n1\"\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		rows, err := ReadColumn(strings.NewReader(text), "free")
+		if err != nil {
+			return
+		}
+		seen := map[string]bool{}
+		for _, r := range rows {
+			if r.Node == "" || seen[r.Node] {
+				t.Errorf("%q: %v", text, rows)
+			}
+			seen[r.Node] = true
+		}
+	})
+}
+
 // FuzzReadCSV: what can be read can be written and read again, and makes a tree or an error.
 func FuzzReadCSV(f *testing.F) {
 	f.Add("node,spine,rack\na,s0,r0\nb,,r1\n")
 	f.Add("node\n\"a\nb\"\n")
+	f.Add("node\n\"a\r\r\nb\"\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		levels, nodes, err := ReadCSV(strings.NewReader(text))
 		if err != nil {

@@ -12,8 +12,14 @@
 // long as the labels last, the Slots of a set of free GPUs for as long as the machine
 // exists. A plan reads one entry for each node.
 //
+// Callers that ask what is possible at best, for patience, ask Place with the supplies of an
+// empty cluster. Members that have their nodes are part of the request.
+//
 // Where to look: tree.go and build.go are the fabric, packing.go and slots.go what one node
-// can give. place.go is the order of the objective (fewest: the number of domains);
-// count.go says what domains can hold, choose.go which of them are taken, nodes.go the nodes inside one; spread.go and mixed.go are the
-// other strategies. rank.go orders members, estimate.go and quality.go judge a plan.
+// can give. request.go is what a gang asks, gang.go and segments.go how it is cut into parts,
+// problem.go one part. place.go is the order of the objective (fewest: the number of domains);
+// count.go says what domains can hold, choose.go which of them are taken, fill.go how many
+// members each gets, nodes.go the nodes inside one; spread.go and mixed.go are gangs of more
+// than one part. lay.go gives ranks their seats, refuse.go the reason why there is no plan,
+// rank.go orders members, estimate.go and quality.go judge a plan.
 package fabric

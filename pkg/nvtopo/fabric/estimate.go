@@ -14,16 +14,19 @@ import (
 //
 // m is the number of GPUs a node gives, r the worst ring among the nodes in kB/s (0 if no node
 // gives two GPUs), N the number of nodes; B and L are those of the worst link between one rank's
-// node and the next's. Where a sum cannot be worked out for want of a bandwidth, it is infinite.
-func (t *Tree) Estimate(nodes []int, gpus int, ring int64, size float64) float64 {
+// node and the next's. It is not known (0, false) if a bandwidth that it needs is not.
+func (t *Tree) Estimate(nodes []int, gpus int, ring int64, size float64) (ms float64, known bool) {
 	seconds := 0.0
 	if gpus > 1 {
+		if ring <= 0 {
+			return 0, false
+		}
 		seconds = transfer(2*size*float64(gpus-1)/float64(gpus), ring)
 	}
 	distinct := distinctNodes(nodes)
 	n := float64(len(distinct))
 	if n < 2 {
-		return 1e3 * seconds
+		return 1e3 * seconds, true
 	}
 	bandwidth, latency := int64(math.MaxInt64), int64(0)
 	for i, a := range nodes {
@@ -34,16 +37,14 @@ func (t *Tree) Estimate(nodes []int, gpus int, ring int64, size float64) float64
 		l := t.Between(a, b)
 		bandwidth, latency = min(bandwidth, l.Bandwidth), max(latency, l.Latency)
 	}
-	return 1e3 * (seconds + transfer(2*size*(n-1)/n, bandwidth) + 2*(n-1)*float64(latency)/1e9)
+	if bandwidth <= 0 {
+		return 0, false
+	}
+	return 1e3 * (seconds + transfer(2*size*(n-1)/n, bandwidth) + 2*(n-1)*float64(latency)/1e9), true
 }
 
 // transfer is the seconds that bytes take at so many kB/s.
-func transfer(bytes float64, kBps int64) float64 {
-	if kBps <= 0 {
-		return math.Inf(1)
-	}
-	return bytes / (float64(kBps) * 1e3)
-}
+func transfer(bytes float64, kBps int64) float64 { return bytes / (float64(kBps) * 1e3) }
 
 func distinctNodes(nodes []int) (out []int) {
 	seen := map[int]bool{}
@@ -72,12 +73,13 @@ const (
 )
 
 // Compat returns the requirement's estimates for an all-reduce of so many megabytes between
-// the nodes of the ranks. A node counts once, where it comes first.
-func (t *Tree) Compat(nodes []int, megabytes float64, perGigabyte float64) Compat {
+// the nodes of the ranks. A node counts once, where it comes first. They are not known (zero,
+// false) if the bandwidth between two of the nodes is not.
+func (t *Tree) Compat(nodes []int, megabytes float64, perGigabyte float64) (c Compat, known bool) {
 	list := distinctNodes(nodes)
 	n := len(list)
 	if n < 2 {
-		return Compat{}
+		return Compat{}, true
 	}
 	least := math.Inf(1)
 	var bandwidth, latency int64 // sums of whole numbers, so that they are exact
@@ -85,6 +87,9 @@ func (t *Tree) Compat(nodes []int, megabytes float64, perGigabyte float64) Compa
 		least = min(least, float64(t.Between(a, list[(i+1)%n]).Bandwidth)/1e6)
 		for _, b := range list[i+1:] {
 			l := t.Between(a, b)
+			if l.Bandwidth <= 0 {
+				return Compat{}, false
+			}
 			bandwidth += l.Bandwidth
 			latency += l.Latency
 		}
@@ -96,7 +101,7 @@ func (t *Tree) Compat(nodes []int, megabytes float64, perGigabyte float64) Compa
 		Ring:  1e3 * 2 * float64(n-1) * size / (float64(n) * least),
 		Tree:  1e3 * 2 * rounds * size / (float64(bandwidth) / pairs / 1e6),
 		Other: float64(latency) * float64(n) / pairs / 1e6,
-	}
+	}, true
 }
 
 // SampleLinks returns the links of the requirement's sample cluster: two nodes of one innermost

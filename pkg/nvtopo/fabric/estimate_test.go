@@ -53,8 +53,9 @@ func TestCompatIsTheRequirementsEstimate(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if d := cmp.Diff(tc.want, sample(t).Compat(tc.nodes, 100, tc.units), near()); d != "" {
-				t.Errorf("(-want, +got):\n%s", d)
+			got, known := sample(t).Compat(tc.nodes, 100, tc.units)
+			if d := cmp.Diff(tc.want, got, near()); d != "" || !known {
+				t.Errorf("known %v (-want, +got):\n%s", known, d)
 			}
 		})
 	}
@@ -68,8 +69,9 @@ func TestLinksOfGigabitsTakeEightTimesAsLong(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes := []int{0, 1, 2, 3}
-	got := []float64{tr.Compat(nodes, 100, BinaryUnits).Ring, tr.Compat(nodes, 100, DecimalUnits).Ring}
-	if d := cmp.Diff([]float64{11.71875, 12}, got, near()); d != "" {
+	binary, _ := tr.Compat(nodes, 100, BinaryUnits)
+	decimal, _ := tr.Compat(nodes, 100, DecimalUnits)
+	if d := cmp.Diff([]float64{11.71875, 12}, []float64{binary.Ring, decimal.Ring}, near()); d != "" {
 		t.Errorf("(-want, +got):\n%s", d)
 	}
 }
@@ -78,17 +80,20 @@ func TestHierarchicalEstimate(t *testing.T) {
 	const ring = 450_000_000
 	link := func(gbps, micros int64) Link { return Link{Bandwidth: gbps * 1e6, Latency: micros * 1e3} }
 	cases := map[string]struct {
-		link  Link
-		nodes []int
-		gpus  int
-		want  float64
+		link    Link
+		nodes   []int
+		gpus    int
+		ring    int64
+		want    float64
+		unknown bool
 	}{
-		"1 node":                    {link(100, 0), []int{0}, 8, 3.888888889},
-		"4 nodes at 100":            {link(100, 0), []int{0, 1, 2, 3}, 8, 18.888888889},
-		"4 nodes at 50":             {link(50, 0), []int{0, 1, 2, 3}, 8, 33.888888889},
-		"4 nodes at 100 and 100 µs": {link(100, 100), []int{0, 1, 2, 3}, 8, 19.488888889},
-		"one GPU has no ring":       {link(100, 0), []int{0, 1}, 1, 10},
-		"a fabric nobody measured":  {Link{}, []int{0, 1}, 8, math.Inf(1)},
+		"1 node":                    {link(100, 0), []int{0}, 8, ring, 3.888888889, false},
+		"4 nodes at 100":            {link(100, 0), []int{0, 1, 2, 3}, 8, ring, 18.888888889, false},
+		"4 nodes at 50":             {link(50, 0), []int{0, 1, 2, 3}, 8, ring, 33.888888889, false},
+		"4 nodes at 100 and 100 µs": {link(100, 100), []int{0, 1, 2, 3}, 8, ring, 19.488888889, false},
+		"one GPU has no ring":       {link(100, 0), []int{0, 1}, 1, 0, 10, false},
+		"a fabric nobody measured":  {Link{}, []int{0, 1}, 8, ring, 0, true},
+		"a node nobody measured":    {link(100, 0), []int{0, 1}, 8, 0, 0, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -98,8 +103,12 @@ func TestHierarchicalEstimate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(tc.want, tr.Estimate(tc.nodes, tc.gpus, ring, 1e9), near()); d != "" {
-				t.Errorf("(-want, +got):\n%s", d)
+			got, known := tr.Estimate(tc.nodes, tc.gpus, tc.ring, 1e9)
+			if d := cmp.Diff(tc.want, got, near()); d != "" || known == tc.unknown {
+				t.Errorf("known %v (-want, +got):\n%s", known, d)
+			}
+			if compat, known := tr.Compat(tc.nodes, 100, BinaryUnits); known != (len(tc.nodes) < 2 || tc.link.Bandwidth > 0) || !known && compat != (Compat{}) {
+				t.Errorf("compat %v, known %v", compat, known)
 			}
 		})
 	}

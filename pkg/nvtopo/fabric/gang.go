@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -14,54 +15,92 @@ type gang struct {
 	r *Request
 	w wishes
 
-	count      []int // members without a node, by shape
-	missing    int   // their sum
-	shapes     int   // that some of them have
-	firstShape int   // the first of these
-	hold       []int // nodes of bound members, and those to be near to
-	occupied   [][]bool
-	supply     [][]Supply // by shape
-	prefers    []bool     // by shape: some node is preferred
-	estimated  bool       // some node's slots are only a lower bound
+	most      limits
+	parts     []part // those of the largest members first
+	missing   int    // members without a node
+	bound     []int  // nodes of the others
+	near      []int  // nodes to be near to
+	occupied  [][]bool
+	prefers   []bool    // by shape: some node is preferred
+	estimated bool      // some node's slots are only a lower bound
+	segments  []segment // with all their members
 }
 
-// outcome is where the members without a node go, by shape.
+// part is members without a node that are placed at one time: all those of a shape, but for
+// segments that lack members.
+type part struct {
+	shape    int
+	members  []int      // as numbers in the request
+	segments []*segment // that they are of; nil if it does not matter which member is where
+	together bool       // in one domain of the segments' level
+}
+
+// outcome is where the members without a node go.
 type outcome struct {
-	nodes  [][]share
+	nodes  [][]share // by part
 	band   int
 	exact  bool
 	fewest []int // by depth
-	opened []int // new domains by level inside the place; of a gang of several shapes
+	opened []int // new domains by level inside the place; of a gang of several parts
 	// sets are what members get; nil if nodes have what the supply said at first.
 	sets map[seatsKey][]nvtopo.Mask
 }
 
-func newGang(t *Tree, r *Request, w wishes) *gang {
-	g := &gang{t: t, r: r, w: w, count: make([]int, len(r.Shapes)), hold: slices.Clone(r.Near)}
-	for _, m := range r.Members {
+func newGang(t *Tree, r *Request, w wishes, most limits) *gang {
+	g := &gang{t: t, r: r, w: w, most: most, near: r.Near}
+	byShape := make([][]int, len(r.Shapes))
+	for i, m := range r.Members {
 		if m.Bound {
-			g.hold = append(g.hold, m.Node)
+			g.bound = append(g.bound, m.Node)
 		} else {
-			g.count[m.Shape]++
+			byShape[m.Shape] = append(byShape[m.Shape], i)
+			g.missing++
 		}
 	}
-	for s, n := range slices.Backward(g.count) {
-		if n > 0 {
-			g.missing += n
-			g.shapes++
-			g.firstShape = s
-		}
+	g.occupied = g.occupy(slices.Concat(g.bound, g.near))
+	if w.segment >= 0 {
+		g.segments = g.readSegments()
 	}
-	g.occupied = g.occupy(g.hold)
-	g.supply = make([][]Supply, len(r.Shapes))
 	g.prefers = make([]bool, len(r.Shapes))
-	for s := range r.Shapes {
-		g.supply[s] = r.Shapes[s].Nodes
-		prefers, estimated := survey(g.supply[s])
+	for s, members := range byShape {
+		if len(members) == 0 {
+			continue
+		}
+		prefers, estimated := survey(r.Shapes[s].Nodes)
 		g.prefers[s] = prefers
-		g.estimated = g.estimated || estimated && g.count[s] > 0
+		g.estimated = g.estimated || estimated
+		if w.segment > 0 && s == w.segmented {
+			g.parts = append(g.parts, g.segmentParts()...)
+		} else { // in the cluster as a whole every segment is in one domain
+			g.parts = append(g.parts, part{shape: s, members: members})
+		}
 	}
+	slices.SortStableFunc(g.parts, func(a, b part) int {
+		return cmp.Or(cmp.Compare(r.Shapes[b.shape].GPUs, r.Shapes[a.shape].GPUs), cmp.Compare(len(b.members), len(a.members)))
+	})
 	return g
+}
+
+// segmentParts are the members that are in segments. One that must be whole, but lacks members
+// and has no home, is a part of its own: the search knows full segments only.
+func (g *gang) segmentParts() []part {
+	full := part{shape: g.w.segmented, segments: []*segment{}}
+	var out []part
+	for i := range g.segments {
+		s := &g.segments[i]
+		switch {
+		case len(s.missing) == 0:
+		case g.r.SegmentRequired && s.home == noHome && len(s.missing) < g.r.SegmentSize:
+			out = append(out, part{shape: g.w.segmented, members: s.missing, together: true})
+		default:
+			full.members = append(full.members, s.missing...)
+			full.segments = append(full.segments, s)
+		}
+	}
+	if len(full.members) > 0 {
+		out = append(out, full)
+	}
+	return out
 }
 
 // survey says of a supply whether some node is preferred over others, and whether some node's
@@ -96,40 +135,62 @@ func (g *gang) occupy(nodes []int) [][]bool {
 	return out
 }
 
-// problem is to place so many members of a shape.
-func (g *gang) problem(shape, members int) *problem {
-	p := &problem{
-		t: g.t, supply: g.supply[shape], members: members, required: g.w.required, hold: g.hold, occupied: g.occupied,
-		segment: -1, preferences: g.prefers[shape],
+// plain is to place a part by itself, be it together or not.
+func (g *gang) plain(p *part) *problem {
+	return &problem{
+		t: g.t, supply: g.r.Shapes[p.shape].Nodes, members: len(p.members), required: g.w.required, label: g.w.required,
+		hold: g.bound, near: g.near, occupied: g.occupied, demand: g.demandOf(p.segments), preferences: g.prefers[p.shape],
+		most: g.most, blocked: -1,
 	}
-	if g.w.segment > 0 { // in the cluster as a whole every segment is in one domain
-		p.segment, p.size, p.segmentRequired = g.w.segment, g.r.SegmentSize, g.r.SegmentRequired
+}
+
+// problem is to place a part by itself, together where it must be.
+func (g *gang) problem(p *part) *problem {
+	out := g.plain(p)
+	if p.together && g.w.segment > g.w.required {
+		// Its domain need not be that of the bound members, but must be inside the required one.
+		if g.w.required > 0 && len(g.bound) > 0 {
+			out.scope = place{g.w.required, g.t.of[g.w.required][g.bound[0]]}
+		}
+		out.required, out.hold, out.near = g.w.segment, nil, slices.Concat(g.bound, g.near)
 	}
-	return p
+	return out
 }
 
 func (g *gang) outcomeOf(s *solution) *outcome {
-	o := &outcome{nodes: make([][]share, len(g.r.Shapes)), band: s.band, exact: s.exact, fewest: make([]int, g.t.Depth()+1)}
-	o.nodes[g.firstShape] = s.nodes
-	for d := range o.fewest {
-		o.fewest[d] = g.occupiedAt(d)
-		if inside := d - s.depth - 1; inside >= 0 && inside < len(s.opened) {
-			o.fewest[d] += s.opened[inside]
+	return &outcome{nodes: [][]share{s.nodes}, band: s.band, exact: s.exact, fewest: g.fewestOf(s.outer, s.fewest)}
+}
+
+// fewestOf adds the domains of bound members to new ones inside a depth.
+func (g *gang) fewestOf(outer int, opened []int) []int {
+	out := make([]int, g.t.Depth()+1)
+	for d := range out {
+		if len(g.near) > 0 {
+			break // it is not the members' domains alone that are fewest
 		}
-		o.fewest[d] = max(1, o.fewest[d])
+		out[d] = g.occupiedAt(d)
+		if inside := d - outer - 1; inside >= 0 && inside < len(opened) {
+			out[d] += opened[inside]
+		}
+		out[d] = max(1, out[d])
 	}
-	return o
+	return out
 }
 
 // occupiedAt counts the domains of a depth that bound members are in.
-func (g *gang) occupiedAt(depth int) int {
-	seen := map[int]bool{}
-	for _, m := range g.r.Members {
-		if m.Bound {
-			seen[g.t.of[depth][m.Node]] = true
+func (g *gang) occupiedAt(depth int) int { return len(g.t.among(depth, g.bound)) }
+
+// among returns the domains of a depth that nodes are in, in their order; below the innermost
+// level the nodes.
+func (t *Tree) among(depth int, nodes []int) []int {
+	out := slices.Clone(nodes)
+	if depth <= t.Depth() {
+		for i, n := range nodes {
+			out[i] = t.of[depth][n]
 		}
 	}
-	return len(seen)
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // finish lays the ranks and writes the plan down.
@@ -137,141 +198,32 @@ func (g *gang) finish(o *outcome) *Plan {
 	t := g.t
 	plan := &Plan{
 		Nodes: make([]int, len(g.r.Members)), Sets: make([]nvtopo.Mask, len(g.r.Members)),
-		Fewest: o.fewest, Band: o.band, Exact: o.exact && !g.estimated, Preferred: true,
+		Fewest: o.fewest, Band: o.band, Exact: o.exact && !g.estimated,
 	}
-	for shape, nodes := range o.nodes {
-		seats := g.lay(shape, nodes, o.sets)
-		for rank, m := range g.r.Members {
-			if !m.Bound && m.Shape == shape {
-				plan.Nodes[rank], plan.Sets[rank] = seats[0].node, seats[0].set
-				seats = seats[1:]
-			}
-		}
-	}
-	for rank, m := range g.r.Members {
+	for i, m := range g.r.Members {
 		if m.Bound {
-			plan.Nodes[rank] = m.Node
+			plan.Nodes[i] = m.Node
 		}
 	}
-	plan.Domains = make([][]int, t.Depth()+1)
+	g.lay(plan, o)
 	depth := t.Depth() + 1
 	for _, n := range plan.Nodes {
 		depth = min(depth, t.Common(plan.Nodes[0], n))
-		for d := range plan.Domains {
-			plan.Domains[d] = append(plan.Domains[d], t.of[d][n])
-		}
 	}
-	for d := range plan.Domains {
-		slices.Sort(plan.Domains[d])
-		plan.Domains[d] = slices.Compact(plan.Domains[d])
+	for d := range t.Depth() + 1 {
+		plan.Domains = append(plan.Domains, t.among(d, plan.Nodes))
 	}
 	plan.Level = t.LevelName(depth)
 	plan.Preferred = depth >= g.w.preferred
 	plan.Crossings = t.Crossings(plan.Nodes)
-	if g.w.segment >= 0 {
-		plan.SegmentsCut = t.cuts(plan.Nodes, g.w.segment, g.r.SegmentSize)
+	for _, s := range g.segments {
+		nodes := slices.Clone(s.nodes)
+		for _, m := range s.missing {
+			nodes = append(nodes, plan.Nodes[m])
+		}
+		if len(t.among(g.w.segment, nodes)) > 1 {
+			plan.SegmentsCut++
+		}
 	}
 	return plan
-}
-
-// seat is a member's place.
-type seat struct {
-	node int
-	set  nvtopo.Mask
-}
-
-// lay returns the seats in the order of ranks: node after node, so that a domain is left once.
-// Where segments matter, those that fit one domain come first, and what does not last.
-func (g *gang) lay(shape int, nodes []share, given map[seatsKey][]nvtopo.Mask) []seat {
-	var whole, rest, here []seat
-	flush := func() {
-		n := len(here)
-		if g.w.segment >= 0 {
-			n -= n % g.r.SegmentSize
-		}
-		whole, rest, here = append(whole, here[:n]...), append(rest, here[n:]...), nil
-	}
-	for i, s := range nodes {
-		if i > 0 && g.w.segment >= 0 && g.t.of[g.w.segment][s.node] != g.t.of[g.w.segment][nodes[i-1].node] {
-			flush()
-		}
-		sets := given[seatsKey{shape, s.node}]
-		if given == nil {
-			sets = g.supply[shape][s.node].Slots.Sets(s.members)
-		}
-		for k := range s.members {
-			e := seat{node: s.node}
-			if sets != nil {
-				e.set = sets[k]
-			}
-			here = append(here, e)
-		}
-	}
-	flush()
-	return append(whole, rest...)
-}
-
-// unplaceable says how many members fit at most.
-func (g *gang) unplaceable(detail string) error {
-	depth := g.w.required
-	e := &UnplaceableError{Level: g.t.LevelName(depth), Want: len(g.r.Members), Detail: detail}
-	var rooms []*problem
-	for shape, count := range g.count {
-		if count > 0 {
-			p := g.problem(shape, count)
-			p.load(worstBand)
-			rooms = append(rooms, p)
-		}
-	}
-	last := g.t.Len()
-	if depth <= g.t.Depth() {
-		last = len(g.t.domains[depth])
-	}
-	for i := range last {
-		if have, ok := g.room(rooms, place{depth, i}); ok {
-			e.Have = max(e.Have, len(g.r.Members)-g.missing+have)
-		}
-	}
-	return e
-}
-
-// room is how many members would fit in a place at the same time, if those of other shapes
-// were not there; false if the place does not have all nodes that are held or is nameless.
-func (g *gang) room(shapes []*problem, at place) (total int, ok bool) {
-	first, end := at.at, at.at+1
-	if at.depth <= g.t.Depth() {
-		dom := &g.t.domains[at.depth][at.at]
-		if at.depth > 0 && dom.Name == "" {
-			return 0, false
-		}
-		first, end = dom.First, dom.End
-	}
-	for _, p := range shapes {
-		if !p.holds(first, end) {
-			return 0, false
-		}
-		switch {
-		case at.depth > g.t.Depth():
-			total += min(p.members, p.slots[at.at])
-		case g.r.MaxPerDomain > 0 && first < end:
-			total += min(p.members, g.bounded(p, g.t.of[g.w.spread][first], g.t.of[g.w.spread][end-1]))
-		default:
-			total += min(p.members, p.capacity[at.depth][at.at])
-		}
-	}
-	return total, true
-}
-
-// bounded is how many members fit in domains that take so many each at most.
-func (g *gang) bounded(p *problem, first, last int) (total int) {
-	for i := first; i <= last; i++ {
-		room := g.r.MaxPerDomain
-		for _, m := range g.r.Members {
-			if m.Bound && g.t.of[g.w.spread][m.Node] == i {
-				room--
-			}
-		}
-		total += min(p.capacity[g.w.spread][i], max(0, room))
-	}
-	return total
 }

@@ -28,14 +28,51 @@ func (p *problem) greedily(at place, members int) (leaves []leafShare) {
 		return cmp.Or(cmp.Compare(p.fresh(inner, a), p.fresh(inner, b)), cmp.Compare(p.capacity[inner][b], p.capacity[inner][a]), cmp.Compare(a, b))
 	})
 	for _, i := range parts {
-		if members == 0 {
-			break
+		members -= p.forced(place{inner, i})
+	}
+	for _, i := range parts {
+		n := p.forced(place{inner, i})
+		more := min(members, p.capacity[inner][i]-n)
+		members -= more
+		if n += more; n > 0 {
+			leaves = append(leaves, p.greedily(place{inner, i}, n)...)
 		}
-		n := min(members, p.capacity[inner][i])
-		leaves = append(leaves, p.greedily(place{inner, i}, n)...)
-		members -= n
 	}
 	return leaves
+}
+
+// forced is how many members must go to a place because their segments have members there.
+func (p *problem) forced(at place) (n int) {
+	if !p.demand.required || at.depth > p.demand.depth {
+		return 0
+	}
+	for domain, missing := range p.demand.homes {
+		first, _ := p.t.nodesOf(place{p.demand.depth, domain})
+		if p.t.of[at.depth][first] == at.at {
+			n += int(last(missing))
+		}
+	}
+	return n
+}
+
+// bounds is how few new domains of each level inside the outer domain of a frame hold the
+// members, each level by itself.
+func (p *problem) bounds(f frame) (out []int) {
+	p.load(worstBand)
+	for _, at := range p.holding(f) {
+		b := p.path(f, at)
+		for d := f.depth + 1; d <= p.t.Depth(); d++ {
+			least, _ := p.units(place{f.depth, at}, d).atLeast(p.members)
+			b = append(b, least)
+		}
+		if out == nil {
+			out = b
+		}
+		for i := range out {
+			out[i] = min(out[i], b[i])
+		}
+	}
+	return out
 }
 
 func (p *problem) openedGreedily(at place) ([]int, bool) {

@@ -23,7 +23,8 @@ func TestGreedyPlansCanBeCarriedOut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := newGang(tr, req, wishes).problem(0, w.pods)
+		g := newGang(tr, req, wishes, limits{maxStates, maxTable})
+		p := g.problem(&g.parts[0])
 		p.load(worstBand)
 		if p.capacity[0][0] < w.pods {
 			continue
@@ -43,13 +44,13 @@ func TestGreedyPlansCanBeCarriedOut(t *testing.T) {
 			if l.members < 1 || l.members > p.capacity[w.levels][l.leaf] {
 				t.Fatalf("%d members in %d slots\n%s", l.members, l.slots, w)
 			}
-			if p.segmentRequired {
-				segments[tr.of[p.segment][tr.domains[w.levels][l.leaf].First]] += l.members
+			if p.demand.required {
+				segments[tr.of[p.demand.depth][tr.domains[w.levels][l.leaf].First]] += l.members
 			}
 		}
 		for _, n := range segments {
-			if n%p.size != 0 {
-				t.Fatalf("%d members in segments of %d\n%s", n, p.size, w)
+			if n%p.demand.size != 0 {
+				t.Fatalf("%d members in segments of %d\n%s", n, p.demand.size, w)
 			}
 		}
 		if sum != w.pods {
@@ -89,7 +90,7 @@ func TestNodesWithoutBoundDoNotOverflow(t *testing.T) {
 	c := clusterOf(t, "dgx-h100", "spine rack", "A r0: ff ff\nA r1: ff\nB r2: ff")
 	shape := Shape{Nodes: make([]Supply, c.tree.Len())}
 	for n := range shape.Nodes {
-		shape.Nodes[n] = Supply{Slots: Unlinked(1 << 40), Limit: 1, Preference: int64(n)}
+		shape.Nodes[n] = Supply{Slots: Unlinked(1 << 40), Limit: AtMost(1), Preference: int64(n)}
 	}
 	p, err := Place(c.tree, &Request{Shapes: []Shape{shape}, Members: make([]Member, 3)})
 	if got := c.names(p, err); got != "r0-0 r0-1 r1-0" {
@@ -101,5 +102,63 @@ func TestNodesWithoutBoundDoNotOverflow(t *testing.T) {
 	p, err = Place(c.tree, &Request{Shapes: []Shape{shape}, Members: make([]Member, 40_000)})
 	if err != nil || p.Level != "spine" {
 		t.Errorf("%v: want three nodes of one spine, no node counts as more than %d", err, maxSlots)
+	}
+}
+
+// A plan that gave up early may be worse than the best, but it must not say otherwise, and it
+// must be one.
+func TestPlansThatGiveUpEarlySaySo(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(9, 9))
+	rounds, exact, worse := 3000, 0, 0
+	if testing.Short() {
+		rounds = 400
+	}
+	for range rounds {
+		w := worldOf(r, 1+r.IntN(3), 1+r.IntN(4), 1+r.IntN(8), r.IntN(4) == 0)
+		switch r.IntN(6) {
+		case 0:
+			w.segments(r)
+		case 1:
+			w.segments(r)
+			w.segmentRequired = true
+			w.prefer(r)
+		case 2:
+			w.bindSegments(r)
+			w.segmentRequired = true
+		case 3:
+			w.prefer(r)
+		case 4:
+			w.spread = r.IntN(w.levels + 1)
+		}
+		tr, req := w.request(t)
+		want, found := w.best()
+		p, err := placeWithin(tr, req, limits{states: r.IntN(4), table: 4 + r.IntN(100)})
+		if (err == nil) != found {
+			t.Fatalf("%v, but found %v: %+v\n%s", err, found, want, w)
+		}
+		if err != nil {
+			continue
+		}
+		got := w.judge(w.placed(tr, req, p))
+		c := w.compare(want, got)
+		if p.Exact {
+			exact++
+		}
+		if c < 0 {
+			worse++
+		}
+		if !got.ok || p.Exact && c != 0 || got.ownLevel != want.ownLevel && w.spread < 0 {
+			t.Fatalf("exact %v: got %+v, want %+v\n%s", p.Exact, got, want, w)
+		}
+		for d := 1; d <= w.levels && w.spread < 0; d++ {
+			if p.Fewest[d] > want.ownDomains[d-1] {
+				t.Fatalf("depth %d: fewest %d, but there is a way with %d\n%s", d, p.Fewest[d], want.ownDomains[d-1], w)
+			}
+		}
+	}
+	t.Logf("%d plans: %d exact, %d not the best", rounds, exact, worse)
+	if worse == 0 || exact == 0 {
+		t.Error("the limits make no difference")
 	}
 }

@@ -5,145 +5,200 @@ package fabric
 import (
 	"cmp"
 	"slices"
-	"strconv"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// mixture is what nodes have left while members of several shapes are placed.
+// mixture is what nodes have left while the parts of a gang are placed.
 type mixture struct {
-	g      *gang
-	supply [][]Supply // by shape, then node
-	used   map[int]nvtopo.Mask
-	placed map[int][]int              // by node, then shape
-	sets   map[seatsKey][]nvtopo.Mask // what members were given
+	g       *gang
+	changed []map[int]Supply // by shape, then node
+	taken   map[int]int      // by node, where there is one shape only: slots
+	used    map[int]nvtopo.Mask
+	placed  map[int][]int // by node, then shape
+	hold    []int         // nodes of all members so far, and those to be near to
+	nodes   [][]share     // by part
+	band    int
+	sets    map[seatsKey][]nvtopo.Mask // what members were given
 }
 
 // seatsKey is the members of one shape on one node.
 type seatsKey struct{ shape, node int }
 
 func newMixture(g *gang) *mixture {
-	m := &mixture{g: g, supply: slices.Clone(g.supply), used: map[int]nvtopo.Mask{}, placed: map[int][]int{}, sets: map[seatsKey][]nvtopo.Mask{}}
-	if g.shapes > 1 {
-		for s := range m.supply {
-			m.supply[s] = slices.Clone(m.supply[s])
-		}
+	m := &mixture{g: g, hold: slices.Concat(g.bound, g.near), nodes: make([][]share, len(g.parts))}
+	if g.several() {
+		m.changed = make([]map[int]Supply, len(g.r.Shapes))
+		m.used, m.placed, m.sets = map[int]nvtopo.Mask{}, map[int][]int{}, map[seatsKey][]nvtopo.Mask{}
 	}
 	return m
 }
 
-// take gives members of a shape what they have been placed on, and asks what is left there.
-func (m *mixture) take(shape int, nodes []share) {
+// several reports whether the parts are of several shapes.
+func (g *gang) several() bool {
+	return slices.ContainsFunc(g.parts, func(p part) bool { return p.shape != g.parts[0].shape })
+}
+
+// problem is to place a part on what is left.
+func (m *mixture) problem(i int) *problem {
+	p := m.g.problem(&m.g.parts[i])
+	p.taken, p.occupied = m.taken, m.g.occupy(m.hold)
+	if m.changed != nil {
+		p.changed = m.changed[m.g.parts[i].shape]
+	}
+	return p
+}
+
+// take gives a part what it has been placed on, and asks what is left there.
+func (m *mixture) take(i int, nodes []share, band int) {
+	g, shape := m.g, m.g.parts[i].shape
+	m.nodes[i] = append(m.nodes[i], nodes...)
+	m.band = max(m.band, band)
 	for _, s := range nodes {
-		sets := m.supply[shape][s.node].Slots.Sets(s.members)
-		m.sets[seatsKey{shape, s.node}] = sets
+		m.hold = append(m.hold, s.node)
+		if m.changed == nil {
+			if m.taken == nil {
+				m.taken = map[int]int{}
+			}
+			m.taken[s.node] += s.members
+			continue
+		}
+		supply := &g.r.Shapes[shape].Nodes[s.node]
+		if changed, ok := m.changed[shape][s.node]; ok {
+			supply = &changed
+		}
+		sets := supply.Slots.Sets(s.members)
+		key := seatsKey{shape, s.node}
+		m.sets[key] = append(m.sets[key], sets...)
 		for _, set := range sets {
 			m.used[s.node] |= set
 		}
-		if m.g.shapes == 1 {
-			continue
-		}
 		if m.placed[s.node] == nil {
-			m.placed[s.node] = make([]int, len(m.supply))
+			m.placed[s.node] = make([]int, len(g.r.Shapes))
 		}
 		m.placed[s.node][shape] += s.members
-		for other := range m.supply {
-			if m.g.count[other] > 0 && other != shape {
-				m.supply[other][s.node] = m.g.r.Remaining(other, s.node, m.used[s.node], slices.Clone(m.placed[s.node]))
+		for _, p := range g.parts {
+			if m.changed[p.shape] == nil {
+				m.changed[p.shape] = map[int]Supply{}
 			}
+			m.changed[p.shape][s.node] = g.r.Remaining(p.shape, s.node, m.used[s.node], slices.Clone(m.placed[s.node]))
 		}
 	}
 }
 
-// byNeed returns the shapes of members without a node, those of the largest members first.
-func (g *gang) byNeed() (shapes []int) {
-	for s, n := range g.count {
-		if n > 0 {
-			shapes = append(shapes, s)
+// outcome writes down what was given.
+func (m *mixture) outcome() *outcome {
+	sets := m.sets
+	if sets == nil { // what a node gives to several parts of one shape is divided among them
+		sets = map[seatsKey][]nvtopo.Mask{}
+		shape := m.g.parts[0].shape
+		for node, members := range m.taken {
+			sets[seatsKey{shape, node}] = m.g.r.Shapes[shape].Nodes[node].Slots.Sets(members)
 		}
 	}
-	slices.SortStableFunc(shapes, func(a, b int) int {
-		return cmp.Or(cmp.Compare(g.r.Shapes[b].GPUs, g.r.Shapes[a].GPUs), cmp.Compare(g.count[b], g.count[a]))
-	})
-	return shapes
+	return &outcome{nodes: m.nodes, band: m.band, sets: sets}
 }
 
-// bound is what no plan of a gang of several shapes can beat: each shape as if it were alone.
+// bound is what no plan of a gang of several parts can beat: each part as if it were alone.
 type bound struct {
-	depth  int
+	frame
 	opened []int
 	band   int
+	places []int // of the frame, where it is reached by the part that needs most
+	exact  bool  // it is proven
 }
 
-func (g *gang) bound(shapes []int) (bound, bool) {
-	b := bound{depth: g.t.Depth() + 1}
-	for _, shape := range shapes {
-		s, ok := g.problem(shape, g.count[shape]).solve()
+func (g *gang) leastOf(order []int) (bound, bool) {
+	b := bound{frame: frame{g.t.Depth() + 1, g.t.Depth() + 1}, exact: true}
+	for _, i := range order {
+		p := g.problem(&g.parts[i])
+		list, ok := p.decide()
 		if !ok {
 			return b, false
 		}
-		switch {
-		case s.depth < b.depth:
-			b = bound{s.depth, s.opened, s.band}
-		case s.depth == b.depth:
-			b.band = max(b.band, s.band)
-			for i := range b.opened {
-				b.opened[i] = max(b.opened[i], s.opened[i])
-			}
+		band, opened := p.band, list.opened
+		if p.unproven {
+			b.exact = false
+			opened = p.bounds(list.frame)
+		}
+		c := cmp.Or(cmp.Compare(b.outer, list.outer), slices.Compare(opened, b.opened))
+		if c > 0 { // with more domains the parts before might do in a better band
+			b.frame, b.opened, b.band, b.places = list.frame, opened, band, list.all
+		} else if c == 0 {
+			b.band = max(b.band, band)
 		}
 	}
 	return b, true
 }
 
-// placeMixed places a gang of several shapes: in each place from the innermost level on, the
-// shape of the largest members first and the others near it, or the other way round. The plan
-// is exact if it reaches what each shape alone would need at least.
+// reached reports whether no plan can be better than one in a frame.
+func (b *bound) reached(f frame, o *outcome) bool {
+	return f.outer == b.outer && slices.Equal(o.opened, b.opened) && o.band <= b.band
+}
+
+// placeMixed places a gang of several parts: in each place from the innermost level on, the
+// largest members first and the others near them, or the other way round. The plan is exact if
+// it reaches what each part alone would need at least, in the criteria that are promised for
+// several shapes.
 func (g *gang) placeMixed() (*Plan, error) {
-	shapes := g.byNeed()
-	least, ok := g.bound(shapes)
+	least, ok := g.leastOf(g.order())
 	if !ok {
-		return nil, g.unplaceable("")
+		return nil, g.unplaceable(g.detail())
 	}
-	for d := least.depth; d >= g.w.required; d-- {
-		best := g.mixedAt(d, shapes)
+	for _, f := range g.plain(&g.parts[0]).frames() {
+		if f.outer > least.outer {
+			continue
+		}
+		best := g.mixedAt(f, &least)
 		if best == nil {
 			continue
 		}
-		best.exact = best.exact && d == least.depth && slices.Equal(best.opened, least.opened) && best.band <= least.band
-		best.fewest = make([]int, g.t.Depth()+1)
-		for depth := range best.fewest {
-			best.fewest[depth] = max(1, g.occupiedAt(depth))
-			if inside := depth - least.depth - 1; inside >= 0 && inside < len(least.opened) {
-				best.fewest[depth] = max(1, g.occupiedAt(depth)+least.opened[inside])
-			}
+		best.exact = g.several() && least.exact && least.reached(f, best)
+		best.fewest = g.fewestOf(least.outer, least.opened)
+		if !best.exact {
+			best.fewest = g.fewestOf(0, g.bounds())
 		}
 		return g.finish(best), nil
 	}
-	return nil, g.unplaceable("not of all shapes together")
+	return nil, g.unplaceable(g.detail())
 }
 
-// mixedAt is the best of the places of one depth: fewest domains inside, best band, first.
-func (g *gang) mixedAt(depth int, shapes []int) *outcome {
-	var places []int
-	for k, shape := range shapes {
-		p := g.problem(shape, g.count[shape])
-		p.load(worstBand)
-		can := p.holding(depth)
-		if k == 0 {
-			places = can
-			if depth <= g.t.Depth() {
-				slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(p.capacity[depth][a], p.capacity[depth][b]) })
+// bounds is how few new domains of each level any plan needs: those of the part that needs most.
+func (g *gang) bounds() (out []int) {
+	for i := range g.parts {
+		b := g.plain(&g.parts[i]).bounds(frame{})
+		for d := range b {
+			if i == 0 {
+				out = append(out, 0)
 			}
-		} else {
-			places = slices.DeleteFunc(places, func(i int) bool { return !slices.Contains(can, i) })
+			out[d] = max(out[d], b[d])
 		}
 	}
-	back := slices.Clone(shapes)
-	slices.Reverse(back)
+	return out
+}
+
+// order is the parts as they come.
+func (g *gang) order() (out []int) {
+	for i := range g.parts {
+		out = append(out, i)
+	}
+	return out
+}
+
+// mixedAt is the best of the places of a frame: fewest domains inside, best band, first.
+func (g *gang) mixedAt(f frame, least *bound) *outcome {
 	var best *outcome
+	forth, back := g.order(), g.order()
+	slices.Reverse(back)
+	places := g.mixedPlaces(f)
+	if f == least.frame { // most likely to be the best
+		likely := func(i int) bool { return slices.Contains(least.places, i) }
+		rest := slices.DeleteFunc(slices.Clone(places), likely)
+		places = append(slices.DeleteFunc(places, func(i int) bool { return !likely(i) }), rest...)
+	}
 	for _, i := range places {
-		for _, order := range [][]int{shapes, back} {
-			o := g.mixedIn(place{depth, i}, order)
+		for _, order := range [][]int{forth, back} {
+			o := g.mixedIn(f, i, order)
 			if o == nil {
 				continue
 			}
@@ -152,89 +207,61 @@ func (g *gang) mixedAt(depth int, shapes []int) *outcome {
 			}
 			break
 		}
-		if best != nil && depth >= g.t.Depth() && best.band == 0 {
+		if best != nil && (least.reached(f, best) || f.outer >= g.t.Depth() && best.band == 0) {
 			break // nothing else can be better
 		}
 	}
 	return best
 }
 
-// mixedIn places the shapes one after the other; nil if that does not work out.
-func (g *gang) mixedIn(at place, shapes []int) *outcome {
+// mixedPlaces returns the places of a frame that have room for each part alone, those with the
+// least room for the first one first.
+func (g *gang) mixedPlaces(f frame) (places []int) {
+	for k := range g.parts {
+		p := g.plain(&g.parts[k])
+		p.load(worstBand)
+		can := p.holding(f)
+		if k == 0 {
+			places = can
+			slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(p.room(place{f.depth, a}), p.room(place{f.depth, b})) })
+		} else {
+			places = slices.DeleteFunc(places, func(i int) bool { _, found := slices.BinarySearch(can, i); return !found })
+		}
+	}
+	return places
+}
+
+// mixedIn places the parts one after the other; nil if that does not work out.
+func (g *gang) mixedIn(f frame, at int, order []int) *outcome {
 	m := newMixture(g)
-	o := &outcome{nodes: make([][]share, len(g.r.Shapes)), exact: true}
-	hold := slices.Clone(g.hold)
-	for _, shape := range shapes {
-		p := g.problem(shape, g.count[shape])
-		p.supply, p.scope, p.hold, p.occupied = m.supply[shape], at, hold, g.occupy(hold)
+	scope := place{f.depth, at}
+	first, end := g.t.nodesOf(scope)
+	for _, i := range order {
+		p := m.problem(i)
+		if f.depth > p.scope.depth {
+			p.scope = scope
+		}
+		p.hold, p.near = nil, nil
+		for _, n := range m.hold {
+			if n >= first && n < end {
+				p.near = append(p.near, n)
+			}
+		}
 		s, ok := p.solve()
 		if !ok {
 			return nil
 		}
-		o.nodes[shape], o.band = s.nodes, max(o.band, s.band)
-		for _, n := range s.nodes {
-			hold = append(hold, n.node)
-		}
-		m.take(shape, s.nodes)
+		m.take(i, s.nodes, s.band)
 	}
-	o.sets = m.sets
-	for d := at.depth + 1; d <= g.t.Depth(); d++ {
-		seen := map[int]bool{}
-		for _, n := range hold {
-			if i := g.t.of[d][n]; g.occupied == nil || !g.occupied[d][i] {
-				seen[i] = true
+	o := m.outcome()
+	for d := f.outer + 1; d <= g.t.Depth(); d++ {
+		opened := 0
+		for _, i := range g.t.among(d, m.hold) {
+			if g.occupied == nil || !g.occupied[d][i] {
+				opened++
 			}
 		}
-		o.opened = append(o.opened, len(seen))
+		o.opened = append(o.opened, opened)
 	}
 	return o
-}
-
-// placeSegments fills the gaps in a gang with segments of which some members have their nodes.
-// If they are all of one segment, its other members say where it belongs. Otherwise they are
-// placed as if there were no segments.
-func (g *gang) placeSegments() (*Plan, error) {
-	segment, one := -1, true
-	var peers []int
-	for rank, m := range g.r.Members {
-		if !m.Bound {
-			one = one && (segment < 0 || segment == rank/g.r.SegmentSize)
-			segment = rank / g.r.SegmentSize
-		}
-	}
-	for rank, m := range g.r.Members {
-		if m.Bound && rank/g.r.SegmentSize == segment {
-			peers = append(peers, m.Node)
-		}
-	}
-	p := g.problem(g.firstShape, g.missing)
-	p.segment, p.size, p.segmentRequired = -1, 0, false
-	if one && len(peers) > 0 && g.t.sameDomain(peers, g.w.segment) {
-		home := *p
-		home.scope, home.required = place{g.w.segment, g.t.of[g.w.segment][peers[0]]}, min(g.w.required, g.w.segment)
-		home.hold = peers
-		if s, ok := home.solve(); ok {
-			return g.finish(g.outcomeOf(s)), nil
-		}
-	}
-	s, ok := p.solve()
-	if ok {
-		o := g.outcomeOf(s)
-		o.exact = false
-		if plan := g.finish(o); plan.SegmentsCut == 0 || !g.r.SegmentRequired {
-			return plan, nil
-		}
-	}
-	return nil, g.unplaceable("in whole segments of " + strconv.Itoa(g.r.SegmentSize))
-}
-
-func (t *Tree) sameDomain(nodes []int, depth int) bool {
-	return !slices.ContainsFunc(nodes, func(n int) bool { return t.of[depth][n] != t.of[depth][nodes[0]] })
-}
-
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return strconv.Itoa(n) + " " + what
 }

@@ -22,15 +22,15 @@ func (p *problem) within(leaf, members int) (nodes []share, lost int64) {
 	}
 	slices.SortFunc(all, func(a, b int) int {
 		return cmp.Or(
-			cmp.Compare(p.supply[b].Preference, p.supply[a].Preference),
+			cmp.Compare(p.at(b).Preference, p.at(a).Preference),
 			cmp.Compare(p.slots[b], p.slots[a]),
-			cmp.Compare(p.supply[a].Slots.lost(p.slots[a]), p.supply[b].Slots.lost(p.slots[b])),
+			cmp.Compare(p.at(a).Slots.lost(p.slots[a]), p.at(b).Slots.lost(p.slots[b])),
 			cmp.Compare(a, b))
 	})
 	for members > 0 && len(all) > 0 {
 		same := 0
 		room := 0
-		for same < len(all) && p.supply[all[same]].Preference == p.supply[all[0]].Preference {
+		for same < len(all) && p.at(all[same]).Preference == p.at(all[0]).Preference {
 			room += p.slots[all[same]]
 			same++
 		}
@@ -41,7 +41,7 @@ func (p *problem) within(leaf, members int) (nodes []share, lost int64) {
 	}
 	slices.SortFunc(nodes, func(a, b share) int { return cmp.Compare(a.node, b.node) })
 	for _, s := range nodes {
-		lost += p.supply[s.node].Slots.lost(s.members)
+		lost += p.at(s.node).Slots.lost(s.members)
 	}
 	return nodes, lost
 }
@@ -54,11 +54,11 @@ func (p *problem) dislike(leaf, members int) []int64 {
 	for n := dom.First; n < dom.End; n++ {
 		all = append(all, n)
 	}
-	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(p.supply[b].Preference, p.supply[a].Preference) })
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(p.at(b).Preference, p.at(a).Preference) })
 	out := make([]int64, 1, members+1)
 	for _, n := range all {
 		for k := 0; k < p.slots[n] && len(out) <= members; k++ {
-			out = append(out, out[len(out)-1]-p.supply[n].Preference)
+			out = append(out, out[len(out)-1]-p.at(n).Preference)
 		}
 	}
 	return out
@@ -145,7 +145,7 @@ func (x *standIns) decide(i, taken, used int) {
 				break
 			}
 			next := x.at(i+1, taken+1, u)
-			if lost := next.lost + x.p.supply[n].Slots.lost(k); next.take >= 0 && (here.take < 0 || lost < here.lost) {
+			if lost := next.lost + x.p.at(n).Slots.lost(k); next.take >= 0 && (here.take < 0 || lost < here.lost) {
 				*here = standIn{lost, int32(k)}
 			}
 		}

@@ -21,6 +21,10 @@ type world struct {
 	segment, size   int // depth and members; size 0 for none
 	segmentRequired bool
 	spread, most    int // depth to spread over, -1 for none; most members in a domain, 0 for any
+
+	near  []int // nodes to be near to
+	order []int // by member: the node of a bound member, or -1; nil: bound members come first
+	ranks []int // by member, ascending; nil: from 0 on without holes
 }
 
 type worldNode struct {
@@ -43,13 +47,16 @@ func (n *worldNode) key(depth int) string {
 // judged is what the objective says about one way to place the members; smaller is better.
 type judged struct {
 	ok      bool
-	level   int   // depth of the smallest domain with all members, negated
+	level   int   // depth of the smallest domain with all members and what they are near to, negated
 	domains []int // by depth from 1 on
-	band    int
-	cuts    int
-	dislike int64
-	leaves  int
-	parents int
+	// The same of the members alone.
+	ownLevel   int
+	ownDomains []int
+	band       int
+	cuts       int
+	dislike    int64
+	leaves     int
+	parents    int
 	// The rest is compared for members in one innermost domain only.
 	nodes int
 	lost  int64
@@ -75,19 +82,11 @@ func (w *world) judge(x []int) judged {
 			}
 		}
 	}
-	for _, a := range used {
-		for _, b := range used {
-			if a != b {
-				depth := w.levels
-				for w.nodes[a].key(depth) != w.nodes[b].key(depth) {
-					depth--
-				}
-				j.level = max(j.level, -depth)
-			}
-		}
-	}
+	all := append(slices.Clone(used), w.near...)
+	j.level, j.ownLevel = -w.common(all), -w.common(used)
 	for d := 1; d <= w.levels; d++ {
-		j.domains = append(j.domains, len(w.group(used, d)))
+		j.domains = append(j.domains, len(w.group(all, d)))
+		j.ownDomains = append(j.ownDomains, len(w.group(used, d)))
 	}
 	w.judgeHard(&j, used)
 	w.judgeSegments(&j, x)
@@ -96,6 +95,24 @@ func (w *world) judge(x []int) judged {
 		w.judgeSpread(&j, x)
 	}
 	return j
+}
+
+// common is the depth of the smallest domain that has the nodes.
+func (w *world) common(nodes []int) int {
+	depth := w.levels + 1
+	for _, a := range nodes {
+		for _, b := range nodes {
+			if a == b {
+				continue
+			}
+			d := w.levels
+			for w.nodes[a].key(d) != w.nodes[b].key(d) {
+				d--
+			}
+			depth = min(depth, d)
+		}
+	}
+	return depth
 }
 
 func (w *world) group(nodes []int, depth int) map[string][]int {
@@ -127,22 +144,70 @@ func (w *world) judgeHard(j *judged, used []int) {
 	}
 }
 
+// judgeSegments tries all ways to say which new members are of which segment.
 func (w *world) judgeSegments(j *judged, x []int) {
 	if w.size == 0 {
 		return
 	}
-	whole := 0
-	for _, nodes := range w.group(w.all(), w.segment) {
-		sum := 0
-		for _, n := range nodes {
-			sum += x[n]
+	seats := map[string]int{} // by domain
+	for i, n := range x {
+		seats[w.nodes[i].key(w.segment)] += n
+	}
+	order := w.order
+	if order == nil {
+		order = slices.Repeat([]int{-1}, w.pods)
+	}
+	type piece struct {
+		missing int
+		homes   map[string]bool
+	}
+	var pieces []piece
+	number := -1 // of the last piece
+	for i, n := range order {
+		rank := i
+		if w.ranks != nil {
+			rank = w.ranks[i]
 		}
-		whole += sum / w.size
-		if w.segmentRequired && sum%w.size != 0 {
-			j.ok = false
+		if rank/w.size != number {
+			number = rank / w.size
+			pieces = append(pieces, piece{homes: map[string]bool{}})
+		}
+		p := &pieces[len(pieces)-1]
+		if n < 0 {
+			p.missing++
+		} else {
+			p.homes[w.nodes[n].key(w.segment)] = true
 		}
 	}
-	j.cuts = w.pods/w.size - whole
+	best, all := 0, false
+	var try func(i, whole, cut int)
+	try = func(i, whole, cut int) {
+		if i == len(pieces) {
+			best, all = max(best, whole), all || cut == 0
+			return
+		}
+		p := pieces[i]
+		if p.missing == 0 {
+			if len(p.homes) == 1 {
+				whole++
+			}
+			try(i+1, whole, cut)
+			return
+		}
+		for at := range seats {
+			if seats[at] >= p.missing && len(p.homes) < 2 && (len(p.homes) == 0 || p.homes[at]) {
+				seats[at] -= p.missing
+				try(i+1, whole+1, cut)
+				seats[at] += p.missing
+			}
+		}
+		try(i+1, whole, cut+1)
+	}
+	try(0, 0, 0)
+	j.cuts = len(pieces) - best
+	if w.segmentRequired && !all {
+		j.ok = false
+	}
 }
 
 // slots of a domain in the plan's band; of the segments' level and outside it whole segments
@@ -169,7 +234,8 @@ func (w *world) judgeFit(j *judged, used []int) {
 	fresh := func(depth int) (sum int) {
 		everybody := w.group(w.all(), depth)
 		for k, nodes := range w.group(used, depth) {
-			old := slices.ContainsFunc(nodes, func(n int) bool { return w.nodes[n].bound > 0 })
+			old := slices.ContainsFunc(nodes, func(n int) bool { return w.nodes[n].bound > 0 }) ||
+				slices.ContainsFunc(w.near, func(n int) bool { return w.nodes[n].key(depth) == k })
 			if !old {
 				sum += w.slots(everybody[k], depth, j.band)
 			}
@@ -209,7 +275,8 @@ func (w *world) judgeSpread(j *judged, x []int) {
 // compare is the order of the objective.
 func (w *world) compare(a, b judged) int {
 	if w.spread >= 0 {
-		return cmp.Or(-cmp.Compare(len(a.profile), len(b.profile)), slices.Compare(a.profile, b.profile),
+		near := func(j judged) int { return max(j.level, -w.required) } // nearer than the required domain is not asked
+		return cmp.Or(cmp.Compare(near(a), near(b)), -cmp.Compare(len(a.profile), len(b.profile)), slices.Compare(a.profile, b.profile),
 			cmp.Compare(a.band, b.band), cmp.Compare(a.left, b.left))
 	}
 	c := cmp.Or(cmp.Compare(a.level, b.level), slices.Compare(a.domains, b.domains), cmp.Compare(a.band, b.band),
@@ -248,8 +315,8 @@ func (w *world) best() (best judged, found bool) {
 // String draws the world for a failing test.
 func (w *world) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d pods, required %d, segments of %d at %d (required: %v), spread %d, at most %d\n",
-		w.pods, w.required, w.size, w.segment, w.segmentRequired, w.spread, w.most)
+	fmt.Fprintf(&b, "%d pods, required %d, segments of %d at %d (required: %v), spread %d, at most %d, near %v, order %v\n",
+		w.pods, w.required, w.size, w.segment, w.segmentRequired, w.spread, w.most, w.near, w.order)
 	for _, n := range w.nodes {
 		fmt.Fprintf(&b, "%s %q slots %v, bound %d, liked %d, lost %v\n", n.name, n.path, n.count, n.bound, n.like, n.lost)
 	}

@@ -14,7 +14,7 @@ import (
 const maxPacked = 16
 
 // packing knows, for each set of GPUs of a machine, how well it divides into members: into
-// disjoint sets of k GPUs that each pass the constraint.
+// disjoint sets of k GPUs that each pass the constraint, and keep if it is not nil.
 type packing struct {
 	k     int
 	sets  [][]member // that pass, by their lowest GPU; best band first
@@ -31,13 +31,13 @@ const noDivision = nodeindex.Bands
 
 // newPacking tries all sets of k GPUs, and divides a set by each of them that has its lowest
 // GPU. About 0.1 ms for 8 GPUs; for 16 up to some tens of ms, once for a class of machines.
-func newPacking(t *nvtopo.Tables, k int, con nvtopo.Constraint) *packing {
+func newPacking(t *nvtopo.Tables, k int, con nvtopo.Constraint, keep func(nvtopo.Mask) bool) *packing {
 	n := t.Graph().Len()
 	p := &packing{k: k, sets: make([][]member, n), worst: make([]uint8, 1<<n)}
 	for s := 1; s < len(p.worst); s++ {
 		set := nvtopo.Mask(s)
 		p.worst[s] = noDivision
-		if set.Len() != k {
+		if set.Len() != k || keep != nil && !keep(set) {
 			continue
 		}
 		if _, ok := t.Pick(set, set, k, con); ok {

@@ -3,7 +3,6 @@
 package fabric
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
@@ -16,174 +15,120 @@ const worstBand = nodeindex.Bands - 1
 // error is an *UnplaceableError if there is no room now; any other says what is wrong with
 // the request. A gang whose members are all bound is judged as it is.
 func Place(t *Tree, r *Request) (*Plan, error) {
+	return placeWithin(t, r, limits{states: maxStates, table: maxTable})
+}
+
+// limits bound what a plan may cost.
+type limits struct{ states, table int }
+
+func placeWithin(t *Tree, r *Request, most limits) (*Plan, error) {
 	w, err := r.check(t)
 	if err != nil {
 		return nil, err
 	}
-	g := newGang(t, r, w)
+	g := newGang(t, r, w, most)
+	if g.missing == 0 {
+		return g.finish(&outcome{exact: true, fewest: g.fewestOf(t.Depth(), nil)}), nil
+	}
+	if err := g.torn(); err != nil {
+		return nil, err
+	}
 	switch {
-	case g.missing == 0:
-		return g.finish(&outcome{exact: true, fewest: make([]int, t.Depth()+1)}), nil
-	case w.segment >= 0 && g.missing < len(r.Members):
-		return g.placeSegments()
 	case w.spread >= 0:
 		return g.placeSpread()
-	case g.shapes > 1:
+	case len(g.parts) > 1:
 		return g.placeMixed()
 	}
-	p := g.problem(g.firstShape, g.missing)
-	s, ok := p.solve()
+	s, ok := g.problem(&g.parts[0]).solve()
 	if !ok {
-		return nil, g.unplaceable("")
+		return nil, g.unplaceable(g.detail())
 	}
 	return g.finish(g.outcomeOf(s)), nil
-}
-
-// problem is members of one shape to be put into one part of the tree.
-type problem struct {
-	t        *Tree
-	supply   []Supply
-	members  int
-	required int   // depth of the domain that must have them all
-	hold     []int // nodes that this domain must have too
-	// occupied are the domains that have members already, by depth; nil for none. Going there
-	// opens no new domain.
-	occupied [][]bool
-	scope    place // the part of the tree
-
-	segment         int // depth of segments; -1 for none
-	size            int // of a segment
-	segmentRequired bool
-	preferences     bool // some node is preferred over others
-
-	band     int
-	slots    []int   // by node, in that band
-	capacity [][]int // by depth: what the domains can hold
-	scratch  []int32
-	// unproven says that somewhere the fewest domains were too much work to find.
-	unproven bool
 }
 
 // place is a domain, or a node where depth is one more than the tree's.
 type place struct{ depth, at int }
 
-// solution is where the members of a problem go.
-type solution struct {
-	place   // the smallest domain that has them and what is held
-	opened  []int
-	band    int
-	cost    cost
-	nodes   []share
-	lost    int64
-	exact   bool
-	choices []leafShare // the innermost domains used; nil for a single node
+// frame is how near to each other a plan is: in one place of a depth, and with what it should
+// be near to in one domain of the outer depth. Without anything to be near to they are the same.
+type frame struct{ outer, depth int }
+
+// solve chooses by all criteria.
+func (p *problem) solve() (*solution, bool) {
+	list, ok := p.decide()
+	if !ok {
+		return nil, false
+	}
+	return p.choose(list), true
 }
 
-// share is a number of members on a node.
-type share struct{ node, members int }
-
-// solve finds the level and the fewest domains with all bands, and then the best band in which
-// these stay the same: they come first in the objective, and fewer slots never need fewer
-// domains.
-func (p *problem) solve() (*solution, bool) {
+// decide is criteria 2 to 4: it finds the level and the fewest domains with all bands, and then
+// the best band in which these stay the same, which it leaves loaded. They come first in the
+// objective, and fewer slots never need fewer domains.
+func (p *problem) decide() (shortlist, bool) {
 	p.load(worstBand)
 	target, ok := p.fewest()
 	if !ok {
-		return nil, false
+		return target, false
 	}
 	for band := range worstBand {
 		changed := p.load(band)
 		if band == 0 && !changed {
-			return p.choose(target), true
+			return target, true
 		}
 		if !changed {
 			continue
 		}
 		got, ok := p.fewest()
-		if ok && got.place.depth == target.place.depth && slices.Equal(got.opened, target.opened) {
-			return p.choose(got), true
+		if ok && got.frame == target.frame && slices.Equal(got.opened, target.opened) {
+			return got, true
 		}
 	}
 	p.load(worstBand)
-	return p.choose(target), true
+	return target, true
 }
 
-// load counts slots in a band. It reports whether they are others than those loaded before.
-func (p *problem) load(band int) bool {
-	t := p.t
-	dom := p.nodes()
-	changed := p.slots == nil
-	if changed {
-		p.slots = make([]int, t.Len())
-		p.capacity = make([][]int, t.Depth()+1)
-		for d := range p.capacity {
-			p.capacity[d] = make([]int, len(t.domains[d]))
-		}
-	}
-	for n := dom.First; n < dom.End; n++ {
-		s := 0
-		if t.closed == nil || !t.closed[n] {
-			s = p.supply[n].count(band)
-		}
-		changed = changed || s != p.slots[n]
-		p.slots[n] = s
-	}
-	p.band = band
-	if changed {
-		p.sum(dom)
-	}
-	return changed
-}
-
-// nodes is the range of nodes of the scope.
-func (p *problem) nodes() Domain {
-	if p.scope.depth > p.t.Depth() {
-		return Domain{First: p.scope.at, End: p.scope.at + 1}
-	}
-	return p.t.domains[p.scope.depth][p.scope.at]
-}
-
-// sum adds the slots up. A domain of the segments' level holds whole segments only, if these
-// are required.
-func (p *problem) sum(dom Domain) {
-	t := p.t
-	for d := t.Depth(); d >= 0; d-- {
-		clear(p.capacity[d])
-		if d == t.Depth() {
-			for n := dom.First; n < dom.End; n++ {
-				p.capacity[d][t.of[d][n]] += p.slots[n]
-			}
-		} else {
-			for i := range t.domains[d+1] {
-				p.capacity[d][t.domains[d+1][i].Parent] += p.capacity[d+1][i]
-			}
-		}
-		if p.segmentRequired && d == p.segment {
-			for i, c := range p.capacity[d] {
-				p.capacity[d][i] = c / p.size * p.size
-			}
-		}
-	}
-}
-
-// shortlist is the places of the innermost level that can hold the members, with the fewest
-// domains inside them.
+// shortlist is the places of the best frame that can hold the members, with the fewest domains
+// inside it.
 type shortlist struct {
-	place  place // the first of them; of all the same depth
-	all    []int // its numbers
-	opened []int // new domains by level below, outermost first
+	frame
+	all    []int // numbers of the places
+	opened []int // new domains by level inside the outer domain, outermost first
+}
+
+// inner is the new domains inside the places.
+func (l *shortlist) inner() []int {
+	return l.opened[min(l.depth-l.outer, len(l.opened)):]
+}
+
+// base is the outermost level that a place may be of.
+func (p *problem) base() int { return max(p.required, p.scope.depth) }
+
+// frames are the levels to try, best first.
+func (p *problem) frames() (out []frame) {
+	base := p.base()
+	for d := p.t.Depth() + 1; d >= base; d-- {
+		out = append(out, frame{d, d})
+	}
+	if len(p.near) > 0 {
+		for d := base - 1; d >= 0; d-- {
+			out = append(out, frame{d, base})
+		}
+	}
+	return out
 }
 
 // fewest is criteria 2 and 3: the level, and the domains per level inside.
 func (p *problem) fewest() (shortlist, bool) {
-	for d := p.t.Depth() + 1; d >= max(p.required, p.scope.depth); d-- {
-		var list shortlist
-		all := p.holding(d)
-		if d >= p.t.Depth() && len(all) > 0 {
-			return shortlist{place: place{d, all[0]}, all: all}, true // nothing is inside
+	for _, f := range p.frames() {
+		list := shortlist{frame: f}
+		all := p.holding(f)
+		if len(all) > 0 && f.outer >= p.t.Depth() {
+			list.all = all // nothing is inside
+			return list, true
 		}
 		for _, at := range all {
-			opened, ok := p.opened(place{d, at})
+			opened, ok := p.openedIn(f, at)
 			if !ok {
 				continue
 			}
@@ -193,7 +138,7 @@ func (p *problem) fewest() (shortlist, bool) {
 			}
 			switch {
 			case c < 0:
-				list = shortlist{place: place{d, at}, all: []int{at}, opened: opened}
+				list.all, list.opened = []int{at}, opened
 			case c == 0:
 				list.all = append(list.all, at)
 			}
@@ -205,41 +150,76 @@ func (p *problem) fewest() (shortlist, bool) {
 	return shortlist{}, false
 }
 
-// holding returns the places of a depth that have room for all members and have the nodes that
-// are held.
-func (p *problem) holding(depth int) (out []int) {
-	t, dom := p.t, p.nodes()
-	if depth > t.Depth() {
-		return p.holdingNodes(dom)
+// openedIn is the new domains of each level inside the outer domain of a frame.
+func (p *problem) openedIn(f frame, at int) ([]int, bool) {
+	path := p.path(f, at)
+	if f.depth >= p.t.Depth() {
+		return path, true
 	}
-	if dom.First == dom.End {
+	inner, ok := p.opened(place{f.depth, at})
+	return append(path, inner...), ok
+}
+
+// path is which domains from the outer one of a frame to a place are new.
+func (p *problem) path(f frame, at int) (out []int) {
+	n, _ := p.t.nodesOf(place{f.depth, at})
+	for d := f.outer + 1; d <= min(f.depth, p.t.Depth()); d++ {
+		out = append(out, p.fresh(d, p.t.of[d][n]))
+	}
+	return out
+}
+
+// holding returns the places of a frame that have room for all members, have the nodes that are
+// held, and are near enough.
+func (p *problem) holding(f frame) (out []int) {
+	t := p.t
+	if p.blocked >= 0 {
 		return nil
 	}
-	for i := t.of[depth][dom.First]; i <= t.of[depth][dom.End-1]; i++ {
-		d := &t.domains[depth][i]
-		named := d.Name != "" || depth == 0 || depth == p.scope.depth && p.required < depth
-		if p.capacity[depth][i] >= p.members && named && p.holds(d.First, d.End) {
+	first, end := p.t.nodesOf(p.scope)
+	if f.depth <= t.Depth() {
+		first, end = p.inside(f.depth)
+	}
+	for i := first; i < end; i++ {
+		at := place{f.depth, i}
+		if p.room(at) >= p.members && p.named(at) && p.holds(at) && p.isNear(f, at) {
 			out = append(out, i)
 		}
 	}
 	return out
 }
 
-// holdingNodes is holding for single nodes. One that is alone meets no required level.
-func (p *problem) holdingNodes(dom Domain) (out []int) {
-	t := p.t
-	named := p.required > 0 && p.required <= t.Depth()
-	for n := dom.First; n < dom.End; n++ {
-		if p.slots[n] < p.members || !p.holds(n, n+1) || named && t.domains[p.required][t.of[p.required][n]].Name == "" {
-			continue
-		}
-		out = append(out, n)
+func (p *problem) room(at place) int {
+	if at.depth > p.t.Depth() {
+		return p.slots[at.at]
 	}
-	return out
+	return p.capacity[at.depth][at.at]
 }
 
-func (p *problem) holds(first, end int) bool {
-	return !slices.ContainsFunc(p.hold, func(n int) bool { return n < first || n >= end })
+// named reports whether a place may count as one domain. A node that is alone is in none of a
+// required level.
+func (p *problem) named(at place) bool {
+	t := p.t
+	if at.depth > t.Depth() {
+		return p.label == 0 || p.label > t.Depth() || t.domains[p.label][t.of[p.label][at.at]].Name != ""
+	}
+	return t.domains[at.depth][at.at].Name != "" || at.depth == 0 || at.depth == p.base() && p.label < at.depth
+}
+
+func (p *problem) holds(at place) bool { return p.t.within(p.hold, at) }
+
+// isNear reports whether what should be near is in the outer domain of a frame.
+func (p *problem) isNear(f frame, at place) bool {
+	if f.outer < at.depth {
+		n, _ := p.t.nodesOf(at)
+		at = place{f.outer, p.t.of[f.outer][n]}
+	}
+	return p.t.within(p.near, at)
+}
+
+func (t *Tree) within(nodes []int, at place) bool {
+	first, end := t.nodesOf(at)
+	return !slices.ContainsFunc(nodes, func(n int) bool { return n < first || n >= end })
 }
 
 // fresh is 1 for a domain without members, 0 for one that has some.
@@ -248,101 +228,4 @@ func (p *problem) fresh(depth, at int) int {
 		return 0
 	}
 	return 1
-}
-
-// choose is criteria 5 to 10 among the places of a shortlist. Equal ones go to the first.
-func (p *problem) choose(list shortlist) *solution {
-	if list.place.depth > p.t.Depth() {
-		return p.chooseNode(list)
-	}
-	var best *solution
-	for _, at := range list.all {
-		s := p.inside(place{list.place.depth, at}, list.opened, best)
-		if s == nil {
-			continue
-		}
-		if best == nil || s.compare(best) < 0 {
-			exact := best == nil || best.exact
-			best = s
-			best.exact = best.exact && exact
-		}
-	}
-	best.band, best.exact = p.band, best.exact && !p.unproven
-	return best
-}
-
-// chooseNode is choose where one node holds all members.
-func (p *problem) chooseNode(list shortlist) *solution {
-	s := &solution{exact: true, band: p.band}
-	for i, n := range list.all {
-		supply := &p.supply[n]
-		c := p.leafCost(p.t.of[p.t.Depth()][n])
-		c.disliked = -supply.Preference * int64(p.members)
-		lost := supply.Slots.lost(p.members)
-		if i == 0 || cmp.Or(c.compare(s.cost), cmp.Compare(lost, s.lost)) < 0 {
-			s.place, s.cost, s.lost = place{list.place.depth, n}, c, lost
-		}
-	}
-	s.nodes = []share{{s.at, p.members}}
-	return s
-}
-
-func (s *solution) compare(o *solution) int {
-	return cmp.Or(s.cost.compare(o.cost), cmp.Compare(len(s.nodes), len(o.nodes)), cmp.Compare(s.lost, o.lost))
-}
-
-// inside is the best solution in one place; nil if that is worse than the best so far.
-func (p *problem) inside(at place, opened []int, best *solution) *solution {
-	s := &solution{place: at, opened: opened, exact: true}
-	depth := p.t.Depth()
-	switch {
-	case at.depth == depth:
-		s.cost = p.leafCost(at.at)
-		s.choices = []leafShare{{at.at, p.capacity[depth][at.at], p.members}}
-		if p.preferences {
-			s.cost.disliked = p.dislike(at.at, p.members)[p.members]
-		}
-	case p.units(at, depth).tooLarge(opened):
-		p.takeGreedily(s)
-	case !p.search(s):
-		return nil
-	}
-	if best != nil && s.cost.compare(best.cost) > 0 {
-		return nil
-	}
-	for _, c := range s.choices {
-		nodes, lost := p.within(c.leaf, c.members)
-		s.nodes = append(s.nodes, nodes...)
-		s.lost += lost
-	}
-	return s
-}
-
-// leafCost is what it costs to use one innermost domain and no other.
-func (p *problem) leafCost(leaf int) cost {
-	d := p.t.Depth()
-	c := cost{leaves: p.capacity[d][leaf] * p.fresh(d, leaf)}
-	if d > 0 {
-		parent := p.t.domains[d][leaf].Parent
-		c.parents = p.capacity[d-1][parent] * p.fresh(d-1, parent)
-	}
-	return c
-}
-
-// cost is criteria 5 to 7; smaller is better.
-type cost struct {
-	cuts     int   // segments that are not in one domain
-	disliked int64 // preference of the nodes taken, negated
-	// Slots of the innermost domains used, and of their parents: what is left there is that
-	// minus the members, who are as many in every solution.
-	leaves, parents int
-}
-
-func (c cost) compare(o cost) int {
-	return cmp.Or(cmp.Compare(c.cuts, o.cuts), cmp.Compare(c.disliked, o.disliked),
-		cmp.Compare(c.leaves, o.leaves), cmp.Compare(c.parents, o.parents))
-}
-
-func (c cost) plus(o cost) cost {
-	return cost{c.cuts + o.cuts, c.disliked + o.disliked, c.leaves + o.leaves, c.parents + o.parents}
 }

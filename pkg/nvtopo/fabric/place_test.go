@@ -3,6 +3,7 @@
 package fabric
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -99,6 +100,7 @@ func TestPlace(t *testing.T) {
 		wantCuts        int
 		wantCrossings   int
 		wantBand        int
+		wantInexact     bool
 	}{
 		"1: an empty cluster, one rack": {
 			nodes: twoRacks, pods: 4, gpus: 8, want: "r0-0 r0-1 r0-2 r0-3", wantLevel: "rack",
@@ -160,8 +162,14 @@ func TestPlace(t *testing.T) {
 		"at most one member a node": {
 			nodes: "r0: ff\nr1: ff ff", pods: 2, gpus: 4, change: func(_ *cluster, r *Request) {
 				for n := range r.Shapes[0].Nodes {
-					r.Shapes[0].Nodes[n].Limit = 1
+					r.Shapes[0].Nodes[n].Limit = AtMost(1)
 				}
+			},
+			want: "r1-0 r1-1", wantLevel: "rack",
+		},
+		"a node without CPU for any member": {
+			nodes: "r0: ff ff\nr1: ff ff 0", pods: 2, gpus: 8, change: func(_ *cluster, r *Request) {
+				r.Shapes[0].Nodes[0].Limit = AtMost(0)
 			},
 			want: "r1-0 r1-1", wantLevel: "rack",
 		},
@@ -206,6 +214,59 @@ func TestPlace(t *testing.T) {
 			nodes: "r0: ff ff\nr1: 0 ff", pods: 1, gpus: 8, change: func(_ *cluster, r *Request) { r.Near = []int{2} },
 			want: "r1-1", wantLevel: "node",
 		},
+		"near the gang is a wish, the required level is not": {
+			levels: "spine rack", nodes: "A a0: ff ff\nB b0: ff\nB b1: ff ff", pods: 2, gpus: 8, change: func(_ *cluster, r *Request) {
+				r.Near, r.Required = []int{2}, "rack"
+			},
+			want: "b1-0 b1-1", wantLevel: "rack", wantCrossings: 0,
+		},
+		"a member's rack was renamed": {
+			nodes: "r0: ff ff\nr1: ff ff", pods: 3, gpus: 8, change: func(_ *cluster, r *Request) {
+				r.Members[0], r.Members[1] = Member{Bound: true, Node: 0}, Member{Bound: true, Node: 2}
+				r.Required = "rack"
+			},
+			want: "rack: 2 of 3, members have their nodes in r0 and r1 already",
+		},
+		"a member's rack lost its label": {
+			nodes: "r0: ff ff\n-: ff", pods: 2, gpus: 8, change: func(_ *cluster, r *Request) {
+				r.Members[0] = Member{Bound: true, Node: 2}
+				r.Required = "rack"
+			},
+			want: "rack: 0 of 2, a member is on node alone-2, which is in no rack",
+		},
+		"members of one segment are apart": {
+			nodes: "r0: ff ff\nr1: ff ff", pods: 3, gpus: 8, change: func(_ *cluster, r *Request) {
+				r.Members[0], r.Members[1] = Member{Bound: true, Node: 0}, Member{Bound: true, Node: 2}
+				r.SegmentSize, r.SegmentRequired = 3, true
+			},
+			want: "cluster: 2 of 3, members of one segment have their nodes in r0 and r1 already",
+		},
+		"a segment's domain is full": {
+			nodes: "r0: 0 0\nr1: ff ff", pods: 2, gpus: 8, change: func(_ *cluster, r *Request) {
+				r.Members[0] = Member{Bound: true, Node: 0}
+				r.SegmentSize, r.SegmentRequired = 2, true
+			},
+			want: "cluster: 1 of 2, no room beside the members of a segment in r0",
+		},
+		"lost members of two segments go home": {
+			nodes: "r0: 0 ff ff\nr1: 0 ff", pods: 4, gpus: 8, change: func(_ *cluster, r *Request) {
+				r.Members[0], r.Members[3] = Member{Bound: true, Node: 3}, Member{Bound: true, Node: 0}
+				r.SegmentSize, r.SegmentRequired = 2, true
+			},
+			want: "r1-0 r1-1 r0-1 r0-0", wantLevel: "cluster", wantCrossings: 2,
+		},
+		"ranks with holes: segments by rank, not by place": {
+			nodes: "r0: ff ff ff\nr1: ff", pods: 4, gpus: 8, change: func(_ *cluster, r *Request) {
+				r.SegmentSize, r.SegmentRequired, r.Ranks = 4, true, []int{0, 1, 3, 7}
+			},
+			want: "r0-0 r0-1 r0-2 r1-0", wantLevel: "cluster", wantCrossings: 2, wantInexact: true,
+		},
+		"a rank that two have": {
+			nodes: "r0: ff ff\nr1: ff ff", pods: 4, gpus: 8, change: func(_ *cluster, r *Request) {
+				r.SegmentSize, r.SegmentRequired, r.Ranks = 2, true, []int{3, 0, 0, 2}
+			},
+			want: "r1-0 r0-0 r0-1 r1-1", wantLevel: "cluster", wantCrossings: 2,
+		},
 		"nodes without labels are used last": {
 			nodes: "-: ff\n-: ff\nr1: ff ff", pods: 2, gpus: 8, want: "r1-0 r1-1", wantLevel: "rack",
 		},
@@ -238,10 +299,10 @@ func TestPlace(t *testing.T) {
 			if err != nil {
 				return
 			}
-			got := []any{p.Level, p.SegmentsCut, p.Crossings, p.Band, p.Exact}
-			want := []any{tc.wantLevel, tc.wantCuts, tc.wantCrossings, tc.wantBand, true}
+			got := []any{p.Level, p.SegmentsCut, p.Crossings, p.Band, !p.Exact}
+			want := []any{tc.wantLevel, tc.wantCuts, tc.wantCrossings, tc.wantBand, tc.wantInexact}
 			if d := cmp.Diff(want, got); d != "" {
-				t.Errorf("level, cuts, crossings, band, exact (-want, +got):\n%s", d)
+				t.Errorf("level, cuts, crossings, band, inexact (-want, +got):\n%s", d)
 			}
 			c.checkSets(t, r, p, tc.gpus)
 		})
@@ -290,11 +351,12 @@ func TestRankOrder(t *testing.T) {
 		byName bool
 		want   []int
 	}{
-		"by index":                              {[]Identity{{"c", 0}, {"b", 2}, {"a", 1}}, false, []int{0, 2, 1}},
-		"by name where an index is missing":     {[]Identity{{"p-10", 0}, {"p-9", -1}, {"p-1", 1}}, false, []int{2, 1, 0}},
-		"by name where an index is there twice": {[]Identity{{"p-10", 0}, {"p-9", 0}, {"p-1", 1}}, false, []int{2, 1, 0}},
-		"by the bytes of the name":              {[]Identity{{"p-9", 0}, {"p-10", 1}, {"p-1", 2}}, true, []int{2, 1, 0}},
-		"nobody":                                {nil, false, []int{}},
+		"by index":                     {[]Identity{{"c", 0}, {"b", 2}, {"a", 1}}, false, []int{0, 2, 1}},
+		"by index with holes":          {[]Identity{{"a", 7}, {"b", 3}, {"c", 0}, {"d", 1}}, false, []int{2, 3, 1, 0}},
+		"those without an index last":  {[]Identity{{"p-10", -1}, {"p-9", -2}, {"p-11", 0}, {"p-1", 1}}, false, []int{2, 3, 1, 0}},
+		"an index twice: next by name": {[]Identity{{"p-10", 0}, {"p-9", 0}, {"p-1", 1}}, false, []int{1, 0, 2}},
+		"by the bytes of the name":     {[]Identity{{"p-9", 0}, {"p-10", 1}, {"p-1", 2}}, true, []int{2, 1, 0}},
+		"nobody":                       {nil, false, []int{}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -320,7 +382,15 @@ func TestRequestsThatContradictThemselves(t *testing.T) {
 			func(r *Request) { r.Shapes[0].Nodes = nil }, "shape 0: the supply of 0 nodes for a fabric of 2",
 		},
 		"segments that do not divide": {func(r *Request) { r.SegmentSize = 3 }, "segments of 3 do not divide 4 members"},
-		"segments of less than one":   {func(r *Request) { r.SegmentSize = -1 }, "segments of -1 members: want 1 or more"},
+		"ranks of others":             {func(r *Request) { r.SegmentSize, r.Ranks = 2, []int{1} }, "1 ranks of 4 members"},
+		"segments of two shapes": {
+			func(r *Request) {
+				r.Shapes, r.SegmentSize = append(r.Shapes, r.Shapes[0]), 2
+				r.Members[1].Shape, r.Members[2].Shape = 1, 1
+				r.Remaining = func(int, int, nvtopo.Mask, []int) Supply { return Supply{} }
+			}, "segments of 2 are of one shape, but another has 2 members",
+		},
+		"segments of less than one": {func(r *Request) { r.SegmentSize = -1 }, "segments of -1 members: want 1 or more"},
 		"segments on a node": {
 			func(r *Request) { r.SegmentSize, r.SegmentLevel = 2, "node" }, "segments on one node: ask for larger members instead",
 		},
@@ -370,5 +440,32 @@ func TestParseStrategy(t *testing.T) {
 	}
 	if _, err := ParseStrategy("fast"); err == nil {
 		t.Error("no error for an unknown strategy")
+	}
+}
+
+func TestARefusalNamesTheNearestDomain(t *testing.T) {
+	c := clusterOf(t, "dgx-h100", "spine rack", "A r0: ff 0\nA r1: ff ff\nB r2: ff ff ff 0")
+	cases := map[string]struct {
+		change     func(r *Request)
+		wantDomain string
+		wantHave   int
+	}{
+		"the rack with most room": {func(r *Request) { r.Required = "rack" }, "r2", 3},
+		"the rack of the members that have their nodes": {func(r *Request) {
+			r.Required, r.Members[0] = "rack", Member{Bound: true, Node: 0}
+		}, "r0", 2},
+		"a node":             {func(r *Request) { r.Required = "node" }, "r0-0", 1},
+		"the cluster itself": {func(r *Request) { r.Members = append(r.Members, make([]Member, 3)...) }, "cluster", 6},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := c.request(4, 8)
+			tc.change(r)
+			_, err := Place(c.tree, r)
+			var none *UnplaceableError
+			if !errors.As(err, &none) || none.Domain != tc.wantDomain || none.Have != tc.wantHave {
+				t.Errorf("got %#v, want %d in %s", none, tc.wantHave, tc.wantDomain)
+			}
+		})
 	}
 }

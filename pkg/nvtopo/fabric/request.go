@@ -5,7 +5,6 @@ package fabric
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -13,12 +12,19 @@ import (
 // Supply is what one node has for members of one shape.
 type Supply struct {
 	Slots *Slots // nil: nothing
-	// Limit is the most members the node can take for other reasons than GPUs: CPU, memory,
-	// ports, anti-affinity. 0 is no limit.
-	Limit int
+	Limit Limit
 	// Preference is how much a member would like the node: the weights of its preferred node
 	// affinity. Greater is better.
 	Preference int64
+}
+
+// Limit is the most members that a node can take for other reasons than GPUs: CPU, memory,
+// ports, anti-affinity. The zero value limits nothing; AtMost(0) is no member at all.
+type Limit struct{ excluded int } // how many less than maxSlots
+
+// AtMost limits a node to so many members, none if it is negative.
+func AtMost(members int) Limit {
+	return Limit{maxSlots - min(max(members, 0), maxSlots)}
 }
 
 // maxSlots bounds what one node counts as, so that sums over MaxNodes fit 31 bits.
@@ -26,12 +32,11 @@ const maxSlots = 1 << 14
 
 // count is how many members fit in a band.
 func (s *Supply) count(band int) int {
-	n := min(s.Slots.Count(band), maxSlots)
-	if s.Limit > 0 {
-		n = min(n, s.Limit)
-	}
-	return n
+	return min(s.Slots.Count(band), maxSlots-s.Limit.excluded)
 }
+
+// Members is how many members the node can take, in whatever band.
+func (s *Supply) Members() int { return s.count(worstBand) }
 
 // Shape is the members of a gang that ask for the same.
 type Shape struct {
@@ -99,12 +104,17 @@ type Request struct {
 	// a worse level than there is: it is what Plan.Preferred is measured by.
 	Preferred string
 
-	// Segments are runs of SegmentSize members, from rank 0 on, that belong into one domain of
-	// the level SegmentLevel (default: the innermost): always if SegmentRequired, as many as
-	// possible otherwise. 0 is no segments.
+	// Segments are the members whose rank divided by SegmentSize is the same. They belong into
+	// one domain of the level SegmentLevel (default: the innermost): always if SegmentRequired,
+	// as many segments as possible otherwise. 0 is no segments. They are of the shape that has
+	// the most members; the others, such as a launcher, are in none and fewer than a segment.
 	SegmentSize     int
 	SegmentLevel    string
 	SegmentRequired bool
+	// Ranks are the ranks of the members, for segments, where some are missing in between. A
+	// member with a negative rank, or with one that a member before it has, counts as having
+	// the lowest that nobody has. Nil: the members of the shape count from 0 on.
+	Ranks []int
 
 	// SpreadOver is the level that members are spread over evenly, with StrategyComputeHeavy or
 	// without (default with it: the innermost). MaxPerDomain bounds the members in one domain of
@@ -113,11 +123,13 @@ type Request struct {
 	MaxPerDomain int
 
 	// Near are nodes that the members should be near to though no member of this gang is there.
+	// They count like bound members for the level and the domains, but never against the
+	// required level: then it is the nearest domain that has room.
 	Near []int
 
 	// Remaining is asked about gangs of several shapes only: what the node has for a shape once
 	// the members placed there so far have the given GPUs. placed counts them by shape. It must
-	// be a function of its arguments; the planner does not keep placed.
+	// be a function of its arguments.
 	Remaining func(shape, node int, used nvtopo.Mask, placed []int) Supply
 }
 
@@ -126,8 +138,8 @@ type Plan struct {
 	Level string // of the smallest domain that has all members, bound ones included
 	// Domains are the domains with members, by depth; Domains[0] is the root.
 	Domains [][]int
-	// Fewest is how few domains of each depth a gang of these members can be in: equal to what
-	// Domains has if Exact. It says nothing (0) about the levels inside those of a spread gang.
+	// Fewest is a bound: in how few domains of each depth a gang of these members can be, equal to
+	// what Domains has if Exact. It says nothing (0) about members that are spread or near others.
 	Fewest []int
 	Nodes  []int         // of each rank
 	Sets   []nvtopo.Mask // GPUs of each rank; 0 for bound ones and members without GPUs
@@ -147,6 +159,7 @@ type Plan struct {
 type UnplaceableError struct {
 	Level      string // the required level, the cluster if there is none
 	Have, Want int    // members that fit in one domain of the level, at most; and all
+	Domain     string // the domain where so many fit; empty if none does
 	Detail     string // what else is in the way; empty if it is room
 }
 
@@ -163,6 +176,7 @@ func (e *UnplaceableError) Error() string {
 type wishes struct {
 	required, preferred int // 0: the whole cluster
 	segment             int // depth of segments, -1 for none
+	segmented           int // shape of segments
 	spread              int // depth to spread over, -1 for none
 }
 
@@ -179,7 +193,7 @@ func (r *Request) check(t *Tree) (w wishes, err error) {
 	}
 	w.segment, w.spread = -1, -1
 	if r.SegmentSize != 0 {
-		if w.segment, err = r.segmentDepth(t); err != nil {
+		if w.segment, w.segmented, err = r.checkSegments(t); err != nil {
 			return w, err
 		}
 	}
@@ -250,21 +264,36 @@ func several(members []Member) bool {
 	return false
 }
 
-func (r *Request) segmentDepth(t *Tree) (int, error) {
-	depth, err := depthOf(t, "segment level", r.SegmentLevel, t.Depth())
+// checkSegments returns the depth and the shape of segments.
+func (r *Request) checkSegments(t *Tree) (depth, shape int, err error) {
+	depth, err = depthOf(t, "segment level", r.SegmentLevel, t.Depth())
+	members := make([]int, len(r.Shapes))
+	for _, m := range r.Members {
+		members[m.Shape]++
+	}
+	for s, n := range members {
+		if n > members[shape] {
+			shape = s
+		}
+	}
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, 0, err
 	case r.SegmentSize < 1:
-		return 0, fmt.Errorf("segments of %d members: want 1 or more", r.SegmentSize)
+		return 0, 0, fmt.Errorf("segments of %d members: want 1 or more", r.SegmentSize)
 	case depth > t.Depth():
-		return 0, errors.New("segments on one node: ask for larger members instead")
-	case len(r.Members)%r.SegmentSize != 0:
-		return 0, fmt.Errorf("segments of %d do not divide %d members", r.SegmentSize, len(r.Members))
-	case slices.ContainsFunc(r.Members, func(m Member) bool { return m.Shape != r.Members[0].Shape }):
-		return 0, errors.New("segments need members of one shape")
+		return 0, 0, errors.New("segments on one node: ask for larger members instead")
+	case r.Ranks != nil && len(r.Ranks) != len(r.Members):
+		return 0, 0, fmt.Errorf("%d ranks of %d members", len(r.Ranks), len(r.Members))
+	case r.Ranks == nil && members[shape]%r.SegmentSize != 0:
+		return 0, 0, fmt.Errorf("segments of %d do not divide %d members", r.SegmentSize, members[shape])
 	}
-	return depth, nil
+	for s, n := range members {
+		if s != shape && n >= r.SegmentSize {
+			return 0, 0, fmt.Errorf("segments of %d are of one shape, but another has %d members", r.SegmentSize, n)
+		}
+	}
+	return depth, shape, nil
 }
 
 func depthOf(t *Tree, what, level string, none int) (int, error) {

@@ -14,7 +14,7 @@ import (
 type Slots struct {
 	count     [nodeindex.Bands]int // by band: members that fit if no band is worse
 	divisions []division           // by members - 1; empty for members without GPUs
-	estimated bool                 // a lower bound: the machine is too large to try all divisions
+	estimated bool                 // a lower bound: the machine is too large to try all divisions, or knows more than the graph
 }
 
 // division is the best way to give a number of members their GPUs.
@@ -31,6 +31,9 @@ func (s *Slots) Count(band int) int {
 	}
 	return s.count[band]
 }
+
+// Estimated reports whether the numbers are a lower bound.
+func (s *Slots) Estimated() bool { return s != nil && s.estimated }
 
 // Sets returns the GPUs of each of so many members, nil for members without GPUs; do not
 // change it.
@@ -57,6 +60,20 @@ func Unlinked(members int) *Slots {
 	return s
 }
 
+// Sequence is the slots of members who get these sets one after the other, by somebody who knows
+// more of the machine than the graph says: a lower bound, and a Plan that rests on it says so.
+func Sequence(m *Machine, sets []nvtopo.Mask) *Slots {
+	s := &Slots{estimated: true}
+	var used nvtopo.Mask
+	worst := 0
+	for i, set := range sets {
+		used |= set
+		worst = max(worst, nodeindex.BandOf(m.Tables, set))
+		s.add(m, m.Free&m.Healthy, used, sets[:i+1:i+1], worst)
+	}
+	return s
+}
+
 // Machine is the state of one node as far as it decides about slots.
 type Machine struct {
 	Tables *nvtopo.Tables
@@ -65,6 +82,12 @@ type Machine struct {
 	Healthy, Free nvtopo.Mask
 	// Allowed restricts the choice, by model or memory; 0 allows all.
 	Allowed nvtopo.Mask
+	// Keep, if not nil, says which sets a member may have besides, for reasons that the graph
+	// does not know: what the kubelet's topology manager admits, NUMA nodes that have free CPUs.
+	// Above 16 GPUs it must depend only on how many GPUs the set has on which NUMA nodes.
+	Keep func(nvtopo.Mask) bool
+	// KeepKey tells one Keep from another: on machines of one class, equal keys are equal answers.
+	KeepKey uint64
 }
 
 // Slotter works out slots and remembers them: nodes of a class in the same state share an
@@ -78,6 +101,8 @@ type packingKey struct {
 	class nvtopo.ClassID
 	k     int
 	con   nvtopo.Constraint
+	kept  bool   // there is a Keep
+	keep  uint64 // its key
 }
 
 type slotsKey struct {
@@ -88,7 +113,7 @@ type slotsKey struct {
 // Bounds on what a Slotter remembers; when one is reached, it starts anew.
 const (
 	maxKnown    = 1 << 14
-	maxPackings = 64 // 64 KiB each for 16 GPUs
+	maxPackings = 128 // at most 64 KiB and the sets for 16 GPUs each, 2 KiB for 8
 )
 
 // NewSlotter returns an empty Slotter.
@@ -100,7 +125,10 @@ func NewSlotter() *Slotter {
 // It is exact up to 16 GPUs; above, members are taken one after the other, and a Plan that
 // rests on it says so.
 func (s *Slotter) Slots(m *Machine, k int, con nvtopo.Constraint) *Slots {
-	pk := packingKey{m.Tables.Class(), k, con}
+	pk := packingKey{class: m.Tables.Class(), k: k, con: con}
+	if m.Keep != nil {
+		pk.kept, pk.keep = true, m.KeepKey
+	}
 	key := slotsKey{pk, m.Healthy, m.Free & m.Healthy, m.Allowed}
 	if known, ok := s.known[key]; ok {
 		return known
@@ -132,7 +160,7 @@ func (s *Slotter) work(m *Machine, pk packingKey) *Slots {
 		if len(s.packings) >= maxPackings {
 			clear(s.packings)
 		}
-		p = newPacking(m.Tables, pk.k, pk.con)
+		p = newPacking(m.Tables, pk.k, pk.con, m.Keep)
 		s.packings[pk] = p
 	}
 	for _, used := range p.best(m.Tables, free, allowed) {
@@ -147,7 +175,7 @@ func (s *Slots) oneByOne(m *Machine, free, allowed nvtopo.Mask, pk packingKey) {
 	var sets []nvtopo.Mask
 	worst := 0
 	for {
-		set, ok := m.Tables.Pick(free&^used, allowed, pk.k, pk.con)
+		set, ok := m.pick(free&^used, allowed, pk)
 		if !ok {
 			return
 		}
@@ -156,6 +184,13 @@ func (s *Slots) oneByOne(m *Machine, free, allowed nvtopo.Mask, pk packingKey) {
 		worst = max(worst, nodeindex.BandOf(m.Tables, set))
 		s.add(m, free, used, sets[:len(sets):len(sets)], worst)
 	}
+}
+
+func (m *Machine) pick(free, allowed nvtopo.Mask, pk packingKey) (nvtopo.Mask, bool) {
+	if m.Keep == nil {
+		return m.Tables.Pick(free, allowed, pk.k, pk.con)
+	}
+	return m.Tables.PickWhere(free, allowed, pk.k, pk.con, m.Keep)
 }
 
 func (s *Slots) add(m *Machine, free, used nvtopo.Mask, sets []nvtopo.Mask, worst int) {

@@ -172,6 +172,30 @@ func checkDivision(t *testing.T, tb *nvtopo.Tables, o *oracle.Oracle, free nvtop
 	}
 }
 
+func TestKeepLeavesSetsOutAndIsPartOfTheMemo(t *testing.T) {
+	tb := tables(t, "dgx-h100")
+	s := NewSlotter()
+	firstSocket := func(set nvtopo.Mask) bool { return set&^0x0f == 0 }
+	secondSocket := func(set nvtopo.Mask) bool { return set&^0xf0 == 0 }
+	for range 2 { // worked out, then remembered
+		for _, tc := range []struct {
+			keep func(nvtopo.Mask) bool
+			key  uint64
+			want []nvtopo.Mask
+		}{
+			{nil, 7, []nvtopo.Mask{0x0f, 0xf0}}, // without a Keep the key says nothing
+			{firstSocket, 0, []nvtopo.Mask{0x0f}},
+			{secondSocket, 7, []nvtopo.Mask{0xf0}},
+		} {
+			m := &Machine{Tables: tb, Healthy: 0xff, Free: 0xff, Keep: tc.keep, KeepKey: tc.key}
+			got := s.Slots(m, 4, nvtopo.Constraint{Policy: nvtopo.PolicySingleNUMANode})
+			if d := cmp.Diff(tc.want, got.Sets(got.Count(worstBand))); d != "" {
+				t.Errorf("key %d (-want, +got):\n%s", tc.key, d)
+			}
+		}
+	}
+}
+
 func TestSlotsOfMachinesAbove16GPUsAreALowerBound(t *testing.T) {
 	const n = 20
 	gpus := make([]nvtopo.GPU, n)
@@ -191,6 +215,13 @@ func TestSlotsOfMachinesAbove16GPUsAreALowerBound(t *testing.T) {
 	}, 4, nvtopo.Constraint{})
 	if s.Count(0) != 4 || !s.estimated {
 		t.Errorf("%d members, estimated %v", s.Count(0), s.estimated)
+	}
+	none := NewSlotter().Slots(&Machine{
+		Tables: nvtopo.NewTables(g, nvtopo.DefaultWeights()), Healthy: nvtopo.FullMask(n), Free: nvtopo.FullMask(n - 1),
+		Keep: func(nvtopo.Mask) bool { return false },
+	}, 4, nvtopo.Constraint{})
+	if none.Count(worstBand) != 0 {
+		t.Errorf("%d members of sets that nobody keeps", none.Count(worstBand))
 	}
 	var used nvtopo.Mask
 	for _, set := range s.Sets(4) {

@@ -9,122 +9,139 @@ import (
 
 // spreading is one way to spread members over the domains of a level.
 type spreading struct {
-	at      place // the part of the tree
 	profile []int // members by domain, most first, bound ones included
 	gets    []int // new members by domain of the level
-	left    int   // slots of the domains that had no members: criterion 7
+	band    int
+	left    int // slots of the domains that had no members: criterion 7
+	outcome *outcome
+}
+
+// compare is the order of the objective: most domains, then evenest, then best band, then
+// fewest slots left.
+func (s *spreading) compare(o *spreading) int {
+	return cmp.Or(cmp.Compare(len(o.profile), len(s.profile)), slices.Compare(s.profile, o.profile),
+		cmp.Compare(s.band, o.band), cmp.Compare(s.left, o.left))
 }
 
 // placeSpread puts members into as many domains as possible, as evenly as possible; the
 // domains are then placed one by one like gangs of their own.
 func (g *gang) placeSpread() (*Plan, error) {
-	o := &outcome{nodes: make([][]share, len(g.r.Shapes)), exact: true, fewest: make([]int, g.t.Depth()+1)}
-	hold := slices.Clone(g.hold)
-	m := newMixture(g)
-	for _, shape := range g.byNeed() {
-		nodes, band, ok := g.spread(shape, hold, m.supply[shape])
-		if !ok {
-			return nil, g.unplaceable(g.spreadDetail())
-		}
-		o.nodes[shape] = nodes
-		o.band = max(o.band, band)
-		for _, s := range nodes {
-			hold = append(hold, s.node)
-		}
-		m.take(shape, nodes)
-	}
-	o.exact = o.exact && g.shapes == 1
-	o.sets = m.sets
-	return g.finish(o), nil
-}
-
-func (g *gang) spreadDetail() string {
-	if g.r.MaxPerDomain > 0 {
-		return "at most " + count(g.r.MaxPerDomain, "member") + " in one " + g.t.LevelName(g.w.spread)
-	}
-	return ""
-}
-
-func (g *gang) spread(shape int, hold []int, supply []Supply) ([]share, int, bool) {
-	p := g.problem(shape, g.count[shape])
-	p.supply = supply
-	load := make([]int, len(g.t.domains[g.w.spread]))
-	for _, n := range hold[len(g.r.Near):] {
-		load[g.t.of[g.w.spread][n]]++
-	}
-	p.load(worstBand)
-	target := g.spreadBest(p, load)
-	if target == nil {
-		return nil, 0, false
-	}
-	best := target
-	for band := range worstBand {
-		p.load(band)
-		if got := g.spreadBest(p, load); got != nil && slices.Equal(got.profile, target.profile) {
-			best = got
-			break
-		}
-		p.load(worstBand)
-	}
-	var out []share
-	for i, n := range best.gets {
-		if n == 0 {
+	first := g.plain(&g.parts[0])
+	first.members = 0 // room is what spreading is about
+	first.load(worstBand)
+	for _, f := range first.frames() {
+		if f.depth != g.w.required {
 			continue
 		}
-		in := g.problem(shape, n)
-		in.supply, in.required, in.scope = supply, 0, place{g.w.spread, i}
-		dom := &g.t.domains[g.w.spread][i]
-		in.hold = nil
-		for _, h := range hold {
-			if h >= dom.First && h < dom.End {
-				in.hold = append(in.hold, h)
+		var best *spreading
+		for _, i := range first.holding(f) {
+			if s := g.spreadIn(place{f.depth, i}, best); s != nil && (best == nil || s.compare(best) < 0) {
+				best = s
 			}
 		}
-		in.occupied = g.occupy(in.hold)
-		in.load(p.band)
-		list, ok := in.fewest()
-		if !ok {
-			return nil, 0, false
-		}
-		out = append(out, in.choose(list).nodes...)
-	}
-	return out, p.band, true
-}
-
-// spreadBest compares the places of the required level: most domains, then evenest, then
-// fewest slots left, then the first.
-func (g *gang) spreadBest(p *problem, load []int) *spreading {
-	var best *spreading
-	for i := range g.t.domains[g.w.required] {
-		dom := &g.t.domains[g.w.required][i]
-		if !p.holds(dom.First, dom.End) || g.w.required > 0 && dom.Name == "" {
-			continue
-		}
-		s := g.fillEvenly(p, load, place{g.w.required, i})
-		if s != nil && (best == nil || s.compare(best) < 0) {
-			best = s
+		if best != nil {
+			best.outcome.fewest = make([]int, g.t.Depth()+1)
+			return g.finish(best.outcome), nil
 		}
 	}
-	return best
+	return nil, g.unplaceable(g.detail())
 }
 
-func (s *spreading) compare(o *spreading) int {
-	return cmp.Or(cmp.Compare(len(o.profile), len(s.profile)), slices.Compare(s.profile, o.profile), cmp.Compare(s.left, o.left))
+// spreadIn spreads the parts in one place one after the other, or the other way round if that
+// does not work out. A gang of one part is not looked at further if the best so far is as good.
+func (g *gang) spreadIn(at place, best *spreading) *spreading {
+	forth, back := g.order(), g.order()
+	slices.Reverse(back)
+	for _, order := range [][]int{forth, back} {
+		if s := g.spreadParts(at, order, best); s != nil || len(order) == 1 {
+			return s
+		}
+	}
+	return nil
+}
+
+func (g *gang) spreadParts(at place, order []int, best *spreading) *spreading {
+	m := newMixture(g)
+	load := make([]int, len(g.t.domains[g.w.spread]))
+	for _, n := range g.bound {
+		load[g.t.of[g.w.spread][n]]++
+	}
+	out := &spreading{}
+	exact := len(order) == 1
+	for _, i := range order {
+		p := m.problem(i)
+		p.scope = at
+		s := g.evenly(p, load)
+		if s == nil || len(order) == 1 && best != nil && s.compare(best) >= 0 {
+			return nil
+		}
+		out.profile, out.band, out.left = s.profile, max(out.band, s.band), out.left+s.left
+		in := m.problem(i)
+		for domain, n := range s.gets {
+			if n == 0 {
+				continue
+			}
+			placed, ok := g.spreadInto(in, place{g.w.spread, domain}, n, s.band, m.hold)
+			if !ok {
+				return nil
+			}
+			exact = exact && placed.exact
+			m.take(i, placed.nodes, s.band)
+			load[domain] += n
+		}
+	}
+	out.outcome = m.outcome()
+	out.outcome.exact = exact
+	return out
+}
+
+// spreadInto places the members that a domain gets like a gang of their own.
+func (g *gang) spreadInto(in *problem, scope place, members, band int, hold []int) (*solution, bool) {
+	in.members, in.scope, in.required, in.label, in.loaded = members, scope, 0, 0, false
+	first, end := g.t.nodesOf(scope)
+	in.hold, in.near = nil, nil
+	for _, n := range hold {
+		if n >= first && n < end {
+			in.hold = append(in.hold, n)
+		}
+	}
+	in.occupied = g.occupy(in.hold)
+	in.load(band)
+	list, ok := in.fewest()
+	if !ok {
+		return nil, false
+	}
+	return in.choose(list), true
+}
+
+// evenly spreads a part in the best band in which the domains are as many and as even as with all
+// bands.
+func (g *gang) evenly(p *problem, load []int) *spreading {
+	p.load(worstBand)
+	target := g.fillEvenly(p, load)
+	if target == nil {
+		return nil
+	}
+	target.band = worstBand
+	for band := range worstBand {
+		p.load(band)
+		if s := g.fillEvenly(p, load); s != nil && slices.Equal(s.profile, target.profile) {
+			s.band = band
+			return s
+		}
+	}
+	return target
 }
 
 // fillEvenly gives one member after the other to the domain that has fewest, among equals to
 // the tightest. No other way uses more domains or is more even.
-func (g *gang) fillEvenly(p *problem, load []int, at place) *spreading {
-	dom := &g.t.domains[at.depth][at.at]
-	if dom.First == dom.End {
-		return nil
-	}
+func (g *gang) fillEvenly(p *problem, load []int) *spreading {
 	capacity := p.capacity[g.w.spread]
-	first, last := g.t.of[g.w.spread][dom.First], g.t.of[g.w.spread][dom.End-1]
-	s := &spreading{at: at, gets: make([]int, len(capacity))}
+	first, end := p.inside(g.w.spread)
+	s := &spreading{gets: make([]int, len(capacity))}
 	for range p.members {
 		to := -1
-		for i := first; i <= last; i++ {
+		for i := first; i < end; i++ {
 			has := load[i] + s.gets[i]
 			if s.gets[i] == capacity[i] || g.r.MaxPerDomain > 0 && has >= g.r.MaxPerDomain {
 				continue
@@ -138,7 +155,7 @@ func (g *gang) fillEvenly(p *problem, load []int, at place) *spreading {
 		}
 		s.gets[to]++
 	}
-	for i := first; i <= last; i++ {
+	for i := first; i < end; i++ {
 		if has := load[i] + s.gets[i]; has > 0 {
 			s.profile = append(s.profile, has)
 		}

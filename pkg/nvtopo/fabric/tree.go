@@ -71,6 +71,9 @@ func (t *Tree) Depth() int { return len(t.levels) }
 // Levels returns the levels, outermost first.
 func (t *Tree) Levels() []Level { return slices.Clone(t.levels) }
 
+// Root is the link of two nodes that have no domain in common.
+func (t *Tree) Root() Link { return t.root }
+
 // LevelName is the name of the level at a depth: the root's at 0, "node" below the
 // innermost.
 func (t *Tree) LevelName(depth int) string {
@@ -114,6 +117,17 @@ func (t *Tree) DomainName(depth, domain int) string {
 		return d.Path
 	}
 	return d.Name
+}
+
+// DomainNames are the domains of a plan by the names of their levels, but for the root's.
+func (t *Tree) DomainNames(p *Plan) map[string][]string {
+	out := make(map[string][]string, t.Depth())
+	for d := 1; d <= t.Depth(); d++ {
+		for _, i := range p.Domains[d] {
+			out[t.LevelName(d)] = append(out[t.LevelName(d)], t.DomainName(d, i))
+		}
+	}
+	return out
 }
 
 // Common is the depth of the smallest domain that has both nodes: one more than Depth for

@@ -5,7 +5,8 @@
 //
 // Its one invariant: two machines of one bucket, that is of one graph class, one
 // kind and one free set, get the same offer, so the work of a choice grows with
-// the number of distinct buckets and not with the number of machines.
+// the number of distinct buckets, and of leaves of the fabric (Places) among which
+// equal machines are, and not with the number of machines.
 //
 // It knows nothing of Kubernetes and keeps no truth: who uses which GPU is told
 // it by Put. The scheduler's index and the simulator are both made of it.

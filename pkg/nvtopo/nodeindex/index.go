@@ -4,6 +4,7 @@ package nodeindex
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -41,8 +42,12 @@ func (m *Machine) key() key {
 // Bucket is a group of machines in the same state.
 type Bucket struct {
 	Machine Machine // the first that came
-	nodes   []int
-	at      int // in Index.active, -1 when empty
+	whole   bool
+	size    int // machines
+	groups  []*group
+	byLeaf  map[int]*group // leaf -> its group
+	idle    *group         // one that is empty, for its memory
+	at      int            // in Index.active, -1 when empty
 
 	// Offers of the constraint asked for last, by the number of GPUs.
 	constraint nvtopo.Constraint
@@ -54,8 +59,21 @@ type remembered struct {
 	ok, known bool
 }
 
-// Nodes returns the machines of the bucket in no order; do not change it.
-func (b *Bucket) Nodes() []int { return b.nodes }
+// Len is the number of machines of the bucket.
+func (b *Bucket) Len() int { return b.size }
+
+// Nodes yields the machines of the bucket in no order.
+func (b *Bucket) Nodes() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for _, g := range b.groups {
+			for _, node := range g.nodes {
+				if !yield(node) {
+					return
+				}
+			}
+		}
+	}
+}
 
 const (
 	// maxIdle bounds the empty buckets that are kept for what they remember.
@@ -75,17 +93,21 @@ type Index struct {
 	// those that have none.
 	classes map[nvtopo.ClassID]int
 	without int
+
+	places                    Places
+	wholeInLeaf, wholeInSpine []int    // whole machines
+	tied                      []*group // what least found
 }
 
-// place is where a node is: its bucket (nil: nowhere) and position in it.
+// place is where a node is: its group (nil: nowhere) and position in it.
 type place struct {
-	bucket *Bucket
-	at     int
+	group *group
+	at    int
 }
 
-// NewIndex returns an empty index.
+// NewIndex returns an empty index of machines that are in one leaf; see SetPlaces.
 func NewIndex() *Index {
-	return &Index{buckets: map[key]*Bucket{}, classes: map[nvtopo.ClassID]int{}}
+	return &Index{buckets: map[key]*Bucket{}, classes: map[nvtopo.ClassID]int{}, wholeInLeaf: []int{0}, wholeInSpine: []int{0}}
 }
 
 // Put says in which state a machine is. Nodes are small numbers from 0.
@@ -96,41 +118,32 @@ func (x *Index) Put(node int, m Machine) {
 		if len(x.buckets)-len(x.active) > maxIdle {
 			x.forgetIdle()
 		}
-		b = &Bucket{Machine: m, at: -1}
+		b = &Bucket{Machine: m, whole: m.whole(), byLeaf: map[int]*group{}, at: -1}
 		x.buckets[k] = b
 	}
 	x.where = append(x.where, make([]place, max(0, node+1-len(x.where)))...)
-	if x.where[node].bucket == b {
+	if g := x.where[node].group; g != nil && g.bucket == b {
 		return
 	}
 	x.count(k.class, 1) // before the old one goes, so that a class of one machine is never without
 	x.Remove(node)
-	if len(b.nodes) == 0 {
+	if b.size == 0 {
 		b.at = len(x.active)
 		x.active = append(x.active, b)
 	}
-	x.where[node] = place{b, len(b.nodes)}
-	b.nodes = append(b.nodes, node)
+	x.attach(node, b)
 	x.sizes[m.Tables.Graph().Len()]++
 }
 
 // Remove takes a machine out, if it is in.
 func (x *Index) Remove(node int) {
-	if node >= len(x.where) || x.where[node].bucket == nil {
+	if !x.has(node) {
 		return
 	}
-	p := x.where[node]
-	x.where[node] = place{}
-	b := p.bucket
+	b := x.where[node].group.bucket
 	x.sizes[b.Machine.Tables.Graph().Len()]--
 	defer x.count(b.Machine.Tables.Class(), -1)
-	last := len(b.nodes) - 1
-	if moved := b.nodes[last]; moved != node {
-		b.nodes[p.at] = moved
-		x.where[moved].at = p.at
-	}
-	b.nodes = b.nodes[:last]
-	if last > 0 {
+	if x.detach(node); b.size > 0 {
 		return
 	}
 	end := len(x.active) - 1
@@ -142,11 +155,13 @@ func (x *Index) Remove(node int) {
 
 // Machine returns the state that a machine is in, and false if it is not in the index.
 func (x *Index) Machine(node int) (Machine, bool) {
-	if node >= len(x.where) || x.where[node].bucket == nil {
+	if !x.has(node) {
 		return Machine{}, false
 	}
-	return x.where[node].bucket.Machine, true
+	return x.where[node].group.bucket.Machine, true
 }
+
+func (x *Index) has(node int) bool { return node < len(x.where) && x.where[node].group != nil }
 
 // Largest is the number of GPUs of the machine that has most; 0 if there is none.
 func (x *Index) Largest() int {
@@ -181,7 +196,7 @@ func (x *Index) forgetIdle() {
 	x.without = 0
 
 	for k, b := range x.buckets {
-		if len(b.nodes) == 0 {
+		if b.size == 0 {
 			delete(x.buckets, k)
 		}
 	}
@@ -274,7 +289,8 @@ func Top(cs []Candidate, w *Weights, tolerance float64) ([]Candidate, Best) {
 }
 
 // Best returns the best machine for a demand and what it offers; ok is false if
-// none can serve it. Of equal machines the lowest node is taken.
+// none can serve it. Of equal machines one with the least Spare is taken, and of these
+// the lowest node.
 func (x *Index) Best(d *Demand, w *Weights) (node int, o Offer, ok bool) {
 	var buf [64]Candidate
 	cs := x.Candidates(d, BandBest, buf[:0])
@@ -282,12 +298,11 @@ func (x *Index) Best(d *Demand, w *Weights) (node int, o Offer, ok bool) {
 		return 0, Offer{}, false
 	}
 	cs, _ = Top(cs, w, 0)
-	best := cs[0]
-	node = slices.Min(best.Bucket.nodes)
-	for _, c := range cs[1:] {
-		if n := slices.Min(c.Bucket.nodes); n < node {
-			node, best = n, c
-		}
+	x.least(cs, -1)
+	node = x.tied[0].nodes[0]
+	for _, g := range x.tied {
+		node = min(node, slices.Min(g.nodes))
 	}
-	return node, *best.Offer, true
+	best, ok := x.where[node].group.bucket.offer(d)
+	return node, *best, ok
 }

@@ -11,17 +11,24 @@ import (
 // GroupName is the API group of the project's resources.
 const GroupName = "topology.nvtopo.dev"
 
-// Names of the resource.
+// Names of the resources.
 const (
 	Kind     = "NodeGPUTopology"
 	Resource = "nodegputopologies"
+
+	ClusterTopologyKind     = "ClusterTopology"
+	ClusterTopologyResource = "clustertopologies"
+	// ClusterTopologyName is the name of the one ClusterTopology that counts.
+	ClusterTopologyName = "default"
 )
 
 var (
 	// SchemeGroupVersion is the group and version of this package.
 	SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
-	// GroupVersionResource names the collection for dynamic clients.
+	// GroupVersionResource names the collection of NodeGPUTopologies for dynamic clients.
 	GroupVersionResource = SchemeGroupVersion.WithResource(Resource)
+	// ClusterTopologyGVR names that of ClusterTopologies.
+	ClusterTopologyGVR = SchemeGroupVersion.WithResource(ClusterTopologyResource)
 	// SchemeBuilder collects the registration functions of this package.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 	// AddToScheme registers the types of this package.
@@ -29,7 +36,7 @@ var (
 )
 
 func addKnownTypes(s *runtime.Scheme) error {
-	s.AddKnownTypes(SchemeGroupVersion, &NodeGPUTopology{}, &NodeGPUTopologyList{})
+	s.AddKnownTypes(SchemeGroupVersion, &NodeGPUTopology{}, &NodeGPUTopologyList{}, &ClusterTopology{}, &ClusterTopologyList{})
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
 }

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clustertopology
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+)
+
+// Node is a node of the cluster as far as it decides where in the fabric it is.
+type Node struct {
+	Name   string
+	Labels map[string]string
+	// NoGPUs says that a missing label is no problem: a node of the control plane, say.
+	NoGPUs bool
+}
+
+// Kind is what a Problem is about.
+type Kind string
+
+// The kinds of Problem.
+const (
+	// Invalid: a field of spec is left out, because it cannot be read. No API server with
+	// our schema admits such an object.
+	Invalid Kind = "Invalid"
+	// UnknownDomain: an override or an exclusion is left out, because no node, or nodes of
+	// several domains, are in the domain that it names.
+	UnknownDomain Kind = "UnknownDomain"
+	// NotATree: a node has a label of a level, but none of a level further out.
+	NotATree Kind = "NotATree"
+	// LabelsMissing: a node with GPUs lacks the label of a level and of all further in.
+	LabelsMissing Kind = "LabelsMissing"
+)
+
+// Problem is what in a ClusterTopology or in the labels of a node is left out of the tree.
+type Problem struct {
+	Kind  Kind
+	Level string // empty if it is no level's
+	Node  string // empty if it is no node's
+	Text  string
+}
+
+// String names the node and the level.
+func (p *Problem) String() string {
+	return (&fabric.Fault{Node: p.Node, Level: p.Level, Problem: p.Text}).Error()
+}
+
+// Tree returns the fabric of a cluster, which has every node and is never nil. Without a
+// ClusterTopology it is that of Default. If the levels cannot be used, the tree has none.
+func Tree(ct *v1alpha1.ClusterTopology, nodes []Node) (*fabric.Tree, []Problem) {
+	s, problems := Spec(ct, nodes)
+	tree, faults, err := fabric.NewTree(s)
+	if err != nil {
+		problems = append(problems, Problem{Kind: Invalid, Text: err.Error()})
+		s.Levels, s.Overrides, s.Excluded = nil, nil, nil
+		for i := range s.Nodes {
+			s.Nodes[i].Path = nil
+		}
+		if tree, _, err = fabric.NewTree(s); err != nil { // too many nodes
+			tree, _, _ = fabric.NewTree(&fabric.Spec{})
+		}
+		return tree, problems
+	}
+	for _, f := range faults {
+		kind := UnknownDomain
+		if f.Node != "" {
+			kind = NotATree
+		}
+		problems = append(problems, Problem{Kind: kind, Level: f.Level, Node: f.Node, Text: f.Problem})
+	}
+	return tree, problems
+}
+
+// Spec returns what the tree is made of, in the order of nodes. Of the problems it has those
+// of fields and of missing labels; the others are found when the tree is made.
+func Spec(ct *v1alpha1.ClusterTopology, nodes []Node) (*fabric.Spec, []Problem) {
+	if ct == nil {
+		ct = Default(nodes)
+	}
+	r := reader{spec: &ct.Spec}
+	r.levels()
+	r.out.Root = r.link("spec.root", rootLink(ct.Spec.Root), false)
+	for i := range ct.Spec.Overrides {
+		o := &ct.Spec.Overrides[i]
+		r.out.Overrides = append(r.out.Overrides, fabric.Override{
+			Level: o.Level, A: o.A, B: o.B, Link: r.link(fmt.Sprintf("spec.overrides[%d]", i), &o.FabricLink, false),
+		})
+	}
+	for _, e := range ct.Spec.Excluded {
+		r.out.Excluded = append(r.out.Excluded, fabric.Exclusion{Level: e.Level, Domain: e.Domain, Reason: e.Reason})
+	}
+	r.out.Nodes = make([]fabric.NodePath, 0, len(nodes))
+	for i := range nodes {
+		r.node(&nodes[i])
+	}
+	return &r.out, r.problems
+}
+
+func rootLink(l *v1alpha1.FabricLink) *v1alpha1.FabricLink {
+	if l == nil {
+		return &v1alpha1.FabricLink{}
+	}
+	return l
+}
+
+// LabelKeys returns the labels of nodes that decide about the tree; without a
+// ClusterTopology those of Default.
+func LabelKeys(ct *v1alpha1.ClusterTopology) []string {
+	levels := kubernetesLevels()
+	if ct != nil {
+		levels = ct.Spec.Levels
+	}
+	keys := make([]string, len(levels))
+	for i := range levels {
+		keys[i] = levels[i].NodeLabel
+	}
+	return keys
+}
+
+// reader carries a ClusterTopology through the conversion.
+type reader struct {
+	spec     *v1alpha1.ClusterTopologySpec
+	out      fabric.Spec
+	problems []Problem
+}
+
+func (r *reader) invalid(field, format string, args ...any) {
+	r.problems = append(r.problems, Problem{Kind: Invalid, Text: field + ": " + fmt.Sprintf(format, args...)})
+}
+
+func (r *reader) levels() {
+	for i := range r.spec.Levels {
+		l, field := &r.spec.Levels[i], fmt.Sprintf("spec.levels[%d]", i)
+		if errs := validation.IsDNS1123Label(l.Name); len(errs) > 0 {
+			r.invalid(field+".name", "%q: %s", l.Name, errs[0])
+		}
+		if errs := validation.IsQualifiedName(l.NodeLabel); len(errs) > 0 {
+			r.invalid(field+".nodeLabel", "%q: %s", l.NodeLabel, errs[0])
+		}
+		r.out.Levels = append(r.out.Levels, fabric.Level{Name: l.Name, Link: r.link(field, &l.FabricLink, i == len(r.spec.Levels)-1)})
+	}
+}
+
+// node adds the path of one node, and says from which level on it has no label.
+func (r *reader) node(n *Node) {
+	path, gap, deeper := make([]string, len(r.spec.Levels)), -1, false
+	for d := range r.spec.Levels {
+		path[d] = n.Labels[r.spec.Levels[d].NodeLabel]
+		switch {
+		case path[d] == "" && gap < 0:
+			gap = d
+		case path[d] != "" && gap >= 0:
+			deeper = true // the tree says that this is none
+		}
+	}
+	if gap >= 0 && !deeper && !n.NoGPUs {
+		l := &r.spec.Levels[gap]
+		r.problems = append(r.problems, Problem{Kind: LabelsMissing, Level: l.Name, Node: n.Name, Text: "no label " + l.NodeLabel})
+	}
+	r.out.Nodes = append(r.out.Nodes, fabric.NodePath{Node: n.Name, Path: path})
+}
+
+// Bounds on a link, as the schema has them.
+const (
+	maxGBps   = 1_000_000
+	maxMicros = 1_000_000
+)
+
+// link reads a link. What is absent or cannot be read is that of the sample cluster.
+func (r *reader) link(field string, l *v1alpha1.FabricLink, innermost bool) fabric.Link {
+	inside, out := fabric.SampleLinks()
+	if innermost {
+		out = inside
+	}
+	if l.BandwidthGBps != nil {
+		const digits = 6 // kB/s
+		if v, ok := decimal(l.BandwidthGBps.String(), digits); ok && v > 0 && v <= maxGBps*1e6 {
+			out.Bandwidth = v
+		} else {
+			r.invalid(field+".bandwidthGBps", "%q: want a number above 0 and at most %d", l.BandwidthGBps.String(), maxGBps)
+		}
+	}
+	if l.LatencyMicros != nil {
+		const digits = 3 // ns
+		if v, ok := decimal(l.LatencyMicros.String(), digits); ok && v <= maxMicros*1e3 {
+			out.Latency = v
+		} else {
+			r.invalid(field+".latencyMicros", "%q: want a number of at most %d", l.LatencyMicros.String(), maxMicros)
+		}
+	}
+	if l.Hops > 0 {
+		out.Hops = int(l.Hops)
+	}
+	return out
+}
+
+// decimal reads a number such as 12.5 in units of 10^-digits. It takes no sign, no exponent
+// and no more digits than that.
+func decimal(text string, digits int) (value int64, ok bool) {
+	const mostWhole = 7
+	whole, fraction, point := strings.Cut(text, ".")
+	if whole == "" || len(whole) > mostWhole || point && fraction == "" || len(fraction) > digits {
+		return 0, false
+	}
+	for _, c := range []byte(whole + fraction + strings.Repeat("0", digits-len(fraction))) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		value = 10*value + int64(c-'0')
+	}
+	return value, true
+}

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangrequest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+)
+
+// Bounds and defaults of a gang.
+const (
+	// MaxMembers is the most pods that a gang may ask for.
+	MaxMembers = 1 << 14
+	// DefaultScheduleTimeout is how long a gang that is partly bound may stay so, if its
+	// PodGroup does not say.
+	DefaultScheduleTimeout = 5 * time.Minute
+	// CommunicationPatience is how long a communication-heavy gang waits for a better level.
+	CommunicationPatience = 5 * time.Minute
+	// MaxPatience bounds patience and the schedule timeout.
+	MaxPatience = 24 * time.Hour
+)
+
+// ErrNoGroup says that the PodGroup that the pods name is not there (yet).
+var ErrNoGroup = errors.New("there is no such PodGroup")
+
+// Gang is a gang as its group and its pods describe it at one time; it is immutable.
+type Gang struct {
+	Key Key
+	UID types.UID // of the PodGroup; empty for other sources
+	// Minimum is how many members start together, or none does. At least 1.
+	Minimum int
+	// Size is how many members the gang will have; 0 if nobody says.
+	Size    int
+	Wishes  Wishes
+	Members Members
+	// Priority is the least of the live members'.
+	Priority        int32
+	ScheduleTimeout time.Duration
+	// Admitted says that Kueue admitted the gang: its quota is taken while it waits.
+	Admitted bool
+	// Pinned says that Kueue chose the domains of the pods, or is about to. The wishes then
+	// have nothing of Kueue's.
+	Pinned bool
+	// Warnings name what is not as its author will have meant it, by object and field. The
+	// gang can be placed all the same.
+	Warnings []string
+	// Err is why the gang must not be placed, by object and field; nil if it may. It is
+	// ErrNoGroup while the PodGroup is missing.
+	Err error
+
+	levels [levelWishes]field // where Wishes' levels are written
+}
+
+// Read returns the gang of the key. The group is its PodGroup, nil if there is none. Pods are
+// those that KeyOf says are of the gang, in any order. It costs about a microsecond for each
+// of them.
+func Read(key Key, group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) *Gang {
+	r := &reader{gang: &Gang{Key: key, Minimum: 1, ScheduleTimeout: DefaultScheduleTimeout}, group: group}
+	order := membersOf(pods, false)
+	r.pods = order.all()
+	r.readName()
+	r.readKueue()
+	r.readSize()
+	r.readWishes()
+	r.readUnknown()
+	g := r.gang
+	if g.Members = order; g.Wishes.ByName {
+		g.Members = membersOf(pods, true)
+	}
+	r.warnings = append(r.warnings, g.Members.Warnings...)
+	g.Priority = leastPriority(g.Members.Live)
+	g.Warnings = cut(r.warnings)
+	if len(r.faults) > 0 && g.Err == nil {
+		g.Err = join(cut(r.faults))
+	}
+	return g
+}
+
+// Complete says whether the members suffice for the gang to start.
+func (g *Gang) Complete() bool { return g.Err == nil && g.Members.Count() >= g.Minimum }
+
+func leastPriority(pods []*v1.Pod) int32 {
+	if len(pods) == 0 {
+		return 0
+	}
+	least := int32(math.MaxInt32)
+	for _, p := range pods {
+		least = min(least, corev1.PodPriority(p))
+	}
+	return least
+}
+
+// readName refuses names that have no place in a message.
+func (r *reader) readName() {
+	strange := func(c rune) bool { return c == '/' || strangeInName(c) }
+	switch name := r.gang.Key.Name; {
+	case r.gang.Key.Source != SourceAnnotation:
+	case name == "":
+		r.fault(r.first(GangKey), "the name is empty")
+	case len(name) > maxName:
+		r.fault(r.first(GangKey), "the name is longer than %d bytes", maxName)
+	case strings.ContainsFunc(name, strange):
+		r.fault(r.first(GangKey), "%s: want letters, digits, dashes, dots and underscores", quoted(name))
+	}
+}
+
+// readSize reads how many members start together, and how many there will be.
+func (r *reader) readSize() {
+	g := r.gang
+	switch g.Key.Source {
+	case SourcePodGroup:
+		r.readGroup()
+	case SourceKueue:
+		g.Minimum = r.readCount(kueueCountKey)
+		g.Size = g.Minimum
+	case SourceAnnotation:
+		g.Minimum = r.readCount(GangSizeKey)
+		g.Size = g.Minimum
+	}
+}
+
+// readGroup reads the PodGroup's fields.
+func (r *reader) readGroup() {
+	g := r.gang
+	if r.group == nil {
+		g.Err = fmt.Errorf("%s: %w", g.Key, ErrNoGroup)
+		return
+	}
+	g.UID = r.group.UID
+	switch n := r.group.Spec.MinMember; {
+	case n == 0:
+		r.warn(r.groupField("spec.minMember"), "is missing, and taken to be 1")
+	case n < 0 || n > MaxMembers:
+		r.fault(r.groupField("spec.minMember"), "%d: want 1 to %d", n, MaxMembers)
+	default:
+		g.Minimum = int(n)
+	}
+	if s := r.group.Spec.ScheduleTimeoutSeconds; s != nil {
+		if most := int32(MaxPatience / time.Second); *s < 1 || *s > most {
+			r.fault(r.groupField("spec.scheduleTimeoutSeconds"), "%d: want 1 to %d", *s, most)
+		} else {
+			g.ScheduleTimeout = time.Duration(*s) * time.Second
+		}
+	}
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabricview
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+const rackLabel = "topology.kubernetes.io/rack"
+
+// rig is Views over nodes that the test changes, as their informer would.
+type rig struct {
+	*Views
+	t     *testing.T
+	clock *clocktesting.FakeClock
+	nodes cache.Indexer
+	told  atomic.Int32
+}
+
+func newRig(t *testing.T, nodes ...*v1.Node) *rig {
+	t.Helper()
+	clk := clocktesting.NewFakeClock(time.Unix(1_700_000_000, 0))
+	r := &rig{Views: New(clk), t: t, clock: clk, nodes: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	r.Views.nodes = corelisters.NewNodeLister(r.nodes)
+	r.OnChange(func() { r.told.Add(1) })
+	for _, n := range nodes {
+		r.put(n)
+	}
+	return r
+}
+
+// start runs the Views until the test ends.
+func (r *rig) start(synced ...cache.InformerSynced) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r.run(ctx, synced...)
+	}()
+	r.t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+func node(name string, labels ...string) *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"unrelated": name}}}
+	for i := 0; i < len(labels); i += 2 {
+		n.Labels[labels[i]] = labels[i+1]
+	}
+	return n
+}
+
+// put is the informer's news of a node.
+func (r *rig) put(n *v1.Node) {
+	r.t.Helper()
+	before, known, err := r.nodes.Get(n)
+	if err == nil {
+		err = r.nodes.Update(n)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if known {
+		r.nodeHandler().OnUpdate(before, n)
+	} else {
+		r.nodeHandler().OnAdd(n, false)
+	}
+}
+
+// revision waits for a view; time passes meanwhile.
+func (r *rig) revision(want uint64) *View {
+	r.t.Helper()
+	testrig.Eventually(r.t, 20*time.Second, "the view is made", func(context.Context) (bool, string) {
+		r.clock.Step(delay)
+		return r.Current().Revision >= want, ""
+	})
+	if got := r.Current().Revision; got != want {
+		r.t.Fatalf("revision is %d, want %d", got, want)
+	}
+	return r.Current()
+}
+
+// domain is the name of a node's innermost domain.
+func domain(v *View, name string) string {
+	n, ok := v.NodeOf(name)
+	if !ok {
+		return "not in the tree"
+	}
+	return v.Tree.DomainName(v.Tree.Depth(), v.Tree.DomainOf(v.Tree.Depth(), n))
+}
+
+func topology(name string, levels ...string) *v1alpha1.ClusterTopology {
+	ct := &v1alpha1.ClusterTopology{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for i := 0; i < len(levels); i += 2 {
+		ct.Spec.Levels = append(ct.Spec.Levels, v1alpha1.FabricLevel{Name: levels[i], NodeLabel: levels[i+1]})
+	}
+	return ct
+}
+
+func TestNothingIsKnownBeforeTheNodesAreRead(t *testing.T) {
+	r := newRig(t, node("a"))
+	if v := r.Current(); v.Revision != 0 || v.HasLevels() || v.Tree.Len() != 0 {
+		t.Errorf("view %+v, want that of no nodes", v)
+	}
+}
+
+func TestTheViewFollowsTheLabels(t *testing.T) {
+	r := newRig(t, node("a", rackLabel, "r1"), node("b", rackLabel, "r1"), node("c"))
+	r.start()
+	v := r.revision(1)
+	if !v.HasLevels() || domain(v, "a") != "r1" || domain(v, "c") != "c" {
+		t.Errorf("a is in %q, c in %q, want r1 and alone", domain(v, "a"), domain(v, "c"))
+	}
+	if _, ok := v.NodeOf("d"); ok {
+		t.Error("a node that does not exist is in the tree")
+	}
+	r.put(node("b", rackLabel, "r2"))
+	r.put(node("d", rackLabel, "r2"))
+	if v := r.revision(2); domain(v, "b") != "r2" || domain(v, "d") != "r2" {
+		t.Errorf("b is in %q, d in %q, want r2", domain(v, "b"), domain(v, "d"))
+	}
+	if domain(v, "b") != "r1" {
+		t.Error("the view of before has changed")
+	}
+	if err := r.nodes.Delete(node("a")); err != nil {
+		t.Fatal(err)
+	}
+	r.nodeHandler().OnDelete(node("a"))
+	if v := r.revision(3); v.Tree.Len() != 3 {
+		t.Errorf("%d nodes are in the tree, want the 3 that are left", v.Tree.Len())
+	}
+	if got := r.told.Load(); got != 3 {
+		t.Errorf("told of %d views, want 3", got)
+	}
+}
+
+// TestOnlyWhatDecidesMakesAView: nodes report every few seconds.
+func TestOnlyWhatDecidesMakesAView(t *testing.T) {
+	r := newRig(t, node("a", rackLabel, "r1"))
+	r.setTopology(topology("default", "rack", "example.com/rack"))
+	<-r.changed
+	r.put(node("a", rackLabel, "another", "unrelated", "another"))
+	ct := topology("default", "rack", "example.com/rack")
+	ct.Status.Nodes = 7
+	r.topologyHandler().OnUpdate(nil, ct)
+	r.topologyHandler().OnAdd(topology("other", "x", "example.com/x"), false)
+	if len(r.changed) != 0 {
+		t.Error("a view is due although nothing changed that decides about the fabric")
+	}
+	r.put(node("a", "example.com/rack", "r1"))
+	if len(r.changed) != 1 {
+		t.Error("no view is due although a label of the fabric changed")
+	}
+}
+
+func TestTheViewFollowsTheClusterTopology(t *testing.T) {
+	r := newRig(t, node("a", rackLabel, "r1", "example.com/leaf", "l1"), node("b", rackLabel, "r1", "example.com/leaf", "l2"))
+	r.start()
+	r.revision(1)
+	r.topologyHandler().OnAdd(topology("default", "pod", rackLabel, "leaf", "example.com/leaf"), true)
+	v := r.revision(2)
+	for level, want := range map[string]int{"cluster": 0, "pod": 1, rackLabel: 1, "leaf": 2, "example.com/leaf": 2, "node": 3, "kubernetes.io/hostname": 3, "rack": -1} {
+		got, ok := v.DepthOf(level)
+		if !ok {
+			got = -1
+		}
+		if got != want {
+			t.Errorf("level %q has depth %d, want %d", level, got, want)
+		}
+	}
+	if domain(v, "a") != "l1" || domain(v, "b") != "l2" {
+		t.Errorf("a is in %q, b in %q, want l1 and l2", domain(v, "a"), domain(v, "b"))
+	}
+	r.topologyHandler().OnUpdate(nil, topology("default"))
+	if v := r.revision(3); v.HasLevels() || v.Tree.Len() != 2 {
+		t.Errorf("depth %d and %d nodes, want 2 nodes without levels", v.Tree.Depth(), v.Tree.Len())
+	}
+	r.topologyHandler().OnDelete(topology("default"))
+	if v := r.revision(4); domain(v, "a") != "r1" {
+		t.Errorf("a is in %q, want the rack of its label", domain(v, "a"))
+	}
+}
+
+// TestWhatCannotBeReadIsNotWaitedForLong has a ClusterTopology that nobody can list.
+func TestWhatCannotBeReadIsNotWaitedForLong(t *testing.T) {
+	r := newRig(t, node("a", rackLabel, "r1"))
+	r.start(func() bool { return false })
+	if v := r.revision(1); domain(v, "a") != "r1" {
+		t.Errorf("a is in %q, want the rack of its label", domain(v, "a"))
+	}
+	if waited := r.clock.Since(time.Unix(1_700_000_000, 0)); waited < patience {
+		t.Errorf("went on after %s, want to wait for %s", waited, patience)
+	}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// GangMember is a pod of a gang, and its place in the gang's plan.
+type GangMember struct {
+	Pod    *v1.Pod
+	Demand *placement.Demand
+	Node   string
+	GPUs   nvtopo.Mask // of the first resource asked, by position in the node's graph; 0 for a pod without GPUs
+}
+
+// ReserveGang records what the pods of a gang are to get, of all of them or of none. Each set is
+// judged as Reserve would, with the sets of the members before it as used; GPUs of further
+// resources, NUMA nodes and CPUs are chosen here. It returns -1, or the first member that
+// cannot have its set, and why.
+//
+// What a pod of the gang is nominated for counts for no other one: the plan replaces that.
+func (s *State) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLister) (failed int, reason placement.Reason) {
+	g := &gangChoice{s: s, snapshot: snapshot, uids: sets.New[types.UID](), priority: math.MaxInt32, onNode: map[string]*gangNode{}}
+	for i := range members {
+		g.uids.Insert(members[i].Pod.UID)
+		g.priority = min(g.priority, members[i].Demand.Priority)
+	}
+	for i := range members { // the scheduling queue is asked before anything is locked
+		g.ask(members[i].Node)
+	}
+	s.choosing.Lock()
+	defer s.choosing.Unlock()
+	for i := range members {
+		switch uid := members[i].Pod.UID; {
+		case s.Gone(uid):
+			return i, placement.PodGone
+		case s.reservations.Attempted(uid):
+			return i, placement.AttemptGoesOn
+		}
+	}
+	chosen := make([]*reservations.Reservation, len(members))
+	for i := range members {
+		if chosen[i], reason = g.choose(&members[i]); reason != placement.Fits {
+			return i, reason
+		}
+	}
+	change, refused := s.reservations.AddAll(chosen)
+	if refused >= 0 {
+		return refused, placement.PodGone
+	}
+	s.tell(change)
+	return -1, placement.Fits
+}
+
+// gangChoice is the choosing for one gang.
+type gangChoice struct {
+	s        *State
+	snapshot fwk.NodeInfoLister
+	uids     sets.Set[types.UID] // of the members
+	priority int32               // the least of them
+	onNode   map[string]*gangNode
+}
+
+// gangNode is one node of the plan: what is nominated there, and what was chosen for the members
+// so far.
+type gangNode struct {
+	nominated []fwk.PodInfo
+	chosen    []usage.Reservation
+}
+
+func (g *gangChoice) ask(node string) {
+	if g.onNode[node] != nil {
+		return
+	}
+	n := &gangNode{}
+	g.onNode[node] = n
+	if x := g.s.cells.get(node); x != nil {
+		n.nominated = slices.DeleteFunc(g.s.promised(x, "", g.priority), func(pi fwk.PodInfo) bool { return g.uids.Has(pi.GetPod().UID) })
+	}
+}
+
+// choose makes one member's reservation; it needs State.choosing.
+func (g *gangChoice) choose(m *GangMember) (*reservations.Reservation, placement.Reason) {
+	info, err := g.snapshot.Get(m.Node)
+	if err != nil {
+		return nil, placement.NoGraph // the node is gone
+	}
+	x := g.s.cells.ensure(m.Node)
+	r := &reservations.Reservation{UID: m.Pod.UID, Namespace: m.Pod.Namespace, Name: m.Pod.Name, Node: &x.reserved, Request: m.Demand.Request}
+	if !m.Demand.HasGPUs() {
+		return r, placement.Fits
+	}
+	a, reason := g.allocate(m, x, info)
+	if reason != placement.Fits {
+		return nil, reason
+	}
+	r.Allocation = a
+	n := g.onNode[m.Node]
+	n.chosen = append(n.chosen, usage.Reservation{UID: r.UID, Allocation: a, Request: r.Request})
+	return r, placement.Fits
+}
+
+// allocate needs State.choosing.
+func (g *gangChoice) allocate(m *GangMember, x *cell, info fwk.NodeInfo) (*allocation.Allocation, placement.Reason) {
+	s, at := g.s, g.onNode[m.Node]
+	n, now := x.entry.Node(), s.clock.Now()
+	if reason := s.topologies.CheckGraph(x.entry, n, info.Node().UID); reason != placement.Fits {
+		return nil, reason
+	}
+	if reason := placement.CheckEnforcement(m.Demand.Request, m.Demand.Unenforced, n, now); reason != placement.Fits {
+		return nil, reason
+	}
+	u := s.usageBeside(x, n, info, g.snapshot, at.nominated, at.chosen)
+	a, reason := placement.ChooseOnly(u, m.Demand.Request, m.GPUs, m.Demand.WantCPUs)
+	if reason != placement.Fits {
+		return nil, reason
+	}
+	a.Assumed, a.Enforced = now.UTC(), n.Enforced(now)
+	choices.WithLabelValues(placement.LinkClass(u, a)).Inc()
+	return a, placement.Fits
+}
+
+// usageBeside is the usage of a node with what is nominated there and what others are about to
+// be given.
+func (s *State) usageBeside(x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, nominated []fwk.PodInfo, more []usage.Reservation) *usage.Usage {
+	if len(nominated)+len(more) == 0 {
+		if u := s.remembered(x, n, info); u != nil && !u.FromStore {
+			return u
+		}
+	}
+	view := x.reserved.View()
+	if len(more) > 0 {
+		view = &reservations.View{Reservations: slices.Concat(view.Reservations, more), Nominated: view.Nominated}
+	}
+	in := s.input(view, n, info.GetGeneration(), slices.Concat(info.GetPods(), nominated), snapshot)
+	return usage.Compute(&in)
+}
+
+// Planned returns the node where a pod has its place in the plan of its gang, and no cycle has
+// begun to use it. It may be called under any lock, and takes none while nothing is planned.
+func (s *State) Planned(uid types.UID) (node string, ok bool) { return s.reservations.Planned(uid) }
+
+// KeepPlanned has what is planned for pods outlive attempts that certainly wrote nothing; see
+// reservations.Table.Keep.
+func (s *State) KeepPlanned(uids ...types.UID) { s.reservations.Keep(uids...) }
+
+// EndPlanned takes back what is planned for pods whose cycles have not begun to use it.
+func (s *State) EndPlanned(uids ...types.UID) { s.tell(s.reservations.EndPlanned(uids...)) }
+
+// ReservePlanned is Reserve for a pod that PreFilter found planned on the node. ended is true if
+// it is so no more. With neither an allocation nor ended, nothing was chosen with the plan: the
+// pod has no GPUs.
+func (s *State) ReservePlanned(uid types.UID, node string) (a *allocation.Allocation, ended bool) {
+	r, placed := s.reservations.Begin(uid, node)
+	if r != nil {
+		return r.Allocation, false
+	}
+	return nil, !placed
+}
+
+// JudgePlanned says whether a node still has what is planned there for a pod; ok is false if it
+// is for a pod without GPUs, which Judge is to be asked about.
+func (s *State) JudgePlanned(d *placement.Demand, info fwk.NodeInfo) (reason placement.Reason, ok bool) {
+	node := info.Node()
+	r := s.reservations.Present(d.UID, node.Name)
+	if r == nil {
+		if d.HasGPUs() {
+			return placement.PlanEnded, true
+		}
+		return placement.Fits, false
+	}
+	n := s.Node(node.Name)
+	if reason := s.CheckGraph(node); reason != placement.Fits {
+		return reason, true
+	}
+	if reason := placement.CheckEnforcement(d.Request, d.Unenforced, n, s.clock.Now()); reason != placement.Fits {
+		return reason, true
+	}
+	for _, c := range r.Allocation.Containers {
+		accel := n.Accel(c.Resource)
+		if accel == nil {
+			return placement.PlanBroken, true
+		}
+		if set, missing := accel.Graph.Positions(c.GPUs); len(missing) > 0 || set&^accel.Healthy != 0 {
+			return placement.PlanBroken, true
+		}
+	}
+	return placement.Fits, true
+}
+
+// TakesAgain returns the node on which the pod may take its choice again that is in doubt, and
+// the GPUs of the first resource; empty if there is none.
+func (s *State) TakesAgain(d *placement.Demand, snapshot fwk.NodeInfoLister) (node string, gpus nvtopo.Mask) {
+	if node = s.mayTakeAgain(d, snapshot); node == "" || !d.HasGPUs() {
+		return "", 0
+	}
+	r, n := s.reservedOn(node).InDoubt(d.UID), s.Node(node)
+	if r == nil || n == nil || n.Accel(d.Resources[0].Name) == nil {
+		return "", 0
+	}
+	accel := n.Accel(d.Resources[0].Name)
+	return node, r.Allocation.Mask(accel.Resource, accel.Graph)
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// fabricOf makes the fabric that of nodes in racks behind spines, by path.
+func (s *site) fabricOf(paths map[string][]string, levels ...string) {
+	s.tb.Helper()
+	spec := fabric.Spec{}
+	for _, level := range levels {
+		spec.Levels = append(spec.Levels, fabric.Level{Name: level})
+	}
+	for node, path := range paths {
+		spec.Nodes = append(spec.Nodes, fabric.NodePath{Node: node, Path: path})
+	}
+	tree, _, err := fabric.NewTree(&spec)
+	s.must(err)
+	s.fabric.Set(tree, nil)
+}
+
+// wire puts the nodes into racks at random, or nowhere. Some have no label, some the tree has
+// not heard of.
+func (s *site) wire(r *rand.Rand) {
+	s.tb.Helper()
+	levels := []string{"spine", "rack"}[r.IntN(2):]
+	if r.IntN(6) == 0 {
+		levels = nil
+	}
+	paths := map[string][]string{}
+	for _, node := range slices.Sorted(maps.Keys(s.nodes)) {
+		path := []string{fmt.Sprint("s", r.IntN(2)), fmt.Sprint("r", r.IntN(3))}[2-len(levels):]
+		switch r.IntN(12) {
+		case 0:
+			continue
+		case 1:
+			path = nil
+		}
+		paths[node] = path
+	}
+	s.fabricOf(paths, levels...)
+}
+
+// wholeAround counts the nodes in the leaf and in the spine of a node that could be given out
+// as a whole, one by one.
+func (s *site) wholeAround(resource, node string) (leaf, spine int) {
+	tree := s.Fabric().Tree
+	together := func(depth int, other string) bool {
+		a, knownA := tree.Node(node)
+		b, knownB := tree.Node(other)
+		return node == other || knownA && knownB && tree.DomainOf(depth, a) == tree.DomainOf(depth, b)
+	}
+	for _, info := range s.list() {
+		x := s.cells.ensure(info.Node().Name)
+		n := x.entry.Node()
+		if n == nil || n.NodeUID != info.Node().UID {
+			continue
+		}
+		u := s.usage(x, n, info, s.snapshot.NodeInfos())
+		for ai, a := range n.Accels {
+			if a.Resource != resource || u.FreeAt(ai) != nvtopo.FullMask(a.Graph.Len()) || a.Degraded != 0 || u.Counted[ai] > 0 || u.Foreign[ai] {
+				continue
+			}
+			if together(tree.Depth(), x.name) {
+				leaf++
+			}
+			if together(tree.Depth()-1, x.name) {
+				spine++
+			}
+		}
+	}
+	return leaf, spine
+}
+
+// leastSpare leaves of equal nodes those with the fewest whole nodes around.
+func (s *site) leastSpare(request *podrequest.Request, names sets.Set[string]) sets.Set[string] {
+	if s.Fabric().Tree.Depth() == 0 {
+		return names
+	}
+	out, least := sets.Set[string]{}, [2]int{1 << 30, 1 << 30}
+	for name := range names {
+		leaf, spine := s.wholeAround(request.Resources[0].Name, name)
+		switch slices.Compare([]int{leaf, spine}, least[:]) {
+		case -1:
+			out, least = sets.New(name), [2]int{leaf, spine}
+		case 0:
+			out.Insert(name)
+		}
+	}
+	if len(out) < len(names) {
+		s.spared++
+	}
+	return out
+}
+
+// TestSinglePodsFinishALeafThatIsBegun has two racks of four empty nodes behind each of two
+// spines. Whole nodes are taken from one rack until it is full, then from the spine that is
+// begun.
+func TestSinglePodsFinishALeafThatIsBegun(t *testing.T) {
+	s := newSite(t)
+	paths := map[string][]string{}
+	for i := range 16 {
+		name := fmt.Sprintf("n%02d", i)
+		s.add(name, "a100-pcie-4-bridged")
+		paths[name] = []string{fmt.Sprint("spine", i/8), fmt.Sprint("rack", i/4)}
+	}
+	s.fabricOf(paths, "spine", "rack")
+	var racks []string
+	for i := range 16 {
+		pod := gpuPod(fmt.Sprint("p", i), 4)
+		listed := sets.List(s.candidates(pod, narrowing()))
+		if len(listed) == 0 {
+			t.Fatalf("pod %d has no list", i)
+		}
+		taken := listed[0]
+		s.assume(pod, taken)
+		s.confirm(pod.Name)
+		racks = append(racks, fmt.Sprint(paths[taken]))
+	}
+	if n := len(slices.Compact(slices.Clone(racks))); n != 4 {
+		t.Errorf("racks were begun %d times, want each once: %v", n, racks)
+	}
+	if racks[0][:7] != racks[7][:7] {
+		t.Errorf("the second rack is behind another spine than the first: %v", racks)
+	}
+}
+
+// TestAListIsNoWiderThanTheLeaf: nodes of other leaves are as good but for what their leaves
+// have to spare, and other plugins must not choose among them, unless they may choose among
+// worse ones, too.
+func TestAListIsNoWiderThanTheLeaf(t *testing.T) {
+	s := newSite(t)
+	paths := map[string][]string{}
+	for i := range 6 {
+		name := fmt.Sprint("n", i)
+		s.add(name, "dgx-h100")
+		paths[name] = []string{"large"}
+		if i >= 4 {
+			paths[name] = []string{"small"}
+		}
+	}
+	s.fabricOf(paths, "rack")
+	how := narrowing()
+	if got := sets.List(s.candidates(gpuPod("one", 1), how)); !slices.Equal(got, []string{"n4", "n5"}) {
+		t.Errorf("listed %v, want the nodes of the smaller rack", got)
+	}
+	// Rated node by node, since the CPUs are to be beside the GPU.
+	pod := asking(annotated(gpuPod("aligned", 1), podrequest.TopologyPolicyKey, "single-numa-node"), "4", "1Gi")
+	if got := sets.List(s.candidates(pod, how)); !slices.Equal(got, []string{"n4", "n5"}) {
+		t.Errorf("node by node are listed %v, want the nodes of the smaller rack", got)
+	}
+	how.Tolerance, how.Limit = 1, 3
+	if got := s.candidates(gpuPod("one", 1), how); len(got) != 3 || !got.HasAll("n4", "n5") {
+		t.Errorf("with a tolerance are listed %v, want three with those of the smaller rack", sets.List(got))
+	}
+	for _, name := range []string{"n4", "n5"} {
+		cordoned := s.nodes[name].DeepCopy()
+		cordoned.Spec.Unschedulable = true
+		s.cache.UpdateNode(s.logger, s.nodes[name], cordoned)
+		s.touchNode(name)
+	}
+	if got := sets.List(s.candidates(gpuPod("one", 1), narrowing())); !slices.Equal(got, []string{"n0", "n1", "n2", "n3"}) {
+		t.Errorf("listed %v with the smaller rack cordoned, want the nodes of the larger one", got)
+	}
+}
+
+// TestSpareIsKnownOfEveryNode, listed or not; it is 0 where the fabric is not known.
+func TestSpareIsKnownOfEveryNode(t *testing.T) {
+	s := newSite(t)
+	for i := range 4 {
+		s.add(fmt.Sprint("n", i), "dgx-h100")
+	}
+	s.candidates(gpuPod("any", 1), narrowing())
+	if got := s.Spare(testResource, "n0"); got != 0 {
+		t.Errorf("spare is %#x where there is no fabric, want 0", got)
+	}
+	s.fabricOf(map[string][]string{"n0": {"a", "x"}, "n1": {"a", "x"}, "n2": {"a", "y"}}, "spine", "rack")
+	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("held", 1), "n1", 3)))
+	s.candidates(gpuPod("any", 1), narrowing())
+	for node, want := range map[string][2]int{"n0": {1, 2}, "n1": {1, 2}, "n2": {1, 2}, "n3": {1, 1}} {
+		if got := s.Spare(testResource, node); int(got) != want[0]<<16|want[1] {
+			t.Errorf("spare of %s is %#x, want %d nodes of its leaf and %d of its spine", node, got, want[0], want[1])
+		}
+	}
+	if got := s.Spare("example.com/other", "n0"); got != 0 {
+		t.Errorf("spare of a resource that nobody has is %#x", got)
+	}
+}

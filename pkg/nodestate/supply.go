@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// Supply is what a node has for pods of a gang that ask for the same: ReserveGang can give each
+// of them its set, one after the other. A node whose graph does not count has nothing for pods
+// with GPUs. Ports, volumes and what other plugins say are for the caller to know.
+func (s *State) Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter) fabric.Supply {
+	return s.SupplyBeside(d, info, snapshot, slotter, 0, nil)
+}
+
+// Placed is a number of pods that ask for the same.
+type Placed struct {
+	Demand *placement.Demand
+	Count  int
+}
+
+// SupplyBeside is Supply once pods of other demands are placed on the node, too, and have the
+// GPUs used among them, by position in the graph of the first resource that d asks for. Where
+// CPU and memory of NUMA nodes matter, nobody knows which of these they have: a lower bound.
+func (s *State) SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter,
+	used nvtopo.Mask, placed []Placed,
+) fabric.Supply {
+	node := info.Node()
+	x := s.cells.ensure(node.Name)
+	room := roomOf(info.GetAllocatable())
+	room.takeAll(info.GetRequested(), len(info.GetPods()))
+	for _, r := range x.reserved.View().Reservations {
+		if !slices.ContainsFunc(info.GetPods(), func(pi fwk.PodInfo) bool { return pi.GetPod().UID == r.UID }) {
+			room.take(r.Request, 1)
+		}
+	}
+	for _, p := range placed {
+		room.take(p.Demand.Request, int64(p.Count))
+	}
+	limit := room.holds(d.Request)
+	if !d.HasGPUs() {
+		return fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}
+	}
+	n := x.entry.Node()
+	if limit == 0 || s.topologies.CheckGraph(x.entry, n, node.UID) != placement.Fits {
+		return fabric.Supply{}
+	}
+	promised := s.promised(x, d.UID, d.Priority)
+	others := asGiven(d, n, used, placed)
+	beside := func(given []usage.Reservation) *usage.Usage {
+		return s.usageBeside(x, n, info, snapshot, promised, slices.Concat(others, given))
+	}
+	u := beside(nil)
+	slots, most := slotter.Slots(u, d, s.clock.Now(), beside)
+	return fabric.Supply{Slots: slots, Limit: fabric.AtMost(min(limit, most))}
+}
+
+// asGiven is what pods are placed beside, as if one of them had all their GPUs.
+func asGiven(d *placement.Demand, n *usage.Node, used nvtopo.Mask, placed []Placed) (out []usage.Reservation) {
+	if used == 0 && len(placed) == 0 {
+		return nil
+	}
+	all := &allocation.Allocation{Version: allocation.Version, Node: n.Name}
+	if accel := n.Accel(d.Resources[0].Name); accel != nil {
+		c := allocation.Container{Resource: accel.Resource}
+		for p := range used.All() {
+			c.GPUs = append(c.GPUs, accel.Graph.GPUs[p].UUID)
+		}
+		all.Containers = append(all.Containers, c)
+	}
+	out = append(out, usage.Reservation{UID: d.UID, Allocation: all, Request: &podrequest.Request{}})
+	none := &allocation.Allocation{Version: allocation.Version, Node: n.Name}
+	for _, p := range placed {
+		for range p.Count {
+			out = append(out, usage.Reservation{UID: d.UID, Allocation: none, Request: p.Demand.Request})
+		}
+	}
+	return out
+}
+
+// EmptySupply is what the node would have with nothing on it but the pods of DaemonSets, which
+// stay: what a gang may wait for.
+func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter) fabric.Supply {
+	node := info.Node()
+	room := roomOf(info.GetAllocatable())
+	for _, pi := range info.GetPods() {
+		if owner := metav1.GetControllerOf(pi.GetPod()); owner != nil && owner.Kind == "DaemonSet" {
+			room.takeAll(pi.CalculateResource().Resource, 1)
+		}
+	}
+	limit := room.holds(d.Request)
+	if !d.HasGPUs() {
+		return fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}
+	}
+	x := s.cells.ensure(node.Name)
+	n := x.entry.Node()
+	if limit == 0 || s.topologies.CheckGraph(x.entry, n, node.UID) != placement.Fits {
+		return fabric.Supply{}
+	}
+	emptied := sync.OnceValue(n.Emptied)
+	beside := func(given []usage.Reservation) *usage.Usage {
+		return usage.Compute(&usage.Input{Node: emptied(), Now: s.clock.Now(), Pods: &podInfos{}, Reservations: given})
+	}
+	slots, most := slotter.Slots(n.Empty, d, s.clock.Now(), beside)
+	return fabric.Supply{Slots: slots, Limit: fabric.AtMost(min(limit, most))}
+}
+
+// Stamp is equal for two moments at which a node has the same for every demand. The zero Stamp
+// is not known: look again.
+type Stamp struct {
+	generation       int64
+	revision         uint64
+	counts, enforced bool
+}
+
+// Stamp reads the stamp of a node. It does not allocate. A node where something is kept for
+// nominated pods has none: the scheduling queue ends a nomination without a word.
+func (s *State) Stamp(info fwk.NodeInfo) Stamp {
+	node := info.Node()
+	x := s.cells.ensure(node.Name)
+	if len(x.reserved.View().Nominated) > 0 {
+		return Stamp{}
+	}
+	n := x.entry.Node()
+	return Stamp{
+		generation: info.GetGeneration(), revision: x.candidate.Revision.Load(),
+		counts:   s.topologies.CheckGraph(x.entry, n, node.UID) == placement.Fits,
+		enforced: n != nil && n.Enforced(s.clock.Now()),
+	}
+}

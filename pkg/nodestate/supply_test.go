@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// slotsOf is how many members a supply has room for.
+func slotsOf(s fabric.Supply) int { return s.Members() }
+
+// tenancy is one node in a random state, and what members of a random gang ask for.
+type tenancy struct {
+	*rig
+	t    *testing.T
+	rng  *rand.Rand
+	pods []*v1.Pod
+	info fwk.NodeInfo
+	list fwk.NodeInfoLister
+}
+
+func newTenancy(t *testing.T, rng *rand.Rand, kind string, kubelet *v1alpha1.Kubelet) *tenancy {
+	t.Helper()
+	c := &tenancy{rig: newRig(t, kind), t: t, rng: rng}
+	obj := topologyOf(t, "n", kind)
+	obj.ResourceVersion = "2"
+	obj.Status.Kubelet = kubelet
+	for i := range obj.Status.GPUHealth {
+		if rng.IntN(20) == 0 {
+			obj.Status.GPUHealth[i].Healthy = false
+		}
+	}
+	if _, err := c.Apply(obj); err != nil {
+		t.Fatal(err)
+	}
+	gpus := c.Node("n").Accels[0].Graph.Len()
+	for i, p := range rng.Perm(gpus)[:rng.IntN(gpus)] {
+		pod := gpuPod("old-"+strconv.Itoa(i), 1)
+		if rng.IntN(3) == 0 {
+			pod = guaranteed(pod, strconv.Itoa(1+rng.IntN(8)), "4Gi")
+		}
+		if rng.IntN(8) == 0 {
+			pod.Spec.NodeName = "n" // nobody knows which GPU
+		} else {
+			pod = on(t, c.State, pod, "n", p)
+		}
+		c.pods = append(c.pods, pod)
+	}
+	c.info, c.list = c.view(t, c.pods...)
+	return c
+}
+
+// gang is some pods that ask for the same.
+func (c *tenancy) gang(size int) []*v1.Pod {
+	rng := c.rng
+	gpus, cpu := 1+rng.IntN(4), strconv.Itoa(1+rng.IntN(24))
+	exclusive, asked := rng.IntN(2) == 0, map[string]string{}
+	some := func(key string, values ...string) {
+		if rng.IntN(3) == 0 {
+			asked[key] = values[rng.IntN(len(values))]
+		}
+	}
+	some(podrequest.MinLinkKey, "NVLINK", "PIX", "SYS")
+	some(podrequest.TopologyPolicyKey, "restricted", "single-numa-node", "none")
+	some(podrequest.NUMAAffinityKey, "required", "preferred")
+	var out []*v1.Pod
+	for i := range size {
+		pod := gpuPod(fmt.Sprintf("member-%d", i), gpus)
+		if exclusive {
+			pod = guaranteed(pod, cpu, "8Gi")
+		} else {
+			pod.Spec.Containers[0].Resources.Requests = pod.Spec.Containers[0].Resources.Requests.DeepCopy()
+			pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse(cpu)
+		}
+		for k, v := range asked {
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, k, v)
+		}
+		out = append(out, pod)
+	}
+	return out
+}
+
+// reservable fails the test unless a gang of n gets the sets of the supply.
+func (c *tenancy) reservable(what string, supply fabric.Supply, gang []*v1.Pod, n int) {
+	c.t.Helper()
+	members := make([]GangMember, n)
+	uids := make([]types.UID, n)
+	for i, set := range supply.Slots.Sets(n) {
+		members[i] = GangMember{Pod: gang[i], Demand: demandOf(c.t, gang[i]), Node: "n", GPUs: set}
+		uids[i] = gang[i].UID
+	}
+	if failed, reason := c.ReserveGang(members, c.list); failed >= 0 {
+		c.t.Fatalf("%s: member %d of %d cannot have its set %v: %s\n%s", what, failed, n, members[failed].GPUs.Positions(), reason, members[failed].Demand.Signature())
+	}
+	c.EndPlanned(uids...)
+}
+
+// oneByOne is how many of a gang get some GPUs when each chooses by itself.
+func (c *tenancy) oneByOne(gang []*v1.Pod) (n int) {
+	for ; n < len(gang); n++ {
+		a, reason := c.Reserve(demandOf(c.t, gang[n]), gang[n], c.info, c.list)
+		if reason != placement.Fits || a == nil {
+			break
+		}
+	}
+	for _, pod := range gang[:n] {
+		c.Unreserve(pod.UID, "n")
+	}
+	return n
+}
+
+func kubelets() []*v1alpha1.Kubelet {
+	return []*v1alpha1.Kubelet{
+		nil, {TopologyManagerPolicy: "best-effort"}, {TopologyManagerPolicy: "restricted"}, {TopologyManagerPolicy: "single-numa-node"},
+		{TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0-1"},
+		{TopologyManagerPolicy: "restricted", CPUManagerPolicy: "static", ReservedCPUs: "0-1"},
+		{TopologyManagerPolicy: "best-effort", CPUManagerPolicy: "static", ReservedCPUs: "0-1"},
+	}
+}
+
+// TestWhatANodeSuppliesCanBeReserved is the promise that a plan can be carried out: whatever
+// number of members a plan puts on a node, they get the sets that the supply has for them. And
+// as many fit as would if each pod chose by itself.
+func TestWhatANodeSuppliesCanBeReserved(t *testing.T) {
+	t.Parallel()
+	slotter := placement.NewSlotter() // of all states together, as a process has it
+	exact, estimated, none := 0, 0, 0
+	for _, kind := range []string{"dgx1-v100", "a6000-8-bridged", "hgx-a100-8", "dgx2", "power9-v100-4", "v100-pcie-8"} {
+		for k, kubelet := range kubelets() {
+			for seed := range uint64(8) {
+				what := fmt.Sprintf("%s, kubelet %d, seed %d", kind, k, seed)
+				c := newTenancy(t, rand.New(rand.NewPCG(seed, uint64(k))), kind, kubelet)
+				for range 4 {
+					gang := c.gang(16)
+					d := demandOf(t, gang[0])
+					supply := c.Supply(d, c.info, c.list, slotter)
+					slots := slotsOf(supply)
+					for n := 1; n <= slots; n++ {
+						c.reservable(what, supply, gang, n)
+					}
+					switch {
+					case slots == 0:
+						none++
+					case supply.Slots.Estimated():
+						estimated++
+					default:
+						exact++
+					}
+					if alone := c.oneByOne(gang); alone > slots && !degradedAlone(c, d) {
+						t.Fatalf("%s: %d slots, but %d pods find room by themselves\n%s", what, slots, alone, d.Signature())
+					}
+					if left := c.Dump(); len(left) != 0 {
+						t.Fatalf("%s: left: %+v", what, left)
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d exact, %d estimated, %d without slots", exact, estimated, none)
+	if exact < 400 || estimated < 20 || none < 100 {
+		t.Errorf("%d exact supplies, %d estimated, %d empty ones: too few of some", exact, estimated, none)
+	}
+}
+
+// degradedAlone reports whether pods of one GPU may choose GPUs that members do not get.
+func degradedAlone(c *tenancy, d *placement.Demand) bool {
+	return d.Single() && c.Node("n").Accels[0].Degraded != 0
+}
+
+func TestAnEmptyNodeSuppliesWhatItHasWhenEmptied(t *testing.T) {
+	t.Parallel()
+	slotter := placement.NewSlotter()
+	for k, kubelet := range kubelets() {
+		for seed := range uint64(10) {
+			rng := rand.New(rand.NewPCG(seed, uint64(k)))
+			c := newTenancy(t, rng, "dgx1-v100", kubelet)
+			gang := c.gang(16)
+			d := demandOf(t, gang[0])
+			got := c.EmptySupply(d, c.info, slotter)
+			c.info, c.list = c.view(t)
+			if want := c.Supply(d, c.info, c.list, slotter); slotsOf(got) != slotsOf(want) {
+				t.Errorf("kubelet %d, seed %d: %d slots when emptied, %d when empty\n%s", k, seed, slotsOf(got), slotsOf(want), d.Signature())
+			}
+			for n := 1; n <= slotsOf(got); n++ {
+				c.reservable("empty", got, gang, n)
+			}
+		}
+	}
+}
+
+func TestSupplyIsBoundedByWhatTheFrameworkCounts(t *testing.T) {
+	asking := func(gpus int, list v1.ResourceList) *v1.Pod {
+		pod := gpuPod("p", gpus)
+		pod.Spec.Containers[0].Resources.Requests = pod.Spec.Containers[0].Resources.Requests.DeepCopy()
+		if pod.Spec.Containers[0].Resources.Requests == nil {
+			pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{}
+		}
+		for name, q := range list {
+			pod.Spec.Containers[0].Resources.Requests[name] = q
+		}
+		return pod
+	}
+	q := resource.MustParse
+	for name, tc := range map[string]struct {
+		pod   *v1.Pod
+		there []*v1.Pod // on the node, 512 CPUs, 4 TiB and 110 pods
+		// plan is of another gang, whose pods have not had their cycles.
+		plan *v1.Pod
+		want int
+	}{
+		"GPUs":                        {asking(1, nil), nil, nil, 8},
+		"CPU":                         {asking(1, v1.ResourceList{"cpu": q("100")}), nil, nil, 5},
+		"memory":                      {asking(1, v1.ResourceList{"memory": q("1Ti")}), nil, nil, 4},
+		"a resource that it has not":  {asking(1, v1.ResourceList{"example.com/nic": q("1")}), nil, nil, 0},
+		"CPU of pods that are there":  {asking(1, v1.ResourceList{"cpu": q("100")}), []*v1.Pod{there(asking(0, v1.ResourceList{"cpu": q("200")}))}, nil, 3},
+		"CPU of pods in another plan": {asking(1, v1.ResourceList{"cpu": q("100")}), nil, asking(1, v1.ResourceList{"cpu": q("300")}), 2},
+		"pods without GPUs":           {asking(0, v1.ResourceList{"cpu": q("100")}), nil, nil, 5},
+		"pods that ask for nothing":   {asking(0, nil), nil, nil, 110},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			info, l := r.view(t, tc.there...)
+			if tc.plan != nil {
+				tc.plan.UID = "planned"
+				r.mustPlan(t, l, member(t, tc.plan, "n", 7))
+			}
+			if got := slotsOf(r.Supply(demandOf(t, tc.pod), info, l, placement.NewSlotter())); got != tc.want {
+				t.Errorf("%d slots, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+func there(pod *v1.Pod) *v1.Pod {
+	pod.Name, pod.UID, pod.Spec.NodeName = "there", "there", "n"
+	return pod
+}
+
+func TestSupplyBesideOtherMembers(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	info, l := r.view(t)
+	launcher := demandOf(t, gpuPod("launcher", 2))
+	d := demandOf(t, gpuPod("worker", 2))
+	got := r.SupplyBeside(d, info, l, placement.NewSlotter(), nvtopo.MaskOf(0, 1), []Placed{{launcher, 1}})
+	if n := slotsOf(got); n != 3 {
+		t.Errorf("%d slots beside a launcher of 2 GPUs, want 3", n)
+	}
+	for _, set := range got.Slots.Sets(3) {
+		if set&nvtopo.MaskOf(0, 1) != 0 {
+			t.Errorf("the launcher's GPUs are given out again: %v", set.Positions())
+		}
+	}
+	affine := demandOf(t, annotated(guaranteed(gpuPod("worker", 1), "20", "1Gi"), podrequest.NUMAAffinityKey, "required"))
+	alone := slotsOf(r.Supply(affine, info, l, placement.NewSlotter()))
+	beside := r.SupplyBeside(affine, info, l, placement.NewSlotter(), nvtopo.MaskOf(0), []Placed{{demandOf(t, guaranteed(gpuPod("launcher", 1), "20", "1Gi")), 1}})
+	if n := slotsOf(beside); n == 0 || n >= alone {
+		t.Errorf("%d slots beside a pod of 20 CPUs, want fewer than the %d without it", n, alone)
+	}
+}
+
+func TestAStampChangesWithTheSupply(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	info, l := r.view(t)
+	told := 0
+	r.OnChange(func() { told++ })
+	r.OnChange(func() { told++ })
+	for _, tc := range []struct {
+		what   string
+		change func()
+		told   bool
+	}{
+		{"a plan", func() { r.mustPlan(t, l, member(t, gpuPod("p", 2), "n", 0, 1)) }, true},
+		{"its end", func() { r.EndPlanned("p") }, true},
+		{"a pod that is there", func() { info, l = r.view(t, on(t, r.State, gpuPod("q", 1), "n", 0)) }, false}, // the cache tells nobody
+		{"a graph", func() { r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.GPUHealth[1].Healthy = false }) }, true},
+		{"silence of the programs", func() { r.clock.now = r.clock.now.Add(3 * 365 * 24 * 3600e9) }, false},
+	} {
+		before, revision, toldBefore := r.Stamp(info), r.Revision(), told
+		if again := r.Stamp(info); again != before || before == (Stamp{}) {
+			t.Fatalf("before %s: stamps %+v and %+v of one moment", tc.what, before, again)
+		}
+		tc.change()
+		if r.Stamp(info) == before {
+			t.Errorf("%s: the stamp is the same", tc.what)
+		}
+		if got := told > toldBefore; got != tc.told || r.Revision() != revision+uint64(told-toldBefore)/2 {
+			t.Errorf("%s: told %d times, want %t; revision %d after %d", tc.what, told-toldBefore, tc.told, r.Revision(), revision)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { r.Stamp(info) }); n != 0 {
+		t.Errorf("a stamp allocates %v times", n)
+	}
+}
+
+func BenchmarkSupply(b *testing.B) {
+	s := New(testConfig(), &tickClock{})
+	var nodes []*v1.Node
+	for i := range 5000 {
+		nodes = append(nodes, addNode(b, s, fmt.Sprint("node-", i), "hgx-a100-8"))
+	}
+	l := schedcache.NewSnapshot(nil, nodes).NodeInfos()
+	infos, err := l.List()
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("stamp", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			s.Stamp(infos[i%len(infos)])
+		}
+	})
+	for name, pod := range map[string]*v1.Pod{
+		"links": annotated(gpuPod("p", 4), podrequest.MinLinkKey, "NVLINK"),
+		"NUMA":  annotated(guaranteed(gpuPod("p", 4), "8", "8Gi"), podrequest.NUMAAffinityKey, "required"),
+	} {
+		slotter, d := placement.NewSlotter(), demandOf(b, pod)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				s.Supply(d, infos[i%len(infos)], l, slotter)
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+// problem is members of one shape to be put into one part of the tree.
+type problem struct {
+	t        *Tree
+	supply   []Supply
+	changed  map[int]Supply // by node: what there is in place of the supply
+	taken    map[int]int    // by node: slots that others of the shape have
+	members  int
+	required int   // depth of the domain that must have them all
+	label    int   // depth of the domain that must have a name; 0 for none
+	hold     []int // nodes that this domain must have too
+	near     []int // nodes to be near to, wherever the domain is
+	// occupied are the domains that have members already, by depth; nil for none. Going there
+	// opens no new domain.
+	occupied    [][]bool
+	scope       place // the part of the tree
+	demand      demand
+	preferences bool // some node is preferred over others
+
+	most     limits
+	band     int
+	slots    []int   // by node, in that band
+	capacity [][]int // by depth: what the domains can hold
+	loaded   bool
+	blocked  int    // the domain that has no room beside the members of its segments; -1 for none
+	lacking  int    // how many members cannot go there
+	last     *table // the table worked out last, of lastAt, in scratch
+	lastAt   place
+	scratch  []int32
+	// unproven says that somewhere the fewest domains were too much work to find.
+	unproven bool
+}
+
+// at is what a node has.
+func (p *problem) at(node int) *Supply {
+	if p.changed != nil {
+		if s, ok := p.changed[node]; ok {
+			return &s
+		}
+	}
+	return &p.supply[node]
+}
+
+// load counts slots in a band. It reports whether they are others than those loaded before.
+func (p *problem) load(band int) bool {
+	t := p.t
+	first, end := t.nodesOf(p.scope)
+	changed := !p.loaded
+	if p.slots == nil {
+		p.slots = make([]int, t.Len())
+		p.capacity = make([][]int, t.Depth()+1)
+		for d := range p.capacity {
+			p.capacity[d] = make([]int, len(t.domains[d]))
+		}
+	}
+	p.loaded = true
+	for n := first; n < end; n++ {
+		s := 0
+		if t.closed == nil || !t.closed[n] {
+			s = p.at(n).count(band)
+			if p.taken != nil {
+				s = max(0, s-p.taken[n])
+			}
+		}
+		changed = changed || s != p.slots[n]
+		p.slots[n] = s
+	}
+	p.band = band
+	if changed {
+		p.last = nil
+		p.sum()
+	}
+	return changed
+}
+
+// nodesOf is the range of nodes of a place.
+func (t *Tree) nodesOf(at place) (first, end int) {
+	if at.depth > t.Depth() {
+		return at.at, at.at + 1
+	}
+	d := &t.domains[at.depth][at.at]
+	return d.First, d.End
+}
+
+// inside is the range of the domains of a depth that nodes of the scope are in.
+func (p *problem) inside(depth int) (first, end int) {
+	first, end = p.t.nodesOf(p.scope)
+	if first == end {
+		return 0, 0
+	}
+	return p.t.of[depth][first], p.t.of[depth][end-1] + 1
+}
+
+// sum adds the slots up. A domain of the segments' level holds whole segments only, if these
+// are required.
+func (p *problem) sum() {
+	t := p.t
+	p.blocked, p.lacking = -1, 0
+	for d := t.Depth(); d >= 0; d-- {
+		first, end := p.inside(d)
+		clear(p.capacity[d][first:end])
+		if d == t.Depth() {
+			from, to := t.nodesOf(p.scope)
+			for n := from; n < to; n++ {
+				p.capacity[d][t.of[d][n]] += p.slots[n]
+			}
+		} else {
+			from, to := p.inside(d + 1)
+			for i := from; i < to; i++ {
+				p.capacity[d][t.domains[d+1][i].Parent] += p.capacity[d+1][i]
+			}
+		}
+		if p.demand.required && d == p.demand.depth {
+			for i := first; i < end; i++ {
+				whole, lacking := p.demand.whole(i, p.capacity[d][i])
+				p.capacity[d][i] = whole
+				if p.lacking += lacking; lacking > 0 {
+					p.blocked = i
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// torn refuses what bound members make impossible: they are not all in one domain of the level
+// that must have them, as when nodes got other labels.
+func (g *gang) torn() error {
+	t, depth := g.t, g.w.required
+	if depth > 0 && len(g.bound) > 0 {
+		domains := t.among(depth, g.bound)
+		if len(domains) > 1 {
+			return g.unplaceable("members have their nodes in " + t.list(depth, domains) + " already")
+		}
+		if depth <= t.Depth() && t.domains[depth][domains[0]].Name == "" {
+			return g.unplaceable(fmt.Sprintf("a member is on node %s, which is in no %s", t.names[g.bound[0]], t.LevelName(depth)))
+		}
+	}
+	if !g.r.SegmentRequired {
+		return nil
+	}
+	for i := range g.segments {
+		if s := &g.segments[i]; s.home == apart && len(s.missing) > 0 {
+			return g.unplaceable("members of one segment have their nodes in " + t.list(g.w.segment, t.among(g.w.segment, s.nodes)) + " already")
+		}
+	}
+	return nil
+}
+
+// list names places of a depth.
+func (t *Tree) list(depth int, domains []int) string {
+	var names []string
+	for _, i := range domains {
+		names = append(names, t.placeName(place{depth, i}))
+	}
+	return strings.Join(names, " and ")
+}
+
+func (t *Tree) placeName(at place) string {
+	if at.depth > t.Depth() {
+		return t.names[at.at]
+	}
+	return t.DomainName(at.depth, at.at)
+}
+
+// unplaceable says how many members fit at most, and where.
+func (g *gang) unplaceable(detail string) error {
+	depth := g.w.required
+	e := &UnplaceableError{Level: g.t.LevelName(depth), Want: len(g.r.Members), Detail: detail}
+	var rooms []*problem
+	for i := range g.parts {
+		p := g.plain(&g.parts[i])
+		p.load(worstBand)
+		rooms = append(rooms, p)
+	}
+	last := g.t.Len()
+	if depth <= g.t.Depth() {
+		last = len(g.t.domains[depth])
+	}
+	split := depth > 0 && depth <= g.t.Depth() && g.occupiedAt(depth) > 1
+	for i := range last {
+		at := place{depth, i}
+		first, end := g.t.nodesOf(at)
+		here := 0
+		for _, n := range g.bound {
+			if n >= first && n < end {
+				here++
+			}
+		}
+		if here < len(g.bound) && !split || depth > 0 && depth <= g.t.Depth() && g.t.domains[depth][i].Name == "" {
+			continue
+		}
+		if have := here + g.room(rooms, at); have > e.Have {
+			e.Have, e.Domain = have, g.t.placeName(at)
+		}
+	}
+	e.Have = min(e.Have, e.Want-1) // there is room for each part alone
+	return e
+}
+
+// room is how many members would fit in a place at the same time, if those of other shapes
+// were not there.
+func (g *gang) room(parts []*problem, at place) (total int) {
+	first, end := g.t.nodesOf(at)
+	for _, p := range parts {
+		switch members := p.members - p.lacking; {
+		case at.depth > g.t.Depth():
+			total += min(members, p.slots[at.at])
+		case g.r.MaxPerDomain > 0 && first < end:
+			total += min(members, g.bounded(p, g.t.of[g.w.spread][first], g.t.of[g.w.spread][end-1]))
+		default:
+			total += min(members, p.capacity[at.depth][at.at])
+		}
+	}
+	return total
+}
+
+// bounded is how many members fit in domains that take so many each at most.
+func (g *gang) bounded(p *problem, first, last int) (total int) {
+	for i := first; i <= last; i++ {
+		room := g.r.MaxPerDomain
+		for _, n := range g.bound {
+			if g.t.of[g.w.spread][n] == i {
+				room--
+			}
+		}
+		total += min(p.capacity[g.w.spread][i], max(0, room))
+	}
+	return total
+}
+
+// detail says what is in the way but for room.
+func (g *gang) detail() string {
+	for i := range g.parts {
+		p := g.plain(&g.parts[i])
+		if p.load(worstBand); p.blocked >= 0 {
+			return "no room beside the members of a segment in " + g.t.placeName(place{g.w.segment, p.blocked})
+		}
+	}
+	switch {
+	case g.r.MaxPerDomain > 0:
+		return "at most " + count(g.r.MaxPerDomain, "member") + " in one " + g.t.LevelName(g.w.spread)
+	case len(g.parts) > 1 && g.parts[0].shape == g.parts[len(g.parts)-1].shape:
+		return "not in whole segments"
+	case len(g.parts) > 1:
+		return "not of all shapes together"
+	}
+	return ""
+}
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return strconv.Itoa(n) + " " + what
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fabric
+
+import (
+	"cmp"
+	"slices"
+)
+
+// segment is members of a gang that belong into one domain of the segments' level.
+type segment struct {
+	missing []int // members without a node, as numbers in the request
+	nodes   []int // of those that have one
+	home    int   // the domain that these nodes are in; noHome, or apart
+}
+
+// What a segment has in place of a home.
+const (
+	noHome = -1 // no member has a node
+	apart  = -2 // they are in several domains
+)
+
+// readSegments returns the segments in the order of their ranks.
+func (g *gang) readSegments() []segment {
+	byNumber := map[int]*segment{}
+	var numbers []int
+	for i, rank := range g.ranks() {
+		if rank < 0 {
+			continue
+		}
+		number := rank / g.r.SegmentSize
+		s := byNumber[number]
+		if s == nil {
+			s = &segment{home: noHome}
+			byNumber[number] = s
+			numbers = append(numbers, number)
+		}
+		if m := g.r.Members[i]; m.Bound {
+			s.nodes = append(s.nodes, m.Node)
+		} else {
+			s.missing = append(s.missing, i)
+		}
+	}
+	slices.Sort(numbers)
+	out := make([]segment, 0, len(numbers))
+	for _, n := range numbers {
+		s := byNumber[n]
+		for _, node := range s.nodes {
+			switch at := g.t.of[g.w.segment][node]; s.home {
+			case noHome:
+				s.home = at
+			case at:
+			default:
+				s.home = apart
+			}
+		}
+		out = append(out, *s)
+	}
+	return out
+}
+
+// ranks are those that count for segments, by member; -1 for members of other shapes.
+func (g *gang) ranks() []int {
+	out := make([]int, len(g.r.Members))
+	taken := map[int]bool{}
+	for i, m := range g.r.Members {
+		out[i] = -1
+		if g.r.Ranks != nil && m.Shape == g.w.segmented && g.r.Ranks[i] >= 0 && !taken[g.r.Ranks[i]] {
+			out[i] = g.r.Ranks[i]
+			taken[out[i]] = true
+		}
+	}
+	next := 0
+	for i, m := range g.r.Members {
+		if m.Shape != g.w.segmented || out[i] >= 0 {
+			continue
+		}
+		for taken[next] {
+			next++
+		}
+		out[i] = next
+		taken[next] = true
+	}
+	return out
+}
+
+// demand is what segments ask of the domains of their level.
+type demand struct {
+	depth, size int // of a segment; size 0: there are none
+	required    bool
+	free        int // segments that may be in any domain
+	// homes has the domains in which segments have members already: how many members are missing
+	// there, of the segment that lacks fewest, of the two that do, and so on.
+	homes map[int][]int32
+	short bool // some segment has fewer members than the size
+}
+
+func (g *gang) demandOf(segments []*segment) demand {
+	if segments == nil {
+		return demand{}
+	}
+	d := demand{depth: g.w.segment, size: g.r.SegmentSize, required: g.r.SegmentRequired}
+	byNeed := slices.Clone(segments)
+	slices.SortStableFunc(byNeed, func(a, b *segment) int { return cmp.Compare(len(a.missing), len(b.missing)) })
+	for _, s := range byNeed {
+		switch s.home {
+		case apart:
+		case noHome:
+			d.free++
+			d.short = d.short || len(s.missing) < d.size
+		default:
+			if d.homes == nil {
+				d.homes = map[int][]int32{}
+			}
+			h := d.homes[s.home]
+			d.homes[s.home] = append(h, last(h)+int32(len(s.missing)))
+		}
+	}
+	return d
+}
+
+// whole is how many of the slots of a domain can be used if segments must be whole, and how many
+// members lack a slot whose segments have members there.
+func (d *demand) whole(domain, slots int) (whole, lacking int) {
+	home := int(last(d.homes[domain]))
+	if slots < home {
+		return slots, home - slots
+	}
+	return home + (slots-home)/d.size*d.size, 0
+}
+
+// last is the members missing in a domain in all.
+func last(homes []int32) int32 {
+	if len(homes) == 0 {
+		return 0
+	}
+	return homes[len(homes)-1]
+}
+
+// unmet is how many segments of a domain are not whole when so many of their members still
+// have no place.
+func unmet(homes []int32, left int32) (n int) {
+	for i := len(homes) - 1; i >= 0 && homes[i] > last(homes)-left; i-- {
+		n++
+	}
+	return n
+}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeindex
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// site is machines by node and where they are, beside an index of the same.
+type site struct {
+	index    *Index
+	machines map[int]Machine
+	places   Places
+}
+
+// whole counts whole machines in the leaf and in the spine of a node, one by one.
+func (s *site) whole(node int) (leaf, spine int) {
+	leafOf := func(n int) int {
+		if n < len(s.places.Leaf) {
+			return s.places.Leaf[n]
+		}
+		return 0
+	}
+	spineOf := func(n int) int {
+		if len(s.places.Spine) == 0 {
+			return 0
+		}
+		return s.places.Spine[leafOf(n)]
+	}
+	for n, m := range s.machines {
+		if m.Free.Len() < m.Tables.Graph().Len() || m.Degraded != 0 || m.Held > 0 || m.Unknown {
+			continue
+		}
+		if leafOf(n) == leafOf(node) {
+			leaf++
+		}
+		if spineOf(n) == spineOf(node) {
+			spine++
+		}
+	}
+	return leaf, spine
+}
+
+// best is the choice by looking at each machine: of the equal ones, the leaf and then the
+// spine with fewest whole machines, then the lowest node.
+func (s *site) best(d *Demand, w *Weights) (node int, ok bool) {
+	equal := linear(s.machines, d, w)
+	node, leaf, spine := -1, 0, 0
+	for n := range equal {
+		l, sp := s.whole(n)
+		if node < 0 || l < leaf || l == leaf && (sp < spine || sp == spine && n < node) {
+			node, leaf, spine = n, l, sp
+		}
+	}
+	return node, node >= 0
+}
+
+// randomPlaces puts nodes into leaves of uneven size, and leaves into spines. The last nodes
+// are in none.
+func randomPlaces(r *rand.Rand, nodes int) Places {
+	leaves := 1 + r.IntN(8)
+	p := Places{Leaf: make([]int, nodes-r.IntN(3)), Spine: make([]int, leaves)}
+	for i := range p.Spine {
+		p.Spine[i] = r.IntN(3)
+	}
+	for i := range p.Leaf {
+		p.Leaf[i] = min(r.IntN(leaves), r.IntN(leaves))
+	}
+	return p
+}
+
+// change does something to the site: a machine comes, changes or goes, or the fabric is
+// another one.
+func (s *site) change(r *rand.Rand, kinds []*nvtopo.Tables, nodes int) {
+	node := r.IntN(nodes)
+	switch what := r.IntN(60); {
+	case what == 0:
+		s.places = Places{}
+		s.index.SetPlaces(nil)
+	case what < 4:
+		s.places = randomPlaces(r, nodes)
+		s.index.SetPlaces(&s.places)
+	case what < 8:
+		s.index.Remove(node)
+		delete(s.machines, node)
+	default:
+		tb := kinds[r.IntN(len(kinds))]
+		full := nvtopo.FullMask(tb.Graph().Len())
+		// Few states, so that many machines are equal.
+		m := Machine{Tables: tb, Healthy: full, Free: []nvtopo.Mask{full, full, full, full &^ 3, 3, 0}[r.IntN(6)]}
+		switch r.IntN(12) {
+		case 0:
+			m.Healthy &^= 1
+			m.Free &^= 1
+		case 1:
+			m.Degraded = 1
+		case 2:
+			m.Held = 1
+		case 3:
+			m.Unknown = true
+		}
+		s.index.Put(node, m)
+		s.machines[node] = m
+	}
+}
+
+// TestOfEqualMachinesTheBrokenLeafIsTaken compares every choice, and the order of all equal
+// machines, with a search that counts whole machines anew.
+func TestOfEqualMachinesTheBrokenLeafIsTaken(t *testing.T) {
+	const nodes = 40
+	kinds := tables(t, "dgx-h100", "a100-pcie-4-bridged")
+	w := DefaultWeights()
+	decided := 0
+	for seed := range uint64(6) {
+		r := rand.New(rand.NewPCG(seed, 16))
+		s := &site{index: NewIndex(), machines: map[int]Machine{}}
+		for step := range 1500 {
+			s.change(r, kinds, nodes)
+			d := Demand{GPUs: 1 << r.IntN(4), KnownOnly: r.IntN(2) == 0}
+			want, wantOK := s.best(&d, &w)
+			got, _, ok := s.index.Best(&d, &w)
+			if ok != wantOK || ok && got != want {
+				t.Fatalf("seed %d step %d, %+v: node %d (%t), by brute force %d (%t)", seed, step, d, got, ok, want, wantOK)
+			}
+			if ok {
+				decided += s.checkOrder(t, &d, &w)
+			}
+			for n := range nodes {
+				if leaf, spine := s.whole(n); s.index.Spare(n) != Spare(leaf<<16|spine) {
+					t.Fatalf("seed %d step %d: spare of node %d is %#x, by brute force %d and %d", seed, step, n, s.index.Spare(n), leaf, spine)
+				}
+			}
+		}
+	}
+	if decided < 1000 {
+		t.Errorf("the fabric decided %d times of 9000: this was not a test", decided)
+	}
+}
+
+// checkOrder checks that InOrder yields every machine of the best band once, best first, and
+// returns 1 if Spare told some of them apart.
+func (s *site) checkOrder(t *testing.T, d *Demand, w *Weights) (decided int) {
+	t.Helper()
+	cs, _ := Top(s.index.Candidates(d, BandBest, nil), w, 101)
+	want := 0
+	for i := range cs {
+		want += cs[i].Bucket.Len()
+	}
+	var seen []int
+	raw, spare := int64(-1), int64(-1)
+	for tied := range s.index.InOrder(cs) {
+		if raw >= 0 && (tied.Raw > raw || tied.Raw == raw && int64(tied.Spare) <= spare) {
+			t.Fatalf("%+v: raw %d with spare %#x comes after %d with %#x", d, tied.Raw, tied.Spare, raw, spare)
+		}
+		if tied.Raw == raw {
+			decided = 1
+		}
+		raw, spare = tied.Raw, int64(tied.Spare)
+		for n := range tied.Nodes() {
+			seen = append(seen, n)
+			m := s.machines[n]
+			if leaf, spine := s.whole(n); Spare(leaf<<16|spine) != tied.Spare || s.index.where[n].group.bucket.Machine.key() != m.key() {
+				t.Fatalf("%+v: node %d is listed with spare %#x, by brute force %d and %d", d, n, tied.Spare, leaf, spine)
+			}
+		}
+	}
+	slices.Sort(seen)
+	if len(slices.Compact(seen)) != want || len(seen) != want {
+		t.Fatalf("%+v: %d machines are listed, %d of them different, want %d", d, len(seen), len(slices.Compact(seen)), want)
+	}
+	return decided
+}
+
+// TestWholeMachinesBeyondTheRangeOfSpareAreNotToldApart has more in one leaf than Spare
+// counts.
+func TestWholeMachinesBeyondTheRangeOfSpareAreNotToldApart(t *testing.T) {
+	tb := tables(t, "a100-pcie-4-bridged")[0]
+	x := NewIndex()
+	for node := range maxSpare + 5 {
+		x.Put(node, Machine{Tables: tb, Healthy: 0xf, Free: 0xf})
+	}
+	if got := x.Spare(0); int64(got) != NoSpare-1 {
+		t.Errorf("spare is %#x, want the greatest there is", got)
+	}
+}
+
+// BenchmarkInOrder is the choice among 5000 whole machines, in leaves of 8 and of 100.
+func BenchmarkInOrder(b *testing.B) {
+	tb := tables(b, "dgx-h100")[0]
+	for name, size := range map[string]int{"no fabric": 5000, "leaves of 100": 100, "leaves of 8": 8} {
+		b.Run(name, func(b *testing.B) {
+			x := NewIndex()
+			p := &Places{}
+			for node := range 5000 {
+				p.Leaf = append(p.Leaf, node/size)
+				if node%size == 0 {
+					p.Spine = append(p.Spine, node/size%4)
+				}
+			}
+			x.SetPlaces(p)
+			for node := range 5000 {
+				x.Put(node, Machine{Tables: tb, Healthy: 0xff, Free: 0xff})
+			}
+			w := DefaultWeights()
+			b.ReportAllocs()
+			var into []Candidate
+			for b.Loop() {
+				into = x.Candidates(&Demand{GPUs: 8}, BandBest, into[:0])
+				cs, _ := Top(into, &w, 0)
+				for tied := range x.InOrder(cs) {
+					for range tied.Nodes() {
+						break
+					}
+					break
+				}
+			}
+		})
+	}
+}

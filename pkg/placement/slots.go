@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/kubeletadmission"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// Slotter says how many members of a gang a node can hold at the same time, and remembers what
+// it worked out: nodes in the same state share an answer. It is not safe for concurrent use.
+type Slotter struct {
+	byGraph *fabric.Slotter
+	tried   map[stateKey]*fabric.Slots
+}
+
+// maxTried bounds what a Slotter remembers of what it tried out; then it starts anew.
+const maxTried = 1 << 13
+
+// NewSlotter returns an empty Slotter.
+func NewSlotter() *Slotter {
+	return &Slotter{byGraph: fabric.NewSlotter(), tried: map[stateKey]*fabric.Slots{}}
+}
+
+// Beside is the usage of a node once some pods have been given something more, in this order.
+type Beside func(given []usage.Reservation) *usage.Usage
+
+// Slots returns the slots of a node for pods with GPUs that all ask for the same, nil if it has
+// none, and the most of them that can be given because of pods known by count. Members get no
+// degraded GPU: they are never alone.
+//
+// What links, models and free GPUs allow is exact. Where CPU and memory of NUMA nodes matter, a
+// kubelet has a say or several resources are asked, the sets are tried one after the other, as
+// Reserve will take them. If some fail, what is left is a lower bound, and the Slots say so.
+func (s *Slotter) Slots(u *usage.Usage, d *Demand, now time.Time, beside Beside) (slots *fabric.Slots, most int) {
+	r := d.Request
+	ai := u.AccelIndex(r.Resources[0].Name)
+	if ai < 0 || CheckEnforcement(r, d.Unenforced, u.Node, now) != Fits {
+		return nil, 0
+	}
+	accel, k := u.Node.Accels[ai], r.Resources[0].Count
+	free, alone, reason := usableGPUs(u, r, ai, k)
+	f := newForecast(u, r)
+	if reason != Fits || u.Foreign[ai] && (r.LinkSensitive() || f.strict()) {
+		return nil, 0
+	}
+	m := &fabric.Machine{Tables: accel.Tables, Healthy: accel.Healthy &^ accel.Degraded, Free: free, Allowed: r.Suitable(accel.Graph)}
+	if (free & m.Allowed).Len() < k {
+		return nil, 0
+	}
+	most = ((free | alone).Len() - u.Counted[ai]) / k
+	t := &trial{u: u, d: d, m: m, k: k, now: now, beside: beside}
+	if len(r.Resources) == 1 {
+		t.byGraph = s.byGraph.Slots(m, k, constraintOf(u, r))
+		if f == nil && !r.NeedsNUMAFit() || t.byGraph.Count(nodeindex.Bands-1) == 0 {
+			return t.byGraph, most
+		}
+	}
+	if len(u.ToAdmit) > 0 { // a state that does not last, and is much to tell from others
+		return t.slots(), most
+	}
+	key := keyOf(u, d, ai)
+	known, ok := s.tried[key]
+	if !ok {
+		if len(s.tried) >= maxTried {
+			clear(s.tried)
+		}
+		known = t.slots()
+		s.tried[key] = known
+	}
+	return known, most
+}
+
+// trial gives members their sets one after the other, without recording it.
+type trial struct {
+	u       *usage.Usage
+	d       *Demand
+	m       *fabric.Machine
+	k       int
+	now     time.Time
+	beside  Beside
+	byGraph *fabric.Slots // what there would be for the graph alone; nil for several resources
+}
+
+// slots are those of the graph if all of them can be taken, else of the longest sequence that
+// can.
+func (t *trial) slots() *fabric.Slots {
+	best, all := t.most(t.byGraph)
+	if all {
+		return t.byGraph
+	}
+	if greedy := t.greedily(); len(greedy) > len(best) {
+		best = greedy
+	}
+	if len(best) == 0 {
+		return nil
+	}
+	return fabric.Sequence(t.m, best)
+}
+
+// most returns the longest sequence of sets of some slots that can be taken, and whether all can:
+// those of each number of members.
+func (t *trial) most(slots *fabric.Slots) (best []nvtopo.Mask, all bool) {
+	if slots == nil {
+		return nil, false
+	}
+	all = true
+	for n := slots.Count(nodeindex.Bands - 1); n > 0; n-- {
+		if !all && n <= len(best) {
+			break
+		}
+		sets := slots.Sets(n)
+		got := t.taken(sets)
+		all = all && got == n
+		if got > len(best) {
+			best = sets[:got]
+		}
+	}
+	return best, all
+}
+
+// taken is how many of the sets can be taken, from the first one on.
+func (t *trial) taken(sets []nvtopo.Mask) int {
+	u := t.u
+	var given []usage.Reservation
+	for i, set := range sets {
+		a, reason := ChooseOnly(u, t.d.Request, set, t.d.WantCPUs)
+		if reason != Fits {
+			return i
+		}
+		a.Assumed = t.now
+		given = append(given, usage.Reservation{UID: t.d.UID, Allocation: a, Request: t.d.Request})
+		if i+1 < len(sets) {
+			u = t.beside(given)
+		}
+	}
+	return len(sets)
+}
+
+// greedily gives each member what Reserve would choose for it, of the GPUs that members may have.
+func (t *trial) greedily() (sets []nvtopo.Mask) {
+	u := t.u
+	ai := u.AccelIndex(t.d.Resources[0].Name)
+	accel := u.Node.Accels[ai]
+	var given []usage.Reservation
+	for range t.m.Free.Len() / t.k {
+		intact := *u
+		intact.Used = append([]nvtopo.Mask(nil), u.Used...)
+		intact.Used[ai] |= accel.Degraded
+		a, reason := Choose(&intact, t.d.Request, t.d.WantCPUs)
+		if reason != Fits {
+			break
+		}
+		a.Assumed = t.now
+		sets = append(sets, a.Mask(accel.Resource, accel.Graph))
+		given = append(given, usage.Reservation{UID: t.d.UID, Allocation: a, Request: t.d.Request})
+		u = t.beside(given)
+	}
+	return sets
+}
+
+// stateKey is equal for nodes that have the same for members of one shape.
+type stateKey struct {
+	rest    string
+	classes [podrequest.MaxResources]nvtopo.ClassID
+	held    kubeletadmission.State
+}
+
+// keyOf tells states apart that no kubelet is about to change.
+func keyOf(u *usage.Usage, d *Demand, ai int) stateKey {
+	b := make([]byte, 0, 256)
+	put := func(v uint64) { b = binary.AppendUvarint(b, v) }
+	put(uint64(ai))
+	key := stateKey{}
+	for i, a := range u.Node.Accels {
+		if i < len(key.classes) {
+			key.classes[i] = a.Tables.Class()
+		}
+		put(a.Kind)
+		put(uint64(a.Healthy))
+		put(uint64(a.Degraded))
+		put(uint64(u.Used[i]))
+		put(uint64(u.Counted[i]))
+		if u.Foreign[i] {
+			put(1)
+		}
+		b = append(append(b, a.Resource...), 0)
+	}
+	for _, n := range u.NUMA {
+		b = binary.AppendVarint(binary.AppendVarint(b, n.MilliCPU), n.Memory)
+	}
+	if d.WantCPUs {
+		for _, cpu := range u.FreeCPUs() {
+			put(uint64(cpu))
+		}
+	}
+	b = append(b, d.Signature()...)
+	if k := u.Node.Kubelet; k != nil {
+		put(k.Kind)
+		put(u.Node.Layout)
+		key.held = *u.Held
+	} else {
+		put(u.Node.Layout)
+		put(uint64(u.Node.KubeletPolicy))
+	}
+	key.rest = string(b)
+	return key
+}
