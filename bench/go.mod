@@ -30,6 +30,7 @@ require (
 	k8s.io/apiserver v0.35.6 // indirect
 	k8s.io/component-helpers v0.35.6 // indirect
 	k8s.io/controller-manager v0.35.6 // indirect
+	sigs.k8s.io/scheduler-plugins v0.35.4-devel // indirect
 )
 
 require (
@@ -130,7 +131,7 @@ require (
 	golang.org/x/image v0.25.0
 	golang.org/x/net v0.47.0 // indirect
 	golang.org/x/oauth2 v0.30.0 // indirect
-	golang.org/x/sys v0.39.0 // indirect
+	golang.org/x/sys v0.39.0
 	golang.org/x/term v0.37.0 // indirect
 	golang.org/x/text v0.31.0 // indirect
 	golang.org/x/time v0.9.0 // indirect

@@ -112,7 +112,7 @@ func TestLimitsOfWhatMayBePublished(t *testing.T) {
 		"links":               {20, none, func(o map[string]any) { o["spec"] = node(21)["spec"] }, "spec.links"},
 		"GPUs in rows":        {8, func(o map[string]any) { o["spec"] = inRows(nvtopo.MaxGPUs)["spec"] }, func(o map[string]any) { o["spec"] = inRows(nvtopo.MaxGPUs + 1)["spec"] }, "spec.gpus"},
 	}
-	validate := objectValidator(t)
+	validate := objectValidator(t, v1alpha1.Kind)
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			most, beyond := node(tc.gpus), node(tc.gpus)
@@ -147,7 +147,7 @@ func TestAnOldOversizedListStaysThroughAReboot(t *testing.T) {
 			return map[string]any{"name": fmt.Sprintf("mlx5_%d", i), "numaNode": int64(0), "distances": listOf(8, func(int) any { return "PIX" })}
 		}), func(entry map[string]any) { entry["numaNode"] = int64(1) }, "spec.nics"},
 	}
-	structural := structuralSchema(t)
+	structural := structuralSchema(t, v1alpha1.Kind)
 	rules := cel.NewValidator(structural, true, celconfig.PerCallLimit)
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

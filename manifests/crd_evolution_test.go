@@ -15,7 +15,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
 // previousCRD is the definition of the previous release.
@@ -138,11 +138,7 @@ func TestCRDEvolution(t *testing.T) {
 	if err := yaml.UnmarshalStrict(data, old); err != nil {
 		t.Fatal(err)
 	}
-	crds, err := manifests.CRDs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := incompatible(old, crds[0])
+	found := incompatible(old, definition(t, v1alpha1.Kind))
 	for _, change := range found {
 		if accepted[change] == "" {
 			t.Errorf("%s\n(see docs/upgrade.md; if it is meant, accepted[] takes it with its reason)", change)
@@ -383,13 +379,10 @@ func TestIncompatibleChangesAreFound(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			crds, err := manifests.CRDs()
-			if err != nil {
-				t.Fatal(err)
-			}
-			changed := crds[0].DeepCopy()
+			now := definition(t, v1alpha1.Kind)
+			changed := now.DeepCopy()
 			tc.change(changed)
-			if got := incompatible(crds[0], changed); !slices.Equal(got, tc.want) {
+			if got := incompatible(now, changed); !slices.Equal(got, tc.want) {
 				t.Errorf("found %q, want %q", got, tc.want)
 			}
 		})
@@ -399,7 +392,7 @@ func TestIncompatibleChangesAreFound(t *testing.T) {
 // TestObjectsOfThePreviousReleaseAreValid: whoever writes a part of an object that
 // programs of the previous release have written is not refused for the rest of it.
 func TestObjectsOfThePreviousReleaseAreValid(t *testing.T) {
-	validate := objectValidator(t)
+	validate := objectValidator(t, v1alpha1.Kind)
 	for _, file := range []string{"topologies.yaml", "topologies-realnode.yaml"} {
 		data, err := os.ReadFile("../testdata/skew/level-1/" + file)
 		if err != nil {

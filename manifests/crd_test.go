@@ -22,38 +22,48 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// internalCRD is the one shipped definition as the API server sees it on create.
-func internalCRD(t *testing.T) *apiextensions.CustomResourceDefinition {
+// definition is the shipped definition of a kind.
+func definition(t *testing.T, kind string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crds, err := manifests.CRDs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(crds) != 1 {
-		t.Fatalf("got %d definitions, want 1", len(crds))
+	i := slices.IndexFunc(crds, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd.Spec.Names.Kind == kind })
+	if i < 0 || len(crds) != 2 {
+		t.Fatalf("got %d definitions, want 2; that of %s is number %d", len(crds), kind, i)
 	}
-	apiextensionsv1.SetDefaults_CustomResourceDefinition(crds[0])
-	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crds[0].Spec)
+	return crds[i]
+}
+
+// internalCRD is the same as the API server sees it on create.
+func internalCRD(t *testing.T, kind string) *apiextensions.CustomResourceDefinition {
+	t.Helper()
+	crd := definition(t, kind)
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(crd)
+	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
 	internal := &apiextensions.CustomResourceDefinition{}
-	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crds[0], internal, nil); err != nil {
-		t.Fatalf("convert %s: %v", crds[0].Name, err)
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil); err != nil {
+		t.Fatalf("convert %s: %v", crd.Name, err)
 	}
 	internal.Status.StoredVersions = []string{internal.Spec.Versions[0].Name}
 	return internal
 }
 
 // TestCRDIsAccepted runs the API server's own validation, which includes the
-// estimated cost of the CEL rules, on the shipped definition.
+// estimated cost of the CEL rules, on the shipped definitions.
 func TestCRDIsAccepted(t *testing.T) {
-	for _, err := range validation.ValidateCustomResourceDefinition(t.Context(), internalCRD(t)) {
-		t.Error(err)
+	for _, kind := range []string{v1alpha1.Kind, v1alpha1.ClusterTopologyKind} {
+		for _, err := range validation.ValidateCustomResourceDefinition(t.Context(), internalCRD(t, kind)) {
+			t.Errorf("%s: %v", kind, err)
+		}
 	}
 }
 
 // schemaOf is the schema of the one version.
-func schemaOf(t *testing.T) *apiextensions.CustomResourceValidation {
+func schemaOf(t *testing.T, kind string) *apiextensions.CustomResourceValidation {
 	t.Helper()
-	crd := internalCRD(t)
+	crd := internalCRD(t, kind)
 	if crd.Spec.Validation != nil {
 		return crd.Spec.Validation
 	}
@@ -61,9 +71,9 @@ func schemaOf(t *testing.T) *apiextensions.CustomResourceValidation {
 }
 
 // structuralSchema is the same in the form that rules are judged by.
-func structuralSchema(t *testing.T) *structuralschema.Structural {
+func structuralSchema(t *testing.T, kind string) *structuralschema.Structural {
 	t.Helper()
-	structural, err := structuralschema.NewStructural(schemaOf(t).OpenAPIV3Schema)
+	structural, err := structuralschema.NewStructural(schemaOf(t, kind).OpenAPIV3Schema)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,9 +82,9 @@ func structuralSchema(t *testing.T) *structuralschema.Structural {
 
 // objectValidator returns what the API server runs on an object: the schema,
 // the list keys and the CEL rules with their cost budgets.
-func objectValidator(t *testing.T) func(obj map[string]any) field.ErrorList {
+func objectValidator(t *testing.T, kind string) func(obj map[string]any) field.ErrorList {
 	t.Helper()
-	props, structural := schemaOf(t), structuralSchema(t)
+	props, structural := schemaOf(t, kind), structuralSchema(t, kind)
 	schema, _, err := schemavalidation.NewSchemaValidator(props.OpenAPIV3Schema)
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +125,7 @@ func node(n int) map[string]any {
 // TestTheGreatestNodeStaysInTheCostLimits fails when the rules would refuse a
 // valid object of the greatest allowed size for being too costly to check.
 func TestTheGreatestNodeStaysInTheCostLimits(t *testing.T) {
-	validate := objectValidator(t)
+	validate := objectValidator(t, v1alpha1.Kind)
 	for _, n := range []int{0, 1, 8, 20} {
 		for _, err := range validate(node(n)) {
 			t.Errorf("%d GPUs: %v", n, err)
@@ -163,7 +173,7 @@ func TestMalformedObjectsAreRefusedByField(t *testing.T) {
 			o["spec"].(map[string]any)["nics"] = []any{map[string]any{"name": "mlx5_0", "numaNode": int64(0), "distances": []any{"PIX"}}}
 		}, "spec.nics"},
 	}
-	validate := objectValidator(t)
+	validate := objectValidator(t, v1alpha1.Kind)
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			obj := node(3)

@@ -3,7 +3,10 @@
 package manifests_test
 
 import (
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,11 +17,14 @@ import (
 
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
+type values struct{ good, bad []string }
+
 // inputValues are what users may write and what they may not, by annotation.
-var inputValues = map[string]struct{ good, bad []string }{
+var inputValues = map[string]values{
 	podrequest.TopologyPolicyKey: {
 		good: []string{"none", "best-effort", "restricted", "single-numa", "single-numa-node"},
 		bad:  []string{"", "None", "single numa node", "besteffort", "none\n"},
@@ -41,10 +47,38 @@ var inputValues = map[string]struct{ good, bad []string }{
 		good: []string{"40Gi", "80000000000", "1.5Ti", "40G", "4e10", "4E+10", "+1", "500m", "1E"},
 		bad:  []string{"", "0", "0Gi", "-1", "40 Gi", "40GB", "1e100", "1e-100000000", "lots", "Gi", "1e1.5"},
 	},
+	gangrequest.GangKey:             gangNames,
+	gangrequest.NearKey:             gangNames,
+	gangrequest.GangSizeKey:         numbersOfPods,
+	gangrequest.SegmentSizeKey:      numbersOfPods,
+	gangrequest.MaxPerDomainKey:     numbersOfPods,
+	gangrequest.RequiredKey:         levelNames,
+	gangrequest.PreferredKey:        levelNames,
+	gangrequest.RequiredSegmentKey:  levelNames,
+	gangrequest.PreferredSegmentKey: levelNames,
+	gangrequest.SpreadOverKey:       levelNames,
+	gangrequest.StrategyKey: {
+		good: []string{"communication-heavy", "communication_heavy", "compute-heavy", "compute_heavy", "mixed", "same-switch", "spread", "best-effort"},
+		bad:  []string{"", "Mixed", "communication", "besteffort", "mixed\n"},
+	},
+	gangrequest.PatienceKey: {
+		good: []string{"0", "0s", "300s", "5m", "1h30m", "1.5h", ".5s", "+10s", "1us", "1µs", "24h"},
+		bad:  []string{"", "300", "-1s", "-0s", "1d", "5 m", "m", "ever", "1,5h"},
+	},
+	gangrequest.RankOrderKey: {good: []string{"index", "name"}, bad: []string{"", "Index", "size", "index,name"}},
 }
+
+var (
+	gangNames     = values{good: []string{"g", "my-gang", "a.b_c-1", strings.Repeat("x", 253)}, bad: []string{"", "a b", "a/b", "g\n", "\u202eg", strings.Repeat("x", 254)}}
+	numbersOfPods = values{good: []string{"1", "16", "16384", "0004"}, bad: []string{"", "0", "00", "-1", "+1", "1.5", "four", "1e3", " 4"}}
+	levelNames    = values{good: []string{"rack", "topology.kubernetes.io/rack", "tier-1", "L_2"}, bad: []string{"", "a rack", "rack,spine", "räck", strings.Repeat("x", 318)}}
+)
 
 // readByScheduler is what the scheduler makes of one annotation.
 func readByScheduler(key, value string) error {
+	if slices.Contains(gangrequest.InputKeys(), key) {
+		return readOfGang(key, value)
+	}
 	one := v1.ResourceList{v1alpha1.DefaultResource: resource.MustParse("1")}
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{key: value}},
@@ -52,6 +86,35 @@ func readByScheduler(key, value string) error {
 	}
 	_, err := podrequest.Parse(pod, &podrequest.Options{Resources: []string{v1alpha1.DefaultResource}, Supported: podrequest.AllPolicies()})
 	return err
+}
+
+// readOfGang is what the scheduler makes of one annotation of a gang beside those that it needs.
+func readOfGang(key, value string) error {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", Annotations: map[string]string{}}}
+	set := pod.Annotations
+	if key == gangrequest.NearKey {
+		set[key] = value
+		keys, ok := gangrequest.NearOf(pod)
+		if !ok {
+			return fmt.Errorf("%q is near to nothing", value)
+		}
+		set[gangrequest.GangKey], value = keys[0].Name, keys[0].Name
+		delete(set, key)
+		key = gangrequest.GangKey
+	}
+	set[gangrequest.GangKey], set[gangrequest.GangSizeKey] = "g", "2"
+	switch key {
+	case gangrequest.MaxPerDomainKey:
+		set[gangrequest.SpreadOverKey] = "rack"
+	case gangrequest.RequiredSegmentKey, gangrequest.PreferredSegmentKey:
+		set[gangrequest.SegmentSizeKey] = "2"
+	}
+	set[key] = value
+	gang, ok := gangrequest.KeyOf(pod)
+	if !ok {
+		return errors.New("the pod is of no gang")
+	}
+	return gangrequest.Read(gang, nil, []*v1.Pod{pod}).Err
 }
 
 // TestThePolicyKnowsEveryInputKey: a key that the condition leaves out is judged in
@@ -84,7 +147,7 @@ func TestThePolicyKnowsEveryInputKey(t *testing.T) {
 	if want := 3 * len(inputValues); checked != want {
 		t.Errorf("%d places were looked at, want %d", checked, want)
 	}
-	for _, key := range podrequest.InputKeys() {
+	for _, key := range append(podrequest.InputKeys(), gangrequest.InputKeys()...) {
 		if _, ok := inputValues[key]; !ok && strings.HasPrefix(key, "nvtopo.dev/") {
 			t.Errorf("no values are tried for %s", key)
 		}
@@ -157,7 +220,7 @@ func TestInputsPolicyRefusesNothingThatIsRead(t *testing.T) {
 	refused, read := 0, 0
 	for key, values := range inputValues {
 		all := append(append([]string{}, values.good...), values.bad...)
-		for range 1000 {
+		for range 400 {
 			v := []byte(all[r.IntN(len(all))])
 			for range r.IntN(3) {
 				at, with := r.IntN(len(v)+1), letters[r.IntN(len(letters))]

@@ -27,6 +27,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -116,7 +117,9 @@ func (r *rig) registry() frameworkruntime.Registry {
 			return p, err
 		}
 	}
-	return frameworkruntime.Registry{topology.Name: keep(topology.New(shared)), numa.Name: keep(numa.New(shared))}
+	return frameworkruntime.Registry{
+		topology.Name: keep(topology.New(shared)), numa.Name: keep(numa.New(shared)), gang.Name: gang.New(gang.NewProcess(shared)),
+	}
 }
 
 // patience bounds the wait for what informers do in milliseconds.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command nvtopo-scheduler is kube-scheduler with the plugins TopologyAware and
-// NUMAAffinity. It takes the stock flags; everything else is set in its
+// Command nvtopo-scheduler is kube-scheduler with the plugins TopologyAware,
+// NUMAAffinity and GangPlacement. It takes the stock flags; everything else is set in its
 // KubeSchedulerConfiguration. One feature gate has another default: pods get no
 // nominated node name while their binding is in progress. NodeResourceTopologyMatch,
 // Coscheduling and CapacityScheduling are compiled in, and are off unless a profile
@@ -31,6 +31,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/controller"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/debug"
+	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
@@ -45,11 +46,13 @@ func main() {
 	}
 	shared := lifecycle.NewShared(clock.RealClock{}, controller.Attach)
 	shared.ServeDebug(debug.Serve)
+	gangs := gang.NewProcess(shared)
 	cmd := app.NewSchedulerCommand(
 		app.WithPlugin(topology.Name, topology.New(shared)),
 		app.WithPlugin(numa.Name, numa.New(shared)),
+		app.WithPlugin(gang.Name, gang.New(gangs)),
 		app.WithPlugin(noderesourcetopology.Name, noderesourcetopology.New),
-		app.WithPlugin(coscheduling.Name, coscheduling.New),
+		app.WithPlugin(coscheduling.Name, gangs.Coscheduling(coscheduling.New)),
 		app.WithPlugin(capacityscheduling.Name, capacityscheduling.New),
 		// Not a plugin: this runs after the logger is set and before the first request.
 		func(runtime.Registry) error {

@@ -20,24 +20,25 @@ var layers = [][]string{
 	{"cmd/..."},
 	{"internal/devcluster/..."},
 	{"pkg/cli", "pkg/debug"},
-	{"pkg/plugins/topology", "pkg/plugins/numa"},
+	{"pkg/plugins/topology", "pkg/plugins/numa", "pkg/plugins/gang"},
 	{"pkg/plugins/lifecycle"},
+	{"pkg/gangstate"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
 	{"pkg/nodestate"},
 	{"pkg/nodestate/waking"},
-	{"pkg/nodestate/candidates", "pkg/nodestate/leader", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
+	{"pkg/nodestate/candidates", "pkg/nodestate/fabricview", "pkg/nodestate/leader", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
 	{"pkg/eviction"},
 	{"pkg/placement"},
 	{"pkg/usage"},
-	{"pkg/allocation", "pkg/podrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient"},
+	{"pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology"},
 	{"pkg/apis/..."},
 	{"pkg/daemon", "pkg/release", "manifests", "internal/fixtures", "internal/testrig"},
-	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline"},
+	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/slurm", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline"},
 	{"pkg/nvtopo"},
 }
 
 // scheduler is what only the scheduler links.
-var scheduler = []string{"pkg/nodestate/...", "pkg/plugins/...", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."}
+var scheduler = []string{"pkg/nodestate/...", "pkg/gangstate", "pkg/plugins/...", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."}
 
 // never says what packages do not link, over however many others.
 var never = []struct {
@@ -49,7 +50,7 @@ var never = []struct {
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{
-		who:  []string{"pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/apis/topology/...", "pkg/daemon", "pkg/release"},
+		who:  []string{"pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/apis/topology/...", "pkg/daemon", "pkg/release"},
 		what: scheduler, why: "what several programs share does not link the scheduler",
 	},
 	{
@@ -68,14 +69,27 @@ var never = []struct {
 		why:  "the table of reservations says what changed by return values, and knows no scheduler",
 	},
 	{
+		who:  []string{"pkg/nodestate/waking"},
+		what: []string{"pkg/nodestate", "pkg/nodestate/topologies", "pkg/nodestate/reservations", "pkg/nodestate/leader"},
+		why:  "the waking of pods asks about nodes and pods over its own interfaces",
+	},
+	{
+		who:  []string{"pkg/nodestate/leader"},
+		what: []string{"pkg/nodestate", "pkg/nodestate/reservations", "k8s.io/kubernetes/pkg/scheduler/...", "k8s.io/kube-scheduler/framework/..."},
+		why:  "whether a choice may be carried out is a question of the Lease and of the API server",
+	},
+	{
 		who: []string{"pkg/nvtopo/..."}, what: []string{"k8s.io/..."}, except: []string{"k8s.io/utils/clock"},
 		why: "the library and its sources know nothing of Kubernetes",
 	},
 	{
-		who: []string{"pkg/plugins/topology"}, what: []string{"pkg/plugins/numa"}, why: "plugins never import each other",
+		who: []string{"pkg/plugins/topology"}, what: []string{"pkg/plugins/numa", "pkg/plugins/gang"}, why: "plugins never import each other",
 	},
 	{
-		who: []string{"pkg/plugins/numa"}, what: []string{"pkg/plugins/topology"}, why: "plugins never import each other",
+		who: []string{"pkg/plugins/numa"}, what: []string{"pkg/plugins/topology", "pkg/plugins/gang"}, why: "plugins never import each other",
+	},
+	{
+		who: []string{"pkg/plugins/gang"}, what: []string{"pkg/plugins/topology", "pkg/plugins/numa"}, why: "plugins never import each other",
 	},
 	{
 		who:  []string{"cmd/scheduler", "cmd/node-agent", "cmd/exporter", "cmd/nvtopo"},

@@ -27,6 +27,7 @@ import (
 const (
 	topologyPlugin  = "TopologyAware"
 	numaPlugin      = "NUMAAffinity"
+	gangPlugin      = "GangPlacement"
 	systemNamespace = release.Namespace
 
 	// requestTimeout is short, so that a choice in doubt is decided within a test.
@@ -73,7 +74,10 @@ profiles:
 			}
 			fmt.Fprintf(&b, "      - {name: %s, weight: %d}\n", name, weight)
 		}
-		if slices.Contains(plugins, topologyPlugin) {
+		switch {
+		case slices.Contains(plugins, gangPlugin):
+			fmt.Fprintf(&b, "    postFilter: {enabled: [{name: %s}, {name: %s}]}\n", gangPlugin, topologyPlugin)
+		case slices.Contains(plugins, topologyPlugin):
 			fmt.Fprintf(&b, "    postFilter: {enabled: [{name: %s}]}\n", topologyPlugin)
 		}
 		if len(binders) > 0 {
@@ -84,6 +88,9 @@ profiles:
 		}
 		b.WriteString("  pluginConfig:\n")
 		for _, name := range plugins {
+			if name == gangPlugin {
+				continue
+			}
 			fmt.Fprintf(&b, "  - name: %s\n    args:\n      annotationWrite: %s\n      requestTimeout: %s\n", name, p.write, requestTimeout)
 			if extra := p.args[name]; extra != "" {
 				fmt.Fprintf(&b, "      %s\n", extra)

@@ -105,6 +105,8 @@ func expectedRights() map[string][]rule {
 			everywhere("", list("pods"), list("patch")),
 			everywhere(topology, graphs, list("list", "watch", "write-any")),
 			everywhere(topology, status, list("patch")),
+			everywhere(topology, list("clustertopologies"), list("list", "watch")),
+			everywhere(topology, list("clustertopologies/status"), list("patch")),
 			everywhere(topology, list("allocations"), list("write")),
 			inProject(leases, list("leases"), list("list", "watch", "create")),
 			inProject(leases, list("leases"), list("get", "update"), "nvtopo-scheduler", "nvtopo-controller"),
@@ -131,10 +133,16 @@ func unused() map[string]string {
 	const asked = "no request has this verb: the admission policies ask the authorizer for it"
 	const applied = "server-side apply is a patch in the log, and needs this where the object is not there yet"
 	const streamed = "informers stream the first list through a watch, and list where an API server or a proxy cannot do that"
+	const groups = "only where PodGroups are defined: TestGangsOfPodGroups uses it"
 	return map[string]string{
-		schedulerAccount + ": list nodegputopologies." + v1alpha1.GroupName:          streamed,
-		schedulerAccount + ": patch nodegputopologies/status." + v1alpha1.GroupName:  "only of a graph that nobody vouches for, and here all are fresh",
-		schedulerAccount + ": list leases.coordination.k8s.io in " + systemNamespace: streamed,
+		schedulerAccount + ": list podgroups.scheduling.x-k8s.io":                     groups,
+		schedulerAccount + ": watch podgroups.scheduling.x-k8s.io":                    groups,
+		schedulerAccount + ": patch podgroups.scheduling.x-k8s.io":                    groups,
+		schedulerAccount + ": list nodegputopologies." + v1alpha1.GroupName:           streamed,
+		schedulerAccount + ": patch nodegputopologies/status." + v1alpha1.GroupName:   "only of a graph that nobody vouches for, and here all are fresh",
+		schedulerAccount + ": list clustertopologies." + v1alpha1.GroupName:           streamed,
+		schedulerAccount + ": patch clustertopologies/status." + v1alpha1.GroupName:   "only of the fabric's description, and here is none",
+		schedulerAccount + ": list leases.coordination.k8s.io in " + systemNamespace:  streamed,
 		agentAccount + ": list pods":                                                  streamed + "; and a question about a pod that the watch does not have yet",
 		agentAccount + ": list nodegputopologies." + v1alpha1.GroupName:               streamed,
 		exporterAccount + ": create nodegputopologies." + v1alpha1.GroupName:          applied,

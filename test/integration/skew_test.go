@@ -41,8 +41,12 @@ func (l *lab) installCRD(t *testing.T, change func(properties func(path ...strin
 	if err != nil {
 		t.Fatal(err)
 	}
+	i := slices.IndexFunc(crds, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd.Spec.Names.Kind == v1alpha1.Kind })
+	if i < 0 {
+		t.Fatalf("no definition of %s", v1alpha1.Kind)
+	}
 	change(func(path ...string) map[string]apiextensionsv1.JSONSchemaProps {
-		at := *crds[0].Spec.Versions[0].Schema.OpenAPIV3Schema
+		at := *crds[i].Spec.Versions[0].Schema.OpenAPIV3Schema
 		for _, p := range path {
 			at = at.Properties[p]
 			if at.Items != nil {
@@ -51,7 +55,7 @@ func (l *lab) installCRD(t *testing.T, change func(properties func(path ...strin
 		}
 		return at.Properties
 	})
-	data, err := yaml.Marshal(crds[0])
+	data, err := yaml.Marshal(crds[i])
 	if err != nil {
 		t.Fatal(err)
 	}

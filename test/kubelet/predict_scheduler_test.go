@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -50,6 +51,9 @@ func (h *schedulerHandle) ClientSet() kubernetes.Interface                      
 func (h *schedulerHandle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
 func (h *schedulerHandle) EventRecorder() events.EventRecorder                    { return silent{} }
 func (h *schedulerHandle) Activate(klog.Logger, map[string]*v1.Pod)               {}
+
+// KubeConfig is nil: no API server has a ClusterTopology here.
+func (h *schedulerHandle) KubeConfig() *rest.Config { return nil }
 
 type silent struct{}
 

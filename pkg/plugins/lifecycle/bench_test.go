@@ -74,6 +74,7 @@ type setting struct {
 	clock          clock.WithTicker
 	through        func(kubernetes.Interface) kubernetes.Interface // what the plugins have for an API server
 	others         []fwk.Plugin                                    // further plugins of the profile, after ours
+	gangs          lifecycle.StartGangs                            // of a plugin that places gangs, nil if there is none
 }
 
 func newBench(tb testing.TB, write string, plugins ...string) *bench {
@@ -96,6 +97,11 @@ func newBenchOf(tb testing.TB, set setting, plugins ...string) *bench {
 		node: node, logger: logger, snapshot: schedcache.NewSnapshot(nil, []*v1.Node{node}), instances: map[string]fwk.Plugin{},
 	}
 	b.factory = informers.NewSharedInformerFactory(b.client, 0)
+	if set.gangs != nil {
+		if err := b.shared.ServeGangs("profile-1", set.gangs); err != nil {
+			tb.Fatal(err)
+		}
+	}
 	b.fw = b.build(ctx, tb, set, plugins)
 	b.factory.Start(ctx.Done())
 	b.factory.WaitForCacheSync(ctx.Done())

@@ -22,6 +22,11 @@ type Cycle struct {
 	Demand placement.Demand
 	// FilteredBy names the plugin whose Filter answers for both.
 	FilteredBy string
+	// Member: the pod is one of a gang that another plugin places as a whole. Planned is the
+	// node that the gang's plan has for it; empty if there is no plan, or none when the cycle
+	// began.
+	Member  bool
+	Planned string
 	// Narrowed: PreFilter listed the nodes to look at. ListedBy is what it rated them
 	// by: their scores must not depend on which others are listed.
 	Narrowed bool

@@ -133,7 +133,7 @@ func (p *Plugin) afterPod(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (
 
 // asks is equal for two versions of a pod that have the same result on every node.
 func (p *Plugin) asks(pod *v1.Pod) string {
-	d, err := p.demand(pod)
+	d, err := p.Profile.Demand(pod)
 	if err != nil {
 		return err.Error()
 	}
@@ -150,7 +150,7 @@ func scaledDown(old, changed *v1.Pod) bool {
 // heldAnything is also true for a pod with only CPU or memory: these count against the
 // NUMA nodes they may be on.
 func (p *Plugin) heldAnything(pod *v1.Pod) bool {
-	d, err := p.demand(pod)
+	d, err := p.Profile.Demand(pod)
 	return err != nil || d.HasGPUs() || d.MilliCPU > 0 || d.Memory > 0
 }
 
@@ -161,7 +161,7 @@ func (p *Plugin) afterNode(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) 
 		return fwk.Queue, err
 	}
 	if old != nil && changed != nil {
-		d, err := p.demand(pod)
+		d, err := p.Profile.Demand(pod)
 		if err != nil {
 			return fwk.Queue, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
 		}

@@ -7,6 +7,9 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // Filter says whether the node can give the pod now what it asks for. The result is
@@ -17,7 +20,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	if c == nil || c.FilteredBy != p.name {
 		return nil
 	}
-	v := p.state.Judge(&c.Demand, info, p.Snapshot())
+	v := p.judge(c, info)
 	if v.Reason == 0 {
 		return nil
 	}
@@ -27,4 +30,20 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 		code = fwk.UnschedulableAndUnresolvable
 	}
 	return fwk.NewStatus(code, v.Reason.Text(c.Demand.Request))
+}
+
+// judge takes only the planned node for a pod of a gang with a plan: on others there may be
+// room, too, but what the plan keeps for the pod would not be used. An eviction would not help.
+func (p *Plugin) judge(c *Cycle, info fwk.NodeInfo) nodestate.Verdict {
+	if c.Planned == "" {
+		return p.state.Judge(&c.Demand, info, p.Snapshot())
+	}
+	if info.Node().Name != c.Planned {
+		return nodestate.Verdict{Reason: placement.PlannedElsewhere, Never: true}
+	}
+	reason, ok := p.state.JudgePlanned(&c.Demand, info)
+	if !ok { // it is planned without a choice
+		return p.state.Judge(&c.Demand, info, p.Snapshot())
+	}
+	return nodestate.Verdict{Reason: reason, Never: true}
 }

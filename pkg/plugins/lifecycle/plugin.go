@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -88,21 +89,27 @@ type parsed struct {
 	demand *placement.Demand
 }
 
-// demand reads the pod with the profile's arguments. It remembers the profile's last
+// Demand reads the pod with the profile's arguments. It remembers the profile's last
 // answer, because both plugins and SignPod ask in every cycle. The scheduler never
 // changes a pod object.
-func (p *Plugin) demand(pod *v1.Pod) (*placement.Demand, error) {
-	if last := p.Profile.last.Load(); last != nil && last.pod == pod {
+func (p *Profile) Demand(pod *v1.Pod) (*placement.Demand, error) {
+	if last := p.last.Load(); last != nil && last.pod == pod {
 		return last.demand, nil
 	}
-	r, err := podrequest.Parse(pod, &p.Profile.Options)
+	r, err := podrequest.Parse(pod, &p.Options)
 	if err != nil {
 		return nil, err
 	}
-	d := &placement.Demand{
-		Request: r, Unenforced: p.Profile.Unenforced, AllowNoGraph: p.Profile.AllowNoGraph, CountStale: p.Profile.CountStale,
-		WantCPUs: p.Profile.WantCPUs,
-	}
-	p.Profile.last.Store(&parsed{pod, d})
+	d := &placement.Demand{Request: r, Unenforced: p.Unenforced, AllowNoGraph: p.AllowNoGraph, CountStale: p.CountStale, WantCPUs: p.WantCPUs}
+	p.last.Store(&parsed{pod, d})
 	return d, nil
+}
+
+// IsMember reports whether a pod is one of a gang that is placed as a whole.
+func (p *Profile) IsMember(pod *v1.Pod) bool {
+	if !p.Gangs {
+		return false
+	}
+	_, ok := gangrequest.KeyOf(pod)
+	return ok
 }

@@ -14,6 +14,7 @@ import (
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 )
 
@@ -57,7 +58,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if a == nil {
 		err = p.state.Leads(ctx) // a successor may have made a choice for the pod
 	} else if err = attempt.MayCarryOut(ctx); err == nil {
-		annotations, err = p.state.Annotations(a, p.Profile.WriteAliases)
+		annotations, err = p.annotations(pod, a)
 	}
 	if err != nil {
 		return fwk.AsStatus(err)
@@ -67,6 +68,18 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		return fwk.AsStatus(err)
 	}
 	return fwk.AsStatus(p.write(ctx, pod, attempt, body))
+}
+
+// annotations are what is written on the pod: its choice, and its rank if it is one of a gang.
+func (p *Plugin) annotations(pod *v1.Pod, a *allocation.Allocation) (map[string]string, error) {
+	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)
+	if err != nil || p.Profile.Rank == nil {
+		return annotations, err
+	}
+	if rank, ok := p.Profile.Rank(pod.UID); ok {
+		annotations[gangrequest.RankKey] = gangrequest.FormatRank(rank)
+	}
+	return annotations, nil
 }
 
 // write sends the PATCH and records in the reservation how it ended.

@@ -18,11 +18,14 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	c := ReadCycle(state)
 	if c == nil {
 		p.state.Sweep(p.Snapshot())
-		d, err := p.demand(pod)
+		d, err := p.Profile.Demand(pod)
 		if err != nil {
 			return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 		}
-		c = &Cycle{Demand: *d}
+		c = &Cycle{Demand: *d, Member: p.Profile.IsMember(pod)}
+		if c.Member {
+			c.Planned, _ = p.state.Planned(pod.UID)
+		}
 		state.Write(CycleKey, c)
 	}
 	// One plugin's Filter gives the whole answer, so the other plugin skips it.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -31,7 +32,7 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	a, reason := p.state.Reserve(&c.Demand, pod, info, snapshot)
+	a, reason := p.choose(c, pod, info, snapshot)
 	if reason != 0 {
 		return fwk.NewStatus(fwk.Unschedulable, reason.Text(c.Demand.Request))
 	}
@@ -45,6 +46,21 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 		lv.Info("Chose devices", "pod", klog.KObj(pod), "node", klog.KRef("", nodeName), "containers", a.Containers, "cpuset", a.CPUSet)
 	}
 	return nil
+}
+
+// choose takes what a gang's plan has for the pod, if there was a plan when the cycle began, or
+// chooses.
+func (p *Plugin) choose(c *Cycle, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) (*allocation.Allocation, placement.Reason) {
+	if c.Planned != "" {
+		a, ended := p.state.ReservePlanned(pod.UID, info.Node().Name)
+		switch {
+		case ended:
+			return nil, placement.PlanEnded
+		case a != nil:
+			return a, placement.Fits
+		}
+	}
+	return p.state.Reserve(&c.Demand, pod, info, snapshot)
 }
 
 // Unreserve takes the choice back. It does not change the cycle's view, because the

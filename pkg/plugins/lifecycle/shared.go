@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -34,12 +35,13 @@ type Shared struct {
 	state    *nodestate.State
 	config   nodestate.Config
 	debug    Debug
-	profiles map[string]*Profile // profile name -> what its plugins were given
+	profiles map[string]*Profile   // profile name -> what its plugins were given
+	gangs    map[string]StartGangs // profile name -> what is to be called, or was, for its gangs
 }
 
 // NewShared returns a Shared. others start with the first plugin.
 func NewShared(clk clock.WithTicker, others ...Attachment) *Shared {
-	return &Shared{clock: clk, others: others, profiles: map[string]*Profile{}}
+	return &Shared{clock: clk, others: others, profiles: map[string]*Profile{}, gangs: map[string]StartGangs{}}
 }
 
 // Clock returns the process's clock.
@@ -69,8 +71,11 @@ type Profile struct {
 	WantCPUs     bool
 	WriteAliases bool
 	WriteInBind  bool // annotations travel on the Binding
-	plugins      []string
-	last         atomic.Pointer[parsed]
+	Gangs        bool // pods of gangs are placed together, by another plugin
+	// Rank is that of a member which is on its way to be bound; nil without gangs.
+	Rank    func(types.UID) (rank int, ok bool)
+	plugins []string
+	last    atomic.Pointer[parsed]
 }
 
 // Settings are the arguments that both plugins have.
@@ -160,6 +165,12 @@ func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Sett
 	if !ok {
 		p = &Profile{Options: podrequest.Options{Resources: set.Resources, Supported: podrequest.AllPolicies()}, WriteInBind: set.WriteInBind, WriteAliases: set.WriteAliases}
 		s.profiles[name] = p
+		if start, ok := s.gangs[name]; ok {
+			p.Gangs = true
+			if err := start(state, p); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
 	if p.WriteInBind != set.WriteInBind || p.WriteAliases != set.WriteAliases || !slices.Equal(p.Options.Resources, set.Resources) {
 		return nil, nil, fmt.Errorf("profile %s: annotationWrite, writeAliases and resources must be the same for %s and %s", name, p.plugins[0], plugin)
@@ -167,4 +178,26 @@ func (s *Shared) join(ctx context.Context, h fwk.Handle, plugin string, set Sett
 	p.plugins = append(p.plugins, plugin)
 	state.Serve(name, set.Resources)
 	return state, p, nil
+}
+
+// StartGangs gives the plugin for gangs of a profile what it shares with the others.
+type StartGangs func(state *nodestate.State, p *Profile) error
+
+// ServeGangs leaves the pods of gangs in a profile to the plugin that calls it: no other places
+// them by themselves. The framework makes plugins in no order, and the State is made with the
+// first of the others, so start is called now or then. It must not call Shared. What the
+// Profile says is complete when all plugins are made.
+func (s *Shared) ServeGangs(profile string, start StartGangs) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.gangs[profile]; ok {
+		return fmt.Errorf("profile %s: two plugins place the pods of gangs", profile)
+	}
+	s.gangs[profile] = start
+	p, ok := s.profiles[profile]
+	if !ok {
+		return nil
+	}
+	p.Gangs = true
+	return start(s.state, p)
 }

@@ -16,15 +16,18 @@ const signKey = "nvtopo.dev/request"
 // in the ranking of an equal pod just before it. That is right only if the ranking
 // depends on nothing but the pod: for pods without GPUs, and for pods that take whole
 // nodes. SignPod refuses a pod that takes a part of a node, because its ranking depends
-// on what other pods left and gave back. It also refuses a pod that the next cycle
-// treats specially, and one that cannot be read.
+// on what other pods left and gave back. It also refuses a pod of a gang, which has its
+// own node, a pod that the next cycle treats specially, and one that cannot be read.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	d, err := p.demand(pod)
+	d, err := p.Profile.Demand(pod)
 	if err != nil {
 		return nil, fwk.NewStatus(fwk.Unschedulable, err.Error())
 	}
 	if p.state.RetriesOnAllNodes(pod.UID) {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod is tried on all nodes this time")
+	}
+	if p.Profile.IsMember(pod) {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod is placed with its gang")
 	}
 	if !p.cares(d.Request) {
 		return nil, nil

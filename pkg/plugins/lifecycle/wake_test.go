@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -152,5 +153,13 @@ func TestWhoWaitsForNothingOfOursIsTried(t *testing.T) {
 	changed.Annotations = map[string]string{podrequest.TopologyPolicyKey: "none"}
 	if got := gate(changed); got != fwk.Success {
 		t.Errorf("a pod that asks for something else now: PreEnqueue says %v", got)
+	}
+	member := waits.DeepCopy()
+	member.Annotations = map[string]string{gangrequest.GangKey: "g"}
+	if p, ok := b.instances[topology.Name].(*topology.Plugin); ok {
+		p.Profile.Gangs = true
+	}
+	if got := gate(member); got != fwk.Success {
+		t.Errorf("a pod that another plugin places with its gang now: PreEnqueue says %v", got)
 	}
 }

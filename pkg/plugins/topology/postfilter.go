@@ -29,9 +29,12 @@ const ErrReasonNoNode = "no node has what the pod asks for; it is tried when one
 // preempts victims of our choice. Our result is final: if it finds no victims, the
 // default preemption, which judges with the same filters, finds none either. Pods
 // without GPUs are left to the default preemption, or to what the profile has instead
-// of it.
+// of it, and pods of gangs to the plugin that places these.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c := lifecycle.ReadCycle(state)
+	if p.Profile.IsMember(pod) {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
 	if c != nil && c.Narrowed {
 		p.State().RetryOnAllNodes(p.logger, pod, p.Handle())
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonListRefused)
@@ -78,6 +81,9 @@ func nominated(pod *v1.Pod, r *fwk.PostFilterResult) bool {
 func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if p.preemptor.evaluator.IsPodRunningPreemption(pod.UID) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
+	}
+	if p.Profile.IsMember(pod) {
+		return nil // it may be on the list still, of a time when it was no member
 	}
 	gated, inMetric := p.State().Gated(pod)
 	if !gated {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -87,6 +88,8 @@ func TestPostFilter(t *testing.T) {
 	claimant.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c"}}
 	plain := asks("p", 5, 0)
 	plain.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("64")
+	member := linked("p", 5)
+	member.Annotations[gangrequest.GangKey] = "g"
 	full := func(priority int32) func(s *stage) {
 		return func(s *stage) {
 			s.tenant("a", 0, priority, 2, 0, 1)
@@ -97,6 +100,7 @@ func TestPostFilter(t *testing.T) {
 		arrange  func(s *stage)
 		pod      *v1.Pod
 		alone    bool // no DefaultPreemption in the profile
+		gangs    bool // another plugin places gangs
 		want     fwk.Code
 		wantNode string
 		evicted  []string
@@ -111,6 +115,8 @@ func TestPostFilter(t *testing.T) {
 		},
 		"other plugins have their turn for a pod with claims": {arrange: full(5), pod: claimant, want: fwk.Unschedulable},
 		"a pod without GPUs is the default's":                 {arrange: full(0), pod: plain, want: fwk.Unschedulable},
+		"a pod of a gang is another plugin's":                 {arrange: full(0), pod: member, gangs: true, want: fwk.Unschedulable},
+		"a pod of a gang that nobody places as a whole":       {arrange: full(0), pod: member, wantNode: "node-0", evicted: []string{"a"}},
 		"a profile without the default preemption wants none": {arrange: full(0), pod: linked("p", 5), alone: true, want: fwk.Unschedulable},
 	}
 	for name, tc := range tests {
@@ -120,6 +126,7 @@ func TestPostFilter(t *testing.T) {
 				others = nil
 			}
 			s := newStageWith(t, others, "a100-pcie-4-bridged")
+			s.plugin.Profile.Gangs = tc.gangs
 			tc.arrange(s)
 			s.show()
 			s.known([]*v1.Pod{tc.pod})

@@ -20,6 +20,9 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		return nil, status
 	}
 	c := lifecycle.ReadCycle(state)
+	if c.Member { // a list of ours could leave out the node that the gang's plan has for it
+		return nil, status
+	}
 	names, ratedBy := p.State().Candidates(&c.Demand, pod, &p.narrowing, p.Handle(), nodes)
 	if names == nil {
 		return nil, status

@@ -22,6 +22,9 @@ const (
 	// 20 points above the floor, at a weight of 25, count as much beside the other
 	// plugins as 100 points at a weight of 5.
 	step = fwk.MaxNodeScore * nodeindex.Point / (fwk.MaxNodeScore - bandFloor)
+	// tie is what a raw score of 1 is worth beside the Spare of a node, which decides between
+	// equals. Raw scores are below 2^24, so there is room for both.
+	tie = nodeindex.NoSpare
 )
 
 // PreScore finds the best band of the nodes that passed, and in that band the best
@@ -59,7 +62,7 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 
 // Score rates the node's best choice if it is in the best band, else it is 0. The
 // rating adds relative ring bandwidth, relative latency and relative loss, each with
-// its weight.
+// its weight. Of equal nodes the one with the least to spare around it is the best.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c, u := p.View(state, info)
 	if c == nil {
@@ -72,8 +75,11 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	if !ok || o.Band != c.Band {
 		return 0, nil
 	}
-	return 1 + p.narrowing.Weights.Raw(&o, &c.Best), nil
+	return ranked(p.narrowing.Weights.Raw(&o, &c.Best), p.State().Spare(c.Demand.Request.Resources[0].Name, info.Node().Name)), nil
 }
+
+// ranked is above 0, and greater for the greater raw score; of equal ones for the lesser Spare.
+func ranked(raw int64, spare nodeindex.Spare) int64 { return (1+raw)*tie + tie - 1 - int64(spare) }
 
 // withoutGPUs prefers nodes without GPUs for a pod that asks for none.
 func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
@@ -82,14 +88,14 @@ func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
 			return 0
 		}
 	}
-	return fwk.MaxNodeScore * nodeindex.Point
+	return fwk.MaxNodeScore * nodeindex.Point * tie
 }
 
 // ScoreExtensions returns the normaliser.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
 // NormalizeScore maps the raw scores of the best band to bandFloor–100. Only the best
-// of them gets the last point, so a tie is broken by the tightest fit.
+// of them gets the last point, so a tie is broken by the tightest fit, and then by Spare.
 func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	var best int64
 	for i := range scores {
@@ -99,7 +105,7 @@ func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, 
 		if scores[i].Score == 0 {
 			continue
 		}
-		s := bandFloor + min(scores[i].Score/step, fwk.MaxNodeScore-bandFloor-1)
+		s := bandFloor + min(scores[i].Score/(step*tie), fwk.MaxNodeScore-bandFloor-1)
 		if scores[i].Score == best {
 			s++
 		}

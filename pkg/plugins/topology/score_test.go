@@ -3,6 +3,7 @@
 package topology
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,6 +19,7 @@ func TestScoresFollowTheWeights(t *testing.T) {
 	best := nodeindex.Best{Ring: 300_000_000, Latency: 2_000, Lost: 200}
 	tests := map[string]struct {
 		ratings map[string]nodeindex.Offer // node -> its choice
+		spare   map[string]nodeindex.Spare // node -> 0 unless it is here
 		want    map[string]int64
 	}{
 		"the best ring, at no cost, has all points": {
@@ -42,6 +44,16 @@ func TestScoresFollowTheWeights(t *testing.T) {
 			},
 			want: map[string]int64{"loose": 99, "tight": 100},
 		},
+		"equal nodes: the one whose leaf has the least to spare": {
+			ratings: map[string]nodeindex.Offer{"emptier": {FreeAfter: 7}, "fuller": {FreeAfter: 7}},
+			spare:   map[string]nodeindex.Spare{"emptier": 3<<16 | 5, "fuller": 2<<16 | 9},
+			want:    map[string]int64{"emptier": 99, "fuller": 100},
+		},
+		"the tightest fit counts before what there is to spare": {
+			ratings: map[string]nodeindex.Offer{"loose": {FreeAfter: 7}, "tight": {FreeAfter: 6}},
+			spare:   map[string]nodeindex.Spare{"tight": math.MaxUint32},
+			want:    map[string]int64{"loose": 99, "tight": 100},
+		},
 		"no candidate has a usable graph": {
 			ratings: map[string]nodeindex.Offer{}, want: map[string]int64{},
 		},
@@ -50,7 +62,7 @@ func TestScoresFollowTheWeights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var scores fwk.NodeScoreList
 			for node, r := range tc.ratings {
-				scores = append(scores, fwk.NodeScore{Name: node, Score: inBand(p, &r, &best)})
+				scores = append(scores, fwk.NodeScore{Name: node, Score: ranked(p.narrowing.Weights.Raw(&r, &best), tc.spare[node])})
 			}
 			if status := p.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {
 				t.Fatal(status)
@@ -71,8 +83,8 @@ func TestNormalizedScoresStayInBounds(t *testing.T) {
 	w := nodeindex.Weights{Bandwidth: 1, Latency: 1, Fragmentation: 1}
 	best := nodeindex.Best{Ring: 1, Latency: 1}
 	scores := fwk.NodeScoreList{
-		{Score: w.Raw(&nodeindex.Offer{Ring: 1, Latency: 1, Lost: -1}, &best)}, // a choice that frees nothing but rounding
-		{Score: w.Raw(&nodeindex.Offer{Ring: 0, Latency: 1 << 40, Lost: 2, FreeAfter: 64}, &best)},
+		{Score: ranked(w.Raw(&nodeindex.Offer{Ring: 1, Latency: 1, Lost: -1}, &best), 0)}, // a choice that frees nothing but rounding
+		{Score: ranked(w.Raw(&nodeindex.Offer{Ring: 0, Latency: 1 << 40, Lost: 2, FreeAfter: 64}, &best), math.MaxUint32)},
 		{Score: 0},
 	}
 	if status := p.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {

@@ -20,6 +20,7 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
+	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 )
@@ -57,7 +58,7 @@ func TestNothingOutvotesTheLinks(t *testing.T) {
 
 // inBand is what Score gives a node of the best band.
 func inBand(p *Plugin, o *nodeindex.Offer, best *nodeindex.Best) int64 {
-	return 1 + p.narrowing.Weights.Raw(o, best)
+	return ranked(p.narrowing.Weights.Raw(o, best), 0)
 }
 
 // scorers builds the framework of a configuration and returns our weight and those of
@@ -72,7 +73,7 @@ func scorers(t *testing.T, path string) (own int32, others map[string]int32) {
 	}
 	shared := lifecycle.NewShared(clock.RealClock{})
 	registry := plugins.NewInTreeRegistry()
-	registry[Name], registry[numa.Name] = New(shared), numa.New(shared)
+	registry[Name], registry[numa.Name], registry[gang.Name] = New(shared), numa.New(shared), gang.New(gang.NewProcess(shared))
 	client := fake.NewClientset()
 	fw, err := frameworkruntime.NewFramework(ctx, registry, &cfg.Profiles[0],
 		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(informers.NewSharedInformerFactory(client, 0)),

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package gangstate keeps the gangs of a process: their members, as the informers have them,
+// and how far each gang's attempt to be placed has come. It plans where members go.
+//
+// Its one invariant: an attempt that is not committed ends for all of its members, and none
+// begins before nobody of the last one is on the way any more.
+//
+// It calls nothing of the framework. attempt.go is the state machine of one attempt; gangs.go
+// is the façade with the one lock; plan.go asks pkg/nvtopo/fabric.
+//
+// Locks, left before right; none is held while an effect is carried out:
+//
+//	the scheduling queue's lock (PreEnqueue) ► Gangs.mu
+package gangstate

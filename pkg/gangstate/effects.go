@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// do takes a step, and carries out its effects without the lock. No attempt begins while
+// another's are being ended: what is released must not be of the next one.
+func (g *Gangs) do(step func() (*gang, effects)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x, e := step()
+	if x == nil {
+		return
+	}
+	for e.any() {
+		end, goOn := g.ends(x, &e), g.goesOn(x, &e)
+		if e.over {
+			g.close(x, e.done)
+		}
+		x.busy++
+		g.mu.Unlock()
+		end()
+		g.mu.Lock()
+		x.busy--
+		g.mu.Unlock()
+		goOn()
+		g.mu.Lock()
+		e = effects{}
+		if x.busy == 0 && x.closed {
+			x.closed = false
+			e.activate = g.next(x)
+		}
+	}
+	if len(x.pods) == 0 && x.busy == 0 && x.attempt == nil {
+		delete(g.gangs, x.key)
+	}
+}
+
+// ends returns what ends places and waits. It needs g.mu; what it returns does not.
+func (g *Gangs) ends(x *gang, e *effects) func() {
+	doer, released, why := g.doer, x.find(e.release), ""
+	if x.attempt != nil {
+		why = x.attempt.why
+	}
+	release, reject := e.release, e.reject
+	return func() {
+		if len(release) > 0 {
+			doer.Release(release, released)
+		}
+		if len(reject) > 0 {
+			doer.Reject(reject, why)
+		}
+	}
+}
+
+// goesOn returns what carries out the other effects. It needs g.mu; what it returns does not.
+func (g *Gangs) goesOn(x *gang, e *effects) func() {
+	doer, commit, activate, key, does := g.doer, x.commit, x.find(e.activate), x.key, *e
+	return func() {
+		if len(activate) > 0 {
+			doer.Activate(activate)
+		}
+		if does.commit {
+			doer.Commit(commit)
+		}
+		if len(does.allow) > 0 {
+			doer.Allow(does.allow)
+		}
+		if len(does.say) > 0 {
+			doer.Say(key, does.say, does.why)
+		}
+		if does.done {
+			doer.Whole(commit)
+		}
+	}
+}
+
+// close forgets an attempt that is over. It needs g.mu.
+func (g *Gangs) close(x *gang, done bool) {
+	switch {
+	case done:
+		x.tries, x.pauses = 0, 0
+		clear(x.refused)
+	case x.attempt.failed && x.waits == nil:
+		pause := min(firstPause<<min(x.pauses, 10), maxPause)
+		if x.attempt.late {
+			// Its places were held for so long in vain. A member that never comes must not keep
+			// them from others most of the time.
+			pause = max(pause, latePause*Timeout(len(x.attempt.members)))
+		}
+		x.pauses++
+		x.waits = &Wait{Why: "gang: " + x.attempt.why, Until: g.clock.Now().Add(pause)}
+	}
+	x.attempt, x.commit, x.closed = nil, nil, true
+	x.read = nil
+}
+
+// find returns the pods of members.
+func (x *gang) find(uids []types.UID) []*v1.Pod {
+	pods := make([]*v1.Pod, 0, len(uids))
+	for _, uid := range uids {
+		if pod := x.pods[uid]; pod != nil {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// idle is the Doer before there is one.
+type idle struct{}
+
+func (idle) Release([]types.UID, []*v1.Pod)         {}
+func (idle) Reject([]types.UID, string)             {}
+func (idle) Allow([]types.UID)                      {}
+func (idle) Activate([]*v1.Pod)                     {}
+func (idle) Commit(*Commit)                         {}
+func (idle) Whole(*Commit)                          {}
+func (idle) Say(gangrequest.Key, []*v1.Pod, string) {}

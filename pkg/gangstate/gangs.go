@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// Doer carries out what a step of a gang asks for. It is called without any lock of Gangs,
+// and not in PreEnqueue.
+type Doer interface {
+	Release(uids []types.UID, pods []*v1.Pod) // ends what is planned for them; pods are those that still exist
+	Reject(uids []types.UID, why string)      // those that wait are told to end
+	Allow(uids []types.UID)                   // those that wait are let through
+	Activate(pods []*v1.Pod)                  // their cycles are to come now
+	Commit(c *Commit)                         // it writes that the gang is not whole, and calls Written later
+	Whole(c *Commit)                          // it writes that the gang is whole
+	// Say tells the members, which wait, why the gang does not go on.
+	Say(key gangrequest.Key, pods []*v1.Pod, why string)
+}
+
+// Commit is an attempt of which all members have come.
+type Commit struct {
+	Key     gangrequest.Key
+	Group   *schedulingv1alpha1.PodGroup // nil if the gang has none
+	Members []types.UID
+	Fresh   bool // no member was bound before: the gang may be rolled back until it is whole
+	Answer  *Answer
+}
+
+// Gangs are all gangs of a process. Make them with New.
+type Gangs struct {
+	clock    clock.PassiveClock
+	profiles map[string]bool // the profiles with gangs; fixed before the first pod comes
+
+	wake     chan struct{} // something changed
+	planning atomic.Int64  // nanoseconds that plans took since the last round
+
+	mu    sync.Mutex
+	doer  Doer                                             // guarded by mu
+	gangs map[gangrequest.Key]*gang                        // guarded by mu, as is what they have
+	byPod map[types.UID]*gang                              // guarded by mu
+	group map[gangrequest.Key]*schedulingv1alpha1.PodGroup // guarded by mu; PodGroups, with or without pods
+}
+
+// gang is what is known of one gang.
+type gang struct {
+	key      gangrequest.Key
+	pods     map[types.UID]*v1.Pod // as the informer has them
+	read     *gangrequest.Gang     // nil: not read since something changed
+	counted  int                   // how many pods there were when it was read, and were too few
+	turns    *turns                // what is to be placed next, as of read
+	attempt  *attempt              // nil: there is none
+	commit   *Commit               // of the attempt
+	closed   bool                  // an attempt is over, and nobody was elected since
+	priority int32                 // as last read
+	busy     int                   // steps whose effects are being carried out
+	pauses   int                   // attempts in a row that failed
+	turn     int                   // who of turns is elected
+	turnAt   time.Time
+	waits    *Wait             // nil: it may be tried
+	since    time.Time         // when its first pod came: its age
+	ready    time.Time         // when it became complete; zero while it is not
+	refused  map[Refusal]int64 // node generation at which another plugin refused it
+	tries    int               // plans in a row that other plugins refused
+	stuck    time.Time         // since when it does not go on
+	saidAt   time.Time         // when its members were told why
+}
+
+// Wait is why a gang is not tried for now.
+type Wait struct {
+	Why       string
+	Until     time.Time // zero: no time
+	ForChange bool      // it is tried too when something changes
+}
+
+// Refusal is a node that another plugin refused to members of a shape.
+type Refusal struct{ Shape, Node string }
+
+// New returns Gangs without any.
+func New(clk clock.PassiveClock) *Gangs {
+	return &Gangs{
+		clock: clk, wake: make(chan struct{}, 1), profiles: map[string]bool{}, gangs: map[gangrequest.Key]*gang{}, byPod: map[types.UID]*gang{},
+		group: map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}, doer: idle{},
+	}
+}
+
+// Serve says who carries out effects, and that a profile's pods may be members.
+func (g *Gangs) Serve(profile string, doer Doer) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.profiles[profile] = true
+	if _, first := g.doer.(idle); first {
+		g.doer = doer
+	}
+}
+
+// SetPod takes note of a pod that is there. Whoever is no member costs a look at three keys.
+func (g *Gangs) SetPod(pod *v1.Pod) {
+	key, ok := gangrequest.KeyOf(pod)
+	g.do(func() (*gang, effects) {
+		if was := g.byPod[pod.UID]; was != nil && (!ok || was.key != key) {
+			return was, g.remove(was, pod.UID, "a member left the gang") // it comes again below
+		}
+		return nil, effects{}
+	})
+	if !ok {
+		return
+	}
+	g.do(func() (*gang, effects) {
+		x := g.ensure(key)
+		old := x.pods[pod.UID]
+		x.pods[pod.UID] = pod
+		g.byPod[pod.UID] = x
+		if old == nil || changed(old, pod) {
+			x.read = nil
+		}
+		if old != nil && changed(old, pod) {
+			x.counted = 0 // it may say another number
+		}
+		return x, g.follow(x, old, pod)
+	})
+}
+
+// follow says what a member's change means for the attempt.
+func (g *Gangs) follow(x *gang, old, pod *v1.Pod) effects {
+	switch a := x.attempt; {
+	case pod.Spec.NodeName != "":
+		if a != nil && (old == nil || old.Spec.NodeName == "") {
+			return a.bound(pod.UID)
+		}
+	case gangrequest.StandingOf(pod) != gangrequest.Live:
+		if a != nil {
+			return a.gone(pod.UID, "a member is gone")
+		}
+	case len(pod.Spec.SchedulingGates) > 0:
+		if a != nil {
+			return a.gone(pod.UID, "a member may not be scheduled any more")
+		}
+	}
+	if old == nil || changed(old, pod) {
+		g.again(x)
+	}
+	return effects{activate: g.next(x)}
+}
+
+// again has a gang that waits for a change tried in the next round, after one of its own objects
+// changed. A pause after failures goes on: whoever owns the gang could end it at any rate. It
+// needs g.mu.
+func (g *Gangs) again(x *gang) {
+	if x.waits != nil && x.waits.ForChange {
+		g.Changed()
+	}
+}
+
+// DeletePod takes note of a pod that is no longer there.
+func (g *Gangs) DeletePod(pod *v1.Pod) {
+	g.do(func() (*gang, effects) {
+		x := g.byPod[pod.UID]
+		if x == nil {
+			return nil, effects{}
+		}
+		return x, g.remove(x, pod.UID, "a member was deleted")
+	})
+}
+
+// remove needs g.mu.
+func (g *Gangs) remove(x *gang, uid types.UID, why string) (e effects) {
+	delete(x.pods, uid)
+	delete(g.byPod, uid)
+	x.read = nil
+	if x.attempt != nil {
+		e = x.attempt.gone(uid, why)
+	}
+	return e
+}
+
+// SetGroup takes note of a PodGroup.
+func (g *Gangs) SetGroup(group *schedulingv1alpha1.PodGroup) {
+	g.changeGroup(gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: group.Namespace, Name: group.Name}, group)
+}
+
+// DeleteGroup takes note of a PodGroup that is no longer there.
+func (g *Gangs) DeleteGroup(group *schedulingv1alpha1.PodGroup) {
+	g.changeGroup(gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: group.Namespace, Name: group.Name}, nil)
+}
+
+func (g *Gangs) changeGroup(key gangrequest.Key, group *schedulingv1alpha1.PodGroup) {
+	g.do(func() (*gang, effects) {
+		old := g.group[key]
+		if group == nil {
+			delete(g.group, key)
+		} else {
+			g.group[key] = group
+		}
+		x := g.gangs[key]
+		if x == nil || sameGroup(old, group) {
+			return nil, effects{}
+		}
+		x.read, x.counted = nil, 0
+		g.again(x)
+		return x, effects{activate: g.next(x)}
+	})
+}
+
+// Gate says why a pod is kept out of the scheduling queue; "" if it is not. It is called
+// under the queue's lock.
+func (g *Gangs) Gate(pod *v1.Pod) string {
+	key, ok := gangrequest.KeyOf(pod)
+	if !ok {
+		return ""
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x := g.gangs[key]
+	if x == nil || x.pods[pod.UID] == nil {
+		return "gang: the pod is not known yet"
+	}
+	return g.gate(x, pod.UID, true)
+}
+
+// gate needs g.mu. Without elect any member may begin.
+func (g *Gangs) gate(x *gang, uid types.UID, elect bool) string {
+	switch a := x.attempt; {
+	case a.live() && a.steps[uid] == held && a.has(uid):
+		return ""
+	case a != nil || x.busy > 0:
+		return "gang: its last attempt has not ended yet"
+	}
+	if why := g.incomplete(x); why != "" {
+		return why
+	}
+	if x.waits != nil {
+		return x.waits.Why
+	}
+	if elect && x.turns.elected(x.turn) != uid {
+		return "gang: another member looks for the places of all"
+	}
+	if !x.turns.has(uid) {
+		return "gang: the pod is no live member"
+	}
+	return ""
+}
+
+// incomplete says what is missing before a gang may start; "" if nothing is.
+func (g *Gangs) incomplete(x *gang) string {
+	why := g.missing(x)
+	switch {
+	case why != "":
+		x.ready = time.Time{}
+	case x.ready.IsZero():
+		x.ready = g.clock.Now()
+	}
+	return why
+}
+
+func (g *Gangs) missing(x *gang) string {
+	if x.read == nil {
+		if len(x.pods) < x.counted {
+			return fmt.Sprintf("gang: %d of %d members", len(x.pods), x.counted)
+		}
+		x.read = gangrequest.Read(x.key, g.group[x.key], listed(x.pods))
+		x.turns = newTurns(x.read, g.profiles)
+		x.counted, x.priority = 0, x.read.Priority
+		if x.read.Err == nil && len(x.pods) < x.read.Minimum {
+			x.counted = x.read.Minimum
+		}
+	}
+	r := x.read
+	switch {
+	case r.Err != nil:
+		return "gang: " + r.Err.Error()
+	case r.Members.Count() < r.Minimum:
+		return fmt.Sprintf("gang: %d of %d members", r.Members.Count(), r.Minimum)
+	case x.turns.missing > 0:
+		return fmt.Sprintf("gang: %d of %d members may be scheduled", r.Minimum-x.turns.missing, r.Minimum)
+	}
+	return ""
+}
+
+// next returns the member whose cycle is to come, if there is one.
+func (g *Gangs) next(x *gang) []types.UID {
+	if x.attempt != nil || x.busy > 0 || x.waits != nil || g.incomplete(x) != "" {
+		return nil
+	}
+	if uid := x.turns.elected(x.turn); uid != "" {
+		return []types.UID{uid}
+	}
+	return nil
+}
+
+// ensure needs g.mu.
+func (g *Gangs) ensure(key gangrequest.Key) *gang {
+	x := g.gangs[key]
+	if x == nil {
+		x = &gang{key: key, pods: map[types.UID]*v1.Pod{}, refused: map[Refusal]int64{}, since: g.clock.Now()}
+		g.gangs[key] = x
+	}
+	return x
+}
+
+// sameGroup reports whether a PodGroup asks for the same as before. Its status, and what the
+// scheduler writes on it, ask for nothing.
+func sameGroup(old, group *schedulingv1alpha1.PodGroup) bool {
+	if old == nil || group == nil {
+		return old == group
+	}
+	asked := func(g *schedulingv1alpha1.PodGroup) map[string]string {
+		notes := maps.Clone(g.Annotations)
+		for _, key := range []string{gangrequest.StateKey, gangrequest.PlacementKey, gangrequest.NodesKey} {
+			delete(notes, key)
+		}
+		return notes
+	}
+	return old.UID == group.UID && equality.Semantic.DeepEqual(old.Spec, group.Spec) && maps.Equal(asked(old), asked(group))
+}
+
+// changed reports whether a pod says something else of its gang than before.
+func changed(old, pod *v1.Pod) bool {
+	return old.Spec.NodeName != pod.Spec.NodeName || len(old.Spec.SchedulingGates) != len(pod.Spec.SchedulingGates) ||
+		old.Generation != pod.Generation || gangrequest.StandingOf(old) != gangrequest.StandingOf(pod) ||
+		!sameNotes(old.Annotations, pod.Annotations) || !sameNotes(old.Labels, pod.Labels)
+}
+
+func sameNotes(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}
+
+func listed(pods map[types.UID]*v1.Pod) []*v1.Pod {
+	out := make([]*v1.Pod, 0, len(pods))
+	for _, pod := range pods {
+		out = append(out, pod)
+	}
+	return out
+}

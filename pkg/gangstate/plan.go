@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+)
+
+// Supplier says what nodes have for members; nodestate's State does.
+type Supplier interface {
+	Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter) fabric.Supply
+	EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter) fabric.Supply
+	SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter,
+		used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply
+	Stamp(info fwk.NodeInfo) nodestate.Stamp
+}
+
+// maxShapes is how many shapes' supplies are remembered.
+const maxShapes = 32
+
+// Planner finds places for gangs. It is for one goroutine: cycles come one after the other.
+type Planner struct {
+	supplier Supplier
+	slotter  *placement.Slotter
+	plans    uint64
+	shapes   map[string]*supplies
+}
+
+// supplies is what every node has for one shape, as far as it was asked.
+type supplies struct {
+	view  *fabricview.View
+	nodes []supplied // by node of the tree
+	used  uint64     // the last plan that asked
+}
+
+// supplied is valid while the stamp is the same.
+type supplied struct {
+	known  bool
+	stamp  nodestate.Stamp
+	node   *v1.Node
+	supply fabric.Supply
+}
+
+// NewPlanner returns a Planner that remembers nothing yet.
+func NewPlanner(s Supplier) *Planner {
+	return &Planner{supplier: s, slotter: placement.NewSlotter(), shapes: map[string]*supplies{}}
+}
+
+// Question is what a plan is made from.
+type Question struct {
+	Turn     *Turn
+	View     *fabricview.View
+	Nodes    []fwk.NodeInfo
+	Snapshot fwk.NodeInfoLister
+	Demand   func(*v1.Pod) (*placement.Demand, error)
+	Empty    bool // as if nobody else used anything
+}
+
+// Answer is where the members of a turn go.
+type Answer struct {
+	Plan    *fabric.Plan
+	Members []nodestate.GangMember // of Turn.Pods, in their order
+	Ranked  []*v1.Pod              // the pods of all ranks of the plan
+	Ranks   map[types.UID]int      // of Members
+
+	tree     *fabric.Tree
+	resource string // whose devices the members get
+}
+
+// Plan finds places. The error is a *fabric.UnplaceableError if there is no room now; any other
+// says what is wrong with the gang.
+func (p *Planner) Plan(q *Question) (*Answer, error) {
+	p.plans++
+	defer p.forget() // also of plans that fail: they ask nodes, too
+	b := &build{p: p, q: q, tree: q.View.Tree}
+	if err := b.members(); err != nil {
+		return nil, err
+	}
+	if err := b.wishes(); err != nil {
+		return nil, err
+	}
+	b.supply()
+	plan, err := fabric.Place(b.tree, &b.request)
+	if err != nil {
+		return nil, err
+	}
+	return b.answer(plan), nil
+}
+
+// Depth is the depth of the plan's level; the deeper, the nearer its members are.
+func (a *Answer) Depth() int {
+	depth, _ := a.tree.DepthOf(a.Plan.Level)
+	return depth
+}
+
+// forget drops the supplies that were not asked for longest.
+func (p *Planner) forget() {
+	for len(p.shapes) > maxShapes {
+		oldest, at := "", p.plans+1
+		for key, s := range p.shapes {
+			if s.used < at {
+				oldest, at = key, s.used
+			}
+		}
+		delete(p.shapes, oldest)
+	}
+}
+
+// build is one plan on its way.
+type build struct {
+	p       *Planner
+	q       *Question
+	tree    *fabric.Tree
+	request fabric.Request
+	ranked  []*v1.Pod
+	demands []*placement.Demand // of ranked; nil for those that are bound
+	ranks   []int               // of ranked, in the gang: a plan leaves out who is not to be placed yet
+	shapes  []*shape
+	infos   []fwk.NodeInfo // by node of the tree
+}
+
+// members lists those that are bound and those to be placed, by their ranks.
+func (b *build) members() error {
+	place := make(map[*v1.Pod]bool, len(b.q.Turn.Pods))
+	for _, pod := range b.q.Turn.Pods {
+		place[pod] = true
+	}
+	for i, pod := range b.q.Turn.Gang.Members.Live {
+		member := fabric.Member{}
+		var d *placement.Demand
+		switch {
+		case pod.Spec.NodeName != "":
+			node, ok := b.tree.Node(pod.Spec.NodeName)
+			if !ok {
+				continue // the node is gone, or too new to be in the tree
+			}
+			member.Bound, member.Node = true, node
+		case place[pod]:
+			var err error
+			if d, err = b.q.Demand(pod); err != nil {
+				return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			}
+			if member.Shape, err = b.shapeOf(pod, d); err != nil {
+				return err
+			}
+		default:
+			continue
+		}
+		b.request.Members = append(b.request.Members, member)
+		b.ranked = append(b.ranked, pod)
+		b.demands = append(b.demands, d)
+		b.ranks = append(b.ranks, b.q.Turn.Gang.Members.Ranks[i])
+	}
+	return nil
+}
+
+func (b *build) shapeOf(pod *v1.Pod, d *placement.Demand) (int, error) {
+	for i, s := range b.shapes {
+		if s.demand.Signature() == d.Signature() && sameShape(s.pod, pod) {
+			return i, nil
+		}
+	}
+	s, err := newShape(pod, d)
+	if err != nil {
+		return 0, err
+	}
+	b.shapes = append(b.shapes, s)
+	return len(b.shapes) - 1, nil
+}
+
+// wishes sets what the gang asks of the fabric.
+func (b *build) wishes() error {
+	g := b.q.Turn.Gang
+	var levels []gangrequest.Level
+	for _, wish := range []string{g.Wishes.Required, g.Wishes.Preferred, g.Wishes.SegmentLevel, g.Wishes.SpreadOver} {
+		if depth, ok := b.q.View.DepthOf(wish); ok {
+			levels = append(levels, gangrequest.Level{Name: b.tree.LevelName(depth), NodeLabel: wish})
+		}
+	}
+	w, err := g.WishesIn(levels)
+	if err != nil {
+		return err
+	}
+	w.Apply(&b.request)
+	if size := b.request.SegmentSize; size > 0 && !b.request.SegmentRequired && len(b.request.Members)%size != 0 {
+		b.request.SegmentSize = 0 // a replacement, or a member above the minimum
+	}
+	return nil
+}
+
+// supply asks the nodes whose answer is not known.
+func (b *build) supply() {
+	b.infos = make([]fwk.NodeInfo, b.tree.Len())
+	for _, info := range b.q.Nodes {
+		if info.Node() == nil {
+			continue
+		}
+		if node, ok := b.tree.Node(info.Node().Name); ok {
+			b.infos[node] = info
+		}
+	}
+	if len(b.shapes) == 0 { // all are bound
+		b.request.Shapes = []fabric.Shape{{Nodes: make([]fabric.Supply, b.tree.Len())}}
+		return
+	}
+	b.request.Shapes = make([]fabric.Shape, len(b.shapes))
+	for i, s := range b.shapes {
+		b.request.Shapes[i] = fabric.Shape{GPUs: gpusOf(s.demand), Nodes: b.suppliesOf(s)}
+	}
+	if len(b.shapes) > 1 {
+		b.request.Remaining = b.remaining
+	}
+}
+
+func (b *build) suppliesOf(s *shape) []fabric.Supply {
+	out := make([]fabric.Supply, len(b.infos))
+	key := s.key
+	if b.q.Empty {
+		key = "empty " + key
+	}
+	known := b.p.shapes[key]
+	if known == nil || known.view != b.q.View {
+		known = &supplies{view: b.q.View, nodes: make([]supplied, len(b.infos))}
+		b.p.shapes[key] = known
+	}
+	known.used = b.p.plans
+	for node, info := range b.infos {
+		if info == nil {
+			continue
+		}
+		stamp := b.p.supplier.Stamp(info)
+		x := &known.nodes[node]
+		unknown := stamp == (nodestate.Stamp{}) // nothing tells when what the node has changes
+		if !x.known || unknown || x.stamp != stamp || x.node != info.Node() {
+			*x = supplied{known: true, stamp: stamp, node: info.Node(), supply: b.ask(s, info)}
+		}
+		if at, refused := b.q.Turn.Refused[Refusal{s.key, info.Node().Name}]; refused && at == info.GetGeneration() {
+			continue
+		}
+		out[node] = x.supply
+	}
+	return out
+}
+
+// ask asks a node what it has for members of a shape.
+func (b *build) ask(s *shape, info fwk.NodeInfo) fabric.Supply {
+	switch {
+	case !s.admits(info, b.q.Empty):
+		return fabric.Supply{}
+	case b.q.Empty:
+		return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter), info.Node())
+	}
+	return s.bound(b.p.supplier.Supply(s.demand, info, b.q.Snapshot, b.p.slotter), info.Node())
+}
+
+// remaining says what a node has for a shape beside members of others.
+func (b *build) remaining(shape, node int, used nvtopo.Mask, placed []int) fabric.Supply {
+	s, info := b.shapes[shape], b.infos[node]
+	if info == nil || b.request.Shapes[shape].Nodes[node].Slots == nil {
+		return fabric.Supply{}
+	}
+	others := make([]nodestate.Placed, 0, len(placed))
+	for i, n := range placed {
+		if n > 0 {
+			others = append(others, nodestate.Placed{Demand: b.shapes[i].demand, Count: n})
+		}
+	}
+	if s.alone && placed[shape] > 0 {
+		return fabric.Supply{}
+	}
+	return s.bound(b.p.supplier.SupplyBeside(s.demand, info, b.q.Snapshot, b.p.slotter, used, others), info.Node())
+}
+
+// answer returns the places of the members of the turn.
+func (b *build) answer(plan *fabric.Plan) *Answer {
+	a := &Answer{Plan: plan, Ranked: b.ranked, Ranks: map[types.UID]int{}, tree: b.tree}
+	for rank, pod := range b.ranked {
+		d := b.demands[rank]
+		if d == nil {
+			continue
+		}
+		if d.HasGPUs() {
+			a.resource = d.Resources[0].Name
+		}
+		a.Ranks[pod.UID] = b.ranks[rank]
+		a.Members = append(a.Members, nodestate.GangMember{Pod: pod, Demand: d, Node: b.tree.Name(plan.Nodes[rank]), GPUs: plan.Sets[rank]})
+	}
+	return a
+}
+
+// gpusOf is how many GPUs a member asks for.
+func gpusOf(d *placement.Demand) int {
+	if !d.HasGPUs() || len(d.Resources) == 0 {
+		return 0
+	}
+	return d.Resources[0].Count
+}
+
+// KeyOf is the key under which a refusal of a pod's shape is remembered.
+func KeyOf(pod *v1.Pod, d *placement.Demand) string {
+	s, err := newShape(pod, d)
+	if err != nil {
+		return ""
+	}
+	return s.key
+}

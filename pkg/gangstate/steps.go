@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	// minAttempt and perMember bound the time from the first member's Reserve to the last
+	// one's Permit: who waits stays in flight, and the queue keeps every event for it.
+	minAttempt = 10 * time.Second
+	perMember  = 50 * time.Millisecond
+	// maxTries is how many plans in a row other plugins may refuse before the gang waits.
+	maxTries = 8
+	// firstPause is the pause after an attempt that failed for another reason; it doubles up
+	// to maxPause.
+	firstPause = time.Second
+	maxPause   = 30 * time.Second
+	// latePause is how many times longer than an attempt the pause after one is that ended because
+	// a member did not come.
+	latePause = 10
+	// turnAfter is after how long another member is elected.
+	turnAfter = time.Second
+)
+
+// Turn is what a member's cycle is to do.
+type Turn struct {
+	// Why it can do nothing; empty if it may go on.
+	Why string
+	// Held: the member has its place already.
+	Held bool
+	// What else it needs to plan for all.
+	Gang    *gangrequest.Gang
+	Pods    []*v1.Pod // to be placed, in the order of ranks
+	Refused map[Refusal]int64
+	Since   time.Time // when the gang became complete
+	Fresh   bool      // no member is bound yet
+}
+
+// Begin says what the cycle of a pod, which begins now, is to do. ok is false for a pod that is
+// no member.
+func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
+	key, ok := gangrequest.KeyOf(pod)
+	if !ok {
+		return t, false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x := g.gangs[key]
+	if x == nil || x.pods[pod.UID] == nil {
+		return Turn{Why: "gang: the pod is not known yet"}, true
+	}
+	if t.Why = g.gate(x, pod.UID, false); t.Why != "" {
+		return t, true
+	}
+	if x.attempt != nil {
+		return Turn{Held: true}, true
+	}
+	t = Turn{Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Since: x.ready, Fresh: !x.turns.follows}
+	for node, generation := range x.refused {
+		t.Refused[node] = generation
+	}
+	return t, true
+}
+
+// Hold begins an attempt: the cycle of first has made the entries of all. It fails if one of
+// them is not to be placed any more; the caller ends the entries then.
+func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
+	g.do(func() (*gang, effects) {
+		x := g.gangs[t.Gang.Key]
+		if x == nil || x.attempt != nil || x.busy > 0 || g.incomplete(x) != "" || !samePods(x.turns.pods, t.Pods) {
+			return nil, effects{}
+		}
+		uids := make([]types.UID, len(t.Pods))
+		for i, pod := range t.Pods {
+			uids[i] = pod.UID
+		}
+		x.attempt = hold(uids, first.UID, g.clock.Now().Add(Timeout(len(uids))))
+		x.commit = &Commit{Key: x.key, Group: g.group[x.key], Members: uids, Fresh: !x.turns.follows, Answer: answer}
+		ok = true
+		return nil, effects{}
+	})
+	return ok
+}
+
+// Timeout is how long an attempt of so many members may last.
+func Timeout(members int) time.Duration {
+	return max(minAttempt, time.Duration(members)*perMember)
+}
+
+func samePods(a, b []*v1.Pod) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].UID != b[i].UID {
+			return false
+		}
+	}
+	return true
+}
+
+// Reserved takes note of the Reserve of a member that had its entry. It reports whether the
+// member may go on.
+func (g *Gangs) Reserved(uid types.UID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x := g.byPod[uid]
+	return x != nil && x.attempt.begun(uid)
+}
+
+// Permit takes note of a member's Permit. It reports whether the member may go on, and how long
+// it waits before; 0 is not at all.
+func (g *Gangs) Permit(uid types.UID) (timeout time.Duration, ok bool) {
+	g.do(func() (*gang, effects) {
+		x := g.byPod[uid]
+		if x == nil || x.attempt == nil {
+			return nil, effects{}
+		}
+		e, is := x.attempt.permitted(uid)
+		if ok = is != refuse; is == wait {
+			timeout = Timeout(len(x.attempt.members)) + minAttempt // after the attempt's own end
+		}
+		return x, e
+	})
+	return timeout, ok
+}
+
+// Rank is the rank of a member that is on its way to be bound.
+func (g *Gangs) Rank(uid types.UID) (rank int, ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x := g.byPod[uid]
+	if x == nil || x.commit == nil || x.commit.Answer == nil {
+		return 0, false
+	}
+	rank, ok = x.commit.Answer.Ranks[uid]
+	return rank, ok
+}
+
+// Written ends the write that Doer.Commit began.
+func (g *Gangs) Written(c *Commit, err error) {
+	g.do(func() (*gang, effects) {
+		x := g.gangs[c.Key]
+		if x == nil || x.commit != c || x.attempt == nil {
+			return nil, effects{}
+		}
+		return x, x.attempt.written(err)
+	})
+}
+
+// Unreserved takes note that a member's cycle ended without success.
+func (g *Gangs) Unreserved(uid types.UID) {
+	g.do(func() (*gang, effects) {
+		x := g.byPod[uid]
+		if x == nil || x.attempt == nil {
+			return nil, effects{}
+		}
+		return x, x.attempt.unreserved(uid, "a member could not be bound")
+	})
+}
+
+// RefusedBy takes note that another plugin refused a member its node, at the node's generation.
+// The places of all are looked for anew, but not for ever.
+func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why string) {
+	g.do(func() (*gang, effects) {
+		x := g.byPod[pod.UID]
+		if x == nil {
+			return nil, effects{}
+		}
+		if node.Node != "" {
+			x.refused[node] = generation
+		}
+		x.tries++
+		x.turn++ // another member comes sooner than this one, which is in flight
+		if x.tries >= maxTries {
+			x.tries, x.waits = 0, &Wait{Why: why, Until: g.clock.Now().Add(maxPause)}
+		}
+		switch a := x.attempt; {
+		case a == nil:
+			return x, effects{activate: g.next(x)}
+		case a.phase == committed:
+			return x, a.givenUp(pod.UID)
+		case a.live():
+			return x, a.end(why)
+		}
+		return nil, effects{}
+	})
+}
+
+// Wait keeps a gang from being tried, until something changes or the time has come.
+func (g *Gangs) Wait(key gangrequest.Key, w *Wait) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if x := g.gangs[key]; x != nil {
+		x.tries, x.waits = 0, w
+	}
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	// tellAfter is how long a gang may be stuck before its members say why, and tellEvery the
+	// least time until they say something else.
+	tellAfter = 5 * time.Second
+	tellEvery = 10 * time.Second
+)
+
+// tell says why a gang does not go on, to its members that wait, once for each reason. It
+// needs g.mu.
+func (g *Gangs) tell(x *gang) (e effects) {
+	now := g.clock.Now()
+	why, pods := g.incomplete(x), x.unbound()
+	if why == "" && x.waits != nil {
+		why = x.waits.Why
+	}
+	if why == "" || len(pods) == 0 || x.attempt != nil {
+		x.stuck = time.Time{}
+		return e
+	}
+	if x.stuck.IsZero() {
+		x.stuck = now
+	}
+	if now.Sub(x.stuck) < tellAfter || now.Sub(x.saidAt) < tellEvery {
+		return e
+	}
+	pods = slices.DeleteFunc(pods, func(pod *v1.Pod) bool { return says(pod, why) })
+	if len(pods) > 0 {
+		x.saidAt = now
+		e.say, e.why = pods, why
+	}
+	return e
+}
+
+// says reports whether a pod's condition has the reason already.
+func says(pod *v1.Pod, why string) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && strings.Contains(c.Message, why)
+	})
+}
+
+// unbound returns the live members without a node, by name.
+func (x *gang) unbound() (pods []*v1.Pod) {
+	for _, pod := range x.pods {
+		if pod.Spec.NodeName == "" && gangrequest.StandingOf(pod) == gangrequest.Live {
+			pods = append(pods, pod)
+		}
+	}
+	slices.SortFunc(pods, func(a, b *v1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return pods
+}

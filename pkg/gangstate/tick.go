@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	// tickEvery is how often attempts and elections are looked at.
+	tickEvery = time.Second
+	// wakeEvery is the shortest time between two rounds in which waiting gangs are tried, and
+	// planShare how many times longer than its plans a round lasts at least: plans that find
+	// nothing take at most a twentieth of the scheduler's time.
+	wakeEvery = 200 * time.Millisecond
+	planShare = 20
+	// maxRound bounds the pause: the gangs of one tenant must not keep those of others waiting.
+	maxRound = 10 * time.Second
+	// trailAfter is when a last round follows after the last change: the cycle of a gang may have
+	// begun before the scheduler's own cache had it.
+	trailAfter = time.Second
+)
+
+// Run sees to the times of attempts and waits, until ctx ends.
+func (g *Gangs) Run(ctx context.Context, clk clock.WithTicker) {
+	ticker := clk.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			g.tick()
+		}
+	}
+}
+
+// tick is one look at all gangs.
+func (g *Gangs) tick() {
+	for _, key := range g.keys(func(*gang) bool { return true }) {
+		g.do(func() (*gang, effects) {
+			x := g.gangs[key]
+			if x == nil {
+				return nil, effects{}
+			}
+			if x.attempt != nil {
+				return x, x.attempt.tick(g.clock.Now())
+			}
+			e := g.tell(x)
+			e.activate = g.turnOver(x)
+			return x, e
+		})
+	}
+}
+
+// turnOver elects another member if the one before did not come. It needs g.mu.
+func (g *Gangs) turnOver(x *gang) []types.UID {
+	now := g.clock.Now()
+	if w := x.waits; w != nil && !w.Until.IsZero() && !now.Before(w.Until) {
+		x.waits, x.turnAt = nil, now
+		return g.next(x)
+	}
+	next := g.next(x)
+	switch {
+	case next == nil:
+		x.turnAt = time.Time{}
+	case x.turnAt.IsZero():
+		x.turnAt = now
+	case now.Sub(x.turnAt) >= turnAfter:
+		x.turn++
+		x.turnAt = now
+		return g.next(x)
+	}
+	return nil
+}
+
+// Changed says that some gangs that wait may fit now.
+func (g *Gangs) Changed() {
+	select {
+	case g.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Planned adds to the time that plans took without finding places.
+func (g *Gangs) Planned(took time.Duration) { g.planning.Add(int64(took)) }
+
+// RunRounds tries the waiting gangs again after changes, until ctx ends.
+func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {
+	trails := false
+	for {
+		var trail <-chan time.Time
+		if trails {
+			trail = clk.After(trailAfter)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-g.wake:
+			trails = true
+		case <-trail:
+			trails = false
+		}
+		g.round()
+		pause := min(max(wakeEvery, planShare*time.Duration(g.planning.Swap(0))), maxRound)
+		select {
+		case <-ctx.Done():
+			return
+		case <-clk.After(pause):
+		}
+	}
+}
+
+// round tries all gangs that wait for a change, those of higher priority and older ones first.
+func (g *Gangs) round() {
+	for _, key := range g.keys(func(x *gang) bool { return x.waits != nil && x.waits.ForChange }) {
+		g.do(func() (*gang, effects) {
+			x := g.gangs[key]
+			if x == nil || x.waits == nil || !x.waits.ForChange {
+				return nil, effects{}
+			}
+			x.waits = nil
+			return x, effects{activate: g.next(x)}
+		})
+	}
+}
+
+// keys returns the gangs of a kind in the order in which they are tried.
+func (g *Gangs) keys(of func(*gang) bool) []gangrequest.Key {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var found []*gang
+	for _, x := range g.gangs {
+		if of(x) {
+			found = append(found, x)
+		}
+	}
+	slices.SortFunc(found, func(a, b *gang) int {
+		return cmp.Or(cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.key.String(), b.key.String()))
+	})
+	keys := make([]gangrequest.Key, len(found))
+	for i, x := range found {
+		keys[i] = x.key
+	}
+	return keys
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+)
+
+// cycleKey is where PreFilter keeps what the cycle of a member is to do.
+const cycleKey fwk.StateKey = "nvtopo.dev/gang"
+
+// cycle is what the cycle of a member is to do; immutable after PreFilter.
+type cycle struct {
+	node   string            // of the member
+	turn   *gangstate.Turn   // nil if the member has its place already
+	answer *gangstate.Answer // where all go; nil with turn
+}
+
+// Clone returns the same cycle.
+func (c *cycle) Clone() fwk.StateData { return c }
+
+// askedKey says that the cycle came as far as our PreFilter.
+const askedKey fwk.StateKey = "nvtopo.dev/gang-asked"
+
+type asked struct{}
+
+// Clone returns the same.
+func (a asked) Clone() fwk.StateData { return a }
+
+func read(state fwk.CycleState) *cycle {
+	d, err := state.Read(cycleKey)
+	if err != nil {
+		return nil
+	}
+	c, _ := d.(*cycle)
+	return c
+}
+
+// refused is the status of a member that cannot go on. No eviction for it alone would help.
+func refused(why string) *fwk.Status {
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, why)
+}
+
+// PreEnqueue keeps members out of the queue while their gang cannot be placed. It saves cycles;
+// what is right PreFilter decides.
+func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
+	if why := p.gangs.Gate(pod); why != "" {
+		return refused(why)
+	}
+	return nil
+}
+
+// notSynced is how long a gang waits while the State reads its first lists.
+const notSynced = time.Second
+
+// PreFilter answers the node of a member that has its place. For the first member of a gang
+// that has none it plans for all. What it plans is still true in the same cycle's Reserve,
+// because cycles come one after the other; until then nothing is held.
+func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	turn, member := p.gangs.Begin(pod)
+	if !member {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
+	state.Write(askedKey, asked{})
+	switch {
+	case turn.Why != "":
+		return nil, refused(turn.Why)
+	case turn.Held:
+		return p.goOn(state, pod)
+	case !p.state.Synced():
+		p.gangs.Wait(turn.Gang.Key, &gangstate.Wait{Why: "gang: the GPU topologies are not read yet", Until: p.shared.Clock().Now().Add(notSynced)})
+		return nil, refused("gang: the GPU topologies are not read yet")
+	}
+	began := p.shared.Clock().Now()
+	question := gangstate.Question{
+		Turn: &turn, View: p.state.Fabric(), Nodes: nodes, Snapshot: p.handle.SnapshotSharedLister().NodeInfos(), Demand: p.demand,
+	}
+	answer, err := p.planner.Plan(&question)
+	if err != nil {
+		return nil, p.unplaceable(&turn, err, p.shared.Clock().Since(began))
+	}
+	if status := p.patient(&question, answer); status != nil {
+		p.gangs.Planned(p.shared.Clock().Since(began))
+		return nil, status
+	}
+	took := p.shared.Clock().Since(began)
+	c := &cycle{turn: &turn, answer: answer}
+	for i := range answer.Members {
+		if answer.Members[i].Pod.UID == pod.UID {
+			c.node = answer.Members[i].Node
+		}
+	}
+	klog.FromContext(ctx).V(4).Info("Planned a gang", "gang", turn.Gang.Key.String(), "members", len(answer.Members), "level", answer.Plan.Level, "took", took)
+	state.Write(cycleKey, c)
+	return only(c.node), nil
+}
+
+// patient makes a gang wait, for a bounded time, while its level is worse than it would be on the
+// empty cluster and than the level that it says is good enough. It returns nil if it does not
+// wait.
+func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status {
+	g := q.Turn.Gang
+	until := q.Turn.Since.Add(g.Wishes.Patience)
+	if g.Wishes.Patience == 0 || !q.Turn.Fresh || !p.shared.Clock().Now().Before(until) || g.Wishes.Preferred != "" && a.Plan.Preferred {
+		return nil
+	}
+	empty := *q
+	empty.Empty = true
+	best, err := p.planner.Plan(&empty)
+	if err != nil || best.Depth() <= a.Depth() {
+		return nil //nolint:nilerr // what cannot be planned on the empty cluster does not come
+	}
+	why := fmt.Sprintf("%s waits until %s for a better level than %s: %s is possible on the empty cluster",
+		g.Key, until.UTC().Format(time.RFC3339), a.Plan.Level, best.Plan.Level)
+	p.gangs.Wait(g.Key, &gangstate.Wait{Why: why, Until: until, ForChange: true})
+	return refused(why)
+}
+
+// unplaceable makes a gang wait for a change.
+func (p *Plugin) unplaceable(turn *gangstate.Turn, err error, took time.Duration) *fwk.Status {
+	p.gangs.Planned(took)
+	why := fmt.Sprintf("%s: %v", turn.Gang.Key, err)
+	var room *fabric.UnplaceableError
+	if !errors.As(err, &room) {
+		why = fmt.Sprintf("%s cannot be placed: %v", turn.Gang.Key, err)
+	}
+	p.gangs.Wait(turn.Gang.Key, &gangstate.Wait{Why: why, ForChange: true})
+	return refused(why)
+}
+
+// goOn answers the node of a member that has its place.
+func (p *Plugin) goOn(state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status) {
+	node, ok := p.state.Planned(pod.UID)
+	if !ok {
+		// It was bound before, and the answer got lost: it may have been carried out.
+		d, err := p.demand(pod)
+		if err != nil {
+			return nil, refused(err.Error())
+		}
+		if node, _ = p.state.TakesAgain(d, p.handle.SnapshotSharedLister().NodeInfos()); node == "" {
+			p.gangs.RefusedBy(pod, gangstate.Refusal{}, 0, "gang: the place of a member is gone")
+			return nil, refused("gang: the pod's place is gone; it gets another one")
+		}
+	}
+	state.Write(cycleKey, &cycle{node: node})
+	return only(node), nil
+}
+
+// Filter keeps a member to its node. A nominated node is tried whatever PreFilter answers.
+func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	if c := read(state); c != nil && info.Node().Name != c.node {
+		return refused("the gang's plan has another node for the pod")
+	}
+	return nil
+}
+
+// PreFilterExtensions is nil: what is planned does not depend on the pods of a node.
+func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+
+// PostFilter is final for members: nobody is evicted for one of them alone. Another plugin that
+// refused the member's node is remembered, and all are planned anew.
+func (p *Plugin) PostFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	if _, member := gangrequest.KeyOf(pod); !member {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	c := read(state)
+	if c == nil {
+		if _, err := state.Read(askedKey); err != nil {
+			// A plugin before ours refused the pod as such. Nobody waits for it with places held.
+			p.gangs.RefusedBy(pod, gangstate.Refusal{}, 0, fmt.Sprintf("gang: pod %s is refused: %s", pod.Name, m.Get("").Message()))
+		}
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
+	}
+	status := m.Get(c.node)
+	refusal := gangstate.Refusal{Node: c.node}
+	var generation int64
+	if d, err := p.demand(pod); err == nil {
+		refusal.Shape = gangstate.KeyOf(pod, d)
+	}
+	if info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(c.node); err == nil {
+		generation = info.GetGeneration()
+	}
+	p.gangs.RefusedBy(pod, refusal, generation, fmt.Sprintf("gang: node %s is refused: %s", c.node, status.Message()))
+	return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the gang is planned anew")
+}
+
+func only(node string) *fwk.PreFilterResult {
+	return &fwk.PreFilterResult{NodeNames: sets.New(node)}
+}

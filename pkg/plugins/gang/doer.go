@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+)
+
+// doer carries out what gangstate decides, in the framework and at the API server.
+type doer struct {
+	ctx    context.Context //nolint:containedctx // of the process: what is begun outlives the cycle that began it
+	handle fwk.Handle
+	clock  clock.PassiveClock
+	state  *nodestate.State
+	gangs  *gangstate.Gangs
+}
+
+var _ gangstate.Doer = &doer{}
+
+func (d *doer) Release(uids []types.UID, pods []*v1.Pod) {
+	for _, pod := range pods {
+		d.handle.DeleteNominatedPodIfExists(pod)
+	}
+	d.state.EndPlanned(uids...)
+}
+
+func (d *doer) Reject(uids []types.UID, why string) {
+	for _, uid := range uids {
+		if w := d.handle.GetWaitingPod(uid); w != nil {
+			w.Reject(Name, why)
+		}
+	}
+}
+
+func (d *doer) Activate(pods []*v1.Pod) {
+	byName := make(map[string]*v1.Pod, len(pods))
+	for _, pod := range pods {
+		byName[pod.Namespace+"/"+pod.Name] = pod
+	}
+	d.handle.Activate(klog.FromContext(d.ctx), byName)
+}
+
+const (
+	// allowEvery and allowWithin: a pod joins the list of those that wait only after its
+	// Permit has returned, which for the last member is in a moment.
+	allowEvery  = time.Millisecond
+	allowWithin = time.Second
+)
+
+func (d *doer) Allow(uids []types.UID) {
+	ctx, cancel := context.WithTimeout(d.ctx, allowWithin)
+	defer cancel()
+	ticker := time.NewTicker(allowEvery)
+	defer ticker.Stop()
+	for {
+		uids = slices.DeleteFunc(slices.Clone(uids), func(uid types.UID) bool {
+			w := d.handle.GetWaitingPod(uid)
+			if w != nil {
+				w.Allow(Name)
+			}
+			return w != nil
+		})
+		if len(uids) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}

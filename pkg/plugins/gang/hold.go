@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+)
+
+// afterConflict is the pause after a plan that could not be held.
+const afterConflict = time.Second
+
+// Reserve makes the entries of all members in the cycle that planned them. The others only
+// take note that theirs are used.
+func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ string) *fwk.Status {
+	c := read(state)
+	switch {
+	case c == nil:
+		return nil
+	case c.turn != nil:
+		return p.hold(ctx, c, pod)
+	case !p.gangs.Reserved(pod.UID):
+		return fwk.NewStatus(fwk.Unschedulable, "the gang's attempt has ended")
+	}
+	return nil
+}
+
+func (p *Plugin) hold(ctx context.Context, c *cycle, pod *v1.Pod) *fwk.Status {
+	members := c.answer.Members
+	failed, reason := p.state.ReserveGang(members, p.handle.SnapshotSharedLister().NodeInfos())
+	if reason != placement.Fits {
+		why := "gang: what was planned cannot be held"
+		if failed >= 0 && failed < len(members) {
+			m := &members[failed]
+			why += ": " + m.Pod.Name + " on " + m.Node + ": " + reason.Text(m.Demand.Request)
+		}
+		p.gangs.Wait(c.turn.Gang.Key, &gangstate.Wait{Why: why, Until: p.shared.Clock().Now().Add(afterConflict)})
+		return fwk.NewStatus(fwk.Unschedulable, why)
+	}
+	p.nominate(ctx, c, pod) // before Hold: the end of the attempt takes nominations back
+	if !p.gangs.Hold(c.turn, pod, c.answer) {
+		p.state.EndPlanned(uidsOf(c)...)
+		for i := range members {
+			p.handle.DeleteNominatedPodIfExists(members[i].Pod)
+		}
+		return fwk.NewStatus(fwk.Unschedulable, "the gang changed while it was planned")
+	}
+	return nil
+}
+
+func uidsOf(c *cycle) []types.UID {
+	uids := make([]types.UID, len(c.answer.Members))
+	for i := range c.answer.Members {
+		uids[i] = c.answer.Members[i].Pod.UID
+	}
+	return uids
+}
+
+// nominate has pods of lower or equal priority leave CPU, memory and ports to the siblings. It
+// is a best effort: the queue drops a nomination when the pod changes. Devices rest on entries.
+func (p *Plugin) nominate(ctx context.Context, c *cycle, first *v1.Pod) {
+	for i := range c.answer.Members {
+		m := &c.answer.Members[i]
+		if m.Pod.UID == first.UID {
+			continue
+		}
+		info, err := framework.NewPodInfo(m.Pod)
+		if err != nil {
+			continue // the queue has the pod as well, and says what is wrong with it
+		}
+		p.handle.AddNominatedPod(klog.FromContext(ctx), info, &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: m.Node})
+	}
+}
+
+// Unreserve ends the attempt for all, unless it is committed: then the member comes again
+// alone.
+func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) {
+	if read(state) != nil {
+		p.gangs.Unreserved(pod.UID)
+	}
+}
+
+// Permit lets nobody through before the last member has come.
+func (p *Plugin) Permit(_ context.Context, state fwk.CycleState, pod *v1.Pod, _ string) (*fwk.Status, time.Duration) {
+	if read(state) == nil {
+		return nil, 0
+	}
+	timeout, ok := p.gangs.Permit(pod.UID)
+	switch {
+	case !ok:
+		return fwk.NewStatus(fwk.Unschedulable, "the gang's attempt has ended"), 0
+	case timeout == 0:
+		return nil, 0
+	}
+	return fwk.NewStatus(fwk.Wait), timeout
+}

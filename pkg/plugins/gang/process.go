@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+)
+
+// Process is what the plugin's instances of all profiles share. Make one in main.
+type Process struct {
+	shared *lifecycle.Shared
+	gangs  *gangstate.Gangs
+
+	mu           sync.Mutex
+	started      bool
+	serves       bool // some profile has GangPlacement
+	coscheduling bool // some profile has Coscheduling
+	state        *nodestate.State
+	planner      *gangstate.Planner
+	profiles     map[string]*lifecycle.Profile
+}
+
+// NewProcess returns a Process over the process-wide state.
+func NewProcess(shared *lifecycle.Shared) *Process {
+	return &Process{shared: shared, gangs: gangstate.New(shared.Clock()), profiles: map[string]*lifecycle.Profile{}}
+}
+
+// errCoscheduling is why a scheduler with both plugins does not start.
+var errCoscheduling = errors.New("GangPlacement and Coscheduling both hold pods of a PodGroup back: enable one of them, in all profiles")
+
+// Coscheduling returns the factory of that plugin, which refuses to run beside GangPlacement.
+func (p *Process) Coscheduling(make frameworkruntime.PluginFactory) frameworkruntime.PluginFactory {
+	return func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+		p.mu.Lock()
+		p.coscheduling = true
+		both := p.serves
+		p.mu.Unlock()
+		if both {
+			return nil, errCoscheduling
+		}
+		return make(ctx, obj, h)
+	}
+}
+
+// join adds a profile. The first one starts what the process needs, until ctx ends.
+func (p *Process) join(ctx context.Context, h fwk.Handle) error {
+	p.mu.Lock()
+	p.serves = true
+	both := p.coscheduling
+	p.mu.Unlock()
+	if both {
+		return errCoscheduling
+	}
+	return p.shared.ServeGangs(h.ProfileName(), func(state *nodestate.State, profile *lifecycle.Profile) error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.profiles[h.ProfileName()] = profile
+		profile.Rank = p.gangs.Rank
+		p.gangs.Serve(h.ProfileName(), &doer{ctx: ctx, handle: h, clock: p.shared.Clock(), state: state, gangs: p.gangs})
+		if p.started {
+			return nil
+		}
+		p.started, p.state, p.planner = true, state, gangstate.NewPlanner(state)
+		return p.start(ctx, h)
+	})
+}
+
+// start feeds the gangs from the informers. It needs p.mu.
+func (p *Process) start(ctx context.Context, h fwk.Handle) error {
+	core := h.SharedInformerFactory().Core().V1()
+	if _, err := core.Pods().Informer().AddEventHandler(p.podHandler()); err != nil {
+		return fmt.Errorf("watching pods: %w", err)
+	}
+	if _, err := core.Nodes().Informer().AddEventHandler(p.nodeHandler()); err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	p.state.OnChange(p.gangs.Changed)
+	p.state.OnFabricChange(p.gangs.Changed)
+	go p.gangs.Run(ctx, p.shared.Clock())
+	go p.gangs.RunRounds(ctx, p.shared.Clock())
+	go p.watchGroups(ctx, h)
+	return nil
+}
+
+func (p *Process) podHandler() cache.ResourceEventHandler {
+	set := func(obj any) {
+		if pod, ok := obj.(*v1.Pod); ok {
+			p.gangs.SetPod(pod)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: set,
+		UpdateFunc: func(oldObj, obj any) {
+			old, ok1 := oldObj.(*v1.Pod)
+			pod, ok2 := obj.(*v1.Pod)
+			if ok1 && ok2 && old.UID != pod.UID { // made anew under its name while the watch was broken
+				p.gangs.DeletePod(old)
+			}
+			set(obj)
+		},
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			if pod, ok := obj.(*v1.Pod); ok {
+				p.gangs.DeletePod(pod)
+			}
+		},
+	}
+}
+
+// nodeHandler wakes waiting gangs when a node says something else to pods. What it has of
+// devices the State tells of.
+func (p *Process) nodeHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { p.gangs.Changed() },
+		UpdateFunc: func(oldObj, obj any) {
+			old, ok1 := oldObj.(*v1.Node)
+			node, ok2 := obj.(*v1.Node)
+			if ok1 && ok2 && nodeChanged(old, node) {
+				p.gangs.Changed()
+			}
+		},
+	}
+}
+
+// demand reads a pod with the arguments of its profile.
+func (p *Process) demand(pod *v1.Pod) (*placement.Demand, error) {
+	p.mu.Lock()
+	profile := p.profiles[pod.Spec.SchedulerName]
+	p.mu.Unlock()
+	if profile == nil {
+		return nil, fmt.Errorf("profile %q has no %s", pod.Spec.SchedulerName, Name)
+	}
+	return profile.Demand(pod)
+}
+
+// groupsRetry is how often the API server is asked for PodGroups while it has none.
+const groupsRetry = 10 * time.Second
+
+// watchGroups follows the PodGroups once the API server knows them.
+func (p *Process) watchGroups(ctx context.Context, h fwk.Handle) {
+	logger := klog.FromContext(ctx)
+	for said := false; ; said = true {
+		served, err := groupsServed(h.ClientSet().Discovery())
+		if served {
+			break
+		}
+		if !said {
+			logger.Info("The API server does not know PodGroup; gangs are those of Kueue and of annotations", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.shared.Clock().After(groupsRetry):
+		}
+	}
+	if err := p.followGroups(ctx, h.KubeConfig()); err != nil {
+		logger.Error(err, "PodGroups cannot be watched")
+	}
+}

@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	internalqueue "k8s.io/kubernetes/pkg/scheduler/backend/queue"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/plugins/gang"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+const (
+	profileName = "with-gangs"
+	gpuResource = "nvidia.com/gpu"
+	rackLabel   = "topology.kubernetes.io/rack"
+)
+
+// rig is a real framework with the real plugins, on nodes in racks. The test runs the cycles.
+type rig struct {
+	t        *testing.T
+	fw       framework.Framework
+	client   *fake.Clientset
+	shared   *lifecycle.Shared
+	state    *nodestate.State
+	snapshot *schedcache.Snapshot
+	awake    awake
+}
+
+// awake are the pods that were activated.
+type awake struct {
+	mu   sync.Mutex
+	pods []string
+}
+
+func (a *awake) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, pod := range pods {
+		a.pods = append(a.pods, pod.Name)
+	}
+}
+
+func (a *awake) has(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.pods, name)
+}
+
+// newRig makes racks of so many nodes of eight GPUs each.
+func newRig(t *testing.T, racks ...int) *rig {
+	t.Helper()
+	metrics.Register()
+	_, ctx := ktesting.NewTestContext(t)
+	ctx, cancel := context.WithCancel(ctx)
+	t.Cleanup(cancel)
+	var objects []runtime.Object
+	var nodes []*v1.Node
+	var graphs []*v1alpha1.NodeGPUTopology
+	for rack, n := range racks {
+		for i := range n {
+			node, graph, leases := nodeOf(t, fmt.Sprintf("node-%d-%d", rack, i), fmt.Sprintf("rack-%d", rack))
+			nodes, graphs, objects = append(nodes, node), append(graphs, graph), append(append(objects, node), leases...)
+		}
+	}
+	r := &rig{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clock.RealClock{}), snapshot: schedcache.NewSnapshot(nil, nodes)}
+	factory := informers.NewSharedInformerFactory(r.client, 0)
+	r.fw = r.framework(ctx, factory)
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	testrig.Watched(t, r.client.Actions, "pods")
+	for _, graph := range graphs {
+		if _, err := r.state.Apply(graph); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := &placement.Demand{Request: &podrequest.Request{}}
+	testrig.Soon(t, "graphs, Leases and racks are known", func() bool {
+		for _, node := range nodes {
+			if info, err := r.snapshot.Get(node.Name); err != nil || r.state.View(d, info, r.snapshot.NodeInfos()) == nil {
+				return false
+			}
+		}
+		view := r.state.Fabric()
+		return r.state.Synced() && view.HasLevels() && view.Tree.Len() == len(nodes)
+	})
+	return r
+}
+
+func nodeOf(t *testing.T, name, rack string) (*v1.Node, *v1alpha1.NodeGPUTopology, []runtime.Object) {
+	t.Helper()
+	m, err := machine.Lookup("dgx-h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := m.GraphFor(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	graph := v1alpha1.FromGraph(name, gpuResource, g)
+	uid := types.UID(name + "-uid")
+	graph.UID, graph.ResourceVersion, graph.Spec.NodeUID = types.UID(name), "1", uid
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Labels: map[string]string{v1.LabelHostname: name, rackLabel: rack}}}
+	node.Status.Allocatable = v1.ResourceList{
+		gpuResource: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI), v1.ResourceCPU: resource.MustParse("80"),
+		v1.ResourceMemory: resource.MustParse("512Gi"), v1.ResourcePods: resource.MustParse("110"),
+	}
+	var leases []runtime.Object
+	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
+		leases = append(leases, &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: "nvtopo-system"},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NowMicro()), LeaseDurationSeconds: ptr.To[int32](3600)},
+		})
+	}
+	return node, graph, leases
+}
+
+func (r *rig) framework(ctx context.Context, factory informers.SharedInformerFactory) framework.Framework {
+	r.t.Helper()
+	gvk := schedconfigv1.SchemeGroupVersion.WithKind(topology.Name + "Args")
+	args, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(`{}`), &gvk, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	keep := func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+		p, err := topology.New(r.shared)(ctx, obj, h)
+		if s, ok := p.(interface{ State() *nodestate.State }); ok && err == nil {
+			r.state = s.State()
+		}
+		return p, err
+	}
+	registry := frameworkruntime.Registry{
+		queuesort.Name: queuesort.New, topology.Name: keep, gang.Name: gang.New(gang.NewProcess(r.shared)),
+	}
+	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: profileName, Plugins: &schedconfig.Plugins{}}
+	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
+	profile.Plugins.MultiPoint.Enabled = []schedconfig.Plugin{{Name: gang.Name}, {Name: topology.Name, Weight: 25}}
+	profile.PluginConfig = []schedconfig.PluginConfig{{Name: topology.Name, Args: args}}
+	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
+		frameworkruntime.WithClientSet(r.client), frameworkruntime.WithInformerFactory(factory),
+		frameworkruntime.WithSnapshotSharedLister(r.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
+		frameworkruntime.WithPodActivator(&r.awake), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
+		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return fw
+}
+
+// gang makes members that the API server has, and waits until the scheduler knows them.
+func (r *rig) gang(name string, pods, gpus int, notes map[string]string) []*v1.Pod {
+	r.t.Helper()
+	out := make([]*v1.Pod, pods)
+	for i := range out {
+		out[i] = r.pod(name, pods, i, gpus, notes)
+	}
+	return out
+}
+
+func (r *rig) pod(name string, size, i, gpus int, notes map[string]string) *v1.Pod {
+	r.t.Helper()
+	limits := v1.ResourceList{
+		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), gpuResource: *resource.NewQuantity(int64(gpus), resource.DecimalSI),
+	}
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: fmt.Sprintf("%s-%d", name, i), Namespace: "default", UID: types.UID(fmt.Sprintf("%s-%d", name, i)),
+			Annotations: map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(size)},
+		},
+		Spec: v1.PodSpec{SchedulerName: profileName, Containers: []v1.Container{{
+			Name: "main", Image: "x", Resources: v1.ResourceRequirements{Limits: limits, Requests: limits},
+		}}},
+	}
+	for k, v := range notes {
+		pod.Annotations[k] = v
+	}
+	if _, err := r.client.CoreV1().Pods(pod.Namespace).Create(r.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
+	return pod
+}
+
+// cycle is one scheduling cycle of a pod, up to Permit.
+type cycle struct {
+	state  fwk.CycleState
+	node   string
+	status *fwk.Status
+}
+
+func (r *rig) cycle(pod *v1.Pod) *cycle {
+	r.t.Helper()
+	ctx := r.t.Context()
+	c := &cycle{state: framework.NewCycleState()}
+	result, status, _ := r.fw.RunPreFilterPlugins(ctx, c.state, pod)
+	if c.status = status; !status.IsSuccess() {
+		return c
+	}
+	if result.AllNodes() || len(result.NodeNames) != 1 {
+		r.t.Fatalf("pod %s: PreFilter answers %v, want one node", pod.Name, result)
+	}
+	for name := range result.NodeNames {
+		c.node = name
+	}
+	info, err := r.snapshot.Get(c.node)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if c.status = r.fw.RunFilterPlugins(ctx, c.state, pod, info); !c.status.IsSuccess() {
+		return c
+	}
+	if c.status = r.fw.RunReservePluginsReserve(ctx, c.state, pod, c.node); !c.status.IsSuccess() {
+		r.fw.RunReservePluginsUnreserve(ctx, c.state, pod, c.node)
+		return c
+	}
+	c.status = r.fw.RunPermitPlugins(ctx, c.state, pod, c.node)
+	return c
+}
+
+// known waits until the elected member of a gang is woken, which is when all are known.
+func (r *rig) known(elected *v1.Pod) {
+	r.t.Helper()
+	testrig.Soon(r.t, "pod "+elected.Name+" is woken", func() bool { return r.awake.has(elected.Name) })
+}
+
+// held are the pods that something is reserved for, with the phase.
+func (r *rig) held() []string {
+	var out []string
+	for _, l := range r.state.Dump() {
+		out = append(out, l.Pod+" "+l.Phase)
+	}
+	return out
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
+	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
+	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// gangBench is a bench whose profile has a plugin for gangs.
+type gangBench struct {
+	*bench
+	profile *lifecycle.Profile
+}
+
+func newGangBench(tb testing.TB, plugins ...string) *gangBench {
+	tb.Helper()
+	g := &gangBench{}
+	g.bench = newBenchOf(tb, setting{write: "Binding", gangs: func(_ *nodestate.State, p *lifecycle.Profile) error {
+		g.profile = p
+		return nil
+	}}, plugins...)
+	return g
+}
+
+// member is a pod of a gang.
+func (g *gangBench) member(name string, gpus int) *v1.Pod {
+	return g.pod(name, gpus, map[string]string{gangrequest.GangKey: "g", gangrequest.GangSizeKey: "2"})
+}
+
+// plan has these GPUs planned for a pod on the node, none for one without GPUs.
+func (g *gangBench) plan(tb testing.TB, pod *v1.Pod, gpus ...int) {
+	tb.Helper()
+	d, err := g.profile.Demand(pod)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	members := []nodestate.GangMember{{Pod: pod, Demand: d, Node: "n", GPUs: nvtopo.MaskOf(gpus...)}}
+	if failed, reason := g.state(tb).ReserveGang(members, g.snapshot.NodeInfos()); failed >= 0 {
+		tb.Fatalf("planning pod %s: %s", pod.Name, reason)
+	}
+}
+
+func TestAPlannedPodsWayThroughTheExtensionPoints(t *testing.T) {
+	both := []string{topology.Name, numa.Name}
+	tests := map[string]struct {
+		plugins     []string
+		gpus        []int // planned; none: the pod has a place
+		annotations map[string]string
+		// between is done after Filter.
+		between func(s *nodestate.State)
+		kept    bool
+
+		wantReserve fwk.Code
+		wantPhase   string // after Reserve
+		wantAtEnd   string // after Unreserve
+	}{
+		"it gets the planned GPUs":                        {plugins: both, gpus: []int{2, 5}, wantPhase: "reserved"},
+		"with TopologyAware alone":                        {plugins: both[:1], gpus: []int{2, 5}, wantPhase: "reserved"},
+		"with NUMAAffinity alone":                         {plugins: both[1:], gpus: []int{2, 5}, wantPhase: "reserved"},
+		"the gang is committed, and its attempt fails":    {plugins: both, gpus: []int{2, 5}, kept: true, wantPhase: "reserved", wantAtEnd: "planned"},
+		"its plan ends meanwhile, and it chooses nothing": {plugins: both, gpus: []int{2, 5}, between: func(s *nodestate.State) { s.EndPlanned("p") }, wantReserve: fwk.Unschedulable},
+		"without GPUs it has a place":                     {plugins: both, wantPhase: "planned", wantAtEnd: "planned"},
+		"its place is gone meanwhile": {
+			plugins: both, annotations: map[string]string{podrequest.NUMAAffinityKey: "required"},
+			between: func(s *nodestate.State) { s.EndPlanned("p") }, wantReserve: fwk.Unschedulable,
+		},
+		"NUMA nodes are chosen at its place": {
+			plugins: both, annotations: map[string]string{podrequest.NUMAAffinityKey: "required"}, wantPhase: "planned,reserved", wantAtEnd: "planned",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := newGangBench(t, tc.plugins...)
+			pod := g.member("p", len(tc.gpus))
+			for k, v := range tc.annotations {
+				metav1.SetMetaDataAnnotation(&pod.ObjectMeta, k, v)
+			}
+			g.plan(t, pod, tc.gpus...)
+			if tc.kept {
+				g.state(t).KeepPlanned("p")
+			}
+			ctx, state := t.Context(), framework.NewCycleState()
+			result, status, _ := g.fw.RunPreFilterPlugins(ctx, state, pod)
+			if !status.IsSuccess() || !result.AllNodes() {
+				t.Fatalf("PreFilter: %v, nodes %v; want all, which are the gang plugin's to list", status, result)
+			}
+			if status := g.fw.RunFilterPlugins(ctx, state, pod, g.info(t)); !status.IsSuccess() {
+				t.Fatalf("Filter on the planned node: %v", status)
+			}
+			if tc.between != nil {
+				tc.between(g.state(t))
+			}
+			status = g.fw.RunReservePluginsReserve(ctx, state, pod, "n")
+			if status.Code() != tc.wantReserve {
+				t.Fatalf("Reserve: %v, want %v", status, tc.wantReserve)
+			}
+			if len(tc.gpus) > 0 && status.IsSuccess() {
+				a := g.state(t).Attempt("p", "n").Pending()
+				if got := a.Mask(gpuResource, g.state(t).Node("n").Accels[0].Graph); got != nvtopo.MaskOf(tc.gpus...) {
+					t.Errorf("it gets %v, want %v", got.Positions(), tc.gpus)
+				}
+			}
+			if got := g.allPhases(t); got != tc.wantPhase {
+				t.Errorf("after Reserve it is %q, want %q", got, tc.wantPhase)
+			}
+			g.fw.RunReservePluginsUnreserve(ctx, state, pod, "n")
+			g.fw.RunReservePluginsUnreserve(ctx, state, pod, "n") // idempotent
+			if got := g.allPhases(t); got != tc.wantAtEnd {
+				t.Errorf("after Unreserve it is %q, want %q", got, tc.wantAtEnd)
+			}
+		})
+	}
+}
+
+// allPhases are those of all claims, in order.
+func (g *gangBench) allPhases(t *testing.T) string {
+	t.Helper()
+	return strings.Join(slices.Sorted(slices.Values(g.phases(t))), ",")
+}
+
+func TestOnlyThePlannedNodeTakesThePod(t *testing.T) {
+	g := newGangBench(t, topology.Name, numa.Name)
+	pod, other := g.member("p", 8), g.member("q", 8)
+	g.plan(t, pod, 0, 1, 2, 3, 4, 5, 6, 7)
+	filter := func(pod *v1.Pod, node string) *fwk.Status {
+		t.Helper()
+		state := framework.NewCycleState()
+		if _, status, _ := g.fw.RunPreFilterPlugins(t.Context(), state, pod); !status.IsSuccess() {
+			t.Fatal(status)
+		}
+		info := g.info(t)
+		if node != "n" {
+			m := g.node.DeepCopy()
+			m.Name = node
+			var err error
+			if info, err = schedcache.NewSnapshot(nil, []*v1.Node{m}).NodeInfos().Get(node); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return g.fw.RunFilterPlugins(t.Context(), state, pod, info)
+	}
+	if status := filter(pod, "n"); !status.IsSuccess() {
+		t.Errorf("its own node: %v", status)
+	}
+	if status := filter(pod, "m"); status.Code() != fwk.UnschedulableAndUnresolvable || status.Message() != placement.PlannedElsewhere.String() {
+		t.Errorf("another node: %v", status)
+	}
+	if status := filter(other, "n"); status.Code() != fwk.Unschedulable {
+		t.Errorf("a pod of a gang without a plan, where the other's GPUs are: %v", status)
+	}
+}
+
+func TestMembersOfGangsAreNotPlacedByThemselves(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gangs bool // the profile has a plugin for them
+		want  fwk.Code
+	}{
+		"with a plugin for gangs": {true, fwk.Unschedulable},
+		"without":                 {false, fwk.Success},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := &gangBench{bench: newBench(t, "Binding", topology.Name, numa.Name)}
+			if tc.gangs {
+				g = newGangBench(t, topology.Name, numa.Name)
+			}
+			pod := g.member("p", 8) // that take whole nodes are signed else
+			result, status, _ := g.fw.RunPreFilterPlugins(t.Context(), framework.NewCycleState(), pod)
+			if !status.IsSuccess() || result.AllNodes() != tc.gangs {
+				t.Errorf("PreFilter: %v, nodes %v", status, result)
+			}
+			_, status = g.instances[topology.Name].(fwk.SignPlugin).SignPod(t.Context(), pod)
+			if status.Code() != tc.want {
+				t.Errorf("SignPod: %v, want %v", status, tc.want)
+			}
+		})
+	}
+}
+
+func TestThePluginForGangsGetsTheStateWhicheverIsMadeFirst(t *testing.T) {
+	wrong := errors.New("wrong")
+	var got *nodestate.State
+	take := func(s *nodestate.State, p *lifecycle.Profile) error {
+		if p.Gangs {
+			got = s
+		}
+		return nil
+	}
+	b := newBenchOf(t, setting{write: "Binding", gangs: take}, topology.Name)
+	if got == nil || got != b.state(t) {
+		t.Error("made first, it has not got the State")
+	}
+	got = nil
+	b = newBench(t, "Binding", topology.Name)
+	if err := b.shared.ServeGangs("profile-1", take); err != nil || got == nil {
+		t.Errorf("made last, it has not got the State: %v", err)
+	}
+	if err := b.shared.ServeGangs("profile-1", take); err == nil {
+		t.Error("a second plugin places the gangs of a profile")
+	}
+	if err := b.shared.ServeGangs("profile-2", func(*nodestate.State, *lifecycle.Profile) error { return wrong }); err != nil {
+		t.Errorf("a profile that is not there yet: %v", err)
+	}
+	if err := lifecycle.NewShared(clock.RealClock{}).ServeGangs("p", take); err != nil {
+		t.Errorf("a process without any: %v", err)
+	}
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	gangProfile = "with-gangs"
+
+	// Levels and labels of the fabric of these tests.
+	spineLabel, rackLabel = "example.com/spine", "topology.kubernetes.io/rack"
+	scenarioLabel         = "example.com/scenario"
+)
+
+// fabricOfGangs has the links of the requirement's sample cluster.
+const fabricOfGangs = `{
+  "apiVersion": "topology.nvtopo.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "default"},
+  "spec": {
+    "levels": [
+      {"name": "spine", "nodeLabel": "example.com/spine", "bandwidthGBps": "50", "latencyMicros": "500"},
+      {"name": "rack", "nodeLabel": "topology.kubernetes.io/rack", "bandwidthGBps": "100", "latencyMicros": "100"}
+    ],
+    "root": {"bandwidthGBps": "50", "latencyMicros": "500"}
+  }
+}`
+
+// freeRacks are the free GPUs of the nodes of the racks, by spine. All nodes have eight.
+type freeRacks [][][]int
+
+// scenario is one state of nodes of its own, and a gang that comes to it.
+type scenario struct {
+	name    string
+	machine string // dgx-h100 when empty
+	free    freeRacks
+
+	pods, gpus int
+	notes      notes
+	change     func(*v1.Pod)
+
+	want    []string // the racks of the members by rank, such as "rack-0"; nil: nothing is bound
+	reason  string   // when nothing is bound
+	quality string
+	ring    float64
+}
+
+func scenarios() []scenario {
+	return []scenario{
+		{
+			name: "1 an empty cluster", free: freeRacks{{{8, 8, 8, 8}, {8, 8, 8, 8}}}, pods: 4, gpus: 8,
+			want: []string{"rack-0", "rack-0", "rack-0", "rack-0"}, quality: "optimal (same rack)", ring: 1.46484375,
+		},
+		{
+			name: "2 the rack with the least room that is enough", free: freeRacks{{{8, 8, 8, 8}, {8, 8, 0, 0}}}, pods: 2, gpus: 8,
+			want: []string{"rack-1", "rack-1"}, quality: "optimal (same rack)",
+		},
+		{
+			name: "3 no rack has room for all", free: freeRacks{{{8, 8, 8, 0}, {8, 8, 8, 0}}}, pods: 4, gpus: 8,
+			want: []string{"rack-0", "rack-0", "rack-0", "rack-1"}, quality: "acceptable (adjacent racks)",
+		},
+		{
+			name: "3 no rack has room for all, and one must have", free: freeRacks{{{8, 8, 8, 0}, {8, 8, 8, 0}}}, pods: 4, gpus: 8,
+			notes: notes{gangrequest.RequiredKey: "rack"}, reason: "rack: 3 of 4",
+		},
+		{
+			name: "4 spread", free: freeRacks{{{8, 8, 8, 8}, {8, 8, 8, 8}}}, pods: 4, gpus: 8,
+			notes: notes{gangrequest.StrategyKey: "compute-heavy"},
+			want:  []string{"rack-0", "rack-0", "rack-1", "rack-1"},
+		},
+		{
+			name: "5 fewest nodes that are left whole", free: freeRacks{{{4, 4, 4, 4}, {8, 8, 0, 0}}}, pods: 4, gpus: 4,
+			want: []string{"rack-1", "rack-1", "rack-1", "rack-1"},
+		},
+		{
+			name: "6 two switches and not three", free: freeRacks{{{8, 8, 8, 8}, {8}, {8}}, {{8, 8, 8}, {8, 8, 8}}}, pods: 6, gpus: 8,
+			want: []string{"rack-3", "rack-3", "rack-3", "rack-4", "rack-4", "rack-4"},
+		},
+		{
+			name: "7 the tightest", free: freeRacks{{{8, 8, 8, 8}, {8, 8, 8}, {8, 8}}, {{8, 8, 8, 8}, {8}, {8}}}, pods: 5, gpus: 8,
+			want: []string{"rack-3", "rack-3", "rack-3", "rack-3", "rack-4"},
+		},
+		{
+			name: "9 segments", free: freeRacks{{{8, 8, 8}, {8, 8, 8}, {8, 8}}, {{8, 8, 8, 8}, {8, 8}, {8, 8}}}, pods: 8, gpus: 8,
+			notes: notes{gangrequest.SegmentSizeKey: "4", gangrequest.PreferredSegmentKey: "rack"},
+			want:  []string{"rack-3", "rack-3", "rack-3", "rack-3", "rack-4", "rack-4", "rack-5", "rack-5"},
+		},
+		{
+			name: "9 segments that must be whole", free: freeRacks{{{8, 8, 8}, {8, 8, 8}, {8, 8}}, {{8, 8, 8, 8}, {8, 8}, {8, 8}}}, pods: 8, gpus: 8,
+			notes: notes{gangrequest.SegmentSizeKey: "4", gangrequest.RequiredSegmentKey: "rack"}, reason: " of 8",
+		},
+		{
+			name: "10 ranks", free: freeRacks{{{8, 8, 8, 8, 8, 8, 8, 8}, {8, 8, 8, 8}}}, pods: 11, gpus: 8,
+			want: []string{"rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-1", "rack-1", "rack-1", "rack-1"},
+		},
+	}
+}
+
+// TestGangs is the table of acceptance of gangs: states of nodes, gangs, and where they go.
+func TestGangs(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.makeFabric(t)
+	all := scenarios()
+	for i := range all {
+		l.makeRacks(t, i, &all[i])
+	}
+	l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
+	for i := range all {
+		t.Run(all[i].name, func(t *testing.T) { l.testScenario(t, i, &all[i]) })
+	}
+}
+
+func (l *lab) makeFabric(t *testing.T) {
+	t.Helper()
+	dyn, err := dynamic.NewForConfig(l.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &unstructured.Unstructured{}
+	if err := o.UnmarshalJSON([]byte(fabricOfGangs)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dyn.Resource(v1alpha1.ClusterTopologyGVR).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// racksOf names the nodes of a scenario: rack by rack, counted over all spines.
+func racksOf(scenario int, free freeRacks) (nodes []devcluster.NodeSpec, gpus map[string]int) {
+	gpus = map[string]int{}
+	rack := 0
+	for spine := range free {
+		for _, rest := range free[spine] {
+			for i, n := range rest {
+				name := fmt.Sprintf("s%d-node-%d-%d", scenario, rack, i)
+				gpus[name] = n
+				nodes = append(nodes, devcluster.NodeSpec{Name: name, Labels: map[string]string{
+					scenarioLabel: strconv.Itoa(scenario),
+					spineLabel:    fmt.Sprintf("s%d-spine-%d", scenario, spine),
+					rackLabel:     fmt.Sprintf("rack-%d", rack),
+				}})
+			}
+			rack++
+		}
+	}
+	return nodes, gpus
+}
+
+func (l *lab) makeRacks(t *testing.T, number int, s *scenario) {
+	t.Helper()
+	nodes, _ := racksOf(number, s.free)
+	for i := range nodes {
+		nodes[i].Machine = s.machine
+		if s.machine == "" {
+			nodes[i].Machine = "dgx-h100"
+		}
+		g, err := nodes[i].Graph()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.graphs[nodes[i].Name] = g
+	}
+	var g errgroup.Group
+	g.SetLimit(8)
+	for _, spec := range nodes {
+		g.Go(func() error { _, err := l.AddNode(t.Context(), spec); return err })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	l.publish(t, devcluster.ExporterOptions{}, nodes...)
+}
+
+// fill takes what is not free, by pods on each node.
+func (l *lab) fill(t *testing.T, number int, s *scenario) {
+	t.Helper()
+	_, free := racksOf(number, s.free)
+	var names []string
+	for _, node := range slices.Sorted(maps.Keys(free)) {
+		if taken := l.graphs[node].Len() - free[node]; taken > 0 {
+			names = append(names, "taker-"+node)
+			l.create(t, on(node, gpuPod("taker-"+node, gangProfile, taken, nil)))
+		}
+	}
+	for _, name := range names {
+		l.bound(t, name)
+	}
+}
+
+// gangPods are the members of a gang of a scenario, which stay on its nodes.
+func gangPods(number int, name string, pods, gpus int, more notes) []*v1.Pod {
+	out := make([]*v1.Pod, pods)
+	for i := range out {
+		n := notes{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(pods)}
+		maps.Copy(n, more)
+		out[i] = gpuPod(fmt.Sprintf("%s-%d", name, i), gangProfile, gpus, n)
+		out[i].Spec.NodeSelector = map[string]string{scenarioLabel: strconv.Itoa(number)}
+	}
+	return out
+}
+
+func (l *lab) testScenario(t *testing.T, number int, s *scenario) {
+	l.fill(t, number, s)
+	name := fmt.Sprintf("gang%d", number)
+	pods := gangPods(number, name, s.pods, s.gpus, s.notes)
+	for _, pod := range pods {
+		if s.change != nil {
+			s.change(pod)
+		}
+		l.create(t, pod)
+	}
+	if s.want == nil {
+		l.wantGangRefused(t, pods, s.reason)
+		return
+	}
+	var got []string
+	for _, pod := range pods {
+		node := l.bound(t, pod.Name).Spec.NodeName
+		_, place, _ := strings.Cut(node, "-node-")
+		rack, _, _ := strings.Cut(place, "-")
+		got = append(got, "rack-"+rack)
+	}
+	if diff := cmp.Diff(s.want, got); diff != "" {
+		t.Errorf("racks of the ranks (-want,+got)\n%s", diff)
+	}
+	if s.quality != "" || s.ring != 0 {
+		p := l.placementOf(t, pods[0].Name)
+		if p.Quality != s.quality {
+			t.Errorf("quality %q, want %q", p.Quality, s.quality)
+		}
+		if s.ring != 0 && float64(p.Estimate.Ring) != s.ring {
+			t.Errorf("ring %v ms, want %v", p.Estimate.Ring, s.ring)
+		}
+	}
+}
+
+// wantGangRefused waits until every member says why, and has none bound.
+func (l *lab) wantGangRefused(t *testing.T, pods []*v1.Pod, reason string) {
+	t.Helper()
+	for _, pod := range pods {
+		testrig.Eventually(t, time.Minute, "pod "+pod.Name+" says "+reason, func(context.Context) (bool, string) {
+			got := l.get(t, pod.Name)
+			if got.Spec.NodeName != "" {
+				t.Fatalf("pod %s is bound to %s", pod.Name, got.Spec.NodeName)
+			}
+			for _, c := range got.Status.Conditions {
+				if c.Type == v1.PodScheduled && c.Reason == v1.PodReasonUnschedulable && strings.Contains(c.Message, reason) {
+					return true, ""
+				}
+			}
+			return false, fmt.Sprintf("%+v", got.Status.Conditions)
+		})
+	}
+}
+
+// placementOf waits until the first member of a gang without a PodGroup says where all are.
+func (l *lab) placementOf(t *testing.T, name string) *gangrequest.Placement {
+	t.Helper()
+	var p *gangrequest.Placement
+	testrig.Eventually(t, 30*time.Second, "pod "+name+" has the gang's placement", func(context.Context) (bool, string) {
+		var err error
+		p, err = gangrequest.ParsePlacement(l.get(t, name).Annotations[gangrequest.PlacementKey])
+		return err == nil, fmt.Sprint(err)
+	})
+	return p
+}

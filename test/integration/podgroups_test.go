@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+	"sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned"
+	groupsclient "sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned/typed/scheduling/v1alpha1"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// TestGangsOfPodGroups follows gangs of scheduler-plugins' API with the shipped account: the
+// definition comes after the scheduler, a group after its pods, and a minimum changes.
+func TestGangsOfPodGroups(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.makeFabric(t)
+	s := scenario{free: freeRacks{{{8, 8, 8, 8}, {8, 8, 8, 8}, {8, 8, 8, 8}}}}
+	l.makeRacks(t, 0, &s)
+	l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
+
+	early := groupPods("early", 3)
+	for _, pod := range early {
+		l.create(t, pod)
+	}
+	l.wantGangRefused(t, early, "there is no such PodGroup")
+
+	groups := l.definePodGroups(t)
+	makeGroup(t, groups, "early", 3, notes{gangrequest.RequiredKey: "rack"})
+	l.wantOneRack(t, early)
+	l.wantWhole(t, groups, "early")
+
+	short := groupPods("short", 3)
+	makeGroup(t, groups, "short", 4, nil)
+	for _, pod := range short {
+		l.create(t, pod)
+	}
+	l.wantGangRefused(t, short, "3 of 4 members")
+	lower := []byte(`{"spec":{"minMember":3}}`)
+	if _, err := groups.Patch(t.Context(), "short", types.MergePatchType, lower, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	l.wantOneRack(t, short)
+	l.wantWhole(t, groups, "short")
+}
+
+// definePodGroups installs the definition that scheduler-plugins ships.
+func (l *lab) definePodGroups(t *testing.T) groupsclient.PodGroupInterface {
+	t.Helper()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/scheduler-plugins").Output()
+	if err != nil {
+		t.Fatalf("finding the module: %v", err)
+	}
+	const file = "scheduling.x-k8s.io_podgroups.yaml"
+	crd, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "config", "crd", "bases", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.ApplyManifests(t.Context(), fstest.MapFS{file: {Data: crd}}); err != nil {
+		t.Fatal(err)
+	}
+	client, err := versioned.NewForConfig(l.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.SchedulingV1alpha1().PodGroups(metav1.NamespaceDefault)
+}
+
+func makeGroup(t *testing.T, groups groupsclient.PodGroupInterface, name string, minimum int32, more notes) {
+	t.Helper()
+	group := &schedulingv1alpha1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: more},
+		Spec:       schedulingv1alpha1.PodGroupSpec{MinMember: minimum},
+	}
+	if _, err := groups.Create(t.Context(), group, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// groupPods are members of a PodGroup, with a whole node each.
+func groupPods(group string, pods int) []*v1.Pod {
+	out := make([]*v1.Pod, pods)
+	for i := range out {
+		out[i] = gpuPod(fmt.Sprintf("%s-%d", group, i), gangProfile, 8, nil)
+		out[i].Labels = map[string]string{schedulingv1alpha1.PodGroupLabel: group}
+	}
+	return out
+}
+
+// wantOneRack waits until all pods are bound, in one rack.
+func (l *lab) wantOneRack(t *testing.T, pods []*v1.Pod) {
+	t.Helper()
+	racks := map[string]bool{}
+	for _, pod := range pods {
+		node := l.bound(t, pod.Name).Spec.NodeName
+		racks[node[:strings.LastIndex(node, "-")]] = true
+	}
+	if len(racks) != 1 {
+		t.Errorf("the gang of %s is in racks %v, want one", pods[0].Name, racks)
+	}
+}
+
+// wantWhole waits until the group says that its gang is whole, and where it is.
+func (l *lab) wantWhole(t *testing.T, groups groupsclient.PodGroupInterface, name string) {
+	t.Helper()
+	testrig.Eventually(t, 30*time.Second, "PodGroup "+name+" says that it is whole", func(ctx context.Context) (bool, string) {
+		group, err := groups.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		state, ok := gangrequest.StateOf(group)
+		placed, err := gangrequest.ParsePlacement(group.Annotations[gangrequest.PlacementKey])
+		notes, _ := json.Marshal(group.Annotations)
+		return ok && state == (gangrequest.State{Attempt: 1, Whole: true}) && err == nil && placed.Level == "rack", string(notes)
+	})
+}
