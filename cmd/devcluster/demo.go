@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 )
 
@@ -34,23 +35,9 @@ than the best its node offered at the time, or a GPU had two owners.`,
 	return c
 }
 
-func runDemo(cmd *cobra.Command, s *settings, output string) (err error) {
-	ctx, progress := cmd.Context(), cmd.ErrOrStderr()
-	log, closeLog, err := s.logs()
+func runDemo(cmd *cobra.Command, s *settings, output string) error {
+	report, err := onCluster(cmd, s, demo.Nodes(), demo.Run)
 	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, closeLog()) }()
-	opts, err := s.options(progress, log)
-	if err != nil {
-		return err
-	}
-	report, err := carryOut(ctx, opts)
-	if err != nil {
-		if ctx.Err() != nil {
-			return ctx.Err() // run tells by it that somebody pressed Ctrl-C
-		}
-		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
 		return err
 	}
 	write := report.WriteTable
@@ -63,14 +50,41 @@ func runDemo(cmd *cobra.Command, s *settings, output string) (err error) {
 	return verdict(cmd, report)
 }
 
-// carryOut runs the demo and removes all of it.
-func carryOut(ctx context.Context, opts *demo.Options) (_ *demo.Report, err error) {
+// onCluster runs a demo on a cluster of the nodes, and removes all of it. If that fails, the
+// logs of all programs are shown.
+func onCluster[R any](
+	cmd *cobra.Command, s *settings, nodes []devcluster.NodeSpec, run func(context.Context, *devcluster.Cluster, io.Writer) (R, error),
+) (report R, err error) {
+	ctx, progress := cmd.Context(), cmd.ErrOrStderr()
+	log, closeLog, err := s.logs()
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, closeLog()) }()
+	opts, err := s.options(progress, log)
+	if err != nil {
+		return report, err
+	}
+	opts.Nodes = nodes
+	report, err = carryOut(ctx, opts, run)
+	if err != nil && ctx.Err() != nil {
+		return report, ctx.Err() // run in main.go tells by it that somebody pressed Ctrl-C
+	}
+	if err != nil {
+		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
+	}
+	return report, err
+}
+
+// carryOut runs the demo and stops the cluster.
+func carryOut[R any](ctx context.Context, opts *demo.Options, run func(context.Context, *devcluster.Cluster, io.Writer) (R, error)) (_ R, err error) {
 	c, err := demo.Boot(ctx, opts)
 	if err != nil {
-		return nil, err
+		var none R
+		return none, err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }() //nolint:contextcheck // it has to end although ctx may be over
-	return demo.Run(ctx, c, opts.Progress)
+	return run(ctx, c, opts.Progress)
 }
 
 // verdict writes the result of the check to stderr. It is an error if the check found

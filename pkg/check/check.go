@@ -17,8 +17,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
 
 // Check returns the violations at this moment. What becomes a violation only if it
@@ -42,6 +44,7 @@ func examine(w *World, tables *nvtopo.Registry) *Report {
 	s.checkReleases()
 	s.checkSharing()
 	s.checkRecordSharing()
+	s.checkGangs()
 	for i := range w.Schedulers {
 		s.checkScheduler(&w.Schedulers[i])
 	}
@@ -59,6 +62,8 @@ type scene struct {
 	live     map[types.UID]*v1.Pod // pods that have not ended, bound or not
 	pods     map[types.UID]*pod    // live and bound, with GPUs or an allocation
 	bound    []*pod                // the values of pods, in order
+	tree     *fabric.Tree          // made when a gang needs it
+	levels   []gangrequest.Level   // of the tree
 }
 
 // node is one node's name and everything about it.

@@ -15,6 +15,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
@@ -44,6 +45,7 @@ func (w *World) Add(data []byte) error {
 
 // head is the part that shows the kind of a document.
 type head struct {
+	APIVersion     string            `json:"apiVersion"`
 	Kind           string            `json:"kind"`
 	Items          []json.RawMessage `json:"items"`
 	Version        int               `json:"version"`
@@ -86,6 +88,15 @@ func (w *World) addObject(data []byte) error {
 	}
 	var err error
 	switch h.Kind {
+	case "PodGroup":
+		if h.APIVersion == schedulingv1alpha1.SchemeGroupVersion.String() { // others have PodGroups, too
+			w.PodGroups, err = decoded[schedulingv1alpha1.PodGroup](w.PodGroups, data)
+		}
+	case v1alpha1.ClusterTopologyKind:
+		var all []v1alpha1.ClusterTopology
+		if all, err = decoded[v1alpha1.ClusterTopology](nil, data); err == nil && all[0].Name == v1alpha1.ClusterTopologyName {
+			w.ClusterTopology = &all[0]
+		}
 	case "Pod":
 		w.Pods, err = decoded[v1.Pod](w.Pods, data)
 	case "Node":

@@ -2,8 +2,9 @@
 
 // Package check says whether a cluster keeps nvtopo's promises: no GPU is in two live
 // pods; every bound GPU pod has a complete allocation that fits its node's graph and
-// its own demands; kubelet's record is equal to it; and what schedulers believe follows
-// from the pods. Tests and `nvtopo check` use the same functions.
+// its own demands; kubelet's record is equal to it; what schedulers believe follows from
+// the pods; and gangs are bound as a whole, where they require to be. Tests and `nvtopo
+// check` use the same functions.
 //
 // Its one invariant: whether something is a violation depends only on the World.
 // Examine reads no clock and makes no request. It shares no code with the scheduler's

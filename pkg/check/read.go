@@ -9,11 +9,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 // pageSize bounds one answer of the API server.
@@ -74,27 +77,64 @@ func readAt(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfac
 	if err != nil {
 		return nil, err
 	}
-	return w, w.readTopologies(ctx, dyn, at)
+	if err := w.readTopologies(ctx, dyn, at); err != nil {
+		return w, err
+	}
+	return w, w.readGangs(ctx, dyn, at)
 }
 
-func (w *World) readTopologies(ctx context.Context, dyn dynamic.Interface, at metav1.ListOptions) error {
-	return pages(at, func(opts metav1.ListOptions) (metav1.ListInterface, error) {
-		l, err := dyn.Resource(v1alpha1.GroupVersionResource).List(ctx, opts)
+// readGangs reads what gangs are judged by, if there are any.
+func (w *World) readGangs(ctx context.Context, dyn dynamic.Interface, at metav1.ListOptions) error {
+	var gangs, groups bool
+	for i := range w.Pods {
+		key, ok := gangrequest.KeyOf(&w.Pods[i])
+		gangs = gangs || ok
+		groups = groups || key.Source == gangrequest.SourcePodGroup
+	}
+	if groups {
+		resource := schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups")
+		var err error
+		if w.PodGroups, err = objects[schedulingv1alpha1.PodGroup](ctx, dyn, resource, at); err != nil {
+			return err
+		}
+	}
+	if !gangs {
+		return nil
+	}
+	all, err := objects[v1alpha1.ClusterTopology](ctx, dyn, v1alpha1.ClusterTopologyGVR, at)
+	for i := range all {
+		if all[i].Name == v1alpha1.ClusterTopologyName {
+			w.ClusterTopology = &all[i]
+		}
+	}
+	return err
+}
+
+func (w *World) readTopologies(ctx context.Context, dyn dynamic.Interface, at metav1.ListOptions) (err error) {
+	w.Topologies, err = objects[v1alpha1.NodeGPUTopology](ctx, dyn, v1alpha1.GroupVersionResource, at)
+	return err
+}
+
+// objects lists the objects of a custom resource; none if it is not installed.
+func objects[T any](ctx context.Context, dyn dynamic.Interface, resource schema.GroupVersionResource, at metav1.ListOptions) (all []T, err error) {
+	err = pages(at, func(opts metav1.ListOptions) (metav1.ListInterface, error) {
+		l, err := dyn.Resource(resource).List(ctx, opts)
 		switch {
 		case apierrors.IsNotFound(err): // the CRD is not installed
 			return &metav1.ListMeta{}, nil
 		case err != nil:
-			return nil, fmt.Errorf("list NodeGPUTopologies: %w", err)
+			return nil, fmt.Errorf("list %s: %w", resource.Resource, err)
 		}
 		for i := range l.Items {
-			var t v1alpha1.NodeGPUTopology
+			var t T
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(l.Items[i].Object, &t); err != nil {
-				return nil, fmt.Errorf("read NodeGPUTopology %s: %w", l.Items[i].GetName(), err)
+				return nil, fmt.Errorf("read %s of %s: %w", l.Items[i].GetName(), resource.Resource, err)
 			}
-			w.Topologies = append(w.Topologies, t)
+			all = append(all, t)
 		}
 		return l, nil
 	})
+	return all, err
 }
 
 // pages lists page after page. Later pages have the version of the first one.

@@ -48,6 +48,7 @@ func (l *lists) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind := map[string][2]string{
 		"pods": {"v1", "PodList"}, "nodes": {"v1", "NodeList"}, "leases": {"coordination.k8s.io/v1", "LeaseList"},
 		"nodegputopologies": {"topology.nvtopo.dev/v1alpha1", "NodeGPUTopologyList"},
+		"podgroups":         {"scheduling.x-k8s.io/v1alpha1", "PodGroupList"}, "clustertopologies": {"topology.nvtopo.dev/v1alpha1", "ClusterTopologyList"},
 	}[resource]
 	fmt.Fprintf(w, `{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"42","continue":%q},"items":[%s]}`, kind[0], kind[1], a.next, a.items)
 }
@@ -65,6 +66,7 @@ func TestReadIsOfOneMoment(t *testing.T) {
 		answers    map[string][]answer
 		want       []string // requests
 		pods, ngts int
+		gangs      bool
 		err        string
 	}{
 		"everything at the version of the pods": {
@@ -78,6 +80,21 @@ func TestReadIsOfOneMoment(t *testing.T) {
 		"no such resource": {
 			answers: map[string][]answer{"nodegputopologies": {{code: 404, reason: "NotFound"}}},
 			want:    append([]string{"pods" + fresh}, rest4...),
+		},
+		"what gangs are judged by, if there are any": {
+			answers: map[string][]answer{
+				"pods":              {{items: `{"metadata":{"name":"a","namespace":"n","labels":{"scheduling.x-k8s.io/pod-group":"g"}}}`}},
+				"podgroups":         {{items: `{"apiVersion":"scheduling.x-k8s.io/v1alpha1","kind":"PodGroup","metadata":{"name":"g","namespace":"n"}}`}},
+				"clustertopologies": {{items: `{"apiVersion":"topology.nvtopo.dev/v1alpha1","kind":"ClusterTopology","metadata":{"name":"default"}}`}},
+			},
+			want: append(append([]string{"pods" + fresh}, rest4...), "podgroups"+exact, "clustertopologies"+exact), pods: 1, gangs: true,
+		},
+		"gangs without PodGroups, and without a ClusterTopology": {
+			answers: map[string][]answer{
+				"pods":              {{items: `{"metadata":{"name":"a","annotations":{"nvtopo.dev/gang":"g"}}}`}},
+				"clustertopologies": {{code: 404, reason: "NotFound"}},
+			},
+			want: append(append([]string{"pods" + fresh}, rest4...), "clustertopologies"+exact), pods: 1,
 		},
 		"a snapshot that grew too old is begun anew": {
 			answers: map[string][]answer{"pods": {{items: pod("a")}, {items: pod("b")}}, "nodes": {{code: 410, reason: "Expired"}, {}}},
@@ -109,6 +126,9 @@ func TestReadIsOfOneMoment(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, l.asked); diff != "" {
 				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+			if err == nil && (len(w.PodGroups) == 1 && w.ClusterTopology != nil) != tc.gangs {
+				t.Errorf("PodGroups %v, ClusterTopology %v", w.PodGroups, w.ClusterTopology)
 			}
 			if err == nil && (len(w.Pods) != tc.pods || len(w.Topologies) != tc.ngts || w.Now.IsZero()) {
 				t.Errorf("%d pods, %d topologies at %v, want %d and %d", len(w.Pods), len(w.Topologies), w.Now, tc.pods, tc.ngts)

@@ -50,6 +50,14 @@ const (
 	// DerivationDiffers: the GPUs that a scheduler counts as used differ from those of
 	// the live pods, claims and records.
 	DerivationDiffers = "derivation-differs"
+	// GangPartlyBound: of a gang that was complete when its first member was bound, some
+	// members are bound and others not, for longer than its schedule timeout.
+	GangPartlyBound = "gang-partly-bound"
+	// GangScattered: the members are in several domains of the level that the gang requires
+	// to be one.
+	GangScattered = "gang-scattered"
+	// GangRankShared: two bound members of a gang have one rank.
+	GangRankShared = "gang-rank-shared"
 )
 
 // Findings that are only ever notes.
@@ -159,6 +167,7 @@ type Checked struct {
 	Foreign     int `json:"foreign"`     // GPU pods of others, without an allocation
 	Nodes       int `json:"nodes"`       // whose graph could be used
 	Claims      int `json:"claims"`
+	Gangs       int `json:"gangs"` // placed as such, with a bound member
 	Schedulers  int `json:"schedulers"`
 }
 

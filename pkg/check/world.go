@@ -7,6 +7,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
@@ -26,6 +27,10 @@ type World struct {
 	Nodes      []v1.Node
 	Topologies []v1alpha1.NodeGPUTopology
 	Leases     []coordinationv1.Lease // Leases of exporters and agents
+	// PodGroups are those of scheduler-plugins, and ClusterTopology the one that counts, nil
+	// if there is none. Gangs are judged by both.
+	PodGroups       []schedulingv1alpha1.PodGroup
+	ClusterTopology *v1alpha1.ClusterTopology
 	// Schedulers are the states of scheduler processes; may be empty.
 	Schedulers []diagnosis.State
 	// Profiles are the schedulers whose GPU pods must have an allocation, in addition

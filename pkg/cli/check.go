@@ -359,8 +359,12 @@ func (c *checking) print(out io.Writer, r *check.Report) error {
 	}
 	n := r.Checked
 	fmt.Fprintf(&b, "%d violations, %d pending, %d notes\n", len(r.Violations), len(r.Pending), len(r.Notes))
-	fmt.Fprintf(&b, "Looked at %d live GPU pods (%d allocations compared with %d graphs, %d with kubelet's record, %d pods of others) and %d schedulers (%d claims)\n",
+	fmt.Fprintf(&b, "Looked at %d live GPU pods (%d allocations compared with %d graphs, %d with kubelet's record, %d pods of others) and %d schedulers (%d claims)",
 		n.Pods, n.Allocations, n.Nodes, n.Records, n.Foreign, n.Schedulers, n.Claims)
+	if n.Gangs > 0 {
+		fmt.Fprintf(&b, " and %d gangs", n.Gangs)
+	}
+	b.WriteByte('\n')
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -90,6 +90,8 @@ func TestGoldenOutputs(t *testing.T) {
 		"help-check":             "check --help",
 		"help-fabric":            "fabric --help",
 		"help-fabric-place":      "fabric place --help",
+		"help-fabric-label":      "fabric label --help",
+		"help-fabric-show":       "fabric show --help",
 		"no-arguments-show-help": "",
 	}
 	checkGolden(t, cases)

@@ -19,11 +19,11 @@ import (
 func newFabric() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fabric",
-		Short: "Place gangs of pods by racks and switches",
+		Short: "Racks and switches: draw them, label nodes, place gangs of pods",
 		Args:  knownCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newFabricPlace())
+	cmd.AddCommand(newFabricPlace(), newFabricLabel(), newFabricShow())
 	return cmd
 }
 
@@ -31,6 +31,7 @@ func newFabric() *cobra.Command {
 type fabricPlacement struct {
 	out                   outputFlag
 	fabric, nodes, free   string
+	topology              string
 	pods, gpus            int
 	required, preferred   string
 	segmentSize           int
@@ -61,9 +62,11 @@ type placedPod struct {
 	GPUs []int  `json:"gpus"`
 }
 
+// gangEstimate has 0 for what a missing bandwidth leaves unknown.
 type gangEstimate struct {
 	fabric.Compat
 	Hierarchical float64 `json:"hierarchical"`
+	known        bool    // all of it
 }
 
 // notPlaced is the answer when there is no room.
@@ -101,11 +104,13 @@ With -o json the answer is one object:
   quality     optimal, optimal (same rack), good (same switch), acceptable (adjacent
               racks) or suboptimal (distributed)
   estimateMs  all-reduce of --size: ring, tree and other by rules of thumb between nodes
-              (1 GB = 1024 MB), and hierarchical, in the nodes and between them
+              (1 GB = 1024 MB), and hierarchical, in the nodes and between them;
+              0 if a bandwidth that they need is not known
   crossings   how often the ring of ranks leaves an innermost domain
   exact       it is proven that nothing is better
 Two nodes in one innermost domain are taken to have 100 GB/s and 100 µs, others 50 GB/s
-and 500 µs.
+and 500 µs, unless --topology says otherwise: a file with a ClusterTopology, whose levels
+are those of FABRIC by their names. Its excluded domains get no pods.
 
 If there is no room the exit code is 1, and the object is {"placed":false,"reason":…},
 such as "rack: 3 of 4".`,
@@ -120,6 +125,7 @@ such as "rack: 3 of 4".`,
 	f.StringVar(&o.fabric, "fabric", "", "CSV with the domains of each node (required)")
 	f.StringVar(&o.nodes, "nodes", "", "CSV with the machine of each node (required)")
 	f.StringVar(&o.free, "free", "", "CSV with the free GPUs of each node (default: all are free)")
+	f.StringVar(&o.topology, "topology", "", "file with a ClusterTopology: levels, links, overrides and excluded domains")
 	f.IntVar(&o.pods, "pods", 0, "how many pods (required)")
 	f.IntVar(&o.gpus, "gpus", 0, "how many GPUs each of them (required)")
 	f.StringVar(&o.required, "required-topology", "", "level of which one domain must have all pods")
@@ -176,8 +182,26 @@ func (o *fabricPlacement) run(cmd *cobra.Command) error {
 
 // check refuses flags that are wrong for any content of the files.
 func (o *fabricPlacement) check() error {
+	if err := o.checkFiles(); err != nil {
+		return err
+	}
+	switch {
+	case o.pods < 1 || o.pods > fabric.MaxNodes:
+		return usagef("--pods is needed: the number of pods, 1 or more and at most %d", fabric.MaxNodes)
+	case o.gpus < 1 || o.gpus > nvtopo.MaxGPUs:
+		return usagef("--gpus is needed: the GPUs of each pod, 1 or more and at most %d", nvtopo.MaxGPUs)
+	case o.requiredSegment != "" && o.preferredSegment != "":
+		return usagef("--required-segment-topology and --preferred-segment-topology cannot both be given")
+	case o.segmentSize == 0 && o.requiredSegment+o.preferredSegment != "":
+		return usagef("a level of segments needs --segment-size")
+	}
+	return nil
+}
+
+// checkFiles refuses files that are missing, or are the same one.
+func (o *fabricPlacement) checkFiles() error {
 	inputs := 0
-	for _, file := range []string{o.fabric, o.nodes, o.free} {
+	for _, file := range []string{o.fabric, o.nodes, o.free, o.topology} {
 		if file == stdin {
 			inputs++
 		}
@@ -188,15 +212,7 @@ func (o *fabricPlacement) check() error {
 	case o.nodes == "":
 		return usagef("--nodes is needed: the file with the machine of each node")
 	case inputs > 1:
-		return usagef("only one of --fabric, --nodes and --free can be standard input")
-	case o.pods < 1 || o.pods > fabric.MaxNodes:
-		return usagef("--pods is needed: the number of pods, 1 or more and at most %d", fabric.MaxNodes)
-	case o.gpus < 1 || o.gpus > nvtopo.MaxGPUs:
-		return usagef("--gpus is needed: the GPUs of each pod, 1 or more and at most %d", nvtopo.MaxGPUs)
-	case o.requiredSegment != "" && o.preferredSegment != "":
-		return usagef("--required-segment-topology and --preferred-segment-topology cannot both be given")
-	case o.segmentSize == 0 && o.requiredSegment+o.preferredSegment != "":
-		return usagef("a level of segments needs --segment-size")
+		return usagef("only one of --fabric, --nodes, --free and --topology can be standard input")
 	}
 	return nil
 }
@@ -229,14 +245,8 @@ func (o *fabricPlacement) refuse(w io.Writer, reason *fabric.UnplaceableError) e
 // answer describes a plan.
 func (c *fabricCluster) answer(p *fabric.Plan, size float64) *placedGang {
 	a := &placedGang{
-		Placed: true, Level: p.Level, Domains: map[string][]string{}, Quality: c.tree.Quality(p.Nodes),
+		Placed: true, Level: p.Level, Domains: c.tree.DomainNames(p), Quality: c.tree.Quality(p.Nodes),
 		Crossings: p.Crossings, Exact: p.Exact,
-		EstimateMs: gangEstimate{Compat: c.tree.Compat(p.Nodes, size/1e6, fabric.BinaryUnits)},
-	}
-	for d := 1; d <= c.tree.Depth(); d++ {
-		for _, i := range p.Domains[d] {
-			a.Domains[c.tree.LevelName(d)] = append(a.Domains[c.tree.LevelName(d)], c.tree.DomainName(d, i))
-		}
 	}
 	together := map[int]nvtopo.Mask{} // GPUs by node
 	for rank, n := range p.Nodes {
@@ -251,7 +261,10 @@ func (c *fabricCluster) answer(p *fabric.Plan, size float64) *placedGang {
 			ring = min(ring, c.tables[n].Ring(set))
 		}
 	}
-	a.EstimateMs.Hierarchical = c.tree.Estimate(p.Nodes, most, ring, size)
+	e, compatKnown, known := &a.EstimateMs, false, false
+	e.Compat, compatKnown = c.tree.Compat(p.Nodes, size/1e6, fabric.BinaryUnits)
+	e.Hierarchical, known = c.tree.Estimate(p.Nodes, most, ring, size)
+	e.known = known && compatKnown
 	return a
 }
 
@@ -270,8 +283,11 @@ func writeGang(w io.Writer, t *fabric.Tree, a *placedGang) error {
 		fmt.Fprintf(out, "Domains\t%s: %s\n", l.Name, strings.Join(a.Domains[l.Name], ", "))
 	}
 	fmt.Fprintf(out, "Quality\t%s\n", a.Quality)
-	fmt.Fprintf(out, "All-reduce\t%.3f ms; between nodes by ring %.3f, tree %.3f, other %.3f\n",
-		a.EstimateMs.Hierarchical, a.EstimateMs.Ring, a.EstimateMs.Tree, a.EstimateMs.Other)
+	if e := a.EstimateMs; e.known {
+		fmt.Fprintf(out, "All-reduce\t%.3f ms; between nodes by ring %.3f, tree %.3f, other %.3f\n", e.Hierarchical, e.Ring, e.Tree, e.Other)
+	} else {
+		fmt.Fprintln(out, "All-reduce\tunknown: not every bandwidth is known")
+	}
 	fmt.Fprintf(out, "Crossings\t%d\n", a.Crossings)
 	if !a.Exact {
 		fmt.Fprintln(out, "Exact\tno: it is not proven that nothing is better")

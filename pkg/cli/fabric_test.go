@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -199,23 +198,4 @@ func TestFabricPlaceSaysWhatIsWrong(t *testing.T) {
 			}
 		})
 	}
-}
-
-// FuzzPairs: a table of two columns is read or refused, and no node comes twice.
-func FuzzPairs(f *testing.F) {
-	f.Add([]byte("node,free\na,0 1\nb,\n"))
-	f.Add([]byte("\ufeffnode,free\n\"a\",\"0\n1\"\n"))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		pairs, err := parsePairs(bytes.NewReader(text), "free")
-		if err != nil {
-			return
-		}
-		seen := map[string]bool{}
-		for _, p := range pairs {
-			if p.node == "" || seen[p.node] {
-				t.Errorf("%q: %v", text, pairs)
-			}
-			seen[p.node] = true
-		}
-	})
 }

@@ -4,18 +4,20 @@ package cli
 
 import (
 	"bytes"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/sim"
 )
 
 // fabricCluster is a cluster on paper.
@@ -23,6 +25,11 @@ type fabricCluster struct {
 	tree   *fabric.Tree
 	tables []*nvtopo.Tables // by node; nil for one without GPUs
 	free   []nvtopo.Mask
+	order  []int // nodes with machines, as in the file
+
+	// Of a real cluster:
+	notes    map[int]string // node -> why nothing goes there
+	problems []string       // what of labels, ClusterTopology and graphs does not count
 }
 
 // load reads the files.
@@ -35,19 +42,20 @@ func (o *fabricPlacement) load(cmd *cobra.Command) (*fabricCluster, error) {
 	if err != nil {
 		return nil, inputf("%s: %w", shownName(o.fabric), err)
 	}
-	machines, err := readPairs(cmd, o.nodes, "machine")
+	machines, err := readColumn(cmd, o.nodes, "machine")
 	if err != nil {
 		return nil, err
 	}
-	var free []pairLine
+	var free []fabric.Row
 	if o.free != "" {
-		if free, err = readPairs(cmd, o.free, "free"); err != nil {
+		if free, err = readColumn(cmd, o.free, "free"); err != nil {
 			return nil, err
 		}
 	}
-	tree, err := paperTree(levels, paths, machines)
+	paths = withMachines(paths, machines)
+	tree, err := o.tree(cmd, levels, paths)
 	if err != nil {
-		return nil, inputf("%s: %w", shownName(o.fabric), err)
+		return nil, err
 	}
 	c := &fabricCluster{tree: tree, tables: make([]*nvtopo.Tables, tree.Len()), free: make([]nvtopo.Mask, tree.Len())}
 	if err := c.equip(machines); err != nil {
@@ -59,69 +67,134 @@ func (o *fabricPlacement) load(cmd *cobra.Command) (*fabricCluster, error) {
 	return c, nil
 }
 
-// paperTree builds the tree of a fabric and of the nodes that are not in it. On paper a fault
-// is an error: nobody waits for it to be mended.
-func paperTree(levels []string, paths []fabric.NodePath, machines []pairLine) (*fabric.Tree, error) {
-	inside, outside := fabric.SampleLinks()
-	s := &fabric.Spec{Root: outside, Nodes: paths}
-	for i, name := range levels {
-		link := outside
-		if i == len(levels)-1 {
-			link = inside
-		}
-		s.Levels = append(s.Levels, fabric.Level{Name: name, Link: link})
-	}
+// withMachines adds the nodes that have a machine, but are not in the fabric: each is alone.
+func withMachines(paths []fabric.NodePath, machines []fabric.Row) []fabric.NodePath {
 	known := map[string]bool{}
 	for _, p := range paths {
 		known[p.Node] = true
 	}
 	for _, m := range machines {
-		if !known[m.node] {
-			s.Nodes = append(s.Nodes, fabric.NodePath{Node: m.node})
+		if !known[m.Node] {
+			paths = append(paths, fabric.NodePath{Node: m.Node})
 		}
 	}
-	tree, faults, err := fabric.NewTree(s)
+	return paths
+}
+
+// tree builds the tree of a fabric on paper, with the links of --topology.
+func (o *fabricPlacement) tree(cmd *cobra.Command, levels []string, paths []fabric.NodePath) (*fabric.Tree, error) {
+	var ct *v1alpha1.ClusterTopology
+	if o.topology != "" {
+		var err error
+		if ct, err = readClusterTopology(cmd, o.topology); err != nil {
+			return nil, err
+		}
+	}
+	spec, err := paperSpec(ct, levels, paths)
+	if err != nil {
+		return nil, inputf("%s: %w", shownName(o.topology), err)
+	}
+	tree, faults, err := fabric.NewTree(spec)
 	if err == nil && len(faults) > 0 {
 		err = &faults[0]
 	}
-	return tree, err
+	if err != nil {
+		return nil, inputf("%s: %w", shownName(o.fabric), err)
+	}
+	return tree, nil
+}
+
+// paperSpec is what a tree on paper is made of. Faults are errors: nobody waits for them to be
+// mended. A node that is in no domain is none.
+func paperSpec(ct *v1alpha1.ClusterTopology, levels []string, paths []fabric.NodePath) (*fabric.Spec, error) {
+	if ct == nil {
+		inside, outside := fabric.SampleLinks()
+		s := &fabric.Spec{Root: outside, Nodes: paths}
+		for i, name := range levels {
+			link := outside
+			if i == len(levels)-1 {
+				link = inside
+			}
+			s.Levels = append(s.Levels, fabric.Level{Name: name, Link: link})
+		}
+		return s, nil
+	}
+	s, problems := clustertopology.Spec(ct, nil)
+	if len(problems) > 0 {
+		return nil, errors.New(problems[0].String())
+	}
+	// Columns and levels are the same ones, in an order of their own each.
+	at := make([]int, len(s.Levels))
+	for i, l := range s.Levels {
+		if at[i] = slices.Index(levels, l.Name); at[i] < 0 {
+			return nil, fmt.Errorf("the fabric has no level %q, it has %q", l.Name, levels)
+		}
+	}
+	for _, p := range paths {
+		path := make([]string, len(at))
+		for i, column := range at {
+			if column < len(p.Path) {
+				path[i] = p.Path[column]
+			}
+		}
+		s.Nodes = append(s.Nodes, fabric.NodePath{Node: p.Node, Path: path})
+	}
+	return s, nil
 }
 
 // equip gives the nodes their machines, all GPUs free.
-func (c *fabricCluster) equip(machines []pairLine) error {
+func (c *fabricCluster) equip(machines []fabric.Row) error {
 	tables := map[string]*nvtopo.Tables{}
 	for _, m := range machines {
-		t := tables[m.value]
+		t := tables[m.Value]
 		if t == nil {
-			known, err := machine.Lookup(m.value)
+			known, err := machine.Lookup(m.Value)
 			if err != nil {
-				return fmt.Errorf("line %d: %w", m.line, err)
+				return fmt.Errorf("line %d: %w", m.Line, err)
 			}
 			g, err := known.Graph()
 			if err != nil {
-				return fmt.Errorf("line %d: %w", m.line, err)
+				return fmt.Errorf("line %d: %w", m.Line, err)
 			}
 			t = nvtopo.NewTables(g, nvtopo.DefaultWeights())
-			tables[m.value] = t
+			tables[m.Value] = t
 		}
-		n, _ := c.tree.Node(m.node)
+		n, _ := c.tree.Node(m.Node)
 		c.tables[n], c.free[n] = t, t.Graph().Healthy()
+		c.order = append(c.order, n)
 	}
 	return nil
 }
 
+// equipped returns the part of the fabric that has machines, and these in the order of their
+// file.
+func (c *fabricCluster) equipped() (*fabric.Tree, []sim.Node, error) {
+	s := &fabric.Spec{Levels: c.tree.Levels()}
+	var nodes []sim.Node
+	for _, n := range c.order {
+		var path []string
+		for d := 1; d <= c.tree.Depth(); d++ {
+			path = append(path, c.tree.Domains(d)[c.tree.DomainOf(d, n)].Name)
+		}
+		s.Nodes = append(s.Nodes, fabric.NodePath{Node: c.tree.Name(n), Path: path})
+		nodes = append(nodes, sim.Node{Name: c.tree.Name(n), Graph: c.tables[n].Graph()})
+	}
+	tree, _, err := fabric.NewTree(s)
+	return tree, nodes, err
+}
+
 // take leaves the nodes only what is free.
-func (c *fabricCluster) take(free []pairLine) error {
+func (c *fabricCluster) take(free []fabric.Row) error {
 	for _, f := range free {
-		n, ok := c.tree.Node(f.node)
+		n, ok := c.tree.Node(f.Node)
 		if !ok || c.tables[n] == nil {
-			return fmt.Errorf("line %d: node %q has no machine", f.line, f.node)
+			return fmt.Errorf("line %d: node %q has no machine", f.Line, f.Node)
 		}
 		var mask nvtopo.Mask
-		for text := range strings.FieldsSeq(f.value) {
+		for text := range strings.FieldsSeq(f.Value) {
 			i, err := strconv.ParseUint(text, 10, 8)
 			if err != nil || int(i) >= c.tables[n].Graph().Len() {
-				return fmt.Errorf("line %d: node %q has no GPU %q", f.line, f.node, text)
+				return fmt.Errorf("line %d: node %q has no GPU %q", f.Line, f.Node, text)
 			}
 			mask |= nvtopo.MaskOf(int(i))
 		}
@@ -136,59 +209,21 @@ func (c *fabricCluster) shape(gpus int, con nvtopo.Constraint) fabric.Shape {
 	s := fabric.Shape{GPUs: gpus, Nodes: make([]fabric.Supply, c.tree.Len())}
 	for n, t := range c.tables {
 		if t != nil {
-			s.Nodes[n].Slots = slotter.Slots(&fabric.Machine{Tables: t, Healthy: t.Graph().Healthy(), Free: c.free[n]}, gpus, con)
+			s.Nodes[n].Slots = slotter.Slots(&fabric.Machine{Tables: t, Healthy: t.Graph().Healthy() &^ t.Graph().Degraded(), Free: c.free[n]}, gpus, con)
 		}
 	}
 	return s
 }
 
-// pairLine is a line of a table of two columns.
-type pairLine struct {
-	line        int
-	node, value string
-}
-
-// readPairs reads a table with the columns node and the given one. No node may be there twice.
-func readPairs(cmd *cobra.Command, file, column string) ([]pairLine, error) {
+// readColumn reads a table with the columns node and the given one. No node may be there twice.
+func readColumn(cmd *cobra.Command, file, column string) ([]fabric.Row, error) {
 	text, err := readLarge(cmd, file)
 	if err != nil {
 		return nil, err
 	}
-	out, err := parsePairs(bytes.NewReader(text), column)
+	out, err := fabric.ReadColumn(bytes.NewReader(text), column)
 	if err != nil {
 		return nil, inputf("%s: %w", shownName(file), err)
 	}
 	return out, nil
-}
-
-func parsePairs(r io.Reader, column string) (out []pairLine, err error) {
-	rows := csv.NewReader(r)
-	rows.FieldsPerRecord = 2
-	seen := map[string]bool{}
-	for first := true; ; first = false {
-		row, err := rows.Read()
-		switch {
-		case errors.Is(err, io.EOF) && first:
-			return nil, fmt.Errorf("no header: want node,%s", column)
-		case errors.Is(err, io.EOF):
-			return out, nil
-		case err != nil:
-			return nil, err
-		}
-		node, value := strings.TrimSpace(row[0]), strings.TrimSpace(row[1])
-		line, _ := rows.FieldPos(0)
-		switch {
-		case first:
-			if strings.TrimPrefix(node, "\ufeff") != "node" || value != column {
-				return nil, fmt.Errorf("line 1: the header is %s,%s, want node,%s", node, value, column)
-			}
-			continue
-		case node == "":
-			return nil, fmt.Errorf("line %d: a node has no name", line)
-		case seen[node]:
-			return nil, fmt.Errorf("line %d: node %q is there twice", line, node)
-		}
-		seen[node] = true
-		out = append(out, pairLine{line, node, value})
-	}
 }

@@ -30,17 +30,26 @@ func looksLikeObject(data []byte) bool {
 
 func isJSON(data []byte) bool { return bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) }
 
-// decodeObject reads one NodeGPUTopology. Unknown fields are errors, because they are
-// spelling mistakes.
+// decodeObject reads one NodeGPUTopology.
 func decodeObject(data []byte) (*v1alpha1.NodeGPUTopology, error) {
+	obj := &v1alpha1.NodeGPUTopology{}
+	if err := decodeAs(data, v1alpha1.Kind, obj); err != nil {
+		return nil, err
+	}
+	return obj, nil
+}
+
+// decodeAs reads one object of a kind of ours. Unknown fields are errors, because they are
+// spelling mistakes.
+func decodeAs(data []byte, kind string, into any) error {
 	asJSON := isJSON(data)
 	if !asJSON {
 		if n := documents(data); n > 1 {
-			return nil, fmt.Errorf("%d YAML documents, want one NodeGPUTopology", n)
+			return fmt.Errorf("%d YAML documents, want one %s", n, kind)
 		}
 		var err error
 		if data, err = yaml.YAMLToJSONStrict(data); err != nil {
-			return nil, fmt.Errorf("not YAML: %w", err)
+			return fmt.Errorf("not YAML: %w", err)
 		}
 	}
 	// The kind is checked first: a List has other fields, and "unknown field items"
@@ -50,18 +59,17 @@ func decodeObject(data []byte) (*v1alpha1.NodeGPUTopology, error) {
 		Kind       string `json:"kind"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, located(data, err, asJSON)
+		return located(data, err, asJSON)
 	}
-	if want := v1alpha1.SchemeGroupVersion.String(); head.Kind != v1alpha1.Kind || head.APIVersion != want {
-		return nil, fmt.Errorf("kind %q of apiVersion %q, want one %s of %s", head.Kind, head.APIVersion, v1alpha1.Kind, want)
+	if want := v1alpha1.SchemeGroupVersion.String(); head.Kind != kind || head.APIVersion != want {
+		return fmt.Errorf("kind %q of apiVersion %q, want one %s of %s", head.Kind, head.APIVersion, kind, want)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	var obj v1alpha1.NodeGPUTopology
-	if err := d.Decode(&obj); err != nil {
-		return nil, located(data, err, asJSON)
+	if err := d.Decode(into); err != nil {
+		return located(data, err, asJSON)
 	}
-	return &obj, nil
+	return nil
 }
 
 // documents counts the YAML documents that are not empty.

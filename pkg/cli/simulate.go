@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,6 +31,9 @@ const (
 // simulation has the flags of simulate.
 type simulation struct {
 	nodes, trace string
+	fabric       string
+	gangPolicies []string
+	patience     time.Duration
 	pods         int
 	policies     []string
 	load, warmUp float64
@@ -59,10 +64,18 @@ arrival_s,duration_s,gpus,pods (pods is the size of the gang, 1 by default), a p
 list of Alibaba's openb trace, or synthetic:NAME with NAME one of
 ` + strings.Join(sim.SyntheticNames(), ", ") + `, drawn from the seed. "-" is standard input.
 
+With --fabric, racks and switches count. FABRIC is CSV with the header node and the
+levels, outermost first, and NODES is CSV with the header node,machine. --gang-policy
+takes the place of --policy and is how jobs of several pods are placed: "ours" is the
+planner of NVTOPO fabric place, with other pods sent to where least is whole; kueue,
+koordinator, volcano and first-fit count the free GPUs of nodes, as these systems do,
+send other pods to the node with the fewest, and take the GPUs of lowest index.
+
 The pods after the first jobs (--warm-up) are measured. docs/cli.md describes the
 answer's fields.`,
 		Example: `  NVTOPO simulate --nodes nodes.txt --trace jobs.csv --policy ours --policy binpack+exact
-  echo dgx1-v100 64 | NVTOPO simulate --nodes - --trace synthetic:multigpu50 --load 0.95 -o json`,
+  echo dgx1-v100 64 | NVTOPO simulate --nodes - --trace synthetic:multigpu50 --load 0.95 -o json
+  NVTOPO simulate --fabric fabric.csv --nodes nodes.csv --trace jobs.csv --gang-policy ours --placement-patience 300s`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := out.check(); err != nil {
@@ -84,6 +97,9 @@ answer's fields.`,
 	f.StringVar(&s.nodes, "nodes", "", `file with the nodes of the cluster (required); "-" is standard input`)
 	f.StringVar(&s.trace, "trace", "", `file with the jobs, or synthetic:NAME (required); "-" is standard input`)
 	f.StringArrayVar(&s.policies, "policy", []string{sim.Ours}, "policy to measure: ours or NODE+PICK; may be given several times")
+	f.StringVar(&s.fabric, "fabric", "", "CSV with the domains of each node; then --nodes is CSV with the machine of each")
+	f.StringArrayVar(&s.gangPolicies, "gang-policy", []string{sim.Ours}, "with --fabric: "+strings.Join(sim.GangPolicies(), ", ")+"; may be given several times")
+	f.DurationVar(&s.patience, "placement-patience", 0, "with --gang-policy ours: how long a gang waits for a level as good as in the empty cluster")
 	f.Float64Var(&s.load, "load", 0.85, "rescale arrivals so that the jobs ask for this share of the cluster's GPU time; 0 leaves them as they are")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of what is drawn: a synthetic trace, times a trace lacks, random picks")
 	f.IntVar(&s.pods, "pods", 20_000, "with synthetic:NAME: pods to draw")
@@ -99,9 +115,16 @@ func (s *simulation) run(cmd *cobra.Command) ([]*sim.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	policies := s.policies
+	if s.fabric != "" {
+		policies = s.gangPolicies
+	}
 	var out []*sim.Result
-	for _, p := range s.policies {
-		config.Policy = p
+	for _, p := range policies {
+		config.Policy, config.GangPolicy, config.PatienceS = p, p, 0
+		if p == sim.Ours {
+			config.PatienceS = s.patience.Seconds()
+		}
 		r, err := sim.Run(cmd.Context(), *config)
 		if err != nil {
 			return nil, inputf("%w", err)
@@ -123,12 +146,8 @@ func (s *simulation) config(cmd *cobra.Command) (*sim.Config, error) {
 	if c.PodPolicy != nvtopo.PolicyBestEffort && c.PodPolicy != nvtopo.PolicySingleNUMANode {
 		return nil, usagef("--pod-policy %s: want best-effort or single-numa-node", s.podPolicy)
 	}
-	nodes, err := readLarge(cmd, s.nodes)
-	if err != nil {
+	if err := s.cluster(cmd, c); err != nil {
 		return nil, err
-	}
-	if c.Nodes, err = sim.ReadNodes(nodes); err != nil {
-		return nil, inputf("%s: %w", shownName(s.nodes), err)
 	}
 	if name, ok := strings.CutPrefix(s.trace, syntheticPrefix); ok {
 		if c.Jobs, err = sim.Synthetic(name, s.pods, s.seed); err != nil {
@@ -146,8 +165,61 @@ func (s *simulation) config(cmd *cobra.Command) (*sim.Config, error) {
 	return c, nil
 }
 
+// cluster reads the nodes, and the fabric between them.
+func (s *simulation) cluster(cmd *cobra.Command, c *sim.Config) error {
+	if s.fabric != "" {
+		p := fabricPlacement{fabric: s.fabric, nodes: s.nodes}
+		on, err := p.load(cmd)
+		if err != nil {
+			return err
+		}
+		if c.Fabric, c.Nodes, err = on.equipped(); err != nil {
+			return inputf("%s: %w", shownName(s.fabric), err)
+		}
+		return nil
+	}
+	nodes, err := readLarge(cmd, s.nodes)
+	if err != nil {
+		return err
+	}
+	if c.Nodes, err = sim.ReadNodes(nodes); err != nil {
+		return inputf("%s: %w", shownName(s.nodes), err)
+	}
+	return nil
+}
+
+// checkGangs refuses flags that do not go together with and without a fabric.
+func (s *simulation) checkGangs(cmd *cobra.Command) error {
+	known := sim.GangPolicies()
+	switch changed := cmd.Flags().Changed; {
+	case s.fabric == "" && changed("gang-policy"):
+		return usagef("--gang-policy goes with --fabric only")
+	case s.fabric == "" && s.patience != 0:
+		return usagef("--placement-patience goes with --fabric only")
+	case s.fabric == "":
+		return nil
+	case changed("policy"):
+		return usagef("--policy goes without --fabric only: give --gang-policy")
+	case s.fabric == stdin && (s.nodes == stdin || s.trace == stdin):
+		return usagef("only one of --fabric, --nodes and --trace can be standard input")
+	case s.patience < 0:
+		return usagef("--placement-patience %v: want 0 or more", s.patience)
+	case s.patience > 0 && !slices.Contains(s.gangPolicies, sim.Ours):
+		return usagef("--placement-patience goes with --gang-policy %s only", sim.Ours)
+	}
+	for _, p := range s.gangPolicies {
+		if !slices.Contains(known, p) {
+			return usagef("--gang-policy %q: want one of %s", p, strings.Join(known, ", "))
+		}
+	}
+	return nil
+}
+
 // check refuses flags that are wrong for any content of the files.
 func (s *simulation) check(cmd *cobra.Command) error {
+	if err := s.checkGangs(cmd); err != nil {
+		return err
+	}
 	known := sim.Policies()
 	switch {
 	case s.nodes == "":
@@ -210,6 +282,30 @@ func writeResults(w io.Writer, results []*sim.Result) error {
 		fmt.Fprintf(t, "%s\t%.2f\t%.2f\t%.3f\t%.1f\t%d\t%.2f\t%.1f\t%.1f\t%.1f\t%.0f\t%.1f\t%.1f\t\n",
 			r.Policy, 100*r.BestClassShare, 100*r.MeanRingRatio, r.MeanRegretGBps, 100*r.SingleNUMAShare, r.KubeletRejections,
 			100*r.AllocationRatio, 100*r.FGDFragmentation, 100*r.StrandedForFour, r.MeanWaitS, r.P99WaitS, r.MeanWaitMultiS, r.MeanWait8S)
+	}
+	if err := t.Flush(); err != nil || r.Gangs == nil {
+		return err
+	}
+	return writeGangResults(w, results)
+}
+
+// writeGangResults writes a table of the gangs, with two columns a level.
+func writeGangResults(w io.Writer, results []*sim.Result) error {
+	levels := slices.Sorted(maps.Keys(results[0].Gangs.OneDomainShare))
+	fmt.Fprintln(w)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "POLICY\tGANGS\t")
+	for _, l := range levels {
+		fmt.Fprintf(t, "ONE %s %%\tBY FEWEST\t", strings.ToUpper(l))
+	}
+	fmt.Fprintln(t, "WAIT S\tLEVELS LOST\tNOT CARRIED OUT\t")
+	for _, r := range results {
+		g := r.Gangs
+		fmt.Fprintf(t, "%s\t%d\t", r.Policy, g.Count)
+		for _, l := range levels {
+			fmt.Fprintf(t, "%.2f\t%.3f\t", 100*g.OneDomainShare[l], g.DomainsOverFewest[l])
+		}
+		fmt.Fprintf(t, "%.1f\t%.4f\t%d\t\n", g.MeanWaitSeconds, g.LevelRegret, g.NotCarriedOut)
 	}
 	return t.Flush()
 }

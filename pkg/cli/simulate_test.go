@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,6 +88,65 @@ func TestSimulateJSONHasThePublishedFields(t *testing.T) {
 	}
 }
 
+// TestSimulateOnAFabric places three gangs on the requirement's racks of four nodes, in the
+// order of the nodes' file.
+func TestSimulateOnAFabric(t *testing.T) {
+	const trace = "arrival_s,duration_s,gpus,pods\n0,60,8,3\n0,900,8,3\n1,9,8,2\n"
+	args := fabricFiles(t, sampleFabric, "")[2:]
+	// A node without a machine is no part of the cluster.
+	if err := os.WriteFile(args[slices.Index(args, "--fabric")+1], []byte(sampleFabric+"spare,rack-0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{"simulate", "--trace", "-", "--load", "0", "--warm-up", "0"}, without(args, "--free")...)
+	type gangs map[string]any
+	rack := func(v float64) map[string]any { return map[string]any{"rack": v} }
+	cases := map[string]struct {
+		flags string
+		want  gangs
+	}{
+		"ours": {"", gangs{
+			"count": 3.0, "oneDomainShare": rack(2. / 3), "domainsOverFewest": rack(1), "meanWaitSeconds": 0.0, "levelRegret": 0.0, "notCarriedOut": 0.0,
+		}},
+		"ours, patiently": {"--placement-patience 300s", gangs{
+			"count": 3.0, "oneDomainShare": rack(1), "domainsOverFewest": rack(1), "meanWaitSeconds": 59. / 3, "levelRegret": 0.0, "notCarriedOut": 0.0,
+		}},
+		"first fit": {"--gang-policy first-fit", gangs{
+			"count": 3.0, "oneDomainShare": rack(2. / 3), "domainsOverFewest": rack(4. / 3), "meanWaitSeconds": 0.0, "levelRegret": 1. / 3, "notCarriedOut": 0.0,
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got struct {
+				Policy string
+				Gangs  gangs
+			}
+			out := mustRun(t, trace, append(append(args, "-o", "json"), strings.Fields(tc.flags)...)...)
+			if err := json.Unmarshal([]byte(out), &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got.Gangs); diff != "" {
+				t.Errorf("%s (-want,+got):\n%s", got.Policy, diff)
+			}
+		})
+	}
+	text := mustRun(t, trace, append(args, "--gang-policy", sim.Ours, "--gang-policy", "volcano")...)
+	for _, want := range []string{"ONE RACK %", "NOT CARRIED OUT", "volcano      3"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+}
+
+// without leaves out a flag and its value.
+func without(args []string, flag string) (out []string) {
+	for i := 0; i < len(args); i += 2 {
+		if args[i] != flag {
+			out = append(out, args[i], args[i+1])
+		}
+	}
+	return out
+}
+
 func TestBadSimulationsSayWhatIsWrong(t *testing.T) {
 	const files = " --nodes testdata/nodes.txt --trace testdata/trace.csv"
 	cases := map[string]struct {
@@ -110,6 +170,14 @@ func TestBadSimulationsSayWhatIsWrong(t *testing.T) {
 		"a nodes file that is missing": {"--nodes testdata/none --trace -", "", ExitInput, []string{"testdata/none"}},
 		"a nodes file that is wrong":   {"--nodes - --trace " + simulateTrace, "\nabacus 3\n", ExitInput, []string{"standard input: line 2", `"abacus"`}},
 		"a trace that is wrong":        {"--nodes testdata/nodes.txt --trace -", "arrival_s,duration_s,gpus\n0,1,many\n", ExitInput, []string{"standard input: line 2, column 5", `"many"`}},
+		"gangs without a fabric":       {files + " --gang-policy kueue", "", ExitUsage, []string{"--gang-policy", "--fabric"}},
+		"patience without a fabric":    {files + " --placement-patience 1s", "", ExitUsage, []string{"--placement-patience", "--fabric"}},
+		"pods' policies on a fabric":   {files + " --fabric x --policy spread+exact", "", ExitUsage, []string{"--policy", "--gang-policy"}},
+		"a gang policy nobody has":     {files + " --fabric x --gang-policy slurm", "", ExitUsage, []string{`"slurm"`, "koordinator"}},
+		"patience of others":           {files + " --fabric x --gang-policy kueue --placement-patience 1s", "", ExitUsage, []string{"--gang-policy ours"}},
+		"patience below 0":             {files + " --fabric x --placement-patience -1s", "", ExitUsage, []string{"-1s"}},
+		"two files on standard input":  {"--nodes - --fabric - --trace x", "", ExitUsage, []string{"only one of --fabric"}},
+		"a fabric that is no table":    {"--nodes testdata/nodes.txt --trace x --fabric -", "name,rack\n", ExitInput, []string{"standard input: line 1", `"name"`}},
 		"a picker too slow for that":   {"--nodes - --trace testdata/trace.csv --policy spread+best-effort", "dgx2 1", ExitInput, []string{"at most 10 GPUs", "dgx2-0"}},
 	}
 	for name, tc := range cases {

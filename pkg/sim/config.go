@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 )
 
@@ -48,6 +49,16 @@ type Config struct {
 	Jobs   []Job  // in any order
 	Policy string // see Policies
 
+	// Fabric, if set, is the network between the nodes: each of them and no other is in it.
+	// Then GangPolicy takes the place of Policy.
+	Fabric *fabric.Tree
+	// GangPolicy places jobs of several pods all at once; see GangPolicies. The pods beside
+	// them go where "ours" sends them, or else to the node with the fewest free GPUs.
+	GangPolicy string
+	// PatienceS is how many seconds a gang of the policy "ours", from when there is room for
+	// it, waits for a domain of the level that the empty cluster has for it.
+	PatienceS float64
+
 	// Load rescales the arrivals so that the GPU time asked for is this share of
 	// the GPU time the cluster has until the last arrival; 0 leaves them alone.
 	Load float64
@@ -66,6 +77,8 @@ type Config struct {
 	// Weights weigh the score of the policy "ours"; nil: the default.
 	Weights *nodeindex.Weights
 
+	// Planning, if set, is called before the policy plans a gang, and what it returns after.
+	Planning func(pods int) (done func(placed bool))
 	// Observe, if set, is called for each pod as it starts, in order of time.
 	Observe func(Placement)
 }
@@ -80,6 +93,9 @@ type Placement struct {
 
 // Run replays the jobs. It returns the context's error when that ends first.
 func Run(ctx context.Context, c Config) (*Result, error) {
+	if c.Fabric != nil {
+		c.Policy = c.GangPolicy
+	}
 	r, err := newReplay(&c)
 	if err != nil {
 		return nil, fmt.Errorf("simulating %s: %w", c.Policy, err)
@@ -103,6 +119,10 @@ func (c *Config) check() error {
 		return fmt.Errorf("load %v: want 0 or more", c.Load)
 	case !(c.WarmUp >= 0 && c.WarmUp < 1):
 		return fmt.Errorf("warm-up %v: want a share from 0 to below 1", c.WarmUp)
+	case !(c.PatienceS >= 0 && c.PatienceS <= maxSeconds):
+		return fmt.Errorf("patience %v s: want 0 to %g", c.PatienceS, float64(maxSeconds))
+	case c.PatienceS > 0 && (c.Fabric == nil || c.GangPolicy != Ours):
+		return fmt.Errorf("patience goes with a fabric and the gang policy %q only", Ours)
 	}
 	for i := range c.Jobs {
 		if err := c.Jobs[i].check(); err != nil {

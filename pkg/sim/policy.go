@@ -21,7 +21,10 @@ type policy interface {
 }
 
 // mishaps counts what goes wrong between a choice of node and its GPUs.
-type mishaps struct{ rejections, failures int }
+type mishaps struct {
+	rejections, failures int
+	unfit                int // plans for gangs that a node could not carry out
+}
 
 // Policies lists the names Config.Policy may have: "ours" and every pair of a rule
 // for the node and a rule for its GPUs.
@@ -63,6 +66,8 @@ type ours struct {
 	state   *state
 	index   *nodeindex.Index
 	weights nodeindex.Weights
+	site    *site // nil without a fabric
+	equal   []nodeindex.Candidate
 }
 
 func newOurs(c *Config, s *state) *ours {
@@ -78,8 +83,30 @@ func newOurs(c *Config, s *state) *ours {
 
 func (o *ours) place(gpus int) (int, nvtopo.Mask, bool) {
 	d := nodeindex.Demand{GPUs: gpus, Constraint: o.state.sizes.constraints[o.state.sizes.at(gpus)]}
+	if o.site != nil {
+		return o.beside(&d)
+	}
 	at, offer, ok := o.index.Best(&d, &o.weights)
 	return at, offer.Set, ok
+}
+
+// beside is place beside gangs: of the nodes that are equal otherwise that which spoils the
+// least of what is whole.
+func (o *ours) beside(d *nodeindex.Demand) (node int, set nvtopo.Mask, ok bool) {
+	o.equal = o.index.Candidates(d, nodeindex.BandBest, o.equal[:0])
+	if len(o.equal) == 0 {
+		return 0, 0, false
+	}
+	best, _ := nodeindex.Top(o.equal, &o.weights, 0)
+	node = -1
+	for _, c := range best {
+		for n := range c.Bucket.Nodes() {
+			if node < 0 || o.site.crowded(n, node) < 0 {
+				node, set = n, c.Offer.Set
+			}
+		}
+	}
+	return node, set, true
 }
 
 func (o *ours) changed(at int) {

@@ -22,7 +22,7 @@ const (
 type replay struct {
 	config   *Config
 	state    state
-	policy   policy
+	policy   policy    // of one pod
 	jobs     []arrival // those that fit the empty cluster, by arrival
 	measures measures
 
@@ -33,13 +33,21 @@ type replay struct {
 
 	unplaceable int
 	mishaps     mishaps
+
+	// With a fabric:
+	site  *site
+	gangs gangPolicy
+	gang  *gangMeasures
+	until []float64 // by job: when its patience ends; 0 before there is room
 }
 
 // queue holds the waiting jobs of one demand, first come first.
 type queue struct {
 	gpus, pods int
+	size       int   // position in sizes
 	jobs       []int // positions in replay.jobs, ascending
-	failed     int   // the pass in which the first of them did not fit
+	failed     int   // the pass in which the first of them did not start
+	patient    int   // how many of the first have a time at which their patience ends
 }
 
 // part is one pod's share of a node.
@@ -83,57 +91,93 @@ func (r *replay) prepare(ctx context.Context) error {
 		}
 	}
 	r.state.begin(r.jobs)
-	var err error
-	if r.policy, err = newPolicy(r.config, &r.state, &r.mishaps); err != nil {
-		return err
-	}
 	r.measures.begin(r.jobs, r.config.WarmUp)
-	return nil
+	if r.config.Fabric != nil {
+		return r.onFabric()
+	}
+	var err error
+	r.policy, err = newPolicy(r.config, &r.state, &r.mishaps)
+	return err
 }
 
-// run replays arrivals and departures in order of time; of those at one time the
-// departures come first. Waiting jobs are tried again at each departure in order of
-// arrival, and later ones may pass those that do not fit, as in kube-scheduler.
+func (r *replay) onFabric() (err error) {
+	if r.site, err = newSite(r.config, &r.state); err != nil {
+		return err
+	}
+	r.gang, r.until = newGangMeasures(r.site.tree.Depth()), make([]float64, len(r.jobs))
+	r.gangs, r.policy, err = newGangPolicy(r.config, &r.state, r.site, &r.mishaps)
+	return err
+}
+
+// run replays arrivals, departures and ends of patience in order of time; of those at one
+// time departures come first and arrivals last. Waiting jobs are tried again at each of the
+// others in order of arrival, and later ones may pass those that do not fit, as in
+// kube-scheduler.
 func (r *replay) run(ctx context.Context) error {
-	pass := 0
+	pass, now := 0, 0.0
 	for next := 0; next < len(r.jobs) || len(r.running) > 0; {
 		if pass++; pass&0xff == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if len(r.running) == 0 || next < len(r.jobs) && r.jobs[next].ArrivalS < r.running[0].at {
-			r.measures.advance(&r.state, r.jobs[next].ArrivalS)
-			r.arrive(next)
+		event := r.deadline(now)
+		if len(r.running) > 0 {
+			event = min(event, r.running[0].at)
+		}
+		if next < len(r.jobs) && r.jobs[next].ArrivalS < event {
+			now = r.jobs[next].ArrivalS
+			r.measures.advance(&r.state, now)
+			if err := r.arrive(next); err != nil {
+				return err
+			}
 			next++
 			continue
 		}
-		now := r.running[0].at
+		now = event
 		r.measures.advance(&r.state, now)
 		for len(r.running) > 0 && r.running[0].at == now {
 			r.release(heap.Pop(&r.running).(departure).part)
 		}
-		r.retry(now, pass)
+		if err := r.retry(now, pass); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // arrive starts a job, or lets it wait behind others of its demand: what did not
 // fit those does not fit this one.
-func (r *replay) arrive(job int) {
+func (r *replay) arrive(job int) error {
 	j := &r.jobs[job]
 	i := slices.IndexFunc(r.waiting, func(q *queue) bool { return q.gpus == j.GPUs && q.pods == j.Pods })
 	if i < 0 {
 		i = len(r.waiting)
-		r.waiting = append(r.waiting, &queue{gpus: j.GPUs, pods: j.Pods})
+		r.waiting = append(r.waiting, &queue{gpus: j.GPUs, pods: j.Pods, size: r.state.sizes.at(j.GPUs)})
 	}
 	q := r.waiting[i]
-	if len(q.jobs) > 0 || !r.start(job, j.ArrivalS) {
-		q.jobs = append(q.jobs, job)
+	q.jobs = append(q.jobs, job)
+	if len(q.jobs) > 1 {
+		r.waits(q, j.ArrivalS)
+		return nil
 	}
+	_, err := r.try(q, j.ArrivalS)
+	return err
 }
 
-// retry starts what fits now. All jobs of a demand are equal, so after the first
-// that does not fit the demand is done for this pass.
-func (r *replay) retry(now float64, pass int) {
+// try starts the first job of a queue if it fits and need not wait for a better level.
+func (r *replay) try(q *queue, now float64) (bool, error) {
+	if r.waits(q, now) {
+		return false, nil
+	}
+	ok, err := r.start(q, now)
+	if ok {
+		q.jobs, q.patient = q.jobs[1:], max(0, q.patient-1)
+	}
+	return ok, err
+}
+
+// retry starts what can start now. All jobs of a demand are equal, so after the first
+// that does not start the demand is done for this pass.
+func (r *replay) retry(now float64, pass int) error {
 	for {
 		var first *queue
 		for _, q := range r.waiting {
@@ -142,35 +186,31 @@ func (r *replay) retry(now float64, pass int) {
 			}
 		}
 		if first == nil {
-			return
+			return nil
 		}
-		if r.start(first.jobs[0], now) {
-			first.jobs = first.jobs[1:]
-		} else {
+		ok, err := r.try(first, now)
+		if err != nil {
+			return err
+		}
+		if !ok {
 			first.failed = pass
 		}
 	}
 }
 
-// start places all pods of a job or none.
-func (r *replay) start(job int, now float64) bool {
+// start places all pods of the first job of a queue or none.
+func (r *replay) start(q *queue, now float64) (bool, error) {
+	job := q.jobs[0]
 	j := &r.jobs[job]
-	parts := r.scratch[:0]
-	size := r.state.sizes.at(j.GPUs)
-	for range j.Pods {
-		at, set, ok := r.policy.place(j.GPUs)
-		if !ok {
-			r.measures.forget()
-			for _, p := range parts {
-				r.release(p)
-			}
-			return false
+	var parts []part
+	var ok bool
+	if r.site != nil && q.pods > 1 {
+		var err error
+		if parts, err = r.startGang(q, job, now); err != nil || parts == nil {
+			return false, err
 		}
-		n := &r.state.nodes[at]
-		r.measures.choice(n.kind.tables, set, r.state.best[size].best())
-		r.state.change(at, n.free()&^set)
-		r.policy.changed(at)
-		parts = append(parts, part{at, set})
+	} else if parts, ok = r.startPods(q); !ok {
+		return false, nil
 	}
 	end := now + j.DurationS
 	r.measures.start(job, j, now)
@@ -183,13 +223,42 @@ func (r *replay) start(job int, now float64) bool {
 	for _, p := range parts {
 		heap.Push(&r.running, departure{at: end, order: r.started, part: p})
 	}
-	r.scratch = parts
-	return true
+	return true, nil
 }
 
-func (r *replay) release(p part) {
-	r.state.change(p.node, r.state.nodes[p.node].free()|p.set)
-	r.policy.changed(p.node)
+// startPods places one pod after the other.
+func (r *replay) startPods(q *queue) ([]part, bool) {
+	parts := r.scratch[:0]
+	for range q.pods {
+		at, set, ok := r.policy.place(q.gpus)
+		if !ok {
+			r.measures.forget()
+			for _, p := range parts {
+				r.release(p)
+			}
+			return nil, false
+		}
+		parts = append(parts, part{at, set})
+		r.take(parts[len(parts)-1], q.size)
+	}
+	r.scratch = parts
+	return parts, true
+}
+
+func (r *replay) take(p part, size int) {
+	n := &r.state.nodes[p.node]
+	r.measures.choice(n.kind.tables, p.set, r.state.best[size].best())
+	r.change(p.node, n.free()&^p.set)
+}
+
+func (r *replay) release(p part) { r.change(p.node, r.state.nodes[p.node].free()|p.set) }
+
+func (r *replay) change(node int, free nvtopo.Mask) {
+	r.state.change(node, free)
+	r.policy.changed(node)
+	if r.site != nil {
+		r.site.changed(node)
+	}
 }
 
 // departure is the end of one pod.

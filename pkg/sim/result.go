@@ -57,4 +57,7 @@ type Result struct {
 
 	// WindowS is the measured time in seconds.
 	WindowS float64 `json:"windowS"`
+
+	// Gangs are the jobs of several pods of a replay on a fabric.
+	Gangs *GangResult `json:"gangs,omitempty"`
 }

@@ -26,10 +26,11 @@ type Options struct {
 	Scheduler string // path of the scheduler
 	// SchedulerConfig is its KubeSchedulerConfiguration; the shipped one when empty.
 	SchedulerConfig []byte
-	SchedulerArgs   []string  // further flags
-	Dir             string    // see devcluster.Config
-	Progress        io.Writer // receives what goes on, in lines for people
-	Log             io.Writer // receives the programs' logs
+	SchedulerArgs   []string              // further flags
+	Nodes           []devcluster.NodeSpec // Nodes() when empty
+	Dir             string                // see devcluster.Config
+	Progress        io.Writer             // receives what goes on, in lines for people
+	Log             io.Writer             // receives the programs' logs
 }
 
 // Nodes are the demo's nodes: two of each machine.
@@ -43,7 +44,16 @@ func Nodes() []devcluster.NodeSpec {
 	return out
 }
 
-// Boot starts a cluster with the demo's nodes, their published topology and a
+// kinds counts the machines.
+func kinds(nodes []devcluster.NodeSpec) int {
+	seen := map[string]bool{}
+	for i := range nodes {
+		seen[nodes[i].Machine] = true
+	}
+	return len(seen)
+}
+
+// Boot starts a cluster with the nodes, their published topology and a
 // scheduler. The caller stops it.
 func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error) {
 	say := func(format string, args ...any) { fmt.Fprintf(opts.Progress, format+"\n", args...) }
@@ -61,8 +71,11 @@ func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error)
 	if err := c.InstallManifests(ctx); err != nil {
 		return nil, fmt.Errorf("install the manifests: %w", err)
 	}
-	nodes := Nodes()
-	say("adding %d nodes of %d kinds of machine and publishing their GPU topology", len(nodes), len(machines))
+	nodes := opts.Nodes
+	if len(nodes) == 0 {
+		nodes = Nodes()
+	}
+	say("adding %d nodes of %d kinds of machine and publishing their GPU topology", len(nodes), kinds(nodes))
 	if err := c.AddNodes(ctx, nodes); err != nil {
 		return nil, fmt.Errorf("add nodes: %w", err)
 	}

@@ -225,6 +225,15 @@ func (r *run) warmUp(ctx context.Context) error {
 	return r.pass(ctx, "barrier-warm-up")
 }
 
+// WarmUp returns when the scheduler provably knows the graph of each of the nodes.
+func WarmUp(ctx context.Context, client kubernetes.Interface, nodes []devcluster.NodeSpec) error {
+	r := &run{client: client, clock: clock.RealClock{}, progress: io.Discard, graphs: map[string]*nvtopo.Graph{}, pods: map[string]*v1.Pod{}}
+	for i := range nodes {
+		r.graphs[nodes[i].Name] = nil // its name is enough
+	}
+	return r.warmUp(ctx)
+}
+
 // pass has the scheduler place a pod without GPUs and removes it again.
 func (r *run) pass(ctx context.Context, barrier string) error {
 	b := request{name: barrier, gpus: []int{0}}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster/gangdemo"
+)
+
+func demoGangCommand(s *settings) *cobra.Command {
+	return &cobra.Command{
+		Use:   "demo-gang",
+		Short: "Place gangs of pods by racks and spines, draw who has which GPU, remove everything",
+		Long: `Starts a control plane, 32 simulated nodes in eight racks on two spines and the scheduler.
+Single pods, four gangs, the replacement of a member and a gang that waits for a rack come one
+after the other. After each, a picture has a line for each rack and a letter for each GPU.
+Progress goes to stderr, the pictures to stdout. Exits with 1 if a gang is not where it was
+promised, or a GPU has two owners.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemoGang(cmd, s) },
+	}
+}
+
+func runDemoGang(cmd *cobra.Command, s *settings) error {
+	report, err := onCluster(cmd, s, gangdemo.Nodes(), gangdemo.Run)
+	if err != nil {
+		return err
+	}
+	if err := report.Write(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	for _, p := range report.Problems() {
+		cmd.PrintErrln(p)
+	}
+	if n := len(report.Problems()); n > 0 {
+		return fmt.Errorf("%d things are not as promised", n)
+	}
+	cmd.PrintErrf("read from the bound pods: every gang is whole and where it was promised, no GPU has two owners\n")
+	return nil
+}
