@@ -110,6 +110,10 @@ demo-node: node-check node-programs ## Run pods on a real node and compare what 
 demo: cluster-programs ## Place pods on simulated nodes with a real API server
 	$(BIN)/nvtopo-devcluster demo
 
+.PHONY: demo-gang
+demo-gang: cluster-programs ## Place gangs by racks and spines on simulated nodes, and draw who has which GPU
+	$(BIN)/nvtopo-devcluster demo-gang
+
 # make test has vet for all modules, and does not vet each test again.
 GOTEST ?= go test
 
@@ -207,7 +211,7 @@ race: ## Tests of concurrent code under the race detector
 	go test -race ./pkg/nodestate/... ./pkg/plugins/... ./pkg/nvtopo ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller
 
 .PHONY: bench
-bench: bench-pick bench-cycle bench-quality bench-scheduler ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
+bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
 
 .PHONY: bench-pick
 bench-pick: ## Time per pick and regret, beside other pickers
@@ -216,6 +220,10 @@ bench-pick: ## Time per pick and regret, beside other pickers
 .PHONY: bench-quality
 bench-quality: ## Placement quality, beside other policies
 	go -C bench run ./quality $(BENCHFLAGS)
+
+.PHONY: bench-gangs
+bench-gangs: ## Gangs on racks and spines, beside the rules of other systems
+	go -C bench run ./gangs $(BENCHFLAGS)
 
 .PHONY: bench-scheduler
 bench-scheduler: cluster-programs ## Throughput on a real control plane, beside the stock scheduler
