@@ -11,16 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// sample is the requirement's cluster: two racks of four nodes.
-func sample(tb testing.TB) *Tree {
-	tb.Helper()
+// sampleNodes are the requirement's cluster: two racks of four nodes.
+func sampleNodes() string {
 	var lines strings.Builder
 	for rack := range 2 {
 		for n := range 4 {
 			fmt.Fprintf(&lines, "node-%d-%d rack-%d\n", rack, n, rack)
 		}
 	}
-	return tree(tb, "rack", lines.String())
+	return lines.String()
 }
 
 // nodesOf takes the first so many nodes of each rack of the sample.
@@ -33,46 +32,121 @@ func nodesOf(racks ...int) (nodes []int) {
 	return nodes
 }
 
+// layout is where the ranks of a gang are in the sample, and what the requirement's analyser says
+// of it in binary units.
+type layout struct {
+	name  string
+	nodes []int
+	want  Compat
+}
+
+func layouts() []layout {
+	return []layout{
+		{name: "one node has nobody to talk to", nodes: nodesOf(1)},
+		{"2 in a rack", nodesOf(2), Compat{0.9765625, 1.953125, 0.2}},
+		{"2 across", nodesOf(1, 1), Compat{1.953125, 3.90625, 1}},
+		{"4 in a rack", nodesOf(4), Compat{1.46484375, 3.90625, 0.4}},
+		{"2 and 2", nodesOf(2, 2), Compat{2.9296875, 5.859375, 1.466666667}},
+		{"3 and 1", nodesOf(3, 1), Compat{2.9296875, 5.208333333, 1.2}},
+		{"3 and 3", nodesOf(3, 3), Compat{3.255208333, 8.370535714, 2.04}},
+		{"8", nodesOf(4, 4), Compat{3.41796875, 8.203125, 2.628571429}},
+		{"20 GPUs on 3 nodes", nodesOf(3), Compat{1.302083333, 3.90625, 0.3}},
+		{"two ranks on each node", []int{0, 0, 1, 1, 2, 2, 3, 3}, Compat{1.46484375, 3.90625, 0.4}},
+	}
+}
+
+// times are the estimates when everything is sent so many times as slowly; latency stays.
+func (c Compat) times(factor float64) Compat {
+	return Compat{c.Ring * factor, c.Tree * factor, c.Other}
+}
+
 func TestCompatIsTheRequirementsEstimate(t *testing.T) {
+	const decimal = BinaryUnits / float64(DecimalUnits)
 	cases := map[string]struct {
-		nodes []int
-		units float64
-		want  Compat
+		slower int64 // the links' bandwidth is divided by it
+		units  float64
+		factor float64 // the estimates' own
 	}{
-		"one node has nobody to talk to": {nodes: nodesOf(1), units: BinaryUnits},
-		"2 in a rack":                    {nodesOf(2), BinaryUnits, Compat{0.9765625, 1.953125, 0.2}},
-		"2 across":                       {nodesOf(1, 1), BinaryUnits, Compat{1.953125, 3.90625, 1}},
-		"4 in a rack":                    {nodesOf(4), BinaryUnits, Compat{1.46484375, 3.90625, 0.4}},
-		"2 and 2":                        {nodesOf(2, 2), BinaryUnits, Compat{2.9296875, 5.859375, 1.466666667}},
-		"3 and 1":                        {nodesOf(3, 1), BinaryUnits, Compat{2.9296875, 5.208333333, 1.2}},
-		"3 and 3":                        {nodesOf(3, 3), BinaryUnits, Compat{3.255208333, 8.370535714, 2.04}},
-		"8":                              {nodesOf(4, 4), BinaryUnits, Compat{3.41796875, 8.203125, 2.628571429}},
-		"20 GPUs on 3 nodes":             {nodesOf(3), BinaryUnits, Compat{1.302083333, 3.90625, 0.3}},
-		"4 in a rack, decimal units":     {nodesOf(4), DecimalUnits, Compat{1.5, 4, 0.4}},
-		"two ranks on each node":         {[]int{0, 0, 1, 1, 2, 2, 3, 3}, BinaryUnits, Compat{1.46484375, 3.90625, 0.4}},
+		"links in GB/s":                {1, BinaryUnits, 1},
+		"links in GB/s, decimal units": {1, DecimalUnits, decimal},
+		"links in Gb/s":                {8, BinaryUnits, 8},
+		"links in Gb/s, decimal units": {8, DecimalUnits, 8 * decimal},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, known := sample(t).Compat(tc.nodes, 100, tc.units)
-			if d := cmp.Diff(tc.want, got, near()); d != "" || !known {
-				t.Errorf("known %v (-want, +got):\n%s", known, d)
+			tr := sampleSlower(t, tc.slower)
+			for _, row := range layouts() {
+				want := row.want.times(tc.factor)
+				got, known := tr.Compat(row.nodes, 100, tc.units)
+				t.Logf("%-30s ring, tree, other in ms: expected %v, got %v", row.name, want, got)
+				if d := cmp.Diff(want, got, near()); d != "" || !known {
+					t.Errorf("%s: known %v (-want, +got):\n%s", row.name, known, d)
+				}
 			}
 		})
 	}
 }
 
-func TestLinksOfGigabitsTakeEightTimesAsLong(t *testing.T) {
-	s := spec("rack", "a r\nb r\nc r\nd r")
-	s.Levels[0].Link.Bandwidth = 100_000_000 / 8 // 100 Gb/s
+func TestRingsInOtherUnits(t *testing.T) {
+	four := nodesOf(4)
+	cases := map[string]struct {
+		slower int64
+		units  float64
+		want   float64 // ms
+	}{
+		"links in GB/s":                {1, BinaryUnits, 1.46484375},
+		"links in GB/s, decimal units": {1, DecimalUnits, 1.5},
+		"links in Gb/s":                {8, BinaryUnits, 11.71875},
+		"links in Gb/s, decimal units": {8, DecimalUnits, 12},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, _ := sampleSlower(t, tc.slower).Compat(four, 100, tc.units)
+			if d := cmp.Diff(tc.want, got.Ring, near()); d != "" {
+				t.Errorf("(-want, +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// sampleSlower is the sample with a part of the bandwidth.
+func sampleSlower(tb testing.TB, by int64) *Tree {
+	tb.Helper()
+	s := spec("rack", sampleNodes())
+	s.Levels[0].Link.Bandwidth /= by
+	s.Root.Bandwidth /= by
 	tr, _, err := NewTree(s)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	nodes := []int{0, 1, 2, 3}
-	binary, _ := tr.Compat(nodes, 100, BinaryUnits)
-	decimal, _ := tr.Compat(nodes, 100, DecimalUnits)
-	if d := cmp.Diff([]float64{11.71875, 12}, []float64{binary.Ring, decimal.Ring}, near()); d != "" {
-		t.Errorf("(-want, +got):\n%s", d)
+	return tr
+}
+
+func TestTwentyGPUsTakeThreeNodes(t *testing.T) {
+	for name, of := range map[string]struct{ pods, gpus int }{
+		"pods of four": {5, 4}, "pods of two": {10, 2}, "pods of one": {20, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := clusterOf(t, "dgx-h100", "rack", twoRacks)
+			plan, err := Place(c.tree, c.request(of.pods, of.gpus))
+			if err != nil {
+				t.Fatal(err)
+			}
+			used := 0
+			for _, set := range plan.Sets {
+				used += set.Len()
+			}
+			got, _ := c.tree.Compat(plan.Nodes, 100, BinaryUnits)
+			nodes := len(distinctNodes(plan.Nodes))
+			t.Logf("expected 3 nodes of one rack, ring 1.302083333 ms; got %d nodes (%s), ring %v ms, %d of 24 GPUs used",
+				nodes, c.names(plan, nil), got.Ring, used)
+			if nodes != 3 || plan.Level != "rack" || used != 20 {
+				t.Errorf("%d GPUs on %d nodes, level %s", used, nodes, plan.Level)
+			}
+			if d := cmp.Diff(1.302083333, got.Ring, near()); d != "" {
+				t.Errorf("ring (-want, +got):\n%s", d)
+			}
+		})
 	}
 }
 
@@ -104,6 +178,7 @@ func TestHierarchicalEstimate(t *testing.T) {
 				t.Fatal(err)
 			}
 			got, known := tr.Estimate(tc.nodes, tc.gpus, tc.ring, 1e9)
+			t.Logf("expected %v ms, got %v ms", tc.want, got)
 			if d := cmp.Diff(tc.want, got, near()); d != "" || known == tc.unknown {
 				t.Errorf("known %v (-want, +got):\n%s", known, d)
 			}
