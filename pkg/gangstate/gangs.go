@@ -44,6 +44,9 @@ type Commit struct {
 type Gangs struct {
 	clock    clock.PassiveClock
 	profiles map[string]bool // the profiles with gangs; fixed before the first pod comes
+	config   Config          // likewise
+
+	configured bool // by a profile
 
 	wake     chan struct{} // something changed
 	planning atomic.Int64  // nanoseconds that plans took since the last round

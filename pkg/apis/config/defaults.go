@@ -24,6 +24,14 @@ const (
 	// for, ten times the default grace period of a pod.
 	defaultTerminationWait = 5 * time.Minute
 
+	// defaultScheduleTimeout is twice as long as a member whose binding failed keeps its
+	// place: the other half is for finding it another one.
+	defaultScheduleTimeout = 10 * time.Minute
+	// defaultDrainAfter is six times the patience of a communication-heavy gang.
+	defaultDrainAfter = 30 * time.Minute
+	// defaultKeepFreed is what controllers commonly need to make and start another pod.
+	defaultKeepFreed = time.Minute
+
 	// defaultLeaseSeconds is the default leaderElection.leaseDuration of kube-scheduler.
 	defaultLeaseSeconds = 15
 )
@@ -66,6 +74,15 @@ func SetDefaults_NUMAAffinityArgs(args *NUMAAffinityArgs) {
 	args.CrossNUMAPenalty = cmp.Or(args.CrossNUMAPenalty, new(int64(20)))
 	args.DefaultAffinity = cmp.Or(args.DefaultAffinity, NUMAAffinityNone)
 	args.CPUSet = cmp.Or(args.CPUSet, new(true))
+}
+
+// SetDefaults_GangPlacementArgs fills in what the operator left out.
+//
+//nolint:revive // the name is the one that Kubernetes' defaulting has everywhere
+func SetDefaults_GangPlacementArgs(args *GangPlacementArgs) {
+	args.ScheduleTimeout = cmp.Or(args.ScheduleTimeout, &metav1.Duration{Duration: defaultScheduleTimeout})
+	args.DrainAfter = cmp.Or(args.DrainAfter, &metav1.Duration{Duration: defaultDrainAfter})
+	args.KeepFreed = cmp.Or(args.KeepFreed, &metav1.Duration{Duration: defaultKeepFreed})
 }
 
 func setCommonDefaults(args *CommonArgs) {

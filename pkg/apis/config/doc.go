@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config holds the arguments of the plugins TopologyAware and
-// NUMAAffinity, as an operator writes them under pluginConfig in a
+// Package config holds the arguments of the plugins TopologyAware, NUMAAffinity
+// and GangPlacement, as an operator writes them under pluginConfig in a
 // KubeSchedulerConfiguration.
 //
 // Its one invariant: a plugin never sees arguments that were not decoded

@@ -26,7 +26,7 @@ func addExternal(s *runtime.Scheme) error { return addTo(s, schedulerv1.SchemeGr
 func addInternal(s *runtime.Scheme) error { return addTo(s, schedulerinternal.SchemeGroupVersion) }
 
 func addTo(s *runtime.Scheme, gv schema.GroupVersion) error {
-	s.AddKnownTypes(gv, &TopologyAwareArgs{}, &NUMAAffinityArgs{})
+	s.AddKnownTypes(gv, &TopologyAwareArgs{}, &NUMAAffinityArgs{}, &GangPlacementArgs{})
 	s.AddTypeDefaultingFunc(&TopologyAwareArgs{}, func(obj any) {
 		if args, ok := obj.(*TopologyAwareArgs); ok {
 			SetDefaults_TopologyAwareArgs(args)
@@ -35,6 +35,11 @@ func addTo(s *runtime.Scheme, gv schema.GroupVersion) error {
 	s.AddTypeDefaultingFunc(&NUMAAffinityArgs{}, func(obj any) {
 		if args, ok := obj.(*NUMAAffinityArgs); ok {
 			SetDefaults_NUMAAffinityArgs(args)
+		}
+	})
+	s.AddTypeDefaultingFunc(&GangPlacementArgs{}, func(obj any) {
+		if args, ok := obj.(*GangPlacementArgs); ok {
+			SetDefaults_GangPlacementArgs(args)
 		}
 	})
 	return nil

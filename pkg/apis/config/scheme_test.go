@@ -4,6 +4,7 @@ package config_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -165,6 +166,43 @@ func TestGivenValuesStay(t *testing.T) {
 	}
 	if *numa.SameNUMABonus != 0 || *numa.CrossNUMAPenalty != 0 || *numa.CPUSet {
 		t.Errorf("zero values were replaced by defaults: %d %d %t", *numa.SameNUMABonus, *numa.CrossNUMAPenalty, *numa.CPUSet)
+	}
+}
+
+func TestGangPlacementArgs(t *testing.T) {
+	with := strings.Replace(head, "      - name: TopologyAware\n", "      - name: GangPlacement\n      - name: TopologyAware\n", 1)
+	tests := map[string]struct{ text, want string }{
+		"no arguments":          {"", "10m0s 30m0s 1m0s"},
+		"some of them":          {"drainAfter: 0s", "10m0s 0s 1m0s"},
+		"all of them":           {"{scheduleTimeout: 20s, drainAfter: 2m, keepFreed: 0s}", "20s 2m0s 0s"},
+		"one that is not known": {"scheduleTimeouts: 20s", `unknown field "scheduleTimeouts"`},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			text := with
+			if tc.text != "" {
+				text += "  pluginConfig:\n  - name: GangPlacement\n    args:\n      " + tc.text + "\n"
+			}
+			cfg, err := load(t, text)
+			if err != nil {
+				if !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("error %v, want %s", err, tc.want)
+				}
+				return
+			}
+			for _, p := range cfg.Profiles[0].PluginConfig {
+				if args, ok := p.Args.(*config.GangPlacementArgs); ok {
+					if got := fmt.Sprint(args.ScheduleTimeout.Duration, args.DrainAfter.Duration, args.KeepFreed.Duration); got != tc.want {
+						t.Errorf("got %s, want %s", got, tc.want)
+					}
+					if err := config.ValidateGangPlacementArgs(args); err != nil {
+						t.Error(err)
+					}
+					return
+				}
+			}
+			t.Error("the profile has no arguments of GangPlacement")
+		})
 	}
 }
 

@@ -218,3 +218,26 @@ type NUMAAffinityArgs struct {
 	// NUMA node only. Default: true.
 	CPUSet *bool `json:"cpuset,omitempty"`
 }
+
+// GangPlacementArgs are the arguments of the plugin GangPlacement. They concern the process,
+// so they have to be equal in all profiles that enable it.
+//
+// +kubebuilder:object:root=true
+type GangPlacementArgs struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// scheduleTimeout is how long a gang may stay partly bound before it is rolled back: the
+	// members that are bound are evicted, and the gang is placed anew. It is done only while
+	// the gang's PodGroup says that it was never whole, and no sooner than the PodGroup's
+	// own scheduleTimeoutSeconds, if it has some. 0: nobody is ever evicted for it. Else
+	// between 10s and 24h. Default: 10m.
+	ScheduleTimeout *metav1.Duration `json:"scheduleTimeout,omitempty"`
+	// drainAfter is after how long the domain in which a waiting gang will soonest fit is
+	// closed to younger pods of its priority or less, until it fits. 0: never. Else between
+	// 1s and 24h. Default: 30m.
+	DrainAfter *metav1.Duration `json:"drainAfter,omitempty"`
+	// keepFreed is how long the place of a member of a running gang that died is kept for the
+	// pod that replaces it, against pods of the gang's priority or less. 0: not at all. At
+	// most 10m. Default: 60s.
+	KeepFreed *metav1.Duration `json:"keepFreed,omitempty"`
+}

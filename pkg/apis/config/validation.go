@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -31,6 +32,13 @@ const (
 	// minTerminationWait is the unit of grace periods, and maxTerminationWait how long a
 	// pod may be nominated for a node at most while nothing happens there.
 	minTerminationWait, maxTerminationWait = time.Second, time.Hour
+	// minScheduleTimeout is how long one attempt to place a gang lasts at least
+	// (pkg/gangstate). maxGangWait is the longest patience that a gang may ask for.
+	minScheduleTimeout, maxGangWait = 10 * time.Second, 24 * time.Hour
+	// minDrainAfter keeps the domain of a gang that has just come open.
+	minDrainAfter = time.Second
+	// maxKeepFreed is how long GPUs may be idle for a pod that may never come.
+	maxKeepFreed = 10 * time.Minute
 )
 
 // ValidateTopologyAwareArgs reports everything that is wrong with defaulted
@@ -67,6 +75,15 @@ func ValidateNUMAAffinityArgs(args *NUMAAffinityArgs) error {
 	if args.CPUSet == nil {
 		errs = append(errs, field.Required(field.NewPath("cpuset"), ""))
 	}
+	return errs.ToAggregate()
+}
+
+// ValidateGangPlacementArgs reports everything that is wrong with defaulted arguments in one
+// error.
+func ValidateGangPlacementArgs(args *GangPlacementArgs) error {
+	errs := zeroOrWithin(field.NewPath("scheduleTimeout"), args.ScheduleTimeout, minScheduleTimeout, maxGangWait)
+	errs = append(errs, zeroOrWithin(field.NewPath("drainAfter"), args.DrainAfter, minDrainAfter, maxGangWait)...)
+	errs = append(errs, zeroOrWithin(field.NewPath("keepFreed"), args.KeepFreed, 0, maxKeepFreed)...)
 	return errs.ToAggregate()
 }
 
@@ -218,4 +235,14 @@ func within[T int32 | int64 | float64](path *field.Path, value *T, low, high T) 
 		return nil
 	}
 	return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be between %v and %v", low, high))}
+}
+
+func zeroOrWithin(path *field.Path, value *metav1.Duration, low, high time.Duration) field.ErrorList {
+	if value == nil {
+		return field.ErrorList{field.Required(path, "")}
+	}
+	if d := value.Duration; d == 0 || d >= low && d <= high {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, value.Duration.String(), fmt.Sprintf("must be 0, or between %v and %v", low, high))}
 }

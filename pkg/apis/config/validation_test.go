@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
@@ -135,6 +136,32 @@ func TestValidateNUMAAffinityArgs(t *testing.T) {
 			checkError(t, config.ValidateNUMAAffinityArgs(&args), tc.want)
 		})
 	}
+}
+
+func TestValidateGangPlacementArgs(t *testing.T) {
+	tests := map[string]struct {
+		timeout, drain, keep time.Duration
+		want                 []string
+	}{
+		"everything is off":                     {},
+		"the longest":                           {timeout: 24 * time.Hour, drain: 24 * time.Hour, keep: 10 * time.Minute},
+		"the shortest":                          {timeout: 10 * time.Second, drain: time.Second, keep: time.Second},
+		"a roll-back before an attempt can end": {timeout: 9 * time.Second, want: []string{"scheduleTimeout", `"9s"`, "must be 0, or between 10s and 24h0m0s"}},
+		"a negative wait for a domain":          {drain: -time.Second, want: []string{"drainAfter"}},
+		"a domain that is closed after a week":  {drain: 7 * 24 * time.Hour, want: []string{"drainAfter"}},
+		"a place kept for an hour":              {keep: time.Hour, want: []string{"keepFreed", "between 0s and 10m0s"}},
+		"several mistakes are all named":        {timeout: -1, keep: -1, want: []string{"scheduleTimeout", "keepFreed"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			args := config.GangPlacementArgs{
+				ScheduleTimeout: &metav1.Duration{Duration: tc.timeout}, DrainAfter: &metav1.Duration{Duration: tc.drain}, KeepFreed: &metav1.Duration{Duration: tc.keep},
+			}
+			config.SetDefaults_GangPlacementArgs(&args)
+			checkError(t, config.ValidateGangPlacementArgs(&args), tc.want)
+		})
+	}
+	checkError(t, config.ValidateGangPlacementArgs(&config.GangPlacementArgs{}), []string{"scheduleTimeout: Required", "drainAfter: Required", "keepFreed: Required"})
 }
 
 // checkError wants an error with all the parts, or none if there are no parts.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
 )
 
 // Name is the plugin's name in a KubeSchedulerConfiguration.
@@ -40,9 +41,21 @@ var (
 
 // New returns the plugin's factory.
 func New(process *Process) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
-	return func(ctx context.Context, _ runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	return func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 		if process == nil {
 			return nil, errors.New("the plugin was registered without the process-wide state")
+		}
+		args, ok := obj.(*config.GangPlacementArgs)
+		if !ok {
+			return nil, fmt.Errorf("args of %s are %T, want %T", Name, obj, args)
+		}
+		if err := config.ValidateGangPlacementArgs(args); err != nil {
+			return nil, fmt.Errorf("args of %s: %w", Name, err)
+		}
+		if err := process.gangs.Configure(gangstate.Config{
+			ScheduleTimeout: args.ScheduleTimeout.Duration, DrainAfter: args.DrainAfter.Duration, KeepFreed: args.KeepFreed.Duration,
+		}); err != nil {
+			return nil, fmt.Errorf("profile %s: args of %s: %w", h.ProfileName(), Name, err)
 		}
 		if err := process.join(ctx, h); err != nil {
 			return nil, err

@@ -154,11 +154,6 @@ func nodeOf(t *testing.T, name, rack string) (*v1.Node, *v1alpha1.NodeGPUTopolog
 
 func (r *rig) framework(ctx context.Context, factory informers.SharedInformerFactory) framework.Framework {
 	r.t.Helper()
-	gvk := schedconfigv1.SchemeGroupVersion.WithKind(topology.Name + "Args")
-	args, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(`{}`), &gvk, nil)
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	keep := func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 		p, err := topology.New(r.shared)(ctx, obj, h)
 		if s, ok := p.(interface{ State() *nodestate.State }); ok && err == nil {
@@ -172,7 +167,14 @@ func (r *rig) framework(ctx context.Context, factory informers.SharedInformerFac
 	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: profileName, Plugins: &schedconfig.Plugins{}}
 	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
 	profile.Plugins.MultiPoint.Enabled = []schedconfig.Plugin{{Name: gang.Name}, {Name: topology.Name, Weight: 25}}
-	profile.PluginConfig = []schedconfig.PluginConfig{{Name: topology.Name, Args: args}}
+	for _, name := range []string{gang.Name, topology.Name} {
+		gvk := schedconfigv1.SchemeGroupVersion.WithKind(name + "Args")
+		args, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(`{}`), &gvk, nil)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name, Args: args})
+	}
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(r.client), frameworkruntime.WithInformerFactory(factory),
 		frameworkruntime.WithSnapshotSharedLister(r.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
