@@ -29,6 +29,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -133,13 +134,14 @@ func TestThePolicyKnowsEveryOutputKey(t *testing.T) {
 			}
 			want := []string{
 				allocation.Key, allocation.GPUIDsKey, allocation.GPUIndicesKey, allocation.NUMANodeKey, allocation.CPUSetKey,
-				allocation.LinkClassKey, allocation.RingBandwidthKey, allocation.GPUIDsAlias, allocation.NUMANodeAlias,
+				allocation.LinkClassKey, allocation.RingBandwidthKey,
 			}
+			want = append(append(want, gangrequest.OutputKeys()...), allocation.GPUIDsAlias, allocation.NUMANodeAlias)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-scheduler +policy):\n%s", p.Name, diff)
 			}
 			for _, key := range append(got, allocation.GPUIDsKey+".worker") {
-				if !allocation.IsOutputKey(key) {
+				if !allocation.IsOutputKey(key) && !slices.Contains(gangrequest.OutputKeys(), key) {
 					t.Errorf("the scheduler does not know %s for its own", key)
 				}
 			}

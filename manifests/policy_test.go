@@ -24,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 
 	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 // compile does with a policy what the API server does, with the environment of
@@ -86,6 +87,7 @@ func answer(t *testing.T, policies map[string]validating.Validator, r request, p
 	t.Helper()
 	group := map[string]string{
 		"nodegputopologies": "topology.nvtopo.dev", "leases": "coordination.k8s.io", "deployments": "apps", "jobs": "batch", "cronjobs": "batch",
+		"podgroups": "scheduling.x-k8s.io",
 	}[r.resource]
 	operation, object, old := admission.Create, asObject(r.object), asObject(r.old)
 	switch {
@@ -184,6 +186,7 @@ func checkAnswer(t *testing.T, got []string, want string) {
 
 func TestAllocationsPolicy(t *testing.T) {
 	const ids, one, alias, own = "nvtopo.dev/gpu-ids", "nvtopo.dev/gpu-ids.main", "scheduling.k8s.io/gpu-ids", "nvtopo.dev/min-link"
+	const state = gangrequest.StateKey
 	bare := map[string]any{"metadata": map[string]any{"name": "x"}}
 	mayWrite := []string{"write allocations"}
 	tests := map[string]struct {
@@ -205,6 +208,10 @@ func TestAllocationsPolicy(t *testing.T) {
 		"a Binding with one":                 {request{resource: "pods", subresource: "binding", object: annotated(ids, "a")}, ids},
 		"a Binding without":                  {request{resource: "pods", subresource: "binding", object: bare}, ""},
 		"a legacy Binding with one":          {request{resource: "bindings", object: annotated(ids, "a")}, ids},
+		"a pod that brings a rank":           {request{resource: "pods", object: annotated("nvtopo.dev/rank", "0")}, "nvtopo.dev/rank"},
+		"a PodGroup with wishes":             {request{resource: "podgroups", object: annotated("nvtopo.dev/required-topology", "rack")}, ""},
+		"a gang that is said to be partial":  {request{resource: "podgroups", object: annotated(state, "{}"), old: annotated(state, "x")}, state},
+		"the scheduler's word of a gang":     {request{resource: "podgroups", object: annotated(state, "{}"), old: bare, may: mayWrite}, ""},
 		"the scheduler adds one":             {request{resource: "pods", object: annotated(ids, "a"), old: bare, may: mayWrite}, ""},
 		"the scheduler binds with one":       {request{resource: "pods", subresource: "binding", object: annotated(ids, "a"), may: mayWrite}, ""},
 		"another permission does not count":  {request{resource: "pods", object: annotated(ids, "a"), may: []string{"write nodegputopologies", "create allocations"}}, ids},

@@ -35,6 +35,9 @@ const (
 	RankKey      = "nvtopo.dev/rank"
 )
 
+// OutputKeys lists the annotations of gangs that only the scheduler writes.
+func OutputKeys() []string { return []string{RankKey, PlacementKey, NodesKey, StateKey} }
+
 // wishKeys are the annotations that say what a gang asks of the fabric.
 var wishKeys = [...]string{
 	StrategyKey, RequiredKey, PreferredKey, SegmentSizeKey, RequiredSegmentKey, PreferredSegmentKey,
