@@ -27,6 +27,9 @@ const (
 	// trailAfter is when a last round follows after the last change: the cycle of a gang may have
 	// begun before the scheduler's own cache had it.
 	trailAfter = time.Second
+	// anywayAfter is when a round comes without a change: what frees something and tells nobody
+	// (a claim, a plugin's own state) must not keep a gang waiting for ever.
+	anywayAfter = time.Minute
 )
 
 // Run sees to the times of attempts and waits, until ctx ends.
@@ -97,18 +100,21 @@ func (g *Gangs) Planned(took time.Duration) { g.planning.Add(int64(took)) }
 func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {
 	trails := false
 	for {
-		var trail <-chan time.Time
+		after := anywayAfter
 		if trails {
-			trail = clk.After(trailAfter)
+			after = trailAfter
 		}
+		timer := clk.NewTimer(after)
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return
 		case <-g.wake:
 			trails = true
-		case <-trail:
+		case <-timer.C():
 			trails = false
 		}
+		timer.Stop()
 		g.round()
 		pause := min(max(wakeEvery, planShare*time.Duration(g.planning.Swap(0))), maxRound)
 		select {

@@ -21,7 +21,6 @@ import (
 func (s *State) touch(x *cell) {
 	s.waker.Changed(&x.waking)
 	s.index.Changed(&x.candidate)
-	s.listeners.tell()
 }
 
 // touchNode says that the scheduler's snapshot of a node changed or soon will.
@@ -29,18 +28,15 @@ func (s *State) touchNode(name string) {
 	if x := s.cells.get(name); x != nil {
 		s.waker.Changed(&x.waking)
 		s.index.ChangesSoon(&x.candidate)
-		s.listeners.tell()
 	}
 }
 
-// listeners are told of each change of any node.
+// listeners are told when some node may have room that it had not.
 type listeners struct {
-	revision atomic.Uint64
-	fns      atomic.Pointer[[]func()] // replaced as a whole
+	fns atomic.Pointer[[]func()] // replaced as a whole
 }
 
 func (l *listeners) tell() {
-	l.revision.Add(1)
 	if fns := l.fns.Load(); fns != nil {
 		for _, fn := range *fns {
 			fn()
@@ -48,13 +44,11 @@ func (l *listeners) tell() {
 	}
 }
 
-// Revision is another number after each change of a node's graph, reservations or pods that
-// somebody told of. What the scheduler's cache assumes, it does not tell.
-func (s *State) Revision() uint64 { return s.listeners.revision.Load() }
-
-// OnChange has fn called after each such change, perhaps under locks of ours: it must not block,
-// and call nothing of ours.
-func (s *State) OnChange(fn func()) {
+// OnRoom has fn called when some pods may fit that did not: a pod ended or left its node, what
+// was reserved for one is dropped, a graph counts again or has more to give. What a Node
+// itself says, it does not tell. fn may be called under locks of ours: it must not block, and
+// call nothing of ours.
+func (s *State) OnRoom(fn func()) {
 	for {
 		old := s.listeners.fns.Load()
 		all := []func(){fn}
@@ -65,6 +59,12 @@ func (s *State) OnChange(fn func()) {
 			return
 		}
 	}
+}
+
+// freed wakes the pods that no event of the scheduler's would wake: devices may have come free.
+func (s *State) freed() {
+	s.onFreed()
+	s.listeners.tell()
 }
 
 // changed makes the remembered usage of a node void, and touches it.
@@ -81,8 +81,11 @@ func (s *State) tell(c reservations.Change) {
 	for _, n := range c.Soon {
 		s.touchNode(n.Name())
 	}
-	if c.Freed {
-		s.onFreed()
+	switch {
+	case c.Freed:
+		s.freed()
+	case len(c.Soon) > 0: // the scheduler's own events wake single pods
+		s.listeners.tell()
 	}
 }
 
@@ -98,7 +101,7 @@ func (s *State) passOn(ctx context.Context) topologies.PassOn {
 			s.waker.OpenGates() // they are told why they wait
 		}
 		if c.Freed || c.Unserved {
-			s.onFreed()
+			s.freed()
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (s *State) resolveDoubts(ctx context.Context, client clientset.Interface) {
 		case <-ticker.C():
 		}
 		if s.lookAgain.passed(s.clock.Now()) {
-			s.onFreed()
+			s.freed()
 		}
 		for _, r := range s.reservations.ToResolve() {
 			reads.Go(func() {

@@ -92,7 +92,7 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 		s.leader.See(l)
 		if s.leases.Set(l, s.clock.Now()) {
 			s.leaseBack(l.Name)
-			s.onFreed()
+			s.freed()
 		}
 	}
 	handler, err := factory.Coordination().V1().Leases().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -32,7 +32,7 @@ func (s *State) watchExpiry(ctx context.Context) {
 		case <-ticker.C():
 		}
 		if s.expired() {
-			s.onFreed()
+			s.freed()
 		}
 		s.tell(s.reservations.ExpireNominated()) // no cycle may come that would
 	}

@@ -23,6 +23,7 @@ const (
 	isGone       effectKind = "is gone"       // its reservations and what was held for it are void
 	lookAgain    effectKind = "look again"    // something about the node may have changed
 	wakeOthers   effectKind = "wake others"   // devices may have come free
+	leavesRoom   effectKind = "leaves room"   // something of its node is free that was not
 )
 
 // effect is one of them, of one pod or node.
@@ -57,10 +58,26 @@ func podEffects(before, after *v1.Pod) []effect {
 	for _, node := range nodesOf(before, after) {
 		out = append(out, effect{kind: lookAgain, node: node})
 	}
-	if corrected(before, after) {
+	switch {
+	case corrected(before, after):
 		out = append(out, effect{kind: wakeOthers})
+	case leaves(before, after):
+		out = append(out, effect{kind: leavesRoom})
 	}
 	return out
+}
+
+// leaves reports whether a pod that had a node, or was nominated for one, has ended, is nominated
+// no more, or asks for something else than before: it was resized in place.
+func leaves(before, after *v1.Pod) bool {
+	switch {
+	case before == nil || len(nodesOf(before)) == 0:
+		return false
+	case after == nil || after.UID != before.UID || after.Status.Phase == v1.PodSucceeded || after.Status.Phase == v1.PodFailed:
+		return true
+	}
+	return before.Status.NominatedNodeName != "" && after.Status.NominatedNodeName != before.Status.NominatedNodeName ||
+		before.Spec.NodeName != "" && after.Generation != before.Generation
 }
 
 // goneEffects is what the end of a pod means: it was deleted, or has finished.
@@ -107,8 +124,10 @@ func (s *State) carryOut(effects []effect) {
 			s.podGone(e.uid)
 		case lookAgain:
 			s.touchNode(e.node)
+		case leavesRoom:
+			s.listeners.tell()
 		case wakeOthers:
-			s.onFreed()
+			s.freed()
 		}
 	}
 }

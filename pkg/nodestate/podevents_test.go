@@ -44,7 +44,7 @@ func TestPodEffects(t *testing.T) {
 		}
 		return out
 	}
-	wake := []effect{{kind: wakeOthers}}
+	wake, room := []effect{{kind: wakeOthers}}, []effect{{kind: leavesRoom}}
 	join := func(lists ...[]effect) (out []effect) {
 		for _, l := range lists {
 			out = append(out, l...)
@@ -53,18 +53,23 @@ func TestPodEffects(t *testing.T) {
 	}
 	onA := pod(on("a"))
 	corrected := pod(on("a"), choice("other"))
+	ready := pod(on("a"), func(p *v1.Pod) { p.Status.Phase = v1.PodRunning })
+	resized := pod(on("a"), func(p *v1.Pod) { p.Generation++ })
 	for name, tc := range map[string]struct {
 		before, after *v1.Pod
 		want          []effect
 	}{
 		"a new pod is there":                                     {after: pod(), want: there},
 		"a bound pod settles its reservations":                   {before: pod(), after: onA, want: join(bound(onA), look("a"))},
-		"a bound pod frees the node it was nominated for":        {before: pod(nominated("b")), after: onA, want: join(bound(onA), look("b", "a"))},
+		"a bound pod frees the node it was nominated for":        {before: pod(nominated("b")), after: onA, want: join(bound(onA), look("b", "a"), room)},
 		"a nominated pod is looked at where it is to go":         {before: pod(), after: pod(nominated("b")), want: join(there, look("b"))},
-		"a pod that has finished is gone":                        {before: onA, after: pod(on("a"), finished), want: join(gone("u"), look("a"))},
+		"a pod that has finished is gone":                        {before: onA, after: pod(on("a"), finished), want: join(gone("u"), look("a"), room)},
 		"a pod that is being deleted before it is bound":         {before: pod(), after: pod(deleting), want: join([]effect{{kind: stopWaiting, uid: "u"}}, there)},
-		"a deleted pod is gone":                                  {before: onA, want: join(gone("u"), look("a"))},
-		"a pod made anew ends the one before":                    {before: onA, after: pod(uid("v")), want: join(gone("u"), []effect{{kind: isThere, uid: "v"}}, look("a"))},
+		"a deleted pod is gone":                                  {before: onA, want: join(gone("u"), look("a"), room)},
+		"a pod made anew ends the one before":                    {before: onA, after: pod(uid("v")), want: join(gone("u"), []effect{{kind: isThere, uid: "v"}}, look("a"), room)},
+		"a nomination that is taken back leaves room":            {before: pod(nominated("b")), after: pod(), want: join(there, look("b"), room)},
+		"a pod that reports its state leaves none":               {before: onA, after: ready, want: join(bound(ready), look("a"))},
+		"a pod that is resized may leave room":                   {before: onA, after: resized, want: join(bound(resized), look("a"), room)},
 		"a choice written anew on a bound pod may free devices":  {before: pod(on("a"), choice("one")), after: corrected, want: join(bound(corrected), look("a"), wake)},
 		"a choice written before the pod is bound frees nothing": {before: pod(), after: corrected, want: join(bound(corrected), look("a"))},
 	} {

@@ -42,7 +42,7 @@ func (s *State) Remove(name string, objectUID types.UID) bool {
 	c := s.topologies.Remove(name, objectUID)
 	s.takeNote(&c)
 	if c.Freed {
-		s.onFreed()
+		s.freed()
 	}
 	return c.Changed
 }

@@ -90,7 +90,7 @@ func (p *Process) start(ctx context.Context, h fwk.Handle) error {
 	if _, err := core.Nodes().Informer().AddEventHandler(p.nodeHandler()); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
-	p.state.OnChange(p.gangs.Changed)
+	p.state.OnRoom(p.gangs.Changed)
 	p.state.OnFabricChange(p.gangs.Changed)
 	go p.gangs.Run(ctx, p.shared.Clock())
 	go p.gangs.RunRounds(ctx, p.shared.Clock())

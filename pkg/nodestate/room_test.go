@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// TestOnlyWhatLeavesRoomIsTold: heartbeats of nodes and each pod that was bound had all waiting
+// gangs planned anew.
+func TestOnlyWhatLeavesRoomIsTold(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	info, l := r.view(t)
+	told := [2]int{}
+	for i := range told {
+		r.OnRoom(func() { told[i]++ })
+	}
+	pod := gpuPod("p", 2)
+	bound := on(t, r.State, gpuPod("q", 1), "n", 4)
+	unhealthy := func(s *v1alpha1.NodeGPUTopologyStatus) { s.GPUHealth[1].Healthy = false }
+	healthy := func(s *v1alpha1.NodeGPUTopologyStatus) { s.GPUHealth[1].Healthy = true }
+	graph := func(version string, change func(*v1alpha1.NodeGPUTopologyStatus)) func() {
+		return func() {
+			obj := topologyOf(t, "n", "dgx1-v100")
+			obj.ResourceVersion = version
+			change(&obj.Status)
+			r.topologies.Handler(r.passOn(t.Context())).OnUpdate(nil, obj)
+		}
+	}
+	for _, tc := range []struct {
+		what   string
+		change func()
+		want   bool
+	}{
+		{"a heartbeat of a node", func() { r.nodeHandler().OnUpdate(info.Node(), info.Node()) }, false},
+		{"a plan", func() { r.mustPlan(t, l, member(t, pod, "n", 0, 1)) }, false},
+		{"its end", func() { r.EndPlanned(pod.UID) }, true},
+		{"a pod that is bound", func() { r.podHandler().OnAdd(bound, false) }, false},
+		{"a pod that says that it runs", func() { r.podHandler().OnUpdate(bound, running(bound)) }, false},
+		{"a pod that is gone", func() { r.podHandler().OnDelete(bound) }, true},
+		{"a GPU that is ill", graph("8", unhealthy), false},
+		{"a GPU that is well again", graph("9", healthy), true},
+	} {
+		before := told
+		tc.change()
+		if got := told[0] > before[0]; got != tc.want || told[0] != told[1] {
+			t.Errorf("%s: told %v times after %v, want any: %t", tc.what, told, before, tc.want)
+		}
+	}
+}
+
+func running(pod *v1.Pod) *v1.Pod {
+	pod = pod.DeepCopy()
+	pod.Status.Phase = v1.PodRunning
+	return pod
+}
