@@ -199,6 +199,9 @@ func (s *scene) fabricChanged(g *gang) string {
 	}
 	for _, p := range g.bound {
 		if n := s.node(p.Spec.NodeName).object; n != nil {
+			if n.CreationTimestamp.After(boundAt(p)) {
+				return fmt.Sprintf("node %s was made anew at %s", n.Name, stamp(n.CreationTimestamp.Time))
+			}
 			if at, ok := changedAfter(&n.ObjectMeta, "f:labels", since); ok {
 				return fmt.Sprintf("the labels of node %s may have changed at %s", n.Name, stamp(at))
 			}

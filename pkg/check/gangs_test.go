@@ -215,6 +215,10 @@ func TestGangs(t *testing.T) {
 			},
 			wantViolations: []string{GangScattered}, wantGangs: 1,
 		},
+		"a node that was made anew since": {
+			change:    func(c *city) { scattered(c); c.Nodes[1].CreationTimestamp = *at(time.Minute) },
+			wantNotes: []string{DegradedSince}, wantGangs: 1, wantText: "node b was made anew at",
+		},
 		"a label that is gone": {
 			change: func(c *city) { scattered(c); c.Nodes[1].Labels = nil }, wantNotes: []string{DegradedSince}, wantGangs: 1,
 			wantText: "node b has no label of that level",

@@ -32,8 +32,9 @@ func (s *scene) checkScheduler(d *diagnosis.State) {
 	if !d.Synced {
 		s.note(Violation{Invariant: NotSynced, Objects: []Object{schedulerObject(d)}, Field: "synced", Message: "it has not read all graphs yet, and GPU pods wait"})
 	}
+	attempted := inAttempts(d)
 	for i := range d.Claims {
-		s.checkClaim(d, &d.Claims[i])
+		s.checkClaim(d, &d.Claims[i], attempted)
 	}
 	s.checkClaimSharing(d)
 	if d.Synced {
@@ -46,11 +47,24 @@ func claimObjects(d *diagnosis.State, c *diagnosis.Reservation) []Object {
 	return []Object{{Kind: "Pod", Namespace: namespace, Name: name, UID: c.UID}, {Kind: "Node", Name: c.Node}, schedulerObject(d)}
 }
 
-// checkClaim finds claims that hold GPUs for no pod. The next scheduling cycle drops
-// settled claims, so their age means nothing without a cycle. A process that was paused
-// has old claims until it has heard what it missed, so only a lasting one is a
-// violation.
-func (s *scene) checkClaim(d *diagnosis.State, c *diagnosis.Reservation) {
+// inAttempts are the pods whose gangs are being placed.
+func inAttempts(d *diagnosis.State) map[types.UID]bool {
+	out := map[types.UID]bool{}
+	for i := range d.Gangs {
+		if a := d.Gangs[i].Attempt; a != nil {
+			for _, uid := range slices.Concat(a.Held, a.Reserved, a.Waiting) {
+				out[uid] = true
+			}
+		}
+	}
+	return out
+}
+
+// checkClaim finds claims that hold GPUs for no pod, or for a gang that nobody tries to place.
+// The next scheduling cycle drops settled claims, so their age means nothing without a cycle. A
+// process that was paused has old claims until it has heard what it missed, so only a lasting
+// one is a violation.
+func (s *scene) checkClaim(d *diagnosis.State, c *diagnosis.Reservation, attempted map[types.UID]bool) {
 	bound := max(leakFactor*d.RequestTimeout.Duration, leakFloor)
 	settled := c.Phase == "confirmed" || c.Phase == "void"
 	seen := d.At
@@ -71,6 +85,9 @@ func (s *scene) checkClaim(d *diagnosis.State, c *diagnosis.Reservation) {
 		s.pend(v)
 	case pod.Spec.NodeName != "" && pod.Spec.NodeName != c.Node:
 		v.Message += ", and the pod is on node " + pod.Spec.NodeName
+		s.pend(v)
+	case c.Phase == "planned" && !attempted[c.UID]:
+		v.Message += ", and no attempt to place its gang goes on"
 		s.pend(v)
 	default:
 		v.Invariant = LateClaim

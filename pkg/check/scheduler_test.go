@@ -133,6 +133,24 @@ func TestWhatASchedulerBelievesFollowsFromThePods(t *testing.T) {
 			},
 			want: wanted{pending: []string{LeakedClaim}, message: "the pod is on node a"},
 		},
+		"places of a gang that is being placed": {
+			build: func(c *city, d *diagnosis.State) {
+				c.pod("one", "b", 0).Spec.NodeName = ""
+				d.Claims = []diagnosis.Reservation{c.claim("uid-one", "planned", time.Hour, 0)}
+				d.Gangs = []diagnosis.Gang{{Gang: "g", Attempt: &diagnosis.GangAttempt{Phase: "committed", Held: []types.UID{"uid-one"}}}}
+				c.derives(d, "b", 0)
+			},
+			want: wanted{notes: []string{LateClaim}},
+		},
+		"places of a gang that nobody tries to place": {
+			build: func(c *city, d *diagnosis.State) {
+				c.pod("one", "b", 0).Spec.NodeName = ""
+				d.Claims = []diagnosis.Reservation{c.claim("uid-one", "planned", time.Hour, 0)}
+				d.Gangs = []diagnosis.Gang{{Gang: "g", Waits: "rack: 3 of 4"}}
+				c.derives(d, "b", 0)
+			},
+			want: wanted{pending: []string{LeakedClaim}, message: "no attempt to place its gang goes on"},
+		},
 		"an old claim whose pod still waits": {
 			build: func(c *city, d *diagnosis.State) {
 				c.pod("one", "b", 0).Spec.NodeName = ""

@@ -37,6 +37,8 @@ type State struct {
 	Claims []Reservation `json:"claims,omitempty"`
 	// Holds are what nominated pods are to get once their victims are gone.
 	Holds []NominatedReservation `json:"holds,omitempty"`
+	// Gangs are those of which the process knows pods, by name.
+	Gangs []Gang `json:"gangs,omitempty"`
 	// Widened are the pods whose next cycle looks at all nodes.
 	Widened []types.UID `json:"widened,omitempty"`
 	// Nodes are those of which anything is known, by name.
@@ -64,6 +66,30 @@ type Reservation struct {
 	Phase string    `json:"phase"`
 	Since time.Time `json:"since"` // of the phase
 	GPUs  []string  `json:"gpus,omitempty"`
+}
+
+// Gang is what the process believes of one gang.
+type Gang struct {
+	Gang string `json:"gang"` // source namespace/name
+	Pods int    `json:"pods"`
+	// Waits says why the gang is not tried now, and Until when it is tried at the latest; empty
+	// and absent if it does not wait, or for no certain time.
+	Waits string     `json:"waits,omitempty"`
+	Until *time.Time `json:"until,omitempty"`
+	// Attempt is absent if none goes on.
+	Attempt *GangAttempt `json:"attempt,omitempty"`
+}
+
+// GangAttempt is an attempt to place members of a gang, all or none.
+type GangAttempt struct {
+	Phase string    `json:"phase"`
+	Since time.Time `json:"since"`         // of the phase
+	Why   string    `json:"why,omitempty"` // of its end
+	// Held are the members whose cycles are to come, Reserved those whose Permit is, and
+	// Waiting those at Permit or beyond. The others are bound, or out of it.
+	Held     []types.UID `json:"held,omitempty"`
+	Reserved []types.UID `json:"reserved,omitempty"`
+	Waiting  []types.UID `json:"waiting,omitempty"`
 }
 
 // Node is what the process believes of one node.

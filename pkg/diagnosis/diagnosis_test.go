@@ -22,7 +22,10 @@ func TestTheNamesInTheJSONStay(t *testing.T) {
 		Profiles: []Profile{{Name: "p", Resources: []string{"r"}, DefaultPolicy: "best-effort", AllowNoGraph: true, CountStale: true}},
 		Claims:   []Reservation{{Pod: "ns/p", Node: "n", UID: "u", Phase: "binding", Since: at, GPUs: []string{"GPU-a"}}},
 		Holds:    []NominatedReservation{{UID: "u", Node: "n", Until: at, GPUs: []string{"GPU-a"}}},
-		Widened:  []types.UID{"u"},
+		Gangs: []Gang{{Gang: "g", Pods: 3, Waits: "w", Until: &at, Attempt: &GangAttempt{
+			Phase: "ending", Since: at, Why: "y", Held: []types.UID{"u"}, Reserved: []types.UID{"v"}, Waiting: []types.UID{"x"},
+		}}},
+		Widened: []types.UID{"u"},
 		Nodes: []Node{{
 			Name: "n", NodeUID: "nu", ResourceVersion: "7", Counts: true, Why: "w", ExporterUntil: &at, AgentUntil: &at, Revision: 4,
 			Memo: &usage, Derived: &Usage{}, Indexed: map[string][]string{"r": {"GPU-b"}},
@@ -72,6 +75,28 @@ func TestTheNamesInTheJSONStay(t *testing.T) {
    "gpus": [
     "GPU-a"
    ]
+  }
+ ],
+ "gangs": [
+  {
+   "gang": "g",
+   "pods": 3,
+   "waits": "w",
+   "until": "2026-01-01T00:00:00Z",
+   "attempt": {
+    "phase": "ending",
+    "since": "2026-01-01T00:00:00Z",
+    "why": "y",
+    "held": [
+     "u"
+    ],
+    "reserved": [
+     "v"
+    ],
+    "waiting": [
+     "x"
+    ]
+   }
   }
  ],
  "widened": [

@@ -46,6 +46,8 @@ const (
 // takes what happened and returns what is to be done.
 type attempt struct {
 	phase    phase
+	stamped  phase // the phase that since is of
+	since    time.Time
 	members  []types.UID // in the order of ranks
 	steps    map[types.UID]step
 	at       [through + 1]int // how many members are at each step

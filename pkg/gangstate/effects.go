@@ -18,6 +18,9 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 	if x == nil {
 		return
 	}
+	if x.attempt != nil {
+		x.attempt.stamp(g.clock.Now())
+	}
 	for e.any() {
 		end, goOn := g.ends(x, &e), g.goesOn(x, &e)
 		if e.over {

@@ -82,6 +82,7 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 			uids[i] = pod.UID
 		}
 		x.attempt = hold(uids, first.UID, g.clock.Now().Add(Timeout(len(uids))))
+		x.attempt.stamp(g.clock.Now())
 		x.commit = &Commit{Key: x.key, Group: g.group[x.key], Members: uids, Fresh: !x.turns.follows, Answer: answer}
 		ok = true
 		return nil, effects{}

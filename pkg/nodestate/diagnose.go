@@ -33,6 +33,9 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 		d.LastSweep = new(time.Unix(0, at).UTC())
 	}
 	d.Widened, d.Holds = s.retries.Pods(), s.NominatedReservations()
+	if gangs := s.gangs.Load(); gangs != nil {
+		d.Gangs = (*gangs)()
+	}
 	d.Profiles = s.profiles.describe(s.index.Resources())
 	seen := s.index.Seen()
 	derived, heldBack := s.derive(d.Claims), s.topologies.HeldBack()
@@ -52,6 +55,9 @@ func (s *State) Diagnose(name string) *diagnosis.State {
 	slices.SortFunc(d.Nodes, func(a, b diagnosis.Node) int { return cmp.Compare(a.Name, b.Name) })
 	return d
 }
+
+// DiagnoseGangs has fn tell what is known of gangs.
+func (s *State) DiagnoseGangs(fn func() []diagnosis.Gang) { s.gangs.Store(&fn) }
 
 func (s *State) diagnoseNode(name string, x *cell, n *usage.Node) diagnosis.Node {
 	out := diagnosis.Node{Name: name, Revision: x.candidate.Revision.Load()}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
@@ -70,7 +71,8 @@ type State struct {
 	lookAgain deadline   // when waiting pods are tried in any case
 
 	listeners     listeners
-	placesByCount atomic.Bool // some profile places pods by count where graphs are stale
+	gangs         atomic.Pointer[func() []diagnosis.Gang] // for Diagnose
+	placesByCount atomic.Bool                             // some profile places pods by count where graphs are stale
 
 	nominated   func(node string) []fwk.PodInfo // what the scheduling queue has nominated
 	onMalformed func(pod *v1.Pod, err error)

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+)
+
+// TestDiagnoseTellsHowFarAGangHasCome follows a gang from its first pod to its first attempt.
+func TestDiagnoseTellsHowFarAGangHasCome(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2, 0, false)
+	want := func(when string, gangs ...diagnosis.Gang) {
+		t.Helper()
+		if diff := cmp.Diff(gangs, r.gangs.Diagnose()); diff != "" {
+			t.Errorf("%s (-want,+got)\n%s", when, diff)
+		}
+	}
+	pods := []types.UID{"g-0.0", "g-1.0"}
+	r.set(member("g", 2, "g-0", 0))
+	told := diagnosis.Gang{Gang: "gang ns/g", Pods: 1}
+	want("with one of two pods", told)
+
+	r.set(member("g", 2, "g-1", 0))
+	until := r.clock.Now().Add(time.Minute).UTC()
+	key := r.gangs.keys(func(*gang) bool { return true })[0]
+	r.gangs.Wait(key, &Wait{Why: "no room", Until: until})
+	told.Pods, told.Waits, told.Until = 2, "no room", &until
+	want("without room", told)
+
+	r.gangs.Wait(key, nil)
+	r.clock.Step(time.Second)
+	r.cycle()
+	told.Waits, told.Until = "", nil
+	told.Attempt = &diagnosis.GangAttempt{Phase: "collecting", Since: r.clock.Now().UTC(), Held: pods[1:], Waiting: pods[:1]}
+	want("while the first waits for the other", told)
+
+	r.clock.Step(time.Second)
+	r.settle(1)
+	r.binding.Wait()
+	told.Attempt = nil
+	want("bound", told)
+}
