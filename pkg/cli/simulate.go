@@ -34,6 +34,7 @@ type simulation struct {
 	fabric       string
 	gangPolicies []string
 	patience     time.Duration
+	drainAfter   time.Duration
 	pods         int
 	policies     []string
 	load, warmUp float64
@@ -100,6 +101,7 @@ answer's fields.`,
 	f.StringVar(&s.fabric, "fabric", "", "CSV with the domains of each node; then --nodes is CSV with the machine of each")
 	f.StringArrayVar(&s.gangPolicies, "gang-policy", []string{sim.Ours}, "with --fabric: "+strings.Join(sim.GangPolicies(), ", ")+"; may be given several times")
 	f.DurationVar(&s.patience, "placement-patience", 0, "with --gang-policy ours: how long a gang waits for a level as good as in the empty cluster")
+	f.DurationVar(&s.drainAfter, "drain-after", 0, "with --gang-policy ours: after how long without room nodes are closed to younger jobs for a gang; 0 is never")
 	f.Float64Var(&s.load, "load", 0.85, "rescale arrivals so that the jobs ask for this share of the cluster's GPU time; 0 leaves them as they are")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of what is drawn: a synthetic trace, times a trace lacks, random picks")
 	f.IntVar(&s.pods, "pods", 20_000, "with synthetic:NAME: pods to draw")
@@ -122,8 +124,9 @@ func (s *simulation) run(cmd *cobra.Command) ([]*sim.Result, error) {
 	var out []*sim.Result
 	for _, p := range policies {
 		config.Policy, config.GangPolicy, config.PatienceS = p, p, 0
+		config.DrainAfterS = 0
 		if p == sim.Ours {
-			config.PatienceS = s.patience.Seconds()
+			config.PatienceS, config.DrainAfterS = s.patience.Seconds(), s.drainAfter.Seconds()
 		}
 		r, err := sim.Run(cmd.Context(), *config)
 		if err != nil {
@@ -196,6 +199,8 @@ func (s *simulation) checkGangs(cmd *cobra.Command) error {
 		return usagef("--gang-policy goes with --fabric only")
 	case s.fabric == "" && s.patience != 0:
 		return usagef("--placement-patience goes with --fabric only")
+	case s.fabric == "" && s.drainAfter != 0:
+		return usagef("--drain-after goes with --fabric only")
 	case s.fabric == "":
 		return nil
 	case changed("policy"):
@@ -206,6 +211,10 @@ func (s *simulation) checkGangs(cmd *cobra.Command) error {
 		return usagef("--placement-patience %v: want 0 or more", s.patience)
 	case s.patience > 0 && !slices.Contains(s.gangPolicies, sim.Ours):
 		return usagef("--placement-patience goes with --gang-policy %s only", sim.Ours)
+	case s.drainAfter < 0:
+		return usagef("--drain-after %v: want 0 or more", s.drainAfter)
+	case s.drainAfter > 0 && !slices.Contains(s.gangPolicies, sim.Ours):
+		return usagef("--drain-after goes with --gang-policy %s only", sim.Ours)
 	}
 	for _, p := range s.gangPolicies {
 		if !slices.Contains(known, p) {

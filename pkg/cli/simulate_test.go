@@ -110,6 +110,9 @@ func TestSimulateOnAFabric(t *testing.T) {
 		"ours, patiently": {"--placement-patience 300s", gangs{
 			"count": 3.0, "oneDomainShare": rack(1), "domainsOverFewest": rack(1), "meanWaitSeconds": 59. / 3, "levelRegret": 0.0, "notCarriedOut": 0.0,
 		}},
+		"ours, draining": {"--drain-after 1s", gangs{
+			"count": 3.0, "oneDomainShare": rack(2. / 3), "domainsOverFewest": rack(1), "meanWaitSeconds": 0.0, "levelRegret": 0.0, "notCarriedOut": 0.0,
+		}},
 		"first fit": {"--gang-policy first-fit", gangs{
 			"count": 3.0, "oneDomainShare": rack(2. / 3), "domainsOverFewest": rack(4. / 3), "meanWaitSeconds": 0.0, "levelRegret": 1. / 3, "notCarriedOut": 0.0,
 		}},
@@ -172,6 +175,9 @@ func TestBadSimulationsSayWhatIsWrong(t *testing.T) {
 		"a trace that is wrong":        {"--nodes testdata/nodes.txt --trace -", "arrival_s,duration_s,gpus\n0,1,many\n", ExitInput, []string{"standard input: line 2, column 5", `"many"`}},
 		"gangs without a fabric":       {files + " --gang-policy kueue", "", ExitUsage, []string{"--gang-policy", "--fabric"}},
 		"patience without a fabric":    {files + " --placement-patience 1s", "", ExitUsage, []string{"--placement-patience", "--fabric"}},
+		"draining without a fabric":    {files + " --drain-after 1s", "", ExitUsage, []string{"--drain-after", "--fabric"}},
+		"draining for others":          {files + " --fabric x --gang-policy kueue --drain-after 1s", "", ExitUsage, []string{"--gang-policy ours"}},
+		"draining before now":          {files + " --fabric x --drain-after -1s", "", ExitUsage, []string{"-1s"}},
 		"pods' policies on a fabric":   {files + " --fabric x --policy spread+exact", "", ExitUsage, []string{"--policy", "--gang-policy"}},
 		"a gang policy nobody has":     {files + " --fabric x --gang-policy slurm", "", ExitUsage, []string{`"slurm"`, "koordinator"}},
 		"patience of others":           {files + " --fabric x --gang-policy kueue --placement-patience 1s", "", ExitUsage, []string{"--gang-policy ours"}},

@@ -11,5 +11,5 @@
 //
 // Locks, left before right; none is held while an effect is carried out:
 //
-//	the scheduling queue's lock (PreEnqueue) ► Gangs.mu
+//	the scheduling queue's lock (PreEnqueue) ► Gangs.mu ► those of waking that callers need not know
 package gangstate

@@ -43,6 +43,7 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 	if len(x.pods) == 0 && x.busy == 0 && x.attempt == nil {
 		delete(g.gangs, x.key)
 	}
+	g.endDrained()
 }
 
 // ends returns what ends places and waits. It needs g.mu; what it returns does not.

@@ -16,6 +16,7 @@ import (
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
 
 // Doer carries out what a step of a gang asks for. It is called without any lock of Gangs,
@@ -56,6 +57,9 @@ type Gangs struct {
 	gangs map[gangrequest.Key]*gang                        // guarded by mu, as is what they have
 	byPod map[types.UID]*gang                              // guarded by mu
 	group map[gangrequest.Key]*schedulingv1alpha1.PodGroup // guarded by mu; PodGroups, with or without pods
+
+	closeNodes func(map[string]*candidates.Closure) // guarded by mu
+	drains     map[int32]*drain                     // by priority; guarded by mu
 }
 
 // gang is what is known of one gang.
@@ -76,6 +80,8 @@ type gang struct {
 	waits    *Wait             // nil: it may be tried
 	since    time.Time         // when its first pod came: its age
 	ready    time.Time         // when it became complete; zero while it is not
+	ungated  time.Time         // when a member's last scheduling gate was seen to go
+	revision uint64            // another number after each change of its pods or its group
 	refused  map[Refusal]int64 // node generation at which another plugin refused it
 	tries    int               // plans in a row that other plugins refused
 	stuck    time.Time         // since when it does not go on
@@ -97,6 +103,7 @@ func New(clk clock.PassiveClock) *Gangs {
 	return &Gangs{
 		clock: clk, wake: make(chan struct{}, 1), profiles: map[string]bool{}, gangs: map[gangrequest.Key]*gang{}, byPod: map[types.UID]*gang{},
 		group: map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}, doer: idle{},
+		drains: map[int32]*drain{}, closeNodes: func(map[string]*candidates.Closure) {},
 	}
 }
 
@@ -128,7 +135,10 @@ func (g *Gangs) SetPod(pod *v1.Pod) {
 		x.pods[pod.UID] = pod
 		g.byPod[pod.UID] = x
 		if old == nil || changed(old, pod) {
-			x.read = nil
+			x.change()
+		}
+		if old != nil && len(old.Spec.SchedulingGates) > 0 && len(pod.Spec.SchedulingGates) == 0 {
+			x.ungated = g.clock.Now()
 		}
 		if old != nil && changed(old, pod) {
 			x.counted = 0 // it may say another number
@@ -183,7 +193,7 @@ func (g *Gangs) DeletePod(pod *v1.Pod) {
 func (g *Gangs) remove(x *gang, uid types.UID, why string) (e effects) {
 	delete(x.pods, uid)
 	delete(g.byPod, uid)
-	x.read = nil
+	x.change()
 	if x.attempt != nil {
 		e = x.attempt.gone(uid, why)
 	}
@@ -212,7 +222,8 @@ func (g *Gangs) changeGroup(key gangrequest.Key, group *schedulingv1alpha1.PodGr
 		if x == nil || sameGroup(old, group) {
 			return nil, effects{}
 		}
-		x.read, x.counted = nil, 0
+		x.counted = 0
+		x.change()
 		g.again(x)
 		return x, effects{activate: g.next(x)}
 	})
@@ -302,6 +313,12 @@ func (g *Gangs) next(x *gang) []types.UID {
 		return []types.UID{uid}
 	}
 	return nil
+}
+
+// change has the gang read again.
+func (x *gang) change() {
+	x.read = nil
+	x.revision++
 }
 
 // ensure needs g.mu.

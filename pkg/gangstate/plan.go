@@ -20,7 +20,7 @@ import (
 // Supplier says what nodes have for members; nodestate's State does.
 type Supplier interface {
 	Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter) fabric.Supply
-	EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter) fabric.Supply
+	EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter, used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply
 	SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter,
 		used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply
 	Stamp(info fwk.NodeInfo) nodestate.Stamp
@@ -65,6 +65,10 @@ type Question struct {
 	Snapshot fwk.NodeInfoLister
 	Demand   func(*v1.Pod) (*placement.Demand, error)
 	Empty    bool // as if nobody else used anything
+	// Freest prefers the nodes with the most that is free now, of plans that are equal in level,
+	// domains, bands and segments.
+	Freest bool
+	Closed func(node string) bool // nodes that are closed to these members; nil: none
 }
 
 // Answer is where the members of a turn go.
@@ -240,6 +244,9 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 			continue
 		}
 		stamp := b.p.supplier.Stamp(info)
+		if b.q.Closed != nil && b.q.Closed(info.Node().Name) {
+			continue
+		}
 		x := &known.nodes[node]
 		unknown := stamp == (nodestate.Stamp{}) // nothing tells when what the node has changes
 		if !x.known || unknown || x.stamp != stamp || x.node != info.Node() {
@@ -249,6 +256,9 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 			continue
 		}
 		out[node] = x.supply
+		if b.q.Freest {
+			out[node].Preference = freeFor(s.demand, info)
+		}
 	}
 	return out
 }
@@ -259,7 +269,7 @@ func (b *build) ask(s *shape, info fwk.NodeInfo) fabric.Supply {
 	case !s.admits(info, b.q.Empty):
 		return fabric.Supply{}
 	case b.q.Empty:
-		return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter), info.Node())
+		return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter, 0, nil), info.Node())
 	}
 	return s.bound(b.p.supplier.Supply(s.demand, info, b.q.Snapshot, b.p.slotter), info.Node())
 }
@@ -278,6 +288,9 @@ func (b *build) remaining(shape, node int, used nvtopo.Mask, placed []int) fabri
 	}
 	if s.alone && placed[shape] > 0 {
 		return fabric.Supply{}
+	}
+	if b.q.Empty {
+		return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter, used, others), info.Node())
 	}
 	return s.bound(b.p.supplier.SupplyBeside(s.demand, info, b.q.Snapshot, b.p.slotter, used, others), info.Node())
 }

@@ -41,6 +41,8 @@ type Turn struct {
 	Refused map[Refusal]int64
 	Since   time.Time // when the gang became complete
 	Fresh   bool      // no member is bound yet
+	// Complete is when the last of Pods came, by the API server: what younger is measured by.
+	Complete time.Time
 }
 
 // Begin says what the cycle of a pod, which begins now, is to do. ok is false for a pod that is
@@ -62,7 +64,7 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 	if x.attempt != nil {
 		return Turn{Held: true}, true
 	}
-	t = Turn{Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Since: x.ready, Fresh: !x.turns.follows}
+	t = Turn{Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Since: x.ready, Fresh: !x.turns.follows, Complete: g.completed(x)}
 	for node, generation := range x.refused {
 		t.Refused[node] = generation
 	}

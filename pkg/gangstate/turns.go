@@ -14,6 +14,7 @@ import (
 type turns struct {
 	pods    []*v1.Pod
 	follows bool // some members have their nodes
+	needed  bool // they are needed for the minimum
 	missing int  // how many more the gang needs, that cannot be scheduled or do not exist
 }
 
@@ -31,6 +32,7 @@ func newTurns(g *gangrequest.Gang, profiles map[string]bool) *turns {
 		}
 	}
 	if needed := g.Minimum - have; needed > 0 {
+		t.needed = true
 		t.missing = max(0, needed-len(t.pods))
 		t.pods = t.pods[:min(needed, len(t.pods))]
 	} else if len(t.pods) > 1 {

@@ -44,7 +44,7 @@ func (s *State) Spare(resource, node string) nodeindex.Spare {
 func (s *State) Candidates(d *placement.Demand, pod *v1.Pod, how *candidates.Narrowing, h fwk.Handle, nodes []fwk.NodeInfo) (names sets.Set[string], best nodeindex.Best) {
 	q := candidates.Query{
 		Pod: pod, Request: d.Request, Unenforced: d.Unenforced, Narrowing: how,
-		Nodes: nodes, Snapshot: h.SnapshotSharedLister().NodeInfos(), Queue: h,
+		Nodes: nodes, Snapshot: h.SnapshotSharedLister().NodeInfos(), Queue: h, Closed: &s.closed,
 	}
 	if !s.index.Refresh(&q) || s.retries.Begin(pod.UID) {
 		return nil, nodeindex.NoBest()

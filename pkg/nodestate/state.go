@@ -58,6 +58,7 @@ type State struct {
 	fabric       *fabricview.Views
 	index        *candidates.Index
 	retries      *candidates.Retries
+	closed       candidates.Closed
 	profiles     *profiles
 	waker        *waking.Waker
 	pods         podLister

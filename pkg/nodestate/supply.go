@@ -90,14 +90,17 @@ func asGiven(d *placement.Demand, n *usage.Node, used nvtopo.Mask, placed []Plac
 }
 
 // EmptySupply is what the node would have with nothing on it but the pods of DaemonSets, which
-// stay: what a gang may wait for.
-func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter) fabric.Supply {
+// stay, and members of other demands as in SupplyBeside: what a gang may wait for.
+func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter, used nvtopo.Mask, placed []Placed) fabric.Supply {
 	node := info.Node()
 	room := roomOf(info.GetAllocatable())
 	for _, pi := range info.GetPods() {
 		if owner := metav1.GetControllerOf(pi.GetPod()); owner != nil && owner.Kind == "DaemonSet" {
 			room.takeAll(pi.CalculateResource().Resource, 1)
 		}
+	}
+	for _, p := range placed {
+		room.take(p.Demand.Request, int64(p.Count))
 	}
 	limit := room.holds(d.Request)
 	if !d.HasGPUs() {
@@ -109,10 +112,16 @@ func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *pla
 		return fabric.Supply{}
 	}
 	emptied := sync.OnceValue(n.Emptied)
+	others := asGiven(d, n, used, placed)
 	beside := func(given []usage.Reservation) *usage.Usage {
-		return usage.Compute(&usage.Input{Node: emptied(), Now: s.clock.Now(), Pods: &podInfos{}, Reservations: given})
+		all := slices.Concat(others, given)
+		return usage.Compute(&usage.Input{Node: emptied(), Now: s.clock.Now(), Pods: &podInfos{}, Reservations: all})
 	}
-	slots, most := slotter.Slots(n.Empty, d, s.clock.Now(), beside)
+	empty := n.Empty
+	if len(others) > 0 {
+		empty = beside(nil)
+	}
+	slots, most := slotter.Slots(empty, d, s.clock.Now(), beside)
 	return fabric.Supply{Slots: slots, Limit: fabric.AtMost(min(limit, most))}
 }
 

@@ -192,7 +192,7 @@ func TestAnEmptyNodeSuppliesWhatItHasWhenEmptied(t *testing.T) {
 			c := newTenancy(t, rng, "dgx1-v100", kubelet)
 			gang := c.gang(16)
 			d := demandOf(t, gang[0])
-			got := c.EmptySupply(d, c.info, slotter)
+			got := c.EmptySupply(d, c.info, slotter, 0, nil)
 			c.info, c.list = c.view(t)
 			if want := c.Supply(d, c.info, c.list, slotter); slotsOf(got) != slotsOf(want) {
 				t.Errorf("kubelet %d, seed %d: %d slots when emptied, %d when empty\n%s", k, seed, slotsOf(got), slotsOf(want), d.Signature())
@@ -265,6 +265,9 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 		if set&nvtopo.MaskOf(0, 1) != 0 {
 			t.Errorf("the launcher's GPUs are given out again: %v", set.Positions())
 		}
+	}
+	if n := slotsOf(r.EmptySupply(d, info, placement.NewSlotter(), nvtopo.MaskOf(0, 1), []Placed{{launcher, 1}})); n != 3 {
+		t.Errorf("%d slots beside a launcher of 2 GPUs when the node is empty, want 3", n)
 	}
 	affine := demandOf(t, annotated(guaranteed(gpuPod("worker", 1), "20", "1Gi"), podrequest.NUMAAffinityKey, "required"))
 	alone := slotsOf(r.Supply(affine, info, l, placement.NewSlotter()))

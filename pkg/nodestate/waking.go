@@ -16,6 +16,7 @@ import (
 // ends that began last. Until it is woken, or changed, it is Gated.
 func (s *State) AddWaiting(r *waking.RefusedPod) {
 	w := *r
+	w.Closed = &s.closed
 	w.Began = time.Unix(0, s.swept.Load())
 	w.Exempt = w.Exempt || s.reservations.TriedOn(r.Pod.UID) != ""
 	s.waker.Add(&w)

@@ -58,6 +58,9 @@ type Config struct {
 	// PatienceS is how many seconds a gang of the policy "ours", from when there is room for
 	// it, waits for a domain of the level that the empty cluster has for it.
 	PatienceS float64
+	// DrainAfterS is after how many seconds without room nodes are closed to younger jobs for a
+	// gang of the policy "ours", the oldest at a time; 0: never.
+	DrainAfterS float64
 
 	// Load rescales the arrivals so that the GPU time asked for is this share of
 	// the GPU time the cluster has until the last arrival; 0 leaves them alone.
@@ -123,6 +126,10 @@ func (c *Config) check() error {
 		return fmt.Errorf("patience %v s: want 0 to %g", c.PatienceS, float64(maxSeconds))
 	case c.PatienceS > 0 && (c.Fabric == nil || c.GangPolicy != Ours):
 		return fmt.Errorf("patience goes with a fabric and the gang policy %q only", Ours)
+	case !(c.DrainAfterS >= 0 && c.DrainAfterS <= maxSeconds):
+		return fmt.Errorf("drain after %v s: want 0 to %g", c.DrainAfterS, float64(maxSeconds))
+	case c.DrainAfterS > 0 && (c.Fabric == nil || c.GangPolicy != Ours):
+		return fmt.Errorf("draining goes with a fabric and the gang policy %q only", Ours)
 	}
 	for i := range c.Jobs {
 		if err := c.Jobs[i].check(); err != nil {

@@ -76,7 +76,7 @@ func (p *fabricPlans) plan(size, gpus, pods int) ([]part, error) {
 		p.members = append(p.members, fabric.Member{})
 	}
 	plan, err := fabric.Place(x.tree, &fabric.Request{
-		Shapes: []fabric.Shape{{GPUs: gpus, Nodes: x.rooms[size].supply}}, Members: p.members[:pods],
+		Shapes: []fabric.Shape{{GPUs: gpus, Nodes: x.open(size)}}, Members: p.members[:pods],
 	})
 	var none *fabric.UnplaceableError
 	switch {

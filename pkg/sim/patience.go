@@ -7,6 +7,7 @@ import "math"
 // waits reports whether the first job of a queue should wait for a better level though there
 // is room for it. From the first moment with room the patience of every job of the queue runs.
 func (r *replay) waits(q *queue, now float64) bool {
+	r.look(q.jobs[0])
 	if r.config.PatienceS == 0 || q.pods < 2 || !r.site.has(q.size, q.pods) {
 		return false
 	}

@@ -93,20 +93,44 @@ func (o *ours) place(gpus int) (int, nvtopo.Mask, bool) {
 // beside is place beside gangs: of the nodes that are equal otherwise that which spoils the
 // least of what is whole.
 func (o *ours) beside(d *nodeindex.Demand) (node int, set nvtopo.Mask, ok bool) {
-	o.equal = o.index.Candidates(d, nodeindex.BandBest, o.equal[:0])
-	if len(o.equal) == 0 {
-		return 0, 0, false
+	for band := nodeindex.BandBest; ; band++ {
+		o.equal = o.index.Candidates(d, band, o.equal[:0])
+		if len(o.equal) == 0 {
+			return 0, 0, false
+		}
+		band = o.equal[0].Offer.Band
+		if o.equal = slices.DeleteFunc(o.equal, o.allClosed); len(o.equal) > 0 {
+			break
+		}
 	}
 	best, _ := nodeindex.Top(o.equal, &o.weights, 0)
 	node = -1
 	for _, c := range best {
 		for n := range c.Bucket.Nodes() {
-			if node < 0 || o.site.crowded(n, node) < 0 {
+			if !o.isClosed(n) && (node < 0 || o.site.crowded(n, node) < 0) {
 				node, set = n, c.Offer.Set
 			}
 		}
 	}
 	return node, set, true
+}
+
+// isClosed reports whether a node is closed to the job that is looked at.
+func (o *ours) isClosed(node int) bool {
+	return o.site.closed != nil && o.site.closed[o.site.number[node]]
+}
+
+// allClosed reports whether all nodes of a candidate are.
+func (o *ours) allClosed(c nodeindex.Candidate) bool {
+	if o.site.closed == nil {
+		return false
+	}
+	for n := range c.Bucket.Nodes() {
+		if !o.isClosed(n) {
+			return false
+		}
+	}
+	return true
 }
 
 func (o *ours) changed(at int) {

@@ -39,6 +39,7 @@ type replay struct {
 	gangs gangPolicy
 	gang  *gangMeasures
 	until []float64 // by job: when its patience ends; 0 before there is room
+	drain *drain    // nil: no node is closed
 }
 
 // queue holds the waiting jobs of one demand, first come first.
@@ -109,7 +110,7 @@ func (r *replay) onFabric() (err error) {
 	return err
 }
 
-// run replays arrivals, departures and ends of patience in order of time; of those at one
+// run replays arrivals, departures, ends of patience and of drain-after in order of time; of those at one
 // time departures come first and arrivals last. Waiting jobs are tried again at each of the
 // others in order of arrival, and later ones may pass those that do not fit, as in
 // kube-scheduler.
@@ -119,7 +120,7 @@ func (r *replay) run(ctx context.Context) error {
 		if pass++; pass&0xff == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		event := r.deadline(now)
+		event := min(r.deadline(now), r.drainDeadline(now))
 		if len(r.running) > 0 {
 			event = min(event, r.running[0].at)
 		}
@@ -170,7 +171,10 @@ func (r *replay) try(q *queue, now float64) (bool, error) {
 	}
 	ok, err := r.start(q, now)
 	if ok {
+		r.placed(q.jobs[0])
 		q.jobs, q.patient = q.jobs[1:], max(0, q.patient-1)
+	} else if err == nil {
+		err = r.starve(q, now)
 	}
 	return ok, err
 }

@@ -24,6 +24,7 @@ type site struct {
 	free    []int   // GPUs, by number
 	byFree  []int   // nodes, by free GPUs
 	idle    [][]int // by depth, then domain: nodes of which all GPUs are free
+	closed  []bool  // by number: nodes that are closed to the job that is looked at; nil if none is
 }
 
 // room is what pods of one size find.
@@ -171,8 +172,32 @@ func (x *site) ideal(size, pods int) int {
 	return -1
 }
 
-// has reports whether the cluster can hold so many pods now.
-func (x *site) has(size, pods int) bool { return x.rooms[size].slots[0][0] >= pods }
+// has reports whether the cluster can hold so many pods now, on nodes that are open to them.
+func (x *site) has(size, pods int) bool {
+	r := &x.rooms[size]
+	slots := r.slots[0][0]
+	for i, closed := range x.closed {
+		if closed {
+			slots -= slotsOf(r.supply[i].Slots)
+		}
+	}
+	return slots >= pods
+}
+
+// open is what the nodes have that are open to the job that is looked at.
+func (x *site) open(size int) []fabric.Supply {
+	supply := x.rooms[size].supply
+	if x.closed == nil {
+		return supply
+	}
+	supply = slices.Clone(supply)
+	for i, closed := range x.closed {
+		if closed {
+			supply[i] = fabric.Supply{}
+		}
+	}
+	return supply
+}
 
 // counted is how many pods fit by the number of free GPUs alone.
 func (x *site) counted(gpus int) (pods int) {

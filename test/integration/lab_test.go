@@ -89,6 +89,9 @@ profiles:
 		b.WriteString("  pluginConfig:\n")
 		for _, name := range plugins {
 			if name == gangPlugin {
+				if extra := p.args[name]; extra != "" {
+					fmt.Fprintf(&b, "  - name: %s\n    args:\n      %s\n", name, extra)
+				}
 				continue
 			}
 			fmt.Fprintf(&b, "  - name: %s\n    args:\n      annotationWrite: %s\n      requestTimeout: %s\n", name, p.write, requestTimeout)

@@ -34,6 +34,7 @@ type Query struct {
 	Nodes      []fwk.NodeInfo // all nodes of the snapshot
 	Snapshot   fwk.NodeInfoLister
 	Queue      Nominator
+	Closed     *Closed
 	// Again names the node on which the pod may take a choice again that is in doubt; empty
 	// if there is none. It is listed alone.
 	Again string
@@ -63,7 +64,7 @@ func (x *Index) Refresh(q *Query) bool {
 // the framework gives Filter the pods that are nominated then, and a list that is refused
 // is taken back (see Retries).
 func (x *Index) List(q *Query) (names sets.Set[string], best nodeindex.Best) {
-	f := finder{Query: *q, rules: NewRules(q.Pod, q.Request), wide: hasWishes(q.Pod)}
+	f := finder{Query: *q, rules: NewRules(q.Pod, q.Request, q.Closed), wide: hasWishes(q.Pod)}
 	x.borrowBuffers(&f)
 	for pass := 1; ; pass++ {
 		names = f.find(x)

@@ -14,18 +14,20 @@ import (
 )
 
 // Rules are what keeps most pods off a node, whatever devices it has: cordons, taints,
-// labels, and too little of what the pod requests. Filter plugins have the last word.
+// labels, too little of what the pod requests, and gangs that nodes are kept for. Filter plugins
+// have the last word.
 type Rules struct {
 	pod      *v1.Pod
 	request  *podrequest.Request
+	closed   *Closed
 	selects  bool // the pod names labels of nodes
 	required nodeaffinity.RequiredNodeAffinity
 }
 
-// NewRules reads what of a pod decides where it may go.
-func NewRules(pod *v1.Pod, request *podrequest.Request) Rules {
+// NewRules reads what of a pod decides where it may go. closed may be nil: no node is closed.
+func NewRules(pod *v1.Pod, request *podrequest.Request, closed *Closed) Rules {
 	return Rules{
-		pod: pod, request: request, required: nodeaffinity.GetRequiredNodeAffinity(pod),
+		pod: pod, request: request, closed: closed, required: nodeaffinity.GetRequiredNodeAffinity(pod),
 		selects: pod.Spec.NodeSelector != nil || requiredAffinity(pod) != nil,
 	}
 }
@@ -33,7 +35,7 @@ func NewRules(pod *v1.Pod, request *podrequest.Request) Rules {
 // Admit reports whether nothing of that keeps the pod off a node which has so much, of
 // which so much is used, and on which so many pods are.
 func (r *Rules) Admit(node *v1.Node, have, used fwk.Resource, pods int) bool {
-	return r.tolerates(node) && (!r.selects || r.selected(node)) && r.hasRoom(have, used, pods)
+	return r.tolerates(node) && (!r.selects || r.selected(node)) && r.hasRoom(have, used, pods) && r.closed.To(r.pod, node.Name) == nil
 }
 
 func (r *Rules) tolerates(node *v1.Node) bool {

@@ -74,6 +74,8 @@ type RefusedPod struct {
 	// released, or it has a choice in doubt that it may take again. Only the scheduling
 	// queue decides when it is tried.
 	Exempt bool
+	// Closed are the nodes that are kept for gangs; it may be nil.
+	Closed *candidates.Closed
 	// InMetric: kube-scheduler's metric unschedulable_pods has the pod under our plugin,
 	// which is among those that refused nodes.
 	InMetric bool
@@ -82,7 +84,7 @@ type RefusedPod struct {
 func newWaitingPod(r *RefusedPod) *waitingPod {
 	d := r.Demand
 	w := &waitingPod{
-		pod: r.Pod, demand: &d, rules: candidates.NewRules(r.Pod, d.Request), request: r.Pod.Spec.SchedulerName + " " + d.Signature(),
+		pod: r.Pod, demand: &d, rules: candidates.NewRules(r.Pod, d.Request, r.Closed), request: r.Pod.Spec.SchedulerName + " " + d.Signature(),
 		refused: r.Began, exempt: r.Exempt, inMetric: r.InMetric,
 	}
 	if w.exempt {

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
+)
+
+// drainRig has gangs without room, of which the test says which nodes are chosen for them.
+type drainRig struct {
+	*rig
+	closed map[string]*candidates.Closure
+}
+
+const drainAfter = 30 * time.Minute
+
+func newDrainRig(t *testing.T) *drainRig {
+	t.Helper()
+	r := &drainRig{rig: newRig(t, 0, 1, false)}
+	r.gangs.CloseBy(func(nodes map[string]*candidates.Closure) { r.closed = nodes })
+	if err := r.gangs.Configure(Config{DrainAfter: drainAfter}); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// gang makes a gang of two whose last member was made at a time.
+func (r *drainRig) gang(name string, priority int32, made time.Duration) []*v1.Pod {
+	var pods []*v1.Pod
+	for i, suffix := range []string{"-0", "-1"} {
+		pod := member(name, 2, name+suffix, 0)
+		pod.Spec.Priority = &priority
+		pod.CreationTimestamp = metav1.NewTime(time.Unix(0, 0).Add(made - time.Duration(1-i)*time.Minute))
+		r.set(pod)
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// refuse is a cycle of a gang that finds no room; nodes are those it would have closed.
+func (r *drainRig) refuse(pod *v1.Pod, nodes ...string) (from time.Time, text string) {
+	r.t.Helper()
+	turn, _ := r.gangs.Begin(pod)
+	if turn.Why != "" {
+		r.t.Fatalf("pod %s: %s", pod.Name, turn.Why)
+	}
+	from, own, taken := r.gangs.Starving(&turn)
+	if from.IsZero() || r.clock.Now().Before(from) {
+		return from, ""
+	}
+	if len(own) == 0 {
+		nodes = slices.DeleteFunc(nodes, taken)
+		r.gangs.Drain(&turn, nodes, "rack-1")
+	}
+	return from, r.gangs.Draining(&turn)
+}
+
+func (r *drainRig) want(what string, want map[string]string) {
+	r.t.Helper()
+	got := map[string]string{}
+	for node, c := range r.closed {
+		got[node] = c.Gang
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.t.Errorf("%s: closed nodes (-want,+got)\n%s", what, diff)
+	}
+}
+
+func TestNodesAreClosedForTheOldestGangOfAPriority(t *testing.T) {
+	t.Parallel()
+	r := newDrainRig(t)
+	a, b, c := r.gang("a", 0, 10*time.Minute), r.gang("b", 0, 5*time.Minute), r.gang("c", 7, 0)
+	r.clock.Step(10 * time.Minute)
+	from, text := r.refuse(a[0], "n1")
+	if want := time.Unix(0, 0).Add(40 * time.Minute); !from.Equal(want) || text != "" {
+		t.Errorf("nodes are closed from %v (%q), want %v: that long after the last member was made", from, text, want)
+	}
+	r.clock.Step(30 * time.Minute)
+	if _, text = r.refuse(a[0], "n1", "n2"); !strings.HasPrefix(text, "drains rack-1 since 1970-01-01T00:40:00Z: 2 nodes") {
+		t.Errorf("the gang says %q", text)
+	}
+	r.want("a", map[string]string{"n1": "gang ns/a", "n2": "gang ns/a"})
+	r.refuse(b[0], "n3")
+	r.want("b is older", map[string]string{"n3": "gang ns/b"})
+	if _, text = r.refuse(a[0], "n1"); text != "" {
+		t.Errorf("the younger gang drains, too: %q", text)
+	}
+	r.refuse(c[0], "n3", "n4")
+	r.want("c has a higher priority and needs a node of b's", map[string]string{"n3": "gang ns/c", "n4": "gang ns/c"})
+	r.refuse(b[0], "n3", "n5")
+	r.want("b does not get it", map[string]string{"n3": "gang ns/c", "n4": "gang ns/c", "n5": "gang ns/b"})
+	r.delete("c-0")
+	r.want("c is not complete", map[string]string{"n5": "gang ns/b"})
+	r.delete("b-0")
+	r.delete("b-1")
+	r.want("b is gone", map[string]string{})
+	r.refuse(a[0], "n1")
+	r.want("a is the oldest", map[string]string{"n1": "gang ns/a"})
+}
+
+func TestClosedNodesAreOpenedOnceTheGangIsPlaced(t *testing.T) {
+	t.Parallel()
+	r := newDrainRig(t)
+	pods := r.gang("a", 0, 0)
+	extra := member("a", 2, "a-2", 0)
+	r.clock.Step(drainAfter)
+	if _, text := r.refuse(pods[0], "n1", "n2"); text == "" {
+		t.Fatal("nothing is closed")
+	}
+	since := r.closed["n1"].Since
+	for range 3 {
+		r.clock.Step(time.Minute)
+		r.refuse(pods[0], "n3")
+	}
+	if keys := slices.Sorted(maps.Keys(r.closed)); !slices.Equal(keys, []string{"n1", "n2"}) || r.closed["n1"].Since != since {
+		t.Errorf("closed are %v, since %v: the nodes are chosen once", keys, r.closed["n1"].Since)
+	}
+	r.room = 2
+	r.settle(20)
+	r.nothingHeld()
+	if bound := r.counts("a", 2); bound != 2 {
+		t.Fatalf("%d members are bound", bound)
+	}
+	r.want("all are bound", map[string]string{})
+	r.set(extra)
+	r.clock.Step(2 * drainAfter)
+	turn, _ := r.gangs.Begin(extra)
+	if from, _, _ := r.gangs.Starving(&turn); !from.IsZero() {
+		t.Errorf("nodes are closed from %v for a member above the minimum", from)
+	}
+}
+
+// TestAGateThatWentLate counts from when the members might be scheduled.
+func TestAGateThatWentLate(t *testing.T) {
+	t.Parallel()
+	r := newDrainRig(t)
+	pods := r.gang("a", 0, 0)
+	r.gate("a-1", true)
+	r.clock.Step(time.Hour)
+	r.gate("a-1", false)
+	if from, _ := r.refuse(pods[0]); !from.Equal(r.clock.Now().Add(drainAfter)) {
+		t.Errorf("nodes are closed from %v, want %v from now", from, drainAfter)
+	}
+}
