@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+)
+
+// settled waits until the scheduler has heard of all that was done before: of pods it hears in
+// their order, and it wakes the one member of a gang.
+func (r *rig) settled(name string) {
+	r.t.Helper()
+	r.known(r.pod(name, 1, 0, 1, nil))
+}
+
+func (r *rig) label(pod *v1.Pod, value string) *v1.Pod {
+	r.t.Helper()
+	pod = pod.DeepCopy()
+	pod.Labels = map[string]string{"example.com/change": value}
+	pod, err := r.client.CoreV1().Pods(pod.Namespace).Update(r.t.Context(), pod, metav1.UpdateOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return pod
+}
+
+func TestASiblingChangesBetweenThePlanAndItsReserve(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	pods := r.gang("g", 3, 8, nil)
+	r.known(pods[0])
+	first := r.cycle(pods[0])
+	if !first.status.IsWait() {
+		t.Fatalf("pod %s: %v, want to wait", pods[0].Name, first.status)
+	}
+	held := r.held()
+	for i, pod := range pods {
+		pods[i] = r.label(pod, "later") // one that waits, and two whose cycles are to come
+	}
+	r.settled("marker")
+	if diff := cmp.Diff(held, r.held()); diff != "" {
+		t.Fatalf("held after the change (-want,+got)\n%s", diff)
+	}
+	for _, pod := range pods[1:] {
+		if c := r.cycle(pod); !c.status.IsWait() {
+			t.Errorf("pod %s: %v, want to wait", pod.Name, c.status)
+		}
+	}
+	for _, pod := range pods {
+		if status := r.fw.WaitOnPermit(t.Context(), pod); !status.IsSuccess() {
+			t.Errorf("pod %s is not let through: %v", pod.Name, status)
+		}
+	}
+}
+
+func TestASiblingIsMadeAnewBetweenThePlanAndItsReserve(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	pods := r.gang("g", 3, 8, nil)
+	r.known(pods[0])
+	first := r.cycle(pods[0])
+	if !first.status.IsWait() {
+		t.Fatalf("pod %s: %v, want to wait", pods[0].Name, first.status)
+	}
+	if err := r.client.CoreV1().Pods("default").Delete(t.Context(), pods[1].Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	anew := pods[1].DeepCopy()
+	anew.UID = types.UID(anew.Name + "-anew")
+	if _, err := r.client.CoreV1().Pods("default").Create(t.Context(), anew, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	old := pods[1]
+	pods[1] = anew
+	if status := r.fw.WaitOnPermit(t.Context(), pods[0]); status.IsSuccess() {
+		t.Fatal("a member is let through without the others")
+	}
+	r.fw.RunReservePluginsUnreserve(t.Context(), first.state, pods[0], first.node)
+	if c := r.cycle(old); c.status.IsSuccess() || c.status.IsWait() {
+		t.Errorf("the pod that is gone goes on: %v", c.status)
+	}
+	testrig.Soon(t, "the gang is planned anew", func() bool { return r.cycle(pods[0]).status.IsWait() })
+	for _, pod := range pods[1:] {
+		if c := r.cycle(pod); !c.status.IsWait() {
+			t.Errorf("pod %s: %v, want to wait", pod.Name, c.status)
+		}
+	}
+	for _, pod := range pods {
+		if status := r.fw.WaitOnPermit(t.Context(), pod); !status.IsSuccess() {
+			t.Errorf("pod %s is not let through: %v", pod.Name, status)
+		}
+	}
+}
+
+// The pods of one gang are gone, and no pod that is no member comes: nobody but the other gang's
+// own cycle takes note that their GPUs are free.
+func TestAGangGetsThePlacesOfOneThatIsGone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	pods := r.gang("first", 3, 8, nil)
+	r.known(pods[0])
+	for _, pod := range pods {
+		if c := r.cycle(pod); !c.status.IsWait() {
+			t.Fatalf("pod %s: %v, want to wait", pod.Name, c.status)
+		}
+	}
+	for _, pod := range pods {
+		if status := r.fw.WaitOnPermit(t.Context(), pod); !status.IsSuccess() {
+			t.Fatalf("pod %s is not let through: %v", pod.Name, status)
+		}
+		if err := r.client.CoreV1().Pods("default").Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	next := r.gang("second", 3, 8, nil)
+	r.known(next[0])
+	testrig.Soon(t, "the second gang is planned", func() bool { return r.cycle(next[0]).status.IsWait() })
+}
