@@ -71,6 +71,9 @@ const notSynced = time.Second
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	turn, member := p.gangs.Begin(pod)
 	if !member {
+		if p.state.Closed().Any() {
+			return nil, nil // Filter looks which nodes are closed to it
+		}
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	state.Write(askedKey, asked{})
@@ -86,10 +89,12 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	began := p.shared.Clock().Now()
 	snapshot := p.handle.SnapshotSharedLister().NodeInfos()
 	p.state.Sweep(snapshot) // TopologyAware's PreFilter does so too late for the plan, and not at all if there is none
-	question := gangstate.Question{Turn: &turn, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand}
+	question := gangstate.Question{
+		Turn: &turn, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand, Closed: turn.KeptOut(p.state.Closed()),
+	}
 	answer, err := p.planner.Plan(&question)
 	if err != nil {
-		return nil, p.unplaceable(&turn, err, p.shared.Clock().Since(began))
+		return nil, p.unplaceable(&question, err, began)
 	}
 	if status := p.patient(&question, answer); status != nil {
 		p.gangs.Planned(p.shared.Clock().Since(began))
@@ -117,7 +122,7 @@ func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status
 		return nil
 	}
 	empty := *q
-	empty.Empty = true
+	empty.Empty, empty.Closed = true, nil
 	best, err := p.planner.Plan(&empty)
 	if err != nil || best.Depth() <= a.Depth() {
 		return nil //nolint:nilerr // what cannot be planned on the empty cluster does not come
@@ -128,16 +133,19 @@ func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status
 	return refused(why)
 }
 
-// unplaceable makes a gang wait for a change.
-func (p *Plugin) unplaceable(turn *gangstate.Turn, err error, took time.Duration) *fwk.Status {
-	p.gangs.Planned(took)
-	why := fmt.Sprintf("%s: %v", turn.Gang.Key, err)
+// unplaceable makes a gang wait for a change. If it has waited for long, nodes are closed for it.
+func (p *Plugin) unplaceable(q *gangstate.Question, err error, began time.Time) *fwk.Status {
+	key := q.Turn.Gang.Key
+	w := &gangstate.Wait{Why: fmt.Sprintf("%s: %v", key, err), ForChange: true}
 	var room *fabric.UnplaceableError
-	if !errors.As(err, &room) {
-		why = fmt.Sprintf("%s cannot be placed: %v", turn.Gang.Key, err)
+	if errors.As(err, &room) {
+		p.drain(q, w)
+	} else {
+		w.Why = fmt.Sprintf("%s cannot be placed: %v", key, err)
 	}
-	p.gangs.Wait(turn.Gang.Key, &gangstate.Wait{Why: why, ForChange: true})
-	return refused(why)
+	p.gangs.Planned(p.shared.Clock().Since(began))
+	p.gangs.Wait(key, w)
+	return refused(w.Why)
 }
 
 // goOn answers the node of a member that has its place.
@@ -158,9 +166,15 @@ func (p *Plugin) goOn(state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, 
 	return only(node), nil
 }
 
-// Filter keeps a member to its node. A nominated node is tried whatever PreFilter answers.
-func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) *fwk.Status {
-	if c := read(state); c != nil && info.Node().Name != c.node {
+// Filter keeps a member to its node, and other pods off nodes that are closed to them. A
+// nominated node is tried whatever PreFilter answers.
+func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	switch c := read(state); {
+	case c == nil:
+		if closure := p.state.Closed().To(pod, info.Node().Name); closure != nil {
+			return refused("the node is kept for " + closure.Gang + ", which has waited for long")
+		}
+	case info.Node().Name != c.node:
 		return refused("the gang's plan has another node for the pod")
 	}
 	return nil

@@ -77,6 +77,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 			return nil
 		}
 		p.started, p.state, p.planner = true, state, gangstate.NewPlanner(state)
+		p.gangs.CloseBy(state.Close)
 		return p.start(ctx, h)
 	})
 }

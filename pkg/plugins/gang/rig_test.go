@@ -87,6 +87,12 @@ func (a *awake) has(name string) bool {
 // newRig makes racks of so many nodes of eight GPUs each.
 func newRig(t *testing.T, racks ...int) *rig {
 	t.Helper()
+	return newRigWith(t, `{}`, racks...)
+}
+
+// newRigWith is newRig with arguments of GangPlacement.
+func newRigWith(t *testing.T, args string, racks ...int) *rig {
+	t.Helper()
 	metrics.Register()
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
@@ -102,7 +108,7 @@ func newRig(t *testing.T, racks ...int) *rig {
 	}
 	r := &rig{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clock.RealClock{}), snapshot: schedcache.NewSnapshot(nil, nodes)}
 	factory := informers.NewSharedInformerFactory(r.client, 0)
-	r.fw = r.framework(ctx, factory)
+	r.fw = r.framework(ctx, factory, args)
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
 	testrig.Watched(t, r.client.Actions, "pods")
@@ -152,7 +158,7 @@ func nodeOf(t *testing.T, name, rack string) (*v1.Node, *v1alpha1.NodeGPUTopolog
 	return node, graph, leases
 }
 
-func (r *rig) framework(ctx context.Context, factory informers.SharedInformerFactory) framework.Framework {
+func (r *rig) framework(ctx context.Context, factory informers.SharedInformerFactory, gangArgs string) framework.Framework {
 	r.t.Helper()
 	keep := func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 		p, err := topology.New(r.shared)(ctx, obj, h)
@@ -167,9 +173,9 @@ func (r *rig) framework(ctx context.Context, factory informers.SharedInformerFac
 	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: profileName, Plugins: &schedconfig.Plugins{}}
 	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
 	profile.Plugins.MultiPoint.Enabled = []schedconfig.Plugin{{Name: gang.Name}, {Name: topology.Name, Weight: 25}}
-	for _, name := range []string{gang.Name, topology.Name} {
+	for name, text := range map[string]string{gang.Name: gangArgs, topology.Name: `{}`} {
 		gvk := schedconfigv1.SchemeGroupVersion.WithKind(name + "Args")
-		args, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(`{}`), &gvk, nil)
+		args, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(text), &gvk, nil)
 		if err != nil {
 			r.t.Fatal(err)
 		}
@@ -198,6 +204,15 @@ func (r *rig) gang(name string, pods, gpus int, notes map[string]string) []*v1.P
 
 func (r *rig) pod(name string, size, i, gpus int, notes map[string]string) *v1.Pod {
 	r.t.Helper()
+	pod := podOf(name, size, i, gpus, notes)
+	if _, err := r.client.CoreV1().Pods(pod.Namespace).Create(r.t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
+	return pod
+}
+
+// podOf is a member of a gang that nobody knows yet.
+func podOf(name string, size, i, gpus int, notes map[string]string) *v1.Pod {
 	limits := v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), gpuResource: *resource.NewQuantity(int64(gpus), resource.DecimalSI),
 	}
@@ -212,9 +227,6 @@ func (r *rig) pod(name string, size, i, gpus int, notes map[string]string) *v1.P
 	}
 	for k, v := range notes {
 		pod.Annotations[k] = v
-	}
-	if _, err := r.client.CoreV1().Pods(pod.Namespace).Create(r.t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		r.t.Fatal(err)
 	}
 	return pod
 }

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang_test
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// TestNodesAreKeptForAGangThatWaits fills two racks with a gang, so that another one waits for
+// longer than the argument says.
+func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
+	t.Parallel()
+	r := newRigWith(t, `{"drainAfter": "1s"}`, 2, 2)
+	full := r.gang("full", 4, 8, nil)
+	r.known(full[0])
+	first := r.cycle(full[0]) // the places of all are held
+	waits := r.gang("waits", 2, 8, map[string]string{gangrequest.RequiredKey: "rack"})
+	r.known(waits[0])
+	var said string
+	testrig.Soon(t, "nodes are closed for the gang", func() bool {
+		if c := r.cycle(waits[0]); strings.Contains(c.status.Message(), "drains") {
+			said = c.status.Message()
+		}
+		return r.state.Closed().Any()
+	})
+	closed := slices.Sorted(maps.Keys(r.state.Closed().All()))
+	if diff := cmp.Diff([]string{"node-0-0", "node-0-1"}, closed); diff != "" {
+		t.Errorf("closed nodes (-want,+got)\n%s", diff)
+	}
+	if want := "gang default/waits: rack: 0 of 2; drains rack-0 since "; !strings.HasPrefix(said, want) {
+		t.Errorf("the gang says %q, want %q", said, want)
+	}
+	r.fw.RejectWaitingPod(full[0].UID)
+	r.fw.WaitOnPermit(t.Context(), full[0])
+	r.fw.RunReservePluginsUnreserve(t.Context(), first.state, full[0], first.node)
+	if diff := cmp.Diff([]string(nil), r.held()); diff != "" {
+		t.Fatalf("held (-want,+got)\n%s", diff)
+	}
+	open, all := []string{"node-1-0", "node-1-1"}, []string{"node-0-0", "node-0-1", "node-1-0", "node-1-1"}
+	r.wantNodes("a younger pod", single("younger", time.Hour, nil), open, "kept for gang default/waits")
+	r.wantNodes("an older pod", single("older", -time.Hour, nil), all, "")
+	r.wantNodes("a younger pod of higher priority", single("important", time.Hour, func(pod *v1.Pod) { pod.Spec.Priority = new(int32(1)) }), all, "")
+	younger := r.gang("younger", 2, 8, map[string]string{gangrequest.RequiredKey: "rack"})
+	r.known(younger[0])
+	if c := r.cycle(younger[0]); !slices.Contains(open, c.node) {
+		t.Errorf("a younger gang is planned on %q (%v), want one of %v", c.node, c.status, open)
+	}
+	for i, pod := range waits {
+		testrig.Soon(t, "the gang has its places", func() bool { return r.cycle(pod).status.IsWait() })
+		bound := pod.DeepCopy()
+		bound.Spec.NodeName = closed[i]
+		if _, err := r.client.CoreV1().Pods(pod.Namespace).Update(t.Context(), bound, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testrig.Soon(t, "the nodes are open", func() bool { return !r.state.Closed().Any() })
+}
+
+// single is a pod in no gang.
+func single(name string, age time.Duration, change func(*v1.Pod)) *v1.Pod {
+	pod := podOf(name, 1, 0, 8, nil)
+	pod.Annotations = nil
+	pod.CreationTimestamp = metav1.NewTime(time.Now().Add(age))
+	if change != nil {
+		change(pod)
+	}
+	return pod
+}
+
+// wantNodes checks the nodes that PreFilter lists and Filter lets through, and why the others do
+// not.
+func (r *rig) wantNodes(what string, pod *v1.Pod, want []string, why string) {
+	r.t.Helper()
+	ctx, state := r.t.Context(), framework.NewCycleState()
+	list, status, _ := r.fw.RunPreFilterPlugins(ctx, state, pod)
+	if !status.IsSuccess() {
+		r.t.Fatalf("%s: PreFilter: %v", what, status)
+	}
+	nodes, err := r.snapshot.NodeInfos().List()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var got []string
+	for _, info := range nodes {
+		switch status := r.fw.RunFilterPlugins(ctx, state, pod, info); {
+		case status.IsSuccess():
+			got = append(got, info.Node().Name)
+		case !strings.Contains(status.Message(), why) || why == "":
+			r.t.Errorf("%s is refused by %s: %v, want %q", what, info.Node().Name, status, why)
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		r.t.Errorf("%s: nodes (-want,+got)\n%s", what, diff)
+	}
+	if list.AllNodes() {
+		r.t.Fatalf("%s: PreFilter does not narrow", what)
+	}
+	for node := range list.NodeNames {
+		if !slices.Contains(want, node) {
+			r.t.Errorf("%s: PreFilter lists %s, want only %v", what, node, want)
+		}
+	}
+}
