@@ -66,7 +66,9 @@ type Gangs struct {
 type gang struct {
 	key      gangrequest.Key
 	pods     map[types.UID]*v1.Pod // as the informer has them
-	read     *gangrequest.Gang     // nil: not read since something changed
+	read     *gangrequest.Gang     // nil: to be read
+	stale    bool                  // something changed since it was read
+	events   int                   // members read for events since the last tick
 	counted  int                   // how many pods there were when it was read, and were too few
 	turns    *turns                // what is to be placed next, as of read
 	attempt  *attempt              // nil: there is none
@@ -117,7 +119,19 @@ func (g *Gangs) Serve(profile string, doer Doer) {
 	}
 }
 
-// SetPod takes note of a pod that is there. Whoever is no member costs a look at three keys.
+// ChangePod takes note of a pod that is there; old is what was told of it before, nil if nothing
+// was. Whoever is no member costs a look at a few keys, without a lock.
+func (g *Gangs) ChangePod(old, pod *v1.Pod) {
+	_, is := gangrequest.KeyOf(pod)
+	if old != nil && !is {
+		_, is = gangrequest.KeyOf(old)
+	}
+	if is {
+		g.SetPod(pod)
+	}
+}
+
+// SetPod takes note of a pod that is there, and was perhaps a member of some gang.
 func (g *Gangs) SetPod(pod *v1.Pod) {
 	key, ok := gangrequest.KeyOf(pod)
 	g.do(func() (*gang, effects) {
@@ -178,8 +192,11 @@ func (g *Gangs) again(x *gang) {
 	}
 }
 
-// DeletePod takes note of a pod that is no longer there.
+// DeletePod takes note of a pod that is no longer there, as it was told of last.
 func (g *Gangs) DeletePod(pod *v1.Pod) {
+	if _, is := gangrequest.KeyOf(pod); !is {
+		return
+	}
 	g.do(func() (*gang, effects) {
 		x := g.byPod[pod.UID]
 		if x == nil {
@@ -224,6 +241,7 @@ func (g *Gangs) changeGroup(key gangrequest.Key, group *schedulingv1alpha1.PodGr
 		}
 		x.counted = 0
 		x.change()
+		x.read = nil // its members do not say what it asks for
 		g.again(x)
 		return x, effects{activate: g.next(x)}
 	})
@@ -281,16 +299,11 @@ func (g *Gangs) incomplete(x *gang) string {
 }
 
 func (g *Gangs) missing(x *gang) string {
-	if x.read == nil {
+	if x.read == nil || x.stale {
 		if len(x.pods) < x.counted {
 			return fmt.Sprintf("gang: %d of %d members", len(x.pods), x.counted)
 		}
-		x.read = gangrequest.Read(x.key, g.group[x.key], listed(x.pods))
-		x.turns = newTurns(x.read, g.profiles)
-		x.counted, x.priority = 0, x.read.Priority
-		if x.read.Err == nil && len(x.pods) < x.read.Minimum {
-			x.counted = x.read.Minimum
-		}
+		g.readAgain(x)
 	}
 	r := x.read
 	switch {
@@ -317,7 +330,7 @@ func (g *Gangs) next(x *gang) []types.UID {
 
 // change has the gang read again.
 func (x *gang) change() {
-	x.read = nil
+	x.stale = true
 	x.revision++
 }
 

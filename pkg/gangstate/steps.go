@@ -58,6 +58,7 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 	if x == nil || x.pods[pod.UID] == nil {
 		return Turn{Why: "gang: the pod is not known yet"}, true
 	}
+	g.readNow(x)
 	if t.Why = g.gate(x, pod.UID, false); t.Why != "" {
 		return t, true
 	}
@@ -76,7 +77,10 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 	g.do(func() (*gang, effects) {
 		x := g.gangs[t.Gang.Key]
-		if x == nil || x.attempt != nil || x.busy > 0 || g.incomplete(x) != "" || !samePods(x.turns.pods, t.Pods) {
+		if x == nil || x.attempt != nil || x.busy > 0 {
+			return nil, effects{}
+		}
+		if g.readNow(x); g.incomplete(x) != "" || !samePods(x.turns.pods, t.Pods) {
 			return nil, effects{}
 		}
 		uids := make([]types.UID, len(t.Pods))

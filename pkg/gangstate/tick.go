@@ -54,6 +54,7 @@ func (g *Gangs) tick() {
 			if x == nil {
 				return nil, effects{}
 			}
+			x.events = 0
 			if x.attempt != nil {
 				return x, x.attempt.tick(g.clock.Now())
 			}

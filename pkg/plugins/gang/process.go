@@ -101,20 +101,21 @@ func (p *Process) start(ctx context.Context, h fwk.Handle) error {
 }
 
 func (p *Process) podHandler() cache.ResourceEventHandler {
-	set := func(obj any) {
-		if pod, ok := obj.(*v1.Pod); ok {
-			p.gangs.SetPod(pod)
-		}
-	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: set,
+		AddFunc: func(obj any) {
+			if pod, ok := obj.(*v1.Pod); ok {
+				p.gangs.ChangePod(nil, pod)
+			}
+		},
 		UpdateFunc: func(oldObj, obj any) {
 			old, ok1 := oldObj.(*v1.Pod)
 			pod, ok2 := obj.(*v1.Pod)
 			if ok1 && ok2 && old.UID != pod.UID { // made anew under its name while the watch was broken
 				p.gangs.DeletePod(old)
 			}
-			set(obj)
+			if ok2 {
+				p.gangs.ChangePod(old, pod)
+			}
 		},
 		DeleteFunc: func(obj any) {
 			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {

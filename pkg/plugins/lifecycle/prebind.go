@@ -73,7 +73,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 // annotations are what is written on the pod: its choice, and its rank if it is one of a gang.
 func (p *Plugin) annotations(pod *v1.Pod, a *allocation.Allocation) (map[string]string, error) {
 	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)
-	if err != nil || p.Profile.Rank == nil {
+	if _, member := gangrequest.KeyOf(pod); err != nil || !member || p.Profile.Rank == nil {
 		return annotations, err
 	}
 	if rank, ok := p.Profile.Rank(pod.UID); ok {

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import "github.com/nvtopo/nvtopo/pkg/gangrequest"
+
+// maxEventReads bounds how many members of one gang are read for events in a second. A read takes
+// about a microsecond a member, under a lock that all pods' PreEnqueue may wait for: a gang of
+// thousands, each of which is made or ends on its own, would be read thousands of times. What is
+// above it waits for the next tick, and cycles never rest on what is stale.
+const maxEventReads = 1 << 13
+
+// readAgain reads a gang for an event, if that is not too often. It needs g.mu.
+func (g *Gangs) readAgain(x *gang) {
+	if x.read != nil && x.events+len(x.pods) > maxEventReads {
+		return
+	}
+	x.events += len(x.pods)
+	g.readNow(x)
+}
+
+// readNow reads a gang if something changed since it was read. It needs g.mu.
+func (g *Gangs) readNow(x *gang) {
+	if x.read != nil && !x.stale {
+		return
+	}
+	x.read, x.stale = gangrequest.Read(x.key, g.group[x.key], listed(x.pods)), false
+	x.turns = newTurns(x.read, g.profiles)
+	x.counted, x.priority = 0, x.read.Priority
+	if x.read.Err == nil && len(x.pods) < x.read.Minimum {
+		x.counted = x.read.Minimum
+	}
+}
