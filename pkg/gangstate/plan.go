@@ -23,7 +23,7 @@ type Supplier interface {
 	EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter, used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply
 	SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter,
 		used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply
-	Stamp(info fwk.NodeInfo) nodestate.Stamp
+	Stamper(nodes []string) *nodestate.Stamper
 }
 
 // maxShapes is how many shapes' supplies are remembered.
@@ -35,6 +35,8 @@ type Planner struct {
 	slotter  *placement.Slotter
 	plans    uint64
 	shapes   map[string]*supplies
+	view     *fabricview.View // whose nodes stamper knows
+	stamper  *nodestate.Stamper
 }
 
 // supplies is what every node has for one shape, as far as it was asked.
@@ -239,18 +241,21 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 		b.p.shapes[key] = known
 	}
 	known.used = b.p.plans
+	stamper := b.p.stamperOf(b.q.View)
 	for node, info := range b.infos {
 		if info == nil {
 			continue
 		}
-		stamp := b.p.supplier.Stamp(info)
 		if b.q.Closed != nil && b.q.Closed(info.Node().Name) {
 			continue
 		}
 		x := &known.nodes[node]
-		unknown := stamp == (nodestate.Stamp{}) // nothing tells when what the node has changes
-		if !x.known || unknown || x.stamp != stamp || x.node != info.Node() {
-			*x = supplied{known: true, stamp: stamp, node: info.Node(), supply: b.ask(s, info)}
+		if !x.known || !stamper.Holds(node, &x.stamp, info) {
+			stamp := stamper.Stamp(node, info)
+			if !x.known || !x.stamp.Same(stamp) || x.node != info.Node() {
+				*x = supplied{known: true, node: info.Node(), supply: b.ask(s, info)}
+			}
+			x.stamp = stamp
 		}
 		if at, refused := b.q.Turn.Refused[Refusal{s.key, info.Node().Name}]; refused && at == info.GetGeneration() {
 			continue
@@ -261,6 +266,19 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 		}
 	}
 	return out
+}
+
+// stamperOf returns the Stamper of a view's nodes, and begins a plan.
+func (p *Planner) stamperOf(view *fabricview.View) *nodestate.Stamper {
+	if p.view != view {
+		names := make([]string, view.Tree.Len())
+		for i := range names {
+			names[i] = view.Tree.Name(i)
+		}
+		p.view, p.stamper = view, p.supplier.Stamper(names)
+	}
+	p.stamper.Begin()
+	return p.stamper
 }
 
 // ask asks a node what it has for members of a shape.

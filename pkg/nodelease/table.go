@@ -42,6 +42,9 @@ func (l *Expiry) Of(node types.UID) bool {
 	return owner == "" || owner == node
 }
 
+// LapsesAt is when the Lease runs out, in Unix nanoseconds; 0 without one.
+func (l *Expiry) LapsesAt() int64 { return l.until.Load() }
+
 // Until is when the Lease runs out; nil without one.
 func (l *Expiry) Until() *time.Time {
 	until := l.until.Load()

@@ -134,6 +134,14 @@ func (s *State) topologyChanged(x *cell, forget bool) {
 func (s *State) leaseBack(name string) {
 	if x := s.cells.get(nodelease.NodeOf(name)); x != nil {
 		s.waker.LeaseBack(&x.waking)
-		s.touch(x)
+		s.changed(x)
+	}
+}
+
+// leaseGone takes note that the Lease of a node's program was deleted.
+func (s *State) leaseGone(name string) {
+	s.leases.Drop(name)
+	if x := s.cells.get(nodelease.NodeOf(name)); x != nil {
+		s.changed(x)
 	}
 }

@@ -103,7 +103,7 @@ func (s *State) startLeases(ctx context.Context, client clientset.Interface) err
 				obj = t.Obj
 			}
 			if l, ok := obj.(*coordinationv1.Lease); ok {
-				s.leases.Drop(l.Name)
+				s.leaseGone(l.Name)
 			}
 		},
 	})

@@ -124,27 +124,3 @@ func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *pla
 	slots, most := slotter.Slots(empty, d, s.clock.Now(), beside)
 	return fabric.Supply{Slots: slots, Limit: fabric.AtMost(min(limit, most))}
 }
-
-// Stamp is equal for two moments at which a node has the same for every demand. The zero Stamp
-// is not known: look again.
-type Stamp struct {
-	generation       int64
-	revision         uint64
-	counts, enforced bool
-}
-
-// Stamp reads the stamp of a node. It does not allocate. A node where something is kept for
-// nominated pods has none: the scheduling queue ends a nomination without a word.
-func (s *State) Stamp(info fwk.NodeInfo) Stamp {
-	node := info.Node()
-	x := s.cells.ensure(node.Name)
-	if len(x.reserved.View().Nominated) > 0 {
-		return Stamp{}
-	}
-	n := x.entry.Node()
-	return Stamp{
-		generation: info.GetGeneration(), revision: x.candidate.Revision.Load(),
-		counts:   s.topologies.CheckGraph(x.entry, n, node.UID) == placement.Fits,
-		enforced: n != nil && n.Enforced(s.clock.Now()),
-	}
-}

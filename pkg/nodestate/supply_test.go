@@ -277,33 +277,6 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 	}
 }
 
-func TestAStampChangesWithTheSupply(t *testing.T) {
-	r := newRig(t, "dgx1-v100")
-	info, l := r.view(t)
-	for _, tc := range []struct {
-		what   string
-		change func()
-	}{
-		{"a plan", func() { r.mustPlan(t, l, member(t, gpuPod("p", 2), "n", 0, 1)) }},
-		{"its end", func() { r.EndPlanned("p") }},
-		{"a pod that is there", func() { info, l = r.view(t, on(t, r.State, gpuPod("q", 1), "n", 0)) }},
-		{"a graph", func() { r.tell(t, func(s *v1alpha1.NodeGPUTopologyStatus) { s.GPUHealth[1].Healthy = false }) }},
-		{"silence of the programs", func() { r.clock.now = r.clock.now.Add(3 * 365 * 24 * 3600e9) }},
-	} {
-		before := r.Stamp(info)
-		if again := r.Stamp(info); again != before || before == (Stamp{}) {
-			t.Fatalf("before %s: stamps %+v and %+v of one moment", tc.what, before, again)
-		}
-		tc.change()
-		if r.Stamp(info) == before {
-			t.Errorf("%s: the stamp is the same", tc.what)
-		}
-	}
-	if n := testing.AllocsPerRun(100, func() { r.Stamp(info) }); n != 0 {
-		t.Errorf("a stamp allocates %v times", n)
-	}
-}
-
 func BenchmarkSupply(b *testing.B) {
 	s := New(testConfig(), &tickClock{})
 	var nodes []*v1.Node
@@ -315,9 +288,22 @@ func BenchmarkSupply(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	names := make([]string, len(infos))
+	for i := range infos {
+		names[i] = infos[i].Node().Name
+	}
+	stamper := s.Stamper(names)
+	stamps := make([]Stamp, len(infos))
 	b.Run("stamp", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
-			s.Stamp(infos[i%len(infos)])
+			stamps[i%len(infos)] = stamper.Stamp(i%len(infos), infos[i%len(infos)])
+		}
+	})
+	b.Run("stamp that holds", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			if at := i % len(infos); !stamper.Holds(at, &stamps[at], infos[at]) {
+				b.Fatal("it does not hold")
+			}
 		}
 	})
 	for name, pod := range map[string]*v1.Pod{
