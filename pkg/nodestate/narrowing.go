@@ -29,13 +29,14 @@ func (s *State) Fabric() *fabricview.View { return s.fabric.Current() }
 // OnFabricChange has fn called after each change of the fabric. It must not block.
 func (s *State) OnFabricChange(fn func()) { s.fabric.OnChange(fn) }
 
-// Spare is what a node's part of the fabric has of whole machines with that resource, which
-// decides between nodes that are equal otherwise: the least is best.
-func (s *State) Spare(resource, node string) nodeindex.Spare {
+// Spares says by node what its part of the fabric has of whole machines with that resource, which
+// decides between nodes that are equal otherwise: the least is best, and 0 is that of a node which
+// is left out. It is for PreScore: Score, which is asked about each node, must not wait for a lock.
+func (s *State) Spares(resource string, nodes []fwk.NodeInfo) map[string]nodeindex.Spare {
 	if !s.fabric.Current().HasLevels() {
-		return 0
+		return nil
 	}
-	return s.index.Spare(resource, node)
+	return s.index.Spares(resource, nodes)
 }
 
 // Candidates lists the nodes that the pod does best on, or nil where the list would be empty

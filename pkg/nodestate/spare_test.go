@@ -183,18 +183,19 @@ func TestSpareIsKnownOfEveryNode(t *testing.T) {
 		s.add(fmt.Sprint("n", i), "dgx-h100")
 	}
 	s.candidates(gpuPod("any", 1), narrowing())
-	if got := s.Spare(testResource, "n0"); got != 0 {
-		t.Errorf("spare is %#x where there is no fabric, want 0", got)
+	if got := s.Spares(testResource, s.list()); got != nil {
+		t.Errorf("spares are %v where there is no fabric, want none", got)
 	}
 	s.fabricOf(map[string][]string{"n0": {"a", "x"}, "n1": {"a", "x"}, "n2": {"a", "y"}}, "spine", "rack")
 	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("held", 1), "n1", 3)))
 	s.candidates(gpuPod("any", 1), narrowing())
+	spares := s.Spares(testResource, s.list())
 	for node, want := range map[string][2]int{"n0": {1, 2}, "n1": {1, 2}, "n2": {1, 2}, "n3": {1, 1}} {
-		if got := s.Spare(testResource, node); int(got) != want[0]<<16|want[1] {
+		if got := spares[node]; int(got) != want[0]<<16|want[1] {
 			t.Errorf("spare of %s is %#x, want %d nodes of its leaf and %d of its spine", node, got, want[0], want[1])
 		}
 	}
-	if got := s.Spare("example.com/other", "n0"); got != 0 {
-		t.Errorf("spare of a resource that nobody has is %#x", got)
+	if got := s.Spares("example.com/other", s.list()); got != nil {
+		t.Errorf("spares of a resource that nobody has are %v", got)
 	}
 }

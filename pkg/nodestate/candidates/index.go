@@ -199,16 +199,23 @@ func (x *Index) align(nodes []fwk.NodeInfo) bool {
 	return true
 }
 
-// Spare is what decides between nodes that are equal otherwise; the least is best. It is of
-// the last Refresh, and 0 of a node that came later.
-func (x *Index) Spare(resource, node string) nodeindex.Spare {
+// Spares says by node what decides between nodes that are equal otherwise; the least is best. It
+// is of the last Refresh, and leaves out nodes that came later.
+func (x *Index) Spares(resource string, nodes []fwk.NodeInfo) map[string]nodeindex.Spare {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	n, machines := x.find(node), x.byName[resource]
-	if machines == nil || n.position >= len(x.entries) || x.entries[n.position].of != n {
-		return 0
+	machines := x.byName[resource]
+	if machines == nil {
+		return nil
 	}
-	return machines.Spare(n.position)
+	out := make(map[string]nodeindex.Spare, len(nodes))
+	for _, info := range nodes {
+		n := x.find(info.Node().Name)
+		if n.position < len(x.entries) && x.entries[n.position].of == n {
+			out[info.Node().Name] = machines.Spare(n.position)
+		}
+	}
+	return out
 }
 
 // locate takes over where the nodes are.

@@ -38,6 +38,8 @@ type Cycle struct {
 	// are relative to; set by PreScore.
 	Band int
 	Best nodeindex.Best
+	// Spares decide between nodes of equal score, by node; set by PreScore.
+	Spares map[string]nodeindex.Spare
 }
 
 var _ fwk.StateData = &Cycle{}

@@ -43,6 +43,9 @@ func (p *Plugin) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, no
 		none = c.ListedBy
 	}
 	c.Band, c.Best = nodeindex.Bands, none
+	if c.Demand.HasGPUs() {
+		c.Spares = p.State().Spares(c.Demand.Request.Resources[0].Name, nodes)
+	}
 	for _, info := range nodes {
 		_, u := p.View(state, info)
 		if u == nil {
@@ -75,7 +78,7 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 	if !ok || o.Band != c.Band {
 		return 0, nil
 	}
-	return ranked(p.narrowing.Weights.Raw(&o, &c.Best), p.State().Spare(c.Demand.Request.Resources[0].Name, info.Node().Name)), nil
+	return ranked(p.narrowing.Weights.Raw(&o, &c.Best), c.Spares[info.Node().Name]), nil
 }
 
 // ranked is above 0, and greater for the greater raw score; of equal ones for the lesser Spare.
