@@ -45,6 +45,14 @@ func (g *Gangs) tell(x *gang) (e effects) {
 	return e
 }
 
+// Stuck reports whether a gang does not go on, so that its members are to be told why.
+func (g *Gangs) Stuck(key gangrequest.Key) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	x := g.gangs[key]
+	return x != nil && x.attempt == nil && !x.stuck.IsZero()
+}
+
 // says reports whether a pod's condition has the reason already.
 func says(pod *v1.Pod, why string) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {

@@ -47,6 +47,10 @@ func (w *writes) begin(ctx context.Context) (end func(), err error) {
 	}), nil
 }
 
+// BeginWrite waits until one more write may be under way that is of no choice. Call end when it
+// has been answered.
+func (s *State) BeginWrite(ctx context.Context) (end func(), err error) { return s.writes.begin(ctx) }
+
 // AwaitWrites waits, but not long, while many choices are being written.
 func (s *State) AwaitWrites(ctx context.Context) {
 	if s.reservations.Writing() < maxWriting {

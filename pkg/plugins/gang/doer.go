@@ -5,6 +5,7 @@ package gang
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned"
 
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
@@ -24,6 +26,16 @@ type doer struct {
 	clock  clock.PassiveClock
 	state  *nodestate.State
 	gangs  *gangstate.Gangs
+	// groups is one client for all writes of PodGroups, so that they have one limit together.
+	groups  func() (versioned.Interface, error)
+	sayings *sayings
+}
+
+func newDoer(ctx context.Context, h fwk.Handle, clk clock.PassiveClock, state *nodestate.State, gangs *gangstate.Gangs) *doer {
+	return &doer{
+		ctx: ctx, handle: h, clock: clk, state: state, gangs: gangs, sayings: newSayings(),
+		groups: sync.OnceValues(func() (versioned.Interface, error) { return groupsClient(h.KubeConfig()) }),
+	}
 }
 
 var _ gangstate.Doer = &doer{}

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
@@ -72,12 +73,14 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		defer p.mu.Unlock()
 		p.profiles[h.ProfileName()] = profile
 		profile.Rank = p.gangs.Rank
-		p.gangs.Serve(h.ProfileName(), &doer{ctx: ctx, handle: h, clock: p.shared.Clock(), state: state, gangs: p.gangs})
+		d := newDoer(ctx, h, p.shared.Clock(), state, p.gangs)
+		p.gangs.Serve(h.ProfileName(), d) // the first one's is for all
 		if p.started {
 			return nil
 		}
 		p.started, p.state, p.planner = true, state, gangstate.NewPlanner(state)
 		p.gangs.CloseBy(state.Close)
+		go d.runSayings(ctx, flowcontrol.NewTokenBucketRateLimiter(saidPerSecond, saidAtOnce))
 		return p.start(ctx, h)
 	})
 }

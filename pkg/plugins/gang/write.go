@@ -3,11 +3,9 @@
 package gang
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,7 +17,8 @@ import (
 
 // Commit keeps the entries of all members, writes that the gang is not whole, and lets the
 // members through. Only a gang that says so may be rolled back, so this is written for its
-// first members and for nobody who comes later.
+// first members and for nobody who comes later. It does not queue for a write: the members
+// wait for it, with all that they hold.
 func (d *doer) Commit(c *gangstate.Commit) {
 	d.state.KeepPlanned(c.Members...)
 	go func() {
@@ -34,6 +33,11 @@ func (d *doer) Commit(c *gangstate.Commit) {
 // Whole writes that all members of an attempt are bound, and where they are.
 func (d *doer) Whole(c *gangstate.Commit) {
 	go func() {
+		end, err := d.state.BeginWrite(d.ctx)
+		if err != nil {
+			return // the process ends
+		}
+		defer end()
 		notes, err := d.wholeNotes(c)
 		if err == nil {
 			err = d.annotate(c, notes)
@@ -81,7 +85,7 @@ func (d *doer) annotate(c *gangstate.Commit, notes map[string]string) error {
 		if err != nil {
 			return err
 		}
-		groups, err := groupsClient(d.handle.KubeConfig())
+		groups, err := d.groups()
 		if err != nil {
 			return err
 		}
@@ -112,53 +116,4 @@ func notesBody(uid types.UID, notes map[string]string) ([]byte, error) {
 	}
 	body.Metadata.UID, body.Metadata.Annotations = uid, notes
 	return json.Marshal(body)
-}
-
-// reasonWaiting is the reason of the event on a gang that does not go on.
-const reasonWaiting = "GangWaiting"
-
-// Say writes the reason to every member: autoscalers count pods that say that they are
-// unschedulable. One event is enough for people.
-func (d *doer) Say(key gangrequest.Key, pods []*v1.Pod, why string) {
-	go func() {
-		if d.state.Leads(d.ctx) != nil {
-			return // the leader says it
-		}
-		d.handle.EventRecorder().Eventf(pods[0], nil, v1.EventTypeWarning, reasonWaiting, "Scheduling", "%s", why)
-		for _, pod := range pods {
-			err := d.say(d.ctx, pod, why)
-			if apierrors.IsConflict(err) {
-				continue // the pod has changed: it may be bound
-			}
-			if err != nil && !apierrors.IsNotFound(err) {
-				klog.FromContext(d.ctx).Error(err, "Telling a gang why it waits failed", "gang", key.String(), "pod", klog.KObj(pod))
-				return
-			}
-		}
-	}()
-}
-
-func (d *doer) say(ctx context.Context, pod *v1.Pod, why string) error {
-	ctx, cancel := d.state.Bounded(ctx)
-	defer cancel()
-	var body struct {
-		Metadata struct {
-			UID             types.UID `json:"uid"`
-			ResourceVersion string    `json:"resourceVersion"` // nothing is said of a pod that was bound meanwhile
-		} `json:"metadata"`
-		Status struct {
-			Conditions []v1.PodCondition `json:"conditions"`
-		} `json:"status"`
-	}
-	body.Metadata.UID, body.Metadata.ResourceVersion = pod.UID, pod.ResourceVersion
-	body.Status.Conditions = []v1.PodCondition{{
-		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, Message: why,
-		LastTransitionTime: metav1.NewTime(d.clock.Now()),
-	}}
-	data, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	_, err = d.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
-	return err
 }

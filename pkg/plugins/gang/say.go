@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	// reasonWaiting is the reason of the event on a gang that does not go on.
+	reasonWaiting = "GangWaiting"
+	// saidPerSecond and saidAtOnce bound the writes of reasons of all gangs together: far fewer
+	// than an API server binds, since nobody waits for them.
+	saidPerSecond = 50
+	saidAtOnce    = 100
+)
+
+// sayings are what gangs that do not go on have yet to tell their members. Each gang has its
+// turn, for one member. What a gang says later takes the place of what it said before.
+type sayings struct {
+	wake chan struct{}
+
+	mu    sync.Mutex
+	turns []gangrequest.Key           // guarded by mu
+	of    map[gangrequest.Key]*saying // guarded by mu; those in turns
+}
+
+// saying is a reason, and the members to tell.
+type saying struct {
+	pods  []*v1.Pod
+	why   string
+	begun bool // one was told
+}
+
+func newSayings() *sayings {
+	return &sayings{wake: make(chan struct{}, 1), of: map[gangrequest.Key]*saying{}}
+}
+
+// put has the members told. Those that were still to be told the reason before come first:
+// else a gang that often has another reason would never reach its last ones.
+func (s *sayings) put(key gangrequest.Key, pods []*v1.Pod, why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := &saying{pods: pods, why: why}
+	if old := s.of[key]; old == nil {
+		s.turns = append(s.turns, key)
+	} else {
+		left := make(map[types.UID]bool, len(old.pods))
+		for _, pod := range old.pods {
+			left[pod.UID] = true
+		}
+		first, later := []*v1.Pod(nil), []*v1.Pod(nil)
+		for _, pod := range pods {
+			if left[pod.UID] {
+				first = append(first, pod)
+			} else {
+				later = append(later, pod)
+			}
+		}
+		next.pods, next.begun = slices.Concat(first, later), old.begun && old.why == why
+	}
+	s.of[key] = next
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the member that is told next. first: no other was told this reason.
+func (s *sayings) take() (key gangrequest.Key, pod *v1.Pod, why string, first, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.turns) > 0 {
+		key, s.turns = s.turns[0], s.turns[1:]
+		x := s.of[key]
+		if len(x.pods) == 0 {
+			delete(s.of, key)
+			continue
+		}
+		pod, why, first = x.pods[0], x.why, !x.begun
+		x.pods, x.begun = x.pods[1:], true
+		s.turns = append(s.turns, key)
+		return key, pod, why, first, true
+	}
+	return key, nil, "", false, false
+}
+
+// forget drops what a gang has left to say.
+func (s *sayings) forget(key gangrequest.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if x := s.of[key]; x != nil {
+		x.pods = nil
+	}
+}
+
+// Say writes the reason to every member: autoscalers count pods that say that they are
+// unschedulable. One event is enough for people.
+func (d *doer) Say(key gangrequest.Key, pods []*v1.Pod, why string) { d.sayings.put(key, pods, why) }
+
+// runSayings writes one reason after the other until ctx ends.
+func (d *doer) runSayings(ctx context.Context, limit flowcontrol.RateLimiter) {
+	for {
+		key, pod, why, first, ok := d.sayings.take()
+		if !ok {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.sayings.wake:
+			}
+			continue
+		}
+		if d.state.Leads(ctx) != nil || !d.gangs.Stuck(key) { // the leader says it, or there is nothing to say any more
+			d.sayings.forget(key)
+			continue
+		}
+		if limit.Wait(ctx) != nil {
+			return
+		}
+		if first {
+			d.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, reasonWaiting, "Scheduling", "%s", why)
+		}
+		err := d.say(ctx, pod, why)
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // gone, or changed: it may be bound
+			klog.FromContext(ctx).Error(err, "Telling a gang why it waits failed", "gang", key.String(), "pod", klog.KObj(pod))
+		}
+	}
+}
+
+func (d *doer) say(ctx context.Context, pod *v1.Pod, why string) error {
+	var body struct {
+		Metadata struct {
+			UID             types.UID `json:"uid"`
+			ResourceVersion string    `json:"resourceVersion"` // nothing is said of a pod that was bound meanwhile
+		} `json:"metadata"`
+		Status struct {
+			Conditions []v1.PodCondition `json:"conditions"`
+		} `json:"status"`
+	}
+	body.Metadata.UID, body.Metadata.ResourceVersion = pod.UID, pod.ResourceVersion
+	body.Status.Conditions = []v1.PodCondition{{
+		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, Message: why,
+		LastTransitionTime: metav1.NewTime(d.clock.Now()),
+	}}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	end, err := d.state.BeginWrite(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	ctx, cancel := d.state.Bounded(ctx)
+	defer cancel()
+	_, err = d.handle.ClientSet().CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	return err
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+func gangNamed(name string) gangrequest.Key {
+	return gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "ns", Name: name}
+}
+
+func podsOf(gang string, numbers ...int) (pods []*v1.Pod) {
+	for _, i := range numbers {
+		name := fmt.Sprintf("%s-%d", gang, i)
+		pods = append(pods, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}})
+	}
+	return pods
+}
+
+// told takes so many sayings.
+func told(s *sayings, n int) (out []string) {
+	for range n {
+		_, pod, why, first, ok := s.take()
+		if !ok {
+			break
+		}
+		text := pod.Name + " " + why
+		if first {
+			text += " event"
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+func TestGangsTellTheirMembersInTurn(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		do   func(s *sayings) []string
+		want []string
+	}{
+		"a small gang need not wait for a large one": {
+			func(s *sayings) []string {
+				s.put(gangNamed("a"), podsOf("a", 0, 1, 2), "x")
+				s.put(gangNamed("b"), podsOf("b", 0), "y")
+				return told(s, 9)
+			},
+			[]string{"a-0 x event", "b-0 y event", "a-1 x", "a-2 x"},
+		},
+		"a later reason comes first to those that were not reached": {
+			func(s *sayings) []string {
+				s.put(gangNamed("a"), podsOf("a", 0, 1, 2), "x")
+				out := told(s, 2)
+				s.put(gangNamed("a"), podsOf("a", 0, 1, 2), "y")
+				return append(out, told(s, 9)...)
+			},
+			[]string{"a-0 x event", "a-1 x", "a-2 y event", "a-0 y", "a-1 y"},
+		},
+		"the same reason for those that are left is no new event": {
+			func(s *sayings) []string {
+				s.put(gangNamed("a"), podsOf("a", 0, 1, 2), "x")
+				out := told(s, 1)
+				s.put(gangNamed("a"), podsOf("a", 1, 2), "x")
+				return append(out, told(s, 9)...)
+			},
+			[]string{"a-0 x event", "a-1 x", "a-2 x"},
+		},
+		"a gang that goes on says nothing more": {
+			func(s *sayings) []string {
+				s.put(gangNamed("a"), podsOf("a", 0, 1), "x")
+				out := told(s, 1)
+				s.forget(gangNamed("a"))
+				return append(out, told(s, 9)...)
+			},
+			[]string{"a-0 x event"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(tc.want, tc.do(newSayings())); diff != "" {
+				t.Errorf("told (-want,+got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReasonsThatChangeDoNotPileUp has 100 gangs of 1000 members say something new six times
+// before anybody is told: what waits is one reason for each member.
+func TestReasonsThatChangeDoNotPileUp(t *testing.T) {
+	t.Parallel()
+	const gangs, members = 100, 1000
+	numbers := make([]int, members)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	s := newSayings()
+	for round := range 6 {
+		for i := range gangs {
+			name := fmt.Sprint("g", i)
+			s.put(gangNamed(name), podsOf(name, numbers...), fmt.Sprint("reason ", round))
+		}
+	}
+	all := told(s, 10*gangs*members)
+	if len(all) != gangs*members {
+		t.Errorf("%d members are told, want %d", len(all), gangs*members)
+	}
+	for _, text := range all {
+		if !strings.Contains(text, "reason 5") {
+			t.Fatalf("told an old reason: %s", text)
+		}
+	}
+}
