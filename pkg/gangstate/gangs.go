@@ -76,6 +76,7 @@ type gang struct {
 	closed   bool                  // an attempt is over, and nobody was elected since
 	priority int32                 // as last read
 	busy     int                   // steps whose effects are being carried out
+	passed   map[types.UID]*Wait   // members above the minimum that had no room, since the last round, and why
 	pauses   int                   // attempts in a row that failed
 	turn     int                   // who of turns is elected
 	turnAt   time.Time
@@ -95,6 +96,8 @@ type Wait struct {
 	Why       string
 	Until     time.Time // zero: no time
 	ForChange bool      // it is tried too when something changes
+	// Alike are members above the minimum that ask for the same as the one that was refused.
+	Alike []types.UID
 }
 
 // Refusal is a node that another plugin refused to members of a shape.
@@ -150,6 +153,7 @@ func (g *Gangs) SetPod(pod *v1.Pod) {
 		g.byPod[pod.UID] = x
 		if old == nil || changed(old, pod) {
 			x.change()
+			delete(x.passed, pod.UID)
 		}
 		if old != nil && len(old.Spec.SchedulingGates) > 0 && len(pod.Spec.SchedulingGates) == 0 {
 			x.ungated = g.clock.Now()
@@ -239,7 +243,7 @@ func (g *Gangs) changeGroup(key gangrequest.Key, group *schedulingv1alpha1.PodGr
 		if x == nil || sameGroup(old, group) {
 			return nil, effects{}
 		}
-		x.counted = 0
+		x.counted, x.passed = 0, nil
 		x.change()
 		x.read = nil // its members do not say what it asks for
 		g.again(x)

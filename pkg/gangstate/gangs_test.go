@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -50,6 +51,8 @@ type rig struct {
 	asked   map[types.UID]bool // activated while in flight
 	binding sync.WaitGroup
 	whole   map[string]int
+	never   map[string]bool // by name: pods that no node takes
+	tries   int             // of plans
 }
 
 var _ Doer = &rig{}
@@ -261,7 +264,9 @@ func (r *rig) hold(turn *Turn, pod *v1.Pod) bool {
 			bound++
 		}
 	}
-	if bound+len(r.entries)+len(turn.Pods) > r.room {
+	r.tries++
+	never := slices.ContainsFunc(turn.Pods, func(p *v1.Pod) bool { return r.never[p.Name] })
+	if never || bound+len(r.entries)+len(turn.Pods) > r.room {
 		r.mu.Unlock()
 		r.gangs.Wait(turn.Gang.Key, &Wait{Why: "no room", ForChange: true})
 		return false

@@ -25,7 +25,11 @@ func (g *Gangs) readNow(x *gang) {
 		return
 	}
 	x.read, x.stale = gangrequest.Read(x.key, g.group[x.key], listed(x.pods)), false
-	x.turns = newTurns(x.read, g.profiles)
+	x.turns = newTurns(x.read, g.profiles, x.passed)
+	if x.turns.passed { // others had room meanwhile, so something may have changed
+		g.allPassed(x)
+		g.Changed()
+	}
 	x.counted, x.priority = 0, x.read.Priority
 	if x.read.Err == nil && len(x.pods) < x.read.Minimum {
 		x.counted = x.read.Minimum

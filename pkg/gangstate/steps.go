@@ -41,6 +41,7 @@ type Turn struct {
 	Refused map[Refusal]int64
 	Since   time.Time // when the gang became complete
 	Fresh   bool      // no member is bound yet
+	Rest    []*v1.Pod // Pods is a member above the minimum: those that come after it
 	// Complete is when the last of Pods came, by the API server: what younger is measured by.
 	Complete time.Time
 }
@@ -65,7 +66,7 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 	if x.attempt != nil {
 		return Turn{Held: true}, true
 	}
-	t = Turn{Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Since: x.ready, Fresh: !x.turns.follows, Complete: g.completed(x)}
+	t = Turn{Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Since: x.ready, Fresh: !x.turns.follows, Complete: g.completed(x), Rest: x.turns.rest}
 	for node, generation := range x.refused {
 		t.Refused[node] = generation
 	}
@@ -187,7 +188,7 @@ func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why strin
 		x.tries++
 		x.turn++ // another member comes sooner than this one, which is in flight
 		if x.tries >= maxTries {
-			x.tries, x.waits = 0, &Wait{Why: why, Until: g.clock.Now().Add(maxPause)}
+			g.keepWaiting(x, &Wait{Why: why, Until: g.clock.Now().Add(maxPause)})
 		}
 		switch a := x.attempt; {
 		case a == nil:
@@ -201,11 +202,25 @@ func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why strin
 	})
 }
 
-// Wait keeps a gang from being tried, until something changes or the time has come.
+// Wait keeps a gang from being tried, until something changes or the time has come. If it is a
+// member above the minimum that has to wait, the next one is tried.
 func (g *Gangs) Wait(key gangrequest.Key, w *Wait) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if x := g.gangs[key]; x != nil {
-		x.tries, x.waits = 0, w
+	g.do(func() (*gang, effects) {
+		x := g.gangs[key]
+		if x == nil {
+			return nil, effects{}
+		}
+		g.keepWaiting(x, w)
+		return x, effects{activate: g.next(x)}
+	})
+}
+
+// keepWaiting needs g.mu.
+func (g *Gangs) keepWaiting(x *gang, w *Wait) {
+	x.tries = 0
+	if x.read != nil && !x.turns.needed && len(x.turns.pods) > 0 {
+		g.passOver(x, w)
+	} else {
+		x.waits = w
 	}
 }

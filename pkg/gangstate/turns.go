@@ -3,6 +3,9 @@
 package gangstate
 
 import (
+	"cmp"
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -13,13 +16,16 @@ import (
 // ranks: those that the gang needs to have its minimum, or one of those above it.
 type turns struct {
 	pods    []*v1.Pod
-	follows bool // some members have their nodes
-	needed  bool // they are needed for the minimum
-	missing int  // how many more the gang needs, that cannot be scheduled or do not exist
+	follows bool      // some members have their nodes
+	needed  bool      // they are needed for the minimum
+	rest    []*v1.Pod // those above the minimum that come after them
+	passed  bool      // there are members above the minimum, and all have been passed over
+	missing int       // how many more the gang needs, that cannot be scheduled or do not exist
 }
 
-// newTurns leaves out members that nobody may schedule, and those of other schedulers.
-func newTurns(g *gangrequest.Gang, profiles map[string]bool) *turns {
+// newTurns leaves out members that nobody may schedule, and those of other schedulers. Members
+// above the minimum have their turn one after the other, without those that were passed over.
+func newTurns(g *gangrequest.Gang, profiles map[string]bool, passed map[types.UID]*Wait) *turns {
 	have := len(g.Members.Ended)
 	t := &turns{}
 	for _, pod := range g.Members.Live {
@@ -35,10 +41,52 @@ func newTurns(g *gangrequest.Gang, profiles map[string]bool) *turns {
 		t.needed = true
 		t.missing = max(0, needed-len(t.pods))
 		t.pods = t.pods[:min(needed, len(t.pods))]
-	} else if len(t.pods) > 1 {
-		t.pods = t.pods[:1]
+		return t
+	}
+	extras := len(t.pods)
+	t.pods = slices.DeleteFunc(t.pods, func(pod *v1.Pod) bool { return passed[pod.UID] != nil })
+	t.passed = extras > 0 && len(t.pods) == 0
+	if len(t.pods) > 1 {
+		t.pods, t.rest = t.pods[:1], t.pods[1:]
 	}
 	return t
+}
+
+// passOver has the next member above the minimum tried, since there is none of w for the one
+// whose turn it is and those alike. What keeps one of them waiting must not keep another one
+// that asks for something else. It needs g.mu and a gang that was read.
+func (g *Gangs) passOver(x *gang, w *Wait) {
+	if x.passed == nil {
+		x.passed = map[types.UID]*Wait{}
+	}
+	for _, uid := range append(w.Alike, x.turns.pods[0].UID) {
+		x.passed[uid] = w
+	}
+	x.turns = newTurns(x.read, g.profiles, x.passed)
+	if x.turns.passed {
+		g.allPassed(x)
+	}
+}
+
+// allPassed has a gang wait whose members above the minimum have all been passed over, for the
+// reason of the first one. It needs g.mu and a gang that was read.
+func (g *Gangs) allPassed(x *gang) {
+	waits := &Wait{ForChange: true}
+	for _, pod := range x.read.Members.Live {
+		w := x.passed[pod.UID]
+		if w == nil {
+			continue
+		}
+		waits.Why = cmp.Or(waits.Why, w.Why)
+		if !w.Until.IsZero() && (waits.Until.IsZero() || w.Until.Before(waits.Until)) {
+			waits.Until = w.Until
+		}
+	}
+	x.passed = nil
+	x.turns = newTurns(x.read, g.profiles, nil)
+	if x.waits == nil {
+		x.waits = waits
+	}
 }
 
 // elected is the member whose cycle plans for all; "" if there is none to place. Each turn it

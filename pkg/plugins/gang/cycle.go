@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -136,7 +137,7 @@ func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status
 // unplaceable makes a gang wait for a change. If it has waited for long, nodes are closed for it.
 func (p *Plugin) unplaceable(q *gangstate.Question, err error, began time.Time) *fwk.Status {
 	key := q.Turn.Gang.Key
-	w := &gangstate.Wait{Why: fmt.Sprintf("%s: %v", key, err), ForChange: true}
+	w := &gangstate.Wait{Why: fmt.Sprintf("%s: %v", key, err), ForChange: true, Alike: p.alike(q.Turn)}
 	var room *fabric.UnplaceableError
 	if errors.As(err, &room) {
 		p.drain(q, w)
@@ -146,6 +147,29 @@ func (p *Plugin) unplaceable(q *gangstate.Question, err error, began time.Time) 
 	p.gangs.Planned(p.shared.Clock().Since(began))
 	p.gangs.Wait(key, w)
 	return refused(w.Why)
+}
+
+// alike are the members above the minimum that ask for the same as the one that is planned.
+func (p *Plugin) alike(turn *gangstate.Turn) (uids []types.UID) {
+	if len(turn.Rest) == 0 {
+		return nil
+	}
+	shape := p.shapeOf(turn.Pods[0])
+	for _, pod := range turn.Rest {
+		if p.shapeOf(pod) == shape {
+			uids = append(uids, pod.UID)
+		}
+	}
+	return uids
+}
+
+// shapeOf is what gangstate.KeyOf says; empty of a pod that cannot be read.
+func (p *Plugin) shapeOf(pod *v1.Pod) string {
+	d, err := p.demand(pod)
+	if err != nil {
+		return ""
+	}
+	return gangstate.KeyOf(pod, d)
 }
 
 // goOn answers the node of a member that has its place.
@@ -198,11 +222,8 @@ func (p *Plugin) PostFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	status := m.Get(c.node)
-	refusal := gangstate.Refusal{Node: c.node}
+	refusal := gangstate.Refusal{Node: c.node, Shape: p.shapeOf(pod)}
 	var generation int64
-	if d, err := p.demand(pod); err == nil {
-		refusal.Shape = gangstate.KeyOf(pod, d)
-	}
 	if info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(c.node); err == nil {
 		generation = info.GetGeneration()
 	}
