@@ -83,6 +83,7 @@ type gang struct {
 	waits    *Wait             // nil: it may be tried
 	since    time.Time         // when its first pod came: its age
 	ready    time.Time         // when it became complete; zero while it is not
+	room     time.Time         // when it could have been placed first since then; zero before
 	ungated  time.Time         // when a member's last scheduling gate was seen to go
 	revision uint64            // another number after each change of its pods or its group
 	refused  map[Refusal]int64 // node generation at which another plugin refused it
@@ -295,7 +296,7 @@ func (g *Gangs) incomplete(x *gang) string {
 	why := g.missing(x)
 	switch {
 	case why != "":
-		x.ready = time.Time{}
+		x.ready, x.room = time.Time{}, time.Time{}
 	case x.ready.IsZero():
 		x.ready = g.clock.Now()
 	}

@@ -39,7 +39,6 @@ type Turn struct {
 	Gang    *gangrequest.Gang
 	Pods    []*v1.Pod // to be placed, in the order of ranks
 	Refused map[Refusal]int64
-	Since   time.Time // when the gang became complete
 	Fresh   bool      // no member is bound yet
 	Rest    []*v1.Pod // Pods is a member above the minimum: those that come after it
 	// Complete is when the last of Pods came, by the API server: what younger is measured by.
@@ -66,11 +65,27 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 	if x.attempt != nil {
 		return Turn{Held: true}, true
 	}
-	t = Turn{Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Since: x.ready, Fresh: !x.turns.follows, Complete: g.completed(x), Rest: x.turns.rest}
+	t = Turn{Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Fresh: !x.turns.follows, Complete: g.completed(x), Rest: x.turns.rest}
 	for node, generation := range x.refused {
 		t.Refused[node] = generation
 	}
 	return t, true
+}
+
+// Room takes note that a gang could be placed, and returns when it could for the first time since
+// it is complete. A gang that waits for more than room is patient from then on.
+func (g *Gangs) Room(key gangrequest.Key) time.Time {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now := g.clock.Now()
+	x := g.gangs[key]
+	if x == nil {
+		return now
+	}
+	if x.room.IsZero() {
+		x.room = now
+	}
+	return x.room
 }
 
 // Hold begins an attempt: the cycle of first has made the entries of all. It fails if one of

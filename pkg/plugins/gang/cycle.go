@@ -113,13 +113,16 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	return only(c.node), nil
 }
 
-// patient makes a gang wait, for a bounded time, while its level is worse than it would be on the
-// empty cluster and than the level that it says is good enough. It returns nil if it does not
-// wait.
+// patient makes a gang wait, for a bounded time from when it first could have been placed, while
+// its level is worse than it would be on the empty cluster and than the level that it says is good
+// enough. It returns nil if it does not wait.
 func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status {
 	g := q.Turn.Gang
-	until := q.Turn.Since.Add(g.Wishes.Patience)
-	if g.Wishes.Patience == 0 || !q.Turn.Fresh || !p.shared.Clock().Now().Before(until) || g.Wishes.Preferred != "" && a.Plan.Preferred {
+	if g.Wishes.Patience == 0 || !q.Turn.Fresh {
+		return nil
+	}
+	until := p.gangs.Room(g.Key).Add(g.Wishes.Patience)
+	if !p.shared.Clock().Now().Before(until) || g.Wishes.Preferred != "" && a.Plan.Preferred {
 		return nil
 	}
 	empty := *q

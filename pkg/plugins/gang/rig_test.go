@@ -205,10 +205,15 @@ func (r *rig) gang(name string, pods, gpus int, notes map[string]string) []*v1.P
 func (r *rig) pod(name string, size, i, gpus int, notes map[string]string) *v1.Pod {
 	r.t.Helper()
 	pod := podOf(name, size, i, gpus, notes)
+	r.create(pod)
+	return pod
+}
+
+func (r *rig) create(pod *v1.Pod) {
+	r.t.Helper()
 	if _, err := r.client.CoreV1().Pods(pod.Namespace).Create(r.t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
-	return pod
 }
 
 // podOf is a member of a gang that nobody knows yet.

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestPatienceRunsFromTheFirstRoom: what a gang waited for room does not count, and nothing but
+// a member that is missing makes it begin anew.
+func TestPatienceRunsFromTheFirstRoom(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 0, 1, false)
+	pods := []*v1.Pod{member("a", 2, "a-0", 0), member("a", 2, "a-1", 0)}
+	for _, pod := range pods {
+		r.set(pod)
+	}
+	key := r.gangs.byPod[pods[0].UID].key
+	r.clock.Step(time.Hour)
+	first := r.gangs.Room(key)
+	if !first.Equal(r.clock.Now()) {
+		t.Errorf("room since %v, want now, %v", first, r.clock.Now())
+	}
+	r.settle(60)
+	if again := r.gangs.Room(key); !again.Equal(first) {
+		t.Errorf("room since %v, want the first time, %v", again, first)
+	}
+	r.gate("a-1", true)
+	r.clock.Step(time.Hour)
+	r.gate("a-1", false)
+	if anew := r.gangs.Room(key); !anew.Equal(r.clock.Now()) {
+		t.Errorf("room since %v after a member was missing, want now, %v", anew, r.clock.Now())
+	}
+}

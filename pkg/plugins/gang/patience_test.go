@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// TestPatience has one free node in each of two racks, and a gang of two that would fit one rack
+// if they were empty.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	const said = "waits until "
+	for name, tc := range map[string]struct {
+		notes map[string]string
+		kueue bool
+		want  bool
+	}{
+		"the default":                  {nil, false, false},
+		"for a while":                  {map[string]string{gangrequest.PatienceKey: "2s"}, false, true},
+		"not for a level that is good": {map[string]string{gangrequest.PatienceKey: "2s", gangrequest.PreferredKey: "cluster"}, false, false},
+		"not once Kueue admitted it":   {map[string]string{gangrequest.PatienceKey: "1h"}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 2, 2)
+			apart := r.gang("apart", 2, 8, map[string]string{gangrequest.StrategyKey: "compute-heavy"})
+			r.known(apart[0])
+			if c := r.cycle(apart[0]); !c.status.IsWait() {
+				t.Fatal(c.status)
+			}
+			var pods []*v1.Pod
+			for i := range 2 {
+				pod := podOf("g", 2, i, 8, tc.notes)
+				if tc.kueue {
+					pod.Labels = map[string]string{"kueue.x-k8s.io/managed": "true"}
+				}
+				r.create(pod)
+				pods = append(pods, pod)
+			}
+			r.known(pods[0])
+			began := time.Now()
+			c := r.cycle(pods[0])
+			if got := strings.Contains(c.status.Message(), said) && strings.Contains(c.status.Message(), "better level than cluster: rack"); got != tc.want {
+				t.Fatalf("%v: waits %t, want %t", c.status, got, tc.want)
+			}
+			if tc.want {
+				testrig.Soon(t, "the gang starts all the same", func() bool { return r.cycle(pods[0]).status.IsWait() })
+				if took := time.Since(began); took < 2*time.Second {
+					t.Errorf("it started after %v, want its patience to be over", took)
+				}
+			} else if !c.status.IsWait() {
+				t.Errorf("%v, want the gang to be placed at once", c.status)
+			}
+		})
+	}
+}
