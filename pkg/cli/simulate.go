@@ -229,7 +229,9 @@ func (s *simulation) check(cmd *cobra.Command) error {
 	if err := s.checkGangs(cmd); err != nil {
 		return err
 	}
-	known := sim.Policies()
+	if err := checkPolicies(s.policies); err != nil {
+		return err
+	}
 	switch {
 	case s.nodes == "":
 		return usagef("--nodes is needed: the file with the nodes of the cluster")
@@ -244,7 +246,12 @@ func (s *simulation) check(cmd *cobra.Command) error {
 	case math.IsNaN(s.warmUp) || s.warmUp < 0 || s.warmUp >= 1:
 		return usagef("--warm-up %v: want a share from 0 to below 1", s.warmUp)
 	}
-	for _, p := range s.policies {
+	return nil
+}
+
+func checkPolicies(policies []string) error {
+	known := sim.Policies()
+	for _, p := range policies {
 		if !slices.Contains(known, p) {
 			return usagef("--policy %q: want ours, or one of spread, binpack and fgd with one of random, lowest, hami, best-effort, prim and exact, as in binpack+exact", p)
 		}

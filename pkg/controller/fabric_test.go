@@ -102,14 +102,14 @@ func (f *reportedFabric) set(t *testing.T, racks map[string]string) {
 
 // says is the status in short.
 func (f *reportedFabric) says() string {
-	out := fmt.Sprintf("gen %d, %d nodes", f.ct.Status.ObservedGeneration, f.ct.Status.Nodes)
+	out := []string{fmt.Sprintf("gen %d, %d nodes", f.ct.Status.ObservedGeneration, f.ct.Status.Nodes)}
 	for _, d := range f.ct.Status.Domains {
-		out += fmt.Sprintf(", %s %d of %d nodes", d.Level, d.Domains, d.Nodes)
+		out = append(out, fmt.Sprintf("%s %d of %d nodes", d.Level, d.Domains, d.Nodes))
 	}
 	for _, c := range f.ct.Status.Conditions {
-		out += fmt.Sprintf(", %s %s", c.Type, c.Status)
+		out = append(out, fmt.Sprintf("%s %s", c.Type, c.Status))
 	}
-	return out
+	return strings.Join(out, ", ")
 }
 
 func TestFabricReporterWritesWhatChanges(t *testing.T) {

@@ -12,10 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/ptr"
-	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 )
@@ -101,7 +100,7 @@ func TestSizeTimeoutAndPriority(t *testing.T) {
 		g.Spec.ScheduleTimeoutSeconds = &s
 		return g
 	}
-	priority := func(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = ptr.To(n) } }
+	priority := func(n int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = new(n) } }
 	plainKey, kueueKey := Key{SourceAnnotation, "ns", "g"}, Key{SourceKueue, "ns", "g"}
 	pair := func(change ...func(*v1.Pod)) []*v1.Pod {
 		return []*v1.Pod{member("a", change...), member("b", change...)}

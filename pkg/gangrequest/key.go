@@ -3,8 +3,9 @@
 package gangrequest
 
 import (
-	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // Source says what makes pods a gang.

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 func TestKeyOf(t *testing.T) {

@@ -96,7 +96,7 @@ func compare(byName bool) func(a, b identity) int {
 		return func(a, b identity) int { return strings.Compare(a.pod.Name, b.pod.Name) }
 	}
 	return func(a, b identity) int {
-		return cmp.Or(a.seat.compare(b.seat), fabric.CompareNames(a.pod.Name, b.pod.Name))
+		return cmp.Or(a.compare(b.seat), fabric.CompareNames(a.pod.Name, b.pod.Name))
 	}
 }
 

@@ -10,8 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // State is how far the scheduler came with a gang: StateKey's value.

@@ -3,6 +3,7 @@
 package gangstate
 
 import (
+	"maps"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -66,9 +67,7 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 		return Turn{Held: true}, true
 	}
 	t = Turn{Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Fresh: !x.turns.follows, Complete: g.completed(x), Rest: x.turns.rest}
-	for node, generation := range x.refused {
-		t.Refused[node] = generation
-	}
+	maps.Copy(t.Refused, x.refused)
 	return t, true
 }
 

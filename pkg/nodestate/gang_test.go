@@ -49,25 +49,25 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before  func(t *testing.T, r *rig)
 		pods    func(t *testing.T, r *rig) []*v1.Pod // on the node
-		members func(t *testing.T) []GangMember
+		members []GangMember
 		want    int
 		reason  placement.Reason
 	}{
 		"all sets are free": {
-			members: func(t *testing.T) []GangMember { return []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)} },
+			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)},
 			want:    -1,
 		},
 		"two members are to have one GPU": {
-			members: func(t *testing.T) []GangMember { return []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 1, 2)} },
+			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 1, 2)},
 			want:    1, reason: placement.FewGPUs,
 		},
 		"a set is not as large as was asked": {
-			members: func(t *testing.T) []GangMember { return []GangMember{member(t, p, "n", 0, 1, 2)} },
+			members: []GangMember{member(t, p, "n", 0, 1, 2)},
 			reason:  placement.FewGPUs,
 		},
 		"a set is another pod's": {
 			pods:    func(t *testing.T, r *rig) []*v1.Pod { return []*v1.Pod{on(t, r.State, gpuPod("other", 1), "n", 5)} },
-			members: func(t *testing.T) []GangMember { return []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)} },
+			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)},
 			want:    1, reason: placement.FewGPUs,
 		},
 		"a pod is known by count, and leaves too few": {
@@ -76,18 +76,16 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 				other.Spec.NodeName = "n"
 				return []*v1.Pod{other}
 			},
-			members: func(t *testing.T) []GangMember { return []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)} },
+			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)},
 			want:    1, reason: placement.FewGPUs,
 		},
 		"a set has not the links that were asked": {
-			members: func(t *testing.T) []GangMember {
-				return []GangMember{member(t, p, "n", 0, 1), member(t, linked, "n", 2, 5)}
-			},
-			want: 1, reason: placement.FewLinked,
+			members: []GangMember{member(t, p, "n", 0, 1), member(t, linked, "n", 2, 5)},
+			want:    1, reason: placement.FewLinked,
 		},
 		"a pod went": {
 			before:  func(_ *testing.T, r *rig) { r.podDeleted("q") },
-			members: func(t *testing.T) []GangMember { return []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)} },
+			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)},
 			want:    1, reason: placement.PodGone,
 		},
 		"an attempt of a pod goes on": {
@@ -95,23 +93,21 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 				info, l := r.view(t)
 				r.Reserve(demandOf(t, q), q, info, l)
 			},
-			members: func(t *testing.T) []GangMember { return []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)} },
+			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)},
 			want:    1, reason: placement.AttemptGoesOn,
 		},
 		"the node is gone": {
-			members: func(t *testing.T) []GangMember { return []GangMember{member(t, p, "n", 0, 1), member(t, q, "m", 4, 5)} },
+			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "m", 4, 5)},
 			want:    1, reason: placement.NoGraph,
 		},
 		"the graph does not count any more": {
 			before:  func(_ *testing.T, r *rig) { r.clock.now = r.clock.now.Add(3 * 365 * 24 * time.Hour) },
-			members: func(t *testing.T) []GangMember { return []GangMember{member(t, p, "n", 0, 1)} },
+			members: []GangMember{member(t, p, "n", 0, 1)},
 			reason:  placement.StaleGraph,
 		},
 		"a pod without GPUs goes anywhere": {
-			members: func(t *testing.T) []GangMember {
-				return []GangMember{member(t, p, "n", 0, 1), member(t, gpuPod("launcher", 0), "n")}
-			},
-			want: -1,
+			members: []GangMember{member(t, p, "n", 0, 1), member(t, gpuPod("launcher", 0), "n")},
+			want:    -1,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +121,7 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 				pods = tc.pods(t, r)
 			}
 			_, l := r.view(t, pods...)
-			members := tc.members(t)
+			members := tc.members
 			failed, reason := r.ReserveGang(members, l)
 			if failed != tc.want || reason != tc.reason {
 				t.Fatalf("failed %d, %q; want %d, %q", failed, reason, tc.want, tc.reason)

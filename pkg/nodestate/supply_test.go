@@ -4,6 +4,7 @@ package nodestate
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -127,7 +128,10 @@ func (c *tenancy) oneByOne(gang []*v1.Pod) (n int) {
 
 func kubelets() []*v1alpha1.Kubelet {
 	return []*v1alpha1.Kubelet{
-		nil, {TopologyManagerPolicy: "best-effort"}, {TopologyManagerPolicy: "restricted"}, {TopologyManagerPolicy: "single-numa-node"},
+		nil,
+		{TopologyManagerPolicy: "best-effort"},
+		{TopologyManagerPolicy: "restricted"},
+		{TopologyManagerPolicy: "single-numa-node"},
 		{TopologyManagerPolicy: "single-numa-node", CPUManagerPolicy: "static", ReservedCPUs: "0-1"},
 		{TopologyManagerPolicy: "restricted", CPUManagerPolicy: "static", ReservedCPUs: "0-1"},
 		{TopologyManagerPolicy: "best-effort", CPUManagerPolicy: "static", ReservedCPUs: "0-1"},
@@ -211,9 +215,7 @@ func TestSupplyIsBoundedByWhatTheFrameworkCounts(t *testing.T) {
 		if pod.Spec.Containers[0].Resources.Requests == nil {
 			pod.Spec.Containers[0].Resources.Requests = v1.ResourceList{}
 		}
-		for name, q := range list {
-			pod.Spec.Containers[0].Resources.Requests[name] = q
-		}
+		maps.Copy(pod.Spec.Containers[0].Resources.Requests, list)
 		return pod
 	}
 	q := resource.MustParse

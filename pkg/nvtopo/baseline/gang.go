@@ -133,7 +133,7 @@ func Kueue() GangRule {
 	return gangRule{"kueue", func(p *gangProblem) []int {
 		var chosen []domain
 		depth := p.t.Depth()
-		for ; depth > 0 && chosen == nil; depth-- {
+		for ; depth > 0; depth-- {
 			if d, ok := p.tightest(depth); ok {
 				chosen = []domain{d}
 				break

@@ -112,9 +112,8 @@ func (u *units) capacities(budget []int, scratch []int32) *table {
 	}
 	t.best = scratch[:size]
 	clear(t.best[len(t.ends)*u.levels*t.states:])
-	first := len(u.id)
 	for p := len(t.ends) - 1; p > 0; p-- {
-		first = t.ends[p-1]
+		first := t.ends[p-1]
 		for open := range u.shared[first-1] + 1 {
 			row := t.row(p, open)
 			for code := range row {

@@ -8,12 +8,13 @@ import (
 	"sync"
 	"time"
 
+	"sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned"
 
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"

@@ -5,6 +5,7 @@ package gang_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"sync"
@@ -230,9 +231,7 @@ func podOf(name string, size, i, gpus int, notes map[string]string) *v1.Pod {
 			Name: "main", Image: "x", Resources: v1.ResourceRequirements{Limits: limits, Requests: limits},
 		}}},
 	}
-	for k, v := range notes {
-		pod.Annotations[k] = v
-	}
+	maps.Copy(pod.Annotations, notes)
 	return pod
 }
 
