@@ -4,6 +4,7 @@ package gangstate
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -133,11 +134,16 @@ type build struct {
 	demands []*placement.Demand // of ranked; nil for those that are bound
 	ranks   []int               // of ranked, in the gang: a plan leaves out who is not to be placed yet
 	shapes  []*shape
-	infos   []fwk.NodeInfo // by node of the tree
+	refused map[string]bool // the keys under which nodes were refused
+	infos   []fwk.NodeInfo  // by node of the tree
 }
 
 // members lists those that are bound and those to be placed, by their ranks.
 func (b *build) members() error {
+	b.refused = make(map[string]bool, len(b.q.Turn.Refused))
+	for refusal := range b.q.Turn.Refused {
+		b.refused[refusal.Shape] = true
+	}
 	place := make(map[*v1.Pod]bool, len(b.q.Turn.Pods))
 	for _, pod := range b.q.Turn.Pods {
 		place[pod] = true
@@ -172,14 +178,26 @@ func (b *build) members() error {
 }
 
 func (b *build) shapeOf(pod *v1.Pod, d *placement.Demand) (int, error) {
-	for i, s := range b.shapes {
-		if s.demand.Signature() == d.Signature() && sameShape(s.pod, pod) {
-			return i, nil
+	at := slices.IndexFunc(b.shapes, func(s *shape) bool {
+		return !s.own && s.demand.Signature() == d.Signature() && sameShape(s.pod, pod)
+	})
+	var s *shape
+	if at >= 0 {
+		s = b.shapes[at]
+	} else {
+		var err error
+		if s, err = newShape(pod, d); err != nil {
+			return 0, err
 		}
 	}
-	s, err := newShape(pod, d)
-	if err != nil {
-		return 0, err
+	if own := b.ownOf(pod, s); own != nil && len(b.shapes) < maxGangShapes {
+		s, at = own, -1
+	}
+	if at >= 0 {
+		return at, nil
+	}
+	if len(b.shapes) == maxGangShapes {
+		return 0, fmt.Errorf("pod %s/%s: its gang has members of more than %d kinds", pod.Namespace, pod.Name, maxGangShapes)
 	}
 	b.shapes = append(b.shapes, s)
 	return len(b.shapes) - 1, nil
@@ -257,7 +275,7 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 			}
 			x.stamp = stamp
 		}
-		if at, refused := b.q.Turn.Refused[Refusal{s.key, info.Node().Name}]; refused && at == info.GetGeneration() {
+		if at, refused := b.q.Turn.Refused[Refusal{s.refusals, info.Node().Name}]; refused && at == info.GetGeneration() {
 			continue
 		}
 		out[node] = x.supply
@@ -336,13 +354,4 @@ func gpusOf(d *placement.Demand) int {
 		return 0
 	}
 	return d.Resources[0].Count
-}
-
-// KeyOf is the key under which a refusal of a pod's shape is remembered.
-func KeyOf(pod *v1.Pod, d *placement.Demand) string {
-	s, err := newShape(pod, d)
-	if err != nil {
-		return ""
-	}
-	return s.key
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,9 +21,17 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
-// shape is what members have in common that every node answers alike.
+// maxGangShapes bounds how many shapes the members of one gang may have: each is asked about
+// every node, on the goroutine that schedules.
+const maxGangShapes = 64
+
+// shape is what members have in common that every node answers alike, as far as it is asked here.
+// Claims are not: what they bind a member to another plugin says, by refusing its node. So members
+// that differ in claims alone are of one shape until one of them is refused somewhere.
 type shape struct {
-	key       string
+	key       string // of what nodes are asked
+	refusals  string // under which key refusals of a node are remembered; empty if there are none
+	own       bool   // of one member that was refused
 	pod       *v1.Pod
 	demand    *placement.Demand
 	required  nodeaffinity.RequiredNodeAffinity
@@ -46,30 +55,33 @@ type decided struct {
 	Spread       []v1.TopologySpreadConstraint
 	Resources    *v1.ResourceRequirements
 	Overhead     v1.ResourceList
-	Claims       []string
 }
 
 func decides(pod *v1.Pod) *decided {
-	d := &decided{
+	return &decided{
 		NodeSelector: pod.Spec.NodeSelector, Affinity: pod.Spec.Affinity, Tolerations: pod.Spec.Tolerations,
 		Spread: pod.Spec.TopologySpreadConstraints, Resources: pod.Spec.Resources, Overhead: pod.Spec.Overhead,
 	}
+}
+
+// claimsOf are the claims that may bind a pod to a node, by name.
+func claimsOf(pod *v1.Pod) (claims []string) {
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
 		case v.PersistentVolumeClaim != nil:
-			d.Claims = append(d.Claims, v.PersistentVolumeClaim.ClaimName)
+			claims = append(claims, v.PersistentVolumeClaim.ClaimName)
 		case v.Ephemeral != nil:
-			d.Claims = append(d.Claims, pod.Name+"-"+v.Name)
+			claims = append(claims, pod.Name+"-"+v.Name)
 		}
 	}
 	for i := range pod.Spec.ResourceClaims {
 		if c := &pod.Spec.ResourceClaims[i]; c.ResourceClaimName != nil {
-			d.Claims = append(d.Claims, *c.ResourceClaimName)
+			claims = append(claims, *c.ResourceClaimName)
 		} else {
-			d.Claims = append(d.Claims, pod.Name+"-"+c.Name) // made for this pod
+			claims = append(claims, pod.Name+"-"+c.Name) // made for this pod
 		}
 	}
-	return d
+	return claims
 }
 
 func sameContainers(a, b []v1.Container) bool {
@@ -102,6 +114,9 @@ func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	s.key = string(key)
+	if len(claimsOf(pod)) == 0 {
+		s.refusals = s.key
+	}
 	s.alone = len(s.ports) > 0
 	if a := pod.Spec.Affinity; a != nil {
 		if a.NodeAffinity != nil {
@@ -179,4 +194,36 @@ func (s *shape) bound(supply fabric.Supply, node *v1.Node) fabric.Supply {
 		supply.Preference = s.preferred.Score(node)
 	}
 	return supply
+}
+
+// KeyOf is the key under which a refusal of a pod's node is remembered: for all members of its
+// shape, or for the pod alone if it has claims.
+func KeyOf(pod *v1.Pod, d *placement.Demand) string {
+	s, err := newShape(pod, d)
+	if err != nil {
+		return ""
+	}
+	return s.keyWith(claimsOf(pod))
+}
+
+func (s *shape) keyWith(claims []string) string {
+	if len(claims) == 0 {
+		return s.key
+	}
+	return s.key + strings.Join(claims, ",")
+}
+
+// ownOf is the shape of one member with claims, which was refused somewhere; nil if it has none, or
+// was not. Nodes are asked once for all that differ in claims alone.
+func (b *build) ownOf(pod *v1.Pod, s *shape) *shape {
+	if len(b.refused) == 0 {
+		return nil
+	}
+	claims := claimsOf(pod)
+	if key := s.keyWith(claims); len(claims) > 0 && b.refused[key] {
+		own := *s
+		own.pod, own.refusals, own.own = pod, key, true
+		return &own
+	}
+	return nil
 }

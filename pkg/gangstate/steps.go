@@ -19,6 +19,8 @@ const (
 	perMember  = 50 * time.Millisecond
 	// maxTries is how many plans in a row other plugins may refuse before the gang waits.
 	maxTries = 8
+	// maxRefusals bounds what is remembered of one gang: each plan reads it.
+	maxRefusals = 1 << 10
 	// firstPause is the pause after an attempt that failed for another reason; it doubles up
 	// to maxPause.
 	firstPause = time.Second
@@ -197,6 +199,9 @@ func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why strin
 			return nil, effects{}
 		}
 		if node.Node != "" {
+			if len(x.refused) >= maxRefusals { // most are of generations that are over
+				clear(x.refused)
+			}
 			x.refused[node] = generation
 		}
 		x.tries++

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/fabricview"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// counting counts how often nodes are asked. Each has room for ten members without GPUs.
+type counting struct {
+	*nodestate.State
+	asked int
+}
+
+func (c *counting) Supply(*placement.Demand, fwk.NodeInfo, fwk.NodeInfoLister, *placement.Slotter) fabric.Supply {
+	c.asked++
+	return fabric.Supply{Slots: fabric.Unlinked(10)}
+}
+
+func (c *counting) SupplyBeside(_ *placement.Demand, _ fwk.NodeInfo, _ fwk.NodeInfoLister, _ *placement.Slotter, _ nvtopo.Mask, placed []nodestate.Placed) fabric.Supply {
+	left := 10
+	for _, p := range placed {
+		left -= p.Count
+	}
+	return fabric.Supply{Slots: fabric.Unlinked(left)}
+}
+
+// plannedOn asks for a plan of a gang on so many nodes.
+func plannedOn(t *testing.T, nodes int, pods []*v1.Pod, refused map[Refusal]int64) (*Answer, int, error) {
+	t.Helper()
+	spec := fabric.Spec{}
+	var infos []fwk.NodeInfo
+	for i := range nodes {
+		name := fmt.Sprint("node-", i)
+		spec.Nodes = append(spec.Nodes, fabric.NodePath{Node: name})
+		info := framework.NewNodeInfo()
+		info.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}})
+		infos = append(infos, info)
+		for key := range refused {
+			if key.Node == name {
+				refused[key] = info.GetGeneration()
+			}
+		}
+	}
+	tree, _, err := fabric.NewTree(&spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gang := gangrequest.Read(gangrequest.Key{Source: gangrequest.SourceAnnotation, Namespace: "ns", Name: "g"}, nil, pods)
+	c := &counting{State: nodestate.New(nodestate.Config{}, clock.RealClock{})}
+	answer, err := NewPlanner(c).Plan(&Question{
+		Turn: &Turn{Gang: gang, Pods: gang.Members.Live, Refused: refused}, View: &fabricview.View{Tree: tree, Revision: 1}, Nodes: infos,
+		Demand: demandOf,
+	})
+	return answer, c.asked, err
+}
+
+func demandOf(pod *v1.Pod) (*placement.Demand, error) {
+	r, err := podrequest.Parse(pod, &podrequest.Options{})
+	return &placement.Demand{Request: r}, err
+}
+
+// claiming is a member with a volume of its own.
+func claiming(i, size int) *v1.Pod {
+	pod := member("g", size, fmt.Sprintf("p-%d", i), 0)
+	pod.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
+	return pod
+}
+
+// TestMembersThatDifferInClaimsAreAskedForOnce: a volume for each member made each a shape of its
+// own, and every node was asked for every member.
+func TestMembersThatDifferInClaimsAreAskedForOnce(t *testing.T) {
+	const nodes, size = 200, 1000
+	var pods []*v1.Pod
+	for i := range size {
+		pods = append(pods, claiming(i, size))
+	}
+	answer, asked, err := plannedOn(t, nodes, pods, nil)
+	if err != nil || len(answer.Members) != size {
+		t.Fatalf("%v, %+v", err, answer)
+	}
+	if asked > nodes {
+		t.Errorf("%d nodes were asked %d times for %d members, want once each", nodes, asked, size)
+	}
+}
+
+// TestOneMembersClaimKeepsNoOtherFromANode: the volume of one member is on another node.
+func TestOneMembersClaimKeepsNoOtherFromANode(t *testing.T) {
+	pods := []*v1.Pod{claiming(0, 3), claiming(1, 3), claiming(2, 3)}
+	d, err := demandOf(pods[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, asked, err := plannedOn(t, 2, pods, map[Refusal]int64{{KeyOf(pods[1], d), "node-0"}: 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range answer.Members {
+		if m.Pod.UID == pods[1].UID && m.Node == "node-0" {
+			t.Errorf("%s goes to the node that it was refused", m.Pod.Name)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("two nodes were asked %d times", asked)
+	}
+}
+
+// TestTooManyKindsOfMembers are refused, and not planned for minutes.
+func TestTooManyKindsOfMembers(t *testing.T) {
+	var pods []*v1.Pod
+	for i := range maxGangShapes + 1 {
+		pod := member("g", maxGangShapes+1, fmt.Sprintf("p-%d", i), 0)
+		pod.Spec.NodeSelector = map[string]string{"kind": fmt.Sprint(i)}
+		pods = append(pods, pod)
+	}
+	if _, _, err := plannedOn(t, 1, pods, nil); err == nil || !strings.Contains(err.Error(), "more than 64 kinds") {
+		t.Errorf("%v, want a refusal", err)
+	}
+}
