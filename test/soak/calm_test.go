@@ -91,17 +91,20 @@ func (w *world) toDo(ctx context.Context) (string, error) {
 			return p.Name + " is terminating", nil
 		case p.Spec.NodeName != "" && p.Status.Phase != v1.PodRunning:
 			return p.Name + " does not run yet", nil
-		case p.Spec.NodeName == "":
+		case p.Spec.NodeName == "" && p.Labels[gangLabel] == "":
 			if node, err := w.fitsOn(p, free); err != nil || node != "" {
 				return fmt.Sprintf("pod %s (%d GPUs, %v) fits node %s; the scheduler says %q", p.Name, gpusOf(p), wishesOf(p), node, refusal(p)), err
 			}
 		}
 	}
-	return w.heldBack(ctx)
+	if left, err := w.gangsToDo(ctx, list.Items, free); err != nil || left != "" {
+		return left, err
+	}
+	return w.notDone(ctx)
 }
 
 // watched is what a scheduler has to watch to know what came free.
-var watched = []string{"pods", "nodes", "nodegputopologies", "leases"}
+var watched = []string{"pods", "nodes", "nodegputopologies", "leases", "clustertopologies", "podgroups"}
 
 // blind names what a scheduler does not watch at the moment, empty for nothing. client-go waits
 // for up to blindness before it watches again what was cut several times.
@@ -117,13 +120,17 @@ func (w *world) blind() string {
 	return ""
 }
 
-// heldBack names a graph that a scheduler has yet to read, because its node changed more often
-// than it may: what the node has more meanwhile the scheduler does not know of.
-func (w *world) heldBack(ctx context.Context) (string, error) {
+// notDone names an attempt to place a gang that goes on, what is held for none, or a graph that
+// a scheduler has yet to read, because its node changed more often than it may: what the node has
+// more meanwhile the scheduler does not know of.
+func (w *world) notDone(ctx context.Context) (string, error) {
 	for _, r := range w.schedulers {
 		d, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
 		if err != nil {
 			return "", err
+		}
+		if left := heldForNobody(d); left != "" {
+			return r.name + ": " + left, nil
 		}
 		for i := range d.Nodes {
 			if h := d.Nodes[i].HeldBack; h != nil {
@@ -230,6 +237,10 @@ func anySet(f nvtopo.Mask, k int, ok func(nvtopo.Mask) bool) bool {
 // every kubelet's record.
 func (w *world) clear(ctx context.Context, t *testing.T) {
 	t.Helper()
+	if err := w.endGangs(ctx); err != nil {
+		w.fail("%v", err)
+		return
+	}
 	err := w.try(ctx, "delete all pods", func(ctx context.Context) error {
 		return w.kube.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	})

@@ -115,11 +115,13 @@ func (c *checker) once(ctx context.Context) error {
 			world.Schedulers = append(world.Schedulers, *d)
 		}
 	}
+	c.attempts(world.Schedulers)
 	c.watchRepairer(ctx)
 	report := c.inner.Examine(world)
 	c.w.count("scheduler states checked", report.Checked.Schedulers)
 	c.w.count("claims checked", report.Checked.Claims)
 	c.w.count("allocations checked", report.Checked.Allocations)
+	c.w.count("gangs checked", report.Checked.Gangs)
 	c.w.count("records checked", report.Checked.Records)
 	c.w.count("findings that explain themselves", len(report.Notes))
 	c.w.count("findings pending", len(report.Pending))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,16 +56,20 @@ func (c *conflicts) correct(why string, after time.Duration) {
 // reported takes down which conflicts an event of the node agent tells of.
 func (w *world) reported(ctx context.Context) error {
 	told := map[types.UID]bool{}
-	reasons := map[string]int{}
+	reasons, members := map[string]int{}, 0
 	err := w.try(ctx, "list events", func(ctx context.Context) error {
 		list, err := w.kube.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
 		clear(reasons)
+		members = 0
 		for i := range list.Items {
 			e := &list.Items[i]
 			reasons[e.Reason]++
+			if e.Reason == "Preempted" && strings.Contains(e.Regarding.Name, "-gang-") {
+				members++
+			}
 			if slices.Contains([]string{"GPUsReassigned", "GPUsSwapped"}, e.Reason) {
 				told[e.Regarding.UID] = true
 			}
@@ -75,6 +80,7 @@ func (w *world) reported(ctx context.Context) error {
 	for reason, n := range reasons {
 		w.counts["event "+reason] = n // of the whole run; they are kept for an hour
 	}
+	w.counts["gang members preempted"] = members
 	w.mu.Unlock()
 	c := &w.conflicts
 	c.mu.Lock()

@@ -129,6 +129,8 @@ func (w *world) settle(ctx context.Context, t *testing.T, baseline map[int]*read
 		default:
 			if why, compared = leaked(now, baseline); why != "" {
 				why += w.claims(ctx)
+			} else {
+				why = w.forgotten(ctx)
 			}
 		}
 		if why != last {

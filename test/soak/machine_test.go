@@ -198,7 +198,7 @@ func (b *box) reportDevices(ctx context.Context) error {
 func (b *box) join(ctx context.Context) error {
 	var uid types.UID
 	err := b.w.try(ctx, "make node "+b.name, func(ctx context.Context) error {
-		spec := devcluster.NodeSpec{Name: b.name, Machine: b.model, Annotations: map[string]string{}}
+		spec := devcluster.NodeSpec{Name: b.name, Machine: b.model, Labels: labelsIn(b.rack()), Annotations: map[string]string{}}
 		n := devcluster.NodeObject(&spec, b.now())
 		n.Status.Allocatable[gpuResource] = *resource.NewQuantity(int64(b.now().Healthy().Len()), resource.DecimalSI)
 		got, err := b.w.kube.CoreV1().Nodes().Create(ctx, n, metav1.CreateOptions{})
@@ -221,6 +221,7 @@ func (b *box) join(ctx context.Context) error {
 func (b *box) leave(ctx context.Context) error {
 	b.stopAgent()
 	b.stopExporter()
+	b.w.disturb("a node that was deleted")
 	return b.w.try(ctx, "delete node "+b.name, func(ctx context.Context) error {
 		return gone(b.w.kube.CoreV1().Nodes().Delete(ctx, b.name, metav1.DeleteOptions{}))
 	})
@@ -247,7 +248,7 @@ func (b *box) collectPods(ctx context.Context) error {
 func (b *box) cordon(ctx context.Context, on bool) error {
 	return b.w.try(ctx, "cordon "+b.name, func(ctx context.Context) error {
 		body := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, on)
-		_, err := b.w.kube.CoreV1().Nodes().Patch(ctx, b.name, types.MergePatchType, body, metav1.PatchOptions{})
+		_, err := b.w.kube.CoreV1().Nodes().Patch(ctx, b.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "soak-cordon"})
 		return gone(err)
 	})
 }

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// lanes is how many operations on pods run at a time; those on one pod in order.
+	// lanes is how many operations on pods and gangs run at a time; those on one in order.
 	lanes = 8
 	// opTime bounds an operation beside its lag.
 	opTime = 4 * time.Minute
@@ -56,7 +56,7 @@ func (w *world) churn(ctx context.Context, ph *phase) {
 			break
 		}
 		switch word, _, _ := strings.Cut(string(o.Kind), "-"); word {
-		case "pod":
+		case "pod", "gang":
 			h := fnv.New32a()
 			_, _ = io.WriteString(h, o.Pod) // a hash never fails to write
 			lane[h.Sum32()%lanes] <- o
@@ -115,6 +115,8 @@ func (w *world) perform(ctx context.Context, o *op) {
 	switch word, _, _ := strings.Cut(string(o.Kind), "-"); word {
 	case "pod":
 		done, err = w.podOp(ctx, o)
+	case "gang":
+		done, err = w.gangOp(ctx, o)
 	case "node", "graph", "lease":
 		done, err = w.nodeOp(ctx, o)
 	default:
@@ -239,6 +241,8 @@ func (w *world) nodeOp(ctx context.Context, o *op) (bool, error) {
 		return true, b.cordon(ctx, false)
 	case opReturn, opReplace:
 		return true, b.readd(ctx, o)
+	case opRackMoved, opRackLost:
+		return true, b.relabel(ctx, o)
 	case opExporterLease:
 		b.stopExporter()
 		if err := b.expire(ctx, nodelease.ExporterPrefix); err != nil {
@@ -317,6 +321,7 @@ func (w *world) controlOp(ctx context.Context, o *op) (bool, error) {
 		return true, r.kill(ctx, o.Lag)
 	case opRestartAPI:
 		w.mark("the API server crashes")
+		w.disturb("a crash of the API server")
 		if err := w.cluster.CrashAPIServer(ctx); err != nil {
 			return false, err
 		}

@@ -27,9 +27,15 @@ const (
 	opFinish   opKind = "pod-finish"
 	opEvict    opKind = "pod-evict"
 
+	opGangCreate opKind = "gang-create"
+	opGangKill   opKind = "gang-kill-member" // its controller makes another one with its index
+	opGangDelete opKind = "gang-delete"
+
 	opCordon        opKind = "node-cordon"
 	opReturn        opKind = "node-delete-readd"      // the same machine under the same name; its pods stay
 	opReplace       opKind = "node-delete-replace"    // another machine under the same name; its pods are gone
+	opRackMoved     opKind = "node-rack-moved"        // by its labels, and back
+	opRackLost      opKind = "node-rack-lost"         // its labels are taken away, and put back
 	opLinkDown      opKind = "graph-link-down"        // and up again
 	opGPUSick       opKind = "graph-gpu-unhealthy"    // and well again
 	opGPUGone       opKind = "graph-gpu-gone"         // and back again
@@ -62,9 +68,15 @@ var operations = []struct {
 	{kind: opFinish, weight: 20},
 	{kind: opEvict, weight: 8},
 
+	{kind: opGangCreate, weight: 5},
+	{kind: opGangKill, weight: 5},
+	{kind: opGangDelete, weight: 2},
+
 	{kind: opCordon, weight: 2, min: 2 * time.Second, max: 8 * time.Second},
 	{kind: opReturn, weight: 2, min: 100 * time.Millisecond, max: 3 * time.Second},
 	{kind: opReplace, weight: 1, min: 500 * time.Millisecond, max: 4 * time.Second},
+	{kind: opRackMoved, weight: 1, min: 3 * time.Second, max: 15 * time.Second},
+	{kind: opRackLost, weight: 1, min: 3 * time.Second, max: 15 * time.Second},
 	{kind: opLinkDown, weight: 2, min: 5 * time.Second, max: 20 * time.Second},
 	{kind: opGPUSick, weight: 2, min: 5 * time.Second, max: 20 * time.Second},
 	{kind: opGPUGone, weight: 1, min: 5 * time.Second, max: 20 * time.Second},
@@ -83,9 +95,10 @@ var operations = []struct {
 }
 
 const (
-	// podEvery, nodeEvery and controlEvery are the mean times between two operations on
-	// pods, on nodes and on the control plane.
+	// podEvery, gangEvery, nodeEvery and controlEvery are the mean times between two
+	// operations on pods, on gangs, on nodes and on the control plane.
 	podEvery     = 170 * time.Millisecond
+	gangEvery    = 1500 * time.Millisecond
 	nodeEvery    = 2500 * time.Millisecond
 	controlEvery = 3 * time.Second
 	// crowd is what the pods that the plan has created and not ended yet ask for, as
@@ -122,9 +135,10 @@ type op struct {
 	At   time.Duration // since the start of its phase
 	Kind opKind
 	Lag  time.Duration
-	Pod  string
+	Pod  string // or the gang
 	Want podPlan
 	Node int
+	Gang gangPlan
 	Draw uint64 // for what the world has to choose, such as which link
 }
 
@@ -133,6 +147,8 @@ func (o *op) String() string {
 	switch {
 	case o.Pod != "" && len(o.Want.GPUs) > 0:
 		s += fmt.Sprintf(" %s %+v", o.Pod, o.Want)
+	case o.Kind == opGangCreate:
+		s += fmt.Sprintf(" %s %+v", o.Pod, o.Gang)
 	case o.Pod != "":
 		s += " " + o.Pod
 	case strings.HasPrefix(string(o.Kind), "scheduler") || strings.HasPrefix(string(o.Kind), "api"):
@@ -187,14 +203,15 @@ type planner struct {
 	made        int
 	live        []string
 	wants       map[string]podPlan
-	asked       int // GPUs of the live
+	asked       int // GPUs of the live, those of gangs too
+	gangs       gangPlanner
 }
 
 func (b *planner) phase(deadly bool, length time.Duration) []op {
 	b.wants = map[string]podPlan{}
 	var out []op
 	node, control := b.deck("node graph lease", false), b.deck("scheduler apiserver informers watches", deadly)
-	nextNode, nextControl := b.gap(nodeEvery), b.gap(controlEvery)
+	nextNode, nextControl, nextGang := b.gap(nodeEvery), b.gap(controlEvery), b.gap(gangEvery)
 	for at := time.Duration(0); at < length; at += b.gap(podEvery) {
 		for ; nextNode <= at; nextNode += b.gap(nodeEvery) {
 			o := node()
@@ -206,6 +223,11 @@ func (b *planner) phase(deadly bool, length time.Duration) []op {
 			o.At, o.Draw = nextControl, b.rng.Uint64()
 			out = append(out, o)
 			nextControl += o.Lag // one at a time
+		}
+		for ; nextGang <= at; nextGang += b.gap(gangEvery) {
+			o := b.gangOp()
+			o.At, o.Draw = nextGang, b.rng.Uint64()
+			out = append(out, o)
 		}
 		o := b.podOp()
 		o.At = at

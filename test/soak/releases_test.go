@@ -67,7 +67,7 @@ func (w *world) fitting(ctx context.Context, pods []v1.Pod, since map[types.UID]
 	for i := range pods {
 		p := &pods[i]
 		node, err := w.fitsOn(p, free)
-		if p.Spec.NodeName != "" || p.DeletionTimestamp != nil || ended(p) || err != nil || node == "" {
+		if p.Labels[gangLabel] != "" || p.Spec.NodeName != "" || p.DeletionTimestamp != nil || ended(p) || err != nil || node == "" {
 			delete(since, p.UID)
 			continue
 		}

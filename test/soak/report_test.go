@@ -50,9 +50,15 @@ func (w *world) report(p *plan, took time.Duration, leaks []string) string {
 	line("all but delays", all)
 	line("of requests", requests)
 
+	section("gangs")
+	for _, what := range sortedKeys(w.counts) {
+		if aboutGangs(what) {
+			line(what, w.counts[what])
+		}
+	}
 	section("pods and checks")
 	for _, what := range sortedKeys(w.counts) {
-		if !strings.HasPrefix(what, "op ") {
+		if !strings.HasPrefix(what, "op ") && !aboutGangs(what) {
 			line(what, w.counts[what])
 		}
 	}
@@ -73,6 +79,10 @@ func (w *world) report(p *plan, took time.Duration, leaks []string) string {
 		fmt.Fprintf(&b, "  %s\n", l)
 	}
 	return b.String()
+}
+
+func aboutGangs(what string) bool {
+	return strings.HasPrefix(what, "gang") || strings.HasPrefix(what, "event Gang")
 }
 
 func sortedKinds(m map[faults.Kind]int) []faults.Kind {

@@ -134,6 +134,7 @@ func (r *replica) supervise(ctx context.Context) error {
 		}
 		r.mu.Lock()
 		if !r.down && !r.sched.Alive() {
+			r.w.disturb("a scheduler that ended")
 			r.w.mark("%s had ended with exit code %d", r.name, r.sched.ExitCode())
 			r.w.count("scheduler processes started again", 1)
 			if err := r.sched.Restart(ctx); err != nil {
@@ -147,6 +148,7 @@ func (r *replica) supervise(ctx context.Context) error {
 // kill ends the process, which stays away for a while.
 func (r *replica) kill(ctx context.Context, away time.Duration) error {
 	r.w.mark("%s is killed", r.name)
+	r.w.disturb("a scheduler that was killed")
 	r.mu.Lock()
 	r.down = true
 	err := r.sched.Kill()
@@ -178,6 +180,7 @@ func (r *replica) pause(ctx context.Context, length time.Duration) error {
 	r.w.resumed = time.Now()
 	r.w.mu.Unlock()
 	r.w.mark("%s goes on", r.name)
+	r.w.disturb("a scheduler that was paused")
 	return err
 }
 

@@ -70,6 +70,8 @@ func (w *world) play(t *testing.T, p *plan) (leaks []string) {
 	defer cancel()
 	checker := w.run(newChecker(t, w).run)
 	defer checker.stop()
+	controller := w.run(w.tendGangs)
+	defer controller.stop()
 	var baseline map[int]*reading
 	for i := range p.Phases {
 		ph := &p.Phases[i]
@@ -105,6 +107,9 @@ func (w *world) stretch(ctx context.Context, t *testing.T, ph *phase, baseline m
 	runs, states, begun := w.tally("checker runs"), w.tally("scheduler states checked"), time.Now()
 	w.churn(ctx, ph)
 	w.calm(ctx, t)
+	if w.ctx.Err() == nil {
+		w.judgeGangs(ctx)
+	}
 	// A checker that cannot read finds nothing.
 	if n, s := w.tally("checker runs")-runs, time.Since(begun).Seconds(); w.ctx.Err() == nil && float64(n) < s/3 {
 		w.fail("the checker ran %d times in %.0f s, want once in %v", n, s, checkEvery)

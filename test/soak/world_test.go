@@ -57,21 +57,24 @@ type world struct {
 	topologies cache.SharedIndexInformer
 	triggers   triggers
 	conflicts  conflicts
+	gangs      gangs
 
 	ctx     context.Context // the life of everything that plays
 	abort   context.CancelCauseFunc
 	wg      sync.WaitGroup
 	echoing func(string, ...any)
 
-	mu      sync.Mutex
-	notes   []string        // the last ones; guarded by mu
-	marks   []string        // notes worth a line in the report; guarded by mu
-	counts  map[string]int  // guarded by mu
-	faults  []string        // violations; guarded by mu
-	resumed time.Time       // when a paused leader last went on; guarded by mu
-	paused  int             // leaders that stand still now; guarded by mu
-	deadly  bool            // this phase may end processes; guarded by mu
-	over    <-chan struct{} // closed at the end of the phase; guarded by mu
+	mu          sync.Mutex
+	notes       []string        // the last ones; guarded by mu
+	marks       []string        // notes worth a line in the report; guarded by mu
+	counts      map[string]int  // guarded by mu
+	faults      []string        // violations; guarded by mu
+	resumed     time.Time       // when a paused leader last went on; guarded by mu
+	paused      int             // leaders that stand still now; guarded by mu
+	disturbed   time.Time       // when something happened that may cut a gang; guarded by mu
+	disturbance string          // and what; guarded by mu
+	deadly      bool            // this phase may end processes; guarded by mu
+	over        <-chan struct{} // closed at the end of the phase; guarded by mu
 }
 
 // triggers are the agents to be told of changes, by node.
@@ -125,6 +128,7 @@ func newWorld(t *testing.T, seed uint64, nodes int, log io.Writer) *world {
 		t.Fatal(err)
 	}
 	w.prepare(t)
+	w.makeFabric(t)
 	w.watch(t)
 	for i := range nodes {
 		b, err := newBox(w, i)

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/check"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// endedWait is how long a member may wait for an attempt that has ended. A pod joins those that
+// wait after its Permit has returned, so it is told again each second; the rest is for a machine
+// with too much to do.
+const endedWait = 3 * time.Second
+
+// gangsToDo names a gang of which members wait that have room, or that is not complete. Members
+// ask for nothing of links, so what a node has for them is a number.
+func (w *world) gangsToDo(ctx context.Context, pods []v1.Pod, free map[string]*room) (string, error) {
+	all := w.gangs.list()
+	if len(all) == 0 {
+		return "", nil
+	}
+	nodes, err := w.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	of := map[string][]v1.Pod{}
+	for i := range pods {
+		if name := pods[i].Labels[gangLabel]; name != "" {
+			of[name] = append(of[name], pods[i])
+		}
+	}
+	for _, g := range all {
+		if left := g.toDo(standing(of[g.name]), nodes.Items, free); left != "" {
+			return left, nil
+		}
+	}
+	return "", nil
+}
+
+// toDo is empty if nothing of the gang is left to do.
+func (g *gang) toDo(s state, nodes []v1.Node, free map[string]*room) string {
+	have := len(s.bound) + s.done
+	if have+len(s.waiting) < g.want.Members {
+		return fmt.Sprintf("gang %s has %d of %d members", g.name, have+len(s.waiting), g.want.Members)
+	}
+	wish := &gangWishes[g.want.Wish]
+	need := max(g.want.Minimum-have, min(len(s.waiting), 1)) // those above the minimum come one by one
+	if need == 0 || wish.loose {
+		return ""
+	}
+	for domain, names := range domains(nodes, wish.required) {
+		slots, here := 0, 0
+		for _, name := range names {
+			if r := free[name]; r != nil {
+				slots += max(r.free.Len()-r.unknown, 0) / g.want.GPUs
+			}
+			for _, p := range s.bound {
+				if p.Spec.NodeName == name {
+					here++
+				}
+			}
+		}
+		if here == len(s.bound) && slots >= need {
+			return fmt.Sprintf("gang %s (%+v) has %d of %d members bound and needs %d more, and there is room for %d in %q; the scheduler says %q",
+				g.name, g.want, have, g.want.Minimum, need, slots, domain, refusal(s.waiting[0]))
+		}
+	}
+	return ""
+}
+
+// judgeGangs counts at a calm how far the gangs are, and fails if one is cut by nothing that
+// would explain it.
+func (w *world) judgeGangs(ctx context.Context) {
+	for _, g := range w.gangs.list() {
+		pods, err := w.members(ctx, g)
+		if err != nil {
+			w.fail("%v", err)
+			return
+		}
+		w.judge(ctx, g, standing(pods))
+	}
+}
+
+func (w *world) judge(ctx context.Context, g *gang, s state) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w.look(g, s)
+	have := len(s.bound) + s.done
+	switch {
+	case have >= g.want.Minimum:
+		w.count("gangs at a calm: whole", 1)
+		w.judgeState(ctx, g)
+	case len(s.bound) == 0:
+		w.count("gangs at a calm: waiting, nothing bound", 1)
+	case g.whole:
+		w.count("gangs at a calm: were whole, no room for a member that was replaced", 1)
+	default:
+		why := w.cutBy(g)
+		if why == "" {
+			w.fail("gang %s (%+v) has %d of %d members bound at a calm, and was never whole", g.name, g.want, have, g.want.Minimum)
+			return
+		}
+		w.count("gangs at a calm: cut by "+why, 1)
+	}
+}
+
+// judgeState: a gang that is whole must say so, or it could be rolled back while it runs.
+func (w *world) judgeState(ctx context.Context, g *gang) {
+	if !g.want.Group {
+		return
+	}
+	err := w.try(ctx, "read PodGroup "+g.name, func(ctx context.Context) error {
+		u, err := w.dyn.Resource(groupResource).Namespace(namespace).Get(ctx, g.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if v := u.GetAnnotations()[gangrequest.StateKey]; v != "" {
+			if state, err := gangrequest.ParseState(v); err != nil || !state.Whole {
+				w.count("gangs at a calm: whole, and their PodGroup does not say so", 1)
+				w.mark("gang %s is whole, and says %s", g.name, v)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		w.fail("%v", err)
+	}
+}
+
+// attempts judges what schedulers show of gangs: no member waits for long for an attempt that
+// has ended.
+func (c *checker) attempts(states []diagnosis.State) {
+	for i := range states {
+		for _, g := range states[i].Gangs {
+			a := g.Attempt
+			if a == nil || a.Phase != "ending" || len(a.Waiting)+len(a.Reserved) == 0 {
+				continue
+			}
+			lasted := states[i].At.Sub(a.Since)
+			if c.w.pausedLately() {
+				continue
+			}
+			c.w.longest("gangs: longest wait for an attempt that has ended, ms", lasted)
+			if lasted > endedWait {
+				c.w.fail("%s: the attempt of %s ended %.1f s ago (%s), and %d members wait for it", states[i].Name, g.Gang, lasted.Seconds(), a.Why, len(a.Waiting)+len(a.Reserved))
+			}
+		}
+	}
+}
+
+// heldForNobody names an attempt that goes on, or a place that is planned without one.
+func heldForNobody(d *diagnosis.State) string {
+	for _, g := range d.Gangs {
+		if a := g.Attempt; a != nil {
+			return fmt.Sprintf("the attempt of %s is %s since %.1f s, of %d members held, %d reserved, %d waiting",
+				g.Gang, a.Phase, d.At.Sub(a.Since).Seconds(), len(a.Held), len(a.Reserved), len(a.Waiting))
+		}
+	}
+	for _, c := range d.Claims {
+		if c.Phase == "planned" {
+			return fmt.Sprintf("%s on %s is planned since %.1f s, and nobody tries to place its gang", c.Pod, c.Node, d.At.Sub(c.Since).Seconds())
+		}
+	}
+	return ""
+}
+
+// forgotten names the gangs that a scheduler still knows, with no pod left.
+func (w *world) forgotten(ctx context.Context) string {
+	for _, r := range w.schedulers {
+		d, err := check.ReadScheduler(ctx, w.debug, "https://"+r.debug)
+		if err != nil {
+			return r.name + ": " + err.Error()
+		}
+		if len(d.Gangs) > 0 {
+			return fmt.Sprintf("%s knows %d gangs with no pod left, such as %+v", r.name, len(d.Gangs), d.Gangs[0])
+		}
+	}
+	return ""
+}

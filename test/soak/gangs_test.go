@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package soak
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	gangLabel = "soak/gang"
+	// tendEvery is how often the controller of gangs looks for members that are missing.
+	tendEvery = time.Second
+	// disturbedFor is how long a disturbance shows: a gang that is being bound has its places
+	// for so long, and whoever leads next needs some time.
+	disturbedFor = 30 * time.Second
+)
+
+var groupResource = schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups")
+
+// gangs are those that exist, by name.
+type gangs struct {
+	mu  sync.Mutex
+	all map[string]*gang
+}
+
+// gang is one of them, and what was seen of it.
+type gang struct {
+	name string
+	want gangPlan
+
+	mu       sync.Mutex
+	over     bool        // it is being deleted; guarded by mu
+	lives    map[int]int // index -> how many pods it has had; guarded by mu
+	whole    bool        // it was, once; guarded by mu
+	replaced time.Time   // when a pod was last made in the place of another; guarded by mu
+	part     time.Time   // since when it is partly bound and never was whole; guarded by mu
+}
+
+func (s *gangs) get(name string) *gang {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.all[name]
+}
+
+func (s *gangs) list() []*gang {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*gang
+	for _, name := range sortedKeys(s.all) {
+		out = append(out, s.all[name])
+	}
+	return out
+}
+
+func (s *gangs) set(g *gang) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[string]*gang{}
+	}
+	s.all[g.name] = g
+}
+
+func (s *gangs) drop(name string) {
+	s.mu.Lock()
+	delete(s.all, name)
+	s.mu.Unlock()
+}
+
+// gangOp reports whether there was something to do it to.
+func (w *world) gangOp(ctx context.Context, o *op) (bool, error) {
+	if o.Kind == opGangCreate {
+		g := &gang{name: o.Pod, want: o.Gang, lives: map[int]int{}}
+		w.gangs.set(g)
+		w.count("gangs created", 1)
+		return true, w.createGang(ctx, g, o.Draw)
+	}
+	g := w.gangs.get(o.Pod)
+	if g == nil {
+		return false, nil
+	}
+	if o.Kind == opGangDelete {
+		return true, w.deleteGang(ctx, g)
+	}
+	return w.killMember(ctx, g, o.Draw)
+}
+
+// createGang makes the members in an order of the draw, and the PodGroup before or after them.
+func (w *world) createGang(ctx context.Context, g *gang, draw uint64) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.want.Group && !g.want.Late {
+		if err := w.makeGroup(ctx, g); err != nil {
+			return err
+		}
+	}
+	for _, index := range rand.New(rand.NewPCG(draw, 0)).Perm(g.want.Members) {
+		if err := w.makeMember(ctx, g, index); err != nil {
+			return err
+		}
+	}
+	if g.want.Group && g.want.Late {
+		return w.makeGroup(ctx, g)
+	}
+	return nil
+}
+
+func (w *world) makeGroup(ctx context.Context, g *gang) error {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{"minMember": int64(g.want.Minimum), "scheduleTimeoutSeconds": int64(30)},
+	}}
+	u.SetAPIVersion(schedulingv1alpha1.SchemeGroupVersion.String())
+	u.SetKind("PodGroup")
+	u.SetName(g.name)
+	u.SetAnnotations(gangWishes[g.want.Wish].notes)
+	return w.try(ctx, "create PodGroup "+g.name, func(ctx context.Context) error {
+		_, err := w.dyn.Resource(groupResource).Namespace(namespace).Create(ctx, u, metav1.CreateOptions{})
+		return exists(err)
+	})
+}
+
+// makeMember makes the next pod of an index. It needs g.mu.
+func (w *world) makeMember(ctx context.Context, g *gang, index int) error {
+	p := memberOf(g, index, fmt.Sprintf("%s-%d-%d", g.name, index, g.lives[index]))
+	g.lives[index]++
+	return w.makePod(ctx, p)
+}
+
+func (w *world) makePod(ctx context.Context, p *v1.Pod) error {
+	return w.try(ctx, "create "+p.Name, func(ctx context.Context) error {
+		_, err := w.kube.CoreV1().Pods(namespace).Create(ctx, p, metav1.CreateOptions{})
+		return exists(err)
+	})
+}
+
+// memberOf is a pod as a controller numbers them.
+func memberOf(g *gang, index int, name string) *v1.Pod {
+	p := podOf(name, &podPlan{Profile: g.want.Profile, Priority: g.want.Priority, GPUs: []int{g.want.GPUs}})
+	p.Labels[gangLabel] = g.name
+	p.Annotations = map[string]string{batchv1.JobCompletionIndexAnnotation: strconv.Itoa(index)}
+	if g.want.Group {
+		p.Labels[schedulingv1alpha1.PodGroupLabel] = g.name
+		return p
+	}
+	p.Annotations[gangrequest.GangKey], p.Annotations[gangrequest.GangSizeKey] = g.name, strconv.Itoa(g.want.Minimum)
+	maps.Copy(p.Annotations, gangWishes[g.want.Wish].notes)
+	return p
+}
+
+func indexOf(p *v1.Pod) int {
+	n, err := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation])
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// members lists the pods of a gang.
+func (w *world) members(ctx context.Context, g *gang) (pods []v1.Pod, err error) {
+	err = w.try(ctx, "list the members of "+g.name, func(ctx context.Context) error {
+		list, err := w.kube.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: gangLabel + "=" + g.name})
+		if err == nil {
+			pods = list.Items
+		}
+		return err
+	})
+	return pods, err
+}
+
+func (w *world) deleteGang(ctx context.Context, g *gang) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.over = true
+	w.gangs.drop(g.name)
+	pods, err := w.members(ctx, g)
+	if err != nil {
+		return err
+	}
+	for i := range pods {
+		if err := w.remove(ctx, &pods[i], graceSeconds); err != nil {
+			return err
+		}
+	}
+	if !g.want.Group {
+		return nil
+	}
+	return w.try(ctx, "delete PodGroup "+g.name, func(ctx context.Context) error {
+		return gone(w.dyn.Resource(groupResource).Namespace(namespace).Delete(ctx, g.name, metav1.DeleteOptions{}))
+	})
+}
+
+// killMember ends one live member: it is deleted, or by force with the same name made anew at
+// once, or fails, or is evicted, or has done its work.
+func (w *world) killMember(ctx context.Context, g *gang, draw uint64) (bool, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pods, err := w.members(ctx, g)
+	if err != nil {
+		return false, err
+	}
+	var live []*v1.Pod
+	for i := range pods {
+		if p := &pods[i]; p.DeletionTimestamp == nil && !ended(p) {
+			live = append(live, p)
+		}
+	}
+	if len(live) == 0 {
+		return false, nil
+	}
+	p := live[draw%uint64(len(live))]
+	switch draw / 16 % 5 {
+	case 0:
+		return true, w.remove(ctx, p, graceSeconds)
+	case 1:
+		if err := w.remove(ctx, p, 0); err != nil {
+			return false, err
+		}
+		g.replaced = time.Now()
+		w.count("gang members replaced", 1)
+		return true, w.makePod(ctx, memberOf(g, indexOf(p), p.Name))
+	case 2:
+		return true, w.setPhase(ctx, p, v1.PodFailed, "SoakFailed")
+	case 3:
+		return true, w.evict(ctx, p)
+	}
+	if p.Spec.NodeName == "" {
+		return false, nil // it has not begun
+	}
+	return true, w.finish(ctx, p)
+}
+
+// tendGangs is the controller of gangs: it makes a pod for each index that has none, as a Job
+// does. It also looks how far each gang is.
+func (w *world) tendGangs(ctx context.Context) error {
+	for pause(ctx, tendEvery) {
+		for _, g := range w.gangs.list() {
+			if err := w.tend(ctx, g); err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) tend(ctx context.Context, g *gang) error {
+	if !g.mu.TryLock() {
+		return nil // an operation on it goes on
+	}
+	defer g.mu.Unlock()
+	if g.over {
+		return nil
+	}
+	pods, err := w.members(ctx, g)
+	if err != nil {
+		return err
+	}
+	has := map[int]bool{}
+	for i := range pods {
+		if p := &pods[i]; p.DeletionTimestamp == nil && p.Status.Phase != v1.PodFailed {
+			has[indexOf(p)] = true
+		}
+	}
+	for index := range g.want.Members {
+		if !has[index] {
+			g.replaced = time.Now()
+			w.count("gang members replaced", 1)
+			if err := w.makeMember(ctx, g, index); err != nil {
+				return err
+			}
+		}
+	}
+	w.look(g, standing(pods))
+	return nil
+}
+
+// state is how far a gang is.
+type state struct {
+	bound, waiting []*v1.Pod // live members
+	done           int       // members that succeeded
+}
+
+func standing(pods []v1.Pod) (s state) {
+	for i := range pods {
+		switch p := &pods[i]; {
+		case p.DeletionTimestamp != nil || p.Status.Phase == v1.PodFailed:
+		case p.Status.Phase == v1.PodSucceeded:
+			s.done++
+		case p.Spec.NodeName != "":
+			s.bound = append(s.bound, p)
+		default:
+			s.waiting = append(s.waiting, p)
+		}
+	}
+	return s
+}
+
+// look takes note of a gang that is whole, and of how long one is partly bound that never was.
+// It needs g.mu.
+func (w *world) look(g *gang, s state) {
+	switch {
+	case len(s.bound)+s.done >= g.want.Minimum:
+		if !g.whole {
+			w.count("gangs whole", 1)
+		}
+		g.whole, g.part = true, time.Time{}
+	case g.whole:
+	case len(s.bound) == 0:
+		g.part = time.Time{}
+	case g.part.IsZero():
+		g.part = time.Now()
+	}
+	if !g.part.IsZero() {
+		w.longest("gangs: longest time partly bound and never whole before, ms", time.Since(g.part))
+	}
+}
+
+// longest keeps the longest of some times, in milliseconds.
+func (w *world) longest(what string, d time.Duration) {
+	w.mu.Lock()
+	w.counts[what] = max(w.counts[what], int(d.Milliseconds()))
+	w.mu.Unlock()
+}
+
+// disturb takes note of what may cut a gang that is being bound.
+func (w *world) disturb(what string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.disturbed, w.disturbance = time.Now(), what
+}
+
+// cutBy is what may have cut a gang that is partly bound, or "". It needs g.mu.
+func (w *world) cutBy(g *gang) string {
+	since := g.part.Add(-disturbedFor)
+	if g.replaced.After(since) {
+		return "the end of a member"
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.disturbed.After(since) {
+		return w.disturbance
+	}
+	return ""
+}
+
+// endGangs has nobody make members any more, and deletes the PodGroups.
+func (w *world) endGangs(ctx context.Context) error {
+	for _, g := range w.gangs.list() {
+		g.mu.Lock()
+		g.over = true
+		g.mu.Unlock()
+		w.gangs.drop(g.name)
+	}
+	return w.try(ctx, "delete all PodGroups", func(ctx context.Context) error {
+		return w.dyn.Resource(groupResource).Namespace(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	})
+}
