@@ -57,12 +57,15 @@ type scenario struct {
 
 	pods, gpus int
 	notes      notes
+	before     func(t *testing.T, l *lab, number int) // makes the state, beside what is free
 	change     func(*v1.Pod)
+	after      func(t *testing.T, l *lab, number int)
 
-	want    []string // the racks of the members by rank, such as "rack-0"; nil: nothing is bound
-	reason  string   // when nothing is bound
-	quality string
-	ring    float64
+	want      []string // the racks of the members, such as "rack-0"; nil: nothing is bound
+	reason    string   // when nothing is bound
+	quality   string
+	ring      float64
+	crossings int // of the ranks
 }
 
 func scenarios() []scenario {
@@ -101,6 +104,10 @@ func scenarios() []scenario {
 			want: []string{"rack-3", "rack-3", "rack-3", "rack-3", "rack-4"},
 		},
 		{
+			name: "8 the rack whose pairs are linked", free: freeRacks{{{8, 8}, {8, 8}}}, machine: "dgx1-v100", pods: 2, gpus: 2,
+			before: takeUnlikePairs, want: []string{"rack-1", "rack-1"},
+		},
+		{
 			name: "9 segments", free: freeRacks{{{8, 8, 8}, {8, 8, 8}, {8, 8}}, {{8, 8, 8, 8}, {8, 8}, {8, 8}}}, pods: 8, gpus: 8,
 			notes: notes{gangrequest.SegmentSizeKey: "4", gangrequest.PreferredSegmentKey: "rack"},
 			want:  []string{"rack-3", "rack-3", "rack-3", "rack-3", "rack-4", "rack-4", "rack-5", "rack-5"},
@@ -111,8 +118,53 @@ func scenarios() []scenario {
 		},
 		{
 			name: "10 ranks", free: freeRacks{{{8, 8, 8, 8, 8, 8, 8, 8}, {8, 8, 8, 8}}}, pods: 11, gpus: 8,
-			want: []string{"rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-1", "rack-1", "rack-1", "rack-1"},
+			want:    []string{"rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-1", "rack-1", "rack-1", "rack-1"},
+			quality: "acceptable (adjacent racks)", crossings: 2,
 		},
+		{
+			// Pod 10 is the third, after 1.
+			name: "10 ranks in the order of names", free: freeRacks{{{8, 8, 8, 8, 8, 8, 8, 8}, {8, 8, 8, 8}}}, pods: 11, gpus: 8,
+			notes:   notes{gangrequest.RankOrderKey: "name"},
+			want:    []string{"rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-0", "rack-1", "rack-1", "rack-1", "rack-1", "rack-0"},
+			quality: "acceptable (adjacent racks)", crossings: 2, after: wantTenthThird,
+		},
+		{
+			name: "15 a host port that is taken", free: freeRacks{{{8, 8, 8, 8}, {8, 8, 8, 8}}}, pods: 4, gpus: 8,
+			before: takePort, change: withPort, after: wantPortKept,
+			want: []string{"rack-1", "rack-1", "rack-1", "rack-1"}, quality: "optimal (same rack)", ring: 1.46484375,
+		},
+	}
+}
+
+// takeUnlikePairs leaves two GPUs of each node: those of the first rack are not joined by NVLink,
+// those of the second by two.
+func takeUnlikePairs(t *testing.T, l *lab, number int) {
+	for rack, taken := range [][]int{{1, 2, 3, 4, 6, 7}, {1, 2, 4, 5, 6, 7}} {
+		for i := range 2 {
+			node := nodeOfRack(number, rack, i)
+			name := "taker-" + node
+			l.create(t, gpuPod(name, "nobody", len(taken), nil))
+			l.bind(t, l.get(t, name), node, taken)
+		}
+	}
+}
+
+func portOwner(number int) string { return fmt.Sprintf("port-owner-%d", number) }
+
+func takePort(t *testing.T, l *lab, number int) {
+	l.create(t, on(nodeOfRack(number, 0, 2), wish(gangProfile, 0, func(pod *v1.Pod) { pod.Name = portOwner(number); withPort(pod) })))
+	l.bound(t, portOwner(number))
+}
+
+func wantPortKept(t *testing.T, l *lab, number int) {
+	if pod := l.get(t, portOwner(number)); pod.DeletionTimestamp != nil {
+		t.Errorf("pod %s is evicted", pod.Name)
+	}
+}
+
+func wantTenthThird(t *testing.T, l *lab, number int) {
+	if got := l.get(t, fmt.Sprintf("gang%d-10", number)).Annotations[gangrequest.RankKey]; got != "2" {
+		t.Errorf("pod 10 has rank %q, want 2: it is the third", got)
 	}
 }
 
@@ -146,6 +198,10 @@ func (l *lab) makeFabric(t *testing.T) {
 	}
 }
 
+func nodeOfRack(scenario, rack, i int) string {
+	return fmt.Sprintf("s%d-node-%d-%d", scenario, rack, i)
+}
+
 // racksOf names the nodes of a scenario: rack by rack, counted over all spines.
 func racksOf(scenario int, free freeRacks) (nodes []devcluster.NodeSpec, gpus map[string]int) {
 	gpus = map[string]int{}
@@ -153,7 +209,7 @@ func racksOf(scenario int, free freeRacks) (nodes []devcluster.NodeSpec, gpus ma
 	for spine := range free {
 		for _, rest := range free[spine] {
 			for i, n := range rest {
-				name := fmt.Sprintf("s%d-node-%d-%d", scenario, rack, i)
+				name := nodeOfRack(scenario, rack, i)
 				gpus[name] = n
 				nodes = append(nodes, devcluster.NodeSpec{Name: name, Labels: map[string]string{
 					scenarioLabel: strconv.Itoa(scenario),
@@ -222,6 +278,9 @@ func gangPods(number int, name string, pods, gpus int, more notes) []*v1.Pod {
 
 func (l *lab) testScenario(t *testing.T, number int, s *scenario) {
 	l.fill(t, number, s)
+	if s.before != nil {
+		s.before(t, l, number)
+	}
 	name := fmt.Sprintf("gang%d", number)
 	pods := gangPods(number, name, s.pods, s.gpus, s.notes)
 	for _, pod := range pods {
@@ -231,27 +290,42 @@ func (l *lab) testScenario(t *testing.T, number int, s *scenario) {
 		l.create(t, pod)
 	}
 	if s.want == nil {
+		t.Logf("expected: nothing bound, %q", s.reason)
 		l.wantGangRefused(t, pods, s.reason)
 		return
 	}
-	var got []string
-	for _, pod := range pods {
-		node := l.bound(t, pod.Name).Spec.NodeName
-		_, place, _ := strings.Cut(node, "-node-")
-		rack, _, _ := strings.Cut(place, "-")
-		got = append(got, "rack-"+rack)
-	}
-	if diff := cmp.Diff(s.want, got); diff != "" {
-		t.Errorf("racks of the ranks (-want,+got)\n%s", diff)
-	}
-	if s.quality != "" || s.ring != 0 {
+	l.wantRacks(t, pods, s.want)
+	if s.quality != "" {
 		p := l.placementOf(t, pods[0].Name)
+		t.Logf("expected %q, ring %v ms, %d crossings (0: whatever it is); got %q, ring %v ms, %d crossings",
+			s.quality, s.ring, s.crossings, p.Quality, p.Estimate.Ring, p.Crossings)
 		if p.Quality != s.quality {
 			t.Errorf("quality %q, want %q", p.Quality, s.quality)
 		}
 		if s.ring != 0 && float64(p.Estimate.Ring) != s.ring {
 			t.Errorf("ring %v ms, want %v", p.Estimate.Ring, s.ring)
 		}
+		if s.crossings != 0 && p.Crossings != s.crossings {
+			t.Errorf("%d crossings, want %d", p.Crossings, s.crossings)
+		}
+	}
+	if s.after != nil {
+		s.after(t, l, number)
+	}
+}
+
+// wantRacks waits until all pods are bound, and compares their racks.
+func (l *lab) wantRacks(t *testing.T, pods []*v1.Pod, want []string) {
+	t.Helper()
+	var got []string
+	for _, pod := range pods {
+		_, place, _ := strings.Cut(l.bound(t, pod.Name).Spec.NodeName, "-node-")
+		rack, _, _ := strings.Cut(place, "-")
+		got = append(got, "rack-"+rack)
+	}
+	t.Logf("expected %v; got %v", want, got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("racks of the members (-want,+got)\n%s", diff)
 	}
 }
 

@@ -3,6 +3,8 @@
 package integration
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -13,6 +15,8 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -48,12 +52,37 @@ func TestShippedConfigurations(t *testing.T) {
 				t.Errorf("the leader's Lease: %v, %v", lease, err)
 			}
 			l.remove(t, pod.Name)
+			l.testShippedGang(t, "gang-"+name)
 			// An orderly end gives the Lease back, so that the next one need not wait for it to run out.
 			if err := s.Stop(t.Context()); err != nil {
 				t.Errorf("stop the scheduler: %v", err)
 			}
 		})
 	}
+}
+
+// testShippedGang places a gang that needs the whole node. Its choices and ranks are written as
+// those of single pods are: when a member is bound, they are there.
+func (l *lab) testShippedGang(t *testing.T, name string) {
+	t.Helper()
+	var members []string
+	for i := range 2 {
+		pod := gpuPod(fmt.Sprintf("%s-%d", name, i), "topology-aware-scheduler", 4, notes{gangrequest.GangKey: name, gangrequest.GangSizeKey: "2"})
+		l.create(t, pod)
+		members = append(members, pod.Name)
+	}
+	var used nvtopo.Mask
+	for rank, member := range members {
+		pod := l.bound(t, member)
+		c := choiceOf(t, pod, l.graphs["n1"])
+		if c.set&used != 0 || pod.Annotations[gangrequest.RankKey] != strconv.Itoa(rank) {
+			t.Errorf("pod %s has GPUs %v beside %v and rank %q, want others and %d",
+				member, c.set.Positions(), used.Positions(), pod.Annotations[gangrequest.RankKey], rank)
+		}
+		used |= c.set
+	}
+	t.Logf("expected 8 GPUs for two members; got %v", used.Positions())
+	l.remove(t, members...)
 }
 
 // withKubeconfig returns a shipped configuration for a scheduler outside of the cluster.

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// changingFlows are gangs whose members and PodGroups change on the way.
+func changingFlows() []flow {
+	rack, half := freeRacks{{{8, 8, 8, 8}}}, freeRacks{{{8, 8, 0, 0}}}
+	return []flow{
+		{"the member that plans is deleted while the gang waits", half, testPlannerDeleted},
+		{"members are deleted and made anew while the gang is placed", rack, testMembersMadeAnew},
+		{"a member with a scheduling gate", rack, testGated},
+		{"a member above the minimum with a scheduling gate", rack, testSurplusGated},
+		{"members of two profiles", rack, testTwoProfilesOfGangs},
+		{"members that change while the gang is placed", rack, testMembersChange},
+		{"a minimum that is raised while the gang waits", half, testMinimumRaised},
+		{"a minimum that is raised when the gang is whole", rack, testWholeMinimumRaised},
+		{"annotations on the Binding", rack, testGangOfBindings},
+	}
+}
+
+// testPlannerDeleted has four members of which three must start together.
+func testPlannerDeleted(t *testing.T, s *stage) {
+	pods := s.gang("led", 4, 8, notes{gangrequest.GangSizeKey: "3"})
+	s.create(t, pods...)
+	s.wantGangRefused(t, pods, "2 of 3")
+	s.drop(t, pods[0].Name)
+	s.empty(t, 0, 2)
+	s.empty(t, 0, 3)
+	took := s.wantApart(t, pods[1:])
+	t.Logf("expected: the other three are bound; got: after %d ms", took.Milliseconds())
+}
+
+// testMembersMadeAnew deletes another member in each round, a little later each time, the one
+// that plans first, and makes one of the same name. The rack has room for one gang, so that a
+// place that were lost would keep the next round from its end.
+func testMembersMadeAnew(t *testing.T, s *stage) {
+	for round := range 6 {
+		pods := s.gang(fmt.Sprintf("anew-%d", round), 4, 8, nil)
+		s.create(t, pods...)
+		time.Sleep(time.Duration(round) * 4 * time.Millisecond) // into the attempt
+		victim := pods[round%len(pods)]
+		before := s.get(t, victim.Name).Spec.NodeName
+		s.drop(t, victim.Name)
+		s.create(t, s.gang(fmt.Sprintf("anew-%d", round), 4, 8, nil)[round%len(pods)])
+		took := s.wantApart(t, pods)
+		t.Logf("round %d: %s was on %q when it was deleted; all four are bound %d ms later", round, victim.Name, before, took.Milliseconds())
+		for _, pod := range pods {
+			s.drop(t, pod.Name)
+		}
+	}
+}
+
+const gate = "example.com/quota"
+
+func gated(pod *v1.Pod) { pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: gate}} }
+
+// ungate takes the gates from a pod.
+func (s *stage) ungate(t *testing.T, name string) {
+	t.Helper()
+	s.patch(t, name, `{"spec":{"schedulingGates":null}}`)
+}
+
+func (s *stage) patch(t *testing.T, name, body string) {
+	t.Helper()
+	_, err := s.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testGated gates the member that would plan, and the gang needs all.
+func testGated(t *testing.T, s *stage) {
+	pods := s.gang("gated", 4, 8, nil)
+	gated(pods[0])
+	s.create(t, pods...)
+	s.wantGangRefused(t, pods[1:], "3 of 4 members may be scheduled")
+	s.wantNoHold(t, pods)
+	s.ungate(t, pods[0].Name)
+	took := s.wantApart(t, pods)
+	t.Logf("expected: all bound without the gate; got: after %d ms", took.Milliseconds())
+}
+
+// testSurplusGated gates the member that would plan, and the gang can do without it.
+func testSurplusGated(t *testing.T, s *stage) {
+	pods := s.gang("gated", 4, 8, notes{gangrequest.GangSizeKey: "3"})
+	gated(pods[0])
+	s.create(t, pods...)
+	took := s.wantApart(t, pods[1:])
+	t.Logf("expected: three bound; got: after %d ms", took.Milliseconds())
+	s.wantNoHold(t, pods[:1])
+	s.ungate(t, pods[0].Name)
+	took = s.wantApart(t, pods)
+	t.Logf("expected: the fourth without the gate; got: after %d ms", took.Milliseconds())
+}
+
+// testTwoProfilesOfGangs has members of two profiles of the scheduler, the first of which plans.
+func testTwoProfilesOfGangs(t *testing.T, s *stage) {
+	pods := s.gang("mixed", 4, 8, nil)
+	pods[0].Spec.SchedulerName, pods[2].Spec.SchedulerName = otherGangProfile, otherGangProfile
+	s.create(t, pods...)
+	took := s.wantApart(t, pods)
+	t.Logf("expected: all bound; got: after %d ms", took.Milliseconds())
+}
+
+// testMembersChange changes labels of all members again and again, which has the queue drop their
+// nominations, from before the gang is complete until it is bound.
+func testMembersChange(t *testing.T, s *stage) {
+	for round := range 4 {
+		pods := s.gang(fmt.Sprintf("changing-%d", round), 4, 8, nil)
+		s.create(t, pods[:3]...)
+		ctx, stop := context.WithCancel(t.Context())
+		var patches sync.WaitGroup
+		counts := make([]int, len(pods))
+		for i, pod := range pods {
+			patches.Go(func() {
+				for n := 0; ctx.Err() == nil; n++ {
+					body := fmt.Appendf(nil, `{"metadata":{"labels":{"example.com/change":"%d"}}}`, n)
+					if _, err := s.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(ctx, pod.Name, types.MergePatchType, body, metav1.PatchOptions{}); err == nil {
+						counts[i]++
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		s.create(t, pods[3])
+		took := s.wantApart(t, pods)
+		stop()
+		patches.Wait()
+		t.Logf("round %d: all four are bound after %d ms, with %v changes meanwhile", round, took.Milliseconds(), counts)
+		for _, pod := range pods {
+			s.drop(t, pod.Name)
+		}
+	}
+}
+
+func (s *stage) setMinimum(t *testing.T, group string, minimum int) {
+	t.Helper()
+	body := fmt.Appendf(nil, `{"spec":{"minMember":%d}}`, minimum)
+	if _, err := s.groups.Patch(t.Context(), group, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testMinimumRaised raises the minimum of a gang that waits for room, and then there is room.
+func testMinimumRaised(t *testing.T, s *stage) {
+	pods, group := s.grouped("raised", 4), fmt.Sprintf("s%d-raised", s.number)
+	makeGroup(t, s.groups, group, 3, nil)
+	s.create(t, pods[:3]...)
+	s.wantGangRefused(t, pods[:3], "2 of 3")
+	s.setMinimum(t, group, 4)
+	s.wantGangRefused(t, pods[:3], "3 of 4 members")
+	s.empty(t, 0, 2)
+	s.empty(t, 0, 3)
+	s.wantNoHold(t, pods[:3])
+	s.create(t, pods[3])
+	took := s.wantApart(t, pods)
+	t.Logf("expected: all four bound with the fourth; got: after %d ms", took.Milliseconds())
+}
+
+// testWholeMinimumRaised raises the minimum of a gang that is bound: the next member follows.
+func testWholeMinimumRaised(t *testing.T, s *stage) {
+	pods, group := s.grouped("grown", 4), fmt.Sprintf("s%d-grown", s.number)
+	makeGroup(t, s.groups, group, 3, nil)
+	s.create(t, pods[:3]...)
+	s.wantApart(t, pods[:3])
+	s.setMinimum(t, group, 4)
+	s.create(t, pods[3])
+	took := s.wantApart(t, pods)
+	t.Logf("expected: the fourth is bound, too; got: after %d ms", took.Milliseconds())
+	if n := s.boundOf(t, pods); n != 4 {
+		t.Errorf("%d of 4 are bound", n)
+	}
+}
+
+// testGangOfBindings has the choice and the rank written with the Binding.
+func testGangOfBindings(t *testing.T, s *stage) {
+	pods := s.gang("binding", 4, 8, nil)
+	for _, pod := range pods {
+		pod.Spec.SchedulerName = bindingGangProfile
+	}
+	s.create(t, pods...)
+	s.wantRacks(t, pods, []string{"rack-0", "rack-0", "rack-0", "rack-0"})
+	for rank, pod := range pods {
+		testrig.Eventually(t, 30*time.Second, "pod "+pod.Name+" has its rank and GPUs", func(context.Context) (bool, string) {
+			got := s.get(t, pod.Name)
+			c := choiceOf(t, got, s.graphs[got.Spec.NodeName])
+			return c.set.Len() == 8 && got.Annotations[gangrequest.RankKey] == fmt.Sprint(rank), fmt.Sprint(got.Annotations)
+		})
+	}
+	t.Logf("expected: ranks 0 to 3 with 8 GPUs each; got: that, and %q", s.placementOf(t, pods[0].Name).Quality)
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	groupsclient "sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned/typed/scheduling/v1alpha1"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	otherGangProfile   = "with-gangs-too"
+	bindingGangProfile = "with-gangs-binding"
+	countedGangProfile = "with-gangs-counted" // has the pods of one flow only
+)
+
+// flow is what happens on nodes of its own, step by step.
+type flow struct {
+	name string
+	free freeRacks
+	run  func(t *testing.T, s *stage)
+}
+
+// stage is where a flow runs.
+type stage struct {
+	*lab
+	number    int // of the nodes
+	groups    groupsclient.PodGroupInterface
+	scheduler *devcluster.Scheduler
+}
+
+// TestGangFlows is the part of the table of acceptance in which something happens after a gang
+// came, and what else happens to gangs. The flows share a cluster, and wait for most of their time.
+func TestGangFlows(t *testing.T) { //nolint:tparallel // newLab calls t.Parallel
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.makeFabric(t)
+	groups := l.definePodGroups(t)
+	flows := append(acceptedFlows(), changingFlows()...)
+	for i := range flows {
+		l.makeRacks(t, i, &scenario{free: flows[i].free})
+	}
+	plugins := []string{gangPlugin, topologyPlugin, numaPlugin}
+	scheduler := l.startScheduler(t,
+		profile{name: gangProfile, write: "PreBind", plugins: plugins},
+		profile{name: otherGangProfile, write: "PreBind", plugins: plugins},
+		profile{name: countedGangProfile, write: "PreBind", plugins: plugins},
+		profile{name: bindingGangProfile, write: "Binding", plugins: plugins, binders: []string{topologyPlugin, "DefaultBinder"}})
+	for i := range flows {
+		t.Run(flows[i].name, func(t *testing.T) {
+			t.Parallel()
+			l.fill(t, i, &scenario{free: flows[i].free})
+			flows[i].run(t, &stage{lab: l, number: i, groups: groups, scheduler: scheduler})
+		})
+	}
+}
+
+// gang are members of so many GPUs, which stay on the nodes of the flow.
+func (s *stage) gang(name string, pods, gpus int, more notes) []*v1.Pod {
+	return gangPods(s.number, fmt.Sprintf("s%d-%s", s.number, name), pods, gpus, more)
+}
+
+// grouped are members of a PodGroup with a whole node each.
+func (s *stage) grouped(name string, pods int) []*v1.Pod {
+	out := groupPods(fmt.Sprintf("s%d-%s", s.number, name), pods)
+	for _, pod := range out {
+		pod.Spec.NodeSelector = map[string]string{scenarioLabel: fmt.Sprint(s.number)}
+	}
+	return out
+}
+
+// single is a pod with a whole node that is no member.
+func (s *stage) single(name string) *v1.Pod {
+	pod := gpuPod(fmt.Sprintf("s%d-%s", s.number, name), gangProfile, 8, nil)
+	pod.Spec.NodeSelector = map[string]string{scenarioLabel: fmt.Sprint(s.number)}
+	return pod
+}
+
+// empty takes from a node what fill put there.
+func (s *stage) empty(t *testing.T, rack, i int) {
+	t.Helper()
+	s.remove(t, "taker-"+nodeOfRack(s.number, rack, i))
+}
+
+// boundOf counts the pods that have a node now.
+func (s *stage) boundOf(t *testing.T, pods []*v1.Pod) (n int) {
+	t.Helper()
+	for _, pod := range pods {
+		if s.get(t, pod.Name).Spec.NodeName != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// wantApart waits until all pods are bound, each on a node of its own, and returns how long that
+// took.
+func (s *stage) wantApart(t *testing.T, pods []*v1.Pod) time.Duration {
+	t.Helper()
+	start, owner := time.Now(), map[string]string{}
+	for _, pod := range pods {
+		node := s.boundWithin(t, time.Minute, pod.Name).Spec.NodeName
+		if other, ok := owner[node]; ok {
+			t.Errorf("pods %s and %s are both on %s, which has room for one", other, pod.Name, node)
+		}
+		owner[node] = pod.Name
+	}
+	return time.Since(start)
+}
+
+// wantNoHold fails if a pod of these was given a node, or nominated to one.
+func (s *stage) wantNoHold(t *testing.T, pods []*v1.Pod) {
+	t.Helper()
+	for _, pod := range pods {
+		got := s.get(t, pod.Name)
+		if got.Spec.NodeName != "" || got.Status.NominatedNodeName != "" {
+			t.Errorf("pod %s is on %q, nominated to %q; want neither", pod.Name, got.Spec.NodeName, got.Status.NominatedNodeName)
+		}
+	}
+}
+
+// wantEvent waits until an event of a gang's pods says why it waits.
+func (s *stage) wantEvent(t *testing.T, pods []*v1.Pod, want string) {
+	t.Helper()
+	names := map[string]bool{}
+	for _, pod := range pods {
+		names[pod.Name] = true
+	}
+	testrig.Eventually(t, 30*time.Second, "an event says "+want, func(ctx context.Context) (bool, string) {
+		list, err := s.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=GangWaiting"})
+		if err != nil {
+			return false, err.Error()
+		}
+		var seen []string
+		for i := range list.Items {
+			if e := &list.Items[i]; names[e.InvolvedObject.Name] {
+				seen = append(seen, e.Message)
+				if strings.Contains(e.Message, want) {
+					t.Logf("expected an event with %q; got %q", want, e.Message)
+					return true, ""
+				}
+			}
+		}
+		return false, fmt.Sprint(seen)
+	})
+}
+
+// patience is an annotation for a gang that waits so long for a better level.
+func patience(d time.Duration) notes { return notes{gangrequest.PatienceKey: d.String()} }
