@@ -225,15 +225,7 @@ func (b *build) wishes() error {
 
 // supply asks the nodes whose answer is not known.
 func (b *build) supply() {
-	b.infos = make([]fwk.NodeInfo, b.tree.Len())
-	for _, info := range b.q.Nodes {
-		if info.Node() == nil {
-			continue
-		}
-		if node, ok := b.tree.Node(info.Node().Name); ok {
-			b.infos[node] = info
-		}
-	}
+	b.locate()
 	if len(b.shapes) == 0 { // all are bound
 		b.request.Shapes = []fabric.Shape{{Nodes: make([]fabric.Supply, b.tree.Len())}}
 		return
@@ -244,6 +236,19 @@ func (b *build) supply() {
 	}
 	if len(b.shapes) > 1 {
 		b.request.Remaining = b.remaining
+	}
+}
+
+// locate finds the nodes in the tree.
+func (b *build) locate() {
+	b.infos = make([]fwk.NodeInfo, b.tree.Len())
+	for _, info := range b.q.Nodes {
+		if info.Node() == nil {
+			continue
+		}
+		if node, ok := b.tree.Node(info.Node().Name); ok {
+			b.infos[node] = info
+		}
 	}
 }
 

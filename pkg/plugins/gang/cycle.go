@@ -72,8 +72,8 @@ const notSynced = time.Second
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	turn, member := p.gangs.Begin(pod)
 	if !member {
-		if p.state.Closed().Any() {
-			return nil, nil // Filter looks which nodes are closed to it
+		if list := p.near(state, pod, nodes); list != nil || p.state.Closed().Any() {
+			return list, nil // Filter looks which nodes are closed to it
 		}
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
@@ -212,9 +212,9 @@ func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
 // PostFilter is final for members: nobody is evicted for one of them alone. Another plugin that
 // refused the member's node is remembered, and all are planned anew.
-func (p *Plugin) PostFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if _, member := gangrequest.KeyOf(pod); !member {
-		return nil, fwk.NewStatus(fwk.Unschedulable)
+		return nil, p.retryFar(klog.FromContext(ctx), state, pod)
 	}
 	c := read(state)
 	if c == nil {

@@ -67,10 +67,14 @@ func New(process *Process) func(context.Context, runtime.Object, fwk.Handle) (fw
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
 
-// SignPod keeps members from being batched: each has a node of its own in the plan.
+// SignPod keeps members from being batched: each has a node of its own in the plan. So it does
+// with pods that are to be near to a gang, whose lists depend on where that is.
 func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	if _, member := gangrequest.KeyOf(pod); member {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod is a member of a gang")
+	}
+	if _, near := gangrequest.NearOf(pod); near {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "the pod is to be near to a gang")
 	}
 	return nil, nil
 }

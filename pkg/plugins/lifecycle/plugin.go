@@ -113,3 +113,12 @@ func (p *Profile) IsMember(pod *v1.Pod) bool {
 	_, ok := gangrequest.KeyOf(pod)
 	return ok
 }
+
+// IsNear reports whether a pod wants to be near to a gang, for which another plugin lists nodes.
+func (p *Profile) IsNear(pod *v1.Pod) bool {
+	if !p.Gangs {
+		return false
+	}
+	_, ok := gangrequest.NearOf(pod)
+	return ok
+}

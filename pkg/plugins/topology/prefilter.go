@@ -20,7 +20,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		return nil, status
 	}
 	c := lifecycle.ReadCycle(state)
-	if c.Member { // a list of ours could leave out the node that the gang's plan has for it
+	if c.Member || p.Profile.IsNear(pod) { // a list of ours could leave out the nodes that GangPlacement lists
 		return nil, status
 	}
 	names, ratedBy := p.State().Candidates(&c.Demand, pod, &p.narrowing, p.Handle(), nodes)

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
+)
+
+// nearKey says that PreFilter listed the nodes that are near to a gang.
+const nearKey fwk.StateKey = "nvtopo.dev/near"
+
+// near limits the cycle of a pod that is no member to the nodes with room that are nearest to the
+// gang that it names. The other plugins choose among them. It is a wish: where other plugins
+// refused all of them, the next cycle looks at all nodes.
+func (p *Plugin) near(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.PreFilterResult {
+	to := p.gangs.NodesNear(pod)
+	if len(to) == 0 || !p.state.Synced() || p.state.RetriesOnAllNodes(pod.UID) {
+		return nil
+	}
+	snapshot := p.handle.SnapshotSharedLister().NodeInfos()
+	p.state.Sweep(snapshot)
+	closed := p.state.Closed()
+	names, err := p.planner.Near(&gangstate.Question{
+		Turn: &gangstate.Turn{}, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand,
+		Closed: func(node string) bool { return closed.To(pod, node) != nil },
+	}, pod, to)
+	if err != nil || len(names) == 0 {
+		return nil // what cannot be read of the pod TopologyAware says
+	}
+	state.Write(nearKey, asked{})
+	return &fwk.PreFilterResult{NodeNames: sets.New(names...)}
+}
+
+// retryFar has a pod tried on all nodes whose list of near ones was refused.
+func (p *Plugin) retryFar(logger klog.Logger, state fwk.CycleState, pod *v1.Pod) *fwk.Status {
+	if _, err := state.Read(nearKey); err != nil {
+		return fwk.NewStatus(fwk.Unschedulable)
+	}
+	p.state.RetryOnAllNodes(logger, pod, p.handle)
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the nodes near the gang of "+gangrequest.NearKey+" are refused; all nodes are tried next")
+}

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// TestPodsNearAGang has a gang on two of three nodes of the first rack, and none of the second
+// one's GPUs free. What the gang itself uses does not matter here.
+func TestPodsNearAGang(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3, 2)
+	for i, node := range []string{"node-0-0", "node-0-1"} {
+		pod := podOf("g", 2, i, 8, nil)
+		pod.Spec.NodeName = node
+		r.create(pod)
+	}
+	full := r.gang("full", 2, 8, map[string]string{gangrequest.RequiredKey: "rack"})
+	r.known(full[0])
+	if c := r.cycle(full[0]); !c.status.IsWait() || !strings.HasPrefix(c.node, "node-1-") {
+		t.Fatalf("%v on %q", c.status, c.node)
+	}
+	near := func(name string, gpus int, more func(*v1.Pod)) *v1.Pod {
+		pod := podOf(name, 1, 0, gpus, nil)
+		pod.Annotations = map[string]string{gangrequest.NearKey: "g"}
+		if more != nil {
+			more(pod)
+		}
+		return pod
+	}
+	rack := []string{"node-0-0", "node-0-1", "node-0-2"}
+	testrig.Soon(t, "the gang's nodes are known", func() bool {
+		return slices.Equal(r.listed(near("warm", 1, nil)), rack)
+	})
+	for name, tc := range map[string]struct {
+		pod  *v1.Pod
+		want []string
+	}{
+		"a pod with one GPU":  {near("one", 1, nil), rack},
+		"a pod without GPUs":  {near("none", 0, nil), rack},
+		"a node of the rack":  {near("there", 8, func(pod *v1.Pod) { pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: "node-0-2"} }), []string{"node-0-2"}},
+		"no room in the rack": {near("far", 1, func(pod *v1.Pod) { pod.Spec.NodeSelector = map[string]string{rackLabel: "rack-1"} }), nil},
+		"near to nobody":      {near("lost", 1, func(pod *v1.Pod) { pod.Annotations[gangrequest.NearKey] = "h" }), nil},
+	} {
+		if diff := cmp.Diff(tc.want, r.listed(tc.pod)); diff != "" {
+			t.Errorf("%s: nodes (-want,+got)\n%s", name, diff)
+		}
+	}
+	r.wantFarNext(near("refused", 1, nil))
+}
+
+// listed are the nodes that PreFilter lists for a pod near a gang; nil are all.
+func (r *rig) listed(pod *v1.Pod) []string {
+	r.t.Helper()
+	list, status, _ := r.fw.RunPreFilterPlugins(r.t.Context(), framework.NewCycleState(), pod)
+	if !status.IsSuccess() {
+		r.t.Fatalf("pod %s: PreFilter: %v", pod.Name, status)
+	}
+	if list.AllNodes() {
+		return nil
+	}
+	return sets.List(list.NodeNames)
+}
+
+// wantFarNext has other plugins refuse all near nodes: the next cycle looks at all.
+func (r *rig) wantFarNext(pod *v1.Pod) {
+	r.t.Helper()
+	state := framework.NewCycleState()
+	if list, _, _ := r.fw.RunPreFilterPlugins(r.t.Context(), state, pod); list.AllNodes() {
+		r.t.Fatal("no list")
+	}
+	_, status := r.fw.RunPostFilterPlugins(r.t.Context(), state, pod, framework.NewNodeToStatus(map[string]*fwk.Status{}, fwk.NewStatus(fwk.Unschedulable)))
+	if status.Code() != fwk.UnschedulableAndUnresolvable || !strings.Contains(status.Message(), "all nodes are tried next") {
+		r.t.Errorf("PostFilter: %v", status)
+	}
+	if !r.awake.has(pod.Name) {
+		r.t.Error("the pod is not tried again at once")
+	}
+	if got := r.listed(pod); got != nil {
+		r.t.Errorf("the next cycle is limited to %v, want all nodes", got)
+	}
+}
