@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+)
+
+const (
+	gangLabel = "example.com/gang"
+
+	// plansVariable and planSeedVariable name how many gangs are compared, and the seed.
+	plansVariable, planSeedVariable = "NVTOPO_GANG_PLANS", "NVTOPO_GANG_SEED"
+	// plansInShort is what make test has the time for.
+	plansInShort = 40
+	// plannedLoad is the share of GPUs in use once a gang is placed.
+	plannedLoad = 0.9
+	// leastEqual is the share of gangs that have to be where the planner has them.
+	leastEqual = 0.99
+)
+
+// plannedMachines are dealt out to 64 nodes in 8 racks behind 2 spines.
+var plannedMachines = []string{"dgx-h100", "dgx1-v100", "hgx-a100-8", "v100-pcie-8", "a6000-8-bridged", "dgx2", "hgx-a100-4"}
+
+// TestTheSchedulerPlacesAsThePlannerDoes: with patience 0, and one thing at a time, each member
+// of each gang is on the node, and has the devices, that the planner gives its rank.
+func TestTheSchedulerPlacesAsThePlannerDoes(t *testing.T) {
+	gangs, seed := numberOf(t, plansVariable, plansInShort), numberOf(t, planSeedVariable, 1)
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.makeFabric(t)
+	l.makePlannedNodes(t)
+	l.startScheduler(t, profile{
+		name: gangProfile, write: "Binding", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}, binders: []string{topologyPlugin, "DefaultBinder"},
+	})
+	x := &comparison{lab: l, random: rand.New(rand.NewPCG(uint64(seed), 16)), outside: l.planner(t)}
+	for node := range x.outside.tables {
+		x.capacity += x.outside.tables[node].Graph().Len()
+	}
+	for x.inUse < int(plannedLoad*float64(x.capacity)) {
+		x.single(t)
+	}
+	x.settle(t)
+	equal := 0
+	for i := range gangs {
+		if x.compare(t, x.gang(i)) {
+			equal++
+		}
+	}
+	t.Logf("%d of %d gangs are placed as planned, %d of them across racks", equal, gangs, x.across)
+	if float64(equal) < leastEqual*float64(gangs) {
+		t.Errorf("%d of %d gangs are placed as planned, want %.0f %%", equal, gangs, 100*leastEqual)
+	}
+}
+
+func numberOf(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%s: want a number above 0", variable, text)
+	}
+	return n
+}
+
+func (l *lab) makePlannedNodes(t *testing.T) {
+	t.Helper()
+	var nodes []devcluster.NodeSpec
+	for i := range 64 {
+		nodes = append(nodes, devcluster.NodeSpec{
+			Name: fmt.Sprintf("node-%02d", i), Machine: plannedMachines[i%len(plannedMachines)],
+			Labels: map[string]string{spineLabel: fmt.Sprintf("spine-%d", i/32), rackLabel: fmt.Sprintf("rack-%d", i/8)},
+		})
+	}
+	var g errgroup.Group
+	g.SetLimit(8)
+	for _, spec := range nodes {
+		g.Go(func() error { _, err := l.AddNode(t.Context(), spec); return err })
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	l.publish(t, devcluster.ExporterOptions{}, nodes...)
+}
+
+// comparison is a cluster at work, and what the planner says of it.
+type comparison struct {
+	*lab
+	outside  *outside
+	random   *rand.Rand
+	capacity int    // GPUs
+	inUse    int    // of them
+	units    []unit // single pods and gangs that run
+	singles  int    // made so far
+	across   int    // gangs in more than one rack
+}
+
+// unit is pods that end together.
+type unit struct {
+	pods []string
+	gpus int
+}
+
+// single makes a pod of its own.
+func (x *comparison) single(t *testing.T) {
+	t.Helper()
+	name, gpus := fmt.Sprintf("single-%d", x.singles), []int{1, 1, 2, 2, 4}[x.random.IntN(5)]
+	x.singles++
+	x.create(t, gpuPod(name, gangProfile, gpus, nil))
+	x.add(unit{pods: []string{name}, gpus: gpus})
+}
+
+func (x *comparison) add(u unit) {
+	x.units = append(x.units, u)
+	x.inUse += u.gpus
+}
+
+// gang is the next one: most ask for nothing more than to be near each other.
+func (x *comparison) gang(number int) *trialGang {
+	g := &trialGang{
+		name: fmt.Sprintf("g%d", number), pods: 2 * (1 + x.random.IntN(4)),
+		gpus: []int{8, 8, 4, 4, 4, 2, 2, 1}[x.random.IntN(8)], notes: notes{},
+	}
+	switch x.random.IntN(10) {
+	case 0:
+		g.notes[gangrequest.RequiredKey], g.wishes.Required = "rack", "rack"
+	case 1:
+		g.notes[gangrequest.RequiredKey], g.wishes.Required = "spine", "spine"
+	case 2:
+		g.notes[gangrequest.StrategyKey], g.wishes.Strategy = "compute-heavy", fabric.StrategyComputeHeavy
+	case 3:
+		g.notes[gangrequest.SegmentSizeKey], g.notes[gangrequest.PreferredSegmentKey] = "2", "rack"
+		g.wishes.SegmentSize, g.wishes.SegmentLevel = 2, "rack"
+	case 4:
+		g.notes[gangrequest.StrategyKey], g.notes[gangrequest.PatienceKey] = "communication-heavy", "0s"
+		g.wishes.Strategy = fabric.StrategyCommunicationHeavy
+	}
+	return g
+}
+
+// settle waits until all single pods are bound, and the scheduler has heard of what ended.
+func (x *comparison) settle(t *testing.T) {
+	t.Helper()
+	for _, u := range x.units {
+		if len(u.pods) == 1 {
+			x.bound(t, u.pods[0])
+		}
+	}
+	testrig.Naps(settleTime)
+}
+
+// makeRoom ends pods at random until there is room, for the planner too, and returns its plan.
+func (x *comparison) makeRoom(t *testing.T, g *trialGang) *fabric.Plan {
+	t.Helper()
+	for {
+		for x.inUse+g.pods*g.gpus > int(plannedLoad*float64(x.capacity)) {
+			x.end(t)
+		}
+		plan, err := x.outside.plan(g, x.outside.used(t))
+		var room *fabric.UnplaceableError
+		switch {
+		case err == nil:
+			testrig.Naps(settleTime)
+			return plan
+		case !errors.As(err, &room) || len(x.units) == 0:
+			t.Fatalf("%v: %v", g, err)
+		}
+		x.end(t)
+	}
+}
+
+// end ends a unit; the scheduler may not know yet.
+func (x *comparison) end(t *testing.T) {
+	t.Helper()
+	i := x.random.IntN(len(x.units))
+	for _, name := range x.units[i].pods {
+		if err := x.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.inUse -= x.units[i].gpus
+	x.units = slices.Delete(x.units, i, i+1)
+}
+
+// compare has both place a gang, and says whether they agree.
+func (x *comparison) compare(t *testing.T, g *trialGang) bool {
+	t.Helper()
+	plan := x.makeRoom(t, g)
+	u := unit{gpus: g.pods * g.gpus}
+	var creates errgroup.Group
+	for i := range g.pods {
+		n := notes{gangrequest.GangKey: g.name, gangrequest.GangSizeKey: strconv.Itoa(g.pods)}
+		maps.Copy(n, g.notes)
+		pod := gpuPod(fmt.Sprintf("%s-%d", g.name, i), gangProfile, g.gpus, n)
+		pod.Labels = map[string]string{gangLabel: g.name}
+		u.pods = append(u.pods, pod.Name)
+		creates.Go(func() error {
+			_, err := x.client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), pod, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := creates.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	x.add(u)
+	got, want := x.outside.placed(t, g), x.outside.seats(plan)
+	if len(plan.Domains[x.outside.tree.Depth()]) > 1 {
+		x.across++
+	}
+	diff := cmp.Diff(want, got)
+	if diff != "" {
+		t.Logf("%v is not where the planner has it, level %s, band %d (-planner +scheduler):\n%s", g, plan.Level, plan.Band, diff)
+	}
+	return diff == ""
+}
