@@ -8,8 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 // phase is where an attempt to place a gang is on its way:
@@ -52,11 +50,15 @@ type attempt struct {
 	steps    map[types.UID]step
 	at       [through + 1]int // how many members are at each step
 	deadline time.Time
-	why      string // of its end
-	failed   bool   // it ended for a reason that may come again at once
-	late     bool   // and the reason is that not all came
-	lost     bool   // a member of a committed attempt was given up
+	why      string        // of its end
+	keep     time.Duration // how long a member whose binding failed keeps its place
+	failed   bool          // it ended for a reason that may come again at once
+	late     bool          // and the reason is that not all came
+	lost     bool          // a member of a committed attempt was given up
 }
+
+// maxKeep is how long a member of a committed attempt whose binding failed keeps its place at most.
+const maxKeep = 5 * time.Minute
 
 // effects are what is to be done after a step, in this order, without any lock.
 type effects struct {
@@ -67,13 +69,14 @@ type effects struct {
 	allow    []types.UID // they are let through
 	say      []*v1.Pod   // they are told why the gang does not go on
 	why      string
-	over     bool // nobody is on the way any more; another attempt may begin
-	done     bool // over, and the members that are left have been bound
+	settle   *Settlement // the gang is looked at
+	over     bool        // nobody is on the way any more; another attempt may begin
+	done     bool        // over, and the members that are left have been bound
 }
 
 // hold begins the attempt: the entries of all members are made, by the cycle of first.
 func hold(members []types.UID, first types.UID, deadline time.Time) *attempt {
-	a := &attempt{phase: collecting, members: members, steps: make(map[types.UID]step, len(members)), deadline: deadline}
+	a := &attempt{phase: collecting, members: members, steps: make(map[types.UID]step, len(members)), deadline: deadline, keep: maxKeep}
 	for _, uid := range members {
 		a.steps[uid] = held
 	}
@@ -247,7 +250,7 @@ func (a *attempt) retry(now time.Time) (e effects) {
 		a.deadline = time.Time{}
 		return e
 	case a.deadline.IsZero():
-		a.deadline = now.Add(gangrequest.DefaultScheduleTimeout)
+		a.deadline = now.Add(a.keep)
 	case now.After(a.deadline):
 		for _, uid := range left {
 			a.put(uid, through)
@@ -293,7 +296,7 @@ func (a *attempt) settle(e effects) effects {
 
 // any reports whether there is anything to do.
 func (e *effects) any() bool {
-	return e.commit || e.over || len(e.release)+len(e.reject)+len(e.activate)+len(e.allow)+len(e.say) > 0
+	return e.commit || e.over || e.settle != nil || len(e.release)+len(e.reject)+len(e.activate)+len(e.allow)+len(e.say) > 0
 }
 
 // in returns the members at a step, in the order of ranks.

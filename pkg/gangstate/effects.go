@@ -79,6 +79,9 @@ func (g *Gangs) goesOn(x *gang, e *effects) func() {
 		if len(does.say) > 0 {
 			doer.Say(key, does.say, does.why)
 		}
+		if does.settle != nil {
+			doer.Settle(does.settle)
+		}
 		if does.done {
 			doer.Whole(commit)
 		}
@@ -125,4 +128,5 @@ func (idle) Allow([]types.UID)                      {}
 func (idle) Activate([]*v1.Pod)                     {}
 func (idle) Commit(*Commit)                         {}
 func (idle) Whole(*Commit)                          {}
+func (idle) Settle(*Settlement)                     {}
 func (idle) Say(gangrequest.Key, []*v1.Pod, string) {}

@@ -29,6 +29,7 @@ type Doer interface {
 	Activate(pods []*v1.Pod)                  // their cycles are to come now
 	Commit(c *Commit)                         // it writes that the gang is not whole, and calls Written later
 	Whole(c *Commit)                          // it writes that the gang is whole
+	Settle(s *Settlement)                     // it does what Judge says, and calls Settled later
 	// Say tells the members, which wait, why the gang does not go on.
 	Say(key gangrequest.Key, pods []*v1.Pod, why string)
 }
@@ -52,6 +53,7 @@ type Gangs struct {
 
 	wake     chan struct{} // something changed
 	planning atomic.Int64  // nanoseconds that plans took since the last round
+	leads    atomic.Bool   // a cycle began here: this process leads, or did until it ends
 
 	mu    sync.Mutex
 	doer  Doer                                             // guarded by mu
@@ -61,6 +63,7 @@ type Gangs struct {
 
 	closeNodes func(map[string]*candidates.Closure) // guarded by mu
 	drains     map[int32]*drain                     // by priority; guarded by mu
+	partial    map[gangrequest.Key]bool             // guarded by mu; those that say that they are not whole
 }
 
 // gang is what is known of one gang.
@@ -91,6 +94,8 @@ type gang struct {
 	tries    int               // plans in a row that other plugins refused
 	stuck    time.Time         // since when it does not go on
 	saidAt   time.Time         // when its members were told why
+
+	unsettled unsettled
 }
 
 // Wait is why a gang is not tried for now.
@@ -109,7 +114,7 @@ type Refusal struct{ Shape, Node string }
 func New(clk clock.PassiveClock) *Gangs {
 	return &Gangs{
 		clock: clk, wake: make(chan struct{}, 1), profiles: map[string]bool{}, gangs: map[gangrequest.Key]*gang{}, byPod: map[types.UID]*gang{},
-		group: map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}, doer: idle{},
+		group: map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}, doer: idle{}, partial: map[gangrequest.Key]bool{},
 		drains: map[int32]*drain{}, closeNodes: func(map[string]*candidates.Closure) {},
 	}
 }
@@ -241,6 +246,11 @@ func (g *Gangs) changeGroup(key gangrequest.Key, group *schedulingv1alpha1.PodGr
 		} else {
 			g.group[key] = group
 		}
+		if state, ok := gangrequest.StateOf(group); ok && !state.Whole {
+			g.partial[key] = true
+		} else {
+			delete(g.partial, key)
+		}
 		x := g.gangs[key]
 		if x == nil || sameGroup(old, group) {
 			return nil, effects{}
@@ -276,6 +286,8 @@ func (g *Gangs) gate(x *gang, uid types.UID, elect bool) string {
 		return ""
 	case a != nil || x.busy > 0:
 		return "gang: its last attempt has not ended yet"
+	case x.unsettled.evicting:
+		return "gang: it was never whole, and its members that are bound are being evicted"
 	}
 	if why := g.incomplete(x); why != "" {
 		return why
@@ -325,7 +337,7 @@ func (g *Gangs) missing(x *gang) string {
 
 // next returns the member whose cycle is to come, if there is one.
 func (g *Gangs) next(x *gang) []types.UID {
-	if x.attempt != nil || x.busy > 0 || x.waits != nil || g.incomplete(x) != "" {
+	if x.attempt != nil || x.busy > 0 || x.unsettled.evicting || x.waits != nil || g.incomplete(x) != "" {
 		return nil
 	}
 	if uid := x.turns.elected(x.turn); uid != "" {

@@ -51,6 +51,7 @@ type Turn struct {
 // Begin says what the cycle of a pod, which begins now, is to do. ok is false for a pod that is
 // no member.
 func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
+	g.leads.Store(true)
 	key, ok := gangrequest.KeyOf(pod)
 	if !ok {
 		return t, false
@@ -94,7 +95,7 @@ func (g *Gangs) Room(key gangrequest.Key) time.Time {
 func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 	g.do(func() (*gang, effects) {
 		x := g.gangs[t.Gang.Key]
-		if x == nil || x.attempt != nil || x.busy > 0 {
+		if x == nil || x.attempt != nil || x.busy > 0 || x.unsettled.evicting {
 			return nil, effects{}
 		}
 		if g.readNow(x); g.incomplete(x) != "" || !samePods(x.turns.pods, t.Pods) {
@@ -106,6 +107,9 @@ func (g *Gangs) Hold(t *Turn, first *v1.Pod, answer *Answer) (ok bool) {
 		}
 		x.attempt = hold(uids, first.UID, g.clock.Now().Add(Timeout(len(uids))))
 		x.attempt.stamp(g.clock.Now())
+		if timeout := g.config.ScheduleTimeout; timeout > 0 {
+			x.attempt.keep = min(maxKeep, timeout/2) // the other half is for another place
+		}
 		x.commit = &Commit{Key: x.key, Group: g.group[x.key], Members: uids, Fresh: !x.turns.follows, Answer: answer}
 		ok = true
 		return nil, effects{}

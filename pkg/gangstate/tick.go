@@ -55,10 +55,12 @@ func (g *Gangs) tick() {
 				return nil, effects{}
 			}
 			x.events = 0
+			settle := g.settle(x)
 			if x.attempt != nil {
 				return x, x.attempt.tick(g.clock.Now())
 			}
 			e := g.tell(x)
+			e.settle = settle
 			e.activate = g.turnOver(x)
 			return x, e
 		})

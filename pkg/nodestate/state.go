@@ -228,6 +228,9 @@ func (s *State) record(d *placement.Demand, pod *v1.Pod, x *cell, a *allocation.
 // Leads is the part of Attempt.MayCarryOut that concerns the process and no choice.
 func (s *State) Leads(ctx context.Context) error { return s.leader.Check(ctx) }
 
+// MayLead reports whether this process leads, as far as is known; a standby may ask.
+func (s *State) MayLead() bool { return s.leader.MayLead() }
+
 // TakingOver reports whether this process was elected so lately that it may not have
 // heard of all that its predecessor did.
 func (s *State) TakingOver() bool { return s.leader.TakingOver() }

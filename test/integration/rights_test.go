@@ -103,6 +103,7 @@ func expectedRights() map[string][]rule {
 	return map[string][]rule{
 		schedulerAccount: { // beside what kube-scheduler may do
 			everywhere("", list("pods"), list("patch")),
+			everywhere("", list("pods/eviction"), list("create")),
 			everywhere(topology, graphs, list("list", "watch", "write-any")),
 			everywhere(topology, status, list("patch")),
 			everywhere(topology, list("clustertopologies"), list("list", "watch")),
@@ -135,6 +136,8 @@ func unused() map[string]string {
 	const streamed = "informers stream the first list through a watch, and list where an API server or a proxy cannot do that"
 	const groups = "only where PodGroups are defined: TestGangsOfPodGroups uses it"
 	return map[string]string{
+		schedulerAccount + ": get podgroups.scheduling.x-k8s.io":                      groups,
+		schedulerAccount + ": create pods/eviction":                                   "only of a gang that was never whole: TestANewLeaderAndGangs uses it",
 		schedulerAccount + ": list podgroups.scheduling.x-k8s.io":                     groups,
 		schedulerAccount + ": watch podgroups.scheduling.x-k8s.io":                    groups,
 		schedulerAccount + ": patch podgroups.scheduling.x-k8s.io":                    groups,

@@ -93,6 +93,24 @@ func (l *Leader) Check(ctx context.Context) error {
 	return err
 }
 
+// MayLead reports whether this process leads, as far as the Lease says. A standby may ask: unlike
+// Check it takes nobody's identity for its own, so beside a leader on its own host the answer may
+// be wrong. What is done by it must do no harm when two do it.
+func (l *Leader) MayLead() bool {
+	if l.config.Lease == "" {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.clock.Since(l.renew) > l.config.Term {
+		return false
+	}
+	if l.own != "" {
+		return l.holder == l.own
+	}
+	return strings.HasPrefix(l.holder, l.config.Host+"_") && !l.acquired.Before(l.started)
+}
+
 // check fails unless this process holds the Lease and renewed it less than its term ago.
 // It is called by a process that is or was the leader: nobody else schedules. So the
 // first current holder it sees who was elected on this host since the process

@@ -66,3 +66,34 @@ func TestLeaderCheck(t *testing.T) {
 		})
 	}
 }
+
+// TestAStandbyAsks: a standby that told a waiting gang why it waits asked Check for it, took the
+// leader beside it on its host for itself, and carried out nothing when it was elected.
+func TestAStandbyAsks(t *testing.T) {
+	start := time.Unix(1_700_000_000, 0)
+	clk := clocktesting.NewFakeClock(start)
+	l := New(clk, Config{Lease: "nvtopo-scheduler", Term: 15 * time.Second, Host: "host"})
+	for name, step := range map[string]struct {
+		lease elected
+		want  bool
+	}{
+		"another host's leader":            {elected{"other_you", 1, 1}, false},
+		"a leader of before":               {elected{"host_you", -5, 1}, false},
+		"a leader that does not renew":     {elected{"host_you", -50, -20}, false},
+		"a leader that was elected lately": {elected{"host_you", 1, 1}, true},
+	} {
+		l.See(step.lease.at(start))
+		if got := l.MayLead(); got != step.want {
+			t.Errorf("%s: may lead: %t, want %t", name, got, step.want)
+		}
+	}
+	clk.SetTime(start.Add(20 * time.Second))
+	l.See(elected{"host_me", 20, 20}.at(start))
+	if err := l.check(clk.Now()); err != nil || !l.MayLead() {
+		t.Errorf("after its own election: %v, may lead: %t", err, l.MayLead())
+	}
+	l.See(elected{"host_you", 20, 20}.at(start))
+	if l.MayLead() {
+		t.Error("it may lead though another one does")
+	}
+}

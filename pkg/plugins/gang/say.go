@@ -122,7 +122,7 @@ func (d *doer) runSayings(ctx context.Context, limit flowcontrol.RateLimiter) {
 			}
 			continue
 		}
-		if d.state.Leads(ctx) != nil || !d.gangs.Stuck(key) { // the leader says it, or there is nothing to say any more
+		if !d.state.MayLead() || !d.gangs.Stuck(key) { // the leader says it, or there is nothing to say any more
 			d.sayings.forget(key)
 			continue
 		}

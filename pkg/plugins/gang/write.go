@@ -5,11 +5,15 @@ package gang
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 	"k8s.io/klog/v2"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
@@ -24,7 +28,10 @@ func (d *doer) Commit(c *gangstate.Commit) {
 	go func() {
 		var err error
 		if c.Group != nil && c.Fresh {
-			err = d.annotate(c, map[string]string{gangrequest.StateKey: stateOf(c, false)})
+			err = d.annotateGroup(c.Group, func(now *schedulingv1alpha1.PodGroup) (map[string]string, error) {
+				before, _ := gangrequest.StateOf(now)
+				return stateNotes(gangrequest.State{Attempt: before.Attempt + 1}), nil
+			})
 		}
 		d.gangs.Written(c, err)
 	}()
@@ -38,65 +45,48 @@ func (d *doer) Whole(c *gangstate.Commit) {
 			return // the process ends
 		}
 		defer end()
-		notes, err := d.wholeNotes(c)
-		if err == nil {
-			err = d.annotate(c, notes)
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
+		if err := d.whole(c); err != nil && !apierrors.IsNotFound(err) {
 			klog.FromContext(d.ctx).Error(err, "Writing where a gang is failed", "gang", c.Key.String())
 		}
 	}()
 }
 
-func stateOf(c *gangstate.Commit, whole bool) string {
-	before, _ := gangrequest.StateOf(c.Group)
-	attempt := before.Attempt
-	if c.Fresh || attempt == 0 {
-		attempt++
-	}
-	return gangrequest.State{Attempt: attempt, Whole: whole}.Encode()
-}
-
-func (d *doer) wholeNotes(c *gangstate.Commit) (map[string]string, error) {
+func (d *doer) whole(c *gangstate.Commit) error {
 	placement, err := c.Answer.Placement(d.state.Node).Encode()
 	if err != nil {
-		return nil, fmt.Errorf("gang %s: %w", c.Key, err)
+		return fmt.Errorf("gang %s: %w", c.Key, err)
 	}
 	notes := map[string]string{gangrequest.PlacementKey: placement}
 	if nodes := gangrequest.FormatNodes(c.Answer.Nodes()); nodes != "" {
 		notes[gangrequest.NodesKey] = nodes
 	}
-	if c.Group != nil {
-		notes[gangrequest.StateKey] = stateOf(c, true)
+	if c.Group == nil {
+		return d.annotatePod(c.Answer.Ranked[0], notes)
 	}
-	return notes, nil
+	return d.annotateGroup(c.Group, func(now *schedulingv1alpha1.PodGroup) (map[string]string, error) {
+		maps.Copy(notes, wholeNotes(now))
+		return notes, nil
+	})
 }
 
-// annotate writes annotations on the PodGroup, or for a gang without one on the pod of the
-// first rank.
-func (d *doer) annotate(c *gangstate.Commit, notes map[string]string) error {
+// wholeNotes say that the attempt that a PodGroup has now is whole.
+func wholeNotes(now *schedulingv1alpha1.PodGroup) map[string]string {
+	before, _ := gangrequest.StateOf(now)
+	return stateNotes(gangrequest.State{Attempt: max(1, before.Attempt), Whole: true})
+}
+
+func stateNotes(s gangrequest.State) map[string]string {
+	return map[string]string{gangrequest.StateKey: s.Encode()}
+}
+
+// annotatePod writes annotations on a pod: that of the first rank of a gang without a PodGroup.
+func (d *doer) annotatePod(pod *v1.Pod, notes map[string]string) error {
 	ctx, cancel := d.state.Bounded(d.ctx)
 	defer cancel()
 	if err := d.state.Leads(ctx); err != nil {
 		return err
 	}
-	if c.Group != nil {
-		body, err := notesBody(c.Group.UID, notes)
-		if err != nil {
-			return err
-		}
-		groups, err := d.groups()
-		if err != nil {
-			return err
-		}
-		_, err = groups.SchedulingV1alpha1().PodGroups(c.Group.Namespace).Patch(ctx, c.Group.Name, types.MergePatchType, body, metav1.PatchOptions{})
-		if err != nil {
-			return fmt.Errorf("annotating %s: %w", c.Key, err)
-		}
-		return nil
-	}
-	pod := c.Answer.Ranked[0]
-	body, err := notesBody(pod.UID, notes)
+	body, err := notesBody(pod.UID, "", notes)
 	if err != nil {
 		return err
 	}
@@ -106,14 +96,55 @@ func (d *doer) annotate(c *gangstate.Commit, notes map[string]string) error {
 	return nil
 }
 
-// notesBody contains the UID, so that a new object with the same name is refused.
-func notesBody(uid types.UID, notes map[string]string) ([]byte, error) {
+// annotateGroup writes annotations on a PodGroup as it is now. The write names the version that
+// was read: one that got no answer and arrives late must not undo a later one, since by the state
+// on the group members are evicted.
+func (d *doer) annotateGroup(group *schedulingv1alpha1.PodGroup, notes func(now *schedulingv1alpha1.PodGroup) (map[string]string, error)) error {
+	ctx, cancel := d.state.Bounded(d.ctx)
+	defer cancel()
+	client, err := d.groups()
+	if err != nil {
+		return err
+	}
+	groups := client.SchedulingV1alpha1().PodGroups(group.Namespace)
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		now, err := groups.Get(ctx, group.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if now.UID != group.UID {
+			return fmt.Errorf("it was made anew: %w", apierrors.NewNotFound(schedulingv1alpha1.Resource(groupResource), group.Name))
+		}
+		write, err := notes(now)
+		if err != nil || len(write) == 0 {
+			return err
+		}
+		body, err := notesBody(now.UID, now.ResourceVersion, write)
+		if err != nil {
+			return err
+		}
+		if err := d.state.Leads(ctx); err != nil {
+			return err
+		}
+		_, err = groups.Patch(ctx, group.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("annotating PodGroup %s/%s: %w", group.Namespace, group.Name, err)
+	}
+	return nil
+}
+
+// notesBody contains the UID, so that a new object with the same name is refused, and the version
+// that the write is meant for; any if empty.
+func notesBody(uid types.UID, version string, notes map[string]string) ([]byte, error) {
 	var body struct {
 		Metadata struct {
-			UID         types.UID         `json:"uid"`
-			Annotations map[string]string `json:"annotations"`
+			UID             types.UID         `json:"uid"`
+			ResourceVersion string            `json:"resourceVersion,omitempty"`
+			Annotations     map[string]string `json:"annotations"`
 		} `json:"metadata"`
 	}
-	body.Metadata.UID, body.Metadata.Annotations = uid, notes
+	body.Metadata.UID, body.Metadata.ResourceVersion, body.Metadata.Annotations = uid, version, notes
 	return json.Marshal(body)
 }

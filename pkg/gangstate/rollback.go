@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	// settleAfter is how long the write that a gang is whole has to arrive before it is written
+	// again.
+	settleAfter = 10 * time.Second
+	// settleEvery is the pause between two looks at the same gang: an eviction may have been
+	// refused by a disruption budget.
+	settleEvery = 30 * time.Second
+)
+
+// Settlement is the look at a gang whose PodGroup says that it is not whole, though no attempt is
+// on its way. Either all members are bound and the write of that was lost, or the rest did
+// not follow.
+type Settlement struct {
+	Key   gangrequest.Key
+	Group *schedulingv1alpha1.PodGroup // as the informer has it
+	Evict bool                         // the bound members are to go, if the rest is still missing
+}
+
+// unsettled is what is known of a gang whose PodGroup says that it is not whole.
+type unsettled struct {
+	since    time.Time // when this process, which leads, first saw some members bound; zero: none is
+	next     time.Time // when it is looked at
+	evicting bool      // members are being evicted: no attempt may begin
+}
+
+// settle says whether a gang is to be looked at now. Only the leader does so: it is the one whose
+// cycles begin. The time that another process led does not count, because this one can perhaps
+// place the rest. It needs g.mu.
+func (g *Gangs) settle(x *gang) *Settlement {
+	bound, ended := 0, 0
+	if g.partial[x.key] && g.leads.Load() {
+		bound, ended = x.placed()
+	}
+	now := g.clock.Now()
+	switch u := &x.unsettled; {
+	case bound == 0:
+		u.since = time.Time{}
+		return nil
+	case u.since.IsZero():
+		u.since, u.next = now, now.Add(settleAfter)
+		return nil
+	case u.evicting || x.attempt != nil || x.busy > 0 || now.Before(u.next):
+		return nil
+	}
+	group := g.group[x.key]
+	s := &Settlement{Key: x.key, Group: group, Evict: bound+ended < int(max(1, group.Spec.MinMember))}
+	if timeout := g.scheduleTimeout(group); s.Evict && (timeout == 0 || now.Sub(x.unsettled.since) < timeout) {
+		return nil
+	}
+	x.unsettled.next, x.unsettled.evicting = now.Add(settleEvery), s.Evict
+	return s
+}
+
+// scheduleTimeout is how long a gang may be partly bound; 0: for ever. Its owner may ask for more
+// than the configuration gives, and not for less: evictions cost the API server and the others.
+func (g *Gangs) scheduleTimeout(group *schedulingv1alpha1.PodGroup) time.Duration {
+	timeout := g.config.ScheduleTimeout
+	if s := group.Spec.ScheduleTimeoutSeconds; timeout != 0 && s != nil {
+		timeout = max(timeout, min(time.Duration(*s)*time.Second, gangrequest.MaxPatience))
+	}
+	return timeout
+}
+
+// placed is how many live members have a node, and how many have ended.
+func (x *gang) placed() (bound, ended int) {
+	for _, pod := range x.pods {
+		switch standing := gangrequest.StandingOf(pod); {
+		case standing == gangrequest.Ended:
+			ended++
+		case standing == gangrequest.Live && pod.Spec.NodeName != "":
+			bound++
+		}
+	}
+	return bound, ended
+}
+
+// Settled ends a Settlement.
+func (g *Gangs) Settled(s *Settlement) {
+	g.do(func() (*gang, effects) {
+		x := g.gangs[s.Key]
+		if x == nil {
+			return nil, effects{}
+		}
+		x.unsettled.evicting = false
+		return x, effects{activate: g.next(x)}
+	})
+}
+
+// Verdict is what is to be done about a gang.
+type Verdict struct {
+	Whole  bool      // all members are bound: that is to be written
+	Evict  []*v1.Pod // these members are to be evicted
+	Reason string    // why nothing is to be done
+}
+
+// Judge decides by what the API server has now. The informers do not suffice: a bind, or the
+// write that the gang is whole, may be there that they have not brought yet. Only a gang that
+// says that it was never whole loses members, and only those of our profiles.
+func (g *Gangs) Judge(s *Settlement, group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) Verdict {
+	state, known := gangrequest.StateOf(group)
+	switch {
+	case group == nil || group.UID != s.Group.UID:
+		return Verdict{Reason: "its PodGroup is not there any more"}
+	case !known:
+		return Verdict{Reason: "its PodGroup has no state that can be read"}
+	case state.Whole:
+		return Verdict{Reason: "it was whole"}
+	}
+	var mine []*v1.Pod
+	for _, pod := range pods {
+		if key, ok := gangrequest.KeyOf(pod); ok && key == s.Key {
+			mine = append(mine, pod)
+		}
+	}
+	read := gangrequest.Read(s.Key, group, mine)
+	if read.Err != nil {
+		return Verdict{Reason: read.Err.Error()}
+	}
+	have, victims := len(read.Members.Ended), []*v1.Pod(nil)
+	for _, pod := range read.Members.Live {
+		if pod.Spec.NodeName == "" {
+			continue
+		}
+		have++
+		if g.profiles[pod.Spec.SchedulerName] {
+			victims = append(victims, pod)
+		}
+	}
+	switch {
+	case have >= read.Minimum:
+		return Verdict{Whole: true}
+	case !s.Evict:
+		return Verdict{Reason: "some members are not bound"}
+	case len(victims) == 0:
+		return Verdict{Reason: "no member of our profiles is bound"}
+	}
+	return Verdict{Evict: victims}
+}

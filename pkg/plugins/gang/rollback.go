@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
+)
+
+const (
+	// reasonRolledBack is the reason of the events on a gang that was never whole and on its
+	// members that were bound, which are evicted.
+	reasonRolledBack = "GangRolledBack"
+	evicting         = "Evicting"
+)
+
+// Settle asks the API server itself for a gang, and does what is to be done about it.
+func (d *doer) Settle(s *gangstate.Settlement) {
+	go func() {
+		defer d.gangs.Settled(s)
+		if err := d.settle(s); err != nil {
+			klog.FromContext(d.ctx).Error(err, "Settling a gang that is not whole failed; it is tried again", "gang", s.Key.String())
+		}
+	}()
+}
+
+func (d *doer) settle(s *gangstate.Settlement) error {
+	ctx, cancel := d.state.Bounded(d.ctx)
+	defer cancel()
+	group, pods, err := d.now(ctx, s)
+	if err != nil {
+		return err
+	}
+	verdict := d.gangs.Judge(s, group, pods)
+	switch {
+	case verdict.Whole:
+		// The pods that were read may have changed meanwhile; the group must not have.
+		return d.annotateGroup(group, func(now *schedulingv1alpha1.PodGroup) (map[string]string, error) {
+			if now.ResourceVersion != group.ResourceVersion {
+				return nil, nil
+			}
+			return wholeNotes(now), nil
+		})
+	case len(verdict.Evict) > 0:
+		return d.rollBack(group, verdict.Evict)
+	}
+	klog.FromContext(d.ctx).V(2).Info("Nothing is to be done about a gang", "gang", s.Key.String(), "reason", verdict.Reason)
+	return nil
+}
+
+// now reads a PodGroup and its pods from the API server's store. The group is read first: if it
+// says that the gang is not whole, who was bound by then is among the pods.
+func (d *doer) now(ctx context.Context, s *gangstate.Settlement) (*schedulingv1alpha1.PodGroup, []*v1.Pod, error) {
+	client, err := d.groups()
+	if err != nil {
+		return nil, nil, err
+	}
+	group, err := client.SchedulingV1alpha1().PodGroups(s.Key.Namespace).Get(ctx, s.Key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading PodGroup %s/%s: %w", s.Key.Namespace, s.Key.Name, err)
+	}
+	list, err := d.handle.ClientSet().CoreV1().Pods(s.Key.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: labels.Set{schedulingv1alpha1.PodGroupLabel: s.Key.Name}.String(),
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing the pods of PodGroup %s/%s: %w", s.Key.Namespace, s.Key.Name, err)
+	}
+	pods := make([]*v1.Pod, len(list.Items))
+	for i := range list.Items {
+		pods[i] = &list.Items[i]
+	}
+	return group, pods, nil
+}
+
+// rollBack evicts members. Those whose disruption budget refuses stay for now: the gang is
+// looked at again.
+func (d *doer) rollBack(group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) error {
+	group = group.DeepCopy()
+	group.SetGroupVersionKind(schedulingv1alpha1.SchemeGroupVersion.WithKind("PodGroup")) // what an event needs to name it
+	why := fmt.Sprintf("the gang was never whole, and %d of its members are bound while the others found no place within the time", len(pods))
+	evicted, refused := 0, error(nil)
+	for _, pod := range pods {
+		switch err := d.evict(pod); {
+		case err == nil:
+			evicted++
+			d.handle.EventRecorder().Eventf(pod, group, v1.EventTypeWarning, reasonRolledBack, evicting, "evicted: %s", why)
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another pod has its name
+		case apierrors.IsTooManyRequests(err):
+			refused = err
+		default:
+			return err
+		}
+	}
+	if evicted > 0 {
+		d.handle.EventRecorder().Eventf(group, nil, v1.EventTypeWarning, reasonRolledBack, evicting, "%d members are evicted: %s", evicted, why)
+	}
+	return refused
+}
+
+// evict asks for the eviction of one member, if this process still leads.
+func (d *doer) evict(pod *v1.Pod) error {
+	ctx, cancel := d.state.Bounded(d.ctx)
+	defer cancel()
+	if err := d.state.Leads(ctx); err != nil {
+		return err
+	}
+	err := d.handle.ClientSet().CoreV1().Pods(pod.Namespace).EvictV1(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
+	})
+	if err != nil {
+		return fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	groupsclient "sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned/typed/scheduling/v1alpha1"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// leaderCase is a gang of three on three nodes of its own, whose scheduler ends when two of
+// them are bound, or all three.
+type leaderCase struct {
+	name  string
+	half  bool   // the third member's Binding is refused
+	state string // what somebody writes over the state meanwhile
+	// away is what happens before the next scheduler starts.
+	away func(l *lab, t *testing.T, c *leaderCase, number int)
+
+	bound   []string // members that are bound in the end
+	evicted []string // members that are evicted
+	settled string   // the state in the end
+}
+
+// taken gives the node that is left to another pod.
+func (c *leaderCase) taken(l *lab, t *testing.T, number int) {
+	t.Helper()
+	used := map[string]bool{}
+	for i := range 2 {
+		used[l.get(t, c.member(i)).Spec.NodeName] = true
+	}
+	for i := range 3 {
+		if node := fmt.Sprintf("s%d-node-0-%d", number, i); !used[node] {
+			l.create(t, gpuPod("taker-"+c.name, "other", 8, nil))
+			l.bindTo(t, node, "taker-"+c.name)
+		}
+	}
+}
+
+func (c *leaderCase) member(i int) string { return c.name + "-" + strconv.Itoa(i) }
+
+func leaderCases() []*leaderCase {
+	died := func(l *lab, t *testing.T, c *leaderCase, _ int) {
+		l.remove(t, c.member(2))
+	}
+	return []*leaderCase{
+		{
+			name: "follows", half: true, bound: []string{"follows-0", "follows-1", "follows-2"}, settled: `{"attempt":1,"whole":true}`,
+		},
+		{
+			name: "stuck", half: true,
+			away:    func(l *lab, t *testing.T, c *leaderCase, n int) { c.taken(l, t, n) },
+			evicted: []string{"stuck-0", "stuck-1"}, settled: `{"attempt":1,"whole":false}`,
+		},
+		{
+			name: "unreadable", half: true, state: `{"attempt":1, "whole":false}`,
+			away:  func(l *lab, t *testing.T, c *leaderCase, n int) { c.taken(l, t, n) },
+			bound: []string{"unreadable-0", "unreadable-1"}, settled: `{"attempt":1, "whole":false}`,
+		},
+		{
+			name: "died",
+			away: func(l *lab, t *testing.T, c *leaderCase, n int) {
+				died(l, t, c, n)
+				l.create(t, l.groupMember(c.name, n, 2))
+			},
+			bound: []string{"died-0", "died-1", "died-2"}, settled: `{"attempt":1,"whole":true}`,
+		},
+		{
+			name: "whole",
+			away: func(l *lab, t *testing.T, c *leaderCase, n int) {
+				died(l, t, c, n)
+				c.taken(l, t, n)
+				l.create(t, l.groupMember(c.name, n, 2))
+			},
+			bound: []string{"whole-0", "whole-1"}, settled: `{"attempt":1,"whole":true}`,
+		},
+		{
+			name: "lost", state: `{"attempt":1,"whole":false}`, bound: []string{"lost-0", "lost-1", "lost-2"}, settled: `{"attempt":1,"whole":true}`,
+		},
+	}
+}
+
+// groupMember is a member of a PodGroup that stays on the nodes of a scenario.
+func (*lab) groupMember(group string, number, i int) *v1.Pod {
+	pod := groupPods(group, i+1)[i]
+	pod.Spec.NodeSelector = map[string]string{scenarioLabel: strconv.Itoa(number)}
+	return pod
+}
+
+// rollBackAfter is the least that may be configured.
+const rollBackAfter = 10 * time.Second
+
+// TestANewLeaderAndGangs ends the scheduler when gangs are bound in part or as a whole, and starts
+// another one. It evicts the members of the one gang that was never whole and whose rest has no
+// place, and nobody else.
+func TestANewLeaderAndGangs(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.makeFabric(t)
+	groups := l.definePodGroups(t)
+	cases := leaderCases()
+	for number, c := range cases {
+		s := scenario{free: freeRacks{{{8, 8, 8}}}}
+		l.makeRacks(t, number, &s)
+		makeGroup(t, groups, c.name, 3, nil)
+		for i := range 3 {
+			l.create(t, l.groupMember(c.name, number, i))
+		}
+	}
+	var blocked []string
+	for _, c := range cases {
+		if c.half {
+			blocked = append(blocked, c.member(2))
+		}
+	}
+	unblock := l.refuseBindings(t, "s0-node-0-0", blocked)
+	s := l.startScheduler(t, profile{
+		name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin},
+		args: map[string]string{gangPlugin: fmt.Sprintf("{scheduleTimeout: %s}", rollBackAfter)},
+	})
+	for _, c := range cases {
+		for i := range 3 {
+			if i < 2 || !c.half {
+				l.bound(t, c.member(i))
+			}
+		}
+		want := gangrequest.State{Attempt: 1, Whole: !c.half}
+		wantState(t, groups, c.name, want.Encode())
+	}
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	unblock()
+	for number, c := range cases {
+		if c.state != "" {
+			body := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, gangrequest.StateKey, c.state)
+			if _, err := groups.Patch(t.Context(), c.name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.away != nil {
+			c.away(l, t, c, number)
+		}
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	for _, c := range cases {
+		for _, name := range c.evicted {
+			l.wantGone(t, name)
+			if took := time.Since(began); took < rollBackAfter {
+				t.Errorf("%s was evicted after %v", name, took)
+			}
+			l.wantEvent(t, name, "GangRolledBack", "never whole")
+		}
+	}
+	l.wantEvent(t, "stuck", "GangRolledBack", "2 members are evicted")
+	testrig.Naps(rollBackAfter) // for whoever would evict others
+	for _, c := range cases {
+		for _, name := range c.bound {
+			l.bound(t, name)
+		}
+		wantState(t, groups, c.name, c.settled)
+	}
+	for _, name := range []string{"stuck-2", "unreadable-2", "whole-2"} {
+		if node := l.get(t, name).Spec.NodeName; node != "" {
+			t.Errorf("%s is bound to %s, whose GPUs are another pod's", name, node)
+		}
+	}
+
+	// What was rolled back comes again as a whole.
+	l.remove(t, "taker-stuck")
+	for i := range 2 {
+		l.create(t, l.groupMember("stuck", 1, i))
+	}
+	for i := range 3 {
+		l.bound(t, fmt.Sprintf("stuck-%d", i))
+	}
+	wantState(t, groups, "stuck", `{"attempt":2,"whole":true}`)
+}
+
+// wantState waits until a PodGroup has a state.
+func wantState(t *testing.T, groups groupsclient.PodGroupInterface, name, want string) {
+	t.Helper()
+	testrig.Eventually(t, time.Minute, "PodGroup "+name+" has the state "+want, func(ctx context.Context) (bool, string) {
+		group, err := groups.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return group.Annotations[gangrequest.StateKey] == want, group.Annotations[gangrequest.StateKey]
+	})
+}
+
+// wantGone waits until a pod is gone.
+func (l *lab) wantGone(t *testing.T, name string) {
+	t.Helper()
+	testrig.Eventually(t, time.Minute, "pod "+name+" is gone", func(ctx context.Context) (bool, string) {
+		_, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(ctx, name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+}
+
+// refuseBindings has the API server refuse the Bindings of pods, which exist, until it is undone.
+func (l *lab) refuseBindings(t *testing.T, node string, names []string) (undo func()) {
+	t.Helper()
+	const name = "refuse-bindings"
+	policy := fmt.Sprintf(`apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  failurePolicy: Fail
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods/binding]}]
+  validations: [{expression: "!(request.name in ['%[2]s'])", message: "not yet"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s, validationActions: [Deny]}
+`, name, strings.Join(names, "','"))
+	if err := l.ApplyManifests(t.Context(), fstest.MapFS{"policy.yaml": {Data: []byte(policy)}}); err != nil {
+		t.Fatal(err)
+	}
+	pods := l.client.CoreV1().Pods(metav1.NamespaceDefault)
+	binding := &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: names[0]}, Target: v1.ObjectReference{Kind: "Node", Name: node},
+	}
+	await := func(refused bool) {
+		testrig.Eventually(t, 30*time.Second, "the policy "+name+" comes or goes", func(ctx context.Context) (bool, string) {
+			err := pods.Bind(ctx, binding, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return (err != nil) == refused, fmt.Sprint(err)
+		})
+	}
+	await(true)
+	return func() {
+		t.Helper()
+		if err := l.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		await(false)
+	}
+}
