@@ -64,6 +64,7 @@ type Gangs struct {
 	closeNodes func(map[string]*candidates.Closure) // guarded by mu
 	drains     map[int32]*drain                     // by priority; guarded by mu
 	partial    map[gangrequest.Key]bool             // guarded by mu; those that say that they are not whole
+	strays     map[types.UID]time.Time              // those that are gone, but may still wait, until then; guarded by mu
 }
 
 // gang is what is known of one gang.
@@ -115,6 +116,7 @@ func New(clk clock.PassiveClock) *Gangs {
 	return &Gangs{
 		clock: clk, wake: make(chan struct{}, 1), profiles: map[string]bool{}, gangs: map[gangrequest.Key]*gang{}, byPod: map[types.UID]*gang{},
 		group: map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}, doer: idle{}, partial: map[gangrequest.Key]bool{},
+		strays: map[types.UID]time.Time{},
 		drains: map[int32]*drain{}, closeNodes: func(map[string]*candidates.Closure) {},
 	}
 }
@@ -181,11 +183,11 @@ func (g *Gangs) follow(x *gang, old, pod *v1.Pod) effects {
 		}
 	case gangrequest.StandingOf(pod) != gangrequest.Live:
 		if a != nil {
-			return a.gone(pod.UID, "a member is gone")
+			return g.leave(x, pod.UID, "a member is gone")
 		}
 	case len(pod.Spec.SchedulingGates) > 0:
 		if a != nil {
-			return a.gone(pod.UID, "a member may not be scheduled any more")
+			return g.leave(x, pod.UID, "a member may not be scheduled any more")
 		}
 	}
 	if old == nil || changed(old, pod) {
@@ -223,7 +225,7 @@ func (g *Gangs) remove(x *gang, uid types.UID, why string) (e effects) {
 	delete(g.byPod, uid)
 	x.change()
 	if x.attempt != nil {
-		e = x.attempt.gone(uid, why)
+		e = g.leave(x, uid, why)
 	}
 	return e
 }

@@ -186,6 +186,7 @@ func (g *Gangs) Written(c *Commit, err error) {
 // Unreserved takes note that a member's cycle ended without success.
 func (g *Gangs) Unreserved(uid types.UID) {
 	g.do(func() (*gang, effects) {
+		delete(g.strays, uid)
 		x := g.byPod[uid]
 		if x == nil || x.attempt == nil {
 			return nil, effects{}

@@ -48,6 +48,7 @@ func (g *Gangs) Run(ctx context.Context, clk clock.WithTicker) {
 
 // tick is one look at all gangs.
 func (g *Gangs) tick() {
+	g.rejectStrays()
 	for _, key := range g.keys(func(*gang) bool { return true }) {
 		g.do(func() (*gang, effects) {
 			x := g.gangs[key]

@@ -157,7 +157,8 @@ func (p *Process) demand(pod *v1.Pod) (*placement.Demand, error) {
 	return profile.Demand(pod)
 }
 
-// groupsRetry is how often the API server is asked for PodGroups while it has none.
+// groupsRetry is how often the API server is asked for PodGroups while it has none, or while they
+// cannot be watched.
 const groupsRetry = 10 * time.Second
 
 // watchGroups follows the PodGroups once the API server knows them.
@@ -166,9 +167,11 @@ func (p *Process) watchGroups(ctx context.Context, h fwk.Handle) {
 	for said := false; ; said = true {
 		served, err := groupsServed(h.ClientSet().Discovery())
 		if served {
-			break
-		}
-		if !said {
+			if err = p.followGroups(ctx, h.KubeConfig()); err == nil {
+				return
+			}
+			logger.Error(err, "PodGroups cannot be watched; it is tried again")
+		} else if !said {
 			logger.Info("The API server does not know PodGroup; gangs are those of Kueue and of annotations", "err", err)
 		}
 		select {
@@ -176,8 +179,5 @@ func (p *Process) watchGroups(ctx context.Context, h fwk.Handle) {
 			return
 		case <-p.shared.Clock().After(groupsRetry):
 		}
-	}
-	if err := p.followGroups(ctx, h.KubeConfig()); err != nil {
-		logger.Error(err, "PodGroups cannot be watched")
 	}
 }
