@@ -48,6 +48,9 @@ func (p *Planner) Near(q *Question, pod *v1.Pod, nodes []string) (near []string,
 		return nil, err
 	}
 	b := &build{p: p, q: q, tree: q.View.Tree}
+	if s.volumes, err = b.volumesOf(pod); err != nil {
+		return nil, err
+	}
 	b.locate()
 	supply := b.suppliesOf(s)
 	var of []int

@@ -72,6 +72,8 @@ type Question struct {
 	// domains, bands and segments.
 	Freest bool
 	Closed func(node string) bool // nodes that are closed to these members; nil: none
+	// Volumes says where the bound volumes of a pod can be used; nil: nobody knows of any.
+	Volumes func(*v1.Pod) []*v1.NodeSelector
 }
 
 // Answer is where the members of a turn go.
@@ -178,17 +180,21 @@ func (b *build) members() error {
 }
 
 func (b *build) shapeOf(pod *v1.Pod, d *placement.Demand) (int, error) {
+	volumes, err := b.volumesOf(pod)
+	if err != nil {
+		return 0, err
+	}
 	at := slices.IndexFunc(b.shapes, func(s *shape) bool {
-		return !s.own && s.demand.Signature() == d.Signature() && sameShape(s.pod, pod)
+		return !s.own && s.demand.Signature() == d.Signature() && s.volumes.key == volumes.key && sameShape(s.pod, pod)
 	})
 	var s *shape
 	if at >= 0 {
 		s = b.shapes[at]
 	} else {
-		var err error
 		if s, err = newShape(pod, d); err != nil {
 			return 0, err
 		}
+		s.volumes = volumes
 	}
 	if own := b.ownOf(pod, s); own != nil && len(b.shapes) < maxGangShapes {
 		s, at = own, -1
@@ -279,6 +285,9 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 				*x = supplied{known: true, node: info.Node(), supply: b.ask(s, info)}
 			}
 			x.stamp = stamp
+		}
+		if !s.volumes.reach(info.Node()) {
+			continue
 		}
 		if at, refused := b.q.Turn.Refused[Refusal{s.refusals, info.Node().Name}]; refused && at == info.GetGeneration() {
 			continue

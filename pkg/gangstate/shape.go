@@ -26,8 +26,9 @@ import (
 const maxGangShapes = 64
 
 // shape is what members have in common that every node answers alike, as far as it is asked here.
-// Claims are not: what they bind a member to another plugin says, by refusing its node. So members
-// that differ in claims alone are of one shape until one of them is refused somewhere.
+// Claims are not, but for where volumes are that are bound: what else they bind a member to another
+// plugin says, by refusing its node. So members that differ in claims alone are of one shape until
+// one of them is refused somewhere.
 type shape struct {
 	key       string // of what nodes are asked
 	refusals  string // under which key refusals of a node are remembered; empty if there are none
@@ -38,6 +39,7 @@ type shape struct {
 	preferred *nodeaffinity.PreferredSchedulingTerms
 	ports     []v1.ContainerPort
 	alone     bool // no two members on one node
+	volumes   volumes
 }
 
 // sameShape reports whether two pods have one shape. It is asked about each member, so it

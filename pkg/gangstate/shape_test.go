@@ -45,6 +45,12 @@ func (c *counting) SupplyBeside(_ *placement.Demand, _ fwk.NodeInfo, _ fwk.NodeI
 // plannedOn asks for a plan of a gang on so many nodes.
 func plannedOn(t *testing.T, nodes int, pods []*v1.Pod, refused map[Refusal]int64) (*Answer, int, error) {
 	t.Helper()
+	return plannedWith(t, nodes, pods, refused, nil)
+}
+
+// plannedWith is plannedOn with volumes.
+func plannedWith(t *testing.T, nodes int, pods []*v1.Pod, refused map[Refusal]int64, volumes func(*v1.Pod) []*v1.NodeSelector) (*Answer, int, error) {
+	t.Helper()
 	spec := fabric.Spec{}
 	var infos []fwk.NodeInfo
 	for i := range nodes {
@@ -67,7 +73,7 @@ func plannedOn(t *testing.T, nodes int, pods []*v1.Pod, refused map[Refusal]int6
 	c := &counting{State: nodestate.New(nodestate.Config{}, clock.RealClock{})}
 	answer, err := NewPlanner(c).Plan(&Question{
 		Turn: &Turn{Gang: gang, Pods: gang.Members.Live, Refused: refused}, View: &fabricview.View{Tree: tree, Revision: 1}, Nodes: infos,
-		Demand: demandOf,
+		Demand: demandOf, Volumes: volumes,
 	})
 	return answer, c.asked, err
 }

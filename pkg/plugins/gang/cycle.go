@@ -92,6 +92,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	p.state.Sweep(snapshot) // TopologyAware's PreFilter does so too late for the plan, and not at all if there is none
 	question := gangstate.Question{
 		Turn: &turn, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand, Closed: turn.KeptOut(p.state.Closed()),
+		Volumes: p.volumes.of,
 	}
 	answer, err := p.planner.Plan(&question)
 	if err != nil {

@@ -27,7 +27,7 @@ func (p *Plugin) near(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *
 	p.state.Sweep(snapshot)
 	closed := p.state.Closed()
 	names, err := p.planner.Near(&gangstate.Question{
-		Turn: &gangstate.Turn{}, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand,
+		Turn: &gangstate.Turn{}, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand, Volumes: p.volumes.of,
 		Closed: func(node string) bool { return closed.To(pod, node) != nil },
 	}, pod, to)
 	if err != nil || len(names) == 0 {

@@ -34,6 +34,7 @@ type Process struct {
 	coscheduling bool // some profile has Coscheduling
 	state        *nodestate.State
 	planner      *gangstate.Planner
+	volumes      volumes
 	profiles     map[string]*lifecycle.Profile
 }
 
@@ -88,6 +89,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 // start feeds the gangs from the informers. It needs p.mu.
 func (p *Process) start(ctx context.Context, h fwk.Handle) error {
 	core := h.SharedInformerFactory().Core().V1()
+	p.volumes = volumes{claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister()}
 	if _, err := core.Pods().Informer().AddEventHandler(p.podHandler()); err != nil {
 		return fmt.Errorf("watching pods: %w", err)
 	}

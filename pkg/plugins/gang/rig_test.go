@@ -62,6 +62,7 @@ type rig struct {
 	shared   *lifecycle.Shared
 	state    *nodestate.State
 	snapshot *schedcache.Snapshot
+	factory  informers.SharedInformerFactory
 	awake    awake
 }
 
@@ -109,6 +110,7 @@ func newRigWith(t *testing.T, args string, racks ...int) *rig {
 	}
 	r := &rig{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clock.RealClock{}), snapshot: schedcache.NewSnapshot(nil, nodes)}
 	factory := informers.NewSharedInformerFactory(r.client, 0)
+	r.factory = factory
 	r.fw = r.framework(ctx, factory, args)
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
