@@ -50,11 +50,12 @@ type attempt struct {
 	steps    map[types.UID]step
 	at       [through + 1]int // how many members are at each step
 	deadline time.Time
-	why      string        // of its end
-	keep     time.Duration // how long a member whose binding failed keeps its place
-	failed   bool          // it ended for a reason that may come again at once
-	late     bool          // and the reason is that not all came
-	lost     bool          // a member of a committed attempt was given up
+	why      string             // of its end
+	keep     time.Duration      // how long a member whose binding failed keeps its place
+	failed   bool               // it ended for a reason that may come again at once
+	late     bool               // and the reason is that not all came
+	leaving  map[types.UID]bool // on their way, and may not be scheduled any more
+	lost     bool               // a member of a committed attempt was given up
 }
 
 // maxKeep is how long a member of a committed attempt whose binding failed keeps its place at most.
@@ -167,6 +168,12 @@ func (a *attempt) unreserved(uid types.UID, why string) (e effects) {
 		e.release = append(e.release, uid)
 		return e
 	case committed:
+		if a.leaving[uid] {
+			a.put(uid, through)
+			a.lost = true
+			e.release = []types.UID{uid}
+			return a.settle(e)
+		}
 		a.put(uid, held)
 		e.activate = []types.UID{uid}
 		return e
@@ -179,8 +186,23 @@ func (a *attempt) unreserved(uid types.UID, why string) (e effects) {
 	}
 }
 
-// gone takes note that a member will never be bound: it was deleted, has ended, or may not be
-// scheduled any more.
+// stopped takes note that a member may not be scheduled any more. It may come back as the same
+// pod: if it is on its way, its cycle has to end first, or that end would meet the next attempt.
+func (a *attempt) stopped(uid types.UID, why string) (e effects) {
+	if s := a.steps[uid]; !a.has(uid) || s != reserved && s != waiting {
+		return a.gone(uid, why)
+	}
+	if a.leaving == nil {
+		a.leaving = map[types.UID]bool{}
+	}
+	a.leaving[uid] = true
+	if a.phase == collecting || a.phase == committing {
+		return a.end(why)
+	}
+	return e
+}
+
+// gone takes note that a member will never be bound: it was deleted, or has ended.
 func (a *attempt) gone(uid types.UID, why string) (e effects) {
 	s, ok := a.steps[uid]
 	if !ok || s == through || a.phase == none {

@@ -30,6 +30,9 @@ func TestAttempt(t *testing.T) {
 	gone := func(uid types.UID) func(*attempt) effects {
 		return func(a *attempt) effects { return a.gone(uid, "gone") }
 	}
+	stopped := func(uid types.UID) func(*attempt) effects {
+		return func(a *attempt) effects { return a.stopped(uid, "gated") }
+	}
 	bound := func(uid types.UID) func(*attempt) effects {
 		return func(a *attempt) effects { return a.bound(uid) }
 	}
@@ -66,6 +69,16 @@ func TestAttempt(t *testing.T) {
 		"all bound is done":                                {before: append(all[:4:4], permit("c"), written(nil), bound("a"), bound("b")), last: bound("c"), want: effects{over: true, done: true}, phase: none},
 		"a committed member whose place is lost is let go": {before: append(all[:4:4], permit("c"), written(nil), unreserve("b")), last: func(a *attempt) effects { return a.givenUp("b") }, want: effects{release: uids{"b"}}, phase: committed},
 		"one that a plugin before ours refuses ends it":    {before: all[:1], last: unreserve("c"), want: effects{release: uids{"b", "c"}, reject: uids{"a"}}, phase: ending},
+		"one that may not be scheduled any more ends it":   {before: all[:1], last: stopped("b"), want: effects{release: uids{"c", "b"}, reject: uids{"a", "b"}}, phase: ending},
+		"one on its way has to end before it comes again": {
+			before: append(all[:3:3], stopped("b")), last: unreserve("a"), want: effects{release: uids{"a"}}, phase: ending,
+		},
+		"and is the last": {
+			before: append(all[:3:3], stopped("b"), unreserve("a")), last: unreserve("b"), want: effects{release: uids{"b"}, over: true}, phase: none,
+		},
+		"a committed one on its way does not come again": {
+			before: append(all[:4:4], permit("c"), written(nil), stopped("b")), last: unreserve("b"), want: effects{release: uids{"b"}}, phase: committed,
+		},
 		"a committed gang that lost a member is not whole": {
 			before: append(all[:4:4], permit("c"), written(nil), bound("a"), bound("c"), unreserve("b")),
 			last:   func(a *attempt) effects { return a.givenUp("b") }, want: effects{release: uids{"b"}, over: true}, phase: none,

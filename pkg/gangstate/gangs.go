@@ -187,7 +187,7 @@ func (g *Gangs) follow(x *gang, old, pod *v1.Pod) effects {
 		}
 	case len(pod.Spec.SchedulingGates) > 0:
 		if a != nil {
-			return g.leave(x, pod.UID, "a member may not be scheduled any more")
+			return a.stopped(pod.UID, "a member may not be scheduled any more")
 		}
 	}
 	if old == nil || changed(old, pod) {
