@@ -95,6 +95,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		Volumes: p.volumes.of,
 	}
 	answer, err := p.planner.Plan(&question)
+	observePlan(p.shared.Clock().Since(began), err)
 	if err != nil {
 		return nil, p.unplaceable(&question, err, began)
 	}

@@ -88,6 +88,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 
 // start feeds the gangs from the informers. It needs p.mu.
 func (p *Process) start(ctx context.Context, h fwk.Handle) error {
+	registerMetrics()
 	core := h.SharedInformerFactory().Core().V1()
 	p.volumes = volumes{claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister()}
 	if _, err := core.Pods().Informer().AddEventHandler(p.podHandler()); err != nil {
