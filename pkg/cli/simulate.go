@@ -193,29 +193,34 @@ func (s *simulation) cluster(cmd *cobra.Command, c *sim.Config) error {
 
 // checkGangs refuses flags that do not go together with and without a fabric.
 func (s *simulation) checkGangs(cmd *cobra.Command) error {
-	known := sim.GangPolicies()
-	switch changed := cmd.Flags().Changed; {
-	case s.fabric == "" && changed("gang-policy"):
-		return usagef("--gang-policy goes with --fabric only")
-	case s.fabric == "" && s.patience != 0:
-		return usagef("--placement-patience goes with --fabric only")
-	case s.fabric == "" && s.drainAfter != 0:
-		return usagef("--drain-after goes with --fabric only")
-	case s.fabric == "":
+	changed := cmd.Flags().Changed
+	if s.fabric == "" {
+		for _, flag := range []string{"gang-policy", "placement-patience", "drain-after"} {
+			if changed(flag) {
+				return usagef("--%s goes with --fabric only", flag)
+			}
+		}
 		return nil
+	}
+	switch {
 	case changed("policy"):
 		return usagef("--policy goes without --fabric only: give --gang-policy")
 	case s.fabric == stdin && (s.nodes == stdin || s.trace == stdin):
 		return usagef("only one of --fabric, --nodes and --trace can be standard input")
-	case s.patience < 0:
-		return usagef("--placement-patience %v: want 0 or more", s.patience)
-	case s.patience > 0 && !slices.Contains(s.gangPolicies, sim.Ours):
-		return usagef("--placement-patience goes with --gang-policy %s only", sim.Ours)
-	case s.drainAfter < 0:
-		return usagef("--drain-after %v: want 0 or more", s.drainAfter)
-	case s.drainAfter > 0 && !slices.Contains(s.gangPolicies, sim.Ours):
-		return usagef("--drain-after goes with --gang-policy %s only", sim.Ours)
 	}
+	ours := slices.Contains(s.gangPolicies, sim.Ours)
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{{"placement-patience", s.patience}, {"drain-after", s.drainAfter}} {
+		switch {
+		case f.value < 0:
+			return usagef("--%s %v: want 0 or more", f.name, f.value)
+		case f.value > 0 && !ours:
+			return usagef("--%s goes with --gang-policy %s only", f.name, sim.Ours)
+		}
+	}
+	known := sim.GangPolicies()
 	for _, p := range s.gangPolicies {
 		if !slices.Contains(known, p) {
 			return usagef("--gang-policy %q: want one of %s", p, strings.Join(known, ", "))

@@ -272,10 +272,7 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 	known.used = b.p.plans
 	stamper := b.p.stamperOf(b.q.View)
 	for node, info := range b.infos {
-		if info == nil {
-			continue
-		}
-		if b.q.Closed != nil && b.q.Closed(info.Node().Name) {
+		if info == nil || b.q.Closed != nil && b.q.Closed(info.Node().Name) {
 			continue
 		}
 		x := &known.nodes[node]

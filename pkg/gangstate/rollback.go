@@ -5,8 +5,9 @@ package gangstate
 import (
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )

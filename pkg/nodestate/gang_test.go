@@ -66,12 +66,15 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 			reason:  placement.FewGPUs,
 		},
 		"a set is another pod's": {
-			pods:    func(t *testing.T, r *rig) []*v1.Pod { return []*v1.Pod{on(t, r.State, gpuPod("other", 1), "n", 5)} },
+			pods: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				return []*v1.Pod{on(t, r.State, gpuPod("other", 1), "n", 5)}
+			},
 			members: []GangMember{member(t, p, "n", 0, 1), member(t, q, "n", 4, 5)},
 			want:    1, reason: placement.FewGPUs,
 		},
 		"a pod is known by count, and leaves too few": {
-			pods: func(t *testing.T, _ *rig) []*v1.Pod {
+			pods: func(*testing.T, *rig) []*v1.Pod {
 				other := gpuPod("other", 5)
 				other.Spec.NodeName = "n"
 				return []*v1.Pod{other}
@@ -90,6 +93,7 @@ func TestAGangIsReservedAsAWholeOrNotAtAll(t *testing.T) {
 		},
 		"an attempt of a pod goes on": {
 			before: func(t *testing.T, r *rig) {
+				t.Helper()
 				info, l := r.view(t)
 				r.Reserve(demandOf(t, q), q, info, l)
 			},
@@ -333,18 +337,20 @@ func TestAPlanBesideADoubt(t *testing.T) {
 }
 
 func TestAPlanIsJudgedUntilItsPodsCycle(t *testing.T) {
-	broken := func(t *testing.T, r *rig, gpu int) {
-		t.Helper()
-		obj := topologyOf(t, "n", "dgx1-v100")
-		obj.ResourceVersion = "2"
-		id := r.Node("n").Accels[0].Graph.GPUs[gpu].UUID
-		for i := range obj.Status.GPUHealth {
-			if obj.Status.GPUHealth[i].ID == id {
-				obj.Status.GPUHealth[i].Healthy = false
+	broken := func(gpu int) func(t *testing.T, r *rig) {
+		return func(t *testing.T, r *rig) {
+			t.Helper()
+			obj := topologyOf(t, "n", "dgx1-v100")
+			obj.ResourceVersion = "2"
+			id := r.Node("n").Accels[0].Graph.GPUs[gpu].UUID
+			for i := range obj.Status.GPUHealth {
+				if obj.Status.GPUHealth[i].ID == id {
+					obj.Status.GPUHealth[i].Healthy = false
+				}
 			}
-		}
-		if _, err := r.Apply(obj); err != nil {
-			t.Fatal(err)
+			if _, err := r.Apply(obj); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	for name, tc := range map[string]struct {
@@ -354,8 +360,8 @@ func TestAPlanIsJudgedUntilItsPodsCycle(t *testing.T) {
 		gpus   []int
 	}{
 		"nothing changed":        {func(*testing.T, *rig) {}, placement.Fits, true, []int{0, 1}},
-		"a GPU of it is broken":  {func(t *testing.T, r *rig) { broken(t, r, 1) }, placement.PlanBroken, true, []int{0, 1}},
-		"another GPU is broken":  {func(t *testing.T, r *rig) { broken(t, r, 2) }, placement.Fits, true, []int{0, 1}},
+		"a GPU of it is broken":  {broken(1), placement.PlanBroken, true, []int{0, 1}},
+		"another GPU is broken":  {broken(2), placement.Fits, true, []int{0, 1}},
 		"the plan has ended":     {func(_ *testing.T, r *rig) { r.EndPlanned("p") }, placement.PlanEnded, true, []int{0, 1}},
 		"the graph is gone":      {func(_ *testing.T, r *rig) { r.Remove("n", "topology-n") }, placement.NoGraph, true, []int{0, 1}},
 		"the exporter is silent": {func(_ *testing.T, r *rig) { r.clock.now = r.clock.now.Add(3 * 365 * 24 * time.Hour) }, placement.StaleGraph, true, []int{0, 1}},

@@ -122,19 +122,28 @@ func (c *Config) check() error {
 		return fmt.Errorf("load %v: want 0 or more", c.Load)
 	case !(c.WarmUp >= 0 && c.WarmUp < 1):
 		return fmt.Errorf("warm-up %v: want a share from 0 to below 1", c.WarmUp)
-	case !(c.PatienceS >= 0 && c.PatienceS <= maxSeconds):
-		return fmt.Errorf("patience %v s: want 0 to %g", c.PatienceS, float64(maxSeconds))
-	case c.PatienceS > 0 && (c.Fabric == nil || c.GangPolicy != Ours):
-		return fmt.Errorf("patience goes with a fabric and the gang policy %q only", Ours)
-	case !(c.DrainAfterS >= 0 && c.DrainAfterS <= maxSeconds):
-		return fmt.Errorf("drain after %v s: want 0 to %g", c.DrainAfterS, float64(maxSeconds))
-	case c.DrainAfterS > 0 && (c.Fabric == nil || c.GangPolicy != Ours):
-		return fmt.Errorf("draining goes with a fabric and the gang policy %q only", Ours)
+	}
+	if err := c.checkGangTime("patience", c.PatienceS); err != nil {
+		return err
+	}
+	if err := c.checkGangTime("drain after", c.DrainAfterS); err != nil {
+		return err
 	}
 	for i := range c.Jobs {
 		if err := c.Jobs[i].check(); err != nil {
 			return fmt.Errorf("job %d: %w", i, err)
 		}
+	}
+	return nil
+}
+
+// checkGangTime refuses a time that no clock reaches, and one that nobody would use.
+func (c *Config) checkGangTime(what string, seconds float64) error {
+	switch {
+	case !(seconds >= 0 && seconds <= maxSeconds):
+		return fmt.Errorf("%s %v s: want 0 to %g", what, seconds, float64(maxSeconds))
+	case seconds > 0 && (c.Fabric == nil || c.GangPolicy != Ours):
+		return fmt.Errorf("%s goes with a fabric and the gang policy %q only", what, Ours)
 	}
 	return nil
 }

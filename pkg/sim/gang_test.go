@@ -381,7 +381,7 @@ func TestGangConfigurationsThatAreRefused(t *testing.T) {
 		"an unknown policy":                {func(c *Config) { c.GangPolicy = "slurm" }, `no gang policy "slurm", want one of ours, kueue`},
 		"patience of others":               {func(c *Config) { c.GangPolicy, c.PatienceS = "kueue", 1 }, "patience goes with"},
 		"patience without a fabric":        {func(c *Config) { c.Fabric, c.PatienceS = nil, 1 }, "patience goes with"},
-		"draining of others":               {func(c *Config) { c.GangPolicy, c.DrainAfterS = "kueue", 1 }, "draining goes with"},
+		"draining of others":               {func(c *Config) { c.GangPolicy, c.DrainAfterS = "kueue", 1 }, "drain after goes with"},
 		"a negative time to drain":         {func(c *Config) { c.DrainAfterS = -1 }, "drain after -1 s"},
 		"a negative patience":              {func(c *Config) { c.PatienceS = -1 }, "patience -1 s"},
 		"a node too many":                  {func(c *Config) { c.Nodes = append(c.Nodes, c.Nodes[0]) }, "a fabric of 2 nodes for 3 nodes"},

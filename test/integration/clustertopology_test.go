@@ -34,7 +34,7 @@ const reportedWithin = 45 * time.Second
 
 // TestClusterTopology: the API server admits every example and refuses what is none, and the
 // scheduler says in the status what became of spec and labels.
-func TestClusterTopology(t *testing.T) { //nolint:tparallel // its steps share one cluster
+func TestClusterTopology(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
 	l.install(t)
 	l.node(t, "n1", "dgx-h100")

@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	groupsclient "sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned/typed/scheduling/v1alpha1"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	groupsclient "sigs.k8s.io/scheduler-plugins/pkg/generated/clientset/versioned/typed/scheduling/v1alpha1"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testrig"

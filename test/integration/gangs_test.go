@@ -277,6 +277,7 @@ func gangPods(number int, name string, pods, gpus int, more notes) []*v1.Pod {
 }
 
 func (l *lab) testScenario(t *testing.T, number int, s *scenario) {
+	t.Helper()
 	l.fill(t, number, s)
 	if s.before != nil {
 		s.before(t, l, number)

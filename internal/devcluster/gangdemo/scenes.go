@@ -17,8 +17,10 @@ type scene struct {
 // scenes are the demo. Their order matters: each builds on what the ones before left.
 func scenes() []scene {
 	singles := []gang{
-		{name: "serve-0", letter: 's', pods: 1, gpus: 1}, {name: "serve-1", letter: 's', pods: 1, gpus: 2},
-		{name: "serve-2", letter: 's', pods: 1, gpus: 4}, {name: "serve-3", letter: 's', pods: 1, gpus: 1},
+		{name: "serve-0", letter: 's', pods: 1, gpus: 1},
+		{name: "serve-1", letter: 's', pods: 1, gpus: 2},
+		{name: "serve-2", letter: 's', pods: 1, gpus: 4},
+		{name: "serve-3", letter: 's', pods: 1, gpus: 1},
 		{name: "tune-0", letter: 't', pods: 1, gpus: 8},
 	}
 	llm := gang{name: "llm", letter: 'L', pods: 4, gpus: 8, racks: 1}

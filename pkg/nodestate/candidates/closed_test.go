@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 )
 
 func TestClosedNodesKeepYoungerPodsOut(t *testing.T) {
@@ -35,7 +34,7 @@ func TestClosedNodesKeepYoungerPodsOut(t *testing.T) {
 		"an older one of lower priority":   {pod(0, -time.Second, nil), "n", false},
 		"another node":                     {pod(5, time.Second, nil), "m", false},
 		"a DaemonSet's": {pod(5, time.Second, func(p *v1.Pod) {
-			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Controller: ptr.To(true)}}
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Controller: new(true)}}
 		}), "n", false},
 		"one that is nominated for the node":    {pod(5, time.Second, func(p *v1.Pod) { p.Status.NominatedNodeName = "n" }), "n", false},
 		"one that is nominated for another one": {pod(5, time.Second, func(p *v1.Pod) { p.Status.NominatedNodeName = "m" }), "n", true},

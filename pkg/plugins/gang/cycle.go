@@ -131,7 +131,7 @@ func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status
 	empty.Empty, empty.Closed = true, nil
 	best, err := p.planner.Plan(&empty)
 	if err != nil || best.Depth() <= a.Depth() {
-		return nil //nolint:nilerr // what cannot be planned on the empty cluster does not come
+		return nil // what cannot be planned on the empty cluster does not come
 	}
 	why := fmt.Sprintf("%s waits until %s for a better level than %s: %s is possible on the empty cluster",
 		g.Key, until.UTC().Format(time.RFC3339), a.Plan.Level, best.Plan.Level)
