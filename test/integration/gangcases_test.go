@@ -28,7 +28,7 @@ func acceptedFlows() []flow {
 
 // testHoldsNothing has pods take every node beside a gang that is one node short.
 func testHoldsNothing(t *testing.T, s *stage) {
-	pods := s.gang("five", 5, 8, nil)
+	pods := s.gang("five", 5, nil)
 	s.create(t, pods...)
 	s.wantGangRefused(t, pods, "4 of 5")
 	s.wantNoHold(t, pods)
@@ -43,7 +43,7 @@ func testHoldsNothing(t *testing.T, s *stage) {
 
 // testTwoGangs has two gangs come member by member in turn.
 func testTwoGangs(t *testing.T, s *stage) {
-	gangs := [][]*v1.Pod{s.gang("a", 5, 8, nil), s.gang("b", 5, 8, nil)}
+	gangs := [][]*v1.Pod{s.gang("a", 5, nil), s.gang("b", 5, nil)}
 	for i := range 5 {
 		s.create(t, gangs[0][i], gangs[1][i])
 	}
@@ -69,7 +69,7 @@ func testTwoGangs(t *testing.T, s *stage) {
 
 // testIncomplete has three of four members wait, and counts their cycles.
 func testIncomplete(t *testing.T, s *stage) {
-	pods := s.gang("four", 4, 8, nil)
+	pods := s.gang("four", 4, nil)
 	for _, pod := range pods {
 		pod.Spec.SchedulerName = countedGangProfile
 	}
@@ -115,18 +115,18 @@ func testSurplus(t *testing.T, s *stage) {
 
 // testPatienceRewarded frees the fourth node of a rack while a gang waits for a better level.
 func testPatienceRewarded(t *testing.T, s *stage) {
-	pods := s.gang("patient", 4, 8, patience(5*time.Minute))
+	pods := s.gang("patient", 4, patience(5*time.Minute))
 	s.create(t, pods...)
 	s.wantGangRefused(t, pods, "for a better level than spine: rack is possible")
 	s.wantNoHold(t, pods)
-	s.empty(t, 0, 3)
+	s.empty(t, 3)
 	s.wantRacks(t, pods, []string{"rack-0", "rack-0", "rack-0", "rack-0"})
 }
 
 // testPatienceInVain frees nothing.
 func testPatienceInVain(t *testing.T, s *stage) {
 	const patient = 8 * time.Second
-	pods := s.gang("patient", 4, 8, patience(patient))
+	pods := s.gang("patient", 4, patience(patient))
 	s.create(t, pods[:3]...)
 	start := time.Now() // before the gang is complete
 	s.create(t, pods[3])

@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -35,12 +36,12 @@ func changingFlows() []flow {
 
 // testPlannerDeleted has four members of which three must start together.
 func testPlannerDeleted(t *testing.T, s *stage) {
-	pods := s.gang("led", 4, 8, notes{gangrequest.GangSizeKey: "3"})
+	pods := s.gang("led", 4, notes{gangrequest.GangSizeKey: "3"})
 	s.create(t, pods...)
 	s.wantGangRefused(t, pods, "2 of 3")
 	s.drop(t, pods[0].Name)
-	s.empty(t, 0, 2)
-	s.empty(t, 0, 3)
+	s.empty(t, 2)
+	s.empty(t, 3)
 	took := s.wantApart(t, pods[1:])
 	t.Logf("expected: the other three are bound; got: after %d ms", took.Milliseconds())
 }
@@ -50,13 +51,13 @@ func testPlannerDeleted(t *testing.T, s *stage) {
 // place that were lost would keep the next round from its end.
 func testMembersMadeAnew(t *testing.T, s *stage) {
 	for round := range 6 {
-		pods := s.gang(fmt.Sprintf("anew-%d", round), 4, 8, nil)
+		pods := s.gang(fmt.Sprintf("anew-%d", round), 4, nil)
 		s.create(t, pods...)
 		time.Sleep(time.Duration(round) * 4 * time.Millisecond) // into the attempt
 		victim := pods[round%len(pods)]
 		before := s.get(t, victim.Name).Spec.NodeName
 		s.drop(t, victim.Name)
-		s.create(t, s.gang(fmt.Sprintf("anew-%d", round), 4, 8, nil)[round%len(pods)])
+		s.create(t, s.gang(fmt.Sprintf("anew-%d", round), 4, nil)[round%len(pods)])
 		took := s.wantApart(t, pods)
 		t.Logf("round %d: %s was on %q when it was deleted; all four are bound %d ms later", round, victim.Name, before, took.Milliseconds())
 		for _, pod := range pods {
@@ -72,20 +73,15 @@ func gated(pod *v1.Pod) { pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Nam
 // ungate takes the gates from a pod.
 func (s *stage) ungate(t *testing.T, name string) {
 	t.Helper()
-	s.patch(t, name, `{"spec":{"schedulingGates":null}}`)
-}
-
-func (s *stage) patch(t *testing.T, name, body string) {
-	t.Helper()
-	_, err := s.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
-	if err != nil {
+	body := []byte(`{"spec":{"schedulingGates":null}}`)
+	if _, err := s.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // testGated gates the member that would plan, and the gang needs all.
 func testGated(t *testing.T, s *stage) {
-	pods := s.gang("gated", 4, 8, nil)
+	pods := s.gang("gated", 4, nil)
 	gated(pods[0])
 	s.create(t, pods...)
 	s.wantGangRefused(t, pods[1:], "3 of 4 members may be scheduled")
@@ -97,7 +93,7 @@ func testGated(t *testing.T, s *stage) {
 
 // testSurplusGated gates the member that would plan, and the gang can do without it.
 func testSurplusGated(t *testing.T, s *stage) {
-	pods := s.gang("gated", 4, 8, notes{gangrequest.GangSizeKey: "3"})
+	pods := s.gang("gated", 4, notes{gangrequest.GangSizeKey: "3"})
 	gated(pods[0])
 	s.create(t, pods...)
 	took := s.wantApart(t, pods[1:])
@@ -110,7 +106,7 @@ func testSurplusGated(t *testing.T, s *stage) {
 
 // testTwoProfilesOfGangs has members of two profiles of the scheduler, the first of which plans.
 func testTwoProfilesOfGangs(t *testing.T, s *stage) {
-	pods := s.gang("mixed", 4, 8, nil)
+	pods := s.gang("mixed", 4, nil)
 	pods[0].Spec.SchedulerName, pods[2].Spec.SchedulerName = otherGangProfile, otherGangProfile
 	s.create(t, pods...)
 	took := s.wantApart(t, pods)
@@ -121,7 +117,7 @@ func testTwoProfilesOfGangs(t *testing.T, s *stage) {
 // nominations, from before the gang is complete until it is bound.
 func testMembersChange(t *testing.T, s *stage) {
 	for round := range 4 {
-		pods := s.gang(fmt.Sprintf("changing-%d", round), 4, 8, nil)
+		pods := s.gang(fmt.Sprintf("changing-%d", round), 4, nil)
 		s.create(t, pods[:3]...)
 		ctx, stop := context.WithCancel(t.Context())
 		var patches sync.WaitGroup
@@ -148,9 +144,10 @@ func testMembersChange(t *testing.T, s *stage) {
 	}
 }
 
-func (s *stage) setMinimum(t *testing.T, group string, minimum int) {
+// raiseToFour raises a group's minimum.
+func (s *stage) raiseToFour(t *testing.T, group string) {
 	t.Helper()
-	body := fmt.Appendf(nil, `{"spec":{"minMember":%d}}`, minimum)
+	body := []byte(`{"spec":{"minMember":4}}`)
 	if _, err := s.groups.Patch(t.Context(), group, types.MergePatchType, body, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -162,10 +159,10 @@ func testMinimumRaised(t *testing.T, s *stage) {
 	makeGroup(t, s.groups, group, 3, nil)
 	s.create(t, pods[:3]...)
 	s.wantGangRefused(t, pods[:3], "2 of 3")
-	s.setMinimum(t, group, 4)
+	s.raiseToFour(t, group)
 	s.wantGangRefused(t, pods[:3], "3 of 4 members")
-	s.empty(t, 0, 2)
-	s.empty(t, 0, 3)
+	s.empty(t, 2)
+	s.empty(t, 3)
 	s.wantNoHold(t, pods[:3])
 	s.create(t, pods[3])
 	took := s.wantApart(t, pods)
@@ -178,7 +175,7 @@ func testWholeMinimumRaised(t *testing.T, s *stage) {
 	makeGroup(t, s.groups, group, 3, nil)
 	s.create(t, pods[:3]...)
 	s.wantApart(t, pods[:3])
-	s.setMinimum(t, group, 4)
+	s.raiseToFour(t, group)
 	s.create(t, pods[3])
 	took := s.wantApart(t, pods)
 	t.Logf("expected: the fourth is bound, too; got: after %d ms", took.Milliseconds())
@@ -189,7 +186,7 @@ func testWholeMinimumRaised(t *testing.T, s *stage) {
 
 // testGangOfBindings has the choice and the rank written with the Binding.
 func testGangOfBindings(t *testing.T, s *stage) {
-	pods := s.gang("binding", 4, 8, nil)
+	pods := s.gang("binding", 4, nil)
 	for _, pod := range pods {
 		pod.Spec.SchedulerName = bindingGangProfile
 	}
@@ -199,7 +196,7 @@ func testGangOfBindings(t *testing.T, s *stage) {
 		testrig.Eventually(t, 30*time.Second, "pod "+pod.Name+" has its rank and GPUs", func(context.Context) (bool, string) {
 			got := s.get(t, pod.Name)
 			c := choiceOf(t, got, s.graphs[got.Spec.NodeName])
-			return c.set.Len() == 8 && got.Annotations[gangrequest.RankKey] == fmt.Sprint(rank), fmt.Sprint(got.Annotations)
+			return c.set.Len() == 8 && got.Annotations[gangrequest.RankKey] == strconv.Itoa(rank), fmt.Sprint(got.Annotations)
 		})
 	}
 	t.Logf("expected: ranks 0 to 3 with 8 GPUs each; got: that, and %q", s.placementOf(t, pods[0].Name).Quality)

@@ -5,6 +5,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -66,16 +67,16 @@ func TestGangFlows(t *testing.T) { //nolint:tparallel // newLab calls t.Parallel
 	}
 }
 
-// gang are members of so many GPUs, which stay on the nodes of the flow.
-func (s *stage) gang(name string, pods, gpus int, more notes) []*v1.Pod {
-	return gangPods(s.number, fmt.Sprintf("s%d-%s", s.number, name), pods, gpus, more)
+// gang are members with a whole node each, which stay on the nodes of the flow.
+func (s *stage) gang(name string, pods int, more notes) []*v1.Pod {
+	return gangPods(s.number, fmt.Sprintf("s%d-%s", s.number, name), pods, 8, more)
 }
 
 // grouped are members of a PodGroup with a whole node each.
 func (s *stage) grouped(name string, pods int) []*v1.Pod {
 	out := groupPods(fmt.Sprintf("s%d-%s", s.number, name), pods)
 	for _, pod := range out {
-		pod.Spec.NodeSelector = map[string]string{scenarioLabel: fmt.Sprint(s.number)}
+		pod.Spec.NodeSelector = map[string]string{scenarioLabel: strconv.Itoa(s.number)}
 	}
 	return out
 }
@@ -83,14 +84,14 @@ func (s *stage) grouped(name string, pods int) []*v1.Pod {
 // single is a pod with a whole node that is no member.
 func (s *stage) single(name string) *v1.Pod {
 	pod := gpuPod(fmt.Sprintf("s%d-%s", s.number, name), gangProfile, 8, nil)
-	pod.Spec.NodeSelector = map[string]string{scenarioLabel: fmt.Sprint(s.number)}
+	pod.Spec.NodeSelector = map[string]string{scenarioLabel: strconv.Itoa(s.number)}
 	return pod
 }
 
-// empty takes from a node what fill put there.
-func (s *stage) empty(t *testing.T, rack, i int) {
+// empty takes from a node of the first rack what fill put there.
+func (s *stage) empty(t *testing.T, i int) {
 	t.Helper()
-	s.remove(t, "taker-"+nodeOfRack(s.number, rack, i))
+	s.remove(t, "taker-"+nodeOfRack(s.number, 0, i))
 }
 
 // boundOf counts the pods that have a node now.

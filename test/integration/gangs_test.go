@@ -139,6 +139,7 @@ func scenarios() []scenario {
 // takeUnlikePairs leaves two GPUs of each node: those of the first rack are not joined by NVLink,
 // those of the second by two.
 func takeUnlikePairs(t *testing.T, l *lab, number int) {
+	t.Helper()
 	for rack, taken := range [][]int{{1, 2, 3, 4, 6, 7}, {1, 2, 4, 5, 6, 7}} {
 		for i := range 2 {
 			node := nodeOfRack(number, rack, i)
@@ -152,17 +153,20 @@ func takeUnlikePairs(t *testing.T, l *lab, number int) {
 func portOwner(number int) string { return fmt.Sprintf("port-owner-%d", number) }
 
 func takePort(t *testing.T, l *lab, number int) {
+	t.Helper()
 	l.create(t, on(nodeOfRack(number, 0, 2), wish(gangProfile, 0, func(pod *v1.Pod) { pod.Name = portOwner(number); withPort(pod) })))
 	l.bound(t, portOwner(number))
 }
 
 func wantPortKept(t *testing.T, l *lab, number int) {
+	t.Helper()
 	if pod := l.get(t, portOwner(number)); pod.DeletionTimestamp != nil {
 		t.Errorf("pod %s is evicted", pod.Name)
 	}
 }
 
 func wantTenthThird(t *testing.T, l *lab, number int) {
+	t.Helper()
 	if got := l.get(t, fmt.Sprintf("gang%d-10", number)).Annotations[gangrequest.RankKey]; got != "2" {
 		t.Errorf("pod 10 has rank %q, want 2: it is the third", got)
 	}

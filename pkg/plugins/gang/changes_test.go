@@ -16,15 +16,16 @@ import (
 
 // settled waits until the scheduler has heard of all that was done before: of pods it hears in
 // their order, and it wakes the one member of a gang.
-func (r *rig) settled(name string) {
+func (r *rig) settled() {
 	r.t.Helper()
-	r.known(r.pod(name, 1, 0, 1, nil))
+	r.known(r.pod("marker", 1, 0, 1, nil))
 }
 
-func (r *rig) label(pod *v1.Pod, value string) *v1.Pod {
+// label changes a label of a pod.
+func (r *rig) label(pod *v1.Pod) *v1.Pod {
 	r.t.Helper()
 	pod = pod.DeepCopy()
-	pod.Labels = map[string]string{"example.com/change": value}
+	pod.Labels = map[string]string{"example.com/change": "later"}
 	pod, err := r.client.CoreV1().Pods(pod.Namespace).Update(r.t.Context(), pod, metav1.UpdateOptions{})
 	if err != nil {
 		r.t.Fatal(err)
@@ -43,9 +44,9 @@ func TestASiblingChangesBetweenThePlanAndItsReserve(t *testing.T) {
 	}
 	held := r.held()
 	for i, pod := range pods {
-		pods[i] = r.label(pod, "later") // one that waits, and two whose cycles are to come
+		pods[i] = r.label(pod) // one that waits, and two whose cycles are to come
 	}
-	r.settled("marker")
+	r.settled()
 	if diff := cmp.Diff(held, r.held()); diff != "" {
 		t.Fatalf("held after the change (-want,+got)\n%s", diff)
 	}

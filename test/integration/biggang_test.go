@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// The fabric of TestAGangOfAThousand: 125 nodes of eight GPUs.
+const manySpines, manyRacks, manyNodes = 5, 5, 5
+
+// TestAGangOfAThousand has as many members as the cluster has GPUs.
+func TestAGangOfAThousand(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.makeFabric(t)
+	free := make(freeRacks, manySpines)
+	for spine := range free {
+		for range manyRacks {
+			free[spine] = append(free[spine], slices.Repeat([]int{8}, manyNodes))
+		}
+	}
+	l.makeRacks(t, 0, &scenario{free: free})
+	l.startScheduler(t, profile{
+		name: gangProfile, write: "Binding", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}, binders: []string{topologyPlugin, "DefaultBinder"},
+	})
+	l.testThousand(t)
+}
+
+// testThousand has a launcher without GPUs and 999 members of one GPU each: all GPUs but one.
+func (l *lab) testThousand(t *testing.T) {
+	t.Helper()
+	const members, gpus = 1000, 999
+	pods := gangPods(0, "thousand", members, 1, nil)
+	launcher := podOf("thousand-0", gangProfile, pods[0].Annotations, container("main", 0))
+	launcher.Spec.NodeSelector = pods[0].Spec.NodeSelector
+	pods[0] = launcher
+	l.createAll(t, pods[:members-1])
+	if n := l.countBound(t, pods); n != 0 {
+		t.Errorf("%d of %d members are bound before the last is there", n, members)
+	}
+	start := time.Now()
+	l.create(t, pods[members-1])
+	testrig.Eventually(t, 4*time.Minute, "all members are bound", func(context.Context) (bool, string) {
+		time.Sleep(200 * time.Millisecond) // a list of a thousand pods is work
+		n := l.countBound(t, pods)
+		return n == members, strconv.Itoa(n)
+	})
+	took := time.Since(start)
+	owners, ranks := map[string]string{}, map[string]string{}
+	for _, pod := range l.pods(t) {
+		rank := pod.Annotations[gangrequest.RankKey]
+		if pod.Name == launcher.Name {
+			continue
+		}
+		if other, ok := ranks[rank]; ok {
+			t.Errorf("%s and %s both have rank %q", other, pod.Name, rank)
+		}
+		ranks[rank] = pod.Name
+		a, err := allocation.Of(&pod, pod.Spec.NodeName)
+		if err != nil || len(a.GPUs(string(gpuResource))) != 1 {
+			t.Fatalf("pod %s: its choice is %+v (%v)", pod.Name, a, err)
+		}
+		id := pod.Spec.NodeName + "/" + a.GPUs(string(gpuResource))[0]
+		if other, ok := owners[id]; ok {
+			t.Errorf("GPU %s is %s's and %s's", id, other, pod.Name)
+		}
+		owners[id] = pod.Name
+	}
+	t.Logf("expected %d members bound and %d GPUs with one owner each; got %d GPUs with an owner, %d ms after the last member came (%.0f members a second)",
+		members, gpus, len(owners), took.Milliseconds(), members/took.Seconds())
+	if len(owners) != gpus {
+		t.Errorf("%d GPUs have an owner", len(owners))
+	}
+}
+
+func (l *lab) countBound(t *testing.T, among []*v1.Pod) (n int) {
+	t.Helper()
+	wanted := make(map[string]bool, len(among))
+	for _, pod := range among {
+		wanted[pod.Name] = true
+	}
+	for _, pod := range l.pods(t) {
+		if wanted[pod.Name] && pod.Spec.NodeName != "" {
+			n++
+		}
+	}
+	return n
+}
