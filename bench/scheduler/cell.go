@@ -71,6 +71,10 @@ type Cell struct {
 	RenewalP50Ms   float64 `json:"renewalP50Ms,omitempty"`
 	RenewalP99Ms   float64 `json:"renewalP99Ms,omitempty"`
 
+	Plans     int     `json:"plans,omitempty"` // of gangs, that found places
+	PlanP50Ms float64 `json:"planP50Ms,omitempty"`
+	PlanP99Ms float64 `json:"planP99Ms,omitempty"`
+
 	// WatchRestarts is how often the measuring watch ended in the window; each
 	// may have delayed what was seen of some bindings.
 	WatchRestarts int `json:"watchRestarts"`
@@ -124,6 +128,11 @@ func (c *cluster) cell(ctx context.Context, o *options, p *plan) (_ *Cell, err e
 	defer func() { err = errors.Join(err, stop()) }()
 	if err != nil {
 		return nil, err
+	}
+	if config.schedulerName != v1.DefaultSchedulerName { // stock would place them one by one
+		if err := c.createPods(ctx, waitingGangs(p.workload.waiting, config.schedulerName)); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.createPods(ctx, p.workload.pods(p.pods, o.Seed, config.schedulerName)); err != nil {
 		return nil, err

@@ -69,6 +69,7 @@ type options struct {
 	Releases  int           `json:"releases,omitempty"`
 	Against   string        `json:"against,omitempty"` // another scheduler
 	Compact   bool          `json:"compact,omitempty"` // graphs as exporters with --compact publish them
+	Racks     int           `json:"racks"`             // that nodes are labelled with
 	out       string
 	logFile   string
 	log       io.Writer // nil unless logFile is set
@@ -100,6 +101,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.IntVar(&o.Releases, "releases", 20, "how many come free with -backlog")
 	fs.StringVar(&o.Against, "against", "", "another scheduler to measure beside this one, under the names of our profiles with "+beforeSuffix)
 	fs.BoolVar(&o.Compact, "compact", false, "publish the graphs as exporters with --compact do")
+	fs.IntVar(&o.Racks, "racks", 50, "racks that the nodes are in, by their labels and a ClusterTopology; 0: nobody knows")
 	short := fs.Bool("short", false, "a small cluster, two profiles, one repeat; flags that are given still count")
 	if err := fs.Parse(args); err != nil {
 		return nil, err // the flag package printed it with the usage
@@ -159,6 +161,9 @@ func (o *options) check() error {
 		if !slices.Contains(profileNames(), p) {
 			return fmt.Errorf("-profiles: no profile %q, only %s", p, strings.Join(profileNames(), ", "))
 		}
+	}
+	if o.Racks < 0 {
+		return errors.New("-racks must not be negative")
 	}
 	if o.Pods < 2 || o.Repeats < 1 || o.QPS < 1 {
 		return errors.New("-pods must be 2 at least, -repeats and -qps 1")

@@ -39,7 +39,7 @@ const (
 var machines = []string{"dgx1-v100", "v100-pcie-8"}
 
 // addNodes makes the nodes with what an exporter and an agent would publish.
-func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, n int, compact bool) error {
+func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, n int, compact bool, racks int) error {
 	kinds, err := machineKinds()
 	if err != nil {
 		return err
@@ -49,7 +49,11 @@ func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interf
 	g.SetLimit(clients)
 	for i := range n {
 		g.Go(func() error {
-			return addNode(ctx, kube, dyn, i, kinds[i%len(kinds)], now, compact)
+			labels := map[string]string{}
+			if racks > 0 {
+				labels[rackLabel] = fmt.Sprintf("rack-%03d", i*racks/n)
+			}
+			return addNode(ctx, kube, dyn, i, kinds[i%len(kinds)], labels, now, compact)
 		})
 	}
 	if err := g.Wait(); err != nil {
@@ -74,13 +78,13 @@ var machineKinds = sync.OnceValues(func() ([]*machine.Machine, error) {
 	return kinds, nil
 })
 
-func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, number int, m *machine.Machine, now metav1.MicroTime, compact bool) error {
+func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, number int, m *machine.Machine, labels map[string]string, now metav1.MicroTime, compact bool) error {
 	name := nodeName(number)
 	graph, err := m.GraphFor(name)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
 	}
-	spec := &devcluster.NodeSpec{Name: name, Machine: m.Name}
+	spec := &devcluster.NodeSpec{Name: name, Machine: m.Name, Labels: labels}
 	node := devcluster.NodeObject(spec, graph)
 	for _, list := range []v1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
 		list[ownResource(number)] = *resource.NewQuantity(1, resource.DecimalSI)

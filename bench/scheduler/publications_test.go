@@ -29,7 +29,7 @@ func victims(tb testing.TB, nodes int) (*cluster, []hostileNode) {
 			tb.Error(err)
 		}
 	})
-	c, err := newCluster(tb.Context(), cp, 2*nodes, false)
+	c, err := newCluster(tb.Context(), cp, 2*nodes, false, 0)
 	if err != nil {
 		tb.Fatal(err)
 	}

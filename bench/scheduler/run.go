@@ -53,7 +53,7 @@ func runSize(ctx context.Context, o *options, nodes int, progress io.Writer) (ce
 		}
 		err = errors.Join(err, cp.stop()) //nolint:contextcheck // what was started has to end although ctx may be over
 	}()
-	c, err := newCluster(ctx, cp, nodes, o.Compact)
+	c, err := newCluster(ctx, cp, nodes, o.Compact, o.Racks)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func runSize(ctx context.Context, o *options, nodes int, progress io.Writer) (ce
 	return cells, nil
 }
 
-func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool) (*cluster, error) {
+func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool, racks int) (*cluster, error) {
 	config := cp.RESTConfig()
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -79,7 +79,12 @@ func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool) 
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	return &cluster{controlPlane: cp, kube: kube, dyn: dyn, nodes: nodes}, addNodes(ctx, kube, dyn, nodes, compact)
+	if racks > 0 {
+		if err := makeFabric(ctx, dyn); err != nil {
+			return nil, err
+		}
+	}
+	return &cluster{controlPlane: cp, kube: kube, dyn: dyn, nodes: nodes}, addNodes(ctx, kube, dyn, nodes, compact, racks)
 }
 
 // runWorkload measures one workload: in each repeat every profile once, in an
@@ -90,6 +95,10 @@ func (c *cluster) runWorkload(ctx context.Context, o *options, w *workload, prog
 		room -= o.Hostile
 	}
 	pods := w.fitting(o.Pods, room)
+	if pods == 0 {
+		fmt.Fprintf(progress, "%d nodes, %s: left out, there is no room for one gang\n", c.nodes, w.name)
+		return nil, nil
+	}
 	var cells []Cell
 	for repeat := range o.Repeats {
 		for _, profile := range rotated(o.Profiles, repeat) {

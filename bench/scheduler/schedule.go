@@ -82,7 +82,7 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 		return err
 	}
 	out.SchedulerPeakMiB = float64(peak) / (1 << 20)
-	if err := errors.Join(out.scrape(ctx, client), meanwhile.Wait(), out.holdStill(ctx, o.Hold, s.PID(), c.pid), out.measureHeap(ctx, client)); err != nil || p.profiles == "" {
+	if err := errors.Join(out.scrape(ctx, client), out.scrapePlans(ctx, client), meanwhile.Wait(), out.holdStill(ctx, o.Hold, s.PID(), c.pid), out.measureHeap(ctx, client)); err != nil || p.profiles == "" {
 		return err
 	}
 	return client.storeHeapProfile(ctx, p.profiles+".heap.pprof")

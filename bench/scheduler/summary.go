@@ -21,6 +21,11 @@ func printTables(w io.Writer, o *options, cells []Cell) error {
 			return err // says what it was about
 		}
 	}
+	if gangs := gangTable(cells); len(gangs.Rows) > 0 {
+		if err := gangs.Write(w); err != nil {
+			return err // says what it was about
+		}
+	}
 	for _, nodes := range o.Nodes {
 		for _, name := range o.Workloads {
 			of := cellsOf(cells, nodes, name)

@@ -30,6 +30,9 @@ type workload struct {
 	// own is that each pod asks for the one device that only the node of its number
 	// has, and for nothing else.
 	own bool
+	// gang is how many pods a gang has, 0 for single pods; waiting is how many gangs wait beside
+	// them.
+	gang, waiting int
 }
 
 // workloads are in the order in which they are measured. The mix has the sizes
@@ -43,6 +46,11 @@ var workloads = []workload{
 	{name: "none", title: "pods without GPUs", shares: []share{{0, 100}}},
 	{name: "none-warm", title: "pods without GPUs, once the graphs are read", shares: []share{{0, 100}}, times: 3, skip: 0.5},
 	{name: "extended", title: "a pod for the one device of each node, as in scheduler_perf", shares: []share{{0, 100}}, times: 3, own: true},
+	{name: singlesOfGangs, title: "4 GPUs a pod", shares: []share{{gangGPUs, 100}}},
+	{name: "four-beside-gangs", title: "4 GPUs a pod, while 100 gangs wait", shares: []share{{gangGPUs, 100}}, times: 2, skip: 0.5, waiting: 100},
+	{name: "gang-4", title: "gangs of 4 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 4},
+	{name: "gang-64", title: "gangs of 64 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 64},
+	{name: "gang-1000", title: "gangs of 1000 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 1000},
 }
 
 func workloadNames() []string {
@@ -64,6 +72,13 @@ func findWorkload(name string) *workload {
 // fragment it.
 func (w *workload) fitting(wanted, nodes int) int {
 	wanted *= max(w.times, 1)
+	if w.gang > 0 { // whole gangs, one at least, and a pod before them; 0 if there is no room
+		room := (nodes*(gpusPerNode/gangGPUs) - 1) / w.gang
+		if room == 0 {
+			return 0
+		}
+		return 1 + min(max(1, wanted/w.gang), room)*w.gang
+	}
 	if w.own || len(w.shares) > 1 {
 		return min(wanted, nodes)
 	}
@@ -88,6 +103,9 @@ func (w *workload) pods(n int, seed uint64, scheduler string) []*v1.Pod {
 			continue
 		}
 		out[i] = newPod(i, gpus, scheduler)
+	}
+	if w.gang > 0 && scheduler != v1.DefaultSchedulerName { // stock places the same pods one by one
+		inGangs(out, w.gang)
 	}
 	return out
 }

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	// singlesOfGangs is the workload of single pods that ask for what members of gangs do.
+	singlesOfGangs = "four"
+	// gangGPUs are a member's.
+	gangGPUs = 4
+	// waitingMembers of a waiting gang want to be on one node, which holds one fewer at most.
+	waitingMembers = gpusPerNode/gangGPUs + 1
+	plansName      = "scheduler_nvtopo_gang_plan_duration_seconds"
+)
+
+// makeFabric says that labels of nodes name racks, which addNodes gives them.
+func makeFabric(ctx context.Context, dyn dynamic.Interface) error {
+	fabric := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "ClusterTopology", "metadata": map[string]any{"name": "default"},
+		"spec": map[string]any{"levels": []any{map[string]any{"name": "rack", "nodeLabel": rackLabel}}},
+	}}
+	if _, err := dyn.Resource(v1alpha1.ClusterTopologyGVR).Create(ctx, fabric, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make the ClusterTopology: %w", err)
+	}
+	return nil
+}
+
+// rackLabel names the rack of a node.
+const rackLabel = "topology.kubernetes.io/rack"
+
+// inGangs makes pods the members of gangs of one size, but for the first pod: its binding begins the
+// window, so that the plan of the first gang is in it.
+func inGangs(pods []*v1.Pod, size int) {
+	for i, pod := range pods[1:] {
+		pod.Annotations = map[string]string{gangrequest.GangKey: fmt.Sprintf("gang-%05d", i/size), gangrequest.GangSizeKey: strconv.Itoa(size)}
+	}
+}
+
+// waitingGangs are gangs that no node can hold, though each has the GPUs for some of the members.
+func waitingGangs(n int, scheduler string) []*v1.Pod {
+	pods := make([]*v1.Pod, 0, n*waitingMembers)
+	for i := range n * waitingMembers {
+		pod := newPod(i, gangGPUs, scheduler)
+		pod.Name = "waits-" + pod.Name
+		pod.Annotations = map[string]string{
+			gangrequest.GangKey: fmt.Sprintf("waits-%05d", i/waitingMembers), gangrequest.GangSizeKey: strconv.Itoa(waitingMembers),
+			gangrequest.RequiredKey: v1.LabelHostname,
+		}
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// scrapePlans reads how long plans took that found places.
+func (out *Cell) scrapePlans(ctx context.Context, client *schedulerClient) error {
+	body, err := client.wait(ctx, "/metrics")
+	if err != nil {
+		return err
+	}
+	f, err := parseMetrics(bytes.NewReader(body), plansName)
+	if err != nil {
+		return err
+	}
+	if took := f.histogram(plansName, map[string]string{"result": "placed"}); took.count > 0 {
+		out.Plans, out.PlanP50Ms, out.PlanP99Ms = int(took.count), ms(took.quantile(0.5)), ms(took.quantile(0.99))
+	}
+	return nil
+}
+
+// gangTable compares gangs, and single pods beside waiting gangs, with single pods of the same
+// shape in the same repeat.
+func gangTable(cells []Cell) *report.Table {
+	t := &report.Table{Title: "Gangs beside single pods of the same shape", Header: []string{
+		"nodes, workload", "profile", "pods/s", "ratio to " + singlesOfGangs + " (quartiles)", "scheduler CPU ms/pod", "plans", "plan p50 ms", "p99 ms",
+	}}
+	of := map[[3]string][]*Cell{} // nodes, workload, profile
+	for i := range cells {
+		c := &cells[i]
+		key := [3]string{strconv.Itoa(c.Nodes), c.Workload, c.Profile}
+		of[key] = append(of[key], c)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(of), func(a, b [3]string) int { return slices.Compare(a[:], b[:]) }) {
+		if w := findWorkload(key[1]); w.gang == 0 && w.waiting == 0 {
+			continue
+		}
+		mine := of[key]
+		median := func(value func(*Cell) float64) float64 { return sampleOf(mine, value).Median() }
+		singles := of[[3]string{key[0], singlesOfGangs, key[2]}]
+		t.Add(strings.Join(key[:2], ", "), key[2], number(median(podsPerSecond), 0), ratioText(ratios(mine, singles, podsPerSecond)),
+			number(median(func(c *Cell) float64 { return c.SchedulerCPUMs }), 2), number(median(func(c *Cell) float64 { return float64(c.Plans) }), 0),
+			number(median(func(c *Cell) float64 { return c.PlanP50Ms }), 2), number(median(func(c *Cell) float64 { return c.PlanP99Ms }), 2))
+	}
+	return t
+}
