@@ -150,7 +150,7 @@ func (r *rig) Whole(c *Commit) {
 	r.whole[c.Key.Name]++
 }
 
-func (r *rig) Settle(s *Settlement) { r.gangs.Settled(s) } // no gang of these has a PodGroup
+func (r *rig) Settle(s *Settlement) { r.gangs.Settled(s, 0) } // no gang of these has a PodGroup
 
 func (r *rig) Say(gangrequest.Key, []*v1.Pod, string) {}
 

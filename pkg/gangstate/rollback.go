@@ -88,8 +88,12 @@ func (x *gang) placed() (bound, ended int) {
 	return bound, ended
 }
 
-// Settled ends a Settlement.
-func (g *Gangs) Settled(s *Settlement) {
+// Settled ends a Settlement, for which so many members were evicted.
+func (g *Gangs) Settled(s *Settlement, evicted int) {
+	if evicted > 0 {
+		rollBacks.Inc()
+		rollBackEvictions.Add(float64(evicted))
+	}
 	g.do(func() (*gang, effects) {
 		x := g.gangs[s.Key]
 		if x == nil {

@@ -167,7 +167,7 @@ func TestNoAttemptBeginsDuringARollBack(t *testing.T) {
 	if len(s.asked) != 1 {
 		t.Errorf("%d settlements at a time", len(s.asked))
 	}
-	g.Settled(s.asked[0])
+	g.Settled(s.asked[0], 2)
 	if why := g.Gate(pods[2]); why != "" {
 		t.Errorf("after the roll-back the member may not begin: %s", why)
 	}

@@ -100,6 +100,7 @@ func (p *Process) start(ctx context.Context, h fwk.Handle) error {
 	p.state.OnRoom(p.gangs.Changed)
 	p.state.OnFabricChange(p.gangs.Changed)
 	p.state.DiagnoseGangs(p.gangs.Diagnose)
+	p.gangs.RegisterMetrics()
 	go p.gangs.Run(ctx, p.shared.Clock())
 	go p.gangs.RunRounds(ctx, p.shared.Clock())
 	go p.watchGroups(ctx, h)

@@ -28,25 +28,27 @@ const (
 // Settle asks the API server itself for a gang, and does what is to be done about it.
 func (d *doer) Settle(s *gangstate.Settlement) {
 	go func() {
-		defer d.gangs.Settled(s)
-		if err := d.settle(s); err != nil {
+		evicted, err := d.settle(s)
+		d.gangs.Settled(s, evicted)
+		if err != nil {
 			klog.FromContext(d.ctx).Error(err, "Settling a gang that is not whole failed; it is tried again", "gang", s.Key.String())
 		}
 	}()
 }
 
-func (d *doer) settle(s *gangstate.Settlement) error {
+// settle returns how many members were evicted.
+func (d *doer) settle(s *gangstate.Settlement) (evicted int, err error) {
 	ctx, cancel := d.state.Bounded(d.ctx)
 	defer cancel()
 	group, pods, err := d.now(ctx, s)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	verdict := d.gangs.Judge(s, group, pods)
 	switch {
 	case verdict.Whole:
 		// The pods that were read may have changed meanwhile; the group must not have.
-		return d.annotateGroup(group, func(now *schedulingv1alpha1.PodGroup) (map[string]string, error) {
+		return 0, d.annotateGroup(group, func(now *schedulingv1alpha1.PodGroup) (map[string]string, error) {
 			if now.ResourceVersion != group.ResourceVersion {
 				return nil, nil
 			}
@@ -56,7 +58,7 @@ func (d *doer) settle(s *gangstate.Settlement) error {
 		return d.rollBack(group, verdict.Evict)
 	}
 	klog.FromContext(d.ctx).V(2).Info("Nothing is to be done about a gang", "gang", s.Key.String(), "reason", verdict.Reason)
-	return nil
+	return 0, nil
 }
 
 // now reads a PodGroup and its pods from the API server's store. The group is read first: if it
@@ -88,11 +90,11 @@ func (d *doer) now(ctx context.Context, s *gangstate.Settlement) (*schedulingv1a
 
 // rollBack evicts members. Those whose disruption budget refuses stay for now: the gang is
 // looked at again.
-func (d *doer) rollBack(group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) error {
+func (d *doer) rollBack(group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) (evicted int, err error) {
 	group = group.DeepCopy()
 	group.SetGroupVersionKind(schedulingv1alpha1.SchemeGroupVersion.WithKind("PodGroup")) // what an event needs to name it
 	why := fmt.Sprintf("the gang was never whole, and %d of its members are bound while the others found no place within the time", len(pods))
-	evicted, refused := 0, error(nil)
+	var refused error
 	for _, pod := range pods {
 		switch err := d.evict(pod); {
 		case err == nil:
@@ -102,13 +104,13 @@ func (d *doer) rollBack(group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) erro
 		case apierrors.IsTooManyRequests(err):
 			refused = err
 		default:
-			return err
+			return evicted, err
 		}
 	}
 	if evicted > 0 {
 		d.handle.EventRecorder().Eventf(group, nil, v1.EventTypeWarning, reasonRolledBack, evicting, "%d members are evicted: %s", evicted, why)
 	}
-	return refused
+	return evicted, refused
 }
 
 // evict asks for the eviction of one member, if this process still leads.

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"sync"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+const subsystem = "scheduler_nvtopo"
+
+var (
+	attempts = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "gang_attempts_total", StabilityLevel: metrics.ALPHA,
+		Help: "Attempts to bind members of a gang together, by what became of them: placed (a gang that had nobody bound), added (members of one that " +
+			"had: replacements, or above the minimum), partial (committed, but a member found its place lost), late (not all came in time), failed " +
+			"(a member could not be bound, or the gang's state not be written) and ended (a member is gone, or another plugin refused its node).",
+	}, []string{"result"})
+	rollBacks = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "gang_rollbacks_total", StabilityLevel: metrics.ALPHA,
+		Help: "Times that members of a gang that was never whole were evicted; a gang counts again if a disruption budget kept some of them.",
+	})
+	rollBackEvictions = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: "gang_rollback_evictions_total", StabilityLevel: metrics.ALPHA,
+		Help: "Members of such gangs that were evicted.",
+	})
+	registerOnce sync.Once
+)
+
+// RegisterMetrics registers everything for the process's one Gangs.
+func (g *Gangs) RegisterMetrics() {
+	registerOnce.Do(func() {
+		legacyregistry.MustRegister(attempts, rollBacks, rollBackEvictions)
+		legacyregistry.CustomMustRegister(&collector{gangs: g, desc: metrics.NewDesc(
+			metrics.BuildFQName("", subsystem, "gangs"),
+			"Gangs by state: incomplete (members are missing, or what it asks for cannot be read), waiting (for room or a better level), "+
+				"on_the_way (its members are being placed) and bound (nobody is left to place).",
+			[]string{"state"}, nil, metrics.ALPHA, "")})
+	})
+}
+
+// result is what became of an attempt that is over.
+func (a *attempt) result(done, fresh bool) string {
+	switch {
+	case done && fresh:
+		return "placed"
+	case done:
+		return "added"
+	case a.lost:
+		return "partial"
+	case a.late:
+		return "late"
+	case a.failed:
+		return "failed"
+	}
+	return "ended"
+}
+
+// collector reports the gangs when it is scraped.
+type collector struct {
+	metrics.BaseStableCollector
+	gangs *Gangs
+	desc  *metrics.Desc
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) { ch <- c.desc }
+
+// CollectWithStability implements metrics.StableCollector.
+func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
+	states := c.gangs.states()
+	for _, state := range []string{stateIncomplete, stateWaiting, stateOnTheWay, stateBound} {
+		ch <- metrics.NewLazyConstMetric(c.desc, metrics.GaugeValue, float64(states[state]), state)
+	}
+}
+
+// The states of a gang.
+const (
+	stateIncomplete = "incomplete"
+	stateWaiting    = "waiting"
+	stateOnTheWay   = "on_the_way"
+	stateBound      = "bound"
+)
+
+// states counts the gangs in each state.
+func (g *Gangs) states() map[string]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	states := map[string]int{}
+	for _, x := range g.gangs {
+		bound, ended := x.placed()
+		switch {
+		case x.attempt != nil:
+			states[stateOnTheWay]++
+		case bound+ended > 0 && len(x.unbound()) == 0:
+			states[stateBound]++
+		case x.read == nil || g.missing(x) != "":
+			states[stateIncomplete]++
+		default:
+			states[stateWaiting]++
+		}
+	}
+	return states
+}
