@@ -149,12 +149,13 @@ test-kubelet: ## Tests on kubelet's own device manager, in process
 	cd test/kubelet && $(GOTEST) ./...
 
 # Half an hour of the soak from each of some seeds, gangs placed by the scheduler and by its planner
-# alone, then thousands of pods on the real node.
+# alone, two gangs that exceed the cluster a hundred times, then thousands of pods on the real node.
 LONG_SEEDS ?= 1 2 3
 .PHONY: test-long
 test-long: cluster-programs ## What is too long for make test, before an issue is called done (LONG_SEEDS; SKIP_NODE=1: without a real node)
 	for seed in $(LONG_SEEDS); do $(MAKE) soak SEED=$$seed DURATION=30m || exit 1; done
 	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_GANG_PLANS=400 go test -v -count=1 -timeout 30m -run '^TestTheSchedulerPlacesAsThePlannerDoes$$' ./test/integration
+	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_GANG_ROUNDS=100 go test -v -count=1 -timeout 60m -run '^TestTwoGangsThatExceedTheCluster$$' ./test/integration
 	$(if $(filter 1,$(SKIP_NODE)),,for seed in $(LONG_SEEDS); do NVTOPO_E2E_PODS=1000 NVTOPO_E2E_SEED=$$seed $(MAKE) e2e || exit 1; done)
 	$(SKIPPED)
 
