@@ -35,9 +35,6 @@ const (
 	// with GPUs.
 	minCandidates        = 1000
 	candidatesPercentage = 10
-	// holdFor is how long a nominated pod's set is kept for it after its victims should
-	// have ended. Normally the pod takes it within a second of their end.
-	holdFor = 2 * time.Minute
 )
 
 // preemptor is Kubernetes' preemption with another choice of victims. Like the default
@@ -160,8 +157,8 @@ func (p *preemptor) evict(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	if status.IsSuccess() {
 		node := result.NominatedNodeName
 		plan := a.plan(node)
-		p.hold(pod, &plan, holdFor)
-		return result, fwk.NewStatus(fwk.Success, fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, namesIn(plan.victims)))
+		p.hold(pod, &plan, eviction.HoldFor)
+		return result, fwk.NewStatus(fwk.Success, fmt.Sprintf("waiting on node %s for %s to end, evicted for this pod", node, eviction.NamesOf(plan.victims)))
 	}
 	p.state.EndNominated(pod.UID)
 	return result, status
@@ -207,13 +204,13 @@ func (p *preemptor) underWay(pod *v1.Pod, status *fwk.Status) string {
 	}
 	var victims []*v1.Pod
 	for _, pi := range info.GetPods() {
-		if v := pi.GetPod(); preempted(v) && corev1.PodPriority(v) < corev1.PodPriority(pod) && p.deserves(v) {
+		if v := pi.GetPod(); eviction.Preempted(v) && corev1.PodPriority(v) < corev1.PodPriority(pod) && p.deserves(v) {
 			victims = append(victims, v)
 		}
 	}
 	switch {
 	case len(victims) > 0 && status.Code() != fwk.UnschedulableAndUnresolvable:
-		return fmt.Sprintf("waiting on node %s for %s to end, evicted by a scheduler", node, namesIn(victims))
+		return fmt.Sprintf("waiting on node %s for %s to end, evicted by a scheduler", node, eviction.NamesOf(victims))
 	case p.state.Releasing(pod.UID, info):
 		return fmt.Sprintf("waiting on node %s for kubelet to release the devices of pods that this one waited for", node)
 	}

@@ -90,7 +90,7 @@ func (s *site) plan(d *placement.Demand, victims []fwk.PodInfo) plan {
 	out := plan{victims: podsIn(victims)}
 	out.alloc, out.quality = s.p.state.Plan(d, s.info, s.p.handle.SnapshotSharedLister().NodeInfos())
 	for _, pod := range out.victims {
-		out.within = max(out.within, graceOf(pod))
+		out.within = max(out.within, eviction.GraceOf(pod))
 	}
 	for _, l := range s.leaving {
 		out.awaited = append(out.awaited, l.GetPod())
@@ -136,7 +136,7 @@ func (s *site) sort(before time.Duration) bool {
 		pod := pi.GetPod()
 		switch {
 		case going[pod.UID] || pod.DeletionTimestamp != nil: // a deleted pod that is not going should have ended by now
-		case before > 0 && graceOf(pod) >= before:
+		case before > 0 && eviction.GraceOf(pod) >= before:
 		case corev1.PodPriority(pod) < corev1.PodPriority(s.pod) && s.p.IsEligiblePod(s.info, pi, s.pod):
 			s.could = append(s.could, pi)
 		}

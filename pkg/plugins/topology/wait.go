@@ -16,6 +16,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
@@ -25,10 +26,7 @@ const (
 	// alike is a difference in time that does not matter: if one node is free sooner
 	// than another by less than this, the better GPUs decide. A kubelet takes about
 	// this long anyway to end a pod.
-	alike = 30 * time.Second
-	// maxNames is how many pods a status names.
-	maxNames = 5
-
+	alike     = 30 * time.Second
 	releasing = "waiting for a kubelet to release the devices of pods that are gone"
 )
 
@@ -126,7 +124,7 @@ func (s *site) wait(d *placement.Demand, behind bool) *wait {
 func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Status) {
 	slack := reservations.ReleaseWithin
 	if len(w.awaited) > 0 {
-		slack += overdue
+		slack += eviction.Overdue
 	}
 	p.hold(pod, &w.plan, slack)
 	switch {
@@ -142,12 +140,12 @@ func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Sta
 func (w *wait) text(unreleased []string) string {
 	var parts []string
 	if len(w.awaited) > 0 {
-		parts = append(parts, fmt.Sprintf("waiting on node %s for %s to end%s", w.node, namesIn(w.awaited), w.by()))
+		parts = append(parts, fmt.Sprintf("waiting on node %s for %s to end%s", w.node, eviction.NamesOf(w.awaited), w.by()))
 	}
 	if w.behind {
 		what := releasing + " on node " + w.node
 		if len(unreleased) > 0 {
-			what += ": " + shortened(unreleased)
+			what += ": " + eviction.Shortened(unreleased)
 		}
 		parts = append(parts, what)
 	}
@@ -157,7 +155,7 @@ func (w *wait) text(unreleased []string) string {
 // tooLate says why a pod does not wait.
 func (w *wait) tooLate() string {
 	return fmt.Sprintf("%s on node %s end only%s, by their grace period, and nobody could be evicted who would end sooner",
-		namesIn(w.awaited), w.node, w.by())
+		eviction.NamesOf(w.awaited), w.node, w.by())
 }
 
 // by says when the last of the awaited pods must have ended. It is a time, not a
@@ -174,20 +172,4 @@ func (w *wait) by() string {
 		}
 	}
 	return " by " + last.UTC().Format(time.RFC3339)
-}
-
-// namesIn names pods for people.
-func namesIn(pods []*v1.Pod) string {
-	names := make([]string, len(pods))
-	for i, pod := range pods {
-		names[i] = pod.Namespace + "/" + pod.Name
-	}
-	return shortened(names)
-}
-
-func shortened(names []string) string {
-	if len(names) > maxNames {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
-	}
-	return strings.Join(names, ", ")
 }

@@ -71,7 +71,7 @@ func (s *stage) alarm(r *rand.Rand, node int, seed uint64) (soon, slow going, ot
 	}
 	a.Containers[0].GPUs = a.Containers[0].GPUs[:1]
 	s.plugin.State().ReserveNominated(other.UID, a, reservations.WaitsFor{Victims: []types.UID{victim.UID}, Until: time.Now().Add(time.Hour)})
-	sort(victim, graceOf(victim))
+	sort(victim, eviction.GraceOf(victim))
 	return soon, slow, other
 }
 
@@ -218,7 +218,7 @@ func (s *stage) compareEvictions(x *trial, late *wait, soon, slow going, pdbs []
 		pod := pi.GetPod()
 		_, goes := soon[pod]
 		_, drags := slow[pod]
-		if !goes && !drags && pod.DeletionTimestamp == nil && *pod.Spec.Priority < *x.pod.Spec.Priority && (late == nil || graceOf(pod) < late.within) {
+		if !goes && !drags && pod.DeletionTimestamp == nil && *pod.Spec.Priority < *x.pod.Spec.Priority && (late == nil || eviction.GraceOf(pod) < late.within) {
 			could = append(could, pod)
 		}
 	}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eviction
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+const (
+	// Overdue is how long after the end of its grace period a pod may still exist before it
+	// counts as stuck. Such a pod has a finalizer or a dead kubelet, and might never end.
+	Overdue = 30 * time.Second
+	// HoldFor is how long what is freed is kept for a preemptor after its victims should have
+	// ended. Normally it takes it within a second of their end.
+	HoldFor = 2 * time.Minute
+	// maxNames is how many pods a status names.
+	maxNames = 5
+)
+
+// GraceOf is the time in which a pod has to end.
+func GraceOf(pod *v1.Pod) time.Duration {
+	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
+	switch {
+	case pod.DeletionGracePeriodSeconds != nil:
+		seconds = *pod.DeletionGracePeriodSeconds // the request that deleted the pod may have set it
+	case pod.Spec.TerminationGracePeriodSeconds != nil:
+		seconds = *pod.Spec.TerminationGracePeriodSeconds
+	}
+	return time.Duration(min(max(0, seconds), math.MaxInt32)) * time.Second // at most 68 years, so that nothing overflows
+}
+
+// Stuck reports whether a pod should have ended by now. Nothing can be done about it.
+func Stuck(pod *v1.Pod, now time.Time) bool {
+	return pod.DeletionTimestamp != nil && now.After(pod.DeletionTimestamp.Add(Overdue))
+}
+
+// Preempted reports whether a scheduler evicted a pod for another one.
+func Preempted(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler
+	})
+}
+
+// NamesOf names pods for people, the first few of them.
+func NamesOf(pods []*v1.Pod) string {
+	names := make([]string, len(pods))
+	for i, pod := range pods {
+		names[i] = pod.Namespace + "/" + pod.Name
+	}
+	return Shortened(names)
+}
+
+// Shortened lists the first few names.
+func Shortened(names []string) string {
+	if len(names) > maxNames {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), len(names)-maxNames)
+	}
+	return strings.Join(names, ", ")
+}
