@@ -80,8 +80,8 @@ func Choose(units []Unit, allowed []int32, steps int, plan func(gone []bool) (Pl
 }
 
 // order lists the units, the dearest first: whose eviction violates a budget, of higher priority,
-// of the dearer kind, which frees less, and which started earlier. One that needs another comes
-// after it.
+// of the dearer kind, with more pods, which frees less, and which started earlier. One that needs
+// another comes after it.
 func order(units []Unit, allowed []int32) []int {
 	list := make([]int, len(units))
 	for i := range list {
@@ -110,8 +110,8 @@ func dearer(units []Unit, protected []bool, a, b int) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(y.Priority, x.Priority), cmp.Compare(y.Kind, x.Kind), cmp.Compare(x.devices(), y.devices()),
-		cmp.Compare(x.started(), y.started()), cmp.Compare(x.Name, y.Name), cmp.Compare(a, b))
+	return cmp.Or(cmp.Compare(y.Priority, x.Priority), cmp.Compare(y.Kind, x.Kind), cmp.Compare(len(y.Pods), len(x.Pods)),
+		cmp.Compare(x.devices(), y.devices()), cmp.Compare(x.started(), y.started()), cmp.Compare(x.Name, y.Name), cmp.Compare(a, b))
 }
 
 func (u *Unit) devices() (n int) {

@@ -46,6 +46,8 @@ func TestChoose(t *testing.T) {
 	unit := func(kind Kind, priority int32, started int64) Unit {
 		return Unit{Kind: kind, Priority: priority, Needs: NoUnit, Pods: []Pod{{Priority: priority, Started: started, Devices: 8}}}
 	}
+	twice := func(u Unit) Unit { u.Pods = append(u.Pods, u.Pods[0]); return u }
+	small := func(u Unit) Unit { u.Pods[0].Devices = 1; return u }
 	needs := func(u Unit, i int) Unit { u.Needs = i; return u }
 	inBudget := func(u Unit, b int) Unit { u.Pods[0].Budgets = []int{b}; return u }
 	tests := map[string]struct {
@@ -85,6 +87,12 @@ func TestChoose(t *testing.T) {
 		},
 		"a budget that allows it does not matter": {
 			units: []Unit{inBudget(unit(Single, 0, 0), 0), unit(Single, 5, 0)}, racks: []int{0, 1}, need: 1, allowed: []int32{1}, want: []int{0},
+		},
+		"the gang with fewer pods": {
+			units: []Unit{twice(unit(Whole, 0, 9)), unit(Whole, 0, 0)}, racks: []int{0, 1}, need: 1, want: []int{1},
+		},
+		"few pods with many devices rather than many with few": {
+			units: []Unit{small(unit(Single, 0, 9)), small(unit(Single, 0, 9)), unit(Single, 0, 0)}, racks: []int{0, 0, 1}, need: 1, want: []int{2},
 		},
 		"who started last": {
 			units: []Unit{unit(Single, 0, 7), unit(Single, 0, 9)}, racks: []int{0, 1}, need: 1, want: []int{1},

@@ -40,7 +40,7 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 			e.activate = g.next(x)
 		}
 	}
-	if len(x.pods) == 0 && x.busy == 0 && x.attempt == nil {
+	if len(x.pods) == 0 && x.busy == 0 && x.attempt == nil && x.claim == nil {
 		delete(g.gangs, x.key)
 	}
 	g.endDrained()

@@ -5,6 +5,7 @@ package gangstate
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,6 +79,7 @@ type gang struct {
 	turns    *turns                // what is to be placed next, as of read
 	attempt  *attempt              // nil: there is none
 	commit   *Commit               // of the attempt
+	claim    *Claim                // nil: nothing is held until others are gone
 	closed   bool                  // an attempt is over, and nobody was elected since
 	priority int32                 // as last read
 	busy     int                   // steps whose effects are being carried out
@@ -226,6 +228,10 @@ func (g *Gangs) remove(x *gang, uid types.UID, why string) (e effects) {
 	x.change()
 	if x.attempt != nil {
 		e = g.leave(x, uid, why)
+	}
+	if x.claim != nil && slices.ContainsFunc(x.claim.Places, func(l Located) bool { return l.Pod.UID == uid }) {
+		x.waits = nil
+		e = x.endClaim()
 	}
 	return e
 }

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -22,8 +23,8 @@ import (
 type Supplier interface {
 	Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter) fabric.Supply
 	EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter, used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply
-	SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter,
-		used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply
+	SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter,
+		used nvtopo.Mask, placed []nodestate.Placed, gone sets.Set[types.UID]) fabric.Supply
 	Stamper(nodes []string) *nodestate.Stamper
 }
 
@@ -74,6 +75,18 @@ type Question struct {
 	Closed func(node string) bool // nodes that are closed to these members; nil: none
 	// Volumes says where the bound volumes of a pod can be used; nil: nobody knows of any.
 	Volumes func(*v1.Pod) []*v1.NodeSelector
+	// Cleared, if not nil, says what of a node does not count; nil for all others. Ahead: what
+	// is about to be released does not count either.
+	Cleared func(node string) *Cleared
+	Ahead   bool
+}
+
+// Cleared is a node on which some pods or reservations do not count.
+type Cleared struct {
+	Info fwk.NodeInfo        // a copy without these pods
+	Gone sets.Set[types.UID] // they, and others whose reservations do not count
+
+	supplies map[string]fabric.Supply // by shape, as far as it was asked
 }
 
 // Answer is where the members of a turn go.
@@ -138,6 +151,7 @@ type build struct {
 	shapes  []*shape
 	refused map[string]bool // the keys under which nodes were refused
 	infos   []fwk.NodeInfo  // by node of the tree
+	cleared []*Cleared      // by node of the tree; nil unless the question has some
 }
 
 // members lists those that are bound and those to be placed, by their ranks.
@@ -164,6 +178,11 @@ func (b *build) members() error {
 			var err error
 			if d, err = b.q.Demand(pod); err != nil {
 				return fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
+			}
+			if b.q.Ahead {
+				ahead := *d
+				ahead.Ahead = true
+				d = &ahead
 			}
 			if member.Shape, err = b.shapeOf(pod, d); err != nil {
 				return err
@@ -248,12 +267,18 @@ func (b *build) supply() {
 // locate finds the nodes in the tree.
 func (b *build) locate() {
 	b.infos = make([]fwk.NodeInfo, b.tree.Len())
+	if b.q.Cleared != nil {
+		b.cleared = make([]*Cleared, b.tree.Len())
+	}
 	for _, info := range b.q.Nodes {
 		if info.Node() == nil {
 			continue
 		}
 		if node, ok := b.tree.Node(info.Node().Name); ok {
 			b.infos[node] = info
+			if b.cleared != nil {
+				b.cleared[node] = b.q.Cleared(info.Node().Name)
+			}
 		}
 	}
 }
@@ -261,8 +286,11 @@ func (b *build) locate() {
 func (b *build) suppliesOf(s *shape) []fabric.Supply {
 	out := make([]fabric.Supply, len(b.infos))
 	key := s.key
-	if b.q.Empty {
+	switch {
+	case b.q.Empty:
 		key = "empty " + key
+	case b.q.Ahead:
+		key = "ahead " + key
 	}
 	known := b.p.shapes[key]
 	if known == nil || known.view != b.q.View {
@@ -272,7 +300,11 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 	known.used = b.p.plans
 	stamper := b.p.stamperOf(b.q.View)
 	for node, info := range b.infos {
-		if info == nil || b.q.Closed != nil && b.q.Closed(info.Node().Name) {
+		if info == nil || b.excluded(s, info) {
+			continue
+		}
+		if c := b.clearedOn(node); c != nil {
+			out[node] = b.askCleared(s, c)
 			continue
 		}
 		x := &known.nodes[node]
@@ -283,18 +315,22 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 			}
 			x.stamp = stamp
 		}
-		if !s.volumes.reach(info.Node()) {
-			continue
-		}
-		if at, refused := b.q.Turn.Refused[Refusal{s.refusals, info.Node().Name}]; refused && at == info.GetGeneration() {
-			continue
-		}
 		out[node] = x.supply
 		if b.q.Freest {
 			out[node].Preference = freeFor(s.demand, info)
 		}
 	}
 	return out
+}
+
+// excluded reports whether a node takes no members of a shape, whatever it has.
+func (b *build) excluded(s *shape, info fwk.NodeInfo) bool {
+	name := info.Node().Name
+	if b.q.Closed != nil && b.q.Closed(name) || !s.volumes.reach(info.Node()) {
+		return true
+	}
+	at, refused := b.q.Turn.Refused[Refusal{s.refusals, name}]
+	return refused && at == info.GetGeneration()
 }
 
 // stamperOf returns the Stamper of a view's nodes, and begins a plan.
@@ -321,6 +357,30 @@ func (b *build) ask(s *shape, info fwk.NodeInfo) fabric.Supply {
 	return s.bound(b.p.supplier.Supply(s.demand, info, b.q.Snapshot, b.p.slotter), info.Node())
 }
 
+// clearedOn is what does not count on a node; nil if all does.
+func (b *build) clearedOn(node int) *Cleared {
+	if b.cleared == nil || b.q.Empty {
+		return nil
+	}
+	return b.cleared[node]
+}
+
+// askCleared asks a node on which something does not count.
+func (b *build) askCleared(s *shape, c *Cleared) fabric.Supply {
+	if known, ok := c.supplies[s.key]; ok {
+		return known
+	}
+	supply := fabric.Supply{}
+	if s.admits(c.Info, false) {
+		supply = s.bound(b.p.supplier.SupplyAfter(s.demand, c.Info, b.q.Snapshot, b.p.slotter, 0, nil, c.Gone), c.Info.Node())
+	}
+	if c.supplies == nil {
+		c.supplies = map[string]fabric.Supply{}
+	}
+	c.supplies[s.key] = supply
+	return supply
+}
+
 // remaining says what a node has for a shape beside members of others.
 func (b *build) remaining(shape, node int, used nvtopo.Mask, placed []int) fabric.Supply {
 	s, info := b.shapes[shape], b.infos[node]
@@ -339,7 +399,11 @@ func (b *build) remaining(shape, node int, used nvtopo.Mask, placed []int) fabri
 	if b.q.Empty {
 		return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter, used, others), info.Node())
 	}
-	return s.bound(b.p.supplier.SupplyBeside(s.demand, info, b.q.Snapshot, b.p.slotter, used, others), info.Node())
+	var gone sets.Set[types.UID]
+	if c := b.clearedOn(node); c != nil {
+		info, gone = c.Info, c.Gone
+	}
+	return s.bound(b.p.supplier.SupplyAfter(s.demand, info, b.q.Snapshot, b.p.slotter, used, others, gone), info.Node())
 }
 
 // answer returns the places of the members of the turn.

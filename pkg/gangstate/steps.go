@@ -46,6 +46,7 @@ type Turn struct {
 	Rest    []*v1.Pod // Pods is a member above the minimum: those that come after it
 	// Complete is when the last of Pods came, by the API server: what younger is measured by.
 	Complete time.Time
+	Claim    *Claim // what is held until others are gone; nil if nothing is
 }
 
 // Begin says what the cycle of a pod, which begins now, is to do. ok is false for a pod that is
@@ -69,7 +70,10 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 	if x.attempt != nil {
 		return Turn{Held: true}, true
 	}
-	t = Turn{Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Fresh: !x.turns.follows, Complete: g.completed(x), Rest: x.turns.rest}
+	t = Turn{
+		Gang: x.read, Pods: x.turns.pods, Refused: make(map[Refusal]int64, len(x.refused)), Fresh: !x.turns.follows, Complete: g.completed(x), Rest: x.turns.rest,
+		Claim: x.claim,
+	}
 	maps.Copy(t.Refused, x.refused)
 	return t, true
 }

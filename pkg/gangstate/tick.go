@@ -60,6 +60,9 @@ func (g *Gangs) tick() {
 			if x.attempt != nil {
 				return x, x.attempt.tick(g.clock.Now())
 			}
+			if e := g.outdated(x); e.any() {
+				return x, e
+			}
 			e := g.tell(x)
 			e.settle = settle
 			e.activate = g.turnOver(x)

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
@@ -30,7 +31,12 @@ func (s *State) computeFor(d *placement.Demand, x *cell, n *usage.Node, generati
 	if !d.Ahead {
 		return s.computeUsage(x, n, generation, here, snapshot)
 	}
-	in := s.input(x.reserved.View(), n, generation, here, snapshot)
+	view := x.reserved.View()
+	if d.Yield {
+		yielding := view.Yielding(d.Priority)
+		view = view.Without(func(uid types.UID) bool { return slices.Contains(yielding, uid) })
+	}
+	in := s.input(view, n, generation, here, snapshot)
 	in.Released = s.Gone
 	u := usage.Compute(&in)
 	now := s.clock.Now()
@@ -38,6 +44,22 @@ func (s *State) computeFor(d *placement.Demand, x *cell, n *usage.Node, generati
 		u.ToAdmit = nil
 	}
 	return u
+}
+
+// Yielding returns the pods of gangs with places on a node, which no cycle has begun to use, that
+// yield to a pod of this priority.
+func (s *State) Yielding(node string, priority int32) []types.UID {
+	return s.reservedOn(node).Yielding(priority)
+}
+
+// Has reports whether something is reserved for a pod on a node, or its living agent says that
+// kubelet has devices of it.
+func (s *State) Has(node string, uid types.UID) bool {
+	if slices.ContainsFunc(s.reservedOn(node).Reservations, func(r usage.Reservation) bool { return r.UID == uid }) {
+		return true
+	}
+	n := s.Node(node)
+	return n != nil && n.Enforced(s.clock.Now()) && len(n.Records[uid]) > 0
 }
 
 // Unreleased lists the pods, as namespace/name, that have just gone and whose devices the

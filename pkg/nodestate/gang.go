@@ -33,7 +33,17 @@ type GangMember struct {
 //
 // What a pod of the gang is nominated for counts for no other one: the plan replaces that.
 func (s *State) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLister) (failed int, reason placement.Reason) {
-	g := &gangChoice{s: s, snapshot: snapshot, uids: sets.New[types.UID](), priority: math.MaxInt32, onNode: map[string]*gangNode{}}
+	return s.ReserveGangAfter(members, snapshot, nil, nil)
+}
+
+// ReserveGangAfter is ReserveGang for a gang that waits for some pods to go. infos are copies of
+// nodes without these. gone are they, and others whose reservations do not count: both the
+// gang and they have the devices then, until they are gone. Nobody may use what is reserved
+// before: the gang is planned anew.
+func (s *State) ReserveGangAfter(members []GangMember, snapshot fwk.NodeInfoLister, infos map[string]fwk.NodeInfo, gone sets.Set[types.UID]) (failed int, reason placement.Reason) {
+	g := &gangChoice{
+		s: s, snapshot: snapshot, infos: infos, at: &outlook{gone: gone, ahead: gone != nil}, uids: sets.New[types.UID](), priority: math.MaxInt32, onNode: map[string]*gangNode{},
+	}
 	for i := range members {
 		g.uids.Insert(members[i].Pod.UID)
 		g.priority = min(g.priority, members[i].Demand.Priority)
@@ -69,6 +79,8 @@ func (s *State) ReserveGang(members []GangMember, snapshot fwk.NodeInfoLister) (
 type gangChoice struct {
 	s        *State
 	snapshot fwk.NodeInfoLister
+	infos    map[string]fwk.NodeInfo // of nodes where pods are to go first, without these
+	at       *outlook
 	uids     sets.Set[types.UID] // of the members
 	priority int32               // the least of them
 	onNode   map[string]*gangNode
@@ -88,7 +100,10 @@ func (g *gangChoice) ask(node string) {
 	n := &gangNode{}
 	g.onNode[node] = n
 	if x := g.s.cells.get(node); x != nil {
-		n.nominated = slices.DeleteFunc(g.s.promised(x, "", g.priority), func(pi fwk.PodInfo) bool { return g.uids.Has(pi.GetPod().UID) })
+		n.nominated = slices.DeleteFunc(g.s.promised(x, "", g.priority), func(pi fwk.PodInfo) bool {
+			uid := pi.GetPod().UID
+			return g.uids.Has(uid) || g.at.gone.Has(uid)
+		})
 	}
 }
 
@@ -98,8 +113,11 @@ func (g *gangChoice) choose(m *GangMember) (*reservations.Reservation, placement
 	if err != nil {
 		return nil, placement.NoGraph // the node is gone
 	}
+	if without := g.infos[m.Node]; without != nil {
+		info = without
+	}
 	x := g.s.cells.ensure(m.Node)
-	r := &reservations.Reservation{UID: m.Pod.UID, Namespace: m.Pod.Namespace, Name: m.Pod.Name, Node: &x.reserved, Request: m.Demand.Request}
+	r := &reservations.Reservation{UID: m.Pod.UID, Namespace: m.Pod.Namespace, Name: m.Pod.Name, Node: &x.reserved, Request: m.Demand.Request, Priority: g.priority}
 	if !m.Demand.HasGPUs() {
 		return r, placement.Fits
 	}
@@ -123,7 +141,7 @@ func (g *gangChoice) allocate(m *GangMember, x *cell, info fwk.NodeInfo) (*alloc
 	if reason := placement.CheckEnforcement(m.Demand.Request, m.Demand.Unenforced, n, now); reason != placement.Fits {
 		return nil, reason
 	}
-	u := s.usageBeside(x, n, info, g.snapshot, at.nominated, at.chosen)
+	u := s.usageBeside(x, n, info, g.snapshot, at.nominated, at.chosen, g.at)
 	a, reason := placement.ChooseOnly(u, m.Demand.Request, m.GPUs, m.Demand.WantCPUs)
 	if reason != placement.Fits {
 		return nil, reason
@@ -133,19 +151,31 @@ func (g *gangChoice) allocate(m *GangMember, x *cell, info fwk.NodeInfo) (*alloc
 	return a, placement.Fits
 }
 
+// outlook is what a node will be like in a while.
+type outlook struct {
+	gone  sets.Set[types.UID] // whose reservations do not count
+	ahead bool                // kubelet has released the devices of pods that have just gone
+}
+
 // usageBeside is the usage of a node with what is nominated there and what others are about to
 // be given.
-func (s *State) usageBeside(x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, nominated []fwk.PodInfo, more []usage.Reservation) *usage.Usage {
-	if len(nominated)+len(more) == 0 {
+func (s *State) usageBeside(x *cell, n *usage.Node, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, nominated []fwk.PodInfo, more []usage.Reservation, at *outlook) *usage.Usage {
+	if len(nominated)+len(more)+at.gone.Len() == 0 && !at.ahead {
 		if u := s.remembered(x, n, info); u != nil && !u.FromStore {
 			return u
 		}
 	}
 	view := x.reserved.View()
+	if at.gone.Len() > 0 {
+		view = view.Without(at.gone.Has)
+	}
 	if len(more) > 0 {
 		view = &reservations.View{Reservations: slices.Concat(view.Reservations, more), Nominated: view.Nominated}
 	}
 	in := s.input(view, n, info.GetGeneration(), slices.Concat(info.GetPods(), nominated), snapshot)
+	if at.ahead {
+		in.Released = s.Gone
+	}
 	return usage.Compute(&in)
 }
 

@@ -7,6 +7,8 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
@@ -36,12 +38,21 @@ type Placed struct {
 func (s *State) SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter,
 	used nvtopo.Mask, placed []Placed,
 ) fabric.Supply {
+	return s.SupplyAfter(d, info, snapshot, slotter, used, placed, nil)
+}
+
+// SupplyAfter is SupplyBeside once some pods are gone: info is a copy without them. gone are these
+// and others whose reservations do not count; it may be nil. With d.Ahead, kubelet has released
+// the devices of pods that have just gone.
+func (s *State) SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter,
+	used nvtopo.Mask, placed []Placed, gone sets.Set[types.UID],
+) fabric.Supply {
 	node := info.Node()
 	x := s.cells.ensure(node.Name)
 	room := roomOf(info.GetAllocatable())
 	room.takeAll(info.GetRequested(), len(info.GetPods()))
 	for _, r := range x.reserved.View().Reservations {
-		if !slices.ContainsFunc(info.GetPods(), func(pi fwk.PodInfo) bool { return pi.GetPod().UID == r.UID }) {
+		if !gone.Has(r.UID) && !slices.ContainsFunc(info.GetPods(), func(pi fwk.PodInfo) bool { return pi.GetPod().UID == r.UID }) {
 			room.take(r.Request, 1)
 		}
 	}
@@ -56,10 +67,11 @@ func (s *State) SupplyBeside(d *placement.Demand, info fwk.NodeInfo, snapshot fw
 	if limit == 0 || s.topologies.CheckGraph(x.entry, n, node.UID) != placement.Fits {
 		return fabric.Supply{}
 	}
-	promised := s.promised(x, d.UID, d.Priority)
+	promised := slices.DeleteFunc(s.promised(x, d.UID, d.Priority), func(pi fwk.PodInfo) bool { return gone.Has(pi.GetPod().UID) })
+	at := &outlook{gone: gone, ahead: d.Ahead}
 	others := asGiven(d, n, used, placed)
 	beside := func(given []usage.Reservation) *usage.Usage {
-		return s.usageBeside(x, n, info, snapshot, promised, slices.Concat(others, given))
+		return s.usageBeside(x, n, info, snapshot, promised, slices.Concat(others, given), at)
 	}
 	u := beside(nil)
 	slots, most := slotter.Slots(u, d, s.clock.Now(), beside)

@@ -21,6 +21,9 @@ type Demand struct {
 	// Ahead judges a node as it will be in a moment, once its kubelet has released the
 	// devices of pods that have just gone, and admitted those that have just come.
 	Ahead bool
+	// Yield, with Ahead, judges it as if gangs of a lower priority had given back what is planned
+	// for their members.
+	Yield bool
 }
 
 // Basis is what a pod's fit on a node is judged by.

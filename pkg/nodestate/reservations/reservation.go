@@ -57,6 +57,7 @@ type Reservation struct {
 	Node            *Node
 	Allocation      *allocation.Allocation
 	Request         *podrequest.Request
+	Priority        int32 // of a planned one's gang: it yields to pods of a higher one
 
 	// Guarded by Table.mu.
 	phase   Phase

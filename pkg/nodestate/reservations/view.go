@@ -103,6 +103,28 @@ func (v *View) Live(own types.UID) *View {
 	return out
 }
 
+// Without returns a copy without the reservations of some pods.
+func (v *View) Without(gone func(types.UID) bool) *View {
+	out := &View{Nominated: v.Nominated}
+	for i := range v.Reservations {
+		if !gone(v.Reservations[i].UID) {
+			out.Reservations = append(out.Reservations, v.Reservations[i])
+		}
+	}
+	return out
+}
+
+// Yielding returns the pods with planned reservations on the node that yield to a pod of this
+// priority.
+func (v *View) Yielding(priority int32) (uids []types.UID) {
+	for _, s := range v.states {
+		if s.phase == Planned && s.r.Priority < priority {
+			uids = append(uids, s.r.UID)
+		}
+	}
+	return uids
+}
+
 // NominatedFor returns what is kept on the node for a nominated pod, or nil.
 func (v *View) NominatedFor(uid types.UID) *Nominated {
 	for _, n := range v.Nominated {

@@ -70,6 +70,9 @@ const notSynced = time.Second
 // that has none it plans for all. What it plans is still true in the same cycle's Reserve,
 // because cycles come one after the other; until then nothing is held.
 func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if inDryRun(state) {
+		return nil, fwk.NewStatus(fwk.Skip)
+	}
 	turn, member := p.gangs.Begin(pod)
 	if !member {
 		if list := p.near(state, pod, nodes); list != nil || p.state.Closed().Any() {
@@ -91,18 +94,19 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	snapshot := p.handle.SnapshotSharedLister().NodeInfos()
 	p.state.Sweep(snapshot) // TopologyAware's PreFilter does so too late for the plan, and not at all if there is none
 	question := gangstate.Question{
-		Turn: &turn, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand, Closed: turn.KeptOut(p.state.Closed()),
-		Volumes: p.volumes.of,
+		Turn: &turn, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand,
+		Closed: turn.KeptOut(p.state.Closed()), Volumes: p.volumes.of, Cleared: ownClaim(turn.Claim, snapshot),
 	}
 	answer, err := p.planner.Plan(&question)
 	observePlan(p.shared.Clock().Since(began), err)
 	if err != nil {
-		return nil, p.unplaceable(&question, err, began)
+		return nil, p.unplaceable(state, &question, err, began)
 	}
 	if status := p.patient(&question, answer); status != nil {
 		p.gangs.Planned(p.shared.Clock().Since(began))
 		return nil, status
 	}
+	p.gangs.EndClaim(turn.Gang.Key, "") // the places of this plan replace it
 	took := p.shared.Clock().Since(began)
 	c := &cycle{turn: &turn, answer: answer}
 	for i := range answer.Members {
@@ -128,7 +132,7 @@ func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status
 		return nil
 	}
 	empty := *q
-	empty.Empty, empty.Closed = true, nil
+	empty.Empty, empty.Closed, empty.Cleared = true, nil, nil
 	best, err := p.planner.Plan(&empty)
 	if err != nil || best.Depth() <= a.Depth() {
 		return nil // what cannot be planned on the empty cluster does not come
@@ -139,13 +143,15 @@ func (p *Plugin) patient(q *gangstate.Question, a *gangstate.Answer) *fwk.Status
 	return refused(why)
 }
 
-// unplaceable makes a gang wait for a change. If it has waited for long, nodes are closed for it.
-func (p *Plugin) unplaceable(q *gangstate.Question, err error, began time.Time) *fwk.Status {
+// unplaceable makes a gang wait for a change. If it is room that it wants for, PostFilter looks for
+// victims, and if it has waited for long, nodes are closed for it.
+func (p *Plugin) unplaceable(state fwk.CycleState, q *gangstate.Question, err error, began time.Time) *fwk.Status {
 	key := q.Turn.Gang.Key
 	w := &gangstate.Wait{Why: fmt.Sprintf("%s: %v", key, err), ForChange: true, Alike: p.alike(q.Turn)}
 	var room *fabric.UnplaceableError
 	if errors.As(err, &room) {
 		p.drain(q, w)
+		state.Write(failedKey, &failed{q})
 	} else {
 		w.Why = fmt.Sprintf("%s cannot be placed: %v", key, err)
 	}
@@ -212,11 +218,15 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, in
 // PreFilterExtensions is nil: what is planned does not depend on the pods of a node.
 func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// PostFilter is final for members: nobody is evicted for one of them alone. Another plugin that
-// refused the member's node is remembered, and all are planned anew.
+// PostFilter is final for members: nobody is evicted for one of them alone. For a gang without room
+// it evicts others. Another plugin that refused the member's node is remembered, and all are
+// planned anew.
 func (p *Plugin) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, m fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if _, member := gangrequest.KeyOf(pod); !member {
 		return nil, p.retryFar(klog.FromContext(ctx), state, pod)
+	}
+	if f := readFailed(state); f != nil {
+		return nil, p.preempt(ctx, f, pod)
 	}
 	c := read(state)
 	if c == nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -46,9 +47,9 @@ func (p *Plugin) hold(ctx context.Context, c *cycle, pod *v1.Pod) *fwk.Status {
 		p.gangs.Wait(c.turn.Gang.Key, &gangstate.Wait{Why: why, Until: p.shared.Clock().Now().Add(afterConflict)})
 		return fwk.NewStatus(fwk.Unschedulable, why)
 	}
-	p.nominate(ctx, c, pod) // before Hold: the end of the attempt takes nominations back
+	p.nominate(ctx, members, pod) // before Hold: the end of the attempt takes nominations back
 	if !p.gangs.Hold(c.turn, pod, c.answer) {
-		p.state.EndPlanned(uidsOf(c)...)
+		p.state.EndPlanned(uidsOf(members)...)
 		for i := range members {
 			p.handle.DeleteNominatedPodIfExists(members[i].Pod)
 		}
@@ -57,19 +58,19 @@ func (p *Plugin) hold(ctx context.Context, c *cycle, pod *v1.Pod) *fwk.Status {
 	return nil
 }
 
-func uidsOf(c *cycle) []types.UID {
-	uids := make([]types.UID, len(c.answer.Members))
-	for i := range c.answer.Members {
-		uids[i] = c.answer.Members[i].Pod.UID
+func uidsOf(members []nodestate.GangMember) []types.UID {
+	uids := make([]types.UID, len(members))
+	for i := range members {
+		uids[i] = members[i].Pod.UID
 	}
 	return uids
 }
 
 // nominate has pods of lower or equal priority leave CPU, memory and ports to the siblings. It
 // is a best effort: the queue drops a nomination when the pod changes. Devices rest on entries.
-func (p *Plugin) nominate(ctx context.Context, c *cycle, first *v1.Pod) {
-	for i := range c.answer.Members {
-		m := &c.answer.Members[i]
+func (p *Plugin) nominate(ctx context.Context, members []nodestate.GangMember, first *v1.Pod) {
+	for i := range members {
+		m := &members[i]
 		if m.Pod.UID == first.UID {
 			continue
 		}

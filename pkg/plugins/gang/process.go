@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	policylisters "k8s.io/client-go/listers/policy/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
@@ -36,6 +37,8 @@ type Process struct {
 	planner      *gangstate.Planner
 	volumes      volumes
 	profiles     map[string]*lifecycle.Profile
+	budgets      policylisters.PodDisruptionBudgetLister
+	doer         *doer // of all profiles
 }
 
 // NewProcess returns a Process over the process-wide state.
@@ -64,6 +67,7 @@ func (p *Process) Coscheduling(make frameworkruntime.PluginFactory) frameworkrun
 func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 	p.mu.Lock()
 	p.serves = true
+	p.budgets = h.SharedInformerFactory().Policy().V1().PodDisruptionBudgets().Lister()
 	both := p.coscheduling
 	p.mu.Unlock()
 	if both {
@@ -73,13 +77,13 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.profiles[h.ProfileName()] = profile
-		profile.Rank = p.gangs.Rank
+		profile.Rank, profile.Yield = p.gangs.Rank, p.gangs.YieldPods
 		d := newDoer(ctx, h, p.shared.Clock(), state, p.gangs)
 		p.gangs.Serve(h.ProfileName(), d) // the first one's is for all
 		if p.started {
 			return nil
 		}
-		p.started, p.state, p.planner = true, state, gangstate.NewPlanner(state)
+		p.started, p.state, p.planner, p.doer = true, state, gangstate.NewPlanner(state), d
 		p.gangs.CloseBy(state.Close)
 		go d.runSayings(ctx, flowcontrol.NewTokenBucketRateLimiter(saidPerSecond, saidAtOnce))
 		return p.start(ctx, h)

@@ -8,11 +8,13 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -29,6 +31,8 @@ import (
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	internalqueue "k8s.io/kubernetes/pkg/scheduler/backend/queue"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
@@ -63,7 +67,25 @@ type rig struct {
 	state    *nodestate.State
 	snapshot *schedcache.Snapshot
 	factory  informers.SharedInformerFactory
+	nodes    []*v1.Node
+	placed   []*v1.Pod // in the snapshot
 	awake    awake
+}
+
+// picky is another plugin. It refuses the nodes that a pod's label names.
+type picky struct{}
+
+const pickyName, refusesLabel = "Picky", "test/refuses"
+
+func newPicky(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) { return picky{}, nil }
+
+func (picky) Name() string { return pickyName }
+
+func (picky) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	if prefix := pod.Labels[refusesLabel]; prefix != "" && strings.HasPrefix(info.Node().Name, prefix) {
+		return fwk.NewStatus(fwk.Unschedulable, "it is not to its liking")
+	}
+	return nil
 }
 
 // awake are the pods that were activated.
@@ -108,7 +130,7 @@ func newRigWith(t *testing.T, args string, racks ...int) *rig {
 			nodes, graphs, objects = append(nodes, node), append(graphs, graph), append(append(objects, node), leases...)
 		}
 	}
-	r := &rig{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clock.RealClock{}), snapshot: schedcache.NewSnapshot(nil, nodes)}
+	r := &rig{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clock.RealClock{}), snapshot: schedcache.NewSnapshot(nil, nodes), nodes: nodes}
 	factory := informers.NewSharedInformerFactory(r.client, 0)
 	r.factory = factory
 	r.fw = r.framework(ctx, factory, args)
@@ -171,12 +193,12 @@ func (r *rig) framework(ctx context.Context, factory informers.SharedInformerFac
 		return p, err
 	}
 	registry := frameworkruntime.Registry{
-		queuesort.Name: queuesort.New, topology.Name: keep, gang.Name: gang.New(gang.NewProcess(r.shared)),
+		queuesort.Name: queuesort.New, defaultpreemption.Name: frameworkruntime.FactoryAdapter(feature.Features{}, defaultpreemption.New), pickyName: newPicky, topology.Name: keep, gang.Name: gang.New(gang.NewProcess(r.shared)),
 	}
 	profile := &schedconfig.KubeSchedulerProfile{SchedulerName: profileName, Plugins: &schedconfig.Plugins{}}
 	profile.Plugins.QueueSort.Enabled = []schedconfig.Plugin{{Name: queuesort.Name}}
-	profile.Plugins.MultiPoint.Enabled = []schedconfig.Plugin{{Name: gang.Name}, {Name: topology.Name, Weight: 25}}
-	for name, text := range map[string]string{gang.Name: gangArgs, topology.Name: `{}`} {
+	profile.Plugins.MultiPoint.Enabled = []schedconfig.Plugin{{Name: gang.Name}, {Name: topology.Name, Weight: 25}, {Name: pickyName}, {Name: defaultpreemption.Name}}
+	for name, text := range map[string]string{gang.Name: gangArgs, topology.Name: `{}`, defaultpreemption.Name: `{}`} {
 		gvk := schedconfigv1.SchemeGroupVersion.WithKind(name + "Args")
 		args, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(text), &gvk, nil)
 		if err != nil {
@@ -205,9 +227,22 @@ func (r *rig) gang(name string, pods, gpus int, notes map[string]string) []*v1.P
 	return out
 }
 
-func (r *rig) pod(name string, size, i, gpus int, notes map[string]string) *v1.Pod {
+// gangOf is gang with a priority, and changes to the pods.
+func (r *rig) gangOf(name string, pods, gpus int, priority int32, change ...func(*v1.Pod)) []*v1.Pod {
+	r.t.Helper()
+	out := make([]*v1.Pod, pods)
+	for i := range out {
+		out[i] = r.pod(name, pods, i, gpus, nil, append(change, func(pod *v1.Pod) { pod.Spec.Priority = &priority })...)
+	}
+	return out
+}
+
+func (r *rig) pod(name string, size, i, gpus int, notes map[string]string, change ...func(*v1.Pod)) *v1.Pod {
 	r.t.Helper()
 	pod := podOf(name, size, i, gpus, notes)
+	for _, c := range change {
+		c(pod)
+	}
 	r.create(pod)
 	return pod
 }
@@ -271,6 +306,36 @@ func (r *rig) cycle(pod *v1.Pod) *cycle {
 	}
 	c.status = r.fw.RunPermitPlugins(ctx, c.state, pod, c.node)
 	return c
+}
+
+// place has pods be on nodes, as the API server and the next cycle's snapshot show it.
+func (r *rig) place(pods ...*v1.Pod) {
+	r.t.Helper()
+	r.placed = append(r.placed, pods...)
+	*r.snapshot = *schedcache.NewSnapshot(r.placed, r.nodes)
+}
+
+// leave takes the pods off their nodes that the API server no longer has.
+func (r *rig) leave() {
+	r.t.Helper()
+	r.placed = slices.DeleteFunc(r.placed, func(pod *v1.Pod) bool {
+		_, err := r.client.CoreV1().Pods(pod.Namespace).Get(r.t.Context(), pod.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	})
+	*r.snapshot = *schedcache.NewSnapshot(r.placed, r.nodes)
+}
+
+// single makes a pod of no gang on a node.
+func (r *rig) single(name, node string, gpus int, priority int32, change ...func(*v1.Pod)) *v1.Pod {
+	r.t.Helper()
+	alone := func(pod *v1.Pod) {
+		pod.Name, pod.UID, pod.Spec.NodeName, pod.Spec.Priority = name, types.UID(name), node, &priority
+		delete(pod.Annotations, gangrequest.GangKey)
+		delete(pod.Annotations, gangrequest.GangSizeKey)
+	}
+	pod := r.pod(name, 1, 0, gpus, nil, append([]func(*v1.Pod){alone}, change...)...)
+	r.place(pod)
+	return pod
 }
 
 // known waits until the elected member of a gang is woken, which is when all are known.

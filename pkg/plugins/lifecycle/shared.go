@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -73,9 +74,13 @@ type Profile struct {
 	WriteInBind  bool // annotations travel on the Binding
 	Gangs        bool // pods of gangs are placed together, by another plugin
 	// Rank is that of a member which is on its way to be bound; nil without gangs.
-	Rank    func(types.UID) (rank int, ok bool)
-	plugins []string
-	last    atomic.Pointer[parsed]
+	Rank func(types.UID) (rank int, ok bool)
+	// Yield takes back what is held for gangs of the members; nil without gangs.
+	Yield func(members []types.UID, why string)
+	// TerminationWait is how long to wait for pods that are being deleted.
+	TerminationWait time.Duration
+	plugins         []string
+	last            atomic.Pointer[parsed]
 }
 
 // Settings are the arguments that both plugins have.

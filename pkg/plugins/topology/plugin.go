@@ -63,7 +63,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err := fill(base.Profile, args); err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		preemptor, err := newPreemptor(ctx, h, base.State(), shared.Clock(), args.TerminationWait.Duration)
+		preemptor, err := newPreemptor(ctx, h, base.State(), shared.Clock(), base.Profile)
 		if err != nil {
 			return nil, err
 		}
@@ -106,6 +106,7 @@ func fill(p *lifecycle.Profile, args *config.TopologyAwareArgs) error {
 	}
 	p.Unenforced = unenforced[args.UnenforcedNodes]
 	p.AllowNoGraph = args.NodesWithoutTopology == config.NodesWithoutTopologyAllow
+	p.TerminationWait = args.TerminationWait.Duration
 	p.CountStale = args.StaleTopology == config.StaleTopologyCount
 	return nil
 }

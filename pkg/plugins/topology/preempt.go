@@ -26,6 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
+	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 )
 
 const (
@@ -47,18 +48,19 @@ type preemptor struct {
 	clock     clock.PassiveClock
 	patience  time.Duration // for pods that are being deleted: the argument terminationWait
 	evaluator *preemption.Evaluator
+	profile   *lifecycle.Profile
 }
 
 var _ preemption.Interface = &preemptor{}
 
-func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk clock.PassiveClock, patience time.Duration) (*preemptor, error) {
+func newPreemptor(ctx context.Context, h fwk.Handle, state *nodestate.State, clk clock.PassiveClock, profile *lifecycle.Profile) (*preemptor, error) {
 	features := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
 	args := &schedconfig.DefaultPreemptionArgs{MinCandidateNodesPercentage: candidatesPercentage, MinCandidateNodesAbsolute: minCandidates}
 	base, err := defaultpreemption.New(ctx, args, h, features)
 	if err != nil {
 		return nil, fmt.Errorf("setting up preemption: %w", err)
 	}
-	p := &preemptor{DefaultPreemption: base, handle: h, state: state, clock: clk, patience: patience}
+	p := &preemptor{DefaultPreemption: base, handle: h, state: state, clock: clk, patience: profile.TerminationWait, profile: profile}
 	p.evaluator = preemption.NewEvaluator(Name, h, p, features.EnableAsyncPreemption)
 	return p, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -26,8 +27,10 @@ const (
 	// alike is a difference in time that does not matter: if one node is free sooner
 	// than another by less than this, the better GPUs decide. A kubelet takes about
 	// this long anyway to end a pod.
-	alike     = 30 * time.Second
-	releasing = "waiting for a kubelet to release the devices of pods that are gone"
+	alike = 30 * time.Second
+	// afterYield is when a pod is tried again at the latest that took the places of a gang.
+	afterYield = time.Second
+	releasing  = "waiting for a kubelet to release the devices of pods that are gone"
 )
 
 // wait is a node where a pod will fit without any eviction, after pods that leave
@@ -37,7 +40,8 @@ type wait struct {
 	node    string
 	at      int // index of the node in the list that was searched
 	behind  bool
-	pending bool // the API server does not know yet that some of awaited will end
+	pending bool        // the API server does not know yet that some of awaited will end
+	yields  []types.UID // members of gangs of a lower priority, whose places there are taken back
 }
 
 // waits looks for the node that is best to wait for. If there is none, late is the node
@@ -78,24 +82,36 @@ func (w *wait) compare(o *wait, nominated string) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(w.within/alike, o.within/alike), w.quality.Compare(o.quality),
+	return cmp.Or(cmp.Compare(w.within/alike, o.within/alike), cmp.Compare(len(w.yields), len(o.yields)), w.quality.Compare(o.quality),
 		cmp.Compare(w.within, o.within), cmp.Compare(w.at, o.at))
 }
 
-// waitOn finds the first pods to end on a node that make room for the pod. It returns
-// nil if even all of them together do not.
+// waitOn finds the first pods to end on a node that make room for the pod. If even all of them
+// together do not, gangs of a lower priority give back what is planned for them there: nobody
+// of them runs. It returns nil if that is not enough either.
 func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *lifecycle.Cycle, pod *v1.Pod, info fwk.NodeInfo) *wait {
+	if w := p.waitFor(ctx, state, c, pod, info, nil); w != nil || never(pod) || p.profile.Yield == nil {
+		return w
+	}
+	if yields := p.state.Yielding(info.Node().Name, c.Demand.Priority); len(yields) > 0 {
+		return p.waitFor(ctx, state, c, pod, info, yields)
+	}
+	return nil
+}
+
+// waitFor is waitOn once the places of some members of gangs are given back.
+func (p *preemptor) waitFor(ctx context.Context, state fwk.CycleState, c *lifecycle.Cycle, pod *v1.Pod, info fwk.NodeInfo, yields []types.UID) *wait {
 	soon, slow := p.leavers(info, pod)
 	behind := p.state.KubeletBehind(&c.Demand, info, p.handle.SnapshotSharedLister().NodeInfos())
-	if len(soon)+len(slow) == 0 && !behind {
+	if len(soon)+len(slow)+len(yields) == 0 && !behind {
 		return nil
 	}
 	ahead := *c
-	ahead.Demand.Ahead = true
+	ahead.Demand.Ahead, ahead.Demand.Yield = true, len(yields) > 0
 	s := &site{p: p, ctx: ctx, state: state.Clone(), pod: pod, info: info.Snapshot(), logger: klog.FromContext(ctx)}
 	s.state.Write(lifecycle.CycleKey, &ahead)
-	if behind && s.filter().IsSuccess() {
-		return s.wait(&ahead.Demand, behind)
+	if (behind || len(yields) > 0) && s.filter().IsSuccess() {
+		return s.wait(&ahead.Demand, behind, yields)
 	}
 	for _, group := range [][]leaving{soon, slow} {
 		for len(group) > 0 {
@@ -106,15 +122,15 @@ func (p *preemptor) waitOn(ctx context.Context, state fwk.CycleState, c *lifecyc
 			s.leave(group[:n])
 			group = group[n:]
 			if s.filter().IsSuccess() {
-				return s.wait(&ahead.Demand, behind)
+				return s.wait(&ahead.Demand, behind, yields)
 			}
 		}
 	}
 	return nil
 }
 
-func (s *site) wait(d *placement.Demand, behind bool) *wait {
-	w := &wait{plan: s.plan(d, nil), node: s.info.Node().Name, behind: behind}
+func (s *site) wait(d *placement.Demand, behind bool, yields []types.UID) *wait {
+	w := &wait{plan: s.plan(d, nil), node: s.info.Node().Name, behind: behind, yields: yields}
 	w.pending = slices.ContainsFunc(w.awaited, func(pod *v1.Pod) bool { return pod.DeletionTimestamp == nil })
 	return w
 }
@@ -127,6 +143,10 @@ func (p *preemptor) await(pod *v1.Pod, w *wait) (*fwk.PostFilterResult, *fwk.Sta
 		slack += eviction.Overdue
 	}
 	p.hold(pod, &w.plan, slack)
+	if len(w.yields) > 0 {
+		p.profile.Yield(w.yields, fmt.Sprintf("gang: places on node %s are taken by pod %s/%s, which has a higher priority", w.node, pod.Namespace, pod.Name))
+		p.state.TryAgainBy(p.clock.Now().Add(afterYield))
+	}
 	switch {
 	case w.pending:
 		p.state.TryAgainBy(p.clock.Now().Add(reservations.EvictWithin)) // in case they are not evicted
@@ -141,6 +161,9 @@ func (w *wait) text(unreleased []string) string {
 	var parts []string
 	if len(w.awaited) > 0 {
 		parts = append(parts, fmt.Sprintf("waiting on node %s for %s to end%s", w.node, eviction.NamesOf(w.awaited), w.by()))
+	}
+	if len(w.yields) > 0 {
+		parts = append(parts, "taking places on node "+w.node+" that were held for a gang of a lower priority")
 	}
 	if w.behind {
 		what := releasing + " on node " + w.node

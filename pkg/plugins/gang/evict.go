@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/eviction"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+const (
+	// evictions is how many evictions are under way at a time, as in kube-scheduler.
+	evictions = 16
+
+	// The events: of the first member, and of each victim.
+	reasonPreempting = "GangPreempting"
+	reasonPreempted  = "Preempted"
+)
+
+// order says whom to evict for a gang.
+type order struct {
+	key       gangrequest.Key
+	preemptor *v1.Pod // the member that looked for victims
+	victims   []*v1.Pod
+}
+
+// preempt evicts in the background: a cycle does not wait for the API server. If somebody could not
+// be evicted, what is held for the gang is given back, and it is planned anew.
+func (d *doer) preempt(o *order) {
+	go func() {
+		err := d.state.Leads(d.ctx)
+		if err == nil {
+			d.handle.EventRecorder().Eventf(o.preemptor, nil, v1.EventTypeNormal, reasonPreempting, "Scheduling",
+				"%s evicts %s", o.key, eviction.NamesOf(o.victims))
+			var g errgroup.Group
+			g.SetLimit(evictions)
+			for _, victim := range o.victims {
+				g.Go(func() error { return d.preemptOne(o, victim) })
+			}
+			err = g.Wait()
+		}
+		if err != nil {
+			klog.FromContext(d.ctx).Error(err, "Evicting pods for a gang failed", "gang", o.key.String())
+			d.gangs.EndClaim(o.key, fmt.Sprintf("%s: evicting pods for it failed: %v", o.key, err))
+		}
+	}()
+}
+
+// preemptOne evicts one pod. One that waits to be bound is told to end instead; one that is gone
+// already is no error.
+func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
+	if w := d.handle.GetWaitingPod(victim.UID); w != nil {
+		w.Reject(Name, "preempted by "+o.key.String())
+		return nil
+	}
+	ctx, cancel := d.state.Bounded(d.ctx)
+	defer cancel()
+	err := d.mark(ctx, o, victim)
+	if err == nil {
+		err = d.handle.ClientSet().CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(victim.UID))})
+	}
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // a new pod may have its name
+		return nil
+	case err != nil:
+		return fmt.Errorf("evicting pod %s/%s: %w", victim.Namespace, victim.Name, err)
+	}
+	d.handle.EventRecorder().Eventf(victim, o.preemptor, v1.EventTypeNormal, reasonPreempted, "Preempting",
+		"Preempted by %s on node %s", o.key, victim.Spec.NodeName)
+	return nil
+}
+
+// mark writes on a pod why it is evicted, as kube-scheduler does.
+func (d *doer) mark(ctx context.Context, o *order, victim *v1.Pod) error {
+	var body struct {
+		Metadata struct {
+			UID types.UID `json:"uid"`
+		} `json:"metadata"`
+		Status struct {
+			Conditions []v1.PodCondition `json:"conditions"`
+		} `json:"status"`
+	}
+	body.Metadata.UID = victim.UID
+	body.Status.Conditions = []v1.PodCondition{{
+		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonPreemptionByScheduler,
+		ObservedGeneration: victim.Generation, LastTransitionTime: metav1.NewTime(d.clock.Now()),
+		Message: fmt.Sprintf("%s: preempting to accommodate %s, which has a higher priority", o.preemptor.Spec.SchedulerName, o.key),
+	}}
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	_, err = d.handle.ClientSet().CoreV1().Pods(victim.Namespace).Patch(ctx, victim.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{}, "status")
+	return err
+}

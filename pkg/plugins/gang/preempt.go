@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+
+	"github.com/nvtopo/nvtopo/pkg/eviction"
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+)
+
+// failedKey is where PreFilter keeps a question without an answer, for PostFilter.
+const failedKey fwk.StateKey = "nvtopo.dev/gang-failed"
+
+// failed is a gang without room.
+type failed struct{ question *gangstate.Question }
+
+// Clone returns the same.
+func (f *failed) Clone() fwk.StateData { return f }
+
+func readFailed(state fwk.CycleState) *failed {
+	d, err := state.Read(failedKey)
+	if err != nil {
+		return nil
+	}
+	f, _ := d.(*failed)
+	return f
+}
+
+// ownClaim has what is held for the gang itself not count.
+func ownClaim(claim *gangstate.Claim, snapshot fwk.NodeInfoLister) func(node string) *gangstate.Cleared {
+	if claim == nil {
+		return nil
+	}
+	uids, on := sets.New[types.UID](), map[string]*gangstate.Cleared{}
+	for _, l := range claim.Places {
+		uids.Insert(l.Pod.UID)
+	}
+	for _, l := range claim.Places {
+		if info, err := snapshot.Get(l.Node); err == nil && on[l.Node] == nil {
+			on[l.Node] = &gangstate.Cleared{Info: info, Gone: uids}
+		}
+	}
+	return func(node string) *gangstate.Cleared { return on[node] }
+}
+
+// preempt looks for pods that have to go for a gang without room, and evicts them. What they free
+// is held for all members until they are gone. Nobody is evicted while others still go for
+// the gang, and nobody unless the whole gang then has room.
+func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Status {
+	q := f.question
+	began := p.shared.Clock().Now()
+	defer func() { p.gangs.Planned(p.shared.Clock().Since(began)) }()
+	key := q.Turn.Gang.Key
+	if claim := q.Turn.Claim; claim != nil {
+		if began.Before(claim.Until) && slices.ContainsFunc(claim.Waits, p.there) {
+			p.gangs.Wait(key, &gangstate.Wait{Why: claim.Because, Until: claim.Until, ForChange: true})
+			return refused("preemption: " + claim.Because)
+		}
+		// They are gone, or will not go, and there is no room all the same.
+		p.gangs.EndClaim(key, "")
+		q.Turn.Claim, q.Cleared = nil, nil
+	}
+	if !p.preempts() {
+		return refused("")
+	}
+	field, err := p.field(q)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	if !field.Never {
+		metrics.PreemptionAttempts.Inc()
+	}
+	e, why, err := p.victims(ctx, q, field)
+	switch {
+	case why != "":
+		return refused("preemption: in vain, other plugins refuse " + why)
+	case e == nil && field.Never:
+		return refused("preemption: not eligible due to preemptionPolicy=Never.")
+	case e == nil && err != nil:
+		return refused("preemption: not even with all pods of a lower priority gone: " + err.Error())
+	case e == nil:
+		return refused("preemption: no pod of a lower priority can go")
+	case len(e.Victims)+len(e.Ends) == 0 && !slices.ContainsFunc(e.Awaited, eviction.Preempted):
+		why := key.String() + ": waits for a kubelet to release devices"
+		if len(e.Awaited) > 0 {
+			why = fmt.Sprintf("%s: waits for %s to end", key, eviction.NamesOf(e.Awaited))
+		}
+		p.gangs.Wait(key, &gangstate.Wait{Why: why, ForChange: true})
+		return refused("preemption: " + why)
+	}
+	return p.carryOut(ctx, q, e, pod)
+}
+
+// preempts reports whether the profile has preemption at all: who takes DefaultPreemption out wants
+// nobody evicted.
+func (p *Plugin) preempts() bool {
+	f, ok := p.handle.(interface{ ListPlugins() *schedconfig.Plugins })
+	return !ok || slices.ContainsFunc(f.ListPlugins().PostFilter.Enabled, func(e schedconfig.Plugin) bool { return e.Name == names.DefaultPreemption })
+}
+
+// maxTrials is how many plans other plugins may refuse.
+const maxTrials = 8
+
+// victims finds who has to go so that the members fit by what all plugins say. why is what another
+// plugin says against the last plan.
+func (p *Plugin) victims(ctx context.Context, q *gangstate.Question, field *gangstate.Field) (e *gangstate.Eviction, why string, err error) {
+	for range maxTrials {
+		var refusal gangstate.Refusal
+		if e, err = p.planner.Preempt(q, field); e == nil {
+			return nil, why, err
+		}
+		if refusal, why = p.objection(ctx, e); why == "" {
+			return e, "", nil
+		}
+		info, err := q.Snapshot.Get(refusal.Node)
+		if err != nil {
+			return nil, why, nil //nolint:nilerr // why says it
+		}
+		q.Turn.Refused[refusal] = info.GetGeneration()
+	}
+	return nil, why, nil
+}
+
+// field is what a gang may take from.
+func (p *Plugin) field(q *gangstate.Question) (*gangstate.Field, error) {
+	pdbs, err := p.budgets.List(labels.Everything())
+	if err != nil {
+		return nil, fmt.Errorf("listing PodDisruptionBudgets: %w", err)
+	}
+	g, now := q.Turn.Gang, p.shared.Clock().Now()
+	expected, patience := p.gangs.Expected(), p.patience(q.Turn.Pods[0])
+	f := &gangstate.Field{Others: p.gangs.Others(g.Priority), Budgets: eviction.NewBudgets(pdbs)}
+	f.Goes = func(pod *v1.Pod) bool {
+		if t := pod.DeletionTimestamp; t != nil {
+			return !eviction.Stuck(pod, now) && t.Sub(now) <= patience
+		}
+		return expected.Has(pod.UID) || slices.Contains(p.state.Leaving(pod.Spec.NodeName, "", g.Priority), pod.UID)
+	}
+	for _, pod := range q.Turn.Pods {
+		f.Never = f.Never || pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever
+	}
+	return f, nil
+}
+
+// patience is how long to wait for pods that are being deleted.
+func (p *Process) patience(pod *v1.Pod) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if profile := p.profiles[pod.Spec.SchedulerName]; profile != nil {
+		return profile.TerminationWait
+	}
+	return 0
+}
+
+// there reports whether a pod that is to go still has something on its node.
+func (p *Plugin) there(l gangstate.Located) bool {
+	if p.state.Has(l.Node, l.Pod.UID) {
+		return true
+	}
+	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(l.Node)
+	return err == nil && slices.ContainsFunc(info.GetPods(), func(pi fwk.PodInfo) bool { return pi.GetPod().UID == l.Pod.UID })
+}
+
+// carryOut holds the places of all members, and has the victims go.
+func (p *Plugin) carryOut(ctx context.Context, q *gangstate.Question, e *gangstate.Eviction, pod *v1.Pod) *fwk.Status {
+	key, members := q.Turn.Gang.Key, e.Answer.Members
+	if failed, reason := p.state.ReserveGangAfter(members, q.Snapshot, e.Infos, e.Gone); reason != placement.Fits {
+		m := &members[max(0, failed)]
+		return refused(fmt.Sprintf("preemption: what would be freed cannot be held: %s on %s: %s", m.Pod.Name, m.Node, reason.Text(m.Demand.Request)))
+	}
+	claim := p.claim(q, e)
+	if !p.gangs.Claim(q.Turn, claim) {
+		p.state.EndPlanned(uidsOf(members)...)
+		return refused("the gang changed while victims were looked for")
+	}
+	p.nominate(ctx, members, pod)
+	for _, other := range e.Ends {
+		p.gangs.Yield(other, fmt.Sprintf("%s: its places are taken by %s, which has a higher priority", other, key))
+	}
+	if len(e.Victims) > 0 {
+		metrics.PreemptionVictims.Observe(float64(len(e.Victims)))
+		p.doer.preempt(&order{key: key, preemptor: pod, victims: e.Victims})
+	}
+	return refused("preemption: " + claim.Because)
+}
+
+// claim is what is held until all that go are gone.
+func (p *Plugin) claim(q *gangstate.Question, e *gangstate.Eviction) *gangstate.Claim {
+	c, now := &gangstate.Claim{}, p.shared.Clock().Now()
+	for i := range e.Answer.Members {
+		m := &e.Answer.Members[i]
+		c.Places = append(c.Places, gangstate.Located{Pod: m.Pod, Node: m.Node})
+	}
+	c.Waits = e.Leaves
+	within := time.Duration(0)
+	for _, v := range e.Victims {
+		within = max(within, eviction.GraceOf(v))
+	}
+	for _, a := range e.Awaited {
+		if t := a.DeletionTimestamp; t != nil {
+			within = max(within, t.Sub(now))
+		}
+	}
+	c.Until = now.Add(min(within, p.patience(q.Turn.Pods[0])) + eviction.HoldFor)
+	c.Because = because(q, e)
+	return c
+}
+
+// because says for whom the members wait.
+func because(q *gangstate.Question, e *gangstate.Eviction) string {
+	var parts []string
+	if len(e.Victims) > 0 {
+		parts = append(parts, fmt.Sprintf("waits for %s to end, evicted for this gang", eviction.NamesOf(e.Victims)))
+	}
+	if len(e.Ends) > 0 {
+		names := make([]string, len(e.Ends))
+		for i := range e.Ends {
+			names[i] = e.Ends[i].String()
+		}
+		parts = append(parts, "takes the places that were held for "+eviction.Shortened(names))
+	}
+	if len(e.Awaited) > 0 {
+		parts = append(parts, fmt.Sprintf("waits for %s to end", eviction.NamesOf(e.Awaited)))
+	}
+	return q.Turn.Gang.Key.String() + ": " + strings.Join(parts, "; ")
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clienttesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/ptr"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// failing is a cycle of a member that finds no room, to its end.
+func (r *rig) failing(pod *v1.Pod) string {
+	r.t.Helper()
+	c := r.cycle(pod)
+	if c.status.Code() != fwk.UnschedulableAndUnresolvable {
+		r.t.Fatalf("pod %s: %v, want a refusal", pod.Name, c.status)
+	}
+	_, status := r.fw.RunPostFilterPlugins(r.t.Context(), c.state, pod, nil)
+	if status.IsSuccess() {
+		r.t.Fatalf("pod %s: PostFilter succeeds, want it to end the chain", pod.Name)
+	}
+	return status.Message()
+}
+
+// TestPreemption is who goes for a gang of three members of priority 10 that want whole nodes, in
+// two racks of three nodes.
+func TestPreemption(t *testing.T) {
+	t.Parallel()
+	type on struct {
+		node     string
+		priority int32
+		labels   map[string]string
+	}
+	kept := map[string]string{"app": "kept"}
+	tests := map[string]struct {
+		pods     map[string]on
+		required bool
+		refuses  string   // the nodes that another plugin refuses begin so
+		want     []string // who is evicted
+		wantWhy  string
+	}{
+		"one rack is emptied, and it is the one that matters less": {
+			pods: map[string]on{
+				"a": {"node-0-0", 5, nil}, "b": {"node-0-1", 0, nil}, "c": {"node-0-2", 0, nil},
+				"d": {"node-1-0", 0, nil}, "e": {"node-1-1", 0, nil}, "f": {"node-1-2", 0, nil},
+			},
+			want: []string{"d", "e", "f"}, wantWhy: "waits for default/d, default/e, default/f to end, evicted for this gang",
+		},
+		"a pod that matters more is in each rack": {
+			pods: map[string]on{
+				"a": {"node-0-0", 20, nil}, "b": {"node-0-1", 0, nil}, "c": {"node-0-2", 0, nil},
+				"d": {"node-1-0", 0, nil}, "e": {"node-1-1", 20, nil}, "f": {"node-1-2", 0, nil},
+			},
+			required: true, wantWhy: "not even with all pods of a lower priority gone: rack: 2 of 3",
+		},
+		"a pod that matters more is in each rack, and both will do": {
+			pods: map[string]on{
+				"a": {"node-0-0", 20, nil}, "b": {"node-0-1", 5, nil}, "c": {"node-0-2", 0, nil},
+				"d": {"node-1-0", 0, nil}, "e": {"node-1-1", 20, nil}, "f": {"node-1-2", 0, nil},
+			},
+			want: []string{"c", "d", "f"}, wantWhy: "evicted for this gang",
+		},
+		"a budget keeps a rack": {
+			pods: map[string]on{
+				"a": {"node-0-0", 5, nil}, "b": {"node-0-1", 5, nil}, "c": {"node-0-2", 5, nil},
+				"d": {"node-1-0", 0, nil}, "e": {"node-1-1", 0, kept}, "f": {"node-1-2", 0, nil},
+			},
+			want: []string{"a", "b", "c"}, wantWhy: "evicted for this gang",
+		},
+		"another plugin refuses a node of the rack that matters less": {
+			pods: map[string]on{
+				"a": {"node-0-0", 5, nil}, "b": {"node-0-1", 5, nil}, "c": {"node-0-2", 5, nil},
+				"d": {"node-1-0", 0, nil}, "e": {"node-1-1", 0, nil}, "f": {"node-1-2", 0, nil},
+			},
+			refuses: "node-1-2", want: []string{"a", "b", "c"}, wantWhy: "evicted for this gang",
+		},
+		"another plugin refuses all nodes": {
+			pods:    map[string]on{"a": {"node-0-0", 0, nil}, "b": {"node-0-1", 0, nil}, "d": {"node-1-0", 0, nil}, "e": {"node-1-1", 0, nil}},
+			refuses: "node-", wantWhy: "in vain, other plugins refuse gang-",
+		},
+		"a rack that is half free": {
+			pods: map[string]on{
+				"a": {"node-0-0", 0, nil}, "b": {"node-0-1", 0, nil}, "c": {"node-0-2", 0, nil}, "d": {"node-1-0", 0, nil},
+			},
+			required: true, want: []string{"d"}, wantWhy: "waits for default/d to end, evicted for this gang",
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 3, 3)
+			r.budget(kept)
+			for _, name := range slices.Sorted(maps.Keys(tc.pods)) {
+				p := tc.pods[name]
+				r.single(name, p.node, 8, p.priority, func(pod *v1.Pod) { pod.Labels = p.labels })
+			}
+			gang := r.gangOf("gang", 3, 8, 10, func(pod *v1.Pod) {
+				if tc.refuses != "" {
+					pod.Labels = map[string]string{"test/refuses": tc.refuses}
+				}
+				if tc.required {
+					pod.Annotations[gangrequest.RequiredKey] = "rack"
+				}
+			})
+			r.known(gang[0])
+			if why := r.failing(gang[0]); !strings.Contains(why, tc.wantWhy) {
+				t.Errorf("%q, want %q", why, tc.wantWhy)
+			}
+			if len(tc.want) == 0 {
+				if got := r.evicted(); len(got)+len(r.held()) > 0 {
+					t.Errorf("evicted %v, held %v", got, r.held())
+				}
+				return
+			}
+			testrig.Soon(t, "the victims are evicted", func() bool { return len(r.evicted()) == len(tc.want) })
+			if diff := cmp.Diff(tc.want, r.evicted()); diff != "" {
+				t.Errorf("evicted (-want,+got)\n%s", diff)
+			}
+			r.goesOnAfter(gang)
+		})
+	}
+}
+
+// goesOnAfter: what is held keeps the gang's places, nobody else goes while the victims leave, and
+// then all members are placed.
+func (r *rig) goesOnAfter(gang []*v1.Pod) {
+	r.t.Helper()
+	want := []string{"default/gang-0 planned", "default/gang-1 planned", "default/gang-2 planned"}
+	if diff := cmp.Diff(want, r.held()); diff != "" {
+		r.t.Errorf("held (-want,+got)\n%s", diff)
+	}
+	before := r.evicted()
+	testrig.Soon(r.t, "the gang is tried again while its victims leave", func() bool {
+		return strings.Contains(r.failing(gang[0]), "evicted for this gang")
+	})
+	if diff := cmp.Diff(before, r.evicted()); diff != "" {
+		r.t.Errorf("evicted while victims leave (-before,+after)\n%s", diff)
+	}
+	r.leave()
+	testrig.Soon(r.t, "the gang is placed", func() bool { return r.cycle(gang[0]).status.IsWait() })
+	for _, pod := range gang[1:] {
+		if c := r.cycle(pod); !c.status.IsWait() {
+			r.t.Errorf("pod %s: %v, want to wait", pod.Name, c.status)
+		}
+	}
+	for _, pod := range gang {
+		if status := r.fw.WaitOnPermit(r.t.Context(), pod); !status.IsSuccess() {
+			r.t.Errorf("pod %s is not let through: %v", pod.Name, status)
+		}
+	}
+}
+
+// evicted are the pods whose deletion was asked for.
+func (r *rig) evicted() (names []string) {
+	for _, action := range r.client.Actions() {
+		if d, ok := action.(clienttesting.DeleteAction); ok && d.GetResource().Resource == "pods" {
+			names = append(names, d.GetName())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// budget protects the pods with these labels, and waits until that is known.
+func (r *rig) budget(labels map[string]string) {
+	r.t.Helper()
+	pdb := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "kept", Namespace: "default"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	}
+	if _, err := r.client.PolicyV1().PodDisruptionBudgets("default").Create(r.t.Context(), pdb, metav1.CreateOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
+	testrig.Soon(r.t, "the budget is known", func() bool {
+		got, err := r.fw.SharedInformerFactory().Policy().V1().PodDisruptionBudgets().Lister().PodDisruptionBudgets("default").Get("kept")
+		return err == nil && got != nil
+	})
+}
+
+// TestAWaitingGangYieldsAsAWhole: two of three members wait at Permit when a gang of a higher
+// priority comes. Nobody is evicted.
+func TestAWaitingGangYieldsAsAWhole(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	low := r.gang("low", 3, 8, nil)
+	r.known(low[0])
+	first, second := r.cycle(low[0]), r.cycle(low[1])
+	if !first.status.IsWait() || !second.status.IsWait() {
+		t.Fatalf("%v and %v, want both to wait", first.status, second.status)
+	}
+	high := r.gangOf("high", 2, 8, 10)
+	r.known(high[0])
+	if why, want := r.failing(high[0]), "takes the places that were held for gang default/low"; !strings.Contains(why, want) {
+		t.Errorf("%q, want %q", why, want)
+	}
+	for i, c := range []*cycle{first, second} {
+		if status := r.fw.WaitOnPermit(t.Context(), low[i]); status.IsSuccess() || !strings.Contains(status.Message(), "gang default/high, which has a higher priority") {
+			t.Errorf("pod %s: %v, want to be told who took its place", low[i].Name, status)
+		}
+		r.fw.RunReservePluginsUnreserve(t.Context(), c.state, low[i], c.node)
+	}
+	if diff := cmp.Diff([]string{"default/high-0 planned", "default/high-1 planned"}, r.held()); diff != "" {
+		t.Errorf("held (-want,+got)\n%s", diff)
+	}
+	testrig.Soon(t, "the gang of a higher priority is let through", func() bool {
+		c := r.cycle(high[0])
+		return c.status.IsWait()
+	})
+}
+
+// TestAGangOfThatPriorityWaits: nothing yields to a gang of the same priority.
+func TestAGangOfThatPriorityWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	low := r.gangOf("low", 3, 8, 10)
+	r.known(low[0])
+	if c := r.cycle(low[0]); !c.status.IsWait() {
+		t.Fatalf("%v, want to wait", c.status)
+	}
+	other := r.gangOf("other", 2, 8, 10)
+	r.known(other[0])
+	if why, want := r.failing(other[0]), "no pod of a lower priority can go"; !strings.Contains(why, want) {
+		t.Errorf("%q, want %q", why, want)
+	}
+	if got := len(r.held()); got != 3 {
+		t.Errorf("held: %v", r.held())
+	}
+}
+
+// TestAGangThatNeverPreempts says so by its pods.
+func TestAGangThatNeverPreempts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 3)
+	low := r.gang("low", 3, 8, nil)
+	r.known(low[0])
+	if c := r.cycle(low[0]); !c.status.IsWait() {
+		t.Fatalf("%v, want to wait", c.status)
+	}
+	never := r.gangOf("never", 2, 8, 10, func(pod *v1.Pod) { pod.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever) })
+	r.known(never[0])
+	if why, want := r.failing(never[0]), "preemptionPolicy=Never"; !strings.Contains(why, want) {
+		t.Errorf("%q, want %q", why, want)
+	}
+	if got := len(r.held()); got != 3 {
+		t.Errorf("held: %v", r.held())
+	}
+}
+
+// TestAGangGivesWhatItHasAboveItsMinimum: of four members two are the minimum.
+func TestAGangGivesWhatItHasAboveItsMinimum(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 4)
+	for i := range 4 {
+		onNode := func(pod *v1.Pod) { pod.Spec.NodeName = fmt.Sprintf("node-0-%d", i) }
+		r.place(r.pod("low", 2, i, 8, nil, onNode))
+	}
+	high := r.gangOf("high", 1, 8, 10)
+	r.known(high[0])
+	if why, want := r.failing(high[0]), "waits for default/low-3 to end"; !strings.Contains(why, want) {
+		t.Errorf("%q, want %q", why, want)
+	}
+	testrig.Soon(t, "the last one is evicted", func() bool { return len(r.evicted()) > 0 })
+	r.leave()
+	testrig.Soon(t, "the gang is placed", func() bool { return r.cycle(high[0]).status.IsWait() })
+	if diff := cmp.Diff([]string{"low-3"}, r.evicted()); diff != "" {
+		t.Errorf("evicted (-want,+got)\n%s", diff)
+	}
+}
