@@ -33,6 +33,7 @@ type gang struct {
 	pods   int
 	gpus   int // a pod's
 	wishes map[string]string
+	class  string // its priority; empty: 0
 
 	racks, spines int // the most that it may be in; 0: any number
 	apart         int // the fewest racks that it is to be in
@@ -51,7 +52,7 @@ func (g *gang) member(rank int) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: g.nameOf(rank), Namespace: namespace, Annotations: notes},
 		Spec: v1.PodSpec{
-			SchedulerName: demo.SchedulerName, RestartPolicy: v1.RestartPolicyNever,
+			SchedulerName: demo.SchedulerName, RestartPolicy: v1.RestartPolicyNever, PriorityClassName: g.class,
 			AutomountServiceAccountToken: new(bool),
 			Containers: []v1.Container{{
 				Name: "main", Image: "registry.example.com/demo:1",

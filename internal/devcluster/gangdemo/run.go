@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,6 +56,10 @@ func Run(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*Repor
 	if err := demo.WarmUp(ctx, client, r.nodes); err != nil {
 		return nil, fmt.Errorf("waiting for the scheduler: %w", err)
 	}
+	urgent := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: urgentClass}, Value: 10}
+	if _, err := client.SchedulingV1().PriorityClasses().Create(ctx, urgent, metav1.CreateOptions{}); err != nil {
+		return nil, fmt.Errorf("make priority class %s: %w", urgentClass, err)
+	}
 	for _, s := range scenes() {
 		fmt.Fprintln(progress, s.title)
 		if err := r.play(ctx, &s); err != nil {
@@ -93,6 +98,13 @@ func (r *run) play(ctx context.Context, s *scene) error {
 		if err := r.await(ctx, g.names()); err != nil {
 			return err
 		}
+	}
+	for _, g := range s.evicted {
+		why, err := r.evicted(ctx, &g)
+		if err != nil {
+			return err
+		}
+		reasons = append(reasons, g.name+" is evicted. "+why)
 	}
 	return r.write(ctx, s, reasons)
 }
@@ -185,6 +197,35 @@ func (r *run) refusal(ctx context.Context, g *gang) (string, error) {
 		r.report.problem("gang %s: not every member says why it waits: %q", g.name, reasons)
 	}
 	return reasons[0], nil
+}
+
+// evicted waits until no pod of a gang is left, and returns what the first one was told.
+func (r *run) evicted(ctx context.Context, g *gang) (string, error) {
+	err := r.until(ctx, func(ctx context.Context) (bool, error) {
+		for _, name := range g.names() {
+			if _, err := r.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return false, nil //nolint:nilerr // it is asked again
+			}
+		}
+		return true, nil
+	})
+	if err != nil && (ctx.Err() != nil || !wait.Interrupted(err)) {
+		return "", err
+	}
+	if err != nil {
+		r.report.problem("gang %s: not all of its pods are evicted", g.name)
+	}
+	list, err := r.client.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("list events: %w", err)
+	}
+	for i := range list.Items {
+		if e := &list.Items[i]; e.Regarding.Name == g.nameOf(0) && e.Reason == "Preempted" {
+			return e.Note + ".", nil
+		}
+	}
+	r.report.problem("gang %s: pod %s was told nothing", g.name, g.nameOf(0))
+	return "", nil
 }
 
 // reasonOf is what the scheduler wrote on a member of the gang as a whole; empty if nothing yet.

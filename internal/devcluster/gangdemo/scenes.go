@@ -4,6 +4,9 @@ package gangdemo
 
 import "github.com/nvtopo/nvtopo/pkg/gangrequest"
 
+// urgentClass is the priority class of the gang for which another one goes.
+const urgentClass = "urgent"
+
 // scene is one step of the demo.
 type scene struct {
 	title    string
@@ -12,6 +15,7 @@ type scene struct {
 	come     []gang   // that are created
 	start    []gang   // that are to run at its end
 	wait     []gang   // that are to say why they do not
+	evicted  []gang   // of which no pod is to be left
 }
 
 // scenes are the demo. Their order matters: each builds on what the ones before left.
@@ -28,6 +32,7 @@ func scenes() []scene {
 	sft := gang{name: "sft", letter: 'F', pods: 8, gpus: 4, racks: 1, wishes: map[string]string{gangrequest.RequiredKey: "rack"}}
 	sweep := gang{name: "sweep", letter: 'W', pods: 4, gpus: 2, apart: 4, wishes: map[string]string{gangrequest.StrategyKey: "compute-heavy"}}
 	late := gang{name: "late", letter: 'X', pods: 4, gpus: 8, racks: 1, wishes: map[string]string{gangrequest.RequiredKey: "rack"}}
+	urgent := gang{name: "urgent", letter: 'U', pods: 12, gpus: 8, spines: 1, class: urgentClass, wishes: map[string]string{gangrequest.RequiredKey: "switch"}}
 	return []scene{
 		{title: "single pods come", come: singles, start: singles},
 		{
@@ -37,5 +42,9 @@ func scenes() []scene {
 		{title: "a member of llm dies and is made again", deleted: []string{"llm-2"}, start: []gang{llm}},
 		{title: "a gang comes that must be in one rack, and no rack has room", come: []gang{late}, wait: []gang{late}},
 		{title: "the gang that is spread ends", finished: sweep.names(), start: []gang{late}},
+		{
+			title: "a gang of a higher priority comes that must be on one spine: a gang has to go, whole",
+			come:  []gang{urgent}, start: []gang{urgent, llm, moe, sft}, evicted: []gang{late},
+		},
 	}
 }
