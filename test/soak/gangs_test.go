@@ -121,7 +121,7 @@ func (w *world) createGang(ctx context.Context, g *gang, draw uint64) error {
 
 func (w *world) makeGroup(ctx context.Context, g *gang) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"spec": map[string]any{"minMember": int64(g.want.Minimum), "scheduleTimeoutSeconds": int64(30)},
+		"spec": map[string]any{"minMember": int64(g.want.Minimum), "scheduleTimeoutSeconds": int64(scheduleTimeout / time.Second)},
 	}}
 	u.SetAPIVersion(schedulingv1alpha1.SchemeGroupVersion.String())
 	u.SetKind("PodGroup")

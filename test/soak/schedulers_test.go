@@ -39,6 +39,8 @@ const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 6 * time.Second
 	retryPeriod   = time.Second
+	// scheduleTimeout is how long a gang may stay partly bound.
+	scheduleTimeout = 30 * time.Second
 	// revive is how soon a scheduler that ended is started again.
 	revive = 500 * time.Millisecond
 )
@@ -80,6 +82,9 @@ func schedulerConfig(debugAddress string) ([]byte, error) {
 				a["leaderLease"] = map[string]any{"name": "nvtopo-scheduler", "durationSeconds": int(renewDeadline / time.Second)}
 			}
 		}
+		profile["pluginConfig"] = append(profile["pluginConfig"].([]any), map[string]any{
+			"name": "GangPlacement", "args": map[string]any{"scheduleTimeout": scheduleTimeout.String()},
+		})
 		all, out = append(all, profile), c
 	}
 	out["profiles"] = all
