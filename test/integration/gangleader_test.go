@@ -171,6 +171,10 @@ func TestANewLeaderAndGangs(t *testing.T) {
 		}
 	}
 	l.wantEvent(t, "stuck", "GangRolledBack", "2 members are evicted")
+	counts := l.scrape(t, s)
+	if n, m := counts.sum("scheduler_nvtopo_gang_rollbacks_total"), counts.sum("scheduler_nvtopo_gang_rollback_evictions_total"); n != 1 || m != 2 {
+		t.Errorf("%v roll-backs and %v evictions are counted, want 1 and 2", n, m)
+	}
 	testrig.Naps(rollBackAfter) // for whoever would evict others
 	for _, c := range cases {
 		for _, name := range c.bound {
@@ -181,6 +185,12 @@ func TestANewLeaderAndGangs(t *testing.T) {
 	for _, name := range []string{"stuck-2", "unreadable-2", "whole-2"} {
 		if node := l.get(t, name).Spec.NodeName; node != "" {
 			t.Errorf("%s is bound to %s, whose GPUs are another pod's", name, node)
+		}
+	}
+
+	for state, want := range map[string]float64{"bound": 3, "on_the_way": 0} {
+		if n := l.scrape(t, s).sum("scheduler_nvtopo_gangs", fmt.Sprintf("state=%q", state)); n != want {
+			t.Errorf("%v gangs are %s, want %v", n, state, want)
 		}
 	}
 
