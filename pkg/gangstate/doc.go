@@ -7,7 +7,8 @@
 // begins before nobody of the last one is on the way any more.
 //
 // It calls nothing of the framework. attempt.go is the state machine of one attempt; gangs.go
-// is the façade with the one lock; plan.go asks pkg/nvtopo/fabric.
+// is the façade with the one lock; plan.go asks pkg/nvtopo/fabric; preempt.go finds who has to go
+// for a gang, of the units of units.go, and claim.go keeps what is held until they are gone.
 //
 // Locks, left before right; none is held while an effect is carried out:
 //
