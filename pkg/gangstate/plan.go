@@ -203,8 +203,9 @@ func (b *build) shapeOf(pod *v1.Pod, d *placement.Demand) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	claims := len(claimsOf(pod)) > 0
 	at := slices.IndexFunc(b.shapes, func(s *shape) bool {
-		return !s.own && s.demand.Signature() == d.Signature() && s.volumes.key == volumes.key && sameShape(s.pod, pod)
+		return !s.own && s.claims == claims && s.demand.Signature() == d.Signature() && s.volumes.key == volumes.key && sameShape(s.pod, pod)
 	})
 	var s *shape
 	if at >= 0 {
@@ -389,12 +390,13 @@ func (b *build) remaining(shape, node int, used nvtopo.Mask, placed []int) fabri
 	}
 	others := make([]nodestate.Placed, 0, len(placed))
 	for i, n := range placed {
-		if n > 0 {
-			others = append(others, nodestate.Placed{Demand: b.shapes[i].demand, Count: n})
+		if n == 0 {
+			continue
 		}
-	}
-	if s.alone && placed[shape] > 0 {
-		return fabric.Supply{}
+		if s.alone && b.shapes[i].key == s.key { // they differ in claims at most
+			return fabric.Supply{}
+		}
+		others = append(others, nodestate.Placed{Demand: b.shapes[i].demand, Count: n})
 	}
 	if b.q.Empty {
 		return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter, used, others), info.Node())

@@ -27,11 +27,13 @@ const maxGangShapes = 64
 
 // shape is what members have in common that every node answers alike, as far as it is asked here.
 // Claims are not, but for where volumes are that are bound: what else they bind a member to another
-// plugin says, by refusing its node. So members that differ in claims alone are of one shape until
-// one of them is refused somewhere.
+// plugin says, by refusing its node. So members with claims that differ in these alone are of one
+// shape until one of them is refused somewhere. Those without are of another: all of them learn of a
+// refusal.
 type shape struct {
 	key       string // of what nodes are asked
 	refusals  string // under which key refusals of a node are remembered; empty if there are none
+	claims    bool   // its members have some
 	own       bool   // of one member that was refused
 	pod       *v1.Pod
 	demand    *placement.Demand
@@ -116,7 +118,7 @@ func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	s.key = string(key)
-	if len(claimsOf(pod)) == 0 {
+	if s.claims = len(claimsOf(pod)) > 0; !s.claims {
 		s.refusals = s.key
 	}
 	s.alone = len(s.ports) > 0

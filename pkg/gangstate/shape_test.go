@@ -128,6 +128,54 @@ func TestOneMembersClaimKeepsNoOtherFromANode(t *testing.T) {
 	}
 }
 
+// TestARefusalIsOfMembersWithClaimsOrOfThoseWithout: what binds a member to another node may be its
+// claim, so a node that refused one with claims takes one without, and the other way round. No two
+// of these members go to one node.
+func TestARefusalIsOfMembersWithClaimsOrOfThoseWithout(t *testing.T) {
+	t.Parallel()
+	plain := func(i int) *v1.Pod { return member("g", 2, fmt.Sprintf("p-%d", i), 0) }
+	tests := map[string]struct {
+		pods    []*v1.Pod
+		refused int // who was refused a node
+	}{
+		"the second one has no claim, and is refused": {[]*v1.Pod{claiming(0, 2), plain(1)}, 1},
+		"the first one has a claim, and is refused":   {[]*v1.Pod{claiming(0, 2), plain(1)}, 0},
+		"the second one has a claim, and is refused":  {[]*v1.Pod{plain(0), claiming(1, 2)}, 1},
+		"the first one has no claim, and is refused":  {[]*v1.Pod{plain(0), claiming(1, 2)}, 0},
+	}
+	for name, tc := range tests {
+		for _, node := range []string{"node-0", "node-1"} {
+			t.Run(name+" "+node, func(t *testing.T) {
+				for _, pod := range tc.pods {
+					pod.Labels = map[string]string{"app": "g"}
+					pod.Spec.Affinity = apartFrom("g")
+				}
+				refused := tc.pods[tc.refused]
+				d, err := demandOf(refused)
+				if err != nil {
+					t.Fatal(err)
+				}
+				answer, _, err := plannedOn(t, 2, tc.pods, map[Refusal]int64{{KeyOf(refused, d), node}: 0})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, m := range answer.Members {
+					if got, want := m.Node == node, m.Pod != refused; got != want {
+						t.Errorf("%s is on %s: %t, want %t", m.Pod.Name, node, got, want)
+					}
+				}
+			})
+		}
+	}
+}
+
+// apartFrom keeps a pod off nodes with pods that have the label.
+func apartFrom(app string) *v1.Affinity {
+	return &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+		TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+	}}}}
+}
+
 // TestTooManyKindsOfMembers are refused, and not planned for minutes.
 func TestTooManyKindsOfMembers(t *testing.T) {
 	var pods []*v1.Pod
