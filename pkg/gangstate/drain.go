@@ -23,7 +23,12 @@ type drain struct {
 	nodes    []string
 	where    string // the smallest domain with all of them
 	revision uint64 // of the gang, when the nodes were chosen
+	failed   int    // attempts that failed since nodes are closed for it
 }
+
+// maxFailed is how many attempts of a gang may fail before its nodes are opened: what keeps it
+// from being placed is not room then.
+const maxFailed = 3
 
 // text is what the gang's members say.
 func (d *drain) text() string {
@@ -48,7 +53,9 @@ func (g *Gangs) Starving(t *Turn) (from time.Time, own []string, closed func(nod
 	if x == nil || after <= 0 || g.incomplete(x) != "" || !x.turns.needed {
 		return from, nil, nil
 	}
-	from = g.completed(x).Add(after)
+	if from = g.completed(x).Add(after); from.Before(x.drainAt) {
+		from = x.drainAt
+	}
 	if d := g.drains[x.priority]; d != nil && d.gang == x && d.revision == x.revision {
 		own = d.nodes
 	}
@@ -79,6 +86,9 @@ func (g *Gangs) Drain(t *Turn, nodes []string, where string) string {
 	d := &drain{gang: x, nodes: nodes, where: where, revision: x.revision, closure: &candidates.Closure{
 		Gang: x.key.String(), Priority: x.priority, Complete: complete, Since: g.clock.Now(),
 	}}
+	if was := g.drains[x.priority]; was != nil && was.gang == x {
+		d.failed = was.failed
+	}
 	for priority, o := range g.drains {
 		if priority < x.priority && slices.ContainsFunc(o.nodes, func(node string) bool { return slices.Contains(nodes, node) }) {
 			delete(g.drains, priority)
@@ -106,11 +116,36 @@ func (g *Gangs) Draining(t *Turn) string {
 	return ""
 }
 
-// NoDrain ends the drain of a gang that would not fit even if all others were gone.
+// NoDrain ends the drain of a gang that would not fit even if all others were gone, or asks for
+// what cannot be planned.
 func (g *Gangs) NoDrain(t *Turn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.endDrains(func(d *drain) bool { return d.gang.key == t.Gang.Key })
+}
+
+// attemptFailed takes note that a gang had room and was not placed. It needs g.mu.
+func (g *Gangs) attemptFailed(x *gang) {
+	for _, d := range g.drains {
+		if d.gang != x {
+			continue
+		}
+		if d.failed++; d.failed >= maxFailed {
+			g.endInVain(x)
+		}
+		return
+	}
+}
+
+// endInVain ends the drain of a gang that is not placed though it has room, and begins none for
+// as long as it waited for the first one. It needs g.mu.
+func (g *Gangs) endInVain(x *gang) {
+	g.endDrains(func(d *drain) bool {
+		if d.gang == x {
+			x.drainAt = g.clock.Now().Add(g.config.DrainAfter)
+		}
+		return d.gang == x
+	})
 }
 
 // endDrained ends the drains of gangs that have been placed or are incomplete, or have another

@@ -3,6 +3,7 @@
 package gangstate
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -151,5 +152,63 @@ func TestAGateThatWentLate(t *testing.T) {
 	r.gate("a-1", false)
 	if from, _ := r.refuse(pods[0]); !from.Equal(r.clock.Now().Add(drainAfter)) {
 		t.Errorf("nodes are closed from %v, want %v from now", from, drainAfter)
+	}
+}
+
+// TestNodesAreOpenedForAGangThatRoomDoesNotHelp: a gang that has room and is not placed gives its
+// nodes back, for as long as it waited for them.
+func TestNodesAreOpenedForAGangThatRoomDoesNotHelp(t *testing.T) {
+	t.Parallel()
+	attempt := func(r *drainRig, pods []*v1.Pod) {
+		turn, _ := r.gangs.Begin(pods[0])
+		if turn.Why != "" || !r.gangs.Hold(&turn, pods[0], nil) {
+			r.t.Fatalf("no attempt begins: %q", turn.Why)
+		}
+	}
+	tests := map[string]struct {
+		times int
+		fail  func(*drainRig, []*v1.Pod)
+	}{
+		"another plugin refuses its plans": {maxTries, func(r *drainRig, pods []*v1.Pod) {
+			r.gangs.RefusedBy(pods[0], Refusal{Node: "n1"}, 1, "refused")
+		}},
+		"a member is never bound": {maxFailed, func(r *drainRig, pods []*v1.Pod) {
+			attempt(r, pods)
+			r.gangs.Unreserved(pods[0].UID)
+		}},
+		"a member never comes": {maxFailed, func(r *drainRig, pods []*v1.Pod) {
+			attempt(r, pods)
+			r.clock.Step(Timeout(len(pods)) + time.Second)
+			r.gangs.tick()
+			r.gangs.Unreserved(pods[0].UID)
+		}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newDrainRig(t)
+			pods := r.gang("a", 0, 0)
+			r.clock.Step(drainAfter)
+			r.refuse(pods[0], "n1", "n2")
+			for i := range tc.times {
+				r.want(fmt.Sprintf("after %d failures", i), map[string]string{"n1": "gang ns/a", "n2": "gang ns/a"})
+				tc.fail(r, pods)
+				if i+1 < tc.times {
+					r.clock.Step(2 * time.Minute)
+					r.gangs.tick()
+				}
+			}
+			r.want("it fails again and again", map[string]string{})
+			until := r.clock.Now().Add(drainAfter)
+			r.clock.Step(2 * time.Minute)
+			r.gangs.tick()
+			if from, _ := r.refuse(pods[0], "n1"); !from.Equal(until) {
+				t.Errorf("nodes are closed from %v, want %v", from, until)
+			}
+			r.want("it has to wait", map[string]string{})
+			r.clock.Step(drainAfter)
+			r.refuse(pods[0], "n1")
+			r.want("it waited again", map[string]string{"n1": "gang ns/a"})
+		})
 	}
 }

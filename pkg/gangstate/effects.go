@@ -91,6 +91,9 @@ func (g *Gangs) goesOn(x *gang, e *effects) func() {
 // close forgets an attempt that is over. It needs g.mu.
 func (g *Gangs) close(x *gang, done bool) {
 	attempts.WithLabelValues(x.attempt.result(done, x.commit.Fresh)).Inc()
+	if x.attempt.failed {
+		g.attemptFailed(x)
+	}
 	switch {
 	case done:
 		x.tries, x.pauses = 0, 0

@@ -95,6 +95,7 @@ type gang struct {
 	revision uint64            // another number after each change of its pods or its group
 	refused  map[Refusal]int64 // node generation at which another plugin refused it
 	tries    int               // plans in a row that other plugins refused
+	drainAt  time.Time         // no nodes are closed for it before
 	stuck    time.Time         // since when it does not go on
 	saidAt   time.Time         // when its members were told why
 

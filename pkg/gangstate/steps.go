@@ -216,6 +216,7 @@ func (g *Gangs) RefusedBy(pod *v1.Pod, node Refusal, generation int64, why strin
 		x.tries++
 		x.turn++ // another member comes sooner than this one, which is in flight
 		if x.tries >= maxTries {
+			g.endInVain(x)
 			g.keepWaiting(x, &Wait{Why: why, Until: g.clock.Now().Add(maxPause)})
 		}
 		switch a := x.attempt; {

@@ -153,6 +153,7 @@ func (p *Plugin) unplaceable(state fwk.CycleState, q *gangstate.Question, err er
 		p.drain(q, w)
 		state.Write(failedKey, &failed{q})
 	} else {
+		p.gangs.NoDrain(q.Turn)
 		w.Why = fmt.Sprintf("%s cannot be placed: %v", key, err)
 	}
 	p.gangs.Planned(p.shared.Clock().Since(began))
