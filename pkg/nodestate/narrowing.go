@@ -47,7 +47,7 @@ func (s *State) Candidates(d *placement.Demand, pod *v1.Pod, how *candidates.Nar
 		Pod: pod, Request: d.Request, Unenforced: d.Unenforced, Narrowing: how,
 		Nodes: nodes, Snapshot: h.SnapshotSharedLister().NodeInfos(), Queue: h, Closed: &s.closed,
 	}
-	if !s.index.Refresh(&q) || s.retries.Begin(pod.UID) {
+	if !s.index.Refresh(&q) || s.BeginRetry(pod.UID) {
 		return nil, nodeindex.NoBest()
 	}
 	q.Again = s.mayTakeAgain(d, q.Snapshot)
@@ -68,6 +68,11 @@ func (s *State) RetryOnAllNodes(logger klog.Logger, pod *v1.Pod, h fwk.Handle) {
 	s.retries.Add(pod)
 	h.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
 }
+
+// BeginRetry reports whether the pod's cycle, which begins now, is to look at all nodes. Candidates
+// asks this itself; whoever else limits a pod's cycle asks here. If nobody does, the pod is activated
+// while that cycle is under way, and comes again without a pause.
+func (s *State) BeginRetry(uid types.UID) bool { return s.retries.Begin(uid) }
 
 // EndRetry lets the pod get a list again.
 func (s *State) EndRetry(uid types.UID) { s.retries.Remove(uid) }

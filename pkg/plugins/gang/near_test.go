@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -62,6 +64,52 @@ func TestPodsNearAGang(t *testing.T) {
 	r.wantFarNext(near("refused", 1, nil))
 }
 
+// lateRetries is a clock by which a pod whose list was refused is back in the queue only when back is
+// closed. See requeueDelay of the package candidates.
+type lateRetries struct {
+	clock.RealClock
+	back chan time.Time
+}
+
+func (c lateRetries) After(d time.Duration) <-chan time.Time {
+	if d == 10*time.Millisecond {
+		return c.back
+	}
+	return c.RealClock.After(d)
+}
+
+// TestAPodThatAllNodesRefuseHasItsBackoff: it was activated again while its cycle on all nodes was
+// under way. So it came again at once after that, and went round: near nodes, all nodes, near nodes.
+func TestAPodThatAllNodesRefuseHasItsBackoff(t *testing.T) {
+	t.Parallel()
+	clk := lateRetries{back: make(chan time.Time)}
+	r := newRigAt(t, clk, `{}`, 1, 1)
+	member := podOf("g", 1, 0, 8, nil)
+	member.Spec.NodeName = "node-0-0"
+	r.create(member)
+	refuse := func(name string) *v1.Pod {
+		pod := podOf(name, 1, 0, 1, nil)
+		pod.Annotations = map[string]string{gangrequest.NearKey: "g"}
+		r.create(pod)
+		testrig.Soon(t, "pod "+pod.Name+" is known", func() bool {
+			_, err := r.factory.Core().V1().Pods().Lister().Pods(pod.Namespace).Get(pod.Name)
+			return err == nil && r.listed(pod) != nil
+		})
+		r.refuseList(pod)
+		return pod
+	}
+	first := refuse("first")
+	if got := r.listed(first); got != nil {
+		t.Fatalf("the next cycle is limited to %v, want all nodes", got)
+	}
+	second := refuse("second") // its cycle on all nodes is still to come
+	close(clk.back)
+	testrig.Soon(t, "the second pod is activated again", func() bool { return r.awake.times(second.Name) == 2 })
+	if got := r.awake.times(first.Name); got != 1 {
+		t.Errorf("the pod whose cycle on all nodes has begun was activated %d times, want once", got)
+	}
+}
+
 // listed are the nodes that PreFilter lists for a pod near a gang; nil are all.
 func (r *rig) listed(pod *v1.Pod) []string {
 	r.t.Helper()
@@ -78,6 +126,18 @@ func (r *rig) listed(pod *v1.Pod) []string {
 // wantFarNext has other plugins refuse all near nodes: the next cycle looks at all.
 func (r *rig) wantFarNext(pod *v1.Pod) {
 	r.t.Helper()
+	r.refuseList(pod)
+	if !r.awake.has(pod.Name) {
+		r.t.Error("the pod is not tried again at once")
+	}
+	if got := r.listed(pod); got != nil {
+		r.t.Errorf("the next cycle is limited to %v, want all nodes", got)
+	}
+}
+
+// refuseList has other plugins refuse all nodes that a pod's cycle is limited to.
+func (r *rig) refuseList(pod *v1.Pod) {
+	r.t.Helper()
 	state := framework.NewCycleState()
 	if list, _, _ := r.fw.RunPreFilterPlugins(r.t.Context(), state, pod); list.AllNodes() {
 		r.t.Fatal("no list")
@@ -85,11 +145,5 @@ func (r *rig) wantFarNext(pod *v1.Pod) {
 	_, status := r.fw.RunPostFilterPlugins(r.t.Context(), state, pod, framework.NewNodeToStatus(map[string]*fwk.Status{}, fwk.NewStatus(fwk.Unschedulable)))
 	if status.Code() != fwk.UnschedulableAndUnresolvable || !strings.Contains(status.Message(), "all nodes are tried next") {
 		r.t.Errorf("PostFilter: %v", status)
-	}
-	if !r.awake.has(pod.Name) {
-		r.t.Error("the pod is not tried again at once")
-	}
-	if got := r.listed(pod); got != nil {
-		r.t.Errorf("the next cycle is limited to %v, want all nodes", got)
 	}
 }

@@ -102,10 +102,18 @@ func (a *awake) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	}
 }
 
-func (a *awake) has(name string) bool {
+func (a *awake) has(name string) bool { return a.times(name) > 0 }
+
+// times is how often a pod was activated.
+func (a *awake) times(name string) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Contains(a.pods, name)
+	for _, pod := range a.pods {
+		if pod == name {
+			n++
+		}
+	}
+	return n
 }
 
 // newRig makes racks of so many nodes of eight GPUs each.
@@ -116,6 +124,12 @@ func newRig(t *testing.T, racks ...int) *rig {
 
 // newRigWith is newRig with arguments of GangPlacement.
 func newRigWith(t *testing.T, args string, racks ...int) *rig {
+	t.Helper()
+	return newRigAt(t, clock.RealClock{}, args, racks...)
+}
+
+// newRigAt is newRigWith with a clock.
+func newRigAt(t *testing.T, clk clock.WithTicker, args string, racks ...int) *rig {
 	t.Helper()
 	metrics.Register()
 	_, ctx := ktesting.NewTestContext(t)
@@ -130,7 +144,7 @@ func newRigWith(t *testing.T, args string, racks ...int) *rig {
 			nodes, graphs, objects = append(nodes, node), append(graphs, graph), append(append(objects, node), leases...)
 		}
 	}
-	r := &rig{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clock.RealClock{}), snapshot: schedcache.NewSnapshot(nil, nodes), nodes: nodes}
+	r := &rig{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clk), snapshot: schedcache.NewSnapshot(nil, nodes), nodes: nodes}
 	factory := informers.NewSharedInformerFactory(r.client, 0)
 	r.factory = factory
 	r.fw = r.framework(ctx, factory, args)
