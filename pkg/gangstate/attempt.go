@@ -55,7 +55,7 @@ type attempt struct {
 	failed   bool               // it ended for a reason that may come again at once
 	late     bool               // and the reason is that not all came
 	leaving  map[types.UID]bool // on their way, and may not be scheduled any more
-	lost     bool               // a member of a committed attempt was given up
+	lost     bool               // a member of a committed attempt was given up, or is gone, before it was bound
 }
 
 // maxKeep is how long a member of a committed attempt whose binding failed keeps its place at most.
@@ -212,6 +212,7 @@ func (a *attempt) gone(uid types.UID, why string) (e effects) {
 	if a.phase == collecting || a.phase == committing {
 		e = a.end(why)
 	} else {
+		a.lost = a.lost || a.phase == committed
 		e = a.settle(e)
 	}
 	e.release = append(e.release, uid)

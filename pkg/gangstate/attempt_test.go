@@ -83,6 +83,14 @@ func TestAttempt(t *testing.T) {
 			before: append(all[:4:4], permit("c"), written(nil), bound("a"), bound("c"), unreserve("b")),
 			last:   func(a *attempt) effects { return a.givenUp("b") }, want: effects{release: uids{"b"}, over: true}, phase: none,
 		},
+		"nor is one of which a member is gone before it was bound": {
+			before: append(all[:4:4], permit("c"), written(nil), bound("a"), bound("c")),
+			last:   gone("b"), want: effects{release: uids{"b"}, reject: uids{"b"}, over: true}, phase: none,
+		},
+		"but one that is gone after it was bound harms nobody": {
+			before: append(all[:4:4], permit("c"), written(nil), bound("a"), bound("b"), gone("b")),
+			last:   bound("c"), want: effects{over: true, done: true}, phase: none,
+		},
 		"one whose binding failed comes again for a time": {
 			before: append(all[:4:4], permit("c"), written(nil), unreserve("b"), tick(late)),
 			last:   tick(late.Add(gangrequest.DefaultScheduleTimeout)), want: effects{activate: uids{"b"}}, phase: committed,
