@@ -22,7 +22,7 @@ import (
 // Supplier says what nodes have for members; nodestate's State does.
 type Supplier interface {
 	Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter) fabric.Supply
-	EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter, used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply
+	EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter, used nvtopo.Mask, placed []nodestate.Placed, stay sets.Set[types.UID]) fabric.Supply
 	SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter,
 		used nvtopo.Mask, placed []nodestate.Placed, gone sets.Set[types.UID]) fabric.Supply
 	Stamper(nodes []string) *nodestate.Stamper
@@ -68,7 +68,7 @@ type Question struct {
 	Nodes    []fwk.NodeInfo
 	Snapshot fwk.NodeInfoLister
 	Demand   func(*v1.Pod) (*placement.Demand, error)
-	Empty    bool // as if nobody else used anything
+	Empty    bool // as if nobody else used anything: the gang's own members keep what they have
 	// Freest prefers the nodes with the most that is free now, of plans that are equal in level,
 	// domains, bands and segments.
 	Freest bool
@@ -105,7 +105,7 @@ type Answer struct {
 func (p *Planner) Plan(q *Question) (*Answer, error) {
 	p.plans++
 	defer p.forget() // also of plans that fail: they ask nodes, too
-	b := &build{p: p, q: q, tree: q.View.Tree}
+	b := &build{p: p, q: q, tree: q.View.Tree, bound: map[int][]*v1.Pod{}}
 	if err := b.members(); err != nil {
 		return nil, err
 	}
@@ -149,9 +149,10 @@ type build struct {
 	demands []*placement.Demand // of ranked; nil for those that are bound
 	ranks   []int               // of ranked, in the gang: a plan leaves out who is not to be placed yet
 	shapes  []*shape
-	refused map[string]bool // the keys under which nodes were refused
-	infos   []fwk.NodeInfo  // by node of the tree
-	cleared []*Cleared      // by node of the tree; nil unless the question has some
+	refused map[string]bool   // the keys under which nodes were refused
+	infos   []fwk.NodeInfo    // by node of the tree
+	cleared []*Cleared        // by node of the tree; nil unless the question has some
+	bound   map[int][]*v1.Pod // by node of the tree; those that are there on an empty cluster, too
 }
 
 // members lists those that are bound and those to be placed, by their ranks.
@@ -174,6 +175,9 @@ func (b *build) members() error {
 				continue // the node is gone, or too new to be in the tree
 			}
 			member.Bound, member.Node = true, node
+			if b.q.Empty {
+				b.bound[node] = append(b.bound[node], pod)
+			}
 		case place[pod]:
 			var err error
 			if d, err = b.q.Demand(pod); err != nil {
@@ -309,10 +313,13 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 			continue
 		}
 		x := &known.nodes[node]
+		if b.bound[node] != nil {
+			x = &supplied{} // no other gang has this answer
+		}
 		if !x.known || !stamper.Holds(node, &x.stamp, info) {
 			stamp := stamper.Stamp(node, info)
 			if !x.known || !x.stamp.Same(stamp) || x.node != info.Node() {
-				*x = supplied{known: true, node: info.Node(), supply: b.ask(s, info)}
+				*x = supplied{known: true, node: info.Node(), supply: b.ask(s, node)}
 			}
 			x.stamp = stamp
 		}
@@ -348,14 +355,28 @@ func (p *Planner) stamperOf(view *fabricview.View) *nodestate.Stamper {
 }
 
 // ask asks a node what it has for members of a shape.
-func (b *build) ask(s *shape, info fwk.NodeInfo) fabric.Supply {
+func (b *build) ask(s *shape, node int) fabric.Supply {
+	info := b.infos[node]
 	switch {
 	case !s.admits(info, b.q.Empty):
 		return fabric.Supply{}
 	case b.q.Empty:
-		return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter, 0, nil), info.Node())
+		return b.askEmpty(s, node, 0, nil)
 	}
 	return s.bound(b.p.supplier.Supply(s.demand, info, b.q.Snapshot, b.p.slotter), info.Node())
+}
+
+// askEmpty asks a node what it has once nobody is there but members that are bound.
+func (b *build) askEmpty(s *shape, node int, used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply {
+	var stay sets.Set[types.UID]
+	for _, pod := range b.bound[node] {
+		if s.alone && sameShape(s.pod, pod) {
+			return fabric.Supply{}
+		}
+		stay = stay.Union(sets.New(pod.UID))
+	}
+	info := b.infos[node]
+	return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter, used, placed, stay), info.Node())
 }
 
 // clearedOn is what does not count on a node; nil if all does.
@@ -399,7 +420,7 @@ func (b *build) remaining(shape, node int, used nvtopo.Mask, placed []int) fabri
 		others = append(others, nodestate.Placed{Demand: b.shapes[i].demand, Count: n})
 	}
 	if b.q.Empty {
-		return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter, used, others), info.Node())
+		return b.askEmpty(s, node, used, others)
 	}
 	var gone sets.Set[types.UID]
 	if c := b.clearedOn(node); c != nil {

@@ -101,14 +101,32 @@ func asGiven(d *placement.Demand, n *usage.Node, used nvtopo.Mask, placed []Plac
 	return out
 }
 
-// EmptySupply is what the node would have with nothing on it but the pods of DaemonSets, which
-// stay, and members of other demands as in SupplyBeside: what a gang may wait for.
-func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter, used nvtopo.Mask, placed []Placed) fabric.Supply {
+// EmptySupply is what the node would have with nothing on it but the pods of DaemonSets, those of
+// stay, with their devices, and members of other demands as in SupplyBeside: what a gang may wait
+// for. stay may be nil.
+func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter, used nvtopo.Mask, placed []Placed, stay sets.Set[types.UID]) fabric.Supply {
 	node := info.Node()
+	x := s.cells.ensure(node.Name)
+	reserved := x.reserved.View() // before the annotations of those that stay
 	room := roomOf(info.GetAllocatable())
+	r := &reader{s: s, reserved: reserved}
 	for _, pi := range info.GetPods() {
-		if owner := metav1.GetControllerOf(pi.GetPod()); owner != nil && owner.Kind == "DaemonSet" {
+		owner, stays := metav1.GetControllerOf(pi.GetPod()), stay.Has(pi.GetPod().UID)
+		if stays {
+			r.here = append(r.here, pi)
+		}
+		if stays || owner != nil && owner.Kind == "DaemonSet" {
 			room.takeAll(pi.CalculateResource().Resource, 1)
+		}
+	}
+	var others []usage.Reservation
+	for _, o := range reserved.Reservations {
+		if !stay.Has(o.UID) {
+			continue
+		}
+		others = append(others, o)
+		if !slices.ContainsFunc(r.here, func(pi fwk.PodInfo) bool { return pi.GetPod().UID == o.UID }) {
+			room.take(o.Request, 1)
 		}
 	}
 	for _, p := range placed {
@@ -118,19 +136,18 @@ func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *pla
 	if !d.HasGPUs() {
 		return fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}
 	}
-	x := s.cells.ensure(node.Name)
 	n := x.entry.Node()
 	if limit == 0 || s.topologies.CheckGraph(x.entry, n, node.UID) != placement.Fits {
 		return fabric.Supply{}
 	}
+	others = append(others, asGiven(d, n, used, placed)...)
 	emptied := sync.OnceValue(n.Emptied)
-	others := asGiven(d, n, used, placed)
 	beside := func(given []usage.Reservation) *usage.Usage {
 		all := slices.Concat(others, given)
-		return usage.Compute(&usage.Input{Node: emptied(), Now: s.clock.Now(), Pods: &podInfos{}, Reservations: all})
+		return usage.Compute(&usage.Input{Node: emptied(), Now: s.clock.Now(), Pods: &r.here, Reservations: all, Reader: r})
 	}
 	empty := n.Empty
-	if len(others) > 0 {
+	if len(others)+len(r.here) > 0 {
 		empty = beside(nil)
 	}
 	slots, most := slotter.Slots(empty, d, s.clock.Now(), beside)

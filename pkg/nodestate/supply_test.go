@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 
@@ -196,7 +197,7 @@ func TestAnEmptyNodeSuppliesWhatItHasWhenEmptied(t *testing.T) {
 			c := newTenancy(t, rng, "dgx1-v100", kubelet)
 			gang := c.gang(16)
 			d := demandOf(t, gang[0])
-			got := c.EmptySupply(d, c.info, slotter, 0, nil)
+			got := c.EmptySupply(d, c.info, slotter, 0, nil, nil)
 			c.info, c.list = c.view(t)
 			if want := c.Supply(d, c.info, c.list, slotter); slotsOf(got) != slotsOf(want) {
 				t.Errorf("kubelet %d, seed %d: %d slots when emptied, %d when empty\n%s", k, seed, slotsOf(got), slotsOf(want), d.Signature())
@@ -268,7 +269,7 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 			t.Errorf("the launcher's GPUs are given out again: %v", set.Positions())
 		}
 	}
-	if n := slotsOf(r.EmptySupply(d, info, placement.NewSlotter(), nvtopo.MaskOf(0, 1), []Placed{{launcher, 1}})); n != 3 {
+	if n := slotsOf(r.EmptySupply(d, info, placement.NewSlotter(), nvtopo.MaskOf(0, 1), []Placed{{launcher, 1}}, nil)); n != 3 {
 		t.Errorf("%d slots beside a launcher of 2 GPUs when the node is empty, want 3", n)
 	}
 	affine := demandOf(t, annotated(guaranteed(gpuPod("worker", 1), "20", "1Gi"), podrequest.NUMAAffinityKey, "required"))
@@ -276,6 +277,39 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 	beside := r.SupplyBeside(affine, info, l, placement.NewSlotter(), nvtopo.MaskOf(0), []Placed{{demandOf(t, guaranteed(gpuPod("launcher", 1), "20", "1Gi")), 1}})
 	if n := slotsOf(beside); n == 0 || n >= alone {
 		t.Errorf("%d slots beside a pod of 20 CPUs, want fewer than the %d without it", n, alone)
+	}
+}
+
+// TestAnEmptiedNodeHasThePodsThatStay: those of the gang itself that are bound there.
+func TestAnEmptiedNodeHasThePodsThatStay(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	stays := on(t, r.State, guaranteed(gpuPod("stays", 2), "312", "1Gi"), "n", 0, 1)
+	goes := on(t, r.State, gpuPod("goes", 4), "n", 4, 5, 6, 7)
+	info, _ := r.view(t, stays, goes)
+	stay := sets.New(stays.UID)
+	got := r.EmptySupply(demandOf(t, gpuPod("p", 2)), info, placement.NewSlotter(), 0, nil, stay)
+	if n := slotsOf(got); n != 3 {
+		t.Errorf("%d slots of 2 GPUs beside a pod with 2, want 3", n)
+	}
+	for _, set := range got.Slots.Sets(slotsOf(got)) {
+		if set&nvtopo.MaskOf(0, 1) != 0 {
+			t.Errorf("the GPUs of the pod that stays are given out: %v", set.Positions())
+		}
+	}
+	cpu := demandOf(t, guaranteed(gpuPod("p", 0), "100", "1Gi"))
+	if n := slotsOf(r.EmptySupply(cpu, info, placement.NewSlotter(), 0, nil, stay)); n != 2 {
+		t.Errorf("%d slots of 100 CPUs beside a pod with 312 of 512, want 2", n)
+	}
+	if n := slotsOf(r.EmptySupply(demandOf(t, gpuPod("p", 2)), info, placement.NewSlotter(), 0, nil, nil)); n != 4 {
+		t.Errorf("%d slots of 2 GPUs if nobody stays, want 4", n)
+	}
+	planned := gpuPod("planned", 2)
+	planned.UID = "planned"
+	free, l := r.view(t)
+	r.mustPlan(t, l, member(t, planned, "n", 2, 3))
+	got = r.EmptySupply(demandOf(t, gpuPod("p", 2)), free, placement.NewSlotter(), 0, nil, sets.New(planned.UID))
+	if n := slotsOf(got); n != 3 {
+		t.Errorf("%d slots of 2 GPUs beside a pod that is not in the snapshot yet, want 3", n)
 	}
 }
 

@@ -69,6 +69,26 @@ func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
 	testrig.Soon(t, "the nodes are open", func() bool { return !r.state.Closed().Any() })
 }
 
+// TestNoNodesOfOwnMembersAreKept: a member that is bound stays, and where it is the others never
+// have room.
+func TestNoNodesOfOwnMembersAreKept(t *testing.T) {
+	t.Parallel()
+	r := newRigWith(t, `{"drainAfter": "1s"}`, 2, 2)
+	for _, node := range []string{"node-0-1", "node-1-0", "node-1-1"} {
+		r.single("on-"+node, node, 8, 0)
+	}
+	r.place(r.pod("waits", 2, 0, 8, nil, func(pod *v1.Pod) { pod.Spec.NodeName = "node-0-0" }))
+	waits := r.pod("waits", 2, 1, 8, nil)
+	r.known(waits)
+	testrig.Soon(t, "nodes are closed for the gang", func() bool {
+		r.cycle(waits)
+		return r.state.Closed().Any()
+	})
+	if diff := cmp.Diff([]string{"node-0-1"}, slices.Sorted(maps.Keys(r.state.Closed().All()))); diff != "" {
+		t.Errorf("closed nodes (-want,+got)\n%s", diff)
+	}
+}
+
 // single is a pod in no gang.
 func single(name string, age time.Duration, change func(*v1.Pod)) *v1.Pod {
 	pod := podOf(name, 1, 0, 8, nil)
