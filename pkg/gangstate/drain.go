@@ -44,7 +44,8 @@ func (g *Gangs) CloseBy(closeNodes func(map[string]*candidates.Closure)) {
 }
 
 // Starving says of a gang that has no room now when nodes are closed for it; zero is never. Only
-// members below the minimum count. own are the nodes that are closed for it already, unless it
+// members below the minimum count, and none while nodes are closed for an older gang of its
+// priority. own are the nodes that are closed for it already, unless it
 // has changed since they were chosen. closed says which nodes may not be closed for it.
 func (g *Gangs) Starving(t *Turn) (from time.Time, own []string, closed func(node string) bool) {
 	g.mu.Lock()
@@ -53,15 +54,19 @@ func (g *Gangs) Starving(t *Turn) (from time.Time, own []string, closed func(nod
 	if x == nil || after <= 0 || g.incomplete(x) != "" || !x.turns.needed {
 		return from, nil, nil
 	}
-	if from = g.completed(x).Add(after); from.Before(x.drainAt) {
+	complete, d := g.completed(x), g.drains[x.priority]
+	if d != nil && d.gang != x && !younger(d, complete, x) {
+		return from, nil, nil // it is tried again when these nodes are opened
+	}
+	if from = complete.Add(after); from.Before(x.drainAt) {
 		from = x.drainAt
 	}
-	if d := g.drains[x.priority]; d != nil && d.gang == x && d.revision == x.revision {
+	if d != nil && d.gang == x && d.revision == x.revision {
 		own = d.nodes
 	}
 	taken := map[string]bool{}
 	for priority, d := range g.drains {
-		if priority >= x.priority && d.gang != x {
+		if priority > x.priority && d.gang != x {
 			for _, node := range d.nodes {
 				taken[node] = true
 			}

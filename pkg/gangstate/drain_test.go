@@ -92,10 +92,10 @@ func TestNodesAreClosedForTheOldestGangOfAPriority(t *testing.T) {
 		t.Errorf("the gang says %q", text)
 	}
 	r.want("a", map[string]string{"n1": "gang ns/a", "n2": "gang ns/a"})
-	r.refuse(b[0], "n3")
-	r.want("b is older", map[string]string{"n3": "gang ns/b"})
-	if _, text = r.refuse(a[0], "n1"); text != "" {
-		t.Errorf("the younger gang drains, too: %q", text)
+	r.refuse(b[0], "n2", "n3")
+	r.want("b is older", map[string]string{"n2": "gang ns/b", "n3": "gang ns/b"})
+	if from, text = r.refuse(a[0], "n1"); text != "" || !from.IsZero() {
+		t.Errorf("nodes are chosen for the younger gang, too: from %v, %q", from, text)
 	}
 	r.refuse(c[0], "n3", "n4")
 	r.want("c has a higher priority and needs a node of b's", map[string]string{"n3": "gang ns/c", "n4": "gang ns/c"})
