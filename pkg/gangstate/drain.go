@@ -191,6 +191,7 @@ func (g *Gangs) publish() {
 		}
 	}
 	g.closeNodes(nodes)
+	g.Changed() // one may be open to gangs that wait
 }
 
 // completed is when the last of the members that are to be placed came, by what the API server

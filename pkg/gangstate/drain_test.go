@@ -142,6 +142,26 @@ func TestClosedNodesAreOpenedOnceTheGangIsPlaced(t *testing.T) {
 	}
 }
 
+func TestGangsAreTriedAgainWhenNodesAreOpened(t *testing.T) {
+	t.Parallel()
+	r := newDrainRig(t)
+	pods := r.gang("a", 0, 0)
+	r.clock.Step(drainAfter)
+	r.refuse(pods[0], "n1")
+	r.want("a", map[string]string{"n1": "gang ns/a"})
+	select {
+	case <-r.gangs.wake: // because they were closed
+	default:
+	}
+	r.delete("a-0")
+	r.want("a is incomplete", map[string]string{})
+	select {
+	case <-r.gangs.wake:
+	default:
+		t.Error("no round of gangs that wait is due")
+	}
+}
+
 // TestAGateThatWentLate counts from when the members might be scheduled.
 func TestAGateThatWentLate(t *testing.T) {
 	t.Parallel()
