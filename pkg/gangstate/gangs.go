@@ -62,6 +62,7 @@ type Gangs struct {
 	byPod map[types.UID]*gang                              // guarded by mu
 	group map[gangrequest.Key]*schedulingv1alpha1.PodGroup // guarded by mu; PodGroups, with or without pods
 
+	mayLead    func() bool                          // guarded by mu, and called without it
 	closeNodes func(map[string]*candidates.Closure) // guarded by mu
 	drains     map[int32]*drain                     // by priority; guarded by mu
 	partial    map[gangrequest.Key]bool             // guarded by mu; those that say that they are not whole
@@ -119,8 +120,9 @@ func New(clk clock.PassiveClock) *Gangs {
 	return &Gangs{
 		clock: clk, wake: make(chan struct{}, 1), profiles: map[string]bool{}, gangs: map[gangrequest.Key]*gang{}, byPod: map[types.UID]*gang{},
 		group: map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}, doer: idle{}, partial: map[gangrequest.Key]bool{},
-		strays: map[types.UID]time.Time{},
-		drains: map[int32]*drain{}, closeNodes: func(map[string]*candidates.Closure) {},
+		strays:  map[types.UID]time.Time{},
+		mayLead: func() bool { return false },
+		drains:  map[int32]*drain{}, closeNodes: func(map[string]*candidates.Closure) {},
 	}
 }
 

@@ -32,37 +32,49 @@ type Settlement struct {
 
 // unsettled is what is known of a gang whose PodGroup says that it is not whole.
 type unsettled struct {
-	since    time.Time // when this process, which leads, first saw some members bound; zero: none is
-	next     time.Time // when it is looked at
+	since    time.Time // when this process, whose cycles begin, first saw some members bound; zero: none is
+	next     time.Time // when it is looked at; zero: no member is bound
 	evicting bool      // members are being evicted: no attempt may begin
 }
 
-// settle says whether a gang is to be looked at now. Only the leader does so: it is the one whose
-// cycles begin. The time that another process led does not count, because this one can perhaps
-// place the rest. It needs g.mu.
-func (g *Gangs) settle(x *gang) *Settlement {
-	bound, ended := 0, 0
-	if g.partial[x.key] && g.leads.Load() {
+// settle says whether a gang is to be looked at now, by the process that leads. That all are bound
+// may be written by whoever leads by the Lease: no cycle may begin for long. Only the process whose
+// cycles begin evicts, and the time before does not count, because this one can perhaps place the
+// rest. It needs g.mu.
+func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
+	bound, ended, leads := 0, 0, g.leads.Load()
+	if g.partial[x.key] && (leads || mayLead) {
 		bound, ended = x.placed()
 	}
-	now := g.clock.Now()
-	switch u := &x.unsettled; {
-	case bound == 0:
-		u.since = time.Time{}
+	now, u := g.clock.Now(), &x.unsettled
+	if bound == 0 {
+		u.since, u.next = time.Time{}, time.Time{}
 		return nil
-	case u.since.IsZero():
-		u.since, u.next = now, now.Add(settleAfter)
+	}
+	if leads && u.since.IsZero() {
+		u.since = now
+	}
+	switch {
+	case u.next.IsZero():
+		u.next = now.Add(settleAfter)
 		return nil
 	case u.evicting || x.attempt != nil || x.busy > 0 || now.Before(u.next):
 		return nil
 	}
 	group := g.group[x.key]
 	s := &Settlement{Key: x.key, Group: group, Evict: bound+ended < int(max(1, group.Spec.MinMember))}
-	if timeout := g.scheduleTimeout(group); s.Evict && (timeout == 0 || now.Sub(x.unsettled.since) < timeout) {
+	if timeout := g.scheduleTimeout(group); s.Evict && (timeout == 0 || u.since.IsZero() || now.Sub(u.since) < timeout) {
 		return nil
 	}
-	x.unsettled.next, x.unsettled.evicting = now.Add(settleEvery), s.Evict
+	u.next, u.evicting = now.Add(settleEvery), s.Evict
 	return s
+}
+
+// LeadsBy has fn asked whether this process leads, as far as the Lease says.
+func (g *Gangs) LeadsBy(fn func() bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.mayLead = fn
 }
 
 // scheduleTimeout is how long a gang may be partly bound; 0: for ever. Its owner may ask for more

@@ -70,25 +70,28 @@ func TestWhenAGangIsSettled(t *testing.T) {
 		bound   int // of 3
 		timeout time.Duration
 		own     time.Duration // the PodGroup's scheduleTimeoutSeconds
-		standby bool
+		standby bool          // no cycle began here
+		lease   bool          // this process leads, by the Lease
 		change  func(pods []*v1.Pod)
 
 		want  int // seconds
 		evict bool
 	}{
-		"the rest does not follow":              {state: notWhole, bound: 2, timeout: time.Minute, want: 60, evict: true},
-		"its group gives it longer":             {state: notWhole, bound: 2, timeout: time.Minute, own: 90 * time.Second, want: 90, evict: true},
-		"its group gives it shorter":            {state: notWhole, bound: 2, timeout: time.Minute, own: time.Second, want: 60, evict: true},
-		"the write that it is whole was lost":   {state: notWhole, bound: 3, timeout: time.Minute, want: 10},
-		"likewise, and nobody is to be evicted": {state: notWhole, bound: 3, want: 10},
-		"one of them ended":                     {state: notWhole, bound: 3, timeout: time.Minute, change: func(p []*v1.Pod) { p[0].Status.Phase = v1.PodSucceeded }, want: 10},
-		"nobody is to be evicted":               {state: notWhole, bound: 2, want: never},
-		"nobody is bound":                       {state: notWhole, timeout: time.Minute, want: never},
-		"those who are bound are being deleted": {state: notWhole, bound: 1, timeout: time.Minute, change: func(p []*v1.Pod) { p[0].DeletionTimestamp = new(metav1.Now()) }, want: never},
-		"it was whole, and lost a member":       {state: isWhole, bound: 2, timeout: time.Minute, want: never},
-		"it says nothing":                       {bound: 2, timeout: time.Minute, want: never},
-		"what it says cannot be read":           {state: `{"whole":false}`, bound: 2, timeout: time.Minute, want: never},
-		"another process leads":                 {state: notWhole, bound: 2, timeout: time.Minute, standby: true, want: never},
+		"the rest does not follow":                {state: notWhole, bound: 2, timeout: time.Minute, want: 60, evict: true},
+		"its group gives it longer":               {state: notWhole, bound: 2, timeout: time.Minute, own: 90 * time.Second, want: 90, evict: true},
+		"its group gives it shorter":              {state: notWhole, bound: 2, timeout: time.Minute, own: time.Second, want: 60, evict: true},
+		"the write that it is whole was lost":     {state: notWhole, bound: 3, timeout: time.Minute, want: 10},
+		"likewise, and nobody is to be evicted":   {state: notWhole, bound: 3, want: 10},
+		"one of them ended":                       {state: notWhole, bound: 3, timeout: time.Minute, change: func(p []*v1.Pod) { p[0].Status.Phase = v1.PodSucceeded }, want: 10},
+		"nobody is to be evicted":                 {state: notWhole, bound: 2, want: never},
+		"nobody is bound":                         {state: notWhole, timeout: time.Minute, want: never},
+		"those who are bound are being deleted":   {state: notWhole, bound: 1, timeout: time.Minute, change: func(p []*v1.Pod) { p[0].DeletionTimestamp = new(metav1.Now()) }, want: never},
+		"it was whole, and lost a member":         {state: isWhole, bound: 2, timeout: time.Minute, want: never},
+		"it says nothing":                         {bound: 2, timeout: time.Minute, want: never},
+		"what it says cannot be read":             {state: `{"whole":false}`, bound: 2, timeout: time.Minute, want: never},
+		"another process leads":                   {state: notWhole, bound: 2, timeout: time.Minute, standby: true, want: never},
+		"no cycle began, and the write was lost":  {state: notWhole, bound: 3, timeout: time.Minute, standby: true, lease: true, want: 10},
+		"no cycle began, and the rest is missing": {state: notWhole, bound: 2, timeout: time.Minute, standby: true, lease: true, want: never},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -100,6 +103,7 @@ func TestWhenAGangIsSettled(t *testing.T) {
 				t.Fatal(err)
 			}
 			g.Serve(testProfile, s)
+			g.LeadsBy(func() bool { return tc.lease })
 			group := testGroup(3, tc.state)
 			if tc.own > 0 {
 				group.Spec.ScheduleTimeoutSeconds = new(int32(tc.own / time.Second))
@@ -127,6 +131,37 @@ func TestWhenAGangIsSettled(t *testing.T) {
 				t.Errorf("looked at after %d s, want %d (-1: never): %+v, want evictions: %t", got, tc.want, s.asked, tc.evict)
 			}
 		})
+	}
+}
+
+// TestTheTimeOfARollBackBeginsWithTheFirstCycle: a process that only has the Lease so far may have
+// room for the rest.
+func TestTheTimeOfARollBackBeginsWithTheFirstCycle(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	s := &settler{}
+	g := New(clk)
+	if err := g.Configure(Config{ScheduleTimeout: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	g.Serve(testProfile, s)
+	g.LeadsBy(func() bool { return true })
+	g.SetGroup(testGroup(3, notWhole))
+	for _, pod := range groupMembers(3, 2) {
+		g.SetPod(pod)
+	}
+	for second := range int64(200) {
+		clk.SetTime(time.Unix(second, 0))
+		if second == 100 {
+			g.Begin(&v1.Pod{})
+		}
+		g.tick()
+		if got, want := len(s.asked), int(second/160); got != want {
+			t.Fatalf("%d settlements after %d s, want %d: a minute after the first cycle", got, second, want)
+		}
+		if len(s.asked) > 0 {
+			return
+		}
 	}
 }
 

@@ -49,6 +49,10 @@ func (g *Gangs) Run(ctx context.Context, clk clock.WithTicker) {
 // tick is one look at all gangs.
 func (g *Gangs) tick() {
 	g.rejectStrays()
+	g.mu.Lock()
+	ask := g.mayLead
+	g.mu.Unlock()
+	mayLead := ask() // it has a lock of its own
 	for _, key := range g.keys(func(*gang) bool { return true }) {
 		g.do(func() (*gang, effects) {
 			x := g.gangs[key]
@@ -56,7 +60,7 @@ func (g *Gangs) tick() {
 				return nil, effects{}
 			}
 			x.events = 0
-			settle := g.settle(x)
+			settle := g.settle(x, mayLead)
 			if x.attempt != nil {
 				return x, x.attempt.tick(g.clock.Now())
 			}

@@ -85,6 +85,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		}
 		p.started, p.state, p.planner, p.doer = true, state, gangstate.NewPlanner(state), d
 		p.gangs.CloseBy(state.Close)
+		p.gangs.LeadsBy(state.MayLead)
 		go d.runSayings(ctx, flowcontrol.NewTokenBucketRateLimiter(saidPerSecond, saidAtOnce))
 		return p.start(ctx, h)
 	})
