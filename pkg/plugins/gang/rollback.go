@@ -3,7 +3,9 @@
 package gang
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
@@ -16,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
 
 const (
@@ -88,29 +91,41 @@ func (d *doer) now(ctx context.Context, s *gangstate.Settlement) (*schedulingv1a
 	return group, pods, nil
 }
 
-// rollBack evicts members. Those whose disruption budget refuses stay for now: the gang is
-// looked at again.
+// rollBack evicts members. Those that cannot be evicted, such as those whose disruption budget
+// refuses, stay for now: the gang is looked at again.
 func (d *doer) rollBack(group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) (evicted int, err error) {
 	group = group.DeepCopy()
 	group.SetGroupVersionKind(schedulingv1alpha1.SchemeGroupVersion.WithKind("PodGroup")) // what an event needs to name it
 	why := fmt.Sprintf("the gang was never whole, and %d of its members are bound while the others found no place within the time", len(pods))
-	var refused error
-	for _, pod := range pods {
-		switch err := d.evict(pod); {
-		case err == nil:
-			evicted++
+	evicted, err = evictEach(pods, func(pod *v1.Pod) error {
+		err := d.evict(pod)
+		if err == nil {
 			d.handle.EventRecorder().Eventf(pod, group, v1.EventTypeWarning, reasonRolledBack, evicting, "evicted: %s", why)
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another pod has its name
-		case apierrors.IsTooManyRequests(err):
-			refused = err
-		default:
-			return evicted, err
 		}
-	}
+		return err
+	})
 	if evicted > 0 {
 		d.handle.EventRecorder().Eventf(group, nil, v1.EventTypeWarning, reasonRolledBack, evicting, "%d members are evicted: %s", evicted, why)
 	}
-	return evicted, refused
+	return evicted, err
+}
+
+// evictEach evicts one pod after the other. One that cannot be evicted keeps no other one: a gang
+// that is half evicted helps nobody. It ends at once only where the next one would meet the same:
+// another process leads, or the API server does not answer in time.
+func evictEach(pods []*v1.Pod, evict func(*v1.Pod) error) (evicted int, failed error) {
+	for _, pod := range pods {
+		switch err := evict(pod); {
+		case err == nil:
+			evicted++
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err): // it is gone, or another pod has its name
+		case errors.Is(err, leader.ErrNotLeader), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+			return evicted, err
+		default:
+			failed = cmp.Or(failed, err)
+		}
+	}
+	return evicted, failed
 }
 
 // evict asks for the eviction of one member, if this process still leads.

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
+)
+
+// TestOneEvictionThatFailsEndsNoRollBack has the eviction of b, of a, b and c, fail.
+func TestOneEvictionThatFailsEndsNoRollBack(t *testing.T) {
+	t.Parallel()
+	pods := v1.Resource("pods")
+	tests := map[string]struct {
+		err error
+
+		wantAsked   []string
+		wantEvicted int
+		wantErr     bool
+	}{
+		"its disruption budget refuses":          {apierrors.NewTooManyRequests("no", 0), []string{"a", "b", "c"}, 2, true},
+		"it is gone":                             {apierrors.NewNotFound(pods, "b"), []string{"a", "b", "c"}, 2, false},
+		"another one has its name":               {apierrors.NewConflict(pods, "b", errors.New("UID")), []string{"a", "b", "c"}, 2, false},
+		"the API server fails":                   {errors.New("it is down"), []string{"a", "b", "c"}, 2, true},
+		"another process leads":                  {leader.ErrNotLeader, []string{"a", "b"}, 1, true},
+		"the API server does not answer":         {context.DeadlineExceeded, []string{"a", "b"}, 1, true},
+		"the process ends while it is asked for": {context.Canceled, []string{"a", "b"}, 1, true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var victims []*v1.Pod
+			for _, name := range []string{"a", "b", "c"} {
+				victims = append(victims, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			}
+			var asked []string
+			failed := fmt.Errorf("evicting pod b: %w", tc.err)
+			evicted, err := evictEach(victims, func(pod *v1.Pod) error {
+				asked = append(asked, pod.Name)
+				if pod.Name == "b" {
+					return failed
+				}
+				return nil
+			})
+			if diff := cmp.Diff(tc.wantAsked, asked); diff != "" {
+				t.Errorf("asked for (-want,+got)\n%s", diff)
+			}
+			if evicted != tc.wantEvicted {
+				t.Errorf("%d were evicted, want %d", evicted, tc.wantEvicted)
+			}
+			if (err != nil) != tc.wantErr || err != nil && err != failed {
+				t.Errorf("the error is %v, want that of b: %t", err, tc.wantErr)
+			}
+		})
+	}
+}
