@@ -40,7 +40,8 @@ type Commit struct {
 	Key     gangrequest.Key
 	Group   *schedulingv1alpha1.PodGroup // nil if the gang has none
 	Members []types.UID
-	Fresh   bool // no member was bound before: the gang may be rolled back until it is whole
+	Fresh   bool  // no member was bound before: the gang may be rolled back until it is whole
+	Attempt int64 // the number that Doer.Commit wrote on the group; 0 if it wrote nothing
 	Answer  *Answer
 }
 

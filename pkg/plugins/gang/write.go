@@ -31,7 +31,8 @@ func (d *doer) Commit(c *gangstate.Commit) {
 		if c.Group != nil && c.Fresh {
 			err = d.annotateGroup(c.Group, func(now *schedulingv1alpha1.PodGroup) (map[string]string, error) {
 				before, _ := gangrequest.StateOf(now)
-				return stateNotes(gangrequest.State{Attempt: before.Attempt + 1}), nil
+				c.Attempt = before.Attempt + 1
+				return stateNotes(gangrequest.State{Attempt: c.Attempt}), nil
 			})
 		}
 		d.gangs.Written(c, err)
@@ -65,9 +66,19 @@ func (d *doer) whole(c *gangstate.Commit) error {
 		return d.annotatePod(c.Answer.Ranked[0], notes)
 	}
 	return d.annotateGroup(c.Group, func(now *schedulingv1alpha1.PodGroup) (map[string]string, error) {
+		if overtaken(c, now) {
+			return nil, nil
+		}
 		maps.Copy(notes, wholeNotes(now))
 		return notes, nil
 	})
+}
+
+// overtaken reports whether another attempt of the gang was begun since. The write queued for its
+// turn, and must not say of that one that it is whole.
+func overtaken(c *gangstate.Commit, now *schedulingv1alpha1.PodGroup) bool {
+	state, known := gangrequest.StateOf(now)
+	return c.Attempt != 0 && known && state.Attempt != c.Attempt
 }
 
 // wholeNotes say that the attempt that a PodGroup has now is whole.
