@@ -51,10 +51,12 @@ func claimObjects(d *diagnosis.State, c *diagnosis.Reservation) []Object {
 func inAttempts(d *diagnosis.State) map[types.UID]bool {
 	out := map[types.UID]bool{}
 	for i := range d.Gangs {
+		members := d.Gangs[i].Awaiting
 		if a := d.Gangs[i].Attempt; a != nil {
-			for _, uid := range slices.Concat(a.Held, a.Reserved, a.Waiting) {
-				out[uid] = true
-			}
+			members = slices.Concat(a.Held, a.Reserved, a.Waiting)
+		}
+		for _, uid := range members {
+			out[uid] = true
 		}
 	}
 	return out
@@ -86,7 +88,7 @@ func (s *scene) checkClaim(d *diagnosis.State, c *diagnosis.Reservation, attempt
 	case pod.Spec.NodeName != "" && pod.Spec.NodeName != c.Node:
 		v.Message += ", and the pod is on node " + pod.Spec.NodeName
 		s.pend(v)
-	case c.Phase == "planned" && !attempted[c.UID]:
+	case (c.Phase == "planned" || c.Phase == diagnosis.Awaiting) && !attempted[c.UID]:
 		v.Message += ", and no attempt to place its gang goes on"
 		s.pend(v)
 	default:
@@ -97,11 +99,22 @@ func (s *scene) checkClaim(d *diagnosis.State, c *diagnosis.Reservation, attempt
 
 // checkClaimSharing finds GPUs that one process has promised to two pods. One lock
 // guards all claims, so this must not happen at any moment.
+//
+// What awaits the end of others is theirs, too, until then. Two pods never await one GPU.
 func (s *scene) checkClaimSharing(d *diagnosis.State) {
+	for _, awaiting := range []bool{false, true} {
+		s.checkClaimsOf(d, func(c *diagnosis.Reservation) bool { return (c.Phase == diagnosis.Awaiting) == awaiting })
+	}
+}
+
+func (s *scene) checkClaimsOf(d *diagnosis.State, counts func(*diagnosis.Reservation) bool) {
 	holders := map[device][]types.UID{}
 	of := map[types.UID]*diagnosis.Reservation{}
 	for i := range d.Claims {
 		c := &d.Claims[i]
+		if !counts(c) {
+			continue
+		}
 		of[c.UID] = c
 		for _, id := range c.GPUs {
 			dev := device{c.Node, id}

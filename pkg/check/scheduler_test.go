@@ -183,6 +183,19 @@ func TestWhatASchedulerBelievesFollowsFromThePods(t *testing.T) {
 			},
 			want: wanted{violations: []string{SharedByClaim}, message: "Pod default/x (x), Pod default/y (y), Node b, Scheduler s"},
 		},
+		"a GPU whose pod is evicted for a gang that awaits it": {
+			build: func(c *city, d *diagnosis.State) {
+				d.Claims = []diagnosis.Reservation{c.claim("x", "binding", 0, 0, 1), c.claim("y", diagnosis.Awaiting, 0, 1)}
+				c.derives(d, "b", 0, 1)
+			},
+		},
+		"a GPU that two pods await": {
+			build: func(c *city, d *diagnosis.State) {
+				d.Claims = []diagnosis.Reservation{c.claim("x", diagnosis.Awaiting, 0, 0, 1), c.claim("y", diagnosis.Awaiting, 0, 1)}
+				c.derives(d, "b", 0, 1)
+			},
+			want: wanted{violations: []string{SharedByClaim}, message: "Pod default/x (x), Pod default/y (y), Node b, Scheduler s"},
+		},
 		"two claims of one pod": {build: func(c *city, d *diagnosis.State) {
 			d.Claims = []diagnosis.Reservation{c.claim("x", "doubtful", 0, 0, 1), c.claim("x", "binding", 0, 1)}
 			c.derives(d, "b", 0, 1)

@@ -58,6 +58,10 @@ type Profile struct {
 	CountStale bool `json:"countStale,omitempty"`
 }
 
+// Awaiting is the phase of a Reservation whose devices are also those of pods that are to go, for
+// its pod's gang. Its pod gets them when these are gone, with a plan made anew.
+const Awaiting = "awaiting"
+
 // Reservation is a choice on its way to its pod.
 type Reservation struct {
 	Pod   string    `json:"pod"` // namespace/name
@@ -76,6 +80,8 @@ type Gang struct {
 	// and absent if it does not wait, or for no certain time.
 	Waits string     `json:"waits,omitempty"`
 	Until *time.Time `json:"until,omitempty"`
+	// Awaiting are the members for whom places are held until others, evicted for the gang, are gone.
+	Awaiting []types.UID `json:"awaiting,omitempty"`
 	// Attempt is absent if none goes on.
 	Attempt *GangAttempt `json:"attempt,omitempty"`
 }

@@ -45,6 +45,11 @@ func (g *Gangs) Diagnose() []diagnosis.Gang {
 				d.Until = new(w.Until.UTC())
 			}
 		}
+		if x.claim != nil {
+			for _, l := range x.claim.Places {
+				d.Awaiting = append(d.Awaiting, l.Pod.UID)
+			}
+		}
 		if a := x.attempt; a != nil {
 			d.Attempt = &diagnosis.GangAttempt{
 				Phase: a.phase.String(), Since: a.since.UTC(), Why: a.why, Held: a.in(held), Reserved: a.in(reserved), Waiting: a.in(waiting),

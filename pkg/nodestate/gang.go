@@ -117,7 +117,7 @@ func (g *gangChoice) choose(m *GangMember) (*reservations.Reservation, placement
 		info = without
 	}
 	x := g.s.cells.ensure(m.Node)
-	r := &reservations.Reservation{UID: m.Pod.UID, Namespace: m.Pod.Namespace, Name: m.Pod.Name, Node: &x.reserved, Request: m.Demand.Request, Priority: g.priority}
+	r := &reservations.Reservation{UID: m.Pod.UID, Namespace: m.Pod.Namespace, Name: m.Pod.Name, Node: &x.reserved, Request: m.Demand.Request, Priority: g.priority, Awaits: g.at.ahead}
 	if !m.Demand.HasGPUs() {
 		return r, placement.Fits
 	}

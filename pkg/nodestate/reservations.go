@@ -91,6 +91,9 @@ func (s *State) Dump() []diagnosis.Reservation {
 	var out []diagnosis.Reservation
 	for _, r := range s.reservations.List() {
 		l := diagnosis.Reservation{Pod: r.Namespace + "/" + r.Name, Node: r.Node.Name(), UID: r.UID, Phase: r.Phase.String(), Since: r.Since}
+		if r.Awaits {
+			l.Phase = diagnosis.Awaiting
+		}
 		if r.Allocation != nil { // the place of a gang's pod without GPUs has none
 			for _, ca := range r.Allocation.Containers {
 				l.GPUs = append(l.GPUs, ca.GPUs...)

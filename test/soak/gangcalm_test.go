@@ -165,8 +165,8 @@ func heldForNobody(d *diagnosis.State) string {
 		}
 	}
 	for _, c := range d.Claims {
-		if c.Phase == "planned" {
-			return fmt.Sprintf("%s on %s is planned since %.1f s, and nobody tries to place its gang", c.Pod, c.Node, d.At.Sub(c.Since).Seconds())
+		if c.Phase == "planned" || c.Phase == diagnosis.Awaiting {
+			return fmt.Sprintf("%s on %s is %s since %.1f s, and nobody tries to place its gang", c.Pod, c.Node, c.Phase, d.At.Sub(c.Since).Seconds())
 		}
 	}
 	return ""

@@ -58,12 +58,18 @@ func (r *rig) add(uid types.UID, node, gpu string) *Reservation {
 // plan records that a pod is to get a GPU, or, without one, a place; it is not nil unless the pod
 // has gone or is being bound already.
 func (r *rig) plan(uid types.UID, node, gpu string) *Reservation {
+	out := r.reservation(uid, node, gpu)
+	if _, refused := r.AddAll([]*Reservation{out}); refused >= 0 {
+		return nil
+	}
+	return out
+}
+
+// reservation is what plan records.
+func (r *rig) reservation(uid types.UID, node, gpu string) *Reservation {
 	out := &Reservation{UID: uid, Name: string(uid), Node: r.node(node)}
 	if gpu != "" {
 		out.Allocation = chosen(uid, node, gpu)
-	}
-	if _, refused := r.AddAll([]*Reservation{out}); refused >= 0 {
-		return nil
 	}
 	return out
 }

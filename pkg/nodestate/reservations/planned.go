@@ -67,11 +67,11 @@ func (t *Table) Planned(uid types.UID) (node string, ok bool) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r := t.places[uid]; r != nil {
+	if r := t.places[uid]; r != nil && !r.Awaits {
 		return r.Node.name, true
 	}
 	for _, r := range t.byPod[uid] {
-		if r.phase == Planned {
+		if r.phase == Planned && !r.Awaits {
 			return r.Node.name, true
 		}
 	}
@@ -83,10 +83,13 @@ func (t *Table) Planned(uid types.UID) (node string, ok bool) {
 func (t *Table) Begin(uid types.UID, node string) (r *Reservation, placed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p := t.places[uid]; p != nil && p.Node.name == node {
+	if p := t.places[uid]; p != nil && p.Node.name == node && !p.Awaits {
 		return t.presentOn(uid, node), true
 	}
-	if r = t.presentOn(uid, node); r != nil && r.phase == Planned {
+	if r = t.presentOn(uid, node); r != nil && r.Awaits {
+		return nil, false
+	}
+	if r != nil && r.phase == Planned {
 		t.setPhase(r, Reserved)
 	}
 	return r, false

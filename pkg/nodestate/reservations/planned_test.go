@@ -175,6 +175,31 @@ func TestAPodWithoutDevicesHasAPlaceUntilItIsBoundGoneOrItsPlanEnds(t *testing.T
 	}
 }
 
+func TestWhatAwaitsTheEndOfOthersIsNotUsed(t *testing.T) {
+	r := newRig()
+	r.add("victim", "n", "a")
+	for name, gpu := range map[string]string{"awaits": "a", "awaits without devices": ""} {
+		t.Run(name, func(t *testing.T) {
+			c := r.reservation("p", "n", gpu)
+			c.Awaits = true
+			r.AddAll([]*Reservation{c})
+			if node, ok := r.Planned("p"); ok {
+				t.Errorf("the pod is said to be planned on %s", node)
+			}
+			if got, placed := r.Begin("p", "n"); got != nil || placed {
+				t.Errorf("a cycle began to use it: %v, %t", got, placed)
+			}
+			if !r.Attempted("p") {
+				t.Error("another plan could be made beside it")
+			}
+			r.EndPlanned("p")
+			if r.Attempted("p") {
+				t.Error("it is still there")
+			}
+		})
+	}
+}
+
 func TestAskingForAPlanCostsNothingWithoutOne(t *testing.T) {
 	r := newRig()
 	r.add("p", "n", "a")

@@ -58,6 +58,9 @@ type Reservation struct {
 	Allocation      *allocation.Allocation
 	Request         *podrequest.Request
 	Priority        int32 // of a planned one's gang: it yields to pods of a higher one
+	// Awaits: pods that are to go have the devices, too, until they are gone. No cycle may begin
+	// to use it; whoever planned it ends it and plans anew.
+	Awaits bool
 
 	// Guarded by Table.mu.
 	phase   Phase
