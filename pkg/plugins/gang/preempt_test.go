@@ -139,7 +139,7 @@ func TestPreemption(t *testing.T) {
 // then all members are placed.
 func (r *rig) goesOnAfter(gang []*v1.Pod) {
 	r.t.Helper()
-	want := []string{"default/gang-0 planned", "default/gang-1 planned", "default/gang-2 planned"}
+	want := []string{"default/gang-0 awaiting", "default/gang-1 awaiting", "default/gang-2 awaiting"}
 	if diff := cmp.Diff(want, r.held()); diff != "" {
 		r.t.Errorf("held (-want,+got)\n%s", diff)
 	}
@@ -213,7 +213,7 @@ func TestAWaitingGangYieldsAsAWhole(t *testing.T) {
 		}
 		r.fw.RunReservePluginsUnreserve(t.Context(), c.state, low[i], c.node)
 	}
-	if diff := cmp.Diff([]string{"default/high-0 planned", "default/high-1 planned"}, r.held()); diff != "" {
+	if diff := cmp.Diff([]string{"default/high-0 awaiting", "default/high-1 awaiting"}, r.held()); diff != "" {
 		t.Errorf("held (-want,+got)\n%s", diff)
 	}
 	testrig.Soon(t, "the gang of a higher priority is let through", func() bool {
