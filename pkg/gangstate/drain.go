@@ -129,6 +129,15 @@ func (g *Gangs) NoDrain(t *Turn) {
 	g.endDrains(func(d *drain) bool { return d.gang.key == t.Gang.Key })
 }
 
+// DrainInVain ends the drain of a gang for which its nodes have room, and which is refused there.
+func (g *Gangs) DrainInVain(t *Turn) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if x := g.gangs[t.Gang.Key]; x != nil {
+		g.endInVain(x)
+	}
+}
+
 // attemptFailed takes note that a gang had room and was not placed. It needs g.mu.
 func (g *Gangs) attemptFailed(x *gang) {
 	for _, d := range g.drains {
@@ -250,11 +259,24 @@ func (p *Planner) Drained(q *Question) (nodes []string, where string, err error)
 	return nodes, nodes[0], nil
 }
 
-// StillFits reports whether the gang fits on its closed nodes once all others are gone.
+// StillFits reports whether the gang fits on its closed nodes once all others are gone. What other
+// plugins refuse there may be due to those who are there still.
 func (p *Planner) StillFits(q *Question, own []string) bool {
 	empty := *q
-	empty.Empty, empty.Closed = true, func(node string) bool { return !slices.Contains(own, node) }
-	_, err := p.Plan(&empty)
+	empty.Empty = true
+	return p.fitsOn(&empty, own)
+}
+
+// RefusedThere reports whether there is room on its closed nodes for a gang that has no room, now:
+// it is other plugins that refuse them.
+func (p *Planner) RefusedThere(q *Question, own []string) bool {
+	now := *q
+	return len(q.Turn.Refused) > 0 && p.fitsOn(&now, own)
+}
+
+func (p *Planner) fitsOn(q *Question, nodes []string) bool {
+	q.Unrefused, q.Closed = true, func(node string) bool { return !slices.Contains(nodes, node) }
+	_, err := p.Plan(q)
 	return err == nil
 }
 

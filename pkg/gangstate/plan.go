@@ -63,12 +63,13 @@ func NewPlanner(s Supplier) *Planner {
 
 // Question is what a plan is made from.
 type Question struct {
-	Turn     *Turn
-	View     *fabricview.View
-	Nodes    []fwk.NodeInfo
-	Snapshot fwk.NodeInfoLister
-	Demand   func(*v1.Pod) (*placement.Demand, error)
-	Empty    bool // as if nobody else used anything: the gang's own members keep what they have
+	Turn      *Turn
+	View      *fabricview.View
+	Nodes     []fwk.NodeInfo
+	Snapshot  fwk.NodeInfoLister
+	Demand    func(*v1.Pod) (*placement.Demand, error)
+	Empty     bool // as if nobody else used anything: the gang's own members keep what they have
+	Unrefused bool // what other plugins refused does not count
 	// Freest prefers the nodes with the most that is free now, of plans that are equal in level,
 	// domains, bands and segments.
 	Freest bool
@@ -338,7 +339,7 @@ func (b *build) excluded(s *shape, info fwk.NodeInfo) bool {
 		return true
 	}
 	at, refused := b.q.Turn.Refused[Refusal{s.refusals, name}]
-	return refused && at == info.GetGeneration()
+	return refused && !b.q.Unrefused && at == info.GetGeneration()
 }
 
 // stamperOf returns the Stamper of a view's nodes, and begins a plan.

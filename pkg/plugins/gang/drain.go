@@ -18,6 +18,10 @@ func (p *Plugin) drain(q *gangstate.Question, w *gangstate.Wait) {
 		w.Until = from
 		return
 	}
+	if len(own) > 0 && p.planner.RefusedThere(q, own) {
+		p.gangs.DrainInVain(q.Turn)
+		return
+	}
 	if len(own) == 0 || !p.planner.StillFits(q, own) {
 		choice := *q
 		choice.Closed = taken

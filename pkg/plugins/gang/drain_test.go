@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
@@ -87,6 +88,64 @@ func TestNoNodesOfOwnMembersAreKept(t *testing.T) {
 	if diff := cmp.Diff([]string{"node-0-1"}, slices.Sorted(maps.Keys(r.state.Closed().All()))); diff != "" {
 		t.Errorf("closed nodes (-want,+got)\n%s", diff)
 	}
+}
+
+// TestKeptNodesThatAreRefused: they stay the same while others are there, for whom a plugin may
+// refuse them, and are opened once they have room and are refused nevertheless.
+func TestKeptNodesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newRigWith(t, `{"drainAfter": "1s"}`, 2, 2)
+	hold := func(name string, pods int, change func(*v1.Pod)) (end func()) {
+		t.Helper()
+		gang := r.gangOf(name, pods, 8, 1, change)
+		r.known(gang[0])
+		first := r.cycle(gang[0])
+		if !first.status.IsWait() {
+			t.Fatalf("gang %s has no places: %v", name, first.status)
+		}
+		return func() {
+			r.fw.RejectWaitingPod(gang[0].UID)
+			r.fw.WaitOnPermit(t.Context(), gang[0])
+			r.fw.RunReservePluginsUnreserve(t.Context(), first.state, gang[0], first.node)
+		}
+	}
+	end := hold("full", 4, func(*v1.Pod) {})
+	waits := r.gangOf("waits", 2, 8, 0, func(pod *v1.Pod) {
+		pod.Labels = map[string]string{refusesLabel: "node-0-"}
+		pod.Annotations[gangrequest.RequiredKey] = "rack"
+	})
+	r.known(waits[0])
+	testrig.Soon(t, "nodes are closed for the gang", func() bool {
+		r.cycle(waits[0])
+		return r.state.Closed().Any()
+	})
+	want := []string{"node-0-0", "node-0-1"}
+	kept := func(what string) {
+		t.Helper()
+		if diff := cmp.Diff(want, slices.Sorted(maps.Keys(r.state.Closed().All()))); diff != "" {
+			t.Errorf("%s: closed nodes (-want,+got)\n%s", what, diff)
+		}
+	}
+	kept("others are there")
+	end()
+	var refused *cycle
+	testrig.Soon(t, "the gang has a plan", func() bool {
+		refused = r.cycle(waits[0])
+		return refused.node != ""
+	})
+	if !strings.HasPrefix(refused.node, "node-0-") || refused.status.IsSuccess() {
+		t.Fatalf("node %q (%v), want one of rack-0, and that it is refused", refused.node, refused.status)
+	}
+	r.fw.RunPostFilterPlugins(t.Context(), refused.state, waits[0], framework.NewNodeToStatus(map[string]*fwk.Status{refused.node: refused.status}, nil))
+	end = hold("others", 3, func(*v1.Pod) {})
+	testrig.Soon(t, "the gang has no room", func() bool { return strings.Contains(r.cycle(waits[0]).status.Message(), "of 2") })
+	kept("one of the nodes is refused, and others are there")
+	end()
+	hold("beside", 2, func(pod *v1.Pod) { pod.Spec.NodeSelector = map[string]string{rackLabel: "rack-1"} })
+	testrig.Soon(t, "the nodes are open, which have room and are refused", func() bool {
+		r.cycle(waits[0])
+		return !r.state.Closed().Any()
+	})
 }
 
 // single is a pod in no gang.
