@@ -90,6 +90,7 @@ func (g *Gangs) Drain(t *Turn, nodes []string, where string) string {
 	}
 	d := &drain{gang: x, nodes: nodes, where: where, revision: x.revision, closure: &candidates.Closure{
 		Gang: x.key.String(), Priority: x.priority, Complete: complete, Since: g.clock.Now(),
+		Why: "the node is kept for " + x.key.String() + ", which has waited for long",
 	}}
 	if was := g.drains[x.priority]; was != nil && was.gang == x {
 		d.failed = was.failed

@@ -17,6 +17,7 @@ type Closure struct {
 	Priority int32     // of the gang: who has a higher one may use the node
 	Complete time.Time // when the gang became complete: who is not younger may use the node, too
 	Since    time.Time // when the node was closed
+	Why      string    // what those are told that are kept out; Filter makes no text for each node
 }
 
 // KeepsOut reports whether somebody of that priority, who was made then, is kept off.

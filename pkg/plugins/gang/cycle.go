@@ -208,7 +208,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, in
 	switch c := read(state); {
 	case c == nil:
 		if closure := p.state.Closed().To(pod, info.Node().Name); closure != nil {
-			return refused("the node is kept for " + closure.Gang + ", which has waited for long")
+			return refused(closure.Why)
 		}
 	case info.Node().Name != c.node:
 		return refused("the gang's plan has another node for the pod")
