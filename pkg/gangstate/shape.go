@@ -47,8 +47,8 @@ type shape struct {
 // sameShape reports whether two pods have one shape. It is asked about each member, so it
 // compares only what decides.
 func sameShape(a, b *v1.Pod) bool {
-	return equality.Semantic.DeepEqual(decides(a), decides(b)) && sameContainers(a.Spec.Containers, b.Spec.Containers) &&
-		sameContainers(a.Spec.InitContainers, b.Spec.InitContainers)
+	return a.Spec.SchedulerName == b.Spec.SchedulerName && equality.Semantic.DeepEqual(decides(a), decides(b)) && sameContainers(a.Spec.Containers, b.Spec.Containers) &&
+		sameContainers(a.Spec.InitContainers, b.Spec.InitContainers) && keepsApart(a) == keepsApart(b)
 }
 
 // decided is what plugins look at, beside containers and what a Demand has.
@@ -113,7 +113,9 @@ func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 			}
 		}
 	}
-	key, err := json.Marshal([]any{pod.Namespace, d.Signature(), decides(pod), requests, s.ports})
+	s.alone = len(s.ports) > 0 || keepsApart(pod)
+	// Of the labels only this decides, and the profile has arguments by which nodes are judged.
+	key, err := json.Marshal([]any{pod.Namespace, pod.Spec.SchedulerName, d.Signature(), decides(pod), requests, s.ports, s.alone})
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
@@ -121,27 +123,25 @@ func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 	if s.claims = len(claimsOf(pod)) > 0; !s.claims {
 		s.refusals = s.key
 	}
-	s.alone = len(s.ports) > 0
-	if a := pod.Spec.Affinity; a != nil {
-		if a.NodeAffinity != nil {
-			terms, err := nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
-			if err != nil {
-				return nil, fmt.Errorf("pod %s/%s: preferred node affinity: %w", pod.Namespace, pod.Name, err)
-			}
-			s.preferred = terms
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		terms, err := nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		if err != nil {
+			return nil, fmt.Errorf("pod %s/%s: preferred node affinity: %w", pod.Namespace, pod.Name, err)
 		}
-		s.alone = s.alone || keepsApart(pod, a.PodAntiAffinity)
+		s.preferred = terms
 	}
 	return s, nil
 }
 
-// keepsApart reports whether two such pods may not be on one node.
-func keepsApart(pod *v1.Pod, a *v1.PodAntiAffinity) bool {
-	if a == nil {
+// keepsApart reports whether an anti-affinity of such pods keeps two of them off one node.
+func keepsApart(pod *v1.Pod) bool {
+	a := pod.Spec.Affinity
+	if a == nil || a.PodAntiAffinity == nil {
 		return false
 	}
-	for i := range a.RequiredDuringSchedulingIgnoredDuringExecution {
-		term := &a.RequiredDuringSchedulingIgnoredDuringExecution[i]
+	terms := a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	for i := range terms {
+		term := &terms[i]
 		if term.TopologyKey != v1.LabelHostname {
 			continue
 		}

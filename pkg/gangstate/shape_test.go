@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
@@ -34,7 +35,9 @@ func (c *counting) Supply(*placement.Demand, fwk.NodeInfo, fwk.NodeInfoLister, *
 	return fabric.Supply{Slots: fabric.Unlinked(10)}
 }
 
-func (c *counting) SupplyBeside(_ *placement.Demand, _ fwk.NodeInfo, _ fwk.NodeInfoLister, _ *placement.Slotter, _ nvtopo.Mask, placed []nodestate.Placed) fabric.Supply {
+func (c *counting) SupplyAfter(_ *placement.Demand, _ fwk.NodeInfo, _ fwk.NodeInfoLister, _ *placement.Slotter, _ nvtopo.Mask,
+	placed []nodestate.Placed, _ sets.Set[types.UID],
+) fabric.Supply {
 	left := 10
 	for _, p := range placed {
 		left -= p.Count
@@ -166,6 +169,55 @@ func TestARefusalIsOfMembersWithClaimsOrOfThoseWithout(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestWhatMembersOfOneShapeShare: what a node said for one shape is remembered, also for other gangs.
+func TestWhatMembersOfOneShapeShare(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		change func(*v1.Pod)
+
+		want bool // it is of the shape that it was of before
+	}{
+		"another label, as each pod of a Job has": {func(pod *v1.Pod) { pod.Labels["index"] = "1" }, true},
+		"a label by which it may be beside it":    {func(pod *v1.Pod) { pod.Labels["app"] = "h" }, false},
+		"a profile, which has its own arguments":  {func(pod *v1.Pod) { pod.Spec.SchedulerName = "other" }, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pod := member("g", 1, "p-0", 0)
+			pod.Labels, pod.Spec.Affinity = map[string]string{"app": "g"}, apartFrom("g")
+			d, err := demandOf(pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before := KeyOf(pod, d)
+			tc.change(pod)
+			if got := KeyOf(pod, d) == before; got != tc.want {
+				t.Errorf("the same shape: %t, want %t", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestMembersThatKeepApartBesideOthers: the label of the first member lets it be beside the two that
+// keep apart.
+func TestMembersThatKeepApartBesideOthers(t *testing.T) {
+	t.Parallel()
+	var pods []*v1.Pod
+	for i, app := range []string{"h", "g", "g"} {
+		pod := member("g", 3, fmt.Sprintf("p-%d", i), 0)
+		pod.Labels, pod.Spec.Affinity = map[string]string{"app": app}, apartFrom("g")
+		pods = append(pods, pod)
+	}
+	answer, _, err := plannedOn(t, 2, pods, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := answer.Members[1].Node, answer.Members[2].Node; a == b {
+		t.Errorf("two members that keep apart are both on %s", a)
 	}
 }
 
