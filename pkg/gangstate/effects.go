@@ -99,13 +99,12 @@ func (g *Gangs) close(x *gang, done bool) {
 		x.tries, x.pauses = 0, 0
 		clear(x.refused)
 	case x.attempt.failed && x.waits == nil:
-		pause := min(firstPause<<min(x.pauses, 10), maxPause)
+		pause := x.pause()
 		if x.attempt.late {
 			// Its places were held for so long in vain. A member that never comes must not keep
 			// them from others most of the time.
 			pause = max(pause, latePause*Timeout(len(x.attempt.members)))
 		}
-		x.pauses++
 		x.waits = &Wait{Why: "gang: " + x.attempt.why, Until: g.clock.Now().Add(pause)}
 	}
 	x.attempt, x.commit, x.closed = nil, nil, true

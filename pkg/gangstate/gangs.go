@@ -86,7 +86,7 @@ type gang struct {
 	priority int32                 // as last read
 	busy     int                   // steps whose effects are being carried out
 	passed   map[types.UID]*Wait   // members above the minimum that had no room, since the last round, and why
-	pauses   int                   // attempts in a row that failed
+	pauses   int                   // attempts in a row that failed, or could not be held
 	turn     int                   // who of turns is elected
 	turnAt   time.Time
 	waits    *Wait             // nil: it may be tried

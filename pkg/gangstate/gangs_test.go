@@ -483,3 +483,28 @@ func (r *rig) gate(name string, gated bool) {
 	r.gangs.SetPod(pod)
 	r.Activate([]*v1.Pod{pod})
 }
+
+// TestThePauseGrowsWhilePlansCannotBeHeld: each second a plan was made and refused, for ever.
+func TestThePauseGrowsWhilePlansCannotBeHeld(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	g := New(clk)
+	g.Serve(testProfile, idle{})
+	pod := member("g", 1, "p", 0)
+	g.SetPod(pod)
+	key, _ := gangrequest.KeyOf(pod)
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		if why := g.Gate(pod); why != "" {
+			t.Fatalf("before plan %d: %s", i, why)
+		}
+		g.NotHeld(key, "no")
+		until := clk.Now().Add(want * time.Second)
+		clk.SetTime(until.Add(-time.Nanosecond))
+		g.tick()
+		if g.Gate(pod) != "no" {
+			t.Errorf("after plan %d the pause is less than %d s", i, want)
+		}
+		clk.SetTime(until)
+		g.tick()
+	}
+}

@@ -244,6 +244,26 @@ func (g *Gangs) Wait(key gangrequest.Key, w *Wait) {
 	})
 }
 
+// NotHeld keeps a gang from being tried for a pause that grows: it was planned, and its places could
+// not be held. What refused them may refuse the next plan, too.
+func (g *Gangs) NotHeld(key gangrequest.Key, why string) {
+	g.do(func() (*gang, effects) {
+		x := g.gangs[key]
+		if x == nil {
+			return nil, effects{}
+		}
+		g.keepWaiting(x, &Wait{Why: why, Until: g.clock.Now().Add(x.pause())})
+		return x, effects{activate: g.next(x)}
+	})
+}
+
+// pause is how long a gang waits after one more failure in a row.
+func (x *gang) pause() time.Duration {
+	pause := min(firstPause<<min(x.pauses, 10), maxPause)
+	x.pauses++
+	return pause
+}
+
 // keepWaiting needs g.mu.
 func (g *Gangs) keepWaiting(x *gang, w *Wait) {
 	x.tries = 0

@@ -12,13 +12,9 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/gangstate"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
-
-// afterConflict is the pause after a plan that could not be held.
-const afterConflict = time.Second
 
 // Reserve makes the entries of all members in the cycle that planned them. The others only
 // take note that theirs are used.
@@ -44,7 +40,7 @@ func (p *Plugin) hold(ctx context.Context, c *cycle, pod *v1.Pod) *fwk.Status {
 			m := &members[failed]
 			why += ": " + m.Pod.Name + " on " + m.Node + ": " + reason.Text(m.Demand.Request)
 		}
-		p.gangs.Wait(c.turn.Gang.Key, &gangstate.Wait{Why: why, Until: p.shared.Clock().Now().Add(afterConflict)})
+		p.gangs.NotHeld(c.turn.Gang.Key, why)
 		return fwk.NewStatus(fwk.Unschedulable, why)
 	}
 	p.nominate(ctx, members, pod) // before Hold: the end of the attempt takes nominations back
