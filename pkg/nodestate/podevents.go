@@ -68,7 +68,9 @@ func podEffects(before, after *v1.Pod) []effect {
 }
 
 // leaves reports whether a pod that had a node, or was nominated for one, has ended, is nominated
-// no more, or asks for something else than before: it was resized in place.
+// no more, or asks for something else than before: it was resized in place. A nomination that ends
+// because the pod is bound to that node leaves nothing: since Kubernetes 1.35 the API server takes it
+// back then.
 func leaves(before, after *v1.Pod) bool {
 	switch {
 	case before == nil || len(nodesOf(before)) == 0:
@@ -76,7 +78,8 @@ func leaves(before, after *v1.Pod) bool {
 	case after == nil || after.UID != before.UID || after.Status.Phase == v1.PodSucceeded || after.Status.Phase == v1.PodFailed:
 		return true
 	}
-	return before.Status.NominatedNodeName != "" && after.Status.NominatedNodeName != before.Status.NominatedNodeName ||
+	nominated := before.Status.NominatedNodeName
+	return nominated != "" && nominated != after.Status.NominatedNodeName && nominated != after.Spec.NodeName ||
 		before.Spec.NodeName != "" && after.Generation != before.Generation
 }
 

@@ -62,6 +62,8 @@ func TestPodEffects(t *testing.T) {
 		"a new pod is there":                                     {after: pod(), want: there},
 		"a bound pod settles its reservations":                   {before: pod(), after: onA, want: join(bound(onA), look("a"))},
 		"a bound pod frees the node it was nominated for":        {before: pod(nominated("b")), after: onA, want: join(bound(onA), look("b", "a"), room)},
+		"a pod that is bound where it was nominated leaves none": {before: pod(nominated("a")), after: onA, want: join(bound(onA), look("a"))},
+		"nor when the nomination goes later":                     {before: pod(on("a"), nominated("a")), after: onA, want: join(bound(onA), look("a"))},
 		"a nominated pod is looked at where it is to go":         {before: pod(), after: pod(nominated("b")), want: join(there, look("b"))},
 		"a pod that has finished is gone":                        {before: onA, after: pod(on("a"), finished), want: join(gone("u"), look("a"), room)},
 		"a pod that is being deleted before it is bound":         {before: pod(), after: pod(deleting), want: join([]effect{{kind: stopWaiting, uid: "u"}}, there)},
