@@ -228,15 +228,16 @@ func (g *Gangs) completed(x *gang) time.Time {
 }
 
 // KeptOut returns a function that says which nodes are closed to the members of a turn: for
-// gangs that are older, and of no lower priority. It returns nil if none is.
+// gangs that are older, and of no lower priority. So is all of a node with a place that is kept
+// from them. It returns nil if none is.
 func (t *Turn) KeptOut(closed *candidates.Closed) func(node string) bool {
 	nodes, own := closed.All(), t.Gang.Key.String()
-	if len(nodes) == 0 {
+	if !closed.Any() {
 		return nil
 	}
 	return func(node string) bool {
 		c := nodes[node]
-		return c.KeepsOut(t.Gang.Priority, t.Complete) && c.Gang != own
+		return c.KeepsOut(t.Gang.Priority, t.Complete) && c.Gang != own || closed.KeptFromGang(own, t.Gang.Priority, t.Complete, node)
 	}
 }
 

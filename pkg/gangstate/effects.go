@@ -44,6 +44,7 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 		delete(g.gangs, x.key)
 	}
 	g.endDrained()
+	g.endKept(x)
 }
 
 // ends returns what ends places and waits. It needs g.mu; what it returns does not.

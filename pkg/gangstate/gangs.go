@@ -66,6 +66,8 @@ type Gangs struct {
 	mayLead    func() bool                          // guarded by mu, and called without it
 	closeNodes func(map[string]*candidates.Closure) // guarded by mu
 	drains     map[int32]*drain                     // by priority; guarded by mu
+	keepPlaces func(map[string][]*candidates.Kept)  // guarded by mu
+	kept       map[*gang]*kept                      // guarded by mu
 	partial    map[gangrequest.Key]bool             // guarded by mu; those that say that they are not whole
 	strays     map[types.UID]time.Time              // those that are gone, but may still wait, until then; guarded by mu
 }
@@ -124,6 +126,7 @@ func New(clk clock.PassiveClock) *Gangs {
 		strays:  map[types.UID]time.Time{},
 		mayLead: func() bool { return false },
 		drains:  map[int32]*drain{}, closeNodes: func(map[string]*candidates.Closure) {},
+		kept: map[*gang]*kept{}, keepPlaces: func(map[string][]*candidates.Kept) {},
 	}
 }
 
@@ -221,7 +224,9 @@ func (g *Gangs) DeletePod(pod *v1.Pod) {
 		if x == nil {
 			return nil, effects{}
 		}
-		return x, g.remove(x, pod.UID, "a member was deleted")
+		e := g.remove(x, pod.UID, "a member was deleted")
+		g.keepPlace(x, pod)
+		return x, e
 	})
 }
 

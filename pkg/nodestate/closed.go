@@ -4,6 +4,7 @@ package nodestate
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 )
@@ -18,7 +19,24 @@ func (s *State) Close(nodes map[string]*candidates.Closure) {
 	s.closed.Set(nodes)
 	maps.DeleteFunc(before, func(node string, was *candidates.Closure) bool { return nodes[node] == was })
 	if len(before) > 0 {
-		s.waker.OpenGates()
-		s.waker.WakeOthers()
+		s.tryAgain()
 	}
+}
+
+// Keep replaces the places that are kept for replacements of members. Pods that one was kept
+// from are tried again, by and by. It may be called under any lock but the waker's.
+func (s *State) Keep(places map[string][]*candidates.Kept) {
+	before := s.closed.Kept()
+	s.closed.Keep(places)
+	for node, was := range before {
+		if slices.ContainsFunc(was, func(k *candidates.Kept) bool { return !slices.Contains(places[node], k) }) {
+			s.tryAgain()
+			return
+		}
+	}
+}
+
+func (s *State) tryAgain() {
+	s.waker.OpenGates()
+	s.waker.WakeOthers()
 }

@@ -25,17 +25,18 @@ func (c *Closure) KeepsOut(priority int32, made time.Time) bool {
 	return c != nil && priority <= c.Priority && made.After(c.Complete)
 }
 
-// Closed are the nodes that are closed now. It may be used at any time and under any lock; nobody
-// waits, and nothing is allocated. The zero value is no node.
+// Closed are the nodes that are closed now, and the places that are kept. It may be used at any
+// time and under any lock; nobody waits, and nothing is allocated. The zero value is none.
 type Closed struct {
 	nodes atomic.Pointer[map[string]*Closure]
+	kept  atomic.Pointer[map[string][]*Kept]
 }
 
 // Set replaces the closed nodes, by name. The map is not to be changed any more.
 func (c *Closed) Set(nodes map[string]*Closure) { c.nodes.Store(&nodes) }
 
-// Any reports whether a node is closed.
-func (c *Closed) Any() bool { return len(c.All()) > 0 }
+// Any reports whether a node is closed, or a place kept.
+func (c *Closed) Any() bool { return len(c.All())+len(c.Kept()) > 0 }
 
 // All returns the closed nodes, which are not to be changed.
 func (c *Closed) All() map[string]*Closure {
@@ -56,11 +57,17 @@ func (c *Closed) To(pod *v1.Pod, node string) *Closure {
 		return nil
 	}
 	x := nodes[node]
-	if !x.KeepsOut(corev1.PodPriority(pod), pod.CreationTimestamp.Time) || pod.Status.NominatedNodeName == node {
-		return nil
-	}
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && owner.Kind == "DaemonSet" {
+	if !x.KeepsOut(corev1.PodPriority(pod), pod.CreationTimestamp.Time) || exempt(pod, node) {
 		return nil
 	}
 	return x
+}
+
+// exempt reports whether no node is closed to the pod, or not this one.
+func exempt(pod *v1.Pod, node string) bool {
+	if pod.Status.NominatedNodeName == node {
+		return true
+	}
+	owner := metav1.GetControllerOfNoCopy(pod)
+	return owner != nil && owner.Kind == "DaemonSet"
 }

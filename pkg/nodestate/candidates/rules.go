@@ -35,7 +35,8 @@ func NewRules(pod *v1.Pod, request *podrequest.Request, closed *Closed) Rules {
 // Admit reports whether nothing of that keeps the pod off a node which has so much, of
 // which so much is used, and on which so many pods are.
 func (r *Rules) Admit(node *v1.Node, have, used fwk.Resource, pods int) bool {
-	return r.tolerates(node) && (!r.selects || r.selected(node)) && r.hasRoom(have, used, pods) && r.closed.To(r.pod, node.Name) == nil
+	return r.tolerates(node) && (!r.selects || r.selected(node)) && r.hasRoom(have, used, pods) &&
+		r.closed.To(r.pod, node.Name) == nil && r.closed.KeptFrom(r.pod, r.request.Scalars, node.Name, have, used) == nil
 }
 
 func (r *Rules) tolerates(node *v1.Node) bool {

@@ -37,6 +37,24 @@ const askedKey fwk.StateKey = "nvtopo.dev/gang-asked"
 
 type asked struct{}
 
+// requestsKey is where PreFilter keeps what a pod in no gang requests of devices.
+const requestsKey fwk.StateKey = "nvtopo.dev/requests"
+
+type requests map[v1.ResourceName]int64
+
+// Clone returns the same.
+func (r requests) Clone() fwk.StateData { return r }
+
+// requestsOf returns what PreFilter kept; nil if it kept nothing.
+func requestsOf(state fwk.CycleState) requests {
+	d, err := state.Read(requestsKey)
+	if err != nil {
+		return nil
+	}
+	r, _ := d.(requests)
+	return r
+}
+
 // Clone returns the same.
 func (a asked) Clone() fwk.StateData { return a }
 
@@ -76,6 +94,9 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	turn, member := p.gangs.Begin(pod)
 	if !member {
 		if list := p.near(state, pod, nodes); list != nil || p.state.Closed().Any() {
+			if d, err := p.demand(pod); err == nil { // else TopologyAware says what is wrong
+				state.Write(requestsKey, requests(d.Scalars))
+			}
 			return list, nil // Filter looks which nodes are closed to it
 		}
 		return nil, fwk.NewStatus(fwk.Skip)
@@ -202,13 +223,17 @@ func (p *Plugin) goOn(state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, 
 	return only(node), nil
 }
 
-// Filter keeps a member to its node, and other pods off nodes that are closed to them. A
+// Filter keeps a member to its node, and other pods off nodes that are closed to them, and off
+// what is kept there for others. A
 // nominated node is tried whatever PreFilter answers.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	switch c := read(state); {
 	case c == nil:
 		if closure := p.state.Closed().To(pod, info.Node().Name); closure != nil {
 			return refused(closure.Why)
+		}
+		if k := p.state.Closed().KeptFrom(pod, requestsOf(state), info.Node().Name, info.GetAllocatable(), info.GetRequested()); k != nil {
+			return refused(string(k.Resource) + " of the node is kept for " + k.Gang + ", which lost a member there")
 		}
 	case info.Node().Name != c.node:
 		return refused("the gang's plan has another node for the pod")

@@ -28,7 +28,7 @@ func (p *Plugin) near(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *
 	closed := p.state.Closed()
 	names, err := p.planner.Near(&gangstate.Question{
 		Turn: &gangstate.Turn{}, View: p.state.Fabric(), Nodes: nodes, Snapshot: snapshot, Demand: p.demand, Volumes: p.volumes.of,
-		Closed: func(node string) bool { return closed.To(pod, node) != nil },
+		Closed: func(node string) bool { return closed.To(pod, node) != nil || p.keptFrom(snapshot, pod, node) },
 	}, pod, to)
 	if err != nil || len(names) == 0 {
 		return nil // what cannot be read of the pod TopologyAware says
@@ -44,4 +44,14 @@ func (p *Plugin) retryFar(logger klog.Logger, state fwk.CycleState, pod *v1.Pod)
 	}
 	p.state.RetryOnAllNodes(logger, pod, p.handle)
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the nodes near the gang of "+gangrequest.NearKey+" are refused; all nodes are tried next")
+}
+
+// keptFrom reports whether a pod that is no member would take what is kept on a node.
+func (p *Plugin) keptFrom(snapshot fwk.NodeInfoLister, pod *v1.Pod, node string) bool {
+	if len(p.state.Closed().Kept()[node]) == 0 {
+		return false
+	}
+	d, err := p.demand(pod)
+	info, gone := snapshot.Get(node)
+	return err == nil && gone == nil && p.state.Closed().KeptFrom(pod, d.Scalars, node, info.GetAllocatable(), info.GetRequested()) != nil
 }
