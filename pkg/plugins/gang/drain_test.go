@@ -56,7 +56,12 @@ func TestNodesAreKeptForAGangThatWaits(t *testing.T) {
 	r.wantNodes("a younger pod of higher priority", single("important", time.Hour, func(pod *v1.Pod) { pod.Spec.Priority = new(int32(1)) }), all, "")
 	younger := r.gang("younger", 2, 8, map[string]string{gangrequest.RequiredKey: "rack"})
 	r.known(younger[0])
-	if c := r.cycle(younger[0]); !slices.Contains(open, c.node) {
+	var c *cycle
+	testrig.Soon(t, "a younger gang has a node", func() bool {
+		c = r.cycle(younger[0])
+		return c.node != ""
+	})
+	if !slices.Contains(open, c.node) {
 		t.Errorf("a younger gang is planned on %q (%v), want one of %v", c.node, c.status, open)
 	}
 	for i, pod := range waits {
