@@ -45,8 +45,8 @@ func (l *listeners) tell() {
 }
 
 // OnRoom has fn called when some pods may fit that did not: a pod ended or left its node, what
-// was reserved for one is dropped, a graph counts again or has more to give. What a Node
-// itself says, it does not tell. fn may be called under locks of ours: it must not block, and
+// was reserved for one is dropped, a graph counts again or has more to give, the first lists are
+// in. What a Node itself says, it does not tell. fn may be called under locks of ours: it must not block, and
 // call nothing of ours.
 func (s *State) OnRoom(fn func()) {
 	for {

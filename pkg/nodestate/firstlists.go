@@ -86,9 +86,14 @@ func (f *firstLists) await(ctx context.Context) {
 }
 
 // AwaitSync starts the wait for the first lists of graphs and Leases; call it
-// after Connect and WatchGraphs. Until they are in, Synced is false. A later call replaces
-// the wait of an earlier one.
-func (s *State) AwaitSync(ctx context.Context) { s.lists.begin(ctx, s.waker.WakeAllOthers) }
+// after Connect and WatchGraphs. Until they are in, Synced is false; then all pods and gangs that
+// wait are tried. A later call replaces the wait of an earlier one.
+func (s *State) AwaitSync(ctx context.Context) {
+	s.lists.begin(ctx, func() {
+		s.waker.WakeAllOthers()
+		s.listeners.tell()
+	})
+}
 
 // Synced reports whether all graphs and Leases there were at the start are known.
 func (s *State) Synced() bool { return s.lists.in.Load() }

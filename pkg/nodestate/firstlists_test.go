@@ -65,3 +65,25 @@ func TestTheWaitForTheListsIsShort(t *testing.T) {
 		takes(t.Context(), 0, "one after it")
 	})
 }
+
+// TestTheFirstListsAreTold: gangs that wait for them are tried again, as other pods are.
+func TestTheFirstListsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var listed atomic.Bool
+		s := New(testConfig(), &tickClock{now: time.Now()})
+		told := 0
+		s.OnRoom(func() {
+			if told++; !s.Synced() {
+				t.Error("told before the lists are in")
+			}
+		})
+		s.lists.add(listed.Load)
+		s.AwaitSync(t.Context())
+		time.Sleep(time.Second)
+		listed.Store(true)
+		time.Sleep(time.Second)
+		if told != 1 {
+			t.Errorf("told %d times of room, want once", told)
+		}
+	})
+}

@@ -81,8 +81,8 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	return nil
 }
 
-// notSynced is how long a gang waits while the State reads its first lists.
-const notSynced = time.Second
+// notSynced is why a gang waits while the State reads its first lists. Their end is told as a change.
+const notSynced = "gang: the GPU topologies are not read yet"
 
 // PreFilter answers the node of a member that has its place. For the first member of a gang
 // that has none it plans for all. What it plans is still true in the same cycle's Reserve,
@@ -108,8 +108,8 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	case turn.Held:
 		return p.goOn(state, pod)
 	case !p.state.Synced():
-		p.gangs.Wait(turn.Gang.Key, &gangstate.Wait{Why: "gang: the GPU topologies are not read yet", Until: p.shared.Clock().Now().Add(notSynced)})
-		return nil, refused("gang: the GPU topologies are not read yet")
+		p.gangs.Wait(turn.Gang.Key, &gangstate.Wait{Why: notSynced, ForChange: true})
+		return nil, refused(notSynced)
 	}
 	began := p.shared.Clock().Now()
 	snapshot := p.handle.SnapshotSharedLister().NodeInfos()

@@ -131,6 +131,15 @@ func newRigWith(t *testing.T, args string, racks ...int) *rig {
 // newRigAt is newRigWith with a clock.
 func newRigAt(t *testing.T, clk clock.WithTicker, args string, racks ...int) *rig {
 	t.Helper()
+	r := startRig(t, clk, args, func(*fake.Clientset) {}, racks...)
+	r.ready()
+	return r
+}
+
+// startRig is newRigAt that does not wait until everything is known. The API server is prepared
+// before anybody asks it.
+func startRig(t *testing.T, clk clock.WithTicker, args string, prepare func(*fake.Clientset), racks ...int) *rig {
+	t.Helper()
 	metrics.Register()
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
@@ -145,6 +154,7 @@ func newRigAt(t *testing.T, clk clock.WithTicker, args string, racks ...int) *ri
 		}
 	}
 	r := &rig{t: t, client: fake.NewClientset(objects...), shared: lifecycle.NewShared(clk), snapshot: schedcache.NewSnapshot(nil, nodes), nodes: nodes}
+	prepare(r.client)
 	factory := informers.NewSharedInformerFactory(r.client, 0)
 	r.factory = factory
 	r.fw = r.framework(ctx, factory, args)
@@ -156,17 +166,22 @@ func newRigAt(t *testing.T, clk clock.WithTicker, args string, racks ...int) *ri
 			t.Fatal(err)
 		}
 	}
+	return r
+}
+
+// ready waits until graphs, Leases and racks are known.
+func (r *rig) ready() {
+	r.t.Helper()
 	d := &placement.Demand{Request: &podrequest.Request{}}
-	testrig.Soon(t, "graphs, Leases and racks are known", func() bool {
-		for _, node := range nodes {
+	testrig.Soon(r.t, "graphs, Leases and racks are known", func() bool {
+		for _, node := range r.nodes {
 			if info, err := r.snapshot.Get(node.Name); err != nil || r.state.View(d, info, r.snapshot.NodeInfos()) == nil {
 				return false
 			}
 		}
 		view := r.state.Fabric()
-		return r.state.Synced() && view.HasLevels() && view.Tree.Len() == len(nodes)
+		return r.state.Synced() && view.HasLevels() && view.Tree.Len() == len(r.nodes)
 	})
-	return r
 }
 
 func nodeOf(t *testing.T, name, rack string) (*v1.Node, *v1alpha1.NodeGPUTopology, []runtime.Object) {

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+)
+
+// No time wakes the gang: it waited for a second and a tick, however soon the lists were in.
+func TestAGangThatIsTriedBeforeTheFirstListsComesWhenTheyAreIn(t *testing.T) {
+	t.Parallel()
+	var served atomic.Bool
+	r := startRig(t, clock.RealClock{}, `{}`, func(client *fake.Clientset) {
+		client.PrependReactor("list", "leases", func(kubetesting.Action) (bool, runtime.Object, error) {
+			if served.Load() {
+				return false, nil, nil
+			}
+			return true, nil, apierrors.NewServiceUnavailable("not yet")
+		})
+	}, 3)
+	pods := r.gang("g", 3, 8, nil)
+	r.known(pods[0])
+	c := r.cycle(pods[0])
+	if c.status.Code() != fwk.UnschedulableAndUnresolvable || !strings.Contains(c.status.Message(), "not read yet") {
+		t.Fatalf("before the lists: %v, want to wait for them", c.status)
+	}
+	before := r.awake.times(pods[0].Name)
+	served.Store(true)
+	r.ready()
+	testrig.Soon(t, "the gang is tried again", func() bool { return r.awake.times(pods[0].Name) > before })
+	if c := r.cycle(pods[0]); !c.status.IsWait() {
+		t.Errorf("after the lists: %v, want to wait for the others", c.status)
+	}
+}
