@@ -205,7 +205,7 @@ func (c *fabricCluster) take(free []fabric.Row) error {
 
 // shape is pods of so many GPUs on what is free.
 func (c *fabricCluster) shape(gpus int, con nvtopo.Constraint) fabric.Shape {
-	slotter := fabric.NewSlotter()
+	slotter := fabric.NewSlotCounter()
 	s := fabric.Shape{GPUs: gpus, Nodes: make([]fabric.Supply, c.tree.Len())}
 	for n, t := range c.tables {
 		if t != nil {

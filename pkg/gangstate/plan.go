@@ -21,9 +21,9 @@ import (
 
 // Supplier says what nodes have for members; nodestate's State does.
 type Supplier interface {
-	Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter) fabric.Supply
-	EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.Slotter, used nvtopo.Mask, placed []nodestate.Placed, stay sets.Set[types.UID]) fabric.Supply
-	SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.Slotter,
+	Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter) fabric.Supply
+	EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *placement.SlotCounter, used nvtopo.Mask, placed []nodestate.Placed, stay sets.Set[types.UID]) fabric.Supply
+	SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.NodeInfoLister, slotter *placement.SlotCounter,
 		used nvtopo.Mask, placed []nodestate.Placed, gone sets.Set[types.UID]) fabric.Supply
 	Stamper(nodes []string) *nodestate.Stamper
 }
@@ -34,31 +34,16 @@ const maxShapes = 32
 // Planner finds places for gangs. It is for one goroutine: cycles come one after the other.
 type Planner struct {
 	supplier Supplier
-	slotter  *placement.Slotter
+	slotter  *placement.SlotCounter
 	plans    uint64
 	shapes   map[string]*supplies
 	view     *fabricview.View // whose nodes stamper knows
 	stamper  *nodestate.Stamper
 }
 
-// supplies is what every node has for one shape, as far as it was asked.
-type supplies struct {
-	view  *fabricview.View
-	nodes []supplied // by node of the tree
-	used  uint64     // the last plan that asked
-}
-
-// supplied is valid while the stamp is the same.
-type supplied struct {
-	known  bool
-	stamp  nodestate.Stamp
-	node   *v1.Node
-	supply fabric.Supply
-}
-
 // NewPlanner returns a Planner that remembers nothing yet.
 func NewPlanner(s Supplier) *Planner {
-	return &Planner{supplier: s, slotter: placement.NewSlotter(), shapes: map[string]*supplies{}}
+	return &Planner{supplier: s, slotter: placement.NewSlotCounter(), shapes: map[string]*supplies{}}
 }
 
 // Question is what a plan is made from.
@@ -252,182 +237,6 @@ func (b *build) wishes() error {
 		b.request.SegmentSize = 0 // a replacement, or a member above the minimum
 	}
 	return nil
-}
-
-// supply asks the nodes whose answer is not known.
-func (b *build) supply() {
-	b.locate()
-	if len(b.shapes) == 0 { // all are bound
-		b.request.Shapes = []fabric.Shape{{Nodes: make([]fabric.Supply, b.tree.Len())}}
-		return
-	}
-	b.request.Shapes = make([]fabric.Shape, len(b.shapes))
-	for i, s := range b.shapes {
-		b.request.Shapes[i] = fabric.Shape{GPUs: gpusOf(s.demand), Nodes: b.suppliesOf(s)}
-	}
-	if len(b.shapes) > 1 {
-		b.request.Remaining = b.remaining
-	}
-}
-
-// locate finds the nodes in the tree.
-func (b *build) locate() {
-	b.infos = make([]fwk.NodeInfo, b.tree.Len())
-	if b.q.Cleared != nil {
-		b.cleared = make([]*Cleared, b.tree.Len())
-	}
-	for _, info := range b.q.Nodes {
-		if info.Node() == nil {
-			continue
-		}
-		if node, ok := b.tree.Node(info.Node().Name); ok {
-			b.infos[node] = info
-			if b.cleared != nil {
-				b.cleared[node] = b.q.Cleared(info.Node().Name)
-			}
-		}
-	}
-}
-
-func (b *build) suppliesOf(s *shape) []fabric.Supply {
-	out := make([]fabric.Supply, len(b.infos))
-	key := s.key
-	switch {
-	case b.q.Empty:
-		key = "empty " + key
-	case b.q.Ahead:
-		key = "ahead " + key
-	}
-	known := b.p.shapes[key]
-	if known == nil || known.view != b.q.View {
-		known = &supplies{view: b.q.View, nodes: make([]supplied, len(b.infos))}
-		b.p.shapes[key] = known
-	}
-	known.used = b.p.plans
-	stamper := b.p.stamperOf(b.q.View)
-	for node, info := range b.infos {
-		if info == nil || b.excluded(s, info) {
-			continue
-		}
-		if c := b.clearedOn(node); c != nil {
-			out[node] = b.askCleared(s, c)
-			continue
-		}
-		x := &known.nodes[node]
-		if b.bound[node] != nil {
-			x = &supplied{} // no other gang has this answer
-		}
-		if !x.known || !stamper.Holds(node, &x.stamp, info) {
-			stamp := stamper.Stamp(node, info)
-			if !x.known || !x.stamp.Same(stamp) || x.node != info.Node() {
-				*x = supplied{known: true, node: info.Node(), supply: b.ask(s, node)}
-			}
-			x.stamp = stamp
-		}
-		out[node] = x.supply
-		if b.q.Freest {
-			out[node].Preference = freeFor(s.demand, info)
-		}
-	}
-	return out
-}
-
-// excluded reports whether a node takes no members of a shape, whatever it has.
-func (b *build) excluded(s *shape, info fwk.NodeInfo) bool {
-	name := info.Node().Name
-	if b.q.Closed != nil && b.q.Closed(name) || !s.volumes.reach(info.Node()) {
-		return true
-	}
-	at, refused := b.q.Turn.Refused[Refusal{s.refusals, name}]
-	return refused && !b.q.Unrefused && at == info.GetGeneration()
-}
-
-// stamperOf returns the Stamper of a view's nodes, and begins a plan.
-func (p *Planner) stamperOf(view *fabricview.View) *nodestate.Stamper {
-	if p.view != view {
-		names := make([]string, view.Tree.Len())
-		for i := range names {
-			names[i] = view.Tree.Name(i)
-		}
-		p.view, p.stamper = view, p.supplier.Stamper(names)
-	}
-	p.stamper.Begin()
-	return p.stamper
-}
-
-// ask asks a node what it has for members of a shape.
-func (b *build) ask(s *shape, node int) fabric.Supply {
-	info := b.infos[node]
-	switch {
-	case !s.admits(info, b.q.Empty):
-		return fabric.Supply{}
-	case b.q.Empty:
-		return b.askEmpty(s, node, 0, nil)
-	}
-	return s.bound(b.p.supplier.Supply(s.demand, info, b.q.Snapshot, b.p.slotter), info.Node())
-}
-
-// askEmpty asks a node what it has once nobody is there but members that are bound.
-func (b *build) askEmpty(s *shape, node int, used nvtopo.Mask, placed []nodestate.Placed) fabric.Supply {
-	var stay sets.Set[types.UID]
-	for _, pod := range b.bound[node] {
-		if s.alone && sameShape(s.pod, pod) {
-			return fabric.Supply{}
-		}
-		stay = stay.Union(sets.New(pod.UID))
-	}
-	info := b.infos[node]
-	return s.bound(b.p.supplier.EmptySupply(s.demand, info, b.p.slotter, used, placed, stay), info.Node())
-}
-
-// clearedOn is what does not count on a node; nil if all does.
-func (b *build) clearedOn(node int) *Cleared {
-	if b.cleared == nil || b.q.Empty {
-		return nil
-	}
-	return b.cleared[node]
-}
-
-// askCleared asks a node on which something does not count.
-func (b *build) askCleared(s *shape, c *Cleared) fabric.Supply {
-	if known, ok := c.supplies[s.key]; ok {
-		return known
-	}
-	supply := fabric.Supply{}
-	if s.admits(c.Info, false) {
-		supply = s.bound(b.p.supplier.SupplyAfter(s.demand, c.Info, b.q.Snapshot, b.p.slotter, 0, nil, c.Gone), c.Info.Node())
-	}
-	if c.supplies == nil {
-		c.supplies = map[string]fabric.Supply{}
-	}
-	c.supplies[s.key] = supply
-	return supply
-}
-
-// remaining says what a node has for a shape beside members of others.
-func (b *build) remaining(shape, node int, used nvtopo.Mask, placed []int) fabric.Supply {
-	s, info := b.shapes[shape], b.infos[node]
-	if info == nil || b.request.Shapes[shape].Nodes[node].Slots == nil {
-		return fabric.Supply{}
-	}
-	others := make([]nodestate.Placed, 0, len(placed))
-	for i, n := range placed {
-		if n == 0 {
-			continue
-		}
-		if s.alone && b.shapes[i].key == s.key { // they differ in claims at most
-			return fabric.Supply{}
-		}
-		others = append(others, nodestate.Placed{Demand: b.shapes[i].demand, Count: n})
-	}
-	if b.q.Empty {
-		return b.askEmpty(s, node, used, others)
-	}
-	var gone sets.Set[types.UID]
-	if c := b.clearedOn(node); c != nil {
-		info, gone = c.Info, c.Gone
-	}
-	return s.bound(b.p.supplier.SupplyAfter(s.demand, info, b.q.Snapshot, b.p.slotter, used, others, gone), info.Node())
 }
 
 // answer returns the places of the members of the turn.

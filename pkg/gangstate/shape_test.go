@@ -30,12 +30,12 @@ type counting struct {
 	asked int
 }
 
-func (c *counting) Supply(*placement.Demand, fwk.NodeInfo, fwk.NodeInfoLister, *placement.Slotter) fabric.Supply {
+func (c *counting) Supply(*placement.Demand, fwk.NodeInfo, fwk.NodeInfoLister, *placement.SlotCounter) fabric.Supply {
 	c.asked++
 	return fabric.Supply{Slots: fabric.Unlinked(10)}
 }
 
-func (c *counting) SupplyAfter(_ *placement.Demand, _ fwk.NodeInfo, _ fwk.NodeInfoLister, _ *placement.Slotter, _ nvtopo.Mask,
+func (c *counting) SupplyAfter(_ *placement.Demand, _ fwk.NodeInfo, _ fwk.NodeInfoLister, _ *placement.SlotCounter, _ nvtopo.Mask,
 	placed []nodestate.Placed, _ sets.Set[types.UID],
 ) fabric.Supply {
 	left := 10

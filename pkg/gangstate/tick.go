@@ -104,8 +104,8 @@ func (g *Gangs) Changed() {
 	}
 }
 
-// Planned adds to the time that plans took without finding places.
-func (g *Gangs) Planned(took time.Duration) { g.planning.Add(int64(took)) }
+// PlanTook adds to the time that plans took without finding places.
+func (g *Gangs) PlanTook(took time.Duration) { g.planning.Add(int64(took)) }
 
 // RunRounds tries the waiting gangs again after changes, until ctx ends.
 func (g *Gangs) RunRounds(ctx context.Context, clk clock.Clock) {

@@ -53,7 +53,7 @@ type world struct {
 	retaken                int // choices taken again
 
 	gangs    [][]types.UID // whose plans have not been ended by themselves
-	slotter  *placement.Slotter
+	slotter  *placement.SlotCounter
 	planned  int // gangs
 	followed int // cycles of pods that found their part in a plan
 }
@@ -554,7 +554,7 @@ func TestNoGPUInTwoPodsOverRandomHistories(t *testing.T) {
 			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 7)), state: s, clock: clk,
 			api: map[types.UID]*v1.Pod{}, store: map[types.UID]*v1.Pod{}, cache: map[types.UID]*v1.Pod{}, assumed: map[types.UID]bool{},
 			chosen: map[types.UID]*allocation.Allocation{}, misled: map[types.UID]bool{}, preBind: seed%4 != 0,
-			slotter: placement.NewSlotter(),
+			slotter: placement.NewSlotCounter(),
 		}
 		s.pods = w
 		for i := range 1 + 2*(seed%2) { // on one node attempts meet more often

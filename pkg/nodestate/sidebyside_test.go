@@ -158,7 +158,7 @@ func TestGangsAndSinglePodsSideBySide(t *testing.T) {
 	var planned, refused, single atomic.Int64
 	for g := range 3 {
 		all.Go(func() {
-			x := &gangRun{r: r, t: t, rng: rand.New(rand.NewPCG(uint64(g), 5)), list: slow, nodes: nodes, owner: owner, slotter: placement.NewSlotter()}
+			x := &gangRun{r: r, t: t, rng: rand.New(rand.NewPCG(uint64(g), 5)), list: slow, nodes: nodes, owner: owner, slotter: placement.NewSlotCounter()}
 			for i := range 200 {
 				if x.run(fmt.Sprint("gang-", g, "-", i)) {
 					planned.Add(1)
@@ -209,7 +209,7 @@ type gangRun struct {
 	list    fwk.NodeInfoLister
 	nodes   []*v1.Node
 	owner   *ownership
-	slotter *placement.Slotter
+	slotter *placement.SlotCounter
 }
 
 // run reports whether the gang got its places.

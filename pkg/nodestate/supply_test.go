@@ -144,7 +144,7 @@ func kubelets() []*v1alpha1.Kubelet {
 // as many fit as would if each pod chose by itself.
 func TestWhatANodeSuppliesCanBeReserved(t *testing.T) {
 	t.Parallel()
-	slotter := placement.NewSlotter() // of all states together, as a process has it
+	slotter := placement.NewSlotCounter() // of all states together, as a process has it
 	exact, estimated, none := 0, 0, 0
 	for _, kind := range []string{"dgx1-v100", "a6000-8-bridged", "hgx-a100-8", "dgx2", "power9-v100-4", "v100-pcie-8"} {
 		for k, kubelet := range kubelets() {
@@ -190,7 +190,7 @@ func degradedAlone(c *tenancy, d *placement.Demand) bool {
 
 func TestAnEmptyNodeSuppliesWhatItHasWhenEmptied(t *testing.T) {
 	t.Parallel()
-	slotter := placement.NewSlotter()
+	slotter := placement.NewSlotCounter()
 	for k, kubelet := range kubelets() {
 		for seed := range uint64(10) {
 			rng := rand.New(rand.NewPCG(seed, uint64(k)))
@@ -243,7 +243,7 @@ func TestSupplyIsBoundedByWhatTheFrameworkCounts(t *testing.T) {
 				tc.plan.UID = "planned"
 				r.mustPlan(t, l, member(t, tc.plan, "n", 7))
 			}
-			if got := slotsOf(r.Supply(demandOf(t, tc.pod), info, l, placement.NewSlotter())); got != tc.want {
+			if got := slotsOf(r.Supply(demandOf(t, tc.pod), info, l, placement.NewSlotCounter())); got != tc.want {
 				t.Errorf("%d slots, want %d", got, tc.want)
 			}
 		})
@@ -260,7 +260,7 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 	info, l := r.view(t)
 	launcher := demandOf(t, gpuPod("launcher", 2))
 	d := demandOf(t, gpuPod("worker", 2))
-	got := r.SupplyBeside(d, info, l, placement.NewSlotter(), nvtopo.MaskOf(0, 1), []Placed{{launcher, 1}})
+	got := r.SupplyBeside(d, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{launcher, 1}})
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots beside a launcher of 2 GPUs, want 3", n)
 	}
@@ -269,12 +269,12 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 			t.Errorf("the launcher's GPUs are given out again: %v", set.Positions())
 		}
 	}
-	if n := slotsOf(r.EmptySupply(d, info, placement.NewSlotter(), nvtopo.MaskOf(0, 1), []Placed{{launcher, 1}}, nil)); n != 3 {
+	if n := slotsOf(r.EmptySupply(d, info, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{launcher, 1}}, nil)); n != 3 {
 		t.Errorf("%d slots beside a launcher of 2 GPUs when the node is empty, want 3", n)
 	}
 	affine := demandOf(t, annotated(guaranteed(gpuPod("worker", 1), "20", "1Gi"), podrequest.NUMAAffinityKey, "required"))
-	alone := slotsOf(r.Supply(affine, info, l, placement.NewSlotter()))
-	beside := r.SupplyBeside(affine, info, l, placement.NewSlotter(), nvtopo.MaskOf(0), []Placed{{demandOf(t, guaranteed(gpuPod("launcher", 1), "20", "1Gi")), 1}})
+	alone := slotsOf(r.Supply(affine, info, l, placement.NewSlotCounter()))
+	beside := r.SupplyBeside(affine, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0), []Placed{{demandOf(t, guaranteed(gpuPod("launcher", 1), "20", "1Gi")), 1}})
 	if n := slotsOf(beside); n == 0 || n >= alone {
 		t.Errorf("%d slots beside a pod of 20 CPUs, want fewer than the %d without it", n, alone)
 	}
@@ -287,7 +287,7 @@ func TestAnEmptiedNodeHasThePodsThatStay(t *testing.T) {
 	goes := on(t, r.State, gpuPod("goes", 4), "n", 4, 5, 6, 7)
 	info, _ := r.view(t, stays, goes)
 	stay := sets.New(stays.UID)
-	got := r.EmptySupply(demandOf(t, gpuPod("p", 2)), info, placement.NewSlotter(), 0, nil, stay)
+	got := r.EmptySupply(demandOf(t, gpuPod("p", 2)), info, placement.NewSlotCounter(), 0, nil, stay)
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots of 2 GPUs beside a pod with 2, want 3", n)
 	}
@@ -297,17 +297,17 @@ func TestAnEmptiedNodeHasThePodsThatStay(t *testing.T) {
 		}
 	}
 	cpu := demandOf(t, guaranteed(gpuPod("p", 0), "100", "1Gi"))
-	if n := slotsOf(r.EmptySupply(cpu, info, placement.NewSlotter(), 0, nil, stay)); n != 2 {
+	if n := slotsOf(r.EmptySupply(cpu, info, placement.NewSlotCounter(), 0, nil, stay)); n != 2 {
 		t.Errorf("%d slots of 100 CPUs beside a pod with 312 of 512, want 2", n)
 	}
-	if n := slotsOf(r.EmptySupply(demandOf(t, gpuPod("p", 2)), info, placement.NewSlotter(), 0, nil, nil)); n != 4 {
+	if n := slotsOf(r.EmptySupply(demandOf(t, gpuPod("p", 2)), info, placement.NewSlotCounter(), 0, nil, nil)); n != 4 {
 		t.Errorf("%d slots of 2 GPUs if nobody stays, want 4", n)
 	}
 	planned := gpuPod("planned", 2)
 	planned.UID = "planned"
 	free, l := r.view(t)
 	r.mustPlan(t, l, member(t, planned, "n", 2, 3))
-	got = r.EmptySupply(demandOf(t, gpuPod("p", 2)), free, placement.NewSlotter(), 0, nil, sets.New(planned.UID))
+	got = r.EmptySupply(demandOf(t, gpuPod("p", 2)), free, placement.NewSlotCounter(), 0, nil, sets.New(planned.UID))
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots of 2 GPUs beside a pod that is not in the snapshot yet, want 3", n)
 	}
@@ -346,7 +346,7 @@ func BenchmarkSupply(b *testing.B) {
 		"links": annotated(gpuPod("p", 4), podrequest.MinLinkKey, "NVLINK"),
 		"NUMA":  annotated(guaranteed(gpuPod("p", 4), "8", "8Gi"), podrequest.NUMAAffinityKey, "required"),
 	} {
-		slotter, d := placement.NewSlotter(), demandOf(b, pod)
+		slotter, d := placement.NewSlotCounter(), demandOf(b, pod)
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

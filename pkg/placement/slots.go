@@ -14,19 +14,19 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// Slotter says how many members of a gang a node can hold at the same time, and remembers what
+// SlotCounter says how many members of a gang a node can hold at the same time, and remembers what
 // it worked out: nodes in the same state share an answer. It is not safe for concurrent use.
-type Slotter struct {
-	byGraph *fabric.Slotter
+type SlotCounter struct {
+	byGraph *fabric.SlotCounter
 	tried   map[stateKey]*fabric.Slots
 }
 
-// maxTried bounds what a Slotter remembers of what it tried out; then it starts anew.
+// maxTried bounds what a SlotCounter remembers of what it tried out; then it starts anew.
 const maxTried = 1 << 13
 
-// NewSlotter returns an empty Slotter.
-func NewSlotter() *Slotter {
-	return &Slotter{byGraph: fabric.NewSlotter(), tried: map[stateKey]*fabric.Slots{}}
+// NewSlotCounter returns an empty SlotCounter.
+func NewSlotCounter() *SlotCounter {
+	return &SlotCounter{byGraph: fabric.NewSlotCounter(), tried: map[stateKey]*fabric.Slots{}}
 }
 
 // Beside is the usage of a node once some pods have been given something more, in this order.
@@ -39,7 +39,7 @@ type Beside func(given []usage.Reservation) *usage.Usage
 // What links, models and free GPUs allow is exact. Where CPU and memory of NUMA nodes matter, a
 // kubelet has a say or several resources are asked, the sets are tried one after the other, as
 // Reserve will take them. If some fail, what is left is a lower bound, and the Slots say so.
-func (s *Slotter) Slots(u *usage.Usage, d *Demand, now time.Time, beside Beside) (slots *fabric.Slots, most int) {
+func (s *SlotCounter) Slots(u *usage.Usage, d *Demand, now time.Time, beside Beside) (slots *fabric.Slots, most int) {
 	r := d.Request
 	ai := u.AccelIndex(r.Resources[0].Name)
 	if ai < 0 || CheckEnforcement(r, d.Unenforced, u.Node, now) != Fits {

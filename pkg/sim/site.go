@@ -19,7 +19,7 @@ type site struct {
 	number []int // node of the configuration -> its number in the tree
 	node   []int // and back
 
-	slotter *fabric.Slotter
+	slotter *fabric.SlotCounter
 	rooms   []room  // by position in sizes
 	free    []int   // GPUs, by number
 	byFree  []int   // nodes, by free GPUs
@@ -37,7 +37,7 @@ type room struct {
 
 func newSite(c *Config, s *state) (*site, error) {
 	t := c.Fabric
-	x := &site{tree: t, state: s, slotter: fabric.NewSlotter(), number: make([]int, len(c.Nodes)), node: make([]int, len(c.Nodes))}
+	x := &site{tree: t, state: s, slotter: fabric.NewSlotCounter(), number: make([]int, len(c.Nodes)), node: make([]int, len(c.Nodes))}
 	if t.Len() != len(c.Nodes) {
 		return nil, fmt.Errorf("a fabric of %d nodes for %d nodes", t.Len(), len(c.Nodes))
 	}

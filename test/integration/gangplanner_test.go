@@ -30,7 +30,7 @@ type outside struct {
 	client  *lab
 	tree    *fabric.Tree
 	tables  []*nvtopo.Tables // by node of the tree
-	slotter *fabric.Slotter
+	slotter *fabric.SlotCounter
 }
 
 // seat is where a pod is: its node and its devices on it.
@@ -53,7 +53,7 @@ func (g *trialGang) String() string {
 
 func (l *lab) planner(t *testing.T) *outside {
 	t.Helper()
-	o := &outside{client: l, slotter: fabric.NewSlotter()}
+	o := &outside{client: l, slotter: fabric.NewSlotCounter()}
 	nodes, err := l.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

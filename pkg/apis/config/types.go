@@ -237,7 +237,7 @@ type GangPlacementArgs struct {
 	// 1s and 24h. Default: 30m.
 	DrainAfter *metav1.Duration `json:"drainAfter,omitempty"`
 	// keepFreed is how long the place of a member of a running gang that died is kept for the
-	// pod that replaces it, against pods of the gang's priority or less. 0: not at all. At
+	// pod that replaces it, against younger pods of its priority or less. 0: not at all. At
 	// most 10m. Default: 60s.
 	KeepFreed *metav1.Duration `json:"keepFreed,omitempty"`
 }

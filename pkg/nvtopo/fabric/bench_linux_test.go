@@ -65,7 +65,7 @@ func BenchmarkPlaceMixed(b *testing.B) {
 		states := benchStates(tb, tr.Len(), load)
 		for _, pods := range []int{4, 64, 1000} {
 			b.Run(fmt.Sprintf("load %v/1+%d", load, pods), func(b *testing.B) {
-				slotter := NewSlotter()
+				slotter := NewSlotCounter()
 				requests := make([]*Request, len(states))
 				for i, free := range states {
 					supply := func(shape, n int, used nvtopo.Mask, placed []int) Supply {
@@ -135,7 +135,7 @@ func benchPlace(b *testing.B, tr *Tree, tb *nvtopo.Tables, states [][]nvtopo.Mas
 
 func benchRequests(b *testing.B, tr *Tree, tb *nvtopo.Tables, states [][]nvtopo.Mask, pods, gpus int, like func(node int) int64) {
 	b.Helper()
-	slotter := NewSlotter()
+	slotter := NewSlotCounter()
 	requests := make([]*Request, len(states))
 	for i, free := range states {
 		shape := Shape{GPUs: gpus, Nodes: make([]Supply, len(free))}
@@ -194,7 +194,7 @@ func threadTime(b *testing.B) int64 {
 func BenchmarkSlots(b *testing.B) {
 	tb := tables(b, "dgx-h100")
 	free := benchStates(tb, 5000, 0.5)[0]
-	slotter := NewSlotter()
+	slotter := NewSlotCounter()
 	b.ReportAllocs()
 	for b.Loop() {
 		for _, f := range free {

@@ -17,7 +17,7 @@ import (
 
 // twoShapes makes a request for workers of 2 GPUs and others of small GPUs each, 0 or 1.
 func (c *cluster) twoShapes(workers, others, small, perNode int) *Request {
-	s := NewSlotter()
+	s := NewSlotCounter()
 	sizes := []int{2, small}
 	supply := func(shape, n int, used nvtopo.Mask, placed []int) Supply {
 		if sizes[shape] == 0 {

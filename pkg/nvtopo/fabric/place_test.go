@@ -54,7 +54,7 @@ func clusterOf(tb testing.TB, machine, levels, lines string) *cluster {
 
 // shape is members of so many GPUs on what is free.
 func (c *cluster) shape(gpus int, con nvtopo.Constraint) Shape {
-	s := NewSlotter()
+	s := NewSlotCounter()
 	out := Shape{GPUs: gpus, Nodes: make([]Supply, len(c.free))}
 	for n, free := range c.free {
 		out.Nodes[n].Slots = s.Slots(&Machine{Tables: c.tb, Healthy: 0xff, Free: free}, gpus, con)

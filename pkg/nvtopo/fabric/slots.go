@@ -90,9 +90,9 @@ type Machine struct {
 	KeepKey uint64
 }
 
-// Slotter works out slots and remembers them: nodes of a class in the same state share an
-// answer, for as long as the Slotter lives. It is not safe for concurrent use.
-type Slotter struct {
+// SlotCounter works out slots and remembers them: nodes of a class in the same state share an
+// answer, for as long as the SlotCounter lives. It is not safe for concurrent use.
+type SlotCounter struct {
 	packings map[packingKey]*packing
 	known    map[slotsKey]*Slots
 }
@@ -110,21 +110,21 @@ type slotsKey struct {
 	healthy, free, allowed nvtopo.Mask
 }
 
-// Bounds on what a Slotter remembers; when one is reached, it starts anew.
+// Bounds on what a SlotCounter remembers; when one is reached, it starts anew.
 const (
 	maxKnown    = 1 << 14
 	maxPackings = 128 // at most 64 KiB and the sets for 16 GPUs each, 2 KiB for 8
 )
 
-// NewSlotter returns an empty Slotter.
-func NewSlotter() *Slotter {
-	return &Slotter{packings: map[packingKey]*packing{}, known: map[slotsKey]*Slots{}}
+// NewSlotCounter returns an empty SlotCounter.
+func NewSlotCounter() *SlotCounter {
+	return &SlotCounter{packings: map[packingKey]*packing{}, known: map[slotsKey]*Slots{}}
 }
 
 // Slots is how many members of k GPUs each, under the constraint, the machine can hold.
 // It is exact up to 16 GPUs; above, members are taken one after the other, and a Plan that
 // rests on it says so.
-func (s *Slotter) Slots(m *Machine, k int, con nvtopo.Constraint) *Slots {
+func (s *SlotCounter) Slots(m *Machine, k int, con nvtopo.Constraint) *Slots {
 	pk := packingKey{class: m.Tables.Class(), k: k, con: con}
 	if m.Keep != nil {
 		pk.kept, pk.keep = true, m.KeepKey
@@ -141,7 +141,7 @@ func (s *Slotter) Slots(m *Machine, k int, con nvtopo.Constraint) *Slots {
 	return out
 }
 
-func (s *Slotter) work(m *Machine, pk packingKey) *Slots {
+func (s *SlotCounter) work(m *Machine, pk packingKey) *Slots {
 	free, allowed := m.Free&m.Healthy&nvtopo.FullMask(m.Tables.Graph().Len()), m.Allowed
 	if allowed == 0 {
 		allowed = ^nvtopo.Mask(0)

@@ -56,7 +56,7 @@ func TestSlotsAreDisjointLinkedSets(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := NewSlotter().Slots(&Machine{Tables: tables(t, tc.machine), Healthy: ^nvtopo.Mask(0), Free: tc.free}, tc.gpus, tc.con)
+			s := NewSlotCounter().Slots(&Machine{Tables: tables(t, tc.machine), Healthy: ^nvtopo.Mask(0), Free: tc.free}, tc.gpus, tc.con)
 			var got []int
 			for b := range tc.want {
 				got = append(got, s.Count(b))
@@ -117,7 +117,7 @@ func TestSlotsAreTheMostOfAllFamilies(t *testing.T) {
 		n := tb.Graph().Len()
 		o := oracle.New(tb.Graph())
 		bands := map[nvtopo.Mask]int{}
-		slotter := NewSlotter()
+		slotter := NewSlotCounter()
 		for range 60 {
 			free := nvtopo.Mask(r.Uint64()) & nvtopo.FullMask(n)
 			k := 1 + r.IntN(4)
@@ -174,7 +174,7 @@ func checkDivision(t *testing.T, tb *nvtopo.Tables, o *oracle.Oracle, free nvtop
 
 func TestKeepLeavesSetsOutAndIsPartOfTheMemo(t *testing.T) {
 	tb := tables(t, "dgx-h100")
-	s := NewSlotter()
+	s := NewSlotCounter()
 	firstSocket := func(set nvtopo.Mask) bool { return set&^0x0f == 0 }
 	secondSocket := func(set nvtopo.Mask) bool { return set&^0xf0 == 0 }
 	for range 2 { // worked out, then remembered
@@ -210,13 +210,13 @@ func TestSlotsOfMachinesAbove16GPUsAreALowerBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := NewSlotter().Slots(&Machine{
+	s := NewSlotCounter().Slots(&Machine{
 		Tables: nvtopo.NewTables(g, nvtopo.DefaultWeights()), Healthy: nvtopo.FullMask(n), Free: nvtopo.FullMask(n - 1),
 	}, 4, nvtopo.Constraint{})
 	if s.Count(0) != 4 || !s.estimated {
 		t.Errorf("%d members, estimated %v", s.Count(0), s.estimated)
 	}
-	none := NewSlotter().Slots(&Machine{
+	none := NewSlotCounter().Slots(&Machine{
 		Tables: nvtopo.NewTables(g, nvtopo.DefaultWeights()), Healthy: nvtopo.FullMask(n), Free: nvtopo.FullMask(n - 1),
 		Keep: func(nvtopo.Mask) bool { return false },
 	}, 4, nvtopo.Constraint{})

@@ -124,7 +124,7 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 		return nil, p.unplaceable(state, &question, err, began)
 	}
 	if status := p.patient(&question, answer); status != nil {
-		p.gangs.Planned(p.shared.Clock().Since(began))
+		p.gangs.PlanTook(p.shared.Clock().Since(began))
 		return nil, status
 	}
 	p.gangs.EndClaim(turn.Gang.Key, "") // the places of this plan replace it
@@ -177,7 +177,7 @@ func (p *Plugin) unplaceable(state fwk.CycleState, q *gangstate.Question, err er
 		p.gangs.NoDrain(q.Turn)
 		w.Why = fmt.Sprintf("%s cannot be placed: %v", key, err)
 	}
-	p.gangs.Planned(p.shared.Clock().Since(began))
+	p.gangs.PlanTook(p.shared.Clock().Since(began))
 	p.gangs.Wait(key, w)
 	return refused(w.Why)
 }

@@ -64,7 +64,7 @@ func ownClaim(claim *gangstate.Claim, snapshot fwk.NodeInfoLister) func(node str
 func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Status {
 	q := f.question
 	began := p.shared.Clock().Now()
-	defer func() { p.gangs.Planned(p.shared.Clock().Since(began)) }()
+	defer func() { p.gangs.PlanTook(p.shared.Clock().Since(began)) }()
 	key := q.Turn.Gang.Key
 	if claim := q.Turn.Claim; claim != nil {
 		if began.Before(claim.Until) && slices.ContainsFunc(claim.Waits, p.there) {

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+)
+
+// TestThePlaceOfAMemberThatDiedIsKept has a member of a gang die, on a full cluster on which a
+// pod waits that fits where it was.
+func TestThePlaceOfAMemberThatDiedIsKept(t *testing.T) {
+	const keep = 20 * time.Second
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.makeFabric(t)
+	s := scenario{free: freeRacks{{{8, 8}}}}
+	l.makeRacks(t, 0, &s)
+	l.startScheduler(t, profile{
+		name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin},
+		args: map[string]string{gangPlugin: "keepFreed: " + keep.String()},
+	})
+	pods := gangPods(0, "runs", 2, 8, nil)
+	l.create(t, pods...)
+	place := ""
+	for _, pod := range pods {
+		place = l.bound(t, pod.Name).Spec.NodeName
+	}
+	testrig.Naps(1100 * time.Millisecond) // creation has seconds: who comes now is younger
+	l.create(t, gpuPod("waits", gangProfile, 8, nil))
+	l.refused(t, "waits")
+
+	l.remove(t, pods[1].Name)
+	testrig.Naps(2 * time.Second) // a pod that might take the place has its chance
+	if why, want := l.refused(t, "waits"), "kept for gang default/runs"; !strings.Contains(why, want) {
+		t.Errorf("the pod that waits says %q, want %q", why, want)
+	}
+	l.create(t, gangPods(0, "runs", 2, 8, nil)[1])
+	if node := l.bound(t, pods[1].Name).Spec.NodeName; node != place {
+		t.Errorf("the replacement is on %s, want %s", node, place)
+	}
+
+	l.remove(t, pods[1].Name)
+	freed := time.Now()
+	if node := l.boundWithin(t, time.Minute, "waits").Spec.NodeName; node != place {
+		t.Errorf("the pod that waited is on %s, want %s", node, place)
+	}
+	if took := time.Since(freed); took < keep-5*time.Second {
+		t.Errorf("the place was another pod's after %v, want %v", took, keep)
+	} else {
+		t.Logf("without a replacement the place was another pod's after %v", took)
+	}
+}
