@@ -223,7 +223,7 @@ func (a *attempt) gone(uid types.UID, why string) (e effects) {
 // givenUp takes note that a member of a committed attempt cannot have its place. It is placed
 // anew, by an attempt of its own.
 func (a *attempt) givenUp(uid types.UID) (e effects) {
-	if a == nil || a.phase != committed || a.steps[uid] != held {
+	if !a.has(uid) || a.phase != committed || a.steps[uid] != held { // has: a step of nobody is held
 		return e
 	}
 	a.put(uid, through)

@@ -83,6 +83,10 @@ func TestAttempt(t *testing.T) {
 			before: append(all[:4:4], permit("c"), written(nil), bound("a"), bound("c"), unreserve("b")),
 			last:   func(a *attempt) effects { return a.givenUp("b") }, want: effects{release: uids{"b"}, over: true}, phase: none,
 		},
+		"a pod of another gang is nobody's to give up": {
+			before: append(all[:4:4], permit("c"), written(nil), bound("a"), bound("b"), unreserve("c")),
+			last:   func(a *attempt) effects { return a.givenUp("another gang's") }, phase: committed,
+		},
 		"nor is one of which a member is gone before it was bound": {
 			before: append(all[:4:4], permit("c"), written(nil), bound("a"), bound("c")),
 			last:   gone("b"), want: effects{release: uids{"b"}, reject: uids{"b"}, over: true}, phase: none,
