@@ -3,8 +3,8 @@
 package eviction
 
 import (
-	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -159,7 +159,7 @@ func randomUnits(rnd *rand.Rand) (*racks, []Unit) {
 	r := &racks{n: 1 + rnd.IntN(3), need: 1 + rnd.IntN(3)}
 	var units []Unit
 	add := func(kind Kind, priority int32, needs int) int {
-		u := Unit{Kind: kind, Name: fmt.Sprint(len(units)), Priority: priority, Needs: needs}
+		u := Unit{Kind: kind, Name: strconv.Itoa(len(units)), Priority: priority, Needs: needs}
 		for range 1 + rnd.IntN(2) {
 			pod := Pod{Priority: priority, Started: int64(rnd.IntN(3)), Devices: rnd.IntN(3)}
 			if rnd.IntN(3) == 0 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -104,7 +105,7 @@ func (b *battlefield) gang(priority int32, needed, surplus []string, cpus int) {
 	put := func(nodes []string) (out []Located) {
 		for _, node := range nodes {
 			pod := b.pod(node, cpus, priority)
-			pod.Annotations = map[string]string{gangrequest.GangKey: o.Key.Name, gangrequest.GangSizeKey: fmt.Sprint(len(needed))}
+			pod.Annotations = map[string]string{gangrequest.GangKey: o.Key.Name, gangrequest.GangSizeKey: strconv.Itoa(len(needed))}
 			out = append(out, Located{pod, node})
 		}
 		return out
@@ -196,6 +197,7 @@ func TestPreemptSparesWhoCanStay(t *testing.T) {
 }
 
 func randomBattlefield(t *testing.T, rnd *rand.Rand) *battlefield {
+	t.Helper()
 	b := newBattlefield(t, 1+rnd.IntN(2), 1+rnd.IntN(2), 1+rnd.IntN(2))
 	nodes := make([]string, 0, len(b.q.Nodes))
 	for _, info := range b.q.Nodes {

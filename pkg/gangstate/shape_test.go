@@ -4,6 +4,7 @@ package gangstate
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -233,7 +234,7 @@ func TestTooManyKindsOfMembers(t *testing.T) {
 	var pods []*v1.Pod
 	for i := range maxGangShapes + 1 {
 		pod := member("g", maxGangShapes+1, fmt.Sprintf("p-%d", i), 0)
-		pod.Spec.NodeSelector = map[string]string{"kind": fmt.Sprint(i)}
+		pod.Spec.NodeSelector = map[string]string{"kind": strconv.Itoa(i)}
 		pods = append(pods, pod)
 	}
 	if _, _, err := plannedOn(t, 1, pods, nil); err == nil || !strings.Contains(err.Error(), "more than 64 kinds") {

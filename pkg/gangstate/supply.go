@@ -64,8 +64,8 @@ func (b *build) locate() {
 	}
 }
 
-func (b *build) suppliesOf(s *shape) []fabric.Supply {
-	out := make([]fabric.Supply, len(b.infos))
+// knownOf returns what nodes have answered for a shape.
+func (b *build) knownOf(s *shape) *supplies {
 	key := s.key
 	switch {
 	case b.q.Empty:
@@ -79,6 +79,12 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 		b.p.shapes[key] = known
 	}
 	known.used = b.p.plans
+	return known
+}
+
+func (b *build) suppliesOf(s *shape) []fabric.Supply {
+	out := make([]fabric.Supply, len(b.infos))
+	known := b.knownOf(s)
 	stamper := b.p.stamperOf(b.q.View)
 	for node, info := range b.infos {
 		if info == nil || b.excluded(s, info) {

@@ -35,7 +35,8 @@ type gangWish struct {
 }
 
 var gangWishes = []gangWish{
-	{}, {},
+	{},
+	{},
 	{notes: map[string]string{gangrequest.RequiredKey: "rack"}, required: "rack"},
 	{notes: map[string]string{gangrequest.RequiredKey: "rack"}, required: "rack"},
 	{notes: map[string]string{gangrequest.RequiredKey: "spine"}, required: "spine"},

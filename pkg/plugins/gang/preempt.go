@@ -89,12 +89,8 @@ func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Statu
 	switch {
 	case why != "":
 		return refused("preemption: in vain, other plugins refuse " + why)
-	case e == nil && field.Never:
-		return refused("preemption: not eligible due to preemptionPolicy=Never.")
-	case e == nil && err != nil:
-		return refused("preemption: not even with all pods of a lower priority gone: " + err.Error())
 	case e == nil:
-		return refused("preemption: no pod of a lower priority can go")
+		return nobodyGoes(field, err)
 	case len(e.Victims)+len(e.Ends) == 0 && !slices.ContainsFunc(e.Awaited, eviction.Preempted):
 		why := key.String() + ": waits for a kubelet to release devices"
 		if len(e.Awaited) > 0 {
@@ -104,6 +100,17 @@ func (p *Plugin) preempt(ctx context.Context, f *failed, pod *v1.Pod) *fwk.Statu
 		return refused("preemption: " + why)
 	}
 	return p.carryOut(ctx, q, e, pod)
+}
+
+// nobodyGoes says why nobody is evicted. err is why there is no plan with all gone who may go.
+func nobodyGoes(field *gangstate.Field, err error) *fwk.Status {
+	switch {
+	case field.Never:
+		return refused("preemption: not eligible due to preemptionPolicy=Never.")
+	case err != nil:
+		return refused("preemption: not even with all pods of a lower priority gone: " + err.Error())
+	}
+	return refused("preemption: no pod of a lower priority can go")
 }
 
 // preempts reports whether the profile has preemption at all: who takes DefaultPreemption out wants
@@ -194,7 +201,7 @@ func (p *Plugin) carryOut(ctx context.Context, q *gangstate.Question, e *gangsta
 	}
 	if len(e.Victims) > 0 {
 		metrics.PreemptionVictims.Observe(float64(len(e.Victims)))
-		p.doer.preempt(&order{key: key, preemptor: pod, victims: e.Victims})
+		p.doer.preempt(&order{key: key, preemptor: pod, victims: e.Victims}) //nolint:contextcheck // it outlives the cycle
 	}
 	return refused("preemption: " + claim.Because)
 }

@@ -58,7 +58,7 @@ func TestOneEvictionThatFailsEndsNoRollBack(t *testing.T) {
 			if evicted != tc.wantEvicted {
 				t.Errorf("%d were evicted, want %d", evicted, tc.wantEvicted)
 			}
-			if (err != nil) != tc.wantErr || err != nil && err != failed {
+			if (err != nil) != tc.wantErr || err != nil && !errors.Is(err, failed) {
 				t.Errorf("the error is %v, want that of b: %t", err, tc.wantErr)
 			}
 		})
