@@ -32,12 +32,12 @@ const (
 // step is how far one member has come in its gang's attempt.
 type step uint8
 
-// The steps of a member.
+// The steps of a member. 0 is of a pod that is none.
 const (
-	held     step = iota // it has its entry, and its cycle is to come
-	reserved             // its Reserve was called: Unreserve or PostBind will be, too
-	waiting              // its Permit was called
-	through              // bound, gone, or unreserved after the attempt's end
+	held     step = iota + 1 // it has its entry, and its cycle is to come
+	reserved                 // its Reserve was called: Unreserve or PostBind will be, too
+	waiting                  // its Permit was called
+	through                  // bound, gone, or unreserved after the attempt's end
 )
 
 // attempt is one attempt to place members of a gang, all or none. It is pure: each method
@@ -223,7 +223,7 @@ func (a *attempt) gone(uid types.UID, why string) (e effects) {
 // givenUp takes note that a member of a committed attempt cannot have its place. It is placed
 // anew, by an attempt of its own.
 func (a *attempt) givenUp(uid types.UID) (e effects) {
-	if !a.has(uid) || a.phase != committed || a.steps[uid] != held { // has: a step of nobody is held
+	if a == nil || a.phase != committed || a.steps[uid] != held {
 		return e
 	}
 	a.put(uid, through)

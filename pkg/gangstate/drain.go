@@ -45,8 +45,8 @@ func (g *Gangs) CloseBy(closeNodes func(map[string]*candidates.Closure)) {
 
 // Starving says of a gang that has no room now when nodes are closed for it; zero is never. Only
 // members below the minimum count, and none while nodes are closed for an older gang of its
-// priority. own are the nodes that are closed for it already, unless it
-// has changed since they were chosen. closed says which nodes may not be closed for it.
+// priority. own are the nodes that are closed for it already, unless it has changed since they
+// were chosen. closed says which nodes may not be closed for it.
 func (g *Gangs) Starving(t *Turn) (from time.Time, own []string, closed func(node string) bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -223,9 +223,8 @@ func (p *Plugin) goOn(state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, 
 	return only(node), nil
 }
 
-// Filter keeps a member to its node, and other pods off nodes that are closed to them, and off
-// what is kept there for others. A
-// nominated node is tried whatever PreFilter answers.
+// Filter keeps a member to its node, since a nominated node is tried whatever PreFilter answers.
+// It keeps other pods off nodes that are closed to them, and off what is kept there for others.
 func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	switch c := read(state); {
 	case c == nil:
