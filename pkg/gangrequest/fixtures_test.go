@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 )
 
 type texts = map[string]string
@@ -56,6 +57,13 @@ func bound(rank int) func(*v1.Pod) {
 }
 
 func phase(is v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status.Phase = is } }
+
+// of makes the pod one of a controller.
+func of(controller string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{Name: controller, UID: types.UID(controller), Controller: ptr.To(true)}}
+	}
+}
 
 func index(n int) func(*v1.Pod) {
 	return label("batch.kubernetes.io/job-completion-index", strconv.Itoa(n))

@@ -178,7 +178,7 @@ func TestSizeTimeoutAndPriority(t *testing.T) {
 			wantErr: `Pod ns/a: metadata.annotations[kueue.x-k8s.io/pod-group-total-count]: "": want a number of pods`,
 		},
 		"members that ended are not missed": {
-			key: groupKey, group: podGroup(2, nil), pods: []*v1.Pod{member("a"), member("b", phase(v1.PodSucceeded))},
+			key: groupKey, group: podGroup(2, nil), pods: []*v1.Pod{member("a", of("job")), member("b", of("job"), phase(v1.PodSucceeded))},
 			want: Gang{UID: "uid-g", Minimum: 2, ScheduleTimeout: DefaultScheduleTimeout}, wantComplete: true,
 		},
 	}

@@ -4,8 +4,10 @@ package gangrequest
 
 import (
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -37,8 +39,9 @@ type Members struct {
 	// Ranks are Live's, ascending. Each has its own; a member that died leaves its rank free
 	// for the one that takes its place. A pod with a node keeps the rank that is written on it.
 	Ranks []int
-	// Ended are those that ended and count: none whose place a live member took, and of the
-	// failed ones none once no member is left running, since then the gang starts anew.
+	// Ended are those that ended and count: none whose place a live member took, and none of an
+	// earlier run of a gang of that name. Of the failed ones none counts once no member is left
+	// running, since then the gang starts anew.
 	Ended    []*v1.Pod
 	Warnings []string
 }
@@ -125,7 +128,7 @@ func (m *Members) keepEnded(live, ended []identity) {
 	if len(ended) == 0 {
 		return
 	}
-	running := slices.ContainsFunc(live, func(id identity) bool { return id.pod.Spec.NodeName != "" })
+	now := runOf(live)
 	taken := map[seat]bool{}
 	for i := range live {
 		if live[i].index >= 0 {
@@ -135,7 +138,7 @@ func (m *Members) keepEnded(live, ended []identity) {
 	for _, id := range ended {
 		switch {
 		case taken[id.seat]:
-		case id.pod.Status.Phase == v1.PodFailed && !running:
+		case !now.has(id.pod):
 		default:
 			m.Ended = append(m.Ended, id.pod)
 			if id.index >= 0 {
@@ -143,4 +146,47 @@ func (m *Members) keepEnded(live, ended []identity) {
 			}
 		}
 	}
+}
+
+// run is what tells the members that ended in this run of a gang from those of an earlier one.
+// The pods of a run that is over may be there for long, and a new run must not count them.
+type run struct {
+	controllers map[types.UID]bool // of live members
+	running     bool               // a member has a node
+	since       time.Time          // when the first of those was made
+}
+
+func runOf(live []identity) run {
+	r := run{controllers: map[types.UID]bool{}}
+	for i := range live {
+		pod := live[i].pod
+		if c := metav1.GetControllerOfNoCopy(pod); c != nil {
+			r.controllers[c.UID] = true
+		}
+		if made := pod.CreationTimestamp.Time; pod.Spec.NodeName != "" && (!r.running || made.Before(r.since)) {
+			r.running, r.since = true, made
+		}
+	}
+	return r
+}
+
+// has reports whether an ended member is of the run: it ran beside a member that runs now, or it
+// succeeded and is of the same controller as a live one. When it ended nobody may have written:
+// then it counts beside whoever runs.
+func (r *run) has(pod *v1.Pod) bool {
+	if c := metav1.GetControllerOfNoCopy(pod); c != nil && r.controllers[c.UID] {
+		return r.running || pod.Status.Phase == v1.PodSucceeded
+	}
+	at := endedAt(pod)
+	return r.running && (at.IsZero() || !at.Before(r.since))
+}
+
+// endedAt is when the last container of a pod ended; zero if no status says so.
+func endedAt(pod *v1.Pod) (last time.Time) {
+	for i := range pod.Status.ContainerStatuses {
+		if t := pod.Status.ContainerStatuses[i].State.Terminated; t != nil && t.FinishedAt.After(last) {
+			last = t.FinishedAt.Time
+		}
+	}
+	return last
 }

@@ -110,7 +110,7 @@ func TestRanks(t *testing.T) {
 			pods: []*v1.Pod{member("a", bound(0)), member("b", bound(0)), member("c", bound(1))}, want: "0:a 1:c 2:b",
 		},
 		"a rank on a pod without node does not count": {pods: []*v1.Pod{member("a", annotate(RankKey, "7")), member("b")}, want: "0:a 1:b"},
-		"the rank of one that succeeded is taken":     {pods: []*v1.Pod{member("a", bound(0), phase(v1.PodSucceeded)), member("b")}, want: "1:b"},
+		"the rank of one that succeeded is taken":     {pods: []*v1.Pod{member("a", bound(0), of("job"), phase(v1.PodSucceeded)), member("b", of("job"))}, want: "1:b"},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -131,15 +131,49 @@ func TestRanks(t *testing.T) {
 
 func TestMembersThatCount(t *testing.T) {
 	deleted := func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
+	made := func(s int64) func(*v1.Pod) {
+		return func(p *v1.Pod) { p.CreationTimestamp = metav1.Unix(s, 0) }
+	}
+	ended := func(s int64) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			first := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: metav1.Unix(s-1, 0)}}
+			last := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: metav1.Unix(s, 0)}}
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{State: first}, {State: last}, {}}
+		}
+	}
 	twice := member("b")
 	tests := map[string]struct {
 		pods      []*v1.Pod
 		wantLive  []string
 		wantEnded []string
 	}{
-		"pods that end are none":                {pods: []*v1.Pod{member("a"), member("b", deleted), member("c", deleted, phase(v1.PodSucceeded))}, wantLive: []string{"a"}},
-		"a pod counts once":                     {pods: []*v1.Pod{twice, member("a"), twice}, wantLive: []string{"a", "b"}},
-		"one that succeeded counts":             {pods: []*v1.Pod{member("a"), member("b", phase(v1.PodSucceeded))}, wantLive: []string{"a"}, wantEnded: []string{"b"}},
+		"pods that end are none": {pods: []*v1.Pod{member("a"), member("b", deleted), member("c", deleted, phase(v1.PodSucceeded))}, wantLive: []string{"a"}},
+		"a pod counts once":      {pods: []*v1.Pod{twice, member("a"), twice}, wantLive: []string{"a", "b"}},
+		"one that succeeded counts for others of its controller": {
+			pods:     []*v1.Pod{member("a", of("job")), member("b", of("job"), phase(v1.PodSucceeded))},
+			wantLive: []string{"a"}, wantEnded: []string{"b"},
+		},
+		"one that succeeded counts beside one that ran then": {
+			pods:     []*v1.Pod{member("a", bound(0), made(10)), member("b", phase(v1.PodSucceeded), ended(11))},
+			wantLive: []string{"a"}, wantEnded: []string{"b"},
+		},
+		"one that succeeded, nobody says when, counts beside one that runs": {
+			pods:     []*v1.Pod{member("a", bound(0), made(10)), member("b", phase(v1.PodSucceeded))},
+			wantLive: []string{"a"}, wantEnded: []string{"b"},
+		},
+		"one that succeeded in an earlier run does not count before a new one": {
+			pods: []*v1.Pod{member("a", of("second")), member("b", of("first"), phase(v1.PodSucceeded))}, wantLive: []string{"a"},
+		},
+		"nor beside it": {
+			pods:     []*v1.Pod{member("a", bound(0), of("second"), made(10)), member("b", of("first"), phase(v1.PodSucceeded), ended(9))},
+			wantLive: []string{"a"},
+		},
+		"without a controller nothing says that it was the same run": {
+			pods: []*v1.Pod{member("a"), member("b", phase(v1.PodSucceeded), ended(9))}, wantLive: []string{"a"},
+		},
+		"one that failed in an earlier run does not count": {
+			pods: []*v1.Pod{member("a", bound(0), made(10)), member("b", phase(v1.PodFailed), ended(9))}, wantLive: []string{"a"},
+		},
 		"one that failed counts beside others":  {pods: []*v1.Pod{member("a", bound(0)), member("b", phase(v1.PodFailed))}, wantLive: []string{"a"}, wantEnded: []string{"b"}},
 		"once none runs, the gang starts anew":  {pods: []*v1.Pod{member("a"), member("b", phase(v1.PodFailed))}, wantLive: []string{"a"}},
 		"one whose index was taken counts once": {pods: []*v1.Pod{member("a", index(0), bound(0)), member("b", index(1)), member("old", index(1), phase(v1.PodFailed))}, wantLive: []string{"a", "b"}},
