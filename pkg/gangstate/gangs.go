@@ -62,6 +62,7 @@ type Gangs struct {
 	gangs map[gangrequest.Key]*gang                        // guarded by mu, as is what they have
 	byPod map[types.UID]*gang                              // guarded by mu
 	group map[gangrequest.Key]*schedulingv1alpha1.PodGroup // guarded by mu; PodGroups, with or without pods
+	ended map[gangrequest.Key]map[types.UID]*v1.Pod        // guarded by mu; finished pods, whether the gang has others or not
 
 	mayLead    func() bool                          // guarded by mu, and called without it
 	closeNodes func(map[string]*candidates.Closure) // guarded by mu
@@ -75,7 +76,7 @@ type Gangs struct {
 // gang is what is known of one gang.
 type gang struct {
 	key      gangrequest.Key
-	pods     map[types.UID]*v1.Pod // as the informer has them
+	pods     map[types.UID]*v1.Pod // as the informer has them, which drops those that finished
 	read     *gangrequest.Gang     // nil: to be read
 	stale    bool                  // something changed since it was read
 	events   int                   // members read for events since the last tick
@@ -123,6 +124,7 @@ func New(clk clock.PassiveClock) *Gangs {
 	return &Gangs{
 		clock: clk, wake: make(chan struct{}, 1), profiles: map[string]bool{}, gangs: map[gangrequest.Key]*gang{}, byPod: map[types.UID]*gang{},
 		group: map[gangrequest.Key]*schedulingv1alpha1.PodGroup{}, doer: idle{}, partial: map[gangrequest.Key]bool{},
+		ended:   map[gangrequest.Key]map[types.UID]*v1.Pod{},
 		strays:  map[types.UID]time.Time{},
 		mayLead: func() bool { return false },
 		drains:  map[int32]*drain{}, closeNodes: func(map[string]*candidates.Closure) {},
@@ -335,8 +337,8 @@ func (g *Gangs) incomplete(x *gang) string {
 
 func (g *Gangs) missing(x *gang) string {
 	if x.read == nil || x.stale {
-		if len(x.pods) < x.counted {
-			return fmt.Sprintf("gang: %d of %d members", len(x.pods), x.counted)
+		if n := g.known(x); n < x.counted {
+			return fmt.Sprintf("gang: %d of %d members", n, x.counted)
 		}
 		g.readAgain(x)
 	}
@@ -412,12 +414,4 @@ func sameNotes(a, b map[string]string) bool {
 		}
 	}
 	return true
-}
-
-func listed(pods map[types.UID]*v1.Pod) []*v1.Pod {
-	out := make([]*v1.Pod, 0, len(pods))
-	for _, pod := range pods {
-		out = append(out, pod)
-	}
-	return out
 }

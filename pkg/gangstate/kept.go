@@ -64,15 +64,24 @@ func (g *Gangs) endKept(x *gang) {
 	g.Changed() // other gangs may fit now
 }
 
-// lacksOne reports whether the gang is one member short of its minimum, and nobody is on the way
-// to be that member. A gang that events come for too often to read it loses many: it is not. It
-// needs g.mu.
+// lacksOne reports whether the gang is one member short of its minimum, one that failed included,
+// and nobody is on the way to be that member. A gang that events come for too often to read it
+// loses many: it is not. It needs g.mu.
 func (g *Gangs) lacksOne(x *gang) bool {
 	if x.attempt != nil {
 		return false
 	}
 	g.incomplete(x) // reads it
-	return !x.stale && x.read != nil && x.read.Err == nil && x.turns.needed && x.turns.missing+len(x.turns.pods) == 1
+	if x.stale || x.read == nil || x.read.Err != nil {
+		return false
+	}
+	have := x.bound()
+	for _, pod := range x.read.Members.Ended {
+		if pod.Status.Phase == v1.PodSucceeded {
+			have++
+		}
+	}
+	return x.read.Minimum-have == 1
 }
 
 // publishKept keeps all that is kept, and nothing else. It needs g.mu.

@@ -90,11 +90,10 @@ func (g *Gangs) states() map[string]int {
 	defer g.mu.Unlock()
 	states := map[string]int{}
 	for _, x := range g.gangs {
-		bound, ended := x.placed()
 		switch {
 		case x.attempt != nil:
 			states[stateOnTheWay]++
-		case bound+ended > 0 && len(x.unbound()) == 0:
+		case x.bound() > 0 && len(x.unbound()) == 0:
 			states[stateBound]++
 		case x.read == nil || g.missing(x) != "":
 			states[stateIncomplete]++

@@ -42,9 +42,9 @@ type unsettled struct {
 // cycles begin evicts, and the time before does not count, because this one can perhaps place the
 // rest. It needs g.mu.
 func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
-	bound, ended, leads := 0, 0, g.leads.Load()
+	bound, leads := 0, g.leads.Load()
 	if g.partial[x.key] && (leads || mayLead) {
-		bound, ended = x.placed()
+		bound = x.bound()
 	}
 	now, u := g.clock.Now(), &x.unsettled
 	if bound == 0 {
@@ -62,7 +62,7 @@ func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 		return nil
 	}
 	group := g.group[x.key]
-	s := &Settlement{Key: x.key, Group: group, Evict: bound+ended < int(max(1, group.Spec.MinMember))}
+	s := &Settlement{Key: x.key, Group: group, Evict: bound+g.endedOf(x) < int(max(1, group.Spec.MinMember))}
 	if timeout := g.scheduleTimeout(group); s.Evict && (timeout == 0 || u.since.IsZero() || now.Sub(u.since) < timeout) {
 		return nil
 	}
@@ -87,17 +87,14 @@ func (g *Gangs) scheduleTimeout(group *schedulingv1alpha1.PodGroup) time.Duratio
 	return timeout
 }
 
-// placed is how many live members have a node, and how many have ended.
-func (x *gang) placed() (bound, ended int) {
+// bound is how many live members have a node.
+func (x *gang) bound() (n int) {
 	for _, pod := range x.pods {
-		switch standing := gangrequest.StandingOf(pod); {
-		case standing == gangrequest.Ended:
-			ended++
-		case standing == gangrequest.Live && pod.Spec.NodeName != "":
-			bound++
+		if pod.Spec.NodeName != "" && gangrequest.StandingOf(pod) == gangrequest.Live {
+			n++
 		}
 	}
-	return bound, ended
+	return n
 }
 
 // Settled ends a Settlement, for which so many members were evicted.

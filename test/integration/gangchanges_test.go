@@ -30,6 +30,8 @@ func changingFlows() []flow {
 		{"members that change while the gang is placed", rack, testMembersChange},
 		{"a minimum that is raised while the gang waits", half, testMinimumRaised},
 		{"a minimum that is raised when the gang is whole", rack, testWholeMinimumRaised},
+		{"a member is replaced beside one that succeeded", rack, testReplacedBesideSucceeded},
+		{"members of an earlier run that succeeded", rack, testEarlierRun},
 		{"annotations on the Binding", rack, testGangOfBindings},
 	}
 }
@@ -63,6 +65,48 @@ func testMembersMadeAnew(t *testing.T, s *stage) {
 		for _, pod := range pods {
 			s.drop(t, pod.Name)
 		}
+	}
+}
+
+// testReplacedBesideSucceeded ends one member well, and deletes another.
+func testReplacedBesideSucceeded(t *testing.T, s *stage) {
+	pods := s.gang("done", 4, nil)
+	s.create(t, pods...)
+	s.wantApart(t, pods)
+	s.succeed(t, pods[3].Name)
+	s.drop(t, pods[2].Name)
+	s.create(t, s.gang("done", 4, nil)[2])
+	took := s.wantApart(t, pods[:3])
+	t.Logf("expected: the replacement is bound; got: after %d ms", took.Milliseconds())
+}
+
+// testEarlierRun makes a gang again whose pods of the run before are still there.
+func testEarlierRun(t *testing.T, s *stage) {
+	before := s.gang("again", 4, nil)
+	s.create(t, before...)
+	s.wantApart(t, before)
+	for _, pod := range before {
+		s.succeed(t, pod.Name)
+	}
+	pods := s.gang("again", 4, nil)
+	for _, pod := range pods {
+		pod.Name += "-second"
+	}
+	s.create(t, pods[0])
+	s.wantGangRefused(t, pods[:1], "1 of 4 members")
+	s.create(t, pods[1:]...)
+	took := s.wantApart(t, pods)
+	t.Logf("expected: the first waits, then all are bound; got: after %d ms", took.Milliseconds())
+}
+
+// succeed has a pod end well, as kubelet would say it.
+func (s *stage) succeed(t *testing.T, name string) {
+	t.Helper()
+	body := fmt.Appendf(nil, `{"status":{"phase":"Succeeded","containerStatuses":[{"name":"main","state":{"terminated":{"exitCode":0,"finishedAt":%q}}}]}}`,
+		time.Now().UTC().Format(time.RFC3339))
+	_, err := s.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

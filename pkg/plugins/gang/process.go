@@ -103,6 +103,9 @@ func (p *Process) start(ctx context.Context, h fwk.Handle) error {
 	if _, err := core.Nodes().Informer().AddEventHandler(p.nodeHandler()); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
+	if err := followEnded(ctx, h.ClientSet(), p.gangs); err != nil {
+		return err
+	}
 	p.state.OnRoom(p.gangs.Changed)
 	p.state.OnFabricChange(p.gangs.Changed)
 	p.state.DiagnoseGangs(p.gangs.Diagnose)

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// TestAMemberIsReplacedBesideOneThatSucceeded: kube-scheduler's informer drops pods that finished, and
+// the replacement waited for ever with "gang: 3 of 4 members". Whatever of the two informers
+// comes first, the member that succeeded counts until it is deleted.
+func TestAMemberIsReplacedBesideOneThatSucceeded(t *testing.T) {
+	t.Parallel()
+	steps := map[string]func(r *keepRig, live, done *v1.Pod){
+		"the finished pod is told of last": func(r *keepRig, live, done *v1.Pod) {
+			r.gangs.DeletePod(live)
+			r.gangs.SetEnded(done)
+		},
+		"the finished pod is told of first": func(r *keepRig, live, done *v1.Pod) {
+			r.gangs.SetEnded(done)
+			r.gangs.DeletePod(live)
+		},
+		"the finished pod is told of first, and then as it was before": func(r *keepRig, live, done *v1.Pod) {
+			r.gangs.SetEnded(done)
+			r.gangs.SetPod(live)
+			r.gangs.DeletePod(live)
+		},
+		"the finished pod is told of when the others wait already": func(r *keepRig, live, done *v1.Pod) {
+			r.gangs.DeletePod(live)
+			r.after(time.Minute)
+			r.gangs.SetEnded(done)
+		},
+	}
+	for name, step := range steps {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newKeepRig(t, time.Minute)
+			r.runs("g")
+			live := r.pods["g-3"]
+			done := live.DeepCopy()
+			done.Status.Phase = v1.PodSucceeded
+			r.delete("g-2")
+			replacement := r.member("g", 2, false)
+			r.gangs.SetPod(replacement)
+			delete(r.pods, "g-3")
+			step(r, live, done)
+			if got := r.gangs.Gate(replacement); got != "" {
+				t.Errorf("the replacement is kept out of the queue: %q", got)
+			}
+			r.gangs.DeleteEnded(done)
+			if got, want := r.gangs.Gate(replacement), "gang: 3 of 4 members"; got != want {
+				t.Errorf("once the member that succeeded is deleted: %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// TestAnEarlierRunIsNotCounted: the pods of a run that is over must not make the first member of
+// a new one a member above the minimum, which would start alone.
+func TestAnEarlierRunIsNotCounted(t *testing.T) {
+	t.Parallel()
+	r := newKeepRig(t, time.Minute)
+	for i := range 4 {
+		done := r.member("g", i, true)
+		done.Status.Phase = v1.PodSucceeded
+		r.gangs.SetEnded(done)
+	}
+	first := r.member("g", 7, false)
+	r.gangs.SetPod(first)
+	if got, want := r.gangs.Gate(first), "gang: 1 of 4 members"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestThePlaceOfAMemberThatFailedIsKept: a failed member counts, and yet lacks.
+func TestThePlaceOfAMemberThatFailedIsKept(t *testing.T) {
+	t.Parallel()
+	r := newKeepRig(t, time.Minute)
+	r.runs("g")
+	failed := r.pods["g-2"].DeepCopy()
+	failed.Status.Phase = v1.PodFailed
+	r.delete("g-2")
+	r.gangs.SetEnded(failed)
+	r.want(map[string]string{"n2": "gang ns/g 2 nvidia.com/gpu 3 since 0;"})
+}
