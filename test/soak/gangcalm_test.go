@@ -51,9 +51,6 @@ func (g *gang) toDo(s state, nodes []v1.Node, free map[string]*room) string {
 	if have+len(s.waiting) < g.want.Members {
 		return fmt.Sprintf("gang %s has %d of %d members", g.name, have+len(s.waiting), g.want.Members)
 	}
-	if s.unseen(g) {
-		return ""
-	}
 	wish := &gangWishes[g.want.Wish]
 	need := max(g.want.Minimum-have, min(len(s.waiting), 1)) // those above the minimum come one by one
 	if need == 0 || wish.loose {
@@ -77,12 +74,6 @@ func (g *gang) toDo(s state, nodes []v1.Node, free map[string]*room) string {
 		}
 	}
 	return ""
-}
-
-// unseen reports whether the gang lacks members that succeeded. The scheduler does not see these:
-// such a gang waits, which docs/design/gangs.md says.
-func (s *state) unseen(g *gang) bool {
-	return s.done > 0 && len(s.bound)+len(s.waiting) < g.want.Minimum
 }
 
 // judgeGangs counts at a calm how far the gangs are, and fails if one is cut by nothing that
@@ -109,8 +100,6 @@ func (w *world) judge(ctx context.Context, g *gang, s state) {
 		w.judgeState(ctx, g)
 	case len(s.bound) == 0:
 		w.count("gangs at a calm: waiting, nothing bound", 1)
-	case s.unseen(g):
-		w.count("gangs at a calm: waiting for a member that succeeded", 1)
 	case g.whole:
 		w.count("gangs at a calm: were whole, no room for a member that was replaced", 1)
 	default:

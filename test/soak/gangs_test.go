@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -44,11 +45,12 @@ type gang struct {
 	want gangPlan
 
 	mu       sync.Mutex
-	over     bool        // it is being deleted; guarded by mu
-	lives    map[int]int // index -> how many pods it has had; guarded by mu
-	whole    bool        // it was, once; guarded by mu
-	replaced time.Time   // when a pod was last made in the place of another; guarded by mu
-	part     time.Time   // since when it is partly bound and never was whole; guarded by mu
+	owner    metav1.OwnerReference // of its members, as a Job would be; guarded by mu
+	over     bool                  // it is being deleted; guarded by mu
+	lives    map[int]int           // index -> how many pods it has had; guarded by mu
+	whole    bool                  // it was, once; guarded by mu
+	replaced time.Time             // when a pod was last made in the place of another; guarded by mu
+	part     time.Time             // since when it is partly bound and never was whole; guarded by mu
 }
 
 func (s *gangs) get(name string) *gang {
@@ -104,6 +106,9 @@ func (w *world) gangOp(ctx context.Context, o *op) (bool, error) {
 func (w *world) createGang(ctx context.Context, g *gang, draw uint64) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if err := w.makeOwner(ctx, g); err != nil {
+		return err
+	}
 	if g.want.Group && !g.want.Late {
 		if err := w.makeGroup(ctx, g); err != nil {
 			return err
@@ -118,6 +123,18 @@ func (w *world) createGang(ctx context.Context, g *gang, draw uint64) error {
 		return w.makeGroup(ctx, g)
 	}
 	return nil
+}
+
+// makeOwner makes what stands for the Job of a gang: by their controller the scheduler knows
+// members that succeeded from those of an earlier gang. It needs g.mu.
+func (w *world) makeOwner(ctx context.Context, g *gang) error {
+	return w.try(ctx, "apply ConfigMap "+g.name, func(ctx context.Context) error {
+		owner, err := w.kube.CoreV1().ConfigMaps(namespace).Apply(ctx, corev1ac.ConfigMap(g.name, namespace), metav1.ApplyOptions{FieldManager: "soak"})
+		if err == nil {
+			g.owner = *metav1.NewControllerRef(owner, v1.SchemeGroupVersion.WithKind("ConfigMap"))
+		}
+		return err
+	})
 }
 
 func (w *world) makeGroup(ctx context.Context, g *gang) error {
@@ -148,10 +165,11 @@ func (w *world) makePod(ctx context.Context, p *v1.Pod) error {
 	})
 }
 
-// memberOf is a pod as a controller numbers them.
+// memberOf is a pod as a controller numbers them. It needs g.mu.
 func memberOf(g *gang, index int, name string) *v1.Pod {
 	p := podOf(name, &podPlan{Profile: g.want.Profile, Priority: g.want.Priority, GPUs: []int{g.want.GPUs}})
 	p.Labels[gangLabel] = g.name
+	p.OwnerReferences = []metav1.OwnerReference{g.owner}
 	p.Annotations = map[string]string{batchv1.JobCompletionIndexAnnotation: strconv.Itoa(index)}
 	if g.want.Group {
 		p.Labels[schedulingv1alpha1.PodGroupLabel] = g.name
@@ -196,8 +214,11 @@ func (w *world) deleteGang(ctx context.Context, g *gang) error {
 			return err
 		}
 	}
-	if !g.want.Group {
-		return nil
+	err = w.try(ctx, "delete ConfigMap "+g.name, func(ctx context.Context) error {
+		return gone(w.kube.CoreV1().ConfigMaps(namespace).Delete(ctx, g.name, metav1.DeleteOptions{}))
+	})
+	if err != nil || !g.want.Group {
+		return err
 	}
 	return w.try(ctx, "delete PodGroup "+g.name, func(ctx context.Context) error {
 		return gone(w.dyn.Resource(groupResource).Namespace(namespace).Delete(ctx, g.name, metav1.DeleteOptions{}))
