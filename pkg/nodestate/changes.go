@@ -84,7 +84,7 @@ func (s *State) tell(c reservations.Change) {
 	switch {
 	case c.Freed:
 		s.freed()
-	case len(c.Soon) > 0: // the scheduler's own events wake single pods
+	case c.Left: // the scheduler's own events wake single pods
 		s.listeners.tell()
 	}
 }

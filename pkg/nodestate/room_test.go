@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
 // TestOnlyWhatLeavesRoomIsTold: heartbeats of nodes and each pod that was bound had all waiting
@@ -21,6 +22,24 @@ func TestOnlyWhatLeavesRoomIsTold(t *testing.T) {
 	}
 	pod := gpuPod("p", 2)
 	bound := on(t, r.State, gpuPod("q", 1), "n", 4)
+	chosen := gpuPod("r", 1)
+	reserve := func() {
+		if _, reason := r.Reserve(demandOf(t, chosen), chosen, info, l); reason != placement.Fits {
+			t.Fatalf("Reserve: %v", reason)
+		}
+	}
+	carriedOut := func() {
+		reserve()
+		after := chosen.DeepCopy()
+		after.Spec.NodeName, after.ResourceVersion = "n", "2"
+		annotations, err := r.Annotations(r.Attempt(chosen.UID, "n").Pending(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after.Annotations = annotations
+		r.Attempt(chosen.UID, "n").BindingBegan()
+		r.podHandler().OnUpdate(chosen, after)
+	}
 	unhealthy := func(s *v1alpha1.NodeGPUTopologyStatus) { s.GPUHealth[1].Healthy = false }
 	healthy := func(s *v1alpha1.NodeGPUTopologyStatus) { s.GPUHealth[1].Healthy = true }
 	graph := func(version string, change func(*v1alpha1.NodeGPUTopologyStatus)) func() {
@@ -39,6 +58,9 @@ func TestOnlyWhatLeavesRoomIsTold(t *testing.T) {
 		{"a heartbeat of a node", func() { r.nodeHandler().OnUpdate(info.Node(), info.Node()) }, false},
 		{"a plan", func() { r.mustPlan(t, l, member(t, pod, "n", 0, 1)) }, false},
 		{"its end", func() { r.EndPlanned(pod.UID) }, true},
+		{"a choice", reserve, false},
+		{"its end before it was written", func() { r.Unreserve(chosen.UID, "n") }, true},
+		{"a choice that is carried out", carriedOut, false},
 		{"a pod that is bound", func() { r.podHandler().OnAdd(bound, false) }, false},
 		{"a pod that says that it runs", func() { r.podHandler().OnUpdate(bound, running(bound)) }, false},
 		{"a pod that is gone", func() { r.podHandler().OnDelete(bound) }, true},

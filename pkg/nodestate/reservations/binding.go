@@ -101,6 +101,7 @@ func (t *Table) Unreserve(r *Reservation, bound *Bound) (c Change) {
 		t.drop(r, &c)
 	}
 	c.Soon = append(c.Soon, r.Node) // the scheduler's cache forgets the pod after this
+	c.Left = true
 	return c
 }
 

@@ -88,6 +88,7 @@ func (t *Table) settle(r *Reservation, p Phase, c *Change) {
 	t.settled[r] = struct{}{}
 	t.setPhase(r, p)
 	c.Soon = append(c.Soon, r.Node) // which need not be the pod's
+	c.Left = c.Left || p == Void
 }
 
 // Settled is a reservation that waits until a snapshot can replace it.

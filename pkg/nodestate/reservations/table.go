@@ -69,6 +69,7 @@ type Change struct {
 	Nodes []*Node // other things are reserved there than before
 	Soon  []*Node // the scheduler's snapshot of them changes, or soon will
 	Freed bool    // devices came free that kept some pod waiting
+	Left  bool    // something is not taken any more. Of a pod that is bound with its choice all is
 }
 
 // Present returns the pod's reservation on a node for the attempt that goes on, or nil.

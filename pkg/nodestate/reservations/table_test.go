@@ -51,16 +51,16 @@ func TestSteps(t *testing.T) {
 	// told is a Change by the names of nodes.
 	type told struct {
 		Nodes, Soon []string
-		Freed       bool
+		Freed, Left bool
 	}
-	none, soon, freed := told{}, told{Soon: []string{"n"}}, told{Soon: []string{"n"}, Freed: true}
+	none, soon, freed := told{}, told{Soon: []string{"n"}}, told{Soon: []string{"n"}, Freed: true, Left: true}
 	for name, tc := range map[string]struct {
 		before func(*rig, *Reservation)
 		step   func(*rig, *Reservation) Change
 		want   string // the phase then, or "dropped"
 		told   told
 	}{
-		"an attempt fails before its writes":                        {nil, unreserve(nil), "dropped", told{Nodes: []string{"n"}, Soon: []string{"n"}}},
+		"an attempt fails before its writes":                        {nil, unreserve(nil), "dropped", told{Nodes: []string{"n"}, Soon: []string{"n"}, Left: true}},
 		"an attempt fails during its writes":                        {binding, unreserve(nil), "doubtful", none},
 		"an attempt fails, an earlier one was for here":             {binding, unreserve(&Bound{UID: "p", Node: "n", Allocation: chosen("p", "n", "b")}), "void", freed},
 		"an attempt fails, an earlier one was elsewhere":            {binding, unreserve(&Bound{UID: "p", Node: "m"}), "void", freed},
@@ -119,7 +119,7 @@ func TestSteps(t *testing.T) {
 			if got != tc.want {
 				t.Errorf("it is %s, want %s", got, tc.want)
 			}
-			if diff := cmp.Diff(tc.told, told{names(change.Nodes), names(change.Soon), change.Freed}); diff != "" {
+			if diff := cmp.Diff(tc.told, told{names(change.Nodes), names(change.Soon), change.Freed, change.Left}); diff != "" {
 				t.Errorf("change (-want +got):\n%s", diff)
 			}
 		})
