@@ -39,8 +39,8 @@ func TestDiagnoseTellsHowFarAGangHasCome(t *testing.T) {
 	r.clock.Step(time.Second)
 	r.cycle()
 	told.Waits, told.Until = "", nil
-	told.Attempt = &diagnosis.GangAttempt{Phase: "collecting", Since: r.clock.Now().UTC(), Held: pods[1:], Waiting: pods[:1]}
-	want("while the first waits for the other", told)
+	told.Attempt = &diagnosis.GangAttempt{Phase: "collecting", Since: r.clock.Now().UTC(), Held: pods[:1], Waiting: pods[1:]}
+	want("while the one that came last waits for the other", told)
 
 	r.clock.Step(time.Second)
 	r.settle(1)

@@ -57,14 +57,16 @@ type Gangs struct {
 	planning atomic.Int64  // nanoseconds that plans took since the last round
 	leads    atomic.Bool   // a cycle began here: this process leads, or did until it ends
 
-	mu    sync.Mutex
-	doer  Doer                                             // guarded by mu
-	gangs map[gangrequest.Key]*gang                        // guarded by mu, as is what they have
-	byPod map[types.UID]*gang                              // guarded by mu
-	group map[gangrequest.Key]*schedulingv1alpha1.PodGroup // guarded by mu; PodGroups, with or without pods
-	ended map[gangrequest.Key]map[types.UID]*v1.Pod        // guarded by mu; finished pods, whether the gang has others or not
+	mu       sync.Mutex
+	doer     Doer                                             // guarded by mu
+	gangs    map[gangrequest.Key]*gang                        // guarded by mu, as is what they have
+	byPod    map[types.UID]*gang                              // guarded by mu
+	arrivals uint64                                           // members that came; guarded by mu
+	group    map[gangrequest.Key]*schedulingv1alpha1.PodGroup // guarded by mu; PodGroups, with or without pods
+	ended    map[gangrequest.Key]map[types.UID]*v1.Pod        // guarded by mu; finished pods, whether the gang has others or not
 
 	mayLead    func() bool                          // guarded by mu, and called without it
+	synced     func() bool                          // guarded by mu, and called under it
 	closeNodes func(map[string]*candidates.Closure) // guarded by mu
 	drains     map[int32]*drain                     // by priority; guarded by mu
 	keepPlaces func(map[string][]*candidates.Kept)  // guarded by mu
@@ -77,6 +79,7 @@ type Gangs struct {
 type gang struct {
 	key      gangrequest.Key
 	pods     map[types.UID]*v1.Pod // as the informer has them, which drops those that finished
+	came     map[types.UID]uint64  // in which order they came, as they came to the queue
 	read     *gangrequest.Gang     // nil: to be read
 	stale    bool                  // something changed since it was read
 	events   int                   // members read for events since the last tick
@@ -92,6 +95,7 @@ type gang struct {
 	pauses   int                   // attempts in a row that failed, or could not be held
 	turn     int                   // who of turns is elected
 	turnAt   time.Time
+	queued   types.UID         // whom PreEnqueue has let into the queue, since a cycle of the gang began
 	waits    *Wait             // nil: it may be tried
 	since    time.Time         // when its first pod came: its age
 	ready    time.Time         // when it became complete; zero while it is not
@@ -127,6 +131,7 @@ func New(clk clock.PassiveClock) *Gangs {
 		ended:   map[gangrequest.Key]map[types.UID]*v1.Pod{},
 		strays:  map[types.UID]time.Time{},
 		mayLead: func() bool { return false },
+		synced:  func() bool { return true },
 		drains:  map[int32]*drain{}, closeNodes: func(map[string]*candidates.Closure) {},
 		kept: map[*gang]*kept{}, keepPlaces: func(map[string][]*candidates.Kept) {},
 	}
@@ -169,6 +174,10 @@ func (g *Gangs) SetPod(pod *v1.Pod) {
 	g.do(func() (*gang, effects) {
 		x := g.ensure(key)
 		old := x.pods[pod.UID]
+		if old == nil {
+			g.arrivals++
+			x.came[pod.UID] = g.arrivals
+		}
 		x.pods[pod.UID] = pod
 		g.byPod[pod.UID] = x
 		if old == nil || changed(old, pod) {
@@ -235,6 +244,7 @@ func (g *Gangs) DeletePod(pod *v1.Pod) {
 // remove needs g.mu.
 func (g *Gangs) remove(x *gang, uid types.UID, why string) (e effects) {
 	delete(x.pods, uid)
+	delete(x.came, uid)
 	delete(g.byPod, uid)
 	x.change()
 	if x.attempt != nil {
@@ -298,6 +308,10 @@ func (g *Gangs) Gate(pod *v1.Pod) string {
 	return g.gate(x, pod.UID, true)
 }
 
+// NotSynced is why a gang waits while the first lists of what nodes have are read. Their end is told
+// as a change.
+const NotSynced = "gang: the GPU topologies are not read yet"
+
 // gate needs g.mu. Without elect any member may begin.
 func (g *Gangs) gate(x *gang, uid types.UID, elect bool) string {
 	switch a := x.attempt; {
@@ -319,6 +333,13 @@ func (g *Gangs) gate(x *gang, uid types.UID, elect bool) string {
 	}
 	if !x.turns.has(uid) {
 		return "gang: the pod is no live member"
+	}
+	if elect && !g.synced() {
+		x.waits = &Wait{Why: NotSynced, ForChange: true}
+		return NotSynced
+	}
+	if elect {
+		x.queued = uid
 	}
 	return ""
 }
@@ -375,7 +396,7 @@ func (x *gang) change() {
 func (g *Gangs) ensure(key gangrequest.Key) *gang {
 	x := g.gangs[key]
 	if x == nil {
-		x = &gang{key: key, pods: map[types.UID]*v1.Pod{}, refused: map[Refusal]int64{}, since: g.clock.Now()}
+		x = &gang{key: key, pods: map[types.UID]*v1.Pod{}, came: map[types.UID]uint64{}, refused: map[Refusal]int64{}, since: g.clock.Now()}
 		g.gangs[key] = x
 	}
 	return x

@@ -32,7 +32,7 @@ func (g *Gangs) readNow(x *gang) {
 		return
 	}
 	x.read, x.stale = gangrequest.Read(x.key, g.group[x.key], g.listed(x)), false
-	x.turns = newTurns(x.read, g.profiles, x.passed)
+	x.turns = newTurns(x.read, g.profiles, x.passed, x.came)
 	if x.turns.passed { // others had room meanwhile, so something may have changed
 		g.allPassed(x)
 		g.Changed()
@@ -51,4 +51,12 @@ func (g *Gangs) known(x *gang) int { return len(x.pods) + len(g.ended[x.key]) }
 // first counts. It needs g.mu.
 func (g *Gangs) listed(x *gang) []*v1.Pod {
 	return slices.AppendSeq(slices.Collect(maps.Values(g.ended[x.key])), maps.Values(x.pods))
+}
+
+// SyncedBy has fn asked whether it is known what all nodes have. It must not block, nor call
+// anything of ours.
+func (g *Gangs) SyncedBy(fn func() bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.synced = fn
 }

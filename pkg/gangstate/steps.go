@@ -28,8 +28,10 @@ const (
 	// latePause is how many times longer than an attempt the pause after one is that ended because
 	// a member did not come.
 	latePause = 10
-	// turnAfter is after how long another member is elected.
-	turnAfter = time.Second
+	// turnAfter is after how long another member is elected, and queuedTurnAfter if the one before
+	// is in the queue: that may be long, and whoever comes earlier would wait for this one.
+	turnAfter       = time.Second
+	queuedTurnAfter = 30 * time.Second
 )
 
 // Turn is what a member's cycle is to do.
@@ -64,6 +66,7 @@ func (g *Gangs) Begin(pod *v1.Pod) (t Turn, ok bool) {
 		return Turn{Why: "gang: the pod is not known yet"}, true
 	}
 	g.readNow(x)
+	x.queued = ""
 	if t.Why = g.gate(x, pod.UID, false); t.Why != "" {
 		return t, true
 	}

@@ -75,7 +75,7 @@ func (g *Gangs) tick() {
 	}
 }
 
-// turnOver elects another member if the one before did not come. It needs g.mu.
+// turnOver elects another member if the one before did not come, or has it come again. It needs g.mu.
 func (g *Gangs) turnOver(x *gang) []types.UID {
 	now := g.clock.Now()
 	if w := x.waits; w != nil && !w.Until.IsZero() && !now.Before(w.Until) {
@@ -88,7 +88,10 @@ func (g *Gangs) turnOver(x *gang) []types.UID {
 		x.turnAt = time.Time{}
 	case x.turnAt.IsZero():
 		x.turnAt = now
-	case now.Sub(x.turnAt) >= turnAfter:
+	case now.Sub(x.turnAt) < turnAfter:
+	case x.queued == next[0] && now.Sub(x.turnAt) < queuedTurnAfter:
+		return next // it may have left the queue without a cycle
+	default:
 		x.turn++
 		x.turnAt = now
 		return g.next(x)

@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -21,13 +22,16 @@ type turns struct {
 	rest    []*v1.Pod // those above the minimum that come after them
 	passed  bool      // there are members above the minimum, and all have been passed over
 	missing int       // how many more the gang needs, that cannot be scheduled or do not exist
+	came    map[types.UID]uint64
+	last    []*v1.Pod // pods, those first whose cycles would come last; nil until somebody asks
 }
 
 // newTurns leaves out members that nobody may schedule, and those of other schedulers. Members
-// above the minimum have their turn one after the other, without those that were passed over.
-func newTurns(g *gangrequest.Gang, profiles map[string]bool, passed map[types.UID]*Wait) *turns {
+// above the minimum have their turn one after the other, without those that were passed over. came
+// is in which order the members came.
+func newTurns(g *gangrequest.Gang, profiles map[string]bool, passed map[types.UID]*Wait, came map[types.UID]uint64) *turns {
 	have := len(g.Members.Ended)
-	t := &turns{}
+	t := &turns{came: came}
 	for _, pod := range g.Members.Live {
 		switch {
 		case pod.Spec.NodeName != "":
@@ -62,7 +66,7 @@ func (g *Gangs) passOver(x *gang, w *Wait) {
 	for _, uid := range append(w.Alike, x.turns.pods[0].UID) {
 		x.passed[uid] = w
 	}
-	x.turns = newTurns(x.read, g.profiles, x.passed)
+	x.turns = newTurns(x.read, g.profiles, x.passed, x.came)
 	if x.turns.passed {
 		g.allPassed(x)
 	}
@@ -83,19 +87,27 @@ func (g *Gangs) allPassed(x *gang) {
 		}
 	}
 	x.passed = nil
-	x.turns = newTurns(x.read, g.profiles, nil)
+	x.turns = newTurns(x.read, g.profiles, nil, x.came)
 	if x.waits == nil {
 		x.waits = waits
 	}
 }
 
 // elected is the member whose cycle plans for all; "" if there is none to place. Each turn it
-// is another one.
+// is another one. First it is the one whose cycle would come last: the queue is in the order of
+// priorities and of coming, so the others, which it wakes, come before all that came after
+// them. Otherwise, after a restart with many gangs, each would hold its places until the whole queue
+// was through.
 func (t *turns) elected(turn int) types.UID {
 	if len(t.pods) == 0 {
 		return ""
 	}
-	return t.pods[turn%len(t.pods)].UID
+	if t.last == nil {
+		t.last = slices.SortedStableFunc(slices.Values(t.pods), func(a, b *v1.Pod) int {
+			return cmp.Or(cmp.Compare(corev1.PodPriority(a), corev1.PodPriority(b)), cmp.Compare(t.came[b.UID], t.came[a.UID]))
+		})
+	}
+	return t.last[turn%len(t.last)].UID
 }
 
 // has reports whether the pod is one of those to place.

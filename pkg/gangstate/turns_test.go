@@ -6,7 +6,102 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 )
+
+// TestWhoWouldComeLastIsElected: after a restart the members of many gangs are in the queue as they
+// come, mixed. The first of each held its places until the last of the last had come, longer than an
+// attempt may last.
+func TestWhoWouldComeLastIsElected(t *testing.T) {
+	t.Parallel()
+	important := int32(1)
+	for name, tc := range map[string]struct {
+		came []string // members
+		high string   // has a higher priority than the others
+		want string
+	}{
+		"who came last":                              {came: []string{"g-1", "g-2", "g-0"}, want: "g-0"},
+		"of the lowest priority":                     {came: []string{"g-1", "g-2", "g-0"}, high: "g-0", want: "g-2"},
+		"who came last, though its rank is the last": {came: []string{"g-0", "g-1", "g-2"}, want: "g-2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 3, 0, false)
+			for _, pod := range tc.came {
+				m := member("g", len(tc.came), pod, 0)
+				if pod == tc.high {
+					m.Spec.Priority = &important
+				}
+				r.set(m)
+			}
+			for _, pod := range tc.came {
+				open := r.gangs.Gate(r.pods[pod]) == ""
+				if open != (pod == tc.want) {
+					t.Errorf("%s may come to the queue: %t, want %s alone to", pod, open, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// TestAMemberThatIsInTheQueueStaysElected: a queue longer than a second let all members into it, of
+// which the first that came planned, too early.
+func TestAMemberThatIsInTheQueueStaysElected(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		queued bool
+		after  time.Duration
+		want   string
+	}{
+		"it is in the queue, which is long":      {true, 20 * time.Second, "g-1"},
+		"it is in the queue, and does not come":  {true, 31 * time.Second, "g-0"},
+		"it has not come to the queue":           {false, time.Second, "g-0"},
+		"it has not come to the queue right now": {false, 0, "g-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			clk := clocktesting.NewFakeClock(time.Unix(0, 0))
+			gangs := New(clk)
+			gangs.Serve(testProfile, idle{}) // nobody comes who was woken
+			pods := []*v1.Pod{member("g", 2, "g-0", 0), member("g", 2, "g-1", 0)}
+			for _, pod := range pods {
+				gangs.SetPod(pod)
+			}
+			if tc.queued {
+				gangs.Gate(pods[1])
+			}
+			gangs.tick()
+			clk.Step(tc.after)
+			gangs.tick()
+			for _, pod := range pods {
+				if open := gangs.Gate(pod) == ""; open != (pod.Name == tc.want) {
+					t.Errorf("%s may come to the queue: %t, want %s alone to", pod.Name, open, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// TestNoMemberComesToTheQueueBeforeTheFirstListsAreIn: each cycle before was in vain.
+func TestNoMemberComesToTheQueueBeforeTheFirstListsAreIn(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 2, 0, false)
+	synced := false
+	r.gangs.SyncedBy(func() bool { return synced })
+	for i := range 2 {
+		r.set(member("g", 2, fmt.Sprintf("g-%d", i), 0))
+	}
+	if r.cycle() {
+		t.Error("a member came to the queue before the lists were in")
+	}
+	synced = true
+	r.settle(3)
+	if bound := r.counts("g", 2); bound != 2 {
+		t.Errorf("%d of 2 members are bound once the lists are in", bound)
+	}
+}
 
 // TestAMemberAboveTheMinimumThatFitsNowhere: the first one without room kept all others from
 // being tried.

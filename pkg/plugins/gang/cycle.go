@@ -81,9 +81,6 @@ func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	return nil
 }
 
-// notSynced is why a gang waits while the State reads its first lists. Their end is told as a change.
-const notSynced = "gang: the GPU topologies are not read yet"
-
 // PreFilter answers the node of a member that has its place. For the first member of a gang
 // that has none it plans for all. What it plans is still true in the same cycle's Reserve,
 // because cycles come one after the other; until then nothing is held.
@@ -108,8 +105,8 @@ func (p *Plugin) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	case turn.Held:
 		return p.goOn(state, pod)
 	case !p.state.Synced():
-		p.gangs.Wait(turn.Gang.Key, &gangstate.Wait{Why: notSynced, ForChange: true})
-		return nil, refused(notSynced)
+		p.gangs.Wait(turn.Gang.Key, &gangstate.Wait{Why: gangstate.NotSynced, ForChange: true})
+		return nil, refused(gangstate.NotSynced)
 	}
 	began := p.shared.Clock().Now()
 	snapshot := p.handle.SnapshotSharedLister().NodeInfos()

@@ -91,15 +91,13 @@ func (picky) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, info fwk.N
 // awake are the pods that were activated.
 type awake struct {
 	mu   sync.Mutex
-	pods []string
+	pods []*v1.Pod
 }
 
 func (a *awake) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, pod := range pods {
-		a.pods = append(a.pods, pod.Name)
-	}
+	a.pods = slices.AppendSeq(a.pods, maps.Values(pods))
 }
 
 func (a *awake) has(name string) bool { return a.times(name) > 0 }
@@ -109,7 +107,19 @@ func (a *awake) times(name string) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, pod := range a.pods {
-		if pod == name {
+		if pod.Name == name {
+			n++
+		}
+	}
+	return n
+}
+
+// of is how often members of a gang were activated.
+func (a *awake) of(gang gangrequest.Key) (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, pod := range a.pods {
+		if key, is := gangrequest.KeyOf(pod); is && key == gang {
 			n++
 		}
 	}
@@ -367,10 +377,11 @@ func (r *rig) single(name, node string, gpus int, priority int32, change ...func
 	return pod
 }
 
-// known waits until the elected member of a gang is woken, which is when all are known.
-func (r *rig) known(elected *v1.Pod) {
+// known waits until a member of a pod's gang is woken, which is when all are known.
+func (r *rig) known(pod *v1.Pod) {
 	r.t.Helper()
-	testrig.Soon(r.t, "pod "+elected.Name+" is woken", func() bool { return r.awake.has(elected.Name) })
+	key, _ := gangrequest.KeyOf(pod)
+	testrig.Soon(r.t, "a member of "+key.String()+" is woken", func() bool { return r.awake.of(key) > 0 })
 }
 
 // held are the pods that something is reserved for, with the phase.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 // No time wakes the gang: it waited for a second and a tick, however soon the lists were in.
@@ -35,10 +36,11 @@ func TestAGangThatIsTriedBeforeTheFirstListsComesWhenTheyAreIn(t *testing.T) {
 	if c.status.Code() != fwk.UnschedulableAndUnresolvable || !strings.Contains(c.status.Message(), "not read yet") {
 		t.Fatalf("before the lists: %v, want to wait for them", c.status)
 	}
-	before := r.awake.times(pods[0].Name)
+	key, _ := gangrequest.KeyOf(pods[0])
+	before := r.awake.of(key)
 	served.Store(true)
 	r.ready()
-	testrig.Soon(t, "the gang is tried again", func() bool { return r.awake.times(pods[0].Name) > before })
+	testrig.Soon(t, "the gang is tried again", func() bool { return r.awake.of(key) > before })
 	if c := r.cycle(pods[0]); !c.status.IsWait() {
 		t.Errorf("after the lists: %v, want to wait for the others", c.status)
 	}
