@@ -39,6 +39,7 @@ type Planner struct {
 	shapes   map[string]*supplies
 	view     *fabricview.View // whose nodes stamper knows
 	stamper  *nodestate.Stamper
+	located  located
 }
 
 // NewPlanner returns a Planner that remembers nothing yet.

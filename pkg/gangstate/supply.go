@@ -45,23 +45,42 @@ func (b *build) supply() {
 	}
 }
 
-// locate finds the nodes in the tree.
+// located are the nodes of one list of the scheduler's snapshot, by node of the tree.
+type located struct {
+	tree  *fabric.Tree
+	nodes []fwk.NodeInfo // the list: while it is kept here, no other one has its address
+	infos []fwk.NodeInfo
+}
+
+// locate finds the nodes in the tree. The snapshot has the same list, of the same NodeInfos, until a
+// node comes or goes.
 func (b *build) locate() {
-	b.infos = make([]fwk.NodeInfo, b.tree.Len())
-	if b.q.Cleared != nil {
-		b.cleared = make([]*Cleared, b.tree.Len())
-	}
-	for _, info := range b.q.Nodes {
-		if info.Node() == nil {
-			continue
-		}
-		if node, ok := b.tree.Node(info.Node().Name); ok {
-			b.infos[node] = info
-			if b.cleared != nil {
-				b.cleared[node] = b.q.Cleared(info.Node().Name)
+	if at := &b.p.located; at.tree != b.tree || !sameList(at.nodes, b.q.Nodes) {
+		*at = located{tree: b.tree, nodes: b.q.Nodes, infos: make([]fwk.NodeInfo, b.tree.Len())}
+		for _, info := range b.q.Nodes {
+			if info.Node() == nil {
+				continue
+			}
+			if node, ok := b.tree.Node(info.Node().Name); ok {
+				at.infos[node] = info
 			}
 		}
 	}
+	b.infos = b.p.located.infos
+	if b.q.Cleared == nil {
+		return
+	}
+	b.cleared = make([]*Cleared, b.tree.Len())
+	for node, info := range b.infos {
+		if info != nil && info.Node() != nil {
+			b.cleared[node] = b.q.Cleared(info.Node().Name)
+		}
+	}
+}
+
+// sameList reports whether two lists are one.
+func sameList(a, b []fwk.NodeInfo) bool {
+	return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0]
 }
 
 // knownOf returns what nodes have answered for a shape.
@@ -86,8 +105,9 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 	out := make([]fabric.Supply, len(b.infos))
 	known := b.knownOf(s)
 	stamper := b.p.stamperOf(b.q.View)
+	excludes := b.q.Closed != nil || len(b.q.Turn.Refused) > 0 || len(s.volumes.at) > 0
 	for node, info := range b.infos {
-		if info == nil || b.excluded(s, info) {
+		if info == nil || info.Node() == nil || excludes && b.excluded(s, info) {
 			continue
 		}
 		if c := b.clearedOn(node); c != nil {
