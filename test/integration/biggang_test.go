@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,55 @@ func TestAGangOfAThousand(t *testing.T) {
 	l.startScheduler(t, profile{
 		name: gangProfile, write: "Binding", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}, binders: []string{topologyPlugin, "DefaultBinder"},
 	})
+	l.testOutsideTheList(t)
 	l.testThousand(t)
+}
+
+// testOutsideTheList has a gang planned on nodes that no list for a single pod has. Single pods
+// with a whole node each are listed the nodes of the rack with the fewest whole ones: that of the
+// first of them. On its spine the fewest racks that hold twenty are the four others.
+func (l *lab) testOutsideTheList(t *testing.T) {
+	t.Helper()
+	const members = (manyRacks - 1) * manyNodes
+	rackOf := func(name string) string {
+		node := l.bound(t, name).Spec.NodeName
+		return node[:strings.LastIndex(node, "-")]
+	}
+	wholeNode := func(name string) *v1.Pod { return gpuPod(name, gangProfile, 8, nil) }
+	l.create(t, wholeNode("listed-0"))
+	listed := rackOf("listed-0")
+	wantListed := func(name string) {
+		l.create(t, wholeNode(name))
+		if got := rackOf(name); got != listed {
+			t.Fatalf("the pod %s is in %s: its list is not that of %s", name, got, listed)
+		}
+	}
+	wantListed("listed-1")
+	pods := gangPods(0, "outside", members, 8, nil)
+	for _, pod := range pods {
+		pod.Spec.NodeSelector = nil // whoever names nodes could have another list
+	}
+	l.create(t, pods...)
+	racks := map[string]int{}
+	for _, pod := range pods {
+		racks[rackOf(pod.Name)]++
+	}
+	t.Logf("expected %d members in %d racks without %s; got %v", members, manyRacks-1, listed, racks)
+	if racks[listed] > 0 || len(racks) != manyRacks-1 {
+		t.Errorf("racks of the members: %v, want %d that are not %s", racks, manyRacks-1, listed)
+	}
+	l.placementOf(t, pods[0].Name) // is written with the planned nodes
+	wantNodes, err := gangrequest.ParseNodes(l.get(t, pods[0].Name).Annotations[gangrequest.NodesKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, node := range wantNodes {
+		if got := l.get(t, pods[i].Name).Spec.NodeName; got != node {
+			t.Errorf("member %d is on %s, want %s as planned", i, got, node)
+		}
+	}
+	wantListed("listed-2")
+	l.dropAll(t)
 }
 
 // testThousand has a launcher without GPUs and 999 members of one GPU each: all GPUs but one.
