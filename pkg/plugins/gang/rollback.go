@@ -25,7 +25,10 @@ const (
 	// reasonRolledBack is the reason of the events on a gang that was never whole and on its
 	// members that were bound, which are evicted.
 	reasonRolledBack = "GangRolledBack"
-	evicting         = "Evicting"
+	// reasonNotRolledBack is the reason of the event on such a gang of which members could not be
+	// evicted.
+	reasonNotRolledBack = "GangNotRolledBack"
+	evicting            = "Evicting"
 )
 
 // Settle asks the API server itself for a gang, and does what is to be done about it.
@@ -92,7 +95,7 @@ func (d *doer) now(ctx context.Context, s *gangstate.Settlement) (*schedulingv1a
 }
 
 // rollBack evicts members. Those that cannot be evicted, such as those whose disruption budget
-// refuses, stay for now: the gang is looked at again.
+// refuses, stay for now: the gang says so, since its owner can mend it, and is looked at again.
 func (d *doer) rollBack(group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) (evicted int, err error) {
 	group = group.DeepCopy()
 	group.SetGroupVersionKind(schedulingv1alpha1.SchemeGroupVersion.WithKind("PodGroup")) // what an event needs to name it
@@ -106,6 +109,10 @@ func (d *doer) rollBack(group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) (evi
 	})
 	if evicted > 0 {
 		d.handle.EventRecorder().Eventf(group, nil, v1.EventTypeWarning, reasonRolledBack, evicting, "%d members are evicted: %s", evicted, why)
+	}
+	if apierrors.IsTooManyRequests(err) {
+		d.handle.EventRecorder().Eventf(group, nil, v1.EventTypeWarning, reasonNotRolledBack, evicting,
+			"%d of %d members are evicted, the others are tried again: %v", evicted, len(pods), err)
 	}
 	return evicted, err
 }
