@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster/faults"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+)
+
+// TestAGangAtPermitYieldsToOneThatMattersMore has the write held back that all members of a gang at
+// Permit wait for. A gang of a higher priority takes their places, and nobody is evicted.
+func TestAGangAtPermitYieldsToOneThatMattersMore(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.makeFabric(t)
+	l.makePriorities(t)
+	groups := l.definePodGroups(t)
+	l.makeRacks(t, 0, &scenario{free: freeRacks{{{8, 8, 8, 8}}}})
+	proxy := l.holdGroupWrites(t)
+	l.startSchedulerBehind(t, proxy)
+
+	low := groupPods("low", 4)
+	for _, pod := range low {
+		prior("of-10", pod)
+	}
+	makeGroup(t, groups, "low", 4, nil)
+	l.create(t, low...)
+	testrig.Eventually(t, time.Minute, "the write before the members are let through is held back", func(context.Context) (bool, string) {
+		return proxy.Counts()[faults.Slow] > 0, fmt.Sprint(proxy.Counts())
+	})
+	high := gangPods(0, "high", 4, 8, nil)
+	for _, pod := range high {
+		l.create(t, prior("of-20", pod))
+	}
+	owners := map[string]string{}
+	for _, pod := range high {
+		node := l.boundWithin(t, time.Minute, pod.Name).Spec.NodeName
+		if other, ok := owners[node]; ok {
+			t.Errorf("%s and %s are both on %s", other, pod.Name, node)
+		}
+		owners[node] = pod.Name
+	}
+	for _, pod := range low {
+		if got := l.get(t, pod.Name); got.Spec.NodeName != "" || got.DeletionTimestamp != nil {
+			t.Errorf("pod %s is on %q, deleted at %v; want it to wait", got.Name, got.Spec.NodeName, got.DeletionTimestamp)
+		}
+		l.wantEvent(t, pod.Name, "FailedScheduling", "its places are taken by gang default/high, which has a higher priority")
+	}
+	l.wantGangRefused(t, low, " of 4")
+
+	proxy.Set(nil)
+	for _, pod := range high {
+		l.drop(t, pod.Name)
+	}
+	for _, pod := range low {
+		l.boundWithin(t, 2*time.Minute, pod.Name)
+	}
+	testrig.Eventually(t, time.Minute, "PodGroup low is whole", func(ctx context.Context) (bool, string) {
+		group, err := groups.Get(ctx, "low", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return strings.Contains(fmt.Sprint(group.Annotations), `"whole":true`), fmt.Sprint(group.Annotations)
+	})
+}
+
+// holdGroupWrites is a proxy that lets no write of a PodGroup through.
+func (l *lab) holdGroupWrites(t *testing.T) *faults.Proxy {
+	t.Helper()
+	proxy, err := l.StartProxy(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := proxy.Close(); err != nil {
+			t.Errorf("close the proxy: %v", err)
+		}
+	})
+	const forEver = 1000 * time.Hour // a share of it, in fact
+	proxy.Set([]faults.Rule{{
+		Kind: faults.Slow, On: faults.Writes, Share: 1, AtMost: forEver,
+		Without: []string{"pods", "events", "leases", "subjectaccessreviews", "tokenreviews"},
+	}})
+	return proxy
+}
+
+// startSchedulerBehind starts the scheduler behind a proxy. It gives up a write later than an
+// attempt of a gang, so that it is the attempt that ends first.
+func (l *lab) startSchedulerBehind(t *testing.T, proxy *faults.Proxy) {
+	t.Helper()
+	config := schedulerConfig(profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
+	config = bytes.ReplaceAll(config, fmt.Appendf(nil, "requestTimeout: %s", requestTimeout), []byte("requestTimeout: 15s"))
+	_, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+		Binary: testrig.Program(t, "nvtopo-scheduler"), Config: config, ServiceAccount: l.schedulerAccount, Server: proxy.URL(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
