@@ -106,6 +106,7 @@ func (c *checker) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	world.Lag = check.DefaultLag + blindness
 	for _, p := range profiles {
 		world.Profiles = append(world.Profiles, diagnosis.Profile{Name: p, Resources: []string{string(gpuResource)}})
 	}
