@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -117,6 +118,11 @@ func (c *cluster) cell(ctx context.Context, o *options, p *plan) (_ *Cell, err e
 	config, err := configure(p.profile, o.QPS)
 	if err != nil {
 		return nil, err
+	}
+	if o.Without != "" && strings.HasSuffix(p.profile, beforeSuffix) {
+		if err := config.leaveOut(o.Without); err != nil {
+			return nil, err
+		}
 	}
 	defer func() {
 		if ctx.Err() == nil { // else the control plane is about to go with all there is

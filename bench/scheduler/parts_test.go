@@ -354,3 +354,21 @@ func TestFlags(t *testing.T) {
 		})
 	}
 }
+
+// TestAPluginThatAnOlderSchedulerDoesNotHaveIsLeftOut: it would not start.
+func TestAPluginThatAnOlderSchedulerDoesNotHaveIsLeftOut(t *testing.T) {
+	c, err := configure(profileBinding+beforeSuffix, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const plugin = "GangPlacement"
+	if !strings.Contains(string(c.yaml), plugin) {
+		t.Fatalf("the profile has no %s", plugin)
+	}
+	if err := c.leaveOut(plugin); err != nil {
+		t.Fatal(err)
+	}
+	if text := string(c.yaml); strings.Contains(text, plugin) || !strings.Contains(text, topologyPlugin) {
+		t.Errorf("without %s the profile is\n%s", plugin, text)
+	}
+}

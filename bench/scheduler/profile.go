@@ -110,6 +110,31 @@ func configure(profile string, qps int) (*configuration, error) {
 	return &configuration{schedulerName: name, yaml: out}, nil
 }
 
+// leaveOut takes a plugin out of a configuration.
+func (c *configuration) leaveOut(plugin string) error {
+	var fields map[string]any
+	if err := yaml.Unmarshal(c.yaml, &fields); err != nil {
+		return fmt.Errorf("decode a profile: %w", err)
+	}
+	profile, _, err := parts(fields)
+	if err != nil {
+		return err
+	}
+	points, _ := profile["plugins"].(map[string]any)
+	for _, point := range points {
+		set, _ := point.(map[string]any)
+		enabled, _ := set["enabled"].([]any)
+		set["enabled"] = slices.DeleteFunc(enabled, func(entry any) bool {
+			e, _ := entry.(map[string]any)
+			return e["name"] == plugin
+		})
+	}
+	if c.yaml, err = yaml.Marshal(fields); err != nil {
+		return fmt.Errorf("encode a profile: %w", err)
+	}
+	return nil
+}
+
 // parts returns the only profile of a configuration and, by plugin, the
 // arguments in it, which may be edited.
 func parts(fields map[string]any) (profile map[string]any, args map[string]map[string]any, err error) {
