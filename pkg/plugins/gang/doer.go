@@ -28,13 +28,14 @@ type doer struct {
 	state  *nodestate.State
 	gangs  *gangstate.Gangs
 	// groups is one client for all writes of PodGroups, so that they have one limit together.
-	groups  func() (versioned.Interface, error)
-	sayings *sayings
+	groups     func() (versioned.Interface, error)
+	sayings    *sayings
+	placements *placements
 }
 
 func newDoer(ctx context.Context, h fwk.Handle, clk clock.PassiveClock, state *nodestate.State, gangs *gangstate.Gangs) *doer {
 	return &doer{
-		ctx: ctx, handle: h, clock: clk, state: state, gangs: gangs, sayings: newSayings(),
+		ctx: ctx, handle: h, clock: clk, state: state, gangs: gangs, sayings: newSayings(), placements: newPlacements(),
 		groups: sync.OnceValues(func() (versioned.Interface, error) { return groupsClient(h.KubeConfig()) }),
 	}
 }

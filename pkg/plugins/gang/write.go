@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
-	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/gangstate"
@@ -39,18 +38,14 @@ func (d *doer) Commit(c *gangstate.Commit) {
 	}()
 }
 
-// Whole writes that all members of an attempt are bound, and where they are.
+// Whole writes that all members of an attempt are bound, and where they are. On a PodGroup that
+// keeps the members from a roll-back, so it does not wait for its turn among others.
 func (d *doer) Whole(c *gangstate.Commit) {
-	go func() {
-		end, err := d.state.BeginWrite(d.ctx)
-		if err != nil {
-			return // the process ends
-		}
-		defer end()
-		if err := d.whole(c); err != nil && !apierrors.IsNotFound(err) {
-			klog.FromContext(d.ctx).Error(err, "Writing where a gang is failed", "gang", c.Key.String())
-		}
-	}()
+	if c.Group == nil {
+		d.placements.put(c)
+		return
+	}
+	go d.writeWhole(c)
 }
 
 func (d *doer) whole(c *gangstate.Commit) error {

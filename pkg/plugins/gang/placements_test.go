@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gang
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/gangstate"
+)
+
+// TestPlacementsAreWrittenInTurn: a gang that is whole again before its turn has it once, for its last
+// attempt.
+func TestPlacementsAreWrittenInTurn(t *testing.T) {
+	t.Parallel()
+	p := newPlacements()
+	put := func(name string, attempt int64) { p.put(&gangstate.Commit{Key: gangNamed(name), Attempt: attempt}) }
+	type written struct {
+		Gang    gangrequest.Key
+		Attempt int64
+	}
+	var got []written
+	take := func() {
+		if c := p.take(); c != nil {
+			got = append(got, written{c.Key, c.Attempt})
+		}
+	}
+	put("a", 1)
+	put("b", 1)
+	put("a", 2)
+	take()
+	take()
+	put("a", 3)
+	take()
+	p.queue.ShutDown()
+	take()
+	want := []written{{gangNamed("a"), 2}, {gangNamed("b"), 1}, {gangNamed("a"), 3}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("written (-want +got):\n%s", diff)
+	}
+}
