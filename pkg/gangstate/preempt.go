@@ -47,7 +47,7 @@ type Eviction struct {
 // evicted if what goes anyway suffices. The error says why there is no plan; without one and
 // without an Eviction there is nobody who could go.
 func (p *Planner) Preempt(q *Question, f *Field) (*Eviction, error) {
-	s := &search{p: p, q: q, cleared: map[string]*Cleared{}, infos: map[string]fwk.NodeInfo{}}
+	s := &search{p: p, q: q, cleared: map[string]*Cleared{}}
 	s.collect(f)
 	if _, ok := s.plan(make([]bool, len(s.units.list))); ok {
 		return s.eviction(nil), nil
@@ -67,7 +67,7 @@ type search struct {
 	p       *Planner
 	q       *Question
 	units   units
-	infos   map[string]fwk.NodeInfo // by name
+	infos   map[string]fwk.NodeInfo // by name; nil until somebody asks
 	cleared map[string]*Cleared     // by node and who is gone there
 	best    *Answer                 // with all units gone
 	last    *Answer                 // the last plan that was good enough
@@ -82,7 +82,6 @@ func (s *search) collect(f *Field) {
 	}
 	for _, info := range s.q.Nodes {
 		if info.Node() != nil {
-			s.infos[info.Node().Name] = info
 			s.units.leave(info, f.Goes)
 		}
 	}
@@ -105,7 +104,10 @@ func (s *search) collect(f *Field) {
 func (s *search) plan(gone []bool) (eviction.Plan, bool) {
 	q := *s.q
 	q.Ahead = true
-	q.Cleared = func(node string) *Cleared { return s.clear(node, gone) }
+	q.Cleared = nil
+	if len(s.units.on)+len(s.units.leaving) > 0 {
+		q.Cleared = func(node string) *Cleared { return s.clear(node, gone) }
+	}
 	answer, err := s.p.Plan(&q)
 	if err != nil {
 		s.err = err
@@ -147,6 +149,9 @@ func (p planned) Uses(unit int) bool {
 
 // clear takes off a node what goes anyway, and the units that are gone; nil if that is nothing.
 func (s *search) clear(node string, gone []bool) *Cleared {
+	if len(s.units.on[node])+len(s.units.leaving[node]) == 0 { // as of most nodes
+		return nil
+	}
 	key := []byte(node)
 	for _, u := range s.units.on[node] {
 		if gone[u] {
@@ -159,7 +164,7 @@ func (s *search) clear(node string, gone []bool) *Cleared {
 	if known := s.cleared[string(key)]; known != nil {
 		return known
 	}
-	c := &Cleared{Info: s.infos[node].Snapshot(), Gone: sets.New[types.UID]()}
+	c := &Cleared{Info: s.info(node).Snapshot(), Gone: sets.New[types.UID]()}
 	for _, pod := range s.units.leaving[node] {
 		c.remove(pod)
 	}
@@ -172,6 +177,19 @@ func (s *search) clear(node string, gone []bool) *Cleared {
 	}
 	s.cleared[string(key)] = c
 	return c
+}
+
+// info is a node of the question.
+func (s *search) info(node string) fwk.NodeInfo {
+	if s.infos == nil {
+		s.infos = make(map[string]fwk.NodeInfo, len(s.q.Nodes))
+		for _, info := range s.q.Nodes {
+			if info.Node() != nil {
+				s.infos[info.Node().Name] = info
+			}
+		}
+	}
+	return s.infos[node]
 }
 
 // remove takes a pod off the node. One that only has its place there is on no list of pods.

@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -157,7 +156,7 @@ func TestPreemptSparesWhoCanStay(t *testing.T) {
 			continue // it has room
 		}
 		e, err := b.planner.Preempt(&b.q, &b.f)
-		s := &search{p: b.planner, q: &b.q, cleared: map[string]*Cleared{}, infos: map[string]fwk.NodeInfo{}}
+		s := &search{p: b.planner, q: &b.q, cleared: map[string]*Cleared{}}
 		s.collect(&b.f)
 		if len(s.units.list) > 10 {
 			continue

@@ -183,7 +183,10 @@ func (u *units) leave(info fwk.NodeInfo, goes func(*v1.Pod) bool) {
 func (u *units) singles(info fwk.NodeInfo, priority int32) {
 	for _, pi := range info.GetPods() {
 		pod := pi.GetPod()
-		if _, member := gangrequest.KeyOf(pod); member || pod.DeletionTimestamp != nil || u.going[pod.UID] || corev1.PodPriority(pod) >= priority {
+		if corev1.PodPriority(pod) >= priority || pod.DeletionTimestamp != nil || u.going[pod.UID] {
+			continue
+		}
+		if _, member := gangrequest.KeyOf(pod); member {
 			continue
 		}
 		u.add(eviction.Single, pod.Namespace+"/"+pod.Name, corev1.PodPriority(pod), eviction.NoUnit, nil, []Located{{pod, info.Node().Name}})
