@@ -10,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 )
 
 type texts = map[string]string
@@ -61,7 +60,7 @@ func phase(is v1.PodPhase) func(*v1.Pod) { return func(p *v1.Pod) { p.Status.Pha
 // of makes the pod one of a controller.
 func of(controller string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		p.OwnerReferences = []metav1.OwnerReference{{Name: controller, UID: types.UID(controller), Controller: ptr.To(true)}}
+		p.OwnerReferences = []metav1.OwnerReference{{Name: controller, UID: types.UID(controller), Controller: new(true)}}
 	}
 }
 

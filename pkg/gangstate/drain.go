@@ -64,6 +64,12 @@ func (g *Gangs) Starving(t *Turn) (from time.Time, own []string, closed func(nod
 	if d != nil && d.gang == x && d.revision == x.revision {
 		own = d.nodes
 	}
+	return from, own, g.closedAbove(x)
+}
+
+// closedAbove says which nodes are closed for gangs of a higher priority. It needs g.mu; what it
+// returns does not.
+func (g *Gangs) closedAbove(x *gang) func(node string) bool {
 	taken := map[string]bool{}
 	for priority, d := range g.drains {
 		if priority > x.priority && d.gang != x {
@@ -72,7 +78,7 @@ func (g *Gangs) Starving(t *Turn) (from time.Time, own []string, closed func(nod
 			}
 		}
 	}
-	return from, own, func(node string) bool { return taken[node] }
+	return func(node string) bool { return taken[node] }
 }
 
 // Drain closes the nodes of a plan for a gang, in place of those that were closed for it or for

@@ -63,11 +63,16 @@ func (g *Gangs) settle(x *gang, mayLead bool) *Settlement {
 	}
 	group := g.group[x.key]
 	s := &Settlement{Key: x.key, Group: group, Evict: bound+g.endedOf(x) < int(max(1, group.Spec.MinMember))}
-	if timeout := g.scheduleTimeout(group); s.Evict && (timeout == 0 || u.since.IsZero() || now.Sub(u.since) < timeout) {
+	if s.Evict && !u.overdue(now, g.scheduleTimeout(group)) {
 		return nil
 	}
 	u.next, u.evicting = now.Add(settleEvery), s.Evict
 	return s
+}
+
+// overdue reports whether the gang has been partly bound for the timeout; 0 is never.
+func (u *unsettled) overdue(now time.Time, timeout time.Duration) bool {
+	return timeout != 0 && !u.since.IsZero() && now.Sub(u.since) >= timeout
 }
 
 // LeadsBy has fn asked whether this process leads, as far as the Lease says.

@@ -150,16 +150,18 @@ func TestARefusalIsOfMembersWithClaimsOrOfThoseWithout(t *testing.T) {
 	for name, tc := range tests {
 		for _, node := range []string{"node-0", "node-1"} {
 			t.Run(name+" "+node, func(t *testing.T) {
-				for _, pod := range tc.pods {
-					pod.Labels = map[string]string{"app": "g"}
-					pod.Spec.Affinity = apartFrom("g")
+				pods := make([]*v1.Pod, len(tc.pods))
+				for i, pod := range tc.pods {
+					pods[i] = pod.DeepCopy()
+					pods[i].Labels = map[string]string{"app": "g"}
+					pods[i].Spec.Affinity = apartFrom("g")
 				}
-				refused := tc.pods[tc.refused]
+				refused := pods[tc.refused]
 				d, err := demandOf(refused)
 				if err != nil {
 					t.Fatal(err)
 				}
-				answer, _, err := plannedOn(t, 2, tc.pods, map[Refusal]int64{{KeyOf(refused, d), node}: 0})
+				answer, _, err := plannedOn(t, 2, pods, map[Refusal]int64{{KeyOf(refused, d), node}: 0})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -187,6 +189,7 @@ func TestWhatMembersOfOneShapeShare(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			t.Parallel()
 			pod := member("g", 1, "p-0", 0)
 			pod.Labels, pod.Spec.Affinity = map[string]string{"app": "g"}, apartFrom("g")

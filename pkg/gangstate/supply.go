@@ -119,11 +119,7 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 			x = &supplied{} // no other gang has this answer
 		}
 		if !x.known || !stamper.Holds(node, &x.stamp, info) {
-			stamp := stamper.Stamp(node, info)
-			if !x.known || !x.stamp.Same(stamp) || x.node != info.Node() {
-				*x = supplied{known: true, node: info.Node(), supply: b.ask(s, node)}
-			}
-			x.stamp = stamp
+			b.renew(x, stamper.Stamp(node, info), s, node)
 		}
 		out[node] = x.supply
 		if b.q.Freest {
@@ -131,6 +127,14 @@ func (b *build) suppliesOf(s *shape) []fabric.Supply {
 		}
 	}
 	return out
+}
+
+// renew asks a node again, unless it has the same as at the last stamp.
+func (b *build) renew(x *supplied, stamp nodestate.Stamp, s *shape, node int) {
+	if object := b.infos[node].Node(); !x.known || !x.stamp.Same(stamp) || x.node != object {
+		*x = supplied{known: true, node: object, supply: b.ask(s, node)}
+	}
+	x.stamp = stamp
 }
 
 // excluded reports whether a node takes no members of a shape, whatever it has.

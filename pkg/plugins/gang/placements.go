@@ -55,12 +55,12 @@ func (p *placements) take() *gangstate.Commit {
 	return c
 }
 
-// runPlacements writes where one gang after the other is, until ctx ends.
-func (d *doer) runPlacements(ctx context.Context, limit flowcontrol.RateLimiter) {
-	stop := context.AfterFunc(ctx, d.placements.queue.ShutDown)
+// runPlacements writes where one gang after the other is, until the process ends.
+func (d *doer) runPlacements(limit flowcontrol.RateLimiter) {
+	stop := context.AfterFunc(d.ctx, d.placements.queue.ShutDown)
 	defer stop()
 	for c := d.placements.take(); c != nil; c = d.placements.take() {
-		if limit.Wait(ctx) != nil {
+		if limit.Wait(d.ctx) != nil {
 			return
 		}
 		d.writeWhole(c)
