@@ -150,6 +150,7 @@ func TestARefusalIsOfMembersWithClaimsOrOfThoseWithout(t *testing.T) {
 	for name, tc := range tests {
 		for _, node := range []string{"node-0", "node-1"} {
 			t.Run(name+" "+node, func(t *testing.T) {
+				t.Parallel()
 				pods := make([]*v1.Pod, len(tc.pods))
 				for i, pod := range tc.pods {
 					pods[i] = pod.DeepCopy()
@@ -189,7 +190,6 @@ func TestWhatMembersOfOneShapeShare(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			t.Parallel()
 			pod := member("g", 1, "p-0", 0)
 			pod.Labels, pod.Spec.Affinity = map[string]string{"app": "g"}, apartFrom("g")
