@@ -57,14 +57,21 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, log)
 	}
-	if p.profiles != "" {
+	profile := func() {
+		if p.profiles == "" {
+			return
+		}
 		meanwhile.Go(func() error { return client.storeCPUProfile(ctx, p.profileWindow, p.profiles+".cpu.pprof") })
 		meanwhile.Go(func() error { return c.storeCPUProfile(ctx, p.profileWindow, p.profiles+".api-server.cpu.pprof") })
 	}
 	first := p.workload.first(p.pods)
+	if first == 0 {
+		profile()
+	}
 	bound, err := collect(ctx, w, p.pods, o.Stall, func(n int) {
 		if n == first && n > 0 {
 			meanwhile.Go(func() error { return out.countGraphs(ctx, client) })
+			profile()
 		}
 	})
 	used, cpuErr := cpu.stop()
