@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/internal/devcluster"
@@ -28,7 +29,7 @@ import (
 
 const (
 	// urgentName is the priority class of one waiting pod in urgentShare, the ones made
-	// last. They evict nobody.
+	// last, and of gangs that wait. They evict nobody.
 	urgentName  = "urgent"
 	urgentShare = 10
 	// backlogSettle is how long the scheduler has after it tried every waiting pod once.
@@ -67,11 +68,6 @@ func runBacklog(ctx context.Context, o *options, stdout, progress io.Writer) (ou
 	if err != nil {
 		return nil, err
 	}
-	never := v1.PreemptNever
-	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: urgentName}, Value: 1000, PreemptionPolicy: &never}
-	if _, err := c.kube.SchedulingV1().PriorityClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
-		return nil, fmt.Errorf("make a priority class: %w", err)
-	}
 	for _, binary := range slices.DeleteFunc([]string{o.Against, o.Scheduler}, func(s string) bool { return s == "" }) {
 		b, err := c.backlog(ctx, o, binary)
 		if ctx.Err() == nil {
@@ -84,6 +80,16 @@ func runBacklog(ctx context.Context, o *options, stdout, progress io.Writer) (ou
 		out = append(out, *b)
 	}
 	return out, backlogTable(out).Write(stdout) // says what it was about
+}
+
+// makeUrgent makes the priority class of that name.
+func makeUrgent(ctx context.Context, kube kubernetes.Interface) error {
+	never := v1.PreemptNever
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: urgentName}, Value: 1000, PreemptionPolicy: &never}
+	if _, err := kube.SchedulingV1().PriorityClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make a priority class: %w", err)
+	}
+	return nil
 }
 
 func backlogTable(all []Backlog) *report.Table {

@@ -55,11 +55,12 @@ func inGangs(pods []*v1.Pod, size int) {
 }
 
 // waitingGangs are gangs that no node can hold, though each has the GPUs for some of the members.
+// They are urgent, so that all are tried before the first of the other pods.
 func waitingGangs(n int, scheduler string) []*v1.Pod {
 	pods := make([]*v1.Pod, 0, n*waitingMembers)
 	for i := range n * waitingMembers {
 		pod := newPod(i, gangGPUs, scheduler)
-		pod.Name = "waits-" + pod.Name
+		pod.Name, pod.Spec.PriorityClassName = "waits-"+pod.Name, urgentName
 		pod.Annotations = map[string]string{
 			gangrequest.GangKey: fmt.Sprintf("waits-%05d", i/waitingMembers), gangrequest.GangSizeKey: strconv.Itoa(waitingMembers),
 			gangrequest.RequiredKey: v1.LabelHostname,

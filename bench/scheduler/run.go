@@ -79,6 +79,9 @@ func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool, 
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
+	if err := makeUrgent(ctx, kube); err != nil {
+		return nil, err
+	}
 	if racks > 0 {
 		if err := makeFabric(ctx, dyn); err != nil {
 			return nil, err

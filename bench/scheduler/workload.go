@@ -25,7 +25,8 @@ type workload struct {
 	// times is how many times as many pods it has as -pods says; 0 is once.
 	times int
 	// skip is the share of the bindings that come before the window. GPU pods wait
-	// until our graphs are read and need none; others are bound meanwhile.
+	// until our graphs are read and need none; others are bound meanwhile. Gangs that wait
+	// are tried, and after 5 seconds their members are told why.
 	skip float64
 	// own is that each pod asks for the one device that only the node of its number
 	// has, and for nothing else.
@@ -47,7 +48,7 @@ var workloads = []workload{
 	{name: "none-warm", title: "pods without GPUs, once the graphs are read", shares: []share{{0, 100}}, times: 3, skip: 0.5},
 	{name: "extended", title: "a pod for the one device of each node, as in scheduler_perf", shares: []share{{0, 100}}, times: 3, own: true},
 	{name: singlesOfGangs, title: "4 GPUs a pod", shares: []share{{gangGPUs, 100}}},
-	{name: "four-beside-gangs", title: "4 GPUs a pod, while 100 gangs wait", shares: []share{{gangGPUs, 100}}, times: 2, skip: 0.5, waiting: 100},
+	{name: "four-beside-gangs", title: "4 GPUs a pod, while 100 gangs wait", shares: []share{{gangGPUs, 100}}, times: 4, skip: 0.75, waiting: 100},
 	{name: "gang-4", title: "gangs of 4 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 4},
 	{name: "gang-64", title: "gangs of 64 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 64},
 	{name: "gang-1000", title: "gangs of 1000 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 1000},
