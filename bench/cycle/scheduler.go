@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
@@ -100,7 +101,13 @@ func (r *rig) client(c *cluster) *fake.Clientset {
 	client.PrependReactor("list", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
 	})
-	client.PrependWatchReactor("pods", k8stesting.DefaultWatchReactor(r.bound, nil))
+	client.PrependWatchReactor("pods", func(action k8stesting.Action) (bool, watch.Interface, error) {
+		w, ok := action.(k8stesting.WatchAction)
+		if ok && !w.GetWatchRestrictions().Fields.Matches(fields.Set{"status.phase": string(v1.PodRunning)}) {
+			return true, watch.NewFake(), nil // who asks for finished pods must not take what is told of others
+		}
+		return true, r.bound, nil
+	})
 	return client
 }
 
