@@ -43,6 +43,13 @@ build: $(BIN)/kwok ## Build all programs into bin/
 $(BIN)/kwok: tools/kwok/go.mod tools/kwok/go.sum
 	$(BUILD) kwok -C tools/kwok -o ../../$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
 
+# Kueue as tools/kueue/go.mod says, and the config folder of its module: CRDs, roles, webhooks.
+$(BIN)/kueue: tools/kueue/go.mod tools/kueue/go.sum
+	$(BUILD) kueue -C tools/kueue -tags exclude_scheduler_library -trimpath -ldflags '-s -w' -o ../../$@ sigs.k8s.io/kueue/cmd/kueue
+	rm -rf $@-config
+	cp -r "$$(go -C tools/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config" $@-config
+	chmod -R u+w $@-config
+
 # Before the long builds: what is to come.
 .PHONY: first-time
 first-time:
