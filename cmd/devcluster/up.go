@@ -6,24 +6,48 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 )
 
 func upCommand(s *settings) *cobra.Command {
-	return &cobra.Command{
+	var kueue devcluster.KueueOptions
+	var pools bool
+	c := &cobra.Command{
 		Use:   "up",
 		Short: "Start the demo's cluster and keep it running until Ctrl-C",
 		Long: `Starts a control plane, twelve simulated nodes and the scheduler, prints the line
-that points kubectl at it, and removes everything at Ctrl-C.`,
+that points kubectl at it, and removes everything at Ctrl-C. With --pools Kueue runs
+too (make bin/kueue): jobs in namespaces with the label ` + devcluster.LabelTenant + `
+start when their queue has quota.`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return up(cmd, s) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !pools {
+				return up(cmd, s, nil)
+			}
+			if err := errors.Join(exists(kueue.Binary), exists(kueue.Config)); err != nil {
+				return fmt.Errorf("kueue is missing (make bin/kueue): %w", err)
+			}
+			return up(cmd, s, &kueue)
+		},
 	}
+	c.Flags().BoolVar(&pools, "pools", false, "run Kueue, for quotas and queues")
+	c.Flags().StringVar(&kueue.Binary, "kueue", sibling("kueue"), "path of the Kueue program")
+	c.Flags().StringVar(&kueue.Config, "kueue-config", sibling("kueue-config"), "config folder of Kueue's module")
+	return c
 }
 
-func up(cmd *cobra.Command, s *settings) (err error) {
+// exists is an error unless there is a file or folder.
+func exists(path string) error {
+	_, err := os.Stat(path)
+	return err // it names the path
+}
+
+func up(cmd *cobra.Command, s *settings, kueue *devcluster.KueueOptions) (err error) {
 	ctx, progress := cmd.Context(), cmd.ErrOrStderr()
 	log, closeLog, err := s.logs()
 	if err != nil {
@@ -34,6 +58,7 @@ func up(cmd *cobra.Command, s *settings) (err error) {
 	if err != nil {
 		return err
 	}
+	opts.Kueue = kueue
 	c, err := demo.Boot(ctx, opts)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -37,6 +37,7 @@ type Cluster struct {
 	cfg         Config
 	controllers *controllers
 	kwok        *process
+	kueue       *process
 
 	mu         sync.Mutex
 	server     *apiserver     // nil while it is down; guarded by mu
@@ -71,6 +72,11 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	if c.creds, err = writeCredentials(dir, time.Now()); err != nil {
 		return nil, err
 	}
+	if cfg.Kueue != nil {
+		if err := beReadable(); err != nil {
+			return nil, err
+		}
+	}
 	if c.server, err = startAPIServer(ctx, dir, c.endpoint, 0, c.creds, &cfg); err != nil {
 		return nil, err
 	}
@@ -78,17 +84,28 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	if err := c.WriteKubeconfig(c.Kubeconfig()); err != nil {
 		return nil, err
 	}
-	if cfg.Controllers {
-		if c.controllers, err = startControllers(ctx, c.RESTConfig()); err != nil {
-			return nil, err
-		}
-	}
-	if cfg.KwokBinary != "" {
-		if c.kwok, err = startKwok(cfg.KwokBinary, dir, c.Kubeconfig(), c.log); err != nil {
-			return nil, err
-		}
+	if err := c.startBeside(ctx); err != nil {
+		return nil, err
 	}
 	return c, nil
+}
+
+// startBeside starts what runs beside the API server.
+func (c *Cluster) startBeside(ctx context.Context) (err error) {
+	if c.cfg.Controllers {
+		if c.controllers, err = startControllers(ctx, c.RESTConfig()); err != nil {
+			return err
+		}
+	}
+	if c.cfg.KwokBinary != "" {
+		if c.kwok, err = startKwok(c.cfg.KwokBinary, c.dir, c.Kubeconfig(), c.log); err != nil {
+			return err
+		}
+	}
+	if c.cfg.Kueue != nil {
+		return c.startKueue(ctx, c.cfg.Kueue)
+	}
+	return nil
 }
 
 // Dir is the folder in which the cluster keeps everything.
@@ -118,6 +135,9 @@ func (c *Cluster) Stop() error {
 	var errs []error
 	for _, s := range c.schedulers {
 		errs = append(errs, s.Kill())
+	}
+	if c.kueue != nil {
+		errs = append(errs, c.kueue.kill())
 	}
 	c.cancelExporter()
 	c.exporters.Wait()

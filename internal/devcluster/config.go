@@ -27,6 +27,9 @@ type Config struct {
 	// KwokBinary is the path of the kwok program, which brings pods to Running
 	// and lets deleted ones go. Without it, bound pods stay Pending.
 	KwokBinary string
+	// Kueue, unless nil, runs Kueue, which lets jobs in the namespaces of tenants
+	// (LabelTenant) start when they have quota.
+	Kueue *KueueOptions
 	// AuditLog makes the API server write one JSON line for each finished
 	// request to audit.log in the folder.
 	AuditLog bool

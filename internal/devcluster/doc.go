@@ -2,7 +2,8 @@
 
 // Package devcluster runs a real Kubernetes control plane on one machine for
 // demonstrations and integration tests: etcd, kube-apiserver and a few
-// controllers in this process, kwok and the scheduler as child processes.
+// controllers in this process, kwok, the scheduler and, if asked for, Kueue as child
+// processes.
 //
 // Nodes and the pods on them are simulated; everything a scheduler talks to is
 // the real thing. The package owns the life of all of it.

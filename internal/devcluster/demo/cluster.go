@@ -26,11 +26,12 @@ type Options struct {
 	Scheduler string // path of the scheduler
 	// SchedulerConfig is its KubeSchedulerConfiguration; the shipped one when empty.
 	SchedulerConfig []byte
-	SchedulerArgs   []string              // further flags
-	Nodes           []devcluster.NodeSpec // Nodes() when empty
-	Dir             string                // see devcluster.Config
-	Progress        io.Writer             // receives what goes on, in lines for people
-	Log             io.Writer             // receives the programs' logs
+	SchedulerArgs   []string                 // further flags
+	Nodes           []devcluster.NodeSpec    // Nodes() when empty
+	Kueue           *devcluster.KueueOptions // see devcluster.Config
+	Dir             string                   // see devcluster.Config
+	Progress        io.Writer                // receives what goes on, in lines for people
+	Log             io.Writer                // receives the programs' logs
 }
 
 // Nodes are the demo's nodes: two of each machine.
@@ -57,8 +58,12 @@ func kinds(nodes []devcluster.NodeSpec) int {
 // scheduler. The caller stops it.
 func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error) {
 	say := func(format string, args ...any) { fmt.Fprintf(opts.Progress, format+"\n", args...) }
-	say("starting etcd, kube-apiserver, controllers and kwok")
-	c, err := devcluster.Start(ctx, devcluster.Config{Dir: opts.Dir, Controllers: true, KwokBinary: opts.Kwok, Log: opts.Log})
+	if opts.Kueue == nil {
+		say("starting etcd, kube-apiserver, controllers and kwok")
+	} else {
+		say("starting etcd, kube-apiserver, controllers, kwok and Kueue")
+	}
+	c, err := devcluster.Start(ctx, devcluster.Config{Dir: opts.Dir, Controllers: true, KwokBinary: opts.Kwok, Kueue: opts.Kueue, Log: opts.Log})
 	if err != nil {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}
