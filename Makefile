@@ -136,6 +136,11 @@ test-integration: cluster-programs $(FAKE_DRIVER) ## Tests on a real API server 
 	$(call program,nvtopo-node-agent,node-agent)
 	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -timeout 25m -parallel 3 ./internal/devcluster/... ./cmd/devcluster ./test/integration/...
 
+# make test does not call this yet: compiling Kueue takes minutes that its limit does not leave.
+.PHONY: test-pools
+test-pools: cluster-programs $(BIN)/kueue ## Tests of quotas on a real API server and the real Kueue (not part of make test)
+	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -v -count=1 -timeout 12m ./test/pools
+
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.
 SEED ?= 1
 DURATION ?= 4m

@@ -94,6 +94,19 @@ func Kwok(tb testing.TB) string {
 	return path
 }
 
+// Kueue returns the paths of Kueue and of its config folder. The test is skipped where they
+// are not there: to compile it takes minutes, so only make bin/kueue does.
+func Kueue(tb testing.TB) (binary, config string) {
+	tb.Helper()
+	binary, config = filepath.Join(Bin(), "kueue"), filepath.Join(Bin(), "kueue-config")
+	for _, path := range []string{binary, config} {
+		if _, err := os.Stat(path); err != nil {
+			tb.Skipf("Kueue is not built (make bin/kueue): %v", err)
+		}
+	}
+	return binary, config
+}
+
 // command is the package of a program.
 func command(name string) string {
 	return module + "/cmd/" + strings.TrimPrefix(name, "nvtopo-")
