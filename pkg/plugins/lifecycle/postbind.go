@@ -29,12 +29,14 @@ type byCount string
 // Clone returns the same text.
 func (b byCount) Clone() fwk.StateData { return b }
 
-// PostBind marks a pod for which no GPUs were chosen because its node's graph did not
-// count. It writes a condition for programs and an event for people. The scheduler
-// itself does not need the mark: until the agent has recorded the pod's GPUs, the
-// node's usage counts them from the pod itself, so a lost mark frees nothing.
+// PostBind takes note that the pod is bound, and marks one for which no GPUs were chosen
+// because its node's graph did not count. It writes a condition for programs and an
+// event for people. The scheduler itself does not need the mark: until the agent has
+// recorded the pod's GPUs, the node's usage counts them from the pod itself, so a lost
+// mark frees nothing.
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
 	endBinding(state)
+	p.shared.assumed.bind(pod)
 	c := p.Cycle(state)
 	if c == nil || c.FilteredBy != p.name { // only one of the plugins does it
 		return

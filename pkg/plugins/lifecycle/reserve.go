@@ -16,6 +16,7 @@ import (
 // Reserve chooses the devices on the node and records the choice. If that is no longer
 // possible since Filter, the pod is unschedulable on this node for now.
 func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	p.shared.assumed.reserve(pod.UID)
 	// The scheduler's cache would keep such a pod for ever.
 	if p.state.Gone(pod.UID) {
 		return fwk.NewStatus(fwk.Unschedulable, placement.PodGone.String())
@@ -67,5 +68,6 @@ func (p *Plugin) choose(c *Cycle, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.N
 // same cycle may reserve again.
 func (p *Plugin) Unreserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
 	endBinding(state)
+	p.shared.assumed.forget(pod.UID)
 	p.state.Unreserve(pod.UID, nodeName)
 }

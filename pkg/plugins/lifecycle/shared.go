@@ -28,9 +28,10 @@ import (
 // to both plugins' factories: two profiles with separate States would give one GPU to
 // two pods.
 type Shared struct {
-	clock  clock.WithTicker
-	others []Attachment
-	serve  DebugServer
+	clock   clock.WithTicker
+	others  []Attachment
+	serve   DebugServer
+	assumed *assumed
 
 	mu       sync.Mutex
 	state    *nodestate.State
@@ -42,7 +43,9 @@ type Shared struct {
 
 // NewShared returns a Shared. others start with the first plugin.
 func NewShared(clk clock.WithTicker, others ...Attachment) *Shared {
-	return &Shared{clock: clk, others: others, profiles: map[string]*Profile{}, gangs: map[string]StartGangs{}}
+	return &Shared{
+		clock: clk, others: others, assumed: newAssumed(endProcess), profiles: map[string]*Profile{}, gangs: map[string]StartGangs{},
+	}
 }
 
 // Clock returns the process's clock.
@@ -116,6 +119,9 @@ func (s *Shared) connect(ctx context.Context, h fwk.Handle, config nodestate.Con
 	}
 	if err := state.Connect(ctx, h); err != nil {
 		return nil, err
+	}
+	if _, err := h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(s.assumed.handler()); err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
 	}
 	handlers := make([]cache.ResourceEventHandler, len(s.others))
 	for i, attach := range s.others {
