@@ -24,6 +24,8 @@ import (
 const (
 	// singlesOfGangs is the workload of single pods that ask for what members of gangs do.
 	singlesOfGangs = "four"
+	// lateSingles are as many of them as beside waiting gangs, and measured in the same window.
+	lateSingles = "four-late"
 	// gangGPUs are a member's.
 	gangGPUs = 4
 	// waitingMembers of a waiting gang want to be on one node, which holds one fewer at most.
@@ -86,11 +88,26 @@ func (out *Cell) scrapePlans(ctx context.Context, client *schedulerClient) error
 	return nil
 }
 
+// singles names the workload of single pods that a workload with gangs is compared with; empty for
+// workloads without.
+func (w *workload) singles() string {
+	switch {
+	case w.waiting > 0:
+		return lateSingles
+	case w.gang > 0:
+		return singlesOfGangs
+	}
+	return ""
+}
+
+// cpu is what a pod costs in all.
+func cpu(c *Cell) float64 { return c.SchedulerCPUMs + c.ControlPlaneCPUMs }
+
 // gangTable compares gangs, and single pods beside waiting gangs, with single pods of the same
 // shape in the same repeat.
 func gangTable(cells []Cell) *report.Table {
 	t := &report.Table{Title: "Gangs beside single pods of the same shape", Header: []string{
-		"nodes, workload", "profile", "pods/s", "ratio to " + singlesOfGangs + " (quartiles)", "scheduler CPU ms/pod", "plans", "plan p50 ms", "p99 ms",
+		"nodes, workload", "profile", "pods/s", "to singles' (quartiles)", "CPU of both ms/pod", "to singles' (quartiles)", "scheduler CPU ms/pod", "plans", "plan p50 ms", "p99 ms",
 	}}
 	of := map[[3]string][]*Cell{} // nodes, workload, profile
 	for i := range cells {
@@ -99,14 +116,16 @@ func gangTable(cells []Cell) *report.Table {
 		of[key] = append(of[key], c)
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(of), func(a, b [3]string) int { return slices.Compare(a[:], b[:]) }) {
-		if w := findWorkload(key[1]); w.gang == 0 && w.waiting == 0 {
+		name := findWorkload(key[1]).singles()
+		if name == "" {
 			continue
 		}
 		mine := of[key]
 		median := func(value func(*Cell) float64) float64 { return sampleOf(mine, value).Median() }
-		singles := of[[3]string{key[0], singlesOfGangs, key[2]}]
+		singles := of[[3]string{key[0], name, key[2]}]
 		t.Add(strings.Join(key[:2], ", "), key[2], number(median(podsPerSecond), 0), ratioText(ratios(mine, singles, podsPerSecond)),
-			number(median(func(c *Cell) float64 { return c.SchedulerCPUMs }), 2), number(median(func(c *Cell) float64 { return float64(c.Plans) }), 0),
+			number(median(cpu), 2), ratioText(ratios(mine, singles, cpu)), number(median(func(c *Cell) float64 { return c.SchedulerCPUMs }), 2),
+			number(median(func(c *Cell) float64 { return float64(c.Plans) }), 0),
 			number(median(func(c *Cell) float64 { return c.PlanP50Ms }), 2), number(median(func(c *Cell) float64 { return c.PlanP99Ms }), 2))
 	}
 	return t

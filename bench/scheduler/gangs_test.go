@@ -21,7 +21,7 @@ func TestGangsInShort(t *testing.T) {
 	tempFolder(t)
 	var stdout bytes.Buffer
 	args := []string{
-		"-short", "-workloads", "four,four-beside-gangs,gang-4", "-profiles", profileBinding, "-racks", "5",
+		"-short", "-workloads", "four,four-late,four-beside-gangs,gang-4", "-profiles", profileBinding, "-racks", "5",
 		"-scheduler", schedulerBinary(t), "-out", out,
 	}
 	if err := command(t.Context(), args, &stdout, t.Output()); err != nil {
@@ -46,7 +46,7 @@ func TestGangsInShort(t *testing.T) {
 			t.Errorf("%s: plans took %v ms", c.Workload, c.PlanP99Ms)
 		}
 	}
-	if diff := cmp.Diff(map[string]int{"four": 60, "four-beside-gangs": 100, "gang-4": 61}, pods); diff != "" {
+	if diff := cmp.Diff(map[string]int{"four": 60, "four-late": 100, "four-beside-gangs": 100, "gang-4": 61}, pods); diff != "" {
 		t.Errorf("pods (-want,+got)\n%s", diff)
 	}
 	if plans["gang-4"] < 15 {

@@ -58,14 +58,7 @@ func runSize(ctx context.Context, o *options, nodes int, progress io.Writer) (ce
 		return nil, err
 	}
 	fmt.Fprintf(progress, "%d nodes: control plane and nodes made in %.1f s\n", nodes, since(start))
-	for _, name := range o.Workloads {
-		got, err := c.runWorkload(ctx, o, findWorkload(name), progress)
-		cells = append(cells, got...)
-		if err != nil {
-			return cells, fmt.Errorf("workload %s: %w", name, err)
-		}
-	}
-	return cells, nil
+	return c.runCells(ctx, o, progress)
 }
 
 func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool, racks int) (*cluster, error) {
@@ -90,44 +83,59 @@ func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool, 
 	return &cluster{controlPlane: cp, kube: kube, dyn: dyn, nodes: nodes}, addNodes(ctx, kube, dyn, nodes, compact, racks)
 }
 
-// runWorkload measures one workload: in each repeat every profile once, in an
-// order that turns, so that no profile always follows the same one.
-func (c *cluster) runWorkload(ctx context.Context, o *options, w *workload, progress io.Writer) ([]Cell, error) {
-	room := c.nodes
-	if o.hostile() {
-		room -= o.Hostile
-	}
-	pods := w.fitting(o.Pods, room)
-	if pods == 0 {
-		fmt.Fprintf(progress, "%d nodes, %s: left out, there is no room for one gang\n", c.nodes, w.name)
-		return nil, nil
-	}
+// runCells measures every workload in each repeat, and every profile of it one after the other:
+// what is compared is measured close together, since the machine's pace may change in minutes.
+// The order of profiles turns, so that no profile always follows the same one.
+func (c *cluster) runCells(ctx context.Context, o *options, progress io.Writer) ([]Cell, error) {
+	plans := c.plans(o, progress)
 	var cells []Cell
 	for repeat := range o.Repeats {
-		for _, profile := range rotated(o.Profiles, repeat) {
-			cell, err := c.cell(ctx, o, &plan{workload: w, profile: profile, repeat: repeat, pods: pods})
-			if err != nil {
-				return cells, fmt.Errorf("profile %s, repeat %d: %w", profile, repeat+1, err)
+		for _, p := range plans {
+			for _, profile := range rotated(o.Profiles, repeat) {
+				p.profile, p.repeat = profile, repeat
+				cell, err := c.cell(ctx, o, &p)
+				if err != nil {
+					return cells, fmt.Errorf("workload %s, profile %s, repeat %d: %w", p.workload.name, profile, repeat+1, err)
+				}
+				cells = append(cells, *cell)
+				fmt.Fprintf(progress, "%d nodes, %s, repeat %d/%d, %s: %.0f pods/s over %d pods, cell %.1f s\n",
+					c.nodes, p.workload.name, repeat+1, o.Repeats, profile, cell.PodsPerSecond, cell.Pods, cell.ElapsedSeconds)
 			}
-			cells = append(cells, *cell)
-			fmt.Fprintf(progress, "%d nodes, %s, repeat %d/%d, %s: %.0f pods/s over %d pods, cell %.1f s\n",
-				c.nodes, w.name, repeat+1, o.Repeats, profile, cell.PodsPerSecond, cell.Pods, cell.ElapsedSeconds)
 		}
 	}
 	if !o.Profile {
 		return cells, nil
 	}
-	for _, profile := range o.Profiles {
-		p := &plan{
-			workload: w, profile: profile, repeat: o.Repeats, pods: pods, profileWindow: length(cells, profile),
-			profiles: filepath.Join(o.out, fmt.Sprintf("bench-scheduler-%d-%s-%s", c.nodes, w.name, profile)),
+	for _, p := range plans {
+		for _, profile := range o.Profiles {
+			p.profile, p.repeat, p.profileWindow = profile, o.Repeats, length(cells, p.workload.name, profile)
+			p.profiles = filepath.Join(o.out, fmt.Sprintf("bench-scheduler-%d-%s-%s", c.nodes, p.workload.name, profile))
+			if _, err := c.cell(ctx, o, &p); err != nil {
+				return cells, fmt.Errorf("profiles of workload %s, %s: %w", p.workload.name, profile, err)
+			}
+			fmt.Fprintf(progress, "stored %s.{cpu,api-server.cpu,heap}.pprof\n", p.profiles)
 		}
-		if _, err := c.cell(ctx, o, p); err != nil {
-			return cells, fmt.Errorf("profiles of %s: %w", profile, err)
-		}
-		fmt.Fprintf(progress, "stored %s.{cpu,api-server.cpu,heap}.pprof\n", p.profiles)
 	}
 	return cells, nil
+}
+
+// plans lists the workloads that there is room for, with their pods.
+func (c *cluster) plans(o *options, progress io.Writer) []plan {
+	room := c.nodes
+	if o.hostile() {
+		room -= o.Hostile
+	}
+	var out []plan
+	for _, name := range o.Workloads {
+		w := findWorkload(name)
+		pods := w.fitting(o.Pods, room)
+		if pods == 0 {
+			fmt.Fprintf(progress, "%d nodes, %s: left out, there is no room for one gang\n", c.nodes, w.name)
+			continue
+		}
+		out = append(out, plan{workload: w, pods: pods})
+	}
+	return out
 }
 
 // rotated is the list begun n places later.
@@ -136,11 +144,12 @@ func rotated(list []string, n int) []string {
 	return slices.Concat(list[n:], list[:n])
 }
 
-// length is the median time of a profile's cells from the scheduler's readiness to the last binding.
-func length(cells []Cell, profile string) time.Duration {
+// length is the median time of a workload's cells of a profile, from the scheduler's readiness to the
+// last binding.
+func length(cells []Cell, workload, profile string) time.Duration {
 	var s report.Sample
 	for i := range cells {
-		if cells[i].Profile == profile {
+		if cells[i].Workload == workload && cells[i].Profile == profile {
 			s = append(s, cells[i].WindowSeconds)
 		}
 	}

@@ -48,6 +48,7 @@ var workloads = []workload{
 	{name: "none-warm", title: "pods without GPUs, once the graphs are read", shares: []share{{0, 100}}, times: 3, skip: 0.5},
 	{name: "extended", title: "a pod for the one device of each node, as in scheduler_perf", shares: []share{{0, 100}}, times: 3, own: true},
 	{name: singlesOfGangs, title: "4 GPUs a pod", shares: []share{{gangGPUs, 100}}},
+	{name: lateSingles, title: "4 GPUs a pod, the last quarter of four times as many", shares: []share{{gangGPUs, 100}}, times: 4, skip: 0.75},
 	{name: "four-beside-gangs", title: "4 GPUs a pod, while 100 gangs wait", shares: []share{{gangGPUs, 100}}, times: 4, skip: 0.75, waiting: 100},
 	{name: "gang-4", title: "gangs of 4 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 4},
 	{name: "gang-64", title: "gangs of 64 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 64},
