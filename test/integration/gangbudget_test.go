@@ -44,7 +44,7 @@ func TestABudgetKeepsMembersOfAGangThatWasNeverWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	unblock()
-	c.taken(l, t, 0)
+	taken(t, l, c, 0)
 	for i := range 2 {
 		l.run(t, c.member(i), time.Now()) // a budget protects pods that run
 	}

@@ -38,6 +38,7 @@ func changingFlows() []flow {
 
 // testPlannerDeleted has four members of which three must start together.
 func testPlannerDeleted(t *testing.T, s *stage) {
+	t.Helper()
 	pods := s.gang("led", 4, notes{gangrequest.GangSizeKey: "3"})
 	s.create(t, pods...)
 	s.wantGangRefused(t, pods, "2 of 3")
@@ -52,6 +53,7 @@ func testPlannerDeleted(t *testing.T, s *stage) {
 // that plans first, and makes one of the same name. The rack has room for one gang, so that a
 // place that were lost would keep the next round from its end.
 func testMembersMadeAnew(t *testing.T, s *stage) {
+	t.Helper()
 	for round := range 6 {
 		pods := s.gang(fmt.Sprintf("anew-%d", round), 4, nil)
 		s.create(t, pods...)
@@ -70,6 +72,7 @@ func testMembersMadeAnew(t *testing.T, s *stage) {
 
 // testReplacedBesideSucceeded ends one member well, and deletes another.
 func testReplacedBesideSucceeded(t *testing.T, s *stage) {
+	t.Helper()
 	pods := s.gang("done", 4, nil)
 	s.create(t, pods...)
 	s.wantApart(t, pods)
@@ -82,6 +85,7 @@ func testReplacedBesideSucceeded(t *testing.T, s *stage) {
 
 // testEarlierRun makes a gang again whose pods of the run before are still there.
 func testEarlierRun(t *testing.T, s *stage) {
+	t.Helper()
 	before := s.gang("again", 4, nil)
 	s.create(t, before...)
 	s.wantApart(t, before)
@@ -125,6 +129,7 @@ func (s *stage) ungate(t *testing.T, name string) {
 
 // testGated gates the member that would plan, and the gang needs all.
 func testGated(t *testing.T, s *stage) {
+	t.Helper()
 	pods := s.gang("gated", 4, nil)
 	gated(pods[0])
 	s.create(t, pods...)
@@ -137,6 +142,7 @@ func testGated(t *testing.T, s *stage) {
 
 // testSurplusGated gates the member that would plan, and the gang can do without it.
 func testSurplusGated(t *testing.T, s *stage) {
+	t.Helper()
 	pods := s.gang("gated", 4, notes{gangrequest.GangSizeKey: "3"})
 	gated(pods[0])
 	s.create(t, pods...)
@@ -150,6 +156,7 @@ func testSurplusGated(t *testing.T, s *stage) {
 
 // testTwoProfilesOfGangs has members of two profiles of the scheduler, the first of which plans.
 func testTwoProfilesOfGangs(t *testing.T, s *stage) {
+	t.Helper()
 	pods := s.gang("mixed", 4, nil)
 	pods[0].Spec.SchedulerName, pods[2].Spec.SchedulerName = otherGangProfile, otherGangProfile
 	s.create(t, pods...)
@@ -160,6 +167,7 @@ func testTwoProfilesOfGangs(t *testing.T, s *stage) {
 // testMembersChange changes labels of all members again and again, which has the queue drop their
 // nominations, from before the gang is complete until it is bound.
 func testMembersChange(t *testing.T, s *stage) {
+	t.Helper()
 	for round := range 4 {
 		pods := s.gang(fmt.Sprintf("changing-%d", round), 4, nil)
 		s.create(t, pods[:3]...)
@@ -199,6 +207,7 @@ func (s *stage) raiseToFour(t *testing.T, group string) {
 
 // testMinimumRaised raises the minimum of a gang that waits for room, and then there is room.
 func testMinimumRaised(t *testing.T, s *stage) {
+	t.Helper()
 	pods, group := s.grouped("raised", 4), fmt.Sprintf("s%d-raised", s.number)
 	makeGroup(t, s.groups, group, 3, nil)
 	s.create(t, pods[:3]...)
@@ -215,6 +224,7 @@ func testMinimumRaised(t *testing.T, s *stage) {
 
 // testWholeMinimumRaised raises the minimum of a gang that is bound: the next member follows.
 func testWholeMinimumRaised(t *testing.T, s *stage) {
+	t.Helper()
 	pods, group := s.grouped("grown", 4), fmt.Sprintf("s%d-grown", s.number)
 	makeGroup(t, s.groups, group, 3, nil)
 	s.create(t, pods[:3]...)
@@ -230,6 +240,7 @@ func testWholeMinimumRaised(t *testing.T, s *stage) {
 
 // testGangOfBindings has the choice and the rank written with the Binding.
 func testGangOfBindings(t *testing.T, s *stage) {
+	t.Helper()
 	pods := s.gang("binding", 4, nil)
 	for _, pod := range pods {
 		pod.Spec.SchedulerName = bindingGangProfile

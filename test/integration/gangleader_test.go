@@ -30,7 +30,7 @@ type leaderCase struct {
 	half  bool   // the third member's Binding is refused
 	state string // what somebody writes over the state meanwhile
 	// away is what happens before the next scheduler starts.
-	away func(l *lab, t *testing.T, c *leaderCase, number int)
+	away func(t *testing.T, l *lab, c *leaderCase, number int)
 
 	bound   []string // members that are bound in the end
 	evicted []string // members that are evicted
@@ -38,7 +38,7 @@ type leaderCase struct {
 }
 
 // taken gives the node that is left to another pod.
-func (c *leaderCase) taken(l *lab, t *testing.T, number int) {
+func taken(t *testing.T, l *lab, c *leaderCase, number int) {
 	t.Helper()
 	used := map[string]bool{}
 	for i := range 2 {
@@ -55,7 +55,8 @@ func (c *leaderCase) taken(l *lab, t *testing.T, number int) {
 func (c *leaderCase) member(i int) string { return c.name + "-" + strconv.Itoa(i) }
 
 func leaderCases() []*leaderCase {
-	died := func(l *lab, t *testing.T, c *leaderCase, _ int) {
+	died := func(t *testing.T, l *lab, c *leaderCase, _ int) {
+		t.Helper()
 		l.remove(t, c.member(2))
 	}
 	return []*leaderCase{
@@ -64,27 +65,29 @@ func leaderCases() []*leaderCase {
 		},
 		{
 			name: "stuck", half: true,
-			away:    func(l *lab, t *testing.T, c *leaderCase, n int) { c.taken(l, t, n) },
+			away:    taken,
 			evicted: []string{"stuck-0", "stuck-1"}, settled: `{"attempt":1,"whole":false}`,
 		},
 		{
 			name: "unreadable", half: true, state: `{"attempt":1, "whole":false}`,
-			away:  func(l *lab, t *testing.T, c *leaderCase, n int) { c.taken(l, t, n) },
+			away:  taken,
 			bound: []string{"unreadable-0", "unreadable-1"}, settled: `{"attempt":1, "whole":false}`,
 		},
 		{
 			name: "died",
-			away: func(l *lab, t *testing.T, c *leaderCase, n int) {
-				died(l, t, c, n)
+			away: func(t *testing.T, l *lab, c *leaderCase, n int) {
+				t.Helper()
+				died(t, l, c, n)
 				l.create(t, l.groupMember(c.name, n, 2))
 			},
 			bound: []string{"died-0", "died-1", "died-2"}, settled: `{"attempt":1,"whole":true}`,
 		},
 		{
 			name: "whole",
-			away: func(l *lab, t *testing.T, c *leaderCase, n int) {
-				died(l, t, c, n)
-				c.taken(l, t, n)
+			away: func(t *testing.T, l *lab, c *leaderCase, n int) {
+				t.Helper()
+				died(t, l, c, n)
+				taken(t, l, c, n)
 				l.create(t, l.groupMember(c.name, n, 2))
 			},
 			bound: []string{"whole-0", "whole-1"}, settled: `{"attempt":1,"whole":true}`,
@@ -154,7 +157,7 @@ func TestANewLeaderAndGangs(t *testing.T) {
 			}
 		}
 		if c.away != nil {
-			c.away(l, t, c, number)
+			c.away(t, l, c, number)
 		}
 	}
 	if err := s.Restart(t.Context()); err != nil {

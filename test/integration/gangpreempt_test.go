@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,7 @@ func (s *siege) rack(n int) (nodes []string) {
 }
 
 func oneRackIsEmptied(t *testing.T, s *siege) {
+	t.Helper()
 	s.take(t, nil)
 	pods := s.gang(t, "gang", "of-10", 4, nil)
 	racks := s.racks(t, pods)
@@ -183,6 +185,7 @@ func oneRackIsEmptied(t *testing.T, s *siege) {
 }
 
 func nobodyIsEvicted(t *testing.T, s *siege) {
+	t.Helper()
 	s.take(t, func(node string, pod *v1.Pod) {
 		if node == s.node(0, 2) || node == s.node(1, 1) {
 			prior("of-20", pod)
@@ -193,6 +196,7 @@ func nobodyIsEvicted(t *testing.T, s *siege) {
 }
 
 func twoGangsFit(t *testing.T, s *siege) {
+	t.Helper()
 	s.take(t, nil)
 	a, b := s.gang(t, "a", "of-10", 4, nil), s.gang(t, "b", "of-10", 4, nil)
 	if first, second := s.racks(t, a), s.racks(t, b); first[0] == second[0] {
@@ -202,6 +206,7 @@ func twoGangsFit(t *testing.T, s *siege) {
 }
 
 func oneGangFits(t *testing.T, s *siege) {
+	t.Helper()
 	s.take(t, nil)
 	gangs := [][]*v1.Pod{s.gang(t, "a", "of-10", 4, nil), s.gang(t, "b", "of-10", 4, nil)}
 	var winner, loser []*v1.Pod
@@ -220,6 +225,7 @@ func oneGangFits(t *testing.T, s *siege) {
 
 // surplusGoes: of six members four are the minimum, and two nodes more are taken.
 func surplusGoes(t *testing.T, s *siege) {
+	t.Helper()
 	low := gangPods(s.number, s.name("low"), 4, 8, notes{gangrequest.GangSizeKey: "2"})
 	for _, pod := range low {
 		s.create(t, pod)
@@ -243,6 +249,7 @@ func surplusGoes(t *testing.T, s *siege) {
 
 // gangGoesWhole: only one node of the gang is needed.
 func gangGoesWhole(t *testing.T, s *siege) {
+	t.Helper()
 	low := s.gang(t, "low", "of-5", 2, nil)
 	s.racks(t, low)
 	s.take(t, func(_ string, pod *v1.Pod) { prior("of-20", pod) })
@@ -280,6 +287,7 @@ func (s *siege) evicted(t *testing.T, n int) {
 }
 
 func heldYieldsToGang(t *testing.T, s *siege) {
+	t.Helper()
 	s.take(t, linger)
 	low := s.gang(t, "low", "of-10", 4, nil)
 	s.evicted(t, 4)
@@ -292,12 +300,13 @@ func heldYieldsToGang(t *testing.T, s *siege) {
 }
 
 func heldYieldsToPod(t *testing.T, s *siege) {
+	t.Helper()
 	s.take(t, linger)
 	low := s.gang(t, "low", "of-10", 4, nil)
 	s.evicted(t, 4)
 	s.wantGangRefused(t, low, "evicted for this gang")
 	s.release(t, s.node(0, 0))
-	here := map[string]string{scenarioLabel: fmt.Sprint(s.number)}
+	here := map[string]string{scenarioLabel: strconv.Itoa(s.number)}
 	less, more := gpuPod(s.name("less"), gangProfile, 8, nil), gpuPod(s.name("more"), gangProfile, 8, nil)
 	less.Spec.NodeSelector, more.Spec.NodeSelector = here, here
 	s.create(t, prior("of-5", less))

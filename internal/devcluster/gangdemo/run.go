@@ -204,7 +204,7 @@ func (r *run) evicted(ctx context.Context, g *gang) (string, error) {
 	err := r.until(ctx, func(ctx context.Context) (bool, error) {
 		for _, name := range g.names() {
 			if _, err := r.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-				return false, nil //nolint:nilerr // it is asked again
+				return false, nil
 			}
 		}
 		return true, nil
