@@ -28,7 +28,7 @@ func TestKustomizeBuild(t *testing.T) {
 		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 5}, manifests.SchedulerConfigBindingPath},
 		"agents that are strict":     {"overlays/strict", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
 		"agents that pin":            {"overlays/pinning", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
-		"the examples":               {"examples", map[string]int{"Pod": 4, "Job": 1}, ""},
+		"the examples":               {"examples", map[string]int{"Pod": 4, "Job": 5}, ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

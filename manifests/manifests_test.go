@@ -219,7 +219,7 @@ func checkArgs(t *testing.T, args *config.CommonArgs, wantWrite config.Annotatio
 func TestExamplesCanBeScheduled(t *testing.T) {
 	var args config.TopologyAwareArgs
 	config.SetDefaults_TopologyAwareArgs(&args)
-	count := 0
+	count, gangs := 0, 0
 	for name, list := range objects(t) {
 		if !strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, fabricExamples) {
 			continue
@@ -241,9 +241,15 @@ func TestExamplesCanBeScheduled(t *testing.T) {
 		if want := name == "examples/cuda-visible-devices.yaml"; request.TrustsOutput != want {
 			t.Errorf("%s: relies on the annotations: %t, want %t", name, request.TrustsOutput, want)
 		}
+		if key, ok := gangrequest.KeyOf(pod); ok {
+			gangs++
+			if gang := gangrequest.Read(key, nil, []*v1.Pod{pod}); gang.Err != nil || len(gang.Warnings) > 0 {
+				t.Errorf("%s: gang %s: %v, warnings %q", name, key.Name, gang.Err, gang.Warnings)
+			}
+		}
 	}
-	if count != 5 {
-		t.Errorf("%d examples, want 5", count)
+	if count != 8 || gangs != 3 {
+		t.Errorf("%d examples, %d of them gangs, want 8 and 3", count, gangs)
 	}
 }
 
