@@ -41,13 +41,22 @@ func (p *placements) put(c *gangstate.Commit) {
 	p.queue.Add(c.Key)
 }
 
-// take waits for a gang; nil once the queue is shut down.
+// take waits for a gang; nil once the queue is shut down. One that was put again while it was taken
+// is in the queue once more, with nothing left.
 func (p *placements) take() *gangstate.Commit {
-	key, over := p.queue.Get()
-	if over {
-		return nil
+	for {
+		key, over := p.queue.Get()
+		if over {
+			return nil
+		}
+		p.queue.Done(key) // there is one worker
+		if c := p.remove(key); c != nil {
+			return c
+		}
 	}
-	p.queue.Done(key) // there is one worker
+}
+
+func (p *placements) remove(key gangrequest.Key) *gangstate.Commit {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := p.of[key]

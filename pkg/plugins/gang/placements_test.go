@@ -41,3 +41,20 @@ func TestPlacementsAreWrittenInTurn(t *testing.T) {
 		t.Errorf("written (-want +got):\n%s", diff)
 	}
 }
+
+// TestAGangThatIsPutWhileItIsTaken: it is in the queue once more, with nothing left to be written.
+// The worker took that for the end of the process.
+func TestAGangThatIsPutWhileItIsTaken(t *testing.T) {
+	t.Parallel()
+	p := newPlacements()
+	put := func(name string, attempt int64) { p.put(&gangstate.Commit{Key: gangNamed(name), Attempt: attempt}) }
+	put("a", 1)
+	key, _ := p.queue.Get() // take's first step
+	put("a", 2)
+	p.queue.Done(key)
+	delete(p.of, key) // its second
+	put("b", 1)
+	if c := p.take(); c == nil || c.Key != gangNamed("b") {
+		t.Errorf("took %+v, want gang b", c)
+	}
+}
