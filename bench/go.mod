@@ -20,9 +20,12 @@ require (
 
 require (
 	github.com/NVIDIA/go-nvml v0.13.3-0 // indirect
+	github.com/go-errors/errors v1.4.2 // indirect
+	github.com/monochromegane/go-gitignore v0.0.0-20200626010858-205db1a8cc00 // indirect
 	github.com/prometheus/client_golang v1.23.2 // indirect
 	github.com/spf13/cobra v1.10.0 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
+	github.com/xlab/treeprint v1.2.0 // indirect
 	go.etcd.io/etcd/server/v3 v3.6.5 // indirect
 	go.uber.org/zap v1.27.0 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
@@ -30,6 +33,8 @@ require (
 	k8s.io/apiserver v0.35.6 // indirect
 	k8s.io/component-helpers v0.35.6 // indirect
 	k8s.io/controller-manager v0.35.6 // indirect
+	sigs.k8s.io/kustomize/api v0.20.1 // indirect
+	sigs.k8s.io/kustomize/kyaml v0.20.1 // indirect
 	sigs.k8s.io/scheduler-plugins v0.35.4-devel // indirect
 )
 
