@@ -33,6 +33,7 @@ var layers = [][]string{
 	{"pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology"},
 	{"pkg/apis/..."},
 	{"pkg/daemon", "pkg/release", "manifests", "internal/fixtures", "internal/testrig"},
+	{"pkg/pools/quota"},
 	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/slurm", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline"},
 	{"pkg/nvtopo"},
 }
@@ -81,6 +82,10 @@ var never = []struct {
 	{
 		who: []string{"pkg/nvtopo/..."}, what: []string{"k8s.io/..."}, except: []string{"k8s.io/utils/clock"},
 		why: "the library and its sources know nothing of Kubernetes",
+	},
+	{
+		who: []string{"pkg/pools/quota"}, what: []string{"k8s.io/...", "sigs.k8s.io/..."},
+		why: "quota is arithmetic, which knows nothing of Kubernetes or Kueue",
 	},
 	{
 		who: []string{"pkg/plugins/topology"}, what: []string{"pkg/plugins/numa", "pkg/plugins/gang"}, why: "plugins never import each other",

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package quota
+
+import "slices"
+
+// Step is one object to write or to remove.
+type Step struct {
+	Queue string // empty: the root Cohort
+	Gone  bool   // the queue is not in the new division
+}
+
+// Order says in which order the objects of a new division are written over those of an old one, so
+// that what is promised for sure is at no time more than in the greater of the two: first what
+// shrinks, goes or stays, then what grows or is new.
+func Order(old, now Division) []Step {
+	before := map[string]int64{}
+	for _, q := range old.Queues {
+		before[q.Name] = q.Nominal
+	}
+	var first, then []Step
+	add := func(s Step, was, is int64) {
+		if is <= was {
+			first = append(first, s)
+			return
+		}
+		then = append(then, s)
+	}
+	add(Step{}, old.Cohort, now.Cohort)
+	for _, q := range now.Queues {
+		add(Step{Queue: q.Name}, before[q.Name], q.Nominal)
+	}
+	for _, q := range old.Queues {
+		if !slices.ContainsFunc(now.Queues, func(n Queue) bool { return n.Name == q.Name }) {
+			first = append(first, Step{Queue: q.Name, Gone: true})
+		}
+	}
+	return append(first, then...)
+}
