@@ -264,9 +264,10 @@ fuzz-keep: ## Keep under testdata/fuzz what make fuzz found that reaches new cod
 	@scripts/fuzz-keep.sh '$(FUZZ)'
 
 .PHONY: generate
-generate: ## Generate deepcopy functions and the CRD
+generate: ## Generate deepcopy functions and the CRDs
 	go tool -modfile=tools/go.mod controller-gen object:headerFile=tools/controller-gen/header.go.txt paths=./pkg/apis/...
 	go tool -modfile=tools/go.mod controller-gen crd paths=./pkg/apis/topology/... output:crd:dir=manifests/crd
+	go tool -modfile=tools/go.mod controller-gen crd paths=./pkg/apis/pool/... output:crd:dir=manifests/pools
 	scripts/quantities.sh manifests/crd/topology.nvtopo.dev_nodegputopologies.yaml
 
 $(BIN)/golangci-lint: tools/lint/go.mod tools/lint/go.sum

@@ -25,46 +25,56 @@ import (
 //go:embed kustomization.yaml base crd rbac policy flowcontrol scheduler exporter node-agent examples components overlays
 var FS embed.FS
 
+// Pools holds what pools need beside FS: the definitions of their kinds.
+//
+//go:embed pools
+var Pools embed.FS
+
 // Paths in FS of the scheduler's configurations.
 const (
 	SchedulerConfigPath        = "scheduler/scheduler-config.yaml"         // annotations by a PATCH
 	SchedulerConfigBindingPath = "scheduler/scheduler-config-binding.yaml" // annotations on the Binding
 )
 
-// CRDs returns the custom resource definitions of the project.
+// CRDs returns the custom resource definitions of the project but those of pools.
 func CRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
-	return decodeFolder[apiextensionsv1.CustomResourceDefinition]("crd", "CustomResourceDefinition")
+	return decodeFolder[apiextensionsv1.CustomResourceDefinition](FS, "crd", "CustomResourceDefinition")
+}
+
+// PoolCRDs returns the custom resource definitions of pools.
+func PoolCRDs() ([]*apiextensionsv1.CustomResourceDefinition, error) {
+	return decodeFolder[apiextensionsv1.CustomResourceDefinition](Pools, "pools", "CustomResourceDefinition")
 }
 
 // Policies returns the admission policies of the project.
 func Policies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, error) {
-	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicy]("policy", "ValidatingAdmissionPolicy")
+	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicy](FS, "policy", "ValidatingAdmissionPolicy")
 }
 
 // PolicyBindings returns the bindings that put the policies of Policies into force.
 func PolicyBindings() ([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding, error) {
-	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicyBinding]("policy", "ValidatingAdmissionPolicyBinding")
+	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicyBinding](FS, "policy", "ValidatingAdmissionPolicyBinding")
 }
 
 // FlowControl returns the flow schemas of the project's requests, and the priority
 // levels that the project adds.
 func FlowControl() ([]*flowcontrolv1.FlowSchema, []*flowcontrolv1.PriorityLevelConfiguration, error) {
-	schemas, err := decodeFolder[flowcontrolv1.FlowSchema]("flowcontrol", "FlowSchema")
+	schemas, err := decodeFolder[flowcontrolv1.FlowSchema](FS, "flowcontrol", "FlowSchema")
 	if err != nil {
 		return nil, nil, err
 	}
-	levels, err := decodeFolder[flowcontrolv1.PriorityLevelConfiguration]("flowcontrol", "PriorityLevelConfiguration")
+	levels, err := decodeFolder[flowcontrolv1.PriorityLevelConfiguration](FS, "flowcontrol", "PriorityLevelConfiguration")
 	return schemas, levels, err
 }
 
-// decodeFolder strictly decodes all objects of one kind in a folder of FS.
-func decodeFolder[T any](folder, kind string) ([]*T, error) {
+// decodeFolder strictly decodes all objects of one kind in a folder.
+func decodeFolder[T any](files embed.FS, folder, kind string) ([]*T, error) {
 	var out []*T
-	err := fs.WalkDir(FS, folder, func(name string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(files, folder, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || path.Ext(name) != ".yaml" {
 			return err
 		}
-		data, err := FS.ReadFile(name)
+		data, err := files.ReadFile(name)
 		if err != nil {
 			return fmt.Errorf("read: %w", err)
 		}

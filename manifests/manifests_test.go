@@ -3,6 +3,7 @@
 package manifests_test
 
 import (
+	"embed"
 	"io/fs"
 	"os"
 	"path"
@@ -28,6 +29,7 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/config"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -37,18 +39,26 @@ import (
 func objects(t *testing.T) map[string][]runtime.Object {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, apiextensionsscheme.AddToScheme, v1alpha1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, apiextensionsscheme.AddToScheme, v1alpha1.AddToScheme, poolv1alpha1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
 	}
 	cluster := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	out := map[string][]runtime.Object{}
-	err := fs.WalkDir(manifests.FS, ".", func(name string, d fs.DirEntry, err error) error {
+	for _, files := range []embed.FS{manifests.FS, manifests.Pools} {
+		read(t, files, cluster, out)
+	}
+	return out
+}
+
+func read(t *testing.T, files embed.FS, cluster runtime.Decoder, out map[string][]runtime.Object) {
+	t.Helper()
+	err := fs.WalkDir(files, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || path.Base(name) == "kustomization.yaml" {
 			return err
 		}
-		data, err := manifests.FS.ReadFile(name)
+		data, err := files.ReadFile(name)
 		if err != nil {
 			return err
 		}
@@ -69,7 +79,6 @@ func objects(t *testing.T) map[string][]runtime.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
 }
 
 func TestEveryManifestIsValidAndAssembled(t *testing.T) {
@@ -78,7 +87,7 @@ func TestEveryManifestIsValidAndAssembled(t *testing.T) {
 		t.Errorf("only %d files", len(files))
 	}
 	named := map[string]bool{}
-	for _, dir := range []string{"base", "crd", "rbac", "policy", "flowcontrol", "scheduler", "exporter", "node-agent", "examples"} {
+	for _, dir := range []string{"base", "crd", "rbac", "policy", "flowcontrol", "scheduler", "exporter", "node-agent", "examples", "pools", "examples/pools"} {
 		var k struct {
 			Resources          []string
 			ConfigMapGenerator []struct{ Files []string }
@@ -221,7 +230,7 @@ func TestExamplesCanBeScheduled(t *testing.T) {
 	config.SetDefaults_TopologyAwareArgs(&args)
 	count, gangs := 0, 0
 	for name, list := range objects(t) {
-		if !strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, fabricExamples) {
+		if !strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, fabricExamples) || strings.HasPrefix(name, poolExamples) {
 			continue
 		}
 		pod, ok := podOf(list[0])

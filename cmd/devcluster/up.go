@@ -12,6 +12,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
 func upCommand(s *settings) *cobra.Command {
@@ -22,7 +23,7 @@ func upCommand(s *settings) *cobra.Command {
 		Short: "Start the demo's cluster and keep it running until Ctrl-C",
 		Long: `Starts a control plane, twelve simulated nodes and the scheduler, prints the line
 that points kubectl at it, and removes everything at Ctrl-C. With --pools Kueue runs
-too (make bin/kueue): jobs in namespaces with the label ` + devcluster.LabelTenant + `
+too (make bin/kueue): jobs in namespaces with the label ` + poolv1alpha1.LabelTenant + `
 start when their queue has quota.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -51,7 +51,7 @@ var never = []struct {
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{
-		who:  []string{"pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/apis/topology/...", "pkg/daemon", "pkg/release"},
+		who:  []string{"pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/daemon", "pkg/release"},
 		what: scheduler, why: "what several programs share does not link the scheduler",
 	},
 	{

@@ -28,7 +28,7 @@ type Config struct {
 	// and lets deleted ones go. Without it, bound pods stay Pending.
 	KwokBinary string
 	// Kueue, unless nil, runs Kueue, which lets jobs in the namespaces of tenants
-	// (LabelTenant) start when they have quota.
+	// (labelled pool.nvtopo.dev/tenant) start when they have quota.
 	Kueue *KueueOptions
 	// AuditLog makes the API server write one JSON line for each finished
 	// request to audit.log in the folder.

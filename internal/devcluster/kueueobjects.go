@@ -14,14 +14,14 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
 const (
 	kueueNamespace = "kueue-system"
 	kueueAccount   = "kueue-controller-manager"
 	kueueSecret    = "kueue-webhook-server-cert"
-	// LabelTenant is on the namespaces whose jobs and pods are Kueue's business.
-	LabelTenant = "pool.nvtopo.dev/tenant"
 )
 
 // kueueKinds are the kinds of Kueue's manifests that are applied, in that order.
@@ -151,7 +151,7 @@ func (h hooks) admit(configuration *unstructured.Unstructured) error {
 		}
 		if about.tenants {
 			hook["namespaceSelector"] = map[string]any{
-				"matchExpressions": []any{map[string]any{"key": LabelTenant, "operator": "Exists"}},
+				"matchExpressions": []any{map[string]any{"key": poolv1alpha1.LabelTenant, "operator": "Exists"}},
 			}
 		}
 		kept = append(kept, hook)

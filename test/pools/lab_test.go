@@ -23,6 +23,7 @@ import (
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
 const queueLabel = "kueue.x-k8s.io/queue-name"
@@ -65,7 +66,7 @@ func newLab(t *testing.T, nodes ...devcluster.NodeSpec) *lab {
 // tenant makes a namespace whose jobs and pods are Kueue's business.
 func (l *lab) tenant(t *testing.T, name string) {
 	t.Helper()
-	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{devcluster.LabelTenant: name}}}
+	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{poolv1alpha1.LabelTenant: name}}}
 	if _, err := l.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ apiVersion: kueue.x-k8s.io/v1beta2
 kind: LocalQueue
 metadata: {name: %[2]s, namespace: %[1]s}
 spec: {clusterQueue: %[2]s-%[1]s}
-`, namespace, name, gpus, devcluster.LabelTenant)
+`, namespace, name, gpus, poolv1alpha1.LabelTenant)
 }
 
 // pods are the pods of a job.

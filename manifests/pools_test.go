@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package manifests_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/nvtopo/nvtopo/manifests"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+// poolExamples is the folder of the examples of pools. What the API server says of them and
+// of malformed ones is in test/integration.
+const poolExamples = "examples/pools/"
+
+// TestTheTrainingPoolIsTheRequirements: nothing but the apiVersion of the requirement's pool
+// has changed, and all of it is in the type.
+func TestTheTrainingPoolIsTheRequirements(t *testing.T) {
+	pool := &v1alpha1.ComputePool{}
+	example(t, "training-pool.yaml", pool)
+	want := v1alpha1.ComputePoolSpec{
+		PoolType:       v1alpha1.PoolGPU,
+		Capacity:       v1alpha1.PoolCapacity{Total: 64, Reserved: 8},
+		Virtualization: &v1alpha1.Virtualization{Enabled: true, Strategy: v1alpha1.StrategyMIG},
+		Quotas: []v1alpha1.TenantQuota{
+			{Tenant: "team-a", Limit: new(int32(32)), Guaranteed: 16},
+			{Tenant: "team-b", Limit: new(int32(24)), Guaranteed: 8},
+			{Tenant: "team-c", Limit: new(int32(16))},
+		},
+	}
+	if diff := cmp.Diff(want, pool.Spec); diff != "" {
+		t.Errorf("(-requirement +example)\n%s", diff)
+	}
+}
+
+// example strictly decodes an example of pools.
+func example(t *testing.T, name string, into any) {
+	t.Helper()
+	text, err := manifests.FS.ReadFile(poolExamples + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(text, into); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+// TestTheGreatestPoolStaysInTheCostLimits fails when the rules would refuse a valid object
+// for being too costly to check.
+func TestTheGreatestPoolStaysInTheCostLimits(t *testing.T) {
+	name := func(prefix string, i int) string { return fmt.Sprintf("%s%03d", strings.Repeat(prefix, 60), i) }
+	var tenants []any
+	for i := range 64 {
+		tenants = append(tenants, name("t", i))
+	}
+	most := map[string]any{
+		"apiVersion": "pool.nvtopo.dev/v1alpha1", "kind": "ComputePool", "metadata": map[string]any{"name": name("p", 0)},
+		"spec": map[string]any{
+			"poolType": "gpu", "capacity": map[string]any{"total": int64(1000), "reserved": int64(0)},
+			"quotas": listOf(64, func(i int) any {
+				return map[string]any{"tenant": tenants[i], "limit": int64(100), "guaranteed": int64(10), "weight": int64(1)}
+			}),
+			"queues": listOf(16, func(i int) any {
+				return map[string]any{"name": name("q", i), "maxCapacity": int64(1000), "guaranteedCapacity": int64(62), "tenants": tenants}
+			}),
+		},
+		"status": map[string]any{
+			"totalCapacity": int64(1000), "reservedCapacity": int64(0), "allocatedCapacity": int64(0), "availableCapacity": int64(1000),
+			"shares": listOf(1024, func(i int) any {
+				return map[string]any{
+					"tenant": tenants[i/16], "queue": name("q", i%16), "guaranteed": int64(0), "pinned": int64(0), "limit": int64(0),
+					"used": int64(0), "borrowed": int64(0), "pending": int64(0),
+				}
+			}),
+		},
+	}
+	for _, err := range objectValidator(t, v1alpha1.ComputePoolKind)(most) {
+		t.Error(err)
+	}
+}
+
+// TestExamplesOfPoolsAreValid judges them by the shipped schemas.
+func TestExamplesOfPoolsAreValid(t *testing.T) {
+	entries, err := manifests.FS.ReadDir(strings.TrimSuffix(poolExamples, "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	judged := 0
+	for _, entry := range entries {
+		if entry.Name() == "kustomization.yaml" {
+			continue
+		}
+		text, err := manifests.FS.ReadFile(poolExamples + entry.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := yaml.YAMLToJSONStrict(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var obj map[string]any
+		if err := utiljson.Unmarshal(data, &obj); err != nil { // whole numbers stay whole
+			t.Fatal(err)
+		}
+		judged++
+		for _, err := range objectValidator(t, fmt.Sprint(obj["kind"]))(obj) {
+			t.Errorf("%s: %v", entry.Name(), err)
+		}
+	}
+	if judged < 3 {
+		t.Errorf("only %d examples", judged)
+	}
+}

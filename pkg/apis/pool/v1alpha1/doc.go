@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package v1alpha1 holds what a cluster's GPUs are shared by. ComputePool: GPUs that tenants
+// share by contract, with guaranteed shares, limits and queues.
+//
+// A spec belongs to people, a status to the pool controller. What one object can get wrong by
+// itself, the API server refuses, and the message names the field; what depends on other
+// objects, a condition says.
+//
+// It holds types only: it renders nothing and counts nothing.
+//
+// +kubebuilder:object:generate=true
+// +groupName=pool.nvtopo.dev
+package v1alpha1

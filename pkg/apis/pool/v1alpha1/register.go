@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupName is the API group of pools.
+const GroupName = "pool.nvtopo.dev"
+
+// Names of the resources.
+const (
+	ComputePoolKind     = "ComputePool"
+	ComputePoolResource = "computepools"
+)
+
+// Labels.
+const (
+	// LabelTenant is on the namespaces whose jobs and pods are Kueue's business; its value
+	// is the tenant's name.
+	LabelTenant = GroupName + "/tenant"
+	// LabelPool is on the nodes of a pool that has no nodeSelector; its value is the pool's
+	// name.
+	LabelPool = GroupName + "/pool"
+)
+
+var (
+	// SchemeGroupVersion is the group and version of this package.
+	SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
+	// ComputePoolGVR names the collection of ComputePools for dynamic clients.
+	ComputePoolGVR = SchemeGroupVersion.WithResource(ComputePoolResource)
+	// SchemeBuilder collects the registration functions of this package.
+	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
+	// AddToScheme registers the types of this package.
+	AddToScheme = SchemeBuilder.AddToScheme
+)
+
+func addKnownTypes(s *runtime.Scheme) error {
+	s.AddKnownTypes(SchemeGroupVersion, &ComputePool{}, &ComputePoolList{})
+	metav1.AddToGroupVersion(s, SchemeGroupVersion)
+	return nil
+}
