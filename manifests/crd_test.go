@@ -24,7 +24,7 @@ import (
 )
 
 // kinds are those with a definition, in any order.
-var kinds = []string{v1alpha1.Kind, v1alpha1.ClusterTopologyKind, poolv1alpha1.ComputePoolKind}
+var kinds = []string{v1alpha1.Kind, v1alpha1.ClusterTopologyKind, poolv1alpha1.ComputePoolKind, poolv1alpha1.ElasticJobKind}
 
 // definitions are all that are shipped.
 func definitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {

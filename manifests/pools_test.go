@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/nvtopo/nvtopo/manifests"
@@ -36,6 +38,28 @@ func TestTheTrainingPoolIsTheRequirements(t *testing.T) {
 		},
 	}
 	if diff := cmp.Diff(want, pool.Spec); diff != "" {
+		t.Errorf("(-requirement +example)\n%s", diff)
+	}
+}
+
+// TestTheElasticJobIsTheRequirements: the same of its job.
+func TestTheElasticJobIsTheRequirements(t *testing.T) {
+	job := &v1alpha1.ElasticJob{}
+	example(t, "llm-training.yaml", job)
+	limits := v1.ResourceList{"nvidia.com/gpu": resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("512Gi")}
+	want := v1alpha1.ElasticJobSpec{
+		Pool: "training-pool", Priority: 100, Preemptible: new(false),
+		Scaling: v1alpha1.Scaling{MinReplicas: 4, MaxReplicas: 16, GPUPerReplica: 8},
+		Template: v1.PodTemplateSpec{Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name: "trainer", Image: "pytorch/pytorch:2.0.0-cuda11.7-cudnn8-runtime", Command: []string{"torchrun"},
+			Args: []string{
+				"--nproc_per_node=8", "--nnodes=$(WORLD_SIZE)", "--node_rank=$(RANK)", "--master_addr=$(MASTER_ADDR)",
+				"--master_port=29500", "train.py",
+			},
+			Resources: v1.ResourceRequirements{Limits: limits}, Env: []v1.EnvVar{{Name: "NCCL_DEBUG", Value: "INFO"}},
+		}}}},
+	}
+	if diff := cmp.Diff(want, job.Spec); diff != "" {
 		t.Errorf("(-requirement +example)\n%s", diff)
 	}
 }
@@ -114,7 +138,7 @@ func TestExamplesOfPoolsAreValid(t *testing.T) {
 			t.Errorf("%s: %v", entry.Name(), err)
 		}
 	}
-	if judged < 3 {
+	if judged < 4 {
 		t.Errorf("only %d examples", judged)
 	}
 }

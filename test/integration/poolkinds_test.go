@@ -32,9 +32,16 @@ func TestKindsOfPools(t *testing.T) { //nolint:tparallel // its steps share one 
 	if err != nil {
 		t.Fatal(err)
 	}
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "ml-workloads"}}}
+	if _, err := objectsOf(dyn, namespace).Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	t.Run("examples are admitted", func(t *testing.T) { admitsPoolExamples(t, dyn) })
 	t.Run("a pool", func(t *testing.T) { refusals(t, dyn, "training-pool.yaml", malformedPools) })
 	t.Run("a pool that changes", func(t *testing.T) { forbiddenChanges(t, dyn, "training-pool.yaml", changesOfPools) })
+	t.Run("an elastic job", func(t *testing.T) { refusals(t, dyn, "llm-training.yaml", malformedJobs) })
+	t.Run("an elastic job that changes", func(t *testing.T) { forbiddenChanges(t, dyn, "llm-training.yaml", changesOfJobs) })
+	t.Run("an elastic job is scaled", func(t *testing.T) { scalesAJob(t, dyn) })
 	t.Run("a pool has defaults", func(t *testing.T) { defaultsOfAPool(t, dyn) })
 }
 

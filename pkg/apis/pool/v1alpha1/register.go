@@ -15,6 +15,9 @@ const GroupName = "pool.nvtopo.dev"
 const (
 	ComputePoolKind     = "ComputePool"
 	ComputePoolResource = "computepools"
+
+	ElasticJobKind     = "ElasticJob"
+	ElasticJobResource = "elasticjobs"
 )
 
 // Labels.
@@ -32,6 +35,8 @@ var (
 	SchemeGroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 	// ComputePoolGVR names the collection of ComputePools for dynamic clients.
 	ComputePoolGVR = SchemeGroupVersion.WithResource(ComputePoolResource)
+	// ElasticJobGVR names that of ElasticJobs.
+	ElasticJobGVR = SchemeGroupVersion.WithResource(ElasticJobResource)
 	// SchemeBuilder collects the registration functions of this package.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 	// AddToScheme registers the types of this package.
@@ -39,7 +44,7 @@ var (
 )
 
 func addKnownTypes(s *runtime.Scheme) error {
-	s.AddKnownTypes(SchemeGroupVersion, &ComputePool{}, &ComputePoolList{})
+	s.AddKnownTypes(SchemeGroupVersion, &ComputePool{}, &ComputePoolList{}, &ElasticJob{}, &ElasticJobList{})
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
 }
