@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package billing
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+)
+
+// Mode says to which hours a discount applies.
+type Mode string
+
+// Scope says of which hours the thresholds of discounts are.
+type Scope string
+
+// The modes and scopes. The requirement has AllUnits and PerSession.
+const (
+	AllUnits   Mode  = "AllUnits"      // the highest threshold reached discounts all hours
+	Marginal   Mode  = "Marginal"      // each threshold discounts the hours above it
+	PerSession Scope = "Session"       // the hours of one session
+	PerPeriod  Scope = "BillingPeriod" // the hours that a tenant has at one price in one bill
+)
+
+// The bounds of a price book.
+const (
+	maxPrices    = 1024
+	maxPrice     = 1_000_000
+	maxDiscounts = 64
+	maxMinPeriod = 30 * 24 * 3600
+	defMinPeriod = 60 // the requirement's
+)
+
+// Book is a price book.
+type Book struct {
+	// Currency is three capital letters; all amounts are hundredths of it.
+	Currency string  `json:"currency"`
+	Prices   []Price `json:"prices"`
+	// MinPeriodSeconds is for how long a session is billed at least.
+	MinPeriodSeconds int64 `json:"minPeriodSeconds"`
+	// Discounts ascend by threshold.
+	Discounts     []Discount `json:"discounts,omitempty"`
+	Mode          Mode       `json:"mode"`
+	DiscountScope Scope      `json:"discountScope"`
+}
+
+// Price is what one device of a resource costs an hour.
+type Price struct {
+	Resource string `json:"resource"` // such as nvidia.com/gpu
+	// Model is a GPU model. A price without one is for all models that have none of their own.
+	Model   string  `json:"model,omitempty"`
+	PerHour Decimal `json:"pricePerHour"`
+}
+
+// Discount is a tier: from so many device hours on, the price is multiplied.
+type Discount struct {
+	ThresholdHours Decimal `json:"thresholdHours"`
+	Multiplier     Decimal `json:"multiplier"`
+}
+
+// DecodeBook reads a price book from JSON. What is not said: a minimum of 60 s, AllUnits,
+// per session.
+func DecodeBook(data []byte) (Book, error) {
+	book := Book{MinPeriodSeconds: defMinPeriod, Mode: AllUnits, DiscountScope: PerSession}
+	if err := decode(data, &book); err != nil {
+		return Book{}, fmt.Errorf("price book: %w", err)
+	}
+	if err := book.Validate(); err != nil {
+		return Book{}, err
+	}
+	return book, nil
+}
+
+// Validate refuses a price book that cannot be billed by, naming the field.
+func (b Book) Validate() error {
+	for _, check := range []func(Book) error{Book.checkTerms, Book.checkPrices, Book.checkDiscounts} {
+		if err := check(b); err != nil {
+			return fmt.Errorf("price book: %w", err)
+		}
+	}
+	return nil
+}
+
+func (b Book) checkTerms() error {
+	if err := checkCurrency(b.Currency); err != nil {
+		return err
+	}
+	switch {
+	case b.MinPeriodSeconds < 0 || b.MinPeriodSeconds > maxMinPeriod:
+		return fmt.Errorf("minPeriodSeconds: %d, want 0 to %d", b.MinPeriodSeconds, maxMinPeriod)
+	case b.Mode != AllUnits && b.Mode != Marginal:
+		return fmt.Errorf("mode: want %s or %s", AllUnits, Marginal)
+	case b.DiscountScope != PerSession && b.DiscountScope != PerPeriod:
+		return fmt.Errorf("discountScope: want %s or %s", PerSession, PerPeriod)
+	}
+	return nil
+}
+
+func checkCurrency(s string) error {
+	if len(s) != 3 || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" {
+		return fmt.Errorf("currency: %.8q, want three capital letters", s)
+	}
+	return nil
+}
+
+func (b Book) checkPrices() error {
+	if len(b.Prices) > maxPrices {
+		return fmt.Errorf("prices: %d, want at most %d", len(b.Prices), maxPrices)
+	}
+	type key struct{ resource, model string }
+	seen := map[key]bool{}
+	for i, p := range b.Prices {
+		err := checkName("resource", p.Resource)
+		switch k := (key{p.Resource, p.Model}); {
+		case err != nil:
+		case p.Model != "" && checkName("model", p.Model) != nil:
+			err = checkName("model", p.Model)
+		case p.PerHour.Sign() < 0, p.PerHour.Cmp(whole(maxPrice)) > 0:
+			err = fmt.Errorf("pricePerHour: %s, want 0 to %d", p.PerHour, maxPrice)
+		case seen[k]:
+			err = errors.New("the resource and model have a price already")
+		default:
+			seen[k] = true
+		}
+		if err != nil {
+			return fmt.Errorf("prices[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (b Book) checkDiscounts() error {
+	if len(b.Discounts) > maxDiscounts {
+		return fmt.Errorf("discounts: %d, want at most %d", len(b.Discounts), maxDiscounts)
+	}
+	var last Decimal
+	for i, d := range b.Discounts {
+		if d.ThresholdHours.Cmp(last) <= 0 {
+			return fmt.Errorf("discounts[%d].thresholdHours: %s, want more than %s", i, d.ThresholdHours, last)
+		}
+		if d.Multiplier.Sign() < 0 || d.Multiplier.Cmp(whole(1)) > 0 {
+			return fmt.Errorf("discounts[%d].multiplier: %s, want 0 to 1", i, d.Multiplier)
+		}
+		last = d.ThresholdHours
+	}
+	return nil
+}
+
+// priceOf is the index of the price of a resource and model; -1 if there is none.
+func (b Book) priceOf(resource, model string) int {
+	found := -1
+	for i, p := range b.Prices {
+		if p.Resource != resource {
+			continue
+		}
+		if p.Model == model {
+			return i
+		}
+		if p.Model == "" {
+			found = i
+		}
+	}
+	return found
+}
+
+// multiplier is that of the highest threshold that hours reach.
+func (b Book) multiplier(hours *big.Rat) *big.Rat {
+	m := big.NewRat(1, 1)
+	for _, d := range b.Discounts {
+		if hours.Cmp(d.ThresholdHours.Rat()) < 0 {
+			break
+		}
+		m = d.Multiplier.Rat()
+	}
+	return m
+}
+
+// full is how many hours at the full price cost as much as these hours do.
+func (b Book) full(hours *big.Rat) *big.Rat {
+	if b.Mode == AllUnits {
+		return new(big.Rat).Mul(hours, b.multiplier(hours))
+	}
+	sum, from, at := new(big.Rat), new(big.Rat), big.NewRat(1, 1)
+	tier := func(to *big.Rat) {
+		width := new(big.Rat).Sub(to, from)
+		sum.Add(sum, width.Mul(width, at))
+	}
+	for _, d := range b.Discounts {
+		threshold := d.ThresholdHours.Rat()
+		if hours.Cmp(threshold) <= 0 {
+			break
+		}
+		tier(threshold)
+		from, at = threshold, d.Multiplier.Rat()
+	}
+	tier(hours)
+	return sum
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package billing
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseNumbers(t *testing.T) {
+	cases := map[string]struct {
+		text        string
+		wantDecimal string // empty: refused
+		wantAmount  string // empty: refused
+	}{
+		"a whole number":          {text: "12", wantDecimal: "12", wantAmount: "12.00"},
+		"needless zeros behind":   {text: "12.50", wantDecimal: "12.5", wantAmount: "12.50"},
+		"nothing":                 {text: "0.00", wantDecimal: "0", wantAmount: "0.00"},
+		"negative nothing":        {text: "-0", wantDecimal: "0", wantAmount: "0.00"},
+		"negative":                {text: "-0.05", wantDecimal: "-0.05", wantAmount: "-0.05"},
+		"hundreds":                {text: "100", wantDecimal: "100", wantAmount: "100.00"},
+		"a part of a cent":        {text: "0.001", wantDecimal: "0.001"},
+		"nine places":             {text: "0.123456789", wantDecimal: "0.123456789"},
+		"ten places":              {text: "0.1234567891"},
+		"24 digits":               {text: strings.Repeat("9", 24), wantDecimal: strings.Repeat("9", 24), wantAmount: strings.Repeat("9", 24) + ".00"},
+		"25 digits":               {text: strings.Repeat("9", 25)},
+		"an empty text":           {text: ""},
+		"only a sign":             {text: "-"},
+		"two signs":               {text: "--1"},
+		"a plus":                  {text: "+1"},
+		"no digit before a point": {text: ".5"},
+		"no digit behind a point": {text: "5."},
+		"two points":              {text: "1.2.3"},
+		"a needless zero":         {text: "01"},
+		"an exponent":             {text: "1e9"},
+		"a fraction":              {text: "1/3"},
+		"hexadecimal":             {text: "0x10"},
+		"an underscore":           {text: "1_000"},
+		"a blank":                 {text: " 1"},
+		"digits of other lands":   {text: "١٢"},
+		"no number":               {text: "NaN"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			d, err := ParseDecimal(tc.text)
+			if got := d.String(); (err == nil) != (tc.wantDecimal != "") || err == nil && got != tc.wantDecimal {
+				t.Errorf("decimal %s, %v; want %q", got, err, tc.wantDecimal)
+			}
+			a, err := ParseAmount(tc.text)
+			if got := a.String(); (err == nil) != (tc.wantAmount != "") || err == nil && got != tc.wantAmount {
+				t.Errorf("amount %s, %v; want %q", got, err, tc.wantAmount)
+			}
+		})
+	}
+}
+
+func TestDecodeBook(t *testing.T) {
+	price := `{"resource": "g", "pricePerHour": "1"}`
+	cases := map[string]struct {
+		text    string
+		want    Book
+		wantErr string
+	}{
+		"defaults are the requirement's": {
+			text: `{"currency": "USD", "prices": [` + price + `]}`,
+			want: Book{Currency: "USD", Prices: []Price{{Resource: "g", PerHour: whole(1)}}, MinPeriodSeconds: 60, Mode: AllUnits, DiscountScope: PerSession},
+		},
+		"all fields": {
+			text: `{"currency": "EUR", "prices": [{"resource": "g", "model": "H100", "pricePerHour": "0.5"}], "minPeriodSeconds": 0,
+				"discounts": [{"thresholdHours": "1.5", "multiplier": "0"}, {"thresholdHours": "2", "multiplier": "1"}],
+				"mode": "Marginal", "discountScope": "BillingPeriod"}`,
+			want: Book{
+				Currency: "EUR", Prices: []Price{{Resource: "g", Model: "H100", PerHour: decimal(t, "0.5")}},
+				Discounts: []Discount{{ThresholdHours: decimal(t, "1.5")}, {ThresholdHours: whole(2), Multiplier: whole(1)}},
+				Mode:      Marginal, DiscountScope: PerPeriod,
+			},
+		},
+		"a field that there is not":   {text: `{"currency": "USD", "curency": "USD"}`, wantErr: `unknown field "curency"`},
+		"a field twice":               {text: `{"currency": "USD", "currency": "EUR"}`, wantErr: `"currency" is there twice`},
+		"a field twice, in two cases": {text: `{"currency": "USD", "Currency": "EUR"}`, wantErr: `"Currency" is there twice`},
+		"a field twice, further down": {text: `{"currency": "USD", "prices": [{"resource": "g", "resource": "h"}]}`, wantErr: "twice"},
+		"more behind it":              {text: `{"currency": "USD"} {}`, wantErr: "more behind"},
+		"a number that is no text":    {text: `{"currency": "USD", "prices": [{"resource": "g", "pricePerHour": 1}]}`, wantErr: "pricePerHour"},
+		"no currency":                 {text: `{"prices": []}`, wantErr: "currency"},
+		"a small currency":            {text: `{"currency": "usd"}`, wantErr: "currency"},
+		"a negative price":            {text: `{"currency": "USD", "prices": [{"resource": "g", "pricePerHour": "-1"}]}`, wantErr: "prices[0]: pricePerHour: -1"},
+		"a price of no resource":      {text: `{"currency": "USD", "prices": [{"pricePerHour": "1"}]}`, wantErr: "prices[0]: resource"},
+		"a model that is no name":     {text: `{"currency": "USD", "prices": [{"resource": "g", "model": "-", "pricePerHour": "1"}]}`, wantErr: "prices[0]: model"},
+		"two prices of one thing":     {text: `{"currency": "USD", "prices": [` + price + `,` + price + `]}`, wantErr: "prices[1]: the resource and model"},
+		"a negative minimum":          {text: `{"currency": "USD", "minPeriodSeconds": -1}`, wantErr: "minPeriodSeconds: -1"},
+		"a minimum of a year":         {text: `{"currency": "USD", "minPeriodSeconds": 31536000}`, wantErr: "minPeriodSeconds"},
+		"another mode":                {text: `{"currency": "USD", "mode": "Best"}`, wantErr: "mode: want"},
+		"another scope":               {text: `{"currency": "USD", "discountScope": "Day"}`, wantErr: "discountScope: want"},
+		"a threshold of nothing":      {text: `{"currency": "USD", "discounts": [{"thresholdHours": "0", "multiplier": "1"}]}`, wantErr: "discounts[0].thresholdHours"},
+		"thresholds that descend":     {text: `{"currency": "USD", "discounts": [{"thresholdHours": "2", "multiplier": "1"}, {"thresholdHours": "1", "multiplier": "1"}]}`, wantErr: "discounts[1].thresholdHours: 1"},
+		"a discount that adds":        {text: `{"currency": "USD", "discounts": [{"thresholdHours": "2", "multiplier": "1.1"}]}`, wantErr: "discounts[0].multiplier: 1.1"},
+		"a negative multiplier":       {text: `{"currency": "USD", "discounts": [{"thresholdHours": "2", "multiplier": "-0.1"}]}`, wantErr: "discounts[0].multiplier"},
+		"no object":                   {text: `[]`, wantErr: "cannot unmarshal"},
+		"nothing":                     {text: ``, wantErr: "EOF"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := DecodeBook([]byte(tc.text))
+			if tc.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.wantErr) {
+					t.Errorf("%v: error %v, want %q in it", got, err, tc.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDecodeSessions(t *testing.T) {
+	sessions, err := DecodeSessions([]byte(`[{"id": "s", "tenant": "team-a", "resource": "nvidia.com/gpu", "quantity": "4",
+		"start": "2026-11-01T00:00:00Z", "end": "2026-11-01T01:00:00+01:00"}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Session{held(t, "s", "4", 0)}, sessions); diff != "" {
+		t.Errorf("(-want,+got):\n%s", diff)
+	}
+	if _, err := DecodeSessions([]byte(`[{"id": "s", "tenant": "team-a", "resource": "g", "quantity": "4"}]`)); err == nil {
+		t.Error("a session without a start was taken")
+	}
+}

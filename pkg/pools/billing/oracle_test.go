@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package billing
+
+import (
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// The oracle computes bills once more, in whole numbers and by the overlap of a session's
+// hours with each tier. It shares nothing with the code but its input.
+
+// plainSession has seconds and thousandths of a device.
+type plainSession struct {
+	id, tenant, resource, model string
+	start, seconds, milli       int64
+}
+
+// plainTier has hours and thousandths.
+type plainTier struct{ hours, milli int64 }
+
+// plainBook has thousandths of the currency an hour.
+type plainBook struct {
+	prices   map[[2]string]int64 // resource and model -> price
+	min      int64
+	tiers    []plainTier
+	marginal bool
+	period   bool
+}
+
+// price follows the rule for models; ok is false if there is none.
+func (b plainBook) price(resource, model string) (price int64, entry [2]string, ok bool) {
+	for _, entry := range [][2]string{{resource, model}, {resource, ""}} {
+		if price, ok := b.prices[entry]; ok {
+			return price, entry, true
+		}
+	}
+	return 0, [2]string{}, false
+}
+
+// units are thousandths of a device, for a second.
+func (b plainBook) units(s plainSession) int64 { return max(s.seconds, b.min) * s.milli }
+
+const unitsPerHour = 3600 * 1000
+
+// cents returns what each session costs.
+func (b plainBook) cents(sessions []plainSession) []int64 {
+	costs := make([]int64, len(sessions))
+	for i, s := range sessions {
+		price, entry, ok := b.price(s.resource, s.model)
+		if !ok {
+			continue
+		}
+		units, before, total := b.units(s), int64(0), int64(0)
+		for _, o := range sessions {
+			if !b.period {
+				break
+			}
+			if _, theirs, _ := b.price(o.resource, o.model); o.tenant != s.tenant || theirs != entry {
+				continue
+			}
+			total += b.units(o)
+			end, ends := s.start+s.seconds, o.start+o.seconds
+			if ends < end || ends == end && o.id < s.id {
+				before += b.units(o)
+			}
+		}
+		if !b.period {
+			total = units
+		}
+		costs[i] = roundCents(b.weighted(units, before, total), price)
+	}
+	return costs
+}
+
+// weighted is the units times thousandths of the price.
+func (b plainBook) weighted(units, before, total int64) *big.Int {
+	sum := new(big.Int)
+	for i := -1; i < len(b.tiers); i++ {
+		from, to, milli := int64(0), int64(1)<<62, int64(1000)
+		if i >= 0 {
+			from, milli = b.tiers[i].hours*unitsPerHour, b.tiers[i].milli
+		}
+		if i+1 < len(b.tiers) {
+			to = b.tiers[i+1].hours * unitsPerHour
+		}
+		var here int64
+		switch {
+		case b.marginal:
+			here = max(0, min(before+units, to)-max(before, from))
+		case from <= total && total < to:
+			here = units
+		}
+		sum.Add(sum, new(big.Int).Mul(big.NewInt(here), big.NewInt(milli)))
+	}
+	return sum
+}
+
+// roundCents divides by what weighted and price are multiplied by, half up.
+func roundCents(weighted *big.Int, price int64) int64 {
+	num := new(big.Int).Mul(weighted, big.NewInt(price*100))
+	den := new(big.Int).Mul(big.NewInt(unitsPerHour), big.NewInt(1000*1000))
+	quotient, rest := new(big.Int).QuoRem(num, den, new(big.Int))
+	if rest.Add(rest, rest).Cmp(den) >= 0 {
+		quotient.Add(quotient, big.NewInt(1))
+	}
+	return quotient.Int64()
+}
+
+// epoch is when the sessions of tests begin.
+var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
+
+func (s plainSession) session(t *testing.T) Session {
+	t.Helper()
+	start := epoch.Add(time.Duration(s.start) * time.Second)
+	return Session{
+		ID: s.id, Tenant: s.tenant, Resource: s.resource, Model: s.model, Quantity: thousandths(t, s.milli),
+		Start: start, End: start.Add(time.Duration(s.seconds) * time.Second),
+	}
+}
+
+func (b plainBook) book(t *testing.T) Book {
+	t.Helper()
+	book := Book{Currency: "USD", MinPeriodSeconds: b.min, Mode: AllUnits, DiscountScope: PerSession}
+	if b.marginal {
+		book.Mode = Marginal
+	}
+	if b.period {
+		book.DiscountScope = PerPeriod
+	}
+	for entry, price := range b.prices {
+		book.Prices = append(book.Prices, Price{Resource: entry[0], Model: entry[1], PerHour: thousandths(t, price)})
+	}
+	for _, tier := range b.tiers {
+		book.Discounts = append(book.Discounts, Discount{ThresholdHours: whole(tier.hours), Multiplier: thousandths(t, tier.milli)})
+	}
+	return book
+}
+
+func thousandths(t *testing.T, n int64) Decimal {
+	t.Helper()
+	return decimal(t, fmt.Sprintf("%d.%03d", n/1000, n%1000))
+}
+
+func decimal(t *testing.T, s string) Decimal {
+	t.Helper()
+	d, err := ParseDecimal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func amount(t *testing.T, s string) Amount {
+	t.Helper()
+	a, err := ParseAmount(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// randomBook has prices of three resources, one of them for a model, none for a fourth.
+func randomBook(rng *rand.Rand) plainBook {
+	b := plainBook{
+		prices: map[[2]string]int64{
+			{"nvidia.com/gpu", ""}:           rng.Int64N(10_000),
+			{"nvidia.com/gpu", "H100"}:       rng.Int64N(10_000),
+			{"amd.com/gpu", ""}:              rng.Int64N(10_000),
+			{"nvidia.com/mig-1g.10gb", "A1"}: rng.Int64N(10_000),
+		},
+		min: rng.Int64N(3) * 60, marginal: rng.IntN(2) == 0, period: rng.IntN(2) == 0,
+	}
+	var hours int64
+	for range rng.IntN(5) {
+		hours += 1 + rng.Int64N(40)
+		b.tiers = append(b.tiers, plainTier{hours: hours, milli: rng.Int64N(1001)})
+	}
+	return b
+}
+
+// randomSessions has many that end together, and many of exactly a threshold's hours.
+func randomSessions(rng *rand.Rand, n int) []plainSession {
+	sessions := make([]plainSession, n)
+	for i := range sessions {
+		s := plainSession{
+			id: fmt.Sprintf("s%05d", rng.IntN(100_000)*n+i), tenant: []string{"team-a", "team-b"}[rng.IntN(2)],
+			resource: []string{"nvidia.com/gpu", "nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.10gb", "x/unknown"}[rng.IntN(5)],
+			model:    []string{"", "A1", "H100"}[rng.IntN(3)],
+			start:    rng.Int64N(20) * 3600, seconds: rng.Int64N(40_000), milli: []int64{1000, 4000, 8000, 142, 428}[rng.IntN(5)],
+		}
+		if rng.IntN(3) == 0 {
+			s.seconds = rng.Int64N(20) * 3600
+		}
+		sessions[i] = s
+	}
+	return sessions
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package billing
+
+import (
+	"fmt"
+	"math/big"
+	"slices"
+	"time"
+)
+
+// Charge is what one session costs.
+type Charge struct {
+	Session   Session
+	Hours     *big.Rat // device hours billed, exactly
+	UnitPrice Decimal
+	Gross     Amount // without discounts
+	Cost      Amount // rounded half up, per session
+	// NoPrice: the book has no price for it, so it costs nothing.
+	NoPrice bool
+}
+
+// Discount is what the discounts took off.
+func (c Charge) Discount() Amount { return c.Gross.Minus(c.Cost) }
+
+// Rate says what each session of one bill costs, by end and ID. The sessions have ended. For
+// discounts of the scope PerPeriod they are all sessions of the period; with Marginal, those
+// that end first have the hours before the thresholds.
+func Rate(book Book, sessions []Session) ([]Charge, error) {
+	if err := book.Validate(); err != nil {
+		return nil, err
+	}
+	ended, err := distinct(sessions)
+	if err != nil {
+		return nil, err
+	}
+	charges := make([]Charge, len(ended))
+	total := hoursOf{}
+	for i, s := range ended {
+		if s.Open() {
+			return nil, fmt.Errorf("session %q: has not ended", s.ID)
+		}
+		charges[i] = Charge{Session: s, Hours: s.hours(book.MinPeriodSeconds)}
+		total.add(book.groupOf(s), charges[i].Hours)
+	}
+	before := hoursOf{}
+	for i := range charges {
+		g := book.groupOf(charges[i].Session)
+		charges[i].price(book, before.get(g), total.get(g))
+		before.add(g, charges[i].Hours)
+	}
+	return charges, nil
+}
+
+// price says what the charge's hours cost, after those before them in a bill of total hours.
+func (c *Charge) price(book Book, before, total *big.Rat) {
+	i := book.priceOf(c.Session.Resource, c.Session.Model)
+	if i < 0 {
+		c.NoPrice = true
+		return
+	}
+	c.UnitPrice = book.Prices[i].PerHour
+	c.Gross = toCents(new(big.Rat).Mul(c.Hours, c.UnitPrice.Rat()))
+	c.Cost = toCents(new(big.Rat).Mul(book.fullWithin(c.Hours, before, total), c.UnitPrice.Rat()))
+}
+
+// group is the sessions whose hours count together for discounts of the scope PerPeriod.
+type group struct {
+	tenant string
+	price  int
+}
+
+func (b Book) groupOf(s Session) group { return group{s.Tenant, b.priceOf(s.Resource, s.Model)} }
+
+// hoursOf sums hours by group.
+type hoursOf map[group]*big.Rat
+
+func (h hoursOf) get(g group) *big.Rat {
+	if h[g] == nil {
+		return new(big.Rat)
+	}
+	return h[g]
+}
+
+func (h hoursOf) add(g group, hours *big.Rat) { h[g] = new(big.Rat).Add(h.get(g), hours) }
+
+// fullWithin is how many hours at the full price the hours of a session cost, after those
+// before it, in a bill of total hours.
+func (b Book) fullWithin(hours, before, total *big.Rat) *big.Rat {
+	switch {
+	case b.DiscountScope == PerSession:
+		return b.full(hours)
+	case b.Mode == AllUnits:
+		return new(big.Rat).Mul(hours, b.multiplier(total))
+	}
+	after := b.full(new(big.Rat).Add(before, hours))
+	return after.Sub(after, b.full(before))
+}
+
+// Accrued says what the open ones among sessions would cost if they ended now. It is an
+// estimate: with discounts of the scope PerPeriod, what ends later changes it.
+func Accrued(book Book, sessions []Session, now time.Time) ([]Charge, error) {
+	asEnded := slices.Clone(sessions)
+	open := map[string]bool{}
+	for i, s := range asEnded {
+		if !s.Open() {
+			continue
+		}
+		open[s.ID] = true
+		asEnded[i].End = now
+		if now.Before(s.Start) { // another clock wrote it
+			asEnded[i].End = s.Start
+		}
+	}
+	charges, err := Rate(book, asEnded)
+	return slices.DeleteFunc(charges, func(c Charge) bool { return !open[c.Session.ID] }), err
+}
+
+// Sum is what the charges cost together.
+func Sum(charges []Charge) Amount {
+	var sum Amount
+	for _, c := range charges {
+		sum = sum.Plus(c.Cost)
+	}
+	return sum
+}

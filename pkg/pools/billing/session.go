@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package billing
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"time"
+)
+
+// maxQuantity is more devices than any pod has.
+const maxQuantity = 1_000_000
+
+// Session is one pod's hold of devices, from its binding to its end.
+type Session struct {
+	ID       string `json:"id"` // the pod's UID
+	Tenant   string `json:"tenant"`
+	Resource string `json:"resource"`
+	Model    string `json:"model,omitempty"`
+	// Quantity is the number of devices; a slice is a part of one, such as 0.428.
+	Quantity Decimal   `json:"quantity"`
+	Start    time.Time `json:"start"`
+	// End is zero while the session is open.
+	End time.Time `json:"end,omitzero"`
+	// Estimated: nobody saw the end, it is that of the last heartbeat.
+	Estimated bool `json:"estimated,omitempty"`
+	// Invoice is the ID of the invoice that the session is on. Without it, the session is on
+	// that of the period in which it ends. One that becomes known after that invoice is final
+	// is put on a later one in this way.
+	Invoice string `json:"invoice,omitempty"`
+}
+
+// DecodeSessions reads a list of sessions from JSON.
+func DecodeSessions(data []byte) ([]Session, error) {
+	var sessions []Session
+	if err := decode(data, &sessions); err != nil {
+		return nil, fmt.Errorf("sessions: %w", err)
+	}
+	if _, err := distinct(sessions); err != nil {
+		return nil, err
+	}
+	return sessions, nil
+}
+
+// Open says that the session has not ended.
+func (s Session) Open() bool { return s.End.IsZero() }
+
+// Equal says whether both are the same session in all fields.
+func (s Session) Equal(o Session) bool {
+	sameTimes := s.Start.Equal(o.Start) && s.End.Equal(o.End)
+	sameNames := s.ID == o.ID && s.Tenant == o.Tenant && s.Resource == o.Resource && s.Model == o.Model
+	return sameTimes && sameNames && s.Quantity.Equal(o.Quantity) && s.Estimated == o.Estimated && s.Invoice == o.Invoice
+}
+
+// Validate refuses a session that cannot be billed, naming the field.
+func (s Session) Validate() error {
+	if err := s.check(); err != nil {
+		return fmt.Errorf("session %.64q: %w", s.ID, err)
+	}
+	return nil
+}
+
+func (s Session) check() error {
+	err := errors.Join(checkName("id", s.ID), checkName("tenant", s.Tenant), checkName("resource", s.Resource))
+	if s.Model != "" {
+		err = errors.Join(err, checkName("model", s.Model))
+	}
+	if s.Invoice != "" {
+		err = errors.Join(err, checkName("invoice", s.Invoice))
+	}
+	switch {
+	case err != nil:
+		return err
+	case s.Quantity.Sign() <= 0, s.Quantity.Cmp(whole(maxQuantity)) > 0:
+		return fmt.Errorf("quantity: %s, want more than 0 and at most %d", s.Quantity, maxQuantity)
+	case s.Start.IsZero():
+		return errors.New("start: is missing")
+	case !s.Open() && s.End.Before(s.Start):
+		return fmt.Errorf("end: %s is before the start", s.End.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// hours is the device hours to bill: quantity times the duration or the minimum.
+func (s Session) hours(minSeconds int64) *big.Rat {
+	// time.Duration ends at 292 years, so seconds and nanoseconds are subtracted apart.
+	const nano = 1_000_000_000
+	duration := big.NewRat(s.End.Unix()-s.Start.Unix(), 1)
+	duration.Add(duration, big.NewRat(int64(s.End.Nanosecond()-s.Start.Nanosecond()), nano))
+	if least := big.NewRat(minSeconds, 1); duration.Cmp(least) < 0 {
+		duration = least
+	}
+	return duration.Mul(duration, s.Quantity.Rat()).Quo(duration, big.NewRat(3600, 1))
+}
+
+// distinct returns each session once, by end and then by ID, so that no result depends on
+// the order of the input. A session that is there twice with different fields is refused.
+func distinct(sessions []Session) ([]Session, error) {
+	byID := make(map[string]Session, len(sessions))
+	unique := make([]Session, 0, len(sessions))
+	for _, s := range sessions {
+		if err := s.Validate(); err != nil {
+			return nil, err
+		}
+		if known, ok := byID[s.ID]; ok {
+			if !known.Equal(s) {
+				return nil, fmt.Errorf("session %q: is there twice, with different fields", s.ID)
+			}
+			continue
+		}
+		byID[s.ID] = s
+		unique = append(unique, s)
+	}
+	slices.SortFunc(unique, func(a, b Session) int {
+		return cmp.Or(a.End.Compare(b.End), cmp.Compare(a.ID, b.ID))
+	})
+	return unique, nil
+}
