@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package billing
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Account is a tenant's account. Credits are only ever appended; a mistake is corrected by
+// one more credit, which may be negative.
+type Account struct {
+	Tenant string `json:"tenant"`
+	// UID makes the tenant's invoices differ from those of another account of this name.
+	UID     string   `json:"uid"`
+	Credits []Credit `json:"credits,omitempty"`
+}
+
+// Credit is money that a tenant has paid or was given.
+type Credit struct {
+	ID     string    `json:"id"`
+	Amount Amount    `json:"amount"`
+	At     time.Time `json:"at"`
+}
+
+// Equal says whether both are the same credit in all fields.
+func (c Credit) Equal(o Credit) bool {
+	return c.ID == o.ID && c.Amount.Equal(o.Amount) && c.At.Equal(o.At)
+}
+
+// DecodeAccount reads an account from JSON.
+func DecodeAccount(data []byte) (Account, error) {
+	var a Account
+	if err := decode(data, &a); err != nil {
+		return Account{}, fmt.Errorf("account: %w", err)
+	}
+	if err := a.Validate(); err != nil {
+		return Account{}, err
+	}
+	return a, nil
+}
+
+// Validate refuses an account that cannot be billed, naming the field.
+func (a Account) Validate() error {
+	err := errors.Join(checkName("tenant", a.Tenant), checkName("uid", a.UID))
+	seen := map[string]bool{}
+	for i, c := range a.Credits {
+		wrong := checkName("id", c.ID)
+		switch {
+		case wrong != nil:
+		case seen[c.ID]:
+			wrong = fmt.Errorf("id: %q is there twice", c.ID)
+		case c.Amount.Sign() == 0:
+			wrong = errors.New("amount: is 0")
+		case c.At.IsZero():
+			wrong = errors.New("at: is missing")
+		}
+		seen[c.ID] = true
+		if wrong != nil {
+			err = errors.Join(err, fmt.Errorf("credits[%d].%w", i, wrong))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("account %.64q: %w", a.Tenant, err)
+	}
+	return nil
+}
+
+// Append returns the account with one more credit. One that it has already changes nothing,
+// so that a request may be repeated; one of the same ID and other fields is refused.
+func (a Account) Append(c Credit) (Account, error) {
+	for _, have := range a.Credits {
+		if have.ID != c.ID {
+			continue
+		}
+		if !have.Equal(c) {
+			return Account{}, fmt.Errorf("account %.64q: credit %q is there with other fields", a.Tenant, c.ID)
+		}
+		return a, nil
+	}
+	// A new array: accounts that were copied from this one keep their credits.
+	a.Credits = append(a.Credits[:len(a.Credits):len(a.Credits)], c)
+	if err := a.Validate(); err != nil {
+		return Account{}, err
+	}
+	return a, nil
+}
+
+// Extends refuses an account that is not the old one with credits appended.
+func (a Account) Extends(old Account) error {
+	if a.Tenant != old.Tenant || a.UID != old.UID {
+		return fmt.Errorf("account %.64q: the tenant or UID changed", old.Tenant)
+	}
+	for i, c := range old.Credits {
+		if i >= len(a.Credits) || !a.Credits[i].Equal(c) {
+			return fmt.Errorf("account %.64q: credits[%d]: credits are only appended", a.Tenant, i)
+		}
+	}
+	return a.Validate()
+}
+
+// Balance is the credits less what the tenant's sessions cost: the total of each final
+// invoice, and each charge of a session that is on none of them. It is computed anew each
+// time, so an invoice or a session that is there twice counts once.
+func (a Account) Balance(final []Invoice, charges []Charge) (Amount, error) {
+	var balance Amount
+	for _, c := range a.Credits {
+		balance = balance.Plus(c.Amount)
+	}
+	invoiced := map[string]Invoice{}
+	for _, v := range final {
+		if v.Tenant != a.Tenant {
+			continue
+		}
+		known, twice := invoiced[v.ID]
+		switch {
+		case twice && !known.Total.Equal(v.Total):
+			return Amount{}, fmt.Errorf("invoice %q: is there twice, with different totals", v.ID)
+		case !twice:
+			balance = balance.Minus(v.Total)
+		}
+		invoiced[v.ID] = v
+	}
+	counted := map[string]Amount{}
+	for _, c := range charges {
+		if _, covered := invoiced[c.Session.Invoice]; covered || c.Session.Tenant != a.Tenant {
+			continue
+		}
+		known, twice := counted[c.Session.ID]
+		switch {
+		case twice && !known.Equal(c.Cost):
+			return Amount{}, fmt.Errorf("session %q: is there twice, with different costs", c.Session.ID)
+		case !twice:
+			balance = balance.Minus(c.Cost)
+		}
+		counted[c.Session.ID] = c.Cost
+	}
+	return balance, nil
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package billing
+
+import (
+	"bytes"
+	"encoding/csv"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestExport(t *testing.T) {
+	h100 := held(t, "h100", "8", 1800)
+	h100.Model, h100.Estimated = "H100", true
+	sessions := []Session{held(t, "long", "4", 90_000), h100}
+	b := book(t, requirementBook)
+	invoices := []Invoice{invoice(t, b, teamA(), november, sessions)}
+	charges, err := Rate(b, sessions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asJSON, asCSV, asCharges bytes.Buffer
+	for _, err := range []error{WriteJSON(&asJSON, invoices), WriteCSV(&asCSV, invoices), WriteChargesCSV(&asCharges, charges)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const wantJSON = `[
+  {
+    "invoice_id": "inv-20261101-20261201-7b1c",
+    "tenant": "team-a",
+    "period": {
+      "start": "2026-11-01T00:00:00Z",
+      "end": "2026-12-01T00:00:00Z"
+    },
+    "currency": "USD",
+    "line_items": [
+      {
+        "resource": "nvidia.com/gpu",
+        "hours": "100",
+        "unit_price": "2",
+        "discount": "20.00",
+        "subtotal": "180.00",
+        "sessions": 1
+      },
+      {
+        "resource": "nvidia.com/gpu",
+        "model": "H100",
+        "hours": "4",
+        "unit_price": "2",
+        "discount": "0.00",
+        "subtotal": "8.00",
+        "sessions": 1,
+        "estimated": 1
+      }
+    ],
+    "total": "188.00",
+    "generated_at": "2026-12-01T00:00:00Z"
+  }
+]
+`
+	const wantCSV = `invoice_id,tenant,period_start,period_end,resource,model,hours,unit_price,discount,subtotal,currency,sessions,estimated,no_price
+inv-20261101-20261201-7b1c,team-a,2026-11-01T00:00:00Z,2026-12-01T00:00:00Z,nvidia.com/gpu,,100,2,20.00,180.00,USD,1,0,false
+inv-20261101-20261201-7b1c,team-a,2026-11-01T00:00:00Z,2026-12-01T00:00:00Z,nvidia.com/gpu,H100,4,2,0.00,8.00,USD,1,1,false
+`
+	const wantCharges = `session,tenant,resource,model,quantity,start,end,hours,unit_price,discount,cost,estimated,no_price
+h100,team-a,nvidia.com/gpu,H100,8,2026-11-01T00:00:00Z,2026-11-01T00:30:00Z,4,2,0.00,8.00,true,false
+long,team-a,nvidia.com/gpu,,4,2026-11-01T00:00:00Z,2026-11-02T01:00:00Z,100,2,20.00,180.00,false,false
+`
+	for _, c := range []struct{ what, want, got string }{
+		{"JSON", wantJSON, asJSON.String()}, {"CSV", wantCSV, asCSV.String()}, {"charges", wantCharges, asCharges.String()},
+	} {
+		if diff := cmp.Diff(c.want, c.got); diff != "" {
+			t.Errorf("%s (-want,+got):\n%s", c.what, diff)
+		}
+	}
+}
+
+// What is written is read back as it was, and the CSV files have the same money.
+func TestExportIsReadBack(t *testing.T) {
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 13))
+		b := randomBook(rng).book(t)
+		var sessions []Session
+		for _, s := range randomSessions(rng, 30) {
+			sessions = append(sessions, s.session(t))
+		}
+		want := []Invoice{invoice(t, b, teamA(), november, sessions)}
+		var text bytes.Buffer
+		if err := WriteJSON(&text, want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeInvoices(text.Bytes())
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("seed %d (-want,+got):\n%s", seed, diff)
+		}
+		charges, err := Rate(b, OnInvoice(teamA(), november, sessions))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines, single bytes.Buffer
+		if err := WriteCSV(&lines, want); err != nil {
+			t.Fatal(err)
+		}
+		if err := WriteChargesCSV(&single, charges); err != nil {
+			t.Fatal(err)
+		}
+		for column, file := range map[string]string{"subtotal": lines.String(), "cost": single.String()} {
+			if sum := sumColumn(t, file, column); !sum.Equal(want[0].Total) {
+				t.Fatalf("seed %d: column %s adds up to %s, want %s", seed, column, sum, want[0].Total)
+			}
+		}
+	}
+}
+
+func sumColumn(t *testing.T, file, column string) Amount {
+	t.Helper()
+	rows, err := csv.NewReader(strings.NewReader(file)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum Amount
+	for _, row := range rows[1:] {
+		for i, name := range rows[0] {
+			if name == column {
+				sum = sum.Plus(amount(t, row[i]))
+			}
+		}
+	}
+	return sum
+}

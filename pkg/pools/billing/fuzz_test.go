@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package billing
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// What ParseDecimal and ParseAmount take is written and read back as it was, and both agree.
+func FuzzParseNumber(f *testing.F) {
+	for _, seed := range []string{"0", "-0", "12.5", "0.428", "-0.01", "999999999999999999999999.99", "1e9", "1/3", "0x1p-2", "01", ".", "-"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		d, err := ParseDecimal(text)
+		a, errAmount := ParseAmount(text)
+		if err != nil {
+			if errAmount == nil {
+				t.Errorf("%q: an amount and no decimal", text)
+			}
+			return
+		}
+		if again, err := ParseDecimal(d.String()); err != nil || !again.Equal(d) {
+			t.Errorf("%q: read back as %s, %v", text, again, err)
+		}
+		if errAmount != nil {
+			return
+		}
+		if again, err := ParseAmount(a.String()); err != nil || !again.Equal(a) {
+			t.Errorf("%q: read back as %s, %v", text, again, err)
+		}
+		if !toCents(d.Rat()).Equal(a) {
+			t.Errorf("%q: decimal %s, amount %s", text, d, a)
+		}
+	})
+}
+
+func FuzzParsePeriod(f *testing.F) {
+	for _, seed := range []string{"2026-11", "2026-11-24", "2026-11-01/2026-11-15", "2026-11-01T00:00:00+01:00/2026-12-01T00:00:00Z", "0000-01", "9999-12", "/"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		p, err := ParsePeriod(text)
+		if err != nil {
+			return
+		}
+		if again, err := ParsePeriod(p.String()); err != nil || !again.Equal(p) {
+			t.Errorf("%q: %s is read back as %s, %v", text, p, again, err)
+		}
+		if err := checkName("id", InvoiceID(teamA(), p)); err != nil {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
+}
+
+func FuzzDecodeBook(f *testing.F) {
+	for _, seed := range []string{
+		requirementBook, `{"currency":"USD"}`, `{"currency":"USD","currency":"EUR"}`, `{"currency":"USD","mode":"Marginal","discountScope":"BillingPeriod"}`,
+		`{"currency":"USD","prices":[{"resource":"g","model":"H100","pricePerHour":"0.000000001"}],"minPeriodSeconds":2592000}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { readBack(t, data, DecodeBook) })
+}
+
+func FuzzDecodeAccount(f *testing.F) {
+	for _, seed := range []string{`{"tenant":"team-a","uid":"7"}`, `{"tenant":"team-a","uid":"7","credits":[{"id":"a","amount":"-10.5","at":"2026-11-01T00:00:00Z"}]}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if a, ok := readBack(t, data, DecodeAccount); ok {
+			if err := a.Extends(a); err != nil {
+				t.Errorf("%s: does not extend itself: %v", data, err)
+			}
+		}
+	})
+}
+
+// Sessions that are taken can be billed, and the invoices that they make are read back.
+func FuzzDecodeSessions(f *testing.F) {
+	for _, seed := range []string{
+		`[]`, `[{"id":"s","tenant":"team-a","resource":"nvidia.com/gpu","quantity":"4","start":"2026-11-01T00:00:00Z"}]`,
+		`[{"id":"s","tenant":"team-a","resource":"nvidia.com/gpu","model":"H100","quantity":"0.428","start":"0001-01-01T00:00:01Z","end":"9999-12-31T23:59:59.5Z","estimated":true}]`,
+		`[{"id":"s","tenant":"team-a","resource":"x/y","quantity":"1000000","start":"2026-11-01T00:00:00Z","end":"2026-11-02T00:00:00Z","invoice":"inv-20261101-20261201-7b1c"}]`,
+	} {
+		f.Add([]byte(seed))
+	}
+	b, err := DecodeBook([]byte(requirementBook))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		sessions, ok := readBack(t, data, DecodeSessions)
+		if !ok {
+			return
+		}
+		v, err := NewInvoice(b, teamA(), november, sessions, november.End)
+		if err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		if _, err := Accrued(b, sessions, november.End); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+		var text bytes.Buffer
+		if err := WriteJSON(&text, []Invoice{v}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := DecodeInvoices(text.Bytes()); err != nil {
+			t.Fatalf("%s: %v", data, err)
+		}
+	})
+}
+
+func FuzzDecodeInvoices(f *testing.F) {
+	for _, seed := range []string{
+		`[]`, `[{"invoice_id":"i","tenant":"a","period":{"start":"2026-11-01T00:00:00Z","end":"2026-12-01T00:00:00Z"},"currency":"USD","line_items":[
+			{"resource":"g","hours":"1","unit_price":"2","discount":"0.00","subtotal":"2.00","sessions":1}],"total":"2.00","generated_at":"2026-12-01T00:00:00Z"}]`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { readBack(t, data, DecodeInvoices) })
+}
+
+// readBack decodes data, and what was decoded once more after writing it.
+func readBack[T any](t *testing.T, data []byte, decode func([]byte) (T, error)) (T, bool) {
+	t.Helper()
+	value, err := decode(data)
+	if err != nil {
+		return value, false
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatalf("%s: cannot be written: %v", data, err)
+	}
+	again, err := decode(text)
+	if err != nil {
+		t.Fatalf("%s: written as %s, which is refused: %v", data, text, err)
+	}
+	if diff := cmp.Diff(value, again); diff != "" {
+		t.Fatalf("%s (-read,+again):\n%s", data, diff)
+	}
+	return value, true
+}

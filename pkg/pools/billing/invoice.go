@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package billing
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/big"
+	"slices"
+	"time"
+)
+
+// Invoice is what a tenant owes for a period. Computed again from the same sessions it is
+// the same.
+type Invoice struct {
+	ID          string    `json:"invoice_id"`
+	Tenant      string    `json:"tenant"`
+	Period      Period    `json:"period"`
+	Currency    string    `json:"currency"`
+	Lines       []Line    `json:"line_items"`
+	Total       Amount    `json:"total"`
+	GeneratedAt time.Time `json:"generated_at"`
+}
+
+// Line is the sessions of an invoice that had one resource, model and price.
+type Line struct {
+	Resource string `json:"resource"`
+	Model    string `json:"model,omitempty"`
+	// Hours is the device hours billed, rounded; the subtotal is not computed from it.
+	Hours     Decimal `json:"hours"`
+	UnitPrice Decimal `json:"unit_price"`
+	// Discount is what discounts took off; subtotal and discount are the price without them.
+	Discount Amount `json:"discount"`
+	Subtotal Amount `json:"subtotal"` // the sum of the sessions' rounded costs
+	Sessions int    `json:"sessions"`
+	// Estimated is the number of sessions whose end nobody saw.
+	Estimated int `json:"estimated,omitempty"`
+	// NoPrice: the price book has none for this resource, so nothing is charged.
+	NoPrice bool `json:"no_price,omitempty"`
+}
+
+// InvoiceID is the ID of an account's invoice for a period. Other accounts and periods have
+// other IDs, and the same ones the same ID, so that no period is billed twice.
+func InvoiceID(a Account, p Period) string { return "inv-" + p.compact() + "-" + a.UID }
+
+// OnInvoice are the sessions that are on the account's invoice for a period: those that say
+// so, and those that ended in the period and are on no other.
+func OnInvoice(a Account, p Period, sessions []Session) []Session {
+	id := InvoiceID(a, p)
+	var on []Session
+	for _, s := range sessions {
+		inPeriod := s.Invoice == "" && p.Has(s.End)
+		if s.Tenant == a.Tenant && !s.Open() && (s.Invoice == id || inPeriod) {
+			on = append(on, s)
+		}
+	}
+	return on
+}
+
+// NewInvoice computes an account's invoice from all sessions that there are.
+func NewInvoice(book Book, a Account, p Period, sessions []Session, now time.Time) (Invoice, error) {
+	if err := a.Validate(); err != nil {
+		return Invoice{}, err
+	}
+	if err := p.Validate(); err != nil {
+		return Invoice{}, fmt.Errorf("period: %w", err)
+	}
+	charges, err := Rate(book, OnInvoice(a, p, sessions))
+	if err != nil {
+		return Invoice{}, err
+	}
+	return Invoice{
+		ID: InvoiceID(a, p), Tenant: a.Tenant, Period: p, Currency: book.Currency,
+		Lines: linesOf(charges), Total: Sum(charges), GeneratedAt: now,
+	}, nil
+}
+
+// linesOf sums charges by resource and model, which have one price.
+func linesOf(charges []Charge) []Line {
+	type key struct{ resource, model string }
+	lines, hours := map[key]Line{}, map[key]*big.Rat{}
+	for _, c := range charges {
+		k := key{c.Session.Resource, c.Session.Model}
+		l := lines[k]
+		if hours[k] == nil {
+			l = Line{Resource: k.resource, Model: k.model, UnitPrice: c.UnitPrice, NoPrice: c.NoPrice}
+			hours[k] = new(big.Rat)
+		}
+		hours[k].Add(hours[k], c.Hours)
+		l.Discount = l.Discount.Plus(c.Discount())
+		l.Subtotal = l.Subtotal.Plus(c.Cost)
+		l.Sessions++
+		if c.Session.Estimated {
+			l.Estimated++
+		}
+		lines[k] = l
+	}
+	for k, l := range lines {
+		l.Hours = toHours(hours[k])
+		lines[k] = l
+	}
+	return slices.SortedFunc(maps.Values(lines), func(a, b Line) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model))
+	})
+}
+
+// Validate refuses an invoice that does not add up or has a name that is none.
+func (v Invoice) Validate() error {
+	if err := v.check(); err != nil {
+		return fmt.Errorf("invoice %.128q: %w", v.ID, err)
+	}
+	return nil
+}
+
+func (v Invoice) check() error {
+	err := errors.Join(checkName("invoice_id", v.ID), checkName("tenant", v.Tenant), checkCurrency(v.Currency))
+	if wrong := v.Period.Validate(); wrong != nil {
+		err = errors.Join(err, fmt.Errorf("period: %w", wrong))
+	}
+	var total Amount
+	for i, l := range v.Lines {
+		if wrong := l.check(); wrong != nil {
+			err = errors.Join(err, fmt.Errorf("line_items[%d].%w", i, wrong))
+		}
+		total = total.Plus(l.Subtotal)
+	}
+	if err == nil && !total.Equal(v.Total) {
+		return fmt.Errorf("total: %s, but the lines add up to %s", v.Total, total)
+	}
+	return err
+}
+
+func (l Line) check() error {
+	err := checkName("resource", l.Resource)
+	if l.Model != "" {
+		err = errors.Join(err, checkName("model", l.Model))
+	}
+	switch {
+	case err != nil:
+		return err
+	case l.Hours.Sign() < 0, l.UnitPrice.Sign() < 0, l.Subtotal.Sign() < 0, l.Discount.Sign() < 0:
+		return errors.New("hours, unit_price, discount or subtotal: is negative")
+	case l.Estimated < 0, l.Estimated > l.Sessions:
+		return fmt.Errorf("estimated: %d of %d sessions", l.Estimated, l.Sessions)
+	case l.NoPrice && (l.UnitPrice.Sign() != 0 || l.Subtotal.Sign() != 0):
+		return errors.New("no_price: there is a price")
+	}
+	return nil
+}
