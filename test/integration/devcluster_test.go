@@ -170,6 +170,28 @@ func TestDevclusterRunsPodsAndControllers(t *testing.T) { //nolint:tparallel // 
 		waitGone(t, client, pod)
 	})
 
+	t.Run("a job that waits until its pod has failed replaces a deleted one", func(t *testing.T) {
+		template := v1.PodTemplateSpec{Spec: podSpec()}
+		template.Spec.RestartPolicy = v1.RestartPolicyNever
+		_, err := client.BatchV1().Jobs("default").Create(t.Context(), &batchv1.Job{
+			ObjectMeta: metav1.ObjectMeta{Name: "f"},
+			Spec:       batchv1.JobSpec{Template: template, PodReplacementPolicy: new(batchv1.Failed)},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := onlyPod(t, client, "job-name=f")
+		bind(t, client, first, "n1")
+		waitPhase(t, client, "default", first, v1.PodRunning)
+		if err := client.CoreV1().Pods("default").Delete(t.Context(), first, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		waitGone(t, client, first)
+		if second := onlyPod(t, client, "job-name=f"); second == first {
+			t.Errorf("pod %s is still there", first)
+		}
+	})
+
 	t.Run("a replica set makes its pod and a budget guards it", func(t *testing.T) {
 		labels := map[string]string{"app": "r"}
 		_, err := client.AppsV1().ReplicaSets("default").Create(t.Context(), &appsv1.ReplicaSet{
