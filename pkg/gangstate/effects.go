@@ -40,7 +40,8 @@ func (g *Gangs) do(step func() (*gang, effects)) {
 			e.activate = g.next(x)
 		}
 	}
-	if len(x.pods) == 0 && x.busy == 0 && x.attempt == nil && x.claim == nil {
+	// Another step may have forgotten it meanwhile, and its name be another gang's.
+	if g.gangs[x.key] == x && len(x.pods) == 0 && x.busy == 0 && x.attempt == nil && x.claim == nil {
 		delete(g.gangs, x.key)
 	}
 	g.endDrained()

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gangstate
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// meanwhile has something happen while the first effect of a step is carried out.
+type meanwhile struct {
+	idle
+	happens func()
+}
+
+func (m *meanwhile) Activate([]*v1.Pod) {
+	if happens := m.happens; happens != nil {
+		m.happens = nil
+		happens()
+	}
+}
+
+// TestAGangRemadeWhileItsLastEffectIsCarriedOut has the pods of a gang deleted and made anew under
+// its name while the framework is told of the old ones: the new gang is known all the same.
+func TestAGangRemadeWhileItsLastEffectIsCarriedOut(t *testing.T) {
+	t.Parallel()
+	doer := &meanwhile{}
+	g := New(clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+	g.Serve(testProfile, doer)
+	old, remade := member("a", 1, "a-0", 1), member("a", 1, "a-0", 2)
+	doer.happens = func() {
+		g.DeletePod(old)
+		g.SetPod(remade)
+	}
+	g.SetPod(old)
+	if why := g.Gate(remade); why != "" {
+		t.Errorf("the new gang is kept out of the queue: %s", why)
+	}
+	g.DeletePod(remade)
+	if len(g.gangs) > 0 {
+		t.Errorf("%d gangs are known, though all pods are gone", len(g.gangs))
+	}
+}
