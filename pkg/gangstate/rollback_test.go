@@ -271,3 +271,41 @@ func TestJudge(t *testing.T) {
 		})
 	}
 }
+
+// TestAClaimEndsWhenTheGangIsSettled has what a partly bound gang holds end in the very round in
+// which its bound members are to go. A look that were lost then would keep the gang out for ever.
+func TestAClaimEndsWhenTheGangIsSettled(t *testing.T) {
+	t.Parallel()
+	clk := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	s := &settler{}
+	g := New(clk)
+	if err := g.Configure(Config{ScheduleTimeout: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	g.Serve(testProfile, s)
+	g.SetGroup(testGroup(3, notWhole))
+	pods := groupMembers(3, 2)
+	for _, pod := range pods {
+		g.SetPod(pod)
+	}
+	turn, _ := g.Begin(pods[2])
+	if turn.Why != "" {
+		t.Fatal(turn.Why)
+	}
+	g.tick() // the minute begins
+	end := clk.Now().Add(time.Minute)
+	if !g.Claim(&turn, &Claim{Places: []Located{{pods[2], "n"}}, Until: end}) {
+		t.Fatal("the place of the last member is not held")
+	}
+	clk.SetTime(end.Add(-time.Second))
+	g.tick()
+	clk.SetTime(end)
+	g.tick()
+	if len(s.asked) != 1 || !s.asked[0].Evict {
+		t.Fatalf("the gang is looked at %d times, want once, to evict", len(s.asked))
+	}
+	g.Settled(s.asked[0], 0)
+	if why := g.Gate(pods[2]); why != "" {
+		t.Errorf("after the look the last member is kept out of the queue: %s", why)
+	}
+}

@@ -64,12 +64,12 @@ func (g *Gangs) tick() {
 			if x.attempt != nil {
 				return x, x.attempt.tick(g.clock.Now())
 			}
-			if e := g.outdated(x); e.any() {
-				return x, e
+			e := g.outdated(x)
+			if !e.any() {
+				e = g.tell(x)
+				e.activate = g.turnOver(x)
 			}
-			e := g.tell(x)
-			e.settle = settle
-			e.activate = g.turnOver(x)
+			e.settle = settle // its end is waited for
 			return x, e
 		})
 	}
