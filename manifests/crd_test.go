@@ -24,7 +24,10 @@ import (
 )
 
 // kinds are those with a definition, in any order.
-var kinds = []string{v1alpha1.Kind, v1alpha1.ClusterTopologyKind, poolv1alpha1.ComputePoolKind, poolv1alpha1.ElasticJobKind}
+var kinds = []string{
+	v1alpha1.Kind, v1alpha1.ClusterTopologyKind, poolv1alpha1.ComputePoolKind, poolv1alpha1.ElasticJobKind,
+	poolv1alpha1.PriceBookKind, poolv1alpha1.UsageRecordKind, poolv1alpha1.TenantAccountKind, poolv1alpha1.InvoiceKind,
+}
 
 // definitions are all that are shipped.
 func definitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {

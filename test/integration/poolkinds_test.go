@@ -37,11 +37,20 @@ func TestKindsOfPools(t *testing.T) { //nolint:tparallel // its steps share one 
 		t.Fatal(err)
 	}
 	t.Run("examples are admitted", func(t *testing.T) { admitsPoolExamples(t, dyn) })
-	t.Run("a pool", func(t *testing.T) { refusals(t, dyn, "training-pool.yaml", malformedPools) })
-	t.Run("a pool that changes", func(t *testing.T) { forbiddenChanges(t, dyn, "training-pool.yaml", changesOfPools) })
-	t.Run("an elastic job", func(t *testing.T) { refusals(t, dyn, "llm-training.yaml", malformedJobs) })
-	t.Run("an elastic job that changes", func(t *testing.T) { forbiddenChanges(t, dyn, "llm-training.yaml", changesOfJobs) })
+	t.Run("a pool", func(t *testing.T) { refusals(t, dyn, poolExample(t, "training-pool.yaml"), malformedPools) })
+	t.Run("a pool that changes", func(t *testing.T) { forbiddenChanges(t, dyn, poolExample(t, "training-pool.yaml"), changesOfPools) })
+	t.Run("an elastic job", func(t *testing.T) { refusals(t, dyn, poolExample(t, "llm-training.yaml"), malformedJobs) })
+	t.Run("an elastic job that changes", func(t *testing.T) { forbiddenChanges(t, dyn, poolExample(t, "llm-training.yaml"), changesOfJobs) })
 	t.Run("an elastic job is scaled", func(t *testing.T) { scalesAJob(t, dyn) })
+	t.Run("a price book", func(t *testing.T) { refusals(t, dyn, poolExample(t, "price-book.yaml"), malformedBooks) })
+	t.Run("an account", func(t *testing.T) { refusals(t, dyn, poolExample(t, "tenant-account.yaml"), malformedAccounts) })
+	t.Run("an account that changes", func(t *testing.T) { forbiddenChanges(t, dyn, poolExample(t, "tenant-account.yaml"), changesOfAccounts) })
+	t.Run("an invoice", func(t *testing.T) { refusals(t, dyn, topologyObject(t, invoice), malformedInvoices) })
+	t.Run("an open invoice", func(t *testing.T) { forbiddenChanges(t, dyn, topologyObject(t, invoice), changesOfOpenInvoices) })
+	t.Run("a final invoice", func(t *testing.T) { forbiddenChanges(t, dyn, finalInvoice(t), changesOfFinalInvoices) })
+	t.Run("a record", func(t *testing.T) { refusals(t, dyn, topologyObject(t, record), malformedRecords) })
+	t.Run("a record that changes", func(t *testing.T) { forbiddenChanges(t, dyn, topologyObject(t, record), changesOfRecords) })
+	t.Run("a record that ends", func(t *testing.T) { endsARecord(t, dyn) })
 	t.Run("a pool has defaults", func(t *testing.T) { defaultsOfAPool(t, dyn) })
 }
 
@@ -82,19 +91,19 @@ func admitsPoolExamples(t *testing.T, dyn dynamic.Interface) {
 	}
 }
 
-// mistake is an example with something set to another value, and what the answer says then.
+// mistake is an object with something set to another value, and what the answer says then.
 type mistake struct {
 	at    string // a path with dots
 	value any
 	want  string
 }
 
-// refusals creates copies of an example with a mistake each.
-func refusals(t *testing.T, dyn dynamic.Interface, file string, mistakes map[string]mistake) {
+// refusals creates copies of a good object with a mistake each.
+func refusals(t *testing.T, dyn dynamic.Interface, good *unstructured.Unstructured, mistakes map[string]mistake) {
 	t.Helper()
 	for name, tc := range mistakes {
 		t.Run(name, func(t *testing.T) {
-			o := poolExample(t, file)
+			o := good.DeepCopy()
 			setAt(t, o, tc.at, tc.value)
 			_, err := objectsOf(dyn, o).Create(t.Context(), o, tried)
 			answers(t, err, tc.want)
@@ -102,10 +111,9 @@ func refusals(t *testing.T, dyn dynamic.Interface, file string, mistakes map[str
 	}
 }
 
-// forbiddenChanges creates an example and tries to change it.
-func forbiddenChanges(t *testing.T, dyn dynamic.Interface, file string, changes map[string]mistake) {
+// forbiddenChanges creates an object and tries to change it.
+func forbiddenChanges(t *testing.T, dyn dynamic.Interface, o *unstructured.Unstructured, changes map[string]mistake) {
 	t.Helper()
-	o := poolExample(t, file)
 	made, err := objectsOf(dyn, o).Create(t.Context(), o, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,18 @@ const (
 
 	ElasticJobKind     = "ElasticJob"
 	ElasticJobResource = "elasticjobs"
+
+	PriceBookKind     = "PriceBook"
+	PriceBookResource = "pricebooks"
+
+	UsageRecordKind     = "UsageRecord"
+	UsageRecordResource = "usagerecords"
+
+	TenantAccountKind     = "TenantAccount"
+	TenantAccountResource = "tenantaccounts"
+
+	InvoiceKind     = "Invoice"
+	InvoiceResource = "invoices"
 )
 
 // Labels.
@@ -37,6 +49,14 @@ var (
 	ComputePoolGVR = SchemeGroupVersion.WithResource(ComputePoolResource)
 	// ElasticJobGVR names that of ElasticJobs.
 	ElasticJobGVR = SchemeGroupVersion.WithResource(ElasticJobResource)
+	// PriceBookGVR names that of PriceBooks.
+	PriceBookGVR = SchemeGroupVersion.WithResource(PriceBookResource)
+	// UsageRecordGVR names that of UsageRecords.
+	UsageRecordGVR = SchemeGroupVersion.WithResource(UsageRecordResource)
+	// TenantAccountGVR names that of TenantAccounts.
+	TenantAccountGVR = SchemeGroupVersion.WithResource(TenantAccountResource)
+	// InvoiceGVR names that of Invoices.
+	InvoiceGVR = SchemeGroupVersion.WithResource(InvoiceResource)
 	// SchemeBuilder collects the registration functions of this package.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 	// AddToScheme registers the types of this package.
@@ -44,7 +64,10 @@ var (
 )
 
 func addKnownTypes(s *runtime.Scheme) error {
-	s.AddKnownTypes(SchemeGroupVersion, &ComputePool{}, &ComputePoolList{}, &ElasticJob{}, &ElasticJobList{})
+	s.AddKnownTypes(SchemeGroupVersion,
+		&ComputePool{}, &ComputePoolList{}, &ElasticJob{}, &ElasticJobList{},
+		&PriceBook{}, &PriceBookList{}, &UsageRecord{}, &UsageRecordList{},
+		&TenantAccount{}, &TenantAccountList{}, &Invoice{}, &InvoiceList{})
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
 }

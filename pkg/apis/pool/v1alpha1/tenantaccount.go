@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TenantAccount is what a tenant has paid. It has the tenant's name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,path=tenantaccounts,singular=tenantaccount,shortName=ta
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Balance",type=string,JSONPath=`.status.balance`
+// +kubebuilder:printcolumn:name="Billed",type=string,JSONPath=`.status.billed`
+// +kubebuilder:printcolumn:name="Accrued",type=string,JSONPath=`.status.accrued`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name: the name of a tenant, at most 63 of a-z, 0-9 and -"
+type TenantAccount struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   TenantAccountSpec   `json:"spec"`
+	Status TenantAccountStatus `json:"status,omitempty"`
+}
+
+// TenantAccountList is a list of TenantAccount.
+//
+// +kubebuilder:object:root=true
+type TenantAccountList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []TenantAccount `json:"items"`
+}
+
+// TenantAccountSpec is the tenant's credits.
+//
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.credits) || has(self.credits)",fieldPath=".credits",message="credits: can only be added to"
+type TenantAccountSpec struct {
+	// credits can only be added to, at the end. A mistake is corrected by one more, which may
+	// be negative.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:XValidation:rule="size(self) >= size(oldSelf) && oldSelf.all(i, c, self[i] == c)",message="credits: can only be added to"
+	Credits []Credit `json:"credits,omitempty"`
+}
+
+// Credit is money that a tenant has paid or was given.
+type Credit struct {
+	// id of the payment. A request that is repeated adds nothing.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`
+	ID string `json:"id"`
+	// amount as a string such as "1000.00".
+	// +kubebuilder:validation:XValidation:rule="double(self) != 0.0",message="amount: is 0"
+	Amount Money `json:"amount"`
+	// at is when it was given.
+	At metav1.Time `json:"at"`
+	// note for people.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Note string `json:"note,omitempty"`
+}
+
+// ConditionOverdrawn of a TenantAccount is true while its balance is below 0.
+const ConditionOverdrawn = "Overdrawn"
+
+// TenantAccountStatus is computed from credits and records each time, never added to.
+type TenantAccountStatus struct {
+	// balance is the sum of credits less billed.
+	// +optional
+	Balance Money `json:"balance,omitempty"`
+	// billed is what all sessions that have ended cost.
+	// +optional
+	Billed Money `json:"billed,omitempty"`
+	// accrued is what those would cost that go on, if they ended now.
+	// +optional
+	Accrued Money `json:"accrued,omitempty"`
+	// asOf is when this was so.
+	// +optional
+	AsOf *metav1.Time `json:"asOf,omitempty"`
+	// conditions of the account.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(c, size(c.message) <= 2048)",message="conditions: message of at most 2048 characters"
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
