@@ -94,3 +94,24 @@ func scalesAJob(t *testing.T, dyn dynamic.Interface) {
 		t.Errorf("an autoscaler sees %d replicas by selector %q, want 4 and that of status", n, selector)
 	}
 }
+
+var malformedSessions = map[string]mistake{
+	"as it is":                     {"metadata.name", "other", ""},
+	"a name that no Service has":   {"metadata.name", "7b", "metadata.name: at most 52"},
+	"no end":                       {"spec.ttlSeconds", nil, "spec.ttlSeconds: Required"},
+	"an end at once":               {"spec.ttlSeconds", int64(59), "spec.ttlSeconds"},
+	"more devices than a node has": {"spec.gpus", int64(65), "spec.gpus"},
+	"calls of CUDA":                {"spec.operations", []any{"CUDA_LAUNCH_KERNEL"}, "spec.operations[0]: Unsupported value"},
+	"no operation":                 {"spec.operations", []any{}, "spec.operations"},
+	"an operation twice":           {"spec.operations", []any{"MODEL_FORWARD", "MODEL_FORWARD"}, "spec.operations[1]: Duplicate value"},
+	"no server":                    {"spec.server", nil, "spec.server: Required"},
+	"a port of root's":             {"spec.server.port", int64(80), "spec.server.port"},
+}
+
+var changesOfSessions = map[string]mistake{
+	"a longer time":  {"spec.ttlSeconds", int64(7200), ""},
+	"another image":  {"spec.server.image", "example.com/other:1", "server: cannot be changed"},
+	"a device more":  {"spec.gpus", int64(2), "gpus: cannot be changed"},
+	"another pool":   {"spec.pool", "other", "pool: cannot be changed"},
+	"less to be had": {"spec.operations", []any{"TENSOR_OP"}, ""},
+}

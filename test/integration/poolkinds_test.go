@@ -51,6 +51,8 @@ func TestKindsOfPools(t *testing.T) { //nolint:tparallel // its steps share one 
 	t.Run("a record", func(t *testing.T) { refusals(t, dyn, topologyObject(t, record), malformedRecords) })
 	t.Run("a record that changes", func(t *testing.T) { forbiddenChanges(t, dyn, topologyObject(t, record), changesOfRecords) })
 	t.Run("a record that ends", func(t *testing.T) { endsARecord(t, dyn) })
+	t.Run("a remote session", func(t *testing.T) { refusals(t, dyn, poolExample(t, "remote-session.yaml"), malformedSessions) })
+	t.Run("a remote session that changes", func(t *testing.T) { forbiddenChanges(t, dyn, poolExample(t, "remote-session.yaml"), changesOfSessions) })
 	t.Run("a pool has defaults", func(t *testing.T) { defaultsOfAPool(t, dyn) })
 }
 

@@ -30,6 +30,9 @@ const (
 
 	InvoiceKind     = "Invoice"
 	InvoiceResource = "invoices"
+
+	RemoteGPUSessionKind     = "RemoteGPUSession"
+	RemoteGPUSessionResource = "remotegpusessions"
 )
 
 // Labels.
@@ -57,6 +60,8 @@ var (
 	TenantAccountGVR = SchemeGroupVersion.WithResource(TenantAccountResource)
 	// InvoiceGVR names that of Invoices.
 	InvoiceGVR = SchemeGroupVersion.WithResource(InvoiceResource)
+	// RemoteGPUSessionGVR names that of RemoteGPUSessions.
+	RemoteGPUSessionGVR = SchemeGroupVersion.WithResource(RemoteGPUSessionResource)
 	// SchemeBuilder collects the registration functions of this package.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 	// AddToScheme registers the types of this package.
@@ -67,7 +72,7 @@ func addKnownTypes(s *runtime.Scheme) error {
 	s.AddKnownTypes(SchemeGroupVersion,
 		&ComputePool{}, &ComputePoolList{}, &ElasticJob{}, &ElasticJobList{},
 		&PriceBook{}, &PriceBookList{}, &UsageRecord{}, &UsageRecordList{},
-		&TenantAccount{}, &TenantAccountList{}, &Invoice{}, &InvoiceList{})
+		&TenantAccount{}, &TenantAccountList{}, &Invoice{}, &InvoiceList{}, &RemoteGPUSession{}, &RemoteGPUSessionList{})
 	metav1.AddToGroupVersion(s, SchemeGroupVersion)
 	return nil
 }
