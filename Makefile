@@ -25,7 +25,7 @@ program = @$(BUILD) $(1) -ldflags '$(LDFLAGS)' -o $(BIN)/$(1) ./cmd/$(2)
 
 # Packages whose tests need neither etcd nor an API server; internal/devcluster and
 # its demo link kube-apiserver and are tested with the integration tests.
-UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler | grep -v /internal/devcluster)
+UNIT_PACKAGES = $(shell go list ./pkg/... ./internal/... ./manifests/... ./docs/... ./cmd/nvtopo ./cmd/exporter ./cmd/node-agent ./cmd/scheduler ./cmd/pool-controller | grep -v /internal/devcluster)
 
 .PHONY: help
 help: ## Show the targets
@@ -37,6 +37,7 @@ build: $(BIN)/kwok ## Build all programs into bin/
 	$(call program,nvtopo-devcluster,devcluster)
 	$(call program,nvtopo-exporter,exporter)
 	$(call program,nvtopo-node-agent,node-agent)
+	$(call program,nvtopo-pool-controller,pool-controller)
 	$(call program,nvtopo,nvtopo)
 	ln -sf nvtopo $(BIN)/kubectl-nvtopo
 
@@ -139,6 +140,7 @@ test-integration: cluster-programs $(FAKE_DRIVER) ## Tests on a real API server 
 # make test does not call this yet: compiling Kueue takes minutes that its limit does not leave.
 .PHONY: test-pools
 test-pools: cluster-programs $(BIN)/kueue ## Tests of quotas on a real API server and the real Kueue (not part of make test)
+	$(call program,nvtopo-pool-controller,pool-controller)
 	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -v -count=1 -timeout 12m ./test/pools
 
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.

@@ -24,6 +24,7 @@ var layers = [][]string{
 	{"pkg/plugins/lifecycle"},
 	{"pkg/gangstate"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
+	{"pkg/pools/names"},
 	{"pkg/nodestate"},
 	{"pkg/nodestate/waking"},
 	{"pkg/nodestate/candidates", "pkg/nodestate/fabricview", "pkg/nodestate/leader", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},
@@ -47,11 +48,11 @@ var never = []struct {
 	why               string
 }{
 	{
-		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "pkg/nodeagent/...", "pkg/exporter", "pkg/cli", "pkg/check", "pkg/sim"},
+		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/nodeagent/...", "pkg/exporter", "pkg/cli", "pkg/check", "pkg/sim", "pkg/pools/..."},
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{
-		who:  []string{"pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/daemon", "pkg/release"},
+		who:  []string{"pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "pkg/daemon", "pkg/release"},
 		what: scheduler, why: "what several programs share does not link the scheduler",
 	},
 	{
@@ -98,6 +99,10 @@ var never = []struct {
 	},
 	{
 		who:  []string{"cmd/scheduler", "cmd/node-agent", "cmd/exporter", "cmd/nvtopo"},
+		what: []string{"sigs.k8s.io/controller-runtime/pkg/manager"}, why: "only the pool controller links the machinery of controllers",
+	},
+	{
+		who:  []string{"cmd/scheduler", "cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller"},
 		what: []string{"internal/devcluster/...", "k8s.io/kubernetes/cmd/kube-apiserver/..."}, why: "only the devcluster and tests link the API server",
 	},
 }

@@ -39,11 +39,12 @@ type Cluster struct {
 	kwok        *process
 	kueue       *process
 
-	mu         sync.Mutex
-	server     *apiserver     // nil while it is down; guarded by mu
-	schedulers []*Scheduler   // guarded by mu
-	exporters  sync.WaitGroup // ends after exporterCtx
-	stopped    bool           // guarded by mu
+	mu              sync.Mutex
+	server          *apiserver        // nil while it is down; guarded by mu
+	schedulers      []*Scheduler      // guarded by mu
+	poolControllers []*PoolController // guarded by mu
+	exporters       sync.WaitGroup    // ends after exporterCtx
+	stopped         bool              // guarded by mu
 
 	exporterCtx    context.Context // the life of the exporters, which is the cluster's
 	cancelExporter context.CancelFunc
@@ -133,6 +134,9 @@ func (c *Cluster) Stop() error {
 	defer cancel()
 
 	var errs []error
+	for _, p := range c.poolControllers {
+		errs = append(errs, p.Kill())
+	}
 	for _, s := range c.schedulers {
 		errs = append(errs, s.Kill())
 	}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/daemon"
+	"github.com/nvtopo/nvtopo/pkg/release"
+)
+
+// options are the command line.
+type options struct {
+	endpoint    daemon.Endpoint
+	kubeconfig  string
+	namespace   string
+	leaderElect bool
+}
+
+// setups register the controllers, each with what it needs of the command line.
+func (o *options) setups() []func(manager.Manager) error {
+	return nil
+}
+
+func newCommand() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:   "nvtopo-pool-controller",
+		Short: "Keep Kueue's objects, jobs and bills as pools have them",
+		Long: `nvtopo-pool-controller makes Kueue's queues of ComputePools and Jobs of ElasticJobs,
+and records and bills what devices tenants hold. Kueue decides how many devices a job may
+hold, and nvtopo-scheduler which.`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE:         func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
+	f.StringVar(&o.namespace, "namespace", release.Namespace, "namespace of the controller's Leases")
+	f.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading, so that several replicas may run")
+	o.endpoint.AddFlags(f, ":9103")
+	daemon.AddLogFlags(cmd)
+	return cmd
+}
+
+func (o *options) run(ctx context.Context) error {
+	restConfig, err := daemon.RESTConfig(o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	ctrl.SetLogger(klog.FromContext(ctx))
+	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
+		Scheme:                        newScheme(),
+		Metrics:                       metricsserver.Options{BindAddress: "0"}, // daemon serves them, to whom RBAC allows it
+		LeaderElection:                o.leaderElect,
+		LeaderElectionID:              "nvtopo-pool-controller",
+		LeaderElectionNamespace:       o.namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+	})
+	if err != nil {
+		return fmt.Errorf("make the manager: %w", err)
+	}
+	for _, setup := range o.setups() {
+		if err := setup(mgr); err != nil {
+			return err
+		}
+	}
+	return daemon.ServeWhile(ctx, &o.endpoint, restConfig, observed{}, mgr.Start)
+}
+
+// newScheme knows all kinds that the controllers read and write.
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(errors.Join(
+		scheme.AddToScheme(s), poolv1alpha1.AddToScheme(s), topologyv1alpha1.AddToScheme(s), kueue.AddToScheme(s),
+	))
+	return s
+}
+
+// observed is what the metrics server shows.
+type observed struct{}
+
+func (observed) Gatherer() prometheus.Gatherer { return ctrlmetrics.Registry }
+
+// Healthy is always so while the process serves: the manager ends it when it cannot go on.
+func (observed) Healthy() error { return nil }

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package names
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+// FieldOwner owns the fields that the controller applies.
+const FieldOwner = "nvtopo-pool-controller"
+
+// Labels on what is made of pools and jobs.
+const (
+	// LabelElasticJob is on the jobs and pods of an ElasticJob; its value is the job's name.
+	LabelElasticJob = v1alpha1.GroupName + "/elasticjob"
+	// LabelRole says which part of an ElasticJob a Job or pod is: RoleBase or RoleExtra.
+	LabelRole = v1alpha1.GroupName + "/role"
+	// LabelSession is on what belongs to a RemoteGPUSession; its value is the session's name.
+	LabelSession = v1alpha1.GroupName + "/session"
+	// LabelManaged is on the objects of Kueue that the controller made; its value is the pool's
+	// name.
+	LabelManaged = v1alpha1.GroupName + "/managed"
+)
+
+// Roles of a Job or pod in an ElasticJob.
+const (
+	RoleBase  = "base"  // minReplicas, placed as a gang
+	RoleExtra = "extra" // one replica more
+)
+
+// Finalizers.
+const (
+	// FinalizerMetering keeps a pod until its end has been recorded.
+	FinalizerMetering = v1alpha1.GroupName + "/metering"
+	// FinalizerPool keeps a ComputePool while jobs hold its quota.
+	FinalizerPool = v1alpha1.GroupName + "/pool"
+)
+
+// GateProtected is who lets jobs in that must not be preempted: the value of Kueue's annotation
+// AnnotationAdmissionGatedBy on their Jobs. The pool controller takes it away once the pool has
+// pinned the quota for the job.
+const GateProtected = v1alpha1.GroupName + "/protected"
+
+// CheckPlacement is the admission check that asks whether a gang fits, and also the name of its
+// controller.
+const CheckPlacement = v1alpha1.GroupName + "/placement"
+
+// CheckPlacementObject is the name of the AdmissionCheck, which cannot have a slash.
+const CheckPlacementObject = "nvtopo-placement"
+
+// DefaultQueue is the LocalQueue of a tenant's namespace that pods without GPUs are in.
+const DefaultQueue = "default"
+
+// Cohort is the name of a pool's root Cohort, and of its ResourceFlavor.
+func Cohort(pool string) string { return pool }
+
+// ClusterQueue is the queue of a tenant, of a queue of the pool, or of a tenant in such a queue.
+// What is empty is left out. Names of pools, tenants and queues have no dots.
+func ClusterQueue(pool, tenant, queue string) string { return join(pool, tenant, queue) }
+
+// LocalQueue is the queue as the jobs of a namespace name it.
+func LocalQueue(pool, queue string) string { return join(pool, queue) }
+
+func join(parts ...string) string {
+	var b strings.Builder
+	for _, p := range parts {
+		if p == "" {
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(p)
+	}
+	return b.String()
+}
+
+// Values of WorkloadPriorityClasses. A job's own priority is within ±2000: that of the job and
+// that of its queue.
+const (
+	// ExtraOffset is added for replicas beyond minReplicas, so that they go before all others.
+	ExtraOffset = -1_000_000
+	// ProtectedPriority is that of all jobs that must not be preempted. They are equal, so that
+	// none of them is evicted for another.
+	ProtectedPriority = 1_000_000
+)
+
+// ProtectedClass is the WorkloadPriorityClass of jobs that must not be preempted.
+const ProtectedClass = "nvtopo-protected"
+
+// PriorityClass is the WorkloadPriorityClass of a job of that priority, and its value. Names have
+// no minus sign before a number: n5 is -5.
+func PriorityClass(priority int32, role string) (name string, value int32) {
+	sign := "p"
+	if priority < 0 {
+		sign = "n"
+	}
+	number := strings.TrimPrefix(strconv.FormatInt(int64(priority), 10), "-")
+	if role == RoleExtra {
+		return "nvtopo-extra-" + sign + number, ExtraOffset + priority
+	}
+	return "nvtopo-" + sign + number, priority
+}
+
+// BaseJob is the Job of an ElasticJob's minReplicas.
+func BaseJob(elasticJob string) string { return elasticJob + "-base" }
+
+// ExtraJob is the Job of one replica beyond them; i is its number, minReplicas or more.
+func ExtraJob(elasticJob string, i int32) string {
+	return elasticJob + "-x" + strconv.FormatInt(int64(i), 10)
+}

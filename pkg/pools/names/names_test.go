@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package names
+
+import "testing"
+
+func TestPriorityClass(t *testing.T) {
+	tests := map[string]struct {
+		priority  int32
+		role      string
+		wantName  string
+		wantValue int32
+	}{
+		"a base job":                       {priority: 100, role: RoleBase, wantName: "nvtopo-p100", wantValue: 100},
+		"a base job below nought":          {priority: -5, role: RoleBase, wantName: "nvtopo-n5", wantValue: -5},
+		"an extra goes before every job":   {priority: 1000, role: RoleExtra, wantName: "nvtopo-extra-p1000", wantValue: -999_000},
+		"an extra of a job below the rest": {priority: -1000, role: RoleExtra, wantName: "nvtopo-extra-n1000", wantValue: -1_001_000},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			gotName, gotValue := PriorityClass(tc.priority, tc.role)
+			if gotName != tc.wantName || gotValue != tc.wantValue {
+				t.Errorf("got %s %d, want %s %d", gotName, gotValue, tc.wantName, tc.wantValue)
+			}
+		})
+	}
+}
+
+func TestQueueNames(t *testing.T) {
+	for got, want := range map[string]string{
+		ClusterQueue("pool", "team-a", ""):    "pool.team-a",
+		ClusterQueue("pool", "", "low"):       "pool.low",
+		ClusterQueue("pool", "team-a", "low"): "pool.team-a.low",
+		LocalQueue("pool", ""):                "pool",
+		LocalQueue("pool", "low"):             "pool.low",
+	} {
+		if got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
