@@ -25,6 +25,7 @@ import (
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/pools/metering"
+	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
@@ -42,6 +43,7 @@ func (o *options) setups() []func(manager.Manager) error {
 		func(mgr manager.Manager) error {
 			return metering.Setup(mgr, metering.Options{Namespace: o.namespace})
 		},
+		virtualization.Setup,
 	}
 }
 

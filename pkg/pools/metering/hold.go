@@ -17,6 +17,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
 // labelProduct is the model of a node's GPUs as NVIDIA's feature discovery has it.
@@ -53,7 +54,7 @@ func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
 			Spec: v1alpha1.UsageRecordSpec{
 				Tenant: at.tenant, Pool: at.pool.Name, Pod: pod.Name, PodUID: pod.UID, Node: pod.Spec.NodeName,
 				Resource: resource, Model: modelOf(pod, at, resource),
-				Quantity: Quantity(resource, q.Value(), replicasOn(at.labels, at.pool, resource)),
+				Quantity: units.Devices(resource, q.Value(), replicasOn(at.labels, at.pool, resource)),
 				Start:    metav1.NewTime(start),
 			},
 		})
@@ -116,7 +117,7 @@ func modelsIn(pod *v1.Pod, t *topologyv1alpha1.NodeGPUTopology, resource string)
 	for i := range t.Spec.GPUs {
 		g := &t.Spec.GPUs[i]
 		named := cmp.Or(g.Resource, topologyv1alpha1.DefaultResource)
-		if (named != resource && named != DeviceOf(resource)) || len(own) > 0 && !slices.Contains(own, g.ID) {
+		if (named != resource && named != units.DeviceOf(resource)) || len(own) > 0 && !slices.Contains(own, g.ID) {
 			continue
 		}
 		if m := plain(g.Model); m != "" && !slices.Contains(models, m) {
