@@ -33,13 +33,13 @@ import (
 // workers is how many jobs are looked at at a time. A look is some writes to the API server.
 const workers = 8
 
-// Setup adds the controller to the manager. ctx is for the start alone.
-func Setup(ctx context.Context, mgr manager.Manager) error {
+// Setup has the manager run ElasticJobs.
+func Setup(mgr manager.Manager) error {
 	metrics, err := newMetrics(ctrlmetrics.Registry)
 	if err != nil {
 		return fmt.Errorf("register the metrics of ElasticJobs: %w", err)
 	}
-	if err := addIndices(ctx, mgr.GetFieldIndexer()); err != nil {
+	if err := addIndices(mgr.GetFieldIndexer()); err != nil {
 		return fmt.Errorf("index what ElasticJobs own: %w", err)
 	}
 	r := &reconciler{
@@ -61,7 +61,8 @@ func Setup(ctx context.Context, mgr manager.Manager) error {
 	return nil
 }
 
-func addIndices(ctx context.Context, indexer client.FieldIndexer) error {
+func addIndices(indexer client.FieldIndexer) error {
+	ctx := context.Background() // it bounds nothing: the informers are those of the manager
 	one := func(name string) []string {
 		if name == "" {
 			return nil
