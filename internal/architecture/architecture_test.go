@@ -25,6 +25,8 @@ var layers = [][]string{
 	{"pkg/gangstate"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
 	{"pkg/pools/virtualization"},
+	{"pkg/pools/metering", "pkg/pools/invoicing"},
+	{"pkg/pools/accounting"},
 	{"pkg/pools/names", "pkg/pools/units"},
 	{"pkg/nodestate"},
 	{"pkg/nodestate/waking"},
