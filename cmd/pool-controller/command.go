@@ -24,6 +24,7 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
+	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/metering"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 	"github.com/nvtopo/nvtopo/pkg/release"
@@ -43,6 +44,7 @@ func (o *options) setups() []func(manager.Manager) error {
 		func(mgr manager.Manager) error {
 			return metering.Setup(mgr, metering.Options{Namespace: o.namespace})
 		},
+		elasticjob.Setup,
 		virtualization.Setup,
 	}
 }

@@ -24,6 +24,7 @@ var layers = [][]string{
 	{"pkg/plugins/lifecycle"},
 	{"pkg/gangstate"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
+	{"pkg/pools/elasticjob"},
 	{"pkg/pools/virtualization"},
 	{"pkg/pools/metering", "pkg/pools/invoicing"},
 	{"pkg/pools/accounting"},
