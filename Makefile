@@ -229,7 +229,7 @@ race: ## Tests of concurrent code under the race detector
 		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller ./pkg/daemon ./pkg/debug
 
 .PHONY: bench
-bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
+bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
 
 .PHONY: bench-pick
 bench-pick: ## Time per pick and regret, beside other pickers
@@ -246,6 +246,11 @@ bench-gangs: ## Gangs on racks and spines, beside the rules of other systems
 .PHONY: bench-scheduler
 bench-scheduler: cluster-programs ## Throughput on a real control plane, beside the stock scheduler
 	go -C bench run ./scheduler $(BENCHFLAGS)
+
+.PHONY: bench-pools
+bench-pools: cluster-programs $(BIN)/kueue ## Jobs that Kueue admits and our scheduler places, beside the stock scheduler
+	$(call program,nvtopo-pool-controller,pool-controller)
+	go -C bench run ./pools $(BENCHFLAGS)
 
 .PHONY: bench-cycle
 bench-cycle: ## The scheduling cycle alone, beside the stock plugins
