@@ -25,6 +25,7 @@ import (
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
+	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
@@ -40,6 +41,7 @@ type options struct {
 func (o *options) setups() []func(manager.Manager) error {
 	return []func(manager.Manager) error{
 		func(mgr manager.Manager) error { return computepool.Setup(mgr, computepool.Options{}) },
+		virtualization.Setup,
 	}
 }
 
