@@ -25,6 +25,7 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
+	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
 	"github.com/nvtopo/nvtopo/pkg/pools/invoicing"
 	"github.com/nvtopo/nvtopo/pkg/pools/metering"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
@@ -51,6 +52,7 @@ func (o *options) setups() []func(manager.Manager) error {
 		func(mgr manager.Manager) error {
 			return invoicing.Setup(mgr, invoicing.Options{Grace: o.invoiceGrace, Keep: time.Duration(o.keepRecords) * 24 * time.Hour})
 		},
+		func(mgr manager.Manager) error { return computepool.Setup(mgr, computepool.Options{}) },
 		virtualization.Setup,
 	}
 }
