@@ -20,6 +20,8 @@ const (
 	LabelRole = v1alpha1.GroupName + "/role"
 	// LabelSession is on what belongs to a RemoteGPUSession; its value is the session's name.
 	LabelSession = v1alpha1.GroupName + "/session"
+	// LabelQueue is on the ClusterQueues of a queue of the pool; its value is the queue's name.
+	LabelQueue = v1alpha1.GroupName + "/queue"
 	// LabelManaged is on the objects of Kueue that the controller made; its value is the pool's
 	// name.
 	LabelManaged = v1alpha1.GroupName + "/managed"
@@ -35,6 +37,9 @@ const (
 const (
 	// FinalizerMetering keeps a pod until its end has been recorded.
 	FinalizerMetering = v1alpha1.GroupName + "/metering"
+	// FinalizerBilling keeps a UsageRecord, or what it says in another namespace, until it has
+	// been billed and kept for long enough.
+	FinalizerBilling = v1alpha1.GroupName + "/billing"
 	// FinalizerPool keeps a ComputePool while jobs hold its quota.
 	FinalizerPool = v1alpha1.GroupName + "/pool"
 )
@@ -53,6 +58,9 @@ const CheckPlacementObject = "nvtopo-placement"
 
 // DefaultQueue is the LocalQueue of a tenant's namespace that pods without GPUs are in.
 const DefaultQueue = "default"
+
+// DefaultClusterQueue is the ClusterQueue of all of them. Those of pools have a dot.
+const DefaultClusterQueue = "nvtopo-default"
 
 // Cohort is the name of a pool's root Cohort, and of its ResourceFlavor.
 func Cohort(pool string) string { return pool }
