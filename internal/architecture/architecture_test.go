@@ -24,6 +24,7 @@ var layers = [][]string{
 	{"pkg/plugins/lifecycle"},
 	{"pkg/gangstate"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
+	{"pkg/pools/placementcheck"},
 	{"pkg/pools/names"},
 	{"pkg/nodestate"},
 	{"pkg/nodestate/waking"},
