@@ -37,7 +37,7 @@ type Cluster struct {
 	cfg         Config
 	controllers *controllers
 	kwok        *process
-	kueue       *process
+	kueue       *Kueue
 
 	mu              sync.Mutex
 	server          *apiserver        // nil while it is down; guarded by mu
@@ -45,6 +45,8 @@ type Cluster struct {
 	poolControllers []*PoolController // guarded by mu
 	exporters       sync.WaitGroup    // ends after exporterCtx
 	stopped         bool              // guarded by mu
+	// stopExporter ends the exporter of a node; guarded by mu.
+	stopExporter map[string]context.CancelFunc
 
 	exporterCtx    context.Context // the life of the exporters, which is the cluster's
 	cancelExporter context.CancelFunc
@@ -59,7 +61,7 @@ func Start(ctx context.Context, cfg Config) (_ *Cluster, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{dir: dir, owned: owned, log: cfg.log(), cfg: cfg}
+	c := &Cluster{dir: dir, owned: owned, log: cfg.log(), cfg: cfg, stopExporter: map[string]context.CancelFunc{}}
 	c.exporterCtx, c.cancelExporter = context.WithCancel(context.WithoutCancel(ctx))
 	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
 		if err != nil {
@@ -141,7 +143,7 @@ func (c *Cluster) Stop() error {
 		errs = append(errs, s.Kill())
 	}
 	if c.kueue != nil {
-		errs = append(errs, c.kueue.kill())
+		errs = append(errs, c.kueue.Kill())
 	}
 	c.cancelExporter()
 	c.exporters.Wait()

@@ -35,7 +35,8 @@ type ExporterOptions struct {
 }
 
 // RunExporters publishes the topology of the nodes, which must exist, and
-// returns when all are published. The exporters run until the cluster stops.
+// returns when all are published. The exporters run until their node is removed or
+// the cluster stops.
 func (c *Cluster) RunExporters(ctx context.Context, nodes []NodeSpec, opts ExporterOptions) error {
 	if opts.ServiceAccount != "" && !opts.Unenforced {
 		namespace, name, err := splitAccount(opts.ServiceAccount)
@@ -85,8 +86,10 @@ func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts Exporter
 	if c.stopped {
 		return errors.New("publish a node: the cluster is stopped")
 	}
+	running, stop := context.WithCancel(c.exporterCtx)
+	c.stopExporter[node.Name] = stop
 	c.exporters.Go(func() {
-		if err := e.Run(c.exporterCtx); err != nil {
+		if err := e.Run(running); err != nil {
 			fmt.Fprintf(c.log, "exporter of %s: %v\n", node.Name, err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"sigs.k8s.io/yaml"
@@ -34,11 +35,37 @@ const (
 //go:embed kueue.yaml
 var kueueConfig []byte
 
-// KueueOptions say which Kueue to run; both are made by make bin/kueue.
+// KueueOptions say which Kueue to run; its two paths are made by make bin/kueue.
 type KueueOptions struct {
 	Binary string // path of the program
 	Config string // the config folder of its module: CRDs, roles, webhooks
+	// PodsReady is how long admitted jobs may be without ready pods; nil means as in
+	// kueue.yaml.
+	PodsReady *PodsReady
 }
+
+// PodsReady bounds the wait of an admitted job for its pods, after which it loses its quota.
+type PodsReady struct {
+	Timeout  time.Duration // from the admission until all pods are ready
+	Recovery time.Duration // from the loss of a ready pod until all are ready again
+	Backoff  time.Duration // before the first new try, in whole seconds; twice as long each time
+}
+
+// Kueue is Kueue running as a child process.
+type Kueue struct {
+	c      *Cluster
+	binary string
+	args   []string
+	dir    string
+	ports  [3]int // health, metrics, webhooks
+	probe  *applier
+
+	mu   sync.Mutex
+	proc *process // guarded by mu
+}
+
+// Kueue is the cluster's Kueue; nil where Config has none.
+func (c *Cluster) Kueue() *Kueue { return c.kueue }
 
 // beReadable gives the API server a version that Kueue can read.
 func beReadable() error {
@@ -58,9 +85,9 @@ func (c *Cluster) startKueue(ctx context.Context, opts *KueueOptions) error {
 	if err != nil {
 		return fmt.Errorf("kueue's path: %w", err)
 	}
-	var ports [3]int // health, metrics, webhooks
-	for i := range ports {
-		if ports[i], err = FreePort(); err != nil {
+	k := &Kueue{c: c, binary: binary, dir: filepath.Join(c.dir, "kueue")}
+	for i := range k.ports {
+		if k.ports[i], err = FreePort(); err != nil {
 			return err
 		}
 	}
@@ -70,21 +97,58 @@ func (c *Cluster) startKueue(ctx context.Context, opts *KueueOptions) error {
 	if err != nil {
 		return err
 	}
-	a, err := c.applyKueue(ctx, opts.Config, ports[2], certificates)
+	if k.probe, err = c.applyKueue(ctx, opts.Config, k.ports[2], certificates); err != nil {
+		return err
+	}
+	if err := k.writeFiles(ctx, opts.PodsReady, certificates); err != nil {
+		return err
+	}
+	k.args = []string{"--config=" + filepath.Join(k.dir, "config.yaml"), "--kubeconfig=" + filepath.Join(k.dir, "kubeconfig")}
+	c.kueue = k
+	return k.Restart(ctx)
+}
+
+// Restart starts Kueue again after Kill, and waits until the API server gets answers
+// from it.
+func (k *Kueue) Restart(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.proc != nil && k.proc.alive() {
+		return errors.New("start Kueue: it is running")
+	}
+	proc, err := startProcess("kueue", k.binary, k.args, k.dir, k.c.log)
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(c.dir, "kueue")
-	if err := c.writeKueueFiles(ctx, dir, ports, certificates); err != nil {
-		return err
+	k.proc = proc
+	return k.wait(ctx, proc)
+}
+
+// Kill ends Kueue with SIGKILL and waits until it is gone. Its webhooks fail closed until
+// Restart.
+func (k *Kueue) Kill() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.proc == nil {
+		return nil
 	}
-	c.kueue, err = startProcess("kueue", binary, []string{
-		"--config=" + filepath.Join(dir, "config.yaml"), "--kubeconfig=" + filepath.Join(dir, "kubeconfig"),
-	}, dir, c.log)
-	if err != nil {
-		return err
+	return k.proc.kill()
+}
+
+// PID is the number of the process that was started last, 0 when none was.
+func (k *Kueue) PID() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.proc == nil {
+		return 0
 	}
-	return c.waitKueue(ctx, a, ports[0])
+	return k.proc.pid
+}
+
+// MetricsURL is where its metrics are: HTTPS, for whom the role kueue-metrics-reader is
+// bound to.
+func (k *Kueue) MetricsURL() string {
+	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(k.ports[1])) + "/metrics"
 }
 
 // applyKueue applies Kueue's objects and returns when its kinds are served.
@@ -113,31 +177,31 @@ func (c *Cluster) applyKueue(ctx context.Context, config string, port int, certi
 	return a, nil
 }
 
-// writeKueueFiles writes what Kueue reads at its start under dir.
-func (c *Cluster) writeKueueFiles(ctx context.Context, dir string, ports [3]int, certificates map[string][]byte) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+// writeFiles writes what Kueue reads at its start.
+func (k *Kueue) writeFiles(ctx context.Context, ready *PodsReady, certificates map[string][]byte) error {
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return fmt.Errorf("make Kueue's folder: %w", err)
 	}
-	config, err := kueueConfiguration(dir, ports)
+	config, err := kueueConfiguration(k.dir, k.ports, ready)
 	if err != nil {
 		return err
 	}
 	for name, data := range map[string][]byte{
 		"config.yaml": config, "tls.crt": certificates["tls.crt"], "tls.key": certificates["tls.key"],
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(k.dir, name), data, 0o600); err != nil {
 			return fmt.Errorf("write Kueue's files: %w", err)
 		}
 	}
-	cfg, err := c.ServiceAccountConfig(ctx, kueueNamespace, kueueAccount)
+	cfg, err := k.c.ServiceAccountConfig(ctx, kueueNamespace, kueueAccount)
 	if err != nil {
 		return err
 	}
-	return WriteKubeconfigOf(cfg, filepath.Join(dir, "kubeconfig"))
+	return WriteKubeconfigOf(cfg, filepath.Join(k.dir, "kubeconfig"))
 }
 
 // kueueConfiguration fills in what differs from cluster to cluster.
-func kueueConfiguration(dir string, ports [3]int) ([]byte, error) {
+func kueueConfiguration(dir string, ports [3]int, ready *PodsReady) ([]byte, error) {
 	var fields map[string]any
 	if err := yaml.Unmarshal(kueueConfig, &fields); err != nil {
 		return nil, fmt.Errorf("read Kueue's configuration: %w", err)
@@ -149,6 +213,13 @@ func kueueConfiguration(dir string, ports [3]int) ([]byte, error) {
 		unstructured.SetNestedField(fields, int64(ports[2]), "webhook", "port"),
 		unstructured.SetNestedField(fields, dir, "webhook", "certDir"),
 	)
+	if ready != nil {
+		err = errors.Join(err,
+			unstructured.SetNestedField(fields, ready.Timeout.String(), "waitForPodsReady", "timeout"),
+			unstructured.SetNestedField(fields, ready.Recovery.String(), "waitForPodsReady", "recoveryTimeout"),
+			unstructured.SetNestedField(fields, int64(ready.Backoff/time.Second), "waitForPodsReady", "requeuingStrategy", "backoffBaseSeconds"),
+		)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("set Kueue's addresses: %w", err)
 	}
@@ -159,23 +230,23 @@ func kueueConfiguration(dir string, ports [3]int) ([]byte, error) {
 	return out, nil
 }
 
-// waitKueue waits until Kueue is ready and the API server gets an answer from its
+// wait waits until Kueue is ready and the API server gets an answer from its
 // webhooks: a flavor is offered, and not kept.
-func (c *Cluster) waitKueue(ctx context.Context, a *applier, port int) error {
+func (k *Kueue) wait(ctx context.Context, proc *process) error {
 	flavor := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": map[string]any{"name": "devcluster-probe"},
 	}}
-	flavors, err := a.resource(flavor)
+	flavors, err := k.probe.resource(flavor)
 	if err != nil {
 		return err
 	}
-	url := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/readyz"
+	url := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(k.ports[0])) + "/readyz"
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	return poll(ctx, kueueStart, "Kueue serves", func(ctx context.Context) error {
-		if !c.kueue.alive() {
+		if !proc.alive() {
 			giveUp()
-			return fmt.Errorf("it ended: %w", errOrExit(c.kueue.err))
+			return fmt.Errorf("it ended: %w", errOrExit(proc.err))
 		}
 		if err := answersOK(ctx, url); err != nil {
 			return err

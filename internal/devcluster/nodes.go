@@ -10,6 +10,7 @@ import (
 	"net"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -68,6 +69,27 @@ func (c *Cluster) AddNodes(ctx context.Context, specs []NodeSpec) error {
 	for i := range specs {
 		if _, err := c.AddNode(ctx, specs[i]); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// RemoveNodes ends the exporters of nodes and deletes the nodes; what is published of
+// them goes with them. Pods that are still bound to them would stay for ever.
+func (c *Cluster) RemoveNodes(ctx context.Context, names ...string) error {
+	client, err := kubernetes.NewForConfig(c.RESTConfig())
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	for _, name := range names {
+		c.mu.Lock()
+		if stop := c.stopExporter[name]; stop != nil {
+			stop()
+			delete(c.stopExporter, name)
+		}
+		c.mu.Unlock()
+		if err := client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("remove node %s: %w", name, err)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -56,6 +57,13 @@ type Scheduler struct {
 
 	mu   sync.Mutex
 	proc *process // guarded by mu
+}
+
+// Schedulers are those that were started, in that order.
+func (c *Cluster) Schedulers() []*Scheduler {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.schedulers)
 }
 
 // StartScheduler starts a scheduler and waits until it serves /healthz.

@@ -4,195 +4,227 @@ package pools
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
-	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/manifests"
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
-const queueLabel = "kueue.x-k8s.io/queue-name"
+const (
+	// patience is how long the programs may take for what takes them a second.
+	patience = 2 * time.Minute
+	// bootLimit bounds the start of a cluster, which takes half a minute.
+	bootLimit = 5 * time.Minute
 
-var workloads = schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: "workloads"}
+	fieldOwner      = "test"
+	exporterAccount = release.Namespace + "/nvtopo-exporter"
+)
 
-// lab is a cluster with Kueue and the scheduler as they are shipped.
+// lab is a cluster without nodes, with Kueue, the scheduler and the pool controller as
+// they are shipped.
 type lab struct {
 	*devcluster.Cluster
-	client kubernetes.Interface
-	dyn    dynamic.Interface
+	client.Client // as the administrator, and without a cache
+	pools         *devcluster.PoolController
+	recorder      *recorder
+	stop          context.CancelFunc // of the recorder's watches
 }
 
-func newLab(t *testing.T, nodes ...devcluster.NodeSpec) *lab {
+// shared is the cluster of all scenarios, started by the first.
+var shared struct {
+	once sync.Once
+	lab  *lab
+	err  error
+}
+
+func stopShared() error {
+	if shared.lab == nil {
+		return nil
+	}
+	return shared.lab.end()
+}
+
+// programs are what a lab runs.
+type programs struct{ kwok, scheduler, controller, kueue, kueueConfig string }
+
+func findPrograms(t *testing.T) programs {
 	t.Helper()
 	binary, config := testrig.Kueue(t)
-	c, err := demo.Boot(t.Context(), &demo.Options{
-		Kwok: testrig.Kwok(t), Scheduler: testrig.Program(t, "nvtopo-scheduler"), Nodes: nodes,
-		Kueue:    &devcluster.KueueOptions{Binary: binary, Config: config},
-		Progress: testrig.Log(), Log: testrig.Log(),
+	return programs{
+		kwok: testrig.Kwok(t), scheduler: testrig.Program(t, "nvtopo-scheduler"), controller: testrig.Program(t, "nvtopo-pool-controller"),
+		kueue: binary, kueueConfig: config,
+	}
+}
+
+// sharedLab is the cluster that the tests of the package have together.
+func sharedLab(t *testing.T) *lab {
+	t.Helper()
+	p := findPrograms(t)
+	shared.once.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), bootLimit) // it outlives the test
+		defer cancel()
+		shared.lab, shared.err = boot(ctx, p, nil)
 	})
+	if shared.err != nil {
+		t.Fatalf("start the shared cluster: %v", shared.err)
+	}
+	return shared.lab
+}
+
+// newLab is a cluster of the test's own: for one that kills programs, or has Kueue lose
+// patience sooner.
+func newLab(t *testing.T, ready *devcluster.PodsReady) *lab {
+	t.Helper()
+	l, err := boot(t.Context(), findPrograms(t), ready)
 	if err != nil {
 		t.Fatalf("start a cluster: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := c.Stop(); err != nil {
+		if err := l.end(); err != nil {
 			t.Errorf("stop the cluster: %v", err)
 		}
 	})
-	l := &lab{Cluster: c}
-	if l.client, err = kubernetes.NewForConfig(c.RESTConfig()); err != nil {
-		t.Fatal(err)
-	}
-	if l.dyn, err = dynamic.NewForConfig(c.RESTConfig()); err != nil {
-		t.Fatal(err)
-	}
 	return l
 }
 
-// tenant makes a namespace whose jobs and pods are Kueue's business.
-func (l *lab) tenant(t *testing.T, name string) {
-	t.Helper()
-	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{poolv1alpha1.LabelTenant: name}}}
-	if _, err := l.client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+func (l *lab) end() error {
+	l.stop()
+	return l.Stop()
 }
 
-// queues is a flavor, and a tenant's queue with a quota of GPUs.
-func queues(namespace, name string, gpus int) string {
-	return fmt.Sprintf(`apiVersion: kueue.x-k8s.io/v1beta2
-kind: ResourceFlavor
-metadata: {name: %[2]s}
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: ClusterQueue
-metadata: {name: %[2]s-%[1]s}
-spec:
-  namespaceSelector: {matchLabels: {%[4]s: %[1]s}}
-  resourceGroups:
-  - coveredResources: [nvidia.com/gpu]
-    flavors: [{name: %[2]s, resources: [{name: nvidia.com/gpu, nominalQuota: %[3]d}]}]
----
-apiVersion: kueue.x-k8s.io/v1beta2
-kind: LocalQueue
-metadata: {name: %[2]s, namespace: %[1]s}
-spec: {clusterQueue: %[2]s-%[1]s}
-`, namespace, name, gpus, poolv1alpha1.LabelTenant)
-}
-
-// pods are the pods of a job.
-func (l *lab) pods(t *testing.T, namespace, job string) []*v1.Pod {
-	t.Helper()
-	list, err := l.client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + job})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []*v1.Pod
-	for i := range list.Items {
-		out = append(out, &list.Items[i])
-	}
-	return out
-}
-
-func (l *lab) pod(t *testing.T, namespace, name string) *v1.Pod {
-	t.Helper()
-	pod, err := l.client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pod
-}
-
-// apply makes the objects of some documents of YAML.
-func (l *lab) apply(t *testing.T, text string) {
-	t.Helper()
-	for _, document := range strings.Split(text, "---\n") {
-		o := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
-			t.Fatal(err)
-		}
-		kind, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
-		var objects dynamic.ResourceInterface = l.dyn.Resource(kind)
-		if o.GetNamespace() != "" {
-			objects = l.dyn.Resource(kind).Namespace(o.GetNamespace())
-		}
-		if _, err := objects.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
-			t.Fatalf("make %s %s: %v", o.GetKind(), o.GetName(), err)
-		}
-	}
-}
-
-// workload is what Kueue made of a job; nil if there is none yet.
-func (l *lab) workload(ctx context.Context, namespace, job string) (*unstructured.Unstructured, error) {
-	list, err := l.dyn.Resource(workloads).Namespace(namespace).List(ctx, metav1.ListOptions{})
+func boot(ctx context.Context, p programs, ready *devcluster.PodsReady) (_ *lab, err error) {
+	c, err := demo.Boot(ctx, &demo.Options{
+		Kwok: p.kwok, Scheduler: p.scheduler, Nodes: []devcluster.NodeSpec{},
+		Kueue:    &devcluster.KueueOptions{Binary: p.kueue, Config: p.kueueConfig, PodsReady: ready},
+		Progress: testrig.Log(), Log: testrig.Log(),
+	})
 	if err != nil {
 		return nil, err
 	}
-	for i := range list.Items {
-		owners := list.Items[i].GetOwnerReferences()
-		if slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.Name == job }) {
-			return &list.Items[i], nil
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Stop())
 		}
+	}()
+	if err := c.ApplyManifests(ctx, manifests.Pools); err != nil {
+		return nil, err
 	}
-	return nil, nil
+	l := &lab{Cluster: c, recorder: newRecorder()}
+	if l.Client, err = client.New(c.RESTConfig(), client.Options{Scheme: kinds()}); err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	if l.stop, err = l.record(ctx); err != nil {
+		return nil, err
+	}
+	l.pools, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{Binary: p.controller})
+	return l, err
 }
 
-// waits waits until Kueue has looked at a job and found no quota for it. The job is then
-// still suspended.
-func (l *lab) waits(t *testing.T, namespace, job string) {
-	t.Helper()
-	testrig.Eventually(t, patience, "job "+job+" waits for quota", func(ctx context.Context) (bool, string) {
-		w, err := l.workload(ctx, namespace, job)
-		if err != nil || w == nil {
-			return false, fmt.Sprintf("workload %v, %v", w, err)
+// kinds are those that the tests read and write.
+func kinds() *runtime.Scheme {
+	s := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(s), kueue.AddToScheme(s), poolv1alpha1.AddToScheme(s), topologyv1alpha1.AddToScheme(s)); err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// record has the recorder hear of every change of pods, Workloads and ClusterQueues, until
+// stop is called.
+func (l *lab) record(ctx context.Context) (stop context.CancelFunc, err error) {
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		if err != nil {
+			stop()
 		}
-		reserved := condition(w, "QuotaReserved")
-		return reserved["status"] == "False" && strings.Contains(fmt.Sprint(reserved["message"]), "insufficient"), fmt.Sprint(reserved)
-	})
-	got, err := l.client.BatchV1().Jobs(namespace).Get(t.Context(), job, metav1.GetOptions{})
+	}()
+	watches, err := cache.New(l.RESTConfig(), cache.Options{Scheme: kinds()})
 	if err != nil {
+		return nil, fmt.Errorf("make the recorder's cache: %w", err)
+	}
+	for _, kind := range []client.Object{&v1.Pod{}, &kueue.Workload{}, &kueue.ClusterQueue{}} {
+		informer, err := watches.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, fmt.Errorf("watch: %w", err)
+		}
+		if _, err := informer.AddEventHandler(l.recorder); err != nil {
+			return nil, fmt.Errorf("watch: %w", err)
+		}
+	}
+	go func() {
+		if err := watches.Start(watching); err != nil {
+			fmt.Fprintln(testrig.Log(), "the recorder's watches:", err)
+		}
+	}()
+	if !watches.WaitForCacheSync(ctx) {
+		return nil, errors.New("the recorder's watches do not start")
+	}
+	return stop, nil
+}
+
+// apply applies the objects of some documents of YAML, server-side.
+func (l *lab) apply(t *testing.T, text string) {
+	t.Helper()
+	if err := l.tryApply(t.Context(), text); err != nil {
 		t.Fatal(err)
 	}
-	if got.Spec.Suspend == nil || !*got.Spec.Suspend {
-		t.Fatalf("job %s waits for quota and is not suspended", job)
-	}
 }
 
-// condition is a condition of a workload; nil if it has none of that type.
-func condition(w *unstructured.Unstructured, kind string) map[string]any {
-	all, _, _ := unstructured.NestedSlice(w.Object, "status", "conditions")
-	for _, entry := range all {
-		if c, ok := entry.(map[string]any); ok && c["type"] == kind {
-			return c
+// tryApply is apply for what may be refused.
+func (l *lab) tryApply(ctx context.Context, text string) error {
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
+			return fmt.Errorf("read %s: %w", document, err)
+		}
+		if err := l.applyObject(ctx, o); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// conditions says what became of the workloads, for a test that fails.
-func (l *lab) conditions(ctx context.Context, namespace string) string {
-	list, err := l.dyn.Resource(workloads).Namespace(namespace).List(ctx, metav1.ListOptions{})
+func (l *lab) applyObject(ctx context.Context, o *unstructured.Unstructured) error {
+	err := l.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(fieldOwner), client.ForceOwnership)
 	if err != nil {
-		return err.Error()
+		return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
-	var out []string
-	for i := range list.Items {
-		all, _, _ := unstructured.NestedSlice(list.Items[i].Object, "status", "conditions")
-		out = append(out, fmt.Sprint(list.Items[i].GetName(), " ", all))
+	return nil
+}
+
+// get reads an object, which has to be there.
+func (l *lab) get(t *testing.T, o client.Object, namespace, name string) {
+	t.Helper()
+	if err := l.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, o); err != nil {
+		t.Fatalf("read %T %s/%s: %v", o, namespace, name, err)
 	}
-	return strings.Join(out, "; ")
+}
+
+// remove deletes an object, with what it owns, if it is there.
+func (l *lab) remove(t *testing.T, o client.Object) {
+	t.Helper()
+	if err := l.Delete(t.Context(), o, client.PropagationPolicy("Background")); err != nil && !apierrors.IsNotFound(err) {
+		t.Fatalf("delete %T %s/%s: %v", o, o.GetNamespace(), o.GetName(), err)
+	}
 }

@@ -3,10 +3,18 @@
 package pools
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-func TestMain(m *testing.M) { os.Exit(testrig.Main(m)) }
+func TestMain(m *testing.M) {
+	code := testrig.Main(m)
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the shared cluster:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}

@@ -27,7 +27,7 @@ type Options struct {
 	// SchedulerConfig is its KubeSchedulerConfiguration; the shipped one when empty.
 	SchedulerConfig []byte
 	SchedulerArgs   []string                 // further flags
-	Nodes           []devcluster.NodeSpec    // Nodes() when empty
+	Nodes           []devcluster.NodeSpec    // Nodes() when nil
 	Kueue           *devcluster.KueueOptions // see devcluster.Config
 	Dir             string                   // see devcluster.Config
 	Progress        io.Writer                // receives what goes on, in lines for people
@@ -77,7 +77,7 @@ func Boot(ctx context.Context, opts *Options) (_ *devcluster.Cluster, err error)
 		return nil, fmt.Errorf("install the manifests: %w", err)
 	}
 	nodes := opts.Nodes
-	if len(nodes) == 0 {
+	if nodes == nil {
 		nodes = Nodes()
 	}
 	say("adding %d nodes of %d kinds of machine and publishing their GPU topology", len(nodes), kinds(nodes))

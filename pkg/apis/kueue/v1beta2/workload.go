@@ -69,6 +69,13 @@ type WorkloadStatus struct {
 	AdmissionChecks []AdmissionCheckState `json:"admissionChecks,omitempty"`
 	RequeueState    *RequeueState         `json:"requeueState,omitempty"`
 	SchedulingStats *SchedulingStats      `json:"schedulingStats,omitempty"`
+	ReclaimablePods []ReclaimablePod      `json:"reclaimablePods,omitempty"`
+}
+
+// ReclaimablePod is how many pods of a PodSet need their quota no more.
+type ReclaimablePod struct {
+	Name  string `json:"name"`
+	Count int32  `json:"count"`
 }
 
 // Admission is the quota that the workload has.

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package units
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+func TestMilliOf(t *testing.T) {
+	tests := map[string]struct {
+		resource string
+		want     int64
+		wantOK   bool
+	}{
+		"a seventh":                        {resource: "nvidia.com/mig-1g.10gb", want: 142, wantOK: true},
+		"two sevenths":                     {resource: "nvidia.com/mig-2g.20gb", want: 285, wantOK: true},
+		"three sevenths":                   {resource: "nvidia.com/mig-3g.40gb", want: 428, wantOK: true},
+		"four sevenths":                    {resource: "nvidia.com/mig-4g.40gb", want: 571, wantOK: true},
+		"one slice that is all of the GPU": {resource: "nvidia.com/mig-7g.80gb", want: 1000, wantOK: true},
+		"media engines cost nothing":       {resource: "nvidia.com/mig-1g.10gb.me", want: 142, wantOK: true},
+		"a profile that is not listed":     {resource: "nvidia.com/mig-2g.99gb", want: 285, wantOK: true},
+		"an A30 has four slices":           {resource: "nvidia.com/mig-1g.6gb", want: 250, wantOK: true},
+		"an A30 in two":                    {resource: "nvidia.com/mig-2g.12gb.me", want: 500, wantOK: true},
+		"an A30 whole":                     {resource: "nvidia.com/mig-4g.24gb", want: 1000, wantOK: true},
+		"a whole GPU is no slice":          {resource: "nvidia.com/gpu"},
+		"a turn is no MIG slice":           {resource: "nvidia.com/gpu.shared"},
+		"another vendor's":                 {resource: "example.com/mig-1g.10gb"},
+		"no number":                        {resource: "nvidia.com/mig-g.10gb"},
+		"more than there are":              {resource: "nvidia.com/mig-8g.80gb"},
+		"none":                             {resource: "nvidia.com/mig-0g.10gb"},
+		"a part of a slice":                {resource: "nvidia.com/mig-1c.3g.40gb"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got, ok := MilliOf(tc.resource); got != tc.want || ok != tc.wantOK {
+				t.Errorf("got %d %v, want %d %v", got, ok, tc.want, tc.wantOK)
+			}
+		})
+	}
+}
+
+func TestSliced(t *testing.T) {
+	tests := map[string]struct {
+		v          *v1alpha1.Virtualization
+		want       Unit
+		wantSliced bool
+	}{
+		"nothing is said":          {},
+		"it is not enabled":        {v: &v1alpha1.Virtualization{Strategy: v1alpha1.StrategyMIG, Profile: "all-1g.10gb"}},
+		"mig without a profile":    {v: &v1alpha1.Virtualization{Enabled: true, Strategy: v1alpha1.StrategyMIG}},
+		"mig that divides nothing": {v: &v1alpha1.Virtualization{Enabled: true, Strategy: v1alpha1.StrategyMIG, Profile: "all-disabled"}},
+		"mig": {
+			v:    &v1alpha1.Virtualization{Enabled: true, Strategy: v1alpha1.StrategyMIG, Profile: "all-balanced"},
+			want: Unit{Resource: "pool.nvtopo.dev/milli-gpu", PerDevice: 1000}, wantSliced: true,
+		},
+		"turns": {
+			v:    &v1alpha1.Virtualization{Enabled: true, Strategy: v1alpha1.StrategyTimeSlicing, Replicas: 4},
+			want: Unit{Resource: "nvidia.com/gpu.shared", PerDevice: 4}, wantSliced: true,
+		},
+		"turns without a number": {v: &v1alpha1.Virtualization{Enabled: true, Strategy: v1alpha1.StrategyTimeSlicing}},
+		"vgpu":                   {v: &v1alpha1.Virtualization{Enabled: true, Strategy: v1alpha1.StrategyVGPU, Profile: "default"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, ok := Sliced(tc.v)
+			if got != tc.want || ok != tc.wantSliced {
+				t.Errorf("got %+v %v, want %+v %v", got, ok, tc.want, tc.wantSliced)
+			}
+		})
+	}
+}
+
+// What a GPU holds at most is never more than the GPU.
+func TestCount(t *testing.T) {
+	milli, turns := Unit{Resource: MilliGPU, PerDevice: 1000}, Unit{Resource: SharedGPU, PerDevice: 4}
+	tests := map[string]struct {
+		unit     Unit
+		resource string
+		n, want  int64
+	}{
+		"seven of 1g":               {unit: milli, resource: "nvidia.com/mig-1g.10gb", n: 7, want: 994},
+		"two of 3g":                 {unit: milli, resource: "nvidia.com/mig-3g.40gb", n: 2, want: 856},
+		"thousandths":               {unit: milli, resource: MilliGPU, n: 500, want: 500},
+		"whole GPUs are not given":  {unit: milli, resource: WholeGPU, n: 8},
+		"turns":                     {unit: turns, resource: SharedGPU, n: 3, want: 3},
+		"slices in a pool of turns": {unit: turns, resource: "nvidia.com/mig-1g.10gb", n: 3},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.unit.Count(tc.resource, tc.n); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestIsSlice(t *testing.T) {
+	for resource, want := range map[string]bool{
+		"nvidia.com/mig-1g.10gb": true, "nvidia.com/mig-1c.3g.40gb": true, "nvidia.com/gpu.shared": true, "nvidia.com/mig-1g.10gb.shared": true,
+		"nvidia.com/gpu": false, "amd.com/gpu": false, "example.com/x.shared": false,
+	} {
+		if got := IsSlice(resource); got != want {
+			t.Errorf("%s: got %v, want %v", resource, got, want)
+		}
+	}
+}
+
+// Kueue reads the list from its configuration, which the devcluster has and the docs point at.
+func TestKueueIsConfiguredSo(t *testing.T) {
+	data, err := os.ReadFile("../../../internal/devcluster/kueue.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		Resources struct {
+			Transformations []Transformation `json:"transformations"`
+		} `json:"resources"`
+	}
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(Transformations(), config.Resources.Transformations); diff != "" {
+		t.Errorf("resources.transformations of internal/devcluster/kueue.yaml (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualization
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+// Reasons of ConditionVirtualizationApplied.
+const (
+	// ReasonApplied: all nodes are as spec has it.
+	ReasonApplied = "Applied"
+	// ReasonProfileMissing: spec names a strategy and no profile.
+	ReasonProfileMissing = "ProfileMissing"
+	// ReasonReplicasMissing: spec asks for time slicing and does not say how many turns.
+	ReasonReplicasMissing = "ReplicasMissing"
+	// ReasonNoNodes: the pool has no nodes yet.
+	ReasonNoNodes = "NoNodes"
+	// ReasonNodeShared: a node is in two pools, and stays as it is.
+	ReasonNodeShared = "NodeShared"
+	// ReasonDraining: a node waits for pods to go.
+	ReasonDraining = "Draining"
+	// ReasonChanging: a node's manager is at work, or has not begun.
+	ReasonChanging = "Changing"
+	// ReasonManagerFailed: the manager of a node has given up. The node stays cordoned, and no
+	// other node is begun with.
+	ReasonManagerFailed = "ManagerFailed"
+)
+
+// maxMessage is what the API server takes of a condition's message.
+const maxMessage = 2048
+
+// outcome is what the condition is made of.
+type outcome struct {
+	reason, message string // why nothing is to be done, or is left
+	shared          []string
+	nodes           []node
+	blocked         map[string][]string // by node: why pods stay
+}
+
+// condition says how far the pool is; nil if nothing is asked for and nothing has to be taken back.
+func (o *outcome) condition(pool *v1alpha1.ComputePool) *metav1.Condition {
+	c := &metav1.Condition{
+		Type: v1alpha1.ConditionVirtualizationApplied, Status: metav1.ConditionFalse, ObservedGeneration: pool.Generation,
+	}
+	c.Reason, c.Message = o.words(pool)
+	if c.Reason == "" {
+		return nil
+	}
+	if c.Reason == ReasonApplied {
+		c.Status = metav1.ConditionTrue
+	}
+	c.Message = c.Message[:min(len(c.Message), maxMessage)]
+	return c
+}
+
+func (o *outcome) words(pool *v1alpha1.ComputePool) (reason, message string) {
+	if o.reason != "" {
+		return o.reason, o.message
+	}
+	enabled := pool.Spec.Virtualization != nil && pool.Spec.Virtualization.Enabled
+	if i := slices.IndexFunc(o.nodes, func(n node) bool { return n.step != stepNone && n.step != stepUncordon }); i >= 0 {
+		return o.unfinished(&o.nodes[i])
+	}
+	switch {
+	case len(o.shared) > 0 && enabled:
+		return ReasonNodeShared, "nodes in another pool too stay as they are: " + strings.Join(o.shared, ", ")
+	case !enabled:
+		return "", ""
+	case len(o.nodes) == 0:
+		return ReasonNoNodes, "the pool has no nodes"
+	}
+	label, _ := labelOf(o.nodes[0].target.strategy)
+	return ReasonApplied, fmt.Sprintf("all %d nodes have %s=%s", len(o.nodes), label, o.nodes[0].target.value)
+}
+
+// unfinished tells of the node that is being changed.
+func (o *outcome) unfinished(n *node) (reason, message string) {
+	left := 0
+	for i := range o.nodes {
+		if !o.nodes[i].settled {
+			left++
+		}
+	}
+	count := fmt.Sprintf("%d of %d nodes are left", left, len(o.nodes))
+	label, state := labelOf(n.target.strategy)
+	switch n.step {
+	case stepFailed:
+		return ReasonManagerFailed, fmt.Sprintf("node %s: %s is failed for %s=%s; its manager's log says why; %s",
+			n.Name, state, label, n.target.value, count)
+	case stepCordon, stepDrain:
+		if blocked := o.blocked[n.Name]; len(blocked) > 0 {
+			return ReasonDraining, fmt.Sprintf("node %s: %s; %s", n.Name, strings.Join(blocked, "; "), count)
+		}
+		return ReasonDraining, fmt.Sprintf("node %s: pods with devices have to go first; %s", n.Name, count)
+	default:
+		return ReasonChanging, fmt.Sprintf("node %s: waits for the manager of %s=%s; %s", n.Name, label, n.target.value, count)
+	}
+}

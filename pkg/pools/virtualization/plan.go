@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualization
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+const (
+	// AnnotationCordon says that a node is cordoned for its devices to be divided; its value is
+	// the pool. A node without it was cordoned by somebody else.
+	AnnotationCordon = v1alpha1.GroupName + "/cordoned-for-virtualization"
+	// AnnotationStrategy is the strategy that was applied to a node, so that it is taken back when
+	// the pool no longer asks for it. A node without it was divided by somebody else, or not at all.
+	AnnotationStrategy = v1alpha1.GroupName + "/virtualization"
+)
+
+// step is the next thing to do to a node.
+type step int
+
+const (
+	stepNone     step = iota
+	stepCordon        // keep new pods away
+	stepDrain         // evict the pods that hold devices, and then tell the manager
+	stepMark          // only write down the strategy: the node is as it is wanted
+	stepForget        // only remove that mark: the strategy is taken back
+	stepWait          // for the manager
+	stepFailed        // the manager has given up
+	stepUncordon      // let pods in again
+)
+
+// node is a node of the pool and what is to become of it.
+type node struct {
+	*v1.Node
+
+	step    step
+	target  setting // what its manager is told next, or was told
+	settled bool    // it is as it is wanted
+}
+
+// plan says what to do to each node so that it comes nearer to what is wanted. Only one node is
+// taken out of service: the one that is so already, else the first that serves pods, by name.
+func plan(nodes []*v1.Node, want func(*v1.Node) setting) []node {
+	out := make([]node, 0, len(nodes))
+	for _, n := range nodes {
+		out = append(out, next(n, want(n)))
+	}
+	slices.SortStableFunc(out, func(a, b node) int {
+		return cmp.Or(cmp.Compare(turn(&a), turn(&b)), cmp.Compare(a.Name, b.Name))
+	})
+	taken := false
+	for i := range out {
+		if !out[i].outOfService() {
+			continue
+		}
+		if taken {
+			out[i].step = stepNone
+		}
+		taken = true
+	}
+	return out
+}
+
+// outOfService says whether the node's step keeps pods away from it.
+func (n *node) outOfService() bool {
+	switch n.step {
+	case stepCordon, stepDrain, stepWait, stepFailed:
+		return true
+	case stepNone, stepMark, stepForget, stepUncordon:
+	}
+	return false
+}
+
+// turn orders nodes: those that are being changed, those that serve, those that do not.
+func turn(n *node) int {
+	switch {
+	case cordonedByUs(n.Node) || n.step == stepWait || n.step == stepFailed:
+		return 0
+	case ready(n.Node):
+		return 1
+	}
+	return 2
+}
+
+// next is the step of a node by itself. A strategy that was applied is taken back before another.
+func next(n *v1.Node, want setting) node {
+	have := v1alpha1.VirtualizationStrategy(n.Annotations[AnnotationStrategy])
+	target := want
+	if have != "" && have != want.strategy {
+		target = undone(have)
+	}
+	out := node{Node: n, target: target}
+	out.step = stepNone
+	if target.strategy != "" {
+		out.step = towards(n, target, have, want)
+	}
+	out.settled = out.step == stepNone
+	if out.settled && cordonedByUs(n) {
+		out.step = stepUncordon
+	}
+	return out
+}
+
+// towards is the step that brings a node nearer to a target.
+func towards(n *v1.Node, target setting, have v1alpha1.VirtualizationStrategy, want setting) step {
+	if !target.on(n) {
+		switch {
+		case busy(n, have):
+			return stepWait
+		case !n.Spec.Unschedulable:
+			return stepCordon
+		}
+		return stepDrain
+	}
+	progress := target.progress(n)
+	switch {
+	case progress == failed:
+		return stepFailed
+	case progress == working:
+		return stepWait
+	case have == "":
+		return stepMark
+	case target.strategy != want.strategy:
+		return stepForget
+	}
+	return stepNone
+}
+
+// current is the setting that a node has of ours, so that a change that has begun comes to its end.
+func current(n *v1.Node) setting {
+	strategy := v1alpha1.VirtualizationStrategy(n.Annotations[AnnotationStrategy])
+	if strategy == "" {
+		return setting{}
+	}
+	label, _ := labelOf(strategy)
+	s := setting{strategy: strategy, value: n.Labels[label]}
+	if turns, ok := strings.CutPrefix(s.value, prefixPlugin); ok && strategy == v1alpha1.StrategyTimeSlicing {
+		// A number that is none leaves 0: such a value is not ours.
+		replicas, _ := strconv.ParseInt(turns, 10, 32)
+		s.replicas = int32(replicas)
+	}
+	return s
+}
+
+// busy says whether a manager is at work on what it was told before. Its next word is about that,
+// and would be taken for one about what it is told now.
+func busy(n *v1.Node, have v1alpha1.VirtualizationStrategy) bool {
+	if have == "" {
+		return false
+	}
+	_, label := labelOf(have)
+	state := n.Labels[label]
+	return state == "pending" || state == "rebooting"
+}
+
+// cordonedByUs says whether the cordon is this package's to lift.
+func cordonedByUs(n *v1.Node) bool { return n.Annotations[AnnotationCordon] != "" }
+
+func ready(n *v1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	})
+}

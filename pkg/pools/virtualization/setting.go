@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualization
+
+import (
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
+)
+
+// Labels by which NVIDIA's managers are told what to do, and by which they tell how it went.
+const (
+	// LabelMIG is read by NVIDIA's MIG manager; its value is a name in the manager's configuration.
+	LabelMIG = "nvidia.com/mig.config"
+	// LabelMIGState is the MIG manager's: pending, rebooting, success or failed.
+	LabelMIGState = "nvidia.com/mig.config.state"
+	// LabelPlugin is read by NVIDIA's device plugin; its value is a key of the plugin's ConfigMap.
+	LabelPlugin = "nvidia.com/device-plugin.config"
+	// LabelVGPU is read by NVIDIA's vGPU device manager.
+	LabelVGPU = "nvidia.com/vgpu.config"
+	// LabelVGPUState is the vGPU device manager's.
+	LabelVGPUState = "nvidia.com/vgpu.config.state"
+	// LabelGPUCount is how many GPUs a node has, by NVIDIA's feature discovery.
+	LabelGPUCount = "nvidia.com/gpu.count"
+)
+
+// MIGDisabled is the name that NVIDIA's MIG manager has for whole GPUs.
+const MIGDisabled = "all-disabled"
+
+const prefixPlugin = "time-slicing-"
+
+// PluginConfig is the key, in the ConfigMap of NVIDIA's device plugin, of so many turns on a GPU.
+func PluginConfig(replicas int32) string {
+	return prefixPlugin + strconv.FormatInt(int64(replicas), 10)
+}
+
+// setting is how a node's devices are divided. The zero value is whole devices.
+type setting struct {
+	strategy v1alpha1.VirtualizationStrategy
+	value    string // of the strategy's label; empty: no label
+	replicas int32  // turns, with time slicing
+}
+
+// wanted is what a pool's spec asks for. Where it asks for a strategy and not how, it returns the
+// reason and the message for people; the nodes are then left as they are.
+func wanted(v *v1alpha1.Virtualization) (want setting, reason, message string) {
+	if v == nil || !v.Enabled {
+		return setting{}, "", ""
+	}
+	switch v.Strategy {
+	case v1alpha1.StrategyTimeSlicing:
+		if v.Replicas == 0 {
+			return setting{}, ReasonReplicasMissing, "virtualization.replicas is not set: the nodes stay as they are"
+		}
+		return setting{strategy: v.Strategy, value: PluginConfig(v.Replicas), replicas: v.Replicas}, "", ""
+	case v1alpha1.StrategyMIG, v1alpha1.StrategyVGPU:
+		if v.Profile == "" {
+			return setting{}, ReasonProfileMissing, "virtualization.profile is not set: the nodes stay as they are"
+		}
+		return setting{strategy: v.Strategy, value: v.Profile}, "", ""
+	}
+	return setting{}, "", "" // the API server refuses it
+}
+
+// labelOf is the label that a strategy's manager reads, and the one that it writes, if any.
+func labelOf(s v1alpha1.VirtualizationStrategy) (label, state string) {
+	switch s {
+	case v1alpha1.StrategyMIG:
+		return LabelMIG, LabelMIGState
+	case v1alpha1.StrategyVGPU:
+		return LabelVGPU, LabelVGPUState
+	}
+	return LabelPlugin, ""
+}
+
+// undone is the setting in which a strategy's manager leaves the devices whole.
+func undone(s v1alpha1.VirtualizationStrategy) setting {
+	if s == v1alpha1.StrategyMIG {
+		return setting{strategy: s, value: MIGDisabled}
+	}
+	return setting{strategy: s}
+}
+
+// on says whether the node has the setting's label.
+func (s setting) on(node *v1.Node) bool {
+	label, _ := labelOf(s.strategy)
+	return node.Labels[label] == s.value
+}
+
+// progress is how far a manager is with a node that has the label.
+type progress int
+
+const (
+	working progress = iota
+	done
+	failed
+)
+
+// progress asks the manager's own word, or kubelet's where the manager has none: the device plugin
+// starts anew with another number of devices.
+func (s setting) progress(node *v1.Node) progress {
+	if s.strategy == v1alpha1.StrategyTimeSlicing {
+		return s.turns(node)
+	}
+	if s.value == "" {
+		return done // the vGPU manager is told nothing any more
+	}
+	_, label := labelOf(s.strategy)
+	switch node.Labels[label] {
+	case "success":
+		return done
+	case "failed":
+		return failed
+	}
+	return working
+}
+
+// turns compares what kubelet counts with what the plugin was told. Capacity has devices that are
+// not healthy too. Without a label of how many GPUs there are, any whole number of them will do.
+func (s setting) turns(node *v1.Node) progress {
+	quantity := node.Status.Capacity[units.SharedGPU]
+	shared, replicas := quantity.Value(), int64(s.replicas)
+	if replicas == 0 {
+		return doneIf(shared == 0)
+	}
+	if gpus, err := strconv.ParseInt(node.Labels[LabelGPUCount], 10, 64); err == nil && gpus > 0 {
+		return doneIf(shared == gpus*replicas)
+	}
+	return doneIf(shared > 0 && shared%replicas == 0)
+}
+
+func doneIf(yes bool) progress {
+	if yes {
+		return done
+	}
+	return working
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package virtualization
+
+import (
+	"context"
+	"fmt"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+const controllerName = "virtualization"
+
+// Setup registers the controller. It hears of pools and of nodes; pods are asked for while a node
+// drains.
+func Setup(mgr manager.Manager) error {
+	r := &reconciler{Client: mgr.GetClient(), api: mgr.GetAPIReader(), events: mgr.GetEventRecorderFor("nvtopo-pool-controller")}
+	// A node may come to, or leave, each pool: both what it was and what it is are asked about.
+	nodes := handler.EnqueueRequestsFromMapFunc(r.poolsOfNode)
+	// Status alone changes with each usage of the pool, and is not read here.
+	spec := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	err := ctrl.NewControllerManagedBy(mgr).Named(controllerName).
+		For(&v1alpha1.ComputePool{}, spec).Watches(&v1.Node{}, nodes).Complete(r)
+	if err != nil {
+		return fmt.Errorf("register the controller %s: %w", controllerName, err)
+	}
+	return nil
+}
+
+// poolsOfNode names the pools that a node is in, and the one that it is cordoned for.
+func (r *reconciler) poolsOfNode(ctx context.Context, o client.Object) []reconcile.Request {
+	var pools v1alpha1.ComputePoolList
+	if err := r.List(ctx, &pools); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "list pools") // the next event of the node asks again
+		return nil
+	}
+	n, ok := o.(*v1.Node)
+	if !ok {
+		return nil
+	}
+	in := poolsOf(n, pools.Items)
+	if pool := n.Annotations[AnnotationCordon]; pool != "" {
+		in = append(in, pool)
+	}
+	out := make([]reconcile.Request, 0, len(in))
+	for _, pool := range in {
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: pool}})
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// counts is what a tenant has: by the recorder, which hears of everything in its order, and
+// a moment late.
+type counts struct {
+	bound    int64 // devices of bound pods that are not about to go
+	running  int   // pods
+	pending  int   // pods without a node, or that do not run yet
+	admitted int   // jobs with quota
+	waiting  int   // jobs without
+}
+
+func (s *scenario) counts(tenant string) (c counts) {
+	namespace := s.tenant(tenant)
+	s.recorder.read(s.name, func(a *account) {
+		for _, p := range a.pods {
+			switch {
+			case p.tenant != namespace:
+			case p.running:
+				c.running++
+			default:
+				c.pending++
+			}
+			if p.tenant == namespace && p.holds {
+				c.bound += p.devices
+			}
+		}
+		for _, w := range a.workloads {
+			switch {
+			case w.tenant != namespace || w.finished:
+			case w.reserved:
+				c.admitted++
+			default:
+				c.waiting++
+			}
+		}
+	})
+	return c
+}
+
+// waitBound waits until tenants hold so many devices, by the short names of the tenants.
+func (s *scenario) waitBound(t *testing.T, want map[string]int64) {
+	t.Helper()
+	s.waitFor(t, fmt.Sprintf("%s holds %v", s.name, want), func(context.Context) (bool, string) {
+		got := s.bound(slices.Collect(maps.Keys(want))...)
+		return maps.Equal(got, want), fmt.Sprint(got)
+	})
+}
+
+// bound is how many devices tenants hold.
+func (s *scenario) bound(tenants ...string) map[string]int64 {
+	out := map[string]int64{}
+	for _, tenant := range tenants {
+		out[tenant] = s.counts(tenant).bound
+	}
+	return out
+}
+
+// evictions are those of the scenario so far, in their order.
+func (s *scenario) evictions() (out []eviction) {
+	s.recorder.read(s.name, func(a *account) { out = slices.Clone(a.evictions) })
+	return out
+}
+
+// evicted counts the evictions of a tenant's jobs, by job.
+func (s *scenario) evicted(tenant string) map[string]int {
+	out := map[string]int{}
+	for _, e := range s.evictions() {
+		if e.tenant == s.tenant(tenant) {
+			out[e.job]++
+		}
+	}
+	return out
+}
+
+// describe says what the scenario is like, for a test that fails.
+func (s *scenario) describe() string {
+	var b strings.Builder
+	s.recorder.read(s.name, func(a *account) {
+		if a == nil {
+			return
+		}
+		fmt.Fprintf(&b, "%s: bound %v, quota %v, last change %v ago", s.name, a.bound(), a.reserved(), time.Since(a.changed).Round(time.Second))
+		const most = 20
+		lines := map[string]int{}
+		for _, w := range a.workloads {
+			lines[fmt.Sprintf("Workloads of %s with quota %t, finished %t", w.tenant, w.reserved, w.finished)]++
+		}
+		for _, p := range a.pods {
+			lines[fmt.Sprintf("pods of %s that hold %t, run %t", p.tenant, p.holds, p.running)]++
+		}
+		for _, line := range slices.Sorted(maps.Keys(lines)) {
+			fmt.Fprintf(&b, "\n  %d %s", lines[line], line)
+		}
+		for i, e := range a.evictions {
+			if i == most {
+				fmt.Fprintf(&b, "\n  and %d evictions more", len(a.evictions)-most)
+				break
+			}
+			fmt.Fprintf(&b, "\n  %s evicted %s/%s: %s %s", e.at.Format(time.TimeOnly), e.tenant, e.job, e.reason, e.detail)
+		}
+	})
+	return b.String()
+}

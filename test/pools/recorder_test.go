@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// recorder hears of every change of pods, Workloads and ClusterQueues, and keeps the account
+// of each scenario: who holds what, and who was ever beyond a limit.
+type recorder struct {
+	mu       sync.Mutex
+	accounts map[string]*account // by scenario; guarded by mu
+}
+
+func newRecorder() *recorder { return &recorder{accounts: map[string]*account{}} }
+
+// account is what was seen of one scenario. Tenants are by the names of their namespaces.
+type account struct {
+	// limits is the most that a tenant may hold, and capacity all of them together. A lower
+	// limit takes nothing away from who holds more, so the highest that there was counts.
+	limits   map[string]int64
+	capacity int64
+
+	pods      map[types.UID]podSeen
+	workloads map[types.UID]workloadSeen
+	evictions []eviction
+	wrong     []string // what was beyond a limit, the first few
+	changed   time.Time
+}
+
+// podSeen is a pod as it was last.
+type podSeen struct {
+	tenant  string
+	devices int64
+	// holds: it is bound, and neither ended nor about to go. The quota of a pod that is about
+	// to go may be another's already.
+	holds, running bool
+}
+
+// workloadSeen is a Workload as it was last.
+type workloadSeen struct {
+	tenant, job                 string
+	devices                     int64 // of its quota
+	reserved, evicted, finished bool
+}
+
+// eviction is that a job lost its quota.
+type eviction struct {
+	at                          time.Time
+	tenant, job, reason, detail string
+	protected                   bool // it was of the class of jobs that must not be preempted
+}
+
+func newAccount() *account {
+	return &account{limits: map[string]int64{}, pods: map[types.UID]podSeen{}, workloads: map[types.UID]workloadSeen{}, changed: time.Now()}
+}
+
+// open begins the account of a scenario.
+func (r *recorder) open(scenario string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.accounts[scenario] = newAccount()
+}
+
+// close ends it.
+func (r *recorder) close(scenario string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.accounts, scenario)
+}
+
+// read calls see with the account of a scenario.
+func (r *recorder) read(scenario string, see func(*account)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	see(r.accounts[scenario])
+}
+
+// OnAdd, OnUpdate and OnDelete make a recorder a handler of events.
+func (r *recorder) OnAdd(o any, _ bool) { r.see(o, false) }
+
+// OnUpdate sees what an object is now.
+func (r *recorder) OnUpdate(_, o any) { r.see(o, false) }
+
+// OnDelete sees that an object is gone.
+func (r *recorder) OnDelete(o any) {
+	if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
+		o = last.Obj
+	}
+	r.see(o, true)
+}
+
+func (r *recorder) see(o any, gone bool) {
+	object, ok := o.(metav1.Object)
+	if !ok {
+		return
+	}
+	// Names of scenarios have no - or dot, and begin those of their namespaces and queues.
+	where := object.GetNamespace()
+	if where == "" {
+		where = object.GetName()
+	}
+	scenario := where
+	if end := strings.IndexAny(where, "-."); end >= 0 {
+		scenario = where[:end]
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.accounts[scenario]
+	if a == nil {
+		return
+	}
+	a.changed = time.Now()
+	switch object := o.(type) {
+	case *v1.Pod:
+		a.seePod(object, gone)
+	case *kueue.Workload:
+		a.seeWorkload(object, gone)
+	}
+}
+
+func (a *account) seePod(pod *v1.Pod, gone bool) {
+	if gone {
+		delete(a.pods, pod.UID)
+		return
+	}
+	ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+	a.pods[pod.UID] = podSeen{
+		tenant: pod.Namespace, devices: devicesOf(&pod.Spec),
+		holds:   pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && !ended,
+		running: pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil,
+	}
+	a.check("bound pods", a.bound())
+}
+
+func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
+	before := a.workloads[w.UID]
+	if gone {
+		delete(a.workloads, w.UID)
+		return
+	}
+	now := workloadSeen{tenant: w.Namespace, job: w.Name}
+	if len(w.OwnerReferences) > 0 {
+		now.job = w.OwnerReferences[0].Name
+	}
+	now.reserved = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	now.finished = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
+	if now.reserved && !now.finished && w.Status.Admission != nil {
+		now.devices = quotaOf(&w.Status)
+	}
+	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Status == metav1.ConditionTrue {
+		now.evicted = true
+		if !before.evicted {
+			a.evictions = append(a.evictions, eviction{
+				at: c.LastTransitionTime.Time, tenant: now.tenant, job: now.job, reason: c.Reason, detail: c.Message,
+				protected: w.Spec.Priority != nil && *w.Spec.Priority == names.ProtectedPriority,
+			})
+		}
+	}
+	a.workloads[w.UID] = now
+	a.check("reserved quota", a.reserved())
+}
+
+// quotaOf is for how many devices an admitted Workload has quota. That of pods that have
+// succeeded is free.
+func quotaOf(status *kueue.WorkloadStatus) (n int64) {
+	for i := range status.Admission.PodSetAssignments {
+		a := &status.Admission.PodSetAssignments[i]
+		quantity := a.ResourceUsage[topologyv1alpha1.DefaultResource]
+		n += quantity.Value()
+		for _, done := range status.ReclaimablePods {
+			if done.Name == a.Name && a.Count != nil && *a.Count > 0 {
+				n -= quantity.Value() / int64(*a.Count) * int64(done.Count)
+			}
+		}
+	}
+	return n
+}
+
+// bound is how many devices the bound pods of each tenant have.
+func (a *account) bound() map[string]int64 {
+	out := map[string]int64{}
+	for _, p := range a.pods {
+		if p.holds {
+			out[p.tenant] += p.devices
+		}
+	}
+	return out
+}
+
+// reserved is for how many devices each tenant has quota.
+func (a *account) reserved() map[string]int64 {
+	out := map[string]int64{}
+	for _, w := range a.workloads {
+		out[w.tenant] += w.devices
+	}
+	return out
+}
+
+// check notes who holds more than a limit.
+func (a *account) check(of string, held map[string]int64) {
+	const first = 10 // what comes after them helps nobody
+	var sum int64
+	for _, tenant := range slices.Sorted(maps.Keys(held)) {
+		limit, limited := a.limits[tenant]
+		if limited {
+			sum += held[tenant]
+		}
+		if limited && held[tenant] > limit && len(a.wrong) < first {
+			a.wrong = append(a.wrong, fmt.Sprintf("%s: %s of %s: %d, limit %d", time.Now().Format(time.StampMilli), of, tenant, held[tenant], limit))
+		}
+	}
+	if len(a.limits) > 0 && sum > a.capacity && len(a.wrong) < first {
+		a.wrong = append(a.wrong, fmt.Sprintf("%s: %s of all tenants: %v, the pool has %d", time.Now().Format(time.StampMilli), of, held, a.capacity))
+	}
+}
+
+// devicesOf is how many devices a pod asks for.
+func devicesOf(spec *v1.PodSpec) (n int64) {
+	for i := range spec.Containers {
+		quantity := spec.Containers[i].Resources.Limits[topologyv1alpha1.DefaultResource]
+		n += quantity.Value()
+	}
+	return n
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// A recorder that hears of too much says so, and of what is not too much nothing.
+func TestTheRecorderFindsWhatIsBeyondALimit(t *testing.T) {
+	pod := func(namespace, uid string, gpus int64, change func(*v1.Pod)) *v1.Pod {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: uid, Namespace: namespace, UID: types.UID(uid)}, Spec: podSpec(gpus)}
+		p.Spec.NodeName = "s1-n0"
+		if change != nil {
+			change(p)
+		}
+		return p
+	}
+	workload := func(namespace, uid string, gpus, reclaimable int64, change func(*kueue.Workload)) *kueue.Workload {
+		pods := int32(4)
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{Name: uid, Namespace: namespace, UID: types.UID(uid)}}
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue}}
+		w.Status.Admission = &kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{{
+			Name: "main", Count: &pods,
+			ResourceUsage: v1.ResourceList{topologyv1alpha1.DefaultResource: *resource.NewQuantity(gpus, resource.DecimalSI)},
+		}}}
+		w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: int32(reclaimable)}}
+		if change != nil {
+			change(w)
+		}
+		return w
+	}
+	leaving := func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
+	tests := map[string]struct {
+		events []any
+		want   string // part of what is said; nothing when empty
+	}{
+		"a tenant at its limit":               {[]any{pod("s1-a", "1", 8, nil), pod("s1-a", "2", 8, nil)}, ""},
+		"a tenant above it":                   {[]any{pod("s1-a", "1", 8, nil), pod("s1-a", "2", 8, nil), pod("s1-a", "3", 1, nil)}, "bound pods of s1-a: 17, limit 16"},
+		"a pod that is about to go":           {[]any{pod("s1-a", "1", 8, leaving), pod("s1-a", "2", 8, nil), pod("s1-a", "3", 8, nil)}, ""},
+		"a pod that has ended":                {[]any{pod("s1-a", "1", 16, func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded }), pod("s1-a", "2", 16, nil)}, ""},
+		"a pod without a node":                {[]any{pod("s1-a", "1", 17, func(p *v1.Pod) { p.Spec.NodeName = "" })}, ""},
+		"a pod of another scenario":           {[]any{pod("s11-a", "1", 17, nil)}, ""},
+		"a pod that is of no tenant":          {[]any{pod("s1-free", "1", 17, nil)}, ""},
+		"both tenants above what the pool is": {[]any{pod("s1-a", "1", 16, nil), pod("s1-b", "2", 9, nil)}, "bound pods of all tenants: map[s1-a:16 s1-b:9], the pool has 24"},
+		"quota above the limit":               {[]any{workload("s1-a", "1", 16, 0, nil), workload("s1-a", "2", 4, 0, nil)}, "reserved quota of s1-a: 20, limit 16"},
+		"quota of pods that have succeeded":   {[]any{workload("s1-a", "1", 16, 1, nil), workload("s1-a", "2", 4, 0, nil)}, ""},
+		"quota that was given back": {[]any{workload("s1-a", "1", 16, 0, func(w *kueue.Workload) {
+			w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue}}
+		}), workload("s1-a", "2", 4, 0, nil)}, ""},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRecorder()
+			r.open("s1")
+			r.read("s1", func(a *account) { a.limits, a.capacity = map[string]int64{"s1-a": 16, "s1-b": 16}, 24 })
+			for _, e := range tc.events {
+				r.OnAdd(e, false)
+			}
+			r.read("s1", func(a *account) {
+				got := strings.Join(a.wrong, "; ")
+				if (tc.want == "") != (got == "") || !strings.Contains(got, tc.want) {
+					t.Errorf("said %q, want %q", got, tc.want)
+				}
+			})
+		})
+	}
+}
+
+// A job counts as evicted once for each time that it loses its quota.
+func TestTheRecorderCountsEvictions(t *testing.T) {
+	r := newRecorder()
+	r.open("s1")
+	priority := int32(names.ProtectedPriority)
+	for _, status := range []metav1.ConditionStatus{"False", "True", "True", "False", "True"} {
+		w := &kueue.Workload{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "s1-a", Name: "job-x-1", UID: "1", OwnerReferences: []metav1.OwnerReference{{Name: "x"}},
+		}}
+		w.Spec.Priority = &priority
+		w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadEvicted, Status: status, Reason: kueue.EvictedByPreemption}}
+		r.OnUpdate(nil, w)
+	}
+	r.read("s1", func(a *account) {
+		if len(a.evictions) != 2 {
+			t.Fatalf("evictions %v, want 2", a.evictions)
+		}
+		if e := a.evictions[1]; e.tenant != "s1-a" || e.job != "x" || e.reason != kueue.EvictedByPreemption || !e.protected {
+			t.Errorf("the second: %+v", e)
+		}
+	})
+}
