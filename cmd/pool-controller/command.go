@@ -25,6 +25,7 @@ import (
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
+	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
 	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/metering"
 	"github.com/nvtopo/nvtopo/pkg/pools/placementcheck"
@@ -38,12 +39,14 @@ type options struct {
 	kubeconfig  string
 	namespace   string
 	leaderElect bool
+	checkPlaces bool
 	placement   placementcheck.Options
 }
 
 // setups register the controllers, each with what it needs of the command line.
 func (o *options) setups() []func(manager.Manager) error {
 	return []func(manager.Manager) error{
+		func(mgr manager.Manager) error { return computepool.Setup(mgr, computepool.Options{PlacementCheck: o.checkPlaces}) },
 		func(mgr manager.Manager) error {
 			return metering.Setup(mgr, metering.Options{Namespace: o.namespace})
 		},
@@ -69,6 +72,7 @@ hold, and nvtopo-scheduler which.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
 	f.StringVar(&o.namespace, "namespace", release.Namespace, "namespace of the controller's Leases")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading, so that several replicas may run")
+	f.BoolVar(&o.checkPlaces, "placement-check", false, "have the jobs of pools start only where their pods have a place")
 	f.DurationVar(&o.placement.PodsReadyTimeout, "pods-ready-timeout", 5*time.Minute, "waitForPodsReady.timeout of Kueue's configuration; one that evicts jobs which are about to start is refused")
 	o.endpoint.AddFlags(f, ":9103")
 	daemon.AddLogFlags(cmd)

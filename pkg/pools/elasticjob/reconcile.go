@@ -96,7 +96,7 @@ func (r *reconciler) render(ctx context.Context, ej *v1alpha1.ElasticJob, f *fin
 	}
 	if len(f.faults) == 0 {
 		f.checked = true
-		f.faults = complete(ej, resourcesOf(pool))
+		f.faults = complete(ej, pool)
 	}
 	if len(f.faults) > 0 {
 		f.block(ReasonTemplateInvalid, faultMessage(f.faults))
