@@ -46,7 +46,9 @@ type options struct {
 // setups register the controllers, each with what it needs of the command line.
 func (o *options) setups() []func(manager.Manager) error {
 	return []func(manager.Manager) error{
-		func(mgr manager.Manager) error { return computepool.Setup(mgr, computepool.Options{PlacementCheck: o.checkPlaces}) },
+		func(mgr manager.Manager) error {
+			return computepool.Setup(mgr, computepool.Options{PlacementCheck: o.checkPlaces})
+		},
 		func(mgr manager.Manager) error {
 			return metering.Setup(mgr, metering.Options{Namespace: o.namespace})
 		},

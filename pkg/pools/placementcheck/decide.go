@@ -94,13 +94,11 @@ func (s *Snapshot) found(a *ask, found *fitted) Decision {
 func (s *Snapshot) afterThoseThatEnd(a *ask, why string) (Decision, bool) {
 	var until time.Time
 	later, gone := s.without(func(p *v1.Pod) bool {
-		if p.DeletionTimestamp == nil || s.now.After(p.DeletionTimestamp.Add(endsLate)) {
-			return false
-		}
-		if end := p.DeletionTimestamp.Add(endsLate); end.After(until) {
+		end, ends := s.endOf(p)
+		if ends && end.After(until) {
 			until = end
 		}
-		return true
+		return ends
 	})
 	if gone == 0 {
 		return Decision{}, false
@@ -111,13 +109,29 @@ func (s *Snapshot) afterThoseThatEnd(a *ask, why string) (Decision, bool) {
 	return Decision{Verdict: Wait, Message: fmt.Sprintf("%s; waits for pods that are ending: %d", why, gone), Until: until}, true
 }
 
+// endOf is by when a pod that is on its way out will be gone. One that should be gone already does
+// not end: nobody knows when it will.
+func (s *Snapshot) endOf(p *v1.Pod) (end time.Time, ends bool) {
+	if p.DeletionTimestamp == nil {
+		return end, false
+	}
+	end = p.DeletionTimestamp.Add(endsLate)
+	return end, !s.now.After(end)
+}
+
 // afterPreemption lets a Workload start for which the scheduler can make room: by pods of a lower
 // priority, such as those of an ElasticJob's extras. It chooses which by what their going opens.
 func (s *Snapshot) afterPreemption(a *ask) (Decision, bool) {
-	later, gone := s.without(func(p *v1.Pod) bool {
-		return p.DeletionTimestamp != nil || p.Spec.Priority != nil && *p.Spec.Priority < a.priority
+	victims := 0
+	later, _ := s.without(func(p *v1.Pod) bool {
+		_, ends := s.endOf(p)
+		victim := p.DeletionTimestamp == nil && p.Spec.Priority != nil && *p.Spec.Priority < a.priority
+		if victim {
+			victims++
+		}
+		return ends || victim
 	})
-	if gone == 0 || a.preemptsNever() {
+	if victims == 0 || a.preemptsNever() {
 		return Decision{}, false
 	}
 	found, err := later.fit(a, nil)

@@ -140,17 +140,17 @@ func (s *Snapshot) own(at int) *node {
 	return &n
 }
 
-// without is the Snapshot without some pods. gone counts them.
+// without is the Snapshot without some pods, of which each is asked about once. gone counts them.
 func (s *Snapshot) without(leaves func(*v1.Pod) bool) (out *Snapshot, gone int) {
 	out = s.copy()
 	for at, n := range s.nodes {
-		if !slices.ContainsFunc(n.here, func(p livePod) bool { return leaves(p.pod) }) {
+		stay := slices.DeleteFunc(slices.Clone(n.here), func(p livePod) bool { return leaves(p.pod) })
+		if len(stay) == len(n.here) {
 			continue
 		}
+		gone += len(n.here) - len(stay)
 		n = out.own(at)
-		n.here = slices.DeleteFunc(slices.Clone(n.here), func(p livePod) bool { return leaves(p.pod) })
-		n.used = nil
-		gone += len(s.nodes[at].here) - len(n.here)
+		n.here, n.used = stay, nil
 	}
 	return out, gone
 }
