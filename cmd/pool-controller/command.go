@@ -29,6 +29,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/invoicing"
 	"github.com/nvtopo/nvtopo/pkg/pools/metering"
+	"github.com/nvtopo/nvtopo/pkg/pools/placementcheck"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -42,12 +43,16 @@ type options struct {
 
 	invoiceGrace time.Duration
 	keepRecords  int // days
+	checkPlaces  bool
+	placement    placementcheck.Options
 }
 
 // setups register the controllers, each with what it needs of the command line.
 func (o *options) setups() []func(manager.Manager) error {
 	return []func(manager.Manager) error{
-		func(mgr manager.Manager) error { return computepool.Setup(mgr, computepool.Options{}) },
+		func(mgr manager.Manager) error {
+			return computepool.Setup(mgr, computepool.Options{PlacementCheck: o.checkPlaces})
+		},
 		func(mgr manager.Manager) error {
 			return metering.Setup(mgr, metering.Options{Namespace: o.namespace})
 		},
@@ -56,6 +61,7 @@ func (o *options) setups() []func(manager.Manager) error {
 		},
 		elasticjob.Setup,
 		virtualization.Setup,
+		func(mgr manager.Manager) error { return placementcheck.Setup(mgr, o.placement) },
 	}
 }
 
@@ -77,6 +83,8 @@ hold, and nvtopo-scheduler which.`,
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading, so that several replicas may run")
 	f.DurationVar(&o.invoiceGrace, "invoice-grace", 24*time.Hour, "how long after a calendar month (UTC) its invoices are closed; what becomes known later is on a later one")
 	f.IntVar(&o.keepRecords, "usage-retention-days", 90, "days for which UsageRecords are kept once their final invoice was exported")
+	f.BoolVar(&o.checkPlaces, "placement-check", false, "have the jobs of pools start only where their pods have a place")
+	f.DurationVar(&o.placement.PodsReadyTimeout, "pods-ready-timeout", 5*time.Minute, "waitForPodsReady.timeout of Kueue's configuration; one that evicts jobs which are about to start is refused")
 	o.endpoint.AddFlags(f, ":9103")
 	daemon.AddLogFlags(cmd)
 	return cmd
