@@ -26,6 +26,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/metering"
+	"github.com/nvtopo/nvtopo/pkg/pools/remotesession"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -36,6 +37,7 @@ type options struct {
 	kubeconfig  string
 	namespace   string
 	leaderElect bool
+	gateImage   string
 }
 
 // setups register the controllers, each with what it needs of the command line.
@@ -46,6 +48,7 @@ func (o *options) setups() []func(manager.Manager) error {
 		},
 		elasticjob.Setup,
 		virtualization.Setup,
+		func(mgr manager.Manager) error { return remotesession.Setup(mgr, o.gateImage) },
 	}
 }
 
@@ -65,8 +68,10 @@ hold, and nvtopo-scheduler which.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
 	f.StringVar(&o.namespace, "namespace", release.Namespace, "namespace of the controller's Leases")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading, so that several replicas may run")
+	f.StringVar(&o.gateImage, "gate-image", "", "image of this program, which RemoteGPUSessions have in front of their servers; empty means that there are no sessions")
 	o.endpoint.AddFlags(f, ":9103")
 	daemon.AddLogFlags(cmd)
+	cmd.AddCommand(newRemoteGate())
 	return cmd
 }
 
