@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"pkg/plugins/lifecycle"},
 	{"pkg/gangstate"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
-	{"pkg/pools/remotesession"},
+	{"pkg/pools/computepool", "pkg/pools/remotesession"},
 	{"pkg/pools/elasticjob", "pkg/pools/remotesession/gate"},
 	{"pkg/pools/virtualization"},
 	{"pkg/pools/metering", "pkg/pools/invoicing"},
