@@ -271,13 +271,22 @@ func TestWorkloadsFitTheirRoles(t *testing.T) {
 			case *v1.ServiceAccount:
 				accounts[o.Namespace+"/"+o.Name] = true
 			case *rbacv1.ClusterRoleBinding:
-				granted[o.Subjects[0].Namespace+"/"+o.Subjects[0].Name] = true
+				for _, subject := range o.Subjects {
+					granted[subject.Namespace+"/"+subject.Name] = true
+				}
 			}
 		}
 	}
-	want := map[string]bool{"nvtopo-system/nvtopo-scheduler": true, "nvtopo-system/nvtopo-exporter": true, "nvtopo-system/nvtopo-node-agent": true}
+	want := map[string]bool{
+		"nvtopo-system/nvtopo-scheduler": true, "nvtopo-system/nvtopo-exporter": true, "nvtopo-system/nvtopo-node-agent": true,
+		"nvtopo-system/nvtopo-pool-controller": true,
+	}
 	if diff := cmp.Diff(want, accounts); diff != "" {
 		t.Errorf("accounts (-want +got):\n%s", diff)
+	}
+	// Who starts jobs and pods of tenants: Kueue, and the Job controller under one of two names.
+	for _, other := range []string{"kueue-system/kueue-controller-manager", "kube-system/job-controller", "/system:kube-controller-manager"} {
+		want[other] = true
 	}
 	if diff := cmp.Diff(want, granted); diff != "" {
 		t.Errorf("subjects of cluster roles (-want +got):\n%s", diff)
