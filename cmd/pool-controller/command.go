@@ -30,6 +30,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/invoicing"
 	"github.com/nvtopo/nvtopo/pkg/pools/metering"
 	"github.com/nvtopo/nvtopo/pkg/pools/placementcheck"
+	"github.com/nvtopo/nvtopo/pkg/pools/remotesession"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -45,6 +46,7 @@ type options struct {
 	keepRecords  int // days
 	checkPlaces  bool
 	placement    placementcheck.Options
+	gateImage    string
 }
 
 // setups register the controllers, each with what it needs of the command line.
@@ -62,6 +64,7 @@ func (o *options) setups() []func(manager.Manager) error {
 		elasticjob.Setup,
 		virtualization.Setup,
 		func(mgr manager.Manager) error { return placementcheck.Setup(mgr, o.placement) },
+		func(mgr manager.Manager) error { return remotesession.Setup(mgr, o.gateImage) },
 	}
 }
 
@@ -85,8 +88,10 @@ hold, and nvtopo-scheduler which.`,
 	f.IntVar(&o.keepRecords, "usage-retention-days", 90, "days for which UsageRecords are kept once their final invoice was exported")
 	f.BoolVar(&o.checkPlaces, "placement-check", false, "have the jobs of pools start only where their pods have a place")
 	f.DurationVar(&o.placement.PodsReadyTimeout, "pods-ready-timeout", 5*time.Minute, "waitForPodsReady.timeout of Kueue's configuration; one that evicts jobs which are about to start is refused")
+	f.StringVar(&o.gateImage, "gate-image", "", "image of this program, which RemoteGPUSessions have in front of their servers; empty means that there are no sessions")
 	o.endpoint.AddFlags(f, ":9103")
 	daemon.AddLogFlags(cmd)
+	cmd.AddCommand(newRemoteGate())
 	return cmd
 }
 
