@@ -25,7 +25,7 @@ var layers = [][]string{
 	{"pkg/gangstate"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/sim"},
 	{"pkg/pools/elasticjob"},
-	{"pkg/pools/virtualization"},
+	{"pkg/pools/computepool", "pkg/pools/virtualization"},
 	{"pkg/pools/metering", "pkg/pools/invoicing"},
 	{"pkg/pools/accounting"},
 	{"pkg/pools/names", "pkg/pools/units"},

@@ -20,6 +20,8 @@ const (
 	LabelRole = v1alpha1.GroupName + "/role"
 	// LabelSession is on what belongs to a RemoteGPUSession; its value is the session's name.
 	LabelSession = v1alpha1.GroupName + "/session"
+	// LabelQueue is on the ClusterQueues of a queue of the pool; its value is the queue's name.
+	LabelQueue = v1alpha1.GroupName + "/queue"
 	// LabelManaged is on the objects of Kueue that the controller made; its value is the pool's
 	// name.
 	LabelManaged = v1alpha1.GroupName + "/managed"
@@ -56,6 +58,9 @@ const CheckPlacementObject = "nvtopo-placement"
 
 // DefaultQueue is the LocalQueue of a tenant's namespace that pods without GPUs are in.
 const DefaultQueue = "default"
+
+// DefaultClusterQueue is the ClusterQueue of all of them. Those of pools have a dot.
+const DefaultClusterQueue = "nvtopo-default"
 
 // Cohort is the name of a pool's root Cohort, and of its ResourceFlavor.
 func Cohort(pool string) string { return pool }

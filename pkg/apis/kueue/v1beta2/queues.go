@@ -147,6 +147,13 @@ type ClusterQueuePreemption struct {
 	WithinClusterQueue  string `json:"withinClusterQueue,omitempty"`
 }
 
+// ClusterQueueActive of a ClusterQueue is true while Kueue admits workloads in it, and false with the
+// reason ClusterQueueStopped while its stop policy forbids that.
+const (
+	ClusterQueueActive  = "Active"
+	ClusterQueueStopped = "Stopped"
+)
+
 // ClusterQueueStatus is what is used of the quota. Kueue writes it.
 type ClusterQueueStatus struct {
 	Conditions         []metav1.Condition `json:"conditions,omitempty"`

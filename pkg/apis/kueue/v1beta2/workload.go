@@ -32,9 +32,18 @@ type WorkloadSpec struct {
 	PodSets   []PodSet `json:"podSets,omitempty"`
 	QueueName string   `json:"queueName,omitempty"`
 	Priority  *int32   `json:"priority,omitempty"`
+	// PriorityClassRef is the class that the priority is of.
+	PriorityClassRef *PriorityClassRef `json:"priorityClassRef,omitempty"`
 	// Active is false for a workload that must not have quota. Whoever sets it takes the quota
 	// of a running job away.
 	Active *bool `json:"active,omitempty"`
+}
+
+// PriorityClassRef names a WorkloadPriorityClass, or a PriorityClass of pods.
+type PriorityClassRef struct {
+	Group string `json:"group"`
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
 }
 
 // PodSet is pods of one template.

@@ -22,6 +22,7 @@ import (
 // +kubebuilder:printcolumn:name="Stop",type=string,JSONPath=`.spec.stopPolicy`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name: at most 63 of a-z, 0-9 and -, because labels have it"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name != 'default'",message="metadata.name: default is the queue of jobs without devices"
 type ComputePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -239,7 +240,8 @@ type DefaultQuota struct {
 
 // FairShare is about what is left beyond the guarantees.
 type FairShare struct {
-	// enabled shares it by weight. Without, whoever comes first may have it, up to its limit.
+	// enabled shares it by weight. Without, weights count for nothing: what is left is shared
+	// equally among those who ask, each up to its limit.
 	// +optional
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`

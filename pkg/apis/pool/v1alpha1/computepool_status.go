@@ -38,6 +38,9 @@ const (
 	// ConditionForeignUse is true while pods outside of tenants' namespaces hold the pool's
 	// devices.
 	ConditionForeignUse = "ForeignUse"
+	// ConditionNodesShared is true while nodeSelector picks nodes that another pool has. Such a
+	// node counts in the first of its pools by name.
+	ConditionNodesShared = "NodesShared"
 )
 
 // ComputePoolStatus is what the pool has and who holds it, in whole devices.

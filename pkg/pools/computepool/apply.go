@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computepool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// statusOwner owns the status fields of pools. The conditions of other controllers are theirs, so
+// it is another owner than theirs.
+const statusOwner = names.FieldOwner + "-computepool"
+
+// write applies or deletes an object.
+func (r *reconciler) write(ctx context.Context, w Write) error {
+	if w.Delete {
+		uid := w.Object.GetUID()
+		if err := r.client.Delete(ctx, w.Object, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete %s: %w", keyOf(w.Object), err)
+		}
+		return nil
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.Object)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", keyOf(w.Object), err)
+	}
+	// An object that is applied again over one that was read carries what the server added.
+	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "finalizers"} {
+		unstructured.RemoveNestedField(fields, "metadata", f)
+	}
+	delete(fields, "status")
+	u := &unstructured.Unstructured{Object: fields}
+	if err := r.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(names.FieldOwner), client.ForceOwnership); err != nil {
+		return fmt.Errorf("apply %s: %w", keyOf(w.Object), err)
+	}
+	return nil
+}
+
+// writeAll stops at the first error: what grows must not be written before what shrinks.
+func (r *reconciler) writeAll(ctx context.Context, writes []Write) error {
+	for _, w := range writes {
+		if err := r.write(ctx, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// release lets jobs in whose quota is pinned.
+func (r *reconciler) release(ctx context.Context, jobs []*batchv1.Job, requests []Request) error {
+	var errs []error
+	for _, request := range requests {
+		i := slices.IndexFunc(jobs, func(j *batchv1.Job) bool { return j.Namespace+"/"+j.Name == request.Job })
+		if i < 0 {
+			continue
+		}
+		if err := r.removeGate(ctx, jobs[i]); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		r.events.Eventf(jobs[i], v1.EventTypeNormal, "ProtectedCapacityGranted",
+			"ClusterQueue %s holds %d devices for this job alone", request.Queue, total(request.Devices))
+	}
+	return errors.Join(errs...)
+}
+
+// removeGate takes our gate away, and leaves those of others.
+func (r *reconciler) removeGate(ctx context.Context, job *batchv1.Job) error {
+	var value any
+	if left := slices.DeleteFunc(gates(job), func(g string) bool { return g == names.GateProtected }); len(left) > 0 {
+		value = strings.Join(left, ",")
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": job.UID, "resourceVersion": job.ResourceVersion,
+		"annotations": map[string]any{kueue.AnnotationAdmissionGatedBy: value},
+	}})
+	if err != nil {
+		return fmt.Errorf("encode a patch: %w", err)
+	}
+	target := &batchv1.Job{}
+	target.Namespace, target.Name = job.Namespace, job.Name
+	err = r.client.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(names.FieldOwner))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("let job %s/%s in: %w", job.Namespace, job.Name, err)
+	}
+	return nil
+}
+
+// setFinalizer adds or removes the pool's finalizer.
+func (r *reconciler) setFinalizer(ctx context.Context, pool *v1alpha1.ComputePool, wanted bool) error {
+	if slices.Contains(pool.Finalizers, names.FinalizerPool) == wanted {
+		return nil
+	}
+	after := pool.DeepCopy()
+	after.Finalizers = slices.DeleteFunc(after.Finalizers, func(f string) bool { return f == names.FinalizerPool })
+	if wanted {
+		after.Finalizers = append(after.Finalizers, names.FinalizerPool)
+	}
+	err := r.client.Patch(ctx, after, client.MergeFromWithOptions(pool, client.MergeFromWithOptimisticLock{}), client.FieldOwner(names.FieldOwner))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("set the finalizer of ComputePool %s: %w", pool.Name, err)
+	}
+	return nil
+}
+
+// writeStatus applies the pool's status where it differs. Only conditions that this controller
+// writes are applied.
+func (r *reconciler) writeStatus(ctx context.Context, pool *v1alpha1.ComputePool, status *v1alpha1.ComputePoolStatus) error {
+	if equality.Semantic.DeepEqual(pool.Status, *status) {
+		return nil
+	}
+	own := status.DeepCopy()
+	own.Conditions = ownConditions(own.Conditions)
+	patch, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.ComputePoolKind,
+		"metadata": map[string]any{"name": pool.Name, "uid": pool.UID}, "status": own,
+	})
+	if err != nil {
+		return fmt.Errorf("encode the status of ComputePool %s: %w", pool.Name, err)
+	}
+	target := &v1alpha1.ComputePool{}
+	target.Name = pool.Name
+	err = r.client.Status().Patch(ctx, target, client.RawPatch(types.ApplyPatchType, patch), client.FieldOwner(statusOwner), client.ForceOwnership)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("write the status of ComputePool %s: %w", pool.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computepool
+
+import (
+	"context"
+	"fmt"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// defaultQueue gives each tenant's namespace the LocalQueue that Kueue takes for jobs and pods that
+// name none. It has no quota of anything, so that those without devices run, and those with
+// devices wait.
+type defaultQueue struct{ *reconciler }
+
+func setupDefaultQueue(mgr manager.Manager) error {
+	d := &defaultQueue{&reconciler{client: mgr.GetClient(), live: mgr.GetAPIReader()}}
+	err := builder.ControllerManagedBy(mgr).Named("defaultqueue").
+		For(&v1.Namespace{}, builder.WithPredicates(onUpdate(namespaceDiffers))).
+		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(namespaceOfDefault)).
+		Complete(d)
+	if err != nil {
+		return fmt.Errorf("set up the controller of default queues: %w", err)
+	}
+	return nil
+}
+
+func namespaceOfDefault(_ context.Context, o client.Object) []reconcile.Request {
+	if o.GetName() != names.DefaultQueue {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}}
+}
+
+// Reconcile keeps the default queue of one namespace.
+func (d *defaultQueue) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	namespace := &v1.Namespace{}
+	if err := d.client.Get(ctx, req.NamespacedName, namespace); err != nil || namespace.DeletionTimestamp != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	there := &kueue.LocalQueue{}
+	err := d.client.Get(ctx, client.ObjectKey{Namespace: req.Name, Name: names.DefaultQueue}, there)
+	if client.IgnoreNotFound(err) != nil {
+		return ctrl.Result{}, fmt.Errorf("read the default queue of namespace %s: %w", req.Name, err)
+	}
+	found := err == nil
+	ours := found && there.Labels[names.LabelManaged] == names.DefaultQueue
+	switch {
+	case found && !ours: // the tenant's own
+		return ctrl.Result{}, nil
+	case namespace.Labels[v1alpha1.LabelTenant] == "":
+		if ours {
+			return ctrl.Result{}, d.writeAll(ctx, removal(there))
+		}
+		return ctrl.Result{}, nil
+	case found && same(there, defaultLocalQueue(req.Name)):
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{}, d.writeAll(ctx, []Write{{Object: defaultClusterQueue()}, {Object: defaultLocalQueue(req.Name)}})
+}
+
+func defaultClusterQueue() *kueue.ClusterQueue {
+	return &kueue.ClusterQueue{
+		TypeMeta:   typeMeta(kueue.ClusterQueueKind),
+		ObjectMeta: metav1.ObjectMeta{Name: names.DefaultClusterQueue, Labels: map[string]string{names.LabelManaged: names.DefaultQueue}},
+		Spec: kueue.ClusterQueueSpec{
+			NamespaceSelector: everyTenant(), QueueingStrategy: kueue.BestEffortFIFO, StopPolicy: string(v1alpha1.StopNone),
+		},
+	}
+}
+
+func defaultLocalQueue(namespace string) *kueue.LocalQueue {
+	return &kueue.LocalQueue{
+		TypeMeta: typeMeta(kueue.LocalQueueKind),
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: names.DefaultQueue, Labels: map[string]string{names.LabelManaged: names.DefaultQueue},
+		},
+		Spec: kueue.LocalQueueSpec{ClusterQueue: names.DefaultClusterQueue, StopPolicy: string(v1alpha1.StopNone)},
+	}
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computepool
+
+import (
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/pools/quota"
+)
+
+// Write is one object to apply or to delete.
+type Write struct {
+	Object client.Object
+	Delete bool
+}
+
+// Order says in which order a pool's Cohorts and ClusterQueues come to be as they should, from what
+// is there: for each resource in turn first what shrinks or goes, then what grows or is new, so that
+// what is promised of it is never more than before or after. An object of which one resource
+// shrinks and another grows is written twice. Objects that are already as they should be are not
+// written.
+func Order(old, now []client.Object) []Write {
+	state := map[string]client.Object{}
+	for _, o := range old {
+		state[keyOf(o)] = o
+	}
+	wanted := map[string]client.Object{}
+	for _, o := range now {
+		wanted[keyOf(o)] = o
+	}
+	var out []Write
+	resources := resourcesOf(now)
+	for i, r := range resources {
+		for _, s := range quota.Order(promised(old, r), promised(now, r)) {
+			key := s.Queue
+			if key == "" {
+				continue // the root Cohort is among the others
+			}
+			before, there := state[key]
+			if s.Gone {
+				if there && i == 0 {
+					out = append(out, removal(before)...)
+					delete(state, key)
+				}
+				continue
+			}
+			// The resources behind r keep what they have until it is their turn.
+			next := withQuotasOf(wanted[key], before, resources[i+1:])
+			if !there || !same(before, next) {
+				out = append(out, Write{Object: next})
+				state[key] = next
+			}
+		}
+	}
+	return out
+}
+
+// promised is what objects promise of a resource. The root Cohort is a queue like the others here:
+// only sums matter.
+func promised(objects []client.Object, r resourceName) quota.Division {
+	d := quota.Division{}
+	for _, o := range objects {
+		q := quota.Queue{Name: keyOf(o)}
+		if got := quotaIn(o, r); got != nil {
+			q.Nominal = got.NominalQuota.Value()
+		}
+		d.Queues = append(d.Queues, q)
+	}
+	return d
+}
+
+// withQuotasOf is a copy of an object that has, of some resources, the quotas of another one, or
+// none.
+func withQuotasOf(o, before client.Object, resources []resourceName) client.Object {
+	if len(resources) == 0 {
+		return o
+	}
+	out, _ := o.DeepCopyObject().(client.Object)
+	for _, r := range resources {
+		q := quotaIn(out, r)
+		if q == nil {
+			continue
+		}
+		if got := quotaIn(before, r); got != nil {
+			*q = *got.DeepCopy()
+			continue
+		}
+		q.NominalQuota, q.LendingLimit = resource.Quantity{}, nil
+	}
+	return out
+}
+
+// quotaIn is the quota of a resource; nil if the object has none.
+func quotaIn(o client.Object, r resourceName) *kueue.ResourceQuota {
+	for _, g := range groupsOf(o) {
+		for i := range g.Flavors {
+			for j := range g.Flavors[i].Resources {
+				if g.Flavors[i].Resources[j].Name == r {
+					return &g.Flavors[i].Resources[j]
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func groupsOf(o client.Object) []kueue.ResourceGroup {
+	switch o := o.(type) {
+	case *kueue.Cohort:
+		return o.Spec.ResourceGroups
+	case *kueue.ClusterQueue:
+		return o.Spec.ResourceGroups
+	default:
+		return nil
+	}
+}
+
+func resourcesOf(objects []client.Object) []resourceName {
+	var out []resourceName
+	for _, o := range objects {
+		for _, g := range groupsOf(o) {
+			for _, r := range g.CoveredResources {
+				if !slices.Contains(out, r) {
+					out = append(out, r)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// keyOf tells objects of all kinds apart.
+func keyOf(o client.Object) string {
+	kind := ""
+	switch o.(type) {
+	case *kueue.ResourceFlavor:
+		kind = kueue.ResourceFlavorKind
+	case *kueue.Cohort:
+		kind = kueue.CohortKind
+	case *kueue.ClusterQueue:
+		kind = kueue.ClusterQueueKind
+	case *kueue.LocalQueue:
+		kind = kueue.LocalQueueKind
+	}
+	return kind + "/" + o.GetNamespace() + "/" + o.GetName()
+}

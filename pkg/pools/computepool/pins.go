@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computepool
+
+import (
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// Protected are the jobs of a pool that must not be preempted.
+type Protected struct {
+	Pins     Pins      // what those hold that have been let in
+	Requests []Request // the others
+}
+
+// ProtectedOf finds the jobs that must not be preempted, by their priority class. One without the
+// gate has been let in, and is pinned until it has finished: also while it is evicted, so that it
+// can come back. A workload that has quota is pinned as well until it is gone, because a queue's own
+// quota below what such workloads hold gets them evicted.
+//
+// namespaces are the tenants' with whose each is. priority is that of a job by the ElasticJob whose
+// base it is.
+func ProtectedOf(l *Layout, namespaces map[string]string, jobs []*batchv1.Job, workloads []*kueue.Workload, priority func(*batchv1.Job) int64) *Protected {
+	out := &Protected{Pins: Pins{}}
+	queueOf := l.byLocalQueue(namespaces)
+	resources := Resources(l.pool)
+	holding := reserving(workloads, resources)
+	for _, job := range jobs {
+		if job.Labels[kueue.LabelPriorityClass] != names.ProtectedClass || finished(job) {
+			continue
+		}
+		w := holding[job.UID]
+		delete(holding, job.UID)
+		devices := jobDevices(job, resources)
+		queue := queueOf[job.Namespace+"/"+job.Labels[kueue.LabelQueue]]
+		switch {
+		case w != nil:
+			// Where it is admitted counts, also when its namespace has become another's.
+			out.Pins.add(l, w.queue, greater(devices, w.devices))
+		case gated(job):
+			out.Requests = append(out.Requests, Request{
+				Job: job.Namespace + "/" + job.Name, Queue: queue, Devices: devices,
+				Priority: priority(job), Since: job.CreationTimestamp.Time,
+			})
+		default:
+			out.Pins.add(l, queue, devices)
+		}
+	}
+	for _, w := range holding { // their jobs are gone
+		out.Pins.add(l, w.queue, w.devices)
+	}
+	out.Requests = slices.DeleteFunc(out.Requests, func(r Request) bool { return r.Queue == "" })
+	return out
+}
+
+// add pins devices in a queue of the layout; another pool's is left out.
+func (p Pins) add(l *Layout, name string, devices Amounts) {
+	for q := range l.all() {
+		if q.name == name {
+			p.with(name, devices)
+			return
+		}
+	}
+}
+
+// byLocalQueue is the ClusterQueue of each LocalQueue, by namespace/name.
+func (l *Layout) byLocalQueue(namespaces map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, q := range l.localQueues(namespaces) {
+		out[q.Namespace+"/"+q.Name] = q.Spec.ClusterQueue
+	}
+	return out
+}
+
+// reservation is the quota of a protected workload.
+type reservation struct {
+	queue   string
+	devices Amounts
+}
+
+// reserving are the reservations of protected workloads, by the UID of their job.
+func reserving(workloads []*kueue.Workload, resources []v1.ResourceName) map[types.UID]*reservation {
+	out := map[types.UID]*reservation{}
+	for _, w := range workloads {
+		ref := w.Spec.PriorityClassRef
+		if ref == nil || ref.Name != names.ProtectedClass || w.Status.Admission == nil ||
+			meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
+			continue
+		}
+		r := &reservation{queue: w.Status.Admission.ClusterQueue, devices: Amounts{}}
+		for _, set := range w.Status.Admission.PodSetAssignments {
+			for _, name := range resources {
+				if q := set.ResourceUsage[name]; !q.IsZero() {
+					r.devices[name] += q.Value()
+				}
+			}
+		}
+		uid := w.UID
+		if owner := metav1.GetControllerOfNoCopy(w); owner != nil {
+			uid = owner.UID
+		}
+		out[uid] = r
+	}
+	return out
+}
+
+// jobDevices are what all pods of a job hold.
+func jobDevices(job *batchv1.Job, resources []v1.ResourceName) Amounts {
+	pods := int64(1)
+	if job.Spec.Parallelism != nil {
+		pods = int64(*job.Spec.Parallelism)
+	}
+	if job.Spec.Completions != nil {
+		pods = min(pods, int64(*job.Spec.Completions))
+	}
+	out := podDevices(&job.Spec.Template.Spec, resources)
+	for r := range out {
+		out[r] *= pods
+	}
+	return out
+}
+
+func greater(a, b Amounts) Amounts {
+	out := Amounts{}
+	for r, n := range a {
+		out[r] = n
+	}
+	for r, n := range b {
+		out[r] = max(out[r], n)
+	}
+	return out
+}
+
+// finished says whether a job's pods have all ended for good.
+func finished(job *batchv1.Job) bool {
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == v1.ConditionTrue
+	})
+}
+
+// gated says whether a job still waits to be let in by us.
+func gated(job *batchv1.Job) bool {
+	return slices.Contains(gates(job), names.GateProtected)
+}
+
+// gates are those that keep a job from Kueue: several may, and are separated by commas.
+func gates(job *batchv1.Job) []string {
+	var out []string
+	for g := range strings.SplitSeq(job.Annotations[kueue.AnnotationAdmissionGatedBy], ",") {
+		if g = strings.TrimSpace(g); g != "" {
+			out = append(out, g)
+		}
+	}
+	return out
+}

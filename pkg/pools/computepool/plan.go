@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computepool
+
+import (
+	"cmp"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topology "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// Cluster is what the pools are judged by.
+type Cluster struct {
+	Pools      []*v1alpha1.ComputePool
+	Nodes      []*v1.Node
+	Topologies map[string]*topology.NodeGPUTopology // by node
+	Pods       []*v1.Pod
+	Tenants    map[string]string // by namespace
+	Open       map[string]string // those of Tenants in which objects can be made
+	Workloads  []*kueue.Workload
+	Priority   func(*batchv1.Job) int64
+}
+
+// Objects are Kueue's objects of one pool as they are, and the jobs of all pools that must not be
+// preempted.
+type Objects struct {
+	Flavors     []*kueue.ResourceFlavor
+	Quotas      []client.Object // Cohorts and ClusterQueues
+	LocalQueues []*kueue.LocalQueue
+	Jobs        []*batchv1.Job
+}
+
+// Plan is what has to be done for a pool.
+type Plan struct {
+	Flavor  *kueue.ResourceFlavor // to apply; nil: it is as it should be
+	Quotas  []Write               // in this order
+	Local   []Write
+	Last    []Write // once nothing uses it any more
+	Release []Request
+	Drained bool // the pool is being deleted, and none of its objects is left
+
+	observed *Observed
+	metrics  *poolMetrics
+}
+
+// Idle says that there is nothing to do.
+func (p *Plan) Idle() bool {
+	return p.Flavor == nil && len(p.Quotas)+len(p.Local)+len(p.Last)+len(p.Release) == 0
+}
+
+// PlanFor compares a pool's objects with what its spec and the cluster make of them.
+func PlanFor(pool *v1alpha1.ComputePool, in *Cluster, have *Objects, placement bool) *Plan {
+	members := MembersOf(pool, in.Pools, in.Nodes)
+	capacity := CapacityOf(pool, members, in.Topologies, in.Pods, in.Tenants)
+	queues := have.queues()
+	removable := removableOf(pool, in, queues)
+	layout := NewLayout(pool, tenantsOf(in.Open), existing(queues, removable))
+	protected := ProtectedOf(layout, in.Open, have.Jobs, in.Workloads, in.Priority)
+	granted, pins := layout.Protect(capacity, protected.Pins, protected.Requests)
+	rendered := layout.Render(capacity, in.Open, pins, placement)
+	p := &Plan{
+		observed: &Observed{
+			Capacity: capacity, Layout: layout, Pins: pins, Short: rendered.Short, Queues: queues,
+			Gated: gatedBy(protected.Requests, granted),
+		},
+		metrics: &poolMetrics{usage: usageOf(capacity), oldest: oldestPending(layout, in.Open, in.Workloads)},
+	}
+	if pool.DeletionTimestamp != nil && len(removable) == len(queues) {
+		p.remove(have)
+		return p
+	}
+	if len(have.Flavors) != 1 || !same(have.Flavors[0], rendered.Flavor) {
+		p.Flavor = rendered.Flavor
+	}
+	p.Quotas = Order(have.Quotas, rendered.Quotas)
+	p.Local = localWrites(have.LocalQueues, rendered.LocalQueues)
+	p.Release = p.ready(granted)
+	return p
+}
+
+// remove takes away all objects of a pool that no job uses any more. Kueue keeps a flavor while a
+// ClusterQueue names it.
+func (p *Plan) remove(have *Objects) {
+	for _, q := range have.LocalQueues {
+		p.Local = append(p.Local, removal(q)...)
+	}
+	for _, o := range have.Quotas {
+		p.Quotas = append(p.Quotas, removal(o)...)
+	}
+	if len(have.Quotas) == 0 {
+		for _, f := range have.Flavors {
+			p.Last = append(p.Last, removal(f)...)
+		}
+	}
+	p.Drained = len(have.LocalQueues)+len(have.Quotas)+len(have.Flavors) == 0
+}
+
+// removal deletes an object that is not going already.
+func removal(o client.Object) []Write {
+	if o.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	return []Write{{Object: o, Delete: true}}
+}
+
+// ready are the granted jobs whose queue Kueue has seen with the quota that was pinned for them.
+// Let in before, a job would find that quota lent out, and take another's place.
+func (p *Plan) ready(granted []Request) []Request {
+	written := map[string]bool{}
+	for _, w := range p.Quotas {
+		if _, ok := w.Object.(*kueue.ClusterQueue); ok {
+			written[w.Object.GetName()] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(granted), func(r Request) bool {
+		cq := p.observed.Queues[r.Queue]
+		return cq == nil || written[r.Queue] || !seen(cq)
+	})
+}
+
+// seen says whether Kueue's view of a queue is the one that is there.
+func seen(cq *kueue.ClusterQueue) bool {
+	active := meta.FindStatusCondition(cq.Status.Conditions, kueue.ClusterQueueActive)
+	return active != nil && active.ObservedGeneration == cq.Generation
+}
+
+// removableOf are the queues that can be deleted: the spec does not have them, or goes itself, Kueue
+// has seen that they let no more jobs in, and none holds quota there.
+func removableOf(pool *v1alpha1.ComputePool, in *Cluster, queues map[string]*kueue.ClusterQueue) map[string]bool {
+	wanted := map[string]bool{}
+	if pool.DeletionTimestamp == nil {
+		for q := range NewLayout(pool, tenantsOf(in.Open), nil).all() {
+			wanted[q.name] = true
+		}
+	}
+	out := map[string]bool{}
+	for name, cq := range queues {
+		stopped := cq.Spec.StopPolicy == string(v1alpha1.StopHold) || cq.Spec.StopPolicy == string(v1alpha1.StopHoldAndDrain)
+		if !wanted[name] && stopped && seen(cq) && cq.Status.ReservingWorkloads == 0 {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+// existing are the queues that are there and stay for now.
+func existing(queues map[string]*kueue.ClusterQueue, removable map[string]bool) []Existing {
+	var out []Existing
+	for name, cq := range queues {
+		if !removable[name] {
+			out = append(out, Existing{Name: name, Tenant: cq.Labels[v1alpha1.LabelTenant], Queue: cq.Labels[names.LabelQueue]})
+		}
+	}
+	slices.SortFunc(out, func(a, b Existing) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (o *Objects) queues() map[string]*kueue.ClusterQueue {
+	out := map[string]*kueue.ClusterQueue{}
+	for _, q := range o.Quotas {
+		if cq, ok := q.(*kueue.ClusterQueue); ok {
+			out[cq.Name] = cq
+		}
+	}
+	return out
+}
+
+// localWrites brings LocalQueues to what they should be. Which ClusterQueue one is of cannot be
+// changed: such a one goes first, and is made again when it is gone.
+func localWrites(have, want []*kueue.LocalQueue) []Write {
+	there := map[string]*kueue.LocalQueue{}
+	for _, q := range have {
+		there[keyOf(q)] = q
+	}
+	var out []Write
+	for _, q := range want {
+		old, ok := there[keyOf(q)]
+		delete(there, keyOf(q))
+		switch {
+		case ok && (old.DeletionTimestamp != nil || same(old, q)):
+		case ok && old.Spec.ClusterQueue != q.Spec.ClusterQueue:
+			out = append(out, Write{Object: old, Delete: true})
+		default:
+			out = append(out, Write{Object: q})
+		}
+	}
+	for _, q := range have {
+		if _, unwanted := there[keyOf(q)]; unwanted {
+			out = append(out, removal(q)...)
+		}
+	}
+	return out
+}
+
+func tenantsOf(namespaces map[string]string) []string {
+	var out []string
+	for _, t := range namespaces {
+		out = append(out, t)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// gatedBy counts the requests that were not granted, by queue.
+func gatedBy(requests, granted []Request) map[string]int32 {
+	out := map[string]int32{}
+	for _, r := range requests {
+		out[r.Queue]++
+	}
+	for _, r := range granted {
+		out[r.Queue]--
+	}
+	return out
+}

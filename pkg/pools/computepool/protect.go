@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computepool
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/pools/quota"
+)
+
+// Request is a job that must not be preempted and has not been let in yet.
+type Request struct {
+	Job      string // namespace/name
+	Queue    string // its ClusterQueue
+	Devices  Amounts
+	Priority int64 // the greater goes first
+	Since    time.Time
+}
+
+// Protect says which requests can be let in now, most important and oldest first, and what is then
+// pinned. It is quota.Protect on each level of the layout and for each resource: a job is granted
+// when all of them grant it.
+func (l *Layout) Protect(c *Capacity, pins Pins, requests []Request) (granted []Request, after Pins) {
+	available := c.ForTenants()
+	after = pins.clone()
+	for _, r := range inOrder(requests) {
+		if g := l.groupOf(r.Queue); g != nil && l.fits(c, available, g, after, &r) {
+			after.with(r.Queue, r.Devices)
+			granted = append(granted, r)
+		}
+	}
+	return granted, after
+}
+
+// groupOf is the group of a queue that lets jobs in; nil if there is none.
+func (l *Layout) groupOf(name string) *group {
+	for i := range l.groups {
+		g := &l.groups[i]
+		if slices.ContainsFunc(g.queues, func(q queue) bool { return q.name == name && !q.leaving }) {
+			return g
+		}
+	}
+	return nil
+}
+
+// fits says whether a job's devices can be pinned beside what is.
+func (l *Layout) fits(c *Capacity, available Amounts, g *group, pins Pins, r *Request) bool {
+	counted := false
+	for i := range c.Devices {
+		name := c.Devices[i].Resource
+		devices := r.Devices[name]
+		if devices == 0 {
+			continue
+		}
+		counted = true
+		outer := l.shares(c, i, pins)
+		if g.cohort == "" {
+			if !grants(available[name], outer, r.Queue, devices) {
+				return false
+			}
+			continue
+		}
+		at := slices.IndexFunc(outer, func(s quota.Share) bool { return s.Name == g.cohort })
+		inner := g.shares(c, i, pins)
+		// Within the group: no more than the group may hold. Then the group within the pool: it
+		// must hold so much more for sure as its queues do.
+		if !grants(outer[at].Limit, inner, r.Queue, devices) {
+			return false
+		}
+		if !grants(available[name], outer, g.cohort, sureMore(inner, r.Queue, devices)) {
+			return false
+		}
+	}
+	return counted
+}
+
+func grants(capacity int64, shares []quota.Share, share string, devices int64) bool {
+	granted, _ := quota.Protect(capacity, shares, []quota.Request{{Job: "job", Share: share, Devices: devices}})
+	return len(granted) == 1
+}
+
+// sureMore is by how much what a share holds for sure grows when devices are pinned.
+func sureMore(shares []quota.Share, name string, devices int64) int64 {
+	for _, s := range shares {
+		if s.Name == name {
+			return max(s.Guaranteed, s.Pinned+devices) - max(s.Guaranteed, s.Pinned)
+		}
+	}
+	return 0
+}
+
+// inOrder sorts requests without changing what it is given.
+func inOrder(requests []Request) []Request {
+	return slices.SortedFunc(slices.Values(requests), func(a, b Request) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Since.Compare(b.Since), cmp.Compare(a.Job, b.Job))
+	})
+}

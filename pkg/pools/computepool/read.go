@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computepool
+
+import (
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topology "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// asCached lists what is in the cache without copying it. Nothing of it may be changed.
+const asCached = client.UnsafeDisableDeepCopy
+
+// readCluster reads what the pools are judged by from the cache.
+func (r *reconciler) readCluster(ctx context.Context) (*Cluster, error) {
+	var (
+		pools      v1alpha1.ComputePoolList
+		nodes      v1.NodeList
+		topologies topology.NodeGPUTopologyList
+		pods       v1.PodList
+		namespaces v1.NamespaceList
+		workloads  kueue.WorkloadList
+	)
+	for _, list := range []client.ObjectList{&pools, &nodes, &topologies, &pods, &namespaces, &workloads} {
+		if err := r.client.List(ctx, list, asCached); err != nil {
+			return nil, fmt.Errorf("list %T: %w", list, err)
+		}
+	}
+	c := &Cluster{
+		Pools: pointers(pools.Items), Nodes: pointers(nodes.Items), Pods: pointers(pods.Items), Workloads: pointers(workloads.Items),
+		Topologies: map[string]*topology.NodeGPUTopology{}, Tenants: map[string]string{}, Open: map[string]string{},
+		Priority: func(job *batchv1.Job) int64 { return r.priority(ctx, job) },
+	}
+	for i := range topologies.Items {
+		c.Topologies[topologies.Items[i].Name] = &topologies.Items[i]
+	}
+	for i := range namespaces.Items {
+		n := &namespaces.Items[i]
+		tenant := n.Labels[v1alpha1.LabelTenant]
+		if tenant == "" {
+			continue
+		}
+		c.Tenants[n.Name] = tenant
+		if n.DeletionTimestamp == nil {
+			c.Open[n.Name] = tenant
+		}
+	}
+	return c, nil
+}
+
+// priority is that of the ElasticJob whose base a job is; other jobs have 0.
+func (r *reconciler) priority(ctx context.Context, job *batchv1.Job) int64 {
+	name := job.Labels[names.LabelElasticJob]
+	if name == "" {
+		return 0
+	}
+	var ej v1alpha1.ElasticJob
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: job.Namespace, Name: name}, &ej, asCached); err != nil {
+		return 0
+	}
+	return int64(ej.Spec.Priority)
+}
+
+// readObjects reads Kueue's objects of a pool, and the jobs that must not be preempted, from the
+// cache or from the API server.
+func readObjects(ctx context.Context, from client.Reader, pool string) (*Objects, error) {
+	var (
+		flavors kueue.ResourceFlavorList
+		cohorts kueue.CohortList
+		queues  kueue.ClusterQueueList
+		locals  kueue.LocalQueueList
+		jobs    batchv1.JobList
+	)
+	ours := client.MatchingLabels{names.LabelManaged: pool}
+	for _, list := range []client.ObjectList{&flavors, &cohorts, &queues, &locals} {
+		if err := from.List(ctx, list, ours); err != nil {
+			return nil, fmt.Errorf("list %T: %w", list, err)
+		}
+	}
+	if err := from.List(ctx, &jobs, client.MatchingLabels{kueue.LabelPriorityClass: names.ProtectedClass}); err != nil {
+		return nil, fmt.Errorf("list the jobs that must not be preempted: %w", err)
+	}
+	out := &Objects{Flavors: pointers(flavors.Items), LocalQueues: pointers(locals.Items), Jobs: pointers(jobs.Items)}
+	for i := range cohorts.Items {
+		out.Quotas = append(out.Quotas, &cohorts.Items[i])
+	}
+	for i := range queues.Items {
+		out.Quotas = append(out.Quotas, &queues.Items[i])
+	}
+	return out, nil
+}
+
+func pointers[T any](items []T) []*T {
+	out := make([]*T, 0, len(items))
+	for i := range items {
+		out = append(out, &items[i])
+	}
+	return out
+}

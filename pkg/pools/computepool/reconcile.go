@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computepool
+
+import (
+	"context"
+	"fmt"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+// reconciler keeps one pool after the other. There is one worker: what is pinned for one job must
+// be seen before the next one is judged.
+type reconciler struct {
+	client    client.Client // reads from the cache
+	live      client.Reader // reads from the API server
+	events    record.EventRecorder
+	metrics   *collector
+	placement bool
+}
+
+// Reconcile brings Kueue's objects of a pool to what its spec and the cluster make of them, lets
+// jobs in whose quota is pinned, and writes the pool's status.
+func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	pool := &v1alpha1.ComputePool{}
+	if err := r.client.Get(ctx, req.NamespacedName, pool); err != nil {
+		r.metrics.forget(req.Name)
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if pool.DeletionTimestamp == nil {
+		if err := r.setFinalizer(ctx, pool, true); err != nil {
+			return ctrl.Result{}, retryConflict(err)
+		}
+	}
+	plan, problem := r.carryOut(ctx, pool)
+	if plan == nil {
+		return ctrl.Result{}, problem
+	}
+	if plan.Drained {
+		r.metrics.forget(pool.Name)
+		return ctrl.Result{}, r.setFinalizer(ctx, pool, false)
+	}
+	if problem != nil {
+		plan.observed.Problem = problem.Error()
+	}
+	status := StatusOf(pool, plan.observed)
+	plan.metrics.status = status
+	r.metrics.set(pool.Name, plan.metrics)
+	if err := r.writeStatus(ctx, pool, &status); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, problem
+}
+
+// carryOut makes a plan and carries it out. The plan is nil if none could be made.
+//
+// Most events change nothing of Kueue's, which the cache tells. Where something is to be done it is
+// judged again by what the API server has now: the cache may not show yet what the last round
+// wrote, and then more would be promised, or a job that was let in taken for one that waits.
+func (r *reconciler) carryOut(ctx context.Context, pool *v1alpha1.ComputePool) (*Plan, error) {
+	cluster, err := r.readCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	have, err := readObjects(ctx, r.client, pool.Name)
+	if err != nil {
+		return nil, err
+	}
+	plan := PlanFor(pool, cluster, have, r.placement)
+	if plan.Idle() && !plan.Drained {
+		return plan, nil
+	}
+	if have, err = readObjects(ctx, r.live, pool.Name); err != nil {
+		return nil, err
+	}
+	plan = PlanFor(pool, cluster, have, r.placement)
+	return plan, r.execute(ctx, plan, have)
+}
+
+func (r *reconciler) execute(ctx context.Context, p *Plan, have *Objects) error {
+	if p.Flavor != nil {
+		if err := r.write(ctx, Write{Object: p.Flavor}); err != nil {
+			return err
+		}
+	}
+	for _, writes := range [][]Write{p.Quotas, p.Local, p.Last} {
+		if err := r.writeAll(ctx, writes); err != nil {
+			return err
+		}
+	}
+	return r.release(ctx, have.Jobs, p.Release)
+}
+
+// retryConflict says of a conflict that it is one: the cache was behind, and the next event comes.
+func retryConflict(err error) error {
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("the pool has changed meanwhile: %w", err)
+	}
+	return err
+}

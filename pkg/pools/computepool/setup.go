@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computepool
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topology "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// gathering is for how long events of the cluster are gathered before the pools are looked at: a
+// job that starts has some hundred of them, and each look reads all pods.
+const gathering = 100 * time.Millisecond
+
+// Options of the controller.
+type Options struct {
+	// PlacementCheck says that jobs have to pass the check of package placementcheck before they
+	// are admitted. Its controller has to run, or no job is.
+	PlacementCheck bool
+	// Clock tells metrics for how long jobs wait.
+	Clock clock.PassiveClock
+}
+
+// Setup registers the controllers with a manager.
+func Setup(mgr manager.Manager, o Options) error {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	r := &reconciler{
+		client: mgr.GetClient(), live: mgr.GetAPIReader(), events: mgr.GetEventRecorderFor(names.FieldOwner),
+		metrics: newCollector(o.Clock), placement: o.PlacementCheck,
+	}
+	if err := metrics.Registry.Register(r.metrics); err != nil {
+		return fmt.Errorf("register the metrics of pools: %w", err)
+	}
+	all := &everyPool{pools: mgr.GetClient()}
+	err := builder.ControllerManagedBy(mgr).Named("computepool").
+		For(&v1alpha1.ComputePool{}, builder.WithPredicates(predicate.Or[client.Object](
+			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
+		// A pool that comes, goes or selects other nodes changes whose nodes are whose.
+		Watches(&v1alpha1.ComputePool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1.Node{}, all, builder.WithPredicates(onUpdate(nodeDiffers))).
+		Watches(&topology.NodeGPUTopology{}, all, builder.WithPredicates(onUpdate(healthDiffers))).
+		Watches(&v1.Pod{}, all, builder.WithPredicates(onUpdate(podDiffers))).
+		Watches(&v1.Namespace{}, all, builder.WithPredicates(onUpdate(namespaceDiffers))).
+		Watches(&batchv1.Job{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(isProtected))).
+		Watches(&v1alpha1.ElasticJob{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&kueue.Workload{}, all).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(managedBy)).
+		Watches(&kueue.Cohort{}, handler.EnqueueRequestsFromMapFunc(managedBy)).
+		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(managedBy)).
+		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(managedBy)).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("set up the controller of pools: %w", err)
+	}
+	return setupDefaultQueue(mgr)
+}
+
+// everyPool has all pools looked at, once events were gathered for a while.
+type everyPool struct{ pools client.Reader }
+
+type poolQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Create is of a new object.
+func (e *everyPool) Create(ctx context.Context, _ event.CreateEvent, q poolQueue) { e.enqueue(ctx, q) }
+
+// Update is of one that changed.
+func (e *everyPool) Update(ctx context.Context, _ event.UpdateEvent, q poolQueue) { e.enqueue(ctx, q) }
+
+// Delete is of one that is gone.
+func (e *everyPool) Delete(ctx context.Context, _ event.DeleteEvent, q poolQueue) { e.enqueue(ctx, q) }
+
+// Generic is of none.
+func (e *everyPool) Generic(ctx context.Context, _ event.GenericEvent, q poolQueue) {
+	e.enqueue(ctx, q)
+}
+
+func (e *everyPool) enqueue(ctx context.Context, q poolQueue) {
+	var pools v1alpha1.ComputePoolList
+	if err := e.pools.List(ctx, &pools, asCached); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the pools")
+		return
+	}
+	for i := range pools.Items {
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: pools.Items[i].Name}}, gathering)
+	}
+}
+
+// managedBy is the pool of an object of Kueue's.
+func managedBy(_ context.Context, o client.Object) []reconcile.Request {
+	pool := o.GetLabels()[names.LabelManaged]
+	if pool == "" || pool == names.DefaultQueue {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: pool}}}
+}
+
+// onUpdate lets updates through that make a difference, and all else.
+func onUpdate[T client.Object](differs func(before, after T) bool) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(T)
+		after, also := e.ObjectNew.(T)
+		return ok && also && differs(before, after)
+	}}
+}
+
+func nodeDiffers(before, after *v1.Node) bool {
+	return !maps.Equal(before.Labels, after.Labels) || stateOf(before) != stateOf(after) ||
+		!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable) ||
+		!equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity)
+}
+
+func healthDiffers(before, after *topology.NodeGPUTopology) bool {
+	return before.Generation != after.Generation || !equality.Semantic.DeepEqual(before.Status.GPUHealth, after.Status.GPUHealth)
+}
+
+func podDiffers(before, after *v1.Pod) bool {
+	return before.Spec.NodeName != after.Spec.NodeName || before.Status.Phase != after.Status.Phase
+}
+
+func namespaceDiffers(before, after *v1.Namespace) bool {
+	return !maps.Equal(before.Labels, after.Labels) || (before.DeletionTimestamp == nil) != (after.DeletionTimestamp == nil)
+}
+
+func isProtected(o client.Object) bool {
+	return o.GetLabels()[kueue.LabelPriorityClass] == names.ProtectedClass
+}
