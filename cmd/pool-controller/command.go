@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -25,6 +26,9 @@ import (
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
+	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
+	"github.com/nvtopo/nvtopo/pkg/pools/invoicing"
+	"github.com/nvtopo/nvtopo/pkg/pools/metering"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -35,12 +39,22 @@ type options struct {
 	kubeconfig  string
 	namespace   string
 	leaderElect bool
+
+	invoiceGrace time.Duration
+	keepRecords  int // days
 }
 
 // setups register the controllers, each with what it needs of the command line.
 func (o *options) setups() []func(manager.Manager) error {
 	return []func(manager.Manager) error{
 		func(mgr manager.Manager) error { return computepool.Setup(mgr, computepool.Options{}) },
+		func(mgr manager.Manager) error {
+			return metering.Setup(mgr, metering.Options{Namespace: o.namespace})
+		},
+		func(mgr manager.Manager) error {
+			return invoicing.Setup(mgr, invoicing.Options{Grace: o.invoiceGrace, Keep: time.Duration(o.keepRecords) * 24 * time.Hour})
+		},
+		elasticjob.Setup,
 		virtualization.Setup,
 	}
 }
@@ -61,12 +75,17 @@ hold, and nvtopo-scheduler which.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
 	f.StringVar(&o.namespace, "namespace", release.Namespace, "namespace of the controller's Leases")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading, so that several replicas may run")
+	f.DurationVar(&o.invoiceGrace, "invoice-grace", 24*time.Hour, "how long after a calendar month (UTC) its invoices are closed; what becomes known later is on a later one")
+	f.IntVar(&o.keepRecords, "usage-retention-days", 90, "days for which UsageRecords are kept once their final invoice was exported")
 	o.endpoint.AddFlags(f, ":9103")
 	daemon.AddLogFlags(cmd)
 	return cmd
 }
 
 func (o *options) run(ctx context.Context) error {
+	if o.invoiceGrace < 0 || o.keepRecords < 0 {
+		return errors.New("--invoice-grace and --usage-retention-days: want 0 or more")
+	}
 	restConfig, err := daemon.RESTConfig(o.kubeconfig)
 	if err != nil {
 		return err

@@ -37,6 +37,9 @@ const (
 const (
 	// FinalizerMetering keeps a pod until its end has been recorded.
 	FinalizerMetering = v1alpha1.GroupName + "/metering"
+	// FinalizerBilling keeps a UsageRecord, or what it says in another namespace, until it has
+	// been billed and kept for long enough.
+	FinalizerBilling = v1alpha1.GroupName + "/billing"
 	// FinalizerPool keeps a ComputePool while jobs hold its quota.
 	FinalizerPool = v1alpha1.GroupName + "/pool"
 )

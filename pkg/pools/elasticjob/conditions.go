@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package elasticjob
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+// Reasons of the conditions. Those of a job that lost its quota are Kueue's, such as Preempted
+// and PodsReadyTimeout.
+const (
+	ReasonFinished  = "Finished"
+	ReasonSuspended = "Suspended"
+
+	// Why nothing can be made of a job.
+	ReasonNoTenant           = "NamespaceHasNoTenant"
+	ReasonPoolNotFound       = "PoolNotFound"
+	ReasonQueueNotFound      = "QueueNotFound"
+	ReasonQuotaNotConfigured = "QuotaNotConfigured"
+	ReasonTemplateInvalid    = "TemplateInvalid"
+	ReasonNameTaken          = "NameTaken"
+
+	// Of Admitted.
+	ReasonAdmitted         = "Admitted"
+	ReasonWaitingForQuota  = "WaitingForQuota"
+	ReasonWaitingForCheck  = "WaitingForAdmissionCheck"
+	ReasonWaitingForPinned = "WaitingForProtectedCapacity"
+	ReasonDeactivated      = "Deactivated"
+
+	// Of ProtectedCapacityGranted.
+	ReasonPinned = "Pinned"
+
+	// Of Scaled, beside v1alpha1.ReasonStaticRendezvous.
+	ReasonAtMaximum   = "AtMaximum"
+	ReasonNotAdmitted = "NotAdmitted"
+	ReasonQuotaLimit  = "QuotaLimit"
+	ReasonShrinking   = "Shrinking"
+	ReasonExtraFailed = "ExtraReplicasFailed"
+
+	// Of TemplateValid.
+	ReasonValid   = "Valid"
+	ReasonInvalid = "Invalid"
+
+	// Of Complete and Failed.
+	ReasonSucceeded          = "Succeeded"
+	ReasonJobFailed          = "JobFailed"
+	ReasonMaxRunTimeExceeded = "MaxRunTimeExceeded"
+)
+
+// maxMessage is the longest message of a condition that the API server takes, in bytes; it
+// counts characters.
+const maxMessage = 2048
+
+type conditions struct {
+	ej  *v1alpha1.ElasticJob
+	s   *state
+	f   *findings
+	out *v1alpha1.ElasticJobStatus
+	now metav1.Time
+}
+
+func (c *conditions) set(kind string, status metav1.ConditionStatus, reason, message string) {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "")
+	}
+	meta.SetStatusCondition(&c.out.Conditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: c.now, ObservedGeneration: c.ej.Generation,
+	})
+}
+
+func (c *conditions) write() {
+	c.end()
+	c.template()
+	c.admitted()
+	c.protected()
+	c.scaled()
+}
+
+func (c *conditions) end() {
+	if ended(c.ej) {
+		return
+	}
+	base := c.s.base
+	switch {
+	case base.succeeded() != nil:
+		c.set(v1alpha1.ConditionComplete, metav1.ConditionTrue, ReasonSucceeded, "all minReplicas have succeeded")
+	case base.failed() != nil:
+		failed := base.failed()
+		c.set(v1alpha1.ConditionFailed, metav1.ConditionTrue, ReasonJobFailed,
+			fmt.Sprintf("Job %s: %s: %s", base.job.Name, failed.Reason, failed.Message))
+	case base.ranTooLong():
+		c.set(v1alpha1.ConditionFailed, metav1.ConditionTrue, ReasonMaxRunTimeExceeded,
+			"the job has run for spec.maxRunSeconds: "+base.job.Labels[kueue.LabelMaxExecutionSeconds])
+	}
+}
+
+func (c *conditions) template() {
+	switch {
+	case len(c.f.faults) > 0:
+		c.set(v1alpha1.ConditionTemplateValid, metav1.ConditionFalse, ReasonInvalid, faultMessage(c.f.faults))
+	case c.f.checked:
+		c.set(v1alpha1.ConditionTemplateValid, metav1.ConditionTrue, ReasonValid, "pods can be made of the template")
+	default:
+		c.set(v1alpha1.ConditionTemplateValid, metav1.ConditionUnknown, c.f.blocked, "which devices count is not known: "+c.f.why)
+	}
+}
+
+func (c *conditions) admitted() {
+	no := func(reason, message string) {
+		c.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, reason, message)
+	}
+	base := c.s.base
+	switch {
+	case c.out.Phase == v1alpha1.JobCompleted || c.out.Phase == v1alpha1.JobFailed:
+		no(ReasonFinished, "the job has ended")
+	case c.ej.Spec.Suspend:
+		no(ReasonSuspended, "spec.suspend is true")
+	case base == nil && c.f.blocked != "":
+		no(c.f.blocked, c.f.why)
+	case base == nil && c.f.taken != "":
+		no(ReasonNameTaken, c.f.taken+" is there and is not this job's")
+	case base == nil || base.workload == nil:
+		no(ReasonWaitingForQuota, "Kueue has not looked at the job yet")
+	case base.admitted():
+		c.set(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, ReasonAdmitted, "by ClusterQueue "+queueName(base.workload))
+	case gated(base):
+		no(ReasonWaitingForPinned, "the pool has not set quota aside for a job that must not be preempted")
+	case base.deactivatedByKueue():
+		no(ReasonDeactivated, base.condition(kueue.WorkloadEvicted).Message)
+	case base.evictedBy() != "" && (base.leaving() || base.evictedBy() != kueue.EvictedByPreemption):
+		no(base.evictedBy(), base.condition(kueue.WorkloadEvicted).Message)
+	case base.is(kueue.WorkloadQuotaReserved):
+		no(ReasonWaitingForCheck, pendingChecks(base.workload))
+	default:
+		no(ReasonWaitingForQuota, waitsFor(base))
+	}
+}
+
+func queueName(w *kueue.Workload) string {
+	if w.Status.Admission == nil {
+		return ""
+	}
+	return w.Status.Admission.ClusterQueue
+}
+
+// gated says that the pool has not let a protected job through yet.
+func gated(base *part) bool {
+	_, ok := base.job.Annotations[kueue.AnnotationAdmissionGatedBy]
+	return ok
+}
+
+// waitsFor is what Kueue says a part waits for.
+func waitsFor(p *part) string {
+	if reserved := p.condition(kueue.WorkloadQuotaReserved); reserved != nil && reserved.Message != "" {
+		return reserved.Message
+	}
+	return "Kueue has not looked at Job " + p.job.Name + " yet"
+}
+
+func pendingChecks(w *kueue.Workload) string {
+	message := "quota is reserved; not ready:"
+	for _, check := range w.Status.AdmissionChecks {
+		if check.State != kueue.CheckReady {
+			message += fmt.Sprintf(" %s %s", check.Name, check.Message)
+		}
+	}
+	return message
+}
+
+func (c *conditions) protected() {
+	if !protected(c.ej) {
+		return
+	}
+	granted := c.s.base != nil && !gated(c.s.base)
+	switch {
+	case granted && !c.s.base.finished():
+		c.set(v1alpha1.ConditionProtectedCapacityGranted, metav1.ConditionTrue, ReasonPinned, "the pool has set quota aside for the job")
+	case granted || ended(c.ej):
+		c.set(v1alpha1.ConditionProtectedCapacityGranted, metav1.ConditionFalse, ReasonFinished, "the job has ended")
+	default:
+		c.set(v1alpha1.ConditionProtectedCapacityGranted, metav1.ConditionFalse, ReasonWaitingForPinned, "the pool has not set quota aside for the job")
+	}
+}
+
+// scaled says why there are fewer replicas than maxReplicas, or more.
+func (c *conditions) scaled() {
+	scaling := &c.ej.Spec.Scaling
+	no := func(reason, message string) {
+		c.set(v1alpha1.ConditionScaled, metav1.ConditionFalse, reason,
+			fmt.Sprintf("%d of at most %d replicas: %s", c.out.Replicas, scaling.MaxReplicas, message))
+	}
+	why := staticRendezvous(c.ej)
+	switch {
+	case c.out.Phase == v1alpha1.JobCompleted || c.out.Phase == v1alpha1.JobFailed:
+		no(ReasonFinished, "the job has ended")
+	case c.ej.Spec.Suspend:
+		no(ReasonSuspended, "spec.suspend is true")
+	case why != "" && scaling.MaxReplicas > scaling.MinReplicas:
+		no(v1alpha1.ReasonStaticRendezvous, why+", so that none can join once the job runs")
+	case !c.s.base.admitted():
+		no(ReasonNotAdmitted, "minReplicas come first")
+	case c.out.Replicas > scaling.MaxReplicas:
+		no(ReasonShrinking, "replicas are going")
+	case c.out.Replicas == scaling.MaxReplicas:
+		c.set(v1alpha1.ConditionScaled, metav1.ConditionTrue, ReasonAtMaximum, fmt.Sprintf("%d replicas", c.out.Replicas))
+	default:
+		no(c.missing())
+	}
+}
+
+// missing is why an extra replica has no quota: the first one that has none speaks for all.
+func (c *conditions) missing() (reason, message string) {
+	if c.f.taken != "" {
+		return ReasonNameTaken, c.f.taken + " is there and is not this job's"
+	}
+	failed := ""
+	for _, n := range c.s.order() {
+		extra := c.s.extras[n]
+		switch {
+		case extra.admitted():
+		case extra.failed() != nil:
+			failed = fmt.Sprintf("Job %s: %s", extra.job.Name, extra.failed().Message)
+		case !extra.finished():
+			return ReasonQuotaLimit, waitsFor(&extra)
+		}
+	}
+	if failed != "" {
+		return ReasonExtraFailed, failed
+	}
+	return ReasonQuotaLimit, "the others are being made"
+}

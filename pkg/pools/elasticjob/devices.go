@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package elasticjob
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
+)
+
+// offer is what a pool's pods may ask for as devices.
+type offer struct {
+	resources []string
+	slices    bool // slices of MIG, of whatever profile, beside resources
+}
+
+// offerOf is what a pool offers: by poolType where it names no resources, and parts of devices
+// where it gives out those.
+func offerOf(pool *v1alpha1.ComputePool) offer {
+	if unit, sliced := units.Sliced(pool.Spec.Virtualization); sliced {
+		if unit.Resource == units.MilliGPU {
+			return offer{slices: true}
+		}
+		return offer{resources: []string{unit.Resource}}
+	}
+	if len(pool.Spec.Resources) > 0 {
+		return offer{resources: pool.Spec.Resources}
+	}
+	gpus, npus := []string{units.WholeGPU, "amd.com/gpu"}, []string{"huawei.com/Ascend910B", "habana.ai/gaudi"}
+	switch pool.Spec.PoolType {
+	case v1alpha1.PoolNPU:
+		return offer{resources: npus}
+	case v1alpha1.PoolMixed:
+		return offer{resources: slices.Concat(gpus, npus)}
+	case v1alpha1.PoolGPU:
+	}
+	return offer{resources: gpus}
+}
+
+func (o *offer) has(name v1.ResourceName) bool {
+	if slices.Contains(o.resources, string(name)) {
+		return true
+	}
+	_, slice := units.MilliOf(string(name))
+	return o.slices && slice
+}
+
+// completeDevices has the pod ask for the devices of one replica: those of the template must be
+// as many, and where it names none the first container has them.
+func completeDevices(spec *v1.PodSpec, want int64, o offer) []string {
+	d := &deviceCount{offer: o, kinds: map[v1.ResourceName]bool{}}
+	have := int64(0)
+	for i := range spec.Containers {
+		have += d.count(fmt.Sprintf("%s.spec.containers[%d].resources", templatePath, i), &spec.Containers[i].Resources)
+	}
+	for i := range spec.InitContainers {
+		path := fmt.Sprintf("%s.spec.initContainers[%d].resources", templatePath, i)
+		if n := d.count(path, &spec.InitContainers[i].Resources); n > want {
+			d.fault("%s.limits: %d devices, more than spec.scaling.gpuPerReplica: %d", path, n, want)
+		}
+	}
+	switch {
+	case len(d.faults) > 0:
+	case len(d.kinds) > 1:
+		d.fault("%s.spec: devices of %d resources: want those of one", templatePath, len(d.kinds))
+	case len(d.kinds) == 0 && len(o.resources) == 0:
+		d.fault("%s.spec.containers: resources.limits names no slice, and the pool gives out nothing else", templatePath)
+	case len(d.kinds) == 0:
+		first := &spec.Containers[0].Resources
+		if first.Limits == nil {
+			first.Limits = v1.ResourceList{}
+		}
+		first.Limits[v1.ResourceName(o.resources[0])] = *resource.NewQuantity(want, resource.DecimalSI)
+	case have != want:
+		d.fault("%s.spec.containers: resources.limits of %d devices, and spec.scaling.gpuPerReplica is %d", templatePath, have, want)
+	}
+	return d.faults
+}
+
+// deviceCount counts the devices of containers.
+type deviceCount struct {
+	offer  offer
+	kinds  map[v1.ResourceName]bool // the resources that some container asks for
+	faults []string
+}
+
+func (d *deviceCount) fault(format string, args ...any) {
+	d.faults = append(d.faults, fmt.Sprintf(format, args...))
+}
+
+func (d *deviceCount) count(path string, r *v1.ResourceRequirements) (n int64) {
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		request := r.Requests[name]
+		if limit, ok := r.Limits[name]; d.offer.has(name) && (!ok || request.Cmp(limit) != 0) {
+			d.fault("%s.requests[%s]: want the same in limits", path, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Limits)) {
+		limit := r.Limits[name]
+		switch {
+		case !d.offer.has(name) || limit.IsZero():
+		case limit.Sign() < 0 || limit.Cmp(*resource.NewQuantity(limit.Value(), resource.DecimalSI)) != 0:
+			d.fault("%s.limits[%s]: %s: want a whole number", path, name, limit.String())
+		default:
+			n += limit.Value()
+			d.kinds[name] = true
+		}
+	}
+	return n
+}

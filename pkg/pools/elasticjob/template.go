@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package elasticjob
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	kjson "sigs.k8s.io/json"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
+)
+
+// templatePath is where the template is, in messages.
+const templatePath = "spec.template"
+
+// maxFaults bounds how many faults of a template are named.
+const maxFaults = 5
+
+// decode reads an ElasticJob as the API server keeps it. It does not trust the template, of which
+// the API server knows only that it is an object: faults say what in it is not of a pod, by
+// field. Such an object would fail a typed cache, and with it everybody's jobs.
+func decode(u *unstructured.Unstructured) (ej *v1alpha1.ElasticJob, faults []string, err error) {
+	object := maps.Clone(u.Object)
+	spec, _ := object["spec"].(map[string]any)
+	template := spec["template"]
+	spec = maps.Clone(spec)
+	delete(spec, "template")
+	object["spec"] = spec
+	ej = &v1alpha1.ElasticJob{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, ej); err != nil {
+		return nil, nil, fmt.Errorf("read ElasticJob %s/%s: %w", u.GetNamespace(), u.GetName(), err)
+	}
+	faults, err = decodeTemplate(template, &ej.Spec.Template)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read ElasticJob %s/%s: %w", u.GetNamespace(), u.GetName(), err)
+	}
+	return ej, faults, nil
+}
+
+func decodeTemplate(template any, into *v1.PodTemplateSpec) (faults []string, err error) {
+	data, err := json.Marshal(template)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", templatePath, err)
+	}
+	strict, err := kjson.UnmarshalStrict(data, into)
+	if err != nil {
+		*into = v1.PodTemplateSpec{}
+		strict = append(strict, err)
+	}
+	for _, err := range strict {
+		faults = append(faults, templatePath+": "+err.Error())
+	}
+	return faults, nil
+}
+
+// complete checks what of a template is this controller's business, and fills in what the job
+// says of it: the devices, and that a pod that ended is not started again. What else pods need
+// the API server knows.
+func complete(ej *v1alpha1.ElasticJob, pool *v1alpha1.ComputePool) (faults []string) {
+	t := &ej.Spec.Template
+	if len(t.Spec.Containers) == 0 {
+		return []string{templatePath + ".spec.containers: there are none"}
+	}
+	switch t.Spec.RestartPolicy {
+	case "":
+		t.Spec.RestartPolicy = v1.RestartPolicyNever
+	case v1.RestartPolicyAlways:
+		faults = append(faults, templatePath+".spec.restartPolicy: Always: want Never or OnFailure")
+	case v1.RestartPolicyNever, v1.RestartPolicyOnFailure:
+	}
+	pod := &v1.Pod{ObjectMeta: t.ObjectMeta}
+	if key, ok := gangrequest.KeyOf(pod); ok {
+		faults = append(faults, fmt.Sprintf("%s.metadata: it makes the pods members of %s; the job's own gang places them", templatePath, strings.TrimSpace(key.String())))
+	}
+	if why := virtualization.Refusal(pool, ej); why != "" {
+		return append(faults, "spec."+why)
+	}
+	return append(faults, completeDevices(&t.Spec, int64(ej.Spec.Scaling.GPUPerReplica), offerOf(pool))...)
+}
+
+// faultMessage is what a condition says of faults.
+func faultMessage(faults []string) string {
+	more := len(faults) - maxFaults
+	if more <= 0 {
+		return strings.Join(faults, "; ")
+	}
+	return fmt.Sprintf("%s; and %d more", strings.Join(faults[:maxFaults], "; "), more)
+}

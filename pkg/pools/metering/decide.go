@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metering
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// view is what is known of one pod.
+type view struct {
+	// pod as it is or, once it is gone, as it was; nil if this process never saw it.
+	pod *v1.Pod
+	// gone is its end once it is gone; zero while it is there.
+	gone end
+	// seenUntil is until when an earlier process saw all pods.
+	seenUntil time.Time
+	place     place
+	records   []v1alpha1.UsageRecord
+	now       time.Time
+}
+
+// steps is what is to be written for a pod, in this order.
+type steps struct {
+	create []v1alpha1.UsageRecord
+	// end those records of the pod, made just now or before, that have none.
+	end *end
+	// release takes the finalizer from the pod, once all that has been written.
+	release bool
+}
+
+// decide says what is to be written. It depends on what is known alone: whoever does half of it and
+// then begins anew, without memory, ends with the same records.
+func decide(v view) steps {
+	if v.pod == nil {
+		// Pods that nobody keeps until their end is written can go while nobody looks.
+		if !hasOpen(v.records) {
+			return steps{}
+		}
+		return steps{end: &end{at: later(v.seenUntil, known(v.records)), estimated: true}}
+	}
+	e, over := v.gone, !v.gone.at.IsZero()
+	if !over {
+		e, over = endOf(v.pod, v.now)
+	}
+	s := steps{create: missing(holds(v.pod, v.place, v.now), v.records)}
+	if over && heldBefore(v, e) {
+		s.create = nil
+	}
+	if over && (len(s.create) > 0 || hasOpen(v.records)) {
+		s.end = &e
+	}
+	s.release = over && v.gone.at.IsZero() && slices.Contains(v.pod.Finalizers, names.FinalizerMetering)
+	return s
+}
+
+// heldBefore: the pod ended before its pool was there, so that it never held devices of it.
+func heldBefore(v view, e end) bool {
+	return v.place.pool != nil && e.at.Before(v.place.pool.CreationTimestamp.Time)
+}
+
+// missing are those of the wanted records that are not there.
+func missing(wanted, have []v1alpha1.UsageRecord) []v1alpha1.UsageRecord {
+	return slices.DeleteFunc(wanted, func(w v1alpha1.UsageRecord) bool {
+		return slices.ContainsFunc(have, func(h v1alpha1.UsageRecord) bool { return h.Name == w.Name })
+	})
+}
+
+func hasOpen(records []v1alpha1.UsageRecord) bool {
+	return slices.ContainsFunc(records, func(r v1alpha1.UsageRecord) bool { return r.Status.End == nil })
+}
+
+// known is the last time that the open ones among a pod's records say it was there: when they were
+// made.
+func known(records []v1alpha1.UsageRecord) time.Time {
+	var last time.Time
+	for i := range records {
+		if records[i].Status.End == nil {
+			last = later(last, records[i].CreationTimestamp.Time)
+		}
+	}
+	return last
+}
+
+// ending is the status of a record with its end, which is not before the start: another clock may
+// have written it.
+func ending(r *v1alpha1.UsageRecord, e end) v1alpha1.UsageRecordStatus {
+	at := seconds(later(e.at, r.Spec.Start.Time))
+	return v1alpha1.UsageRecordStatus{End: &at, Estimated: e.estimated}
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metering
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// minute is so many minutes into the tests' day.
+func minute(n int) time.Time {
+	return time.Date(2026, 11, 24, 0, n, 0, 0, time.UTC)
+}
+
+func stamp(n int) metav1.Time { return metav1.NewTime(minute(n)) }
+
+// aPod is a pod with 4 GPUs that was made at minute 0, bound at minute 10, and runs.
+func aPod(change ...func(*v1.Pod)) *v1.Pod {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "trainer", Namespace: "team-a", UID: "u1", CreationTimestamp: stamp(0), Finalizers: []string{names.FinalizerMetering},
+		},
+		Spec: v1.PodSpec{NodeName: "n1", Containers: []v1.Container{{Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), "nvidia.com/gpu": resource.MustParse("4")},
+		}}}},
+		Status: v1.PodStatus{
+			Phase:             v1.PodRunning,
+			Conditions:        []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: stamp(10)}},
+			ContainerStatuses: []v1.ContainerStatus{{State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}}},
+		},
+	}
+	for _, f := range change {
+		f(pod)
+	}
+	return pod
+}
+
+func finished(phase v1.PodPhase, at int) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.Status.Phase = phase
+		p.Status.ContainerStatuses = []v1.ContainerStatus{{State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: stamp(at)}}}}
+	}
+}
+
+func deleted(at int, grace int64) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		when := stamp(at)
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &when, &grace
+	}
+}
+
+func unbound(p *v1.Pod) {
+	p.Spec.NodeName, p.Status.Phase, p.Status.Conditions = "", v1.PodPending, nil
+}
+
+func free(p *v1.Pod) { p.Finalizers = nil }
+
+func aPool(change ...func(*v1alpha1.ComputePool)) *v1alpha1.ComputePool {
+	p := &v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: "training"}, Spec: v1alpha1.ComputePoolSpec{PoolType: v1alpha1.PoolGPU}}
+	for _, f := range change {
+		f(p)
+	}
+	return p
+}
+
+func made(at int) func(*v1alpha1.ComputePool) {
+	return func(p *v1alpha1.ComputePool) { p.CreationTimestamp = stamp(at) }
+}
+
+func aRecord(start int) v1alpha1.UsageRecord {
+	return v1alpha1.UsageRecord{
+		ObjectMeta: metav1.ObjectMeta{Name: "u1", Namespace: "team-a", CreationTimestamp: stamp(start)},
+		Spec:       v1alpha1.UsageRecordSpec{PodUID: "u1", Start: stamp(start)},
+	}
+}
+
+func ended(r v1alpha1.UsageRecord, at int) v1alpha1.UsageRecord {
+	when := stamp(at)
+	r.Status.End = &when
+	return r
+}
+
+func TestDecide(t *testing.T) {
+	team := place{tenant: "team-a", pool: aPool()}
+	type want struct {
+		Start     []int // minutes of the records to make
+		End       int   // minute; 0 for none
+		Estimated bool
+		Release   bool
+	}
+	for name, tc := range map[string]struct {
+		view view
+		want want
+	}{
+		"a pod that was bound": {view{pod: aPod(), place: team}, want{Start: []int{10}}},
+		"a pod that waits":     {view{pod: aPod(unbound), place: place{}}, want{}},
+		"a pod that was deleted while it waited": {
+			view{pod: aPod(unbound, deleted(20, 0))}, want{Release: true},
+		},
+		"its record is there": {view{pod: aPod(), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{}},
+		"it has ended":        {view{pod: aPod(finished(v1.PodSucceeded, 40)), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 40, Release: true}},
+		"it has ended before its record was made": {
+			view{pod: aPod(finished(v1.PodFailed, 40)), place: team}, want{Start: []int{10}, End: 40, Release: true},
+		},
+		"its end is written, its finalizer is not gone": {
+			view{pod: aPod(finished(v1.PodFailed, 40)), place: team, records: []v1alpha1.UsageRecord{ended(aRecord(10), 40)}}, want{Release: true},
+		},
+		"it has ended and everything is written": {
+			view{pod: aPod(finished(v1.PodFailed, 40), free), place: team, records: []v1alpha1.UsageRecord{ended(aRecord(10), 40)}}, want{},
+		},
+		"it is terminating and still runs": {
+			view{pod: aPod(deleted(50, 600)), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{},
+		},
+		"it was deleted by force: the delete": {
+			view{pod: aPod(deleted(50, 0)), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 50, Release: true},
+		},
+		"its node was lost and it was given up": {
+			view{pod: aPod(func(p *v1.Pod) {
+				p.Status.Phase = v1.PodFailed
+				p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, LastTransitionTime: stamp(45)})
+			}), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 45, Release: true},
+		},
+		"it failed and nobody says when": {
+			view{pod: aPod(func(p *v1.Pod) { p.Status.Phase, p.Status.ContainerStatuses = v1.PodFailed, nil }), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}},
+			want{End: 100, Estimated: true, Release: true},
+		},
+		"a node's clock is ahead: now": {
+			view{pod: aPod(finished(v1.PodSucceeded, 1000)), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 100, Release: true},
+		},
+		"a node's clock is behind: the start": {
+			view{pod: aPod(finished(v1.PodSucceeded, 5)), place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 10, Release: true},
+		},
+		"it went and was seen to go": {
+			view{pod: aPod(free), gone: end{at: minute(60)}, place: team, records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 60},
+		},
+		"it went before its record was made": {
+			view{pod: aPod(free), gone: end{at: minute(60)}, place: team}, want{Start: []int{10}, End: 60},
+		},
+		"it went while nobody looked: the last heartbeat": {
+			view{seenUntil: minute(70), records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 70, Estimated: true},
+		},
+		"it went while nobody looked, and there was no heartbeat since: when its record was made": {
+			view{seenUntil: minute(5), records: []v1alpha1.UsageRecord{aRecord(10)}}, want{End: 10, Estimated: true},
+		},
+		"it went long ago":                   {view{seenUntil: minute(70), records: []v1alpha1.UsageRecord{ended(aRecord(10), 20)}}, want{}},
+		"outside of the tenants' namespaces": {view{pod: aPod(finished(v1.PodSucceeded, 40)), place: place{pool: aPool()}}, want{Release: true}},
+		"on a node of no pool":               {view{pod: aPod(finished(v1.PodSucceeded, 40)), place: place{tenant: "team-a"}}, want{Release: true}},
+		"the pool is younger than the pod: from then on": {
+			view{pod: aPod(), place: place{tenant: "team-a", pool: aPool(made(30))}}, want{Start: []int{30}},
+		},
+		"the pod ended before the pool was there": {
+			view{pod: aPod(finished(v1.PodSucceeded, 20)), place: place{tenant: "team-a", pool: aPool(made(30))}}, want{Release: true},
+		},
+		"it was bound in the future, by a wrong clock": {
+			view{pod: aPod(func(p *v1.Pod) { p.Status.Conditions[0].LastTransitionTime = stamp(500) }), place: team}, want{Start: []int{100}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.view.now = minute(100)
+			got := decide(tc.view)
+			minutes := func(at time.Time) int { return int(at.Sub(minute(0)) / time.Minute) }
+			is := want{Release: got.release}
+			records := tc.view.records
+			for _, r := range got.create {
+				is.Start = append(is.Start, minutes(r.Spec.Start.Time))
+				records = append(records, r)
+			}
+			for i := range records {
+				if got.end != nil && records[i].Status.End == nil {
+					status := ending(&records[i], *got.end)
+					is.End, is.Estimated = minutes(status.End.Time), status.Estimated
+				}
+			}
+			if diff := cmp.Diff(tc.want, is); diff != "" {
+				t.Errorf("want - got +\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHowAPodWasSeenToGo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pod    *v1.Pod
+		unsure bool
+		want   end
+	}{
+		"it had ended before":               {aPod(finished(v1.PodSucceeded, 40)), false, end{at: minute(40)}},
+		"it had ended before, seen late":    {aPod(finished(v1.PodSucceeded, 40)), true, end{at: minute(40)}},
+		"while it ran":                      {aPod(), false, end{at: minute(100)}},
+		"while it ran, long after a delete": {aPod(deleted(50, 0)), false, end{at: minute(100)}},
+		"some time before this":             {aPod(), true, end{at: minute(90), estimated: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := goneAt(tc.pod, tc.unsure, minute(90), minute(100)); got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestHolds(t *testing.T) {
+	pod := aPod(func(p *v1.Pod) {
+		p.Spec.Containers[0].Resources.Requests["nvidia.com/mig-3g.40gb"] = resource.MustParse("2")
+		p.Spec.Containers[0].Resources.Requests["rdma/hca"] = resource.MustParse("1")
+		p.Spec.InitContainers = []v1.Container{{Resources: v1.ResourceRequirements{
+			Requests: v1.ResourceList{"nvidia.com/gpu": resource.MustParse("8")},
+		}}}
+	})
+	at := place{tenant: "a", pool: aPool(), labels: map[string]string{labelProduct: "NVIDIA-H100"}}
+	type held struct {
+		Name, Resource, Model string
+		Quantity              v1alpha1.Decimal
+	}
+	var got []held
+	for _, r := range holds(pod, at, minute(100)) {
+		got = append(got, held{r.Name, r.Spec.Resource, r.Spec.Model, r.Spec.Quantity})
+	}
+	want := []held{
+		{"u1", "nvidia.com/gpu", "NVIDIA-H100", "8"}, // an init container's eight are more than the four later
+		{"u1-1", "nvidia.com/mig-3g.40gb", "NVIDIA-H100", "0.856"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("want - got +\n%s", diff)
+	}
+}
+
+func TestModelOf(t *testing.T) {
+	topology := func(models ...string) *topologyv1alpha1.NodeGPUTopology {
+		t := &topologyv1alpha1.NodeGPUTopology{}
+		for i, m := range models {
+			t.Spec.GPUs = append(t.Spec.GPUs, topologyv1alpha1.GPU{ID: string(rune('a' + i)), Model: m})
+		}
+		return t
+	}
+	label := map[string]string{labelProduct: "NVIDIA-L4"}
+	for name, tc := range map[string]struct {
+		at   place
+		want string
+	}{
+		"the graph's, as a label has it":    {place{topology: topology("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3"), labels: label}, "NVIDIA-H100-80GB-HBM3"},
+		"several: none":                     {place{topology: topology("A", "B"), labels: label}, ""},
+		"the label's, where no graph is":    {place{labels: label}, "NVIDIA-L4"},
+		"the label's, where the graph mute": {place{topology: topology(""), labels: label}, "NVIDIA-L4"},
+		"what no price book can name":       {place{topology: topology("=Tesla (R) V100™")}, "Tesla-R-V100"},
+		"nobody knows":                      {place{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := modelOf(aPod(), tc.at, "nvidia.com/gpu"); got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestPoolOf(t *testing.T) {
+	pool := func(name string, selector map[string]string) v1alpha1.ComputePool {
+		return v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ComputePoolSpec{NodeSelector: selector}}
+	}
+	pools := []v1alpha1.ComputePool{pool("plain", nil), pool("z", map[string]string{"use": "train"}), pool("y", map[string]string{"use": "train"})}
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		want   string
+	}{
+		"by the default label":      {map[string]string{v1alpha1.LabelPool: "plain"}, "plain"},
+		"by its selector":           {map[string]string{"use": "train"}, "y"}, // of two the first by name, whatever the order
+		"by none":                   {map[string]string{"use": "serve"}, ""},
+		"by the name of no pool":    {map[string]string{v1alpha1.LabelPool: "z"}, ""},
+		"a node without any labels": {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if p := poolOf(tc.labels, pools); p != nil {
+				got = p.Name
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// What is remembered of pods that nobody records does not grow for ever.
+func TestMemoryForgets(t *testing.T) {
+	m := newMemory()
+	for i := range 1000 {
+		m.keep(aPod(func(p *v1.Pod) { p.UID = types.UID(minute(i).String()) }), end{at: minute(i)})
+	}
+	if n := len(m.pods); n > 62 {
+		t.Errorf("it remembers %d pods, of which 61 went in the last hour", n)
+	}
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metering
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
+)
+
+// labelProduct is the model of a node's GPUs as NVIDIA's feature discovery has it.
+const labelProduct = "nvidia.com/gpu.product"
+
+// place is where a pod is, and for whom.
+type place struct {
+	tenant   string // empty outside of tenants' namespaces
+	pool     *v1alpha1.ComputePool
+	labels   map[string]string                 // of the node
+	topology *topologyv1alpha1.NodeGPUTopology // nil where it is not known
+}
+
+// holds are the records that a bound pod should have, without an end. Their names depend on the pod
+// alone, so that no replay makes a second one.
+func holds(pod *v1.Pod, at place, now time.Time) []v1alpha1.UsageRecord {
+	if pod.Spec.NodeName == "" || at.tenant == "" || at.pool == nil {
+		return nil
+	}
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	start := startOf(pod, at.pool, now)
+	var out []v1alpha1.UsageRecord
+	for i, resource := range extended(requests) {
+		if !counts(at.pool, resource) {
+			continue
+		}
+		q := requests[v1.ResourceName(resource)]
+		out = append(out, v1alpha1.UsageRecord{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: recordName(pod, i), Namespace: pod.Namespace,
+				Labels:     map[string]string{v1alpha1.LabelTenant: at.tenant, v1alpha1.LabelPool: at.pool.Name},
+				Finalizers: []string{names.FinalizerBilling},
+			},
+			Spec: v1alpha1.UsageRecordSpec{
+				Tenant: at.tenant, Pool: at.pool.Name, Pod: pod.Name, PodUID: pod.UID, Node: pod.Spec.NodeName,
+				Resource: resource, Model: modelOf(pod, at, resource),
+				Quantity: units.Devices(resource, q.Value(), replicasOn(at.labels, at.pool, resource)),
+				Start:    metav1.NewTime(start),
+			},
+		})
+	}
+	return out
+}
+
+// recordName is the pod's UID; what is not the first of its resources has its number as well.
+func recordName(pod *v1.Pod, i int) string {
+	if i == 0 {
+		return string(pod.UID)
+	}
+	return string(pod.UID) + "-" + strconv.Itoa(i)
+}
+
+// poolOf is the pool that a node with these labels is in; nil if there is none.
+func poolOf(labels map[string]string, pools []v1alpha1.ComputePool) *v1alpha1.ComputePool {
+	var found *v1alpha1.ComputePool
+	for i := range pools {
+		p := &pools[i]
+		// A node is in one pool at most. Where it is not, the choice is at least always the same.
+		if selects(p, labels) && (found == nil || p.Name < found.Name) {
+			found = p
+		}
+	}
+	return found
+}
+
+func selects(p *v1alpha1.ComputePool, labels map[string]string) bool {
+	for key, value := range computepool.Selector(p) {
+		if have, ok := labels[key]; !ok || have != value {
+			return false
+		}
+	}
+	return true
+}
+
+// modelOf is the model of the devices that a pod has of a resource, as the node's graph has it, else
+// as the node's label. It is empty where they are of several.
+func modelOf(pod *v1.Pod, at place, resource string) string {
+	if at.topology != nil {
+		if models := modelsIn(pod, at.topology, resource); len(models) == 1 {
+			return models[0]
+		} else if len(models) > 1 {
+			return ""
+		}
+	}
+	return plain(at.labels[labelProduct])
+}
+
+func modelsIn(pod *v1.Pod, t *topologyv1alpha1.NodeGPUTopology, resource string) []string {
+	var own []string // nil where the pod does not say which it has
+	if a, err := allocation.Of(pod, pod.Spec.NodeName); err == nil {
+		own = a.GPUs(resource)
+	}
+	var models []string
+	for i := range t.Spec.GPUs {
+		g := &t.Spec.GPUs[i]
+		named := cmp.Or(g.Resource, topologyv1alpha1.DefaultResource)
+		if (named != resource && named != units.DeviceOf(resource)) || len(own) > 0 && !slices.Contains(own, g.ID) {
+			continue
+		}
+		if m := plain(g.Model); m != "" && !slices.Contains(models, m) {
+			models = append(models, m)
+		}
+	}
+	return models
+}
+
+// plain writes a model as a label's value has it, with dashes for blanks, which is how price books
+// name it: NVIDIA-H100-80GB-HBM3.
+func plain(model string) string {
+	return strings.Trim(strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("-_./:", r):
+			return r
+		case r == ' ':
+			return '-'
+		}
+		return -1
+	}, model), "-_./:")
+}

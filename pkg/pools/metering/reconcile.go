@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metering
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// reconciler writes the records of one pod. Its requests are UIDs: a pod's name can be that of
+// another one later.
+type reconciler struct {
+	client    client.Client
+	reader    client.Reader // not the cache
+	namespace string        // where records are kept whose own namespace goes
+	clock     clock.PassiveClock
+	memory    *memory
+	heartbeat *heartbeat
+}
+
+// Reconcile writes what is to be written for the pod with this UID.
+func (r *reconciler) Reconcile(ctx context.Context, uid types.UID) (reconcile.Result, error) {
+	v, err := r.view(ctx, uid)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	s := decide(v)
+	records := v.records
+	for i := range s.create {
+		made, err := r.create(ctx, &s.create[i])
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		records = append(records, *made)
+	}
+	if s.end != nil {
+		if err := r.end(ctx, records, *s.end); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if s.release {
+		if err := r.release(ctx, v.pod); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if s.end == nil && !hasOpen(v.records) {
+		r.memory.forget(uid) // all is written, and would be made anew after it has been billed and deleted
+	}
+	return reconcile.Result{}, r.move(ctx, records)
+}
+
+func (r *reconciler) view(ctx context.Context, uid types.UID) (view, error) {
+	v := view{now: r.clock.Now()}
+	var err error
+	if v.seenUntil, err = r.heartbeat.seenUntil(ctx); err != nil {
+		return view{}, err
+	}
+	var records v1alpha1.UsageRecordList
+	if err := r.client.List(ctx, &records, client.MatchingFields{indexRecordPod: string(uid)}); err != nil {
+		return view{}, fmt.Errorf("list the records of pod %s: %w", uid, err)
+	}
+	v.records = records.Items
+	var pods v1.PodList
+	if err := r.client.List(ctx, &pods, client.MatchingFields{indexPodUID: string(uid)}); err != nil {
+		return view{}, fmt.Errorf("find pod %s: %w", uid, err)
+	}
+	if len(pods.Items) > 0 {
+		v.pod = &pods.Items[0]
+	} else if l, ok := r.memory.of(uid); ok {
+		v.pod, v.gone = l.pod, l.end
+	}
+	if v.pod != nil && v.pod.Spec.NodeName != "" {
+		v.place, err = r.place(ctx, v.pod)
+	}
+	return v, err
+}
+
+// place finds out where a pod is. What is not there is left empty.
+func (r *reconciler) place(ctx context.Context, pod *v1.Pod) (place, error) {
+	var namespace v1.Namespace
+	if err := r.client.Get(ctx, client.ObjectKey{Name: pod.Namespace}, &namespace); client.IgnoreNotFound(err) != nil {
+		return place{}, fmt.Errorf("get namespace %s: %w", pod.Namespace, err)
+	}
+	at := place{tenant: namespace.Labels[v1alpha1.LabelTenant]}
+	if at.tenant == "" {
+		return at, nil
+	}
+	var node v1.Node
+	err := r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &node)
+	switch at.labels = node.Labels; {
+	case apierrors.IsNotFound(err):
+		// Kueue has put the labels of the pool's nodes into the pod's selector.
+		at.labels = pod.Spec.NodeSelector
+	case err != nil:
+		return place{}, fmt.Errorf("get node %s: %w", pod.Spec.NodeName, err)
+	}
+	var pools v1alpha1.ComputePoolList
+	if err := r.client.List(ctx, &pools); err != nil {
+		return place{}, fmt.Errorf("list pools: %w", err)
+	}
+	at.pool = poolOf(at.labels, pools.Items)
+	var topology topologyv1alpha1.NodeGPUTopology
+	err = r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &topology)
+	if client.IgnoreNotFound(err) != nil {
+		return place{}, fmt.Errorf("get NodeGPUTopology %s: %w", pod.Spec.NodeName, err)
+	}
+	if err == nil {
+		at.topology = &topology
+	}
+	return at, nil
+}
+
+// create makes a record. Its name is the pod's UID, so that a second one is refused: then the cache
+// did not know it yet.
+func (r *reconciler) create(ctx context.Context, record *v1alpha1.UsageRecord) (*v1alpha1.UsageRecord, error) {
+	err := r.client.Create(ctx, record, client.FieldOwner(names.FieldOwner))
+	if err == nil {
+		return record, nil
+	}
+	// A namespace that goes takes nothing new, but may have the record.
+	goes := apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause)
+	if !goes && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("make record %s/%s: %w", record.Namespace, record.Name, err)
+	}
+	var there v1alpha1.UsageRecord
+	switch err := r.reader.Get(ctx, client.ObjectKeyFromObject(record), &there); {
+	case err == nil:
+		return &there, nil
+	case goes && apierrors.IsNotFound(err):
+		return r.keep(ctx, record)
+	default:
+		return nil, fmt.Errorf("get record %s/%s: %w", record.Namespace, record.Name, err)
+	}
+}
+
+// end writes the end of those records that have none.
+func (r *reconciler) end(ctx context.Context, records []v1alpha1.UsageRecord, e end) error {
+	for i := range records {
+		record := &records[i]
+		if record.Status.End != nil {
+			continue
+		}
+		before := record.DeepCopy()
+		status := ending(record, e)
+		record.Status.End, record.Status.Estimated = status.End, status.Estimated
+		if err := r.client.Status().Patch(ctx, record, client.MergeFrom(before), client.FieldOwner(names.FieldOwner)); err != nil {
+			return fmt.Errorf("end record %s/%s: %w", record.Namespace, record.Name, err)
+		}
+	}
+	return nil
+}
+
+// release lets the pod go.
+func (r *reconciler) release(ctx context.Context, pod *v1.Pod) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"$deleteFromPrimitiveList/finalizers":[%q]}}`, names.FinalizerMetering)
+	err := r.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, patch), client.FieldOwner(names.FieldOwner))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("take the finalizer from pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// move lets those records go that somebody deletes, with their namespace for example, once the
+// controller's namespace has them: they are to be billed yet.
+func (r *reconciler) move(ctx context.Context, records []v1alpha1.UsageRecord) error {
+	for i := range records {
+		record := &records[i]
+		kept := slices.Contains(record.Finalizers, names.FinalizerBilling)
+		if record.DeletionTimestamp == nil || record.Status.End == nil || !kept || record.Namespace == r.namespace {
+			continue
+		}
+		if _, err := r.keep(ctx, record); err != nil {
+			return err
+		}
+		patch := client.MergeFromWithOptions(record.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		record.Finalizers = slices.DeleteFunc(record.Finalizers, func(f string) bool { return f == names.FinalizerBilling })
+		if err := r.client.Patch(ctx, record, patch, client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("let record %s/%s go: %w", record.Namespace, record.Name, err)
+		}
+	}
+	return nil
+}
+
+// keep has a record in the controller's namespace, with what is known of its end and bill.
+func (r *reconciler) keep(ctx context.Context, record *v1alpha1.UsageRecord) (*v1alpha1.UsageRecord, error) {
+	kept := &v1alpha1.UsageRecord{Spec: record.Spec}
+	kept.Name, kept.Namespace, kept.Labels, kept.Finalizers = record.Name, r.namespace, record.Labels, []string{names.FinalizerBilling}
+	if err := r.client.Create(ctx, kept, client.FieldOwner(names.FieldOwner)); apierrors.IsAlreadyExists(err) {
+		err = r.reader.Get(ctx, client.ObjectKeyFromObject(kept), kept)
+		if err != nil {
+			return nil, fmt.Errorf("get record %s/%s: %w", kept.Namespace, kept.Name, err)
+		}
+	} else if err != nil {
+		return nil, fmt.Errorf("keep record %s/%s in %s: %w", record.Namespace, record.Name, r.namespace, err)
+	}
+	if record.Status == (v1alpha1.UsageRecordStatus{}) || kept.Status.End != nil {
+		return kept, nil
+	}
+	before := kept.DeepCopy()
+	kept.Status = record.Status
+	if err := r.client.Status().Patch(ctx, kept, client.MergeFrom(before), client.FieldOwner(names.FieldOwner)); err != nil {
+		return nil, fmt.Errorf("end record %s/%s: %w", kept.Namespace, kept.Name, err)
+	}
+	return kept, nil
+}

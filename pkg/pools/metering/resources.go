@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metering
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
+)
+
+// labelReplicas is how many containers take turns on each GPU of a node, as NVIDIA's feature
+// discovery has it.
+const labelReplicas = "nvidia.com/gpu.replicas"
+
+// counts says whether a resource is one of the pool's, or parts of one.
+func counts(pool *v1alpha1.ComputePool, resource string) bool {
+	of := computepool.Resources(pool)
+	return slices.Contains(of, v1.ResourceName(resource)) || slices.Contains(of, v1.ResourceName(units.DeviceOf(resource)))
+}
+
+// replicasOn is how many containers take turns on each device of a resource on a node: what the
+// node says, else, of a resource that is turns, what its pool asks for.
+func replicasOn(labels map[string]string, pool *v1alpha1.ComputePool, resource string) int64 {
+	if units.DeviceOf(resource) != units.WholeGPU {
+		return 1
+	}
+	if n, err := strconv.ParseInt(labels[labelReplicas], 10, 32); err == nil && n >= 1 {
+		return n
+	}
+	if v := pool.Spec.Virtualization; v != nil && strings.HasPrefix(resource, units.SharedGPU) {
+		return int64(v.Replicas)
+	}
+	return 1
+}
+
+// extended are the extended resources in a list of requests, by name.
+func extended(requests v1.ResourceList) []string {
+	var names []string
+	for name, q := range requests {
+		if strings.Contains(string(name), "/") && !strings.Contains(string(name), "kubernetes.io/") && q.Value() > 0 {
+			names = append(names, string(name))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// asksForDevices says whether a container of a pod asks for an extended resource.
+func asksForDevices(pod *v1.Pod) bool {
+	asks := func(c v1.Container) bool {
+		return len(extended(c.Resources.Requests)) > 0 || len(extended(c.Resources.Limits)) > 0
+	}
+	return slices.ContainsFunc(pod.Spec.Containers, asks) || slices.ContainsFunc(pod.Spec.InitContainers, asks)
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metering
+
+import (
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+// startOf is when a pod began to hold its devices: when it was bound, by the API server's clock. It
+// is not before the pool was there, and not in the future.
+func startOf(pod *v1.Pod, pool *v1alpha1.ComputePool, now time.Time) time.Time {
+	start := pod.CreationTimestamp.Time // a pod that was made with its node has no other
+	if c := condition(pod, v1.PodScheduled); c != nil && c.LastTransitionTime.After(start) {
+		start = c.LastTransitionTime.Time
+	}
+	if pool.CreationTimestamp.After(start) {
+		start = pool.CreationTimestamp.Time
+	}
+	return earlier(start, now)
+}
+
+// end is when a pod let go of its devices.
+type end struct {
+	at time.Time
+	// estimated: nobody saw it.
+	estimated bool
+}
+
+// endOf is the end of a pod as its status and its deletion have it; ok is false while it may hold
+// its devices. A node writes when containers ended, and its clock may be wrong: nothing ends in the
+// future.
+func endOf(pod *v1.Pod, now time.Time) (e end, ok bool) {
+	over := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+	if !over && !goneButForFinalizers(pod) {
+		return end{}, false
+	}
+	if at := lastFinished(pod); !at.IsZero() {
+		return end{at: earlier(at, now)}, true
+	}
+	// Its node was lost, so that nobody says when its containers ended. Who gave the pod up
+	// does, or who deleted it.
+	if c := condition(pod, v1.DisruptionTarget); c != nil && c.Status == v1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+		return end{at: earlier(c.LastTransitionTime.Time, now)}, true
+	}
+	if pod.DeletionTimestamp != nil {
+		return end{at: earlier(pod.DeletionTimestamp.Time, now)}, true
+	}
+	return end{at: now, estimated: true}, true
+}
+
+// goneButForFinalizers: the pod was deleted without grace, or kubelet has deleted it; without
+// finalizers it would be there no more.
+func goneButForFinalizers(pod *v1.Pod) bool {
+	grace := pod.DeletionGracePeriodSeconds
+	return pod.DeletionTimestamp != nil && (grace == nil || *grace == 0)
+}
+
+// lastFinished is when the last container ended; zero if one has not, or nobody says when.
+func lastFinished(pod *v1.Pod) time.Time {
+	var last time.Time
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		switch {
+		case s.State.Running != nil:
+			return time.Time{}
+		case s.State.Terminated != nil && s.State.Terminated.FinishedAt.After(last):
+			last = s.State.Terminated.FinishedAt.Time
+		}
+	}
+	return last
+}
+
+func condition(pod *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == kind {
+			return c
+		}
+	}
+	return nil
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// seconds cuts a time to what the API keeps of it.
+func seconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
