@@ -138,7 +138,9 @@ func boot(ctx context.Context, p programs, ready *devcluster.PodsReady) (_ *lab,
 	if l.stop, err = l.record(ctx); err != nil {
 		return nil, err
 	}
-	l.pools, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{Binary: p.controller, ServiceAccount: controllerAccount})
+	l.pools, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{
+		Binary: p.controller, ServiceAccount: controllerAccount, Args: []string{"--gate-image=" + gateImage},
+	})
 	return l, err
 }
 
