@@ -86,7 +86,7 @@ hold, and nvtopo-scheduler which.`,
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading, so that several replicas may run")
 	f.DurationVar(&o.invoiceGrace, "invoice-grace", 24*time.Hour, "how long after a calendar month (UTC) its invoices are closed; what becomes known later is on a later one")
 	f.IntVar(&o.keepRecords, "usage-retention-days", 90, "days for which UsageRecords are kept once their final invoice was exported")
-	f.BoolVar(&o.checkPlaces, "placement-check", false, "have the jobs of pools start only where their pods have a place")
+	f.BoolVar(&o.checkPlaces, "placement-check", true, "have the jobs of pools start only where their pods have a place")
 	f.DurationVar(&o.placement.PodsReadyTimeout, "pods-ready-timeout", 5*time.Minute, "waitForPodsReady.timeout of Kueue's configuration; one that evicts jobs which are about to start is refused")
 	f.StringVar(&o.gateImage, "gate-image", "", "image of this program, which RemoteGPUSessions have in front of their servers; empty means that there are no sessions")
 	o.endpoint.AddFlags(f, ":9103")

@@ -35,8 +35,9 @@ const (
 	Release StepKind = "Release" // there is a place: Kueue need not wait any longer
 )
 
-// extendBefore is how long before its end a pause is made longer, if there is still no place.
-const extendBefore = 3 * time.Second
+// extendBefore is how long before its end a pause is made longer, if there is still no place: on a
+// busy machine a round and its writes take a while.
+const extendBefore = 5 * time.Second
 
 // NextRound says what is to be written, and when to ask again though nothing changed; zero: never.
 // Promises come first, in the order in which they were made. Then those that ask for an answer, by

@@ -126,14 +126,14 @@ func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
 	}
 	evict(w)
 	take(nextPause(w, noon))
-	if c().State != kueue.CheckRetry || *c().RequeueAfterSeconds != 5 || c().Message != "cluster: 0 of 1" {
-		t.Fatalf("got %+v, want Retry after 5 seconds, with the reason", c())
+	if c().State != kueue.CheckRetry || *c().RequeueAfterSeconds != 10 || c().Message != "cluster: 0 of 1" {
+		t.Fatalf("got %+v, want Retry after 10 seconds, with the reason", c())
 	}
 	dequeue(w)
 	if nextPause(w, noon) != nil || len(answers(town, g)) > 0 {
 		t.Fatal("it is Kueue's turn to note the time")
 	}
-	w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(5 * time.Second)}}
+	w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(10 * time.Second)}}
 	take(nextPause(w, noon))
 	if c().State != kueue.CheckPending || c().Message != "cluster: 0 of 1" || retries(c()) != 1 {
 		t.Fatalf("got %+v, want Pending with the reason", c())
@@ -141,9 +141,9 @@ func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
 	if got := answers(town, g); len(got) > 0 {
 		t.Fatalf("got %v while there is no place, and it is paused", got)
 	}
-	town.Now = noon.Add(3 * time.Second)
+	town.Now = noon.Add(6 * time.Second)
 	steps, _ := NextRound(&town.World, g)
-	if len(steps) != 1 || steps[0].Kind != Pause || *steps[0].Check.RequeueAfterSeconds != 10 {
+	if len(steps) != 1 || steps[0].Kind != Pause || *steps[0].Check.RequeueAfterSeconds != 20 {
 		t.Fatalf("shortly before the end of the pause got %+v, want a longer one", steps)
 	}
 	town.Pods = nil
@@ -228,7 +228,7 @@ func TestPausesGrow(t *testing.T) {
 	for i := range int32(7) {
 		got = append(got, pauseAfter(i).String())
 	}
-	if want := []string{"5s", "5s", "10s", "20s", "40s", "1m0s", "1m0s"}; !slices.Equal(got, want) {
+	if want := []string{"10s", "10s", "20s", "40s", "1m0s", "1m0s", "1m0s"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -111,12 +111,12 @@ func retries(c *kueue.AdmissionCheckState) int32 {
 // The pause before a Workload may ask for quota again though no place was seen: firstPause,
 // doubled with each time, up to lastPause. A place that is seen ends it.
 const (
-	firstPause = 5 * time.Second
+	firstPause = 10 * time.Second
 	lastPause  = time.Minute
 )
 
 // pauseAfter is the pause after so many times without a place.
 func pauseAfter(retries int32) time.Duration {
-	const steps = 4 // 5 s doubled so often is more than lastPause
+	const steps = 3 // 10 s doubled so often is more than lastPause
 	return min(firstPause<<min(max(retries-1, 0), steps), lastPause)
 }
