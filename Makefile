@@ -44,12 +44,19 @@ build: $(BIN)/kwok ## Build all programs into bin/
 $(BIN)/kwok: tools/kwok/go.mod tools/kwok/go.sum
 	$(BUILD) kwok -C tools/kwok -o ../../$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
 
+KUEUE_TAGS := exclude_scheduler_library
+
 # Kueue as tools/kueue/go.mod says, and the config folder of its module: CRDs, roles, webhooks.
 $(BIN)/kueue: tools/kueue/go.mod tools/kueue/go.sum
-	$(BUILD) kueue -C tools/kueue -tags exclude_scheduler_library -trimpath -ldflags '-s -w' -o ../../$@ sigs.k8s.io/kueue/cmd/kueue
+	$(BUILD) kueue -C tools/kueue -tags $(KUEUE_TAGS) -trimpath -ldflags '-s -w' -o ../../$@ sigs.k8s.io/kueue/cmd/kueue
 	rm -rf $@-config
 	cp -r "$$(go -C tools/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config" $@-config
 	chmod -R u+w $@-config
+
+# Prometheus' own test of rules. The tag leaves out its discovery of targets in clouds: a minute and
+# a half of CPU time in place of several.
+$(BIN)/promtool: tools/promtool/go.mod tools/promtool/go.sum
+	$(BUILD) promtool -C tools/promtool -tags remove_all_sd -ldflags '-s -w' -o ../../$@ github.com/prometheus/prometheus/cmd/promtool
 
 # Before the long builds: what is to come.
 .PHONY: first-time
@@ -96,10 +103,11 @@ node-check:
 .PHONY: node-tools
 node-tools: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr $(BIN)/nvidia-device-plugin
 
-# Beside tests, which must not notice.
-.PHONY: node-tools-idle
-node-tools-idle:
-	nice -n 19 $(MAKE) --no-print-directory node-tools
+# What the last parts of make test run, compiled beside those before them, which must not
+# notice.
+.PHONY: tools-idle
+tools-idle:
+	nice -n 19 $(MAKE) --no-print-directory $(BIN)/kueue $(NODE_TOOLS)
 
 .PHONY: node-programs
 node-programs: node-tools $(FAKE_DRIVER) ## Build what the real node runs (root: installs runc)
@@ -122,6 +130,11 @@ demo: cluster-programs ## Place pods on simulated nodes with a real API server
 demo-gang: cluster-programs ## Place gangs by racks and spines on simulated nodes, and draw who has which GPU
 	$(BIN)/nvtopo-devcluster demo-gang
 
+.PHONY: demo-pools
+demo-pools: cluster-programs $(BIN)/kueue ## Share a pool among three tenants with the real Kueue, and draw who holds what and who pays
+	$(call program,nvtopo-pool-controller,pool-controller)
+	$(BIN)/nvtopo-devcluster demo-pools
+
 # make test has vet for all modules, and does not vet each test again.
 GOTEST ?= go test
 
@@ -137,11 +150,15 @@ test-integration: cluster-programs $(FAKE_DRIVER) ## Tests on a real API server 
 	$(call program,nvtopo-node-agent,node-agent)
 	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -timeout 25m -parallel 3 ./internal/devcluster/... ./cmd/devcluster ./test/integration/...
 
-# make test does not call this yet: compiling Kueue takes minutes that its limit does not leave.
+# Scenarios wait for most of their time, so more of them run side by side than there are cores.
 .PHONY: test-pools
-test-pools: cluster-programs $(BIN)/kueue ## Tests of quotas on a real API server and the real Kueue (not part of make test)
+test-pools: cluster-programs $(BIN)/kueue ## Tests of pools on a real API server and the real Kueue
 	$(call program,nvtopo-pool-controller,pool-controller)
-	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -v -count=1 -timeout 12m ./test/pools
+	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -v -count=1 -timeout 15m -parallel 4 ./test/pools
+
+.PHONY: test-alerts
+test-alerts: $(BIN)/promtool ## promtool's tests of the alerts and recording rules of pools
+	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 ./test/alerts
 
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.
 SEED ?= 1
@@ -163,13 +180,16 @@ test-kubelet: ## Tests on kubelet's own device manager, in process
 	cd test/kubelet && $(GOTEST) ./...
 
 # Half an hour of the soak from each of some seeds, gangs placed by the scheduler and by its planner
-# alone, two gangs that exceed the cluster a hundred times, then thousands of pods on the real node.
+# alone, two gangs that exceed the cluster a hundred times, random jobs of which some must not be
+# preempted and the killing of every program of a pool, then thousands of pods on the real node.
 LONG_SEEDS ?= 1 2 3
 .PHONY: test-long
-test-long: cluster-programs ## What is too long for make test, before an issue is called done (LONG_SEEDS; SKIP_NODE=1: without a real node)
+test-long: cluster-programs $(BIN)/kueue ## What is too long for make test, before an issue is called done (LONG_SEEDS; SKIP_NODE=1: without a real node)
 	for seed in $(LONG_SEEDS); do $(MAKE) soak SEED=$$seed DURATION=30m || exit 1; done
 	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_GANG_PLANS=400 go test -v -count=1 -timeout 30m -run '^TestTheSchedulerPlacesAsThePlannerDoes$$' ./test/integration
 	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_GANG_ROUNDS=100 go test -v -count=1 -timeout 60m -run '^TestTwoGangsThatExceedTheCluster$$' ./test/integration
+	$(call program,nvtopo-pool-controller,pool-controller)
+	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_POOL_MIXES=50 NVTOPO_POOL_KILLS=5 go test -v -count=1 -timeout 60m -run '^(TestNobodyIsEvictedWhoMustNotBe|TestKilledProgramsChangeNothing)$$' ./test/pools
 	$(if $(filter 1,$(SKIP_NODE)),,for seed in $(LONG_SEEDS); do NVTOPO_E2E_PODS=1000 NVTOPO_E2E_SEED=$$seed $(MAKE) e2e || exit 1; done)
 	$(SKIPPED)
 
@@ -180,7 +200,7 @@ NODE_TOOLS :=
 SKIPPED := @echo "SKIP_NODE=1: the tests on a real node (make e2e, most of make test-kubelet) were left out"
 else
 NODE_TESTS := e2e
-NODE_TOOLS := node-tools-idle
+NODE_TOOLS := node-tools
 endif
 
 .PHONY: e2e
@@ -213,11 +233,12 @@ modules: ## Download the modules of make test
 	@for m in . bench test/kubelet; do GOMAXPROCS=16 go -C $$m list -deps -test ./... >/dev/null || exit; done
 	@for m in tools tools/kwok $(if $(NODE_TOOLS),tools/kubelet tools/containerd tools/nvidia-device-plugin); do \
 		GOMAXPROCS=16 go -C $$m list -deps tool >/dev/null || exit; done
+	@GOMAXPROCS=16 go -C tools/kueue list -tags $(KUEUE_TAGS) -deps tool >/dev/null
 
 # vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
-# are downloaded while the generator is compiled, and what a real node runs is compiled while
-# the integration tests wait.
-PARTS = 'modules&' generated modules vet unit test-bench $(NODE_TOOLS:%='%&') test-integration test-soak test-kubelet $(NODE_TOOLS) $(NODE_TESTS)
+# are downloaded while the generator is compiled, and Kueue and what a real node runs while the
+# integration tests wait.
+PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration test-soak test-kubelet tools-idle test-pools $(NODE_TESTS)
 .PHONY: test
 test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node)
 	@MAKE='$(MAKE)' GOTEST='go test -vet=off' scripts/parts.sh $(PARTS)
@@ -229,7 +250,7 @@ race: ## Tests of concurrent code under the race detector
 		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller ./pkg/daemon ./pkg/debug
 
 .PHONY: bench
-bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
+bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
 
 .PHONY: bench-pick
 bench-pick: ## Time per pick and regret, beside other pickers
@@ -246,6 +267,11 @@ bench-gangs: ## Gangs on racks and spines, beside the rules of other systems
 .PHONY: bench-scheduler
 bench-scheduler: cluster-programs ## Throughput on a real control plane, beside the stock scheduler
 	go -C bench run ./scheduler $(BENCHFLAGS)
+
+.PHONY: bench-pools
+bench-pools: cluster-programs $(BIN)/kueue ## Jobs that Kueue admits and our scheduler places, beside the stock scheduler
+	$(call program,nvtopo-pool-controller,pool-controller)
+	go -C bench run ./pools $(BENCHFLAGS)
 
 .PHONY: bench-cycle
 bench-cycle: ## The scheduling cycle alone, beside the stock plugins

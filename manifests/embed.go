@@ -25,10 +25,19 @@ import (
 //go:embed kustomization.yaml base crd rbac policy flowcontrol scheduler exporter node-agent examples components overlays
 var FS embed.FS
 
-// Pools holds what pools need beside FS: the definitions of their kinds.
+// Pools holds what pools need beside FS: the definitions of their kinds, and the account,
+// roles and admission policies of their controller.
 //
 //go:embed pools
 var Pools embed.FS
+
+// Kueue holds Kueue's configuration.
+//
+//go:embed kueue
+var Kueue embed.FS
+
+// KueueConfigPath is its path in Kueue.
+const KueueConfigPath = "kueue/component/controller_manager_config.yaml"
 
 // Paths in FS of the scheduler's configurations.
 const (
@@ -54,6 +63,16 @@ func Policies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, error) {
 // PolicyBindings returns the bindings that put the policies of Policies into force.
 func PolicyBindings() ([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding, error) {
 	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicyBinding](FS, "policy", "ValidatingAdmissionPolicyBinding")
+}
+
+// PoolPolicies returns the admission policies of pools.
+func PoolPolicies() ([]*admissionregistrationv1.ValidatingAdmissionPolicy, error) {
+	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicy](Pools, "pools", "ValidatingAdmissionPolicy")
+}
+
+// PoolPolicyBindings returns the bindings that put the policies of PoolPolicies into force.
+func PoolPolicyBindings() ([]*admissionregistrationv1.ValidatingAdmissionPolicyBinding, error) {
+	return decodeFolder[admissionregistrationv1.ValidatingAdmissionPolicyBinding](Pools, "pools", "ValidatingAdmissionPolicyBinding")
 }
 
 // FlowControl returns the flow schemas of the project's requests, and the priority

@@ -29,8 +29,15 @@ func TestKustomizeBuild(t *testing.T) {
 		"agents that are strict":     {"overlays/strict", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
 		"agents that pin":            {"overlays/pinning", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
 		"the examples":               {"examples", map[string]int{"Pod": 4, "Job": 5}, ""},
-		"the kinds of pools":         {"pools", map[string]int{"CustomResourceDefinition": 7}, ""},
-		"the examples of pools":      {"examples/pools", map[string]int{"ComputePool": 3, "ElasticJob": 1, "PriceBook": 1, "TenantAccount": 1, "RemoteGPUSession": 1}, ""},
+		"pools": {"pools", map[string]int{
+			"CustomResourceDefinition": 7, "ServiceAccount": 1, "ClusterRole": 5, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 1,
+			"ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 9, "Deployment": 1,
+		}, ""},
+		"the base with pools": {"overlays/pools", map[string]int{
+			"CustomResourceDefinition": 9, "ServiceAccount": 4, "ValidatingAdmissionPolicy": 14, "Deployment": 2, "DaemonSet": 2,
+		}, ""},
+		"the alerts of pools":   {"pools/alerts", map[string]int{"PrometheusRule": 1}, ""},
+		"the examples of pools": {"examples/pools", map[string]int{"ComputePool": 3, "ElasticJob": 1, "PriceBook": 1, "TenantAccount": 1, "RemoteGPUSession": 1}, ""},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func compile(t *testing.T, p *admissionregistrationv1.ValidatingAdmissionPolicy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	full := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	full := cel.OptionalVariableDeclarations{HasAuthorizer: true, HasParams: p.Spec.ParamKind != nil}
 	check := func(expression string, err error) {
 		if err != nil {
 			t.Fatalf("%s: %s: %v", p.Name, expression, err)
@@ -70,7 +70,7 @@ func compile(t *testing.T, p *admissionregistrationv1.ValidatingAdmissionPolicy)
 		messages = append(messages, message)
 	}
 	matcher := matchconditions.NewMatcher(compiled(conditions, full), p.Spec.FailurePolicy, "policy", "validate", p.Name)
-	return validating.NewValidator(compiled(rules, full), matcher, compiled(nil, full), compiled(messages, cel.OptionalVariableDeclarations{}),
+	return validating.NewValidator(compiled(rules, full), matcher, compiled(nil, full), compiled(messages, cel.OptionalVariableDeclarations{HasParams: p.Spec.ParamKind != nil}),
 		p.Spec.FailurePolicy)
 }
 
@@ -79,7 +79,8 @@ type request struct {
 	resource, subresource string
 	object, old           map[string]any
 	user                  *user.DefaultInfo
-	may                   []string // "verb resource" in the project's group
+	may                   []string       // "verb resource" in the project's groups
+	params                map[string]any // of a policy that has them
 }
 
 // answer returns the messages with which a policy refuses the request.
@@ -87,7 +88,8 @@ func answer(t *testing.T, policies map[string]validating.Validator, r request, p
 	t.Helper()
 	group := map[string]string{
 		"nodegputopologies": "topology.nvtopo.dev", "leases": "coordination.k8s.io", "deployments": "apps", "jobs": "batch", "cronjobs": "batch",
-		"podgroups": "scheduling.x-k8s.io",
+		"podgroups": "scheduling.x-k8s.io", "workloads": "kueue.x-k8s.io", "clusterqueues": "kueue.x-k8s.io", "localqueues": "kueue.x-k8s.io",
+		"usagerecords": "pool.nvtopo.dev", "invoices": "pool.nvtopo.dev", "tenantaccounts": "pool.nvtopo.dev",
 	}[r.resource]
 	operation, object, old := admission.Create, asObject(r.object), asObject(r.old)
 	switch {
@@ -115,13 +117,14 @@ func answer(t *testing.T, policies map[string]validating.Validator, r request, p
 		Attributes: attributes, VersionedKind: attributes.GetKind(), VersionedObject: object, VersionedOldObject: old,
 	}
 	authz := authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if a.GetAPIGroup() == "topology.nvtopo.dev" && slices.Contains(r.may, a.GetVerb()+" "+a.GetResource()) {
+		ours := a.GetAPIGroup() == "topology.nvtopo.dev" || a.GetAPIGroup() == "pool.nvtopo.dev"
+		if ours && a.GetNamespace() == "" && slices.Contains(r.may, a.GetVerb()+" "+a.GetResource()) {
 			return authorizer.DecisionAllow, "", nil
 		}
 		return authorizer.DecisionNoOpinion, "", nil
 	})
 	var out []string
-	result := policies[policy].Validate(t.Context(), gvr, versioned, nil, &v1.Namespace{}, celconfig.RuntimeCELCostBudget, authz)
+	result := policies[policy].Validate(t.Context(), gvr, versioned, asObject(r.params), &v1.Namespace{}, celconfig.RuntimeCELCostBudget, authz)
 	for _, d := range result.Decisions {
 		if d.Action == validating.ActionDeny {
 			out = append(out, d.Message)
@@ -147,6 +150,15 @@ func compiledPolicies(t *testing.T) map[string]validating.Validator {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return compiledList(t, list, bindings, 5)
+}
+
+// compiledList compiles policies, of which there have to be so many, and checks that all are in
+// force.
+func compiledList(t *testing.T, list []*admissionregistrationv1.ValidatingAdmissionPolicy,
+	bindings []*admissionregistrationv1.ValidatingAdmissionPolicyBinding, want int,
+) map[string]validating.Validator {
+	t.Helper()
 	bound := map[string]bool{}
 	for _, b := range bindings {
 		bound[b.Spec.PolicyName] = slices.Equal(b.Spec.ValidationActions, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny})
@@ -154,12 +166,16 @@ func compiledPolicies(t *testing.T) map[string]validating.Validator {
 	out := map[string]validating.Validator{}
 	for _, p := range list {
 		out[p.Name] = compile(t, p)
-		if !bound[p.Name] || p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy != admissionregistrationv1.Fail {
+		failurePolicy := admissionregistrationv1.Fail
+		if p.Spec.ParamKind != nil {
+			failurePolicy = admissionregistrationv1.Ignore // its parameters may not be there to be read
+		}
+		if !bound[p.Name] || p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy != failurePolicy {
 			t.Errorf("policy %s is not in force or lets requests through that it cannot judge", p.Name)
 		}
 	}
-	if len(out) != 5 || len(bindings) != 5 {
-		t.Fatalf("%d policies with %d bindings, want 5", len(out), len(bindings))
+	if len(out) != want || len(bindings) != want {
+		t.Fatalf("%d policies with %d bindings, want %d", len(out), len(bindings), want)
 	}
 	return out
 }

@@ -38,8 +38,8 @@ func workloads(t *testing.T) map[string]workload {
 			}
 		}
 	}
-	if len(out) != 3 {
-		t.Fatalf("%d workloads, want 3", len(out))
+	if len(out) != 4 {
+		t.Fatalf("%d workloads, want 4", len(out))
 	}
 	return out
 }
@@ -53,8 +53,9 @@ func TestPodSecurity(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string][]string{
-		"nvtopo-scheduler": nil,
-		"nvtopo-exporter":  nil,
+		"nvtopo-scheduler":       nil,
+		"nvtopo-exporter":        nil,
+		"nvtopo-pool-controller": nil,
 		"nvtopo-node-agent": {
 			"restricted volume types", // hostPath: sockets of kubelet and of the device plugins, and its own state
 			"runAsNonRoot != true",    // kubelet's folders and sockets are root's, and closed to others
@@ -82,10 +83,12 @@ func TestPodSecurity(t *testing.T) {
 func TestPodsGetNoMoreThanTheyNeed(t *testing.T) {
 	// Limits that a workload does without, and why.
 	without := map[string]string{
-		"nvtopo-scheduler memory": "what it needs grows with the cluster, and without it nobody schedules",
-		"nvtopo-scheduler cpu":    "as above",
-		"nvtopo-node-agent cpu":   "throttled in the middle of an answer it would hold up kubelet",
-		"nvtopo-exporter cpu":     "a reading that is throttled is late; its requests are its share of a busy node",
+		"nvtopo-scheduler memory":       "what it needs grows with the cluster, and without it nobody schedules",
+		"nvtopo-scheduler cpu":          "as above",
+		"nvtopo-pool-controller memory": "what it needs grows with the cluster, and without it no protected job is let in",
+		"nvtopo-pool-controller cpu":    "as above",
+		"nvtopo-node-agent cpu":         "throttled in the middle of an answer it would hold up kubelet",
+		"nvtopo-exporter cpu":           "a reading that is throttled is late; its requests are its share of a busy node",
 	}
 	for name, w := range workloads(t) {
 		t.Run(name, func(t *testing.T) {
@@ -153,6 +156,14 @@ func TestTheNamespaceAdmitsItsPods(t *testing.T) {
 // API server what they grant, and counts what is used.
 func TestNoRoleReachesFurther(t *testing.T) {
 	checked := 0
+	// deletes are the kinds that an account makes and takes away again.
+	deletes := map[string][]string{
+		"nvtopo-pool-controller": {
+			"usagerecords", "invoices", "cohorts", "clusterqueues", "localqueues", "resourceflavors", "workloadpriorityclasses", "admissionchecks",
+			"jobs", "services", "podgroups",
+		},
+		"nvtopo-tenant": {"elasticjobs", "remotegpusessions"}, // people's, in their namespaces
+	}
 	check := func(name string, rules []rbacv1.PolicyRule) {
 		for _, r := range rules {
 			checked++
@@ -161,9 +172,14 @@ func TestNoRoleReachesFurther(t *testing.T) {
 					t.Errorf("%s: a wildcard: %v", name, r)
 				}
 			}
-			for _, bad := range []string{"escalate", "bind", "impersonate", "delete", "deletecollection"} {
+			for _, bad := range []string{"escalate", "bind", "impersonate", "deletecollection"} {
 				if slices.Contains(r.Verbs, bad) {
 					t.Errorf("%s: verb %s: %v", name, bad, r)
+				}
+			}
+			for _, resource := range r.Resources {
+				if slices.Contains(r.Verbs, "delete") && !slices.Contains(deletes[name], resource) {
+					t.Errorf("%s: deletes %s", name, resource)
 				}
 			}
 			for _, bad := range []string{

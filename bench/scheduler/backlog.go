@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/bench/internal/fleet"
+	"github.com/nvtopo/nvtopo/bench/internal/proc"
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
@@ -110,7 +112,7 @@ func (c *cluster) backlog(ctx context.Context, o *options, binary string) (_ *Ba
 	if err != nil {
 		return nil, err
 	}
-	running := c.nodes * gpusPerNode
+	running := c.nodes * fleet.GPUs
 	if err := c.createPods(ctx, findWorkload("one").pods(running, o.Seed, config.schedulerName)); err != nil {
 		return nil, err
 	}
@@ -196,7 +198,7 @@ func (c *cluster) releases(ctx context.Context, client *schedulerClient, w *bind
 		return err
 	}
 	begin := time.Now()
-	cpu, err := cpuTime(pid)
+	cpu, err := proc.CPUTime(pid)
 	if err != nil {
 		return err
 	}
@@ -220,7 +222,7 @@ func (c *cluster) releases(ctx context.Context, client *schedulerClient, w *bind
 		case <-time.After(time.Until(next)):
 		}
 	}
-	after, err := cpuTime(pid)
+	after, err := proc.CPUTime(pid)
 	if err != nil {
 		return err
 	}

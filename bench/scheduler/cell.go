@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
 // settleLimit bounds the wait for what follows the last binding: metrics of the
@@ -24,6 +26,12 @@ const (
 	settleLimit = 30 * time.Second
 	settlePoll  = 50 * time.Millisecond
 )
+
+// clients is how many requests of the load generator are under way at once.
+const clients = 32
+
+// systemNamespace has the accounts and Leases.
+const systemNamespace = release.Namespace
 
 // Cell is what was measured of one profile, workload and size of cluster.
 type Cell struct {
@@ -192,3 +200,6 @@ func (c *cluster) clean(ctx context.Context) error {
 	}
 	return nil
 }
+
+// since is the time since t in seconds.
+func since(t time.Time) float64 { return time.Since(t).Seconds() }

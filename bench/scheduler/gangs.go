@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -29,11 +30,11 @@ const (
 	// gangGPUs are a member's.
 	gangGPUs = 4
 	// waitingMembers of a waiting gang want to be on one node, which holds one fewer at most.
-	waitingMembers = gpusPerNode/gangGPUs + 1
+	waitingMembers = fleet.GPUs/gangGPUs + 1
 	plansName      = "scheduler_nvtopo_gang_plan_duration_seconds"
 )
 
-// makeFabric says that labels of nodes name racks, which addNodes gives them.
+// makeFabric says that labels of nodes name racks, which the nodes are made with.
 func makeFabric(ctx context.Context, dyn dynamic.Interface) error {
 	fabric := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "ClusterTopology", "metadata": map[string]any{"name": "default"},

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/pkg/exporter"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -69,7 +70,7 @@ func (c *cluster) startHeartbeats(ctx context.Context, nodes int, perSecond floa
 }
 
 func (c *cluster) honestNode(ctx context.Context, number int) (honestNode, error) {
-	name := nodeName(number)
+	name := fleet.Name(number)
 	node, err := c.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return honestNode{}, fmt.Errorf("read node %s: %w", name, err)
@@ -122,7 +123,7 @@ func (h *heartbeats) stop(ctx context.Context, c *cluster, out *Cell) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(clients)
 	leases := c.kube.CoordinationV1().Leases(systemNamespace)
-	long := fmt.Appendf(nil, `{"spec":{"leaseDurationSeconds":%d}}`, leaseSeconds)
+	long := fmt.Appendf(nil, `{"spec":{"leaseDurationSeconds":%d}}`, fleet.LeaseSeconds)
 	for i := range h.nodes {
 		g.Go(func() error {
 			name := h.nodes[i].lease.Name

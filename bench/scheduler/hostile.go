@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -102,13 +103,13 @@ func (a *attack) attackFrom(ctx context.Context, node int, interval time.Duratio
 
 // boundClient is a client with a token of an account that is bound to a node.
 func (c *cluster) boundClient(ctx context.Context, account string, node int) (dynamic.Interface, error) {
-	config, err := c.NodeBoundConfig(ctx, systemNamespace, account, nodeName(node))
+	config, err := c.NodeBoundConfig(ctx, systemNamespace, account, fleet.Name(node))
 	if err != nil {
 		return nil, err // says what it was about
 	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of %s: %w", nodeName(node), err)
+		return nil, fmt.Errorf("make a client of %s: %w", fleet.Name(node), err)
 	}
 	return client, nil
 }
@@ -170,24 +171,24 @@ func specOf(t *v1alpha1.NodeGPUTopology) map[string]any {
 func patch(ctx context.Context, by dynamic.Interface, node int, fields map[string]any, sub ...string) error {
 	body, err := json.Marshal(fields)
 	if err != nil {
-		return fmt.Errorf("encode the topology of %s: %w", nodeName(node), err)
+		return fmt.Errorf("encode the topology of %s: %w", fleet.Name(node), err)
 	}
-	_, err = by.Resource(v1alpha1.GroupVersionResource).Patch(ctx, nodeName(node), types.MergePatchType, body, metav1.PatchOptions{}, sub...)
+	_, err = by.Resource(v1alpha1.GroupVersionResource).Patch(ctx, fleet.Name(node), types.MergePatchType, body, metav1.PatchOptions{}, sub...)
 	if err != nil {
-		return fmt.Errorf("write the topology of %s: %w", nodeName(node), err)
+		return fmt.Errorf("write the topology of %s: %w", fleet.Name(node), err)
 	}
 	return nil
 }
 
-// honestTopology is what addNodes published for a node, but for the Node's own ids.
+// honestTopology is what was published for a node, but for the Node's own ids.
 func honestTopology(node int) (*v1alpha1.NodeGPUTopology, error) {
-	kinds, err := machineKinds()
+	kinds, err := fleet.Kinds()
 	if err != nil {
 		return nil, err
 	}
-	graph, err := kinds[node%len(kinds)].GraphFor(nodeName(node))
+	graph, err := kinds[node%len(kinds)].GraphFor(fleet.Name(node))
 	if err != nil {
-		return nil, fmt.Errorf("node %s: %w", nodeName(node), err)
+		return nil, fmt.Errorf("node %s: %w", fleet.Name(node), err)
 	}
-	return v1alpha1.FromGraph(nodeName(node), v1alpha1.DefaultResource, graph), nil
+	return v1alpha1.FromGraph(fleet.Name(node), v1alpha1.DefaultResource, graph), nil
 }

@@ -3,69 +3,15 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/nvtopo/nvtopo/bench/internal/proc"
 )
 
-const (
-	// tick is the unit of times in /proc/PID/stat, USER_HZ, which is 100 on
-	// every architecture that Go runs on.
-	tick = 10 * time.Millisecond
-	// sampleInterval is a few ticks: finer would show nothing more.
-	sampleInterval = 50 * time.Millisecond
-)
-
-// cpuTime is the CPU time a process used so far, ended children excluded.
-func cpuTime(pid int) (time.Duration, error) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0, fmt.Errorf("read a process's CPU time: %w", err)
-	}
-	return parseCPUTime(data)
-}
-
-func parseCPUTime(stat []byte) (time.Duration, error) {
-	// The second field is the program's name in brackets, which may hold anything.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("process state has %d fields after the name", len(fields))
-	}
-	var sum time.Duration
-	for _, f := range fields[11:13] { // utime and stime, fields 14 and 15 of proc(5)
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("process state: %w", err)
-		}
-		sum += time.Duration(n) * tick
-	}
-	return sum, nil
-}
-
-// peakMemory is the most memory a process ever had resident, in bytes.
-func peakMemory(pid int) (int64, error) {
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
-	if err != nil {
-		return 0, fmt.Errorf("read a process's memory: %w", err)
-	}
-	for line := range strings.Lines(string(data)) {
-		value, ok := strings.CutPrefix(line, "VmHWM:")
-		if !ok {
-			continue
-		}
-		kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("process memory: %w", err)
-		}
-		return kib << 10, nil
-	}
-	return 0, fmt.Errorf("process %d has no VmHWM", pid)
-}
+// sampleInterval is a few ticks of proc(5): finer would show nothing more.
+const sampleInterval = 50 * time.Millisecond
 
 // sample is the CPU time of both processes at one moment.
 type sample struct {
@@ -105,12 +51,12 @@ func startSampler(ctx context.Context, scheduler, controlPlane int) *sampler {
 }
 
 func (s *sampler) take(scheduler, controlPlane int) {
-	a, err := cpuTime(scheduler)
+	a, err := proc.CPUTime(scheduler)
 	if err != nil {
 		s.err = err
 		return
 	}
-	b, err := cpuTime(controlPlane)
+	b, err := proc.CPUTime(controlPlane)
 	if err != nil {
 		s.err = err
 		return

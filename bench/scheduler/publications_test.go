@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/nvtopo/nvtopo/bench/internal/fleet"
+	"github.com/nvtopo/nvtopo/bench/internal/proc"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -73,7 +75,7 @@ func TestTheAPIServerTakesWhatHostileNodesPublish(t *testing.T) {
 			}
 		}
 	}
-	u, err := c.dyn.Resource(v1alpha1.GroupVersionResource).Get(t.Context(), nodeName(0), metav1.GetOptions{})
+	u, err := c.dyn.Resource(v1alpha1.GroupVersionResource).Get(t.Context(), fleet.Name(0), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +124,7 @@ func BenchmarkPublication(b *testing.B) {
 	for node := range kinds {
 		kind, step := &kinds[node], 0
 		b.Run(kind.name, func(b *testing.B) {
-			before, err := cpuTime(c.pid)
+			before, err := proc.CPUTime(c.pid)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -137,7 +139,7 @@ func BenchmarkPublication(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			after, err := cpuTime(c.pid)
+			after, err := proc.CPUTime(c.pid)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -11,9 +11,12 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/bench/internal/report"
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 )
@@ -80,7 +83,13 @@ func newCluster(ctx context.Context, cp *controlPlane, nodes int, compact bool, 
 			return nil, err
 		}
 	}
-	return &cluster{controlPlane: cp, kube: kube, dyn: dyn, nodes: nodes}, addNodes(ctx, kube, dyn, nodes, compact, racks)
+	of := fleet.Options{Compact: compact, Devices: func(i int) v1.ResourceList { return v1.ResourceList{ownResource(i): resource.MustParse("1")} }}
+	if racks > 0 {
+		of.Labels = func(i int) map[string]string {
+			return map[string]string{rackLabel: fmt.Sprintf("rack-%03d", i*racks/nodes)}
+		}
+	}
+	return &cluster{controlPlane: cp, kube: kube, dyn: dyn, nodes: nodes}, fleet.Add(ctx, kube, dyn, nodes, of)
 }
 
 // runCells measures every workload in each repeat, and every profile of it one after the other:

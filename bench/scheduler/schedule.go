@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/nvtopo/nvtopo/bench/internal/proc"
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 )
 
@@ -84,7 +85,7 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	out.WatchRestarts = w.restarts
 	out.StartSeconds = ready.Sub(start).Seconds()
 	out.window(ready, bound, used, first)
-	peak, err := peakMemory(s.PID())
+	peak, err := proc.Peak(s.PID())
 	if err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (out *Cell) holdStill(ctx context.Context, length time.Duration, scheduler,
 	before := map[int]time.Duration{}
 	for pid := range processes {
 		var err error
-		if before[pid], err = cpuTime(pid); err != nil {
+		if before[pid], err = proc.CPUTime(pid); err != nil {
 			return err
 		}
 	}
@@ -115,7 +116,7 @@ func (out *Cell) holdStill(ctx context.Context, length time.Duration, scheduler,
 	case <-time.After(length):
 	}
 	for pid, perSecond := range processes {
-		after, err := cpuTime(pid)
+		after, err := proc.CPUTime(pid)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -75,7 +76,7 @@ func findWorkload(name string) *workload {
 func (w *workload) fitting(wanted, nodes int) int {
 	wanted *= max(w.times, 1)
 	if w.gang > 0 { // whole gangs, one at least, and a pod before them; 0 if there is no room
-		room := (nodes*(gpusPerNode/gangGPUs) - 1) / w.gang
+		room := (nodes*(fleet.GPUs/gangGPUs) - 1) / w.gang
 		if room == 0 {
 			return 0
 		}
@@ -85,7 +86,7 @@ func (w *workload) fitting(wanted, nodes int) int {
 		return min(wanted, nodes)
 	}
 	if g := w.shares[0].gpus; g > 0 {
-		return min(wanted, nodes*(gpusPerNode/g))
+		return min(wanted, nodes*(fleet.GPUs/g))
 	}
 	return wanted
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -26,7 +27,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
 	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
+	"github.com/nvtopo/nvtopo/pkg/pools/invoicing"
 	"github.com/nvtopo/nvtopo/pkg/pools/metering"
+	"github.com/nvtopo/nvtopo/pkg/pools/placementcheck"
+	"github.com/nvtopo/nvtopo/pkg/pools/remotesession"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -37,17 +41,30 @@ type options struct {
 	kubeconfig  string
 	namespace   string
 	leaderElect bool
+
+	invoiceGrace time.Duration
+	keepRecords  int // days
+	checkPlaces  bool
+	placement    placementcheck.Options
+	gateImage    string
 }
 
 // setups register the controllers, each with what it needs of the command line.
 func (o *options) setups() []func(manager.Manager) error {
 	return []func(manager.Manager) error{
-		func(mgr manager.Manager) error { return computepool.Setup(mgr, computepool.Options{}) },
-		elasticjob.Setup,
+		func(mgr manager.Manager) error {
+			return computepool.Setup(mgr, computepool.Options{PlacementCheck: o.checkPlaces})
+		},
 		func(mgr manager.Manager) error {
 			return metering.Setup(mgr, metering.Options{Namespace: o.namespace})
 		},
+		func(mgr manager.Manager) error {
+			return invoicing.Setup(mgr, invoicing.Options{Grace: o.invoiceGrace, Keep: time.Duration(o.keepRecords) * 24 * time.Hour})
+		},
+		elasticjob.Setup,
 		virtualization.Setup,
+		func(mgr manager.Manager) error { return placementcheck.Setup(mgr, o.placement) },
+		func(mgr manager.Manager) error { return remotesession.Setup(mgr, o.gateImage) },
 	}
 }
 
@@ -67,12 +84,21 @@ hold, and nvtopo-scheduler which.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
 	f.StringVar(&o.namespace, "namespace", release.Namespace, "namespace of the controller's Leases")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading, so that several replicas may run")
+	f.DurationVar(&o.invoiceGrace, "invoice-grace", 24*time.Hour, "how long after a calendar month (UTC) its invoices are closed; what becomes known later is on a later one")
+	f.IntVar(&o.keepRecords, "usage-retention-days", 90, "days for which UsageRecords are kept once their final invoice was exported")
+	f.BoolVar(&o.checkPlaces, "placement-check", false, "have the jobs of pools start only where their pods have a place")
+	f.DurationVar(&o.placement.PodsReadyTimeout, "pods-ready-timeout", 5*time.Minute, "waitForPodsReady.timeout of Kueue's configuration; one that evicts jobs which are about to start is refused")
+	f.StringVar(&o.gateImage, "gate-image", "", "image of this program, which RemoteGPUSessions have in front of their servers; empty means that there are no sessions")
 	o.endpoint.AddFlags(f, ":9103")
 	daemon.AddLogFlags(cmd)
+	cmd.AddCommand(newRemoteGate())
 	return cmd
 }
 
 func (o *options) run(ctx context.Context) error {
+	if o.invoiceGrace < 0 || o.keepRecords < 0 {
+		return errors.New("--invoice-grace and --usage-retention-days: want 0 or more")
+	}
 	restConfig, err := daemon.RESTConfig(o.kubeconfig)
 	if err != nil {
 		return err

@@ -4,7 +4,6 @@ package devcluster
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"net"
@@ -21,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/version"
+
+	"github.com/nvtopo/nvtopo/manifests"
 )
 
 const (
@@ -32,15 +33,12 @@ const (
 	readVersion = "v0.0.0-devcluster.1.35.6"
 )
 
-//go:embed kueue.yaml
-var kueueConfig []byte
-
 // KueueOptions say which Kueue to run; its two paths are made by make bin/kueue.
 type KueueOptions struct {
 	Binary string // path of the program
 	Config string // the config folder of its module: CRDs, roles, webhooks
 	// PodsReady is how long admitted jobs may be without ready pods; nil means as in
-	// kueue.yaml.
+	// the shipped configuration.
 	PodsReady *PodsReady
 }
 
@@ -202,15 +200,21 @@ func (k *Kueue) writeFiles(ctx context.Context, ready *PodsReady, certificates m
 
 // kueueConfiguration fills in what differs from cluster to cluster.
 func kueueConfiguration(dir string, ports [3]int, ready *PodsReady) ([]byte, error) {
+	shipped, err := manifests.Kueue.ReadFile(manifests.KueueConfigPath)
+	if err != nil {
+		return nil, fmt.Errorf("read the shipped configuration: %w", err)
+	}
 	var fields map[string]any
-	if err := yaml.Unmarshal(kueueConfig, &fields); err != nil {
+	if err := yaml.Unmarshal(shipped, &fields); err != nil {
 		return nil, fmt.Errorf("read Kueue's configuration: %w", err)
 	}
 	at := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
-	err := errors.Join(
+	err = errors.Join(
 		unstructured.SetNestedField(fields, at(ports[0]), "health", "healthProbeBindAddress"),
 		unstructured.SetNestedField(fields, at(ports[1]), "metrics", "bindAddress"),
+		unstructured.SetNestedField(fields, "127.0.0.1", "webhook", "host"),
 		unstructured.SetNestedField(fields, int64(ports[2]), "webhook", "port"),
+		unstructured.SetNestedField(fields, false, "leaderElection", "leaderElect"),
 		unstructured.SetNestedField(fields, dir, "webhook", "certDir"),
 	)
 	if ready != nil {

@@ -106,6 +106,22 @@ func podSpec(gpus int64) v1.PodSpec {
 	return spec
 }
 
+// foreignPod makes a pod in a namespace that is no tenant's, on the pool's nodes. It finds them by
+// affinity: a pod that selects them is refused.
+func (s *scenario) foreignPod(t *testing.T, namespace, name string, gpus int64) *v1.Pod {
+	t.Helper()
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.tenant(namespace)}, Spec: podSpec(gpus)}
+	pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{
+			{Key: poolv1alpha1.LabelPool, Operator: v1.NodeSelectorOpIn, Values: []string{s.name}},
+		}}},
+	}}}
+	if err := s.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}
+
 // elasticJob applies the spec of an ElasticJob of the pool, in YAML, indented by two; its pods
 // are of the scheduler and have the devices that gpuPerReplica says.
 //

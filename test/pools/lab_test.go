@@ -37,8 +37,9 @@ const (
 	// bootLimit bounds the start of a cluster, which takes half a minute.
 	bootLimit = 5 * time.Minute
 
-	fieldOwner      = "test"
-	exporterAccount = release.Namespace + "/nvtopo-exporter"
+	fieldOwner        = "test"
+	exporterAccount   = release.Namespace + "/nvtopo-exporter"
+	controllerAccount = release.Namespace + "/nvtopo-pool-controller"
 )
 
 // lab is a cluster without nodes, with Kueue, the scheduler and the pool controller as
@@ -137,7 +138,7 @@ func boot(ctx context.Context, p programs, ready *devcluster.PodsReady) (_ *lab,
 	if l.stop, err = l.record(ctx); err != nil {
 		return nil, err
 	}
-	l.pools, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{Binary: p.controller})
+	l.pools, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{Binary: p.controller, ServiceAccount: controllerAccount})
 	return l, err
 }
 

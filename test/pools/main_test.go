@@ -7,10 +7,15 @@ import (
 	"os"
 	"testing"
 
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"k8s.io/klog/v2"
+
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 func TestMain(m *testing.M) {
+	log.SetLogger(klog.Background())
 	code := testrig.Main(m)
 	if err := stopShared(); err != nil {
 		fmt.Fprintln(os.Stderr, "stop the shared cluster:", err)

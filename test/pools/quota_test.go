@@ -11,11 +11,9 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
-	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
 
@@ -78,11 +76,7 @@ func TestAJobAboveTheQuotaWaits(t *testing.T) {
 func TestAPodOutsideTheTenantsNeedsNoQuota(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.namespace(t, "free", nil)
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "free", Namespace: s.tenant("free")}, Spec: podSpec(2)}
-	pod.Spec.NodeSelector = map[string]string{poolv1alpha1.LabelPool: s.name}
-	if err := s.Create(t.Context(), pod); err != nil {
-		t.Fatal(err)
-	}
+	pod := s.foreignPod(t, "free", "free", 2)
 	s.waitFor(t, "the pod runs", func(ctx context.Context) (bool, string) {
 		var got v1.Pod
 		if err := s.Get(ctx, client.ObjectKeyFromObject(pod), &got); err != nil {

@@ -113,7 +113,7 @@ func TestIsSlice(t *testing.T) {
 
 // Kueue reads the list from its configuration, which the devcluster has and the docs point at.
 func TestKueueIsConfiguredSo(t *testing.T) {
-	data, err := os.ReadFile("../../../internal/devcluster/kueue.yaml")
+	data, err := os.ReadFile("../../../manifests/kueue/component/controller_manager_config.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,6 +126,6 @@ func TestKueueIsConfiguredSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(Transformations(), config.Resources.Transformations); diff != "" {
-		t.Errorf("resources.transformations of internal/devcluster/kueue.yaml (-want +got):\n%s", diff)
+		t.Errorf("resources.transformations of manifests/kueue/component/controller_manager_config.yaml (-want +got):\n%s", diff)
 	}
 }

@@ -65,7 +65,7 @@ func (o *outcome) words(pool *v1alpha1.ComputePool) (reason, message string) {
 		return o.reason, o.message
 	}
 	enabled := pool.Spec.Virtualization != nil && pool.Spec.Virtualization.Enabled
-	if i := slices.IndexFunc(o.nodes, func(n node) bool { return n.step != stepNone && n.step != stepUncordon }); i >= 0 {
+	if i := slices.IndexFunc(o.nodes, func(n node) bool { return n.step != stepNone }); i >= 0 {
 		return o.unfinished(&o.nodes[i])
 	}
 	switch {
@@ -99,6 +99,8 @@ func (o *outcome) unfinished(n *node) (reason, message string) {
 			return ReasonDraining, fmt.Sprintf("node %s: %s; %s", n.Name, strings.Join(blocked, "; "), count)
 		}
 		return ReasonDraining, fmt.Sprintf("node %s: pods with devices have to go first; %s", n.Name, count)
+	case stepUncordon:
+		return ReasonChanging, fmt.Sprintf("node %s is let in again; %s", n.Name, count)
 	default:
 		return ReasonChanging, fmt.Sprintf("node %s: waits for the manager of %s=%s; %s", n.Name, label, n.target.value, count)
 	}

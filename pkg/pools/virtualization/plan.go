@@ -42,7 +42,7 @@ type node struct {
 
 	step    step
 	target  setting // what its manager is told next, or was told
-	settled bool    // it is as it is wanted
+	settled bool    // its devices are as they are wanted
 }
 
 // plan says what to do to each node so that it comes nearer to what is wanted. Only one node is

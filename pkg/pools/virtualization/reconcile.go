@@ -195,7 +195,8 @@ func annotations(key string, value any) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}}
 }
 
-// patch changes a node as it was read: on one that has changed since, the step may be another.
+// patch changes a node as it was read. On one that has changed since, the step may be another: it
+// is taken when the change is heard of.
 func (r *reconciler) patch(ctx context.Context, n *v1.Node, fields map[string]any) error {
 	metadata, _ := fields["metadata"].(map[string]any)
 	metadata["resourceVersion"] = n.ResourceVersion
@@ -204,7 +205,7 @@ func (r *reconciler) patch(ctx context.Context, n *v1.Node, fields map[string]an
 		return fmt.Errorf("write a patch of node %s: %w", n.Name, err)
 	}
 	err = r.Patch(ctx, n.DeepCopy(), client.RawPatch(types.MergePatchType, data))
-	if client.IgnoreNotFound(err) != nil {
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("patch node %s: %w", n.Name, err)
 	}
 	return nil

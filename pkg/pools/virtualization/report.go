@@ -27,7 +27,7 @@ func (r *reconciler) report(ctx context.Context, pool *v1alpha1.ComputePool, c *
 	if c == nil && old == nil {
 		return nil
 	}
-	status := map[string]any{}
+	mine := []any{} // not absent: the API server would make null of a status without fields
 	if c != nil {
 		conditions := append([]metav1.Condition(nil), pool.Status.Conditions...)
 		if !meta.SetStatusCondition(&conditions, *c) {
@@ -38,9 +38,9 @@ func (r *reconciler) report(ctx context.Context, pool *v1alpha1.ComputePool, c *
 		if err != nil {
 			return fmt.Errorf("write the condition of pool %s: %w", pool.Name, err)
 		}
-		status["conditions"] = []any{fields}
+		mine = append(mine, fields)
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"status": status}}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"conditions": mine}}}
 	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.ComputePoolKind))
 	u.SetName(pool.Name)
 	err := r.Status().Patch(ctx, u, client.Apply, client.FieldOwner(fieldOwner), client.ForceOwnership)

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package fleet
 
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -27,20 +26,28 @@ import (
 )
 
 const (
-	systemNamespace = release.Namespace
-	gpusPerNode     = 8
-	// leaseSeconds is longer than any run, so that nobody need renew a Lease.
-	leaseSeconds = 24 * 60 * 60
-	// clients is how many requests of the load generator are under way at once.
+	// GPUs is how many each node has.
+	GPUs = 8
+	// LeaseSeconds is longer than any run, so that nobody need renew a Lease.
+	LeaseSeconds = 24 * 60 * 60
+	// clients is how many requests are under way at once.
 	clients = 32
 )
+
+// Options say how the nodes differ from those of the catalogue's machines. The zero value is
+// that they do not.
+type Options struct {
+	Compact bool                          // graphs as exporters with --compact publish them
+	Labels  func(i int) map[string]string // further labels
+	Devices func(i int) v1.ResourceList   // further extended resources
+}
 
 // machines are the kinds of node, dealt out in turn: one with NVLink, one without.
 var machines = []string{"dgx1-v100", "v100-pcie-8"}
 
-// addNodes makes the nodes with what an exporter and an agent would publish.
-func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, n int, compact bool, racks int) error {
-	kinds, err := machineKinds()
+// Add makes n nodes with their topologies and the Leases of their exporters and agents.
+func Add(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, n int, o Options) error {
+	kinds, err := Kinds()
 	if err != nil {
 		return err
 	}
@@ -48,13 +55,7 @@ func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interf
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(clients)
 	for i := range n {
-		g.Go(func() error {
-			labels := map[string]string{}
-			if racks > 0 {
-				labels[rackLabel] = fmt.Sprintf("rack-%03d", i*racks/n)
-			}
-			return addNode(ctx, kube, dyn, i, kinds[i%len(kinds)], labels, now, compact)
-		})
+		g.Go(func() error { return addNode(ctx, kube, dyn, i, kinds[i%len(kinds)], &o, now) })
 	}
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("make the nodes: %w", err)
@@ -62,11 +63,11 @@ func addNodes(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interf
 	return nil
 }
 
-// nodeName is zero-padded, so that the order of names is the order of making.
-func nodeName(i int) string { return fmt.Sprintf("node-%05d", i) }
+// Name is the name of a node. It is zero-padded, so that the order of names is the order of making.
+func Name(i int) string { return fmt.Sprintf("node-%05d", i) }
 
-// machineKinds reads the catalogue, which is parsed anew each time it is asked.
-var machineKinds = sync.OnceValues(func() ([]*machine.Machine, error) {
+// Kinds are the machines that the nodes are, in turn. It reads the catalogue, which is parsed anew each time it is asked.
+var Kinds = sync.OnceValues(func() ([]*machine.Machine, error) {
 	kinds := make([]*machine.Machine, len(machines))
 	for i, name := range machines {
 		m, err := machine.Lookup(name)
@@ -78,23 +79,27 @@ var machineKinds = sync.OnceValues(func() ([]*machine.Machine, error) {
 	return kinds, nil
 })
 
-func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, number int, m *machine.Machine, labels map[string]string, now metav1.MicroTime, compact bool) error {
-	name := nodeName(number)
+func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, number int, m *machine.Machine, o *Options, now metav1.MicroTime) error {
+	name := Name(number)
 	graph, err := m.GraphFor(name)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", name, err)
 	}
-	spec := &devcluster.NodeSpec{Name: name, Machine: m.Name, Labels: labels}
+	spec := &devcluster.NodeSpec{Name: name, Machine: m.Name}
+	if o.Labels != nil {
+		spec.Labels = o.Labels(number)
+	}
 	node := devcluster.NodeObject(spec, graph)
-	for _, list := range []v1.ResourceList{node.Status.Capacity, node.Status.Allocatable} {
-		list[ownResource(number)] = *resource.NewQuantity(1, resource.DecimalSI)
+	if o.Devices != nil {
+		maps.Copy(node.Status.Capacity, o.Devices(number))
+		maps.Copy(node.Status.Allocatable, o.Devices(number))
 	}
 	node, err = kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("make node %s: %w", name, err)
 	}
 	topology := v1alpha1.FromGraph(name, v1alpha1.DefaultResource, graph)
-	if compact {
+	if o.Compact {
 		topology.Spec.Compact()
 	}
 	topology.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: v1alpha1.Kind}
@@ -109,17 +114,14 @@ func addNode(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 	}
 	for _, prefix := range []string{exporter.LeasePrefix, exporter.AgentLeasePrefix} {
 		lease := &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: systemNamespace},
+			ObjectMeta: metav1.ObjectMeta{Name: prefix + name, Namespace: release.Namespace},
 			Spec: coordinationv1.LeaseSpec{
-				HolderIdentity: new(name), RenewTime: &now, LeaseDurationSeconds: new(int32(leaseSeconds)),
+				HolderIdentity: new(name), RenewTime: &now, LeaseDurationSeconds: new(int32(LeaseSeconds)),
 			},
 		}
-		if _, err := kube.CoordinationV1().Leases(systemNamespace).Create(ctx, lease, metav1.CreateOptions{}); err != nil {
+		if _, err := kube.CoordinationV1().Leases(release.Namespace).Create(ctx, lease, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("make Lease %s: %w", lease.Name, err)
 		}
 	}
 	return nil
 }
-
-// since is the time since t in seconds.
-func since(t time.Time) float64 { return time.Since(t).Seconds() }

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
+)
+
+// gpusOfNode is how many GPUs the nodes of these tests have.
+const gpusOfNode = 8
+
+// profiles are what NVIDIA's MIG manager makes of a GPU of 80 GB, by the names of its
+// configuration.
+var profiles = map[string]map[string]int64{
+	"all-disabled": {"gpu": 1},
+	"all-1g.10gb":  {"mig-1g.10gb": 7},
+	"all-3g.40gb":  {"mig-3g.40gb": 2},
+	"all-balanced": {"mig-1g.10gb": 2, "mig-2g.20gb": 1, "mig-3g.40gb": 1},
+}
+
+// managers stand for NVIDIA's programs on a scenario's nodes: the MIG manager, which says how
+// far it is by a label, and the device plugin, whose devices kubelet counts. They are the edge
+// of the hardware; all that talks with them here is real.
+type managers struct {
+	s *scenario
+
+	mu   sync.Mutex
+	seen map[string]string // by node: what it was told last
+	most int               // nodes that were cordoned at once; guarded by mu
+	told []string          // node=value, in their order; guarded by mu
+}
+
+// newManagers has them look at the nodes until the test ends.
+func newManagers(t *testing.T, s *scenario) *managers {
+	t.Helper()
+	m := &managers{s: s, seen: map[string]string{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			if err := m.look(ctx); err != nil && ctx.Err() == nil {
+				t.Logf("the managers: %v", err) // a conflict, or an API server at work
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(50 * time.Millisecond):
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return m
+}
+
+// look reads the nodes once and does what they are told.
+func (m *managers) look(ctx context.Context) error {
+	cordoned := 0
+	for _, name := range m.s.nodes {
+		var n v1.Node
+		if err := m.s.Get(ctx, client.ObjectKey{Name: name}, &n); err != nil {
+			return err
+		}
+		if n.Annotations[virtualization.AnnotationCordon] != "" {
+			cordoned++
+		}
+		if err := m.manage(ctx, &n); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.most = max(m.most, cordoned)
+	return nil
+}
+
+// manage is both programs' look at one node.
+func (m *managers) manage(ctx context.Context, n *v1.Node) error {
+	mig, turns := n.Labels[virtualization.LabelMIG], n.Labels[virtualization.LabelPlugin]
+	if told := mig + " " + turns; told == m.seen[n.Name] {
+		return nil
+	}
+	before, _, _ := strings.Cut(m.seen[n.Name], " ")
+	if mig != before {
+		m.mu.Lock()
+		m.told = append(m.told, n.Name+"="+mig)
+		m.mu.Unlock()
+		if err := m.state(ctx, n, "pending"); err != nil {
+			return err
+		}
+		if _, known := profiles[mig]; !known {
+			m.seen[n.Name] = mig + " " + turns
+			return m.state(ctx, n, "failed")
+		}
+	}
+	if err := m.devices(ctx, n, mig, turns); err != nil {
+		return err
+	}
+	if mig != before {
+		if err := m.state(ctx, n, "success"); err != nil {
+			return err
+		}
+	}
+	m.seen[n.Name] = mig + " " + turns
+	return nil
+}
+
+func (m *managers) state(ctx context.Context, n *v1.Node, state string) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, virtualization.LabelMIGState, state)
+	return m.s.Patch(ctx, n, client.RawPatch(types.MergePatchType, patch))
+}
+
+// devices has kubelet count what the plugin offers then. What it offered before stays, with none.
+func (m *managers) devices(ctx context.Context, n *v1.Node, mig, turns string) error {
+	count := map[string]int64{"gpu": gpusOfNode}
+	if of, known := profiles[mig]; known {
+		count = map[string]int64{"gpu": 0}
+		for name, each := range of {
+			count[name] = each * gpusOfNode
+		}
+	}
+	count["gpu.shared"] = 0
+	if replicas, err := strconv.ParseInt(strings.TrimPrefix(turns, "time-slicing-"), 10, 64); err == nil {
+		count["gpu"], count["gpu.shared"] = 0, gpusOfNode*replicas
+	}
+	list := map[string]string{}
+	for name := range n.Status.Capacity {
+		if short, ok := strings.CutPrefix(string(name), "nvidia.com/"); ok {
+			list["nvidia.com/"+short] = "0"
+		}
+	}
+	for name, each := range count {
+		list["nvidia.com/"+name] = strconv.FormatInt(each, 10)
+	}
+	data, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": list, "allocatable": list}})
+	if err != nil {
+		return err
+	}
+	return m.s.Status().Patch(ctx, n, client.RawPatch(types.MergePatchType, data))
+}
+
+// atOnce is how many nodes were out of service together at most.
+func (m *managers) atOnce() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.most
+}
+
+// toldOf are the nodes that were told a value, sorted.
+func (m *managers) toldOf(value string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	nodes := map[string]bool{}
+	for _, entry := range m.told {
+		if name, got, _ := strings.Cut(entry, "="); got == value {
+			nodes[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(nodes))
+}
