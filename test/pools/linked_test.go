@@ -10,9 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -40,7 +42,10 @@ func TestTheExtraWhoseGoingOpensALinkedSetGoes(t *testing.T) {
 		t.Fatalf("the base is on %s beside the blocker on %s, the extra on %s: the scenario wants it elsewhere", base.Spec.NodeName, blocker.Spec.NodeName, first.Spec.NodeName)
 	}
 	s.end(t, blocker)
-	s.waitBound(t, map[string]int64{"a": 2})
+	s.waitFor(t, "the blocker's quota is free", func(ctx context.Context) (bool, string) {
+		w, err := s.workload(ctx, "a", "blocker")
+		return err == nil && w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished), fmt.Sprint(w, err)
+	})
 	patch := []byte(`{"spec":{"scaling":{"maxReplicas":5}}}`)
 	if err := s.Patch(t.Context(), s.elastic(t, "a", "grows"), client.RawPatch(types.MergePatchType, patch)); err != nil {
 		t.Fatal(err)
@@ -59,7 +64,10 @@ func TestTheExtraWhoseGoingOpensALinkedSetGoes(t *testing.T) {
 		t.Errorf("the job is on %s, and the extra that was alone was on %s", whole.Spec.NodeName, first.Spec.NodeName)
 	}
 	c, _, err := s.check(t.Context(), names.BaseJob("whole"))
-	t.Logf("the check said %q, %v; evictions %v", c.Message, err, s.evictions())
+	if want := "there is room once pods of a lower priority are evicted"; err != nil || c.Message != want {
+		t.Errorf("the check said %q, %v, want %q", c.Message, err, want)
+	}
+	t.Logf("Kueue evicted %v", s.evicted("a"))
 	s.waitFor(t, "the extras are back beside their base", func(context.Context) (bool, string) {
 		on := map[string]int{}
 		for _, p := range s.podsOf(t, "a", client.MatchingLabels{names.LabelElasticJob: "grows"}) {
