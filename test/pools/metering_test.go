@@ -24,8 +24,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
-// onePool is a pool of one node for tenant a.
-const onePool = `
+// oneNodePool is a pool of one node for tenant a.
+const oneNodePool = `
   poolType: gpu
   capacity: {total: 8}
   quotas: [{tenant: POOL-a, limit: 8, guaranteed: 8}]`
@@ -105,7 +105,7 @@ func bound(t *testing.T, pod *v1.Pod) time.Time {
 func TestASessionIsFromBindingToEnd(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
-	s.computePool(t, onePool)
+	s.computePool(t, oneNodePool)
 	s.keptJob(t, "a", "train", work{pods: 2, gpus: 4})
 	pods := s.running(t, "a", "train", 2)
 	open := s.waitSessions(t, "a", "both pods have a session", func(r []poolv1alpha1.UsageRecord) bool { return len(r) == 2 })
@@ -153,7 +153,7 @@ func TestASessionIsFromBindingToEnd(t *testing.T) {
 func TestAnEvictedJobHasTwoSessions(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
-	s.computePool(t, onePool)
+	s.computePool(t, oneNodePool)
 	s.job(t, "a", "low", work{gpus: 8, priority: 1})
 	first := s.running(t, "a", "low", 1)[0]
 	s.job(t, "a", "high", work{gpus: 8, priority: 9})
@@ -184,7 +184,7 @@ func TestAnEvictedJobHasTwoSessions(t *testing.T) {
 func TestADeletedPodEndsWhenItIsSeenToGo(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
-	s.computePool(t, onePool)
+	s.computePool(t, oneNodePool)
 	job := s.job(t, "a", "train", work{gpus: 8})
 	pod := s.running(t, "a", "train", 1)[0]
 	s.waitSessions(t, "a", "it has a session", func(r []poolv1alpha1.UsageRecord) bool { return len(r) == 1 })
@@ -203,7 +203,7 @@ func TestADeletedPodEndsWhenItIsSeenToGo(t *testing.T) {
 func TestRecordsOutliveTheirNamespace(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
-	s.computePool(t, onePool)
+	s.computePool(t, oneNodePool)
 	s.keptJob(t, "a", "train", work{pods: 2, gpus: 4})
 	pods := s.running(t, "a", "train", 2)
 	s.waitSessions(t, "a", "both pods have a session", func(r []poolv1alpha1.UsageRecord) bool { return len(r) == 2 })
