@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -136,7 +139,16 @@ func newScheme() *runtime.Scheme {
 // observed is what the metrics server shows.
 type observed struct{}
 
-func (observed) Gatherer() prometheus.Gatherer { return ctrlmetrics.Registry }
+// Gatherer is controller-runtime's registry without the metrics of the process, which daemon shows
+// of every program: what is there twice is an error in place of all metrics.
+func (observed) Gatherer() prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err := ctrlmetrics.Registry.Gather()
+		return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
+			return strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_")
+		}), err
+	})
+}
 
 // Healthy is always so while the process serves: the manager ends it when it cannot go on.
 func (observed) Healthy() error { return nil }

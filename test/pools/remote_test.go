@@ -38,7 +38,7 @@ import (
 // gateImage is that of the gates of remote sessions.
 const gateImage = "example.com/nvtopo-pool-controller"
 
-const onePool = `
+const sessionPool = `
   poolType: gpu
   capacity: {total: 8}
   quotas: [{tenant: POOL-a, limit: 2, guaranteed: 1}]`
@@ -86,7 +86,7 @@ func (s *scenario) gone(t *testing.T, name string) {
 func TestARemoteSession(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
-	s.computePool(t, onePool)
+	s.computePool(t, sessionPool)
 	s.ready(t)
 	s.session(t, "first", 2)
 	first := s.waitSession(t, "first", poolv1alpha1.SessionReady, remotesession.ReasonServes)
@@ -153,7 +153,7 @@ func (s *scenario) recorded(t *testing.T, pod types.UID) {
 func TestARemoteSessionThatCannotBe(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.namespace(t, "a", nil)
-	s.computePool(t, onePool)
+	s.computePool(t, sessionPool)
 	s.ready(t)
 	s.session(t, "nobody", 1)
 	s.waitSession(t, "nobody", poolv1alpha1.SessionPending, remotesession.ReasonNoTenant)
@@ -177,7 +177,7 @@ func TestARemoteSessionThatCannotBe(t *testing.T) {
 func TestTheGateOfARemoteSession(t *testing.T) {
 	s := newScenario(t, dgx(1)...)
 	s.tenants(t, "a")
-	s.computePool(t, onePool)
+	s.computePool(t, sessionPool)
 	s.ready(t)
 	s.session(t, "served", 1)
 	session := s.waitSession(t, "served", poolv1alpha1.SessionReady, remotesession.ReasonServes)
