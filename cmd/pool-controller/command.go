@@ -106,6 +106,7 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	restConfig.QPS = -1 // the API server's flow control bounds it; 5 requests a second would be the default
 	ctrl.SetLogger(klog.FromContext(ctx))
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:                        newScheme(),

@@ -193,6 +193,9 @@ func TestAGangIsKeptInTheRackThatWasFound(t *testing.T) {
 		if p.Spec.NodeSelector[rackLabel] != free {
 			t.Errorf("pod %s selects %v", p.Name, p.Spec.NodeSelector)
 		}
+		if p.Labels[kueue.LabelPodSet] == "" {
+			t.Errorf("pod %s has the labels %v: the scheduler cannot know that Kueue admitted it, and may be patient", p.Name, p.Labels)
+		}
 	}
 	s.estimates(t, "train", fabric.QualitySameRack, gangrequest.Estimate{Ring: 1.46484375, Tree: 3.90625, Other: 0.4})
 
