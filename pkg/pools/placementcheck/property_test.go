@@ -49,12 +49,13 @@ func (q *question) workload() *kueue.Workload {
 
 // build makes two racks of one or two small nodes, and pods with random GPUs.
 func (q *question) build(t *testing.T, r *rand.Rand) *town {
-	w := newTown()
+	t.Helper()
+	w := newTown(t)
 	machines := []string{"a100-pcie-4-bridged", "power9-v100-4", "hgx-a100-4", "dgx1-v100"}
 	for _, rack := range []string{"a", "b"} {
 		for i := range 1 + r.IntN(2) {
 			name := rack + strconv.Itoa(i)
-			w.node(t, name, machines[r.IntN(len(machines))], map[string]string{rackLabel: rack})
+			w.node(name, machines[r.IntN(len(machines))], map[string]string{rackLabel: rack})
 			q.racks[name] = rack
 			g := w.graphs[name]
 			q.free[name] = g.Healthy()
@@ -66,7 +67,7 @@ func (q *question) build(t *testing.T, r *rand.Rand) *town {
 				}
 			}
 			if len(held) > 0 {
-				w.pod(t, "on-"+name, name, nil, held...)
+				w.pod("on-"+name, name, nil, held...)
 			}
 		}
 	}
