@@ -20,6 +20,15 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
+// withLauncher adds a PodSet of one pod without GPUs.
+func withLauncher(w *kueue.Workload) *kueue.Workload {
+	launcher := *w.Spec.PodSets[0].DeepCopy()
+	launcher.Name, launcher.Count, launcher.Template.Spec = "launcher", 1, podSpec(0)
+	w.Spec.PodSets = append(w.Spec.PodSets, launcher)
+	w.Status.Admission.PodSetAssignments = append(w.Status.Admission.PodSetAssignments, kueue.PodSetAssignment{Name: "launcher", Count: new(int32(1))})
+	return w
+}
+
 func TestDecide(t *testing.T) {
 	communicates := []string{gangrequest.StrategyKey, "communication_heavy"}
 	tests := map[string]struct {
@@ -78,6 +87,23 @@ func TestDecide(t *testing.T) {
 			job:         job("train", 2, 8, gangOf("train", 2)),
 			want:        Ready,
 			wantMessage: "optimal (same rack): 2 pods on 2 nodes of rack west/r", wantSelector: map[string]string{rackLabel: "r", v1.LabelTopologyZone: "west"},
+		},
+		"a gang of two PodSets, of which one has no GPUs": {
+			build:       func(w *town) { w.racks(2, "a", "b"); w.pod("other", "a-0", nil, 0) },
+			job:         withLauncher(job("train", 2, 8, gangOf("train", 3))),
+			want:        Ready,
+			wantMessage: "optimal (same rack): 3 pods on 2 nodes of rack b", wantSelector: map[string]string{rackLabel: "b"},
+		},
+		"its second PodSet has no room": {
+			build: func(w *town) {
+				w.racks(2, "a")
+				for i := range w.Nodes {
+					w.Nodes[i].Status.Allocatable[v1.ResourceCPU] = resource.MustParse("1")
+				}
+			},
+			job:         withLauncher(job("train", 2, 8, gangOf("train", 3))),
+			want:        Retry,
+			wantMessage: "cluster: 2 of 3",
 		},
 		"the job names the rack itself": {
 			build: func(w *town) { w.racks(2, "a", "b") },
@@ -240,7 +266,10 @@ func TestDecide(t *testing.T) {
 			if tc.want != Ready {
 				return
 			}
-			want := []kueue.PodSetUpdate{{Name: "main", NodeSelector: tc.wantSelector}}
+			want := make([]kueue.PodSetUpdate, len(tc.job.Spec.PodSets))
+			for i := range want {
+				want[i] = kueue.PodSetUpdate{Name: tc.job.Spec.PodSets[i].Name, NodeSelector: tc.wantSelector}
+			}
 			if diff := cmp.Diff(want, got.PodSetUpdates); diff != "" {
 				t.Errorf("podSetUpdates (-want,+got):\n%s", diff)
 			}

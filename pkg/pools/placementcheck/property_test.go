@@ -184,3 +184,52 @@ func TestDecisionsAreThoseOfABruteForce(t *testing.T) {
 		}
 	}
 }
+
+// TestPromisesNeverShareAGPU: jobs that are asked about one after the other are promised different
+// GPUs, each of which was free.
+func TestPromisesNeverShareAGPU(t *testing.T) {
+	g := NewGraphs()
+	promises := 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 18))
+		first := newQuestion(r)
+		w := first.build(t, r)
+		s := NewSnapshot(&w.World, g)
+		asked := map[string]int{}
+		for i := range 6 {
+			q := newQuestion(r)
+			job := q.workload()
+			job.Name, job.UID = fmt.Sprint("job", i), ""
+			if d := Decide(s, job); d.Verdict == Ready {
+				s = d.after
+				asked[job.Name] = q.pods * q.gpus
+				promises++
+			}
+		}
+		held, total := 0, 0
+		for _, n := range s.nodes {
+			var used nvtopo.Mask
+			for _, r := range n.given {
+				set := r.Allocation.Mask(gpu, w.graphs[n.object.Name])
+				if set&used != 0 || set&^first.free[n.object.Name] != 0 {
+					t.Errorf("seed %d: GPUs %v of %s are promised twice, or another's", seed, set, n.object.Name)
+				}
+				used |= set
+			}
+			held += used.Len()
+		}
+		for _, n := range asked {
+			total += n
+		}
+		if held != total {
+			t.Errorf("seed %d: %d GPUs are promised, %d were asked for by %v", seed, held, total, asked)
+		}
+		for i := range w.Topologies {
+			delete(g.known, w.Topologies[i].Name)
+		}
+	}
+	t.Logf("%d promises", promises)
+	if promises < 300 {
+		t.Errorf("%d promises tell little", promises)
+	}
+}
