@@ -35,8 +35,9 @@ const (
 	Release StepKind = "Release" // there is a place: Kueue need not wait any longer
 )
 
-// extendBefore is how long before its end a pause is made longer, if there is still no place.
-const extendBefore = 3 * time.Second
+// extendBefore is how long before its end a pause is made longer, if there is still no place: on a
+// busy machine a round and its writes take a while.
+const extendBefore = 5 * time.Second
 
 // NextRound says what is to be written, and when to ask again though nothing changed; zero: never.
 // Promises come first, in the order in which they were made. Then those that ask for an answer, by
@@ -76,6 +77,7 @@ type round struct {
 	// failed are the asks for which there was no room in this round. Promises only add to what is
 	// used, so there is none for equal ones either.
 	failed map[string]Decision
+	keeper *kueue.Workload // the one that keeps its quota without a place, or is about to get some
 	steps  []Step
 	again  time.Time
 }
@@ -115,6 +117,10 @@ func (r *round) promise(w *kueue.Workload) {
 // answer decides about a Workload that has quota.
 func (r *round) answer(w *kueue.Workload) {
 	d := r.decide(w, r.s.flavorsOf(w))
+	if until := r.keepsUntil(w); d.Verdict == Retry && r.now.Before(until) {
+		r.keeper = w
+		d = Decision{Verdict: Wait, Message: d.Message + "; keeps its quota until " + until.UTC().Format(time.RFC3339), Until: until}
+	}
 	old := checkOf(w)
 	next := &kueue.AdmissionCheckState{Name: old.Name, Message: d.Message, LastTransitionTime: metav1.NewTime(r.now), RetryCount: old.RetryCount}
 	switch d.Verdict {
@@ -122,7 +128,8 @@ func (r *round) answer(w *kueue.Workload) {
 		r.s = d.after
 		next.State, next.PodSetUpdates = kueue.CheckReady, d.PodSetUpdates
 	case Retry:
-		next.State = kueue.CheckRetry // without a time: Kueue would keep the quota until then
+		// With a time Kueue would keep the quota until then. It has that of the last pause still.
+		next.State, next.RequeueAfterSeconds = kueue.CheckRetry, new(int32(0))
 	case Wait:
 		next.State, next.LastTransitionTime = kueue.CheckPending, old.LastTransitionTime
 		r.at(d.Until)
@@ -131,6 +138,16 @@ func (r *round) answer(w *kueue.Workload) {
 		}
 	}
 	r.steps = append(r.steps, Step{w, Answer, next})
+}
+
+// keepsUntil is until when a Workload keeps its quota without a place; zero if it does not. Only one
+// does at a time.
+func (r *round) keepsUntil(w *kueue.Workload) time.Time {
+	c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+	if r.keeper != nil || !starves(w) || c == nil {
+		return time.Time{}
+	}
+	return c.LastTransitionTime.Add(keepQuota)
 }
 
 // look looks whether there is a place for a Workload that is held. If there is none, and its pause
@@ -142,6 +159,10 @@ func (r *round) look(w *kueue.Workload) {
 		return
 	}
 	extend := requeueAt(w).Add(-extendBefore)
+	if r.keeper == nil && starves(w) {
+		r.keeper = w // the pause ends, and it is asked again
+		return
+	}
 	if r.now.Before(extend) {
 		r.at(extend)
 		r.at(until)

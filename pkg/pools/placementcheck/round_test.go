@@ -118,7 +118,7 @@ func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
 		w.Status.AdmissionChecks = []kueue.AdmissionCheckState{*step.Check}
 	}
 	town.carryOut(g)
-	if c().State != kueue.CheckRetry || c().RequeueAfterSeconds != nil {
+	if c().State != kueue.CheckRetry || *c().RequeueAfterSeconds != 0 {
 		t.Fatalf("got %+v, want Retry without a time, with which Kueue would keep the quota", c())
 	}
 	if got := nextPause(w, noon); got != nil {
@@ -126,14 +126,14 @@ func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
 	}
 	evict(w)
 	take(nextPause(w, noon))
-	if c().State != kueue.CheckRetry || *c().RequeueAfterSeconds != 5 || c().Message != "cluster: 0 of 1" {
-		t.Fatalf("got %+v, want Retry after 5 seconds, with the reason", c())
+	if c().State != kueue.CheckRetry || *c().RequeueAfterSeconds != 10 || c().Message != "cluster: 0 of 1" {
+		t.Fatalf("got %+v, want Retry after 10 seconds, with the reason", c())
 	}
 	dequeue(w)
 	if nextPause(w, noon) != nil || len(answers(town, g)) > 0 {
 		t.Fatal("it is Kueue's turn to note the time")
 	}
-	w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(5 * time.Second)}}
+	w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(10 * time.Second)}}
 	take(nextPause(w, noon))
 	if c().State != kueue.CheckPending || c().Message != "cluster: 0 of 1" || retries(c()) != 1 {
 		t.Fatalf("got %+v, want Pending with the reason", c())
@@ -141,14 +141,48 @@ func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
 	if got := answers(town, g); len(got) > 0 {
 		t.Fatalf("got %v while there is no place, and it is paused", got)
 	}
-	town.Now = noon.Add(3 * time.Second)
+	town.Now = noon.Add(6 * time.Second)
 	steps, _ := NextRound(&town.World, g)
-	if len(steps) != 1 || steps[0].Kind != Pause || *steps[0].Check.RequeueAfterSeconds != 10 {
+	if len(steps) != 1 || steps[0].Kind != Pause || *steps[0].Check.RequeueAfterSeconds != 20 {
 		t.Fatalf("shortly before the end of the pause got %+v, want a longer one", steps)
 	}
 	town.Pods = nil
 	if got := answers(town, g); got["train"] != string(Release) {
 		t.Fatalf("with a place got %v, want Release", got)
+	}
+}
+
+// TestOneThatStarvesKeepsItsQuota: small jobs fill whatever ends as long as their quota allows it.
+func TestOneThatStarvesKeepsItsQuota(t *testing.T) {
+	town, g := newTown(), NewGraphs()
+	town.racks(t, 1, "a")
+	town.pod(t, "other", "a-0", nil, 0)
+	for _, name := range []string{"old", "older"} {
+		w := job(name, 1, 8, nil)
+		checkOf(w).RetryCount = new(int32(starvesAfter))
+		town.Workloads = append(town.Workloads, *w)
+	}
+	steps, again := NextRound(&town.World, g)
+	if len(steps) != 2 || steps[0].Check.State != kueue.CheckPending || steps[1].Check.State != kueue.CheckRetry {
+		t.Fatalf("got %+v, want one that keeps its quota, and Retry", steps)
+	}
+	if want := "cluster: 0 of 1; keeps its quota until 2026-11-24T12:10:00Z"; steps[0].Check.Message != want || !again.Equal(noon.Add(keepQuota)) {
+		t.Errorf("got %q until %s, want %q", steps[0].Check.Message, again, want)
+	}
+	town.Now = noon.Add(keepQuota)
+	if got, want := answers(town, g), map[string]string{"old": "Retry", "older": "Retry"}; !equal(got, want) {
+		t.Errorf("after that time got %v, want %v", got, want)
+	}
+	// Without quota it is let into its queue again, one at a time.
+	for i := range town.Workloads {
+		w := &town.Workloads[i]
+		checkOf(w).State = kueue.CheckRetry
+		evict(w)
+		dequeue(w)
+		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: town.Now.Add(time.Second)}}
+	}
+	if got, want := answers(town, g), map[string]string{"older": "Retry"}; !equal(got, want) {
+		t.Errorf("got %v, want a longer pause for one of them only: %v", got, want)
 	}
 }
 
@@ -228,7 +262,7 @@ func TestPausesGrow(t *testing.T) {
 	for i := range int32(7) {
 		got = append(got, pauseAfter(i).String())
 	}
-	if want := []string{"5s", "5s", "10s", "20s", "40s", "1m0s", "1m0s"}; !slices.Equal(got, want) {
+	if want := []string{"10s", "10s", "20s", "40s", "1m0s", "1m0s", "1m0s"}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -111,12 +111,25 @@ func retries(c *kueue.AdmissionCheckState) int32 {
 // The pause before a Workload may ask for quota again though no place was seen: firstPause,
 // doubled with each time, up to lastPause. A place that is seen ends it.
 const (
-	firstPause = 5 * time.Second
+	firstPause = 10 * time.Second
 	lastPause  = time.Minute
 )
 
 // pauseAfter is the pause after so many times without a place.
 func pauseAfter(retries int32) time.Duration {
-	const steps = 4 // 5 s doubled so often is more than lastPause
+	const steps = 3 // 10 s doubled so often is more than lastPause
 	return min(firstPause<<min(max(retries-1, 0), steps), lastPause)
+}
+
+// A Workload that found no place so often, which takes ten minutes of pauses at least, is given
+// quota again though there is none, and keeps it for keepQuota: what ends meanwhile stays free, and
+// not all of it is filled again by others. Else large jobs among many small ones would never start.
+const (
+	starvesAfter = 12
+	keepQuota    = 10 * time.Minute
+)
+
+func starves(w *kueue.Workload) bool {
+	c := checkOf(w)
+	return c != nil && retries(c) >= starvesAfter
 }

@@ -32,7 +32,7 @@ const (
 	ReasonNoDevice = "NoDevice"
 	// ReasonNoGate: the pool controller was not told the image of gates.
 	ReasonNoGate = "NoGate"
-	// ReasonNameTaken: an object that the session needs is there already and is not the session's.
+	// ReasonNameTaken: the session's Job or Service has the name of one that is not the session's.
 	ReasonNameTaken = "NameTaken"
 	// ReasonWaitingForQuota: the queue has not admitted the session yet, or no longer.
 	ReasonWaitingForQuota = "WaitingForQuota"
@@ -64,7 +64,7 @@ type decision struct {
 	status v1alpha1.RemoteGPUSessionStatus
 	// device is the resource of the Job that is to be there; empty: none is to be made.
 	device v1.ResourceName
-	// over says that all the session's objects are to go.
+	// over says that the Job is to go, and all that is the Job's with it.
 	over bool
 	// after says when to look again at the latest; 0: when something changes.
 	after time.Duration
@@ -183,7 +183,7 @@ func (d *decision) fail(job *batchv1.Job) bool {
 
 func (d *decision) finish(phase v1alpha1.SessionPhase, reason, message string) {
 	d.over, d.after = true, 0
-	d.status.Phase, d.status.Endpoint = phase, ""
+	d.status.Phase, d.status.Endpoint, d.status.TokenSecret = phase, "", nil
 	d.set(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, message)
 }
 

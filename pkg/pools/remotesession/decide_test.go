@@ -8,6 +8,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -120,8 +121,8 @@ func TestDecide(t *testing.T) {
 			if end := d.status.ExpiresAt; end == nil != tc.wantEnd.IsZero() || end != nil && !end.Time.Equal(tc.wantEnd) {
 				t.Errorf("got end %v, want %v", end, tc.wantEnd)
 			}
-			if d.over && d.status.Endpoint != "" {
-				t.Errorf("a session that has ended has the endpoint %s", d.status.Endpoint)
+			if d.over && (d.status.Endpoint != "" || d.status.TokenSecret != nil) {
+				t.Errorf("a session that has ended has endpoint %q and token %v", d.status.Endpoint, d.status.TokenSecret)
 			}
 		})
 	}
@@ -164,10 +165,11 @@ func TestTheGateIsBesideTheServer(t *testing.T) {
 	if server.Ports[0].ContainerPort == g.Ports[0].ContainerPort {
 		t.Errorf("both have port %d", g.Ports[0].ContainerPort)
 	}
-	if got := service(s).Spec.Ports[0].TargetPort.IntVal; got != g.Ports[0].ContainerPort {
+	objects := beside(s, j)
+	if got := objects[0].(*v1.Service).Spec.Ports[0].TargetPort.IntVal; got != g.Ports[0].ContainerPort {
 		t.Errorf("the Service leads to port %d, the gate has %d", got, g.Ports[0].ContainerPort)
 	}
-	if got := network(s).Spec.Ingress[0].Ports[0].Port.IntVal; got != g.Ports[0].ContainerPort {
+	if got := objects[1].(*networkingv1.NetworkPolicy).Spec.Ingress[0].Ports[0].Port.IntVal; got != g.Ports[0].ContainerPort {
 		t.Errorf("the NetworkPolicy lets in to port %d, the gate has %d", got, g.Ports[0].ContainerPort)
 	}
 	if len(server.VolumeMounts) > 0 || len(server.Env) > 0 {

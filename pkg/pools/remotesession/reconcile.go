@@ -11,7 +11,6 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +24,8 @@ import (
 // reconciler makes sessions what they should be.
 type reconciler struct {
 	client.Client
-	// api reads past the cache: Secrets of everybody are not kept in memory, and a session that
-	// has ended must not be begun anew because the cache does not know it yet.
+	// api reads past the cache: a session that has ended must not be begun anew because the cache
+	// does not know it yet.
 	api    client.Reader
 	events record.EventRecorder
 	clock  clock.PassiveClock
@@ -52,9 +51,11 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	switch {
 	case d.over:
-		err = r.clear(ctx, s, v.job)
-	case v.job != nil || d.device != "":
-		err = r.ensure(ctx, s, v.job, &d)
+		err = r.end(ctx, v.job)
+	case d.device != "":
+		err = r.begin(ctx, s, d.device)
+	case v.job != nil && s.Status.Phase != v1alpha1.SessionReady:
+		err = r.equip(ctx, s, v.job)
 	}
 	return ctrl.Result{RequeueAfter: d.after}, err
 }
@@ -95,16 +96,8 @@ func (r *reconciler) view(ctx context.Context, s *v1alpha1.RemoteGPUSession) (*v
 	return v, nil
 }
 
-// ensure makes what of a session is not there. The Job comes last: it is what holds devices.
-func (r *reconciler) ensure(ctx context.Context, s *v1alpha1.RemoteGPUSession, have *batchv1.Job, d *decision) error {
-	for _, o := range []client.Object{secret(s), service(s), network(s)} {
-		if err := r.make(ctx, s, o); err != nil {
-			return err
-		}
-	}
-	if have != nil {
-		return nil
-	}
+// begin makes the Job, suspended, unless the session has ended in the meantime.
+func (r *reconciler) begin(ctx context.Context, s *v1alpha1.RemoteGPUSession, device v1.ResourceName) error {
 	now := &v1alpha1.RemoteGPUSession{}
 	if err := r.api.Get(ctx, client.ObjectKeyFromObject(s), now); err != nil {
 		return client.IgnoreNotFound(err)
@@ -112,62 +105,53 @@ func (r *reconciler) ensure(ctx context.Context, s *v1alpha1.RemoteGPUSession, h
 	if now.UID != s.UID || now.DeletionTimestamp != nil || ended(now) {
 		return nil
 	}
-	return r.make(ctx, s, job(s, d.device, r.image))
-}
-
-// make makes an object if it is not there. One of that name that is not the session's is left.
-func (r *reconciler) make(ctx context.Context, s *v1alpha1.RemoteGPUSession, o client.Object) error {
-	old := &metav1.PartialObjectMetadata{}
-	gvk, err := r.GroupVersionKindFor(o)
-	if err != nil {
-		return fmt.Errorf("name the kind of %T: %w", o, err)
-	}
-	old.SetGroupVersionKind(gvk)
-	err = r.api.Get(ctx, client.ObjectKeyFromObject(o), old)
-	switch {
-	case err == nil && metav1.IsControlledBy(old, s):
-		return nil
-	case err == nil:
-		r.events.Eventf(s, v1.EventTypeWarning, ReasonNameTaken, "%s %s is there and is not the session's", gvk.Kind, o.GetName())
-		return fmt.Errorf("%s %s/%s is there and is not the session's", gvk.Kind, o.GetNamespace(), o.GetName())
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("read %s %s/%s: %w", gvk.Kind, o.GetNamespace(), o.GetName(), err)
-	}
-	if err := r.Create(ctx, o, client.FieldOwner(names.FieldOwner)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make %s %s/%s: %w", gvk.Kind, o.GetNamespace(), o.GetName(), err)
+	err := r.Create(ctx, job(s, device, r.image), client.FieldOwner(names.FieldOwner))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("make the job of session %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	return nil
 }
 
-// clear removes all that a session that has ended has, the Job first, and then writes down that
-// nothing is left.
-func (r *reconciler) clear(ctx context.Context, s *v1alpha1.RemoteGPUSession, have *batchv1.Job) error {
-	if s.Status.TokenSecret == nil && have == nil {
-		return nil
-	}
-	key := metav1.ObjectMeta{Name: Name(s.Name), Namespace: s.Namespace}
-	for _, o := range []client.Object{&batchv1.Job{ObjectMeta: key}, &v1.Service{ObjectMeta: key}, &networkingv1.NetworkPolicy{ObjectMeta: key}, &v1.Secret{ObjectMeta: key}} {
-		if err := r.remove(ctx, s, o); err != nil {
-			return err
+// equip makes what the Job's pod needs. A Secret that is there already is left as it is, and is not
+// read: whoever may make Secrets in the namespace may know its token.
+func (r *reconciler) equip(ctx context.Context, s *v1alpha1.RemoteGPUSession, job *batchv1.Job) error {
+	for _, o := range beside(s, job) {
+		switch err := r.Create(ctx, o, client.FieldOwner(names.FieldOwner)); {
+		case apierrors.IsAlreadyExists(err):
+			if err := r.mine(ctx, s, o, job); err != nil {
+				return err
+			}
+		case err != nil:
+			return fmt.Errorf("make %T %s/%s: %w", o, s.Namespace, o.GetName(), err)
 		}
 	}
-	base := s.DeepCopy()
-	s.Status.TokenSecret = nil
-	return r.patch(ctx, s, base)
+	return nil
 }
 
-// remove deletes an object that is the session's.
-func (r *reconciler) remove(ctx context.Context, s *v1alpha1.RemoteGPUSession, o client.Object) error {
+// mine is an error if a Service is there that is not the Job's: it would lead clients elsewhere,
+// with their tokens.
+func (r *reconciler) mine(ctx context.Context, s *v1alpha1.RemoteGPUSession, o client.Object, job *batchv1.Job) error {
+	if _, ok := o.(*v1.Service); !ok {
+		return nil
+	}
 	if err := r.api.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if !metav1.IsControlledBy(o, s) || o.GetDeletionTimestamp() != nil {
+	if metav1.IsControlledBy(o, job) {
 		return nil
 	}
-	uid := o.GetUID()
-	err := r.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &uid})
+	r.events.Eventf(s, v1.EventTypeWarning, ReasonNameTaken, "Service %s is there and is not the session's", o.GetName())
+	return fmt.Errorf("service %s/%s is there and is not the session's", o.GetNamespace(), o.GetName())
+}
+
+// end deletes the Job of a session that has ended.
+func (r *reconciler) end(ctx context.Context, job *batchv1.Job) error {
+	if job == nil || job.DeletionTimestamp != nil {
+		return nil
+	}
+	err := r.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID})
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete %T %s/%s: %w", o, o.GetNamespace(), o.GetName(), err)
+		return fmt.Errorf("delete job %s/%s: %w", job.Namespace, job.Name, err)
 	}
 	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -85,17 +87,22 @@ func labels(s *v1alpha1.RemoteGPUSession) map[string]string {
 	return map[string]string{names.LabelSession: s.Name, v1alpha1.LabelPool: s.Spec.Pool}
 }
 
-func meta(s *v1alpha1.RemoteGPUSession) metav1.ObjectMeta {
-	owner := metav1.NewControllerRef(s, v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.RemoteGPUSessionKind))
+func meta(s *v1alpha1.RemoteGPUSession, owner *metav1.OwnerReference) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: Name(s.Name), Namespace: s.Namespace, Labels: labels(s), OwnerReferences: []metav1.OwnerReference{*owner}}
 }
 
-func secret(s *v1alpha1.RemoteGPUSession) *v1.Secret {
-	return &v1.Secret{ObjectMeta: meta(s), Type: v1.SecretTypeOpaque, StringData: map[string]string{TokenKey: newToken()}}
+// beside are the objects that a Job needs. They are the Job's, so that they go with it.
+func beside(s *v1alpha1.RemoteGPUSession, job *batchv1.Job) []client.Object {
+	m := meta(s, metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job")))
+	return []client.Object{service(s, m), network(s, m), secret(m)}
 }
 
-func service(s *v1alpha1.RemoteGPUSession) *v1.Service {
-	return &v1.Service{ObjectMeta: meta(s), Spec: v1.ServiceSpec{
+func secret(m metav1.ObjectMeta) *v1.Secret {
+	return &v1.Secret{ObjectMeta: m, Type: v1.SecretTypeOpaque, StringData: map[string]string{TokenKey: newToken()}}
+}
+
+func service(s *v1alpha1.RemoteGPUSession, m metav1.ObjectMeta) *v1.Service {
+	return &v1.Service{ObjectMeta: m, Spec: v1.ServiceSpec{
 		Selector: map[string]string{names.LabelSession: s.Name},
 		Ports:    []v1.ServicePort{{Name: "http", Port: servicePort, TargetPort: intstr.FromInt32(portOfGate(s))}},
 	}}
@@ -103,9 +110,9 @@ func service(s *v1alpha1.RemoteGPUSession) *v1.Service {
 
 // network lets nobody past the gate to the server's own port, where the cluster's network does as
 // NetworkPolicies say.
-func network(s *v1alpha1.RemoteGPUSession) *networkingv1.NetworkPolicy {
+func network(s *v1alpha1.RemoteGPUSession, m metav1.ObjectMeta) *networkingv1.NetworkPolicy {
 	port := intstr.FromInt32(portOfGate(s))
-	return &networkingv1.NetworkPolicy{ObjectMeta: meta(s), Spec: networkingv1.NetworkPolicySpec{
+	return &networkingv1.NetworkPolicy{ObjectMeta: m, Spec: networkingv1.NetworkPolicySpec{
 		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{names.LabelSession: s.Name}},
 		PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 		Ingress:     []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &port}}}},
@@ -121,7 +128,7 @@ func portOfGate(s *v1alpha1.RemoteGPUSession) int32 {
 
 // job is the session's one pod. Kueue starts it, and metering keeps it until its end is recorded.
 func job(s *v1alpha1.RemoteGPUSession, resources v1.ResourceName, image string) *batchv1.Job {
-	m := meta(s)
+	m := meta(s, metav1.NewControllerRef(s, v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.RemoteGPUSessionKind)))
 	m.Labels[kueue.LabelQueue] = names.LocalQueue(s.Spec.Pool, s.Spec.Queue)
 	return &batchv1.Job{ObjectMeta: m, Spec: batchv1.JobSpec{
 		Suspend: new(true), Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(retries)),
