@@ -186,7 +186,9 @@ func TestNoRoleReachesFurther(t *testing.T) {
 				"secrets", "serviceaccounts/token", "nodes/proxy", "pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers",
 				"clusterroles", "roles", "validatingadmissionpolicies", "certificatesigningrequests",
 			} {
-				if slices.Contains(r.Resources, bad) {
+				// The tokens of remote sessions are made, and never read.
+				makes := name == "nvtopo-pool-controller" && bad == "secrets" && slices.Equal(r.Verbs, []string{"create"})
+				if slices.Contains(r.Resources, bad) && !makes {
 					t.Errorf("%s: %s: %v", name, bad, r)
 				}
 			}
