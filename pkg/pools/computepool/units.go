@@ -14,31 +14,40 @@ import (
 
 // The extended resources of a pool that names none.
 var (
-	gpuResources = []string{"nvidia.com/gpu", "amd.com/gpu"}
-	npuResources = []string{"huawei.com/Ascend910B", "habana.ai/gaudi"}
+	gpuResources = []v1.ResourceName{"nvidia.com/gpu", "amd.com/gpu"}
+	npuResources = []v1.ResourceName{"huawei.com/Ascend910B", "habana.ai/gaudi"}
 )
 
+// Resources are the extended resources of a pool's whole devices: those that its spec names, else
+// those of its type.
+func Resources(pool *v1alpha1.ComputePool) []v1.ResourceName {
+	if len(pool.Spec.Resources) > 0 {
+		out := make([]v1.ResourceName, 0, len(pool.Spec.Resources))
+		for _, r := range pool.Spec.Resources {
+			out = append(out, v1.ResourceName(r))
+		}
+		return out
+	}
+	switch pool.Spec.PoolType {
+	case v1alpha1.PoolNPU:
+		return slices.Clone(npuResources)
+	case v1alpha1.PoolMixed:
+		return slices.Concat(gpuResources, npuResources)
+	case v1alpha1.PoolGPU:
+	}
+	return slices.Clone(gpuResources)
+}
+
 // Units are what a pool's quota is counted in, one for each resource that Kueue counts. A pool that
-// gives out parts of devices has one. All the others count whole devices, and the first is the one
-// of which there are most, if all is as usual.
+// gives out parts of devices has one for the parts; others have one for each of Resources.
 func Units(pool *v1alpha1.ComputePool) []units.Unit {
 	if u, sliced := units.Sliced(pool.Spec.Virtualization); sliced {
 		return []units.Unit{u}
 	}
-	resources := pool.Spec.Resources
-	if len(resources) == 0 {
-		switch pool.Spec.PoolType {
-		case v1alpha1.PoolGPU:
-			resources = gpuResources
-		case v1alpha1.PoolNPU:
-			resources = npuResources
-		case v1alpha1.PoolMixed:
-			resources = slices.Concat(gpuResources, npuResources)
-		}
-	}
+	resources := Resources(pool)
 	out := make([]units.Unit, 0, len(resources))
 	for _, r := range resources {
-		out = append(out, units.Unit{Resource: r, PerDevice: 1})
+		out = append(out, units.Unit{Resource: string(r), PerDevice: 1})
 	}
 	return out
 }
