@@ -49,6 +49,7 @@ type lab struct {
 	client.Client // as the administrator, and without a cache
 	pools         *devcluster.PoolController
 	recorder      *recorder
+	refusals      *refusals
 	stop          context.CancelFunc // of the recorder's watches
 }
 
@@ -109,9 +110,11 @@ func newLab(t *testing.T, ready *devcluster.PodsReady) *lab {
 	return l
 }
 
+// end stops the cluster. It is an error if the pool controller was ever refused something that
+// its role, or a policy, should have let it do.
 func (l *lab) end() error {
 	l.stop()
-	return l.Stop()
+	return errors.Join(l.Stop(), l.refusals.err())
 }
 
 func boot(ctx context.Context, p programs, ready *devcluster.PodsReady) (_ *lab, err error) {
@@ -131,14 +134,16 @@ func boot(ctx context.Context, p programs, ready *devcluster.PodsReady) (_ *lab,
 	if err := c.ApplyManifests(ctx, manifests.Pools); err != nil {
 		return nil, err
 	}
-	l := &lab{Cluster: c, recorder: newRecorder()}
+	l := &lab{Cluster: c, recorder: newRecorder(), refusals: &refusals{next: testrig.Log()}}
 	if l.Client, err = client.New(c.RESTConfig(), client.Options{Scheme: kinds()}); err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
 	if l.stop, err = l.record(ctx); err != nil {
 		return nil, err
 	}
-	l.pools, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{Binary: p.controller, ServiceAccount: controllerAccount})
+	l.pools, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{
+		Binary: p.controller, ServiceAccount: controllerAccount, Log: l.refusals, Args: []string{"--gate-image=" + gateImage},
+	})
 	return l, err
 }
 

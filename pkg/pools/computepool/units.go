@@ -18,8 +18,8 @@ var (
 	npuResources = []v1.ResourceName{"huawei.com/Ascend910B", "habana.ai/gaudi"}
 )
 
-// Resources are the extended resources of a pool's whole devices: those that its spec names, else
-// those of its type.
+// Resources are the extended resources of a pool's whole devices, whether or not the pool gives out
+// parts of them. The first is the one of which there are most, if all is as usual.
 func Resources(pool *v1alpha1.ComputePool) []v1.ResourceName {
 	if len(pool.Spec.Resources) > 0 {
 		out := make([]v1.ResourceName, 0, len(pool.Spec.Resources))
@@ -39,7 +39,7 @@ func Resources(pool *v1alpha1.ComputePool) []v1.ResourceName {
 }
 
 // Units are what a pool's quota is counted in, one for each resource that Kueue counts. A pool that
-// gives out parts of devices has one for the parts; others have one for each of Resources.
+// gives out parts of devices has one. All the others count whole devices.
 func Units(pool *v1alpha1.ComputePool) []units.Unit {
 	if u, sliced := units.Sliced(pool.Spec.Virtualization); sliced {
 		return []units.Unit{u}

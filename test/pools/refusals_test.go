@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// refusals keeps the lines of a log that tell of what the API server refused for want of a
+// permission, the first few, and passes all on.
+type refusals struct {
+	next io.Writer
+
+	mu    sync.Mutex
+	lines []string // guarded by mu
+}
+
+// Write is called by one process's output, in pieces that may end within a line: what is cut in
+// two is missed, and is logged again when it is tried again.
+func (r *refusals) Write(p []byte) (int, error) {
+	const first = 5
+	r.mu.Lock()
+	for line := range strings.Lines(string(p)) {
+		lacking := strings.Contains(line, "is forbidden: User") || strings.Contains(line, "denied request")
+		if lacking && len(r.lines) < first {
+			r.lines = append(r.lines, strings.TrimSpace(line))
+		}
+	}
+	r.mu.Unlock()
+	return r.next.Write(p)
+}
+
+func (r *refusals) err() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.lines) == 0 {
+		return nil
+	}
+	return errors.New("the pool controller may not do what it tries:\n" + strings.Join(r.lines, "\n"))
+}
+
+func TestRefusalsAreFound(t *testing.T) {
+	r := &refusals{next: io.Discard}
+	for _, line := range []string{
+		`E1 "Reconciler error" err="pods \"x\" not found"`,
+		`E2 forbidden: unable to create new content in namespace s1-a because it is being terminated`,
+	} {
+		fmt.Fprintln(r, line)
+	}
+	if err := r.err(); err != nil {
+		t.Errorf("found %v", err)
+	}
+	fmt.Fprintln(r, `E3 err="workloads \"x\" is forbidden: User \"system:serviceaccount:a:b\" cannot patch resource"`)
+	if err := r.err(); err == nil || !strings.Contains(err.Error(), "E3") {
+		t.Errorf("found %v, want E3", err)
+	}
+}
