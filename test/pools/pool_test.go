@@ -125,9 +125,9 @@ func TestATenantStaysWithinItsLimit(t *testing.T) {
 	if err := s.DeleteAllOf(t.Context(), &batchv1.Job{}, jobs, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
 		t.Fatal(err)
 	}
-	s.waitFor(t, "the tenant's usage is gone from the metrics", func(context.Context) (bool, string) {
-		text := s.metrics(t)
-		return !strings.Contains(text, fmt.Sprintf("tenant_id=%q", s.tenant("a"))) || !strings.Contains(text, "compute_pool_usage{pool=\""+s.name+"\""), text
+	s.waitFor(t, "the tenant's usage is gone from the metrics", func(ctx context.Context) (bool, string) {
+		text := s.metrics(ctx, "compute_pool_usage", s.tenant("a"))
+		return text == "", text
 	})
 }
 
@@ -425,8 +425,8 @@ func TestAPoolThatIsDeleted(t *testing.T) {
 		left := s.objectsOfPool(ctx, t)
 		return client.IgnoreNotFound(err) == nil && err != nil && len(left) == 0, fmt.Sprint(left, err)
 	})
-	if text := s.metrics(t); strings.Contains(text, fmt.Sprintf("pool=%q", s.name)) {
-		t.Errorf("the metrics still have pool %s", s.name)
+	if text := s.metrics(t.Context(), "compute_pool_capacity", s.name); text != "" {
+		t.Errorf("the metrics still have pool %s: %s", s.name, text)
 	}
 }
 
