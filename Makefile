@@ -53,6 +53,11 @@ $(BIN)/kueue: tools/kueue/go.mod tools/kueue/go.sum
 	cp -r "$$(go -C tools/kueue list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config" $@-config
 	chmod -R u+w $@-config
 
+# Prometheus' own test of rules. The tag leaves out its discovery of targets in clouds: a minute and
+# a half of CPU time in place of several.
+$(BIN)/promtool: tools/promtool/go.mod tools/promtool/go.sum
+	$(BUILD) promtool -C tools/promtool -tags remove_all_sd -ldflags '-s -w' -o ../../$@ github.com/prometheus/prometheus/cmd/promtool
+
 # Before the long builds: what is to come.
 .PHONY: first-time
 first-time:
@@ -151,6 +156,10 @@ test-pools: cluster-programs $(BIN)/kueue ## Tests of pools on a real API server
 	$(call program,nvtopo-pool-controller,pool-controller)
 	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -v -count=1 -timeout 15m -parallel 4 ./test/pools
 
+.PHONY: test-alerts
+test-alerts: $(BIN)/promtool ## promtool's tests of the alerts and recording rules of pools
+	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 ./test/alerts
+
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.
 SEED ?= 1
 DURATION ?= 4m
@@ -241,7 +250,7 @@ race: ## Tests of concurrent code under the race detector
 		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller ./pkg/daemon ./pkg/debug
 
 .PHONY: bench
-bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
+bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
 
 .PHONY: bench-pick
 bench-pick: ## Time per pick and regret, beside other pickers
@@ -258,6 +267,11 @@ bench-gangs: ## Gangs on racks and spines, beside the rules of other systems
 .PHONY: bench-scheduler
 bench-scheduler: cluster-programs ## Throughput on a real control plane, beside the stock scheduler
 	go -C bench run ./scheduler $(BENCHFLAGS)
+
+.PHONY: bench-pools
+bench-pools: cluster-programs $(BIN)/kueue ## Jobs that Kueue admits and our scheduler places, beside the stock scheduler
+	$(call program,nvtopo-pool-controller,pool-controller)
+	go -C bench run ./pools $(BENCHFLAGS)
 
 .PHONY: bench-cycle
 bench-cycle: ## The scheduling cycle alone, beside the stock plugins

@@ -125,20 +125,50 @@ func TestExamplesOfPoolsAreValid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := yaml.YAMLToJSONStrict(text)
+		for doc := range strings.SplitSeq(string(text), "\n---\n") {
+			data, err := yaml.YAMLToJSONStrict([]byte(doc))
+			if err != nil {
+				t.Fatalf("%s: %v", entry.Name(), err)
+			}
+			var obj map[string]any
+			if err := utiljson.Unmarshal(data, &obj); err != nil { // whole numbers stay whole
+				t.Fatal(err)
+			}
+			judged++
+			for _, err := range objectValidator(t, fmt.Sprint(obj["kind"]))(obj) {
+				t.Errorf("%s: %v", entry.Name(), err)
+			}
+		}
+	}
+	if judged < 16 {
+		t.Errorf("only %d examples", judged)
+	}
+}
+
+// TestReferencePoolsKeepAReserve: what the reference set-ups show is what the docs advise.
+func TestReferencePoolsKeepAReserve(t *testing.T) {
+	pools := 0
+	for _, size := range []string{"small", "medium", "large"} {
+		text, err := manifests.FS.ReadFile(poolExamples + "reference-" + size + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
-		var obj map[string]any
-		if err := utiljson.Unmarshal(data, &obj); err != nil { // whole numbers stay whole
-			t.Fatal(err)
-		}
-		judged++
-		for _, err := range objectValidator(t, fmt.Sprint(obj["kind"]))(obj) {
-			t.Errorf("%s: %v", entry.Name(), err)
+		for doc := range strings.SplitSeq(string(text), "\n---\n") {
+			pool := &v1alpha1.ComputePool{}
+			if err := yaml.Unmarshal([]byte(doc), pool); err != nil {
+				t.Fatal(err)
+			}
+			if pool.Kind != v1alpha1.ComputePoolKind {
+				continue
+			}
+			pools++
+			c := pool.Spec.Capacity
+			if 10*c.Reserved < c.Total || 5*c.Reserved > c.Total {
+				t.Errorf("%s, %s: %d of %d reserved, which is not 10 to 20 %%", size, pool.Name, c.Reserved, c.Total)
+			}
 		}
 	}
-	if judged < 7 {
-		t.Errorf("only %d examples", judged)
+	if pools != 7 {
+		t.Errorf("%d pools, want 7", pools)
 	}
 }

@@ -6,8 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -26,7 +30,10 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
 	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
+	"github.com/nvtopo/nvtopo/pkg/pools/invoicing"
 	"github.com/nvtopo/nvtopo/pkg/pools/metering"
+	"github.com/nvtopo/nvtopo/pkg/pools/placementcheck"
+	"github.com/nvtopo/nvtopo/pkg/pools/remotesession"
 	"github.com/nvtopo/nvtopo/pkg/pools/virtualization"
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
@@ -37,17 +44,30 @@ type options struct {
 	kubeconfig  string
 	namespace   string
 	leaderElect bool
+
+	invoiceGrace time.Duration
+	keepRecords  int // days
+	checkPlaces  bool
+	placement    placementcheck.Options
+	gateImage    string
 }
 
 // setups register the controllers, each with what it needs of the command line.
 func (o *options) setups() []func(manager.Manager) error {
 	return []func(manager.Manager) error{
-		func(mgr manager.Manager) error { return computepool.Setup(mgr, computepool.Options{}) },
+		func(mgr manager.Manager) error {
+			return computepool.Setup(mgr, computepool.Options{PlacementCheck: o.checkPlaces})
+		},
 		func(mgr manager.Manager) error {
 			return metering.Setup(mgr, metering.Options{Namespace: o.namespace})
 		},
+		func(mgr manager.Manager) error {
+			return invoicing.Setup(mgr, invoicing.Options{Grace: o.invoiceGrace, Keep: time.Duration(o.keepRecords) * 24 * time.Hour})
+		},
 		elasticjob.Setup,
 		virtualization.Setup,
+		func(mgr manager.Manager) error { return placementcheck.Setup(mgr, o.placement) },
+		func(mgr manager.Manager) error { return remotesession.Setup(mgr, o.gateImage) },
 	}
 }
 
@@ -67,16 +87,26 @@ hold, and nvtopo-scheduler which.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file; empty means in the cluster, or the default kubeconfig outside of one")
 	f.StringVar(&o.namespace, "namespace", release.Namespace, "namespace of the controller's Leases")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading, so that several replicas may run")
+	f.DurationVar(&o.invoiceGrace, "invoice-grace", 24*time.Hour, "how long after a calendar month (UTC) its invoices are closed; what becomes known later is on a later one")
+	f.IntVar(&o.keepRecords, "usage-retention-days", 90, "days for which UsageRecords are kept once their final invoice was exported")
+	f.BoolVar(&o.checkPlaces, "placement-check", true, "have the jobs of pools start only where their pods have a place")
+	f.DurationVar(&o.placement.PodsReadyTimeout, "pods-ready-timeout", 5*time.Minute, "waitForPodsReady.timeout of Kueue's configuration; one that evicts jobs which are about to start is refused")
+	f.StringVar(&o.gateImage, "gate-image", "", "image of this program, which RemoteGPUSessions have in front of their servers; empty means that there are no sessions")
 	o.endpoint.AddFlags(f, ":9103")
 	daemon.AddLogFlags(cmd)
+	cmd.AddCommand(newRemoteGate())
 	return cmd
 }
 
 func (o *options) run(ctx context.Context) error {
+	if o.invoiceGrace < 0 || o.keepRecords < 0 {
+		return errors.New("--invoice-grace and --usage-retention-days: want 0 or more")
+	}
 	restConfig, err := daemon.RESTConfig(o.kubeconfig)
 	if err != nil {
 		return err
 	}
+	restConfig.QPS = -1 // the API server's flow control bounds it; 5 requests a second would be the default
 	ctrl.SetLogger(klog.FromContext(ctx))
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:                        newScheme(),
@@ -110,7 +140,16 @@ func newScheme() *runtime.Scheme {
 // observed is what the metrics server shows.
 type observed struct{}
 
-func (observed) Gatherer() prometheus.Gatherer { return ctrlmetrics.Registry }
+// Gatherer is controller-runtime's registry without the metrics of the process, which daemon shows
+// of every program: what is there twice is an error in place of all metrics.
+func (observed) Gatherer() prometheus.Gatherer {
+	return prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err := ctrlmetrics.Registry.Gather()
+		return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool {
+			return strings.HasPrefix(f.GetName(), "go_") || strings.HasPrefix(f.GetName(), "process_")
+		}), err
+	})
+}
 
 // Healthy is always so while the process serves: the manager ends it when it cannot go on.
 func (observed) Healthy() error { return nil }

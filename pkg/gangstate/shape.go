@@ -10,11 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
@@ -37,7 +33,7 @@ type shape struct {
 	own       bool   // of one member that was refused
 	pod       *v1.Pod
 	demand    *placement.Demand
-	required  nodeaffinity.RequiredNodeAffinity
+	eligible  placement.Eligibility
 	preferred *nodeaffinity.PreferredSchedulingTerms
 	ports     []v1.ContainerPort
 	alone     bool // no two members on one node
@@ -48,7 +44,7 @@ type shape struct {
 // compares only what decides.
 func sameShape(a, b *v1.Pod) bool {
 	return a.Spec.SchedulerName == b.Spec.SchedulerName && equality.Semantic.DeepEqual(decides(a), decides(b)) && sameContainers(a.Spec.Containers, b.Spec.Containers) &&
-		sameContainers(a.Spec.InitContainers, b.Spec.InitContainers) && keepsApart(a) == keepsApart(b)
+		sameContainers(a.Spec.InitContainers, b.Spec.InitContainers) && placement.KeepsApart(a) == placement.KeepsApart(b)
 }
 
 // decided is what plugins look at, beside containers and what a Demand has.
@@ -102,7 +98,7 @@ func sameContainers(a, b []v1.Container) bool {
 
 // newShape reads the pod that stands for its shape.
 func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
-	s := &shape{pod: pod, demand: d, required: nodeaffinity.GetRequiredNodeAffinity(pod)}
+	s := &shape{pod: pod, demand: d, eligible: placement.EligibilityOf(pod)}
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	var requests []v1.ResourceList
 	for i := range containers {
@@ -113,7 +109,7 @@ func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 			}
 		}
 	}
-	s.alone = len(s.ports) > 0 || keepsApart(pod)
+	s.alone = len(s.ports) > 0 || placement.KeepsApart(pod)
 	// Of the labels only this decides, and the profile has arguments by which nodes are judged.
 	key, err := json.Marshal([]any{pod.Namespace, pod.Spec.SchedulerName, d.Signature(), decides(pod), requests, s.ports, s.alone})
 	if err != nil {
@@ -133,29 +129,6 @@ func newShape(pod *v1.Pod, d *placement.Demand) (*shape, error) {
 	return s, nil
 }
 
-// keepsApart reports whether an anti-affinity of such pods keeps two of them off one node.
-func keepsApart(pod *v1.Pod) bool {
-	a := pod.Spec.Affinity
-	if a == nil || a.PodAntiAffinity == nil {
-		return false
-	}
-	terms := a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	for i := range terms {
-		term := &terms[i]
-		if term.TopologyKey != v1.LabelHostname {
-			continue
-		}
-		if len(term.Namespaces) > 0 || term.NamespaceSelector != nil {
-			continue // the plugin says it, and it is learned
-		}
-		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
-		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
-			return true
-		}
-	}
-	return false
-}
-
 // admits reports whether the node takes such pods, as far as that can be told without the
 // plugins. An empty node has no ports in use.
 func (s *shape) admits(info fwk.NodeInfo, empty bool) bool {
@@ -163,18 +136,7 @@ func (s *shape) admits(info fwk.NodeInfo, empty bool) bool {
 	if node == nil {
 		return false
 	}
-	if ok, err := s.required.Match(node); err != nil || !ok {
-		return false
-	}
-	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(klog.Background(), s.pod.Spec.Tolerations,
-		&v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}, false) {
-		return false
-	}
-	_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, s.pod.Spec.Tolerations,
-		func(t *v1.Taint) bool {
-			return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute
-		}, false)
-	if untolerated {
+	if !s.eligible.Allows(node) {
 		return false
 	}
 	for i := range s.ports {

@@ -11,11 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -27,10 +25,7 @@ func (s *State) Supply(d *placement.Demand, info fwk.NodeInfo, snapshot fwk.Node
 }
 
 // Placed is a number of pods that ask for the same.
-type Placed struct {
-	Demand *placement.Demand
-	Count  int
-}
+type Placed = placement.Placed
 
 // SupplyBeside is Supply once pods of other demands are placed on the node, too, and have the
 // GPUs used among them, by position in the graph of the first resource that d asks for. Where
@@ -49,17 +44,17 @@ func (s *State) SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk
 ) fabric.Supply {
 	node := info.Node()
 	x := s.cells.ensure(node.Name)
-	room := roomOf(info.GetAllocatable())
-	room.takeAll(info.GetRequested(), len(info.GetPods()))
+	room := placement.NewRoom(info.GetAllocatable(), int64(info.GetAllocatable().GetAllowedPodNumber()))
+	room.TakeAll(info.GetRequested(), len(info.GetPods()))
 	for _, r := range x.reserved.View().Reservations {
 		if !gone.Has(r.UID) && !slices.ContainsFunc(info.GetPods(), func(pi fwk.PodInfo) bool { return pi.GetPod().UID == r.UID }) {
-			room.take(r.Request, 1)
+			room.Take(r.Request, 1)
 		}
 	}
 	for _, p := range placed {
-		room.take(p.Demand.Request, int64(p.Count))
+		room.Take(p.Demand.Request, int64(p.Count))
 	}
-	limit := room.holds(d.Request)
+	limit := room.Holds(d.Request)
 	if !d.HasGPUs() {
 		return fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}
 	}
@@ -69,36 +64,13 @@ func (s *State) SupplyAfter(d *placement.Demand, info fwk.NodeInfo, snapshot fwk
 	}
 	promised := slices.DeleteFunc(s.promised(x, d.UID, d.Priority), func(pi fwk.PodInfo) bool { return gone.Has(pi.GetPod().UID) })
 	at := &outlook{gone: gone, ahead: d.Ahead}
-	others := asGiven(d, n, used, placed)
+	others := placement.AsGiven(d, n, used, placed)
 	beside := func(given []usage.Reservation) *usage.Usage {
 		return s.usageBeside(x, n, info, snapshot, promised, slices.Concat(others, given), at)
 	}
 	u := beside(nil)
 	slots, most := slotter.Slots(u, d, s.clock.Now(), beside)
 	return fabric.Supply{Slots: slots, Limit: fabric.AtMost(min(limit, most))}
-}
-
-// asGiven is what pods are placed beside, as if one of them had all their GPUs.
-func asGiven(d *placement.Demand, n *usage.Node, used nvtopo.Mask, placed []Placed) (out []usage.Reservation) {
-	if used == 0 && len(placed) == 0 {
-		return nil
-	}
-	all := &allocation.Allocation{Version: allocation.Version, Node: n.Name}
-	if accel := n.Accel(d.Resources[0].Name); accel != nil {
-		c := allocation.Container{Resource: accel.Resource}
-		for p := range used.All() {
-			c.GPUs = append(c.GPUs, accel.Graph.GPUs[p].UUID)
-		}
-		all.Containers = append(all.Containers, c)
-	}
-	out = append(out, usage.Reservation{UID: d.UID, Allocation: all, Request: &podrequest.Request{}})
-	none := &allocation.Allocation{Version: allocation.Version, Node: n.Name}
-	for _, p := range placed {
-		for range p.Count {
-			out = append(out, usage.Reservation{UID: d.UID, Allocation: none, Request: p.Demand.Request})
-		}
-	}
-	return out
 }
 
 // EmptySupply is what the node would have with nothing on it but the pods of DaemonSets, those of
@@ -108,7 +80,7 @@ func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *pla
 	node := info.Node()
 	x := s.cells.ensure(node.Name)
 	reserved := x.reserved.View() // before the annotations of those that stay
-	room := roomOf(info.GetAllocatable())
+	room := placement.NewRoom(info.GetAllocatable(), int64(info.GetAllocatable().GetAllowedPodNumber()))
 	r := &reader{s: s, reserved: reserved}
 	for _, pi := range info.GetPods() {
 		owner, stays := metav1.GetControllerOf(pi.GetPod()), stay.Has(pi.GetPod().UID)
@@ -116,7 +88,7 @@ func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *pla
 			r.here = append(r.here, pi)
 		}
 		if stays || owner != nil && owner.Kind == "DaemonSet" {
-			room.takeAll(pi.CalculateResource().Resource, 1)
+			room.TakeAll(pi.CalculateResource().Resource, 1)
 		}
 	}
 	var others []usage.Reservation
@@ -126,13 +98,13 @@ func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *pla
 		}
 		others = append(others, o)
 		if !slices.ContainsFunc(r.here, func(pi fwk.PodInfo) bool { return pi.GetPod().UID == o.UID }) {
-			room.take(o.Request, 1)
+			room.Take(o.Request, 1)
 		}
 	}
 	for _, p := range placed {
-		room.take(p.Demand.Request, int64(p.Count))
+		room.Take(p.Demand.Request, int64(p.Count))
 	}
-	limit := room.holds(d.Request)
+	limit := room.Holds(d.Request)
 	if !d.HasGPUs() {
 		return fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}
 	}
@@ -140,7 +112,7 @@ func (s *State) EmptySupply(d *placement.Demand, info fwk.NodeInfo, slotter *pla
 	if limit == 0 || s.topologies.CheckGraph(x.entry, n, node.UID) != placement.Fits {
 		return fabric.Supply{}
 	}
-	others = append(others, asGiven(d, n, used, placed)...)
+	others = append(others, placement.AsGiven(d, n, used, placed)...)
 	emptied := sync.OnceValue(n.Emptied)
 	beside := func(given []usage.Reservation) *usage.Usage {
 		all := slices.Concat(others, given)

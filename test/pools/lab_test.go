@@ -142,7 +142,7 @@ func boot(ctx context.Context, p programs, ready *devcluster.PodsReady) (_ *lab,
 		return nil, err
 	}
 	l.pools, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{
-		Binary: p.controller, ServiceAccount: controllerAccount, Log: l.refusals,
+		Binary: p.controller, ServiceAccount: controllerAccount, Log: l.refusals, Args: []string{"--gate-image=" + gateImage},
 	})
 	return l, err
 }

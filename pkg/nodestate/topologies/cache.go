@@ -3,7 +3,6 @@
 package topologies
 
 import (
-	"hash/maphash"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -27,9 +26,9 @@ type Cache struct {
 	registry *nvtopo.Registry
 	synced   func() bool
 	reader   v1alpha1.Reader
-	seed     maphash.Seed // of Accel.Kind and Kubelet.Kind
-	served   atomic.Bool  // the API server knows NodeGPUTopology, as far as we have heard
-	entries  sync.Map     // node name -> *Entry; none is ever taken out
+	decoder  usage.Decoder
+	served   atomic.Bool // the API server knows NodeGPUTopology, as far as we have heard
+	entries  sync.Map    // node name -> *Entry; none is ever taken out
 
 	mu      sync.Mutex // guards what is below, and who writes an Entry
 	limiter *limiter
@@ -41,7 +40,7 @@ type Cache struct {
 // knows which of two nodes published a device first.
 func New(clk clock.WithTicker, leases *nodelease.Table, registry *nvtopo.Registry, synced func() bool) *Cache {
 	c := &Cache{
-		clock: clk, leases: leases, registry: registry, synced: synced, seed: maphash.MakeSeed(), limiter: newLimiter(clk), owners: newOwners(),
+		clock: clk, leases: leases, registry: registry, synced: synced, decoder: usage.NewDecoder(), limiter: newLimiter(clk), owners: newOwners(),
 	}
 	c.served.Store(true)
 	return c

@@ -76,7 +76,7 @@ func (r *reconciler) release(ctx context.Context, jobs []*batchv1.Job, requests 
 			continue
 		}
 		r.events.Eventf(jobs[i], v1.EventTypeNormal, "ProtectedCapacityGranted",
-			"ClusterQueue %s holds %d devices for this job alone", request.Queue, total(request.Devices))
+			"ClusterQueue %s has quota of its own for this job", request.Queue)
 	}
 	return errors.Join(errs...)
 }

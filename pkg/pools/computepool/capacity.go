@@ -12,31 +12,35 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topology "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/quota"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
-// maxOnNode bounds how many devices a node, or a pod, is believed to have: 64 GPUs, of which 64
-// containers each take turns, several times over. Nodes write what they like.
+// maxOnNode bounds how many of a resource a node, or a pod, is believed to have: 64 GPUs, of which
+// 64 containers each take turns, several times over. Nodes write what they like.
 const maxOnNode = 1 << 16
 
-// Devices are what a pool's nodes have of one resource.
+// Devices are what a pool's nodes have of one unit. Numbers are devices, unless they say otherwise.
 type Devices struct {
-	Resource   v1.ResourceName
+	Unit       units.Unit
 	Discovered int64 // on all of the pool's nodes
-	Healthy    int64 // of those, on nodes that take pods
 	Held       int64 // by live pods, whatever the state of their nodes
 	Foreign    int64 // of those, by pods outside of tenants' namespaces
-	ByTenant   map[string]int64
 
-	// The states below are exclusive, and Discovered together.
+	// The states are exclusive, and Discovered together.
 	Allocated   int64 // held, on nodes that are ready
 	Maintenance int64 // free, on nodes that take no pods
 	Failed      int64 // unhealthy, or on nodes that are not ready
 	Free        int64 // the rest
+
+	// In units:
+	Healthy        int64 // on nodes that take pods
+	HealthyForeign int64 // of those, held by pods outside of tenants' namespaces
+	ByTenant       map[string]int64
 }
 
 // Capacity is what a pool has.
 type Capacity struct {
-	Devices     []Devices // in the order of the pool's resources
+	Devices     []Devices
 	Nodes       int64
 	ReadyNodes  int64             // that take pods
 	ForeignPods []string          // namespace/name, sorted
@@ -50,15 +54,15 @@ type Capacity struct {
 // topologies are by node; one of another Node than its name's is left out. pods are all of the
 // cluster, and tenants says whose a namespace is; a namespace that is absent is no tenant's.
 func CapacityOf(pool *v1alpha1.ComputePool, m *Members, topologies map[string]*topology.NodeGPUTopology, pods []*v1.Pod, tenants map[string]string) *Capacity {
-	resources := Resources(pool)
+	all := Units(pool)
 	c := &Capacity{
 		Nodes: int64(len(m.Nodes)), Taken: m.Taken,
 		total: int64(pool.Spec.Capacity.Total), reserved: int64(pool.Spec.Capacity.Reserved),
 	}
-	for _, r := range resources {
-		c.Devices = append(c.Devices, Devices{Resource: r, ByTenant: map[string]int64{}})
+	for _, u := range all {
+		c.Devices = append(c.Devices, Devices{Unit: u, ByTenant: map[string]int64{}})
 	}
-	holders := c.addPods(m, resources, pods, tenants)
+	holders := c.addPods(m, all, pods, tenants)
 	for _, n := range m.Nodes {
 		state := stateOf(n)
 		if state == nodeTakesPods {
@@ -80,13 +84,13 @@ type holder struct {
 }
 
 // addPods counts what tenants hold, and returns who holds devices by node.
-func (c *Capacity) addPods(m *Members, resources []v1.ResourceName, pods []*v1.Pod, tenants map[string]string) map[string][]holder {
+func (c *Capacity) addPods(m *Members, all []units.Unit, pods []*v1.Pod, tenants map[string]string) map[string][]holder {
 	holders := map[string][]holder{}
 	for _, p := range pods {
 		if !m.Has(p.Spec.NodeName) || p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed {
 			continue
 		}
-		held := podDevices(&p.Spec, resources)
+		held := heldBy(&p.Spec, all)
 		if len(held) == 0 {
 			continue
 		}
@@ -97,7 +101,7 @@ func (c *Capacity) addPods(m *Members, resources []v1.ResourceName, pods []*v1.P
 			continue
 		}
 		for i := range c.Devices {
-			if n := held[c.Devices[i].Resource]; n > 0 {
+			if n := held[c.Devices[i].resource()]; n > 0 {
 				c.Devices[i].ByTenant[tenant] += n
 			}
 		}
@@ -105,73 +109,99 @@ func (c *Capacity) addPods(m *Members, resources []v1.ResourceName, pods []*v1.P
 	return holders
 }
 
+func (d *Devices) resource() resourceName { return resourceName(d.Unit.Resource) }
+
+// onNode is what a node has of a unit.
+type onNode struct {
+	devices int64 // that it has
+	units   int64 // that they are
+	given   int64 // units that may be given out
+	sick    map[string]bool
+}
+
 // addNode counts the devices of a node, each in one state.
 func (d *Devices) addNode(node *v1.Node, state nodeState, t *topology.NodeGPUTopology, holders []holder) {
-	all, given := onNode(node.Status.Capacity, d.Resource), onNode(node.Status.Allocatable, d.Resource)
-	all = max(all, given)
-	sick := unhealthy(t, node, d.Resource)
+	n := d.readNode(node, t)
 	var held, heldSick, foreign int64
 	for _, h := range holders {
-		n := h.held[d.Resource]
-		held += n
-		heldSick += sickOf(h.pod, node.Name, d.Resource, sick)
+		held += h.held[d.resource()]
+		heldSick += sickOf(h.pod, node.Name, d.resource(), n.sick)
 		if h.foreign {
-			foreign += n
+			foreign += h.held[d.resource()]
 		}
 	}
-	d.Discovered += all
-	d.Held += min(held, all)
-	d.Foreign += min(foreign, all)
+	d.Discovered += n.devices
+	d.Held += n.asDevices(held)
+	d.Foreign += n.asDevices(foreign)
 	if state == nodeFailed {
-		d.Failed += all
+		d.Failed += n.devices
 		return
 	}
 	// A device plugin takes unhealthy devices out of what is allocatable, and the exporter says
 	// which they are. Where both speak they speak of the same ones.
-	failed := min(all, max(all-given, int64(len(sick))))
-	allocated := min(max(held-heldSick, 0), all-failed)
-	free := all - failed - allocated
+	failed := min(n.devices, max(n.asDevices(n.units-n.given), int64(len(n.sick))))
+	allocated := min(max(n.asDevices(held)-heldSick, 0), n.devices-failed)
+	free := n.devices - failed - allocated
 	d.Failed += failed
 	d.Allocated += allocated
-	if state == nodeInMaintenance {
+	if state == nodeInMaintenance || n.units == 0 {
 		d.Maintenance += free
 		return
 	}
-	d.Healthy += allocated + free
+	d.Healthy += min(n.given, n.units-failed*n.units/n.devices)
+	d.HealthyForeign += min(foreign, n.units)
 	d.Free += free
 }
 
-func onNode(list v1.ResourceList, r v1.ResourceName) int64 {
-	q := list[r]
-	return min(max(q.Value(), 0), maxOnNode)
-}
-
-// unhealthy are the ids of a node's devices of a resource that must not be used.
-func unhealthy(t *topology.NodeGPUTopology, node *v1.Node, resource v1.ResourceName) map[string]bool {
+// readNode reads what a node has. Of parts of devices it says how many there are, and not of how
+// many devices: that says its graph, or else the parts that a device usually has.
+func (d *Devices) readNode(node *v1.Node, t *topology.NodeGPUTopology) onNode {
+	n := onNode{units: countIn(node.Status.Capacity, d.Unit), given: countIn(node.Status.Allocatable, d.Unit)}
+	n.units = max(n.units, n.given)
+	n.devices = (n.units + d.Unit.PerDevice - 1) / d.Unit.PerDevice
 	if t == nil || t.Spec.NodeUID != node.UID {
-		return nil
+		return n
 	}
-	var out map[string]bool
+	resource := d.resource()
+	if d.Unit.PerDevice > 1 {
+		resource = topology.DefaultResource
+	}
+	healthy := map[string]bool{}
 	for i := range t.Status.GPUHealth {
-		h := &t.Status.GPUHealth[i]
-		if h.Healthy || !slices.ContainsFunc(t.Spec.GPUs, func(g topology.GPU) bool {
-			return g.ID == h.ID && counted(g.Resource) == resource
-		}) {
+		healthy[t.Status.GPUHealth[i].ID] = t.Status.GPUHealth[i].Healthy
+	}
+	n.sick = map[string]bool{}
+	var inGraph int64
+	for i := range t.Spec.GPUs {
+		g := &t.Spec.GPUs[i]
+		if counted(g.Resource) != resource {
 			continue
 		}
-		if out == nil {
-			out = map[string]bool{}
+		inGraph++
+		if ok, told := healthy[g.ID]; told && !ok {
+			n.sick[g.ID] = true
 		}
-		out[h.ID] = true
 	}
-	return out
+	if d.Unit.PerDevice > 1 && inGraph > 0 {
+		n.devices = inGraph
+	}
+	return n
+}
+
+// asDevices is how many of a node's devices an amount is, rounded up: a device of which a part is
+// held is held.
+func (n *onNode) asDevices(amount int64) int64 {
+	if n.units == 0 {
+		return 0
+	}
+	return (min(max(amount, 0), n.units)*n.devices + n.units - 1) / n.units
 }
 
 // counted is the resource of a device; one that names none is of the default.
-func counted(of string) v1.ResourceName { return v1.ResourceName(cmp.Or(of, topology.DefaultResource)) }
+func counted(of string) resourceName { return resourceName(cmp.Or(of, topology.DefaultResource)) }
 
 // sickOf is how many of the unhealthy devices a pod has, by its own allocation.
-func sickOf(pod *v1.Pod, node string, resource v1.ResourceName, sick map[string]bool) int64 {
+func sickOf(pod *v1.Pod, node string, resource resourceName, sick map[string]bool) int64 {
 	if len(sick) == 0 {
 		return 0
 	}
@@ -220,38 +250,43 @@ func (c *Capacity) States() v1alpha1.DeviceStates {
 	free := c.sum(func(d *Devices) int64 { return d.Free })
 	keptBack := min(free, c.Reserved()+c.Discovered()-c.Total())
 	return v1alpha1.DeviceStates{
-		Available:   int32(free - keptBack),
-		Reserved:    int32(keptBack),
-		Allocated:   int32(c.sum(func(d *Devices) int64 { return d.Allocated })),
-		Maintenance: int32(c.sum(func(d *Devices) int64 { return d.Maintenance })),
-		Failed:      int32(c.sum(func(d *Devices) int64 { return d.Failed })),
+		Available:   bounded(free - keptBack),
+		Reserved:    bounded(keptBack),
+		Allocated:   bounded(c.sum(func(d *Devices) int64 { return d.Allocated })),
+		Maintenance: bounded(c.sum(func(d *Devices) int64 { return d.Maintenance })),
+		Failed:      bounded(c.sum(func(d *Devices) int64 { return d.Failed })),
 	}
 }
 
-// ForTenants is what tenants can share of each resource.
+// ForTenants is what tenants can share, in units.
 func (c *Capacity) ForTenants() Amounts {
 	out := Amounts{}
 	for i := range c.Devices {
 		d := &c.Devices[i]
-		out[d.Resource] = quota.Capacity{
-			Total: c.part(c.total, i), Healthy: d.Healthy, Reserved: c.part(c.reserved, i), Foreign: d.Foreign,
+		out[d.resource()] = quota.Capacity{
+			Total: c.part(c.total, i), Healthy: d.Healthy, Reserved: c.part(c.reserved, i), Foreign: d.HealthyForeign,
 		}.ForTenants()
 	}
 	return out
 }
 
-// part is how much of an amount of devices is one of resource i. Owners write one number for all
-// of a pool's resources, and Kueue keeps a quota for each: the number is divided as the devices
-// are, and rounded down, so that the parts are never more than the whole, nor a guarantee's part
-// more than that of its limit. With one resource the part is the whole. While there is no device,
-// all is the first resource's.
+// inDevices is how many devices amounts of units are, rounded up.
+func (c *Capacity) inDevices(a Amounts) int64 {
+	return c.sum(func(d *Devices) int64 { return (a[d.resource()] + d.Unit.PerDevice - 1) / d.Unit.PerDevice })
+}
+
+// part is how much of a number of devices is of unit i, in units. Owners write one number for all of
+// a pool's resources, and Kueue keeps a quota for each: the number is divided as the devices are, and
+// rounded down, so that the parts are never more than the whole, nor a guarantee's part more than
+// that of its limit. With one resource the part is the whole. While there is no device, all is the
+// first resource's.
 func (c *Capacity) part(n int64, i int) int64 {
-	all := c.Discovered()
-	switch {
+	d := &c.Devices[i]
+	switch all := c.Discovered(); {
 	case all > 0:
-		return n * c.Devices[i].Discovered / all
+		return n * d.Discovered / all * d.Unit.PerDevice
 	case i == 0:
-		return n
+		return n * d.Unit.PerDevice
 	default:
 		return 0
 	}

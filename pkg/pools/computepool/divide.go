@@ -3,12 +3,8 @@
 package computepool
 
 import (
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/nvtopo/nvtopo/pkg/pools/quota"
 )
-
-type resourceName = v1.ResourceName
 
 // Division is what the pool's objects say of one resource.
 type Division struct {
@@ -24,13 +20,13 @@ func (l *Layout) Divide(c *Capacity, pins Pins) []Division {
 	available := c.ForTenants()
 	out := make([]Division, 0, len(c.Devices))
 	for i := range c.Devices {
-		out = append(out, l.divide(c, i, available[c.Devices[i].Resource], pins))
+		out = append(out, l.divide(c, i, available[c.Devices[i].resource()], pins))
 	}
 	return out
 }
 
 func (l *Layout) divide(c *Capacity, i int, available int64, pins Pins) Division {
-	d := Division{Resource: c.Devices[i].Resource}
+	d := Division{Resource: c.Devices[i].resource()}
 	outer := l.shares(c, i, pins)
 	root := quota.Divide(available, outer)
 	d.Root, d.Short = root.Cohort, root.Short
@@ -76,7 +72,7 @@ func (g *group) shares(c *Capacity, i int, pins Pins) []quota.Share {
 	out := make([]quota.Share, 0, len(g.queues))
 	for j := range g.queues {
 		q := &g.queues[j]
-		out = append(out, q.promise.share(q.name, c, i, pins.of(q, c.Devices[i].Resource)))
+		out = append(out, q.promise.share(q.name, c, i, pins.of(q, c.Devices[i].resource())))
 	}
 	return out
 }

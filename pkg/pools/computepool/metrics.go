@@ -130,7 +130,7 @@ func usageOf(c *Capacity) []usage {
 	for i := range c.Devices {
 		d := &c.Devices[i]
 		for tenant, n := range d.ByTenant {
-			out = append(out, usage{resource: string(d.Resource), tenant: tenant, devices: n})
+			out = append(out, usage{resource: d.Unit.Resource, tenant: tenant, devices: n})
 		}
 	}
 	return out

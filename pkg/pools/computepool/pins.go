@@ -14,6 +14,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
 // Protected are the jobs of a pool that must not be preempted.
@@ -32,15 +33,15 @@ type Protected struct {
 func ProtectedOf(l *Layout, namespaces map[string]string, jobs []*batchv1.Job, workloads []*kueue.Workload, priority func(*batchv1.Job) int64) *Protected {
 	out := &Protected{Pins: Pins{}}
 	queueOf := l.byLocalQueue(namespaces)
-	resources := Resources(l.pool)
-	holding := reserving(workloads, resources)
+	all := Units(l.pool)
+	holding := reserving(workloads, all)
 	for _, job := range jobs {
 		if job.Labels[kueue.LabelPriorityClass] != names.ProtectedClass || finished(job) {
 			continue
 		}
 		w := holding[job.UID]
 		delete(holding, job.UID)
-		devices := jobDevices(job, resources)
+		devices := jobDevices(job, all)
 		queue := queueOf[job.Namespace+"/"+job.Labels[kueue.LabelQueue]]
 		switch {
 		case w != nil:
@@ -88,7 +89,7 @@ type reservation struct {
 }
 
 // reserving are the reservations of protected workloads, by the UID of their job.
-func reserving(workloads []*kueue.Workload, resources []v1.ResourceName) map[types.UID]*reservation {
+func reserving(workloads []*kueue.Workload, all []units.Unit) map[types.UID]*reservation {
 	out := map[types.UID]*reservation{}
 	for _, w := range workloads {
 		ref := w.Spec.PriorityClassRef
@@ -98,7 +99,8 @@ func reserving(workloads []*kueue.Workload, resources []v1.ResourceName) map[typ
 		}
 		r := &reservation{queue: w.Status.Admission.ClusterQueue, devices: Amounts{}}
 		for _, set := range w.Status.Admission.PodSetAssignments {
-			for _, name := range resources {
+			for _, u := range all {
+				name := resourceName(u.Resource)
 				if q := set.ResourceUsage[name]; !q.IsZero() {
 					r.devices[name] += q.Value()
 				}
@@ -114,7 +116,7 @@ func reserving(workloads []*kueue.Workload, resources []v1.ResourceName) map[typ
 }
 
 // jobDevices are what all pods of a job hold.
-func jobDevices(job *batchv1.Job, resources []v1.ResourceName) Amounts {
+func jobDevices(job *batchv1.Job, all []units.Unit) Amounts {
 	pods := int64(1)
 	if job.Spec.Parallelism != nil {
 		pods = int64(*job.Spec.Parallelism)
@@ -122,7 +124,7 @@ func jobDevices(job *batchv1.Job, resources []v1.ResourceName) Amounts {
 	if job.Spec.Completions != nil {
 		pods = min(pods, int64(*job.Spec.Completions))
 	}
-	out := podDevices(&job.Spec.Template.Spec, resources)
+	out := heldBy(&job.Spec.Template.Spec, all)
 	for r := range out {
 		out[r] *= pods
 	}

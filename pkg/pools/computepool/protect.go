@@ -49,7 +49,7 @@ func (l *Layout) groupOf(name string) *group {
 func (l *Layout) fits(c *Capacity, available Amounts, g *group, pins Pins, r *Request) bool {
 	counted := false
 	for i := range c.Devices {
-		name := c.Devices[i].Resource
+		name := c.Devices[i].resource()
 		devices := r.Devices[name]
 		if devices == 0 {
 			continue

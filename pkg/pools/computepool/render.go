@@ -34,9 +34,11 @@ type Rendered struct {
 func (l *Layout) Render(c *Capacity, namespaces map[string]string, pins Pins, placement bool) *Rendered {
 	divisions := l.Divide(c, pins)
 	out := &Rendered{Flavor: l.flavor()}
+	short := Amounts{}
 	for i := range divisions {
-		out.Short += divisions[i].Short
+		short[divisions[i].Resource] = divisions[i].Short
 	}
+	out.Short = c.inDevices(short)
 	out.Quotas = append(out.Quotas, l.rootCohort(divisions))
 	at := 0
 	for i := range l.groups {

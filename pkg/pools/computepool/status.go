@@ -56,19 +56,19 @@ func StatusOf(pool *v1alpha1.ComputePool, o *Observed) v1alpha1.ComputePoolStatu
 	states := c.States()
 	s := v1alpha1.ComputePoolStatus{
 		ObservedGeneration: pool.Generation,
-		TotalCapacity:      int32(c.Total()),
-		ReservedCapacity:   int32(c.Reserved()),
-		AllocatedCapacity:  int32(c.Held()),
-		AvailableCapacity:  int32(c.Available()),
-		Discovered:         int32(c.Discovered()),
-		Nodes:              int32(c.Nodes),
-		ReadyNodes:         int32(c.ReadyNodes),
+		TotalCapacity:      bounded(c.Total()),
+		ReservedCapacity:   bounded(c.Reserved()),
+		AllocatedCapacity:  bounded(c.Held()),
+		AvailableCapacity:  bounded(c.Available()),
+		Discovered:         bounded(c.Discovered()),
+		Nodes:              bounded(c.Nodes),
+		ReadyNodes:         bounded(c.ReadyNodes),
 		States:             &states,
 		Shares:             o.shares(),
 		Conditions:         slices.Clone(pool.Status.Conditions),
 	}
 	if total := c.Total(); total > 0 {
-		s.UtilizationPercent = int32(c.Held() * 100 / total)
+		s.UtilizationPercent = bounded(c.Held() * 100 / total)
 	}
 	for _, condition := range o.conditions(pool) {
 		condition.ObservedGeneration = pool.Generation
@@ -110,14 +110,16 @@ func (o *Observed) shares() []v1alpha1.PoolShare {
 func (o *Observed) share(q *queue) v1alpha1.PoolShare {
 	s := v1alpha1.PoolShare{
 		Tenant: q.tenant, Queue: q.queue, Guaranteed: bounded(q.guaranteed), Limit: bounded(q.limit),
-		Pinned: bounded(total(o.Pins[q.name])), Pending: o.Gated[q.name],
+		Pinned: bounded(o.Capacity.inDevices(o.Pins[q.name])), Pending: o.Gated[q.name],
 	}
 	if cq := o.Queues[q.name]; cq != nil {
+		used := Amounts{}
 		for _, f := range cq.Status.FlavorsReservation {
 			for i := range f.Resources {
-				s.Used += bounded(f.Resources[i].Total.Value())
+				used[f.Resources[i].Name] += f.Resources[i].Total.Value()
 			}
 		}
+		s.Used = bounded(o.Capacity.inDevices(used))
 		s.Pending += cq.Status.PendingWorkloads
 	}
 	s.Borrowed = max(0, s.Used-max(s.Guaranteed, s.Pinned))
@@ -134,14 +136,6 @@ func sum(g *group, queues []v1alpha1.PoolShare) v1alpha1.PoolShare {
 	}
 	s.Borrowed = max(0, s.Used-max(s.Guaranteed, s.Pinned))
 	return s
-}
-
-func total(a Amounts) int64 {
-	var n int64
-	for _, devices := range a {
-		n += devices
-	}
-	return n
 }
 
 func bounded(n int64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
@@ -162,7 +156,7 @@ func (o *Observed) conditions(pool *v1alpha1.ComputePool) []metav1.Condition {
 		condition(v1alpha1.ConditionCapacityMismatch, c.Discovered() != c.total, reasonOtherNumber,
 			fmt.Sprintf("spec.capacity.total is %d, and the nodes have %d devices", c.total, c.Discovered())),
 		condition(v1alpha1.ConditionGuaranteesOvercommitted, o.Short > 0, reasonTooFewDevices,
-			fmt.Sprintf("%d devices more are guaranteed or pinned than tenants can share: %d", o.Short, total(c.ForTenants()))),
+			fmt.Sprintf("%d devices more are guaranteed or pinned than tenants can share: %d", o.Short, c.inDevices(c.ForTenants()))),
 		reserveAdvice(c),
 		condition(v1alpha1.ConditionForeignUse, c.Foreign() > 0, reasonForeignPods,
 			fmt.Sprintf("pods outside of tenants' namespaces hold %d devices: %s", c.Foreign(), some(c.ForeignPods))),

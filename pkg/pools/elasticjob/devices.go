@@ -11,40 +11,30 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
 // offer is what a pool's pods may ask for as devices.
 type offer struct {
-	resources []string
+	resources []v1.ResourceName
 	slices    bool // slices of MIG, of whatever profile, beside resources
 }
 
-// offerOf is what a pool offers: by poolType where it names no resources, and parts of devices
-// where it gives out those.
+// offerOf is what a pool offers: parts of devices where it gives out those.
 func offerOf(pool *v1alpha1.ComputePool) offer {
-	if unit, sliced := units.Sliced(pool.Spec.Virtualization); sliced {
-		if unit.Resource == units.MilliGPU {
-			return offer{slices: true}
-		}
-		return offer{resources: []string{unit.Resource}}
+	unit, sliced := units.Sliced(pool.Spec.Virtualization)
+	switch {
+	case !sliced:
+		return offer{resources: computepool.Resources(pool)}
+	case unit.Resource == units.MilliGPU:
+		return offer{slices: true}
 	}
-	if len(pool.Spec.Resources) > 0 {
-		return offer{resources: pool.Spec.Resources}
-	}
-	gpus, npus := []string{units.WholeGPU, "amd.com/gpu"}, []string{"huawei.com/Ascend910B", "habana.ai/gaudi"}
-	switch pool.Spec.PoolType {
-	case v1alpha1.PoolNPU:
-		return offer{resources: npus}
-	case v1alpha1.PoolMixed:
-		return offer{resources: slices.Concat(gpus, npus)}
-	case v1alpha1.PoolGPU:
-	}
-	return offer{resources: gpus}
+	return offer{resources: []v1.ResourceName{v1.ResourceName(unit.Resource)}}
 }
 
 func (o *offer) has(name v1.ResourceName) bool {
-	if slices.Contains(o.resources, string(name)) {
+	if slices.Contains(o.resources, name) {
 		return true
 	}
 	_, slice := units.MilliOf(string(name))
@@ -76,7 +66,7 @@ func completeDevices(spec *v1.PodSpec, want int64, o offer) []string {
 		if first.Limits == nil {
 			first.Limits = v1.ResourceList{}
 		}
-		first.Limits[v1.ResourceName(o.resources[0])] = *resource.NewQuantity(want, resource.DecimalSI)
+		first.Limits[o.resources[0]] = *resource.NewQuantity(want, resource.DecimalSI)
 	case have != want:
 		d.fault("%s.spec.containers: resources.limits of %d devices, and spec.scaling.gpuPerReplica is %d", templatePath, have, want)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
@@ -84,10 +85,7 @@ func poolOf(labels map[string]string, pools []v1alpha1.ComputePool) *v1alpha1.Co
 }
 
 func selects(p *v1alpha1.ComputePool, labels map[string]string) bool {
-	if len(p.Spec.NodeSelector) == 0 {
-		return labels[v1alpha1.LabelPool] == p.Name
-	}
-	for key, value := range p.Spec.NodeSelector {
+	for key, value := range computepool.Selector(p) {
 		if have, ok := labels[key]; !ok || have != value {
 			return false
 		}

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
@@ -17,27 +18,10 @@ import (
 // discovery has it.
 const labelReplicas = "nvidia.com/gpu.replicas"
 
-// resourcesOf are the resources of whole devices that count in a pool.
-func resourcesOf(pool *v1alpha1.ComputePool) []string {
-	if len(pool.Spec.Resources) > 0 {
-		return pool.Spec.Resources
-	}
-	gpus := []string{units.WholeGPU, "amd.com/gpu"}
-	npus := []string{"huawei.com/Ascend910B", "habana.ai/gaudi"}
-	switch pool.Spec.PoolType {
-	case v1alpha1.PoolNPU:
-		return npus
-	case v1alpha1.PoolMixed:
-		return slices.Concat(gpus, npus)
-	case v1alpha1.PoolGPU:
-	}
-	return gpus
-}
-
 // counts says whether a resource is one of the pool's, or parts of one.
 func counts(pool *v1alpha1.ComputePool, resource string) bool {
-	of := resourcesOf(pool)
-	return slices.Contains(of, resource) || slices.Contains(of, units.DeviceOf(resource))
+	of := computepool.Resources(pool)
+	return slices.Contains(of, v1.ResourceName(resource)) || slices.Contains(of, v1.ResourceName(units.DeviceOf(resource)))
 }
 
 // replicasOn is how many containers take turns on each device of a resource on a node: what the

@@ -22,7 +22,7 @@ const (
 	ReasonReplicasMissing = "ReplicasMissing"
 	// ReasonNoNodes: the pool has no nodes yet.
 	ReasonNoNodes = "NoNodes"
-	// ReasonNodeShared: a node is in two pools, and stays as it is.
+	// ReasonNodeShared: a node that the pool selects is another pool's.
 	ReasonNodeShared = "NodeShared"
 	// ReasonDraining: a node waits for pods to go.
 	ReasonDraining = "Draining"
@@ -70,7 +70,7 @@ func (o *outcome) words(pool *v1alpha1.ComputePool) (reason, message string) {
 	}
 	switch {
 	case len(o.shared) > 0 && enabled:
-		return ReasonNodeShared, "nodes in another pool too stay as they are: " + strings.Join(o.shared, ", ")
+		return ReasonNodeShared, "nodes that are another pool's: " + strings.Join(o.shared, ", ")
 	case !enabled:
 		return "", ""
 	case len(o.nodes) == 0:

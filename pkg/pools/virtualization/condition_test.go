@@ -132,7 +132,7 @@ func TestHolds(t *testing.T) {
 
 func TestMembers(t *testing.T) {
 	named := v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
-	picky := v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: "q"}, Spec: v1alpha1.ComputePoolSpec{NodeSelector: map[string]string{"use": "q"}}}
+	picky := v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: "before"}, Spec: v1alpha1.ComputePoolSpec{NodeSelector: map[string]string{"use": "q"}}}
 	nodes := []v1.Node{
 		*aNode("c", label(v1alpha1.LabelPool, "p")),
 		*aNode("a", label(v1alpha1.LabelPool, "p")),
@@ -145,10 +145,13 @@ func TestMembers(t *testing.T) {
 		t.Errorf("own: %v", m.own)
 	}
 	if len(m.shared) != 1 || m.shared[0] != "both" {
-		t.Errorf("in two pools: %v", m.shared)
+		t.Errorf("another pool's: %v", m.shared)
 	}
 	if len(m.left) != 2 || m.left[0].Name != "both" || m.left[1].Name != "gone" {
 		t.Errorf("to be uncordoned: %v", m.left)
+	}
+	if m := membersOf("before", []v1alpha1.ComputePool{named, picky}, nodes); len(m.own) != 2 || len(m.shared)+len(m.left) > 0 {
+		t.Errorf("the first pool by name: %+v", m)
 	}
 	if m := membersOf("none", nil, nodes); m.pool != nil || len(m.own)+len(m.left) > 0 {
 		t.Errorf("a pool that is gone has nodes: %+v", m)

@@ -16,11 +16,12 @@ import (
 type members struct {
 	pool   *v1alpha1.ComputePool // nil: it is gone
 	own    []*v1.Node
-	shared []string   // the names of those that another pool has too
+	shared []string   // the names of those that its selector picks, and that are another pool's
 	left   []*v1.Node // those cordoned for it that it has no longer
 }
 
-// membersOf finds the nodes of the pool of that name. A node of two pools is neither's to change.
+// membersOf finds the nodes of the pool of that name. A node that several pools select is in the
+// first of them by name, as for their quota.
 func membersOf(name string, pools []v1alpha1.ComputePool, nodes []v1.Node) members {
 	var m members
 	if i := slices.IndexFunc(pools, func(p v1alpha1.ComputePool) bool { return p.Name == name }); i >= 0 {
@@ -30,7 +31,7 @@ func membersOf(name string, pools []v1alpha1.ComputePool, nodes []v1.Node) membe
 		n := &nodes[i]
 		in := poolsOf(n, pools)
 		switch {
-		case slices.Equal(in, []string{name}):
+		case len(in) > 0 && in[0] == name:
 			m.own = append(m.own, n)
 			continue
 		case slices.Contains(in, name):
@@ -45,7 +46,7 @@ func membersOf(name string, pools []v1alpha1.ComputePool, nodes []v1.Node) membe
 	return m
 }
 
-// poolsOf names the pools that have a node.
+// poolsOf names the pools that select a node, sorted.
 func poolsOf(n *v1.Node, pools []v1alpha1.ComputePool) []string {
 	var out []string
 	for i := range pools {
@@ -53,6 +54,7 @@ func poolsOf(n *v1.Node, pools []v1alpha1.ComputePool) []string {
 			out = append(out, pools[i].Name)
 		}
 	}
+	slices.Sort(out)
 	return out
 }
 

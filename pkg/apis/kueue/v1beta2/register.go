@@ -28,6 +28,8 @@ const (
 	LabelQueue = GroupName + "/queue-name"
 	// LabelPriorityClass names the WorkloadPriorityClass of a job.
 	LabelPriorityClass = GroupName + "/priority-class"
+	// LabelPodSet is on the pods of admitted jobs; its value is the PodSet's name.
+	LabelPodSet = GroupName + "/podset"
 	// LabelMaxExecutionSeconds is for how long a job may be admitted in all.
 	LabelMaxExecutionSeconds = GroupName + "/max-exec-time-seconds"
 	// AnnotationAdmissionGatedBy names who has to let a job in before Kueue looks at it. It can

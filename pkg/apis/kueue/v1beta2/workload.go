@@ -95,9 +95,11 @@ type Admission struct {
 
 // PodSetAssignment is the quota of a PodSet.
 type PodSetAssignment struct {
-	Name          string          `json:"name"`
-	ResourceUsage v1.ResourceList `json:"resourceUsage,omitempty"`
-	Count         *int32          `json:"count,omitempty"`
+	Name string `json:"name"`
+	// Flavors names the ResourceFlavor of each resource: where the pods will go.
+	Flavors       map[v1.ResourceName]string `json:"flavors,omitempty"`
+	ResourceUsage v1.ResourceList            `json:"resourceUsage,omitempty"`
+	Count         *int32                     `json:"count,omitempty"`
 }
 
 // CheckState is what an admission check says of a workload.

@@ -11,6 +11,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=invoices,singular=invoice,shortName=inv
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.spec.tenant`
 // +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.tenant`
 // +kubebuilder:printcolumn:name="From",type=string,JSONPath=`.spec.period.start`
 // +kubebuilder:printcolumn:name="Until",type=string,JSONPath=`.spec.period.end`

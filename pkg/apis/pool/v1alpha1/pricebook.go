@@ -24,7 +24,12 @@ type Money string
 // +kubebuilder:validation:Pattern=`^[A-Z]{3}$`
 type Currency string
 
-// PriceBook says what an hour of a device costs.
+// DefaultPriceBook is the name of the price book of all tenants whose account names no other.
+const DefaultPriceBook = "default"
+
+// PriceBook says what an hour of a device costs. A change is about all sessions that are on no final
+// invoice. A slice of a device that has no price has that of the whole device, of which its quantity
+// is a part.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=pricebooks,singular=pricebook,shortName=pb

@@ -84,6 +84,7 @@ type RemoteGPUSessionSpec struct {
 	// +kubebuilder:default={"MODEL_FORWARD"}
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="operations: cannot be changed"
 	Operations []RemoteOperation `json:"operations,omitempty"`
 	// server is the inference server that does the work.
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="server: cannot be changed"

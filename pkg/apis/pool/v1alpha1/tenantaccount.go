@@ -65,6 +65,12 @@ type Credit struct {
 	Note string `json:"note,omitempty"`
 }
 
+// AnnotationPriceBook on a TenantAccount is the name of the tenant's price book.
+const AnnotationPriceBook = GroupName + "/price-book"
+
+// ConditionPriced of a TenantAccount says whether all of its sessions could be priced.
+const ConditionPriced = "Priced"
+
 // ConditionOverdrawn of a TenantAccount is true while its balance is below 0.
 const ConditionOverdrawn = "Overdrawn"
 

@@ -13,6 +13,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=usagerecords,singular=usagerecord,shortName=ur
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.spec.tenant`
 // +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.tenant`
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.pool`
 // +kubebuilder:printcolumn:name="Pod",type=string,JSONPath=`.spec.pod`

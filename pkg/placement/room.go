@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package nodestate
+package placement
 
 import (
 	"math"
 
 	v1 "k8s.io/api/core/v1"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// room is what a node has left of all that the framework counts.
-type room struct {
+// Amounts are what the scheduler counts of pods and nodes: thousandths of a CPU, bytes, and
+// numbers of everything else.
+type Amounts interface {
+	GetMilliCPU() int64
+	GetMemory() int64
+	GetEphemeralStorage() int64
+	GetScalarResources() map[v1.ResourceName]int64
+}
+
+// Room is what a node has left of all that the scheduler counts.
+type Room struct {
 	milliCPU, memory, storage, pods int64
 	scalars                         map[v1.ResourceName]int64 // of the empty node; not to be changed
 	taken                           []taken
@@ -24,15 +32,16 @@ type taken struct {
 	times   int64
 }
 
-func roomOf(allocatable fwk.Resource) room {
-	return room{
+// NewRoom is the room of an empty node, which takes so many pods.
+func NewRoom(allocatable Amounts, pods int64) Room {
+	return Room{
 		milliCPU: allocatable.GetMilliCPU(), memory: allocatable.GetMemory(), storage: allocatable.GetEphemeralStorage(),
-		pods: int64(allocatable.GetAllowedPodNumber()), scalars: allocatable.GetScalarResources(),
+		pods: pods, scalars: allocatable.GetScalarResources(),
 	}
 }
 
-// takeAll takes what so many pods have in all.
-func (r *room) takeAll(requested fwk.Resource, pods int) {
+// TakeAll takes what so many pods have in all.
+func (r *Room) TakeAll(requested Amounts, pods int) {
 	r.milliCPU -= requested.GetMilliCPU()
 	r.memory -= requested.GetMemory()
 	r.storage -= requested.GetEphemeralStorage()
@@ -40,8 +49,8 @@ func (r *room) takeAll(requested fwk.Resource, pods int) {
 	r.taken = append(r.taken, taken{requested.GetScalarResources(), 1})
 }
 
-// take takes what a pod asks for, so many times.
-func (r *room) take(p *podrequest.Request, times int64) {
+// Take takes what a pod asks for, so many times.
+func (r *Room) Take(p *podrequest.Request, times int64) {
 	r.milliCPU -= times * p.MilliCPU
 	r.memory -= times * p.Memory
 	r.storage -= times * p.EphemeralStorage
@@ -49,8 +58,8 @@ func (r *room) take(p *podrequest.Request, times int64) {
 	r.taken = append(r.taken, taken{p.Scalars, times})
 }
 
-// holds is how many pods that ask for this there is room for.
-func (r *room) holds(p *podrequest.Request) int {
+// Holds is how many pods that ask for this there is room for.
+func (r *Room) Holds(p *podrequest.Request) int {
 	n := r.pods
 	limit := func(left, each int64) {
 		if each > 0 {

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/bench/internal/fleet"
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/manifests"
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+	"github.com/nvtopo/nvtopo/pkg/release"
+)
+
+// The schedulers that are compared.
+const (
+	profileOurs  = "ours"
+	profileStock = "stock"
+)
+
+// schedulerNames is what pods name in their specs.
+var schedulerNames = map[string]string{profileOurs: "topology-aware-scheduler", profileStock: v1.DefaultSchedulerName}
+
+const (
+	pool = "bench"
+	// qps is beyond what two cores can do, for both schedulers.
+	qps = 5000
+	// ready bounds the wait for queues, and for jobs to go.
+	ready = 5 * time.Minute
+)
+
+var (
+	clusterQueues = kueue.SchemeGroupVersion.WithResource("clusterqueues")
+	localQueues   = kueue.SchemeGroupVersion.WithResource("localqueues")
+	workloads     = kueue.SchemeGroupVersion.WithResource("workloads")
+)
+
+// cluster is a control plane with Kueue, both schedulers, and a pool of all nodes.
+type cluster struct {
+	*devcluster.Cluster
+	kube       kubernetes.Interface
+	dyn        dynamic.Interface
+	schedulers map[string]*devcluster.Scheduler
+	// controllers make the queues of a profile: those of ours have the placement check.
+	controllers map[string]*devcluster.PoolController
+}
+
+func newCluster(ctx context.Context, o *options, log io.Writer) (_ *cluster, err error) {
+	kueueAt := filepath.Join(o.bin, "kueue")
+	dev, err := devcluster.Start(ctx, devcluster.Config{
+		Controllers: true, KwokBinary: filepath.Join(o.bin, "kwok"), Log: log,
+		Kueue: &devcluster.KueueOptions{Binary: kueueAt, Config: kueueAt + "-config"},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start a cluster: %w", err)
+	}
+	c := &cluster{Cluster: dev, schedulers: map[string]*devcluster.Scheduler{}, controllers: map[string]*devcluster.PoolController{}}
+	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
+		if err != nil {
+			err = errors.Join(err, c.Stop())
+		}
+	}()
+	if err := errors.Join(c.InstallManifests(ctx), c.ApplyManifests(ctx, manifests.Pools)); err != nil {
+		return nil, fmt.Errorf("install the manifests: %w", err)
+	}
+	if c.kube, err = kubernetes.NewForConfig(c.RESTConfig()); err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	if c.dyn, err = dynamic.NewForConfig(c.RESTConfig()); err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	labels := func(int) map[string]string { return map[string]string{poolv1alpha1.LabelPool: pool} }
+	if err := fleet.Add(ctx, c.kube, c.dyn, o.Nodes, fleet.Options{Labels: labels}); err != nil {
+		return nil, err
+	}
+	return c, errors.Join(c.startSchedulers(ctx, o), c.makePool(ctx, o))
+}
+
+func (c *cluster) startSchedulers(ctx context.Context, o *options) error {
+	for profile, name := range schedulerNames {
+		config, err := configure(profile, name)
+		if err != nil {
+			return err
+		}
+		c.schedulers[profile], err = c.StartScheduler(ctx, devcluster.SchedulerOptions{
+			Binary: filepath.Join(o.bin, "nvtopo-scheduler"), Config: config, ServiceAccount: release.Namespace + "/nvtopo-scheduler",
+		})
+		if err != nil {
+			return fmt.Errorf("start scheduler %s: %w", profile, err)
+		}
+	}
+	return nil
+}
+
+// configure is the shipped configuration, or kube-scheduler's own profile with the same client.
+func configure(profile, schedulerName string) ([]byte, error) {
+	text, err := manifests.FS.ReadFile(manifests.SchedulerConfigPath)
+	if err != nil {
+		return nil, fmt.Errorf("read the shipped configuration: %w", err)
+	}
+	var fields map[string]any
+	if err := yaml.Unmarshal(text, &fields); err != nil {
+		return nil, fmt.Errorf("decode the shipped configuration: %w", err)
+	}
+	fields["clientConnection"] = map[string]any{"qps": int64(qps), "burst": int64(2 * qps)}
+	if profile == profileStock {
+		fields["leaderElection"] = map[string]any{"leaderElect": false}
+		fields["profiles"] = []any{map[string]any{"schedulerName": schedulerName}}
+	}
+	out, err := yaml.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("encode the configuration: %w", err)
+	}
+	return out, nil
+}
+
+// tenant is the name of a tenant and of its namespace.
+func tenant(i int) string { return fmt.Sprintf("tenant-%d", i) }
+
+// makePool makes a pool of all nodes, in which the tenants have equal shares, and waits until Kueue
+// has its queues.
+func (c *cluster) makePool(ctx context.Context, o *options) (err error) {
+	var quotas []any
+	total := int64(o.Nodes * fleet.GPUs)
+	for i := range o.Tenants {
+		quotas = append(quotas, map[string]any{"tenant": tenant(i), "guaranteed": total / int64(o.Tenants)})
+		namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant(i), Labels: map[string]string{poolv1alpha1.LabelTenant: tenant(i)}}}
+		if _, err := c.kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("make namespace %s: %w", tenant(i), err)
+		}
+	}
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": poolv1alpha1.SchemeGroupVersion.String(), "kind": poolv1alpha1.ComputePoolKind, "metadata": map[string]any{"name": pool},
+		"spec": map[string]any{"poolType": "gpu", "capacity": map[string]any{"total": total}, "quotas": quotas},
+	}}
+	if _, err := c.dyn.Resource(poolv1alpha1.ComputePoolGVR).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make the pool: %w", err)
+	}
+	for profile := range schedulerNames {
+		c.controllers[profile], err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{
+			Binary: filepath.Join(o.bin, "nvtopo-pool-controller"), Args: []string{fmt.Sprintf("--placement-check=%t", profile == profileOurs)},
+		})
+		if err == nil {
+			err = c.controllers[profile].Kill()
+		}
+		if err != nil {
+			return fmt.Errorf("start the pool controller: %w", err)
+		}
+	}
+	return nil
+}
+
+// queuesFor has the queues be those of a profile. The pool controller goes on in cells of ours only.
+func (c *cluster) queuesFor(ctx context.Context, o *options, profile string) error {
+	for _, other := range c.controllers {
+		if err := other.Kill(); err != nil {
+			return fmt.Errorf("stop the pool controller: %w", err)
+		}
+	}
+	if err := c.controllers[profile].Restart(ctx); err != nil {
+		return err // it says what it was about
+	}
+	for i := range o.Tenants {
+		name := names.ClusterQueue(pool, tenant(i), "")
+		err := wait.PollUntilContextTimeout(ctx, time.Second, ready, true, func(ctx context.Context) (bool, error) {
+			queue, err := c.dyn.Resource(clusterQueues).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, ignoreNotFound(err)
+			}
+			if _, err := c.dyn.Resource(localQueues).Namespace(tenant(i)).Get(ctx, names.LocalQueue(pool, ""), metav1.GetOptions{}); err != nil {
+				return false, ignoreNotFound(err)
+			}
+			_, checked, err := unstructured.NestedMap(queue.Object, "spec", "admissionChecksStrategy")
+			return err == nil && checked == (profile == profileOurs) && isTrue(queue, "Active"), err
+		})
+		if err != nil {
+			return fmt.Errorf("wait for ClusterQueue %s: %w", name, err)
+		}
+	}
+	if profile == profileStock {
+		return c.controllers[profile].Kill()
+	}
+	return nil
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// isTrue says whether an object has a condition that is true.
+func isTrue(o *unstructured.Unstructured, kind string) bool {
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, entry := range all {
+		if c, ok := entry.(map[string]any); ok && c["type"] == kind {
+			return c["status"] == string(metav1.ConditionTrue)
+		}
+	}
+	return false
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// Eligibility is which nodes take a pod by what pod and node say alone: node selector, required
+// node affinity, cordons and taints. What is used there does not matter.
+type Eligibility struct {
+	required    nodeaffinity.RequiredNodeAffinity
+	tolerations []v1.Toleration
+}
+
+// EligibilityOf reads a pod.
+func EligibilityOf(pod *v1.Pod) Eligibility {
+	return Eligibility{required: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations}
+}
+
+// Allows reports whether a node takes the pod. An affinity that cannot be read allows none.
+func (e *Eligibility) Allows(node *v1.Node) bool {
+	if ok, err := e.required.Match(node); err != nil || !ok {
+		return false
+	}
+	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(klog.Background(), e.tolerations,
+		&v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}, false) {
+		return false
+	}
+	_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, e.tolerations,
+		func(t *v1.Taint) bool {
+			return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute
+		}, false)
+	return !untolerated
+}
+
+// KeepsApart reports whether an anti-affinity of such pods keeps two of them off one node. Terms
+// about other namespaces are for kube-scheduler's plugin to know.
+func KeepsApart(pod *v1.Pod) bool {
+	a := pod.Spec.Affinity
+	if a == nil || a.PodAntiAffinity == nil {
+		return false
+	}
+	terms := a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	for i := range terms {
+		term := &terms[i]
+		if term.TopologyKey != v1.LabelHostname || len(term.Namespaces) > 0 || term.NamespaceSelector != nil {
+			continue
+		}
+		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
+		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package accounting
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/billing"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
+)
+
+// SessionOf is the session that a record is of.
+func SessionOf(r *v1alpha1.UsageRecord) (billing.Session, error) {
+	quantity, err := billing.ParseDecimal(string(r.Spec.Quantity))
+	if err != nil {
+		return billing.Session{}, fmt.Errorf("record %s/%s: quantity: %w", r.Namespace, r.Name, err)
+	}
+	s := billing.Session{
+		ID: r.Name, Tenant: r.Spec.Tenant, Resource: r.Spec.Resource, Model: r.Spec.Model, Quantity: quantity,
+		Start: r.Spec.Start.UTC(), Estimated: r.Status.Estimated, Invoice: r.Status.Invoice,
+	}
+	if r.Status.End != nil {
+		s.End = r.Status.End.UTC()
+	}
+	if err := s.Validate(); err != nil {
+		return billing.Session{}, fmt.Errorf("record %s/%s: %w", r.Namespace, r.Name, err)
+	}
+	return s, nil
+}
+
+// BookOf is a price book. An error names the field.
+func BookOf(b *v1alpha1.PriceBook) (billing.Book, error) {
+	book := billing.Book{
+		Currency: string(b.Spec.Currency), MinPeriodSeconds: 60, // the API's default
+		Mode: billing.Mode(b.Spec.Mode), DiscountScope: billing.Scope(b.Spec.DiscountScope),
+	}
+	if b.Spec.MinPeriodSeconds != nil {
+		book.MinPeriodSeconds = *b.Spec.MinPeriodSeconds
+	}
+	var errs []error
+	number := func(field string, d v1alpha1.Decimal) billing.Decimal {
+		n, err := billing.ParseDecimal(string(d))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", field, err))
+		}
+		return n
+	}
+	for i, p := range b.Spec.Prices {
+		price := number(fmt.Sprintf("prices[%d].pricePerHour", i), p.PricePerHour)
+		book.Prices = append(book.Prices, billing.Price{Resource: p.Resource, Model: p.Model, PerHour: price})
+	}
+	for i, d := range b.Spec.Discounts {
+		book.Discounts = append(book.Discounts, billing.Discount{
+			ThresholdHours: number(fmt.Sprintf("discounts[%d].thresholdHours", i), d.ThresholdHours),
+			Multiplier:     number(fmt.Sprintf("discounts[%d].multiplier", i), d.Multiplier),
+		})
+	}
+	if len(errs) == 0 {
+		errs = append(errs, book.Validate())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return billing.Book{}, fmt.Errorf("PriceBook %s: %w", b.Name, err)
+	}
+	return book, nil
+}
+
+// withParts gives the parts of devices that sessions had the prices of the whole device, of which
+// their quantity is a part already, where the book has none of their own.
+func withParts(book billing.Book, sessions []billing.Session) billing.Book {
+	priced := map[string]bool{}
+	for _, p := range book.Prices {
+		priced[p.Resource] = true
+	}
+	book.Prices = slices.Clone(book.Prices)
+	for _, s := range sessions {
+		device := units.DeviceOf(s.Resource)
+		if priced[s.Resource] || device == s.Resource {
+			continue
+		}
+		priced[s.Resource] = true
+		for _, p := range book.Prices {
+			if p.Resource == device {
+				book.Prices = append(book.Prices, billing.Price{Resource: s.Resource, Model: p.Model, PerHour: p.PerHour})
+			}
+		}
+	}
+	return book
+}
+
+// AccountOf is a tenant's account.
+func AccountOf(a *v1alpha1.TenantAccount) (billing.Account, error) {
+	account := billing.Account{Tenant: a.Name, UID: string(a.UID)}
+	for i, c := range a.Spec.Credits {
+		amount, err := billing.ParseAmount(string(c.Amount))
+		if err != nil {
+			return billing.Account{}, fmt.Errorf("TenantAccount %s: credits[%d].amount: %w", a.Name, i, err)
+		}
+		account.Credits = append(account.Credits, billing.Credit{ID: c.ID, Amount: amount, At: c.At.Time})
+	}
+	return account, account.Validate()
+}
+
+// InvoiceOf is an invoice as it is exported.
+func InvoiceOf(i *v1alpha1.Invoice) (billing.Invoice, error) {
+	total, err := billing.ParseAmount(string(i.Spec.Total))
+	v := billing.Invoice{
+		ID: i.Spec.InvoiceID, Tenant: i.Spec.Tenant, Currency: string(i.Spec.Currency), Total: total, GeneratedAt: i.Spec.GeneratedAt.UTC(),
+		Period: billing.Period{Start: i.Spec.Period.Start.UTC(), End: i.Spec.Period.End.UTC()},
+		Lines:  make([]billing.Line, 0, len(i.Spec.LineItems)),
+	}
+	for _, l := range i.Spec.LineItems {
+		line := billing.Line{Resource: l.Resource, Model: l.Model, Sessions: int(l.Sessions), Estimated: int(l.Estimated), NoPrice: l.NoPrice}
+		var errs [4]error
+		line.Hours, errs[0] = billing.ParseDecimal(string(l.Hours))
+		line.UnitPrice, errs[1] = billing.ParseDecimal(string(l.UnitPrice))
+		line.Discount, errs[2] = billing.ParseAmount(string(l.Discount))
+		line.Subtotal, errs[3] = billing.ParseAmount(string(l.Subtotal))
+		err = errors.Join(err, errors.Join(errs[:]...))
+		v.Lines = append(v.Lines, line)
+	}
+	if err == nil {
+		err = v.Validate()
+	}
+	if err != nil {
+		return billing.Invoice{}, fmt.Errorf("Invoice %s: %w", i.Name, err) //nolint:staticcheck // it begins with the name of a kind
+	}
+	return v, nil
+}
+
+// specOf is an invoice as the API has it.
+func specOf(v billing.Invoice, finalized bool) v1alpha1.InvoiceSpec {
+	spec := v1alpha1.InvoiceSpec{
+		InvoiceID: v.ID, Tenant: v.Tenant, Currency: v1alpha1.Currency(v.Currency), Total: v1alpha1.Money(v.Total.String()),
+		Period:      v1alpha1.BillingPeriod{Start: metav1.NewTime(v.Period.Start), End: metav1.NewTime(v.Period.End)},
+		GeneratedAt: metav1.NewTime(v.GeneratedAt), Finalized: finalized,
+	}
+	for _, l := range v.Lines {
+		spec.LineItems = append(spec.LineItems, v1alpha1.LineItem{
+			Resource: l.Resource, Model: l.Model, Hours: v1alpha1.Decimal(l.Hours.String()), UnitPrice: v1alpha1.Decimal(l.UnitPrice.String()),
+			Discount: v1alpha1.Money(l.Discount.String()), Subtotal: v1alpha1.Money(l.Subtotal.String()),
+			Sessions: int32(l.Sessions), Estimated: int32(l.Estimated), NoPrice: l.NoPrice, //nolint:gosec // a list in memory has fewer than 2³¹
+		})
+	}
+	return spec
+}

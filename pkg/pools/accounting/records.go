@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package accounting
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+// Distinct returns each record once, by name. One whose namespace goes is in another one too, for a
+// while: of the two, the one counts that says most.
+func Distinct(records []v1alpha1.UsageRecord) []v1alpha1.UsageRecord {
+	sorted := slices.Clone(records)
+	slices.SortFunc(sorted, func(a, b v1alpha1.UsageRecord) int {
+		return cmp.Or(
+			cmp.Compare(a.Name, b.Name),
+			first(a.Status.Invoice != "", b.Status.Invoice != ""),
+			first(a.Status.End != nil, b.Status.End != nil),
+			first(a.DeletionTimestamp == nil, b.DeletionTimestamp == nil),
+			cmp.Compare(a.Namespace, b.Namespace),
+		)
+	})
+	return slices.CompactFunc(sorted, func(a, b v1alpha1.UsageRecord) bool { return a.Name == b.Name })
+}
+
+// first sorts what is true before what is not.
+func first(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+// Expired are the records that nobody needs any more: their invoice is final, and was exported so
+// long ago. The account's balance has the invoice in their place.
+func Expired(records []v1alpha1.UsageRecord, invoices []v1alpha1.Invoice, keep time.Duration, now time.Time) []v1alpha1.UsageRecord {
+	over := map[string]bool{}
+	for i := range invoices {
+		v := &invoices[i]
+		over[v.Name] = v.Spec.Finalized && v.Status.ExportedAt != nil && !now.Before(v.Status.ExportedAt.Add(keep))
+	}
+	var out []v1alpha1.UsageRecord
+	for i := range records {
+		if r := &records[i]; r.Status.End != nil && r.Status.Invoice != "" && over[r.Status.Invoice] {
+			out = append(out, *r)
+		}
+	}
+	return out
+}

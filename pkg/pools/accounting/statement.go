@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package accounting
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/billing"
+)
+
+// Books are everything that is known of one tenant.
+type Books struct {
+	Account  *v1alpha1.TenantAccount
+	Prices   *v1alpha1.PriceBook
+	Records  []v1alpha1.UsageRecord // of the tenant, in all namespaces
+	Invoices []v1alpha1.Invoice     // of the tenant
+	Now      time.Time
+	// Grace is how long after a month its invoice is closed. Records that come later are on a
+	// later invoice.
+	Grace time.Duration
+}
+
+// Statement is what follows from them.
+type Statement struct {
+	// Invoices are those that are not final in the API, as they are now. Those with Finalized are
+	// due.
+	Invoices []v1alpha1.InvoiceSpec
+	// Stale are the open invoices of an earlier account of this name.
+	Stale []string
+	// Sessions are the records that have ended and are on no final invoice, with what they cost.
+	Sessions []Session
+	// Open are the charges of sessions that go on, as if they ended now.
+	Open []billing.Charge
+	// Balance is the credits less Billed; Accrued is the sum of Open.
+	Balance, Billed, Accrued billing.Amount
+	// Wrong are the records that cannot be billed.
+	Wrong []error
+}
+
+// Session is a record with its charge.
+type Session struct {
+	Record types.NamespacedName
+	Charge billing.Charge
+	// Invoice is the ID of the one that it is on.
+	Invoice string
+	// Late says that the record is to be marked with it at once: the invoice of the month that the
+	// session ended in is final already.
+	Late bool
+}
+
+// Settles says whether an invoice is to be closed or a record is late. Both are for good, so that
+// nothing may be missing from the books.
+func (s *Statement) Settles() bool {
+	return slices.ContainsFunc(s.Invoices, func(v v1alpha1.InvoiceSpec) bool { return v.Finalized }) ||
+		slices.ContainsFunc(s.Sessions, func(s Session) bool { return s.Late })
+}
+
+// Unpriced are the resources, with their models, that sessions have and the price book does not.
+func (s *Statement) Unpriced() []string {
+	var out []string
+	add := func(c billing.Charge) {
+		name := c.Session.Resource
+		if c.Session.Model != "" {
+			name += " (" + c.Session.Model + ")"
+		}
+		if c.NoPrice && !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	for _, session := range s.Sessions {
+		add(session.Charge)
+	}
+	for _, c := range s.Open {
+		add(c)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// desk is the work on a statement.
+type desk struct {
+	books    *Books
+	account  billing.Account
+	book     billing.Book
+	final    []billing.Invoice
+	isFinal  map[string]bool
+	periods  map[string]billing.Period // of invoices that are not final, by ID
+	sessions []billing.Session         // that are on no final invoice
+	records  map[string]types.NamespacedName
+	marked   map[string]bool // sessions whose record names their invoice
+}
+
+// Compute makes the statement. An error says what of the account, the prices or a final invoice
+// cannot be read; nothing can be said then.
+func (b *Books) Compute() (*Statement, error) {
+	d := &desk{
+		books: b, isFinal: map[string]bool{}, periods: map[string]billing.Period{},
+		records: map[string]types.NamespacedName{}, marked: map[string]bool{},
+	}
+	s := &Statement{}
+	var err error
+	if d.account, err = AccountOf(b.Account); err != nil {
+		return nil, err
+	}
+	if d.book, err = BookOf(b.Prices); err != nil {
+		return nil, err
+	}
+	if err := d.readInvoices(s); err != nil {
+		return nil, err
+	}
+	d.readRecords(s)
+	d.book = withParts(d.book, d.sessions)
+	d.assign(s)
+	if err := d.invoice(s); err != nil {
+		return nil, err
+	}
+	return s, d.balance(s)
+}
+
+func (d *desk) readInvoices(s *Statement) error {
+	for i := range d.books.Invoices {
+		v := &d.books.Invoices[i]
+		if v.Spec.Tenant != d.account.Tenant {
+			continue
+		}
+		period := billing.Period{Start: v.Spec.Period.Start.UTC(), End: v.Spec.Period.End.UTC()}
+		switch {
+		case v.Spec.Finalized:
+			final, err := InvoiceOf(v)
+			if err != nil {
+				return err
+			}
+			d.final = append(d.final, final)
+			d.isFinal[final.ID] = true
+		case v.Spec.InvoiceID == billing.InvoiceID(d.account, period):
+			d.periods[v.Spec.InvoiceID] = period
+		default:
+			s.Stale = append(s.Stale, v.Name)
+		}
+	}
+	return nil
+}
+
+func (d *desk) readRecords(s *Statement) {
+	for _, r := range Distinct(d.books.Records) {
+		if r.Spec.Tenant != d.account.Tenant || d.isFinal[r.Status.Invoice] {
+			continue
+		}
+		session, err := SessionOf(&r)
+		if err != nil {
+			s.Wrong = append(s.Wrong, err)
+			continue
+		}
+		d.sessions = append(d.sessions, session)
+		d.marked[session.ID] = session.Invoice != ""
+		d.records[session.ID] = types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+	}
+}
+
+// assign finds the invoice of each session that has ended: the one of the month it ended in, or of
+// the first month after that whose invoice is not final.
+func (d *desk) assign(s *Statement) {
+	var kept []billing.Session
+	for _, session := range d.sessions {
+		if session.Open() {
+			kept = append(kept, session)
+			continue
+		}
+		p := Month(session.End)
+		for p.Start.Before(d.books.Now) && session.Invoice != billing.InvoiceID(d.account, p) &&
+			(session.Invoice != "" || d.isFinal[billing.InvoiceID(d.account, p)]) {
+			p = after(p)
+		}
+		id := billing.InvoiceID(d.account, p)
+		if session.Invoice != "" && session.Invoice != id {
+			s.Wrong = append(s.Wrong, fmt.Errorf("record %s: status.invoice: %s is not there", d.records[session.ID], session.Invoice))
+			continue
+		}
+		session.Invoice = id
+		d.periods[id] = p
+		kept = append(kept, session)
+	}
+	d.sessions = kept
+}
+
+// invoice computes the invoices that are not final.
+func (d *desk) invoice(s *Statement) error {
+	for _, id := range slices.Sorted(maps.Keys(d.periods)) {
+		p := d.periods[id]
+		on := slices.DeleteFunc(slices.Clone(d.sessions), func(session billing.Session) bool { return session.Invoice != id })
+		v, err := billing.NewInvoice(d.book, d.account, p, on, d.books.Now)
+		if err != nil {
+			return fmt.Errorf("invoice %s: %w", id, err)
+		}
+		due := !d.books.Now.Before(p.End.Add(d.books.Grace))
+		s.Invoices = append(s.Invoices, specOf(v, due))
+		charges, err := billing.Rate(d.book, on)
+		if err != nil {
+			return fmt.Errorf("invoice %s: %w", id, err)
+		}
+		for _, c := range charges {
+			late := !p.Has(c.Session.End) && !d.marked[c.Session.ID]
+			s.Sessions = append(s.Sessions, Session{Record: d.records[c.Session.ID], Charge: c, Invoice: id, Late: late})
+		}
+	}
+	slices.SortFunc(s.Invoices, func(a, b v1alpha1.InvoiceSpec) int { return a.Period.Start.Compare(b.Period.Start.Time) })
+	return nil
+}
+
+func (d *desk) balance(s *Statement) error {
+	charges := make([]billing.Charge, len(s.Sessions))
+	for i := range s.Sessions {
+		charges[i] = s.Sessions[i].Charge
+	}
+	var err error
+	if s.Balance, err = d.account.Balance(d.final, charges); err != nil {
+		return err
+	}
+	s.Billed = billing.Sum(charges)
+	for _, v := range d.final {
+		s.Billed = s.Billed.Plus(v.Total)
+	}
+	// With discounts by period, the hours of this month's bill count together.
+	current := billing.InvoiceID(d.account, Month(d.books.Now))
+	bill := slices.DeleteFunc(slices.Clone(d.sessions), func(session billing.Session) bool {
+		return !session.Open() && session.Invoice != current
+	})
+	if s.Open, err = billing.Accrued(d.book, bill, d.books.Now); err != nil {
+		return err
+	}
+	s.Accrued = billing.Sum(s.Open)
+	return nil
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package accounting
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+func day(month, day, hour int) time.Time {
+	return time.Date(2026, time.Month(month), day, hour, 0, 0, 0, time.UTC)
+}
+
+// prices is the price book of the requirement.
+func prices(change ...func(*v1alpha1.PriceBookSpec)) *v1alpha1.PriceBook {
+	least := int64(60)
+	b := &v1alpha1.PriceBook{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.PriceBookSpec{
+		Currency: "USD", Prices: []v1alpha1.Price{{Resource: "nvidia.com/gpu", PricePerHour: "2.0"}}, MinPeriodSeconds: &least,
+		Discounts: []v1alpha1.Discount{
+			{ThresholdHours: "100", Multiplier: "0.9"}, {ThresholdHours: "500", Multiplier: "0.8"}, {ThresholdHours: "1000", Multiplier: "0.7"},
+		},
+		Mode: v1alpha1.AllUnits, DiscountScope: v1alpha1.ScopeSession,
+	}}
+	for _, f := range change {
+		f(&b.Spec)
+	}
+	return b
+}
+
+func account(amounts ...v1alpha1.Money) *v1alpha1.TenantAccount {
+	a := &v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "team-a", UID: "uid-a"}}
+	for i, amount := range amounts {
+		a.Spec.Credits = append(a.Spec.Credits, v1alpha1.Credit{ID: "c" + string(rune('0'+i)), Amount: amount, At: metav1.NewTime(day(10, 1, 0))})
+	}
+	return a
+}
+
+// session is a record of so many GPUs; one whose end is zero goes on.
+func session(name string, quantity v1alpha1.Decimal, start, end time.Time) v1alpha1.UsageRecord {
+	r := v1alpha1.UsageRecord{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team-a"},
+		Spec: v1alpha1.UsageRecordSpec{
+			Tenant: "team-a", Pool: "training", Pod: name, PodUID: types.UID(name), Node: "n1",
+			Resource: "nvidia.com/gpu", Quantity: quantity, Start: metav1.NewTime(start),
+		},
+	}
+	if !end.IsZero() {
+		at := metav1.NewTime(end)
+		r.Status.End = &at
+	}
+	return r
+}
+
+func lasting(name string, quantity v1alpha1.Decimal, seconds int) v1alpha1.UsageRecord {
+	start := day(11, 2, 0)
+	return session(name, quantity, start, start.Add(time.Duration(seconds)*time.Second))
+}
+
+func marked(r v1alpha1.UsageRecord, invoice string) v1alpha1.UsageRecord {
+	r.Status.Invoice = invoice
+	return r
+}
+
+func of(r v1alpha1.UsageRecord, resource string) v1alpha1.UsageRecord {
+	r.Spec.Resource = resource
+	return r
+}
+
+const (
+	october  = "inv-20261001-20261101-uid-a"
+	november = "inv-20261101-20261201-uid-a"
+	december = "inv-20261201-20270101-uid-a"
+)
+
+// invoice is one in the API, of one line.
+func invoice(id string, month int, total v1alpha1.Money, final bool) v1alpha1.Invoice {
+	p := Month(day(month, 1, 0))
+	return v1alpha1.Invoice{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: v1alpha1.InvoiceSpec{
+		InvoiceID: id, Tenant: "team-a", Currency: "USD", Total: total, Finalized: final,
+		Period: v1alpha1.BillingPeriod{Start: metav1.NewTime(p.Start), End: metav1.NewTime(p.End)},
+		LineItems: []v1alpha1.LineItem{
+			{Resource: "nvidia.com/gpu", Hours: "1", UnitPrice: "2", Discount: "0", Subtotal: total, Sessions: 1},
+		},
+		GeneratedAt: metav1.NewTime(p.End),
+	}}
+}
+
+// Scenario 44: what the requirement's prices make of a session.
+func TestCosts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		quantity v1alpha1.Decimal
+		seconds  int
+		resource string
+		want     string
+	}{
+		"4 GPUs for 2 s: the minimum of 60 s": {quantity: "4", seconds: 2, want: "0.13"},
+		"1 GPU for 59 s: the minimum":         {quantity: "1", seconds: 59, want: "0.03"},
+		"1 GPU for 60 s":                      {quantity: "1", seconds: 60, want: "0.03"},
+		"8 GPUs for half an hour":             {quantity: "8", seconds: 1800, want: "8.00"},
+		"100 hours: a tenth off":              {quantity: "4", seconds: 90_000, want: "180.00"},
+		"500 hours: a fifth off":              {quantity: "8", seconds: 225_000, want: "800.00"},
+		"1000 hours: three tenths off":        {quantity: "8", seconds: 450_000, want: "1400.00"},
+		"a slice at the price of its device":  {quantity: "0.428", seconds: 3600, resource: "nvidia.com/mig-3g.40gb", want: "0.86"},
+		"a turn of four":                      {quantity: "0.25", seconds: 3600, resource: "nvidia.com/gpu.shared", want: "0.50"},
+		"what has no price":                   {quantity: "8", seconds: 3600, resource: "habana.ai/gaudi", want: "0.00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := lasting("s", tc.quantity, tc.seconds)
+			if tc.resource != "" {
+				r = of(r, tc.resource)
+			}
+			b := Books{Account: account(), Prices: prices(), Records: []v1alpha1.UsageRecord{r}, Now: day(11, 20, 0)}
+			got, err := b.Compute()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cost := got.Sessions[0].Charge.Cost.String(); cost != tc.want {
+				t.Errorf("it costs %s, want %s", cost, tc.want)
+			}
+			if total := string(got.Invoices[0].Total); total != tc.want {
+				t.Errorf("the invoice says %s, want %s", total, tc.want)
+			}
+		})
+	}
+}
+
+func TestStatement(t *testing.T) {
+	type want struct {
+		Balance, Billed, Accrued string
+		Invoices                 map[string]string // what each says; a final one ends in !
+		On                       map[string]string // the invoice of each session; a late one ends in !
+		Unpriced                 []string
+		Wrong                    int
+		Stale                    []string
+	}
+	overMidnight := session("over", "8", day(10, 31, 23), day(11, 1, 1))
+	gone := session("s1", "4", day(11, 1, 0), day(11, 2, 1))
+	gone.DeletionTimestamp = &metav1.Time{Time: day(11, 3, 0)}
+	kept := session("s1", "4", day(11, 1, 0), day(11, 2, 1))
+	kept.Namespace = "nvtopo-system"
+	for name, tc := range map[string]struct {
+		books Books
+		want  want
+	}{
+		"a credit of 1000 and a charge of 180": {
+			Books{Account: account("1000"), Records: []v1alpha1.UsageRecord{lasting("s", "4", 90_000)}},
+			want{Balance: "820.00", Billed: "180.00", Accrued: "0.00", Invoices: map[string]string{november: "180.00"}, On: map[string]string{"s": november}},
+		},
+		"twice the same record, in the namespace that goes and where it is kept": {
+			Books{Account: account("1000"), Records: []v1alpha1.UsageRecord{gone, kept}},
+			want{Balance: "820.00", Billed: "180.00", Accrued: "0.00", Invoices: map[string]string{november: "180.00"}, On: map[string]string{"s1": november}},
+		},
+		"over midnight into another month: the month of its end, all of it": {
+			Books{Account: account(), Records: []v1alpha1.UsageRecord{overMidnight}},
+			want{Balance: "-32.00", Billed: "32.00", Accrued: "0.00", Invoices: map[string]string{november: "32.00"}, On: map[string]string{"over": november}},
+		},
+		"one that goes on is accrued, and on no invoice": {
+			Books{Account: account("10"), Records: []v1alpha1.UsageRecord{session("open", "1", day(11, 19, 23), time.Time{})}},
+			want{Balance: "10.00", Billed: "0.00", Accrued: "2.00"},
+		},
+		"one that began before the month and goes on since": { // the requirement's summary lost such a one
+			Books{Account: account(), Records: []v1alpha1.UsageRecord{session("open", "1", day(10, 1, 0), time.Time{})}},
+			want{Balance: "0.00", Billed: "0.00", Accrued: "1680.00"},
+		},
+		"last month's invoice within the grace": {
+			Books{Account: account(), Records: []v1alpha1.UsageRecord{lasting("s", "1", 3600)}, Now: day(12, 1, 23)},
+			want{Balance: "-2.00", Billed: "2.00", Accrued: "0.00", Invoices: map[string]string{november: "2.00"}, On: map[string]string{"s": november}},
+		},
+		"last month's invoice after it": {
+			Books{Account: account(), Records: []v1alpha1.UsageRecord{lasting("s", "1", 3600)}, Now: day(12, 2, 0)},
+			want{Balance: "-2.00", Billed: "2.00", Accrued: "0.00", Invoices: map[string]string{november: "2.00!"}, On: map[string]string{"s": november}},
+		},
+		"a final invoice counts once, with its records or without": {
+			Books{
+				Account: account("10"), Records: []v1alpha1.UsageRecord{marked(lasting("s", "1", 3600), november)},
+				Invoices: []v1alpha1.Invoice{invoice(november, 11, "2.00", true), invoice(october, 10, "3.00", true)}, Now: day(12, 3, 0),
+			},
+			want{Balance: "5.00", Billed: "5.00", Accrued: "0.00"},
+		},
+		"what becomes known after the invoice is final is on the next": {
+			Books{
+				Account: account(), Records: []v1alpha1.UsageRecord{marked(lasting("s", "1", 3600), november), lasting("late", "2", 3600)},
+				Invoices: []v1alpha1.Invoice{invoice(november, 11, "2.00", true)}, Now: day(12, 3, 0),
+			},
+			want{Balance: "-6.00", Billed: "6.00", Accrued: "0.00", Invoices: map[string]string{december: "4.00"}, On: map[string]string{"late": december + "!"}},
+		},
+		"and stays there": {
+			Books{
+				Account: account(), Records: []v1alpha1.UsageRecord{marked(lasting("late", "2", 3600), december)},
+				Invoices: []v1alpha1.Invoice{invoice(november, 11, "2.00", true)}, Now: day(12, 3, 0),
+			},
+			want{Balance: "-6.00", Billed: "6.00", Accrued: "0.00", Invoices: map[string]string{december: "4.00"}, On: map[string]string{"late": december}},
+		},
+		"records of a month that nobody billed yet, long after": {
+			Books{Account: account(), Records: []v1alpha1.UsageRecord{lasting("s", "1", 3600)}, Now: day(12, 20, 0)},
+			want{Balance: "-2.00", Billed: "2.00", Accrued: "0.00", Invoices: map[string]string{november: "2.00!"}, On: map[string]string{"s": november}},
+		},
+		"the controller was killed between marking and closing": {
+			Books{
+				Account: account(), Records: []v1alpha1.UsageRecord{marked(lasting("s", "1", 3600), november), lasting("new", "1", 3600)},
+				Invoices: []v1alpha1.Invoice{invoice(november, 11, "2.00", false)}, Now: day(12, 3, 0),
+			},
+			want{Balance: "-4.00", Billed: "4.00", Accrued: "0.00", Invoices: map[string]string{november: "4.00!"}, On: map[string]string{"s": november, "new": november}},
+		},
+		"an open invoice whose records are gone is empty": {
+			Books{Account: account(), Invoices: []v1alpha1.Invoice{invoice(november, 11, "2.00", false)}},
+			want{Balance: "0.00", Billed: "0.00", Accrued: "0.00", Invoices: map[string]string{november: "0.00"}},
+		},
+		"the invoices of an account that was made anew": {
+			Books{
+				Account: account(), Records: []v1alpha1.UsageRecord{lasting("s", "1", 3600)},
+				Invoices: []v1alpha1.Invoice{invoice("inv-20261101-20261201-old", 11, "9.00", false), invoice("inv-20261001-20261101-old", 10, "3.00", true)},
+			},
+			want{
+				Balance: "-5.00", Billed: "5.00", Accrued: "0.00", Invoices: map[string]string{november: "2.00"},
+				On: map[string]string{"s": november}, Stale: []string{"inv-20261101-20261201-old"},
+			},
+		},
+		"other tenants' records and invoices": {
+			Books{
+				Account:  &v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: "team-b", UID: "uid-b"}},
+				Records:  []v1alpha1.UsageRecord{lasting("s", "1", 3600)},
+				Invoices: []v1alpha1.Invoice{invoice(october, 10, "3.00", true)},
+			},
+			want{Balance: "0.00", Billed: "0.00", Accrued: "0.00"},
+		},
+		"without a price, and one that goes on": {
+			Books{Account: account(), Records: []v1alpha1.UsageRecord{
+				of(lasting("s", "1", 3600), "habana.ai/gaudi"), of(session("open", "1", day(11, 19, 0), time.Time{}), "amd.com/gpu"),
+			}},
+			want{
+				Balance: "0.00", Billed: "0.00", Accrued: "0.00", Invoices: map[string]string{november: "0.00"},
+				On: map[string]string{"s": november}, Unpriced: []string{"amd.com/gpu", "habana.ai/gaudi"},
+			},
+		},
+		"a record that cannot be billed stands in no other's way": {
+			Books{Account: account(), Records: []v1alpha1.UsageRecord{lasting("s", "1", 3600), lasting("bad", "many", 3600), marked(lasting("lost", "1", 3600), "inv-of-nobody")}},
+			want{Balance: "-2.00", Billed: "2.00", Accrued: "0.00", Invoices: map[string]string{november: "2.00"}, On: map[string]string{"s": november}, Wrong: 2},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.books.Prices, tc.books.Grace = prices(), 24*time.Hour
+			if tc.books.Now.IsZero() {
+				tc.books.Now = day(11, 20, 0)
+			}
+			s, err := tc.books.Compute()
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := want{Balance: s.Balance.String(), Billed: s.Billed.String(), Accrued: s.Accrued.String(), Unpriced: s.Unpriced(), Wrong: len(s.Wrong), Stale: s.Stale}
+			for _, v := range s.Invoices {
+				put(&got.Invoices, v.InvoiceID, string(v.Total), v.Finalized)
+			}
+			for _, session := range s.Sessions {
+				put(&got.On, session.Record.Name, session.Invoice, session.Late)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("want - got +\n%s", diff)
+			}
+		})
+	}
+}
+
+func put(m *map[string]string, key, value string, mark bool) {
+	if *m == nil {
+		*m = map[string]string{}
+	}
+	if mark {
+		value += "!"
+	}
+	(*m)[key] = value
+}
+
+func TestWhatCannotBeRead(t *testing.T) {
+	for name, tc := range map[string]struct {
+		books Books
+		want  string
+	}{
+		"a price":         {Books{Account: account(), Prices: prices(func(s *v1alpha1.PriceBookSpec) { s.Prices[0].PricePerHour = "02" })}, "prices[0].pricePerHour"},
+		"two at once":     {Books{Account: account(), Prices: prices(func(s *v1alpha1.PriceBookSpec) { s.Discounts[2].Multiplier, s.Prices[0].PricePerHour = "x", "y" })}, "discounts[2].multiplier"},
+		"a credit":        {Books{Account: account("1", "01"), Prices: prices()}, "credits[1].amount"},
+		"a final invoice": {Books{Account: account(), Prices: prices(), Invoices: []v1alpha1.Invoice{brokenInvoice()}}, "add up"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := tc.books.Compute(); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want something about %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func brokenInvoice() v1alpha1.Invoice {
+	v := invoice(november, 11, "2.00", true)
+	v.Spec.Total = "3.00"
+	return v
+}
+
+func TestExpired(t *testing.T) {
+	exported := func(v v1alpha1.Invoice, at time.Time) v1alpha1.Invoice {
+		v.Status.ExportedAt = &metav1.Time{Time: at}
+		return v
+	}
+	r := marked(lasting("s", "1", 3600), november)
+	for name, tc := range map[string]struct {
+		record  v1alpha1.UsageRecord
+		invoice v1alpha1.Invoice
+		want    bool
+	}{
+		"exported so long ago":    {r, exported(invoice(november, 11, "2.00", true), day(12, 3, 0)), true},
+		"exported later":          {r, exported(invoice(november, 11, "2.00", true), day(12, 3, 1)), false},
+		"never exported":          {r, invoice(november, 11, "2.00", true), false},
+		"exported while open":     {r, exported(invoice(november, 11, "2.00", false), day(12, 3, 0)), false},
+		"on another invoice":      {r, exported(invoice(october, 10, "2.00", true), day(12, 3, 0)), false},
+		"on no invoice":           {lasting("s", "1", 3600), exported(invoice(november, 11, "2.00", true), day(12, 3, 0)), false},
+		"marked and not yet over": {marked(session("s", "1", day(11, 2, 0), time.Time{}), november), exported(invoice(november, 11, "2.00", true), day(12, 3, 0)), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Expired([]v1alpha1.UsageRecord{tc.record}, []v1alpha1.Invoice{tc.invoice}, 48*time.Hour, day(12, 5, 0))
+			if (len(got) == 1) != tc.want {
+				t.Errorf("expired: %d records, want %v", len(got), tc.want)
+			}
+		})
+	}
+}

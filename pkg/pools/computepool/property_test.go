@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package computepool
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+// randomPool has quotas, queues or both, as the API server would let them pass.
+func randomPool(rnd *rand.Rand) *v1alpha1.ComputePool {
+	pool := examplePool()
+	s := &pool.Spec
+	s.Capacity = v1alpha1.PoolCapacity{Total: 40 + rnd.Int32N(40), Reserved: rnd.Int32N(10)}
+	s.Quotas = nil
+	limit := func(guaranteed int32) *int32 {
+		if rnd.IntN(3) == 0 {
+			return nil
+		}
+		n := guaranteed + rnd.Int32N(s.Capacity.Total-guaranteed+1)
+		return &n
+	}
+	share := func(free *int32) int32 {
+		n := rnd.Int32N(*free/2 + 1)
+		*free -= n
+		return n
+	}
+	what := rnd.IntN(3)
+	if free := s.Capacity.Total - s.Capacity.Reserved; what != 1 {
+		for i := range 1 + rnd.IntN(4) {
+			g := share(&free)
+			s.Quotas = append(s.Quotas, v1alpha1.TenantQuota{Tenant: string(rune('a' + i)), Guaranteed: g, Limit: limit(g), Weight: 1 + rnd.Int32N(5)})
+		}
+	}
+	if free := s.Capacity.Total - s.Capacity.Reserved; what != 0 {
+		for i := range 1 + rnd.IntN(3) {
+			g := share(&free)
+			keep := rnd.IntN(2) == 0
+			q := v1alpha1.PoolQueue{Name: fmt.Sprint("q", i), GuaranteedCapacity: g, MaxCapacity: limit(g), Weight: 1 + rnd.Int32N(5), Reclaimable: &keep}
+			if rnd.IntN(3) == 0 {
+				q.Tenants = []string{"a", "c"}
+			}
+			s.Queues = append(s.Queues, q)
+		}
+	}
+	s.Hierarchy = []v1alpha1.Hierarchy{v1alpha1.TenantFirst, v1alpha1.QueueFirst}[rnd.IntN(2)]
+	return pool
+}
+
+// randomNodes have two resources in any proportion.
+func randomNodes(rnd *rand.Rand) []*v1.Node {
+	nodes := []*v1.Node{}
+	for i := range rnd.IntN(10) {
+		nodes = append(nodes, testNode(fmt.Sprint("n", i), "pool", rnd.Int64N(9), []v1.ResourceName{nvidia, nvidia, amd}[rnd.IntN(3)]))
+	}
+	return nodes
+}
+
+// randomRequests ask for queues of the layout, and some for others.
+func randomRequests(rnd *rand.Rand, l *Layout) []Request {
+	var queues []string
+	for q := range l.all() {
+		queues = append(queues, q.name)
+	}
+	queues = append(queues, "elsewhere")
+	var out []Request
+	for i := range rnd.IntN(8) {
+		out = append(out, Request{
+			Job: fmt.Sprint("job-", i), Queue: queues[rnd.IntN(len(queues))], Priority: rnd.Int64N(3), Since: time.Unix(rnd.Int64N(3), 0),
+			Devices: Amounts{[]resourceName{nvidia, nvidia, amd}[rnd.IntN(3)]: 1 + rnd.Int64N(12)},
+		})
+	}
+	return out
+}
+
+// promisedBy is what a layout promises of a resource for sure, computed anew: of each group what
+// is guaranteed to it, or to its queues where that is more, and for each queue what is pinned where
+// that is more.
+func promisedBy(l *Layout, c *Capacity, i int, pins Pins) int64 {
+	var sum int64
+	for _, g := range l.groups {
+		var inner int64
+		for _, q := range g.queues {
+			guaranteed := c.part(q.guaranteed, i)
+			if pinned := pins[q.name][c.Devices[i].resource()]; pinned > guaranteed {
+				guaranteed = pinned
+			}
+			inner += guaranteed
+		}
+		if own := c.part(g.guaranteed, i); own > inner && g.cohort != "" {
+			inner = own
+		}
+		sum += inner
+	}
+	return sum
+}
+
+func nominals(objects []client.Object, r resourceName) (sum, least int64) {
+	for _, o := range objects {
+		if q := quotaIn(o, r); q != nil {
+			n := q.NominalQuota.Value()
+			sum += n
+			least = min(least, n)
+			if q.BorrowingLimit != nil {
+				least = min(least, q.BorrowingLimit.Value())
+			}
+		}
+	}
+	return sum, least
+}
+
+// For random pools, nodes and jobs that must not be preempted: the objects hold for sure what
+// tenants can share, or what is promised if that is more, and nothing is negative. Jobs are let in
+// only while what is promised is there, and within their queue's limit. And on the way from any
+// pool to any other no more is promised than before or after.
+func TestWhatIsPromised(t *testing.T) {
+	t.Parallel()
+	rnd := rand.New(rand.NewPCG(17, 2))
+	var old []client.Object
+	granted, twoLevels, writes := 0, 0, 0
+	for round := range 4000 {
+		pool := randomPool(rnd)
+		c := capacityOf(pool, randomNodes(rnd)...)
+		l := NewLayout(pool, []string{"a", "b", "x"}, nil)
+		if len(pool.Spec.Queues) > 0 && len(pool.Spec.Quotas) > 0 {
+			twoLevels++
+		}
+		requests := randomRequests(rnd, l)
+		let, pins := l.Protect(c, nil, requests)
+		granted += len(let)
+		now := l.Render(c, nil, pins, false).Quotas
+		available := c.ForTenants()
+		for i := range c.Devices {
+			r := c.Devices[i].resource()
+			promised := promisedBy(l, c, i, pins)
+			sum, least := nominals(now, r)
+			if sum != max(available[r], promised) {
+				t.Fatalf("round %d: the objects hold %d of %s, %d are there and %d promised", round, sum, r, available[r], promised)
+			}
+			if least < 0 {
+				t.Fatalf("round %d: a quota of %s is %d", round, r, least)
+			}
+			if before := promisedBy(l, c, i, nil); promised > before && promised > available[r] {
+				t.Fatalf("round %d: jobs were let in for %s: %d were promised, now %d, and %d are there", round, r, before, promised, available[r])
+			}
+		}
+		withinLimits(t, round, l, c, pins)
+		steps := Order(old, now)
+		writes += len(steps)
+		walk(t, round, old, now, steps)
+		old = now
+	}
+	if granted < 1000 || twoLevels < 500 || writes < 4000 {
+		t.Errorf("%d jobs were let in, %d pools had two levels, %d objects were written: too few to tell", granted, twoLevels, writes)
+	}
+}
+
+// withinLimits checks what is pinned in each queue, and in all queues of each group.
+func withinLimits(t *testing.T, round int, l *Layout, c *Capacity, pins Pins) {
+	t.Helper()
+	for _, g := range l.groups {
+		for i := range c.Devices {
+			var sum int64
+			for _, q := range g.queues {
+				n := pins[q.name][c.Devices[i].resource()]
+				sum += n
+				if n > c.part(q.limit, i) {
+					t.Fatalf("round %d: %d pinned in %s, limit %d", round, n, q.name, c.part(q.limit, i))
+				}
+			}
+			if sum > c.part(g.limit, i) {
+				t.Fatalf("round %d: %d pinned in %s%s, limit %d", round, sum, g.tenant, g.queue, c.part(g.limit, i))
+			}
+		}
+	}
+}
+
+// walk takes steps one by one from old, and ends at now.
+func walk(t *testing.T, round int, old, now []client.Object, steps []Write) {
+	t.Helper()
+	state := slices.Clone(old)
+	for n, s := range steps {
+		state = slices.DeleteFunc(state, func(o client.Object) bool { return keyOf(o) == keyOf(s.Object) })
+		if !s.Delete {
+			state = append(state, s.Object)
+		}
+		for _, r := range []resourceName{nvidia, amd} {
+			before, _ := nominals(old, r)
+			after, _ := nominals(now, r)
+			if between, _ := nominals(state, r); between > max(before, after) {
+				t.Fatalf("round %d: after step %d of %d, %s, %d of %s are promised; before %d, after %d",
+					round, n, len(steps), keyOf(s.Object), between, r, before, after)
+			}
+		}
+	}
+	if len(state) != len(now) {
+		t.Fatalf("round %d: %d objects in the end, want %d", round, len(state), len(now))
+	}
+	for _, want := range now {
+		if !slices.ContainsFunc(state, func(o client.Object) bool { return keyOf(o) == keyOf(want) && same(o, want) }) {
+			t.Fatalf("round %d: %s is not as it should be in the end", round, keyOf(want))
+		}
+	}
+}

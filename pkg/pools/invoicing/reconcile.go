@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package invoicing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+const (
+	// fieldTenant selects records and invoices by tenant, in the cache and at the API server.
+	fieldTenant = "spec.tenant"
+	// soon is how often what sessions would cost that go on is computed again, and idle how often
+	// an account is looked at of which there are none.
+	soon, idle = time.Minute, 10 * time.Minute
+	// again is when what somebody else wrote first is tried once more.
+	again = time.Second
+)
+
+// reconciler keeps the account, the invoices and the costs of one tenant. Its requests are tenants.
+type reconciler struct {
+	client  client.Client
+	reader  client.Reader // not the cache: nothing may be missing from a final invoice
+	clock   clock.PassiveClock
+	events  record.EventRecorder
+	metrics *metrics
+	grace   time.Duration
+	keep    time.Duration
+}
+
+// Reconcile computes the tenant's statement and writes what differs.
+func (r *reconciler) Reconcile(ctx context.Context, tenant string) (reconcile.Result, error) {
+	account, err := r.account(ctx, tenant)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if account == nil {
+		r.metrics.forget(tenant)
+		return reconcile.Result{}, nil
+	}
+	after, err := r.keepBooks(ctx, account)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: again}, nil
+	}
+	return reconcile.Result{RequeueAfter: after}, err
+}
+
+// account is the tenant's. One who has used devices has one, whether somebody made it or not.
+func (r *reconciler) account(ctx context.Context, tenant string) (*v1alpha1.TenantAccount, error) {
+	var account v1alpha1.TenantAccount
+	err := r.client.Get(ctx, client.ObjectKey{Name: tenant}, &account)
+	if err == nil {
+		return &account, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("get TenantAccount %s: %w", tenant, err)
+	}
+	var records v1alpha1.UsageRecordList
+	if err := r.client.List(ctx, &records, client.MatchingFields{fieldTenant: tenant}); err != nil {
+		return nil, fmt.Errorf("list records of %s: %w", tenant, err)
+	}
+	if len(records.Items) == 0 {
+		return nil, nil
+	}
+	account = v1alpha1.TenantAccount{ObjectMeta: metav1.ObjectMeta{Name: tenant}}
+	if err := r.client.Create(ctx, &account, client.FieldOwner(names.FieldOwner)); err != nil {
+		return nil, fmt.Errorf("make TenantAccount %s: %w", tenant, err)
+	}
+	return &account, nil
+}
+
+// keepBooks writes what follows from all that is known of an account, and says when it is to be
+// looked at again.
+func (r *reconciler) keepBooks(ctx context.Context, account *v1alpha1.TenantAccount) (time.Duration, error) {
+	books, statement, err := r.compute(ctx, r.client, account)
+	if err == nil && statement.Settles() {
+		// What was written a moment ago may be missing from the cache.
+		books, statement, err = r.compute(ctx, r.reader, account)
+	}
+	if err != nil {
+		return idle, r.unpriced(ctx, account, err)
+	}
+	if err := r.writeInvoices(ctx, books, statement); err != nil {
+		return 0, err
+	}
+	if err := r.expire(ctx, books); err != nil {
+		return 0, err
+	}
+	if err := r.writeStatus(ctx, account, statement); err != nil {
+		return 0, err
+	}
+	if len(statement.Open) > 0 || len(statement.Invoices) > 0 {
+		return soon, nil
+	}
+	return idle, nil
+}
+
+// compute reads all that is known of an account and makes its statement. The error is for people
+// where there is no *apierrors.StatusError in it.
+func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v1alpha1.TenantAccount) (*accounting.Books, *accounting.Statement, error) {
+	name := account.Annotations[v1alpha1.AnnotationPriceBook]
+	if name == "" {
+		name = v1alpha1.DefaultPriceBook
+	}
+	var prices v1alpha1.PriceBook
+	if err := from.Get(ctx, client.ObjectKey{Name: name}, &prices); apierrors.IsNotFound(err) {
+		return nil, nil, &problem{reasonNoPriceBook, "there is no PriceBook " + name}
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("get PriceBook %s: %w", name, err)
+	}
+	var records v1alpha1.UsageRecordList
+	if err := from.List(ctx, &records, client.MatchingFields{fieldTenant: account.Name}); err != nil {
+		return nil, nil, fmt.Errorf("list records of %s: %w", account.Name, err)
+	}
+	var invoices v1alpha1.InvoiceList
+	if err := from.List(ctx, &invoices, client.MatchingFields{fieldTenant: account.Name}); err != nil {
+		return nil, nil, fmt.Errorf("list invoices of %s: %w", account.Name, err)
+	}
+	books := &accounting.Books{
+		Account: account, Prices: &prices, Records: records.Items, Invoices: invoices.Items, Now: r.clock.Now(), Grace: r.grace,
+	}
+	statement, err := books.Compute()
+	if err != nil {
+		return nil, nil, &problem{reasonUnreadable, err.Error()}
+	}
+	return books, statement, nil
+}
+
+// expire deletes the records that nobody needs any more. One whose pod is still there would be made
+// anew.
+func (r *reconciler) expire(ctx context.Context, books *accounting.Books) error {
+	for _, old := range accounting.Expired(books.Records, books.Invoices, r.keep, books.Now) {
+		var pod v1.Pod
+		err := r.client.Get(ctx, client.ObjectKey{Namespace: old.Namespace, Name: old.Spec.Pod}, &pod)
+		switch {
+		case err == nil && pod.UID == old.Spec.PodUID:
+			continue
+		case client.IgnoreNotFound(err) != nil:
+			return fmt.Errorf("get pod %s/%s: %w", old.Namespace, old.Spec.Pod, err)
+		}
+		patch := client.MergeFromWithOptions(old.DeepCopy(), client.MergeFromWithOptimisticLock{})
+		old.Finalizers = without(old.Finalizers, names.FinalizerBilling)
+		if err := r.client.Patch(ctx, &old, patch, client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("let record %s/%s go: %w", old.Namespace, old.Name, err)
+		}
+		if err := r.client.Delete(ctx, &old, client.Preconditions{UID: &old.UID}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete record %s/%s: %w", old.Namespace, old.Name, err)
+		}
+	}
+	return nil
+}

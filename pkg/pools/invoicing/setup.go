@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package invoicing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+const (
+	// pause collects what changes of one tenant, whose whole bill is computed each time.
+	pause = time.Second
+	// workers bill several tenants at once.
+	workers = 4
+)
+
+// Options say how to bill.
+type Options struct {
+	// Grace is how long after a month its invoices are closed.
+	Grace time.Duration
+	// Keep is how long records are kept after their final invoice was exported.
+	Keep time.Duration
+	// Clock is the time; nil means the real one.
+	Clock clock.PassiveClock
+}
+
+// Setup has the manager bill tenants.
+func Setup(mgr manager.Manager, opts Options) error {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	m, err := newMetrics(ctrlmetrics.Registry)
+	if err != nil {
+		return err
+	}
+	r := &reconciler{
+		client: mgr.GetClient(), reader: mgr.GetAPIReader(), clock: opts.Clock, metrics: m, grace: opts.Grace, keep: opts.Keep,
+		events: mgr.GetEventRecorderFor(names.FieldOwner),
+	}
+	ctx := context.Background() // it bounds nothing: the informers are those of the manager
+	for _, object := range []client.Object{&v1alpha1.UsageRecord{}, &v1alpha1.Invoice{}} {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, object, fieldTenant, tenantOf); err != nil {
+			return fmt.Errorf("index %s of %T: %w", fieldTenant, object, err)
+		}
+	}
+	skip := true // tests have several managers in one process
+	err = builder.TypedControllerManagedBy[string](mgr).
+		Named("invoicing").
+		Watches(&v1alpha1.TenantAccount{}, tenants(tenantOf), builder.WithPredicates(specOrBook)).
+		Watches(&v1alpha1.UsageRecord{}, tenants(tenantOf)).
+		Watches(&v1alpha1.Invoice{}, tenants(tenantOf)).
+		Watches(&v1alpha1.PriceBook{}, handler.TypedEnqueueRequestsFromMapFunc(r.all)).
+		WithOptions(controller.TypedOptions[string]{MaxConcurrentReconciles: workers, SkipNameValidation: &skip}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("make the controller of invoicing: %w", err)
+	}
+	return nil
+}
+
+// tenantOf is the tenant that an object is about.
+func tenantOf(o client.Object) []string {
+	switch o := o.(type) {
+	case *v1alpha1.UsageRecord:
+		return []string{o.Spec.Tenant}
+	case *v1alpha1.Invoice:
+		return []string{o.Spec.Tenant}
+	case *v1alpha1.TenantAccount:
+		return []string{o.Name}
+	}
+	return nil
+}
+
+// specOrBook lets events through that say more than what was written here.
+var specOrBook = predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+
+type queue = workqueue.TypedRateLimitingInterface[string]
+
+// tenants asks for the tenant of an object, after a pause.
+func tenants(of func(client.Object) []string) handler.TypedEventHandler[client.Object, string] {
+	add := func(o client.Object, q queue) {
+		for _, tenant := range of(o) {
+			q.AddAfter(tenant, pause)
+		}
+	}
+	return handler.TypedFuncs[client.Object, string]{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { add(e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, q) },
+	}
+}
+
+// all are the tenants with an account, of whom each may have the price book that changed.
+func (r *reconciler) all(ctx context.Context, _ client.Object) []string {
+	var accounts v1alpha1.TenantAccountList
+	if err := r.client.List(ctx, &accounts); err != nil {
+		return nil // the cache is ending, and this process with it
+	}
+	out := make([]string, 0, len(accounts.Items))
+	for i := range accounts.Items {
+		out = append(out, accounts.Items[i].Name)
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package invoicing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// Reasons of conditions and events.
+const (
+	reasonPriced      = "AllPriced"
+	reasonNoPriceBook = "NoPriceBook"
+	reasonNoPrice     = "NoPrice"
+	reasonUnreadable  = "Unreadable"
+	reasonCredit      = "Credit"
+	reasonOverdrawn   = "Overdrawn"
+	// reasonInvoiceFinal is that of the event about an account whose invoice was closed.
+	reasonInvoiceFinal = "InvoiceFinal"
+)
+
+const (
+	// maxAge is how old status.asOf may become while nothing else changes.
+	maxAge = 10 * time.Minute
+	// maxMessage is the length of a condition's message that the API takes.
+	maxMessage = 2048
+)
+
+// problem is why an account has no statement, in words for its condition.
+type problem struct{ reason, message string }
+
+func (p *problem) Error() string { return p.message }
+
+// unpriced says in the account's condition why there is no statement. Its amounts stay as they were.
+func (r *reconciler) unpriced(ctx context.Context, account *v1alpha1.TenantAccount, err error) error {
+	var p *problem
+	if !errors.As(err, &p) {
+		return err
+	}
+	status := account.Status.DeepCopy()
+	r.set(status, account, v1alpha1.ConditionPriced, metav1.ConditionFalse, p.reason, p.message)
+	return r.patchStatus(ctx, account, status)
+}
+
+// writeStatus writes an account's amounts and conditions.
+func (r *reconciler) writeStatus(ctx context.Context, account *v1alpha1.TenantAccount, s *accounting.Statement) error {
+	status := account.Status.DeepCopy()
+	status.Balance, status.Billed, status.Accrued = v1alpha1.Money(s.Balance.String()), v1alpha1.Money(s.Billed.String()), v1alpha1.Money(s.Accrued.String())
+	switch unpriced := s.Unpriced(); {
+	case len(s.Wrong) > 0:
+		r.set(status, account, v1alpha1.ConditionPriced, metav1.ConditionFalse, reasonUnreadable, errors.Join(s.Wrong...).Error())
+	case len(unpriced) > 0:
+		r.set(status, account, v1alpha1.ConditionPriced, metav1.ConditionFalse, reasonNoPrice,
+			"the price book has no price for "+strings.Join(unpriced, ", ")+", which costs nothing until it has")
+	default:
+		r.set(status, account, v1alpha1.ConditionPriced, metav1.ConditionTrue, reasonPriced, "all sessions have a price")
+	}
+	overdrawn := s.Balance.Sign() < 0
+	if overdrawn {
+		r.set(status, account, v1alpha1.ConditionOverdrawn, metav1.ConditionTrue, reasonOverdrawn, "the sessions that have ended cost more than the credits")
+	} else {
+		r.set(status, account, v1alpha1.ConditionOverdrawn, metav1.ConditionFalse, reasonCredit, "the credits cover the sessions that have ended")
+	}
+	r.metrics.set(account.Name, s)
+	was := meta.IsStatusConditionTrue(account.Status.Conditions, v1alpha1.ConditionOverdrawn)
+	if err := r.patchStatus(ctx, account, status); err != nil {
+		return err
+	}
+	if overdrawn && !was {
+		r.events.Eventf(account, v1.EventTypeWarning, reasonOverdrawn, "The balance is %s", s.Balance)
+	}
+	return nil
+}
+
+func (r *reconciler) set(status *v1alpha1.TenantAccountStatus, account *v1alpha1.TenantAccount, kind string, is metav1.ConditionStatus, reason, message string) {
+	if len(message) > maxMessage {
+		message = strings.ToValidUTF8(message[:maxMessage], "")
+	}
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: account.Generation,
+		LastTransitionTime: metav1.NewTime(r.clock.Now()),
+	})
+}
+
+// patchStatus writes a status that says something new, or the same after a while.
+func (r *reconciler) patchStatus(ctx context.Context, account *v1alpha1.TenantAccount, status *v1alpha1.TenantAccountStatus) error {
+	now := metav1.NewTime(r.clock.Now())
+	if asOf := account.Status.AsOf; equality.Semantic.DeepEqual(*status, account.Status) && asOf != nil && now.Sub(asOf.Time) < maxAge {
+		return nil
+	}
+	status.AsOf = &now
+	changed := account.DeepCopy()
+	changed.Status = *status
+	if err := r.client.Status().Patch(ctx, changed, client.MergeFrom(account), client.FieldOwner(names.FieldOwner)); err != nil {
+		return fmt.Errorf("write the status of TenantAccount %s: %w", account.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package invoicing
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// writeInvoices writes the invoices that are not final, the costs of their sessions, and closes
+// those that are due.
+//
+// Their order is what keeps a session on one invoice, whoever else does the same at once: an invoice
+// is written open with all of its sessions, these are marked, and only then it is closed, and only
+// if nobody has written it in between. Who was late then finds it closed, and what it missed is on a
+// later one.
+func (r *reconciler) writeInvoices(ctx context.Context, books *accounting.Books, statement *accounting.Statement) error {
+	closing := map[string]*v1alpha1.Invoice{}
+	for i := range statement.Invoices {
+		spec := &statement.Invoices[i]
+		written, err := r.writeOpen(ctx, books.Invoices, spec)
+		if err != nil {
+			return err
+		}
+		if spec.Finalized {
+			closing[spec.InvoiceID] = written
+		}
+	}
+	if err := r.writeSessions(ctx, books.Records, statement.Sessions, closing); err != nil {
+		return err
+	}
+	for _, invoice := range closing {
+		if err := r.close(ctx, books.Account, invoice); err != nil {
+			return err
+		}
+	}
+	for _, name := range statement.Stale {
+		stale := &v1alpha1.Invoice{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if err := r.client.Delete(ctx, stale); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("delete invoice %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// writeOpen has an invoice say what it should, still open.
+func (r *reconciler) writeOpen(ctx context.Context, there []v1alpha1.Invoice, want *v1alpha1.InvoiceSpec) (*v1alpha1.Invoice, error) {
+	spec := *want
+	spec.Finalized = false
+	i := slices.IndexFunc(there, func(v v1alpha1.Invoice) bool { return v.Name == want.InvoiceID })
+	if i < 0 {
+		made := &v1alpha1.Invoice{ObjectMeta: metav1.ObjectMeta{Name: want.InvoiceID}, Spec: spec}
+		if err := r.client.Create(ctx, made, client.FieldOwner(names.FieldOwner)); err != nil {
+			return nil, fmt.Errorf("make invoice %s: %w", want.InvoiceID, err)
+		}
+		return made, nil
+	}
+	invoice := there[i].DeepCopy()
+	spec.GeneratedAt = invoice.Spec.GeneratedAt
+	if equality.Semantic.DeepEqual(spec, invoice.Spec) {
+		return invoice, nil
+	}
+	spec.GeneratedAt = want.GeneratedAt
+	patch := client.MergeFromWithOptions(invoice.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	invoice.Spec = spec
+	if err := r.client.Patch(ctx, invoice, patch, client.FieldOwner(names.FieldOwner)); err != nil {
+		return nil, fmt.Errorf("write invoice %s: %w", invoice.Name, err)
+	}
+	return invoice, nil
+}
+
+// writeSessions writes what sessions cost, and the invoice of those that are late or whose invoice is
+// to be closed.
+func (r *reconciler) writeSessions(ctx context.Context, records []v1alpha1.UsageRecord, sessions []accounting.Session, closing map[string]*v1alpha1.Invoice) error {
+	byName := make(map[types.NamespacedName]*v1alpha1.UsageRecord, len(records))
+	for i := range records {
+		byName[client.ObjectKeyFromObject(&records[i])] = &records[i]
+	}
+	for _, s := range sessions {
+		record := byName[s.Record]
+		want := record.Status
+		want.Cost = v1alpha1.Money(s.Charge.Cost.String())
+		if s.Late || closing[s.Invoice] != nil {
+			want.Invoice = s.Invoice
+		}
+		if want == record.Status {
+			continue
+		}
+		patch := client.MergeFrom(record.DeepCopy())
+		record.Status = want
+		if err := r.client.Status().Patch(ctx, record, patch, client.FieldOwner(names.FieldOwner)); err != nil {
+			return fmt.Errorf("write the cost of record %s: %w", s.Record, err)
+		}
+	}
+	return nil
+}
+
+// close makes an invoice final, unless it has changed since it was read.
+func (r *reconciler) close(ctx context.Context, account *v1alpha1.TenantAccount, invoice *v1alpha1.Invoice) error {
+	patch := client.MergeFromWithOptions(invoice.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	invoice.Spec.Finalized = true
+	if err := r.client.Patch(ctx, invoice, patch, client.FieldOwner(names.FieldOwner)); err != nil {
+		return fmt.Errorf("close invoice %s: %w", invoice.Name, err)
+	}
+	r.events.Eventf(account, v1.EventTypeNormal, reasonInvoiceFinal, "Invoice %s of %s %s is final", invoice.Name, invoice.Spec.Total, invoice.Spec.Currency)
+	return nil
+}
+
+func without(list []string, one string) []string {
+	return slices.DeleteFunc(list, func(s string) bool { return s == one })
+}

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placementcheck
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// SchedulerName is that of the pods whose devices our scheduler chooses, as it is shipped. Pods of
+// other schedulers are asked about by numbers only.
+const SchedulerName = "topology-aware-scheduler"
+
+// options are those of the shipped profile.
+func options() *podrequest.Options {
+	return &podrequest.Options{
+		Resources: []string{topologyv1alpha1.DefaultResource}, DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies(),
+	}
+}
+
+// kind is pods of one PodSet: every node answers them alike.
+type kind struct {
+	podSet    string
+	count     int
+	pod       *v1.Pod // stands for all
+	demand    *placement.Demand
+	eligible  placement.Eligibility
+	preferred *nodeaffinity.PreferredSchedulingTerms
+	alone     bool // no two on one node
+}
+
+// gang is pods that are placed together or not at all.
+type gang struct {
+	*gangrequest.Gang
+	key   gangrequest.Key
+	kinds []*kind
+	of    map[types.UID]int // pod -> number in kinds
+}
+
+// ask is what a Workload asks for.
+type ask struct {
+	workload *kueue.Workload
+	gangs    []*gang
+	singles  []*kind
+	priority int32 // the least of its pods'
+}
+
+// read returns what a Workload asks for. counts, if not nil, says how many pods of a PodSet are
+// asked for; otherwise it is as many as were admitted. An error names what the scheduler will not
+// be able to read either.
+func (s *Snapshot) read(w *kueue.Workload, flavors map[string]*kueue.ResourceFlavor, counts map[string]int) (*ask, error) {
+	a := &ask{workload: w}
+	members := map[gangrequest.Key]*gang{}
+	for i := range w.Spec.PodSets {
+		ps := &w.Spec.PodSets[i]
+		k, err := s.kindOf(w, ps, flavors[ps.Name])
+		if err != nil {
+			return nil, fmt.Errorf("podSet %s: %w", ps.Name, err)
+		}
+		if counts != nil {
+			k.count = counts[ps.Name]
+		}
+		if k.count == 0 {
+			continue
+		}
+		if a.priority = min(a.priority, k.demand.Priority); len(a.gangs)+len(a.singles) == 0 {
+			a.priority = k.demand.Priority
+		}
+		key, member := gangrequest.KeyOf(k.pod)
+		switch {
+		case !member:
+			a.singles = append(a.singles, k)
+		case members[key] != nil:
+			members[key].kinds = append(members[key].kinds, k)
+		default:
+			g := &gang{key: key, kinds: []*kind{k}}
+			members[key] = g
+			a.gangs = append(a.gangs, g)
+		}
+	}
+	for _, g := range a.gangs {
+		if err := g.complete(); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// kindOf reads a PodSet as the pods will be: with the labels of the flavor's nodes, and with
+// what the check itself promised before.
+func (s *Snapshot) kindOf(w *kueue.Workload, ps *kueue.PodSet, flavor *kueue.ResourceFlavor) (*kind, error) {
+	pod := &v1.Pod{ObjectMeta: *ps.Template.ObjectMeta.DeepCopy(), Spec: *ps.Template.Spec.DeepCopy()}
+	pod.Namespace, pod.Name = w.Namespace, w.Name+"-"+ps.Name
+	pod.UID = types.UID(string(w.UID) + "/" + ps.Name)
+	if pod.Spec.NodeSelector == nil {
+		pod.Spec.NodeSelector = map[string]string{}
+	}
+	if flavor != nil {
+		maps.Copy(pod.Spec.NodeSelector, flavor.Spec.NodeLabels)
+		pod.Spec.Tolerations = append(pod.Spec.Tolerations, flavor.Spec.Tolerations...)
+	}
+	if c := checkOf(w); c != nil && c.State == kueue.CheckReady {
+		for i := range c.PodSetUpdates {
+			if c.PodSetUpdates[i].Name == ps.Name {
+				maps.Copy(pod.Spec.NodeSelector, c.PodSetUpdates[i].NodeSelector)
+			}
+		}
+	}
+	s.prioritize(pod)
+	requestLimits(&pod.Spec)
+	opt := options()
+	if pod.Spec.SchedulerName != SchedulerName {
+		opt.Resources = nil
+	}
+	r, err := podrequest.Parse(pod, opt)
+	if err != nil {
+		return nil, err
+	}
+	k := &kind{
+		podSet: ps.Name, count: countOf(w, ps), pod: pod, demand: &placement.Demand{Request: r},
+		eligible: placement.EligibilityOf(pod), alone: placement.KeepsApart(pod) || hasHostPorts(pod),
+	}
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		k.preferred, err = nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	return k, err
+}
+
+// countOf is how many pods of a PodSet were admitted, or will be.
+func countOf(w *kueue.Workload, ps *kueue.PodSet) int {
+	if w.Status.Admission != nil {
+		for i := range w.Status.Admission.PodSetAssignments {
+			if a := &w.Status.Admission.PodSetAssignments[i]; a.Name == ps.Name && a.Count != nil {
+				return int(*a.Count)
+			}
+		}
+	}
+	return int(ps.Count)
+}
+
+// prioritize does what the API server does with a pod's PriorityClass.
+func (s *Snapshot) prioritize(pod *v1.Pod) {
+	if value, ok := s.classes[pod.Spec.PriorityClassName]; ok && pod.Spec.Priority == nil {
+		pod.Spec.Priority = &value
+	}
+}
+
+// requestLimits does what the API server does with pods, and not with templates: a limit is the
+// request where there is none.
+func requestLimits(spec *v1.PodSpec) {
+	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			r := &list[i].Resources
+			for name, q := range r.Limits {
+				if _, ok := r.Requests[name]; ok {
+					continue
+				}
+				if r.Requests == nil {
+					r.Requests = v1.ResourceList{}
+				}
+				r.Requests[name] = q
+			}
+		}
+	}
+}
+
+func hasHostPorts(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort > 0 })
+	})
+}
+
+// complete reads the gang of some kinds. Of a PodGroup only the pods' own annotations are read.
+func (g *gang) complete() error {
+	g.of = map[types.UID]int{}
+	var all []*v1.Pod
+	for number, k := range g.kinds {
+		for i := range k.count {
+			pod := &v1.Pod{ObjectMeta: k.pod.ObjectMeta, Spec: k.pod.Spec}
+			pod.Name, pod.UID = k.pod.Name+"-"+strconv.Itoa(i), k.uid(i)
+			pod.Annotations = maps.Clone(pod.Annotations)
+			if pod.Annotations == nil {
+				pod.Annotations = map[string]string{}
+			}
+			pod.Annotations[batchv1.JobCompletionIndexAnnotation] = strconv.Itoa(i)
+			g.of[pod.UID] = number
+			all = append(all, pod)
+		}
+	}
+	g.Gang = gangrequest.Read(g.key, nil, all)
+	if g.Err != nil && !errors.Is(g.Err, gangrequest.ErrNoGroup) {
+		return g.Err
+	}
+	return nil
+}
+
+func (k *kind) uid(i int) types.UID { return types.UID(string(k.pod.UID) + "/" + strconv.Itoa(i)) }
+
+// key is equal for asks that every Snapshot answers alike, but for their patience.
+func (a *ask) key() string {
+	var b []byte
+	add := func(k *kind) {
+		spec := &k.pod.Spec
+		b = fmt.Appendf(b, "%d %s %s %t %v ", k.count, spec.SchedulerName, k.demand.Signature(), k.alone, k.demand.Scalars)
+		decides, err := json.Marshal([]any{spec.NodeSelector, spec.Affinity, spec.Tolerations, spec.PreemptionPolicy})
+		if err != nil { // no API server admits such a pod
+			decides = []byte(k.pod.UID)
+		}
+		b = append(b, decides...)
+	}
+	for _, g := range a.gangs {
+		b = fmt.Appendf(b, "gang %+v ", g.Wishes)
+		for _, k := range g.kinds {
+			add(k)
+		}
+	}
+	for _, k := range a.singles {
+		b = append(b, "alone "...)
+		add(k)
+	}
+	return string(b)
+}
+
+// flavorsOf returns the flavor of each PodSet of a Workload with quota: that of its devices if it
+// has some. Pods of a PodSet with several flavors get the labels of all; pools have one.
+func (s *Snapshot) flavorsOf(w *kueue.Workload) map[string]*kueue.ResourceFlavor {
+	out := map[string]*kueue.ResourceFlavor{}
+	for i := range w.Status.Admission.PodSetAssignments {
+		a := &w.Status.Admission.PodSetAssignments[i]
+		merged := &kueue.ResourceFlavor{}
+		for _, name := range slices.Compact(slices.Sorted(maps.Values(a.Flavors))) {
+			if f := s.flavors[name]; f != nil {
+				merged = merge(merged, f)
+			}
+		}
+		out[a.Name] = merged
+	}
+	return out
+}
+
+func merge(a, b *kueue.ResourceFlavor) *kueue.ResourceFlavor {
+	out := &kueue.ResourceFlavor{Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{}}}
+	maps.Copy(out.Spec.NodeLabels, a.Spec.NodeLabels)
+	maps.Copy(out.Spec.NodeLabels, b.Spec.NodeLabels)
+	out.Spec.Tolerations = slices.Concat(a.Spec.Tolerations, b.Spec.Tolerations)
+	return out
+}
+
+// flavorsFor returns which flavors a Workload without quota may get, each for all its PodSets.
+func (s *Snapshot) flavorsFor(w *kueue.Workload) (out []map[string]*kueue.ResourceFlavor) {
+	queue := s.queues[s.queueFor[w.Namespace+"/"+w.Spec.QueueName]]
+	if queue == nil {
+		return nil
+	}
+	seen := map[string]bool{}
+	for _, group := range queue.Spec.ResourceGroups {
+		for _, q := range group.Flavors {
+			flavor := s.flavors[q.Name]
+			if flavor == nil || seen[q.Name] {
+				continue
+			}
+			seen[q.Name] = true
+			all := map[string]*kueue.ResourceFlavor{}
+			for i := range w.Spec.PodSets {
+				all[w.Spec.PodSets[i].Name] = flavor
+			}
+			out = append(out, all)
+		}
+	}
+	return out
+}

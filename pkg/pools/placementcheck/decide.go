@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placementcheck
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+)
+
+// Verdict is what the check says of a Workload with quota.
+type Verdict string
+
+// The verdicts.
+const (
+	Ready Verdict = "Ready" // it may start
+	Wait  Verdict = "Wait"  // its place is about to be free: it keeps its quota until then
+	Retry Verdict = "Retry" // there is no place: its quota is for others
+)
+
+// Decision is a verdict, and why.
+type Decision struct {
+	Verdict Verdict
+	Message string
+	// PodSetUpdates of Ready keep the pods in the domain that was found.
+	PodSetUpdates []kueue.PodSetUpdate
+	// Until is when Wait ends, and when Retry may be otherwise though nothing changed; zero: never.
+	Until time.Time
+
+	after *Snapshot // with what Ready promises
+}
+
+// endsLate is how much later than promised a pod may be gone: kubelet and the API server need
+// a moment after the grace period.
+const endsLate = 30 * time.Second
+
+// Decide says whether the pods of a Workload that has quota have a place. The Snapshot must have
+// all that was promised before, and stays as it is.
+func Decide(s *Snapshot, w *kueue.Workload) Decision {
+	if !s.known {
+		return unchecked(s, w)
+	}
+	a, err := s.read(w, s.flavorsOf(w), nil)
+	if err != nil {
+		return Decision{Verdict: Retry, Message: err.Error()}
+	}
+	return s.decide(a)
+}
+
+// unchecked lets a Workload start where nothing is known: a cluster without exporters must not stop.
+func unchecked(s *Snapshot, w *kueue.Workload) Decision {
+	return Decision{Verdict: Ready, Message: "not checked: no node publishes a topology that counts", PodSetUpdates: updates(w, nil), after: s}
+}
+
+// decide decides about what a Workload asks for.
+func (s *Snapshot) decide(a *ask) Decision {
+	found, err := s.fit(a, nil)
+	if err == nil {
+		return s.found(a, found)
+	}
+	if !isRoom(err) {
+		return Decision{Verdict: Retry, Message: err.Error()}
+	}
+	why := err.Error()
+	if d, ok := s.afterThoseThatEnd(a, why); ok {
+		return d
+	}
+	if d, ok := s.afterPreemption(a); ok {
+		return d
+	}
+	return Decision{Verdict: Retry, Message: why}
+}
+
+// found is the decision about an ask that has a place now. A gang that would rather wait for a
+// better level does so without its quota.
+func (s *Snapshot) found(a *ask, found *fitted) Decision {
+	for i, g := range a.gangs {
+		if why, until := s.patience(a, g, found.plans[i]); why != "" {
+			return Decision{Verdict: Retry, Message: why, Until: until}
+		}
+	}
+	return Decision{Verdict: Ready, Message: s.describe(a, found), PodSetUpdates: updates(a.workload, s.selectors(a, found)), after: found.after}
+}
+
+// afterThoseThatEnd waits for pods that are on their way out, if they leave a place. Kueue has the
+// quota of pods as soon as they begin to end, so this is what follows each of its preemptions.
+func (s *Snapshot) afterThoseThatEnd(a *ask, why string) (Decision, bool) {
+	var until time.Time
+	later, gone := s.without(func(p *v1.Pod) bool {
+		end, ends := s.endOf(p)
+		if ends && end.After(until) {
+			until = end
+		}
+		return ends
+	})
+	if gone == 0 {
+		return Decision{}, false
+	}
+	if _, err := later.fit(a, nil); err != nil {
+		return Decision{}, false
+	}
+	return Decision{Verdict: Wait, Message: fmt.Sprintf("%s; waits for pods that are ending: %d", why, gone), Until: until}, true
+}
+
+// endOf is by when a pod that is on its way out will be gone. One that should be gone already does
+// not end: nobody knows when it will.
+func (s *Snapshot) endOf(p *v1.Pod) (end time.Time, ends bool) {
+	if p.DeletionTimestamp == nil {
+		return end, false
+	}
+	end = p.DeletionTimestamp.Add(endsLate)
+	return end, !s.now.After(end)
+}
+
+// afterPreemption lets a Workload start for which the scheduler can make room: by pods of a lower
+// priority, such as those of an ElasticJob's extras. It chooses which by what their going opens.
+func (s *Snapshot) afterPreemption(a *ask) (Decision, bool) {
+	victims := 0
+	later, _ := s.without(func(p *v1.Pod) bool {
+		_, ends := s.endOf(p)
+		victim := p.DeletionTimestamp == nil && p.Spec.Priority != nil && *p.Spec.Priority < a.priority
+		if victim {
+			victims++
+		}
+		return ends || victim
+	})
+	if victims == 0 || a.preemptsNever() {
+		return Decision{}, false
+	}
+	found, err := later.fit(a, nil)
+	if err != nil {
+		return Decision{}, false
+	}
+	// The promise is for where the pods may go: those that stay are still in their places.
+	after := s.copy()
+	for at := range after.nodes {
+		if more := found.after.nodes[at].given; len(more) > len(s.nodes[at].given) {
+			n := after.own(at)
+			n.given, n.used = more, nil
+		}
+	}
+	return Decision{Verdict: Ready, Message: "there is room once pods of a lower priority are evicted", PodSetUpdates: updates(a.workload, nil), after: after}, true
+}
+
+// preemptsNever reports whether some pods must not have others evicted.
+func (a *ask) preemptsNever() bool {
+	never := func(k *kind) bool {
+		return k.pod.Spec.PreemptionPolicy != nil && *k.pod.Spec.PreemptionPolicy == v1.PreemptNever
+	}
+	return slices.ContainsFunc(a.singles, never) || slices.ContainsFunc(a.gangs, func(g *gang) bool { return slices.ContainsFunc(g.kinds, never) })
+}
+
+// patience says why a gang waits though it has a place, and until when: a better level is possible
+// on the empty cluster. It counts from when the Workload was made, so that nothing is to be kept.
+func (s *Snapshot) patience(a *ask, g *gang, plan *fabric.Plan) (why string, until time.Time) {
+	until = a.workload.CreationTimestamp.Add(g.Wishes.Patience)
+	if g.Wishes.Patience == 0 || !s.now.Before(until) || g.Wishes.Preferred != "" && plan.Preferred {
+		return "", until
+	}
+	best, err := s.empty().plan(g, nil)
+	if err != nil {
+		return "", until
+	}
+	now, _ := s.tree.DepthOf(plan.Level)
+	if depth, _ := s.tree.DepthOf(best.Level); depth <= now {
+		return "", until
+	}
+	return fmt.Sprintf("waits until %s for a better level than %s: %s is possible on the empty cluster",
+		until.UTC().Format(time.RFC3339), plan.Level, best.Level), until
+}
+
+// The estimate is for an all-reduce of so many megabytes, as in the scheduler's own words.
+const messageMegabytes = 100
+
+// describe says how good the places of gangs are, in the scheduler's words.
+func (s *Snapshot) describe(a *ask, found *fitted) string {
+	if len(a.gangs) == 0 {
+		return "there is room"
+	}
+	texts := make([]string, len(found.plans))
+	for i, plan := range found.plans {
+		texts[i] = s.describePlan(plan)
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (s *Snapshot) describePlan(plan *fabric.Plan) string {
+	text := s.tree.Quality(plan.Nodes) + ": " + plural(len(plan.Nodes), "pod") + " on " + plural(len(distinct(plan.Nodes)), "node")
+	if domain := s.domainOf(plan); domain != "" {
+		text += " of " + domain
+	}
+	if c, ok := s.tree.Compat(plan.Nodes, messageMegabytes, fabric.BinaryUnits); ok {
+		text += fmt.Sprintf(", all-reduce of %d MB in %s ms", messageMegabytes, strconv.FormatFloat(c.Ring, 'f', -1, 64))
+	}
+	return text
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+func distinct(nodes []int) []int { return slices.Compact(slices.Sorted(slices.Values(nodes))) }
+
+// domainOf names the smallest domain that has all of a plan; empty if that is the cluster.
+func (s *Snapshot) domainOf(plan *fabric.Plan) string {
+	depth := s.commonDepth(plan)
+	if depth == 0 {
+		return ""
+	}
+	return s.tree.LevelName(depth) + " " + s.tree.DomainName(depth, plan.Domains[depth][0])
+}
+
+// commonDepth is the depth of the smallest named domain that has all of a plan, 0 for the cluster.
+func (s *Snapshot) commonDepth(plan *fabric.Plan) int {
+	for depth := s.tree.Depth(); depth > 0; depth-- {
+		if d := plan.Domains[depth]; len(d) == 1 && s.tree.Domains(depth)[d[0]].Name != "" {
+			return depth
+		}
+	}
+	return 0
+}
+
+// selectors are the labels that keep the pods of each gang in the domain that was found, by
+// PodSet.
+func (s *Snapshot) selectors(a *ask, found *fitted) map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for i, g := range a.gangs {
+		labels := s.labelsOf(found.plans[i])
+		for _, k := range g.kinds {
+			out[k.podSet] = labels
+		}
+	}
+	return out
+}
+
+// labelsOf are the node labels of a plan's domain. Where another domain has the same name, those
+// of the domains around it tell them apart.
+func (s *Snapshot) labelsOf(plan *fabric.Plan) map[string]string {
+	depth := s.commonDepth(plan)
+	if depth == 0 {
+		return nil
+	}
+	at := plan.Domains[depth][0]
+	own := &s.tree.Domains(depth)[at]
+	level := func(d int) gangrequest.Level { return s.levels[d-1] }
+	out := map[string]string{level(depth).NodeLabel: own.Name}
+	others := 0
+	for i := range s.tree.Domains(depth) {
+		if s.tree.Domains(depth)[i].Name == own.Name {
+			others++
+		}
+	}
+	for d := depth - 1; d > 0 && others > 1; d-- {
+		if name := s.tree.Domains(d)[s.tree.DomainOf(d, own.First)].Name; name != "" {
+			out[level(d).NodeLabel] = name
+		}
+	}
+	return out
+}
+
+// updates has an entry for each PodSet, as Kueue wants it.
+func updates(w *kueue.Workload, selectors map[string]map[string]string) []kueue.PodSetUpdate {
+	out := make([]kueue.PodSetUpdate, 0, len(w.Spec.PodSets))
+	for i := range w.Spec.PodSets {
+		ps := &w.Spec.PodSets[i]
+		u := kueue.PodSetUpdate{Name: ps.Name}
+		for key, value := range selectors[ps.Name] {
+			if _, has := ps.Template.Spec.NodeSelector[key]; has {
+				continue // the job says it itself, and Kueue refuses what is said twice
+			}
+			if u.NodeSelector == nil {
+				u.NodeSelector = map[string]string{}
+			}
+			u.NodeSelector[key] = value
+		}
+		out = append(out, u)
+	}
+	return out
+}

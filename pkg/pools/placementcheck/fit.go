@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placementcheck
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+)
+
+// errAlone says that pods which are in no gang have no node.
+type errAlone struct{ have, want int }
+
+func (e *errAlone) Error() string { return fmt.Sprintf("cluster: %d of %d", e.have, e.want) }
+
+// isRoom reports whether an error says that there is no room now, and not that a wish cannot be
+// met at all.
+func isRoom(err error) bool {
+	var room *fabric.UnplaceableError
+	var alone *errAlone
+	return errors.As(err, &room) || errors.As(err, &alone)
+}
+
+// fitted is where the pods of an ask go.
+type fitted struct {
+	after *Snapshot // with them
+	plans []*fabric.Plan
+}
+
+// fit places all pods of an ask, or none. The Snapshot stays as it is. bound are the nodes that
+// members of the ask's gangs have already.
+func (s *Snapshot) fit(a *ask, bound []int) (*fitted, error) {
+	out := &fitted{after: s.copy()}
+	for _, g := range a.gangs {
+		plan, err := out.after.place(g, bound)
+		if err != nil {
+			return nil, err
+		}
+		out.plans = append(out.plans, plan)
+	}
+	for _, k := range a.singles {
+		if have := out.after.fill(k); have < k.count {
+			return nil, &errAlone{have: have, want: k.count}
+		}
+	}
+	return out, nil
+}
+
+// place plans a gang, and gives its members their places.
+func (s *Snapshot) place(g *gang, bound []int) (*fabric.Plan, error) {
+	plan, err := s.plan(g, bound)
+	if err != nil {
+		return nil, err
+	}
+	for rank, pod := range g.Members.Live {
+		k, at := g.kinds[g.of[pod.UID]], plan.Nodes[rank]
+		n := s.own(at)
+		if !k.demand.HasGPUs() {
+			n.give(pod.UID, k, nil)
+			continue
+		}
+		a, reason := placement.ChooseOnly(n.usageBeside(s.now, nil), k.demand.Request, plan.Sets[rank], false)
+		if reason != placement.Fits {
+			return nil, &fabric.UnplaceableError{Level: plan.Level, Have: rank, Want: len(g.Members.Live), Detail: fmt.Sprintf("node %s: %s", s.tree.Name(at), reason)}
+		}
+		n.give(pod.UID, k, a)
+	}
+	return plan, nil
+}
+
+// plan asks the planner, with what the nodes have now.
+func (s *Snapshot) plan(g *gang, bound []int) (*fabric.Plan, error) {
+	wishes, err := g.WishesIn(s.levels)
+	if err != nil {
+		return nil, err
+	}
+	r := &fabric.Request{}
+	for _, k := range g.kinds {
+		shape := fabric.Shape{Nodes: make([]fabric.Supply, len(s.nodes))}
+		if k.demand.HasGPUs() {
+			shape.GPUs = k.demand.Resources[0].Count
+		}
+		for at, n := range s.nodes {
+			shape.Nodes[at] = n.supply(s, k, 0, nil)
+		}
+		r.Shapes = append(r.Shapes, shape)
+	}
+	if len(g.kinds) > 1 {
+		r.Remaining = func(shape, at int, used nvtopo.Mask, placed []int) fabric.Supply {
+			return s.remaining(g, shape, at, used, placed)
+		}
+	}
+	for _, pod := range g.Members.Live {
+		r.Members = append(r.Members, fabric.Member{Shape: g.of[pod.UID]})
+	}
+	for _, at := range bound {
+		r.Members = append(r.Members, fabric.Member{Bound: true, Node: at})
+	}
+	wishes.Apply(r)
+	if r.SegmentSize > 0 && !r.SegmentRequired && len(r.Members)%r.SegmentSize != 0 {
+		r.SegmentSize = 0 // as the scheduler does
+	}
+	return fabric.Place(s.tree, r)
+}
+
+// remaining says what a node has for a kind beside members of others.
+func (s *Snapshot) remaining(g *gang, shape, at int, used nvtopo.Mask, placed []int) fabric.Supply {
+	k := g.kinds[shape]
+	var others []placement.Placed
+	for i, count := range placed {
+		if count > 0 {
+			others = append(others, placement.Placed{Demand: g.kinds[i].demand, Count: count})
+		}
+	}
+	return s.nodes[at].supply(s, k, used, others)
+}
+
+// fill gives pods of a kind to the nodes that have the least room left, and counts them. Each node
+// that refused one refuses the next.
+func (s *Snapshot) fill(k *kind) (have int) {
+	type candidate struct{ at, free int }
+	var order []candidate
+	for at, n := range s.nodes {
+		if n.ready && k.eligible.Allows(n.object) {
+			order = append(order, candidate{at, n.free(s.now)})
+		}
+	}
+	slices.SortFunc(order, func(a, b candidate) int { return cmp.Or(cmp.Compare(a.free, b.free), cmp.Compare(a.at, b.at)) })
+	for _, c := range order {
+		for have < k.count {
+			a, ok := s.nodes[c.at].takes(s, k)
+			if !ok {
+				break
+			}
+			s.own(c.at).give(k.uid(have), k, a)
+			have++
+			if k.alone {
+				break
+			}
+		}
+	}
+	return have
+}
+
+// missing are the pods of a Workload that have quota, and no node yet.
+type missing struct {
+	counts map[string]int // by PodSet
+	bound  []int          // nodes of the others, by node of the tree
+}
+
+// missingOf compares what was admitted with the pods that there are. of are the Workload's pods.
+func (s *Snapshot) missingOf(counts map[string]int, of []*v1.Pod) missing {
+	m := missing{counts: counts}
+	for _, p := range of {
+		name := p.Labels[kueue.LabelPodSet]
+		if _, ok := counts[name]; !ok && len(counts) == 1 {
+			for only := range counts {
+				name = only
+			}
+		}
+		at, known := s.tree.Node(p.Spec.NodeName)
+		switch live := p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed; {
+		case live && p.Spec.NodeName == "":
+			continue
+		case live && known:
+			m.bound = append(m.bound, at)
+		case p.Status.Phase == v1.PodFailed:
+			continue // it will be made anew
+		}
+		m.counts[name] = max(0, m.counts[name]-1)
+	}
+	return m
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placementcheck
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+const (
+	gpu       = topologyv1alpha1.DefaultResource
+	rackLabel = "topology.kubernetes.io/rack"
+	poolLabel = "pool.nvtopo.dev/pool"
+)
+
+// noon is when everything is asked.
+var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+
+// town is a World under construction: nodes of one pool, and a queue for it.
+type town struct {
+	World
+	tb     testing.TB
+	graphs map[string]*nvtopo.Graph
+}
+
+func newTown(tb testing.TB) *town {
+	tb.Helper()
+	t := &town{World: World{Now: noon}, tb: tb, graphs: map[string]*nvtopo.Graph{}}
+	t.Flavors = []kueue.ResourceFlavor{{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{poolLabel: "pool"}}}}
+	t.ClusterQueues = []kueue.ClusterQueue{{ObjectMeta: metav1.ObjectMeta{Name: "cq"}, Spec: kueue.ClusterQueueSpec{
+		ResourceGroups: []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "pool"}}}},
+	}}}
+	t.LocalQueues = []kueue.LocalQueue{{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pool"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "cq"}}}
+	return t
+}
+
+// node adds a node of a machine of the catalogue. labels are added to those of the pool.
+func (w *town) node(name, kind string, labels map[string]string) *v1.Node {
+	w.tb.Helper()
+	m, err := machine.Lookup(kind)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	g, err := m.GraphFor(name)
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	w.graphs[name] = g
+	t := topologyv1alpha1.FromGraph(name, gpu, g)
+	t.UID, t.Spec.NodeUID, t.ResourceVersion = types.UID("topology-"+name), types.UID("node-"+name), "1"
+	w.Topologies = append(w.Topologies, *t)
+	all := map[string]string{v1.LabelHostname: name, poolLabel: "pool"}
+	maps.Copy(all, labels)
+	w.Nodes = append(w.Nodes, v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: t.Spec.NodeUID, Labels: all},
+		Status: v1.NodeStatus{
+			Allocatable: v1.ResourceList{
+				v1.ResourceCPU: resource.MustParse("64"), v1.ResourceMemory: resource.MustParse("512Gi"), v1.ResourcePods: resource.MustParse("110"),
+				gpu: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI),
+			},
+			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
+		},
+	})
+	return &w.Nodes[len(w.Nodes)-1]
+}
+
+// racks adds n nodes of eight linked GPUs in each of some racks: a-0, a-1 and so on in rack a.
+func (w *town) racks(n int, racks ...string) {
+	w.tb.Helper()
+	for _, rack := range racks {
+		for i := range n {
+			w.node(rack+"-"+strconv.Itoa(i), "dgx-a100", map[string]string{rackLabel: rack})
+		}
+	}
+}
+
+// pod adds a bound pod with the GPUs of these positions. change may be nil.
+func (w *town) pod(name, node string, change func(*v1.Pod), gpus ...int) {
+	w.tb.Helper()
+	p := v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name)},
+		Spec:       podSpec(len(gpus)), Status: v1.PodStatus{Phase: v1.PodRunning},
+	}
+	p.Spec.NodeName = node
+	requestLimits(&p.Spec) // as the API server does
+	c := allocation.Container{Name: "main", Resource: gpu}
+	for _, i := range gpus {
+		c.GPUs = append(c.GPUs, w.graphs[node].GPUs[i].UUID)
+	}
+	a := allocation.Allocation{Version: allocation.Version, Node: node, PodUID: p.UID, Containers: []allocation.Container{c}}
+	text, err := a.Encode()
+	if err != nil {
+		w.tb.Fatal(err)
+	}
+	p.Annotations = map[string]string{allocation.Key: text}
+	if change != nil {
+		change(&p)
+	}
+	w.Pods = append(w.Pods, p)
+}
+
+func podSpec(gpus int) v1.PodSpec {
+	c := v1.Container{Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}
+	if gpus > 0 {
+		c.Resources.Limits = v1.ResourceList{gpu: *resource.NewQuantity(int64(gpus), resource.DecimalSI)}
+	}
+	return v1.PodSpec{SchedulerName: SchedulerName, Containers: []v1.Container{c}}
+}
+
+// job is a Workload with quota of pods with GPUs, which asks for a place.
+func job(name string, pods, gpus int, annotations map[string]string) *kueue.Workload {
+	count := int32(pods)
+	return &kueue.Workload{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "team", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(noon.Add(-time.Minute)),
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: name, UID: types.UID("job-" + name)}},
+		},
+		Spec: kueue.WorkloadSpec{QueueName: "pool", PodSets: []kueue.PodSet{{
+			Name: "main", Count: count, Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}, Spec: podSpec(gpus)},
+		}}},
+		Status: kueue.WorkloadStatus{
+			Conditions:      []metav1.Condition{{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon)}},
+			Admission:       &kueue.Admission{PodSetAssignments: []kueue.PodSetAssignment{{Name: "main", Count: &count, Flavors: map[v1.ResourceName]string{gpu: "pool"}}}},
+			AdmissionChecks: []kueue.AdmissionCheckState{{Name: names.CheckPlacementObject, State: kueue.CheckPending}},
+		},
+	}
+}
+
+// gangOf is annotations of a gang, with what it asks of the fabric.
+func gangOf(name string, size int, wishes ...string) map[string]string {
+	out := map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(size)}
+	for i := 0; i+1 < len(wishes); i += 2 {
+		out[wishes[i]] = wishes[i+1]
+	}
+	return out
+}
+
+// String says what is used, for a test that fails.
+func (w *town) String() string {
+	var b strings.Builder
+	for i := range w.Pods {
+		p := &w.Pods[i]
+		fmt.Fprintf(&b, "%s on %s: %s\n", p.Name, p.Spec.NodeName, p.Annotations[allocation.Key])
+	}
+	return b.String()
+}

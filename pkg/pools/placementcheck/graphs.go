@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placementcheck
+
+import (
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// Graphs are the topologies of nodes as they were read last, and what was worked out from
+// them. They save time only. Make one with NewGraphs; it is for one goroutine.
+type Graphs struct {
+	reader   topologyv1alpha1.Reader
+	registry *nvtopo.Registry
+	decoder  usage.Decoder
+	slotter  *placement.SlotCounter
+	known    map[string]known // by node
+	none     nodelease.Expiry // Leases are not read: the condition Stale says what follows from them
+}
+
+// known is what one version of an object said.
+type known struct {
+	object  types.UID
+	version string
+	node    *usage.Node // nil: it does not count
+}
+
+// NewGraphs returns Graphs that know nothing yet.
+func NewGraphs() *Graphs {
+	return &Graphs{
+		registry: nvtopo.NewRegistry(nvtopo.DefaultWeights()), decoder: usage.NewDecoder(), slotter: placement.NewSlotCounter(), known: map[string]known{},
+	}
+}
+
+// read returns the topology of a node; nil if none counts.
+func (g *Graphs) read(node *v1.Node, t *topologyv1alpha1.NodeGPUTopology) *usage.Node {
+	if t == nil || t.Spec.NodeUID != node.UID || meta.IsStatusConditionTrue(t.Status.Conditions, topologyv1alpha1.ConditionStale) {
+		return nil
+	}
+	if k, ok := g.known[t.Name]; ok && k.object == t.UID && k.version == t.ResourceVersion && t.ResourceVersion != "" {
+		return k.node
+	}
+	k := known{object: t.UID, version: t.ResourceVersion, node: g.decode(t)}
+	g.known[t.Name] = k
+	return k.node
+}
+
+// decode reads an object; nil if its graphs cannot be read, which the exporter's own checks say.
+// Of the rest what cannot be read is left out, as the scheduler does.
+func (g *Graphs) decode(t *topologyv1alpha1.NodeGPUTopology) *usage.Node {
+	graphs, numa, err := g.reader.Read(t)
+	if err != nil {
+		return nil
+	}
+	n := &usage.Node{
+		Name: t.Name, NodeUID: t.Spec.NodeUID, ResourceVersion: t.ResourceVersion, ObjectUID: t.UID, Created: t.CreationTimestamp.Time,
+		NUMA: numa, Spec: &t.Spec, KubeletStatus: t.Status.Kubelet, Exporter: &g.none, Agent: &g.none,
+	}
+	for _, resource := range slices.Sorted(maps.Keys(graphs)) {
+		n.Accels = append(n.Accels, g.decoder.Accel(resource, g.registry.Tables(graphs[resource])))
+		n.Resources = append(n.Resources, resource)
+	}
+	if err := g.decoder.ReadKubelet(n, n.KubeletStatus); err != nil {
+		n.KubeletStatus = nil
+	}
+	n.Complete()
+	usage.ReadRecords(n, t)
+	return n
+}
+
+// forget drops what is known of nodes that are gone.
+func (g *Graphs) forget(nodes map[string]*v1.Node) {
+	maps.DeleteFunc(g.known, func(name string, _ known) bool { return nodes[name] == nil })
+}

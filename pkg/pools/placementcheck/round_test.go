@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placementcheck
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+)
+
+// answers are the states that a round writes, by job; Release is one of them.
+func answers(w *town, g *Graphs) map[string]string {
+	steps, _ := NextRound(&w.World, g)
+	out := map[string]string{}
+	for _, s := range steps {
+		out[s.Workload.Name] = string(s.Kind)
+		if s.Check != nil {
+			out[s.Workload.Name] = string(s.Check.State)
+		}
+	}
+	return out
+}
+
+// carryOut does what the API server does with the steps of a round.
+func (w *town) carryOut(g *Graphs) map[string]string {
+	steps, _ := NextRound(&w.World, g)
+	out := map[string]string{}
+	for _, s := range steps {
+		if s.Check != nil {
+			s.Workload.Status.AdmissionChecks = []kueue.AdmissionCheckState{*s.Check}
+			out[s.Workload.Name] = string(s.Check.State)
+		}
+	}
+	return out
+}
+
+func TestTwoJobsAreNotPromisedOnePlace(t *testing.T) {
+	w, g := newTown(t), NewGraphs()
+	w.racks(4, "a")
+	first, second := job("first", 3, 8, gangOf("first", 3)), job("second", 3, 8, gangOf("second", 3))
+	second.Spec.Priority = new(int32(5))
+	single, late := job("single", 1, 8, nil), job("late", 1, 8, nil)
+	late.Status.Conditions[0].LastTransitionTime = metav1.NewTime(noon.Add(time.Second))
+	w.Workloads = []kueue.Workload{*first, *late, *single, *second}
+	want := map[string]string{"first": "Retry", "late": "Retry", "second": "Ready", "single": "Ready"}
+	if got := w.carryOut(g); !equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	// Nothing of this is remembered but in the objects.
+	for i := range w.Workloads {
+		if checkOf(&w.Workloads[i]).State == kueue.CheckRetry {
+			checkOf(&w.Workloads[i]).State = kueue.CheckPending
+		}
+	}
+	if got, want := answers(w, NewGraphs()), map[string]string{"first": "Retry", "late": "Retry"}; !equal(got, want) {
+		t.Errorf("after a restart got %v, want %v", got, want)
+	}
+	// Pods that are bound count by themselves, and the promise ends with them.
+	for _, p := range []struct{ name, node string }{{"second-0", "a-0"}, {"second-1", "a-1"}, {"second-2", "a-2"}} {
+		w.pod(p.name, p.node, func(p *v1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "second", UID: "job-second", Controller: new(true)}}
+		}, 0, 1, 2, 3, 4, 5, 6, 7)
+	}
+	w.node("b-0", "dgx-a100", nil)
+	if got, want := answers(w, g), map[string]string{"first": "Retry", "late": "Ready"}; !equal(got, want) {
+		t.Errorf("with the pods of the second bound and one node more got %v, want %v", got, want)
+	}
+}
+
+func equal(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k := range a {
+		if a[k] != b[k] {
+			return false
+		}
+	}
+	return true
+}
+
+// evict does what Kueue does with a Workload whose check says Retry.
+func evict(w *kueue.Workload) {
+	c := checkOf(w)
+	message := `Evicted due to AdmissionCheck in Retry state: "nvtopo-placement" (` + c.Message + ")"
+	*c = kueue.AdmissionCheckState{Name: c.Name, State: kueue.CheckPending, Message: "Reset to Pending after eviction. Previously: Retry", RetryCount: new(retries(c) + 1)}
+	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue, Reason: kueue.EvictedByAdmissionCheck, Message: message})
+}
+
+// dequeue is what follows when the job is stopped.
+func dequeue(w *kueue.Workload) {
+	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse})
+	meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadRequeued, Status: metav1.ConditionFalse, Reason: kueue.EvictedByAdmissionCheck})
+	w.Status.Admission = nil
+}
+
+// TestTheWayOfAJobWithoutAPlace plays what Kueue does between our writes.
+func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
+	town, g := newTown(t), NewGraphs()
+	town.racks(1, "a")
+	town.pod("other", "a-0", nil, 0)
+	town.Workloads = []kueue.Workload{*job("train", 1, 8, nil)}
+	w := &town.Workloads[0]
+	c := func() *kueue.AdmissionCheckState { return checkOf(w) }
+	take := func(step *Step) {
+		t.Helper()
+		if step == nil {
+			t.Fatalf("there is no step: stage %d, %+v", stageOf(w, town.Now), w.Status)
+		}
+		w.Status.AdmissionChecks = []kueue.AdmissionCheckState{*step.Check}
+	}
+	town.carryOut(g)
+	if c().State != kueue.CheckRetry || *c().RequeueAfterSeconds != 0 {
+		t.Fatalf("got %+v, want Retry without a time, with which Kueue would keep the quota", c())
+	}
+	if got := nextPause(w, noon); got != nil {
+		t.Fatalf("it is Kueue's turn to evict, got %+v", got)
+	}
+	evict(w)
+	take(nextPause(w, noon))
+	if c().State != kueue.CheckRetry || *c().RequeueAfterSeconds != 10 || c().Message != "cluster: 0 of 1" {
+		t.Fatalf("got %+v, want Retry after 10 seconds, with the reason", c())
+	}
+	dequeue(w)
+	if nextPause(w, noon) != nil || len(answers(town, g)) > 0 {
+		t.Fatal("it is Kueue's turn to note the time")
+	}
+	w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(10 * time.Second)}}
+	take(nextPause(w, noon))
+	if c().State != kueue.CheckPending || c().Message != "cluster: 0 of 1" || retries(c()) != 1 {
+		t.Fatalf("got %+v, want Pending with the reason", c())
+	}
+	if got := answers(town, g); len(got) > 0 {
+		t.Fatalf("got %v while there is no place, and it is paused", got)
+	}
+	town.Now = noon.Add(6 * time.Second)
+	steps, _ := NextRound(&town.World, g)
+	if len(steps) != 1 || steps[0].Kind != Pause || *steps[0].Check.RequeueAfterSeconds != 20 {
+		t.Fatalf("shortly before the end of the pause got %+v, want a longer one", steps)
+	}
+	town.Pods = nil
+	if got := answers(town, g); got["train"] != string(Release) {
+		t.Fatalf("with a place got %v, want Release", got)
+	}
+}
+
+// TestOneThatStarvesKeepsItsQuota: small jobs fill whatever ends as long as their quota allows it.
+func TestOneThatStarvesKeepsItsQuota(t *testing.T) {
+	town, g := newTown(t), NewGraphs()
+	town.racks(1, "a")
+	town.pod("other", "a-0", nil, 0)
+	for _, name := range []string{"old", "older"} {
+		w := job(name, 1, 8, nil)
+		checkOf(w).RetryCount = new(int32(starvesAfter))
+		town.Workloads = append(town.Workloads, *w)
+	}
+	steps, again := NextRound(&town.World, g)
+	if len(steps) != 2 || steps[0].Check.State != kueue.CheckPending || steps[1].Check.State != kueue.CheckRetry {
+		t.Fatalf("got %+v, want one that keeps its quota, and Retry", steps)
+	}
+	if want := "cluster: 0 of 1; keeps its quota until 2026-11-24T12:10:00Z"; steps[0].Check.Message != want || !again.Equal(noon.Add(keepQuota)) {
+		t.Errorf("got %q until %s, want %q", steps[0].Check.Message, again, want)
+	}
+	town.Now = noon.Add(keepQuota)
+	if got, want := answers(town, g), map[string]string{"old": "Retry", "older": "Retry"}; !equal(got, want) {
+		t.Errorf("after that time got %v, want %v", got, want)
+	}
+	// Without quota it is let into its queue again, one at a time.
+	for i := range town.Workloads {
+		w := &town.Workloads[i]
+		checkOf(w).State = kueue.CheckRetry
+		evict(w)
+		dequeue(w)
+		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: town.Now.Add(time.Second)}}
+	}
+	if got, want := answers(town, g), map[string]string{"older": "Retry"}; !equal(got, want) {
+		t.Errorf("got %v, want a longer pause for one of them only: %v", got, want)
+	}
+}
+
+func TestHeldJobsAreNotAllToldOfOnePlace(t *testing.T) {
+	town, g := newTown(t), NewGraphs()
+	town.racks(1, "a")
+	for i, name := range []string{"a", "b", "c"} {
+		w := job(name, 1, 4, nil)
+		w.Spec.Priority = new(int32(i))
+		c := checkOf(w)
+		c.State, c.Message = kueue.CheckRetry, "cluster: 0 of 1"
+		evict(w)
+		dequeue(w)
+		w.Status.RequeueState = &kueue.RequeueState{RequeueAt: &metav1.Time{Time: noon.Add(time.Minute)}}
+		town.Workloads = append(town.Workloads, *w)
+	}
+	if got, want := answers(town, g), map[string]string{"b": "Release", "c": "Release"}; !equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	town.Topologies = nil
+	if got, want := answers(town, g), map[string]string{"a": "Release", "b": "Release", "c": "Release"}; !equal(got, want) {
+		t.Errorf("without any topology got %v, want %v", got, want)
+	}
+}
+
+func TestStages(t *testing.T) {
+	tests := map[string]struct {
+		change func(*kueue.Workload)
+		want   stage
+	}{
+		"has quota":              {func(*kueue.Workload) {}, asking},
+		"was told to start":      {func(w *kueue.Workload) { checkOf(w).State = kueue.CheckReady }, promised},
+		"has no quota":           {func(w *kueue.Workload) { w.Status.Conditions = nil }, elsewhere},
+		"is not asked":           {func(w *kueue.Workload) { w.Status.AdmissionChecks = nil }, elsewhere},
+		"is being deleted":       {func(w *kueue.Workload) { w.DeletionTimestamp = &metav1.Time{Time: noon} }, elsewhere},
+		"is not active":          {func(w *kueue.Workload) { w.Spec.Active = new(false) }, elsewhere},
+		"was rejected by others": {func(w *kueue.Workload) { checkOf(w).State = kueue.CheckRejected }, elsewhere},
+		"was admitted without our check": {func(w *kueue.Workload) {
+			w.Status.AdmissionChecks = nil
+			meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadAdmitted, Status: metav1.ConditionTrue})
+		}, promised},
+		"has finished": {func(w *kueue.Workload) {
+			meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue})
+		}, elsewhere},
+		"is about to be evicted":               {func(w *kueue.Workload) { checkOf(w).State = kueue.CheckRetry }, elsewhere},
+		"was evicted, and has its quota still": {func(w *kueue.Workload) { checkOf(w).State = kueue.CheckRetry; evict(w) }, evicted},
+		"was evicted, and is in its queue again": {func(w *kueue.Workload) {
+			checkOf(w).State = kueue.CheckRetry
+			evict(w)
+			dequeue(w)
+			meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadRequeued, Status: metav1.ConditionTrue})
+		}, elsewhere},
+		"was evicted for another reason": {func(w *kueue.Workload) {
+			evict(w)
+			meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted).Reason = kueue.EvictedByPreemption
+		}, elsewhere},
+		"Kueue took the time, and it is over": {func(w *kueue.Workload) {
+			evict(w)
+			dequeue(w)
+			c := checkOf(w)
+			c.State, c.RequeueAfterSeconds, c.LastTransitionTime = kueue.CheckRetry, new(int32(5)), metav1.NewTime(noon.Add(-6*time.Second))
+		}, timed},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := job("train", 1, 1, nil)
+			tc.change(w)
+			if got := stageOf(w, noon); got != tc.want {
+				t.Errorf("got stage %d, want %d", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestPausesGrow(t *testing.T) {
+	var got []string
+	for i := range int32(7) {
+		got = append(got, pauseAfter(i).String())
+	}
+	if want := []string{"10s", "10s", "20s", "40s", "1m0s", "1m0s", "1m0s"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestTheReasonOutlivesTheEviction(t *testing.T) {
+	for message, want := range map[string]string{
+		`Evicted due to AdmissionCheck in Retry state: "nvtopo-placement" (rack: 3 of 4)`:                     "rack: 3 of 4",
+		`Evicted due to AdmissionChecks in Retry state: "a" (b); "nvtopo-placement" (rack: 3 of 4); "z" (no)`: "rack: 3 of 4",
+		`Evicted due to AdmissionCheck in Retry state: "nvtopo-placement" (it is (very) full)`:                "it is (very) full",
+		"something else": "something else",
+	} {
+		w := &kueue.Workload{}
+		meta.SetStatusCondition(&w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue, Message: message})
+		if got := reasonOf(w); got != want {
+			t.Errorf("of %q got %q, want %q", message, got, want)
+		}
+	}
+}
+
+func TestAPodsReadyTimeoutThatIsTooShortIsRefused(t *testing.T) {
+	if err := checkTimeout(LeastPodsReadyTimeout); err != nil {
+		t.Error(err)
+	}
+	err := checkTimeout(LeastPodsReadyTimeout - time.Second)
+	if err == nil || !strings.Contains(err.Error(), "--pods-ready-timeout 1m29s") || !strings.Contains(err.Error(), "1m30s or more") {
+		t.Errorf("got %v, want an error that names the flag and the least value", err)
+	}
+}
+
+// A pod that failed is made anew, one that succeeded is not, and those of others do not count.
+func TestMissingPods(t *testing.T) {
+	w := newTown(t)
+	w.racks(1, "a")
+	s := NewSnapshot(&w.World, NewGraphs())
+	pod := func(name, node string, phase v1.PodPhase) *v1.Pod {
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(name), Labels: map[string]string{kueue.LabelPodSet: "main"}}, Status: v1.PodStatus{Phase: phase}}
+		p.Spec.NodeName = node
+		return p
+	}
+	got := s.missingOf(map[string]int{"main": 6}, []*v1.Pod{
+		pod("bound", "a-0", v1.PodRunning), pod("waits", "", v1.PodPending), pod("done", "a-0", v1.PodSucceeded),
+		pod("failed", "a-0", v1.PodFailed), pod("on a node that is gone", "z", v1.PodRunning),
+	})
+	if got.counts["main"] != 3 || len(got.bound) != 1 {
+		t.Errorf("got %+v, want 3 that are missing and one node", got)
+	}
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placementcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// Reasons of events on Workloads.
+const (
+	reasonReady = "PlacementReady"
+	reasonRetry = "PlacementRetry"
+	reasonWait  = "PlacementWait"
+)
+
+// writers is how many Workloads are written at a time.
+const writers = 8
+
+// write writes the steps of a round. A Workload that somebody else changed meanwhile is left for
+// the next one: behind.
+func (r *Reconciler) write(ctx context.Context, steps []Step) (behind bool, err error) {
+	var (
+		wait   sync.WaitGroup
+		mu     sync.Mutex
+		failed []error
+		slots  = make(chan struct{}, writers)
+	)
+	for i := range steps {
+		slots <- struct{}{}
+		wait.Go(func() {
+			defer func() { <-slots }()
+			after, err := r.writer.write(ctx, &steps[i])
+			mu.Lock()
+			defer mu.Unlock()
+			switch uid := steps[i].Workload.UID; {
+			case err == nil:
+				r.written[uid] = after
+				r.tell(&steps[i])
+			case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+				behind = true
+			case apierrors.IsInvalid(err):
+				failed = append(failed, err) // it was certainly not carried out
+			default:
+				r.written[uid] = nil
+				failed = append(failed, err)
+			}
+		})
+	}
+	wait.Wait()
+	return behind, errors.Join(failed...)
+}
+
+// writer writes single steps.
+type writer struct{ client client.Client }
+
+// write returns the Workload as the write left it. Each write holds only for the version that was
+// decided about.
+func (w *writer) write(ctx context.Context, step *Step) (*kueue.Workload, error) {
+	of := step.Workload
+	out := &kueue.Workload{
+		TypeMeta:   metav1.TypeMeta{APIVersion: kueue.SchemeGroupVersion.String(), Kind: kueue.WorkloadKind},
+		ObjectMeta: metav1.ObjectMeta{Namespace: of.Namespace, Name: of.Name, UID: of.UID, ResourceVersion: of.ResourceVersion},
+	}
+	if step.Kind == Release {
+		// Kueue's own entry, which it takes for the end of the pause. It cannot be applied: it is to go.
+		patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"status":{"requeueState":{"requeueAt":null}}}`, of.ResourceVersion)
+		if err := w.client.Status().Patch(ctx, out, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(names.FieldOwner)); err != nil {
+			return nil, fmt.Errorf("end the pause of Workload %s/%s: %w", of.Namespace, of.Name, err)
+		}
+		return out, nil
+	}
+	out.Status.AdmissionChecks = []kueue.AdmissionCheckState{*step.Check}
+	if err := w.client.Status().Patch(ctx, out, client.Apply, client.FieldOwner(names.FieldOwner), client.ForceOwnership); err != nil {
+		return nil, fmt.Errorf("apply the check of Workload %s/%s: %w", of.Namespace, of.Name, err)
+	}
+	return out, nil
+}
+
+// tell says what an answer was.
+func (r *Reconciler) tell(step *Step) {
+	if step.Kind != Answer {
+		return
+	}
+	switch w, c := step.Workload, step.Check; c.State {
+	case kueue.CheckReady:
+		count(w, resultReady, r.clock.Now())
+		r.recorder.Event(w, v1.EventTypeNormal, reasonReady, c.Message)
+	case kueue.CheckRetry:
+		count(w, resultRetry, r.clock.Now())
+		r.recorder.Event(w, v1.EventTypeNormal, reasonRetry, "no place for its pods, so its quota is for others: "+c.Message)
+	default:
+		r.recorder.Event(w, v1.EventTypeNormal, reasonWait, c.Message)
+	}
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package remotesession
+
+import (
+	"context"
+	"fmt"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+const controllerName = "remotesession"
+
+// Setup has the manager run sessions, with gates of the image. Without one, each session says that
+// there is none.
+func Setup(mgr manager.Manager, gateImage string) error {
+	r := &reconciler{
+		Client: mgr.GetClient(), api: mgr.GetAPIReader(), events: mgr.GetEventRecorderFor(names.FieldOwner), clock: clock.RealClock{}, image: gateImage,
+	}
+	err := ctrl.NewControllerManagedBy(mgr).Named(controllerName).
+		For(&v1alpha1.RemoteGPUSession{}).Owns(&batchv1.Job{}).Watches(&v1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofPod)).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("register the controller %s: %w", controllerName, err)
+	}
+	return nil
+}
+
+// ofPod names the session that a pod serves.
+func ofPod(_ context.Context, o client.Object) []reconcile.Request {
+	session := o.GetLabels()[names.LabelSession]
+	if session == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: session}}}
+}

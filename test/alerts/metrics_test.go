@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alerts
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+)
+
+// TestRulesNameMetricsThatExist: a rule about a metric that nobody has is silent for ever.
+func TestRulesNameMetricsThatExist(t *testing.T) {
+	ours := literals(t, filepath.Join(testrig.Repository(), "pkg", "pools"))
+	known := kueueMetrics(t)
+	all := rules(t)
+	for _, r := range all {
+		known = append(known, r.Record)
+	}
+	for _, r := range all {
+		for _, name := range metricsOf(r.Expr) {
+			name = strings.TrimSuffix(name, "_bucket")
+			if !slices.Contains(known, name) && !made(name, ours) {
+				t.Errorf("%s%s: nobody has the metric %s", r.Alert, r.Record, name)
+			}
+		}
+	}
+}
+
+// made says whether a name is one of the literals, or made of two as prefix_ + rest.
+func made(name string, literals []string) bool {
+	for i := range name {
+		if i > 0 && name[i-1] == '_' && slices.Contains(literals, name[:i]) && slices.Contains(literals, name[i:]) {
+			return true
+		}
+	}
+	return slices.Contains(literals, name)
+}
+
+// literals are the strings in the Go files below a folder, but those of tests: names of metrics
+// are among them.
+func literals(t *testing.T, folder string) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				if text, err := strconv.Unquote(lit.Value); err == nil {
+					found = append(found, text)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+var kueueMetric = regexp.MustCompile(`Subsystem:\s+constants\.KueueName,\s+Name:\s+"(\w+)"`)
+
+// kueueMetrics are those that the Kueue of tools/kueue registers.
+func kueueMetrics(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue")
+	cmd.Dir = filepath.Join(testrig.Repository(), "tools", "kueue")
+	dir, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("where Kueue's source is: %v", err)
+	}
+	text, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "pkg", "metrics", "metrics.go"))
+	if err != nil {
+		t.Fatalf("Kueue's source (go -C tools/kueue mod download sigs.k8s.io/kueue): %v", err)
+	}
+	var found []string
+	for _, m := range kueueMetric.FindAllStringSubmatch(string(text), -1) {
+		found = append(found, "kueue_"+m[1])
+	}
+	return found
+}
+
+var (
+	// Text, matchers of labels, lists of labels, ranges and offsets name no metric.
+	aside = regexp.MustCompile(`"[^"]*"|\{[^}]*\}|\b(by|on|without|ignoring|group_left|group_right) ?\([^)]*\)|\[[^\]]*\]|\boffset \w+`)
+	word  = regexp.MustCompile(`[a-zA-Z_:][a-zA-Z0-9_:]*\(?`)
+	verbs = []string{"and", "or", "unless", "bool", "sum", "min", "max", "avg", "count"}
+)
+
+// metricsOf are the names of the metrics in an expression of PromQL, in order.
+func metricsOf(expr string) []string {
+	var names []string
+	for _, w := range word.FindAllString(aside.ReplaceAllString(expr, " "), -1) {
+		if !strings.HasSuffix(w, "(") && !slices.Contains(verbs, w) {
+			names = append(names, w)
+		}
+	}
+	return names
+}
+
+func TestMetricsOf(t *testing.T) {
+	tests := map[string]struct {
+		expr string
+		want []string
+	}{
+		"functions, labels and words are none": {
+			`max by (pool) (a_b{c="d"}) / on (pool) (rate(e:f[5m]) > 0) unless g offset 7d <= 3 * sum(h)`, []string{"a_b", "e:f", "g", "h"},
+		},
+		"text is none": {`label_replace(a, "pool", "$1", "queue", "([^.]+).*") or absent(b)`, []string{"a", "b"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, metricsOf(tc.expr)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// checked is a flavor of the scenario's nodes and a queue of tenant a whose quota is no bound. Its
+// jobs are asked for a place before they start.
+const checked = `apiVersion: kueue.x-k8s.io/v1beta2
+kind: ResourceFlavor
+metadata: {name: POOL}
+spec: {nodeLabels: {pool.nvtopo.dev/pool: POOL}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: POOL}
+spec:
+  namespaceSelector: {matchLabels: {pool.nvtopo.dev/tenant: POOL-a}}
+  queueingStrategy: BestEffortFIFO
+  preemption: {withinClusterQueue: LowerPriority}
+  admissionChecksStrategy: {admissionChecks: [{name: nvtopo-placement}]}
+  resourceGroups:
+  - coveredResources: [nvidia.com/gpu]
+    flavors: [{name: POOL, resources: [{name: nvidia.com/gpu, nominalQuota: QUOTA}]}]
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: LocalQueue
+metadata: {name: POOL, namespace: POOL-a}
+spec: {clusterQueue: POOL}
+`
+
+// checkedQueue makes the queue, with a quota of so many GPUs.
+func (s *scenario) checkedQueue(t *testing.T, quota int) {
+	t.Helper()
+	s.tenants(t, "a")
+	s.yaml(t, strings.ReplaceAll(checked, "QUOTA", strconv.Itoa(quota)))
+}
+
+// rack is a name that no other scenario's racks have: the fabric is that of the whole cluster.
+func rack(t *testing.T, i int) string { return fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), i) }
+
+// gang makes a Job whose pods are placed together, with what they ask of the fabric.
+func (s *scenario) gang(t *testing.T, name string, w work, wishes map[string]string) {
+	t.Helper()
+	if err := s.priorityClass(t.Context(), w.priority); err != nil {
+		t.Fatal(err)
+	}
+	job := s.jobObject("a", name, &w)
+	indexed := batchv1.IndexedCompletion
+	job.Spec.CompletionMode = &indexed
+	annotations := map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(int(w.pods))}
+	maps.Copy(annotations, job.Spec.Template.Annotations)
+	maps.Copy(annotations, wishes)
+	job.Spec.Template.Annotations = annotations
+	if err := s.Create(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check is what the check says of a job; empty if it is not asked.
+func (s *scenario) check(ctx context.Context, job string) (c kueue.AdmissionCheckState, w *kueue.Workload, err error) {
+	w, err = s.workload(ctx, "a", job)
+	if err != nil || w == nil {
+		return c, w, err
+	}
+	for i := range w.Status.AdmissionChecks {
+		if w.Status.AdmissionChecks[i].Name == names.CheckPlacementObject {
+			c = w.Status.AdmissionChecks[i]
+		}
+	}
+	return c, w, nil
+}
+
+// paused waits until a job has no quota, because the check found no place for such a reason.
+func (s *scenario) paused(t *testing.T, job, why string) {
+	t.Helper()
+	s.waitFor(t, "job "+job+" is paused", func(ctx context.Context) (bool, string) {
+		c, w, err := s.check(ctx, job)
+		if err != nil || w == nil {
+			return false, fmt.Sprint(w, err)
+		}
+		done := w.Status.RequeueState != nil && w.Status.RequeueState.RequeueAt != nil && w.Status.Admission == nil && c.State == kueue.CheckPending
+		return done && strings.Contains(c.Message, why), fmt.Sprintf("check %+v, requeue %+v, conditions %+v", c, w.Status.RequeueState, w.Status.Conditions)
+	})
+}
+
+// placed waits until the pods of a job run, and returns what the check had said, and their nodes.
+func (s *scenario) placed(t *testing.T, job string, pods int) (c kueue.AdmissionCheckState, nodes map[string]int) {
+	t.Helper()
+	nodes = map[string]int{}
+	for _, p := range s.running(t, "a", job, pods) {
+		nodes[p.Spec.NodeName]++
+	}
+	c, w, err := s.check(t.Context(), job)
+	if err != nil || w == nil {
+		t.Fatalf("job %s: %v, %v", job, w, err)
+	}
+	if c.State != kueue.CheckReady {
+		t.Fatalf("job %s runs, and the check says %+v", job, c)
+	}
+	return c, nodes
+}
+
+// neverBound checks for a while that no pod of a job is bound.
+func (s *scenario) neverBound(t *testing.T, job string, d time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+		for _, p := range s.pods(t, "a", job) {
+			if p.Spec.NodeName != "" {
+				t.Fatalf("pod %s is bound to %s", p.Name, p.Spec.NodeName)
+			}
+		}
+	}
+}
+
+// Acceptance 33: a gang has quota and no place. It does not hold the quota, others run
+// meanwhile, and it starts when there is a place.
+func TestQuotaWithoutAPlaceIsForOthers(t *testing.T) {
+	s := newScenario(t, dgx(4)...)
+	s.checkedQueue(t, 48)
+	s.job(t, "a", "blocker", work{gpus: 1})
+	blocker := s.running(t, "a", "blocker", 1)
+
+	s.gang(t, "whole", work{pods: 4, gpus: 8, priority: 5}, nil)
+	s.paused(t, "whole", "cluster: 3 of 4")
+	s.jobs(t, "a", "single", 8, work{gpus: 1})
+	s.waitBound(t, map[string]int64{"a": 9})
+	s.neverBound(t, "whole", time.Minute)
+	if got := s.evicted("a"); len(got) != 1 || got["whole"] > 8 {
+		t.Errorf("evictions %v, want those of job whole only, and few: it has quota while Kueue is faster than the pause", got)
+	}
+	_, w, err := s.check(t.Context(), "whole")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.Status.Admission != nil {
+		t.Errorf("job whole holds quota without a place: %+v", w.Status.Admission)
+	}
+
+	for i := range 8 {
+		s.end(t, s.pods(t, "a", "single-"+strconv.Itoa(i))[0])
+	}
+	ended := time.Now()
+	s.end(t, blocker[0])
+	_, nodes := s.placed(t, "whole", 4)
+	t.Logf("job whole runs %s after its place was free; evictions %v", time.Since(ended).Round(100*time.Millisecond), s.evicted("a"))
+	if len(nodes) != 4 {
+		t.Errorf("its pods are on %v", nodes)
+	}
+}
+
+// Acceptance 36 and 43: a gang that communicates gets four whole nodes of one rack, which its pods
+// select from then on; the estimates are those of the requirement.
+func TestAGangIsKeptInTheRackThatWasFound(t *testing.T) {
+	a, b := rack(t, 0), rack(t, 1)
+	s := newScenario(t, racked(4, a, b)...)
+	s.checkedQueue(t, 64)
+	s.job(t, "a", "other", work{gpus: 1})
+	taken, free := a, b
+	if s.rackOf(t, s.running(t, "a", "other", 1)[0].Spec.NodeName) == b {
+		taken, free = b, a
+	}
+	s.gang(t, "train", work{pods: 4, gpus: 8}, map[string]string{gangrequest.StrategyKey: "communication_heavy"})
+	c, nodes := s.placed(t, "train", 4)
+	if want := "optimal (same rack): 4 pods on 4 nodes of rack " + free + ", all-reduce of 100 MB in 1.46484375 ms"; c.Message != want {
+		t.Errorf("the check says %q, want %q", c.Message, want)
+	}
+	if got := c.PodSetUpdates[0].NodeSelector; got[rackLabel] != free || len(got) != 1 {
+		t.Errorf("the check selects %v, want rack %s and nothing else", got, free)
+	}
+	for node := range nodes {
+		if got := s.rackOf(t, node); got != free || len(nodes) != 4 {
+			t.Errorf("the pods are on %v, want four nodes of rack %s; rack %s has another's pod", nodes, free, taken)
+		}
+	}
+	for _, p := range s.pods(t, "a", "train") {
+		if p.Spec.NodeSelector[rackLabel] != free {
+			t.Errorf("pod %s selects %v", p.Name, p.Spec.NodeSelector)
+		}
+		if p.Labels[kueue.LabelPodSet] == "" {
+			t.Errorf("pod %s has the labels %v: the scheduler cannot know that Kueue admitted it, and may be patient", p.Name, p.Labels)
+		}
+	}
+	s.estimates(t, "train", fabric.QualitySameRack, gangrequest.Estimate{Ring: 1.46484375, Tree: 3.90625, Other: 0.4})
+
+	s.gang(t, "small", work{pods: 2, gpus: 2}, nil)
+	if _, nodes := s.placed(t, "small", 2); len(nodes) != 1 {
+		t.Errorf("the pods of the small gang are on %v, want one node", nodes)
+	}
+	s.estimates(t, "small", fabric.QualityOneNode, gangrequest.Estimate{})
+}
+
+// Acceptance 39: a gang that computes is spread over the racks.
+func TestAGangThatComputesIsSpread(t *testing.T) {
+	a, b := rack(t, 0), rack(t, 1)
+	s := newScenario(t, racked(4, a, b)...)
+	s.checkedQueue(t, 64)
+	s.gang(t, "train", work{pods: 4, gpus: 8}, map[string]string{gangrequest.StrategyKey: "compute_heavy"})
+	c, nodes := s.placed(t, "train", 4)
+	if want := "acceptable (adjacent racks): 4 pods on 4 nodes, all-reduce of 100 MB in 2.9296875 ms"; c.Message != want {
+		t.Errorf("the check says %q, want %q", c.Message, want)
+	}
+	if got := c.PodSetUpdates[0].NodeSelector; len(got) > 0 {
+		t.Errorf("the check selects %v", got)
+	}
+	racks := map[string]int{}
+	for node, pods := range nodes {
+		racks[s.rackOf(t, node)] += pods
+	}
+	if racks[a] != 2 || racks[b] != 2 {
+		t.Errorf("pods by rack: %v, want 2 and 2", racks)
+	}
+	s.estimates(t, "train", fabric.QualityAdjacent, gangrequest.Estimate{Ring: 2.9296875, Tree: -1, Other: -1})
+}
+
+// rackOf is the rack of a node.
+func (s *scenario) rackOf(t *testing.T, node string) string {
+	t.Helper()
+	var n v1.Node
+	s.get(t, &n, "", node)
+	return n.Labels[rackLabel]
+}
+
+// estimates checks what the scheduler wrote of a gang's place, on the pod of its first rank. What
+// is below 0 is not compared.
+func (s *scenario) estimates(t *testing.T, job, quality string, want gangrequest.Estimate) {
+	t.Helper()
+	s.waitFor(t, "the scheduler writes how good the place of job "+job+" is", func(context.Context) (bool, string) {
+		var got gangrequest.Placement
+		for _, p := range s.pods(t, "a", job) {
+			text, ok := p.Annotations[gangrequest.PlacementKey]
+			if !ok {
+				continue
+			}
+			parsed, err := gangrequest.ParsePlacement(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = *parsed
+		}
+		same := func(got, want gangrequest.Millis) bool { return want < 0 || got == want }
+		done := got.Quality == quality && same(got.Estimate.Ring, want.Ring) && same(got.Estimate.Tree, want.Tree) && same(got.Estimate.Other, want.Other)
+		return done, fmt.Sprintf("got %+v, want %s %+v", got, quality, want)
+	})
+}
+
+// Acceptance 40: a gang of sixteen among two hundred single pods starts together or not at all.
+func TestAGangAmongManyStartsTogether(t *testing.T) {
+	const singles, members = 200, 16
+	s := newScenario(t, dgx(8)...)
+	s.checkedQueue(t, 64)
+	s.jobs(t, "a", "single", singles, work{gpus: 1, runs: 4 * time.Second})
+	s.gang(t, "train", work{pods: members, gpus: 2, priority: 5}, nil)
+	var first, last time.Time
+	s.waitFor(t, "all members are bound", func(context.Context) (bool, string) {
+		bound := 0
+		for _, p := range s.pods(t, "a", "train") {
+			if p.Spec.NodeName != "" && p.DeletionTimestamp == nil {
+				bound++
+			}
+		}
+		now := time.Now()
+		switch {
+		case bound == 0 && !first.IsZero():
+			t.Fatalf("members were bound, and then none")
+		case bound > 0 && first.IsZero():
+			first = now
+		}
+		last = now
+		if bound < members && !first.IsZero() && now.Sub(first) > 10*time.Second {
+			t.Fatalf("%d of %d members are bound for 10 s", bound, members)
+		}
+		return bound == members, fmt.Sprintf("%d bound", bound)
+	})
+	t.Logf("%d members were bound within %s of the first; evictions %d", members, last.Sub(first).Round(100*time.Millisecond), len(s.evictions()))
+	s.waitFor(t, "all single jobs end", func(ctx context.Context) (bool, string) {
+		var jobs batchv1.JobList
+		if err := s.List(ctx, &jobs, client.InNamespace(s.tenant("a"))); err != nil {
+			return false, err.Error()
+		}
+		done := 0
+		for i := range jobs.Items {
+			done += int(jobs.Items[i].Status.Succeeded)
+		}
+		return done == singles, fmt.Sprintf("%d of %d ended", done, singles)
+	})
+}
+
+// Acceptance 41: of two gangs of five nodes on eight one runs, and the other waits whole.
+func TestTwoGangsOfMoreThanHalf(t *testing.T) {
+	s := newScenario(t, dgx(8)...)
+	s.checkedQueue(t, 80)
+	s.gang(t, "one", work{pods: 5, gpus: 8}, nil)
+	s.gang(t, "two", work{pods: 5, gpus: 8}, nil)
+	s.waitBound(t, map[string]int64{"a": 40})
+	runs, waits := "one", "two"
+	if len(s.pods(t, "a", "one")) == 0 {
+		runs, waits = "two", "one"
+	}
+	s.placed(t, runs, 5)
+	s.paused(t, waits, "cluster: 3 of 5")
+	s.neverBound(t, waits, quiet)
+	for _, p := range s.pods(t, "a", runs) {
+		s.end(t, p)
+	}
+	s.placed(t, waits, 5)
+}
+
+// Acceptance 42: the scheduler is killed while the members of a gang wait for each other. The gang
+// is placed as if nothing had happened.
+func TestTheSchedulerIsKilledAtPermit(t *testing.T) {
+	l := newLab(t, nil)
+	a, b := rack(t, 0), rack(t, 1)
+	s := newScenarioOn(t, l, racked(4, a, b)...)
+	s.checkedQueue(t, 64)
+	s.gang(t, "train", work{pods: 4, gpus: 8}, nil)
+	scheduler := l.Schedulers()[0]
+	s.waitFor(t, "the gang has pods", func(context.Context) (bool, string) {
+		pods := s.pods(t, "a", "train")
+		return len(pods) > 0, strconv.Itoa(len(pods))
+	})
+	if err := scheduler.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	bound := 0
+	for _, p := range s.pods(t, "a", "train") {
+		if p.Spec.NodeName != "" {
+			bound++
+		}
+	}
+	t.Logf("the scheduler was killed with %d of 4 members bound", bound)
+	if err := scheduler.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, nodes := s.placed(t, "train", 4)
+	for node := range nodes {
+		if got := s.rackOf(t, node); len(nodes) != 4 || got != c.PodSetUpdates[0].NodeSelector[rackLabel] {
+			t.Errorf("the pods are on %v, want four nodes of the rack of %+v", nodes, c)
+		}
+	}
+	if got := s.evictions(); len(got) > 0 {
+		t.Errorf("evictions %v, want none", got)
+	}
+}
+
+// The pool controller is killed after it promised a place, and before the pods are bound, and again
+// while a job is paused: nothing is promised twice, and the job starts when there is a place.
+func TestPromisesOutliveTheController(t *testing.T) {
+	l := newLab(t, nil)
+	s := newScenarioOn(t, l, dgx(2)...)
+	s.checkedQueue(t, 64)
+	scheduler := l.Schedulers()[0]
+	if err := scheduler.Pause(); err != nil { // pods stay unbound
+		t.Fatal(err)
+	}
+	s.gang(t, "first", work{pods: 2, gpus: 8}, nil)
+	s.waitFor(t, "the first job has a place promised", func(ctx context.Context) (bool, string) {
+		c, _, err := s.check(ctx, "first")
+		return c.State == kueue.CheckReady, fmt.Sprint(c, err)
+	})
+	again := func() {
+		t.Helper()
+		if err := l.pools.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.pools.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again()
+	s.gang(t, "second", work{pods: 1, gpus: 8}, nil)
+	s.paused(t, "second", "cluster: 0 of 1")
+	if err := scheduler.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	first := s.running(t, "a", "first", 2)
+	again()
+	s.neverBound(t, "second", quiet)
+	s.end(t, first[0])
+	s.placed(t, "second", 1)
+}
+
+// Many gangs have quota and one of them a place: they take turns, and none is forgotten.
+func TestGangsTakeTurns(t *testing.T) {
+	const gangs = 12
+	s := newScenario(t, dgx(4)...)
+	s.checkedQueue(t, gangs*24)
+	began := time.Now()
+	for i := range gangs {
+		s.gang(t, "gang-"+strconv.Itoa(i), work{pods: 3, gpus: 8, runs: 2 * time.Second}, nil)
+	}
+	s.waitFor(t, "all gangs end", func(ctx context.Context) (bool, string) {
+		var jobs batchv1.JobList
+		if err := s.List(ctx, &jobs, client.InNamespace(s.tenant("a"))); err != nil {
+			return false, err.Error()
+		}
+		done := 0
+		for i := range jobs.Items {
+			if jobs.Items[i].Status.Succeeded == 3 {
+				done++
+			}
+		}
+		return done == gangs, fmt.Sprintf("%d of %d ended", done, gangs)
+	})
+	evictions := 0
+	for job, n := range s.evicted("a") {
+		if evictions += n; n > 6 {
+			t.Errorf("job %s was evicted %d times: a place that is another's was promised to it again and again", job, n)
+		}
+	}
+	t.Logf("%d gangs of which one fits ended in %s, with %d evictions", gangs, time.Since(began).Round(time.Second), evictions)
+	for _, e := range s.evictions() {
+		if e.reason != kueue.EvictedByAdmissionCheck {
+			t.Errorf("job %s was evicted for %s: %s", e.job, e.reason, e.detail)
+		}
+	}
+}
