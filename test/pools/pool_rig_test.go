@@ -212,8 +212,8 @@ func (s *scenario) objectsOfPool(ctx context.Context, t *testing.T) (out []strin
 	return out
 }
 
-// metrics are what the pool controller shows.
-func (s *scenario) metrics(t *testing.T) string {
+// scrape reads all metrics of the pool controller.
+func (s *scenario) scrape(t *testing.T) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.lab.pools.MetricsURL(), http.NoBody)
 	if err != nil {
@@ -235,7 +235,7 @@ func (s *scenario) metrics(t *testing.T) string {
 func (s *scenario) metric(t *testing.T, series string) float64 {
 	t.Helper()
 	series = strings.ReplaceAll(series, "POOL", s.name)
-	for line := range strings.Lines(s.metrics(t)) {
+	for line := range strings.Lines(s.scrape(t)) {
 		if value, ok := strings.CutPrefix(line, series+" "); ok {
 			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 			if err != nil {
