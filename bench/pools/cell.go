@@ -75,7 +75,7 @@ func run(ctx context.Context, o *options, progress io.Writer) (cells []Cell, err
 
 // cell measures one cell and leaves no job behind.
 func (c *cluster) cell(ctx context.Context, o *options, profile string, repeat int) (_ *Cell, err error) {
-	if err := c.controllerFor(ctx, profile); err != nil {
+	if err := c.queuesFor(ctx, o, profile); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -100,17 +100,6 @@ func (c *cluster) cell(ctx context.Context, o *options, profile string, repeat i
 	}
 	out.AdmittedSeconds, out.BoundSeconds = admitted.last.Sub(start).Seconds(), bound.last.Sub(start).Seconds()
 	return out, c.measure(profile, before, out)
-}
-
-// controllerFor has the pool controller run in cells of ours only.
-func (c *cluster) controllerFor(ctx context.Context, profile string) error {
-	if err := c.controller.Kill(); err != nil {
-		return fmt.Errorf("stop the pool controller: %w", err)
-	}
-	if profile == profileStock {
-		return nil
-	}
-	return c.controller.Restart(ctx)
 }
 
 // counter counts objects as they come to match.
@@ -204,7 +193,7 @@ func (c *cluster) pids(profile string) map[string]int {
 		processKueue: c.Kueue().PID(), processScheduler: c.schedulers[profile].PID(), processServer: os.Getpid(),
 	}
 	if profile == profileOurs {
-		out[processController] = c.controller.PID()
+		out[processController] = c.controllers[profile].PID()
 	}
 	return out
 }

@@ -58,7 +58,8 @@ type cluster struct {
 	kube       kubernetes.Interface
 	dyn        dynamic.Interface
 	schedulers map[string]*devcluster.Scheduler
-	controller *devcluster.PoolController
+	// controllers make the queues of a profile: those of ours have the placement check.
+	controllers map[string]*devcluster.PoolController
 }
 
 func newCluster(ctx context.Context, o *options, log io.Writer) (_ *cluster, err error) {
@@ -70,7 +71,7 @@ func newCluster(ctx context.Context, o *options, log io.Writer) (_ *cluster, err
 	if err != nil {
 		return nil, fmt.Errorf("start a cluster: %w", err)
 	}
-	c := &cluster{Cluster: dev, schedulers: map[string]*devcluster.Scheduler{}}
+	c := &cluster{Cluster: dev, schedulers: map[string]*devcluster.Scheduler{}, controllers: map[string]*devcluster.PoolController{}}
 	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
 		if err != nil {
 			err = errors.Join(err, c.Stop())
@@ -152,28 +153,49 @@ func (c *cluster) makePool(ctx context.Context, o *options) (err error) {
 	if _, err := c.dyn.Resource(poolv1alpha1.ComputePoolGVR).Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("make the pool: %w", err)
 	}
-	c.controller, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{Binary: filepath.Join(o.bin, "nvtopo-pool-controller")})
-	if err != nil {
-		return fmt.Errorf("start the pool controller: %w", err)
+	for profile := range schedulerNames {
+		c.controllers[profile], err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{
+			Binary: filepath.Join(o.bin, "nvtopo-pool-controller"), Args: []string{fmt.Sprintf("--placement-check=%t", profile == profileOurs)},
+		})
+		if err == nil {
+			err = c.controllers[profile].Kill()
+		}
+		if err != nil {
+			return fmt.Errorf("start the pool controller: %w", err)
+		}
 	}
-	return c.waitQueues(ctx, o)
+	return nil
 }
 
-func (c *cluster) waitQueues(ctx context.Context, o *options) error {
+// queuesFor has the queues be those of a profile. The pool controller goes on in cells of ours only.
+func (c *cluster) queuesFor(ctx context.Context, o *options, profile string) error {
+	for _, other := range c.controllers {
+		if err := other.Kill(); err != nil {
+			return fmt.Errorf("stop the pool controller: %w", err)
+		}
+	}
+	if err := c.controllers[profile].Restart(ctx); err != nil {
+		return err // it says what it was about
+	}
 	for i := range o.Tenants {
+		name := names.ClusterQueue(pool, tenant(i), "")
 		err := wait.PollUntilContextTimeout(ctx, time.Second, ready, true, func(ctx context.Context) (bool, error) {
-			queue, err := c.dyn.Resource(clusterQueues).Get(ctx, names.ClusterQueue(pool, tenant(i), ""), metav1.GetOptions{})
+			queue, err := c.dyn.Resource(clusterQueues).Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return false, ignoreNotFound(err)
 			}
 			if _, err := c.dyn.Resource(localQueues).Namespace(tenant(i)).Get(ctx, names.LocalQueue(pool, ""), metav1.GetOptions{}); err != nil {
 				return false, ignoreNotFound(err)
 			}
-			return isTrue(queue, "Active"), nil
+			_, checked, err := unstructured.NestedMap(queue.Object, "spec", "admissionChecksStrategy")
+			return err == nil && checked == (profile == profileOurs) && isTrue(queue, "Active"), err
 		})
 		if err != nil {
-			return fmt.Errorf("wait for the queue of %s: %w", tenant(i), err)
+			return fmt.Errorf("wait for ClusterQueue %s: %w", name, err)
 		}
+	}
+	if profile == profileStock {
+		return c.controllers[profile].Kill()
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,13 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -72,13 +73,22 @@ func (s *scenario) condition(t *testing.T, tenant, name, kind string, status met
 	return message
 }
 
-// succeed lets the base of an ElasticJob end.
+// noQuota waits until an ElasticJob says that Kueue has looked for quota and found too little.
+func (s *scenario) noQuota(t *testing.T, tenant, name string) {
+	t.Helper()
+	s.waitElastic(t, tenant, name, "waits for quota", func(st *poolv1alpha1.ElasticJobStatus) bool {
+		c := meta.FindStatusCondition(st.Conditions, poolv1alpha1.ConditionAdmitted)
+		return st.Phase == poolv1alpha1.JobQueued && c != nil && c.Reason == elasticjob.ReasonWaitingForQuota &&
+			strings.Contains(c.Message, "insufficient")
+	})
+}
+
+// succeed lets the base of an ElasticJob end, once all of it runs.
 func (s *scenario) succeed(t *testing.T, tenant, name string) {
 	t.Helper()
-	for _, pod := range s.pods(t, tenant, names.BaseJob(name)) {
-		if pod.DeletionTimestamp == nil && pod.Status.Phase == v1.PodRunning {
-			s.end(t, pod)
-		}
+	replicas := int(s.elastic(t, tenant, name).Spec.Scaling.MinReplicas)
+	for _, pod := range s.running(t, tenant, names.BaseJob(name), replicas) {
+		s.end(t, pod)
 	}
 }
 
