@@ -27,7 +27,7 @@ type queue struct {
 	strategy      string
 	stop          v1alpha1.StopPolicy
 	priority      int64 // added to that of its jobs
-	never         bool // its jobs have nobody evicted
+	never         bool  // its jobs have nobody evicted
 	// leaving: the spec does not have it any more, but jobs in it hold quota. It lets no more in.
 	leaving bool
 }
