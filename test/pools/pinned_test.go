@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -184,4 +186,75 @@ func TestAPinOfAJobThatIsGone(t *testing.T) {
 		err := s.List(ctx, &list, client.InNamespace(s.tenant("a")))
 		return err == nil && len(list.Items) == 0, fmt.Sprint(len(list.Items), err)
 	})
+}
+
+// Nothing is to be loaded after the pool controller was killed: what is pinned is what jobs say. A
+// pool in which nothing changes is not written.
+func TestPinsAreDerived(t *testing.T) {
+	t.Parallel()
+	s := newScenarioOn(t, newLab(t, nil), dgx(2)...)
+	s.tenants(t, "a", "b")
+	pool := func(guaranteedToB int) {
+		s.computePool(t, fmt.Sprintf(`
+  poolType: gpu
+  capacity: {total: 16}
+  quotas: [{tenant: POOL-a}, {tenant: POOL-b, guaranteed: %d}]`, guaranteedToB))
+	}
+	pool(4)
+	s.ready(t)
+	s.protectedJob(t, "a", "safe", work{pods: 12, gpus: 1})
+	s.running(t, "a", "safe", 12)
+	before := s.podUIDs(t, "a", "safe")
+	if err := s.lab.pools.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.protectedJob(t, "b", "next", work{pods: 4, gpus: 1})
+	s.protectedJob(t, "b", "too-much", work{pods: 2, gpus: 1})
+	s.jobs(t, "b", "urgent", 4, work{gpus: 1, priority: 1000})
+	if err := s.lab.pools.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.running(t, "b", "next", 4)
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {0, -1, -1}, "a": {12, 4, -1}, "b": {4, 12, -1}})
+	s.settled(t)
+	if after := s.podUIDs(t, "a", "safe"); !slices.Equal(before, after) {
+		t.Errorf("the pinned job's pods are %v, were %v; evictions %+v", after, before, s.evictions())
+	}
+	if !s.gatedStill(t, "b", "too-much") {
+		t.Error("a job was let in for which nothing is left")
+	}
+
+	const rounds = `controller_runtime_reconcile_total{controller="computepool",result="success"}`
+	patches, looked := s.patches(t), s.metric(t, rounds)
+	if patches == 0 || looked < 1 {
+		t.Fatalf("%.0f patches in %.0f rounds: the metrics are not those that were meant", patches, looked)
+	}
+	plain := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "plain", Namespace: s.tenant("a")}, Spec: podSpec(0)}
+	if err := s.Create(t.Context(), plain); err != nil {
+		t.Fatal(err)
+	}
+	s.waitFor(t, "the pools are looked at for a pod that changes nothing", func(context.Context) (bool, string) {
+		var pod v1.Pod
+		s.get(t, &pod, s.tenant("a"), "plain")
+		n := s.metric(t, rounds)
+		return pod.Status.Phase == v1.PodRunning && n > looked+1, fmt.Sprintf("%s, %.0f rounds, before %.0f", pod.Status.Phase, n, looked)
+	})
+	if after := s.patches(t); after != patches {
+		t.Errorf("the controller has patched %.0f times, and nothing has changed", after-patches)
+	}
+}
+
+// patches is how often the pool controller has patched or applied anything.
+func (s *scenario) patches(t *testing.T) (sum float64) {
+	t.Helper()
+	for line := range strings.Lines(s.scrape(t)) {
+		if labels, value, ok := strings.Cut(strings.TrimSpace(line), "} "); ok && strings.HasPrefix(labels, "rest_client_requests_total") && strings.Contains(labels, `method="PATCH"`) {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sum += n
+		}
+	}
+	return sum
 }

@@ -26,7 +26,8 @@ type queue struct {
 	tenants       []string // who may use it; nil: every tenant
 	strategy      string
 	stop          v1alpha1.StopPolicy
-	never         bool // its jobs have nobody evicted
+	priority      int64 // added to that of its jobs
+	never         bool  // its jobs have nobody evicted
 	// leaving: the spec does not have it any more, but jobs in it hold quota. It lets no more in.
 	leaving bool
 }
@@ -134,7 +135,7 @@ func (l *Layout) tenantQueue(t tenantShare) queue {
 func (l *Layout) poolQueue(q *v1alpha1.PoolQueue) queue {
 	out := queue{
 		promise: l.promise(q.GuaranteedCapacity, q.MaxCapacity, q.Weight), name: names.ClusterQueue(l.pool.Name, "", q.Name),
-		queue: q.Name, tenants: q.Tenants,
+		queue: q.Name, tenants: q.Tenants, priority: int64(q.Priority),
 		strategy: kueue.BestEffortFIFO, stop: l.stop(q.StopPolicy), never: q.PreemptionPolicy == v1alpha1.PreemptNever,
 	}
 	if q.Policy == v1alpha1.QueueFIFO {
@@ -254,6 +255,24 @@ func (l *Layout) all() func(func(*queue) bool) {
 			}
 		}
 	}
+}
+
+// find is the queue of that name; nil if the layout has none.
+func (l *Layout) find(name string) *queue {
+	for q := range l.all() {
+		if q.name == name {
+			return q
+		}
+	}
+	return nil
+}
+
+// jobPriority is that of a job in the queue, by its own. In a queue by arrival all jobs have one.
+func (q *queue) jobPriority(own int64) int64 {
+	if q.strategy == kueue.StrictFIFO {
+		return q.priority
+	}
+	return q.priority + own
 }
 
 // Pins are the devices that jobs hold that must not be preempted, by ClusterQueue.

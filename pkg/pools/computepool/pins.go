@@ -42,34 +42,32 @@ func ProtectedOf(l *Layout, namespaces map[string]string, jobs []*batchv1.Job, w
 		w := holding[job.UID]
 		delete(holding, job.UID)
 		devices := jobDevices(job, all)
-		queue := queueOf[job.Namespace+"/"+job.Labels[kueue.LabelQueue]]
+		name := queueOf[job.Namespace+"/"+job.Labels[kueue.LabelQueue]]
+		queue := l.find(name)
 		switch {
 		case w != nil:
 			// Where it is admitted counts, also when its namespace has become another's.
 			out.Pins.add(l, w.queue, greater(devices, w.devices))
+		case queue == nil: // another pool's, or nobody's
 		case gated(job):
 			out.Requests = append(out.Requests, Request{
-				Job: job.Namespace + "/" + job.Name, Queue: queue, Devices: devices,
-				Priority: priority(job), Since: job.CreationTimestamp.Time,
+				Job: job.Namespace + "/" + job.Name, Queue: name, Devices: devices,
+				Priority: queue.jobPriority(priority(job)), Since: job.CreationTimestamp.Time,
 			})
 		default:
-			out.Pins.add(l, queue, devices)
+			out.Pins.with(name, devices)
 		}
 	}
 	for _, w := range holding { // their jobs are gone
 		out.Pins.add(l, w.queue, w.devices)
 	}
-	out.Requests = slices.DeleteFunc(out.Requests, func(r Request) bool { return r.Queue == "" })
 	return out
 }
 
 // add pins devices in a queue of the layout; another pool's is left out.
 func (p Pins) add(l *Layout, name string, devices Amounts) {
-	for q := range l.all() {
-		if q.name == name {
-			p.with(name, devices)
-			return
-		}
+	if l.find(name) != nil {
+		p.with(name, devices)
 	}
 }
 

@@ -136,6 +136,24 @@ func TestProtect(t *testing.T) {
 	}
 }
 
+// A queue's priority is added to that of its jobs; in one by arrival all jobs have its own.
+func TestPriorityOfRequests(t *testing.T) {
+	t.Parallel()
+	pool := examplePool()
+	pool.Spec.Quotas = nil
+	pool.Spec.Queues = []v1alpha1.PoolQueue{{Name: "best", Priority: 100}, {Name: "line", Priority: 50, Policy: v1alpha1.QueueFIFO}}
+	var jobs []*batchv1.Job
+	for _, queue := range []string{"best", "line"} {
+		job := protectedJob("team-a", queue, 1, names.GateProtected)
+		job.Labels[kueue.LabelQueue] = "pool." + queue
+		jobs = append(jobs, job)
+	}
+	got := ProtectedOf(NewLayout(pool, nil, nil), map[string]string{"team-a": "a"}, jobs, nil, func(*batchv1.Job) int64 { return 7 })
+	if len(got.Requests) != 2 || got.Requests[0].Priority != 107 || got.Requests[1].Priority != 50 {
+		t.Errorf("requests %+v, want the priorities 107 and 50", got.Requests)
+	}
+}
+
 // asKueueHasThem are rendered objects as they are once they were written and Kueue has seen them.
 func asKueueHasThem(r *Rendered) *Objects {
 	out := &Objects{Flavors: []*kueue.ResourceFlavor{r.Flavor.DeepCopy()}}

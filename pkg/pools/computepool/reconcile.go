@@ -5,12 +5,10 @@ package computepool
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
@@ -36,7 +34,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	if pool.DeletionTimestamp == nil {
 		if err := r.setFinalizer(ctx, pool, true); err != nil {
-			return ctrl.Result{}, retryConflict(err)
+			return ctrl.Result{}, err
 		}
 	}
 	plan, problem := r.carryOut(ctx, pool)
@@ -98,12 +96,4 @@ func (r *reconciler) execute(ctx context.Context, p *Plan, have *Objects) error 
 		}
 	}
 	return errors.Join(r.writeEach(ctx, p.Local), r.writeEach(ctx, p.Last), r.release(ctx, have.Jobs, p.Release))
-}
-
-// retryConflict says of a conflict that it is one: the cache was behind, and the next event comes.
-func retryConflict(err error) error {
-	if apierrors.IsConflict(err) {
-		return fmt.Errorf("the pool has changed meanwhile: %w", err)
-	}
-	return err
 }

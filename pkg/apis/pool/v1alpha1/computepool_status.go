@@ -123,7 +123,7 @@ type PoolShare struct {
 	Pinned int32 `json:"pinned"`
 	// limit as in spec.
 	Limit int32 `json:"limit"`
-	// used is what admitted jobs hold.
+	// used is what jobs have quota for, whether they run or are about to.
 	Used int32 `json:"used"`
 	// borrowed is what of it is beyond guaranteed and pinned.
 	Borrowed int32 `json:"borrowed"`
