@@ -3,6 +3,7 @@
 package manifests_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,7 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -135,12 +139,18 @@ func TestExamplesOfPoolsAreValid(t *testing.T) {
 				t.Fatal(err)
 			}
 			judged++
+			if of := kubernetesKind(fmt.Sprint(obj["kind"])); of != nil {
+				if err := yaml.UnmarshalStrict([]byte(doc), of); err != nil {
+					t.Errorf("%s: %v", entry.Name(), err)
+				}
+				continue
+			}
 			for _, err := range objectValidator(t, fmt.Sprint(obj["kind"]))(obj) {
 				t.Errorf("%s: %v", entry.Name(), err)
 			}
 		}
 	}
-	if judged < 16 {
+	if judged < 24 {
 		t.Errorf("only %d examples", judged)
 	}
 }
@@ -170,5 +180,77 @@ func TestReferencePoolsKeepAReserve(t *testing.T) {
 	}
 	if pools != 7 {
 		t.Errorf("%d pools, want 7", pools)
+	}
+}
+
+// kubernetesKind is an object of a kind that examples have beside ours; nil for ours.
+func kubernetesKind(kind string) any {
+	switch kind {
+	case "HorizontalPodAutoscaler":
+		return &autoscalingv2.HorizontalPodAutoscaler{}
+	case "CronJob":
+		return &batchv1.CronJob{}
+	case "ServiceAccount":
+		return &v1.ServiceAccount{}
+	case "Role":
+		return &rbacv1.Role{}
+	case "RoleBinding":
+		return &rbacv1.RoleBinding{}
+	}
+	return nil
+}
+
+// TestTheAutoscalerStaysInTheJobsBounds: the API server refuses a maximum below minReplicas, so
+// that an autoscaler that went lower would be stuck.
+func TestTheAutoscalerStaysInTheJobsBounds(t *testing.T) {
+	text, err := manifests.FS.ReadFile(poolExamples + "autoscaled.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents := strings.Split(string(text), "\n---\n")
+	var job v1alpha1.ElasticJob
+	var scaler autoscalingv2.HorizontalPodAutoscaler
+	if err := errors.Join(yaml.UnmarshalStrict([]byte(documents[0]), &job), yaml.UnmarshalStrict([]byte(documents[1]), &scaler)); err != nil {
+		t.Fatal(err)
+	}
+	if of := scaler.Spec.ScaleTargetRef; of.APIVersion != job.APIVersion || of.Kind != job.Kind || of.Name != job.Name {
+		t.Errorf("the autoscaler scales %+v", of)
+	}
+	if *scaler.Spec.MinReplicas < job.Spec.Scaling.MinReplicas {
+		t.Errorf("the autoscaler goes down to %d, the job only to %d", *scaler.Spec.MinReplicas, job.Spec.Scaling.MinReplicas)
+	}
+}
+
+// TestTheNightWindowMayScaleOneJobAndNoMore: its role is no more than its command needs.
+func TestTheNightWindowMayScaleOneJobAndNoMore(t *testing.T) {
+	text, err := manifests.FS.ReadFile(poolExamples + "night-window.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var role rbacv1.Role
+	var commands [][]string
+	for doc := range strings.SplitSeq(string(text), "\n---\n") {
+		switch {
+		case strings.Contains(doc, "\nkind: Role\n"):
+			err = yaml.UnmarshalStrict([]byte(doc), &role)
+		case strings.Contains(doc, "\nkind: CronJob\n"):
+			var c batchv1.CronJob
+			err = yaml.UnmarshalStrict([]byte(doc), &c)
+			commands = append(commands, c.Spec.JobTemplate.Spec.Template.Spec.Containers[0].Args)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []rbacv1.PolicyRule{
+		{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"elasticjobs"}, ResourceNames: []string{"elastic-training"}, Verbs: []string{"get"}},
+		{APIGroups: []string{v1alpha1.GroupName}, Resources: []string{"elasticjobs/scale"}, ResourceNames: []string{"elastic-training"}, Verbs: []string{"get", "patch", "update"}},
+	}
+	if diff := cmp.Diff(want, role.Rules); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	target := "elasticjobs.pool.nvtopo.dev/elastic-training"
+	if diff := cmp.Diff([][]string{{"scale", target, "--replicas=4"}, {"scale", target, "--replicas=2"}}, commands); diff != "" {
+		t.Errorf("commands (-want +got)\n%s", diff)
 	}
 }

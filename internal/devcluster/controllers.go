@@ -108,6 +108,7 @@ func startControllers(ctx context.Context, base *rest.Config) (*controllers, err
 		core.ReplicationControllers(), apps.ReplicaSets(), apps.Deployments(), apps.StatefulSets(), client, mapper, scales, client.Discovery())
 	namespaces := namespace.NewNamespaceController(ctx, client, metadataClient, client.Discovery().ServerPreferredNamespacedResources,
 		core.Namespaces(), 5*time.Minute, v1.FinalizerKubernetes)
+	sweeper := &podSweeper{client: client, pods: core.Pods().Lister()}
 
 	for _, run := range []func(){
 		func() { jobs.Run(ctx, workers) },
@@ -120,6 +121,7 @@ func startControllers(ctx context.Context, base *rest.Config) (*controllers, err
 		func() { daemons.Run(ctx, workers) },
 		func() { disruptions.Run(ctx) },
 		func() { namespaces.Run(ctx, workers) },
+		func() { sweeper.run(ctx) },
 	} {
 		c.wg.Go(run)
 	}

@@ -34,6 +34,8 @@ const (
 	fieldManager = "nvtopo-devcluster"
 	// systemNamespace is where the project's accounts and Leases live.
 	systemNamespace = release.Namespace
+	// examplesFolder has what people would apply, in namespaces of their own.
+	examplesFolder = "examples"
 	// applyTimeout bounds the wait until the API server acts on what was applied.
 	applyTimeout = time.Minute
 )
@@ -85,6 +87,9 @@ func (c *Cluster) ApplyManifests(ctx context.Context, folder fs.FS) error {
 func readManifests(folder fs.FS) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	err := fs.WalkDir(folder, ".", func(name string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && d.Name() == examplesFolder {
+			return fs.SkipDir
+		}
 		if err != nil || d.IsDir() || !slices.Contains([]string{".yaml", ".yml"}, path.Ext(name)) {
 			return err
 		}

@@ -113,34 +113,48 @@ func (c *conditions) template() {
 }
 
 func (c *conditions) admitted() {
-	no := func(reason, message string) {
+	if reason, message := c.notAdmitted(); reason != "" {
 		c.set(v1alpha1.ConditionAdmitted, metav1.ConditionFalse, reason, message)
+		return
 	}
+	c.set(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, ReasonAdmitted, "by ClusterQueue "+queueName(c.s.base.workload))
+}
+
+// notAdmitted is why the base has no quota; no reason if it has.
+func (c *conditions) notAdmitted() (reason, message string) {
 	base := c.s.base
 	switch {
 	case c.out.Phase == v1alpha1.JobCompleted || c.out.Phase == v1alpha1.JobFailed:
-		no(ReasonFinished, "the job has ended")
+		return ReasonFinished, "the job has ended"
 	case c.ej.Spec.Suspend:
-		no(ReasonSuspended, "spec.suspend is true")
-	case base == nil && c.f.blocked != "":
-		no(c.f.blocked, c.f.why)
-	case base == nil && c.f.taken != "":
-		no(ReasonNameTaken, c.f.taken+" is there and is not this job's")
-	case base == nil || base.workload == nil:
-		no(ReasonWaitingForQuota, "Kueue has not looked at the job yet")
+		return ReasonSuspended, "spec.suspend is true"
+	case base == nil:
+		return c.notMade()
 	case base.admitted():
-		c.set(v1alpha1.ConditionAdmitted, metav1.ConditionTrue, ReasonAdmitted, "by ClusterQueue "+queueName(base.workload))
+		return "", ""
 	case gated(base):
-		no(ReasonWaitingForPinned, "the pool has not set quota aside for a job that must not be preempted")
+		return ReasonWaitingForPinned, "the pool has not set quota aside for a job that must not be preempted"
 	case base.deactivatedByKueue():
-		no(ReasonDeactivated, base.condition(kueue.WorkloadEvicted).Message)
+		return ReasonDeactivated, base.condition(kueue.WorkloadEvicted).Message
 	case base.evictedBy() != "" && (base.leaving() || base.evictedBy() != kueue.EvictedByPreemption):
-		no(base.evictedBy(), base.condition(kueue.WorkloadEvicted).Message)
+		return base.evictedBy(), base.condition(kueue.WorkloadEvicted).Message
 	case base.is(kueue.WorkloadQuotaReserved):
-		no(ReasonWaitingForCheck, pendingChecks(base.workload))
-	default:
-		no(ReasonWaitingForQuota, waitsFor(base))
+		return ReasonWaitingForCheck, pendingChecks(base.workload)
 	}
+	return ReasonWaitingForQuota, waitsFor(base)
+}
+
+// notMade is why there is no base.
+func (c *conditions) notMade() (reason, message string) {
+	switch {
+	case c.f.blocked != "":
+		return c.f.blocked, c.f.why
+	case len(c.f.faults) > 0: // of which only the API server knew
+		return ReasonTemplateInvalid, faultMessage(c.f.faults)
+	case c.f.taken != "":
+		return ReasonNameTaken, c.f.taken + " is there and is not this job's"
+	}
+	return ReasonWaitingForQuota, "Kueue has not looked at the job yet"
 }
 
 func queueName(w *kueue.Workload) string {
