@@ -186,7 +186,9 @@ func TestNoRoleReachesFurther(t *testing.T) {
 				"secrets", "serviceaccounts/token", "nodes/proxy", "pods/exec", "pods/attach", "pods/portforward", "pods/ephemeralcontainers",
 				"clusterroles", "roles", "validatingadmissionpolicies", "certificatesigningrequests",
 			} {
-				if slices.Contains(r.Resources, bad) {
+				// The tokens of remote sessions are made, and never read again.
+				writes := bad == "secrets" && name == "nvtopo-pool-controller" && slices.Equal(r.Verbs, []string{"create"})
+				if slices.Contains(r.Resources, bad) && !writes {
 					t.Errorf("%s: %s: %v", name, bad, r)
 				}
 			}

@@ -58,9 +58,9 @@ func run(ctx context.Context, o *options, progress io.Writer) (cells []Cell, err
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Stop()) }() //nolint:contextcheck // it has to end although ctx may be over
-	profiles := []string{profileStock, profileOurs}
+	order := slices.Clone(profiles)
 	for repeat := range o.Repeats {
-		for _, profile := range profiles {
+		for _, profile := range order {
 			cell, err := c.cell(ctx, o, profile, repeat)
 			if err != nil {
 				return cells, fmt.Errorf("%s, repeat %d: %w", profile, repeat+1, err)
@@ -68,14 +68,14 @@ func run(ctx context.Context, o *options, progress io.Writer) (cells []Cell, err
 			fmt.Fprintf(progress, "%s, repeat %d: %.1f jobs/s\n", profile, repeat+1, cell.jobsPerSecond())
 			cells = append(cells, *cell)
 		}
-		slices.Reverse(profiles) // neither always comes first
+		slices.Reverse(order) // none always comes first
 	}
 	return cells, nil
 }
 
 // cell measures one cell and leaves no job behind.
 func (c *cluster) cell(ctx context.Context, o *options, profile string, repeat int) (_ *Cell, err error) {
-	if err := c.controllerFor(ctx, profile); err != nil {
+	if err := c.queuesFor(ctx, o, profile); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -100,17 +100,6 @@ func (c *cluster) cell(ctx context.Context, o *options, profile string, repeat i
 	}
 	out.AdmittedSeconds, out.BoundSeconds = admitted.last.Sub(start).Seconds(), bound.last.Sub(start).Seconds()
 	return out, c.measure(profile, before, out)
-}
-
-// controllerFor has the pool controller run in cells of ours only.
-func (c *cluster) controllerFor(ctx context.Context, profile string) error {
-	if err := c.controller.Kill(); err != nil {
-		return fmt.Errorf("stop the pool controller: %w", err)
-	}
-	if profile == profileStock {
-		return nil
-	}
-	return c.controller.Restart(ctx)
 }
 
 // counter counts objects as they come to match.
@@ -201,10 +190,10 @@ func collect(ctx context.Context, o *options, admitted, bound *counter) error {
 // pids are the processes of a cell.
 func (c *cluster) pids(profile string) map[string]int {
 	out := map[string]int{
-		processKueue: c.Kueue().PID(), processScheduler: c.schedulers[profile].PID(), processServer: os.Getpid(),
+		processKueue: c.Kueue().PID(), processScheduler: c.schedulers[schedulerOf(profile)].PID(), processServer: os.Getpid(),
 	}
-	if profile == profileOurs {
-		out[processController] = c.controller.PID()
+	if profile == profilePools {
+		out[processController] = c.checked.PID()
 	}
 	return out
 }

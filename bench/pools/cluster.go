@@ -29,14 +29,22 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/release"
 )
 
-// The schedulers that are compared.
+// What is compared.
 const (
-	profileOurs  = "ours"
-	profileStock = "stock"
+	profileStock = "stock"           // Kueue and kube-scheduler
+	profileOurs  = "ours"            // Kueue and our scheduler
+	profilePools = "ours with pools" // the same, the pool controller beside it, and its placement check
 )
 
-// schedulerNames is what pods name in their specs.
-var schedulerNames = map[string]string{profileOurs: "topology-aware-scheduler", profileStock: v1.DefaultSchedulerName}
+var profiles = []string{profileStock, profileOurs, profilePools}
+
+// schedulerOf is what pods name in their specs.
+func schedulerOf(profile string) string {
+	if profile == profileStock {
+		return v1.DefaultSchedulerName
+	}
+	return "topology-aware-scheduler"
+}
 
 const (
 	pool = "bench"
@@ -57,8 +65,9 @@ type cluster struct {
 	*devcluster.Cluster
 	kube       kubernetes.Interface
 	dyn        dynamic.Interface
-	schedulers map[string]*devcluster.Scheduler
-	controller *devcluster.PoolController
+	schedulers map[string]*devcluster.Scheduler // by name
+	// plain makes queues without the placement check, checked with it.
+	plain, checked *devcluster.PoolController
 }
 
 func newCluster(ctx context.Context, o *options, log io.Writer) (_ *cluster, err error) {
@@ -93,24 +102,24 @@ func newCluster(ctx context.Context, o *options, log io.Writer) (_ *cluster, err
 }
 
 func (c *cluster) startSchedulers(ctx context.Context, o *options) error {
-	for profile, name := range schedulerNames {
-		config, err := configure(profile, name)
+	for _, name := range []string{schedulerOf(profileStock), schedulerOf(profileOurs)} {
+		config, err := configure(name)
 		if err != nil {
 			return err
 		}
-		c.schedulers[profile], err = c.StartScheduler(ctx, devcluster.SchedulerOptions{
+		c.schedulers[name], err = c.StartScheduler(ctx, devcluster.SchedulerOptions{
 			Binary: filepath.Join(o.bin, "nvtopo-scheduler"), Config: config, ServiceAccount: release.Namespace + "/nvtopo-scheduler",
 		})
 		if err != nil {
-			return fmt.Errorf("start scheduler %s: %w", profile, err)
+			return fmt.Errorf("start %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
 // configure is the shipped configuration, or kube-scheduler's own profile with the same client.
-func configure(profile, schedulerName string) ([]byte, error) {
-	text, err := manifests.FS.ReadFile(manifests.SchedulerConfigPath)
+func configure(schedulerName string) ([]byte, error) {
+	text, err := manifests.FS.ReadFile(manifests.SchedulerConfigBindingPath)
 	if err != nil {
 		return nil, fmt.Errorf("read the shipped configuration: %w", err)
 	}
@@ -119,7 +128,7 @@ func configure(profile, schedulerName string) ([]byte, error) {
 		return nil, fmt.Errorf("decode the shipped configuration: %w", err)
 	}
 	fields["clientConnection"] = map[string]any{"qps": int64(qps), "burst": int64(2 * qps)}
-	if profile == profileStock {
+	if schedulerName == v1.DefaultSchedulerName {
 		fields["leaderElection"] = map[string]any{"leaderElect": false}
 		fields["profiles"] = []any{map[string]any{"schedulerName": schedulerName}}
 	}
@@ -152,28 +161,57 @@ func (c *cluster) makePool(ctx context.Context, o *options) (err error) {
 	if _, err := c.dyn.Resource(poolv1alpha1.ComputePoolGVR).Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("make the pool: %w", err)
 	}
-	c.controller, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{Binary: filepath.Join(o.bin, "nvtopo-pool-controller")})
-	if err != nil {
-		return fmt.Errorf("start the pool controller: %w", err)
+	if c.plain, err = c.stoppedController(ctx, o, "--placement-check=false"); err != nil {
+		return err
 	}
-	return c.waitQueues(ctx, o)
+	c.checked, err = c.stoppedController(ctx, o, "--placement-check")
+	return err
 }
 
-func (c *cluster) waitQueues(ctx context.Context, o *options) error {
+// stoppedController is one that Restart starts.
+func (c *cluster) stoppedController(ctx context.Context, o *options, arg string) (*devcluster.PoolController, error) {
+	p, err := c.StartPoolController(ctx, devcluster.PoolControllerOptions{Binary: filepath.Join(o.bin, "nvtopo-pool-controller"), Args: []string{arg}})
+	if err == nil {
+		err = p.Kill()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start the pool controller: %w", err)
+	}
+	return p, nil
+}
+
+// queuesFor has the queues be those of a profile. The pool controller goes on only where it is
+// measured, too.
+func (c *cluster) queuesFor(ctx context.Context, o *options, profile string) error {
+	if err := errors.Join(c.plain.Kill(), c.checked.Kill()); err != nil {
+		return fmt.Errorf("stop the pool controller: %w", err)
+	}
+	controller := c.plain
+	if profile == profilePools {
+		controller = c.checked
+	}
+	if err := controller.Restart(ctx); err != nil {
+		return err // it says what it was about
+	}
 	for i := range o.Tenants {
+		name := names.ClusterQueue(pool, tenant(i), "")
 		err := wait.PollUntilContextTimeout(ctx, time.Second, ready, true, func(ctx context.Context) (bool, error) {
-			queue, err := c.dyn.Resource(clusterQueues).Get(ctx, names.ClusterQueue(pool, tenant(i), ""), metav1.GetOptions{})
+			queue, err := c.dyn.Resource(clusterQueues).Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return false, ignoreNotFound(err)
 			}
 			if _, err := c.dyn.Resource(localQueues).Namespace(tenant(i)).Get(ctx, names.LocalQueue(pool, ""), metav1.GetOptions{}); err != nil {
 				return false, ignoreNotFound(err)
 			}
-			return isTrue(queue, "Active"), nil
+			_, checked, err := unstructured.NestedMap(queue.Object, "spec", "admissionChecksStrategy")
+			return err == nil && checked == (profile == profilePools) && isTrue(queue, "Active"), err
 		})
 		if err != nil {
-			return fmt.Errorf("wait for the queue of %s: %w", tenant(i), err)
+			return fmt.Errorf("wait for ClusterQueue %s: %w", name, err)
 		}
+	}
+	if profile != profilePools {
+		return controller.Kill()
 	}
 	return nil
 }

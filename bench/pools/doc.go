@@ -6,8 +6,8 @@
 //
 // A cell is all jobs of one scheduler. Cells of both alternate on one cluster, with one Kueue and
 // one set of queues; between them all jobs are gone. Both schedulers run in each cell, and the one
-// that is not measured has nothing to do. In cells of ours the pool controller runs, too, and in
-// those of kube-scheduler it does not: what it costs is ours.
+// that is not measured has nothing to do. A third kind of cell has the pool controller, too, with
+// its placement check: what is recorded and checked of each job costs something.
 //
 // Invariant: a cell's figures are of all of its jobs, each admitted and each pod bound; otherwise
 // the cell is an error.

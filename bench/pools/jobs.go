@@ -33,7 +33,7 @@ func (c *cluster) submit(ctx context.Context, o *options, profile string) error 
 	g.SetLimit(clients)
 	for i := range o.Jobs {
 		g.Go(func() error {
-			_, err := c.kube.BatchV1().Jobs(tenant(i%o.Tenants)).Create(ctx, job(i, schedulerNames[profile]), metav1.CreateOptions{})
+			_, err := c.kube.BatchV1().Jobs(tenant(i%o.Tenants)).Create(ctx, job(i, schedulerOf(profile)), metav1.CreateOptions{})
 			return err // wrapped below
 		})
 	}

@@ -42,20 +42,20 @@ func TestShortRun(t *testing.T) {
 	if err := json.Unmarshal(data, &file); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(file.Result.Cells); n != 2 {
-		t.Fatalf("%d cells, want one of each scheduler", n)
+	if n := len(file.Result.Cells); n != len(profiles) {
+		t.Fatalf("%d cells, want one of each profile", n)
 	}
 	for _, c := range file.Result.Cells {
 		if c.AdmittedSeconds <= 0 || c.BoundSeconds < c.AdmittedSeconds-1 || c.Jobs != 12 {
 			t.Errorf("%s: %+v", c.Profile, c)
 		}
 		for _, p := range processes {
-			if c.ResidentMiB[p] <= 0 && (p != processController || c.Profile == profileOurs) {
+			if c.ResidentMiB[p] <= 0 && (p != processController || c.Profile == profilePools) {
 				t.Errorf("%s: %s has %v MiB", c.Profile, p, c.ResidentMiB[p])
 			}
 		}
 	}
-	if !strings.Contains(stdout.String(), "| ours ") {
+	if !strings.Contains(stdout.String(), "| ours with pools ") {
 		t.Errorf("no row of ours:\n%s", &stdout)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, "nvtopo-*")); err != nil || len(left) > 0 {

@@ -30,7 +30,7 @@ func table(o *options, cells []Cell) *report.Table {
 	for _, p := range processes {
 		t.Header = append(t.Header, p+" MiB", "CPU ms/job")
 	}
-	for _, profile := range []string{profileStock, profileOurs} {
+	for _, profile := range profiles {
 		of := sampleOf(cells, profile)
 		ratio := ratios(cells, profile)
 		low, high := ratio.Quartiles()

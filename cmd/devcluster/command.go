@@ -23,6 +23,7 @@ import (
 type settings struct {
 	kwok, scheduler, config, dir, logFile string
 	schedulerArgs                         []string
+	pools                                 *poolPrograms // nil where there are no pools
 }
 
 func command(stdout, stderr io.Writer) *cobra.Command {
@@ -43,7 +44,7 @@ func command(stdout, stderr io.Writer) *cobra.Command {
 	flags.StringArrayVar(&s.schedulerArgs, "scheduler-arg", nil, "further flag of the scheduler, for example -v=5; may be repeated")
 	flags.StringVar(&s.dir, "dir", "", "folder to keep everything in, and to leave in place; a temporary one by default")
 	flags.StringVar(&s.logFile, "log-file", "", "file for the logs of all programs; without it they are only shown when something fails")
-	root.AddCommand(upCommand(s), demoCommand(s), demoGangCommand(s), demoNodeCommand(s))
+	root.AddCommand(upCommand(s), demoCommand(s), demoGangCommand(s), demoPoolsCommand(s), demoNodeCommand(s))
 	return root
 }
 
@@ -64,6 +65,12 @@ func (s *settings) options(progress, log io.Writer) (*demo.Options, error) {
 		if _, err := os.Stat(path); err != nil {
 			return nil, fmt.Errorf("a program is missing (see --help): %w", err)
 		}
+	}
+	if s.pools != nil {
+		if err := s.pools.check(); err != nil {
+			return nil, err
+		}
+		o.Kueue = &s.pools.kueue
 	}
 	if s.config != "" {
 		data, err := os.ReadFile(s.config)

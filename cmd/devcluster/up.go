@@ -10,35 +10,31 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/demo"
+	"github.com/nvtopo/nvtopo/internal/devcluster/pooldemo"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 )
 
 func upCommand(s *settings) *cobra.Command {
-	var kueue devcluster.KueueOptions
+	var programs poolPrograms
 	var pools bool
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Start the demo's cluster and keep it running until Ctrl-C",
 		Long: `Starts a control plane, twelve simulated nodes and the scheduler, prints the line
-that points kubectl at it, and removes everything at Ctrl-C. With --pools Kueue runs
-too (make bin/kueue): jobs in namespaces with the label ` + poolv1alpha1.LabelTenant + `
-start when their queue has quota.`,
+that points kubectl at it, and removes everything at Ctrl-C. With --pools Kueue and the
+pool controller run too (make bin/kueue build): jobs in namespaces with the label
+` + poolv1alpha1.LabelTenant + ` start when their ComputePool has quota for them.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !pools {
-				return up(cmd, s, nil)
+			if pools {
+				s.pools = &programs
 			}
-			if err := errors.Join(exists(kueue.Binary), exists(kueue.Config)); err != nil {
-				return fmt.Errorf("kueue is missing (make bin/kueue): %w", err)
-			}
-			return up(cmd, s, &kueue)
+			return up(cmd, s)
 		},
 	}
-	c.Flags().BoolVar(&pools, "pools", false, "run Kueue, for quotas and queues")
-	c.Flags().StringVar(&kueue.Binary, "kueue", sibling("kueue"), "path of the Kueue program")
-	c.Flags().StringVar(&kueue.Config, "kueue-config", sibling("kueue-config"), "config folder of Kueue's module")
+	c.Flags().BoolVar(&pools, "pools", false, "run Kueue and the pool controller, for quotas and queues")
+	programs.addFlags(c.Flags())
 	return c
 }
 
@@ -48,7 +44,7 @@ func exists(path string) error {
 	return err // it names the path
 }
 
-func up(cmd *cobra.Command, s *settings, kueue *devcluster.KueueOptions) (err error) {
+func up(cmd *cobra.Command, s *settings) (err error) {
 	ctx, progress := cmd.Context(), cmd.ErrOrStderr()
 	log, closeLog, err := s.logs()
 	if err != nil {
@@ -59,7 +55,6 @@ func up(cmd *cobra.Command, s *settings, kueue *devcluster.KueueOptions) (err er
 	if err != nil {
 		return err
 	}
-	opts.Kueue = kueue
 	c, err := demo.Boot(ctx, opts)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -67,6 +62,11 @@ func up(cmd *cobra.Command, s *settings, kueue *devcluster.KueueOptions) (err er
 		}
 		_, _ = io.WriteString(progress, log.String()) // the error is reported anyway
 		return err
+	}
+	if s.pools != nil {
+		if err := pooldemo.Start(ctx, c, s.pools.controller); err != nil {
+			return errors.Join(err, c.Stop()) //nolint:contextcheck // it has to end although ctx may be over
+		}
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", c.Kubeconfig())
 	fmt.Fprintln(progress, "running; Ctrl-C ends it and removes everything")

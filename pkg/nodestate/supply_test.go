@@ -260,7 +260,7 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 	info, l := r.view(t)
 	launcher := demandOf(t, gpuPod("launcher", 2))
 	d := demandOf(t, gpuPod("worker", 2))
-	got := r.SupplyBeside(d, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{launcher, 1}})
+	got := r.SupplyBeside(d, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{Demand: launcher, Count: 1}})
 	if n := slotsOf(got); n != 3 {
 		t.Errorf("%d slots beside a launcher of 2 GPUs, want 3", n)
 	}
@@ -269,12 +269,12 @@ func TestSupplyBesideOtherMembers(t *testing.T) {
 			t.Errorf("the launcher's GPUs are given out again: %v", set.Positions())
 		}
 	}
-	if n := slotsOf(r.EmptySupply(d, info, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{launcher, 1}}, nil)); n != 3 {
+	if n := slotsOf(r.EmptySupply(d, info, placement.NewSlotCounter(), nvtopo.MaskOf(0, 1), []Placed{{Demand: launcher, Count: 1}}, nil)); n != 3 {
 		t.Errorf("%d slots beside a launcher of 2 GPUs when the node is empty, want 3", n)
 	}
 	affine := demandOf(t, annotated(guaranteed(gpuPod("worker", 1), "20", "1Gi"), podrequest.NUMAAffinityKey, "required"))
 	alone := slotsOf(r.Supply(affine, info, l, placement.NewSlotCounter()))
-	beside := r.SupplyBeside(affine, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0), []Placed{{demandOf(t, guaranteed(gpuPod("launcher", 1), "20", "1Gi")), 1}})
+	beside := r.SupplyBeside(affine, info, l, placement.NewSlotCounter(), nvtopo.MaskOf(0), []Placed{{Demand: demandOf(t, guaranteed(gpuPod("launcher", 1), "20", "1Gi")), Count: 1}})
 	if n := slotsOf(beside); n == 0 || n >= alone {
 		t.Errorf("%d slots beside a pod of 20 CPUs, want fewer than the %d without it", n, alone)
 	}

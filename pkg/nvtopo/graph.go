@@ -30,9 +30,16 @@ type GPU struct {
 	Memory    int64 // bytes; 0 when unknown
 	NUMANode  int   // node of the CPUs nearest to it, or UnknownNUMA
 	CPUs      CPUSet
-	MIG       bool   // partitioned: not for whole-GPU requests, and no peer links
-	Unhealthy string // why it must not be used; empty when healthy
-	Degraded  string // why it may be used only alone, never with other GPUs; empty when it may
+	MIG       bool    // partitioned: not for whole-GPU requests, and no peer links
+	Slices    []Slice // what it is partitioned into
+	Unhealthy string  // why it must not be used; empty when healthy
+	Degraded  string  // why it may be used only alone, never with other GPUs; empty when it may
+}
+
+// Slice is a part of a partitioned GPU. It is where its GPU is, and has links to nothing.
+type Slice struct {
+	UUID    string
+	Profile string // as NVIDIA's tools name it, for example 1g.10gb
 }
 
 // NUMANode is one NUMA node of the machine, with or without CPUs.

@@ -120,6 +120,9 @@ func Parse(pod *v1.Pod, opt *Options) (*Request, error) {
 	if err := r.readAnnotations(pod.Annotations, opt); err != nil {
 		return nil, err
 	}
+	if err := r.refuseParts(pod, opt.Resources); err != nil {
+		return nil, err
+	}
 	r.TrustsOutput = len(r.Resources) > 0 && allocation.RefersToOutput(&pod.Spec)
 	return r, nil
 }

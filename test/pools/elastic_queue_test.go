@@ -37,7 +37,7 @@ func TestFIFOHoldsBackAndPriorityDoesNot(t *testing.T) {
 			s.phase(t, "a", "r", poolv1alpha1.JobRunning)
 			nextSecond(t)
 			s.single(t, "a", "j1", 8, 0, "q")
-			s.condition(t, "a", "j1", poolv1alpha1.ConditionAdmitted, metav1.ConditionFalse, elasticjob.ReasonWaitingForQuota)
+			s.noQuota(t, "a", "j1")
 			nextSecond(t)
 			s.single(t, "a", "j2", 2, 0, "q")
 			if passes {
@@ -73,7 +73,7 @@ func TestWaitingJobsStartByPriority(t *testing.T) {
 	for _, priority := range []int{5, 1, 9} {
 		name := fmt.Sprintf("j%d", priority)
 		s.single(t, "a", name, 8, priority, "q")
-		s.condition(t, "a", name, poolv1alpha1.ConditionAdmitted, metav1.ConditionFalse, elasticjob.ReasonWaitingForQuota)
+		s.noQuota(t, "a", name)
 	}
 	before := "r"
 	for _, next := range []string{"j9", "j5", "j1"} {
@@ -105,11 +105,8 @@ func TestNobodyIsEvictedInVain(t *testing.T) {
 
 	s.single(t, "a", "high", 2, 100, "polite")
 	s.single(t, "a", "big", 5, 100, "rude") // more than its queue may ever have
-	s.condition(t, "a", "high", poolv1alpha1.ConditionAdmitted, metav1.ConditionFalse, elasticjob.ReasonWaitingForQuota)
-	why := s.condition(t, "a", "big", poolv1alpha1.ConditionAdmitted, metav1.ConditionFalse, elasticjob.ReasonWaitingForQuota)
-	if !strings.Contains(why, "insufficient quota") {
-		t.Errorf("the condition says %q", why)
-	}
+	s.noQuota(t, "a", "high")
+	s.noQuota(t, "a", "big")
 	s.settled(t)
 	if got := s.evictions(); len(got) > 0 {
 		t.Errorf("evictions: %+v", got)
@@ -152,7 +149,7 @@ func TestReclaimTakesTheLowest(t *testing.T) {
 		t.Fatalf("after 8 jobs of b (-want +evicted)\n%s", diff)
 	}
 	some("b", "third", 1, 0)
-	s.condition(t, "b", "third0", poolv1alpha1.ConditionAdmitted, metav1.ConditionFalse, elasticjob.ReasonWaitingForQuota)
+	s.noQuota(t, "b", "third0")
 	s.settled(t)
 	s.waitBound(t, map[string]int64{"a": 8, "b": 8})
 	if diff := cmp.Diff(want, byPrefix(s.evicted("a"))); diff != "" {
@@ -191,7 +188,7 @@ func TestThePhasesOfAPreemptedJob(t *testing.T) {
 	seen := s.watchPhases(t, "a", "one")
 
 	s.single(t, "a", "equal", 4, 1, "")
-	s.condition(t, "a", "equal", poolv1alpha1.ConditionAdmitted, metav1.ConditionFalse, elasticjob.ReasonWaitingForQuota)
+	s.noQuota(t, "a", "equal")
 	s.settled(t)
 	if got := s.evictions(); len(got) > 0 {
 		t.Fatalf("a job of priority 1 had somebody evicted: %+v", got)

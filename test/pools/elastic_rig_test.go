@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,13 +14,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/elasticjob"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -72,13 +75,22 @@ func (s *scenario) condition(t *testing.T, tenant, name, kind string, status met
 	return message
 }
 
-// succeed lets the base of an ElasticJob end.
+// noQuota waits until an ElasticJob says that Kueue has looked for quota and found too little.
+func (s *scenario) noQuota(t *testing.T, tenant, name string) {
+	t.Helper()
+	s.waitElastic(t, tenant, name, "waits for quota", func(st *poolv1alpha1.ElasticJobStatus) bool {
+		c := meta.FindStatusCondition(st.Conditions, poolv1alpha1.ConditionAdmitted)
+		return st.Phase == poolv1alpha1.JobQueued && c != nil && c.Reason == elasticjob.ReasonWaitingForQuota &&
+			strings.Contains(c.Message, "insufficient")
+	})
+}
+
+// succeed lets the base of an ElasticJob end, once all of it runs.
 func (s *scenario) succeed(t *testing.T, tenant, name string) {
 	t.Helper()
-	for _, pod := range s.pods(t, tenant, names.BaseJob(name)) {
-		if pod.DeletionTimestamp == nil && pod.Status.Phase == v1.PodRunning {
-			s.end(t, pod)
-		}
+	replicas := int(s.elastic(t, tenant, name).Spec.Scaling.MinReplicas)
+	for _, pod := range s.running(t, tenant, names.BaseJob(name), replicas) {
+		s.end(t, pod)
 	}
 }
 
@@ -158,4 +170,22 @@ func (s *scenario) watchPhases(t *testing.T, tenant, name string) *phases {
 		done.Wait()
 	})
 	return p
+}
+
+// rawConditions are those of an ElasticJob whatever its template is.
+func (s *scenario) rawConditions(ctx context.Context, tenant, name string) ([]metav1.Condition, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(poolv1alpha1.SchemeGroupVersion.WithKind(poolv1alpha1.ElasticJobKind))
+	if err := s.Get(ctx, client.ObjectKey{Namespace: s.tenant(tenant), Name: name}, u); err != nil {
+		return nil, fmt.Errorf("read ElasticJob %s: %w", name, err)
+	}
+	fields, _, err := unstructured.NestedMap(u.Object, "status")
+	if err != nil {
+		return nil, fmt.Errorf("read ElasticJob %s: %w", name, err)
+	}
+	var status poolv1alpha1.ElasticJobStatus
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &status); err != nil {
+		return nil, fmt.Errorf("read ElasticJob %s: %w", name, err)
+	}
+	return status.Conditions, nil
 }

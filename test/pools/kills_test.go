@@ -5,148 +5,99 @@ package pools
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"os"
+	"maps"
 	"slices"
-	"strconv"
 	"testing"
-	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	v1 "k8s.io/api/core/v1"
-
-	"github.com/nvtopo/nvtopo/internal/devcluster"
-	"github.com/nvtopo/nvtopo/internal/testrig"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-const (
-	// billingKills is how often the controller is killed in make test; NVTOPO_BILLING_KILLS says
-	// another number.
-	billingKills = 4
-	// jobsPerKill come and go between two kills.
-	jobsPerKill = 15
-	// killedCents is what an hour of a GPU costs here: so much that a second is some cents.
-	killedCents = 77777
-)
-
-// Must show 5, on a real API server, with Kueue and the scheduler: while jobs come and go the
-// controller is killed, with NVTOPO_BILLING_KILLS=20 as often as that. Each pod has one record, of the times that its status has, and the
-// account is billed to the cent what these cost. (pkg/pools/metering has 10 000 sessions, by a clock
-// of its own.)
-func TestBillsSurviveKills(t *testing.T) {
-	kills := billingKills
-	if text := os.Getenv("NVTOPO_BILLING_KILLS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			t.Fatalf("NVTOPO_BILLING_KILLS=%s: want a number above 0", text)
-		}
-		kills = n
-	}
-	jobs := kills * jobsPerKill
+// Each program is killed and started again while a job grows into an idle pool, and while another
+// tenant takes back what is guaranteed to him. What is there in the end is the same as without.
+func TestKilledProgramsChangeNothing(t *testing.T) {
+	t.Parallel()
 	l := newLab(t, nil)
-	if err := l.pools.Kill(); err != nil {
-		t.Fatal(err)
+	scheduler := l.Schedulers()[0]
+	// The order is that of one round; nobody is killed in the first.
+	nothing := func(context.Context) error { return nil }
+	victims := []victim{
+		{"nobody", nothing, nothing, false},
+		{"Kueue", func(context.Context) error { return l.Kueue().Kill() }, l.Kueue().Restart, false},
+		{"the pool controller", func(context.Context) error { return l.pools.Kill() }, l.pools.Restart, false},
+		{"the scheduler", func(context.Context) error { return scheduler.Kill() }, scheduler.Restart, false},
+		{"the API server", l.CrashAPIServer, l.StartAPIServer, true},
 	}
-	// Without an election, for whose end the next one would wait 15 s each time.
-	controller, err := l.StartPoolController(t.Context(), devcluster.PoolControllerOptions{
-		Binary: testrig.Program(t, "nvtopo-pool-controller"), Args: []string{"--leader-elect=false"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.apply(t, fmt.Sprintf(`apiVersion: pool.nvtopo.dev/v1alpha1
-kind: PriceBook
-metadata: {name: %s}
-spec: {currency: USD, prices: [{resource: nvidia.com/gpu, pricePerHour: "777.77"}], minPeriodSeconds: 0}`, poolv1alpha1.DefaultPriceBook))
-	s := newScenarioOn(t, l, dgx(4)...)
-	s.tenants(t, "a")
-	s.computePool(t, `
-  poolType: gpu
-  capacity: {total: 32}
-  quotas: [{tenant: POOL-a, limit: 32, guaranteed: 32}]`)
-	s.ready(t)
-
-	done := make(chan error, 1)
-	go func() { done <- s.submit(t.Context(), jobs) }()
-	random := rand.New(rand.NewPCG(1, 17))
-	for range kills {
-		time.Sleep(time.Duration(200+random.IntN(1500)) * time.Millisecond) // any moment will do
-		if err := controller.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Duration(random.IntN(1000)) * time.Millisecond)
-		if err := controller.Restart(t.Context()); err != nil {
-			t.Fatal(err)
+	for round := range fromEnvironment(t, "NVTOPO_POOL_KILLS", 1) {
+		for _, v := range victims {
+			if round > 0 && v.name == "nobody" {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, round %d", v.name, round), func(t *testing.T) { growAndReclaim(t, l, v) })
 		}
 	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	var records []poolv1alpha1.UsageRecord
-	testrig.Eventually(t, 4*time.Minute, "all sessions have ended", func(ctx context.Context) (bool, string) {
-		if records, err = s.sessions(ctx, s.tenant("a")); err != nil {
-			return false, err.Error()
-		}
-		return allEnded(jobs)(records), fmt.Sprintf("%d records", len(records))
-	})
-	var cents int64
-	pods := s.podsOf(t, "a")
-	for _, pod := range pods {
-		k := slices.IndexFunc(records, func(r poolv1alpha1.UsageRecord) bool { return r.Spec.PodUID == pod.UID })
-		if k < 0 {
-			t.Errorf("pod %s has no record", pod.Name)
-			continue
-		}
-		start, end := bound(t, pod), pod.Status.ContainerStatuses[0].State.Terminated.FinishedAt.Time
-		if r := &records[k]; !r.Spec.Start.Time.Equal(start) || !r.Status.End.Time.Equal(end) || r.Status.Estimated {
-			t.Errorf("pod %s held its GPUs from %v to %v:%s", pod.Name, start, end, tellSessions(records[k:k+1]))
-		}
-		work := devicesOf(&pod.Spec) * (end.Unix() - start.Unix())
-		cents += (2*work*killedCents + 3600) / (2 * 3600)
-	}
-	if len(pods) != jobs || len(records) != jobs {
-		t.Errorf("there are %d records of %d pods of %d jobs", len(records), len(pods), jobs)
-	}
-	want := fmt.Sprintf("%d.%02d", cents/100, cents%100)
-	var account poolv1alpha1.TenantAccount
-	s.waitFor(t, "the account is billed "+want, func(ctx context.Context) (bool, string) {
-		err := s.Get(ctx, client.ObjectKey{Name: s.tenant("a")}, &account)
-		return string(account.Status.Billed) == want, fmt.Sprint(err, account.Status)
-	})
-	s.waitFor(t, "all pods are let go", func(ctx context.Context) (bool, string) {
-		var list v1.PodList
-		err := s.List(ctx, &list, client.InNamespace(s.tenant("a")))
-		held := slices.ContainsFunc(list.Items, func(p v1.Pod) bool { return slices.Contains(p.Finalizers, names.FinalizerMetering) })
-		return err == nil && !held, fmt.Sprint(err)
-	})
-	t.Logf("%d sessions cost %s, %d kills", len(records), want, kills)
 }
 
-// submit makes jobs of one pod each that runs for some seconds; of two in three the pod is kept
-// until its end is written.
-func (s *scenario) submit(ctx context.Context, n int) error {
-	if err := s.priorityClass(ctx, 0); err != nil {
-		return err
+// victim is a program that is killed.
+type victim struct {
+	name          string
+	kill, restart func(context.Context) error
+	// unordered: the recorder then gets a new list, which has no order, in place of changes one
+	// after the other; and the Job controller, which had no answer, makes a pod twice and takes
+	// one back.
+	unordered bool
+}
+
+// between kills the victim and starts it again, and waits for what tenants hold in the end.
+func (v *victim) between(t *testing.T, s *scenario, want map[string]int64) {
+	t.Helper()
+	s.recorder.read(s.name, func(a *account) { a.unordered = v.unordered })
+	for _, step := range []func(context.Context) error{v.kill, v.restart} {
+		if err := step(t.Context()); err != nil {
+			t.Fatalf("kill and restart %s: %v", v.name, err)
+		}
 	}
-	random := rand.New(rand.NewPCG(2, 17))
-	for i := range n {
-		job := s.jobObject("a", fmt.Sprintf("j%d", i), &work{
-			gpus: 1 + random.Int64N(8), runs: time.Duration(1+random.IntN(3)) * time.Second,
+	s.waitBound(t, want)
+	s.recorder.read(s.name, func(a *account) { a.unordered = false })
+	s.settled(t)
+	if got := s.bound("a", "b"); !maps.Equal(got, want) {
+		t.Errorf("settled: tenants hold %v, want %v", got, want)
+	}
+}
+
+// growAndReclaim has a job of tenant a grow into the pool, and tenant b take back 24 devices. The
+// victim is killed in the middle of both.
+func growAndReclaim(t *testing.T, l *lab, v victim) {
+	t.Helper()
+	s := newScenarioOn(t, l, dgx(8)...)
+	s.tenants(t, "a", "b")
+	s.computePool(t, `
+  poolType: gpu
+  capacity: {total: 64, reserved: 8}
+  quotas: [{tenant: POOL-a, guaranteed: 16}, {tenant: POOL-b, limit: 24, guaranteed: 24}]`)
+	s.ready(t)
+	replicas := func(want int32) {
+		s.waitElastic(t, "a", "train", fmt.Sprintf("has %d replicas", want), func(st *poolv1alpha1.ElasticJobStatus) bool {
+			return st.Replicas == want && st.ReadyReplicas == want && st.Phase == poolv1alpha1.JobRunning
 		})
-		if i%3 > 0 {
-			job.Spec.Template.Finalizers = []string{names.FinalizerMetering}
-		}
-		if err := s.Create(ctx, job); err != nil {
-			return fmt.Errorf("make job %d: %w", i, err)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
 	}
-	return nil
+
+	s.elasticJob(t, "a", "train", `
+  scaling: {minReplicas: 2, maxReplicas: 7, gpuPerReplica: 8}`)
+	s.waitFor(t, "the job begins to grow", func(context.Context) (bool, string) {
+		return s.counts("a").bound >= 16, fmt.Sprint(s.counts("a"))
+	})
+	v.between(t, s, map[string]int64{"a": 56, "b": 0})
+	replicas(7)
+	base := uids(s.pods(t, "a", names.BaseJob("train")))
+
+	s.jobs(t, "b", "claim", 3, work{gpus: 8})
+	s.waitFor(t, "the job begins to shrink", func(context.Context) (bool, string) {
+		return len(s.evictions()) > 0, fmt.Sprint(s.counts("a"))
+	})
+	v.between(t, s, map[string]int64{"a": 32, "b": 24})
+	replicas(4)
+	if got := uids(s.pods(t, "a", names.BaseJob("train"))); !slices.Equal(got, base) {
+		t.Errorf("the base's pods are %v, and were %v", got, base)
+	}
 }

@@ -66,8 +66,10 @@ func (s *scenario) gang(t *testing.T, name string, w work, wishes map[string]str
 	job := s.jobObject("a", name, &w)
 	indexed := batchv1.IndexedCompletion
 	job.Spec.CompletionMode = &indexed
-	job.Spec.Template.Annotations = map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(int(w.pods))}
-	maps.Copy(job.Spec.Template.Annotations, wishes)
+	annotations := map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(int(w.pods))}
+	maps.Copy(annotations, job.Spec.Template.Annotations)
+	maps.Copy(annotations, wishes)
+	job.Spec.Template.Annotations = annotations
 	if err := s.Create(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
@@ -394,4 +396,40 @@ func TestPromisesOutliveTheController(t *testing.T) {
 	s.neverBound(t, "second", quiet)
 	s.end(t, first[0])
 	s.placed(t, "second", 1)
+}
+
+// Many gangs have quota and one of them a place: they take turns, and none is forgotten.
+func TestGangsTakeTurns(t *testing.T) {
+	const gangs = 12
+	s := newScenario(t, dgx(4)...)
+	s.checkedQueue(t, gangs*24)
+	began := time.Now()
+	for i := range gangs {
+		s.gang(t, "gang-"+strconv.Itoa(i), work{pods: 3, gpus: 8, runs: 2 * time.Second}, nil)
+	}
+	s.waitFor(t, "all gangs end", func(ctx context.Context) (bool, string) {
+		var jobs batchv1.JobList
+		if err := s.List(ctx, &jobs, client.InNamespace(s.tenant("a"))); err != nil {
+			return false, err.Error()
+		}
+		done := 0
+		for i := range jobs.Items {
+			if jobs.Items[i].Status.Succeeded == 3 {
+				done++
+			}
+		}
+		return done == gangs, fmt.Sprintf("%d of %d ended", done, gangs)
+	})
+	evictions := 0
+	for job, n := range s.evicted("a") {
+		if evictions += n; n > 6 {
+			t.Errorf("job %s was evicted %d times: a place that is another's was promised to it again and again", job, n)
+		}
+	}
+	t.Logf("%d gangs of which one fits ended in %s, with %d evictions", gangs, time.Since(began).Round(time.Second), evictions)
+	for _, e := range s.evictions() {
+		if e.reason != kueue.EvictedByAdmissionCheck {
+			t.Errorf("job %s was evicted for %s: %s", e.job, e.reason, e.detail)
+		}
+	}
 }

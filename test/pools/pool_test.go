@@ -5,17 +5,21 @@ package pools
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
-	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
 // trainingPool is the pool of the requirement's example: 64 GPUs of which 8 are kept back, and
@@ -27,68 +31,6 @@ const trainingPool = `
   - {tenant: POOL-a, limit: 32, guaranteed: 16}
   - {tenant: POOL-b, limit: 24, guaranteed: 8}
   - {tenant: POOL-c, limit: 16}`
-
-// gpuQuota is what an object of Kueue's says of GPUs: nominal, borrowing limit, lending limit; -1
-// for what it leaves out.
-type gpuQuota struct{ Nominal, Borrowing, Lending int64 }
-
-func quotaIn(groups []kueue.ResourceGroup) gpuQuota {
-	for _, g := range groups {
-		for _, f := range g.Flavors {
-			for i := range f.Resources {
-				q := &f.Resources[i]
-				if q.Name != topologyv1alpha1.DefaultResource {
-					continue
-				}
-				out := gpuQuota{Nominal: q.NominalQuota.Value(), Borrowing: -1, Lending: -1}
-				if q.BorrowingLimit != nil {
-					out.Borrowing = q.BorrowingLimit.Value()
-				}
-				if q.LendingLimit != nil {
-					out.Lending = q.LendingLimit.Value()
-				}
-				return out
-			}
-		}
-	}
-	return gpuQuota{Nominal: -1, Borrowing: -1, Lending: -1}
-}
-
-// quotas are what the pool's Cohorts and ClusterQueues say, by their names without the pool's.
-func (s *scenario) quotas(ctx context.Context) (map[string]gpuQuota, error) {
-	var (
-		cohorts kueue.CohortList
-		queues  kueue.ClusterQueueList
-		out     = map[string]gpuQuota{}
-	)
-	ours := client.MatchingLabels{names.LabelManaged: s.name}
-	for _, list := range []client.ObjectList{&cohorts, &queues} {
-		if err := s.List(ctx, list, ours); err != nil {
-			return nil, fmt.Errorf("list: %w", err)
-		}
-	}
-	for i := range cohorts.Items {
-		out["cohort"+cohorts.Items[i].Name[len(s.name):]] = quotaIn(cohorts.Items[i].Spec.ResourceGroups)
-	}
-	for i := range queues.Items {
-		out["queue"+queues.Items[i].Name[len(s.name):]] = quotaIn(queues.Items[i].Spec.ResourceGroups)
-	}
-	return out, nil
-}
-
-// waitQuotas waits until Kueue's objects of the pool are these. POOL in a name stands for the
-// scenario's.
-func (s *scenario) waitQuotas(t *testing.T, want map[string]gpuQuota) {
-	t.Helper()
-	s.waitFor(t, "Kueue's objects of "+s.name, func(ctx context.Context) (bool, string) {
-		got, err := s.quotas(ctx)
-		if err != nil {
-			return false, err.Error()
-		}
-		diff := cmp.Diff(want, got)
-		return diff == "", diff
-	})
-}
 
 // Scenario 1.
 func TestThePoolOfTheExample(t *testing.T) {
@@ -109,21 +51,43 @@ func TestThePoolOfTheExample(t *testing.T) {
 		t.Errorf("states (-want +got):\n%s", diff)
 	}
 	for _, kind := range []string{
-		poolv1alpha1.ConditionCapacityMismatch, poolv1alpha1.ConditionGuaranteesOvercommitted, poolv1alpha1.ConditionReserveAdvice, poolv1alpha1.ConditionForeignUse,
+		poolv1alpha1.ConditionCapacityMismatch, poolv1alpha1.ConditionGuaranteesOvercommitted, poolv1alpha1.ConditionReserveAdvice,
+		poolv1alpha1.ConditionForeignUse, poolv1alpha1.ConditionNodesShared,
 	} {
 		if !meta.IsStatusConditionFalse(got.Conditions, kind) {
 			t.Errorf("condition %s: %+v", kind, meta.FindStatusCondition(got.Conditions, kind))
 		}
 	}
-	s.waitQuotas(t, map[string]gpuQuota{
-		"cohort":                 {Nominal: 32, Borrowing: -1, Lending: -1},
-		"queue." + s.name + "-a": {Nominal: 16, Borrowing: 16, Lending: -1},
-		"queue." + s.name + "-b": {Nominal: 8, Borrowing: 16, Lending: -1},
-		"queue." + s.name + "-c": {Nominal: 0, Borrowing: 16, Lending: -1},
-	})
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {32, -1, -1}, "a": {16, 16, -1}, "b": {8, 16, -1}, "c": {0, 16, -1}})
 }
 
-// Scenario 3: the tenant's limit holds, whatever is free.
+// Scenario 2, as far as pools go: what is wrong is refused, with the name of the field.
+func TestPoolsThatAreRefused(t *testing.T) {
+	s := newScenario(t)
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}")
+	for what, tc := range map[string]struct{ spec, want string }{
+		"reserved above the total":   {spec: "{poolType: gpu, capacity: {total: 64, reserved: 65}}", want: "capacity.reserved"},
+		"guaranteed above the limit": {spec: "{poolType: gpu, capacity: {total: 64}, quotas: [{tenant: a, guaranteed: 33, limit: 32}]}", want: "guaranteed: must be at most limit"},
+		"more guaranteed than there is": {
+			spec: "{poolType: gpu, capacity: {total: 64, reserved: 8}, quotas: [{tenant: a, guaranteed: 40}, {tenant: b, guaranteed: 17}]}", want: "sum of guaranteed",
+		},
+		"an unknown strategy": {spec: "{poolType: gpu, capacity: {total: 8}, virtualization: {enabled: true, strategy: foo}}", want: "virtualization.strategy"},
+		"another type":        {spec: "{poolType: npu, capacity: {total: 8}}", want: "poolType: cannot be changed"},
+		"a tenant twice":      {spec: "{poolType: gpu, capacity: {total: 8}, quotas: [{tenant: a}, {tenant: a}]}", want: "duplicate entries"},
+	} {
+		err := s.tryYAML(t.Context(), "apiVersion: pool.nvtopo.dev/v1alpha1\nkind: ComputePool\nmetadata: {name: POOL}\nspec: "+tc.spec)
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: got %v, want an error with %q", what, err, tc.want)
+		}
+	}
+	err := s.tryYAML(t.Context(), "apiVersion: pool.nvtopo.dev/v1alpha1\nkind: ComputePool\nmetadata: {name: default}\nspec: {poolType: gpu, capacity: {total: 8}}")
+	if err == nil || !strings.Contains(err.Error(), "metadata.name") {
+		t.Errorf("a pool called default: got %v, want an error that names metadata.name", err)
+	}
+}
+
+// Scenario 3: the tenant's limit holds, whatever is free. Scenario 53: the metrics say so, and
+// no longer once all is over.
 func TestATenantStaysWithinItsLimit(t *testing.T) {
 	s := newScenario(t, dgx(8)...)
 	s.tenants(t, "a", "b", "c")
@@ -139,8 +103,363 @@ func TestATenantStaysWithinItsLimit(t *testing.T) {
 		t.Errorf("settled: %+v, want 32 bound and 68 waiting", c)
 	}
 	s.waitPool(t, "the status shows what is held", func(status *poolv1alpha1.ComputePoolStatus) bool {
-		i := 0
+		a := s.share(status, "a")
 		return status.AllocatedCapacity == 32 && status.AvailableCapacity == 24 && status.UtilizationPercent == 50 &&
-			status.Shares[i].Used == 32 && status.Shares[i].Borrowed == 16 && status.Shares[i].Pending == 68
+			a.Used == 32 && a.Borrowed == 16 && a.Pending == 68
 	})
+	s.waitMetrics(t, map[string]float64{
+		`compute_pool_usage{pool="POOL",resource_type="nvidia.com/gpu",tenant_id="POOL-a"}`: 32,
+		`compute_pool_capacity{pool="POOL"}`:                                                64,
+		`compute_pool_reserved{pool="POOL"}`:                                                8,
+		`compute_pool_allocated{pool="POOL"}`:                                               32,
+		`compute_pool_available{pool="POOL"}`:                                               24,
+		`compute_pool_tenant_limit{pool="POOL",tenant_id="POOL-a"}`:                         32,
+		`compute_pool_tenant_guaranteed{pool="POOL",tenant_id="POOL-b"}`:                    8,
+		`compute_pool_tenant_pinned{pool="POOL",tenant_id="POOL-c"}`:                        0,
+		`compute_queue_oldest_pending_seconds{pool="POOL",queue="POOL.POOL-b"}`:             0,
+	})
+	if waited := s.metric(t, `compute_queue_oldest_pending_seconds{pool="POOL",queue="POOL.POOL-a"}`); waited < quiet.Seconds() {
+		t.Errorf("the oldest job has waited for %.0f s by the metric, and settling took %s", waited, quiet)
+	}
+	jobs := client.InNamespace(s.tenant("a"))
+	if err := s.DeleteAllOf(t.Context(), &batchv1.Job{}, jobs, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		t.Fatal(err)
+	}
+	s.waitFor(t, "the tenant's usage is gone from the metrics", func(context.Context) (bool, string) {
+		text := s.scrape(t)
+		return !strings.Contains(text, fmt.Sprintf("tenant_id=%q", s.tenant("a"))) || !strings.Contains(text, "compute_pool_usage{pool=\""+s.name+"\""), text
+	})
+}
+
+// Scenarios 5 and 6: a small pool, filled by two.
+func TestASmallPool(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.tenants(t, "a", "b")
+	s.computePool(t, `
+  poolType: gpu
+  capacity: {total: 8}
+  quotas: [{tenant: POOL-a, limit: 4}, {tenant: POOL-b, limit: 4}]`)
+	s.ready(t)
+	s.job(t, "a", "first", work{gpus: 2})
+	first := s.running(t, "a", "first", 1)
+	s.waitPool(t, "2 of 8 are allocated", func(status *poolv1alpha1.ComputePoolStatus) bool {
+		return status.AvailableCapacity == 6 && status.UtilizationPercent == 25 && status.States.Allocated == 2 && status.States.Available == 6
+	})
+	s.job(t, "a", "second", work{gpus: 3})
+	s.waits(t, "a", "second")
+	s.end(t, first[0])
+	s.running(t, "a", "second", 1)
+
+	s.job(t, "b", "huge", work{pods: 5, gpus: 1})
+	s.waitFor(t, "the job that never fits says so", func(ctx context.Context) (bool, string) {
+		w, err := s.workload(ctx, "b", "huge")
+		if err != nil || w == nil {
+			return false, fmt.Sprint(w, err)
+		}
+		c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+		return c != nil && strings.Contains(c.Message, "maximum capacity (4)"), fmt.Sprint(c)
+	})
+}
+
+// Scenario 7.
+func TestATenantWithoutAQuota(t *testing.T) {
+	s := newScenario(t, dgx(8)...)
+	s.tenants(t, "a", "b", "x")
+	s.computePool(t, trainingPool)
+	s.ready(t)
+	s.job(t, "x", "refused", work{gpus: 1})
+	s.waitFor(t, "the job has no queue", func(ctx context.Context) (bool, string) {
+		w, err := s.workload(ctx, "x", "refused")
+		if err != nil || w == nil {
+			return false, fmt.Sprint(w, err)
+		}
+		c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved)
+		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "LocalQueue"), fmt.Sprint(c)
+	})
+	// The others use what they are guaranteed, so that only what is nobody's is left.
+	s.job(t, "a", "own", work{pods: 2, gpus: 8})
+	s.job(t, "b", "own", work{gpus: 8})
+	s.running(t, "a", "own", 2)
+	s.running(t, "b", "own", 1)
+	s.computePool(t, trainingPool+"\n  defaultQuota: {}")
+	s.running(t, "x", "refused", 1)
+	s.jobs(t, "x", "one", 39, work{gpus: 1})
+	s.waitBound(t, map[string]int64{"a": 16, "b": 8, "x": 32})
+	s.settled(t)
+	if diff := cmp.Diff(map[string]int64{"a": 16, "b": 8, "x": 32}, s.bound("a", "b", "x")); diff != "" {
+		t.Errorf("settled (-want +got):\n%s", diff)
+	}
+}
+
+// Scenario 8: without the name of a queue, a tenant's pod runs if it has no devices.
+func TestPodsWithoutAQueue(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.tenants(t, "a")
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a}]")
+	s.ready(t)
+	for name, gpus := range map[string]int64{"plain": 0, "greedy": 1} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.tenant("a")}, Spec: podSpec(gpus)}
+		if gpus == 0 {
+			pod.Spec.NodeSelector = map[string]string{poolv1alpha1.LabelPool: s.name}
+		}
+		if err := s.Create(t.Context(), pod); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.waitFor(t, "the pod without devices runs", func(ctx context.Context) (bool, string) {
+		var pod v1.Pod
+		err := s.Get(ctx, client.ObjectKey{Namespace: s.tenant("a"), Name: "plain"}, &pod)
+		return err == nil && pod.Status.Phase == v1.PodRunning, fmt.Sprint(pod.Status, err)
+	})
+	s.settled(t)
+	var greedy v1.Pod
+	s.get(t, &greedy, s.tenant("a"), "greedy")
+	if len(greedy.Spec.SchedulingGates) == 0 || greedy.Spec.NodeName != "" {
+		t.Errorf("the pod with a device: gates %v, node %q; want it gated", greedy.Spec.SchedulingGates, greedy.Spec.NodeName)
+	}
+}
+
+// Scenario 9: what nodes lose, tenants cannot share, and what runs is left alone.
+func TestNodesThatTakeNoPods(t *testing.T) {
+	s := newScenario(t, dgx(8)...)
+	s.tenants(t, "a", "b", "c")
+	s.computePool(t, trainingPool)
+	s.ready(t)
+	s.jobs(t, "a", "one", 4, work{gpus: 8})
+	s.waitBound(t, map[string]int64{"a": 32})
+	used := map[string]bool{}
+	for _, p := range s.podsOf(t, "a") {
+		used[p.Spec.NodeName] = true
+	}
+	free := slices.DeleteFunc(slices.Clone(s.nodes), func(n string) bool { return used[n] })
+	full := s.quotasOf(t)
+
+	s.setUnschedulable(t, free[0], true)
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {24, -1, -1}, "a": {16, 16, -1}, "b": {8, 16, -1}, "c": {0, 16, -1}})
+	s.waitStates(t, poolv1alpha1.DeviceStates{Available: 16, Reserved: 8, Allocated: 32, Maintenance: 8})
+	s.setReady(t, free[1], v1.ConditionFalse)
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {16, -1, -1}, "a": {16, 16, -1}, "b": {8, 16, -1}, "c": {0, 16, -1}})
+	s.waitStates(t, poolv1alpha1.DeviceStates{Available: 8, Reserved: 8, Allocated: 32, Maintenance: 8, Failed: 8})
+	s.setReady(t, free[1], v1.ConditionTrue)
+	s.setUnschedulable(t, free[0], false)
+	s.waitQuotas(t, full)
+	s.waitStates(t, poolv1alpha1.DeviceStates{Available: 24, Reserved: 8, Allocated: 32})
+	if got := s.evictions(); len(got) > 0 || s.counts("a").running != 4 {
+		t.Errorf("%d of 4 pods run, evictions: %+v", s.counts("a").running, got)
+	}
+}
+
+// Scenario 10: jobs come and go at random. No number of the status is ever negative, and once all
+// is quiet the status is what pods hold: in the end nothing.
+func TestTheStatusIsWhatPodsHold(t *testing.T) {
+	s := newScenario(t, dgx(2)...)
+	s.tenants(t, "a", "b")
+	s.computePool(t, `
+  poolType: gpu
+  capacity: {total: 16, reserved: 2}
+  quotas: [{tenant: POOL-a, limit: 10, guaranteed: 4}, {tenant: POOL-b, guaranteed: 4}]`)
+	s.ready(t)
+	rnd := rand.New(rand.NewPCG(17, 10))
+	type key struct{ tenant, job string }
+	var there []key
+	for i := range 40 {
+		if len(there) > 6 || len(there) > 0 && rnd.IntN(3) == 0 {
+			n := rnd.IntN(len(there))
+			s.remove(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant(there[n].tenant), Name: there[n].job}})
+			there = slices.Delete(there, n, n+1)
+		} else {
+			k := key{tenant: []string{"a", "b"}[rnd.IntN(2)], job: fmt.Sprint("job-", i)}
+			s.job(t, k.tenant, k.job, work{pods: 1 + rnd.Int32N(2), gpus: 1 + rnd.Int64N(4), priority: rnd.Int32N(3)})
+			there = append(there, k)
+		}
+		if status := s.status(t); least(status) < 0 {
+			t.Fatalf("after step %d a number is negative: %+v", i, status)
+		}
+	}
+	s.settled(t)
+	s.sumOverPods(t)
+	for _, k := range there {
+		s.remove(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant(k.tenant), Name: k.job}})
+	}
+	s.waitPool(t, "nothing is held", func(status *poolv1alpha1.ComputePoolStatus) bool {
+		return status.AllocatedCapacity == 0 && status.AvailableCapacity == 14 && s.share(status, "a").Used+s.share(status, "b").Used == 0
+	})
+	s.sumOverPods(t)
+}
+
+// Scenario 14.
+func TestWeights(t *testing.T) {
+	s := newScenario(t, dgx(2)...)
+	s.tenants(t, "a", "b")
+	s.computePool(t, `
+  poolType: gpu
+  capacity: {total: 16}
+  quotas: [{tenant: POOL-a, weight: 3}, {tenant: POOL-b, weight: 1}]`)
+	s.ready(t)
+	s.jobs(t, "b", "one", 20, work{gpus: 1})
+	s.waitBound(t, map[string]int64{"b": 16})
+	s.jobs(t, "a", "one", 20, work{gpus: 1})
+	s.waitBound(t, map[string]int64{"a": 12, "b": 4})
+	s.settled(t)
+	if diff := cmp.Diff(map[string]int64{"a": 12, "b": 4}, s.bound("a", "b")); diff != "" {
+		t.Errorf("settled (-want +got):\n%s", diff)
+	}
+}
+
+// Scenario 17: with both lists the outer limits hold exactly, and the inner ones in each part.
+func TestQuotasAndQueues(t *testing.T) {
+	for _, hierarchy := range []string{"TenantFirst", "QueueFirst"} {
+		t.Run(hierarchy, func(t *testing.T) {
+			s := newScenario(t, dgx(4)...)
+			s.tenants(t, "a", "b")
+			s.computePool(t, `
+  poolType: gpu
+  capacity: {total: 32}
+  quotas: [{tenant: POOL-a, limit: 20, guaranteed: 8}, {tenant: POOL-b, limit: 24}]
+  queues:
+  - {name: high, maxCapacity: 12, guaranteedCapacity: 4}
+  - {name: low}
+  hierarchy: `+hierarchy)
+			if hierarchy == "QueueFirst" { // then a tenant's limit bounds its part of each queue, and not their sum
+				s.recorder.read(s.name, func(a *account) { clear(a.limits) })
+			}
+			s.ready(t)
+			s.jobs(t, "a", "high", 16, work{gpus: 1, queue: "high"})
+			s.jobs(t, "a", "low", 16, work{gpus: 1, queue: "low"})
+			s.jobs(t, "b", "high", 16, work{gpus: 1, queue: "high"})
+			s.jobs(t, "b", "low", 16, work{gpus: 1, queue: "low"})
+			s.waitFor(t, "the pool is full", func(context.Context) (bool, string) {
+				got := s.bound("a", "b")
+				return got["a"]+got["b"] == 32, fmt.Sprint(got)
+			})
+			s.settled(t)
+			held := map[string]int32{}
+			for _, share := range s.status(t).Shares {
+				held[strings.TrimPrefix(share.Tenant, s.name+"-")+"/"+share.Queue] = share.Used
+			}
+			limits := map[string]int32{"a/": 20, "b/": 24, "a/high": 12, "b/high": 12, "a/low": 20, "b/low": 24}
+			if hierarchy == "QueueFirst" {
+				limits = map[string]int32{"/high": 12, "/low": 32, "a/high": 12, "b/high": 12, "a/low": 20, "b/low": 24}
+			}
+			for who, limit := range limits {
+				if got, ok := held[who]; !ok || got > limit {
+					t.Errorf("%s holds %d, limit %d; all: %v", who, got, limit, held)
+				}
+			}
+			if sum := held["a/high"] + held["a/low"] + held["b/high"] + held["b/low"]; sum != 32 {
+				t.Errorf("%d of 32 are held: %v", sum, held)
+			}
+		})
+	}
+}
+
+// Scenario 18.
+func TestStopPolicies(t *testing.T) {
+	s := newScenario(t, dgx(2)...)
+	s.tenants(t, "a")
+	pool := func(stop string) {
+		s.computePool(t, "  poolType: gpu\n  capacity: {total: 16}\n  quotas: [{tenant: POOL-a}]\n  stopPolicy: "+stop)
+	}
+	pool("None")
+	s.ready(t)
+	s.job(t, "a", "runs", work{gpus: 8})
+	s.running(t, "a", "runs", 1)
+	pool("Hold")
+	s.waitStop(t, "Hold")
+	s.job(t, "a", "waits", work{gpus: 8})
+	s.settled(t)
+	if c := s.counts("a"); c.running != 1 || c.waiting != 1 || len(s.evictions()) > 0 {
+		t.Errorf("Hold: %+v, evictions %+v; want one that runs, one that waits, and no eviction", c, s.evictions())
+	}
+	pool("HoldAndDrain")
+	s.waitBound(t, map[string]int64{"a": 0})
+	if got := s.evictions(); len(got) != 1 || got[0].job != "runs" || got[0].reason != kueue.EvictedByStop {
+		t.Errorf("HoldAndDrain: evictions %+v, want the one of the job that ran", got)
+	}
+	pool("None")
+	s.waitBound(t, map[string]int64{"a": 16})
+}
+
+// A tenant that is listed no more keeps what runs. Nothing more is let in, and the queue goes once
+// it is empty.
+func TestATenantThatIsListedNoMore(t *testing.T) {
+	s := newScenario(t, dgx(2)...)
+	s.tenants(t, "a", "b")
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 16}\n  quotas: [{tenant: POOL-a, guaranteed: 8}, {tenant: POOL-b, guaranteed: 8}]")
+	s.ready(t)
+	s.job(t, "b", "runs", work{gpus: 8})
+	pods := s.running(t, "b", "runs", 1)
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 16}\n  quotas: [{tenant: POOL-a, guaranteed: 8}]")
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {8, -1, -1}, "a": {8, 8, -1}, "b": {0, 0, -1}})
+	s.job(t, "b", "late", work{gpus: 1})
+	s.settled(t)
+	if c := s.counts("b"); c.running != 1 || c.admitted != 1 {
+		t.Errorf("tenant b: %+v, want one pod that runs", c)
+	}
+	s.end(t, pods[0])
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {8, -1, -1}, "a": {8, 8, -1}})
+}
+
+// Scenario 59.
+func TestAPoolThatIsDeleted(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.tenants(t, "a")
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a}]")
+	s.ready(t)
+	s.job(t, "a", "runs", work{gpus: 4})
+	pods := s.running(t, "a", "runs", 1)
+	s.remove(t, &poolv1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: s.name}})
+	s.waitFor(t, "the pool says what it waits for", func(ctx context.Context) (bool, string) {
+		var pool poolv1alpha1.ComputePool
+		if err := s.Get(ctx, client.ObjectKey{Name: s.name}, &pool); err != nil {
+			return false, err.Error()
+		}
+		c := meta.FindStatusCondition(pool.Status.Conditions, poolv1alpha1.ConditionReady)
+		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, s.name+"."+s.tenant("a")+" (1)"), fmt.Sprint(c)
+	})
+	s.job(t, "a", "late", work{gpus: 4})
+	s.settled(t)
+	if c := s.counts("a"); c.running != 1 || c.admitted != 1 {
+		t.Errorf("while the pool waits: %+v, want the one pod that runs and no job more", c)
+	}
+	s.end(t, pods[0])
+	s.waitFor(t, "the pool and its objects are gone", func(ctx context.Context) (bool, string) {
+		err := s.Get(ctx, client.ObjectKey{Name: s.name}, &poolv1alpha1.ComputePool{})
+		left := s.objectsOfPool(ctx, t)
+		return client.IgnoreNotFound(err) == nil && err != nil && len(left) == 0, fmt.Sprint(left, err)
+	})
+	if text := s.scrape(t); strings.Contains(text, fmt.Sprintf("pool=%q", s.name)) {
+		t.Errorf("the metrics still have pool %s", s.name)
+	}
+}
+
+// A pod outside of the tenants' namespaces takes from what tenants can share, and the pool says so.
+func TestForeignUse(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.tenants(t, "a")
+	s.namespace(t, "free", nil)
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a}]")
+	s.ready(t)
+	pod := s.foreignPod(t, "free", "guest", 3)
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {5, -1, -1}, "a": {0, 8, -1}})
+	s.waitPool(t, "the pool names the pod", func(status *poolv1alpha1.ComputePoolStatus) bool {
+		c := meta.FindStatusCondition(status.Conditions, poolv1alpha1.ConditionForeignUse)
+		return c != nil && c.Status == metav1.ConditionTrue && strings.Contains(c.Message, s.tenant("free")+"/guest") && status.AllocatedCapacity == 3
+	})
+	s.remove(t, pod)
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {8, -1, -1}, "a": {0, 8, -1}})
+}
+
+// With fewer devices than are guaranteed, the pool says so, and is degraded.
+func TestMoreIsGuaranteedThanThereIs(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.tenants(t, "a", "b")
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 16}\n  quotas: [{tenant: POOL-a, guaranteed: 8}, {tenant: POOL-b, guaranteed: 4}]")
+	s.waitPool(t, "the pool is degraded", func(status *poolv1alpha1.ComputePoolStatus) bool {
+		return status.Phase == poolv1alpha1.PoolDegraded && meta.IsStatusConditionTrue(status.Conditions, poolv1alpha1.ConditionCapacityMismatch) &&
+			meta.IsStatusConditionTrue(status.Conditions, poolv1alpha1.ConditionGuaranteesOvercommitted) && status.TotalCapacity == 8
+	})
+	s.addNodes(t, dgx(1)...)
+	s.ready(t)
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {4, -1, -1}, "a": {8, 8, -1}, "b": {4, 12, -1}})
 }

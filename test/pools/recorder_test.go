@@ -36,12 +36,16 @@ type account struct {
 	// limit takes nothing away from who holds more, so the highest that there was counts.
 	limits   map[string]int64
 	capacity int64
+	// unordered: what is seen has not the order in which it happened, so nothing is checked.
+	unordered bool
 
 	pods      map[types.UID]podSeen
 	workloads map[types.UID]workloadSeen
-	evictions []eviction
-	wrong     []string // what was beyond a limit, the first few
-	changed   time.Time
+	// priorities are those of all Workloads that there ever were.
+	priorities map[types.UID]int32
+	evictions  []eviction
+	wrong      []string // what was beyond a limit, the first few
+	changed    time.Time
 }
 
 // podSeen is a pod as it was last.
@@ -55,20 +59,27 @@ type podSeen struct {
 
 // workloadSeen is a Workload as it was last.
 type workloadSeen struct {
-	tenant, job                 string
-	devices                     int64 // of its quota
-	reserved, evicted, finished bool
+	tenant, job string
+	devices     int64 // of its quota
+	asks        int64 // devices
+	priority    int32
+	// held: somebody keeps it from having quota, or it is not active.
+	reserved, evicted, finished, held bool
 }
 
 // eviction is that a job lost its quota.
 type eviction struct {
 	at                          time.Time
 	tenant, job, reason, detail string
+	priority                    int32
 	protected                   bool // it was of the class of jobs that must not be preempted
 }
 
 func newAccount() *account {
-	return &account{limits: map[string]int64{}, pods: map[types.UID]podSeen{}, workloads: map[types.UID]workloadSeen{}, changed: time.Now()}
+	return &account{
+		limits: map[string]int64{}, pods: map[types.UID]podSeen{}, workloads: map[types.UID]workloadSeen{},
+		priorities: map[types.UID]int32{}, changed: time.Now(),
+	}
 }
 
 // open begins the account of a scenario.
@@ -159,6 +170,14 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	if len(w.OwnerReferences) > 0 {
 		now.job = w.OwnerReferences[0].Name
 	}
+	if w.Spec.Priority != nil {
+		now.priority = *w.Spec.Priority
+	}
+	a.priorities[w.UID] = now.priority
+	now.held = w.Annotations[kueue.AnnotationAdmissionGatedBy] != "" || w.Spec.Active != nil && !*w.Spec.Active
+	for i := range w.Spec.PodSets {
+		now.asks += int64(w.Spec.PodSets[i].Count) * devicesOf(&w.Spec.PodSets[i].Template.Spec)
+	}
 	now.reserved = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	now.finished = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
 	if now.reserved && !now.finished && w.Status.Admission != nil {
@@ -169,7 +188,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 		if !before.evicted {
 			a.evictions = append(a.evictions, eviction{
 				at: c.LastTransitionTime.Time, tenant: now.tenant, job: now.job, reason: c.Reason, detail: c.Message,
-				protected: w.Spec.Priority != nil && *w.Spec.Priority == names.ProtectedPriority,
+				priority: now.priority, protected: now.priority == names.ProtectedPriority,
 			})
 		}
 	}
@@ -216,6 +235,9 @@ func (a *account) reserved() map[string]int64 {
 // check notes who holds more than a limit.
 func (a *account) check(of string, held map[string]int64) {
 	const first = 10 // what comes after them helps nobody
+	if a.unordered {
+		return
+	}
 	var sum int64
 	for _, tenant := range slices.Sorted(maps.Keys(held)) {
 		limit, limited := a.limits[tenant]

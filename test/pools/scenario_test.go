@@ -243,7 +243,12 @@ func (s *scenario) leave(t *testing.T) {
 		}
 	}
 	for _, n := range left { // their pods need the nodes to end on
-		for ctx.Err() == nil && !apierrors.IsNotFound(s.Get(ctx, client.ObjectKeyFromObject(n), &v1.Namespace{})) {
+		now := n.DeepCopy()
+		for !apierrors.IsNotFound(s.Get(ctx, client.ObjectKeyFromObject(n), now)) {
+			if ctx.Err() != nil {
+				t.Errorf("leave %s: namespace %s stays: %+v", s.name, n.Name, now.Status.Conditions)
+				break
+			}
 			time.Sleep(100 * time.Millisecond)
 		}
 	}

@@ -155,7 +155,11 @@ func (b *build) gpu(i int, place *pciPlace) nvtopo.GPU {
 	g := nvtopo.GPU{
 		UUID: r.uuid, Index: r.index, Model: cmp.Or(r.name, old.Model), Memory: cmp.Or(r.memory, old.Memory),
 		MIG:       r.mig || (r.failed != nil || r.unsplit) && old.MIG,
+		Slices:    r.slices,
 		Unhealthy: cmp.Or(r.unusable(), xid.unhealthy, r.unready(b.ends[i]), r.doubtful(&old)),
+	}
+	if g.MIG && (!r.mig || r.uncut) {
+		g.Slices = old.Slices
 	}
 	if g.Unhealthy == "" {
 		g.Degraded = cmp.Or(r.limited(b.ends[i]), xid.degraded)

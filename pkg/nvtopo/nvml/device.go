@@ -36,6 +36,8 @@ type reading struct {
 	addr     pciAddr
 	memory   int64
 	mig      bool
+	slices   []nvtopo.Slice
+	uncut    bool // slices are not known
 	major    int
 	gen      nvtopo.PCIeGen
 	links    []nvlink
@@ -93,6 +95,9 @@ func readDevice(lib Library, index int) (*reading, error) {
 	note("MIG mode", err)
 	r.unsure = doubt(err)
 	r.unsplit = r.unsure != nil
+	if r.mig {
+		note("MIG devices", r.readSlices())
+	}
 	r.major, err = dev.ComputeMajor()
 	note("compute capability", err)
 	if doubt(err) != nil {

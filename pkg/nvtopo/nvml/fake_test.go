@@ -45,6 +45,7 @@ type fakeGPU struct {
 	uuid, name, bus string
 	memory          int64
 	mig             bool
+	slices          []Slice
 	major, gen      int
 	links           []fakeLink
 	fabric          Fabric
@@ -152,6 +153,7 @@ func (d fakeDevice) UUID() (string, error) {
 func (d fakeDevice) Name() (string, error)             { return d.g.name, d.g.errs["Name"] }
 func (d fakeDevice) BusID() (string, error)            { return d.g.bus, d.g.errs["BusID"] }
 func (d fakeDevice) MemoryBytes() (int64, error)       { return d.g.memory, d.g.errs["MemoryBytes"] }
+func (d fakeDevice) Slices() ([]Slice, error)          { return d.g.slices, d.g.errs["Slices"] }
 func (d fakeDevice) MIGEnabled() (bool, error)         { return d.g.mig, d.g.errs["MIGEnabled"] }
 func (d fakeDevice) ComputeMajor() (int, error)        { return d.g.major, d.g.errs["ComputeMajor"] }
 func (d fakeDevice) MaxPCIeGen() (int, error)          { return d.g.gen, d.g.errs["MaxPCIeGen"] }

@@ -27,6 +27,8 @@ type Device interface {
 	// MemoryBytes is the total memory of the device.
 	MemoryBytes() (int64, error)
 	MIGEnabled() (bool, error)
+	// Slices are the MIG devices of a device in MIG mode.
+	Slices() ([]Slice, error)
 	// ComputeMajor is the major CUDA compute capability: 9 is Hopper.
 	ComputeMajor() (int, error)
 	// MaxPCIeGen is the fastest PCIe generation this device and its slot allow.
@@ -61,6 +63,14 @@ type EventSet interface {
 type RawEvent struct {
 	UUID string // empty when the device can no longer say
 	Xid  uint64 // 0 when the event is not an Xid
+}
+
+// Slice is a MIG device as the driver states it.
+type Slice struct {
+	UUID          string
+	GPUSlices     int   // of its GPU instance
+	ComputeSlices int   // of its compute instance
+	MemoryBytes   int64 // of its GPU instance
 }
 
 // Ancestor is the nearest common point of two devices in the PCIe hierarchy.

@@ -53,14 +53,13 @@ func (r *reconciler) write(ctx context.Context, w Write) error {
 	return nil
 }
 
-// writeAll stops at the first error: what grows must not be written before what shrinks.
-func (r *reconciler) writeAll(ctx context.Context, writes []Write) error {
+// writeEach writes all that it can.
+func (r *reconciler) writeEach(ctx context.Context, writes []Write) error {
+	var errs []error
 	for _, w := range writes {
-		if err := r.write(ctx, w); err != nil {
-			return err
-		}
+		errs = append(errs, r.write(ctx, w))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // release lets jobs in whose quota is pinned.

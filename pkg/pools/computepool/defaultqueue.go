@@ -64,13 +64,13 @@ func (d *defaultQueue) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 		return ctrl.Result{}, nil
 	case namespace.Labels[v1alpha1.LabelTenant] == "":
 		if ours {
-			return ctrl.Result{}, d.writeAll(ctx, removal(there))
+			return ctrl.Result{}, d.writeEach(ctx, removal(there))
 		}
 		return ctrl.Result{}, nil
 	case found && same(there, defaultLocalQueue(req.Name)):
 		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{}, d.writeAll(ctx, []Write{{Object: defaultClusterQueue()}, {Object: defaultLocalQueue(req.Name)}})
+	return ctrl.Result{}, d.writeEach(ctx, []Write{{Object: defaultClusterQueue()}, {Object: defaultLocalQueue(req.Name)}})
 }
 
 func defaultClusterQueue() *kueue.ClusterQueue {

@@ -13,6 +13,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
 
 // A collector shows the pools as they were seen last. What is gone from a pool's state is gone from
@@ -31,10 +32,10 @@ type poolMetrics struct {
 	oldest map[string]time.Time // since when the oldest job of a ClusterQueue waits; zero: none does
 }
 
-// usage is what a tenant holds of a resource.
+// usage is what a tenant holds of a resource, in devices: a slice is a part of one.
 type usage struct {
 	resource, tenant string
-	devices          int64
+	devices          float64
 }
 
 var (
@@ -93,7 +94,7 @@ func (m *poolMetrics) collect(pool string, now time.Time, gauge func(d *promethe
 	gauge(descAllocated, float64(s.AllocatedCapacity), pool)
 	gauge(descAvailable, float64(s.AvailableCapacity), pool)
 	for _, u := range m.usage {
-		gauge(descUsage, float64(u.devices), u.resource, u.tenant, pool)
+		gauge(descUsage, u.devices, u.resource, u.tenant, pool)
 	}
 	for i := range s.Shares {
 		// A tenant's parts of queues are in the tenant's share, where it has one.
@@ -129,8 +130,12 @@ func usageOf(c *Capacity) []usage {
 	var out []usage
 	for i := range c.Devices {
 		d := &c.Devices[i]
+		resource := d.Unit.Resource
+		if d.Unit.PerDevice > 1 { // parts, which are only of these
+			resource = units.WholeGPU
+		}
 		for tenant, n := range d.ByTenant {
-			out = append(out, usage{resource: d.Unit.Resource, tenant: tenant, devices: n})
+			out = append(out, usage{resource: resource, tenant: tenant, devices: float64(n) / float64(d.Unit.PerDevice)})
 		}
 	}
 	return out

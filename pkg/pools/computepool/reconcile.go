@@ -4,6 +4,7 @@ package computepool
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -83,18 +84,20 @@ func (r *reconciler) carryOut(ctx context.Context, pool *v1alpha1.ComputePool) (
 	return plan, r.execute(ctx, plan, have)
 }
 
+// execute stops at the first Cohort or ClusterQueue that cannot be written: what grows must not be
+// written before what shrinks. One namespace's LocalQueue does not keep the others from theirs.
 func (r *reconciler) execute(ctx context.Context, p *Plan, have *Objects) error {
 	if p.Flavor != nil {
 		if err := r.write(ctx, Write{Object: p.Flavor}); err != nil {
 			return err
 		}
 	}
-	for _, writes := range [][]Write{p.Quotas, p.Local, p.Last} {
-		if err := r.writeAll(ctx, writes); err != nil {
+	for _, w := range p.Quotas {
+		if err := r.write(ctx, w); err != nil {
 			return err
 		}
 	}
-	return r.release(ctx, have.Jobs, p.Release)
+	return errors.Join(r.writeEach(ctx, p.Local), r.writeEach(ctx, p.Last), r.release(ctx, have.Jobs, p.Release))
 }
 
 // retryConflict says of a conflict that it is one: the cache was behind, and the next event comes.

@@ -30,7 +30,7 @@ func (a *activator) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 	if err != nil || have.Spec.ControllerName != names.CheckPlacement {
 		spec := newCheck()
 		spec.Spec.ControllerName = names.CheckPlacement
-		if err := a.client.Patch(ctx, spec, client.Apply, client.FieldOwner(names.FieldOwner), client.ForceOwnership); err != nil { //nolint:staticcheck // SA1019: see write.go
+		if err := a.client.Patch(ctx, spec, client.Apply, client.FieldOwner(names.FieldOwner), client.ForceOwnership); err != nil {
 			return ctrl.Result{}, fmt.Errorf("apply AdmissionCheck %s: %w", names.CheckPlacementObject, err)
 		}
 		have = *spec
@@ -43,7 +43,7 @@ func (a *activator) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result,
 		Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active", Message: "jobs are asked for a place before they start",
 		ObservedGeneration: have.Generation, LastTransitionTime: metav1.Now(),
 	}}
-	if err := a.client.Status().Patch(ctx, status, client.Apply, client.FieldOwner(names.FieldOwner), client.ForceOwnership); err != nil { //nolint:staticcheck // SA1019: see write.go
+	if err := a.client.Status().Patch(ctx, status, client.Apply, client.FieldOwner(names.FieldOwner), client.ForceOwnership); err != nil {
 		return ctrl.Result{}, fmt.Errorf("apply the status of AdmissionCheck %s: %w", names.CheckPlacementObject, err)
 	}
 	return ctrl.Result{}, nil

@@ -10,12 +10,13 @@ import (
 // BenchmarkNextRound asks for places on 640 nodes of which half the GPUs are used.
 func BenchmarkNextRound(b *testing.B) {
 	build := func(b *testing.B, used int) *town {
-		w := newTown()
+		b.Helper()
+		w := newTown(b)
 		for i := range 640 {
 			name := "n" + strconv.Itoa(i)
-			w.node(b, name, "hgx-h200", map[string]string{rackLabel: "r" + strconv.Itoa(i/16)})
+			w.node(name, "hgx-h200", map[string]string{rackLabel: "r" + strconv.Itoa(i/16)})
 			for j := range used {
-				w.pod(b, name+"-"+strconv.Itoa(j), name, nil, j)
+				w.pod(name+"-"+strconv.Itoa(j), name, nil, j)
 			}
 		}
 		return w

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -184,18 +185,20 @@ func (s *Snapshot) describe(a *ask, found *fitted) string {
 	if len(a.gangs) == 0 {
 		return "there is room"
 	}
-	text := ""
+	texts := make([]string, len(found.plans))
 	for i, plan := range found.plans {
-		if i > 0 {
-			text += "; "
-		}
-		text += s.tree.Quality(plan.Nodes) + ": " + plural(len(plan.Nodes), "pod") + " on " + plural(len(distinct(plan.Nodes)), "node")
-		if domain := s.domainOf(plan); domain != "" {
-			text += " of " + domain
-		}
-		if c, ok := s.tree.Compat(plan.Nodes, messageMegabytes, fabric.BinaryUnits); ok {
-			text += fmt.Sprintf(", all-reduce of %d MB in %s ms", messageMegabytes, strconv.FormatFloat(c.Ring, 'f', -1, 64))
-		}
+		texts[i] = s.describePlan(plan)
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (s *Snapshot) describePlan(plan *fabric.Plan) string {
+	text := s.tree.Quality(plan.Nodes) + ": " + plural(len(plan.Nodes), "pod") + " on " + plural(len(distinct(plan.Nodes)), "node")
+	if domain := s.domainOf(plan); domain != "" {
+		text += " of " + domain
+	}
+	if c, ok := s.tree.Compat(plan.Nodes, messageMegabytes, fabric.BinaryUnits); ok {
+		text += fmt.Sprintf(", all-reduce of %d MB in %s ms", messageMegabytes, strconv.FormatFloat(c.Ring, 'f', -1, 64))
 	}
 	return text
 }

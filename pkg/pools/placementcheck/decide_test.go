@@ -20,10 +20,19 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
+// withLauncher adds a PodSet of one pod without GPUs.
+func withLauncher(w *kueue.Workload) *kueue.Workload {
+	launcher := *w.Spec.PodSets[0].DeepCopy()
+	launcher.Name, launcher.Count, launcher.Template.Spec = "launcher", 1, podSpec(0)
+	w.Spec.PodSets = append(w.Spec.PodSets, launcher)
+	w.Status.Admission.PodSetAssignments = append(w.Status.Admission.PodSetAssignments, kueue.PodSetAssignment{Name: "launcher", Count: new(int32(1))})
+	return w
+}
+
 func TestDecide(t *testing.T) {
 	communicates := []string{gangrequest.StrategyKey, "communication_heavy"}
 	tests := map[string]struct {
-		build        func(*testing.T, *town)
+		build        func(*town)
 		job          *kueue.Workload
 		want         Verdict
 		wantMessage  string
@@ -31,56 +40,73 @@ func TestDecide(t *testing.T) {
 		wantUntil    time.Time
 	}{
 		"a gang goes to the rack that has room": {
-			build:       func(t *testing.T, w *town) { w.racks(t, 4, "a", "b"); w.pod(t, "other", "a-0", nil, 0) },
+			build:       func(w *town) { w.racks(4, "a", "b"); w.pod("other", "a-0", nil, 0) },
 			job:         job("train", 4, 8, gangOf("train", 4, communicates...)),
 			want:        Ready,
 			wantMessage: "optimal (same rack): 4 pods on 4 nodes of rack b, all-reduce of 100 MB in 1.46484375 ms", wantSelector: map[string]string{rackLabel: "b"},
 		},
 		"a gang that computes is spread over racks": {
-			build:       func(t *testing.T, w *town) { w.racks(t, 4, "a", "b") },
+			build:       func(w *town) { w.racks(4, "a", "b") },
 			job:         job("train", 4, 8, gangOf("train", 4, gangrequest.StrategyKey, "compute_heavy")),
 			want:        Ready,
 			wantMessage: "acceptable (adjacent racks): 4 pods on 4 nodes, all-reduce of 100 MB in 2.9296875 ms",
 		},
 		"a gang on one node": {
-			build:       func(t *testing.T, w *town) { w.racks(t, 2, "a") },
+			build:       func(w *town) { w.racks(2, "a") },
 			job:         job("train", 2, 4, gangOf("train", 2)),
 			want:        Ready,
 			wantMessage: "optimal: 2 pods on 1 node of rack a, all-reduce of 100 MB in 0 ms", wantSelector: map[string]string{rackLabel: "a"},
 		},
 		"a gang has three nodes of four": {
-			build:       func(t *testing.T, w *town) { w.racks(t, 4, "a"); w.pod(t, "other", "a-0", nil, 3) },
+			build:       func(w *town) { w.racks(4, "a"); w.pod("other", "a-0", nil, 3) },
 			job:         job("train", 4, 8, gangOf("train", 4)),
 			want:        Retry,
 			wantMessage: "cluster: 3 of 4",
 		},
 		"the level that a gang must be in has no room": {
-			build:       func(t *testing.T, w *town) { w.racks(t, 3, "a", "b") },
+			build:       func(w *town) { w.racks(3, "a", "b") },
 			job:         job("train", 4, 8, gangOf("train", 4, gangrequest.RequiredKey, "rack")),
 			want:        Retry,
 			wantMessage: "rack: 3 of 4",
 		},
 		"a level that the fabric does not have": {
-			build:       func(t *testing.T, w *town) { w.racks(t, 4, "a") },
+			build:       func(w *town) { w.racks(4, "a") },
 			job:         job("train", 4, 8, gangOf("train", 4, gangrequest.RequiredKey, "row")),
 			want:        Retry,
 			wantMessage: `Pod team/train-main-0: metadata.annotations[nvtopo.dev/required-topology]: the fabric has no level "row"`,
 		},
 		"racks of one name in two zones": {
-			build: func(t *testing.T, w *town) {
+			build: func(w *town) {
 				for _, zone := range []string{"east", "west"} {
 					for _, n := range []string{"0", "1"} {
-						w.node(t, zone+n, "dgx-a100", map[string]string{rackLabel: "r", v1.LabelTopologyZone: zone})
+						w.node(zone+n, "dgx-a100", map[string]string{rackLabel: "r", v1.LabelTopologyZone: zone})
 					}
 				}
-				w.pod(t, "other", "east0", nil, 0)
+				w.pod("other", "east0", nil, 0)
 			},
 			job:         job("train", 2, 8, gangOf("train", 2)),
 			want:        Ready,
 			wantMessage: "optimal (same rack): 2 pods on 2 nodes of rack west/r", wantSelector: map[string]string{rackLabel: "r", v1.LabelTopologyZone: "west"},
 		},
+		"a gang of two PodSets, of which one has no GPUs": {
+			build:       func(w *town) { w.racks(2, "a", "b"); w.pod("other", "a-0", nil, 0) },
+			job:         withLauncher(job("train", 2, 8, gangOf("train", 3))),
+			want:        Ready,
+			wantMessage: "optimal (same rack): 3 pods on 2 nodes of rack b", wantSelector: map[string]string{rackLabel: "b"},
+		},
+		"its second PodSet has no room": {
+			build: func(w *town) {
+				w.racks(2, "a")
+				for i := range w.Nodes {
+					w.Nodes[i].Status.Allocatable[v1.ResourceCPU] = resource.MustParse("1")
+				}
+			},
+			job:         withLauncher(job("train", 2, 8, gangOf("train", 3))),
+			want:        Retry,
+			wantMessage: "cluster: 2 of 3",
+		},
 		"the job names the rack itself": {
-			build: func(t *testing.T, w *town) { w.racks(t, 2, "a", "b") },
+			build: func(w *town) { w.racks(2, "a", "b") },
 			job: func() *kueue.Workload {
 				w := job("train", 2, 8, gangOf("train", 2))
 				w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{rackLabel: "b"}
@@ -90,65 +116,65 @@ func TestDecide(t *testing.T) {
 			wantMessage: "optimal (same rack): 2 pods on 2 nodes of rack b",
 		},
 		"single pods": {
-			build:       func(t *testing.T, w *town) { w.racks(t, 1, "a") },
+			build:       func(w *town) { w.racks(1, "a") },
 			job:         job("serve", 2, 4, nil),
 			want:        Ready,
 			wantMessage: "there is room",
 		},
 		"one single pod too many": {
-			build:       func(t *testing.T, w *town) { w.racks(t, 1, "a"); w.pod(t, "other", "a-0", nil, 7) },
+			build:       func(w *town) { w.racks(1, "a"); w.pod("other", "a-0", nil, 7) },
 			job:         job("serve", 3, 3, nil),
 			want:        Retry,
 			wantMessage: "cluster: 2 of 3",
 		},
 		"GPUs that are free, and not linked": { // 0 and 4 have no other neighbour free
-			build: func(t *testing.T, w *town) {
-				w.node(t, "n", "a6000-8-bridged", nil)
-				w.pod(t, "other", "n", nil, 1, 2, 5, 6)
+			build: func(w *town) {
+				w.node("n", "a6000-8-bridged", nil)
+				w.pod("other", "n", nil, 1, 2, 5, 6)
 			},
 			job:         job("train", 1, 2, map[string]string{podrequest.MinLinkKey: "NV4"}),
 			want:        Retry,
 			wantMessage: "cluster: 0 of 1",
 		},
 		"the same GPUs without that demand": {
-			build: func(t *testing.T, w *town) {
-				w.node(t, "n", "a6000-8-bridged", nil)
-				w.pod(t, "other", "n", nil, 1, 2, 5, 6)
+			build: func(w *town) {
+				w.node("n", "a6000-8-bridged", nil)
+				w.pod("other", "n", nil, 1, 2, 5, 6)
 			},
 			job:         job("train", 1, 2, nil),
 			want:        Ready,
 			wantMessage: "there is room",
 		},
 		"CPU is short": {
-			build: func(t *testing.T, w *town) {
-				w.node(t, "n", "dgx-a100", nil).Status.Allocatable[v1.ResourceCPU] = resource.MustParse("2")
+			build: func(w *town) {
+				w.node("n", "dgx-a100", nil).Status.Allocatable[v1.ResourceCPU] = resource.MustParse("2")
 			},
 			job:         job("train", 3, 1, gangOf("train", 3)),
 			want:        Retry,
 			wantMessage: "cluster: 2 of 3",
 		},
 		"nodes that take no pods": {
-			build: func(t *testing.T, w *town) {
-				w.node(t, "cordoned", "dgx-a100", nil).Spec.Unschedulable = true
-				w.node(t, "tainted", "dgx-a100", nil).Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}
-				w.node(t, "silent", "dgx-a100", nil).Status.Conditions[0].Status = v1.ConditionUnknown
-				w.node(t, "of another pool", "dgx-a100", map[string]string{poolLabel: "other"})
-				w.node(t, "stale", "dgx-a100", nil)
+			build: func(w *town) {
+				w.node("cordoned", "dgx-a100", nil).Spec.Unschedulable = true
+				w.node("tainted", "dgx-a100", nil).Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}
+				w.node("silent", "dgx-a100", nil).Status.Conditions[0].Status = v1.ConditionUnknown
+				w.node("of another pool", "dgx-a100", map[string]string{poolLabel: "other"})
+				w.node("stale", "dgx-a100", nil)
 				w.Topologies[4].Status.Conditions = []metav1.Condition{{Type: topologyv1alpha1.ConditionStale, Status: metav1.ConditionTrue}}
-				w.node(t, "replaced", "dgx-a100", nil).UID = "another"
+				w.node("replaced", "dgx-a100", nil).UID = "another"
 			},
 			job:         job("serve", 1, 1, nil),
 			want:        Retry,
 			wantMessage: "cluster: 0 of 1",
 		},
 		"no topology at all": {
-			build:       func(t *testing.T, w *town) { w.racks(t, 1, "a"); w.Topologies = nil },
+			build:       func(w *town) { w.racks(1, "a"); w.Topologies = nil },
 			job:         job("serve", 100, 8, nil),
 			want:        Ready,
 			wantMessage: "not checked: no node publishes a topology that counts",
 		},
 		"pods of another scheduler count by number": {
-			build: func(t *testing.T, w *town) { w.racks(t, 1, "a"); w.pod(t, "other", "a-0", nil, 0, 1, 2, 3, 4, 5) },
+			build: func(w *town) { w.racks(1, "a"); w.pod("other", "a-0", nil, 0, 1, 2, 3, 4, 5) },
 			job: func() *kueue.Workload {
 				w := job("serve", 3, 1, nil)
 				w.Spec.PodSets[0].Template.Spec.SchedulerName = "default-scheduler"
@@ -158,42 +184,42 @@ func TestDecide(t *testing.T) {
 			wantMessage: "cluster: 2 of 3",
 		},
 		"what is asked cannot be read": {
-			build:       func(t *testing.T, w *town) { w.racks(t, 1, "a") },
+			build:       func(w *town) { w.racks(1, "a") },
 			job:         job("train", 1, 2, map[string]string{podrequest.MinLinkKey: "fast"}),
 			want:        Retry,
 			wantMessage: podrequest.MinLinkKey,
 		},
 		"a place that is about to be free": {
-			build: func(t *testing.T, w *town) {
-				w.racks(t, 1, "a")
-				w.pod(t, "going", "a-0", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon.Add(20 * time.Second)} }, 0)
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("going", "a-0", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon.Add(20 * time.Second)} }, 0)
 			},
 			job:         job("train", 1, 8, nil),
 			want:        Wait,
 			wantMessage: "cluster: 0 of 1; waits for pods that are ending: 1", wantUntil: noon.Add(50 * time.Second),
 		},
 		"a pod that should have been gone long ago": {
-			build: func(t *testing.T, w *town) {
-				w.racks(t, 1, "a")
-				w.pod(t, "going", "a-0", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon.Add(-time.Minute)} }, 0)
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("going", "a-0", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon.Add(-time.Minute)} }, 0)
 			},
 			job:         job("train", 1, 8, nil),
 			want:        Retry,
 			wantMessage: "cluster: 0 of 1",
 		},
 		"the scheduler can evict extras": {
-			build: func(t *testing.T, w *town) {
-				w.racks(t, 1, "a")
-				w.pod(t, "extra", "a-0", func(p *v1.Pod) { p.Spec.Priority = new(int32(-1)) }, 0)
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("extra", "a-0", func(p *v1.Pod) { p.Spec.Priority = new(int32(-1)) }, 0)
 			},
 			job:         job("train", 1, 8, nil),
 			want:        Ready,
 			wantMessage: "there is room once pods of a lower priority are evicted",
 		},
 		"an extra evicts nobody": {
-			build: func(t *testing.T, w *town) {
-				w.racks(t, 1, "a")
-				w.pod(t, "extra", "a-0", func(p *v1.Pod) { p.Spec.Priority = new(int32(-1)) }, 0)
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("extra", "a-0", func(p *v1.Pod) { p.Spec.Priority = new(int32(-1)) }, 0)
 				w.PriorityClasses = []schedulingv1.PriorityClass{{ObjectMeta: metav1.ObjectMeta{Name: "extra"}, Value: -1}}
 			},
 			job: func() *kueue.Workload {
@@ -205,34 +231,34 @@ func TestDecide(t *testing.T) {
 			wantMessage: "cluster: 0 of 1",
 		},
 		"a gang with patience, and a better level on the empty cluster": {
-			build: func(t *testing.T, w *town) {
-				w.racks(t, 2, "a", "b")
-				w.pod(t, "p", "a-0", nil, 0)
-				w.pod(t, "q", "b-0", nil, 0)
+			build: func(w *town) {
+				w.racks(2, "a", "b")
+				w.pod("p", "a-0", nil, 0)
+				w.pod("q", "b-0", nil, 0)
 			},
 			job:         job("train", 2, 8, gangOf("train", 2, communicates...)),
 			want:        Retry,
 			wantMessage: "waits until 2026-11-24T12:04:00Z for a better level than cluster: rack is possible on the empty cluster", wantUntil: noon.Add(4 * time.Minute),
 		},
 		"its patience is over": {
-			build: func(t *testing.T, w *town) {
-				w.racks(t, 2, "a", "b")
-				w.pod(t, "p", "a-0", nil, 0)
-				w.pod(t, "q", "b-0", nil, 0)
+			build: func(w *town) {
+				w.racks(2, "a", "b")
+				w.pod("p", "a-0", nil, 0)
+				w.pod("q", "b-0", nil, 0)
 			},
 			job:  job("train", 2, 8, gangOf("train", 2, gangrequest.StrategyKey, "communication_heavy", gangrequest.PatienceKey, "30s")),
 			want: Ready, wantMessage: "acceptable (adjacent racks)",
 		},
 		"the level is as good as on the empty cluster": {
-			build: func(t *testing.T, w *town) { w.racks(t, 1, "a", "b") },
+			build: func(w *town) { w.racks(1, "a", "b") },
 			job:   job("train", 2, 8, gangOf("train", 2, communicates...)),
 			want:  Ready, wantMessage: "acceptable (adjacent racks)",
 		},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := newTown()
-			tc.build(t, w)
+			w := newTown(t)
+			tc.build(w)
 			got := Decide(NewSnapshot(&w.World, NewGraphs()), tc.job)
 			if got.Verdict != tc.want || !strings.Contains(got.Message, tc.wantMessage) || !got.Until.Equal(tc.wantUntil) {
 				t.Errorf("got %s %q until %s,\nwant %s %q until %s\n%s", got.Verdict, got.Message, got.Until, tc.want, tc.wantMessage, tc.wantUntil, w)
@@ -240,7 +266,10 @@ func TestDecide(t *testing.T) {
 			if tc.want != Ready {
 				return
 			}
-			want := []kueue.PodSetUpdate{{Name: "main", NodeSelector: tc.wantSelector}}
+			want := make([]kueue.PodSetUpdate, len(tc.job.Spec.PodSets))
+			for i := range want {
+				want[i] = kueue.PodSetUpdate{Name: tc.job.Spec.PodSets[i].Name, NodeSelector: tc.wantSelector}
+			}
 			if diff := cmp.Diff(want, got.PodSetUpdates); diff != "" {
 				t.Errorf("podSetUpdates (-want,+got):\n%s", diff)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,11 +36,13 @@ var noon = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 // town is a World under construction: nodes of one pool, and a queue for it.
 type town struct {
 	World
+	tb     testing.TB
 	graphs map[string]*nvtopo.Graph
 }
 
-func newTown() *town {
-	t := &town{World: World{Now: noon}, graphs: map[string]*nvtopo.Graph{}}
+func newTown(tb testing.TB) *town {
+	tb.Helper()
+	t := &town{World: World{Now: noon}, tb: tb, graphs: map[string]*nvtopo.Graph{}}
 	t.Flavors = []kueue.ResourceFlavor{{ObjectMeta: metav1.ObjectMeta{Name: "pool"}, Spec: kueue.ResourceFlavorSpec{NodeLabels: map[string]string{poolLabel: "pool"}}}}
 	t.ClusterQueues = []kueue.ClusterQueue{{ObjectMeta: metav1.ObjectMeta{Name: "cq"}, Spec: kueue.ClusterQueueSpec{
 		ResourceGroups: []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{Name: "pool"}}}},
@@ -49,15 +52,15 @@ func newTown() *town {
 }
 
 // node adds a node of a machine of the catalogue. labels are added to those of the pool.
-func (w *town) node(tb testing.TB, name, kind string, labels map[string]string) *v1.Node {
-	tb.Helper()
+func (w *town) node(name, kind string, labels map[string]string) *v1.Node {
+	w.tb.Helper()
 	m, err := machine.Lookup(kind)
 	if err != nil {
-		tb.Fatal(err)
+		w.tb.Fatal(err)
 	}
 	g, err := m.GraphFor(name)
 	if err != nil {
-		tb.Fatal(err)
+		w.tb.Fatal(err)
 	}
 	w.graphs[name] = g
 	t := topologyv1alpha1.FromGraph(name, gpu, g)
@@ -79,18 +82,18 @@ func (w *town) node(tb testing.TB, name, kind string, labels map[string]string) 
 }
 
 // racks adds n nodes of eight linked GPUs in each of some racks: a-0, a-1 and so on in rack a.
-func (w *town) racks(tb testing.TB, n int, racks ...string) {
-	tb.Helper()
+func (w *town) racks(n int, racks ...string) {
+	w.tb.Helper()
 	for _, rack := range racks {
 		for i := range n {
-			w.node(tb, rack+"-"+strconv.Itoa(i), "dgx-a100", map[string]string{rackLabel: rack})
+			w.node(rack+"-"+strconv.Itoa(i), "dgx-a100", map[string]string{rackLabel: rack})
 		}
 	}
 }
 
 // pod adds a bound pod with the GPUs of these positions. change may be nil.
-func (w *town) pod(tb testing.TB, name, node string, change func(*v1.Pod), gpus ...int) {
-	tb.Helper()
+func (w *town) pod(name, node string, change func(*v1.Pod), gpus ...int) {
+	w.tb.Helper()
 	p := v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID(name)},
 		Spec:       podSpec(len(gpus)), Status: v1.PodStatus{Phase: v1.PodRunning},
@@ -104,7 +107,7 @@ func (w *town) pod(tb testing.TB, name, node string, change func(*v1.Pod), gpus 
 	a := allocation.Allocation{Version: allocation.Version, Node: node, PodUID: p.UID, Containers: []allocation.Container{c}}
 	text, err := a.Encode()
 	if err != nil {
-		tb.Fatal(err)
+		w.tb.Fatal(err)
 	}
 	p.Annotations = map[string]string{allocation.Key: text}
 	if change != nil {
@@ -151,10 +154,10 @@ func gangOf(name string, size int, wishes ...string) map[string]string {
 
 // String says what is used, for a test that fails.
 func (w *town) String() string {
-	s := ""
+	var b strings.Builder
 	for i := range w.Pods {
 		p := &w.Pods[i]
-		s += fmt.Sprintf("%s on %s: %s\n", p.Name, p.Spec.NodeName, p.Annotations[allocation.Key])
+		fmt.Fprintf(&b, "%s on %s: %s\n", p.Name, p.Spec.NodeName, p.Annotations[allocation.Key])
 	}
-	return s
+	return b.String()
 }

@@ -46,17 +46,18 @@ func (p *pauser) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, 
 
 // nextPause is the step of a Workload that Kueue evicted; nil if there is none to take.
 func nextPause(w *kueue.Workload, now time.Time) *Step {
-	switch stageOf(w, now) {
-	case evicted:
+	at := stageOf(w, now)
+	if at == evicted {
 		step := pause(w, now, reasonOf(w), retries(checkOf(w)))
 		return &step
-	case timed:
-		c := checkOf(w)
-		return &Step{w, Hold, &kueue.AdmissionCheckState{
-			Name: c.Name, State: kueue.CheckPending, Message: c.Message, LastTransitionTime: metav1.NewTime(now), RetryCount: c.RetryCount,
-		}}
 	}
-	return nil
+	if at != timed {
+		return nil
+	}
+	c := checkOf(w)
+	return &Step{w, Hold, &kueue.AdmissionCheckState{
+		Name: c.Name, State: kueue.CheckPending, Message: c.Message, LastTransitionTime: metav1.NewTime(now), RetryCount: c.RetryCount,
+	}}
 }
 
 // pause is the step that tells Kueue when to try again, after so many times without a place.

@@ -49,12 +49,13 @@ func (q *question) workload() *kueue.Workload {
 
 // build makes two racks of one or two small nodes, and pods with random GPUs.
 func (q *question) build(t *testing.T, r *rand.Rand) *town {
-	w := newTown()
+	t.Helper()
+	w := newTown(t)
 	machines := []string{"a100-pcie-4-bridged", "power9-v100-4", "hgx-a100-4", "dgx1-v100"}
 	for _, rack := range []string{"a", "b"} {
 		for i := range 1 + r.IntN(2) {
 			name := rack + strconv.Itoa(i)
-			w.node(t, name, machines[r.IntN(len(machines))], map[string]string{rackLabel: rack})
+			w.node(name, machines[r.IntN(len(machines))], map[string]string{rackLabel: rack})
 			q.racks[name] = rack
 			g := w.graphs[name]
 			q.free[name] = g.Healthy()
@@ -66,7 +67,7 @@ func (q *question) build(t *testing.T, r *rand.Rand) *town {
 				}
 			}
 			if len(held) > 0 {
-				w.pod(t, "on-"+name, name, nil, held...)
+				w.pod("on-"+name, name, nil, held...)
 			}
 		}
 	}
@@ -181,5 +182,54 @@ func TestDecisionsAreThoseOfABruteForce(t *testing.T) {
 		if verdicts[fmt.Sprintf("%s gang=true possible=%t", v, v == Ready)] < 100 {
 			t.Errorf("too few of a verdict to tell anything: %v", verdicts)
 		}
+	}
+}
+
+// TestPromisesNeverShareAGPU: jobs that are asked about one after the other are promised different
+// GPUs, each of which was free.
+func TestPromisesNeverShareAGPU(t *testing.T) {
+	g := NewGraphs()
+	promises := 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 18))
+		first := newQuestion(r)
+		w := first.build(t, r)
+		s := NewSnapshot(&w.World, g)
+		asked := map[string]int{}
+		for i := range 6 {
+			q := newQuestion(r)
+			job := q.workload()
+			job.Name, job.UID = fmt.Sprint("job", i), ""
+			if d := Decide(s, job); d.Verdict == Ready {
+				s = d.after
+				asked[job.Name] = q.pods * q.gpus
+				promises++
+			}
+		}
+		held, total := 0, 0
+		for _, n := range s.nodes {
+			var used nvtopo.Mask
+			for _, r := range n.given {
+				set := r.Allocation.Mask(gpu, w.graphs[n.object.Name])
+				if set&used != 0 || set&^first.free[n.object.Name] != 0 {
+					t.Errorf("seed %d: GPUs %v of %s are promised twice, or another's", seed, set, n.object.Name)
+				}
+				used |= set
+			}
+			held += used.Len()
+		}
+		for _, n := range asked {
+			total += n
+		}
+		if held != total {
+			t.Errorf("seed %d: %d GPUs are promised, %d were asked for by %v", seed, held, total, asked)
+		}
+		for i := range w.Topologies {
+			delete(g.known, w.Topologies[i].Name)
+		}
+	}
+	t.Logf("%d promises", promises)
+	if promises < 300 {
+		t.Errorf("%d promises tell little", promises)
 	}
 }

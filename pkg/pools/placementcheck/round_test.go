@@ -43,8 +43,8 @@ func (w *town) carryOut(g *Graphs) map[string]string {
 }
 
 func TestTwoJobsAreNotPromisedOnePlace(t *testing.T) {
-	w, g := newTown(), NewGraphs()
-	w.racks(t, 4, "a")
+	w, g := newTown(t), NewGraphs()
+	w.racks(4, "a")
 	first, second := job("first", 3, 8, gangOf("first", 3)), job("second", 3, 8, gangOf("second", 3))
 	second.Spec.Priority = new(int32(5))
 	single, late := job("single", 1, 8, nil), job("late", 1, 8, nil)
@@ -65,11 +65,11 @@ func TestTwoJobsAreNotPromisedOnePlace(t *testing.T) {
 	}
 	// Pods that are bound count by themselves, and the promise ends with them.
 	for _, p := range []struct{ name, node string }{{"second-0", "a-0"}, {"second-1", "a-1"}, {"second-2", "a-2"}} {
-		w.pod(t, p.name, p.node, func(p *v1.Pod) {
+		w.pod(p.name, p.node, func(p *v1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "second", UID: "job-second", Controller: new(true)}}
 		}, 0, 1, 2, 3, 4, 5, 6, 7)
 	}
-	w.node(t, "b-0", "dgx-a100", nil)
+	w.node("b-0", "dgx-a100", nil)
 	if got, want := answers(w, g), map[string]string{"first": "Retry", "late": "Ready"}; !equal(got, want) {
 		t.Errorf("with the pods of the second bound and one node more got %v, want %v", got, want)
 	}
@@ -104,9 +104,9 @@ func dequeue(w *kueue.Workload) {
 
 // TestTheWayOfAJobWithoutAPlace plays what Kueue does between our writes.
 func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
-	town, g := newTown(), NewGraphs()
-	town.racks(t, 1, "a")
-	town.pod(t, "other", "a-0", nil, 0)
+	town, g := newTown(t), NewGraphs()
+	town.racks(1, "a")
+	town.pod("other", "a-0", nil, 0)
 	town.Workloads = []kueue.Workload{*job("train", 1, 8, nil)}
 	w := &town.Workloads[0]
 	c := func() *kueue.AdmissionCheckState { return checkOf(w) }
@@ -154,9 +154,9 @@ func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
 
 // TestOneThatStarvesKeepsItsQuota: small jobs fill whatever ends as long as their quota allows it.
 func TestOneThatStarvesKeepsItsQuota(t *testing.T) {
-	town, g := newTown(), NewGraphs()
-	town.racks(t, 1, "a")
-	town.pod(t, "other", "a-0", nil, 0)
+	town, g := newTown(t), NewGraphs()
+	town.racks(1, "a")
+	town.pod("other", "a-0", nil, 0)
 	for _, name := range []string{"old", "older"} {
 		w := job(name, 1, 8, nil)
 		checkOf(w).RetryCount = new(int32(starvesAfter))
@@ -187,8 +187,8 @@ func TestOneThatStarvesKeepsItsQuota(t *testing.T) {
 }
 
 func TestHeldJobsAreNotAllToldOfOnePlace(t *testing.T) {
-	town, g := newTown(), NewGraphs()
-	town.racks(t, 1, "a")
+	town, g := newTown(t), NewGraphs()
+	town.racks(1, "a")
 	for i, name := range []string{"a", "b", "c"} {
 		w := job(name, 1, 4, nil)
 		w.Spec.Priority = new(int32(i))
@@ -294,8 +294,8 @@ func TestAPodsReadyTimeoutThatIsTooShortIsRefused(t *testing.T) {
 
 // A pod that failed is made anew, one that succeeded is not, and those of others do not count.
 func TestMissingPods(t *testing.T) {
-	w := newTown()
-	w.racks(t, 1, "a")
+	w := newTown(t)
+	w.racks(1, "a")
 	s := NewSnapshot(&w.World, NewGraphs())
 	pod := func(name, node string, phase v1.PodPhase) *v1.Pod {
 		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(name), Labels: map[string]string{kueue.LabelPodSet: "main"}}, Status: v1.PodStatus{Phase: phase}}

@@ -5,6 +5,7 @@ package placementcheck
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -36,9 +37,14 @@ type Options struct {
 	PodsReadyTimeout time.Duration
 }
 
-// gather is how long changes are gathered for one round. A place is asked for in one batch by all
-// who got quota in one of Kueue's cycles.
-const gather = 100 * time.Millisecond
+// Changes are gathered for one round: for gather at least, since a place is asked for in one batch by
+// all who got quota in one of Kueue's cycles; for restAfter times the last round, so that rounds never
+// take more than a fifth of the time; for longest at most.
+const (
+	gather    = 100 * time.Millisecond
+	restAfter = 4
+	longest   = 5 * time.Second
+)
 
 // name is that of the controllers, in metrics and logs.
 const name = "placementcheck"
@@ -71,7 +77,7 @@ func Setup(mgr manager.Manager, o Options) error {
 		&topologyv1alpha1.NodeGPUTopology{}: always, &topologyv1alpha1.ClusterTopology{}: newGeneration,
 		&schedulingv1.PriorityClass{}: always, &v1.Node{}: nodeChanged, &v1.Pod{}: podChanged,
 	} {
-		b = b.Watches(obj, gathered{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return matters(e.ObjectOld, e.ObjectNew) }}))
+		b = b.Watches(obj, gathered{&r.took}, builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return matters(e.ObjectOld, e.ObjectNew) }}))
 	}
 	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("set up %s: %w", name, err)
@@ -86,24 +92,27 @@ var atStart = source.Func(func(_ context.Context, q queue) error {
 })
 
 // gathered asks for one round for all events.
-type gathered struct{}
+type gathered struct{ took *atomic.Int64 }
+
+func (g gathered) ask(q queue) {
+	q.AddAfter(wholeRound, min(max(gather, restAfter*time.Duration(g.took.Load())), longest))
+}
 
 var wholeRound = reconcile.Request{NamespacedName: types.NamespacedName{Name: "round"}}
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-func (gathered) Create(_ context.Context, _ event.CreateEvent, q queue) {
-	q.AddAfter(wholeRound, gather)
-}
-func (gathered) Update(_ context.Context, _ event.UpdateEvent, q queue) {
-	q.AddAfter(wholeRound, gather)
-}
-func (gathered) Delete(_ context.Context, _ event.DeleteEvent, q queue) {
-	q.AddAfter(wholeRound, gather)
-}
-func (gathered) Generic(_ context.Context, _ event.GenericEvent, q queue) {
-	q.AddAfter(wholeRound, gather)
-}
+// Create asks for a round.
+func (g gathered) Create(_ context.Context, _ event.CreateEvent, q queue) { g.ask(q) }
+
+// Update asks for a round.
+func (g gathered) Update(_ context.Context, _ event.UpdateEvent, q queue) { g.ask(q) }
+
+// Delete asks for a round.
+func (g gathered) Delete(_ context.Context, _ event.DeleteEvent, q queue) { g.ask(q) }
+
+// Generic asks for a round.
+func (g gathered) Generic(_ context.Context, _ event.GenericEvent, q queue) { g.ask(q) }
 
 var _ handler.EventHandler = gathered{}
 

@@ -52,15 +52,22 @@ func stageOf(w *kueue.Workload, now time.Time) stage {
 		return elsewhere
 	case isTrue(w, kueue.WorkloadQuotaReserved) && !isTrue(w, kueue.WorkloadEvicted):
 		return withQuota(w, c)
-	case c == nil || !evictedByCheck(w):
-		return elsewhere
-	case c.State == kueue.CheckRetry:
-		if requeueAt(w).After(now) || now.Sub(c.LastTransitionTime.Time) > afterRetry(c) {
-			return timed
-		}
-	case c.State == kueue.CheckPending && requeueAt(w).After(now):
+	case c != nil && evictedByCheck(w):
+		return afterEviction(w, c, now)
+	}
+	return elsewhere
+}
+
+// afterEviction is the stage of a Workload that Kueue evicted because of a check.
+func afterEviction(w *kueue.Workload, c *kueue.AdmissionCheckState, now time.Time) stage {
+	paused := requeueAt(w).After(now)
+	switch {
+	case c.State == kueue.CheckRetry && (paused || now.Sub(c.LastTransitionTime.Time) > afterRetry(c)):
+		return timed
+	case c.State != kueue.CheckPending:
+	case paused:
 		return held
-	case c.State == kueue.CheckPending && retries(c) > 0 && (isTrue(w, kueue.WorkloadQuotaReserved) || !isTrue(w, kueue.WorkloadRequeued)):
+	case retries(c) > 0 && (isTrue(w, kueue.WorkloadQuotaReserved) || !isTrue(w, kueue.WorkloadRequeued)):
 		return evicted // and not in its queue again: there Kueue would heed a time only halfway
 	}
 	return elsewhere

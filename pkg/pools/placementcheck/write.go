@@ -83,7 +83,6 @@ func (w *writer) write(ctx context.Context, step *Step) (*kueue.Workload, error)
 		return out, nil
 	}
 	out.Status.AdmissionChecks = []kueue.AdmissionCheckState{*step.Check}
-	//nolint:staticcheck // SA1019: Apply of the subresource takes generated types only
 	if err := w.client.Status().Patch(ctx, out, client.Apply, client.FieldOwner(names.FieldOwner), client.ForceOwnership); err != nil {
 		return nil, fmt.Errorf("apply the check of Workload %s/%s: %w", of.Namespace, of.Name, err)
 	}

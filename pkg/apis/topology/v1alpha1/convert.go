@@ -186,6 +186,9 @@ func (r *reader) readGPUs(health []GPUHealth) (map[string][]nvtopo.GPU, error) {
 				UUID: d.ID, Index: int(d.Index), PCIBusID: d.PCIBusID, Model: d.Model,
 				NUMANode: int(d.NUMANode), CPUs: cpus, Memory: memory, MIG: d.MIG, Unhealthy: unhealthy[d.ID], Degraded: degraded[d.ID],
 			}
+			for _, s := range d.Slices {
+				gpu.Slices = append(gpu.Slices, nvtopo.Slice{UUID: s.ID, Profile: s.Profile})
+			}
 			out[res] = append(out[res], gpu)
 		}
 	}

@@ -28,7 +28,7 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 		d := &g.GPUs[i]
 		t.Spec.GPUs = append(t.Spec.GPUs, GPU{
 			ID: d.UUID, Index: int32(d.Index), Resource: resourceName, PCIBusID: d.PCIBusID, Model: d.Model,
-			Memory: bytesOf(d.Memory), NUMANode: int32(d.NUMANode), CPUs: d.CPUs.String(), MIG: d.MIG,
+			Memory: bytesOf(d.Memory), NUMANode: int32(d.NUMANode), CPUs: d.CPUs.String(), MIG: d.MIG, Slices: fromSlices(d.Slices),
 		})
 		t.Status.GPUHealth = append(t.Status.GPUHealth, GPUHealth{
 			ID: d.UUID, Healthy: d.Unhealthy == "", Degraded: d.Unhealthy == "" && d.Degraded != "", Reason: shortened(cmp.Or(d.Unhealthy, d.Degraded)),
@@ -49,6 +49,13 @@ func FromGraph(nodeName, resourceName string, g *nvtopo.Graph) *NodeGPUTopology 
 	}
 	t.Status.Summary = summarise(g)
 	return t
+}
+
+func fromSlices(slices []nvtopo.Slice) (out []Slice) {
+	for _, s := range slices {
+		out = append(out, Slice{ID: s.UUID, Profile: s.Profile})
+	}
+	return out
 }
 
 // maxReason is the schema's bound of a reason; drivers' own words are of any length.

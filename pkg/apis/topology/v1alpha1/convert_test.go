@@ -23,7 +23,7 @@ func fourGPUs(t *testing.T) *nvtopo.Graph {
 	t.Helper()
 	gpus := []nvtopo.GPU{
 		{UUID: "GPU-a", Index: 0, PCIBusID: "0000:06:00.0", Model: "Model X", Memory: 80 << 30, NUMANode: 0, CPUs: nvtopo.NewCPUSet(0, 1, 4, 5)},
-		{UUID: "GPU-b", Index: 1, Model: "Model X", NUMANode: 0, MIG: true},
+		{UUID: "GPU-b", Index: 1, Model: "Model X", NUMANode: 0, MIG: true, Slices: []nvtopo.Slice{{UUID: "MIG-1", Profile: "3g.40gb"}, {UUID: "MIG-2", Profile: "1g.10gb"}}},
 		{UUID: "GPU-c", Index: 2, Model: "Model Y", NUMANode: 1},
 		{UUID: "GPU-d", Index: 5, NUMANode: nvtopo.UnknownNUMA, Unhealthy: "GPU is lost"},
 	}

@@ -70,6 +70,7 @@ const (
 	maxListedCPUs = 1 << 16
 	maxDistance   = 255
 	maxText       = 256 // bytes of an id, a model, a name
+	maxSlices     = 8   // of a GPU: real ones have up to 7
 )
 
 // CPULists reads the CPU lists of one object. Equal texts share one set, and the
@@ -149,6 +150,14 @@ func checkSizes(spec *NodeGPUTopologySpec) error {
 		d, path := &spec.GPUs[i], base.Child("gpus").Index(i)
 		if len(d.ID) > maxText || len(d.Model) > maxText || len(d.Resource) > maxText {
 			return fieldError(path, "a text of more than %d bytes", maxText)
+		}
+		if len(d.Slices) > maxSlices {
+			return fieldError(path.Child("slices"), "%d entries, at most %d are read", len(d.Slices), maxSlices)
+		}
+		for j := range d.Slices {
+			if s := &d.Slices[j]; len(s.ID) > maxText || len(s.Profile) > maxText {
+				return fieldError(path.Child("slices").Index(j), "a text of more than %d bytes", maxText)
+			}
 		}
 		if resources[resourceOf(d)] = true; len(resources) > maxResources {
 			return fieldError(path.Child("resource"), "more than %d resources", maxResources)

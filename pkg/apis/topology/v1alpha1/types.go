@@ -138,6 +138,25 @@ type GPU struct {
 	// mig says that it is partitioned and cannot be given out whole.
 	// +optional
 	MIG bool `json:"mig,omitempty"`
+	// slices are the parts of a partitioned GPU; absent when they are not known.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Slices []Slice `json:"slices,omitempty"`
+}
+
+// Slice is a part of a partitioned GPU. It has its GPU's place, and no links.
+type Slice struct {
+	// id is the UUID of the MIG device.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=96
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9][A-Za-z0-9._/:-]*$`
+	ID string `json:"id"`
+	// profile as NVIDIA's tools name it, for example 1g.10gb; pods ask for nvidia.com/mig-1g.10gb.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[0-9a-z.]+$`
+	Profile string `json:"profile"`
 }
 
 // NUMANode is one NUMA node of the machine.

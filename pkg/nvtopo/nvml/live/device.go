@@ -73,6 +73,43 @@ func (d device) MIGEnabled() (bool, error) {
 	return current == driver.DEVICE_MIG_ENABLE, check(symbol, ret)
 }
 
+// Slices goes through the numbers that MIG devices may have, which have gaps.
+func (d device) Slices() ([]nvml.Slice, error) {
+	const count, handle, attributes = "nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetAttributes"
+	if err := d.lib.need(count, handle); err != nil {
+		return nil, err
+	}
+	if err := d.lib.needAny(attributes, "_v2"); err != nil {
+		return nil, err
+	}
+	n, ret := d.dev.GetMaxMigDeviceCount()
+	if err := check(count, ret); err != nil {
+		return nil, err
+	}
+	var out []nvml.Slice
+	for i := range n {
+		mig, ret := d.dev.GetMigDeviceHandleByIndex(i)
+		if ret == driver.ERROR_NOT_FOUND || ret == driver.ERROR_INVALID_ARGUMENT {
+			continue
+		}
+		if err := check(handle, ret); err != nil {
+			return nil, err
+		}
+		uuid, err := device{lib: d.lib, dev: mig}.UUID()
+		if err != nil {
+			return nil, err
+		}
+		a, ret := mig.GetAttributes()
+		if err := check(attributes, ret); err != nil {
+			return nil, err
+		}
+		out = append(out, nvml.Slice{
+			UUID: uuid, GPUSlices: int(a.GpuInstanceSliceCount), ComputeSlices: int(a.ComputeInstanceSliceCount), MemoryBytes: int64(a.MemorySizeMB) << 20,
+		})
+	}
+	return out, nil
+}
+
 func (d device) ComputeMajor() (int, error) {
 	const symbol = "nvmlDeviceGetCudaComputeCapability"
 	if err := d.lib.need(symbol); err != nil {

@@ -44,6 +44,7 @@ func TestCallsTheDriverLacksAreNotMade(t *testing.T) {
 		"MemoryBytes":       func() error { _, err := d.MemoryBytes(); return err },
 		"MaxPCIeGen":        func() error { _, err := d.MaxPCIeGen(); return err },
 		"MIGEnabled":        func() error { _, err := d.MIGEnabled(); return err },
+		"Slices":            func() error { _, err := d.Slices(); return err },
 		"ComputeMajor":      func() error { _, err := d.ComputeMajor(); return err },
 		"CommonAncestor":    func() error { _, err := d.CommonAncestor(d); return err },
 		"NVLinkPeer":        func() error { _, err := d.NVLinkPeer(d); return err },

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/devcluster/pooldemo"
+)
+
+// poolPrograms are what a cluster with pools runs beside the others.
+type poolPrograms struct {
+	kueue      devcluster.KueueOptions
+	controller string
+}
+
+func (p *poolPrograms) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&p.kueue.Binary, "kueue", sibling("kueue"), "path of the Kueue program")
+	f.StringVar(&p.kueue.Config, "kueue-config", sibling("kueue-config"), "config folder of Kueue's module")
+	f.StringVar(&p.controller, "pool-controller", sibling("nvtopo-pool-controller"), "path of the pool controller")
+}
+
+// check is an error unless all are there.
+func (p *poolPrograms) check() error {
+	if err := errors.Join(exists(p.kueue.Binary), exists(p.kueue.Config)); err != nil {
+		return fmt.Errorf("kueue is missing (make bin/kueue): %w", err)
+	}
+	if err := exists(p.controller); err != nil {
+		return fmt.Errorf("the pool controller is missing (make build): %w", err)
+	}
+	return nil
+}
+
+func demoPoolsCommand(s *settings) *cobra.Command {
+	var programs poolPrograms
+	c := &cobra.Command{
+		Use:   "demo-pools",
+		Short: "Share a pool of 64 GPUs among three tenants, draw who holds what and who pays, remove everything",
+		Long: `Starts a control plane, eight simulated nodes, the scheduler, Kueue and the pool
+controller. One tenant has the pool for itself, then all three have more work than there is
+room for; a job grows into what is idle, and shrinks when another tenant takes back what is
+guaranteed to it. After each, a picture has a letter for each GPU, and in the end there are the
+invoices. Progress goes to stderr, the pictures to stdout. Exits with 1 if a share is not as
+computed, or if anybody was beyond a limit at any change of a pod.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s.pools = &programs
+			return runDemoPools(cmd, s)
+		},
+	}
+	programs.addFlags(c.Flags())
+	return c
+}
+
+func runDemoPools(cmd *cobra.Command, s *settings) error {
+	run := func(ctx context.Context, c *devcluster.Cluster, progress io.Writer) (*pooldemo.Report, error) {
+		return pooldemo.Run(ctx, c, s.pools.controller, progress)
+	}
+	report, err := onCluster(cmd, s, pooldemo.Nodes(), run)
+	if err != nil {
+		return err
+	}
+	if err := report.Write(cmd.OutOrStdout()); err != nil {
+		return err
+	}
+	for _, p := range report.Problems() {
+		cmd.PrintErrln(p)
+	}
+	if n := len(report.Problems()); n > 0 {
+		return fmt.Errorf("%d things are not as promised", n)
+	}
+	cmd.PrintErrf("read from the bound pods: shares are as computed, and at %d changes of pods nobody was beyond a limit\n", report.Checks())
+	return nil
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pooldemo
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"text/tabwriter"
+
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+// invoices shows what each tenant owes, and checks it against the records of who held what.
+func (r *run) invoices(ctx context.Context) error {
+	fmt.Fprintln(r.progress, "all jobs have ended; the invoices of this month so far")
+	var invoices []poolv1alpha1.Invoice
+	var problem string
+	err := r.until(ctx, "every session that has ended is on an invoice", func(ctx context.Context) (done bool, err error) {
+		records, err := decoded[poolv1alpha1.UsageRecord](ctx, r.dyn.Resource(poolv1alpha1.UsageRecordGVR))
+		if err != nil {
+			return false, err
+		}
+		if invoices, err = decoded[poolv1alpha1.Invoice](ctx, r.dyn.Resource(poolv1alpha1.InvoiceGVR)); err != nil {
+			return false, err
+		}
+		problem = compare(records, invoices)
+		return problem == "", nil
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		r.report.problem("invoices: %s", problem)
+	}
+	b := &r.report.text
+	fmt.Fprintf(b, "all jobs have ended; the invoices of this month so far, at %s USD an hour of a GPU\n", unitPrice)
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "     tenant\tsessions\tGPU hours\ttotal")
+	for _, t := range tenants() {
+		for i := range invoices {
+			if invoices[i].Spec.Tenant != t.name {
+				continue
+			}
+			for _, line := range invoices[i].Spec.LineItems {
+				fmt.Fprintf(table, "  %c  %s\t%d\t%s\t%s\n", t.letter, t.name, line.Sessions, line.Hours, line.Subtotal)
+			}
+		}
+	}
+	_ = table.Flush() // a Builder takes all
+	b.WriteString("\n")
+	return nil
+}
+
+// compare says what is on the invoices that the records do not say; empty if nothing. Costs are
+// added anew, and a session's cost is its GPU seconds in cents.
+func compare(records []poolv1alpha1.UsageRecord, invoices []poolv1alpha1.Invoice) string {
+	sessions, costs := map[string]int32{}, map[string]*big.Rat{}
+	for i := range records {
+		record := &records[i]
+		if record.Status.End == nil {
+			return fmt.Sprintf("the session of pod %s has not ended", record.Spec.Pod)
+		}
+		cost, ok := new(big.Rat).SetString(string(record.Status.Cost))
+		quantity, known := new(big.Rat).SetString(string(record.Spec.Quantity))
+		if !ok || !known {
+			return fmt.Sprintf("the session of pod %s has no cost yet", record.Spec.Pod)
+		}
+		seconds := max(1, int64(record.Status.End.Sub(record.Spec.Start.Time).Seconds())) // minPeriodSeconds is 1
+		if want := new(big.Rat).Mul(quantity, big.NewRat(seconds, 100)); cost.Cmp(want) != 0 {
+			return fmt.Sprintf("the session of pod %s costs %s, want %s", record.Spec.Pod, cost.FloatString(2), want.FloatString(2))
+		}
+		if costs[record.Spec.Tenant] == nil {
+			costs[record.Spec.Tenant] = new(big.Rat)
+		}
+		sessions[record.Spec.Tenant]++
+		costs[record.Spec.Tenant].Add(costs[record.Spec.Tenant], cost)
+	}
+	billed := map[string]bool{}
+	for i := range invoices {
+		spec := &invoices[i].Spec
+		billed[spec.Tenant] = true
+		var n int32
+		for _, line := range spec.LineItems {
+			n += line.Sessions
+		}
+		total, ok := new(big.Rat).SetString(string(spec.Total))
+		if want := costs[spec.Tenant]; !ok || want == nil || n != sessions[spec.Tenant] || total.Cmp(want) != 0 {
+			return fmt.Sprintf("%s has %d sessions for %s on its invoice, and %d records for %v", spec.Tenant, n, spec.Total, sessions[spec.Tenant], want)
+		}
+	}
+	for _, t := range tenants() {
+		if !billed[t.name] {
+			return t.name + " has no invoice"
+		}
+	}
+	return ""
+}

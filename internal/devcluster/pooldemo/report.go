@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pooldemo
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Report is what came of the scenes.
+type Report struct {
+	text     strings.Builder
+	problems []string
+	checks   int
+}
+
+// Problems lists what is not as promised, one line each.
+func (r *Report) Problems() []string { return r.problems }
+
+// Checks is at how many changes of pods the limits were checked.
+func (r *Report) Checks() int { return r.checks }
+
+// Write writes the scenes with their pictures.
+func (r *Report) Write(w io.Writer) error {
+	if _, err := io.WriteString(w, r.text.String()); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}
+
+func (r *Report) problem(format string, args ...any) {
+	r.problems = append(r.problems, fmt.Sprintf(format, args...))
+}
+
+// scene adds a picture: who holds how many GPUs, and a letter for each GPU of each node.
+func (r *Report) scene(title string, pods []held, by map[string]int64, waiting map[string]int) {
+	b := &r.text
+	fmt.Fprintf(b, "%s\n", title)
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "     tenant\tguaranteed\tweight\tlimit\tholds\twaiting jobs")
+	for _, t := range tenants() {
+		fmt.Fprintf(table, "  %c  %s\t%d\t%d\t%d\t%d\t%d\n", t.letter, t.name, t.guaranteed, t.weight, t.limit, by[t.name], waiting[t.name])
+	}
+	_ = table.Flush() // a Builder takes all
+	fmt.Fprintf(b, "    %s\n\n", strings.Join(draw(pods), " "))
+}
+
+// draw is a word for each node with a letter for each GPU: whose it is, or a dot.
+func draw(pods []held) []string {
+	by := map[string][]rune{}
+	for _, t := range tenants() {
+		for _, p := range pods {
+			if p.tenant == t.name {
+				by[p.node] = append(by[p.node], slices.Repeat([]rune{t.letter}, int(p.gpus))...)
+			}
+		}
+	}
+	var out []string
+	for _, n := range Nodes() {
+		word := by[n.Name]
+		for len(word) < gpusPerNode {
+			word = append(word, '.')
+		}
+		out = append(out, string(word))
+	}
+	return out
+}

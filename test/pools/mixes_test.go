@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// fromEnvironment is a number of rounds; make test-long sets it higher.
+func fromEnvironment(t *testing.T, variable string, otherwise int) int {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("%s: %v", variable, err)
+	}
+	return n
+}
+
+// Random elastic jobs of three tenants come and go, half of which must not be preempted. None of
+// those is ever evicted, and within a tenant nobody is but for a job of a higher priority. What
+// is left waits because there is no quota for it.
+func TestNobodyIsEvictedWhoMustNotBe(t *testing.T) {
+	for seed := range fromEnvironment(t, "NVTOPO_POOL_MIXES", 3) {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { mix(t, uint64(seed)) })
+	}
+}
+
+// mixed is one job of a mix.
+type mixed struct {
+	tenant, name string
+	protected    bool
+	deleted      bool
+}
+
+func mix(t *testing.T, seed uint64) {
+	s := newScenario(t, dgx(4)...)
+	tenants := []string{"a", "b", "c"}
+	s.tenants(t, tenants...)
+	s.computePool(t, `
+  poolType: gpu
+  capacity: {total: 32, reserved: 4}
+  quotas:
+  - {tenant: POOL-a, limit: 20, guaranteed: 10}
+  - {tenant: POOL-b, limit: 16, guaranteed: 8}
+  - {tenant: POOL-c, limit: 12}`)
+	s.ready(t)
+	random := rand.New(rand.NewPCG(seed, 17))
+	const jobs = 16
+	all := make([]mixed, 0, jobs)
+	for i := range jobs {
+		job := mixed{tenant: tenants[random.IntN(len(tenants))], name: fmt.Sprintf("j%d", i), protected: random.IntN(2) == 0}
+		least := 1 + random.IntN(3)
+		s.elasticJob(t, job.tenant, job.name, fmt.Sprintf(`
+  priority: %d
+  preemptible: %t
+  scaling: {minReplicas: %d, maxReplicas: %d, gpuPerReplica: %d}`,
+			random.IntN(21)-10, !job.protected, least, least+random.IntN(4), 1<<random.IntN(3)))
+		all = append(all, job)
+		if random.IntN(4) == 0 {
+			if gone := &all[random.IntN(len(all))]; !gone.deleted {
+				gone.deleted = true
+				s.remove(t, &poolv1alpha1.ElasticJob{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant(gone.tenant), Name: gone.name}})
+			}
+		}
+		time.Sleep(time.Duration(random.IntN(300)) * time.Millisecond)
+	}
+	s.settled(t)
+
+	for _, wrong := range s.wrongEvictions() {
+		t.Errorf("evicted: %s", wrong)
+	}
+	for _, wrong := range s.idle() {
+		t.Errorf("waits although there is quota: %s", wrong)
+	}
+	granted := 0
+	for _, job := range all {
+		if job.deleted || !job.protected {
+			continue
+		}
+		if s.stillWhole(t, job.tenant, job.name) {
+			granted++
+		}
+	}
+	t.Logf("%d evictions; %d of the jobs that must not be preempted run", len(s.evictions()), granted)
+}
+
+// stillWhole reports whether a job that must not be preempted was let in, and checks that none of
+// its pods was ever replaced then.
+func (s *scenario) stillWhole(t *testing.T, tenant, name string) bool {
+	t.Helper()
+	var base batchv1.Job
+	s.get(t, &base, s.tenant(tenant), names.BaseJob(name))
+	if base.Annotations[kueue.AnnotationAdmissionGatedBy] != "" {
+		return false
+	}
+	pods := s.podsOf(t, tenant, client.MatchingLabels{batchv1.JobNameLabel: base.Name})
+	if base.Status.Failed > 0 || len(pods) != int(*base.Spec.Parallelism) {
+		t.Errorf("%s/%s was let in, and has %d pods, want %d; %d failed", tenant, name, len(pods), *base.Spec.Parallelism, base.Status.Failed)
+	}
+	return true
+}
+
+// preemptor finds in Kueue's message for whom a job was evicted.
+var preemptor = regexp.MustCompile(`accommodate a workload \(UID: ([^,)]+).*due to prioritization in the ClusterQueue`)
+
+// wrongEvictions are those of jobs that must not be preempted, and those within a queue for a
+// job that is not of higher priority.
+func (s *scenario) wrongEvictions() (out []string) {
+	s.recorder.read(s.name, func(a *account) {
+		for _, e := range a.evictions {
+			if e.reason == kueue.EvictedByDeactivation || strings.HasPrefix(e.reason, kueue.EvictedByDeactivation) {
+				continue // its ElasticJob was deleted, or has ended
+			}
+			line := fmt.Sprintf("%s/%s of priority %d: %s %s", e.tenant, e.job, e.priority, e.reason, e.detail)
+			if e.protected {
+				out = append(out, line)
+				continue
+			}
+			if found := preemptor.FindStringSubmatch(e.detail); found != nil {
+				if priority, known := a.priorities[types.UID(found[1])]; !known || priority <= e.priority {
+					out = append(out, fmt.Sprintf("%s, which has priority %d (known: %t)", line, priority, known))
+				}
+			}
+		}
+	})
+	return out
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+)
+
+// What docs/decisions/0025-placement-check.md says of Kueue: it keeps the quota of a Retry with a time
+// until then, and otherwise takes it at once. If this fails with another Kueue, the way round in
+// pkg/pools/placementcheck may go.
+func TestKueueKeepsTheQuotaOfARetryWithATime(t *testing.T) {
+	const pause = 8 * time.Second
+	s := newScenario(t, dgx(1)...)
+	byHand := &kueue.AdmissionCheck{
+		TypeMeta:   metav1.TypeMeta{APIVersion: kueue.SchemeGroupVersion.String(), Kind: kueue.AdmissionCheckKind},
+		ObjectMeta: metav1.ObjectMeta{Name: s.name + "-by-hand"}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/by-hand"},
+	}
+	t.Cleanup(func() {
+		if err := s.Delete(context.Background(), byHand); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Create(t.Context(), byHand); err != nil {
+		t.Fatal(err)
+	}
+	byHand.Status.Conditions = []metav1.Condition{{
+		Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active", LastTransitionTime: metav1.Now(), ObservedGeneration: byHand.Generation,
+	}}
+	if err := s.Status().Update(t.Context(), byHand); err != nil {
+		t.Fatal(err)
+	}
+	s.tenants(t, "a")
+	s.yaml(t, strings.NewReplacer("QUOTA", "8", "nvtopo-placement", byHand.Name).Replace(checked))
+	s.job(t, "a", "train", work{gpus: 8})
+	if kept := s.retry(t, byHand.Name, int32(pause/time.Second)); kept < pause-time.Second { // times have whole seconds
+		t.Errorf("a Retry with a time of %s kept the quota for %s", pause, kept)
+	}
+	if kept := s.retry(t, byHand.Name, 0); kept > pause/2 {
+		t.Errorf("a Retry with the time 0 kept the quota for %s", kept)
+	}
+}
+
+// retry waits until job train has quota, answers Retry with so many seconds, and returns after what
+// time the quota is gone.
+func (s *scenario) retry(t *testing.T, check string, seconds int32) time.Duration {
+	t.Helper()
+	var w *kueue.Workload
+	reserved := func(ctx context.Context) (bool, string) {
+		var err error
+		if w, err = s.workload(ctx, "a", "train"); err != nil || w == nil {
+			return false, fmt.Sprint(w, err)
+		}
+		evicted := meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadEvicted)
+		return meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) && !evicted && len(w.Status.AdmissionChecks) == 1, fmt.Sprint(w.Status)
+	}
+	s.waitFor(t, "job train has quota", reserved)
+	patch := &kueue.Workload{
+		TypeMeta:   metav1.TypeMeta{APIVersion: kueue.SchemeGroupVersion.String(), Kind: kueue.WorkloadKind},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name},
+		Status: kueue.WorkloadStatus{AdmissionChecks: []kueue.AdmissionCheckState{{
+			Name: check, State: kueue.CheckRetry, LastTransitionTime: metav1.Now(), Message: "by hand", RequeueAfterSeconds: &seconds,
+		}}},
+	}
+	began := time.Now()
+	if err := s.Status().Patch(t.Context(), patch, client.Apply, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
+		t.Fatal(err)
+	}
+	before := len(s.evictions())
+	s.waitFor(t, "the quota is gone", func(context.Context) (bool, string) {
+		return len(s.evictions()) > before, fmt.Sprint(s.evictions())
+	})
+	took := time.Since(began)
+	t.Logf("Retry after %d s: evicted after %s", seconds, took.Round(100*time.Millisecond))
+	return took
+}
