@@ -81,11 +81,12 @@ func (r *poolReader) books(ctx context.Context, tenant string, now time.Time) (*
 	if err != nil {
 		return nil, err
 	}
-	records, err := listAs[poolv1alpha1.UsageRecord](ctx, r, poolv1alpha1.UsageRecordGVR, tenant)
+	// The invoices first: records are marked before their invoice is final.
+	invoices, err := r.invoices(ctx, tenant)
 	if err != nil {
 		return nil, err
 	}
-	invoices, err := r.invoices(ctx, tenant)
+	records, err := listAs[poolv1alpha1.UsageRecord](ctx, r, poolv1alpha1.UsageRecordGVR, tenant)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -21,17 +23,29 @@ import (
 )
 
 const (
-	killedJobs = 300
-	kills      = 20
+	// billingKills is how often the controller is killed in make test; NVTOPO_BILLING_KILLS says
+	// another number.
+	billingKills = 4
+	// jobsPerKill come and go between two kills.
+	jobsPerKill = 15
 	// killedCents is what an hour of a GPU costs here: so much that a second is some cents.
 	killedCents = 77777
 )
 
-// Must show 5, on a real API server, with Kueue and the scheduler: while 300 jobs come and go the
-// controller is killed 20 times. Each pod has one record, of the times that its status has, and the
-// account is billed to the cent what these cost. (pkg/pools/metering has 10 000 sessions, by a clock
-// of its own.)
+// Must show 5, on a real API server, with Kueue and the scheduler: while jobs come and go the
+// controller is killed, 20 times in make test-long. Each pod has one record, of the times that its
+// status has, and the account is billed to the cent what these cost. (pkg/pools/metering has 10 000
+// sessions, by a clock of its own.)
 func TestBillsSurviveKills(t *testing.T) {
+	kills := billingKills
+	if text := os.Getenv("NVTOPO_BILLING_KILLS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("NVTOPO_BILLING_KILLS=%s: want a number above 0", text)
+		}
+		kills = n
+	}
+	jobs := kills * jobsPerKill
 	l := newLab(t, nil)
 	if err := l.pools.Kill(); err != nil {
 		t.Fatal(err)
@@ -56,7 +70,7 @@ spec: {currency: USD, prices: [{resource: nvidia.com/gpu, pricePerHour: "777.77"
 	s.ready(t)
 
 	done := make(chan error, 1)
-	go func() { done <- s.submit(t.Context(), killedJobs) }()
+	go func() { done <- s.submit(t.Context(), jobs) }()
 	random := rand.New(rand.NewPCG(1, 17))
 	for range kills {
 		time.Sleep(time.Duration(200+random.IntN(1500)) * time.Millisecond) // any moment will do
@@ -76,7 +90,7 @@ spec: {currency: USD, prices: [{resource: nvidia.com/gpu, pricePerHour: "777.77"
 		if records, err = s.sessions(ctx, s.tenant("a")); err != nil {
 			return false, err.Error()
 		}
-		return allEnded(killedJobs)(records), fmt.Sprintf("%d records", len(records))
+		return allEnded(jobs)(records), fmt.Sprintf("%d records", len(records))
 	})
 	var cents int64
 	pods := s.podsOf(t, "a")
@@ -93,8 +107,8 @@ spec: {currency: USD, prices: [{resource: nvidia.com/gpu, pricePerHour: "777.77"
 		work := devicesOf(&pod.Spec) * (end.Unix() - start.Unix())
 		cents += (2*work*killedCents + 3600) / (2 * 3600)
 	}
-	if len(pods) != killedJobs || len(records) != killedJobs {
-		t.Errorf("there are %d records of %d pods of %d jobs", len(records), len(pods), killedJobs)
+	if len(pods) != jobs || len(records) != jobs {
+		t.Errorf("there are %d records of %d pods of %d jobs", len(records), len(pods), jobs)
 	}
 	want := fmt.Sprintf("%d.%02d", cents/100, cents%100)
 	var account poolv1alpha1.TenantAccount

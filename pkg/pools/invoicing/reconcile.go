@@ -122,13 +122,15 @@ func (r *reconciler) compute(ctx context.Context, from client.Reader, account *v
 	} else if err != nil {
 		return nil, nil, fmt.Errorf("get PriceBook %s: %w", name, err)
 	}
-	var records v1alpha1.UsageRecordList
-	if err := from.List(ctx, &records, client.MatchingFields{fieldTenant: account.Name}); err != nil {
-		return nil, nil, fmt.Errorf("list records of %s: %w", account.Name, err)
-	}
+	// The invoices first: records are marked before their invoice is final. In the other order, one
+	// that was marked in between would seem late.
 	var invoices v1alpha1.InvoiceList
 	if err := from.List(ctx, &invoices, client.MatchingFields{fieldTenant: account.Name}); err != nil {
 		return nil, nil, fmt.Errorf("list invoices of %s: %w", account.Name, err)
+	}
+	var records v1alpha1.UsageRecordList
+	if err := from.List(ctx, &records, client.MatchingFields{fieldTenant: account.Name}); err != nil {
+		return nil, nil, fmt.Errorf("list records of %s: %w", account.Name, err)
 	}
 	books := &accounting.Books{
 		Account: account, Prices: &prices, Records: records.Items, Invoices: invoices.Items, Now: r.clock.Now(), Grace: r.grace,
