@@ -119,7 +119,7 @@ func (c *cluster) startSchedulers(ctx context.Context, o *options) error {
 
 // configure is the shipped configuration, or kube-scheduler's own profile with the same client.
 func configure(schedulerName string) ([]byte, error) {
-	text, err := manifests.FS.ReadFile(manifests.SchedulerConfigPath)
+	text, err := manifests.FS.ReadFile(manifests.SchedulerConfigBindingPath)
 	if err != nil {
 		return nil, fmt.Errorf("read the shipped configuration: %w", err)
 	}

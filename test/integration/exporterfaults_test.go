@@ -159,6 +159,14 @@ func hardwareFaults() map[string]hardwareFault {
 			strike: set(fakedriver.Recovery(3, 3)), heal: set(), cure: "it wants nothing",
 			published: []string{"GPU 3 healthy=true degraded=true: the driver asks to drain peer traffic"}, logged: "drain peer traffic",
 		},
+		"MIG switched on": {
+			strike: set(fakedriver.Partitioned(3, 7)), heal: set(), cure: "it is off",
+			published: []string{"GPU 3 is partitioned:" + strings.Repeat(" 1g.10gb", 7), "link 0-3 NODE0"}, logged: "Published the topology",
+		},
+		"MIG devices cannot be read": {
+			strike: set(fakedriver.Partitioned(3, 7), fakedriver.Fails("nvmlDeviceGetAttributes", 3, fakedriver.Unknown)), heal: set(), cure: "MIG is off",
+			published: []string{"ReadWithProblems: ", "MIG devices", "GPU 3 is partitioned:"}, logged: "MIG devices",
+		},
 		"no NVSwitch fabric yet": {
 			strike: set(fakedriver.Fabric(3, 2)), heal: set(), cure: "it is registered",
 			published: []string{"GPU 3 healthy=false degraded=false: NVSwitch fabric is not ready", "link 0-3 NODE0"}, logged: "NVSwitch fabric is not ready",

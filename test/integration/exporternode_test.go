@@ -141,6 +141,13 @@ func (n *exporterNode) says(top *v1alpha1.NodeGPUTopology) []string {
 		out = append(out, c.Reason+": "+c.Message)
 	}
 	for _, g := range top.Spec.GPUs {
+		if g.MIG {
+			words := fmt.Sprintf("GPU %d is partitioned:", g.Index)
+			for _, s := range g.Slices {
+				words += " " + s.Profile
+			}
+			out = append(out, words)
+		}
 		for _, h := range top.Status.GPUHealth {
 			if h.ID == g.ID && (!h.Healthy || h.Degraded) {
 				out = append(out, fmt.Sprintf("GPU %d healthy=%t degraded=%t: %s", g.Index, h.Healthy, h.Degraded, h.Reason))

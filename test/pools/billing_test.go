@@ -24,6 +24,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/cli"
 	"github.com/nvtopo/nvtopo/pkg/pools/invoicing"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
@@ -200,6 +201,7 @@ func TestBilling(t *testing.T) {
 		{"a final invoice never changes, and what comes late is on the next", final},
 		{"a hundred tenants in one second, by three controllers at once", hundred},
 		{"records go after their time, and the balance stays", retained},
+		{"the command shows it", shown},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			o.clock.SetTime(november(20, 0))
@@ -411,4 +413,35 @@ func retained(t *testing.T, o *office) {
 	o.get(t, open, open.Namespace, open.Name)
 	o.held(t, "retained", "nvidia.com/gpu", "1", november(100, 0), november(100, 1))
 	o.owes(t, "retained", "4.00", "6.00", "0.00")
+}
+
+// What people see of it, by the command.
+func shown(t *testing.T, o *office) {
+	o.clock.SetTime(november(40, 0))
+	o.open(t, 1)
+	o.account(t, "shown", "10")
+	o.held(t, "shown", "nvidia.com/gpu", "1", november(2, 0), november(2, 1))
+	invoice := o.waitInvoices(t, "shown", map[string]string{"2026-11": "2.00!"})[0]
+	o.held(t, "shown", "nvidia.com/gpu", "1", november(39, 0), time.Time{})
+	o.owes(t, "shown", "8.00", "2.00", "48.00")
+	for _, tc := range []struct{ command, want string }{
+		{"bill shown", "Balance  8.00 USD"},
+		{"usage shown --period 2026-12-09", "2026-12-09T00:00:00Z  -"},
+		{"usage shown --period 2026-11 -o csv", ",2026-11-02T00:00:00Z,2026-11-02T01:00:00Z,false," + invoice.Name},
+		{"invoice shown", invoice.Name + "  total, final"},
+		{"invoice shown --period 2026-11 -o csv --export", invoice.Name + ",shown,2026-11-01T00:00:00Z,2026-12-01T00:00:00Z,nvidia.com/gpu,,1,2,0.00,2.00,USD,1,0,false"},
+		{"invoice shown -o json", `"invoice_id": "` + invoice.Name + `"`},
+	} {
+		var out strings.Builder
+		cmd := cli.New("nvtopo")
+		cmd.SetOut(&out)
+		cmd.SetArgs(append(append([]string{"pool"}, strings.Fields(tc.command)...), "--kubeconfig", o.Kubeconfig()))
+		if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), tc.want) {
+			t.Errorf("nvtopo pool %s: %v, want %q in\n%s", tc.command, err, tc.want, out.String())
+		}
+	}
+	o.get(t, &invoice, "", invoice.Name)
+	if invoice.Status.ExportedAt == nil {
+		t.Error("the invoice was exported, and does not say so")
+	}
 }

@@ -16,6 +16,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
@@ -168,4 +170,22 @@ func (s *scenario) watchPhases(t *testing.T, tenant, name string) *phases {
 		done.Wait()
 	})
 	return p
+}
+
+// rawConditions are those of an ElasticJob whatever its template is.
+func (s *scenario) rawConditions(ctx context.Context, tenant, name string) ([]metav1.Condition, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(poolv1alpha1.SchemeGroupVersion.WithKind(poolv1alpha1.ElasticJobKind))
+	if err := s.Get(ctx, client.ObjectKey{Namespace: s.tenant(tenant), Name: name}, u); err != nil {
+		return nil, fmt.Errorf("read ElasticJob %s: %w", name, err)
+	}
+	fields, _, err := unstructured.NestedMap(u.Object, "status")
+	if err != nil {
+		return nil, fmt.Errorf("read ElasticJob %s: %w", name, err)
+	}
+	var status poolv1alpha1.ElasticJobStatus
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &status); err != nil {
+		return nil, fmt.Errorf("read ElasticJob %s: %w", name, err)
+	}
+	return status.Conditions, nil
 }

@@ -5,7 +5,9 @@ package pools
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -210,12 +212,30 @@ func (s *scenario) objectsOfPool(ctx context.Context, t *testing.T) (out []strin
 	return out
 }
 
+// scrape reads all metrics of the pool controller.
+func (s *scenario) scrape(t *testing.T) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.lab.pools.MetricsURL(), http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("read the metrics: %s, %v", resp.Status, err)
+	}
+	return string(text)
+}
+
 // metric is the value of a series; -1 if there is none. POOL stands for the scenario's name.
 func (s *scenario) metric(t *testing.T, series string) float64 {
 	t.Helper()
 	series = strings.ReplaceAll(series, "POOL", s.name)
-	name, _, _ := strings.Cut(series, "{")
-	for line := range strings.Lines(s.metrics(t.Context(), name, s.name)) {
+	for line := range strings.Lines(s.scrape(t)) {
 		if value, ok := strings.CutPrefix(line, series+" "); ok {
 			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
 			if err != nil {

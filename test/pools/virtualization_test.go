@@ -50,12 +50,13 @@ spec: {clusterQueue: POOL-own}
 `
 
 // ownJob is a job in that queue whose pods ask for n of a resource.
-func (s *scenario) ownJob(t *testing.T, name string, resources v1.ResourceName, n int64) {
+func (s *scenario) ownJob(t *testing.T, name string, resources v1.ResourceName, n int64, annotations map[string]string) {
 	t.Helper()
 	if err := s.priorityClass(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	job := s.jobObject("a", name, &work{labels: map[string]string{kueue.LabelQueue: "own"}})
+	job.Spec.Template.Annotations = annotations
 	c := &job.Spec.Template.Spec.Containers[0]
 	c.Resources.Limits = v1.ResourceList{resources: *resource.NewQuantity(n, resource.DecimalSI)}
 	if err := s.Create(t.Context(), job); err != nil {
@@ -138,7 +139,7 @@ func TestSlices(t *testing.T) {
 		s.forget(context.WithoutCancel(t.Context()), t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: s.name + "-other"}})
 	})
 	s.yaml(t, ownQueue)
-	s.ownJob(t, "whole", "nvidia.com/gpu", 8)
+	s.ownJob(t, "whole", "nvidia.com/gpu", 8, nil)
 	pod := s.running(t, "a", "whole", 1)[0]
 	one := intstr.FromInt32(1)
 	budget := &policyv1.PodDisruptionBudget{
@@ -229,6 +230,29 @@ func TestSlicesWithoutAProfile(t *testing.T) {
 	}
 }
 
+// A slice is bound by kube-scheduler's own count; one with a demand on links is refused, and says so.
+func TestASliceHasNoLinks(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.tenants(t, "a")
+	newManagers(t, s)
+	s.yaml(t, ownQueue)
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  virtualization: {enabled: true, strategy: mig, profile: all-3g.40gb}")
+	s.divided(t, virtualization.ReasonApplied)
+	s.ownJob(t, "linked", "nvidia.com/mig-3g.40gb", 1, map[string]string{"nvtopo.dev/min-link": "NVLINK"})
+	s.waitFor(t, "the pod with a demand on links is refused", func(context.Context) (bool, string) {
+		for _, pod := range s.pods(t, "a", "linked") {
+			for _, c := range pod.Status.Conditions {
+				if c.Type == v1.PodScheduled && strings.Contains(c.Message, "annotation nvtopo.dev/min-link: container main asks for nvidia.com/mig-3g.40gb, a part of a GPU, which has no links") {
+					return true, ""
+				}
+			}
+		}
+		return false, fmt.Sprintf("%d pods", len(s.pods(t, "a", "linked")))
+	})
+	s.ownJob(t, "plain", "nvidia.com/mig-3g.40gb", 1, nil)
+	s.running(t, "a", "plain", 1)
+}
+
 // Turns: the device plugin is told the key of its ConfigMap, and kubelet's count says when it has
 // started anew.
 func TestTurns(t *testing.T) {
@@ -289,7 +313,7 @@ func TestThousandths(t *testing.T) {
 			s.tenants(t, "a")
 			s.yaml(t, ownQueue)
 			for i := range tc.jobs {
-				s.ownJob(t, fmt.Sprintf("slice-%d", i), tc.slice, 1)
+				s.ownJob(t, fmt.Sprintf("slice-%d", i), tc.slice, 1, nil)
 			}
 			s.waitFor(t, "the quota is used up", func(ctx context.Context) (bool, string) {
 				var queue kueue.ClusterQueue

@@ -74,4 +74,20 @@ func WriteChargesCSV(w io.Writer, charges []Charge) error {
 	return c.WriteAll(rows)
 }
 
+// WriteSessionsCSV writes a row for each session. The end of one that goes on is empty.
+func WriteSessionsCSV(w io.Writer, sessions []Session) error {
+	c := csv.NewWriter(w)
+	rows := [][]string{{"session", "tenant", "resource", "model", "quantity", "start", "end", "estimated", "invoice"}}
+	for _, s := range sessions {
+		end := ""
+		if !s.Open() {
+			end = stamp(s.End)
+		}
+		rows = append(rows, []string{
+			s.ID, s.Tenant, s.Resource, s.Model, s.Quantity.String(), stamp(s.Start), end, strconv.FormatBool(s.Estimated), s.Invoice,
+		})
+	}
+	return c.WriteAll(rows)
+}
+
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

@@ -10,6 +10,7 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
@@ -63,11 +64,20 @@ func (r *reconciler) priority(ctx context.Context, job *batchv1.Job) int64 {
 	if name == "" {
 		return 0
 	}
-	var ej v1alpha1.ElasticJob
-	if err := r.client.Get(ctx, client.ObjectKey{Namespace: job.Namespace, Name: name}, &ej, asCached); err != nil {
+	ej := elasticJob()
+	if err := r.client.Get(ctx, client.ObjectKey{Namespace: job.Namespace, Name: name}, ej, asCached); err != nil {
 		return 0
 	}
-	return int64(ej.Spec.Priority)
+	priority, _, _ := unstructured.NestedInt64(ej.Object, "spec", "priority")
+	return priority
+}
+
+// elasticJob is an ElasticJob to read. One whose template is no template of a pod, which the API
+// server lets through, would fail a cache of the type, and with it all pools.
+func elasticJob() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.ElasticJobKind))
+	return u
 }
 
 // readObjects reads Kueue's objects of a pool, and the jobs that must not be preempted, from the

@@ -69,7 +69,7 @@ func Setup(mgr manager.Manager, o Options) error {
 		Watches(&v1.Pod{}, all, builder.WithPredicates(onUpdate(podDiffers))).
 		Watches(&v1.Namespace{}, all, builder.WithPredicates(onUpdate(namespaceDiffers))).
 		Watches(&batchv1.Job{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(isProtected))).
-		Watches(&v1alpha1.ElasticJob{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(elasticJob(), all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&kueue.Workload{}, all).
 		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(managedBy)).
 		Watches(&kueue.Cohort{}, handler.EnqueueRequestsFromMapFunc(managedBy)).

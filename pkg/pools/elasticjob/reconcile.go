@@ -31,8 +31,7 @@ const retry = time.Minute
 
 // reconciler keeps the Jobs of one ElasticJob after the other.
 type reconciler struct {
-	client  client.Client // reads from the cache
-	jobs    client.Reader // reads ElasticJobs from the cache, which client does not
+	client  client.Client // reads from the cache, ElasticJobs too
 	events  record.EventRecorder
 	clock   clock.PassiveClock
 	metrics *jobMetrics
@@ -48,7 +47,7 @@ func newObject() *unstructured.Unstructured {
 // Reconcile makes the next changes that a job needs, and writes down its status.
 func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	u := newObject()
-	if err := r.jobs.Get(ctx, req.NamespacedName, u); err != nil {
+	if err := r.client.Get(ctx, req.NamespacedName, u); err != nil {
 		r.metrics.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}

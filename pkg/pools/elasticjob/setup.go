@@ -33,7 +33,8 @@ import (
 // workers is how many jobs are looked at at a time. A look is some writes to the API server.
 const workers = 8
 
-// Setup has the manager run ElasticJobs.
+// Setup has the manager run ElasticJobs. The manager's client has to read unstructured objects
+// from its cache.
 func Setup(mgr manager.Manager) error {
 	metrics, err := newMetrics(ctrlmetrics.Registry)
 	if err != nil {
@@ -43,7 +44,7 @@ func Setup(mgr manager.Manager) error {
 		return fmt.Errorf("index what ElasticJobs own: %w", err)
 	}
 	r := &reconciler{
-		client: mgr.GetClient(), jobs: mgr.GetCache(), events: mgr.GetEventRecorderFor(names.FieldOwner), clock: clock.RealClock{}, metrics: metrics,
+		client: mgr.GetClient(), events: mgr.GetEventRecorderFor(names.FieldOwner), clock: clock.RealClock{}, metrics: metrics,
 	}
 	err = ctrl.NewControllerManagedBy(mgr).Named("elasticjob").
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers}).
@@ -126,7 +127,7 @@ func (r *reconciler) ofPool(ctx context.Context, o client.Object) []reconcile.Re
 func (r *reconciler) list(ctx context.Context, which client.ListOption) []reconcile.Request {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.ElasticJobKind + "List"))
-	if err := r.jobs.List(ctx, list, which, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.client.List(ctx, list, which, client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "List ElasticJobs")
 		return nil
 	}

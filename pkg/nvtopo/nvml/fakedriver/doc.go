@@ -12,6 +12,6 @@
 //
 // Invariant: what the exporter reads of it is the graph it was written from.
 //
-// It has the calls that those programs make and no others, it is no model of a
-// driver's timing, and it knows no MIG.
+// It has the calls that those programs make and no others, and it is no model of a
+// driver's timing. Of MIG it knows devices of one compute slice.
 package fakedriver

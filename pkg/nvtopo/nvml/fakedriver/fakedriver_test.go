@@ -203,6 +203,46 @@ func TestLinksGoDown(t *testing.T) {
 	}
 }
 
+func TestAPartitionedGPUHasItsSlices(t *testing.T) {
+	d, g := load(t, "dgx-h100")
+	lib := live.New(library(t))
+	opened(t, lib)
+	dev, err := lib.Device(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices, err := dev.Slices(); err != nil || len(slices) > 0 {
+		t.Errorf("a whole GPU has slices %v, %v", slices, err)
+	}
+	if err := d.Faults.Set(Partitioned(2, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if mig, err := dev.MIGEnabled(); err != nil || !mig {
+		t.Errorf("MIG mode %v, %v", mig, err)
+	}
+	slices, err := dev.Slices()
+	if err != nil || len(slices) != 3 {
+		t.Fatalf("slices %v, %v, want 3", slices, err)
+	}
+	seen := map[string]bool{}
+	for _, s := range slices {
+		seen[s.UUID] = true
+		// The driver tells a slice's memory in MiB.
+		if want := g.GPUs[2].Memory / 8 >> 20 << 20; s.GPUSlices != 1 || s.ComputeSlices != 1 || s.MemoryBytes != want || !strings.HasPrefix(s.UUID, "MIG-") {
+			t.Errorf("slice %+v, want one of %d bytes", s, want)
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("UUIDs %v", seen)
+	}
+	if err := d.Faults.Set(Partitioned(2, 3), Fails("nvmlDeviceGetAttributes", 2, Unknown)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := dev.Slices(); err == nil {
+		t.Error("slices without attributes")
+	}
+}
+
 func TestTheStateOfAGPUIsTold(t *testing.T) {
 	d, _ := load(t, "dgx-h100")
 	lib := live.New(library(t))

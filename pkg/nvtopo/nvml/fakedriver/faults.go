@@ -58,6 +58,11 @@ func RemapPending(index int) Fault { return Fault("remap " + gpu(index) + " 1") 
 // RemapFailed are memory rows that cannot be remapped.
 func RemapFailed(index int) Fault { return Fault("remap " + gpu(index) + " 2") }
 
+// Partitioned is a GPU in MIG mode with so many MIG devices, up to seven, of one compute slice.
+func Partitioned(index, slices int) Fault {
+	return Fault(fmt.Sprintf("mig %s %d", gpu(index), slices))
+}
+
 // Recovery is what the driver asks to be done with a GPU, a value of
 // nvmlDeviceGpuRecoveryAction_t.
 func Recovery(index, action int) Fault {

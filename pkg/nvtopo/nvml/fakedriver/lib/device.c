@@ -76,18 +76,46 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 	return NVML_SUCCESS;
 }
 
+static unsigned int slices_of(nvmlDevice_t device)
+{
+	unsigned int n = gpu_state("mig", device.handle->index, 0);
+
+	return n < MAX_SLICES ? n : MAX_SLICES;
+}
+
 /* MIG exists on the data centre GPUs from Ampere on, whose minor version is 0. */
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
 	BEGIN("nvmlDeviceGetMigMode", device);
-	*current = *pending = NVML_DEVICE_MIG_DISABLE;
+	*current = *pending = slices_of(device) > 0 ? NVML_DEVICE_MIG_ENABLE : NVML_DEVICE_MIG_DISABLE;
 	return device.handle->major >= 8 && device.handle->minor == 0 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
 nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
 {
 	BEGIN("nvmlDeviceGetMaxMigDeviceCount", device);
-	*count = 0;
+	*count = slices_of(device) > 0 ? MAX_SLICES : 0;
+	return NVML_SUCCESS;
+}
+
+/* The numbers of MIG devices are those from the end, so that there is a gap before them. */
+nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *mig)
+{
+	BEGIN("nvmlDeviceGetMigDeviceHandleByIndex", device);
+	if (index >= MAX_SLICES || index < MAX_SLICES - slices_of(device))
+		return NVML_ERROR_NOT_FOUND;
+	mig->handle = &machine.slice[device.handle->index][index];
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
+{
+	BEGIN("nvmlDeviceGetAttributes", device);
+	if (!device.handle->slice)
+		return NVML_ERROR_NOT_SUPPORTED;
+	memset(attributes, 0, sizeof *attributes);
+	attributes->gpuInstanceSliceCount = attributes->computeInstanceSliceCount = 1;
+	attributes->memorySizeMB = device.handle->memory >> 20;
 	return NVML_SUCCESS;
 }
 

@@ -14,7 +14,7 @@
 #include <nvml.h>
 #pragma GCC visibility pop
 
-enum { MAX_GPUS = 16, MAX_LINKS = NVML_NVLINK_MAX_LINKS, ANY = -1 };
+enum { MAX_GPUS = 16, MAX_LINKS = NVML_NVLINK_MAX_LINKS, MAX_SLICES = 7, ANY = -1 };
 
 /* What an NVLink leads to. */
 struct far_end {
@@ -22,9 +22,10 @@ struct far_end {
 	char bus[NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE];
 };
 
-/* One GPU; nvmlDevice_t points to it. */
+/* One GPU, or one MIG device of it; nvmlDevice_t points to it. */
 struct nvmlDevice_st {
-	int index;
+	int index; /* of the GPU */
+	bool slice;
 	char uuid[NVML_DEVICE_UUID_V2_BUFFER_SIZE];
 	char name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
 	char bus[NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE];
@@ -41,6 +42,7 @@ struct machine {
 	char driver[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
 	int gpus;
 	struct nvmlDevice_st gpu[MAX_GPUS];
+	struct nvmlDevice_st slice[MAX_GPUS][MAX_SLICES];
 };
 
 /* machine.c: reads the file that FAKENVML_MACHINE names. */
@@ -59,7 +61,7 @@ enum link_state { LINK_UP, LINK_DOWN, LINK_ABSENT };
 bool gpu_lost(int gpu);                  /* it answers nothing any more */
 bool gpu_gone(int gpu);                  /* the driver no longer lists it */
 enum link_state link_state(int gpu, int link);
-unsigned int gpu_state(const char *kind, int gpu, unsigned int sound); /* remap, recover, fabric */
+unsigned int gpu_state(const char *kind, int gpu, unsigned int sound); /* remap, recover, fabric, mig */
 int count_xids(void);                    /* Xids that the file has */
 bool xid_at(int position, int *gpu, unsigned long long *xid);
 

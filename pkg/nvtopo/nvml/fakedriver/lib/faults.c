@@ -12,6 +12,7 @@
  *   remap GPU ROWS       memory rows: 1 wait for a reset, 2 cannot be remapped
  *   recover GPU ACTION   the driver asks for this nvmlDeviceGpuRecoveryAction_t
  *   fabric GPU STATE     its NVSwitch fabric is in this NVML_GPU_FABRIC_STATE
+ *   mig GPU SLICES       it is in MIG mode, with so many MIG devices of one compute slice
  *   xid NUMBER GPU       an Xid event; lines are only ever added
  */
 #include "fake.h"
@@ -50,7 +51,7 @@ static bool read_fault(const char *line, struct fault *f)
 		return fields == 2;
 	}
 	if (strcmp(f->kind, "down") == 0 || strcmp(f->kind, "phantom") == 0 || strcmp(f->kind, "remap") == 0 ||
-	    strcmp(f->kind, "recover") == 0 || strcmp(f->kind, "fabric") == 0) {
+	    strcmp(f->kind, "recover") == 0 || strcmp(f->kind, "fabric") == 0 || strcmp(f->kind, "mig") == 0) {
 		f->gpu = gpu_of(a);
 		f->all_links = strcmp(b, "*") == 0;
 		f->value = strtoull(b, NULL, 10);

@@ -15,6 +15,22 @@
 
 struct machine machine;
 
+/* add_slices makes the MIG devices that the GPU may have, each of an eighth of its memory. A UUID
+ * is the GPU's with MIG before it, and the number for its last digit. */
+static void add_slices(const struct nvmlDevice_st *g)
+{
+	for (int i = 0; i < MAX_SLICES; i++) {
+		struct nvmlDevice_st *s = &machine.slice[g->index][i];
+
+		*s = *g;
+		s->slice = true;
+		s->memory = g->memory / 8;
+		s->links = 0;
+		memcpy(s->uuid, "MIG", 3);
+		s->uuid[strlen(s->uuid) - 1] = (char)('0' + i);
+	}
+}
+
 static bool read_gpu(const char *line)
 {
 	struct nvmlDevice_st g;
@@ -29,6 +45,7 @@ static bool read_gpu(const char *line)
 	for (int i = 0; i < MAX_GPUS; i++)
 		g.ancestor[i] = ANY;
 	machine.gpu[machine.gpus++] = g;
+	add_slices(&g);
 	return true;
 }
 

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+)
+
+func newPool() *cobra.Command {
+	o := &poolOptions{}
+	cmd := &cobra.Command{
+		Use:   "pool",
+		Short: "Pools of GPUs: who holds what, what it costs, what is owed",
+		Long: `List the pools of a cluster. The commands below say who holds what of them, which sessions
+a tenant had, and what it owes. They read the cluster of the kubeconfig, and only invoice
+--export writes.`,
+		Example: `  NVTOPO pool
+  NVTOPO pool top training-pool
+  NVTOPO pool usage team-a --period 2026-11 -o csv
+  NVTOPO pool bill team-a
+  NVTOPO pool invoice team-a --period 2026-11 -o json`,
+		Args: knownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd) },
+	}
+	o.bind(cmd, "table", "json")
+	cmd.AddCommand(newPoolTop(), newPoolUsage(), newPoolBill(), newPoolInvoice())
+	return cmd
+}
+
+// poolOptions are the flags that all commands about pools have.
+type poolOptions struct {
+	cluster clusterFlags
+	output  string
+	forms   []string // that output can be
+}
+
+func (o *poolOptions) bind(cmd *cobra.Command, forms ...string) {
+	o.cluster.bind(cmd)
+	o.forms = forms
+	cmd.Flags().StringVarP(&o.output, "output", "o", forms[0], fmt.Sprintf("form of the answer: %v", forms))
+}
+
+// reader is the cluster, if the flags are right.
+func (o *poolOptions) reader() (*poolReader, error) {
+	if !slices.Contains(o.forms, o.output) {
+		return nil, usagef("--output %q: want one of %v", o.output, o.forms)
+	}
+	clients, err := o.cluster.clients()
+	if err != nil {
+		return nil, err
+	}
+	return &poolReader{clients.dyn}, nil
+}
+
+func (o *poolOptions) list(cmd *cobra.Command) error {
+	r, err := o.reader()
+	if err != nil {
+		return err
+	}
+	pools, err := r.pools(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if o.output == "json" {
+		return writeJSON(cmd.OutOrStdout(), pools)
+	}
+	return writePools(cmd.OutOrStdout(), pools)
+}
+
+func newPoolTop() *cobra.Command {
+	o := &poolOptions{}
+	cmd := &cobra.Command{
+		Use:   "top [POOL]",
+		Short: "Who may hold how much of each pool, holds, borrows and waits",
+		Long: `Show the shares of a pool, or of all: for each tenant and queue
+  USED        devices that admitted jobs hold
+  GUARANTEED  devices that it gets whenever it asks
+  LIMIT       the most that it may hold
+  BORROWED    what of USED is beyond GUARANTEED and what is pinned for jobs that must
+              not be preempted
+  PENDING     jobs that wait`,
+		Example: `  NVTOPO pool top
+  NVTOPO pool top training-pool -o json`,
+		Args: atMostOne("POOL"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.top(cmd, args) },
+	}
+	o.bind(cmd, "table", "json")
+	return cmd
+}
+
+func (o *poolOptions) top(cmd *cobra.Command, args []string) error {
+	r, err := o.reader()
+	if err != nil {
+		return err
+	}
+	pools, err := r.pools(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		pools = slices.DeleteFunc(pools, func(p poolv1alpha1.ComputePool) bool { return p.Name != args[0] })
+		if len(pools) == 0 {
+			return noAnswerf("there is no pool %q", args[0])
+		}
+	}
+	if o.output == "json" {
+		return writeJSON(cmd.OutOrStdout(), pools)
+	}
+	return writeShares(cmd.OutOrStdout(), pools)
+}
+
+func writePools(w io.Writer, pools []poolv1alpha1.ComputePool) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "POOL\tTYPE\tPHASE\tTOTAL\tRESERVED\tALLOCATED\tAVAILABLE\tNODES")
+	for i := range pools {
+		p, s := &pools[i], &pools[i].Status
+		fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d/%d\n", p.Name, p.Spec.PoolType, cmp.Or(s.Phase, poolv1alpha1.PoolPending),
+			s.TotalCapacity, s.ReservedCapacity, s.AllocatedCapacity, s.AvailableCapacity, s.ReadyNodes, s.Nodes)
+	}
+	return out.Flush()
+}
+
+func writeShares(w io.Writer, pools []poolv1alpha1.ComputePool) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "POOL\tTENANT\tQUEUE\tUSED\tGUARANTEED\tLIMIT\tBORROWED\tPENDING")
+	for i := range pools {
+		for _, s := range pools[i].Status.Shares {
+			fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", pools[i].Name, cmp.Or(s.Tenant, "-"), cmp.Or(s.Queue, "-"),
+				s.Used, s.Guaranteed, s.Limit, s.Borrowed, s.Pending)
+		}
+	}
+	return out.Flush()
+}
+
+// writeJSON writes a list; one without entries is [].
+func writeJSON[T any](w io.Writer, list []T) error {
+	if list == nil {
+		list = []T{}
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(list)
+}
+
+func exactlyOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("%s takes one %s, %d are given; see '%s --help'", cmd.Name(), what, len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+func atMostOne(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 {
+			return usagef("%s takes one %s at most, %d are given; see '%s --help'", cmd.Name(), what, len(args), cmd.CommandPath())
+		}
+		return nil
+	}
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+	"github.com/nvtopo/nvtopo/pkg/pools/billing"
+)
+
+// poolInvoice has the flags of pool invoice.
+type poolInvoice struct {
+	poolOptions
+
+	period string
+	export bool
+}
+
+func newPoolInvoice() *cobra.Command {
+	o := &poolInvoice{}
+	cmd := &cobra.Command{
+		Use:   "invoice TENANT",
+		Short: "The invoices of a tenant, as a table, JSON or CSV",
+		Long: `Write the invoices of a tenant, or those for a period. An invoice is of a calendar month in
+UTC, and has the sessions that ended in it. Until a while after the month it is open and
+may change; then it is final and never does.
+
+--export says in the cluster that the final ones among them were exported (status.exportedAt).
+The records of their sessions are kept for 90 days from then on, or as the controller's
+--usage-retention-days has it. Whoever exports keeps what was written.`,
+		Example: `  NVTOPO pool invoice team-a
+  NVTOPO pool invoice team-a --period 2026-11 -o csv
+  NVTOPO pool invoice team-a --period 2026-11 -o json --export > 2026-11.json`,
+		Args: exactlyOne("TENANT"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+	}
+	o.bind(cmd, "table", "json", "csv")
+	f := cmd.Flags()
+	f.StringVar(&o.period, "period", "", "a month, a day, or START/END, in UTC: invoices for a month that begins in it (default: all)")
+	f.BoolVar(&o.export, "export", false, "say in the cluster that the final ones were exported; not with -o table")
+	return cmd
+}
+
+func (o *poolInvoice) run(cmd *cobra.Command, tenant string) error {
+	var period *billing.Period
+	if o.period != "" {
+		p, err := periodOf(o.period, time.Now())
+		if err != nil {
+			return err
+		}
+		period = &p
+	}
+	if o.export && o.output == "table" {
+		return usagef("--export: want -o json or csv, which have everything")
+	}
+	r, err := o.reader()
+	if err != nil {
+		return err
+	}
+	invoices, err := r.invoices(cmd.Context(), tenant)
+	if err != nil {
+		return err
+	}
+	if period != nil {
+		invoices = slices.DeleteFunc(invoices, func(v poolv1alpha1.Invoice) bool { return !period.Has(v.Spec.Period.Start.Time) })
+	}
+	if len(invoices) == 0 {
+		return noAnswerf("%s has no such invoice", tenant)
+	}
+	if err := o.write(cmd.OutOrStdout(), invoices); err != nil || !o.export {
+		return err
+	}
+	for i := range invoices {
+		if invoices[i].Spec.Finalized {
+			if err := r.exported(cmd.Context(), &invoices[i], time.Now()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (o *poolInvoice) write(w io.Writer, invoices []poolv1alpha1.Invoice) error {
+	bills := make([]billing.Invoice, 0, len(invoices))
+	for i := range invoices {
+		v, err := accounting.InvoiceOf(&invoices[i])
+		if err != nil {
+			return inputf("%w", err)
+		}
+		bills = append(bills, v)
+	}
+	switch o.output {
+	case "json":
+		return billing.WriteJSON(w, bills)
+	case "csv":
+		return billing.WriteCSV(w, bills)
+	}
+	return writeInvoices(w, invoices)
+}
+
+func writeInvoices(w io.Writer, invoices []poolv1alpha1.Invoice) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "INVOICE\tRESOURCE\tMODEL\tSESSIONS\tHOURS\tPRICE\tDISCOUNT\tSUBTOTAL\t")
+	for i := range invoices {
+		v := &invoices[i].Spec
+		for _, l := range v.LineItems {
+			note := ""
+			if l.NoPrice {
+				note = "no price"
+			}
+			fmt.Fprintf(out, "%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", v.InvoiceID, l.Resource, l.Model, l.Sessions, l.Hours, l.UnitPrice, l.Discount, l.Subtotal, note)
+		}
+		state := "open"
+		if v.Finalized {
+			state = "final"
+		}
+		fmt.Fprintf(out, "%s\ttotal, %s\t\t\t\t\t\t%s\t%s\n", v.InvoiceID, state, v.Total, v.Currency)
+	}
+	return out.Flush()
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+	"github.com/nvtopo/nvtopo/pkg/pools/billing"
+)
+
+// poolUsage has the flags of pool usage.
+type poolUsage struct {
+	poolOptions
+
+	period string
+}
+
+func newPoolUsage() *cobra.Command {
+	o := &poolUsage{}
+	cmd := &cobra.Command{
+		Use:   "usage TENANT",
+		Short: "The sessions of a tenant: who held what from when to when",
+		Long: `List the sessions of a tenant that were open at any time in a period, also those that began
+before it or go on after it. What goes on has no END, and costs nothing yet. A session
+that nobody saw the end of is marked with ~.`,
+		Example: `  NVTOPO pool usage team-a
+  NVTOPO pool usage team-a --period 2026-11-24
+  NVTOPO pool usage team-a --period 2026-11-01/2026-11-15 -o csv`,
+		Args: exactlyOne("TENANT"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
+	}
+	o.bind(cmd, "table", "json", "csv")
+	cmd.Flags().StringVar(&o.period, "period", "", "a month, a day, or START/END, in UTC (default: this month)")
+	return cmd
+}
+
+func (o *poolUsage) run(cmd *cobra.Command, tenant string) error {
+	now := time.Now()
+	period, err := periodOf(o.period, now)
+	if err != nil {
+		return err
+	}
+	r, err := o.reader()
+	if err != nil {
+		return err
+	}
+	records, err := listAs[poolv1alpha1.UsageRecord](cmd.Context(), r, poolv1alpha1.UsageRecordGVR, tenant)
+	if err != nil {
+		return err
+	}
+	records = within(records, period)
+	w := cmd.OutOrStdout()
+	switch o.output {
+	case "json":
+		return writeJSON(w, records)
+	case "csv":
+		sessions := make([]billing.Session, 0, len(records))
+		for i := range records {
+			s, err := accounting.SessionOf(&records[i])
+			if err != nil {
+				return inputf("%w", err)
+			}
+			sessions = append(sessions, s)
+		}
+		return billing.WriteSessionsCSV(w, sessions)
+	}
+	return writeSessions(w, records)
+}
+
+// periodOf reads --period; without it, it is this month.
+func periodOf(text string, now time.Time) (billing.Period, error) {
+	if text == "" {
+		return accounting.Month(now), nil
+	}
+	p, err := billing.ParsePeriod(text)
+	if err != nil {
+		return billing.Period{}, usagef("--period: %w", err)
+	}
+	return p, nil
+}
+
+// within are the records that were open at any time in a period, each once, by their start.
+func within(records []poolv1alpha1.UsageRecord, p billing.Period) []poolv1alpha1.UsageRecord {
+	kept := slices.DeleteFunc(accounting.Distinct(records), func(r poolv1alpha1.UsageRecord) bool {
+		return !r.Spec.Start.Time.Before(p.End) || r.Status.End != nil && r.Status.End.Time.Before(p.Start)
+	})
+	slices.SortStableFunc(kept, func(a, b poolv1alpha1.UsageRecord) int { return a.Spec.Start.Compare(b.Spec.Start.Time) })
+	return kept
+}
+
+func writeSessions(w io.Writer, records []poolv1alpha1.UsageRecord) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "POD\tPOOL\tNODE\tRESOURCE\tMODEL\tQUANTITY\tSTART\tEND\tCOST")
+	for i := range records {
+		r := &records[i]
+		end := "-"
+		if r.Status.End != nil {
+			end = r.Status.End.UTC().Format(time.RFC3339)
+		}
+		if r.Status.Estimated {
+			end = "~" + end
+		}
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Spec.Pod, r.Spec.Pool, r.Spec.Node, r.Spec.Resource, cmp.Or(r.Spec.Model, "-"),
+			r.Spec.Quantity, r.Spec.Start.UTC().Format(time.RFC3339), end, cmp.Or(r.Status.Cost, "-"))
+	}
+	return out.Flush()
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/names"
+)
+
+// protectedJob makes a Job that must not be preempted, as package elasticjob does.
+func (s *scenario) protectedJob(t *testing.T, tenant, name string, w work) {
+	t.Helper()
+	class := &kueue.WorkloadPriorityClass{ObjectMeta: metav1.ObjectMeta{Name: names.ProtectedClass}, Value: names.ProtectedPriority}
+	if err := s.Create(t.Context(), class); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	w.labels = map[string]string{kueue.LabelPriorityClass: names.ProtectedClass}
+	w.annotations = map[string]string{kueue.AnnotationAdmissionGatedBy: names.GateProtected}
+	s.job(t, tenant, name, w)
+}
+
+// gatedStill says whether a job has not been let in.
+func (s *scenario) gatedStill(t *testing.T, tenant, name string) bool {
+	t.Helper()
+	var job batchv1.Job
+	s.get(t, &job, s.tenant(tenant), name)
+	return job.Annotations[kueue.AnnotationAdmissionGatedBy] == names.GateProtected
+}
+
+// podUIDs are the pods of a job.
+func (s *scenario) podUIDs(t *testing.T, tenant, job string) (out []string) {
+	t.Helper()
+	for _, p := range s.pods(t, tenant, job) {
+		if p.DeletionTimestamp == nil {
+			out = append(out, string(p.UID))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Scenario 21: a reclaim takes what is borrowed, of whatever priority, and never what is pinned.
+func TestAReclaimSparesPinnedJobs(t *testing.T) {
+	s := newScenario(t, dgx(2)...)
+	s.tenants(t, "a", "b")
+	s.computePool(t, `
+  poolType: gpu
+  capacity: {total: 16}
+  quotas: [{tenant: POOL-a, limit: 16, guaranteed: 8}, {tenant: POOL-b, limit: 16, guaranteed: 8}]`)
+	s.ready(t)
+	s.protectedJob(t, "a", "safe", work{pods: 8, gpus: 1})
+	s.running(t, "a", "safe", 8)
+	before := s.podUIDs(t, "a", "safe")
+	s.jobs(t, "a", "high", 8, work{gpus: 1, priority: 1000})
+	s.waitBound(t, map[string]int64{"a": 16})
+	s.jobs(t, "b", "low", 8, work{gpus: 1})
+	s.waitBound(t, map[string]int64{"a": 8, "b": 8})
+	s.settled(t)
+	evicted := s.evicted("a")
+	if len(evicted) != 8 || evicted["safe"] > 0 {
+		t.Errorf("evicted %v, want the eight that borrowed", evicted)
+	}
+	if after := s.podUIDs(t, "a", "safe"); !slices.Equal(before, after) {
+		t.Errorf("the pinned job's pods are %v, were %v", after, before)
+	}
+	if share := s.share(s.status(t), "a"); share.Pinned != 8 || share.Used != 8 || share.Borrowed != 0 {
+		t.Errorf("tenant a's share: %+v, want 8 pinned, 8 used and none borrowed", share)
+	}
+}
+
+// A job above its tenant's guarantee takes from what is nobody's, before it is let in, and gives it
+// back when it has ended. Nobody gets it meanwhile.
+func TestAPinAboveTheGuarantee(t *testing.T) {
+	s := newScenario(t, dgx(3)...)
+	s.tenants(t, "a", "b")
+	s.computePool(t, `
+  poolType: gpu
+  capacity: {total: 24}
+  quotas: [{tenant: POOL-a, guaranteed: 4}, {tenant: POOL-b, guaranteed: 8}]`)
+	s.ready(t)
+	s.protectedJob(t, "a", "safe", work{pods: 12, gpus: 1})
+	pods := s.running(t, "a", "safe", 12)
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {4, -1, -1}, "a": {12, 12, -1}, "b": {8, 16, -1}})
+	s.jobs(t, "b", "greedy", 20, work{gpus: 1, priority: 1000})
+	s.waitBound(t, map[string]int64{"a": 12, "b": 12})
+	s.settled(t)
+	if got := s.evictions(); len(got) > 0 || s.counts("a").running != 12 {
+		t.Errorf("%d of 12 pods run, evictions: %+v", s.counts("a").running, got)
+	}
+	for _, p := range pods {
+		s.end(t, p)
+	}
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {12, -1, -1}, "a": {4, 20, -1}, "b": {8, 16, -1}})
+	s.waitBound(t, map[string]int64{"a": 0, "b": 20})
+}
+
+// What is guaranteed to another is not given away, though nobody uses it; one that fits is not held
+// back by one that does not; and the one that waits is let in once there is room.
+func TestAPinWaitsForWhatIsGuaranteed(t *testing.T) {
+	s := newScenario(t, dgx(2)...)
+	s.tenants(t, "a", "b")
+	pool := func(guaranteedToB int) {
+		s.computePool(t, fmt.Sprintf(`
+  poolType: gpu
+  capacity: {total: 16}
+  quotas: [{tenant: POOL-a, guaranteed: 4}, {tenant: POOL-b, guaranteed: %d}]`, guaranteedToB))
+	}
+	pool(8)
+	s.ready(t)
+	s.protectedJob(t, "a", "wide", work{pods: 12, gpus: 1})
+	s.protectedJob(t, "a", "narrow", work{pods: 4, gpus: 1})
+	s.running(t, "a", "narrow", 4)
+	s.settled(t)
+	if !s.gatedStill(t, "a", "wide") || s.gatedStill(t, "a", "narrow") {
+		t.Errorf("gated: wide %t, narrow %t; want only wide", s.gatedStill(t, "a", "wide"), s.gatedStill(t, "a", "narrow"))
+	}
+	if share := s.share(s.status(t), "a"); share.Pinned != 4 || share.Pending != 1 {
+		t.Errorf("tenant a's share: %+v, want 4 pinned and 1 pending", share)
+	}
+	pool(0)
+	s.running(t, "a", "wide", 12)
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {0, -1, -1}, "a": {16, 0, -1}, "b": {0, 16, -1}})
+}
+
+// A node that is lost takes from what is nobody's; what is pinned stays, and the job with it.
+func TestAPinOutlivesLostNodes(t *testing.T) {
+	s := newScenario(t, dgx(3)...)
+	s.tenants(t, "a", "b")
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 24}\n  quotas: [{tenant: POOL-a, limit: 16}, {tenant: POOL-b, guaranteed: 8}]")
+	s.ready(t)
+	s.protectedJob(t, "a", "safe", work{pods: 2, gpus: 8})
+	used := map[string]bool{}
+	for _, p := range s.running(t, "a", "safe", 2) {
+		used[p.Spec.NodeName] = true
+	}
+	free := slices.IndexFunc(s.nodes, func(n string) bool { return !used[n] })
+	before := s.podUIDs(t, "a", "safe")
+	s.setReady(t, s.nodes[free], v1.ConditionFalse)
+	s.waitPool(t, "the pool is short of the lost node", func(status *poolv1alpha1.ComputePoolStatus) bool {
+		return status.States.Failed == 8 && status.Phase == poolv1alpha1.PoolDegraded
+	})
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {0, -1, -1}, "a": {16, 0, -1}, "b": {8, 16, -1}})
+	s.jobs(t, "b", "one", 8, work{gpus: 1, priority: 1000})
+	s.settled(t)
+	if after := s.podUIDs(t, "a", "safe"); !slices.Equal(before, after) {
+		t.Errorf("the pinned job's pods are %v, were %v; evictions %+v", after, before, s.evictions())
+	}
+	s.setReady(t, s.nodes[free], v1.ConditionTrue)
+	s.waitBound(t, map[string]int64{"a": 16, "b": 8})
+}
+
+// A job that is gone before it was let in, or while it runs, leaves nothing pinned.
+func TestAPinOfAJobThatIsGone(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.tenants(t, "a")
+	s.computePool(t, "  poolType: gpu\n  capacity: {total: 8}\n  quotas: [{tenant: POOL-a}]")
+	s.ready(t)
+	s.protectedJob(t, "a", "first", work{pods: 6, gpus: 1})
+	s.running(t, "a", "first", 6)
+	s.protectedJob(t, "a", "second", work{pods: 6, gpus: 1})
+	s.waitFor(t, "the second job waits", func(context.Context) (bool, string) {
+		share := s.share(s.status(t), "a")
+		return share.Pinned == 6 && share.Pending == 1, fmt.Sprintf("%+v", share)
+	})
+	s.remove(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant("a"), Name: "first"}})
+	s.running(t, "a", "second", 6)
+	s.remove(t, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant("a"), Name: "second"}})
+	s.waitQuotas(t, map[string]gpuQuota{"cohort": {8, -1, -1}, "a": {0, 8, -1}})
+	s.waitFor(t, "no workload is left", func(ctx context.Context) (bool, string) {
+		var list kueue.WorkloadList
+		err := s.List(ctx, &list, client.InNamespace(s.tenant("a")))
+		return err == nil && len(list.Items) == 0, fmt.Sprint(len(list.Items), err)
+	})
+}
