@@ -16,8 +16,16 @@ import (
 type refusals struct {
 	next io.Writer
 
-	mu    sync.Mutex
-	lines []string // guarded by mu
+	mu      sync.Mutex
+	lines   []string // guarded by mu
+	ignored bool     // guarded by mu
+}
+
+// ignore says whether what is refused from now on counts.
+func (r *refusals) ignore(yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ignored = yes
 }
 
 // Write is called by one process's output, in pieces that may end within a line: what is cut in
@@ -27,7 +35,7 @@ func (r *refusals) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	for line := range strings.Lines(string(p)) {
 		lacking := strings.Contains(line, "is forbidden: User") || strings.Contains(line, "denied request")
-		if lacking && len(r.lines) < first {
+		if lacking && !r.ignored && len(r.lines) < first {
 			r.lines = append(r.lines, strings.TrimSpace(line))
 		}
 	}

@@ -63,7 +63,7 @@ func (w *watch) see(o any, gone bool) {
 	defer w.mu.Unlock()
 	ended := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 	if gone || ended || pod.DeletionTimestamp != nil || pod.Spec.NodeName == "" {
-		if h, held := w.pods[pod.UID]; held && pod.DeletionTimestamp != nil && !ended {
+		if h, held := w.pods[pod.UID]; held && !ended {
 			w.ended[h.tenant]++
 		}
 		delete(w.pods, pod.UID)
