@@ -17,8 +17,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
@@ -144,7 +146,35 @@ func boot(ctx context.Context, p programs, ready *devcluster.PodsReady) (_ *lab,
 	l.pools, err = c.StartPoolController(ctx, devcluster.PoolControllerOptions{
 		Binary: p.controller, ServiceAccount: controllerAccount, Log: l.refusals, Args: []string{"--gate-image=" + gateImage},
 	})
-	return l, err
+	if err != nil {
+		return nil, err
+	}
+	return l, l.waitCollector(ctx)
+}
+
+// waitCollector waits until the garbage collector knows ElasticJobs. It hears of new kinds some time
+// after they are there, and comes back to what it could not judge before ever more seldom.
+func (l *lab) waitCollector(ctx context.Context) error {
+	orphan := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name: "orphan", Namespace: metav1.NamespaceDefault,
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: poolv1alpha1.SchemeGroupVersion.String(), Kind: poolv1alpha1.ElasticJobKind, Name: "nobody", UID: "nobody",
+		}},
+	}}
+	return wait.PollUntilContextTimeout(ctx, 2*time.Second, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := l.Create(ctx, orphan.DeepCopy())
+		if apierrors.IsAlreadyExists(err) {
+			err = l.Delete(ctx, orphan.DeepCopy()) // the next one is judged anew
+			return false, client.IgnoreNotFound(err)
+		}
+		if err != nil {
+			return false, fmt.Errorf("make an orphan: %w", err)
+		}
+		err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Second, true, func(ctx context.Context) (bool, error) {
+			return apierrors.IsNotFound(l.Get(ctx, client.ObjectKeyFromObject(orphan), &v1.ConfigMap{})), nil
+		})
+		return err == nil, nil //nolint:nilerr // not yet
+	})
 }
 
 // kinds are those that the tests read and write.
