@@ -107,7 +107,7 @@ node-tools: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BI
 # notice.
 .PHONY: tools-idle
 tools-idle:
-	nice -n 19 $(MAKE) --no-print-directory $(BIN)/kueue $(NODE_TOOLS)
+	nice -n 19 $(MAKE) --no-print-directory $(BIN)/kueue $(BIN)/promtool $(NODE_TOOLS)
 
 .PHONY: node-programs
 node-programs: node-tools $(FAKE_DRIVER) ## Build what the real node runs (root: installs runc)
@@ -155,6 +155,7 @@ test-integration: cluster-programs $(FAKE_DRIVER) ## Tests on a real API server 
 test-pools: cluster-programs $(BIN)/kueue ## Tests of pools on a real API server and the real Kueue
 	$(call program,nvtopo-pool-controller,pool-controller)
 	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -v -count=1 -timeout 15m -parallel 4 ./test/pools
+	cd bench && NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 ./pools
 
 .PHONY: test-alerts
 test-alerts: $(BIN)/promtool ## promtool's tests of the alerts and recording rules of pools
@@ -172,8 +173,8 @@ test-soak: ## Two minutes of make soak, some three with its calms, and the tests
 	NVTOPO_SOAK_SEED=$(SEED) NVTOPO_SOAK_DURATION=2m $(GOTEST) -v -count=1 -timeout 20m ./test/soak
 
 .PHONY: test-bench
-test-bench: cluster-programs ## A short run of every benchmark, without judging times
-	cd bench && NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -timeout 15m ./...
+test-bench: cluster-programs ## A short run of every benchmark but that of pools, which needs Kueue (test-pools); no times are judged
+	cd bench && NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -timeout 15m $$(go list ./... | grep -v /bench/pools$$)
 
 .PHONY: test-kubelet
 test-kubelet: ## Tests on kubelet's own device manager, in process
@@ -189,7 +190,7 @@ test-long: cluster-programs $(BIN)/kueue ## What is too long for make test, befo
 	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_GANG_PLANS=400 go test -v -count=1 -timeout 30m -run '^TestTheSchedulerPlacesAsThePlannerDoes$$' ./test/integration
 	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_GANG_ROUNDS=100 go test -v -count=1 -timeout 60m -run '^TestTwoGangsThatExceedTheCluster$$' ./test/integration
 	$(call program,nvtopo-pool-controller,pool-controller)
-	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_POOL_MIXES=50 NVTOPO_POOL_KILLS=5 go test -v -count=1 -timeout 60m -run '^(TestNobodyIsEvictedWhoMustNotBe|TestKilledProgramsChangeNothing)$$' ./test/pools
+	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_POOL_MIXES=50 NVTOPO_POOL_KILLS=5 NVTOPO_BILLING_KILLS=20 go test -v -count=1 -timeout 60m -run '^(TestNobodyIsEvictedWhoMustNotBe|TestKilledProgramsChangeNothing|TestBillsSurviveKills)$$' ./test/pools
 	$(if $(filter 1,$(SKIP_NODE)),,for seed in $(LONG_SEEDS); do NVTOPO_E2E_PODS=1000 NVTOPO_E2E_SEED=$$seed $(MAKE) e2e || exit 1; done)
 	$(SKIPPED)
 
@@ -234,11 +235,12 @@ modules: ## Download the modules of make test
 	@for m in tools tools/kwok $(if $(NODE_TOOLS),tools/kubelet tools/containerd tools/nvidia-device-plugin); do \
 		GOMAXPROCS=16 go -C $$m list -deps tool >/dev/null || exit; done
 	@GOMAXPROCS=16 go -C tools/kueue list -tags $(KUEUE_TAGS) -deps tool >/dev/null
+	@GOMAXPROCS=16 go -C tools/promtool list -tags remove_all_sd -deps tool >/dev/null
 
 # vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
 # are downloaded while the generator is compiled, and Kueue and what a real node runs while the
 # integration tests wait.
-PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration test-soak test-kubelet tools-idle test-pools $(NODE_TESTS)
+PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration test-soak test-kubelet tools-idle test-alerts test-pools $(NODE_TESTS)
 .PHONY: test
 test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node)
 	@MAKE='$(MAKE)' GOTEST='go test -vet=off' scripts/parts.sh $(PARTS)
@@ -247,7 +249,8 @@ test: ## Everything that CI runs, and a table of how long each part took (SKIP_N
 .PHONY: race
 race: ## Tests of concurrent code under the race detector
 	go test -race ./pkg/nodestate/... ./pkg/gangstate ./pkg/plugins/... ./pkg/allocation ./pkg/graphclient ./pkg/nodelease \
-		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller ./pkg/daemon ./pkg/debug
+		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller ./pkg/daemon ./pkg/debug \
+		./pkg/pools/...
 
 .PHONY: bench
 bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
