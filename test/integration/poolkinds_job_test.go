@@ -113,5 +113,5 @@ var changesOfSessions = map[string]mistake{
 	"another image":  {"spec.server.image", "example.com/other:1", "server: cannot be changed"},
 	"a device more":  {"spec.gpus", int64(2), "gpus: cannot be changed"},
 	"another pool":   {"spec.pool", "other", "pool: cannot be changed"},
-	"less to be had": {"spec.operations", []any{"TENSOR_OP"}, ""},
+	"less to be had": {"spec.operations", []any{"TENSOR_OP"}, "operations: cannot be changed"},
 }
