@@ -124,7 +124,7 @@ func (o *options) run(ctx context.Context) error {
 		return fmt.Errorf("make the manager: %w", err)
 	}
 	for _, setup := range o.setups() {
-		if err := setup(mgr); err != nil {
+		if err := setup(mgr); err != nil { //nolint:contextcheck // what is set up runs in the manager's context
 			return err
 		}
 	}

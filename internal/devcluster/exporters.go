@@ -50,7 +50,7 @@ func (c *Cluster) RunExporters(ctx context.Context, nodes []NodeSpec, opts Expor
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(publishers)
 	for i := range nodes {
-		g.Go(func() error { return c.runExporter(ctx, &nodes[i], opts) })
+		g.Go(func() error { return c.runExporter(ctx, &nodes[i], opts) }) //nolint:contextcheck // it outlives the start
 	}
 	return g.Wait()
 }

@@ -212,6 +212,7 @@ func TestBilling(t *testing.T) {
 
 // Scenario 45.
 func charged(t *testing.T, o *office) {
+	t.Helper()
 	closed := o.open(t, 1)
 	o.account(t, "charged", "1000")
 	r := o.held(t, "charged", "nvidia.com/gpu", "4", november(2, 0), november(3, 1))
@@ -239,6 +240,7 @@ spec: {credits: [{id: c0, amount: "2000", at: "2026-11-20T00:00:00Z"}]}`)
 }
 
 func unknownTenant(t *testing.T, o *office) {
+	t.Helper()
 	o.open(t, 1)
 	o.held(t, "unknown", "nvidia.com/gpu", "1", november(2, 0), november(2, 1))
 	o.held(t, "unknown", "nvidia.com/gpu", "1", november(19, 0), time.Time{})
@@ -359,19 +361,19 @@ func hundred(t *testing.T, o *office) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var sum string
+		var sum strings.Builder
 		for k := range list {
 			if v := &list[k].Spec; v.InvoiceID != list[k].Name || ids[v.InvoiceID] {
 				t.Errorf("invoice %s has the ID %s, or it is there twice", list[k].Name, v.InvoiceID)
 			}
 			ids[list[k].Name] = true
-			sum += fmt.Sprint(list[k].Spec.Total, " ")
+			fmt.Fprint(&sum, list[k].Spec.Total, " ")
 			if marked := count(records.Items, list[k].Name); list[k].Spec.Finalized && len(list[k].Spec.LineItems) > 0 && marked != int(list[k].Spec.LineItems[0].Sessions) {
 				t.Errorf("invoice %s is final with %d sessions, and %d records are marked with it", list[k].Name, list[k].Spec.LineItems[0].Sessions, marked)
 			}
 		}
-		if sum != "4.00 " && sum != "2.00 2.00 " { // the second record was in time, or it was late
-			t.Errorf("the invoices of %s are %s", name(i), sum)
+		if got := sum.String(); got != "4.00 " && got != "2.00 2.00 " { // the second record was in time, or it was late
+			t.Errorf("the invoices of %s are %s", name(i), got)
 		}
 	}
 }

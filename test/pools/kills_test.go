@@ -15,7 +15,7 @@ import (
 
 // Each program is killed and started again while a job grows into an idle pool, and while another
 // tenant takes back what is guaranteed to him. What is there in the end is the same as without.
-func TestKilledProgramsChangeNothing(t *testing.T) {
+func TestKilledProgramsChangeNothing(t *testing.T) { //nolint:tparallel // its rounds share one cluster
 	t.Parallel()
 	l := newLab(t, nil)
 	scheduler := l.Schedulers()[0]

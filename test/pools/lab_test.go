@@ -173,7 +173,7 @@ func (l *lab) waitCollector(ctx context.Context) error {
 		err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Second, true, func(ctx context.Context) (bool, error) {
 			return apierrors.IsNotFound(l.Get(ctx, client.ObjectKeyFromObject(orphan), &v1.ConfigMap{})), nil
 		})
-		return err == nil, nil //nolint:nilerr // not yet
+		return err == nil, nil // not yet
 	})
 }
 

@@ -205,13 +205,13 @@ func TestPinsAreDerived(t *testing.T) {
 	s.protectedJob(t, "a", "safe", work{pods: 12, gpus: 1})
 	s.running(t, "a", "safe", 12)
 	before := s.podUIDs(t, "a", "safe")
-	if err := s.lab.pools.Kill(); err != nil {
+	if err := s.pools.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	s.protectedJob(t, "b", "next", work{pods: 4, gpus: 1})
 	s.protectedJob(t, "b", "too-much", work{pods: 2, gpus: 1})
 	s.jobs(t, "b", "urgent", 4, work{gpus: 1, priority: 1000})
-	if err := s.lab.pools.Restart(t.Context()); err != nil {
+	if err := s.pools.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.running(t, "b", "next", 4)

@@ -215,7 +215,7 @@ func (s *scenario) objectsOfPool(ctx context.Context, t *testing.T) (out []strin
 // scrape reads all metrics of the pool controller.
 func (s *scenario) scrape(t *testing.T) string {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.lab.pools.MetricsURL(), http.NoBody)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.pools.MetricsURL(), http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

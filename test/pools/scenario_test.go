@@ -99,15 +99,6 @@ func (s *scenario) addNodes(t *testing.T, nodes ...devcluster.NodeSpec) {
 	}
 }
 
-// removeNode takes a node away; pods on it are not waited for.
-func (s *scenario) removeNode(t *testing.T, name string) {
-	t.Helper()
-	if err := s.RemoveNodes(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
-	s.nodes = slices.DeleteFunc(s.nodes, func(n string) bool { return n == name })
-}
-
 // tenant is the name of a tenant and of its namespace: that of tenant a is s1-a.
 func (s *scenario) tenant(short string) string { return s.name + "-" + short }
 

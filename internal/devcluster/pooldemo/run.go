@@ -4,10 +4,12 @@ package pooldemo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -210,12 +212,13 @@ func (r *run) scene(ctx context.Context, title string, want map[string]int64) er
 	if err != nil {
 		return err
 	}
+	lines := []string{title}
 	for tenant, n := range r.watch.deleted() {
 		if n -= before[tenant]; n > 0 {
-			title += fmt.Sprintf("\n  %d pods of %s were evicted", n, tenant)
+			lines = append(lines, fmt.Sprintf("  %d pods of %s were evicted", n, tenant))
 		}
 	}
-	r.report.scene(title, pods, by, waiting)
+	r.report.scene(strings.Join(lines, "\n"), pods, by, waiting)
 	return nil
 }
 
@@ -365,7 +368,7 @@ func (r *run) until(ctx context.Context, what string, done wait.ConditionWithCon
 		return yes && last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("wait until %s: %w (last: %v)", what, err, last)
+		return fmt.Errorf("wait until %s: %w", what, errors.Join(err, last))
 	}
 	return nil
 }

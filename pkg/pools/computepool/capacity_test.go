@@ -182,6 +182,7 @@ func TestCapacity(t *testing.T) {
 				return []*topology.NodeGPUTopology{testTopology(nodes[0], 8, 1, 2)}
 			},
 			pods: func(t *testing.T) []*v1.Pod {
+				t.Helper()
 				return []*v1.Pod{withGPUs(t, testPod("team-a", "x", "n0", 2, nvidia), "GPU-0", "GPU-1")}
 			},
 			want: numbers{

@@ -62,7 +62,7 @@ func (l *Layout) shares(c *Capacity, i int, pins Pins) []quota.Share {
 		for _, s := range inner {
 			sure += max(s.Guaranteed, s.Pinned)
 		}
-		out = append(out, g.promise.share(g.cohort, c, i, sure))
+		out = append(out, g.share(g.cohort, c, i, sure))
 	}
 	return out
 }
@@ -72,7 +72,7 @@ func (g *group) shares(c *Capacity, i int, pins Pins) []quota.Share {
 	out := make([]quota.Share, 0, len(g.queues))
 	for j := range g.queues {
 		q := &g.queues[j]
-		out = append(out, q.promise.share(q.name, c, i, pins.of(q, c.Devices[i].resource())))
+		out = append(out, q.share(q.name, c, i, pins.of(q, c.Devices[i].resource())))
 	}
 	return out
 }

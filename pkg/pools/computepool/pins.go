@@ -3,6 +3,7 @@
 package computepool
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -131,9 +132,7 @@ func jobDevices(job *batchv1.Job, all []units.Unit) Amounts {
 
 func greater(a, b Amounts) Amounts {
 	out := Amounts{}
-	for r, n := range a {
-		out[r] = n
-	}
+	maps.Copy(out, a)
 	for r, n := range b {
 		out[r] = max(out[r], n)
 	}

@@ -4,6 +4,7 @@ package computepool
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,7 +111,8 @@ func TestProtect(t *testing.T) {
 		},
 		"the more important, then the older": {
 			requests: []Request{
-				{Job: "late", Queue: "pool.c", Devices: Amounts{nvidia: 9}, Since: at(2)}, {Job: "early", Queue: "pool.c", Devices: Amounts{nvidia: 9}, Since: at(1)},
+				{Job: "late", Queue: "pool.c", Devices: Amounts{nvidia: 9}, Since: at(2)},
+				{Job: "early", Queue: "pool.c", Devices: Amounts{nvidia: 9}, Since: at(1)},
 				{Job: "urgent", Queue: "pool.c", Devices: Amounts{nvidia: 7}, Since: at(3), Priority: 1},
 			},
 			want: "[urgent early] map[pool.c:map[nvidia.com/gpu:16]]",
@@ -243,11 +245,11 @@ func TestPlanForAQueueThatLeaves(t *testing.T) {
 	c.Status.ReservingWorkloads = 1
 	describe := func() string {
 		p := PlanFor(pool, in, have, false)
-		out := ""
+		var out strings.Builder
 		for _, w := range append(append([]Write{}, p.Quotas...), p.Local...) {
-			out += fmt.Sprintf("%s delete %t; ", keyOf(w.Object), w.Delete)
+			fmt.Fprintf(&out, "%s delete %t; ", keyOf(w.Object), w.Delete)
 		}
-		return out
+		return out.String()
 	}
 	if got, want := describe(), "ClusterQueue//pool.c delete false; LocalQueue/team-c/pool delete true; "; got != want {
 		t.Errorf("first: %s, want %s", got, want)

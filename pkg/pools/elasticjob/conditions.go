@@ -179,13 +179,13 @@ func waitsFor(p *part) string {
 }
 
 func pendingChecks(w *kueue.Workload) string {
-	message := "quota is reserved; not ready:"
+	message := []string{"quota is reserved; not ready:"}
 	for _, check := range w.Status.AdmissionChecks {
 		if check.State != kueue.CheckReady {
-			message += fmt.Sprintf(" %s %s", check.Name, check.Message)
+			message = append(message, check.Name, check.Message)
 		}
 	}
-	return message
+	return strings.Join(message, " ")
 }
 
 func (c *conditions) protected() {

@@ -46,6 +46,7 @@ func staticJob(ej *v1alpha1.ElasticJob)    { ej.Spec.Scaling.Rendezvous = v1alph
 func upTo(n int32) func(*v1alpha1.ElasticJob) {
 	return func(ej *v1alpha1.ElasticJob) { ej.Spec.Scaling.MaxReplicas = n }
 }
+
 func over(kind string) func(*v1alpha1.ElasticJob) {
 	return func(ej *v1alpha1.ElasticJob) {
 		ej.Status.Conditions = []metav1.Condition{{Type: kind, Status: metav1.ConditionTrue}}

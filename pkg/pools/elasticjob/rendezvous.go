@@ -74,7 +74,7 @@ func staticCommand(c *v1.Container) string {
 func wordsOf(command []string) []string {
 	var words []string
 	for _, part := range command {
-		for _, word := range strings.Fields(part) {
+		for word := range strings.FieldsSeq(part) {
 			if word = strings.Trim(strings.NewReplacer(`"`, "", `'`, "").Replace(word), `\`); word != "" {
 				words = append(words, word)
 			}

@@ -3,7 +3,6 @@
 package elasticjob
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -17,14 +16,14 @@ import (
 
 // withTemplate is an ElasticJob with a template in flow style.
 func withTemplate(template string) string {
-	return fmt.Sprintf(`
+	return `
 apiVersion: pool.nvtopo.dev/v1alpha1
 kind: ElasticJob
 metadata: {name: train, namespace: team-a}
 spec:
   pool: pool
   scaling: {minReplicas: 2, maxReplicas: 4, gpuPerReplica: 8}
-  template: %s`, template)
+  template: ` + template
 }
 
 func TestTemplates(t *testing.T) {
@@ -46,8 +45,10 @@ func TestTemplates(t *testing.T) {
 		"a request without a limit":   {template: `{spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 8}}}]}}`, want: []string{"spec.template.spec.containers[0].resources.requests[nvidia.com/gpu]"}},
 		"half a device":               {template: `{spec: {containers: [{name: a, resources: {limits: {nvidia.com/gpu: 500m}}}]}}`, want: []string{"spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]: 500m: want a whole number"}},
 		"an init container with more": {template: `{spec: {initContainers: [{name: i, resources: {limits: {nvidia.com/gpu: 9}}}], containers: [{name: a, resources: {limits: {nvidia.com/gpu: 8}}}]}}`, want: []string{"spec.template.spec.initContainers[0].resources.limits: 9 devices"}},
-		"devices of init containers only": {template: `{spec: {initContainers: [{name: i, resources: {limits: {nvidia.com/gpu: 8}}}], containers: [{name: a}]}}`,
-			want: []string{"resources.limits of 0 devices"}},
+		"devices of init containers only": {
+			template: `{spec: {initContainers: [{name: i, resources: {limits: {nvidia.com/gpu: 8}}}], containers: [{name: a}]}}`,
+			want:     []string{"resources.limits of 0 devices"},
+		},
 		"no containers":              {template: `{spec: {}}`, want: []string{"spec.template.spec.containers: there are none"}},
 		"nothing at all":             {template: `{}`, want: []string{"spec.template.spec.containers: there are none"}},
 		"an unknown field":           {template: `{spec: {containers: [{name: a, imagge: x}]}}`, want: []string{`unknown field "spec.containers[0].imagge"`}},

@@ -39,7 +39,8 @@ func TestProtect(t *testing.T) {
 		},
 		"the most important first, then the oldest": {
 			capacity: 32, requests: []Request{
-				{Job: "late", Share: "c", Devices: 8, Since: at(2)}, {Job: "early", Share: "c", Devices: 8, Since: at(1)},
+				{Job: "late", Share: "c", Devices: 8, Since: at(2)},
+				{Job: "early", Share: "c", Devices: 8, Since: at(1)},
 				{Job: "urgent", Share: "a", Devices: 17, Priority: 5, Since: at(3)},
 			}, want: []string{"urgent"}, wantPins: []int64{17, 0, 0},
 		},

@@ -72,8 +72,9 @@ func labelOf(s v1alpha1.VirtualizationStrategy) (label, state string) {
 		return LabelMIG, LabelMIGState
 	case v1alpha1.StrategyVGPU:
 		return LabelVGPU, LabelVGPUState
+	default:
+		return LabelPlugin, ""
 	}
-	return LabelPlugin, ""
 }
 
 // undone is the setting in which a strategy's manager leaves the devices whole.

@@ -69,15 +69,14 @@ func compare(t *testing.T, where string, of reflect.Type, schema *apiextensionsv
 			return 0
 		}
 		return compare(t, where+"[]", of.Elem(), schema.Items.Schema)
-	case of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeOf(Cohort{}).PkgPath():
+	case of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeFor[Cohort]().PkgPath():
 		if want := jsonType(of); want != "" && want != schema.Type {
 			t.Errorf("%s: Kueue has type %s, we %s", where, schema.Type, want)
 		}
 		return 0
 	}
 	fields := 0
-	for i := range of.NumField() {
-		f := of.Field(i)
+	for f := range of.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || name == "metadata" {
 			continue // TypeMeta, ObjectMeta
@@ -94,7 +93,7 @@ func compare(t *testing.T, where string, of reflect.Type, schema *apiextensionsv
 
 // jsonType is that of a plain type; empty for those that write themselves.
 func jsonType(of reflect.Type) string {
-	switch of.Kind() { //nolint:exhaustive // others are not used here
+	switch of.Kind() {
 	case reflect.String:
 		return "string"
 	case reflect.Bool:

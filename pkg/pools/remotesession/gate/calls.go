@@ -82,8 +82,10 @@ func model(parts []string) bool {
 func operation(method, name string, allowed []string) verdict {
 	switch {
 	case strings.HasPrefix(name, prefixCUDA):
-		return verdict{http.StatusNotImplemented, "UNIMPLEMENTED",
-			"a session runs no calls of CUDA for a client: it serves models (docs/decisions/0026-remote-gpus.md)"}
+		return verdict{
+			http.StatusNotImplemented, "UNIMPLEMENTED",
+			"a session runs no calls of CUDA for a client: it serves models (docs/decisions/0026-remote-gpus.md)",
+		}
 	case strings.HasPrefix(name, prefixTensor) && slices.Contains(allowed, name):
 		return only(method, http.MethodPost, passed)
 	case strings.HasPrefix(name, prefixTensor):
