@@ -74,12 +74,20 @@ func TestPoliciesOfTenants(t *testing.T) {
 		"one that loses it":                   {request{resource: "namespaces", object: bare, old: of("team-a")}, false},
 		"one that changes otherwise":          {request{resource: "namespaces", object: of("team-a"), old: of("team-a")}, true},
 	})
+	checkPolicy(t, "nvtopo-pool-tenants", "must consist of a-z", map[string]policyCase{
+		"a tenant of a name that no account has": {request{resource: "namespaces", object: of("Team_A"), may: mayAssign}, false},
+		"a tenant that becomes nobody's":         {request{resource: "namespaces", object: bare, old: of("team-a"), may: mayAssign}, true},
+	})
 }
 
 func TestPoliciesOfProtectedJobs(t *testing.T) {
 	protected := thing(labelled(kueue.LabelPriorityClass, names.ProtectedClass), "", nil)
 	plain := thing(labelled(kueue.LabelPriorityClass, "nvtopo-p100"), "", nil)
 	workload := thing(nil, "spec", spec("priorityClassRef", map[string]any{"name": names.ProtectedClass}))
+	sized := func(pods int64, queue string) map[string]any {
+		return thing(labelled(kueue.LabelPriorityClass, names.ProtectedClass, kueue.LabelQueue, queue), "spec",
+			map[string]any{"parallelism": pods, "completions": pods})
+	}
 	checkPolicy(t, "nvtopo-pool-protected", "only the pool controller gives or takes it", map[string]policyCase{
 		"a job with another class":                   {request{resource: "jobs", object: plain}, true},
 		"a protected job":                            {request{resource: "jobs", object: protected}, false},
@@ -89,6 +97,10 @@ func TestPoliciesOfProtectedJobs(t *testing.T) {
 		"by another door":                            {request{resource: "jobs", subresource: "status", object: protected, old: plain}, false},
 		"a job that is protected no more":            {request{resource: "jobs", object: plain, old: protected}, false},
 		"a protected job that changes otherwise":     {request{resource: "jobs", object: protected, old: protected}, true},
+		"a protected job that becomes larger":        {request{resource: "jobs", object: sized(32, "q"), old: sized(1, "q")}, false},
+		"by the pool controller":                     {request{resource: "jobs", object: sized(32, "q"), old: sized(1, "q"), may: mayProtect}, true},
+		"a protected job that changes its queue":     {request{resource: "jobs", object: sized(1, "r"), old: sized(1, "q")}, false},
+		"a protected job that stays as it is":        {request{resource: "jobs", object: sized(1, "q"), old: sized(1, "q")}, true},
 		"a protected Workload":                       {request{resource: "workloads", object: workload}, false},
 		"a Workload that becomes protected":          {request{resource: "workloads", object: workload, old: thing(nil, "", nil)}, false},
 		"a protected Workload by Kueue":              {request{resource: "workloads", object: workload, may: mayProtect}, true},
@@ -137,6 +149,11 @@ func TestPoliciesOfAdmission(t *testing.T) {
 		"a pod that becomes a Job's":      {request{resource: "pods", object: owned("Job", true), old: bare}, "only the Job controller"},
 		"a Job's pod that changes":        {request{resource: "pods", object: owned("Job", true), old: owned("Job", true)}, ""},
 		"a pod of a ReplicaSet":           {request{resource: "pods", object: owned("ReplicaSet", true)}, ""},
+		"a pod that is a pod's":           {request{resource: "pods", object: owned("Pod", true)}, "only the Job controller"},
+		"a job that is a Job's":           {request{resource: "jobs", object: owned("Job", true)}, "only the Job controller"},
+		"a ReplicaSet that is a Job's":    {request{resource: "replicasets", object: owned("Job", true)}, "only the Job controller"},
+		"a job of a CronJob":              {request{resource: "jobs", object: owned("CronJob", true)}, ""},
+		"a pod that a Job comes to own":   {request{resource: "pods", object: owned("Job", true), old: owned("Job", false)}, "only the Job controller"},
 		"a pod that a Job keeps in mind":  {request{resource: "pods", object: owned("Job", false)}, ""},
 		"a pod that asks for nothing":     {request{resource: "pods", object: bare}, ""},
 		"a Workload that is a Job's":      {request{resource: "workloads", object: owned("Job", true), old: bare}, ""},
@@ -152,7 +169,8 @@ func TestPoliciesOfPriorities(t *testing.T) {
 	class := map[string]any{"priorityClassName": "system-cluster-critical"}
 	template := map[string]any{"template": map[string]any{"spec": class}}
 	labelled := labelled(kueue.LabelPriorityClass, "nvtopo-p5")
-	owned := map[string]any{"ownerReferences": []any{map[string]any{"kind": "Job"}}}
+	owned := map[string]any{"ownerReferences": []any{map[string]any{"kind": "Job", "controller": true}}}
+	kept := map[string]any{"ownerReferences": []any{map[string]any{"kind": "Job"}}}
 	checkPolicy(t, "nvtopo-pool-priorities", "needs kueue.x-k8s.io/priority-class as well", map[string]policyCase{
 		"a job without a class of either kind":       {request{resource: "jobs", object: thing(nil, "", nil)}, true},
 		"a job with a class of pods":                 {request{resource: "jobs", object: thing(nil, "spec", template)}, false},
@@ -161,6 +179,8 @@ func TestPoliciesOfPriorities(t *testing.T) {
 		"a job that had none before the policy":      {request{resource: "jobs", object: thing(nil, "spec", template), old: thing(nil, "spec", template)}, true},
 		"a pod with a class of pods":                 {request{resource: "pods", object: thing(nil, "spec", class)}, false},
 		"a pod of a Job, which Kueue does not weigh": {request{resource: "pods", object: thing(owned, "spec", class)}, true},
+		"a pod that a Job keeps in mind":             {request{resource: "pods", object: thing(kept, "spec", class)}, false},
+		"a job that names another as its owner":      {request{resource: "jobs", object: thing(owned, "spec", template)}, false},
 	})
 }
 

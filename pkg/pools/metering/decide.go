@@ -18,7 +18,7 @@ type view struct {
 	pod *v1.Pod
 	// gone is its end once it is gone; zero while it is there.
 	gone end
-	// seenUntil is until when an earlier process saw all pods.
+	// seenUntil is until when this or an earlier process saw all pods.
 	seenUntil time.Time
 	place     place
 	records   []v1alpha1.UsageRecord

@@ -63,11 +63,12 @@ func (r *reconciler) Reconcile(ctx context.Context, uid types.UID) (reconcile.Re
 }
 
 func (r *reconciler) view(ctx context.Context, uid types.UID) (view, error) {
-	v := view{now: r.clock.Now()}
-	var err error
-	if v.seenUntil, err = r.heartbeat.seenUntil(ctx); err != nil {
+	before, err := r.heartbeat.seenUntil(ctx)
+	if err != nil {
 		return view{}, err
 	}
+	// This process has seen all pods, too, when it last said so.
+	v := view{now: r.clock.Now(), seenUntil: later(before, r.heartbeat.lastBeat())}
 	var records v1alpha1.UsageRecordList
 	if err := r.client.List(ctx, &records, client.MatchingFields{indexRecordPod: string(uid)}); err != nil {
 		return view{}, fmt.Errorf("list the records of pod %s: %w", uid, err)
@@ -206,11 +207,17 @@ func (r *reconciler) keep(ctx context.Context, record *v1alpha1.UsageRecord) (*v
 	} else if err != nil {
 		return nil, fmt.Errorf("keep record %s/%s in %s: %w", record.Namespace, record.Name, r.namespace, err)
 	}
-	if record.Status == (v1alpha1.UsageRecordStatus{}) || kept.Status.End != nil {
+	// The original may have been put on an invoice after it was copied. A copy without that would be
+	// put on another one.
+	marked := kept.Status.Invoice == "" && record.Status.Invoice != ""
+	if record.Status == (v1alpha1.UsageRecordStatus{}) || kept.Status.End != nil && !marked {
 		return kept, nil
 	}
 	before := kept.DeepCopy()
-	kept.Status = record.Status
+	if kept.Status.End == nil {
+		kept.Status = record.Status
+	}
+	kept.Status.Invoice = record.Status.Invoice
 	if err := r.client.Status().Patch(ctx, kept, client.MergeFrom(before), client.FieldOwner(names.FieldOwner)); err != nil {
 		return nil, fmt.Errorf("end record %s/%s: %w", kept.Namespace, kept.Name, err)
 	}

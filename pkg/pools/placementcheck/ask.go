@@ -188,6 +188,13 @@ func hasHostPorts(pod *v1.Pod) bool {
 
 // complete reads the gang of some kinds. Of a PodGroup only the pods' own annotations are read.
 func (g *gang) complete() error {
+	members := 0
+	for _, k := range g.kinds {
+		// A count is a tenant's to choose, and each member costs memory.
+		if members += k.count; k.count > gangrequest.MaxMembers || members > gangrequest.MaxMembers {
+			return fmt.Errorf("a gang of more than %d pods", gangrequest.MaxMembers)
+		}
+	}
 	g.of = map[types.UID]int{}
 	var all []*v1.Pod
 	for number, k := range g.kinds {

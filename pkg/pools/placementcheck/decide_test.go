@@ -75,6 +75,12 @@ func TestDecide(t *testing.T) {
 			want:        Retry,
 			wantMessage: `Pod team/train-main-0: metadata.annotations[nvtopo.dev/required-topology]: the fabric has no level "row"`,
 		},
+		"a gang of more pods than any has": {
+			build:       func(w *town) { w.racks(1, "a") },
+			job:         job("train", 50_000_000, 8, gangOf("train", 4)),
+			want:        Retry,
+			wantMessage: "a gang of more than 16384 pods",
+		},
 		"racks of one name in two zones": {
 			build: func(w *town) {
 				for _, zone := range []string{"east", "west"} {

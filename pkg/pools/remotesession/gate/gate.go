@@ -88,9 +88,11 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ready asks for the server's health in place of the gate's.
+// ready asks for the server's health in place of the gate's. Who asks needs no token, so nothing of
+// what he sends goes on.
 func ready(r *http.Request) *http.Request {
 	health := r.Clone(r.Context())
+	health.Body, health.ContentLength, health.TransferEncoding, health.Header = http.NoBody, 0, nil, http.Header{}
 	health.URL.Path, health.URL.RawPath, health.URL.RawQuery = "/v2/health/ready", "", ""
 	return health
 }

@@ -182,6 +182,7 @@ func TestWhatIsLetThrough(t *testing.T) {
 		"a version is ready":             {method: "GET", path: "/v2/models/double/versions/1/ready", want: 200},
 		"through a model":                {method: "POST", path: "/v2/models/double/infer", body: doubled, want: 200},
 		"kubelet's question needs none":  {method: "GET", path: "/readyz", headers: map[string]string{"Authorization": ""}, want: 200},
+		"and nothing of it goes on":      {method: "GET", path: "/readyz", body: long, headers: map[string]string{"Authorization": "", "Content-Type": "x"}, want: 200},
 		"what the server says of itself": {method: "POST", path: "/v2/models/double/infer", body: "{", want: 400},
 		"a model that is not there":      {method: "GET", path: "/v2/models/other", want: 404},
 
