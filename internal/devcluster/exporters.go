@@ -50,12 +50,12 @@ func (c *Cluster) RunExporters(ctx context.Context, nodes []NodeSpec, opts Expor
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(publishers)
 	for i := range nodes {
-		g.Go(func() error { return c.runExporter(ctx, &nodes[i], opts) }) //nolint:contextcheck // it outlives the start
+		g.Go(func() error { return c.runExporter(ctx, &nodes[i], opts) })
 	}
 	return g.Wait()
 }
 
-func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts ExporterOptions) error {
+func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts ExporterOptions) error { //nolint:contextcheck // the exporter outlives the start
 	graph, err := node.Graph()
 	if err != nil {
 		return err

@@ -142,11 +142,11 @@ func (n *exporterNode) says(top *v1alpha1.NodeGPUTopology) []string {
 	}
 	for _, g := range top.Spec.GPUs {
 		if g.MIG {
-			words := fmt.Sprintf("GPU %d is partitioned:", g.Index)
+			words := []string{fmt.Sprintf("GPU %d is partitioned:", g.Index)}
 			for _, s := range g.Slices {
-				words += " " + s.Profile
+				words = append(words, s.Profile)
 			}
-			out = append(out, words)
+			out = append(out, strings.Join(words, " "))
 		}
 		for _, h := range top.Status.GPUHealth {
 			if h.ID == g.ID && (!h.Healthy || h.Degraded) {

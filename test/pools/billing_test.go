@@ -249,6 +249,7 @@ func unknownTenant(t *testing.T, o *office) {
 
 // Scenario 51.
 func unpriced(t *testing.T, o *office) {
+	t.Helper()
 	o.open(t, 1)
 	o.held(t, "unpriced", "habana.ai/gaudi", "8", november(2, 0), november(2, 1))
 	o.owes(t, "unpriced", "0.00", "0.00", "0.00")
@@ -265,12 +266,14 @@ func unpriced(t *testing.T, o *office) {
 
 // Scenario 52.
 func sliced(t *testing.T, o *office) {
+	t.Helper()
 	o.open(t, 1)
 	o.held(t, "sliced", "nvidia.com/mig-3g.40gb", "0.428", november(2, 0), november(2, 1))
 	o.owes(t, "sliced", "-0.86", "0.86", "0.00")
 }
 
 func otherBook(t *testing.T, o *office) {
+	t.Helper()
 	o.open(t, 1)
 	o.apply(t, `apiVersion: pool.nvtopo.dev/v1alpha1
 kind: TenantAccount

@@ -167,6 +167,12 @@ func (b *build) gpu(i int, place *pciPlace) nvtopo.GPU {
 			g.Degraded = old.Degraded
 		}
 	}
+	b.locate(&g, r, place, &old)
+	return g
+}
+
+// locate says where a GPU is: its NUMA node, CPUs and address.
+func (b *build) locate(g *nvtopo.GPU, r *reading, place *pciPlace, old *nvtopo.GPU) {
 	switch {
 	case len(place.path) == 0 && r.failed != nil && old.UUID != "":
 		// A device that fell off the bus has left sysfs too.
@@ -185,7 +191,6 @@ func (b *build) gpu(i int, place *pciPlace) nvtopo.GPU {
 	if place.numa == nvtopo.UnknownNUMA {
 		place.numa = g.NUMANode
 	}
-	return g
 }
 
 // place finds the device in sysfs, by the address it had if it no longer says.
