@@ -79,6 +79,17 @@ func (s *Snapshot) decide(a *ask) Decision {
 	return Decision{Verdict: Retry, Message: why}
 }
 
+// everFits says whether a Workload would have a place if nobody else were there. One that never has
+// any must not keep quota from others.
+func (s *Snapshot) everFits(w *kueue.Workload, flavors map[string]*kueue.ResourceFlavor) bool {
+	a, err := s.read(w, flavors, nil)
+	if err != nil {
+		return false
+	}
+	_, err = s.empty().fit(a, nil)
+	return err == nil
+}
+
 // found is the decision about an ask that has a place now. A gang that would rather wait for a
 // better level does so without its quota.
 func (s *Snapshot) found(a *ask, found *fitted) Decision {

@@ -116,8 +116,9 @@ func (r *round) promise(w *kueue.Workload) {
 
 // answer decides about a Workload that has quota.
 func (r *round) answer(w *kueue.Workload) {
-	d := r.decide(w, r.s.flavorsOf(w))
-	if until := r.keepsUntil(w); d.Verdict == Retry && r.now.Before(until) {
+	flavors := r.s.flavorsOf(w)
+	d := r.decide(w, flavors)
+	if until := r.keepsUntil(w); d.Verdict == Retry && r.now.Before(until) && r.s.everFits(w, flavors) {
 		r.keeper = w
 		d = Decision{Verdict: Wait, Message: d.Message + "; keeps its quota until " + until.UTC().Format(time.RFC3339), Until: until}
 	}

@@ -152,6 +152,24 @@ func TestTheWayOfAJobWithoutAPlace(t *testing.T) {
 	}
 }
 
+// TestOneThatNeverFitsKeepsNoQuota: however often it was tried. It leaves the turn to one that may.
+func TestOneThatNeverFitsKeepsNoQuota(t *testing.T) {
+	town, g := newTown(t), NewGraphs()
+	town.racks(1, "a")
+	town.pod("other", "a-0", nil, 0)
+	for _, name := range []string{"never", "starves"} {
+		w := job(name, 1, 8, nil)
+		checkOf(w).RetryCount = new(int32(starvesAfter))
+		if name == "never" {
+			w.Spec.PodSets[0].Template.Spec.NodeSelector = map[string]string{"no": "node"}
+		}
+		town.Workloads = append(town.Workloads, *w)
+	}
+	if got, want := answers(town, g), map[string]string{"never": "Retry", "starves": "Pending"}; !equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 // TestOneThatStarvesKeepsItsQuota: small jobs fill whatever ends as long as their quota allows it.
 func TestOneThatStarvesKeepsItsQuota(t *testing.T) {
 	town, g := newTown(t), NewGraphs()
