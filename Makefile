@@ -154,7 +154,7 @@ test-integration: cluster-programs $(FAKE_DRIVER) ## Tests on a real API server 
 .PHONY: test-pools
 test-pools: cluster-programs $(BIN)/kueue ## Tests of pools on a real API server and the real Kueue
 	$(call program,nvtopo-pool-controller,pool-controller)
-	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -v -count=1 -timeout 15m -parallel 4 ./test/pools
+	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -v -count=1 -timeout 30m -parallel 6 ./test/pools
 	cd bench && NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 ./pools
 
 .PHONY: test-alerts

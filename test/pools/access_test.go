@@ -131,7 +131,7 @@ func TestATenantCannotPassByTheQuota(t *testing.T) {
 		"a pod without quota whose gate is removed": {owner, patches(gated, `{"spec":{"schedulingGates":null}}`), "Kueue removes its gate"},
 		"a pod that says that it is a running job's": {owner, makes(pod("a", func(p *v1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{*metav1.GetControllerOf(running)}
-		})), "only the Job controller makes pods of a Job"},
+		})), "so only the Job controller makes it"},
 		"a job with a queue outside of the tenants": {elsewhere, makes(job(func(j *batchv1.Job) {
 			j.Namespace = s.tenant("free")
 		})), "the job would run without quota"},
