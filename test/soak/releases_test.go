@@ -5,6 +5,7 @@ package soak
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,7 +68,9 @@ func (w *world) fitting(ctx context.Context, pods []v1.Pod, since map[types.UID]
 	for i := range pods {
 		p := &pods[i]
 		node, err := w.fitsOn(p, free)
-		if p.Labels[gangLabel] != "" || p.Spec.NodeName != "" || p.DeletionTimestamp != nil || ended(p) || err != nil || node == "" {
+		// The place of a gang's member that is gone is kept for its replacement, for keepFreed.
+		kept := strings.Contains(refusal(p), " is kept for ")
+		if kept || p.Labels[gangLabel] != "" || p.Spec.NodeName != "" || p.DeletionTimestamp != nil || ended(p) || err != nil || node == "" {
 			delete(since, p.UID)
 			continue
 		}
