@@ -65,7 +65,6 @@ func mix(t *testing.T, seed uint64) {
   - {tenant: POOL-b, limit: 16, guaranteed: 8}
   - {tenant: POOL-c, limit: 12}`)
 	s.ready(t)
-	s.recorder.read(s.name, func(a *account) { a.deletes = true })
 	random := rand.New(rand.NewPCG(seed, 17))
 	const jobs = 16
 	all := make([]mixed, 0, jobs)

@@ -38,9 +38,6 @@ type account struct {
 	capacity int64
 	// unordered: what is seen has not the order in which it happened, so nothing is checked.
 	unordered bool
-	// deletes: jobs are deleted. Kueue gives their quota to others before their Workloads are gone,
-	// so only what pods hold is checked.
-	deletes bool
 
 	pods      map[types.UID]podSeen
 	workloads map[types.UID]workloadSeen
@@ -196,9 +193,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 		}
 	}
 	a.workloads[w.UID] = now
-	if !a.deletes {
-		a.check("reserved quota", a.reserved())
-	}
+	a.check("reserved quota", a.reserved())
 }
 
 // quotaOf is for how many devices an admitted Workload has quota. That of pods that have
