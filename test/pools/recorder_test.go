@@ -157,7 +157,8 @@ func (a *account) seePod(pod *v1.Pod, gone bool) {
 		holds:   pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && !ended,
 		running: pod.Status.Phase == v1.PodRunning && pod.DeletionTimestamp == nil,
 	}
-	a.check(boundPods, a.bound())
+	bound := a.bound()
+	a.check("bound pods", bound, bound)
 }
 
 func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
@@ -193,7 +194,7 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 		}
 	}
 	a.workloads[w.UID] = now
-	a.check("reserved quota", a.reserved())
+	a.check("reserved quota", a.reserved(), a.kept())
 }
 
 // quotaOf is for how many devices an admitted Workload has quota. That of pods that have
@@ -232,30 +233,41 @@ func (a *account) reserved() map[string]int64 {
 	return out
 }
 
-// boundPods are what a tenant, and the pool, is held to.
-const boundPods = "bound pods"
+// kept is for how many devices each tenant has quota that is not about to be taken from it. In the
+// cycle in which Kueue evicts a job, it counts the job's quota as free for whoever fits beside the
+// one that it evicts for (fits in its pkg/scheduler/scheduler.go). So until an evicted job has
+// stopped, all quota together may be more than the pool; what is kept may not.
+func (a *account) kept() map[string]int64 {
+	out := map[string]int64{}
+	for _, w := range a.workloads {
+		if !w.evicted {
+			out[w.tenant] += w.devices
+		}
+	}
+	return out
+}
 
-// check notes who holds more than a limit.
-func (a *account) check(of string, held map[string]int64) {
+// check notes which tenant holds more than its limit, and whether what all of them keep is more
+// than the pool.
+func (a *account) check(of string, held, kept map[string]int64) {
 	const first = 10 // what comes after them helps nobody
-	if a.unordered {
+	if a.unordered || len(a.limits) == 0 {
 		return
 	}
-	var sum int64
-	for _, tenant := range slices.Sorted(maps.Keys(held)) {
-		limit, limited := a.limits[tenant]
-		if limited {
-			sum += held[tenant]
-		}
-		if limited && held[tenant] > limit && len(a.wrong) < first {
-			a.wrong = append(a.wrong, fmt.Sprintf("%s: %s of %s: %d, limit %d", time.Now().Format(time.StampMilli), of, tenant, held[tenant], limit))
+	wrong := func(format string, args ...any) {
+		if len(a.wrong) < first {
+			a.wrong = append(a.wrong, time.Now().Format(time.StampMilli)+": "+of+" of "+fmt.Sprintf(format, args...))
 		}
 	}
-	// What is reserved is judged by tenant only: for up to a second, Workloads whose quota Kueue has
-	// given to others can still show it, so that their sum is one or two devices above the pool. Why
-	// is not proven; what pods hold never was above it.
-	if of == boundPods && len(a.limits) > 0 && sum > a.capacity && len(a.wrong) < first {
-		a.wrong = append(a.wrong, fmt.Sprintf("%s: %s of all tenants: %v, the pool has %d", time.Now().Format(time.StampMilli), of, held, a.capacity))
+	var sum int64
+	for _, tenant := range slices.Sorted(maps.Keys(a.limits)) {
+		sum += kept[tenant]
+		if limit := a.limits[tenant]; held[tenant] > limit {
+			wrong("%s: %d, limit %d", tenant, held[tenant], limit)
+		}
+	}
+	if sum > a.capacity {
+		wrong("all tenants: %v, the pool has %d", kept, a.capacity)
 	}
 }
 

@@ -35,10 +35,14 @@ func TestKueueKeepsTheQuotaOfARetryWithATime(t *testing.T) {
 	if err := s.Create(t.Context(), byHand); err != nil {
 		t.Fatal(err)
 	}
-	byHand.Status.Conditions = []metav1.Condition{{
-		Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active", LastTransitionTime: metav1.Now(), ObservedGeneration: byHand.Generation,
-	}}
-	if err := s.Status().Update(t.Context(), byHand); err != nil {
+	// Kueue writes to its status as well, so this is a patch.
+	active := &kueue.AdmissionCheck{
+		TypeMeta: byHand.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: byHand.Name},
+		Status: kueue.AdmissionCheckStatus{Conditions: []metav1.Condition{{
+			Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active", LastTransitionTime: metav1.Now(), ObservedGeneration: byHand.Generation,
+		}}},
+	}
+	if err := s.Status().Patch(t.Context(), active, client.Apply, client.FieldOwner(fieldOwner), client.ForceOwnership); err != nil {
 		t.Fatal(err)
 	}
 	s.tenants(t, "a")
