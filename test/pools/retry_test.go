@@ -23,9 +23,9 @@ import (
 func TestKueueKeepsTheQuotaOfARetryWithATime(t *testing.T) {
 	const pause = 8 * time.Second
 	s := newScenario(t, dgx(1)...)
+	kind := metav1.TypeMeta{APIVersion: kueue.SchemeGroupVersion.String(), Kind: kueue.AdmissionCheckKind}
 	byHand := &kueue.AdmissionCheck{
-		TypeMeta:   metav1.TypeMeta{APIVersion: kueue.SchemeGroupVersion.String(), Kind: kueue.AdmissionCheckKind},
-		ObjectMeta: metav1.ObjectMeta{Name: s.name + "-by-hand"}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/by-hand"},
+		TypeMeta: kind, ObjectMeta: metav1.ObjectMeta{Name: s.name + "-by-hand"}, Spec: kueue.AdmissionCheckSpec{ControllerName: "example.com/by-hand"},
 	}
 	t.Cleanup(func() {
 		if err := s.Delete(context.Background(), byHand); err != nil {
@@ -37,7 +37,7 @@ func TestKueueKeepsTheQuotaOfARetryWithATime(t *testing.T) {
 	}
 	// Kueue writes to its status as well, so this is a patch.
 	active := &kueue.AdmissionCheck{
-		TypeMeta: byHand.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: byHand.Name},
+		TypeMeta: kind, ObjectMeta: metav1.ObjectMeta{Name: byHand.Name},
 		Status: kueue.AdmissionCheckStatus{Conditions: []metav1.Condition{{
 			Type: kueue.AdmissionCheckActive, Status: metav1.ConditionTrue, Reason: "Active", LastTransitionTime: metav1.Now(), ObservedGeneration: byHand.Generation,
 		}}},
