@@ -143,10 +143,8 @@ func (c *cluster) cell(ctx context.Context, o *options, p *plan) (_ *Cell, err e
 	if err != nil {
 		return nil, err
 	}
-	if config.schedulerName != v1.DefaultSchedulerName { // stock would place them one by one
-		if err := c.createPods(ctx, waitingGangs(p.workload.waiting, config.schedulerName)); err != nil {
-			return nil, err
-		}
+	if err := c.createPods(ctx, p.workload.waitingPods(config.schedulerName)); err != nil {
+		return nil, err
 	}
 	if err := c.createPods(ctx, p.workload.pods(p.pods, o.Seed, config.schedulerName)); err != nil {
 		return nil, err

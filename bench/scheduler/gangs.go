@@ -57,16 +57,26 @@ func inGangs(pods []*v1.Pod, size int) {
 	}
 }
 
-// waitingGangs are gangs that no node can hold, though each has the GPUs for some of the members.
+// waitingPods are those that wait beside the workload's: members of gangs that no node can hold,
+// though each has the GPUs for some of them, or single pods that ask for more GPUs than a node has.
 // They are urgent, so that all are tried before the first of the other pods.
-func waitingGangs(n int, scheduler string) []*v1.Pod {
-	pods := make([]*v1.Pod, 0, n*waitingMembers)
-	for i := range n * waitingMembers {
-		pod := newPod(i, gangGPUs, scheduler)
+func (w *workload) waitingPods(scheduler string) []*v1.Pod {
+	if !w.alone && scheduler == v1.DefaultSchedulerName { // it would place members one by one
+		return nil
+	}
+	pods := make([]*v1.Pod, 0, w.waiting*waitingMembers)
+	for i := range w.waiting * waitingMembers {
+		gpus := gangGPUs
+		if w.alone {
+			gpus = fleet.GPUs + 1
+		}
+		pod := newPod(i, gpus, scheduler)
 		pod.Name, pod.Spec.PriorityClassName = "waits-"+pod.Name, urgentName
-		pod.Annotations = map[string]string{
-			gangrequest.GangKey: fmt.Sprintf("waits-%05d", i/waitingMembers), gangrequest.GangSizeKey: strconv.Itoa(waitingMembers),
-			gangrequest.RequiredKey: v1.LabelHostname,
+		if !w.alone {
+			pod.Annotations = map[string]string{
+				gangrequest.GangKey: fmt.Sprintf("waits-%05d", i/waitingMembers), gangrequest.GangSizeKey: strconv.Itoa(waitingMembers),
+				gangrequest.RequiredKey: v1.LabelHostname,
+			}
 		}
 		pods = append(pods, pod)
 	}
@@ -104,7 +114,7 @@ func (w *workload) singles() string {
 // cpu is what a pod costs in all.
 func cpu(c *Cell) float64 { return c.SchedulerCPUMs + c.ControlPlaneCPUMs }
 
-// gangTable compares gangs, and single pods beside waiting gangs, with single pods of the same
+// gangTable compares gangs, and single pods beside waiting ones, with single pods of the same
 // shape in the same repeat.
 func gangTable(cells []Cell) *report.Table {
 	t := &report.Table{Title: "Gangs beside single pods of the same shape", Header: []string{

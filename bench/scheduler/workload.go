@@ -33,8 +33,9 @@ type workload struct {
 	// has, and for nothing else.
 	own bool
 	// gang is how many pods a gang has, 0 for single pods; waiting is how many gangs wait beside
-	// them.
+	// them, or, alone, as many single pods as those would have.
 	gang, waiting int
+	alone         bool
 }
 
 // workloads are in the order in which they are measured. The mix has the sizes
@@ -51,6 +52,7 @@ var workloads = []workload{
 	{name: singlesOfGangs, title: "4 GPUs a pod", shares: []share{{gangGPUs, 100}}},
 	{name: lateSingles, title: "4 GPUs a pod, the last quarter of four times as many", shares: []share{{gangGPUs, 100}}, times: 4, skip: 0.75},
 	{name: "four-beside-gangs", title: "4 GPUs a pod, while 100 gangs wait", shares: []share{{gangGPUs, 100}}, times: 4, skip: 0.75, waiting: 100},
+	{name: "four-beside-pods", title: "4 GPUs a pod, while as many single pods wait as 100 gangs have", shares: []share{{gangGPUs, 100}}, times: 4, skip: 0.75, waiting: 100, alone: true},
 	{name: "gang-4", title: "gangs of 4 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 4},
 	{name: "gang-64", title: "gangs of 64 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 64},
 	{name: "gang-1000", title: "gangs of 1000 pods of 4 GPUs", shares: []share{{gangGPUs, 100}}, gang: 1000},
