@@ -97,6 +97,9 @@ func (s *scenario) describe() string {
 		lines := map[string]int{}
 		for _, w := range a.workloads {
 			lines[fmt.Sprintf("Workloads of %s with quota %t, finished %t", w.tenant, w.reserved, w.finished)]++
+			if !w.reserved && !w.finished {
+				lines[fmt.Sprintf("job %s/%s of priority %d, held %t, asks for %d: %s", w.tenant, w.job, w.priority, w.held, w.asks, w.why)]++
+			}
 		}
 		for _, p := range a.pods {
 			lines[fmt.Sprintf("pods of %s that hold %t, run %t", p.tenant, p.holds, p.running)]++

@@ -63,6 +63,7 @@ type workloadSeen struct {
 	devices     int64 // of its quota
 	asks        int64 // devices
 	priority    int32
+	why         string // it has no quota
 	// held: somebody keeps it from having quota, or it is not active.
 	reserved, evicted, finished, held bool
 }
@@ -181,7 +182,12 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	}
 	now.reserved = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved)
 	now.finished = meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished)
-	if now.reserved && !now.finished && w.Status.Admission != nil {
+	if !now.reserved {
+		now.why = quotaMessage(w)
+	}
+	// The quota of a job that is stopped is free at once (Update in Kueue's workload_controller.go).
+	stopped := w.Spec.Active != nil && !*w.Spec.Active
+	if now.reserved && !now.finished && !stopped && w.Status.Admission != nil {
 		now.devices = quotaOf(&w.Status)
 	}
 	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadEvicted); c != nil && c.Status == metav1.ConditionTrue {
@@ -195,6 +201,14 @@ func (a *account) seeWorkload(w *kueue.Workload, gone bool) {
 	}
 	a.workloads[w.UID] = now
 	a.check("reserved quota", a.reserved(), a.kept())
+}
+
+// quotaMessage is what Kueue says of a Workload that waits for quota.
+func quotaMessage(w *kueue.Workload) string {
+	if c := meta.FindStatusCondition(w.Status.Conditions, kueue.WorkloadQuotaReserved); c != nil {
+		return c.Reason + " " + c.Message
+	}
+	return "nothing said"
 }
 
 // quotaOf is for how many devices an admitted Workload has quota. That of pods that have

@@ -61,6 +61,7 @@ func TestTheRecorderFindsWhatIsBeyondALimit(t *testing.T) {
 		"quota of both above the pool":                 {[]any{workload("s1-a", "1", 16, 0, nil), workload("s1-b", "2", 12, 0, nil)}, "reserved quota of all tenants: map[s1-a:16 s1-b:12], the pool has 24"},
 		"quota above the pool until an eviction ends":  {[]any{workload("s1-a", "1", 16, 0, evicted), workload("s1-b", "2", 12, 0, nil)}, ""},
 		"quota above the limit until an eviction ends": {[]any{workload("s1-a", "1", 16, 0, evicted), workload("s1-a", "2", 4, 0, nil)}, "reserved quota of s1-a: 20, limit 16"},
+		"quota of a job that is stopped":               {[]any{workload("s1-a", "1", 16, 0, func(w *kueue.Workload) { w.Spec.Active = new(false) }), workload("s1-a", "2", 4, 0, nil)}, ""},
 		"quota that was given back": {[]any{workload("s1-a", "1", 16, 0, func(w *kueue.Workload) {
 			w.Status.Conditions = []metav1.Condition{{Type: kueue.WorkloadFinished, Status: metav1.ConditionTrue}}
 		}), workload("s1-a", "2", 4, 0, nil)}, ""},
