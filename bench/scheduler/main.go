@@ -84,7 +84,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	workloads := fs.String("workloads", strings.Join(workloadNames(), ","), "what the pods ask for")
 	profiles := fs.String("profiles", strings.Join(defaultProfiles, ","),
 		"profiles to compare, of "+strings.Join(profileNames(), ", "))
-	fs.IntVar(&o.Pods, "pods", 2000, "pods in a cell; fewer where not all would fit whatever the policy, three times as many in none-warm and extended, four times in four-late and four-beside-…")
+	fs.IntVar(&o.Pods, "pods", 2000, "pods in a cell; fewer where not all would fit whatever the policy, three times as many in none-warm and extended, four times in four-late and four-beside-gangs or -pods")
 	fs.IntVar(&o.Repeats, "repeats", 5, "cells of each kind")
 	fs.Uint64Var(&o.Seed, "seed", 1, "seed of the order of pods in the mix")
 	fs.IntVar(&o.QPS, "qps", 5000, "clientConnection.qps of every profile, with twice the burst; the default is beyond what two cores can do")

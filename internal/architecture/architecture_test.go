@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"pkg/pools/metering", "pkg/pools/elasticjob", "pkg/pools/remotesession/..."},
 	{"pkg/pools/computepool", "pkg/pools/placementcheck", "pkg/pools/virtualization", "pkg/pools/invoicing"},
 	{"pkg/pools/accounting"},
-	{"pkg/pools/names", "pkg/pools/units"},
+	{"pkg/pools/names", "pkg/pools/units", "pkg/pools/membership"},
 	{"pkg/nodestate"},
 	{"pkg/nodestate/waking"},
 	{"pkg/nodestate/candidates", "pkg/nodestate/fabricview", "pkg/nodestate/leader", "pkg/nodestate/reservations", "pkg/nodestate/topologies"},

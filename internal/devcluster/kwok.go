@@ -17,6 +17,9 @@ const (
 	// AnnotationRunsFor on a pod makes it succeed that long (a Go duration)
 	// after it started running, or at once when put on a running pod as "0s".
 	AnnotationRunsFor = "devcluster.nvtopo.dev/runs-for"
+	// AnnotationLingers on a pod has it run on after it was deleted, until the annotation is taken
+	// away: as one that makes use of its grace period.
+	AnnotationLingers = "devcluster.nvtopo.dev/lingers"
 )
 
 //go:embed stages.yaml

@@ -199,6 +199,25 @@ func (s *scenario) end(t *testing.T, pod *v1.Pod) {
 	}
 }
 
+// linger has a pod run on after it is deleted, until let is called.
+func (s *scenario) linger(t *testing.T, pod *v1.Pod) (let func()) {
+	t.Helper()
+	set := func(value string) error {
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%s}}}`, devcluster.AnnotationLingers, value)
+		return s.Patch(context.Background(), pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch)) // also after the test
+	}
+	if err := set(`"true"`); err != nil {
+		t.Fatal(err)
+	}
+	let = func() {
+		if err := set("null"); client.IgnoreNotFound(err) != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(let)
+	return let
+}
+
 // workload is what Kueue made of a job; nil if there is none yet.
 func (s *scenario) workload(ctx context.Context, tenant, job string) (*kueue.Workload, error) {
 	var list kueue.WorkloadList

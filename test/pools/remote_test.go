@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/remotesession"
@@ -116,6 +117,40 @@ func TestARemoteSession(t *testing.T) {
 
 	s.remove(t, &poolv1alpha1.RemoteGPUSession{ObjectMeta: metav1.ObjectMeta{Namespace: s.tenant("a"), Name: "second"}})
 	s.gone(t, "second")
+}
+
+// A session that has expired keeps its quota until its pod is gone, or others would get devices that
+// are in use.
+func TestAnExpiredSessionHoldsItsQuotaUntilItsPodIsGone(t *testing.T) {
+	s := newScenario(t, dgx(1)...)
+	s.tenants(t, "a")
+	s.computePool(t, sessionPool)
+	s.ready(t)
+	s.session(t, "first", 2)
+	s.waitSession(t, "first", poolv1alpha1.SessionReady, remotesession.ReasonServes)
+	pod := s.podsOf(t, "a", client.MatchingLabels{"pool.nvtopo.dev/session": "first"})[0]
+	let := s.linger(t, pod)
+	s.session(t, "second", 1) // the tenant's limit is 2
+	s.waitSession(t, "second", poolv1alpha1.SessionPending, remotesession.ReasonWaitingForQuota)
+
+	s.passTime(t, "first", time.Hour)
+	s.waitSession(t, "first", poolv1alpha1.SessionExpired, remotesession.ReasonExpired)
+	s.waitFor(t, "the pod of the first is ending", func(ctx context.Context) (bool, string) {
+		err := s.Get(ctx, client.ObjectKeyFromObject(pod), pod)
+		return err == nil && pod.DeletionTimestamp != nil, fmt.Sprintf("%s, %v", pod.Status.Phase, err)
+	})
+	s.settled(t)
+	s.get(t, pod, pod.Namespace, pod.Name)
+	w, err := s.workload(t.Context(), "a", remotesession.Name("first"))
+	if err != nil || w == nil || !meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadQuotaReserved) {
+		t.Errorf("the pod of the first is %s, and its Workload holds no quota: %+v, %v", pod.Status.Phase, w, err)
+	}
+	s.waits(t, "a", remotesession.Name("second"))
+
+	let()
+	s.gone(t, "first")
+	s.waitSession(t, "second", poolv1alpha1.SessionReady, remotesession.ReasonServes)
+	s.recorded(t, pod.UID)
 }
 
 // passTime has a session be ready for so much longer than it is: the time from which its end is

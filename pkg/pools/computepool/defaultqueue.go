@@ -11,10 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
@@ -32,6 +35,9 @@ func setupDefaultQueue(mgr manager.Manager) error {
 	err := builder.ControllerManagedBy(mgr).Named("defaultqueue").
 		For(&v1.Namespace{}, builder.WithPredicates(onUpdate(namespaceDiffers))).
 		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(namespaceOfDefault)).
+		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(d.namespacesOfDefault), builder.WithPredicates(
+			// Its status changes with each job.
+			predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
 		Complete(d)
 	if err != nil {
 		return fmt.Errorf("set up the controller of default queues: %w", err)
@@ -46,7 +52,25 @@ func namespaceOfDefault(_ context.Context, o client.Object) []reconcile.Request 
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}}
 }
 
-// Reconcile keeps the default queue of one namespace.
+// namespacesOfDefault are those whose default queue leads to the ClusterQueue of all of them. The
+// first that is looked at puts it right.
+func (d *defaultQueue) namespacesOfDefault(ctx context.Context, o client.Object) []reconcile.Request {
+	if o.GetName() != names.DefaultClusterQueue {
+		return nil
+	}
+	var queues kueue.LocalQueueList
+	if err := d.client.List(ctx, &queues, asCached, client.MatchingLabels{names.LabelManaged: names.DefaultQueue}); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the default queues")
+		return nil
+	}
+	var out []reconcile.Request
+	for i := range queues.Items {
+		out = append(out, namespaceOfDefault(ctx, &queues.Items[i])...)
+	}
+	return out
+}
+
+// Reconcile keeps the default queue of one namespace, and the ClusterQueue behind it.
 func (d *defaultQueue) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	namespace := &v1.Namespace{}
 	if err := d.client.Get(ctx, req.NamespacedName, namespace); err != nil || namespace.DeletionTimestamp != nil {
@@ -67,10 +91,32 @@ func (d *defaultQueue) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 			return ctrl.Result{}, d.writeEach(ctx, removal(there))
 		}
 		return ctrl.Result{}, nil
-	case found && same(there, defaultLocalQueue(req.Name)):
-		return ctrl.Result{}, nil
 	}
-	return ctrl.Result{}, d.writeEach(ctx, []Write{{Object: defaultClusterQueue()}, {Object: defaultLocalQueue(req.Name)}})
+	if err := d.keepClusterQueue(ctx); err != nil || found && same(there, defaultLocalQueue(req.Name)) {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, d.write(ctx, Write{Object: defaultLocalQueue(req.Name)})
+}
+
+// keepClusterQueue makes the ClusterQueue of all namespaces what it should be. What somebody added
+// to it, quota for instance, is taken away: an apply would leave it, as the fields of others.
+func (d *defaultQueue) keepClusterQueue(ctx context.Context) error {
+	wanted, there := defaultClusterQueue(), &kueue.ClusterQueue{}
+	switch err := d.client.Get(ctx, client.ObjectKeyFromObject(wanted), there); {
+	case apierrors.IsNotFound(err):
+		return d.write(ctx, Write{Object: wanted})
+	case err != nil:
+		return fmt.Errorf("read ClusterQueue %s: %w", wanted.Name, err)
+	case same(there, wanted):
+		return nil
+	}
+	before := there.DeepCopy()
+	there.Spec = wanted.Spec
+	there.Labels = labels.Merge(there.Labels, wanted.Labels)
+	if err := d.client.Patch(ctx, there, client.MergeFrom(before), client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("restore ClusterQueue %s: %w", wanted.Name, err)
+	}
+	return nil
 }
 
 func defaultClusterQueue() *kueue.ClusterQueue {
@@ -79,6 +125,8 @@ func defaultClusterQueue() *kueue.ClusterQueue {
 		ObjectMeta: metav1.ObjectMeta{Name: names.DefaultClusterQueue, Labels: map[string]string{names.LabelManaged: names.DefaultQueue}},
 		Spec: kueue.ClusterQueueSpec{
 			NamespaceSelector: everyTenant(), QueueingStrategy: kueue.BestEffortFIFO, StopPolicy: string(v1alpha1.StopNone),
+			// Kueue's own default, said so that the queue is the same once it is there.
+			Preemption: &kueue.ClusterQueuePreemption{WithinClusterQueue: kueue.PreemptNever, ReclaimWithinCohort: kueue.PreemptNever},
 		},
 	}
 }

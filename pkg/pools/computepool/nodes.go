@@ -3,22 +3,14 @@
 package computepool
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/membership"
 )
-
-// Selector is the labels of a pool's nodes.
-func Selector(pool *v1alpha1.ComputePool) map[string]string {
-	if len(pool.Spec.NodeSelector) > 0 {
-		return pool.Spec.NodeSelector
-	}
-	return map[string]string{v1alpha1.LabelPool: pool.Name}
-}
 
 // Members are the nodes of a pool, and those that its selector picks too but that are another
 // pool's, each with the name of that pool.
@@ -31,33 +23,21 @@ type Members struct {
 // Has says whether a node is one of the pool.
 func (m *Members) Has(node string) bool { return m.names[node] }
 
-// MembersOf finds the nodes of a pool. A node that several pools select is in the first of them by
-// name, so that each device counts once.
+// MembersOf finds the nodes of a pool, as package membership has them.
 func MembersOf(pool *v1alpha1.ComputePool, pools []*v1alpha1.ComputePool, nodes []*v1.Node) *Members {
-	first := slices.SortedFunc(slices.Values(pools), func(a, b *v1alpha1.ComputePool) int { return cmp.Compare(a.Name, b.Name) })
 	m := &Members{Taken: map[string]string{}, names: map[string]bool{}}
 	for _, n := range nodes {
-		if !selects(pool, n) {
+		if !membership.Selects(pool, n.Labels) {
 			continue
 		}
-		i := slices.IndexFunc(first, func(p *v1alpha1.ComputePool) bool { return selects(p, n) })
-		if i >= 0 && first[i].Name != pool.Name {
-			m.Taken[n.Name] = first[i].Name
+		if p := membership.PoolOf(n.Labels, pools); p != nil && p.Name != pool.Name {
+			m.Taken[n.Name] = p.Name
 			continue
 		}
 		m.Nodes = append(m.Nodes, n)
 		m.names[n.Name] = true
 	}
 	return m
-}
-
-func selects(pool *v1alpha1.ComputePool, node *v1.Node) bool {
-	for k, v := range Selector(pool) {
-		if got, ok := node.Labels[k]; !ok || got != v {
-			return false
-		}
-	}
-	return true
 }
 
 // nodeState is what a node's free devices are.

@@ -13,6 +13,7 @@ import (
 
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/membership"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/pools/quota"
 )
@@ -67,7 +68,7 @@ func (l *Layout) flavor() *kueue.ResourceFlavor {
 	return &kueue.ResourceFlavor{
 		TypeMeta:   typeMeta(kueue.ResourceFlavorKind),
 		ObjectMeta: metav1.ObjectMeta{Name: names.Cohort(l.pool.Name), Labels: l.labels()},
-		Spec:       kueue.ResourceFlavorSpec{NodeLabels: Selector(l.pool)},
+		Spec:       kueue.ResourceFlavorSpec{NodeLabels: membership.Selector(l.pool)},
 	}
 }
 

@@ -263,33 +263,6 @@ func TestModelOf(t *testing.T) {
 	}
 }
 
-func TestPoolOf(t *testing.T) {
-	pool := func(name string, selector map[string]string) v1alpha1.ComputePool {
-		return v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ComputePoolSpec{NodeSelector: selector}}
-	}
-	pools := []v1alpha1.ComputePool{pool("plain", nil), pool("z", map[string]string{"use": "train"}), pool("y", map[string]string{"use": "train"})}
-	for name, tc := range map[string]struct {
-		labels map[string]string
-		want   string
-	}{
-		"by the default label":      {map[string]string{v1alpha1.LabelPool: "plain"}, "plain"},
-		"by its selector":           {map[string]string{"use": "train"}, "y"}, // of two the first by name, whatever the order
-		"by none":                   {map[string]string{"use": "serve"}, ""},
-		"by the name of no pool":    {map[string]string{v1alpha1.LabelPool: "z"}, ""},
-		"a node without any labels": {nil, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := ""
-			if p := poolOf(tc.labels, pools); p != nil {
-				got = p.Name
-			}
-			if got != tc.want {
-				t.Errorf("got %q, want %q", got, tc.want)
-			}
-		})
-	}
-}
-
 // What is remembered of pods that nobody records does not grow for ever.
 func TestMemoryForgets(t *testing.T) {
 	m := newMemory()

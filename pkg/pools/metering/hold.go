@@ -16,7 +16,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/pools/computepool"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 	"github.com/nvtopo/nvtopo/pkg/pools/units"
 )
@@ -69,28 +68,6 @@ func recordName(pod *v1.Pod, i int) string {
 		return string(pod.UID)
 	}
 	return string(pod.UID) + "-" + strconv.Itoa(i)
-}
-
-// poolOf is the pool that a node with these labels is in; nil if there is none.
-func poolOf(labels map[string]string, pools []v1alpha1.ComputePool) *v1alpha1.ComputePool {
-	var found *v1alpha1.ComputePool
-	for i := range pools {
-		p := &pools[i]
-		// A node is in one pool at most. Where it is not, the choice is at least always the same.
-		if selects(p, labels) && (found == nil || p.Name < found.Name) {
-			found = p
-		}
-	}
-	return found
-}
-
-func selects(p *v1alpha1.ComputePool, labels map[string]string) bool {
-	for key, value := range computepool.Selector(p) {
-		if have, ok := labels[key]; !ok || have != value {
-			return false
-		}
-	}
-	return true
 }
 
 // modelOf is the model of the devices that a pod has of a resource, as the node's graph has it, else

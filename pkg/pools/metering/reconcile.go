@@ -17,6 +17,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/membership"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
@@ -112,7 +113,7 @@ func (r *reconciler) place(ctx context.Context, pod *v1.Pod) (place, error) {
 	if err := r.client.List(ctx, &pools); err != nil {
 		return place{}, fmt.Errorf("list pools: %w", err)
 	}
-	at.pool = poolOf(at.labels, pools.Items)
+	at.pool = membership.PoolOf(at.labels, membership.In(&pools))
 	var topology topologyv1alpha1.NodeGPUTopology
 	err = r.client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, &topology)
 	if client.IgnoreNotFound(err) != nil {

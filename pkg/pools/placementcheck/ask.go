@@ -142,16 +142,30 @@ func (s *Snapshot) kindOf(w *kueue.Workload, ps *kueue.PodSet, flavor *kueue.Res
 	return k, err
 }
 
-// countOf is how many pods of a PodSet were admitted, or will be.
+// countOf is how many pods of a PodSet a place is for: as many as were admitted, or will be, without
+// those that have succeeded. Where Kueue left these out already when it admitted the others, they
+// are not taken off twice.
 func countOf(w *kueue.Workload, ps *kueue.PodSet) int {
+	toCome := int(ps.Count) - reclaimableOf(w, ps.Name)
 	if w.Status.Admission != nil {
 		for i := range w.Status.Admission.PodSetAssignments {
 			if a := &w.Status.Admission.PodSetAssignments[i]; a.Name == ps.Name && a.Count != nil {
-				return int(*a.Count)
+				toCome = min(toCome, int(*a.Count))
 			}
 		}
 	}
-	return int(ps.Count)
+	return max(0, toCome)
+}
+
+// reclaimableOf is how many pods of a PodSet Kueue knows to have succeeded, so that they need their
+// quota no more.
+func reclaimableOf(w *kueue.Workload, podSet string) int {
+	for _, r := range w.Status.ReclaimablePods {
+		if r.Name == podSet {
+			return int(r.Count)
+		}
+	}
+	return 0
 }
 
 // prioritize does what the API server does with a pod's PriorityClass.

@@ -156,8 +156,9 @@ type missing struct {
 	bound  []int          // nodes of the others, by node of the tree
 }
 
-// missingOf compares what was admitted with the pods that there are. of are the Workload's pods.
-func (s *Snapshot) missingOf(counts map[string]int, of []*v1.Pod) missing {
+// missingOf compares what is to have a place with the pods that there are. of are the Workload's
+// pods; of those that have succeeded so many are left out of counts already as ended says.
+func (s *Snapshot) missingOf(counts, ended map[string]int, of []*v1.Pod) missing {
 	m := missing{counts: counts}
 	for _, p := range of {
 		name := p.Labels[kueue.LabelPodSet]
@@ -174,6 +175,9 @@ func (s *Snapshot) missingOf(counts map[string]int, of []*v1.Pod) missing {
 			m.bound = append(m.bound, at)
 		case p.Status.Phase == v1.PodFailed:
 			continue // it will be made anew
+		case p.Status.Phase == v1.PodSucceeded && ended[name] > 0:
+			ended[name]--
+			continue
 		}
 		m.counts[name] = max(0, m.counts[name]-1)
 	}

@@ -91,15 +91,16 @@ func (r *round) at(t time.Time) {
 // promise takes the places of pods that were told to start and are not bound yet. Where they do
 // not fit any more, they take none: Kueue evicts the Workload when its pods are late.
 func (r *round) promise(w *kueue.Workload) {
-	counts := map[string]int{}
+	counts, counted := map[string]int{}, map[string]int{}
 	for i := range w.Spec.PodSets {
-		counts[w.Spec.PodSets[i].Name] = countOf(w, &w.Spec.PodSets[i])
+		ps := &w.Spec.PodSets[i]
+		counts[ps.Name], counted[ps.Name] = countOf(w, ps), reclaimableOf(w, ps.Name)
 	}
 	var own []*v1.Pod
 	for _, owner := range w.OwnerReferences {
 		own = append(own, r.podsOf[owner.UID]...)
 	}
-	m := r.s.missingOf(counts, own)
+	m := r.s.missingOf(counts, counted, own)
 	if !slices.ContainsFunc(slices.Collect(maps.Values(m.counts)), func(n int) bool { return n > 0 }) {
 		return
 	}

@@ -4,6 +4,7 @@ package placementcheck
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -310,6 +311,76 @@ func TestAPodsReadyTimeoutThatIsTooShortIsRefused(t *testing.T) {
 	}
 }
 
+// What a Workload has quota for and needs no place for is planned for nobody: pods that have ended.
+func TestPodsThatHaveEndedNeedNoPlace(t *testing.T) {
+	// less has pods of a job be reclaimable, as Kueue says of those that have succeeded.
+	less := func(w *kueue.Workload, n int32) *kueue.Workload {
+		w.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: n}}
+		return w
+	}
+	again := less(job("again", 4, 8, nil), 2)
+	again.Status.Admission.PodSetAssignments[0].Count = new(int32(2)) // Kueue left them out already
+	for name, tc := range map[string]struct {
+		job  *kueue.Workload
+		want string
+	}{
+		"all are to come":                     {job("all", 4, 8, nil), "Retry"},
+		"two of four have ended":              {less(job("two", 4, 8, nil), 2), "Ready"},
+		"two members of a gang have ended":    {less(job("gang", 4, 8, gangOf("gang", 4)), 2), "Ready"},
+		"one has ended":                       {less(job("one", 4, 8, nil), 1), "Retry"},
+		"the quota is for the other two only": {again, "Ready"},
+		"more have ended than there are":      {less(job("more", 4, 8, nil), 9), "Ready"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			w.racks(2, "a")
+			w.Workloads = []kueue.Workload{*tc.job}
+			if got := answers(w, NewGraphs())[tc.job.Name]; got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A promise that was carried out in part keeps a place for each pod that is to come, and none for
+// those that have ended, whether their pods are there still or not.
+func TestAPromiseIsForThePodsThatAreToCome(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reclaimable int32
+		succeeded   int // pods that are there
+		want        map[string]string
+	}{
+		"Kueue and the pods say it": {2, 2, map[string]string{"other": "Ready", "more": "Retry"}},
+		"the pods are gone":         {2, 0, map[string]string{"other": "Ready", "more": "Retry"}},
+		"Kueue does not say it yet": {0, 2, map[string]string{"other": "Ready", "more": "Retry"}},
+		"none has ended":            {0, 0, map[string]string{"other": "Retry", "more": "Retry"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTown(t)
+			w.racks(4, "a")
+			train := job("train", 4, 8, nil)
+			checkOf(train).State = kueue.CheckReady
+			train.Status.ReclaimablePods = []kueue.ReclaimablePod{{Name: "main", Count: tc.reclaimable}}
+			other, more := job("other", 1, 8, nil), job("more", 2, 8, nil)
+			more.Status.Conditions[0].LastTransitionTime = metav1.NewTime(noon.Add(time.Second))
+			w.Workloads = []kueue.Workload{*train, *other, *more}
+			of := func(phase v1.PodPhase) func(*v1.Pod) {
+				return func(p *v1.Pod) {
+					p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "train", UID: "job-train", Controller: new(true)}}
+					p.Status.Phase = phase
+				}
+			}
+			w.pod("train-bound", "a-0", of(v1.PodRunning), 0, 1, 2, 3, 4, 5, 6, 7)
+			for i := range tc.succeeded {
+				w.pod("train-ended-"+strconv.Itoa(i), "a-1", of(v1.PodSucceeded), 0, 1, 2, 3, 4, 5, 6, 7)
+			}
+			if got := answers(w, NewGraphs()); !equal(got, tc.want) {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
 // A pod that failed is made anew, one that succeeded is not, and those of others do not count.
 func TestMissingPods(t *testing.T) {
 	w := newTown(t)
@@ -320,7 +391,7 @@ func TestMissingPods(t *testing.T) {
 		p.Spec.NodeName = node
 		return p
 	}
-	got := s.missingOf(map[string]int{"main": 6}, []*v1.Pod{
+	got := s.missingOf(map[string]int{"main": 6}, map[string]int{}, []*v1.Pod{
 		pod("bound", "a-0", v1.PodRunning), pod("waits", "", v1.PodPending), pod("done", "a-0", v1.PodSucceeded),
 		pod("failed", "a-0", v1.PodFailed), pod("on a node that is gone", "z", v1.PodRunning),
 	})

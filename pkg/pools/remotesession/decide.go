@@ -64,7 +64,7 @@ type decision struct {
 	status v1alpha1.RemoteGPUSessionStatus
 	// device is the resource of the Job that is to be there; empty: none is to be made.
 	device v1.ResourceName
-	// over says that the Job is to go, and all that is the Job's with it.
+	// over says that the Job is to end and then to go, and all that is the Job's with it.
 	over bool
 	// after says when to look again at the latest; 0: when something changes.
 	after time.Duration
@@ -99,7 +99,7 @@ func decide(v *view, now time.Time) decision {
 	switch {
 	case slices.ContainsFunc(v.pods, serves):
 		d.ready(s)
-	case v.job.Spec.Suspend != nil && *v.job.Spec.Suspend:
+	case !holdsQuota(v.job):
 		d.pending(ReasonWaitingForQuota, "the queue has not admitted job "+v.job.Name)
 	default:
 		d.pending(ReasonWaitingForServer, "the server is not ready")
@@ -172,13 +172,30 @@ func (d *decision) fail(job *batchv1.Job) bool {
 	if job == nil {
 		return false
 	}
-	for _, c := range job.Status.Conditions {
+	c := endOf(job)
+	if c == nil {
+		return false
+	}
+	d.finish(v1alpha1.SessionFailed, ReasonServerEnded, "job "+job.Name+": "+cmp.Or(c.Message, string(c.Type)))
+	return true
+}
+
+// endOf is the condition that says that a Job has ended; nil if none does. It comes once no pod of
+// the Job runs any more.
+func endOf(job *batchv1.Job) *batchv1.JobCondition {
+	for i := range job.Status.Conditions {
+		c := &job.Status.Conditions[i]
 		if c.Status == v1.ConditionTrue && (c.Type == batchv1.JobFailed || c.Type == batchv1.JobComplete) {
-			d.finish(v1alpha1.SessionFailed, ReasonServerEnded, "job "+job.Name+": "+cmp.Or(c.Message, string(c.Type)))
-			return true
+			return c
 		}
 	}
-	return false
+	return nil
+}
+
+// holdsQuota says whether Kueue has admitted a Job, and has not taken its quota back.
+func holdsQuota(job *batchv1.Job) bool {
+	suspended := job.Spec.Suspend != nil && *job.Spec.Suspend
+	return !suspended && endOf(job) == nil
 }
 
 func (d *decision) finish(phase v1alpha1.SessionPhase, reason, message string) {

@@ -179,3 +179,27 @@ func TestTheGateIsBesideTheServer(t *testing.T) {
 		t.Errorf("tokens %q and %q", a, b)
 	}
 }
+
+// What Kueue has taken back, or never gave, is not waited for.
+func TestHoldsQuota(t *testing.T) {
+	condition := func(kind batchv1.JobConditionType, status v1.ConditionStatus) batchv1.Job {
+		return batchv1.Job{Status: batchv1.JobStatus{Conditions: []batchv1.JobCondition{{Type: kind, Status: status}}}}
+	}
+	for name, tc := range map[string]struct {
+		job  batchv1.Job
+		want bool
+	}{
+		"it runs":                      {batchv1.Job{Spec: batchv1.JobSpec{Suspend: new(false)}}, true},
+		"it is suspended":              {batchv1.Job{Spec: batchv1.JobSpec{Suspend: new(true)}}, false},
+		"its pod is yet to end":        {condition(batchv1.JobFailureTarget, v1.ConditionTrue), true},
+		"it ended":                     {condition(batchv1.JobFailed, v1.ConditionTrue), false},
+		"it ended well":                {condition(batchv1.JobComplete, v1.ConditionTrue), false},
+		"a condition that is not true": {condition(batchv1.JobFailed, v1.ConditionFalse), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := holdsQuota(&tc.job); got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}

@@ -144,14 +144,36 @@ func (r *reconciler) mine(ctx context.Context, s *v1alpha1.RemoteGPUSession, o c
 	return fmt.Errorf("service %s/%s is there and is not the session's", o.GetNamespace(), o.GetName())
 }
 
-// end deletes the Job of a session that has ended.
+// end brings the Job of a session that has ended to its end, and deletes it then. Kueue gives the
+// quota of a Job that is deleted, or suspended, to others at once, while its pod still holds the
+// devices; it keeps that of a Job that has not ended, and that ends only once its pod is gone.
 func (r *reconciler) end(ctx context.Context, job *batchv1.Job) error {
 	if job == nil || job.DeletionTimestamp != nil {
 		return nil
 	}
-	err := r.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground), client.Preconditions{UID: &job.UID})
-	if client.IgnoreNotFound(err) != nil {
+	if holdsQuota(job) {
+		return r.stop(ctx, job)
+	}
+	// As it was read: it may have been given quota since. Then it is looked at again when that is
+	// heard of.
+	err := r.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationBackground),
+		client.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete job %s/%s: %w", job.Namespace, job.Name, err)
+	}
+	return nil
+}
+
+// stop has the Job controller delete the pod, make no other, and call the Job failed once the pod
+// has ended.
+func (r *reconciler) stop(ctx context.Context, job *batchv1.Job) error {
+	if d := job.Spec.ActiveDeadlineSeconds; d != nil && *d == endNow {
+		return nil
+	}
+	stopped := job.DeepCopy()
+	stopped.Spec.ActiveDeadlineSeconds = new(int64(endNow))
+	if err := r.Patch(ctx, stopped, client.MergeFrom(job), client.FieldOwner(names.FieldOwner)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("stop job %s/%s: %w", job.Namespace, job.Name, err)
 	}
 	return nil
 }

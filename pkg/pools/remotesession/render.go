@@ -42,6 +42,9 @@ const (
 	gateUser = 65532
 	// retries is how often a server that fails is started anew, by a new pod. Evictions do not count.
 	retries = 3
+	// endNow is the activeDeadlineSeconds, counted from its start, of a Job that is to end: the API
+	// wants a positive number.
+	endNow = 1
 )
 
 // Name is that of the Job, Service, Secret and NetworkPolicy of a session. An ElasticJob of the

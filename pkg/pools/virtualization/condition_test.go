@@ -131,8 +131,8 @@ func TestHolds(t *testing.T) {
 }
 
 func TestMembers(t *testing.T) {
-	named := v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
-	picky := v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: "before"}, Spec: v1alpha1.ComputePoolSpec{NodeSelector: map[string]string{"use": "q"}}}
+	named := &v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	picky := &v1alpha1.ComputePool{ObjectMeta: metav1.ObjectMeta{Name: "before"}, Spec: v1alpha1.ComputePoolSpec{NodeSelector: map[string]string{"use": "q"}}}
 	nodes := []v1.Node{
 		*aNode("c", label(v1alpha1.LabelPool, "p")),
 		*aNode("a", label(v1alpha1.LabelPool, "p")),
@@ -140,7 +140,7 @@ func TestMembers(t *testing.T) {
 		*aNode("gone", ours),
 		*aNode("q", label("use", "q")),
 	}
-	m := membersOf("p", []v1alpha1.ComputePool{named, picky}, nodes)
+	m := membersOf("p", []*v1alpha1.ComputePool{named, picky}, nodes)
 	if len(m.own) != 2 || m.own[0].Name != "a" || m.own[1].Name != "c" {
 		t.Errorf("own: %v", m.own)
 	}
@@ -150,7 +150,7 @@ func TestMembers(t *testing.T) {
 	if len(m.left) != 2 || m.left[0].Name != "both" || m.left[1].Name != "gone" {
 		t.Errorf("to be uncordoned: %v", m.left)
 	}
-	if m := membersOf("before", []v1alpha1.ComputePool{named, picky}, nodes); len(m.own) != 2 || len(m.shared)+len(m.left) > 0 {
+	if m := membersOf("before", []*v1alpha1.ComputePool{named, picky}, nodes); len(m.own) != 2 || len(m.shared)+len(m.left) > 0 {
 		t.Errorf("the first pool by name: %+v", m)
 	}
 	if m := membersOf("none", nil, nodes); m.pool != nil || len(m.own)+len(m.left) > 0 {

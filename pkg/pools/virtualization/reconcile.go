@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/membership"
 )
 
 // retryAfter is how long a node that drains, or a manager without a word, is left in peace. Who
@@ -53,7 +54,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.List(ctx, &pools); err != nil {
 		return ctrl.Result{}, fmt.Errorf("list pools: %w", err)
 	}
-	m := membersOf(req.Name, pools.Items, nodes.Items)
+	m := membersOf(req.Name, membership.In(&pools), nodes.Items)
 	for _, n := range m.left {
 		if err := r.uncordon(ctx, m.pool, n); err != nil {
 			return ctrl.Result{}, err

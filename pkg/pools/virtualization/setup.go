@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/membership"
 )
 
 const controllerName = "virtualization"
@@ -38,7 +39,7 @@ func Setup(mgr manager.Manager) error {
 	return nil
 }
 
-// poolsOfNode names the pools that a node is in, and the one that it is cordoned for.
+// poolsOfNode names the pools that select a node, and the one that it is cordoned for.
 func (r *reconciler) poolsOfNode(ctx context.Context, o client.Object) []reconcile.Request {
 	var pools v1alpha1.ComputePoolList
 	if err := r.List(ctx, &pools); err != nil {
@@ -49,13 +50,15 @@ func (r *reconciler) poolsOfNode(ctx context.Context, o client.Object) []reconci
 	if !ok {
 		return nil
 	}
-	in := poolsOf(n, pools.Items)
-	if pool := n.Annotations[AnnotationCordon]; pool != "" {
-		in = append(in, pool)
+	cordonedFor := n.Annotations[AnnotationCordon] // it may be gone
+	var out []reconcile.Request
+	if cordonedFor != "" {
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: cordonedFor}})
 	}
-	out := make([]reconcile.Request, 0, len(in))
-	for _, pool := range in {
-		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: pool}})
+	for _, p := range membership.In(&pools) {
+		if p.Name != cordonedFor && membership.Selects(p, n.Labels) {
+			out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: p.Name}})
+		}
 	}
 	return out
 }

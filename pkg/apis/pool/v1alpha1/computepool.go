@@ -240,8 +240,8 @@ type DefaultQuota struct {
 
 // FairShare is about what is left beyond the guarantees.
 type FairShare struct {
-	// enabled shares it by weight. Without, weights count for nothing: what is left is shared
-	// equally among those who ask, each up to its limit.
+	// enabled shares it by weight. False is the same as one weight for all tenants and queues: what
+	// is left is shared equally among those who ask, each up to its limit.
 	// +optional
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`

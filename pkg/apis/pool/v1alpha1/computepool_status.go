@@ -101,7 +101,8 @@ type DeviceStates struct {
 	Allocated int32 `json:"allocated"`
 	// reserved are kept back.
 	Reserved int32 `json:"reserved"`
-	// maintenance are free on nodes that are cordoned.
+	// maintenance are free, on nodes that are cordoned or have a taint whose name is maintenance,
+	// with or without a domain, and the effect NoSchedule or NoExecute.
 	Maintenance int32 `json:"maintenance"`
 	// failed are unhealthy, or on nodes that are not ready.
 	Failed int32 `json:"failed"`
