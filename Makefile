@@ -321,7 +321,7 @@ $(BIN)/cyclonedx-gomod: tools/sbom/go.mod tools/sbom/go.sum
 	$(BUILD) cyclonedx-gomod -C tools/sbom -o ../../$@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
 # The programs of a release (docs/releases.md).
-RELEASED ?= nvtopo-scheduler nvtopo-exporter nvtopo-node-agent nvtopo
+RELEASED ?= nvtopo-scheduler nvtopo-exporter nvtopo-node-agent nvtopo-pool-controller nvtopo
 .PHONY: release-check
 release-check: $(BIN)/cyclonedx-gomod ## Check that HEAD can be released: changelog, reproducible programs, SBOMs; they are left in out/release (RELEASED=nvtopo: that program only)
 	VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' SBOM=$< scripts/release-check.sh out/release $(RELEASED)

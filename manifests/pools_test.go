@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/nvtopo/nvtopo/manifests"
@@ -253,4 +254,51 @@ func TestTheNightWindowMayScaleOneJobAndNoMore(t *testing.T) {
 	if diff := cmp.Diff([][]string{{"scale", target, "--replicas=4"}, {"scale", target, "--replicas=2"}}, commands); diff != "" {
 		t.Errorf("commands (-want +got)\n%s", diff)
 	}
+}
+
+// TestTheControllerIsScraped: the ServiceMonitor finds the Service, and that the pods and their port.
+func TestTheControllerIsScraped(t *testing.T) {
+	type monitor struct {
+		Spec struct {
+			Selector  struct{ MatchLabels map[string]string }
+			Endpoints []struct{ Port, Scheme, BearerTokenFile string }
+		}
+	}
+	documents := documentsOf(t, "pools/alerts/service-monitor.yaml")
+	if len(documents) != 2 {
+		t.Fatalf("%d documents, want a Service and a ServiceMonitor", len(documents))
+	}
+	var service v1.Service
+	var scraped monitor
+	if err := errors.Join(yaml.UnmarshalStrict([]byte(documents[0]), &service), yaml.Unmarshal([]byte(documents[1]), &scraped)); err != nil {
+		t.Fatal(err)
+	}
+	pods := workloads(t)["nvtopo-pool-controller"]
+	port := pods.spec.Containers[0].Ports[0]
+	if diff := cmp.Diff(pods.meta.Labels, service.Spec.Selector); diff != "" {
+		t.Errorf("the Service's pods (-pods +selector):\n%s", diff)
+	}
+	if diff := cmp.Diff(service.Labels, scraped.Spec.Selector.MatchLabels); diff != "" {
+		t.Errorf("the ServiceMonitor's Service (-labels +selector):\n%s", diff)
+	}
+	want := []v1.ServicePort{{Name: port.Name, Port: port.ContainerPort, TargetPort: intstr.FromString(port.Name)}}
+	if diff := cmp.Diff(want, service.Spec.Ports); diff != "" {
+		t.Errorf("ports of the Service (-want +got):\n%s", diff)
+	}
+	if len(scraped.Spec.Endpoints) != 1 {
+		t.Fatalf("%d endpoints, want 1", len(scraped.Spec.Endpoints))
+	}
+	if e := scraped.Spec.Endpoints[0]; e.Port != port.Name || e.Scheme != "https" || e.BearerTokenFile == "" {
+		t.Errorf("scrapes %+v, want port %s over https with a token", e, port.Name)
+	}
+}
+
+// documentsOf are the documents of a file of YAML.
+func documentsOf(t *testing.T, name string) []string {
+	t.Helper()
+	text, err := manifests.Pools.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(string(text), "\n---\n")
 }

@@ -3,12 +3,8 @@
 package integration
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
@@ -17,93 +13,46 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/internal/rights"
 )
 
 // testUse compares what the roles of the project grant with what was asked for:
-// what nobody uses is not granted, and what somebody needs is not refused.
+// what nobody uses is not granted, and what somebody needs is not refused. The
+// pool controller is not run here: test/pools does the same for it.
 func testUse(t *testing.T, l *lab) {
 	t.Helper()
-	requests := accountRequests(t, l.AuditLog())
-	granted := projectRules(t, l.client)
-	reasons := unused()
-	for _, account := range []string{schedulerAccount, exporterAccount, agentAccount} {
-		if len(requests[account]) == 0 {
-			t.Errorf("%s made no request", account)
-		}
-		for r, code := range requests[account] {
-			if code == 403 || code == 401 {
-				t.Errorf("%s was refused: %s", account, r)
-			}
-		}
-		for _, g := range granted[account] {
-			g.each(func(r right) {
-				one := rule{PolicyRule: rbacv1.PolicyRule{
-					Verbs: []string{r.verb}, APIGroups: []string{r.group}, Resources: []string{strings.TrimSuffix(r.resource+"/"+r.subresource, "/")},
-				}, namespace: g.namespace}
-				if r.name != "" {
-					one.ResourceNames = []string{r.name}
-				}
-				used := slices.ContainsFunc(slices.Collect(maps.Keys(requests[account])), one.allows)
-				key := account + ": " + r.String()
-				switch reason := reasons[key]; {
-				case !used && reason == "":
-					t.Errorf("%s: granted, and never used", key)
-				case used && reason != "":
-					t.Errorf("%s: used, although %q", key, reason)
-				}
-				delete(reasons, key)
-			})
-		}
-	}
-	for key := range reasons {
-		t.Errorf("%s: has a reason to be unused, and is not granted", key)
-	}
-}
-
-// accountRequests reads from the audit log what each of the project's accounts
-// asked for, with the worst answer.
-func accountRequests(t *testing.T, path string) map[string]map[right]int {
-	t.Helper()
-	f, err := os.Open(path)
+	f, err := os.Open(l.AuditLog())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	out := map[string]map[right]int{}
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e struct {
-			Verb           string
-			User           struct{ Username string }
-			ObjectRef      *struct{ APIGroup, Resource, Subresource, Namespace, Name string }
-			ResponseStatus struct{ Code int }
-		}
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			continue // a line that is being written
-		}
-		account, ours := strings.CutPrefix(e.User.Username, accountPrefix)
-		if !ours || e.ObjectRef == nil {
-			continue
-		}
-		if out[account] == nil {
-			out[account] = map[right]int{}
-		}
-		o := e.ObjectRef
-		r := right{e.Verb, o.APIGroup, o.Resource, o.Subresource, o.Namespace, o.Name}
-		out[account][r] = max(out[account][r], e.ResponseStatus.Code)
-	}
-	if err := lines.Err(); err != nil {
+	requests, err := rights.Requests(f)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	granted, reasons := projectRules(t, l.client), unused()
+	for _, account := range []string{schedulerAccount, exporterAccount, agentAccount} {
+		asked := requests[accountPrefix+account]
+		if len(asked) == 0 {
+			t.Errorf("%s made no request", account)
+		}
+		for r, code := range asked {
+			if code == 403 || code == 401 {
+				t.Errorf("%s was refused: %s", account, r)
+			}
+		}
+		for _, fault := range rights.Unused(granted[account], asked, reasons[account]) {
+			t.Errorf("%s: %s", account, fault)
+		}
+	}
 }
 
 // projectRules are what the project's own roles grant, by account; the bindings
 // to other roles are checked on the way.
-func projectRules(t *testing.T, client kubernetes.Interface) map[string][]rule {
+func projectRules(t *testing.T, client kubernetes.Interface) map[string][]rights.Rule {
 	t.Helper()
-	out := map[string][]rule{}
+	out := map[string][]rights.Rule{}
 	foreign := map[string][]string{}
 	add := func(subjects []rbacv1.Subject, ref rbacv1.RoleRef, namespace string) {
 		for _, s := range subjects {
@@ -119,7 +68,7 @@ func projectRules(t *testing.T, client kubernetes.Interface) map[string][]rule {
 				t.Fatal(err)
 			}
 			for _, r := range rules {
-				out[s.Name] = append(out[s.Name], rule{r, namespace})
+				out[s.Name] = append(out[s.Name], rights.Rule{PolicyRule: r, Namespace: namespace})
 			}
 		}
 	}
