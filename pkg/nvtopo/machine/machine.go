@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -32,6 +33,9 @@ type Machine struct {
 	GPUMemoryMiB int64 `json:"gpuMemoryMiB"`
 	// PCIeGen is the generation of the GPUs' slots.
 	PCIeGen nvtopo.PCIeGen `json:"pcieGen"`
+	// Resource is the extended resource that its vendor's device plugin offers;
+	// empty for NVIDIA's.
+	Resource string `json:"resource,omitempty"`
 	// Switched says that all NVLink paths go through switches.
 	Switched bool `json:"switched,omitempty"`
 
@@ -43,6 +47,9 @@ type Machine struct {
 
 	// Links is the matrix of `nvidia-smi topo -m`, one row per GPU.
 	Links []string `json:"links"`
+	// Hops is the number of fabric links that the path of each pair takes one after
+	// the other, where some take more than one. PCIe paths have 1.
+	Hops []string `json:"hops,omitempty"`
 	// PCIe is the matrix of `nvidia-smi topo -mp`, where known: the PCIe levels
 	// also of pairs with NVLink; "-" is an unknown level.
 	PCIe []string `json:"pcie,omitempty"`
@@ -190,7 +197,10 @@ func (m *Machine) links() (map[[2]int]nvtopo.Link, error) {
 			return nil, err
 		}
 	}
-	perLink := nvtopo.NVLinkPerLink(m.Model)
+	hops, err := m.hops()
+	if err != nil {
+		return nil, err
+	}
 	out := map[[2]int]nvtopo.Link{}
 	for i := range m.GPUs {
 		for j := range m.GPUs {
@@ -210,10 +220,40 @@ func (m *Machine) links() (map[[2]int]nvtopo.Link, error) {
 			if !class.IsFabric() && level != nvtopo.PCIeUnknown && level != class.PCIe {
 				return nil, fmt.Errorf("GPUs %d and %d: link %s, but PCIe level %s", i, j, class, level)
 			}
-			out[[2]int{i, j}] = nvtopo.NewLink(class, level, m.PCIeGen, perLink, m.Switched && class.IsFabric())
+			perLink := nvtopo.FabricPerLink(class.Kind, m.Model)
+			l := nvtopo.NewLink(class, level, m.PCIeGen, perLink, m.Switched && class.IsFabric())
+			if class.IsFabric() {
+				l = l.Over(hops(i, j))
+			}
+			out[[2]int{i, j}] = l
 		}
 	}
 	return out, nil
+}
+
+// hops returns how many fabric links join two GPUs one after the other: 1 where
+// the file does not say.
+func (m *Machine) hops() (func(i, j int) int, error) {
+	if len(m.Hops) == 0 {
+		return func(int, int) int { return 1 }, nil
+	}
+	rows, err := matrix("hops", m.Hops, len(m.GPUs))
+	if err != nil {
+		return nil, err
+	}
+	n := make([][]int, len(rows))
+	for i, row := range rows {
+		n[i] = make([]int, len(row))
+		for j, s := range row {
+			if i == j {
+				continue
+			}
+			if n[i][j], err = strconv.Atoi(s); err != nil || n[i][j] < 1 {
+				return nil, fmt.Errorf("hops of GPUs %d and %d: %q is not a number from 1 on", i, j, s)
+			}
+		}
+	}
+	return func(i, j int) int { return n[i][j] }, nil
 }
 
 // matrix splits the rows of an n x n matrix with X on its diagonal.
