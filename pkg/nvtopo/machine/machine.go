@@ -207,28 +207,41 @@ func (m *Machine) links() (map[[2]int]nvtopo.Link, error) {
 			if i == j {
 				continue
 			}
-			class, err := nvtopo.ParseClass(classes[i][j])
+			level := "-"
+			if len(levels) > 0 {
+				level = levels[i][j]
+			}
+			l, err := m.link(classes[i][j], level, hops(i, j))
 			if err != nil {
-				return nil, fmt.Errorf("link of GPUs %d and %d: %w", i, j, err)
-			}
-			level := nvtopo.PCIeUnknown
-			if len(levels) > 0 && levels[i][j] != "-" {
-				if level, err = nvtopo.ParsePCIeLevel(levels[i][j]); err != nil {
-					return nil, fmt.Errorf("PCIe level of GPUs %d and %d: %w", i, j, err)
-				}
-			}
-			if !class.IsFabric() && level != nvtopo.PCIeUnknown && level != class.PCIe {
-				return nil, fmt.Errorf("GPUs %d and %d: link %s, but PCIe level %s", i, j, class, level)
-			}
-			perLink := nvtopo.FabricPerLink(class.Kind, m.Model)
-			l := nvtopo.NewLink(class, level, m.PCIeGen, perLink, m.Switched && class.IsFabric())
-			if class.IsFabric() {
-				l = l.Over(hops(i, j))
+				return nil, fmt.Errorf("GPUs %d and %d: %w", i, j, err)
 			}
 			out[[2]int{i, j}] = l
 		}
 	}
 	return out, nil
+}
+
+// link is the path of a pair: its class, its PCIe level ("-" where unknown) and, if
+// that is a fabric, the number of its hops.
+func (m *Machine) link(name, pcie string, hops int) (nvtopo.Link, error) {
+	class, err := nvtopo.ParseClass(name)
+	if err != nil {
+		return nvtopo.Link{}, err
+	}
+	level := nvtopo.PCIeUnknown
+	if pcie != "-" {
+		if level, err = nvtopo.ParsePCIeLevel(pcie); err != nil {
+			return nvtopo.Link{}, err
+		}
+	}
+	perLink := nvtopo.FabricPerLink(class.Kind, m.Model)
+	if class.IsFabric() {
+		return nvtopo.NewLink(class, level, m.PCIeGen, perLink, m.Switched).Over(hops), nil
+	}
+	if level != nvtopo.PCIeUnknown && level != class.PCIe {
+		return nvtopo.Link{}, fmt.Errorf("link %s, but PCIe level %s", class, level)
+	}
+	return nvtopo.NewLink(class, level, m.PCIeGen, perLink, false), nil
 }
 
 // hops returns how many fabric links join two GPUs one after the other: 1 where

@@ -102,6 +102,7 @@ func checkGraph(t *testing.T, g *nvtopo.Graph) {
 
 // addVendors adds a text of every kind and size of the other tools.
 func addVendors(f *testing.F) {
+	f.Helper()
 	for _, name := range []string{"ascend-910b3-8", "ascend-a3-16", "mi250x-8", "amd-pcie-4"} {
 		f.Add(example(f, name), false)
 		f.Add(example(f, name), true)

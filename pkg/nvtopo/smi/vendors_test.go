@@ -16,11 +16,11 @@ import (
 )
 
 // example reads one of the texts in testdata: those of a whole machine.
-func example(t testing.TB, name string) string {
-	t.Helper()
+func example(tb testing.TB, name string) string {
+	tb.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(text)
 }
@@ -176,11 +176,13 @@ func TestOtherVendorsErrors(t *testing.T) {
 		"NPU rows alone":       {"NPU0 X HCCS\nNPU1 HCCS X\n", Options{}, SyntaxError{1, 1, "row before the header line NPU0, NPU1, …"}},
 		"an NPU cell cut":      {"\tNPU0 NPU1\nNPU0 X HCCS\nNPU1 HCC", Options{}, SyntaxError{3, 6, `row NPU1, column NPU0: want HCCS, HCCS_SW, SIO, PIX, PXB, PHB or SYS, found "HCC"`}},
 		"a path npu-smi does not know": {
-			"\tNPU0 NPU1\nNPU0 X NA\nNPU1 NA X\n", Options{},
+			"\tNPU0 NPU1\nNPU0 X NA\nNPU1 NA X\n",
+			Options{},
 			SyntaxError{2, 8, "row NPU0, column NPU1: npu-smi does not know this path (NA)"},
 		},
 		"NPUs asymmetric": {
-			"\tNPU0 NPU1\nNPU0 X HCCS\nNPU1 PIX X\n", Options{},
+			"\tNPU0 NPU1\nNPU0 X HCCS\nNPU1 PIX X\n",
+			Options{},
 			SyntaxError{3, 6, "NPU1 to NPU0 is PIX, but NPU0 to NPU1 is HCCS1: the matrix is not symmetric"},
 		},
 		"NPUs twice":          {"\tNPU0 NPU0\n", Options{}, SyntaxError{1, 7, "column NPU0 after NPU0: want ascending numbers"}},
@@ -189,7 +191,8 @@ func TestOtherVendorsErrors(t *testing.T) {
 			"\tNPU0 NPU1 NIC0\n", Options{}, SyntaxError{1, 12, `column title "NIC0" is neither an NPU nor an affinity`},
 		},
 		"an NPU's affinity": {
-			"\tNPU0 CPU Affinity\nNPU0 X 0-x\n", Options{},
+			"\tNPU0 CPU Affinity\nNPU0 X 0-x\n",
+			Options{},
 			SyntaxError{2, 8, `affinity "0-x": want a list such as 0-3,8 or N/A: CPU list "0-x": "x" is not a CPU number`},
 		},
 		"no link types":       {"=== Hops between two GPUs ===\n  GPU0\nGPU0 0\n", Options{}, SyntaxError{3, 7, `the table "Link Type between two GPUs" is missing`}},
@@ -201,26 +204,31 @@ func TestOtherVendorsErrors(t *testing.T) {
 		"the table twice":     {rocmPair + rocmPair, Options{}, SyntaxError{5, 1, `a second "Link Type between two GPUs": give one output`}},
 		"an unknown link":     {strings.ReplaceAll(rocmPair, "XGMI", "XXXX"), Options{}, SyntaxError{3, 8, `row GPU0, column GPU1: want XGMI or PCIE, found "XXXX"`}},
 		"links asymmetric": {
-			strings.Replace(rocmPair, "GPU1 XGMI", "GPU1 PCIE", 1), Options{},
+			strings.Replace(rocmPair, "GPU1 XGMI", "GPU1 PCIE", 1),
+			Options{},
 			SyntaxError{4, 6, `Link Type between two GPUs: GPU1 to GPU0 is "PCIE", but GPU0 to GPU1 is "XGMI": the table is not symmetric`},
 		},
 		"a weight between hops": {weights("17"), Options{}, SyntaxError{7, 8, "row GPU0, column GPU1: XGMI of weight 17: want a multiple of 15, one hop each, up to 240"}},
 		"a weight of words":     {weights("N/A"), Options{}, SyntaxError{3, 8, `row GPU0, column GPU1: want a number between 1 and 10000, found "N/A"`}},
 		"a weight without end":  {weights("99999999999999999999"), Options{}, SyntaxError{3, 8, `row GPU0, column GPU1: want a number between 1 and 10000, found "99999999999999999999"`}},
 		"other GPUs elsewhere": {
-			"=== Hops between two GPUs ===\n  GPU0\nGPU0 0\n" + rocmPair, Options{},
+			"=== Hops between two GPUs ===\n  GPU0\nGPU0 0\n" + rocmPair,
+			Options{},
 			SyntaxError{2, 3, `Hops between two GPUs: other GPUs than in "Link Type between two GPUs"`},
 		},
 		"a GPU without a NUMA node": {
-			rocmPair + "=== Numa Nodes ===\nGPU[0] : (Topology) Numa Node: 0\n", Options{},
+			rocmPair + "=== Numa Nodes ===\nGPU[0] : (Topology) Numa Node: 0\n",
+			Options{},
 			SyntaxError{4, 1, `GPU1 is not in the list "Numa Nodes"`},
 		},
 		"a NUMA line cut": {
-			rocmPair + "=== Numa Nodes ===\nGPU[0] : (Topology) Numa\n", Options{},
+			rocmPair + "=== Numa Nodes ===\nGPU[0] : (Topology) Numa\n",
+			Options{},
 			SyntaxError{6, 1, `want a line such as "GPU[0] : (Topology) Numa Node: 0"`},
 		},
 		"a NUMA node out of range": {
-			rocmPair + "=== Numa Nodes ===\nGPU[0] : (Topology) Numa Node: 2000\n", Options{},
+			rocmPair + "=== Numa Nodes ===\nGPU[0] : (Topology) Numa Node: 2000\n",
+			Options{},
 			SyntaxError{6, 32, "NUMA node 2000 is greater than 1023"},
 		},
 		"a NUMA node that numactl does not know": {
