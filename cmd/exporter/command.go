@@ -50,7 +50,7 @@ they sit on, and keeps the node's NodeGPUTopology, topology labels and Lease tru
 		RunE:         func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.source, "source", "nvml", "where the graph comes from: nvml, machine:NAME of the catalogue, or file:PATH of a captured nvidia-smi topo -m or a NodeGPUTopology")
+	f.StringVar(&o.source, "source", "nvml", "where the graph comes from: nvml, machine:NAME of the catalogue, or file:PATH of captured text (nvidia-smi topo -m, npu-smi info -t topo, rocm-smi --showtopo) or a NodeGPUTopology")
 	f.StringVar(&o.cfg.NodeName, "node-name", getenv("NODE_NAME"), "name of the node; by default the environment variable NODE_NAME")
 	f.DurationVar(&o.cfg.Interval, "interval", 30*time.Second, "time between two readings without an event")
 	f.StringVar(&o.sysfsRoot, "sysfs-root", "/sys", "where the host's sysfs is mounted")

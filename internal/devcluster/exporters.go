@@ -73,7 +73,8 @@ func (c *Cluster) runExporter(ctx context.Context, node *NodeSpec, opts Exporter
 		return fmt.Errorf("make the exporter's client: %w", err)
 	}
 	e, err := exporter.New(exporter.Config{
-		NodeName: node.Name, Namespace: systemNamespace, Interval: opts.Interval, AssumeEnforced: !opts.Unenforced, Compact: opts.Compact,
+		NodeName: node.Name, Namespace: systemNamespace, Resource: node.Resource(), Interval: opts.Interval,
+		AssumeEnforced: !opts.Unenforced, Compact: opts.Compact,
 	}, exporter.Static(graph), kube, dyn)
 	if err != nil {
 		return fmt.Errorf("node %s: %w", node.Name, err)

@@ -46,6 +46,15 @@ func (s *NodeSpec) Graph() (*nvtopo.Graph, error) {
 	return g, nil
 }
 
+// Resource is the extended resource under which the node offers its GPUs.
+func (s *NodeSpec) Resource() string {
+	m, err := machine.Lookup(s.Machine)
+	if err != nil || m.Resource == "" {
+		return v1alpha1.DefaultResource
+	}
+	return m.Resource
+}
+
 // AddNode makes the node, ready and with the CPUs, memory and GPUs of its
 // machine. Its link graph is published by RunExporters.
 func (c *Cluster) AddNode(ctx context.Context, spec NodeSpec) (*v1.Node, error) {
@@ -104,10 +113,10 @@ func NodeObject(spec *NodeSpec, g *nvtopo.Graph) *v1.Node {
 		memory += g.NUMANodes[i].Memory
 	}
 	capacity := v1.ResourceList{
-		v1.ResourceCPU:    *resource.NewQuantity(int64(cpus), resource.DecimalSI),
-		v1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
-		v1.ResourcePods:   *resource.NewQuantity(maxPods, resource.DecimalSI),
-		v1.ResourceName(v1alpha1.DefaultResource): *resource.NewQuantity(int64(g.Len()), resource.DecimalSI),
+		v1.ResourceCPU:                   *resource.NewQuantity(int64(cpus), resource.DecimalSI),
+		v1.ResourceMemory:                *resource.NewQuantity(memory, resource.BinarySI),
+		v1.ResourcePods:                  *resource.NewQuantity(maxPods, resource.DecimalSI),
+		v1.ResourceName(spec.Resource()): *resource.NewQuantity(int64(g.Len()), resource.DecimalSI),
 	}
 	labels := map[string]string{v1.LabelHostname: spec.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64"}
 	maps.Copy(labels, spec.Labels)

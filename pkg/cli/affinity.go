@@ -94,7 +94,7 @@ func (o *affinityOptions) run(cmd *cobra.Command) error {
 	switch {
 	case len(cpus) > 0:
 	case len(free) == 0:
-		return noAnswerf("the input names no CPUs that may be used; with nvidia-smi text --numactl adds them")
+		return noAnswerf("the input names no CPUs that may be used; with captured text --numactl adds them")
 	case o.cpus > 0:
 		return noAnswerf("--cpus %d: only %d CPUs may be used: %s", o.cpus, len(free), free)
 	default:

@@ -63,6 +63,13 @@ func TestGoldenOutputs(t *testing.T) {
 		"pick-mixed-json":        "pick -n 2 -f testdata/object.yaml --allow-mixed-models -o json",
 		"pick-npu-json":          "pick -n 1 -f testdata/object.yaml --resource example.com/npu -o json",
 		"pick-numactl":           "pick -n 3 -f testdata/dgx1v.txt --numactl testdata/numactl.txt --gpu-model P100",
+		"matrix-ascend":          "matrix -f testdata/ascend.txt",
+		"pick-ascend":            "pick -n 4 -f testdata/ascend.txt --free 2,3,4,5,6,7 --gpu-model Ascend_910A --min-link HCCS",
+		"export-ascend":          "export -f testdata/ascend.txt --name node-a",
+		"matrix-amd":             "matrix -f testdata/amd.txt",
+		"matrix-amd-bandwidth":   "matrix -f testdata/amd.txt --gpu-model MI250X --show bandwidth",
+		"pick-amd":               "pick -n 4 -f testdata/amd.txt --free 0,1,3,4,5,7",
+		"export-amd":             "export --machine mi250x-8 --name node-a",
 		"groups":                 "groups -g 3 -f testdata/dgx1v.txt",
 		"groups-1":               "groups -g 1 -f testdata/object.yaml",
 		"groups-json":            "groups -g 2 -f testdata/dgx1v.txt --free 0-4 -o json",
@@ -122,6 +129,8 @@ func checkGolden(t *testing.T, lines map[string]string) {
 
 func TestBadCallsSayWhatIsWrong(t *testing.T) {
 	cut := "\tGPU0\tGPU1\nGPU0\t X \tNV1\n"
+	cutNPU := "\tNPU0 NPU1\nNPU0 X HCCS\n"
+	cutROCm := "== Link Type between two GPUs ==\n  GPU0 GPU1\nGPU0 0 XGMI\nGPU1 XGM"
 	pair := "\tGPU0\tGPU1\nGPU0\t X \tNV1\nGPU1\tNV1\t X \n"
 	cases := map[string]struct {
 		line  string
@@ -175,6 +184,8 @@ func TestBadCallsSayWhatIsWrong(t *testing.T) {
 		"a file that is not there":        {line: "matrix -f testdata/none", code: ExitInput, want: []string{"testdata/none"}},
 		"a file of NUMA that is cut":      {line: "matrix -f testdata/dgx1v.txt --numactl -", input: "node 0 cpus: x", code: ExitInput, want: []string{"standard input: line 1, column"}},
 		"text that is cut":                {line: "matrix -f -", input: cut, code: ExitInput, want: []string{"standard input: line 2, column", "GPU1 is missing"}},
+		"npu-smi's text that is cut":      {line: "matrix -f -", input: cutNPU, code: ExitInput, want: []string{"standard input: line 2, column", "NPU1 is missing"}},
+		"rocm-smi's text that is cut":     {line: "matrix -f -", input: cutROCm, code: ExitInput, want: []string{"standard input: line 4, column", "GPU1 ends before column GPU1"}},
 		"an empty input":                  {line: "matrix -f -", code: ExitInput, want: []string{"standard input: line 1"}},
 		"JSON that is cut":                {line: "matrix -f -", input: "{\n  \"kind\": ", code: ExitInput, want: []string{"standard input: line 2, column"}},
 		"YAML that is none":               {line: "matrix -f -", input: "kind: a\n  b: c", code: ExitInput, want: []string{"standard input: not YAML", "line 2"}},

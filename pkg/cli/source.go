@@ -34,7 +34,7 @@ const maxCluster = 1 << 30
 type source struct {
 	file, machine, node string
 
-	numactl, gpuModel string // what nvidia-smi's text does not contain
+	numactl, gpuModel string // what captured text does not contain
 	pcieGen           uint8
 
 	resource            string // which of the object's resources
@@ -53,13 +53,13 @@ type input struct {
 // bind adds these flags to a command.
 func (s *source) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVarP(&s.file, "file", "f", "", `file with "nvidia-smi topo -m" text or a NodeGPUTopology (YAML or JSON); "-" is standard input`)
+	f.StringVarP(&s.file, "file", "f", "", `file with the text of "nvidia-smi topo -m", "npu-smi info -t topo" or "rocm-smi --showtopo", or a NodeGPUTopology (YAML or JSON); "-" is standard input`)
 	f.StringVar(&s.machine, "machine", "", "machine of the built-in catalogue")
 	f.StringVar(&s.node, "node", "", "node of a cluster whose NodeGPUTopology is read")
-	f.StringVar(&s.numactl, "numactl", "", `with nvidia-smi text: file with the output of "numactl --hardware" of that machine`)
-	f.StringVar(&s.gpuModel, "gpu-model", "", "with nvidia-smi text: product name of the GPUs, which decides the bandwidth of an NVLink")
-	f.Uint8Var(&s.pcieGen, "pcie-gen", 0, "with nvidia-smi text: PCI Express generation of the GPUs, 3 to 5 (unknown counts as 4)")
-	f.StringVar(&s.resource, "resource", "", "extended resource the GPUs count under; selects one if a NodeGPUTopology has several (default: the only one, else "+v1alpha1.DefaultResource+")")
+	f.StringVar(&s.numactl, "numactl", "", `with such text: file with the output of "numactl --hardware" of that machine`)
+	f.StringVar(&s.gpuModel, "gpu-model", "", "with such text: product name of the GPUs, which decides the bandwidth of a fabric link")
+	f.Uint8Var(&s.pcieGen, "pcie-gen", 0, "with such text: PCI Express generation of the GPUs, 3 to 5 (unknown counts as 4)")
+	f.StringVar(&s.resource, "resource", "", "extended resource the GPUs count under; selects one if a NodeGPUTopology has several (default: the only one, else the vendor's)")
 	f.StringVar(&s.kubeconfig, "kubeconfig", "", "with --node: kubeconfig file (default: KUBECONFIG, then ~/.kube/config)")
 	f.StringVar(&s.context, "context", "", "with --node: context of the kubeconfig")
 }
@@ -82,7 +82,7 @@ func (s *source) load(cmd *cobra.Command) (*input, error) {
 		if err != nil {
 			return nil, inputf("--machine: %w", err)
 		}
-		return s.fromGraph(s.machine, g), nil
+		return s.fromGraph(s.machine, m.Resource, g), nil
 	case s.node != "":
 		obj, err := s.fetch(cmd.Context())
 		if err != nil {
@@ -122,7 +122,7 @@ func (s *source) loadFile(cmd *cobra.Command) (*input, error) {
 			return nil, inputf("%s: %w", shownName(s.numactl), err)
 		}
 	}
-	g, err := smi.Parse(bytes.NewReader(data), opts)
+	g, tool, err := smi.ParseTool(bytes.NewReader(data), opts)
 	if err != nil {
 		return nil, inputf("%s: %w", shown, err)
 	}
@@ -130,14 +130,15 @@ func (s *source) loadFile(cmd *cobra.Command) (*input, error) {
 	if s.file != stdin {
 		name = strings.TrimSuffix(filepath.Base(s.file), filepath.Ext(s.file))
 	}
-	return s.fromGraph(name, g), nil
+	return s.fromGraph(name, tool.Resource(), g), nil
 }
 
-func (s *source) fromGraph(name string, g *nvtopo.Graph) *input {
-	return &input{name: name, resource: cmp.Or(s.resource, v1alpha1.DefaultResource), graph: g}
+// fromGraph takes vendors as the resource unless the user names one.
+func (s *source) fromGraph(name, vendors string, g *nvtopo.Graph) *input {
+	return &input{name: name, resource: cmp.Or(s.resource, vendors, v1alpha1.DefaultResource), graph: g}
 }
 
-// refuseTextFlags refuses flags that add to nvidia-smi's text if there is no such text.
+// refuseTextFlags refuses flags that add to captured text if there is no such text.
 // Ignoring them would mislead the user.
 func (s *source) refuseTextFlags(because string) error {
 	for _, f := range []struct {
@@ -145,7 +146,7 @@ func (s *source) refuseTextFlags(because string) error {
 		set  bool
 	}{{"--numactl", s.numactl != ""}, {"--gpu-model", s.gpuModel != ""}, {"--pcie-gen", s.pcieGen != 0}} {
 		if f.set {
-			return usagef("%s goes with nvidia-smi text only, not with %s", f.name, because)
+			return usagef("%s goes with captured text only, not with %s", f.name, because)
 		}
 	}
 	return nil

@@ -68,7 +68,7 @@ var manifest = regexp.MustCompile(`\A\s*\{|(?m:^(apiVersion|kind)\s*:)`)
 
 func (s fileSource) parse(b []byte) (*nvtopo.Graph, error) {
 	if !manifest.Match(b) {
-		return smi.Parse(bytes.NewReader(b), s.opts)
+		return s.parseText(b)
 	}
 	var t v1alpha1.NodeGPUTopology
 	if err := yaml.UnmarshalStrict(b, &t); err != nil {
@@ -86,4 +86,14 @@ func (s fileSource) parse(b []byte) (*nvtopo.Graph, error) {
 		return nil, fmt.Errorf("no GPUs of resource %s", s.resource)
 	}
 	return g, nil
+}
+
+// parseText reads a captured text. Another vendor's accelerators under NVIDIA's
+// resource would be given to pods that cannot use them.
+func (s fileSource) parseText(b []byte) (*nvtopo.Graph, error) {
+	g, tool, err := smi.ParseTool(bytes.NewReader(b), s.opts)
+	if err == nil && tool != smi.NVIDIA && s.resource == v1alpha1.DefaultResource {
+		return nil, fmt.Errorf("this is text of %q, but the resource is %s: set --resource, for example to %s", tool, s.resource, tool.Resource())
+	}
+	return g, err
 }

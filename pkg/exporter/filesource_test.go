@@ -19,6 +19,11 @@ const twoGPUs = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\n" +
 	"GPU0\t X \tNV4\t0-7\t0\n" +
 	"GPU1\tNV4\t X \t8-15\t1\n"
 
+const (
+	twoNPUs = "\tNPU0       NPU1       CPU Affinity\nNPU0       X          HCCS       0-23\nNPU1       HCCS       X          0-23\n"
+	twoDies = "= Link Type between two GPUs =\n       GPU0         GPU1\nGPU0   0            XGMI\nGPU1   XGMI         0\n"
+)
+
 func write(t *testing.T, content string) string {
 	t.Helper()
 	p := filepath.Join(t.TempDir(), "input")
@@ -51,6 +56,8 @@ func TestOpenReadsWhatItIsGiven(t *testing.T) {
 		wantClass            string
 	}{
 		"a captured text":           {spec: "file:" + write(t, twoGPUs), wantGPUs: 2, wantUsable: 2, wantClass: "NV4"},
+		"npu-smi's text":            {spec: "file:" + write(t, twoNPUs), resource: "huawei.com/Ascend910B", wantGPUs: 2, wantUsable: 2, wantClass: "HCCS1"},
+		"rocm-smi's text":           {spec: "file:" + write(t, twoDies), resource: "amd.com/gpu", wantGPUs: 2, wantUsable: 2, wantClass: "XGMI1"},
 		"an object in YAML":         {spec: "file:" + write(t, object(t, v1alpha1.Kind)), wantGPUs: 4, wantUsable: 3, wantClass: "NV18"},
 		"an object in JSON":         {spec: "file:" + write(t, string(asJSON)), wantGPUs: 4, wantUsable: 3, wantClass: "NV18"},
 		"a machine":                 {spec: "machine:dgx-h100", wantGPUs: 8, wantUsable: 8, wantClass: "NV18"},
@@ -83,6 +90,9 @@ func TestOpenRefusesWhatItCannotRead(t *testing.T) {
 		"a cut text":                  {spec: "file:" + write(t, strings.Join(strings.SplitAfter(twoGPUs, "\n")[:2], "")), want: "GPU1"},
 		"an object of another kind":   {spec: "file:" + write(t, object(t, "Node")), want: `kind is "Node"`},
 		"an object with a wrong word": {spec: "file:" + write(t, object(t, v1alpha1.Kind)+"\nspek: {}\n"), want: "spek"},
+		"NPUs as NVIDIA's GPUs":       {spec: "file:" + write(t, twoNPUs), want: `"npu-smi info -t topo", but the resource is nvidia.com/gpu: set --resource, for example to huawei.com/Ascend910`},
+		"AMD's GPUs as NVIDIA's":      {spec: "file:" + write(t, twoDies), resource: "nvidia.com/gpu", want: "for example to amd.com/gpu"},
+		"a cut table of rocm-smi":     {spec: "file:" + write(t, twoDies[:len(twoDies)-len("GPU1   XGMI         0\n")]), resource: "amd.com/gpu", want: "line 3, column 25: Link Type between two GPUs: row GPU1 is missing"},
 		"another resource":            {spec: "file:" + write(t, object(t, v1alpha1.Kind)), resource: "amd.com/gpu", want: "no GPUs of resource amd.com/gpu"},
 	}
 	for name, tc := range tests {

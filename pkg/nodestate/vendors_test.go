@@ -4,6 +4,8 @@ package nodestate
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -11,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/smi"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -52,8 +56,10 @@ func twoVendors(t *testing.T) (*rig, *podrequest.Options) {
 }
 
 // asksOther is a container with devices of the other vendor.
-func asksOther(name, count string) v1.Container {
-	l := v1.ResourceList{otherVendor: resource.MustParse(count)}
+func asksOther(name, count string) v1.Container { return asks(otherVendor, name, count) }
+
+func asks(res v1.ResourceName, name, count string) v1.Container {
+	l := v1.ResourceList{res: resource.MustParse(count)}
 	return v1.Container{Name: name, Resources: v1.ResourceRequirements{Requests: l, Limits: l}}
 }
 
@@ -116,5 +122,104 @@ func TestTwoVendorsResourcesSideBySide(t *testing.T) {
 	}
 	if v := r.Judge(&placement.Demand{Request: req}, info, l); v.Reason != placement.FewGPUs {
 		t.Errorf("three of two devices left: %q, want %q", v.Reason, placement.FewGPUs)
+	}
+}
+
+// graphOfText is the link graph in a text of another vendor's tool, one of the examples
+// of package smi.
+func graphOfText(t *testing.T, name string) *nvtopo.Graph {
+	t.Helper()
+	f, err := os.Open(filepath.Join("..", "nvtopo", "smi", "testdata", name+".txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	g, err := smi.Parse(f, smi.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// TestEachVendorsBestLinkedSet places two pods, one after the other, on a node of each
+// vendor, under a profile for all resources.
+func TestEachVendorsBestLinkedSet(t *testing.T) {
+	tests := map[string]struct {
+		text       string // none: NVIDIA's node of the catalogue
+		first      string
+		wantFirst  []string
+		second     string
+		minLink    string
+		wantSecond []string
+		tooMany    string // so many are refused after both
+	}{
+		"huawei.com/Ascend910": {
+			text: "ascend-910-two-groups", first: "2", wantFirst: []string{"NPU-0", "NPU-1"},
+			// Only the other group still has four that HCCS joins.
+			second: "4", minLink: "HCCS", wantSecond: []string{"NPU-4", "NPU-5", "NPU-6", "NPU-7"}, tooMany: "3",
+		},
+		"huawei.com/Ascend910B": {
+			// All are joined; two share each NUMA node.
+			text: "ascend-910b3-8", first: "1", wantFirst: []string{"NPU-0"},
+			second: "4", minLink: "HCCS", wantSecond: []string{"NPU-2", "NPU-3", "NPU-4", "NPU-5"}, tooMany: "4",
+		},
+		otherVendor: {
+			// The dies of one package. Of the six that are left only 4-5-7-6-4 is a ring of direct links.
+			text: "mi250x-8", first: "2", wantFirst: []string{"GPU-0", "GPU-1"},
+			second: "4", minLink: "XGMI", wantSecond: []string{"GPU-4", "GPU-5", "GPU-6", "GPU-7"}, tooMany: "3",
+		},
+		testResource: {first: "2", second: "2", minLink: "NV12", tooMany: "1"},
+	}
+	for res, tc := range tests {
+		t.Run(res, func(t *testing.T) {
+			r := newRig(t, "a100-pcie-4-bridged")
+			bridged := topologyOf(t, "n", "a100-pcie-4-bridged")
+			if tc.text == "" {
+				tc.wantFirst = []string{bridged.Spec.GPUs[0].ID, bridged.Spec.GPUs[1].ID}
+				tc.wantSecond = []string{bridged.Spec.GPUs[2].ID, bridged.Spec.GPUs[3].ID}
+			} else {
+				obj := v1alpha1.FromGraph("n", res, graphOfText(t, tc.text))
+				obj.ObjectMeta, obj.Spec.NodeUID = bridged.ObjectMeta, bridged.Spec.NodeUID
+				obj.ResourceVersion = "2"
+				if _, err := r.Apply(obj); err != nil {
+					t.Fatal(err)
+				}
+			}
+			opt := testOptions()
+			opt.Resources = []string{testResource, otherVendor, "huawei.com/Ascend910", "huawei.com/Ascend910B"}
+			ask := func(name, count, minLink string) (*placement.Demand, *v1.Pod) {
+				pod := gpuPod(name, 0)
+				pod.Spec.Containers = []v1.Container{asks(v1.ResourceName(res), "main", count)}
+				if minLink != "" {
+					pod = annotated(pod, podrequest.MinLinkKey, minLink)
+				}
+				req, err := podrequest.Parse(pod, opt)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return &placement.Demand{Request: req}, pod
+			}
+			info, l := r.view(t)
+			place := func(name, count, minLink string, want []string) {
+				t.Helper()
+				d, pod := ask(name, count, minLink)
+				a, reason := r.Reserve(d, pod, info, l)
+				if reason != placement.Fits {
+					t.Fatalf("%s of %s: %s", count, res, reason)
+				}
+				got := a.GPUs(res)
+				slices.Sort(got)
+				slices.Sort(want)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s of %s: got %v, want %v", count, res, got, want)
+				}
+			}
+			place("first", tc.first, "", tc.wantFirst)
+			place("second", tc.second, tc.minLink, tc.wantSecond)
+			d, _ := ask("third", tc.tooMany, "")
+			if v := r.Judge(d, info, l); v.Reason != placement.FewGPUs {
+				t.Errorf("%s more: %q, want %q", tc.tooMany, v.Reason, placement.FewGPUs)
+			}
+		})
 	}
 }

@@ -2,7 +2,10 @@
 
 package nvtopo
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // kB/s in one GB/s; GB = 10^9 bytes.
 const kBpsPerGBps = 1_000_000
@@ -82,6 +85,54 @@ func NVLinkPerLink(model string) int64 {
 	return 25_000_000
 }
 
+// fabricPerLink lists the payload bandwidth of one link of the other vendors'
+// fabrics in kB/s, one direction, by the beginning of a word of the product name;
+// the first match wins, and the last of a kind is for all other models.
+//
+// XGMI, 16 lanes of 2 bytes a transfer: 23 GT/s to MI100, 25 GT/s for MI200 (AMD's
+// pages on both microarchitectures), 32 GT/s for MI300 and MI325, 38.4 GT/s for
+// MI350 (128 and 153.6 GB/s in both directions in AMD's data sheets).
+//
+// HCCS: 240 Gbit/s for the first Ascend 910 (Huawei, Hot Chips 2019); 56 GB/s in
+// both directions from 910B on, of whose 7 links 392 GB/s are published, and of a
+// die of 910C, whose 7 links of 224 Gbit/s make 196 GB/s (Huawei's paper on
+// CloudMatrix384, arXiv 2506.12708).
+var fabricPerLink = map[LinkKind][]struct {
+	word string
+	kBps int64
+}{
+	KindXGMI: {
+		{"MI50", 46_000_000},
+		{"MI60", 46_000_000},
+		{"MI100", 46_000_000},
+		{"MI30", 64_000_000},
+		{"MI32", 64_000_000},
+		{"MI35", 76_800_000},
+		{"", 50_000_000},
+	},
+	KindHCCS: {
+		{"910A", 30_000_000}, {"910PRO", 30_000_000}, {"910PREMIUM", 30_000_000}, {"", 28_000_000},
+	},
+}
+
+// FabricPerLink returns the bandwidth of one link of a fabric in kB/s, one
+// direction, for an accelerator's product name, which may be empty. PCIe has no
+// such links: 0.
+func FabricPerLink(kind LinkKind, model string) int64 {
+	if kind == KindNVLink {
+		return NVLinkPerLink(model)
+	}
+	words := strings.FieldsFunc(strings.ToUpper(model), func(r rune) bool { return r == ' ' || r == '-' || r == '_' })
+	for _, e := range fabricPerLink[kind] {
+		if e.word == "" || slices.ContainsFunc(words, func(w string) bool {
+			return strings.HasPrefix(strings.TrimPrefix(w, "ASCEND"), e.word)
+		}) {
+			return e.kBps
+		}
+	}
+	return 0
+}
+
 // NewLink builds the link of a pair from its class: bandwidth and latency come
 // from the published constants. perLink is the bandwidth of one fabric link in
 // kB/s and is ignored for PCIe; pcie is the pair's PCIe level where the source
@@ -102,5 +153,14 @@ func NewLink(class Class, pcie PCIeLevel, gen PCIeGen, perLink int64, switched b
 	}
 	l.Bandwidth = PCIeBandwidth(gen, level)
 	l.Latency = pcieLatency[min(int(level), len(pcieLatency)-1)]
+	return l
+}
+
+// Over is a fabric link taken over so many links of the same kind, one after the
+// other. The accelerators between forward the traffic over links that have their
+// own to carry as well, so each divides the bandwidth; latencies add up.
+func (l Link) Over(hops int) Link {
+	l.Bandwidth /= int64(hops)
+	l.Latency *= int64(hops)
 	return l
 }

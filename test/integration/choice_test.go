@@ -103,7 +103,7 @@ func (c *choice) checkContainers(pod *v1.Pod) error {
 	var running, sidecars nvtopo.Mask
 	asked := 0
 	check := func(ctr *v1.Container, initial, stays bool) error {
-		want := int(ctr.Resources.Requests.Name(gpuResource, "").Value())
+		want := gpusIn(ctr.Resources.Requests)
 		set := c.containers[ctr.Name]
 		if set.Len() != want {
 			return fmt.Errorf("container %s has %d GPUs, asks for %d", ctr.Name, set.Len(), want)
@@ -146,13 +146,22 @@ func (c *choice) checkContainers(pod *v1.Pod) error {
 		return fmt.Errorf("%d containers have GPUs, %d ask for some", len(c.Containers), asked)
 	}
 	total := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	if want := int(total.Name(gpuResource, "").Value()); c.set.Len() != want {
+	if want := gpusIn(total); c.set.Len() != want {
 		return fmt.Errorf("the pod has GPUs %v, needs %d at once", c.set.Positions(), want)
 	}
 	if want := int(total.Cpu().Value()); len(c.cpus) != 0 && len(c.cpus) != want { // Value rounds up
 		return fmt.Errorf("cpuset %s has %d CPUs, the pod asks for %d", c.CPUSet, len(c.cpus), want)
 	}
 	return nil
+}
+
+// gpusIn counts the GPUs of all vendors in a list of resources.
+func gpusIn(list v1.ResourceList) int {
+	n := 0
+	for _, res := range vendorResources() {
+		n += int(list.Name(v1.ResourceName(res), "").Value())
+	}
+	return n
 }
 
 // annotations are the output annotations that the choice implies.

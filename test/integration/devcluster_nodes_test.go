@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -52,7 +53,7 @@ func TestDevclusterPublishesEveryMachine(t *testing.T) { //nolint:tparallel // i
 			if err != nil {
 				t.Fatal(err)
 			}
-			gpus := node.Status.Allocatable[v1alpha1.DefaultResource]
+			gpus := node.Status.Allocatable[v1.ResourceName(spec.Resource())]
 			if int(gpus.Value()) != want.Len() || node.Status.Allocatable.Cpu().IsZero() || node.Labels["zone"] != "a" {
 				t.Errorf("allocatable %v and labels %v, want %d GPUs, CPUs and zone=a", node.Status.Allocatable, node.Labels, want.Len())
 			}
@@ -68,7 +69,7 @@ func TestDevclusterPublishesEveryMachine(t *testing.T) { //nolint:tparallel // i
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(want, graphs[v1alpha1.DefaultResource], cmp.AllowUnexported(nvtopo.Graph{})); d != "" {
+			if d := cmp.Diff(want, graphs[spec.Resource()], cmp.AllowUnexported(nvtopo.Graph{})); d != "" {
 				t.Errorf("the published graph differs from the catalogue's (-catalogue +published):\n%s", d)
 			}
 			if got.Spec.NodeUID != node.UID || !meta.IsStatusConditionTrue(got.Status.Conditions, v1alpha1.ConditionEnforced) {

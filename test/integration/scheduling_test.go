@@ -3,6 +3,7 @@
 package integration
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
@@ -15,6 +16,7 @@ const (
 	topologyProfile = "topology-only"
 	numaProfile     = "numa-only"
 	agentProfile    = "agents-only"
+	vendorsProfile  = "all-vendors"
 	defaultProfile  = "default-scheduler"
 )
 
@@ -24,7 +26,9 @@ var bothWrites = []string{preBindProfile, bindingProfile}
 // schedulingProfiles are profiles of one process, so that every subtest also
 // tests that they do not disturb each other.
 func schedulingProfiles() []profile {
+	resources := "resources: [" + strings.Join(vendorResources(), ", ") + "]"
 	return []profile{
+		{name: vendorsProfile, write: "PreBind", args: map[string]string{topologyPlugin: resources, numaPlugin: resources}},
 		{name: preBindProfile, write: "PreBind"},
 		{name: bindingProfile, write: "Binding"},
 		{name: topologyProfile, write: "PreBind", plugins: []string{topologyPlugin}},
@@ -50,6 +54,7 @@ func TestScheduling(t *testing.T) {
 	t.Run("odd machines", l.testOddMachines)
 	t.Run("one plugin alone", l.testOnePlugin)
 	t.Run("pods without GPUs", l.testCPUOnly)
+	t.Run("a node of each vendor", l.testVendors)
 }
 
 // TestSchedulingBesideOthers is about what graphs, agents, other pods and other schedulers

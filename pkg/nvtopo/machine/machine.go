@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -32,6 +33,9 @@ type Machine struct {
 	GPUMemoryMiB int64 `json:"gpuMemoryMiB"`
 	// PCIeGen is the generation of the GPUs' slots.
 	PCIeGen nvtopo.PCIeGen `json:"pcieGen"`
+	// Resource is the extended resource that its vendor's device plugin offers;
+	// empty for NVIDIA's.
+	Resource string `json:"resource,omitempty"`
 	// Switched says that all NVLink paths go through switches.
 	Switched bool `json:"switched,omitempty"`
 
@@ -43,6 +47,9 @@ type Machine struct {
 
 	// Links is the matrix of `nvidia-smi topo -m`, one row per GPU.
 	Links []string `json:"links"`
+	// Hops is the number of fabric links that the path of each pair takes one after
+	// the other, where some take more than one. PCIe paths have 1.
+	Hops []string `json:"hops,omitempty"`
 	// PCIe is the matrix of `nvidia-smi topo -mp`, where known: the PCIe levels
 	// also of pairs with NVLink; "-" is an unknown level.
 	PCIe []string `json:"pcie,omitempty"`
@@ -190,30 +197,76 @@ func (m *Machine) links() (map[[2]int]nvtopo.Link, error) {
 			return nil, err
 		}
 	}
-	perLink := nvtopo.NVLinkPerLink(m.Model)
+	hops, err := m.hops()
+	if err != nil {
+		return nil, err
+	}
 	out := map[[2]int]nvtopo.Link{}
 	for i := range m.GPUs {
 		for j := range m.GPUs {
 			if i == j {
 				continue
 			}
-			class, err := nvtopo.ParseClass(classes[i][j])
+			level := "-"
+			if len(levels) > 0 {
+				level = levels[i][j]
+			}
+			l, err := m.link(classes[i][j], level, hops(i, j))
 			if err != nil {
-				return nil, fmt.Errorf("link of GPUs %d and %d: %w", i, j, err)
+				return nil, fmt.Errorf("GPUs %d and %d: %w", i, j, err)
 			}
-			level := nvtopo.PCIeUnknown
-			if len(levels) > 0 && levels[i][j] != "-" {
-				if level, err = nvtopo.ParsePCIeLevel(levels[i][j]); err != nil {
-					return nil, fmt.Errorf("PCIe level of GPUs %d and %d: %w", i, j, err)
-				}
-			}
-			if !class.IsFabric() && level != nvtopo.PCIeUnknown && level != class.PCIe {
-				return nil, fmt.Errorf("GPUs %d and %d: link %s, but PCIe level %s", i, j, class, level)
-			}
-			out[[2]int{i, j}] = nvtopo.NewLink(class, level, m.PCIeGen, perLink, m.Switched && class.IsFabric())
+			out[[2]int{i, j}] = l
 		}
 	}
 	return out, nil
+}
+
+// link is the path of a pair: its class, its PCIe level ("-" where unknown) and, if
+// that is a fabric, the number of its hops.
+func (m *Machine) link(name, pcie string, hops int) (nvtopo.Link, error) {
+	class, err := nvtopo.ParseClass(name)
+	if err != nil {
+		return nvtopo.Link{}, err
+	}
+	level := nvtopo.PCIeUnknown
+	if pcie != "-" {
+		if level, err = nvtopo.ParsePCIeLevel(pcie); err != nil {
+			return nvtopo.Link{}, err
+		}
+	}
+	perLink := nvtopo.FabricPerLink(class.Kind, m.Model)
+	if class.IsFabric() {
+		return nvtopo.NewLink(class, level, m.PCIeGen, perLink, m.Switched).Over(hops), nil
+	}
+	if level != nvtopo.PCIeUnknown && level != class.PCIe {
+		return nvtopo.Link{}, fmt.Errorf("link %s, but PCIe level %s", class, level)
+	}
+	return nvtopo.NewLink(class, level, m.PCIeGen, perLink, false), nil
+}
+
+// hops returns how many fabric links join two GPUs one after the other: 1 where
+// the file does not say.
+func (m *Machine) hops() (func(i, j int) int, error) {
+	if len(m.Hops) == 0 {
+		return func(int, int) int { return 1 }, nil
+	}
+	rows, err := matrix("hops", m.Hops, len(m.GPUs))
+	if err != nil {
+		return nil, err
+	}
+	n := make([][]int, len(rows))
+	for i, row := range rows {
+		n[i] = make([]int, len(row))
+		for j, s := range row {
+			if i == j {
+				continue
+			}
+			if n[i][j], err = strconv.Atoi(s); err != nil || n[i][j] < 1 {
+				return nil, fmt.Errorf("hops of GPUs %d and %d: %q is not a number from 1 on", i, j, s)
+			}
+		}
+	}
+	return func(i, j int) int { return n[i][j] }, nil
 }
 
 // matrix splits the rows of an n x n matrix with X on its diagonal.

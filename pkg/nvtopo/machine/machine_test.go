@@ -42,6 +42,10 @@ var documented = map[string]struct {
 		gpus: 8, numaNodes: 2, cpus: 128, nics: 2, numa: []int{0, 0, 0, 0, 1, 1, 1, 1},
 		ring: map[int]string{2: "NV4", 4: "NODE", 8: "SYS"},
 	},
+	"atlas-800t-a2": {
+		gpus: 8, numaNodes: 8, cpus: 192, numa: []int{6, 6, 4, 4, 0, 0, 2, 2},
+		ring: map[int]string{2: "HCCS1", 4: "HCCS1", 8: "HCCS1"},
+	},
 	"dgx-a100": {
 		gpus: 8, numaNodes: 8, cpus: 256, nics: 12, switched: true, numa: []int{3, 3, 1, 1, 7, 7, 5, 5},
 		ring: map[int]string{2: "NV12", 4: "NV12", 8: "NV12"},
@@ -90,6 +94,10 @@ var documented = map[string]struct {
 	"l40s-8": {
 		gpus: 8, numaNodes: 2, cpus: 128, numa: []int{0, 0, 0, 0, 1, 1, 1, 1},
 		ring: map[int]string{2: "PIX", 4: "NODE", 8: "SYS"},
+	},
+	"mi250x-8": {
+		gpus: 8, numaNodes: 4, cpus: 128, numa: []int{3, 3, 1, 1, 0, 0, 2, 2},
+		ring: map[int]string{2: "XGMI4", 4: "XGMI1", 8: "XGMI1"},
 	},
 	"power9-v100-4": {
 		gpus: 4, numaNodes: 2, cpus: 128, numa: []int{0, 0, 8, 8},
@@ -324,6 +332,9 @@ func TestMalformedMachine(t *testing.T) {
 		"unknown PCIe level":          {func(m *Machine) { m.PCIe[0] = "X ABC" }, "ABC"},
 		"asymmetric links":            {func(m *Machine) { m.Links[0] = "X NV2" }, "not symmetric"},
 		"class against PCIe level":    {func(m *Machine) { m.Links = []string{"X SYS", "SYS X"} }, "link SYS, but PCIe level PIX"},
+		"hops that are no number":     {func(m *Machine) { m.Hops = []string{"X a", "1 X"} }, `hops of GPUs 0 and 1: "a"`},
+		"no hops at all":              {func(m *Machine) { m.Hops = []string{"X 0", "1 X"} }, `hops of GPUs 0 and 1: "0"`},
+		"hops that are asymmetric":    {func(m *Machine) { m.Hops = []string{"X 2", "1 X"} }, "not symmetric"},
 		"adapter with one level":      {func(m *Machine) { m.NICs[0].Levels = "PIX" }, "1 levels for 2 GPUs"},
 		"adapter with a wrong level":  {func(m *Machine) { m.NICs[0].Levels = "PIX NV1" }, "adapter mlx5_0"},
 	}

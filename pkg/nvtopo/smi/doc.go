@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package smi reads the link graph of a machine from text that people paste:
-// the matrix of `nvidia-smi topo -m` (or `-mp`) and `numactl --hardware`.
+// the matrix of `nvidia-smi topo -m` (or `-mp`) or of `npu-smi info -t topo`, the
+// tables of `rocm-smi --showtopo`, and `numactl --hardware`. The text shows which.
 //
 // Its one invariant: what the text does not say is reported as unknown or as an
 // error with line and column, never guessed. A matrix with a missing row, a
@@ -13,7 +14,10 @@
 //   - Whether an NVLink path is switched. All pairs must have one equal NV#, and
 //     either there are 8 GPUs or more, or the links of one GPU to its peers would
 //     add up to more than the 18 it has; then it is switched, otherwise direct.
-//   - UUIDs: the GPU of index i is called "GPU-i".
+//   - UUIDs: the GPU of index i is called "GPU-i", an NPU "NPU-i".
+//   - How many links of HCCS or XGMI join a pair: one, the fewest. npu.go has what
+//     its other words count as. XGMI over several hops divides one's bandwidth.
+//   - Of a PCIe path of rocm-smi more than whether it stays at one CPU: NODE or SYS.
 //   - The NUMA node of a GPU whose "NUMA Affinity" is empty, "N/A" or several
 //     nodes: unknown, unless exactly one of those nodes has CPUs by numactl. Old
 //     drivers print no such column; numa.go has the rule for those.

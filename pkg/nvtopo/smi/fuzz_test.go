@@ -19,6 +19,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(s, false)
 		f.Add(s, true)
 	}
+	addVendors(f)
 	known := []nvtopo.NUMANode{{ID: 0, CPUs: nvtopo.NewCPUSet(0, 1, 2, 3)}, {ID: 1, CPUs: nvtopo.NewCPUSet(4, 5, 6, 7)}, {ID: 2}}
 	f.Fuzz(func(t *testing.T, text string, numactl bool) {
 		var opts Options
@@ -30,29 +31,89 @@ func FuzzParse(f *testing.F) {
 			checkPosition(t, text, err)
 			return
 		}
-		if g.Len() == 0 || g.Len() > nvtopo.MaxGPUs {
-			t.Fatalf("%d GPUs", g.Len())
-		}
-		ids := map[int]bool{nvtopo.UnknownNUMA: true}
-		for _, n := range g.NUMANodes {
-			ids[n.ID] = true
-		}
-		for i := range g.GPUs {
-			if !ids[g.GPUs[i].NUMANode] {
-				t.Errorf("GPU %d is on NUMA node %d, which the graph does not list", i, g.GPUs[i].NUMANode)
-			}
-			for j := range g.GPUs {
-				if l := g.Link(i, j); l != g.Link(j, i) || (i != j) != (l.Bandwidth > 0 && l.Class != nvtopo.Class{}) {
-					t.Errorf("link of %d and %d: %+v and %+v", i, j, l, g.Link(j, i))
-				}
-			}
-		}
-		for _, nic := range g.NICs {
-			if len(nic.Levels) != g.Len() {
-				t.Errorf("adapter %q has %d levels for %d GPUs", nic.Name, len(nic.Levels), g.Len())
-			}
-		}
+		checkGraph(t, g)
 	})
+}
+
+// FuzzNPU and FuzzROCm come to their parser whatever the text looks like.
+func FuzzNPU(f *testing.F) {
+	addVendors(f)
+	f.Fuzz(func(t *testing.T, text string, _ bool) {
+		lines, err := readLines(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		m, err := readNPUMatrix(lines)
+		if err != nil {
+			checkPosition(t, text, err)
+			return
+		}
+		g, err := m.graph(Options{})
+		if err != nil {
+			checkPosition(t, text, err)
+			return
+		}
+		checkGraph(t, g)
+	})
+}
+
+func FuzzROCm(f *testing.F) {
+	addVendors(f)
+	f.Fuzz(func(t *testing.T, text string, _ bool) {
+		lines, err := readLines(strings.NewReader(text))
+		if err != nil {
+			return
+		}
+		g, err := parseROCm(lines, Options{})
+		if err != nil {
+			checkPosition(t, text, err)
+			return
+		}
+		checkGraph(t, g)
+	})
+}
+
+// checkGraph fails unless the graph is one.
+func checkGraph(t *testing.T, g *nvtopo.Graph) {
+	t.Helper()
+	if g.Len() == 0 || g.Len() > nvtopo.MaxGPUs {
+		t.Fatalf("%d GPUs", g.Len())
+	}
+	ids := map[int]bool{nvtopo.UnknownNUMA: true}
+	for _, n := range g.NUMANodes {
+		ids[n.ID] = true
+	}
+	for i := range g.GPUs {
+		if !ids[g.GPUs[i].NUMANode] {
+			t.Errorf("GPU %d is on NUMA node %d, which the graph does not list", i, g.GPUs[i].NUMANode)
+		}
+		for j := range g.GPUs {
+			if l := g.Link(i, j); l != g.Link(j, i) || (i != j) != (l.Bandwidth > 0 && l.Class != nvtopo.Class{}) {
+				t.Errorf("link of %d and %d: %+v and %+v", i, j, l, g.Link(j, i))
+			}
+		}
+	}
+	for _, nic := range g.NICs {
+		if len(nic.Levels) != g.Len() {
+			t.Errorf("adapter %q has %d levels for %d GPUs", nic.Name, len(nic.Levels), g.Len())
+		}
+	}
+}
+
+// addVendors adds a text of every kind and size of the other tools.
+func addVendors(f *testing.F) {
+	f.Helper()
+	for _, name := range []string{"ascend-910b3-8", "ascend-a3-16", "mi250x-8", "amd-pcie-4"} {
+		f.Add(example(f, name), false)
+		f.Add(example(f, name), true)
+	}
+	for _, s := range []string{
+		"NPU0 NPU1 CPU Affinity\nNPU0 X PIX 0-3\nNPU1 PIX X 4-7\n", "Phy-ID3 Phy-ID9\nPhy-ID3 X SIO\nPhy-ID9 SIO X\n",
+		"=Link Type between two GPUs=\nGPU0 GPU7\nGPU0 0 XGMI\nGPU7 XGMI 0\n=Numa Nodes=\nGPU[0]: (Topology) Numa Node: 0\nGPU[7]: (Topology) Numa Affinity: 2\n",
+		"=Weight between two GPUs=\nGPU0\nGPU0 0\n=Link Type between two GPUs=\nGPU0\nGPU0 0\n",
+	} {
+		f.Add(s, true)
+	}
 }
 
 func FuzzParseNUMA(f *testing.F) {

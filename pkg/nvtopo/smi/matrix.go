@@ -12,9 +12,20 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
+// dialect is how one tool writes the cells of its matrix.
+type dialect struct {
+	prefix string                     // of the accelerators' ids
+	row    *regexp.Regexp             // start of a row of cells, to find rows out of place
+	value  *regexp.Regexp             // one cell, also one that is glued to the next
+	want   string                     // what a cell may be, for messages
+	cell   func(string) (cell, error) // reads what value matched
+}
+
 // matrix is the table as printed: GPUs first, then adapters.
 type matrix struct {
+	dialect *dialect
 	names   []string // of the columns, hence of the rows
+	numbers []int    // by which the tool calls the GPUs
 	gpus    int      // how many of names are GPUs
 	columns columns  // which columns follow the cells
 	rows    []row    // one per name, in the same order
@@ -44,8 +55,9 @@ type row struct {
 
 // cell is one value of the matrix; the diagonal has the zero class.
 type cell struct {
-	class nvtopo.Class
-	at    int // where it is in its line
+	class    nvtopo.Class
+	switched bool // the tool says that the path goes through a switch
+	at       int  // where it is in its line
 }
 
 // deviceName matches the names that may be glued together when tabs are lost.
@@ -53,32 +65,37 @@ type cell struct {
 var (
 	deviceName = regexp.MustCompile(`^(GPU[0-9]+|NIC[0-9]+|mlx[0-9]+_(?:bond_)?[0-9]+)`)
 	otherName  = regexp.MustCompile(`^[a-z][A-Za-z_.:-]*[0-9][A-Za-z0-9_.:-]*$`)
-	// value matches one cell, also one that is glued to the next.
-	value = regexp.MustCompile(`^(NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)`)
-	// deviceRow matches the start of a row of cells, to find rows out of place.
-	deviceRow = regexp.MustCompile(`^[ \t]*(GPU|NIC|mlx[0-9]+_)[0-9]+[ \t]+(X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)([ \t]|$)`)
 	// p2pRow matches a row of the other matrix, that of `topo -p2p`.
 	p2pRow = regexp.MustCompile(`^[ \t]*GPU[0-9]+[ \t]+(X[ \t]+)?(OK|CNS|GNS|TNS|NS|DR|U)([ \t]|$)`)
 )
+
+// nvidia is the dialect of `nvidia-smi topo`, and of `nvtopo matrix`, which
+// draws the links of other vendors in the same way.
+var nvidia = dialect{
+	prefix: "GPU-",
+	row: regexp.MustCompile(`^[ \t]*(GPU|NIC|mlx[0-9]+_)[0-9]+[ \t]+` +
+		`(X|(NV|XGMI|HCCS)[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)([ \t]|$)`),
+	value: regexp.MustCompile(`^((NV|XGMI|HCCS)[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)`),
+	want:  "NV#, PIX, PXB, PHB, NODE or SYS",
+	cell: func(s string) (cell, error) {
+		class, err := nvtopo.ParseClass(s)
+		return cell{class: class}, err
+	},
+}
 
 // readMatrix finds the matrix and reads it. Text before and after is ignored,
 // but a second matrix is an error: which one was meant?
 func readMatrix(lines []line) (*matrix, error) {
 	for i := range lines {
 		l := &lines[i]
-		if isHeader(l) && (i+1 == len(lines) || !p2pRow.MatchString(lines[i+1].text)) {
+		if isMatrixHeader(lines, i) {
 			m, err := readHeader(l)
 			if err != nil {
 				return nil, err
 			}
-			m.last = lines[len(lines)-1].no
-			rest, err := m.readRows(lines, i)
-			if err != nil {
-				return nil, err
-			}
-			return m, m.readRest(rest)
+			return m, m.readBelow(lines, i)
 		}
-		if isDeviceRow(l) {
+		if nvidia.isRow(l) {
 			return nil, l.errorf(l.skipBlanks(0), "row before the header line GPU0, GPU1, …")
 		}
 	}
@@ -86,8 +103,23 @@ func readMatrix(lines []line) (*matrix, error) {
 	return nil, last.errorf(len(last.text), "no topology matrix found: no header line GPU0, GPU1, …")
 }
 
-func isDeviceRow(l *line) bool {
-	return deviceRow.MatchString(l.text) && !p2pRow.MatchString(l.text)
+// readBelow reads what follows the header, which is lines[head].
+func (m *matrix) readBelow(lines []line, head int) error {
+	m.last = lines[len(lines)-1].no
+	rest, err := m.readRows(lines, head)
+	if err != nil {
+		return err
+	}
+	return m.readRest(rest)
+}
+
+func (d *dialect) isRow(l *line) bool {
+	return d.row.MatchString(l.text) && !p2pRow.MatchString(l.text)
+}
+
+// isMatrixHeader reports whether lines[i] is a header, and not that of `topo -p2p`.
+func isMatrixHeader(lines []line, i int) bool {
+	return isHeader(&lines[i]) && (i+1 == len(lines) || !p2pRow.MatchString(lines[i+1].text))
 }
 
 // isHeader reports whether the line is a matrix's header: it starts with a GPU
@@ -104,7 +136,7 @@ func isHeader(l *line) bool {
 
 // readHeader reads the columns' names.
 func readHeader(l *line) (*matrix, error) {
-	m := &matrix{legend: map[string]string{}}
+	m := &matrix{dialect: &nvidia, legend: map[string]string{}}
 	at := l.skipBlanks(0)
 	for at < len(l.text) {
 		if done, err := m.readTitles(l, at); done || err != nil {
@@ -140,6 +172,7 @@ func (m *matrix) addColumn(l *line, at int, name string) error {
 		if m.gpus == nvtopo.MaxGPUs {
 			return l.errorf(at, "more than %d GPUs", nvtopo.MaxGPUs)
 		}
+		m.numbers = append(m.numbers, m.gpus)
 		m.gpus++
 	}
 	m.names = append(m.names, name)
@@ -220,24 +253,25 @@ func (m *matrix) readRow(l *line, at int) (row, error) {
 		if rest == "" {
 			return row{}, l.errorf(at, "row %s ends before column %s", m.names[self], column)
 		}
-		v := value.FindString(rest)
+		v := m.dialect.value.FindString(rest)
 		switch {
 		case j == self && rest[0] == 'X':
 			v = "X"
 		case j == self:
 			return row{}, l.errorf(at, "row %s, column %s: want X, found %s", m.names[self], column, quote(firstWord(rest)))
 		case v == "":
-			return row{}, l.errorf(at, "row %s, column %s: want NV#, PIX, PXB, PHB, NODE or SYS, found %s",
-				m.names[self], column, quote(firstWord(rest)))
+			return row{}, l.errorf(at, "row %s, column %s: want %s, found %s",
+				m.names[self], column, m.dialect.want, quote(firstWord(rest)))
 		default:
-			class, err := nvtopo.ParseClass(v)
+			c, err := m.dialect.cell(v)
 			if err != nil {
 				return row{}, l.errorf(at, "row %s, column %s: %v", m.names[self], column, err)
 			}
-			if class.IsFabric() && max(j, self) >= m.gpus {
+			if c.class.IsFabric() && max(j, self) >= m.gpus {
 				return row{}, l.errorf(at, "row %s, column %s: an adapter has no %s", m.names[self], column, quote(v))
 			}
-			r.cells[j] = cell{class: class, at: at}
+			c.at = at
+			r.cells[j] = c
 		}
 		at += len(v)
 	}
@@ -267,7 +301,7 @@ func (m *matrix) readRest(rest []line) error {
 	used := map[string]bool{}
 	for i := range rest {
 		l := &rest[i]
-		if isDeviceRow(l) {
+		if m.dialect.isRow(l) {
 			at, name := l.word(0)
 			return l.errorf(at, "row %s has no column in the header, or a second matrix starts: give one matrix", name)
 		}

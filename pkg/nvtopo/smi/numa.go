@@ -62,7 +62,7 @@ func (a *affinity) node(known []nvtopo.NUMANode) (int, error) {
 // as CPU affinity the CPUs of the GPU's own NUMA node.
 //
 // With numactl, a GPU is on the node that has exactly its CPUs. Without, GPUs
-// with equal lists are on one node, numbered by their lowest CPU, if nothing
+// with equal lists are on one node, numbered as nodeNumbers says, if nothing
 // speaks against it: every GPU has a list, different lists share no CPU, and no
 // pair with one list is SYS apart. A single list is believed only if all pairs
 // say that they are on one node, since a container's CPU limit makes all lists equal.
@@ -80,9 +80,29 @@ func (m *matrix) placeByCPUs(gpus []nvtopo.GPU, known []nvtopo.NUMANode) {
 	if !ok {
 		return
 	}
+	numbers := nodeNumbers(groups)
 	for i := range gpus {
-		gpus[i].NUMANode = slices.IndexFunc(groups, func(g nvtopo.CPUSet) bool { return slices.Equal(g, gpus[i].CPUs) })
+		k := slices.IndexFunc(groups, func(g nvtopo.CPUSet) bool { return slices.Equal(g, gpus[i].CPUs) })
+		gpus[i].NUMANode = numbers[k]
 	}
+}
+
+// nodeNumbers numbers the nodes that have these CPUs, given by their lowest CPU.
+// If each has one run of n CPUs that starts at a multiple of n, the machine counts
+// evenly, and the run's place tells the number also where nodes without a GPU lie
+// between (Kunpeng servers: 0-23, 48-71, … are nodes 0, 2, …). Else 0, 1, ….
+func nodeNumbers(groups []nvtopo.CPUSet) []int {
+	counted, even := make([]int, len(groups)), make([]int, len(groups))
+	n := len(groups[0])
+	whole := true
+	for i, g := range groups {
+		counted[i], even[i] = i, g[0]/n
+		whole = whole && len(g) == n && g[n-1]-g[0] == n-1 && g[0]%n == 0 && even[i] <= maxNUMAID
+	}
+	if whole {
+		return even
+	}
+	return counted
 }
 
 // cpuGroups returns the distinct CPU lists by their lowest CPU, and whether

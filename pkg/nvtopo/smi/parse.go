@@ -26,9 +26,10 @@ const maxLinksPerGPU = 18
 // taken to be switched: no machine joins eight directly with equal links.
 const fullSwitchGPUs = 8
 
-// Options tell Parse what the matrix does not say. The zero value is valid.
+// Options tell Parse what the text does not say. The zero value is valid.
 type Options struct {
-	// Model is the product name of all GPUs; it decides the bandwidth per NVLink.
+	// Model is the product name of all accelerators; it decides the bandwidth of
+	// a fabric link.
 	Model string
 	// PCIeGen is the PCI Express generation of the GPUs' slots, 0 when unknown.
 	PCIeGen nvtopo.PCIeGen
@@ -48,18 +49,34 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Msg)
 }
 
-// Parse reads the matrix that `nvidia-smi topo -m` or `topo -mp` prints, with
-// whatever text there is around it. Errors in the text are *SyntaxError.
+// Parse reads what one of the tools of this package prints, with whatever text
+// there is around it. Errors in the text are *SyntaxError.
 func Parse(r io.Reader, opts Options) (*nvtopo.Graph, error) {
+	g, _, err := ParseTool(r, opts)
+	return g, err
+}
+
+// ParseTool is Parse, and says whose text it was.
+func ParseTool(r io.Reader, opts Options) (*nvtopo.Graph, Tool, error) {
 	lines, err := readLines(r)
 	if err != nil {
-		return nil, err
+		return nil, NVIDIA, err
 	}
-	m, err := readMatrix(lines)
+	tool := toolOf(lines)
+	if tool == AMD {
+		g, err := parseROCm(lines, opts)
+		return g, tool, err
+	}
+	read := readMatrix
+	if tool == Ascend {
+		read = readNPUMatrix
+	}
+	m, err := read(lines)
 	if err != nil {
-		return nil, err
+		return nil, tool, err
 	}
-	return m.graph(opts)
+	g, err := m.graph(opts)
+	return g, tool, err
 }
 
 // graph turns a complete matrix into a link graph.
@@ -70,18 +87,20 @@ func (m *matrix) graph(opts Options) (*nvtopo.Graph, error) {
 	n := m.gpus
 	gpus := make([]nvtopo.GPU, n)
 	for i := range gpus {
-		gpus[i] = nvtopo.GPU{UUID: "GPU-" + strconv.Itoa(i), Index: i, Model: opts.Model, NUMANode: nvtopo.UnknownNUMA}
+		n := m.numbers[i]
+		gpus[i] = nvtopo.GPU{UUID: m.dialect.prefix + strconv.Itoa(n), Index: n, Model: opts.Model, NUMANode: nvtopo.UnknownNUMA}
 	}
 	nodes, err := m.placeGPUs(gpus, opts.NUMA)
 	if err != nil {
 		return nil, err
 	}
 	switched := m.switched()
-	perLink := nvtopo.NVLinkPerLink(opts.Model)
 	links := make(map[[2]int]nvtopo.Link, n*(n-1)/2)
 	for i := range n {
 		for j := i + 1; j < n; j++ {
-			links[[2]int{i, j}] = nvtopo.NewLink(m.rows[i].cells[j].class, nvtopo.PCIeUnknown, opts.PCIeGen, perLink, switched)
+			c := m.rows[i].cells[j]
+			perLink := nvtopo.FabricPerLink(c.class.Kind, opts.Model)
+			links[[2]int{i, j}] = nvtopo.NewLink(c.class, nvtopo.PCIeUnknown, opts.PCIeGen, perLink, switched || c.switched)
 		}
 	}
 	g, err := nvtopo.NewGraph(gpus, nodes, m.nics(), links)
@@ -97,7 +116,7 @@ func (m *matrix) checkSymmetric() error {
 	for j := range m.rows {
 		for i := range j {
 			a, b := m.rows[i].cells[j], m.rows[j].cells[i]
-			if a.class != b.class {
+			if a.class != b.class || a.switched != b.switched {
 				return m.rows[j].line.errorf(b.at, "%s to %s is %s, but %s to %s is %s: the matrix is not symmetric",
 					m.names[j], m.names[i], b.class, m.names[i], m.names[j], a.class)
 			}
@@ -112,8 +131,8 @@ func (m *matrix) switched() bool {
 		return false
 	}
 	first := m.rows[0].cells[1].class
-	if !first.IsFabric() {
-		return false
+	if first.Kind != nvtopo.KindNVLink {
+		return false // the other fabrics' tools say it, or there is none
 	}
 	for i := range m.gpus {
 		for j := range i {

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"strconv"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// vendorResources are the resources of the profile for all vendors.
+func vendorResources() []string {
+	return []string{v1alpha1.DefaultResource, "amd.com/gpu", "huawei.com/Ascend910B"}
+}
+
+// vendorPod asks for so many units of one vendor's resource.
+func vendorPod(name, res string, count int, annotations notes) *v1.Pod {
+	pod := gpuPod(name, vendorsProfile, 0, annotations)
+	r := pod.Spec.Containers[0].Resources
+	for _, list := range []v1.ResourceList{r.Limits, r.Requests} {
+		list[v1.ResourceName(res)] = *resource.NewQuantity(int64(count), resource.DecimalSI)
+	}
+	return pod
+}
+
+// testVendors has a node of each vendor. Each pod goes to the one that has its
+// resource and gets the best linked set there.
+func (l *lab) testVendors(t *testing.T) {
+	nvidia, amd, ascend := l.freshName("nvidia"), l.freshName("amd"), l.freshName("ascend")
+	tests := []struct {
+		res, node, machine string
+		minLink            string // of the second pod
+		first, second      []int  // GPUs that a pod of as many gets
+		tooMany            int    // more than are left, fewer than the node has
+	}{
+		{v1alpha1.DefaultResource, nvidia, "a100-pcie-4-bridged", "NV12", []int{0, 1}, []int{2, 3}, 1},
+		// Two dies of a package have four links. Of the other six only 4-5-7-6-4 is a
+		// ring of direct links.
+		{"amd.com/gpu", amd, "mi250x-8", "XGMI", []int{0, 1}, []int{4, 5, 6, 7}, 3},
+		// HCCS joins all. 0 and 1 share NUMA node 6. Of 4, 0 and 2, which are left, 0 and
+		// 2 are the nearest, those of NPUs 4 to 7.
+		{"huawei.com/Ascend910B", ascend, "atlas-800t-a2", "HCCS", []int{0, 1}, []int{4, 5, 6, 7}, 3},
+	}
+	for _, tc := range tests {
+		l.node(t, tc.node, tc.machine)
+	}
+	for _, tc := range tests {
+		t.Run(tc.res, func(t *testing.T) {
+			place := func(want []int, a notes) {
+				t.Helper()
+				pod := vendorPod(l.freshName("vendor-pod"), tc.res, len(want), a)
+				if tc.res == v1alpha1.DefaultResource {
+					on(tc.node, pod) // other tests' nodes have NVIDIA's GPUs, too
+				}
+				l.create(t, pod)
+				bound := l.bound(t, pod.Name)
+				if bound.Spec.NodeName != tc.node {
+					t.Fatalf("pod %s is on %s, want %s", pod.Name, bound.Spec.NodeName, tc.node)
+				}
+				c := choiceOf(t, bound, l.graphs[tc.node])
+				if c.set != nvtopo.MaskOf(want...) || c.Containers[0].Resource != tc.res {
+					t.Errorf("%s: got %v of %s, want %v", tc.res, c.set.Positions(), c.Containers[0].Resource, want)
+				}
+			}
+			place(tc.first, nil)
+			place(tc.second, notes{podrequest.MinLinkKey: tc.minLink})
+			l.wantRefused(t, on(tc.node, vendorPod(l.freshName("vendor-pod-"+strconv.Itoa(tc.tooMany)), tc.res, tc.tooMany, nil)),
+				"Insufficient "+tc.res)
+		})
+	}
+}
