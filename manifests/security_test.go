@@ -161,7 +161,7 @@ func TestNoRoleReachesFurther(t *testing.T) {
 	// deletes are the kinds that an account makes and takes away again.
 	deletes := map[string][]string{
 		"nvtopo-pool-controller": {
-			"usagerecords", "invoices", "cohorts", "clusterqueues", "localqueues", "resourceflavors", "workloadpriorityclasses", "admissionchecks",
+			"usagerecords", "invoices", "cohorts", "clusterqueues", "localqueues", "resourceflavors",
 			"jobs", "services",
 		},
 		"nvtopo-tenant": {"elasticjobs", "remotegpusessions"}, // people's, in their namespaces
