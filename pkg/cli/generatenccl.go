@@ -30,7 +30,8 @@ What the graph does not know:
   adapters         those that are nearest to a GPU by PIX or PXB are below its switch,
                    by name; NCCL finds the others, their speed and port
   NVSwitches       one for all, as NCCL counts them
-  NVLink-C2C       between GPU and processor: left out, NCCL finds it
+  NVLink to CPUs   left out. NCCL finds NVLink-C2C, but not the NVLinks of POWER9 to
+                   its processors once the file names others
 rank is the GPU's place in the file; NCCL sets its own.`,
 		Example: `  NVTOPO generate nccl-topo --machine dgx-a100 --arch x86_64 --vendor AuthenticAMD > topo.xml
   NVTOPO generate nccl-topo --node gpu-node-7 --arch x86_64 --vendor GenuineIntel --family 6 --model 143
