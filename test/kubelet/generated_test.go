@@ -55,8 +55,15 @@ func catalogued(t *testing.T, name string) *machineLayout {
 		t.Fatal(err)
 	}
 	m := &machineLayout{nodes: g.NUMANodes}
-	for i := range g.NUMANodes {
+	for i := range m.nodes {
 		m.sockets = append(m.sockets, i)
+		if len(m.nodes[i].Distances) == 0 { // the catalogue has none; the kernel always has
+			row := make([]int, len(m.nodes))
+			for j := range row {
+				row[j] = g.NUMADistance(m.nodes[i].ID, m.nodes[j].ID)
+			}
+			m.nodes[i].Distances = row
+		}
 	}
 	return m
 }
@@ -84,10 +91,11 @@ func generatedConfig(t *testing.T, name, policy string) *kubeletconfig.KubeletCo
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := codec.DecodeKubeletConfiguration(codecs, data)
+	c, err := codec.DecodeKubeletConfiguration(t.Context(), codecs, data)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, data)
 	}
+	c.FailCgroupV1 = false // this is about the machine that runs the test
 	if err := validation.ValidateKubeletConfiguration(c, utilfeature.DefaultFeatureGate); err != nil {
 		t.Fatalf("%v\n%s", err, data)
 	}
