@@ -36,7 +36,7 @@ func TestGeneratedProfilesAndPods(t *testing.T) {
 				t.Fatal(err)
 			}
 			s, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-				Binary: testrig.Program(t, "nvtopo-scheduler"), Config: outside(t, data), ServiceAccount: l.schedulerAccount,
+				Binary: testrig.Program(t, "nvtopo-scheduler"), Config: fromOutside(t, data), ServiceAccount: l.schedulerAccount,
 			})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, data)

@@ -92,11 +92,11 @@ func withKubeconfig(t *testing.T, path string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return outside(t, data)
+	return fromOutside(t, data)
 }
 
-// outside returns a configuration for a scheduler outside of the cluster.
-func outside(t *testing.T, data []byte) []byte {
+// fromOutside returns a configuration for a scheduler outside of the cluster.
+func fromOutside(t *testing.T, data []byte) []byte {
 	t.Helper()
 	var config map[string]any
 	if err := yaml.Unmarshal(data, &config); err != nil {
