@@ -91,7 +91,7 @@ func (k *Kubelet) Write(g *nvtopo.Graph) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return document(k.comment(c, g), c, "reservedMemory")
+	return document(k.comment(c, g), c, "reservedMemory", "reservedSystemCPUs") // node 0 and CPU 0 are no zero values
 }
 
 func (k *Kubelet) check() error {

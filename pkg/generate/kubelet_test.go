@@ -184,6 +184,23 @@ func TestKubeletOptions(t *testing.T) {
 	}
 }
 
+// TestKubeletReservesCPUZero: on a small machine the list of CPUs is "0", which is no zero value.
+func TestKubeletReservesCPUZero(t *testing.T) {
+	g, err := nvtopo.NewGraph(nil, []nvtopo.NUMANode{{ID: 0, CPUs: nvtopo.NewCPUSet(0, 1), Memory: 16 * gib}}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := aKubelet(nil).Write(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"reservedSystemCPUs: \"0\"\n", "numaNode: 0\n"} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("no %q in\n%s", want, data)
+		}
+	}
+}
+
 func TestKubeletMemoryOfUnequalNodes(t *testing.T) {
 	g := graphOf(t, "dgx1-v100")
 	g.NUMANodes[0].Memory, g.NUMANodes[1].Memory = 30*gib, 10*gib
