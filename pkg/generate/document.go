@@ -45,31 +45,29 @@ func withoutZero(fields map[string]any, whole []string) {
 		if slices.Contains(whole, key) {
 			continue
 		}
-		switch v := value.(type) {
-		case map[string]any:
-			withoutZero(v, whole)
-			if len(v) == 0 {
-				delete(fields, key)
-			}
-		case []any:
-			for _, item := range v {
-				if m, ok := item.(map[string]any); ok {
-					withoutZero(m, whole)
-				}
-			}
-			if len(v) == 0 {
-				delete(fields, key)
-			}
-		case nil:
+		if isZero(value, whole) {
 			delete(fields, key)
-		case string:
-			if v == "" || v == "0" || v == "0s" {
-				delete(fields, key)
-			}
-		case float64:
-			if v == 0 {
-				delete(fields, key)
-			}
 		}
 	}
+}
+
+// isZero reports whether nothing is left of a decoded value without its own zero values.
+func isZero(value any, whole []string) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		withoutZero(v, whole)
+		return len(v) == 0
+	case []any:
+		for _, item := range v {
+			isZero(item, whole) // an item keeps its place
+		}
+		return len(v) == 0
+	case string:
+		return v == "" || v == "0" || v == "0s"
+	case float64:
+		return v == 0
+	}
+	return false
 }

@@ -33,6 +33,7 @@ func aKubelet(change func(*Kubelet)) *Kubelet {
 // checks when it starts.
 func TestKubeletOfEveryMachine(t *testing.T) {
 	everyMachine(t, func(t *testing.T, g *nvtopo.Graph) {
+		t.Helper()
 		for cores := 1; cores <= 3; cores++ {
 			data, err := aKubelet(func(k *Kubelet) { k.ReservedCores = cores }).Write(g)
 			if err != nil {

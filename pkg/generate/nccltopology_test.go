@@ -19,6 +19,7 @@ import (
 // says: the distance of all GPUs, their NVLinks, CPUs and near adapters.
 func TestNCCLTopologyOfEveryMachine(t *testing.T) {
 	everyMachine(t, func(t *testing.T, g *nvtopo.Graph) {
+		t.Helper()
 		data, err := NCCLTopology(g, CPUModel{Arch: "x86_64", Vendor: "GenuineIntel", Family: 6, Model: 143})
 		if err != nil {
 			t.Fatal(err)

@@ -83,7 +83,8 @@ func (t *pcieTree) groups(gpus []int, level nvtopo.PCIeLevel) [][]int {
 				others = append(others, group)
 			}
 		}
-		out = append(others, joined)
+		others = append(others, joined)
+		out = others
 	}
 	return out
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 
 	"sigs.k8s.io/yaml"
@@ -132,22 +133,15 @@ func (p *Profile) Write() ([]byte, error) {
 }
 
 func (p *Profile) check() error {
-	shares := []float64{p.BandwidthWeight, p.LatencyWeight, p.FragmentationWeight}
-	sum := 0.0
-	for _, s := range shares {
-		if !(s >= 0 && s <= 1) {
-			return fmt.Errorf("shares %v of bandwidth, latency and fragmentation: want 0 to 1 each", shares)
-		}
-		sum += s
+	if err := p.checkShares(); err != nil {
+		return err
 	}
 	const maxWeight = math.MaxInt16 // far from kube-scheduler's bound
 	_, policyErr := nvtopo.ParsePolicy(p.DefaultPolicy)
 	_, affinityErr := podrequest.ParseAffinity(p.DefaultAffinity)
 	switch {
-	case sum == 0:
-		return errors.New("shares of bandwidth, latency and fragmentation: not all may be 0")
 	case len(validation.IsDNS1123Subdomain(p.SchedulerName)) > 0:
-		return fmt.Errorf("scheduler name %q: want lower-case letters, digits, - and .", p.SchedulerName)
+		return fmt.Errorf("scheduler name %q: want lower-case letters, digits, dots and hyphens", p.SchedulerName)
 	case p.TopologyWeight < 1 || p.TopologyWeight > maxWeight || p.NUMAWeight < 1 || p.NUMAWeight > maxWeight:
 		return fmt.Errorf("weights %d and %d of the plugins: want 1 to %d", p.TopologyWeight, p.NUMAWeight, maxWeight)
 	case policyErr != nil:
@@ -160,6 +154,21 @@ func (p *Profile) check() error {
 		return fmt.Errorf("narrowing to %d nodes: want 0 or more", p.NarrowTo)
 	case p.UnenforcedNodes != "Allow" && p.UnenforcedNodes != "WholeNodeOnly" && p.UnenforcedNodes != "Refuse":
 		return fmt.Errorf("unenforced nodes %q: want Allow, WholeNodeOnly or Refuse", p.UnenforcedNodes)
+	}
+	return nil
+}
+
+func (p *Profile) checkShares() error {
+	shares := []float64{p.BandwidthWeight, p.LatencyWeight, p.FragmentationWeight}
+	sum := 0.0
+	for _, s := range shares {
+		if !(s >= 0 && s <= 1) {
+			return fmt.Errorf("shares %v of bandwidth, latency and fragmentation: want 0 to 1 each", shares)
+		}
+		sum += s
+	}
+	if sum == 0 {
+		return errors.New("shares of bandwidth, latency and fragmentation: not all may be 0")
 	}
 	return nil
 }
@@ -185,9 +194,7 @@ func (p *Profile) setArgs(profile *schedulerv1.KubeSchedulerProfile) error {
 		if err := json.Unmarshal(c.Args.Raw, &all); err != nil {
 			return fmt.Errorf("decode the shipped arguments of %s: %w", c.Name, err)
 		}
-		for key, value := range ours {
-			all[key] = value
-		}
+		maps.Copy(all, ours)
 		raw, err := json.Marshal(all)
 		if err != nil {
 			return fmt.Errorf("write the arguments of %s: %w", c.Name, err)

@@ -79,5 +79,6 @@ func generatedPod(t *testing.T, p *generate.Pod) *v1.Pod {
 		t.Fatalf("%v\n%s", err, data)
 	}
 	pod.Namespace = metav1.NamespaceDefault
+	pod.Spec.TerminationGracePeriodSeconds = new(int64) // no kubelet ends it, so its deletion must not wait for one
 	return pod
 }
