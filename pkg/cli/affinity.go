@@ -31,6 +31,8 @@ type affine struct {
 	Distance  int    `json:"distance"`  // greatest distance between two of the GPUs' NUMA nodes
 	Numactl   string `json:"numactl"`
 	Docker    string `json:"docker"`
+
+	cpus nvtopo.CPUSet // CPUs as a set
 }
 
 func newAffinity() *cobra.Command {
@@ -82,34 +84,43 @@ func (o *affinityOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	free, err := o.free(in)
+	answer, err := near(in, set, o.cpus, o.freeCPUs)
 	if err != nil {
 		return err
-	}
-	a := in.graph.Affinity(set)
-	cpus := a.CPUs.Minus(a.CPUs.Minus(free))
-	if o.cpus > 0 {
-		cpus = in.graph.SpreadCPUs(a.NUMANodes, free, o.cpus)
-	}
-	switch {
-	case len(cpus) > 0:
-	case len(free) == 0:
-		return noAnswerf("the input names no CPUs that may be used; with captured text --numactl adds them")
-	case o.cpus > 0:
-		return noAnswerf("--cpus %d: only %d CPUs may be used: %s", o.cpus, len(free), free)
-	default:
-		return noAnswerf("the input names no CPUs near GPUs %s; --cpus N takes any", in.list(set))
-	}
-	answer := &affine{
-		GPUs: in.members(set), NUMANodes: append([]int{}, a.NUMANodes...), CPUs: cpus.String(),
-		MemNodes: memoryNodes(in.graph, a.NUMANodes, cpus), Distance: a.Distance,
 	}
 	answer.writeLines()
 	return o.out.write(cmd.OutOrStdout(), answer, func(w io.Writer) error { return writeAffinity(w, answer) })
 }
 
-// free returns the CPUs that may be used.
-func (o *affinityOptions) free(in *input) (nvtopo.CPUSet, error) {
+// near finds where to run beside GPUs: with n CPUs, or with all of the GPUs' NUMA nodes if
+// n is 0. freeCPUs is the value of --free-cpus.
+func near(in *input, set nvtopo.Mask, n int, freeCPUs string) (*affine, error) {
+	free, err := in.freeCPUs(freeCPUs)
+	if err != nil {
+		return nil, err
+	}
+	a := in.graph.Affinity(set)
+	cpus := a.CPUs.Minus(a.CPUs.Minus(free))
+	if n > 0 {
+		cpus = in.graph.SpreadCPUs(a.NUMANodes, free, n)
+	}
+	switch {
+	case len(cpus) > 0:
+	case len(free) == 0:
+		return nil, noAnswerf("the input names no CPUs that may be used; with captured text --numactl adds them")
+	case n > 0:
+		return nil, noAnswerf("--cpus %d: only %d CPUs may be used: %s", n, len(free), free)
+	default:
+		return nil, noAnswerf("the input names no CPUs near GPUs %s; --cpus N takes any", in.list(set))
+	}
+	return &affine{
+		GPUs: in.members(set), NUMANodes: append([]int{}, a.NUMANodes...), CPUs: cpus.String(),
+		MemNodes: memoryNodes(in.graph, a.NUMANodes, cpus), Distance: a.Distance, cpus: cpus,
+	}, nil
+}
+
+// freeCPUs returns the CPUs that may be used: those of the list if there is one.
+func (in *input) freeCPUs(list string) (nvtopo.CPUSet, error) {
 	var all nvtopo.CPUSet
 	for i := range in.graph.NUMANodes {
 		all = all.Union(in.graph.NUMANodes[i].CPUs)
@@ -117,8 +128,8 @@ func (o *affinityOptions) free(in *input) (nvtopo.CPUSet, error) {
 	for i := range in.graph.GPUs {
 		all = all.Union(in.graph.GPUs[i].CPUs)
 	}
-	if o.freeCPUs != "" {
-		free, err := nvtopo.ParseCPUList(o.freeCPUs)
+	if list != "" {
+		free, err := nvtopo.ParseCPUList(list)
 		if err != nil {
 			return nil, usagef("--free-cpus: %w", err)
 		}

@@ -100,16 +100,9 @@ func (o *pickOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	tables := nvtopo.NewTables(in.graph, nvtopo.DefaultWeights())
-	allowed := free
-	if alone := free & in.graph.Degraded(); alone != 0 {
-		// One GPU only: see PickUsable. The other GPUs keep their value.
-		allowed = alone & -alone
-		free = free&^alone | allowed
-	}
-	choice, short := tables.Choose(free, allowed, o.count, con)
-	if short != nvtopo.ShortNone {
-		return o.shortage(in, tables, free, con, short)
+	tables, choice, err := o.choose(in, free, con)
+	if err != nil {
+		return err
 	}
 	answer := picked{
 		GPUs: in.members(choice.Set), Ring: in.indices(choice.Ring),
@@ -119,6 +112,22 @@ func (o *pickOptions) run(cmd *cobra.Command) error {
 	return o.out.write(cmd.OutOrStdout(), answer, func(w io.Writer) error {
 		return o.writeText(w, &answer, nvtopo.GBps(tables.Best(o.count)))
 	})
+}
+
+// choose takes the best of the free GPUs.
+func (o *pickOptions) choose(in *input, free nvtopo.Mask, con nvtopo.Constraint) (*nvtopo.Tables, nvtopo.Choice, error) {
+	tables := nvtopo.NewTables(in.graph, nvtopo.DefaultWeights())
+	allowed := free
+	if alone := free & in.graph.Degraded(); alone != 0 {
+		// One GPU only: see PickUsable. The other GPUs keep their value.
+		allowed = alone & -alone
+		free = free&^alone | allowed
+	}
+	choice, short := tables.Choose(free, allowed, o.count, con)
+	if short != nvtopo.ShortNone {
+		return nil, choice, o.shortage(in, tables, free, con, short)
+	}
+	return tables, choice, nil
 }
 
 func (o *pickOptions) constraint(minBandwidth bool) (con nvtopo.Constraint, err error) {

@@ -92,16 +92,23 @@ func withKubeconfig(t *testing.T, path string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return fromOutside(t, data)
+}
+
+// fromOutside returns a configuration for a scheduler outside of the cluster.
+func fromOutside(t *testing.T, data []byte) []byte {
+	t.Helper()
 	var config map[string]any
 	if err := yaml.Unmarshal(data, &config); err != nil {
 		t.Fatal(err)
 	}
 	connection, ok := config["clientConnection"].(map[string]any)
 	if !ok {
-		t.Fatalf("%s has no clientConnection", path)
+		t.Fatalf("no clientConnection in\n%s", data)
 	}
 	connection["kubeconfig"] = "KUBECONFIG"
-	if data, err = yaml.Marshal(config); err != nil {
+	data, err := yaml.Marshal(config)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return data

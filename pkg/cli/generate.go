@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/generate"
+)
+
+func newGenerate() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "generate",
+		Short: "Write configuration that fits a machine",
+		Long: `Write configuration to standard output: of kubelet for a machine, of a container beside
+its GPUs, of NCCL, and of the scheduler. Read it before you use it; comments in it say
+why it is so. Nothing is changed.`,
+		Example: `  NVTOPO generate kubelet-config --node gpu-node-7
+  NVTOPO generate pod --gpus 4
+  NVTOPO generate docker --machine dgx-a100 -n 2 --cpus 16
+  NVTOPO generate nccl-topo --node gpu-node-7 --arch x86_64 --vendor AuthenticAMD
+  NVTOPO generate scheduler-profile --workload training`,
+		SuggestionsMinimumDistance: 2,
+		Args:                       knownCommand,
+		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newGenerateKubelet(), newGeneratePod(), newGenerateDocker(), newGenerateNCCL(), newGenerateProfile())
+	return cmd
+}
+
+// writeGenerated prints what a generator made, or says what was wrong with its flags.
+func writeGenerated(cmd *cobra.Command, data []byte, err error) error {
+	switch {
+	case errors.Is(err, generate.ErrNotKnown):
+		return noAnswerf("%w", err)
+	case err != nil:
+		return usagef("%w", err)
+	}
+	if _, err := cmd.OutOrStdout().Write(data); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// parseQuantity reads an amount of memory in Kubernetes' form, in whole bytes.
+func parseQuantity(flag, value string) (resource.Quantity, error) {
+	const longest = 64 // a longer number is none, and would be slow to read
+	if len(value) > longest {
+		return resource.Quantity{}, usagef("%s: %d characters are no amount of memory", flag, len(value))
+	}
+	q, err := resource.ParseQuantity(value)
+	switch {
+	case err != nil:
+		return q, usagef("%s %q: want an amount of memory such as 16Gi", flag, value)
+	case q.Sign() < 0 || q.CmpInt64(maxMemory) > 0:
+		return q, usagef("%s %q: want 0 to 1Pi", flag, value)
+	}
+	// "0.5" and "100m" are bytes too, rounded up.
+	return *resource.NewQuantity(q.Value(), resource.BinarySI), nil
+}
+
+// maxMemory is 1 PiB, far above any machine's memory.
+const maxMemory = 1 << 50

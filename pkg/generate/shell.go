@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package generate
+
+import (
+	"regexp"
+	"strings"
+)
+
+// plainWord matches what a POSIX shell takes literally.
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./-]+$`)
+
+// quote writes a word so that a POSIX shell reads exactly that word.
+func quote(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
