@@ -64,35 +64,59 @@ func (p *problem) nextGain(s *state) *state {
 // gained is how many moves one state has more than another.
 func gained(before, after *state) int { return len(after.moved) - len(before.moved) }
 
-// removals are the smallest sets of a node's pods that make it worth more when they go.
+// removals are the smallest sets of a node's pods that make it worth more when they go, of pods
+// that may go now.
 func (p *problem) removals(s *state, node int) []removal {
 	n := s.node(node)
-	if !n.view.Open() || len(n.pods) == 0 {
-		return nil
+	all, ok := p.removable[n]
+	if !ok {
+		all = p.findRemovals(n)
+		p.removable[n] = all
 	}
-	var free []int
-	for _, pod := range n.pods {
-		if s.may(pod) {
-			free = append(free, pod)
+	most := p.maxMoves - len(s.moved)
+	var out []removal
+	for _, r := range all {
+		if len(r.pods) <= most && !slices.ContainsFunc(r.pods, func(pod int) bool { return !s.may(pod) }) {
+			out = append(out, r)
 		}
 	}
-	most := min(maxTogether, p.maxMoves-len(s.moved))
-	var out []removal
+	return out
+}
+
+// findRemovals tries the pods of a node, smaller sets first.
+func (p *problem) findRemovals(n *place) (out []removal) {
+	if !n.view.Open() {
+		return nil
+	}
 	var choose func(at *place, from int, pods []int)
 	choose = func(at *place, from int, pods []int) {
 		if gain := at.worth() - n.worth(); gain > 0 {
 			out = append(out, removal{slices.Clone(pods), gain})
 			return
 		}
-		if len(pods) == most {
-			return
+		left := maxTogether - len(pods)
+		if left == 0 || p.size*(n.worth()+1) > at.free()+p.largest(n.pods[from:], left) {
+			return // not even the largest of the others make room for one group more
 		}
-		for i := from; i < len(free); i++ {
-			choose(at.without(free[i]), i+1, append(pods, free[i]))
+		for i := from; i < len(n.pods); i++ {
+			choose(at.without(n.pods[i]), i+1, append(pods, n.pods[i]))
 		}
 	}
 	choose(n, 0, nil)
 	return out
+}
+
+// largest is how many GPUs the largest of some pods have, so many of them.
+func (p *problem) largest(pods []int, most int) (gpus int) {
+	sizes := make([]int, len(pods))
+	for i, pod := range pods {
+		sizes[i] = len(p.pods[pod].view.GPUs)
+	}
+	slices.Sort(sizes)
+	for _, n := range sizes[max(0, len(sizes)-most):] {
+		gpus += n
+	}
+	return gpus
 }
 
 // remove moves the pods of a removal, the largest first, each to the node where it costs the
@@ -138,8 +162,7 @@ func (p *problem) tightest(s *state, m *movable) []int {
 		if i == m.node || !n.view.Open() {
 			continue
 		}
-		u := n.usage()
-		if free[i] = u.FreeAt(n.view.accel).Len() - u.Counted[n.view.accel]; free[i] >= len(m.view.GPUs) {
+		if free[i] = n.free(); free[i] >= len(m.view.GPUs) {
 			out = append(out, i)
 		}
 	}

@@ -28,6 +28,7 @@ type problem struct {
 	ideal     int
 	unmovable map[string]int
 	proven    bool
+	removable map[*place][]removal // what was found of nodes as they are or became
 }
 
 // movable is a pod that may be moved.
@@ -59,7 +60,7 @@ type placed struct {
 // newProblem reads a view.
 func (v *View) newProblem(opt AdviceOptions) *problem {
 	p := &problem{
-		view: v, size: opt.GPUs, maxMoves: cmp.Or(opt.MaxMoves, DefaultMaxMoves), steps: cmp.Or(opt.Steps, DefaultSteps), unmovable: map[string]int{},
+		view: v, size: opt.GPUs, maxMoves: cmp.Or(opt.MaxMoves, DefaultMaxMoves), steps: cmp.Or(opt.Steps, DefaultSteps), unmovable: map[string]int{}, removable: map[*place][]removal{},
 	}
 	people := newPeople(v.objects)
 	p.allowed = people.budgets.Allowed
@@ -72,7 +73,7 @@ func (v *View) newProblem(opt AdviceOptions) *problem {
 		}
 		p.before += at.worth()
 		free += n.Supply.FreeGPUs
-		capacity += v.counter.capacity(n.known.Emptied(), n.accel, p.size, v.objects.Now).linked
+		capacity += v.counter.capacity(n.empty, n.accel, p.size, v.objects.Now).linked
 		for j := range n.Pods {
 			pod := &n.Pods[j]
 			if pod.Unmovable != "" {
@@ -104,6 +105,12 @@ func (n *place) usage() *usage.Usage {
 		n.used = usage.Compute(&n.in)
 	}
 	return n.used
+}
+
+// free is how many GPUs of an open node a pod could be given.
+func (n *place) free() int {
+	u := n.usage()
+	return u.FreeAt(n.view.accel).Len() - u.Counted[n.view.accel]
 }
 
 // worth is how many linked groups are free on the node, 0 where they do not count.

@@ -128,11 +128,11 @@ func (c *counter) supply(n *Node) Supply {
 		return s
 	}
 	s.FreeGPUs = max(0, n.FreeMask().Len()-n.CountedGPUs)
-	empty := n.known.Emptied()
+	n.empty = n.known.Emptied()
 	for i := range s.Slots {
 		at := &s.Slots[i]
 		k := at.GPUs
-		now, most := c.free(n, k), c.capacity(empty, n.accel, k, n.input.Now)
+		now, most := c.free(n, k), c.capacity(n.empty, n.accel, k, n.input.Now)
 		at.Free, at.Capacity, at.freeGPUs = now.any, most.any, intact(n.used, n.accel)
 		if class, ok := bestClass(n.Tables(), k); ok && most.any > 0 {
 			at.Linked = []Linked{{Class: class.String(), class: class, FreeGPUs: at.freeGPUs, Free: now.linked, Capacity: most.linked}}
