@@ -27,7 +27,7 @@ type AdviceOptions struct {
 type Advice struct {
 	GPUs int `json:"gpus"` // size of the groups
 	// Before and After are the free linked groups now and once all moves are made. Ideal is how
-	// many so many free GPUs could be.
+	// many so many free GPUs of each model could be.
 	Before int    `json:"before"`
 	After  int    `json:"after"`
 	Ideal  int    `json:"ideal"`
@@ -56,9 +56,10 @@ type Move struct {
 
 // Advise looks for the moves that free the most linked groups, and of these for the fewest. It
 // moves each pod at most once; never one that is Unmovable; never more pods of a
-// PodDisruptionBudget than may be disrupted at the same time; and none to a node that has not
-// the GPUs, CPUs, memory and labels for it, as the scheduler judges. Volumes, ports and what
-// other pods demand of their neighbours it does not look at.
+// PodDisruptionBudget than may be disrupted at the same time; and each only to a node that has
+// the GPUs, CPUs, memory and labels for it, as the scheduler judges, GPUs of the same model, and
+// no pods that hold GPUs of which nobody knows which these are. None gets a slower ring than it
+// has. Volumes, ports and what other pods demand of their neighbours it does not look at.
 //
 // In a small cluster all sequences of moves are tried. In a large one, or if that takes too many
 // steps, the moves are taken that free the most groups a move, node by node, until none gains
@@ -93,9 +94,9 @@ func (v *View) AdviseAll(maxMoves int) []Advice {
 }
 
 // fits chooses the GPUs of a pod on a node, as the scheduler would; ok is false if it has no
-// room there.
+// room there, or should not be there.
 func (p *problem) fits(n *place, pod *movable) (to placed, ok bool) {
-	if !n.view.Open() || !pod.eligible.Allows(n.view.object) {
+	if !n.view.Open() || n.view.used.Foreign[n.view.accel] || n.view.Model != p.nodes[pod.node].view.Model || !pod.eligible.Allows(n.view.object) {
 		return to, false
 	}
 	if room := n.room(); room.Holds(pod.request) == 0 {
@@ -111,7 +112,8 @@ func (p *problem) fits(n *place, pod *movable) (to placed, ok bool) {
 	}
 	a.Assumed = p.view.objects.Now
 	accel := n.view.known.Accels[n.view.accel]
-	return placed{allocation: a, set: a.Mask(accel.Resource, accel.Graph)}, true
+	to = placed{allocation: a, set: a.Mask(accel.Resource, accel.Graph)}
+	return to, pod.view.Ring == nil || nvtopo.GBps(accel.Tables.Ring(to.set)) >= pod.view.Ring.BandwidthGBps
 }
 
 func (n *place) indices(set nvtopo.Mask) []int { return indices(n.view.Graph(), set) }

@@ -153,13 +153,13 @@ func (p *problem) cheapest(s *state, pod int) (best *state) {
 	return best
 }
 
-// tightest are the other nodes with as many free GPUs as a pod has, those with the fewest first.
+// tightest are the other nodes of the model with as many free GPUs as a pod has, those with the fewest first.
 func (p *problem) tightest(s *state, m *movable) []int {
 	var out []int
 	free := make([]int, len(p.nodes))
 	for i := range p.nodes {
 		n := s.node(i)
-		if i == m.node || !n.view.Open() {
+		if i == m.node || !n.view.Open() || n.view.Model != p.nodes[m.node].view.Model {
 			continue
 		}
 		if free[i] = n.free(); free[i] >= len(m.view.GPUs) {

@@ -64,7 +64,8 @@ func (v *View) newProblem(opt AdviceOptions) *problem {
 	}
 	people := newPeople(v.objects)
 	p.allowed = people.budgets.Allowed
-	free, capacity := 0, 0
+	type supply struct{ free, capacity int }
+	models := map[string]supply{}
 	for i, n := range v.Nodes {
 		at := &place{view: n, p: p, in: n.input, used: n.used, value: -1}
 		p.nodes = append(p.nodes, at)
@@ -72,8 +73,8 @@ func (v *View) newProblem(opt AdviceOptions) *problem {
 			continue
 		}
 		p.before += at.worth()
-		free += n.Supply.FreeGPUs
-		capacity += v.counter.capacity(n.empty, n.accel, p.size, v.objects.Now).linked
+		s := models[n.Model]
+		models[n.Model] = supply{s.free + n.Supply.FreeGPUs, s.capacity + v.counter.capacity(n.empty, n.accel, p.size, v.objects.Now).linked}
 		for j := range n.Pods {
 			pod := &n.Pods[j]
 			if pod.Unmovable != "" {
@@ -84,7 +85,9 @@ func (v *View) newProblem(opt AdviceOptions) *problem {
 			p.pods = append(p.pods, p.movable(n, pod, i, people))
 		}
 	}
-	p.ideal = min(capacity, free/p.size)
+	for _, s := range models { // pods move among machines of one model only
+		p.ideal += min(s.capacity, s.free/p.size)
+	}
 	return p
 }
 

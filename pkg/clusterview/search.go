@@ -12,8 +12,10 @@ import (
 
 // Bounds of one search.
 const (
-	// DefaultSteps is how often a pod is tried on a node, some 20 µs each.
+	// DefaultSteps is how often a pod is tried on a node at most, some 0.1 ms each.
 	DefaultSteps = 20_000
+	// maxExact is the same while all sequences are tried.
+	maxExact = 6_000
 	// maxTogether is how many pods of one node are moved for one gain when not all sequences
 	// are tried. A node of 8 GPUs seldom needs more to be empty.
 	maxTogether = 4
@@ -105,11 +107,11 @@ func (p *problem) search() []step {
 		return nil
 	}
 	// The fast way first: what it finds is there if the exact way takes too long.
-	steps := p.steps
 	best := p.byGain(first)
-	p.steps = steps
-	if len(p.pods)*len(p.nodes) < steps {
-		if exact, ok := p.all(first, best); ok {
+	// All sequences of two moves can be tried, or it is not worth to begin.
+	if first := len(p.pods) * len(p.nodes); first*first <= 2*maxExact {
+		p.steps = maxExact
+		if exact, ok := p.all(p.start(), best); ok {
 			p.proven, best = true, exact
 		}
 	}

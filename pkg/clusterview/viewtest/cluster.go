@@ -3,6 +3,7 @@
 package viewtest
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -178,4 +179,28 @@ func Sample() (*Cluster, error) {
 		}
 	}
 	return c, nil
+}
+
+// List returns the objects as `kubectl get -o json` prints them.
+func (c *Cluster) List() ([]byte, error) {
+	var items []any
+	for i := range c.Nodes {
+		items = append(items, &c.Nodes[i])
+	}
+	for i := range c.Topologies {
+		items = append(items, &c.Topologies[i])
+	}
+	for i := range c.Leases {
+		items = append(items, &c.Leases[i])
+	}
+	for i := range c.Pods {
+		items = append(items, &c.Pods[i])
+	}
+	for i := range c.Budgets {
+		items = append(items, &c.Budgets[i])
+	}
+	if c.ClusterTopology != nil {
+		items = append(items, c.ClusterTopology)
+	}
+	return json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
 }
