@@ -70,7 +70,7 @@ func (c *clusterSource) reader(cmd *cobra.Command) (func(ctx context.Context) (*
 
 func objectsOf(w *check.World) *clusterview.Objects {
 	return &clusterview.Objects{
-		Now: w.Now, Nodes: w.Nodes, Pods: w.Pods, Topologies: w.Topologies, Leases: w.Leases, PodGroups: w.PodGroups,
+		Now: w.Now, Nodes: w.Nodes, Pods: w.Pods, Topologies: w.Topologies, Leases: w.Leases,
 		Budgets: w.Budgets, ClusterTopology: w.ClusterTopology,
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
-
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -30,7 +28,6 @@ type Objects struct {
 	// Leases are those of exporters and agents. If there is none of an exporter, whether a graph
 	// is stale is what its condition says.
 	Leases          []coordinationv1.Lease
-	PodGroups       []schedulingv1alpha1.PodGroup
 	Budgets         []policyv1.PodDisruptionBudget
 	ClusterTopology *v1alpha1.ClusterTopology // nil: there is none
 }
