@@ -255,7 +255,7 @@ func writeSizes(w io.Writer, v *clusterview.View, p palette) error {
 		}
 		first := []string{strconv.Itoa(s.GPUs), strconv.Itoa(s.Free), strconv.Itoa(s.Capacity)}
 		if len(s.Linked) == 0 {
-			t.row(append(first, "-", "-", strconv.Itoa(s.Ideal), "-", mend)...)
+			t.row(append(first, "-", "-", "-", "-", mend)...)
 		}
 		for i := range s.Linked {
 			l := &s.Linked[i]

@@ -133,9 +133,9 @@ func (c *counter) supply(n *Node) Supply {
 		at := &s.Slots[i]
 		k := at.GPUs
 		now, most := c.free(n, k), c.capacity(n.empty, n.accel, k, n.input.Now)
-		at.Free, at.Capacity, at.freeGPUs = now.any, most.any, intact(n.used, n.accel)
+		at.Free, at.Capacity = now.any, most.any
 		if class, ok := bestClass(n.Tables(), k); ok && most.any > 0 {
-			at.Linked = []Linked{{Class: class.String(), class: class, FreeGPUs: at.freeGPUs, Free: now.linked, Capacity: most.linked}}
+			at.Linked = []Linked{{Class: class.String(), class: class, FreeGPUs: intact(n.used, n.accel), Free: now.linked, Capacity: most.linked}}
 		}
 		at.settle()
 	}
@@ -155,7 +155,6 @@ func bestClass(t *nvtopo.Tables, k int) (class nvtopo.Class, ok bool) {
 
 // settle works out what follows from the numbers.
 func (s *Slots) settle() {
-	s.Ideal = min(s.Capacity, s.freeGPUs/s.GPUs)
 	for i := range s.Linked {
 		l := &s.Linked[i]
 		l.Ideal, l.Fragmentation = min(l.Capacity, l.FreeGPUs/s.GPUs), 0
@@ -180,7 +179,6 @@ func (s *Supply) add(o *Supply) {
 func (s *Slots) add(o *Slots) {
 	s.Free += o.Free
 	s.Capacity += o.Capacity
-	s.freeGPUs += o.freeGPUs
 	for _, l := range o.Linked {
 		at := slices.IndexFunc(s.Linked, func(mine Linked) bool { return mine.class == l.class })
 		if at < 0 {

@@ -149,16 +149,12 @@ type Supply struct {
 // Slots is how many pods of one size there is room for.
 type Slots struct {
 	GPUs int `json:"gpus"` // of each pod
-	// Free is how many such pods without any demand on links fit now, if all are of that size.
-	// Capacity is how many would on the empty machines, and Ideal on as many free GPUs as there
-	// are if pods stood ideally.
+	// Free is how many such pods without any demand on links fit now, if all are of that size,
+	// and Capacity how many would on the empty machines.
 	Free     int `json:"free"`
 	Capacity int `json:"capacity"`
-	Ideal    int `json:"ideal"`
 	// Linked are the slots that are linked groups, by link class, best first; none for one GPU.
 	Linked []Linked `json:"linked,omitempty"`
-
-	freeGPUs int
 }
 
 // Linked counts linked groups of one size and link class. A group is linked if its best ring is
