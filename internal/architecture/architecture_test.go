@@ -88,10 +88,6 @@ var never = []struct {
 		why: "the library and its sources know nothing of Kubernetes",
 	},
 	{
-		who: []string{"pkg/clusterview"}, what: []string{"k8s.io/client-go/kubernetes", "k8s.io/client-go/dynamic"},
-		why: "what people are shown of a cluster is a pure function of its objects",
-	},
-	{
 		who: []string{"pkg/pools/quota"}, what: []string{"k8s.io/...", "sigs.k8s.io/..."},
 		why: "quota is arithmetic, which knows nothing of Kubernetes or Kueue",
 	},

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -205,7 +204,7 @@ func TestTopFollowsTheCluster(t *testing.T) {
 	if got := strings.Count(out.String(), "NODE "); got != 2 || reads != 5 {
 		t.Errorf("%d answers of %d readings, want 2 of 5:\n%s", got, reads, out.String())
 	}
-	failing := func(context.Context) (*clusterview.View, error) { return nil, fmt.Errorf("no route to host") }
+	failing := func(context.Context) (*clusterview.View, error) { return nil, errors.New("no route to host") }
 	if err := o.follow(t.Context(), io.Discard, failing); err == nil || !strings.Contains(err.Error(), "no route") {
 		t.Errorf("an error of a reading: %v", err)
 	}

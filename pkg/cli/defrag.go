@@ -88,22 +88,7 @@ func (o *defragmenting) run(cmd *cobra.Command) error {
 func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 	for i := range advice {
 		a := &advice[i]
-		fmt.Fprintf(w, "Groups of %d: %d free, ", a.GPUs, a.Before)
-		switch {
-		case a.After > a.Before:
-			fmt.Fprintf(w, "%d after %s", a.After, count(len(a.Moves), "move"))
-		case a.Before >= a.Ideal:
-			fmt.Fprint(w, "and so many free GPUs cannot be more")
-		default:
-			fmt.Fprintf(w, "no moves found that free more; so many free GPUs could be %d", a.Ideal)
-		}
-		if a.After > a.Before && a.After < a.Ideal {
-			fmt.Fprintf(w, "; so many free GPUs could be %d", a.Ideal)
-		}
-		if a.Proven && a.Before < a.Ideal {
-			fmt.Fprint(w, " (proven)")
-		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, "Groups of %d: %s\n", a.GPUs, outcome(a))
 		if len(a.Moves) == 0 {
 			continue
 		}
@@ -118,12 +103,29 @@ func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
 		}
 		fmt.Fprintln(w)
 	}
-	if len(advice) == 0 {
-		return nil
-	}
 	t := &table{}
-	for _, why := range slices.Sorted(maps.Keys(advice[0].Unmovable)) {
+	for _, why := range slices.Sorted(maps.Keys(advice[0].Unmovable)) { // it is the same for every size
 		t.row("Must stay", count(advice[0].Unmovable[why], "pod"), why)
 	}
 	return t.write(w)
+}
+
+// outcome says what the moves come to.
+func outcome(a *clusterview.Advice) string {
+	text := fmt.Sprintf("%d free, ", a.Before)
+	switch {
+	case a.After > a.Before:
+		text += fmt.Sprintf("%d after %s", a.After, count(len(a.Moves), "move"))
+	case a.Before >= a.Ideal:
+		return text + "and so many free GPUs cannot be more"
+	default:
+		text += "no moves found that free more"
+	}
+	if a.After < a.Ideal {
+		text += fmt.Sprintf("; so many free GPUs could be %d", a.Ideal)
+	}
+	if a.Proven {
+		text += " (proven)"
+	}
+	return text
 }

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"encoding/xml"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -36,7 +35,7 @@ type svg struct{ bytes.Buffer }
 func (s *svg) text(x, y int, style, text string) {
 	fmt.Fprintf(s, `<text x="%d" y="%d" %s>`, x, y, style)
 	_ = xml.EscapeText(s, []byte(text)) // a buffer takes all
-	io.WriteString(s, "</text>\n")
+	s.WriteString("</text>\n")
 }
 
 // point is where a GPU is drawn: on a circle, those of one NUMA node beside each other.
@@ -69,7 +68,7 @@ func drawLinks(n *clusterview.Node) []byte {
 		s.gpu(&n.GPUs[i], at[i], colours)
 	}
 	s.legend(g, n, classes, colours)
-	io.WriteString(s, "</svg>\n")
+	s.WriteString("</svg>\n")
 	return s.Bytes()
 }
 
@@ -82,9 +81,9 @@ func (s *svg) gpu(d *clusterview.GPU, at point, colours map[string]string) {
 		fill = colours[d.Pods[0]]
 	}
 	fmt.Fprintf(s, `<circle cx="%d" cy="%d" r="%d" fill="%s" stroke="%s" stroke-width="2">`, at.x, at.y, svgGPU, fill, stroke)
-	io.WriteString(s, "<title>")
+	s.WriteString("<title>")
 	_ = xml.EscapeText(s, fmt.Appendf(nil, "%s, %s %s", d.UUID, d.State, d.Reason)) // a buffer takes all
-	io.WriteString(s, "</title></circle>\n")
+	s.WriteString("</title></circle>\n")
 	s.text(at.x, at.y, `text-anchor="middle"`, fmt.Sprintf("GPU%d", d.Index))
 	s.text(at.x, at.y+16, `text-anchor="middle" font-size="11"`, "NUMA "+numaName(d.NUMANode))
 }

@@ -221,12 +221,15 @@ func ringCell(n *clusterview.Node, k int, p palette) string {
 			continue
 		}
 		if r.BandwidthGBps < r.BestBandwidthGBps {
-			return p.warning(fmt.Sprintf("%v/%v", r.BandwidthGBps, r.BestBandwidthGBps))
+			return p.warning(speed(r.BandwidthGBps) + "/" + speed(r.BestBandwidthGBps))
 		}
-		return fmt.Sprint(r.BandwidthGBps)
+		return speed(r.BandwidthGBps)
 	}
 	return "-"
 }
+
+// speed writes GB/s with no more digits than there are.
+func speed(gbps float64) string { return strconv.FormatFloat(gbps, 'f', -1, 64) }
 
 func podAndGPUs(pod *clusterview.Pod) string {
 	if pod.Counted > 0 {

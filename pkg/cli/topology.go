@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
 // showingTopology is the command topology with its flags.
@@ -207,7 +206,7 @@ func writeNode(w io.Writer, v *clusterview.View, n *clusterview.Node, p palette)
 		return err
 	}
 	fmt.Fprintln(w)
-	if err := writeMatrix(w, &input{graph: n.Graph()}, nvtopoClass, true); err != nil {
+	if err := writeMatrix(w, &input{graph: n.Graph()}, cellOf("class"), true); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
@@ -229,8 +228,6 @@ func writeNode(w io.Writer, v *clusterview.View, n *clusterview.Node, p palette)
 	return pods.write(w)
 }
 
-func nvtopoClass(l nvtopo.Link) string { return l.Class.String() }
-
 func stateCell(g *clusterview.GPU, p palette) string {
 	text := string(g.State)
 	if g.Reason != "" {
@@ -243,6 +240,7 @@ func stateCell(g *clusterview.GPU, p palette) string {
 		return p.good(text)
 	case clusterview.Unhealthy:
 		return p.bad(text)
+	case clusterview.Degraded, clusterview.MIG:
 	}
 	return p.warning(text)
 }
@@ -254,11 +252,11 @@ func podRow(pod *clusterview.Pod, p palette) []string {
 	}
 	row := []string{pod.FullName(), gpus, "-", "-", "-"}
 	if r := pod.Ring; r != nil {
-		speed := fmt.Sprint(r.BandwidthGBps)
+		now := speed(r.BandwidthGBps)
 		if r.BandwidthGBps < r.BestBandwidthGBps {
-			speed = p.warning(speed)
+			now = p.warning(now)
 		}
-		row[2], row[3], row[4] = joinRing(r.GPUs)+" "+r.Class, speed, fmt.Sprint(r.BestBandwidthGBps)
+		row[2], row[3], row[4] = joinRing(r.GPUs)+" "+r.Class, now, speed(r.BestBandwidthGBps)
 	}
 	note := pod.Gang
 	if pod.Gone {

@@ -114,16 +114,12 @@ func (c *counter) supply(n *Node) Supply {
 		return s
 	}
 	s.GPUs = len(n.GPUs)
+	s.UsedGPUs = n.used.Used[n.accel].Len() + n.CountedGPUs
 	for i := range n.GPUs {
-		switch n.GPUs[i].State {
-		case Used:
-			s.UsedGPUs++
-		case Free:
-		default:
+		if state := n.GPUs[i].State; state != Used && state != Free {
 			s.BadGPUs++
 		}
 	}
-	s.UsedGPUs += n.CountedGPUs
 	if !n.Open() {
 		return s
 	}

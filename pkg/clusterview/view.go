@@ -140,7 +140,7 @@ type Supply struct {
 	GPUs     int `json:"gpus"`
 	UsedGPUs int `json:"usedGPUs"` // of them that pods hold, those known by number included
 	FreeGPUs int `json:"freeGPUs"`
-	// BadGPUs are unhealthy, or degraded and free, or partitioned.
+	// BadGPUs are unhealthy or partitioned, whether a pod holds them or not, or degraded and free.
 	BadGPUs int `json:"badGPUs"`
 	// Slots are by size, greatest first.
 	Slots []Slots `json:"slots"`

@@ -51,6 +51,9 @@ func TestWhoHoldsWhat(t *testing.T) {
 		PodUID: "gone", Namespace: "default", Pod: "past", Container: "main", Resource: v1alpha1.DefaultResource, GPUs: []string{top.Spec.GPUs[6].ID},
 	}}
 	c.Nodes[0].Spec.Unschedulable = true
+	// A GPU that fails under its pod.
+	failing := c.Topology("h100-2")
+	failing.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: failing.Spec.GPUs[7].ID, Reason: "Xid79"}}
 	v := clusterview.Of(&c.Objects, clusterview.Options{})
 	got := map[string]string{}
 	for _, n := range v.Nodes {
@@ -59,13 +62,16 @@ func TestWhoHoldsWhat(t *testing.T) {
 	want := map[string]string{
 		"h100-0": "0 used default/notebook-a, 1 free, 2 free, 3 free, 4 free, 5 used default/notebook-b, 6 free, 7 free",
 		"h100-1": "0 free, 1 free, 2 used default/infer-0, 3 used default/infer-0, 4 free, 5 free, 6 used default/past, 7 free",
-		"h100-2": "0 used default/train-0, 1 used default/train-0, 2 used default/train-0, 3 used default/train-0, 4 used default/pinned, 5 free, 6 free, 7 used default/database",
+		"h100-2": "0 used default/train-0, 1 used default/train-0, 2 used default/train-0, 3 used default/train-0, 4 used default/pinned, 5 free, 6 free, 7 unhealthy default/database",
 		"v100-0": "0 used default/train-1, 1 used default/train-1, 2 used default/train-1, 3 used default/train-1, 4 free, 5 free, 6 free, 7 unhealthy",
 		"pcie-0": "0 free, 1 free, 2 free, 3 free",
 		"old-0":  "0 used default/legacy, 1 used default/legacy, 2 free, 3 free, 4 free, 5 free, 6 free, 7 free",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("GPUs (-want,+got):\n%s", diff)
+	}
+	if s := v.Node("h100-2").Supply; s.UsedGPUs != 6 || s.BadGPUs != 1 || s.FreeGPUs != 2 {
+		t.Errorf("h100-2 has %d used, %d bad and %d free, want 6, 1 and 2", s.UsedGPUs, s.BadGPUs, s.FreeGPUs)
 	}
 	type said struct{ Closed, NoGraph, Pods string }
 	nodes := map[string]said{}

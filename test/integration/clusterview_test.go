@@ -67,8 +67,7 @@ func (v *viewer) place(t *testing.T, name, node string, gpus int) {
 // movablePod is a pod that a controller would make again.
 func movablePod(name string, gpus int) *v1.Pod {
 	p := gpuPod(name, "viewed", gpus, nil)
-	controller := true
-	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "of-no-object", Controller: &controller}}
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "of-no-object", Controller: new(true)}}
 	p.Labels = map[string]string{"app": name}
 	return p
 }
@@ -155,11 +154,10 @@ func (v *viewer) showsTheAllocations(t *testing.T, view *clusterview.View, names
 // keepsBudgets: with a budget that allows nothing the pod stays, and so it does by its annotation.
 func (v *viewer) keepsBudgets(t *testing.T, mover string) {
 	t.Helper()
-	none := intstr.FromInt32(0)
 	budgets := v.client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
 	if _, err := budgets.Create(t.Context(), &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "guard"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": mover}}},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(0)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": mover}}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

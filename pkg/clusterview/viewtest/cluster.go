@@ -69,14 +69,13 @@ func (c *Cluster) AddNode(name, machineName string, labels ...string) error {
 }
 
 func (c *Cluster) addLease(name, node string, uid types.UID, renewed time.Time) {
-	at, seconds := metav1.NewMicroTime(renewed), int32(nodelease.Duration/time.Second)
 	c.Leases = append(c.Leases, coordinationv1.Lease{
 		TypeMeta: metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "nvtopo-system",
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}},
 		},
-		Spec: coordinationv1.LeaseSpec{RenewTime: &at, LeaseDurationSeconds: &seconds},
+		Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(renewed)), LeaseDurationSeconds: new(int32(nodelease.Duration / time.Second))},
 	})
 }
 
@@ -94,12 +93,11 @@ func (c *Cluster) Topology(node string) *v1alpha1.NodeGPUTopology {
 // annotation; by number only if none is named. It returns the pod, to be changed at once.
 func (c *Cluster) AddPod(name, node string, n int, gpus ...int) *v1.Pod {
 	asked := v1.ResourceList{v1alpha1.DefaultResource: resource.MustParse(strconv.Itoa(n)), v1.ResourceCPU: resource.MustParse("1")}
-	controller := true
 	p := v1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "default", UID: types.UID("uid-" + name), Labels: map[string]string{"app": name}, Annotations: map[string]string{},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: types.UID("rs-" + name), Controller: &controller}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: types.UID("rs-" + name), Controller: new(true)}},
 		},
 		Spec: v1.PodSpec{
 			NodeName: node, SchedulerName: "topology-aware-scheduler",
@@ -125,11 +123,10 @@ func (c *Cluster) AddPod(name, node string, n int, gpus ...int) *v1.Pod {
 // AddBudget adds a PodDisruptionBudget of the pods with the label app=NAME, of which so many may
 // be disrupted now.
 func (c *Cluster) AddBudget(name string, allowed int32) {
-	least := intstr.FromInt32(1)
 	c.Budgets = append(c.Budgets, policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}},
 		Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: allowed},
 	})
 }
@@ -174,8 +171,7 @@ func Sample() (*Cluster, error) {
 	v100.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: v100.Spec.GPUs[7].ID, Healthy: false, Reason: "Xid79"}}
 	for i := range c.Leases {
 		if c.Leases[i].Name == nodelease.ExporterPrefix+"old-0" {
-			old := metav1.NewMicroTime(c.Now.Add(-time.Hour))
-			c.Leases[i].Spec.RenewTime = &old
+			c.Leases[i].Spec.RenewTime = new(metav1.NewMicroTime(c.Now.Add(-time.Hour)))
 		}
 	}
 	return c, nil
