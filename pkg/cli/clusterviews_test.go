@@ -120,7 +120,7 @@ func TestTheLinksAreDrawn(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]int{}
-	text := ""
+	var text strings.Builder
 	for d := xml.NewDecoder(bytes.NewReader(data)); ; {
 		token, err := d.Token()
 		if errors.Is(err, io.EOF) {
@@ -133,7 +133,7 @@ func TestTheLinksAreDrawn(t *testing.T) {
 		case xml.StartElement:
 			got[token.Name.Local]++
 		case xml.CharData:
-			text += string(token)
+			text.Write(token)
 		}
 	}
 	// 28 pairs and a line for each of NV2, NV1 and SYS; 8 GPUs and a pod.
@@ -142,7 +142,7 @@ func TestTheLinksAreDrawn(t *testing.T) {
 		t.Errorf("elements (-want,+got):\n%s", diff)
 	}
 	for _, want := range []string{"v100-0, ", "GPU7", "unhealthy Xid79", "NV2, 50 GB/s", "default/train-1[0,1,2,3]"} {
-		if !strings.Contains(text, want) {
+		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in the picture", want)
 		}
 	}

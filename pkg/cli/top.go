@@ -99,13 +99,13 @@ const clearScreen = "\x1b[H\x1b[2J"
 // one answer follows the other. It ends without an error when ctx does.
 func (o *topping) follow(ctx context.Context, w io.Writer, read func(context.Context) (*clusterview.View, error)) error {
 	last := ""
-	for {
+	for ctx.Err() == nil {
 		var b strings.Builder
 		err := o.show(ctx, &b, paletteFor(w), read)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
+		if ctx.Err() != nil {
+			break // whatever was being read
+		}
+		if err != nil {
 			return err
 		}
 		if text := b.String(); text != last {
@@ -119,10 +119,10 @@ func (o *topping) follow(ctx context.Context, w io.Writer, read func(context.Con
 		}
 		select {
 		case <-ctx.Done():
-			return nil
 		case <-o.clock.After(o.interval):
 		}
 	}
+	return nil
 }
 
 func writeTop(w io.Writer, v *clusterview.View, p palette, wide bool) error {

@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
@@ -156,7 +154,7 @@ func (n *place) without(pod int) *place {
 func (n *place) with(pod int, to placed) *place {
 	out := *n
 	m := &n.p.pods[pod]
-	out.in.Reservations = append(slices.Clip(n.in.Reservations), usage.Reservation{UID: "moved-" + types.UID(m.view.UID), Allocation: to.allocation, Request: m.request})
+	out.in.Reservations = append(slices.Clip(n.in.Reservations), usage.Reservation{UID: "moved-" + m.view.UID, Allocation: to.allocation, Request: m.request})
 	out.used, out.value = nil, -1
 	return &out
 }

@@ -16,6 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
@@ -161,23 +162,35 @@ func (v *viewer) keepsBudgets(t *testing.T, mover string) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var advice []clusterview.Advice
-	v.read(t, &advice, "defrag", "-n", "8")
-	for _, m := range advice[0].Moves {
-		if m.Name == mover {
-			t.Errorf("%s is moved, and its budget allows no disruption", mover)
-		}
-	}
+	v.stays(t, mover, "PodDisruptionBudget")
 	if err := budgets.Delete(t.Context(), "guard", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	immovable := movablePod("guarded", 1)
-	immovable.Annotations = map[string]string{podrequest.MovableKey: "sometimes"}
-	v.create(t, immovable)
-	if why := v.refused(t, "guarded"); !strings.Contains(why, podrequest.MovableKey) {
-		t.Errorf("a value that is none: %s", why)
+	for _, value := range []string{`"false"`, "null"} {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, podrequest.MovableKey, value)
+		if _, err := v.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), mover, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if value != "null" {
+			v.stays(t, mover, podrequest.MovableKey)
+		}
 	}
-	v.remove(t, "guarded")
+}
+
+// stays fails if a pod is to be moved, or none has to stay for the reason.
+func (v *viewer) stays(t *testing.T, name, reason string) {
+	t.Helper()
+	var advice []clusterview.Advice
+	v.read(t, &advice, "defrag", "-n", "8")
+	if slices.ContainsFunc(advice[0].Moves, func(m clusterview.Move) bool { return m.Name == name }) {
+		t.Errorf("%s is to be moved in spite of its %s", name, reason)
+	}
+	for why := range advice[0].Unmovable {
+		if strings.Contains(why, reason) {
+			return
+		}
+	}
+	t.Errorf("must stay: %v, and nobody for %s", advice[0].Unmovable, reason)
 }
 
 // makes carries a move out as its controller would: the pod ends and is made again.

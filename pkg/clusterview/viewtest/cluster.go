@@ -138,8 +138,12 @@ func Sample() (*Cluster, error) {
 	const spine, rack = "example.com/spine", "example.com/rack"
 	c := New()
 	for _, n := range []struct{ name, machine, spine, rack string }{
-		{"h100-0", "dgx-h100", "s0", "r0"}, {"h100-1", "dgx-h100", "s0", "r0"}, {"h100-2", "dgx-h100", "s0", "r1"},
-		{"v100-0", "dgx1-v100", "s0", "r1"}, {"pcie-0", "a100-pcie-4-bridged", "s1", "r2"}, {"old-0", "dgx-h100", "s1", "r2"},
+		{"h100-0", "dgx-h100", "s0", "r0"},
+		{"h100-1", "dgx-h100", "s0", "r0"},
+		{"h100-2", "dgx-h100", "s0", "r1"},
+		{"v100-0", "dgx1-v100", "s0", "r1"},
+		{"pcie-0", "a100-pcie-4-bridged", "s1", "r2"},
+		{"old-0", "dgx-h100", "s1", "r2"},
 	} {
 		if err := c.AddNode(n.name, n.machine, spine, n.spine, rack, n.rack); err != nil {
 			return nil, fmt.Errorf("node %s: %w", n.name, err)
