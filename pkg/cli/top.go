@@ -101,11 +101,10 @@ func (o *topping) follow(ctx context.Context, w io.Writer, read func(context.Con
 	last := ""
 	for ctx.Err() == nil {
 		var b strings.Builder
-		err := o.show(ctx, &b, paletteFor(w), read)
-		if ctx.Err() != nil {
-			break // whatever was being read
-		}
-		if err != nil {
+		if err := o.show(ctx, &b, paletteFor(w), read); err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // it was interrupted while it read, which is how it ends
+			}
 			return err
 		}
 		if text := b.String(); text != last {
