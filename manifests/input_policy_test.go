@@ -38,7 +38,8 @@ var inputValues = map[string]values{
 		good: []string{"1", "0.5", ".5", "5.", " 300 ", "+25", "1e3", "9.5E+2", "1000000", "0x1p4", "0x1_0p0_1", "1_000", "00001"},
 		bad:  []string{"", "0", "0.0", "0e5", "-1", "NaN", "Inf", "300GB/s", "300 GB", "1,5", "1e", "one"},
 	},
-	podrequest.AllowMixedModelsKey: {good: []string{"true", "false", "1", "0", "T", "F", "True"}, bad: []string{"", "yes", "tRUE", "2", " true"}},
+	podrequest.AllowMixedModelsKey: truths,
+	podrequest.MovableKey:          truths,
 	podrequest.GPUModelKey: {
 		good: []string{"H100", "H100,A100", "NVIDIA H100 80GB HBM3", " H100 , A100", "H100_SXM-80GB", strings.Repeat("a,", 15) + "a"},
 		bad:  []string{"", ",", "H100,", "H100,,A100", " - _", "H100, ", strings.Repeat("a,", 16) + "a", strings.Repeat("a", 1025)},
@@ -69,6 +70,7 @@ var inputValues = map[string]values{
 }
 
 var (
+	truths        = values{good: []string{"true", "false", "1", "0", "T", "F", "True"}, bad: []string{"", "yes", "tRUE", "2", " true"}}
 	gangNames     = values{good: []string{"g", "my-gang", "a.b_c-1", strings.Repeat("x", 253)}, bad: []string{"", "a b", "a/b", "g\n", "\u202eg", strings.Repeat("x", 254)}}
 	numbersOfPods = values{good: []string{"1", "16", "16384", "0004"}, bad: []string{"", "0", "00", "-1", "+1", "1.5", "four", "1e3", " 4"}}
 	levelNames    = values{good: []string{"rack", "topology.kubernetes.io/rack", "tier-1", "L_2"}, bad: []string{"", "a rack", "rack,spine", "räck", strings.Repeat("x", 318)}}

@@ -15,6 +15,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
@@ -97,6 +98,8 @@ func (w *World) addObject(data []byte) error {
 		if all, err = decoded[v1alpha1.ClusterTopology](nil, data); err == nil && all[0].Name == v1alpha1.ClusterTopologyName {
 			w.ClusterTopology = &all[0]
 		}
+	case "PodDisruptionBudget":
+		w.Budgets, err = decoded[policyv1.PodDisruptionBudget](w.Budgets, data)
 	case "Pod":
 		w.Pods, err = decoded[v1.Pod](w.Pods, data)
 	case "Node":

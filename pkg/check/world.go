@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/diagnosis"
@@ -32,6 +33,9 @@ type World struct {
 	// if there is none. Gangs are judged by both.
 	PodGroups       []schedulingv1alpha1.PodGroup
 	ClusterTopology *v1alpha1.ClusterTopology
+	// Budgets are not examined, and Read does not read them: they are for whoever shows a cluster
+	// from saved objects.
+	Budgets []policyv1.PodDisruptionBudget
 	// Schedulers are the states of scheduler processes; may be empty.
 	Schedulers []diagnosis.State
 	// Profiles are the schedulers whose GPU pods must have an allocation, in addition

@@ -270,8 +270,17 @@ func (c *checking) addProfiles(w *check.World) {
 }
 
 func (c *checking) readFiles(cmd *cobra.Command) (*check.World, error) {
+	w, err := readWorld(cmd, c.from, c.clock)
+	if err == nil {
+		c.addProfiles(w)
+	}
+	return w, err
+}
+
+// readWorld reads a cluster's objects from files and folders.
+func readWorld(cmd *cobra.Command, from []string, clk clock.PassiveClock) (*check.World, error) {
 	w := &check.World{}
-	for _, path := range c.from {
+	for _, path := range from {
 		files := []string{path}
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			if files, err = objectFiles(path); err != nil {
@@ -289,9 +298,8 @@ func (c *checking) readFiles(cmd *cobra.Command) (*check.World, error) {
 		}
 	}
 	if w.Now = w.Moment(); w.Now.IsZero() {
-		w.Now = c.clock.Now()
+		w.Now = clk.Now()
 	}
-	c.addProfiles(w)
 	return w, nil
 }
 

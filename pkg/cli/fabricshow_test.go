@@ -245,7 +245,7 @@ func livePod(name, node string, gpus int) v1.Pod {
 	limits := v1.ResourceList{v1alpha1.DefaultResource: resource.MustParse(strconv.Itoa(gpus))}
 	return v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID("uid-" + name), Annotations: map[string]string{}},
-		Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Limits: limits}}}},
+		Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Limits: limits, Requests: limits}}}},
 	}
 }
 
@@ -255,7 +255,7 @@ func TestFabricShowOfACluster(t *testing.T) {
 	w.Nodes = append(w.Nodes, v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "control"}})
 	chosen := livePod("chosen", "a", 2)
 	text, err := (&allocation.Allocation{
-		PodUID: chosen.UID, Node: "a",
+		Version: allocation.Version, PodUID: chosen.UID, Node: "a",
 		Containers: []allocation.Container{{Name: "c", Resource: v1alpha1.DefaultResource, GPUs: []string{gpuOf(w, 0, 0), gpuOf(w, 0, 3)}}},
 	}).Encode()
 	if err != nil {

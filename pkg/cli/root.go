@@ -30,11 +30,11 @@ func New(argv0 string) *cobra.Command {
 		Long: `NVTOPO answers questions about the GPU links of one machine: which GPUs to take,
 how to group them, what a collective operation costs on them, and which CPUs are
 nearest. It uses the library and the objective of the nvtopo scheduler. It also
-places gangs of pods by racks and switches, on paper, and checks whether a cluster
-keeps that scheduler's promises.
+places gangs of pods by racks and switches, on paper, shows what a cluster has, who
+holds it and which pods to move, and checks whether it keeps that scheduler's promises.
 
-All commands except machines, fabric, simulate, check and pool, and except generate pod and
-generate scheduler-profile, read one machine, from one of
+Commands about one machine (matrix, pick, groups, estimate, affinity, export, generate)
+read it from one of
   -f FILE         the output of "nvidia-smi topo -m", or a NodeGPUTopology in YAML
                   or JSON (recognized by its content); "-" is standard input
   --machine NAME  a machine of the built-in catalogue, see "NVTOPO machines"
@@ -46,7 +46,8 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 3 the input could not be read. The command check has its own codes.`,
 		Example: `  nvidia-smi topo -m | NVTOPO pick -n 4 -f -
   NVTOPO pick -n 4 --machine dgx1-v100 --free 0,2,3,4,5,7
-  NVTOPO matrix --node gpu-node-7`,
+  NVTOPO matrix --node gpu-node-7
+  NVTOPO top`,
 		Version:           release.Version(),
 		Annotations:       map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		SilenceErrors:     true,
@@ -62,7 +63,7 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 	})
 	root.AddCommand(
 		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newGenerate(), newMachines(), newFabric(), newSimulate(), newCheck(),
-		newPool(), newVersion(),
+		newPool(), newTopology(), newTop(), newDefrag(), newVersion(),
 	)
 	nameProgram(root, name)
 	return root

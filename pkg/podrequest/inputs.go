@@ -29,6 +29,7 @@ func inputs() []input {
 		{AllowMixedModelsKey, nil, (*Request).readMixedModels},
 		{GPUModelKey, nil, (*Request).readModels},
 		{MinGPUMemoryKey, nil, (*Request).readMinMemory},
+		{MovableKey, nil, (*Request).readMovable},
 	}
 }
 
@@ -104,13 +105,23 @@ func (r *Request) readMinBandwidth(v string, _ *Options) (err error) {
 	return err
 }
 
-func (r *Request) readMixedModels(v string, _ *Options) error {
+func (r *Request) readMixedModels(v string, _ *Options) (err error) {
+	r.Constraint.AllowMixedModels, err = parseBool(v)
+	return err
+}
+
+func (r *Request) readMovable(v string, _ *Options) error {
+	movable, err := parseBool(v)
+	r.Immovable = !movable
+	return err
+}
+
+func parseBool(v string) (bool, error) {
 	b, err := strconv.ParseBool(v)
 	if err != nil {
-		return fmt.Errorf("%q is neither true nor false", v)
+		return false, fmt.Errorf("%q is neither true nor false", v)
 	}
-	r.Constraint.AllowMixedModels = b
-	return nil
+	return b, nil
 }
 
 func (r *Request) readModels(v string, _ *Options) error {

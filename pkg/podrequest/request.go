@@ -83,6 +83,9 @@ type Request struct {
 	TrustsOutput bool
 	// NoTopology: policy none; the pod may run where no graph is known.
 	NoTopology bool
+	// Immovable: the pod must not be moved to make room for others. No node answers
+	// differently because of it.
+	Immovable  bool
 	Containers []Container // those with GPUs
 	// Admission is the pod as kubelet's managers see it, its devices in the order of Resources.
 	Admission      *kubeletadmission.Pod

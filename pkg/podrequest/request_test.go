@@ -84,6 +84,7 @@ func TestAnnotationsAreReadStrictly(t *testing.T) {
 		"a bandwidth that is no number":     {annotations: map[string]string{MinBandwidthKey: "NaN"}, wantErr: MinBandwidthKey},
 		"an absurd bandwidth":               {annotations: map[string]string{MinBandwidthKey: "1e300"}, wantErr: MinBandwidthKey},
 		"a boolean that is none":            {annotations: map[string]string{AllowMixedModelsKey: "maybe"}, wantErr: AllowMixedModelsKey},
+		"movable that is neither":           {annotations: map[string]string{MovableKey: "sometimes"}, wantErr: MovableKey},
 		"an empty model":                    {annotations: map[string]string{GPUModelKey: "H100,,A100"}, wantErr: GPUModelKey},
 		"memory of nothing":                 {annotations: map[string]string{MinGPUMemoryKey: "0"}, wantErr: MinGPUMemoryKey},
 	}
@@ -108,6 +109,29 @@ func TestAnnotationsAreReadStrictly(t *testing.T) {
 				t.Errorf("affinity %d, want %d", r.Affinity, tc.wantAff)
 			}
 		})
+	}
+}
+
+func TestPodsThatMustNotBeMoved(t *testing.T) {
+	for value, want := range map[string]bool{"": false, "true": false, "1": false, "false": true, "F": true} {
+		pod := gpuPod("p", 1)
+		if value != "" {
+			pod.Annotations = map[string]string{MovableKey: value}
+		}
+		plain, err := Parse(gpuPod("p", 1), testOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := Parse(pod, testOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Immovable != want {
+			t.Errorf("%s=%q: immovable %t, want %t", MovableKey, value, r.Immovable, want)
+		}
+		if r.Signature() != plain.Signature() {
+			t.Errorf("%s=%q: nodes answer the pod differently", MovableKey, value)
+		}
 	}
 }
 

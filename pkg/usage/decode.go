@@ -5,10 +5,13 @@ package usage
 import (
 	"fmt"
 	"hash/maphash"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -23,6 +26,30 @@ func NewDecoder() Decoder { return Decoder{seed: maphash.MakeSeed()} }
 func (d Decoder) Accel(resource string, tables *nvtopo.Tables) *Accel {
 	g := tables.Graph()
 	return &Accel{Resource: resource, Graph: g, Tables: tables, Healthy: g.Healthy(), Degraded: g.Degraded(), Kind: d.kindOf(g)}
+}
+
+// ReadNode reads a whole object, for somebody who keeps no earlier version of it. The error says
+// that its graphs cannot be read. Of the rest what cannot be read is left out, as the scheduler
+// does. The Leases of its exporter and agent are for the caller to know.
+func (d Decoder) ReadNode(reader *v1alpha1.Reader, registry *nvtopo.Registry, t *v1alpha1.NodeGPUTopology, exporter, agent *nodelease.Expiry) (*Node, error) {
+	graphs, numa, err := reader.Read(t)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		Name: t.Name, NodeUID: t.Spec.NodeUID, ResourceVersion: t.ResourceVersion, ObjectUID: t.UID, Created: t.CreationTimestamp.Time,
+		NUMA: numa, Spec: &t.Spec, KubeletStatus: t.Status.Kubelet, Exporter: exporter, Agent: agent,
+	}
+	for _, resource := range slices.Sorted(maps.Keys(graphs)) {
+		n.Accels = append(n.Accels, d.Accel(resource, registry.Tables(graphs[resource])))
+		n.Resources = append(n.Resources, resource)
+	}
+	if err := d.ReadKubelet(n, n.KubeletStatus); err != nil {
+		n.KubeletStatus = nil
+	}
+	n.Complete()
+	ReadRecords(n, t)
+	return n, nil
 }
 
 // kindOf sums up what a request may ask of single devices: models and memory, which are not

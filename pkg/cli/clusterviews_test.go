@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
+)
+
+// savedCluster writes a cluster into a file, as kubectl would.
+func savedCluster(t *testing.T, c *viewtest.Cluster) (file string) {
+	t.Helper()
+	data, err := c.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "cluster.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func sampleCluster(t *testing.T) (file string) {
+	t.Helper()
+	c, err := viewtest.Sample()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return savedCluster(t, c)
+}
+
+// clusterTranscripts are what the page has, with the file that each is compared with.
+var clusterTranscripts = map[string]string{
+	"top": "top", "topology": "topology", "topology-group": "topology -g rack,pod", "topology-node": "topology v100-0", "defrag": "defrag",
+}
+
+func TestClusterGoldenOutputs(t *testing.T) {
+	from := " --from " + sampleCluster(t)
+	cases := map[string]string{
+		"top-wide": "top -o wide" + from, "top-json": "top -o json" + from, "top-yaml": "top -o yaml" + from,
+		"topology-json": "topology -g rack -o json" + from, "topology-node-json": "topology pcie-0 -o json" + from, "topology-stale": "topology old-0" + from,
+		"defrag-8": "defrag -n 8" + from, "defrag-json": "defrag -o json" + from,
+		"help-top": "top --help", "help-topology": "topology --help", "help-defrag": "defrag --help",
+	}
+	for name, line := range clusterTranscripts {
+		cases[name] = line + from
+	}
+	checkGolden(t, cases)
+}
+
+// TestThePageHasTheTranscripts: what docs/cli.md shows is what the commands print.
+func TestThePageHasTheTranscripts(t *testing.T) {
+	page, err := os.ReadFile("../../docs/cli.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, line := range clusterTranscripts {
+		want, err := os.ReadFile(filepath.Join("testdata", "golden", name+".txt"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(page), "$ nvtopo "+line+"\n"+strings.TrimRight(string(want), "\n")+"\n") {
+			t.Errorf("docs/cli.md does not have what nvtopo %s prints:\n%s", line, want)
+		}
+	}
+}
+
+func TestClusterCommandsSayWhatIsWrong(t *testing.T) {
+	from := " --from " + sampleCluster(t)
+	for name, tc := range map[string]struct {
+		line string
+		code int
+		want string
+	}{
+		"an unknown form":          {"top -o text", ExitUsage, "want table, wide, json or yaml"},
+		"files and a cluster":      {"top --context c" + from, ExitUsage, "cannot be used with it"},
+		"files that are watched":   {"top --watch" + from, ExitUsage, "--watch cannot be used with it"},
+		"an interval of nothing":   {"top --watch --interval 0s", ExitUsage, "--interval 0s"},
+		"a positional argument":    {"top x", ExitUsage, "flags only"},
+		"two nodes":                {"topology a b", ExitUsage, "one node at most"},
+		"a node nobody has":        {"topology nobody" + from, ExitInput, `no node "nobody"`},
+		"a level nobody has":       {"topology -g row" + from, ExitUsage, `no level "row": want some of spine, rack, node, pod`},
+		"levels of a node":         {"topology h100-0 -g rack" + from, ExitUsage, "--group-by"},
+		"a picture of a cluster":   {"topology --svg x.svg" + from, ExitUsage, "name it"},
+		"a picture nowhere":        {"topology h100-0 --svg /nonexistent/x.svg" + from, ExitInput, "--svg"},
+		"another resource":         {"topology h100-0 --resource example.com/npu" + from, ExitInput, "no graph of example.com/npu"},
+		"groups of one":            {"defrag -n 1" + from, ExitUsage, "--gpus 1"},
+		"no moves":                 {"defrag --max-moves 0" + from, ExitUsage, "--max-moves 0"},
+		"a file that is not there": {"defrag --from nowhere.yaml", ExitInput, "nowhere.yaml"},
+	} {
+		_, err := run(t, "", strings.Fields(tc.line)...)
+		if ExitCode(err) != tc.code || err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v (code %d), want %q and %d", name, err, ExitCode(err), tc.want, tc.code)
+		}
+	}
+}
+
+// TestTheLinksAreDrawn reads the picture as XML and counts what is in it.
+func TestTheLinksAreDrawn(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "node.svg")
+	mustRun(t, "", "topology", "v100-0", "--svg", file, "--from", sampleCluster(t))
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	var text strings.Builder
+	for d := xml.NewDecoder(bytes.NewReader(data)); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			got[token.Name.Local]++
+		case xml.CharData:
+			text.Write(token)
+		}
+	}
+	// 28 pairs and a line for each of NV2, NV1 and SYS; 8 GPUs and a pod.
+	want := map[string]int{"svg": 1, "rect": 1, "line": 28 + 3, "circle": 8 + 1, "title": 8, "text": 1 + 16 + 3 + 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("elements (-want,+got):\n%s", diff)
+	}
+	for _, want := range []string{"v100-0, ", "GPU7", "unhealthy Xid79", "NV2, 50 GB/s", "default/train-1[0,1,2,3]"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in the picture", want)
+		}
+	}
+}
+
+// TestColoursKeepTheColumns: a coloured table is the plain one with escapes in it.
+func TestColoursKeepTheColumns(t *testing.T) {
+	c, err := viewtest.Sample()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := clusterview.Of(&c.Objects, clusterview.Options{})
+	var plain, coloured strings.Builder
+	if err := errors.Join(writeTop(&plain, v, palette{}, true), writeTop(&coloured, v, palette{on: true}, true)); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(coloured.String(), "\x1b["); n < 40 {
+		t.Errorf("%d escapes", n)
+	}
+	if diff := cmp.Diff(plain.String(), escapes.ReplaceAllString(coloured.String(), "")); diff != "" {
+		t.Errorf("(-plain,+coloured):\n%s", diff)
+	}
+	if paletteFor(&plain).on {
+		t.Error("colours for what is no terminal")
+	}
+}
+
+// TestTopFollowsTheCluster shows what changed, nothing twice, and ends with its context.
+func TestTopFollowsTheCluster(t *testing.T) {
+	c, err := viewtest.Sample()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	clk := clocktesting.NewFakeClock(c.Now)
+	o := topping{out: "table", interval: time.Second, clock: clk}
+	reads := 0
+	read := func(context.Context) (*clusterview.View, error) {
+		switch reads++; reads {
+		case 3:
+			c.AddPod("newcomer", "h100-0", 1, 7)
+		case 5:
+			stop()
+			return nil, ctx.Err()
+		}
+		return clusterview.Of(&c.Objects, clusterview.Options{}), nil
+	}
+	go func() {
+		for ctx.Err() == nil {
+			if clk.HasWaiters() {
+				clk.Step(time.Second)
+			}
+		}
+	}()
+	var out strings.Builder
+	if err := o.follow(ctx, &out, read); err != nil {
+		t.Fatalf("it ends with %v", err)
+	}
+	if got := strings.Count(out.String(), "NODE "); got != 2 || reads != 5 {
+		t.Errorf("%d answers of %d readings, want 2 of 5:\n%s", got, reads, out.String())
+	}
+	failing := func(context.Context) (*clusterview.View, error) { return nil, errors.New("no route to host") }
+	if err := o.follow(t.Context(), io.Discard, failing); err == nil || !strings.Contains(err.Error(), "no route") {
+		t.Errorf("an error of a reading: %v", err)
+	}
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+)
+
+// defragmenting is the command defrag with its flags.
+type defragmenting struct {
+	out      viewOutput
+	source   clusterSource
+	gpus     int
+	maxMoves int
+}
+
+func newDefrag() *cobra.Command {
+	var o defragmenting
+	cmd := &cobra.Command{
+		Use:   "defrag",
+		Short: "Advise which pods to move so that more linked groups of GPUs are free",
+		Long: `Advise which pods to move so that more linked groups are free: the fewest moves that free
+the most of them. It changes nothing. A linked group is a set of free GPUs whose ring is
+as fast as the best of as many GPUs on the same machine when that is empty.
+
+A move is an eviction: the pod ends, its controller makes it again, and the scheduler
+places it. TO is where it has room and costs the fewest groups, with the GPUs that the
+scheduler would choose there. Make one move after the other, and look again in between:
+GAIN is what each of them frees once those before it are made.
+
+It moves no pod of a gang, of a DaemonSet or of no controller, none with the annotation
+nvtopo.dev/movable: "false", none whose place depends on other pods, and none that the
+scheduler did not choose the GPUs of. All moves together keep every PodDisruptionBudget.
+Every pod fits where it goes by GPUs, CPUs, memory, labels and taints, on GPUs of the same
+model, and its ring is no slower than before. Volumes and host ports it does not look at.
+
+In a small cluster all sequences of moves are tried, and the answer says that it is
+proven. In a large one it takes, node by node, the moves that gain the most.
+
+` + saved,
+		Example: `  NVTOPO defrag
+  NVTOPO defrag -n 8 --max-moves 4
+  NVTOPO defrag --from cluster.yaml -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	o.out.bind(cmd)
+	o.source.bind(cmd)
+	cmd.Flags().IntVarP(&o.gpus, "gpus", "n", 0, "size of the groups, 2 or more (default: 8, 4 and 2, each by itself)")
+	cmd.Flags().IntVar(&o.maxMoves, "max-moves", clusterview.DefaultMaxMoves, "most pods to move")
+	return cmd
+}
+
+func (o *defragmenting) run(cmd *cobra.Command) error {
+	if err := o.out.check(); err != nil {
+		return err
+	}
+	switch {
+	case cmd.Flags().Changed("gpus") && (o.gpus < 2 || o.gpus > nvtopo.MaxGPUs):
+		return usagef("--gpus %d: want a number from 2 to %d", o.gpus, nvtopo.MaxGPUs)
+	case o.maxMoves < 1:
+		return usagef("--max-moves %d: want 1 or more", o.maxMoves)
+	}
+	read, err := o.source.reader(cmd)
+	if err != nil {
+		return err
+	}
+	v, err := read(cmd.Context())
+	if err != nil {
+		return err
+	}
+	advice := v.AdviseAll(o.maxMoves)
+	if o.gpus > 0 {
+		advice = []clusterview.Advice{v.Advise(clusterview.AdviceOptions{GPUs: o.gpus, MaxMoves: o.maxMoves})}
+	}
+	return o.out.write(cmd.OutOrStdout(), advice, func(w io.Writer) error { return writeAdvice(w, advice) })
+}
+
+func writeAdvice(w io.Writer, advice []clusterview.Advice) error {
+	for i := range advice {
+		a := &advice[i]
+		fmt.Fprintf(w, "Groups of %d: %s\n", a.GPUs, outcome(a))
+		if len(a.Moves) == 0 {
+			continue
+		}
+		t := &table{}
+		t.row("", "POD", "FROM", "GPUS", "TO", "GPUS", "GAIN")
+		for i := range a.Moves {
+			m := &a.Moves[i]
+			t.row(strconv.Itoa(i+1), m.Namespace+"/"+m.Name, m.From, join(m.FromGPUs), m.To, join(m.ToGPUs), strconv.Itoa(m.Gain))
+		}
+		if err := t.write(w); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	t := &table{}
+	for _, why := range slices.Sorted(maps.Keys(advice[0].Unmovable)) { // it is the same for every size
+		t.row("Must stay", count(advice[0].Unmovable[why], "pod"), why)
+	}
+	return t.write(w)
+}
+
+// outcome says what the moves come to.
+func outcome(a *clusterview.Advice) string {
+	text := fmt.Sprintf("%d free, ", a.Before)
+	switch {
+	case a.After > a.Before:
+		text += fmt.Sprintf("%d after %s", a.After, count(len(a.Moves), "move"))
+	case a.Before >= a.Ideal:
+		return text + "and so many free GPUs cannot be more"
+	default:
+		text += "no moves found that free more"
+	}
+	if a.After < a.Ideal {
+		text += fmt.Sprintf("; so many free GPUs could be %d", a.Ideal)
+	}
+	if a.Proven {
+		text += " (proven)"
+	}
+	return text
+}

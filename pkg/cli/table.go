@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"sigs.k8s.io/yaml"
+)
+
+// table is rows of cells in columns. Cells may be coloured.
+type table struct{ rows [][]string }
+
+func (t *table) row(cells ...string) { t.rows = append(t.rows, cells) }
+
+// escapes are the sequences that change a terminal's colour.
+var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// columns is how wide a text is on a terminal.
+func columns(s string) int { return utf8.RuneCountInString(escapes.ReplaceAllString(s, "")) }
+
+// write prints the rows, with two blanks between columns and none at the end of a line.
+func (t *table) write(w io.Writer) error {
+	var widths []int
+	for _, row := range t.rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], columns(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range t.rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(cell + strings.Repeat(" ", widths[i]-columns(cell)+2))
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// palette colours what goes to a terminal. The zero value colours nothing.
+type palette struct{ on bool }
+
+// paletteFor is for what is written to w: colours for a terminal only, and none if the
+// environment has NO_COLOR (https://no-color.org).
+func paletteFor(w io.Writer) palette { return palette{isTerminal(w) && os.Getenv("NO_COLOR") == ""} }
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func (p palette) paint(code, s string) string {
+	if !p.on || s == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (p palette) good(s string) string    { return p.paint("32", s) } // green
+func (p palette) taken(s string) string   { return p.paint("34", s) } // blue
+func (p palette) warning(s string) string { return p.paint("33", s) } // yellow
+func (p palette) bad(s string) string     { return p.paint("31", s) } // red
+
+// viewOutput is the form in which the commands that show a cluster answer.
+type viewOutput string
+
+func (o *viewOutput) bind(cmd *cobra.Command) {
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "table", "form of the answer: table, wide, json or yaml")
+}
+
+func (o viewOutput) check() error {
+	if !slices.Contains([]viewOutput{"table", "wide", "json", "yaml"}, o) {
+		return usagef("--output %q: want table, wide, json or yaml", string(o))
+	}
+	return nil
+}
+
+func (o viewOutput) wide() bool { return o == "wide" }
+
+// write prints the answer in the chosen form.
+func (o viewOutput) write(w io.Writer, answer any, text func(io.Writer) error) error {
+	var data []byte
+	var err error
+	switch o {
+	case "json":
+		if data, err = json.Marshal(answer); err == nil {
+			data = append(data, '\n')
+		}
+	case "yaml":
+		data, err = yaml.Marshal(answer)
+	default:
+		var b strings.Builder
+		err = text(&b)
+		data = []byte(b.String())
+	}
+	if err != nil {
+		return fmt.Errorf("writing the answer: %w", err)
+	}
+	_, err = w.Write(data)
+	return err
+}

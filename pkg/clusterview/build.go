@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterview
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clustertopology"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// Of returns the view of a cluster.
+func Of(o *Objects, opt Options) *View {
+	resource := cmp.Or(opt.Resource, v1alpha1.DefaultResource)
+	topologies := make(map[string]*v1alpha1.NodeGPUTopology, len(o.Topologies))
+	for i := range o.Topologies {
+		topologies[o.Topologies[i].Name] = &o.Topologies[i]
+	}
+	nodes := make([]clustertopology.Node, len(o.Nodes))
+	for i := range o.Nodes {
+		n := &o.Nodes[i]
+		nodes[i] = clustertopology.Node{Name: n.Name, Labels: n.Labels, NoGPUs: topologies[n.Name] == nil}
+	}
+	tree, problems := clustertopology.Tree(o.ClusterTopology, nodes)
+	v := &View{Resource: resource, Moment: o.Now, Levels: []string{}, objects: o, tree: tree, counter: newCounter(resource)}
+	for _, l := range tree.Levels() {
+		v.Levels = append(v.Levels, l.Name)
+	}
+	for i := range problems {
+		v.Problems = append(v.Problems, problems[i].String())
+	}
+	v.Nodes = make([]*Node, tree.Len())
+	r, pods := newReader(o), livePods(o.Pods)
+	gangs := newPeople(o)
+	for i := range o.Nodes {
+		n := &o.Nodes[i]
+		at, ok := tree.Node(n.Name)
+		if !ok || v.Nodes[at] != nil {
+			continue
+		}
+		known, why := r.read(n.UID, topologies[n.Name])
+		if why != "" {
+			v.Problems = append(v.Problems, "node \""+n.Name+"\": "+why)
+		}
+		v.Nodes[at] = v.node(at, n, known, why, pods[n.Name], gangs)
+	}
+	v.Nodes = slices.DeleteFunc(v.Nodes, func(n *Node) bool { return n == nil })
+	v.Supply = newSupply()
+	for _, n := range v.Nodes {
+		v.Supply.add(&n.Supply)
+	}
+	return v
+}
+
+// livePods are the bound pods that have not ended, by node.
+func livePods(all []v1.Pod) map[string]usage.LivePods {
+	out := map[string]usage.LivePods{}
+	for i := range all {
+		p := &all[i]
+		if p.Spec.NodeName != "" && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			out[p.Spec.NodeName] = append(out[p.Spec.NodeName], usage.NewLivePod(p))
+		}
+	}
+	return out
+}
+
+// node is the view of one node. at is its number in the fabric.
+func (v *View) node(at int, object *v1.Node, known *usage.Node, why string, pods usage.LivePods, g *people) *Node {
+	n := &Node{Name: object.Name, Closed: v.closed(at, object), NoGraph: why, object: object, known: known, accel: -1}
+	for depth := 1; depth <= v.tree.Depth(); depth++ {
+		n.Domains = append(n.Domains, v.tree.Domains(depth)[v.tree.DomainOf(depth, at)].Name)
+	}
+	if known != nil {
+		n.input = usage.Input{Node: known, Now: v.objects.Now, Pods: pods, Listed: pods, Reader: usage.AnnotationReader{}}
+		n.used = usage.Compute(&n.input)
+		n.accel = n.used.AccelIndex(v.Resource)
+	}
+	if n.accel < 0 {
+		n.Pods = g.unplaced(pods, v.Resource)
+	} else {
+		n.Pods = g.holders(n, pods)
+		n.describe()
+		n.Rings, n.Largest = v.counter.rings(n)
+	}
+	n.Supply = v.counter.supply(n)
+	return n
+}
+
+// closed is why nothing goes to a node, whatever is free there.
+func (v *View) closed(at int, n *v1.Node) string {
+	if n.Spec.Unschedulable {
+		return "cordoned"
+	}
+	for i := range n.Status.Conditions {
+		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
+			return "not ready"
+		}
+	}
+	for depth := 1; depth <= v.tree.Depth(); depth++ {
+		if d := &v.tree.Domains(depth)[v.tree.DomainOf(depth, at)]; d.Excluded != "" {
+			return v.tree.LevelName(depth) + " excluded: " + d.Excluded
+		}
+	}
+	return ""
+}
+
+// describe fills in what the graph says of single devices.
+func (n *Node) describe() {
+	g, accel := n.Graph(), n.known.Accels[n.accel]
+	holders := make([][]string, g.Len())
+	byIndex := map[int]int{}
+	for i := range g.GPUs {
+		byIndex[g.GPUs[i].Index] = i
+	}
+	for i := range n.Pods {
+		for _, index := range n.Pods[i].GPUs {
+			at := byIndex[index]
+			holders[at] = append(holders[at], n.Pods[i].FullName())
+		}
+	}
+	n.CountedGPUs = n.used.Counted[n.accel]
+	for i := range g.GPUs {
+		d := &g.GPUs[i]
+		gpu := GPU{
+			Index: d.Index, UUID: d.UUID, PCIBusID: d.PCIBusID, Model: d.Model, MemoryBytes: d.Memory, NUMANode: d.NUMANode,
+			CPUs: d.CPUs.String(), State: Free, Reason: cmp.Or(d.Unhealthy, d.Degraded), Pods: holders[i],
+		}
+		switch {
+		case d.MIG:
+			gpu.State = MIG
+		case !accel.Healthy.Has(i):
+			gpu.State = Unhealthy
+		case n.used.Used[n.accel].Has(i):
+			gpu.State = Used
+		case accel.Degraded.Has(i):
+			gpu.State = Degraded
+		}
+		if n.Model == "" || n.Model == d.Model {
+			n.Model = d.Model
+		} else {
+			n.Model = "mixed"
+		}
+		n.GPUs = append(n.GPUs, gpu)
+	}
+	for i := range g.NUMANodes {
+		numa := &g.NUMANodes[i]
+		n.NUMANodes = append(n.NUMANodes, NUMANode{ID: numa.ID, CPUs: numa.CPUs.String(), MemoryBytes: numa.Memory})
+	}
+	for i := range g.NICs {
+		n.NICs = append(n.NICs, NIC{Name: g.NICs[i].Name, NUMANode: g.NICs[i].NUMANode})
+	}
+}
+
+// indices are the GPUs of a set by their index, ascending.
+func indices(g *nvtopo.Graph, set nvtopo.Mask) []int {
+	out := make([]int, 0, set.Len())
+	for at := range set.All() {
+		out = append(out, g.GPUs[at].Index)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// ringOf is the best ring of a set of two GPUs or more; nil below.
+func ringOf(t *nvtopo.Tables, set nvtopo.Mask) *Ring {
+	if set.Len() < 2 {
+		return nil
+	}
+	r := &Ring{
+		Class: t.RingClass(set).String(), BandwidthGBps: nvtopo.GBps(t.Ring(set)), BestBandwidthGBps: nvtopo.GBps(t.Best(set.Len())),
+	}
+	for _, at := range t.RingOrder(set) {
+		r.GPUs = append(r.GPUs, t.Graph().GPUs[at].Index)
+	}
+	return r
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterview
+
+import (
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// Objects are a cluster's objects at one moment. They are not changed.
+type Objects struct {
+	// Now is when they were read. Leases are judged by it.
+	Now        time.Time
+	Nodes      []v1.Node
+	Pods       []v1.Pod
+	Topologies []v1alpha1.NodeGPUTopology
+	// Leases are those of exporters and agents. If there is none of an exporter, whether a graph
+	// is stale is what its condition says.
+	Leases          []coordinationv1.Lease
+	Budgets         []policyv1.PodDisruptionBudget
+	ClusterTopology *v1alpha1.ClusterTopology // nil: there is none
+}
+
+// Options say what of a cluster is viewed.
+type Options struct {
+	// Resource is the extended resource of the GPUs; v1alpha1.DefaultResource if it is empty.
+	Resource string
+}
+
+// reader reads the topologies of nodes.
+type reader struct {
+	topologies v1alpha1.Reader
+	registry   *nvtopo.Registry
+	decoder    usage.Decoder
+	leases     *nodelease.Table
+	exporters  bool // some exporter has a Lease
+	o          *Objects
+}
+
+func newReader(o *Objects) *reader {
+	r := &reader{registry: nvtopo.NewRegistry(nvtopo.DefaultWeights()), decoder: usage.NewDecoder(), leases: nodelease.NewTable(0), o: o}
+	for i := range o.Leases {
+		r.leases.Set(&o.Leases[i], o.Now)
+		r.exporters = r.exporters || strings.HasPrefix(o.Leases[i].Name, nodelease.ExporterPrefix)
+	}
+	return r
+}
+
+// read reads the topology of a node: nil if none was published or it cannot be read. why is why
+// nobody chooses GPUs by it; empty if the scheduler does, and if there is none.
+func (r *reader) read(node types.UID, t *v1alpha1.NodeGPUTopology) (n *usage.Node, why string) {
+	if t == nil {
+		return nil, ""
+	}
+	exporter := r.leases.Get(nodelease.ExporterPrefix + t.Name)
+	n, err := r.decoder.ReadNode(&r.topologies, r.registry, t, exporter, r.leases.Get(nodelease.AgentPrefix+t.Name))
+	switch {
+	case err != nil:
+		return nil, err.Error()
+	case n.NodeUID != node:
+		return n, "its graph is of an earlier node of the name"
+	case meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionStale):
+		return n, "its graph is stale"
+	case r.exporters && !exporter.Fresh(r.o.Now):
+		return n, "its graph is stale: the exporter's Lease has run out"
+	case r.exporters && !exporter.Of(n.NodeUID):
+		return n, "its graph is stale: the exporter's Lease is of an earlier node of the name"
+	}
+	return n, ""
+}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/cli"
+	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// viewer runs the commands that show a cluster as an account with the shipped role and no other.
+type viewer struct {
+	*lab
+	kubeconfig string
+}
+
+func (v *viewer) run(t *testing.T, args ...string) string {
+	t.Helper()
+	cmd := cli.New("nvtopo")
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetArgs(append(args, "--kubeconfig", v.kubeconfig))
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return out.String()
+}
+
+func (v *viewer) read(t *testing.T, to any, args ...string) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(v.run(t, append(args, "-o", "json")...)), to); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// place has the real scheduler put a pod on a node that is the only open one.
+func (v *viewer) place(t *testing.T, name, node string, gpus int) {
+	t.Helper()
+	for _, other := range []string{"n1", "n2"} {
+		v.editNode(t, other, func(n *v1.Node) { n.Spec.Unschedulable = n.Name != node })
+	}
+	v.create(t, movablePod(name, gpus))
+	v.bound(t, name)
+	for _, other := range []string{"n1", "n2"} {
+		v.editNode(t, other, func(n *v1.Node) { n.Spec.Unschedulable = false })
+	}
+}
+
+// movablePod is a pod that a controller would make again.
+func movablePod(name string, gpus int) *v1.Pod {
+	p := gpuPod(name, "viewed", gpus, nil)
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: name, UID: "of-no-object", Controller: new(true)}}
+	p.Labels = map[string]string{"app": name}
+	return p
+}
+
+// TestClusterViewsOnARealControlPlane compares what is shown with what the scheduler wrote, has
+// a move advised, makes it, and looks whether it gained what was said.
+func TestClusterViewsOnARealControlPlane(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	l.startScheduler(t, profile{name: "viewed", write: "PreBind"})
+	l.node(t, "n1", "hgx-a100-8")
+	l.node(t, "n2", "hgx-a100-8")
+	l.checkerAccount(t, "viewer", true)
+	config, err := l.ServiceAccountConfig(t.Context(), systemNamespace, "viewer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &viewer{l, filepath.Join(t.TempDir(), "kubeconfig")}
+	if err := devcluster.WriteKubeconfigOf(config, v.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	v.place(t, "large", "n1", 4)
+	v.place(t, "small", "n2", 2)
+
+	var top clusterview.View
+	v.read(t, &top, "top")
+	v.showsTheAllocations(t, &top, "large", "small")
+	if got := linked(&top, 8); got != (groupsOf8{Free: 0, Ideal: 1, Capacity: 2}) {
+		t.Errorf("groups of 8: %+v", got)
+	}
+	if text := v.run(t, "topology", "-g", "node,pod"); !strings.Contains(text, "default/large") || !strings.Contains(text, "└─ n2") {
+		t.Errorf("the tree:\n%s", text)
+	}
+	if text := v.run(t, "topology", "n2"); !strings.Contains(text, "default/small") || !strings.Contains(text, "GPU7") {
+		t.Errorf("the node:\n%s", text)
+	}
+
+	var advice []clusterview.Advice
+	v.read(t, &advice, "defrag", "-n", "8")
+	if len(advice) != 1 || advice[0].After != 1 || len(advice[0].Moves) != 1 || !advice[0].Proven {
+		t.Fatalf("advice %+v, want one move that is proven", advice)
+	}
+	v.keepsBudgets(t, advice[0].Moves[0].Name)
+	v.makes(t, &advice[0].Moves[0])
+}
+
+// groupsOf8 are the linked groups of 8 of a cluster.
+type groupsOf8 struct{ Free, Ideal, Capacity int }
+
+func linked(v *clusterview.View, size int) (out groupsOf8) {
+	for _, s := range v.Supply.Slots {
+		for _, l := range s.Linked {
+			if s.GPUs == size {
+				out = groupsOf8{out.Free + l.Free, out.Ideal + l.Ideal, out.Capacity + l.Capacity}
+			}
+		}
+	}
+	return out
+}
+
+// showsTheAllocations compares the pods of a view with their annotations.
+func (v *viewer) showsTheAllocations(t *testing.T, view *clusterview.View, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		pod := v.get(t, name)
+		a, err := allocation.Of(pod, pod.Spec.NodeName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := view.Node(pod.Spec.NodeName)
+		var got []string
+		for i := range node.GPUs {
+			if slices.Contains(node.GPUs[i].Pods, "default/"+name) {
+				got = append(got, node.GPUs[i].UUID)
+			}
+		}
+		want := slices.Sorted(slices.Values(a.GPUs(string(gpuResource))))
+		if slices.Sort(got); !slices.Equal(got, want) || node.Supply.UsedGPUs != len(want) {
+			t.Errorf("pod %s holds %v of %d used, and its annotation says %v", name, got, node.Supply.UsedGPUs, want)
+		}
+	}
+}
+
+// keepsBudgets: with a budget that allows nothing the pod stays, and so it does by its annotation.
+func (v *viewer) keepsBudgets(t *testing.T, mover string) {
+	t.Helper()
+	budgets := v.client.PolicyV1().PodDisruptionBudgets(metav1.NamespaceDefault)
+	if _, err := budgets.Create(t.Context(), &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "guard"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(intstr.FromInt32(0)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": mover}}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	v.stays(t, mover, "PodDisruptionBudget")
+	if err := budgets.Delete(t.Context(), "guard", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{`"false"`, "null"} {
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, podrequest.MovableKey, value)
+		if _, err := v.client.CoreV1().Pods(metav1.NamespaceDefault).Patch(t.Context(), mover, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if value != "null" {
+			v.stays(t, mover, podrequest.MovableKey)
+		}
+	}
+}
+
+// stays fails if a pod is to be moved, or none has to stay for the reason.
+func (v *viewer) stays(t *testing.T, name, reason string) {
+	t.Helper()
+	var advice []clusterview.Advice
+	v.read(t, &advice, "defrag", "-n", "8")
+	if slices.ContainsFunc(advice[0].Moves, func(m clusterview.Move) bool { return m.Name == name }) {
+		t.Errorf("%s is to be moved in spite of its %s", name, reason)
+	}
+	for why := range advice[0].Unmovable {
+		if strings.Contains(why, reason) {
+			return
+		}
+	}
+	t.Errorf("must stay: %v, and nobody for %s", advice[0].Unmovable, reason)
+}
+
+// makes carries a move out as its controller would: the pod ends and is made again.
+func (v *viewer) makes(t *testing.T, m *clusterview.Move) {
+	t.Helper()
+	old := v.get(t, m.Name)
+	v.remove(t, m.Name)
+	v.create(t, movablePod(m.Name, len(m.FromGPUs)))
+	var top clusterview.View
+	testrig.Eventually(t, time.Minute, "the pod is made again and placed", func(context.Context) (bool, string) {
+		pod := v.get(t, m.Name)
+		return pod.UID != old.UID && pod.Spec.NodeName != "", fmt.Sprint(pod.Spec.NodeName, pod.Status.Conditions)
+	})
+	v.read(t, &top, "top")
+	if got := linked(&top, 8); got.Free != m.Gain {
+		t.Errorf("after the move %d groups of 8 are free, and it was to gain %d", got.Free, m.Gain)
+	}
+	node := top.Node(m.To)
+	for i := range node.Pods {
+		if p := &node.Pods[i]; p.Name == m.Name && slices.Equal(p.GPUs, m.ToGPUs) {
+			return
+		}
+	}
+	t.Errorf("%s was to get %v of %s, and there are %+v", m.Name, m.ToGPUs, m.To, node.Pods)
+}
