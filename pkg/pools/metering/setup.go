@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +35,10 @@ const (
 
 // workers write records of several pods at once. What each waits for is the API server.
 const workers = 8
+
+// gathering is for how long events of a pod are gathered while it holds devices: that it is bound and
+// that it runs makes one record, which says when it was bound and not when the record was made.
+const gathering = time.Second
 
 // Options say how to meter.
 type Options struct {
@@ -126,8 +131,13 @@ type queue = workqueue.TypedRateLimitingInterface[types.UID]
 // pods asks for those that may hold devices, and remembers how they go.
 func (r *reconciler) pods() handler.TypedEventHandler[client.Object, types.UID] {
 	add := func(o client.Object, q queue) {
-		if pod, ok := o.(*v1.Pod); ok && concerns(pod) {
-			q.Add(pod.UID)
+		pod, ok := o.(*v1.Pod)
+		switch {
+		case !ok || !concerns(pod):
+		case pod.DeletionTimestamp == nil && !isOver(pod):
+			q.AddAfter(pod.UID, gathering)
+		default:
+			q.Add(pod.UID) // it may be kept until its end is written
 		}
 	}
 	return handler.TypedFuncs[client.Object, types.UID]{
