@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
@@ -27,34 +28,45 @@ type asked struct {
 func (a asked) Add(uid types.UID)                           { a.after[uid] = 0 }
 func (a asked) AddAfter(uid types.UID, after time.Duration) { a.after[uid] = after }
 
-func TestOnlyPodsThatHoldDevicesCanWait(t *testing.T) {
+func TestOnlyPodsWithRecordsCanWait(t *testing.T) {
 	now := metav1.Now()
+	devices := v1.ResourceList{"nvidia.com/gpu": resource.MustParse("4")}
+	pod := func(node string, phase v1.PodPhase, changes ...func(*v1.Pod)) *v1.Pod {
+		p := &v1.Pod{
+			ObjectMeta: metav1.ObjectMeta{UID: "a"},
+			Spec:       v1.PodSpec{NodeName: node, Containers: []v1.Container{{Resources: v1.ResourceRequirements{Limits: devices, Requests: devices}}}},
+			Status:     v1.PodStatus{Phase: phase},
+		}
+		for _, change := range changes {
+			change(p)
+		}
+		return p
+	}
+	deleted := func(p *v1.Pod) { p.DeletionTimestamp = &now }
+	kept := func(p *v1.Pod) { p.Finalizers = []string{names.FinalizerMetering} }
+	other := func(p *v1.Pod) { p.UID = "b" }
+	pending, running, succeeded := v1.PodPending, v1.PodRunning, v1.PodSucceeded
 	for name, tc := range map[string]struct {
-		node       string
-		phase      v1.PodPhase
-		deleted    *metav1.Time
-		finalizers []string
-		want       map[types.UID]time.Duration
+		before, after *v1.Pod
+		want          map[types.UID]time.Duration
 	}{
-		"one that was just bound is gathered with its start":           {node: "n1", phase: v1.PodPending, want: map[types.UID]time.Duration{"a": gathering}},
-		"one that runs as well":                                        {node: "n1", phase: v1.PodRunning, want: map[types.UID]time.Duration{"a": gathering}},
-		"one that has ended is let go at once":                         {node: "n1", phase: v1.PodSucceeded, want: map[types.UID]time.Duration{"a": 0}},
-		"one that is deleted, too":                                     {node: "n1", phase: v1.PodRunning, deleted: &now, want: map[types.UID]time.Duration{"a": 0}},
-		"one that is deleted before it was bound, but has a finalizer": {deleted: &now, finalizers: []string{names.FinalizerMetering}, want: map[types.UID]time.Duration{"a": 0}},
-		"one without a node holds nothing":                             {phase: v1.PodPending, want: map[types.UID]time.Duration{}},
+		"one that is bound is recorded at once":                  {pod("", pending), pod("n1", pending), map[types.UID]time.Duration{"a": 0}},
+		"one that starts to run later":                           {pod("n1", pending), pod("n1", running), map[types.UID]time.Duration{"a": recorded}},
+		"one that ends is let go at once":                        {pod("n1", running), pod("n1", succeeded), map[types.UID]time.Duration{"a": 0}},
+		"one that is deleted, too":                               {pod("n1", running), pod("n1", running, deleted), map[types.UID]time.Duration{"a": 0}},
+		"one that is deleted before it was bound, but kept":      {pod("", pending, kept), pod("", pending, kept, deleted), map[types.UID]time.Duration{"a": 0}},
+		"one without a node holds nothing":                       {pod("", pending), pod("", pending), map[types.UID]time.Duration{}},
+		"one that came for another, which is remembered as gone": {pod("n1", running), pod("n1", running, other), map[types.UID]time.Duration{"a": 0, "b": 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			devices := v1.ResourceList{"nvidia.com/gpu": resource.MustParse("4")}
-			pod := &v1.Pod{
-				ObjectMeta: metav1.ObjectMeta{UID: "a", DeletionTimestamp: tc.deleted, Finalizers: tc.finalizers},
-				Spec:       v1.PodSpec{NodeName: tc.node, Containers: []v1.Container{{Resources: v1.ResourceRequirements{Limits: devices, Requests: devices}}}},
-				Status:     v1.PodStatus{Phase: tc.phase},
-			}
 			q := asked{after: map[types.UID]time.Duration{}}
-			r := &reconciler{}
-			r.pods().Update(t.Context(), event.UpdateEvent{ObjectOld: pod, ObjectNew: pod}, q)
+			r := &reconciler{memory: newMemory(), clock: clock.RealClock{}, heartbeat: &heartbeat{}}
+			r.pods().Update(t.Context(), event.UpdateEvent{ObjectOld: tc.before, ObjectNew: tc.after}, q)
 			if diff := cmp.Diff(tc.want, q.after); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if _, gone := r.memory.of("a"); gone != (tc.after.UID != "a") {
+				t.Errorf("remembered as gone: %v", gone)
 			}
 		})
 	}
