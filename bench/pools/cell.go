@@ -34,6 +34,8 @@ type Cell struct {
 	// By process, when the last pod was bound.
 	ResidentMiB map[string]float64 `json:"residentMiB"`
 	CPUMs       map[string]float64 `json:"cpuMsPerJob"`
+	// By kind, for each job.
+	Requests map[string]float64 `json:"requestsPerJob"`
 }
 
 // jobsPerSecond are the jobs that were bound a second, from the first request on.
@@ -90,6 +92,10 @@ func (c *cluster) cell(ctx context.Context, o *options, profile string, repeat i
 	if err != nil {
 		return nil, err
 	}
+	asked, err := requestsDone()
+	if err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	if err := c.submit(ctx, o, profile); err != nil {
 		return nil, err
@@ -99,7 +105,12 @@ func (c *cluster) cell(ctx context.Context, o *options, profile string, repeat i
 		return nil, err
 	}
 	out.AdmittedSeconds, out.BoundSeconds = admitted.last.Sub(start).Seconds(), bound.last.Sub(start).Seconds()
-	return out, c.measure(profile, before, out)
+	if err := c.measure(profile, before, out); err != nil {
+		return nil, err
+	}
+	answered, err := requestsDone()
+	out.Requests = perJob(asked, answered, o.Jobs)
+	return out, err
 }
 
 // counter counts objects as they come to match.

@@ -96,7 +96,7 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	fmt.Fprintln(stdout)
 	cells, err := run(ctx, o, stderr)
 	if len(cells) > 0 {
-		err = errors.Join(err, table(o, cells).Write(stdout),
+		err = errors.Join(err, table(o, cells).Write(stdout), requestTable(cells).Write(stdout),
 			report.WriteJSON(filepath.Join(o.out, resultFile), env, result{Options: o, Cells: cells}))
 	}
 	return err

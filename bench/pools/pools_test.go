@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
@@ -49,6 +50,9 @@ func TestShortRun(t *testing.T) {
 		if c.AdmittedSeconds <= 0 || c.BoundSeconds < c.AdmittedSeconds-1 || c.Jobs != 12 {
 			t.Errorf("%s: %+v", c.Profile, c)
 		}
+		if n := c.Requests["POST workloads"]; n != 1 {
+			t.Errorf("%s: %v Workloads were made for each job, want one", c.Profile, n)
+		}
 		for _, p := range processes {
 			if c.ResidentMiB[p] <= 0 && (p != processController || c.Profile == profilePools) {
 				t.Errorf("%s: %s has %v MiB", c.Profile, p, c.ResidentMiB[p])
@@ -72,6 +76,44 @@ func TestRatiosCompareCellsOfTheSameRepeat(t *testing.T) {
 		{Profile: profileOurs, Repeat: 2, Jobs: 100, BoundSeconds: 10}, // stock's failed
 	}
 	if diff := cmp.Diff([]float64{0.5, 1}, []float64(ratios(cells, profileOurs))); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestRequestsAreTheMedianOfEachScheduler(t *testing.T) {
+	var cells []Cell
+	for repeat, n := range []float64{3, 1, 2} {
+		cells = append(cells, Cell{Profile: profileStock, Repeat: repeat, Requests: map[string]float64{"POST pods": n, "GET leases": fewest / 2}})
+	}
+	cells = append(cells, Cell{Profile: profilePools, Requests: map[string]float64{"PATCH workloads/status, refused: 409": 4}})
+	want := [][]string{
+		{"PATCH workloads/status, refused: 409", "0.00", "–", "4.00"},
+		{"POST pods", "2.00", "–", "0.00"},
+	}
+	if diff := cmp.Diff(want, requestTable(cells).Rows); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestMetricsAreAddedUpByRequest(t *testing.T) {
+	metric := func(n float64, pairs ...string) *dto.Metric {
+		m := &dto.Metric{Counter: &dto.Counter{Value: &n}}
+		for i := 0; i < len(pairs); i += 2 {
+			m.Label = append(m.Label, &dto.LabelPair{Name: &pairs[i], Value: &pairs[i+1]})
+		}
+		return m
+	}
+	got := byRequest([]*dto.Metric{
+		metric(2, "verb", "PATCH", "resource", "workloads", "subresource", "status", "code", "200", "version", "v1beta1"),
+		metric(3, "verb", "PATCH", "resource", "workloads", "subresource", "status", "code", "200", "version", "v1beta2"),
+		metric(1, "verb", "PATCH", "resource", "workloads", "subresource", "status", "code", "409"),
+		metric(5, "verb", "POST", "resource", "pods", "code", "201"),
+	})
+	want := map[string]float64{"PATCH workloads/status": 5, "PATCH workloads/status, refused: 409": 1, "POST pods": 5}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]float64{"POST pods": 1.5}, perJob(map[string]float64{"GET pods": 1, "POST pods": 2}, map[string]float64{"GET pods": 1, "POST pods": 5}, 2)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

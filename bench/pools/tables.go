@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
@@ -80,4 +81,10 @@ func ratios(cells []Cell, profile string) report.Sample {
 	return out
 }
 
-func number(v float64, decimals int) string { return strconv.FormatFloat(v, 'f', decimals, 64) }
+// number is a dash where nothing was measured.
+func number(v float64, decimals int) string {
+	if math.IsNaN(v) {
+		return "–"
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64)
+}

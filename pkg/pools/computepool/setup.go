@@ -32,9 +32,13 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// gathering is for how long events of the cluster are gathered before the pools are looked at: a
-// job that starts has some hundred of them, and each look reads all pods.
-const gathering = 100 * time.Millisecond
+// Events are gathered for a while before a pool is looked at: a job that starts has some hundred of
+// them, and each look reads all pods. soon is for what may change Kueue's objects or let a job in.
+// later is for what as a rule changes only what the pool's status says.
+const (
+	soon  = 100 * time.Millisecond
+	later = time.Second
+)
 
 // Options of the controller.
 type Options struct {
@@ -57,59 +61,79 @@ func Setup(mgr manager.Manager, o Options) error {
 	if err := metrics.Registry.Register(r.metrics); err != nil {
 		return fmt.Errorf("register the metrics of pools: %w", err)
 	}
-	all := &everyPool{pools: mgr.GetClient()}
-	err := builder.ControllerManagedBy(mgr).Named("computepool").
+	allSoon, allLater := gathered{r.allPools, soon}, gathered{r.allPools, later}
+	ownSoon, ownLater := gathered{managedBy, soon}, gathered{managedBy, later}
+	generation := builder.WithPredicates(predicate.GenerationChangedPredicate{})
+	b := builder.ControllerManagedBy(mgr).Named("computepool").
 		For(&v1alpha1.ComputePool{}, builder.WithPredicates(predicate.Or[client.Object](
 			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		// A pool that comes, goes or selects other nodes changes whose nodes are whose.
-		Watches(&v1alpha1.ComputePool{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1.Node{}, all, builder.WithPredicates(onUpdate(nodeDiffers))).
-		Watches(&topology.NodeGPUTopology{}, all, builder.WithPredicates(onUpdate(healthDiffers))).
-		Watches(&v1.Pod{}, all, builder.WithPredicates(onUpdate(podDiffers))).
-		Watches(&v1.Namespace{}, all, builder.WithPredicates(onUpdate(namespaceDiffers))).
-		Watches(&batchv1.Job{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(isProtected))).
-		Watches(elasticJob(), all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&kueue.Workload{}, all).
-		Watches(&kueue.ClusterQueue{}, handler.EnqueueRequestsFromMapFunc(managedBy)).
-		Watches(&kueue.Cohort{}, handler.EnqueueRequestsFromMapFunc(managedBy)).
-		Watches(&kueue.ResourceFlavor{}, handler.EnqueueRequestsFromMapFunc(managedBy)).
-		Watches(&kueue.LocalQueue{}, handler.EnqueueRequestsFromMapFunc(managedBy)).
-		Complete(r)
+		Watches(&v1alpha1.ComputePool{}, allSoon, generation).
+		Watches(&v1.Node{}, allSoon, builder.WithPredicates(onUpdate(nodeDiffers))).
+		Watches(&topology.NodeGPUTopology{}, allSoon, builder.WithPredicates(onUpdate(healthDiffers))).
+		Watches(&v1.Pod{}, allLater, builder.WithPredicates(onUpdate(podDiffers))).
+		Watches(&v1.Namespace{}, allSoon, builder.WithPredicates(onUpdate(namespaceDiffers))).
+		Watches(&batchv1.Job{}, allSoon, builder.WithPredicates(predicate.NewPredicateFuncs(isProtected))).
+		Watches(elasticJob(), allSoon, generation).
+		Watches(&kueue.Workload{}, allSoon, builder.WithPredicates(predicate.NewPredicateFuncs(isProtectedWorkload))).
+		Watches(&kueue.Workload{}, allLater)
+	for _, object := range []client.Object{&kueue.ClusterQueue{}, &kueue.Cohort{}, &kueue.ResourceFlavor{}, &kueue.LocalQueue{}} {
+		b = b.Watches(object, ownSoon, generation).Watches(object, ownLater)
+	}
+	err := b.Complete(r)
 	if err != nil {
 		return fmt.Errorf("set up the controller of pools: %w", err)
 	}
 	return setupDefaultQueue(mgr)
 }
 
-// everyPool has all pools looked at, once events were gathered for a while.
-type everyPool struct{ pools client.Reader }
+// gathered has pools looked at, once events were gathered for a while.
+type gathered struct {
+	of    handler.MapFunc
+	after time.Duration
+}
 
 type poolQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Create is of a new object.
-func (e *everyPool) Create(ctx context.Context, _ event.CreateEvent, q poolQueue) { e.enqueue(ctx, q) }
-
-// Update is of one that changed.
-func (e *everyPool) Update(ctx context.Context, _ event.UpdateEvent, q poolQueue) { e.enqueue(ctx, q) }
-
-// Delete is of one that is gone.
-func (e *everyPool) Delete(ctx context.Context, _ event.DeleteEvent, q poolQueue) { e.enqueue(ctx, q) }
-
-// Generic is of none.
-func (e *everyPool) Generic(ctx context.Context, _ event.GenericEvent, q poolQueue) {
-	e.enqueue(ctx, q)
+func (g gathered) Create(ctx context.Context, e event.CreateEvent, q poolQueue) {
+	g.enqueue(ctx, e.Object, q)
 }
 
-func (e *everyPool) enqueue(ctx context.Context, q poolQueue) {
+// Update is of one that changed.
+func (g gathered) Update(ctx context.Context, e event.UpdateEvent, q poolQueue) {
+	g.enqueue(ctx, e.ObjectNew, q)
+}
+
+// Delete is of one that is gone.
+func (g gathered) Delete(ctx context.Context, e event.DeleteEvent, q poolQueue) {
+	g.enqueue(ctx, e.Object, q)
+}
+
+// Generic is of none.
+func (g gathered) Generic(ctx context.Context, e event.GenericEvent, q poolQueue) {
+	g.enqueue(ctx, e.Object, q)
+}
+
+func (g gathered) enqueue(ctx context.Context, o client.Object, q poolQueue) {
+	for _, request := range g.of(ctx, o) {
+		q.AddAfter(request, g.after)
+	}
+}
+
+// allPools are those that an object of the cluster may matter for.
+func (r *reconciler) allPools(ctx context.Context, _ client.Object) []reconcile.Request {
 	var pools v1alpha1.ComputePoolList
-	if err := e.pools.List(ctx, &pools, asCached); err != nil {
+	if err := r.client.List(ctx, &pools, asCached); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the pools")
-		return
+		return nil
 	}
+	out := make([]reconcile.Request, 0, len(pools.Items))
 	for i := range pools.Items {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: pools.Items[i].Name}}, gathering)
+		out = append(out, reconcile.Request{NamespacedName: types.NamespacedName{Name: pools.Items[i].Name}})
 	}
+	return out
 }
 
 // managedBy is the pool of an object of Kueue's.
@@ -150,4 +174,9 @@ func namespaceDiffers(before, after *v1.Namespace) bool {
 
 func isProtected(o client.Object) bool {
 	return o.GetLabels()[kueue.LabelPriorityClass] == names.ProtectedClass
+}
+
+func isProtectedWorkload(o client.Object) bool {
+	w, ok := o.(*kueue.Workload)
+	return ok && w.Spec.PriorityClassRef != nil && w.Spec.PriorityClassRef.Name == names.ProtectedClass
 }

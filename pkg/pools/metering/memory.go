@@ -32,7 +32,7 @@ func newMemory() *memory { return &memory{pods: map[types.UID]lost{}} }
 // goneAt is the end of a pod that was just seen to go. unsure says that it went some time before,
 // while the API server could not be asked, and beat is until when it could.
 func goneAt(pod *v1.Pod, unsure bool, beat, now time.Time) end {
-	if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
+	if isOver(pod) {
 		if at := lastFinished(pod); !at.IsZero() {
 			return end{at: earlier(at, now)}
 		}

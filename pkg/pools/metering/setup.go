@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -34,6 +35,10 @@ const (
 
 // workers write records of several pods at once. What each waits for is the API server.
 const workers = 8
+
+// recorded is how long after its binding a pod's records are in the cache, as a rule. That it starts
+// and runs is looked at later than that: the records would be made a second time, in vain.
+const recorded = time.Second
 
 // Options say how to meter.
 type Options struct {
@@ -133,11 +138,16 @@ func (r *reconciler) pods() handler.TypedEventHandler[client.Object, types.UID] 
 	return handler.TypedFuncs[client.Object, types.UID]{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() { // one went and another came, unseen
+			switch {
+			case e.ObjectOld.GetUID() != e.ObjectNew.GetUID(): // one went and another came, unseen
 				r.remember(e.ObjectOld, true)
 				add(e.ObjectOld, q)
+				add(e.ObjectNew, q)
+			case holdsOn(e.ObjectOld) && holdsOn(e.ObjectNew):
+				q.AddAfter(e.ObjectNew.GetUID(), recorded)
+			default:
+				add(e.ObjectNew, q)
 			}
-			add(e.ObjectNew, q)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
 			r.remember(e.Object, e.DeleteStateUnknown)
@@ -159,6 +169,12 @@ func concerns(pod *v1.Pod) bool {
 		return true
 	}
 	return pod.Spec.NodeName != "" && asksForDevices(pod)
+}
+
+// holdsOn: the pod is bound, holds devices, and nothing says that it is about to end.
+func holdsOn(o client.Object) bool {
+	pod, ok := o.(*v1.Pod)
+	return ok && pod.Spec.NodeName != "" && asksForDevices(pod) && pod.DeletionTimestamp == nil && !isOver(pod)
 }
 
 // podsWhere asks for the pods that belong to an object, which may count for others now.

@@ -36,8 +36,7 @@ type end struct {
 // its devices. A node writes when containers ended, and its clock may be wrong: nothing ends in the
 // future.
 func endOf(pod *v1.Pod, now time.Time) (e end, ok bool) {
-	over := pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
-	if !over && !goneButForFinalizers(pod) {
+	if !isOver(pod) && !goneButForFinalizers(pod) {
 		return end{}, false
 	}
 	if at := lastFinished(pod); !at.IsZero() {
@@ -52,6 +51,11 @@ func endOf(pod *v1.Pod, now time.Time) (e end, ok bool) {
 		return end{at: earlier(pod.DeletionTimestamp.Time, now)}, true
 	}
 	return end{at: now, estimated: true}, true
+}
+
+// isOver: its containers have ended for good.
+func isOver(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
 // goneButForFinalizers: the pod was deleted without grace, or kubelet has deleted it; without

@@ -19,9 +19,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
 )
 
-// Reasons of events on Workloads.
+// Reasons of events on Workloads. Ready has none: Kueue has an event of its own for each job that it
+// admits, and what the check said of the place stays in the Workload's status.
 const (
-	reasonReady = "PlacementReady"
 	reasonRetry = "PlacementRetry"
 	reasonWait  = "PlacementWait"
 )
@@ -97,7 +97,6 @@ func (r *Reconciler) tell(step *Step) {
 	switch w, c := step.Workload, step.Check; c.State {
 	case kueue.CheckReady:
 		count(w, resultReady, r.clock.Now())
-		r.recorder.Event(w, v1.EventTypeNormal, reasonReady, c.Message)
 	case kueue.CheckRetry:
 		count(w, resultRetry, r.clock.Now())
 		r.recorder.Event(w, v1.EventTypeNormal, reasonRetry, "no place for its pods, so its quota is for others: "+c.Message)
