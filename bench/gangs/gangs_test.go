@@ -126,7 +126,8 @@ func TestBarsAreJudged(t *testing.T) {
 		want     []bool // kept, in order, but for the promises of 0
 	}{
 		"all kept": {
-			Cell{Cluster: lingjunName, Mix: mixTrain, Load: 0.9}, []PolicySummary{policy(ours(0), 0.83, 1.03, 105), policy(ours(900), 0.93, 1, 200), theirs},
+			Cell{Cluster: lingjunName, Mix: mixTrain, Load: 0.9},
+			[]PolicySummary{policy(ours(0), 0.83, 1.03, 105), policy(ours(900), 0.93, 1, 200), theirs},
 			[]bool{true, true, true, true},
 		},
 		"all missed": {

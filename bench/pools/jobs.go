@@ -52,7 +52,6 @@ func job(number int, scheduler string) *batchv1.Job {
 			Containers: []v1.Container{{
 				Name: "main", Image: "registry.k8s.io/pause:3.10",
 				Resources: v1.ResourceRequirements{
-
 					Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewQuantity(2*gpus, resource.DecimalSI)},
 					Limits:   v1.ResourceList{v1alpha1.DefaultResource: devices},
 				},

@@ -154,15 +154,11 @@ func (o *options) binary(profile string) string {
 }
 
 func (o *options) check() error {
-	for _, w := range o.Workloads {
-		if !slices.Contains(workloadNames(), w) {
-			return fmt.Errorf("-workloads: no workload %q, only %s", w, strings.Join(workloadNames(), ", "))
-		}
+	if err := known("-workloads", o.Workloads, workloadNames()); err != nil {
+		return err
 	}
-	for _, p := range o.Profiles {
-		if !slices.Contains(profileNames(), p) {
-			return fmt.Errorf("-profiles: no profile %q, only %s", p, strings.Join(profileNames(), ", "))
-		}
+	if err := known("-profiles", o.Profiles, profileNames()); err != nil {
+		return err
 	}
 	if o.Racks < 0 {
 		return errors.New("-racks must not be negative")
@@ -176,6 +172,16 @@ func (o *options) check() error {
 	for _, binary := range []string{o.Scheduler, cmp.Or(o.Against, o.Scheduler)} {
 		if _, err := os.Stat(binary); err != nil {
 			return fmt.Errorf("the scheduler is missing, build it or set -scheduler: %w", err)
+		}
+	}
+	return nil
+}
+
+// known checks that a flag names only what there is.
+func known(name string, given, all []string) error {
+	for _, g := range given {
+		if !slices.Contains(all, g) {
+			return fmt.Errorf("%s: no %q, only %s", name, g, strings.Join(all, ", "))
 		}
 	}
 	return nil

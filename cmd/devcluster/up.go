@@ -65,7 +65,7 @@ func up(cmd *cobra.Command, s *settings) (err error) {
 	}
 	if s.pools != nil {
 		if err := pooldemo.Start(ctx, c, s.pools.controller); err != nil {
-			return errors.Join(err, c.Stop()) //nolint:contextcheck // it has to end although ctx may be over
+			return errors.Join(err, c.Stop())
 		}
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "export KUBECONFIG=%s\n", c.Kubeconfig())

@@ -123,8 +123,8 @@ func (o *options) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)
 	}
-	for _, setup := range o.setups() {
-		if err := setup(mgr); err != nil { //nolint:contextcheck // what is set up runs in the manager's context
+	for _, setup := range o.setups() { //nolint:contextcheck // what is set up runs in the manager's context
+		if err := setup(mgr); err != nil {
 			return err
 		}
 	}

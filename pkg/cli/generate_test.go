@@ -59,7 +59,7 @@ func TestDockerAndAffinityAgree(t *testing.T) {
 	for _, machine := range []string{"dgx-a100", "dgx1-v100", "gb200-tray", "l40s-8"} {
 		docker := mustRun(t, "", "generate", "docker", "--machine", machine, "--gpus", "0,2", "--cpus", "12")
 		affinity := mustRun(t, "", "affinity", "--machine", machine, "--gpus", "0,2", "--cpus", "12")
-		for _, word := range strings.Fields(affinity) {
+		for word := range strings.FieldsSeq(affinity) {
 			if strings.HasPrefix(word, "--cpuset") && !strings.Contains(docker, word+" ") {
 				t.Errorf("%s: affinity says %s, docker\n%s", machine, word, docker)
 			}

@@ -136,24 +136,34 @@ func (p *Profile) check() error {
 	if err := p.checkShares(); err != nil {
 		return err
 	}
-	const maxWeight = math.MaxInt16 // far from kube-scheduler's bound
+	if err := p.checkPoints(); err != nil {
+		return err
+	}
 	_, policyErr := nvtopo.ParsePolicy(p.DefaultPolicy)
 	_, affinityErr := podrequest.ParseAffinity(p.DefaultAffinity)
 	switch {
 	case len(validation.IsDNS1123Subdomain(p.SchedulerName)) > 0:
 		return fmt.Errorf("scheduler name %q: want lower-case letters, digits, dots and hyphens", p.SchedulerName)
-	case p.TopologyWeight < 1 || p.TopologyWeight > maxWeight || p.NUMAWeight < 1 || p.NUMAWeight > maxWeight:
-		return fmt.Errorf("weights %d and %d of the plugins: want 1 to %d", p.TopologyWeight, p.NUMAWeight, maxWeight)
 	case policyErr != nil:
 		return fmt.Errorf("default policy: %w", policyErr)
 	case affinityErr != nil:
 		return fmt.Errorf("default affinity: %w", affinityErr)
-	case p.SameNUMABonus < 0 || p.SameNUMABonus > 100 || p.CrossNUMAPenalty < 0 || p.CrossNUMAPenalty > 100:
-		return fmt.Errorf("bonus %d and penalty %d of NUMA nodes: want 0 to 100", p.SameNUMABonus, p.CrossNUMAPenalty)
 	case p.NarrowTo < 0:
 		return fmt.Errorf("narrowing to %d nodes: want 0 or more", p.NarrowTo)
 	case p.UnenforcedNodes != "Allow" && p.UnenforcedNodes != "WholeNodeOnly" && p.UnenforcedNodes != "Refuse":
 		return fmt.Errorf("unenforced nodes %q: want Allow, WholeNodeOnly or Refuse", p.UnenforcedNodes)
+	}
+	return nil
+}
+
+// checkPoints checks how much the plugins' scores count.
+func (p *Profile) checkPoints() error {
+	const maxWeight = math.MaxInt16 // far from kube-scheduler's bound
+	switch {
+	case p.TopologyWeight < 1 || p.TopologyWeight > maxWeight || p.NUMAWeight < 1 || p.NUMAWeight > maxWeight:
+		return fmt.Errorf("weights %d and %d of the plugins: want 1 to %d", p.TopologyWeight, p.NUMAWeight, maxWeight)
+	case p.SameNUMABonus < 0 || p.SameNUMABonus > 100 || p.CrossNUMAPenalty < 0 || p.CrossNUMAPenalty > 100:
+		return fmt.Errorf("bonus %d and penalty %d of NUMA nodes: want 0 to 100", p.SameNUMABonus, p.CrossNUMAPenalty)
 	}
 	return nil
 }

@@ -292,6 +292,7 @@ spec: {}`)
 
 // Scenario 49.
 func overMidnight(t *testing.T, o *office) {
+	t.Helper()
 	o.open(t, 1)
 	start := november(30, 20)
 	o.held(t, "night", "nvidia.com/gpu", "2", start, time.Time{})
@@ -307,6 +308,7 @@ func overMidnight(t *testing.T, o *office) {
 
 // Scenario 50, first half.
 func final(t *testing.T, o *office) {
+	t.Helper()
 	o.open(t, 1)
 	o.account(t, "final", "100")
 	first := o.held(t, "final", "nvidia.com/gpu", "1", november(2, 0), november(2, 1))
@@ -340,6 +342,7 @@ func final(t *testing.T, o *office) {
 // Scenario 50, second half: all are closed in one second by three controllers that know nothing of
 // each other, and records come in meanwhile.
 func hundred(t *testing.T, o *office) {
+	t.Helper()
 	const tenants = 100
 	name := func(i int) string { return fmt.Sprintf("of-hundred-%d", i) }
 	for i := range tenants {

@@ -89,7 +89,7 @@ func (p *Process) join(ctx context.Context, h fwk.Handle) error {
 		p.gangs.SyncedBy(state.Synced)
 		p.gangs.KeepBy(state.Keep)
 		go d.runSayings(ctx, flowcontrol.NewTokenBucketRateLimiter(saidPerSecond, saidAtOnce))
-		go d.runPlacements(flowcontrol.NewTokenBucketRateLimiter(placedPerSecond, placedAtOnce))
+		go d.runPlacements(flowcontrol.NewTokenBucketRateLimiter(placedPerSecond, placedAtOnce)) //nolint:contextcheck // it has the doer's own
 		return p.start(ctx, h)
 	})
 }
