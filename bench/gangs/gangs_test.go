@@ -131,7 +131,8 @@ func TestBarsAreJudged(t *testing.T) {
 			[]bool{true, true, true, true},
 		},
 		"all missed": {
-			Cell{Cluster: lingjunName, Mix: mixTrain, Load: 0.9}, []PolicySummary{policy(ours(0), 0.81, 1.04, 106), policy(ours(900), 0.92, 1, 200), theirs},
+			Cell{Cluster: lingjunName, Mix: mixTrain, Load: 0.9},
+			[]PolicySummary{policy(ours(0), 0.81, 1.04, 106), policy(ours(900), 0.92, 1, 200), theirs},
 			[]bool{false, false, false, false},
 		},
 		"nobody waits": {
