@@ -5,10 +5,13 @@ package usage
 import (
 	"fmt"
 	"hash/maphash"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
@@ -18,6 +21,29 @@ type Decoder struct{ seed maphash.Seed }
 
 // NewDecoder returns a Decoder with hashes of its own.
 func NewDecoder() Decoder { return Decoder{seed: maphash.MakeSeed()} }
+
+// ReadNode reads what a node publishes. The error says why its graphs cannot be read. Of the rest
+// what cannot be read is left out, as the scheduler does.
+func (d Decoder) ReadNode(t *v1alpha1.NodeGPUTopology, graphs *v1alpha1.Reader, registry *nvtopo.Registry, exporter, agent *nodelease.Expiry) (*Node, error) {
+	byResource, numa, err := graphs.Read(t)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{
+		Name: t.Name, NodeUID: t.Spec.NodeUID, ResourceVersion: t.ResourceVersion, ObjectUID: t.UID, Created: t.CreationTimestamp.Time,
+		NUMA: numa, Spec: &t.Spec, KubeletStatus: t.Status.Kubelet, Exporter: exporter, Agent: agent,
+	}
+	for _, resource := range slices.Sorted(maps.Keys(byResource)) {
+		n.Accels = append(n.Accels, d.Accel(resource, registry.Tables(byResource[resource])))
+		n.Resources = append(n.Resources, resource)
+	}
+	if err := d.ReadKubelet(n, n.KubeletStatus); err != nil {
+		n.KubeletStatus = nil
+	}
+	n.Complete()
+	ReadRecords(n, t)
+	return n, nil
+}
 
 // Accel is the accelerators of a resource with the tables of their graph.
 func (d Decoder) Accel(resource string, tables *nvtopo.Tables) *Accel {

@@ -4,7 +4,6 @@ package placementcheck
 
 import (
 	"maps"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -56,25 +55,11 @@ func (g *Graphs) read(node *v1.Node, t *topologyv1alpha1.NodeGPUTopology) *usage
 }
 
 // decode reads an object; nil if its graphs cannot be read, which the exporter's own checks say.
-// Of the rest what cannot be read is left out, as the scheduler does.
 func (g *Graphs) decode(t *topologyv1alpha1.NodeGPUTopology) *usage.Node {
-	graphs, numa, err := g.reader.Read(t)
+	n, err := g.decoder.ReadNode(t, &g.reader, g.registry, &g.none, &g.none)
 	if err != nil {
 		return nil
 	}
-	n := &usage.Node{
-		Name: t.Name, NodeUID: t.Spec.NodeUID, ResourceVersion: t.ResourceVersion, ObjectUID: t.UID, Created: t.CreationTimestamp.Time,
-		NUMA: numa, Spec: &t.Spec, KubeletStatus: t.Status.Kubelet, Exporter: &g.none, Agent: &g.none,
-	}
-	for _, resource := range slices.Sorted(maps.Keys(graphs)) {
-		n.Accels = append(n.Accels, g.decoder.Accel(resource, g.registry.Tables(graphs[resource])))
-		n.Resources = append(n.Resources, resource)
-	}
-	if err := g.decoder.ReadKubelet(n, n.KubeletStatus); err != nil {
-		n.KubeletStatus = nil
-	}
-	n.Complete()
-	usage.ReadRecords(n, t)
 	return n
 }
 

@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	resourcehelper "k8s.io/component-helpers/resource"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -23,78 +22,18 @@ type node struct {
 	ready  bool
 	graph  *usage.Node // nil: none that counts
 	// listed are the live pods on the node, and here those of them that count.
-	listed, here pods
+	listed, here usage.PodList
 	given        []usage.Reservation // promised; the allocation is nil for pods without GPUs
 
 	used *usage.Usage // of graph, here and given; nil until somebody asks
 }
 
-// pods are live pods with what they request.
-type pods []livePod
-
-type livePod struct {
-	pod      *v1.Pod
-	requests amounts
-}
-
-func (p pods) Len() int                      { return len(p) }
-func (p pods) Pod(i int) *v1.Pod             { return p[i].pod }
-func (p pods) Requests(i int) usage.Requests { return &p[i].requests }
-
-// amounts are resources as the scheduler counts them.
-type amounts struct {
-	milliCPU, memory, storage, pods int64
-	scalars                         map[v1.ResourceName]int64
-}
-
-func amountsOf(list v1.ResourceList) amounts {
-	out := amounts{scalars: make(map[v1.ResourceName]int64, len(list))}
-	for name, q := range list {
-		switch name {
-		case v1.ResourceCPU:
-			out.milliCPU = q.MilliValue()
-		case v1.ResourceMemory:
-			out.memory = q.Value()
-		case v1.ResourceEphemeralStorage:
-			out.storage = q.Value()
-		case v1.ResourcePods:
-			out.pods = q.Value()
-		default:
-			out.scalars[name] = q.Value()
-		}
-	}
-	return out
-}
-
-func (a *amounts) GetMilliCPU() int64                            { return a.milliCPU }
-func (a *amounts) GetMemory() int64                              { return a.memory }
-func (a *amounts) GetEphemeralStorage() int64                    { return a.storage }
-func (a *amounts) GetScalarResources() map[v1.ResourceName]int64 { return a.scalars }
-
-func newLivePod(p *v1.Pod) livePod {
-	return livePod{pod: p, requests: amountsOf(resourcehelper.PodRequests(p, resourcehelper.PodResourcesOptions{}))}
-}
-
-// reader says what is known of single pods: their annotations.
-type reader struct{}
-
-func (reader) Allocation(pod *v1.Pod, node string) *allocation.Allocation {
-	a, err := allocation.Of(pod, node)
-	if err != nil {
-		return nil // it counts by the number of its devices
-	}
-	return a
-}
-
-func (reader) Stored(*v1.Pod) *v1.Pod                     { return nil }
-func (reader) Nominated(types.UID) *allocation.Allocation { return nil }
-
 // room is what is left of all that the scheduler counts.
 func (n *node) room() placement.Room {
-	allocatable := amountsOf(n.object.Status.Allocatable)
-	room := placement.NewRoom(&allocatable, allocatable.pods)
+	allocatable := usage.AmountsOf(n.object.Status.Allocatable)
+	room := placement.NewRoom(&allocatable, allocatable.PodCount)
 	for i := range n.here {
-		room.TakeAll(&n.here[i].requests, 1)
+		room.TakeAll(&n.here[i].Amounts, 1)
 	}
 	for i := range n.given {
 		room.Take(n.given[i].Request, 1)
@@ -107,7 +46,7 @@ func (n *node) usageBeside(now time.Time, more []usage.Reservation) *usage.Usage
 	if len(more) == 0 && n.used != nil {
 		return n.used
 	}
-	in := usage.Input{Node: n.graph, Now: now, Pods: n.here, Listed: n.listed, Reader: reader{}}
+	in := usage.Input{Node: n.graph, Now: now, Pods: n.here, Listed: n.listed, Reader: usage.Annotated{}}
 	for _, r := range slices.Concat(n.given, more) {
 		if r.Allocation != nil {
 			in.Reservations = append(in.Reservations, r)
@@ -135,22 +74,12 @@ func (n *node) supply(s *Snapshot, k *kind, used nvtopo.Mask, placed []placement
 	if k.alone {
 		limit = min(limit, 1)
 	}
-	out := fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}
-	if k.preferred != nil {
+	out := s.graphs.slotter.Supply(k.demand, n.graph, limit, s.now, used, placed, func(given []usage.Reservation) *usage.Usage {
+		return n.usageBeside(s.now, given)
+	})
+	if k.preferred != nil && (limit > 0 || !k.demand.HasGPUs()) {
 		out.Preference = k.preferred.Score(n.object)
 	}
-	if !k.demand.HasGPUs() {
-		return out
-	}
-	if limit == 0 || n.graph == nil {
-		return fabric.Supply{}
-	}
-	others := placement.AsGiven(k.demand, n.graph, used, placed)
-	beside := func(given []usage.Reservation) *usage.Usage {
-		return n.usageBeside(s.now, slices.Concat(others, given))
-	}
-	slots, most := s.graphs.slotter.Slots(beside(nil), k.demand, s.now, beside)
-	out.Slots, out.Limit = slots, fabric.AtMost(min(limit, most))
 	return out
 }
 

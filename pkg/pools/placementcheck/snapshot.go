@@ -15,6 +15,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 // World is a cluster at one moment, as far as it decides about places.
@@ -118,7 +119,7 @@ func (s *Snapshot) readPods(w *World) {
 			continue
 		}
 		if at, ok := s.tree.Node(p.Spec.NodeName); ok {
-			s.nodes[at].listed = append(s.nodes[at].listed, newLivePod(p))
+			s.nodes[at].listed = append(s.nodes[at].listed, usage.NewLivePod(p))
 		}
 	}
 	for _, n := range s.nodes {
@@ -144,7 +145,7 @@ func (s *Snapshot) own(at int) *node {
 func (s *Snapshot) without(leaves func(*v1.Pod) bool) (out *Snapshot, gone int) {
 	out = s.copy()
 	for at, n := range s.nodes {
-		stay := slices.DeleteFunc(slices.Clone(n.here), func(p livePod) bool { return leaves(p.pod) })
+		stay := slices.DeleteFunc(slices.Clone(n.here), func(p usage.LivePod) bool { return leaves(p.Object) })
 		if len(stay) == len(n.here) {
 			continue
 		}
