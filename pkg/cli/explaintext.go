@@ -127,9 +127,17 @@ func relaxationsText(b *bytes.Buffer, all []explain.Relaxation) {
 	}
 	explainTable(b, "WITHOUT\tNODES\tON\tIT GETS", func(w io.Writer) {
 		for _, r := range all {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", r.Wish, r.Nodes, cmp.Or(r.Node, r.Level), setText(r.Gets))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", r.Wish, r.Nodes, where(&r), setText(r.Gets))
 		}
 	})
+}
+
+// where is a node, or the level of the domain that a gang would be in.
+func where(r *explain.Relaxation) string {
+	if r.Level == "" {
+		return r.Node
+	}
+	return "in one " + r.Level
 }
 
 func choiceText(b *bytes.Buffer, c *explain.Choice) {
@@ -160,7 +168,7 @@ func decisionText(b *bytes.Buffer, d *allocation.Decision) {
 	}
 	fmt.Fprintln(b)
 	for _, reason := range slices.Sorted(maps.Keys(d.Refused)) {
-		fmt.Fprintf(b, "  refused for %s: %d nodes\n", reason, d.Refused[reason])
+		fmt.Fprintf(b, "  nodes refused for %s: %d\n", reason, d.Refused[reason])
 	}
 	if len(d.Candidates) == 0 {
 		return

@@ -4,6 +4,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -86,8 +87,9 @@ func compared(c *Choice) string {
 
 // String describes a set in a few words.
 func (s *Set) String() string {
+	gpus := strings.ReplaceAll(strings.Trim(fmt.Sprint(s.Ring), "[]"), " ", ",")
 	if s.LinkClass == "" {
-		return fmt.Sprintf("GPU %v", s.Ring)
+		return "GPU " + gpus
 	}
-	return fmt.Sprintf("GPUs %v, %s, %v GB/s of %v", s.Ring, s.LinkClass, s.BandwidthGBps, s.BestGBps)
+	return fmt.Sprintf("GPUs %s, %s, %v GB/s of %v", gpus, s.LinkClass, s.BandwidthGBps, s.BestGBps)
 }

@@ -255,6 +255,9 @@ func (s *scene) explainPlan(e *Explanation, a *ask) {
 	e.Refusals, e.Candidates = refusals(all), s.candidates(member, all)
 	e.Relaxations = s.relaxedGang(a)
 	s.whyNoPlace(e, a, room, all)
+	for _, text := range e.nearest() {
+		e.Evidence = append(e.Evidence, "for one member more: "+text)
+	}
 }
 
 // whyNoPlace is the dominant reason of a gang that has no room as a whole.

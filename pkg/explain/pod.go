@@ -74,6 +74,7 @@ func (s *scene) explainNodes(e *Explanation, q *question) {
 		s.fitsNow(e, q, all)
 	default:
 		e.Cause, e.Next = cause, nextSteps[cause]
+		e.Evidence = append(e.Evidence, e.nearest()...)
 		e.Relaxations = s.relaxations(q)
 	}
 }
@@ -213,6 +214,27 @@ func (s *scene) fitsNow(e *Explanation, q *question, all []judged) {
 		e.Evidence = append(e.Evidence, nodes(free)+" would take the pod, as far as GPUs, CPU, memory, taints and node affinity go")
 	}
 	e.Next = nextSteps[e.Cause]
+}
+
+// nearest says what would help on the nearest node, if it is that pods go.
+func (e *Explanation) nearest() []string {
+	if len(e.Candidates) == 0 || len(e.Candidates[0].Blockers) == 0 {
+		return nil
+	}
+	c := &e.Candidates[0]
+	var pods []string
+	for _, b := range c.Blockers {
+		pods = append(pods, b.Pod)
+	}
+	text := c.Node + " would take it"
+	if c.Gets != nil {
+		text = fmt.Sprintf("%s would give it %s", c.Node, c.Gets)
+	}
+	text += " if " + strings.Join(pods, " and ") + " went"
+	if to := c.Blockers[0].MovesTo; to != "" {
+		text += ", which " + to + " would take"
+	}
+	return []string{text}
 }
 
 // refusals count nodes by reason, the most frequent first.
