@@ -3,7 +3,7 @@
 package explain
 
 import (
-	"fmt"
+	"strconv"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -59,8 +59,9 @@ func CauseOf(name v1.ResourceName) Cause {
 		return LowMemory
 	case v1.ResourcePods:
 		return FewPods
+	default:
+		return Cause("Insufficient " + string(name))
 	}
-	return Cause("Insufficient " + string(name))
 }
 
 // kind says what would have to change for an obstacle to go.
@@ -103,8 +104,9 @@ func amount(name v1.ResourceName, n int64) string {
 		return resource.NewMilliQuantity(n, resource.DecimalSI).String()
 	case v1.ResourceMemory, v1.ResourceEphemeralStorage:
 		return resource.NewQuantity(n, resource.BinarySI).String()
+	default:
+		return strconv.FormatInt(n, 10)
 	}
-	return fmt.Sprint(n)
 }
 
 // nextSteps say what to do about a cause; what is not here is for people to judge.

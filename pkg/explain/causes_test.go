@@ -35,6 +35,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 	}{
 		"16 GPUs are free on four nodes, and the gang asks 8 on each of two": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				for i := range 4 {
 					n := fmt.Sprint("n", i)
 					w.node(t, n, cube, nil).holds(t, "half-"+n, n, 0, 1, 2, 3)
@@ -45,6 +46,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"8 GPUs are free on two nodes": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "half-0", "n0", 0, 1, 2, 3)
 				w.node(t, "n1", cube, nil).holds(t, "half-1", "n1", 0, 1, 2, 3)
 				w.waits(asks(8))
@@ -53,6 +55,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"nothing is free": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "all", "n0", 0, 1, 2, 3, 4, 5, 6, 7)
 				w.waits(asks(2))
 			},
@@ -60,6 +63,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a gang is a member short": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.group("train", 3, []*v1.Pod{asks(1), pod("second", 1, "1", "1Gi")})
 			},
@@ -67,6 +71,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a gang whose rack has no room": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				for i := range 4 {
 					w.node(t, fmt.Sprint("n", i), cube, map[string]string{"topology.kubernetes.io/rack": fmt.Sprint("r", i/2)})
 				}
@@ -80,6 +85,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a taint": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.object("n0").Spec.Taints = []v1.Taint{{Key: "team", Value: "vision", Effect: v1.TaintEffectNoSchedule}}
 				w.waits(asks(2))
@@ -88,6 +94,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a taint is not the cause where other nodes are only full": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil).node(t, "n1", cube, nil)
 				w.object("n0").Spec.Taints = []v1.Taint{{Key: "team", Effect: v1.TaintEffectNoSchedule}}
 				w.holds(t, "all", "n1", 0, 1, 2, 3, 4, 5, 6, 7)
@@ -97,6 +104,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a cordon": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.object("n0").Spec.Unschedulable = true
 				w.waits(asks(2))
@@ -105,6 +113,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a node selector of no node": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				p := asks(2)
 				p.Spec.NodeSelector = map[string]string{"zone": "mars"}
@@ -114,6 +123,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a stale graph": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil).silence("n0")
 				w.node(t, "n1", cube, nil).holds(t, "all", "n1", 0, 1, 2, 3, 4, 5, 6, 7)
 				w.waits(asks(2))
@@ -122,6 +132,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"no graph": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.Topologies = nil
 				w.waits(asks(2))
@@ -130,6 +141,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"an earlier node of the name": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.topology("n0").Spec.NodeUID = "earlier"
 				w.waits(asks(2))
@@ -138,6 +150,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"kubelet would refuse what it cannot align": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.topology("n0").Status.Kubelet = &topologyv1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node", Scope: "container"}
 				w.waits(asks(6))
@@ -146,6 +159,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"the policy asks one NUMA node, and what is free is on two": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "a", "n0", 0, 1, 4, 5)
 				w.waits(asks(4, podrequest.TopologyPolicyKey, "single-numa-node"))
 			},
@@ -153,6 +167,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"no free set has the link asked": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil).holds(t, "a", "n0", 0, 1, 2, 7)
 				w.waits(asks(4, podrequest.MinLinkKey, "NVLINK"))
 			},
@@ -160,6 +175,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"no machine has the link asked": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", "l40s-8", nil)
 				w.waits(asks(2, podrequest.MinLinkKey, "NVLINK"))
 			},
@@ -167,6 +183,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"CPU is short": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				p := pod("hog", 0, "60", "1Gi")
 				p.Spec.NodeName, p.Status.Phase = "n0", v1.PodRunning
@@ -177,6 +194,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"memory that no node has": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.waits(pod("asks", 2, "1", "1Ti"))
 			},
@@ -184,6 +202,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a model that no node has": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.waits(asks(1, podrequest.GPUModelKey, "H100"))
 			},
@@ -191,6 +210,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a value that cannot be read": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil)
 				w.waits(asks(1, podrequest.MinLinkKey, "NVLNK"))
 			},
@@ -198,6 +218,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"another scheduler": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				p := asks(1)
 				p.Spec.SchedulerName = "default-scheduler"
 				w.node(t, "n0", cube, nil).waits(p)
@@ -206,6 +227,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a scheduling gate": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				p := asks(1)
 				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/wait"}}
 				w.node(t, "n0", cube, nil).waits(p)
@@ -214,6 +236,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"quota": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				w.node(t, "n0", cube, nil).quota(t)
 				p := asks(4)
 				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
@@ -223,6 +246,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a claim that is not there": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				p := asks(1)
 				p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 				w.node(t, "n0", cube, nil).waits(p)
@@ -231,6 +255,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"a claim that is not bound": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				p := asks(1)
 				p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
 				w.Claims = []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "data"}}}
@@ -239,11 +264,12 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			want: VolumeUnbound, wantText: `"data"`,
 		},
 		"nothing": {
-			build: func(t *testing.T, w *town) { w.node(t, "n0", cube, nil).waits(asks(1)) },
+			build: func(t *testing.T, w *town) { t.Helper(); w.node(t, "n0", cube, nil).waits(asks(1)) },
 			want:  Waiting, wantText: "n0",
 		},
 		"what is not about GPUs": {
 			build: func(t *testing.T, w *town) {
+				t.Helper()
 				p := asks(1)
 				p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: "0/1 nodes are available: 1 node(s) didn't have free ports"}}
 				w.node(t, "n0", cube, nil).waits(p)

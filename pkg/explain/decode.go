@@ -68,52 +68,62 @@ func (w *World) addDocument(doc []byte) error {
 }
 
 // AddObject reads one object in JSON.
-func (w *World) AddObject(data []byte) (err error) {
+func (w *World) AddObject(data []byte) error {
 	var h head
 	if err := json.Unmarshal(data, &h); err != nil {
 		return err
 	}
-	switch h.APIVersion + " " + h.Kind {
-	case "v1 Pod":
-		w.Pods, err = decoded(w.Pods, data)
-	case "v1 Node":
-		w.Nodes, err = decoded(w.Nodes, data)
-	case "v1 PersistentVolumeClaim":
-		w.Claims, err = decoded(w.Claims, data)
-	case "coordination.k8s.io/v1 Lease":
-		w.Leases, err = decoded(w.Leases, data)
-	case "storage.k8s.io/v1 StorageClass":
-		w.StorageClasses, err = decoded(w.StorageClasses, data)
-	case "batch/v1 Job":
-		w.Jobs, err = decoded(w.Jobs, data)
-	case schedulingv1alpha1.SchemeGroupVersion.String() + " PodGroup":
-		w.PodGroups, err = decoded(w.PodGroups, data)
-	case topologyv1alpha1.SchemeGroupVersion.String() + " " + topologyv1alpha1.Kind:
-		w.Topologies, err = decoded(w.Topologies, data)
-	case topologyv1alpha1.SchemeGroupVersion.String() + " " + topologyv1alpha1.ClusterTopologyKind:
-		var all []topologyv1alpha1.ClusterTopology
-		if all, err = decoded(all, data); err == nil && all[0].Name == topologyv1alpha1.ClusterTopologyName {
-			w.ClusterTopology = &all[0]
-		}
-	case kueue.SchemeGroupVersion.String() + " " + kueue.WorkloadKind:
-		w.Workloads, err = decoded(w.Workloads, data)
-	case kueue.SchemeGroupVersion.String() + " " + kueue.LocalQueueKind:
-		w.LocalQueues, err = decoded(w.LocalQueues, data)
-	case kueue.SchemeGroupVersion.String() + " " + kueue.ClusterQueueKind:
-		w.ClusterQueues, err = decoded(w.ClusterQueues, data)
+	read, known := w.readers()[h.APIVersion+" "+h.Kind]
+	if !known {
+		return nil
 	}
-	if err != nil {
+	if err := read(data); err != nil {
 		return fmt.Errorf("%s: %w", h.Kind, err)
 	}
 	return nil
 }
 
-func decoded[T any](to []T, data []byte) ([]T, error) {
-	var v T
-	if err := json.Unmarshal(data, &v); err != nil {
-		return to, err
+// readers add an object of their kind, by apiVersion and kind.
+func (w *World) readers() map[string]func([]byte) error {
+	ours, groups, queues := topologyv1alpha1.SchemeGroupVersion.String()+" ", schedulingv1alpha1.SchemeGroupVersion.String()+" ", kueue.SchemeGroupVersion.String()+" "
+	return map[string]func([]byte) error{
+		"v1 Pod":                                    into(&w.Pods),
+		"v1 Node":                                   into(&w.Nodes),
+		"v1 PersistentVolumeClaim":                  into(&w.Claims),
+		"coordination.k8s.io/v1 Lease":              into(&w.Leases),
+		"storage.k8s.io/v1 StorageClass":            into(&w.StorageClasses),
+		"batch/v1 Job":                              into(&w.Jobs),
+		groups + "PodGroup":                         into(&w.PodGroups),
+		ours + topologyv1alpha1.Kind:                into(&w.Topologies),
+		queues + kueue.WorkloadKind:                 into(&w.Workloads),
+		queues + kueue.LocalQueueKind:               into(&w.LocalQueues),
+		queues + kueue.ClusterQueueKind:             into(&w.ClusterQueues),
+		ours + topologyv1alpha1.ClusterTopologyKind: w.addClusterTopology,
 	}
-	return append(to, v), nil
+}
+
+// addClusterTopology takes the one that counts.
+func (w *World) addClusterTopology(data []byte) error {
+	var all []topologyv1alpha1.ClusterTopology
+	if err := into(&all)(data); err != nil {
+		return err
+	}
+	if all[0].Name == topologyv1alpha1.ClusterTopologyName {
+		w.ClusterTopology = &all[0]
+	}
+	return nil
+}
+
+// into reads objects into a list.
+func into[T any](to *[]T) func([]byte) error {
+	return func(data []byte) error {
+		var v T
+		if err := json.Unmarshal(data, &v); err != nil {
+			return err
+		}
+		*to = append(*to, v)
+		return nil
+	}
 }
 
 // Moment is when the objects were read, as far as they show it: the last renewal of a Lease. It is

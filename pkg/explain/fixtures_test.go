@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -53,9 +54,7 @@ func (w *town) node(tb testing.TB, name, kind string, labels map[string]string) 
 	t.UID, t.ResourceVersion, t.Spec.NodeUID = types.UID("topology-"+name), "1", uid
 	w.Topologies = append(w.Topologies, *t)
 	all := map[string]string{v1.LabelHostname: name}
-	for k, v := range labels {
-		all[k] = v
-	}
+	maps.Copy(all, labels)
 	offered := v1.ResourceList{
 		gpu: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI), v1.ResourceCPU: resource.MustParse("64"),
 		v1.ResourceMemory: resource.MustParse("512Gi"), v1.ResourcePods: resource.MustParse("110"),

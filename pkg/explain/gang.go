@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
@@ -95,7 +96,7 @@ func missingRanks(g *gangrequest.Gang) (out []string) {
 	var missing []string
 	for rank := range g.Minimum {
 		if !slices.Contains(g.Members.Ranks, rank) && len(missing) <= 2*maxNamed {
-			missing = append(missing, fmt.Sprint(rank))
+			missing = append(missing, strconv.Itoa(rank))
 		}
 	}
 	if len(g.Members.Live) > 0 && len(missing) > 0 {

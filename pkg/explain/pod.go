@@ -71,7 +71,7 @@ func (s *scene) explainNodes(e *Explanation, q *question) {
 	e.Candidates = s.candidates(q, all)
 	switch cause := s.dominant(q, all, e); cause {
 	case Waiting:
-		s.fitsNow(e, q, all)
+		e.fitsNow(all)
 	default:
 		e.Cause, e.Next = cause, nextSteps[cause]
 		e.Evidence = append(e.Evidence, e.nearest()...)
@@ -79,42 +79,58 @@ func (s *scene) explainNodes(e *Explanation, q *question) {
 	}
 }
 
+// sorted are the nodes by what would have to change there.
+type sorted struct {
+	now      []judged // nothing
+	mended   []judged // faults alone
+	busy     []judged // pods alone
+	faulty   []judged // faults, on nodes that are full besides
+	excluded []judged // taints or cordons, and perhaps pods
+	lacking  []judged // nothing would help: not even the empty node does
+	unwanted []judged // the pod's own node selector
+}
+
+func sortByNeed(all []judged) (out sorted) {
+	for _, j := range all {
+		to := &out.faulty
+		switch wish := j.first(ofWish); {
+		case len(j.obstacles) == 0:
+			to = &out.now
+		case j.is(ofFault):
+			to = &out.mended
+		case j.is(ofPods):
+			to = &out.busy
+		case wish == nil && j.first(never) != nil:
+			to = &out.lacking
+		case wish != nil && wish.Cause != NotSelected && j.first(never) == nil:
+			to = &out.excluded
+		case wish != nil:
+			to = &out.unwanted
+		}
+		*to = append(*to, j)
+	}
+	return out
+}
+
 // dominant is the reason that has to go first; Waiting if some node takes the pod. Nodes that the
 // pod could run on as it is count before those that something excludes.
 func (s *scene) dominant(q *question, all []judged, e *Explanation) Cause {
-	var faulty, busy, excluded, lacking, unwanted []judged
-	for _, j := range all {
-		switch wish := j.first(ofWish); {
-		case len(j.obstacles) == 0:
-			return Waiting
-		case j.is(ofFault):
-			faulty = append(faulty, j)
-		case j.is(ofPods):
-			busy = append(busy, j)
-		case j.first(never) == nil && wish != nil && wish.Cause != NotSelected:
-			excluded = append(excluded, j)
-		case j.first(never) != nil && wish == nil:
-			lacking = append(lacking, j)
-		case wish != nil:
-			unwanted = append(unwanted, j)
-		default: // a fault, on a node that is full besides
-			faulty = append(faulty, j)
-		}
-	}
-	mended := slices.DeleteFunc(slices.Clone(faulty), func(j judged) bool { return !j.is(ofFault) })
+	by := sortByNeed(all)
 	switch {
-	case len(mended) > 0:
-		return s.most(q, mended, ofFault, e)
-	case len(busy) > 0:
-		return s.occupied(q, busy, e)
-	case len(faulty) > 0:
-		return s.most(q, faulty, ofFault, e)
-	case len(excluded) > 0:
-		return s.most(q, excluded, ofWish, e)
-	case len(lacking) > 0:
-		return s.most(q, offering(q, lacking), never, e)
-	case len(unwanted) > 0:
-		return s.most(q, offering(q, unwanted), ofWish, e)
+	case len(by.now) > 0:
+		return Waiting
+	case len(by.mended) > 0:
+		return e.most(by.mended, ofFault)
+	case len(by.busy) > 0:
+		return s.occupied(q, by.busy, e)
+	case len(by.faulty) > 0:
+		return e.most(by.faulty, ofFault)
+	case len(by.excluded) > 0:
+		return e.most(by.excluded, ofWish)
+	case len(by.lacking) > 0:
+		return e.most(offering(q, by.lacking), never)
+	case len(by.unwanted) > 0:
+		return e.most(offering(q, by.unwanted), ofWish)
 	}
 	e.Reason = "there are no nodes"
 	return NoNodes
@@ -129,8 +145,8 @@ func offering(q *question, all []judged) []judged {
 	return out
 }
 
-// most is the obstacle of one kind of the most nodes.
-func (s *scene) most(q *question, all []judged, k kind, e *Explanation) Cause {
+// most makes the reason the obstacle of one kind of the most nodes.
+func (e *Explanation) most(all []judged, k kind) Cause {
 	count := map[Cause]int{}
 	var best *Obstacle
 	for i := range all {
@@ -201,7 +217,7 @@ func (s *scene) freeOn(q *question, all []judged) (total int, with []string) {
 }
 
 // fitsNow explains a pod that has a place.
-func (s *scene) fitsNow(e *Explanation, q *question, all []judged) {
+func (e *Explanation) fitsNow(all []judged) {
 	var free []string
 	for i := range all {
 		if len(all[i].obstacles) == 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -80,7 +81,7 @@ func randomTown(t *testing.T, random *rand.Rand) (*town, *v1.Pod) {
 	wishes := [][]string{
 		nil, {podrequest.MinLinkKey, "NVLINK"}, {podrequest.TopologyPolicyKey, "single-numa-node"}, {podrequest.TopologyPolicyKey, "restricted"}, {podrequest.NUMAAffinityKey, "required"},
 	}
-	return w, w.waits(pod("asks", 1+random.IntN(8), fmt.Sprint(1+random.IntN(20)), "8Gi", wishes[random.IntN(len(wishes))]...))
+	return w, w.waits(pod("asks", 1+random.IntN(8), strconv.Itoa(1+random.IntN(20)), "8Gi", wishes[random.IntN(len(wishes))]...))
 }
 
 // place asks placement itself, on a cluster that never had the pods that are gone: the reason, or

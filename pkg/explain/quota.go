@@ -69,25 +69,20 @@ func (s *scene) queueOf(wl *kueue.Workload) string {
 	return ""
 }
 
+// holder is a Workload that has quota.
+type holder struct {
+	name string
+	n    int64 // of the resources asked
+}
+
 // holders says how much quota the queue has of what the Workload's pods ask, and who has how
 // much of it: those of the queue and of its cohort, most first.
 func (s *scene) holders(wl *kueue.Workload, queue string) (out []string) {
-	var cohort string
+	same := s.lending(queue)
 	for i := range s.ClusterQueues {
 		if q := &s.ClusterQueues[i]; q.Name == queue {
-			cohort = q.Spec.CohortName
 			out = append(out, quotas(q, s.Profile.Options.Resources)...)
 		}
-	}
-	same := map[string]bool{queue: true}
-	for i := range s.ClusterQueues {
-		if q := &s.ClusterQueues[i]; cohort != "" && q.Spec.CohortName == cohort {
-			same[q.Name] = true
-		}
-	}
-	type holder struct {
-		name string
-		n    int64
 	}
 	var all []holder
 	for i := range s.Workloads {
@@ -95,15 +90,8 @@ func (s *scene) holders(wl *kueue.Workload, queue string) (out []string) {
 		if w.UID == wl.UID || w.Status.Admission == nil || !same[w.Status.Admission.ClusterQueue] || meta.IsStatusConditionTrue(w.Status.Conditions, kueue.WorkloadFinished) {
 			continue
 		}
-		h := holder{name: fmt.Sprintf("%s/%s of %s", w.Namespace, w.Name, w.Status.Admission.ClusterQueue)}
-		for _, a := range w.Status.Admission.PodSetAssignments {
-			for _, resource := range s.Profile.Options.Resources {
-				q := a.ResourceUsage[v1.ResourceName(resource)]
-				h.n += q.Value()
-			}
-		}
-		if h.n > 0 {
-			all = append(all, h)
+		if n := s.held(w); n > 0 {
+			all = append(all, holder{fmt.Sprintf("%s/%s of %s", w.Namespace, w.Name, w.Status.Admission.ClusterQueue), n})
 		}
 	}
 	slices.SortFunc(all, func(a, b holder) int { return cmp.Or(cmp.Compare(b.n, a.n), strings.Compare(a.name, b.name)) })
@@ -114,6 +102,34 @@ func (s *scene) holders(wl *kueue.Workload, queue string) (out []string) {
 		out = append(out, fmt.Sprintf("and %s more", counted(len(all)-maxHolders, "Workload")))
 	}
 	return out
+}
+
+// lending are the ClusterQueues that lend each other quota: this one and those of its cohort.
+func (s *scene) lending(queue string) map[string]bool {
+	var cohort string
+	for i := range s.ClusterQueues {
+		if q := &s.ClusterQueues[i]; q.Name == queue {
+			cohort = q.Spec.CohortName
+		}
+	}
+	out := map[string]bool{queue: true}
+	for i := range s.ClusterQueues {
+		if q := &s.ClusterQueues[i]; cohort != "" && q.Spec.CohortName == cohort {
+			out[q.Name] = true
+		}
+	}
+	return out
+}
+
+// held is how many devices a Workload has quota of.
+func (s *scene) held(w *kueue.Workload) (n int64) {
+	for _, a := range w.Status.Admission.PodSetAssignments {
+		for _, resource := range s.Profile.Options.Resources {
+			q := a.ResourceUsage[v1.ResourceName(resource)]
+			n += q.Value()
+		}
+	}
+	return n
 }
 
 // quotas are what a ClusterQueue has of some resources.
