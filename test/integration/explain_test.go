@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+	"sigs.k8s.io/yaml"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,6 +92,7 @@ func TestExplain(t *testing.T) {
 	probe := in("probe", gpuPod("probe", gangProfile, 8, nil))
 	l.create(t, probe)
 	l.bound(t, probe.Name)
+	l.remove(t, probe.Name)
 	after := l.wantExplained(t, cases)
 	for name := range cases {
 		if diff := cmp.Diff(before[name], without[name]); diff != "" {
@@ -177,9 +179,9 @@ func (l *lab) explained(ctx context.Context, t *testing.T, name string) (*explai
 
 // wantExplained waits until each pod is explained as it should be, and returns what is said but
 // for the scheduler's own words, which come and go.
-func (l *lab) wantExplained(t *testing.T, cases map[string]waitingCase) map[string]*explain.Explanation {
+func (l *lab) wantExplained(t *testing.T, cases map[string]waitingCase) map[string]string {
 	t.Helper()
-	out := map[string]*explain.Explanation{}
+	out := map[string]string{}
 	for name, tc := range cases {
 		testrig.Eventually(t, 30*time.Second, "pod "+name+" is explained by "+string(tc.want), func(ctx context.Context) (bool, string) {
 			e, err := l.explained(ctx, t, name)
@@ -194,7 +196,11 @@ func (l *lab) wantExplained(t *testing.T, cases map[string]waitingCase) map[stri
 			}
 			said := strings.Join(append([]string{e.Reason}, e.Evidence...), "; ")
 			e.Scheduler = ""
-			out[name] = e
+			text, err := yaml.Marshal(e)
+			if err != nil {
+				return false, err.Error()
+			}
+			out[name] = string(text)
 			return e.Cause == tc.want && strings.Contains(said, tc.wantText) && slices.Equal(blockers, tc.blockers) && e.Next != "",
 				fmt.Sprintf("%s: %s; in the way %q; %+v", e.Cause, said, blockers, e)
 		})
