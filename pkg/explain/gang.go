@@ -94,10 +94,13 @@ func (s *scene) explainGang(e *Explanation, key gangrequest.Key) {
 // missingRanks names the ranks that no member has.
 func missingRanks(g *gangrequest.Gang) (out []string) {
 	var missing []string
-	for rank := range g.Minimum {
-		if !slices.Contains(g.Members.Ranks, rank) && len(missing) <= 2*maxNamed {
+	for rank := 0; rank < g.Minimum && len(missing) <= maxNamed; rank++ {
+		if !slices.Contains(g.Members.Ranks, rank) {
 			missing = append(missing, strconv.Itoa(rank))
 		}
+	}
+	if len(missing) > maxNamed {
+		missing[maxNamed] = "and more"
 	}
 	if len(g.Members.Live) > 0 && len(missing) > 0 {
 		out = append(out, "no pod has the rank "+strings.Join(missing, ", "))

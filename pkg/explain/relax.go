@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -113,7 +114,11 @@ func (s *scene) fewer(q *question) *Relaxation {
 		return nil
 	}
 	name, asks := v1.ResourceName(q.resource()), q.demand.Resources[0].Count
-	for n := asks - 1; n > 0; n-- {
+	most := 0
+	for _, node := range s.nodes {
+		most = max(most, node.offers(q.resource()))
+	}
+	for n := min(asks-1, most, nvtopo.MaxGPUs); n > 0; n-- {
 		w := wish{fmt.Sprintf("%d of the %d %s", asks-n, asks, name), func(p *v1.Pod) {
 			for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 				for i := range list {

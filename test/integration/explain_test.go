@@ -92,6 +92,7 @@ func TestExplain(t *testing.T) {
 	probe := in("probe", gpuPod("probe", gangProfile, 8, nil))
 	l.create(t, probe)
 	l.bound(t, probe.Name)
+	l.wantCompared(t, probe.Name, 2)
 	l.remove(t, probe.Name)
 	after := l.wantExplained(t, cases)
 	for name := range cases {
@@ -138,7 +139,7 @@ func (l *lab) explainedNodes(t *testing.T) {
 	}
 	specs = append(specs, add("short", "short-0", cube), add("aligned", "aligned-0", cube), add("spread", "spread-0", cube),
 		add("tainted", "tainted-0", cube, v1.Taint{Key: "team", Value: "vision", Effect: v1.TaintEffectNoSchedule}),
-		add("unlinked", "unlinked-0", "l40s-8"), add("cpus", "cpus-0", cube), add("full", "full-0", cube), add("probe", "probe-0", cube))
+		add("unlinked", "unlinked-0", "l40s-8"), add("cpus", "cpus-0", cube), add("full", "full-0", cube), add("probe", "probe-0", cube), add("probe", "probe-1", cube))
 	l.publish(t, devcluster.ExporterOptions{}, specs...)
 	stale := add("stale", "stale-0", cube)
 	l.publishOnce(t, stale, l.graphs[stale.Name])
@@ -223,5 +224,23 @@ func (l *lab) wantDecision(t *testing.T, name string) {
 		t.Errorf("pod %s has the record %s, which is read as %+v", name, text, e.Choice.Decision)
 	case len(text) > allocation.MaxDecisionBytes:
 		t.Errorf("the record of pod %s has %d bytes: %s", name, len(text), text)
+	}
+}
+
+// wantCompared wants the record of a pod to have so many nodes, each with its terms.
+func (l *lab) wantCompared(t *testing.T, name string, nodes int) {
+	t.Helper()
+	text := l.get(t, name).Annotations[allocation.DecisionKey]
+	d, err := allocation.ParseDecision(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Scored != nodes || len(d.Candidates) != nodes {
+		t.Errorf("the record has %d of %d nodes, want %d of as many: %s", len(d.Candidates), d.Scored, nodes, text)
+	}
+	for i := range d.Candidates {
+		if c := &d.Candidates[i]; c.Terms == nil || c.Score == 0 || c.Ring == 0 {
+			t.Errorf("node %s has no terms: %s", c.Node, text)
+		}
 	}
 }
