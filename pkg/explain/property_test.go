@@ -63,6 +63,7 @@ func TestWhatIsSaidToHelpHelps(t *testing.T) {
 
 // randomTown has three machines with random pods, and one that asks for something.
 func randomTown(t *testing.T, random *rand.Rand) (*town, *v1.Pod) {
+	t.Helper()
 	w := newTown()
 	kinds := []string{cube, hopper, "a100-pcie-4-bridged"}
 	for i := range 3 {
