@@ -146,7 +146,7 @@ func TestThePolicyKnowsEveryOutputKey(t *testing.T) {
 			}
 			want := []string{
 				allocation.Key, allocation.GPUIDsKey, allocation.GPUIndicesKey, allocation.NUMANodeKey, allocation.CPUSetKey,
-				allocation.LinkClassKey, allocation.RingBandwidthKey,
+				allocation.LinkClassKey, allocation.RingBandwidthKey, allocation.DecisionKey,
 			}
 			want = append(append(want, gangrequest.OutputKeys()...), allocation.GPUIDsAlias, allocation.NUMANodeAlias)
 			if diff := cmp.Diff(want, got); diff != "" {

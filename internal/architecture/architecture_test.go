@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"pkg/plugins/topology", "pkg/plugins/numa", "pkg/plugins/gang"},
 	{"pkg/plugins/lifecycle"},
 	{"pkg/gangstate"},
-	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/clusterview/...", "pkg/sim", "pkg/generate"},
+	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate"},
 	{"pkg/pools/metering", "pkg/pools/elasticjob", "pkg/pools/remotesession/..."},
 	{"pkg/pools/computepool", "pkg/pools/placementcheck", "pkg/pools/virtualization", "pkg/pools/invoicing"},
 	{"pkg/pools/accounting"},
@@ -51,7 +51,7 @@ var never = []struct {
 	why               string
 }{
 	{
-		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/nodeagent/...", "pkg/exporter", "pkg/cli", "pkg/check", "pkg/clusterview/...", "pkg/sim", "pkg/generate", "pkg/pools/..."},
+		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/nodeagent/...", "pkg/exporter", "pkg/cli", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate", "pkg/pools/..."},
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{

@@ -18,6 +18,7 @@ const (
 	CPUSetKey        = "nvtopo.dev/cpuset"
 	LinkClassKey     = "nvtopo.dev/link-class"
 	RingBandwidthKey = "nvtopo.dev/ring-bandwidth"
+	DecisionKey      = "nvtopo.dev/decision"
 	GPUIDsAlias      = "scheduling.k8s.io/gpu-ids"
 	NUMANodeAlias    = "scheduling.k8s.io/numa-node"
 )
@@ -36,7 +37,7 @@ func OutputKeys() []string { return slices.Clone(outputKeys[:]) }
 
 var outputKeys = [...]string{
 	Key, GPUIDsKey, GPUIndicesKey, NUMANodeKey, CPUSetKey, LinkClassKey, RingBandwidthKey,
-	GPUIDsAlias, NUMANodeAlias,
+	DecisionKey, GPUIDsAlias, NUMANodeAlias,
 }
 
 // IsOutputKey reports whether only the scheduler may write the annotation key.

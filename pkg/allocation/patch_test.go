@@ -40,10 +40,10 @@ func TestAChoiceTakesAwayWhatAnEarlierAttemptWrote(t *testing.T) {
 		aliases bool
 		want    string
 	}{
-		"without the keys of other systems": {false, `{"metadata":{"uid":"u","annotations":{"nvtopo.dev/allocation":"a","nvtopo.dev/cpuset":null,` +
+		"without the keys of other systems": {false, `{"metadata":{"uid":"u","annotations":{"nvtopo.dev/allocation":"a","nvtopo.dev/cpuset":null,"nvtopo.dev/decision":null,` +
 			`"nvtopo.dev/gpu-ids":null,"nvtopo.dev/gpu-ids.old":null,"nvtopo.dev/gpu-indices":null,"nvtopo.dev/link-class":null,` +
 			`"nvtopo.dev/numa-node":null,"nvtopo.dev/ring-bandwidth":null}},"spec":{"nodeName":null}}`},
-		"with them": {true, `{"metadata":{"uid":"u","annotations":{"nvtopo.dev/allocation":"a","nvtopo.dev/cpuset":null,` +
+		"with them": {true, `{"metadata":{"uid":"u","annotations":{"nvtopo.dev/allocation":"a","nvtopo.dev/cpuset":null,"nvtopo.dev/decision":null,` +
 			`"nvtopo.dev/gpu-ids":null,"nvtopo.dev/gpu-ids.old":null,"nvtopo.dev/gpu-indices":null,"nvtopo.dev/link-class":null,` +
 			`"nvtopo.dev/numa-node":null,"nvtopo.dev/ring-bandwidth":null,"scheduling.k8s.io/gpu-ids":null,"scheduling.k8s.io/numa-node":null}},"spec":{"nodeName":null}}`},
 	}

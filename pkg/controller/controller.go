@@ -310,6 +310,9 @@ func (c *Controller) repairOf(n *usage.Node, records []v1alpha1.Allocation) (*re
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
+	if why, ok := pod.Annotations[allocation.DecisionKey]; ok { // of the node, which stays
+		annotations[allocation.DecisionKey] = why
+	}
 	body, err := allocation.CorrectionBody(pod, annotations)
 	if err != nil {
 		return nil, fmt.Errorf("pod %s/%s: %w", pod.Namespace, pod.Name, err)

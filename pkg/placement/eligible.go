@@ -23,20 +23,40 @@ func EligibilityOf(pod *v1.Pod) Eligibility {
 	return Eligibility{required: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations}
 }
 
+// Ineligible is what in a node keeps a pod off it.
+type Ineligible uint8
+
+// The reasons, in the order in which they are looked for.
+const (
+	Eligible      Ineligible = iota
+	NotSelected              // the pod's node selector or required node affinity
+	Unschedulable            // the node is cordoned
+	Tainted                  // a taint that the pod does not tolerate
+)
+
 // Allows reports whether a node takes the pod. An affinity that cannot be read allows none.
 func (e *Eligibility) Allows(node *v1.Node) bool {
+	why, _ := e.Judge(node)
+	return why == Eligible
+}
+
+// Judge says what keeps the pod off a node; the taint if it is one.
+func (e *Eligibility) Judge(node *v1.Node) (Ineligible, v1.Taint) {
 	if ok, err := e.required.Match(node); err != nil || !ok {
-		return false
+		return NotSelected, v1.Taint{}
 	}
 	if node.Spec.Unschedulable && !corev1.TolerationsTolerateTaint(klog.Background(), e.tolerations,
 		&v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}, false) {
-		return false
+		return Unschedulable, v1.Taint{}
 	}
-	_, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, e.tolerations,
+	taint, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, e.tolerations,
 		func(t *v1.Taint) bool {
 			return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute
 		}, false)
-	return !untolerated
+	if untolerated {
+		return Tainted, taint
+	}
+	return Eligible, v1.Taint{}
 }
 
 // KeepsApart reports whether an anti-affinity of such pods keeps two of them off one node. Terms

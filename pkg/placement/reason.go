@@ -3,6 +3,8 @@
 package placement
 
 import (
+	"sync/atomic"
+
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
@@ -69,6 +71,79 @@ var reasonTexts = [reasons]string{
 	PlanEnded:        "the plan of the pod's gang has ended",
 	PlanBroken:       "node(s) where GPUs that the plan of the pod's gang has for it are broken",
 	PlannedElsewhere: "node(s) that the plan of the pod's gang does not have for it",
+}
+
+// reasonNames are constant: they are written in records of decisions.
+var reasonNames = [reasons]string{
+	Fits:             "Fits",
+	NoGraph:          "NoGraph",
+	NodeReplaced:     "NodeReplaced",
+	StaleGraph:       "StaleGraph",
+	UnreadableGraph:  "UnreadableGraph",
+	NoDefinition:     "NoDefinition",
+	NotEnforced:      "NotEnforced",
+	FewGPUs:          "FewGPUs",
+	DegradedGPUs:     "DegradedGPUs",
+	FewSuitableGPUs:  "FewSuitableGPUs",
+	FewOneModel:      "FewOneModel",
+	FewInNUMA:        "FewInNUMA",
+	FewLinked:        "FewLinked",
+	LowBandwidth:     "LowBandwidth",
+	UnknownDevices:   "UnknownDevices",
+	NoNUMACPU:        "NoNUMACPU",
+	NoNUMAMemory:     "NoNUMAMemory",
+	GPUCountMismatch: "GPUCountMismatch",
+	KubeletRefuses:   "KubeletRefuses",
+	KubeletElsewhere: "KubeletElsewhere",
+	KubeletBusy:      "KubeletBusy",
+	PodGone:          "PodGone",
+	AttemptGoesOn:    "AttemptGoesOn",
+	PlanEnded:        "PlanEnded",
+	PlanBroken:       "PlanBroken",
+	PlannedElsewhere: "PlannedElsewhere",
+}
+
+// Name returns the reason's name, which never changes.
+func (r Reason) Name() string {
+	if r >= reasons {
+		return "Unknown"
+	}
+	return reasonNames[r]
+}
+
+// Tally counts nodes by the reason for which they were refused. It may be used from several
+// goroutines; the zero value counts nothing yet.
+type Tally [reasons]uint32
+
+// Add counts one node.
+func (t *Tally) Add(r Reason) {
+	if r < reasons {
+		atomic.AddUint32(&t[r], 1)
+	}
+}
+
+// Any reports whether some node was refused.
+func (t *Tally) Any() bool {
+	for i := range t {
+		if atomic.LoadUint32(&t[i]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// ByName returns the counts above 0; nil if there are none.
+func (t *Tally) ByName() map[string]int {
+	var out map[string]int
+	for i := range t {
+		if n := atomic.LoadUint32(&t[i]); n > 0 {
+			if out == nil {
+				out = map[string]int{}
+			}
+			out[Reason(i).Name()] = int(n)
+		}
+	}
+	return out
 }
 
 // String returns the reason as the pod's status shows it.

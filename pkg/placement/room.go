@@ -3,7 +3,9 @@
 package placement
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -70,11 +72,41 @@ func (r *Room) Holds(p *podrequest.Request) int {
 	limit(r.memory, p.Memory)
 	limit(r.storage, p.EphemeralStorage)
 	for name, each := range p.Scalars {
-		left := r.scalars[name]
-		for _, t := range r.taken {
-			left -= t.times * t.scalars[name]
-		}
-		limit(left, each)
+		limit(r.left(name), each)
 	}
 	return int(min(max(0, n), math.MaxInt32))
+}
+
+// Shortage is a resource of which a node has less than a pod asks for. CPU is in thousandths.
+type Shortage struct {
+	Resource   v1.ResourceName
+	Left, Asks int64
+}
+
+// Lacks are the resources that keep one pod that asks for this out, by name; none exactly if
+// Holds is at least 1.
+func (r *Room) Lacks(p *podrequest.Request) (out []Shortage) {
+	check := func(name v1.ResourceName, left, asks int64) {
+		if asks > 0 && left < asks {
+			out = append(out, Shortage{name, left, asks})
+		}
+	}
+	check(v1.ResourceCPU, r.milliCPU, p.MilliCPU)
+	check(v1.ResourceEphemeralStorage, r.storage, p.EphemeralStorage)
+	check(v1.ResourceMemory, r.memory, p.Memory)
+	check(v1.ResourcePods, r.pods, 1)
+	for name, asks := range p.Scalars {
+		check(name, r.left(name), asks)
+	}
+	slices.SortFunc(out, func(a, b Shortage) int { return cmp.Compare(a.Resource, b.Resource) })
+	return out
+}
+
+// left is what is left of a scalar.
+func (r *Room) left(name v1.ResourceName) int64 {
+	left := r.scalars[name]
+	for _, t := range r.taken {
+		left -= t.times * t.scalars[name]
+	}
+	return left
 }

@@ -4,6 +4,7 @@ package placement
 
 import (
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -76,6 +77,22 @@ func (s *SlotCounter) Slots(u *usage.Usage, d *Demand, now time.Time, beside Bes
 		s.tried[key] = known
 	}
 	return known, most
+}
+
+// Supply is what a node has for members that ask for the same, of which it has room for limit,
+// once members of other demands are placed there and have the GPUs used among them. n is nil
+// where no graph counts. beside computes the usage with some more; see AsGiven.
+func (s *SlotCounter) Supply(d *Demand, n *usage.Node, limit int, now time.Time, used nvtopo.Mask, placed []Placed, beside Beside) fabric.Supply {
+	switch {
+	case !d.HasGPUs():
+		return fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}
+	case limit == 0 || n == nil:
+		return fabric.Supply{}
+	}
+	others := AsGiven(d, n, used, placed)
+	with := func(given []usage.Reservation) *usage.Usage { return beside(slices.Concat(others, given)) }
+	slots, most := s.Slots(with(nil), d, now, with)
+	return fabric.Supply{Slots: slots, Limit: fabric.AtMost(min(limit, most))}
 }
 
 // trial gives members their sets one after the other, without recording it.

@@ -203,6 +203,9 @@ func (r *Request) HasNUMAPolicy() bool {
 		r.Constraint.Policy == nvtopo.PolicySingleNUMANode
 }
 
+// Placed reports whether the scheduler chooses anything on a node for the pod.
+func (r *Request) Placed() bool { return r.HasGPUs() || r.HasNUMAPolicy() }
+
 // LinkSensitive reports whether the pod must not be put on GPUs nobody knows
 // exactly: on a node with pods known only by count it is refused.
 func (r *Request) LinkSensitive() bool {

@@ -67,7 +67,7 @@ func readChoice(pod *v1.Pod, o *oracle.Oracle, g *nvtopo.Graph) (*choice, error)
 	}
 	got := notes{}
 	for k, v := range pod.Annotations {
-		if allocation.IsOutputKey(k) {
+		if allocation.IsOutputKey(k) && k != allocation.DecisionKey { // why, which the choice alone does not say
 			got[k] = v
 		}
 	}

@@ -19,10 +19,8 @@ func (c *Cache) CheckGraph(e *Entry, n *usage.Node, node types.UID) placement.Re
 		return placement.UnreadableGraph
 	case n == nil && !c.served.Load():
 		return placement.NoDefinition
-	case n == nil:
-		return placement.NoGraph
-	case n.NodeUID != node:
-		return placement.NodeReplaced
+	case n == nil || n.NodeUID != node:
+		return placement.CheckGraph(n, node, c.clock.Now())
 	}
 	return e.CheckExporter(n, c.clock.Now())
 }
@@ -35,11 +33,8 @@ func (c *Cache) CheckGraph(e *Entry, n *usage.Node, node types.UID) placement.Re
 // read, the exporter's Lease vouches for that and no longer for the last good graph, which then
 // counts for the Lease's term, as it would if the exporter had fallen silent.
 func (e *Entry) CheckExporter(n *usage.Node, now time.Time) placement.Reason {
-	if !n.Exporter.Fresh(now) {
-		return placement.StaleGraph
-	}
-	if !n.Exporter.Of(n.NodeUID) {
-		return placement.NodeReplaced
+	if reason := placement.CheckGraph(n, n.NodeUID, now); reason != placement.Fits {
+		return reason
 	}
 	if f := e.fault.Load(); f != nil && !f.since.IsZero() && now.Sub(f.since) >= n.Exporter.Term() {
 		return placement.UnreadableGraph

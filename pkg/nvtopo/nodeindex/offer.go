@@ -128,19 +128,26 @@ const (
 	Point = 1_000 * tightest
 )
 
+// Terms are bandwidth, latency and what is kept of an offer, each from 0 to 1, where 1 is as
+// good as the best that is compared.
+func (b *Best) Terms(o *Offer) (bandwidth, latency, kept float64) {
+	bandwidth, latency, kept = 1, 1, 1 // one GPU has no ring: nothing to lose
+	if o.Ring > 0 && b.Ring > 0 {
+		bandwidth = float64(o.Ring) / float64(b.Ring)
+	}
+	if o.Latency > 0 {
+		latency = float64(b.Latency) / float64(o.Latency)
+	}
+	if b.Lost > 0 {
+		kept = 1 - min(1, o.Lost/b.Lost)
+	}
+	return bandwidth, latency, kept
+}
+
 // Raw returns the score of an offer among offers of the same band, from 0 to
 // 100 points and a bit: the tie-break. Greater is better.
 func (w *Weights) Raw(o *Offer, best *Best) int64 {
-	bandwidth, latency, kept := 1.0, 1.0, 1.0 // one GPU has no ring: nothing to lose
-	if o.Ring > 0 && best.Ring > 0 {
-		bandwidth = float64(o.Ring) / float64(best.Ring)
-	}
-	if o.Latency > 0 {
-		latency = float64(best.Latency) / float64(o.Latency)
-	}
-	if best.Lost > 0 {
-		kept = 1 - min(1, o.Lost/best.Lost)
-	}
+	bandwidth, latency, kept := best.Terms(o)
 	terms := (w.Bandwidth*bandwidth + w.Latency*latency + w.Fragmentation*kept) / (w.Bandwidth + w.Latency + w.Fragmentation)
 	steps := int64(math.Round(100 * Point / tightest * terms))
 	return steps*tightest + int64(nvtopo.MaxGPUs-min(o.FreeAfter, nvtopo.MaxGPUs))

@@ -34,7 +34,7 @@ func (p *Plugin) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, no
 		attempt.BindingBegan() // another plugin sends the Binding and gets the answer
 		return fwk.NewStatus(fwk.Skip)
 	}
-	annotations, err := p.annotations(pod, a)
+	annotations, err := p.annotations(state, pod, a)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}

@@ -3,10 +3,9 @@
 package lifecycle
 
 import (
-	"sync/atomic"
-
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
@@ -31,15 +30,40 @@ type Cycle struct {
 	// by: their scores must not depend on which others are listed.
 	Narrowed bool
 	ListedBy nodeindex.Best
-	// refused: the plugin that filters has refused some node; atomic, since nodes are
-	// filtered side by side.
-	refused uint32
+	// refused are the nodes that the plugin that filters has refused, side by side.
+	refused placement.Tally
 	// Band is the best band of the nodes that passed, and Best what the scores in it
 	// are relative to; set by PreScore.
 	Band int
 	Best nodeindex.Best
 	// Spares decide between nodes of equal score, by node; set by PreScore.
 	Spares map[string]nodeindex.Spare
+	// Ranked are the nodes with the best scores, the best first, and Scored is how many had one;
+	// set by NormalizeScore. Decision says why the node was chosen; set by Reserve.
+	Ranked   [Ranks]Ranked
+	Scored   int
+	Decision *allocation.Decision
+}
+
+// Ranks is how many nodes a record of a decision has at most, beside the chosen one.
+const Ranks = 3
+
+// Ranked is a node and TopologyAware's score for it, in hundredths of 100 points.
+type Ranked struct {
+	Node  string
+	Score int
+}
+
+// Rank takes a node into the best, if it is one of them. Of equal ones the first stays.
+func (c *Cycle) Rank(node string, score int) {
+	c.Scored++
+	for i := range c.Ranked {
+		if c.Ranked[i].Node == "" || c.Ranked[i].Score < score {
+			copy(c.Ranked[i+1:], c.Ranked[i:])
+			c.Ranked[i] = Ranked{node, score}
+			return
+		}
+	}
 }
 
 var _ fwk.StateData = &Cycle{}
@@ -48,14 +72,10 @@ var _ fwk.StateData = &Cycle{}
 func (c *Cycle) Clone() fwk.StateData { return c }
 
 // Refuse marks that the plugin that filters refused a node.
-func (c *Cycle) Refuse() {
-	if atomic.LoadUint32(&c.refused) == 0 {
-		atomic.StoreUint32(&c.refused, 1)
-	}
-}
+func (c *Cycle) Refuse(why placement.Reason) { c.refused.Add(why) }
 
 // Refused reports whether it did.
-func (c *Cycle) Refused() bool { return atomic.LoadUint32(&c.refused) != 0 }
+func (c *Cycle) Refused() bool { return c.refused.Any() }
 
 // ReadCycle returns the cycle's view, or nil where no PreFilter of ours wrote one.
 func ReadCycle(state fwk.CycleState) *Cycle {

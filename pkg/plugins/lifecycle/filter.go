@@ -24,7 +24,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, info
 	if v.Reason == 0 {
 		return nil
 	}
-	c.Refuse()
+	c.Refuse(v.Reason)
 	code := fwk.Unschedulable
 	if v.Never {
 		code = fwk.UnschedulableAndUnresolvable

@@ -225,6 +225,16 @@ func TestThePatchNamesThePodByUID(t *testing.T) {
 			t.Errorf("the PATCH has no %s: %v", key, body.Metadata.Annotations)
 		}
 	}
+	a, err := allocation.Parse(body.Metadata.Annotations[allocation.Key])
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch d, err := allocation.ParseDecision(body.Metadata.Annotations[allocation.DecisionKey]); {
+	case err != nil:
+		t.Errorf("why it was chosen cannot be read: %v", err)
+	case !d.Of(a) || len(d.Candidates) != 1 || d.Candidates[0].Node != "n" || d.BestRing == 0:
+		t.Errorf("the record %+v is not of the choice of 2 GPUs on the only node, n", d)
+	}
 	for key := range body.Metadata.Annotations {
 		if !allocation.IsOutputKey(key) {
 			t.Errorf("%s is written but not protected as an output key", key)

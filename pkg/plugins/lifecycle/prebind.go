@@ -58,7 +58,7 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if a == nil {
 		err = p.state.Leads(ctx) // a successor may have made a choice for the pod
 	} else if err = attempt.MayCarryOut(ctx); err == nil {
-		annotations, err = p.annotations(pod, a)
+		annotations, err = p.annotations(state, pod, a)
 	}
 	if err != nil {
 		return fwk.AsStatus(err)
@@ -70,11 +70,18 @@ func (p *Plugin) PreBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	return fwk.AsStatus(p.write(ctx, pod, attempt, body))
 }
 
-// annotations are what is written on the pod: its choice, and its rank if it is one of a gang.
-func (p *Plugin) annotations(pod *v1.Pod, a *allocation.Allocation) (map[string]string, error) {
+// annotations are what is written on the pod: its choice, why it was made, and its rank if it is
+// one of a gang.
+func (p *Plugin) annotations(state fwk.CycleState, pod *v1.Pod, a *allocation.Allocation) (map[string]string, error) {
 	annotations, err := p.state.Annotations(a, p.Profile.WriteAliases)
-	if _, member := gangrequest.KeyOf(pod); err != nil || !member || p.Profile.Rank == nil {
-		return annotations, err
+	if err != nil {
+		return nil, err
+	}
+	if why := decisionOf(state, a); why != "" {
+		annotations[allocation.DecisionKey] = why
+	}
+	if _, member := gangrequest.KeyOf(pod); !member || p.Profile.Rank == nil {
+		return annotations, nil
 	}
 	if rank, ok := p.Profile.Rank(pod.UID); ok {
 		annotations[gangrequest.RankKey] = gangrequest.FormatRank(rank)

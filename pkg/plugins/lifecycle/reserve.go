@@ -33,6 +33,9 @@ func (p *Plugin) Reserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
+	if c.FilteredBy == p.name {
+		p.decide(c, info)
+	}
 	a, reason := p.choose(c, pod, info, snapshot)
 	if reason != 0 {
 		return fwk.NewStatus(fwk.Unschedulable, reason.Text(c.Demand.Request))

@@ -35,9 +35,6 @@ var (
 	_ fwk.SignPlugin        = &Plugin{}
 )
 
-// cares accepts pods with GPUs, and pods without GPUs that ask for NUMA alignment.
-func cares(r *podrequest.Request) bool { return r.HasGPUs() || r.HasNUMAPolicy() }
-
 // New returns the plugin's factory over the process-wide state.
 func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
 	return func(ctx context.Context, obj runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
@@ -52,7 +49,7 @@ func New(shared *lifecycle.Shared) func(context.Context, runtime.Object, fwk.Han
 		if err != nil {
 			return nil, fmt.Errorf("args of %s: %w", Name, err)
 		}
-		base, err := lifecycle.New(ctx, h, shared, Name, lifecycle.SettingsOf(&args.CommonArgs), cares)
+		base, err := lifecycle.New(ctx, h, shared, Name, lifecycle.SettingsOf(&args.CommonArgs), (*podrequest.Request).Placed)
 		if err != nil {
 			return nil, err
 		}

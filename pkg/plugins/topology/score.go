@@ -84,6 +84,15 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, info 
 // ranked is above 0, and greater for the greater raw score; of equal ones for the lesser Spare.
 func ranked(raw int64, spare nodeindex.Spare) int64 { return (1+raw)*tie + tie - 1 - int64(spare) }
 
+// rank remembers the best for the record of the decision.
+func rank(c *lifecycle.Cycle, scores fwk.NodeScoreList) {
+	for i := range scores {
+		if raw := scores[i].Score/tie - 1; raw >= 0 {
+			c.Rank(scores[i].Name, int(raw*100/nodeindex.Point))
+		}
+	}
+}
+
 // withoutGPUs prefers nodes without GPUs for a pod that asks for none.
 func (p *Plugin) withoutGPUs(info fwk.NodeInfo) int64 {
 	for _, r := range p.Profile.Options.Resources {
@@ -99,10 +108,13 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
 // NormalizeScore maps the raw scores of the best band to bandFloor–100. Only the best
 // of them gets the last point, so a tie is broken by the tightest fit, and then by Spare.
-func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+func (p *Plugin) NormalizeScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	var best int64
 	for i := range scores {
 		best = max(best, scores[i].Score)
+	}
+	if c := lifecycle.ReadCycle(state); c != nil {
+		rank(c, scores)
 	}
 	for i := range scores {
 		if scores[i].Score == 0 {

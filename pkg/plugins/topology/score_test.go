@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
@@ -64,7 +65,7 @@ func TestScoresFollowTheWeights(t *testing.T) {
 			for node, r := range tc.ratings {
 				scores = append(scores, fwk.NodeScore{Name: node, Score: ranked(p.narrowing.Weights.Raw(&r, &best), tc.spare[node])})
 			}
-			if status := p.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {
+			if status := p.NormalizeScore(t.Context(), framework.NewCycleState(), nil, scores); !status.IsSuccess() {
 				t.Fatal(status)
 			}
 			got := map[string]int64{}
@@ -87,7 +88,7 @@ func TestNormalizedScoresStayInBounds(t *testing.T) {
 		{Score: ranked(w.Raw(&nodeindex.Offer{Ring: 0, Latency: 1 << 40, Lost: 2, FreeAfter: 64}, &best), math.MaxUint32)},
 		{Score: 0},
 	}
-	if status := p.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {
+	if status := p.NormalizeScore(t.Context(), framework.NewCycleState(), nil, scores); !status.IsSuccess() {
 		t.Fatal(status)
 	}
 	for i, s := range scores {

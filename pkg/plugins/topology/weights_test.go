@@ -12,6 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
@@ -46,7 +47,7 @@ func TestNothingOutvotesTheLinks(t *testing.T) {
 				{Name: "best of the band", Score: inBand(p, &nodeindex.Offer{Ring: 900_000_000, Latency: 1_000}, &best)},
 				{Name: "of a lesser band", Score: 0},
 			}
-			if status := p.NormalizeScore(t.Context(), nil, nil, scores); !status.IsSuccess() {
+			if status := p.NormalizeScore(t.Context(), framework.NewCycleState(), nil, scores); !status.IsSuccess() {
 				t.Fatal(status)
 			}
 			if step := (scores[0].Score - scores[2].Score) * int64(own); step <= sum*fwk.MaxNodeScore {

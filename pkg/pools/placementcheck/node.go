@@ -74,22 +74,12 @@ func (n *node) supply(s *Snapshot, k *kind, used nvtopo.Mask, placed []placement
 	if k.alone {
 		limit = min(limit, 1)
 	}
-	out := fabric.Supply{Slots: fabric.Unlinked(limit), Limit: fabric.AtMost(limit)}
-	if k.preferred != nil {
+	out := s.graphs.slotter.Supply(k.demand, n.graph, limit, s.now, used, placed, func(given []usage.Reservation) *usage.Usage {
+		return n.usageBeside(s.now, given)
+	})
+	if k.preferred != nil && (limit > 0 || !k.demand.HasGPUs()) {
 		out.Preference = k.preferred.Score(n.object)
 	}
-	if !k.demand.HasGPUs() {
-		return out
-	}
-	if limit == 0 || n.graph == nil {
-		return fabric.Supply{}
-	}
-	others := placement.AsGiven(k.demand, n.graph, used, placed)
-	beside := func(given []usage.Reservation) *usage.Usage {
-		return n.usageBeside(s.now, slices.Concat(others, given))
-	}
-	slots, most := s.graphs.slotter.Slots(beside(nil), k.demand, s.now, beside)
-	out.Slots, out.Limit = slots, fabric.AtMost(min(limit, most))
 	return out
 }
 

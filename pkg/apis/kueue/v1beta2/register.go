@@ -30,6 +30,12 @@ const (
 	LabelPriorityClass = GroupName + "/priority-class"
 	// LabelPodSet is on the pods of admitted jobs; its value is the PodSet's name.
 	LabelPodSet = GroupName + "/podset"
+	// GateAdmission is the scheduling gate of pods that wait for quota.
+	GateAdmission = GroupName + "/admission"
+	// AnnotationWorkload names the Workload of a pod.
+	AnnotationWorkload = GroupName + "/workload"
+	// LabelPodGroup names the group, and the Workload, of pods that are admitted together.
+	LabelPodGroup = GroupName + "/pod-group-name"
 	// LabelMaxExecutionSeconds is for how long a job may be admitted in all.
 	LabelMaxExecutionSeconds = GroupName + "/max-exec-time-seconds"
 	// AnnotationAdmissionGatedBy names who has to let a job in before Kueue looks at it. It can

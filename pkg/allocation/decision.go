@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package allocation
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DecisionVersion is the version of the record of a decision that this package writes and the
+// only one it reads. As for Version, a field that may be ignored can be added to it.
+const DecisionVersion = 1
+
+// Limits of the record. It is written for people and once for each pod, so it is short; what is
+// read may be of a later release.
+const (
+	MaxDecisionBytes     = 512
+	maxDecisionRead      = 4 << 10
+	maxDecisionCandidate = 16
+	maxDecisionReasons   = 64
+)
+
+// Decision is why a pod's node was chosen: the value of DecisionKey. Nothing is decided by it.
+type Decision struct {
+	Version int `json:"v"`
+	// Node is the one that was chosen, and At when its GPUs were. A record whose node or time is
+	// not that of the pod's allocation is of another choice.
+	Node string    `json:"node"`
+	At   time.Time `json:"at"`
+	// Gang: the node is from the plan of the pod's gang, and no others were compared.
+	Gang bool `json:"gang,omitempty"`
+	// Band is that of the chosen set, from 0, against the best ring of as many GPUs on this
+	// machine when empty, BestRing in kB/s.
+	Band     int   `json:"band"`
+	BestRing int64 `json:"best,omitempty"`
+	// Candidates are the chosen node and those with the best scores beside it.
+	Candidates []Candidate `json:"c,omitempty"`
+	// Scored is how many nodes were compared, and Refused how many were refused, by reason.
+	// Nodes that PreFilter did not list are in neither.
+	Scored  int            `json:"of,omitempty"`
+	Refused map[string]int `json:"no,omitempty"`
+}
+
+// Candidate is what one node had for the pod. The terms are in thousandths of the best of all
+// that were compared; nil if it was not compared.
+type Candidate struct {
+	Node  string `json:"n"`
+	Ring  int64  `json:"r,omitempty"` // of the set, kB/s; 0 for one GPU
+	Terms *Terms `json:"t,omitempty"`
+	Score int    `json:"s,omitempty"` // TopologyAware's own, in hundredths of 100 points; 0: not compared
+}
+
+// Terms are bandwidth of the ring, latency of its weakest link, and what is kept for those who
+// come later, each from 0 to 1000.
+type Terms [3]int
+
+// Encode returns the annotation's value, of at most MaxDecisionBytes: the last candidates are
+// left out, and then the reasons of the fewest nodes.
+func (d *Decision) Encode() (string, error) {
+	short := *d
+	short.At = d.At.UTC().Truncate(time.Second)
+	for {
+		b, err := json.Marshal(&short)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("encoding a decision: %w", err)
+		case len(b) <= MaxDecisionBytes:
+			return string(b), nil
+		case len(short.Candidates) > 1:
+			short.Candidates = short.Candidates[:len(short.Candidates)-1]
+		case len(short.Refused) > 0:
+			short.Refused = withoutFewest(short.Refused)
+		case len(short.Candidates) > 0:
+			short.Candidates = nil
+		default:
+			return "", fmt.Errorf("encoding a decision: %d bytes, at most %d are written", len(b), MaxDecisionBytes)
+		}
+	}
+}
+
+// withoutFewest is a copy without the reason of the fewest nodes.
+func withoutFewest(refused map[string]int) map[string]int {
+	reasons := slices.Collect(maps.Keys(refused))
+	fewest := slices.MinFunc(reasons, func(a, b string) int { return cmp.Or(cmp.Compare(refused[a], refused[b]), strings.Compare(b, a)) })
+	out := maps.Clone(refused)
+	delete(out, fewest)
+	return out
+}
+
+// ParseDecision reads a value of DecisionKey. Fields that it does not know are ignored.
+func ParseDecision(v string) (*Decision, error) {
+	if len(v) > maxDecisionRead {
+		return nil, fmt.Errorf("%s: %d bytes, at most %d are read", DecisionKey, len(v), maxDecisionRead)
+	}
+	d := &Decision{}
+	err := json.Unmarshal([]byte(v), d)
+	if later := laterDecision(v); later != nil {
+		err = later
+	}
+	if err == nil {
+		err = d.validate()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", DecisionKey, err)
+	}
+	return d, nil
+}
+
+// laterDecision is an ErrNewerVersion if the text has a later version, whatever else it has.
+func laterDecision(v string) error {
+	var only struct {
+		Version int `json:"v"`
+	}
+	if json.Unmarshal([]byte(v), &only) == nil && only.Version > DecisionVersion {
+		return fmt.Errorf("version %d, at most %d is read: %w", only.Version, DecisionVersion, ErrNewerVersion)
+	}
+	return nil
+}
+
+func (d *Decision) validate() error {
+	switch {
+	case d.Version != DecisionVersion:
+		return fmt.Errorf("version %d, want %d", d.Version, DecisionVersion)
+	case d.Node == "":
+		return errors.New("node is empty")
+	case d.Band < 0 || d.BestRing < 0 || d.Scored < 0:
+		return errors.New("a number is below 0")
+	case len(d.Candidates) > maxDecisionCandidate:
+		return fmt.Errorf("c: %d candidates, at most %d", len(d.Candidates), maxDecisionCandidate)
+	case len(d.Refused) > maxDecisionReasons:
+		return fmt.Errorf("no: %d reasons, at most %d", len(d.Refused), maxDecisionReasons)
+	}
+	for i := range d.Candidates {
+		if c := &d.Candidates[i]; c.Node == "" || c.Ring < 0 || c.Score < 0 {
+			return fmt.Errorf("c[%d]: want a node, and no number below 0", i)
+		}
+	}
+	for reason, nodes := range d.Refused {
+		if reason == "" || nodes < 1 {
+			return fmt.Errorf("no: %d nodes for %q", nodes, reason)
+		}
+	}
+	return nil
+}
+
+// Of reports whether the record is of this choice.
+func (d *Decision) Of(a *Allocation) bool {
+	return d.Node == a.Node && d.At.Equal(a.Assumed.UTC().Truncate(time.Second))
+}

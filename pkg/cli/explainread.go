@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/explain"
+)
+
+// explainPart is a kind of object that an explanation needs.
+type explainPart struct {
+	resource  schema.GroupVersionResource
+	namespace string // empty: of all
+	// needed: without it nothing can be said. What else may not be read, or is not installed, is
+	// taken to be none.
+	needed bool
+}
+
+// readCluster reads what an explanation needs.
+func (c *explaining) readCluster(ctx context.Context) (*explain.World, error) {
+	namespace, err := c.ownNamespace()
+	if err != nil {
+		return nil, err
+	}
+	c.namespace = namespace
+	clients, err := c.cluster.clients()
+	if err != nil {
+		return nil, err
+	}
+	claims := v1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+	w := &explain.World{}
+	for _, p := range []explainPart{
+		{v1.SchemeGroupVersion.WithResource("pods"), "", true},
+		{v1.SchemeGroupVersion.WithResource("nodes"), "", true},
+		{coordinationv1.SchemeGroupVersion.WithResource("leases"), c.leases, true},
+		{v1alpha1.GroupVersionResource, "", false},
+		{v1alpha1.ClusterTopologyGVR, "", false},
+		{schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups"), "", false},
+		{batchv1.SchemeGroupVersion.WithResource("jobs"), namespace, false},
+		{claims, namespace, false},
+		{storagev1.SchemeGroupVersion.WithResource("storageclasses"), "", false},
+		{kueue.SchemeGroupVersion.WithResource("workloads"), "", false},
+		{kueue.SchemeGroupVersion.WithResource("localqueues"), namespace, false},
+		{kueue.SchemeGroupVersion.WithResource("clusterqueues"), "", false},
+	} {
+		err := p.read(ctx, clients.dyn, w)
+		switch {
+		case err == nil:
+			w.ClaimsKnown = w.ClaimsKnown || p.resource == claims
+		case !p.needed && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
+		default:
+			return nil, inputf("list %s: %w", p.resource.Resource, err)
+		}
+	}
+	w.Now = c.clock.Now()
+	return w, nil
+}
+
+// read adds all objects of a kind to the World, page by page.
+func (p explainPart) read(ctx context.Context, dyn dynamic.Interface, w *explain.World) error {
+	const page = 500
+	options := metav1.ListOptions{Limit: page}
+	for {
+		list, err := dyn.Resource(p.resource).Namespace(p.namespace).List(ctx, options)
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			data, err := list.Items[i].MarshalJSON()
+			if err == nil {
+				err = w.AddObject(data)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/explain"
+)
+
+// explanationText writes an explanation for people: the reason first.
+func explanationText(e *explain.Explanation) []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s %s/%s: %s\n", e.Kind, e.Namespace, e.Name, e.State)
+	if e.Cause != "" {
+		fmt.Fprintf(&b, "\n%s: %s\n", e.Cause, e.Reason)
+	} else if e.Reason != "" {
+		fmt.Fprintf(&b, "\n%s\n", e.Reason)
+	}
+	for _, line := range e.Evidence {
+		fmt.Fprintf(&b, "  %s\n", line)
+	}
+	if e.Next != "" {
+		fmt.Fprintf(&b, "Next: %s\n", e.Next)
+	}
+	if e.Scheduler != "" {
+		fmt.Fprintf(&b, "The scheduler said: %s\n", e.Scheduler)
+	}
+	gangText(&b, e.Gang)
+	choiceText(&b, e.Choice)
+	refusalsText(&b, e.Refusals)
+	candidatesText(&b, e.Candidates)
+	relaxationsText(&b, e.Relaxations)
+	return b.Bytes()
+}
+
+// explainTable writes aligned columns after an empty line.
+func explainTable(b *bytes.Buffer, title string, rows func(io.Writer)) {
+	fmt.Fprintln(b)
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, title)
+	rows(t)
+	_ = t.Flush() // a buffer takes all
+	trimmed := bytes.Split(b.Bytes(), []byte("\n"))
+	for i := range trimmed {
+		trimmed[i] = bytes.TrimRight(trimmed[i], " ")
+	}
+	text := bytes.Join(trimmed, []byte("\n"))
+	b.Reset()
+	b.Write(text)
+}
+
+func gangText(b *bytes.Buffer, g *explain.Gang) {
+	if g == nil {
+		return
+	}
+	fmt.Fprintf(b, "\n%s: %d of %d members there, %d placed", g.Name, g.Have, g.Minimum, g.Placed)
+	if g.Required != "" {
+		fmt.Fprintf(b, "; all in one %s", g.Required)
+	}
+	fmt.Fprintln(b)
+}
+
+func refusalsText(b *bytes.Buffer, all []explain.Refusal) {
+	if len(all) == 0 {
+		return
+	}
+	explainTable(b, "NODES\tREFUSE FOR\tFOR EXAMPLE", func(w io.Writer) {
+		for _, r := range all {
+			fmt.Fprintf(w, "%d\t%s\t%s\n", r.Nodes, r.Text, strings.Join(r.Named, ", "))
+		}
+	})
+}
+
+func candidatesText(b *bytes.Buffer, all []explain.Candidate) {
+	if len(all) == 0 {
+		return
+	}
+	explainTable(b, "NEAREST\tFREE\tIN THE WAY\tTHEN IT GETS", func(w io.Writer) {
+		for i := range all {
+			c := &all[i]
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", c.Node, c.Free, inTheWay(c), setText(c.Gets))
+		}
+	})
+}
+
+// inTheWay names the pods in the way, or what else is.
+func inTheWay(c *explain.Candidate) string {
+	var out []string
+	for _, p := range c.Blockers {
+		text := p.Pod
+		if len(p.GPUs) > 0 {
+			text += " (GPUs " + join(p.GPUs) + ")"
+		}
+		if p.MovesTo != "" {
+			text += ", which " + p.MovesTo + " would take"
+		}
+		out = append(out, text)
+	}
+	if len(out) == 0 {
+		for _, o := range c.Obstacles {
+			out = append(out, cmp.Or(o.Detail, o.Text))
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+func setText(s *explain.Set) string {
+	if s == nil {
+		return ""
+	}
+	return s.String()
+}
+
+func relaxationsText(b *bytes.Buffer, all []explain.Relaxation) {
+	if len(all) == 0 {
+		return
+	}
+	explainTable(b, "WITHOUT\tNODES\tON\tIT GETS", func(w io.Writer) {
+		for _, r := range all {
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\n", r.Wish, r.Nodes, where(&r), setText(r.Gets))
+		}
+	})
+}
+
+// where is a node, or the level of the domain that a gang would be in.
+func where(r *explain.Relaxation) string {
+	if r.Level == "" {
+		return r.Node
+	}
+	return "in one " + r.Level
+}
+
+func choiceText(b *bytes.Buffer, c *explain.Choice) {
+	if c == nil || c.Set == nil {
+		return
+	}
+	fmt.Fprintf(b, "\nHas   %s on %s\n", c.Set, c.Node)
+	if c.Best != nil {
+		fmt.Fprintf(b, "Best  %s on %s, were it placed now\n", c.Best, c.BestNode)
+	}
+	decisionText(b, c.Decision)
+}
+
+// decisionText writes what was known when the node was chosen.
+func decisionText(b *bytes.Buffer, d *allocation.Decision) {
+	if d == nil {
+		return
+	}
+	fmt.Fprintf(b, "\nChosen %s", d.At.Format(time.RFC3339))
+	switch {
+	case d.Gang:
+		fmt.Fprint(b, " by the plan of its gang")
+	case d.Scored > 0:
+		fmt.Fprintf(b, " of %d nodes that were compared", d.Scored)
+	}
+	if d.BestRing > 0 {
+		fmt.Fprintf(b, ", best of as many there %s GB/s", gbps(d.BestRing))
+	}
+	fmt.Fprintln(b)
+	for _, reason := range slices.Sorted(maps.Keys(d.Refused)) {
+		fmt.Fprintf(b, "  nodes refused for %s: %d\n", reason, d.Refused[reason])
+	}
+	if len(d.Candidates) == 0 {
+		return
+	}
+	explainTable(b, "THEN\tSCORE\tRING GB/S\tBANDWIDTH\tLATENCY\tKEPT FOR OTHERS", func(w io.Writer) {
+		for i := range d.Candidates {
+			k := &d.Candidates[i]
+			if k.Terms == nil {
+				fmt.Fprintf(w, "%s\t-\t%s\t-\t-\t-\n", k.Node, gbps(k.Ring))
+				continue
+			}
+			fmt.Fprintf(w, "%s\t%.2f\t%s\t%.3f\t%.3f\t%.3f\n", k.Node, float64(k.Score)/100, gbps(k.Ring),
+				float64(k.Terms[0])/1000, float64(k.Terms[1])/1000, float64(k.Terms[2])/1000)
+		}
+	})
+}

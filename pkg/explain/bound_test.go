@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+)
+
+func TestABoundPodShowsItsChoiceAndTheBestNow(t *testing.T) {
+	w := newTown()
+	w.node(t, "n0", cube, nil).node(t, "n1", cube, nil).holds(t, "p", "n0", 0, 1) // joined by one NVLink: 25 GB/s
+	w.holds(t, "beside", "n0", 2, 3)
+	p := w.pod("p")
+	a, err := allocation.Of(p, "n0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &allocation.Decision{Version: allocation.DecisionVersion, Node: "n0", At: a.Assumed, Band: 2, BestRing: 50_000_000, Candidates: []allocation.Candidate{{Node: "n0", Ring: 25_000_000}}}
+	text, err := d.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		record       string
+		wantDecision bool
+		want         string
+	}{
+		"with the record":          {text, true, "would give a better set now: GPUs"},
+		"of another choice":        {strings.Replace(text, d.At.Format(time.RFC3339), now.Format(time.RFC3339), 1), false, "is of another choice"},
+		"that cannot be read":      {`{"v":9}`, false, "written by a later release"},
+		"written by older release": {"", false, "would give a better set now"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			delete(p.Annotations, allocation.DecisionKey)
+			if tc.record != "" {
+				p.Annotations[allocation.DecisionKey] = tc.record
+			}
+			e, err := Pod(w.World, "team", "p")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.State != Bound || e.Choice == nil || e.Choice.Set == nil || e.Choice.Best == nil {
+				t.Fatalf("%+v", e)
+			}
+			if (e.Choice.Decision != nil) != tc.wantDecision || !strings.Contains(strings.Join(e.Evidence, "; "), tc.want) {
+				t.Errorf("decision %+v, evidence %q, want %t and %q", e.Choice.Decision, e.Evidence, tc.wantDecision, tc.want)
+			}
+			if c := e.Choice; c.Set.BandwidthGBps != 25 || c.Best.BandwidthGBps != 50 {
+				t.Errorf("it has %s, and could have %s on %s; want 25 and 50 GB/s", c.Set, c.Best, c.BestNode)
+			}
+		})
+	}
+}
+
+func TestAJobIsExplainedByTheFirstPodThatWaits(t *testing.T) {
+	w := newTown()
+	w.node(t, "n0", cube, nil).holds(t, "job-0", "n0", 0, 1, 2, 3, 4, 5, 6, 7)
+	w.waits(pod("job-1", 2, "1", "1Gi"))
+	for i := range w.Pods {
+		w.Pods[i].OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "job", UID: "job"}}
+	}
+	w.Jobs = []batchv1.Job{{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "job", UID: "job"}}}
+	e, err := Job(w.World, "team", "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.Kind != "Job" || e.Name != "job" || e.Cause != FewGPUs || len(e.Evidence) == 0 || !strings.Contains(e.Evidence[0], "job-1") {
+		t.Errorf("%+v", e)
+	}
+	w.Jobs[0].Spec.Suspend = new(true)
+	if e, err = Job(w.World, "team", "job"); err != nil || e.Cause != Suspended {
+		t.Errorf("suspended: %+v, %v", e, err)
+	}
+}

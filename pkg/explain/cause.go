@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"strconv"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
+)
+
+// Cause names a reason. A node's causes are the names of placement.Reason, and these.
+type Cause string
+
+// The causes that lie before any node.
+const (
+	OtherScheduler  Cause = "OtherScheduler"
+	SchedulingGated Cause = "SchedulingGated"
+	NoQuota         Cause = "NoQuota"         // Kueue has not admitted the job
+	NoPlaceYet      Cause = "NoPlaceYet"      // it has quota, and an admission check says no
+	Suspended       Cause = "Suspended"       // the job makes no pods
+	Unreadable      Cause = "Unreadable"      // what the pod or its gang asks for
+	GangIncomplete  Cause = "GangIncomplete"  // members are missing
+	VolumeMissing   Cause = "VolumeMissing"   // no such claim
+	VolumeUnbound   Cause = "VolumeUnbound"   // a claim that must be bound first
+	OtherPlugin     Cause = "OtherPlugin"     // the scheduler refuses for what is not asked here
+	Waiting         Cause = "WaitsForItsTurn" // it has a place, and the scheduler has not said no
+)
+
+// The causes that lie in nodes and that placement has no name for.
+const (
+	NotSelected Cause = "NotSelected"
+	Cordoned    Cause = "Cordoned"
+	Tainted     Cause = "Tainted"
+	Fragmented  Cause = "Fragmented" // enough devices are free, on too many nodes
+	NoDomain    Cause = "NoDomain"   // no domain of the level that the gang requires has room
+	FewCPUs     Cause = "FewCPUs"
+	LowMemory   Cause = "LowMemory"
+	FewPods     Cause = "TooManyPods"
+	NoNodes     Cause = "NoNodes"
+)
+
+// Those of placement that are named here.
+var (
+	FewGPUs    = causeOf(placement.FewGPUs)
+	StaleGraph = causeOf(placement.StaleGraph)
+)
+
+func causeOf(r placement.Reason) Cause { return Cause(r.Name()) }
+
+// CauseOf is the cause of a node that has too little of a resource.
+func CauseOf(name v1.ResourceName) Cause {
+	switch name {
+	case v1.ResourceCPU:
+		return FewCPUs
+	case v1.ResourceMemory:
+		return LowMemory
+	case v1.ResourcePods:
+		return FewPods
+	default:
+		return Cause("Insufficient " + string(name))
+	}
+}
+
+// kind says what would have to change for an obstacle to go.
+type kind uint8
+
+const (
+	ofPods  kind = iota // pods on the node go
+	ofFault             // the node is mended
+	ofWish              // the pod asks for something else, or the node is made for it
+	never               // even the empty node does not have it
+)
+
+func ineligible(why placement.Ineligible, taint v1.Taint) Obstacle {
+	switch why {
+	case placement.Unschedulable:
+		return Obstacle{Cause: Cordoned, Text: "the node is cordoned", kind: ofWish}
+	case placement.Tainted:
+		return Obstacle{Cause: Tainted, Text: "a taint that the pod does not tolerate", Detail: taint.ToString(), kind: ofWish}
+	default:
+		return Obstacle{Cause: NotSelected, Text: "the pod's node selector or required node affinity does not match", kind: ofWish}
+	}
+}
+
+// refused is an obstacle that placement names.
+func refused(q *question, reason placement.Reason, detail string) Obstacle {
+	o := Obstacle{Cause: causeOf(reason), Text: reason.Text(q.demand.Request), Detail: detail}
+	switch reason {
+	case placement.NoGraph, placement.NodeReplaced, placement.StaleGraph, placement.UnreadableGraph, placement.NoDefinition, placement.NotEnforced:
+		o.kind = ofFault
+	default:
+		o.kind = ofPods
+	}
+	return o
+}
+
+// amount writes an amount of a resource as people do.
+func amount(name v1.ResourceName, n int64) string {
+	switch name {
+	case v1.ResourceCPU:
+		return resource.NewMilliQuantity(n, resource.DecimalSI).String()
+	case v1.ResourceMemory, v1.ResourceEphemeralStorage:
+		return resource.NewQuantity(n, resource.BinarySI).String()
+	default:
+		return strconv.FormatInt(n, 10)
+	}
+}
+
+// nextSteps say what to do about a cause; what is not here is for people to judge.
+var nextSteps = map[Cause]string{
+	OtherScheduler:                      "set spec.schedulerName, or ask that scheduler",
+	SchedulingGated:                     "whoever set the gates has to take them away",
+	NoQuota:                             "wait for quota, or ask for more of it; the evidence says who holds it",
+	NoPlaceYet:                          "wait: the job is tried again when room comes free",
+	Suspended:                           "set spec.suspend to false, or wait for whoever suspended it",
+	Unreadable:                          "correct the value that is named",
+	GangIncomplete:                      "create the missing members, or lower the number that starts together",
+	VolumeMissing:                       "create the PersistentVolumeClaim, or correct its name in the pod",
+	VolumeUnbound:                       "see why the claim is not bound: kubectl describe pvc",
+	OtherPlugin:                         "read the scheduler's message: what it names is not about GPUs",
+	Waiting:                             "wait a moment; if the pod stays, see whether the scheduler runs",
+	NotSelected:                         "correct the node selector or affinity, or label nodes",
+	Cordoned:                            "uncordon the nodes, or wait",
+	Tainted:                             "let the pod tolerate the taint if it belongs there, or take the taint away",
+	Fragmented:                          "wait for the pods that are named, move them, or ask for fewer GPUs on one node",
+	NoDomain:                            "wait for room in one domain, or let the gang be in a greater one",
+	FewCPUs:                             "ask for less CPU, or move pods that hold it",
+	LowMemory:                           "ask for less memory, or move pods that hold it",
+	FewPods:                             "move pods, or raise kubelet's maxPods",
+	NoNodes:                             "add nodes",
+	FewGPUs:                             "wait for the pods that are named, move them, or add nodes",
+	StaleGraph:                          "see why the exporter of the node is silent: kubectl -n nvtopo-system get pods,leases",
+	causeOf(placement.NoGraph):          "run the exporter on the nodes that have GPUs",
+	causeOf(placement.NodeReplaced):     "wait for the exporter of the new node, or restart it",
+	causeOf(placement.UnreadableGraph):  "read the conditions of the NodeGPUTopology, and upgrade the older program",
+	causeOf(placement.NotEnforced):      "run the node agent on the nodes",
+	causeOf(placement.DegradedGPUs):     "have the degraded GPUs repaired, or move pods off the others",
+	causeOf(placement.FewSuitableGPUs):  "accept more models or less memory, or wait for such GPUs",
+	causeOf(placement.FewOneModel):      "set nvtopo.dev/allow-mixed-models, or ask for fewer GPUs",
+	causeOf(placement.FewInNUMA):        "ask for a looser nvtopo.dev/topology-policy, or move the pods that are named",
+	causeOf(placement.FewLinked):        "ask for a lesser nvtopo.dev/min-link, or move the pods that are named",
+	causeOf(placement.LowBandwidth):     "ask for a lesser nvtopo.dev/min-bandwidth, or move the pods that are named",
+	causeOf(placement.UnknownDevices):   "have the pods without a choice of GPUs made by this scheduler, or moved",
+	causeOf(placement.NoNUMACPU):        "ask for fewer CPUs, or let them be on other NUMA nodes",
+	causeOf(placement.NoNUMAMemory):     "ask for less memory, or let it be on other NUMA nodes",
+	causeOf(placement.KubeletRefuses):   "ask for what one NUMA node has, or run on nodes whose kubelet has a looser topologyManagerPolicy",
+	causeOf(placement.KubeletElsewhere): "loosen the pod's demands, or run on nodes whose kubelet has a looser topologyManagerPolicy",
+	causeOf(placement.KubeletBusy):      "wait: kubelet is admitting other pods",
+	causeOf(placement.GPUCountMismatch): "ask for GPUs that can be split among the containers",
+}

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+const (
+	cube   = "dgx1-v100" // two NUMA nodes of four GPUs, 40 CPUs each
+	hopper = "dgx-h100"
+)
+
+// TestTheCauseIsTheTrueOne has a pod named "asks" that waits, each time for another cause.
+func TestTheCauseIsTheTrueOne(t *testing.T) {
+	asks := func(gpus int, notes ...string) *v1.Pod { return pod("asks", gpus, "1", "1Gi", notes...) }
+	for name, tc := range map[string]struct {
+		build        func(t *testing.T, w *town)
+		want         Cause
+		wantText     string // in the reason or the evidence
+		wantBlockers []string
+		wantWish     string // in the first relaxation
+	}{
+		"16 GPUs are free on four nodes, and the gang asks 8 on each of two": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				for i := range 4 {
+					n := fmt.Sprint("n", i)
+					w.node(t, n, cube, nil).holds(t, "half-"+n, n, 0, 1, 2, 3)
+				}
+				w.group("train", 2, []*v1.Pod{asks(8), pod("other", 8, "1", "1Gi")})
+			},
+			want: Fragmented, wantText: "16 nvidia.com/gpu are free on 4 nodes and the gang asks 16 in all, 8 on one node", wantBlockers: []string{"team/half-n0"},
+		},
+		"8 GPUs are free on two nodes": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).holds(t, "half-0", "n0", 0, 1, 2, 3)
+				w.node(t, "n1", cube, nil).holds(t, "half-1", "n1", 0, 1, 2, 3)
+				w.waits(asks(8))
+			},
+			want: Fragmented, wantText: "n0 4, n1 4", wantBlockers: []string{"team/half-0"}, wantWish: "4 of the 8",
+		},
+		"nothing is free": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).holds(t, "all", "n0", 0, 1, 2, 3, 4, 5, 6, 7)
+				w.waits(asks(2))
+			},
+			want: FewGPUs, wantText: "asks 2 nvidia.com/gpu, and 0 are free", wantBlockers: []string{"team/all"},
+		},
+		"a gang is a member short": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.group("train", 3, []*v1.Pod{asks(1), pod("second", 1, "1", "1Gi")})
+			},
+			want: GangIncomplete, wantText: "2 of the 3 members",
+		},
+		"a gang whose rack has no room": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				for i := range 4 {
+					w.node(t, fmt.Sprint("n", i), cube, map[string]string{"topology.kubernetes.io/rack": fmt.Sprint("r", i/2)})
+				}
+				var members []*v1.Pod
+				for i := range 2 {
+					members = append(members, pod(fmt.Sprint("m", i), 8, "1", "1Gi"))
+				}
+				w.group("train", 3, append(members, asks(8)), gangrequest.RequiredKey, "rack")
+			},
+			want: NoDomain, wantText: "no rack has room for the gang: at most 2 of 3 members", wantWish: gangrequest.RequiredKey,
+		},
+		"a taint": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.object("n0").Spec.Taints = []v1.Taint{{Key: "team", Value: "vision", Effect: v1.TaintEffectNoSchedule}}
+				w.waits(asks(2))
+			},
+			want: Tainted, wantText: "n0: team=vision:NoSchedule", wantWish: "team=vision",
+		},
+		"a taint is not the cause where other nodes are only full": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).node(t, "n1", cube, nil)
+				w.object("n0").Spec.Taints = []v1.Taint{{Key: "team", Effect: v1.TaintEffectNoSchedule}}
+				w.holds(t, "all", "n1", 0, 1, 2, 3, 4, 5, 6, 7)
+				w.waits(asks(2))
+			},
+			want: FewGPUs, wantBlockers: []string{"team/all"}, wantWish: "taint",
+		},
+		"a cordon": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.object("n0").Spec.Unschedulable = true
+				w.waits(asks(2))
+			},
+			want: Cordoned,
+		},
+		"a node selector of no node": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				p := asks(2)
+				p.Spec.NodeSelector = map[string]string{"zone": "mars"}
+				w.waits(p)
+			},
+			want: NotSelected, wantWish: "node selector",
+		},
+		"a stale graph": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).silence("n0")
+				w.node(t, "n1", cube, nil).holds(t, "all", "n1", 0, 1, 2, 3, 4, 5, 6, 7)
+				w.waits(asks(2))
+			},
+			want: StaleGraph, wantText: "n0",
+		},
+		"no graph": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.Topologies = nil
+				w.waits(asks(2))
+			},
+			want: causeOf(placement.NoGraph),
+		},
+		"an earlier node of the name": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.topology("n0").Spec.NodeUID = "earlier"
+				w.waits(asks(2))
+			},
+			want: causeOf(placement.NodeReplaced),
+		},
+		"kubelet would refuse what it cannot align": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.topology("n0").Status.Kubelet = &topologyv1alpha1.Kubelet{TopologyManagerPolicy: "single-numa-node", Scope: "container"}
+				w.waits(asks(6))
+			},
+			want: causeOf(placement.KubeletRefuses), wantText: "even when empty", wantWish: "2 of the 6",
+		},
+		"the policy asks one NUMA node, and what is free is on two": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).holds(t, "a", "n0", 0, 1, 4, 5)
+				w.waits(asks(4, podrequest.TopologyPolicyKey, "single-numa-node"))
+			},
+			want: causeOf(placement.FewInNUMA), wantBlockers: []string{"team/a"}, wantWish: podrequest.TopologyPolicyKey,
+		},
+		"no free set has the link asked": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).holds(t, "a", "n0", 0, 1, 2, 7)
+				w.waits(asks(4, podrequest.MinLinkKey, "NVLINK"))
+			},
+			want: causeOf(placement.FewLinked), wantBlockers: []string{"team/a"}, wantWish: podrequest.MinLinkKey + ": NVLINK",
+		},
+		"no machine has the link asked": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", "l40s-8", nil)
+				w.waits(asks(2, podrequest.MinLinkKey, "NVLINK"))
+			},
+			want: causeOf(placement.FewLinked), wantText: "even when empty", wantWish: podrequest.MinLinkKey,
+		},
+		"CPU is short": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				p := pod("hog", 0, "60", "1Gi")
+				p.Spec.NodeName, p.Status.Phase = "n0", v1.PodRunning
+				w.waits(p)
+				w.waits(pod("asks", 2, "8", "1Gi"))
+			},
+			want: FewCPUs, wantText: "asks 8, 4 left", wantBlockers: []string{"team/hog"},
+		},
+		"memory that no node has": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.waits(pod("asks", 2, "1", "1Ti"))
+			},
+			want: LowMemory, wantText: "even when empty",
+		},
+		"a model that no node has": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.waits(asks(1, podrequest.GPUModelKey, "H100"))
+			},
+			want: causeOf(placement.FewSuitableGPUs), wantWish: podrequest.GPUModelKey,
+		},
+		"a value that cannot be read": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				w.waits(asks(1, podrequest.MinLinkKey, "NVLNK"))
+			},
+			want: Unreadable, wantText: podrequest.MinLinkKey,
+		},
+		"another scheduler": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				p := asks(1)
+				p.Spec.SchedulerName = "default-scheduler"
+				w.node(t, "n0", cube, nil).waits(p)
+			},
+			want: OtherScheduler, wantText: `"default-scheduler"`,
+		},
+		"a scheduling gate": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				p := asks(1)
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/wait"}}
+				w.node(t, "n0", cube, nil).waits(p)
+			},
+			want: SchedulingGated, wantText: "example.com/wait",
+		},
+		"quota": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil).quota(t)
+				p := asks(4)
+				p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+				w.waits(p)
+			},
+			want: NoQuota, wantText: "Workload team/big of queue holds 6",
+		},
+		"a claim that is not there": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				p := asks(1)
+				p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+				w.node(t, "n0", cube, nil).waits(p)
+			},
+			want: VolumeMissing, wantText: `"data"`,
+		},
+		"a claim that is not bound": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				p := asks(1)
+				p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+				w.Claims = []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "data"}}}
+				w.node(t, "n0", cube, nil).waits(p)
+			},
+			want: VolumeUnbound, wantText: `"data"`,
+		},
+		"nothing": {
+			build: func(t *testing.T, w *town) { t.Helper(); w.node(t, "n0", cube, nil).waits(asks(1)) },
+			want:  Waiting, wantText: "n0",
+		},
+		"what is not about GPUs": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				p := asks(1)
+				p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: "0/1 nodes are available: 1 node(s) didn't have free ports"}}
+				w.node(t, "n0", cube, nil).waits(p)
+			},
+			want: OtherPlugin, wantText: "free ports",
+		},
+		"no nodes": {build: func(_ *testing.T, w *town) { w.waits(asks(1)) }, want: NoNodes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTown()
+			tc.build(t, w)
+			e, err := Pod(w.World, "team", "asks")
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := strings.Join(append([]string{e.Reason}, e.Evidence...), "; ")
+			if e.Cause != tc.want || !strings.Contains(said, tc.wantText) {
+				t.Errorf("cause %s, %q\nwant %s, %q\n%+v", e.Cause, said, tc.want, tc.wantText, e)
+			}
+			if e.Reason == "" || e.Next == "" {
+				t.Errorf("reason %q, next step %q: want both", e.Reason, e.Next)
+			}
+			if got := blockersOf(e); !slices.Equal(got, tc.wantBlockers) {
+				t.Errorf("in the way are %q, want %q\n%+v", got, tc.wantBlockers, e.Candidates)
+			}
+			if tc.wantWish != "" && !slices.ContainsFunc(e.Relaxations, func(r Relaxation) bool { return strings.Contains(r.Wish, tc.wantWish) && r.Nodes > 0 }) {
+				t.Errorf("relaxations %+v, want one of %q", e.Relaxations, tc.wantWish)
+			}
+		})
+	}
+}
+
+// blockersOf are the pods in the way of the nearest candidate.
+func blockersOf(e *Explanation) (out []string) {
+	if len(e.Candidates) > 0 {
+		for _, b := range e.Candidates[0].Blockers {
+			out = append(out, b.Pod)
+		}
+	}
+	return out
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+)
+
+// ErrNotFound says that the World has no such object.
+var ErrNotFound = errors.New("not found")
+
+// Pod explains a pod; ErrNotFound if there is none.
+func Pod(w *World, namespace, name string) (*Explanation, error) {
+	s := newScene(w)
+	p := s.pod(namespace, name)
+	if p == nil {
+		return nil, fmt.Errorf("pod %s/%s: %w", namespace, name, ErrNotFound)
+	}
+	return s.explainPod(p), nil
+}
+
+// PodGroup explains a PodGroup of scheduler-plugins; ErrNotFound if there is none.
+func PodGroup(w *World, namespace, name string) (*Explanation, error) {
+	for i := range w.PodGroups {
+		if g := &w.PodGroups[i]; g.Namespace == namespace && g.Name == name {
+			e := &Explanation{Kind: "PodGroup", Namespace: namespace, Name: name, State: Pending}
+			newScene(w).explainGang(e, gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: namespace, Name: name})
+			return e, nil
+		}
+	}
+	return nil, fmt.Errorf("PodGroup %s/%s: %w", namespace, name, ErrNotFound)
+}
+
+// Job explains a Job by its quota and by the first of its pods that waits; ErrNotFound if there is
+// none.
+func Job(w *World, namespace, name string) (*Explanation, error) {
+	for i := range w.Jobs {
+		if j := &w.Jobs[i]; j.Namespace == namespace && j.Name == name {
+			return newScene(w).explainJob(j), nil
+		}
+	}
+	return nil, fmt.Errorf("job %s/%s: %w", namespace, name, ErrNotFound)
+}
+
+func (s *scene) explainJob(j *batchv1.Job) *Explanation {
+	e := &Explanation{Kind: "Job", Namespace: j.Namespace, Name: j.Name, State: Pending}
+	if j.Spec.Suspend != nil && *j.Spec.Suspend {
+		if wl := s.workloadOf(j.UID, ""); wl != nil || j.Labels[kueue.LabelQueue] != "" {
+			s.explainQuota(e, wl)
+			return e
+		}
+		e.Cause, e.Reason, e.Next = Suspended, "the job is suspended and makes no pods", nextSteps[Suspended]
+		return e
+	}
+	pods := s.owned(j.UID)
+	slices.SortStableFunc(pods, func(a, b *v1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	order := slices.Concat(
+		slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return p.Spec.NodeName != "" || ended(p) }),
+		slices.DeleteFunc(slices.Clone(pods), ended), pods)
+	if len(order) == 0 {
+		e.Cause, e.Reason, e.Next = Suspended, "the job has no pods", "read the conditions and events of the job"
+		return e
+	}
+	of := s.explainPod(order[0])
+	of.Evidence = append([]string{"pod " + order[0].Name + " stands for the job"}, of.Evidence...)
+	of.Kind, of.Name = e.Kind, e.Name
+	return of
+}
+
+func (s *scene) explainPod(p *v1.Pod) *Explanation {
+	e := &Explanation{Kind: "Pod", Namespace: p.Namespace, Name: p.Name, State: Pending}
+	switch {
+	case ended(p):
+		e.State, e.Reason = Ended, "the pod has ended: "+string(p.Status.Phase)
+	case p.Spec.NodeName != "":
+		e.State = Bound
+		s.explainBound(e, p)
+	default:
+		e.Scheduler = saidBy(p)
+		s.explainPending(e, p)
+	}
+	return e
+}
+
+// explainPending goes through what keeps a pod waiting, in the order in which it has to go.
+func (s *scene) explainPending(e *Explanation, p *v1.Pod) {
+	if s.explainBefore(e, p) {
+		return
+	}
+	q, err := s.question(p)
+	if err != nil {
+		e.Cause, e.Reason, e.Next = Unreadable, err.Error(), nextSteps[Unreadable]
+		return
+	}
+	if key, member := gangrequest.KeyOf(p); member {
+		s.explainGang(e, key)
+		return
+	}
+	s.explainNodes(e, q)
+}
+
+// explainBefore reports whether something keeps the pod from being looked at.
+func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
+	var gates []string
+	for _, g := range p.Spec.SchedulingGates {
+		if g.Name == kueue.GateAdmission {
+			s.explainQuota(e, s.workloadOf(p.UID, workloadName(p)))
+			return true
+		}
+		gates = append(gates, g.Name)
+	}
+	switch missing, unbound := s.claimsOf(p); {
+	case len(gates) > 0:
+		e.Cause, e.Reason = SchedulingGated, "the pod has scheduling gates: "+strings.Join(gates, ", ")
+	case !s.ours(p):
+		e.Cause, e.Reason = OtherScheduler, fmt.Sprintf("spec.schedulerName is %q, which is not %s", p.Spec.SchedulerName, strings.Join(s.Profile.SchedulerNames, " or "))
+	case missing != "":
+		e.Cause, e.Reason = VolumeMissing, fmt.Sprintf("PersistentVolumeClaim %q is not there", missing)
+	case unbound != "":
+		e.Cause, e.Reason = VolumeUnbound, fmt.Sprintf("PersistentVolumeClaim %q is not bound, and its StorageClass does not wait for a pod", unbound)
+	default:
+		return false
+	}
+	e.Next = nextSteps[e.Cause]
+	return true
+}
+
+// workloadName is how Kueue says which Workload a pod is of, empty if it does not.
+func workloadName(p *v1.Pod) string {
+	if name := p.Labels[kueue.LabelPodGroup]; name != "" {
+		return name
+	}
+	return p.Annotations[kueue.AnnotationWorkload]
+}
+
+// workloadOf is the Workload that an object owns, or is named; nil if there is none.
+func (s *scene) workloadOf(owner types.UID, name string) *kueue.Workload {
+	for i := range s.Workloads {
+		w := &s.Workloads[i]
+		if name != "" && w.Name == name {
+			return w
+		}
+		for _, o := range w.OwnerReferences {
+			if o.UID == owner {
+				return w
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
+)
+
+const gpu = topologyv1alpha1.DefaultResource
+
+var now = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+
+// town is a World under construction.
+type town struct {
+	*World
+	graphs map[string]*nvtopo.Graph
+}
+
+func newTown() *town {
+	return &town{World: &World{Now: now, Profile: ShippedProfile(), ClaimsKnown: true}, graphs: map[string]*nvtopo.Graph{}}
+}
+
+// node adds a machine of the catalogue with a fresh graph and a living agent.
+func (w *town) node(tb testing.TB, name, kind string, labels map[string]string) *town {
+	tb.Helper()
+	m, err := machine.Lookup(kind)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	g, err := m.GraphFor(name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	w.graphs[name] = g
+	uid := types.UID("node-" + name)
+	t := topologyv1alpha1.FromGraph(name, gpu, g)
+	t.UID, t.ResourceVersion, t.Spec.NodeUID = types.UID("topology-"+name), "1", uid
+	w.Topologies = append(w.Topologies, *t)
+	all := map[string]string{v1.LabelHostname: name}
+	maps.Copy(all, labels)
+	offered := v1.ResourceList{
+		gpu: *resource.NewQuantity(int64(g.Len()), resource.DecimalSI), v1.ResourceCPU: resource.MustParse("64"),
+		v1.ResourceMemory: resource.MustParse("512Gi"), v1.ResourcePods: resource.MustParse("110"),
+	}
+	w.Nodes = append(w.Nodes, v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, Labels: all},
+		Status:     v1.NodeStatus{Allocatable: offered, Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}},
+	})
+	for _, prefix := range []string{nodelease.ExporterPrefix, nodelease.AgentPrefix} {
+		w.Leases = append(w.Leases, coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: prefix + name, Namespace: "nvtopo-system", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: name, UID: uid}},
+			},
+			Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(now)), LeaseDurationSeconds: new(int32(120))},
+		})
+	}
+	return w
+}
+
+// silence lets the Lease of a node's exporter run out.
+func (w *town) silence(name string) {
+	for i := range w.Leases {
+		if w.Leases[i].Name == nodelease.ExporterPrefix+name {
+			w.Leases[i].Spec.RenewTime = new(metav1.NewMicroTime(now.Add(-time.Hour)))
+		}
+	}
+}
+
+// object is a node of the World, topology what it publishes.
+func (w *town) object(name string) *v1.Node {
+	for i := range w.Nodes {
+		if w.Nodes[i].Name == name {
+			return &w.Nodes[i]
+		}
+	}
+	return nil
+}
+
+func (w *town) topology(name string) *topologyv1alpha1.NodeGPUTopology {
+	for i := range w.Topologies {
+		if w.Topologies[i].Name == name {
+			return &w.Topologies[i]
+		}
+	}
+	return nil
+}
+
+// pod is one that asks for GPUs, CPU and memory, with pairs of annotations.
+func pod(name string, gpus int, cpu, memory string, notes ...string) *v1.Pod {
+	amounts := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
+	if gpus > 0 {
+		amounts[gpu] = *resource.NewQuantity(int64(gpus), resource.DecimalSI)
+	}
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team", UID: types.UID("uid-" + name), Annotations: map[string]string{}, Labels: map[string]string{}},
+		Spec: v1.PodSpec{
+			SchedulerName: "topology-aware-scheduler",
+			Containers:    []v1.Container{{Name: "main", Resources: v1.ResourceRequirements{Requests: amounts, Limits: amounts.DeepCopy()}}},
+		},
+		Status: v1.PodStatus{Phase: v1.PodPending},
+	}
+	for i := 0; i+1 < len(notes); i += 2 {
+		p.Annotations[notes[i]] = notes[i+1]
+	}
+	return p
+}
+
+// waits adds a pod that has no node.
+func (w *town) waits(p *v1.Pod) *v1.Pod {
+	w.Pods = append(w.Pods, *p)
+	return p
+}
+
+// holds adds a pod that has GPUs of a node, by position.
+func (w *town) holds(tb testing.TB, name, node string, gpus ...int) {
+	tb.Helper()
+	p := pod(name, len(gpus), "1", "1Gi")
+	p.Spec.NodeName, p.Status.Phase = node, v1.PodRunning
+	if len(gpus) > 0 {
+		a := &allocation.Allocation{Version: allocation.Version, Node: node, PodUID: p.UID, Assumed: now.Add(-time.Hour), Containers: []allocation.Container{{Name: "main", Resource: gpu}}}
+		for _, i := range gpus {
+			a.Containers[0].GPUs = append(a.Containers[0].GPUs, w.graphs[node].GPUs[i].UUID)
+		}
+		a.NUMANodes = w.graphs[node].NUMAOf(nvtopo.MaskOf(gpus...))
+		text, err := a.Encode()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		p.Annotations[allocation.Key] = text
+	}
+	w.waits(p)
+}
+
+// pod is one of the town's.
+func (w *town) pod(name string) *v1.Pod {
+	for i := range w.Pods {
+		if w.Pods[i].Name == name {
+			return &w.Pods[i]
+		}
+	}
+	return nil
+}
+
+// group adds a PodGroup and its members that exist.
+func (w *town) group(name string, minimum int32, members []*v1.Pod, notes ...string) {
+	g := schedulingv1alpha1.PodGroup{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team", Annotations: map[string]string{}},
+		Spec:       schedulingv1alpha1.PodGroupSpec{MinMember: minimum},
+	}
+	for i := 0; i+1 < len(notes); i += 2 {
+		g.Annotations[notes[i]] = notes[i+1]
+	}
+	w.PodGroups = append(w.PodGroups, g)
+	for _, p := range members {
+		p.Labels[schedulingv1alpha1.PodGroupLabel] = name
+		w.waits(p)
+	}
+}
+
+// quota adds a queue of 8 GPUs, a Workload that has 6 of them, and one that the pod "asks" waits
+// for.
+func (w *town) quota(tb testing.TB) {
+	tb.Helper()
+	q := kueue.ClusterQueue{ObjectMeta: metav1.ObjectMeta{Name: "queue"}}
+	q.Spec.ResourceGroups = []kueue.ResourceGroup{{Flavors: []kueue.FlavorQuotas{{
+		Name: "cubes", Resources: []kueue.ResourceQuota{{Name: gpu, NominalQuota: resource.MustParse("8")}},
+	}}}}
+	w.ClusterQueues = append(w.ClusterQueues, q)
+	w.LocalQueues = append(w.LocalQueues, kueue.LocalQueue{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "local"}, Spec: kueue.LocalQueueSpec{ClusterQueue: "queue"},
+	})
+	w.Workloads = append(w.Workloads,
+		kueue.Workload{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "big", UID: "big"}, Spec: kueue.WorkloadSpec{QueueName: "local"},
+			Status: kueue.WorkloadStatus{Admission: &kueue.Admission{ClusterQueue: "queue", PodSetAssignments: []kueue.PodSetAssignment{
+				{Name: "main", ResourceUsage: v1.ResourceList{gpu: resource.MustParse("6")}},
+			}}},
+		},
+		kueue.Workload{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "pod-asks", UID: "pod-asks", OwnerReferences: []metav1.OwnerReference{{Kind: "Pod", Name: "asks", UID: "uid-asks"}}},
+			Spec:       kueue.WorkloadSpec{QueueName: "local"},
+			Status: kueue.WorkloadStatus{Conditions: []metav1.Condition{
+				{Type: kueue.WorkloadQuotaReserved, Status: metav1.ConditionFalse, Reason: "Pending", Message: "insufficient unused quota"},
+			}},
+		},
+	)
+}

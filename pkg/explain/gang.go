@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// readGang reads a gang's group and pods.
+func (s *scene) readGang(key gangrequest.Key) *gangrequest.Gang {
+	var group *schedulingv1alpha1.PodGroup
+	if key.Source == gangrequest.SourcePodGroup {
+		for i := range s.PodGroups {
+			if g := &s.PodGroups[i]; g.Namespace == key.Namespace && g.Name == key.Name {
+				group = g
+			}
+		}
+	}
+	var pods []*v1.Pod
+	for i := range s.Pods {
+		if k, ok := gangrequest.KeyOf(&s.Pods[i]); ok && k == key {
+			pods = append(pods, &s.Pods[i])
+		}
+	}
+	return gangrequest.Read(key, group, pods)
+}
+
+func placed(p *v1.Pod) bool { return p.Spec.NodeName != "" }
+
+// gangOf describes a gang.
+func (s *scene) gangOf(key gangrequest.Key) *Gang { return describeGang(s.readGang(key)) }
+
+func describeGang(g *gangrequest.Gang) *Gang {
+	out := &Gang{Name: g.Key.String(), Minimum: g.Minimum, Have: g.Members.Count(), Required: g.Wishes.Required}
+	for _, p := range g.Members.Live {
+		if placed(p) {
+			out.Placed++
+		}
+	}
+	return out
+}
+
+// explainGang explains a gang that waits, as a whole.
+func (s *scene) explainGang(e *Explanation, key gangrequest.Key) {
+	g := s.readGang(key)
+	e.Gang = describeGang(g)
+	defer func() { e.Next = nextSteps[e.Cause] }()
+	waiting := slices.DeleteFunc(slices.Clone(g.Members.Live), placed)
+	switch {
+	case g.Err != nil:
+		e.Cause, e.Reason = Unreadable, g.Err.Error()
+		return
+	case !g.Complete():
+		e.Cause = GangIncomplete
+		e.Reason = fmt.Sprintf("%s has %d of the %s that start together", key, g.Members.Count(), counted(g.Minimum, "member"))
+		e.Evidence = append(e.Evidence, missingRanks(g)...)
+		return
+	case len(waiting) == 0:
+		e.State, e.Reason = Bound, fmt.Sprintf("all %s of %s have a node", counted(len(g.Members.Live), "member"), key)
+		return
+	}
+	if e.Scheduler == "" {
+		e.Scheduler = saidBy(waiting[0])
+	}
+	for _, p := range waiting {
+		if s.explainBefore(e, p) {
+			e.Evidence = append(e.Evidence, "member "+p.Name)
+			return
+		}
+	}
+	a, err := s.askOf(g)
+	if err != nil {
+		e.Cause, e.Reason = Unreadable, err.Error()
+		return
+	}
+	s.explainPlan(e, a)
+}
+
+// missingRanks names the ranks that no member has.
+func missingRanks(g *gangrequest.Gang) (out []string) {
+	var missing []string
+	for rank := 0; rank < g.Minimum && len(missing) <= maxNamed; rank++ {
+		if !slices.Contains(g.Members.Ranks, rank) {
+			missing = append(missing, strconv.Itoa(rank))
+		}
+	}
+	if len(missing) > maxNamed {
+		missing[maxNamed] = "and more"
+	}
+	if len(g.Members.Live) > 0 && len(missing) > 0 {
+		out = append(out, "no pod has the rank "+strings.Join(missing, ", "))
+	}
+	var names []string
+	for _, p := range g.Members.Live {
+		names = append(names, p.Name)
+	}
+	if len(names) > 0 {
+		out = append(out, "there are "+nodes(names))
+	}
+	return out
+}
+
+// ask is a gang as the planner is asked.
+type ask struct {
+	gang   *gangrequest.Gang
+	wishes gangrequest.Wishes
+	shapes []*question
+	of     []int // shape of each member of Live; -1: it is placed, or not needed
+}
+
+// askOf reads what the members that wait ask for.
+func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
+	a := &ask{gang: g, wishes: g.Wishes, of: make([]int, len(g.Members.Live))}
+	for i := range a.of {
+		a.of[i] = -1
+	}
+	needed, extra := g.Members.Split(g.Minimum, placed)
+	if len(needed) == 0 {
+		needed = extra
+	}
+	shapes := map[string]int{}
+	for _, i := range needed {
+		q, err := s.question(g.Members.Live[i])
+		if err != nil {
+			return nil, fmt.Errorf("pod %s: %w", g.Members.Live[i].Name, err)
+		}
+		key, err := shapeOf(q)
+		if err != nil {
+			return nil, err
+		}
+		at, known := shapes[key]
+		if !known {
+			at = len(a.shapes)
+			shapes[key], a.shapes = at, append(a.shapes, q)
+		}
+		a.of[i] = at
+	}
+	return a, nil
+}
+
+// shapeOf is equal for members that every node answers alike.
+func shapeOf(q *question) (string, error) {
+	spec := &q.pod.Spec
+	decides, err := json.Marshal([]any{spec.NodeSelector, spec.Affinity, spec.Tolerations})
+	if err != nil {
+		return "", fmt.Errorf("pod %s: %w", q.pod.Name, err)
+	}
+	return q.demand.Signature() + fmt.Sprint(q.demand.Scalars) + string(decides), nil
+}
+
+// plan asks the planner with what the nodes have now.
+func (s *scene) plan(a *ask) (*fabric.Plan, error) {
+	levels := *a.gang
+	levels.Wishes = a.wishes
+	wishes, err := levels.WishesIn(s.levels)
+	if err != nil {
+		return nil, err
+	}
+	r := &fabric.Request{}
+	for _, q := range a.shapes {
+		shape := fabric.Shape{Nodes: make([]fabric.Supply, len(s.nodes))}
+		if q.demand.HasGPUs() {
+			shape.GPUs = q.demand.Resources[0].Count
+		}
+		for at, n := range s.nodes {
+			shape.Nodes[at] = s.supply(n, q, 0, nil)
+		}
+		r.Shapes = append(r.Shapes, shape)
+	}
+	if len(a.shapes) > 1 {
+		r.Remaining = func(shape, at int, used nvtopo.Mask, counts []int) fabric.Supply {
+			var others []placement.Placed
+			for i, count := range counts {
+				if count > 0 {
+					others = append(others, placement.Placed{Demand: a.shapes[i].demand, Count: count})
+				}
+			}
+			return s.supply(s.nodes[at], a.shapes[shape], used, others)
+		}
+	}
+	for i, p := range a.gang.Members.Live {
+		at, known := s.tree.Node(p.Spec.NodeName)
+		switch {
+		case placed(p) && known:
+			r.Members = append(r.Members, fabric.Member{Bound: true, Node: at})
+		case a.of[i] >= 0:
+			r.Members = append(r.Members, fabric.Member{Shape: a.of[i]})
+		default:
+			continue
+		}
+		r.Ranks = append(r.Ranks, a.gang.Members.Ranks[i])
+	}
+	wishes.Apply(r)
+	if r.SegmentSize > 0 && !r.SegmentRequired && len(r.Members)%r.SegmentSize != 0 {
+		r.SegmentSize = 0 // as the scheduler does
+	}
+	return fabric.Place(s.tree, r)
+}
+
+// supply is what a node has for members of one shape, beside others.
+func (s *scene) supply(n *node, q *question, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
+	if !q.eligible.Allows(n.object) {
+		return fabric.Supply{}
+	}
+	room := n.room()
+	for _, p := range others {
+		room.Take(p.Demand.Request, int64(p.Count))
+	}
+	limit := room.Holds(q.demand.Request)
+	if placement.KeepsApart(q.pod) {
+		limit = min(limit, 1)
+	}
+	graph := n.graph
+	if n.counts != placement.Fits {
+		graph = nil
+	}
+	return s.slotter.Supply(q.demand, graph, limit, s.Now, used, others, func(given []usage.Reservation) *usage.Usage {
+		if len(given) == 0 {
+			return n.usage(s.Now)
+		}
+		return n.beside(s.Now, given)
+	})
+}
+
+// explainPlan says what keeps the planner from placing a gang.
+func (s *scene) explainPlan(e *Explanation, a *ask) {
+	plan, err := s.plan(a)
+	if err == nil {
+		e.Cause, e.Reason = Waiting, "the gang has a place now, in one "+plan.Level
+		e.Gang.Level = plan.Level
+		if e.Scheduler != "" {
+			e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the gang for a reason that is not about GPUs or has passed: "+e.Scheduler
+		}
+		return
+	}
+	var room *fabric.UnplaceableError
+	if !errors.As(err, &room) {
+		e.Cause, e.Reason = Unreadable, err.Error()
+		return
+	}
+	e.Gang.Room = room.Have
+	member := a.shapes[0]
+	all := s.judge(member)
+	e.Refusals, e.Candidates = refusals(all), s.candidates(member, all)
+	e.Relaxations = s.relaxedGang(a)
+	s.whyNoPlace(e, a, room, all)
+	for _, text := range e.nearest() {
+		e.Evidence = append(e.Evidence, "for one member more: "+text)
+	}
+}
+
+// whyNoPlace is the dominant reason of a gang that has no room as a whole.
+func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError, all []judged) {
+	fits := fmt.Sprintf("room for %d of %s", room.Have, counted(room.Want, "member"))
+	if a.wishes.Required != "" {
+		anywhere := *a
+		anywhere.wishes.Required = ""
+		if _, err := s.plan(&anywhere); err == nil {
+			e.Cause = NoDomain
+			e.Reason = fmt.Sprintf("no %s has room for the gang: at most %d of %s", room.Level, room.Have, counted(room.Want, "member"))
+			if room.Domain != "" {
+				e.Reason += ", in " + room.Domain
+			}
+			e.Evidence = append(e.Evidence, "without "+gangrequest.RequiredKey+" it would be placed")
+			return
+		}
+	}
+	single := &Explanation{Candidates: e.Candidates}
+	cause := s.dominant(a.shapes[0], all, single)
+	if cause != Waiting && cause != FewGPUs && cause != Fragmented {
+		e.Cause, e.Reason = cause, single.Reason+"; "+fits
+		e.Evidence = append(e.Evidence, single.Evidence...)
+		return
+	}
+	e.Cause, e.Reason = FewGPUs, fits
+	if room.Detail != "" {
+		e.Reason += ", " + room.Detail
+	}
+	asks, resource := a.gpus(), a.shapes[0].resource()
+	if asks == 0 {
+		return
+	}
+	eligible := slices.DeleteFunc(slices.Clone(all), func(j judged) bool { return j.first(ofWish) != nil || j.first(ofFault) != nil })
+	total, with := s.freeOn(a.shapes[0], eligible)
+	e.Evidence = append(e.Evidence, "free: "+strings.Join(with, ", "))
+	if total >= asks {
+		e.Cause = Fragmented
+		e.Reason = fmt.Sprintf("%d %s are free on %s and the gang asks %d in all, %d on one node for each member: %s",
+			total, resource, counted(len(with), "node"), asks, a.shapes[0].demand.Resources[0].Count, fits)
+		return
+	}
+	e.Reason = fmt.Sprintf("the gang asks %d %s, and %d are free on the nodes that it may run on: %s", asks, resource, total, fits)
+}
+
+// gpus is how many devices the members ask that wait.
+func (a *ask) gpus() (total int) {
+	for _, shape := range a.of {
+		if shape >= 0 && a.shapes[shape].demand.HasGPUs() {
+			total += a.shapes[shape].demand.Resources[0].Count
+		}
+	}
+	return total
+}
+
+// relaxedGang is what the gang would get without one of its wishes, or of its members'.
+func (s *scene) relaxedGang(a *ask) (out []Relaxation) {
+	try := func(name string, less *ask) {
+		if plan, err := s.plan(less); err == nil {
+			out = append(out, Relaxation{Wish: name, Nodes: len(nodesOf(plan)), Level: plan.Level})
+		}
+	}
+	w := &a.wishes
+	for _, d := range []struct {
+		set  bool
+		name string
+		drop func(*gangrequest.Wishes)
+	}{
+		{w.Required != "", gangrequest.RequiredKey + ": " + w.Required, func(w *gangrequest.Wishes) { w.Required = "" }},
+		{w.SegmentRequired, gangrequest.RequiredSegmentKey + ": " + w.SegmentLevel, func(w *gangrequest.Wishes) { w.SegmentRequired = false }},
+		{w.MaxPerDomain > 0, gangrequest.MaxPerDomainKey + fmt.Sprintf(": %d", w.MaxPerDomain), func(w *gangrequest.Wishes) { w.MaxPerDomain = 0 }},
+	} {
+		if d.set {
+			less := *a
+			d.drop(&less.wishes)
+			try(d.name, &less)
+		}
+	}
+	for _, wish := range s.wishesOf(a.shapes[0]) {
+		less := *a
+		less.shapes = nil
+		for _, q := range a.shapes {
+			pod := q.pod.DeepCopy()
+			wish.drop(pod)
+			if relaxed, err := s.question(pod); err == nil {
+				less.shapes = append(less.shapes, relaxed)
+			}
+		}
+		if len(less.shapes) == len(a.shapes) {
+			try(wish.name+" of the members", &less)
+		}
+	}
+	return out
+}
+
+func nodesOf(p *fabric.Plan) map[int]bool {
+	out := map[int]bool{}
+	for _, at := range p.Nodes {
+		out[at] = true
+	}
+	return out
+}

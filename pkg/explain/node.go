@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// node is one node and everything on it.
+type node struct {
+	object *v1.Node
+	graph  *usage.Node      // nil: there is none, or it cannot be read
+	counts placement.Reason // Fits: the graph counts
+	fault  error            // why it cannot be read
+	// listed are the live pods on the node, and here those that are left in a thought.
+	listed, here usage.LivePods
+
+	used *usage.Usage // of graph and here; nil until somebody asks
+}
+
+// question is a pod that asks for a node.
+type question struct {
+	pod      *v1.Pod
+	demand   *placement.Demand
+	eligible placement.Eligibility
+}
+
+func (s *scene) question(pod *v1.Pod) (*question, error) {
+	d, err := s.demandOf(pod)
+	if err != nil {
+		return nil, err
+	}
+	return &question{pod: pod, demand: d, eligible: placement.EligibilityOf(pod)}, nil
+}
+
+// resource is the first that the pod asks devices of, empty if none.
+func (q *question) resource() string {
+	if !q.demand.HasGPUs() {
+		return ""
+	}
+	return q.demand.Resources[0].Name
+}
+
+// without is the node without some pods.
+func (n *node) without(gone map[types.UID]bool) *node {
+	out := *n
+	out.here = slices.DeleteFunc(slices.Clone(n.here), func(p usage.LivePod) bool { return gone[p.Object.UID] })
+	out.used = nil
+	return &out
+}
+
+// emptied is the node with nothing on it but the pods of DaemonSets.
+func (n *node) emptied() *node {
+	out := *n
+	out.here = slices.DeleteFunc(slices.Clone(n.here), func(p usage.LivePod) bool { return stays(p.Object) == "" })
+	out.listed, out.used = out.here, nil
+	if n.graph != nil {
+		out.graph = n.graph.Emptied()
+	}
+	return &out
+}
+
+// stays says why a pod cannot be moved, empty if it can.
+func stays(p *v1.Pod) string {
+	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
+		return "static"
+	}
+	if o := metav1.GetControllerOf(p); o != nil && o.Kind == "DaemonSet" {
+		return "DaemonSet"
+	}
+	return ""
+}
+
+func (n *node) usage(now time.Time) *usage.Usage {
+	if n.used == nil {
+		n.used = n.beside(now, nil)
+	}
+	return n.used
+}
+
+func (n *node) beside(now time.Time, given []usage.Reservation) *usage.Usage {
+	return usage.Compute(&usage.Input{Node: n.graph, Now: now, Pods: n.here, Listed: n.listed, Reservations: given, Reader: usage.AnnotationReader{}})
+}
+
+// room is what is left of all that the scheduler counts.
+func (n *node) room() placement.Room {
+	allocatable := usage.AmountsOf(n.object.Status.Allocatable)
+	room := placement.NewRoom(&allocatable, allocatable.Pods())
+	for i := range n.here {
+		room.TakeAll(n.here[i].Amounts(), 1)
+	}
+	return room
+}
+
+// free is how many devices of a resource nobody has.
+func (n *node) free(now time.Time, resource string) int {
+	if n.graph != nil {
+		if u := n.usage(now); u.AccelIndex(resource) >= 0 {
+			i := u.AccelIndex(resource)
+			return max(0, u.FreeAt(i).Len()-u.Counted[i])
+		}
+	}
+	left := n.object.Status.Allocatable[v1.ResourceName(resource)]
+	total := left.Value()
+	for i := range n.here {
+		total -= n.here[i].Amounts().GetScalarResources()[v1.ResourceName(resource)]
+	}
+	return int(max(0, total))
+}
+
+// offers is how many devices of a resource the node has for pods.
+func (n *node) offers(resource string) int {
+	q := n.object.Status.Allocatable[v1.ResourceName(resource)]
+	return int(q.Value())
+}
+
+// obstacles are all that keeps the pod off the node, none if the node takes it.
+func (n *node) obstacles(q *question, now time.Time) (out []Obstacle) {
+	if why, taint := q.eligible.Judge(n.object); why != placement.Eligible {
+		out = append(out, ineligible(why, taint))
+	}
+	out = append(out, n.shortages(q, now)...)
+	if !q.demand.Placed() {
+		return out
+	}
+	switch q.demand.Basis(n.graph, n.counts) {
+	case placement.Unchecked:
+		return out
+	case placement.ByCount:
+		if reason := placement.CheckCount(n.usage(now), q.demand, now); reason != placement.Fits {
+			out = add(out, refused(q, reason, ""))
+		}
+		return out
+	case placement.Refused:
+		out = append(out, refused(q, n.counts, n.why()))
+		if n.graph == nil {
+			return out
+		}
+	case placement.ByGraph:
+	}
+	if reason := placement.CheckEnforcement(q.demand.Request, q.demand.Unenforced, n.graph, now); reason != placement.Fits {
+		out = append(out, refused(q, reason, ""))
+	}
+	if reason := placement.Check(n.usage(now), q.demand.Request); reason != placement.Fits {
+		out = add(out, refused(q, reason, n.detail(q, now)))
+	}
+	return out
+}
+
+// why says more about a graph that does not count.
+func (n *node) why() string {
+	switch {
+	case n.fault != nil:
+		return n.fault.Error()
+	case n.counts == placement.StaleGraph && n.graph.Exporter.Until() != nil:
+		return "Lease " + nodelease.ExporterPrefix + n.object.Name + " ran out at " + n.graph.Exporter.Until().Format(time.RFC3339)
+	case n.counts == placement.StaleGraph:
+		return "there is no Lease " + nodelease.ExporterPrefix + n.object.Name
+	}
+	return ""
+}
+
+// add takes an obstacle that is not there yet: too few devices are seen by count and by graph.
+func add(out []Obstacle, o Obstacle) []Obstacle {
+	if slices.ContainsFunc(out, func(have Obstacle) bool { return have.Cause == o.Cause }) {
+		return out
+	}
+	return append(out, o)
+}
+
+// shortages are the resources of which there is too little by the scheduler's count.
+func (n *node) shortages(q *question, now time.Time) (out []Obstacle) {
+	room := n.room()
+	lacks := room.Lacks(q.demand.Request)
+	// Devices first: they are what people ask about.
+	slices.SortStableFunc(lacks, func(a, b placement.Shortage) int {
+		return cmp.Compare(rank(q, a.Resource), rank(q, b.Resource))
+	})
+	for _, l := range lacks {
+		o := Obstacle{Cause: CauseOf(l.Resource), Text: "less " + string(l.Resource) + " than the pod asks", kind: ofPods}
+		o.Detail = fmt.Sprintf("asks %s, %s left", amount(l.Resource, l.Asks), amount(l.Resource, max(0, l.Left)))
+		if string(l.Resource) == q.resource() {
+			o.Cause, o.Text = FewGPUs, placement.FewGPUs.String()
+			o.Detail = fmt.Sprintf("asks %d, %d of %d free", l.Asks, n.free(now, q.resource()), n.offers(q.resource()))
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+func rank(q *question, name v1.ResourceName) int {
+	if string(name) == q.resource() {
+		return 0
+	}
+	return 1
+}
+
+// detail says what is free on the node.
+func (n *node) detail(q *question, now time.Time) string {
+	if !q.demand.HasGPUs() {
+		return ""
+	}
+	return fmt.Sprintf("asks %d, %d of %d free", q.demand.Resources[0].Count, n.free(now, q.resource()), n.offers(q.resource()))
+}
+
+// set is what the node would give the pod, nil if nothing is chosen there.
+func (n *node) set(q *question, now time.Time) *Set {
+	if n.graph == nil || n.counts != placement.Fits || !q.demand.HasGPUs() {
+		return nil
+	}
+	a, reason := placement.Choose(n.usage(now), q.demand.Request, false)
+	if reason != placement.Fits {
+		return nil
+	}
+	return n.describe(a, q.resource())
+}
+
+// describe is an allocation's GPUs of one resource, by the graph of now; nil if it has none.
+func (n *node) describe(a *allocation.Allocation, resource string) *Set {
+	if n.graph == nil {
+		return nil
+	}
+	accel := n.graph.Accel(resource)
+	if accel == nil {
+		return nil
+	}
+	m := a.Mask(resource, accel.Graph)
+	if m == 0 {
+		return nil
+	}
+	out := &Set{Ring: []int{}, NUMANodes: a.NUMANodes}
+	for _, p := range accel.Tables.RingOrder(m) {
+		out.Ring = append(out.Ring, accel.Graph.GPUs[p].Index)
+	}
+	if k := m.Len(); k > 1 {
+		out.LinkClass, out.BandwidthGBps = accel.Tables.RingClass(m).String(), nvtopo.GBps(accel.Tables.Ring(m))
+		out.BestGBps, out.Band = nvtopo.GBps(accel.Tables.Best(k)), nodeindex.BandOf(accel.Tables, m)
+	}
+	return out
+}
+
+// betterThan compares what two nodes would give.
+func (s *Set) betterThan(o *Set) bool {
+	switch {
+	case o == nil:
+		return s != nil
+	case s == nil:
+		return false
+	}
+	return cmp.Or(cmp.Compare(s.Band, o.Band), cmp.Compare(o.BandwidthGBps, s.BandwidthGBps)) < 0
+}

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"slices"
+	"time"
+
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clustertopology"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// World is a cluster at one moment. What is not installed or may not be read is empty.
+type World struct {
+	Now             time.Time
+	Nodes           []v1.Node
+	Pods            []v1.Pod
+	Topologies      []topologyv1alpha1.NodeGPUTopology
+	Leases          []coordinationv1.Lease            // of exporters and agents
+	ClusterTopology *topologyv1alpha1.ClusterTopology // nil: there is none
+	PodGroups       []schedulingv1alpha1.PodGroup     // of scheduler-plugins
+	Jobs            []batchv1.Job                     // of the namespace that is asked about
+	Claims          []v1.PersistentVolumeClaim        // of the same
+	StorageClasses  []storagev1.StorageClass          //
+	Workloads       []kueue.Workload                  // of all namespaces: others hold the quota
+	LocalQueues     []kueue.LocalQueue                // of the namespace
+	ClusterQueues   []kueue.ClusterQueue              //
+	Profile         Profile                           // whose pods are explained
+	// ClaimsKnown: Claims are all that the namespace has.
+	ClaimsKnown bool
+}
+
+// Profile is the scheduler whose pods are explained.
+type Profile struct {
+	SchedulerNames []string
+	Options        podrequest.Options
+	Unenforced     placement.Unenforced
+	AllowNoGraph   bool
+	CountStale     bool
+}
+
+// ShippedProfile is the shipped configuration.
+func ShippedProfile() Profile {
+	return Profile{
+		SchedulerNames: []string{"topology-aware-scheduler"},
+		Options: podrequest.Options{
+			Resources: []string{topologyv1alpha1.DefaultResource}, DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies(),
+		},
+	}
+}
+
+// scene is a World, indexed.
+type scene struct {
+	*World
+	nodes   []*node // in the order of the fabric's tree
+	byName  map[string]*node
+	tree    *fabric.Tree
+	levels  []gangrequest.Level // of the tree, outermost first
+	slotter *placement.SlotCounter
+}
+
+func newScene(w *World) *scene {
+	s := &scene{World: w, byName: map[string]*node{}, slotter: placement.NewSlotCounter()}
+	topologies := map[string]*topologyv1alpha1.NodeGPUTopology{}
+	for i := range w.Topologies {
+		topologies[w.Topologies[i].Name] = &w.Topologies[i]
+	}
+	s.readFabric(topologies)
+	leases := nodelease.NewTable(0)
+	for i := range w.Leases {
+		leases.Set(&w.Leases[i], w.Now)
+	}
+	reader, registry, decoder := &topologyv1alpha1.Reader{}, nvtopo.NewRegistry(nvtopo.DefaultWeights()), usage.NewDecoder()
+	objects := map[string]*v1.Node{}
+	for i := range w.Nodes {
+		objects[w.Nodes[i].Name] = &w.Nodes[i]
+	}
+	for at := range s.tree.Len() {
+		n := &node{object: objects[s.tree.Name(at)], counts: placement.NoGraph}
+		name := n.object.Name
+		if t := topologies[name]; t != nil {
+			graph, err := decoder.ReadNode(reader, registry, t, leases.Get(nodelease.ExporterPrefix+name), leases.Get(nodelease.AgentPrefix+name))
+			if n.graph, n.fault = graph, err; err != nil {
+				n.counts = placement.UnreadableGraph
+			} else {
+				n.counts = placement.CheckGraph(graph, n.object.UID, w.Now)
+			}
+		}
+		s.nodes, s.byName[name] = append(s.nodes, n), n
+	}
+	s.readPods()
+	return s
+}
+
+// readFabric makes the tree that gangs are planned on. Nodes that are in no domain are in it too.
+func (s *scene) readFabric(topologies map[string]*topologyv1alpha1.NodeGPUTopology) {
+	paths := make([]clustertopology.Node, len(s.Nodes))
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		paths[i] = clustertopology.Node{Name: n.Name, Labels: n.Labels, NoGPUs: topologies[n.Name] == nil}
+	}
+	ct := s.ClusterTopology
+	if ct == nil {
+		ct = clustertopology.Default(paths)
+	}
+	s.tree, _ = clustertopology.Tree(ct, paths) // problems are in the ClusterTopology's status
+	for d := 1; d <= s.tree.Depth(); d++ {
+		s.levels = append(s.levels, gangrequest.Level{Name: s.tree.LevelName(d), NodeLabel: ct.Spec.Levels[d-1].NodeLabel})
+	}
+}
+
+func (s *scene) readPods() {
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		if n := s.byName[p.Spec.NodeName]; n != nil && !ended(p) {
+			n.listed = append(n.listed, usage.NewLivePod(p))
+		}
+	}
+	for _, n := range s.nodes {
+		n.here = n.listed
+	}
+}
+
+func ended(p *v1.Pod) bool {
+	return p.Status.Phase == v1.PodSucceeded || p.Status.Phase == v1.PodFailed
+}
+
+// ours reports whether the profile's scheduler places the pod.
+func (s *scene) ours(p *v1.Pod) bool {
+	return slices.Contains(s.Profile.SchedulerNames, p.Spec.SchedulerName)
+}
+
+// demandOf reads what a pod asks for. Of a pod of another scheduler only numbers count.
+func (s *scene) demandOf(p *v1.Pod) (*placement.Demand, error) {
+	options := s.Profile.Options
+	if !s.ours(p) {
+		options.Resources = nil
+	}
+	r, err := podrequest.Parse(p, &options)
+	if err != nil {
+		return nil, err
+	}
+	return &placement.Demand{Request: r, Unenforced: s.Profile.Unenforced, AllowNoGraph: s.Profile.AllowNoGraph, CountStale: s.Profile.CountStale}, nil
+}
+
+func (s *scene) pod(namespace, name string) *v1.Pod {
+	for i := range s.Pods {
+		if p := &s.Pods[i]; p.Namespace == namespace && p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// owned are the pods that an object controls.
+func (s *scene) owned(uid types.UID) (out []*v1.Pod) {
+	for i := range s.Pods {
+		if slices.ContainsFunc(s.Pods[i].OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid }) {
+			out = append(out, &s.Pods[i])
+		}
+	}
+	return out
+}

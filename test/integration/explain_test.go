@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/cli"
+	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/nodelease"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// part labels the nodes that a pod of TestExplain may run on, so that each waits by itself.
+const part = "example.com/part"
+
+// waitingCase is a pod that waits, and why.
+type waitingCase struct {
+	want     explain.Cause
+	wantText string   // in the reason or the evidence
+	blockers []string // in the way on the nearest node
+}
+
+// TestExplain has pods wait for as many causes as there are, and asks the command about each:
+// before, without and after the scheduler was started anew.
+func TestExplain(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	groups := l.definePodGroups(t)
+	s := l.startScheduler(t, profile{name: gangProfile, write: "PreBind", plugins: []string{gangPlugin, topologyPlugin, numaPlugin}})
+	cases := map[string]waitingCase{}
+	l.explainedNodes(t)
+
+	makeGroup(t, groups, "split", 2, nil)
+	makeGroup(t, groups, "short", 3, nil)
+	for i := range 2 {
+		l.create(t, memberOf("split", in("split", gpuPod(fmt.Sprint("split-", i), gangProfile, 8, nil))),
+			memberOf("short", in("short", gpuPod(fmt.Sprint("short-", i), gangProfile, 1, nil))))
+	}
+	cases["split-0"] = waitingCase{"Fragmented", "16 nvidia.com/gpu are free on 4 nodes and the gang asks 16", []string{"default/half-0"}}
+	cases["short-0"] = waitingCase{"GangIncomplete", "2 of the 3 members", nil}
+
+	waits := func(pod *v1.Pod, c waitingCase) {
+		l.create(t, pod)
+		cases[pod.Name] = c
+	}
+	waits(in("tainted", gpuPod("tainted", gangProfile, 2, nil)), waitingCase{"Tainted", "team=vision:NoSchedule", nil})
+	waits(in("stale", gpuPod("stale", gangProfile, 2, nil)), waitingCase{explain.StaleGraph, "stale-0", nil})
+	waits(in("aligned", gpuPod("aligned", gangProfile, 6, nil)),
+		waitingCase{explain.Cause(placement.KubeletRefuses.Name()), "cannot take the pod even when empty", nil})
+	waits(in("spread", gpuPod("spread", gangProfile, 2, notes{podrequest.TopologyPolicyKey: "single-numa-node"})),
+		waitingCase{explain.Cause(placement.FewInNUMA.Name()), "2 of 8 free", []string{"default/three-0"}})
+	waits(in("unlinked", gpuPod("unlinked", gangProfile, 2, notes{podrequest.MinLinkKey: "NVLINK"})),
+		waitingCase{explain.Cause(placement.FewLinked.Name()), "even when empty", nil})
+	waits(in("cpus", asking("16", "1Gi", gpuPod("cpus", gangProfile, 2, nil))), waitingCase{explain.FewCPUs, "asks 16, 8 left", []string{"default/hog"}})
+	waits(in("full", gpuPod("full", gangProfile, 2, nil)), waitingCase{explain.FewGPUs, "0 are free", []string{"default/whole"}})
+	waits(in("short", gpuPod("elsewhere", "nobody", 1, nil)), waitingCase{explain.OtherScheduler, `"nobody"`, nil})
+	gated := in("short", gpuPod("gated", gangProfile, 1, nil))
+	gated.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/wait"}}
+	waits(gated, waitingCase{explain.SchedulingGated, "example.com/wait", nil})
+	claiming := in("short", gpuPod("claiming", gangProfile, 1, nil))
+	claiming.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	waits(claiming, waitingCase{explain.VolumeMissing, `"data"`, nil})
+
+	before := l.wantExplained(t, cases)
+	l.wantDecision(t, "whole")
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	without := l.wantExplained(t, cases)
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	probe := in("probe", gpuPod("probe", gangProfile, 8, nil))
+	l.create(t, probe)
+	l.bound(t, probe.Name)
+	l.wantCompared(t, probe.Name, 2)
+	l.remove(t, probe.Name)
+	after := l.wantExplained(t, cases)
+	for name := range cases {
+		if diff := cmp.Diff(before[name], without[name]); diff != "" {
+			t.Errorf("%s is explained otherwise without the scheduler (-with,+without):\n%s", name, diff)
+		}
+		if diff := cmp.Diff(before[name], after[name]); diff != "" {
+			t.Errorf("%s is explained otherwise once the scheduler was started anew (-before,+after):\n%s", name, diff)
+		}
+	}
+	l.wantDecision(t, "whole")
+}
+
+// in pins a pod to the nodes of a part.
+func in(name string, pod *v1.Pod) *v1.Pod {
+	pod.Spec.NodeSelector = map[string]string{part: name}
+	return pod
+}
+
+func memberOf(group string, pod *v1.Pod) *v1.Pod {
+	pod.Labels = map[string]string{schedulingv1alpha1.PodGroupLabel: group}
+	return pod
+}
+
+// explainedNodes makes the nodes, and the pods that hold what others wait for.
+func (l *lab) explainedNodes(t *testing.T) {
+	t.Helper()
+	const cube = "dgx1-v100"
+	var specs []devcluster.NodeSpec
+	add := func(where, name, machine string, taints ...v1.Taint) devcluster.NodeSpec {
+		spec := devcluster.NodeSpec{Name: name, Machine: machine, Labels: map[string]string{part: where}, Taints: taints}
+		g, err := spec.Graph()
+		if err == nil {
+			_, err = l.AddNode(t.Context(), spec)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.graphs[name] = g
+		return spec
+	}
+	for i := range 4 {
+		specs = append(specs, add("split", fmt.Sprint("split-", i), cube))
+	}
+	specs = append(specs, add("short", "short-0", cube), add("aligned", "aligned-0", cube), add("spread", "spread-0", cube),
+		add("tainted", "tainted-0", cube, v1.Taint{Key: "team", Value: "vision", Effect: v1.TaintEffectNoSchedule}),
+		add("unlinked", "unlinked-0", "l40s-8"), add("cpus", "cpus-0", cube), add("full", "full-0", cube), add("probe", "probe-0", cube), add("probe", "probe-1", cube))
+	l.publish(t, devcluster.ExporterOptions{}, specs...)
+	stale := add("stale", "stale-0", cube)
+	l.publishOnce(t, stale, l.graphs[stale.Name])
+	if err := l.client.CoordinationV1().Leases(systemNamespace).Delete(t.Context(), nodelease.ExporterPrefix+stale.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kubelet := map[string]any{"status": map[string]any{"kubelet": map[string]any{"topologyManagerPolicy": "single-numa-node", "scope": "container"}}}
+	l.patchTopology(t, "aligned-0", kubelet, "status")
+
+	holds := func(where string, pod *v1.Pod) {
+		pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: where}
+		l.create(t, pod)
+		l.bound(t, pod.Name)
+	}
+	for i := range 4 {
+		holds(fmt.Sprint("split-", i), gpuPod(fmt.Sprint("half-", i), gangProfile, 4, nil))
+	}
+	for i := range 2 {
+		holds("spread-0", gpuPod(fmt.Sprint("three-", i), gangProfile, 3, nil))
+	}
+	holds("cpus-0", asking("72", "1Gi", gpuPod("hog", gangProfile, 1, nil)))
+	holds("full-0", gpuPod("whole", gangProfile, 8, nil))
+}
+
+// explained is what the command says of a pod.
+func (l *lab) explained(ctx context.Context, t *testing.T, name string) (*explain.Explanation, error) {
+	t.Helper()
+	cmd := cli.New("nvtopo")
+	var out bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"explain", "pod/" + name, "-o", "json", "-n", metav1.NamespaceDefault, "--profile", gangProfile, "--kubeconfig", l.Kubeconfig()})
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		return nil, err
+	}
+	e := &explain.Explanation{}
+	return e, json.Unmarshal(out.Bytes(), e)
+}
+
+// wantExplained waits until each pod is explained as it should be, and returns what is said but
+// for the scheduler's own words, which come and go.
+func (l *lab) wantExplained(t *testing.T, cases map[string]waitingCase) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for name, tc := range cases {
+		testrig.Eventually(t, 30*time.Second, "pod "+name+" is explained by "+string(tc.want), func(ctx context.Context) (bool, string) {
+			e, err := l.explained(ctx, t, name)
+			if err != nil {
+				return false, err.Error()
+			}
+			var blockers []string
+			if len(e.Candidates) > 0 {
+				for _, b := range e.Candidates[0].Blockers {
+					blockers = append(blockers, b.Pod)
+				}
+			}
+			said := strings.Join(append([]string{e.Reason}, e.Evidence...), "; ")
+			e.Scheduler = ""
+			text, err := yaml.Marshal(e)
+			if err != nil {
+				return false, err.Error()
+			}
+			out[name] = string(text)
+			return e.Cause == tc.want && strings.Contains(said, tc.wantText) && slices.Equal(blockers, tc.blockers) && e.Next != "",
+				fmt.Sprintf("%s: %s; in the way %q; %+v", e.Cause, said, blockers, e)
+		})
+	}
+	return out
+}
+
+// wantDecision asks why a pod is where it is: the record is on the pod, of its choice, and short.
+func (l *lab) wantDecision(t *testing.T, name string) {
+	t.Helper()
+	e, err := l.explained(t.Context(), t, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := l.get(t, name).Annotations[allocation.DecisionKey]
+	switch {
+	case e.State != explain.Bound || e.Choice == nil || e.Choice.Set == nil || e.Choice.Best == nil:
+		t.Errorf("pod %s is explained as %+v", name, e)
+	case e.Choice.Decision == nil || e.Choice.Decision.Node != e.Choice.Node || len(e.Choice.Decision.Candidates) == 0:
+		t.Errorf("pod %s has the record %s, which is read as %+v", name, text, e.Choice.Decision)
+	case len(text) > allocation.MaxDecisionBytes:
+		t.Errorf("the record of pod %s has %d bytes: %s", name, len(text), text)
+	}
+}
+
+// wantCompared wants the record of a pod to have so many nodes, each with its terms.
+func (l *lab) wantCompared(t *testing.T, name string, nodes int) {
+	t.Helper()
+	text := l.get(t, name).Annotations[allocation.DecisionKey]
+	d, err := allocation.ParseDecision(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.Scored != nodes || len(d.Candidates) != nodes {
+		t.Errorf("the record has %d of %d nodes, want %d of as many: %s", len(d.Candidates), d.Scored, nodes, text)
+	}
+	for i := range d.Candidates {
+		if c := &d.Candidates[i]; c.Terms == nil || c.Score == 0 || c.Ring == 0 {
+			t.Errorf("node %s has no terms: %s", c.Node, text)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pools
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nvtopo/nvtopo/pkg/cli"
+	"github.com/nvtopo/nvtopo/pkg/explain"
+)
+
+// A job waits for quota that another holds: the command says so, and names the other.
+func TestAJobThatWaitsForQuotaIsExplained(t *testing.T) {
+	s := newScenario(t, dgx(2)...)
+	s.tenants(t, "a")
+	s.yaml(t, oneQueue)
+	s.job(t, "a", "first", work{pods: 2, gpus: 2})
+	s.running(t, "a", "first", 2)
+	s.job(t, "a", "second", work{pods: 2, gpus: 2})
+	s.waits(t, "a", "second")
+
+	first, err := s.workload(t.Context(), "a", "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	holder := fmt.Sprintf("Workload %s/%s of %s holds 4", first.Namespace, first.Name, s.name)
+	s.waitFor(t, "the second job is explained by its quota", func(ctx context.Context) (bool, string) {
+		e, err := s.explained(ctx, "a", "second")
+		if err != nil {
+			return false, err.Error()
+		}
+		said := strings.Join(append([]string{e.Reason}, e.Evidence...), "; ")
+		return e.Cause == explain.NoQuota && strings.Contains(said, "insufficient") && strings.Contains(said, holder) && e.Next != "",
+			fmt.Sprintf("%s: %s; want the holder %q", e.Cause, said, holder)
+	})
+	e, err := s.explained(t.Context(), "a", "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.State != explain.Bound || e.Choice == nil || e.Choice.Decision == nil {
+		t.Errorf("the first job runs and is explained as %+v", e)
+	}
+}
+
+// explained is what the command says of a job.
+func (s *scenario) explained(ctx context.Context, tenant, job string) (*explain.Explanation, error) {
+	var out strings.Builder
+	cmd := cli.New("nvtopo")
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"explain", "job/" + job, "-n", s.tenant(tenant), "-o", "json", "--kubeconfig", s.Kubeconfig()})
+	if err := cmd.ExecuteContext(ctx); err != nil {
+		return nil, err
+	}
+	e := &explain.Explanation{}
+	return e, json.Unmarshal([]byte(out.String()), e)
+}
