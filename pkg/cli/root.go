@@ -33,7 +33,8 @@ nearest. It uses the library and the objective of the nvtopo scheduler. It also
 places gangs of pods by racks and switches, on paper, and checks whether a cluster
 keeps that scheduler's promises.
 
-All commands except machines, fabric, simulate, check and pool read one machine, from one of
+All commands except machines, fabric, simulate, check, pool, what-if and snapshot read
+one machine, from one of
   -f FILE         the output of "nvidia-smi topo -m", or a NodeGPUTopology in YAML
                   or JSON (recognized by its content); "-" is standard input
   --machine NAME  a machine of the built-in catalogue, see "NVTOPO machines"
@@ -61,7 +62,7 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 	})
 	root.AddCommand(
 		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newMachines(), newFabric(), newSimulate(), newCheck(),
-		newPool(), newVersion(),
+		newPool(), newWhatIf(), newSnapshot(), newVersion(),
 	)
 	nameProgram(root, name)
 	return root

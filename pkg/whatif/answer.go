@@ -71,6 +71,16 @@ type Pod struct {
 // the best.
 const MaxCandidates = 5
 
+// Equal is how many nodes are as good as the best; 0 if no node was scored.
+func (p *Pod) Equal() (n int) {
+	for _, c := range p.Candidates {
+		if c.Score == p.Candidates[0].Score {
+			n++
+		}
+	}
+	return n
+}
+
 // Devices are what one container would have of one resource.
 type Devices struct {
 	Container string   `json:"container"`

@@ -112,6 +112,30 @@ func (a *Asked) addList(text []byte, namespace string) error {
 	return nil
 }
 
+// Encode writes what is asked for as ReadAsked reads it: one document each.
+func (a *Asked) Encode() ([]byte, error) {
+	var out bytes.Buffer
+	add := func(kind *Kind, obj any) error {
+		text, err := json.Marshal(obj)
+		if err != nil {
+			return fmt.Errorf("writing a %s: %w", kind.Kind, err)
+		}
+		fmt.Fprintf(&out, "---\n%s\n", WithKind(kind, text))
+		return nil
+	}
+	for _, g := range a.Groups {
+		if err := add(GroupKind, g); err != nil {
+			return nil, err
+		}
+	}
+	for _, pod := range a.Pods {
+		if err := add(PodKind, pod); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
 // strictly decodes an object and sees that it has a name and a namespace.
 func strictly(text []byte, into any, is *metav1.TypeMeta, meta *metav1.ObjectMeta, namespace string) error {
 	var loose named

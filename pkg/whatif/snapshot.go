@@ -161,6 +161,34 @@ func Read(r io.Reader) (*Snapshot, error) {
 	return s, nil
 }
 
+// Add adds a typed object, as a Writer does.
+func (s *Snapshot) Add(kind *Kind, obj any) error {
+	text, err := json.Marshal(Bare(obj))
+	if err != nil {
+		return fmt.Errorf("adding a %s: %w", kind.Kind, err)
+	}
+	o, err := readObject(WithKind(kind, text))
+	if err != nil {
+		return err
+	}
+	s.Objects = append(s.Objects, *o)
+	return nil
+}
+
+// Write writes the snapshot.
+func (s *Snapshot) Write(out io.Writer) error {
+	w, err := NewWriter(out, s.Header)
+	if err != nil {
+		return err
+	}
+	for i := range s.Objects {
+		if err := w.AddRaw(&s.Objects[i]); err != nil {
+			return fmt.Errorf("writing %s: %w", &s.Objects[i], err)
+		}
+	}
+	return w.Close()
+}
+
 func (s *Snapshot) add(text []byte, seen map[string]bool) error {
 	o, err := readObject(text)
 	if err != nil {

@@ -125,8 +125,8 @@ func (a *asker) do(t *testing.T, req *http.Request) (code int, body []byte) {
 	return resp.StatusCode, body
 }
 
-// replay asks the program itself, offline.
-func replay(t *testing.T, snapshot []byte, pods ...*v1.Pod) *whatif.Answer {
+// offline asks the program itself, offline.
+func offline(t *testing.T, snapshot []byte, pods ...*v1.Pod) *whatif.Answer {
 	t.Helper()
 	dir := t.TempDir()
 	from, asked := filepath.Join(dir, "snapshot.jsonl"), filepath.Join(dir, "pods.yaml")
@@ -224,7 +224,7 @@ func (a *asker) compare(t *testing.T, pods ...*v1.Pod) bool {
 	a.settled(t)
 	answer := a.ask(t, pods...)
 	var before []byte
-	if len(pods) == 1 && equals(&answer.Pods[0]) > 1 {
+	if len(pods) == 1 && answer.Pods[0].Equal() > 1 {
 		before = a.snapshot(t)
 	}
 	a.create(t, clones(pods)...)
@@ -234,7 +234,7 @@ func (a *asker) compare(t *testing.T, pods ...*v1.Pod) bool {
 		if before != nil && got.Node != want.Node && isEqual(&answer.Pods[i], got.Node) {
 			// The lot fell on another of the best. What is it there?
 			a.ties++
-			want = foretold(&replay(t, before, on(got.Node, pod.DeepCopy())).Pods[0])
+			want = foretold(&offline(t, before, on(got.Node, pod.DeepCopy())).Pods[0])
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("pod %s %v (-foretold +happened):\n%s\ncandidates %+v", pod.Name, pod.Annotations, diff, answer.Pods[i].Candidates)
@@ -250,16 +250,6 @@ func clones(pods []*v1.Pod) []*v1.Pod {
 		out[i] = pods[i].DeepCopy()
 	}
 	return out
-}
-
-// equals is how many nodes are as good as the best.
-func equals(p *whatif.Pod) (n int) {
-	for _, c := range p.Candidates {
-		if c.Score == p.Candidates[0].Score {
-			n++
-		}
-	}
-	return n
 }
 
 func isEqual(p *whatif.Pod, node string) bool {
