@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"k8s.io/klog/v2"
+
 	"github.com/nvtopo/nvtopo/pkg/whatif"
 )
 
@@ -28,6 +30,9 @@ func NewCommand(plugins Plugins) *cobra.Command {
 		Hidden: true, // people use `nvtopo what-if`
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// kube-scheduler's log is of a cluster that does not exist; errors are returned.
+			klog.LogToStderr(false)
+			klog.SetOutput(io.Discard)
 			ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 			defer cancel()
 			a, err := answerFiles(ctx, cmd.InOrStdin(), snapshot, file, namespace, plugins)
