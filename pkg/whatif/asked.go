@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 
+	kjson "sigs.k8s.io/json"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	"sigs.k8s.io/yaml"
 
@@ -142,7 +143,12 @@ func strictly(text []byte, into any, is *metav1.TypeMeta, meta *metav1.ObjectMet
 	if err := yaml.Unmarshal(text, &loose); err != nil {
 		return fmt.Errorf("%s: %w", is.Kind, err)
 	}
-	if err := yaml.UnmarshalStrict(text, into); err != nil {
+	asJSON, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", is.Kind, loose.Metadata.Name, err)
+	}
+	unknown, err := kjson.UnmarshalStrict(asJSON, into) // it names the path of a field
+	if err = errors.Join(append(unknown, err)...); err != nil {
 		return fmt.Errorf("%s %s: %w", is.Kind, loose.Metadata.Name, err)
 	}
 	if meta.Name == "" && meta.GenerateName != "" {

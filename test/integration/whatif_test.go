@@ -24,6 +24,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -72,7 +73,12 @@ func newAsker(t *testing.T, l *lab, seed int) *asker {
 	}
 	client := bearerClient(token)
 	client.Timeout = 2 * time.Minute
-	return &asker{lab: l, random: rand.New(rand.NewPCG(uint64(seed), 18)), http: client, url: url}
+	a := &asker{lab: l, random: rand.New(rand.NewPCG(uint64(seed), 18)), http: client, url: url}
+	testrig.Eventually(t, 30*time.Second, "the scheduler answers what-if", func(context.Context) (bool, string) {
+		code, body := a.post(t, nil) // a question without pods
+		return code == http.StatusBadRequest, string(body)
+	})
+	return a
 }
 
 // ask asks what would become of the pods.
@@ -303,7 +309,7 @@ func (a *asker) newState(t *testing.T, nodes []string) {
 		t.Fatal(err)
 	}
 	for i := range pods.Items {
-		a.remove1(t, pods.Items[i].Name)
+		a.end(t, pods.Items[i].Name)
 	}
 	closed := a.random.IntN(len(nodes) / 2)
 	for i, n := range a.random.Perm(len(nodes)) {
@@ -318,12 +324,12 @@ func (a *asker) newState(t *testing.T, nodes []string) {
 		pod := gpuPod(fmt.Sprintf("f%d", a.made), gangProfile, []int{1, 1, 2, 3, 4}[a.random.IntN(5)], nil)
 		a.create(t, pod)
 		if a.happened(t, pod.Name).Outcome != whatif.Placed {
-			a.remove1(t, pod.Name)
+			a.end(t, pod.Name)
 		}
 	}
 }
 
-func (a *asker) remove1(t *testing.T, name string) {
+func (a *asker) end(t *testing.T, name string) {
 	t.Helper()
 	if err := a.client.CoreV1().Pods(metav1.NamespaceDefault).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -361,7 +367,7 @@ func TestWhatIfIsWhatHappens(t *testing.T) {
 			if a.compare(t, a.single()) {
 				placed++
 			} else {
-				a.remove1(t, fmt.Sprintf("p%d", a.made))
+				a.end(t, fmt.Sprintf("p%d", a.made))
 			}
 		}
 		for range whatIfGangs/2 + state%2*(whatIfGangs%2) {
@@ -372,7 +378,7 @@ func TestWhatIfIsWhatHappens(t *testing.T) {
 				continue
 			}
 			for _, pod := range gang {
-				a.remove1(t, pod.Name)
+				a.end(t, pod.Name)
 			}
 		}
 	}
@@ -419,10 +425,19 @@ func TestWhatIfNamesVictims(t *testing.T) {
 		l.node(t, fmt.Sprintf("n%d", i), "dgx1-v100")
 	}
 	a := newAsker(t, l, 1)
+	if _, err := l.client.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{
+		ObjectMeta: metav1.ObjectMeta{Name: "middle"}, Value: 1000,
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// Victims on one of two equal nodes would be by lot.
 	for i := range 8 {
-		name := fmt.Sprintf("low-%d", i)
-		a.create(t, gpuPod(name, gangProfile, 2, nil))
-		a.bound(t, name)
+		pod := on(fmt.Sprintf("n%d", i%2), gpuPod(fmt.Sprintf("low-%d", i), gangProfile, 2, nil))
+		if i%2 == 0 {
+			pod.Spec.PriorityClassName = "middle"
+		}
+		a.create(t, pod)
+		a.bound(t, pod.Name)
 	}
 	a.settled(t)
 	high := gpuPod("high", gangProfile, 4, nil)

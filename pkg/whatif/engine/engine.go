@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/diagnosis"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/whatif"
 	"github.com/nvtopo/nvtopo/pkg/whatif/memoryapi"
@@ -72,6 +73,7 @@ type question struct {
 	asked     *whatif.Asked
 	admission *admission
 	submitted time.Time
+	gangs     []diagnosis.Gang // read when the first answer needs them
 }
 
 // submit creates what is asked for: PodGroups first, as people do.
@@ -144,8 +146,27 @@ func (q *question) describe(pod *v1.Pod, decided bool) (*whatif.Pod, error) {
 	default:
 		p.Outcome = whatif.Undecided
 	}
-	p.Message = messageOf(pod)
+	if p.Message = messageOf(pod); p.Message == "" {
+		p.Message = q.gangWaits(pod)
+	}
 	return p, nil
+}
+
+// gangWaits is why the gang of a pod waits, which its members are told some seconds later; empty if
+// it is in none or does not wait.
+func (q *question) gangWaits(pod *v1.Pod) string {
+	key, ok := gangrequest.KeyOf(pod)
+	if !ok || q.state == nil {
+		return ""
+	}
+	if q.gangs == nil {
+		q.gangs = q.state.Diagnose("").Gangs
+	}
+	i := slices.IndexFunc(q.gangs, func(g diagnosis.Gang) bool { return g.Gang == key.String() })
+	if i < 0 {
+		return ""
+	}
+	return q.gangs[i].Waits
 }
 
 // describeChoice reads what the scheduler wrote on a bound pod.

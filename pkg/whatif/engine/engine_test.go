@@ -153,7 +153,11 @@ func TestAnswer(t *testing.T) {
 			nodes: 4, asked: []*v1.Pod{podOf("g-0", 8, member(2)), podOf("g-1", 8, member(2))}, want: []whatif.Outcome{whatif.Placed, whatif.Placed},
 		},
 		"a gang one member short waits": {
-			nodes: 4, asked: []*v1.Pod{podOf("g-0", 8, member(2))}, want: []whatif.Outcome{whatif.Waits},
+			nodes: 4, asked: []*v1.Pod{podOf("g-0", 8, member(2))}, want: []whatif.Outcome{whatif.Waits}, wantWords: "1 of 2 members",
+		},
+		"every member of a gang that fits nowhere has the reason": {
+			nodes: 1, asked: []*v1.Pod{podOf("g-0", 8, member(2)), podOf("g-1", 8, member(2))}, want: []whatif.Outcome{whatif.Waits, whatif.Waits},
+			wantWords: "gang default/g",
 		},
 		"a pod of a higher priority names its victims": {
 			nodes: 1, running: []*v1.Pod{running("r0", "node-0000", 8)},
