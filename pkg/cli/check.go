@@ -104,7 +104,7 @@ Exit codes: 0 no violation; 1 violations; 2 it could not be checked.`,
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: KUBECONFIG, then ~/.kube/config, then the pod's own account)")
 	f.StringVar(&c.context, "context", "", "context of the kubeconfig")
 	f.StringVar(&c.namespace, "namespace", release.Namespace, "namespace of the Leases of exporters and agents")
-	c.schedulerAccess.bind(cmd)
+	c.bind(cmd)
 	f.StringArrayVar(&c.profiles, "profile", nil, "schedulerName whose GPU pods must have an allocation (default: those that --scheduler names, or "+check.DefaultProfile+"); may be repeated")
 	f.StringVarP(&c.output, "output", "o", "table", "form of the answer: table, json or yaml")
 	f.DurationVar(&c.grace, "grace", check.DefaultGrace, "how long a finding may be pending; 0: do not wait")
@@ -121,7 +121,7 @@ func (c *checking) validate() error {
 	case len(c.from) > 0 && (c.kubeconfig != "" || c.context != "" || len(c.schedulers) > 0 || c.every > 0):
 		return usagef("--from reads files only: --kubeconfig, --context, --scheduler and --watch cannot be used with it")
 	}
-	return c.schedulerAccess.check()
+	return c.check()
 }
 
 func (c *checking) run(cmd *cobra.Command) error {
@@ -206,7 +206,7 @@ func (c *checking) reader() (func(context.Context) (*check.World, error), error)
 	}
 	var toSchedulers *http.Client
 	if len(c.schedulers) > 0 {
-		if toSchedulers, err = c.schedulerAccess.client(config, checkTimeout); err != nil {
+		if toSchedulers, err = c.client(config, checkTimeout); err != nil {
 			return nil, err
 		}
 	}

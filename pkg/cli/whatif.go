@@ -173,7 +173,7 @@ func admit(ctx context.Context, kube kubernetes.Interface, asked *whatif.Asked) 
 	for i, pod := range asked.Pods {
 		admitted, err := kube.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
-			return inputf("Pod %s/%s: the API server does not admit it: %w", pod.Namespace, pod.Name, err)
+			return inputf("pod %s/%s: the API server does not admit it: %w", pod.Namespace, pod.Name, err)
 		}
 		admitted.Status = v1.PodStatus{}
 		asked.Pods[i] = admitted

@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
@@ -117,44 +116,20 @@ func (s *Source) writeOthers(w *whatif.Writer) error {
 // empty.
 func (s *Source) informerOf(kind *whatif.Kind) cache.SharedIndexInformer {
 	core, apps, storage, resource := s.informers.Core().V1(), s.informers.Apps().V1(), s.informers.Storage().V1(), s.informers.Resource().V1()
-	switch kind.Resource {
-	case "nodes":
-		return core.Nodes().Informer()
-	case "namespaces":
-		return core.Namespaces().Informer()
-	case "persistentvolumeclaims":
-		return core.PersistentVolumeClaims().Informer()
-	case "persistentvolumes":
-		return core.PersistentVolumes().Informer()
-	case "services":
-		return core.Services().Informer()
-	case "replicationcontrollers":
-		return core.ReplicationControllers().Informer()
-	case "replicasets":
-		return apps.ReplicaSets().Informer()
-	case "statefulsets":
-		return apps.StatefulSets().Informer()
-	case "poddisruptionbudgets":
-		return s.informers.Policy().V1().PodDisruptionBudgets().Informer()
-	case "storageclasses":
-		return storage.StorageClasses().Informer()
-	case "csinodes":
-		return storage.CSINodes().Informer()
-	case "csidrivers":
-		return storage.CSIDrivers().Informer()
-	case "csistoragecapacities":
-		return storage.CSIStorageCapacities().Informer()
-	case "volumeattachments":
-		return storage.VolumeAttachments().Informer()
-	case "resourceclaims":
-		return resource.ResourceClaims().Informer()
-	case "resourceslices":
-		return resource.ResourceSlices().Informer()
-	case "deviceclasses":
-		return resource.DeviceClasses().Informer()
-	default:
-		return nil
+	of := map[string]interface {
+		Informer() cache.SharedIndexInformer
+	}{
+		"nodes": core.Nodes(), "namespaces": core.Namespaces(), "persistentvolumeclaims": core.PersistentVolumeClaims(),
+		"persistentvolumes": core.PersistentVolumes(), "services": core.Services(), "replicationcontrollers": core.ReplicationControllers(),
+		"replicasets": apps.ReplicaSets(), "statefulsets": apps.StatefulSets(), "poddisruptionbudgets": s.informers.Policy().V1().PodDisruptionBudgets(),
+		"storageclasses": storage.StorageClasses(), "csinodes": storage.CSINodes(), "csidrivers": storage.CSIDrivers(),
+		"csistoragecapacities": storage.CSIStorageCapacities(), "volumeattachments": storage.VolumeAttachments(),
+		"resourceclaims": resource.ResourceClaims(), "resourceslices": resource.ResourceSlices(), "deviceclasses": resource.DeviceClasses(),
 	}
+	if x, ok := of[kind.Resource]; ok {
+		return x.Informer()
+	}
+	return nil
 }
 
 // writeOurs writes graphs, the Leases that count, PodGroups and the ClusterTopology.
@@ -179,7 +154,7 @@ func (s *Source) writeOurs(w *whatif.Writer, now time.Time) error {
 		if l.NodeUID != "" {
 			lease.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: l.Node, UID: l.NodeUID}}
 		}
-		lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = ptr.To(metav1.NewMicroTime(now)), ptr.To(int32(nodelease.Duration.Seconds()))
+		lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = new(metav1.NewMicroTime(now)), new(int32(nodelease.Duration.Seconds()))
 		if err := w.Add(whatif.LeaseKind, lease); err != nil {
 			return err
 		}

@@ -175,11 +175,11 @@ func (a *Asked) check() error {
 		name := pod.Namespace + "/" + pod.Name
 		switch {
 		case seen[name]:
-			return fmt.Errorf("Pod %s is there twice", name) //nolint:revive // it begins with a kind
+			return fmt.Errorf("pod %s is there twice", name)
 		case pod.Spec.NodeName != "":
-			return fmt.Errorf("Pod %s: spec.nodeName %q: no scheduler is asked for such a pod", name, pod.Spec.NodeName) //nolint:revive // likewise
+			return fmt.Errorf("pod %s: spec.nodeName %q: no scheduler is asked for such a pod", name, pod.Spec.NodeName)
 		case len(pod.Spec.Containers) == 0:
-			return fmt.Errorf("Pod %s: spec.containers: missing", name) //nolint:revive // likewise
+			return fmt.Errorf("pod %s: spec.containers: missing", name)
 		}
 		seen[name] = true
 	}

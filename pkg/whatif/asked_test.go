@@ -34,12 +34,12 @@ func TestReadAsked(t *testing.T) {
 		"a field that is not known": {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containerz: []}\n", wantErr: `document 1: Pod p: unknown field "spec.containerz"`},
 		"another kind":              {text: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n", wantErr: `kind "Deployment"`},
 		"no name":                   {text: "apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n", wantErr: "Pod: metadata.name: missing"},
-		"no container":              {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", wantErr: "Pod here/p: spec.containers: missing"},
-		"a pod that has a node":     {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeName: n1, containers: [{name: c}]}\n", wantErr: "Pod here/p: spec.nodeName"},
-		"a Job of too many pods":    {text: "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 1001, template: {spec: {containers: [{name: c}]}}}\n", wantErr: "Job j: spec.parallelism"},
+		"no container":              {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", wantErr: "pod here/p: spec.containers: missing"},
+		"a pod that has a node":     {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeName: n1, containers: [{name: c}]}\n", wantErr: "pod here/p: spec.nodeName"},
+		"a Job of too many pods":    {text: "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 1001, template: {spec: {containers: [{name: c}]}}}\n", wantErr: "job j: spec.parallelism"},
 		"a pod twice": {
 			text:    strings.Repeat("---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n", 2),
-			wantErr: "Pod here/p is there twice",
+			wantErr: "pod here/p is there twice",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ func podsOf(job *batchv1.Job) ([]*v1.Pod, error) {
 		count = min(count, *job.Spec.Completions)
 	}
 	if count < 1 || count > MaxAsked {
-		return nil, fmt.Errorf("Job %s: spec.parallelism: it runs %d pods, want 1 to %d", job.Name, count, MaxAsked) //nolint:revive // it begins with a kind
+		return nil, fmt.Errorf("job %s: spec.parallelism: it runs %d pods, want 1 to %d", job.Name, count, MaxAsked)
 	}
 	uid := job.UID
 	if uid == "" {

@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// SnapshotKind and SnapshotVersion are in a snapshot's first line.
-	SnapshotKind    = "nvtopo-snapshot"
+	// SnapshotKind is in a snapshot's first line.
+	SnapshotKind = "nvtopo-snapshot"
+	// SnapshotVersion is the version that this release writes and reads.
 	SnapshotVersion = 1
 
 	// maxLine bounds one object: etcd takes 1.5 MiB.

@@ -25,12 +25,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
+	"github.com/nvtopo/nvtopo/pkg/cli"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 	"github.com/nvtopo/nvtopo/pkg/whatif"
@@ -52,6 +54,7 @@ type asker struct {
 	random *rand.Rand
 	http   *http.Client
 	url    string
+	token  string
 	made   int // pods and gangs so far
 	ties   int // answers that the lot decided between
 }
@@ -73,7 +76,7 @@ func newAsker(t *testing.T, l *lab, seed int) *asker {
 	}
 	client := bearerClient(token)
 	client.Timeout = 2 * time.Minute
-	a := &asker{lab: l, random: rand.New(rand.NewPCG(uint64(seed), 18)), http: client, url: url}
+	a := &asker{lab: l, random: rand.New(rand.NewPCG(uint64(seed), 18)), http: client, url: url, token: token}
 	testrig.Eventually(t, 30*time.Second, "the scheduler answers what-if", func(context.Context) (bool, string) {
 		code, body := a.post(t, nil) // a question without pods
 		return code == http.StatusBadRequest, string(body)
@@ -469,5 +472,95 @@ func TestWhatIfNamesVictims(t *testing.T) {
 	}
 	if diff := cmp.Diff(answer.Victims, gone); diff != "" {
 		t.Errorf("victims (-foretold +gone):\n%s", diff)
+	}
+}
+
+// TestWhatIfCommand: the command asks the scheduler that leads, with pods that the API server has
+// admitted, and says the same by a saved snapshot, with names and without.
+func TestWhatIfCommand(t *testing.T) {
+	l := newLab(t, devcluster.Config{})
+	l.install(t)
+	for i := range 2 {
+		l.node(t, fmt.Sprintf("n%d", i), "dgx1-v100")
+	}
+	a := newAsker(t, l, 1)
+	a.create(t, on("n1", gpuPod("first", gangProfile, 3, nil)))
+	a.bound(t, "first")
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := devcluster.WriteKubeconfigOf(l.RESTConfig(), kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	asked := file("job.yaml", `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  parallelism: 2
+  completions: 2
+  template:
+    metadata: {annotations: {nvtopo.dev/gang: train, nvtopo.dev/gang-size: "2"}}
+    spec:
+      schedulerName: `+gangProfile+`
+      restartPolicy: Never
+      containers: [{name: main, image: example.com/app:1, resources: {limits: {nvidia.com/gpu: 4}}}]
+`)
+	scheduler := []string{"--kubeconfig", kubeconfig, "--scheduler", a.url, "--insecure-skip-tls-verify", "--token-file", file("token", a.token)}
+	run := func(args ...string) string {
+		t.Helper()
+		var out, words bytes.Buffer
+		cmd := cli.New("nvtopo")
+		cmd.SetArgs(args)
+		cmd.SetOut(&out)
+		cmd.SetErr(&words)
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			t.Fatalf("%v: %v %s", args, err, words.String())
+		}
+		return out.String()
+	}
+	fates := func(args ...string) (out []fate) {
+		t.Helper()
+		answer := &whatif.Answer{}
+		if err := json.Unmarshal([]byte(run(append([]string{"what-if", "-f", asked, "-o", "json"}, args...)...)), answer); err != nil {
+			t.Fatal(err)
+		}
+		for i := range answer.Pods {
+			out = append(out, foretold(&answer.Pods[i]))
+		}
+		return out
+	}
+	live := fates(scheduler...)
+	if len(live) != 2 || live[0].Outcome != whatif.Placed || live[1].Outcome != whatif.Placed {
+		t.Fatalf("asked of the scheduler: %+v", live)
+	}
+	program := []string{"--program", testrig.Program(t, "nvtopo-scheduler")}
+	saved, anonymous := filepath.Join(dir, "saved.jsonl"), filepath.Join(dir, "anonymous.jsonl")
+	run(append([]string{"snapshot", "save", "-o", saved}, scheduler...)...)
+	run(append([]string{"snapshot", "save", "--anonymize", "-o", anonymous}, scheduler...)...)
+	if diff := cmp.Diff(live, fates(append(program, "--snapshot", saved)...)); diff != "" {
+		t.Errorf("by the snapshot (-live +snapshot):\n%s", diff)
+	}
+	nameless := fates(append(program, "--snapshot", anonymous)...)
+	for i := range nameless {
+		if strings.Contains(nameless[i].Node, live[i].Node) {
+			t.Errorf("node %s of the anonymous snapshot has the name of %s", nameless[i].Node, live[i].Node)
+		}
+		nameless[i].Node = live[i].Node
+	}
+	if diff := cmp.Diff(live, nameless); diff != "" {
+		t.Errorf("by the anonymous snapshot (-live +anonymous):\n%s", diff)
+	}
+	if text := run(append([]string{"what-if", "-f", asked}, scheduler...)...); !strings.Contains(text, "default/train-0  Placed") {
+		t.Errorf("for people:\n%s", text)
+	}
+	if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), "train-0", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("what-if created the pod: %v", err)
 	}
 }

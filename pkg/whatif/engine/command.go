@@ -83,7 +83,7 @@ func answerFiles(ctx context.Context, stdin io.Reader, snapshot, file, namespace
 func printAnswer(out io.Writer, a *whatif.Answer, form string) error {
 	encode := json.Marshal
 	if form == "yaml" {
-		encode = func(v any) ([]byte, error) { return yaml.Marshal(v) }
+		encode = yaml.Marshal
 	}
 	text, err := encode(a)
 	if err != nil {

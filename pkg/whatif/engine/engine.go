@@ -109,7 +109,7 @@ func (q *question) decided() bool {
 func (q *question) read(pod *v1.Pod) (*v1.Pod, error) {
 	raw := q.store.Get(whatif.PodKind.Resource, pod.Namespace, pod.Name)
 	if raw == nil {
-		return nil, fmt.Errorf("Pod %s/%s is gone", pod.Namespace, pod.Name) //nolint:revive // it begins with a kind
+		return nil, fmt.Errorf("pod %s/%s is gone", pod.Namespace, pod.Name)
 	}
 	out := &v1.Pod{}
 	return out, json.Unmarshal(raw, out)

@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -42,27 +43,27 @@ func plugins(shared *lifecycle.Shared) frameworkruntime.Registry {
 }
 
 // snapshotOf is a cluster of so many DGX V100 under the shipped configuration. Pods are on it.
-func snapshotOf(t testing.TB, nodes int, pods ...*v1.Pod) *whatif.Snapshot {
-	t.Helper()
+func snapshotOf(tb testing.TB, nodes int, pods ...*v1.Pod) *whatif.Snapshot {
+	tb.Helper()
 	config, err := os.ReadFile("../../../manifests/scheduler/scheduler-config-binding.yaml")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s := &whatif.Snapshot{Header: whatif.Header{Kind: whatif.SnapshotKind, Version: whatif.SnapshotVersion, At: time.Now(), Config: string(config)}}
 	add := func(apiVersion, kind string, obj any) {
 		if err := s.Add(whatif.KindOf(apiVersion, kind), obj); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	m, err := machine.Lookup("dgx1-v100")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for i := range nodes {
 		name := fmt.Sprintf("node-%04d", i)
 		g, err := m.GraphFor(name)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		uid := types.UID(fmt.Sprintf("uid-of-%d", i))
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: "1", Labels: map[string]string{
@@ -116,7 +117,7 @@ func running(name, node string, gpus int64) *v1.Pod {
 
 func member(size int) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
-		pod.Annotations = map[string]string{"nvtopo.dev/gang": "g", "nvtopo.dev/gang-size": fmt.Sprint(size)}
+		pod.Annotations = map[string]string{"nvtopo.dev/gang": "g", "nvtopo.dev/gang-size": strconv.Itoa(size)}
 	}
 }
 

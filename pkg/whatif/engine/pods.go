@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	corev1defaults "k8s.io/kubernetes/pkg/apis/core/v1"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
-	"k8s.io/utils/ptr"
 
 	"github.com/nvtopo/nvtopo/pkg/whatif"
 )
@@ -58,7 +57,7 @@ func newAdmission(s *whatif.Snapshot, profiles profile.Map) (*admission, error) 
 func (a *admission) admit(pod *v1.Pod) error {
 	corev1defaults.SetObjectDefaults_Pod(pod)
 	if _, ok := a.profiles[pod.Spec.SchedulerName]; !ok {
-		return fmt.Errorf("Pod %s/%s: spec.schedulerName %q: the scheduler serves %s", //nolint:revive // it begins with a kind
+		return fmt.Errorf("pod %s/%s: spec.schedulerName %q: the scheduler serves %s",
 			pod.Namespace, pod.Name, pod.Spec.SchedulerName, strings.Join(profileNames(a.profiles), ", "))
 	}
 	if pod.Spec.Priority == nil {
@@ -91,7 +90,7 @@ func (a *admission) prioritize(pod *v1.Pod) error {
 		value, ok = systemPriorities[name]
 	}
 	if !ok {
-		return fmt.Errorf("Pod %s/%s: spec.priorityClassName %q: the snapshot has no such PriorityClass; set spec.priority", pod.Namespace, pod.Name, name) //nolint:revive // it begins with a kind
+		return fmt.Errorf("pod %s/%s: spec.priorityClassName %q: the snapshot has no such PriorityClass; set spec.priority", pod.Namespace, pod.Name, name)
 	}
 	pod.Spec.Priority = &value
 	return nil
@@ -117,7 +116,7 @@ func renewLeases(objects []whatif.Object, now time.Time) error {
 		if err := json.Unmarshal(o.Raw, lease); err != nil {
 			return fmt.Errorf("%s: %w", o, err)
 		}
-		lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = ptr.To(metav1.NewMicroTime(now)), ptr.To[int32](leaseSeconds)
+		lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds = new(metav1.NewMicroTime(now)), new(int32(leaseSeconds))
 		text, err := json.Marshal(lease)
 		if err != nil {
 			return fmt.Errorf("%s: %w", o, err)

@@ -56,15 +56,27 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.answer(w, t, h.store.Get(t.kind.Resource, t.namespace, t.name))
 	case r.Method == http.MethodPatch && t.name != "":
 		h.patch(w, r, t)
-	case r.Method == http.MethodPost && t.kind == whatif.PodKind && t.subobject == "binding":
+	case t.kind == whatif.PodKind && t.name != "":
+		h.servePod(w, r, t)
+	default:
+		notSimulated(w, r)
+	}
+}
+
+// servePod answers what schedulers ask of pods alone.
+func (h handler) servePod(w http.ResponseWriter, r *http.Request, t target) {
+	switch r.Method + " " + t.subobject {
+	case "POST binding":
 		h.bind(w, r, t)
-	case r.Method == http.MethodPost && t.kind == whatif.PodKind && t.subobject == "eviction":
-		h.evict(w, t)
-	case r.Method == http.MethodDelete && t.kind == whatif.PodKind && t.name != "":
+	case "POST eviction", "DELETE ":
 		h.evict(w, t)
 	default:
-		refuse(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, r.Method+" of "+r.URL.Path+" is not simulated")
+		notSimulated(w, r)
 	}
+}
+
+func notSimulated(w http.ResponseWriter, r *http.Request) {
+	refuse(w, http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, r.Method+" of "+r.URL.Path+" is not simulated")
 }
 
 // splitPath cuts a path behind its group and version.
