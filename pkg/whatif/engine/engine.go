@@ -76,9 +76,13 @@ type question struct {
 	gangs     []diagnosis.Gang // read when the first answer needs them
 }
 
-// submit creates what is asked for: PodGroups first, as people do.
+// submit creates what is asked for: PodGroups first, as people do. One that is there already counts
+// as it is there.
 func (q *question) submit() error {
 	for _, g := range q.asked.Groups {
+		if q.store.Get(whatif.GroupKind.Resource, g.Namespace, g.Name) != nil {
+			continue
+		}
 		if err := q.store.Create(whatif.GroupKind, g.Namespace, g.Name, g); err != nil {
 			return err
 		}
