@@ -67,7 +67,7 @@ func (s *saving) run(cmd *cobra.Command) error {
 	if len(s.schedulers) == 0 {
 		return usagef("--scheduler: missing")
 	}
-	if err := s.schedulerAccess.check(); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
 	config, err := s.config()

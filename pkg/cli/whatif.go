@@ -85,7 +85,7 @@ func (a *asking) validate() error {
 	case (a.snapshot == "") == (len(a.schedulers) == 0):
 		return usagef("want one of --scheduler and --snapshot")
 	}
-	return a.schedulerAccess.check()
+	return a.check()
 }
 
 func (a *asking) run(cmd *cobra.Command) error {

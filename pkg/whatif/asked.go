@@ -103,7 +103,7 @@ func (a *Asked) addList(text []byte, namespace string) error {
 		Items           []json.RawMessage `json:"items"`
 	}
 	if err := yaml.UnmarshalStrict(text, &list); err != nil {
-		return fmt.Errorf("List: %w", err)
+		return fmt.Errorf("list: %w", err)
 	}
 	for i, item := range list.Items {
 		if err := a.add(item, namespace); err != nil {
