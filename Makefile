@@ -188,6 +188,7 @@ LONG_SEEDS ?= 1 2 3
 test-long: cluster-programs $(BIN)/kueue ## What is too long for make test, before an issue is called done (LONG_SEEDS; SKIP_NODE=1: without a real node)
 	for seed in $(LONG_SEEDS); do $(MAKE) soak SEED=$$seed DURATION=30m || exit 1; done
 	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_GANG_PLANS=400 go test -v -count=1 -timeout 30m -run '^TestTheSchedulerPlacesAsThePlannerDoes$$' ./test/integration
+	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_WHATIF_STATES=20 go test -v -count=1 -timeout 60m -run '^TestWhatIfIsWhatHappens$$' ./test/integration
 	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_GANG_ROUNDS=100 go test -v -count=1 -timeout 60m -run '^TestTwoGangsThatExceedTheCluster$$' ./test/integration
 	$(call program,nvtopo-pool-controller,pool-controller)
 	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_POOL_MIXES=50 NVTOPO_POOL_KILLS=5 NVTOPO_BILLING_KILLS=20 go test -v -count=1 -timeout 60m -run '^(TestNobodyIsEvictedWhoMustNotBe|TestKilledProgramsChangeNothing|TestBillsSurviveKills)$$' ./test/pools
@@ -250,7 +251,7 @@ test: ## Everything that CI runs, and a table of how long each part took (SKIP_N
 race: ## Tests of concurrent code under the race detector
 	go test -race ./pkg/nodestate/... ./pkg/gangstate ./pkg/plugins/... ./pkg/allocation ./pkg/graphclient ./pkg/nodelease \
 		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller ./pkg/daemon ./pkg/debug \
-		./pkg/pools/...
+		./pkg/pools/... ./pkg/whatif/...
 
 .PHONY: bench
 bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)

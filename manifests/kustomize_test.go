@@ -22,7 +22,7 @@ func TestKustomizeBuild(t *testing.T) {
 		wantConfig string
 	}{
 		"the base": {".", map[string]int{
-			"Namespace": 1, "CustomResourceDefinition": 2, "ServiceAccount": 3, "ClusterRole": 5, "ClusterRoleBinding": 5, "Role": 3, "RoleBinding": 4,
+			"Namespace": 1, "CustomResourceDefinition": 2, "ServiceAccount": 3, "ClusterRole": 6, "ClusterRoleBinding": 5, "Role": 3, "RoleBinding": 4,
 			"ValidatingAdmissionPolicy": 5, "ValidatingAdmissionPolicyBinding": 5, "PriorityLevelConfiguration": 2, "FlowSchema": 4, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
 		}, manifests.SchedulerConfigPath},
 		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 5}, manifests.SchedulerConfigBindingPath},

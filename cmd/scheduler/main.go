@@ -6,13 +6,14 @@
 // nominated node name while their binding is in progress. NodeResourceTopologyMatch,
 // Coscheduling and CapacityScheduling are compiled in, and are off unless a profile
 // enables them. The process also runs the controller that corrects annotations to what
-// kubelet recorded.
+// kubelet recorded. Its hidden verb what-if tells what would become of pods, by a snapshot.
 package main
 
 import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
 	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // args of the plugins below
 	"sigs.k8s.io/scheduler-plugins/pkg/capacityscheduling"
 	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
@@ -35,6 +36,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
 	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/whatif/engine"
 )
 
 func main() {
@@ -44,23 +46,48 @@ func main() {
 		fmt.Fprintln(os.Stderr, "nvtopo-scheduler:", err)
 		os.Exit(1)
 	}
-	shared := lifecycle.NewShared(clock.RealClock{}, controller.Attach)
-	shared.ServeDebug(debug.Serve)
+	source := debug.NewSource()
+	shared := lifecycle.NewShared(clock.RealClock{}, controller.Attach, source.Attach)
+	shared.ServeDebug(source.Serve)
 	gangs := gang.NewProcess(shared)
-	cmd := app.NewSchedulerCommand(
-		app.WithPlugin(topology.Name, topology.New(shared)),
-		app.WithPlugin(numa.Name, numa.New(shared)),
-		app.WithPlugin(gang.Name, gang.New(gangs)),
-		app.WithPlugin(noderesourcetopology.Name, noderesourcetopology.New),
-		app.WithPlugin(coscheduling.Name, gangs.Coscheduling(coscheduling.New)),
-		app.WithPlugin(capacityscheduling.Name, capacityscheduling.New),
+	source.ReadGroups(gangs.Groups)
+	var cmd *cobra.Command
+	cmd = app.NewSchedulerCommand(
+		func(r runtime.Registry) error { return r.Merge(plugins(shared, gangs)) },
 		// Not a plugin: this runs after the logger is set and before the first request.
 		func(runtime.Registry) error {
 			daemon.HideTokens()
-			return nil
+			return configure(source, cmd)
 		},
 	)
 	cmd.Use = "nvtopo-scheduler"
 	cmd.Long = "kube-scheduler with plugins that choose GPUs by their links. It takes the stock flags; everything else is set in its KubeSchedulerConfiguration."
+	cmd.AddCommand(engine.NewCommand(func(shared *lifecycle.Shared) runtime.Registry { return plugins(shared, gang.NewProcess(shared)) }))
 	os.Exit(cli.Run(cmd))
+}
+
+// plugins are those that are not kube-scheduler's own.
+func plugins(shared *lifecycle.Shared, gangs *gang.Process) runtime.Registry {
+	return runtime.Registry{
+		topology.Name:             topology.New(shared),
+		numa.Name:                 numa.New(shared),
+		gang.Name:                 gang.New(gangs),
+		noderesourcetopology.Name: noderesourcetopology.New,
+		coscheduling.Name:         gangs.Coscheduling(coscheduling.New),
+		capacityscheduling.Name:   capacityscheduling.New,
+	}
+}
+
+// configure tells the source what the command was given.
+func configure(source *debug.Source, cmd *cobra.Command) error {
+	file := cmd.Flags().Lookup("config").Value.String()
+	if file == "" {
+		return nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("--config: %w", err)
+	}
+	source.Configure(string(text), cmd.Flags().Lookup("feature-gates").Value.String())
+	return nil
 }

@@ -19,9 +19,11 @@ var layers = [][]string{
 	{"test/...", "docs", "internal/architecture"},
 	{"cmd/..."},
 	{"internal/devcluster/..."},
-	{"pkg/cli", "pkg/debug"},
+	{"pkg/cli", "pkg/debug", "pkg/whatif/engine"},
 	{"pkg/plugins/topology", "pkg/plugins/numa", "pkg/plugins/gang"},
 	{"pkg/plugins/lifecycle"},
+	{"pkg/whatif/memoryapi"},
+	{"pkg/whatif"},
 	{"pkg/gangstate"},
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate"},
 	{"pkg/pools/metering", "pkg/pools/elasticjob", "pkg/pools/remotesession/..."},
@@ -55,7 +57,7 @@ var never = []struct {
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{
-		who:  []string{"pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "pkg/daemon", "pkg/release"},
+		who:  []string{"pkg/whatif", "pkg/whatif/memoryapi", "pkg/placement", "pkg/usage", "pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology", "pkg/apis/topology/...", "pkg/apis/pool/...", "pkg/apis/kueue/...", "pkg/daemon", "pkg/release"},
 		what: scheduler, why: "what several programs share does not link the scheduler",
 	},
 	{

@@ -47,14 +47,11 @@ type checking struct {
 	from                []string // files and folders; a cluster if there are none
 	kubeconfig, context string
 	namespace           string
-	schedulers          []string
-	schedulerCA         string
-	insecure            bool
-	tokenFile           string
-	profiles            []string
-	output              string
-	grace, every        time.Duration
-	clock               clock.Clock
+	schedulerAccess
+	profiles     []string
+	output       string
+	grace, every time.Duration
+	clock        clock.Clock
 }
 
 func newCheck() *cobra.Command {
@@ -107,10 +104,7 @@ Exit codes: 0 no violation; 1 violations; 2 it could not be checked.`,
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig file (default: KUBECONFIG, then ~/.kube/config, then the pod's own account)")
 	f.StringVar(&c.context, "context", "", "context of the kubeconfig")
 	f.StringVar(&c.namespace, "namespace", release.Namespace, "namespace of the Leases of exporters and agents")
-	f.StringArrayVar(&c.schedulers, "scheduler", nil, "https://host:port of a scheduler process's debugAddress; may be repeated")
-	f.StringVar(&c.schedulerCA, "scheduler-ca", "", "file with the certificates to verify --scheduler with (default: the system's)")
-	f.BoolVar(&c.insecure, "insecure-skip-tls-verify", false, "trust any certificate of --scheduler; the token could be stolen")
-	f.StringVar(&c.tokenFile, "token-file", "", "file with the token for --scheduler (default: the kubeconfig's)")
+	c.bind(cmd)
 	f.StringArrayVar(&c.profiles, "profile", nil, "schedulerName whose GPU pods must have an allocation (default: those that --scheduler names, or "+check.DefaultProfile+"); may be repeated")
 	f.StringVarP(&c.output, "output", "o", "table", "form of the answer: table, json or yaml")
 	f.DurationVar(&c.grace, "grace", check.DefaultGrace, "how long a finding may be pending; 0: do not wait")
@@ -126,12 +120,8 @@ func (c *checking) validate() error {
 		return usagef("--grace and --watch must not be negative")
 	case len(c.from) > 0 && (c.kubeconfig != "" || c.context != "" || len(c.schedulers) > 0 || c.every > 0):
 		return usagef("--from reads files only: --kubeconfig, --context, --scheduler and --watch cannot be used with it")
-	case len(c.schedulers) == 0 && (c.schedulerCA != "" || c.tokenFile != "" || c.insecure):
-		return usagef("--scheduler-ca, --token-file and --insecure-skip-tls-verify go with --scheduler only")
-	case c.insecure && c.schedulerCA != "":
-		return usagef("--scheduler-ca and --insecure-skip-tls-verify contradict each other")
 	}
-	return nil
+	return c.check()
 }
 
 func (c *checking) run(cmd *cobra.Command) error {
@@ -216,7 +206,7 @@ func (c *checking) reader() (func(context.Context) (*check.World, error), error)
 	}
 	var toSchedulers *http.Client
 	if len(c.schedulers) > 0 {
-		if toSchedulers, err = c.schedulerClient(config); err != nil {
+		if toSchedulers, err = c.client(config, checkTimeout); err != nil {
 			return nil, err
 		}
 	}
@@ -235,32 +225,6 @@ func (c *checking) reader() (func(context.Context) (*check.World, error), error)
 		c.addProfiles(w)
 		return w, nil
 	}, nil
-}
-
-// schedulerClient sends the user's token to schedulers, and nothing else from the
-// connection to the API server.
-func (c *checking) schedulerClient(cluster *rest.Config) (*http.Client, error) {
-	config := &rest.Config{
-		Host: c.schedulers[0], Timeout: checkTimeout, UserAgent: cluster.UserAgent,
-		BearerToken: cluster.BearerToken, BearerTokenFile: cluster.BearerTokenFile,
-		ExecProvider: cluster.ExecProvider, AuthProvider: cluster.AuthProvider, AuthConfigPersister: cluster.AuthConfigPersister,
-		TLSClientConfig: rest.TLSClientConfig{CAFile: c.schedulerCA, Insecure: c.insecure},
-	}
-	if c.tokenFile != "" {
-		token, err := os.ReadFile(c.tokenFile)
-		if err != nil {
-			return nil, inputf("--token-file: %w", err)
-		}
-		config.BearerToken, config.BearerTokenFile, config.ExecProvider, config.AuthProvider = strings.TrimSpace(string(token)), "", nil, nil
-	}
-	if config.BearerToken == "" && config.BearerTokenFile == "" && config.ExecProvider == nil && config.AuthProvider == nil {
-		return nil, usagef("--scheduler needs a token, and the kubeconfig has none: use --token-file, for example with what `kubectl create token` prints")
-	}
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, inputf("--scheduler: %w", err)
-	}
-	return client, nil
 }
 
 func (c *checking) addProfiles(w *check.World) {

@@ -119,6 +119,8 @@ func TestGoldenOutputs(t *testing.T) {
 		"help-fabric-place":      "fabric place --help",
 		"help-fabric-label":      "fabric label --help",
 		"help-fabric-show":       "fabric show --help",
+		"help-what-if":           "what-if --help",
+		"help-snapshot-save":     "snapshot save --help",
 		"no-arguments-show-help": "",
 	}
 	checkGolden(t, cases)

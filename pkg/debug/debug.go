@@ -5,11 +5,14 @@ package debug
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -29,8 +32,9 @@ const (
 	authBurst = 40
 )
 
-// Serve shows the state at an address until ctx ends; it is a lifecycle.DebugServer.
-func Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug, state *nodestate.State) error {
+// Serve shows the state at an address until ctx ends, and answers what-if; it is a
+// lifecycle.DebugServer.
+func (s *Source) Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug, state *nodestate.State) error {
 	config := rest.CopyConfig(h.KubeConfig())
 	config.QPS, config.Burst, config.RateLimiter = authQPS, authBurst, nil
 	client, err := kubernetes.NewForConfig(config)
@@ -47,13 +51,31 @@ func Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug, state *node
 		return err // it names the address
 	}
 	opts := daemon.SecureOptions{Listener: ln, CertFile: where.CertFile, KeyFile: where.KeyFile, Client: client}
-	handler := Handler(state, host+"@"+ln.Addr().String())
+	name := host + "@" + ln.Addr().String()
+	handler := Handler(state, name)
+	questions := &whatIf{
+		write: func(out io.Writer) error { return s.Write(out, name, time.Now()) },
+		ready: func() error { return ready(state) }, ask: Child, turn: make(chan struct{}, 1),
+	}
+	questions.register(handler)
 	go func() {
 		// The scheduler schedules without it.
 		if err := daemon.ServeSecure(ctx, opts, handler); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Showing the state ended", "address", where.Address)
 		}
 	}()
+	return nil
+}
+
+// ready says why a process cannot answer what-if: it has not read everything, or it is not the one
+// that decides.
+func ready(state *nodestate.State) error {
+	switch {
+	case !state.Synced():
+		return errors.New("the process has not read all graphs and Leases yet")
+	case !state.MayLead():
+		return fmt.Errorf("the process does not lead; %q does", state.Leader())
+	}
 	return nil
 }
 
@@ -64,7 +86,7 @@ type Diagnoser interface {
 
 // Handler answers GET requests for nodestate.DiagnosisPath with the Diagnosis of a process by that
 // name. One is made at a time.
-func Handler(of Diagnoser, name string) http.Handler {
+func Handler(of Diagnoser, name string) *http.ServeMux {
 	var mu sync.Mutex
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+diagnosis.Path, func(w http.ResponseWriter, r *http.Request) {

@@ -44,6 +44,8 @@ func (g *Gangs) Diagnose() []diagnosis.Gang {
 			if d.Waits = w.Why; !w.Until.IsZero() {
 				d.Until = new(w.Until.UTC())
 			}
+		} else if x.attempt == nil && (x.read != nil && !x.stale || g.known(x) < x.counted) { // nothing is read again for it
+			d.Waits = g.missing(x)
 		}
 		if x.claim != nil {
 			for _, l := range x.claim.Places {

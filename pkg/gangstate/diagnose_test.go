@@ -25,7 +25,7 @@ func TestDiagnoseTellsHowFarAGangHasCome(t *testing.T) {
 	}
 	pods := []types.UID{"g-0.0", "g-1.0"}
 	r.set(member("g", 2, "g-0", 0))
-	told := diagnosis.Gang{Gang: "gang ns/g", Pods: 1}
+	told := diagnosis.Gang{Gang: "gang ns/g", Pods: 1, Waits: "gang: 1 of 2 members"}
 	want("with one of two pods", told)
 
 	r.set(member("g", 2, "g-1", 0))

@@ -262,6 +262,13 @@ func (g *Gangs) SetGroup(group *schedulingv1alpha1.PodGroup) {
 	g.changeGroup(gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: group.Namespace, Name: group.Name}, group)
 }
 
+// Groups returns all PodGroups. They must not be changed.
+func (g *Gangs) Groups() []*schedulingv1alpha1.PodGroup {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Collect(maps.Values(g.group))
+}
+
 // DeleteGroup takes note of a PodGroup that is no longer there.
 func (g *Gangs) DeleteGroup(group *schedulingv1alpha1.PodGroup) {
 	g.changeGroup(gangrequest.Key{Source: gangrequest.SourcePodGroup, Namespace: group.Namespace, Name: group.Name}, nil)

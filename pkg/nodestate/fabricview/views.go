@@ -48,6 +48,9 @@ func empty() *fabric.Tree {
 // Current returns the fabric as it is now. It takes no lock.
 func (f *Views) Current() *View { return f.current.Load() }
 
+// Topology returns the ClusterTopology that counts; nil if there is none. It must not be changed.
+func (f *Views) Topology() *v1alpha1.ClusterTopology { return f.topology.Load() }
+
 // OnChange has fn called after each new View. It must not block.
 func (f *Views) OnChange(fn func()) {
 	f.mu.Lock()

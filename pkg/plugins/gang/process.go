@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	policylisters "k8s.io/client-go/listers/policy/v1"
@@ -160,6 +162,9 @@ func (p *Process) nodeHandler() cache.ResourceEventHandler {
 		},
 	}
 }
+
+// Groups returns the PodGroups that are known. They must not be changed.
+func (p *Process) Groups() []*schedulingv1alpha1.PodGroup { return p.gangs.Groups() }
 
 // demand reads a pod with the arguments of its profile.
 func (p *Process) demand(pod *v1.Pod) (*placement.Demand, error) {

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/pkg/whatif"
+)
+
+// saving is the command snapshot save with its flags.
+type saving struct {
+	clusterFlags
+	schedulerAccess
+	output    string
+	anonymize bool
+}
+
+func newSnapshot() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Save what a scheduler decides by, to ask what-if later and elsewhere",
+		Args:  knownCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newSnapshotSave())
+	return cmd
+}
+
+func newSnapshotSave() *cobra.Command {
+	s := &saving{}
+	cmd := &cobra.Command{
+		Use:   "save",
+		Short: "Save what the scheduler that leads decides by",
+		Long: `Save a snapshot of the scheduler that leads: its configuration, and the nodes, pods,
+graphs, PodGroups, volumes and all else that it reads, as it knows them now. Pods for
+which it has made a choice that they do not show yet have it in the snapshot. What
+runs in pods, their environment and their mounts are not saved. PriorityClasses are
+read from the API server.
+
+--anonymize replaces names of nodes, pods, namespaces, gangs, volumes and images, and
+values of labels, each by the same word everywhere, in the same alphabetical order. The
+scheduler's configuration, UIDs, keys of labels and the devices' ids stay.
+
+Ask by it with "NVTOPO what-if --snapshot FILE".`,
+		Example: `  NVTOPO snapshot save --scheduler https://10.0.0.7:10270 --scheduler-ca ca.crt -o cluster.jsonl`,
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVarP(&s.output, "output", "o", stdin, `file to write; "-" is standard output`)
+	f.BoolVar(&s.anonymize, "anonymize", false, "replace names")
+	s.clusterFlags.bind(cmd)
+	s.schedulerAccess.bind(cmd)
+	return cmd
+}
+
+func (s *saving) run(cmd *cobra.Command) error {
+	if len(s.schedulers) == 0 {
+		return usagef("--scheduler: missing")
+	}
+	if err := s.check(); err != nil {
+		return err
+	}
+	config, err := s.config()
+	if err != nil {
+		return inputf("kubeconfig: %w", err)
+	}
+	client, err := s.client(config, askTimeout)
+	if err != nil {
+		return err
+	}
+	var snapshot *whatif.Snapshot
+	err = s.fromScheduler(cmd.Context(), client, whatif.SnapshotPath, nil, func(r io.Reader) (err error) {
+		snapshot, err = whatif.Read(r)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return inputf("kubeconfig: %w", err)
+	}
+	if err := addPriorityClasses(cmd.Context(), kube, snapshot); err != nil {
+		return inputf("cluster %s: %w", config.Host, err)
+	}
+	if s.anonymize {
+		if err := snapshot.Anonymize(); err != nil {
+			return err
+		}
+	}
+	return s.write(cmd.OutOrStdout(), snapshot)
+}
+
+func (s *saving) write(out io.Writer, snapshot *whatif.Snapshot) error {
+	if s.output == stdin {
+		return snapshot.Write(out)
+	}
+	file, err := os.OpenFile(s.output, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // it has names of all tenants
+	if err != nil {
+		return inputf("--output: %w", err)
+	}
+	if err := snapshot.Write(file); err != nil {
+		_ = file.Close() // it is not whole anyway
+		return inputf("--output: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return inputf("--output: %w", err)
+	}
+	return nil
+}
+
+// addPriorityClasses adds what only admission reads, and schedulers do not.
+func addPriorityClasses(ctx context.Context, kube kubernetes.Interface, s *whatif.Snapshot) error {
+	list, err := kube.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing PriorityClasses: %w", err)
+	}
+	for i := range list.Items {
+		if err := s.Add(whatif.PriorityClassKind, &list.Items[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import "time"
+
+// Path is where a scheduler process answers what-if, by POST of the pods as YAML or JSON;
+// SnapshotPath is where it shows what it would answer by, by GET.
+const (
+	Path         = "/debug/nvtopo/what-if"
+	SnapshotPath = "/debug/nvtopo/snapshot"
+)
+
+// ExitAsked is the exit code of `nvtopo-scheduler what-if` if what was asked for is at fault.
+const ExitAsked = 2
+
+// AnswerVersion is the version of Answer that this release makes.
+const AnswerVersion = 1
+
+// Outcome is what would become of a pod.
+type Outcome string
+
+// The outcomes.
+const (
+	// Placed: the pod would be bound to the node, with these devices.
+	Placed Outcome = "Placed"
+	// Preempts: it would be nominated for the node, and wait until the victims are gone.
+	Preempts Outcome = "Preempts"
+	// Waits: no node would take it; the message says why.
+	Waits Outcome = "Waits"
+	// Undecided: the scheduler had not decided when the time was over.
+	Undecided Outcome = "Undecided"
+)
+
+// Answer is what would become of the pods asked for.
+type Answer struct {
+	Version int `json:"version"`
+	// At is the moment of the snapshot.
+	At time.Time `json:"at"`
+	// Scheduler is the process whose snapshot it was.
+	Scheduler string `json:"scheduler,omitempty"`
+	// Pods are in the order in which they were asked for.
+	Pods []Pod `json:"pods"`
+	// Victims are the pods that would be evicted.
+	Victims []string `json:"victims,omitempty"`
+}
+
+// Pod is what would become of one pod.
+type Pod struct {
+	Pod     string  `json:"pod"` // namespace/name
+	Outcome Outcome `json:"outcome"`
+	Node    string  `json:"node,omitempty"`
+	// Devices are the GPUs by container, in ring order.
+	Devices []Devices `json:"devices,omitempty"`
+	// GPUIndices are their positions on the node, as the annotation nvtopo.dev/gpu-indices has them.
+	GPUIndices string `json:"gpuIndices,omitempty"`
+	NUMANodes  []int  `json:"numaNodes,omitempty"`
+	CPUSet     string `json:"cpuset,omitempty"` // in the kernel's format
+	// LinkClass and RingBandwidth are of the weakest link of the ring, as in the annotations.
+	LinkClass     string `json:"linkClass,omitempty"`
+	RingBandwidth string `json:"ringBandwidth,omitempty"`
+	Rank          *int   `json:"rank,omitempty"` // of a gang's member
+	// Candidates are the nodes that were scored, the best first, at most MaxCandidates and those
+	// that are as good as the best. None if one node only fitted.
+	Candidates []Candidate `json:"candidates,omitempty"`
+	// Message is the scheduler's, of a pod that is not placed.
+	Message string `json:"message,omitempty"`
+}
+
+// MaxCandidates is how many nodes an answer names for a pod beside those that are equal to
+// the best.
+const MaxCandidates = 5
+
+// Equal is how many nodes are as good as the best; 0 if no node was scored.
+func (p *Pod) Equal() (n int) {
+	for _, c := range p.Candidates {
+		if c.Score == p.Candidates[0].Score {
+			n++
+		}
+	}
+	return n
+}
+
+// Devices are what one container would have of one resource.
+type Devices struct {
+	Container string   `json:"container"`
+	Resource  string   `json:"resource"`
+	IDs       []string `json:"ids"`
+}
+
+// Candidate is a node that was scored. kube-scheduler chooses by lot among those of the highest
+// score.
+type Candidate struct {
+	Node  string `json:"node"`
+	Score int64  `json:"score"`
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	kjson "sigs.k8s.io/json"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+	"sigs.k8s.io/yaml"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// MaxAsked is how many pods one question may have.
+const MaxAsked = 1000
+
+// ErrAsked says that what is asked for is at fault, and no snapshot or program.
+var ErrAsked = errors.New("it cannot be answered")
+
+// Asked are the pods and PodGroups of a question.
+type Asked struct {
+	Pods   []*v1.Pod
+	Groups []*schedulingv1alpha1.PodGroup
+}
+
+// ReadAsked reads Pods, Jobs, PodGroups and Lists of them, in YAML or JSON. Fields that are not
+// known are errors. A Job stands for the pods that it would run at first. Objects without a
+// namespace are in the given one.
+func ReadAsked(data []byte, namespace string) (*Asked, error) {
+	a := &Asked{}
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for n := 1; ; n++ {
+		text, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if len(bytes.TrimSpace(text)) == 0 {
+			continue
+		}
+		if err := a.add(text, namespace); err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+	}
+	return a, a.check()
+}
+
+func (a *Asked) add(text []byte, namespace string) error {
+	var is metav1.TypeMeta
+	if err := yaml.Unmarshal(text, &is); err != nil {
+		return err
+	}
+	switch is.APIVersion + " " + is.Kind {
+	case " ": // comments only
+		var empty any
+		if err := yaml.Unmarshal(text, &empty); err == nil && empty == nil {
+			return nil
+		}
+	case "v1 Pod":
+		pod := &v1.Pod{}
+		if err := strictly(text, pod, &is, &pod.ObjectMeta, namespace); err != nil {
+			return err
+		}
+		a.Pods = append(a.Pods, pod)
+		return nil
+	case GroupKind.APIVersion + " " + GroupKind.Kind:
+		group := &schedulingv1alpha1.PodGroup{}
+		if err := strictly(text, group, &is, &group.ObjectMeta, namespace); err != nil {
+			return err
+		}
+		a.Groups = append(a.Groups, group)
+		return nil
+	case "batch/v1 Job":
+		job := &batchv1.Job{}
+		if err := strictly(text, job, &is, &job.ObjectMeta, namespace); err != nil {
+			return err
+		}
+		pods, err := podsOf(job)
+		a.Pods = append(a.Pods, pods...)
+		return err
+	case "v1 List":
+		return a.addList(text, namespace)
+	}
+	return fmt.Errorf("apiVersion %q, kind %q: want a Pod of v1, a Job of batch/v1, a PodGroup of %s, or a List of them",
+		is.APIVersion, is.Kind, GroupKind.APIVersion)
+}
+
+func (a *Asked) addList(text []byte, namespace string) error {
+	var list struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        metav1.ListMeta   `json:"metadata"`
+		Items           []json.RawMessage `json:"items"`
+	}
+	if err := yaml.UnmarshalStrict(text, &list); err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	for i, item := range list.Items {
+		if err := a.add(item, namespace); err != nil {
+			return fmt.Errorf("items[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// Encode writes what is asked for as ReadAsked reads it: one document each.
+func (a *Asked) Encode() ([]byte, error) {
+	var out bytes.Buffer
+	add := func(kind *Kind, obj any) error {
+		text, err := json.Marshal(obj)
+		if err != nil {
+			return fmt.Errorf("writing a %s: %w", kind.Kind, err)
+		}
+		fmt.Fprintf(&out, "---\n%s\n", WithKind(kind, text))
+		return nil
+	}
+	for _, g := range a.Groups {
+		if err := add(GroupKind, g); err != nil {
+			return nil, err
+		}
+	}
+	for _, pod := range a.Pods {
+		if err := add(PodKind, pod); err != nil {
+			return nil, err
+		}
+	}
+	return out.Bytes(), nil
+}
+
+// strictly decodes an object and sees that it has a name and a namespace.
+func strictly(text []byte, into any, is *metav1.TypeMeta, meta *metav1.ObjectMeta, namespace string) error {
+	var loose named
+	if err := yaml.Unmarshal(text, &loose); err != nil {
+		return fmt.Errorf("%s: %w", is.Kind, err)
+	}
+	asJSON, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", is.Kind, loose.Metadata.Name, err)
+	}
+	unknown, err := kjson.UnmarshalStrict(asJSON, into) // it names the path of a field
+	if err = errors.Join(append(unknown, err)...); err != nil {
+		return fmt.Errorf("%s %s: %w", is.Kind, loose.Metadata.Name, err)
+	}
+	if meta.Name == "" && meta.GenerateName != "" {
+		meta.Name = meta.GenerateName + "what-if"
+	}
+	if meta.Name == "" {
+		return fmt.Errorf("%s: metadata.name: missing", is.Kind)
+	}
+	if meta.Namespace == "" {
+		meta.Namespace = namespace
+	}
+	return nil
+}
+
+func (a *Asked) check() error {
+	if len(a.Pods) == 0 {
+		return errors.New("there is no pod")
+	}
+	if len(a.Pods) > MaxAsked {
+		return fmt.Errorf("%d pods: want at most %d", len(a.Pods), MaxAsked)
+	}
+	seen := map[string]bool{}
+	for _, pod := range a.Pods {
+		name := pod.Namespace + "/" + pod.Name
+		switch {
+		case seen[name]:
+			return fmt.Errorf("pod %s is there twice", name)
+		case pod.Spec.NodeName != "":
+			return fmt.Errorf("pod %s: spec.nodeName %q: no scheduler is asked for such a pod", name, pod.Spec.NodeName)
+		case len(pod.Spec.Containers) == 0:
+			return fmt.Errorf("pod %s: spec.containers: missing", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}

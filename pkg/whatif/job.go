@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package whatif
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// podsOf are the pods that a Job runs at first, as the Job controller makes them: with its labels,
+// and its index where it is Indexed. That a Job is suspended is not counted: it is asked what would
+// become of it once it runs.
+func podsOf(job *batchv1.Job) ([]*v1.Pod, error) {
+	count := ptr.Deref(job.Spec.Parallelism, 1)
+	if job.Spec.Completions != nil {
+		count = min(count, *job.Spec.Completions)
+	}
+	if count < 1 || count > MaxAsked {
+		return nil, fmt.Errorf("job %s: spec.parallelism: it runs %d pods, want 1 to %d", job.Name, count, MaxAsked)
+	}
+	uid := job.UID
+	if uid == "" {
+		uid = types.UID("what-if-job-" + job.Namespace + "-" + job.Name)
+	}
+	out := make([]*v1.Pod, count)
+	for i := range out {
+		template := job.Spec.Template.DeepCopy()
+		pod := &v1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+		pod.Namespace, pod.Name, pod.GenerateName = job.Namespace, fmt.Sprintf("%s-%d", job.Name, i), ""
+		pod.Labels, pod.Annotations = maps.Clone(pod.Labels), maps.Clone(pod.Annotations)
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobNameLabel, job.Name)
+		metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.ControllerUidLabel, string(uid))
+		if job.Spec.CompletionMode != nil && *job.Spec.CompletionMode == batchv1.IndexedCompletion {
+			metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, strconv.Itoa(i))
+			metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, strconv.Itoa(i))
+		}
+		pod.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: uid, Controller: new(true), BlockOwnerDeletion: new(true),
+		}}
+		out[i] = pod
+	}
+	return out, nil
+}
