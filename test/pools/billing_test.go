@@ -394,6 +394,7 @@ func count(records []poolv1alpha1.UsageRecord, invoice string) (n int) {
 }
 
 func retained(t *testing.T, o *office) {
+	t.Helper()
 	o.clock.SetTime(november(40, 0))
 	o.open(t, 1)
 	o.account(t, "retained", "10")
@@ -425,6 +426,7 @@ func retained(t *testing.T, o *office) {
 
 // What people see of it, by the command.
 func shown(t *testing.T, o *office) {
+	t.Helper()
 	o.clock.SetTime(november(40, 0))
 	o.open(t, 1)
 	o.account(t, "shown", "10")

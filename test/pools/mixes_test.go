@@ -55,6 +55,7 @@ type mixed struct {
 }
 
 func mix(t *testing.T, seed uint64) {
+	t.Helper()
 	s := newScenario(t, dgx(4)...)
 	tenants := []string{"a", "b", "c"}
 	s.tenants(t, tenants...)
