@@ -212,6 +212,7 @@ func (s *scenario) settled(t *testing.T) {
 // leave removes what the scenario made, so that those after it are not slowed, and fails the
 // test if somebody was ever beyond a limit.
 func (s *scenario) leave(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveLimit)
 	defer cancel()
 	if t.Failed() {
@@ -252,6 +253,7 @@ func (s *scenario) leave(t *testing.T) {
 
 // forget deletes an object, if it is there.
 func (s *scenario) forget(ctx context.Context, t *testing.T, o client.Object) {
+	t.Helper()
 	if err := s.Delete(ctx, o); err != nil && !apierrors.IsNotFound(err) {
 		t.Errorf("leave %s: delete %T %s: %v", s.name, o, o.GetName(), err)
 	}
