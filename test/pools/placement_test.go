@@ -55,7 +55,10 @@ func (s *scenario) checkedQueue(t *testing.T, quota int) {
 }
 
 // rack is a name that no other scenario's racks have: the fabric is that of the whole cluster.
-func rack(t *testing.T, i int) string { return fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), i) }
+func rack(t *testing.T, i int) string {
+	t.Helper()
+	return fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), i)
+}
 
 // gang makes a Job whose pods are placed together, with what they ask of the fabric.
 func (s *scenario) gang(t *testing.T, name string, w work, wishes map[string]string) {
