@@ -15,6 +15,7 @@ type metrics struct {
 	registry     *prometheus.Registry
 	gpus         prometheus.Gauge
 	healthy      prometheus.Gauge
+	degraded     prometheus.Gauge
 	problems     prometheus.Gauge
 	links        *prometheus.GaugeVec
 	readDuration prometheus.Histogram
@@ -35,6 +36,7 @@ func newMetrics() *metrics {
 		registry: prometheus.NewRegistry(),
 		gpus:     gauge("gpus", "GPUs in the last good graph."),
 		healthy:  gauge("gpus_healthy", "GPUs in the last good graph that can be given out whole."),
+		degraded: gauge("gpus_degraded", "GPUs of the healthy ones that may be used only alone, never with others."),
 		problems: gauge("problems", "Things the last good reading had to do without."),
 		links: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "nvtopo", Subsystem: "exporter", Name: "links", Help: "Pairs of GPUs in the last good graph by link class.",
@@ -51,7 +53,7 @@ func newMetrics() *metrics {
 		writeErrors: counters("write_errors_total", "Failed writes to the API server by object."),
 		lastSuccess: gauge("last_success_timestamp_seconds", "Unix time at which the published objects last agreed with a reading."),
 	}
-	m.registry.MustRegister(m.gpus, m.healthy, m.problems, m.links, m.readDuration, m.readErrors, m.writes, m.writeErrors, m.lastSuccess)
+	m.registry.MustRegister(m.gpus, m.healthy, m.degraded, m.problems, m.links, m.readDuration, m.readErrors, m.writes, m.writeErrors, m.lastSuccess)
 	for _, o := range []string{objectSpec, objectStatus, objectLabels, objectLease} {
 		m.writes.WithLabelValues(o)
 		m.writeErrors.WithLabelValues(o)
@@ -70,6 +72,7 @@ const (
 func (m *metrics) read(g *nvtopo.Graph, problems int) {
 	m.gpus.Set(float64(g.Len()))
 	m.healthy.Set(float64(g.Healthy().Len()))
+	m.degraded.Set(float64(g.Degraded().Len()))
 	m.problems.Set(float64(problems))
 	m.links.Reset()
 	for j := range g.Len() {
