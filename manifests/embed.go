@@ -31,6 +31,11 @@ var FS embed.FS
 //go:embed pools
 var Pools embed.FS
 
+// Alerts holds the alerts of scheduler, exporter and node agent. Those of pools are in Pools.
+//
+//go:embed alerts
+var Alerts embed.FS
+
 // Kueue holds Kueue's configuration.
 //
 //go:embed kueue

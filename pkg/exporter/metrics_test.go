@@ -22,6 +22,9 @@ func TestMetricsFollowReadingsAndWrites(t *testing.T) {
 		t.Fatal("no error")
 	}
 	const want = `
+# HELP nvtopo_exporter_fabric_links NVLinks, or the like of other vendors, added up over the pairs of GPUs in the last good graph.
+# TYPE nvtopo_exporter_fabric_links gauge
+nvtopo_exporter_fabric_links 108
 # HELP nvtopo_exporter_gpus GPUs in the last good graph.
 # TYPE nvtopo_exporter_gpus gauge
 nvtopo_exporter_gpus 4
@@ -57,7 +60,7 @@ nvtopo_exporter_writes_total{object="spec"} 1
 nvtopo_exporter_writes_total{object="status"} 2
 `
 	names := []string{
-		"nvtopo_exporter_gpus", "nvtopo_exporter_gpus_healthy", "nvtopo_exporter_gpus_degraded", "nvtopo_exporter_links", "nvtopo_exporter_problems",
+		"nvtopo_exporter_gpus", "nvtopo_exporter_gpus_healthy", "nvtopo_exporter_gpus_degraded", "nvtopo_exporter_links", "nvtopo_exporter_fabric_links", "nvtopo_exporter_problems",
 		"nvtopo_exporter_read_errors_total", "nvtopo_exporter_write_errors_total", "nvtopo_exporter_writes_total",
 		"nvtopo_exporter_last_success_timestamp_seconds",
 	}
