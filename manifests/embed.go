@@ -36,6 +36,11 @@ var Pools embed.FS
 //go:embed alerts
 var Alerts embed.FS
 
+// Dashboards holds the Grafana dashboards that tools/dashboards writes.
+//
+//go:embed dashboards
+var Dashboards embed.FS
+
 // Kueue holds Kueue's configuration.
 //
 //go:embed kueue
