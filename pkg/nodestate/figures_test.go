@@ -3,12 +3,16 @@
 package nodestate
 
 import (
+	"errors"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
@@ -142,6 +146,28 @@ scheduler_nvtopo_pod_numa_nodes_least{node_name="n",pod_name="near",pod_namespac
 		// Two NVLinks of 25 GB/s: 100 MB over two GPUs are 2 ms, and some microseconds of latency.
 		if p.reduce < 0.002 || p.reduce > 0.0021 {
 			t.Errorf("pod %s: all-reduce in %v s, want 2 ms", p.name, p.reduce)
+		}
+	}
+}
+
+// BenchmarkFigures: a scrape of 1000 nodes of eight GPUs, on each of which a pod has two.
+func BenchmarkFigures(b *testing.B) {
+	s := New(testConfig(), &tickClock{now: time.Unix(1_700_000_000, 0)})
+	s.lists.in.Store(true)
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{podsByNode: nodeOfPod})
+	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for i := range 1000 {
+		name := "n" + strconv.Itoa(i)
+		node := addNode(b, s, name, "dgx1-v100")
+		if err := errors.Join(nodes.Add(node), pods.Add(on(b, s, gpuPod("p"+name, 2), name, i%4, 4+i%3))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.stores = informerStores{pods: corelisters.NewPodLister(pods), nodes: corelisters.NewNodeLister(nodes)}
+	s.pods, s.nodes = informerPods{s.stores.pods}, informerNodes{nodes: s.stores.nodes, pods: pods}
+	for b.Loop() {
+		if f := s.figures(); len(f.pods) != 1000 {
+			b.Fatalf("%d pods", len(f.pods))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -137,7 +138,7 @@ func (l *lab) agreesWithTop(t *testing.T, got samples) {
 	v.read(t, &top, "top")
 	for _, slots := range top.Supply.Slots {
 		for _, linked := range slots.Linked {
-			labels := []string{fmt.Sprintf("gpus=%q", fmt.Sprint(slots.GPUs)), fmt.Sprintf("link_class=%q", linked.Class)}
+			labels := []string{fmt.Sprintf("gpus=%q", strconv.Itoa(slots.GPUs)), fmt.Sprintf("link_class=%q", linked.Class)}
 			for state, want := range map[string]int{"free": linked.Free, "capacity": linked.Capacity} {
 				if n := got.sum("scheduler_nvtopo_linked_groups", append(labels, fmt.Sprintf("state=%q", state))...); n != float64(want) {
 					t.Errorf("%s groups %v: %v scraped, top says %d", state, labels, n, want)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/grafana/grafana-foundation-sdk/go/cog"
 	"github.com/grafana/grafana-foundation-sdk/go/common"
 	"github.com/grafana/grafana-foundation-sdk/go/dashboard"
 	"github.com/grafana/grafana-foundation-sdk/go/prometheus"
@@ -36,7 +35,8 @@ type query struct{ expr, legend string }
 // encode returns the dashboard as Grafana imports it.
 func (b *board) encode() ([]byte, error) {
 	// Whoever imports the dashboard chooses the source.
-	source := common.DataSourceRef{Type: cog.ToPtr("prometheus"), Uid: cog.ToPtr("${datasource}")}
+	source := common.DataSourceRef{Type: new("prometheus"), Uid: new("${datasource}")}
+	//nolint:staticcheck // every Grafana reads this schema, the one that is preferred needs Grafana 12
 	builder := dashboard.NewDashboardBuilder(b.title).Uid(b.uid).Description(b.description).Tags([]string{"nvtopo"}).
 		Time("now-6h", "now").Refresh("1m").Timezone("browser").
 		WithVariable(dashboard.NewDatasourceVariableBuilder("datasource").Label("Prometheus").Type("prometheus"))
