@@ -158,8 +158,13 @@ test-pools: cluster-programs $(BIN)/kueue ## Tests of pools on a real API server
 	cd bench && NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 ./pools
 
 .PHONY: test-alerts
-test-alerts: $(BIN)/promtool ## promtool's tests of the alerts and recording rules of pools
+test-alerts: $(BIN)/promtool ## promtool's tests of alerts and recording rules, and tests of dashboards
 	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 ./test/alerts
+	$(GOTEST) -C tools/dashboards -count=1 ./...
+
+.PHONY: dashboards
+dashboards: ## Write the Grafana dashboards of manifests/dashboards
+	go run -C tools/dashboards . $(CURDIR)/manifests/dashboards
 
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.
 SEED ?= 1

@@ -31,6 +31,16 @@ var FS embed.FS
 //go:embed pools
 var Pools embed.FS
 
+// Alerts holds the alerts of scheduler, exporter and node agent. Those of pools are in Pools.
+//
+//go:embed alerts
+var Alerts embed.FS
+
+// Dashboards holds the Grafana dashboards that tools/dashboards writes.
+//
+//go:embed dashboards
+var Dashboards embed.FS
+
 // Kueue holds Kueue's configuration.
 //
 //go:embed kueue

@@ -36,6 +36,7 @@ func TestKustomizeBuild(t *testing.T) {
 		"the base with pools": {"overlays/pools", map[string]int{
 			"CustomResourceDefinition": 9, "ServiceAccount": 4, "ValidatingAdmissionPolicy": 14, "Deployment": 2, "DaemonSet": 2,
 		}, ""},
+		"the alerts":            {"alerts", map[string]int{"PrometheusRule": 1, "Service": 3, "ServiceMonitor": 1}, ""},
 		"the alerts of pools":   {"pools/alerts", map[string]int{"PrometheusRule": 1, "Service": 1, "ServiceMonitor": 1}, ""},
 		"the examples of pools": {"examples/pools", map[string]int{"ComputePool": 3, "ElasticJob": 3, "PriceBook": 1, "TenantAccount": 1, "RemoteGPUSession": 1, "HorizontalPodAutoscaler": 1, "CronJob": 2, "Role": 1}, ""},
 	}

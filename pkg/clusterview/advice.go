@@ -85,7 +85,7 @@ func (v *View) Advise(opt AdviceOptions) Advice {
 // AdviseAll advises for every size of group of two GPUs or more, greatest first.
 func (v *View) AdviseAll(maxMoves int) []Advice {
 	var out []Advice
-	for _, k := range sizes {
+	for _, k := range Sizes() {
 		if k > 1 {
 			out = append(out, v.Advise(AdviceOptions{GPUs: k, MaxMoves: maxMoves}))
 		}

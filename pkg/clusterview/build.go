@@ -11,6 +11,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -27,7 +28,7 @@ func Of(o *Objects, opt Options) *View {
 		nodes[i] = clustertopology.Node{Name: n.Name, Labels: n.Labels, NoGPUs: topologies[n.Name] == nil}
 	}
 	tree, problems := clustertopology.Tree(o.ClusterTopology, nodes)
-	v := &View{Resource: resource, Moment: o.Now, Levels: []string{}, objects: o, tree: tree, counter: newCounter(resource)}
+	v := &View{Resource: resource, Moment: o.Now, Levels: []string{}, objects: o, tree: tree, counter: &counter{placement.NewGroupCounter(resource)}}
 	for _, l := range tree.Levels() {
 		v.Levels = append(v.Levels, l.Name)
 	}

@@ -72,7 +72,7 @@ func (v *View) newProblem(opt AdviceOptions) *problem {
 		}
 		p.before += at.worth()
 		s := models[n.Model]
-		models[n.Model] = supply{s.free + n.Supply.FreeGPUs, s.capacity + v.counter.capacity(n.empty, n.accel, p.size, v.objects.Now).linked}
+		models[n.Model] = supply{s.free + n.Supply.FreeGPUs, s.capacity + v.counter.Capacity(n.empty, n.accel, p.size, v.objects.Now).Linked}
 		for j := range n.Pods {
 			pod := &n.Pods[j]
 			if pod.Unmovable != "" {
@@ -119,7 +119,7 @@ func (n *place) worth() int {
 	if n.value < 0 {
 		n.value = 0
 		if n.view.Open() {
-			n.value = n.p.view.counter.count(n.usage(), n.view.accel, n.p.size, n.in.Now, besides(n.in)).linked
+			n.value = n.p.view.counter.Count(n.usage(), n.view.accel, n.p.size, n.in.Now, placement.BesideInput(n.in)).Linked
 		}
 	}
 	return n.value

@@ -4,103 +4,21 @@ package clusterview
 
 import (
 	"slices"
-	"strconv"
-	"time"
 
-	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
-	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
-// sizes are the group sizes that are counted, greatest first: what jobs ask for.
-var sizes = [...]int{8, 4, 2, 1}
-
 // Sizes are the group sizes that are counted, greatest first.
-func Sizes() []int { return slices.Clone(sizes[:]) }
+func Sizes() []int { return placement.GroupSizes() }
 
-// counter counts slots, and remembers them: nodes in the same state share an answer.
-type counter struct {
-	slots   *placement.SlotCounter
-	demands map[int]*placement.Demand // by GPUs
-	of      string                    // the resource
-}
-
-func newCounter(of string) *counter {
-	return &counter{slots: placement.NewSlotCounter(), demands: map[int]*placement.Demand{}, of: of}
-}
-
-// demand is a pod of k GPUs that asks for nothing else.
-func (c *counter) demand(k int) *placement.Demand {
-	if d := c.demands[k]; d != nil {
-		return d
-	}
-	asked := v1.ResourceList{v1.ResourceName(c.of): *resource.NewQuantity(int64(k), resource.DecimalSI)}
-	// A UID, since a reservation without one would be taken for that of no pod.
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "asked"}, Spec: v1.PodSpec{Containers: []v1.Container{{
-		Name: strconv.Itoa(k), Resources: v1.ResourceRequirements{Requests: asked, Limits: asked},
-	}}}}
-	r, err := parse(pod, []string{c.of})
-	if err != nil { // a pod without annotations can always be read
-		return nil
-	}
-	c.demands[k] = &placement.Demand{Request: r}
-	return c.demands[k]
-}
-
-// group is how many pods of one size a node takes.
-type group struct {
-	any    int // of any links
-	linked int // that are linked groups
-}
-
-// count counts the groups of k GPUs of a node on which u is used. beside is what is used once
-// some pods have been given more.
-func (c *counter) count(u *usage.Usage, accel, k int, now time.Time, beside placement.Beside) group {
-	slots, most := c.slots.Slots(u, c.demand(k), now, beside)
-	if slots == nil {
-		return group{}
-	}
-	most = min(most, intact(u, accel)/k)
-	return group{any: min(slots.Count(nodeindex.Bands-1), most), linked: min(slots.Count(nodeindex.BandBest), most)}
-}
-
-// intact is how many free GPUs may be used together with others, those that pods known by number
-// may hold left out.
-func intact(u *usage.Usage, accel int) int {
-	free, degraded := u.FreeAt(accel), u.Node.Accels[accel].Degraded
-	return max(0, min((free&^degraded).Len(), free.Len()-u.Counted[accel]))
-}
-
-// besides computes usage anew beside what members are given.
-func besides(in usage.Input) placement.Beside {
-	before := in.Reservations
-	return func(given []usage.Reservation) *usage.Usage {
-		in := in
-		in.Reservations = slices.Concat(before, given)
-		return usage.Compute(&in)
-	}
-}
-
-// free counts the groups of k GPUs that are free on a node.
-func (c *counter) free(n *Node, k int) group {
-	return c.count(n.used, n.accel, k, n.input.Now, besides(n.input))
-}
-
-// capacity counts the groups of k GPUs of a node with nothing on it.
-func (c *counter) capacity(empty *usage.Node, accel, k int, now time.Time) group {
-	in := usage.Input{Node: empty, Now: now, Pods: usage.LivePods{}, Reader: usage.AnnotationReader{}}
-	return c.count(empty.Empty, accel, k, now, besides(in))
-}
+// counter counts groups of GPUs of nodes.
+type counter struct{ *placement.GroupCounter }
 
 // newSupply is the supply of nothing.
 func newSupply() Supply {
 	s := Supply{}
-	for _, k := range sizes {
+	for _, k := range Sizes() {
 		s.Slots = append(s.Slots, Slots{GPUs: k})
 	}
 	return s
@@ -128,25 +46,15 @@ func (c *counter) supply(n *Node) Supply {
 	for i := range s.Slots {
 		at := &s.Slots[i]
 		k := at.GPUs
-		now, most := c.free(n, k), c.capacity(n.empty, n.accel, k, n.input.Now)
-		at.Free, at.Capacity = now.any, most.any
-		if class, ok := bestClass(n.Tables(), k); ok && most.any > 0 {
-			at.Linked = []Linked{{Class: class.String(), class: class, FreeGPUs: intact(n.used, n.accel), Free: now.linked, Capacity: most.linked}}
+		now := c.Count(n.used, n.accel, k, n.input.Now, placement.BesideInput(n.input))
+		most := c.Capacity(n.empty, n.accel, k, n.input.Now)
+		at.Free, at.Capacity = now.Any, most.Any
+		if class, ok := placement.BestClass(n.Tables(), k); ok && most.Any > 0 {
+			at.Linked = []Linked{{Class: class.String(), class: class, FreeGPUs: placement.Intact(n.used, n.accel), Free: now.Linked, Capacity: most.Linked}}
 		}
 		at.settle()
 	}
 	return s
-}
-
-// bestClass is the link class of the best ring of k GPUs of a machine; ok is false for one GPU
-// and if the machine has not so many.
-func bestClass(t *nvtopo.Tables, k int) (class nvtopo.Class, ok bool) {
-	all := nvtopo.FullMask(t.Graph().Len())
-	if k < 2 || k > all.Len() {
-		return class, false
-	}
-	set, ok := t.Pick(all, all, k, nvtopo.Constraint{AllowMixedModels: true})
-	return t.RingClass(set), ok
 }
 
 // settle works out what follows from the numbers.
@@ -206,8 +114,8 @@ func (c *counter) rings(n *Node) (best []Ring, largest *Ring) {
 	if n.used.Foreign[n.accel] {
 		return nil, nil
 	}
-	con := c.demand(2).Constraint
-	for _, k := range sizes {
+	con := c.Demand(2).Constraint
+	for _, k := range Sizes() {
 		if set, ok := t.Pick(free, free, k, con); ok && k > 1 {
 			best = append(best, *ringOf(t, set))
 		}

@@ -34,5 +34,10 @@ var (
 )
 
 func registerMetrics() {
-	registerOnce.Do(func() { legacyregistry.MustRegister(repairs, requirementsLost, hardwareEvents) })
+	registerOnce.Do(func() {
+		legacyregistry.MustRegister(repairs, requirementsLost, hardwareEvents)
+		for _, reason := range []string{reasonGPULost, reasonGPUUnhealthy, reasonGPUPartitioned, reasonGPUDegraded, reasonLinkDegraded, reasonGPURecovered, reasonLinkRecovered} {
+			hardwareEvents.WithLabelValues(reason) // so that the first event is an increase
+		}
+	})
 }

@@ -15,8 +15,10 @@ type metrics struct {
 	registry     *prometheus.Registry
 	gpus         prometheus.Gauge
 	healthy      prometheus.Gauge
+	degraded     prometheus.Gauge
 	problems     prometheus.Gauge
 	links        *prometheus.GaugeVec
+	fabric       prometheus.Gauge
 	readDuration prometheus.Histogram
 	readErrors   prometheus.Counter
 	writes       *prometheus.CounterVec
@@ -35,10 +37,12 @@ func newMetrics() *metrics {
 		registry: prometheus.NewRegistry(),
 		gpus:     gauge("gpus", "GPUs in the last good graph."),
 		healthy:  gauge("gpus_healthy", "GPUs in the last good graph that can be given out whole."),
+		degraded: gauge("gpus_degraded", "GPUs of the healthy ones that may be used only alone, never with others."),
 		problems: gauge("problems", "Things the last good reading had to do without."),
 		links: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "nvtopo", Subsystem: "exporter", Name: "links", Help: "Pairs of GPUs in the last good graph by link class.",
 		}, []string{"class"}),
+		fabric: gauge("fabric_links", "NVLinks, or the like of other vendors, added up over the pairs of GPUs in the last good graph."),
 		readDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "nvtopo", Subsystem: "exporter", Name: "read_duration_seconds", Help: "Time to read the source.",
 			// From a static source to a driver that no longer answers.
@@ -51,7 +55,7 @@ func newMetrics() *metrics {
 		writeErrors: counters("write_errors_total", "Failed writes to the API server by object."),
 		lastSuccess: gauge("last_success_timestamp_seconds", "Unix time at which the published objects last agreed with a reading."),
 	}
-	m.registry.MustRegister(m.gpus, m.healthy, m.problems, m.links, m.readDuration, m.readErrors, m.writes, m.writeErrors, m.lastSuccess)
+	m.registry.MustRegister(m.gpus, m.healthy, m.degraded, m.problems, m.links, m.fabric, m.readDuration, m.readErrors, m.writes, m.writeErrors, m.lastSuccess)
 	for _, o := range []string{objectSpec, objectStatus, objectLabels, objectLease} {
 		m.writes.WithLabelValues(o)
 		m.writeErrors.WithLabelValues(o)
@@ -70,13 +74,20 @@ const (
 func (m *metrics) read(g *nvtopo.Graph, problems int) {
 	m.gpus.Set(float64(g.Len()))
 	m.healthy.Set(float64(g.Healthy().Len()))
+	m.degraded.Set(float64(g.Degraded().Len()))
 	m.problems.Set(float64(problems))
 	m.links.Reset()
+	fabric := 0
 	for j := range g.Len() {
 		for i := range j {
-			m.links.WithLabelValues(g.Link(i, j).Class.String()).Inc()
+			class := g.Link(i, j).Class
+			m.links.WithLabelValues(class.String()).Inc()
+			if class.IsFabric() {
+				fabric += class.Lanes
+			}
 		}
 	}
+	m.fabric.Set(float64(fabric))
 }
 
 // wrote counts a write by its result and returns err.

@@ -14,6 +14,7 @@ func TestMetricsFollowReadingsAndWrites(t *testing.T) {
 	r := newRig(t, Config{})
 	sick := uniform(t, 4, "NVIDIA H200", "NV18")
 	sick.GPUs[2].Unhealthy = "Xid 79"
+	sick.GPUs[3].Degraded = "NVLink error"
 	r.src.graph, r.src.problems = sick, []Problem{{GPU: "GPU-2", Text: "x"}}
 	r.publish(t)
 	r.src.err = errors.New("no answer")
@@ -21,9 +22,15 @@ func TestMetricsFollowReadingsAndWrites(t *testing.T) {
 		t.Fatal("no error")
 	}
 	const want = `
+# HELP nvtopo_exporter_fabric_links NVLinks, or the like of other vendors, added up over the pairs of GPUs in the last good graph.
+# TYPE nvtopo_exporter_fabric_links gauge
+nvtopo_exporter_fabric_links 108
 # HELP nvtopo_exporter_gpus GPUs in the last good graph.
 # TYPE nvtopo_exporter_gpus gauge
 nvtopo_exporter_gpus 4
+# HELP nvtopo_exporter_gpus_degraded GPUs of the healthy ones that may be used only alone, never with others.
+# TYPE nvtopo_exporter_gpus_degraded gauge
+nvtopo_exporter_gpus_degraded 1
 # HELP nvtopo_exporter_gpus_healthy GPUs in the last good graph that can be given out whole.
 # TYPE nvtopo_exporter_gpus_healthy gauge
 nvtopo_exporter_gpus_healthy 3
@@ -53,7 +60,7 @@ nvtopo_exporter_writes_total{object="spec"} 1
 nvtopo_exporter_writes_total{object="status"} 2
 `
 	names := []string{
-		"nvtopo_exporter_gpus", "nvtopo_exporter_gpus_healthy", "nvtopo_exporter_links", "nvtopo_exporter_problems",
+		"nvtopo_exporter_gpus", "nvtopo_exporter_gpus_healthy", "nvtopo_exporter_gpus_degraded", "nvtopo_exporter_links", "nvtopo_exporter_fabric_links", "nvtopo_exporter_problems",
 		"nvtopo_exporter_read_errors_total", "nvtopo_exporter_write_errors_total", "nvtopo_exporter_writes_total",
 		"nvtopo_exporter_last_success_timestamp_seconds",
 	}

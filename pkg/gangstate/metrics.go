@@ -3,10 +3,13 @@
 package gangstate
 
 import (
+	"math"
 	"sync"
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 const subsystem = "scheduler_nvtopo"
@@ -33,11 +36,7 @@ var (
 func (g *Gangs) RegisterMetrics() {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(attempts, rollBacks, rollBackEvictions)
-		legacyregistry.CustomMustRegister(&collector{gangs: g, desc: metrics.NewDesc(
-			metrics.BuildFQName("", subsystem, "gangs"),
-			"Gangs by state: incomplete (members are missing, or what it asks for cannot be read), waiting (for room or a better level), "+
-				"on_the_way (its members are being placed) and bound (nobody is left to place).",
-			[]string{"state"}, nil, metrics.ALPHA, "")})
+		legacyregistry.CustomMustRegister(newCollector(g))
 	})
 }
 
@@ -61,18 +60,37 @@ func (a *attempt) result(done, fresh bool) string {
 // collector reports the gangs when it is scraped.
 type collector struct {
 	metrics.BaseStableCollector
-	gangs *Gangs
-	desc  *metrics.Desc
+	gangs          *Gangs
+	states, reduce *metrics.Desc
+}
+
+func newCollector(g *Gangs) *collector {
+	return &collector{
+		gangs: g,
+		states: metrics.NewDesc(metrics.BuildFQName("", subsystem, "gangs"),
+			"Gangs by state: incomplete (members are missing, or what it asks for cannot be read), waiting (for room or a better level), "+
+				"on_the_way (its members are being placed) and bound (nobody is left to place).",
+			[]string{"state"}, nil, metrics.ALPHA, ""),
+		reduce: metrics.NewDesc(metrics.BuildFQName("", subsystem, "gang_allreduce_seconds"),
+			"Estimated time of an all-reduce of 100 MB over all members of a gang that is bound, as written when it was placed; none if a bandwidth is not known.",
+			[]string{"gang"}, nil, metrics.ALPHA, ""),
+	}
 }
 
 // DescribeWithStability implements metrics.StableCollector.
-func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) { ch <- c.desc }
+func (c *collector) DescribeWithStability(ch chan<- *metrics.Desc) {
+	ch <- c.states
+	ch <- c.reduce
+}
 
 // CollectWithStability implements metrics.StableCollector.
 func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	states := c.gangs.states()
 	for _, state := range []string{stateIncomplete, stateWaiting, stateOnTheWay, stateBound} {
-		ch <- metrics.NewLazyConstMetric(c.desc, metrics.GaugeValue, float64(states[state]), state)
+		ch <- metrics.NewLazyConstMetric(c.states, metrics.GaugeValue, float64(states[state]), state)
+	}
+	for gang, seconds := range c.gangs.reduces() {
+		ch <- metrics.NewLazyConstMetric(c.reduce, metrics.GaugeValue, seconds, gang)
 	}
 }
 
@@ -102,4 +120,41 @@ func (g *Gangs) states() map[string]int {
 		}
 	}
 	return states
+}
+
+// reduces are the estimated seconds of an all-reduce of each bound gang, as its placement has it.
+func (g *Gangs) reduces() map[string]float64 {
+	out := map[string]float64{}
+	for gang, text := range g.placements() {
+		p, err := gangrequest.ParsePlacement(text)
+		if err != nil { // who wrote something else there has it for themselves
+			continue
+		}
+		if ms := float64(p.Estimate.Hierarchical); ms > 0 && !math.IsInf(ms, 1) {
+			out[gang] = ms / 1e3
+		}
+	}
+	return out
+}
+
+// placements are what is written of bound gangs: on the PodGroup, or on a member.
+func (g *Gangs) placements() map[string]string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := map[string]string{}
+	for key, x := range g.gangs {
+		if x.attempt != nil || x.bound() == 0 || len(x.unbound()) > 0 {
+			continue
+		}
+		if group := g.group[key]; group != nil && group.Annotations[gangrequest.PlacementKey] != "" {
+			out[key.String()] = group.Annotations[gangrequest.PlacementKey]
+			continue
+		}
+		for _, p := range x.pods {
+			if text := p.Annotations[gangrequest.PlacementKey]; text != "" {
+				out[key.String()] = text
+			}
+		}
+	}
+	return out
 }

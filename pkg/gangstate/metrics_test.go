@@ -3,9 +3,12 @@
 package gangstate
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 // TestStates follows a gang, beside one that lacks a member, from its first pod to its end.
@@ -56,6 +59,44 @@ func TestResultsOfAttempts(t *testing.T) {
 			t.Parallel()
 			if got := tc.attempt.result(tc.done, tc.fresh); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestReduces: of gangs of one member, whose placement says how long an all-reduce takes.
+func TestReduces(t *testing.T) {
+	t.Parallel()
+	placement := func(hierarchical gangrequest.Millis) string {
+		text, err := (&gangrequest.Placement{Level: "node", Estimate: gangrequest.Estimate{Hierarchical: hierarchical}}).Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	tests := map[string]struct {
+		placement string
+		bound     bool
+		want      map[string]float64
+	}{
+		"bound":                      {placement(33.5), true, map[string]float64{`gang ns/a`: 0.0335}},
+		"not bound yet":              {placement(33.5), false, map[string]float64{}},
+		"a bandwidth is not known":   {placement(gangrequest.Millis(math.Inf(1))), true, map[string]float64{}},
+		"nothing was written":        {"", true, map[string]float64{}},
+		"what nobody of ours writes": {`{"estimateMs":{"hierarchical":1}}`, true, map[string]float64{}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, 0, 1, false)
+			p := member("a", 1, "a-0", 0)
+			p.Annotations[gangrequest.PlacementKey] = tc.placement
+			if tc.bound {
+				p.Spec.NodeName = "n"
+			}
+			r.gangs.SetPod(p)
+			if diff := cmp.Diff(tc.want, r.gangs.reduces()); diff != "" {
+				t.Errorf("(-want,+got)\n%s", diff)
 			}
 		})
 	}

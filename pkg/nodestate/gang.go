@@ -147,7 +147,7 @@ func (g *gangChoice) allocate(m *GangMember, x *cell, info fwk.NodeInfo) (*alloc
 		return nil, reason
 	}
 	a.Assumed, a.Enforced = now.UTC(), n.Enforced(now)
-	choices.WithLabelValues(placement.LinkClass(u, a)).Inc()
+	countChoice(u, a)
 	return a, placement.Fits
 }
 

@@ -8,8 +8,11 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/reservations"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/topologies"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
 const subsystem = "scheduler_nvtopo"
@@ -21,6 +24,12 @@ var (
 		Subsystem: subsystem, Name: "choices_total", StabilityLevel: metrics.ALPHA,
 		Help: "Choices of devices made in Reserve, by the class of the weakest link of the ring; empty for one GPU or none.",
 	}, []string{"link_class"})
+	choiceShare = metrics.NewHistogram(&metrics.HistogramOpts{
+		Subsystem: subsystem, Name: "choice_bandwidth_ratio", StabilityLevel: metrics.ALPHA,
+		Help: "Bandwidth of the ring of a choice of two devices or more against the best of as many on the empty machine.",
+		// The last but one tells choices that are the best there can be from all others.
+		Buckets: []float64{0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1},
+	})
 	malformedAllocations = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem: subsystem, Name: "malformed_allocations_total", StabilityLevel: metrics.ALPHA,
 		Help: "Allocation annotations that could not be read; their pods are known by count only.",
@@ -119,7 +128,16 @@ func (c *stateCollector) CollectWithStability(ch chan<- metrics.Metric) {
 // registerMetrics registers everything for the process's one State.
 func registerMetrics(s *State) {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(choices, malformedAllocations, malformedTopologies)
+		legacyregistry.MustRegister(choices, choiceShare, malformedAllocations, malformedTopologies)
 		legacyregistry.CustomMustRegister(newStateCollector(s))
+		legacyregistry.CustomMustRegister(newFigureCollector(s))
 	})
+}
+
+// countChoice takes note of a choice made in Reserve.
+func countChoice(u *usage.Usage, a *allocation.Allocation) {
+	choices.WithLabelValues(placement.LinkClass(u, a)).Inc()
+	if share, ok := placement.RingShare(u, a); ok {
+		choiceShare.Observe(share)
+	}
 }

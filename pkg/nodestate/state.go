@@ -208,7 +208,7 @@ func (s *State) Reserve(d *placement.Demand, pod *v1.Pod, info fwk.NodeInfo, sna
 	now := s.clock.Now()
 	a.Assumed, a.Enforced = now.UTC(), u.Node.Enforced(now)
 	if a, reason = s.record(d, pod, x, a, nil); reason == placement.Fits {
-		choices.WithLabelValues(placement.LinkClass(u, a)).Inc()
+		countChoice(u, a)
 	}
 	return a, reason
 }

@@ -91,6 +91,23 @@ func LinkClass(u *usage.Usage, a *allocation.Allocation) string {
 	return ""
 }
 
+// RingShare is how fast the first resource's ring is against the best of as many devices on the
+// empty machine, from 0 to 1; ok is false if there is no ring, or its bandwidth is not known.
+func RingShare(u *usage.Usage, a *allocation.Allocation) (share float64, ok bool) {
+	for _, accel := range u.Node.Accels {
+		m := a.Mask(accel.Resource, accel.Graph)
+		if m == 0 {
+			continue
+		}
+		ring, best := accel.Tables.Ring(m), accel.Tables.Best(m.Len())
+		if m.Len() < 2 || best <= 0 {
+			return 0, false
+		}
+		return min(1, float64(ring)/float64(best)), true
+	}
+	return 0, false
+}
+
 // chooseCPUs takes as many CPUs as the pod asks for (rounded up), spread over the
 // NUMA nodes of the choice; none where that many are not left, since a cpuset
 // smaller than the request would only slow the pod down.

@@ -3,6 +3,7 @@
 package alerts
 
 import (
+	"embed"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -17,10 +18,21 @@ import (
 	"github.com/nvtopo/nvtopo/manifests"
 )
 
-const (
-	folder  = "pools/alerts" // in manifests.Pools
-	runbook = "https://github.com/nvtopo/nvtopo/blob/main/docs/pools.md#"
-)
+const docs = "https://github.com/nvtopo/nvtopo/blob/main/docs/"
+
+// ruleSet is a PrometheusRule with promtool's tests beside it.
+type ruleSet struct {
+	files   embed.FS
+	folder  string
+	file    string
+	runbook string // the page that says what to do, and a #
+	alerts  int    // as many there are at least
+}
+
+var ruleSets = map[string]ruleSet{
+	"placement": {manifests.Alerts, "alerts", "placement.yaml", docs + "monitoring.md#", 10},
+	"pools":     {manifests.Pools, "pools/alerts", "pools.yaml", docs + "pools.md#", 8},
+}
 
 // ruleFile is the part of a PrometheusRule that is looked at.
 type ruleFile struct {
@@ -43,8 +55,15 @@ func TestPromtool(t *testing.T) {
 	if _, err := os.Stat(promtool); err != nil {
 		t.Fatalf("promtool is not built (make bin/promtool): %v", err)
 	}
+	for name, set := range ruleSets {
+		t.Run(name, func(t *testing.T) { set.promtool(t, promtool) })
+	}
+}
+
+func (s ruleSet) promtool(t *testing.T, promtool string) {
+	t.Helper()
 	var all struct{ Spec any }
-	if err := yaml.Unmarshal(source(t, "pools.yaml"), &all); err != nil {
+	if err := yaml.Unmarshal(s.source(t, s.file), &all); err != nil {
 		t.Fatal(err)
 	}
 	rules, err := yaml.Marshal(all.Spec)
@@ -53,12 +72,12 @@ func TestPromtool(t *testing.T) {
 	}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "rules.yaml"), rules)
-	for _, name := range testFiles(t) {
-		write(t, filepath.Join(dir, name), source(t, name))
+	for _, name := range s.testFiles(t) {
+		write(t, filepath.Join(dir, name), s.source(t, name))
 	}
 	for _, args := range [][]string{
 		{"check", "rules", "--lint=all", "--lint-fatal", "rules.yaml"},
-		append([]string{"test", "rules"}, testFiles(t)...),
+		append([]string{"test", "rules"}, s.testFiles(t)...),
 	} {
 		cmd := exec.CommandContext(t.Context(), promtool, args...)
 		cmd.Dir = dir
@@ -73,8 +92,23 @@ func TestPromtool(t *testing.T) {
 
 // TestEveryAlertFiresInATest: none can be left out of the tests by mistake.
 func TestEveryAlertFiresInATest(t *testing.T) {
+	for name, set := range ruleSets {
+		t.Run(name, func(t *testing.T) {
+			fires := set.firing(t)
+			for _, r := range set.rules(t) {
+				if r.Alert != "" && !fires[r.Alert] {
+					t.Errorf("no test has %s fire", r.Alert)
+				}
+			}
+		})
+	}
+}
+
+// firing are the alerts that some test has fire.
+func (s ruleSet) firing(t *testing.T) map[string]bool {
+	t.Helper()
 	fires := map[string]bool{}
-	for _, name := range testFiles(t) {
+	for _, name := range s.testFiles(t) {
 		var file struct {
 			Tests []struct {
 				AlertRuleTest []struct {
@@ -83,7 +117,7 @@ func TestEveryAlertFiresInATest(t *testing.T) {
 				} `json:"alert_rule_test"`
 			}
 		}
-		if err := yaml.Unmarshal(source(t, name), &file); err != nil {
+		if err := yaml.Unmarshal(s.source(t, name), &file); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for _, group := range file.Tests {
@@ -92,42 +126,46 @@ func TestEveryAlertFiresInATest(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range rules(t) {
-		if r.Alert != "" && !fires[r.Alert] {
-			t.Errorf("no test has %s fire", r.Alert)
-		}
-	}
+	return fires
 }
 
 // TestEveryAlertSaysWhatToDo: that the headings of the runbook are there is a test of docs.
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
-	alerts := 0
-	for _, r := range rules(t) {
-		if r.Alert == "" {
-			continue
-		}
-		alerts++
-		if severity := r.Labels["severity"]; !slices.Contains([]string{"info", "warning"}, severity) {
-			t.Errorf("%s: severity %q", r.Alert, severity)
-		}
-		for _, key := range []string{"summary", "description"} {
-			if r.Annotations[key] == "" {
-				t.Errorf("%s has no %s", r.Alert, key)
+	for name, set := range ruleSets {
+		t.Run(name, func(t *testing.T) {
+			alerts := 0
+			for _, r := range set.rules(t) {
+				if r.Alert != "" {
+					alerts++
+					r.saysWhatToDo(t, set.runbook)
+				}
 			}
-		}
-		if got, want := r.Annotations["runbook_url"], runbook+strings.ToLower(r.Alert); got != want {
-			t.Errorf("%s: runbook_url %q, want %q", r.Alert, got, want)
-		}
-	}
-	if alerts < 8 {
-		t.Errorf("only %d alerts", alerts)
+			if alerts < set.alerts {
+				t.Errorf("only %d alerts", alerts)
+			}
+		})
 	}
 }
 
-func rules(t *testing.T) []rule {
+func (r *rule) saysWhatToDo(t *testing.T, runbook string) {
+	t.Helper()
+	if severity := r.Labels["severity"]; !slices.Contains([]string{"info", "warning", "critical"}, severity) {
+		t.Errorf("%s: severity %q", r.Alert, severity)
+	}
+	for _, key := range []string{"summary", "description"} {
+		if r.Annotations[key] == "" {
+			t.Errorf("%s has no %s", r.Alert, key)
+		}
+	}
+	if got, want := r.Annotations["runbook_url"], runbook+strings.ToLower(r.Alert); got != want {
+		t.Errorf("%s: runbook_url %q, want %q", r.Alert, got, want)
+	}
+}
+
+func (s ruleSet) rules(t *testing.T) []rule {
 	t.Helper()
 	var file ruleFile
-	if err := yaml.Unmarshal(source(t, "pools.yaml"), &file); err != nil {
+	if err := yaml.Unmarshal(s.source(t, s.file), &file); err != nil {
 		t.Fatal(err)
 	}
 	var all []rule
@@ -137,11 +175,11 @@ func rules(t *testing.T) []rule {
 	return all
 }
 
-func testFiles(t *testing.T) []string {
+func (s ruleSet) testFiles(t *testing.T) []string {
 	t.Helper()
-	paths, err := fs.Glob(manifests.Pools, folder+"/*_test.yaml")
+	paths, err := fs.Glob(s.files, s.folder+"/*_test.yaml")
 	if err != nil || len(paths) == 0 {
-		t.Fatalf("no tests in %s: %v", folder, err)
+		t.Fatalf("no tests in %s: %v", s.folder, err)
 	}
 	var names []string
 	for _, path := range paths {
@@ -150,9 +188,9 @@ func testFiles(t *testing.T) []string {
 	return names
 }
 
-func source(t *testing.T, name string) []byte {
+func (s ruleSet) source(t *testing.T, name string) []byte {
 	t.Helper()
-	text, err := manifests.Pools.ReadFile(folder + "/" + name)
+	text, err := s.files.ReadFile(s.folder + "/" + name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/placement"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// reduceBytes is the size of the all-reduce that is estimated: 100 MB, as for gangs.
+const reduceBytes = 100e6
+
+// figures are what operators watch of GPUs, links and pods: what the metrics of figureCollector
+// show. Nothing is decided by them.
+type figures struct {
+	gpus   map[string]*gpuFigures // by model
+	groups map[groupKey]*groupFigures
+	pods   []podFigures
+
+	counters map[string]*placement.GroupCounter // by resource
+}
+
+// gpuFigures are numbers of GPUs; each is counted once.
+type gpuFigures struct {
+	used     int // by pods
+	free     int // with a free partner as fast as any on the machine
+	stranded int // free without such a partner
+	unusable int // not used and not to be had: unhealthy, or of a node where nothing goes
+}
+
+type groupKey struct {
+	model string
+	gpus  int
+	class string // of the best ring of so many GPUs
+}
+
+// groupFigures are numbers of disjoint linked groups.
+type groupFigures struct{ free, capacity, freeGPUs int }
+
+// possible is how many groups as many free GPUs could be.
+func (g *groupFigures) possible(gpus int) int { return min(g.capacity, g.freeGPUs/gpus) }
+
+// podFigures are of a pod of two GPUs or more.
+type podFigures struct {
+	namespace, name, node string
+	numa, leastNUMA       int     // NUMA nodes that its GPUs are on, and the fewest that so many can be on
+	reduce                float64 // seconds of an all-reduce of reduceBytes; 0 if it is not known
+}
+
+// figures reads the informers' stores. It takes some microseconds for each pod of a node with
+// GPUs, and is meant for a scrape.
+func (s *State) figures() *figures {
+	f := &figures{gpus: map[string]*gpuFigures{}, groups: map[groupKey]*groupFigures{}, counters: map[string]*placement.GroupCounter{}}
+	if s.stores.nodes == nil || !s.Synced() {
+		return f
+	}
+	nodes, err := s.stores.nodes.List(labels.Everything())
+	if err != nil {
+		klog.Background().Error(err, "Listing nodes failed")
+		return f
+	}
+	tree := s.Fabric().Tree
+	for _, node := range nodes {
+		x := s.cells.get(node.Name)
+		if x == nil {
+			continue
+		}
+		n := x.entry.Node()
+		if n == nil || n.NodeUID != node.UID {
+			continue
+		}
+		open := s.topologies.CheckGraph(x.entry, n, node.UID) == placement.Fits && takesPods(node, tree)
+		f.add(s, s.inputFromStores(x, n), open)
+	}
+	return f
+}
+
+// takesPods reports whether pods may go to a node at all.
+func takesPods(node *v1.Node, tree *fabric.Tree) bool {
+	if node.Spec.Unschedulable {
+		return false
+	}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
+			return false
+		}
+	}
+	at, ok := tree.Node(node.Name)
+	for depth := 1; ok && depth <= tree.Depth(); depth++ {
+		if tree.Domains(depth)[tree.DomainOf(depth, at)].Excluded != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// inputFromStores is what the usage of a node is computed from outside of a scheduling cycle.
+func (s *State) inputFromStores(x *cell, n *usage.Node) *usage.Input {
+	reserved := x.reserved.View() // before the pods, see usage
+	var pods usage.LivePods
+	for _, p := range s.nodes.podsOn(n.Name) {
+		if p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
+			pods = append(pods, usage.NewLivePod(p))
+		}
+	}
+	return &usage.Input{
+		Node: n, Now: s.clock.Now(), Pods: pods, Listed: pods, Reservations: reserved.Reservations, Reader: &reader{s: s, reserved: reserved},
+	}
+}
+
+// add takes in a node. open: pods may go there.
+func (f *figures) add(s *State, in *usage.Input, open bool) {
+	u := usage.Compute(in)
+	for i := range in.Node.Accels {
+		f.addAccel(in, u, i, open)
+	}
+	for j := range in.Pods.Len() {
+		f.addPod(s, in.Node, in.Pods.Pod(j))
+	}
+}
+
+// addPod takes in a pod by the first resource that it has devices of.
+func (f *figures) addPod(s *State, n *usage.Node, pod *v1.Pod) {
+	for _, accel := range n.Accels {
+		if set := s.devicesOf(pod, n, accel); set != 0 {
+			if set.Len() > 1 {
+				f.pods = append(f.pods, podFiguresOf(pod, accel, set))
+			}
+			return
+		}
+	}
+}
+
+func (f *figures) addAccel(in *usage.Input, u *usage.Usage, i int, open bool) {
+	accel := in.Node.Accels[i]
+	model := modelOf(accel.Graph)
+	g := f.gpus[model]
+	if g == nil {
+		g = &gpuFigures{}
+		f.gpus[model] = g
+	}
+	used := u.Used[i].Len() + u.Counted[i]
+	g.used += used
+	if !open {
+		g.unusable += max(0, accel.Graph.Len()-used)
+		return
+	}
+	free := max(0, u.FreeAt(i).Len()-u.Counted[i])
+	g.unusable += max(0, accel.Graph.Len()-used-free)
+	paired := free // of a machine without a second GPU
+	counter := f.counters[accel.Resource]
+	if counter == nil {
+		counter = placement.NewGroupCounter(accel.Resource)
+		f.counters[accel.Resource] = counter
+	}
+	empty := in.Node.Emptied()
+	for _, k := range placement.GroupSizes() {
+		class, ok := placement.BestClass(accel.Tables, k)
+		if !ok {
+			continue
+		}
+		linked := counter.Count(u, i, k, in.Now, placement.BesideInput(*in)).Linked
+		if k == 2 {
+			paired = min(free, 2*linked)
+		}
+		key := groupKey{model, k, class.String()}
+		if f.groups[key] == nil {
+			f.groups[key] = &groupFigures{}
+		}
+		f.groups[key].free += linked
+		f.groups[key].capacity += counter.Capacity(empty, i, k, in.Now).Linked
+		f.groups[key].freeGPUs += placement.Intact(u, i)
+	}
+	g.free += paired
+	g.stranded += free - paired
+}
+
+// modelOf is the model of a node's GPUs; "mixed" if there are several.
+func modelOf(g *nvtopo.Graph) string {
+	if g.Len() == 0 {
+		return ""
+	}
+	if slices.ContainsFunc(g.GPUs, func(d nvtopo.GPU) bool { return d.Model != g.GPUs[0].Model }) {
+		return "mixed"
+	}
+	return g.GPUs[0].Model
+}
+
+// devicesOf are the devices of one resource that a bound pod has: by its annotation, and without
+// one by kubelet's record.
+func (s *State) devicesOf(pod *v1.Pod, n *usage.Node, accel *usage.Accel) nvtopo.Mask {
+	if a := s.allocationOf(pod, n.Name); a != nil {
+		return a.Mask(accel.Resource, accel.Graph)
+	}
+	var set nvtopo.Mask
+	for _, r := range n.Records[pod.UID] {
+		for i := range accel.Graph.GPUs {
+			if r.Resource == accel.Resource && slices.Contains(r.GPUs, accel.Graph.GPUs[i].UUID) {
+				set |= nvtopo.MaskOf(i)
+			}
+		}
+	}
+	return set
+}
+
+func podFiguresOf(pod *v1.Pod, accel *usage.Accel, set nvtopo.Mask) podFigures {
+	t := accel.Tables
+	p := podFigures{
+		namespace: pod.Namespace, name: pod.Name, node: pod.Spec.NodeName, numa: t.NUMACount(set), leastNUMA: t.MinNUMA(set.Len()),
+	}
+	if ring := t.Ring(set); ring > 0 {
+		p.reduce = nvtopo.CostModel{Bandwidth: ring, Latency: t.Latency(set)}.AllReduce(nvtopo.AlgorithmRing, set.Len(), reduceBytes)
+	}
+	return p
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestate
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+
+	"github.com/nvtopo/nvtopo/pkg/placement"
+)
+
+// stockByNode gives the State stores with these pods, by node too.
+func (r *rig) stockByNode(t *testing.T, pods ...*v1.Pod) {
+	t.Helper()
+	r.stock(t, pods...)
+	byNode := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{podsByNode: nodeOfPod})
+	for _, p := range pods {
+		if err := byNode.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.nodes = informerNodes{nodes: r.stores.nodes, pods: byNode}
+	r.lists.in.Store(true)
+}
+
+const v100 = "Tesla V100-SXM2-32GB"
+
+// TestFiguresOfAMachine: of a DGX-1 with V100, on which {0,1,2,3} and {4,5,6,7} are the halves. Its
+// fast pairs have two NVLinks: 0-3, 0-4, 1-2, 1-5, 2-3, 4-7, 5-6, 6-7.
+func TestFiguresOfAMachine(t *testing.T) {
+	tests := map[string]struct {
+		arrange func(t *testing.T, r *rig) []*v1.Pod
+		want    gpuFigures
+		pairs   groupFigures // of two GPUs
+	}{
+		"nothing runs": {
+			arrange: func(*testing.T, *rig) []*v1.Pod { return nil },
+			want:    gpuFigures{free: 8}, pairs: groupFigures{free: 4, capacity: 4, freeGPUs: 8},
+		},
+		"what is left are two fast pairs": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				return []*v1.Pod{on(t, r.State, gpuPod("a", 4), "n", 0, 1, 2, 3)}
+			},
+			want: gpuFigures{used: 4, free: 4}, pairs: groupFigures{free: 2, capacity: 4, freeGPUs: 4},
+		},
+		"0 and 2 are left, which are no fast pair": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				return []*v1.Pod{on(t, r.State, gpuPod("a", 6), "n", 1, 3, 4, 5, 6, 7)}
+			},
+			want: gpuFigures{used: 6, stranded: 2}, pairs: groupFigures{free: 0, capacity: 4, freeGPUs: 2},
+		},
+		"a pod that has ended holds nothing": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				p := on(t, r.State, gpuPod("a", 4), "n", 0, 1, 2, 3)
+				p.Status.Phase = v1.PodSucceeded
+				return []*v1.Pod{p}
+			},
+			want: gpuFigures{free: 8}, pairs: groupFigures{free: 4, capacity: 4, freeGPUs: 8},
+		},
+		"a node that is cordoned": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				r.node.Spec.Unschedulable = true
+				return []*v1.Pod{on(t, r.State, gpuPod("a", 1), "n", 0)}
+			},
+			want: gpuFigures{used: 1, unusable: 7},
+		},
+		"a node that is not ready": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				r.node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionUnknown}}
+				return nil
+			},
+			want: gpuFigures{unusable: 8},
+		},
+		"a graph that is stale": {
+			arrange: func(t *testing.T, r *rig) []*v1.Pod {
+				t.Helper()
+				r.unvouch(t, placement.StaleGraph)
+				return nil
+			},
+			want: gpuFigures{unusable: 8},
+		},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, "dgx1-v100")
+			r.stockByNode(t, tc.arrange(t, r)...)
+			f := r.figures()
+			if diff := cmp.Diff(map[string]*gpuFigures{v100: &tc.want}, f.gpus, cmp.AllowUnexported(gpuFigures{})); diff != "" {
+				t.Errorf("GPUs (-want,+got)\n%s", diff)
+			}
+			got := groupFigures{}
+			if g := f.groups[groupKey{v100, 2, "NV2"}]; g != nil {
+				got = *g
+			}
+			if diff := cmp.Diff(tc.pairs, got, cmp.AllowUnexported(groupFigures{})); diff != "" {
+				t.Errorf("pairs (-want,+got)\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestFiguresAsMetrics: what is scraped of three pods, one of which has no ring.
+func TestFiguresAsMetrics(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.stockByNode(t,
+		on(t, r.State, gpuPod("near", 2), "n", 0, 3), on(t, r.State, gpuPod("far", 2), "n", 1, 5), on(t, r.State, gpuPod("one", 1), "n", 2))
+	registry := metrics.NewKubeRegistry()
+	registry.CustomMustRegister(newFigureCollector(r.State))
+	const want = `
+# HELP scheduler_nvtopo_gpus [ALPHA] GPUs by model and state, each in one: used; free (with a free partner as fast as any on the machine); stranded (free without one); unusable (not used and not to be had: unhealthy, or its node takes no pods).
+# TYPE scheduler_nvtopo_gpus gauge
+scheduler_nvtopo_gpus{model="Tesla V100-SXM2-32GB",state="free"} 2
+scheduler_nvtopo_gpus{model="Tesla V100-SXM2-32GB",state="stranded"} 1
+scheduler_nvtopo_gpus{model="Tesla V100-SXM2-32GB",state="unusable"} 0
+scheduler_nvtopo_gpus{model="Tesla V100-SXM2-32GB",state="used"} 5
+# HELP scheduler_nvtopo_pod_numa_nodes [ALPHA] NUMA nodes that the GPUs of a pod of two or more are on.
+# TYPE scheduler_nvtopo_pod_numa_nodes gauge
+scheduler_nvtopo_pod_numa_nodes{node_name="n",pod_name="far",pod_namespace="default"} 2
+scheduler_nvtopo_pod_numa_nodes{node_name="n",pod_name="near",pod_namespace="default"} 1
+# HELP scheduler_nvtopo_pod_numa_nodes_least [ALPHA] The fewest NUMA nodes that so many GPUs can be on, on the pod's node.
+# TYPE scheduler_nvtopo_pod_numa_nodes_least gauge
+scheduler_nvtopo_pod_numa_nodes_least{node_name="n",pod_name="far",pod_namespace="default"} 1
+scheduler_nvtopo_pod_numa_nodes_least{node_name="n",pod_name="near",pod_namespace="default"} 1
+`
+	names := []string{"scheduler_nvtopo_gpus", "scheduler_nvtopo_pod_numa_nodes", "scheduler_nvtopo_pod_numa_nodes_least"}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	for _, p := range r.figures().pods {
+		// Two NVLinks of 25 GB/s: 100 MB over two GPUs are 2 ms, and some microseconds of latency.
+		if p.reduce < 0.002 || p.reduce > 0.0021 {
+			t.Errorf("pod %s: all-reduce in %v s, want 2 ms", p.name, p.reduce)
+		}
+	}
+}
+
+// BenchmarkFigures: a scrape of 1000 nodes of eight GPUs, on each of which a pod has two.
+func BenchmarkFigures(b *testing.B) {
+	s := New(testConfig(), &tickClock{now: time.Unix(1_700_000_000, 0)})
+	s.lists.in.Store(true)
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{podsByNode: nodeOfPod})
+	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	for i := range 1000 {
+		name := "n" + strconv.Itoa(i)
+		node := addNode(b, s, name, "dgx1-v100")
+		if err := errors.Join(nodes.Add(node), pods.Add(on(b, s, gpuPod("p"+name, 2), name, i%4, 4+i%3))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.stores = informerStores{pods: corelisters.NewPodLister(pods), nodes: corelisters.NewNodeLister(nodes)}
+	s.pods, s.nodes = informerPods{s.stores.pods}, informerNodes{nodes: s.stores.nodes, pods: pods}
+	for b.Loop() {
+		if f := s.figures(); len(f.pods) != 1000 {
+			b.Fatalf("%d pods", len(f.pods))
+		}
+	}
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package placement
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// groupSizes are the sizes that are counted for people, greatest first: what jobs ask for.
+var groupSizes = [...]int{8, 4, 2, 1}
+
+// GroupSizes are the sizes of groups that are counted for people, greatest first.
+func GroupSizes() []int { return slices.Clone(groupSizes[:]) }
+
+// GroupCounter counts groups of GPUs for people: room for pods that ask for nothing but GPUs. Nodes
+// in the same state share an answer. It is not safe for concurrent use.
+type GroupCounter struct {
+	slots   *SlotCounter
+	demands map[int]*Demand // by GPUs
+	of      string          // the resource
+}
+
+// NewGroupCounter returns a counter of groups of one extended resource.
+func NewGroupCounter(of string) *GroupCounter {
+	return &GroupCounter{slots: NewSlotCounter(), demands: map[int]*Demand{}, of: of}
+}
+
+// Groups is how many groups of one size a node takes.
+type Groups struct {
+	Any    int // of any links
+	Linked int // whose best ring is as fast as the best of as many GPUs on the empty machine
+}
+
+// Demand is a pod of k GPUs under the shipped profile's defaults that asks for nothing else.
+func (c *GroupCounter) Demand(k int) *Demand {
+	if d := c.demands[k]; d != nil {
+		return d
+	}
+	asked := v1.ResourceList{v1.ResourceName(c.of): *resource.NewQuantity(int64(k), resource.DecimalSI)}
+	// A UID, since a reservation without one would be taken for that of no pod.
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "asked"}, Spec: v1.PodSpec{Containers: []v1.Container{{
+		Name: strconv.Itoa(k), Resources: v1.ResourceRequirements{Requests: asked, Limits: asked},
+	}}}}
+	r, err := podrequest.Parse(pod, &podrequest.Options{
+		Resources: []string{c.of}, DefaultPolicy: nvtopo.PolicyBestEffort, Supported: podrequest.AllPolicies(),
+	})
+	if err != nil { // a pod without annotations can always be read
+		return nil
+	}
+	c.demands[k] = &Demand{Request: r}
+	return c.demands[k]
+}
+
+// Count counts the groups of k GPUs of a node on which u is used, accel being the position of the
+// resource there. beside is what is used once some pods have been given more.
+func (c *GroupCounter) Count(u *usage.Usage, accel, k int, now time.Time, beside Beside) Groups {
+	slots, most := c.slots.Slots(u, c.Demand(k), now, beside)
+	if slots == nil {
+		return Groups{}
+	}
+	most = min(most, Intact(u, accel)/k)
+	return Groups{Any: min(slots.Count(nodeindex.Bands-1), most), Linked: min(slots.Count(nodeindex.BandBest), most)}
+}
+
+// Capacity counts the groups of k GPUs of a node with nothing on it; see usage.Node.Emptied.
+func (c *GroupCounter) Capacity(empty *usage.Node, accel, k int, now time.Time) Groups {
+	in := usage.Input{Node: empty, Now: now, Pods: usage.LivePods{}, Reader: usage.AnnotationReader{}}
+	return c.Count(empty.Empty, accel, k, now, BesideInput(in))
+}
+
+// Intact is how many free GPUs may be used together with others, those that pods known by number
+// may hold left out.
+func Intact(u *usage.Usage, accel int) int {
+	free, degraded := u.FreeAt(accel), u.Node.Accels[accel].Degraded
+	return max(0, min((free&^degraded).Len(), free.Len()-u.Counted[accel]))
+}
+
+// BesideInput computes usage anew from in and what members are given.
+func BesideInput(in usage.Input) Beside {
+	before := in.Reservations
+	return func(given []usage.Reservation) *usage.Usage {
+		in := in
+		in.Reservations = slices.Concat(before, given)
+		return usage.Compute(&in)
+	}
+}
+
+// BestClass is the link class of the best ring of k GPUs of a machine; ok is false for one GPU and
+// if the machine has not so many.
+func BestClass(t *nvtopo.Tables, k int) (class nvtopo.Class, ok bool) {
+	all := nvtopo.FullMask(t.Graph().Len())
+	if k < 2 || k > all.Len() {
+		return class, false
+	}
+	set, ok := t.Pick(all, all, k, nvtopo.Constraint{AllowMixedModels: true})
+	return t.RingClass(set), ok
+}

@@ -1,0 +1,5 @@
+module github.com/nvtopo/nvtopo/tools/dashboards
+
+go 1.26.0
+
+require github.com/grafana/grafana-foundation-sdk/go v0.0.18

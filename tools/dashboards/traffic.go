@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+// ofPods gives the series of dcgm-exporter our names of the labels of a pod.
+func ofPods(expr string) string {
+	return `sum by (pod_namespace, pod_name) (label_replace(label_replace(` + expr +
+		`, "pod_namespace", "$1", "namespace", "(.+)"), "pod_name", "$1", "pod", "(.+)"))`
+}
+
+const (
+	several = `max by (pod_namespace, pod_name) (scheduler_nvtopo_pod_allreduce_seconds)`
+	crosses = `(max by (pod_namespace, pod_name) (scheduler_nvtopo_pod_numa_nodes)` +
+		` > max by (pod_namespace, pod_name) (scheduler_nvtopo_pod_numa_nodes_least))`
+	ofPod = "{{pod_namespace}}/{{pod_name}}"
+)
+
+// traffic joins what nvtopo chose with what dcgm-exporter and node-exporter measure.
+func traffic() board {
+	return board{
+		file: "traffic.json", uid: "nvtopo-traffic", title: "nvtopo: traffic",
+		description: "What flows over the links that were chosen: needs dcgm-exporter and node-exporter, see docs/monitoring.md.",
+		rows: []row{
+			{"Pods of two GPUs or more", []panel{
+				{
+					"NVLink, sent", "", "Bps",
+					[]query{{`topk(10, ` + ofPods(`DCGM_FI_PROF_NVLINK_TX_BYTES`) + ` and on (pod_namespace, pod_name) ` + several + `)`, ofPod}},
+				},
+				{
+					"PCIe, sent", "", "Bps",
+					[]query{{`topk(10, ` + ofPods(`DCGM_FI_PROF_PCIE_TX_BYTES`) + ` and on (pod_namespace, pod_name) ` + several + `)`, ofPod}},
+				},
+				{
+					"PCIe, sent, of pods that span NUMA nodes without need", "", "Bps",
+					[]query{{ofPods(`DCGM_FI_PROF_PCIE_TX_BYTES`) + ` and on (pod_namespace, pod_name) ` + crosses, ofPod}},
+				},
+				{
+					"GPU use of pods with a slow estimate", "The mean of a pod's GPUs, of the ten slowest.", "percent",
+					[]query{{
+						`avg by (pod_namespace, pod_name) (label_replace(label_replace(DCGM_FI_DEV_GPU_UTIL,` +
+							` "pod_namespace", "$1", "namespace", "(.+)"), "pod_name", "$1", "pod", "(.+)"))` +
+							` and on (pod_namespace, pod_name) topk(10, ` + several + `)`, ofPod,
+					}},
+				},
+			}},
+			{"Nodes", []panel{
+				{
+					"Memory from another NUMA node than asked", "Pages a second.", "ops",
+					[]query{{`topk(10, sum by (instance) (rate(node_memory_numa_numa_miss_total[$__rate_interval])))`, "{{instance}}"}},
+				},
+				{
+					"Memory used by CPUs of another NUMA node", "Pages a second.", "ops",
+					[]query{{`topk(10, sum by (instance) (rate(node_memory_numa_other_node_total[$__rate_interval])))`, "{{instance}}"}},
+				},
+			}},
+		},
+	}
+}
