@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
@@ -73,5 +74,33 @@ func TestCheckPromisesWhatChooseMakes(t *testing.T) {
 	}
 	if fitted < 500 {
 		t.Errorf("only %d requests fitted", fitted)
+	}
+}
+
+// TestRingShare: on a DGX-1, where pairs of GPUs have two NVLinks, one or none.
+func TestRingShare(t *testing.T) {
+	n := nodeOf(t, "dgx1-v100")
+	tests := map[string]struct {
+		gpus   []int
+		wantOK bool
+		want   float64
+	}{
+		"two NVLinks":           {[]int{0, 3}, true, 1},
+		"one NVLink":            {[]int{0, 1}, true, 0.5},
+		"a ring over all eight": {[]int{0, 1, 2, 3, 4, 5, 6, 7}, true, 1},
+		"one GPU has no ring":   {[]int{0}, false, 0},
+		"no GPU":                {nil, false, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := allocation.Container{Name: "main", Resource: gpu}
+			for _, at := range tc.gpus {
+				c.GPUs = append(c.GPUs, n.Accels[0].Graph.GPUs[at].UUID)
+			}
+			got, ok := RingShare(n.Idle, &allocation.Allocation{Node: "n", Containers: []allocation.Container{c}})
+			if ok != tc.wantOK || got < tc.want-0.01 || got > tc.want+0.01 {
+				t.Errorf("share %v, %v; want %v, %v", got, ok, tc.want, tc.wantOK)
+			}
+		})
 	}
 }
