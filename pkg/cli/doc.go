@@ -9,6 +9,6 @@
 // file, line or field at fault, with its own exit code (see ExitCode). GPUs are always
 // read and printed by their index, never by their position in a graph.
 //
-// It changes nothing. It reads files and, with --node, one object of a cluster; check
-// reads every object that concerns GPUs.
+// It reads files and, of a cluster, the objects that concern GPUs. It changes nothing but
+// for `fabric label --apply`.
 package cli
