@@ -70,8 +70,16 @@ func BandOf(t *nvtopo.Tables, set nvtopo.Mask) int {
 }
 
 func band(k int, ring, best int64) int {
+	if k < 2 {
+		return BandBest
+	}
+	return BandOfRing(ring, best)
+}
+
+// BandOfRing is the band of a ring's bandwidth against the best of as many GPUs there.
+func BandOfRing(ring, best int64) int {
 	switch {
-	case k < 2 || ring >= best:
+	case ring >= best:
 		return BandBest
 	case 4*ring >= 3*best:
 		return BandThreeQuarter

@@ -22,10 +22,7 @@ func (p *Plugin) decide(c *Cycle, info fwk.NodeInfo) {
 	}
 	name := info.Node().Name
 	d := &allocation.Decision{
-		Version: allocation.DecisionVersion, Node: name, Gang: c.Planned != "", Scored: c.Scored, Refused: c.refused.ByName(),
-	}
-	if d.Gang { // the plan was made by other terms, and all other nodes are refused for it
-		d.Refused = nil
+		Version: allocation.DecisionVersion, Node: name, Scored: c.Scored, Refused: c.refused.ByName(),
 	}
 	score := 0
 	for i := range c.Ranked {
@@ -53,6 +50,21 @@ func (p *Plugin) decide(c *Cycle, info fwk.NodeInfo) {
 		}
 	}
 	c.Decision = d
+}
+
+// byPlan notes that the GPUs are those of a gang's plan. It was made by other terms, and all other
+// nodes are refused for it.
+func byPlan(d *allocation.Decision, a *allocation.Allocation) {
+	if d == nil {
+		return
+	}
+	d.Gang, d.Scored, d.Refused, d.Candidates = true, 0, nil, nil
+	if a.Ring == nil { // one GPU: any is as good
+		d.Band = nodeindex.BandBest
+		return
+	}
+	d.Band = nodeindex.BandOfRing(a.Ring.Bandwidth, d.BestRing)
+	d.Candidates = []allocation.Candidate{{Node: d.Node, Ring: a.Ring.Bandwidth}}
 }
 
 // offered is a candidate, with what is told of the chosen one only.

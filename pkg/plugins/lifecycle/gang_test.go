@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -15,9 +17,11 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodestate"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/plugins/lifecycle"
 	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
@@ -117,6 +121,16 @@ func TestAPlannedPodsWayThroughTheExtensionPoints(t *testing.T) {
 				a := g.state(t).Attempt("p", "n").Pending()
 				if got := a.Mask(gpuResource, g.state(t).Node("n").Accels[0].Graph); got != nvtopo.MaskOf(tc.gpus...) {
 					t.Errorf("it gets %v, want %v", got.Positions(), tc.gpus)
+				}
+				if slices.Contains(tc.plugins, topology.Name) {
+					tables := g.state(t).Node("n").Accels[0].Tables
+					want := &allocation.Decision{
+						Version: allocation.DecisionVersion, Node: "n", Gang: true, Band: nodeindex.BandOf(tables, nvtopo.MaskOf(tc.gpus...)),
+						BestRing: tables.Best(len(tc.gpus)), Candidates: []allocation.Candidate{{Node: "n", Ring: tables.Ring(nvtopo.MaskOf(tc.gpus...))}},
+					}
+					if diff := cmp.Diff(want, lifecycle.ReadCycle(state).Decision); diff != "" {
+						t.Errorf("the record of the decision (-want +got):\n%s", diff)
+					}
 				}
 			}
 			if got := g.allPhases(t); got != tc.wantPhase {

@@ -61,6 +61,7 @@ func (p *Plugin) choose(c *Cycle, pod *v1.Pod, info fwk.NodeInfo, snapshot fwk.N
 		case ended:
 			return nil, placement.PlanEnded
 		case a != nil:
+			byPlan(c.Decision, a)
 			return a, placement.Fits
 		}
 	}

@@ -101,8 +101,11 @@ func (g gathered) Create(ctx context.Context, e event.CreateEvent, q poolQueue) 
 	g.enqueue(ctx, e.Object, q)
 }
 
-// Update is of one that changed.
+// Update is of one that changed. With other labels it may have been another pool's before.
 func (g gathered) Update(ctx context.Context, e event.UpdateEvent, q poolQueue) {
+	if !maps.Equal(e.ObjectOld.GetLabels(), e.ObjectNew.GetLabels()) {
+		g.enqueue(ctx, e.ObjectOld, q)
+	}
 	g.enqueue(ctx, e.ObjectNew, q)
 }
 
