@@ -150,11 +150,6 @@ func (a *whatIf) serveAnswer(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("reading what is asked for: %v", err), http.StatusBadRequest)
 		return
 	}
-	// Before a process is started for it.
-	if _, err := whatif.ReadAsked(asked, "default"); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
 	answer, err := a.ask(r.Context(), a.write, asked)
 	switch {
 	case errors.Is(err, whatif.ErrAsked):

@@ -28,7 +28,6 @@ func TestWhatIfHandler(t *testing.T) {
 		"a question":           {method: http.MethodPost, path: whatif.Path, body: askedPod, want: http.StatusOK, wantBody: "asked by snapshot"},
 		"the snapshot":         {method: http.MethodGet, path: whatif.SnapshotPath, want: http.StatusOK, wantBody: "snapshot"},
 		"a question by GET":    {method: http.MethodGet, path: whatif.Path, want: http.StatusMethodNotAllowed},
-		"no pod":               {method: http.MethodPost, path: whatif.Path, want: http.StatusBadRequest, wantBody: "there is no pod"},
 		"too long":             {method: http.MethodPost, path: whatif.Path, body: strings.Repeat("x", maxAsked+1), want: http.StatusBadRequest, wantBody: "too large"},
 		"while another waits":  {method: http.MethodPost, path: whatif.Path, body: askedPod, busy: true, want: http.StatusTooManyRequests},
 		"at a standby":         {method: http.MethodPost, path: whatif.Path, body: askedPod, notReady: errors.New("does not lead"), want: http.StatusServiceUnavailable, wantBody: "does not lead"},
