@@ -32,6 +32,8 @@ const (
 	writeTime = time.Minute
 	// maxBodies bounds how many questions, of maxAsked bytes each, are read or wait at once.
 	maxBodies = 8
+	// maxAnswer bounds the size of an answer: 16 KiB for each of whatif.MaxAsked pods.
+	maxAnswer = 16 << 20
 	// maxWords bounds what is passed on of a failed child's words.
 	maxWords = 4 << 10
 	// lowPriority is the child's nice value.
@@ -56,11 +58,11 @@ func Child(ctx context.Context, write func(io.Writer) error, asked []byte) ([]by
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, "what-if", "--snapshot=-", "--file=/dev/fd/3", "--output=json")
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	cmd.Env = []string{"GOMAXPROCS=1"} // it needs nothing of this process's
 	cmd.ExtraFiles = []*os.File{file}
 	cmd.WaitDelay = time.Second
 	var out, words bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &limited{to: &words, left: maxWords}
+	cmd.Stdout, cmd.Stderr = &limited{to: &out, left: maxAnswer + 1}, &limited{to: &words, left: maxWords}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("a pipe: %w", err), feed.Close())
@@ -77,6 +79,8 @@ func Child(ctx context.Context, write func(io.Writer) error, asked []byte) ([]by
 	err = cmd.Wait()
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	switch {
+	case err == nil && out.Len() > maxAnswer:
+		return nil, fmt.Errorf("%w: the answer has more than %d MiB, ask about fewer pods", whatif.ErrAsked, maxAnswer>>20)
 	case err == nil:
 		return out.Bytes(), nil
 	case ctx.Err() != nil:

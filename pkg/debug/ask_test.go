@@ -92,6 +92,20 @@ func TestASlowClientKeepsNobodyWaiting(t *testing.T) {
 	}
 }
 
+// TestLimitedKeepsTheBeginning: a child that writes on is not stopped by it.
+func TestLimitedKeepsTheBeginning(t *testing.T) {
+	var kept strings.Builder
+	l := &limited{to: &kept, left: 5}
+	for _, text := range []string{"abc", "defg", "h"} {
+		if n, err := io.WriteString(l, text); n != len(text) || err != nil {
+			t.Errorf("writing %q: %d, %v", text, n, err)
+		}
+	}
+	if kept.String() != "abcde" {
+		t.Errorf("kept %q", kept.String())
+	}
+}
+
 func writeSnapshot(w io.Writer) error { _, err := io.WriteString(w, "snapshot"); return err }
 
 func serve(t *testing.T, a *whatIf) *httptest.Server {
