@@ -145,25 +145,30 @@ func (n names) within(v any) {
 		for _, value := range texts(v["values"]) {
 			n.addValue(text(v, "key"), value)
 		}
-		if images, ok := v["images"].([]any); ok {
-			for _, image := range images {
-				if image, ok := image.(map[string]any); ok {
-					for _, name := range texts(image["names"]) {
-						n.add("image", name)
-					}
-				}
-			}
-		}
-		if owners, ok := v["ownerReferences"].([]any); ok {
-			for _, owner := range owners {
-				if owner, ok := owner.(map[string]any); ok {
-					n.add("owner", text(owner, "name"))
-				}
-			}
-		}
+		n.ofLists(v)
 	case []any:
 		for _, value := range v {
 			n.within(value)
+		}
+	}
+}
+
+// ofLists collects the names of images and owners.
+func (n names) ofLists(v map[string]any) {
+	if images, ok := v["images"].([]any); ok {
+		for _, image := range images {
+			if image, ok := image.(map[string]any); ok {
+				for _, name := range texts(image["names"]) {
+					n.add("image", name)
+				}
+			}
+		}
+	}
+	if owners, ok := v["ownerReferences"].([]any); ok {
+		for _, owner := range owners {
+			if owner, ok := owner.(map[string]any); ok {
+				n.add("owner", text(owner, "name"))
+			}
 		}
 	}
 }

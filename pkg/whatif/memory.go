@@ -32,9 +32,10 @@ func behind(v reflect.Value) (n int) {
 			n += memoryOf(entries.Key()) + memoryOf(entries.Value())
 		}
 	case reflect.Struct:
-		for i := range v.NumField() {
-			n += behind(v.Field(i))
+		for _, field := range v.Fields() {
+			n += behind(field)
 		}
+	default: // it refers to nothing
 	}
 	return n
 }

@@ -136,7 +136,8 @@ func TestEssenceKeepsWhatIsRead(t *testing.T) {
 		{Name: "claim", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
 		{Name: "own", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
 		{Name: "disk", VolumeSource: v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDPool: "p", RBDImage: "i"}}},
-		{Name: "hidden"}, {Name: "inline"},
+		{Name: "hidden"},
+		{Name: "inline"},
 	}
 	want.Status = v1.PodStatus{
 		Phase: v1.PodRunning, NominatedNodeName: "n", StartTime: &ended, QOSClass: v1.PodQOSGuaranteed,
