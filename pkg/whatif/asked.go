@@ -30,6 +30,9 @@ const (
 	// maxValues bounds the values in one object. A short text has many of them, and an empty container
 	// takes a thousand bytes.
 	maxValues = 1 << 16
+	// maxParts bounds the commas and lines of a document, a List of many objects included, before it is
+	// parsed: a YAML parser takes some hundred bytes for each value.
+	maxParts = 8 * maxValues
 )
 
 // ErrAsked says that what is asked for is at fault, and no snapshot or program.
@@ -69,6 +72,9 @@ func ReadAsked(data []byte, namespace string) (*Asked, error) {
 
 // addDocument adds an object, or the objects of a List.
 func (a *Asked) addDocument(text []byte, namespace string) error {
+	if n := bytes.Count(text, []byte(",")) + bytes.Count(text, []byte("\n")); n > maxParts {
+		return fmt.Errorf("%d commas and lines: want at most %d", n, maxParts)
+	}
 	if err := noAliases(text); err != nil {
 		return err
 	}

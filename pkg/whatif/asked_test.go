@@ -55,6 +55,9 @@ func TestReadAsked(t *testing.T) {
 			text:    `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[` + strings.Repeat("null,", maxValues) + `null]}}`,
 			wantErr: "Pod p: it has more than 65536 values",
 		},
+		"a document of too many values": {
+			text: "apiVersion: v1\nkind: Pod\nspec: {containers: [" + strings.Repeat("a,", maxParts) + "]}\n", wantErr: "document 1: 524291 commas and lines: want at most 524288",
+		},
 		"YAML that stands for more than it is": {
 			text:    "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: &c long, image: *c}\n",
 			wantErr: "document 1: line 6: *c: an alias is not read",
