@@ -249,7 +249,7 @@ func row(p *whatif.Pod) []string {
 	if p.Rank != nil {
 		rank = strconv.Itoa(*p.Rank)
 	}
-	if n := p.Equal(); n > 1 {
+	if n := p.Equal; n > 1 {
 		equal = strconv.Itoa(n)
 	}
 	cells := []string{p.Pod, string(p.Outcome), p.Node, gpus, strings.Join(numa, ","), p.LinkClass, p.RingBandwidth, rank, equal}

@@ -34,7 +34,7 @@ func fakeScheduler(t *testing.T, answer string) (program, snapshot string) {
 func TestWhatIfForPeople(t *testing.T) {
 	program, snapshot := fakeScheduler(t, `{"version":1,"at":"2026-01-02T03:04:05Z","pods":[
 {"pod":"a/p","outcome":"Placed","node":"n1","gpuIndices":"0,3","numaNodes":[0,1],"linkClass":"NV2","ringBandwidth":"50","rank":0,
- "candidates":[{"node":"n1","score":9},{"node":"n2","score":9},{"node":"n3","score":8}]},
+ "candidates":[{"node":"n1","score":9},{"node":"n2","score":9},{"node":"n3","score":8}],"equal":2},
 {"pod":"a/q","outcome":"Placed","node":"n2"}]}`)
 	got := mustRun(t, whatIfPod, "what-if", "-f", "-", "--snapshot", snapshot, "--program", program)
 	want := `POD  OUTCOME  NODE  GPUS  NUMA  LINK  RING GB/s  RANK  EQUAL NODES

@@ -26,6 +26,14 @@ const (
 	maxAsked = 4 << 20
 	// answerTime bounds the time for an answer, its snapshot included.
 	answerTime = 90 * time.Second
+	// bodyTime and writeTime bound how long a client takes to send what is asked for, and to read what
+	// it is sent.
+	bodyTime  = 10 * time.Second
+	writeTime = time.Minute
+	// maxBodies bounds how many questions, of maxAsked bytes each, are read or wait at once.
+	maxBodies = 8
+	// maxAnswer bounds the size of an answer: 16 KiB for each of whatif.MaxAsked pods.
+	maxAnswer = 16 << 20
 	// maxWords bounds what is passed on of a failed child's words.
 	maxWords = 4 << 10
 	// lowPriority is the child's nice value.
@@ -50,11 +58,11 @@ func Child(ctx context.Context, write func(io.Writer) error, asked []byte) ([]by
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, self, "what-if", "--snapshot=-", "--file=/dev/fd/3", "--output=json")
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	cmd.Env = []string{"GOMAXPROCS=1"} // it needs nothing of this process's
 	cmd.ExtraFiles = []*os.File{file}
 	cmd.WaitDelay = time.Second
 	var out, words bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &limited{to: &words, left: maxWords}
+	cmd.Stdout, cmd.Stderr = &limited{to: &out, left: maxAnswer + 1}, &limited{to: &words, left: maxWords}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("a pipe: %w", err), feed.Close())
@@ -71,6 +79,8 @@ func Child(ctx context.Context, write func(io.Writer) error, asked []byte) ([]by
 	err = cmd.Wait()
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	switch {
+	case err == nil && out.Len() > maxAnswer:
+		return nil, fmt.Errorf("%w: the answer has more than %d MiB, ask about fewer pods", whatif.ErrAsked, maxAnswer>>20)
 	case err == nil:
 		return out.Bytes(), nil
 	case ctx.Err() != nil:
@@ -114,61 +124,112 @@ func (l *limited) Write(p []byte) (int, error) {
 // whatIf answers POST requests for whatif.Path and GET requests for whatif.SnapshotPath, one at a
 // time.
 type whatIf struct {
-	write func(io.Writer) error // of a snapshot
-	ready func() error          // why nothing can be answered now
-	ask   Ask
-	turn  chan struct{} // has one entry while a request is answered
+	write    func(io.Writer) error // of a snapshot
+	ready    func() error          // why nothing can be answered now
+	ask      Ask
+	bodyTime time.Duration // for a client to send what is asked for
+	bodies   chan struct{} // has one entry for each question in memory
+	turn     chan struct{} // has one entry while a request is answered
+}
+
+func newWhatIf(write func(io.Writer) error, ready func() error, ask Ask) *whatIf {
+	return &whatIf{write: write, ready: ready, ask: ask, bodyTime: bodyTime, bodies: make(chan struct{}, maxBodies), turn: make(chan struct{}, 1)}
 }
 
 func (a *whatIf) register(mux *http.ServeMux) {
-	mux.HandleFunc("POST "+whatif.Path, a.one(a.serveAnswer))
-	mux.HandleFunc("GET "+whatif.SnapshotPath, a.one(a.serveSnapshot))
+	mux.HandleFunc("POST "+whatif.Path, a.serveAnswer)
+	mux.HandleFunc("GET "+whatif.SnapshotPath, a.serveSnapshot)
 }
 
-// one refuses requests while another is answered.
-func (a *whatIf) one(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case a.turn <- struct{}{}:
-			defer func() { <-a.turn }()
-		default:
-			w.Header().Set("Retry-After", "5")
-			http.Error(w, "another question is being answered", http.StatusTooManyRequests)
-			return
-		}
-		if err := a.ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		next(w, r)
+// take puts an entry into a channel. If that is full, the request is refused.
+func take(w http.ResponseWriter, entries chan struct{}) bool {
+	select {
+	case entries <- struct{}{}:
+		return true
+	default:
+		w.Header().Set("Retry-After", "5")
+		http.Error(w, "another question is being answered", http.StatusTooManyRequests)
+		return false
 	}
 }
 
 func (a *whatIf) serveAnswer(w http.ResponseWriter, r *http.Request) {
-	asked, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAsked))
+	if !take(w, a.bodies) {
+		return
+	}
+	defer func() { <-a.bodies }()
+	asked, err := a.readBody(w, r)
 	if err != nil {
 		http.Error(w, fmt.Sprintf("reading what is asked for: %v", err), http.StatusBadRequest)
 		return
 	}
-	// Before a process is started for it.
-	if _, err := whatif.ReadAsked(asked, "default"); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	answer, ok := a.answer(w, r, asked)
+	if !ok {
 		return
 	}
-	answer, err := a.ask(r.Context(), a.write, asked)
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+		http.Error(w, fmt.Sprintf("limiting the time for an answer: %v", err), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(answer) // the client may be gone
+}
+
+// readBody reads what is asked for, before it is its turn: a slow client keeps nobody waiting.
+func (a *whatIf) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	connection := http.NewResponseController(w)
+	if err := connection.SetReadDeadline(time.Now().Add(a.bodyTime)); err != nil {
+		return nil, err
+	}
+	asked, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxAsked))
+	if err != nil {
+		return nil, err
+	}
+	return asked, connection.SetReadDeadline(time.Time{}) // what is read from now on is that the client is gone
+}
+
+// answer has a question answered, in its turn. If that fails, it says so to the client.
+func (a *whatIf) answer(w http.ResponseWriter, r *http.Request, asked []byte) (answer []byte, ok bool) {
+	if !take(w, a.turn) {
+		return nil, false
+	}
+	defer func() { <-a.turn }()
+	answer, code, err := a.inTurn(r.Context(), asked)
+	if err != nil {
+		http.Error(w, err.Error(), code)
+	}
+	return answer, err == nil
+}
+
+// inTurn returns an answer, or the status code for an error.
+func (a *whatIf) inTurn(ctx context.Context, asked []byte) (answer []byte, code int, err error) {
+	if err := a.ready(); err != nil {
+		return nil, http.StatusServiceUnavailable, err
+	}
+	answer, err = a.ask(ctx, a.write, asked)
 	switch {
 	case errors.Is(err, whatif.ErrAsked):
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		return nil, http.StatusBadRequest, err
 	case err != nil:
-		klog.FromContext(r.Context()).Error(err, "Answering what-if failed")
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-	default:
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(answer) // the client may be gone
+		klog.FromContext(ctx).Error(err, "Answering what-if failed")
+		return nil, http.StatusInternalServerError, err
 	}
+	return answer, http.StatusOK, nil
 }
 
 func (a *whatIf) serveSnapshot(w http.ResponseWriter, r *http.Request) {
+	if !take(w, a.turn) {
+		return
+	}
+	defer func() { <-a.turn }()
+	if err := a.ready(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	if err := http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+		http.Error(w, fmt.Sprintf("limiting the time for a snapshot: %v", err), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/jsonl")
 	if err := a.write(w); err != nil {
 		klog.FromContext(r.Context()).Error(err, "Writing a snapshot failed") // the client misses its last line

@@ -53,11 +53,8 @@ func (s *Source) Serve(ctx context.Context, h fwk.Handle, where lifecycle.Debug,
 	opts := daemon.SecureOptions{Listener: ln, CertFile: where.CertFile, KeyFile: where.KeyFile, Client: client}
 	name := host + "@" + ln.Addr().String()
 	handler := Handler(state, name)
-	questions := &whatIf{
-		write: func(out io.Writer) error { return s.Write(out, name, time.Now()) },
-		ready: func() error { return ready(state) }, ask: Child, turn: make(chan struct{}, 1),
-	}
-	questions.register(handler)
+	write := func(out io.Writer) error { return s.Write(out, name, time.Now()) }
+	newWhatIf(write, func() error { return ready(state) }, Child).register(handler)
 	go func() {
 		// The scheduler schedules without it.
 		if err := daemon.ServeSecure(ctx, opts, handler); err != nil && ctx.Err() == nil {

@@ -28,6 +28,20 @@ var constants = map[string]bool{
 	"apiVersion": true, "kind": true, "phase": true, "type": true, "status": true, "reason": true, "operator": true, "effect": true, "key": true,
 	"topologyKey": true, "resource": true, "schedulerName": true, "priorityClassName": true, "restartPolicy": true, "uid": true, "podUID": true,
 	"whenUnsatisfiable": true, "preemptionPolicy": true, "nodeLabel": true, "resourceVersion": true,
+	"class": true, "interconnect": true, "state": true, "scope": true, "level": true,
+	"topologyManagerPolicy": true, "cpuManagerPolicy": true, "memoryManagerPolicy": true,
+}
+
+// labelFields are the fields of which each key is somebody's word, and no field of the API.
+var labelFields = map[string]bool{"labels": true, "matchLabels": true, "nodeSelector": true, "selector": true, "annotations": true}
+
+// unread are the fields that no scheduler reads and that say where a cluster is: addresses, what a
+// cloud and a storage system call things. They are left out.
+var unread = map[string]bool{
+	"addresses": true, "nodeInfo": true, "providerID": true, "podCIDR": true, "podCIDRs": true, "volumesAttached": true, "volumesInUse": true,
+	"podIP": true, "podIPs": true, "hostIPs": true, "clusterIP": true, "clusterIPs": true, "externalIPs": true, "externalName": true,
+	"loadBalancer": true, "loadBalancerIP": true, "loadBalancerSourceRanges": true, "volumeAttributes": true, "attachmentMetadata": true,
+	"parameters": true, "hostAliases": true, "dnsConfig": true,
 }
 
 // kept are the parts of the domains of keys whose annotations schedulers read, and whose
@@ -91,12 +105,6 @@ func (n names) of(kind *Kind, d map[string]any) {
 		n.add(strings.ToLower(kind.Kind), text(meta, "name"))
 	}
 	n.add("namespace", text(meta, "namespace"))
-	labels, _ := meta["labels"].(map[string]any)
-	for key, value := range labels {
-		if value, ok := value.(string); ok && (!isKept(key) || isPlace(key)) {
-			n.add("value", value)
-		}
-	}
 	annotations, _ := meta["annotations"].(map[string]any)
 	for key := range annotations {
 		if !isKept(key) {
@@ -113,38 +121,74 @@ func (n names) of(kind *Kind, d map[string]any) {
 var namedFields = map[string]string{
 	"image": "image", "claimName": "persistentvolumeclaim", "serviceAccountName": "account", "serviceAccount": "account", "secretName": "secret",
 	"hostname": "host", "subdomain": "host", "generateName": "prefix", "volumeHandle": "volume", "message": "message",
+	"nodeName": "node", "nominatedNodeName": "node", "nodeID": "host", "pod": "pod", "namespace": "namespace", "volumeName": "persistentvolume",
+	"persistentVolumeName": "persistentvolume", "resourceClaimName": "resourceclaim", "hostIP": "address", "server": "host", "path": "path",
 }
 
-// within collects what fields of those names have, at any depth.
+// within collects what fields of those names have, at any depth, and the values of labels and what is
+// compared with them. It leaves out what is not read.
 func (n names) within(v any) {
 	switch v := v.(type) {
 	case map[string]any:
+		maps.DeleteFunc(v, func(key string, _ any) bool { return unread[key] })
 		for key, value := range v {
 			if s, ok := value.(string); ok && namedFields[key] != "" {
 				n.add(namedFields[key], s)
 			}
+			if of, ok := value.(map[string]any); ok && labelFields[key] {
+				n.ofLabels(key, of)
+				continue
+			}
 			n.within(value)
 		}
-		if images, ok := v["images"].([]any); ok {
-			for _, image := range images {
-				if image, ok := image.(map[string]any); ok {
-					for _, name := range texts(image["names"]) {
-						n.add("image", name)
-					}
-				}
-			}
+		n.addValue(text(v, "key"), text(v, "value"))
+		for _, value := range texts(v["values"]) {
+			n.addValue(text(v, "key"), value)
 		}
-		if owners, ok := v["ownerReferences"].([]any); ok {
-			for _, owner := range owners {
-				if owner, ok := owner.(map[string]any); ok {
-					n.add("owner", text(owner, "name"))
-				}
-			}
-		}
+		n.ofLists(v)
 	case []any:
 		for _, value := range v {
 			n.within(value)
 		}
+	}
+}
+
+// ofLists collects the names of images and owners.
+func (n names) ofLists(v map[string]any) {
+	if images, ok := v["images"].([]any); ok {
+		for _, image := range images {
+			if image, ok := image.(map[string]any); ok {
+				for _, name := range texts(image["names"]) {
+					n.add("image", name)
+				}
+			}
+		}
+	}
+	if owners, ok := v["ownerReferences"].([]any); ok {
+		for _, owner := range owners {
+			if owner, ok := owner.(map[string]any); ok {
+				n.add("owner", text(owner, "name"))
+			}
+		}
+	}
+}
+
+// ofLabels collects the values of labels, or of a selector, which may be one of labels or have some
+// in it.
+func (n names) ofLabels(field string, labels map[string]any) {
+	for key, value := range labels {
+		if s, ok := value.(string); !ok {
+			n.within(map[string]any{key: value})
+		} else if field != "annotations" {
+			n.addValue(key, s)
+		}
+	}
+}
+
+// addValue adds the value of a label or taint, unless it is a word of the API.
+func (n names) addValue(key, value string) {
+	if !isKept(key) || isPlace(key) {
+		n.add("value", value)
 	}
 }
 
@@ -191,11 +235,7 @@ func (n names) words() words {
 
 // replaceIn replaces the names in a document, and in JSON and lists within its annotations.
 func (w words) replaceIn(d map[string]any) {
-	for key, value := range d {
-		if !constants[key] {
-			d[key] = w.replace(value)
-		}
-	}
+	w.replace(d)
 	meta, _ := d["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
 	for key, value := range annotations {
@@ -210,6 +250,7 @@ func (w words) replaceIn(d map[string]any) {
 	}
 }
 
+// replace replaces the names in a value of any depth, and returns it.
 func (w words) replace(v any) any {
 	switch v := v.(type) {
 	case string:
@@ -218,7 +259,9 @@ func (w words) replace(v any) any {
 		}
 	case map[string]any:
 		for key, value := range v {
-			if !constants[key] {
+			if labels, ok := value.(map[string]any); ok && labelFields[key] {
+				w.inLabels(labels)
+			} else if _, word := value.(string); !word || !constants[key] {
 				v[key] = w.replace(value)
 			}
 		}
@@ -228,6 +271,13 @@ func (w words) replace(v any) any {
 		}
 	}
 	return v
+}
+
+// inLabels replaces the values of labels, whatever their keys are.
+func (w words) inLabels(labels map[string]any) {
+	for key, value := range labels {
+		labels[key] = w.replace(value)
+	}
 }
 
 // inAnnotation replaces in JSON, and in the parts of a list.

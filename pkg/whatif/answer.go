@@ -60,26 +60,17 @@ type Pod struct {
 	LinkClass     string `json:"linkClass,omitempty"`
 	RingBandwidth string `json:"ringBandwidth,omitempty"`
 	Rank          *int   `json:"rank,omitempty"` // of a gang's member
-	// Candidates are the nodes that were scored, the best first, at most MaxCandidates and those
-	// that are as good as the best. None if one node only fitted.
+	// Candidates are the nodes that were scored, the best first, at most MaxCandidates. None if one
+	// node only fitted.
 	Candidates []Candidate `json:"candidates,omitempty"`
+	// Equal is how many nodes are as good as the best; 0 if no node was scored.
+	Equal int `json:"equal,omitempty"`
 	// Message is the scheduler's, of a pod that is not placed.
 	Message string `json:"message,omitempty"`
 }
 
-// MaxCandidates is how many nodes an answer names for a pod beside those that are equal to
-// the best.
-const MaxCandidates = 5
-
-// Equal is how many nodes are as good as the best; 0 if no node was scored.
-func (p *Pod) Equal() (n int) {
-	for _, c := range p.Candidates {
-		if c.Score == p.Candidates[0].Score {
-			n++
-		}
-	}
-	return n
-}
+// MaxCandidates is how many nodes an answer names for a pod: a few, however large the cluster is.
+const MaxCandidates = 16
 
 // Devices are what one container would have of one resource.
 type Devices struct {

@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	kjson "sigs.k8s.io/json"
 	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
 	"sigs.k8s.io/yaml"
@@ -20,8 +22,18 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// MaxAsked is how many pods one question may have.
-const MaxAsked = 1000
+const (
+	// MaxAsked is how many pods one question may have.
+	MaxAsked = 1000
+	// maxMemory bounds the memory of a question's pods, in bytes: 128 KiB for each of MaxAsked.
+	maxMemory = 128 << 20
+	// maxValues bounds the values in one object. A short text has many of them, and an empty container
+	// takes a thousand bytes.
+	maxValues = 1 << 16
+	// maxParts bounds the commas and lines of a document, a List of many objects included, before it is
+	// parsed: a YAML parser takes some hundred bytes for each value.
+	maxParts = 8 * maxValues
+)
 
 // ErrAsked says that what is asked for is at fault, and no snapshot or program.
 var ErrAsked = errors.New("it cannot be answered")
@@ -30,11 +42,13 @@ var ErrAsked = errors.New("it cannot be answered")
 type Asked struct {
 	Pods   []*v1.Pod
 	Groups []*schedulingv1alpha1.PodGroup
+
+	memory int // of the objects, in bytes
 }
 
 // ReadAsked reads Pods, Jobs, PodGroups and Lists of them, in YAML or JSON. Fields that are not
 // known are errors. A Job stands for the pods that it would run at first. Objects without a
-// namespace are in the given one.
+// namespace are in the given one. It needs a bounded amount of memory, whatever the text is.
 func ReadAsked(data []byte, namespace string) (*Asked, error) {
 	a := &Asked{}
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -49,14 +63,21 @@ func ReadAsked(data []byte, namespace string) (*Asked, error) {
 		if len(bytes.TrimSpace(text)) == 0 {
 			continue
 		}
-		if err := a.add(text, namespace); err != nil {
+		if err := a.addDocument(text, namespace); err != nil {
 			return nil, fmt.Errorf("document %d: %w", n, err)
 		}
 	}
 	return a, a.check()
 }
 
-func (a *Asked) add(text []byte, namespace string) error {
+// addDocument adds an object, or the objects of a List.
+func (a *Asked) addDocument(text []byte, namespace string) error {
+	if n := bytes.Count(text, []byte(",")) + bytes.Count(text, []byte("\n")); n > maxParts {
+		return fmt.Errorf("%d commas and lines: want at most %d", n, maxParts)
+	}
+	if err := noAliases(text); err != nil {
+		return err
+	}
 	var is metav1.TypeMeta
 	if err := yaml.Unmarshal(text, &is); err != nil {
 		return err
@@ -67,30 +88,76 @@ func (a *Asked) add(text []byte, namespace string) error {
 		if err := yaml.Unmarshal(text, &empty); err == nil && empty == nil {
 			return nil
 		}
+	case "v1 List":
+		return a.addList(text, namespace)
+	}
+	return a.add(text, &is, namespace)
+}
+
+// noAliases refuses YAML's aliases: by them a short text stands for one of any length.
+func noAliases(text []byte) error {
+	if json.Valid(text) {
+		return nil
+	}
+	var document yamlv3.Node
+	if err := yamlv3.Unmarshal(text, &document); err != nil {
+		return err
+	}
+	if alias := aliasIn(&document); alias != nil {
+		return fmt.Errorf("line %d: *%s: an alias is not read, write out what it stands for", alias.Line, alias.Value)
+	}
+	return nil
+}
+
+func aliasIn(node *yamlv3.Node) *yamlv3.Node {
+	if node.Kind == yamlv3.AliasNode {
+		return node
+	}
+	for _, child := range node.Content {
+		if alias := aliasIn(child); alias != nil {
+			return alias
+		}
+	}
+	return nil
+}
+
+// add adds one object, of what its text says that it is.
+func (a *Asked) add(text []byte, is *metav1.TypeMeta, namespace string) error {
+	switch is.APIVersion + " " + is.Kind {
 	case "v1 Pod":
 		pod := &v1.Pod{}
-		if err := strictly(text, pod, &is, &pod.ObjectMeta, namespace); err != nil {
+		if err := strictly(text, pod, is, &pod.ObjectMeta, namespace); err != nil {
 			return err
+		}
+		if err := a.take(1, 1, pod); err != nil {
+			return fmt.Errorf("pod %s: %w", pod.Name, err)
 		}
 		a.Pods = append(a.Pods, pod)
 		return nil
 	case GroupKind.APIVersion + " " + GroupKind.Kind:
 		group := &schedulingv1alpha1.PodGroup{}
-		if err := strictly(text, group, &is, &group.ObjectMeta, namespace); err != nil {
+		if err := strictly(text, group, is, &group.ObjectMeta, namespace); err != nil {
 			return err
+		}
+		if err := a.take(0, 1, group); err != nil {
+			return fmt.Errorf("PodGroup %s: %w", group.Name, err)
 		}
 		a.Groups = append(a.Groups, group)
 		return nil
 	case "batch/v1 Job":
 		job := &batchv1.Job{}
-		if err := strictly(text, job, &is, &job.ObjectMeta, namespace); err != nil {
+		if err := strictly(text, job, is, &job.ObjectMeta, namespace); err != nil {
 			return err
 		}
-		pods, err := podsOf(job)
-		a.Pods = append(a.Pods, pods...)
-		return err
-	case "v1 List":
-		return a.addList(text, namespace)
+		count, err := countOf(job)
+		if err != nil {
+			return err
+		}
+		if err := a.take(count, count, job); err != nil {
+			return fmt.Errorf("job %s: spec.parallelism %d: %w", job.Name, count, err)
+		}
+		a.Pods = append(a.Pods, podsOf(job, count)...)
+		return nil
 	}
 	return fmt.Errorf("apiVersion %q, kind %q: want a Pod of v1, a Job of batch/v1, a PodGroup of %s, or a List of them",
 		is.APIVersion, is.Kind, GroupKind.APIVersion)
@@ -106,9 +173,27 @@ func (a *Asked) addList(text []byte, namespace string) error {
 		return fmt.Errorf("list: %w", err)
 	}
 	for i, item := range list.Items {
-		if err := a.add(item, namespace); err != nil {
+		var is metav1.TypeMeta
+		if err := json.Unmarshal(item, &is); err != nil {
 			return fmt.Errorf("items[%d]: %w", i, err)
 		}
+		if is.Kind == "List" {
+			return fmt.Errorf("items[%d].kind: a List is no item of a List", i) // each level would be read again
+		}
+		if err := a.add(item, &is, namespace); err != nil {
+			return fmt.Errorf("items[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// take counts so many pods, and so many copies of an object, before they are made.
+func (a *Asked) take(pods, copies int, obj any) error {
+	if n := len(a.Pods) + pods; n > MaxAsked {
+		return fmt.Errorf("%d pods: want at most %d in all", n, MaxAsked)
+	}
+	if a.memory += copies * memoryOf(reflect.ValueOf(obj)); a.memory > maxMemory {
+		return fmt.Errorf("all that is asked for takes more than %d MiB of memory", maxMemory>>20)
 	}
 	return nil
 }
@@ -147,6 +232,9 @@ func strictly(text []byte, into any, is *metav1.TypeMeta, meta *metav1.ObjectMet
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", is.Kind, loose.Metadata.Name, err)
 	}
+	if n := bytes.Count(asJSON, []byte(",")); n > maxValues {
+		return fmt.Errorf("%s %s: it has more than %d values", is.Kind, loose.Metadata.Name, maxValues)
+	}
 	unknown, err := kjson.UnmarshalStrict(asJSON, into) // it names the path of a field
 	if err = errors.Join(append(unknown, err)...); err != nil {
 		return fmt.Errorf("%s %s: %w", is.Kind, loose.Metadata.Name, err)
@@ -166,9 +254,6 @@ func strictly(text []byte, into any, is *metav1.TypeMeta, meta *metav1.ObjectMet
 func (a *Asked) check() error {
 	if len(a.Pods) == 0 {
 		return errors.New("there is no pod")
-	}
-	if len(a.Pods) > MaxAsked {
-		return fmt.Errorf("%d pods: want at most %d", len(a.Pods), MaxAsked)
 	}
 	seen := map[string]bool{}
 	for _, pod := range a.Pods {

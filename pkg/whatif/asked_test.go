@@ -37,6 +37,35 @@ func TestReadAsked(t *testing.T) {
 		"no container":              {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", wantErr: "pod here/p: spec.containers: missing"},
 		"a pod that has a node":     {text: "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {nodeName: n1, containers: [{name: c}]}\n", wantErr: "pod here/p: spec.nodeName"},
 		"a Job of too many pods":    {text: "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 1001, template: {spec: {containers: [{name: c}]}}}\n", wantErr: "job j: spec.parallelism"},
+		"Jobs of too many pods together": {
+			text:    strings.Repeat("---\napiVersion: batch/v1\nkind: Job\nmetadata: {generateName: j}\nspec: {parallelism: 1000, template: {spec: {containers: [{name: c}]}}}\n", 2),
+			wantErr: "document 2: job jwhat-if: spec.parallelism 1000: 2000 pods: want at most 1000 in all",
+		},
+		"a Job whose template is long": {
+			text: "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {parallelism: 1000, template: {spec: {containers: [{name: c, image: " +
+				strings.Repeat("x", 1<<20) + "}]}}}\n",
+			wantErr: "job j: spec.parallelism 1000: all that is asked for takes more than 128 MiB of memory",
+		},
+		"a Job whose template is short and large": {
+			text: `{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"j"},"spec":{"parallelism":1000,"template":{"spec":{"containers":[` +
+				strings.Repeat("{},", 999) + `{}]}}}}`,
+			wantErr: "more than 128 MiB of memory",
+		},
+		"an object of too many values": {
+			text:    `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p"},"spec":{"containers":[` + strings.Repeat("null,", maxValues) + `null]}}`,
+			wantErr: "Pod p: it has more than 65536 values",
+		},
+		"a document of too many values": {
+			text: "apiVersion: v1\nkind: Pod\nspec: {containers: [" + strings.Repeat("a,", maxParts) + "]}\n", wantErr: "document 1: 524291 commas and lines: want at most 524288",
+		},
+		"YAML that stands for more than it is": {
+			text:    "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: &c long, image: *c}\n",
+			wantErr: "document 1: line 6: *c: an alias is not read",
+		},
+		"a List in a List": {
+			text:    `{"apiVersion":"v1","kind":"List","items":[{"apiVersion":"v1","kind":"List","items":[]}]}`,
+			wantErr: "document 1: items[0].kind: a List is no item of a List",
+		},
 		"a pod twice": {
 			text:    strings.Repeat("---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n", 2),
 			wantErr: "pod here/p is there twice",

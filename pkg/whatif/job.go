@@ -14,17 +14,22 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// podsOf are the pods that a Job runs at first, as the Job controller makes them: with its labels,
-// and its index where it is Indexed. That a Job is suspended is not counted: it is asked what would
-// become of it once it runs.
-func podsOf(job *batchv1.Job) ([]*v1.Pod, error) {
+// countOf is how many pods a Job runs at first, 1 to MaxAsked.
+func countOf(job *batchv1.Job) (int, error) {
 	count := ptr.Deref(job.Spec.Parallelism, 1)
 	if job.Spec.Completions != nil {
 		count = min(count, *job.Spec.Completions)
 	}
 	if count < 1 || count > MaxAsked {
-		return nil, fmt.Errorf("job %s: spec.parallelism: it runs %d pods, want 1 to %d", job.Name, count, MaxAsked)
+		return 0, fmt.Errorf("job %s: spec.parallelism: it runs %d pods, want 1 to %d", job.Name, count, MaxAsked)
 	}
+	return int(count), nil
+}
+
+// podsOf are the pods that a Job runs at first, as the Job controller makes them: with its labels,
+// and its index where it is Indexed. That a Job is suspended is not counted: it is asked what would
+// become of it once it runs.
+func podsOf(job *batchv1.Job, count int) []*v1.Pod {
 	uid := job.UID
 	if uid == "" {
 		uid = types.UID("what-if-job-" + job.Namespace + "-" + job.Name)
@@ -46,5 +51,5 @@ func podsOf(job *batchv1.Job) ([]*v1.Pod, error) {
 		}}
 		out[i] = pod
 	}
-	return out, nil
+	return out
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -105,6 +106,61 @@ func TestEssenceHidesWhatRuns(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, pod); diff != "" {
 		t.Errorf("the pod was changed (-before +after):\n%s", diff)
+	}
+}
+
+// TestEssenceKeepsWhatIsRead: of volumes and of status.
+func TestEssenceKeepsWhatIsRead(t *testing.T) {
+	ended := metav1.NewTime(time.Unix(1_700_000_000, 0))
+	pod := &v1.Pod{}
+	pod.Spec.Volumes = []v1.Volume{
+		{Name: "claim", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+		{Name: "own", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{}}}},
+		{Name: "disk", VolumeSource: v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDPool: "p", RBDImage: "i", RadosUser: "secret", SecretRef: &v1.LocalObjectReference{Name: "secret"}}}},
+		{Name: "hidden", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "secret"}}},
+		{Name: "inline", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d", VolumeAttributes: map[string]string{"token": "secret"}}}},
+	}
+	pod.Status = v1.PodStatus{
+		Phase: v1.PodRunning, Message: "secret", PodIP: "secret", NominatedNodeName: "n", StartTime: &ended, QOSClass: v1.PodQOSGuaranteed,
+		Conditions: []v1.PodCondition{
+			{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: "0/1 nodes"}, {Type: "example.com/ready", Status: v1.ConditionTrue, Message: "secret"},
+		},
+		ContainerStatuses: []v1.ContainerStatus{{
+			Name: "c", ImageID: "secret", AllocatedResources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
+			State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: ended, Message: "secret"}},
+		}},
+	}
+	want := &v1.Pod{}
+	want.Spec.Containers, want.Spec.InitContainers = []v1.Container{}, []v1.Container{}
+	want.Spec.Volumes = []v1.Volume{
+		{Name: "claim", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}},
+		{Name: "own", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}},
+		{Name: "disk", VolumeSource: v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: []string{"m"}, RBDPool: "p", RBDImage: "i"}}},
+		{Name: "hidden"},
+		{Name: "inline"},
+	}
+	want.Status = v1.PodStatus{
+		Phase: v1.PodRunning, NominatedNodeName: "n", StartTime: &ended, QOSClass: v1.PodQOSGuaranteed,
+		Conditions: []v1.PodCondition{
+			{Type: v1.PodScheduled, Status: v1.ConditionFalse, Message: "0/1 nodes"}, {Type: "example.com/ready", Status: v1.ConditionTrue},
+		},
+		InitContainerStatuses: []v1.ContainerStatus{},
+		ContainerStatuses: []v1.ContainerStatus{{
+			Name: "c", AllocatedResources: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")},
+			State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{FinishedAt: ended}},
+		}},
+	}
+	if diff := cmp.Diff(want, Essence(pod)); diff != "" {
+		t.Errorf("essence (-want +got):\n%s", diff)
+	}
+	volume := &v1.PersistentVolume{}
+	volume.Spec.CSI = &v1.CSIPersistentVolumeSource{
+		Driver: "d", VolumeHandle: "h", VolumeAttributes: map[string]string{"token": "secret"}, NodePublishSecretRef: &v1.SecretReference{Name: "secret"},
+	}
+	wantVolume := &v1.PersistentVolume{}
+	wantVolume.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}
+	if diff := cmp.Diff(any(wantVolume), Bare(volume)); diff != "" {
+		t.Errorf("volume (-want +got):\n%s", diff)
 	}
 }
 

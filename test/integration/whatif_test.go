@@ -233,7 +233,7 @@ func (a *asker) compare(t *testing.T, pods ...*v1.Pod) bool {
 	a.settled(t)
 	answer := a.ask(t, pods...)
 	var before []byte
-	if len(pods) == 1 && answer.Pods[0].Equal() > 1 {
+	if len(pods) == 1 && answer.Pods[0].Equal > 1 {
 		before = a.snapshot(t)
 	}
 	a.create(t, clones(pods)...)

@@ -56,6 +56,15 @@ func NewCommand(plugins Plugins) *cobra.Command {
 }
 
 func answerFiles(ctx context.Context, stdin io.Reader, snapshot, file, namespace string, plugins Plugins) (*whatif.Answer, error) {
+	// First, so that a question at fault costs no snapshot.
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("--file: %w", err)
+	}
+	asked, err := whatif.ReadAsked(text, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", whatif.ErrAsked, file, err)
+	}
 	in := stdin
 	if snapshot != "-" {
 		f, err := os.Open(snapshot)
@@ -68,14 +77,6 @@ func answerFiles(ctx context.Context, stdin io.Reader, snapshot, file, namespace
 	s, err := whatif.Read(in)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot %s: %w", snapshot, err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("--file: %w", err)
-	}
-	asked, err := whatif.ReadAsked(text, namespace)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", whatif.ErrAsked, file, err)
 	}
 	return Answer(ctx, s, asked, plugins)
 }

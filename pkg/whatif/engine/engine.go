@@ -25,6 +25,10 @@ import (
 // taken back (docs/design/narrowing.md).
 const quiet = 1500 * time.Millisecond
 
+// askEvery is how often pods' reasons to wait are asked for then. To tell those of gangs takes the
+// scheduler's time.
+const askEvery = 200 * time.Millisecond
+
 // Answer runs the scheduler of a snapshot, adds the pods asked for and tells what became of them.
 // Once ctx has ended, what is not decided counts as undecided. It changes the snapshot's Leases.
 func Answer(ctx context.Context, s *whatif.Snapshot, asked *whatif.Asked, plugins Plugins) (*whatif.Answer, error) {
@@ -41,7 +45,7 @@ func Answer(ctx context.Context, s *whatif.Snapshot, asked *whatif.Asked, plugin
 	if err != nil {
 		return nil, err
 	}
-	q := &question{running: r, store: store, asked: asked}
+	q := &question{running: r, store: store, asked: asked, quiet: quiet}
 	if q.admission, err = newAdmission(s, r.scheduler.Profiles); err != nil {
 		return nil, err
 	}
@@ -57,8 +61,8 @@ func Answer(ctx context.Context, s *whatif.Snapshot, asked *whatif.Asked, plugin
 	if err := q.submit(); err != nil {
 		return nil, fmt.Errorf("%w: %w", whatif.ErrAsked, err)
 	}
-	decided := poll(work, q.decided)
-	a, err := q.answer(decided == nil)
+	_ = poll(work, q.decided) // once the time is over, the answer says what is undecided
+	a, err := q.answer()
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +76,10 @@ type question struct {
 	store     *memoryapi.Store
 	asked     *whatif.Asked
 	admission *admission
+	quiet     time.Duration // for how long nothing is written once all is decided
 	submitted time.Time
-	gangs     []diagnosis.Gang // read when the first answer needs them
+	asking    time.Time        // when reasons were asked for last
+	gangs     []diagnosis.Gang // nil until one is needed
 }
 
 // submit creates what is asked for: PodGroups first, as people do. One that is there already counts
@@ -96,18 +102,36 @@ func (q *question) submit() error {
 	return nil
 }
 
-// decided reports whether all pods are placed, or nothing has moved for a while.
+// decided reports whether all pods are placed, or nothing has moved for a while and each other pod
+// has a reason to wait. One without has not been tried yet.
 func (q *question) decided() bool {
-	last := q.store.Changed()
-	if now := time.Now(); now.Sub(last) >= quiet && now.Sub(q.submitted) >= quiet {
-		return true
+	settled := q.settled()
+	if settled {
+		if time.Since(q.asking) < askEvery {
+			return false
+		}
+		q.asking, q.gangs = time.Now(), nil // what was read of gangs is of an earlier moment
 	}
-	for _, pod := range q.asked.Pods {
-		if now, err := q.read(pod); err != nil || now.Spec.NodeName == "" {
-			return err != nil
+	for _, asked := range q.asked.Pods {
+		pod, err := q.read(asked)
+		if err != nil {
+			return true // to ask again does not mend it
+		}
+		switch {
+		case pod.Spec.NodeName != "":
+		case !settled:
+			return false
+		case pod.Status.NominatedNodeName == "" && q.reasonOf(pod) == "":
+			return false
 		}
 	}
 	return true
+}
+
+// settled reports whether nothing was written for a while.
+func (q *question) settled() bool {
+	now := time.Now()
+	return now.Sub(q.store.Changed()) >= q.quiet && now.Sub(q.submitted) >= q.quiet
 }
 
 func (q *question) read(pod *v1.Pod) (*v1.Pod, error) {
@@ -119,14 +143,16 @@ func (q *question) read(pod *v1.Pod) (*v1.Pod, error) {
 	return out, json.Unmarshal(raw, out)
 }
 
-func (q *question) answer(decided bool) (*whatif.Answer, error) {
+func (q *question) answer() (*whatif.Answer, error) {
+	q.gangs = nil
+	settled := q.settled()
 	a := &whatif.Answer{Version: whatif.AnswerVersion, Victims: q.store.Leaving()}
 	for _, asked := range q.asked.Pods {
 		pod, err := q.read(asked)
 		if err != nil {
 			return nil, err
 		}
-		p, err := q.describe(pod, decided)
+		p, err := q.describe(pod, settled)
 		if err != nil {
 			return nil, err
 		}
@@ -135,9 +161,10 @@ func (q *question) answer(decided bool) (*whatif.Answer, error) {
 	return a, nil
 }
 
-// describe says what became of a pod.
-func (q *question) describe(pod *v1.Pod, decided bool) (*whatif.Pod, error) {
-	p := &whatif.Pod{Pod: pod.Namespace + "/" + pod.Name, Candidates: q.scores.of(pod.UID)}
+// describe says what became of a pod. It waits only if there is a reason, and nothing has moved since.
+func (q *question) describe(pod *v1.Pod, settled bool) (*whatif.Pod, error) {
+	best := q.scores.of(pod.UID)
+	p := &whatif.Pod{Pod: pod.Namespace + "/" + pod.Name, Candidates: best.candidates, Equal: best.equal}
 	switch {
 	case pod.Spec.NodeName != "":
 		p.Outcome, p.Node = whatif.Placed, pod.Spec.NodeName
@@ -145,15 +172,21 @@ func (q *question) describe(pod *v1.Pod, decided bool) (*whatif.Pod, error) {
 	case pod.Status.NominatedNodeName != "":
 		p.Outcome, p.Node = whatif.Preempts, pod.Status.NominatedNodeName
 		q.describeNominated(p, pod)
-	case decided:
-		p.Outcome = whatif.Waits
 	default:
 		p.Outcome = whatif.Undecided
 	}
-	if p.Message = messageOf(pod); p.Message == "" {
-		p.Message = q.gangWaits(pod)
+	if p.Message = q.reasonOf(pod); p.Outcome == whatif.Undecided && settled && p.Message != "" {
+		p.Outcome = whatif.Waits
 	}
 	return p, nil
+}
+
+// reasonOf is why a pod has no node; empty if nobody has said so.
+func (q *question) reasonOf(pod *v1.Pod) string {
+	if message := messageOf(pod); message != "" {
+		return message
+	}
+	return q.gangWaits(pod)
 }
 
 // gangWaits is why the gang of a pod waits, which its members are told some seconds later; empty if
@@ -164,7 +197,7 @@ func (q *question) gangWaits(pod *v1.Pod) string {
 		return ""
 	}
 	if q.gangs == nil {
-		q.gangs = q.state.Diagnose("").Gangs
+		q.gangs = append([]diagnosis.Gang{}, q.state.Diagnose("").Gangs...)
 	}
 	i := slices.IndexFunc(q.gangs, func(g diagnosis.Gang) bool { return g.Gang == key.String() })
 	if i < 0 {

@@ -16,13 +16,19 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/whatif"
 )
 
-// scores are those of the nodes in each pod's last cycle, the best first.
+// scores are those of the best nodes in each pod's last cycle.
 type scores struct {
 	mu    sync.Mutex
-	byPod map[types.UID][]whatif.Candidate // guarded by mu
+	byPod map[types.UID]scored // guarded by mu
 }
 
-func newScores() *scores { return &scores{byPod: map[types.UID][]whatif.Candidate{}} }
+// scored are at most whatif.MaxCandidates nodes, the best first, and how many are as good as the best.
+type scored struct {
+	candidates []whatif.Candidate
+	equal      int
+}
+
+func newScores() *scores { return &scores{byPod: map[types.UID]scored{}} }
 
 func (s *scores) set(pod types.UID, of []fwk.NodePluginScores) {
 	out := make([]whatif.Candidate, len(of))
@@ -32,16 +38,16 @@ func (s *scores) set(pod types.UID, of []fwk.NodePluginScores) {
 	slices.SortFunc(out, func(a, b whatif.Candidate) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Node, b.Node))
 	})
-	n := min(len(out), whatif.MaxCandidates)
-	for n < len(out) && out[n].Score == out[0].Score {
-		n++
+	equal := 0
+	for equal < len(out) && out[equal].Score == out[0].Score {
+		equal++
 	}
 	s.mu.Lock()
-	s.byPod[pod] = slices.Clone(out[:n])
+	s.byPod[pod] = scored{slices.Clone(out[:min(len(out), whatif.MaxCandidates)]), equal}
 	s.mu.Unlock()
 }
 
-func (s *scores) of(pod types.UID) []whatif.Candidate {
+func (s *scores) of(pod types.UID) scored {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byPod[pod]
