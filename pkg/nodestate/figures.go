@@ -10,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -33,7 +32,7 @@ type gpuFigures struct {
 	used     int // by pods
 	free     int // with a free partner as fast as any on the machine
 	stranded int // free without such a partner
-	unusable int // not used and not to be had: unhealthy, or of a node where nothing goes
+	unusable int // not used and not to be had: unhealthy, or of a node that is closed or whose graph does not count
 }
 
 type groupKey struct {
@@ -67,7 +66,6 @@ func (s *State) figures() *figures {
 		klog.Background().Error(err, "Listing nodes failed")
 		return f
 	}
-	tree := s.Fabric().Tree
 	for _, node := range nodes {
 		x := s.cells.get(node.Name)
 		if x == nil {
@@ -77,29 +75,10 @@ func (s *State) figures() *figures {
 		if n == nil || n.NodeUID != node.UID {
 			continue
 		}
-		open := s.topologies.CheckGraph(x.entry, n, node.UID) == placement.Fits && takesPods(node, tree)
+		open := s.topologies.CheckGraph(x.entry, n, node.UID) == placement.Fits && placement.Closed(node) == ""
 		f.add(s, s.inputFromStores(x, n), open)
 	}
 	return f
-}
-
-// takesPods reports whether pods may go to a node at all.
-func takesPods(node *v1.Node, tree *fabric.Tree) bool {
-	if node.Spec.Unschedulable {
-		return false
-	}
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
-			return false
-		}
-	}
-	at, ok := tree.Node(node.Name)
-	for depth := 1; ok && depth <= tree.Depth(); depth++ {
-		if tree.Domains(depth)[tree.DomainOf(depth, at)].Excluded != "" {
-			return false
-		}
-	}
-	return true
 }
 
 // inputFromStores is what the usage of a node is computed from outside of a scheduling cycle.

@@ -59,6 +59,21 @@ func (e *Eligibility) Judge(node *v1.Node) (Ineligible, v1.Taint) {
 	return Eligible, v1.Taint{}
 }
 
+// Closed is why nobody places pods on a node, whatever is free there: "cordoned" or "not ready";
+// empty if the node is open. A domain that a ClusterTopology excludes is open: it gets no new
+// members of gangs, and single pods still go there.
+func Closed(node *v1.Node) string {
+	if node.Spec.Unschedulable {
+		return "cordoned"
+	}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
+			return "not ready"
+		}
+	}
+	return ""
+}
+
 // KeepsApart reports whether an anti-affinity of such pods keeps two of them off one node. Terms
 // about other namespaces are for kube-scheduler's plugin to know.
 func KeepsApart(pod *v1.Pod) bool {
