@@ -250,7 +250,13 @@ func (e *Explanation) nearest() []string {
 	if to := c.Blockers[0].MovesTo; to != "" {
 		text += ", which " + to + " would take"
 	}
-	return []string{text}
+	out := []string{text}
+	for _, b := range c.Blockers {
+		if b.Stays != "" && len(out) <= maxNamed {
+			out = append(out, b.Pod+" is not to be moved: "+b.Stays)
+		}
+	}
+	return out
 }
 
 // refusals count nodes by reason, the most frequent first.
