@@ -297,7 +297,7 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 	}
 	eligible := slices.DeleteFunc(slices.Clone(all), func(j judged) bool { return j.first(ofWish) != nil || j.first(ofFault) != nil })
 	total, with := s.freeOn(a.shapes[0], eligible)
-	e.Evidence = append(e.Evidence, "free: "+strings.Join(with, ", "))
+	e.Evidence = append(e.Evidence, "free: "+nodes(with))
 	if total >= asks {
 		e.Cause = Fragmented
 		e.Reason = fmt.Sprintf("%d %s are free on %s and the gang asks %d in all, %d on one node for each member: %s",

@@ -192,7 +192,7 @@ func (s *scene) occupied(q *question, busy []judged, e *Explanation) Cause {
 	total, with := s.freeOn(q, busy)
 	if o.Cause == FewGPUs && total >= asks {
 		e.Reason = fmt.Sprintf("%d %s are free on %s, and the pod asks %d on one", total, q.resource(), counted(len(with), "node"), asks)
-		e.Evidence = append(e.Evidence, "free: "+strings.Join(with, ", "))
+		e.Evidence = append(e.Evidence, "free: "+nodes(with))
 		return Fragmented
 	}
 	e.Reason = fmt.Sprintf("%s: %s", nearest.object.Name, o.Text)
@@ -287,7 +287,7 @@ func saidBy(p *v1.Pod) string {
 	return ""
 }
 
-// nodes names some nodes.
+// nodes names the first few of some nodes.
 func nodes(names []string) string {
 	if len(names) > maxNamed {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
