@@ -57,7 +57,6 @@ type Node struct {
 	object *v1.Node
 	known  *usage.Node // nil: no topology that can be read
 	used   *usage.Usage
-	empty  *usage.Node // the machine with nothing on it; of open nodes
 	input  usage.Input
 	accel  int // position in known.Accels, -1 if it has none
 }

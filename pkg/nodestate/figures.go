@@ -24,7 +24,18 @@ type figures struct {
 	groups map[groupKey]*groupFigures
 	pods   []podFigures
 
-	counters map[string]*placement.GroupCounter // by resource
+	counters groupCounters
+}
+
+// groupCounters are by resource. They keep packing tables, which take long to build, from one scrape
+// to the next.
+type groupCounters map[string]*placement.GroupCounter
+
+func (c groupCounters) of(resource string) *placement.GroupCounter {
+	if c[resource] == nil {
+		c[resource] = placement.NewGroupCounter(resource)
+	}
+	return c[resource]
 }
 
 // gpuFigures are numbers of GPUs; each is counted once.
@@ -56,8 +67,8 @@ type podFigures struct {
 
 // figures reads the informers' stores. It takes some microseconds for each pod of a node with
 // GPUs, and is meant for a scrape.
-func (s *State) figures() *figures {
-	f := &figures{gpus: map[string]*gpuFigures{}, groups: map[groupKey]*groupFigures{}, counters: map[string]*placement.GroupCounter{}}
+func (s *State) figures(counters groupCounters) *figures {
+	f := &figures{gpus: map[string]*gpuFigures{}, groups: map[groupKey]*groupFigures{}, counters: counters}
 	if s.stores.nodes == nil || !s.Synced() {
 		return f
 	}
@@ -135,14 +146,9 @@ func (f *figures) addAccel(in *usage.Input, u *usage.Usage, i int, open bool) {
 	free := max(0, u.FreeAt(i).Len()-u.Counted[i])
 	g.unusable += max(0, accel.Graph.Len()-used-free)
 	paired := free // of a machine without a second GPU
-	counter := f.counters[accel.Resource]
-	if counter == nil {
-		counter = placement.NewGroupCounter(accel.Resource)
-		f.counters[accel.Resource] = counter
-	}
-	empty := in.Node.Emptied()
+	counter := f.counters.of(accel.Resource)
 	for _, k := range placement.GroupSizes() {
-		class, ok := placement.BestClass(accel.Tables, k)
+		class, ok := counter.BestClass(accel.Tables, k)
 		if !ok {
 			continue
 		}
@@ -155,7 +161,7 @@ func (f *figures) addAccel(in *usage.Input, u *usage.Usage, i int, open bool) {
 			f.groups[key] = &groupFigures{}
 		}
 		f.groups[key].free += linked
-		f.groups[key].capacity += counter.Capacity(empty, i, k, in.Now).Linked
+		f.groups[key].capacity += counter.Capacity(in.Node, i, k, in.Now).Linked
 		f.groups[key].freeGPUs += placement.Intact(u, i)
 	}
 	g.free += paired
