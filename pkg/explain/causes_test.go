@@ -75,6 +75,18 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			},
 			want: Fragmented, wantText: "free: n0 4, n1 4, n2 4 and 7 more", wantBlockers: []string{"team/half-n0"},
 		},
+		"members of a gang want the same host port, and there is one node": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				members := []*v1.Pod{asks(1), pod("second", 1, "1", "1Gi")}
+				for _, p := range members {
+					p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+				}
+				w.group("train", 2, members)
+			},
+			want: Fragmented, wantText: "room for 1 of 2 members",
+		},
 		"nothing is free": {
 			build: func(t *testing.T, w *town) {
 				t.Helper()

@@ -3,6 +3,8 @@
 package placement
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -93,4 +95,12 @@ func KeepsApart(pod *v1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// OnePerNode reports whether two of such pods are never on one node: by an anti-affinity, or since
+// they want the same host port.
+func OnePerNode(pod *v1.Pod) bool {
+	return KeepsApart(pod) || slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort > 0 })
+	})
 }
