@@ -54,8 +54,9 @@ It changes nothing.
 
 --from reads files instead, or all .yaml, .yml and .json files of a folder: the output of
   kubectl get pods,nodes,leases,nodegputopologies,clustertopologies,podgroups -A -o yaml
-and of jobs, persistentvolumeclaims, storageclasses, workloads, localqueues and
-clusterqueues where there are some. Their time is that of the last renewal of a Lease.`,
+and of jobs, persistentvolumeclaims, storageclasses, poddisruptionbudgets, workloads,
+localqueues and clusterqueues where there are some. Their time is that of the last
+renewal of a Lease.`,
 		Example: `  NVTOPO explain trainer-0
   NVTOPO explain -n vision job/resnet
   NVTOPO explain podgroup/llm -o yaml

@@ -10,6 +10,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,6 +53,7 @@ func (c *explaining) readCluster(ctx context.Context) (*explain.World, error) {
 		{schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups"), "", false},
 		{batchv1.SchemeGroupVersion.WithResource("jobs"), namespace, false},
 		{claims, namespace, false},
+		{policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"), "", false},
 		{storagev1.SchemeGroupVersion.WithResource("storageclasses"), "", false},
 		{kueue.SchemeGroupVersion.WithResource("workloads"), "", false},
 		{kueue.SchemeGroupVersion.WithResource("localqueues"), namespace, false},

@@ -104,6 +104,9 @@ func inTheWay(c *explain.Candidate) string {
 		if p.MovesTo != "" {
 			text += ", which " + p.MovesTo + " would take"
 		}
+		if p.Stays != "" {
+			text += ", not to be moved: " + p.Stays
+		}
 		out = append(out, text)
 	}
 	if len(out) == 0 {

@@ -72,7 +72,7 @@ func livePods(all []v1.Pod) map[string]usage.LivePods {
 
 // node is the view of one node. at is its number in the fabric.
 func (v *View) node(at int, object *v1.Node, known *usage.Node, why string, pods usage.LivePods, g *people) *Node {
-	n := &Node{Name: object.Name, Closed: v.closed(at, object), NoGraph: why, object: object, known: known, accel: -1}
+	n := &Node{Name: object.Name, Closed: placement.Closed(object), NoGraph: why, object: object, known: known, accel: -1}
 	for depth := 1; depth <= v.tree.Depth(); depth++ {
 		n.Domains = append(n.Domains, v.tree.Domains(depth)[v.tree.DomainOf(depth, at)].Name)
 	}
@@ -90,24 +90,6 @@ func (v *View) node(at int, object *v1.Node, known *usage.Node, why string, pods
 	}
 	n.Supply = v.counter.supply(n)
 	return n
-}
-
-// closed is why nothing goes to a node, whatever is free there.
-func (v *View) closed(at int, n *v1.Node) string {
-	if n.Spec.Unschedulable {
-		return "cordoned"
-	}
-	for i := range n.Status.Conditions {
-		if c := &n.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
-			return "not ready"
-		}
-	}
-	for depth := 1; depth <= v.tree.Depth(); depth++ {
-		if d := &v.tree.Domains(depth)[v.tree.DomainOf(depth, at)]; d.Excluded != "" {
-			return v.tree.LevelName(depth) + " excluded: " + d.Excluded
-		}
-	}
-	return ""
 }
 
 // describe fills in what the graph says of single devices.

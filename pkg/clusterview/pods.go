@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/eviction"
@@ -105,55 +104,8 @@ func gangOf(p *v1.Pod) string {
 // unmovable is why nobody should be advised to move a pod; empty if it may be moved. counted is
 // how many GPUs it has of which nobody knows which these are.
 func (g *people) unmovable(p *v1.Pod, node string, counted int) string {
-	if why := unmovableByItself(p); why != "" {
-		return why
-	}
-	if _, err := allocation.Of(p, node); err != nil || counted > 0 {
-		return "the scheduler did not choose its GPUs"
-	}
-	for _, b := range g.budgets.Of(p) {
-		if g.budgets.Allowed[b] < 1 {
-			return "a PodDisruptionBudget allows no disruption"
-		}
-	}
-	return ""
-}
-
-// unmovableByItself is what the pod alone says.
-func unmovableByItself(p *v1.Pod) string {
-	r, err := parse(p, nil)
-	if err != nil {
-		return err.Error()
-	}
-	owner := metav1.GetControllerOfNoCopy(p)
-	switch {
-	case r.Immovable:
-		return "annotation " + podrequest.MovableKey + " is false"
-	case p.DeletionTimestamp != nil:
-		return "it is being deleted"
-	case gangOf(p) != "":
-		return "it is a member of " + gangOf(p)
-	case owner == nil:
-		return "no controller would make it again"
-	case owner.Kind == "DaemonSet" || owner.Kind == "Node":
-		return "it belongs on its node (" + owner.Kind + ")"
-	case dependsOnPods(p):
-		return "its place depends on other pods (affinity or topology spread)"
-	}
-	return ""
-}
-
-// dependsOnPods reports whether where other pods are decides where this one may be.
-func dependsOnPods(p *v1.Pod) bool {
-	if a := p.Spec.Affinity; a != nil {
-		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
-			a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
-			return true
-		}
-	}
-	return slices.ContainsFunc(p.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool {
-		return c.WhenUnsatisfiable == v1.DoNotSchedule
-	})
+	_, err := allocation.Of(p, node)
+	return g.budgets.Unmovable(p, err == nil && counted == 0)
 }
 
 // parse reads what a pod asks for under the shipped profile's defaults.

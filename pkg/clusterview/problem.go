@@ -72,7 +72,7 @@ func (v *View) newProblem(opt AdviceOptions) *problem {
 		}
 		p.before += at.worth()
 		s := models[n.Model]
-		models[n.Model] = supply{s.free + n.Supply.FreeGPUs, s.capacity + v.counter.Capacity(n.empty, n.accel, p.size, v.objects.Now).Linked}
+		models[n.Model] = supply{s.free + n.Supply.FreeGPUs, s.capacity + v.counter.Capacity(n.known, n.accel, p.size, v.objects.Now).Linked}
 		for j := range n.Pods {
 			pod := &n.Pods[j]
 			if pod.Unmovable != "" {

@@ -42,14 +42,13 @@ func (c *counter) supply(n *Node) Supply {
 		return s
 	}
 	s.FreeGPUs = max(0, n.FreeMask().Len()-n.CountedGPUs)
-	n.empty = n.known.Emptied()
 	for i := range s.Slots {
 		at := &s.Slots[i]
 		k := at.GPUs
 		now := c.Count(n.used, n.accel, k, n.input.Now, placement.BesideInput(n.input))
-		most := c.Capacity(n.empty, n.accel, k, n.input.Now)
+		most := c.Capacity(n.known, n.accel, k, n.input.Now)
 		at.Free, at.Capacity = now.Any, most.Any
-		if class, ok := placement.BestClass(n.Tables(), k); ok && most.Any > 0 {
+		if class, ok := c.BestClass(n.Tables(), k); ok && most.Any > 0 {
 			at.Linked = []Linked{{Class: class.String(), class: class, FreeGPUs: placement.Intact(n.used, n.accel), Free: now.Linked, Capacity: most.Linked}}
 		}
 		at.settle()

@@ -37,7 +37,7 @@ type Node struct {
 	Name string `json:"name"`
 	// Domains are the node's in the fabric, in the order of the levels; empty where it has none.
 	Domains []string `json:"domains,omitempty"`
-	// Closed is why nothing goes there, whatever is free; empty if pods may.
+	// Closed is why nothing goes there, whatever is free; empty if pods may. See placement.Closed.
 	Closed string `json:"closed,omitempty"`
 	// NoGraph is why nobody chooses GPUs by the graph; then nothing of the node counts as free.
 	NoGraph string `json:"noGraph,omitempty"`
@@ -57,7 +57,6 @@ type Node struct {
 	object *v1.Node
 	known  *usage.Node // nil: no topology that can be read
 	used   *usage.Usage
-	empty  *usage.Node // the machine with nothing on it; of open nodes
 	input  usage.Input
 	accel  int // position in known.Accels, -1 if it has none
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -97,6 +98,36 @@ func TestWhoHoldsWhat(t *testing.T) {
 	}
 	if want := []string{`node "old-0": its graph is stale: the exporter's Lease has run out`}; !slices.Equal(v.Problems, want) {
 		t.Errorf("problems %q, want %q", v.Problems, want)
+	}
+}
+
+// TestAnExcludedDomainIsOpenToPods: exclusion stops members of gangs alone, so that what is free
+// there counts as anywhere.
+func TestAnExcludedDomainIsOpenToPods(t *testing.T) {
+	before := clusterview.Of(&sample(t).Objects, clusterview.Options{})
+	c := sample(t)
+	for _, d := range before.Tree().Domains(1) {
+		if d.Name != "" {
+			c.ClusterTopology.Spec.Excluded = append(c.ClusterTopology.Spec.Excluded, v1alpha1.ExcludedDomain{Level: before.Levels[0], Domain: d.Path, Reason: "cooling"})
+		}
+	}
+	v := clusterview.Of(&c.Objects, clusterview.Options{})
+	var excluded int
+	for _, d := range v.Tree().Domains(1) {
+		if d.Excluded != "" {
+			excluded++
+		}
+	}
+	if excluded == 0 {
+		t.Fatal("the sample has no domain that could be excluded")
+	}
+	if diff := cmp.Diff(before.Supply, v.Supply, cmpopts.IgnoreUnexported(clusterview.Linked{})); diff != "" {
+		t.Errorf("supply without and with excluded domains (-,+):\n%s", diff)
+	}
+	for _, n := range v.Nodes {
+		if want := before.Node(n.Name).Closed; n.Closed != want {
+			t.Errorf("%s is closed because %q, want %q", n.Name, n.Closed, want)
+		}
 	}
 }
 

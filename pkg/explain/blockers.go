@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1"
 
@@ -62,18 +63,23 @@ func distance(c *Candidate) int {
 }
 
 // unblock finds the fewest pods whose going lets the pod in, and what it would get then. Of as
-// many it takes those of the lowest priority.
+// many it takes those that may be moved, and then those of the lowest priority.
 func (s *scene) unblock(q *question, n *node, c *Candidate) {
-	var movable []usage.LivePod
+	var inTheWay []usage.LivePod
+	stay := map[types.UID]int{} // 1: the pod is not to be moved
 	for _, p := range n.here {
-		if stays(p.Object) == "" && p.Object.UID != q.pod.UID {
-			movable = append(movable, p)
+		if belongsHere(p.Object) || p.Object.UID == q.pod.UID {
+			continue
+		}
+		inTheWay = append(inTheWay, p)
+		if s.unmovable(n, p) != "" {
+			stay[p.Object.UID] = 1
 		}
 	}
-	slices.SortStableFunc(movable, func(a, b usage.LivePod) int {
-		return cmp.Or(cmp.Compare(corev1.PodPriority(a.Object), corev1.PodPriority(b.Object)), strings.Compare(a.Object.Name, b.Object.Name))
+	slices.SortStableFunc(inTheWay, func(a, b usage.LivePod) int {
+		return cmp.Or(cmp.Compare(stay[a.Object.UID], stay[b.Object.UID]), cmp.Compare(corev1.PodPriority(a.Object), corev1.PodPriority(b.Object)), strings.Compare(a.Object.Name, b.Object.Name))
 	})
-	search := &search{s: s, q: q, n: n, movable: movable, gone: map[types.UID]bool{}, left: maxTries}
+	search := &search{s: s, q: q, n: n, pods: inTheWay, gone: map[types.UID]bool{}, left: maxTries}
 	found, exact := search.fewest()
 	c.Exact = exact
 	if found == nil {
@@ -81,17 +87,20 @@ func (s *scene) unblock(q *question, n *node, c *Candidate) {
 	}
 	gone := map[types.UID]bool{}
 	for _, i := range found {
-		gone[movable[i].Object.UID] = true
+		gone[inTheWay[i].Object.UID] = true
 	}
 	c.Gets = n.without(gone).set(q, s.Now)
 	for _, i := range found {
-		c.Blockers = append(c.Blockers, s.blocker(n, movable[i], gone))
+		c.Blockers = append(c.Blockers, s.blocker(n, inTheWay[i], gone))
 	}
 }
 
 // blocker describes a pod in the way.
 func (s *scene) blocker(n *node, p usage.LivePod, gone map[types.UID]bool) Blocker {
-	b := Blocker{Pod: p.Object.Namespace + "/" + p.Object.Name, Priority: corev1.PodPriority(p.Object), GPUs: n.gpusOf(p)}
+	b := Blocker{Pod: p.Object.Namespace + "/" + p.Object.Name, Priority: corev1.PodPriority(p.Object), GPUs: n.gpusOf(p), Stays: s.unmovable(n, p)}
+	if b.Stays != "" {
+		return b
+	}
 	q, err := s.question(p.Object)
 	if err != nil || len(gone) > 1 {
 		return b // of several only their going is told: they would be in each other's way
@@ -103,6 +112,14 @@ func (s *scene) blocker(n *node, p usage.LivePod, gone map[types.UID]bool) Block
 		}
 	}
 	return b
+}
+
+// unmovable is why nobody should be advised to move a pod of a node; empty if it may be moved.
+func (s *scene) unmovable(n *node, p usage.LivePod) string {
+	devices := slices.ContainsFunc(s.Profile.Options.Resources, func(name string) bool {
+		return p.Amounts().GetScalarResources()[v1.ResourceName(name)] > 0
+	})
+	return s.budgets.Unmovable(p.Object, !devices || usage.AnnotationReader{}.Allocation(p.Object, n.object.Name) != nil)
 }
 
 // gpusOf are the indices of the GPUs that a pod has by its annotation.
@@ -122,12 +139,12 @@ func (n *node) gpusOf(p usage.LivePod) (out []int) {
 
 // search looks for the fewest pods on one node.
 type search struct {
-	s       *scene
-	q       *question
-	n       *node
-	movable []usage.LivePod
-	gone    map[types.UID]bool
-	left    int // tries
+	s    *scene
+	q    *question
+	n    *node
+	pods []usage.LivePod // in the order in which they should go
+	gone map[types.UID]bool
+	left int // tries
 }
 
 // fits reports whether the node takes the pod once those that are gone are.
@@ -139,7 +156,7 @@ func (x *search) fits() bool {
 // fewest returns the positions of the pods, nil if the going of all does not do. It tries all
 // sets of one, two and so on while it may, and else takes all and lets one after the other stay.
 func (x *search) fewest() (found []int, exact bool) {
-	for size := 1; size <= len(x.movable); size++ {
+	for size := 1; size <= len(x.pods); size++ {
 		if x.tries(size) > x.left {
 			return x.greedy(), false
 		}
@@ -154,14 +171,14 @@ func (x *search) fewest() (found []int, exact bool) {
 func (x *search) tries(size int) int {
 	n := 1
 	for i := range size {
-		if n = n * (len(x.movable) - i) / (i + 1); n > maxTries {
+		if n = n * (len(x.pods) - i) / (i + 1); n > maxTries {
 			break
 		}
 	}
 	return n
 }
 
-// among tries the sets of so many more pods from one position on, the lowest priorities first.
+// among tries the sets of so many more pods from one position on, the first first.
 func (x *search) among(from, size int, chosen []int) []int {
 	if size == 0 {
 		if x.fits() {
@@ -169,8 +186,8 @@ func (x *search) among(from, size int, chosen []int) []int {
 		}
 		return nil
 	}
-	for i := from; i <= len(x.movable)-size; i++ {
-		uid := x.movable[i].Object.UID
+	for i := from; i <= len(x.pods)-size; i++ {
+		uid := x.pods[i].Object.UID
 		x.gone[uid] = true
 		found := x.among(i+1, size-1, append(chosen, i))
 		delete(x.gone, uid)
@@ -181,16 +198,16 @@ func (x *search) among(from, size int, chosen []int) []int {
 	return nil
 }
 
-// greedy lets all go, and then the one after the other stay, the highest priority first.
+// greedy lets all go, and then the one after the other stay, the last first.
 func (x *search) greedy() (found []int) {
-	for i := range x.movable {
-		x.gone[x.movable[i].Object.UID] = true
+	for i := range x.pods {
+		x.gone[x.pods[i].Object.UID] = true
 	}
 	if !x.fits() {
 		return nil
 	}
-	for i := len(x.movable) - 1; i >= 0; i-- {
-		uid := x.movable[i].Object.UID
+	for i := len(x.pods) - 1; i >= 0; i-- {
+		uid := x.pods[i].Object.UID
 		delete(x.gone, uid)
 		if !x.fits() {
 			x.gone[uid] = true

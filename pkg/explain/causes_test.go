@@ -53,6 +53,40 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 			},
 			want: Fragmented, wantText: "n0 4, n1 4", wantBlockers: []string{"team/half-0"}, wantWish: "4 of the 8",
 		},
+		"8 GPUs are free on many nodes, of which the first few are named": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				for i := range 10 {
+					n := fmt.Sprint("n", i)
+					w.node(t, n, cube, nil).holds(t, "half-"+n, n, 0, 1, 2, 3)
+				}
+				w.waits(asks(8))
+			},
+			want: Fragmented, wantText: "free: n0 4, n1 4, n2 4 and 7 more", wantBlockers: []string{"team/half-n0"},
+		},
+		"a gang finds GPUs on many nodes, of which the first few are named": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				for i := range 10 {
+					n := fmt.Sprint("n", i)
+					w.node(t, n, cube, nil).holds(t, "half-"+n, n, 0, 1, 2, 3)
+				}
+				w.group("train", 2, []*v1.Pod{asks(8), pod("other", 8, "1", "1Gi")})
+			},
+			want: Fragmented, wantText: "free: n0 4, n1 4, n2 4 and 7 more", wantBlockers: []string{"team/half-n0"},
+		},
+		"members of a gang want the same host port, and there is one node": {
+			build: func(t *testing.T, w *town) {
+				t.Helper()
+				w.node(t, "n0", cube, nil)
+				members := []*v1.Pod{asks(1), pod("second", 1, "1", "1Gi")}
+				for _, p := range members {
+					p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+				}
+				w.group("train", 2, members)
+			},
+			want: Fragmented, wantText: "room for 1 of 2 members",
+		},
 		"nothing is free": {
 			build: func(t *testing.T, w *town) {
 				t.Helper()

@@ -93,6 +93,7 @@ func (w *World) readers() map[string]func([]byte) error {
 		"coordination.k8s.io/v1 Lease":              into(&w.Leases),
 		"storage.k8s.io/v1 StorageClass":            into(&w.StorageClasses),
 		"batch/v1 Job":                              into(&w.Jobs),
+		"policy/v1 PodDisruptionBudget":             into(&w.Budgets),
 		groups + "PodGroup":                         into(&w.PodGroups),
 		ours + topologyv1alpha1.Kind:                into(&w.Topologies),
 		queues + kueue.WorkloadKind:                 into(&w.Workloads),

@@ -55,7 +55,7 @@ func Job(w *World, namespace, name string) (*Explanation, error) {
 func (s *scene) explainJob(j *batchv1.Job) *Explanation {
 	e := &Explanation{Kind: "Job", Namespace: j.Namespace, Name: j.Name, State: Pending}
 	if j.Spec.Suspend != nil && *j.Spec.Suspend {
-		if wl := s.workloadOf(j.UID, ""); wl != nil || j.Labels[kueue.LabelQueue] != "" {
+		if wl := s.workloadOf(j.Namespace, j.UID, ""); wl != nil || j.Labels[kueue.LabelQueue] != "" {
 			s.explainQuota(e, wl)
 			return e
 		}
@@ -114,7 +114,7 @@ func (s *scene) explainBefore(e *Explanation, p *v1.Pod) bool {
 	var gates []string
 	for _, g := range p.Spec.SchedulingGates {
 		if g.Name == kueue.GateAdmission {
-			s.explainQuota(e, s.workloadOf(p.UID, workloadName(p)))
+			s.explainQuota(e, s.workloadOf(p.Namespace, p.UID, workloadName(p)))
 			return true
 		}
 		gates = append(gates, g.Name)
@@ -143,10 +143,14 @@ func workloadName(p *v1.Pod) string {
 	return p.Annotations[kueue.AnnotationWorkload]
 }
 
-// workloadOf is the Workload that an object owns, or is named; nil if there is none.
-func (s *scene) workloadOf(owner types.UID, name string) *kueue.Workload {
+// workloadOf is the Workload of a namespace that an object owns, or is named; nil if there is none.
+// Workloads of other namespaces are there for the quota they hold, and are nobody else's to read.
+func (s *scene) workloadOf(namespace string, owner types.UID, name string) *kueue.Workload {
 	for i := range s.Workloads {
 		w := &s.Workloads[i]
+		if w.Namespace != namespace {
+			continue
+		}
 		if name != "" && w.Name == name {
 			return w
 		}

@@ -73,8 +73,10 @@ type Blocker struct {
 	Pod      string `json:"pod"` // namespace/name
 	Priority int32  `json:"priority"`
 	GPUs     []int  `json:"gpus,omitempty"` // indices of those that it has
-	// MovesTo is a node that would take it now; empty if none would.
+	// MovesTo is a node that would take it now; empty if none would, and if it stays.
 	MovesTo string `json:"movesTo,omitempty"`
+	// Stays is why nobody should move it; empty if it may be moved.
+	Stays string `json:"stays,omitempty"`
 }
 
 // Set is GPUs of a node, as indices.

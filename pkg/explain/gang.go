@@ -156,7 +156,7 @@ func (s *scene) askOf(g *gangrequest.Gang) (*ask, error) {
 // shapeOf is equal for members that every node answers alike.
 func shapeOf(q *question) (string, error) {
 	spec := &q.pod.Spec
-	decides, err := json.Marshal([]any{spec.NodeSelector, spec.Affinity, spec.Tolerations})
+	decides, err := json.Marshal([]any{spec.NodeSelector, spec.Affinity, spec.Tolerations, placement.OnePerNode(q.pod)})
 	if err != nil {
 		return "", fmt.Errorf("pod %s: %w", q.pod.Name, err)
 	}
@@ -222,7 +222,7 @@ func (s *scene) supply(n *node, q *question, used nvtopo.Mask, others []placemen
 		room.Take(p.Demand.Request, int64(p.Count))
 	}
 	limit := room.Holds(q.demand.Request)
-	if placement.KeepsApart(q.pod) {
+	if placement.OnePerNode(q.pod) {
 		limit = min(limit, 1)
 	}
 	graph := n.graph
@@ -297,7 +297,7 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 	}
 	eligible := slices.DeleteFunc(slices.Clone(all), func(j judged) bool { return j.first(ofWish) != nil || j.first(ofFault) != nil })
 	total, with := s.freeOn(a.shapes[0], eligible)
-	e.Evidence = append(e.Evidence, "free: "+strings.Join(with, ", "))
+	e.Evidence = append(e.Evidence, "free: "+nodes(with))
 	if total >= asks {
 		e.Cause = Fragmented
 		e.Reason = fmt.Sprintf("%d %s are free on %s and the gang asks %d in all, %d on one node for each member: %s",

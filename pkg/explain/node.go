@@ -66,7 +66,7 @@ func (n *node) without(gone map[types.UID]bool) *node {
 // emptied is the node with nothing on it but the pods of DaemonSets.
 func (n *node) emptied() *node {
 	out := *n
-	out.here = slices.DeleteFunc(slices.Clone(n.here), func(p usage.LivePod) bool { return stays(p.Object) == "" })
+	out.here = slices.DeleteFunc(slices.Clone(n.here), func(p usage.LivePod) bool { return !belongsHere(p.Object) })
 	out.listed, out.used = out.here, nil
 	if n.graph != nil {
 		out.graph = n.graph.Emptied()
@@ -74,15 +74,13 @@ func (n *node) emptied() *node {
 	return &out
 }
 
-// stays says why a pod cannot be moved, empty if it can.
-func stays(p *v1.Pod) string {
+// belongsHere reports whether a pod is part of its node: static, or of a DaemonSet.
+func belongsHere(p *v1.Pod) bool {
 	if _, mirror := p.Annotations[v1.MirrorPodAnnotationKey]; mirror {
-		return "static"
+		return true
 	}
-	if o := metav1.GetControllerOf(p); o != nil && o.Kind == "DaemonSet" {
-		return "DaemonSet"
-	}
-	return ""
+	o := metav1.GetControllerOf(p)
+	return o != nil && o.Kind == "DaemonSet"
 }
 
 func (n *node) usage(now time.Time) *usage.Usage {

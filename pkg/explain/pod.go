@@ -192,7 +192,7 @@ func (s *scene) occupied(q *question, busy []judged, e *Explanation) Cause {
 	total, with := s.freeOn(q, busy)
 	if o.Cause == FewGPUs && total >= asks {
 		e.Reason = fmt.Sprintf("%d %s are free on %s, and the pod asks %d on one", total, q.resource(), counted(len(with), "node"), asks)
-		e.Evidence = append(e.Evidence, "free: "+strings.Join(with, ", "))
+		e.Evidence = append(e.Evidence, "free: "+nodes(with))
 		return Fragmented
 	}
 	e.Reason = fmt.Sprintf("%s: %s", nearest.object.Name, o.Text)
@@ -250,7 +250,13 @@ func (e *Explanation) nearest() []string {
 	if to := c.Blockers[0].MovesTo; to != "" {
 		text += ", which " + to + " would take"
 	}
-	return []string{text}
+	out := []string{text}
+	for _, b := range c.Blockers {
+		if b.Stays != "" && len(out) <= maxNamed {
+			out = append(out, b.Pod+" is not to be moved: "+b.Stays)
+		}
+	}
+	return out
 }
 
 // refusals count nodes by reason, the most frequent first.
@@ -281,7 +287,7 @@ func saidBy(p *v1.Pod) string {
 	return ""
 }
 
-// nodes names some nodes.
+// nodes names the first few of some nodes.
 func nodes(names []string) string {
 	if len(names) > maxNamed {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)

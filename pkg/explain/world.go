@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,6 +19,7 @@ import (
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	topologyv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clustertopology"
+	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
@@ -42,6 +44,7 @@ type World struct {
 	Workloads       []kueue.Workload                  // of all namespaces: others hold the quota
 	LocalQueues     []kueue.LocalQueue                // of the namespace
 	ClusterQueues   []kueue.ClusterQueue              //
+	Budgets         []policyv1.PodDisruptionBudget    // of all namespaces
 	Profile         Profile                           // whose pods are explained
 	// ClaimsKnown: Claims are all that the namespace has.
 	ClaimsKnown bool
@@ -74,6 +77,7 @@ type scene struct {
 	tree    *fabric.Tree
 	levels  []gangrequest.Level // of the tree, outermost first
 	slotter *placement.SlotCounter
+	budgets *eviction.Budgets
 }
 
 func newScene(w *World) *scene {
@@ -83,6 +87,11 @@ func newScene(w *World) *scene {
 		topologies[w.Topologies[i].Name] = &w.Topologies[i]
 	}
 	s.readFabric(topologies)
+	var budgets []*policyv1.PodDisruptionBudget
+	for i := range w.Budgets {
+		budgets = append(budgets, &w.Budgets[i])
+	}
+	s.budgets = eviction.NewBudgets(budgets)
 	leases := nodelease.NewTable(0)
 	for i := range w.Leases {
 		leases.Set(&w.Leases[i], w.Now)

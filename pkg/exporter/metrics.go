@@ -15,6 +15,7 @@ type metrics struct {
 	registry     *prometheus.Registry
 	gpus         prometheus.Gauge
 	healthy      prometheus.Gauge
+	divided      prometheus.Gauge
 	degraded     prometheus.Gauge
 	problems     prometheus.Gauge
 	links        *prometheus.GaugeVec
@@ -37,6 +38,7 @@ func newMetrics() *metrics {
 		registry: prometheus.NewRegistry(),
 		gpus:     gauge("gpus", "GPUs in the last good graph."),
 		healthy:  gauge("gpus_healthy", "GPUs in the last good graph that can be given out whole."),
+		divided:  gauge("gpus_partitioned", "Healthy GPUs in the last good graph that are divided into slices (MIG), and so not given out whole."),
 		degraded: gauge("gpus_degraded", "GPUs of the healthy ones that may be used only alone, never with others."),
 		problems: gauge("problems", "Things the last good reading had to do without."),
 		links: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -55,7 +57,7 @@ func newMetrics() *metrics {
 		writeErrors: counters("write_errors_total", "Failed writes to the API server by object."),
 		lastSuccess: gauge("last_success_timestamp_seconds", "Unix time at which the published objects last agreed with a reading."),
 	}
-	m.registry.MustRegister(m.gpus, m.healthy, m.degraded, m.problems, m.links, m.fabric, m.readDuration, m.readErrors, m.writes, m.writeErrors, m.lastSuccess)
+	m.registry.MustRegister(m.gpus, m.healthy, m.divided, m.degraded, m.problems, m.links, m.fabric, m.readDuration, m.readErrors, m.writes, m.writeErrors, m.lastSuccess)
 	for _, o := range []string{objectSpec, objectStatus, objectLabels, objectLease} {
 		m.writes.WithLabelValues(o)
 		m.writeErrors.WithLabelValues(o)
@@ -74,6 +76,7 @@ const (
 func (m *metrics) read(g *nvtopo.Graph, problems int) {
 	m.gpus.Set(float64(g.Len()))
 	m.healthy.Set(float64(g.Healthy().Len()))
+	m.divided.Set(float64(partitioned(g)))
 	m.degraded.Set(float64(g.Degraded().Len()))
 	m.problems.Set(float64(problems))
 	m.links.Reset()
@@ -101,3 +104,14 @@ func (m *metrics) wrote(object string, err error) error {
 }
 
 func (m *metrics) success(now time.Time) { m.lastSuccess.Set(float64(now.UnixNano()) / 1e9) }
+
+// partitioned counts the GPUs that are divided into slices and healthy: an unhealthy one is a
+// fault, divided or not.
+func partitioned(g *nvtopo.Graph) (n int) {
+	for i := range g.GPUs {
+		if g.GPUs[i].MIG && g.GPUs[i].Unhealthy == "" {
+			n++
+		}
+	}
+	return n
+}

@@ -12,9 +12,11 @@ import (
 
 func TestMetricsFollowReadingsAndWrites(t *testing.T) {
 	r := newRig(t, Config{})
-	sick := uniform(t, 4, "NVIDIA H200", "NV18")
+	sick := uniform(t, 6, "NVIDIA H200", "NV18")
 	sick.GPUs[2].Unhealthy = "Xid 79"
 	sick.GPUs[3].Degraded = "NVLink error"
+	sick.GPUs[4].MIG = true
+	sick.GPUs[5].MIG, sick.GPUs[5].Unhealthy = true, "Xid 79"
 	r.src.graph, r.src.problems = sick, []Problem{{GPU: "GPU-2", Text: "x"}}
 	r.publish(t)
 	r.src.err = errors.New("no answer")
@@ -24,22 +26,25 @@ func TestMetricsFollowReadingsAndWrites(t *testing.T) {
 	const want = `
 # HELP nvtopo_exporter_fabric_links NVLinks, or the like of other vendors, added up over the pairs of GPUs in the last good graph.
 # TYPE nvtopo_exporter_fabric_links gauge
-nvtopo_exporter_fabric_links 108
+nvtopo_exporter_fabric_links 270
 # HELP nvtopo_exporter_gpus GPUs in the last good graph.
 # TYPE nvtopo_exporter_gpus gauge
-nvtopo_exporter_gpus 4
+nvtopo_exporter_gpus 6
 # HELP nvtopo_exporter_gpus_degraded GPUs of the healthy ones that may be used only alone, never with others.
 # TYPE nvtopo_exporter_gpus_degraded gauge
 nvtopo_exporter_gpus_degraded 1
 # HELP nvtopo_exporter_gpus_healthy GPUs in the last good graph that can be given out whole.
 # TYPE nvtopo_exporter_gpus_healthy gauge
 nvtopo_exporter_gpus_healthy 3
+# HELP nvtopo_exporter_gpus_partitioned Healthy GPUs in the last good graph that are divided into slices (MIG), and so not given out whole.
+# TYPE nvtopo_exporter_gpus_partitioned gauge
+nvtopo_exporter_gpus_partitioned 1
 # HELP nvtopo_exporter_last_success_timestamp_seconds Unix time at which the published objects last agreed with a reading.
 # TYPE nvtopo_exporter_last_success_timestamp_seconds gauge
 nvtopo_exporter_last_success_timestamp_seconds 1.7e+09
 # HELP nvtopo_exporter_links Pairs of GPUs in the last good graph by link class.
 # TYPE nvtopo_exporter_links gauge
-nvtopo_exporter_links{class="NV18"} 6
+nvtopo_exporter_links{class="NV18"} 15
 # HELP nvtopo_exporter_problems Things the last good reading had to do without.
 # TYPE nvtopo_exporter_problems gauge
 nvtopo_exporter_problems 1
@@ -60,7 +65,7 @@ nvtopo_exporter_writes_total{object="spec"} 1
 nvtopo_exporter_writes_total{object="status"} 2
 `
 	names := []string{
-		"nvtopo_exporter_gpus", "nvtopo_exporter_gpus_healthy", "nvtopo_exporter_gpus_degraded", "nvtopo_exporter_links", "nvtopo_exporter_fabric_links", "nvtopo_exporter_problems",
+		"nvtopo_exporter_gpus", "nvtopo_exporter_gpus_healthy", "nvtopo_exporter_gpus_partitioned", "nvtopo_exporter_gpus_degraded", "nvtopo_exporter_links", "nvtopo_exporter_fabric_links", "nvtopo_exporter_problems",
 		"nvtopo_exporter_read_errors_total", "nvtopo_exporter_write_errors_total", "nvtopo_exporter_writes_total",
 		"nvtopo_exporter_last_success_timestamp_seconds",
 	}

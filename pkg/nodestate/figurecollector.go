@@ -4,6 +4,7 @@ package nodestate
 
 import (
 	"strconv"
+	"sync"
 
 	"k8s.io/component-base/metrics"
 )
@@ -12,6 +13,8 @@ import (
 type figureCollector struct {
 	metrics.BaseStableCollector
 	state                                    *State
+	mu                                       sync.Mutex // one scrape after the other; guards counters
+	counters                                 groupCounters
 	gpus, groups, podNUMA, leastNUMA, reduce *metrics.Desc
 }
 
@@ -22,7 +25,7 @@ func newFigureCollector(s *State) *figureCollector {
 	// Not "pod" and "namespace": Prometheus gives these to what it scrapes.
 	pod := []string{"pod_namespace", "pod_name", "node_name"}
 	return &figureCollector{
-		state: s,
+		state: s, counters: groupCounters{},
 		gpus: desc("gpus", "GPUs by model and state, each in one: used; free (with a free partner as fast as any on the machine); stranded (free without one); "+
 			"unusable (not used and not to be had: unhealthy, or its node takes no pods).", "model", "state"),
 		groups: desc("linked_groups", "Disjoint groups of GPUs of one node whose ring is as fast as that of as many can be there, by model, number of GPUs and "+
@@ -46,7 +49,9 @@ func (c *figureCollector) CollectWithStability(ch chan<- metrics.Metric) {
 	send := func(d *metrics.Desc, v float64, labels ...string) {
 		ch <- metrics.NewLazyConstMetric(d, metrics.GaugeValue, v, labels...)
 	}
-	f := c.state.figures()
+	c.mu.Lock()
+	f := c.state.figures(c.counters)
+	c.mu.Unlock()
 	for model, g := range f.gpus {
 		send(c.gpus, float64(g.used), model, "used")
 		send(c.gpus, float64(g.free), model, "free")

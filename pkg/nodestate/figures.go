@@ -10,7 +10,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
@@ -25,7 +24,18 @@ type figures struct {
 	groups map[groupKey]*groupFigures
 	pods   []podFigures
 
-	counters map[string]*placement.GroupCounter // by resource
+	counters groupCounters
+}
+
+// groupCounters are by resource. They keep packing tables, which take long to build, from one scrape
+// to the next.
+type groupCounters map[string]*placement.GroupCounter
+
+func (c groupCounters) of(resource string) *placement.GroupCounter {
+	if c[resource] == nil {
+		c[resource] = placement.NewGroupCounter(resource)
+	}
+	return c[resource]
 }
 
 // gpuFigures are numbers of GPUs; each is counted once.
@@ -33,7 +43,7 @@ type gpuFigures struct {
 	used     int // by pods
 	free     int // with a free partner as fast as any on the machine
 	stranded int // free without such a partner
-	unusable int // not used and not to be had: unhealthy, or of a node where nothing goes
+	unusable int // not used and not to be had: unhealthy, or of a node that is closed or whose graph does not count
 }
 
 type groupKey struct {
@@ -57,8 +67,8 @@ type podFigures struct {
 
 // figures reads the informers' stores. It takes some microseconds for each pod of a node with
 // GPUs, and is meant for a scrape.
-func (s *State) figures() *figures {
-	f := &figures{gpus: map[string]*gpuFigures{}, groups: map[groupKey]*groupFigures{}, counters: map[string]*placement.GroupCounter{}}
+func (s *State) figures(counters groupCounters) *figures {
+	f := &figures{gpus: map[string]*gpuFigures{}, groups: map[groupKey]*groupFigures{}, counters: counters}
 	if s.stores.nodes == nil || !s.Synced() {
 		return f
 	}
@@ -67,7 +77,6 @@ func (s *State) figures() *figures {
 		klog.Background().Error(err, "Listing nodes failed")
 		return f
 	}
-	tree := s.Fabric().Tree
 	for _, node := range nodes {
 		x := s.cells.get(node.Name)
 		if x == nil {
@@ -77,29 +86,10 @@ func (s *State) figures() *figures {
 		if n == nil || n.NodeUID != node.UID {
 			continue
 		}
-		open := s.topologies.CheckGraph(x.entry, n, node.UID) == placement.Fits && takesPods(node, tree)
+		open := s.topologies.CheckGraph(x.entry, n, node.UID) == placement.Fits && placement.Closed(node) == ""
 		f.add(s, s.inputFromStores(x, n), open)
 	}
 	return f
-}
-
-// takesPods reports whether pods may go to a node at all.
-func takesPods(node *v1.Node, tree *fabric.Tree) bool {
-	if node.Spec.Unschedulable {
-		return false
-	}
-	for i := range node.Status.Conditions {
-		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
-			return false
-		}
-	}
-	at, ok := tree.Node(node.Name)
-	for depth := 1; ok && depth <= tree.Depth(); depth++ {
-		if tree.Domains(depth)[tree.DomainOf(depth, at)].Excluded != "" {
-			return false
-		}
-	}
-	return true
 }
 
 // inputFromStores is what the usage of a node is computed from outside of a scheduling cycle.
@@ -156,14 +146,9 @@ func (f *figures) addAccel(in *usage.Input, u *usage.Usage, i int, open bool) {
 	free := max(0, u.FreeAt(i).Len()-u.Counted[i])
 	g.unusable += max(0, accel.Graph.Len()-used-free)
 	paired := free // of a machine without a second GPU
-	counter := f.counters[accel.Resource]
-	if counter == nil {
-		counter = placement.NewGroupCounter(accel.Resource)
-		f.counters[accel.Resource] = counter
-	}
-	empty := in.Node.Emptied()
+	counter := f.counters.of(accel.Resource)
 	for _, k := range placement.GroupSizes() {
-		class, ok := placement.BestClass(accel.Tables, k)
+		class, ok := counter.BestClass(accel.Tables, k)
 		if !ok {
 			continue
 		}
@@ -176,7 +161,7 @@ func (f *figures) addAccel(in *usage.Input, u *usage.Usage, i int, open bool) {
 			f.groups[key] = &groupFigures{}
 		}
 		f.groups[key].free += linked
-		f.groups[key].capacity += counter.Capacity(empty, i, k, in.Now).Linked
+		f.groups[key].capacity += counter.Capacity(in.Node, i, k, in.Now).Linked
 		f.groups[key].freeGPUs += placement.Intact(u, i)
 	}
 	g.free += paired

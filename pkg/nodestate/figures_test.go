@@ -4,8 +4,10 @@ package nodestate
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
 
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/placement"
 )
 
@@ -100,7 +103,9 @@ func TestFiguresOfAMachine(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, "dgx1-v100")
 			r.stockByNode(t, tc.arrange(t, r)...)
-			f := r.figures()
+			counters := groupCounters{}
+			r.figures(counters) // what is remembered of an earlier scrape changes nothing
+			f := r.figures(counters)
 			if diff := cmp.Diff(map[string]*gpuFigures{v100: &tc.want}, f.gpus, cmp.AllowUnexported(gpuFigures{})); diff != "" {
 				t.Errorf("GPUs (-want,+got)\n%s", diff)
 			}
@@ -142,11 +147,44 @@ scheduler_nvtopo_pod_numa_nodes_least{node_name="n",pod_name="near",pod_namespac
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 		t.Error(err)
 	}
-	for _, p := range r.figures().pods {
+	for _, p := range r.figures(groupCounters{}).pods {
 		// Two NVLinks of 25 GB/s: 100 MB over two GPUs are 2 ms, and some microseconds of latency.
 		if p.reduce < 0.002 || p.reduce > 0.0021 {
 			t.Errorf("pod %s: all-reduce in %v s, want 2 ms", p.name, p.reduce)
 		}
+	}
+}
+
+// TestScrapesAtTheSameTime: each says the same, and the next one what has changed since.
+func TestScrapesAtTheSameTime(t *testing.T) {
+	r := newRig(t, "dgx1-v100")
+	r.stockByNode(t, on(t, r.State, gpuPod("a", 4), "n", 0, 1, 2, 3))
+	registry := metrics.NewKubeRegistry()
+	registry.CustomMustRegister(newFigureCollector(r.State))
+	const head = `
+# HELP scheduler_nvtopo_linked_groups [ALPHA] Disjoint groups of GPUs of one node whose ring is as fast as that of as many can be there, by model, number of GPUs and class of that ring's weakest link: free now, possible (of as many free GPUs, were they rightly spread) and capacity (with nothing used).
+# TYPE scheduler_nvtopo_linked_groups gauge
+`
+	group := func(gpus int, class, state string, n int) string {
+		return fmt.Sprintf("scheduler_nvtopo_linked_groups{gpus=%q,link_class=%q,model=%q,state=%q} %d\n", strconv.Itoa(gpus), class, v100, state, n)
+	}
+	all := func(capacity8, capacity4, capacity2, free4, free2, possible4, possible2 int) string {
+		return head + group(2, "NV2", "capacity", capacity2) + group(2, "NV2", "free", free2) + group(2, "NV2", "possible", possible2) +
+			group(4, "NV1", "capacity", capacity4) + group(4, "NV1", "free", free4) + group(4, "NV1", "possible", possible4) +
+			group(8, "NV2", "capacity", capacity8) + group(8, "NV2", "free", 0) + group(8, "NV2", "possible", 0)
+	}
+	var scrapes sync.WaitGroup
+	for range 4 {
+		scrapes.Go(func() {
+			if err := testutil.GatherAndCompare(registry, strings.NewReader(all(1, 2, 4, 1, 2, 1, 2)), "scheduler_nvtopo_linked_groups"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	scrapes.Wait()
+	r.withHealth(t, "dgx1-v100", "2", nvtopo.MaskOf(7), 0)
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(all(0, 1, 3, 0, 1, 0, 1)), "scheduler_nvtopo_linked_groups"); err != nil {
+		t.Errorf("once GPU 7 is unhealthy: %v", err)
 	}
 }
 
@@ -165,8 +203,9 @@ func BenchmarkFigures(b *testing.B) {
 	}
 	s.stores = informerStores{pods: corelisters.NewPodLister(pods), nodes: corelisters.NewNodeLister(nodes)}
 	s.pods, s.nodes = informerPods{s.stores.pods}, informerNodes{nodes: s.stores.nodes, pods: pods}
+	counters := groupCounters{}
 	for b.Loop() {
-		if f := s.figures(); len(f.pods) != 1000 {
+		if f := s.figures(counters); len(f.pods) != 1000 {
 			b.Fatalf("%d pods", len(f.pods))
 		}
 	}

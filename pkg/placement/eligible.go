@@ -3,6 +3,8 @@
 package placement
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -59,6 +61,21 @@ func (e *Eligibility) Judge(node *v1.Node) (Ineligible, v1.Taint) {
 	return Eligible, v1.Taint{}
 }
 
+// Closed is why nobody places pods on a node, whatever is free there: "cordoned" or "not ready";
+// empty if the node is open. A domain that a ClusterTopology excludes is open: it gets no new
+// members of gangs, and single pods still go there.
+func Closed(node *v1.Node) string {
+	if node.Spec.Unschedulable {
+		return "cordoned"
+	}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == v1.NodeReady && c.Status != v1.ConditionTrue {
+			return "not ready"
+		}
+	}
+	return ""
+}
+
 // KeepsApart reports whether an anti-affinity of such pods keeps two of them off one node. Terms
 // about other namespaces are for kube-scheduler's plugin to know.
 func KeepsApart(pod *v1.Pod) bool {
@@ -78,4 +95,12 @@ func KeepsApart(pod *v1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// OnePerNode reports whether two of such pods are never on one node: by an anti-affinity, or since
+// they want the same host port.
+func OnePerNode(pod *v1.Pod) bool {
+	return KeepsApart(pod) || slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort > 0 })
+	})
 }

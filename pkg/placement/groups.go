@@ -23,17 +23,33 @@ var groupSizes = [...]int{8, 4, 2, 1}
 // GroupSizes are the sizes of groups that are counted for people, greatest first.
 func GroupSizes() []int { return slices.Clone(groupSizes[:]) }
 
-// GroupCounter counts groups of GPUs for people: room for pods that ask for nothing but GPUs. Nodes
-// in the same state share an answer. It is not safe for concurrent use.
+// GroupCounter counts groups of GPUs for people: room for pods that ask for nothing but GPUs. It
+// remembers what it worked out: nodes in the same state share an answer. It is not safe for
+// concurrent use.
 type GroupCounter struct {
-	slots   *SlotCounter
-	demands map[int]*Demand // by GPUs
-	of      string          // the resource
+	slots      *SlotCounter
+	demands    map[int]*Demand // by GPUs
+	of         string          // the resource
+	capacities map[stateKey]Groups
+	classes    map[bestKey]bestClass
+}
+
+// bestKey is a question of BestClass, and bestClass its answer.
+type bestKey struct {
+	class nvtopo.ClassID
+	gpus  int
+}
+
+type bestClass struct {
+	class nvtopo.Class
+	ok    bool
 }
 
 // NewGroupCounter returns a counter of groups of one extended resource.
 func NewGroupCounter(of string) *GroupCounter {
-	return &GroupCounter{slots: NewSlotCounter(), demands: map[int]*Demand{}, of: of}
+	return &GroupCounter{
+		slots: NewSlotCounter(), demands: map[int]*Demand{}, of: of, capacities: map[stateKey]Groups{}, classes: map[bestKey]bestClass{},
+	}
 }
 
 // Groups is how many groups of one size a node takes.
@@ -73,10 +89,20 @@ func (c *GroupCounter) Count(u *usage.Usage, accel, k int, now time.Time, beside
 	return Groups{Any: min(slots.Count(nodeindex.Bands-1), most), Linked: min(slots.Count(nodeindex.BandBest), most)}
 }
 
-// Capacity counts the groups of k GPUs of a node with nothing on it; see usage.Node.Emptied.
-func (c *GroupCounter) Capacity(empty *usage.Node, accel, k int, now time.Time) Groups {
+// Capacity counts the groups of k GPUs that a node would have with nothing on it; see
+// usage.Node.Emptied.
+func (c *GroupCounter) Capacity(n *usage.Node, accel, k int, now time.Time) Groups {
+	key := keyOf(n.Empty, c.Demand(k), accel)
+	if known, ok := c.capacities[key]; ok {
+		return known
+	}
+	if len(c.capacities) >= maxTried {
+		clear(c.capacities)
+	}
+	empty := n.Emptied()
 	in := usage.Input{Node: empty, Now: now, Pods: usage.LivePods{}, Reader: usage.AnnotationReader{}}
-	return c.Count(empty.Empty, accel, k, now, BesideInput(in))
+	c.capacities[key] = c.Count(empty.Empty, accel, k, now, BesideInput(in))
+	return c.capacities[key]
 }
 
 // Intact is how many free GPUs may be used together with others, those that pods known by number
@@ -98,7 +124,20 @@ func BesideInput(in usage.Input) Beside {
 
 // BestClass is the link class of the best ring of k GPUs of a machine; ok is false for one GPU and
 // if the machine has not so many.
-func BestClass(t *nvtopo.Tables, k int) (class nvtopo.Class, ok bool) {
+func (c *GroupCounter) BestClass(t *nvtopo.Tables, k int) (class nvtopo.Class, ok bool) {
+	key := bestKey{t.Class(), k}
+	known, ok := c.classes[key]
+	if !ok {
+		if len(c.classes) >= maxTried {
+			clear(c.classes)
+		}
+		known.class, known.ok = classOfBest(t, k)
+		c.classes[key] = known
+	}
+	return known.class, known.ok
+}
+
+func classOfBest(t *nvtopo.Tables, k int) (class nvtopo.Class, ok bool) {
 	all := nvtopo.FullMask(t.Graph().Len())
 	if k < 2 || k > all.Len() {
 		return class, false

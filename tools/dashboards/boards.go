@@ -90,7 +90,7 @@ func placement() board {
 				{
 					"GPUs that are unhealthy or degraded", "", "short",
 					[]query{
-						{`max by (node) (nvtopo_exporter_gpus) - max by (node) (nvtopo_exporter_gpus_healthy) > 0`, "{{node}} unhealthy"},
+						{`max by (node) (nvtopo_exporter_gpus) - max by (node) (nvtopo_exporter_gpus_healthy) - (max by (node) (nvtopo_exporter_gpus_partitioned) or 0 * max by (node) (nvtopo_exporter_gpus)) > 0`, "{{node}} unhealthy"},
 						{`max by (node) (nvtopo_exporter_gpus_degraded) > 0`, "{{node}} degraded"},
 					},
 				},

@@ -134,7 +134,7 @@ func (s *Snapshot) kindOf(w *kueue.Workload, ps *kueue.PodSet, flavor *kueue.Res
 	}
 	k := &kind{
 		podSet: ps.Name, count: countOf(w, ps), pod: pod, demand: &placement.Demand{Request: r},
-		eligible: placement.EligibilityOf(pod), alone: placement.KeepsApart(pod) || hasHostPorts(pod),
+		eligible: placement.EligibilityOf(pod), alone: placement.OnePerNode(pod),
 	}
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
 		k.preferred, err = nodeaffinity.NewPreferredSchedulingTerms(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
@@ -192,12 +192,6 @@ func requestLimits(spec *v1.PodSpec) {
 			}
 		}
 	}
-}
-
-func hasHostPorts(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
-		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort > 0 })
-	})
 }
 
 // complete reads the gang of some kinds. Of a PodGroup only the pods' own annotations are read.

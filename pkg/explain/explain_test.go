@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+)
+
+// TestWorkloadOfTheOwnNamespace: another namespace has a Workload of the same name, or one that
+// claims the pod as its owner. It comes first in the list, and nothing of it may be said.
+func TestWorkloadOfTheOwnNamespace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		foreign metav1.ObjectMeta
+		own     bool
+		want    string // in reason and evidence
+	}{
+		"one of the same name, and the own": {
+			foreign: metav1.ObjectMeta{Namespace: "rival", Name: "pod-asks"}, own: true, want: "Workload team/pod-asks",
+		},
+		"one of the same name alone": {
+			foreign: metav1.ObjectMeta{Namespace: "rival", Name: "pod-asks"}, want: "Kueue has made no Workload of it",
+		},
+		"one that names the pod as its owner": {
+			foreign: metav1.ObjectMeta{Namespace: "rival", Name: "other", OwnerReferences: []metav1.OwnerReference{{Kind: "Pod", Name: "asks", UID: "uid-asks"}}},
+			want:    "Kueue has made no Workload of it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTown()
+			w.node(t, "n0", cube, nil)
+			w.Workloads = append(w.Workloads, kueue.Workload{ObjectMeta: tc.foreign, Spec: kueue.WorkloadSpec{QueueName: "secret"}})
+			if tc.own {
+				w.quota(t)
+			}
+			p := pod("asks", 4, "1", "1Gi", kueue.AnnotationWorkload, "pod-asks")
+			p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: kueue.GateAdmission}}
+			w.waits(p)
+			e, err := Pod(w.World, "team", "asks")
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := strings.Join(append([]string{e.Reason}, e.Evidence...), "; ")
+			if !strings.Contains(said, tc.want) || strings.Contains(said, "rival") || strings.Contains(said, "secret") {
+				t.Errorf("said is %q, want %q and nothing of the other namespace", said, tc.want)
+			}
+		})
+	}
+}
