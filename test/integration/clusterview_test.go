@@ -58,8 +58,13 @@ func (v *viewer) place(t *testing.T, name, node string, gpus int) {
 	for _, other := range []string{"n1", "n2"} {
 		v.editNode(t, other, func(n *v1.Node) { n.Spec.Unschedulable = n.Name != node })
 	}
-	v.create(t, movablePod(name, gpus))
-	v.bound(t, name)
+	for { // until the scheduler has heard that the other one is closed
+		v.create(t, movablePod(name, gpus))
+		if v.bound(t, name).Spec.NodeName == node {
+			break
+		}
+		v.remove(t, name)
+	}
 	for _, other := range []string{"n1", "n2"} {
 		v.editNode(t, other, func(n *v1.Node) { n.Spec.Unschedulable = false })
 	}
