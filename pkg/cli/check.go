@@ -241,25 +241,33 @@ func (c *checking) readFiles(cmd *cobra.Command) (*check.World, error) {
 	return w, err
 }
 
-// readWorld reads a cluster's objects from files and folders.
-func readWorld(cmd *cobra.Command, from []string, clk clock.PassiveClock) (*check.World, error) {
-	w := &check.World{}
+// addFiles has add read each file, and each file of objects in the folders.
+func addFiles(cmd *cobra.Command, from []string, add func([]byte) error) error {
 	for _, path := range from {
 		files := []string{path}
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			if files, err = objectFiles(path); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		for _, file := range files {
 			data, err := readUpTo(cmd, file, maxCluster)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			if err := w.Add(data); err != nil {
-				return nil, inputf("%s: %w", shownName(file), err)
+			if err := add(data); err != nil {
+				return inputf("%s: %w", shownName(file), err)
 			}
 		}
+	}
+	return nil
+}
+
+// readWorld reads a cluster's objects from files and folders.
+func readWorld(cmd *cobra.Command, from []string, clk clock.PassiveClock) (*check.World, error) {
+	w := &check.World{}
+	if err := addFiles(cmd, from, w.Add); err != nil {
+		return nil, err
 	}
 	if w.Now = w.Moment(); w.Now.IsZero() {
 		w.Now = clk.Now()

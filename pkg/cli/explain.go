@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -154,22 +153,8 @@ func (t explainTarget) explain(w *explain.World, namespace string) (*explain.Exp
 // readFiles reads objects from files.
 func (c *explaining) readFiles(cmd *cobra.Command) (*explain.World, error) {
 	w := &explain.World{}
-	for _, path := range c.from {
-		files := []string{path}
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			if files, err = objectFiles(path); err != nil {
-				return nil, err
-			}
-		}
-		for _, file := range files {
-			data, err := readUpTo(cmd, file, maxCluster)
-			if err != nil {
-				return nil, err
-			}
-			if err := w.Add(data); err != nil {
-				return nil, inputf("%s: %w", shownName(file), err)
-			}
-		}
+	if err := addFiles(cmd, c.from, w.Add); err != nil {
+		return nil, err
 	}
 	if w.Now = w.Moment(); w.Now.IsZero() {
 		w.Now = c.clock.Now()
