@@ -143,3 +143,34 @@ func TestTheTranscriptOnPaper(t *testing.T) {
 	s.Run(t, strings.Fields("generate nccl-topo --machine a100-pcie-4-bridged --arch x86_64 --vendor AuthenticAMD --family 25 --model 1")...)
 	s.Compare(t)
 }
+
+// TestTheTableOfWeights: the page about weights shows what the simulator says of them.
+func TestTheTableOfWeights(t *testing.T) {
+	dir := t.TempDir()
+	s := recorded.New("weights")
+	s.Hide(regexp.QuoteMeta(dir)+"/", "")
+	const machines = "dgx1-v100 16\ndgx-a100 8\nhgx-h200 8\nh200-nvl-8 8\na100-pcie-4-bridged 16\n"
+	nodes := path.Join(dir, "nodes.txt")
+	if err := os.WriteFile(nodes, []byte(machines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.File(nodes, machines)
+	for _, load := range []string{"0.6", "0.85"} {
+		line := "simulate --trace synthetic:multigpu50 --load " + load + " --weights 0.4,0.3,0.3 --weights 0.6,0.2,0.2 --weights 0.2,0.4,0.4" +
+			" --weights 1,0,0 --weights 0,1,0 --weights 0,0,1 --policy ours --policy binpack+exact --nodes " + nodes
+		s.Run(t, strings.Fields(line)...)
+	}
+	for _, policy := range []string{"best-effort", "single-numa-node"} {
+		s.Run(t, strings.Fields("simulate --trace synthetic:multigpu50 --load 0.85 --pod-policy "+policy+" --nodes "+nodes)...)
+	}
+	s.Compare(t)
+	page, err := os.ReadFile("howto/weights.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shown := range strings.SplitSeq(strings.TrimSpace(s.Text()), "\n\n$ ") {
+		if !strings.Contains(string(page), shown) {
+			t.Errorf("docs/howto/weights.md does not show:\n%s", shown)
+		}
+	}
+}
