@@ -350,7 +350,7 @@ $(BIN)/hugo: tools/site/go.mod tools/site/go.sum
 
 .PHONY: site
 site: $(BIN)/hugo ## Make the web site of docs/ in out/site, and check its links
-	$(BIN)/hugo --source docs/site --destination ../../out/site --cleanDestinationDir --panicOnWarning --logLevel warn
+	$(BIN)/hugo --source docs/site --noBuildLock --destination ../../out/site --cleanDestinationDir --panicOnWarning --logLevel warn
 
 # Transcripts and the reference of commands are what tests see; they compare them otherwise.
 .PHONY: transcripts
