@@ -90,7 +90,7 @@ func TestEveryManifestIsValidAndAssembled(t *testing.T) {
 		t.Errorf("only %d files", len(files))
 	}
 	named := map[string]bool{}
-	for _, dir := range []string{"base", "crd", "rbac", "policy", "flowcontrol", "scheduler", "exporter", "node-agent", "examples", "pools", "examples/pools"} {
+	for _, dir := range []string{"core", "base", "crd", "rbac", "policy", "flowcontrol", "scheduler", "exporter", "node-agent", "examples", "pools", "examples/pools"} {
 		var k struct {
 			Resources          []string
 			ConfigMapGenerator []struct{ Files []string }
