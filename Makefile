@@ -58,6 +58,12 @@ $(BIN)/kueue: tools/kueue/go.mod tools/kueue/go.sum
 $(BIN)/promtool: tools/promtool/go.mod tools/promtool/go.sum
 	$(BUILD) promtool -C tools/promtool -tags remove_all_sd -ldflags '-s -w' -o ../../$@ github.com/prometheus/prometheus/cmd/promtool
 
+# Helm says of Kubernetes what it was built with; the tests of the chart render for the version below.
+HELM_LDFLAGS := -s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=35 \
+	-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=35
+$(BIN)/helm: tools/helm/go.mod tools/helm/go.sum
+	$(BUILD) helm -C tools/helm -trimpath -ldflags '$(HELM_LDFLAGS)' -o ../../$@ helm.sh/helm/v3/cmd/helm
+
 # Before the long builds: what is to come.
 .PHONY: first-time
 first-time:
@@ -165,6 +171,15 @@ test-alerts: $(BIN)/promtool ## promtool's tests of alerts and recording rules, 
 .PHONY: dashboards
 dashboards: ## Write the Grafana dashboards of manifests/dashboards
 	go run -C tools/dashboards . $(CURDIR)/manifests/dashboards
+
+.PHONY: chart
+chart: ## Write the templates of charts/nvtopo from manifests
+	go run -C tools/chart . $(CURDIR)/manifests $(CURDIR)/charts/nvtopo
+
+.PHONY: test-chart
+test-chart: $(BIN)/helm ## Lint the Helm chart, and compare what it renders with manifests
+	cd tools/chart && $(GOTEST) -count=1 ./...
+	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 ./test/chart
 
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.
 SEED ?= 1
