@@ -172,6 +172,18 @@ test-alerts: $(BIN)/promtool ## promtool's tests of alerts and recording rules, 
 dashboards: ## Write the Grafana dashboards of manifests/dashboards
 	go run -C tools/dashboards . $(CURDIR)/manifests/dashboards
 
+# The architectures of images, and their names: REGISTRY/nvtopo-scheduler:TAG.
+ARCHS ?= amd64 arm64
+REGISTRY ?=
+TAG ?= dev
+.PHONY: images
+images: ## Build container images as OCI layouts with bills of materials into out/images (ARCHS, REGISTRY, TAG)
+	VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' ARCHS='$(ARCHS)' REGISTRY='$(REGISTRY)' TAG='$(TAG)' scripts/images.sh out/images
+
+.PHONY: test-images
+test-images: ## Tests of make images
+	cd tools/images && $(GOTEST) -count=1 ./...
+
 .PHONY: chart
 chart: ## Write the templates of charts/nvtopo from manifests
 	go run -C tools/chart . $(CURDIR)/manifests $(CURDIR)/charts/nvtopo
