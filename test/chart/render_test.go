@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -125,8 +126,12 @@ func field(t *testing.T, o *unstructured.Unstructured, path string) any {
 	var v any = o.Object
 	for step := range strings.SplitSeq(path, "/") {
 		step = strings.ReplaceAll(step, "~", "/") // as in the names of annotations
-		if list, ok := v.([]any); ok && step == "0" && len(list) > 0 {
-			v = list[0]
+		if list, ok := v.([]any); ok {
+			i, err := strconv.Atoi(step)
+			if err != nil || i >= len(list) {
+				return nil
+			}
+			v = list[i]
 			continue
 		}
 		m, ok := v.(map[string]any)

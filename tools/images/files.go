@@ -5,15 +5,16 @@ package main
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"fmt"
 	"io"
 	"maps"
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
@@ -30,7 +31,7 @@ type files map[string]file
 
 // layer packs files, and the folders that they are in. It is the same for the same files: all is
 // root's, and of one time.
-func (f files) layer(at time.Time) (v1.Layer, error) {
+func (f files) layer(o *options) (v1.Layer, error) {
 	all := maps.Clone(f)
 	for name := range f {
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -41,7 +42,7 @@ func (f files) layer(at time.Time) (v1.Layer, error) {
 	w := tar.NewWriter(&b)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		h := header(name, all[name])
-		h.ModTime = at
+		h.ModTime = o.at
 		if err := w.WriteHeader(h); err != nil {
 			return nil, fmt.Errorf("pack %s: %w", name, err)
 		}
@@ -52,8 +53,11 @@ func (f files) layer(at time.Time) (v1.Layer, error) {
 	if err := w.Close(); err != nil {
 		return nil, fmt.Errorf("pack: %w", err)
 	}
+	if o.plain {
+		return static.NewLayer(b.Bytes(), types.OCIUncompressedLayer), nil
+	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil }
-	l, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
+	l, err := tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.DefaultCompression))
 	if err != nil {
 		return nil, fmt.Errorf("make a layer: %w", err)
 	}

@@ -46,11 +46,11 @@ func build(p *program, arch string, binary []byte, o *options) (*built, error) {
 func assemble(p *program, arch string, below, above files, o *options) (v1.Image, error) {
 	img := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, f := range []files{below, above} {
-		l, err := f.layer(o.at)
+		l, err := f.layer(o)
 		if err != nil {
 			return nil, err
 		}
-		addendum := mutate.Addendum{Layer: l, MediaType: types.OCILayer, History: v1.History{Created: v1.Time{Time: o.at}, CreatedBy: "make images"}}
+		addendum := mutate.Addendum{Layer: l, History: v1.History{Created: v1.Time{Time: o.at}, CreatedBy: "make images"}}
 		if img, err = mutate.Append(img, addendum); err != nil {
 			return nil, fmt.Errorf("add a layer: %w", err)
 		}

@@ -26,6 +26,7 @@ type options struct {
 	version   string
 	revision  string
 	at        time.Time
+	plain     bool // layers are not compressed
 }
 
 func main() {
@@ -39,6 +40,7 @@ func main() {
 	flag.StringVar(&o.version, "version", "unknown", "version of the programs")
 	flag.StringVar(&o.revision, "revision", "unknown", "commit that they were built from")
 	flag.Int64Var(&seconds, "time", 0, "time of all files, in seconds since 1970: that of the commit")
+	flag.BoolVar(&o.plain, "plain", false, "do not compress the layers: faster, for images that stay on this machine")
 	flag.Parse()
 	o.at = time.Unix(seconds, 0).UTC()
 	if err := run(&o); err != nil {
