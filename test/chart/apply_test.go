@@ -170,4 +170,12 @@ func (s *server) helm(t *testing.T) {
 			t.Errorf("%s after the release was uninstalled: %v", k, err)
 		}
 	}
+
+	// An installation by kubectl becomes Helm's.
+	for k, o := range kustomize(t, "overlays/pools") {
+		if err := s.apply(t, o); err != nil {
+			t.Errorf("%s: %v", k, err)
+		}
+	}
+	run("install", "nvtopo", folder(), "--take-ownership", "--values", values(t, pools))
 }

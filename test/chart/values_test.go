@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
 const (
@@ -175,6 +177,22 @@ func TestEveryValueIsInTheSchema(t *testing.T) {
 	slices.Sort(documented)
 	if diff := cmp.Diff(known, documented); diff != "" {
 		t.Errorf("(-values.schema.json +values.yaml)\n%s", diff)
+	}
+}
+
+// TestDocumentedValues has Helm render the values that docs/install.md shows.
+func TestDocumentedValues(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(testrig.Repository(), "docs", "install.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(text), "```yaml\n# my-values.yaml\n")[1:]
+	if len(blocks) < 2 {
+		t.Errorf("the page has %d blocks of values", len(blocks))
+	}
+	for _, b := range blocks {
+		shown, _, _ := strings.Cut(b, "```")
+		render(t, shown)
 	}
 }
 
