@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/explain"
@@ -164,20 +163,6 @@ func (c *explaining) readFiles(cmd *cobra.Command) (*explain.World, error) {
 		c.namespace = "default"
 	}
 	return w, nil
-}
-
-// ownNamespace is the namespace of the flag, or of the kubeconfig's context.
-func (c *explaining) ownNamespace() (string, error) {
-	if c.namespace != "" {
-		return c.namespace, nil
-	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.cluster.kubeconfig
-	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.cluster.context}).Namespace()
-	if err != nil {
-		return "", inputf("kubeconfig: %w", err)
-	}
-	return namespace, nil
 }
 
 func (c *explaining) print(cmd *cobra.Command, e *explain.Explanation) error {
