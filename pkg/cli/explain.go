@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -66,15 +65,19 @@ renewal of a Lease.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd, args[0]) },
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			return c.cluster.suggestTargets(cmd.Context(), c.namespace, args, toComplete)
+		},
 	}
 	c.cluster.bind(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&c.from, "from", nil, "file or folder with the cluster's objects, instead of a cluster; may be repeated")
 	f.StringVarP(&c.namespace, "namespace", "n", "", "namespace of what is explained (default: the context's, or default)")
+	suggest(cmd, "namespace", c.cluster.suggestNamespaces)
 	f.StringVar(&c.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
 	f.StringArrayVar(&c.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained; may be repeated")
 	f.StringArrayVar(&c.resources, "resource", shipped.Options.Resources, "extended resource whose devices that scheduler chooses; may be repeated")
-	f.StringVarP(&c.output, "output", "o", "table", "form of the answer: table, json or yaml")
+	bindForm(cmd, &c.output, plainForms[:]...)
 	return cmd
 }
 
@@ -99,11 +102,12 @@ func parseTarget(arg string) (explainTarget, error) {
 
 func (c *explaining) run(cmd *cobra.Command, arg string) error {
 	of, err := parseTarget(arg)
+	if err == nil {
+		err = checkForm(c.output, plainForms[:]...)
+	}
 	switch {
 	case err != nil:
 		return err
-	case !slices.Contains([]string{"table", "json", "yaml"}, c.output):
-		return usagef("--output %q: want table, json or yaml", c.output)
 	case len(c.from) > 0 && (c.cluster.kubeconfig != "" || c.cluster.context != ""):
 		return usagef("--from reads files only: --kubeconfig and --context cannot be used with it")
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,19 +16,36 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
+// plainForms are those of commands that have one table.
+var plainForms = [...]string{"table", "json", "yaml"}
+
+// bindForm adds the flag -o for the form of the answer; the first of the forms is the default.
+func bindForm(cmd *cobra.Command, into *string, forms ...string) {
+	cmd.Flags().StringVarP(into, "output", "o", forms[0], "form of the answer: "+formList(forms))
+	suggest(cmd, "output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// checkForm refuses what is none of the forms.
+func checkForm(given string, forms ...string) error {
+	if !slices.Contains(forms, given) {
+		return usagef("--output %q: want %s", given, formList(forms))
+	}
+	return nil
+}
+
+func formList(forms []string) string {
+	last := len(forms) - 1
+	return strings.Join(forms[:last], ", ") + " or " + forms[last]
+}
+
 // outputFlag is the form of the answer.
 type outputFlag string
 
 func (o *outputFlag) bind(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "text", "form of the answer: text or json")
+	bindForm(cmd, (*string)(o), "text", "json")
 }
 
-func (o outputFlag) check() error {
-	if o != "text" && o != "json" {
-		return usagef("--output %q: want text or json", string(o))
-	}
-	return nil
-}
+func (o outputFlag) check() error { return checkForm(string(o), "text", "json") }
 
 // write prints the answer in the chosen form.
 func (o outputFlag) write(w io.Writer, answer any, text func(io.Writer) error) error {

@@ -46,13 +46,13 @@ type poolOptions struct {
 func (o *poolOptions) bind(cmd *cobra.Command, forms ...string) {
 	o.cluster.bind(cmd)
 	o.forms = forms
-	cmd.Flags().StringVarP(&o.output, "output", "o", forms[0], fmt.Sprintf("form of the answer: %v", forms))
+	bindForm(cmd, &o.output, forms...)
 }
 
 // reader is the cluster, if the flags are right.
 func (o *poolOptions) reader() (*poolReader, error) {
-	if !slices.Contains(o.forms, o.output) {
-		return nil, usagef("--output %q: want one of %v", o.output, o.forms)
+	if err := checkForm(o.output, o.forms...); err != nil {
+		return nil, err
 	}
 	clients, err := o.cluster.clients()
 	if err != nil {

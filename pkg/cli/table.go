@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -78,16 +77,13 @@ func (p palette) bad(s string) string     { return p.paint("31", s) } // red
 // viewOutput is the form in which the commands that show a cluster answer.
 type viewOutput string
 
+var viewForms = [...]string{"table", "wide", "json", "yaml"}
+
 func (o *viewOutput) bind(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "table", "form of the answer: table, wide, json or yaml")
+	bindForm(cmd, (*string)(o), viewForms[:]...)
 }
 
-func (o viewOutput) check() error {
-	if !slices.Contains([]viewOutput{"table", "wide", "json", "yaml"}, o) {
-		return usagef("--output %q: want table, wide, json or yaml", string(o))
-	}
-	return nil
-}
+func (o viewOutput) check() error { return checkForm(string(o), viewForms[:]...) }
 
 func (o viewOutput) wide() bool { return o == "wide" }
 

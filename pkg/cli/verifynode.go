@@ -68,12 +68,16 @@ Exit codes: 0 nothing is wrong; 1 something is; 2 wrong usage; 3 it could not be
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return v.run(cmd, strings.Join(args, "")) },
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			return v.cluster.suggestPods(cmd.Context(), v.namespace, args, toComplete)
+		},
 	}
 	v.out.bind(cmd)
 	v.cluster.bind(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&v.from, "from", nil, "file or folder with the pod and its node's NodeGPUTopology, instead of a cluster; may be repeated")
 	f.StringVarP(&v.namespace, "namespace", "n", "", "namespace of the pod (default: the context's, or default)")
+	suggest(cmd, "namespace", v.cluster.suggestNamespaces)
 	f.StringVarP(&v.container, "container", "c", "", "container to verify (default: all that run; without POD, the only one of the annotation)")
 	f.IntVar(&v.pid, "pid", 1, "without POD: process to verify, with all that it started")
 	f.StringVar(&v.annotations, "annotations", "", "without POD: file that the downward API makes of metadata.annotations")
