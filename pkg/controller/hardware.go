@@ -326,9 +326,9 @@ func (w *hardware) old(h *holding, t *trouble) bool {
 
 // recovered returns the trouble that reports the end of t.
 func recovered(t *trouble, h *holding) *trouble {
-	r := &trouble{reason: reasonGPURecovered, gpu: t.gpu, text: t.text, since: t.since}
+	r := &trouble{reason: eventGPURecovered, gpu: t.gpu, text: t.text, since: t.since}
 	if t.gpu == "" {
-		r.reason, r.note = reasonLinkRecovered, "the links between the pod's GPUs are as good as when they were chosen"
+		r.reason, r.note = eventLinkRecovered, "the links between the pod's GPUs are as good as when they were chosen"
 	} else {
 		r.note = fmt.Sprintf("GPU %s is in full service again; the pod was told of %s", t.gpu, t.reason)
 	}

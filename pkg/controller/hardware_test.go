@@ -308,8 +308,8 @@ func TestAFlappingLinkDoesNotFloodItsPod(t *testing.T) {
 				last, at = e.Reason, e.EventTime.Time
 			}
 		}
-		if last != reasonLinkRecovered {
-			t.Errorf("the last event is %s at %s, want %s: the link is up", last, at, reasonLinkRecovered)
+		if last != eventLinkRecovered {
+			t.Errorf("the last event is %s at %s, want %s: the link is up", last, at, eventLinkRecovered)
 		}
 	})
 }
@@ -343,7 +343,7 @@ func TestAnUnmetDemandIsNamed(t *testing.T) {
 	w.down[[2]int{0, 3}] = true
 	w.publish()
 	got, _ := troubles(holdingOf(pod, nil), w.state.Node(testNode), w.last.Status.GPUHealth)
-	if len(got) != 1 || got[0].reason != reasonLinkDegraded || !strings.HasSuffix(got[0].note, "not met any more: link class (node n1, pod ns/pair)") {
+	if len(got) != 1 || got[0].reason != eventLinkDegraded || !strings.HasSuffix(got[0].note, "not met any more: link class (node n1, pod ns/pair)") {
 		t.Errorf("troubles %+v, want one that says that the pod's own min-link is not met", got)
 	}
 }
@@ -351,7 +351,7 @@ func TestAnUnmetDemandIsNamed(t *testing.T) {
 func TestTheNameOfAnEventFits(t *testing.T) {
 	w := newWard(t)
 	pod := w.run(strings.Repeat("p", 253), "0,3")
-	e := w.ctrl.hardware.eventOf(holdingOf(pod, nil), w.last, v1.EventTypeWarning, &trouble{reason: reasonGPULost, note: strings.Repeat("n", 5000)})
+	e := w.ctrl.hardware.eventOf(holdingOf(pod, nil), w.last, v1.EventTypeWarning, &trouble{reason: eventGPULost, note: strings.Repeat("n", 5000)})
 	if len(e.Name) != maxEventName || len(e.Note) != maxEventNote {
 		t.Errorf("a name of %d and a note of %d bytes", len(e.Name), len(e.Note))
 	}
