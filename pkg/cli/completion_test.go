@@ -95,7 +95,7 @@ func TestCompletion(t *testing.T) {
 		"a kind that nobody knows":  {[]string{"explain", "node/"}, []string{}},
 		"machines of the catalogue": {[]string{"matrix", "--machine", "dgx1-"}, machine.Names()},
 		"forms":                     {[]string{"top", "-o", ""}, []string{"table", "wide", "json", "yaml"}},
-		"forms of one machine":      {[]string{"pick", "-o", ""}, []string{"text", "json"}},
+		"forms of one machine":      {[]string{"pick", "-o", ""}, []string{"text", "json", "yaml"}},
 		"verbs":                     {[]string{"verify"}, []string{"verify-node"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,8 +168,8 @@ func TestEveryCommandHasExamplesAndForms(t *testing.T) {
 			t.Errorf("%s has forms, and is said to print %s", path, notLists[path])
 		case !none && form == nil:
 			t.Errorf("%s has no flag -o", path)
-		case !none && (form.Shorthand != "o" || !strings.Contains(form.Usage, "json")):
-			t.Errorf("%s: -%s is %q, want -o with json", path, form.Shorthand, form.Usage)
+		case !none && (form.Shorthand != "o" || !strings.Contains(form.Usage, "json") || !strings.Contains(form.Usage, "yaml")):
+			t.Errorf("%s: -%s is %q, want -o with json and yaml", path, form.Shorthand, form.Usage)
 		}
 	}
 	for path := range idle {

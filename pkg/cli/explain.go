@@ -3,13 +3,12 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"k8s.io/utils/clock"
 
@@ -170,20 +169,8 @@ func (c *explaining) readFiles(cmd *cobra.Command) (*explain.World, error) {
 }
 
 func (c *explaining) print(cmd *cobra.Command, e *explain.Explanation) error {
-	var data []byte
-	var err error
-	switch c.output {
-	case "json":
-		data, err = json.Marshal(e)
-		data = append(data, '\n')
-	case "yaml":
-		data, err = yaml.Marshal(e)
-	default:
-		data = explanationText(e)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the explanation: %w", err)
-	}
-	_, err = cmd.OutOrStdout().Write(data)
-	return err
+	return writeAnswer(cmd.OutOrStdout(), c.output, e, func(w io.Writer) error {
+		_, err := w.Write(explanationText(e))
+		return err
+	})
 }

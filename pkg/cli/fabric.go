@@ -239,7 +239,7 @@ func (o *fabricPlacement) request() (*fabric.Request, error) {
 
 // refuse answers that there is no room.
 func (o *fabricPlacement) refuse(w io.Writer, reason *fabric.UnplaceableError) error {
-	if o.out == "json" {
+	if o.out != "text" {
 		if err := o.out.write(w, notPlaced{Reason: reason.Error()}, nil); err != nil {
 			return err
 		}

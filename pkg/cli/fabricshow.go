@@ -65,7 +65,7 @@ free. With --fabric, --nodes and --free it is one on paper, see NVTOPO fabric pl
 	return cmd
 }
 
-var fabricForms = [...]string{"text", "json", "summary", "dot"}
+var fabricForms = [...]string{"text", "json", "yaml", "summary", "dot"}
 
 func (o *fabricShow) run(cmd *cobra.Command) error {
 	if err := checkForm(o.output, fabricForms[:]...); err != nil {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
@@ -38,31 +40,54 @@ func formList(forms []string) string {
 	return strings.Join(forms[:last], ", ") + " or " + forms[last]
 }
 
-// outputFlag is the form of the answer.
-type outputFlag string
-
-func (o *outputFlag) bind(cmd *cobra.Command) {
-	bindForm(cmd, (*string)(o), "text", "json")
+// writeAnswer writes the answer as JSON or YAML, and in every other form by text.
+func writeAnswer(w io.Writer, form string, answer any, text func(io.Writer) error) error {
+	var data []byte
+	var err error
+	switch form {
+	case "json":
+		data, err = json.Marshal(answer)
+		data = append(data, '\n')
+	case "yaml":
+		data, err = yaml.Marshal(answer)
+	default:
+		var b strings.Builder // so that a failure leaves nothing behind
+		err = text(&b)
+		data = []byte(b.String())
+	}
+	if err != nil {
+		return fmt.Errorf("writing the answer: %w", err)
+	}
+	_, err = w.Write(data)
+	return err
 }
 
-func (o outputFlag) check() error { return checkForm(string(o), "text", "json") }
+// asYAML writes as YAML what write writes as JSON.
+func asYAML(w io.Writer, write func(io.Writer) error) error {
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		return err
+	}
+	data, err := yaml.JSONToYAML(b.Bytes())
+	if err != nil {
+		return fmt.Errorf("writing the answer: %w", err)
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// outputFlag is the form in which the commands about one machine answer.
+type outputFlag string
+
+var textForms = [...]string{"text", "json", "yaml"}
+
+func (o *outputFlag) bind(cmd *cobra.Command) { bindForm(cmd, (*string)(o), textForms[:]...) }
+
+func (o outputFlag) check() error { return checkForm(string(o), textForms[:]...) }
 
 // write prints the answer in the chosen form.
 func (o outputFlag) write(w io.Writer, answer any, text func(io.Writer) error) error {
-	if o == "json" {
-		data, err := json.Marshal(answer)
-		if err != nil {
-			return fmt.Errorf("writing JSON: %w", err)
-		}
-		_, err = fmt.Fprintf(w, "%s\n", data)
-		return err
-	}
-	var b strings.Builder
-	if err := text(&b); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return writeAnswer(w, string(o), answer, text)
 }
 
 // gbps writes a bandwidth for people, with no more digits than it has.

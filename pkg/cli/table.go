@@ -3,8 +3,6 @@
 package cli
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"regexp"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"sigs.k8s.io/yaml"
 )
 
 // table is rows of cells in columns. Cells may be coloured.
@@ -89,23 +86,5 @@ func (o viewOutput) wide() bool { return o == "wide" }
 
 // write prints the answer in the chosen form.
 func (o viewOutput) write(w io.Writer, answer any, text func(io.Writer) error) error {
-	var data []byte
-	var err error
-	switch o {
-	case "json":
-		if data, err = json.Marshal(answer); err == nil {
-			data = append(data, '\n')
-		}
-	case "yaml":
-		data, err = yaml.Marshal(answer)
-	default:
-		var b strings.Builder
-		err = text(&b)
-		data = []byte(b.String())
-	}
-	if err != nil {
-		return fmt.Errorf("writing the answer: %w", err)
-	}
-	_, err = w.Write(data)
-	return err
+	return writeAnswer(w, string(o), answer, text)
 }
