@@ -37,10 +37,6 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
-// profileExamples is the folder of the scheduler's configurations for kinds of work. pkg/generate
-// writes them, and compares.
-const profileExamples = "examples/profiles/"
-
 // objects strictly decodes every document of every manifest but kustomize's own.
 func objects(t *testing.T) map[string][]runtime.Object {
 	t.Helper()
@@ -119,8 +115,8 @@ func TestEveryManifestIsValidAndAssembled(t *testing.T) {
 		}
 	}
 	for name := range files {
-		if strings.HasPrefix(name, fabricExamples) || strings.HasPrefix(name, poolExamples+"reference-") || strings.HasPrefix(name, profileExamples) {
-			continue // one of them is taken, by its name
+		if strings.HasPrefix(name, fabricExamples) || strings.HasPrefix(name, poolExamples+"reference-") {
+			continue // one of them is applied, by its name: they have the same names
 		}
 		if !named[name] {
 			t.Errorf("%s is in no kustomization", name)
@@ -265,7 +261,7 @@ func TestExamplesCanBeScheduled(t *testing.T) {
 	config.SetDefaults_TopologyAwareArgs(&args)
 	count, gangs := 0, 0
 	for name, list := range objects(t) {
-		if !strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, fabricExamples) || strings.HasPrefix(name, poolExamples) || strings.HasPrefix(name, profileExamples) {
+		if !strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, fabricExamples) || strings.HasPrefix(name, poolExamples) {
 			continue
 		}
 		pod, ok := podOf(list[0])

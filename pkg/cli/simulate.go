@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
-	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/sim"
 )
 
@@ -40,7 +39,6 @@ type simulation struct {
 	policies     []string
 	load, warmUp float64
 	seed         uint64
-	weights      nodeindex.Weights
 	podPolicy    string
 }
 
@@ -104,10 +102,6 @@ answer's fields.`,
 	f.StringArrayVar(&s.gangPolicies, "gang-policy", []string{sim.Ours}, "with --fabric: "+strings.Join(sim.GangPolicies(), ", ")+"; may be given several times")
 	f.DurationVar(&s.patience, "placement-patience", 0, "with --gang-policy ours: how long a gang waits for a level as good as in the empty cluster")
 	f.DurationVar(&s.drainAfter, "drain-after", 0, "with --gang-policy ours: after how long without room nodes are closed to younger jobs for a gang; 0 is never")
-	s.weights = nodeindex.DefaultWeights()
-	f.Float64Var(&s.weights.Bandwidth, "bandwidth-weight", s.weights.Bandwidth, "with policy ours: share of the ring's bandwidth in a node's score, 0 to 1")
-	f.Float64Var(&s.weights.Latency, "latency-weight", s.weights.Latency, "with policy ours: share of the ring's latency, 0 to 1")
-	f.Float64Var(&s.weights.Fragmentation, "fragmentation-weight", s.weights.Fragmentation, "with policy ours: share of what a choice costs those who come later, 0 to 1")
 	f.Float64Var(&s.load, "load", 0.85, "rescale arrivals so that the jobs ask for this share of the cluster's GPU time; 0 leaves them as they are")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of what is drawn: a synthetic trace, times a trace lacks, random picks")
 	f.IntVar(&s.pods, "pods", 20_000, "with synthetic:NAME: pods to draw")
@@ -144,7 +138,7 @@ func (s *simulation) run(cmd *cobra.Command) ([]*sim.Result, error) {
 }
 
 func (s *simulation) config(cmd *cobra.Command) (*sim.Config, error) {
-	c := &sim.Config{Load: s.load, Seed: s.seed, WarmUp: s.warmUp, Weights: &s.weights}
+	c := &sim.Config{Load: s.load, Seed: s.seed, WarmUp: s.warmUp}
 	if err := s.check(cmd); err != nil {
 		return nil, err
 	}
@@ -243,9 +237,6 @@ func (s *simulation) check(cmd *cobra.Command) error {
 	if err := checkPolicies(s.policies); err != nil {
 		return err
 	}
-	if err := s.checkWeights(cmd); err != nil {
-		return err
-	}
 	switch {
 	case s.nodes == "":
 		return usagef("--nodes is needed: the file with the nodes of the cluster")
@@ -259,27 +250,6 @@ func (s *simulation) check(cmd *cobra.Command) error {
 		return usagef("--load %v: want 0 or more", s.load)
 	case math.IsNaN(s.warmUp) || s.warmUp < 0 || s.warmUp >= 1:
 		return usagef("--warm-up %v: want a share from 0 to below 1", s.warmUp)
-	}
-	return nil
-}
-
-// checkWeights has the rules of the plugin's arguments.
-func (s *simulation) checkWeights(cmd *cobra.Command) error {
-	for _, f := range []struct {
-		name  string
-		share float64
-	}{
-		{"bandwidth-weight", s.weights.Bandwidth}, {"latency-weight", s.weights.Latency}, {"fragmentation-weight", s.weights.Fragmentation},
-	} {
-		switch {
-		case !(f.share >= 0 && f.share <= 1):
-			return usagef("--%s %v: want 0 to 1", f.name, f.share)
-		case cmd.Flags().Changed(f.name) && (s.fabric != "" || !slices.Contains(s.policies, sim.Ours)):
-			return usagef("--%s goes with --policy %s only", f.name, sim.Ours)
-		}
-	}
-	if s.weights == (nodeindex.Weights{}) {
-		return usagef("--bandwidth-weight, --latency-weight and --fragmentation-weight: not all may be 0")
 	}
 	return nil
 }

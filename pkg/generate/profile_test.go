@@ -6,12 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 
-	"github.com/nvtopo/nvtopo/manifests"
 	ours "github.com/nvtopo/nvtopo/pkg/apis/config"
 )
 
@@ -50,27 +47,6 @@ func TestProfilesAreAccepted(t *testing.T) {
 				t.Errorf("%s: %+v, %+v, profiling %t; want what is shipped", w, c.LeaderElection, c.ClientConnection, c.EnableProfiling)
 			}
 			checkArgs(t, p, c)
-		}
-	}
-}
-
-// TestExamplesAreGenerated: the examples of the manifests are what this package writes.
-func TestExamplesAreGenerated(t *testing.T) {
-	for _, w := range []Workload{Training, Inference, Mixed} {
-		p, err := ProfileFor(w)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want, err := p.Write()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := manifests.FS.ReadFile("examples/profiles/scheduler-config-" + string(w) + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(want), string(got)); diff != "" {
-			t.Errorf("stale: run nvtopo generate scheduler-profile --workload %s (-want +got)\n%s", w, diff)
 		}
 	}
 }
