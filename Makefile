@@ -231,6 +231,7 @@ test-long: cluster-programs $(BIN)/kueue ## What is too long for make test, befo
 	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_GANG_ROUNDS=100 go test -v -count=1 -timeout 60m -run '^TestTwoGangsThatExceedTheCluster$$' ./test/integration
 	$(call program,nvtopo-pool-controller,pool-controller)
 	NVTOPO_BIN=$(CURDIR)/$(BIN) NVTOPO_POOL_MIXES=50 NVTOPO_POOL_KILLS=5 NVTOPO_BILLING_KILLS=20 go test -v -count=1 -timeout 60m -run '^(TestNobodyIsEvictedWhoMustNotBe|TestKilledProgramsChangeNothing|TestBillsSurviveKills)$$' ./test/pools
+	$(MAKE) site
 	$(if $(filter 1,$(SKIP_NODE)),,for seed in $(LONG_SEEDS); do NVTOPO_E2E_PODS=1000 NVTOPO_E2E_SEED=$$seed $(MAKE) e2e || exit 1; done)
 	$(SKIPPED)
 
@@ -349,11 +350,19 @@ fuzz-keep: ## Keep under testdata/fuzz what make fuzz found that reaches new cod
 	@scripts/fuzz-keep.sh '$(FUZZ)'
 
 .PHONY: generate
-generate: ## Generate deepcopy functions and the CRDs
+generate: ## Generate deepcopy functions, the CRDs and the reference pages of their fields
 	go tool -modfile=tools/go.mod controller-gen object:headerFile=tools/controller-gen/header.go.txt paths=./pkg/apis/...
 	go tool -modfile=tools/go.mod controller-gen crd paths=./pkg/apis/topology/... output:crd:dir=manifests/crd
 	go tool -modfile=tools/go.mod controller-gen crd paths=./pkg/apis/pool/... output:crd:dir=manifests/pools
 	scripts/quantities.sh manifests/crd/topology.nvtopo.dev_nodegputopologies.yaml
+	$(call reference,topology,topology.nvtopo.dev/v1alpha1,Objects about GPUs and the fabric,For whoever reads or writes a NodeGPUTopology or the ClusterTopology: every field of both.)
+	$(call reference,pool,pool.nvtopo.dev/v1alpha1,Objects of pools,For whoever reads or writes ComputePools and what belongs to them: every field.)
+	$(call reference,config,kubescheduler.config.k8s.io/v1,Arguments of the plugins,For operators: every argument under pluginConfig of a KubeSchedulerConfiguration.)
+
+# $(call reference,FOLDER OF pkg/apis,API VERSION,TITLE,FOR WHOM) writes a page about the types there.
+reference = go tool -modfile=tools/go.mod crd-ref-docs --log-level ERROR --renderer markdown --config tools/crd-ref-docs/config.yaml \
+	--templates-dir tools/crd-ref-docs/templates --source-path pkg/apis/$(1) --output-path docs/reference/$(1).md \
+	--template-value 'apiVersion=$(2)' --template-value 'title=$(3)' --template-value 'for=$(4)'
 
 $(BIN)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 	$(BUILD) golangci-lint -C tools/lint -o ../../$(BIN)/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -380,6 +389,23 @@ RELEASED ?= nvtopo-scheduler nvtopo-exporter nvtopo-node-agent nvtopo-pool-contr
 .PHONY: release-check
 release-check: $(BIN)/cyclonedx-gomod ## Check that HEAD can be released: changelog, reproducible programs, SBOMs; they are left in out/release (RELEASED=nvtopo: that program only)
 	VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' SBOM=$< scripts/release-check.sh out/release $(RELEASED)
+
+# The pages as a web site in out/site. A link to a page or a heading that is not there fails.
+# Hugo takes two minutes of CPU time to compile, so that it is no part of make test.
+$(BIN)/hugo: tools/site/go.mod tools/site/go.sum
+	CGO_ENABLED=0 $(BUILD) hugo -C tools/site -ldflags '-s -w' -o ../../$@ github.com/gohugoio/hugo
+
+.PHONY: site
+site: $(BIN)/hugo ## Make the web site of docs/ in out/site, and check its links
+	$(BIN)/hugo --source docs/site --noBuildLock --destination ../../out/site --cleanDestinationDir --panicOnWarning --logLevel warn
+
+# Transcripts and the reference of commands are what tests see; they compare them otherwise.
+.PHONY: transcripts
+transcripts: cluster-programs $(BIN)/kueue ## Write the transcripts, pictures and command reference of docs/ anew, from a real control plane
+	$(call program,nvtopo-pool-controller,pool-controller)
+	NVTOPO_TRANSCRIPTS=write go test -count=1 -run '^(TestTheReferenceOfCommands|TestTheTranscriptOnPaper|TestTheTableOfWeights|TestThePicturesOfTheConcepts)$$' ./docs
+	NVTOPO_TRANSCRIPTS=write NVTOPO_BIN=$(CURDIR)/$(BIN) go test -count=1 -timeout 10m -run '^(TestExplain|TestClusterViewsOnARealControlPlane|TestWhatIfCommand|TestClusterTopology)$$' ./test/integration
+	NVTOPO_TRANSCRIPTS=write NVTOPO_BIN=$(CURDIR)/$(BIN) go test -count=1 -timeout 10m -run '^(TestAJobThatWaitsForQuotaIsExplained|TestPinsAreDerived|TestBilling)$$' ./test/pools
 
 .PHONY: fmt
 fmt: $(BIN)/golangci-lint ## Format the code

@@ -5,7 +5,7 @@
 # tree is left as it was.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-mapfile -t files < <(find pkg/apis -name 'zz_generated*' | sort; ls manifests/{crd,pools}/*_*.yaml)
+mapfile -t files < <(find pkg/apis -name 'zz_generated*' | sort; ls manifests/{crd,pools}/*_*.yaml docs/reference/{topology,pool,config}.md)
 old=$(mktemp -d)
 trap 'cp -r "$old"/. . && rm -r "$old"' EXIT
 cp --parents "${files[@]}" "$old"

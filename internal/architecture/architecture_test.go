@@ -18,6 +18,7 @@ const module = "github.com/nvtopo/nvtopo/"
 var layers = [][]string{
 	{"test/...", "docs", "internal/architecture"},
 	{"cmd/..."},
+	{"internal/transcript"},
 	{"internal/devcluster/..."},
 	{"pkg/cli", "pkg/debug", "pkg/whatif/engine"},
 	{"pkg/nodeverify"},

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/sim"
 )
 
@@ -37,6 +39,7 @@ type simulation struct {
 	drainAfter   time.Duration
 	pods         int
 	policies     []string
+	weights      []string // of the policy ours, each as parseWeights reads them
 	load, warmUp float64
 	seed         uint64
 	podPolicy    string
@@ -98,6 +101,7 @@ answer's fields.`,
 	f.StringVar(&s.nodes, "nodes", "", `file with the nodes of the cluster (required); "-" is standard input`)
 	f.StringVar(&s.trace, "trace", "", `file with the jobs, or synthetic:NAME (required); "-" is standard input`)
 	f.StringArrayVar(&s.policies, "policy", []string{sim.Ours}, "policy to measure: ours or NODE+PICK; may be given several times")
+	f.StringArrayVar(&s.weights, "weights", nil, "with --policy ours: bandwidthWeight,latencyWeight,fragmentationWeight of TopologyAware; may be given several times (default 0.4,0.3,0.3)")
 	f.StringVar(&s.fabric, "fabric", "", "CSV with the domains of each node; then --nodes is CSV with the machine of each")
 	f.StringArrayVar(&s.gangPolicies, "gang-policy", []string{sim.Ours}, "with --fabric: "+strings.Join(sim.GangPolicies(), ", ")+"; may be given several times")
 	f.DurationVar(&s.patience, "placement-patience", 0, "with --gang-policy ours: how long a gang waits for a level as good as in the empty cluster")
@@ -121,6 +125,9 @@ func (s *simulation) run(cmd *cobra.Command) ([]*sim.Result, error) {
 	if s.fabric != "" {
 		policies = s.gangPolicies
 	}
+	if len(s.weights) > 0 {
+		return s.runWeights(cmd, config)
+	}
 	var out []*sim.Result
 	for _, p := range policies {
 		config.Policy, config.GangPolicy, config.PatienceS = p, p, 0
@@ -135,6 +142,53 @@ func (s *simulation) run(cmd *cobra.Command) ([]*sim.Result, error) {
 		out = append(out, r)
 	}
 	return out, nil
+}
+
+// runWeights measures the policies, ours with each of the weights.
+func (s *simulation) runWeights(cmd *cobra.Command, config *sim.Config) (out []*sim.Result, err error) {
+	for _, p := range s.policies {
+		variants := []string{""}
+		if p == sim.Ours {
+			variants = s.weights
+		}
+		for _, text := range variants {
+			config.Policy, config.Weights = p, nil
+			if text != "" {
+				if config.Weights, err = parseWeights(text); err != nil {
+					return nil, err
+				}
+			}
+			r, err := sim.Run(cmd.Context(), *config)
+			if err != nil {
+				return nil, inputf("%w", err)
+			}
+			if text != "" {
+				r.Policy += " " + text
+			}
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+// parseWeights reads three shares from 0 to 1, not all 0, as the scheduler's arguments allow.
+func parseWeights(text string) (*nodeindex.Weights, error) {
+	parts := strings.Split(text, ",")
+	var shares [3]float64
+	if len(parts) != len(shares) {
+		return nil, usagef("--weights %q: want three numbers: bandwidth,latency,fragmentation", text)
+	}
+	for i, part := range parts {
+		share, err := strconv.ParseFloat(part, 64)
+		if err != nil || !(share >= 0 && share <= 1) { // not a number is neither
+			return nil, usagef("--weights %q: %q is no number from 0 to 1", text, part)
+		}
+		shares[i] = share
+	}
+	if shares == [3]float64{} {
+		return nil, usagef("--weights %q: one must be above 0", text)
+	}
+	return &nodeindex.Weights{Bandwidth: shares[0], Latency: shares[1], Fragmentation: shares[2]}, nil
 }
 
 func (s *simulation) config(cmd *cobra.Command) (*sim.Config, error) {
@@ -237,6 +291,9 @@ func (s *simulation) check(cmd *cobra.Command) error {
 	if err := checkPolicies(s.policies); err != nil {
 		return err
 	}
+	if err := s.checkWeights(); err != nil {
+		return err
+	}
 	switch {
 	case s.nodes == "":
 		return usagef("--nodes is needed: the file with the nodes of the cluster")
@@ -250,6 +307,18 @@ func (s *simulation) check(cmd *cobra.Command) error {
 		return usagef("--load %v: want 0 or more", s.load)
 	case math.IsNaN(s.warmUp) || s.warmUp < 0 || s.warmUp >= 1:
 		return usagef("--warm-up %v: want a share from 0 to below 1", s.warmUp)
+	}
+	return nil
+}
+
+func (s *simulation) checkWeights() error {
+	if len(s.weights) > 0 && (s.fabric != "" || !slices.Contains(s.policies, sim.Ours)) {
+		return usagef("--weights goes with --policy %s, and without --fabric", sim.Ours)
+	}
+	for _, text := range s.weights {
+		if _, err := parseWeights(text); err != nil {
+			return err
+		}
 	}
 	return nil
 }

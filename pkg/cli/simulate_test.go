@@ -65,6 +65,31 @@ func TestSimulateAnswersWithTheReplay(t *testing.T) {
 	}
 }
 
+// TestSimulateWeighs: weights are those of the library's policy ours, and each has its own line.
+func TestSimulateWeighs(t *testing.T) {
+	const nodes = "dgx1-v100 4\nhgx-h200 4\n"
+	line := "simulate --nodes - --trace synthetic:multigpu50 --pods 1000 -o json --policy ours --policy spread+hami"
+	var got, plain []*sim.Result
+	decode(t, mustRun(t, nodes, strings.Fields(line+" --weights 0.4,0.3,0.3 --weights 1,0,0")...), &got)
+	decode(t, mustRun(t, nodes, strings.Fields(line)...), &plain)
+	var names []string
+	for _, r := range got {
+		names = append(names, r.Policy)
+	}
+	if diff := cmp.Diff([]string{"ours 0.4,0.3,0.3", "ours 1,0,0", "spread+hami"}, names); diff != "" {
+		t.Fatalf("(-want,+got)\n%s", diff)
+	}
+	got[0].Policy = plain[0].Policy
+	for i, same := range map[int]int{0: 0, 2: 1} {
+		if diff := cmp.Diff(plain[same], got[i]); diff != "" {
+			t.Errorf("%s (-without weights,+with)\n%s", plain[same].Policy, diff)
+		}
+	}
+	if got[1].MeanRegretGBps >= got[0].MeanRegretGBps {
+		t.Errorf("bandwidth alone loses %v GB/s, all three %v: want less", got[1].MeanRegretGBps, got[0].MeanRegretGBps)
+	}
+}
+
 func decode(t *testing.T, text string, into any) {
 	t.Helper()
 	d := json.NewDecoder(strings.NewReader(text))
@@ -173,6 +198,12 @@ func TestBadSimulationsSayWhatIsWrong(t *testing.T) {
 		"a nodes file that is missing": {"--nodes testdata/none --trace -", "", ExitInput, []string{"testdata/none"}},
 		"a nodes file that is wrong":   {"--nodes - --trace " + simulateTrace, "\nabacus 3\n", ExitInput, []string{"standard input: line 2", `"abacus"`}},
 		"a trace that is wrong":        {"--nodes testdata/nodes.txt --trace -", "arrival_s,duration_s,gpus\n0,1,many\n", ExitInput, []string{"standard input: line 2, column 5", `"many"`}},
+		"two weights":                  {files + " --weights 1,0", "", ExitUsage, []string{`--weights "1,0"`, "three numbers"}},
+		"a weight above 1":             {files + " --weights 1,2,0", "", ExitUsage, []string{`"2"`, "from 0 to 1"}},
+		"a weight that is no number":   {files + " --weights NaN,1,0", "", ExitUsage, []string{`"NaN"`}},
+		"weights that are all 0":       {files + " --weights 0,0,0", "", ExitUsage, []string{"above 0"}},
+		"weights of other policies":    {files + " --weights 1,0,0 --policy spread+exact", "", ExitUsage, []string{"--policy ours"}},
+		"weights on a fabric":          {files + " --weights 1,0,0 --fabric x", "", ExitUsage, []string{"without --fabric"}},
 		"gangs without a fabric":       {files + " --gang-policy kueue", "", ExitUsage, []string{"--gang-policy", "--fabric"}},
 		"patience without a fabric":    {files + " --placement-patience 1s", "", ExitUsage, []string{"--placement-patience", "--fabric"}},
 		"draining without a fabric":    {files + " --drain-after 1s", "", ExitUsage, []string{"--drain-after", "--fabric"}},

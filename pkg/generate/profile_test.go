@@ -6,9 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 
+	"github.com/nvtopo/nvtopo/manifests"
 	ours "github.com/nvtopo/nvtopo/pkg/apis/config"
 )
 
@@ -84,6 +87,28 @@ func checkArgs(t *testing.T, p *Profile, c *config.KubeSchedulerConfiguration) {
 	for _, e := range c.Profiles[0].Plugins.MultiPoint.Enabled {
 		if e.Name == ours.TopologyAwareName && e.Weight != p.TopologyWeight || e.Name == ours.NUMAAffinityName && e.Weight != p.NUMAWeight {
 			t.Errorf("%s has weight %d, want those of %+v", e.Name, e.Weight, p)
+		}
+	}
+}
+
+// TestTheExamplesAreWhatIsGenerated: manifests/examples/profiles has the profile of each workload.
+func TestTheExamplesAreWhatIsGenerated(t *testing.T) {
+	for _, w := range []Workload{Training, Inference, Mixed} {
+		p, err := ProfileFor(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := p.Write()
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := "examples/profiles/" + string(w) + ".yaml"
+		got, err := manifests.FS.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("manifests/%s is not what nvtopo generate scheduler-profile --workload %s writes (-written +file):\n%s", name, w, diff)
 		}
 	}
 }

@@ -187,8 +187,8 @@ func TestDocumentedValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := strings.Split(string(text), "```yaml\n# my-values.yaml\n")[1:]
-	if len(blocks) < 2 {
-		t.Errorf("the page has %d blocks of values", len(blocks))
+	if len(blocks) == 0 {
+		t.Error("the page shows no values")
 	}
 	for _, b := range blocks {
 		shown, _, _ := strings.Cut(b, "```")

@@ -3,11 +3,13 @@
 package integration
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -23,9 +25,9 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/manifests"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
-	"github.com/nvtopo/nvtopo/pkg/cli"
 )
 
 // reportedWithin is how long the scheduler's controller may take: it looks every 5 s, once it
@@ -130,32 +132,37 @@ func (l *lab) testFabricConditions(t *testing.T, cts dynamic.ResourceInterface) 
 	label("n1", `{"metadata":{"labels":{"example.com/spine":"s0","example.com/rack":"r0"}}}`)
 	label("n2", `{"metadata":{"labels":{"example.com/rack":"r0"}}}`)
 	says("a rack in no spine", "nodes 2", "spine 1", "rack 1", "Ready True", "NotATree True", "LabelsMissing False")
-	l.labelFrom(t, "SwitchName=r0 Nodes=n1\nSwitchName=r1 Nodes=n2\nSwitchName=s0 Switches=r0\nSwitchName=s1 Switches=r1\n")
+	shown := l.labelFrom(t, "SwitchName=r0 Nodes=n1\nSwitchName=r1 Nodes=n2\nSwitchName=s0 Switches=r0\nSwitchName=s1 Switches=r1\n")
 	says("all labels", "nodes 2", "spine 2", "rack 2", "Ready True", "NotATree False", "LabelsMissing False")
 	exclusion := []byte(`{"spec":{"excluded":[{"level":"rack","domain":"r9"}]}}`)
 	if _, err := cts.Patch(t.Context(), v1alpha1.ClusterTopologyName, types.MergePatchType, exclusion, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	shown.Say("A domain is taken out that is not there.")
+	shown.Run(t, "fabric", "show")
+	shown.Compare(t)
 	says("an exclusion of nobody", "nodes 2", "spine 2", "rack 2", "Ready False", "NotATree False", "LabelsMissing False")
 }
 
 // labelFrom labels the nodes with the command: a dry run, then for good. n2 is in another rack
 // than its label says.
-func (l *lab) labelFrom(t *testing.T, topologyConf string) {
+func (l *lab) labelFrom(t *testing.T, topologyConf string) *transcript.Session {
 	t.Helper()
-	run := func(flags ...string) (string, error) {
-		cmd := cli.New("nvtopo")
-		var out bytes.Buffer
-		cmd.SetOut(&out)
-		cmd.SetIn(strings.NewReader(topologyConf))
-		cmd.SetArgs(append([]string{"fabric", "label", "--slurm", "-", "--kubeconfig", l.Kubeconfig()}, flags...))
-		err := cmd.ExecuteContext(t.Context())
-		return out.String(), err
+	path := filepath.Join(t.TempDir(), "topology.conf")
+	if err := os.WriteFile(path, []byte(topologyConf), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if out, err := run("--apply"); cli.ExitCode(err) != cli.ExitNoAnswer || !strings.Contains(out, "n2    example.com/rack   r0   r1   differs") {
-		t.Errorf("without --overwrite: %v\n%s", err, out)
+	shown := transcript.New("fabric", "--kubeconfig", l.Kubeconfig())
+	shown.Hide(regexp.QuoteMeta(filepath.Dir(path)+"/"), "")
+	shown.Say("Two nodes whose racks and spines are labels; the label of n2 is wrong. Slurm's file knows better.")
+	shown.File(path, topologyConf)
+	label := []string{"fabric", "label", "--slurm", path}
+	if out := shown.Run(t, append(label, "--apply")...); !strings.Contains(out, "n2    example.com/rack   r0   r1   differs") || !strings.Contains(out, "nvtopo: ") {
+		t.Errorf("without --overwrite:\n%s", out)
 	}
-	if out, err := run("--apply", "--overwrite"); err != nil || !strings.Contains(out, "2 labels written, 2 were right.") {
-		t.Errorf("with --overwrite: %v\n%s", err, out)
+	if out := shown.Run(t, append(label, "--apply", "--overwrite")...); !strings.Contains(out, "2 labels written, 2 were right.") {
+		t.Errorf("with --overwrite:\n%s", out)
 	}
+	shown.Run(t, "fabric", "show", "--show-nodes")
+	return shown
 }

@@ -21,6 +21,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/cli"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
@@ -98,6 +99,9 @@ func TestClusterViewsOnARealControlPlane(t *testing.T) {
 	v.place(t, "large", "n1", 4)
 	v.place(t, "small", "n2", 2)
 
+	v.showMachine(t, "n1")
+	shown := v.showViews(t)
+
 	var top clusterview.View
 	v.read(t, &top, "top")
 	v.showsTheAllocations(t, &top, "large", "small")
@@ -118,6 +122,49 @@ func TestClusterViewsOnARealControlPlane(t *testing.T) {
 	}
 	v.keepsBudgets(t, advice[0].Moves[0].Name)
 	v.makes(t, &advice[0].Moves[0])
+	shown.Say("The pod is evicted, its controller makes it again, and the scheduler places it.")
+	shown.Run(t, "defrag", "-n", "8")
+	shown.Run(t, "top")
+	shown.Compare(t)
+}
+
+// showViews is the transcript of the commands that show a cluster or one of its nodes.
+func (v *viewer) showViews(t *testing.T) *transcript.Session {
+	t.Helper()
+	s := transcript.New("views", "--kubeconfig", v.kubeconfig)
+	s.Say("Two nodes, and two pods that the scheduler placed: large on n1, small on n2.")
+	s.Run(t, "topology")
+	s.Run(t, "topology", "-g", "node,pod")
+	s.Run(t, "topology", "n2")
+	s.Run(t, "top")
+	s.Run(t, "top", "-o", "wide")
+	s.Run(t, "check")
+	s.Run(t, "defrag", "-n", "8")
+	return s
+}
+
+// showMachine is the transcript of the commands about one machine, which here is a node.
+func (l *lab) showMachine(t *testing.T, node string) {
+	t.Helper()
+	s := transcript.New("machine")
+	s.HideTimes()
+	s.Say("Commands about one machine, read from the NodeGPUTopology of node %s. They ask about the\nhardware: pods do not count.", node)
+	for _, line := range []string{
+		"matrix", "matrix --show bandwidth", "pick -n 4", "pick -n 2 --free 1,4,5 -o json", "groups -g 2", "estimate --gpus 0-3 --size 1GB",
+		"affinity --gpus 0-3", "generate kubelet-config", "generate docker -n 2 --cpus 16",
+	} {
+		s.RunWith(t, []string{"--kubeconfig", l.Kubeconfig()}, append(strings.Fields(line), "--node", node)...)
+	}
+	s.Say("These read nothing.")
+	for _, line := range []string{"machines", "generate pod --gpus 4", "generate scheduler-profile --workload inference"} {
+		s.Run(t, strings.Fields(line)...)
+	}
+	s.Compare(t)
+	s = transcript.New("export")
+	s.HideTimes()
+	s.Hide("(bootID|nodeUID): .*", "$1: 00000000-0000-0000-0000-000000000000")
+	s.RunWith(t, []string{"--kubeconfig", l.Kubeconfig()}, "export", "--node", node)
+	s.Compare(t)
 }
 
 // groupsOf8 are the linked groups of 8 of a cluster.

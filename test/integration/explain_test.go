@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/cli"
 	"github.com/nvtopo/nvtopo/pkg/explain"
@@ -81,6 +83,22 @@ func TestExplain(t *testing.T) {
 	waits(claiming, waitingCase{explain.VolumeMissing, `"data"`, nil})
 
 	before := l.wantExplained(t, cases)
+	shown := transcript.New("explain", "--kubeconfig", l.Kubeconfig())
+	profiled := []string{"--profile", gangProfile}
+	shown.HideTimes()
+	shown.Hide("(?m)^The scheduler said: .*\n", "") // its words come and go
+	shown.Say("%d pods wait, each for another cause. Who holds what:", len(cases))
+	shown.Run(t, "topology", "-g", "node,pod")
+	show := func() {
+		for _, name := range slices.Sorted(maps.Keys(cases)) {
+			shown.RunWith(t, profiled, "explain", name)
+		}
+		shown.RunWith(t, profiled, "explain", "podgroup/split")
+		shown.RunWith(t, profiled, "explain", "podgroup/short")
+		shown.Say("A pod that has a place:")
+		shown.RunWith(t, profiled, "explain", "whole")
+	}
+	show()
 	l.wantDecision(t, "whole")
 	if err := s.Kill(); err != nil {
 		t.Fatal(err)
@@ -95,6 +113,9 @@ func TestExplain(t *testing.T) {
 	l.wantCompared(t, probe.Name, 2)
 	l.remove(t, probe.Name)
 	after := l.wantExplained(t, cases)
+	shown.Say("The scheduler was killed and started again. The same once more:")
+	show()
+	shown.Compare(t)
 	for name := range cases {
 		if diff := cmp.Diff(before[name], without[name]); diff != "" {
 			t.Errorf("%s is explained otherwise without the scheduler (-with,+without):\n%s", name, diff)

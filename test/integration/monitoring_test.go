@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -87,6 +88,11 @@ func TestWatchedMetricsAreScraped(t *testing.T) {
 		return len(missing) == 0, fmt.Sprint("nobody has ", missing)
 	})
 	l.agreesWithTop(t, got)
+	for _, x := range got {
+		if series, _, _ := strings.Cut(x.series, "{"); strings.HasPrefix(series, "scheduler_nvtopo_") {
+			documented(t, series)
+		}
+	}
 
 	dyn, err := dynamic.NewForConfig(l.RESTConfig())
 	if err != nil {
@@ -106,11 +112,30 @@ func TestWatchedMetricsAreScraped(t *testing.T) {
 	scraped := map[string]bool{}
 	for _, f := range families {
 		scraped[f.GetName()] = true
+		if strings.HasPrefix(f.GetName(), "nvtopo_") {
+			documented(t, f.GetName())
+		}
 	}
 	for _, name := range watchedMetrics(t, "nvtopo_exporter") {
 		if !scraped[name] {
 			t.Errorf("no exporter has the metric %s", name)
 		}
+	}
+}
+
+// documented fails unless the reference of metrics names one.
+func documented(t *testing.T, series string) {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "configuration.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := series
+	for _, ending := range []string{"_bucket", "_sum", "_count"} { // of a histogram
+		name = strings.TrimSuffix(name, ending)
+	}
+	if !regexp.MustCompile("`" + name + "[`{]").Match(page) {
+		t.Errorf("docs/configuration.md does not say what %s is", name)
 	}
 }
 

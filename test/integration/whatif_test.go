@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/cli"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
@@ -498,7 +500,7 @@ func TestWhatIfCommand(t *testing.T) {
 	if err := devcluster.WriteKubeconfigOf(l.RESTConfig(), kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	asked := file("job.yaml", `
+	const job = `
 apiVersion: batch/v1
 kind: Job
 metadata: {name: train}
@@ -508,11 +510,13 @@ spec:
   template:
     metadata: {annotations: {nvtopo.dev/gang: train, nvtopo.dev/gang-size: "2"}}
     spec:
-      schedulerName: `+gangProfile+`
+      schedulerName: ` + gangProfile + `
       restartPolicy: Never
       containers: [{name: main, image: example.com/app:1, resources: {limits: {nvidia.com/gpu: 4}}}]
-`)
-	scheduler := []string{"--kubeconfig", kubeconfig, "--scheduler", a.url, "--insecure-skip-tls-verify", "--token-file", file("token", a.token)}
+`
+	asked := file("job.yaml", job)
+	access := []string{"--kubeconfig", kubeconfig, "--insecure-skip-tls-verify", "--token-file", file("token", a.token)}
+	scheduler := append([]string{"--scheduler", a.url}, access...)
 	run := func(args ...string) string {
 		t.Helper()
 		var out, words bytes.Buffer
@@ -563,4 +567,21 @@ spec:
 	if _, err := l.client.CoreV1().Pods(metav1.NamespaceDefault).Get(t.Context(), "train-0", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("what-if created the pod: %v", err)
 	}
+
+	shown := transcript.New("what-if")
+	shown.Hide(regexp.QuoteMeta(dir)+"/", "")
+	shown.Hide(regexp.QuoteMeta(a.url), "https://10.0.0.7:10270")
+	shown.Say("Two nodes of 8 GPUs, 3 of which pod first holds on n1. Which nodes would a job of two pods get?")
+	shown.File("job.yaml", job)
+	ask := []string{"--scheduler", a.url}
+	shown.RunWith(t, access, append([]string{"what-if", "-f", asked}, ask...)...)
+	larger := file("larger.yaml", strings.Replace(job, "nvidia.com/gpu: 4", "nvidia.com/gpu: 8", 1))
+	shown.Say("larger.yaml asks 8 GPUs for each pod.")
+	shown.RunWith(t, access, append([]string{"what-if", "-f", larger}, ask...)...)
+	shown.Say("What the scheduler decides by, saved and asked without it:")
+	shown.RunWith(t, access, append([]string{"snapshot", "save", "-o", saved}, ask...)...)
+	shown.RunWith(t, program, "what-if", "-f", asked, "--snapshot", saved)
+	shown.Say("No pod was created:")
+	shown.RunWith(t, []string{"--kubeconfig", kubeconfig}, "topology", "-g", "node,pod")
+	shown.Compare(t)
 }

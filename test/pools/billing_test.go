@@ -23,6 +23,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/internal/transcript"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/cli"
 	"github.com/nvtopo/nvtopo/pkg/pools/invoicing"
@@ -454,4 +455,26 @@ func shown(t *testing.T, o *office) {
 	if invoice.Status.ExportedAt == nil {
 		t.Error("the invoice was exported, and does not say so")
 	}
+
+	o.showBills(t)
+}
+
+// showBills is the transcript of what a tenant held and owes. All sessions have ended: how far those
+// that go on are is counted by the real clock.
+func (o *office) showBills(t *testing.T) {
+	t.Helper()
+	o.account(t, "team-a", "100")
+	o.held(t, "team-a", "nvidia.com/gpu", "4", november(2, 0), november(2, 3))
+	o.held(t, "team-a", "nvidia.com/gpu", "1", november(39, 0), november(39, 12))
+	o.waitInvoices(t, "team-a", map[string]string{"2026-11": "24.00!", "2026-12": "24.00"})
+	o.owes(t, "team-a", "52.00", "48.00", "0.00")
+	s := transcript.New("bills", "--kubeconfig", o.Kubeconfig())
+	s.Hide("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "00000000-0000-0000-0000-000000000000")
+	s.Say("It is 10 December. A tenant with a credit of 100 USD held four GPUs for three hours of November,\nand one for half a day of December.")
+	for _, line := range []string{
+		"usage team-a --period 2026-11-01/2027-01-01", "bill team-a", "invoice team-a", "invoice team-a --period 2026-11 -o csv --export",
+	} {
+		s.Run(t, append([]string{"pool"}, strings.Fields(line)...)...)
+	}
+	s.Compare(t)
 }

@@ -9,13 +9,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nvtopo/nvtopo/internal/transcript"
 	"github.com/nvtopo/nvtopo/pkg/cli"
 	"github.com/nvtopo/nvtopo/pkg/explain"
 )
 
 // A job waits for quota that another holds: the command says so, and names the other.
 func TestAJobThatWaitsForQuotaIsExplained(t *testing.T) {
-	s := newScenario(t, dgx(2)...)
+	t.Parallel()
+	s := newNamedScenario(t, sharedLab(t), "team", dgx(2)...)
 	s.tenants(t, "a")
 	s.yaml(t, oneQueue)
 	s.job(t, "a", "first", work{pods: 2, gpus: 2})
@@ -44,6 +46,11 @@ func TestAJobThatWaitsForQuotaIsExplained(t *testing.T) {
 	if e.State != explain.Bound || e.Choice == nil || e.Choice.Decision == nil {
 		t.Errorf("the first job runs and is explained as %+v", e)
 	}
+	shown := transcript.New("quota", "--kubeconfig", s.Kubeconfig())
+	shown.Hide("(job-[a-z]+)-[0-9a-f]{5}", "$1-00000")
+	shown.Say("Two jobs of 4 GPUs each, 16 GPUs that are otherwise free, and a quota of 4.")
+	shown.Run(t, "explain", "-n", s.tenant("a"), "job/second")
+	shown.Compare(t)
 }
 
 // explained is what the command says of a job.

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nvtopo/nvtopo/internal/transcript"
 	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/pools/names"
@@ -193,7 +194,7 @@ func TestAPinOfAJobThatIsGone(t *testing.T) {
 // pool in which nothing changes is not written.
 func TestPinsAreDerived(t *testing.T) {
 	t.Parallel()
-	s := newScenarioOn(t, newLab(t, nil), dgx(2)...)
+	s := newNamedScenario(t, newLab(t, nil), "training", dgx(2)...)
 	s.tenants(t, "a", "b")
 	pool := func(guaranteedToB int) {
 		s.computePool(t, fmt.Sprintf(`
@@ -224,6 +225,7 @@ func TestPinsAreDerived(t *testing.T) {
 	if !s.gatedStill(t, "b", "too-much") {
 		t.Error("a job was let in for which nothing is left")
 	}
+	s.showPool(t)
 
 	const rounds = `controller_runtime_reconcile_total{controller="computepool",result="success"}`
 	patches, looked := s.patches(t), s.metric(t, rounds)
@@ -251,6 +253,20 @@ func TestPinsAreDerived(t *testing.T) {
 	if after := s.patches(t); after != patches {
 		t.Errorf("the controller has patched %.0f times, and nothing has changed", after-patches)
 	}
+}
+
+// showPool is the transcript of a pool that is full, and of the jobs that wait for it.
+func (s *scenario) showPool(t *testing.T) {
+	t.Helper()
+	shown := transcript.New("pool", "--kubeconfig", s.Kubeconfig())
+	shown.HideTimes()
+	shown.Hide("(job-[a-z0-9-]+)-[0-9a-f]{5}", "$1-00000")
+	shown.Say("A pool of 16 GPUs that two tenants share. Both have jobs that must not be preempted, and with\nthem all that they may hold for certain; tenant b has jobs that wait.")
+	shown.Run(t, "pool")
+	shown.Run(t, "pool", "top", s.name)
+	shown.Run(t, "explain", "-n", s.tenant("b"), "job/too-much")
+	shown.Run(t, "topology", "-g", "node")
+	shown.Compare(t)
 }
 
 // patches is how often the pool controller has patched or applied anything.

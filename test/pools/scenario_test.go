@@ -54,7 +54,13 @@ func newScenario(t *testing.T, nodes ...devcluster.NodeSpec) *scenario {
 // newScenarioOn is newScenario on a cluster of the test's own.
 func newScenarioOn(t *testing.T, l *lab, nodes ...devcluster.NodeSpec) *scenario {
 	t.Helper()
-	s := &scenario{lab: l, name: fmt.Sprintf("s%d", scenarios.Add(1))}
+	return newNamedScenario(t, l, fmt.Sprintf("s%d", scenarios.Add(1)), nodes...)
+}
+
+// newNamedScenario is newScenarioOn for one that is shown to people.
+func newNamedScenario(t *testing.T, l *lab, name string, nodes ...devcluster.NodeSpec) *scenario {
+	t.Helper()
+	s := &scenario{lab: l, name: name}
 	t.Logf("the pool is %s", s.name)
 	l.recorder.open(s.name)
 	t.Cleanup(func() { s.leave(t) })

@@ -69,8 +69,10 @@ func TestEdits(t *testing.T) {
 		"before the first":         {[]edit{{path: "spec/containers/0/args/0", where: before, text: "- X"}}, "    - --mode=repair\n", "    - X\n    - --mode=repair\n"},
 		"after a field":            {[]edit{{path: "kind", where: after, text: "X: 1"}}, "kind: Pod\n", "kind: Pod\nX: 1\n"},
 		"before, in place of and after": {[]edit{
-			{path: "spec/containers/0/args/-", where: after, text: "- C"}, {path: "spec/containers/0/args/1", text: "- B"},
-			{path: "spec/containers/0/args/-", where: before, text: "- A"}, {path: "spec/containers/0/args/-", where: after, text: "- D"},
+			{path: "spec/containers/0/args/-", where: after, text: "- C"},
+			{path: "spec/containers/0/args/1", text: "- B"},
+			{path: "spec/containers/0/args/-", where: before, text: "- A"},
+			{path: "spec/containers/0/args/-", where: after, text: "- D"},
 		}, "    - --other\n", "    - A\n    - B\n    - C\n    - D\n"},
 	}
 	for name, tc := range tests {

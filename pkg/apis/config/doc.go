@@ -16,4 +16,5 @@
 // plugins' own.
 //
 // +kubebuilder:object:generate=true
+// +groupName=kubescheduler.config.k8s.io
 package config
