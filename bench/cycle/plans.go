@@ -176,7 +176,7 @@ func (r *rig) placeMember(ctx context.Context, pod *v1.Pod) (thread, clock time.
 	result, s, _ := r.framework.RunPreFilterPlugins(ctx, state, pod)
 	thread, clock = threadtime.Now()-start, time.Since(began)
 	if !s.IsSuccess() || result.AllNodes() || len(result.NodeNames) != 1 {
-		return 0, 0, fmt.Errorf("pod %s has no place: %v", pod.Name, s.AsError())
+		return 0, 0, fmt.Errorf("pod %s has no place: %s", pod.Name, s.Message())
 	}
 	assumed := pod.DeepCopy()
 	assumed.Spec.NodeName = result.NodeNames.UnsortedList()[0]
