@@ -22,6 +22,7 @@ func eventOf(phase v1alpha1.SessionPhase) string {
 		return eventExpired
 	case v1alpha1.SessionFailed:
 		return eventFailed
+	case v1alpha1.SessionPending:
 	}
 	return eventPending
 }
