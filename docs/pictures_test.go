@@ -10,6 +10,7 @@ import (
 	"math/bits"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -142,7 +143,7 @@ func drawBands(t *testing.T, name string) string {
 			width := wide * n / all
 			d.box(left+from, y, width, bar-6, bandColours[band], "white")
 			if width > 20 {
-				d.text(left+from+width/2, y+15, `text-anchor="middle" fill="white"`, fmt.Sprint(n))
+				d.text(left+from+width/2, y+15, `text-anchor="middle" fill="white"`, strconv.Itoa(n))
 			}
 			from += width
 		}
@@ -218,7 +219,7 @@ func (d *drawing) gpu(x, y, size int, g *clusterview.GPU, colours map[string]str
 		fill = colours[pod]
 	}
 	d.box(x, y, size, size, fill, stroke)
-	d.text(x+size/2, y+size/2+4, `text-anchor="middle" font-size="10"`, fmt.Sprint(g.Index))
+	d.text(x+size/2, y+size/2+4, `text-anchor="middle" font-size="10"`, strconv.Itoa(g.Index))
 }
 
 // drawCycle draws what happens to a pod at the points of a scheduling cycle.

@@ -288,10 +288,7 @@ func (s *simulation) check(cmd *cobra.Command) error {
 	if err := s.checkGangs(cmd); err != nil {
 		return err
 	}
-	if err := checkPolicies(s.policies); err != nil {
-		return err
-	}
-	if err := s.checkWeights(); err != nil {
+	if err := s.checkPolicies(); err != nil {
 		return err
 	}
 	switch {
@@ -311,23 +308,20 @@ func (s *simulation) check(cmd *cobra.Command) error {
 	return nil
 }
 
-func (s *simulation) checkWeights() error {
+// checkPolicies refuses policies that nobody has, and weights of others than ours.
+func (s *simulation) checkPolicies() error {
+	known := sim.Policies()
+	for _, p := range s.policies {
+		if !slices.Contains(known, p) {
+			return usagef("--policy %q: want ours, or one of spread, binpack and fgd with one of random, lowest, hami, best-effort, prim and exact, as in binpack+exact", p)
+		}
+	}
 	if len(s.weights) > 0 && (s.fabric != "" || !slices.Contains(s.policies, sim.Ours)) {
 		return usagef("--weights goes with --policy %s, and without --fabric", sim.Ours)
 	}
 	for _, text := range s.weights {
 		if _, err := parseWeights(text); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-func checkPolicies(policies []string) error {
-	known := sim.Policies()
-	for _, p := range policies {
-		if !slices.Contains(known, p) {
-			return usagef("--policy %q: want ours, or one of spread, binpack and fgd with one of random, lowest, hami, best-effort, prim and exact, as in binpack+exact", p)
 		}
 	}
 	return nil
