@@ -240,10 +240,7 @@ func (s *simulation) check(cmd *cobra.Command) error {
 	if err := s.checkGangs(cmd); err != nil {
 		return err
 	}
-	if err := checkPolicies(s.policies); err != nil {
-		return err
-	}
-	if err := s.checkWeights(cmd); err != nil {
+	if err := s.checkPolicies(cmd); err != nil {
 		return err
 	}
 	switch {
@@ -263,8 +260,12 @@ func (s *simulation) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// checkWeights has the rules of the plugin's arguments.
-func (s *simulation) checkWeights(cmd *cobra.Command) error {
+// checkPolicies refuses policies that nobody has, and weights that the plugin's arguments could not
+// have or that go with none of the policies.
+func (s *simulation) checkPolicies(cmd *cobra.Command) error {
+	if err := checkPolicies(s.policies); err != nil {
+		return err
+	}
 	for _, f := range []struct {
 		name  string
 		share float64
