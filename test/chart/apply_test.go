@@ -129,6 +129,7 @@ func TestAnAPIServerTakesThem(t *testing.T) {
 
 // helm has Helm install the chart and so on, with nothing that runs the pods.
 func (s *server) helm(t *testing.T) {
+	t.Helper()
 	t.Setenv("KUBECONFIG", s.Kubeconfig())
 	run := func(args ...string) {
 		t.Helper()

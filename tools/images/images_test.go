@@ -72,7 +72,7 @@ func made(t *testing.T, binaries map[string][]byte) *options {
 			}
 		}
 	}
-	if err := run(o); err != nil {
+	if err := run(o, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	return o
@@ -298,7 +298,7 @@ func TestACLibrary(t *testing.T) {
 
 // TestMistakesAreNamed: what cannot be made an image.
 func TestMistakesAreNamed(t *testing.T) {
-	if err := run(&options{programs: t.TempDir(), out: t.TempDir()}); err == nil || !bytes.Contains([]byte(err.Error()), []byte("nvtopo-scheduler: there is no program")) {
+	if err := run(&options{programs: t.TempDir(), out: t.TempDir()}, io.Discard); err == nil || !bytes.Contains([]byte(err.Error()), []byte("nvtopo-scheduler: there is no program")) {
 		t.Errorf("a folder without programs: %v", err)
 	}
 	p := programs()[0]

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -43,13 +44,14 @@ func main() {
 	flag.BoolVar(&o.plain, "plain", false, "do not compress the layers: faster, for images that stay on this machine")
 	flag.Parse()
 	o.at = time.Unix(seconds, 0).UTC()
-	if err := run(&o); err != nil {
+	if err := run(&o, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
 }
 
-func run(o *options) error {
+// run makes the images, and says of each what it is, how large, and its digest.
+func run(o *options, out io.Writer) error {
 	if o.programs == "" || o.out == "" {
 		return errors.New("--programs and --out are needed")
 	}
@@ -66,11 +68,13 @@ func run(o *options) error {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		for _, b := range all {
-			if err := report(&p, b); err != nil {
+			if err := report(out, &p, b); err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
 		}
-		fmt.Printf("%-24s %s\n", p.name, digest)
+		if _, err := fmt.Fprintf(out, "%-24s %s\n", p.name, digest); err != nil {
+			return fmt.Errorf("report: %w", err)
+		}
 	}
 	return nil
 }
@@ -99,7 +103,7 @@ func buildAll(p *program, o *options) ([]*built, error) {
 }
 
 // report says how large an image is, packed, and what is in it.
-func report(p *program, b *built) error {
+func report(out io.Writer, p *program, b *built) error {
 	layers, err := b.image.Layers()
 	if err != nil {
 		return fmt.Errorf("read the layers: %w", err)
@@ -116,6 +120,8 @@ func report(p *program, b *built) error {
 	if b.libc != "" {
 		what = b.libc
 	}
-	fmt.Printf("%-24s linux/%s, %s, %.1f MB\n", p.name, b.arch, what, float64(size)/1e6)
+	if _, err := fmt.Fprintf(out, "%-24s linux/%s, %s, %.1f MB\n", p.name, b.arch, what, float64(size)/1e6); err != nil {
+		return fmt.Errorf("report: %w", err)
+	}
 	return nil
 }
