@@ -40,6 +40,7 @@ build: $(BIN)/kwok ## Build all programs into bin/
 	$(call program,nvtopo-pool-controller,pool-controller)
 	$(call program,nvtopo,nvtopo)
 	ln -sf nvtopo $(BIN)/kubectl-nvtopo
+	ln -sf nvtopo $(BIN)/kubectl_complete-nvtopo
 
 $(BIN)/kwok: tools/kwok/go.mod tools/kwok/go.sum
 	$(BUILD) kwok -C tools/kwok -o ../../$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
