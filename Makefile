@@ -40,6 +40,7 @@ build: $(BIN)/kwok ## Build all programs into bin/
 	$(call program,nvtopo-pool-controller,pool-controller)
 	$(call program,nvtopo,nvtopo)
 	ln -sf nvtopo $(BIN)/kubectl-nvtopo
+	ln -sf nvtopo $(BIN)/kubectl_complete-nvtopo
 
 $(BIN)/kwok: tools/kwok/go.mod tools/kwok/go.sum
 	$(BUILD) kwok -C tools/kwok -o ../../$(BIN)/kwok sigs.k8s.io/kwok/cmd/kwok
@@ -57,6 +58,12 @@ $(BIN)/kueue: tools/kueue/go.mod tools/kueue/go.sum
 # a half of CPU time in place of several.
 $(BIN)/promtool: tools/promtool/go.mod tools/promtool/go.sum
 	$(BUILD) promtool -C tools/promtool -tags remove_all_sd -ldflags '-s -w' -o ../../$@ github.com/prometheus/prometheus/cmd/promtool
+
+# Helm says of Kubernetes what it was built with; the tests of the chart render for the version below.
+HELM_LDFLAGS := -s -w -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor=35 \
+	-X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMajor=1 -X helm.sh/helm/v3/pkg/lint/rules.k8sVersionMinor=35
+$(BIN)/helm: tools/helm/go.mod tools/helm/go.sum
+	$(BUILD) helm -C tools/helm -trimpath -ldflags '$(HELM_LDFLAGS)' -o ../../$@ helm.sh/helm/v3/cmd/helm
 
 # Before the long builds: what is to come.
 .PHONY: first-time
@@ -90,6 +97,13 @@ $(BIN)/kubelet: tools/kubelet/go.mod tools/kubelet/go.sum
 $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr: $(BIN)/%: tools/containerd/go.mod tools/containerd/go.sum
 	CGO_ENABLED=0 $(BUILD) $* -C tools/containerd -tags no_btrfs,no_devmapper,no_zfs -o ../../$@ $(CONTAINERD)/$*
 
+# The network of pods on a real node.
+CNI := github.com/containernetworking/plugins/plugins
+$(BIN)/cni/ptp: CNI_PLUGIN := main/ptp
+$(BIN)/cni/host-local: CNI_PLUGIN := ipam/host-local
+$(BIN)/cni/ptp $(BIN)/cni/host-local: tools/containerd/go.mod tools/containerd/go.sum
+	CGO_ENABLED=0 $(BUILD) $(@F) -C tools/containerd -ldflags '-s -w' -o ../../$@ $(CNI)/$(CNI_PLUGIN)
+
 # NVIDIA's device plugin as it is released; it loads the fake driver above.
 $(BIN)/nvidia-device-plugin: tools/nvidia-device-plugin/go.mod tools/nvidia-device-plugin/go.sum
 	$(BUILD) nvidia-device-plugin -C tools/nvidia-device-plugin -o ../../$@ github.com/NVIDIA/k8s-device-plugin/cmd/nvidia-device-plugin
@@ -101,13 +115,13 @@ node-check:
 		{ echo "a real node needs Linux and root; SKIP_NODE=1 make test leaves it out" >&2; exit 1; }
 
 .PHONY: node-tools
-node-tools: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr $(BIN)/nvidia-device-plugin
+node-tools: $(BIN)/kubelet $(BIN)/containerd $(BIN)/containerd-shim-runc-v2 $(BIN)/ctr $(BIN)/nvidia-device-plugin $(BIN)/cni/ptp $(BIN)/cni/host-local $(BIN)/helm
 
 # What the last parts of make test run, compiled beside those before them, which must not
 # notice.
 .PHONY: tools-idle
 tools-idle:
-	nice -n 19 $(MAKE) --no-print-directory $(BIN)/kueue $(BIN)/promtool $(NODE_TOOLS)
+	nice -n 19 $(MAKE) --no-print-directory $(BIN)/kueue $(BIN)/promtool $(BIN)/helm $(NODE_TOOLS)
 
 .PHONY: node-programs
 node-programs: node-tools $(FAKE_DRIVER) ## Build what the real node runs (root: installs runc)
@@ -166,6 +180,27 @@ test-alerts: $(BIN)/promtool ## promtool's tests of alerts and recording rules, 
 dashboards: ## Write the Grafana dashboards of manifests/dashboards
 	go run -C tools/dashboards . $(CURDIR)/manifests/dashboards
 
+# The architectures of images, and their names: REGISTRY/nvtopo-scheduler:TAG.
+ARCHS ?= amd64 arm64
+REGISTRY ?=
+TAG ?= dev
+.PHONY: images
+images: ## Build container images as OCI layouts with bills of materials into out/images (ARCHS, REGISTRY, TAG)
+	VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' ARCHS='$(ARCHS)' REGISTRY='$(REGISTRY)' TAG='$(TAG)' scripts/images.sh out/images
+
+.PHONY: test-images
+test-images: ## Tests of make images
+	cd tools/images && $(GOTEST) -count=1 ./...
+
+.PHONY: chart
+chart: ## Write the templates of charts/nvtopo from manifests
+	go run -C tools/chart . $(CURDIR)/manifests $(CURDIR)/charts/nvtopo
+
+.PHONY: test-chart
+test-chart: $(BIN)/helm ## Lint the Helm chart, and compare what it renders with manifests
+	cd tools/chart && $(GOTEST) -count=1 ./...
+	NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 ./test/chart
+
 # Churn and faults from a seed; DURATION is how long the churn is, calm and start not counted.
 SEED ?= 1
 DURATION ?= 4m
@@ -211,8 +246,19 @@ NODE_TESTS := e2e
 NODE_TOOLS := node-tools
 endif
 
+# The images that the real node runs are of the programs in bin/, which are there: they need a C
+# library, and are not packed. Those of make images are compiled for themselves.
+.PHONY: node-images
+node-images: node-programs
+	$(call program,nvtopo-pool-controller,pool-controller)
+	$(call program,nvtopo,nvtopo)
+	mkdir -p $(BIN)/images/programs/linux-$$(go env GOHOSTARCH)
+	for p in nvtopo-scheduler nvtopo-exporter nvtopo-node-agent nvtopo-pool-controller nvtopo; do \
+		ln -sf $(CURDIR)/$(BIN)/$$p $(BIN)/images/programs/linux-$$(go env GOHOSTARCH)/ || exit; done
+	go run -C tools/images . --plain --programs $(CURDIR)/$(BIN)/images/programs --out $(CURDIR)/$(BIN)/images
+
 .PHONY: e2e
-e2e: node-check node-programs ## Tests on a real node: kubelet, containerd, runc (root; NVTOPO_E2E_PODS, NVTOPO_E2E_SEED)
+e2e: node-check node-images ## Tests on a real node: kubelet, containerd, runc (root; NVTOPO_E2E_PODS, NVTOPO_E2E_SEED)
 	$(GOTEST) -v -count=1 -timeout 30m -parallel 2 ./test/e2e
 
 # The release before this one. Its programs are built from the history.
@@ -234,13 +280,15 @@ vet: ## go vet on every module; it compiles all tests, those of make skew and ma
 	go -C bench vet ./...
 	go -C test/kubelet vet ./...
 	go -C tools/dashboards vet ./...
+	go -C tools/chart vet ./...
+	go -C tools/images vet ./...
 
 # go list downloads what is compiled and no more, as many modules at a time as it may use
 # cores.
 .PHONY: modules
 modules: ## Download the modules of make test
-	@for m in . bench test/kubelet tools/dashboards; do GOMAXPROCS=16 go -C $$m list -deps -test ./... >/dev/null || exit; done
-	@for m in tools tools/kwok $(if $(NODE_TOOLS),tools/kubelet tools/containerd tools/nvidia-device-plugin); do \
+	@for m in . bench test/kubelet tools/dashboards tools/chart tools/images; do GOMAXPROCS=16 go -C $$m list -deps -test ./... >/dev/null || exit; done
+	@for m in tools tools/kwok tools/helm $(if $(NODE_TOOLS),tools/kubelet tools/containerd tools/nvidia-device-plugin); do \
 		GOMAXPROCS=16 go -C $$m list -deps tool >/dev/null || exit; done
 	@GOMAXPROCS=16 go -C tools/kueue list -tags $(KUEUE_TAGS) -deps tool >/dev/null
 	@GOMAXPROCS=16 go -C tools/promtool list -tags remove_all_sd -deps tool >/dev/null
@@ -248,7 +296,7 @@ modules: ## Download the modules of make test
 # vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
 # are downloaded while the generator is compiled, and Kueue and what a real node runs while the
 # integration tests wait.
-PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration test-soak test-kubelet tools-idle test-alerts test-pools $(NODE_TESTS)
+PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration test-soak test-kubelet tools-idle test-alerts test-chart test-images test-pools $(NODE_TESTS)
 .PHONY: test
 test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node)
 	@MAKE='$(MAKE)' GOTEST='go test -vet=off' scripts/parts.sh $(PARTS)
@@ -325,7 +373,7 @@ lint: $(BIN)/golangci-lint ## Run golangci-lint
 	$(BIN)/golangci-lint run ./...
 	cd bench && ../$(BIN)/golangci-lint run --config ../.golangci.yml ./...
 	cd test/kubelet && ../../$(BIN)/golangci-lint run --config ../../.golangci.yml ./...
-	cd tools/dashboards && ../../$(BIN)/golangci-lint run --config ../../.golangci.yml ./...
+	for m in tools/dashboards tools/chart tools/images; do (cd $$m && ../../$(BIN)/golangci-lint run --config ../../.golangci.yml ./...) || exit; done
 
 # Findings are explained in docs/security.md. VULNDB is a URL or file:///folder.
 VULNDB ?= https://vuln.go.dev

@@ -68,11 +68,12 @@ func help(c *cobra.Command) string {
 
 // noTranscript are commands that a transcript says nothing about.
 var noTranscript = map[string]string{
-	"nvtopo":          "it prints its help",
-	"nvtopo version":  "it differs from build to build",
-	"nvtopo snapshot": "it prints the help of save",
-	"nvtopo fabric":   "it prints the help of what is below it",
-	"nvtopo generate": "it prints the help of what is below it",
+	"nvtopo":             "it prints its help",
+	"nvtopo version":     "it differs from build to build",
+	"nvtopo snapshot":    "it prints the help of save",
+	"nvtopo fabric":      "it prints the help of what is below it",
+	"nvtopo generate":    "it prints the help of what is below it",
+	"nvtopo verify-node": "it looks at a real node: cli.md shows it, which pkg/cli compares",
 }
 
 // TestEveryCommandHasATranscript: somewhere in docs/transcripts, or in a page, it is seen at work.

@@ -22,7 +22,7 @@ import (
 
 // FS holds every manifest under its path in this folder.
 //
-//go:embed kustomization.yaml base crd rbac policy flowcontrol scheduler exporter node-agent examples components overlays
+//go:embed kustomization.yaml base core crd rbac policy flowcontrol scheduler exporter node-agent examples components overlays
 var FS embed.FS
 
 // Pools holds what pools need beside FS: the definitions of their kinds, and the account,
@@ -53,6 +53,7 @@ const KueueConfigPath = "kueue/component/controller_manager_config.yaml"
 const (
 	SchedulerConfigPath        = "scheduler/scheduler-config.yaml"         // annotations by a PATCH
 	SchedulerConfigBindingPath = "scheduler/scheduler-config-binding.yaml" // annotations on the Binding
+	SchedulerConfigDefaultPath = "scheduler/scheduler-config-default.yaml" // in place of kube-scheduler
 )
 
 // CRDs returns the custom resource definitions of the project but those of pools.

@@ -7,11 +7,41 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+
+	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/nvtopo/nvtopo/manifests"
 )
+
+// TestKustomizeKeepsTheNamesInRoles: kustomize takes a name in a rule for that of a ConfigMap it has
+// generated, if they are alike, and appends the hash. The scheduler then may not renew its Lease.
+func TestKustomizeKeepsTheNamesInRoles(t *testing.T) {
+	want := []string{"nvtopo-scheduler", "nvtopo-controller"}
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range built.Resources() {
+		if r.GetKind() != "Role" || r.GetName() != "nvtopo-scheduler" {
+			continue
+		}
+		var role rbacv1.Role
+		if err := yaml.UnmarshalStrict([]byte(r.MustYaml()), &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			got = append(got, rule.ResourceNames...)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Leases that the scheduler may renew (-want +got):\n%s", diff)
+	}
+}
 
 // TestKustomizeBuild assembles what README tells an operator to apply, without
 // reaching outside of the folder.
@@ -26,9 +56,15 @@ func TestKustomizeBuild(t *testing.T) {
 			"ValidatingAdmissionPolicy": 5, "ValidatingAdmissionPolicyBinding": 5, "PriorityLevelConfiguration": 2, "FlowSchema": 4, "ConfigMap": 1, "Deployment": 1, "DaemonSet": 2,
 		}, manifests.SchedulerConfigPath},
 		"annotations on the Binding": {"overlays/binding", map[string]int{"ConfigMap": 1, "Deployment": 1, "ValidatingAdmissionPolicy": 5}, manifests.SchedulerConfigBindingPath},
-		"agents that are strict":     {"overlays/strict", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
-		"agents that pin":            {"overlays/pinning", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
-		"the examples":               {"examples", map[string]int{"Pod": 4, "Job": 5}, ""},
+		"in place of kube-scheduler": {"overlays/default-scheduler", map[string]int{"ConfigMap": 1, "Deployment": 1}, manifests.SchedulerConfigDefaultPath},
+		"the scheduler alone": {"overlays/scheduler", map[string]int{
+			"CustomResourceDefinition": 2, "ServiceAccount": 1, "ClusterRole": 4, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 2,
+			"ValidatingAdmissionPolicy": 5, "FlowSchema": 4, "Deployment": 1, "DaemonSet": 0,
+		}, manifests.SchedulerConfigPath},
+		"scheduler and exporter": {"overlays/exporter", map[string]int{"ServiceAccount": 2, "Role": 2, "Deployment": 1, "DaemonSet": 1}, manifests.SchedulerConfigPath},
+		"agents that are strict": {"overlays/strict", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
+		"agents that pin":        {"overlays/pinning", map[string]int{"Deployment": 1, "DaemonSet": 2}, manifests.SchedulerConfigPath},
+		"the examples":           {"examples", map[string]int{"Pod": 4, "Job": 5}, ""},
 		"pools": {"pools", map[string]int{
 			"CustomResourceDefinition": 7, "ServiceAccount": 1, "ClusterRole": 5, "ClusterRoleBinding": 3, "Role": 1, "RoleBinding": 1,
 			"ValidatingAdmissionPolicy": 9, "ValidatingAdmissionPolicyBinding": 9, "Deployment": 1,

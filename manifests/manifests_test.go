@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"sigs.k8s.io/yaml"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -24,6 +25,7 @@ import (
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	schedulerscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 
 	"github.com/nvtopo/nvtopo/manifests"
@@ -92,7 +94,7 @@ func TestEveryManifestIsValidAndAssembled(t *testing.T) {
 		t.Errorf("only %d files", len(files))
 	}
 	named := map[string]bool{}
-	for _, dir := range []string{"base", "crd", "rbac", "policy", "flowcontrol", "scheduler", "exporter", "node-agent", "examples", "pools", "examples/pools"} {
+	for _, dir := range []string{"core", "base", "crd", "rbac", "policy", "flowcontrol", "scheduler", "exporter", "node-agent", "examples", "pools", "examples/pools"} {
 		var k struct {
 			Resources          []string
 			ConfigMapGenerator []struct{ Files []string }
@@ -216,6 +218,32 @@ func TestShippedProfiles(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestInPlaceOfKubeScheduler: the second profile is the first, for pods that name no scheduler, and
+// spreads the replicas of Services as kube-scheduler does.
+func TestInPlaceOfKubeScheduler(t *testing.T) {
+	load := func(path string) *schedulerconfig.KubeSchedulerConfiguration {
+		t.Helper()
+		cfg, err := options.LoadConfigFromFile(klog.FromContext(t.Context()), filepath.FromSlash(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	want, got := load(manifests.SchedulerConfigPath), load(manifests.SchedulerConfigDefaultPath)
+	second := want.Profiles[0].DeepCopy()
+	second.SchedulerName = v1.DefaultSchedulerName
+	for i := range second.PluginConfig {
+		if args, ok := second.PluginConfig[i].Args.(*schedulerconfig.PodTopologySpreadArgs); ok {
+			args.DefaultingType, args.DefaultConstraints = schedulerconfig.SystemDefaulting, nil
+		}
+	}
+	want.Profiles = append(want.Profiles, *second)
+	byName := cmpopts.SortSlices(func(a, b schedulerconfig.PluginConfig) int { return strings.Compare(a.Name, b.Name) })
+	if diff := cmp.Diff(want, got, byName); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

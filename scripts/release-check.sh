@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Checks that HEAD can be released, and leaves in OUT what may be: programs, SBOMs,
-# SHA256SUMS. Each program is built twice, from two clones in different folders, the
+# the plugin for Krew, SHA256SUMS. Each program is built twice, from two clones in different folders, the
 # second time with an empty build cache; the results have to be equal byte for byte.
 #
 # Usage: release-check.sh OUT PROGRAM…
@@ -75,6 +75,14 @@ elif command -v $cross >/dev/null; then
 	check arm64 $cross "$@"
 else
 	missing="arm64 was NOT built: no $cross here (Debian: gcc-aarch64-linux-gnu and libc6-dev-arm64-cross)"
+fi
+
+# The plugin, too, is made twice.
+if [ -e "$out/nvtopo-linux-$host" ]; then
+	scripts/krew.sh "$out" "$VERSION"
+	cp "$out"/nvtopo.krew.yaml "$work/once"
+	scripts/krew.sh "$out" "$VERSION"
+	cmp "$work/once" "$out/nvtopo.krew.yaml" || fail "the archives for Krew are not reproducible"
 fi
 
 cd "$out"

@@ -31,6 +31,7 @@ type cluster struct {
 	topologies []*v1alpha1.NodeGPUTopology
 	leases     *coordinationv1.LeaseList
 	gpus       int
+	served     bool // the API server has the nodes, too: labels are read from there
 }
 
 // newCluster makes count nodes that are the given machines in turn.

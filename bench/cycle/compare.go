@@ -25,6 +25,9 @@ type result struct {
 
 	LatencyNodes int        `json:"latencyNodes"`
 	Latency      []*latency `json:"latency,omitempty"`
+
+	PlanNodes int      `json:"planNodes"`
+	Plans     []*plans `json:"plans,omitempty"`
 }
 
 // series is all repeats of one profile on one cluster and workload.
@@ -81,7 +84,7 @@ func compare(ctx context.Context, o *options) (*result, error) {
 		}
 		machines = append(machines, m)
 	}
-	res := &result{Seed: o.seed, Pods: o.pods, Repeats: o.repeats, LatencyNodes: o.latencyNodes}
+	res := &result{Seed: o.seed, Pods: o.pods, Repeats: o.repeats, LatencyNodes: o.latencyNodes, PlanNodes: o.planNodes}
 	var keep []*pprofile.Profile
 	for _, n := range o.nodes {
 		c, err := newCluster(n, machines...)

@@ -45,6 +45,7 @@ func TestShortRunMeasuresEveryProfile(t *testing.T) {
 		t.Run(s.label(), func(t *testing.T) { checkSeries(t, o, s) })
 	}
 	checkLatency(t, res)
+	checkPlans(t, res)
 	if !strings.Contains(text.String(), "| 100, mix 1/2/4/8, "+profileOurs) {
 		t.Errorf("no line of the mix in:\n%s", &text)
 	}
@@ -87,6 +88,21 @@ func checkLatency(t *testing.T, res *result) {
 		if !seen[want] {
 			t.Errorf("no latency of %s", want)
 		}
+	}
+}
+
+// checkPlans is of 200 nodes, which have no room for gangs of a thousand.
+func checkPlans(t *testing.T, res *result) {
+	t.Helper()
+	got := map[int]int{}
+	for _, p := range res.Plans {
+		got[p.Members] = len(p.Thread)
+		if p.First <= 0 || p.Thread.Min() <= 0 || len(p.Clock) != len(p.Thread) {
+			t.Errorf("plans of %d members: figures are missing: %+v", p.Members, p)
+		}
+	}
+	if diff := cmp.Diff(map[int]int{4: 89, 64: 4}, got); diff != "" {
+		t.Errorf("plans by members (-want,+got):\n%s", diff)
 	}
 }
 

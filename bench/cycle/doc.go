@@ -14,5 +14,7 @@
 // Its one invariant: a repeat counts only if every pod got a node with what it
 // asked for and no GPU went to two pods.
 //
+// Plans of gangs are timed apart, as the clock has them and as their thread has run.
+//
 // It does not measure throughput, API requests or the quality of choices.
 package main

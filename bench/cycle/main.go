@@ -34,15 +34,17 @@ type options struct {
 	log        io.Writer // progress
 
 	latencyNodes int
+	plans        bool
+	planNodes    int
 }
 
 // short makes a run that finishes in seconds and whose figures mean nothing.
 func (o *options) short() {
-	o.nodes, o.pods, o.repeats, o.latencyNodes = []int{100}, 50, 2, 8
+	o.nodes, o.pods, o.repeats, o.latencyNodes, o.planNodes = []int{100}, 50, 2, 8, 200
 }
 
 func parse(args []string) (*options, error) {
-	o := &options{nodes: []int{1000, 5000}, log: os.Stderr, latencyNodes: 64}
+	o := &options{nodes: []int{1000, 5000}, log: os.Stderr, latencyNodes: 64, planNodes: 5000}
 	fs := flag.NewFlagSet("cycle", flag.ContinueOnError)
 	list := func(into *[]string) func(string) error {
 		return func(s string) error { *into = strings.Split(s, ","); return nil }
@@ -66,6 +68,7 @@ func parse(args []string) (*options, error) {
 	fs.StringVar(&o.cpuProfile, "cpuprofile", "", "`file` for the merged CPU profiles of every profile but the baseline; -tagfocus 'cycle=5000, no GPU, default' selects from it")
 	fs.StringVar(&o.out, "out", "../out", "`folder` of the JSON file")
 	fs.BoolVar(&o.latency, "latency", true, "also time our plugins alone on machines with 16 and 20 GPUs")
+	fs.BoolVar(&o.plans, "plans", true, "also time plans of gangs on 5000 nodes")
 	short := fs.Bool("short", false, "a run of seconds that shows only that everything works")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
@@ -89,6 +92,11 @@ func run(ctx context.Context, o *options, w io.Writer) (*result, error) {
 	}
 	if o.latency {
 		if res.Latency, err = latencies(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	if o.plans {
+		if res.Plans, err = planning(ctx, o); err != nil {
 			return nil, err
 		}
 	}

@@ -98,6 +98,14 @@ func (r *rig) client(c *cluster) *fake.Clientset {
 	client := fake.NewClientset()
 	client.PrependReactor("list", "leases", func(k8stesting.Action) (bool, runtime.Object, error) { return true, c.leases, nil })
 	client.PrependWatchReactor("leases", k8stesting.DefaultWatchReactor(watch.NewFake(), nil))
+	if c.served {
+		nodes := &v1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}
+		for _, n := range c.nodes {
+			nodes.Items = append(nodes.Items, *n)
+		}
+		client.PrependReactor("list", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nodes, nil })
+		client.PrependWatchReactor("nodes", k8stesting.DefaultWatchReactor(watch.NewFake(), nil))
+	}
 	client.PrependReactor("list", "pods", func(k8stesting.Action) (bool, runtime.Object, error) {
 		return true, &v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
 	})

@@ -21,6 +21,9 @@ func (r *result) tables() []*report.Table {
 	if len(r.Latency) > 0 {
 		out = append(out, r.latencyTable())
 	}
+	if len(r.Plans) > 0 {
+		out = append(out, r.planTable())
+	}
 	return out
 }
 

@@ -136,15 +136,18 @@ func TestBarsAreJudged(t *testing.T) {
 			[]bool{false, false, false, false},
 		},
 		"nobody waits": {
-			Cell{Cluster: lingjunName, Mix: mixTrain, Load: 0.7}, []PolicySummary{policy(ours(0), 0.83, 1, 0), policy(Variant{Policy: kueue}, 0.72, 1, 0)},
+			Cell{Cluster: lingjunName, Mix: mixTrain, Load: 0.7},
+			[]PolicySummary{policy(ours(0), 0.83, 1, 0), policy(Variant{Policy: kueue}, 0.72, 1, 0)},
 			[]bool{true, true, true},
 		},
 		"only ours wait": {
-			Cell{Cluster: lingjunName, Mix: mixTrain, Load: 0.7}, []PolicySummary{policy(ours(0), 0.83, 1, 1), policy(Variant{Policy: kueue}, 0.72, 1, 0)},
+			Cell{Cluster: lingjunName, Mix: mixTrain, Load: 0.7},
+			[]PolicySummary{policy(ours(0), 0.83, 1, 1), policy(Variant{Policy: kueue}, 0.72, 1, 0)},
 			[]bool{true, true, false},
 		},
 		"5000 nodes": {
-			Cell{Cluster: largeName, Mix: mixBig, Load: 0.95}, []PolicySummary{policy(ours(0), 0.715, 1.02, 105), policy(ours(300), 0.765, 1, 200), theirs},
+			Cell{Cluster: largeName, Mix: mixBig, Load: 0.95},
+			[]PolicySummary{policy(ours(0), 0.715, 1.02, 105), policy(ours(300), 0.765, 1, 200), theirs},
 			[]bool{true, false, true, true},
 		},
 		"pods of a policy have promises of 0 only": {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/bench/internal/threadtime"
 	"github.com/nvtopo/nvtopo/pkg/sim"
 )
 
@@ -71,10 +72,10 @@ func (t *task) replay(ctx context.Context, jobs []sim.Job, v Variant, plans *pla
 		defer runtime.UnlockOSThread()
 		taken := map[int]report.Sample{}
 		c.Planning = func(pods int) func(bool) {
-			start := threadTime()
+			start := threadtime.Now()
 			return func(placed bool) {
 				if placed {
-					taken[pods] = append(taken[pods], float64(threadTime()-start))
+					taken[pods] = append(taken[pods], float64(threadtime.Now()-start))
 				}
 			}
 		}

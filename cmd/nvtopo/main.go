@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command nvtopo answers questions about the GPU links of one machine. The same
-// binary installed as kubectl-nvtopo is a kubectl plugin.
+// binary installed as kubectl-nvtopo is a kubectl plugin, and as kubectl_complete-nvtopo it
+// completes that plugin's arguments.
 package main
 
 import (
@@ -17,6 +18,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	command := cli.New(os.Args[0])
+	command.SetArgs(cli.Arguments(os.Args))
 	err := command.ExecuteContext(ctx)
 	stop()
 	if err != nil {

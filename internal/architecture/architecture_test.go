@@ -21,6 +21,7 @@ var layers = [][]string{
 	{"internal/transcript"},
 	{"internal/devcluster/..."},
 	{"pkg/cli", "pkg/debug", "pkg/whatif/engine"},
+	{"pkg/nodeverify"},
 	{"pkg/plugins/topology", "pkg/plugins/numa", "pkg/plugins/gang"},
 	{"pkg/plugins/lifecycle"},
 	{"pkg/whatif/memoryapi"},
@@ -54,7 +55,7 @@ var never = []struct {
 	why               string
 }{
 	{
-		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/nodeagent/...", "pkg/exporter", "pkg/cli", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate", "pkg/pools/..."},
+		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/nodeagent/...", "pkg/nodeverify", "pkg/exporter", "pkg/cli", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate", "pkg/pools/..."},
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{

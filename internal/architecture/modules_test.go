@@ -19,6 +19,7 @@ var sharing = map[string]struct{ except []string }{
 	"bench":         {except: []string{"gonum.org/v1/gonum"}}, // the product links little of it
 	"test/kubelet":  {},
 	"tools":         {except: []string{"golang.org/x/tools"}}, // only the generator compiles it
+	"tools/helm":    {},
 	"tools/kubelet": {},
 	"tools/kwok":    {},
 }

@@ -10,12 +10,14 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/version"
 	utilcompatibility "k8s.io/apiserver/pkg/util/compatibility"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
@@ -91,14 +93,29 @@ func startAPIServer(ctx context.Context, dir, etcd string, port int, creds *cred
 	return s, nil
 }
 
+// knownVersion has the server say its minor version, also in a program without the stamp of a release,
+// such as a test: clients ask, and "v0.0.0-master" is no version to them.
+type knownVersion struct {
+	basecompatibility.MutableEffectiveVersion
+}
+
+// Info is what the server answers at /version.
+func (v knownVersion) Info() *version.Info {
+	info := v.MutableEffectiveVersion.Info()
+	if strings.HasPrefix(info.GitVersion, "v0.0.0-") {
+		info.GitVersion = "v" + v.BinaryVersion().WithPatch(0).String()
+	}
+	return info
+}
+
 // apiserverOptions builds the options from command-line flags, the server's
 // only stable interface. Feature gates and versions live in a registry of
 // their own, so that several clusters in one process do not disturb each other.
 func apiserverOptions(dir, etcd string, l *listener, creds *credentials, cfg *Config) (*options.ServerRunOptions, error) {
 	gate := utilfeature.DefaultMutableFeatureGate.DeepCopy()
-	version := utilcompatibility.DefaultBuildEffectiveVersion()
+	effective := knownVersion{utilcompatibility.DefaultBuildEffectiveVersion()}
 	registry := basecompatibility.NewComponentGlobalsRegistry()
-	if err := registry.Register(basecompatibility.DefaultKubeComponent, version, gate); err != nil {
+	if err := registry.Register(basecompatibility.DefaultKubeComponent, effective, gate); err != nil {
 		return nil, fmt.Errorf("register kube-apiserver's version: %w", err)
 	}
 	opts := options.NewServerRunOptions()
@@ -148,15 +165,19 @@ func apiserverArgs(dir, etcd string, port int, creds *credentials, cfg *Config) 
 		"--allow-privileged=true",
 		// Loopback is refused as an endpoint address; the kubernetes Service needs none here.
 		"--endpoint-reconciler-type=none",
-		// ServiceAccount would refuse pods until a controller has made each
-		// namespace's default account. TaintNodesByCondition would taint every
-		// Node made by a client until a node controller lifts it.
-		"--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
 		"--profiling=false",
 		// Tests create hundreds of pods at once; the defaults (400, 200) are for large machines with fair queuing.
 		"--max-requests-inflight=2000",
 		"--max-mutating-requests-inflight=1000",
 	}
+	// TaintNodesByCondition would taint every Node made by a client until a node controller lifts
+	// it. ServiceAccount would refuse pods until a controller has made each namespace's default
+	// account.
+	without := "TaintNodesByCondition"
+	if !cfg.ServiceAccounts {
+		without += ",ServiceAccount"
+	}
+	args = append(args, "--disable-admission-plugins="+without)
 	if cfg.AuditLog {
 		policy := filepath.Join(dir, "audit-policy.yaml")
 		if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {

@@ -36,6 +36,7 @@ type Cluster struct {
 	creds       *credentials
 	cfg         Config
 	controllers *controllers
+	accounts    *controllers // of service accounts
 	kwok        *process
 	kueue       *Kueue
 
@@ -100,6 +101,11 @@ func (c *Cluster) startBeside(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if c.cfg.ServiceAccounts {
+		if c.accounts, err = startServiceAccounts(ctx, c.RESTConfig()); err != nil {
+			return err
+		}
+	}
 	if c.cfg.KwokBinary != "" {
 		if c.kwok, err = startKwok(c.cfg.KwokBinary, c.dir, c.Kubeconfig(), c.log); err != nil {
 			return err
@@ -150,8 +156,10 @@ func (c *Cluster) Stop() error {
 	if c.kwok != nil {
 		errs = append(errs, c.kwok.kill())
 	}
-	if c.controllers != nil {
-		c.controllers.stop()
+	for _, some := range []*controllers{c.controllers, c.accounts} {
+		if some != nil {
+			some.stop()
+		}
 	}
 	if c.server != nil {
 		errs = append(errs, c.server.stop(ctx))

@@ -24,6 +24,10 @@ type Config struct {
 	// Controllers runs the daemonset, deployment, disruption, garbage-collector, job,
 	// namespace, replicaset, statefulset and taint-eviction controllers.
 	Controllers bool
+	// ServiceAccounts gives pods tokens as a real cluster does: by the admission plugin that mounts
+	// them, and the controllers that make each namespace's default account and its copy of the
+	// cluster's CA. Without it the API server takes pods that have no account yet.
+	ServiceAccounts bool
 	// KwokBinary is the path of the kwok program, which brings pods to Running
 	// and lets deleted ones go. Without it, bound pods stay Pending.
 	KwokBinary string

@@ -133,6 +133,13 @@ func (k *Kueue) Kill() error {
 	return k.proc.kill()
 }
 
+// Alive reports whether the process runs.
+func (k *Kueue) Alive() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.proc != nil && k.proc.alive()
+}
+
 // PID is the number of the process that was started last, 0 when none was.
 func (k *Kueue) PID() int {
 	k.mu.Lock()

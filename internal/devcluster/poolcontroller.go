@@ -106,6 +106,13 @@ func (p *PoolController) Restart(ctx context.Context) error {
 // MetricsURL is where its metrics are.
 func (p *PoolController) MetricsURL() string { return p.url + "/metrics" }
 
+// Alive reports whether the process runs.
+func (p *PoolController) Alive() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.proc != nil && p.proc.alive()
+}
+
 // PID is the number of the process that was started last, 0 when none was.
 func (p *PoolController) PID() int {
 	p.mu.Lock()

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -106,16 +105,17 @@ Exit codes: 0 no violation; 1 violations; 2 it could not be checked.`,
 	f.StringVar(&c.namespace, "namespace", release.Namespace, "namespace of the Leases of exporters and agents")
 	c.bind(cmd)
 	f.StringArrayVar(&c.profiles, "profile", nil, "schedulerName whose GPU pods must have an allocation (default: those that --scheduler names, or "+check.DefaultProfile+"); may be repeated")
-	f.StringVarP(&c.output, "output", "o", "table", "form of the answer: table, json or yaml")
+	bindForm(cmd, &c.output, plainForms[:]...)
 	f.DurationVar(&c.grace, "grace", check.DefaultGrace, "how long a finding may be pending; 0: do not wait")
 	f.DurationVar(&c.every, "watch", 0, "check again this often until interrupted, and print each answer; 0: once")
 	return cmd
 }
 
 func (c *checking) validate() error {
+	if err := checkForm(c.output, plainForms[:]...); err != nil {
+		return err
+	}
 	switch {
-	case !slices.Contains([]string{"table", "json", "yaml"}, c.output):
-		return usagef("--output %q: want table, json or yaml", c.output)
 	case c.grace < 0 || c.every < 0:
 		return usagef("--grace and --watch must not be negative")
 	case len(c.from) > 0 && (c.kubeconfig != "" || c.context != "" || len(c.schedulers) > 0 || c.every > 0):

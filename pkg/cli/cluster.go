@@ -36,11 +36,27 @@ func (c *clusterFlags) bind(cmd *cobra.Command) {
 	f.StringVar(&c.context, "context", "", "context of the kubeconfig")
 }
 
-func (c *clusterFlags) config() (*rest.Config, error) {
+// loader reads the kubeconfig when it is asked.
+func (c *clusterFlags) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: c.context}).ClientConfig()
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.context})
+}
+
+// ownNamespace is the given one, or else that of the kubeconfig's context.
+func (c *clusterFlags) ownNamespace(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	namespace, _, err := c.loader().Namespace()
+	if err != nil {
+		return "", inputf("kubeconfig: %w", err)
+	}
+	return namespace, nil
+}
+
+func (c *clusterFlags) config() (*rest.Config, error) {
+	config, err := c.loader().ClientConfig()
 	if err != nil {
 		return nil, err
 	}

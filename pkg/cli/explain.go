@@ -3,16 +3,13 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/explain"
@@ -67,15 +64,19 @@ renewal of a Lease.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd, args[0]) },
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			return c.cluster.suggestTargets(cmd.Context(), c.namespace, args, toComplete)
+		},
 	}
 	c.cluster.bind(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(&c.from, "from", nil, "file or folder with the cluster's objects, instead of a cluster; may be repeated")
 	f.StringVarP(&c.namespace, "namespace", "n", "", "namespace of what is explained (default: the context's, or default)")
+	suggest(cmd, "namespace", c.cluster.suggestNamespaces)
 	f.StringVar(&c.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
 	f.StringArrayVar(&c.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained; may be repeated")
 	f.StringArrayVar(&c.resources, "resource", shipped.Options.Resources, "extended resource whose devices that scheduler chooses; may be repeated")
-	f.StringVarP(&c.output, "output", "o", "table", "form of the answer: table, json or yaml")
+	bindForm(cmd, &c.output, plainForms[:]...)
 	return cmd
 }
 
@@ -100,11 +101,12 @@ func parseTarget(arg string) (explainTarget, error) {
 
 func (c *explaining) run(cmd *cobra.Command, arg string) error {
 	of, err := parseTarget(arg)
+	if err == nil {
+		err = checkForm(c.output, plainForms[:]...)
+	}
 	switch {
 	case err != nil:
 		return err
-	case !slices.Contains([]string{"table", "json", "yaml"}, c.output):
-		return usagef("--output %q: want table, json or yaml", c.output)
 	case len(c.from) > 0 && (c.cluster.kubeconfig != "" || c.cluster.context != ""):
 		return usagef("--from reads files only: --kubeconfig and --context cannot be used with it")
 	}
@@ -166,35 +168,9 @@ func (c *explaining) readFiles(cmd *cobra.Command) (*explain.World, error) {
 	return w, nil
 }
 
-// ownNamespace is the namespace of the flag, or of the kubeconfig's context.
-func (c *explaining) ownNamespace() (string, error) {
-	if c.namespace != "" {
-		return c.namespace, nil
-	}
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.cluster.kubeconfig
-	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.cluster.context}).Namespace()
-	if err != nil {
-		return "", inputf("kubeconfig: %w", err)
-	}
-	return namespace, nil
-}
-
 func (c *explaining) print(cmd *cobra.Command, e *explain.Explanation) error {
-	var data []byte
-	var err error
-	switch c.output {
-	case "json":
-		data, err = json.Marshal(e)
-		data = append(data, '\n')
-	case "yaml":
-		data, err = yaml.Marshal(e)
-	default:
-		data = explanationText(e)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the explanation: %w", err)
-	}
-	_, err = cmd.OutOrStdout().Write(data)
-	return err
+	return writeAnswer(cmd.OutOrStdout(), c.output, e, func(w io.Writer) error {
+		_, err := w.Write(explanationText(e))
+		return err
+	})
 }

@@ -33,7 +33,7 @@ type explainPart struct {
 
 // readCluster reads what an explanation needs.
 func (c *explaining) readCluster(ctx context.Context) (*explain.World, error) {
-	namespace, err := c.ownNamespace()
+	namespace, err := c.cluster.ownNamespace(c.namespace)
 	if err != nil {
 		return nil, err
 	}

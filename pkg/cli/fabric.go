@@ -20,8 +20,13 @@ func newFabric() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fabric",
 		Short: "Racks and switches: draw them, label nodes, place gangs of pods",
-		Args:  knownCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long: `Show a cluster's racks and switches with what is free in each, write the labels of nodes
+that say where they are, and place the pods of a gang by them on paper.`,
+		Example: `  NVTOPO fabric show
+  NVTOPO fabric label --slurm topology.conf
+  NVTOPO fabric place --fabric fabric.csv --nodes nodes.csv --pods 4 --gpus 8`,
+		Args: knownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newFabricPlace(), newFabricLabel(), newFabricShow())
 	return cmd
@@ -234,7 +239,7 @@ func (o *fabricPlacement) request() (*fabric.Request, error) {
 
 // refuse answers that there is no room.
 func (o *fabricPlacement) refuse(w io.Writer, reason *fabric.UnplaceableError) error {
-	if o.out == "json" {
+	if o.out != "text" {
 		if err := o.out.write(w, notPlaced{Reason: reason.Error()}, nil); err != nil {
 			return err
 		}

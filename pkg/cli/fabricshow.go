@@ -4,7 +4,6 @@ package cli
 
 import (
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -53,7 +52,7 @@ free. With --fabric, --nodes and --free it is one on paper, see NVTOPO fabric pl
 	}
 	o.cluster.bind(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&o.output, "output", "o", "text", "form of the answer: text, json, summary or dot")
+	bindForm(cmd, &o.output, fabricForms[:]...)
 	f.StringVar(&o.fabric, "fabric", "", "CSV with the domains of each node, instead of a cluster")
 	f.StringVar(&o.nodes, "nodes", "", "with --fabric: CSV with the machine of each node")
 	f.StringVar(&o.free, "free", "", "with --fabric: CSV with the free GPUs of each node (default: all are free)")
@@ -66,9 +65,11 @@ free. With --fabric, --nodes and --free it is one on paper, see NVTOPO fabric pl
 	return cmd
 }
 
+var fabricForms = [...]string{"text", "json", "yaml", "summary", "dot"}
+
 func (o *fabricShow) run(cmd *cobra.Command) error {
-	if !slices.Contains([]string{"text", "json", "summary", "dot"}, o.output) {
-		return usagef("--output %q: want text, json, summary or dot", o.output)
+	if err := checkForm(o.output, fabricForms[:]...); err != nil {
+		return err
 	}
 	p := pickOptions{policy: o.policy, minLink: o.minLink, minBandwidth: o.minBandwidth}
 	con, err := p.constraint(cmd.Flags().Changed("min-bandwidth"))

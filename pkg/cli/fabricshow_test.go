@@ -204,7 +204,7 @@ func TestFabricPlaceByClusterTopology(t *testing.T) {
 
 func TestFabricShowFlags(t *testing.T) {
 	for name, tc := range map[string]struct{ flags, want string }{
-		"an unknown form":      {"-o yaml", "--output"},
+		"an unknown form":      {"-o xml", "--output"},
 		"machines of no nodes": {"--nodes x", "--fabric is needed"},
 		"files and a cluster":  {"--fabric x --nodes y --context z", "cannot be used with it"},
 		"one input twice":      {"--fabric - --nodes y --topology -", "standard input"},

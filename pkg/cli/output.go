@@ -3,48 +3,91 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 )
 
-// outputFlag is the form of the answer.
-type outputFlag string
+// plainForms are those of commands that have one table.
+var plainForms = [...]string{"table", "json", "yaml"}
 
-func (o *outputFlag) bind(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "text", "form of the answer: text or json")
+// bindForm adds the flag -o for the form of the answer; the first of the forms is the default.
+func bindForm(cmd *cobra.Command, into *string, forms ...string) {
+	cmd.Flags().StringVarP(into, "output", "o", forms[0], "form of the answer: "+formList(forms))
+	suggest(cmd, "output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
 
-func (o outputFlag) check() error {
-	if o != "text" && o != "json" {
-		return usagef("--output %q: want text or json", string(o))
+// checkForm refuses what is none of the forms.
+func checkForm(given string, forms ...string) error {
+	if !slices.Contains(forms, given) {
+		return usagef("--output %q: want %s", given, formList(forms))
 	}
 	return nil
 }
 
+func formList(forms []string) string {
+	last := len(forms) - 1
+	return strings.Join(forms[:last], ", ") + " or " + forms[last]
+}
+
+// writeAnswer writes the answer as JSON or YAML, and in every other form by text.
+func writeAnswer(w io.Writer, form string, answer any, text func(io.Writer) error) error {
+	var data []byte
+	var err error
+	switch form {
+	case "json":
+		data, err = json.Marshal(answer)
+		data = append(data, '\n')
+	case "yaml":
+		data, err = yaml.Marshal(answer)
+	default:
+		var b strings.Builder // so that a failure leaves nothing behind
+		err = text(&b)
+		data = []byte(b.String())
+	}
+	if err != nil {
+		return fmt.Errorf("writing the answer: %w", err)
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// asYAML writes as YAML what write writes as JSON.
+func asYAML(w io.Writer, write func(io.Writer) error) error {
+	var b bytes.Buffer
+	if err := write(&b); err != nil {
+		return err
+	}
+	data, err := yaml.JSONToYAML(b.Bytes())
+	if err != nil {
+		return fmt.Errorf("writing the answer: %w", err)
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+// outputFlag is the form in which the commands about one machine answer.
+type outputFlag string
+
+var textForms = [...]string{"text", "json", "yaml"}
+
+func (o *outputFlag) bind(cmd *cobra.Command) { bindForm(cmd, (*string)(o), textForms[:]...) }
+
+func (o outputFlag) check() error { return checkForm(string(o), textForms[:]...) }
+
 // write prints the answer in the chosen form.
 func (o outputFlag) write(w io.Writer, answer any, text func(io.Writer) error) error {
-	if o == "json" {
-		data, err := json.Marshal(answer)
-		if err != nil {
-			return fmt.Errorf("writing JSON: %w", err)
-		}
-		_, err = fmt.Fprintf(w, "%s\n", data)
-		return err
-	}
-	var b strings.Builder
-	if err := text(&b); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	return writeAnswer(w, string(o), answer, text)
 }
 
 // gbps writes a bandwidth for people, with no more digits than it has.

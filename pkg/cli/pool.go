@@ -31,7 +31,7 @@ a tenant had, and what it owes. They read the cluster of the kubeconfig, and onl
 		Args: knownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd) },
 	}
-	o.bind(cmd, "table", "json")
+	o.bind(cmd, plainForms[:]...)
 	cmd.AddCommand(newPoolTop(), newPoolUsage(), newPoolBill(), newPoolInvoice())
 	return cmd
 }
@@ -46,19 +46,30 @@ type poolOptions struct {
 func (o *poolOptions) bind(cmd *cobra.Command, forms ...string) {
 	o.cluster.bind(cmd)
 	o.forms = forms
-	cmd.Flags().StringVarP(&o.output, "output", "o", forms[0], fmt.Sprintf("form of the answer: %v", forms))
+	bindForm(cmd, &o.output, forms...)
 }
 
 // reader is the cluster, if the flags are right.
 func (o *poolOptions) reader() (*poolReader, error) {
-	if !slices.Contains(o.forms, o.output) {
-		return nil, usagef("--output %q: want one of %v", o.output, o.forms)
+	if err := checkForm(o.output, o.forms...); err != nil {
+		return nil, err
 	}
 	clients, err := o.cluster.clients()
 	if err != nil {
 		return nil, err
 	}
 	return &poolReader{clients.dyn}, nil
+}
+
+// show writes the answer in the chosen form.
+func (o *poolOptions) show(w io.Writer, asJSON, asTable func(io.Writer) error) error {
+	switch o.output {
+	case "json":
+		return asJSON(w)
+	case "yaml":
+		return asYAML(w, asJSON)
+	}
+	return asTable(w)
 }
 
 func (o *poolOptions) list(cmd *cobra.Command) error {
@@ -70,10 +81,7 @@ func (o *poolOptions) list(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.output == "json" {
-		return writeJSON(cmd.OutOrStdout(), pools)
-	}
-	return writePools(cmd.OutOrStdout(), pools)
+	return o.show(cmd.OutOrStdout(), func(w io.Writer) error { return writeJSON(w, pools) }, func(w io.Writer) error { return writePools(w, pools) })
 }
 
 func newPoolTop() *cobra.Command {
@@ -93,7 +101,7 @@ func newPoolTop() *cobra.Command {
 		Args: atMostOne("POOL"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.top(cmd, args) },
 	}
-	o.bind(cmd, "table", "json")
+	o.bind(cmd, plainForms[:]...)
 	return cmd
 }
 
@@ -112,10 +120,7 @@ func (o *poolOptions) top(cmd *cobra.Command, args []string) error {
 			return noAnswerf("there is no pool %q", args[0])
 		}
 	}
-	if o.output == "json" {
-		return writeJSON(cmd.OutOrStdout(), pools)
-	}
-	return writeShares(cmd.OutOrStdout(), pools)
+	return o.show(cmd.OutOrStdout(), func(w io.Writer) error { return writeJSON(w, pools) }, func(w io.Writer) error { return writeShares(w, pools) })
 }
 
 func writePools(w io.Writer, pools []poolv1alpha1.ComputePool) error {

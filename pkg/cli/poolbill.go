@@ -41,15 +41,14 @@ cost that go on, if they ended now; it is in no balance.`,
 			if err != nil {
 				return inputf("%w", err)
 			}
-			if o.output == "json" {
-				e := json.NewEncoder(cmd.OutOrStdout())
+			return o.show(cmd.OutOrStdout(), func(w io.Writer) error {
+				e := json.NewEncoder(w)
 				e.SetIndent("", "  ")
 				return e.Encode(bill)
-			}
-			return bill.write(cmd.OutOrStdout())
+			}, bill.write)
 		},
 	}
-	o.bind(cmd, "table", "json")
+	o.bind(cmd, plainForms[:]...)
 	return cmd
 }
 

@@ -42,7 +42,7 @@ The records of their sessions are kept for 90 days from then on, or as the contr
 		Args: exactlyOne("TENANT"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
-	o.bind(cmd, "table", "json", "csv")
+	o.bind(cmd, "table", "json", "yaml", "csv")
 	f := cmd.Flags()
 	f.StringVar(&o.period, "period", "", "a month, a day, or START/END, in UTC: invoices for a month that begins in it (default: all)")
 	f.BoolVar(&o.export, "export", false, "say in the cluster that the final ones were exported; not with -o table")
@@ -97,13 +97,10 @@ func (o *poolInvoice) write(w io.Writer, invoices []poolv1alpha1.Invoice) error 
 		}
 		bills = append(bills, v)
 	}
-	switch o.output {
-	case "json":
-		return billing.WriteJSON(w, bills)
-	case "csv":
+	if o.output == "csv" {
 		return billing.WriteCSV(w, bills)
 	}
-	return writeInvoices(w, invoices)
+	return o.show(w, func(w io.Writer) error { return billing.WriteJSON(w, bills) }, func(w io.Writer) error { return writeInvoices(w, invoices) })
 }
 
 func writeInvoices(w io.Writer, invoices []poolv1alpha1.Invoice) error {

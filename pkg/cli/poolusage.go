@@ -38,7 +38,7 @@ that nobody saw the end of is marked with ~.`,
 		Args: exactlyOne("TENANT"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
-	o.bind(cmd, "table", "json", "csv")
+	o.bind(cmd, "table", "json", "yaml", "csv")
 	cmd.Flags().StringVar(&o.period, "period", "", "a month, a day, or START/END, in UTC (default: this month)")
 	return cmd
 }
@@ -59,10 +59,7 @@ func (o *poolUsage) run(cmd *cobra.Command, tenant string) error {
 	}
 	records = within(records, period)
 	w := cmd.OutOrStdout()
-	switch o.output {
-	case "json":
-		return writeJSON(w, records)
-	case "csv":
+	if o.output == "csv" {
 		sessions := make([]billing.Session, 0, len(records))
 		for i := range records {
 			s, err := accounting.SessionOf(&records[i])
@@ -73,7 +70,7 @@ func (o *poolUsage) run(cmd *cobra.Command, tenant string) error {
 		}
 		return billing.WriteSessionsCSV(w, sessions)
 	}
-	return writeSessions(w, records)
+	return o.show(w, func(w io.Writer) error { return writeJSON(w, records) }, func(w io.Writer) error { return writeSessions(w, records) })
 }
 
 // periodOf reads --period; without it, it is this month.

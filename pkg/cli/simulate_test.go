@@ -193,7 +193,7 @@ func TestBadSimulationsSayWhatIsWrong(t *testing.T) {
 		"an unknown synthetic trace":   {"--nodes testdata/nodes.txt --trace synthetic:x", "", ExitUsage, []string{`"x"`, "multigpu50, philly"}},
 		"a pod policy nobody has":      {files + " --pod-policy tight", "", ExitUsage, []string{"--pod-policy", `"tight"`}},
 		"a pod policy not simulated":   {files + " --pod-policy restricted", "", ExitUsage, []string{"--pod-policy restricted"}},
-		"a form nobody has":            {files + " -o yaml", "", ExitUsage, []string{`--output "yaml"`}},
+		"a form nobody has":            {files + " -o xml", "", ExitUsage, []string{`--output "xml"`}},
 		"a positional argument":        {files + " x", "", ExitUsage, []string{"flags only"}},
 		"a nodes file that is missing": {"--nodes testdata/none --trace -", "", ExitInput, []string{"testdata/none"}},
 		"a nodes file that is wrong":   {"--nodes - --trace " + simulateTrace, "\nabacus 3\n", ExitInput, []string{"standard input: line 2", `"abacus"`}},

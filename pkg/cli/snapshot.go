@@ -28,8 +28,11 @@ func newSnapshot() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Save what a scheduler decides by, to ask what-if later and elsewhere",
-		Args:  knownCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long:  "Save what a scheduler decides by in a file, for NVTOPO what-if --snapshot.",
+		Example: `  NVTOPO snapshot save --scheduler https://10.0.0.7:10270 -o cluster.jsonl
+  NVTOPO what-if -f pod.yaml --snapshot cluster.jsonl`,
+		Args: knownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newSnapshotSave())
 	return cmd

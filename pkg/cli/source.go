@@ -62,6 +62,11 @@ func (s *source) bind(cmd *cobra.Command) {
 	f.StringVar(&s.resource, "resource", "", "extended resource the GPUs count under; selects one if a NodeGPUTopology has several (default: the only one, else the vendor's)")
 	f.StringVar(&s.kubeconfig, "kubeconfig", "", "with --node: kubeconfig file (default: KUBECONFIG, then ~/.kube/config)")
 	f.StringVar(&s.context, "context", "", "with --node: context of the kubeconfig")
+	suggest(cmd, "machine", cobra.FixedCompletions(machine.Names(), cobra.ShellCompDirectiveNoFileComp))
+	suggest(cmd, "node", func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		cluster := clusterFlags{s.kubeconfig, s.context}
+		return cluster.suggestNodes(cmd.Context(), nil, toComplete)
+	})
 }
 
 // given reports whether the flags name a machine.

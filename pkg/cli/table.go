@@ -3,18 +3,14 @@
 package cli
 
 import (
-	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"sigs.k8s.io/yaml"
 )
 
 // table is rows of cells in columns. Cells may be coloured.
@@ -78,38 +74,17 @@ func (p palette) bad(s string) string     { return p.paint("31", s) } // red
 // viewOutput is the form in which the commands that show a cluster answer.
 type viewOutput string
 
+var viewForms = [...]string{"table", "wide", "json", "yaml"}
+
 func (o *viewOutput) bind(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "table", "form of the answer: table, wide, json or yaml")
+	bindForm(cmd, (*string)(o), viewForms[:]...)
 }
 
-func (o viewOutput) check() error {
-	if !slices.Contains([]viewOutput{"table", "wide", "json", "yaml"}, o) {
-		return usagef("--output %q: want table, wide, json or yaml", string(o))
-	}
-	return nil
-}
+func (o viewOutput) check() error { return checkForm(string(o), viewForms[:]...) }
 
 func (o viewOutput) wide() bool { return o == "wide" }
 
 // write prints the answer in the chosen form.
 func (o viewOutput) write(w io.Writer, answer any, text func(io.Writer) error) error {
-	var data []byte
-	var err error
-	switch o {
-	case "json":
-		if data, err = json.Marshal(answer); err == nil {
-			data = append(data, '\n')
-		}
-	case "yaml":
-		data, err = yaml.Marshal(answer)
-	default:
-		var b strings.Builder
-		err = text(&b)
-		data = []byte(b.String())
-	}
-	if err != nil {
-		return fmt.Errorf("writing the answer: %w", err)
-	}
-	_, err = w.Write(data)
-	return err
+	return writeAnswer(w, string(o), answer, text)
 }

@@ -54,6 +54,9 @@ of the levels, in the order that is given; "node" and "pod" are levels, too.
 			}
 			return o.tree(cmd)
 		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+			return o.source.cluster.suggestNodes(cmd.Context(), args, toComplete)
+		},
 	}
 	o.out.bind(cmd)
 	o.source.bind(cmd)

@@ -17,7 +17,8 @@ func newVersion() *cobra.Command {
 		Long: `Prints the release of this program and its level. Programs of two releases work
 together if their levels are at most one apart; those of a node write theirs on
 their Leases, as annotations ` + release.VersionKey + ` and ` + release.LevelKey + `.`,
-		Args: noArgs,
+		Example: `  NVTOPO version`,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			text := fmt.Sprintf("%s %s, level %d", programName, release.Version(), release.Level)
 			if k := release.Kubernetes(); k != "" {

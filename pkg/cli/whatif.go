@@ -70,16 +70,17 @@ not be asked.`,
 	f.StringVar(&a.snapshot, "snapshot", "", "file of \"snapshot save\" to ask by, instead of a scheduler")
 	f.StringVar(&a.program, "program", "nvtopo-scheduler", "with --snapshot: the scheduler's program")
 	f.BoolVar(&a.asIs, "as-is", false, "do not have the API server admit the pods in a dry run")
-	f.StringVarP(&a.output, "output", "o", "table", "form of the answer: table, json or yaml")
+	bindForm(cmd, &a.output, plainForms[:]...)
 	a.clusterFlags.bind(cmd)
 	a.schedulerAccess.bind(cmd)
 	return cmd
 }
 
 func (a *asking) validate() error {
+	if err := checkForm(a.output, plainForms[:]...); err != nil {
+		return err
+	}
 	switch {
-	case !slices.Contains([]string{"table", "json", "yaml"}, a.output):
-		return usagef("--output %q: want table, json or yaml", a.output)
 	case a.file == "":
 		return usagef("--file: what is asked for is missing")
 	case (a.snapshot == "") == (len(a.schedulers) == 0):

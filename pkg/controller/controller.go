@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -44,8 +45,9 @@ const (
 )
 
 const (
-	reasonRequirementLost = "RequirementLost"
-	actionRepair          = "Repairing"
+	eventRequirementLost = "RequirementLost"
+	eventCorrected       = "AllocationCorrected"
+	actionRepair         = "Repairing"
 )
 
 // State is what the controller needs from the scheduler's view of the nodes.
@@ -335,9 +337,14 @@ func (c *Controller) patch(ctx context.Context, n *usage.Node, r *repair) error 
 	}
 	repairs.WithLabelValues(resultPatched).Inc()
 	klog.FromContext(ctx).Info("Corrected the annotations of a pod to what kubelet gave it", "pod", klog.KObj(r.pod), "node", n.Name, "gpus", gpusOf(r.to))
-	if what := unmet(r.pod, r.to, n); what != "" && r.moved {
+	if !r.moved {
+		return nil
+	}
+	c.recorder.Eventf(r.pod, nil, v1.EventTypeNormal, eventCorrected, actionRepair,
+		"the annotations now say what kubelet gave this pod: %s of node %s", strings.Join(gpusOf(r.to), ", "), n.Name)
+	if what := unmet(r.pod, r.to, n); what != "" {
 		requirementsLost.Inc()
-		c.recorder.Eventf(r.pod, nil, v1.EventTypeWarning, reasonRequirementLost, actionRepair,
+		c.recorder.Eventf(r.pod, nil, v1.EventTypeWarning, eventRequirementLost, actionRepair,
 			"the GPUs that kubelet gave this pod do not meet its demand: %s; it keeps running", what)
 	}
 	return nil

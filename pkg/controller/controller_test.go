@@ -60,7 +60,7 @@ func (s benchState) Enforced(string) bool {
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	state, g := stateOf(t, "dgx1-v100")
-	b := &bench{graph: g, events: events.NewFakeRecorder(100), enforced: true, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
+	b := &bench{graph: g, events: events.NewFakeRecorder(10_000), enforced: true, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})}
 	client := fake.NewClientset()
 	client.PrependReactor("patch", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		p, ok := a.(clienttesting.PatchAction)
@@ -181,6 +181,11 @@ func TestOnlyALeaderWrites(t *testing.T) {
 		want := []string{"a uid a version 1: m=4,7", "b uid b version 2: m=0,3"}
 		if diff := cmp.Diff(want, b.asked()); diff != "" {
 			t.Errorf("patches (-want,+got):\n%s", diff)
+		}
+		for range want {
+			if e := <-b.events.Events; !strings.HasPrefix(e, "Normal AllocationCorrected ") || !strings.HasSuffix(e, " of node "+testNode) {
+				t.Errorf("event %q, want the correction", e)
+			}
 		}
 		stop()
 		b.publish(map[string]string{"a": "m=1,2"})

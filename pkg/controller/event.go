@@ -27,6 +27,10 @@ const (
 // write writes one event on the pod. Events with the same content have the same name:
 // if the event exists already, another leader has written it.
 func (w *hardware) write(ctx context.Context, h *holding, t *v1alpha1.NodeGPUTopology, kind string, tr *trouble) error {
+	limit := w.limitOf(t.Name, h.pod.UID)
+	if limit.TokensAt(w.clock.Now()) < 1 {
+		return fmt.Errorf("event %s on pod %s/%s: %w", tr.reason, h.pod.Namespace, h.pod.Name, errTold)
+	}
 	if err := w.limit.Wait(ctx); err != nil {
 		return err
 	}
@@ -37,6 +41,7 @@ func (w *hardware) write(ctx context.Context, h *holding, t *v1alpha1.NodeGPUTop
 	case err != nil:
 		return fmt.Errorf("event %s on pod %s/%s: %w", tr.reason, h.pod.Namespace, h.pod.Name, err)
 	}
+	limit.AllowN(w.clock.Now(), 1) // one that was not written counts as none
 	hardwareEvents.WithLabelValues(tr.reason).Inc()
 	return nil
 }

@@ -6,9 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -41,7 +44,14 @@ const (
 	// eventsPerSecond and eventBurst limit the events that a failing rack causes.
 	eventsPerSecond = 10
 	eventBurst      = 100
+	// podEventBurst and podEventsPerHour limit those on one pod, whose links may fail and recover
+	// all the time. They are what client-go's spam filter for other events allows an object.
+	podEventBurst    = 25
+	podEventsPerHour = 12
 )
+
+// errTold says that a pod was told so much that the rest has to wait.
+var errTold = errors.New("the pod was told too much of its hardware of late")
 
 // hardware sends events to running pods about their GPUs and links. It remembers for a
 // term what it has told. After a restart, an event is not written twice, because its
@@ -60,6 +70,7 @@ type hardware struct {
 
 	// The rest is of this term, and only the one worker uses it.
 	told     map[string]map[types.UID]map[key]trouble // node -> pod -> what was told
+	limits   map[string]map[types.UID]*rate.Limiter   // node -> pod -> how many more events it may get
 	sorted   map[string][]*v1.Pod                     // node -> live pods
 	sortedAt time.Time
 }
@@ -122,6 +133,7 @@ func (w *hardware) run(ctx context.Context) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "nvtopo_hardware"})
 	w.told, w.sorted = map[string]map[types.UID]map[key]trouble{}, nil
+	w.limits = map[string]map[types.UID]*rate.Limiter{}
 	w.mu.Lock()
 	w.queue = queue
 	for name := range w.nodes {
@@ -193,6 +205,7 @@ func (w *hardware) look(ctx context.Context, name string) error {
 	w.mu.Unlock()
 	if t == nil {
 		delete(w.told, name)
+		delete(w.limits, name)
 		return nil
 	}
 	n := w.state.Node(name)
@@ -215,7 +228,33 @@ func (w *hardware) look(ctx context.Context, name string) error {
 		errs = append(errs, err)
 	}
 	w.told[name] = after
+	w.keepLimits(name, pods)
 	return errors.Join(errs...)
+}
+
+// limitOf is the limit of a pod's events.
+func (w *hardware) limitOf(node string, pod types.UID) *rate.Limiter {
+	if w.limits[node] == nil {
+		w.limits[node] = map[types.UID]*rate.Limiter{}
+	}
+	l := w.limits[node][pod]
+	if l == nil {
+		l = rate.NewLimiter(rate.Every(time.Hour/podEventsPerHour), podEventBurst)
+		w.limits[node][pod] = l
+	}
+	return l
+}
+
+// keepLimits forgets the limits of pods that are gone from the node.
+func (w *hardware) keepLimits(node string, pods []*v1.Pod) {
+	if len(w.limits[node]) == 0 {
+		return
+	}
+	here := make(map[types.UID]bool, len(pods))
+	for _, pod := range pods {
+		here[pod.UID] = true
+	}
+	maps.DeleteFunc(w.limits[node], func(uid types.UID, _ *rate.Limiter) bool { return !here[uid] })
 }
 
 // tell writes what is new about a pod and returns all it has been told. If nothing is
@@ -287,9 +326,9 @@ func (w *hardware) old(h *holding, t *trouble) bool {
 
 // recovered returns the trouble that reports the end of t.
 func recovered(t *trouble, h *holding) *trouble {
-	r := &trouble{reason: reasonGPURecovered, gpu: t.gpu, text: t.text, since: t.since}
+	r := &trouble{reason: eventGPURecovered, gpu: t.gpu, text: t.text, since: t.since}
 	if t.gpu == "" {
-		r.reason, r.note = reasonLinkRecovered, "the links between the pod's GPUs are as good as when they were chosen"
+		r.reason, r.note = eventLinkRecovered, "the links between the pod's GPUs are as good as when they were chosen"
 	} else {
 		r.note = fmt.Sprintf("GPU %s is in full service again; the pod was told of %s", t.gpu, t.reason)
 	}

@@ -267,13 +267,83 @@ func TestAPodBoundJustBeforeTheNewsIsTold(t *testing.T) {
 	})
 }
 
+// TestAFlappingLinkDoesNotFloodItsPod has a link fail and recover every ten seconds for an hour.
+func TestAFlappingLinkDoesNotFloodItsPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWard(t)
+		w.run("pair", "0,3")
+		w.run("single", "4")
+		defer w.lead()()
+		const flaps = 360
+		told := map[string]int{} // pod -> events
+		for range flaps {
+			for _, down := range []bool{true, false} {
+				w.down[[2]int{0, 3}] = down
+				w.publish()
+				for _, line := range w.said() { // which waits for two seconds
+					pod, _, _ := strings.Cut(line, " ")
+					told[pod]++
+				}
+				time.Sleep(3 * time.Second)
+			}
+		}
+		most := podEventBurst + int(time.Hour*podEventsPerHour/time.Hour)
+		if n := told["pair"]; n < podEventBurst || n > most || told["single"] != 0 {
+			t.Errorf("events of an hour %v, want %d to %d on pair and none on single", told, podEventBurst, most)
+		}
+		w.sick[4] = lostGPU()
+		w.publish()
+		w.expect("another pod is told at once", "single Warning GPULost 4")
+
+		// What pair was told last holds in the end.
+		time.Sleep(2 * time.Hour / podEventsPerHour)
+		w.said()
+		list, err := w.client.EventsV1().Events("ns").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, at := "", time.Time{}
+		for i := range list.Items {
+			if e := &list.Items[i]; e.Regarding.Name == "pair" && !e.EventTime.Time.Before(at) {
+				last, at = e.Reason, e.EventTime.Time
+			}
+		}
+		if last != eventLinkRecovered {
+			t.Errorf("the last event is %s at %s, want %s: the link is up", last, at, eventLinkRecovered)
+		}
+	})
+}
+
+// TestPodsThatAreGoneHaveNoLimit: what bounds the events of a pod goes with it.
+func TestPodsThatAreGoneHaveNoLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWard(t)
+		pod := w.run("pair", "0,3")
+		defer w.lead()()
+		w.sick[0] = lostGPU()
+		w.publish()
+		w.expect("told", "pair Warning GPULost 0")
+		if n := len(w.ctrl.hardware.limits[testNode]); n != 1 {
+			t.Errorf("%d pods have a limit, want 1", n)
+		}
+		if err := w.store.Delete(pod); err != nil {
+			t.Fatal(err)
+		}
+		w.publish()
+		w.expect("nobody is left")
+		if n := len(w.ctrl.hardware.limits[testNode]); n != 0 {
+			t.Errorf("%d pods have a limit, want none", n)
+		}
+	})
+}
+
 func TestAnUnmetDemandIsNamed(t *testing.T) {
 	w := newWard(t)
 	pod := w.run("pair", "0,3", podrequest.MinLinkKey, "NVLINK")
 	w.down[[2]int{0, 3}] = true
 	w.publish()
 	got, _ := troubles(holdingOf(pod, nil), w.state.Node(testNode), w.last.Status.GPUHealth)
-	if len(got) != 1 || got[0].reason != reasonLinkDegraded || !strings.HasSuffix(got[0].note, "not met any more: link class (node n1, pod ns/pair)") {
+	if len(got) != 1 || got[0].reason != eventLinkDegraded || !strings.HasSuffix(got[0].note, "not met any more: link class (node n1, pod ns/pair)") {
 		t.Errorf("troubles %+v, want one that says that the pod's own min-link is not met", got)
 	}
 }
@@ -281,7 +351,7 @@ func TestAnUnmetDemandIsNamed(t *testing.T) {
 func TestTheNameOfAnEventFits(t *testing.T) {
 	w := newWard(t)
 	pod := w.run(strings.Repeat("p", 253), "0,3")
-	e := w.ctrl.hardware.eventOf(holdingOf(pod, nil), w.last, v1.EventTypeWarning, &trouble{reason: reasonGPULost, note: strings.Repeat("n", 5000)})
+	e := w.ctrl.hardware.eventOf(holdingOf(pod, nil), w.last, v1.EventTypeWarning, &trouble{reason: eventGPULost, note: strings.Repeat("n", 5000)})
 	if len(e.Name) != maxEventName || len(e.Note) != maxEventNote {
 		t.Errorf("a name of %d and a note of %d bytes", len(e.Name), len(e.Note))
 	}

@@ -36,7 +36,7 @@ var (
 func registerMetrics() {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(repairs, requirementsLost, hardwareEvents)
-		for _, reason := range []string{reasonGPULost, reasonGPUUnhealthy, reasonGPUPartitioned, reasonGPUDegraded, reasonLinkDegraded, reasonGPURecovered, reasonLinkRecovered} {
+		for _, reason := range []string{eventGPULost, eventGPUUnhealthy, eventGPUPartitioned, eventGPUDegraded, eventLinkDegraded, eventGPURecovered, eventLinkRecovered} {
 			hardwareEvents.WithLabelValues(reason) // so that the first event is an increase
 		}
 	})

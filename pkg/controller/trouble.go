@@ -21,13 +21,13 @@ import (
 
 // Reasons of the events on pods.
 const (
-	reasonGPULost        = "GPULost"
-	reasonGPUUnhealthy   = "GPUUnhealthy"
-	reasonGPUPartitioned = "GPUPartitioned"
-	reasonGPUDegraded    = "GPUDegraded"
-	reasonLinkDegraded   = "LinkDegraded"
-	reasonGPURecovered   = "GPURecovered"
-	reasonLinkRecovered  = "LinkRecovered"
+	eventGPULost        = "GPULost"
+	eventGPUUnhealthy   = "GPUUnhealthy"
+	eventGPUPartitioned = "GPUPartitioned"
+	eventGPUDegraded    = "GPUDegraded"
+	eventLinkDegraded   = "LinkDegraded"
+	eventGPURecovered   = "GPURecovered"
+	eventLinkRecovered  = "LinkRecovered"
 )
 
 // lostPrefix begins the exporter's reason for a GPU that is gone.
@@ -114,7 +114,7 @@ func troubles(h *holding, n *usage.Node, health []v1alpha1.GPUHealth) (out []tro
 			if t != nil {
 				t.note += fmt.Sprintf(" (node %s, pod %s/%s)", n.Name, h.pod.Namespace, h.pod.Name)
 				out = append(out, *t)
-				sound = sound && t.reason == reasonGPUDegraded
+				sound = sound && t.reason == eventGPUDegraded
 			}
 		}
 		if accel == nil { // the node has none of the resource now
@@ -147,20 +147,20 @@ func (h *holding) troubleOf(resource string, accel *usage.Accel, id string, heal
 		if h.chosen == nil || !slices.Contains(h.chosen.GPUs(resource), id) {
 			return nil
 		}
-		return &trouble{reason: reasonGPULost, gpu: id, note: fmt.Sprintf("GPU %s is no longer part of its node", id)}
+		return &trouble{reason: eventGPULost, gpu: id, note: fmt.Sprintf("GPU %s is no longer part of its node", id)}
 	}
 	d := &accel.Graph.GPUs[p]
 	stable, _, _ := strings.Cut(cmp.Or(d.Unhealthy, d.Degraded), ":")
 	t := &trouble{gpu: id, text: stable, since: since}
 	switch {
 	case strings.HasPrefix(d.Unhealthy, lostPrefix):
-		t.reason, t.note = reasonGPULost, fmt.Sprintf("GPU %s is lost: %s", id, d.Unhealthy)
+		t.reason, t.note = eventGPULost, fmt.Sprintf("GPU %s is lost: %s", id, d.Unhealthy)
 	case d.Unhealthy != "":
-		t.reason, t.note = reasonGPUUnhealthy, fmt.Sprintf("GPU %s must not be used any more: %s", id, d.Unhealthy)
+		t.reason, t.note = eventGPUUnhealthy, fmt.Sprintf("GPU %s must not be used any more: %s", id, d.Unhealthy)
 	case d.MIG:
-		t.reason, t.note = reasonGPUPartitioned, fmt.Sprintf("GPU %s has been partitioned (MIG) and is no longer given out whole", id)
+		t.reason, t.note = eventGPUPartitioned, fmt.Sprintf("GPU %s has been partitioned (MIG) and is no longer given out whole", id)
 	case d.Degraded != "" && (several || since.After(h.begun())):
-		t.reason, t.note = reasonGPUDegraded, fmt.Sprintf("GPU %s is degraded, its links to other GPUs must not be relied on: %s", id, d.Degraded)
+		t.reason, t.note = eventGPUDegraded, fmt.Sprintf("GPU %s is degraded, its links to other GPUs must not be relied on: %s", id, d.Degraded)
 	default:
 		return nil
 	}
@@ -192,7 +192,7 @@ func (h *holding) linkTrouble(n *usage.Node, accel *usage.Accel, ids []string) (
 	if class.AtLeast(promised) && ring >= 0.99*before {
 		return nil, true
 	}
-	t = &trouble{reason: reasonLinkDegraded, text: class.String()}
+	t = &trouble{reason: eventLinkDegraded, text: class.String()}
 	t.note = fmt.Sprintf("the weakest link between GPUs %s is now %s, %.4g GB/s; it was %s, %.4g GB/s when they were chosen",
 		strings.Join(ids, ", "), class, ring, promised, before)
 	if what := unmet(h.pod, h.chosen, n); what != "" {

@@ -117,6 +117,10 @@ func (n *nodeUnderTest) testSwapped(t *testing.T, profile string) {
 	n.keepsPromises(t, 2, preBindProfile, bindingProfile)
 	for _, p := range []*v1.Pod{a, b} {
 		n.said(t, p, "GPUsSwapped")
+		n.said(t, p, "AllocationCorrected")
+		if note := n.said(t, p, "GPUsChosen"); !strings.Contains(note, " of node "+n.name) || !strings.Contains(note, "GB/s") {
+			t.Errorf("the event does not say what was chosen: %s", note)
+		}
 	}
 	n.clean(t, a, b)
 }

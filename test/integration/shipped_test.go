@@ -27,19 +27,23 @@ func TestShippedConfigurations(t *testing.T) {
 	l := newLab(t, devcluster.Config{})
 	l.install(t)
 	l.node(t, "n1", "dgx-h100")
-	for name, path := range map[string]string{
-		"prebind": manifests.SchedulerConfigPath,
-		"binding": manifests.SchedulerConfigBindingPath,
+	const ours = "topology-aware-scheduler"
+	for name, tc := range map[string]struct{ path, profile string }{
+		"prebind": {manifests.SchedulerConfigPath, ours},
+		"binding": {manifests.SchedulerConfigBindingPath, ours},
+		// In place of kube-scheduler: pods that name nobody, and those that name ours.
+		"default": {manifests.SchedulerConfigDefaultPath, defaultProfile},
+		"both":    {manifests.SchedulerConfigDefaultPath, ours},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := l.StartScheduler(t.Context(), devcluster.SchedulerOptions{
-				Binary: testrig.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, path),
+				Binary: testrig.Program(t, "nvtopo-scheduler"), Config: withKubeconfig(t, tc.path),
 				ServiceAccount: l.schedulerAccount,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			pod := gpuPod("pod-"+name, "topology-aware-scheduler", 2, notes{podrequest.NUMAAffinityKey: "required"})
+			pod := gpuPod("pod-"+name, tc.profile, 2, notes{podrequest.NUMAAffinityKey: "required"})
 			l.create(t, pod)
 			got := l.bound(t, pod.Name)
 			for _, key := range []string{allocation.Key, allocation.GPUIDsKey, allocation.GPUIDsAlias, allocation.NUMANodeAlias} {
@@ -52,7 +56,7 @@ func TestShippedConfigurations(t *testing.T) {
 				t.Errorf("the leader's Lease: %v, %v", lease, err)
 			}
 			l.remove(t, pod.Name)
-			l.testShippedGang(t, "gang-"+name)
+			l.testShippedGang(t, "gang-"+name, tc.profile)
 			// An orderly end gives the Lease back, so that the next one need not wait for it to run out.
 			if err := s.Stop(t.Context()); err != nil {
 				t.Errorf("stop the scheduler: %v", err)
@@ -63,11 +67,11 @@ func TestShippedConfigurations(t *testing.T) {
 
 // testShippedGang places a gang that needs the whole node. Its choices and ranks are written as
 // those of single pods are: when a member is bound, they are there.
-func (l *lab) testShippedGang(t *testing.T, name string) {
+func (l *lab) testShippedGang(t *testing.T, name, profile string) {
 	t.Helper()
 	var members []string
 	for i := range 2 {
-		pod := gpuPod(fmt.Sprintf("%s-%d", name, i), "topology-aware-scheduler", 4, notes{gangrequest.GangKey: name, gangrequest.GangSizeKey: "2"})
+		pod := gpuPod(fmt.Sprintf("%s-%d", name, i), profile, 4, notes{gangrequest.GangKey: name, gangrequest.GangSizeKey: "2"})
 		l.create(t, pod)
 		members = append(members, pod.Name)
 	}

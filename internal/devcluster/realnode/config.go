@@ -19,6 +19,8 @@ const (
 	shimBinary       = "containerd-shim-runc-v2"
 	ctrBinary        = "ctr"
 	probeBinary      = "nvtopo-probe"
+	// cniFolder has the plugins that Config.Network needs, in Config.Bin.
+	cniFolder = "cni"
 )
 
 // defaultMaxPods is kubelet's default limit of pods on a node.
@@ -42,6 +44,16 @@ type Config struct {
 	// Binds are folders of the machine that the node sees elsewhere: the path
 	// where it sees it -> the folder.
 	Binds map[string]string
+	// Network gives the node a network namespace of its own, and pods that do not ask for the
+	// node's network one each, which reach the API server at its Service's address. Nothing
+	// outside reaches the node. Without it the node has the machine's network, and no other.
+	Network bool
+	// Images are OCI layouts that the node has beside the probe: folders, as `make images` leaves
+	// them.
+	Images []string
+	// Handlers are runtimes that a RuntimeClass may name beside the default: the handler -> the
+	// path of the OCI specification that its containers begin with.
+	Handlers map[string]string
 	// Log receives what the node's first process prints; nil discards it.
 	Log io.Writer
 }
@@ -72,6 +84,11 @@ func (c *Config) prepare() (dir string, owned bool, err error) {
 	}
 	if err := Check(c.Bin); err != nil {
 		return "", false, err
+	}
+	for _, plugin := range []string{"ptp", "host-local"} {
+		if _, err := os.Stat(filepath.Join(c.Bin, cniFolder, plugin)); c.Network && err != nil {
+			return "", false, fmt.Errorf("a network of pods needs a program that is not there (make node-programs): %w", err)
+		}
 	}
 	if c.Name == "" {
 		return "", false, errors.New("the node has no name")

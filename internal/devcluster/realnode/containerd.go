@@ -5,12 +5,10 @@ package realnode
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"text/template"
 	"time"
 
@@ -27,8 +25,8 @@ const (
 )
 
 // containerdConfig keeps every path in the node's own folder and needs no
-// network: the only image is imported and pinned, and pods use the machine's
-// network. overlay in a tmpfs is refused by older kernels, hence the native
+// network: images are imported, and pods use the machine's network or one that
+// ends at the node. overlay in a tmpfs is refused by older kernels, hence the native
 // snapshotter, which copies the image's one file.
 const containerdConfig = `version = 3
 root = "{{.Dir}}/containerd/root"
@@ -47,9 +45,19 @@ disabled_plugins = [
     sandbox = "{{.Image}}"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
+  [plugins."io.containerd.cri.v1.runtime".containerd]
+    default_runtime_name = "runc"
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+{{- range $name, $spec := .Handlers}}
+    [plugins."io.containerd.cri.v1.runtime".containerd.runtimes."{{$name}}"]
+      runtime_type = "io.containerd.runc.v2"
+      base_runtime_spec = "{{$spec}}"
+{{- end}}
   [plugins."io.containerd.cri.v1.runtime".cni]
-    bin_dirs = ["{{.Dir}}/cni/bin"]
+    bin_dirs = ["{{.Plugins}}"]
     conf_dir = "{{.Dir}}/cni/net.d"
+    use_internal_loopback = true
 [plugins."io.containerd.nri.v1.nri"]
   disable = {{not .NRI}}
   socket_path = "{{.NRISocket}}"
@@ -57,8 +65,8 @@ disabled_plugins = [
   plugin_config_path = "{{.Dir}}/nri/conf.d"
 `
 
-// cniConfig lets the runtime call its network ready. Nothing uses it.
-const cniConfig = `{"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "loopback"}]}
+// noNetwork lets the runtime call its network ready. Nothing uses it.
+const noNetwork = `{"cniVersion": "1.0.0", "name": "none", "plugins": [{"type": "loopback"}]}
 `
 
 // containerdSocket is containerd's own default; /run is the node's.
@@ -73,6 +81,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	t := template.Must(template.New("containerd").Parse(containerdConfig))
 	err := t.Execute(&config, map[string]any{
 		"Dir": n.inside, "Socket": containerdSocket, "Image": Image, "NRI": n.cfg.NRI, "NRISocket": n.NRISocket(),
+		"Handlers": n.cfg.Handlers, "Plugins": filepath.Join(n.cfg.Bin, cniFolder),
 	})
 	if err != nil {
 		return fmt.Errorf("write containerd's configuration: %w", err)
@@ -85,7 +94,11 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := os.MkdirAll(cni, 0o700); err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(cni, "10-none.conflist"), []byte(cniConfig), 0o600); err != nil {
+	network := noNetwork
+	if n.cfg.Network {
+		network = podNetwork(n.Private("cni/addresses"))
+	}
+	if err := os.WriteFile(filepath.Join(cni, "10-pods.conflist"), []byte(network), 0o600); err != nil {
 		return fmt.Errorf("write the network's configuration: %w", err)
 	}
 	n.containerd, err = n.Run(Program{
@@ -97,35 +110,7 @@ func (n *Node) startContainerd(ctx context.Context) error {
 	if err := n.WaitSocket(ctx, containerdSocket, n.containerd, containerdStart); err != nil {
 		return err
 	}
-	return n.importImage(ctx)
-}
-
-// importImage packs the probe and hands it to containerd.
-func (n *Node) importImage(ctx context.Context) error {
-	archive := filepath.Join(n.dir, "image.tar")
-	if err := writeImage(archive, filepath.Join(n.cfg.Bin, probeBinary)); err != nil {
-		return err
-	}
-	ctr, err := n.Run(Program{
-		Name: "ctr", Path: filepath.Join(n.cfg.Bin, ctrBinary),
-		Args: []string{
-			"-a", containerdSocket, "-n", criNamespace, "images", "import", "--local", "--snapshotter", "native",
-			"--platform", "linux/" + runtime.GOARCH, archive,
-		},
-	})
-	if err != nil {
-		return err
-	}
-	select {
-	case <-ctr.Done():
-	case <-ctx.Done():
-		return fmt.Errorf("import the image: %w", ctx.Err())
-	}
-	if how := ctr.Ended(); how != "exit status 0" {
-		text, _ := os.ReadFile(n.logPath("ctr")) // only to explain
-		return errors.New("import the image: " + how + ": " + string(text))
-	}
-	return nil
+	return n.importImages(ctx)
 }
 
 // WaitSocket waits until a program of the node serves a unix socket.

@@ -8,12 +8,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 )
 
-// Image is the node's only image, the probe. Pods name it with imagePullPolicy
+// Image is the probe, which also holds pods' sandboxes. Pods name it with imagePullPolicy
 // Never; their args are those of the probe.
 const Image = "docker.io/nvtopo/probe:1"
 
@@ -50,6 +51,23 @@ func writeImage(path, program string) error {
 	}
 	if err := os.WriteFile(path, image, 0o600); err != nil {
 		return fmt.Errorf("write the image: %w", err)
+	}
+	return nil
+}
+
+// packFolder writes a folder to an archive.
+func packFolder(path, folder string) (err error) {
+	out, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("make the archive: %w", err)
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	w := tar.NewWriter(out)
+	if err := w.AddFS(os.DirFS(folder)); err != nil {
+		return fmt.Errorf("read the folder: %w", err)
+	}
+	if err := w.Close(); err != nil {
+		return fmt.Errorf("write the archive: %w", err)
 	}
 	return nil
 }

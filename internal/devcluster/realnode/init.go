@@ -53,8 +53,9 @@ type event struct {
 
 // setup is what the first process is told to make before it takes commands.
 type setup struct {
-	Dir   string            // the node's own folder, a tmpfs is mounted on it
-	Binds map[string]string // path -> the folder that is seen there
+	Dir       string            // the node's own folder, a tmpfs is mounted on it
+	Binds     map[string]string // path -> the folder that is seen there
+	Addresses []string          // of the loopback device, if the node has a network of its own
 }
 
 // Init runs the node's first process if this program was started as one, and
@@ -87,6 +88,9 @@ func runInit(commands io.Reader, events io.Writer) error {
 		return fmt.Errorf("read the setup: %w", err)
 	}
 	err := prepareMounts(what)
+	if err == nil && len(what.Addresses) > 0 {
+		err = prepareNetwork(what.Addresses)
+	}
 	s.send(event{ID: 1, Err: errorText(err)})
 	if err != nil {
 		return err

@@ -44,8 +44,12 @@ func startJail(what setup, log io.Writer) (_ *jail, err error) {
 	cmd.Args = []string{initName}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.ExtraFiles = []*os.File{inR, outW}
+	namespaces := uintptr(syscall.CLONE_NEWNS | syscall.CLONE_NEWPID)
+	if len(what.Addresses) > 0 {
+		namespaces |= syscall.CLONE_NEWNET
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+		Cloneflags: namespaces,
 		Pdeathsig:  syscall.SIGKILL,
 		Setpgid:    true,
 	}

@@ -70,10 +70,11 @@ func (n *Node) startKubelet(ctx context.Context) error {
 	if err := os.WriteFile(path, config, 0o600); err != nil {
 		return fmt.Errorf("write kubelet's configuration: %w", err)
 	}
-	n.kubelet, err = n.Run(Program{
-		Name: "kubelet", Path: filepath.Join(n.cfg.Bin, kubeletBinary),
-		Args: []string{"--config=" + path, "--kubeconfig=" + n.kubeconfig, "--hostname-override=" + n.cfg.Name, "-v=2"},
-	})
+	args := []string{"--config=" + path, "--kubeconfig=" + n.kubeconfig, "--hostname-override=" + n.cfg.Name, "-v=2"}
+	if n.cfg.Network {
+		args = append(args, "--node-ip="+nodeAddress)
+	}
+	n.kubelet, err = n.Run(Program{Name: "kubelet", Path: filepath.Join(n.cfg.Bin, kubeletBinary), Args: args})
 	if err != nil {
 		return err
 	}

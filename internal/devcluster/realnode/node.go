@@ -34,6 +34,8 @@ type Node struct {
 	jail   *jail
 	client kubernetes.Interface
 
+	network *network // nil without Config.Network
+
 	kubelet, containerd *Process
 	kubeconfig          string
 
@@ -76,8 +78,17 @@ func Start(ctx context.Context, cluster *devcluster.Cluster, cfg Config) (_ *Nod
 	if err := cluster.WriteKubeconfig(n.kubeconfig); err != nil {
 		return nil, err
 	}
-	if n.jail, err = startJail(setup{Dir: n.inside, Binds: cfg.Binds}, cfg.Log); err != nil {
+	what := setup{Dir: n.inside, Binds: cfg.Binds}
+	if cfg.Network {
+		what.Addresses = []string{serviceAddress, nodeAddress}
+	}
+	if n.jail, err = startJail(what, cfg.Log); err != nil {
 		return nil, err
+	}
+	if cfg.Network {
+		if n.network, err = startNetwork(n.jail.pid, cluster.RESTConfig().Host); err != nil {
+			return nil, err
+		}
 	}
 	if err := n.startContainerd(ctx); err != nil {
 		return nil, err
@@ -139,6 +150,9 @@ func (n *Node) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	var errs []error
+	if n.network != nil {
+		n.network.stop()
+	}
 	if n.jail != nil {
 		errs = append(errs, n.jail.kill())
 	}

@@ -8,26 +8,22 @@ import (
 	"strings"
 
 	"github.com/containerd/nri/pkg/api"
+
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/visible"
 )
 
 // How a container asks the NVIDIA container toolkit or CDI for devices.
 const (
-	visibleDevices = "NVIDIA_VISIBLE_DEVICES"
-	cudaVersion    = "CUDA_VERSION"
-	requireCUDA    = "NVIDIA_REQUIRE_CUDA"
 	cdiAnnotations = "cdi.k8s.io/"
-	cdiVendor      = "nvidia.com"
-	deviceMounts   = "/var/run/nvidia-container-devices"
+	deviceMounts   = visible.DeviceMounts
 	nullDevice     = "/dev/null"
 )
 
 // The ways of asking, as they are reported.
 const (
-	byEnvironment = "environment " + visibleDevices
-	byImage       = "image of CUDA before 9 without " + visibleDevices
-	byMounts      = "mounts below " + deviceMounts
-	byAnnotation  = "CDI annotations"
-	byCDI         = "CDI devices"
+	byMounts     = "mounts below " + deviceMounts
+	byAnnotation = "CDI annotations"
+	byCDI        = "CDI devices"
 )
 
 // wish is what a container asks for: device names as it wrote them, without the vendor
@@ -63,60 +59,22 @@ func askedFor(c *api.Container) *wish {
 			continue
 		}
 		for device := range strings.SplitSeq(value, ",") {
-			w.add(byAnnotation, cdiName(strings.TrimSpace(device))...)
+			w.add(byAnnotation, visible.CDIName(strings.TrimSpace(device))...)
 		}
 	}
 	annotated := !w.empty()
 	for _, d := range c.GetCDIDevices() {
-		w.add(byCDI, cdiName(d.GetName())...)
+		w.add(byCDI, visible.CDIName(d.GetName())...)
 	}
 	for _, m := range c.GetMounts() {
 		w.add(byMounts, mounted(m)...)
 	}
 	if !annotated {
-		names, way := fromEnvironment(c.GetEnv())
+		names, way := visible.FromEnvironment(c.GetEnv())
 		w.add(way, names...)
 	}
 	slices.Sort(w.names)
 	return w
-}
-
-// fromEnvironment reads the variable. If it is set several times (containerd passes on
-// the values of image, device plugin and pod), the last one counts, for the runtime and
-// for the toolkit.
-func fromEnvironment(env []string) ([]string, string) {
-	last := map[string]string{}
-	for _, e := range env {
-		if name, value, ok := strings.Cut(e, "="); ok {
-			last[name] = value
-		}
-	}
-	value, set := last[visibleDevices]
-	if !set {
-		// Images that are older than the variable mean "all".
-		if last[cudaVersion] != "" && last[requireCUDA] == "" {
-			return []string{"all"}, byImage
-		}
-		return nil, byEnvironment
-	}
-	if strings.HasPrefix(value, deviceMounts) {
-		return nil, byEnvironment // the value says that the mounts count
-	}
-	var names []string
-	for part := range strings.SplitSeq(value, ",") {
-		switch part = strings.TrimSpace(part); part {
-		case "void":
-			return nil, byEnvironment // the toolkit does nothing at all
-		case "", "none": // no device, only the driver's libraries
-		default:
-			if strings.Contains(part, "=") {
-				names = append(names, cdiName(part)...)
-			} else {
-				names = append(names, part)
-			}
-		}
-	}
-	return names, byEnvironment
 }
 
 // mounted reads one mount: /dev/null, mounted at a path that ends in the device's name.
@@ -135,7 +93,7 @@ func mounted(m *api.Mount) []string {
 	// cdi/VENDOR/CLASS/NAME is a CDI device. Any other nested name is not a GPU.
 	if qualified, ok := strings.CutPrefix(name, "cdi/"); ok {
 		if i := strings.LastIndexByte(qualified, '/'); i > 0 {
-			return cdiName(qualified[:i] + "=" + qualified[i+1:])
+			return visible.CDIName(qualified[:i] + "=" + qualified[i+1:])
 		}
 		return nil
 	}
@@ -143,25 +101,4 @@ func mounted(m *api.Mount) []string {
 		return nil
 	}
 	return []string{name}
-}
-
-// cdiName returns the device's name if qualified is the name of an NVIDIA GPU.
-func cdiName(qualified string) []string {
-	kind, device, ok := strings.Cut(qualified, "=")
-	if !ok || device == "" {
-		return nil
-	}
-	vendor, class, ok := strings.Cut(kind, "/")
-	if !ok || (vendor != cdiVendor && !strings.HasSuffix(vendor, "."+cdiVendor)) {
-		return nil
-	}
-	switch class {
-	case "gpu", "mig":
-		// The style "type-index" writes gpu0 for 0 and mig0:1 for 0:1.
-		if bare := strings.TrimPrefix(strings.TrimPrefix(device, "gpu"), "mig"); bare != "" && bare[0] >= '0' && bare[0] <= '9' {
-			device = bare
-		}
-		return []string{device}
-	}
-	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/visible"
 )
 
 // maxNamed is how many devices a report names; a report becomes an event.
@@ -58,6 +59,10 @@ func judge(w *wish, held []kubelet.Record, t *v1alpha1.NodeGPUTopology) (asked, 
 	if t != nil {
 		known = t.Spec.GPUs
 	}
+	devices := make([]visible.Device, len(known))
+	for i := range known {
+		devices[i] = visible.Device{ID: known[i].ID, Index: int(known[i].Index)}
+	}
 	beyond := !w.empty() && len(given) == 0
 	if w.all {
 		for i := range known {
@@ -69,7 +74,7 @@ func judge(w *wish, held []kubelet.Record, t *v1alpha1.NodeGPUTopology) (asked, 
 		}
 	}
 	for _, name := range w.names {
-		ids, certain := resolve(name, known, given)
+		ids, certain := visible.Resolve(name, devices, given)
 		asked = append(asked, ids...)
 		beyond = beyond || certain && slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(given, id) })
 	}
@@ -79,53 +84,4 @@ func judge(w *wish, held []kubelet.Record, t *v1alpha1.NodeGPUTopology) (asked, 
 func sorted(ids []string) []string {
 	slices.Sort(ids)
 	return slices.Compact(ids)
-}
-
-// resolve returns the devices that a name means, and whether that is certain. The
-// toolkit takes an index, a UUID or the beginning of one; for a MIG device its UUID or
-// GPU:instance.
-func resolve(name string, known []v1alpha1.GPU, given []string) ([]string, bool) {
-	for _, id := range given {
-		if strings.EqualFold(id, name) {
-			return []string{id}, true
-		}
-	}
-	if index, err := strconv.Atoi(name); err == nil {
-		for i := range known {
-			if int(known[i].Index) == index {
-				return []string{known[i].ID}, true
-			}
-		}
-		return []string{name}, len(known) > 0
-	}
-	var ids []string
-	for i := range known {
-		if hasPrefixFold(known[i].ID, name) {
-			ids = append(ids, known[i].ID)
-		}
-	}
-	if len(ids) > 0 {
-		return ids, true
-	}
-	// Only the driver knows which MIG device GPU:instance is.
-	if strings.Contains(name, ":") {
-		return []string{name}, false
-	}
-	// The name may be the beginning of a UUID that was given but is not in the graph.
-	for _, id := range given {
-		if hasPrefixFold(id, name) {
-			ids = append(ids, id)
-		}
-	}
-	if len(ids) > 0 {
-		return ids, true
-	}
-	return []string{name}, true
-}
-
-// hasPrefixFold reports whether id begins with name, and name is more than the kind of
-// device.
-func hasPrefixFold(id, name string) bool {
-	const kind = len("GPU-")
-	return len(name) > kind && len(name) <= len(id) && strings.EqualFold(id[:len(name)], name)
 }

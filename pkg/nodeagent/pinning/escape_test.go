@@ -10,14 +10,14 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/visible"
 )
 
-func visible(values ...string) *api.Container {
+func seeing(values ...string) *api.Container {
 	c := &api.Container{Env: []string{"PATH=/bin"}}
 	for _, v := range values {
-		c.Env = append(c.Env, visibleDevices+"="+v, "OTHER=1")
+		c.Env = append(c.Env, visible.VisibleDevices+"="+v, "OTHER=1")
 	}
 	return c
 }
@@ -40,7 +40,7 @@ func injecting(names ...string) *api.Container {
 
 func TestEscapes(t *testing.T) {
 	annotated := func(value string, env ...string) *api.Container {
-		c := visible(env...)
+		c := seeing(env...)
 		c.Annotations = map[string]string{"cdi.k8s.io/nvidia-device-plugin_1": value, "other": "nvidia.com/gpu=7"}
 		return c
 	}
@@ -54,35 +54,35 @@ func TestEscapes(t *testing.T) {
 		want      []string // asked for, nil if nothing escapes
 	}{
 		"asks for nothing":                             {container: &api.Container{}, held: one},
-		"asks for what it was given":                   {container: visible("GPU-3"), held: one},
-		"asks by index for what it was given":          {container: visible("3"), held: one},
-		"asks in another case":                         {container: visible("gpu-3"), held: one},
-		"asks for another GPU":                         {container: visible("GPU-4"), held: one, want: []string{"GPU-4"}},
-		"asks by index for another GPU":                {container: visible("4"), held: one, want: []string{"GPU-4"}},
-		"asks for one more":                            {container: visible("GPU-3, GPU-4"), held: one, want: []string{"GPU-3", "GPU-4"}},
-		"asks for all":                                 {container: visible("all"), held: one, want: whole[0].IDs},
-		"asks for all and was given all":               {container: visible("all"), held: whole},
-		"asks for all on an unknown machine":           {container: visible("all"), held: one, unknown: true},
-		"has none and asks for all":                    {container: visible("all"), want: whole[0].IDs},
-		"has none and asks on an unknown machine":      {container: visible("all"), unknown: true, want: []string{"all"}},
-		"has none and asks for one":                    {container: visible("GPU-0"), want: []string{"GPU-0"}},
-		"void asks for nothing":                        {container: visible("void")},
-		"void beside others asks for nothing":          {container: visible("all,void")},
-		"none asks for nothing":                        {container: visible("none")},
-		"empty asks for nothing":                       {container: visible("")},
-		"the last of duplicates counts":                {container: visible("all", "GPU-3"), held: one},
-		"the last of duplicates counts, to its harm":   {container: visible("GPU-3", "all"), held: one, want: whole[0].IDs},
-		"void at last after the image's all":           {container: visible("all", "void")},
+		"asks for what it was given":                   {container: seeing("GPU-3"), held: one},
+		"asks by index for what it was given":          {container: seeing("3"), held: one},
+		"asks in another case":                         {container: seeing("gpu-3"), held: one},
+		"asks for another GPU":                         {container: seeing("GPU-4"), held: one, want: []string{"GPU-4"}},
+		"asks by index for another GPU":                {container: seeing("4"), held: one, want: []string{"GPU-4"}},
+		"asks for one more":                            {container: seeing("GPU-3, GPU-4"), held: one, want: []string{"GPU-3", "GPU-4"}},
+		"asks for all":                                 {container: seeing("all"), held: one, want: whole[0].IDs},
+		"asks for all and was given all":               {container: seeing("all"), held: whole},
+		"asks for all on an unknown machine":           {container: seeing("all"), held: one, unknown: true},
+		"has none and asks for all":                    {container: seeing("all"), want: whole[0].IDs},
+		"has none and asks on an unknown machine":      {container: seeing("all"), unknown: true, want: []string{"all"}},
+		"has none and asks for one":                    {container: seeing("GPU-0"), want: []string{"GPU-0"}},
+		"void asks for nothing":                        {container: seeing("void")},
+		"void beside others asks for nothing":          {container: seeing("all,void")},
+		"none asks for nothing":                        {container: seeing("none")},
+		"empty asks for nothing":                       {container: seeing("")},
+		"the last of duplicates counts":                {container: seeing("all", "GPU-3"), held: one},
+		"the last of duplicates counts, to its harm":   {container: seeing("GPU-3", "all"), held: one, want: whole[0].IDs},
+		"void at last after the image's all":           {container: seeing("all", "void")},
 		"an old CUDA image means all":                  {container: &api.Container{Env: []string{"CUDA_VERSION=8.0"}}, want: whole[0].IDs},
 		"a CUDA image that requires is no old one":     {container: &api.Container{Env: []string{"CUDA_VERSION=12.0", "NVIDIA_REQUIRE_CUDA=cuda>=12"}}},
-		"a share of a GPU":                             {container: visible("GPU-3"), held: []kubelet.Record{record("train", "GPU-3::1")}},
-		"an index of no GPU":                           {container: visible("17"), held: one, want: []string{"17"}},
-		"an index on an unknown machine is not judged": {container: visible("0"), held: one, unknown: true},
-		"another UUID on an unknown machine":           {container: visible("GPU-4"), held: one, unknown: true, want: []string{"GPU-4"}},
-		"its MIG device":                               {container: visible("MIG-aa"), held: mig},
-		"another MIG device":                           {container: visible("MIG-bb"), held: mig, want: []string{"MIG-bb"}},
-		"a MIG device by number is not judged":         {container: visible("0:1"), held: mig},
-		"a MIG device by number, and none given":       {container: visible("0:1"), want: []string{"0:1"}},
+		"a share of a GPU":                             {container: seeing("GPU-3"), held: []kubelet.Record{record("train", "GPU-3::1")}},
+		"an index of no GPU":                           {container: seeing("17"), held: one, want: []string{"17"}},
+		"an index on an unknown machine is not judged": {container: seeing("0"), held: one, unknown: true},
+		"another UUID on an unknown machine":           {container: seeing("GPU-4"), held: one, unknown: true, want: []string{"GPU-4"}},
+		"its MIG device":                               {container: seeing("MIG-aa"), held: mig},
+		"another MIG device":                           {container: seeing("MIG-bb"), held: mig, want: []string{"MIG-bb"}},
+		"a MIG device by number is not judged":         {container: seeing("0:1"), held: mig},
+		"a MIG device by number, and none given":       {container: seeing("0:1"), want: []string{"0:1"}},
 		"mounts of what it was given":                  {container: mounting(deviceMounts + "/GPU-3"), held: one},
 		"mounts of another":                            {container: mounting(deviceMounts+"/GPU-3", "/run/nvidia-container-devices/GPU-4"), held: one, want: []string{"GPU-3", "GPU-4"}},
 		"mounts of all":                                {container: mounting(deviceMounts + "/all"), held: one, want: whole[0].IDs},
@@ -90,7 +90,7 @@ func TestEscapes(t *testing.T) {
 		"mounts of channels":                           {container: mounting(deviceMounts+"/imex/0", "/data", deviceMounts), held: one},
 		"a mount of something real is no wish":         {container: &api.Container{Mounts: []*api.Mount{{Source: "/data", Destination: deviceMounts + "/GPU-4"}}}, held: one},
 		"the variable points at the mounts": {
-			container: &api.Container{Env: []string{visibleDevices + "=all", visibleDevices + "=" + deviceMounts}, Mounts: mounting(deviceMounts + "/GPU-3").Mounts}, held: one,
+			container: &api.Container{Env: []string{visible.VisibleDevices + "=all", visible.VisibleDevices + "=" + deviceMounts}, Mounts: mounting(deviceMounts + "/GPU-3").Mounts}, held: one,
 		},
 		"CDI devices it was given":          {container: injecting("k8s.device-plugin.nvidia.com/gpu=GPU-3"), held: one},
 		"CDI devices of another":            {container: injecting("nvidia.com/gpu=gpu4"), held: one, want: []string{"GPU-4"}},
@@ -99,7 +99,7 @@ func TestEscapes(t *testing.T) {
 		"CDI annotations":                   {container: annotated("nvidia.com/gpu=GPU-3,nvidia.com/gpu=4"), held: one, want: []string{"GPU-3", "GPU-4"}},
 		"CDI annotations win over a wish":   {container: annotated("nvidia.com/gpu=GPU-3", "all"), held: one},
 		"others' annotations win over none": {container: annotated("vendor.com/gpu=0", "4"), held: one, want: []string{"GPU-4"}},
-		"CDI names in the variable":         {container: visible("nvidia.com/gpu=4"), held: one, want: []string{"GPU-4"}},
+		"CDI names in the variable":         {container: seeing("nvidia.com/gpu=4"), held: one, want: []string{"GPU-4"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			topology := machine()
@@ -121,29 +121,8 @@ func TestEscapes(t *testing.T) {
 	}
 }
 
-func TestUUIDsMayBeShortened(t *testing.T) {
-	known := []v1alpha1.GPU{{ID: "GPU-aabb"}, {ID: "GPU-aacc"}, {ID: "GPU-dd"}}
-	for name, tc := range map[string]struct {
-		name  string
-		given []string
-		want  []string
-	}{
-		"one":                       {name: "GPU-aab", want: []string{"GPU-aabb"}},
-		"both":                      {name: "GPU-aa", want: []string{"GPU-aabb", "GPU-aacc"}},
-		"the kind alone is no UUID": {name: "GPU-", want: []string{"GPU-"}},
-		"given, not in the graph":   {name: "GPU-ee", given: []string{"GPU-eeff"}, want: []string{"GPU-eeff"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, certain := resolve(tc.name, known, tc.given)
-			if diff := cmp.Diff(tc.want, got); diff != "" || !certain {
-				t.Errorf("certain: %v, devices (-want +got):\n%s", certain, diff)
-			}
-		})
-	}
-}
-
 func TestEscapeReadsAsASentence(t *testing.T) {
-	e := Escape{Asked: []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}, Ways: []string{byEnvironment}}
+	e := Escape{Asked: []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}, Ways: []string{visible.ByEnvironment}}
 	want := "asks for a, b, c, d, e, f, g, h and 2 more (environment NVIDIA_VISIBLE_DEVICES); kubelet gave it none"
 	if got := e.String(); got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -160,10 +139,10 @@ func FuzzAsked(f *testing.F) {
 	f.Add("all", "GPU-3,GPU-4", deviceMounts+"/GPU-1", "nvidia.com/gpu=0")
 	f.Add("", "void,0", "/run/nvidia-container-devices/cdi/nvidia.com/gpu/all", "nvidia.com/mig=mig0:1")
 	f.Fuzz(func(t *testing.T, first, last, mount, device string) {
-		env := []string{visibleDevices + "=" + first, visibleDevices + "=" + last}
-		both, way := fromEnvironment(env)
-		alone, _ := fromEnvironment(env[1:])
-		if !slices.Equal(both, alone) || way != byEnvironment {
+		env := []string{visible.VisibleDevices + "=" + first, visible.VisibleDevices + "=" + last}
+		both, way := visible.FromEnvironment(env)
+		alone, _ := visible.FromEnvironment(env[1:])
+		if !slices.Equal(both, alone) || way != visible.ByEnvironment {
 			t.Errorf("%q is read as %v, its last value alone as %v", env, both, alone)
 		}
 		c := mounting(mount)

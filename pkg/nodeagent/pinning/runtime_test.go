@@ -32,6 +32,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/nodeagent/kubelet"
+	"github.com/nvtopo/nvtopo/pkg/nodeagent/visible"
 )
 
 // patience bounds waits for things that take milliseconds.
@@ -419,17 +420,17 @@ func TestAnotherPluginsCPUsAreKept(t *testing.T) {
 func TestEscapedContainersAreReported(t *testing.T) {
 	n := newNode(t, Report)
 	n.records = []kubelet.Record{record("train", "GPU-5")}
-	running := container("0", "old", "", "", visibleDevices+"=GPU-1")
-	ended := container("9", "ended", "", "", visibleDevices+"=GPU-1")
+	running := container("0", "old", "", "", visible.VisibleDevices+"=GPU-1")
+	ended := container("9", "ended", "", "", visible.VisibleDevices+"=GPU-1")
 	ended.State = api.ContainerState_CONTAINER_STOPPED
 	r := startRuntime(t, n.socket, []*api.PodSandbox{sandbox()}, []*api.Container{running, ended})
 	n.run(t)
 	n.awaitPlugin(t, r)
-	r.create(t, sandbox(), container("1", "train", "", "", visibleDevices+"=GPU-5", visibleDevices+"=4,5"))
-	r.create(t, sandbox(), container("2", "train", "", "", visibleDevices+"=all", visibleDevices+"=GPU-5"))
+	r.create(t, sandbox(), container("1", "train", "", "", visible.VisibleDevices+"=GPU-5", visible.VisibleDevices+"=4,5"))
+	r.create(t, sandbox(), container("2", "train", "", "", visible.VisibleDevices+"=all", visible.VisibleDevices+"=GPU-5"))
 	operator := sandbox()
 	operator.Namespace = "gpu-operator"
-	r.create(t, operator, container("3", "validator", "", "", visibleDevices+"=all"))
+	r.create(t, operator, container("3", "validator", "", "", visible.VisibleDevices+"=all"))
 	want := []string{
 		"default/pod old asks for GPU-1 (environment NVIDIA_VISIBLE_DEVICES); kubelet gave it none",
 		"default/pod train asks for GPU-4, GPU-5 (environment NVIDIA_VISIBLE_DEVICES); kubelet gave it GPU-5",

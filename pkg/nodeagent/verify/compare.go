@@ -97,27 +97,14 @@ func judge(p *podView, a *v1alpha1.Allocation) (want []string, state string) {
 		}
 		return nil, v1alpha1.StateForeign
 	}
-	i := slices.IndexFunc(p.want.Containers, func(c allocation.Container) bool {
-		return c.Name == a.Container && c.Resource == a.Resource
-	})
-	if i < 0 {
+	want, equal := p.want.Recorded(a.Container, a.Resource, a.GPUs)
+	switch {
+	case want == nil:
 		return nil, v1alpha1.StateForeign
-	}
-	c := &p.want.Containers[i]
-	want = slices.Sorted(slices.Values(c.GPUs))
-	if slices.Equal(want, a.GPUs) {
-		return want, v1alpha1.StateConfirmed
-	}
-	// Kubelet passes on init containers' devices in random order and without asking, so
-	// it means nothing which of the pod's devices an init container had.
-	if c.Init && len(a.GPUs) == len(want) && within(a.GPUs, p.want.GPUs(a.Resource)) {
+	case equal:
 		return want, v1alpha1.StateConfirmed
 	}
 	return want, v1alpha1.StateReassigned
-}
-
-func within(ids, all []string) bool {
-	return !slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(all, id) })
 }
 
 // markSwapped finds pairs of reassigned entries where each has the other's choice.

@@ -16,12 +16,12 @@ import (
 
 // Reasons of the events.
 const (
-	reasonReassigned = "GPUsReassigned"
-	reasonSwapped    = "GPUsSwapped"
-	reasonEscaped    = "GPUsEscaped"
-	reasonUnrecorded = "GPUsUnrecorded"
-	reasonMalformed  = "MalformedAllocation"
-	reasonStale      = "StaleAllocation"
+	eventReassigned = "GPUsReassigned"
+	eventSwapped    = "GPUsSwapped"
+	eventEscaped    = "GPUsEscaped"
+	eventUnrecorded = "GPUsUnrecorded"
+	eventMalformed  = "MalformedAllocation"
+	eventStale      = "StaleAllocation"
 
 	actionVerify = "Verifying"
 )
@@ -78,9 +78,9 @@ func (r *reporter) event(e *entry) {
 	var reason, what string
 	switch e.State {
 	case v1alpha1.StateSwapped:
-		reason, what = reasonSwapped, fmt.Sprintf("they were chosen for %s, which has those chosen for this one", e.with)
+		reason, what = eventSwapped, fmt.Sprintf("they were chosen for %s, which has those chosen for this one", e.with)
 	case v1alpha1.StateReassigned:
-		reason, what = reasonReassigned, "the scheduler chose "+strings.Join(e.want, ", ")
+		reason, what = eventReassigned, "the scheduler chose "+strings.Join(e.want, ", ")
 	default:
 		return
 	}
@@ -102,7 +102,7 @@ func (r *reporter) unrecorded(all []missing) {
 			continue
 		}
 		r.metrics.mismatches.WithLabelValues(kindUnrecorded).Inc()
-		r.recorder.Eventf(referenceTo(m.pod), nil, v1.EventTypeWarning, reasonUnrecorded, actionVerify,
+		r.recorder.Eventf(referenceTo(m.pod), nil, v1.EventTypeWarning, eventUnrecorded, actionVerify,
 			"container %s is running, but kubelet's record has no devices for it; kubelet may give its devices to another pod until this container is restarted", m.container)
 	}
 	r.lost = now
@@ -111,9 +111,9 @@ func (r *reporter) unrecorded(all []missing) {
 // annotation reports an annotation that is not used. The caller makes sure that it is
 // called once.
 func (r *reporter) annotation(pod *v1.Pod, err error) {
-	reason, then := reasonMalformed, "the node agent ignores the annotation and treats the pod as one without a choice"
+	reason, then := eventMalformed, "the node agent ignores the annotation and treats the pod as one without a choice"
 	if errors.Is(err, errStale) {
-		reason = reasonStale
+		reason = eventStale
 	}
 	if errors.Is(err, errMoved) {
 		then = "the annotation will be corrected to what kubelet gives the pod"

@@ -290,7 +290,7 @@ func (v *Verifier) Escaped(pod *v1.Pod, container, what string) {
 		return
 	}
 	v.metrics.mismatches.WithLabelValues(kindEscaped).Inc()
-	v.reporter.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, reasonEscaped, actionVerify, "container %s: %s", container, what)
+	v.reporter.recorder.Eventf(referenceTo(pod), nil, v1.EventTypeWarning, eventEscaped, actionVerify, "container %s: %s", container, what)
 }
 
 // forgetEscapes drops the reports about pods that are gone.

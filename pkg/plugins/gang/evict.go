@@ -24,8 +24,8 @@ const (
 	evictions = 16
 
 	// The events: of the first member, and of each victim.
-	reasonPreempting = "GangPreempting"
-	reasonPreempted  = "Preempted"
+	eventPreempting = "GangPreempting"
+	eventPreempted  = "Preempted"
 )
 
 // order says whom to evict for a gang.
@@ -41,7 +41,7 @@ func (d *doer) preempt(o *order) {
 	go func() {
 		err := d.state.Leads(d.ctx)
 		if err == nil {
-			d.handle.EventRecorder().Eventf(o.preemptor, nil, v1.EventTypeNormal, reasonPreempting, "Scheduling",
+			d.handle.EventRecorder().Eventf(o.preemptor, nil, v1.EventTypeNormal, eventPreempting, "Scheduling",
 				"%s evicts %s", o.key, eviction.NamesOf(o.victims))
 			var g errgroup.Group
 			g.SetLimit(evictions)
@@ -76,7 +76,7 @@ func (d *doer) preemptOne(o *order, victim *v1.Pod) error {
 	case err != nil:
 		return fmt.Errorf("evicting pod %s/%s: %w", victim.Namespace, victim.Name, err)
 	}
-	d.handle.EventRecorder().Eventf(victim, o.preemptor, v1.EventTypeNormal, reasonPreempted, "Preempting",
+	d.handle.EventRecorder().Eventf(victim, o.preemptor, v1.EventTypeNormal, eventPreempted, "Preempting",
 		"Preempted by %s on node %s", o.key, victim.Spec.NodeName)
 	return nil
 }

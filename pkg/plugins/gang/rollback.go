@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// reasonRolledBack is the reason of the events on a gang that was never whole and on its
+	// eventRolledBack is the reason of the events on a gang that was never whole and on its
 	// members that were bound, which are evicted.
-	reasonRolledBack = "GangRolledBack"
-	// reasonNotRolledBack is the reason of the event on such a gang of which members could not be
+	eventRolledBack = "GangRolledBack"
+	// eventNotRolledBack is the reason of the event on such a gang of which members could not be
 	// evicted.
-	reasonNotRolledBack = "GangNotRolledBack"
-	evicting            = "Evicting"
+	eventNotRolledBack = "GangNotRolledBack"
+	evicting           = "Evicting"
 )
 
 // Settle asks the API server itself for a gang, and does what is to be done about it.
@@ -103,15 +103,15 @@ func (d *doer) rollBack(group *schedulingv1alpha1.PodGroup, pods []*v1.Pod) (evi
 	evicted, err = evictEach(pods, func(pod *v1.Pod) error {
 		err := d.evict(pod)
 		if err == nil {
-			d.handle.EventRecorder().Eventf(pod, group, v1.EventTypeWarning, reasonRolledBack, evicting, "evicted: %s", why)
+			d.handle.EventRecorder().Eventf(pod, group, v1.EventTypeWarning, eventRolledBack, evicting, "evicted: %s", why)
 		}
 		return err
 	})
 	if evicted > 0 {
-		d.handle.EventRecorder().Eventf(group, nil, v1.EventTypeWarning, reasonRolledBack, evicting, "%d members are evicted: %s", evicted, why)
+		d.handle.EventRecorder().Eventf(group, nil, v1.EventTypeWarning, eventRolledBack, evicting, "%d members are evicted: %s", evicted, why)
 	}
 	if apierrors.IsTooManyRequests(err) {
-		d.handle.EventRecorder().Eventf(group, nil, v1.EventTypeWarning, reasonNotRolledBack, evicting,
+		d.handle.EventRecorder().Eventf(group, nil, v1.EventTypeWarning, eventNotRolledBack, evicting,
 			"%d of %d members are evicted, the others are tried again: %v", evicted, len(pods), err)
 	}
 	return evicted, err

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// reasonWaiting is the reason of the event on a gang that does not go on.
-	reasonWaiting = "GangWaiting"
+	// eventWaiting is the reason of the event on a gang that does not go on.
+	eventWaiting = "GangWaiting"
 	// saidPerSecond and saidAtOnce bound the writes of reasons of all gangs together: far fewer
 	// than an API server binds, since nobody waits for them.
 	saidPerSecond = 50
@@ -130,7 +130,7 @@ func (d *doer) runSayings(ctx context.Context, limit flowcontrol.RateLimiter) {
 			return
 		}
 		if first {
-			d.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, reasonWaiting, "Scheduling", "%s", why)
+			d.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, eventWaiting, "Scheduling", "%s", why)
 		}
 		err := d.say(ctx, pod, why)
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // gone, or changed: it may be bound

@@ -75,6 +75,7 @@ type setting struct {
 	through        func(kubernetes.Interface) kubernetes.Interface // what the plugins have for an API server
 	others         []fwk.Plugin                                    // further plugins of the profile, after ours
 	gangs          lifecycle.StartGangs                            // of a plugin that places gangs, nil if there is none
+	events         chan string                                     // gets the events, nil for none
 }
 
 func newBench(tb testing.TB, write string, plugins ...string) *bench {
@@ -151,7 +152,7 @@ func (b *bench) build(ctx context.Context, tb testing.TB, set setting, plugins [
 	}
 	fw, err := frameworkruntime.NewFramework(ctx, registry, profile,
 		frameworkruntime.WithClientSet(client), frameworkruntime.WithInformerFactory(b.factory),
-		frameworkruntime.WithSnapshotSharedLister(b.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{}),
+		frameworkruntime.WithSnapshotSharedLister(b.snapshot), frameworkruntime.WithEventRecorder(&events.FakeRecorder{Events: set.events}),
 		frameworkruntime.WithPodActivator(&b.activated), frameworkruntime.WithPodNominator(internalqueue.NewTestQueue(ctx, nil)),
 		frameworkruntime.WithWaitingPods(frameworkruntime.NewWaitingPodsMap()))
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 )
 
-// reasonPlacedByCount is the reason of the event and of the condition on a pod placed
+// eventPlacedByCount is the reason of the event and of the condition on a pod placed
 // by count.
-const reasonPlacedByCount = "PlacedByCount"
+const eventPlacedByCount = "PlacedByCount"
 
 // byCountKey is the key under which Reserve stores why it chose no GPUs for a pod that
 // needs some.
@@ -29,11 +29,11 @@ type byCount string
 // Clone returns the same text.
 func (b byCount) Clone() fwk.StateData { return b }
 
-// PostBind takes note that the pod is bound, and marks one for which no GPUs were chosen
-// because its node's graph did not count. It writes a condition for programs and an
-// event for people. The scheduler itself does not need the mark: until the agent has
-// recorded the pod's GPUs, the node's usage counts them from the pod itself, so a lost
-// mark frees nothing.
+// PostBind takes note that the pod is bound, says which GPUs it got, and marks one for
+// which no GPUs were chosen because its node's graph did not count. It writes a condition
+// for programs and an event for people. The scheduler itself does not need the mark: until
+// the agent has recorded the pod's GPUs, the node's usage counts them from the pod itself,
+// so a lost mark frees nothing.
 func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) {
 	endBinding(state)
 	p.shared.assumed.bind(pod)
@@ -41,13 +41,14 @@ func (p *Plugin) PostBind(ctx context.Context, state fwk.CycleState, pod *v1.Pod
 	if c == nil || c.FilteredBy != p.name { // only one of the plugins does it
 		return
 	}
+	p.sayChosen(state, pod)
 	d, err := state.Read(byCountKey)
 	if err != nil {
 		return
 	}
 	why, _ := d.(byCount)
 	message := "Placed on " + nodeName + " by the number of GPUs, without a choice of them: " + string(why)
-	p.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, reasonPlacedByCount, "Binding", "%s", message)
+	p.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, eventPlacedByCount, "Binding", "%s", message)
 	body, err := byCountBody(pod.UID, metav1.NewTime(p.shared.clock.Now()), message)
 	if err == nil {
 		_, err = p.handle.ClientSet().CoreV1().Pods(pod.Namespace).
@@ -70,7 +71,7 @@ func byCountBody(uid types.UID, now metav1.Time, message string) ([]byte, error)
 	}
 	body.Metadata.UID = uid
 	body.Status.Conditions = []v1.PodCondition{{
-		Type: allocation.ConditionPlacedByCount, Status: v1.ConditionTrue, LastTransitionTime: now, Reason: reasonPlacedByCount, Message: message,
+		Type: allocation.ConditionPlacedByCount, Status: v1.ConditionTrue, LastTransitionTime: now, Reason: eventPlacedByCount, Message: message,
 	}}
 	return json.Marshal(body)
 }

@@ -80,6 +80,7 @@ func (p *Plugin) annotations(state fwk.CycleState, pod *v1.Pod, a *allocation.Al
 	if why := decisionOf(state, a); why != "" {
 		annotations[allocation.DecisionKey] = why
 	}
+	state.Write(chosenKey, chosenNote(a, annotations, ReadCycle(state)))
 	if _, member := gangrequest.KeyOf(pod); !member || p.Profile.Rank == nil {
 		return annotations, nil
 	}

@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
@@ -32,6 +33,7 @@ type Shared struct {
 	others  []Attachment
 	serve   DebugServer
 	assumed *assumed
+	chosen  flowcontrol.PassiveRateLimiter // of the events that say what was chosen
 
 	mu       sync.Mutex
 	state    *nodestate.State
@@ -45,6 +47,7 @@ type Shared struct {
 func NewShared(clk clock.WithTicker, others ...Attachment) *Shared {
 	return &Shared{
 		clock: clk, others: others, assumed: newAssumed(endProcess), profiles: map[string]*Profile{}, gangs: map[string]StartGangs{},
+		chosen: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(chosenPerSecond, chosenBurst, clk),
 	}
 }
 

@@ -62,6 +62,9 @@ func (r *reconciler) writeEach(ctx context.Context, writes []Write) error {
 	return errors.Join(errs...)
 }
 
+// eventProtected is the reason of the event on a job that must not be preempted and is let in.
+const eventProtected = "ProtectedCapacityGranted"
+
 // release lets jobs in whose quota is pinned.
 func (r *reconciler) release(ctx context.Context, jobs []*batchv1.Job, requests []Request) error {
 	var errs []error
@@ -74,7 +77,7 @@ func (r *reconciler) release(ctx context.Context, jobs []*batchv1.Job, requests 
 			errs = append(errs, err)
 			continue
 		}
-		r.events.Eventf(jobs[i], v1.EventTypeNormal, "ProtectedCapacityGranted",
+		r.events.Eventf(jobs[i], v1.EventTypeNormal, eventProtected,
 			"ClusterQueue %s has quota of its own for this job", request.Queue)
 	}
 	return errors.Join(errs...)

@@ -28,9 +28,9 @@ const (
 	reasonNoPrice     = "NoPrice"
 	reasonUnreadable  = "Unreadable"
 	reasonCredit      = "Credit"
-	reasonOverdrawn   = "Overdrawn"
-	// reasonInvoiceFinal is that of the event about an account whose invoice was closed.
-	reasonInvoiceFinal = "InvoiceFinal"
+	eventOverdrawn    = "Overdrawn" // of the condition as well
+	// eventInvoiceFinal is that of the event about an account whose invoice was closed.
+	eventInvoiceFinal = "InvoiceFinal"
 )
 
 const (
@@ -71,7 +71,7 @@ func (r *reconciler) writeStatus(ctx context.Context, account *v1alpha1.TenantAc
 	}
 	overdrawn := s.Balance.Sign() < 0
 	if overdrawn {
-		r.set(status, account, v1alpha1.ConditionOverdrawn, metav1.ConditionTrue, reasonOverdrawn, "the sessions that have ended cost more than the credits")
+		r.set(status, account, v1alpha1.ConditionOverdrawn, metav1.ConditionTrue, eventOverdrawn, "the sessions that have ended cost more than the credits")
 	} else {
 		r.set(status, account, v1alpha1.ConditionOverdrawn, metav1.ConditionFalse, reasonCredit, "the credits cover the sessions that have ended")
 	}
@@ -81,7 +81,7 @@ func (r *reconciler) writeStatus(ctx context.Context, account *v1alpha1.TenantAc
 		return err
 	}
 	if overdrawn && !was {
-		r.events.Eventf(account, v1.EventTypeWarning, reasonOverdrawn, "The balance is %s", s.Balance)
+		r.events.Eventf(account, v1.EventTypeWarning, eventOverdrawn, "The balance is %s", s.Balance)
 	}
 	return nil
 }

@@ -114,7 +114,7 @@ func (r *reconciler) close(ctx context.Context, account *v1alpha1.TenantAccount,
 	if err := r.client.Patch(ctx, invoice, patch, client.FieldOwner(names.FieldOwner)); err != nil {
 		return fmt.Errorf("close invoice %s: %w", invoice.Name, err)
 	}
-	r.events.Eventf(account, v1.EventTypeNormal, reasonInvoiceFinal, "Invoice %s of %s %s is final", invoice.Name, invoice.Spec.Total, invoice.Spec.Currency)
+	r.events.Eventf(account, v1.EventTypeNormal, eventInvoiceFinal, "Invoice %s of %s %s is final", invoice.Name, invoice.Spec.Total, invoice.Spec.Currency)
 	return nil
 }
 

@@ -38,10 +38,6 @@ type Decision struct {
 	after *Snapshot // with what Ready promises
 }
 
-// endsLate is how much later than promised a pod may be gone: kubelet and the API server need
-// a moment after the grace period.
-const endsLate = 30 * time.Second
-
 // Decide says whether the pods of a Workload that has quota have a place. The Snapshot must have
 // all that was promised before, and stays as it is.
 func Decide(s *Snapshot, w *kueue.Workload) Decision {
@@ -101,42 +97,12 @@ func (s *Snapshot) found(a *ask, found *fitted) Decision {
 	return Decision{Verdict: Ready, Message: s.describe(a, found), PodSetUpdates: updates(a.workload, s.selectors(a, found)), after: found.after}
 }
 
-// afterThoseThatEnd waits for pods that are on their way out, if they leave a place. Kueue has the
-// quota of pods as soon as they begin to end, so this is what follows each of its preemptions.
-func (s *Snapshot) afterThoseThatEnd(a *ask, why string) (Decision, bool) {
-	var until time.Time
-	later, gone := s.without(func(p *v1.Pod) bool {
-		end, ends := s.endOf(p)
-		if ends && end.After(until) {
-			until = end
-		}
-		return ends
-	})
-	if gone == 0 {
-		return Decision{}, false
-	}
-	if _, err := later.fit(a, nil); err != nil {
-		return Decision{}, false
-	}
-	return Decision{Verdict: Wait, Message: fmt.Sprintf("%s; waits for pods that are ending: %d", why, gone), Until: until}, true
-}
-
-// endOf is by when a pod that is on its way out will be gone. One that should be gone already does
-// not end: nobody knows when it will.
-func (s *Snapshot) endOf(p *v1.Pod) (end time.Time, ends bool) {
-	if p.DeletionTimestamp == nil {
-		return end, false
-	}
-	end = p.DeletionTimestamp.Add(endsLate)
-	return end, !s.now.After(end)
-}
-
 // afterPreemption lets a Workload start for which the scheduler can make room: by pods of a lower
 // priority, such as those of an ElasticJob's extras. It chooses which by what their going opens.
 func (s *Snapshot) afterPreemption(a *ask) (Decision, bool) {
 	victims := 0
 	later, _ := s.without(func(p *v1.Pod) bool {
-		_, ends := s.endOf(p)
+		_, ends := s.endOf(p, a)
 		victim := p.DeletionTimestamp == nil && p.Spec.Priority != nil && *p.Spec.Priority < a.priority
 		if victim {
 			victims++

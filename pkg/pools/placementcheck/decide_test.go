@@ -213,6 +213,59 @@ func TestDecide(t *testing.T) {
 			want:        Retry,
 			wantMessage: "cluster: 0 of 1",
 		},
+		"a stopped job's pod, of which nobody has heard that it goes": {
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("going", "a-0", ofJob("old"), 0)
+				w.Workloads = []kueue.Workload{*job("old", 1, 1, nil)}
+				w.Workloads[0].Spec.Active = new(false)
+			},
+			job:         job("train", 1, 8, nil),
+			want:        Wait,
+			wantMessage: "cluster: 0 of 1; waits for pods that are ending: 1", wantUntil: noon.Add(time.Minute),
+		},
+		"the pod of a job that Kueue evicts": {
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("going", "a-0", func(p *v1.Pod) { ofJob("old")(p); p.Spec.TerminationGracePeriodSeconds = new(int64(5)) }, 0)
+				w.Workloads = []kueue.Workload{*job("old", 1, 1, nil)}
+				w.Workloads[0].Status.Conditions = append(w.Workloads[0].Status.Conditions, metav1.Condition{Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue})
+			},
+			job:         job("train", 1, 8, nil),
+			want:        Wait,
+			wantMessage: "cluster: 0 of 1; waits for pods that are ending: 1", wantUntil: noon.Add(35 * time.Second),
+		},
+		"the pod of a job whose Workload is gone": {
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("going", "a-0", func(p *v1.Pod) { p.Annotations[kueue.AnnotationWorkload] = "old" }, 0)
+			},
+			job:         job("train", 1, 8, nil),
+			want:        Wait,
+			wantMessage: "cluster: 0 of 1; waits for pods that are ending: 1", wantUntil: noon.Add(time.Minute),
+		},
+		"a stopped job's pod that stays": {
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.Now = noon.Add(2 * time.Minute)
+				w.pod("staying", "a-0", ofJob("old"), 0)
+				w.Workloads = []kueue.Workload{*job("old", 1, 1, nil)}
+				w.Workloads[0].Spec.Active = new(false)
+			},
+			job:         job("train", 1, 8, nil),
+			want:        Retry,
+			wantMessage: "cluster: 0 of 1",
+		},
+		"the pod of a job that keeps its quota": {
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("running", "a-0", func(p *v1.Pod) { ofJob("old")(p); p.Annotations[kueue.AnnotationWorkload] = "old" }, 0)
+				w.Workloads = []kueue.Workload{*job("old", 1, 1, nil)}
+			},
+			job:         job("train", 1, 8, nil),
+			want:        Retry,
+			wantMessage: "cluster: 0 of 1",
+		},
 		"the scheduler can evict extras": {
 			build: func(w *town) {
 				w.racks(1, "a")

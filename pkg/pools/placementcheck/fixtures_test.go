@@ -116,6 +116,13 @@ func (w *town) pod(name, node string, change func(*v1.Pod), gpus ...int) {
 	w.Pods = append(w.Pods, p)
 }
 
+// ofJob makes a pod one of a job of this name.
+func ofJob(name string) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: name, UID: types.UID("job-" + name), Controller: new(true)}}
+	}
+}
+
 func podSpec(gpus int) v1.PodSpec {
 	c := v1.Container{Name: "main", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}
 	if gpus > 0 {

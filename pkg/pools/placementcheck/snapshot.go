@@ -45,13 +45,14 @@ type Snapshot struct {
 	flavors  map[string]*kueue.ResourceFlavor
 	queues   map[string]*kueue.ClusterQueue
 	queueFor map[string]string // namespace/LocalQueue -> ClusterQueue
+	quotas   quotas
 }
 
 // NewSnapshot reads a World, which must not change afterwards. Promises are not in it yet.
 func NewSnapshot(w *World, g *Graphs) *Snapshot {
 	s := &Snapshot{
 		now: w.Now, graphs: g, classes: map[string]int32{}, flavors: map[string]*kueue.ResourceFlavor{},
-		queues: map[string]*kueue.ClusterQueue{}, queueFor: map[string]string{},
+		queues: map[string]*kueue.ClusterQueue{}, queueFor: map[string]string{}, quotas: readQuotas(w.Workloads),
 	}
 	for i := range w.PriorityClasses {
 		c := &w.PriorityClasses[i]

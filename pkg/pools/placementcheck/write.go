@@ -22,8 +22,8 @@ import (
 // Reasons of events on Workloads. Ready has none: Kueue has an event of its own for each job that it
 // admits, and what the check said of the place stays in the Workload's status.
 const (
-	reasonRetry = "PlacementRetry"
-	reasonWait  = "PlacementWait"
+	eventRetry = "PlacementRetry"
+	eventWait  = "PlacementWait"
 )
 
 // writers is how many Workloads are written at a time.
@@ -99,8 +99,8 @@ func (r *Reconciler) tell(step *Step) {
 		count(w, resultReady, r.clock.Now())
 	case kueue.CheckRetry:
 		count(w, resultRetry, r.clock.Now())
-		r.recorder.Event(w, v1.EventTypeNormal, reasonRetry, "no place for its pods, so its quota is for others: "+c.Message)
+		r.recorder.Event(w, v1.EventTypeNormal, eventRetry, "no place for its pods, so its quota is for others: "+c.Message)
 	default:
-		r.recorder.Event(w, v1.EventTypeNormal, reasonWait, c.Message)
+		r.recorder.Event(w, v1.EventTypeNormal, eventWait, c.Message)
 	}
 }

@@ -140,7 +140,7 @@ func (r *reconciler) mine(ctx context.Context, s *v1alpha1.RemoteGPUSession, o c
 	if metav1.IsControlledBy(o, job) {
 		return nil
 	}
-	r.events.Eventf(s, v1.EventTypeWarning, ReasonNameTaken, "Service %s is there and is not the session's", o.GetName())
+	r.events.Eventf(s, v1.EventTypeWarning, eventNameTaken, "Service %s is there and is not the session's", o.GetName())
 	return fmt.Errorf("service %s/%s is there and is not the session's", o.GetNamespace(), o.GetName())
 }
 
@@ -190,7 +190,7 @@ func (r *reconciler) write(ctx context.Context, s *v1alpha1.RemoteGPUSession, d 
 		return err
 	}
 	if phase := d.status.Phase; phase != before {
-		r.events.Eventf(s, v1.EventTypeNormal, "Session"+string(phase), "%s", message(s))
+		r.events.Eventf(s, v1.EventTypeNormal, eventOf(phase), "%s", message(s))
 	}
 	return nil
 }

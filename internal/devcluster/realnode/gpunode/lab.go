@@ -75,6 +75,9 @@ type Config struct {
 	// published as it is. PluginArgs are further flags of NVIDIA's plugin.
 	NVIDIA     bool
 	PluginArgs []string
+	// Chart has Helm install scheduler, exporter and agent, which then are pods. Agent and NVIDIA are
+	// true with it, and the scheduler that Lab.Scheduler is is kube-scheduler's stand-in.
+	Chart *Chart
 	// Scheduler changes the shipped KubeSchedulerConfiguration, if set.
 	Scheduler func(fields map[string]any)
 	// Dir keeps the node's logs and is left in place; a temporary folder when empty.
@@ -94,9 +97,9 @@ type Lab struct {
 	Graph     *nvtopo.Graph
 	Scheduler *devcluster.Scheduler
 	Plugin    *realnode.Process  // the inner device plugin
-	Agent     *realnode.Process  // nil without Config.Agent
+	Agent     *realnode.Process  // nil without Config.Agent, and with Config.Chart
 	Driver    *fakedriver.Driver // nil without Config.NVIDIA
-	Exporter  *realnode.Process  // nil without Config.NVIDIA
+	Exporter  *realnode.Process  // nil without Config.NVIDIA, and with Config.Chart
 
 	cfg          Config
 	podResources *kubelet.PodResources
@@ -115,6 +118,9 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 	}
 	if cfg.Progress == nil {
 		cfg.Progress = func(string) {}
+	}
+	if cfg.Chart != nil {
+		cfg.Agent, cfg.NVIDIA = true, true
 	}
 	if cfg.Bin, err = filepath.Abs(cfg.Bin); err != nil {
 		return nil, fmt.Errorf("the folder of programs: %w", err)
@@ -159,6 +165,9 @@ type step struct {
 }
 
 func (l *Lab) steps() []step {
+	if l.cfg.Chart != nil {
+		return l.chartSteps()
+	}
 	publish := step{what: "publishing the link graph of a simulated " + Machine, do: l.publish}
 	plugin := step{what: "starting the device plugin", do: l.startPlugin}
 	agent := step{what: "starting the node agent", do: l.startAgent, left: !l.cfg.Agent}
@@ -182,8 +191,15 @@ func (l *Lab) steps() []step {
 // kubeVersion is that of tools/kubelet/go.mod.
 const kubeVersion = "1.35.6"
 
-func (l *Lab) startCluster(ctx context.Context) (err error) {
-	l.Cluster, err = devcluster.Start(ctx, devcluster.Config{Log: l.cfg.Log})
+func (l *Lab) startCluster(ctx context.Context) error {
+	if err := l.newCluster(ctx, devcluster.Config{Log: l.cfg.Log}); err != nil {
+		return err
+	}
+	return l.Cluster.InstallManifests(ctx)
+}
+
+func (l *Lab) newCluster(ctx context.Context, cfg devcluster.Config) (err error) {
+	l.Cluster, err = devcluster.Start(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("start a cluster: %w", err)
 	}
@@ -193,7 +209,7 @@ func (l *Lab) startCluster(ctx context.Context) (err error) {
 	if l.Dynamic, err = dynamic.NewForConfig(l.Cluster.RESTConfig()); err != nil {
 		return fmt.Errorf("make a client: %w", err)
 	}
-	return l.Cluster.InstallManifests(ctx)
+	return nil
 }
 
 func (l *Lab) startNode(ctx context.Context) (err error) {
@@ -203,6 +219,19 @@ func (l *Lab) startNode(ctx context.Context) (err error) {
 	if l.cfg.NVIDIA {
 		if cfg.Binds, err = l.writeDriver(); err != nil {
 			return err
+		}
+	}
+	if l.cfg.Chart != nil {
+		spec, err := l.writeRuntime(ctx)
+		if err != nil {
+			return err
+		}
+		cfg.Network, cfg.Handlers = true, map[string]string{runtimeClass: spec}
+		if cfg.Kubelet == nil {
+			cfg.Kubelet = kubeletAsInACluster()
+		}
+		for _, name := range images {
+			cfg.Images = append(cfg.Images, filepath.Join(l.cfg.Chart.Images, name))
 		}
 	}
 	l.Node, err = realnode.Start(ctx, l.Cluster, cfg)
@@ -324,8 +353,8 @@ func (l *Lab) Topology(ctx context.Context) (*v1alpha1.NodeGPUTopology, error) {
 func (l *Lab) WaitEnforced(ctx context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, gpusTimeout, true, func(ctx context.Context) (bool, error) {
-		if how := l.Agent.Ended(); how != "" {
-			return false, fmt.Errorf("it ended: %s", how)
+		if l.Agent != nil && l.Agent.Ended() != "" {
+			return false, fmt.Errorf("it ended: %s", l.Agent.Ended())
 		}
 		t, err := l.Topology(ctx)
 		if err != nil {

@@ -112,8 +112,10 @@ func (l *Lab) startNVIDIAPlugin(ctx context.Context) (err error) {
 	env := append(l.Driver.Env(), "LD_LIBRARY_PATH="+filepath.Join(root, "usr/lib64"),
 		"NVIDIA_DRIVER_ROOT="+root, "NVIDIA_DEV_ROOT="+root, "DRIVER_ROOT_CTR_PATH="+root)
 	if l.cfg.Agent {
-		if err := l.Node.WaitSocket(ctx, RegistrySocket, l.Agent, registryTimeout); err != nil {
-			return err
+		if l.Agent != nil { // and no pod, which is ready when its socket is there
+			if err := l.Node.WaitSocket(ctx, RegistrySocket, l.Agent, registryTimeout); err != nil {
+				return err
+			}
 		}
 		env = append(env, "KUBELET_SOCKET="+RegistrySocket)
 	}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+)
+
+// completerName is the name under which kubectl calls a plugin to complete its arguments.
+const completerName = "kubectl_complete-" + programName
+
+// Bounds of what the shell waits for, and is shown.
+const (
+	suggestTimeout = 3 * time.Second
+	suggestMost    = 500
+)
+
+type suggester = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective)
+
+// suggest has a flag's values completed. The flag must be there.
+func suggest(cmd *cobra.Command, flag string, by suggester) {
+	cobra.CheckErr(cmd.RegisterFlagCompletionFunc(flag, by))
+}
+
+// Arguments are those of the command: what follows the name of the program, as the shell has it.
+// Where kubectl asks a plugin for completions, it calls another name, which means the command
+// that cobra's scripts call.
+func Arguments(all []string) []string {
+	if strings.TrimSuffix(filepath.Base(all[0]), ".exe") == completerName {
+		return append([]string{cobra.ShellCompRequestCmd}, all[1:]...)
+	}
+	return all[1:]
+}
+
+// suggestNames lists the names of objects; none if the cluster cannot be asked.
+func (c *clusterFlags) suggestNames(ctx context.Context, resource schema.GroupVersionResource, namespace string) []string {
+	ctx, cancel := context.WithTimeout(ctx, suggestTimeout)
+	defer cancel()
+	config, err := c.config()
+	if err != nil {
+		cobra.CompErrorln(err.Error())
+		return nil
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		cobra.CompErrorln(err.Error())
+		return nil
+	}
+	list, err := client.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: suggestMost})
+	if err != nil {
+		cobra.CompErrorln(err.Error())
+		return nil
+	}
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name
+	}
+	return names
+}
+
+// suggestNodes completes the only argument with the name of a node.
+func (c *clusterFlags) suggestNodes(ctx context.Context, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return beginning(toComplete, "", c.suggestNames(ctx, v1.SchemeGroupVersion.WithResource("nodes"), "")), cobra.ShellCompDirectiveNoFileComp
+}
+
+// suggestNamespaces completes a flag.
+func (c *clusterFlags) suggestNamespaces(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	return beginning(toComplete, "", c.suggestNames(cmd.Context(), v1.SchemeGroupVersion.WithResource("namespaces"), "")), cobra.ShellCompDirectiveNoFileComp
+}
+
+// suggestPods completes the only argument with the name of a pod.
+func (c *clusterFlags) suggestPods(ctx context.Context, namespace string, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.suggestIn(ctx, v1.SchemeGroupVersion.WithResource("pods"), namespace, "", toComplete), cobra.ShellCompDirectiveNoFileComp
+}
+
+// suggestTargets completes the argument of explain: a pod's name, or kind and name.
+func (c *clusterFlags) suggestTargets(ctx context.Context, namespace string, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	kind, _, ok := strings.Cut(toComplete, "/")
+	if !ok || len(args) > 0 {
+		pods, directive := c.suggestPods(ctx, namespace, args, toComplete)
+		if len(args) == 0 {
+			pods = append(pods, beginning(toComplete, "", []string{"pod/", "podgroup/", "job/"})...)
+		}
+		return pods, directive | cobra.ShellCompDirectiveNoSpace
+	}
+	resource, known := map[string]schema.GroupVersionResource{
+		"pod":      v1.SchemeGroupVersion.WithResource("pods"),
+		"podgroup": schedulingv1alpha1.SchemeGroupVersion.WithResource("podgroups"),
+		"job":      batchv1.SchemeGroupVersion.WithResource("jobs"),
+	}[explainKinds[kind]]
+	if !known {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.suggestIn(ctx, resource, namespace, kind+"/", toComplete), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (c *clusterFlags) suggestIn(ctx context.Context, resource schema.GroupVersionResource, namespace, prefix, toComplete string) []string {
+	namespace, err := c.ownNamespace(namespace)
+	if err != nil {
+		cobra.CompErrorln(err.Error())
+		return nil
+	}
+	return beginning(toComplete, prefix, c.suggestNames(ctx, resource, namespace))
+}
+
+// beginning puts the prefix before the names, and returns those that begin as the user did.
+func beginning(typed, prefix string, names []string) []string {
+	var out []string
+	for _, n := range names {
+		if n = prefix + n; strings.HasPrefix(n, typed) {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodeagent
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+)
+
+// countingSink stands where the API server takes events.
+type countingSink struct{ created, patched atomic.Int64 }
+
+func (s *countingSink) Create(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	s.created.Add(1)
+	return e, nil
+}
+
+func (s *countingSink) Update(_ context.Context, e *eventsv1.Event) (*eventsv1.Event, error) {
+	return e, nil
+}
+
+func (s *countingSink) Patch(_ context.Context, e *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
+	s.patched.Add(1)
+	return e, nil
+}
+
+// TestAPodRefusedEverySecondIsWrittenRarely shows what bounds the events of scheduler and agent,
+// which use this broadcaster: those of one reason on one object are one series, whatever they say.
+func TestAPodRefusedEverySecondIsWrittenRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		sink := &countingSink{}
+		b := events.NewBroadcaster(sink)
+		if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
+			t.Fatal(err)
+		}
+		recorder := b.NewRecorder(scheme.Scheme, reportingController)
+		pod := &v1.Pod{}
+		pod.Namespace, pod.Name, pod.UID = "team", "trainer", "u"
+		for second := range 3600 {
+			recorder.Eventf(pod, nil, v1.EventTypeWarning, "FailedScheduling", "Scheduling", "%d nodes refuse", second)
+			time.Sleep(time.Second)
+		}
+		synctest.Wait()
+		// The first, the second, and the count twice: at every half-hour.
+		if created, patched := sink.created.Load(), sink.patched.Load(); created != 1 || patched < 1 || patched > 3 {
+			t.Errorf("an hour of events made %d creations and %d patches, want 1 and at most 3", created, patched)
+		}
+		cancel()
+		b.Shutdown()
+		synctest.Wait()
+	})
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package visible reads which devices a container sees by its environment, as the NVIDIA
+// container toolkit and CUDA read it.
+//
+// Its one invariant: a name that may mean several devices is never called certain.
+package visible

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lifecycle_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/plugins/numa"
+	"github.com/nvtopo/nvtopo/pkg/plugins/topology"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+)
+
+// stepping is a clock whose time the test moves; its timers are real.
+type stepping struct {
+	clock.RealClock
+	ahead atomic.Int64
+}
+
+func (s *stepping) Now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+
+// taken are the events so far.
+func taken(from chan string) []string {
+	var all []string
+	for {
+		select {
+		case e := <-from:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// bound has the pod's choice written and the pod bound. Where the choice is not on the Binding,
+// another plugin sends that.
+func (b *bench) bound(t *testing.T, state fwk.CycleState, pod *v1.Pod) {
+	t.Helper()
+	for _, run := range []func(context.Context, fwk.CycleState, *v1.Pod, string) *fwk.Status{
+		b.fw.RunPreBindPreFlights, b.fw.RunPreBindPlugins, b.fw.RunBindPlugins,
+	} {
+		if status := run(t.Context(), state, pod, "n"); !status.IsSuccess() && !status.IsSkip() {
+			t.Fatal(status)
+		}
+	}
+	b.fw.RunPostBindPlugins(t.Context(), state, pod, "n")
+}
+
+func TestAPodIsToldWhatItGot(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gpus        int
+		annotations map[string]string
+		want        []string
+	}{
+		"two GPUs": {
+			gpus: 2, want: []string{"Normal GPUsChosen GPUs 0,3 of node n, NUMA node 0; their ring is of NV2, 50 GB/s of the 50 that as many have at best when all of the node are free"},
+		},
+		"five GPUs of both sockets": {
+			gpus: 5, want: []string{"Normal GPUsChosen GPUs 0,1,2,4,5 of node n, NUMA nodes 0,1; their ring is of NV1, 25 GB/s of the 25 that as many have at best when all of the node are free"},
+		},
+		"one GPU":                       {gpus: 1, want: []string{"Normal GPUsChosen GPU 0 of node n, NUMA node 0"}},
+		"a pod without GPUs":            {},
+		"CPUs near to nothing are none": {annotations: map[string]string{podrequest.NUMAAffinityKey: "required"}},
+	} {
+		for _, write := range []string{"PreBind", "Binding"} {
+			t.Run(name+", written in "+write, func(t *testing.T) {
+				events := make(chan string, 10)
+				b := newBenchOf(t, setting{write: write, events: events}, topology.Name, numa.Name)
+				pod, state := b.pod("p", tc.gpus, tc.annotations), framework.NewCycleState()
+				b.reserve(t, state, pod)
+				b.bound(t, state, pod)
+				if diff := cmp.Diff(tc.want, taken(events)); diff != "" {
+					t.Errorf("(-want,+got)\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestEventsOfChoicesAreBounded: a wave of pods must not push out the scheduler's other events.
+func TestEventsOfChoicesAreBounded(t *testing.T) {
+	events, clk := make(chan string, 1000), &stepping{}
+	b := newBenchOf(t, setting{write: "PreBind", events: events, clock: clk}, topology.Name)
+	pod, state := b.pod("p", 2, nil), framework.NewCycleState()
+	b.reserve(t, state, pod)
+	b.bound(t, state, pod)
+	wave := func() int {
+		for range 500 {
+			b.fw.RunPostBindPlugins(t.Context(), state, pod, "n")
+		}
+		return len(taken(events))
+	}
+	// What passes while the wave lasts, a few milliseconds, is at most one or two more.
+	if n := wave(); n < 99 || n > 110 {
+		t.Errorf("of 500 pods at once %d are told, want a hundred", n)
+	}
+	clk.ahead.Add(int64(2 * time.Second))
+	if n := wave(); n < 20 || n > 30 {
+		t.Errorf("two seconds later %d are told, want twenty", n)
+	}
+}

@@ -1,0 +1,46 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Builds the programs as they are in container images, and the images: OCI layouts and bills of
+# materials in OUT. Programs are static but for the exporter, which opens NVIDIA's library and so
+# needs a C library; for another architecture it needs a cross compiler too, and without one is left
+# out there.
+#
+# Usage: images.sh OUT
+# VERSION and LDFLAGS are what `make build` stamps; ARCHS, REGISTRY and TAG are those of the images.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+out=$1
+: "${VERSION:?}" "${LDFLAGS:?}" "${ARCHS:?}" "${TAG:?}"
+
+compiler() {
+	if [ "$1" = "$(go env GOHOSTARCH)" ]; then
+		go env CC
+	elif [ "$1" = arm64 ]; then
+		command -v aarch64-linux-gnu-gcc
+	else
+		command -v x86_64-linux-gnu-gcc
+	fi
+}
+
+compile() {
+	GOFLAGS= GOARCH=$1 CGO_ENABLED=$3 scripts/build.sh "$2 for $1" -trimpath -buildvcs=false -ldflags "$LDFLAGS -s -w" \
+		-o "$out/programs/linux-$1/$2" "./cmd/${2#nvtopo-}"
+}
+
+rm -rf "$out"
+mkdir -p "$out"
+for arch in $ARCHS; do
+	for program in nvtopo-scheduler nvtopo-node-agent nvtopo-pool-controller nvtopo; do
+		compile "$arch" $program 0
+	done
+	if cc=$(compiler "$arch"); then
+		CC=$cc compile "$arch" nvtopo-exporter 1
+	else
+		missing="nvtopo-exporter for $arch was NOT built: no cross compiler here (Debian: gcc-aarch64-linux-gnu and libc6-dev-arm64-cross)"
+	fi
+done
+out=$(cd "$out" && pwd)
+go run -C tools/images . --programs "$out/programs" --out "$out" --registry "${REGISTRY:-}" --tag "$TAG" \
+	--version "$VERSION" --revision "$(git rev-parse HEAD)" --time "$(git log -1 --format=%ct)"
+echo "${missing:-}"

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"encoding/json"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+)
+
+// others are groups of other projects' kinds, which this API server does not serve.
+var others = []string{"monitoring.coreos.com"}
+
+// server is a real API server, as its administrator sees it.
+type server struct {
+	*devcluster.Cluster
+	client dynamic.Interface
+	mapper *restmapper.DeferredDiscoveryRESTMapper
+}
+
+func start(t *testing.T) *server {
+	t.Helper()
+	c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testrig.Log()})
+	if err != nil {
+		t.Fatalf("start a cluster: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Errorf("stop the cluster: %v", err)
+		}
+	})
+	d, err := discovery.NewDiscoveryClientForConfig(c.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(rest.CopyConfig(c.RESTConfig()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &server{c, client, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d))}
+}
+
+func (s *server) resource(t *testing.T, o *unstructured.Unstructured) dynamic.ResourceInterface {
+	t.Helper()
+	gvk := o.GroupVersionKind()
+	m, err := s.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		t.Fatalf("%s: %v", key(o), err)
+	}
+	if m.Scope.Name() == meta.RESTScopeNameRoot {
+		return s.client.Resource(m.Resource)
+	}
+	return s.client.Resource(m.Resource).Namespace(o.GetNamespace())
+}
+
+// apply has the server validate an object strictly, and store it unless dry.
+func (s *server) apply(t *testing.T, o *unstructured.Unstructured, dry ...string) error {
+	t.Helper()
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	force := true
+	_, err = s.resource(t, o).Patch(t.Context(), o.GetName(), types.ApplyPatchType, text, metav1.PatchOptions{
+		FieldManager: "test", Force: &force, FieldValidation: metav1.FieldValidationStrict, DryRun: dry,
+	})
+	return err
+}
+
+// validate has the server validate what an installation consists of.
+func (s *server) validate(t *testing.T, all objects) {
+	t.Helper()
+	for _, k := range slices.Sorted(maps.Keys(all)) {
+		if slices.Contains(others, all[k].GroupVersionKind().Group) {
+			continue
+		}
+		if err := s.apply(t, all[k], metav1.DryRunAll); err != nil {
+			t.Errorf("%s: %v", k, err)
+		}
+	}
+}
+
+// TestAnAPIServerTakesThem: what kustomize builds of every overlay, and what Helm renders of each set
+// of values, is validated strictly by a real API server; and Helm installs, upgrades, rolls back and
+// uninstalls the chart there.
+func TestAnAPIServerTakesThem(t *testing.T) {
+	s := start(t)
+	if err := s.apply(t, kustomize(t, "core")["Namespace /"+namespace]); err != nil {
+		t.Fatal(err)
+	}
+	wrong := render(t, "")[agent]
+	wrong.Object["spec"].(map[string]any)["sauce"] = true
+	if err := s.apply(t, wrong, metav1.DryRunAll); err == nil || !strings.Contains(err.Error(), "sauce") {
+		t.Fatalf("a field that nobody knows: %v", err)
+	}
+
+	overlays, err := filepath.Glob(filepath.Join(testrig.Repository(), "manifests", "overlays", "*"))
+	if err != nil || len(overlays) < 7 {
+		t.Fatalf("%d overlays: %v", len(overlays), err)
+	}
+	for _, o := range append(overlays, ".", "core", "pools") {
+		name := filepath.Base(o)
+		if filepath.IsAbs(o) {
+			name = filepath.Join("overlays", name)
+		}
+		t.Run(name, func(t *testing.T) { s.validate(t, kustomize(t, name)) })
+	}
+	for name, tc := range same {
+		t.Run(name, func(t *testing.T) { s.validate(t, render(t, tc.values)) })
+	}
+	t.Run("helm", func(t *testing.T) { s.helm(t) })
+}
+
+// helm has Helm install the chart and so on, with nothing that runs the pods.
+func (s *server) helm(t *testing.T) {
+	t.Helper()
+	t.Setenv("KUBECONFIG", s.Kubeconfig())
+	run := func(args ...string) {
+		t.Helper()
+		if _, complaints, err := helm(t, args...); err != nil {
+			t.Fatalf("helm %s: %v\n%s", args[0], err, complaints)
+		}
+	}
+	mode := func() any {
+		t.Helper()
+		o := render(t, "")[agent]
+		got, err := s.resource(t, o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return field(t, got, container+"args/0")
+	}
+	const pools = "{pools: {enabled: true}}"
+	run("install", "nvtopo", folder(), "--values", values(t, pools))
+	for k, o := range render(t, pools) {
+		if o.GetAnnotations()["helm.sh/hook"] != "" {
+			continue
+		}
+		if _, err := s.resource(t, o).Get(t.Context(), o.GetName(), metav1.GetOptions{}); err != nil {
+			t.Errorf("%s is not installed: %v", k, err)
+		}
+	}
+	run("upgrade", "nvtopo", folder(), "--values", values(t, "{pools: {enabled: true}, nodeAgent: {mode: strict}}"))
+	if got := mode(); got != "--mode=strict" {
+		t.Errorf("after the upgrade agents run with %v", got)
+	}
+	run("rollback", "nvtopo", "1")
+	if got := mode(); got != "--mode=repair" {
+		t.Errorf("after the roll-back agents run with %v", got)
+	}
+	run("uninstall", "nvtopo")
+	for k, o := range render(t, pools) {
+		_, err := s.resource(t, o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
+		if kept := o.GetKind() == "CustomResourceDefinition"; kept != (err == nil) {
+			t.Errorf("%s after the release was uninstalled: %v", k, err)
+		}
+	}
+
+	// An installation by kubectl becomes Helm's.
+	for k, o := range kustomize(t, "overlays/pools") {
+		if err := s.apply(t, o); err != nil {
+			t.Errorf("%s: %v", k, err)
+		}
+	}
+	run("install", "nvtopo", folder(), "--take-ownership", "--values", values(t, pools))
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+)
+
+// TestTheChart: scheduler, exporter and node agent run as the pods that Helm makes of the chart, from
+// our images, with the pods' own tokens, users and network; and pods get the GPUs that were chosen.
+func TestTheChart(t *testing.T) {
+	l := startBeside(t, gpunode.Config{Chart: &gpunode.Chart{
+		Folder: filepath.Join(testrig.Repository(), "charts", "nvtopo"), Images: filepath.Join(testrig.Bin(), "images"),
+		// This kubelet signs its own certificate, as with kubeadm.
+		Values: map[string]any{"nodeAgent": map[string]any{"kubeletCertificate": true}},
+	}})
+
+	t.Run("who runs", func(t *testing.T) {
+		uids := map[string]string{"nvtopo-scheduler": "65532", "nvtopo-exporter": "65532", "nvtopo-node-agent": "0"}
+		count := map[string]int{}
+		for _, p := range l.ourProcesses(t) {
+			count[p.name]++
+			// Without a right of root's, and none to come by.
+			for _, field := range []string{"Uid:\t" + uids[p.name] + "\t", "CapEff:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
+				if !strings.Contains(p.status, field) {
+					t.Errorf("%s runs without %q:\n%s", p.name, field, p.status)
+				}
+			}
+		}
+		if want := map[string]int{"nvtopo-scheduler": 2, "nvtopo-exporter": 1, "nvtopo-node-agent": 1}; !maps.Equal(count, want) {
+			t.Errorf("containers run %v, want %v", count, want)
+		}
+	})
+
+	t.Run("pods get their GPUs", func(t *testing.T) {
+		for _, gpus := range []int{1, 2, 4} {
+			pod := l.create(t, gpunode.Pod(fmt.Sprintf("gpus-%d", gpus), gpus))
+			pod = l.running(t, pod.Name)
+			containers := l.observe(t, pod)
+			for _, problem := range differences(pod.Name, containers) {
+				t.Error(problem)
+			}
+			if n := len(containers[0].Environment); n != gpus {
+				t.Errorf("pod %s has %d GPUs, want %d", pod.Name, n, gpus)
+			}
+		}
+	})
+
+	t.Run("helm test", func(t *testing.T) {
+		out, err := l.Helm(t.Context(), "test", gpunode.Release, "--timeout", "2m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out, "Phase:          Succeeded") {
+			t.Error(out)
+		}
+	})
+
+	t.Run("helm uninstall", func(t *testing.T) {
+		if _, err := l.Helm(t.Context(), "uninstall", gpunode.Release, "--wait"); err != nil {
+			t.Fatal(err)
+		}
+		// The kinds stay, and what is of them; and pods run on.
+		if _, err := l.Topology(t.Context()); err != nil {
+			t.Error(err)
+		}
+		testrig.Eventually(t, time.Minute, "no pod of the chart is left", func(ctx context.Context) (bool, string) {
+			pods, err := l.Client.CoreV1().Pods(gpunode.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name"})
+			if err != nil {
+				return false, err.Error()
+			}
+			return len(pods.Items) == 0, fmt.Sprintf("%d pods", len(pods.Items))
+		})
+		if pod := l.running(t, "gpus-4"); pod.Status.Phase != v1.PodRunning {
+			t.Errorf("a pod is %s", pod.Status.Phase)
+		}
+	})
+}
+
+// process is one of the node's.
+type process struct {
+	name   string // of its program
+	status string // as in /proc
+}
+
+// ourProcesses are those of our programs in the node's containers; whatever runs beside containers
+// has a path.
+func (l *lab) ourProcesses(t *testing.T) []process {
+	t.Helper()
+	folders, err := filepath.Glob(l.Node.Path("/proc/[0-9]*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []process
+	for _, f := range folders {
+		command, err := os.ReadFile(filepath.Join(f, "cmdline"))
+		if err != nil {
+			continue // it ended
+		}
+		program, _, _ := strings.Cut(string(command), "\x00")
+		if !strings.HasPrefix(program, "/nvtopo-") {
+			continue
+		}
+		status, err := os.ReadFile(filepath.Join(f, "status"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, process{strings.TrimPrefix(program, "/"), string(status)})
+	}
+	return out
+}
