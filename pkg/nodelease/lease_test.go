@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,7 +58,7 @@ func TestNextLeavesRoomForThreeMissedRenewals(t *testing.T) {
 func TestKeepRenewsWhenToldAndOnSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
-		failing := true
+		var answers atomic.Bool
 		start := time.Now()
 		wake := make(chan struct{}, 1)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -66,7 +67,7 @@ func TestKeepRenewsWhenToldAndOnSchedule(t *testing.T) {
 			defer close(done)
 			Keep(ctx, clock.RealClock{}, func() float64 { return 0 }, wake, func(context.Context) error {
 				at = append(at, time.Since(start))
-				if failing {
+				if !answers.Load() {
 					return errors.New("no server")
 				}
 				return nil
@@ -75,7 +76,7 @@ func TestKeepRenewsWhenToldAndOnSchedule(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		wake <- struct{}{}
 		time.Sleep(4 * time.Second) // the tries after one second and two more fail
-		failing = false
+		answers.Store(true)
 		time.Sleep(time.Minute)
 		cancel()
 		<-done

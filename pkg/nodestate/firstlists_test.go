@@ -82,6 +82,7 @@ func TestTheFirstListsAreTold(t *testing.T) {
 		time.Sleep(time.Second)
 		listed.Store(true)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if told != 1 {
 			t.Errorf("told %d times of room, want once", told)
 		}
