@@ -400,7 +400,8 @@ $(BIN)/hugo: tools/site/go.mod tools/site/go.sum
 site: $(BIN)/hugo ## Make the web site of docs/ in out/site, and check its links
 	$(BIN)/hugo --source docs/site --noBuildLock --destination ../../out/site --cleanDestinationDir --panicOnWarning --logLevel warn
 
-# Transcripts and the reference of commands are what tests see; they compare them otherwise.
+# Transcripts and the reference of commands are what tests see; they compare them otherwise. A test
+# that records one is named here, or this target does not write it.
 .PHONY: transcripts
 transcripts: cluster-programs $(BIN)/kueue ## Write the transcripts, pictures and command reference of docs/ anew, from a real control plane
 	$(call program,nvtopo-pool-controller,pool-controller)

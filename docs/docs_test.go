@@ -245,3 +245,20 @@ func eachPage(repo fs.FS, check func(name string, lines []line) []string) ([]str
 	}
 	return faults, nil
 }
+
+// TestEveryPageIsInTheMenu: the site has a page that no menu names, but nobody finds it.
+func TestEveryPageIsInTheMenu(t *testing.T) {
+	site, err := os.ReadFile("site/hugo.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := fs.Glob(repository(), "docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	for _, page := range pages {
+		if !strings.Contains(string(site), `"`+path.Base(page)+`"`) {
+			t.Errorf("%s is in no menu of docs/site/hugo.toml", page)
+		}
+	}
+}

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// eventForeign is the same reason that node agents use.
-	eventForeign = "StaleAllocation"
+	// eventStaleAllocation is the same reason that node agents use.
+	eventStaleAllocation = "StaleAllocation"
 	// foreignInterval is how often the bound pods are checked.
 	foreignInterval = 15 * time.Second
 	// foreignFor is how long an allocation of another pod or node must stay before it
@@ -97,7 +97,7 @@ func (f *ForeignReporter) look(ctx context.Context) {
 		}
 		c.told = true
 		left--
-		f.recorder.Eventf(pod, nil, v1.EventTypeWarning, eventForeign, actionJudge,
+		f.recorder.Eventf(pod, nil, v1.EventTypeWarning, eventStaleAllocation, actionJudge,
 			"%s: it is ignored, and the pod counts by its request", c.why)
 	}
 	f.carriers = seen

@@ -48,11 +48,11 @@ const (
 	reasonReplaced   = "NodeReplaced"
 	reasonFresh      = "Fresh"
 
-	eventMalformed = "MalformedTopology"
-	eventStale     = "StaleTopology"
-	eventFresh     = "FreshTopology"
-	eventMissing   = "MissingTopology"
-	actionJudge    = "Judging"
+	eventMalformedTopology = "MalformedTopology"
+	eventStaleTopology     = "StaleTopology"
+	eventFresh             = "FreshTopology"
+	eventMissing           = "MissingTopology"
+	actionJudge            = "Judging"
 )
 
 // ReportSource is where the reports come from.
@@ -131,7 +131,7 @@ func (s *StaleReporter) report(ctx context.Context, r *topologies.Report, t *tol
 	said := false
 	if r.Fault != t.fault {
 		if t.fault = r.Fault; r.Fault != "" {
-			s.recorder.Eventf(object, nil, v1.EventTypeWarning, eventMalformed, actionJudge, "%s", r.Fault)
+			s.recorder.Eventf(object, nil, v1.EventTypeWarning, eventMalformedTopology, actionJudge, "%s", r.Fault)
 			said = true
 		}
 	}
@@ -153,7 +153,7 @@ func (s *StaleReporter) report(ctx context.Context, r *topologies.Report, t *tol
 		klog.FromContext(ctx).Error(err, "Reporting whether a graph counts failed, will retry", "node", r.Node.Name)
 		return true
 	}
-	kind, reason := v1.EventTypeWarning, eventStale
+	kind, reason := v1.EventTypeWarning, eventStaleTopology
 	if r.Reason == placement.Fits {
 		kind, reason = v1.EventTypeNormal, eventFresh
 	}

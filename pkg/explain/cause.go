@@ -26,7 +26,7 @@ const (
 	VolumeMissing   Cause = "VolumeMissing"   // no such claim
 	VolumeUnbound   Cause = "VolumeUnbound"   // a claim that must be bound first
 	OtherPlugin     Cause = "OtherPlugin"     // the scheduler refuses for what is not asked here
-	Waiting         Cause = "WaitsForItsTurn" // it has a place, and the scheduler has not said no
+	WaitsForItsTurn Cause = "WaitsForItsTurn" // it has a place, and the scheduler has not said no
 )
 
 // The causes that lie in nodes and that placement has no name for.
@@ -38,7 +38,7 @@ const (
 	NoDomain    Cause = "NoDomain"   // no domain of the level that the gang requires has room
 	FewCPUs     Cause = "FewCPUs"
 	LowMemory   Cause = "LowMemory"
-	FewPods     Cause = "TooManyPods"
+	TooManyPods Cause = "TooManyPods"
 	NoNodes     Cause = "NoNodes"
 )
 
@@ -58,7 +58,7 @@ func CauseOf(name v1.ResourceName) Cause {
 	case v1.ResourceMemory:
 		return LowMemory
 	case v1.ResourcePods:
-		return FewPods
+		return TooManyPods
 	default:
 		return Cause("Insufficient " + string(name))
 	}
@@ -121,7 +121,7 @@ var nextSteps = map[Cause]string{
 	VolumeMissing:                       "create the PersistentVolumeClaim, or correct its name in the pod",
 	VolumeUnbound:                       "see why the claim is not bound: kubectl describe pvc",
 	OtherPlugin:                         "read the scheduler's message: what it names is not about GPUs",
-	Waiting:                             "wait a moment; if the pod stays, see whether the scheduler runs",
+	WaitsForItsTurn:                     "wait a moment; if the pod stays, see whether the scheduler runs",
 	NotSelected:                         "correct the node selector or affinity, or label nodes",
 	Cordoned:                            "uncordon the nodes, or wait",
 	Tainted:                             "let the pod tolerate the taint if it belongs there, or take the taint away",
@@ -129,7 +129,7 @@ var nextSteps = map[Cause]string{
 	NoDomain:                            "wait for room in one domain, or let the gang be in a greater one",
 	FewCPUs:                             "ask for less CPU, or move pods that hold it",
 	LowMemory:                           "ask for less memory, or move pods that hold it",
-	FewPods:                             "move pods, or raise kubelet's maxPods",
+	TooManyPods:                         "move pods, or raise kubelet's maxPods",
 	NoNodes:                             "add nodes",
 	FewGPUs:                             "wait for the pods that are named, move those that may be moved, or add nodes",
 	StaleGraph:                          "see why the exporter of the node is silent: kubectl -n nvtopo-system get pods,leases",

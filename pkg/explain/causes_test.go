@@ -299,7 +299,7 @@ func TestTheCauseIsTheTrueOne(t *testing.T) {
 		},
 		"nothing": {
 			build: func(t *testing.T, w *town) { t.Helper(); w.node(t, "n0", cube, nil).waits(asks(1)) },
-			want:  Waiting, wantText: "n0",
+			want:  WaitsForItsTurn, wantText: "n0",
 		},
 		"what is not about GPUs": {
 			build: func(t *testing.T, w *town) {

@@ -241,7 +241,7 @@ func (s *scene) supply(n *node, q *question, used nvtopo.Mask, others []placemen
 func (s *scene) explainPlan(e *Explanation, a *ask) {
 	plan, err := s.plan(a)
 	if err == nil {
-		e.Cause, e.Reason = Waiting, "the gang has a place now, in one "+plan.Level
+		e.Cause, e.Reason = WaitsForItsTurn, "the gang has a place now, in one "+plan.Level
 		e.Gang.Level = plan.Level
 		if e.Scheduler != "" {
 			e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the gang for a reason that is not about GPUs or has passed: "+e.Scheduler
@@ -282,7 +282,7 @@ func (s *scene) whyNoPlace(e *Explanation, a *ask, room *fabric.UnplaceableError
 	}
 	single := &Explanation{Candidates: e.Candidates}
 	cause := s.dominant(a.shapes[0], all, single)
-	if cause != Waiting && cause != FewGPUs && cause != Fragmented {
+	if cause != WaitsForItsTurn && cause != FewGPUs && cause != Fragmented {
 		e.Cause, e.Reason = cause, single.Reason+"; "+fits
 		e.Evidence = append(e.Evidence, single.Evidence...)
 		return

@@ -70,7 +70,7 @@ func (s *scene) explainNodes(e *Explanation, q *question) {
 	e.Refusals = refusals(all)
 	e.Candidates = s.candidates(q, all)
 	switch cause := s.dominant(q, all, e); cause {
-	case Waiting:
+	case WaitsForItsTurn:
 		e.fitsNow(all)
 	default:
 		e.Cause, e.Next = cause, nextSteps[cause]
@@ -112,13 +112,13 @@ func sortByNeed(all []judged) (out sorted) {
 	return out
 }
 
-// dominant is the reason that has to go first; Waiting if some node takes the pod. Nodes that the
-// pod could run on as it is count before those that something excludes.
+// dominant is the reason that has to go first; WaitsForItsTurn if some node takes the pod. Nodes
+// that the pod could run on as it is count before those that something excludes.
 func (s *scene) dominant(q *question, all []judged, e *Explanation) Cause {
 	by := sortByNeed(all)
 	switch {
 	case len(by.now) > 0:
-		return Waiting
+		return WaitsForItsTurn
 	case len(by.mended) > 0:
 		return e.most(by.mended, ofFault)
 	case len(by.busy) > 0:
@@ -224,7 +224,7 @@ func (e *Explanation) fitsNow(all []judged) {
 			free = append(free, all[i].object.Name)
 		}
 	}
-	e.Cause, e.Reason = Waiting, nodes(free)+" would take the pod now"
+	e.Cause, e.Reason = WaitsForItsTurn, nodes(free)+" would take the pod now"
 	if said := e.Scheduler; said != "" {
 		e.Cause, e.Reason = OtherPlugin, "the scheduler refuses the pod for a reason that is not about GPUs or has passed: "+said
 		e.Evidence = append(e.Evidence, nodes(free)+" would take the pod, as far as GPUs, CPU, memory, taints and node affinity go")

@@ -17,8 +17,8 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodestate/leader"
 )
 
-// eventMalformed is the reason of the event on a pod whose allocation cannot be read.
-const eventMalformed = "MalformedAllocation"
+// eventMalformedAllocation is the reason of the event on a pod whose allocation cannot be read.
+const eventMalformedAllocation = "MalformedAllocation"
 
 // exists reports whether the informer has the pod.
 func (s *State) exists(pod *v1.Pod) bool {
@@ -45,7 +45,7 @@ func (s *State) Connect(ctx context.Context, h fwk.Handle) error {
 		return err
 	}
 	s.onMalformed = func(pod *v1.Pod, err error) {
-		h.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, eventMalformed, "Scheduling", "%s", err)
+		h.EventRecorder().Eventf(pod, nil, v1.EventTypeWarning, eventMalformedAllocation, "Scheduling", "%s", err)
 	}
 	if _, ok := pods.Informer().GetIndexer().GetIndexers()[podsByNode]; !ok {
 		if err := pods.Informer().AddIndexers(cache.Indexers{podsByNode: nodeOfPod}); err != nil {

@@ -2,8 +2,8 @@
 
 // Command chart writes the templates of charts/nvtopo from manifests: chart MANIFESTS CHART. What a
 // manifest says is said there only; this program knows where a value of the chart takes its place.
-// Templates that no manifest is made into (templates/tests, _helpers.tpl, NOTES.txt) are written by
-// hand.
+// Templates that no manifest is made into (templates/tests, validate.yaml, _helpers.tpl, NOTES.txt) are
+// written by hand.
 package main
 
 import (

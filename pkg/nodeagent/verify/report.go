@@ -16,12 +16,12 @@ import (
 
 // Reasons of the events.
 const (
-	eventReassigned = "GPUsReassigned"
-	eventSwapped    = "GPUsSwapped"
-	eventEscaped    = "GPUsEscaped"
-	eventUnrecorded = "GPUsUnrecorded"
-	eventMalformed  = "MalformedAllocation"
-	eventStale      = "StaleAllocation"
+	eventReassigned          = "GPUsReassigned"
+	eventSwapped             = "GPUsSwapped"
+	eventEscaped             = "GPUsEscaped"
+	eventUnrecorded          = "GPUsUnrecorded"
+	eventMalformedAllocation = "MalformedAllocation"
+	eventStaleAllocation     = "StaleAllocation"
 
 	actionVerify = "Verifying"
 )
@@ -111,9 +111,9 @@ func (r *reporter) unrecorded(all []missing) {
 // annotation reports an annotation that is not used. The caller makes sure that it is
 // called once.
 func (r *reporter) annotation(pod *v1.Pod, err error) {
-	reason, then := eventMalformed, "the node agent ignores the annotation and treats the pod as one without a choice"
+	reason, then := eventMalformedAllocation, "the node agent ignores the annotation and treats the pod as one without a choice"
 	if errors.Is(err, errStale) {
-		reason = eventStale
+		reason = eventStaleAllocation
 	}
 	if errors.Is(err, errMoved) {
 		then = "the annotation will be corrected to what kubelet gives the pod"

@@ -118,7 +118,8 @@ func (p *problem) frames() (out []frame) {
 	return out
 }
 
-// fewest is criteria 2 and 3: the level, and the domains per level inside.
+// fewest is criteria 2 and 3: the level, and the domains per level inside, compared outermost
+// level first: fewer spines before fewer racks.
 func (p *problem) fewest() (shortlist, bool) {
 	for _, f := range p.frames() {
 		list := shortlist{frame: f}
