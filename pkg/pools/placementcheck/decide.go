@@ -102,7 +102,7 @@ func (s *Snapshot) found(a *ask, found *fitted) Decision {
 func (s *Snapshot) afterPreemption(a *ask) (Decision, bool) {
 	victims := 0
 	later, _ := s.without(func(p *v1.Pod) bool {
-		_, ends := s.endOf(p, a)
+		_, ends := s.endOf(p)
 		victim := p.DeletionTimestamp == nil && p.Spec.Priority != nil && *p.Spec.Priority < a.priority
 		if victim {
 			victims++

@@ -228,29 +228,48 @@ func TestDecide(t *testing.T) {
 			build: func(w *town) {
 				w.racks(1, "a")
 				w.pod("going", "a-0", func(p *v1.Pod) { ofJob("old")(p); p.Spec.TerminationGracePeriodSeconds = new(int64(5)) }, 0)
-				w.Workloads = []kueue.Workload{*job("old", 1, 1, nil)}
-				w.Workloads[0].Status.Conditions = append(w.Workloads[0].Status.Conditions, metav1.Condition{Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue})
+				w.Workloads = []kueue.Workload{*evictedAtNoon(job("old", 1, 1, nil))}
 			},
 			job:         job("train", 1, 8, nil),
 			want:        Wait,
 			wantMessage: "cluster: 0 of 1; waits for pods that are ending: 1", wantUntil: noon.Add(35 * time.Second),
 		},
-		"the pod of a job whose Workload is gone": {
+		"a pod of a Deployment that Kueue evicts: its Workload is the pod's, not the ReplicaSet's": {
 			build: func(w *town) {
 				w.racks(1, "a")
-				w.pod("going", "a-0", func(p *v1.Pod) { p.Annotations[kueue.AnnotationWorkload] = "old" }, 0)
+				w.pod("going", "a-0", ofJob("replicas"), 0)
+				w.Workloads = []kueue.Workload{*evictedAtNoon(job("old", 1, 1, nil))}
+				w.Workloads[0].OwnerReferences[0].UID = "going"
 			},
 			job:         job("train", 1, 8, nil),
 			want:        Wait,
 			wantMessage: "cluster: 0 of 1; waits for pods that are ending: 1", wantUntil: noon.Add(time.Minute),
 		},
-		"a stopped job's pod that stays": {
+		"the pod of an evicted job that stays": {
 			build: func(w *town) {
 				w.racks(1, "a")
 				w.Now = noon.Add(2 * time.Minute)
 				w.pod("staying", "a-0", ofJob("old"), 0)
-				w.Workloads = []kueue.Workload{*job("old", 1, 1, nil)}
-				w.Workloads[0].Spec.Active = new(false)
+				w.Workloads = []kueue.Workload{*evictedAtNoon(job("old", 1, 1, nil))}
+			},
+			job:         job("train", 1, 8, nil),
+			want:        Retry,
+			wantMessage: "cluster: 0 of 1",
+		},
+		"a pod with a grace period of an hour": {
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("slow", "a-0", func(p *v1.Pod) { ofJob("old")(p); p.Spec.TerminationGracePeriodSeconds = new(int64(3600)) }, 0)
+				w.Workloads = []kueue.Workload{*evictedAtNoon(job("old", 1, 1, nil))}
+			},
+			job:         job("train", 1, 8, nil),
+			want:        Retry,
+			wantMessage: "cluster: 0 of 1",
+		},
+		"a pod that is deleted, and has an hour to end": {
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("slow", "a-0", func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: noon.Add(time.Hour)} }, 0)
 			},
 			job:         job("train", 1, 8, nil),
 			want:        Retry,
@@ -259,8 +278,17 @@ func TestDecide(t *testing.T) {
 		"the pod of a job that keeps its quota": {
 			build: func(w *town) {
 				w.racks(1, "a")
-				w.pod("running", "a-0", func(p *v1.Pod) { ofJob("old")(p); p.Annotations[kueue.AnnotationWorkload] = "old" }, 0)
+				w.pod("running", "a-0", ofJob("old"), 0)
 				w.Workloads = []kueue.Workload{*job("old", 1, 1, nil)}
+			},
+			job:         job("train", 1, 8, nil),
+			want:        Retry,
+			wantMessage: "cluster: 0 of 1",
+		},
+		"a pod that claims a Workload which is not there": {
+			build: func(w *town) {
+				w.racks(1, "a")
+				w.pod("running", "a-0", func(p *v1.Pod) { p.Annotations[kueue.AnnotationWorkload] = "nobody" }, 0)
 			},
 			job:         job("train", 1, 8, nil),
 			want:        Retry,

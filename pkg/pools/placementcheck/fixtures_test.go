@@ -150,6 +150,12 @@ func job(name string, pods, gpus int, annotations map[string]string) *kueue.Work
 	}
 }
 
+// evictedAtNoon makes a Workload one that Kueue has been evicting since noon.
+func evictedAtNoon(w *kueue.Workload) *kueue.Workload {
+	w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kueue.WorkloadEvicted, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon)})
+	return w
+}
+
 // gangOf is annotations of a gang, with what it asks of the fabric.
 func gangOf(name string, size int, wishes ...string) map[string]string {
 	out := map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(size)}

@@ -52,7 +52,7 @@ type Snapshot struct {
 func NewSnapshot(w *World, g *Graphs) *Snapshot {
 	s := &Snapshot{
 		now: w.Now, graphs: g, classes: map[string]int32{}, flavors: map[string]*kueue.ResourceFlavor{},
-		queues: map[string]*kueue.ClusterQueue{}, queueFor: map[string]string{}, quotas: readQuotas(w.Workloads),
+		queues: map[string]*kueue.ClusterQueue{}, queueFor: map[string]string{}, quotas: readQuotas(w.Workloads, w.Now),
 	}
 	for i := range w.PriorityClasses {
 		c := &w.PriorityClasses[i]
