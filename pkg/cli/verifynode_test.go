@@ -138,6 +138,38 @@ func TestVerifyNodeOfAPod(t *testing.T) {
 	}
 }
 
+// What a tenant wrote must not reach the terminal of whoever verifies as it is.
+func TestVerifyNodeShowsNoControlCharacters(t *testing.T) {
+	root := fakeNode(t, "0-9", "CUDA_VISIBLE_DEVICES=\x1b[2J0\nok  visible GPUs", gpu0, gpu3)
+	out, err := run(t, "", "verify-node", "trainer-0", "-n", "team", "-c", "train", "--from", savedPod(t), "--root", root, "-o", "wide")
+	if ExitCode(err) != ExitNoAnswer {
+		t.Errorf("error %v, want the exit code %d", err, ExitNoAnswer)
+	}
+	if strings.Contains(out, "\x1b") || strings.Contains(out, "\nok  visible GPUs\n") || !strings.Contains(out, "\ufffd[2J0\ufffdok") {
+		t.Errorf("%q", out)
+	}
+}
+
+// Standard input is there once, for all containers.
+func TestVerifyNodeReadsTheGraphOnce(t *testing.T) {
+	fakeSMI(t)
+	root := fakeNode(t, "0-9", "NVIDIA_VISIBLE_DEVICES="+gpu0+","+gpu3, gpu0, gpu3)
+	const topo = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tNV2\t0-19,40-59\t0\nGPU1\tNV2\t X \t0-19,40-59\t0\n"
+	out, err := run(t, topo, "verify-node", "trainer-0", "-n", "team", "--from", savedPod(t), "--root", root, "-f", "-", "-o", "json")
+	if err != nil && ExitCode(err) != ExitNoAnswer {
+		t.Fatal(err)
+	}
+	var r nodeverify.Report
+	if err := json.Unmarshal([]byte(out), &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range r.Containers {
+		if len(r.Containers) != 2 || c.CPUs != "0-19,40-59" && len(c.GPUs) > 0 {
+			t.Errorf("of %d containers, want 2, %s has the CPUs %q", len(r.Containers), c.Container, c.CPUs)
+		}
+	}
+}
+
 func TestVerifyNodeSaysWhatIsWrong(t *testing.T) {
 	from := savedPod(t)
 	for name, tc := range map[string]struct {

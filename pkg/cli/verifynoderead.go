@@ -45,7 +45,14 @@ func (v *verifying) ownContainer(cmd *cobra.Command, root fs.FS) (*nodeverify.Re
 	if err != nil {
 		return nil, inputf("%w", err)
 	}
-	c := &nodeverify.Container{Name: v.container, Processes: processes, RecordErr: errNoPod, ListErr: errOutside, ChoiceErr: errNoAnnotations}
+	on, err := v.surroundings(cmd, root, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	c := &nodeverify.Container{
+		Name: v.container, Processes: processes, RecordErr: errNoPod, ListErr: errOutside, ChoiceErr: errNoAnnotations,
+		Machine: on.machine, Graph: on.graph, GraphErr: on.graphErr, Resource: v.resource,
+	}
 	if nodeverify.Beside(root, v.pid) {
 		c.Listed, c.ListErr = v.list(cmd.Context())
 	}
@@ -57,9 +64,6 @@ func (v *verifying) ownContainer(cmd *cobra.Command, root fs.FS) (*nodeverify.Re
 		if c.Name == "" && len(c.Choice.Containers) == 1 {
 			c.Name = c.Choice.Containers[0].Name
 		}
-	}
-	if err := v.complete(cmd, root, c, nil, nil); err != nil {
-		return nil, err
 	}
 	return &nodeverify.Report{Containers: []*nodeverify.Result{nodeverify.Examine(c, "")}}, nil
 }
@@ -105,14 +109,16 @@ func (v *verifying) pod(cmd *cobra.Command, root fs.FS, name string) (*nodeverif
 	}
 	choice, choiceErr := allocation.Of(pod, pod.Spec.NodeName)
 	record, recordErr := nodeverify.ReadRecord(root, uid, v.resource)
+	on, err := v.surroundings(cmd, root, of.graph, of.graphErr)
+	if err != nil {
+		return nil, err
+	}
 	report := &nodeverify.Report{Namespace: pod.Namespace, Pod: pod.Name, Node: pod.Spec.NodeName}
 	for _, name := range slices.Sorted(maps.Keys(containers)) {
 		c := &nodeverify.Container{
 			Name: name, Processes: containers[name], Choice: choice, ChoiceErr: choiceErr,
 			Recorded: record[name], RecordErr: recordErr, ListErr: errOutside,
-		}
-		if err := v.complete(cmd, root, c, of.graph, of.graphErr); err != nil {
-			return nil, err
+			Machine: on.machine, Graph: on.graph, GraphErr: on.graphErr, Resource: v.resource,
 		}
 		inside := fmt.Sprintf("kubectl exec -n %s %s -c %s -- ", pod.Namespace, pod.Name, name)
 		report.Containers = append(report.Containers, nodeverify.Examine(c, inside))
@@ -167,46 +173,53 @@ func (v *verifying) readSavedPod(cmd *cobra.Command, name string) (*verifiedPod,
 	return &verifiedPod{pod: found[0], graphErr: fmt.Errorf("--from has no NodeGPUTopology %s", found[0].Spec.NodeName)}, nil
 }
 
-// complete adds what is of the machine. in is its graph as the cluster has it, and inErr why it has
-// none.
-func (v *verifying) complete(cmd *cobra.Command, root fs.FS, c *nodeverify.Container, in *input, inErr error) error {
-	var err error
-	if c.Machine, err = nodeverify.ReadMachine(root); err != nil {
-		return inputf("%w", err)
-	}
-	c.Resource = v.resource
-	switch {
-	case v.file != "":
-		return v.readGraph(cmd, c)
-	case in != nil:
-		c.Graph = in.graph
-	default:
-		if c.Graph, c.GraphErr = v.ask(cmd.Context()); c.GraphErr != nil && inErr != nil {
-			c.GraphErr = fmt.Errorf("%w; %w", inErr, c.GraphErr)
-		}
-	}
-	return nil
+// surroundings are what all containers of a machine share.
+type surroundings struct {
+	machine  nodeverify.Machine
+	graph    *nvtopo.Graph
+	graphErr error // why there is none
 }
 
-// readGraph reads the graph of -f. The text of nvidia-smi has no UUIDs; those come from
-// `nvidia-smi -L`.
-func (v *verifying) readGraph(cmd *cobra.Command, c *nodeverify.Container) error {
+// surroundings reads them. in is the machine's graph as the cluster has it, and inErr why it has none.
+func (v *verifying) surroundings(cmd *cobra.Command, root fs.FS, in *input, inErr error) (*surroundings, error) {
+	on := &surroundings{}
+	var err error
+	if on.machine, err = nodeverify.ReadMachine(root); err != nil {
+		return nil, inputf("%w", err)
+	}
+	switch {
+	case v.file != "":
+		on.graph, on.graphErr, err = v.readGraph(cmd)
+		return on, err
+	case in != nil:
+		on.graph = in.graph
+	default:
+		if on.graph, on.graphErr = v.ask(cmd.Context()); on.graphErr != nil && inErr != nil {
+			on.graphErr = fmt.Errorf("%w; %w", inErr, on.graphErr)
+		}
+	}
+	return on, nil
+}
+
+// readGraph reads the graph of -f; unknown says why the file's graph is not this machine's. The text
+// of nvidia-smi has no UUIDs; those come from `nvidia-smi -L`.
+func (v *verifying) readGraph(cmd *cobra.Command) (g *nvtopo.Graph, unknown, err error) {
 	s := source{file: v.file, resource: v.resource}
 	in, err := s.load(cmd)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	c.Graph = in.graph
-	if in.object == nil {
-		listed, err := v.list(cmd.Context())
-		if err != nil {
-			return inputf("%s has no UUIDs: %w", shownName(v.file), err)
-		}
-		if c.GraphErr = identify(c.Graph, listed); c.GraphErr != nil {
-			c.Graph = nil
-		}
+	if in.object != nil {
+		return in.graph, nil, nil
 	}
-	return nil
+	listed, err := v.list(cmd.Context())
+	if err != nil {
+		return nil, nil, inputf("%s has no UUIDs: %w", shownName(v.file), err)
+	}
+	if unknown = identify(in.graph, listed); unknown != nil {
+		return nil, unknown, nil
+	}
+	return in.graph, nil, nil
 }
 
 // ask makes the graph of what nvidia-smi prints.

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/nvtopo/nvtopo/pkg/nodeverify"
 )
@@ -27,9 +28,9 @@ func verificationText(r *nodeverify.Report, wide bool, colours palette) func(io.
 		if r.Pod != "" {
 			fmt.Fprintf(w, "Pod %s/%s on node %s\n\n", r.Namespace, r.Pod, r.Node)
 		}
-		short := func(s string) string { return longUUID.ReplaceAllString(s, "$1") }
+		short := func(s string) string { return longUUID.ReplaceAllString(printable(s), "$1") }
 		if wide {
-			short = func(s string) string { return s }
+			short = printable
 		}
 		for i, c := range r.Containers {
 			if i > 0 {
@@ -55,7 +56,7 @@ func verifiedHead(w io.Writer, c *nodeverify.Result, wide bool, short func(strin
 	if !wide && len(processes) > mostProcesses {
 		processes = append(slices.Clone(processes[:mostProcesses]), fmt.Sprintf("%d more", len(c.Processes)-mostProcesses))
 	}
-	head.row("Processes", strings.Join(processes, ", "))
+	head.row("Processes", printable(strings.Join(processes, ", ")))
 	gpus := cmp.Or(strings.Join(c.GPUs, ", "), "none")
 	if c.By == "" {
 		gpus = "not known"
@@ -84,6 +85,17 @@ func verifiedLines(w io.Writer, c *nodeverify.Result, short func(string) string,
 		fmt.Fprintf(w, "  %s\n", command)
 	}
 	return nil
+}
+
+// printable has a mark in place of what a terminal would act upon. Names of processes and their
+// environments are whatever the owner of a container wrote.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, s)
 }
 
 func verdictColour(p palette, v nodeverify.Verdict) string {
