@@ -40,7 +40,7 @@ threads are beside them. It reads what is on this machine and changes nothing.
 
 With POD, on the node where the pod runs: kubelet's record, the pod's annotation, and
 what the kernel says of the processes of its containers. Only root sees other users'
-environments and pages. With "kubectl debug node", --root /host.
+environments and pages. With "kubectl debug node", --root /host, as root.
 
 Without POD, in a container: of --pid, which is process 1, and of all that it started.
 The annotation is known if --annotations names a file of the downward API.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/eviction"
 	"github.com/nvtopo/nvtopo/pkg/usage"
 )
 
@@ -341,7 +341,7 @@ func (c *Controller) patch(ctx context.Context, n *usage.Node, r *repair) error 
 		return nil
 	}
 	c.recorder.Eventf(r.pod, nil, v1.EventTypeNormal, eventCorrected, actionRepair,
-		"the annotations now say what kubelet gave this pod: %s of node %s", strings.Join(gpusOf(r.to), ", "), n.Name)
+		"the annotations now say what kubelet gave this pod: %s of node %s", eviction.Shortened(gpusOf(r.to)), n.Name)
 	if what := unmet(r.pod, r.to, n); what != "" {
 		requirementsLost.Inc()
 		c.recorder.Eventf(r.pod, nil, v1.EventTypeWarning, eventRequirementLost, actionRepair,

@@ -25,7 +25,7 @@ func bill(p *program, arch string, binary []byte, libc string, o *options) ([]by
 	}
 	sum := sha256.Sum256(binary)
 	main := pkg(p.name, o.version)
-	main.PrimaryPackagePurpose = "CONTAINER"
+	main.PrimaryPackagePurpose = "APPLICATION"
 	main.PackageLicenseDeclared = "Apache-2.0"
 	main.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: hex.EncodeToString(sum[:])}}
 	doc := &spdx.Document{
