@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -17,6 +19,8 @@ import (
 
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode/gpunode"
 	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/cli"
+	"github.com/nvtopo/nvtopo/pkg/nodeverify"
 )
 
 // TestTheChart: scheduler, exporter and node agent run as the pods that Helm makes of the chart, from
@@ -56,6 +60,7 @@ func TestTheChart(t *testing.T) {
 			if n := len(containers[0].Environment); n != gpus {
 				t.Errorf("pod %s has %d GPUs, want %d", pod.Name, n, gpus)
 			}
+			l.verify(t, pod.Name, gpus)
 		}
 	})
 
@@ -88,6 +93,32 @@ func TestTheChart(t *testing.T) {
 			t.Errorf("a pod is %s", pod.Status.Phase)
 		}
 	})
+}
+
+// verify has nvtopo verify-node say of a pod on the real node what kubelet, the annotation and the
+// container say of its GPUs.
+func (l *lab) verify(t *testing.T, pod string, gpus int) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := cli.New("nvtopo")
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"verify-node", pod, "--kubeconfig", l.Cluster.Kubeconfig(), "--root", l.Node.Path("/"), "-o", "json"})
+	if err := cmd.ExecuteContext(t.Context()); err != nil && cli.ExitCode(err) != cli.ExitNoAnswer { // the probe's CPUs may be any
+		t.Fatalf("verify-node %s: %v", pod, err)
+	}
+	var report nodeverify.Report
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil || len(report.Containers) != 1 {
+		t.Fatalf("verify-node %s: %v\n%s", pod, err, out.String())
+	}
+	c := report.Containers[0]
+	if len(c.GPUs) != gpus || c.By != "kubelet's record" {
+		t.Errorf("verify-node %s: GPUs %v by %q, want %d by kubelet's record", pod, c.GPUs, c.By, gpus)
+	}
+	for _, line := range c.Lines {
+		if about := line.Check == "kubelet's record" || line.Check == "visible GPUs"; about && line.Verdict != nodeverify.OK {
+			t.Errorf("verify-node %s: %s: %s, found %s, want %s", pod, line.Check, line.Verdict, line.Found, line.Want)
+		}
+	}
 }
 
 // process is one of the node's.
