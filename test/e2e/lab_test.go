@@ -102,8 +102,8 @@ func fastRetries(fields map[string]any) {
 // printLogs prints the ends of the logs of the programs that tests are about.
 func printLogs(t *testing.T, l *gpunode.Lab) {
 	t.Helper()
-	const tail = 6000 // bytes
-	for _, name := range []string{"node-agent", "device-plugin", "exporter"} {
+	const tail = 20000 // bytes
+	for _, name := range []string{"kubelet", "node-agent", "device-plugin", "exporter"} {
 		text, err := os.ReadFile(l.Node.Log(name))
 		if err == nil {
 			t.Logf("the end of the log of %s:\n%s", name, text[max(0, len(text)-tail):])
