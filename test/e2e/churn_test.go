@@ -47,7 +47,8 @@ type churn struct {
 	looked   int               // pods that ran and were looked at
 	failed   map[string]int    // reason and message -> pods that kubelet refused
 	problems []string
-	last     time.Time // when the last pod was seen running
+	last     time.Time         // when the last pod was seen running
+	unseen   map[string]string // pod -> why it could not be looked at last
 }
 
 // look is what was seen of a pod at once.
@@ -102,6 +103,7 @@ func (c *churn) run(t *testing.T, pods []*v1.Pod, burst int) time.Duration {
 	t.Helper()
 	c.mu.Lock()
 	c.first, c.begun, c.owner, c.failed = map[string]string{}, map[string]look{}, map[string]string{}, map[string]int{}
+	c.unseen = map[string]string{}
 	c.mu.Unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -160,7 +162,7 @@ func (c *churn) served() int {
 func (c *churn) state() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprintf("%d pods looked at, failed: %v, problems: %v", c.looked, c.failed, c.problems)
+	return fmt.Sprintf("%d pods looked at, failed: %v, problems: %v, not to be seen: %v", c.looked, c.failed, c.problems, c.unseen)
 }
 
 // note remembers the allocation that a pod was bound with.
@@ -253,6 +255,7 @@ func (c *churn) watch(ctx context.Context, pod *v1.Pod) (again time.Duration) {
 		return wait
 	}
 	containers, err := c.lab.Observe(ctx, pod)
+	c.noteUnseen(pod.Name, err)
 	switch {
 	case errors.Is(err, realnode.ErrNoReport) || err != nil && c.patient:
 		return soon
@@ -264,6 +267,16 @@ func (c *churn) watch(ctx context.Context, pod *v1.Pod) (again time.Duration) {
 	}
 	c.release(pod, before.containers, containers)
 	return 0
+}
+
+// noteUnseen keeps why a pod could not be looked at, until it can.
+func (c *churn) noteUnseen(pod string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.unseen, pod)
+	if err != nil {
+		c.unseen[pod] = err.Error()
+	}
 }
 
 func (c *churn) problem(what string) {
