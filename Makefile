@@ -180,6 +180,19 @@ test-alerts: $(BIN)/promtool ## promtool's tests of alerts and recording rules, 
 dashboards: ## Write the Grafana dashboards of manifests/dashboards
 	go run -C tools/dashboards . $(CURDIR)/manifests/dashboards
 
+# Where the dashboards are drawn. Go passes over a folder with such a name: an npm package has Go
+# files. Prometheus and Chromium have to be there (Debian: prometheus, chromium).
+PICTURES := out/_pictures
+PROMETHEUS ?= prometheus
+RECORD ?= 10m
+.PHONY: dashboard-pictures
+dashboard-pictures: ## Draw the dashboards of docs/pictures anew with Grafana's own panels, from a churn that a Prometheus records (needs npm; RECORD, PROMETHEUS, CHROMIUM)
+	mkdir -p $(PICTURES) && cp tools/dashboards/pictures/* $(PICTURES)/
+	cd $(PICTURES) && npm ci --ignore-scripts --no-audit --no-fund
+	NVTOPO_RECORD_PROMETHEUS='$(PROMETHEUS)' NVTOPO_RECORD_DURATION=$(RECORD) \
+		NVTOPO_RECORD_SHOW='node $(PICTURES)/draw.mjs manifests/dashboards docs/pictures/dashboards' \
+		go test -v -count=1 -timeout 0 -run '^TestRecording$$' ./test/soak
+
 # The architectures of images, and their names: REGISTRY/nvtopo-scheduler:TAG.
 ARCHS ?= amd64 arm64
 REGISTRY ?=

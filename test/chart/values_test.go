@@ -180,6 +180,22 @@ func TestEveryValueIsInTheSchema(t *testing.T) {
 	}
 }
 
+// TestAConfigurationRestartsTheScheduler: its ConfigMap keeps its name, so that a hash of its content
+// in the pods makes new ones of them; nothing else changes the hash.
+func TestAConfigurationRestartsTheScheduler(t *testing.T) {
+	sum := func(text string) any {
+		t.Helper()
+		return field(t, render(t, text)[deployment], "spec/template/metadata/annotations/checksum~config")
+	}
+	shipped, mine := sum(""), sum("{scheduler: {config: 'kind: KubeSchedulerConfiguration'}}")
+	if other := sum("{scheduler: {config: 'kind: KubeSchedulerConfiguration #'}}"); shipped == mine || mine == other {
+		t.Errorf("the pods of different configurations have the same hash: %v, %v, %v", shipped, mine, other)
+	}
+	if got := sum("{scheduler: {replicas: 3, podAnnotations: {a: b}}, nodeAgent: {mode: strict}}"); got != shipped {
+		t.Errorf("the hash is %v although the configuration is the shipped one, want %v", got, shipped)
+	}
+}
+
 // TestDocumentedValues has Helm render the values that docs/install.md shows.
 func TestDocumentedValues(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(testrig.Repository(), "docs", "install.md"))
