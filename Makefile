@@ -305,6 +305,7 @@ modules: ## Download the modules of make test
 		GOMAXPROCS=16 go -C $$m list -deps tool >/dev/null || exit; done
 	@GOMAXPROCS=16 go -C tools/kueue list -tags $(KUEUE_TAGS) -deps tool >/dev/null
 	@GOMAXPROCS=16 go -C tools/promtool list -tags remove_all_sd -deps tool >/dev/null
+	@go -C tools/prometheus-operator mod download
 
 # vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
 # are downloaded while the generator is compiled, and Kueue and what a real node runs while the
