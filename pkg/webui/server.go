@@ -59,7 +59,7 @@ func New(c Config) (*Server, error) {
 	}
 	return &Server{
 		config:  c,
-		states:  &states{watch: c.Watch, opt: clusterview.Options{Resource: c.Resource}, now: c.Clock.Now},
+		states:  &states{watch: c.Watch, opt: clusterview.Options{Resource: c.Resource}, now: c.Clock.Now, memo: clusterview.NewMemo()},
 		limits:  &limits{callers: cache.NewLRUExpireCacheWithClock(maxCallers, c.Clock), now: c.Clock.Now},
 		viewers: &viewers{of: map[string]int{}},
 		heavy:   make(chan struct{}, maxHeavy),

@@ -67,7 +67,8 @@ type states struct {
 	opt   clusterview.Options
 	now   func() time.Time
 
-	making sync.Mutex // held while a state is made
+	making sync.Mutex        // held while a state is made
+	memo   *clusterview.Memo // guarded by making
 	mu     sync.Mutex
 	last   *state
 }
@@ -107,7 +108,7 @@ func (s *states) fresh() (*state, error) {
 // first version is a time, so that those of an earlier server are none of this one's.
 func (s *states) make(last *state, now time.Time) (*state, error) {
 	snapshot := s.watch.Snapshot()
-	view := clusterview.Of(snapshot.Objects(), s.opt)
+	view := s.memo.Of(snapshot.Objects(), s.opt)
 	w := &snapshot.World
 	pods := documents.WorkloadsOf(view, &documents.Sources{Pods: w.Pods, Namespaces: snapshot.Namespaces, Workloads: w.Workloads})
 	gangs := documents.GangsOf(view, &documents.GangSources{Pods: w.Pods, Groups: w.PodGroups})
