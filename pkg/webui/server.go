@@ -87,6 +87,20 @@ func (s *Server) Run(ctx context.Context) {
 // clock than the machine's.
 func (s *Server) deadline() time.Time { return clock.RealClock{}.Now().Add(writeTimeout) }
 
+// live and ready answer kubelet's probes, which have no token.
+func live(w http.ResponseWriter, _ *http.Request) {
+	_, _ = w.Write([]byte("ok\n")) // nobody is left to tell
+}
+
+// ready says whether the cluster has been read.
+func (s *Server) ready(w http.ResponseWriter, r *http.Request) {
+	if !s.config.Watch.Settled() {
+		refuse(w, r, &Refusal{http.StatusServiceUnavailable, "the cluster is being read", "try again in a moment"})
+		return
+	}
+	live(w, r)
+}
+
 // Handler answers all requests.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
@@ -94,6 +108,8 @@ func (s *Server) Handler() http.Handler {
 		mux.Handle("GET "+path, s.document(d))
 	}
 	mux.Handle("GET /api/v1/stream", http.HandlerFunc(s.stream))
+	mux.HandleFunc("GET /livez", live)
+	mux.HandleFunc("GET /readyz", s.ready)
 	mux.HandleFunc(apiPrefix, func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, &Refusal{http.StatusNotFound, "the API has no such path", "see docs/web-api.md"})
 	})
