@@ -77,7 +77,9 @@ func TestWhatIsRefused(t *testing.T) {
 
 // TestHeadersOfEveryAnswer: no script of a page, no frame, no form.
 func TestHeadersOfEveryAnswer(t *testing.T) {
-	b := newBench(t, sample(t), func(c *Config) { c.Files = pages(map[string]string{"index.html": "<html></html>", "assets/a-1.js": "1"}) })
+	b := newBench(t, sample(t), func(c *Config) {
+		c.Files = pages(map[string]string{"index.html": "<html></html>", "assets/a-1.js": "1"})
+	})
 	for _, path := range []string{"/", "/workloads?state=pending", "/assets/a-1.js", "/assets/gone.js", "/api/v1/cluster", "/api/v1/none", "/favicon.ico"} {
 		answer, _ := b.ask(t, asked{path: path})
 		csp := answer.Header.Get("Content-Security-Policy")

@@ -73,7 +73,7 @@ type GangDetail struct {
 	Members []Member `json:"members"` // by rank
 	// Placement is what the scheduler wrote about it; null if there is nothing that can be read.
 	Placement *gangrequest.Placement `json:"placement"`
-	// Explanation is that of the gang; null if it has no members.
+	// Explanation is that of the gang; null if it has none.
 	Explanation *explain.Explanation `json:"explanation"`
 	Warnings    []string             `json:"warnings"`
 }
@@ -138,29 +138,12 @@ func GangDetailOf(v *clusterview.View, s *GangSources, w *explain.World, namespa
 		}
 		read := gangrequest.Read(g.key, g.group, g.pods)
 		out := &GangDetail{Gang: gangInBrief(v.Tree(), g, read), Levels: v.Levels, Members: membersOf(v, read), Placement: placementOf(g, read), Warnings: append([]string{}, read.Warnings...)}
-		out.Explanation = explainGang(w, g, read)
+		if e, err := explain.GangOf(w, g.key); err == nil { // else the World is of another moment
+			out.Explanation = e
+		}
 		return out
 	}
 	return nil
-}
-
-// explainGang asks about the group, or else about the first member that waits, or is placed.
-func explainGang(w *explain.World, g *gathered, read *gangrequest.Gang) *explain.Explanation {
-	if g.group != nil {
-		if e, err := explain.PodGroup(w, g.key.Namespace, g.key.Name); err == nil {
-			return e
-		}
-	}
-	members := read.Members.Live
-	if len(members) == 0 {
-		return nil
-	}
-	at := max(0, slices.IndexFunc(members, func(p *v1.Pod) bool { return p.Spec.NodeName == "" }))
-	e, err := explain.Pod(w, members[at].Namespace, members[at].Name)
-	if err != nil { // the World is of another moment
-		return nil
-	}
-	return e
 }
 
 func gangInBrief(t *fabric.Tree, g *gathered, read *gangrequest.Gang) Gang {
