@@ -182,11 +182,15 @@ func (v *viewing) server(config *rest.Config) (*viewed, error) {
 	}
 	c := webui.Config{
 		Watch: watch, Ledger: ledger.NewReader(dyn), Resource: v.resource, Version: release.Version(), Clock: v.clock,
-		Events: func(ctx context.Context, namespace, pod string) ([]v1.Event, error) { return eventsOf(ctx, kube, namespace, pod) },
-		Files:  builtPages(),
+		Events: func(ctx context.Context, namespace, pod string) ([]v1.Event, error) {
+			return eventsOf(ctx, kube, namespace, pod)
+		},
+		Files: builtPages(),
 	}
 	if v.byToken {
-		reviewer, err := kubernetes.NewForConfig(config) // with a limit of its own: anybody's requests use it up
+		reviewing := rest.CopyConfig(config) // with a limit of its own: anybody's requests use it up
+		reviewing.QPS, reviewing.Burst = clusterQPS, 2*clusterQPS
+		reviewer, err := kubernetes.NewForConfig(reviewing)
 		if err != nil {
 			return nil, fmt.Errorf("kubeconfig: %w", err)
 		}
