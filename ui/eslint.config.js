@@ -9,11 +9,9 @@ export default tseslint.config(
   js.configs.recommended,
   tseslint.configs.strict,
   jsxA11y.flatConfigs.recommended,
-  reactHooks.configs.flat["recommended-latest"],
+  { files: ["src/**"], ...reactHooks.configs.flat["recommended-latest"] },
   {
     rules: {
-      // The virtualiser returns functions that the compiler cannot memoise; we do not use it.
-      "react-hooks/incompatible-library": "off",
       // What scrolls must be reached by the keyboard.
       "jsx-a11y/no-noninteractive-tabindex": ["error", { roles: ["tabpanel", "region"] }],
       complexity: ["error", 15],

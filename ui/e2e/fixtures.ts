@@ -60,8 +60,11 @@ async function subjectsOf(request: APIRequestContext): Promise<Subjects> {
   };
 }
 
-/** Tests get `subjects`, and fail for each error in the page's console, a violation of the CSP for one. */
-export const test = base.extend<{ consoleErrors: string[] }, { subjects: Subjects }>({
+/**
+ * Tests get `subjects`, and fail for each error in the page's console, a violation of the CSP for
+ * one; where they are `failing`, not for answers that are errors.
+ */
+export const test = base.extend<{ failing: boolean; console: undefined }, { subjects: Subjects }>({
   subjects: [
     async ({ playwright }, use, info) => {
       const request = await playwright.request.newContext({ baseURL: info.project.use.baseURL ?? "" });
@@ -70,12 +73,15 @@ export const test = base.extend<{ consoleErrors: string[] }, { subjects: Subject
     },
     { scope: "worker" },
   ],
-  consoleErrors: [
-    async ({ page }, use) => {
+  failing: [false, { option: true }],
+  console: [
+    async ({ page, failing }, use) => {
       const errors: string[] = [];
-      page.on("console", (m) => m.type() === "error" && errors.push(m.text()));
+      page.on("console", (m) => {
+        if (m.type() === "error" && !(failing && m.text().startsWith("Failed to load resource"))) errors.push(m.text());
+      });
       page.on("pageerror", (e) => errors.push(e.message));
-      await use(errors);
+      await use(undefined);
       expect(errors, "errors in the console").toEqual([]);
     },
     { auto: true },

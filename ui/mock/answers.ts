@@ -124,7 +124,7 @@ export function historyOf(c: MockCluster, namespace: string, name: string): Hist
       );
     }
   }
-  return { pod: `${namespace}/${name}`, entries };
+  return { pod: `${namespace}/${name}`, entries, problems: [] };
 }
 
 export function pools(c: MockCluster): Pool[] {

@@ -71,8 +71,8 @@ class MockServer {
       case "gangs":
         return a ? this.gang(a, b) : { version: this.cluster.version, items: [...this.cluster.gangs.values()] };
       case "pools":
-        if (a === "bills") return { items: bills(now) };
-        return a === "usage" ? { items: usage(this.cluster) } : { version: this.cluster.version, items: pools(this.cluster) };
+        if (a === "bills") return { items: bills(now), problems: [] };
+        return a === "usage" ? { items: usage(this.cluster), more: 0 } : { version: this.cluster.version, items: pools(this.cluster) };
       case "whoami":
         return { user: "mock", mode: "kubeconfig", version: "mock" };
       default:
@@ -129,8 +129,11 @@ class MockServer {
 function drained(v: ServerResponse): Promise<void> {
   return new Promise((resolve) => {
     if (!v.writableNeedDrain) return resolve();
-    v.once("drain", resolve);
-    v.once("close", resolve);
+    const done = () => {
+      v.off("drain", done).off("close", done);
+      resolve();
+    };
+    v.on("drain", done).on("close", done);
   });
 }
 

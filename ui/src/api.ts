@@ -230,6 +230,8 @@ export interface GangSum {
   crossings: Record<string, number>;
   estimateMillis: number;
   exact: boolean;
+  source: string; // what makes the pods a gang
+  reason: string; // why it cannot be placed, as far as its objects say
 }
 
 export interface Member {
@@ -253,7 +255,9 @@ export interface Placement {
 }
 
 export interface GangDetail extends GangSum {
+  levels: string[]; // that the members' domains are of
   members: Member[];
+  warnings: string[];
   placement: Placement | null;
   explanation: Explanation | null;
 }
@@ -328,14 +332,20 @@ export interface History {
     source: "event" | "condition" | "decision" | "record" | "pod";
     reason: string;
     text: string;
+    count?: number; // of a series of events
     data?: Record<string, unknown> | null;
   }[];
+  problems: string[]; // what could not be read
 }
 
-export interface WhoAmI {
-  user: string;
-  mode: "kubeconfig" | "token";
-  version: string;
+export interface Bills {
+  items: Bill[];
+  problems: string[];
+}
+
+export interface Usage {
+  items: UsageRecord[];
+  more: number; // that are not in items
 }
 
 /** Why a request had no answer, and what to do about it. Status 0: the server was not reached. */

@@ -32,7 +32,8 @@ class Store {
   private readonly listeners = new Set<() => void>();
   private waiting = noneWaiting();
   private scheduled = false;
-  private version = 0; // of the last event that was taken
+  private fetching = false; // changes are kept until the answers are there, and applied to these
+  private version = 0; // where the stream is to go on
   private run: AbortController | null = null;
 
   readonly subscribe = (listener: () => void) => {
@@ -99,10 +100,16 @@ class Store {
   }
 
   private async fetchAll(signal: AbortSignal): Promise<void> {
-    const [cluster, workloads] = await Promise.all([get<Cluster>("cluster", signal), get<Workloads>("workloads", signal)]);
+    this.fetching = true;
     this.waiting = noneWaiting();
-    this.version = Math.min(cluster.version, workloads.version);
-    this.set({ cluster, workloads, gangs: this.live.gangs + 1, pools: this.live.pools + 1 });
+    try {
+      const [cluster, workloads] = await Promise.all([get<Cluster>("cluster", signal), get<Workloads>("workloads", signal)]);
+      this.version = Math.min(cluster.version, workloads.version);
+      this.set({ cluster, workloads, gangs: this.live.gangs + 1, pools: this.live.pools + 1 });
+    } finally {
+      this.fetching = false;
+    }
+    this.schedule();
   }
 
   private take(e: ServerEvent, signal: AbortSignal): void {
@@ -125,7 +132,8 @@ class Store {
         this.set({ pools: this.live.pools + 1 });
         break;
     }
-    this.version = data.version ?? this.version;
+    // Of the events of one version only the last has its number.
+    if (e.id) this.version = Number(e.id);
     this.schedule();
   }
 
@@ -135,7 +143,7 @@ class Store {
     requestAnimationFrame(() => {
       this.scheduled = false;
       const { cluster, workloads } = this.live;
-      if (!cluster || !workloads) return;
+      if (this.fetching || !cluster || !workloads) return;
       const waiting = this.waiting;
       this.waiting = noneWaiting();
       this.set({ cluster: applyNodes(cluster, waiting), workloads: applyWorkloads(workloads, waiting) });

@@ -48,12 +48,12 @@ export function ExplanationView({ explanation: e }: { explanation: Explanation }
 
 function Part({ title, children }: { title: string; children: ReactNode }) {
   return (
-    <section aria-label={title}>
+    <div>
       <Title order={3} size="h6" mt="md" mb={4}>
         {title}
       </Title>
       {children}
-    </section>
+    </div>
   );
 }
 

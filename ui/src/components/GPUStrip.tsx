@@ -25,14 +25,17 @@ export function stripLabel(states: string): string {
   return [...words].map(([word, n]) => `${n} ${word}`).join(", ") || count(0, "GPU");
 }
 
+/** The sign of a state in its colours. It is drawn by the style sheet: not text, whose meaning is said beside it. */
+export function GPUSign({ letter }: { letter: string }) {
+  return <span className={`gpu gpu-${letter}`} data-sign={stateOf(letter).sign} aria-hidden="true" />;
+}
+
 /** A cell for each GPU, with a sign for its state. */
 export function GPUStrip({ states }: { states: string }) {
   return (
     <span className="strip" role="img" aria-label={stripLabel(states)} title={stripLabel(states)}>
       {[...states].map((letter, i) => (
-        <span key={i} className={`gpu gpu-${letter}`}>
-          {stateOf(letter).sign}
-        </span>
+        <GPUSign key={i} letter={letter} />
       ))}
     </span>
   );
@@ -43,7 +46,7 @@ export function GPULegend() {
     <span className="legend" aria-hidden="true">
       {Object.entries(gpuStates).map(([letter, s]) => (
         <span key={letter}>
-          <span className={`gpu gpu-${letter}`}>{s.sign}</span> {s.word}
+          <GPUSign letter={letter} /> {s.word}
         </span>
       ))}
     </span>

@@ -5,7 +5,7 @@ import { linkKind } from "../linkclass";
 import { gpuStates } from "./GPUStrip";
 
 const size = 320;
-const radius = 118;
+const radius = 112;
 const letters = { free: "f", used: "u", degraded: "d", mig: "m", unhealthy: "x" } as const;
 
 /** GPUs on a circle, joined by their links: the faster the wider. */
@@ -40,11 +40,16 @@ export function LinkGraph({ gpus, links, lit }: { gpus: GPU[]; links: Links; lit
               className={`graph-gpu gpu-${letters[g.state]}${lit.includes(g.index) ? " graph-lit" : ""}`}
             >
               <title>{`GPU ${g.index}: ${g.state}${g.pods?.length ? `, ${g.pods.join(", ")}` : ""}`}</title>
-              <circle r={19} />
-              <text y={1}>{g.index}</text>
-              <text y={13} className="graph-sign">
+              <circle r={20} />
+              <text y={-4}>{g.index}</text>
+              <text y={10} className="graph-sign">
                 {gpuStates[letters[g.state]].sign}
               </text>
+              {g.numaNode >= 0 && (
+                <text className="graph-numa" {...outward(i, gpus.length)}>
+                  NUMA {g.numaNode}
+                </text>
+              )}
             </g>
           );
         })}
@@ -95,6 +100,13 @@ function pairsOf(gpus: GPU[], links: Links): Pair[] {
 function place(i: number, n: number): { x: number; y: number } {
   const angle = (2 * Math.PI * (i + 0.5)) / n - Math.PI / 2;
   return { x: size / 2 + radius * Math.cos(angle), y: size / 2 + radius * Math.sin(angle) };
+}
+
+/** From a GPU to where its NUMA node is written. */
+function outward(i: number, n: number): { x: number; y: number } {
+  const { x, y } = place(i, n);
+  const way = 30 / radius;
+  return { x: way * (x - size / 2), y: way * (y - size / 2) };
 }
 
 function ends(a: number, b: number, n: number): { x1: number; y1: number; x2: number; y2: number } {

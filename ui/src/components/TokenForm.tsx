@@ -16,6 +16,7 @@ export function TokenForm({ error }: { error: APIError | null }) {
         onSubmit={(e) => {
           e.preventDefault();
           setToken(token.trim());
+          setText("");
           store.connect();
         }}
       >

@@ -38,6 +38,8 @@ export function VirtualGrid<T>(props: Props<T>) {
   const id = useId();
   const scroll = useRef<HTMLDivElement>(null);
   const [active, setActive] = useState({ key: "", at: 0 });
+  // Its functions cannot be memoised by React's compiler, which is not used here.
+  // eslint-disable-next-line react-hooks/incompatible-library
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroll.current,
@@ -68,14 +70,14 @@ export function VirtualGrid<T>(props: Props<T>) {
   const items = virtual.getVirtualItems();
   const shown = items.some((i) => i.index === at);
   return (
-    // Both roles take the focus.
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex
     <div
       ref={scroll}
       className="grid"
       role={treeRow ? "treegrid" : "grid"}
       aria-label={label}
       aria-rowcount={rows.length + 1}
+      // Both roles take the focus.
+      // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex
       tabIndex={0}
       aria-activedescendant={activeRow && shown ? `${id}-${rowKey(activeRow)}` : undefined}
       onKeyDown={onKeyDown}
@@ -148,7 +150,7 @@ function PlainRow<T>({ id, item, itemKey, index, start, columns, active, selecte
       id={id}
       role="row"
       className={`grid-row${active ? " grid-active" : ""}${selected ? " grid-selected" : ""}`}
-      style={{ transform: `translateY(${start}px)`, height: rowHeight }}
+      style={{ top: start, height: rowHeight }}
       aria-rowindex={index + 2}
       aria-selected={selected}
       aria-level={level}

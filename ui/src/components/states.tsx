@@ -1,22 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-import { Alert, Button, Paper, Skeleton, Stack, Text } from "@mantine/core";
+import { Button, Paper, Skeleton, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 
 import type { APIError } from "../api";
 
+/** Something that the reader should know of what the page shows. */
+export function Notice({ title, children }: { title: string; children?: ReactNode }) {
+  return (
+    <div className="notice" role="note">
+      <b>{title}</b>
+      {children && <div>{children}</div>}
+    </div>
+  );
+}
+
 /** Says what went wrong and what to do. */
 export function ErrorState({ error, retry }: { error: APIError; retry?: () => void }) {
   return (
-    <Alert color="red" title={error.message} role="alert" variant="outline" className="state">
-      <Stack align="flex-start" gap="xs">
-        {error.hint && <Text size="sm">{error.hint}</Text>}
-        {retry && (
-          <Button size="xs" variant="default" onClick={retry}>
-            Try again
-          </Button>
-        )}
-      </Stack>
-    </Alert>
+    <div className="notice notice-error" role="alert">
+      <b>{error.message}</b>
+      {error.hint && <div>{error.hint}</div>}
+      {retry && (
+        <Button size="xs" variant="default" mt="xs" onClick={retry}>
+          Try again
+        </Button>
+      )}
+    </div>
   );
 }
 

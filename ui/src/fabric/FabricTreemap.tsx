@@ -3,17 +3,18 @@ import { useElementSize } from "@mantine/hooks";
 import type { KeyboardEvent } from "react";
 import { memo, useId, useMemo, useState } from "react";
 
-import { GPUStrip, stripLabel } from "../components/GPUStrip";
+import type { NodeSum } from "../api";
+import { GPUSign, stripLabel } from "../components/GPUStrip";
 import { nearest, sideOf } from "./nearest";
-import type { Shade } from "./shade";
-import { nodeShade, nodeSign, shadeOf } from "./shade";
-import type { Domain, Part } from "./tree";
+import { nodeShade, nodeSign } from "./shade";
+import type { Domain, Part, Target } from "./tree";
+import type { Tile } from "./treemap";
 import { layoutTreemap, sameShape } from "./treemap";
 
 interface Props {
   root: Domain;
   size: number;
-  onOpen: (part: Part) => void;
+  onOpen: (target: Target) => void;
 }
 
 /** A tile for each node in the tiles of its domains. One stop of the Tab key; the arrows move in it. */
@@ -39,13 +40,6 @@ export function FabricTreemap({ root, size, onOpen }: Props) {
     else return;
     e.preventDefault();
   };
-  const open = useMemo(
-    () => (path: string) => {
-      const p = parts.get(path);
-      if (p) onOpen(p);
-    },
-    [parts, onOpen],
-  );
 
   return (
     <div
@@ -60,18 +54,15 @@ export function FabricTreemap({ root, size, onOpen }: Props) {
       {tiles.map((t) => {
         const part = parts.get(t.part.path) ?? t.part;
         return (
-          <Tile
+          <TileView
             key={part.path}
             id={`${id}-${part.path}`}
-            path={part.path}
-            name={part.name}
-            x={t.x}
-            y={t.y}
-            width={t.width}
-            height={t.height}
-            {...faceOf(part, size)}
+            tile={t}
+            size={size}
+            node={part.kind === "node" ? part.node : undefined}
+            domain={part.kind === "domain" ? domainSigns(part, size) : ""}
             active={t === current}
-            open={open}
+            onOpen={onOpen}
           />
         );
       })}
@@ -97,49 +88,24 @@ function byPath(root: Domain): Map<string, Part> {
   return all;
 }
 
-interface Face {
-  shade: Shade | "domain";
-  sign: string;
-  states: string;
-  label: string;
+function domainSigns(d: Domain, size: number): string {
+  return `${d.totals.slots[size] ?? 0}/${d.totals.capacity[size] ?? 0}`;
 }
 
-function faceOf(part: Part, size: number): Face {
-  const free = part.totals.slots[size] ?? 0;
-  const capacity = part.totals.capacity[size] ?? 0;
-  const slots = `${free} of ${capacity} slots of ${size} free`;
-  if (part.kind === "domain") {
-    return {
-      shade: "domain",
-      sign: `${free}/${capacity}`,
-      states: "",
-      label: `${part.level} ${part.name}, ${part.totals.nodes} nodes, ${slots}`,
-    };
-  }
-  const { node } = part;
-  const why = node.noGraph || node.closed;
-  return {
-    shade: node.noGraph || node.closed ? nodeShade(node, size) : shadeOf(free, capacity),
-    sign: nodeSign(node, size),
-    states: node.states,
-    label: `${node.name}: ${why || slots}; ${stripLabel(node.states)}${node.model ? `; ${node.model}` : ""}`,
-  };
-}
-
-interface TileProps extends Face {
+interface TileProps {
   id: string;
-  path: string;
-  name: string;
-  x: number;
-  y: number;
-  width: number;
-  height: number;
+  tile: Tile;
+  size: number;
+  node: NodeSum | undefined; // as it is now; undefined for a domain
+  domain: string; // free and all slots of a domain
   active: boolean;
-  open: (path: string) => void;
+  onOpen: (target: Target) => void;
 }
 
-const Tile = memo(function Tile({ id, path, name, x, y, width, height, shade, sign, states, label, active, open }: TileProps) {
-  const named = width >= 74 && height >= 34;
+// Rendered again only if its node is another object, or its domain has other numbers.
+const TileView = memo(function TileView({ id, tile, size, node, domain, active, onOpen }: TileProps) {
+  const { part, x, y, width, height } = tile;
+  const { shade, sign, label } = node ? nodeFace(node, size) : domainFace(part, domain, size);
   return (
     // Keys are handled by the map, which has the focus.
     // eslint-disable-next-line jsx-a11y/click-events-have-key-events, jsx-a11y/interactive-supports-focus
@@ -150,20 +116,46 @@ const Tile = memo(function Tile({ id, path, name, x, y, width, height, shade, si
       aria-label={label}
       title={label}
       className={`tile shade-${shade}${active ? " tile-active" : ""}`}
-      style={{ transform: `translate(${x}px, ${y}px)`, width, height }}
-      onClick={() => open(path)}
+      style={{ left: x, top: y, width, height }}
+      onClick={() => onOpen(part)}
     >
-      {shade === "domain" ? (
-        <span className="tile-title">
-          {name} {width > 110 && <span className="dim">{sign}</span>}
-        </span>
+      {node ? (
+        <NodeInside node={node} sign={sign} width={width} height={height} />
       ) : (
-        <>
-          {named && <span className="tile-name">{name}</span>}
-          <span className={named ? "tile-sign" : "tile-only"}>{sign}</span>
-          {named && height >= 60 && width >= 15 * states.length && <GPUStrip states={states} />}
-        </>
+        <span className="tile-title">
+          {part.name} {width > 110 && <span className="dim">{sign}</span>}
+        </span>
       )}
     </div>
   );
 });
+
+function NodeInside({ node, sign, width, height }: { node: NodeSum; sign: string; width: number; height: number }) {
+  if (width < 66 || height < 34) return <span className="tile-only">{sign}</span>;
+  return (
+    <>
+      <span className="tile-name">{node.name}</span>
+      <span className="tile-sign">{sign}</span>
+      {height >= 84 && (
+        <span className="strip tile-strip">
+          {[...node.states].map((letter, i) => (
+            <GPUSign key={i} letter={letter} />
+          ))}
+        </span>
+      )}
+    </>
+  );
+}
+
+// A label begins with what is written on the tile.
+
+function nodeFace(n: NodeSum, size: number) {
+  const sign = nodeSign(n, size);
+  const why = n.noGraph || n.closed || `of ${n.capacity[size] ?? 0} slots of ${size} free`;
+  return { shade: nodeShade(n, size), sign, label: `${n.name} ${sign} ${why}; ${stripLabel(n.states)}${n.model ? `; ${n.model}` : ""}` };
+}
+
+function domainFace(part: Part, sign: string, size: number) {
+  const level = part.kind === "domain" ? part.level : "";
+  return { shade: "domain", sign, label: `${part.name} ${sign} slots of ${size} free, ${level} of ${part.totals.nodes} nodes` };
+}

@@ -25,6 +25,9 @@ export interface Leaf {
 
 export type Part = Domain | Leaf;
 
+/** What is opened by a click on a part. */
+export type Target = Pick<Part, "kind" | "name" | "path">;
+
 export interface Totals {
   nodes: number;
   gpus: number;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import { Alert, Anchor, Breadcrumbs, List, NativeSelect, SegmentedControl } from "@mantine/core";
+import { Anchor, Breadcrumbs, List, NativeSelect, SegmentedControl } from "@mantine/core";
 import { useCallback, useMemo } from "react";
 import { Link, useLocation } from "wouter";
 
@@ -10,7 +10,7 @@ import { FabricTree } from "../fabric/FabricTree";
 import { FabricTreemap } from "../fabric/FabricTreemap";
 import { ShadeLegend } from "../fabric/ShadeLegend";
 import { SupplyTable } from "../fabric/SupplyTable";
-import type { Part } from "../fabric/tree";
+import type { Target } from "../fabric/tree";
 import { buildTree, find, matching } from "../fabric/tree";
 import { useLive } from "../live";
 import { nodePath, useParams } from "../url";
@@ -35,7 +35,7 @@ function Fabric({ cluster }: { cluster: Cluster }) {
     [cluster.nodes, cluster.levels, text, within],
   );
   const open = useCallback(
-    (part: Part) => {
+    (part: Target) => {
       if (part.kind === "node") navigate(nodePath(part.name));
       else setParams({ in: part.path });
     },
@@ -121,7 +121,7 @@ function Path({ within }: { within: string }) {
 function Problems({ problems }: { problems: string[] }) {
   if (problems.length === 0) return null;
   return (
-    <Alert color="yellow" variant="outline" p="xs">
+    <div className="notice" role="note">
       <details>
         <summary>
           {problems.length === 1 ? problems[0] : `${problems.length} problems: what of labels, ClusterTopology and graphs does not count`}
@@ -132,6 +132,6 @@ function Problems({ problems }: { problems: string[] }) {
           ))}
         </List>
       </details>
-    </Alert>
+    </div>
   );
 }

@@ -7,7 +7,7 @@ import { ExplanationView } from "../components/ExplanationView";
 import { DataTable } from "../components/DataTable";
 import { NodeLink, PodLink } from "../components/links";
 import { PageTitle } from "../components/PageTitle";
-import { EmptyState, ErrorState, Loading } from "../components/states";
+import { EmptyState, ErrorState, Loading, Notice } from "../components/states";
 import type { Segment } from "../gang";
 import { crossingsText, millis, segmentsOf } from "../gang";
 import { useLive } from "../live";
@@ -16,21 +16,24 @@ import { useFetched } from "../useFetched";
 /** One gang: its members by rank on the fabric, what they cross, what a collective is estimated to take. */
 export function GangPage({ name }: { name: string }) {
   const version = useLive((l) => l.gangs);
-  const levels = useLive((l) => l.cluster?.levels) ?? [];
   const { value: gang, error, retry } = useFetched<GangDetail>(objectPath("gangs", name), version);
   return (
     <>
       <PageTitle text={`Gang ${name}`} />
       {error && <ErrorState error={error} retry={retry} />}
-      {gang ? <Detail gang={gang} levels={levels} /> : !error && <Loading />}
+      {gang ? <Detail gang={gang} /> : !error && <Loading />}
     </>
   );
 }
 
-function Detail({ gang, levels }: { gang: GangDetail; levels: string[] }) {
-  const segments = segmentsOf(gang.members, levels);
+function Detail({ gang }: { gang: GangDetail }) {
+  const segments = segmentsOf(gang.members, gang.levels);
   return (
     <>
+      {gang.warnings.map((w) => (
+        <Notice key={w} title={w} />
+      ))}
+      {gang.reason && <Notice title="It cannot be placed">{gang.reason}</Notice>}
       <Facts gang={gang} />
       <section aria-label="Members on the fabric">
         <Title order={2} size="h5">
@@ -61,6 +64,7 @@ function Facts({ gang }: { gang: GangDetail }) {
   const estimates = Object.entries(gang.placement?.estimateMs ?? {}).filter(([, v]) => Number(v) > 0);
   const facts: [string, string][] = [
     ["State", gang.state],
+    ["Made by", gang.source],
     ["Members placed", `${gang.placed} of ${gang.have}`],
     ["Start together", String(gang.minimum)],
     ["All within one", gang.level || "–"],

@@ -74,7 +74,7 @@ const columns: Column<GangSum>[] = [
   },
   { key: "members", title: "Members", width: "84px", narrow: "70px", right: true, cell: (g) => `${g.placed}/${g.have}` },
   { key: "minimum", title: "Minimum", width: "84px", right: true, cell: (g) => g.minimum },
-  { key: "level", title: "Within one", width: "90px", cell: (g) => g.level || "–" },
+  { key: "level", title: "Within one", width: "100px", cell: (g) => g.level || "–" },
   {
     key: "domains",
     title: "Domains",

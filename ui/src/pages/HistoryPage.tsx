@@ -5,7 +5,7 @@ import type { History } from "../api";
 import { fullName, objectPath } from "../api";
 import { PodLink } from "../components/links";
 import { PageTitle } from "../components/PageTitle";
-import { EmptyState, ErrorState, Loading } from "../components/states";
+import { EmptyState, ErrorState, Loading, Notice } from "../components/states";
 import { utc } from "../format";
 import { useLive } from "../live";
 import { useFetched } from "../useFetched";
@@ -28,6 +28,9 @@ export function HistoryPage({ name }: { name: string }) {
         <PodLink name={name} />
       </PageTitle>
       {error && <ErrorState error={error} retry={retry} />}
+      {value?.problems.map((p) => (
+        <Notice key={p} title={p} />
+      ))}
       {value ? <Entries history={value} /> : !error && <Loading />}
     </>
   );
@@ -48,7 +51,11 @@ function Entries({ history }: { history: History }) {
           bullet={<span aria-hidden="true">{sources[e.source].sign}</span>}
           title={
             <>
-              {e.reason} <span className="dim">{sources[e.source].word}</span>
+              {e.reason}{" "}
+              <span className="dim">
+                {sources[e.source].word}
+                {(e.count ?? 1) > 1 && `, ${e.count} times`}
+              </span>
             </>
           }
         >

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-import { Alert, Anchor, Table, Text, Title } from "@mantine/core";
+import { Anchor, Table, Text, Title } from "@mantine/core";
 import { useState } from "react";
 import { Link } from "wouter";
 
 import type { GPU, NodeDetail, NodePod, Ring } from "../api";
-import { gpuStates } from "../components/GPUStrip";
+import { GPUSign } from "../components/GPUStrip";
 import { DataTable } from "../components/DataTable";
 import { LinkGraph } from "../components/LinkGraph";
 import { LinkMatrix } from "../components/LinkMatrix";
 import { GangLink, PodLink } from "../components/links";
 import { PageTitle } from "../components/PageTitle";
-import { ErrorState, EmptyState, Loading } from "../components/states";
+import { EmptyState, ErrorState, Loading, Notice } from "../components/states";
 import { gbps, gib } from "../format";
 import { useLive } from "../live";
 import { useFetched } from "../useFetched";
@@ -48,15 +48,11 @@ function Detail({ node }: { node: NodeDetail }) {
   return (
     <>
       {node.noGraph && (
-        <Alert color="yellow" variant="outline" title="Nobody chooses GPUs by this node’s graph">
+        <Notice title="Nobody chooses GPUs by this node’s graph">
           {node.noGraph}. Nothing of it counts as free. See whether nvtopo-exporter runs there.
-        </Alert>
+        </Notice>
       )}
-      {node.closed && (
-        <Alert color="yellow" variant="outline" title="Nothing goes to this node">
-          {node.closed}
-        </Alert>
-      )}
+      {node.closed && <Notice title="Nothing goes to this node">{node.closed}</Notice>}
       {gpus.length === 0 ? (
         <EmptyState title="The node reports no GPUs.">Install nvtopo-exporter there; it publishes the node’s link graph.</EmptyState>
       ) : (
@@ -85,7 +81,7 @@ function Detail({ node }: { node: NodeDetail }) {
 
 function Rings({ rings, largest }: { rings: Ring[]; largest: Ring | null }) {
   return (
-    <Table aria-label="Best free rings" withRowBorders={false}>
+    <Table aria-label="Best free rings" withRowBorders={false} w="auto">
       <Table.Tbody>
         <Table.Tr>
           <Table.Th scope="row">Largest free linked group</Table.Th>
@@ -163,7 +159,7 @@ function GPUTable({ gpus }: { gpus: GPU[] }) {
           <Table.Tr key={g.uuid}>
             <Table.Th scope="row">{g.index}</Table.Th>
             <Table.Td>
-              <span className={`gpu gpu-${letters[g.state]}`}>{gpuStates[letters[g.state]].sign}</span> {g.state}
+              <GPUSign letter={letters[g.state]} /> {g.state}
               {g.reason && `, ${g.reason}`}
             </Table.Td>
             <Table.Td>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-import { Alert, Table, Tabs, Text, Title } from "@mantine/core";
+import { Table, Tabs, Text, Title } from "@mantine/core";
 
-import type { Bill, Pool, Share, UsageRecord } from "../api";
+import type { Bill, Bills as BillList, Pool, Share, Usage as UsageList } from "../api";
 import { Bar } from "../components/Bar";
 import { DataTable } from "../components/DataTable";
 import { NodeLink, PodLink } from "../components/links";
 import { PageTitle } from "../components/PageTitle";
-import { EmptyState, ErrorState, Loading } from "../components/states";
+import { EmptyState, ErrorState, Loading, Notice } from "../components/states";
 import { count, utc } from "../format";
 import { useLive } from "../live";
 import { useParams } from "../url";
@@ -96,9 +96,9 @@ function PoolSection({ pool, text }: { pool: Pool; text: string }) {
         {states && `, ${states.failed} failed, ${states.maintenance} in maintenance`}; {s.readyNodes} of {count(s.nodes, "node")} ready
       </Text>
       {alarms.map((c) => (
-        <Alert key={c.type} color="yellow" variant="outline" p="xs" title={`${c.type}: ${c.reason ?? c.status}`}>
+        <Notice key={c.type} title={`${c.type}: ${c.reason ?? c.status}`}>
           {c.message}
-        </Alert>
+        </Notice>
       ))}
       <DataTable
         label={`Shares of ${metadata.name}`}
@@ -137,7 +137,7 @@ function ShareRow({ share: s }: { share: Share }) {
 }
 
 function Usage({ text }: { text: string }) {
-  const answer = useFetched<{ items: UsageRecord[] }>(
+  const answer = useFetched<UsageList>(
     "pools/usage",
     useLive((l) => l.pools),
   );
@@ -148,37 +148,41 @@ function Usage({ text }: { text: string }) {
         A session is a pod’s hold of devices, from its binding to the end of its last container.
       </EmptyState>
     );
+  const more = answer.value?.more ?? 0;
   return (
     missing(answer) ?? (
-      <DataTable
-        label="Sessions of this month"
-        head={["Tenant", "Pod", "Pool", "Node", "Resource", "Quantity", "Start", "End", "Cost"]}
-        tall
-      >
-        {records.map((r) => (
-          <Table.Tr key={r.metadata.name}>
-            <Table.Td>{r.spec.tenant}</Table.Td>
-            <Table.Td>
-              <PodLink name={r.spec.pod.includes("/") ? r.spec.pod : `${r.spec.tenant}/${r.spec.pod}`} />
-            </Table.Td>
-            <Table.Td>{r.spec.pool}</Table.Td>
-            <Table.Td>
-              <NodeLink name={r.spec.node} />
-            </Table.Td>
-            <Table.Td>{[r.spec.resource, r.spec.model].filter(Boolean).join(", ")}</Table.Td>
-            <Table.Td>{r.spec.quantity}</Table.Td>
-            <Table.Td>{utc(r.spec.start)}</Table.Td>
-            <Table.Td>{r.status?.end ? `${r.status.estimated ? "~" : ""}${utc(r.status.end)}` : "goes on"}</Table.Td>
-            <Table.Td>{r.status?.cost ?? "–"}</Table.Td>
-          </Table.Tr>
-        ))}
-      </DataTable>
+      <>
+        {more > 0 && <Notice title={`${count(more, "older session")} not shown`}>nvtopo pool usage TENANT prints all.</Notice>}
+        <DataTable
+          label="Sessions of this month"
+          head={["Tenant", "Pod", "Pool", "Node", "Resource", "Quantity", "Start", "End", "Cost"]}
+          tall
+        >
+          {records.map((r) => (
+            <Table.Tr key={r.metadata.name}>
+              <Table.Td>{r.spec.tenant}</Table.Td>
+              <Table.Td>
+                <PodLink name={r.spec.pod.includes("/") ? r.spec.pod : `${r.spec.tenant}/${r.spec.pod}`} />
+              </Table.Td>
+              <Table.Td>{r.spec.pool}</Table.Td>
+              <Table.Td>
+                <NodeLink name={r.spec.node} />
+              </Table.Td>
+              <Table.Td>{[r.spec.resource, r.spec.model].filter(Boolean).join(", ")}</Table.Td>
+              <Table.Td>{r.spec.quantity}</Table.Td>
+              <Table.Td>{utc(r.spec.start)}</Table.Td>
+              <Table.Td>{r.status?.end ? `${r.status.estimated ? "~" : ""}${utc(r.status.end)}` : "goes on"}</Table.Td>
+              <Table.Td>{r.status?.cost ?? "–"}</Table.Td>
+            </Table.Tr>
+          ))}
+        </DataTable>
+      </>
     )
   );
 }
 
 function Bills({ text }: { text: string }) {
-  const answer = useFetched<{ items: Bill[] }>(
+  const answer = useFetched<BillList>(
     "pools/bills",
     useLive((l) => l.pools),
   );
@@ -189,11 +193,16 @@ function Bills({ text }: { text: string }) {
     );
   return (
     missing(answer) ?? (
-      <div className="bills">
-        {bills.map((b) => (
-          <BillCard key={b.tenant} bill={b} />
+      <>
+        {answer.value?.problems.map((p) => (
+          <Notice key={p} title={p} />
         ))}
-      </div>
+        <div className="bills">
+          {bills.map((b) => (
+            <BillCard key={b.tenant} bill={b} />
+          ))}
+        </div>
+      </>
     )
   );
 }

@@ -124,7 +124,7 @@ const pod: Column<WorkSum> = {
   narrow: "minmax(120px, 2fr)",
   cell: (w) => <span title={fullName(w)}>{fullName(w)}</span>,
 };
-const gpus: Column<WorkSum> = { key: "gpus", title: "GPUs", width: "52px", narrow: "48px", right: true, cell: (w) => w.gpus };
+const gpus: Column<WorkSum> = { key: "gpus", title: "GPUs", width: "64px", narrow: "64px", right: true, cell: (w) => w.gpus };
 const reason: Column<WorkSum> = {
   key: "reason",
   title: "Reason",
@@ -175,16 +175,15 @@ const shortColumns: Record<WorkState, Column<WorkSum>[]> = {
 function PodDrawer({ pod, close }: { pod: string; close: () => void }) {
   const narrow = useMediaQuery("(max-width: 700px)");
   return (
-    <Drawer
-      opened={pod !== ""}
-      onClose={close}
-      position="right"
-      size={narrow ? "100%" : 640}
-      title={pod}
-      transitionProps={{ duration: 0 }}
-      closeButtonProps={{ "aria-label": "Close" }}
-    >
-      {pod && <PodPanel key={pod} name={pod} />}
-    </Drawer>
+    <Drawer.Root opened={pod !== ""} onClose={close} position="right" size={narrow ? "100%" : 640} transitionProps={{ duration: 0 }}>
+      <Drawer.Overlay />
+      <Drawer.Content>
+        <div className="drawer-head">
+          <Drawer.Title>{pod}</Drawer.Title>
+          <Drawer.CloseButton aria-label="Close" />
+        </div>
+        <Drawer.Body>{pod && <PodPanel key={pod} name={pod} />}</Drawer.Body>
+      </Drawer.Content>
+    </Drawer.Root>
   );
 }
