@@ -15,6 +15,21 @@ function nameAt(c: MockCluster, i: number): string {
   return c.nodes[i % c.nodes.length]?.name ?? "";
 }
 
+/** Of a gang: that of its first member, said of all. */
+export function gangExplanationOf(c: MockCluster, namespace: string, name: string): Explanation | undefined {
+  const gang = c.gangs.get(`${namespace}/${name}`);
+  const first = explanationOf(c, namespace, `${name}-0`);
+  if (!gang || !first) return undefined;
+  const about = { ...first, kind: "PodGroup", name };
+  if (gang.placed === 0) return about;
+  return {
+    ...about,
+    choice: undefined,
+    reason: `${gang.placed} of ${gang.have} members have a node`,
+    evidence: [`all are within one ${gang.level}`],
+  };
+}
+
 function whyThere(c: MockCluster, w: WorkSum): Explanation {
   const set = { ring: w.gpuIndices, linkClass: w.linkClass, bandwidthGBps: w.bandwidthGBps, bestGBps: w.bestGBps, band: 0, numaNodes: [0] };
   const compared: Decision["c"] = [
@@ -51,12 +66,13 @@ function whyThere(c: MockCluster, w: WorkSum): Explanation {
 function whyPending(c: MockCluster, w: WorkSum): Explanation {
   const inTheWay = [...c.works.values()].filter((x) => x.state === "running" && !x.gang).slice(0, 3);
   const first = inTheWay[0] ?? w;
-  const gets = { ring: [0, 1, 2, 3], linkClass: "NV18", bandwidthGBps: 450, bestGBps: 450, band: 0 };
-  const worse = { ring: [0, 3, 2, 1], linkClass: "NV1", bandwidthGBps: 25, bestGBps: 50, band: 2 };
+  const ring = Array.from({ length: w.gpus }, (_, g) => g);
+  const gets = { ring, linkClass: "NV18", bandwidthGBps: 450, bestGBps: 450, band: 0 };
+  const worse = { ring, linkClass: "NV1", bandwidthGBps: 25, bestGBps: 50, band: 2 };
   const taint = "a taint that the pod does not tolerate";
   const blocked = inTheWay.map((x, i) => ({
     node: x.node,
-    free: 2 - (i % 2),
+    free: w.gpus - 1,
     obstacles: [{ cause: "FewLinked", text: "fewer free GPUs joined by NVLink than asked" }],
     blockers: [
       {
@@ -77,8 +93,8 @@ function whyPending(c: MockCluster, w: WorkSum): Explanation {
     cause: w.gang ? "NoDomain" : "FewLinked",
     reason: `${first.node}: ${w.reason}`,
     evidence: [
-      `${first.node}: asks ${w.gpus}, 2 of 6 free`,
-      `${first.node} would give it GPUs 0,1,2,3, NV18, 450 GB/s of 450 if ${first.namespace}/${first.name} went`,
+      `${first.node}: asks ${w.gpus}, ${w.gpus - 1} free`,
+      `${first.node} would give it GPUs ${ring.join(",")}, NV18, 450 GB/s of 450 if ${first.namespace}/${first.name} went`,
     ],
     next: "ask for a lesser nvtopo.dev/min-link, or move those of the named pods that may be moved",
     scheduler: `0/${c.nodes.length} nodes are available: ${c.nodes.length - 3} fewer free GPUs than asked, 3 ${taint}.`,

@@ -6,7 +6,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Connect, Plugin } from "vite";
 
-import { bills, explanationOf, historyOf, pools, usage } from "./answers";
+import { bills, explanationOf, gangExplanationOf, historyOf, pools, usage } from "./answers";
 import { MockCluster } from "./cluster";
 
 // At most so often is something sent, in ms, as by the real server.
@@ -82,7 +82,7 @@ class MockServer {
 
   private gang(namespace: string, name: string): unknown {
     const gang = this.cluster.gangs.get(`${namespace}/${name}`);
-    return gang && { ...gang, explanation: explanationOf(this.cluster, namespace, `${name}-0`) };
+    return gang && { ...gang, explanation: gangExplanationOf(this.cluster, namespace, name) };
   }
 
   private stream(req: IncomingMessage, res: ServerResponse): void {

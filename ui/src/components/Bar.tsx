@@ -21,3 +21,25 @@ export function Bar({ parts, total, marks = [] }: { parts: Part[]; total: number
     </span>
   );
 }
+
+/** What the parts of bars mean, and the mark over them. */
+export function BarLegend({ kinds, mark }: { kinds: [Part["kind"], string][]; mark: string }) {
+  return (
+    <div className="legend">
+      {kinds.map(([kind, word]) => (
+        <span key={kind}>
+          <span className="bar bar-sample">
+            <span className={`bar-part bar-all bar-${kind}`} />
+          </span>{" "}
+          {word}
+        </span>
+      ))}
+      <span>
+        <span className="bar bar-sample">
+          <span className="bar-mark bar-middle" />
+        </span>{" "}
+        {mark}
+      </span>
+    </div>
+  );
+}

@@ -6,7 +6,7 @@ import { memo, useId, useMemo, useState } from "react";
 import type { NodeSum } from "../api";
 import { GPUSign, stripLabel } from "../components/GPUStrip";
 import { nearest, sideOf } from "./nearest";
-import { nodeShade, nodeSign } from "./shade";
+import { nodeShade, nodeSign, shortName } from "./shade";
 import type { Domain, Part, Target } from "./tree";
 import type { Tile } from "./treemap";
 import { layoutTreemap, sameShape } from "./treemap";
@@ -131,12 +131,12 @@ const TileView = memo(function TileView({ id, tile, size, node, domain, active, 
 });
 
 function NodeInside({ node, sign, width, height }: { node: NodeSum; sign: string; width: number; height: number }) {
-  if (width < 66 || height < 34) return <span className="tile-only">{sign}</span>;
+  const name = [node.name, shortName(node.name)].find((n) => width >= 7 * n.length + 6);
+  if (!name || height < 34) return <span className="tile-only">{sign}</span>;
   return (
     <>
-      <span className="tile-name">{node.name}</span>
-      <span className="tile-sign">{sign}</span>
-      {height >= 84 && (
+      <span className="tile-name">{name}</span> <span className="tile-sign">{sign}</span>
+      {height >= 84 && width >= 66 && (
         <span className="strip tile-strip">
           {[...node.states].map((letter, i) => (
             <GPUSign key={i} letter={letter} />
@@ -147,7 +147,7 @@ function NodeInside({ node, sign, width, height }: { node: NodeSum; sign: string
   );
 }
 
-// A label begins with what is written on the tile.
+// A label has what is written on the tile.
 
 function nodeFace(n: NodeSum, size: number) {
   const sign = nodeSign(n, size);

@@ -20,6 +20,11 @@ export function nodeShade(n: NodeSum, size: number): Shade {
   return shadeOf(n.slots[size] ?? 0, n.capacity[size] ?? 0);
 }
 
+/** The end of a name, for where there is no room for all: "-004" of "h100-004". */
+export function shortName(name: string): string {
+  return name.slice(Math.max(0, name.lastIndexOf("-")));
+}
+
 /** What is written on a node: its free slots, or a sign where they do not count. */
 export function nodeSign(n: NodeSum, size: number): string {
   if (n.noGraph) return "?";

@@ -50,7 +50,7 @@ function Detail({ gang }: { gang: GangDetail }) {
       {gang.explanation && (
         <section aria-label="Explanation">
           <Title order={2} size="h5">
-            {gang.placed < gang.minimum ? "Why it waits" : "Where it is"}
+            Explanation
           </Title>
           <ExplanationView explanation={gang.explanation} />
         </section>

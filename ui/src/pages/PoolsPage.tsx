@@ -2,7 +2,7 @@
 import { Table, Tabs, Text, Title } from "@mantine/core";
 
 import type { Bill, Bills as BillList, Pool, Share, Usage as UsageList } from "../api";
-import { Bar } from "../components/Bar";
+import { Bar, BarLegend } from "../components/Bar";
 import { DataTable } from "../components/DataTable";
 import { NodeLink, PodLink } from "../components/links";
 import { PageTitle } from "../components/PageTitle";
@@ -68,7 +68,24 @@ function Shares({ text }: { text: string }) {
         Create a ComputePool: which nodes it has, and what each tenant is guaranteed. See docs/pools.md.
       </EmptyState>
     );
-  return missing(answer) ?? pools.map((p) => <PoolSection key={p.metadata.name} pool={p} text={text} />);
+  return (
+    missing(answer) ?? (
+      <>
+        <BarLegend
+          kinds={[
+            ["used", "allocated or used"],
+            ["borrowed", "borrowed"],
+            ["reserved", "reserved"],
+            ["bad", "failed or in maintenance"],
+          ]}
+          mark="guaranteed"
+        />
+        {pools.map((p) => (
+          <PoolSection key={p.metadata.name} pool={p} text={text} />
+        ))}
+      </>
+    )
+  );
 }
 
 function PoolSection({ pool, text }: { pool: Pool; text: string }) {
@@ -115,8 +132,8 @@ function PoolSection({ pool, text }: { pool: Pool; text: string }) {
 function ShareRow({ share: s }: { share: Share }) {
   return (
     <Table.Tr>
-      <Table.Th scope="row">{s.tenant ?? "–"}</Table.Th>
-      <Table.Td>{s.queue ?? "–"}</Table.Td>
+      <Table.Th scope="row">{s.tenant ?? "all"}</Table.Th>
+      <Table.Td>{s.queue ?? "all"}</Table.Td>
       <Table.Td className="share">
         <Bar
           total={Math.max(s.limit, s.used, s.guaranteed, 1)}

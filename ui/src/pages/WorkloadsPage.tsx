@@ -174,9 +174,16 @@ const shortColumns: Record<WorkState, Column<WorkSum>[]> = {
 
 function PodDrawer({ pod, close }: { pod: string; close: () => void }) {
   const narrow = useMediaQuery("(max-width: 700px)");
+  const wide = useMediaQuery("(min-width: 1200px)"); // the list stays readable beside it
   return (
-    <Drawer.Root opened={pod !== ""} onClose={close} position="right" size={narrow ? "100%" : 640} transitionProps={{ duration: 0 }}>
-      <Drawer.Overlay />
+    <Drawer.Root
+      opened={pod !== ""}
+      onClose={close}
+      position="right"
+      size={narrow ? "100%" : wide ? "50%" : 640}
+      transitionProps={{ duration: 0 }}
+    >
+      <Drawer.Overlay backgroundOpacity={wide ? 0 : 0.5} />
       <Drawer.Content>
         <div className="drawer-head">
           <Drawer.Title>{pod}</Drawer.Title>
