@@ -59,7 +59,7 @@ function whyThere(c: MockCluster, w: WorkSum): Explanation {
         no: { StaleGraph: 1, FewGPUs: 40 },
       },
     },
-    ...(w.gang ? { gang: { name: w.gang, minimum: 6, have: 6, placed: 6, level: "spine" } } : {}),
+    ...(w.gang ? { gang: { name: w.gang, minimum: 8, have: 8, placed: 8, level: "spine" } } : {}),
   };
 }
 

@@ -63,8 +63,8 @@ export class MockCluster {
   /** One gang on whole machines, that crosses a rack, and one that waits. */
   private addGangs(): void {
     const members: Member[] = this.nodes
-      .filter((n) => n.machine.gpus === 8 && !n.closed && !n.noGraph && !n.letters.includes("x") && n.domains.length > 0)
-      .slice(0, 6)
+      .filter((n) => n.machine.prefix === "h100" && !n.closed && !n.noGraph && !n.letters.includes("x") && n.domains.length > 0)
+      .slice(0, 8)
       .map((n, rank) => {
         const name = `llm-${rank}`;
         const gpus = n.letters.map((_, g) => g);

@@ -35,7 +35,7 @@ export function ExplanationView({ explanation: e }: { explanation: Explanation }
       <Candidates list={e.candidates ?? []} />
       <Refusals list={e.refusals ?? []} />
       <Relaxations list={e.relaxations ?? []} />
-      {e.gang && <GangPart gang={e.gang} />}
+      {e.gang && e.kind !== "PodGroup" && <GangPart gang={e.gang} />}
       {e.choice && <ChoicePart choice={e.choice} />}
       {e.scheduler && (
         <Part title="What the scheduler wrote on the pod">

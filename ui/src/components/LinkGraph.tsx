@@ -105,8 +105,7 @@ function place(i: number, n: number): { x: number; y: number } {
 /** From a GPU to where its NUMA node is written. */
 function outward(i: number, n: number): { x: number; y: number } {
   const { x, y } = place(i, n);
-  const way = 30 / radius;
-  return { x: way * (x - size / 2), y: way * (y - size / 2) };
+  return { x: (44 / radius) * (x - size / 2), y: (30 / radius) * (y - size / 2) };
 }
 
 function ends(a: number, b: number, n: number): { x1: number; y1: number; x2: number; y2: number } {

@@ -84,6 +84,11 @@ describe("the treemap", () => {
       }
     }
   });
+  it("gives a small domain room for its name", () => {
+    const many = Array.from({ length: 99 }, (_, i) => node(`n${i}`, ["s0", `r${i % 9}`]));
+    const lone = layoutTreemap(buildTree([...many, node("lone", [])], levels), 1200, 600).find((t) => t.part.name === nowhere);
+    expect(lone?.width).toBeGreaterThan(70);
+  });
   it("stays where it is while only what is free changes", () => {
     const busy = nodes.map((n) => ({ ...n, used: 8, free: 0 }));
     expect(sameShape(buildTree(nodes, levels), buildTree(busy, levels))).toBe(true);

@@ -28,7 +28,9 @@ export function layoutTreemap(root: Domain, width: number, height: number): Tile
     p.kind === "node" ? Math.max(1, p.node.gpus) : 0,
   );
   const least = leastShare * (tree.value ?? 0);
-  for (const child of tree.children ?? []) stretch(child, least);
+  const outermost = tree.children ?? [];
+  for (const child of outermost) stretch(child, least);
+  Object.assign(tree, { value: outermost.reduce((sum, child) => sum + (child.value ?? 0), 0) });
   const place = treemap<Part>()
     .size([width, height])
     .tile(treemapSquarify.ratio(1))

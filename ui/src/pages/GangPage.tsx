@@ -72,7 +72,7 @@ function Facts({ gang }: { gang: GangDetail }) {
     ["Estimate", gang.estimateMillis > 0 ? `${millis(gang.estimateMillis)}, ${gang.exact ? "exact" : "not proven best"}` : "–"],
   ];
   if (gang.placement?.quality) facts.push(["Quality", gang.placement.quality]);
-  for (const [algorithm, ms] of estimates) facts.push([`Estimate, ${algorithm}`, millis(Number(ms))]);
+  if (estimates.length > 0) facts.push(["Estimates", estimates.map(([algorithm, ms]) => `${algorithm} ${millis(Number(ms))}`).join(", ")]);
   return (
     <dl className="facts">
       {facts.map(([name, value]) => (
