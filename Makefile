@@ -205,6 +205,32 @@ images: ## Build container images as OCI layouts with bills of materials into ou
 test-images: ## Tests of make images
 	cd tools/images && $(GOTEST) -count=1 ./...
 
+# The front end of the web view, which ui/embed.go embeds. It is not part of build: without it
+# nvtopo ui serves a page that says how to build it.
+UI_SKIPPED := out/ui-skipped
+
+.PHONY: ui
+ui: ## Build the web view's front end into ui/dist (root: installs nodejs and npm; SKIP_UI=1: not)
+ifeq ($(SKIP_UI),1)
+	@echo "SKIP_UI=1: the front end of the web view was not built"
+else
+	scripts/ui-tools.sh
+	cd ui && npm run --silent build
+endif
+
+# What cannot be downloaded must not fail make test: out/ui-skipped has the reason then.
+.PHONY: test-ui
+test-ui: ## Check, build and test the web view's front end in Chromium (root: installs nodejs, npm, chromium; SKIP_UI=1: not)
+	@rm -f $(UI_SKIPPED)
+ifeq ($(SKIP_UI),1)
+	@echo "SKIP_UI=1: the front end of the web view was neither built nor tested"
+else
+	@mkdir -p $(dir $(UI_SKIPPED)); scripts/ui-tools.sh chromium; code=$$?; \
+	if [ $$code -eq 3 ]; then echo "the front end of the web view was not tested: its packages cannot be downloaded" | tee $(UI_SKIPPED); \
+	elif [ $$code -ne 0 ]; then exit $$code; \
+	else cd ui && npm run --silent check && npm test --silent && npm run --silent build && npm run --silent e2e; fi
+endif
+
 .PHONY: chart
 chart: ## Write the templates of charts/nvtopo from manifests
 	go run -C tools/chart . $(CURDIR)/manifests $(CURDIR)/charts/nvtopo

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the tests look at, found by the API, so that they run on any cluster that has it.
+
+import type { APIRequestContext, Page } from "@playwright/test";
+import { expect, test as base } from "@playwright/test";
+
+import type { Cluster, Explanation, GangSum, WorkSum, Workloads } from "../src/api";
+
+const token = process.env.NVTOPO_UI_TOKEN;
+
+export interface Subjects {
+  cluster: Cluster;
+  node: string; // with GPUs, and pods on them
+  pending: WorkSum; // its explanation names a pod in the way
+  blocker: string; // namespace/name of that pod
+  running: WorkSum;
+  gang: GangSum; // with members that have nodes
+}
+
+async function get<T>(request: APIRequestContext, path: string): Promise<T> {
+  const response = await request.get(`/api/v1/${path}`, token ? { headers: { Authorization: `Bearer ${token}` } } : {});
+  expect(response.status(), path).toBe(200);
+  return response.json() as Promise<T>;
+}
+
+function found<T>(value: T | undefined, what: string): T {
+  if (value === undefined) throw new Error(`the cluster has no ${what}`);
+  return value;
+}
+
+async function subjectsOf(request: APIRequestContext): Promise<Subjects> {
+  const cluster = await get<Cluster>(request, "cluster");
+  const { items } = await get<Workloads>(request, "workloads");
+  let pending: WorkSum | undefined;
+  let blocker: string | undefined;
+  for (const w of items.filter((i) => i.state === "pending")) {
+    const e = await get<Explanation>(request, `explain/pod/${w.namespace}/${w.name}`);
+    blocker = e.candidates?.flatMap((c) => c.blockers ?? [])[0]?.pod;
+    pending = w;
+    if (blocker) break;
+  }
+  const gangs = (await get<{ items: GangSum[] }>(request, "gangs")).items;
+  return {
+    cluster,
+    node: found(
+      cluster.nodes.find((n) => n.used > 1 && n.gpus > 2 && !n.noGraph),
+      "node whose GPUs are used",
+    ).name,
+    pending: found(pending, "pending pod"),
+    blocker: found(blocker, "pending pod with a pod in the way"),
+    running: found(
+      items.find((w) => w.state === "running" && w.gang !== ""),
+      "running member of a gang",
+    ),
+    gang: found(
+      gangs.find((g) => g.placed > 0),
+      "gang that is placed",
+    ),
+  };
+}
+
+/**
+ * Tests get `subjects`, and fail for each error in the page's console, a violation of the CSP for
+ * one; where they are `failing`, not for answers that are errors.
+ */
+export const test = base.extend<{ failing: boolean; console: undefined }, { subjects: Subjects }>({
+  subjects: [
+    async ({ playwright }, use, info) => {
+      const request = await playwright.request.newContext({ baseURL: info.project.use.baseURL ?? "" });
+      await use(await subjectsOf(request));
+      await request.dispose();
+    },
+    { scope: "worker" },
+  ],
+  failing: [false, { option: true }],
+  console: [
+    async ({ page, failing }, use) => {
+      const errors: string[] = [];
+      page.on("console", (m) => {
+        if (m.type() === "error" && !(failing && m.text().startsWith("Failed to load resource"))) errors.push(m.text());
+      });
+      page.on("pageerror", (e) => errors.push(e.message));
+      await use(undefined);
+      expect(errors, "errors in the console").toEqual([]);
+    },
+    { auto: true },
+  ],
+  page: async ({ page }, use) => {
+    if (token) await page.addInitScript((t) => sessionStorage.setItem("nvtopo-token", t), token);
+    await use(page);
+  },
+});
+
+/** Opens a page of the app, and waits until it is live and has what it shows. */
+export async function open(page: Page, path: string): Promise<void> {
+  await page.goto(path);
+  await settled(page);
+}
+
+export async function settled(page: Page): Promise<void> {
+  await expect(page.locator("html")).toHaveAttribute("data-connection", "live");
+  await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
+  await expect(page.locator("[aria-busy=true]")).toHaveCount(0);
+}
+
+/** Each page with what must be on it. */
+export function pagesOf(s: Subjects): { name: string; path: string; shows: string | RegExp }[] {
+  const pod = `${s.pending.namespace}/${s.pending.name}`;
+  return [
+    { name: "fabric-treemap", path: "/", shows: "Fabric map" },
+    { name: "fabric-tree", path: "/?view=tree&size=2", shows: s.cluster.nodes[0]?.name ?? "" },
+    { name: "node", path: `/nodes/${s.node}`, shows: "Link matrix" },
+    { name: "workloads", path: "/workloads", shows: pod },
+    { name: "pod-pending", path: `/workloads?state=pending&pod=${encodeURIComponent(pod)}`, shows: "Nearest nodes" },
+    {
+      name: "pod-running",
+      path: `/workloads?state=running&pod=${encodeURIComponent(`${s.running.namespace}/${s.running.name}`)}`,
+      shows: "Where it is",
+    },
+    { name: "gangs", path: "/gangs", shows: s.gang.name },
+    { name: "gang", path: `/gangs/${s.gang.namespace}/${s.gang.name}`, shows: "Ranks on the fabric" },
+    { name: "pools", path: "/pools", shows: "Guaranteed" },
+    { name: "pools-usage", path: "/pools?tab=usage", shows: "Quantity" },
+    { name: "pools-bills", path: "/pools?tab=bills", shows: "Accrued" },
+    { name: "history", path: `/history/${s.running.namespace}/${s.running.name}`, shows: s.running.node },
+  ];
+}
+
+export { expect };

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the pages say when there is nothing to show, or no server. Answers are replaced in the
+// browser, so these run on any server.
+
+import type { Page } from "@playwright/test";
+
+import type { Cluster } from "../src/api";
+import { expect, open, test } from "./fixtures";
+
+test.use({ failing: true });
+
+async function answer(page: Page, path: string, status: number, body: unknown): Promise<void> {
+  await page.route(`**/api/v1/${path}`, (route) => route.fulfill({ status, json: body }));
+}
+
+test("without GPUs the map says how to install the exporter", async ({ page, subjects }) => {
+  const none: Cluster = { ...subjects.cluster, nodes: [], supply: { nodes: 0, gpus: 0, usedGPUs: 0, freeGPUs: 0, badGPUs: 0, slots: [] } };
+  await answer(page, "cluster", 200, none);
+  await page.route("**/api/v1/stream", (route) => route.abort());
+  await page.goto("/");
+  await expect(page.getByText("No node reports GPUs.")).toBeVisible();
+  await expect(page.getByText("nvtopo-exporter")).toBeVisible();
+});
+
+test("without workloads the page says so", async ({ page }) => {
+  await answer(page, "workloads", 200, {
+    version: 1,
+    moment: "2026-01-01T00:00:00Z",
+    counts: { pending: 0, running: 0, ended: 0, failing: 0 },
+    items: [],
+  });
+  await page.route("**/api/v1/stream", (route) => route.abort());
+  await page.goto("/workloads");
+  await expect(page.getByText("Nothing waits.")).toBeVisible();
+});
+
+test("without pools and gangs in the cluster their pages say what to install", async ({ page, subjects }) => {
+  await answer(page, "cluster", 200, { ...subjects.cluster, features: { pools: false, gangs: false } });
+  await page.goto("/pools");
+  await expect(page.getByText("Pools are not installed")).toBeVisible();
+  await page.goto("/gangs");
+  await expect(page.getByText("no PodGroups")).toBeVisible();
+});
+
+test("a server that asks for a token gets one", async ({ page }) => {
+  let header: string | undefined;
+  await page.route("**/api/v1/**", async (route) => {
+    header = route.request().headers()["authorization"];
+    if (header === "Bearer right") await route.fallback();
+    else await route.fulfill({ status: 401, json: { error: "No token was sent.", hint: "Send one." } });
+  });
+  await page.goto("/");
+  await expect(page.getByText("No token was sent.")).toBeVisible();
+  await page.getByLabel(/^Token/).fill("wrong");
+  await page.getByRole("button", { name: "Use it" }).click();
+  await expect(page.getByText("not accepted")).toBeVisible({ timeout: 5_000 });
+  await page.getByLabel(/^Token/).fill("right");
+  const asked = page.waitForRequest((r) => r.headers()["authorization"] === "Bearer right");
+  await page.getByRole("button", { name: "Use it" }).click();
+  await asked;
+  expect(
+    await page.evaluate(() => ({ kept: sessionStorage.getItem("nvtopo-token"), other: localStorage.getItem("nvtopo-token") })),
+  ).toEqual({
+    kept: "right",
+    other: null,
+  });
+});
+
+test("a server that is gone is asked again, and what was shown stays", async ({ page }) => {
+  await open(page, "/");
+  await page.route("**/api/v1/**", (route) => route.abort());
+  // The stream that is open does not notice a route; a reload does.
+  await page.reload();
+  await expect(page.getByRole("alert")).toContainText("The server cannot be reached.");
+  await page.unrouteAll();
+  await page.getByRole("button", { name: "Try again" }).click();
+  await expect(page.getByRole("heading", { name: "Fabric map" })).toBeVisible();
+});
+
+test("a node and a pod that are not there, and a page that is none", async ({ page }) => {
+  await open(page, "/nodes/no-such-node");
+  await expect(page.getByRole("alert")).toBeVisible();
+  await page.goto("/history/none/none");
+  await expect(page.getByText(/Nothing is known|There is no/)).toBeVisible();
+  await page.goto("/no/such/page");
+  await expect(page.getByText("There is no such page.")).toBeVisible();
+});

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A server of the API for Vite, with a made-up cluster: MOCK_NODES nodes, MOCK_RATE changes a
+// second. GET /mock/burst?changes=N pushes so many changes as fast as viewers take them.
+
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Connect, Plugin } from "vite";
+
+import { bills, explanationOf, gangExplanationOf, historyOf, pools, usage } from "./answers";
+import { MockCluster } from "./cluster";
+
+// At most so often is something sent, in ms, as by the real server.
+const pace = 500;
+
+export function mock(): Plugin {
+  let server: MockServer | undefined;
+  const attach = (middlewares: Connect.Server) => {
+    server ??= new MockServer(Number(process.env.MOCK_NODES ?? 64), Number(process.env.MOCK_RATE ?? 5));
+    middlewares.use(server.handle);
+  };
+  return {
+    name: "nvtopo-mock",
+    configureServer: (s) => attach(s.middlewares),
+    configurePreviewServer: (s) => attach(s.middlewares),
+  };
+}
+
+class MockServer {
+  private readonly cluster: MockCluster;
+  private readonly viewers = new Set<ServerResponse>();
+
+  constructor(nodes: number, rate: number) {
+    this.cluster = new MockCluster(nodes);
+    this.cluster.changedNodes.clear();
+    this.cluster.changedWorks.clear();
+    setInterval(() => {
+      for (let i = 0; i < (rate * pace) / 1000; i++) this.cluster.step();
+      this.send();
+    }, pace).unref();
+  }
+
+  readonly handle = (req: IncomingMessage, res: ServerResponse, next: () => void) => {
+    const url = new URL(req.url ?? "/", "http://mock");
+    if (url.pathname === "/mock/burst") void this.burst(Number(url.searchParams.get("changes")), res);
+    else if (url.pathname === "/api/v1/stream") this.stream(req, res);
+    else if (url.pathname.startsWith("/api/v1/"))
+      this.answer(url.pathname.slice("/api/v1/".length).split("/").map(decodeURIComponent), res);
+    else next();
+  };
+
+  private answer(path: string[], res: ServerResponse): void {
+    const value = this.valueOf(path);
+    res.setHeader("Content-Type", "application/json");
+    res.statusCode = value === undefined ? 404 : 200;
+    res.end(JSON.stringify(value ?? { error: `There is no ${path.join(" ")}.`, hint: "It may have been deleted; go back to the list." }));
+  }
+
+  private valueOf([kind, a = "", b = "", c = ""]: string[]): unknown {
+    const now = new Date().toISOString();
+    switch (kind) {
+      case "cluster":
+        return this.cluster.cluster();
+      case "nodes":
+        return this.cluster.node(a);
+      case "workloads":
+        return this.cluster.workloads();
+      case "explain":
+        return explanationOf(this.cluster, b, c);
+      case "history":
+        return historyOf(this.cluster, a, b);
+      case "gangs":
+        return a ? this.gang(a, b) : { version: this.cluster.version, items: [...this.cluster.gangs.values()] };
+      case "pools":
+        if (a === "bills") return { items: bills(now), problems: [] };
+        return a === "usage" ? { items: usage(this.cluster), more: 0 } : { version: this.cluster.version, items: pools(this.cluster) };
+      case "whoami":
+        return { user: "mock", mode: "kubeconfig", version: "mock" };
+      default:
+        return undefined;
+    }
+  }
+
+  private gang(namespace: string, name: string): unknown {
+    const gang = this.cluster.gangs.get(`${namespace}/${name}`);
+    return gang && { ...gang, explanation: gangExplanationOf(this.cluster, namespace, name) };
+  }
+
+  private stream(req: IncomingMessage, res: ServerResponse): void {
+    res.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
+    const { version } = this.cluster;
+    // What happened between an answer and the stream is not kept, unless nothing did.
+    res.write(event("hello", version, { version, moment: new Date().toISOString() }));
+    this.viewers.add(res);
+    req.on("close", () => this.viewers.delete(res));
+  }
+
+  /** Sends what has changed since the last time; true if all viewers took it at once. */
+  private send(): boolean {
+    const { cluster } = this;
+    const { version, changedNodes, changedWorks } = cluster;
+    const items = [...changedWorks].map((key) => [key, cluster.works.get(key)] as const);
+    const nodes = [...changedNodes].map((name) => cluster.sumOf(name));
+    changedNodes.clear();
+    changedWorks.clear();
+    const moment = new Date().toISOString();
+    const text =
+      event("nodes", version, { version, moment, supply: cluster.supply(), changed: nodes, removed: [] }) +
+      event("workloads", version, {
+        version,
+        counts: cluster.counts(),
+        changed: items.flatMap(([, w]) => w ?? []),
+        removed: items.flatMap(([key, w]) => (w ? [] : [key])),
+      });
+    return [...this.viewers].map((v) => v.write(text)).every(Boolean);
+  }
+
+  /** Changes as if time ran fast: as many in an event as in one of the live stream at 50 changes/s. */
+  private async burst(changes: number, res: ServerResponse): Promise<void> {
+    const perEvent = 25;
+    for (let i = 0; i < changes; i += perEvent) {
+      for (let k = 0; k < perEvent; k++) this.cluster.step();
+      if (!this.send()) await Promise.all([...this.viewers].map(drained));
+      else if (i % 1000 === 0) await new Promise(setImmediate);
+    }
+    res.end(JSON.stringify({ version: this.cluster.version }));
+  }
+}
+
+function drained(v: ServerResponse): Promise<void> {
+  return new Promise((resolve) => {
+    if (!v.writableNeedDrain) return resolve();
+    const done = () => {
+      v.off("drain", done).off("close", done);
+      resolve();
+    };
+    v.on("drain", done).on("close", done);
+  });
+}
+
+function event(name: string, id: number, data: unknown): string {
+  return `event: ${name}\nid: ${id}\ndata: ${JSON.stringify(data)}\n\n`;
+}

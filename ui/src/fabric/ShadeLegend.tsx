@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+import { GPULegend } from "../components/GPUStrip";
+
+const shades: [string, string, string][] = [
+  ["0", "0", "none free"],
+  ["1", "1", "up to ⅓"],
+  ["2", "2", "up to ⅔"],
+  ["3", "3", "more"],
+  ["4", "4", "all free"],
+  ["none", "–", "too small"],
+  ["closed", "×", "closed"],
+  ["noGraph", "?", "no graph that counts"],
+];
+
+/** What colours, patterns and signs of the map mean. */
+export function ShadeLegend({ size }: { size: number }) {
+  return (
+    <div className="legends">
+      <span className="legend" aria-label="Legend">
+        <span>Free slots of {size}:</span>
+        {shades.map(([shade, sign, word]) => (
+          <span key={shade}>
+            <span className={`swatch shade-${shade}`}>{sign}</span> {word}
+          </span>
+        ))}
+      </span>
+      <GPULegend />
+    </div>
+  );
+}
