@@ -189,8 +189,12 @@ func (p *problem) table(at place, u *units, budget []int) *table {
 
 // covers reports whether a table has the codes of a budget.
 func (t *table) covers(budget []int) bool {
-	n := len(budget) - 1
-	return len(t.budget) == n+1 && slices.Equal(t.budget[:n], budget[:n]) && t.budget[n] >= budget[n]
+	for l := range budget {
+		if len(t.budget) != len(budget) || t.budget[l] < budget[l] {
+			return false
+		}
+	}
+	return true
 }
 
 // code is the state in which so many domains may be opened.
@@ -294,6 +298,24 @@ func (c *counting) try(begun []int) {
 		if l == len(c.units)-1 {
 			return
 		}
+		if l == len(c.units)-2 {
+			c.prepare(begun, n+1)
+		}
+	}
+}
+
+// prepare makes one table for all numbers that are still to be tried from n domains of the last
+// level but one on, instead of one for each n.
+func (c *counting) prepare(begun []int, n int) {
+	most := c.limit(begun)
+	if n > most || c.tooMuch {
+		return
+	}
+	u := c.units[len(begun)+1]
+	begun = append(slices.Clone(begun), n)
+	budget := append(slices.Clone(begun), c.limit(begun))
+	if budget[len(begun)-1] = most; !u.tooLarge(budget, c.p.most.table) {
+		c.p.table(c.at, u, budget)
 	}
 }
 
