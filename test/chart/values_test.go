@@ -54,7 +54,7 @@ func TestValues(t *testing.T) {
 		"flags of the web view": {
 			"{ui: {enabled: true, extraArgs: [--v=4]}}", "Deployment nvtopo-system/nvtopo-ui", container + "args", []any{"ui", "--address=:8443", "--require-token", "--v=4"},
 		},
-		"no runtime class":             {"{exporter: {runtimeClassName: ''}}", exporter, pod + "runtimeClassName", nil},
+		"no runtime class": {"{exporter: {runtimeClassName: ''}}", exporter, pod + "runtimeClassName", nil},
 		"a selector beside the default": {
 			"{exporter: {nodeSelector: {pool: gpu}}}", exporter, pod + "nodeSelector", map[string]any{"nvidia.com/gpu.present": "true", "pool": "gpu"},
 		},
