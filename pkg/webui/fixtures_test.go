@@ -149,8 +149,14 @@ type asked struct {
 	host, body   string
 }
 
-// ask sends a request and returns its answer, read.
-func (b *bench) ask(t *testing.T, q asked) (*http.Response, string) {
+// answered is the head of an answer.
+type answered struct {
+	StatusCode int
+	Header     http.Header
+}
+
+// ask sends a request and returns its answer.
+func (b *bench) ask(t *testing.T, q asked) (head answered, body string) {
 	t.Helper()
 	method := q.method
 	if method == "" {
@@ -178,7 +184,7 @@ func (b *bench) ask(t *testing.T, q asked) (*http.Response, string) {
 	if _, err := bufio.NewReader(answer.Body).WriteTo(&text); err != nil {
 		t.Fatal(err)
 	}
-	return answer, text.String()
+	return answered{answer.StatusCode, answer.Header}, text.String()
 }
 
 // get reads a document.

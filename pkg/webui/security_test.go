@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -186,12 +187,7 @@ func TestRightsAreOfWhatIsShown(t *testing.T) {
 		if r.Verb != "list" || r.Namespace != "" {
 			t.Errorf("asked for %s in %q, want list in all namespaces", r.Verb, r.Namespace)
 		}
-		for _, a := range allowed {
-			if a == r.Resource {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(allowed, r.Resource)
 	}
 	b := newBench(t, sample(t), j.byToken)
 	for _, tc := range []struct {

@@ -3,6 +3,7 @@
 package webui
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,7 +77,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Accel-Buffering", "no") // a proxy must not collect events
 	w.WriteHeader(http.StatusOK)
 	v := &viewer{server: s, w: w, r: r, rc: http.NewResponseController(w)}
-	if err := v.follow(st); err != nil {
+	if err := v.follow(r.Context(), st); err != nil {
 		v.bye(err)
 	}
 }
@@ -95,7 +96,7 @@ var errEnds = errors.New("the server ends")
 
 // follow sends events until the viewer goes, may not see more, or the server ends. The error is
 // what the viewer is told.
-func (v *viewer) follow(st *state) error {
+func (v *viewer) follow(ctx context.Context, st *state) error {
 	if err := v.greet(st); err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (v *viewer) follow(st *state) error {
 			return err
 		}
 		select {
-		case <-v.r.Context().Done():
+		case <-ctx.Done():
 			return errEnds
 		case <-st.next:
 			st = v.server.states.current()
@@ -117,7 +118,7 @@ func (v *viewer) follow(st *state) error {
 				return err
 			}
 		case <-review.C():
-			if err := v.review(); err != nil {
+			if err := v.review(ctx); err != nil {
 				return err
 			}
 		}
@@ -164,10 +165,10 @@ func (v *viewer) tell(st *state) error {
 }
 
 // review asks again whether the viewer may see what it is sent.
-func (v *viewer) review() error {
-	c, err := v.server.config.Access.Who(v.r)
+func (v *viewer) review(ctx context.Context) error {
+	c, err := v.server.config.Access.Who(v.r.WithContext(ctx))
 	if err == nil {
-		err = v.server.config.Access.May(v.r.Context(), c, seesPods())
+		err = v.server.config.Access.May(ctx, c, seesPods())
 	}
 	return err
 }

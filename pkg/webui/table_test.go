@@ -88,7 +88,7 @@ func rowsFor(values map[string]int) []row {
 func TestRemovedRowsAreForgottenInTime(t *testing.T) {
 	last := newTable(1)
 	for version := int64(2); version < maxRemoved+500; version++ {
-		last = last.next(version, []row{{key: fmt.Sprint(version), json: []byte("1")}})
+		last = last.next(version, []row{{key: strconv.FormatInt(version, 10), json: []byte("1")}})
 	}
 	if len(last.removed) != maxRemoved {
 		t.Errorf("%d removals are kept, want %d", len(last.removed), maxRemoved)

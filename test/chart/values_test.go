@@ -51,7 +51,10 @@ func TestValues(t *testing.T) {
 		"flags of the exporter":        {"{exporter: {source: 'machine:dgx-h100', extraArgs: [--compact]}}", exporter, container + "args", []any{"--source=machine:dgx-h100", "--compact"}},
 		"flags of the agent that pins": {"{nodeAgent: {pinning: true, extraArgs: [--v=4]}}", agent, container + "args", []any{"--mode=repair", "--nri=pin", "--v=4"}},
 		"flags of the pool controller": {"{pools: {enabled: true, extraArgs: [--v=4]}}", controller, container + "args", []any{"--v=4"}},
-		"no runtime class":             {"{exporter: {runtimeClassName: ''}}", exporter, pod + "runtimeClassName", nil},
+		"flags of the web view": {
+			"{ui: {enabled: true, extraArgs: [--v=4]}}", "Deployment nvtopo-system/nvtopo-ui", container + "args", []any{"ui", "--address=:8443", "--require-token", "--v=4"},
+		},
+		"no runtime class": {"{exporter: {runtimeClassName: ''}}", exporter, pod + "runtimeClassName", nil},
 		"a selector beside the default": {
 			"{exporter: {nodeSelector: {pool: gpu}}}", exporter, pod + "nodeSelector", map[string]any{"nvidia.com/gpu.present": "true", "pool": "gpu"},
 		},

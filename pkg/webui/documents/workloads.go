@@ -86,7 +86,7 @@ func WorkloadsOf(v *clusterview.View, s *Sources) []Workload {
 	}
 	queues := map[string]string{}
 	for i := range s.Workloads {
-		queues[s.Workloads[i].Namespace+"/"+s.Workloads[i].Name] = string(s.Workloads[i].Spec.QueueName)
+		queues[s.Workloads[i].Namespace+"/"+s.Workloads[i].Name] = s.Workloads[i].Spec.QueueName
 	}
 	out := []Workload{}
 	for i := range s.Pods {
