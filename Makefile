@@ -221,11 +221,11 @@ endif
 # What cannot be downloaded must not fail make test: out/ui-skipped has the reason then.
 .PHONY: test-ui
 test-ui: ## Check, build and test the web view's front end in Chromium (root: installs nodejs, npm, chromium; SKIP_UI=1: not)
-	@rm -f $(UI_SKIPPED)
+	@mkdir -p $(dir $(UI_SKIPPED)); rm -f $(UI_SKIPPED)
 ifeq ($(SKIP_UI),1)
-	@echo "SKIP_UI=1: the front end of the web view was neither built nor tested"
+	@echo "SKIP_UI=1: the front end of the web view was neither built nor tested" | tee $(UI_SKIPPED)
 else
-	@mkdir -p $(dir $(UI_SKIPPED)); scripts/ui-tools.sh chromium; code=$$?; \
+	@scripts/ui-tools.sh chromium; code=$$?; \
 	if [ $$code -eq 3 ]; then echo "the front end of the web view was not tested: its packages cannot be downloaded" | tee $(UI_SKIPPED); \
 	elif [ $$code -ne 0 ]; then exit $$code; \
 	else cd ui && npm run --silent check && npm test --silent && npm run --silent build && npm run --silent e2e; fi
@@ -336,11 +336,12 @@ modules: ## Download the modules of make test
 # vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
 # are downloaded while the generator is compiled, and Kueue and what a real node runs while the
 # integration tests wait.
-PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration test-soak test-kubelet tools-idle test-alerts test-chart test-images test-pools $(NODE_TESTS)
+PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration test-soak test-kubelet tools-idle test-alerts test-chart test-images test-ui test-pools $(NODE_TESTS)
 .PHONY: test
-test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node)
+test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node; SKIP_UI=1: without a browser)
 	@MAKE='$(MAKE)' GOTEST='go test -vet=off' scripts/parts.sh $(PARTS)
 	$(SKIPPED)
+	@if [ -e $(UI_SKIPPED) ]; then cat $(UI_SKIPPED); fi
 
 .PHONY: race
 race: ## Tests of concurrent code under the race detector
