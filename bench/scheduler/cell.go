@@ -143,7 +143,7 @@ func (c *cluster) cell(ctx context.Context, o *options, p *plan) (_ *Cell, err e
 	if err != nil {
 		return nil, err
 	}
-	if err := c.createPods(ctx, p.workload.waitingPods(config.schedulerName)); err != nil {
+	if err := c.createWaiting(ctx, o, p, config); err != nil {
 		return nil, err
 	}
 	if err := c.createPods(ctx, p.workload.pods(p.pods, o.Seed, config.schedulerName)); err != nil {

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,10 +15,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/nvtopo/nvtopo/bench/internal/fleet"
 	"github.com/nvtopo/nvtopo/bench/internal/report"
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
@@ -81,6 +84,46 @@ func (w *workload) waitingPods(scheduler string) []*v1.Pod {
 		pods = append(pods, pod)
 	}
 	return pods
+}
+
+// createWaiting makes the pods that wait beside the workload's, and has a scheduler try them until
+// each says why it waits. So what a pod costs once, when it begins to wait, is before the window.
+func (c *cluster) createWaiting(ctx context.Context, o *options, p *plan, config *configuration) (err error) {
+	pods := p.workload.waitingPods(config.schedulerName)
+	if len(pods) == 0 {
+		return nil
+	}
+	if err := c.createPods(ctx, pods); err != nil {
+		return err
+	}
+	log := &devcluster.Tail{File: o.log}
+	s, err := c.StartScheduler(ctx, schedulerOptions(o, p, config, log))
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, log)
+	}
+	defer func() { err = errors.Join(err, s.Kill()) }()
+	told := 0
+	err = wait.PollUntilContextTimeout(ctx, settlePoll, settleLimit, true, func(ctx context.Context) (bool, error) {
+		list, err := c.kube.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return false, err // wrapped below
+		}
+		told = 0
+		for i := range list.Items {
+			if slices.ContainsFunc(list.Items[i].Status.Conditions, saysWhy) {
+				told++
+			}
+		}
+		return told == len(pods), nil
+	})
+	if err != nil {
+		return fmt.Errorf("%d of %d waiting pods say why: %w\n%s", told, len(pods), err, log)
+	}
+	return nil
+}
+
+func saysWhy(c v1.PodCondition) bool {
+	return c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable
 }
 
 // scrapePlans reads how long plans took that found places.

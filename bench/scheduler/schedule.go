@@ -38,9 +38,7 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 	defer w.stop()
 	log := &devcluster.Tail{File: o.log}
 	start := time.Now()
-	s, err := c.StartScheduler(ctx, devcluster.SchedulerOptions{
-		Binary: o.binary(p.profile), Config: config.yaml, ServiceAccount: systemNamespace + "/nvtopo-scheduler", Log: log,
-	})
+	s, err := c.StartScheduler(ctx, schedulerOptions(o, p, config, log))
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, log)
 	}
@@ -94,6 +92,13 @@ func (c *cluster) schedule(ctx context.Context, o *options, p *plan, config *con
 		return err
 	}
 	return client.storeHeapProfile(ctx, p.profiles+".heap.pprof")
+}
+
+// schedulerOptions are those of the scheduler that a plan measures.
+func schedulerOptions(o *options, p *plan, config *configuration, log *devcluster.Tail) devcluster.SchedulerOptions {
+	return devcluster.SchedulerOptions{
+		Binary: o.binary(p.profile), Config: config.yaml, ServiceAccount: systemNamespace + "/nvtopo-scheduler", Log: log,
+	}
 }
 
 // holdStill measures what the scheduler, the control plane and this process use with

@@ -55,7 +55,7 @@ type Placement struct {
 	Level string `json:"level"` // of the smallest domain with all members
 	// Domains are those with members, by level.
 	Domains map[string][]string `json:"domains"`
-	// Fewest is how few domains such a gang could be in, by level.
+	// Fewest is how few domains the best plan for such a gang could have, by level.
 	Fewest    map[string]int `json:"fewest"`
 	Quality   string         `json:"quality"`
 	Estimate  Estimate       `json:"estimateMs"`

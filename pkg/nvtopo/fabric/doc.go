@@ -17,9 +17,9 @@
 //
 // Where to look: tree.go and build.go are the fabric, packing.go and slots.go what one node
 // can give. request.go is what a gang asks, gang.go and segments.go how it is cut into parts,
-// problem.go one part. place.go is the order of the objective (fewest: the number of domains);
-// count.go says what domains can hold, choose.go which of them are taken, fill.go how many
-// members each gets, nodes.go the nodes inside one; spread.go and mixed.go are gangs of more
-// than one part. lay.go gives ranks their seats, refuse.go the reason why there is no plan,
-// rank.go orders members, estimate.go and quality.go judge a plan.
+// problem.go one part. place.go is the order of the objective; count.go says what domains can
+// hold, fewest.go how few of them do, choose.go which are taken, fill.go how many members each
+// gets, nodes.go the nodes inside one; spread.go and mixed.go are gangs of more than one part.
+// lay.go gives ranks their seats, refuse.go the reason why there is no plan, rank.go orders
+// members, estimate.go and quality.go judge a plan.
 package fabric

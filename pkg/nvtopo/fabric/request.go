@@ -138,8 +138,9 @@ type Plan struct {
 	Level string // of the smallest domain that has all members, bound ones included
 	// Domains are the domains with members, by depth; Domains[0] is the root.
 	Domains [][]int
-	// Fewest is a bound: in how few domains of each depth a gang of these members can be, equal to
-	// what Domains has if Exact. It says nothing (0) about members that are spread or near others.
+	// Fewest is a bound: the best plan for these members has so many domains of each depth, or
+	// more. It is what Domains has if Exact, and says nothing (0) about members that are spread or
+	// near others.
 	Fewest []int
 	Nodes  []int         // of each rank
 	Sets   []nvtopo.Mask // GPUs of each rank; 0 for bound ones and members without GPUs

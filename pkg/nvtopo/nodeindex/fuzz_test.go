@@ -26,7 +26,7 @@ func FuzzIndex(f *testing.F) {
 			} else {
 				tb := kinds[int(how)%len(kinds)]
 				full := nvtopo.FullMask(tb.Graph().Len())
-				m := Machine{Tables: tb, Healthy: full &^ nvtopo.Mask(how>>6), Kind: uint64(how >> 5 & 1), Unknown: what>>7 != 0, Held: int(what >> 5 & 3)}
+				m := Machine{Tables: tb, Healthy: full &^ nvtopo.Mask(how>>6), Kind: uint64(how >> 5 & 1), Unknown: what>>7 != 0, Held: int(what >> 5 & 3), Singles: how>>4&1 != 0}
 				m.Free = free & m.Healthy
 				x.Put(node, m)
 				machines[node] = m
