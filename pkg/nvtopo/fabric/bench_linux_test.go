@@ -45,6 +45,39 @@ func BenchmarkPlace(b *testing.B) {
 	}
 }
 
+// BenchmarkPlaceSegments is BenchmarkPlace for required segments of the middle one of three levels,
+// whose racks are not known before the search.
+func BenchmarkPlaceSegments(b *testing.B) {
+	s := &Spec{Levels: []Level{{Name: "zone"}, {Name: "spine"}, {Name: "rack"}}}
+	for n := range 6 * 6 * 16 * 8 {
+		path := []string{fmt.Sprint("z", n/768), fmt.Sprint("s", n/128%6), fmt.Sprint("r", n/8%16)}
+		s.Nodes = append(s.Nodes, NodePath{fmt.Sprint("n", n), path})
+	}
+	tr, _, err := NewTree(s)
+	if err != nil {
+		b.Fatal(err)
+	}
+	tb, slotter := tables(b, "dgx-h100"), NewSlotCounter()
+	for _, load := range []float64{0.5, 0.9} {
+		for _, pods := range []int{128, 512} {
+			b.Run(fmt.Sprintf("load %v/%dx8", load, pods), func(b *testing.B) {
+				r := rand.New(rand.NewPCG(7, 7))
+				requests := make([]*Request, 20)
+				for i := range requests {
+					shape := Shape{GPUs: 8, Nodes: make([]Supply, tr.Len())}
+					for n := range shape.Nodes {
+						if r.Float64() >= load {
+							shape.Nodes[n].Slots = slotter.Slots(&Machine{Tables: tb, Healthy: 0xff, Free: 0xff}, 8, nvtopo.Constraint{})
+						}
+					}
+					requests[i] = &Request{Shapes: []Shape{shape}, Members: make([]Member, pods), SegmentSize: 8, SegmentRequired: true, SegmentLevel: "spine"}
+				}
+				benchPlans(b, tr, requests)
+			})
+		}
+	}
+}
+
 // BenchmarkPlacePreferred is BenchmarkPlace where every tenth node is preferred.
 func BenchmarkPlacePreferred(b *testing.B) {
 	tb := tables(b, "dgx-h100")
