@@ -180,6 +180,19 @@ test-alerts: $(BIN)/promtool ## promtool's tests of alerts and recording rules, 
 dashboards: ## Write the Grafana dashboards of manifests/dashboards
 	go run -C tools/dashboards . $(CURDIR)/manifests/dashboards
 
+# Where the dashboards are drawn. Go passes over a folder with such a name: an npm package has Go
+# files. Prometheus and Chromium have to be there (Debian: prometheus, chromium).
+PICTURES := out/_pictures
+PROMETHEUS ?= prometheus
+RECORD ?= 10m
+.PHONY: dashboard-pictures
+dashboard-pictures: ## Draw the dashboards of docs/pictures anew with Grafana's own panels, from a churn that a Prometheus records (needs npm; RECORD, PROMETHEUS, CHROMIUM)
+	mkdir -p $(PICTURES) && cp tools/dashboards/pictures/* $(PICTURES)/
+	cd $(PICTURES) && npm ci --ignore-scripts --no-audit --no-fund
+	NVTOPO_RECORD_PROMETHEUS='$(PROMETHEUS)' NVTOPO_RECORD_DURATION=$(RECORD) \
+		NVTOPO_RECORD_SHOW='node $(PICTURES)/draw.mjs manifests/dashboards docs/pictures/dashboards' \
+		go test -v -count=1 -timeout 0 -run '^TestRecording$$' ./test/soak
+
 # The architectures of images, and their names: REGISTRY/nvtopo-scheduler:TAG.
 ARCHS ?= amd64 arm64
 REGISTRY ?=
@@ -208,11 +221,11 @@ endif
 # What cannot be downloaded must not fail make test: out/ui-skipped has the reason then.
 .PHONY: test-ui
 test-ui: ## Check, build and test the web view's front end in Chromium (root: installs nodejs, npm, chromium; SKIP_UI=1: not)
-	@rm -f $(UI_SKIPPED)
+	@mkdir -p $(dir $(UI_SKIPPED)); rm -f $(UI_SKIPPED)
 ifeq ($(SKIP_UI),1)
-	@echo "SKIP_UI=1: the front end of the web view was neither built nor tested"
+	@echo "SKIP_UI=1: the front end of the web view was neither built nor tested" | tee $(UI_SKIPPED)
 else
-	@mkdir -p $(dir $(UI_SKIPPED)); scripts/ui-tools.sh chromium; code=$$?; \
+	@scripts/ui-tools.sh chromium; code=$$?; \
 	if [ $$code -eq 3 ]; then echo "the front end of the web view was not tested: its packages cannot be downloaded" | tee $(UI_SKIPPED); \
 	elif [ $$code -ne 0 ]; then exit $$code; \
 	else cd ui && npm run --silent check && npm test --silent && npm run --silent build && npm run --silent e2e; fi
@@ -318,15 +331,17 @@ modules: ## Download the modules of make test
 		GOMAXPROCS=16 go -C $$m list -deps tool >/dev/null || exit; done
 	@GOMAXPROCS=16 go -C tools/kueue list -tags $(KUEUE_TAGS) -deps tool >/dev/null
 	@GOMAXPROCS=16 go -C tools/promtool list -tags remove_all_sd -deps tool >/dev/null
+	@go -C tools/prometheus-operator mod download
 
 # vet comes early: it compiles, for all cores at once, what the tests after it link. Modules
 # are downloaded while the generator is compiled, and Kueue and what a real node runs while the
 # integration tests wait.
-PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration test-soak test-kubelet tools-idle test-alerts test-chart test-images test-pools $(NODE_TESTS)
+PARTS = 'modules&' generated modules vet unit test-bench 'tools-idle&' test-integration test-soak test-kubelet tools-idle test-alerts test-chart test-images test-ui test-pools $(NODE_TESTS)
 .PHONY: test
-test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node)
+test: ## Everything that CI runs, and a table of how long each part took (SKIP_NODE=1: without a real node; SKIP_UI=1: without a browser)
 	@MAKE='$(MAKE)' GOTEST='go test -vet=off' scripts/parts.sh $(PARTS)
 	$(SKIPPED)
+	@if [ -e $(UI_SKIPPED) ]; then cat $(UI_SKIPPED); fi
 
 .PHONY: race
 race: ## Tests of concurrent code under the race detector

@@ -2,6 +2,9 @@ module github.com/nvtopo/nvtopo
 
 go 1.26
 
+// npm packages have Go packages among them.
+ignore ./ui/node_modules
+
 require (
 	github.com/NVIDIA/go-nvml v0.13.3-0
 	github.com/containerd/nri v0.12.5

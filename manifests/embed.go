@@ -31,6 +31,11 @@ var FS embed.FS
 //go:embed pools
 var Pools embed.FS
 
+// UI holds the web view's Deployment with its account and roles.
+//
+//go:embed ui
+var UI embed.FS
+
 // Alerts holds the alerts of scheduler, exporter and node agent. Those of pools are in Pools.
 //
 //go:embed alerts

@@ -72,6 +72,9 @@ func TestKustomizeBuild(t *testing.T) {
 		"the base with pools": {"overlays/pools", map[string]int{
 			"CustomResourceDefinition": 9, "ServiceAccount": 4, "ValidatingAdmissionPolicy": 14, "Deployment": 2, "DaemonSet": 2,
 		}, ""},
+		"the web view": {"ui", map[string]int{
+			"ServiceAccount": 1, "ClusterRole": 2, "ClusterRoleBinding": 1, "Role": 1, "RoleBinding": 1, "Deployment": 1, "Service": 1,
+		}, ""},
 		"the alerts":            {"alerts", map[string]int{"PrometheusRule": 1, "Service": 3, "ServiceMonitor": 1}, ""},
 		"the alerts of pools":   {"pools/alerts", map[string]int{"PrometheusRule": 1, "Service": 1, "ServiceMonitor": 1}, ""},
 		"the examples of pools": {"examples/pools", map[string]int{"ComputePool": 3, "ElasticJob": 3, "PriceBook": 1, "TenantAccount": 1, "RemoteGPUSession": 1, "HorizontalPodAutoscaler": 1, "CronJob": 2, "Role": 1}, ""},

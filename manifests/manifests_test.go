@@ -48,7 +48,7 @@ func objects(t *testing.T) map[string][]runtime.Object {
 	}
 	cluster := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 	out := map[string][]runtime.Object{}
-	for _, files := range []embed.FS{manifests.FS, manifests.Pools} {
+	for _, files := range []embed.FS{manifests.FS, manifests.Pools, manifests.UI} {
 		read(t, files, cluster, out)
 	}
 	return out
@@ -94,7 +94,7 @@ func TestEveryManifestIsValidAndAssembled(t *testing.T) {
 		t.Errorf("only %d files", len(files))
 	}
 	named := map[string]bool{}
-	for _, dir := range []string{"core", "base", "crd", "rbac", "policy", "flowcontrol", "scheduler", "exporter", "node-agent", "examples", "pools", "examples/pools"} {
+	for _, dir := range []string{"core", "base", "crd", "rbac", "policy", "flowcontrol", "scheduler", "exporter", "node-agent", "examples", "pools", "examples/pools", "ui"} {
 		var k struct {
 			Resources          []string
 			ConfigMapGenerator []struct{ Files []string }
@@ -312,8 +312,8 @@ func TestWorkloadsFitTheirRoles(t *testing.T) {
 	}
 	want := map[string]bool{
 		"nvtopo-system/nvtopo-scheduler": true, "nvtopo-system/nvtopo-exporter": true, "nvtopo-system/nvtopo-node-agent": true,
-		"nvtopo-system/nvtopo-pool-controller": true,
-		"ml-workloads/night-window":            true, // an example's, which a Role suffices for
+		"nvtopo-system/nvtopo-pool-controller": true, "nvtopo-system/nvtopo-ui": true,
+		"ml-workloads/night-window": true, // an example's, which a Role suffices for
 	}
 	if diff := cmp.Diff(want, accounts); diff != "" {
 		t.Errorf("accounts (-want +got):\n%s", diff)

@@ -21,6 +21,9 @@ var layers = [][]string{
 	{"internal/transcript"},
 	{"internal/devcluster/..."},
 	{"pkg/cli", "pkg/debug", "pkg/whatif/engine"},
+	{"pkg/webui"},
+	{"pkg/webui/documents"},
+	{"pkg/webui/clusterwatch"},
 	{"pkg/nodeverify"},
 	{"pkg/plugins/topology", "pkg/plugins/numa", "pkg/plugins/gang"},
 	{"pkg/plugins/lifecycle"},
@@ -30,6 +33,7 @@ var layers = [][]string{
 	{"pkg/nodeagent/...", "pkg/controller", "pkg/exporter", "pkg/deviceplugin/...", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate"},
 	{"pkg/pools/metering", "pkg/pools/elasticjob", "pkg/pools/remotesession/..."},
 	{"pkg/pools/computepool", "pkg/pools/placementcheck", "pkg/pools/virtualization", "pkg/pools/invoicing"},
+	{"pkg/pools/ledger"},
 	{"pkg/pools/accounting"},
 	{"pkg/pools/names", "pkg/pools/units", "pkg/pools/membership"},
 	{"pkg/nodestate"},
@@ -40,7 +44,7 @@ var layers = [][]string{
 	{"pkg/usage"},
 	{"pkg/allocation", "pkg/podrequest", "pkg/gangrequest", "pkg/nodelease", "pkg/diagnosis", "pkg/graphclient", "pkg/clustertopology"},
 	{"pkg/apis/..."},
-	{"pkg/daemon", "pkg/release", "manifests", "internal/fixtures", "internal/rights", "internal/testrig"},
+	{"pkg/daemon", "pkg/release", "manifests", "internal/fixtures", "internal/rights", "internal/testrig", "ui"},
 	{"pkg/pools/quota", "pkg/pools/billing"},
 	{"pkg/nvtopo/machine", "pkg/nvtopo/smi", "pkg/nvtopo/nvml/...", "pkg/nvtopo/nodeindex", "pkg/nvtopo/fabric", "pkg/nvtopo/slurm", "pkg/nvtopo/kubeletadmission", "pkg/nvtopo/oracle", "pkg/nvtopo/baseline"},
 	{"pkg/nvtopo"},
@@ -55,7 +59,7 @@ var never = []struct {
 	why               string
 }{
 	{
-		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/nodeagent/...", "pkg/nodeverify", "pkg/exporter", "pkg/cli", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate", "pkg/pools/..."},
+		who:  []string{"cmd/node-agent", "cmd/exporter", "cmd/nvtopo", "cmd/pool-controller", "pkg/nodeagent/...", "pkg/nodeverify", "pkg/exporter", "pkg/cli", "pkg/check", "pkg/clusterview/...", "pkg/explain", "pkg/sim", "pkg/generate", "pkg/webui/...", "pkg/pools/..."},
 		what: scheduler, why: "what runs on nodes, or reads a cluster, does not link the scheduler",
 	},
 	{

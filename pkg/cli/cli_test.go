@@ -164,7 +164,7 @@ func TestBadCallsSayWhatIsWrong(t *testing.T) {
 		code  int
 		want  []string // all of them in the message
 	}{
-		"an unknown command":                {line: "pik", code: ExitUsage, want: []string{`"pik"`, "did you mean pick?"}},
+		"an unknown command":                {line: "piick", code: ExitUsage, want: []string{`"piick"`, "did you mean pick?"}},
 		"a command far from any":            {line: "frobnicate", code: ExitUsage, want: []string{"nvtopo --help"}},
 		"an unknown flag":                   {line: "pick --bar", code: ExitUsage, want: []string{"--bar", "nvtopo pick --help"}},
 		"a flag of the wrong type":          {line: "pick -n x", code: ExitUsage, want: []string{"--count", `"x"`}},

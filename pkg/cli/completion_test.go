@@ -141,6 +141,7 @@ var notLists = map[string]string{
 	"nvtopo matrix":                     "the table of nvidia-smi",
 	"nvtopo snapshot":                   "help",
 	"nvtopo snapshot save":              "a file",
+	"nvtopo ui":                         "pages",
 	"nvtopo version":                    "a line",
 }
 

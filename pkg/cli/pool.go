@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 )
 
 func newPool() *cobra.Command {
@@ -50,7 +51,7 @@ func (o *poolOptions) bind(cmd *cobra.Command, forms ...string) {
 }
 
 // reader is the cluster, if the flags are right.
-func (o *poolOptions) reader() (*poolReader, error) {
+func (o *poolOptions) reader() (*ledger.Reader, error) {
 	if err := checkForm(o.output, o.forms...); err != nil {
 		return nil, err
 	}
@@ -58,7 +59,7 @@ func (o *poolOptions) reader() (*poolReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &poolReader{clients.dyn}, nil
+	return ledger.NewReader(clients.dyn), nil
 }
 
 // show writes the answer in the chosen form.
@@ -77,9 +78,9 @@ func (o *poolOptions) list(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	pools, err := r.pools(cmd.Context())
+	pools, err := r.Pools(cmd.Context())
 	if err != nil {
-		return err
+		return poolError(err)
 	}
 	return o.show(cmd.OutOrStdout(), func(w io.Writer) error { return writeJSON(w, pools) }, func(w io.Writer) error { return writePools(w, pools) })
 }
@@ -110,9 +111,9 @@ func (o *poolOptions) top(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	pools, err := r.pools(cmd.Context())
+	pools, err := r.Pools(cmd.Context())
 	if err != nil {
-		return err
+		return poolError(err)
 	}
 	if len(args) == 1 {
 		pools = slices.DeleteFunc(pools, func(p poolv1alpha1.ComputePool) bool { return p.Name != args[0] })

@@ -48,7 +48,7 @@ func TestUsageOfAPeriod(t *testing.T) {
 		"begins when the period is over": {hour(11, 0), time.Time{}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := within([]poolv1alpha1.UsageRecord{used("s", "nvidia.com/gpu", tc.start, tc.end)}, p)
+			got := accounting.Within([]poolv1alpha1.UsageRecord{used("s", "nvidia.com/gpu", tc.start, tc.end)}, p)
 			if (len(got) == 1) != tc.want {
 				t.Errorf("it is in the answer: %v, want %v", len(got) == 1, tc.want)
 			}
@@ -70,12 +70,12 @@ func TestABillSaysWhatIsAccruedApart(t *testing.T) {
 		},
 		Now: hour(20, 0),
 	}
-	bill, err := billOf(books)
+	bill, err := accounting.BillOf(books)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	if err := bill.write(&got); err != nil {
+	if err := writeBill(&got, bill); err != nil {
 		t.Fatal(err)
 	}
 	want := `RESOURCE        MODEL  SESSIONS  COST  OPEN  ACCRUED  

@@ -65,9 +65,9 @@ func (o *poolInvoice) run(cmd *cobra.Command, tenant string) error {
 	if err != nil {
 		return err
 	}
-	invoices, err := r.invoices(cmd.Context(), tenant)
+	invoices, err := r.Invoices(cmd.Context(), tenant)
 	if err != nil {
-		return err
+		return poolError(err)
 	}
 	if period != nil {
 		invoices = slices.DeleteFunc(invoices, func(v poolv1alpha1.Invoice) bool { return !period.Has(v.Spec.Period.Start.Time) })
@@ -80,8 +80,8 @@ func (o *poolInvoice) run(cmd *cobra.Command, tenant string) error {
 	}
 	for i := range invoices {
 		if invoices[i].Spec.Finalized {
-			if err := r.exported(cmd.Context(), &invoices[i], time.Now()); err != nil {
-				return err
+			if err := r.Exported(cmd.Context(), &invoices[i], time.Now()); err != nil {
+				return poolError(err)
 			}
 		}
 	}

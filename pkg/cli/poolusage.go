@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -53,11 +52,11 @@ func (o *poolUsage) run(cmd *cobra.Command, tenant string) error {
 	if err != nil {
 		return err
 	}
-	records, err := listAs[poolv1alpha1.UsageRecord](cmd.Context(), r, poolv1alpha1.UsageRecordGVR, tenant)
+	records, err := r.Records(cmd.Context(), tenant)
 	if err != nil {
-		return err
+		return poolError(err)
 	}
-	records = within(records, period)
+	records = accounting.Within(records, period)
 	w := cmd.OutOrStdout()
 	if o.output == "csv" {
 		sessions := make([]billing.Session, 0, len(records))
@@ -83,15 +82,6 @@ func periodOf(text string, now time.Time) (billing.Period, error) {
 		return billing.Period{}, usagef("--period: %w", err)
 	}
 	return p, nil
-}
-
-// within are the records that were open at any time in a period, each once, by their start.
-func within(records []poolv1alpha1.UsageRecord, p billing.Period) []poolv1alpha1.UsageRecord {
-	kept := slices.DeleteFunc(accounting.Distinct(records), func(r poolv1alpha1.UsageRecord) bool {
-		return !r.Spec.Start.Time.Before(p.End) || r.Status.End != nil && r.Status.End.Time.Before(p.Start)
-	})
-	slices.SortStableFunc(kept, func(a, b poolv1alpha1.UsageRecord) int { return a.Spec.Start.Compare(b.Spec.Start.Time) })
-	return kept
 }
 
 func writeSessions(w io.Writer, records []poolv1alpha1.UsageRecord) error {

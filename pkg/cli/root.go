@@ -53,7 +53,7 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
-		// One or two typing errors: "pik" finds pick.
+		// One or two typing errors: "piick" finds pick.
 		SuggestionsMinimumDistance: 2,
 		Args:                       knownCommand,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -63,7 +63,7 @@ Exit codes: 0 answered; 1 nothing satisfies the request; 2 wrong usage;
 	})
 	root.AddCommand(
 		newMatrix(), newPick(), newGroups(), newEstimate(), newAffinity(), newExport(), newGenerate(), newMachines(), newFabric(), newSimulate(), newCheck(),
-		newPool(), newTopology(), newTop(), newDefrag(), newExplain(), newWhatIf(), newSnapshot(), newVerifyNode(), newVersion(),
+		newPool(), newTopology(), newTop(), newDefrag(), newExplain(), newWhatIf(), newSnapshot(), newVerifyNode(), newUI(), newVersion(),
 	)
 	nameProgram(root, name)
 	return root

@@ -12,7 +12,7 @@ import (
 )
 
 // BenchmarkThousandNodes views 1000 nodes of 8 GPUs with 3000 pods of one or two, and advises
-// for each size of group.
+// for each size of group. view-again remembers the last view.
 func BenchmarkThousandNodes(b *testing.B) {
 	r := rand.New(rand.NewPCG(1, 2))
 	c := viewtest.New()
@@ -29,6 +29,21 @@ func BenchmarkThousandNodes(b *testing.B) {
 	b.Run("view", func(b *testing.B) {
 		for b.Loop() {
 			clusterview.Of(&c.Objects, clusterview.Options{})
+		}
+	})
+	b.Run("view-again", func(b *testing.B) { // one pod in sixty changed
+		for i := range c.Nodes {
+			c.Nodes[i].ResourceVersion, c.Topologies[i].ResourceVersion = "1", "1"
+		}
+		for i := range c.Pods {
+			c.Pods[i].ResourceVersion = "1"
+		}
+		m := clusterview.NewMemo()
+		for n := 1; b.Loop(); n++ {
+			for i := n % 60; i < len(c.Pods); i += 60 {
+				c.Pods[i].ResourceVersion = strconv.Itoa(n)
+			}
+			m.Of(&c.Objects, clusterview.Options{})
 		}
 	})
 	v := clusterview.Of(&c.Objects, clusterview.Options{})

@@ -16,7 +16,10 @@ import (
 )
 
 // Of returns the view of a cluster.
-func Of(o *Objects, opt Options) *View {
+func Of(o *Objects, opt Options) *View { return NewMemo().Of(o, opt) }
+
+// Of returns the view of a cluster, as the function Of does.
+func (m *Memo) Of(o *Objects, opt Options) *View {
 	resource := cmp.Or(opt.Resource, v1alpha1.DefaultResource)
 	topologies := make(map[string]*v1alpha1.NodeGPUTopology, len(o.Topologies))
 	for i := range o.Topologies {
@@ -36,20 +39,29 @@ func Of(o *Objects, opt Options) *View {
 		v.Problems = append(v.Problems, problems[i].String())
 	}
 	v.Nodes = make([]*Node, tree.Len())
-	r, pods := newReader(o), livePods(o.Pods)
-	gangs := newPeople(o)
+	r, pods := m.reader.at(o), boundPods(o.Pods)
+	gangs, budgets := newPeople(o), budgetsKey(o)
+	known := make(map[string]remembered, len(o.Nodes))
 	for i := range o.Nodes {
 		n := &o.Nodes[i]
 		at, ok := tree.Node(n.Name)
 		if !ok || v.Nodes[at] != nil {
 			continue
 		}
-		known, why := r.read(n.UID, topologies[n.Name])
-		if why != "" {
-			v.Problems = append(v.Problems, "node \""+n.Name+"\": "+why)
+		key := r.keyOf(resource, budgets, n, topologies[n.Name], pods[n.Name])
+		node, ok := m.again(&key, n.Name, o)
+		if !ok {
+			graph, why := r.read(n.UID, topologies[n.Name])
+			node = v.node(n, graph, why, livePods(pods[n.Name]), gangs)
 		}
-		v.Nodes[at] = v.node(at, n, known, why, pods[n.Name], gangs)
+		node.Domains = v.domainsOf(at)
+		known[n.Name] = remembered{key, node}
+		if node.NoGraph != "" {
+			v.Problems = append(v.Problems, "node \""+n.Name+"\": "+node.NoGraph)
+		}
+		v.Nodes[at] = node
 	}
+	m.nodes = known
 	v.Nodes = slices.DeleteFunc(v.Nodes, func(n *Node) bool { return n == nil })
 	v.Supply = newSupply()
 	for _, n := range v.Nodes {
@@ -58,24 +70,37 @@ func Of(o *Objects, opt Options) *View {
 	return v
 }
 
-// livePods are the bound pods that have not ended, by node.
-func livePods(all []v1.Pod) map[string]usage.LivePods {
-	out := map[string]usage.LivePods{}
+// boundPods are the bound pods that have not ended, by node.
+func boundPods(all []v1.Pod) map[string][]*v1.Pod {
+	out := map[string][]*v1.Pod{}
 	for i := range all {
 		p := &all[i]
 		if p.Spec.NodeName != "" && p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed {
-			out[p.Spec.NodeName] = append(out[p.Spec.NodeName], usage.NewLivePod(p))
+			out[p.Spec.NodeName] = append(out[p.Spec.NodeName], p)
 		}
 	}
 	return out
 }
 
-// node is the view of one node. at is its number in the fabric.
-func (v *View) node(at int, object *v1.Node, known *usage.Node, why string, pods usage.LivePods, g *people) *Node {
-	n := &Node{Name: object.Name, Closed: placement.Closed(object), NoGraph: why, object: object, known: known, accel: -1}
-	for depth := 1; depth <= v.tree.Depth(); depth++ {
-		n.Domains = append(n.Domains, v.tree.Domains(depth)[v.tree.DomainOf(depth, at)].Name)
+func livePods(pods []*v1.Pod) usage.LivePods {
+	var out usage.LivePods
+	for _, p := range pods {
+		out = append(out, usage.NewLivePod(p))
 	}
+	return out
+}
+
+// domainsOf are the domains of a node, by its number in the fabric.
+func (v *View) domainsOf(at int) (out []string) {
+	for depth := 1; depth <= v.tree.Depth(); depth++ {
+		out = append(out, v.tree.Domains(depth)[v.tree.DomainOf(depth, at)].Name)
+	}
+	return out
+}
+
+// node is the view of one node, but for its domains.
+func (v *View) node(object *v1.Node, known *usage.Node, why string, pods usage.LivePods, g *people) *Node {
+	n := &Node{Name: object.Name, Closed: placement.Closed(object), NoGraph: why, object: object, known: known, accel: -1}
 	if known != nil {
 		n.input = usage.Input{Node: known, Now: v.objects.Now, Pods: pods, Listed: pods, Reader: usage.AnnotationReader{}}
 		n.used = usage.Compute(&n.input)

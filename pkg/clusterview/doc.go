@@ -7,5 +7,5 @@
 //
 // Its one invariant: what is used is what pkg/usage says, and what fits is what pkg/placement
 // says, of the same objects; the package has no rules of its own for either. All functions are
-// pure: nothing here talks to a cluster or reads a clock.
+// pure, and a Memo gives what they give: nothing here talks to a cluster or reads a clock.
 package clusterview

@@ -44,15 +44,30 @@ type reader struct {
 	registry   *nvtopo.Registry
 	decoder    usage.Decoder
 	leases     *nodelease.Table
-	exporters  bool // some exporter has a Lease
+	held       map[string]bool // names of the Leases that there are
+	exporters  bool            // some exporter has a Lease
 	o          *Objects
 }
 
-func newReader(o *Objects) *reader {
-	r := &reader{registry: nvtopo.NewRegistry(nvtopo.DefaultWeights()), decoder: usage.NewDecoder(), leases: nodelease.NewTable(0), o: o}
+func newReader() *reader {
+	return &reader{registry: nvtopo.NewRegistry(nvtopo.DefaultWeights()), decoder: usage.NewDecoder(), leases: nodelease.NewTable(0)}
+}
+
+// at reads the objects of a moment from now on. A Lease counts as nodelease.Expiry says: from when
+// it was seen renewed, by the times of the objects.
+func (r *reader) at(o *Objects) *reader {
+	r.o, r.exporters = o, false
+	gone := r.held
+	r.held = make(map[string]bool, len(o.Leases))
 	for i := range o.Leases {
+		name := o.Leases[i].Name
 		r.leases.Set(&o.Leases[i], o.Now)
-		r.exporters = r.exporters || strings.HasPrefix(o.Leases[i].Name, nodelease.ExporterPrefix)
+		r.held[name] = true
+		delete(gone, name)
+		r.exporters = r.exporters || strings.HasPrefix(name, nodelease.ExporterPrefix)
+	}
+	for name := range gone {
+		r.leases.Drop(name)
 	}
 	return r
 }

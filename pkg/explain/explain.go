@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	schedulingv1alpha1 "sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1"
+
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -39,6 +41,22 @@ func PodGroup(w *World, namespace, name string) (*Explanation, error) {
 		}
 	}
 	return nil, fmt.Errorf("PodGroup %s/%s: %w", namespace, name, ErrNotFound)
+}
+
+// GangOf explains a gang, whatever makes it one; ErrNotFound if it has neither a PodGroup nor pods.
+func GangOf(w *World, key gangrequest.Key) (*Explanation, error) {
+	s := newScene(w)
+	member := func(p v1.Pod) bool { k, ok := gangrequest.KeyOf(&p); return ok && k == key }
+	group := func(g schedulingv1alpha1.PodGroup) bool { return g.Namespace == key.Namespace && g.Name == key.Name }
+	if !slices.ContainsFunc(w.Pods, member) && (key.Source != gangrequest.SourcePodGroup || !slices.ContainsFunc(w.PodGroups, group)) {
+		return nil, fmt.Errorf("%s: %w", key, ErrNotFound)
+	}
+	e := &Explanation{Kind: "Gang", Namespace: key.Namespace, Name: key.Name, State: Pending}
+	if key.Source == gangrequest.SourcePodGroup {
+		e.Kind = "PodGroup"
+	}
+	s.explainGang(e, key)
+	return e, nil
 }
 
 // Job explains a Job by its quota and by the first of its pods that waits; ErrNotFound if there is

@@ -18,9 +18,9 @@ const (
 	Ended   State = "Ended"
 )
 
-// Explanation is what is said of a pod, a PodGroup or a Job.
+// Explanation is what is said of a pod, a PodGroup, another gang or a Job.
 type Explanation struct {
-	Kind      string `json:"kind"` // Pod, PodGroup or Job
+	Kind      string `json:"kind"` // Pod, PodGroup, Gang or Job
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	State     State  `json:"state"`

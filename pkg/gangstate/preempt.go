@@ -243,13 +243,13 @@ func (s *search) eviction(victims []int) *Eviction {
 }
 
 // worse reports whether an answer is worse than another in what victims are chosen for: level,
-// domains per level, outermost first, and worst band.
+// domains and worst band.
 func (a *Answer) worse(o *Answer, spread bool) bool {
-	domains, band := slices.Compare(counts(a.Plan.Domains), counts(o.Plan.Domains)), cmp.Compare(a.Plan.Band, o.Plan.Band)
+	mine, theirs, band := counts(a.Plan.Domains), counts(o.Plan.Domains), cmp.Compare(a.Plan.Band, o.Plan.Band)
 	if spread {
-		return cmp.Or(-domains, band) > 0
+		return cmp.Or(slices.Compare(theirs, mine), band) > 0
 	}
-	return cmp.Or(cmp.Compare(o.Depth(), a.Depth()), domains, band) > 0
+	return cmp.Or(cmp.Compare(o.Depth(), a.Depth()), fabric.CompareDomains(mine, theirs), band) > 0
 }
 
 // counts is how many domains there are of each level.

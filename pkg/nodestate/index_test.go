@@ -28,6 +28,7 @@ import (
 
 	"github.com/nvtopo/nvtopo/pkg/allocation"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nodelease"
 	"github.com/nvtopo/nvtopo/pkg/nodestate/candidates"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
@@ -243,6 +244,8 @@ func TestTheIndexListsWhatALinearSearchFinds(t *testing.T) {
 					annotated(pod, podrequest.GPUModelKey, "L40S")
 				case 2:
 					annotated(pod, podrequest.MinLinkKey, "NVLINK")
+				case 4:
+					annotated(pod, gangrequest.GangKey, "train")
 				}
 				got, ratedBy := s.rated(pod, narrowing())
 				want, wantRatedBy := s.linear(pod, narrowing())

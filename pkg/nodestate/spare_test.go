@@ -9,10 +9,14 @@ import (
 	"slices"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
 	"github.com/nvtopo/nvtopo/pkg/podrequest"
 )
 
@@ -53,9 +57,9 @@ func (s *site) wire(r *rand.Rand) {
 	s.fabricOf(paths, levels...)
 }
 
-// wholeAround counts the nodes in the leaf and in the spine of a node that could be given out
-// as a whole, one by one.
-func (s *site) wholeAround(resource, node string) (leaf, spine int) {
+// around counts nodes one by one: in the leaf of a node those that are whole once gangs end and
+// those that are whole, and those that are whole in its spine.
+func (s *site) around(resource, node string) (out [3]int) {
 	tree := s.Fabric().Tree
 	together := func(depth int, other string) bool {
 		a, knownA := tree.Node(node)
@@ -70,31 +74,56 @@ func (s *site) wholeAround(resource, node string) (leaf, spine int) {
 		}
 		u := s.usage(x, n, info, s.snapshot.NodeInfos())
 		for ai, a := range n.Accels {
-			if a.Resource != resource || u.FreeAt(ai) != nvtopo.FullMask(a.Graph.Len()) || a.Degraded != 0 || u.Counted[ai] > 0 || u.Foreign[ai] {
+			full := nvtopo.FullMask(a.Graph.Len())
+			if a.Resource != resource || a.Healthy != full || a.Degraded != 0 {
 				continue
 			}
+			whole := u.FreeAt(ai) == full && u.Counted[ai] == 0 && !u.Foreign[ai]
 			if together(tree.Depth(), x.name) {
-				leaf++
+				out[0] += count(!s.hasSingles(x.name, resource))
+				out[1] += count(whole)
 			}
 			if together(tree.Depth()-1, x.name) {
-				spine++
+				out[2] += count(whole)
 			}
 		}
 	}
-	return leaf, spine
+	return out
 }
 
-// leastSpare leaves of equal nodes those with the fewest whole nodes around.
+func count(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// hasSingles reports whether a pod on the node that says of no gang that it is in it asks for
+// the resource.
+func (s *site) hasSingles(node, resource string) bool {
+	info, err := s.snapshot.NodeInfos().Get(node)
+	s.must(err)
+	return slices.ContainsFunc(info.GetPods(), func(p fwk.PodInfo) bool {
+		pod := p.GetPod()
+		asks := func(c v1.Container) bool {
+			n := c.Resources.Limits[v1.ResourceName(resource)]
+			return n.Value() > 0
+		}
+		return pod.Annotations[gangrequest.GangKey] == "" && slices.ContainsFunc(pod.Spec.Containers, asks)
+	})
+}
+
+// leastSpare leaves of equal nodes those with the least around them.
 func (s *site) leastSpare(request *podrequest.Request, names sets.Set[string]) sets.Set[string] {
 	if s.Fabric().Tree.Depth() == 0 {
 		return names
 	}
-	out, least := sets.Set[string]{}, [2]int{1 << 30, 1 << 30}
+	out, least := sets.Set[string]{}, [3]int{1 << 30}
 	for name := range names {
-		leaf, spine := s.wholeAround(request.Resources[0].Name, name)
-		switch slices.Compare([]int{leaf, spine}, least[:]) {
+		here := s.around(request.Resources[0].Name, name)
+		switch slices.Compare(here[:], least[:]) {
 		case -1:
-			out, least = sets.New(name), [2]int{leaf, spine}
+			out, least = sets.New(name), here
 		case 0:
 			out.Insert(name)
 		}
@@ -176,6 +205,35 @@ func TestAListIsNoWiderThanTheLeaf(t *testing.T) {
 	}
 }
 
+// TestSinglePodsStayAwayFromGangs has a rack where a gang's member uses GPUs, and one where a
+// single pod does. Both have as many whole nodes, but the first has one more once the gang ends.
+func TestSinglePodsStayAwayFromGangs(t *testing.T) {
+	s := newSite(t)
+	paths := map[string][]string{}
+	for i := range 8 {
+		name := fmt.Sprint("n", i)
+		s.add(name, "a100-pcie-4-bridged")
+		paths[name] = []string{fmt.Sprint("spine", i/4), fmt.Sprint("rack", i/4)}
+	}
+	s.fabricOf(paths, "spine", "rack")
+	member := annotated(gpuPod("member", 4), gangrequest.GangKey, "train", gangrequest.GangSizeKey, "2")
+	s.must(s.cache.AddPod(s.logger, on(t, s.State, member, "n0", 0, 1, 2, 3)))
+	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("single", 4), "n4", 0, 1, 2, 3)))
+	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("without", 0), "n1")))
+	if got := sets.List(s.candidates(gpuPod("next", 4), narrowing())); !slices.Equal(got, []string{"n5", "n6", "n7"}) {
+		t.Errorf("listed %v, want the nodes of the rack with the single pod", got)
+	}
+	if got, want := unpacked(s.Spares(testResource, s.list())["n1"]), [3]int{4, 3, 3}; got != want {
+		t.Errorf("the rack with the gang has %v to spare, want %v", got, want)
+	}
+}
+
+// unpacked are the numbers of a Spare: nodes of the leaf that are whole once gangs end, those that
+// are whole, and whole ones of the spine.
+func unpacked(s nodeindex.Spare) [3]int {
+	return [3]int{int(s >> 26), int(s >> 13 & 0x1fff), int(s & 0x1fff)}
+}
+
 // TestSpareIsKnownOfEveryNode, listed or not; it is 0 where the fabric is not known.
 func TestSpareIsKnownOfEveryNode(t *testing.T) {
 	s := newSite(t)
@@ -190,9 +248,9 @@ func TestSpareIsKnownOfEveryNode(t *testing.T) {
 	s.must(s.cache.AddPod(s.logger, on(t, s.State, gpuPod("held", 1), "n1", 3)))
 	s.candidates(gpuPod("any", 1), narrowing())
 	spares := s.Spares(testResource, s.list())
-	for node, want := range map[string][2]int{"n0": {1, 2}, "n1": {1, 2}, "n2": {1, 2}, "n3": {1, 1}} {
-		if got := spares[node]; int(got) != want[0]<<16|want[1] {
-			t.Errorf("spare of %s is %#x, want %d nodes of its leaf and %d of its spine", node, got, want[0], want[1])
+	for node, want := range map[string][3]int{"n0": {1, 1, 2}, "n1": {1, 1, 2}, "n2": {1, 1, 2}, "n3": {1, 1, 1}} {
+		if got := unpacked(spares[node]); got != want {
+			t.Errorf("spare of %s is %v, want %v", node, got, want)
 		}
 	}
 	if got := s.Spares("example.com/other", s.list()); got != nil {

@@ -48,7 +48,7 @@ func on(tb testing.TB, s *State, pod *v1.Pod, node string, positions ...int) *v1
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p.Annotations = map[string]string{allocation.Key: text}
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, allocation.Key, text)
 	return p
 }
 

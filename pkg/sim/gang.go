@@ -39,6 +39,7 @@ func newGangPolicy(c *Config, s *state, x *site, m *mishaps) (gangPolicy, policy
 	if c.GangPolicy == Ours {
 		singles := newOurs(c, s)
 		singles.site = x
+		singles.index.SetPlaces(x.tree.Places(len(c.Nodes), func(i int) string { return c.Nodes[i].Name }))
 		return &fabricPlans{site: x}, singles, nil
 	}
 	rules := foreignRules(x.number)
@@ -87,7 +88,7 @@ func (p *fabricPlans) plan(size, gpus, pods int) ([]part, error) {
 	}
 	out := make([]part, pods)
 	for i, n := range plan.Nodes {
-		out[i] = part{x.node[n], plan.Sets[i]}
+		out[i] = part{node: x.node[n], set: plan.Sets[i]}
 	}
 	return out, nil
 }
@@ -119,7 +120,7 @@ func (p *countedPlans) plan(size, gpus, pods int) ([]part, error) {
 			return nil, nil
 		}
 		taken[at] |= set
-		out = append(out, part{at, set})
+		out = append(out, part{node: at, set: set})
 	}
 	return out, nil
 }

@@ -90,8 +90,7 @@ func (o *ours) place(gpus int) (int, nvtopo.Mask, bool) {
 	return at, offer.Set, ok
 }
 
-// beside is place beside gangs: of the nodes that are equal otherwise that which spoils the
-// least of what is whole.
+// beside is place beside gangs, on nodes that are open to the job.
 func (o *ours) beside(d *nodeindex.Demand) (node int, set nvtopo.Mask, ok bool) {
 	for band := nodeindex.BandBest; ; band++ {
 		o.equal = o.index.Candidates(d, band, o.equal[:0])
@@ -104,15 +103,25 @@ func (o *ours) beside(d *nodeindex.Demand) (node int, set nvtopo.Mask, ok bool) 
 		}
 	}
 	best, _ := nodeindex.Top(o.equal, &o.weights, 0)
-	node = -1
-	for _, c := range best {
-		for n := range c.Bucket.Nodes() {
-			if !o.isClosed(n) && (node < 0 || o.site.crowded(n, node) < 0) {
-				node, set = n, c.Offer.Set
-			}
+	for tied := range o.index.InOrder(best) {
+		if node, ok = o.firstOpen(tied); ok {
+			m, _ := o.index.Machine(node)
+			offer, ok := m.Offer(d)
+			return node, offer.Set, ok
 		}
 	}
-	return node, set, true
+	return 0, 0, false
+}
+
+// firstOpen is the lowest node of some that are equal which is open to the job.
+func (o *ours) firstOpen(tied *nodeindex.Tied) (node int, ok bool) {
+	node = len(o.state.nodes)
+	for n := range tied.Nodes() {
+		if !o.isClosed(n) {
+			node = min(node, n)
+		}
+	}
+	return node, node < len(o.state.nodes)
 }
 
 // isClosed reports whether a node is closed to the job that is looked at.
@@ -135,5 +144,5 @@ func (o *ours) allClosed(c nodeindex.Candidate) bool {
 
 func (o *ours) changed(at int) {
 	n := &o.state.nodes[at]
-	o.index.Put(at, nodeindex.Machine{Tables: n.kind.tables, Healthy: n.healthy, Free: n.free(), Degraded: n.kind.degraded})
+	o.index.Put(at, nodeindex.Machine{Tables: n.kind.tables, Healthy: n.healthy, Free: n.free(), Degraded: n.kind.degraded, Singles: n.singles > 0})
 }

@@ -53,8 +53,9 @@ type queue struct {
 
 // part is one pod's share of a node.
 type part struct {
-	node int
-	set  nvtopo.Mask
+	node   int
+	set    nvtopo.Mask
+	single bool // the job has no other pod
 }
 
 func newReplay(c *Config) (*replay, error) {
@@ -242,7 +243,7 @@ func (r *replay) startPods(q *queue) ([]part, bool) {
 			}
 			return nil, false
 		}
-		parts = append(parts, part{at, set})
+		parts = append(parts, part{at, set, q.pods == 1})
 		r.take(parts[len(parts)-1], q.size)
 	}
 	r.scratch = parts
@@ -252,10 +253,15 @@ func (r *replay) startPods(q *queue) ([]part, bool) {
 func (r *replay) take(p part, size int) {
 	n := &r.state.nodes[p.node]
 	r.measures.choice(n.kind.tables, p.set, r.state.best[size].best())
+	n.singles += truth(p.single)
 	r.change(p.node, n.free()&^p.set)
 }
 
-func (r *replay) release(p part) { r.change(p.node, r.state.nodes[p.node].free()|p.set) }
+func (r *replay) release(p part) {
+	n := &r.state.nodes[p.node]
+	n.singles -= truth(p.single)
+	r.change(p.node, n.free()|p.set)
+}
 
 func (r *replay) change(node int, free nvtopo.Mask) {
 	r.state.change(node, free)

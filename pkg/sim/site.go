@@ -20,11 +20,10 @@ type site struct {
 	node   []int // and back
 
 	slotter *fabric.SlotCounter
-	rooms   []room  // by position in sizes
-	free    []int   // GPUs, by number
-	byFree  []int   // nodes, by free GPUs
-	idle    [][]int // by depth, then domain: nodes of which all GPUs are free
-	closed  []bool  // by number: nodes that are closed to the job that is looked at; nil if none is
+	rooms   []room // by position in sizes
+	free    []int  // GPUs, by number
+	byFree  []int  // nodes, by free GPUs
+	closed  []bool // by number: nodes that are closed to the job that is looked at; nil if none is
 }
 
 // room is what pods of one size find.
@@ -55,7 +54,6 @@ func newSite(c *Config, s *state) (*site, error) {
 	}
 	x.free, x.byFree = make([]int, t.Len()), make([]int, nvtopo.MaxGPUs+1)
 	x.byFree[0] = t.Len()
-	x.idle = byDomain(t)
 	x.rooms = make([]room, len(s.sizes.gpus))
 	for i := range x.rooms {
 		x.rooms[i] = room{supply: make([]fabric.Supply, t.Len()), slots: byDomain(t), nodes: []int{t.Len()}}
@@ -92,11 +90,7 @@ func (x *site) add(sums [][]int, node, by int) {
 // changed counts a node of the configuration anew.
 func (x *site) changed(at int) {
 	n, i := &x.state.nodes[at], x.number[at]
-	whole := n.healthy.Len()
 	was, is := x.free[i], n.free().Len()
-	if whole > 0 {
-		x.add(x.idle, i, truth(is == whole)-truth(was == whole))
-	}
 	x.byFree[was]--
 	x.byFree[is]++
 	x.free[i] = is
@@ -244,16 +238,4 @@ func (x *site) common(parts []part) int {
 		depth = min(depth, x.tree.Common(x.number[parts[0].node], x.number[p.node]))
 	}
 	return depth
-}
-
-// crowded orders nodes by how few untouched nodes are in their domains, innermost first: a pod
-// of no gang spoils least where least is whole.
-func (x *site) crowded(a, b int) int {
-	for d := x.tree.Depth(); d > 0; d-- {
-		c := cmp.Compare(x.idle[d][x.tree.DomainOf(d, x.number[a])], x.idle[d][x.tree.DomainOf(d, x.number[b])])
-		if c != 0 {
-			return c
-		}
-	}
-	return cmp.Compare(a, b)
 }

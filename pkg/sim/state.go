@@ -52,6 +52,7 @@ type node struct {
 	kind    *kind
 	healthy nvtopo.Mask
 	level   *level
+	singles int // pods of jobs that have no other pod
 }
 
 func (n *node) free() nvtopo.Mask { return n.level.free }

@@ -24,9 +24,6 @@ import (
 	"github.com/nvtopo/nvtopo/internal/testrig"
 )
 
-// others are groups of other projects' kinds, which this API server does not serve.
-var others = []string{"monitoring.coreos.com"}
-
 // server is a real API server, as its administrator sees it.
 type server struct {
 	*devcluster.Cluster
@@ -87,9 +84,6 @@ func (s *server) apply(t *testing.T, o *unstructured.Unstructured, dry ...string
 func (s *server) validate(t *testing.T, all objects) {
 	t.Helper()
 	for _, k := range slices.Sorted(maps.Keys(all)) {
-		if slices.Contains(others, all[k].GroupVersionKind().Group) {
-			continue
-		}
 		if err := s.apply(t, all[k], metav1.DryRunAll); err != nil {
 			t.Errorf("%s: %v", k, err)
 		}
@@ -104,20 +98,27 @@ func TestAnAPIServerTakesThem(t *testing.T) {
 	if err := s.apply(t, kustomize(t, "core")["Namespace /"+namespace]); err != nil {
 		t.Fatal(err)
 	}
-	wrong := render(t, "")[agent]
-	wrong.Object["spec"].(map[string]any)["sauce"] = true
-	if err := s.apply(t, wrong, metav1.DryRunAll); err == nil || !strings.Contains(err.Error(), "sauce") {
-		t.Fatalf("a field that nobody knows: %v", err)
+	s.installOperatorKinds(t)
+	alerts := kustomize(t, "alerts")
+	for path, wrong := range map[string]*unstructured.Unstructured{
+		"spec":                  render(t, "")[agent],
+		"spec/endpoints/0":      alerts["ServiceMonitor nvtopo-system/nvtopo"],
+		"spec/groups/0/rules/0": alerts["PrometheusRule nvtopo-system/nvtopo-placement"],
+	} {
+		field(t, wrong, path).(map[string]any)["sauce"] = true
+		if err := s.apply(t, wrong, metav1.DryRunAll); err == nil || !strings.Contains(err.Error(), "sauce") {
+			t.Fatalf("a field of %s that nobody knows: %v", key(wrong), err)
+		}
 	}
 
 	overlays, err := filepath.Glob(filepath.Join(testrig.Repository(), "manifests", "overlays", "*"))
 	if err != nil || len(overlays) < 7 {
 		t.Fatalf("%d overlays: %v", len(overlays), err)
 	}
-	for _, o := range append(overlays, ".", "core", "pools") {
-		name := filepath.Base(o)
+	for _, o := range append(overlays, ".", "core", "pools", "alerts", "pools/alerts") {
+		name := o
 		if filepath.IsAbs(o) {
-			name = filepath.Join("overlays", name)
+			name = filepath.Join("overlays", filepath.Base(o))
 		}
 		t.Run(name, func(t *testing.T) { s.validate(t, kustomize(t, name)) })
 	}
@@ -146,7 +147,7 @@ func (s *server) helm(t *testing.T) {
 		}
 		return field(t, got, container+"args/0")
 	}
-	const pools = "{pools: {enabled: true}}"
+	const pools = "{pools: {enabled: true}, monitoring: {enabled: true}}"
 	run("install", "nvtopo", folder(), "--values", values(t, pools))
 	for k, o := range render(t, pools) {
 		if o.GetAnnotations()["helm.sh/hook"] != "" {

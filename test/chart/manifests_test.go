@@ -25,6 +25,7 @@ var same = map[string]struct {
 	"strict agents":                {[]string{"overlays/strict"}, "{nodeAgent: {mode: strict}}"},
 	"agents that pin":              {[]string{"overlays/pinning"}, "{nodeAgent: {pinning: true}}"},
 	"pools":                        {[]string{"overlays/pools"}, "{pools: {enabled: true}}"},
+	"the web view":                 {[]string{".", "ui"}, "{ui: {enabled: true}}"},
 	"monitoring":                   {[]string{".", "alerts"}, "{monitoring: {enabled: true}}"},
 	"monitoring of pools":          {[]string{"overlays/pools", "alerts", "pools/alerts"}, "{pools: {enabled: true}, monitoring: {enabled: true}}"},
 	"kubelet's files":              {[]string{"../test/chart/testdata/kubelet-files"}, "{nodeAgent: {kubeletFiles: true}}"},

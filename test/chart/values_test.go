@@ -51,7 +51,10 @@ func TestValues(t *testing.T) {
 		"flags of the exporter":        {"{exporter: {source: 'machine:dgx-h100', extraArgs: [--compact]}}", exporter, container + "args", []any{"--source=machine:dgx-h100", "--compact"}},
 		"flags of the agent that pins": {"{nodeAgent: {pinning: true, extraArgs: [--v=4]}}", agent, container + "args", []any{"--mode=repair", "--nri=pin", "--v=4"}},
 		"flags of the pool controller": {"{pools: {enabled: true, extraArgs: [--v=4]}}", controller, container + "args", []any{"--v=4"}},
-		"no runtime class":             {"{exporter: {runtimeClassName: ''}}", exporter, pod + "runtimeClassName", nil},
+		"flags of the web view": {
+			"{ui: {enabled: true, extraArgs: [--v=4]}}", "Deployment nvtopo-system/nvtopo-ui", container + "args", []any{"ui", "--address=:8443", "--require-token", "--v=4"},
+		},
+		"no runtime class": {"{exporter: {runtimeClassName: ''}}", exporter, pod + "runtimeClassName", nil},
 		"a selector beside the default": {
 			"{exporter: {nodeSelector: {pool: gpu}}}", exporter, pod + "nodeSelector", map[string]any{"nvidia.com/gpu.present": "true", "pool": "gpu"},
 		},
@@ -177,6 +180,22 @@ func TestEveryValueIsInTheSchema(t *testing.T) {
 	slices.Sort(documented)
 	if diff := cmp.Diff(known, documented); diff != "" {
 		t.Errorf("(-values.schema.json +values.yaml)\n%s", diff)
+	}
+}
+
+// TestAConfigurationRestartsTheScheduler: its ConfigMap keeps its name, so that a hash of its content
+// in the pods makes new ones of them; nothing else changes the hash.
+func TestAConfigurationRestartsTheScheduler(t *testing.T) {
+	sum := func(text string) any {
+		t.Helper()
+		return field(t, render(t, text)[deployment], "spec/template/metadata/annotations/checksum~config")
+	}
+	shipped, mine := sum(""), sum("{scheduler: {config: 'kind: KubeSchedulerConfiguration'}}")
+	if other := sum("{scheduler: {config: 'kind: KubeSchedulerConfiguration #'}}"); shipped == mine || mine == other {
+		t.Errorf("the pods of different configurations have the same hash: %v, %v, %v", shipped, mine, other)
+	}
+	if got := sum("{scheduler: {replicas: 3, podAnnotations: {a: b}}, nodeAgent: {mode: strict}}"); got != shipped {
+		t.Errorf("the hash is %v although the configuration is the shipped one, want %v", got, shipped)
 	}
 }
 

@@ -318,8 +318,12 @@ func (c *churn) release(pod *v1.Pod, before, now []gpunode.Observation) {
 				pod.Name, before[i].Container, before[i].Checkpoint, now[i].Checkpoint))
 		}
 	}
+	first := map[string]int{} // restarts before the container ran at all
+	for _, o := range before {
+		first[o.Container] = o.Report.Restarts
+	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if s.RestartCount > 0 {
+		if int(s.RestartCount) > first[s.Name] {
 			c.problems = append(c.problems, fmt.Sprintf("pod %s: container %s was restarted", pod.Name, s.Name))
 		}
 	}

@@ -63,6 +63,7 @@ func (b *box) startExporter(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("exporter of %s: %w", b.name, err)
 	}
+	b.published.set(e.Gatherer())
 	b.exporter = b.w.run(e.Run)
 	return nil
 }
@@ -71,6 +72,7 @@ func (b *box) stopExporter() {
 	if b.exporter != nil {
 		b.exporter.stop()
 		b.exporter = nil
+		b.published.set(nil)
 	}
 }
 
@@ -85,8 +87,9 @@ func (b *box) startAgent(ctx context.Context) error {
 	}
 	kube := kubernetes.NewForConfigOrDie(cfg)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: kube.EventsV1()})
+	metrics := prometheus.NewRegistry()
 	v, err := verify.New(verify.Config{
-		Node: b.name, Namespace: systemNamespace, CheckpointPath: b.kubelet.path, Registerer: prometheus.NewRegistry(), Active: b.kubelet,
+		Node: b.name, Namespace: systemNamespace, CheckpointPath: b.kubelet.path, Registerer: metrics, Active: b.kubelet,
 		Topology: func() *v1alpha1.NodeGPUTopology { return b.w.topology(b.name) }, Interval: 2 * time.Second,
 	}, b, kube, dynamic.NewForConfigOrDie(cfg), broadcaster.NewRecorder(runtime.NewScheme(), "nvtopo-node-agent"), clock.RealClock{})
 	if err != nil {
@@ -101,6 +104,7 @@ func (b *box) startAgent(ctx context.Context) error {
 	v.SetKubelet(&v1alpha1.Kubelet{TopologyManagerPolicy: "none", CPUManagerPolicy: "none"})
 	v.SetPinned(metav1.Condition{Status: metav1.ConditionFalse, Reason: "Off", Message: "pinning was not asked for"})
 	b.w.triggers.set(b.name, v.Trigger)
+	b.compared.set(metrics)
 	b.verifier = b.w.run(func(ctx context.Context) error {
 		if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 			return err
@@ -116,6 +120,7 @@ func (b *box) stopAgent() {
 		b.w.triggers.set(b.name, nil)
 		b.verifier.stop()
 		b.verifier = nil
+		b.compared.set(nil)
 	}
 }
 

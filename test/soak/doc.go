@@ -16,4 +16,7 @@
 // with the shipped manifests' rights. kubelet is simulated, at the same edge at which
 // it meets the product: it admits one pod at a time, keeps a record of devices in
 // its own checkpoint format and never gives out a device twice.
+//
+// TestRecording plays such a plan slowly for a Prometheus, whose recording is drawn as the pictures of
+// the dashboards.
 package soak

@@ -394,6 +394,17 @@ func (k *kubelet) holding() map[types.UID][]string {
 	return out
 }
 
+// holders are copies of the pods of the record.
+func (k *kubelet) holders() []held {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var out []held
+	for h := range maps.Values(k.record) {
+		out = append(out, *h)
+	}
+	return out
+}
+
 // unrepaired are the pods whose annotation says something else than the record.
 func (k *kubelet) unrepaired() []string {
 	k.mu.Lock()

@@ -43,6 +43,8 @@ type box struct {
 	turn               sync.Mutex
 	exporter, verifier *runner // guarded by turn; nil while stopped
 
+	published, compared latest // metrics of exporter and agent
+
 	mu     sync.Mutex
 	life   int                 // counts the machines that had the name; guarded by mu
 	base   *nvtopo.Graph       // of the machine when all is well; guarded by mu

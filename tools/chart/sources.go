@@ -28,6 +28,7 @@ const (
 	withExporter  = ".Values.exporter.enabled"
 	withAgent     = ".Values.nodeAgent.enabled"
 	withPools     = ".Values.pools.enabled"
+	withUI        = ".Values.ui.enabled"
 )
 
 // keep leaves a definition, and with it all objects of its kind, when the release is uninstalled.
@@ -84,6 +85,13 @@ func sources(manifests fs.FS) ([]source, error) {
 			{path: container + "ports", where: before, text: "{{- with .Values.pools.extraArgs }}\nargs:\n{{- toYaml . | nindent 8 }}\n{{- end }}"},
 			{path: "spec/template/metadata/labels", where: after, text: annotations("pools", "")},
 			{path: "spec/template/spec/affinity", where: before, text: field("pools", "nodeSelector") + "\n" + field("pools", "tolerations")},
+		})},
+		{"ui/rbac.yaml", "ui", withUI, nil},
+		{"ui/service.yaml", "ui", withUI, nil},
+		{"ui/deployment.yaml", "ui", withUI, slices.Concat(workload("ui", "nvtopo"), []edit{
+			{path: container + "args/-", where: after, text: list("ui", "extraArgs")},
+			{path: "spec/template/metadata/labels", where: after, text: annotations("ui", "")},
+			{path: pod + "securityContext", where: before, text: field("ui", "nodeSelector") + "\n" + field("ui", "tolerations")},
 		})},
 		{"alerts/placement.yaml", "monitoring", ".Values.monitoring.enabled", nil},
 		{"alerts/monitors.yaml", "monitoring", ".Values.monitoring.enabled", nil},

@@ -14,7 +14,11 @@ func placement() board {
 			{"What is free", []panel{
 				{
 					"GPUs", "Stranded GPUs are free without a free partner as fast as any on the machine.", "short",
-					[]query{{`max by (model, state) (scheduler_nvtopo_gpus)`, "{{model}} {{state}}"}},
+					[]query{{`sum by (state) (max by (model, state) (scheduler_nvtopo_gpus))`, "{{state}}"}},
+				},
+				{
+					"Free GPUs by model", "Stranded ones too.", "short",
+					[]query{{`sum by (model) (max by (model, state) (scheduler_nvtopo_gpus{state=~"free|stranded"}))`, "{{model}}"}},
 				},
 				{
 					"Free linked groups", "Disjoint groups of one node whose ring is as fast as that of as many GPUs can be there.", "short",
@@ -28,11 +32,16 @@ func placement() board {
 					"Fragmentation", "The share of groups that are missing of those that as many free GPUs could be.", "percentunit",
 					[]query{{`model_gpus_link_class:scheduler_nvtopo_fragmentation:ratio`, "{{gpus}} × {{model}} {{link_class}}"}},
 				},
+				{
+					"Stranded GPUs", "They serve only pods of one GPU well.", "short",
+					[]query{{`max by (model) (scheduler_nvtopo_gpus{state="stranded"})`, "{{model}}"}},
+				},
 			}},
 			{"Choices", []panel{
 				{
-					"Choices by link class", "Of the weakest link of the ring; none for one GPU.", "ops",
-					[]query{{`sum by (link_class) (rate(scheduler_nvtopo_choices_total[$__rate_interval]))`, "{{link_class}}"}},
+					"Choices by link class", "Of the weakest link of the ring.", "ops",
+					// Grafana shows the name of a label without a value.
+					[]query{{`label_replace(sum by (link_class) (rate(scheduler_nvtopo_choices_total[$__rate_interval])), "link_class", "one GPU", "link_class", "")`, "{{link_class}}"}},
 				},
 				{
 					"Choices as fast as any on the machine", "In the last hour, of choices of two GPUs or more.", "percentunit",

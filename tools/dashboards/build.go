@@ -57,9 +57,22 @@ func (b *board) encode() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
+// most is the greatest value of a unit that has one.
+var most = map[string]float64{"percentunit": 1, "percent": 100}
+
 func (p *panel) build(source common.DataSourceRef) *timeseries.PanelBuilder {
 	builder := timeseries.NewPanelBuilder().Title(p.title).Description(p.description).Datasource(source).Unit(p.unit).
-		Min(0).Span(12).Height(8).FillOpacity(10)
+		Min(0).Span(12).Height(8).
+		// A table beside the lines has room for long names.
+		Legend(common.NewVizLegendOptionsBuilder().ShowLegend(true).DisplayMode(common.LegendDisplayModeTable).
+			Placement(common.LegendPlacementRight).Calcs([]string{"lastNotNull"}).SortBy("Last *").SortDesc(true)).
+		Tooltip(common.NewVizTooltipOptionsBuilder().Mode(common.TooltipDisplayModeMulti).Sort(common.SortOrderDescending))
+	if top, ok := most[p.unit]; ok {
+		builder = builder.Max(top)
+	}
+	if p.unit == "short" { // a count
+		builder = builder.Decimals(0).AxisSoftMax(1) // the axis of nothing but zeros goes to 100 otherwise
+	}
 	for i, q := range p.queries {
 		builder = builder.WithTarget(prometheus.NewDataqueryBuilder().Datasource(source).RefId(string(rune('A' + i))).
 			Expr(q.expr).LegendFormat(q.legend))

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -34,6 +35,43 @@ func TestDashboardsAreUpToDate(t *testing.T) {
 	for _, f := range files {
 		if filepath.Ext(f.Name()) == ".json" && !written[f.Name()] {
 			t.Errorf("nothing writes manifests/dashboards/%s", f.Name())
+		}
+	}
+}
+
+// TestLinesAreNamed: without a legend nobody knows which line is which, and without a mode Grafana shows
+// no value under the pointer.
+func TestLinesAreNamed(t *testing.T) {
+	for _, b := range all() {
+		text, err := b.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var built struct {
+			Panels []struct {
+				Type, Title string
+				Options     struct {
+					Legend  struct{ ShowLegend bool }
+					Tooltip struct{ Mode string }
+				}
+				Targets []struct{ LegendFormat string }
+			}
+		}
+		if err := json.Unmarshal(text, &built); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range built.Panels {
+			if p.Type == "row" {
+				continue
+			}
+			if !p.Options.Legend.ShowLegend || p.Options.Tooltip.Mode == "" {
+				t.Errorf("%s: panel %q has legend %t and tooltip %q", b.file, p.Title, p.Options.Legend.ShowLegend, p.Options.Tooltip.Mode)
+			}
+			for _, target := range p.Targets {
+				if target.LegendFormat == "" {
+					t.Errorf("%s: panel %q has a query whose lines have no name", b.file, p.Title)
+				}
+			}
 		}
 	}
 }

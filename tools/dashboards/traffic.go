@@ -45,11 +45,11 @@ func traffic() board {
 			}},
 			{"Nodes", []panel{
 				{
-					"Memory from another NUMA node than asked", "Pages a second.", "ops",
+					"Memory from another NUMA node than asked", "", "suffix:pages/s",
 					[]query{{`topk(10, sum by (instance) (rate(node_memory_numa_numa_miss_total[$__rate_interval])))`, "{{instance}}"}},
 				},
 				{
-					"Memory used by CPUs of another NUMA node", "Pages a second.", "ops",
+					"Memory used by CPUs of another NUMA node", "", "suffix:pages/s",
 					[]query{{`topk(10, sum by (instance) (rate(node_memory_numa_other_node_total[$__rate_interval])))`, "{{instance}}"}},
 				},
 			}},

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -44,6 +45,9 @@ func compiled(t *testing.T, source, arch string) []byte {
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-o", "small", ".")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED="+cgo, "GOFLAGS=")
+	if arch != runtime.GOARCH && cgo == "1" {
+		cmd.Env = append(cmd.Env, "CC="+crossCompiler)
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
@@ -262,37 +266,6 @@ func TestBillsOfMaterials(t *testing.T) {
 	defer func() { _ = r.Close() }() // only read
 	if within, err := io.ReadAll(r); err != nil || !bytes.Equal(within, beside) {
 		t.Errorf("the bill in the layout is another than the one beside it (%v)", err)
-	}
-}
-
-// TestACLibrary: a program that needs one runs in its image, without the machine's.
-func TestACLibrary(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root may change the root folder")
-	}
-	p := program{name: "small", user: nonroot}
-	o := &options{libraries: "/", version: "v1"}
-	b, err := build(&p, goarch(t), compiled(t, dynamically, goarch(t)), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b.libc == "" {
-		t.Fatal("the program is static")
-	}
-	root := t.TempDir()
-	unpack(t, b.image, root)
-	cmd := exec.CommandContext(t.Context(), "/small")
-	cmd.SysProcAttr = inRoot(root)
-	cmd.Dir, cmd.Env = "/", []string{}
-	if out, err := cmd.CombinedOutput(); err != nil || string(out) != "small\n" {
-		t.Errorf("it printed %q: %v", out, err)
-	}
-	doc, err := json.Read(bytes.NewReader(b.bill))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if last := doc.Packages[len(doc.Packages)-1]; last.PackageName != "glibc" || last.PackageVersion != b.libc {
-		t.Errorf("the bill of materials ends with %s %s, want glibc %s", last.PackageName, last.PackageVersion, b.libc)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -30,24 +31,54 @@ type Report struct {
 	Mems string `json:"mems"`
 	// GPUs are the device nodes of NVIDIA's GPUs.
 	GPUs []string `json:"gpus"`
+	// Restarts is how often kubelet had restarted the container when it first ran. It is not 0
+	// if kubelet was killed after it made the container, and before that ran.
+	Restarts int `json:"-"`
 }
 
-// Report reads what a container of the pod printed when it was started first,
-// or ErrNoReport. kubelet removes it with the pod.
+// Report reads what a container of the pod printed when it first ran, or ErrNoReport. kubelet
+// removes it with the pod.
 func (n *Node) Report(pod *v1.Pod, container string) (*Report, error) {
-	path := filepath.Join(podLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), container, "0.log")
-	data, err := os.ReadFile(n.Path(path))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, ErrNoReport
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the output of %s/%s: %w", pod.Name, container, err)
-	}
-	r, err := parseReport(string(data))
-	if err != nil {
+	r, err := readReport(n.Path(filepath.Join(podLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), container)))
+	if err != nil && !errors.Is(err, ErrNoReport) {
 		return nil, fmt.Errorf("output of %s/%s: %w", pod.Name, container, err)
 	}
-	return r, nil
+	return r, err
+}
+
+// readReport reads the first report in the logs of a container, which are named by its restarts.
+func readReport(folder string) (*Report, error) {
+	logs, err := os.ReadDir(folder)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var first *Report
+	for _, log := range logs {
+		restarts, err := strconv.Atoi(strings.TrimSuffix(log.Name(), ".log"))
+		if err != nil || first != nil && first.Restarts < restarts {
+			continue // one that kubelet has rotated, or a later one
+		}
+		data, err := os.ReadFile(filepath.Join(folder, log.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		r, err := parseReport(string(data))
+		if errors.Is(err, ErrNoReport) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", log.Name(), err)
+		}
+		r.Restarts = restarts
+		first = r
+	}
+	if first == nil {
+		return nil, ErrNoReport
+	}
+	return first, nil
 }
 
 // parseReport reads the first line of a log in the CRI format: time, stream, F

@@ -4,6 +4,8 @@ package realnode
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +34,43 @@ func TestParseReport(t *testing.T) {
 			got, err := parseReport(tc.log)
 			if errors.Is(err, ErrNoReport) != tc.notYet || (err != nil) != (tc.notYet || tc.wantErr) {
 				t.Fatalf("error %v, want not yet: %t, another error: %t", err, tc.notYet, tc.wantErr)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("report (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReadReport(t *testing.T) {
+	const ran = "t stdout F {\"cpus\":\"3\"}\n"
+	cases := map[string]struct {
+		logs   map[string]string
+		want   *Report
+		notYet bool
+	}{
+		"no folder":                         {notYet: true},
+		"the first run":                     {logs: map[string]string{"0.log": ran}, want: &Report{CPUs: "3"}},
+		"made, but has not run":             {logs: map[string]string{"0.log": ""}, notYet: true},
+		"made, and ran when restarted":      {logs: map[string]string{"0.log": "", "1.log": ran}, want: &Report{CPUs: "3", Restarts: 1}},
+		"without a log before the restart":  {logs: map[string]string{"1.log": ran}, want: &Report{CPUs: "3", Restarts: 1}},
+		"ran again: the first run":          {logs: map[string]string{"2.log": ran, "10.log": "t stdout F {}\n"}, want: &Report{CPUs: "3", Restarts: 2}},
+		"a rotated log is of the same runs": {logs: map[string]string{"0.log": ran, "0.log.20260102": "t stdout F {}\n"}, want: &Report{CPUs: "3"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			folder := filepath.Join(t.TempDir(), "app")
+			for log, text := range tc.logs {
+				if err := os.MkdirAll(folder, 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(folder, log), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := readReport(folder)
+			if errors.Is(err, ErrNoReport) != tc.notYet || err != nil && !tc.notYet {
+				t.Fatalf("error %v, want not yet: %t", err, tc.notYet)
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("report (-want +got):\n%s", diff)

@@ -12,6 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/fabric"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nodeindex"
@@ -295,7 +296,7 @@ func (x *Index) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 		}
 		m := nodeindex.Machine{
 			Tables: a.Tables, Healthy: a.Healthy, Free: u.FreeAt(ai), Degraded: a.Degraded, Kind: a.Kind, Kubelet: n.KubeletPolicy,
-			Held: u.Counted[ai], Unknown: u.Foreign[ai],
+			Held: u.Counted[ai], Unknown: u.Foreign[ai], Singles: hasSingles(info, a.Resource),
 		}
 		if n.Kubelet != nil {
 			// Its verdict is asked when the bucket is a candidate.
@@ -303,6 +304,19 @@ func (x *Index) update(i int, info fwk.NodeInfo, snapshot fwk.NodeInfoLister) {
 		}
 		x.of(a.Resource).Put(i, m)
 	}
+}
+
+// hasSingles reports whether pods that are in no gang have devices of the resource on a node.
+func hasSingles(info fwk.NodeInfo, resource string) bool {
+	for _, p := range info.GetPods() {
+		if _, member := gangrequest.KeyOf(p.GetPod()); member {
+			continue
+		}
+		if p.CalculateResource().Resource.GetScalarResources()[v1.ResourceName(resource)] > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (x *Index) of(resource string) *nodeindex.Index {

@@ -189,8 +189,12 @@ func (p *problem) table(at place, u *units, budget []int) *table {
 
 // covers reports whether a table has the codes of a budget.
 func (t *table) covers(budget []int) bool {
-	n := len(budget) - 1
-	return len(t.budget) == n+1 && slices.Equal(t.budget[:n], budget[:n]) && t.budget[n] >= budget[n]
+	for l := range budget {
+		if len(t.budget) != len(budget) || t.budget[l] < budget[l] {
+			return false
+		}
+	}
+	return true
 }
 
 // code is the state in which so many domains may be opened.
@@ -236,28 +240,112 @@ func (u *units) tooLarge(budget []int, most int) bool {
 	return false
 }
 
-// opened returns the fewest new domains of each level inside a place that hold the members,
-// outermost first.
+// CompareDomains orders numbers of domains by level, outermost level first, by criterion 3 of the
+// objective: the fewest in all, and of equally many the fewest of the outermost level.
+func CompareDomains(a, b []int) int {
+	return cmp.Or(cmp.Compare(total(a), total(b)), slices.Compare(a, b))
+}
+
+func total(numbers []int) (sum int) {
+	for _, n := range numbers {
+		sum += n
+	}
+	return sum
+}
+
+// counting finds the numbers of new domains by level inside a place that hold the members.
+type counting struct {
+	p       *problem
+	at      place
+	units   []*units // by level
+	least   []int    // how few of each level can do if it does not matter where they are
+	best    []int    // the best so far; nil: none
+	tooMuch bool     // some numbers were not tried
+}
+
+// opened returns the numbers of new domains by level, outermost first, that criterion 3 has for a
+// place.
 func (p *problem) opened(at place) ([]int, bool) {
-	var budget []int
+	c := counting{p: p, at: at}
 	for d := at.depth + 1; d <= p.t.Depth(); d++ {
 		u := p.units(at, d)
 		least, ok := u.atLeast(p.members)
 		if !ok {
 			return nil, false
 		}
-		if u.levels > 1 {
-			least = p.fewestUnits(at, u, budget, least)
+		c.units, c.least = append(c.units, u), append(c.least, least)
+	}
+	c.try(make([]int, 0, len(c.units)))
+	switch {
+	case c.tooMuch && c.best == nil:
+		return p.openedGreedily(at)
+	case c.tooMuch:
+		p.unproven = true
+	}
+	return c.best, c.best != nil
+}
+
+// try goes through all numbers that begin with these and may be better than the best. Numbers
+// come in order, so of equal ones the first is kept.
+func (c *counting) try(begun []int) {
+	l := len(begun)
+	if l == len(c.units) {
+		c.best = slices.Clone(begun)
+		return
+	}
+	for n := c.first(begun); n <= c.limit(begun) && !c.tooMuch; n++ {
+		c.try(append(begun, n))
+		if l == len(c.units)-1 {
+			return
 		}
-		budget = append(budget, least)
-		if least < 0 || u.tooLarge(budget, p.most.table) {
-			return p.openedGreedily(at)
+		if l == len(c.units)-2 {
+			c.prepare(begun, n+1)
 		}
 	}
-	if p.looseSegments(at) {
-		return p.openedInSegments(at, budget)
+}
+
+// prepare makes one table for all numbers that are still to be tried from n domains of the last
+// level but one on, instead of one for each n.
+func (c *counting) prepare(begun []int, n int) {
+	most := c.limit(begun)
+	if n > most || c.tooMuch {
+		return
 	}
-	return budget, true
+	u := c.units[len(begun)+1]
+	begun = append(slices.Clone(begun), n)
+	budget := append(slices.Clone(begun), c.limit(begun))
+	if budget[len(begun)-1] = most; !u.tooLarge(budget, c.p.most.table) {
+		c.p.table(c.at, u, budget)
+	}
+}
+
+// limit is the most domains of the next level with which numbers that begin with these can be
+// better than the best.
+func (c *counting) limit(begun []int) int {
+	l := len(begun)
+	limit := len(c.units[l].id)
+	if c.best != nil {
+		limit = min(limit, total(c.best)-1-total(begun)-total(c.least[l+1:]))
+	}
+	return limit
+}
+
+// first is the fewest domains of the next level with which the members fit into those that are
+// given for the levels around it; more than the limit if it is not of interest.
+func (c *counting) first(begun []int) int {
+	p, l, limit := c.p, len(begun), c.limit(begun)
+	n := c.least[l]
+	switch {
+	case limit < n:
+	case p.looseSegments(c.at) && l >= p.demand.depth-c.at.depth:
+		n = c.firstInSegments(begun, limit)
+	case l > 0:
+		n = p.fewestUnits(c.at, c.units[l], begun, n, limit)
+	}
+	if n < 0 || n <= limit && c.units[l].tooLarge(append(slices.Clone(begun), n), p.most.table) {
+		c.tooMuch = true
+	}
+	return n
 }
 
 // atLeast is how few new units can hold the members if it does not matter where they are.
@@ -280,12 +368,11 @@ func (u *units) atLeast(members int) (int, bool) {
 	return len(sizes), members <= 0
 }
 
-// fewestUnits is how few new units can hold the members if the levels outside them are given,
-// and negative if that is too much work. There is an answer, since the levels outside are
-// enough.
-func (p *problem) fewestUnits(at place, u *units, outside []int, least int) int {
-	for step := 1; ; step *= 8 {
-		most := min(least+step-1, len(u.id)) // seldom are more than the least needed
+// fewestUnits is how few new units can hold the members if the levels outside them are given. It
+// is more than the limit if so many cannot, and negative if that is too much work.
+func (p *problem) fewestUnits(at place, u *units, outside []int, least, limit int) int {
+	for step := 1; least <= limit; step *= 8 {
+		most := min(least+step-1, limit) // seldom are more than the least needed
 		budget := append(slices.Clone(outside), most)
 		if u.tooLarge(budget, p.most.table) {
 			return -1
@@ -297,11 +384,9 @@ func (p *problem) fewestUnits(at place, u *units, outside []int, least int) int 
 				return n
 			}
 		}
-		if most == len(u.id) {
-			return most
-		}
 		least = most + 1
 	}
+	return least
 }
 
 // looseSegments reports whether required segments are of a level between the place and the
@@ -310,29 +395,22 @@ func (p *problem) looseSegments(at place) bool {
 	return p.demand.required && p.demand.depth > at.depth && p.demand.depth < p.t.Depth()
 }
 
-// openedInSegments raises the numbers of the domains inside the segments' level, level by
-// level, until whole segments fit.
-func (p *problem) openedInSegments(at place, budget []int) ([]int, bool) {
-	all := make([]*units, len(budget))
-	for l := range budget {
-		all[l] = p.units(at, at.depth+1+l)
+// firstInSegments is first for a level inside that of required segments: the number is raised
+// until whole segments fit.
+func (c *counting) firstInSegments(begun []int, limit int) int {
+	l := len(begun)
+	budget := slices.Clone(begun)
+	for _, u := range c.units[l:] {
+		budget = append(budget, len(u.id))
 	}
-	for l := p.demand.depth - at.depth; l < len(budget); l++ {
-		for inner := l + 1; inner < len(budget); inner++ {
-			budget[inner] = len(all[inner].id)
+	for budget[l] = c.least[l]; budget[l] <= limit; budget[l]++ {
+		if c.units[len(c.units)-1].tooLarge(budget, c.p.most.table) {
+			return -1
 		}
-		for budget[l], _ = all[l].atLeast(p.members); ; budget[l]++ {
-			if all[len(all)-1].tooLarge(budget, p.most.table) {
-				return p.openedGreedily(at)
-			}
-			x := p.newSearch(at, budget, false)
-			if x.find(x.start()).ok {
-				break
-			}
-			if budget[l] >= len(all[l].id) {
-				return nil, false
-			}
+		x := c.p.newSearch(c.at, budget, false)
+		if x.find(x.start()).ok {
+			break
 		}
 	}
-	return budget, true
+	return budget[l]
 }

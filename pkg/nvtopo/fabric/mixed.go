@@ -121,7 +121,7 @@ func (g *gang) leastOf(order []int) (bound, bool) {
 			b.exact = false
 			opened = p.bounds(list.frame)
 		}
-		c := cmp.Or(cmp.Compare(b.outer, list.outer), slices.Compare(opened, b.opened))
+		c := cmp.Or(cmp.Compare(b.outer, list.outer), CompareDomains(opened, b.opened))
 		if c > 0 { // with more domains the parts before might do in a better band
 			b.frame, b.opened, b.band, b.places = list.frame, opened, band, list.all
 		} else if c == 0 {
@@ -202,7 +202,7 @@ func (g *gang) mixedAt(f frame, least *bound) *outcome {
 			if o == nil {
 				continue
 			}
-			if best == nil || cmp.Or(slices.Compare(o.opened, best.opened), cmp.Compare(o.band, best.band)) < 0 {
+			if best == nil || cmp.Or(CompareDomains(o.opened, best.opened), cmp.Compare(o.band, best.band)) < 0 {
 				best = o
 			}
 			break

@@ -102,7 +102,7 @@ func (p *pairing) compareTwo(a, b judged) int {
 	if p.spread >= 0 {
 		return cmp.Or(-cmp.Compare(len(a.profile), len(b.profile)), slices.Compare(a.profile, b.profile), cmp.Compare(a.band, b.band))
 	}
-	return cmp.Or(cmp.Compare(a.level, b.level), slices.Compare(a.domains, b.domains), cmp.Compare(a.band, b.band))
+	return cmp.Or(cmp.Compare(a.level, b.level), cmp.Compare(sumOf(a.domains), sumOf(b.domains)), slices.Compare(a.domains, b.domains), cmp.Compare(a.band, b.band))
 }
 
 // best tries all ways to place both shapes.

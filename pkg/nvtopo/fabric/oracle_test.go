@@ -272,6 +272,13 @@ func (w *world) judgeSpread(j *judged, x []int) {
 	slices.Reverse(j.profile)
 }
 
+func sumOf(numbers []int) (sum int) {
+	for _, n := range numbers {
+		sum += n
+	}
+	return sum
+}
+
 // compare is the order of the objective.
 func (w *world) compare(a, b judged) int {
 	if w.spread >= 0 {
@@ -279,7 +286,7 @@ func (w *world) compare(a, b judged) int {
 		return cmp.Or(cmp.Compare(near(a), near(b)), -cmp.Compare(len(a.profile), len(b.profile)), slices.Compare(a.profile, b.profile),
 			cmp.Compare(a.band, b.band), cmp.Compare(a.left, b.left))
 	}
-	c := cmp.Or(cmp.Compare(a.level, b.level), slices.Compare(a.domains, b.domains), cmp.Compare(a.band, b.band),
+	c := cmp.Or(cmp.Compare(a.level, b.level), cmp.Compare(sumOf(a.domains), sumOf(b.domains)), slices.Compare(a.domains, b.domains), cmp.Compare(a.band, b.band),
 		cmp.Compare(a.cuts, b.cuts), cmp.Compare(a.dislike, b.dislike),
 		cmp.Compare(a.leaves, b.leaves), cmp.Compare(a.parents, b.parents))
 	if c == 0 && -a.level >= w.levels {

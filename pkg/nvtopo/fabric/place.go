@@ -118,8 +118,7 @@ func (p *problem) frames() (out []frame) {
 	return out
 }
 
-// fewest is criteria 2 and 3: the level, and the domains per level inside, compared outermost
-// level first: fewer spines before fewer racks.
+// fewest is criteria 2 and 3: the level, and the domains inside, of all levels together.
 func (p *problem) fewest() (shortlist, bool) {
 	for _, f := range p.frames() {
 		list := shortlist{frame: f}
@@ -135,7 +134,7 @@ func (p *problem) fewest() (shortlist, bool) {
 			}
 			c := -1
 			if list.all != nil {
-				c = slices.Compare(opened, list.opened)
+				c = CompareDomains(opened, list.opened)
 			}
 			switch {
 			case c < 0:

@@ -84,8 +84,9 @@ func (c *cluster) names(p *Plan, err error) string {
 }
 
 const (
-	twoRacks  = "r0: ff ff ff ff\nr1: ff ff ff ff"
-	threeFull = "r0: ff ff ff 0\nr1: ff ff ff 0"
+	threeSpines = "A a0: ff ff ff\nA a1: ff\nA a2: ff\nB b0: ff ff ff\nB b1: ff\nB b2: ff\nC c0: ff ff ff"
+	twoRacks    = "r0: ff ff ff ff\nr1: ff ff ff ff"
+	threeFull   = "r0: ff ff ff 0\nr1: ff ff ff 0"
 )
 
 // The cases are those of the design note's section 6 that are the planner's alone, by number,
@@ -128,6 +129,14 @@ func TestPlace(t *testing.T) {
 		"7: the spine that has least left": {
 			levels: "spine switch", nodes: "A a0: ff ff ff ff\nA a1: ff ff ff\nA a2: ff ff\nB b0: ff ff ff ff\nB b1: ff\nB b2: ff",
 			pods: 5, gpus: 8, want: "b0-0 b0-1 b0-2 b0-3 b1-0", wantLevel: "spine", wantCrossings: 2,
+		},
+		"a spine more that saves two racks": {
+			levels: "spine rack", nodes: threeSpines, pods: 9, gpus: 8,
+			want: "a0-0 a0-1 a0-2 b0-0 b0-1 b0-2 c0-0 c0-1 c0-2", wantLevel: "cluster", wantCrossings: 3,
+		},
+		"a spine more that saves one rack is none less": {
+			levels: "spine rack", nodes: threeSpines, pods: 8, gpus: 8,
+			want: "a0-0 a0-1 a0-2 a1-0 a2-0 c0-0 c0-1 c0-2", wantLevel: "cluster", wantCrossings: 4,
 		},
 		"8: the rack whose pairs are linked": {
 			machine: "dgx1-v100", nodes: "r0: 21 21\nr1: 9 9", pods: 2, gpus: 2, want: "r1-0 r1-1", wantLevel: "rack",

@@ -20,6 +20,7 @@ type Machine struct {
 	Kubelet       nvtopo.Policy // what the machine's kubelet enforces by itself
 	Held          int           // free GPUs that pods known only by count will take
 	Unknown       bool          // some of those run already, on nobody knows which GPUs
+	Singles       bool          // pods that are in no gang have some of the GPUs
 }
 
 // key is what makes a bucket.
@@ -31,19 +32,21 @@ type key struct {
 	held          int
 	kubelet       nvtopo.Policy
 	unknown       bool
+	singles       bool
 }
 
 func (m *Machine) key() key {
 	return key{
 		class: m.Tables.Class(), healthy: m.Healthy, free: m.Free, degraded: m.Degraded, kind: m.Kind, held: m.Held, kubelet: m.Kubelet, unknown: m.Unknown,
+		singles: m.Singles,
 	}
 }
 
 // Bucket is a group of machines in the same state.
 type Bucket struct {
 	Machine Machine // the first that came
-	whole   bool
-	size    int // machines
+	counts  tally   // of each machine
+	size    int     // machines
 	groups  []*group
 	byLeaf  map[int]*group // leaf -> its group
 	idle    *group         // one that is empty, for its memory
@@ -94,9 +97,9 @@ type Index struct {
 	classes map[nvtopo.ClassID]int
 	without int
 
-	places                    Places
-	wholeInLeaf, wholeInSpine []int    // whole machines
-	tied                      []*group // what least found
+	places          Places
+	inLeaf, inSpine []tally
+	tied            []*group // what least found
 }
 
 // place is where a node is: its group (nil: nowhere) and position in it.
@@ -107,7 +110,7 @@ type place struct {
 
 // NewIndex returns an empty index of machines that are in one leaf; see SetPlaces.
 func NewIndex() *Index {
-	return &Index{buckets: map[key]*Bucket{}, classes: map[nvtopo.ClassID]int{}, wholeInLeaf: []int{0}, wholeInSpine: []int{0}}
+	return &Index{buckets: map[key]*Bucket{}, classes: map[nvtopo.ClassID]int{}, inLeaf: []tally{{}}, inSpine: []tally{{}}}
 }
 
 // Put says in which state a machine is. Nodes are small numbers from 0.
@@ -118,7 +121,7 @@ func (x *Index) Put(node int, m Machine) {
 		if len(x.buckets)-len(x.active) > maxIdle {
 			x.forgetIdle()
 		}
-		b = &Bucket{Machine: m, whole: m.whole(), byLeaf: map[int]*group{}, at: -1}
+		b = &Bucket{Machine: m, counts: m.tally(), byLeaf: map[int]*group{}, at: -1}
 		x.buckets[k] = b
 	}
 	x.where = append(x.where, make([]place, max(0, node+1-len(x.where)))...)

@@ -16,24 +16,43 @@ type Places struct {
 	Spine []int // by leaf
 }
 
-// Spare is how many whole machines the leaf of a machine has, and then how many its spine
-// has: those with all their GPUs healthy and free. Of equal machines that with the least is
-// taken. So leaves that are broken into already are finished first, and the others stay
-// whole for pods that need many machines close to each other.
-type Spare uint32
+// Spare is what the surroundings of a machine have for gangs, which need many whole machines
+// close to each other: how many machines of its leaf are clear, how many of them are whole,
+// and how many of its spine are whole, in this order. Of equal machines that with the least is
+// taken. So leaves that single pods have broken into are finished first, and the others stay
+// as they are.
+//
+// A machine is whole if all its GPUs are healthy and free. It is clear if it will be whole once
+// gangs end: no pod that is in no gang has any of it.
+type Spare uint64
 
-// spine is the part of a Spare that counts the spine's machines. More are not told apart.
+// spareBits are of one of the three numbers. More machines are not told apart.
 const (
-	spineBits = 16
-	maxSpare  = 1<<spineBits - 1
+	spareBits = 13
+	maxSpare  = 1<<spareBits - 1
 )
 
 // NoSpare is more than any Spare.
-const NoSpare = int64(1) << (2 * spineBits)
+const NoSpare = int64(1) << (3 * spareBits)
 
-// whole reports whether the machine could be given out as a whole.
-func (m *Machine) whole() bool {
-	return m.Free == nvtopo.FullMask(m.Tables.Graph().Len()) && m.Degraded == 0 && m.Held == 0 && !m.Unknown
+// tally counts machines.
+type tally struct{ clear, whole int }
+
+// tally counts the machine itself.
+func (m *Machine) tally() (t tally) {
+	full := nvtopo.FullMask(m.Tables.Graph().Len())
+	if m.Healthy == full && m.Degraded == 0 && !m.Singles {
+		t.clear = 1
+	}
+	if m.Free == full && m.Degraded == 0 && m.Held == 0 && !m.Unknown {
+		t.whole = 1
+	}
+	return t
+}
+
+func (t *tally) add(o tally, times int) {
+	t.clear += times * o.clear
+	t.whole += times * o.whole
 }
 
 // group is the machines of one bucket that are in one leaf.
@@ -60,7 +79,7 @@ func (x *Index) SetPlaces(p *Places) {
 	for _, spine := range p.Spine {
 		spines = max(spines, spine+1)
 	}
-	x.places, x.wholeInLeaf, x.wholeInSpine = *p, make([]int, leaves), make([]int, spines)
+	x.places, x.inLeaf, x.inSpine = *p, make([]tally, leaves), make([]tally, spines)
 	for node, b := range buckets {
 		if b != nil {
 			x.attach(node, b)
@@ -97,7 +116,7 @@ func (x *Index) attach(node int, b *Bucket) {
 	x.where[node] = place{g, len(g.nodes)}
 	g.nodes = append(g.nodes, node)
 	b.size++
-	x.countWhole(g, 1)
+	x.tally(g, 1)
 }
 
 // detach takes a machine out of its bucket.
@@ -106,7 +125,7 @@ func (x *Index) detach(node int) {
 	x.where[node] = place{}
 	g, b := p.group, p.group.bucket
 	b.size--
-	x.countWhole(g, -1)
+	x.tally(g, -1)
 	last := len(g.nodes) - 1
 	if moved := g.nodes[last]; moved != node {
 		g.nodes[p.at] = moved
@@ -125,18 +144,25 @@ func (x *Index) detach(node int) {
 	b.idle = g
 }
 
-func (x *Index) countWhole(g *group, by int) {
-	if g.bucket.whole {
-		x.wholeInLeaf[g.leaf] += by
-		x.wholeInSpine[x.spine(g.leaf)] += by
-	}
+// tally counts a machine of a group in or out.
+func (x *Index) tally(g *group, by int) {
+	x.inLeaf[g.leaf].add(g.bucket.counts, by)
+	x.inSpine[x.spine(g.leaf)].add(g.bucket.counts, by)
 }
 
 // Spare is what a machine is judged by among equals.
 func (x *Index) Spare(node int) Spare { return x.spareOf(x.leaf(node)) }
 
 func (x *Index) spareOf(leaf int) Spare {
-	return Spare(min(x.wholeInLeaf[leaf], maxSpare)<<spineBits | min(x.wholeInSpine[x.spine(leaf)], maxSpare))
+	here, around := x.inLeaf[leaf], x.inSpine[x.spine(leaf)]
+	return spare(here.clear, here.whole, around.whole)
+}
+
+func spare(clearInLeaf, wholeInLeaf, wholeInSpine int) (s Spare) {
+	for _, n := range [...]int{clearInLeaf, wholeInLeaf, wholeInSpine} {
+		s = s<<spareBits | Spare(min(n, maxSpare))
+	}
+	return s
 }
 
 // Tied are machines between which nothing decides. It is valid until the next call of a

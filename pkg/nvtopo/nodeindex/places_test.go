@@ -17,8 +17,9 @@ type site struct {
 	places   Places
 }
 
-// whole counts whole machines in the leaf and in the spine of a node, one by one.
-func (s *site) whole(node int) (leaf, spine int) {
+// around counts machines one by one: the clear ones and the whole ones in the leaf of a node,
+// and the whole ones in its spine.
+func (s *site) around(node int) (out [3]int) {
 	leafOf := func(n int) int {
 		if n < len(s.places.Leaf) {
 			return s.places.Leaf[n]
@@ -32,28 +33,37 @@ func (s *site) whole(node int) (leaf, spine int) {
 		return s.places.Spine[leafOf(n)]
 	}
 	for n, m := range s.machines {
-		if m.Free.Len() < m.Tables.Graph().Len() || m.Degraded != 0 || m.Held > 0 || m.Unknown {
-			continue
-		}
+		sound := m.Healthy.Len() == m.Tables.Graph().Len() && m.Degraded == 0
+		whole := sound && m.Free == m.Healthy && m.Held == 0 && !m.Unknown
 		if leafOf(n) == leafOf(node) {
-			leaf++
+			if sound && !m.Singles {
+				out[0]++
+			}
+			if whole {
+				out[1]++
+			}
 		}
-		if spineOf(n) == spineOf(node) {
-			spine++
+		if spineOf(n) == spineOf(node) && whole {
+			out[2]++
 		}
 	}
-	return leaf, spine
+	return out
 }
 
-// best is the choice by looking at each machine: of the equal ones, the leaf and then the
-// spine with fewest whole machines, then the lowest node.
+// unpacked are the numbers of a Spare.
+func unpacked(s Spare) [3]int {
+	return [3]int{int(s >> 26), int(s >> 13 & 0x1fff), int(s & 0x1fff)}
+}
+
+// best is the choice by looking at each machine: of the equal ones, the leaf with the fewest
+// clear and then whole machines, the spine with the fewest whole ones, then the lowest node.
 func (s *site) best(d *Demand, w *Weights) (node int, ok bool) {
 	equal := linear(s.machines, d, w)
-	node, leaf, spine := -1, 0, 0
+	node, least := -1, [3]int{}
 	for n := range equal {
-		l, sp := s.whole(n)
-		if node < 0 || l < leaf || l == leaf && (sp < spine || sp == spine && n < node) {
-			node, leaf, spine = n, l, sp
+		here := s.around(n)
+		if c := slices.Compare(here[:], least[:]); node < 0 || c < 0 || c == 0 && n < node {
+			node, least = n, here
 		}
 	}
 	return node, node >= 0
@@ -103,13 +113,14 @@ func (s *site) change(r *rand.Rand, kinds []*nvtopo.Tables, nodes int) {
 		case 3:
 			m.Unknown = true
 		}
+		m.Singles = m.Free != full && r.IntN(2) == 0
 		s.index.Put(node, m)
 		s.machines[node] = m
 	}
 }
 
 // TestOfEqualMachinesTheBrokenLeafIsTaken compares every choice, and the order of all equal
-// machines, with a search that counts whole machines anew.
+// machines, with a search that counts machines anew.
 func TestOfEqualMachinesTheBrokenLeafIsTaken(t *testing.T) {
 	const nodes = 40
 	kinds := tables(t, "dgx-h100", "a100-pcie-4-bridged")
@@ -130,8 +141,8 @@ func TestOfEqualMachinesTheBrokenLeafIsTaken(t *testing.T) {
 				decided += s.checkOrder(t, &d, &w)
 			}
 			for n := range nodes {
-				if leaf, spine := s.whole(n); s.index.Spare(n) != Spare(leaf<<16|spine) {
-					t.Fatalf("seed %d step %d: spare of node %d is %#x, by brute force %d and %d", seed, step, n, s.index.Spare(n), leaf, spine)
+				if got, want := unpacked(s.index.Spare(n)), s.around(n); got != want {
+					t.Fatalf("seed %d step %d: spare of node %d is %v, by brute force %v", seed, step, n, got, want)
 				}
 			}
 		}
@@ -163,8 +174,8 @@ func (s *site) checkOrder(t *testing.T, d *Demand, w *Weights) (decided int) {
 		for n := range tied.Nodes() {
 			seen = append(seen, n)
 			m := s.machines[n]
-			if leaf, spine := s.whole(n); Spare(leaf<<16|spine) != tied.Spare || s.index.where[n].group.bucket.Machine.key() != m.key() {
-				t.Fatalf("%+v: node %d is listed with spare %#x, by brute force %d and %d", d, n, tied.Spare, leaf, spine)
+			if want := s.around(n); unpacked(tied.Spare) != want || s.index.where[n].group.bucket.Machine.key() != m.key() {
+				t.Fatalf("%+v: node %d is listed with spare %v, by brute force %v", d, n, unpacked(tied.Spare), want)
 			}
 		}
 	}
@@ -175,9 +186,9 @@ func (s *site) checkOrder(t *testing.T, d *Demand, w *Weights) (decided int) {
 	return decided
 }
 
-// TestWholeMachinesBeyondTheRangeOfSpareAreNotToldApart has more in one leaf than Spare
+// TestMachinesBeyondTheRangeOfSpareAreNotToldApart has more in one leaf than Spare
 // counts.
-func TestWholeMachinesBeyondTheRangeOfSpareAreNotToldApart(t *testing.T) {
+func TestMachinesBeyondTheRangeOfSpareAreNotToldApart(t *testing.T) {
 	tb := tables(t, "a100-pcie-4-bridged")[0]
 	x := NewIndex()
 	for node := range maxSpare + 5 {

@@ -23,7 +23,7 @@ const (
 	// plugins as 100 points at a weight of 5.
 	step = fwk.MaxNodeScore * nodeindex.Point / (fwk.MaxNodeScore - bandFloor)
 	// tie is what a raw score of 1 is worth beside the Spare of a node, which decides between
-	// equals. Raw scores are below 2^24, so there is room for both.
+	// equals. Raw scores are below 2^24 and Spares below 2^39, so there is room for both.
 	tie = nodeindex.NoSpare
 )
 

@@ -47,12 +47,12 @@ func TestScoresFollowTheWeights(t *testing.T) {
 		},
 		"equal nodes: the one whose leaf has the least to spare": {
 			ratings: map[string]nodeindex.Offer{"emptier": {FreeAfter: 7}, "fuller": {FreeAfter: 7}},
-			spare:   map[string]nodeindex.Spare{"emptier": 3<<16 | 5, "fuller": 2<<16 | 9},
+			spare:   map[string]nodeindex.Spare{"emptier": 3<<26 | 5<<13 | 5, "fuller": 2<<26 | 9<<13 | 9},
 			want:    map[string]int64{"emptier": 99, "fuller": 100},
 		},
 		"the tightest fit counts before what there is to spare": {
 			ratings: map[string]nodeindex.Offer{"loose": {FreeAfter: 7}, "tight": {FreeAfter: 6}},
-			spare:   map[string]nodeindex.Spare{"tight": math.MaxUint32},
+			spare:   map[string]nodeindex.Spare{"tight": nodeindex.Spare(nodeindex.NoSpare) - 1},
 			want:    map[string]int64{"loose": 99, "tight": 100},
 		},
 		"no candidate has a usable graph": {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/billing"
 )
 
 // Distinct returns each record once, by name. One whose namespace goes is in another one too, for a
@@ -24,6 +25,15 @@ func Distinct(records []v1alpha1.UsageRecord) []v1alpha1.UsageRecord {
 		)
 	})
 	return slices.CompactFunc(sorted, func(a, b v1alpha1.UsageRecord) bool { return a.Name == b.Name })
+}
+
+// Within are the records that were open at any time in a period, each once, by their start.
+func Within(records []v1alpha1.UsageRecord, p billing.Period) []v1alpha1.UsageRecord {
+	kept := slices.DeleteFunc(Distinct(records), func(r v1alpha1.UsageRecord) bool {
+		return !r.Spec.Start.Time.Before(p.End) || r.Status.End != nil && r.Status.End.Time.Before(p.Start)
+	})
+	slices.SortStableFunc(kept, func(a, b v1alpha1.UsageRecord) int { return a.Spec.Start.Compare(b.Spec.Start.Time) })
+	return kept
 }
 
 // first sorts what is true before what is not.

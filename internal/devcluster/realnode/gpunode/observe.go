@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -100,9 +101,15 @@ func (l *Lab) seen(r *realnode.Report) ([]string, error) {
 	return sorted(out), nil
 }
 
+// kubeletAnswers bounds one question to kubelet: a kubelet that never answers is an error that
+// tests can name.
+const kubeletAnswers = 10 * time.Second
+
 // podDevices asks kubelet for one pod. List, which others use, would disturb an
 // allocation that is under way (kubernetes/kubernetes#137534).
 func (l *Lab) podDevices(ctx context.Context, pod *v1.Pod) (kubelet.Devices, error) {
+	ctx, cancel := context.WithTimeout(ctx, kubeletAnswers)
+	defer cancel()
 	devices, err := l.podResources.Get(ctx, pod.Namespace, pod.Name)
 	switch {
 	case errors.Is(err, kubelet.ErrBusy):

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
+	"github.com/nvtopo/nvtopo/pkg/release"
+	"github.com/nvtopo/nvtopo/pkg/webui"
+	"github.com/nvtopo/nvtopo/pkg/webui/clusterwatch"
+	"github.com/nvtopo/nvtopo/ui"
+)
+
+const (
+	// uiAddress is where the web view is by default: on this machine only.
+	uiAddress = "127.0.0.1:8473"
+	// settleTimeout bounds how long the cluster is read before the first answer.
+	settleTimeout = 2 * time.Minute
+	// maxPodEvents bounds the events of one pod's history.
+	maxPodEvents = 500
+)
+
+// viewing is the command ui with its flags.
+type viewing struct {
+	cluster           clusterFlags
+	address           string
+	byToken           bool
+	certFile, keyFile string
+	leases            string
+	schedulers        []string
+	resource          string
+	clock             clock.WithTicker
+}
+
+func newUI() *cobra.Command {
+	v := &viewing{clock: clock.RealClock{}}
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Serve a web view of the fabric, the GPUs and every waiting pod",
+		Long: `Serve a web view of the cluster: the fabric and what is free in it, each node's links with
+the pods on its GPUs, all pods that ask for GPUs and why they wait, gangs, pools, and a
+pod's history. It changes nothing, and follows what changes. Its data is a JSON API, too:
+see docs/web-api.md.
+
+It serves this machine only, and shows what the kubeconfig's user may read. Whoever can
+log in to this machine can see it while it runs.
+
+With --require-token it serves any address, over TLS, to whom the cluster lets: each
+request needs a bearer token of the cluster (TokenReview), whose owner may list what is
+shown (SubjectAccessReview). In a cluster it takes its own service account.`,
+		Example: `  NVTOPO ui
+  NVTOPO ui --address 127.0.0.1:9000 --context staging
+  NVTOPO ui --address :8443 --require-token --tls-cert-file tls.crt --tls-private-key-file tls.key`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return v.run(cmd) },
+	}
+	v.cluster.bind(cmd)
+	shipped := explain.ShippedProfile()
+	f := cmd.Flags()
+	f.StringVar(&v.address, "address", uiAddress, "host:port to serve; another than this machine needs --require-token")
+	f.BoolVar(&v.byToken, "require-token", false, "serve over TLS, and only who has a bearer token of the cluster and may list what is shown")
+	f.StringVar(&v.certFile, "tls-cert-file", "", "with --require-token: certificate, read again when it changes (default: one is made at each start)")
+	f.StringVar(&v.keyFile, "tls-private-key-file", "", "private key of --tls-cert-file")
+	f.StringVar(&v.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
+	f.StringArrayVar(&v.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained; may be repeated")
+	f.StringVar(&v.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")
+	return cmd
+}
+
+func (v *viewing) check() error {
+	host, _, err := net.SplitHostPort(v.address)
+	ip := net.ParseIP(host)
+	switch {
+	case err != nil:
+		return usagef("--address: %w", err)
+	case !v.byToken && host != "localhost" && (ip == nil || !ip.IsLoopback()):
+		return usagef("--address %s: whoever reaches it would see what you may read; want an address of this machine, such as %s, or --require-token", v.address, uiAddress)
+	case !v.byToken && (v.certFile != "" || v.keyFile != ""):
+		return usagef("--tls-cert-file and --tls-private-key-file go with --require-token only")
+	case (v.certFile == "") != (v.keyFile == ""):
+		return usagef("--tls-cert-file and --tls-private-key-file go together")
+	}
+	return nil
+}
+
+func (v *viewing) run(cmd *cobra.Command) error {
+	if err := v.check(); err != nil {
+		return err
+	}
+	config, err := v.cluster.config()
+	if err != nil {
+		return inputf("kubeconfig: %w", err)
+	}
+	served, err := v.server(config)
+	if err != nil {
+		return inputf("%w", err)
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { served.watch.Run(ctx) })
+	running.Go(func() { served.server.Run(ctx) })
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", v.address)
+	if err != nil {
+		return inputf("--address: %w", err)
+	}
+	var secure *tls.Config
+	scheme := "http"
+	if v.byToken {
+		scheme = "https"
+		if secure, err = webui.TLS(v.certFile, v.keyFile, ln.Addr()); err != nil {
+			_ = ln.Close() // nothing was served
+			return inputf("%w", err)
+		}
+	}
+	running.Go(func() { sayProblems(ctx, cmd.ErrOrStderr(), served.watch) })
+	fmt.Fprintf(cmd.OutOrStdout(), "The web view is at %s://%s/ until you interrupt it.\n", scheme, ln.Addr())
+	if err := webui.Serve(ctx, ln, secure, served.server.Handler()); err != nil {
+		return inputf("%w", err)
+	}
+	return nil
+}
+
+// sayProblems says what of the cluster cannot be read, once it has been asked for everything.
+func sayProblems(ctx context.Context, w io.Writer, watch *clusterwatch.Watch) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	if err := watch.Settle(ctx); err != nil {
+		return
+	}
+	for _, problem := range watch.Snapshot().Problems {
+		fmt.Fprintln(w, "Problem ", problem)
+	}
+}
+
+// viewed is a server with what it watches.
+type viewed struct {
+	watch  *clusterwatch.Watch
+	server *webui.Server
+}
+
+func (v *viewing) server(config *rest.Config) (*viewed, error) {
+	watching := rest.CopyConfig(config)
+	watching.Timeout = 0 // a watch has no end
+	watching.QPS, watching.Burst = clusterQPS, 2*clusterQPS
+	dyn, err := dynamic.NewForConfig(watching)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	watching.ContentType = "application/vnd.kubernetes.protobuf" // of the kinds of Kubernetes, a tenth of the work
+	kube, err := kubernetes.NewForConfig(watching)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	profile := explain.ShippedProfile()
+	profile.SchedulerNames, profile.Options.Resources = v.schedulers, []string{v.resource}
+	watch, err := clusterwatch.New(clusterwatch.Config{Kube: kube, Dynamic: dyn, LeaseNamespace: v.leases, Profile: profile, Clock: v.clock})
+	if err != nil {
+		return nil, err
+	}
+	c := webui.Config{
+		Watch: watch, Ledger: ledger.NewReader(dyn), Resource: v.resource, Version: release.Version(), Clock: v.clock,
+		Events: func(ctx context.Context, namespace, pod string) ([]v1.Event, error) {
+			return eventsOf(ctx, kube, namespace, pod)
+		},
+		Files: builtPages(),
+	}
+	if v.byToken {
+		reviewing := rest.CopyConfig(config) // with a limit of its own: anybody's requests use it up
+		reviewing.QPS, reviewing.Burst = clusterQPS, 2*clusterQPS
+		reviewer, err := kubernetes.NewForConfig(reviewing)
+		if err != nil {
+			return nil, fmt.Errorf("kubeconfig: %w", err)
+		}
+		c.Access = webui.NewTokens(reviewer, v.clock)
+	} else {
+		c.Access, c.Hosts = webui.OneUser{Name: v.user()}, []string{"localhost", "127.0.0.1", "::1"}
+	}
+	server, err := webui.New(c)
+	return &viewed{watch, server}, err
+}
+
+// user is what the kubeconfig calls the user of its context.
+func (v *viewing) user() string {
+	raw, err := v.cluster.loader().RawConfig()
+	if err != nil {
+		return ""
+	}
+	name := v.cluster.context
+	if name == "" {
+		name = raw.CurrentContext
+	}
+	if c := raw.Contexts[name]; c != nil {
+		return c.AuthInfo
+	}
+	return ""
+}
+
+// builtPages are the pages of the web view; nil if the program was built without them.
+func builtPages() fs.FS {
+	if files, ok := ui.Files(); ok {
+		return files
+	}
+	return nil
+}
+
+func eventsOf(ctx context.Context, kube kubernetes.Interface, namespace, pod string) ([]v1.Event, error) {
+	selector := fields.Set{"involvedObject.kind": "Pod", "involvedObject.name": pod}.AsSelector().String()
+	l, err := kube.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: maxPodEvents})
+	if err != nil {
+		return nil, err
+	}
+	return l.Items, nil
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterview_test
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
+)
+
+// changing is a cluster whose objects change at random, each with a new version.
+type changing struct {
+	*viewtest.Cluster
+
+	r       *rand.Rand
+	version int
+}
+
+func (c *changing) touch(o metav1.Object) {
+	c.version++
+	o.SetResourceVersion(strconv.Itoa(c.version))
+}
+
+// step makes one change.
+func (c *changing) step() {
+	node, pod := &c.Nodes[c.r.IntN(len(c.Nodes))], c.r.IntN(max(len(c.Pods), 1))
+	switch c.r.IntN(9) {
+	case 0:
+		c.Pods = slices.Clone(c.Pods)
+		c.touch(c.AddPod("p"+strconv.Itoa(c.version), node.Name, 1, c.r.IntN(2)))
+	case 1:
+		c.Pods = slices.Clone(c.Pods)
+		c.touch(c.AddPod("n"+strconv.Itoa(c.version), node.Name, 1)) // by number
+	case 2:
+		c.Pods = slices.Delete(slices.Clone(c.Pods), min(pod, len(c.Pods)), min(pod+1, len(c.Pods)))
+	case 3:
+		if len(c.Pods) > 0 {
+			c.Pods = slices.Clone(c.Pods)
+			c.Pods[pod].Status.Phase = v1.PodSucceeded
+			c.touch(&c.Pods[pod])
+		}
+	case 4:
+		node.Spec.Unschedulable = !node.Spec.Unschedulable
+		c.touch(node)
+	case 5:
+		node.Labels = map[string]string{"topology.kubernetes.io/rack": "r" + strconv.Itoa(c.r.IntN(3))}
+		c.touch(node)
+	case 6:
+		t := c.Topology(node.Name)
+		t.Status.GPUHealth = []v1alpha1.GPUHealth{{ID: t.Spec.GPUs[c.r.IntN(4)].ID, Reason: "Xid79"}}
+		c.touch(t)
+	case 7:
+		c.Now = c.Now.Add(time.Duration(c.r.IntN(60)) * time.Second)
+	case 8:
+		c.renew(node.UID)
+	}
+	if c.r.IntN(20) == 0 {
+		c.Budgets = nil
+		c.AddBudget("p"+strconv.Itoa(c.version), int32(c.r.IntN(2)))
+		c.touch(&c.Budgets[0])
+	}
+}
+
+// renew renews a node's Lease, or all but its own.
+func (c *changing) renew(node types.UID) {
+	c.Leases = slices.Clone(c.Leases)
+	for i := range c.Leases {
+		if (c.Leases[i].OwnerReferences[0].UID == node) == (c.r.IntN(4) > 0) {
+			c.Leases[i].Spec.RenewTime = new(metav1.NewMicroTime(c.Now))
+		}
+	}
+}
+
+// TestAMemoViewsTheSame has a cluster change, and compares the view of who remembers with that of
+// who does not.
+func TestAMemoViewsTheSame(t *testing.T) {
+	for seed := range uint64(12) {
+		c := &changing{Cluster: viewtest.New(), r: rand.New(rand.NewPCG(seed, 7))}
+		for i := range 5 {
+			if err := c.AddNode("n"+strconv.Itoa(i), smallMachines[i%len(smallMachines)]); err != nil {
+				t.Fatal(err)
+			}
+			c.touch(&c.Nodes[i])
+			c.touch(&c.Topologies[i])
+		}
+		m := clusterview.NewMemo()
+		for step := range 120 {
+			c.step()
+			objects := c.Objects
+			got, want := m.Of(&objects, clusterview.Options{}), clusterview.Of(&objects, clusterview.Options{})
+			if diff := cmp.Diff(asJSON(t, want), asJSON(t, got)); diff != "" {
+				t.Fatalf("seed %d, step %d (-without memory,+with it):\n%s", seed, step, diff)
+			}
+			if a, b := want.Advise(clusterview.AdviceOptions{GPUs: 4, MaxMoves: 1, Steps: 200}), got.Advise(clusterview.AdviceOptions{GPUs: 4, MaxMoves: 1, Steps: 200}); cmp.Diff(a, b) != "" {
+				t.Fatalf("seed %d, step %d, advice (-without memory,+with it):\n%s", seed, step, cmp.Diff(a, b))
+			}
+		}
+	}
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package accounting
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/pools/billing"
+)
+
+// Bill is what a tenant owes until now. Its JSON form is what `nvtopo pool bill` prints.
+type Bill struct {
+	Tenant   string         `json:"tenant"`
+	Currency string         `json:"currency"`
+	AsOf     time.Time      `json:"asOf"`
+	Lines    []BillLine     `json:"lines"`
+	Balance  billing.Amount `json:"balance"`
+	Billed   billing.Amount `json:"billed"`
+	Accrued  billing.Amount `json:"accrued"`
+	Wrong    []string       `json:"wrong,omitempty"` // records that cannot be billed
+}
+
+// BillLine is the sessions of one resource and model that are on no final invoice.
+type BillLine struct {
+	Resource string         `json:"resource"`
+	Model    string         `json:"model,omitempty"`
+	Sessions int            `json:"sessions"`
+	Open     int            `json:"open"`
+	Cost     billing.Amount `json:"cost"`    // of those that have ended
+	Accrued  billing.Amount `json:"accrued"` // of those that go on
+	NoPrice  bool           `json:"noPrice,omitempty"`
+}
+
+// BillOf computes what is owed by a tenant's books. It is an error if prices or credits cannot be
+// read.
+func BillOf(books *Books) (*Bill, error) {
+	s, err := books.Compute()
+	if err != nil {
+		return nil, err
+	}
+	bill := &Bill{
+		Tenant: books.Account.Name, Currency: string(books.Prices.Spec.Currency), AsOf: books.Now.UTC().Truncate(time.Second),
+		Lines: []BillLine{}, Balance: s.Balance, Billed: s.Billed, Accrued: s.Accrued,
+	}
+	for _, session := range s.Sessions {
+		line := bill.line(&session.Charge)
+		line.Sessions++
+		line.Cost = line.Cost.Plus(session.Charge.Cost)
+	}
+	for i := range s.Open {
+		line := bill.line(&s.Open[i])
+		line.Open++
+		line.Accrued = line.Accrued.Plus(s.Open[i].Cost)
+	}
+	for _, err := range s.Wrong {
+		bill.Wrong = append(bill.Wrong, err.Error())
+	}
+	slices.SortFunc(bill.Lines, func(a, b BillLine) int {
+		return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Model, b.Model))
+	})
+	return bill, nil
+}
+
+// line is that of a charge's resource and model.
+func (b *Bill) line(c *billing.Charge) *BillLine {
+	i := slices.IndexFunc(b.Lines, func(l BillLine) bool { return l.Resource == c.Session.Resource && l.Model == c.Session.Model })
+	if i < 0 {
+		i = len(b.Lines)
+		b.Lines = append(b.Lines, BillLine{Resource: c.Session.Resource, Model: c.Session.Model, NoPrice: c.NoPrice})
+	}
+	return &b.Lines[i]
+}

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package ledger reads what a cluster has of pools, usage, prices and invoices, for who shows it.
+//
+// Its one invariant: it reads invoices before the records that they are made of, so that no
+// session is in the books twice. It computes nothing: pkg/pools/accounting does.
+package ledger

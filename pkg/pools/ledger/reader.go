@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+)
+
+// ErrNotFound says that the cluster has no such object.
+var ErrNotFound = errors.New("not found")
+
+// Reader reads what a cluster has of pools.
+type Reader struct{ client dynamic.Interface }
+
+// NewReader makes a Reader.
+func NewReader(client dynamic.Interface) *Reader { return &Reader{client} }
+
+// listAs reads the objects of a kind, in pages; of one tenant, if it is named.
+func listAs[T any](ctx context.Context, r *Reader, kind schema.GroupVersionResource, tenant string) ([]T, error) {
+	const page = 500
+	options := metav1.ListOptions{Limit: page}
+	if tenant != "" {
+		options.FieldSelector = fields.OneTermEqualSelector("spec.tenant", tenant).String()
+	}
+	var out []T
+	for {
+		list, err := r.client.Resource(kind).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", kind.Resource, err)
+		}
+		for i := range list.Items {
+			var one T
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &one); err != nil {
+				return nil, fmt.Errorf("read %s %s: %w", kind.Resource, list.Items[i].GetName(), err)
+			}
+			out = append(out, one)
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return out, nil
+		}
+	}
+}
+
+func getAs[T any](ctx context.Context, r *Reader, kind schema.GroupVersionResource, name string) (*T, error) {
+	u, err := r.client.Resource(kind).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("the cluster has no %s %q: %w", kind.Resource, name, ErrNotFound)
+	} else if err != nil {
+		return nil, fmt.Errorf("get %s %s: %w", kind.Resource, name, err)
+	}
+	var one T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &one); err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", kind.Resource, name, err)
+	}
+	return &one, nil
+}
+
+// Pools are the pools, by name.
+func (r *Reader) Pools(ctx context.Context) ([]poolv1alpha1.ComputePool, error) {
+	pools, err := listAs[poolv1alpha1.ComputePool](ctx, r, poolv1alpha1.ComputePoolGVR, "")
+	slices.SortFunc(pools, func(a, b poolv1alpha1.ComputePool) int { return cmp.Compare(a.Name, b.Name) })
+	return pools, err
+}
+
+// Records are the usage records of a tenant, or of all if it is empty.
+func (r *Reader) Records(ctx context.Context, tenant string) ([]poolv1alpha1.UsageRecord, error) {
+	return listAs[poolv1alpha1.UsageRecord](ctx, r, poolv1alpha1.UsageRecordGVR, tenant)
+}
+
+// Invoices are a tenant's, or all if it is empty, the oldest first.
+func (r *Reader) Invoices(ctx context.Context, tenant string) ([]poolv1alpha1.Invoice, error) {
+	invoices, err := listAs[poolv1alpha1.Invoice](ctx, r, poolv1alpha1.InvoiceGVR, tenant)
+	slices.SortFunc(invoices, func(a, b poolv1alpha1.Invoice) int {
+		return cmp.Or(a.Spec.Period.Start.Compare(b.Spec.Period.Start.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return invoices, err
+}
+
+// bookOf is the name of the price book that an account goes by.
+func bookOf(account *poolv1alpha1.TenantAccount) string {
+	return cmp.Or(account.Annotations[poolv1alpha1.AnnotationPriceBook], poolv1alpha1.DefaultPriceBook)
+}
+
+// Books are all that is known of a tenant; ErrNotFound if it has no account or no prices.
+func (r *Reader) Books(ctx context.Context, tenant string, now time.Time) (*accounting.Books, error) {
+	account, err := getAs[poolv1alpha1.TenantAccount](ctx, r, poolv1alpha1.TenantAccountGVR, tenant)
+	if err != nil {
+		return nil, err
+	}
+	prices, err := getAs[poolv1alpha1.PriceBook](ctx, r, poolv1alpha1.PriceBookGVR, bookOf(account))
+	if err != nil {
+		return nil, err
+	}
+	// The invoices first: records are marked before their invoice is final.
+	invoices, err := r.Invoices(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	records, err := r.Records(ctx, tenant)
+	if err != nil {
+		return nil, err
+	}
+	return &accounting.Books{Account: account, Prices: prices, Records: records, Invoices: invoices, Now: now}, nil
+}
+
+// AllBooks are those of all tenants that have an account and prices, by name.
+func (r *Reader) AllBooks(ctx context.Context, now time.Time) ([]*accounting.Books, error) {
+	accounts, err := listAs[poolv1alpha1.TenantAccount](ctx, r, poolv1alpha1.TenantAccountGVR, "")
+	if err != nil {
+		return nil, err
+	}
+	prices, err := listAs[poolv1alpha1.PriceBook](ctx, r, poolv1alpha1.PriceBookGVR, "")
+	if err != nil {
+		return nil, err
+	}
+	invoices, err := r.Invoices(ctx, "") // first, as in Books
+	if err != nil {
+		return nil, err
+	}
+	records, err := r.Records(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(accounts, func(a, b poolv1alpha1.TenantAccount) int { return cmp.Compare(a.Name, b.Name) })
+	var out []*accounting.Books
+	for i := range accounts {
+		account := &accounts[i]
+		at := slices.IndexFunc(prices, func(p poolv1alpha1.PriceBook) bool { return p.Name == bookOf(account) })
+		if at < 0 {
+			continue
+		}
+		b := &accounting.Books{Account: account, Prices: &prices[at], Now: now}
+		for _, v := range invoices {
+			if v.Spec.Tenant == account.Name {
+				b.Invoices = append(b.Invoices, v)
+			}
+		}
+		for _, u := range records {
+			if u.Spec.Tenant == account.Name {
+				b.Records = append(b.Records, u)
+			}
+		}
+		out = append(out, b)
+	}
+	return out, nil
+}
+
+// Exported writes down that a final invoice was exported. The first time counts.
+func (r *Reader) Exported(ctx context.Context, invoice *poolv1alpha1.Invoice, now time.Time) error {
+	if invoice.Status.ExportedAt != nil {
+		return nil
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"status":{"exportedAt":%q}}`, invoice.ResourceVersion, now.UTC().Format(time.RFC3339))
+	_, err := r.client.Resource(poolv1alpha1.InvoiceGVR).Patch(ctx, invoice.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("write status.exportedAt of invoice %s: %w", invoice.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webui
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// answerTTL is how long an answer of the API server is kept, and so how long a withdrawn token
+	// or right still works: the same time as in kube-scheduler and pkg/daemon.
+	answerTTL = 10 * time.Second
+	// reviewTimeout bounds one review.
+	reviewTimeout = 10 * time.Second
+	// maxAnswers bounds the answers that are kept.
+	maxAnswers = 4096
+	// maxToken bounds a token, in bytes. Those of service accounts have about one thousand.
+	maxToken = 16 << 10
+	// reviewsPerSecond and reviewBurst bound what strangers can have the API server do.
+	reviewsPerSecond = 20
+	reviewBurst      = 40
+)
+
+// Right is a right to objects of the API server.
+type Right = authorizationv1.ResourceAttributes
+
+// Caller is who asks.
+type Caller struct {
+	Name string
+
+	groups []string
+	uid    string
+	extra  map[string]authenticationv1.ExtraValue
+}
+
+// Access says who may see what.
+type Access interface {
+	// Who says who sent a request. The error is a *Refusal.
+	Who(r *http.Request) (*Caller, error)
+	// May is nil if the caller has all these rights. The error is a *Refusal.
+	May(ctx context.Context, c *Caller, rights []Right) error
+	// Mode is how callers are told apart: "kubeconfig" or "token".
+	Mode() string
+}
+
+// Refusal is an answer other than 200.
+type Refusal struct {
+	Code      int
+	Text, How string
+}
+
+func (r *Refusal) Error() string { return r.Text }
+
+// OneUser is the access of a server that shows one user, on the user's machine, what the user may
+// read: its informers have the user's own rights.
+type OneUser struct{ Name string }
+
+// Who is the user.
+func (u OneUser) Who(*http.Request) (*Caller, error) { return &Caller{Name: u.Name}, nil }
+
+// May is nil: what the user may not read is not held.
+func (u OneUser) May(context.Context, *Caller, []Right) error { return nil }
+
+// Mode is "kubeconfig".
+func (u OneUser) Mode() string { return "kubeconfig" }
+
+// Tokens asks the API server who has a bearer token (TokenReview), and whether its owner may read
+// the objects that are shown (SubjectAccessReview).
+type Tokens struct {
+	client  kubernetes.Interface
+	answers *cache.LRUExpireCache
+	reviews *rate.Limiter
+	clock   clock.PassiveClock
+}
+
+// NewTokens makes an access by tokens. The client needs the right to create both kinds of reviews.
+func NewTokens(client kubernetes.Interface, c clock.PassiveClock) *Tokens {
+	return &Tokens{client: client, answers: cache.NewLRUExpireCacheWithClock(maxAnswers, c), reviews: rate.NewLimiter(reviewsPerSecond, reviewBurst), clock: c}
+}
+
+// Mode is "token".
+func (t *Tokens) Mode() string { return "token" }
+
+// answer is what the API server said; refused is nil if it said yes.
+type answer struct {
+	caller  *Caller
+	refused *Refusal
+}
+
+// tokenKey is how an answer about a token is found: the token itself is not kept.
+type tokenKey [sha256.Size]byte
+
+type rightKey struct {
+	token string // of a caller: name, uid and groups
+	right Right
+}
+
+// Who asks the API server whose token a request has.
+func (t *Tokens) Who(r *http.Request) (*Caller, error) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	token = strings.TrimSpace(token)
+	switch {
+	case !strings.EqualFold(scheme, "Bearer") || token == "":
+		return nil, &Refusal{http.StatusUnauthorized, "the request has no token", "send a bearer token, such as one of 'kubectl create token'"}
+	case len(token) > maxToken:
+		return nil, &Refusal{http.StatusUnauthorized, fmt.Sprintf("the token has more than %d bytes", maxToken), "send a token of this cluster"}
+	}
+	key := tokenKey(sha256.Sum256([]byte(token)))
+	if a, ok := t.answers.Get(key); ok {
+		return a.(answer).give() //nolint:forcetypeassert // only answers are kept
+	}
+	if refused := t.ask(); refused != nil {
+		return nil, refused
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+	defer cancel()
+	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
+	done, err := t.client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return nil, unreachable("token", err)
+	}
+	a := answer{}
+	if u := &done.Status.User; done.Status.Authenticated && u.Username != "" {
+		a.caller = &Caller{Name: u.Username, uid: u.UID, groups: u.Groups, extra: u.Extra}
+	} else {
+		a.refused = &Refusal{http.StatusUnauthorized, "the token is not valid, or has expired", "send a new token of this cluster"}
+	}
+	t.answers.Add(key, a, answerTTL)
+	return a.give()
+}
+
+func (a answer) give() (*Caller, error) {
+	if a.refused != nil {
+		return nil, a.refused
+	}
+	return a.caller, nil
+}
+
+// ask takes one of the reviews that are allowed now.
+func (t *Tokens) ask() *Refusal {
+	if !t.reviews.AllowN(t.clock.Now(), 1) {
+		return &Refusal{http.StatusTooManyRequests, "too many tokens and rights are being reviewed", "try again in a second"}
+	}
+	return nil
+}
+
+// unreachable is the answer when nobody can say. The text of the error is not passed on: it may
+// repeat the request.
+func unreachable(what string, err error) *Refusal {
+	if apierrors.IsForbidden(err) {
+		return &Refusal{http.StatusServiceUnavailable, "the server may not have a " + what + " reviewed", "give its account the role nvtopo-ui"}
+	}
+	return &Refusal{http.StatusServiceUnavailable, "the API server does not say whether the " + what + " is valid", "try again in a moment"}
+}
+
+// May asks the API server whether the caller has the rights.
+func (t *Tokens) May(ctx context.Context, c *Caller, rights []Right) error {
+	for _, r := range rights {
+		key := rightKey{c.Name + "\x00" + c.uid + "\x00" + strings.Join(c.groups, "\x00"), r}
+		if a, ok := t.answers.Get(key); ok {
+			if a.(answer).refused != nil { //nolint:forcetypeassert // only answers are kept
+				return a.(answer).refused //nolint:forcetypeassert // only answers are kept
+			}
+			continue
+		}
+		a, err := t.review(ctx, c, r)
+		if err != nil {
+			return err
+		}
+		t.answers.Add(key, a, answerTTL)
+		if a.refused != nil {
+			return a.refused
+		}
+	}
+	return nil
+}
+
+func (t *Tokens) review(ctx context.Context, c *Caller, r Right) (answer, error) {
+	if refused := t.ask(); refused != nil {
+		return answer{}, refused
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &r, User: c.Name, UID: c.uid, Groups: c.groups}}
+	for key, values := range c.extra {
+		if review.Spec.Extra == nil {
+			review.Spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		review.Spec.Extra[key] = authorizationv1.ExtraValue(values)
+	}
+	done, err := t.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return answer{}, unreachable("right", err)
+	}
+	if done.Status.Allowed && !done.Status.Denied {
+		return answer{caller: c}, nil
+	}
+	what := r.Resource
+	if r.Group != "" {
+		what += "." + r.Group
+	}
+	return answer{refused: &Refusal{
+		http.StatusForbidden, fmt.Sprintf("%s may not %s %s", c.Name, r.Verb, what), "ask who runs the cluster for the ClusterRole nvtopo-ui-viewer",
+	}}, nil
+}

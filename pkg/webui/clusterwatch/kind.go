@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterwatch
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// collection is a kind of object at an API server, of all namespaces or of one.
+type collection[L runtime.Object] interface {
+	List(ctx context.Context, opts metav1.ListOptions) (L, error)
+	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+}
+
+// kind holds the objects of one kind.
+type kind[T any] struct {
+	access
+
+	informer cache.SharedIndexInformer
+
+	mu      sync.Mutex
+	changes int64 // counts changes of objects
+	listed  int64 // changes that list has
+	list    []T   // by namespace and name; never changed once it is made
+	faults  []string
+}
+
+// access is whether a kind can be read.
+type access struct {
+	name string // plural
+
+	mu      sync.Mutex
+	asked   bool  // the API server has answered
+	refused error // its last answer; nil if it gave the objects
+}
+
+func (a *access) note(err error) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return // a watch from a version that is too old: the next list says more
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked, a.refused = true, err
+}
+
+// state says whether the API server has answered, whether the kind is installed, and what else is
+// wrong; empty if nothing is.
+func (a *access) state() (asked, installed bool, problem string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.refused == nil:
+		return a.asked, a.asked, ""
+	case apierrors.IsNotFound(a.refused):
+		return a.asked, false, ""
+	case apierrors.IsForbidden(a.refused):
+		return a.asked, true, a.name + " may not be read, and are taken to be none: " + a.refused.Error()
+	}
+	return a.asked, true, a.name + " cannot be read: " + a.refused.Error()
+}
+
+// watching makes a kind whose objects are typed already. significant says whether an update is a
+// change; nil if each is. changed is called after every change.
+func watching[T any, L runtime.Object](name string, c collection[L], client any, example runtime.Object, significant func(before, after *T) bool, changed func()) (*kind[T], error) {
+	k := &kind[T]{access: access{name: name}, listed: -1}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			l, err := c.List(ctx, opts)
+			k.note(err)
+			return l, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			w, err := c.Watch(ctx, opts)
+			k.note(err)
+			return w, err
+		},
+	}
+	k.informer = cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, client), example, cache.SharedIndexInformerOptions{})
+	if err := k.informer.SetTransform(k.take); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", name, err)
+	}
+	// What is wrong is noted above, and shown.
+	if err := k.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", name, err)
+	}
+	change := func() {
+		k.mu.Lock()
+		k.changes++
+		k.mu.Unlock()
+		changed()
+	}
+	_, err := k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { change() },
+		UpdateFunc: func(before, after any) {
+			b, was := before.(*T)
+			a, is := after.(*T)
+			if significant == nil || !was || !is || significant(b, a) {
+				change()
+			} else { // the object is another one, and says the same
+				k.mu.Lock()
+				k.changes++
+				k.mu.Unlock()
+			}
+		},
+		DeleteFunc: func(any) { change() },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", name, err)
+	}
+	return k, nil
+}
+
+// take makes an object as it is held: typed, and without what only its writers need.
+func (k *kind[T]) take(o any) (any, error) {
+	if u, ok := o.(*unstructured.Unstructured); ok {
+		typed := new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
+			k.fault(u.GetName(), err)
+			typed = new(T)
+			if m, err := meta.Accessor(typed); err == nil {
+				m.SetName(u.GetName())
+				m.SetNamespace(u.GetNamespace())
+				m.SetUID(u.GetUID())
+				m.SetResourceVersion(u.GetResourceVersion())
+			}
+		}
+		o = typed
+	}
+	if m, err := meta.Accessor(o); err == nil {
+		m.SetManagedFields(nil)
+	}
+	return o, nil
+}
+
+// maxFaults bounds what is kept of objects that cannot be read.
+const maxFaults = 8
+
+func (k *kind[T]) fault(name string, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if text := fmt.Sprintf("%s %s cannot be read: %v", k.name, name, err); len(k.faults) < maxFaults && !slices.Contains(k.faults, text) {
+		k.faults = append(k.faults, text)
+	}
+}
+
+// all are the objects, by namespace and name. Do not change them.
+func (k *kind[T]) all() []T {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.listed == k.changes {
+		return k.list
+	}
+	held := k.informer.GetStore().List()
+	list := make([]*T, 0, len(held))
+	for _, o := range held {
+		if t, ok := o.(*T); ok {
+			list = append(list, t)
+		}
+	}
+	slices.SortFunc(list, func(a, b *T) int {
+		x, _ := meta.Accessor(a)
+		y, _ := meta.Accessor(b)
+		return cmp.Or(cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetName(), y.GetName()))
+	})
+	k.list, k.listed = make([]T, len(list)), k.changes
+	for i := range list {
+		k.list[i] = *list[i]
+	}
+	return k.list
+}
+
+func (k *kind[T]) version() int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changes
+}
+
+// settled says whether what is held is what the API server had when it was asked first.
+func (k *kind[T]) settled() bool {
+	if asked, _, _ := k.state(); !asked {
+		return false
+	}
+	k.access.mu.Lock()
+	refused := k.refused != nil
+	k.access.mu.Unlock()
+	return refused || k.informer.HasSynced()
+}
+
+func (k *kind[T]) run(ctx context.Context) { k.informer.RunWithContext(ctx) }
+
+func (k *kind[T]) installed() bool {
+	_, is, _ := k.state()
+	return is
+}
+
+// problems are what is wrong with reading the kind.
+func (k *kind[T]) problems() []string {
+	_, _, problem := k.state()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := slices.Clone(k.faults)
+	if problem != "" {
+		out = append(out, problem)
+	}
+	return out
+}

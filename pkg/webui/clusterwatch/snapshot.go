@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterwatch
+
+import (
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/explain"
+)
+
+// Snapshot is a cluster at one moment. Nothing in it is changed.
+type Snapshot struct {
+	// Version is that of the Watch when it was made, or before: what changed since is in it or not.
+	Version int64
+	Now     time.Time
+	// World has the objects of all namespaces; Of narrows it to what an explanation reads.
+	World      explain.World
+	Namespaces []v1.Namespace
+	Pools      []poolv1alpha1.ComputePool
+	// PoolsVersion changes when a pool does.
+	PoolsVersion int64
+	// HasPools and HasGroups: the kinds ComputePool and PodGroup are installed.
+	HasPools, HasGroups bool
+	// Problems are what cannot be read.
+	Problems []string
+}
+
+// Snapshot gives what is held now.
+func (w *Watch) Snapshot() *Snapshot {
+	s := &Snapshot{Version: w.Version(), Now: w.config.Clock.Now(), PoolsVersion: w.pools.version()}
+	s.World = explain.World{
+		Now: s.Now, Nodes: w.nodes.all(), Pods: w.pods.all(), Topologies: w.topologies.all(), Leases: w.leases.all(), ClusterTopology: w.fabric(),
+		PodGroups: w.groups.all(), Jobs: w.jobs.all(), Claims: w.claims.all(), StorageClasses: w.classes.all(), Workloads: w.workloads.all(),
+		LocalQueues: w.queues.all(), ClusterQueues: w.quotas.all(), Budgets: w.budgets.all(), Profile: w.config.Profile,
+		ClaimsKnown: len(w.claims.problems()) == 0 && w.claims.settled(),
+	}
+	s.Namespaces, s.Pools = w.namespaces.all(), w.pools.all()
+	s.HasPools, s.HasGroups = w.pools.installed(), w.groups.installed()
+	for _, k := range w.kinds {
+		s.Problems = append(s.Problems, k.problems()...)
+	}
+	return s
+}
+
+// fabric is the ClusterTopology that counts; nil if there is none.
+func (w *Watch) fabric() *v1alpha1.ClusterTopology {
+	all := w.fabrics.all()
+	i := slices.IndexFunc(all, func(t v1alpha1.ClusterTopology) bool { return t.Name == v1alpha1.ClusterTopologyName })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// Objects are what a view of the cluster is made of.
+func (s *Snapshot) Objects() *clusterview.Objects {
+	w := &s.World
+	return &clusterview.Objects{
+		Now: s.Now, Nodes: w.Nodes, Pods: w.Pods, Topologies: w.Topologies, Leases: w.Leases, Budgets: w.Budgets, ClusterTopology: w.ClusterTopology,
+	}
+}
+
+// Of is what an explanation of something in a namespace is made of.
+func (s *Snapshot) Of(namespace string) *explain.World {
+	w := s.World
+	w.Jobs = within(w.Jobs, func(j *batchv1.Job) bool { return j.Namespace == namespace })
+	w.Claims = within(w.Claims, func(c *v1.PersistentVolumeClaim) bool { return c.Namespace == namespace })
+	w.LocalQueues = within(w.LocalQueues, func(q *kueue.LocalQueue) bool { return q.Namespace == namespace })
+	return &w
+}
+
+func within[T any](all []T, keep func(*T) bool) []T {
+	var out []T
+	for i := range all {
+		if keep(&all[i]) {
+			out = append(out, all[i])
+		}
+	}
+	return out
+}

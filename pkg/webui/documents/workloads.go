@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package documents
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/podrequest"
+	"github.com/nvtopo/nvtopo/pkg/usage"
+)
+
+// The states of a workload.
+const (
+	Pending = "pending" // it has no node
+	Running = "running" // it has one, whether its containers have started or not
+	Ended   = "ended"   // it has succeeded
+	Failing = "failing" // it has failed, or its containers cannot start or do not keep running
+)
+
+// Unknown is the quality of a pod whose GPUs are not known, or that has no ring.
+const Unknown = -1
+
+// maxText bounds the sentences in lists, in bytes; the whole text is in an explanation.
+const maxText = 300
+
+// Workloads is the document of all pods that ask for GPUs.
+type Workloads struct {
+	Version int64          `json:"version"`
+	Moment  time.Time      `json:"moment"`
+	Counts  map[string]int `json:"counts"` // by state
+	Items   []Workload     `json:"items"`  // by namespace and name
+}
+
+// Workload is one pod in a few words.
+type Workload struct {
+	Namespace  string    `json:"namespace"`
+	Name       string    `json:"name"`
+	UID        types.UID `json:"uid"`
+	State      string    `json:"state"`
+	GPUs       int       `json:"gpus"` // that it asks for
+	Node       string    `json:"node"`
+	GPUIndices []int     `json:"gpuIndices"` // empty if they are not known
+	Gang       string    `json:"gang"`       // namespace/name
+	Tenant     string    `json:"tenant"`
+	Queue      string    `json:"queue"` // LocalQueue
+	// LinkClass and BandwidthGBps are of the weakest link of the ring of its GPUs, BestGBps what as
+	// many GPUs of the machine have when it is empty, and Quality their quotient, or Unknown.
+	LinkClass     string    `json:"linkClass"`
+	BandwidthGBps float64   `json:"bandwidthGBps"`
+	BestGBps      float64   `json:"bestGBps"`
+	Quality       float64   `json:"quality"`
+	Since         time.Time `json:"since"` // when it came into its state, as far as that is known
+	Reason        string    `json:"reason"`
+}
+
+// FullName is namespace/name.
+func (w *Workload) FullName() string { return w.Namespace + "/" + w.Name }
+
+// Sources are the objects that workloads are made of, besides the view.
+type Sources struct {
+	Pods       []v1.Pod
+	Namespaces []v1.Namespace
+	Workloads  []kueue.Workload
+}
+
+// WorkloadsOf lists the pods that ask for GPUs.
+func WorkloadsOf(v *clusterview.View, s *Sources) []Workload {
+	placed := map[types.UID]*clusterview.Pod{}
+	for _, n := range v.Nodes {
+		for i := range n.Pods {
+			placed[n.Pods[i].UID] = &n.Pods[i]
+		}
+	}
+	tenants := map[string]string{}
+	for i := range s.Namespaces {
+		tenants[s.Namespaces[i].Name] = s.Namespaces[i].Labels[poolv1alpha1.LabelTenant]
+	}
+	queues := map[string]string{}
+	for i := range s.Workloads {
+		queues[s.Workloads[i].Namespace+"/"+s.Workloads[i].Name] = s.Workloads[i].Spec.QueueName
+	}
+	out := []Workload{}
+	for i := range s.Pods {
+		p := &s.Pods[i]
+		asked := askedOf(p, v.Resource)
+		if asked == 0 {
+			continue
+		}
+		w := workloadOf(p, asked, placed[p.UID])
+		w.Tenant = tenants[p.Namespace]
+		w.Queue = cmp.Or(p.Labels[kueue.LabelQueue], queues[p.Namespace+"/"+cmp.Or(p.Annotations[kueue.AnnotationWorkload], p.Labels[kueue.LabelPodGroup])])
+		out = append(out, w)
+	}
+	slices.SortFunc(out, func(a, b Workload) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// CountsOf counts workloads by state; every state is there.
+func CountsOf(all []Workload) map[string]int {
+	out := map[string]int{Pending: 0, Running: 0, Ended: 0, Failing: 0}
+	for i := range all {
+		out[all[i].State]++
+	}
+	return out
+}
+
+// askedOf is how many devices of a resource a pod asks for.
+func askedOf(p *v1.Pod, resource string) int {
+	name := v1.ResourceName(resource)
+	has := func(c v1.Container) bool { _, ok := c.Resources.Requests[name]; return ok }
+	if !slices.ContainsFunc(p.Spec.Containers, has) && !slices.ContainsFunc(p.Spec.InitContainers, has) {
+		return 0 // most pods of a cluster: the sum below costs more
+	}
+	live := usage.NewLivePod(p)
+	return podrequest.BoundedCount(live.Amounts().GetScalarResources()[name])
+}
+
+func workloadOf(p *v1.Pod, asked int, placed *clusterview.Pod) Workload {
+	w := Workload{Namespace: p.Namespace, Name: p.Name, UID: p.UID, GPUs: asked, Node: p.Spec.NodeName, GPUIndices: []int{}, Gang: gangOf(p), Quality: Unknown}
+	w.State, w.Since, w.Reason = stateOf(p)
+	w.Since, w.Reason = w.Since.UTC(), clip(w.Reason)
+	if placed == nil {
+		return w
+	}
+	w.GPUIndices = append(w.GPUIndices, placed.GPUs...)
+	if r := placed.Ring; r != nil {
+		w.LinkClass, w.BandwidthGBps, w.BestGBps = r.Class, r.BandwidthGBps, r.BestBandwidthGBps
+		if r.BestBandwidthGBps > 0 {
+			w.Quality = r.BandwidthGBps / r.BestBandwidthGBps
+		}
+	}
+	return w
+}
+
+// gangOf is namespace/name of a pod's gang.
+func gangOf(p *v1.Pod) string {
+	if key, ok := gangrequest.KeyOf(p); ok {
+		return key.Namespace + "/" + key.Name
+	}
+	return ""
+}
+
+// stateOf is the state of a pod, since when, and why.
+func stateOf(p *v1.Pod) (state string, since time.Time, reason string) {
+	scheduled := conditionOf(p, v1.PodScheduled)
+	switch {
+	case p.Status.Phase == v1.PodSucceeded:
+		return Ended, endedAt(p), p.Status.Message
+	case p.Status.Phase == v1.PodFailed:
+		return Failing, endedAt(p), cmp.Or(p.Status.Message, p.Status.Reason, "the pod has failed")
+	case p.Spec.NodeName == "":
+		if scheduled != nil {
+			reason = scheduled.Message
+		}
+		return Pending, p.CreationTimestamp.Time, reason
+	}
+	since = p.CreationTimestamp.Time
+	if scheduled != nil {
+		since = scheduled.LastTransitionTime.Time
+	}
+	if why := faultOf(p); why != "" {
+		return Failing, since, why
+	}
+	return Running, since, ""
+}
+
+func conditionOf(p *v1.Pod, kind v1.PodConditionType) *v1.PodCondition {
+	for i := range p.Status.Conditions {
+		if p.Status.Conditions[i].Type == kind {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// endedAt is when the last container ended.
+func endedAt(p *v1.Pod) time.Time {
+	last := p.CreationTimestamp.Time
+	for i := range p.Status.ContainerStatuses {
+		if t := p.Status.ContainerStatuses[i].State.Terminated; t != nil && t.FinishedAt.After(last) {
+			last = t.FinishedAt.Time
+		}
+	}
+	return last
+}
+
+// ordinary are the reasons for which a container waits that are nothing to worry about.
+var ordinary = []string{"", "ContainerCreating", "PodInitializing"}
+
+// faultOf is why a container of a pod cannot start, or does not keep running; empty if they do.
+func faultOf(p *v1.Pod) string {
+	for _, all := range [][]v1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
+		for i := range all {
+			if w := all[i].State.Waiting; w != nil && !slices.Contains(ordinary, w.Reason) {
+				text := "container " + all[i].Name + ": " + w.Reason
+				if w.Message != "" {
+					text += ": " + w.Message
+				}
+				return text
+			}
+		}
+	}
+	return ""
+}
+
+// clip cuts a long text at a character.
+func clip(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	cut := maxText
+	for cut > 0 && s[cut]&0xc0 == 0x80 { // in the middle of a character
+		cut--
+	}
+	return s[:cut] + "…"
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webui
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/pools/accounting"
+)
+
+// maxUsage bounds the sessions of one answer.
+const maxUsage = 500
+
+// poolsDocument, billsDocument and usageDocument are what the commands "pool top", "pool bill" and
+// "pool usage" print as JSON.
+type poolsDocument struct {
+	Version int64                      `json:"version"`
+	Items   []poolv1alpha1.ComputePool `json:"items"`
+}
+
+type billsDocument struct {
+	Items []*accounting.Bill `json:"items"`
+	// Problems are the accounts whose bill cannot be computed.
+	Problems []string `json:"problems"`
+}
+
+type usageDocument struct {
+	Items []poolv1alpha1.UsageRecord `json:"items"` // the newest first
+	// More is how many sessions of this month are left out.
+	More int `json:"more"`
+}
+
+func pools(st *state, _ *http.Request, _ *Caller) (any, error) {
+	return poolsDocument{st.version, append([]poolv1alpha1.ComputePool{}, st.snapshot.Pools...)}, nil
+}
+
+func (s *Server) bills(_ *state, r *http.Request, _ *Caller) (any, error) {
+	all, err := s.config.Ledger.AllBooks(r.Context(), s.config.Clock.Now())
+	if err != nil {
+		return nil, ledgerRefusal(err)
+	}
+	out := billsDocument{Items: []*accounting.Bill{}, Problems: []string{}}
+	for _, books := range all {
+		b, err := accounting.BillOf(books)
+		if err != nil {
+			out.Problems = append(out.Problems, books.Account.Name+": "+err.Error())
+			continue
+		}
+		out.Items = append(out.Items, b)
+	}
+	return out, nil
+}
+
+func (s *Server) usage(_ *state, r *http.Request, _ *Caller) (any, error) {
+	records, err := s.config.Ledger.Records(r.Context(), "")
+	if err != nil {
+		return nil, ledgerRefusal(err)
+	}
+	records = accounting.Within(records, accounting.Month(s.config.Clock.Now()))
+	slices.SortStableFunc(records, func(a, b poolv1alpha1.UsageRecord) int {
+		if newer := b.Spec.Start.Compare(a.Spec.Start.Time); newer != 0 {
+			return newer
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	out := usageDocument{Items: []poolv1alpha1.UsageRecord{}, More: max(0, len(records)-maxUsage)}
+	for _, u := range records[:min(len(records), maxUsage)] {
+		u.ManagedFields = nil
+		out.Items = append(out.Items, u)
+	}
+	return out, nil
+}
+
+// ledgerRefusal is the answer when usage or prices cannot be read.
+func ledgerRefusal(err error) error {
+	switch reason := reasonOf(err); reason {
+	case "NotFound":
+		return &Refusal{http.StatusNotFound, "the cluster has no usage records or prices", "install nvtopo's pools, see docs/pools.md"}
+	default:
+		return &Refusal{http.StatusServiceUnavailable, "usage and prices cannot be read: " + reason, "see that the server's account may list them"}
+	}
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webui
+
+import (
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+)
+
+// Who sees a document must have the right to list what it is made of, in all namespaces: the web
+// view shows nobody what kubectl would not.
+
+func list(group, resource string) Right { return Right{Verb: "list", Group: group, Resource: resource} }
+
+// seesCluster is needed for nodes, and seesPods for what names pods or says why they wait.
+func seesCluster() []Right {
+	return []Right{list("", "nodes"), list(v1alpha1.SchemeGroupVersion.Group, v1alpha1.Resource)}
+}
+
+func seesPods() []Right { return append(seesCluster(), list("", "pods")) }
+
+func seesEvents() []Right { return append(seesPods(), list("", "events")) }
+
+func seesPools() []Right {
+	return []Right{list(poolv1alpha1.GroupName, poolv1alpha1.ComputePoolResource)}
+}
+
+// seesMoney is needed for what tenants used and owe.
+func seesMoney() []Right {
+	var out []Right
+	for _, resource := range []string{poolv1alpha1.UsageRecordResource, poolv1alpha1.TenantAccountResource, poolv1alpha1.PriceBookResource, poolv1alpha1.InvoiceResource} {
+		out = append(out, list(poolv1alpha1.GroupName, resource))
+	}
+	return out
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webui
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/explain"
+	"github.com/nvtopo/nvtopo/pkg/webui/documents"
+)
+
+// document is one path of the API.
+type document struct {
+	// rights are what the caller must have to see it.
+	rights []Right
+	// heavy: making it costs much, so that few are made at the same time.
+	heavy bool
+	make  func(st *state, r *http.Request, c *Caller) (any, error)
+}
+
+// documents are the paths of the API, but for the stream. docs/web-api.md has them with their
+// fields.
+func (s *Server) documents() map[string]document {
+	return map[string]document{
+		"/api/v1/whoami":                            {make: s.whoami},
+		"/api/v1/cluster":                           {rights: seesCluster(), make: func(st *state, _ *http.Request, _ *Caller) (any, error) { return st.cluster, nil }},
+		"/api/v1/nodes/{name}":                      {rights: seesPods(), make: node},
+		"/api/v1/workloads":                         {rights: seesPods(), make: workloads},
+		"/api/v1/explain/{kind}/{namespace}/{name}": {rights: seesPods(), heavy: true, make: explanation},
+		"/api/v1/gangs":                             {rights: seesPods(), make: gangs},
+		"/api/v1/gangs/{namespace}/{name}":          {rights: seesPods(), heavy: true, make: gang},
+		"/api/v1/history/{namespace}/{name}":        {rights: seesEvents(), heavy: true, make: s.history},
+		"/api/v1/pools":                             {rights: seesPools(), make: pools},
+		"/api/v1/pools/bills":                       {rights: seesMoney(), heavy: true, make: s.bills},
+		"/api/v1/pools/usage":                       {rights: seesMoney(), heavy: true, make: s.usage},
+	}
+}
+
+// document serves one path of the API.
+func (s *Server) document(d document) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, err := s.admit(r, d.rights)
+		if err != nil {
+			refuse(w, r, err)
+			return
+		}
+		if d.heavy {
+			select {
+			case s.heavy <- struct{}{}:
+				defer func() { <-s.heavy }()
+			case <-r.Context().Done():
+				return
+			}
+		}
+		st, err := s.state()
+		if err != nil {
+			refuse(w, r, err)
+			return
+		}
+		made, err := d.make(st, r, c)
+		if err != nil {
+			refuse(w, r, err)
+			return
+		}
+		answerJSON(w, r, made)
+	})
+}
+
+// admit is who asks, if they may.
+func (s *Server) admit(r *http.Request, rights []Right) (*Caller, error) {
+	c, err := s.config.Access.Who(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.limits.allow(c.Name); err != nil {
+		return nil, err
+	}
+	return c, s.config.Access.May(r.Context(), c, rights)
+}
+
+// state is what is shown now.
+func (s *Server) state() (*state, error) {
+	if !s.config.Watch.Settled() {
+		return nil, &Refusal{http.StatusServiceUnavailable, "the cluster is being read", "try again in a moment"}
+	}
+	return s.states.fresh()
+}
+
+func notFound(format string, args ...any) error {
+	return &Refusal{http.StatusNotFound, fmt.Sprintf(format, args...), "it may be gone: look at the list"}
+}
+
+// identity is the document of who asks.
+type identity struct {
+	User    string `json:"user"`
+	Mode    string `json:"mode"` // "kubeconfig" or "token"
+	Version string `json:"version"`
+}
+
+func (s *Server) whoami(_ *state, _ *http.Request, c *Caller) (any, error) {
+	return identity{c.Name, s.config.Access.Mode(), s.config.Version}, nil
+}
+
+func node(st *state, r *http.Request, _ *Caller) (any, error) {
+	name := r.PathValue("name")
+	if n := documents.NodeDetailOf(st.view, name); n != nil {
+		return n, nil
+	}
+	return nil, notFound("there is no node %q", name)
+}
+
+func workloads(st *state, _ *http.Request, _ *Caller) (any, error) {
+	return documents.Workloads{Version: st.version, Moment: st.cluster.Moment, Counts: documents.CountsOf(st.pods), Items: st.pods}, nil
+}
+
+func explanation(st *state, r *http.Request, _ *Caller) (any, error) {
+	kind, namespace, name := r.PathValue("kind"), r.PathValue("namespace"), r.PathValue("name")
+	of, ok := map[string]func(*explain.World, string, string) (*explain.Explanation, error){
+		"pod": explain.Pod, "podgroup": explain.PodGroup, "job": explain.Job,
+	}[kind]
+	if !ok {
+		return nil, &Refusal{http.StatusNotFound, fmt.Sprintf("nothing explains a %q", kind), "ask about a pod, podgroup or job"}
+	}
+	e, err := of(st.snapshot.Of(namespace), namespace, name)
+	if errors.Is(err, explain.ErrNotFound) {
+		return nil, notFound("there is no %s %s/%s", kind, namespace, name)
+	}
+	return e, err
+}
+
+func gangSources(st *state) *documents.GangSources {
+	return &documents.GangSources{Pods: st.snapshot.World.Pods, Groups: st.snapshot.World.PodGroups}
+}
+
+func gangs(st *state, _ *http.Request, _ *Caller) (any, error) {
+	return documents.Gangs{Version: st.version, Items: st.gangList}, nil
+}
+
+func gang(st *state, r *http.Request, _ *Caller) (any, error) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	if g := documents.GangDetailOf(st.view, gangSources(st), st.snapshot.Of(namespace), namespace, name); g != nil {
+		return g, nil
+	}
+	return nil, notFound("there is no gang %s/%s", namespace, name)
+}
+
+func (s *Server) history(st *state, r *http.Request, _ *Caller) (any, error) {
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	w := &st.snapshot.World
+	for i := range w.Pods {
+		p := &w.Pods[i]
+		if p.Namespace != namespace || p.Name != name {
+			continue
+		}
+		events, err := s.config.Events(r.Context(), namespace, name)
+		h := documents.HistoryOf(p, events, topologyOf(w.Topologies, p))
+		if err != nil {
+			h.Problems = append(h.Problems, "events cannot be read: "+reasonOf(err))
+		}
+		return h, nil
+	}
+	return nil, notFound("there is no pod %s/%s", namespace, name)
+}
+
+// topologyOf is that of a pod's node; nil if there is none.
+func topologyOf(all []v1alpha1.NodeGPUTopology, p *v1.Pod) *v1alpha1.NodeGPUTopology {
+	for i := range all {
+		if p.Spec.NodeName != "" && all[i].Name == p.Spec.NodeName {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// reasonOf is what an error of the API server says in a few words.
+func reasonOf(err error) string {
+	if reason := apierrors.ReasonForError(err); reason != "" {
+		return string(reason)
+	}
+	return "the API server does not answer"
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webui
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nvtopo/nvtopo/pkg/clusterview"
+	"github.com/nvtopo/nvtopo/pkg/webui/clusterwatch"
+	"github.com/nvtopo/nvtopo/pkg/webui/documents"
+)
+
+const (
+	// gap is the least time between two states: twice a second people see as at once.
+	gap = 500 * time.Millisecond
+	// oldest is after which time a state is made anew though no object changed: graphs go stale
+	// by the clock.
+	oldest = 10 * time.Second
+)
+
+// state is everything that is shown, of one moment. It is never changed once it is made.
+type state struct {
+	version  int64
+	made     time.Time
+	snapshot *clusterwatch.Snapshot
+	view     *clusterview.View
+
+	cluster   *documents.Cluster
+	nodes     *table
+	supply    encoded
+	workloads *table
+	counts    encoded
+	gangs     encoded
+	gangList  []documents.Gang
+	pods      []documents.Workload
+	// head is what of the cluster is in no event: who has another one fetches everything anew.
+	head  encoded
+	pools int64 // version at which a pool changed last
+	// poolObjects is the version of the pools themselves.
+	poolObjects int64
+
+	// next is closed when there is a later state.
+	next chan struct{}
+}
+
+// encoded is a part of a document with the version at which it became so.
+type encoded struct {
+	json json.RawMessage
+	at   int64
+}
+
+// then is the part if it is now this.
+func (e encoded) then(version int64, now json.RawMessage) encoded {
+	if string(e.json) == string(now) {
+		return e
+	}
+	return encoded{now, version}
+}
+
+// states makes states when they are asked for.
+type states struct {
+	watch *clusterwatch.Watch
+	opt   clusterview.Options
+	now   func() time.Time
+
+	making sync.Mutex        // held while a state is made
+	memo   *clusterview.Memo // guarded by making
+	mu     sync.Mutex
+	last   *state
+}
+
+// current is the last state; nil if there is none yet.
+func (s *states) current() *state {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// fresh is a state of now, or of a moment ago.
+func (s *states) fresh() (*state, error) {
+	s.making.Lock()
+	defer s.making.Unlock()
+	last, now := s.current(), s.now()
+	if last != nil {
+		age := now.Sub(last.made)
+		if age < gap || age < oldest && last.snapshot.Version == s.watch.Version() {
+			return last, nil
+		}
+	}
+	next, err := s.make(last, now)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = next
+	if last != nil {
+		close(last.next)
+	}
+	return next, nil
+}
+
+// make makes the state that follows. Its version is that of the last one if nothing changed. The
+// first version is a time, so that those of an earlier server are none of this one's.
+func (s *states) make(last *state, now time.Time) (*state, error) {
+	snapshot := s.watch.Snapshot()
+	view := s.memo.Of(snapshot.Objects(), s.opt)
+	w := &snapshot.World
+	pods := documents.WorkloadsOf(view, &documents.Sources{Pods: w.Pods, Namespaces: snapshot.Namespaces, Workloads: w.Workloads})
+	gangs := documents.GangsOf(view, &documents.GangSources{Pods: w.Pods, Groups: w.PodGroups})
+	features := documents.Features{Pools: snapshot.HasPools, Gangs: snapshot.HasGroups || len(gangs) > 0}
+	if last == nil {
+		start := now.UnixMilli()
+		last = &state{version: start - 1, nodes: newTable(start), workloads: newTable(start)}
+	}
+	version := last.version + 1
+	st := &state{
+		version: version, made: now, snapshot: snapshot, view: view, gangList: gangs, pods: pods, next: make(chan struct{}),
+		cluster: documents.ClusterOf(version, view, features, snapshot.Problems),
+	}
+	if err := st.encode(last); err != nil {
+		return nil, err
+	}
+	if !st.differs(last) {
+		st.version = last.version
+		st.cluster.Version = last.version
+	}
+	return st, nil
+}
+
+// encode encodes the parts, each with the version of its last change.
+func (st *state) encode(last *state) error {
+	nodes, err := rowsOf(st.cluster.Nodes, func(n *documents.Node) string { return n.Name })
+	if err != nil {
+		return err
+	}
+	workloads, err := rowsOf(st.pods, (*documents.Workload).FullName)
+	if err != nil {
+		return err
+	}
+	v := st.version
+	st.nodes, st.workloads = last.nodes.next(v, nodes), last.workloads.next(v, workloads)
+	head := *st.cluster
+	for _, p := range []struct {
+		into, was *encoded
+		value     any
+	}{
+		{&st.supply, &last.supply, st.cluster.Supply},
+		{&st.counts, &last.counts, documents.CountsOf(st.pods)},
+		{&st.gangs, &last.gangs, st.gangList},
+		{&st.head, &last.head, []any{head.Resource, head.Levels, head.Problems, head.Features}},
+	} {
+		data, err := json.Marshal(p.value)
+		if err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		*p.into = p.was.then(v, data)
+	}
+	st.pools, st.poolObjects = last.pools, st.snapshot.PoolsVersion
+	if st.poolObjects != last.poolObjects {
+		st.pools = v
+	}
+	return nil
+}
+
+func (st *state) differs(last *state) bool {
+	return st.nodes != last.nodes || st.workloads != last.workloads ||
+		slices.Max([]int64{st.supply.at, st.counts.at, st.gangs.at, st.head.at, st.pools}) == st.version
+}
+
+func rowsOf[T any](all []T, key func(*T) string) ([]row, error) {
+	out := make([]row, len(all))
+	for i := range all {
+		data, err := json.Marshal(&all[i])
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", key(&all[i]), err)
+		}
+		out[i] = row{key: key(&all[i]), json: data}
+	}
+	return out, nil
+}

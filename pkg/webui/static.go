@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webui
+
+import (
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+)
+
+// unbuilt is served when the program was built without the front end.
+const unbuilt = `<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>nvtopo</title></head>
+<body>
+<h1>The pages of the web view are not built</h1>
+<p>This nvtopo was built without them. The JSON API works: <a href="/api/v1/cluster">/api/v1/cluster</a>.</p>
+<p>In a checkout, with Node.js: <code>make ui build</code>, and start <code>bin/nvtopo ui</code> again.</p>
+</body>
+</html>
+`
+
+// assets is the folder of files whose name changes with their content.
+const assets = "assets/"
+
+// files serves the front end. A path that is no file is one of its own: it gets index.html.
+func (s *Server) files() http.Handler {
+	if s.config.Files == nil {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/" {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "text/html; charset=utf-8")
+			w.Header().Set("Cache-Control", "no-store")
+			_, _ = w.Write([]byte(unbuilt)) // nobody is left to tell
+		})
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := strings.TrimPrefix(path.Clean("/"+r.URL.Path), "/")
+		info, err := fs.Stat(s.config.Files, name)
+		isFile := err == nil && !info.IsDir()
+		switch {
+		case isFile && strings.HasPrefix(name, assets):
+			w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+		case strings.HasPrefix(name, assets):
+			http.NotFound(w, r) // of another build: the page that asks is old
+			return
+		default:
+			w.Header().Set("Cache-Control", "no-store")
+		}
+		if !isFile || name == "index.html" {
+			name = "index.html"
+		}
+		http.ServeFileFS(w, withPath(r, name), s.config.Files, name)
+	})
+}
+
+// withPath is the request with another path: ServeFileFS sends who asks for index.html elsewhere.
+func withPath(r *http.Request, name string) *http.Request {
+	out := r.Clone(r.Context())
+	out.URL.Path = "/" + strings.TrimSuffix(name, "index.html")
+	return out
+}

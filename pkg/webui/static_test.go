@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webui
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestFilesOfTheFrontEnd: paths of pages get index.html, which nobody keeps; files whose name has
+// their content are kept for good.
+func TestFilesOfTheFrontEnd(t *testing.T) {
+	b := newBench(t, sample(t), func(c *Config) {
+		c.Files = pages(map[string]string{"index.html": "<html>index</html>", "assets/app-1234.js": "code", "icon.svg": "<svg/>"})
+	})
+	for path, want := range map[string]struct {
+		code                int
+		text, kept, content string
+	}{
+		"/":                       {200, "index", "no-store", "text/html"},
+		"/index.html":             {200, "index", "no-store", "text/html"},
+		"/workloads?state=failed": {200, "index", "no-store", "text/html"},
+		"/nodes/gpu-7":            {200, "index", "no-store", "text/html"},
+		"/gangs/a/b.c":            {200, "index", "no-store", "text/html"},
+		"/assets/app-1234.js":     {200, "code", "immutable", "javascript"},
+		"/assets/app-0000.js":     {404, "", "", ""},
+		"/assets/../../etc/hosts": {200, "index", "no-store", "text/html"},
+		"/icon.svg":               {200, "svg", "no-store", "image/svg+xml"},
+	} {
+		answer, text := b.ask(t, asked{path: path})
+		if answer.StatusCode != want.code || !strings.Contains(text, want.text) ||
+			!strings.Contains(answer.Header.Get("Cache-Control"), want.kept) || !strings.Contains(answer.Header.Get("Content-Type"), want.content) {
+			t.Errorf("%s: %d %q, %q, %q; want %+v", path, answer.StatusCode, text, answer.Header.Get("Cache-Control"), answer.Header.Get("Content-Type"), want)
+		}
+	}
+}
+
+// TestWithoutAFrontEndAPageSaysHowToBuildIt, and the API works.
+func TestWithoutAFrontEndAPageSaysHowToBuildIt(t *testing.T) {
+	b := newBench(t, sample(t), nil)
+	answer, text := b.ask(t, asked{path: "/"})
+	if answer.StatusCode != http.StatusOK || !strings.Contains(text, "make ui build") {
+		t.Errorf("%d %s", answer.StatusCode, text)
+	}
+	if answer, _ := b.ask(t, asked{path: "/workloads"}); answer.StatusCode != http.StatusNotFound {
+		t.Errorf("a page that is not there: %d", answer.StatusCode)
+	}
+	if answer, _ := b.ask(t, asked{path: "/api/v1/cluster"}); answer.StatusCode != http.StatusOK {
+		t.Errorf("the API: %d", answer.StatusCode)
+	}
+}
+
+// TestAnswersAreKeptByTheirTag, and compressed for who takes that.
+func TestAnswersAreKeptByTheirTag(t *testing.T) {
+	b := newBench(t, sample(t), nil)
+	first, text := b.ask(t, asked{path: "/api/v1/cluster"})
+	again, _ := b.ask(t, asked{path: "/api/v1/cluster", header: map[string]string{"If-None-Match": first.Header.Get("ETag")}})
+	if again.StatusCode != http.StatusNotModified {
+		t.Errorf("the same document again: %d", again.StatusCode)
+	}
+	packed, body := b.ask(t, asked{path: "/api/v1/cluster", header: map[string]string{"Accept-Encoding": "gzip"}})
+	if packed.Header.Get("Content-Encoding") != "gzip" || len(body) >= len(text) {
+		t.Errorf("%q with %d of %d bytes", packed.Header.Get("Content-Encoding"), len(body), len(text))
+	}
+	if head, body := b.ask(t, asked{method: http.MethodHead, path: "/api/v1/cluster"}); head.StatusCode != 200 || body != "" {
+		t.Errorf("HEAD: %d with %d bytes", head.StatusCode, len(body))
+	}
+}
+
+// TestProbes need no token.
+func TestProbes(t *testing.T) {
+	b := newBench(t, sample(t), newJudge().byToken)
+	for _, path := range []string{"/livez", "/readyz"} {
+		if answer, text := b.ask(t, asked{path: path}); answer.StatusCode != 200 || text != "ok\n" {
+			t.Errorf("%s: %d %q", path, answer.StatusCode, text)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webui
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// heartbeat is how often something is sent though nothing changed: proxies close connections
+	// on which nothing happens.
+	heartbeat = 15 * time.Second
+	// reviewEvery is how often a viewer's token and rights are reviewed again.
+	reviewEvery = 30 * time.Second
+	// maxStreams bounds the streams, and maxStreamsPerCaller those of one caller: one for each
+	// page that is open.
+	maxStreams          = 256
+	maxStreamsPerCaller = 32
+)
+
+// viewers counts who follows the stream.
+type viewers struct {
+	mu  sync.Mutex
+	all int
+	of  map[string]int
+}
+
+func (v *viewers) enter(name string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.all >= maxStreams || v.of[name] >= maxStreamsPerCaller {
+		return &Refusal{http.StatusTooManyRequests, fmt.Sprintf("more than %d streams of one user, or %d in all", maxStreamsPerCaller, maxStreams), "close pages that are not needed"}
+	}
+	v.all++
+	v.of[name]++
+	return nil
+}
+
+func (v *viewers) leave(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.all--
+	if v.of[name]--; v.of[name] == 0 {
+		delete(v.of, name)
+	}
+}
+
+// stream sends what changes. Nothing is kept for a viewer but the version that it has seen: one
+// that reads slowly gets several changes in one, and one that does not read is dropped.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	c, err := s.admit(r, seesPods())
+	if err == nil {
+		err = s.viewers.enter(c.Name)
+	}
+	if err != nil {
+		refuse(w, r, err)
+		return
+	}
+	defer s.viewers.leave(c.Name)
+	st, err := s.state()
+	if err != nil {
+		refuse(w, r, err)
+		return
+	}
+	s.looking.Add(1)
+	defer s.looking.Add(-1)
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // a proxy must not collect events
+	w.WriteHeader(http.StatusOK)
+	v := &viewer{server: s, w: w, r: r, rc: http.NewResponseController(w)}
+	if err := v.follow(r.Context(), st); err != nil {
+		v.bye(err)
+	}
+}
+
+// viewer is one who follows the stream.
+type viewer struct {
+	server *Server
+	w      http.ResponseWriter
+	r      *http.Request
+	rc     *http.ResponseController
+	seen   int64
+}
+
+// errEnds says that the server ends.
+var errEnds = errors.New("the server ends")
+
+// follow sends events until the viewer goes, may not see more, or the server ends. The error is
+// what the viewer is told.
+func (v *viewer) follow(ctx context.Context, st *state) error {
+	if err := v.greet(st); err != nil {
+		return err
+	}
+	beat := v.server.config.Clock.NewTicker(heartbeat)
+	defer beat.Stop()
+	review := v.server.config.Clock.NewTicker(reviewEvery)
+	defer review.Stop()
+	for {
+		if err := v.tell(st); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errEnds
+		case <-st.next:
+			st = v.server.states.current()
+		case <-beat.C():
+			if err := v.write([]byte(": still here\n\n")); err != nil {
+				return err
+			}
+		case <-review.C():
+			if err := v.review(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// greet says from which version on the viewer is told: from the one that it has seen, if it can
+// join there.
+func (v *viewer) greet(st *state) error {
+	seen, err := strconv.ParseInt(v.r.Header.Get("Last-Event-ID"), 10, 64)
+	if err != nil || !st.joins(seen) {
+		seen = st.version
+	}
+	return v.anew(st, seen)
+}
+
+// anew says hello.
+func (v *viewer) anew(st *state, version int64) error {
+	data, _, err := frames([]event{st.hello(version)}, version, version)
+	if err != nil {
+		return err
+	}
+	v.seen = version
+	return v.write(data)
+}
+
+// tell sends what changed since the viewer was told last.
+func (v *viewer) tell(st *state) error {
+	if st.version == v.seen {
+		return nil
+	}
+	if !st.joins(v.seen) {
+		return v.anew(st, st.version)
+	}
+	data, ok, err := frames(st.after(v.seen), v.seen, st.version)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return v.anew(st, st.version)
+	}
+	v.seen = st.version
+	return v.write(data)
+}
+
+// review asks again whether the viewer may see what it is sent.
+func (v *viewer) review(ctx context.Context) error {
+	c, err := v.server.config.Access.Who(v.r.WithContext(ctx))
+	if err == nil {
+		err = v.server.config.Access.May(ctx, c, seesPods())
+	}
+	return err
+}
+
+func (v *viewer) write(data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	_ = v.rc.SetWriteDeadline(v.server.deadline()) // a connection of a test has none
+	if _, err := v.w.Write(data); err != nil {
+		return err
+	}
+	return v.rc.Flush()
+}
+
+// bye says why the stream ends, if the viewer still listens.
+func (v *viewer) bye(err error) {
+	reason := "the stream cannot go on"
+	var refused *Refusal
+	switch {
+	case errors.Is(err, errEnds):
+		reason = err.Error()
+	case errors.As(err, &refused):
+		reason = refused.Text
+		if refused.Code == http.StatusUnauthorized {
+			reason = "the token has expired"
+		}
+	}
+	data, _ := json.Marshal(byeEvent{reason}) // one string: it cannot fail
+	// Who does not listen is gone already.
+	_ = v.write(fmt.Appendf(nil, "event: bye\ndata: %s\n\n", data))
+}
