@@ -5,6 +5,7 @@ import { Link, Route, Switch, useLocation } from "wouter";
 import { APIError } from "./api";
 import { Header } from "./components/Header";
 import { Help } from "./components/Help";
+import { PageTitle } from "./components/PageTitle";
 import { EmptyState, ErrorState, Loading } from "./components/states";
 import { TokenForm } from "./components/TokenForm";
 import { isTyping, stepOf, useCommands } from "./keyboard";
@@ -82,7 +83,14 @@ function Connected() {
   const error = useLive((l) => l.error);
   const known = useLive((l) => l.cluster !== null);
   if (state === "unauthorised") return <TokenForm error={error} />;
-  if (!known) return error ? <ErrorState error={error} retry={store.connect} /> : <Loading />;
+  if (!known) {
+    return (
+      <>
+        <PageTitle text="Cluster" />
+        {error ? <ErrorState error={error} retry={store.connect} /> : <Loading />}
+      </>
+    );
+  }
   return (
     <>
       {state === "retrying" && <ErrorState error={error ?? lost} retry={store.connect} />}
@@ -104,6 +112,7 @@ function Pages() {
       <Route path="/pools" component={PoolsPage} />
       <Route path="/history/:namespace/:name">{({ namespace, name }) => <HistoryPage name={decoded(namespace, name)} />}</Route>
       <Route>
+        <PageTitle text="Not found" />
         <EmptyState title="There is no such page.">
           <Link href="/">Go to the fabric map</Link>
         </EmptyState>
