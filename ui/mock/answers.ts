@@ -64,7 +64,7 @@ function whyThere(c: MockCluster, w: WorkSum): Explanation {
 }
 
 function whyPending(c: MockCluster, w: WorkSum): Explanation {
-  const inTheWay = [...c.works.values()].filter((x) => x.state === "running" && !x.gang).slice(0, 3);
+  const inTheWay = [...c.works.values()].filter((x) => x.name.startsWith("web-"));
   const first = inTheWay[0] ?? w;
   const ring = Array.from({ length: w.gpus }, (_, g) => g);
   const gets = { ring, linkClass: "NV18", bandwidthGBps: 450, bestGBps: 450, band: 0 };

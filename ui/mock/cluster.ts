@@ -39,6 +39,8 @@ export class MockCluster {
     for (let i = 0; i < count; i++) this.addNode(i);
     this.addGangs();
     this.addPending();
+    // These stay, so that they can be in the way of others.
+    for (let i = 0, placed = 0; placed < 3 && i < 1000; i++) if (this.place(`web-${placed}`, 2)) placed++;
     for (let i = 0; i < count * 2; i++) this.start();
   }
 
@@ -180,12 +182,16 @@ export class MockCluster {
   }
 
   private start(): void {
-    const n = this.nodes[Math.floor(this.random() * this.nodes.length)];
-    if (!n || n.closed || n.noGraph) return;
-    const free = n.letters.flatMap((l, g) => (l === "f" ? [g] : []));
-    const size = [1, 2, 4, 1, 2, 8][Math.floor(this.random() * 6)] ?? 1;
-    if (free.length < size) return;
     const name = `job-${this.serial++}`;
+    if (this.place(name, [1, 2, 4, 1, 2, 8][Math.floor(this.random() * 6)] ?? 1)) this.loose.push(`team/${name}`);
+  }
+
+  /** Puts a pod on some node, if that has room for it. */
+  private place(name: string, size: number): boolean {
+    const n = this.nodes[Math.floor(this.random() * this.nodes.length)];
+    if (!n || n.closed || n.noGraph) return false;
+    const free = n.letters.flatMap((l, g) => (l === "f" ? [g] : []));
+    if (free.length < size) return false;
     const gpus = free.slice(0, size);
     for (const g of gpus) this.take(n, g, `team/${name}`);
     this.addWork({
@@ -197,7 +203,7 @@ export class MockCluster {
       queue: "batch",
       ...ringOf(n, size),
     });
-    this.loose.push(`team/${name}`);
+    return true;
   }
 
   private end(): void {
