@@ -82,6 +82,21 @@ test("a server that is gone is asked again, and what was shown stays", async ({ 
   await expect(page.getByRole("heading", { name: "Fabric map" })).toBeVisible();
 });
 
+test("a page that is not seen ends its stream, and goes on when it is seen", async ({ page }) => {
+  const see = (state: string) =>
+    page.evaluate((s) => {
+      Object.defineProperty(document, "visibilityState", { configurable: true, value: s });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, state);
+  await open(page, "/");
+  const ended = page.waitForEvent("requestfailed", (r) => r.url().endsWith("/stream"));
+  await see("hidden");
+  await ended;
+  const asked = page.waitForRequest((r) => r.url().endsWith("/stream"));
+  await see("visible");
+  expect(Number((await asked).headers()["last-event-id"])).toBeGreaterThan(0);
+});
+
 test("a node and a pod that are not there, and a page that is none", async ({ page }) => {
   await open(page, "/nodes/no-such-node");
   await expect(page.getByRole("alert")).toBeVisible();

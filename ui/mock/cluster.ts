@@ -49,7 +49,7 @@ export class MockCluster {
     const machine = machineOf(i);
     const node: Node = {
       name: `${machine.prefix}-${String(i).padStart(3, "0")}`,
-      domains: i % 61 === 60 ? [] : [`s${Math.floor(rack / 4)}`, `r${rack}`],
+      domains: i % 61 === 60 ? ["", ""] : [`s${Math.floor(rack / 4)}`, `r${rack}`],
       machine,
       letters: Array.from({ length: machine.gpus }, () => "f"),
       pods: Array.from({ length: machine.gpus }, () => null),
@@ -65,7 +65,7 @@ export class MockCluster {
   /** One gang on whole machines, that crosses a rack, and one that waits. */
   private addGangs(): void {
     const members: Member[] = this.nodes
-      .filter((n) => n.machine.prefix === "h100" && !n.closed && !n.noGraph && !n.letters.includes("x") && n.domains.length > 0)
+      .filter((n) => n.machine.prefix === "h100" && !n.closed && !n.noGraph && !n.letters.includes("x") && n.domains[0] !== "")
       .slice(0, 8)
       .map((n, rank) => {
         const name = `llm-${rank}`;
@@ -79,7 +79,7 @@ export class MockCluster {
           gang: "train/llm",
           ...ringOf(n, 8),
         });
-        return { rank, pod: `train/${name}`, node: n.name, domains: n.domains, gpus, state: "Running" };
+        return { rank, pod: `train/${name}`, node: n.name, domains: n.domains, gpus, state: "running" };
       });
     const crossings = members.filter((m, i) => i > 0 && m.domains[1] !== members[i - 1]?.domains[1]).length;
     this.gangs.set("train/llm", {
@@ -117,7 +117,7 @@ export class MockCluster {
         reason: "the gang has room for 1 of 4 members in one rack",
       };
       this.addWork(work);
-      return { rank, pod: `research/sweep-${rank}`, node: "", domains: [], gpus: [], state: "Pending" };
+      return { rank, pod: `research/sweep-${rank}`, node: "", domains: [], gpus: [], state: "pending" };
     });
     this.gangs.set("research/sweep", {
       namespace: "research",

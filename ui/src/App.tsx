@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+import { useDocumentVisibility } from "@mantine/hooks";
 import { useCallback, useEffect, useRef, useState } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
 
@@ -23,10 +24,13 @@ export function App() {
   const [location, navigate] = useLocation();
   const main = useRef<HTMLElement>(null);
 
+  // A page that nobody sees leaves its connection to those that are seen: a browser has six.
+  const visibility = useDocumentVisibility();
   useEffect(() => {
+    if (visibility === "hidden") return;
     store.connect();
     return store.close;
-  }, []);
+  }, [visibility]);
 
   useCommands(
     useCallback(
