@@ -44,7 +44,7 @@ type bench struct {
 }
 
 // newBench serves a cluster until the test ends.
-func newBench(t *testing.T, c *viewtest.Cluster, change func(*Config)) *bench {
+func newBench(t testing.TB, c *viewtest.Cluster, change func(*Config)) *bench {
 	t.Helper()
 	b := &bench{kube: fake.NewClientset(), clock: clocktesting.NewFakeClock(c.Now)}
 	for i := range c.Nodes {
@@ -114,14 +114,14 @@ func newBench(t *testing.T, c *viewtest.Cluster, change func(*Config)) *bench {
 	return b
 }
 
-func (b *bench) add(t *testing.T, o runtime.Object) {
+func (b *bench) add(t testing.TB, o runtime.Object) {
 	t.Helper()
 	if err := b.kube.Tracker().Add(o); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (b *bench) addCustom(t *testing.T, resource schema.GroupVersionResource, o runtime.Object) {
+func (b *bench) addCustom(t testing.TB, resource schema.GroupVersionResource, o runtime.Object) {
 	t.Helper()
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
