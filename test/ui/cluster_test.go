@@ -227,7 +227,7 @@ func (l *lab) pools(t *testing.T) {
 		"credits": []any{map[string]any{"id": "payment-1", "amount": "5000.00", "at": "2026-01-01T00:00:00Z"}},
 	})
 	start := time.Now().UTC().Add(-2 * time.Hour).Format(time.RFC3339)
-	l.object(t, controller, poolv1alpha1.UsageRecordGVR, "UsageRecord", "team-a", "llm-0", map[string]any{
+	l.object(t, controller, poolv1alpha1.UsageRecordGVR, "UsageRecord", "team-a", "00000000-0000-0000-0000-000000000001-gpu", map[string]any{
 		"tenant": "team-a", "pool": "training", "pod": "llm-0", "podUID": "00000000-0000-0000-0000-000000000001", "node": "gpu-00",
 		"resource": v1alpha1.DefaultResource, "model": "NVIDIA H200", "quantity": "8", "start": start,
 	})

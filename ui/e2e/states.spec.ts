@@ -82,7 +82,7 @@ test("a node and a pod that are not there, and a page that is none", async ({ pa
   await open(page, "/nodes/no-such-node");
   await expect(page.getByRole("alert")).toBeVisible();
   await page.goto("/history/none/none");
-  await expect(page.getByText(/Nothing is known|There is no/)).toBeVisible();
+  await expect(page.getByText(/nothing is known|there is no/i)).toBeVisible();
   await page.goto("/no/such/page");
   await expect(page.getByText("There is no such page.")).toBeVisible();
 });
