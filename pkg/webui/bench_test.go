@@ -76,6 +76,7 @@ func BenchmarkASecondWithTwentyViewers(b *testing.B) {
 
 // cpuTime is what the process has used of CPUs.
 func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
 	var used syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
 		b.Fatal(err)

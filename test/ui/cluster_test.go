@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -137,7 +138,7 @@ func (l *lab) fill(t *testing.T) {
 	}
 	gang := func(name string, members, gpus int) {
 		for i := range members {
-			l.create(t, pod(fmt.Sprintf("%s-%d", name, i), "batch", gpus, map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: fmt.Sprint(members)}))
+			l.create(t, pod(fmt.Sprintf("%s-%d", name, i), "batch", gpus, map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(members)}))
 		}
 	}
 	gang("llm", 6, 8)
@@ -165,7 +166,7 @@ func (l *lab) bound(t *testing.T, want int) {
 				have++
 			}
 		}
-		return have == want, fmt.Sprint(have)
+		return have == want, strconv.Itoa(have)
 	})
 }
 
