@@ -53,6 +53,12 @@ type viewing struct {
 }
 
 func newUI() *cobra.Command {
+	cmd, _ := newUIWith()
+	return cmd
+}
+
+// newUIWith makes the command, and what its flags set.
+func newUIWith() (*cobra.Command, *viewing) {
 	v := &viewing{clock: clock.RealClock{}}
 	cmd := &cobra.Command{
 		Use:   "ui",
@@ -84,7 +90,7 @@ shown (SubjectAccessReview). In a cluster it takes its own service account.`,
 	f.StringVar(&v.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
 	f.StringArrayVar(&v.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained; may be repeated")
 	f.StringVar(&v.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")
-	return cmd
+	return cmd, v
 }
 
 func (v *viewing) check() error {
