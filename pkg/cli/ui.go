@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -203,6 +204,9 @@ func (v *viewing) server(config *rest.Config) (*viewed, error) {
 		c.Access = webui.NewTokens(reviewer, v.clock)
 	} else {
 		c.Access, c.Hosts = webui.OneUser{Name: v.user()}, []string{"localhost", "127.0.0.1", "::1"}
+		if host, _, err := net.SplitHostPort(v.address); err == nil && !slices.Contains(c.Hosts, host) {
+			c.Hosts = append(c.Hosts, host) // of this machine, such as 127.0.0.2
+		}
 	}
 	server, err := webui.New(c)
 	return &viewed{watch, server}, err

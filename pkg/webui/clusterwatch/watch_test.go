@@ -168,6 +168,32 @@ func TestAnObjectThatCannotBeReadIsSaid(t *testing.T) {
 	if len(s.World.Topologies) != 2 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "nodegputopologies bad cannot be read") {
 		t.Errorf("%d topologies, problems %q", len(s.World.Topologies), s.Problems)
 	}
+	mended := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind, "metadata": map[string]any{"name": "bad"}, "spec": map[string]any{},
+	}}
+	if _, err := r.dyn.Resource(v1alpha1.GroupVersionResource).Update(t.Context(), mended, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testrig.Eventually(t, time.Minute, "the problem is gone", func(context.Context) (bool, string) {
+		problems := r.watch.Snapshot().Problems
+		return len(problems) == 0, fmt.Sprint(problems)
+	})
+}
+
+// TestAnAPIServerThatDoesNotAnswerSettlesNothing: nobody is told that there are no pods.
+func TestAnAPIServerThatDoesNotAnswerSettlesNothing(t *testing.T) {
+	a := &access{name: "pods"}
+	for _, err := range []error{fmt.Errorf("connection refused"), apierrors.NewServiceUnavailable("x"), apierrors.NewUnauthorized("x"), apierrors.NewInternalError(fmt.Errorf("x"))} {
+		a.note(err)
+		if asked, _, problem := a.state(); asked || problem != "pods cannot be read now, and are what they were: the API server does not answer" {
+			t.Errorf("%v: settled %t, %q", err, asked, problem)
+		}
+	}
+	a.note(nil)
+	a.note(fmt.Errorf("connection refused"))
+	if asked, _, _ := a.state(); !asked {
+		t.Error("what was read before is taken back")
+	}
 }
 
 // TestOfANamespace: an explanation reads jobs and claims of its own namespace only.
