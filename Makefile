@@ -198,7 +198,7 @@ ARCHS ?= amd64 arm64
 REGISTRY ?=
 TAG ?= dev
 .PHONY: images
-images: ## Build container images as OCI layouts with bills of materials into out/images (ARCHS, REGISTRY, TAG)
+images: ui ## Build container images as OCI layouts with bills of materials into out/images (ARCHS, REGISTRY, TAG; SKIP_UI=1: without the web view's pages)
 	VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' ARCHS='$(ARCHS)' REGISTRY='$(REGISTRY)' TAG='$(TAG)' scripts/images.sh out/images
 
 .PHONY: test-images

@@ -44,3 +44,4 @@ out=$(cd "$out" && pwd)
 go run -C tools/images . --programs "$out/programs" --out "$out" --registry "${REGISTRY:-}" --tag "$TAG" \
 	--version "$VERSION" --revision "$(git rev-parse HEAD)" --time "$(git log -1 --format=%ct)"
 echo "${missing:-}"
+[ -e ui/dist/index.html ] || echo "nvtopo was built WITHOUT the pages of the web view: make ui builds them"

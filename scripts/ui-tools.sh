@@ -3,8 +3,11 @@
 #
 # Installs what the web view's front end is built with: Debian's nodejs and npm, and what
 # ui/package-lock.json names. With the argument chromium also Debian's Chromium, for its tests.
-# Exit codes: 0 all is there; 1 something else is wrong; 3 a package cannot be downloaded.
+# Exit codes: 0 all is there; 3 a server of packages cannot be reached; 1 anything else is wrong.
 set -eu
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 
 fail() {
 	code=$1
@@ -13,16 +16,25 @@ fail() {
 	exit "$code"
 }
 
-# A fresh image has no package lists; an old list may name versions that are gone.
+# Fails with what is in the log: with 3 if it is that a server cannot be reached.
+fail_by_log() {
+	tail -n 20 "$log" >&2
+	if grep -qE 'ENOTFOUND|EAI_AGAIN|ETIMEDOUT|ECONN(REFUSED|RESET|ABORTED)|EHOSTUNREACH|ENETUNREACH|Could not resolve|Temporary failure resolving|Could not connect|Connection (timed out|refused)' "$log"; then
+		fail 3 "$1: the server cannot be reached"
+	fi
+	fail 1 "$1"
+}
+
+apt() { DEBIAN_FRONTEND=noninteractive apt-get "$@" >>"$log" 2>&1; }
+
 install() {
-	[ "$(id -u)" -eq 0 ] || fail 1 "not root, so these packages cannot be installed: $*"
-	command -v apt-get >/dev/null 2>&1 || fail 1 "no apt-get here; install these packages: $*"
-	echo "ui-tools: installing $*"
-	DEBIAN_FRONTEND=noninteractive
-	export DEBIAN_FRONTEND
-	apt-get install -y --no-install-recommends "$@" >/dev/null 2>&1 ||
-		{ apt-get update >/dev/null 2>&1 && apt-get install -y --no-install-recommends "$@" >/dev/null; } ||
-		fail 3 "apt-get could not install $*"
+	[ "$(id -u)" -eq 0 ] || fail 1 "not root, so this package cannot be installed: $1"
+	command -v apt-get >/dev/null 2>&1 || fail 1 "no apt-get here; install the package $1"
+	echo "ui-tools: installing $1"
+	# A fresh image has no package lists; an old list may name versions that are gone.
+	apt install -y --no-install-recommends "$1" && return
+	: >"$log"
+	apt update && apt install -y --no-install-recommends "$1" || fail_by_log "apt-get could not install $1"
 }
 
 command -v node >/dev/null 2>&1 || install nodejs
@@ -35,6 +47,8 @@ node -e 'const [a, b] = process.versions.node.split(".").map(Number); process.ex
 
 cd "$(dirname "$0")/../ui"
 if ! cmp -s package-lock.json node_modules/.installed-lock.json; then
-	npm ci --no-audit --no-fund --loglevel=error || fail 3 "npm could not install the packages of ui/package-lock.json"
+	: >"$log"
+	# Programs of packages need not run for that: none is built here.
+	npm ci --ignore-scripts --no-audit --no-fund --loglevel=error >"$log" 2>&1 || fail_by_log "npm could not install the packages of ui/package-lock.json"
 	cp package-lock.json node_modules/.installed-lock.json
 fi

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +54,12 @@ type viewing struct {
 }
 
 func newUI() *cobra.Command {
+	cmd, _ := newUIWith()
+	return cmd
+}
+
+// newUIWith makes the command, and what its flags set.
+func newUIWith() (*cobra.Command, *viewing) {
 	v := &viewing{clock: clock.RealClock{}}
 	cmd := &cobra.Command{
 		Use:   "ui",
@@ -84,7 +91,7 @@ shown (SubjectAccessReview). In a cluster it takes its own service account.`,
 	f.StringVar(&v.leases, "lease-namespace", release.Namespace, "namespace of the Leases of exporters and agents")
 	f.StringArrayVar(&v.schedulers, "profile", shipped.SchedulerNames, "schedulerName whose pods are explained; may be repeated")
 	f.StringVar(&v.resource, "resource", v1alpha1.DefaultResource, "extended resource the GPUs count under")
-	return cmd
+	return cmd, v
 }
 
 func (v *viewing) check() error {
@@ -197,6 +204,9 @@ func (v *viewing) server(config *rest.Config) (*viewed, error) {
 		c.Access = webui.NewTokens(reviewer, v.clock)
 	} else {
 		c.Access, c.Hosts = webui.OneUser{Name: v.user()}, []string{"localhost", "127.0.0.1", "::1"}
+		if host, _, err := net.SplitHostPort(v.address); err == nil && !slices.Contains(c.Hosts, host) {
+			c.Hosts = append(c.Hosts, host) // of this machine, such as 127.0.0.2
+		}
 	}
 	server, err := webui.New(c)
 	return &viewed{watch, server}, err

@@ -39,6 +39,7 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 		v.Problems = append(v.Problems, problems[i].String())
 	}
 	v.Nodes = make([]*Node, tree.Len())
+	m.forget(o.Now)
 	r, pods := m.reader.at(o), boundPods(o.Pods)
 	gangs, budgets := newPeople(o), budgetsKey(o)
 	known := make(map[string]remembered, len(o.Nodes))
@@ -51,7 +52,8 @@ func (m *Memo) Of(o *Objects, opt Options) *View {
 		key := r.keyOf(resource, budgets, n, topologies[n.Name], pods[n.Name])
 		node, ok := m.again(&key, n.Name, o)
 		if !ok {
-			graph, why := r.read(n.UID, topologies[n.Name])
+			n = new(*n) // what is remembered must not keep all objects of this moment
+			graph, why := r.read(n.UID, copied(topologies[n.Name]))
 			node = v.node(n, graph, why, livePods(pods[n.Name]), gangs)
 		}
 		node.Domains = v.domainsOf(at)
@@ -85,9 +87,17 @@ func boundPods(all []v1.Pod) map[string][]*v1.Pod {
 func livePods(pods []*v1.Pod) usage.LivePods {
 	var out usage.LivePods
 	for _, p := range pods {
-		out = append(out, usage.NewLivePod(p))
+		out = append(out, usage.NewLivePod(copied(p)))
 	}
 	return out
+}
+
+// copied is a copy of the object itself, and not of what it points to; nil if there is none.
+func copied[T any](o *T) *T {
+	if o == nil {
+		return nil
+	}
+	return new(*o)
 }
 
 // domainsOf are the domains of a node, by its number in the fabric.

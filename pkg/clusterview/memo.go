@@ -5,6 +5,7 @@ package clusterview
 import (
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,18 @@ type Memo struct {
 
 // NewMemo remembers nothing.
 func NewMemo() *Memo { return &Memo{reader: newReader()} }
+
+// longestPause is the longest time between two views of which the later one builds on the earlier.
+// A Lease counts from when it is seen to be renewed: after a longer pause, one that was renewed in
+// the middle of it would count for too long.
+const longestPause = 15 * time.Second
+
+// forget forgets the last view if it is too old to build on, or is later.
+func (m *Memo) forget(now time.Time) {
+	if last := m.reader.o; last != nil && (now.Sub(last.Now) > longestPause || now.Before(last.Now)) {
+		m.reader, m.nodes = newReader(), nil
+	}
+}
 
 // remembered is a node of the last view, with what it was made of.
 type remembered struct {

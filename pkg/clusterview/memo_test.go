@@ -5,10 +5,12 @@ package clusterview_test
 import (
 	"encoding/json"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -98,7 +100,9 @@ func TestAMemoViewsTheSame(t *testing.T) {
 		}
 		m := clusterview.NewMemo()
 		for step := range 120 {
-			c.step()
+			for range 1 + c.r.IntN(3) {
+				c.step()
+			}
 			objects := c.Objects
 			got, want := m.Of(&objects, clusterview.Options{}), clusterview.Of(&objects, clusterview.Options{})
 			if diff := cmp.Diff(asJSON(t, want), asJSON(t, got)); diff != "" {
@@ -108,6 +112,65 @@ func TestAMemoViewsTheSame(t *testing.T) {
 				t.Fatalf("seed %d, step %d, advice (-without memory,+with it):\n%s", seed, step, cmp.Diff(a, b))
 			}
 		}
+	}
+}
+
+// TestAMemoKeepsNoMoment: of the objects of earlier moments nothing stays but those that nodes are
+// made of.
+func TestAMemoKeepsNoMoment(t *testing.T) {
+	c := &changing{Cluster: viewtest.New(), r: rand.New(rand.NewPCG(1, 7))}
+	for i := range 20 {
+		name := "n" + strconv.Itoa(i)
+		if err := c.AddNode(name, "hgx-a100-4"); err != nil {
+			t.Fatal(err)
+		}
+		c.touch(&c.Nodes[i])
+		c.touch(&c.Topologies[i])
+		c.touch(c.AddPod("p"+strconv.Itoa(i), name, 1, 0))
+	}
+	m := clusterview.NewMemo()
+	var pods []weak.Pointer[v1.Pod]
+	var nodes []weak.Pointer[v1.Node]
+	var topologies []weak.Pointer[v1alpha1.NodeGPUTopology]
+	for i := range 20 {
+		o := c.Objects
+		o.Pods, o.Nodes, o.Topologies = slices.Clone(o.Pods), slices.Clone(o.Nodes), slices.Clone(o.Topologies)
+		c.touch(&c.Pods[i]) // so that each node would keep another moment
+		pods, nodes, topologies = append(pods, weak.Make(&o.Pods[0])), append(nodes, weak.Make(&o.Nodes[0])), append(topologies, weak.Make(&o.Topologies[0]))
+		m.Of(&o, clusterview.Options{})
+	}
+	runtime.GC()
+	kept := 0
+	for i := range pods {
+		for _, there := range []bool{pods[i].Value() != nil, nodes[i].Value() != nil, topologies[i].Value() != nil} {
+			if there {
+				kept++
+			}
+		}
+	}
+	if kept > 3 {
+		t.Errorf("%d lists of objects of 20 moments are kept, want those of the last one at most", kept)
+	}
+	runtime.KeepAlive(m)
+}
+
+// TestAfterAPauseALeaseIsAsOldAsItSays: one that was renewed in the middle of it has run out.
+func TestAfterAPauseALeaseIsAsOldAsItSays(t *testing.T) {
+	c := viewtest.New()
+	if err := c.AddNode("n", "hgx-a100-4"); err != nil {
+		t.Fatal(err)
+	}
+	m := clusterview.NewMemo()
+	first := c.Objects
+	if n := m.Of(&first, clusterview.Options{}).Node("n"); n.NoGraph != "" {
+		t.Fatalf("at first %s", n.NoGraph)
+	}
+	c.Leases = slices.Clone(c.Leases)
+	c.Leases[0].Spec.RenewTime = new(metav1.NewMicroTime(c.Now.Add(10 * time.Minute)))
+	later := c.Objects
+	later.Now = c.Now.Add(time.Hour)
+	if n := m.Of(&later, clusterview.Options{}).Node("n"); n.NoGraph == "" {
+		t.Error("its Lease was renewed 50 minutes ago, and its graph counts")
 	}
 }
 

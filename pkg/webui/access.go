@@ -5,11 +5,13 @@ package webui
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -31,9 +33,14 @@ const (
 	maxAnswers = 4096
 	// maxToken bounds a token, in bytes. Those of service accounts have about one thousand.
 	maxToken = 16 << 10
-	// reviewsPerSecond and reviewBurst bound what strangers can have the API server do.
-	reviewsPerSecond = 20
-	reviewBurst      = 40
+	// strangersPerSecond and strangersBurst bound what those can have the API server do whose token
+	// was not valid a while ago, and reviewsPerSecond and reviewBurst what all others can.
+	strangersPerSecond = 10
+	strangersBurst     = 40
+	reviewsPerSecond   = 100
+	reviewBurst        = 400
+	// knownTTL is for how long it is remembered that a token was valid.
+	knownTTL = time.Hour
 )
 
 // Right is a right to objects of the API server.
@@ -43,6 +50,7 @@ type Right = authorizationv1.ResourceAttributes
 type Caller struct {
 	Name string
 
+	key    string // of everything that decides about rights
 	groups []string
 	uid    string
 	extra  map[string]authenticationv1.ExtraValue
@@ -84,13 +92,21 @@ func (u OneUser) Mode() string { return "kubeconfig" }
 type Tokens struct {
 	client  kubernetes.Interface
 	answers *cache.LRUExpireCache
-	reviews *rate.Limiter
-	clock   clock.PassiveClock
+	// known are tokens that were valid: they have reviews of their own, so that those who guess
+	// keep nobody out.
+	known     *cache.LRUExpireCache
+	reviews   *rate.Limiter
+	strangers *rate.Limiter
+	asking    singleflight.Group // one review of a token or right at a time
+	clock     clock.PassiveClock
 }
 
 // NewTokens makes an access by tokens. The client needs the right to create both kinds of reviews.
 func NewTokens(client kubernetes.Interface, c clock.PassiveClock) *Tokens {
-	return &Tokens{client: client, answers: cache.NewLRUExpireCacheWithClock(maxAnswers, c), reviews: rate.NewLimiter(reviewsPerSecond, reviewBurst), clock: c}
+	return &Tokens{
+		client: client, answers: cache.NewLRUExpireCacheWithClock(maxAnswers, c), known: cache.NewLRUExpireCacheWithClock(maxAnswers, c),
+		reviews: rate.NewLimiter(reviewsPerSecond, reviewBurst), strangers: rate.NewLimiter(strangersPerSecond, strangersBurst), clock: c,
+	}
 }
 
 // Mode is "token".
@@ -106,8 +122,8 @@ type answer struct {
 type tokenKey [sha256.Size]byte
 
 type rightKey struct {
-	token string // of a caller: name, uid and groups
-	right Right
+	caller string // its key
+	right  Right
 }
 
 // Who asks the API server whose token a request has.
@@ -124,24 +140,42 @@ func (t *Tokens) Who(r *http.Request) (*Caller, error) {
 	if a, ok := t.answers.Get(key); ok {
 		return a.(answer).give() //nolint:forcetypeassert // only answers are kept
 	}
-	if refused := t.ask(); refused != nil {
-		return nil, refused
+	// Others may wait for the same answer: it does not end with this request.
+	a, err, _ := t.asking.Do(string(key[:]), func() (any, error) { return t.authenticate(context.WithoutCancel(r.Context()), key, token) })
+	if err != nil {
+		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
+	return a.(answer).give() //nolint:forcetypeassert // authenticate gives answers
+}
+
+func (t *Tokens) authenticate(ctx context.Context, key tokenKey, token string) (answer, error) {
+	limit := t.strangers
+	if _, ok := t.known.Get(key); ok {
+		limit = t.reviews
+	}
+	if refused := t.ask(limit); refused != nil {
+		return answer{}, refused
+	}
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 	done, err := t.client.AuthenticationV1().TokenReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return nil, unreachable("token", err)
+		return answer{}, unreachable("token", err)
 	}
 	a := answer{}
 	if u := &done.Status.User; done.Status.Authenticated && u.Username != "" {
-		a.caller = &Caller{Name: u.Username, uid: u.UID, groups: u.Groups, extra: u.Extra}
+		text, err := json.Marshal(u) // in the order of keys
+		if err != nil {
+			return answer{}, unreachable("token", err)
+		}
+		a.caller = &Caller{Name: u.Username, key: string(text), uid: u.UID, groups: u.Groups, extra: u.Extra}
+		t.known.Add(key, true, knownTTL)
 	} else {
 		a.refused = &Refusal{http.StatusUnauthorized, "the token is not valid, or has expired", "send a new token of this cluster"}
 	}
 	t.answers.Add(key, a, answerTTL)
-	return a.give()
+	return a, nil
 }
 
 func (a answer) give() (*Caller, error) {
@@ -152,8 +186,8 @@ func (a answer) give() (*Caller, error) {
 }
 
 // ask takes one of the reviews that are allowed now.
-func (t *Tokens) ask() *Refusal {
-	if !t.reviews.AllowN(t.clock.Now(), 1) {
+func (t *Tokens) ask(limit *rate.Limiter) *Refusal {
+	if !limit.AllowN(t.clock.Now(), 1) {
 		return &Refusal{http.StatusTooManyRequests, "too many tokens and rights are being reviewed", "try again in a second"}
 	}
 	return nil
@@ -171,27 +205,27 @@ func unreachable(what string, err error) *Refusal {
 // May asks the API server whether the caller has the rights.
 func (t *Tokens) May(ctx context.Context, c *Caller, rights []Right) error {
 	for _, r := range rights {
-		key := rightKey{c.Name + "\x00" + c.uid + "\x00" + strings.Join(c.groups, "\x00"), r}
+		key := rightKey{c.key, r}
 		if a, ok := t.answers.Get(key); ok {
 			if a.(answer).refused != nil { //nolint:forcetypeassert // only answers are kept
 				return a.(answer).refused //nolint:forcetypeassert // only answers are kept
 			}
 			continue
 		}
-		a, err := t.review(ctx, c, r)
+		a, err, _ := t.asking.Do(fmt.Sprint(key), func() (any, error) { return t.review(context.WithoutCancel(ctx), c, r) })
 		if err != nil {
 			return err
 		}
 		t.answers.Add(key, a, answerTTL)
-		if a.refused != nil {
-			return a.refused
+		if a.(answer).refused != nil { //nolint:forcetypeassert // review gives answers
+			return a.(answer).refused //nolint:forcetypeassert // review gives answers
 		}
 	}
 	return nil
 }
 
 func (t *Tokens) review(ctx context.Context, c *Caller, r Right) (answer, error) {
-	if refused := t.ask(); refused != nil {
+	if refused := t.ask(t.reviews); refused != nil {
 		return answer{}, refused
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)

@@ -3,11 +3,13 @@
 package webui
 
 import (
+	"bytes"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -45,31 +47,63 @@ func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	_, _ = w.Write(body) // nobody is left to tell
 }
 
-// answerJSON answers with a document, or with 304 if the caller has it.
-func answerJSON(w http.ResponseWriter, r *http.Request, document any) {
+// prepared is a document as it is sent.
+type prepared struct {
+	plain, packed []byte // packed is compressed; nil if plain is small
+	tag           string
+}
+
+func prepare(document any) (*prepared, error) {
 	body, err := json.Marshal(document)
+	if err != nil {
+		return nil, fmt.Errorf("encode an answer: %w", err)
+	}
+	sum := sha256.Sum256(body)
+	p := &prepared{plain: body, tag: `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`}
+	if len(body) < small {
+		return p, nil
+	}
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestSpeed)
+	if err == nil {
+		_, err = z.Write(body)
+	}
+	if err == nil {
+		err = z.Close()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("compress an answer: %w", err)
+	}
+	p.packed = b.Bytes()
+	return p, nil
+}
+
+// answerJSON answers with a document.
+func answerJSON(w http.ResponseWriter, r *http.Request, document any) {
+	p, err := prepare(document)
 	if err != nil {
 		refuse(w, r, err)
 		return
 	}
-	sum := sha256.Sum256(body)
-	tag := `"` + base64.RawURLEncoding.EncodeToString(sum[:12]) + `"`
+	p.answer(w, r)
+}
+
+// answer sends the document, or 304 if the caller has it.
+func (p *prepared) answer(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-cache") // it may be kept, and is asked for again
-	h.Set("ETag", tag)
+	h.Set("ETag", p.tag)
 	h.Set("Vary", "Accept-Encoding, Authorization")
-	if r.Header.Get("If-None-Match") == tag {
+	if r.Header.Get("If-None-Match") == p.tag {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
-	if len(body) < small || !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		h.Set("Content-Length", strconv.Itoa(len(body)))
-		_, _ = w.Write(body) // nobody is left to tell
-		return
+	body := p.plain
+	if p.packed != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		h.Set("Content-Encoding", "gzip")
+		body = p.packed
 	}
-	h.Set("Content-Encoding", "gzip")
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // the level is valid
-	_, _ = z.Write(body)
-	_ = z.Close()
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	_, _ = w.Write(body) // nobody is left to tell
 }

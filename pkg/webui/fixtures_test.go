@@ -44,20 +44,20 @@ type bench struct {
 }
 
 // newBench serves a cluster until the test ends.
-func newBench(t *testing.T, c *viewtest.Cluster, change func(*Config)) *bench {
-	t.Helper()
+func newBench(tb testing.TB, c *viewtest.Cluster, change func(*Config)) *bench {
+	tb.Helper()
 	b := &bench{kube: fake.NewClientset(), clock: clocktesting.NewFakeClock(c.Now)}
 	for i := range c.Nodes {
-		b.add(t, &c.Nodes[i])
+		b.add(tb, &c.Nodes[i])
 	}
 	for i := range c.Pods {
-		b.add(t, &c.Pods[i])
+		b.add(tb, &c.Pods[i])
 	}
 	for i := range c.Leases {
-		b.add(t, &c.Leases[i])
+		b.add(tb, &c.Leases[i])
 	}
 	for i := range c.Budgets {
-		b.add(t, &c.Budgets[i])
+		b.add(tb, &c.Budgets[i])
 	}
 	scheme := runtime.NewScheme()
 	kinds := map[schema.GroupVersionResource]string{v1alpha1.GroupVersionResource: "NodeGPUTopologyList", v1alpha1.ClusterTopologyGVR: "ClusterTopologyList"}
@@ -73,17 +73,17 @@ func newBench(t *testing.T, c *viewtest.Cluster, change func(*Config)) *bench {
 	b.dyn = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(scheme, kinds)
 	for i := range c.Topologies {
 		c.Topologies[i].APIVersion, c.Topologies[i].Kind = v1alpha1.SchemeGroupVersion.String(), v1alpha1.Kind
-		b.addCustom(t, v1alpha1.GroupVersionResource, &c.Topologies[i])
+		b.addCustom(tb, v1alpha1.GroupVersionResource, &c.Topologies[i])
 	}
 	if c.ClusterTopology != nil {
-		b.addCustom(t, v1alpha1.ClusterTopologyGVR, c.ClusterTopology)
+		b.addCustom(tb, v1alpha1.ClusterTopologyGVR, c.ClusterTopology)
 	}
 	var err error
 	b.watch, err = clusterwatch.New(clusterwatch.Config{
 		Kube: b.kube, Dynamic: b.dyn, LeaseNamespace: "nvtopo-system", Profile: explain.ShippedProfile(), Clock: b.clock,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	config := Config{
 		Watch: b.watch, Access: OneUser{Name: "me"}, Hosts: []string{"localhost", "127.0.0.1", "::1"}, Version: "v1", Clock: b.clock,
@@ -94,41 +94,41 @@ func newBench(t *testing.T, c *viewtest.Cluster, change func(*Config)) *bench {
 		change(&config)
 	}
 	if b.server, err = New(config); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(tb.Context())
 	ended := make(chan struct{}, 2)
 	go func() { b.watch.Run(ctx); ended <- struct{}{} }()
 	go func() { b.server.Run(ctx); ended <- struct{}{} }()
 	b.http = httptest.NewUnstartedServer(b.server.Handler())
 	b.http.Config.BaseContext = func(net.Listener) context.Context { return ctx }
 	b.http.Start()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel()
 		<-ended
 		<-ended
 		b.http.CloseClientConnections()
 		b.http.Close()
 	})
-	testrig.Eventually(t, time.Minute, "the cluster is read", func(context.Context) (bool, string) { return b.watch.Settled(), "" })
+	testrig.Eventually(tb, time.Minute, "the cluster is read", func(context.Context) (bool, string) { return b.watch.Settled(), "" })
 	return b
 }
 
-func (b *bench) add(t *testing.T, o runtime.Object) {
-	t.Helper()
+func (b *bench) add(tb testing.TB, o runtime.Object) {
+	tb.Helper()
 	if err := b.kube.Tracker().Add(o); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
-func (b *bench) addCustom(t *testing.T, resource schema.GroupVersionResource, o runtime.Object) {
-	t.Helper()
+func (b *bench) addCustom(tb testing.TB, resource schema.GroupVersionResource, o runtime.Object) {
+	tb.Helper()
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if _, err := b.dyn.Resource(resource).Create(t.Context(), &unstructured.Unstructured{Object: u}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	if _, err := b.dyn.Resource(resource).Create(tb.Context(), &unstructured.Unstructured{Object: u}, metav1.CreateOptions{}); err != nil {
+		tb.Fatal(err)
 	}
 }
 
@@ -202,8 +202,8 @@ func (b *bench) get(t *testing.T, path string, into any) {
 // received is an event of the stream.
 type received struct{ id, name, data string }
 
-// follow opens the stream. The channel is closed when it ends.
-func (b *bench) follow(t *testing.T, header map[string]string) (*http.Response, <-chan received) {
+// follow opens the stream. The channel is closed when it ends; hangUp ends it.
+func (b *bench) follow(t *testing.T, header map[string]string) (hangUp func(), events <-chan received) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.http.URL+"/api/v1/stream", nil)
 	if err != nil {
@@ -216,10 +216,11 @@ func (b *bench) follow(t *testing.T, header map[string]string) (*http.Response, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { answer.Body.Close() })
-	events := make(chan received, 1024)
+	hangUp = func() { answer.Body.Close() }
+	t.Cleanup(hangUp)
+	all := make(chan received, 1024)
 	go func() {
-		defer close(events)
+		defer close(all)
 		lines := bufio.NewScanner(answer.Body)
 		lines.Buffer(nil, 2*maxEvent)
 		var e received
@@ -233,12 +234,12 @@ func (b *bench) follow(t *testing.T, header map[string]string) (*http.Response, 
 			case "data":
 				e.data = value
 			case "":
-				events <- e
+				all <- e
 				e = received{}
 			}
 		}
 	}()
-	return answer, events
+	return hangUp, all
 }
 
 // next is the next event; it is an error if the stream ends before.

@@ -3,6 +3,7 @@
 package webui
 
 import (
+	kueue "github.com/nvtopo/nvtopo/pkg/apis/kueue/v1beta2"
 	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 )
@@ -12,12 +13,21 @@ import (
 
 func list(group, resource string) Right { return Right{Verb: "list", Group: group, Resource: resource} }
 
-// seesCluster is needed for nodes, and seesPods for what names pods or says why they wait.
+// seesCluster is needed for the fabric and the nodes.
 func seesCluster() []Right {
-	return []Right{list("", "nodes"), list(v1alpha1.SchemeGroupVersion.Group, v1alpha1.Resource)}
+	ours := v1alpha1.SchemeGroupVersion.Group
+	return []Right{list("", "nodes"), list(ours, v1alpha1.Resource), list(ours, v1alpha1.ClusterTopologyResource)}
 }
 
-func seesPods() []Right { return append(seesCluster(), list("", "pods")) }
+// seesPods is needed for what names pods, their gangs, tenants and queues, or says why they wait:
+// an explanation may speak of any of these.
+func seesPods() []Right {
+	return append(seesCluster(),
+		list("", "pods"), list("", "namespaces"), list("", "persistentvolumeclaims"), list("batch", "jobs"), list("policy", "poddisruptionbudgets"),
+		list("storage.k8s.io", "storageclasses"), list("scheduling.x-k8s.io", "podgroups"),
+		list(kueue.GroupName, "workloads"), list(kueue.GroupName, "localqueues"), list(kueue.GroupName, "clusterqueues"),
+	)
+}
 
 func seesEvents() []Right { return append(seesPods(), list("", "events")) }
 

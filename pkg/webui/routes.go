@@ -3,6 +3,7 @@
 package webui
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -29,7 +30,7 @@ type document struct {
 func (s *Server) documents() map[string]document {
 	return map[string]document{
 		"/api/v1/whoami":                            {make: s.whoami},
-		"/api/v1/cluster":                           {rights: seesCluster(), make: func(st *state, _ *http.Request, _ *Caller) (any, error) { return st.cluster, nil }},
+		"/api/v1/cluster":                           {rights: seesCluster(), make: cluster},
 		"/api/v1/nodes/{name}":                      {rights: seesPods(), make: node},
 		"/api/v1/workloads":                         {rights: seesPods(), make: workloads},
 		"/api/v1/explain/{kind}/{namespace}/{name}": {rights: seesPods(), heavy: true, make: explanation},
@@ -51,10 +52,16 @@ func (s *Server) document(d document) http.Handler {
 			return
 		}
 		if d.heavy {
+			ctx, cancel := context.WithTimeout(r.Context(), heavyTime)
+			defer cancel()
+			r = r.WithContext(ctx)
 			select {
 			case s.heavy <- struct{}{}:
 				defer func() { <-s.heavy }()
-			case <-r.Context().Done():
+			case <-s.config.Clock.After(heavyWait):
+				refuse(w, r, &Refusal{http.StatusServiceUnavailable, "others ask for what costs much", "try again in a moment"})
+				return
+			case <-ctx.Done():
 				return
 			}
 		}
@@ -66,6 +73,10 @@ func (s *Server) document(d document) http.Handler {
 		made, err := d.make(st, r, c)
 		if err != nil {
 			refuse(w, r, err)
+			return
+		}
+		if p, ok := made.(*prepared); ok {
+			p.answer(w, r)
 			return
 		}
 		answerJSON(w, r, made)
@@ -115,9 +126,9 @@ func node(st *state, r *http.Request, _ *Caller) (any, error) {
 	return nil, notFound("there is no node %q", name)
 }
 
-func workloads(st *state, _ *http.Request, _ *Caller) (any, error) {
-	return documents.Workloads{Version: st.version, Moment: st.cluster.Moment, Counts: documents.CountsOf(st.pods), Items: st.pods}, nil
-}
+func cluster(st *state, _ *http.Request, _ *Caller) (any, error) { return st.clusterAnswer() }
+
+func workloads(st *state, _ *http.Request, _ *Caller) (any, error) { return st.workloadsAnswer() }
 
 func explanation(st *state, r *http.Request, _ *Caller) (any, error) {
 	kind, namespace, name := r.PathValue("kind"), r.PathValue("namespace"), r.PathValue("name")

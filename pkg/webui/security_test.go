@@ -190,17 +190,22 @@ func TestRightsAreOfWhatIsShown(t *testing.T) {
 		return slices.Contains(allowed, r.Resource)
 	}
 	b := newBench(t, sample(t), j.byToken)
+	cluster := []string{"nodes", "nodegputopologies", "clustertopologies"}
+	pods := append([]string{
+		"podgroups", "pods", "namespaces", "persistentvolumeclaims", "jobs", "poddisruptionbudgets", "storageclasses", "workloads", "localqueues", "clusterqueues",
+	}, cluster...)
 	for _, tc := range []struct {
 		allowed []string
 		want    map[string]int
 	}{
 		{nil, map[string]int{"/api/v1/whoami": 200, "/api/v1/cluster": 403, "/api/v1/pools": 403}},
-		{[]string{"nodes", "nodegputopologies"}, map[string]int{"/api/v1/cluster": 200, "/api/v1/workloads": 403, "/api/v1/nodes/h100-0": 403, "/api/v1/stream": 403}},
+		{cluster, map[string]int{"/api/v1/cluster": 200, "/api/v1/workloads": 403, "/api/v1/nodes/h100-0": 403, "/api/v1/stream": 403}},
 		{
-			[]string{"nodes", "nodegputopologies", "pods"},
+			pods,
 			map[string]int{"/api/v1/workloads": 200, "/api/v1/gangs": 200, "/api/v1/nodes/h100-0": 200, "/api/v1/history/default/train-0": 403, "/api/v1/pools/bills": 403},
 		},
-		{[]string{"nodes", "nodegputopologies", "pods", "events", "computepools"}, map[string]int{"/api/v1/history/default/train-0": 200, "/api/v1/pools": 200, "/api/v1/pools/usage": 403}},
+		{pods[1:], map[string]int{"/api/v1/workloads": 403, "/api/v1/explain/pod/default/train-0": 403}},
+		{append(slices.Clone(pods), "events", "computepools"), map[string]int{"/api/v1/history/default/train-0": 200, "/api/v1/pools": 200, "/api/v1/pools/usage": 403}},
 		{[]string{"usagerecords", "tenantaccounts", "pricebooks", "invoices"}, map[string]int{"/api/v1/pools/bills": 200, "/api/v1/pools/usage": 200, "/api/v1/workloads": 403}},
 	} {
 		allowed = tc.allowed
@@ -236,8 +241,8 @@ func TestReviewsAreKeptAndBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, rights := j.tokens.Load(), j.rights.Load(); got != 1 || rights != 2 {
-		t.Errorf("%d tokens and %d rights were reviewed, want 1 and 2", got, rights)
+	if got, rights := j.tokens.Load(), j.rights.Load(); got != 1 || rights != 3 {
+		t.Errorf("%d tokens and %d rights were reviewed, want 1 and 3", got, rights)
 	}
 	j.expired.Store(true)
 	c.Step(answerTTL + time.Second)
@@ -251,8 +256,17 @@ func TestReviewsAreKeptAndBounded(t *testing.T) {
 			limited++
 		}
 	}
-	if asked := j.tokens.Load() - before; asked > reviewBurst || limited != 1000-int(asked) {
-		t.Errorf("of 1000 guesses %d were reviewed and %d refused before, want %d at most and the rest", asked, limited, reviewBurst)
+	if asked := j.tokens.Load() - before; asked > strangersBurst || limited != 1000-int(asked) {
+		t.Errorf("of 1000 guesses %d were reviewed and %d refused before, want %d at most and the rest", asked, limited, strangersBurst)
+	}
+	j.expired.Store(false)
+	c.Step(answerTTL + time.Second)
+	for range strangersBurst * 2 { // the guesses go on
+		_ = who(fmt.Sprint("guess-", limited))
+		limited++
+	}
+	if err := who("good"); err != nil {
+		t.Errorf("those who guess keep out one whose token was valid: %v", err)
 	}
 	if n := len(access.answers.Keys()); n > maxAnswers {
 		t.Errorf("%d answers are kept", n)
@@ -278,12 +292,13 @@ func TestNoTokenIsRepeated(t *testing.T) {
 // TestATokenThatExpiresEndsTheStream, and so does a right that is taken back.
 func TestATokenThatExpiresEndsTheStream(t *testing.T) {
 	for name, tc := range map[string]struct {
-		take func(j *judge)
-		want string
+		take    func(j *judge)
+		reviews int
+		want    string
 	}{
-		"the token expires":       {func(j *judge) { j.expired.Store(true) }, "the token has expired"},
-		"the right is taken back": {func(j *judge) { j.owners["good"] = "bob" }, "bob may not list nodes"},
-		"nobody can say":          {func(j *judge) { j.down.Store(true) }, "the API server does not say whether the token is valid"},
+		"the token expires":          {func(j *judge) { j.expired.Store(true) }, 1, "the token has expired"},
+		"the right is taken back":    {func(j *judge) { j.owners["good"] = "bob" }, 1, "bob may not list nodes"},
+		"nobody can say for minutes": {func(j *judge) { j.down.Store(true) }, maxUnsaid, "the API server does not say whether the token is valid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJudge()
@@ -294,7 +309,14 @@ func TestATokenThatExpiresEndsTheStream(t *testing.T) {
 			}
 			waitForTickers(t, b.clock)
 			tc.take(j)
-			b.clock.Step(reviewEvery + time.Second)
+			for n := range tc.reviews {
+				before := j.tokens.Load()
+				b.clock.Step(reviewEvery * 5 / 4)
+				testrig.Eventually(t, time.Minute, "the token is reviewed", func(context.Context) (bool, string) { return j.tokens.Load() > before, "" })
+				if looking := b.server.looking.Load(); n+1 < tc.reviews && looking != 1 {
+					t.Fatalf("after %d reviews nobody looks", n+1)
+				}
+			}
 			for {
 				e := next(t, events)
 				if e.name == "bye" {

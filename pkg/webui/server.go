@@ -49,8 +49,13 @@ type Server struct {
 	looking atomic.Int64  // streams
 }
 
-// maxHeavy bounds the answers in work that cost much, such as explanations.
-const maxHeavy = 2
+const (
+	// maxHeavy bounds the answers in work that cost much, such as explanations.
+	maxHeavy = 2
+	// heavyWait bounds how long one waits for its turn, and heavyTime how long it may take.
+	heavyWait = 5 * time.Second
+	heavyTime = 20 * time.Second
+)
 
 // New makes a server.
 func New(c Config) (*Server, error) {

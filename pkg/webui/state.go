@@ -43,6 +43,9 @@ type state struct {
 	// poolObjects is the version of the pools themselves.
 	poolObjects int64
 
+	// clusterAnswer and workloadsAnswer are the documents that every page fetches, made once.
+	clusterAnswer, workloadsAnswer func() (*prepared, error)
+
 	// next is closed when there is a later state.
 	next chan struct{}
 }
@@ -129,6 +132,10 @@ func (s *states) make(last *state, now time.Time) (*state, error) {
 		st.version = last.version
 		st.cluster.Version = last.version
 	}
+	st.clusterAnswer = sync.OnceValues(func() (*prepared, error) { return prepare(st.cluster) })
+	st.workloadsAnswer = sync.OnceValues(func() (*prepared, error) {
+		return prepare(documents.Workloads{Version: st.version, Moment: st.cluster.Moment, Counts: documents.CountsOf(st.pods), Items: st.pods})
+	})
 	return st, nil
 }
 

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -19,6 +21,9 @@ const (
 	heartbeat = 15 * time.Second
 	// reviewEvery is how often a viewer's token and rights are reviewed again.
 	reviewEvery = 30 * time.Second
+	// maxUnsaid is after how many reviews in turn that nobody answered a stream ends: an API server
+	// that restarts ends none.
+	maxUnsaid = 4
 	// maxStreams bounds the streams, and maxStreamsPerCaller those of one caller: one for each
 	// page that is open.
 	maxStreams          = 256
@@ -97,28 +102,42 @@ var errEnds = errors.New("the server ends")
 // follow sends events until the viewer goes, may not see more, or the server ends. The error is
 // what the viewer is told.
 func (v *viewer) follow(ctx context.Context, st *state) error {
+	next := st.next
 	if err := v.greet(st); err != nil {
 		return err
 	}
 	beat := v.server.config.Clock.NewTicker(heartbeat)
 	defer beat.Stop()
-	review := v.server.config.Clock.NewTicker(reviewEvery)
+	// Not all at the same time.
+	review := v.server.config.Clock.NewTicker(wait.Jitter(reviewEvery, 0.2))
 	defer review.Stop()
+	unsaid := 0
 	for {
-		if err := v.tell(st); err != nil {
-			return err
+		if st != nil {
+			data, err := v.news(st)
+			if err != nil {
+				return err
+			}
+			// While it is written, which a slow viewer makes long, nothing else of the state is kept.
+			next, st = st.next, nil
+			if err := v.write(data); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
 			return errEnds
-		case <-st.next:
+		case <-next:
 			st = v.server.states.current()
 		case <-beat.C():
 			if err := v.write([]byte(": still here\n\n")); err != nil {
 				return err
 			}
 		case <-review.C():
-			if err := v.review(ctx); err != nil {
+			err := v.review(ctx)
+			if unsaid++; err == nil {
+				unsaid = 0
+			} else if !passing(err) || unsaid == maxUnsaid {
 				return err
 			}
 		}
@@ -132,36 +151,40 @@ func (v *viewer) greet(st *state) error {
 	if err != nil || !st.joins(seen) {
 		seen = st.version
 	}
-	return v.anew(st, seen)
-}
-
-// anew says hello.
-func (v *viewer) anew(st *state, version int64) error {
-	data, _, err := frames([]event{st.hello(version)}, version, version)
+	data, err := v.anew(st, seen)
 	if err != nil {
 		return err
 	}
-	v.seen = version
 	return v.write(data)
 }
 
-// tell sends what changed since the viewer was told last.
-func (v *viewer) tell(st *state) error {
+// anew says hello.
+func (v *viewer) anew(st *state, version int64) ([]byte, error) {
+	data, _, err := frames([]event{st.hello(version)}, version, version)
+	v.seen = version
+	return data, err
+}
+
+// news is what changed since the viewer was told last.
+func (v *viewer) news(st *state) ([]byte, error) {
 	if st.version == v.seen {
-		return nil
+		return nil, nil
 	}
 	if !st.joins(v.seen) {
 		return v.anew(st, st.version)
 	}
 	data, ok, err := frames(st.after(v.seen), v.seen, st.version)
-	switch {
-	case err != nil:
-		return err
-	case !ok:
+	if err == nil && !ok {
 		return v.anew(st, st.version)
 	}
 	v.seen = st.version
-	return v.write(data)
+	return data, err
+}
+
+// passing reports whether a refusal may pass by itself.
+func passing(err error) bool {
+	var r *Refusal
+	return errors.As(err, &r) && (r.Code == http.StatusTooManyRequests || r.Code == http.StatusServiceUnavailable)
 }
 
 // review asks again whether the viewer may see what it is sent.

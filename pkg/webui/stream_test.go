@@ -151,14 +151,14 @@ func TestAClientThatAppliesChangesHasWhatOneThatFetchesHas(t *testing.T) {
 	b := newBench(t, c, nil)
 	r := rand.New(rand.NewPCG(5, 6))
 	mine := b.fetched(t)
-	answer, events := b.follow(t, map[string]string{"Last-Event-ID": mine.id})
+	hangUp, events := b.follow(t, map[string]string{"Last-Event-ID": mine.id})
 	for round := range 25 {
 		for i := range 1 + r.IntN(6) {
 			b.change(t, r, c, round*10+i)
 		}
 		if r.IntN(4) == 0 {
-			answer.Body.Close()
-			answer, events = b.follow(t, map[string]string{"Last-Event-ID": mine.id})
+			hangUp()
+			hangUp, events = b.follow(t, map[string]string{"Last-Event-ID": mine.id})
 		}
 		b.clock.Step(time.Minute) // exporters' Leases run out as well
 		var fresh *page

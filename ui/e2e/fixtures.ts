@@ -2,8 +2,11 @@
 
 // What the tests look at, found by the API, so that they run on any cluster that has it.
 
+import fs from "node:fs";
+import { createRequire } from "node:module";
 import type { APIRequestContext, Page } from "@playwright/test";
 import { expect, test as base } from "@playwright/test";
+import type axe from "axe-core";
 
 import type { Cluster, Explanation, GangSum, WorkSum, Workloads } from "../src/api";
 
@@ -102,6 +105,15 @@ export async function settled(page: Page): Promise<void> {
   await expect(page.locator("html")).toHaveAttribute("data-connection", "live");
   await expect(page.getByRole("heading", { level: 1 })).toBeVisible();
   await expect(page.locator("[aria-busy=true]")).toHaveCount(0);
+}
+
+const axeSource = fs.readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** What axe finds on the page as it is now. */
+export async function findings(page: Page): Promise<string[]> {
+  await page.evaluate(axeSource); // by the debugger: the page's CSP need not allow it
+  const result = await page.evaluate(() => (window as unknown as { axe: typeof axe }).axe.run(document));
+  return result.violations.map((v) => `${v.impact}: ${v.id}: ${v.help}: ${v.nodes.map((n) => n.target.join(" ")).join(" | ")}`);
 }
 
 /** Each page with what must be on it. */

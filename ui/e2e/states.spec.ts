@@ -6,7 +6,7 @@
 import type { Page } from "@playwright/test";
 
 import type { Cluster } from "../src/api";
-import { expect, open, test } from "./fixtures";
+import { expect, findings, open, test } from "./fixtures";
 
 test.use({ failing: true });
 
@@ -21,6 +21,7 @@ test("without GPUs the map says how to install the exporter", async ({ page, sub
   await page.goto("/");
   await expect(page.getByText("No node reports GPUs.")).toBeVisible();
   await expect(page.getByText("nvtopo-exporter")).toBeVisible();
+  expect(await findings(page)).toEqual([]);
 });
 
 test("without workloads the page says so", async ({ page }) => {
@@ -33,6 +34,7 @@ test("without workloads the page says so", async ({ page }) => {
   await page.route("**/api/v1/stream", (route) => route.abort());
   await page.goto("/workloads");
   await expect(page.getByText("Nothing waits.")).toBeVisible();
+  expect(await findings(page)).toEqual([]);
 });
 
 test("without pools and gangs in the cluster their pages say what to install", async ({ page, subjects }) => {
@@ -54,7 +56,8 @@ test("a server that asks for a token gets one", async ({ page }) => {
   await expect(page.getByText("No token was sent.")).toBeVisible();
   await page.getByLabel(/^Token/).fill("wrong");
   await page.getByRole("button", { name: "Use it" }).click();
-  await expect(page.getByText("not accepted")).toBeVisible({ timeout: 5_000 });
+  await expect(page.getByText("not accepted")).toBeVisible();
+  expect(await findings(page)).toEqual([]);
   await page.getByLabel(/^Token/).fill("right");
   const asked = page.waitForRequest((r) => r.headers()["authorization"] === "Bearer right");
   await page.getByRole("button", { name: "Use it" }).click();
@@ -73,16 +76,33 @@ test("a server that is gone is asked again, and what was shown stays", async ({ 
   // The stream that is open does not notice a route; a reload does.
   await page.reload();
   await expect(page.getByRole("alert")).toContainText("The server cannot be reached.");
+  expect(await findings(page)).toEqual([]);
   await page.unrouteAll();
   await page.getByRole("button", { name: "Try again" }).click();
   await expect(page.getByRole("heading", { name: "Fabric map" })).toBeVisible();
 });
 
+test("a page that is not seen ends its stream, and goes on when it is seen", async ({ page }) => {
+  const see = (state: string) =>
+    page.evaluate((s) => {
+      Object.defineProperty(document, "visibilityState", { configurable: true, value: s });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, state);
+  await open(page, "/");
+  const ended = page.waitForEvent("requestfailed", (r) => r.url().endsWith("/stream"));
+  await see("hidden");
+  await ended;
+  const asked = page.waitForRequest((r) => r.url().endsWith("/stream"));
+  await see("visible");
+  expect(Number((await asked).headers()["last-event-id"])).toBeGreaterThan(0);
+});
+
 test("a node and a pod that are not there, and a page that is none", async ({ page }) => {
   await open(page, "/nodes/no-such-node");
   await expect(page.getByRole("alert")).toBeVisible();
+  expect(await findings(page)).toEqual([]);
   await page.goto("/history/none/none");
-  await expect(page.getByText(/Nothing is known|There is no/)).toBeVisible();
+  await expect(page.getByRole("alert")).toBeVisible();
   await page.goto("/no/such/page");
   await expect(page.getByText("There is no such page.")).toBeVisible();
 });

@@ -64,7 +64,7 @@ function whyThere(c: MockCluster, w: WorkSum): Explanation {
 }
 
 function whyPending(c: MockCluster, w: WorkSum): Explanation {
-  const inTheWay = [...c.works.values()].filter((x) => x.state === "running" && !x.gang).slice(0, 3);
+  const inTheWay = [...c.works.values()].filter((x) => x.name.startsWith("web-"));
   const first = inTheWay[0] ?? w;
   const ring = Array.from({ length: w.gpus }, (_, g) => g);
   const gets = { ring, linkClass: "NV18", bandwidthGBps: 450, bestGBps: 450, band: 0 };
@@ -114,31 +114,29 @@ function whyPending(c: MockCluster, w: WorkSum): Explanation {
   };
 }
 
-export function historyOf(c: MockCluster, namespace: string, name: string): History {
+export function historyOf(c: MockCluster, namespace: string, name: string): History | undefined {
   const w = c.works.get(`${namespace}/${name}`);
-  const entries: History["entries"] = [];
-  if (w) {
-    entries.push({ at: w.since, source: "pod", reason: "Created", text: `asks for ${w.gpus} nvidia.com/gpu`, data: null });
-    if (w.reason) entries.push({ at: w.since, source: "condition", reason: "Unschedulable", text: w.reason, data: {} });
-    if (w.node) {
-      entries.push(
-        { at: w.since, source: "event", reason: "GPUsChosen", text: `GPUs ${w.gpuIndices.join(",")} of ${w.node}`, data: {} },
-        {
-          at: w.since,
-          source: "decision",
-          reason: "Decided",
-          text: "of 12 nodes that were compared",
-          data: { node: w.node, band: 0, of: 12, no: { StaleGraph: 1 } },
-        },
-        {
-          at: w.since,
-          source: "record",
-          reason: "Recorded",
-          text: `kubelet gave GPUs ${w.gpuIndices.join(",")}`,
-          data: { devices: w.gpuIndices.map((g) => `GPU-${w.node}-${g}`) },
-        },
-      );
-    }
+  if (!w) return undefined;
+  const entries: History["entries"] = [{ at: w.since, source: "pod", reason: "Created", text: `asks for ${w.gpus} nvidia.com/gpu` }];
+  if (w.reason) entries.push({ at: w.since, source: "condition", reason: "Unschedulable", text: w.reason });
+  if (w.node) {
+    entries.push(
+      { at: w.since, source: "event", reason: "GPUsChosen", text: `GPUs ${w.gpuIndices.join(",")} of ${w.node}` },
+      {
+        at: w.since,
+        source: "decision",
+        reason: "Decided",
+        text: "of 12 nodes that were compared",
+        data: { node: w.node, band: 0, of: 12, no: { StaleGraph: 1 } },
+      },
+      {
+        at: w.since,
+        source: "record",
+        reason: "Recorded",
+        text: `kubelet gave GPUs ${w.gpuIndices.join(",")}`,
+        data: { devices: w.gpuIndices.map((g) => `GPU-${w.node}-${g}`) },
+      },
+    );
   }
   return { pod: `${namespace}/${name}`, entries, problems: [] };
 }

@@ -39,6 +39,8 @@ export class MockCluster {
     for (let i = 0; i < count; i++) this.addNode(i);
     this.addGangs();
     this.addPending();
+    // These stay, so that they can be in the way of others.
+    for (let i = 0, placed = 0; placed < 3 && i < 1000; i++) if (this.place(`web-${placed}`, 2)) placed++;
     for (let i = 0; i < count * 2; i++) this.start();
   }
 
@@ -47,7 +49,7 @@ export class MockCluster {
     const machine = machineOf(i);
     const node: Node = {
       name: `${machine.prefix}-${String(i).padStart(3, "0")}`,
-      domains: i % 61 === 60 ? [] : [`s${Math.floor(rack / 4)}`, `r${rack}`],
+      domains: i % 61 === 60 ? ["", ""] : [`s${Math.floor(rack / 4)}`, `r${rack}`],
       machine,
       letters: Array.from({ length: machine.gpus }, () => "f"),
       pods: Array.from({ length: machine.gpus }, () => null),
@@ -63,7 +65,7 @@ export class MockCluster {
   /** One gang on whole machines, that crosses a rack, and one that waits. */
   private addGangs(): void {
     const members: Member[] = this.nodes
-      .filter((n) => n.machine.prefix === "h100" && !n.closed && !n.noGraph && !n.letters.includes("x") && n.domains.length > 0)
+      .filter((n) => n.machine.prefix === "h100" && !n.closed && !n.noGraph && !n.letters.includes("x") && n.domains[0] !== "")
       .slice(0, 8)
       .map((n, rank) => {
         const name = `llm-${rank}`;
@@ -77,7 +79,7 @@ export class MockCluster {
           gang: "train/llm",
           ...ringOf(n, 8),
         });
-        return { rank, pod: `train/${name}`, node: n.name, domains: n.domains, gpus, state: "Running" };
+        return { rank, pod: `train/${name}`, node: n.name, domains: n.domains, gpus, state: "running" };
       });
     const crossings = members.filter((m, i) => i > 0 && m.domains[1] !== members[i - 1]?.domains[1]).length;
     this.gangs.set("train/llm", {
@@ -115,7 +117,7 @@ export class MockCluster {
         reason: "the gang has room for 1 of 4 members in one rack",
       };
       this.addWork(work);
-      return { rank, pod: `research/sweep-${rank}`, node: "", domains: [], gpus: [], state: "Pending" };
+      return { rank, pod: `research/sweep-${rank}`, node: "", domains: [], gpus: [], state: "pending" };
     });
     this.gangs.set("research/sweep", {
       namespace: "research",
@@ -180,12 +182,16 @@ export class MockCluster {
   }
 
   private start(): void {
-    const n = this.nodes[Math.floor(this.random() * this.nodes.length)];
-    if (!n || n.closed || n.noGraph) return;
-    const free = n.letters.flatMap((l, g) => (l === "f" ? [g] : []));
-    const size = [1, 2, 4, 1, 2, 8][Math.floor(this.random() * 6)] ?? 1;
-    if (free.length < size) return;
     const name = `job-${this.serial++}`;
+    if (this.place(name, [1, 2, 4, 1, 2, 8][Math.floor(this.random() * 6)] ?? 1)) this.loose.push(`team/${name}`);
+  }
+
+  /** Puts a pod on some node, if that has room for it. */
+  private place(name: string, size: number): boolean {
+    const n = this.nodes[Math.floor(this.random() * this.nodes.length)];
+    if (!n || n.closed || n.noGraph) return false;
+    const free = n.letters.flatMap((l, g) => (l === "f" ? [g] : []));
+    if (free.length < size) return false;
     const gpus = free.slice(0, size);
     for (const g of gpus) this.take(n, g, `team/${name}`);
     this.addWork({
@@ -197,7 +203,7 @@ export class MockCluster {
       queue: "batch",
       ...ringOf(n, size),
     });
-    this.loose.push(`team/${name}`);
+    return true;
   }
 
   private end(): void {

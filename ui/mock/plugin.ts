@@ -28,6 +28,7 @@ export function mock(): Plugin {
 class MockServer {
   private readonly cluster: MockCluster;
   private readonly viewers = new Set<ServerResponse>();
+  private readonly sent: { version: number; text: string }[] = []; // the last of them
 
   constructor(nodes: number, rate: number) {
     this.cluster = new MockCluster(nodes);
@@ -87,9 +88,12 @@ class MockServer {
 
   private stream(req: IncomingMessage, res: ServerResponse): void {
     res.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
-    const { version } = this.cluster;
-    // What happened between an answer and the stream is not kept, unless nothing did.
+    const last = Number(req.headers["last-event-id"]);
+    // Goes on where the viewer was, if what followed is still kept.
+    const kept = this.sent.some((s) => s.version === last);
+    const version = kept ? last : this.cluster.version;
     res.write(event("hello", version, { version, moment: new Date().toISOString() }));
+    for (const s of this.sent) if (kept && s.version > last) res.write(s.text);
     this.viewers.add(res);
     req.on("close", () => this.viewers.delete(res));
   }
@@ -104,13 +108,15 @@ class MockServer {
     changedWorks.clear();
     const moment = new Date().toISOString();
     const text =
-      event("nodes", version, { version, moment, supply: cluster.supply(), changed: nodes, removed: [] }) +
+      event("nodes", 0, { version, moment, supply: cluster.supply(), changed: nodes, removed: [] }) +
       event("workloads", version, {
         version,
         counts: cluster.counts(),
         changed: items.flatMap(([, w]) => w ?? []),
         removed: items.flatMap(([key, w]) => (w ? [] : [key])),
       });
+    this.sent.push({ version, text });
+    if (this.sent.length > 100) this.sent.shift();
     return [...this.viewers].map((v) => v.write(text)).every(Boolean);
   }
 
@@ -137,6 +143,7 @@ function drained(v: ServerResponse): Promise<void> {
   });
 }
 
+/** An event of the stream; of several of one version only the last has its number. */
 function event(name: string, id: number, data: unknown): string {
-  return `event: ${name}\nid: ${id}\ndata: ${JSON.stringify(data)}\n\n`;
+  return `event: ${name}\n${id ? `id: ${id}\n` : ""}data: ${JSON.stringify(data)}\n\n`;
 }

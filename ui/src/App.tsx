@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+import { useDocumentVisibility } from "@mantine/hooks";
 import { useCallback, useEffect, useRef, useState } from "react";
 import { Link, Route, Switch, useLocation } from "wouter";
 
 import { APIError } from "./api";
 import { Header } from "./components/Header";
 import { Help } from "./components/Help";
+import { PageTitle } from "./components/PageTitle";
 import { EmptyState, ErrorState, Loading } from "./components/states";
 import { TokenForm } from "./components/TokenForm";
 import { isTyping, stepOf, useCommands } from "./keyboard";
@@ -22,10 +24,13 @@ export function App() {
   const [location, navigate] = useLocation();
   const main = useRef<HTMLElement>(null);
 
+  // A page that nobody sees leaves its connection to those that are seen: a browser has six.
+  const visibility = useDocumentVisibility();
   useEffect(() => {
+    if (visibility === "hidden") return;
     store.connect();
     return store.close;
-  }, []);
+  }, [visibility]);
 
   useCommands(
     useCallback(
@@ -82,7 +87,14 @@ function Connected() {
   const error = useLive((l) => l.error);
   const known = useLive((l) => l.cluster !== null);
   if (state === "unauthorised") return <TokenForm error={error} />;
-  if (!known) return error ? <ErrorState error={error} retry={store.connect} /> : <Loading />;
+  if (!known) {
+    return (
+      <>
+        <PageTitle text="Cluster" />
+        {error ? <ErrorState error={error} retry={store.connect} /> : <Loading />}
+      </>
+    );
+  }
   return (
     <>
       {state === "retrying" && <ErrorState error={error ?? lost} retry={store.connect} />}
@@ -104,6 +116,7 @@ function Pages() {
       <Route path="/pools" component={PoolsPage} />
       <Route path="/history/:namespace/:name">{({ namespace, name }) => <HistoryPage name={decoded(namespace, name)} />}</Route>
       <Route>
+        <PageTitle text="Not found" />
         <EmptyState title="There is no such page.">
           <Link href="/">Go to the fabric map</Link>
         </EmptyState>

@@ -43,7 +43,8 @@ describe("changes of nodes", () => {
       events: [nodesEvent(2, [node("b", 1)]), nodesEvent(3, [node("b", 2)])],
       want: [["a", 0], ["b", 2]], // prettier-ignore
     },
-    "a new node comes last": { events: [nodesEvent(2, [node("c")])], want: [["a", 0], ["b", 0], ["c", 0]] }, // prettier-ignore
+    "a new node comes by its name": { events: [nodesEvent(2, [node("aa")])], want: [["a", 0], ["aa", 0], ["b", 0]] }, // prettier-ignore
+    "a new node may be the last": { events: [nodesEvent(2, [node("c")])], want: [["a", 0], ["b", 0], ["c", 0]] }, // prettier-ignore
     "a removed node is gone": { events: [nodesEvent(2, [], ["a"])], want: [["b", 0]] },
     "a node that came and went is not there": { events: [nodesEvent(2, [node("c")]), nodesEvent(3, [], ["c"])], want: [["a", 0], ["b", 0]] }, // prettier-ignore
     "a node that went and came is there": { events: [nodesEvent(2, [], ["a"]), nodesEvent(3, [node("a", 5)])], want: [["a", 5], ["b", 0]] }, // prettier-ignore
@@ -57,6 +58,14 @@ describe("changes of nodes", () => {
     expect(before.nodes.map((n) => n.name)).toEqual(["a", "b"]);
     const last = events.at(-1);
     expect([after.version, after.moment, after.supply.gpus]).toEqual(last ? [last.version, last.moment, last.version] : [1, "", 0]);
+  });
+
+  it("puts new nodes to their domains, and those without one last", () => {
+    const at = (name: string, ...domains: string[]): NodeSum => ({ ...node(name), domains });
+    const waiting = noneWaiting();
+    addNodes(waiting, nodesEvent(2, [at("z", "", ""), at("y", "s0", ""), at("x", "s0", "r1"), at("w", "s0", "r0")]));
+    const before = cluster(at("b", "s0", "r0"), at("a", "s1", "r2"), at("c", "", ""));
+    expect(applyNodes(before, waiting).nodes.map((n) => n.name)).toEqual(["b", "w", "x", "y", "a", "c", "z"]);
   });
 
   it("keeps the identity of what did not change", () => {

@@ -50,17 +50,17 @@ export function addWorkloads(w: Waiting, e: WorkloadsEvent): void {
 export function applyNodes(c: Cluster, w: Waiting): Cluster {
   if (!w.lastNodes) return c;
   const { version, moment, supply } = w.lastNodes;
-  return { ...c, version, moment, supply, nodes: replaced(c.nodes, w.nodes, (n) => n.name) };
+  return { ...c, version, moment, supply, nodes: replaced(c.nodes, w.nodes, (n) => n.name, compareNodes) };
 }
 
 export function applyWorkloads(all: Workloads, w: Waiting): Workloads {
   if (!w.lastWorks) return all;
   const { version, counts } = w.lastWorks;
-  return { ...all, version, counts, items: replaced(all.items, w.works, fullName) };
+  return { ...all, version, counts, items: replaced(all.items, w.works, fullName, compareWorks) };
 }
 
-/** The list with each changed item in its place, new ones last, and without those that are gone. */
-function replaced<T>(list: T[], changes: Map<string, T | null>, key: (item: T) => string): T[] {
+/** The list with each changed item in its place, new ones where they belong, and without those that are gone. */
+function replaced<T>(list: T[], changes: Map<string, T | null>, key: (item: T) => string, compare: (a: T, b: T) => number): T[] {
   const left = new Map(changes);
   const out: T[] = [];
   for (const item of list) {
@@ -70,6 +70,27 @@ function replaced<T>(list: T[], changes: Map<string, T | null>, key: (item: T) =
     if (change === undefined) out.push(item);
     else if (change !== null) out.push(change);
   }
-  for (const item of left.values()) if (item !== null) out.push(item);
+  for (const item of left.values()) {
+    if (item === null) continue;
+    const after = out.findIndex((other) => compare(other, item) > 0);
+    out.splice(after < 0 ? out.length : after, 0, item);
+  }
   return out;
+}
+
+function compareText(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+/** The order of the fabric: by domains, those without one last, then by name. */
+function compareNodes(a: NodeSum, b: NodeSum): number {
+  for (const [i, domain] of a.domains.entries()) {
+    const other = b.domains[i] ?? "";
+    if (domain !== other) return domain === "" ? 1 : other === "" ? -1 : compareText(domain, other);
+  }
+  return compareText(a.name, b.name);
+}
+
+function compareWorks(a: WorkSum, b: WorkSum): number {
+  return compareText(a.namespace, b.namespace) || compareText(a.name, b.name);
 }

@@ -21,7 +21,7 @@ export function segmentsOf(members: Member[], levels: string[]): Segment[] {
 
 function divide(members: Member[], levels: string[], depth: number): Segment[] {
   const level = levels[depth];
-  const nameOf = (m: Member) => (level === undefined ? m.node : (m.domains[depth] ?? "–"));
+  const nameOf = (m: Member) => (level === undefined ? m.node : m.domains[depth] || "–");
   const out: Segment[] = [];
   for (const m of members) {
     let last = out.at(-1);
@@ -33,6 +33,11 @@ function divide(members: Member[], levels: string[], depth: number): Segment[] {
   }
   if (level === undefined) return out;
   return out.map((s) => ({ ...s, members: [], parts: divide(s.members, levels, depth + 1) }));
+}
+
+/** The namespace/name of a gang that messages name with its kind before, such as "gang team/train". */
+export function gangName(message: string): string {
+  return message.slice(message.lastIndexOf(" ") + 1);
 }
 
 /** "2 rack, 1 spine"; "none" if a gang crosses nothing. */

@@ -27,13 +27,13 @@ const silence = 40_000;
 const firstRetry = 1_000;
 const lastRetry = 30_000;
 
-class Store {
+/** Follows one server. Only one connection is read at a time, and its events one after the other. */
+export class Store {
   private live: Live = { state: "connecting", error: null, cluster: null, workloads: null, gangs: 0, pools: 0 };
   private readonly listeners = new Set<() => void>();
   private waiting = noneWaiting();
   private scheduled = false;
-  private fetching = false; // changes are kept until the answers are there, and applied to these
-  private version = 0; // where the stream is to go on
+  private version = 0; // where the stream is to go on; 0: what is shown must be fetched first
   private run: AbortController | null = null;
 
   readonly subscribe = (listener: () => void) => {
@@ -43,7 +43,7 @@ class Store {
 
   readonly current = () => this.live;
 
-  /** Connects anew, at once: after a token was given, or because somebody asked. */
+  /** Connects anew, at once: when the page is seen, after a token was given, or because somebody asked. */
   readonly connect = () => {
     this.run?.abort();
     this.run = new AbortController();
@@ -57,6 +57,7 @@ class Store {
     while (!signal.aborted) {
       try {
         await this.follow(signal, () => (wait = firstRetry));
+        if (signal.aborted) return;
         this.set({ state: "retrying" });
       } catch (e) {
         if (signal.aborted) return;
@@ -74,19 +75,19 @@ class Store {
 
   /** Reads the cluster if it must, and then the stream until it ends. */
   private async follow(signal: AbortSignal, onLive: () => void): Promise<void> {
-    if (!this.live.cluster) await this.fetchAll(signal);
+    if (this.version === 0) await this.fetchAll(signal);
     const connection = new AbortController();
     const abort = () => connection.abort();
     signal.addEventListener("abort", abort);
     let timer = setTimeout(abort, silence);
     try {
       const response = await request("stream", { signal: connection.signal, headers: { "Last-Event-ID": String(this.version) } });
-      if (!response.body) throw new APIError(0, "The stream has no body.", "");
+      if (!response.body) throw new APIError(0, "The stream has no body.", "Look at the log of nvtopo ui.");
       this.set({ state: "live", error: null });
       onLive();
       await readEvents(
         response.body,
-        (e) => this.take(e, signal),
+        (e) => this.take(e, connection.signal),
         () => {
           clearTimeout(timer);
           timer = setTimeout(abort, silence);
@@ -100,24 +101,20 @@ class Store {
   }
 
   private async fetchAll(signal: AbortSignal): Promise<void> {
-    this.fetching = true;
-    this.waiting = noneWaiting();
-    try {
-      const [cluster, workloads] = await Promise.all([get<Cluster>("cluster", signal), get<Workloads>("workloads", signal)]);
-      this.version = Math.min(cluster.version, workloads.version);
-      this.set({ cluster, workloads, gangs: this.live.gangs + 1, pools: this.live.pools + 1 });
-    } finally {
-      this.fetching = false;
-    }
-    this.schedule();
+    this.version = 0; // until the answers are there: if they do not come, the next connection asks again
+    const [cluster, workloads] = await Promise.all([get<Cluster>("cluster", signal), get<Workloads>("workloads", signal)]);
+    signal.throwIfAborted();
+    this.waiting = noneWaiting(); // older than the answers
+    this.version = Math.min(cluster.version, workloads.version);
+    this.set({ cluster, workloads, gangs: this.live.gangs + 1, pools: this.live.pools + 1 });
   }
 
-  private take(e: ServerEvent, signal: AbortSignal): void {
+  private async take(e: ServerEvent, signal: AbortSignal): Promise<void> {
     const data = JSON.parse(e.data) as { version?: number };
     switch (e.event) {
       case "hello":
-        // Another version than asked for: what lies between is not sent.
-        if (data.version !== this.version) void this.fetchAll(signal).catch(() => this.connect());
+        // Another version than asked for: what lies between is not sent. What follows waits.
+        if (data.version !== this.version) await this.fetchAll(signal);
         return;
       case "nodes":
         addNodes(this.waiting, data as NodesEvent);
@@ -143,7 +140,7 @@ class Store {
     requestAnimationFrame(() => {
       this.scheduled = false;
       const { cluster, workloads } = this.live;
-      if (this.fetching || !cluster || !workloads) return;
+      if (!cluster || !workloads) return;
       const waiting = this.waiting;
       this.waiting = noneWaiting();
       this.set({ cluster: applyNodes(cluster, waiting), workloads: applyWorkloads(workloads, waiting) });

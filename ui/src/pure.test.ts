@@ -5,7 +5,7 @@ import type { Member, WorkSum } from "./api";
 import { objectPath } from "./api";
 import { count, gbps, percent, utc } from "./format";
 import type { Segment } from "./gang";
-import { crossingsText, segmentsOf } from "./gang";
+import { crossingsText, gangName, segmentsOf } from "./gang";
 import { commandOf, stepOf } from "./keyboard";
 import { gangPath, nodePath, podPath, withParams } from "./url";
 import { listOf } from "./worklist";
@@ -73,6 +73,7 @@ describe("segments of a gang", () => {
     expect(segmentsOf(members, ["spine", "rack"]).map(text).join(" ")).toBe(want);
   });
   it("are nodes where the fabric has no levels", () => expect(segmentsOf([member(0, "a")], []).map(text)).toEqual(["a(0)"]));
+  it("are named without their kind", () => expect(["gang a/b", "PodGroup a/b", "a/b"].map(gangName)).toEqual(["a/b", "a/b", "a/b"]));
   it("cross what they cross", () => {
     expect(crossingsText({ spine: 0, rack: 2 })).toBe("2 rack");
     expect(crossingsText({})).toBe("none");

@@ -33,8 +33,11 @@ function eventOf(block: string): ServerEvent {
   return event;
 }
 
-/** Reads a stream until it ends. Calls alive whenever something came, a comment too. */
-export async function readEvents(body: ReadableStream<Uint8Array>, onEvent: (e: ServerEvent) => void, alive: () => void): Promise<void> {
+/**
+ * Reads a stream until it ends, and takes one event after the other. Calls alive whenever something
+ * came, a comment too.
+ */
+export async function readEvents(body: ReadableStream<Uint8Array>, onEvent: (e: ServerEvent) => unknown, alive: () => void): Promise<void> {
   const reader = body.pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>).getReader();
   let text = "";
   for (;;) {
@@ -43,6 +46,6 @@ export async function readEvents(body: ReadableStream<Uint8Array>, onEvent: (e: 
     alive();
     const taken = takeEvents(text + value);
     text = taken.rest;
-    taken.events.forEach(onEvent);
+    for (const e of taken.events) await onEvent(e);
   }
 }

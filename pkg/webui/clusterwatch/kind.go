@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // collection is a kind of object at an API server, of all namespaces or of one.
@@ -31,10 +33,10 @@ type kind[T any] struct {
 	informer cache.SharedIndexInformer
 
 	mu      sync.Mutex
-	changes int64 // counts changes of objects
-	listed  int64 // changes that list has
-	list    []T   // by namespace and name; never changed once it is made
-	faults  []string
+	changes int64             // counts changes of objects
+	listed  int64             // changes that list has
+	list    []T               // by namespace and name; never changed once it is made
+	faults  map[string]string // of objects that cannot be read, by namespace/name
 }
 
 // access is whether a kind can be read.
@@ -42,9 +44,12 @@ type access struct {
 	name string // plural
 
 	mu      sync.Mutex
-	asked   bool  // the API server has answered
+	asked   bool  // the API server has given the objects, or refused them
 	refused error // its last answer; nil if it gave the objects
 }
+
+// refusal says whether an error is an answer for good: the kind is not installed, or forbidden.
+func refusal(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
 func (a *access) note(err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
@@ -52,7 +57,7 @@ func (a *access) note(err error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.asked, a.refused = true, err
+	a.asked, a.refused = a.asked || err == nil || refusal(err), err
 }
 
 // state says whether the API server has answered, whether the kind is installed, and what else is
@@ -66,15 +71,16 @@ func (a *access) state() (asked, installed bool, problem string) {
 	case apierrors.IsNotFound(a.refused):
 		return a.asked, false, ""
 	case apierrors.IsForbidden(a.refused):
-		return a.asked, true, a.name + " may not be read, and are taken to be none: " + a.refused.Error()
+		return a.asked, true, a.name + " may not be read, and are taken to be none"
 	}
-	return a.asked, true, a.name + " cannot be read: " + a.refused.Error()
+	// The text of the error may differ each time, which would be a change for all who look.
+	return a.asked, true, a.name + " cannot be read now, and are what they were: the API server does not answer"
 }
 
 // watching makes a kind whose objects are typed already. significant says whether an update is a
 // change; nil if each is. changed is called after every change.
 func watching[T any, L runtime.Object](name string, c collection[L], client any, example runtime.Object, significant func(before, after *T) bool, changed func()) (*kind[T], error) {
-	k := &kind[T]{access: access{name: name}, listed: -1}
+	k := &kind[T]{access: access{name: name}, listed: -1, faults: map[string]string{}}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			l, err := c.List(ctx, opts)
@@ -91,8 +97,10 @@ func watching[T any, L runtime.Object](name string, c collection[L], client any,
 	if err := k.informer.SetTransform(k.take); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", name, err)
 	}
-	// What is wrong is noted above, and shown.
-	if err := k.informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+	// What is wrong is noted above, and shown. The log has the details.
+	if err := k.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
+		klog.FromContext(ctx).V(2).Info("Cannot watch", "resource", name, "err", err)
+	}); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", name, err)
 	}
 	change := func() {
@@ -114,7 +122,14 @@ func watching[T any, L runtime.Object](name string, c collection[L], client any,
 				k.mu.Unlock()
 			}
 		},
-		DeleteFunc: func(any) { change() },
+		DeleteFunc: func(o any) {
+			if m, err := meta.Accessor(o); err == nil {
+				k.mu.Lock()
+				delete(k.faults, m.GetNamespace()+"/"+m.GetName())
+				k.mu.Unlock()
+			}
+			change()
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", name, err)
@@ -126,8 +141,9 @@ func watching[T any, L runtime.Object](name string, c collection[L], client any,
 func (k *kind[T]) take(o any) (any, error) {
 	if u, ok := o.(*unstructured.Unstructured); ok {
 		typed := new(T)
+		k.fault(u, nil)
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, typed); err != nil {
-			k.fault(u.GetName(), err)
+			k.fault(u, err)
 			typed = new(T)
 			if m, err := meta.Accessor(typed); err == nil {
 				m.SetName(u.GetName())
@@ -147,11 +163,13 @@ func (k *kind[T]) take(o any) (any, error) {
 // maxFaults bounds what is kept of objects that cannot be read.
 const maxFaults = 8
 
-func (k *kind[T]) fault(name string, err error) {
+// fault notes that an object cannot be read, or can.
+func (k *kind[T]) fault(u *unstructured.Unstructured, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if text := fmt.Sprintf("%s %s cannot be read: %v", k.name, name, err); len(k.faults) < maxFaults && !slices.Contains(k.faults, text) {
-		k.faults = append(k.faults, text)
+	key := u.GetNamespace() + "/" + u.GetName()
+	if delete(k.faults, key); err != nil && len(k.faults) < maxFaults {
+		k.faults[key] = fmt.Sprintf("%s %s cannot be read: %v", k.name, u.GetName(), err)
 	}
 }
 
@@ -193,7 +211,7 @@ func (k *kind[T]) settled() bool {
 		return false
 	}
 	k.access.mu.Lock()
-	refused := k.refused != nil
+	refused := refusal(k.refused)
 	k.access.mu.Unlock()
 	return refused || k.informer.HasSynced()
 }
@@ -210,7 +228,7 @@ func (k *kind[T]) problems() []string {
 	_, _, problem := k.state()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	out := slices.Clone(k.faults)
+	out := slices.Sorted(maps.Values(k.faults))
 	if problem != "" {
 		out = append(out, problem)
 	}

@@ -70,9 +70,14 @@ func HistoryOf(p *v1.Pod, events []v1.Event, topology *v1alpha1.NodeGPUTopology)
 	if p.DeletionTimestamp != nil {
 		add(Entry{At: p.DeletionTimestamp.Time, Source: FromPod, Reason: "Deleted", Text: "the pod is to be gone by then"})
 	}
-	slices.SortStableFunc(h.Entries, func(a, b Entry) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(h.Entries, func(a, b Entry) int {
+		return cmp.Or(a.At.Truncate(time.Second).Compare(b.At.Truncate(time.Second)), cmp.Compare(order[a.Source], order[b.Source]), a.At.Compare(b.At))
+	})
 	return h
 }
+
+// order is that of what happens within a second: most times have no more than seconds.
+var order = map[string]int{FromPod: 0, FromDecision: 1, FromCondition: 2, FromEvent: 3, FromRecord: 4}
 
 // addChoice adds which GPUs were chosen, and why.
 func (h *History) addChoice(p *v1.Pod, add func(Entry)) {

@@ -4,6 +4,7 @@ import type { ReactNode } from "react";
 
 import type { Blocker, Explanation, GPUSet } from "../api";
 import { gbps, utc } from "../format";
+import { gangName } from "../gang";
 import { DataTable } from "./DataTable";
 import { GangLink, NodeLink, PodLink } from "./links";
 
@@ -35,7 +36,7 @@ export function ExplanationView({ explanation: e }: { explanation: Explanation }
       <Candidates list={e.candidates ?? []} />
       <Refusals list={e.refusals ?? []} />
       <Relaxations list={e.relaxations ?? []} />
-      {e.gang && e.kind !== "PodGroup" && <GangPart gang={e.gang} />}
+      {e.gang && e.kind === "Pod" && <GangPart gang={e.gang} />}
       {e.choice && <ChoicePart choice={e.choice} />}
       {e.scheduler && (
         <Part title="What the scheduler wrote on the pod">
@@ -155,7 +156,7 @@ function GangPart({ gang: g }: { gang: NonNullable<Explanation["gang"]> }) {
   return (
     <Part title="Its gang">
       <Text size="sm">
-        {g.name.includes("/") ? <GangLink name={g.name} /> : g.name}: {g.placed} of {g.have} members placed, {g.minimum} start together
+        <GangLink name={gangName(g.name)} />: {g.placed} of {g.have} members placed, {g.minimum} start together
         {g.required && `; all within one ${g.required}`}
         {g.room !== undefined && g.required && `, where ${g.room} fit at the same time`}
       </Text>

@@ -17,7 +17,7 @@ export function LinkGraph({ gpus, links, lit }: { gpus: GPU[]; links: Links; lit
     <>
       <svg
         className="link-graph"
-        viewBox={`0 0 ${size} ${size}`}
+        viewBox={`-14 14 ${size + 28} ${size - 28}`}
         role="img"
         aria-label={`Link graph of ${gpus.length} GPUs; the matrix has the same as text`}
       >

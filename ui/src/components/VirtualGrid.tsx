@@ -83,6 +83,7 @@ export function VirtualGrid<T>(props: Props<T>) {
       onKeyDown={onKeyDown}
       style={
         {
+          "--rows": rows.length,
           "--columns": tracks(columns),
           "--narrow": tracks(
             columns.filter((c) => c.narrow),

@@ -131,11 +131,15 @@ const TileView = memo(function TileView({ id, tile, size, node, domain, active, 
 });
 
 function NodeInside({ node, sign, width, height }: { node: NodeSum; sign: string; width: number; height: number }) {
-  const name = [node.name, shortName(node.name)].find((n) => width >= 7 * n.length + 6);
-  if (!name || height < 34) return <span className="tile-only">{sign}</span>;
+  const room = width - 6;
+  const fits = room >= 7 * node.name.length;
+  // On a tall tile a long name has up to three lines.
+  const wraps = height >= 84 && room >= 60 && 3 * room >= 8 * node.name.length;
+  const name = fits || wraps ? node.name : shortName(node.name);
+  if (room < 7 * shortName(node.name).length || height < 34) return <span className="tile-only">{sign}</span>;
   return (
     <>
-      <span className="tile-name">{name}</span> <span className="tile-sign">{sign}</span>
+      <span className={fits ? "tile-name" : "tile-name tile-wrapped"}>{name}</span> <span className="tile-sign">{sign}</span>
       {height >= 84 && width >= 66 && (
         <span className="strip tile-strip">
           {[...node.states].map((letter, i) => (

@@ -45,6 +45,18 @@ describe("the tree", () => {
       "2 d",
     ]);
   });
+  it("has a node that is in no domain of a level below one of that level", () => {
+    const part = buildTree([node("a", ["s0", ""]), node("b", ["", ""])], levels);
+    expect(visibleParts(part, new Set()).map((p) => `${p.depth} ${p.name}`)).toEqual([
+      "0 cluster",
+      "1 s0",
+      `2 ${nowhere}`,
+      "3 a",
+      `1 ${nowhere}`,
+      "2 b",
+    ]);
+    expect(part.totals).toMatchObject({ nodes: 2, gpus: 16 });
+  });
   it("adds up what its nodes have", () => {
     expect(root.totals).toMatchObject({ nodes: 4, gpus: 32, used: 16, slots: { "4": 4 }, capacity: { "4": 8 } });
     expect(find(root, "s0").totals).toMatchObject({ nodes: 2, gpus: 16 });

@@ -38,12 +38,13 @@ export interface Totals {
   capacity: Record<string, number>;
 }
 
-/** Nodes without a domain are below one of that name. */
+/** Nodes that are in no domain of a level are below one of that name. */
 export const nowhere = "(no domain)";
 
+/** The domains that a node is shown below: for one that is in none, a single one. */
 export function domainsOf(n: NodeSum, levels: string[]): string[] {
   if (levels.length === 0) return [];
-  return n.domains.length > 0 ? n.domains : [nowhere];
+  return n.domains.some(Boolean) ? n.domains.map((d) => d || nowhere) : [nowhere];
 }
 
 export function buildTree(nodes: NodeSum[], levels: string[]): Domain {

@@ -17,7 +17,7 @@ export interface Tile {
 const title = 18;
 const padding = 3;
 // No outermost domain gets less than this share of the map, so that its name can be read.
-const leastShare = 0.07;
+const leastShare = 0.08;
 
 /**
  * Where each domain and node lies: a domain before what is in it. Only the tree's shape and the

@@ -64,11 +64,11 @@ function Facts({ gang }: { gang: GangDetail }) {
   const estimates = Object.entries(gang.placement?.estimateMs ?? {}).filter(([, v]) => Number(v) > 0);
   const facts: [string, string][] = [
     ["State", gang.state],
-    ["Made by", gang.source],
+    ["Source", gang.source],
     ["Members placed", `${gang.placed} of ${gang.have}`],
     ["Start together", String(gang.minimum)],
     ["All within one", gang.level || "–"],
-    ["Crossings", crossingsText(gang.crossings)],
+    ["Crossings", gang.placed > 0 ? crossingsText(gang.crossings) : "–"],
     ["Estimate", gang.estimateMillis > 0 ? `${millis(gang.estimateMillis)}, ${gang.exact ? "exact" : "not proven best"}` : "–"],
   ];
   if (gang.placement?.quality) facts.push(["Quality", gang.placement.quality]);

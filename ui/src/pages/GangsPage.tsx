@@ -81,7 +81,7 @@ const columns: Column<GangSum>[] = [
     width: "minmax(100px, 1fr)",
     cell: (g) => <span title={g.domains.join(", ")}>{g.domains.join(", ")}</span>,
   },
-  { key: "crossings", title: "Crossings", width: "minmax(90px, 1fr)", cell: (g) => crossingsText(g.crossings) },
+  { key: "crossings", title: "Crossings", width: "minmax(90px, 1fr)", cell: (g) => (g.placed > 0 ? crossingsText(g.crossings) : "–") },
   {
     key: "estimate",
     title: "Estimate",

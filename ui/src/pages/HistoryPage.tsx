@@ -48,7 +48,11 @@ function Entries({ history }: { history: History }) {
       {history.entries.map((e, i) => (
         <Timeline.Item
           key={`${e.at} ${i}`}
-          bullet={<span aria-hidden="true">{sources[e.source].sign}</span>}
+          bullet={
+            <span className="bullet" aria-hidden="true">
+              {sources[e.source].sign}
+            </span>
+          }
           title={
             <>
               {e.reason}{" "}

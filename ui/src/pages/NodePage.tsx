@@ -12,6 +12,7 @@ import { GangLink, PodLink } from "../components/links";
 import { PageTitle } from "../components/PageTitle";
 import { EmptyState, ErrorState, Loading, Notice } from "../components/states";
 import { gbps, gib } from "../format";
+import { gangName } from "../gang";
 import { useLive } from "../live";
 import { useFetched } from "../useFetched";
 
@@ -35,11 +36,14 @@ export function NodePage({ name }: { name: string }) {
 }
 
 function DomainPath({ domains, levels }: { domains: string[]; levels: string[] }) {
-  return domains.map((d, i) => (
-    <Anchor key={d} component={Link} size="sm" href={`/?in=${encodeURIComponent(domains.slice(0, i + 1).join("/"))}`}>
-      {levels[i]} {d}
-    </Anchor>
-  ));
+  const links = domains.map((d, i) => ({ d, level: levels[i], path: domains.slice(0, i + 1).join("/") }));
+  return links
+    .filter(({ d }) => d !== "")
+    .map(({ d, level, path }) => (
+      <Anchor key={path} component={Link} size="sm" href={`/?in=${encodeURIComponent(path)}`}>
+        {level} {d}
+      </Anchor>
+    ));
 }
 
 function Detail({ node }: { node: NodeDetail }) {
@@ -140,7 +144,11 @@ function Pods({ pods, counted, onLit }: { pods: NodePod[]; counted: number; onLi
 function PodNote({ pod }: { pod: NodePod }) {
   return (
     <>
-      {pod.gang && <>gang {pod.gang.includes("/") ? <GangLink name={pod.gang} /> : pod.gang}. </>}
+      {pod.gang && (
+        <>
+          Of gang <GangLink name={gangName(pod.gang)} />.{" "}
+        </>
+      )}
       {pod.gone && "It is gone; kubelet has not released its GPUs yet. "}
       {pod.unmovable && `Not to be moved: ${pod.unmovable}`}
     </>

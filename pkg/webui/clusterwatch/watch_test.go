@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package clusterwatch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/explain"
+)
+
+var start = time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+
+// rig is a Watch over a fake API server.
+type rig struct {
+	kube  *fake.Clientset
+	dyn   *dynamicfake.FakeDynamicClient
+	watch *Watch
+}
+
+func newRig(t *testing.T, objects ...runtime.Object) *rig {
+	t.Helper()
+	kinds := map[schema.GroupVersionResource]string{
+		v1alpha1.GroupVersionResource: "NodeGPUTopologyList", v1alpha1.ClusterTopologyGVR: "ClusterTopologyList", poolv1alpha1.ComputePoolGVR: "ComputePoolList",
+		{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"}: "PodGroupList",
+	}
+	for _, resource := range []string{"workloads", "localqueues", "clusterqueues"} {
+		kinds[schema.GroupVersionResource{Group: "kueue.x-k8s.io", Version: "v1beta2", Resource: resource}] = resource + "List"
+	}
+	return &rig{kube: fake.NewClientset(objects...), dyn: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)}
+}
+
+// run runs the Watch until the test ends, or the function is called, which waits for its end.
+func (r *rig) run(t *testing.T) (end func()) {
+	t.Helper()
+	var err error
+	r.watch, err = New(Config{Kube: r.kube, Dynamic: r.dyn, LeaseNamespace: "nvtopo-system", Profile: explain.ShippedProfile(), Clock: clocktesting.NewFakeClock(start)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		r.watch.Run(ctx)
+		close(ended)
+	}()
+	end = func() {
+		cancel()
+		<-ended
+	}
+	t.Cleanup(end)
+	if err := r.watch.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return end
+}
+
+// refuse has the API server refuse to list and watch a kind.
+func refuse(f *clienttesting.Fake, resource string, err func(schema.GroupResource) error) {
+	f.PrependReactor("list", resource, func(a clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, err(a.GetResource().GroupResource())
+	})
+	f.PrependWatchReactor(resource, clienttesting.DefaultWatchReactor(nil, err(schema.GroupResource{Resource: resource})))
+}
+
+// TestWhatIsNotThereIsNone: a kind that is not installed is no problem, one that is forbidden is
+// said, and everything else is shown.
+func TestWhatIsNotThereIsNone(t *testing.T) {
+	r := newRig(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}})
+	refuse(&r.dyn.Fake, "computepools", func(g schema.GroupResource) error { return apierrors.NewNotFound(g, "") })
+	refuse(&r.dyn.Fake, "podgroups", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", fmt.Errorf("no role")) })
+	refuse(&r.kube.Fake, "persistentvolumeclaims", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", fmt.Errorf("no role")) })
+	r.run(t)
+	s := r.watch.Snapshot()
+	if len(s.World.Nodes) != 1 || len(s.World.Pods) != 1 || s.HasPools || s.World.ClaimsKnown || !s.Now.Equal(start) {
+		t.Errorf("%d nodes, %d pods, pools %t, claims known %t, now %v", len(s.World.Nodes), len(s.World.Pods), s.HasPools, s.World.ClaimsKnown, s.Now)
+	}
+	if len(s.Problems) != 2 || !strings.Contains(strings.Join(s.Problems, "\n"), "podgroups may not be read, and are taken to be none") {
+		t.Errorf("problems %q, want those of podgroups and persistentvolumeclaims", s.Problems)
+	}
+}
+
+// TestChangesCount: a change of an object is in the next snapshot, and earlier ones keep theirs.
+func TestChangesCount(t *testing.T) {
+	r := newRig(t, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: "ns", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}})
+	r.run(t)
+	before := r.watch.Snapshot()
+	if len(before.World.Pods) != 1 || before.World.Pods[0].ManagedFields != nil {
+		t.Fatalf("pods %+v, want one without managed fields", before.World.Pods)
+	}
+	for _, name := range []string{"c", "a"} {
+		if _, err := r.kube.CoreV1().Pods("ns").Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testrig.Eventually(t, time.Minute, "both are there", func(context.Context) (bool, string) {
+		var names []string
+		now := r.watch.Snapshot()
+		for i := range now.World.Pods {
+			names = append(names, now.World.Pods[i].Name)
+		}
+		return slices.Equal(names, []string{"a", "b", "c"}) && now.Version > before.Version, fmt.Sprint(names)
+	})
+	if len(before.World.Pods) != 1 {
+		t.Error("the earlier snapshot has changed")
+	}
+}
+
+// TestRenewalsOfLeasesAreNoChanges, but one that comes after the Lease has run out is.
+func TestRenewalsOfLeasesAreNoChanges(t *testing.T) {
+	lease := func(renewed time.Time) *coordinationv1.Lease {
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: "exporter-n", OwnerReferences: []metav1.OwnerReference{{Kind: "Node", UID: "u"}}},
+			Spec:       coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(renewed)), LeaseDurationSeconds: new(int32(60))},
+		}
+	}
+	other := lease(start.Add(10 * time.Second))
+	other.OwnerReferences[0].UID = "other"
+	for name, tc := range map[string]struct {
+		after *coordinationv1.Lease
+		want  bool
+	}{
+		"in time":         {lease(start.Add(10 * time.Second)), false},
+		"the same":        {lease(start), false},
+		"too late":        {lease(start.Add(61 * time.Second)), true},
+		"back in time":    {lease(start.Add(-time.Second)), true},
+		"of another node": {other, true},
+		"given up":        {&coordinationv1.Lease{}, true},
+	} {
+		if got := revived(lease(start), tc.after); got != tc.want {
+			t.Errorf("%s: a change is %t, want %t", name, got, tc.want)
+		}
+	}
+}
+
+// TestAnObjectThatCannotBeReadIsSaid, and keeps nothing else from being shown.
+func TestAnObjectThatCannotBeReadIsSaid(t *testing.T) {
+	r := newRig(t)
+	for name, spec := range map[string]any{"good": map[string]any{}, "bad": "a word"} {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind, "metadata": map[string]any{"name": name}, "spec": spec,
+		}}
+		if _, err := r.dyn.Resource(v1alpha1.GroupVersionResource).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.run(t)
+	s := r.watch.Snapshot()
+	if len(s.World.Topologies) != 2 || len(s.Problems) != 1 || !strings.Contains(s.Problems[0], "nodegputopologies bad cannot be read") {
+		t.Errorf("%d topologies, problems %q", len(s.World.Topologies), s.Problems)
+	}
+	mended := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": v1alpha1.Kind, "metadata": map[string]any{"name": "bad"}, "spec": map[string]any{},
+	}}
+	if _, err := r.dyn.Resource(v1alpha1.GroupVersionResource).Update(t.Context(), mended, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testrig.Eventually(t, time.Minute, "the problem is gone", func(context.Context) (bool, string) {
+		problems := r.watch.Snapshot().Problems
+		return len(problems) == 0, fmt.Sprint(problems)
+	})
+}
+
+// TestAnAPIServerThatDoesNotAnswerSettlesNothing: nobody is told that there are no pods.
+func TestAnAPIServerThatDoesNotAnswerSettlesNothing(t *testing.T) {
+	a := &access{name: "pods"}
+	for _, err := range []error{fmt.Errorf("connection refused"), apierrors.NewServiceUnavailable("x"), apierrors.NewUnauthorized("x"), apierrors.NewInternalError(fmt.Errorf("x"))} {
+		a.note(err)
+		if asked, _, problem := a.state(); asked || problem != "pods cannot be read now, and are what they were: the API server does not answer" {
+			t.Errorf("%v: settled %t, %q", err, asked, problem)
+		}
+	}
+	a.note(nil)
+	a.note(fmt.Errorf("connection refused"))
+	if asked, _, _ := a.state(); !asked {
+		t.Error("what was read before is taken back")
+	}
+}
+
+// TestOfANamespace: an explanation reads jobs and claims of its own namespace only.
+func TestOfANamespace(t *testing.T) {
+	r := newRig(t,
+		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "mine", Namespace: "a"}},
+		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "theirs", Namespace: "b"}})
+	r.run(t)
+	if w := r.watch.Snapshot().Of("a"); len(w.Claims) != 1 || w.Claims[0].Name != "mine" || !w.ClaimsKnown {
+		t.Errorf("claims %+v, known %t", w.Claims, w.ClaimsKnown)
+	}
+}
+
+// TestEverythingEndsWithTheContext: Run returns when all that it started has.
+func TestEverythingEndsWithTheContext(t *testing.T) {
+	r := newRig(t)
+	end := r.run(t)
+	end() // it would not come back
+}

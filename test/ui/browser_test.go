@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/pkg/cli"
+	pages "github.com/nvtopo/nvtopo/ui"
+)
+
+func TestMain(m *testing.M) { os.Exit(testrig.Main(m)) }
+
+// browser is what the browser tests need, or why they cannot run here.
+func browser(t *testing.T) (npx string) {
+	t.Helper()
+	if _, built := pages.Files(); !built {
+		t.Skip("NOT TESTED: the pages of the web view are not built, see `make ui`")
+	}
+	npx, err := exec.LookPath("npx")
+	if err != nil {
+		t.Skip("NOT TESTED: there is no Node.js here")
+	}
+	if _, err := os.Stat(filepath.Join("..", "..", "ui", "node_modules")); err != nil {
+		t.Skip("NOT TESTED: the packages of the browser tests are not installed, see `make test-ui`")
+	}
+	if chromium := cmp.Or(os.Getenv("CHROMIUM"), "/usr/bin/chromium"); exec.Command(chromium, "--version").Run() != nil {
+		t.Skipf("NOT TESTED: %s does not run here", chromium)
+	}
+	return npx
+}
+
+// TestThePagesOnARealCluster has the browser tests click through every page.
+func TestThePagesOnARealCluster(t *testing.T) {
+	npx := browser(t)
+	l := newLab(t)
+	l.fill(t)
+	l.pools(t)
+	url := l.serve(t)
+	e2e := exec.CommandContext(t.Context(), npx, "playwright", "test", "--project", "pages")
+	e2e.Dir = filepath.Join("..", "..", "ui")
+	e2e.Env = append(os.Environ(), "NVTOPO_UI_URL="+url, "NVTOPO_UI_OUT="+cmp.Or(os.Getenv("NVTOPO_UI_OUT"), "../out/ui-cluster"))
+	out, err := e2e.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// serve runs the command until the test ends, and waits until it has read the cluster.
+func (l *lab) serve(t *testing.T) (url string) {
+	t.Helper()
+	port, err := devcluster.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	ctx, end := context.WithCancel(t.Context())
+	cmd := cli.New("nvtopo")
+	var said bytes.Buffer
+	cmd.SetOut(&said)
+	cmd.SetErr(&said)
+	cmd.SetArgs([]string{"ui", "--kubeconfig", l.Kubeconfig(), "--address", address})
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.ExecuteContext(ctx) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-ended; err != nil {
+			t.Errorf("nvtopo ui: %v", err)
+		}
+		t.Log(said.String())
+	})
+	testrig.Eventually(t, time.Minute, "it listens", func(ctx context.Context) (bool, string) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return false, err.Error()
+		}
+		return true, fmt.Sprint(conn.Close())
+	})
+	return "http://" + address
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/nvtopo/nvtopo/internal/devcluster"
+	"github.com/nvtopo/nvtopo/internal/testrig"
+	"github.com/nvtopo/nvtopo/manifests"
+	poolv1alpha1 "github.com/nvtopo/nvtopo/pkg/apis/pool/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
+	"github.com/nvtopo/nvtopo/pkg/release"
+)
+
+const (
+	schedulerName = "topology-aware-scheduler"
+	// part keeps pods on nodes of their own, so that what waits is the same in every run.
+	part = "example.com/part"
+)
+
+// lab is a cluster that has something for each page.
+type lab struct {
+	*devcluster.Cluster
+	kube kubernetes.Interface
+	dyn  dynamic.Interface
+}
+
+// nodes are sixteen in four racks of two spines, two of them a part of their own.
+func nodes() []devcluster.NodeSpec {
+	var out []devcluster.NodeSpec
+	for i := range 16 {
+		spec := devcluster.NodeSpec{
+			Name: fmt.Sprintf("gpu-%02d", i), Machine: "hgx-h200",
+			Labels: map[string]string{
+				"topology.kubernetes.io/switch": fmt.Sprint("spine-", i/8), "topology.kubernetes.io/rack": fmt.Sprint("rack-", i/4), part: "batch",
+			},
+		}
+		if i >= 14 {
+			spec.Machine, spec.Labels[part] = "dgx1-v100", "small"
+		}
+		out = append(out, spec)
+	}
+	return out
+}
+
+// newLab starts the cluster with the shipped manifests and scheduler.
+func newLab(t *testing.T) *lab {
+	t.Helper()
+	c, err := devcluster.Start(t.Context(), devcluster.Config{Log: testrig.Log()})
+	if err != nil {
+		t.Fatalf("start a cluster: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Errorf("stop the cluster: %v", err)
+		}
+	})
+	l := &lab{Cluster: c}
+	if l.kube, err = kubernetes.NewForConfig(c.RESTConfig()); err == nil {
+		l.dyn, err = dynamic.NewForConfig(c.RESTConfig())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := manifests.FS.ReadFile(manifests.SchedulerConfigPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []func() error{
+		func() error { return c.InstallManifests(t.Context()) },
+		func() error { return c.ApplyManifests(t.Context(), manifests.Pools) },
+		func() error { return c.AddNodes(t.Context(), nodes()) },
+		func() error {
+			return c.RunExporters(t.Context(), nodes(), devcluster.ExporterOptions{ServiceAccount: release.Namespace + "/nvtopo-exporter"})
+		},
+		func() error {
+			_, err := c.StartScheduler(t.Context(), devcluster.SchedulerOptions{
+				Binary: testrig.Program(t, "nvtopo-scheduler"), Config: config, ServiceAccount: release.Namespace + "/nvtopo-scheduler",
+			})
+			return err
+		},
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return l
+}
+
+// pod asks for GPUs on the nodes of a part.
+func pod(name, of string, gpus int, annotations map[string]string) *v1.Pod {
+	asked := v1.ResourceList{
+		v1alpha1.DefaultResource: *resource.NewQuantity(int64(gpus), resource.DecimalSI), v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse("1Gi"),
+	}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team-a", Annotations: annotations},
+		Spec: v1.PodSpec{
+			SchedulerName: schedulerName, NodeSelector: map[string]string{part: of},
+			Containers: []v1.Container{{Name: "main", Image: "example.com/trainer", Resources: v1.ResourceRequirements{Requests: asked, Limits: asked}}},
+		},
+	}
+}
+
+func (l *lab) create(t *testing.T, pods ...*v1.Pod) {
+	t.Helper()
+	for _, p := range pods {
+		if _, err := l.kube.CoreV1().Pods(p.Namespace).Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fill makes the pods: a gang that is placed and one that waits, pods by themselves, and one for
+// which others are in the way.
+func (l *lab) fill(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"team-a", "team-b"} {
+		ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{poolv1alpha1.LabelTenant: name}}}
+		if _, err := l.kube.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gang := func(name string, members, gpus int) {
+		for i := range members {
+			l.create(t, pod(fmt.Sprintf("%s-%d", name, i), "batch", gpus, map[string]string{gangrequest.GangKey: name, gangrequest.GangSizeKey: strconv.Itoa(members)}))
+		}
+	}
+	gang("llm", 6, 8)
+	for i := range 5 {
+		l.create(t, pod(fmt.Sprintf("notebook-%d", i), "batch", 1+i%2, nil))
+	}
+	l.create(t, pod("infer-0", "batch", 4, nil), pod("resident-0", "small", 6, nil), pod("resident-1", "small", 6, nil))
+	l.bound(t, 6+5+3)
+	gang("vision", 12, 8)                      // more than there is room for
+	l.create(t, pod("waits", "small", 4, nil)) // two are free on either node
+	l.refused(t, "waits")
+}
+
+// bound waits until so many pods have a node.
+func (l *lab) bound(t *testing.T, want int) {
+	t.Helper()
+	testrig.Eventually(t, 2*time.Minute, fmt.Sprint(want, " pods have a node"), func(ctx context.Context) (bool, string) {
+		all, err := l.kube.CoreV1().Pods("team-a").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		have := 0
+		for i := range all.Items {
+			if all.Items[i].Spec.NodeName != "" {
+				have++
+			}
+		}
+		return have == want, strconv.Itoa(have)
+	})
+}
+
+// refused waits until the scheduler has said why a pod waits.
+func (l *lab) refused(t *testing.T, name string) {
+	t.Helper()
+	testrig.Eventually(t, 2*time.Minute, name+" is refused", func(ctx context.Context) (bool, string) {
+		p, err := l.kube.CoreV1().Pods("team-a").Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		for i := range p.Status.Conditions {
+			if c := &p.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
+				return true, ""
+			}
+		}
+		return false, "nothing is said yet"
+	})
+}
+
+// pools makes a pool with two tenants. There is no Kueue here: what its controller would write is
+// written under the controller's account.
+func (l *lab) pools(t *testing.T) {
+	t.Helper()
+	config, err := l.ServiceAccountConfig(t.Context(), release.Namespace, "nvtopo-pool-controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	controller, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.object(t, l.dyn, poolv1alpha1.ComputePoolGVR, "ComputePool", "", "training", map[string]any{
+		"poolType": "gpu", "capacity": map[string]any{"total": int64(128), "reserved": int64(8)},
+		"quotas": []any{
+			map[string]any{"tenant": "team-a", "guaranteed": int64(32), "limit": int64(96), "weight": int64(2)},
+			map[string]any{"tenant": "team-b", "guaranteed": int64(24), "limit": int64(64), "weight": int64(1)},
+		},
+	})
+	status := map[string]any{
+		"phase": "Ready", "totalCapacity": int64(128), "reservedCapacity": int64(8), "allocatedCapacity": int64(71), "availableCapacity": int64(49), "discovered": int64(128),
+		"nodes": int64(16), "readyNodes": int64(16), "utilizationPercent": int64(55),
+		"shares": []any{
+			map[string]any{"tenant": "team-a", "guaranteed": int64(32), "pinned": int64(0), "limit": int64(96), "used": int64(71), "borrowed": int64(39), "pending": int64(13)},
+			map[string]any{"tenant": "team-b", "guaranteed": int64(24), "pinned": int64(0), "limit": int64(64), "used": int64(0), "borrowed": int64(0), "pending": int64(0)},
+		},
+	}
+	data, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := controller.Resource(poolv1alpha1.ComputePoolGVR).Patch(t.Context(), "training", types.MergePatchType, data, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	l.object(t, l.dyn, poolv1alpha1.PriceBookGVR, "PriceBook", "", "default", map[string]any{
+		"currency": "USD", "minPeriodSeconds": int64(60), "prices": []any{map[string]any{"resource": v1alpha1.DefaultResource, "pricePerHour": "2.5"}},
+	})
+	l.object(t, l.dyn, poolv1alpha1.TenantAccountGVR, "TenantAccount", "", "team-a", map[string]any{
+		"credits": []any{map[string]any{"id": "payment-1", "amount": "5000.00", "at": "2026-01-01T00:00:00Z"}},
+	})
+	start := time.Now().UTC().Add(-2 * time.Hour).Format(time.RFC3339)
+	l.object(t, controller, poolv1alpha1.UsageRecordGVR, "UsageRecord", "team-a", "00000000-0000-0000-0000-000000000001-gpu", map[string]any{
+		"tenant": "team-a", "pool": "training", "pod": "llm-0", "podUID": "00000000-0000-0000-0000-000000000001", "node": "gpu-00",
+		"resource": v1alpha1.DefaultResource, "model": "NVIDIA H200", "quantity": "8", "start": start,
+	})
+}
+
+// object makes an object of a kind of pools.
+func (l *lab) object(t *testing.T, by dynamic.Interface, of schema.GroupVersionResource, kind, namespace, name string, spec map[string]any) {
+	t.Helper()
+	metadata := map[string]any{"name": name}
+	if namespace != "" {
+		metadata["namespace"] = namespace
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": of.GroupVersion().String(), "kind": kind, "metadata": metadata, "spec": spec}}
+	_, err := by.Resource(of).Namespace(namespace).Create(t.Context(), o, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("%s %s: %v", kind, name, err)
+	}
+}
