@@ -220,7 +220,7 @@ endif
 
 # What cannot be downloaded must not fail make test: out/ui-skipped has the reason then.
 .PHONY: test-ui
-test-ui: ## Check, build and test the web view's front end in Chromium (root: installs nodejs, npm, chromium; SKIP_UI=1: not)
+test-ui: cluster-programs ## Check, build and test the web view's front end in Chromium (root: installs nodejs, npm, chromium; SKIP_UI=1: not)
 	@mkdir -p $(dir $(UI_SKIPPED)); rm -f $(UI_SKIPPED)
 ifeq ($(SKIP_UI),1)
 	@echo "SKIP_UI=1: the front end of the web view was neither built nor tested" | tee $(UI_SKIPPED)
@@ -228,7 +228,8 @@ else
 	@scripts/ui-tools.sh chromium; code=$$?; \
 	if [ $$code -eq 3 ]; then echo "the front end of the web view was not tested: its packages cannot be downloaded" | tee $(UI_SKIPPED); \
 	elif [ $$code -ne 0 ]; then exit $$code; \
-	else cd ui && npm run --silent check && npm test --silent && npm run --silent build && npm run --silent e2e; fi
+	else cd ui && npm run --silent check && npm test --silent && npm run --silent build && npm run --silent e2e && cd .. && \
+		NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 -timeout 10m -v ./test/ui; fi
 endif
 
 .PHONY: chart

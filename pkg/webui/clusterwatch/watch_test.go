@@ -4,6 +4,7 @@ package clusterwatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -87,8 +88,8 @@ func refuse(f *clienttesting.Fake, resource string, err func(schema.GroupResourc
 func TestWhatIsNotThereIsNone(t *testing.T) {
 	r := newRig(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns"}})
 	refuse(&r.dyn.Fake, "computepools", func(g schema.GroupResource) error { return apierrors.NewNotFound(g, "") })
-	refuse(&r.dyn.Fake, "podgroups", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", fmt.Errorf("no role")) })
-	refuse(&r.kube.Fake, "persistentvolumeclaims", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", fmt.Errorf("no role")) })
+	refuse(&r.dyn.Fake, "podgroups", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", errors.New("no role")) })
+	refuse(&r.kube.Fake, "persistentvolumeclaims", func(g schema.GroupResource) error { return apierrors.NewForbidden(g, "", errors.New("no role")) })
 	r.run(t)
 	s := r.watch.Snapshot()
 	if len(s.World.Nodes) != 1 || len(s.World.Pods) != 1 || s.HasPools || s.World.ClaimsKnown || !s.Now.Equal(start) {
@@ -183,14 +184,14 @@ func TestAnObjectThatCannotBeReadIsSaid(t *testing.T) {
 // TestAnAPIServerThatDoesNotAnswerSettlesNothing: nobody is told that there are no pods.
 func TestAnAPIServerThatDoesNotAnswerSettlesNothing(t *testing.T) {
 	a := &access{name: "pods"}
-	for _, err := range []error{fmt.Errorf("connection refused"), apierrors.NewServiceUnavailable("x"), apierrors.NewUnauthorized("x"), apierrors.NewInternalError(fmt.Errorf("x"))} {
+	for _, err := range []error{errors.New("connection refused"), apierrors.NewServiceUnavailable("x"), apierrors.NewUnauthorized("x"), apierrors.NewInternalError(errors.New("x"))} {
 		a.note(err)
 		if asked, _, problem := a.state(); asked || problem != "pods cannot be read now, and are what they were: the API server does not answer" {
 			t.Errorf("%v: settled %t, %q", err, asked, problem)
 		}
 	}
 	a.note(nil)
-	a.note(fmt.Errorf("connection refused"))
+	a.note(errors.New("connection refused"))
 	if asked, _, _ := a.state(); !asked {
 		t.Error("what was read before is taken back")
 	}

@@ -112,10 +112,10 @@ func TestTenantAndQueue(t *testing.T) {
 }
 
 func TestGangs(t *testing.T) {
-	c, v := sample(t)
+	c, _ := sample(t)
 	lone := c.AddPod("lone", "h100-1", 1, 7)
 	lone.Annotations["nvtopo.dev/gang"], lone.Annotations["nvtopo.dev/gang-size"] = "short", "3"
-	v = clusterview.Of(&c.Objects, clusterview.Options{})
+	v := clusterview.Of(&c.Objects, clusterview.Options{})
 	sources := &GangSources{Pods: c.Pods}
 	got := map[string]string{}
 	for _, g := range GangsOf(v, sources) {
