@@ -16,11 +16,11 @@ fail() {
 	exit "$code"
 }
 
-# Fails with what is in the log: with 3 if it is that a server cannot be reached.
+# Fails with what is in the log: with 3 if it is that a server cannot be reached, or not be trusted.
 fail_by_log() {
 	tail -n 20 "$log" >&2
-	if grep -qE 'ENOTFOUND|EAI_AGAIN|ETIMEDOUT|ECONN(REFUSED|RESET|ABORTED)|EHOSTUNREACH|ENETUNREACH|Could not resolve|Temporary failure resolving|Could not connect|Connection (timed out|refused)' "$log"; then
-		fail 3 "$1: the server cannot be reached"
+	if grep -qE 'ENOTFOUND|EAI_AGAIN|ETIMEDOUT|SELF_SIGNED_CERT|UNABLE_TO_(GET|VERIFY)|ECONN(REFUSED|RESET|ABORTED)|EHOSTUNREACH|ENETUNREACH|Could not resolve|Temporary failure resolving|Could not connect|Connection (timed out|refused)' "$log"; then
+		fail 3 "$1: the server cannot be reached or trusted"
 	fi
 	fail 1 "$1"
 }
