@@ -3,6 +3,7 @@
 package pools
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -54,6 +55,10 @@ func TestSixtySubmittersStayWithinTheirLimits(t *testing.T) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
+	s.waitFor(t, "the pool is full", func(context.Context) (bool, string) {
+		got := s.bound(tenants...)
+		return got["a"]+got["b"]+got["c"] == 56, fmt.Sprint(got)
+	})
 	s.settled(t)
 
 	var sum int64

@@ -228,6 +228,9 @@ func (s *scenario) leave(t *testing.T) {
 		for _, line := range a.wrong {
 			t.Errorf("beyond a limit: %s", line)
 		}
+		if len(a.before) > 0 {
+			t.Logf("changes of quota before the first:\n%s", strings.Join(a.before, "\n"))
+		}
 	})
 	var namespaces v1.NamespaceList
 	if err := s.List(ctx, &namespaces); err != nil {
