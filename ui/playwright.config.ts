@@ -20,6 +20,7 @@ export default defineConfig({
   use: {
     viewport: { width: 1280, height: 800 },
     contextOptions: { reducedMotion: "reduce" },
+    ignoreHTTPSErrors: url?.startsWith("https:") ?? false, // with --require-token it makes its certificate itself
     launchOptions: {
       executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
       args: [

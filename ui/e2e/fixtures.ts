@@ -70,7 +70,8 @@ async function subjectsOf(request: APIRequestContext): Promise<Subjects> {
 export const test = base.extend<{ failing: boolean; console: undefined }, { subjects: Subjects }>({
   subjects: [
     async ({ playwright }, use, info) => {
-      const request = await playwright.request.newContext({ baseURL: info.project.use.baseURL ?? "" });
+      const { baseURL = "", ignoreHTTPSErrors = false } = info.project.use;
+      const request = await playwright.request.newContext({ baseURL, ignoreHTTPSErrors });
       await use(await subjectsOf(request));
       await request.dispose();
     },
