@@ -77,6 +77,7 @@ request needs a bearer token of the cluster (TokenReview), whose owner may list 
 shown (SubjectAccessReview). In a cluster it takes its own service account.`,
 		Example: `  NVTOPO ui
   NVTOPO ui --address 127.0.0.1:9000 --context staging
+  NVTOPO ui --address '[::1]:8473'
   NVTOPO ui --address :8443 --require-token --tls-cert-file tls.crt --tls-private-key-file tls.key`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return v.run(cmd) },
@@ -84,7 +85,7 @@ shown (SubjectAccessReview). In a cluster it takes its own service account.`,
 	v.cluster.bind(cmd)
 	shipped := explain.ShippedProfile()
 	f := cmd.Flags()
-	f.StringVar(&v.address, "address", uiAddress, "host:port to serve; another than this machine needs --require-token")
+	f.StringVar(&v.address, "address", uiAddress, "host:port to serve, [::1]:8473 for IPv6; another than this machine needs --require-token")
 	f.BoolVar(&v.byToken, "require-token", false, "serve over TLS, and only who has a bearer token of the cluster and may list what is shown")
 	f.StringVar(&v.certFile, "tls-cert-file", "", "with --require-token: certificate, read again when it changes (default: one is made at each start)")
 	f.StringVar(&v.keyFile, "tls-private-key-file", "", "private key of --tls-cert-file")
