@@ -208,6 +208,7 @@ test-images: ## Tests of make images
 # The front end of the web view, which ui/embed.go embeds. It is not part of build: without it
 # nvtopo ui serves a page that says how to build it.
 UI_SKIPPED := out/ui-skipped
+UI_TOOLS := out/ui-tools.log
 
 .PHONY: ui
 ui: ## Build the web view's front end into ui/dist (root: installs nodejs and npm; SKIP_UI=1: not)
@@ -218,19 +219,29 @@ else
 	cd ui && npm run --silent build
 endif
 
-# What cannot be downloaded must not fail make test: out/ui-skipped has the reason then.
+# The browser tests run on a made-up cluster, then on a real API server. What cannot be downloaded
+# must not fail make test: out/ui-skipped has the reason then.
 .PHONY: test-ui
 test-ui: cluster-programs ## Check, build and test the web view's front end in Chromium (root: installs nodejs, npm, chromium; SKIP_UI=1: not)
 	@mkdir -p $(dir $(UI_SKIPPED)); rm -f $(UI_SKIPPED)
 ifeq ($(SKIP_UI),1)
 	@echo "SKIP_UI=1: the front end of the web view was neither built nor tested" | tee $(UI_SKIPPED)
 else
-	@scripts/ui-tools.sh chromium; code=$$?; \
-	if [ $$code -eq 3 ]; then echo "the front end of the web view was not tested: its packages cannot be downloaded" | tee $(UI_SKIPPED); \
+	@scripts/ui-tools.sh chromium 2>&1 | tee $(UI_TOOLS); code=$$?; \
+	if [ $$code -eq 3 ]; then { echo "the front end of the web view was not tested: its packages cannot be downloaded"; cat $(UI_TOOLS); } >$(UI_SKIPPED); \
+		head -n 1 $(UI_SKIPPED); \
 	elif [ $$code -ne 0 ]; then exit $$code; \
 	else cd ui && npm run --silent check && npm test --silent && npm run --silent build && npm run --silent e2e && cd .. && \
 		NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 -timeout 10m -v ./test/ui; fi
 endif
+
+# One cluster has something for each page, so the pictures are of that.
+.PHONY: ui-pictures
+ui-pictures: ui cluster-programs ## Draw the pictures of docs/ui.md anew, by the browser tests on a real API server (root: installs nodejs, npm, chromium)
+	scripts/ui-tools.sh chromium
+	rm -rf out/ui-cluster
+	NVTOPO_BIN=$(CURDIR)/$(BIN) go test -count=1 -timeout 10m -v ./test/ui
+	cp out/ui-cluster/*-light.png out/ui-cluster/*-dark.png docs/pictures/ui/
 
 .PHONY: chart
 chart: ## Write the templates of charts/nvtopo from manifests
