@@ -171,28 +171,13 @@ func (s *scene) plan(a *ask) (*fabric.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &fabric.Request{}
+	var demands []*placement.Demand
 	for _, q := range a.shapes {
-		shape := fabric.Shape{Nodes: make([]fabric.Supply, len(s.nodes))}
-		if q.demand.HasGPUs() {
-			shape.GPUs = q.demand.Resources[0].Count
-		}
-		for at, n := range s.nodes {
-			shape.Nodes[at] = s.supply(n, q, 0, nil)
-		}
-		r.Shapes = append(r.Shapes, shape)
+		demands = append(demands, q.demand)
 	}
-	if len(a.shapes) > 1 {
-		r.Remaining = func(shape, at int, used nvtopo.Mask, counts []int) fabric.Supply {
-			var others []placement.Placed
-			for i, count := range counts {
-				if count > 0 {
-					others = append(others, placement.Placed{Demand: a.shapes[i].demand, Count: count})
-				}
-			}
-			return s.supply(s.nodes[at], a.shapes[shape], used, others)
-		}
-	}
+	r := placement.GangRequest(demands, len(s.nodes), func(shape, at int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
+		return s.supply(s.nodes[at], a.shapes[shape], used, others)
+	})
 	for i, p := range a.gang.Members.Live {
 		at, known := s.tree.Node(p.Spec.NodeName)
 		switch {
@@ -206,9 +191,6 @@ func (s *scene) plan(a *ask) (*fabric.Plan, error) {
 		r.Ranks = append(r.Ranks, a.gang.Members.Ranks[i])
 	}
 	wishes.Apply(r)
-	if r.SegmentSize > 0 && !r.SegmentRequired && len(r.Members)%r.SegmentSize != 0 {
-		r.SegmentSize = 0 // as the scheduler does
-	}
 	return fabric.Place(s.tree, r)
 }
 

@@ -350,6 +350,26 @@ func TestWishesInAFabric(t *testing.T) {
 	}
 }
 
+func TestSegmentsThatDoNotDivideTheMembers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		wishes  Wishes
+		members int
+		want    int // members of a segment
+	}{
+		"segments that divide them are kept":                   {wishes: Wishes{SegmentSize: 4}, members: 8, want: 4},
+		"preferred ones are given up for a replacement":        {wishes: Wishes{SegmentSize: 4}, members: 9, want: 0},
+		"required ones are kept, and the planner refuses them": {wishes: Wishes{SegmentSize: 4, SegmentRequired: true}, members: 9, want: 4},
+		"no segments are asked for":                            {members: 9, want: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := fabric.Request{Members: make([]fabric.Member, tc.members)}
+			if tc.wishes.Apply(&r); r.SegmentSize != tc.want {
+				t.Errorf("segments of %d, want %d", r.SegmentSize, tc.want)
+			}
+		})
+	}
+}
+
 // A gang that is read twice is the same, in whatever order its pods come.
 func TestTheOrderOfPodsDoesNotMatter(t *testing.T) {
 	var pods []*v1.Pod

@@ -35,11 +35,16 @@ type Wishes struct {
 // Level is one level of the fabric.
 type Level struct{ Name, NodeLabel string }
 
-// Apply sets the wishes of a request to the planner. Levels must be names.
+// Apply sets the wishes of a request to the planner that has its members. Levels must be names.
+// Segments that are only preferred are given up where they do not divide the members: a replacement,
+// or a member above the minimum.
 func (w *Wishes) Apply(r *fabric.Request) {
 	r.Strategy, r.Required, r.Preferred = w.Strategy, w.Required, w.Preferred
 	r.SegmentSize, r.SegmentLevel, r.SegmentRequired = w.SegmentSize, w.SegmentLevel, w.SegmentRequired
 	r.SpreadOver, r.MaxPerDomain = w.SpreadOver, w.MaxPerDomain
+	if w.SegmentSize > 0 && !w.SegmentRequired && len(r.Members)%w.SegmentSize != 0 {
+		r.SegmentSize = 0
+	}
 }
 
 // The wishes that name a level, as indices of Gang.levels.

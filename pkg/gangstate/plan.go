@@ -234,9 +234,6 @@ func (b *build) wishes() error {
 		return err
 	}
 	w.Apply(&b.request)
-	if size := b.request.SegmentSize; size > 0 && !b.request.SegmentRequired && len(b.request.Members)%size != 0 {
-		b.request.SegmentSize = 0 // a replacement, or a member above the minimum
-	}
 	return nil
 }
 

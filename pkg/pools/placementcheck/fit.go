@@ -82,22 +82,13 @@ func (s *Snapshot) plan(g *gang, bound []int) (*fabric.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &fabric.Request{}
+	var demands []*placement.Demand
 	for _, k := range g.kinds {
-		shape := fabric.Shape{Nodes: make([]fabric.Supply, len(s.nodes))}
-		if k.demand.HasGPUs() {
-			shape.GPUs = k.demand.Resources[0].Count
-		}
-		for at, n := range s.nodes {
-			shape.Nodes[at] = n.supply(s, k, 0, nil)
-		}
-		r.Shapes = append(r.Shapes, shape)
+		demands = append(demands, k.demand)
 	}
-	if len(g.kinds) > 1 {
-		r.Remaining = func(shape, at int, used nvtopo.Mask, placed []int) fabric.Supply {
-			return s.remaining(g, shape, at, used, placed)
-		}
-	}
+	r := placement.GangRequest(demands, len(s.nodes), func(shape, at int, used nvtopo.Mask, others []placement.Placed) fabric.Supply {
+		return s.nodes[at].supply(s, g.kinds[shape], used, others)
+	})
 	for _, pod := range g.Members.Live {
 		r.Members = append(r.Members, fabric.Member{Shape: g.of[pod.UID]})
 	}
@@ -105,22 +96,7 @@ func (s *Snapshot) plan(g *gang, bound []int) (*fabric.Plan, error) {
 		r.Members = append(r.Members, fabric.Member{Bound: true, Node: at})
 	}
 	wishes.Apply(r)
-	if r.SegmentSize > 0 && !r.SegmentRequired && len(r.Members)%r.SegmentSize != 0 {
-		r.SegmentSize = 0 // as the scheduler does
-	}
 	return fabric.Place(s.tree, r)
-}
-
-// remaining says what a node has for a kind beside members of others.
-func (s *Snapshot) remaining(g *gang, shape, at int, used nvtopo.Mask, placed []int) fabric.Supply {
-	k := g.kinds[shape]
-	var others []placement.Placed
-	for i, count := range placed {
-		if count > 0 {
-			others = append(others, placement.Placed{Demand: g.kinds[i].demand, Count: count})
-		}
-	}
-	return s.nodes[at].supply(s, k, used, others)
 }
 
 // fill gives pods of a kind to the nodes that have the least room left, and counts them. Each node
