@@ -228,7 +228,7 @@ ifeq ($(SKIP_UI),1)
 	@echo "SKIP_UI=1: the front end of the web view was neither built nor tested" | tee $(UI_SKIPPED)
 else
 	@scripts/ui-tools.sh chromium 2>&1 | tee $(UI_TOOLS); code=$$?; \
-	if [ $$code -eq 3 ]; then { echo "the front end of the web view was not tested: its packages cannot be downloaded"; cat $(UI_TOOLS); } >$(UI_SKIPPED); \
+	if [ $$code -eq 3 ]; then { echo "the front end of the web view was not tested: its packages cannot be downloaded ($(UI_TOOLS))"; tail -n 2 $(UI_TOOLS); } >$(UI_SKIPPED); \
 		head -n 1 $(UI_SKIPPED); \
 	elif [ $$code -ne 0 ]; then exit $$code; \
 	else cd ui && npm run --silent check && npm test --silent && npm run --silent build && npm run --silent e2e && cd .. && \
