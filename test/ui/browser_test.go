@@ -41,16 +41,24 @@ func browser(t *testing.T) (npx string) {
 	return npx
 }
 
-// TestThePagesOnARealCluster has the browser tests click through every page.
+// TestThePagesOnARealCluster has the browser tests click through every page, and then by the keys
+// alone where a token is asked for and the certificate is the server's own.
 func TestThePagesOnARealCluster(t *testing.T) {
 	npx := browser(t)
 	l := newLab(t)
 	l.fill(t)
 	l.pools(t)
-	url := l.serve(t)
-	e2e := exec.CommandContext(t.Context(), npx, "playwright", "test", "--project", "pages")
+	out := cmp.Or(os.Getenv("NVTOPO_UI_OUT"), "../out/ui-cluster")
+	browse(t, npx, []string{"NVTOPO_UI_URL=http://" + l.serve(t), "NVTOPO_UI_OUT=" + out})
+	browse(t, npx, []string{"NVTOPO_UI_URL=https://" + l.serve(t, "--require-token"), "NVTOPO_UI_TOKEN=" + l.viewer(t)}, "keyboard")
+}
+
+// browse runs the browser tests, or those of the named files.
+func browse(t *testing.T, npx string, env []string, files ...string) {
+	t.Helper()
+	e2e := exec.CommandContext(t.Context(), npx, append([]string{"playwright", "test", "--project=pages"}, files...)...)
 	e2e.Dir = filepath.Join("..", "..", "ui")
-	e2e.Env = append(os.Environ(), "NVTOPO_UI_URL="+url, "NVTOPO_UI_OUT="+cmp.Or(os.Getenv("NVTOPO_UI_OUT"), "../out/ui-cluster"))
+	e2e.Env = append(os.Environ(), env...)
 	out, err := e2e.CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
@@ -59,19 +67,19 @@ func TestThePagesOnARealCluster(t *testing.T) {
 }
 
 // serve runs the command until the test ends, and waits until it has read the cluster.
-func (l *lab) serve(t *testing.T) (url string) {
+func (l *lab) serve(t *testing.T, flags ...string) (address string) {
 	t.Helper()
 	port, err := devcluster.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := fmt.Sprintf("127.0.0.1:%d", port)
+	address = fmt.Sprintf("127.0.0.1:%d", port)
 	ctx, end := context.WithCancel(t.Context())
 	cmd := cli.New("nvtopo")
 	var said bytes.Buffer
 	cmd.SetOut(&said)
 	cmd.SetErr(&said)
-	cmd.SetArgs([]string{"ui", "--kubeconfig", l.Kubeconfig(), "--address", address})
+	cmd.SetArgs(append([]string{"ui", "--kubeconfig", l.Kubeconfig(), "--address", address}, flags...))
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.ExecuteContext(ctx) }()
 	t.Cleanup(func() {
@@ -88,5 +96,5 @@ func (l *lab) serve(t *testing.T) (url string) {
 		}
 		return true, fmt.Sprint(conn.Close())
 	})
-	return "http://" + address
+	return address
 }

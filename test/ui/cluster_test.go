@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -227,11 +228,49 @@ func (l *lab) pools(t *testing.T) {
 	l.object(t, l.dyn, poolv1alpha1.TenantAccountGVR, "TenantAccount", "", "team-a", map[string]any{
 		"credits": []any{map[string]any{"id": "payment-1", "amount": "5000.00", "at": "2026-01-01T00:00:00Z"}},
 	})
+	all, err := l.kube.CoreV1().Pods("team-a").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	start := time.Now().UTC().Add(-2 * time.Hour).Format(time.RFC3339)
-	l.object(t, controller, poolv1alpha1.UsageRecordGVR, "UsageRecord", "team-a", "00000000-0000-0000-0000-000000000001-gpu", map[string]any{
-		"tenant": "team-a", "pool": "training", "pod": "llm-0", "podUID": "00000000-0000-0000-0000-000000000001", "node": "gpu-00",
-		"resource": v1alpha1.DefaultResource, "model": "NVIDIA H200", "quantity": "8", "start": start,
-	})
+	models := map[string]any{"batch": "NVIDIA-H200", "small": "Tesla-V100-SXM2-32GB"}
+	for i := range all.Items {
+		p := &all.Items[i]
+		if p.Spec.NodeName == "" {
+			continue
+		}
+		gpus := p.Spec.Containers[0].Resources.Limits[v1alpha1.DefaultResource]
+		l.object(t, controller, poolv1alpha1.UsageRecordGVR, "UsageRecord", p.Namespace, string(p.UID)+"-gpu", map[string]any{
+			"tenant": "team-a", "pool": "training", "pod": p.Name, "podUID": string(p.UID), "node": p.Spec.NodeName,
+			"resource": v1alpha1.DefaultResource, "model": models[p.Spec.NodeSelector[part]], "quantity": gpus.String(), "start": start,
+		})
+	}
+}
+
+// viewer gives a token of an account that may see all of the web view, and nothing else.
+func (l *lab) viewer(t *testing.T) (token string) {
+	t.Helper()
+	const name = "viewer"
+	if err := l.ApplyManifests(t.Context(), manifests.UI); err != nil {
+		t.Fatal(err)
+	}
+	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := l.kube.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "nvtopo-ui-viewer"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: metav1.NamespaceDefault}},
+	}
+	if _, err := l.kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	config, err := l.ServiceAccountConfig(t.Context(), metav1.NamespaceDefault, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config.BearerToken
 }
 
 // object makes an object of a kind of pools.
