@@ -235,13 +235,16 @@ else
 		NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -count=1 -timeout 10m -v ./test/ui; fi
 endif
 
-# One cluster has something for each page, so the pictures are of that.
+# The pictures are of the cluster of test/ui, which has something for each page. pngquant has to be
+# there (Debian: pngquant): pictures stay in the history, and are half the size with it.
 .PHONY: ui-pictures
-ui-pictures: ui cluster-programs ## Draw the pictures of docs/ui.md anew, by the browser tests on a real API server (root: installs nodejs, npm, chromium)
+ui-pictures: ui cluster-programs ## Draw the pictures of docs/ui.md anew, by the browser tests on a real API server (root: installs nodejs, npm, chromium; needs pngquant)
+	pngquant --version
 	scripts/ui-tools.sh chromium
 	rm -rf out/ui-cluster
 	NVTOPO_BIN=$(CURDIR)/$(BIN) go test -count=1 -timeout 10m -v ./test/ui
 	cp out/ui-cluster/*-light.png out/ui-cluster/*-dark.png docs/pictures/ui/
+	pngquant --force --ext .png --strip 256 docs/pictures/ui/*.png
 
 .PHONY: chart
 chart: ## Write the templates of charts/nvtopo from manifests
