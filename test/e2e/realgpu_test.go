@@ -5,12 +5,10 @@ package e2e
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -55,14 +53,17 @@ func TestRealGPUs(t *testing.T) {
 	l := start(t, gpunode.Config{Agent: true, Library: library, PluginArgs: []string{"--pass-device-specs"}})
 	t.Run("the exporter publishes what nvidia-smi prints", l.publishesTheMachine)
 
+	t.Run("the exporter reads the same as the user that its DaemonSet names", func(t *testing.T) {
+		l.readsAsShipped(t, library)
+	})
 	t.Run("the driver shows a container the chosen GPU", func(t *testing.T) {
-		l.showsTheChosen(t, programPod(t, "smi", library, nvidiaSMI(t), "-L"))
+		l.showsTheChosen(t, programPod(t, "smi", 1, library, nvidiaSMI(t), "-L"))
 	})
 	t.Run("nvtopo verify-node finds the chosen GPU from inside", func(t *testing.T) {
-		l.showsTheChosen(t, programPod(t, "verify", library, testrig.Program(t, "nvtopo"), "verify-node", "-o", "wide"))
+		l.showsTheChosen(t, programPod(t, "verify", 1, library, testrig.Program(t, "nvtopo"), "verify-node", "-o", "wide"))
 	})
 	t.Run("CUDA computes on the chosen GPU", func(t *testing.T) {
-		l.showsTheChosen(t, programPod(t, "cuda", library, cudaProgram(t)))
+		l.showsTheChosen(t, programPod(t, "cuda", 1, library, cudaProgram(t)))
 	})
 
 	if others := l.Graph.Len() - 1; others > 0 {
@@ -114,11 +115,11 @@ func TestRealGPUs(t *testing.T) {
 	l.remove(t, second)
 	t.Run("a program's own fault leaves the GPU in service", func(t *testing.T) {
 		cuda := cudaProgram(t)
-		pod, printed := l.ends(t, programPod(t, "fault", library, cuda, "fault"))
+		pod, printed := l.ends(t, programPod(t, "fault", 1, library, cuda, "fault"))
 		if pod.Status.Phase != v1.PodFailed || !strings.Contains(printed, illegalAddress) {
 			t.Errorf("the pod is %s and printed %q, want an illegal address", pod.Status.Phase, printed)
 		}
-		l.showsTheChosen(t, programPod(t, "after", library, cuda))
+		l.showsTheChosen(t, programPod(t, "after", 1, library, cuda))
 		topology, err := l.Topology(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -148,7 +149,7 @@ func TestRealGPUsWithCDI(t *testing.T) {
 	pod := l.running(t, "one")
 	l.checkReal(t, pod)
 	l.remove(t, pod)
-	l.showsTheChosen(t, programPod(t, "cuda", library, cudaProgram(t)))
+	l.showsTheChosen(t, programPod(t, "cuda", 1, library, cudaProgram(t)))
 }
 
 // publishesTheMachine compares the published object with nvidia-smi: its XML says what each GPU is,
@@ -307,55 +308,4 @@ func (l *lab) remove(t *testing.T, pod *v1.Pod) {
 	if err := l.Client.CoreV1().Pods(pod.Namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("delete pod %s: %v", pod.Name, err)
 	}
-}
-
-// programPod makes a pod of one GPU in which a program of the machine runs: it sees the folders
-// that the program and the driver's libraries need.
-func programPod(t *testing.T, name, library string, command ...string) *v1.Pod {
-	t.Helper()
-	folders := []string{"/usr", "/lib", "/lib64", filepath.Dir(library), filepath.Dir(nvidiaSMI(t)), filepath.Dir(command[0])}
-	pod := gpunode.Pod(name, 1)
-	c := &pod.Spec.Containers[0]
-	c.Command, c.Args = command, nil
-	c.Env = []v1.EnvVar{
-		{Name: "LD_LIBRARY_PATH", Value: filepath.Dir(library)},
-		{Name: "PATH", Value: filepath.Dir(nvidiaSMI(t)) + ":/usr/bin"},
-	}
-	for i, folder := range folders {
-		above := func(f string) bool { return folder == f || strings.HasPrefix(folder, f+"/") }
-		if _, err := os.Stat(folder); err != nil || slices.ContainsFunc(folders[:i], above) {
-			continue
-		}
-		volume := fmt.Sprintf("folder-%d", i)
-		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{
-			Name: volume, VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: folder}},
-		})
-		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: volume, MountPath: folder, ReadOnly: true})
-	}
-	return pod
-}
-
-// nvidiaSMI is the path of NVIDIA's program.
-func nvidiaSMI(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("nvidia-smi")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-//go:embed testdata/cuda.c
-var cudaSource string
-
-// cudaProgram compiles a program that computes on every GPU that CUDA shows, and prints their UUIDs.
-func cudaProgram(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "cuda")
-	gcc := exec.CommandContext(t.Context(), "gcc", "-x", "c", "-O1", "-o", path, "-", "-ldl")
-	gcc.Stdin = strings.NewReader(cudaSource)
-	if out, err := gcc.CombinedOutput(); err != nil {
-		t.Fatalf("compile a program for CUDA: %v\n%s", err, out)
-	}
-	return path
 }

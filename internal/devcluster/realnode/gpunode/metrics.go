@@ -21,7 +21,7 @@ const scrapeTimeout = 5 * time.Second
 
 // AgentMetrics reads the agent's metrics, by name.
 func (l *Lab) AgentMetrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
-	page, err := scrape(ctx, l.agentPort)
+	page, err := Scrape(ctx, l.agentPort)
 	if err != nil {
 		return nil, fmt.Errorf("read the agent's metrics: %w", err)
 	}
@@ -35,15 +35,15 @@ func (l *Lab) AgentMetrics(ctx context.Context) (map[string]*dto.MetricFamily, e
 
 // ExporterMetrics reads the page of the exporter's metrics.
 func (l *Lab) ExporterMetrics(ctx context.Context) (string, error) {
-	page, err := scrape(ctx, l.exporterPort)
+	page, err := Scrape(ctx, l.exporterPort)
 	if err != nil {
 		return "", fmt.Errorf("read the exporter's metrics: %w", err)
 	}
 	return page, nil
 }
 
-// scrape reads the page of metrics that one of our programs serves.
-func scrape(ctx context.Context, port int) (string, error) {
+// Scrape reads the page of metrics that a program serves at a port of this machine.
+func Scrape(ctx context.Context, port int) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, scrapeTimeout)
 	defer cancel()
 	url := "http://127.0.0.1:" + strconv.Itoa(port) + "/metrics"

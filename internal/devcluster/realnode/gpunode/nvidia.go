@@ -77,7 +77,7 @@ func (l *Lab) driverRoot() string { return filepath.Join(l.driverDir, "root") }
 // startExporter starts the exporter as the DaemonSet would, with the rights of its
 // service account, and waits until it has published what the driver says.
 func (l *Lab) startExporter(ctx context.Context) error {
-	kubeconfig := filepath.Join(l.Node.Dir(), "exporter.kubeconfig")
+	kubeconfig := l.ExporterKubeconfig()
 	if err := l.writeKubeconfig(ctx, exporterAccount, kubeconfig); err != nil {
 		return err
 	}
@@ -106,6 +106,9 @@ func (l *Lab) startExporter(ctx context.Context) error {
 	l.Graph, err = l.publishedGraph(ctx)
 	return err
 }
+
+// ExporterKubeconfig is the path of the exporter's kubeconfig.
+func (l *Lab) ExporterKubeconfig() string { return filepath.Join(l.Node.Dir(), "exporter.kubeconfig") }
 
 // waitPublished waits until the exporter has published what the driver says.
 func (l *Lab) waitPublished(ctx context.Context) error {
