@@ -51,8 +51,7 @@ func realDriver(t *testing.T) string {
 func TestRealGPUs(t *testing.T) {
 	library := realDriver(t)
 	l := start(t, gpunode.Config{Agent: true, Library: library, PluginArgs: []string{"--pass-device-specs"}})
-	t.Run("the exporter publishes what nvidia-smi prints", l.publishesTheMachine)
-
+	t.Run("the exporter publishes what nvidia-smi prints", func(t *testing.T) { l.publishesTheMachine(t) })
 	t.Run("the exporter reads the same as the user that its DaemonSet names", func(t *testing.T) {
 		l.readsAsShipped(t, library)
 	})
@@ -155,6 +154,7 @@ func TestRealGPUsWithCDI(t *testing.T) {
 // publishesTheMachine compares the published object with nvidia-smi: its XML says what each GPU is,
 // its matrix where it is and how it is linked.
 func (l *lab) publishesTheMachine(t *testing.T) {
+	t.Helper()
 	installed, err := gpunode.Installed(t.Context())
 	if err != nil {
 		t.Fatal(err)

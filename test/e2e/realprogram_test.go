@@ -52,7 +52,7 @@ func (l *lab) readsAsShipped(t *testing.T, library string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubeconfig := l.readable(t, l.ExporterKubeconfig())
+	kubeconfig := readable(t, l.ExporterKubeconfig())
 	pod := programPod(t, "exporter", l.Graph.Len(), library, filepath.Join(testrig.Bin(), "nvtopo-exporter"),
 		"--source=nvml", "--node-name="+l.Node.Name(), "--kubeconfig="+kubeconfig, "-v=2",
 		"--metrics-address=127.0.0.1:"+strconv.Itoa(port), "--metrics-insecure")
@@ -86,18 +86,18 @@ func (l *lab) readsAsShipped(t *testing.T, library string) {
 }
 
 // readable copies a file to where every user may read it.
-func (*lab) readable(t *testing.T, path string) string {
+func readable(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
-	if err := os.Chmod(folder, 0o755); err != nil { //nolint:gosec // a container's user has to enter it
+	if err := os.Chmod(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	out := filepath.Join(folder, filepath.Base(path))
-	if err := os.WriteFile(out, text, 0o644); err != nil { //nolint:gosec // likewise
+	if err := os.WriteFile(out, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return out
