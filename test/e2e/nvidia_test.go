@@ -168,18 +168,20 @@ func TestNVIDIAPluginWithCDI(t *testing.T) {
 	c.report(t, cdiPods, took)
 }
 
+// whole waits until kubelet offers every GPU and the agent vouches for the node.
+func (l *lab) whole(t *testing.T) {
+	t.Helper()
+	for _, wait := range []func(context.Context) error{l.Node.WaitReady, l.WaitGPUs, l.WaitEnforced} {
+		if err := wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // steers waits until the node is whole, and then has a pod get what the scheduler chose.
 func (l *lab) steers(t *testing.T, name string) {
 	t.Helper()
-	if err := l.Node.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.WaitGPUs(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := l.WaitEnforced(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	l.whole(t)
 	pod := l.admitted(t, name)
 	for _, problem := range differences(pod.Name, l.observe(t, pod)) {
 		t.Error(problem)

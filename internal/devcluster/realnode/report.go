@@ -39,11 +39,32 @@ type Report struct {
 // Report reads what a container of the pod printed when it first ran, or ErrNoReport. kubelet
 // removes it with the pod.
 func (n *Node) Report(pod *v1.Pod, container string) (*Report, error) {
-	r, err := readReport(n.Path(filepath.Join(podLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID), container)))
+	r, err := readReport(n.Path(filepath.Join(podLogs(pod), container)))
 	if err != nil && !errors.Is(err, ErrNoReport) {
 		return nil, fmt.Errorf("output of %s/%s: %w", pod.Name, container, err)
 	}
 	return r, err
+}
+
+// Output is what a container of the pod has printed so far, since it first ran. kubelet removes it
+// with the pod.
+func (n *Node) Output(pod *v1.Pod, container string) (string, error) {
+	log, err := os.ReadFile(n.Path(filepath.Join(podLogs(pod), container, "0.log")))
+	if err != nil {
+		return "", fmt.Errorf("output of %s/%s: %w", pod.Name, container, err)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(log)) {
+		if fields := strings.SplitN(line, " ", 4); len(fields) == 4 {
+			out.WriteString(fields[3])
+		}
+	}
+	return out.String(), nil
+}
+
+// podLogs is the folder of a pod's logs on the node.
+func podLogs(pod *v1.Pod) string {
+	return filepath.Join(podLogsDir, pod.Namespace+"_"+pod.Name+"_"+string(pod.UID))
 }
 
 // readReport reads the first report in the logs of a container, which are named by its restarts.

@@ -4,7 +4,8 @@
 // our scheduler, a real node, an inner device plugin with simulated GPUs and,
 // when asked, the node agent; then it says, pod by pod, what the scheduler
 // chose, what kubelet recorded and what the container sees. When asked, plugin and
-// exporter are the real ones, NVIDIA's and ours, and only the driver is not.
+// exporter are the real ones, NVIDIA's and ours, and only the driver is not; or it is
+// a machine's own driver with its GPUs.
 //
 // The four are read from four places (annotation, kubelet's checkpoint, the
 // PodResources API, the container's own environment), never one from another.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -54,40 +53,6 @@ const (
 	gpusTimeout = time.Minute
 )
 
-// Config says what a Lab consists of.
-type Config struct {
-	// Bin is the folder of all programs, the project's and the node's.
-	Bin string
-	// Node is the name of the node; "gpu-node" when empty.
-	Node string
-	// Kubelet and NRI are those of realnode.Config.
-	Kubelet map[string]any
-	NRI     bool
-	// Agent runs the node agent between kubelet and the device plugin, with
-	// AgentArgs as further flags. Without it the plugin registers with kubelet.
-	Agent     bool
-	AgentArgs []string
-	// AgentProgram is the path of the agent of another release, which then serves
-	// no metrics; empty for the one in Bin.
-	AgentProgram string
-	// NVIDIA runs NVIDIA's own device plugin and our exporter on the fake driver
-	// that shows the machine, in place of the simulated plugin and a graph that is
-	// published as it is. PluginArgs are further flags of NVIDIA's plugin.
-	NVIDIA     bool
-	PluginArgs []string
-	// Chart has Helm install scheduler, exporter and agent, which then are pods. Agent and NVIDIA are
-	// true with it, and the scheduler that Lab.Scheduler is is kube-scheduler's stand-in.
-	Chart *Chart
-	// Scheduler changes the shipped KubeSchedulerConfiguration, if set.
-	Scheduler func(fields map[string]any)
-	// Dir keeps the node's logs and is left in place; a temporary folder when empty.
-	Dir string
-	// Log receives what all programs outside the node print; nil discards it.
-	Log io.Writer
-	// Progress is told in words what is being done, if set.
-	Progress func(what string)
-}
-
 // Lab is a running cluster with one real node. Its methods may be used concurrently.
 type Lab struct {
 	Cluster   *devcluster.Cluster
@@ -98,13 +63,15 @@ type Lab struct {
 	Scheduler *devcluster.Scheduler
 	Plugin    *realnode.Process  // the inner device plugin
 	Agent     *realnode.Process  // nil without Config.Agent, and with Config.Chart
-	Driver    *fakedriver.Driver // nil without Config.NVIDIA
+	Driver    *fakedriver.Driver // nil without Config.NVIDIA, and with Config.Library
 	Exporter  *realnode.Process  // nil without Config.NVIDIA, and with Config.Chart
 
 	cfg          Config
 	podResources *kubelet.PodResources
-	metricsPort  int
-	driverDir    string // of the machine as its driver shows it; empty without Config.NVIDIA
+	agentPort    int    // of the agent's metrics
+	exporterPort int    // of the exporter's
+	driverDir    string // of the machine as its fake driver shows it; empty without one
+	installed    []InstalledGPU
 
 	stopExporter context.CancelFunc
 	exporter     sync.WaitGroup
@@ -120,8 +87,12 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 		cfg.Progress = func(string) {}
 	}
 	if cfg.Chart != nil {
+		if cfg.Library != "" {
+			return nil, errors.New("the chart's pods know no driver but the fake one")
+		}
 		cfg.Agent, cfg.NVIDIA = true, true
 	}
+	cfg.NVIDIA = cfg.NVIDIA || cfg.Library != ""
 	if cfg.Bin, err = filepath.Abs(cfg.Bin); err != nil {
 		return nil, fmt.Errorf("the folder of programs: %w", err)
 	}
@@ -129,12 +100,9 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 		return nil, err
 	}
 	if cfg.NVIDIA {
-		if err := checkNVIDIA(cfg.Bin); err != nil {
+		if err := cfg.checkNVIDIA(); err != nil {
 			return nil, err
 		}
-	}
-	if runtime.NumCPU() < 2 {
-		return nil, errors.New("two simulated NUMA nodes need two CPUs")
 	}
 	l := &Lab{cfg: cfg, stopExporter: func() {}}
 	defer func() { //nolint:contextcheck // what was started has to end although ctx may be over
@@ -142,7 +110,7 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 			err = errors.Join(err, l.Stop())
 		}
 	}()
-	if l.Graph, err = Graph(cfg.Node); err != nil {
+	if err := l.findGPUs(ctx); err != nil {
 		return nil, err
 	}
 	for _, s := range l.steps() {
@@ -155,6 +123,19 @@ func Start(ctx context.Context, cfg Config) (_ *Lab, err error) {
 		}
 	}
 	return l, nil
+}
+
+// findGPUs says which GPUs the node has: the simulated machine's, or the driver's.
+func (l *Lab) findGPUs(ctx context.Context) (err error) {
+	if l.cfg.Library != "" {
+		l.installed, err = Installed(ctx)
+		return err
+	}
+	if runtime.NumCPU() < 2 {
+		return errors.New("two simulated NUMA nodes need two CPUs")
+	}
+	l.Graph, err = Graph(l.cfg.Node)
+	return err
 }
 
 // step is a part of the start.
@@ -174,6 +155,9 @@ func (l *Lab) steps() []step {
 	register := []step{plugin, agent}
 	if l.cfg.NVIDIA {
 		publish = step{what: "starting the exporter on the driver of a simulated " + Machine, do: l.startExporter}
+		if l.cfg.Library != "" {
+			publish.what = "starting the exporter on the machine's driver"
+		}
 		plugin = step{what: "starting NVIDIA's device plugin", do: l.startNVIDIAPlugin}
 		register = []step{agent, plugin} // it ends if the agent's folder is not there
 	}
@@ -216,7 +200,7 @@ func (l *Lab) startNode(ctx context.Context) (err error) {
 	cfg := realnode.Config{
 		Name: l.cfg.Node, Bin: l.cfg.Bin, Dir: l.cfg.Dir, Kubelet: l.cfg.Kubelet, NRI: l.cfg.NRI, Log: l.cfg.Log,
 	}
-	if l.cfg.NVIDIA {
+	if l.cfg.NVIDIA && l.cfg.Library == "" {
 		if cfg.Binds, err = l.writeDriver(); err != nil {
 			return err
 		}

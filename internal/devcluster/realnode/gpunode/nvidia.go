@@ -13,8 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/nvtopo/nvtopo/internal/devcluster"
 	"github.com/nvtopo/nvtopo/internal/devcluster/realnode"
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/nvtopo"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/machine"
 	"github.com/nvtopo/nvtopo/pkg/nvtopo/nvml/fakedriver"
 )
@@ -34,8 +36,12 @@ func driverLibrary(bin string) string {
 }
 
 // checkNVIDIA reports what is missing beside realnode.Check.
-func checkNVIDIA(bin string) error {
-	for _, file := range []string{filepath.Join(bin, pluginBinary), filepath.Join(bin, exporterBinary), driverLibrary(bin)} {
+func (c *Config) checkNVIDIA() error {
+	library := c.Library
+	if library == "" {
+		library = driverLibrary(c.Bin)
+	}
+	for _, file := range []string{filepath.Join(c.Bin, pluginBinary), filepath.Join(c.Bin, exporterBinary), library} {
 		if _, err := os.Stat(file); err != nil {
 			return fmt.Errorf("NVIDIA's plugin needs what is not there (make node-programs): %w", err)
 		}
@@ -71,23 +77,43 @@ func (l *Lab) driverRoot() string { return filepath.Join(l.driverDir, "root") }
 // startExporter starts the exporter as the DaemonSet would, with the rights of its
 // service account, and waits until it has published what the driver says.
 func (l *Lab) startExporter(ctx context.Context) error {
-	kubeconfig := filepath.Join(l.Node.Dir(), "exporter.kubeconfig")
+	kubeconfig := l.ExporterKubeconfig()
 	if err := l.writeKubeconfig(ctx, exporterAccount, kubeconfig); err != nil {
 		return err
 	}
 	var err error
-	l.Exporter, err = l.Node.Run(realnode.Program{
-		Name: "exporter", Path: filepath.Join(l.cfg.Bin, exporterBinary), Env: l.Driver.Env(),
-		Args: []string{
-			"--source=nvml", "--nvml-library=" + driverLibrary(l.cfg.Bin), "--sysfs-root=" + l.Driver.Sysfs(), "--node-name=" + l.cfg.Node,
-			"--namespace=" + Namespace, "--kubeconfig=" + kubeconfig, "--metrics-address=", "--interval=2s", "-v=2",
-		},
-	})
-	if err != nil {
+	if l.exporterPort, err = devcluster.FreePort(); err != nil {
 		return err
 	}
+	p := realnode.Program{Name: "exporter", Path: filepath.Join(l.cfg.Bin, exporterBinary)}
+	p.Args = append(metricsAt(l.exporterPort), "--source=nvml", "--node-name="+l.cfg.Node, "--namespace="+Namespace,
+		"--kubeconfig="+kubeconfig, "--interval=2s", "-v=2")
+	if l.cfg.Library != "" {
+		p.Args = append(p.Args, "--nvml-library="+l.cfg.Library)
+	} else {
+		p.Env = l.Driver.Env()
+		p.Args = append(p.Args, "--nvml-library="+driverLibrary(l.cfg.Bin), "--sysfs-root="+l.Driver.Sysfs())
+	}
+	if l.Exporter, err = l.Node.Run(p); err != nil {
+		return err
+	}
+	if err := l.waitPublished(ctx); err != nil {
+		return err
+	}
+	if l.cfg.Library == "" {
+		return nil
+	}
+	l.Graph, err = l.publishedGraph(ctx)
+	return err
+}
+
+// ExporterKubeconfig is the path of the exporter's kubeconfig.
+func (l *Lab) ExporterKubeconfig() string { return filepath.Join(l.Node.Dir(), "exporter.kubeconfig") }
+
+// waitPublished waits until the exporter has published what the driver says.
+func (l *Lab) waitPublished(ctx context.Context) error {
 	var last error
-	err = wait.PollUntilContextTimeout(ctx, pollInterval, gpusTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, gpusTimeout, true, func(ctx context.Context) (bool, error) {
 		if how := l.Exporter.Ended(); how != "" {
 			return false, fmt.Errorf("it ended: %s", how)
 		}
@@ -104,13 +130,32 @@ func (l *Lab) startExporter(ctx context.Context) error {
 	return nil
 }
 
+// publishedGraph is the graph of the node's GPUs as the exporter has published it.
+func (l *Lab) publishedGraph(ctx context.Context) (*nvtopo.Graph, error) {
+	t, err := l.Topology(ctx)
+	if err != nil {
+		return nil, err
+	}
+	graphs, err := t.Graphs()
+	if err != nil {
+		return nil, fmt.Errorf("what the exporter published: %w", err)
+	}
+	if graphs[Resource] == nil {
+		return nil, errors.New("the exporter has published no GPUs of the resource " + Resource)
+	}
+	return graphs[Resource], nil
+}
+
 // startNVIDIAPlugin starts NVIDIA's plugin as its DaemonSet would. It finds the
 // driver's library in the driver's installation, and where it only tries whether
 // there is one by the linker's search path.
 func (l *Lab) startNVIDIAPlugin(ctx context.Context) (err error) {
-	root := l.driverRoot()
-	env := append(l.Driver.Env(), "LD_LIBRARY_PATH="+filepath.Join(root, "usr/lib64"),
-		"NVIDIA_DRIVER_ROOT="+root, "NVIDIA_DEV_ROOT="+root, "DRIVER_ROOT_CTR_PATH="+root)
+	root, libraries, env := "/", filepath.Dir(l.cfg.Library), []string(nil)
+	if l.cfg.Library == "" {
+		root = l.driverRoot()
+		libraries, env = filepath.Join(root, "usr/lib64"), l.Driver.Env()
+	}
+	env = append(env, "LD_LIBRARY_PATH="+libraries, "NVIDIA_DRIVER_ROOT="+root, "NVIDIA_DEV_ROOT="+root, "DRIVER_ROOT_CTR_PATH="+root)
 	if l.cfg.Agent {
 		if l.Agent != nil { // and no pod, which is ready when its socket is there
 			if err := l.Node.WaitSocket(ctx, RegistrySocket, l.Agent, registryTimeout); err != nil {

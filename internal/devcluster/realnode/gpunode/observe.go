@@ -84,19 +84,34 @@ func (l *Lab) Observe(ctx context.Context, pod *v1.Pod) ([]Observation, error) {
 
 // seen are the GPUs that a container sees. NVIDIA's CDI specifications set the
 // variable to "void", so that nobody adds devices to theirs; these have the
-// driver's minor numbers, which are the GPUs' indices on the fake driver.
+// driver's minor numbers.
 func (l *Lab) seen(r *realnode.Report) ([]string, error) {
 	list := r.Env["NVIDIA_VISIBLE_DEVICES"]
 	if list != "void" {
 		return split(list), nil
 	}
+	return l.Owners(r.GPUs)
+}
+
+// Owners are the GPUs, sorted, of which these are the device nodes. On the fake driver the minor
+// number is the GPU's index.
+func (l *Lab) Owners(nodes []string) ([]string, error) {
+	byMinor := map[int]string{}
+	for i := range l.Graph.GPUs {
+		if l.installed == nil {
+			byMinor[i] = l.Graph.GPUs[i].UUID
+		}
+	}
+	for _, g := range l.installed {
+		byMinor[g.Minor] = g.UUID
+	}
 	var out []string
-	for _, node := range r.GPUs {
-		i, err := strconv.Atoi(strings.TrimPrefix(node, "/dev/nvidia"))
-		if err != nil || i >= l.Graph.Len() {
+	for _, node := range nodes {
+		minor, err := strconv.Atoi(strings.TrimPrefix(node, "/dev/nvidia"))
+		if err != nil || byMinor[minor] == "" {
 			return nil, fmt.Errorf("device node %s is of no GPU", node)
 		}
-		out = append(out, l.Graph.GPUs[i].UUID)
+		out = append(out, byMinor[minor])
 	}
 	return sorted(out), nil
 }

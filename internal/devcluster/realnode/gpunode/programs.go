@@ -49,12 +49,17 @@ func (l *Lab) startAgent(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l.metricsPort = port
-		args = append(args, "--metrics-address=127.0.0.1:"+strconv.Itoa(port), "--metrics-insecure")
+		l.agentPort = port
+		args = append(args, metricsAt(port)...)
 	}
 	var err error
 	l.Agent, err = l.Node.Run(realnode.Program{Name: "node-agent", Path: path, Args: append(args, l.cfg.AgentArgs...)})
 	return err
+}
+
+// metricsAt are the flags by which our programs serve their metrics to whoever is on the machine.
+func metricsAt(port int) []string {
+	return []string{"--metrics-address=127.0.0.1:" + strconv.Itoa(port), "--metrics-insecure"}
 }
 
 // ReplaceAgent starts another build of the agent, which must have ended, as
