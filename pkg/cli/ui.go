@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/explain"
 	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 	"github.com/nvtopo/nvtopo/pkg/release"
@@ -137,7 +138,7 @@ func (v *viewing) run(cmd *cobra.Command) error {
 	scheme := "http"
 	if v.byToken {
 		scheme = "https"
-		if secure, err = webui.TLS(v.certFile, v.keyFile, ln.Addr()); err != nil {
+		if secure, err = daemon.TLSConfig(ctx, v.certFile, v.keyFile, ln.Addr()); err != nil {
 			_ = ln.Close() // nothing was served
 			return inputf("%w", err)
 		}
