@@ -145,7 +145,7 @@ func (v *viewing) run(cmd *cobra.Command) error {
 	}
 	running.Go(func() { sayProblems(ctx, cmd.ErrOrStderr(), served.watch) })
 	fmt.Fprintf(cmd.OutOrStdout(), "The web view is at %s://%s/ until you interrupt it.\n", scheme, ln.Addr())
-	if err := webui.Serve(ctx, ln, secure, served.server.Handler()); err != nil {
+	if err := served.server.Serve(ctx, ln, secure); err != nil {
 		return inputf("%w", err)
 	}
 	return nil

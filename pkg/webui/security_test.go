@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -111,6 +112,13 @@ type judge struct {
 	rights  atomic.Int32
 	expired atomic.Bool
 	down    atomic.Bool
+	holding sync.RWMutex // held while tokens wait for their review
+}
+
+// holdTokens has reviews of tokens wait until they are released.
+func (j *judge) holdTokens() (release func()) {
+	j.holding.Lock()
+	return j.holding.Unlock
 }
 
 func newJudge() *judge {
@@ -118,6 +126,8 @@ func newJudge() *judge {
 	j.may = func(user string, _ *authorizationv1.ResourceAttributes) bool { return user == "alice" }
 	j.kube.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		j.tokens.Add(1)
+		j.holding.RLock()
+		defer j.holding.RUnlock()
 		review := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
 		if j.down.Load() {
 			return true, nil, fmt.Errorf("post %s: connection refused", review.Spec.Token)
@@ -300,9 +310,10 @@ func TestATokenThatExpiresEndsTheStream(t *testing.T) {
 		"the right is taken back":    {func(j *judge) { j.owners["good"] = "bob" }, 1, "bob may not list nodes"},
 		"nobody can say for minutes": {func(j *judge) { j.down.Store(true) }, maxUnsaid, "the API server does not say whether the token is valid"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		eachProtocol(t, name, func(t *testing.T, over func(*testing.T, *bench) *connections) {
 			j := newJudge()
 			b := newBench(t, sample(t), j.byToken)
+			over(t, b)
 			_, events := b.follow(t, bearer("good"))
 			if e := next(t, events); e.name != "hello" {
 				t.Fatalf("first %+v, want hello", e)
@@ -344,9 +355,15 @@ func waitForTickers(t *testing.T, c *clocktesting.FakeClock) {
 
 // TestLimitOfRequests: one who asks too often waits, others do not.
 func TestLimitOfRequests(t *testing.T) {
+	eachProtocol(t, "a caller", limitOfRequests)
+}
+
+func limitOfRequests(t *testing.T, over func(*testing.T, *bench) *connections) {
+	t.Helper()
 	j := newJudge()
 	j.may = func(string, *authorizationv1.ResourceAttributes) bool { return true }
 	b := newBench(t, sample(t), j.byToken)
+	over(t, b)
 	refused := 0
 	for range requestBurst + 20 {
 		if answer, text := b.ask(t, asked{path: "/api/v1/whoami", header: bearer("mallory")}); answer.StatusCode == http.StatusTooManyRequests {

@@ -11,10 +11,21 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/daemon"
 )
 
-// Serve serves a handler until ctx ends, over TLS if there is a configuration, and closes the
-// listener. Streams end with ctx.
-func Serve(ctx context.Context, ln net.Listener, config *tls.Config, h http.Handler) error {
-	srv := daemon.NewServer(ctx, config, h)
+// maxPerConnection bounds the requests in work on one connection of HTTP/2: as many streams as a
+// caller may have, and as many documents.
+const maxPerConnection = 2 * maxStreamsPerCaller
+
+// Serve serves until ctx ends, over TLS if there is a configuration, and closes the listener.
+// Streams end with ctx.
+func (s *Server) Serve(ctx context.Context, ln net.Listener, config *tls.Config) error {
+	srv := daemon.NewServer(ctx, config, s.Handler())
 	srv.BaseContext = func(net.Listener) context.Context { return ctx }
+	// HTTP/2 where there is TLS: a browser has six connections of HTTP/1.1 to a server, and each
+	// page keeps one for its stream. Nil leaves it to net/http, so that GODEBUG=http2server=0
+	// counts.
+	srv.Protocols = nil
+	// A stream of HTTP/2 has a deadline for what its window does not let out, but not for what the
+	// socket does not take.
+	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxPerConnection, WriteByteTimeout: s.writeTimeout}
 	return daemon.Serve(ctx, srv, ln)
 }

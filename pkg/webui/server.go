@@ -47,6 +47,8 @@ type Server struct {
 	viewers *viewers
 	heavy   chan struct{} // one entry for each answer in work that costs much
 	looking atomic.Int64  // streams
+
+	writeTimeout time.Duration
 }
 
 const (
@@ -68,6 +70,8 @@ func New(c Config) (*Server, error) {
 		limits:  &limits{callers: cache.NewLRUExpireCacheWithClock(maxCallers, c.Clock), now: c.Clock.Now},
 		viewers: &viewers{of: map[string]int{}},
 		heavy:   make(chan struct{}, maxHeavy),
+
+		writeTimeout: writeTimeout,
 	}, nil
 }
 
@@ -90,7 +94,7 @@ func (s *Server) Run(ctx context.Context) {
 
 // deadline is until when an answer, or one event, must be written. Connections have no other
 // clock than the machine's.
-func (s *Server) deadline() time.Time { return clock.RealClock{}.Now().Add(writeTimeout) }
+func (s *Server) deadline() time.Time { return clock.RealClock{}.Now().Add(s.writeTimeout) }
 
 // live and ready answer kubelet's probes, which have no token.
 func live(w http.ResponseWriter, _ *http.Request) {

@@ -278,7 +278,7 @@ func TestStreamsEndWithTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, ln, nil, b.server.Handler()) }()
+	go func() { served <- b.server.Serve(ctx, ln, nil) }()
 	b.http.URL = "http://" + ln.Addr().String()
 	_, events := b.follow(t, nil)
 	if e := next(t, events); e.name != "hello" {
