@@ -14,6 +14,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
 	"github.com/nvtopo/nvtopo/pkg/daemon"
@@ -30,8 +31,11 @@ func eachProtocol(t *testing.T, name string, test func(*testing.T, func(*testing
 	}
 }
 
-// connections are those of a bench's client.
-type connections struct{ opened atomic.Int32 }
+// connections are those of a bench's client to a server that end ends.
+type connections struct {
+	opened atomic.Int32
+	end    context.CancelFunc
+}
 
 func (c *connections) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c.opened.Add(1)
@@ -42,8 +46,7 @@ func (c *connections) dial(ctx context.Context, network, addr string) (net.Conn,
 // overHTTP1 has the bench's client speak HTTP/1.1 to a server as the command has it.
 func overHTTP1(t *testing.T, b *bench) *connections {
 	t.Helper()
-	b.serve(t, false, nil)
-	c := &connections{}
+	c := &connections{end: b.serve(t, false, nil)}
 	b.http.Client().Transport = &http.Transport{DialContext: c.dial}
 	return c
 }
@@ -51,8 +54,7 @@ func overHTTP1(t *testing.T, b *bench) *connections {
 // overHTTP2 has it speak HTTP/2 over TLS.
 func overHTTP2(t *testing.T, b *bench) *connections {
 	t.Helper()
-	b.serve(t, true, nil)
-	c := &connections{}
+	c := &connections{end: b.serve(t, true, nil)}
 	b.http.Client().Transport = &http.Transport{DialContext: c.dial, TLSClientConfig: unverified(), ForceAttemptHTTP2: true}
 	if got := b.protocol(t); got != "HTTP/2.0" {
 		t.Fatalf("a client that would speak HTTP/2 speaks %s", got)
@@ -64,7 +66,7 @@ func unverified() *tls.Config { return &tls.Config{InsecureSkipVerify: true} }
 
 // serve serves as the command does, until the test ends, and has the bench's client ask there. A
 // listener may be changed before.
-func (b *bench) serve(t *testing.T, secure bool, change func(net.Listener) net.Listener) {
+func (b *bench) serve(t *testing.T, secure bool, change func(net.Listener) net.Listener) (end context.CancelFunc) {
 	t.Helper()
 	ctx, end := context.WithCancel(t.Context())
 	var lc net.ListenConfig
@@ -91,6 +93,7 @@ func (b *bench) serve(t *testing.T, secure bool, change func(net.Listener) net.L
 			t.Errorf("the server ended with %v", err)
 		}
 	})
+	return end
 }
 
 // protocol is the one of an answer.
@@ -153,7 +156,8 @@ func TestHTTP2CanBeLeftOut(t *testing.T) {
 func TestASlowReviewEndsNoStream(t *testing.T) {
 	eachProtocol(t, "a stream", func(t *testing.T, over func(*testing.T, *bench) *connections) {
 		j := newJudge()
-		b := newBench(t, sample(t), j.byToken)
+		c := sample(t)
+		b := newBench(t, c, j.byToken)
 		b.server.writeTimeout = 200 * time.Millisecond
 		over(t, b)
 		_, events := b.follow(t, bearer("good"))
@@ -167,12 +171,23 @@ func TestASlowReviewEndsNoStream(t *testing.T) {
 		testrig.Eventually(t, time.Minute, "the token is reviewed", func(context.Context) (bool, string) { return j.tokens.Load() > before, "" })
 		time.Sleep(5 * b.server.writeTimeout) // the deadline is of the machine's clock
 		release()
-		b.clock.Step(heartbeat)
-		for e := next(t, events); e.name != ""; e = next(t, events) { // a heartbeat
-			if e.name == "bye" {
-				t.Fatalf("bye %s", e.data)
-			}
+		n := c.Nodes[0].DeepCopy()
+		n.ResourceVersion, n.Spec.Unschedulable = "1001", true
+		if _, err := b.kube.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
 		}
+		testrig.Eventually(t, time.Minute, "the viewer is told of a change", func(context.Context) (bool, string) {
+			b.clock.Step(gap)
+			select {
+			case e, more := <-events:
+				if !more || e.name == "bye" {
+					t.Fatalf("the stream ended: %+v", e)
+				}
+				return e.name == "nodes", e.name
+			default:
+				return false, "nothing is sent"
+			}
+		})
 	})
 }
 

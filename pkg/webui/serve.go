@@ -27,5 +27,30 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener, config *tls.Config)
 	// A stream of HTTP/2 has a deadline for what its window does not let out, but not for what the
 	// socket does not take.
 	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxPerConnection, WriteByteTimeout: s.writeTimeout}
+	if config != nil {
+		ln = strictListener{ln}
+	}
 	return daemon.Serve(ctx, srv, ln)
+}
+
+// strictListener closes connections to which something could not be written in time. The server of
+// HTTP/2 forgets that of what it flushes, and would keep a viewer to whom little is sent.
+type strictListener struct{ net.Listener }
+
+func (l strictListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return strictConn{conn}, nil
+}
+
+type strictConn struct{ net.Conn }
+
+func (c strictConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if err != nil {
+		_ = c.Close() // what counts is why it was not written
+	}
+	return n, err
 }

@@ -120,7 +120,7 @@ func (v *viewer) follow(ctx context.Context, st *state) error {
 			}
 			// While it is written, which a slow viewer makes long, nothing else of the state is kept.
 			next, st = st.next, nil
-			if err := v.write(data); err != nil {
+			if err := v.send(data); err != nil {
 				return err
 			}
 		}
@@ -130,7 +130,7 @@ func (v *viewer) follow(ctx context.Context, st *state) error {
 		case <-next:
 			st = v.server.states.current()
 		case <-beat.C():
-			if err := v.write([]byte(": still here\n\n")); err != nil {
+			if err := v.send([]byte(": still here\n\n")); err != nil {
 				return err
 			}
 		case <-review.C():
@@ -155,7 +155,7 @@ func (v *viewer) greet(st *state) error {
 	if err != nil {
 		return err
 	}
-	return v.write(data)
+	return v.send(data)
 }
 
 // anew says hello.
@@ -196,10 +196,20 @@ func (v *viewer) review(ctx context.Context) error {
 	return err
 }
 
-func (v *viewer) write(data []byte) error {
+// send writes an event. Its deadline does not count for what comes after: over HTTP/2 it would end
+// the stream though nothing is being written, such as while a review takes long.
+func (v *viewer) send(data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
+	err := v.write(data)
+	if err == nil {
+		_ = v.rc.SetWriteDeadline(time.Time{}) // a connection of a test has none
+	}
+	return err
+}
+
+func (v *viewer) write(data []byte) error {
 	_ = v.rc.SetWriteDeadline(v.server.deadline()) // a connection of a test has none
 	if _, err := v.w.Write(data); err != nil {
 		return err
