@@ -85,14 +85,14 @@ func (s *Server) document(d document) http.Handler {
 
 // admit is who asks, if they may.
 func (s *Server) admit(r *http.Request, rights []Right) (*Caller, error) {
-	c, err := s.config.Access.Who(r)
+	c, err := s.config.Access.Authenticate(r)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.limits.allow(c.Name); err != nil {
 		return nil, err
 	}
-	return c, s.config.Access.May(r.Context(), c, rights)
+	return c, s.config.Access.Authorize(r.Context(), c, rights)
 }
 
 // state is what is shown now.

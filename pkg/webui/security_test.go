@@ -240,9 +240,9 @@ func TestReviewsAreKeptAndBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer "+token)
-		caller, err := access.Who(r)
+		caller, err := access.Authenticate(r)
 		if err == nil {
-			err = access.May(t.Context(), caller, seesCluster())
+			err = access.Authorize(t.Context(), caller, seesCluster())
 		}
 		return err
 	}

@@ -19,7 +19,8 @@ const (
 	// heartbeat is how often something is sent though nothing changed: proxies close connections
 	// on which nothing happens.
 	heartbeat = 15 * time.Second
-	// reviewEvery is how often a viewer's token and rights are reviewed again.
+	// reviewEvery is how often a viewer's token and rights are asked for again. The answer may be one
+	// that is kept for answerTTL.
 	reviewEvery = 30 * time.Second
 	// maxUnsaid is after how many reviews in turn that nobody answered a stream ends: an API server
 	// that restarts ends none.
@@ -189,9 +190,9 @@ func passing(err error) bool {
 
 // review asks again whether the viewer may see what it is sent.
 func (v *viewer) review(ctx context.Context) error {
-	c, err := v.server.config.Access.Who(v.r.WithContext(ctx))
+	c, err := v.server.config.Access.Authenticate(v.r.WithContext(ctx))
 	if err == nil {
-		err = v.server.config.Access.May(ctx, c, seesPods())
+		err = v.server.config.Access.Authorize(ctx, c, seesPods())
 	}
 	return err
 }
