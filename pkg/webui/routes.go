@@ -20,7 +20,7 @@ import (
 type document struct {
 	// rights are what the caller must have to see it.
 	rights []Right
-	// heavy: making it costs much, so that few are made at the same time.
+	// heavy: making it costs much, so that few are made at the same time. See type heavy.
 	heavy bool
 	make  func(st *state, r *http.Request, c *Caller) (any, error)
 }
@@ -55,15 +55,12 @@ func (s *Server) document(d document) http.Handler {
 			ctx, cancel := context.WithTimeout(r.Context(), heavyTime)
 			defer cancel()
 			r = r.WithContext(ctx)
-			select {
-			case s.heavy <- struct{}{}:
-				defer func() { <-s.heavy }()
-			case <-s.config.Clock.After(heavyWait):
-				refuse(w, r, &Refusal{http.StatusServiceUnavailable, "others ask for what costs much", "try again in a moment"})
-				return
-			case <-ctx.Done():
+			leave, err := s.heavy.enter(ctx, c.Name)
+			if err != nil {
+				refuse(w, r, err)
 				return
 			}
+			defer leave()
 		}
 		st, err := s.state()
 		if err != nil {

@@ -45,19 +45,11 @@ type Server struct {
 	states  *states
 	limits  *limits
 	viewers *viewers
-	heavy   chan struct{} // one entry for each answer in work that costs much
-	looking atomic.Int64  // streams
+	heavy   *heavy
+	looking atomic.Int64 // streams
 
 	writeTimeout time.Duration
 }
-
-const (
-	// maxHeavy bounds the answers in work that cost much, such as explanations.
-	maxHeavy = 2
-	// heavyWait bounds how long one waits for its turn, and heavyTime how long it may take.
-	heavyWait = 5 * time.Second
-	heavyTime = 20 * time.Second
-)
 
 // New makes a server.
 func New(c Config) (*Server, error) {
@@ -69,7 +61,7 @@ func New(c Config) (*Server, error) {
 		states:  &states{watch: c.Watch, opt: clusterview.Options{Resource: c.Resource}, now: c.Clock.Now, memo: clusterview.NewMemo()},
 		limits:  &limits{callers: cache.NewLRUExpireCacheWithClock(maxCallers, c.Clock), now: c.Clock.Now},
 		viewers: &viewers{of: map[string]int{}},
-		heavy:   make(chan struct{}, maxHeavy),
+		heavy:   newHeavy(c.Clock),
 
 		writeTimeout: writeTimeout,
 	}, nil
