@@ -430,7 +430,7 @@ $(BIN)/cyclonedx-gomod: tools/sbom/go.mod tools/sbom/go.sum
 # The programs of a release (docs/releases.md).
 RELEASED ?= nvtopo-scheduler nvtopo-exporter nvtopo-node-agent nvtopo-pool-controller nvtopo
 .PHONY: release-check
-release-check: $(BIN)/cyclonedx-gomod ## Check that HEAD can be released: changelog, reproducible programs, SBOMs; they are left in out/release (RELEASED=nvtopo: that program only)
+release-check: $(BIN)/cyclonedx-gomod ## Check that HEAD can be released: changelog, reproducible programs, SBOMs; they are left in out/release (RELEASED=nvtopo: that program only; SKIP_UI=1: without the web view's pages)
 	VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' SBOM=$< scripts/release-check.sh out/release $(RELEASED)
 
 # The pages as a web site in out/site. A link to a page or a heading that is not there fails.
