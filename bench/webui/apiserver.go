@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -126,7 +127,7 @@ func (s *apiServer) watchPods(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", protobuf+";stream=watch")
 	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), protobuf)
-	frames := info.StreamSerializer.Framer.NewFrameWriter(w)
+	frames := info.StreamSerializer.NewFrameWriter(w)
 	flush := http.NewResponseController(w)
 	events := scheme.Codecs.EncoderForVersion(info.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"})
 	for {
@@ -157,8 +158,8 @@ func (s *apiServer) watchPods(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve serves until the process ends.
-func (s *apiServer) serve() (url string, err error) {
-	ln, err := listen()
+func (s *apiServer) serve(ctx context.Context) (url string, err error) {
+	ln, err := listen(ctx)
 	if err != nil {
 		return "", fmt.Errorf("serve the cluster: %w", err)
 	}

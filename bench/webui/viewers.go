@@ -77,7 +77,7 @@ func followOne(ctx context.Context, address string, ready chan<- struct{}, event
 	if err != nil {
 		return fmt.Errorf("follow: %w", err)
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }() // it was read
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("follow: %s", answer.Status)
 	}

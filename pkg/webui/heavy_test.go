@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,7 +75,7 @@ func TestOneCallerCannotTakeAllTurns(t *testing.T) {
 	}
 	testrig.Eventually(t, time.Minute, "nothing is kept of them", func(context.Context) (bool, string) {
 		n := b.server.heavy.asked("alice") + b.server.heavy.asked("bob") + len(b.server.heavy.turns)
-		return n == 0, fmt.Sprint(n)
+		return n == 0, strconv.Itoa(n)
 	})
 }
 

@@ -5,7 +5,6 @@ package webui
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -155,6 +154,7 @@ func TestHTTP2CanBeLeftOut(t *testing.T) {
 // nothing is written, too.
 func TestASlowReviewEndsNoStream(t *testing.T) {
 	eachProtocol(t, "a stream", func(t *testing.T, over func(*testing.T, *bench) *connections) {
+		t.Helper()
 		j := newJudge()
 		c := sample(t)
 		b := newBench(t, c, j.byToken)
@@ -210,6 +210,6 @@ func TestRefusalsLeaveTheConnectionOpen(t *testing.T) {
 	}
 	b.get(t, "/api/v1/cluster", new(any))
 	if n := opened.opened.Load(); n != 1 {
-		t.Error(fmt.Sprint(n, " connections were opened, want 1"))
+		t.Errorf("%d connections were opened, want 1", n)
 	}
 }

@@ -230,6 +230,7 @@ func TestAHeartbeatComesInTime(t *testing.T) {
 // TestStreamsEndWithTheServer, and say so.
 func TestStreamsEndWithTheServer(t *testing.T) {
 	eachProtocol(t, "a stream", func(t *testing.T, over func(*testing.T, *bench) *connections) {
+		t.Helper()
 		b := newBench(t, sample(t), nil)
 		served := over(t, b)
 		_, events := b.follow(t, nil)
