@@ -365,7 +365,7 @@ race: ## Tests of concurrent code under the race detector
 		./pkg/pools/... ./pkg/whatif/...
 
 .PHONY: bench
-bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
+bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools bench-webui ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
 
 .PHONY: bench-pick
 bench-pick: ## Time per pick and regret, beside other pickers
@@ -387,6 +387,11 @@ bench-scheduler: cluster-programs ## Throughput on a real control plane, beside 
 bench-pools: cluster-programs $(BIN)/kueue ## Jobs that Kueue admits and our scheduler places, beside the stock scheduler
 	$(call program,nvtopo-pool-controller,pool-controller)
 	go -C bench run ./pools $(BENCHFLAGS)
+
+.PHONY: bench-webui
+bench-webui: ## What the web view costs, as a process of its own, with viewers in another
+	$(call program,nvtopo,nvtopo)
+	go -C bench run ./webui $(BENCHFLAGS)
 
 .PHONY: bench-cycle
 bench-cycle: ## The scheduling cycle alone, beside the stock plugins
@@ -444,7 +449,7 @@ $(BIN)/cyclonedx-gomod: tools/sbom/go.mod tools/sbom/go.sum
 # The programs of a release (docs/releases.md).
 RELEASED ?= nvtopo-scheduler nvtopo-exporter nvtopo-node-agent nvtopo-pool-controller nvtopo
 .PHONY: release-check
-release-check: $(BIN)/cyclonedx-gomod ## Check that HEAD can be released: changelog, reproducible programs, SBOMs; they are left in out/release (RELEASED=nvtopo: that program only)
+release-check: $(BIN)/cyclonedx-gomod ## Check that HEAD can be released: changelog, reproducible programs, SBOMs; they are left in out/release (RELEASED=nvtopo: that program only; SKIP_UI=1: without the web view's pages)
 	VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' SBOM=$< scripts/release-check.sh out/release $(RELEASED)
 
 # The pages as a web site in out/site. A link to a page or a heading that is not there fails.

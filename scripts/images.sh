@@ -8,10 +8,16 @@
 #
 # Usage: images.sh OUT
 # VERSION and LDFLAGS are what `make build` stamps; ARCHS, REGISTRY and TAG are those of the images.
+# Without the pages of the web view it makes none, unless SKIP_UI=1 says so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$1
 : "${VERSION:?}" "${LDFLAGS:?}" "${ARCHS:?}" "${TAG:?}"
+
+if [ ! -e ui/dist/index.html ] && [ "${SKIP_UI:-}" != 1 ]; then
+	echo "images: nvtopo would have no pages of the web view: make ui builds them, SKIP_UI=1 leaves them out" >&2
+	exit 1
+fi
 
 compiler() {
 	if [ "$1" = "$(go env GOHOSTARCH)" ]; then

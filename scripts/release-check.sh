@@ -6,7 +6,8 @@
 # second time with an empty build cache; the results have to be equal byte for byte.
 #
 # Usage: release-check.sh OUT PROGRAM…
-# VERSION and LDFLAGS are what `make build` stamps; SBOM is the path of cyclonedx-gomod.
+# VERSION and LDFLAGS are what `make build` stamps; SBOM is the path of cyclonedx-gomod. SKIP_UI=1
+# leaves the pages of the web view out of nvtopo, and says so.
 set -euo pipefail
 out=$1
 shift
@@ -40,6 +41,14 @@ for clone in "$one" "$two"; do
 	git -C "$clone" checkout --quiet --detach "$commit"
 done
 
+# nvtopo has the pages of the web view in it, which git has not.
+has_pages() { [[ " $* " == *" nvtopo "* ]]; }
+if has_pages "$@"; then
+	page=$(scripts/pages.sh "$one")
+	[ "$page" = "$(scripts/pages.sh "$two")" ] || fail "the pages of the web view are not reproducible"
+	[ -n "$page" ] || without="nvtopo was built WITHOUT the pages of the web view: SKIP_UI=1"
+fi
+
 # compile CLONE ARCH CC PROGRAM FILE. GOFLAGS of whoever builds must not count.
 compile() {
 	GOFLAGS= GOARCH=$2 CC=$3 CGO_ENABLED=1 \
@@ -68,6 +77,10 @@ for program in "$@"; do
 	"$out/$program-linux-$host" --version | grep -qF "$VERSION" || fail "$program --version does not name $VERSION"
 done
 
+if has_pages "$@"; then
+	grep -qaF -- "$page" "$out/nvtopo-linux-$host" || fail "nvtopo has no $page: it was built without the pages of the web view"
+fi
+
 cross=aarch64-linux-gnu-gcc
 if [ "$host" = arm64 ]; then
 	:
@@ -92,3 +105,4 @@ echo
 echo "$VERSION: reproducible, with SBOM, in $out; $(go version), $(gcc -dumpfullversion) of gcc"
 grep -v cdx.json SHA256SUMS
 echo "${missing:-}"
+echo "${without:-}"

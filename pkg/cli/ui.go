@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
+	"github.com/nvtopo/nvtopo/pkg/daemon"
 	"github.com/nvtopo/nvtopo/pkg/explain"
 	"github.com/nvtopo/nvtopo/pkg/pools/ledger"
 	"github.com/nvtopo/nvtopo/pkg/release"
@@ -138,14 +139,14 @@ func (v *viewing) run(cmd *cobra.Command) error {
 	scheme := "http"
 	if v.byToken {
 		scheme = "https"
-		if secure, err = webui.TLS(v.certFile, v.keyFile, ln.Addr()); err != nil {
+		if secure, err = daemon.TLSConfig(ctx, v.certFile, v.keyFile, ln.Addr()); err != nil {
 			_ = ln.Close() // nothing was served
 			return inputf("%w", err)
 		}
 	}
 	running.Go(func() { sayProblems(ctx, cmd.ErrOrStderr(), served.watch) })
 	fmt.Fprintf(cmd.OutOrStdout(), "The web view is at %s://%s/ until you interrupt it.\n", scheme, ln.Addr())
-	if err := webui.Serve(ctx, ln, secure, served.server.Handler()); err != nil {
+	if err := served.server.Serve(ctx, ln, secure); err != nil {
 		return inputf("%w", err)
 	}
 	return nil

@@ -4,6 +4,7 @@ package clusterview_test
 
 import (
 	"encoding/json"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/apis/topology/v1alpha1"
 	"github.com/nvtopo/nvtopo/pkg/clusterview"
 	"github.com/nvtopo/nvtopo/pkg/clusterview/viewtest"
+	"github.com/nvtopo/nvtopo/pkg/gangrequest"
 )
 
 // changing is a cluster whose objects change at random, each with a new version.
@@ -112,6 +114,85 @@ func TestAMemoViewsTheSame(t *testing.T) {
 				t.Fatalf("seed %d, step %d, advice (-without memory,+with it):\n%s", seed, step, cmp.Diff(a, b))
 			}
 		}
+	}
+}
+
+// TestAMemoSeesEachChange has one change made, and compares the view of who remembers with that of
+// who does not.
+func TestAMemoSeesEachChange(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, *changing){
+		"a node is made anew, and its graph is still the old one's": func(_ *testing.T, c *changing) {
+			c.Nodes[0].UID = "another"
+		},
+		"a node is made anew, in the same version, of another machine": func(t *testing.T, c *changing) {
+			t.Helper()
+			fresh := viewtest.New()
+			if err := fresh.AddNode("n0", "dgx1-v100"); err != nil {
+				t.Fatal(err)
+			}
+			fresh.Nodes[0].UID, fresh.Topologies[0].Spec.NodeUID, fresh.Leases[0].OwnerReferences[0].UID = "another", "another", "another"
+			fresh.Nodes[0].ResourceVersion, fresh.Topologies[0].ResourceVersion = c.Nodes[0].ResourceVersion, c.Topologies[0].ResourceVersion
+			fresh.Topologies[0].UID = "another-graph"
+			c.Nodes[0], c.Topologies[0], c.Leases[0] = fresh.Nodes[0], fresh.Topologies[0], fresh.Leases[0]
+		},
+		"a pod is made anew, in the same version, without a gang": func(_ *testing.T, c *changing) {
+			c.Pods[0].UID, c.Pods[0].Annotations = "another", map[string]string{}
+		},
+		"the ClusterTopology comes": func(_ *testing.T, c *changing) {
+			c.ClusterTopology = topologyOf("block", "example.com/block")
+		},
+		"the ClusterTopology has another level": func(_ *testing.T, c *changing) {
+			c.ClusterTopology = topologyOf("row", "example.com/row")
+		},
+		"the ClusterTopology goes": func(_ *testing.T, c *changing) { c.ClusterTopology = nil },
+		"a pod is of another gang": func(_ *testing.T, c *changing) {
+			c.Pods[0].Annotations = maps.Clone(c.Pods[0].Annotations)
+			c.Pods[0].Annotations[gangrequest.GangKey] = "other"
+			c.touch(&c.Pods[0])
+		},
+		"a pod is of no gang": func(_ *testing.T, c *changing) {
+			c.Pods[0].Annotations = maps.Clone(c.Pods[0].Annotations)
+			delete(c.Pods[0].Annotations, gangrequest.GangKey)
+			c.touch(&c.Pods[0])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &changing{Cluster: viewtest.New()}
+			for i := range 3 {
+				at := strconv.Itoa(i)
+				if err := c.AddNode("n"+at, "hgx-a100-4", "example.com/block", "b"+at, "example.com/row", "r0"); err != nil {
+					t.Fatal(err)
+				}
+				c.touch(&c.Nodes[i])
+				c.touch(&c.Topologies[i])
+				p := c.AddPod("p"+at, "n"+at, 1, 0)
+				p.Annotations[gangrequest.GangKey] = "g"
+				c.touch(p)
+			}
+			if name != "the ClusterTopology comes" {
+				c.ClusterTopology = topologyOf("block", "example.com/block")
+			}
+			m := clusterview.NewMemo()
+			before := c.Objects
+			before.Nodes, before.Topologies, before.Pods, before.Leases = slices.Clone(c.Nodes), slices.Clone(c.Topologies), slices.Clone(c.Pods), slices.Clone(c.Leases)
+			was := asJSON(t, m.Of(&before, clusterview.Options{}))
+			change(t, c)
+			objects := c.Objects
+			got, want := asJSON(t, m.Of(&objects, clusterview.Options{})), asJSON(t, clusterview.Of(&objects, clusterview.Options{}))
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("view (-without memory,+with it):\n%s", diff)
+			}
+			if got == was {
+				t.Error("the view is the same as before the change, which proves nothing")
+			}
+		})
+	}
+}
+
+// topologyOf is a fabric of one level.
+func topologyOf(level, label string) *v1alpha1.ClusterTopology {
+	return &v1alpha1.ClusterTopology{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"}, Spec: v1alpha1.ClusterTopologySpec{Levels: []v1alpha1.FabricLevel{{Name: level, NodeLabel: label}}},
 	}
 }
 

@@ -98,7 +98,7 @@ func (e *Endpoint) server(cluster *rest.Config, ln net.Listener, h http.Handler)
 	if e.CertFile != "" || e.KeyFile != "" {
 		return nil, errors.New("--metrics-insecure cannot be used with a certificate")
 	}
-	return func(ctx context.Context) error { return serveOn(ctx, newServer(ctx, nil, h), ln) }, nil
+	return func(ctx context.Context) error { return Serve(ctx, NewServer(ctx, nil, h), ln) }, nil
 }
 
 // reviewer returns a client for reviews of tokens and rights, with a rate limit of its

@@ -25,7 +25,8 @@ import (
 
 const (
 	// answerTTL is how long an answer of the API server is kept, and so how long a withdrawn token
-	// or right still works: the same time as in kube-scheduler and pkg/daemon.
+	// or right still works for a request: the same time as in kube-scheduler and pkg/daemon. A stream
+	// that is open asks every reviewEvery, and gets such an answer.
 	answerTTL = 10 * time.Second
 	// reviewTimeout bounds one review.
 	reviewTimeout = 10 * time.Second
@@ -58,10 +59,10 @@ type Caller struct {
 
 // Access says who may see what.
 type Access interface {
-	// Who says who sent a request. The error is a *Refusal.
-	Who(r *http.Request) (*Caller, error)
-	// May is nil if the caller has all these rights. The error is a *Refusal.
-	May(ctx context.Context, c *Caller, rights []Right) error
+	// Authenticate says who sent a request. The error is a *Refusal.
+	Authenticate(r *http.Request) (*Caller, error)
+	// Authorize is nil if the caller has all these rights. The error is a *Refusal.
+	Authorize(ctx context.Context, c *Caller, rights []Right) error
 	// Mode is how callers are told apart: "kubeconfig" or "token".
 	Mode() string
 }
@@ -78,11 +79,11 @@ func (r *Refusal) Error() string { return r.Text }
 // read: its informers have the user's own rights.
 type OneUser struct{ Name string }
 
-// Who is the user.
-func (u OneUser) Who(*http.Request) (*Caller, error) { return &Caller{Name: u.Name}, nil }
+// Authenticate gives the user.
+func (u OneUser) Authenticate(*http.Request) (*Caller, error) { return &Caller{Name: u.Name}, nil }
 
-// May is nil: what the user may not read is not held.
-func (u OneUser) May(context.Context, *Caller, []Right) error { return nil }
+// Authorize is nil: what the user may not read is not held.
+func (u OneUser) Authorize(context.Context, *Caller, []Right) error { return nil }
 
 // Mode is "kubeconfig".
 func (u OneUser) Mode() string { return "kubeconfig" }
@@ -126,8 +127,8 @@ type rightKey struct {
 	right  Right
 }
 
-// Who asks the API server whose token a request has.
-func (t *Tokens) Who(r *http.Request) (*Caller, error) {
+// Authenticate asks the API server whose token a request has.
+func (t *Tokens) Authenticate(r *http.Request) (*Caller, error) {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	token = strings.TrimSpace(token)
 	switch {
@@ -141,14 +142,14 @@ func (t *Tokens) Who(r *http.Request) (*Caller, error) {
 		return a.(answer).give() //nolint:forcetypeassert // only answers are kept
 	}
 	// Others may wait for the same answer: it does not end with this request.
-	a, err, _ := t.asking.Do(string(key[:]), func() (any, error) { return t.authenticate(context.WithoutCancel(r.Context()), key, token) })
+	a, err, _ := t.asking.Do(string(key[:]), func() (any, error) { return t.reviewToken(context.WithoutCancel(r.Context()), key, token) })
 	if err != nil {
 		return nil, err
 	}
-	return a.(answer).give() //nolint:forcetypeassert // authenticate gives answers
+	return a.(answer).give() //nolint:forcetypeassert // reviewToken gives answers
 }
 
-func (t *Tokens) authenticate(ctx context.Context, key tokenKey, token string) (answer, error) {
+func (t *Tokens) reviewToken(ctx context.Context, key tokenKey, token string) (answer, error) {
 	limit := t.strangers
 	if _, ok := t.known.Get(key); ok {
 		limit = t.reviews
@@ -202,8 +203,8 @@ func unreachable(what string, err error) *Refusal {
 	return &Refusal{http.StatusServiceUnavailable, "the API server does not say whether the " + what + " is valid", "try again in a moment"}
 }
 
-// May asks the API server whether the caller has the rights.
-func (t *Tokens) May(ctx context.Context, c *Caller, rights []Right) error {
+// Authorize asks the API server whether the caller has the rights.
+func (t *Tokens) Authorize(ctx context.Context, c *Caller, rights []Right) error {
 	for _, r := range rights {
 		key := rightKey{c.key, r}
 		if a, ok := t.answers.Get(key); ok {
@@ -212,19 +213,19 @@ func (t *Tokens) May(ctx context.Context, c *Caller, rights []Right) error {
 			}
 			continue
 		}
-		a, err, _ := t.asking.Do(fmt.Sprint(key), func() (any, error) { return t.review(context.WithoutCancel(ctx), c, r) })
+		a, err, _ := t.asking.Do(fmt.Sprint(key), func() (any, error) { return t.reviewRight(context.WithoutCancel(ctx), c, r) })
 		if err != nil {
 			return err
 		}
 		t.answers.Add(key, a, answerTTL)
-		if a.(answer).refused != nil { //nolint:forcetypeassert // review gives answers
-			return a.(answer).refused //nolint:forcetypeassert // review gives answers
+		if a.(answer).refused != nil { //nolint:forcetypeassert // reviewRight gives answers
+			return a.(answer).refused //nolint:forcetypeassert // reviewRight gives answers
 		}
 	}
 	return nil
 }
 
-func (t *Tokens) review(ctx context.Context, c *Caller, r Right) (answer, error) {
+func (t *Tokens) reviewRight(ctx context.Context, c *Caller, r Right) (answer, error) {
 	if refused := t.ask(t.reviews); refused != nil {
 		return answer{}, refused
 	}

@@ -50,7 +50,9 @@ func (s *Server) secure(next http.Handler) http.Handler {
 		// A server without deadlines, such as one of a test, says so and goes on.
 		_ = http.NewResponseController(w).SetWriteDeadline(s.deadline())
 		if err := s.admissible(r); err != nil {
-			h.Set("Connection", "close")
+			if r.ProtoMajor == 1 { // other requests of the connection of HTTP/2 may be in order
+				h.Set("Connection", "close")
+			}
 			refuse(w, r, err)
 			return
 		}

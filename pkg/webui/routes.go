@@ -20,7 +20,7 @@ import (
 type document struct {
 	// rights are what the caller must have to see it.
 	rights []Right
-	// heavy: making it costs much, so that few are made at the same time.
+	// heavy: making it costs much, so that few are made at the same time. See type heavy.
 	heavy bool
 	make  func(st *state, r *http.Request, c *Caller) (any, error)
 }
@@ -55,15 +55,12 @@ func (s *Server) document(d document) http.Handler {
 			ctx, cancel := context.WithTimeout(r.Context(), heavyTime)
 			defer cancel()
 			r = r.WithContext(ctx)
-			select {
-			case s.heavy <- struct{}{}:
-				defer func() { <-s.heavy }()
-			case <-s.config.Clock.After(heavyWait):
-				refuse(w, r, &Refusal{http.StatusServiceUnavailable, "others ask for what costs much", "try again in a moment"})
-				return
-			case <-ctx.Done():
+			leave, err := s.heavy.enter(ctx, c.Name)
+			if err != nil {
+				refuse(w, r, err)
 				return
 			}
+			defer leave()
 		}
 		st, err := s.state()
 		if err != nil {
@@ -85,14 +82,14 @@ func (s *Server) document(d document) http.Handler {
 
 // admit is who asks, if they may.
 func (s *Server) admit(r *http.Request, rights []Right) (*Caller, error) {
-	c, err := s.config.Access.Who(r)
+	c, err := s.config.Access.Authenticate(r)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.limits.allow(c.Name); err != nil {
 		return nil, err
 	}
-	return c, s.config.Access.May(r.Context(), c, rights)
+	return c, s.config.Access.Authorize(r.Context(), c, rights)
 }
 
 // state is what is shown now.

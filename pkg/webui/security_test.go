@@ -8,16 +8,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/nvtopo/nvtopo/internal/testrig"
@@ -100,48 +95,6 @@ func TestHeadersOfEveryAnswer(t *testing.T) {
 			}
 		}
 	}
-}
-
-// judge is the API server's part in reviews.
-type judge struct {
-	kube    *fake.Clientset
-	owners  map[string]string // token -> user
-	may     func(user string, r *authorizationv1.ResourceAttributes) bool
-	tokens  atomic.Int32 // reviews
-	rights  atomic.Int32
-	expired atomic.Bool
-	down    atomic.Bool
-}
-
-func newJudge() *judge {
-	j := &judge{kube: fake.NewClientset(), owners: map[string]string{"good": "alice", "other": "bob", "mallory": "mallory"}}
-	j.may = func(user string, _ *authorizationv1.ResourceAttributes) bool { return user == "alice" }
-	j.kube.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		j.tokens.Add(1)
-		review := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview).DeepCopy()
-		if j.down.Load() {
-			return true, nil, fmt.Errorf("post %s: connection refused", review.Spec.Token)
-		}
-		user, ok := j.owners[review.Spec.Token]
-		review.Status = authenticationv1.TokenReviewStatus{Authenticated: ok && !j.expired.Load(), User: authenticationv1.UserInfo{Username: user, Groups: []string{"system:authenticated"}}}
-		return true, review, nil
-	})
-	j.kube.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		j.rights.Add(1)
-		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
-		review.Status.Allowed = j.may(review.Spec.User, review.Spec.ResourceAttributes)
-		return true, review, nil
-	})
-	return j
-}
-
-// byToken has a bench ask the judge.
-func (j *judge) byToken(c *Config) {
-	c.Hosts, c.Access = nil, NewTokens(j.kube, c.Clock)
-}
-
-func bearer(token string) map[string]string {
-	return map[string]string{"Authorization": "Bearer " + token}
 }
 
 // TestTokens: who has no token of the cluster, or may not list what is shown, sees nothing.
@@ -230,9 +183,9 @@ func TestReviewsAreKeptAndBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer "+token)
-		caller, err := access.Who(r)
+		caller, err := access.Authenticate(r)
 		if err == nil {
-			err = access.May(t.Context(), caller, seesCluster())
+			err = access.Authorize(t.Context(), caller, seesCluster())
 		}
 		return err
 	}
@@ -300,9 +253,11 @@ func TestATokenThatExpiresEndsTheStream(t *testing.T) {
 		"the right is taken back":    {func(j *judge) { j.owners["good"] = "bob" }, 1, "bob may not list nodes"},
 		"nobody can say for minutes": {func(j *judge) { j.down.Store(true) }, maxUnsaid, "the API server does not say whether the token is valid"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		eachProtocol(t, name, func(t *testing.T, over func(*testing.T, *bench) *connections) {
+			t.Helper()
 			j := newJudge()
 			b := newBench(t, sample(t), j.byToken)
+			over(t, b)
 			_, events := b.follow(t, bearer("good"))
 			if e := next(t, events); e.name != "hello" {
 				t.Fatalf("first %+v, want hello", e)
@@ -344,9 +299,15 @@ func waitForTickers(t *testing.T, c *clocktesting.FakeClock) {
 
 // TestLimitOfRequests: one who asks too often waits, others do not.
 func TestLimitOfRequests(t *testing.T) {
+	eachProtocol(t, "a caller", limitOfRequests)
+}
+
+func limitOfRequests(t *testing.T, over func(*testing.T, *bench) *connections) {
+	t.Helper()
 	j := newJudge()
 	j.may = func(string, *authorizationv1.ResourceAttributes) bool { return true }
 	b := newBench(t, sample(t), j.byToken)
+	over(t, b)
 	refused := 0
 	for range requestBurst + 20 {
 		if answer, text := b.ask(t, asked{path: "/api/v1/whoami", header: bearer("mallory")}); answer.StatusCode == http.StatusTooManyRequests {

@@ -45,17 +45,11 @@ type Server struct {
 	states  *states
 	limits  *limits
 	viewers *viewers
-	heavy   chan struct{} // one entry for each answer in work that costs much
-	looking atomic.Int64  // streams
-}
+	heavy   *heavy
+	looking atomic.Int64 // streams
 
-const (
-	// maxHeavy bounds the answers in work that cost much, such as explanations.
-	maxHeavy = 2
-	// heavyWait bounds how long one waits for its turn, and heavyTime how long it may take.
-	heavyWait = 5 * time.Second
-	heavyTime = 20 * time.Second
-)
+	writeTimeout time.Duration
+}
 
 // New makes a server.
 func New(c Config) (*Server, error) {
@@ -67,7 +61,9 @@ func New(c Config) (*Server, error) {
 		states:  &states{watch: c.Watch, opt: clusterview.Options{Resource: c.Resource}, now: c.Clock.Now, memo: clusterview.NewMemo()},
 		limits:  &limits{callers: cache.NewLRUExpireCacheWithClock(maxCallers, c.Clock), now: c.Clock.Now},
 		viewers: &viewers{of: map[string]int{}},
-		heavy:   make(chan struct{}, maxHeavy),
+		heavy:   newHeavy(c.Clock),
+
+		writeTimeout: writeTimeout,
 	}, nil
 }
 
@@ -90,7 +86,7 @@ func (s *Server) Run(ctx context.Context) {
 
 // deadline is until when an answer, or one event, must be written. Connections have no other
 // clock than the machine's.
-func (s *Server) deadline() time.Time { return clock.RealClock{}.Now().Add(writeTimeout) }
+func (s *Server) deadline() time.Time { return clock.RealClock{}.Now().Add(s.writeTimeout) }
 
 // live and ready answer kubelet's probes, which have no token.
 func live(w http.ResponseWriter, _ *http.Request) {

@@ -19,7 +19,8 @@ const (
 	// heartbeat is how often something is sent though nothing changed: proxies close connections
 	// on which nothing happens.
 	heartbeat = 15 * time.Second
-	// reviewEvery is how often a viewer's token and rights are reviewed again.
+	// reviewEvery is how often a viewer's token and rights are asked for again. The answer may be one
+	// that is kept for answerTTL.
 	reviewEvery = 30 * time.Second
 	// maxUnsaid is after how many reviews in turn that nobody answered a stream ends: an API server
 	// that restarts ends none.
@@ -120,7 +121,7 @@ func (v *viewer) follow(ctx context.Context, st *state) error {
 			}
 			// While it is written, which a slow viewer makes long, nothing else of the state is kept.
 			next, st = st.next, nil
-			if err := v.write(data); err != nil {
+			if err := v.send(data); err != nil {
 				return err
 			}
 		}
@@ -130,7 +131,7 @@ func (v *viewer) follow(ctx context.Context, st *state) error {
 		case <-next:
 			st = v.server.states.current()
 		case <-beat.C():
-			if err := v.write([]byte(": still here\n\n")); err != nil {
+			if err := v.send([]byte(": still here\n\n")); err != nil {
 				return err
 			}
 		case <-review.C():
@@ -155,7 +156,7 @@ func (v *viewer) greet(st *state) error {
 	if err != nil {
 		return err
 	}
-	return v.write(data)
+	return v.send(data)
 }
 
 // anew says hello.
@@ -189,17 +190,27 @@ func passing(err error) bool {
 
 // review asks again whether the viewer may see what it is sent.
 func (v *viewer) review(ctx context.Context) error {
-	c, err := v.server.config.Access.Who(v.r.WithContext(ctx))
+	c, err := v.server.config.Access.Authenticate(v.r.WithContext(ctx))
 	if err == nil {
-		err = v.server.config.Access.May(ctx, c, seesPods())
+		err = v.server.config.Access.Authorize(ctx, c, seesPods())
+	}
+	return err
+}
+
+// send writes an event. Its deadline does not count for what comes after: over HTTP/2 it would end
+// the stream though nothing is being written, such as while a review takes long.
+func (v *viewer) send(data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	err := v.write(data)
+	if err == nil {
+		_ = v.rc.SetWriteDeadline(time.Time{}) // a connection of a test has none
 	}
 	return err
 }
 
 func (v *viewer) write(data []byte) error {
-	if len(data) == 0 {
-		return nil
-	}
 	_ = v.rc.SetWriteDeadline(v.server.deadline()) // a connection of a test has none
 	if _, err := v.w.Write(data); err != nil {
 		return err

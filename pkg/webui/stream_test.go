@@ -3,12 +3,10 @@
 package webui
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -229,70 +227,23 @@ func TestAHeartbeatComesInTime(t *testing.T) {
 	}
 }
 
-// TestASlowReaderGetsTheSumOfWhatItMissed, and holds nobody up: nothing is kept for it.
-func TestASlowReaderGetsTheSumOfWhatItMissed(t *testing.T) {
-	c := sample(t)
-	b := newBench(t, c, nil)
-	slow, err := net.Dial("tcp", strings.TrimPrefix(b.http.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer slow.Close()
-	if err := slow.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprintf(slow, "GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
-	testrig.Eventually(t, time.Minute, "the slow one looks", func(context.Context) (bool, string) { return b.server.looking.Load() == 1, "" })
-	mine := b.fetched(t)
-	_, events := b.follow(t, map[string]string{"Last-Event-ID": mine.id})
-	r := rand.New(rand.NewPCG(8, 9))
-	for round := range 30 {
-		for i := range 4 {
-			b.change(t, r, c, round*10+i)
-		}
-		testrig.Eventually(t, time.Minute, "the quick one is told", func(context.Context) (bool, string) {
-			b.clock.Step(gap)
-			fresh := b.fetched(t)
-			mine.follow(t, b, events, fresh.version)
-			return cmp.Diff(fresh.workloads, mine.workloads) == "", fmt.Sprintf("client %d, fresh %d", mine.version, fresh.version)
-		})
-	}
-	// Now it reads: in the end it has the same version.
-	lines := bufio.NewScanner(slow)
-	lines.Buffer(nil, 2*maxEvent)
-	for lines.Scan() {
-		if lines.Text() == "id: "+mine.id {
-			return
-		}
-	}
-	t.Fatalf("the slow reader's stream ended before version %s: %v", mine.id, lines.Err())
-}
-
 // TestStreamsEndWithTheServer, and say so.
 func TestStreamsEndWithTheServer(t *testing.T) {
-	b := newBench(t, sample(t), nil)
-	ctx, end := context.WithCancel(t.Context())
-	var lc net.ListenConfig
-	ln, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, ln, nil, b.server.Handler()) }()
-	b.http.URL = "http://" + ln.Addr().String()
-	_, events := b.follow(t, nil)
-	if e := next(t, events); e.name != "hello" {
-		t.Fatalf("first %+v, want hello", e)
-	}
-	end()
-	var names []string
-	for e := range events {
-		names = append(names, e.name+e.data)
-	}
-	if want := `bye{"reason":"the server ends"}`; !slices.Contains(names, want) {
-		t.Errorf("events %q, want %s", names, want)
-	}
-	if err := <-served; err != nil {
-		t.Errorf("it ended with %v", err)
-	}
+	eachProtocol(t, "a stream", func(t *testing.T, over func(*testing.T, *bench) *connections) {
+		t.Helper()
+		b := newBench(t, sample(t), nil)
+		served := over(t, b)
+		_, events := b.follow(t, nil)
+		if e := next(t, events); e.name != "hello" {
+			t.Fatalf("first %+v, want hello", e)
+		}
+		served.end()
+		var names []string
+		for e := range events {
+			names = append(names, e.name+e.data)
+		}
+		if want := `bye{"reason":"the server ends"}`; !slices.Contains(names, want) {
+			t.Errorf("events %q, want %s", names, want)
+		}
+	})
 }

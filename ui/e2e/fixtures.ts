@@ -117,6 +117,39 @@ export async function findings(page: Page): Promise<string[]> {
   return result.violations.map((v) => `${v.impact}: ${v.id}: ${v.help}: ${v.nodes.map((n) => n.target.join(" ")).join(" | ")}`);
 }
 
+/**
+ * The texts of an element that stick out of what does not scroll. What scrolls sideways counts if it
+ * is a region that the keyboard reaches, such as a wide table: nobody pushes a whole page to and fro
+ * to read a sentence.
+ */
+export async function cutOff(page: Page, selector: string): Promise<string[]> {
+  return page.locator(selector).evaluateAll((elements) => {
+    const out: string[] = [];
+    const seen = (rect: DOMRect, from: Element): boolean => {
+      let down = false; // can be scrolled to
+      for (let e: Element | null = from; e; e = e.parentElement) {
+        const { overflowX, overflowY } = getComputedStyle(e);
+        const box = e.getBoundingClientRect();
+        if (/auto|scroll/.test(overflowX) && e.matches("[tabindex='0']")) return true;
+        if (overflowX !== "visible" && (rect.right > box.right + 1 || rect.left < box.left - 1)) return false;
+        down ||= /auto|scroll/.test(overflowY);
+        if (!down && overflowY !== "visible" && (rect.bottom > box.bottom + 1 || rect.top < box.top - 1)) return false;
+      }
+      return rect.left >= -1 && rect.right <= window.innerWidth + 1;
+    };
+    for (const element of elements) {
+      const texts = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+      for (let node = texts.nextNode(); node; node = texts.nextNode()) {
+        const range = document.createRange();
+        range.selectNodeContents(node);
+        const parent = node.parentElement;
+        if (parent && ![...range.getClientRects()].every((r) => seen(r, parent))) out.push((node.textContent ?? "").slice(0, 60));
+      }
+    }
+    return out;
+  });
+}
+
 /** Each page with what must be on it. */
 export function pagesOf(s: Subjects): { name: string; path: string; shows: string | RegExp }[] {
   const pod = `${s.pending.namespace}/${s.pending.name}`;

@@ -5,8 +5,8 @@
 
 import type { Page } from "@playwright/test";
 
-import type { Cluster } from "../src/api";
-import { expect, findings, open, test } from "./fixtures";
+import type { Cluster, Explanation } from "../src/api";
+import { cutOff, expect, findings, open, test } from "./fixtures";
 
 test.use({ failing: true });
 
@@ -109,3 +109,64 @@ test("a node and a pod that are not there, and a page that is none", async ({ pa
   await page.goto("/no/such/page");
   await expect(page.getByText("There is no such page.")).toBeVisible();
 });
+
+for (const width of [1280, 360]) {
+  test.describe(`at ${width} pixels`, () => {
+    test.use({ viewport: { width, height: 740 } });
+    test("an explanation is never cut off, however long its texts are", async ({ page, subjects }) => {
+      const { namespace, name } = subjects.pending;
+      await answer(page, `explain/pod/${namespace}/${name}`, 200, longExplanation(namespace, name));
+      await open(page, `/workloads?state=pending&pod=${encodeURIComponent(`${namespace}/${name}`)}`);
+      await expect(page.getByText("END-OF-SCHEDULER")).toBeAttached();
+      expect(await cutOff(page, ".explanation")).toEqual([]);
+      await page.getByText("END-OF-SCHEDULER").scrollIntoViewIfNeeded();
+      await expect(page.getByText("END-OF-SCHEDULER")).toBeInViewport();
+    });
+
+    test("an explanation of a gang is never cut off", async ({ page, subjects }) => {
+      const { namespace, name } = subjects.gang;
+      await page.route(`**/api/v1/gangs/${namespace}/${name}`, async (route) => {
+        const gang = (await (await route.fetch()).json()) as object;
+        const reason = `${long("why")} END-OF-REASON`;
+        await route.fulfill({ json: { ...gang, reason, explanation: { ...longExplanation(namespace, name), kind: "PodGroup" } } });
+      });
+      await open(page, `/gangs/${namespace}/${name}`);
+      await expect(page.getByText("END-OF-REASON")).toBeAttached();
+      expect(await cutOff(page, ".explanation")).toEqual([]);
+      expect(await cutOff(page, ".notice")).toEqual([]);
+    });
+  });
+}
+
+/** Many words, and one that no line holds. */
+function long(word: string): string {
+  return `${`${word} `.repeat(80)}${word.repeat(120)}`;
+}
+
+function longExplanation(namespace: string, name: string): Explanation {
+  const node = `node-${"n".repeat(240)}`;
+  return {
+    kind: "Pod",
+    namespace,
+    name,
+    state: "Pending",
+    cause: long("cause"),
+    reason: long("reason"),
+    next: long("next"),
+    evidence: [long("evidence"), long("more")],
+    candidates: [
+      {
+        node,
+        free: 3,
+        exact: false,
+        blockers: [{ pod: `${"s".repeat(63)}/${"p".repeat(253)}`, priority: 1, gpus: [0, 1, 2, 3, 4, 5, 6, 7], stays: long("stays") }],
+        gets: { ring: Array.from({ length: 64 }, (_, i) => i), linkClass: "NV18", bandwidthGBps: 450, bestGBps: 450, band: 1 },
+      },
+      { node: "n2", free: 1, exact: true, obstacles: [{ cause: "a", text: long("obstacle"), detail: long("detail") }] },
+    ],
+    refusals: [{ cause: "a", text: long("refusal"), nodes: 1000, named: [node, node + "2"] }],
+    relaxations: [{ wish: long("wish"), nodes: 3, node }],
+    gang: { name: `${"g".repeat(63)}/${"h".repeat(253)}`, minimum: 8, have: 8, placed: 0, required: "rack", room: 2 },
+    scheduler: `${long("scheduler")} END-OF-SCHEDULER`,
+  };
+}

@@ -397,8 +397,21 @@ async function errorOf(response: Response): Promise<APIError> {
   }
 }
 
+// How often a document is asked for while the server has too much to do for this user, at intervals
+// of this many ms and, at random, up to twice as many.
+const tries = 8;
+const interval = 1_000;
+
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  return (await request(path, { signal: signal ?? null })).json() as Promise<T>;
+  for (let left = tries; ; left--) {
+    try {
+      return (await (await request(path, { signal: signal ?? null })).json()) as T;
+    } catch (e) {
+      if (left === 1 || !(e instanceof APIError) || e.status !== 429) throw e;
+    }
+    await new Promise((resolve) => setTimeout(resolve, interval * (1 + Math.random())));
+    signal?.throwIfAborted();
+  }
 }
 
 /** Path of an object that has a namespace; name is namespace/name. */
