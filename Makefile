@@ -268,6 +268,7 @@ test-soak: ## Two minutes of make soak, some three with its calms, and the tests
 
 .PHONY: test-bench
 test-bench: cluster-programs ## A short run of every benchmark but that of pools, which needs Kueue (test-pools); no times are judged
+	$(call program,nvtopo,nvtopo)
 	cd bench && NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -timeout 15m $$(go list ./... | grep -v /bench/pools$$)
 
 .PHONY: test-kubelet
