@@ -363,7 +363,7 @@ test: ## Everything that CI runs, and a table of how long each part took (SKIP_N
 race: ## Tests of concurrent code under the race detector
 	go test -race ./pkg/nodestate/... ./pkg/gangstate ./pkg/plugins/... ./pkg/allocation ./pkg/graphclient ./pkg/nodelease \
 		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller ./pkg/daemon ./pkg/debug \
-		./pkg/pools/... ./pkg/whatif/...
+		./pkg/pools/... ./pkg/webui/... ./pkg/whatif/...
 
 .PHONY: bench
 bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools bench-webui ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)
