@@ -268,6 +268,7 @@ test-soak: ## Two minutes of make soak, some three with its calms, and the tests
 
 .PHONY: test-bench
 test-bench: cluster-programs ## A short run of every benchmark but that of pools, which needs Kueue (test-pools); no times are judged
+	$(call program,nvtopo,nvtopo)
 	cd bench && NVTOPO_BIN=$(CURDIR)/$(BIN) $(GOTEST) -timeout 15m $$(go list ./... | grep -v /bench/pools$$)
 
 .PHONY: test-kubelet
@@ -362,7 +363,7 @@ test: ## Everything that CI runs, and a table of how long each part took (SKIP_N
 race: ## Tests of concurrent code under the race detector
 	go test -race ./pkg/nodestate/... ./pkg/gangstate ./pkg/plugins/... ./pkg/allocation ./pkg/graphclient ./pkg/nodelease \
 		./pkg/nvtopo ./pkg/nvtopo/nvml/... ./pkg/exporter ./pkg/nodeagent/... ./pkg/deviceplugin/... ./pkg/controller ./pkg/daemon ./pkg/debug \
-		./pkg/pools/... ./pkg/whatif/...
+		./pkg/pools/... ./pkg/webui/... ./pkg/whatif/...
 
 .PHONY: bench
 bench: bench-pick bench-cycle bench-quality bench-gangs bench-scheduler bench-pools bench-webui ## All benchmarks; tables on the terminal, JSON and plots under out/ (BENCHFLAGS: see docs/benchmarks.md)

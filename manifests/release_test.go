@@ -49,7 +49,7 @@ func checkout(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{{"init", "--quiet"}, {"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "--quiet", "-m", "all"}} {
+	for _, args := range [][]string{{"init", "--quiet"}, {"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgSign=false", "commit", "--quiet", "-m", "all"}} {
 		git := exec.CommandContext(t.Context(), "git", args...)
 		git.Dir = dir
 		if text, err := git.CombinedOutput(); err != nil {

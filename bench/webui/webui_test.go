@@ -22,22 +22,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func program(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(testrig.Bin(), "nvtopo")
-	if _, err := os.Stat(path); err == nil {
-		return path
-	}
-	return testrig.OwnProgram(t, "nvtopo")
-}
-
 // TestAShortRun measures a small cluster for a second: all processes start, are told of changes,
 // and end.
 func TestAShortRun(t *testing.T) {
 	out := t.TempDir()
 	var printed bytes.Buffer
 	err := command(t.Context(), []string{
-		"-nodes", "20", "-viewers", "3", "-changes", "10", "-duration", "2s", "-warm-up", "1s", "-program", program(t), "-out", out,
+		"-nodes", "20", "-viewers", "3", "-changes", "10", "-duration", "2s", "-warm-up", "1s", "-program", testrig.OwnProgram(t, "nvtopo"), "-out", out,
 	}, strings.NewReader(""), &printed, io.Discard)
 	if err != nil {
 		t.Fatal(err)

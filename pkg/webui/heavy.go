@@ -20,7 +20,8 @@ const (
 	// maxAsked bounds those of one caller that are in work or wait for their turn. The pages of a
 	// browser that was started again ask for as many at once, and again after 429.
 	maxAsked = 8
-	// heavyWait bounds how long one waits for its turn, and heavyTime how long it may take.
+	// heavyWait bounds how long one waits for its turn, and heavyTime when what it reads from the API
+	// server is given up. Explanations read nothing: they end when they are made.
 	heavyWait = 5 * time.Second
 	heavyTime = 20 * time.Second
 )
@@ -46,11 +47,11 @@ func newHeavy(c clock.WithTicker) *heavy {
 
 // enter waits for a turn, which leave gives back.
 func (h *heavy) enter(ctx context.Context, caller string) (leave func(), err error) {
+	late := h.clock.After(heavyWait) // who is counted below waits by the clock already
 	a, err := h.queue(caller)
 	if err != nil {
 		return nil, err
 	}
-	late := h.clock.After(heavyWait)
 	if err := turn(ctx, a.turns, late); err != nil {
 		h.unqueue(caller)
 		return nil, err
