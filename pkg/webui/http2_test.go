@@ -160,16 +160,18 @@ func TestASlowReviewEndsNoStream(t *testing.T) {
 		b := newBench(t, c, j.byToken)
 		b.server.writeTimeout = 200 * time.Millisecond
 		over(t, b)
+		release := j.holdTokens()
+		time.AfterFunc(5*b.server.writeTimeout, release) // the deadline is of the machine's clock
 		_, events := b.follow(t, bearer("good"))
 		if e := next(t, events); e.name != "hello" {
 			t.Fatalf("first %+v, want hello", e)
 		}
 		waitForTickers(t, b.clock)
-		release := j.holdTokens()
+		release = j.holdTokens()
 		before := j.tokens.Load()
 		b.clock.Step(reviewEvery * 5 / 4)
 		testrig.Eventually(t, time.Minute, "the token is reviewed", func(context.Context) (bool, string) { return j.tokens.Load() > before, "" })
-		time.Sleep(5 * b.server.writeTimeout) // the deadline is of the machine's clock
+		time.Sleep(5 * b.server.writeTimeout)
 		release()
 		n := c.Nodes[0].DeepCopy()
 		n.ResourceVersion, n.Spec.Unschedulable = "1001", true

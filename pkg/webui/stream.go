@@ -61,6 +61,8 @@ func (v *viewers) leave(name string) {
 // stream sends what changes. Nothing is kept for a viewer but the version that it has seen: one
 // that reads slowly gets several changes in one, and one that does not read is dropped.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetWriteDeadline(time.Time{}) // as in send; a connection of a test has none
 	c, err := s.admit(r, seesPods())
 	if err == nil {
 		err = s.viewers.enter(c.Name)
@@ -82,7 +84,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // a proxy must not collect events
 	w.WriteHeader(http.StatusOK)
-	v := &viewer{server: s, w: w, r: r, rc: http.NewResponseController(w)}
+	v := &viewer{server: s, w: w, r: r, rc: rc}
 	if err := v.follow(r.Context(), st); err != nil {
 		v.bye(err)
 	}
@@ -218,7 +220,8 @@ func (v *viewer) write(data []byte) error {
 	return v.rc.Flush()
 }
 
-// bye says why the stream ends, if the viewer still listens.
+// bye says why the stream ends, if the viewer still listens. The deadline of its write counts for
+// the end of the answer, too.
 func (v *viewer) bye(err error) {
 	reason := "the stream cannot go on"
 	var refused *Refusal
