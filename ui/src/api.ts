@@ -397,17 +397,18 @@ async function errorOf(response: Response): Promise<APIError> {
   }
 }
 
-// How often a document is asked for while the server has too much to do for this user, at intervals
-// of this many ms and, at random, up to twice as many.
-const tries = 8;
+// How often a document is asked for at most, by the status of what came in place of it: the server
+// has too much to do for this user, or for all, or has not yet read the cluster. It is asked at
+// intervals of this many ms and, at random, up to twice as many.
+const tries: Record<number, number> = { 429: 8, 503: 4 };
 const interval = 1_000;
 
 export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
-  for (let left = tries; ; left--) {
+  for (let asked = 1; ; asked++) {
     try {
       return (await (await request(path, { signal: signal ?? null })).json()) as T;
     } catch (e) {
-      if (left === 1 || !(e instanceof APIError) || e.status !== 429) throw e;
+      if (!(e instanceof APIError) || asked >= (tries[e.status] ?? 1)) throw e;
     }
     await new Promise((resolve) => setTimeout(resolve, interval * (1 + Math.random())));
     signal?.throwIfAborted();

@@ -40,6 +40,22 @@ it("but not for ever", async () => {
   expect(fetched).toHaveBeenCalledTimes(8);
 });
 
+it("who asked while others had the turn asks again", async () => {
+  const fetched = answering(503, 429, 200);
+  const got = get("explain/pod/a/b");
+  await vi.runAllTimersAsync();
+  expect(await got).toEqual({ ok: true });
+  expect(fetched).toHaveBeenCalledTimes(3);
+});
+
+it("and is told soon that a server stays unable", async () => {
+  const fetched = answering(503);
+  const got = expect(get("cluster")).rejects.toMatchObject({ status: 503 });
+  await vi.runAllTimersAsync();
+  await got;
+  expect(fetched).toHaveBeenCalledTimes(4);
+});
+
 it("what is no answer for another reason is said at once", async () => {
   const fetched = answering(403, 200);
   await expect(get("cluster")).rejects.toMatchObject({ status: 403 });
