@@ -12,7 +12,9 @@ import (
 type SupplyOf func(shape, node int, used nvtopo.Mask, beside []Placed) fabric.Supply
 
 // GangRequest is how the planner is asked for members of some shapes, each given by what it asks, on
-// so many nodes. Members, ranks and wishes are the caller's to add.
+// so many nodes. Members, ranks and wishes are the caller's to add. The scheduler, which plans again
+// and again on nodes of which few have changed, makes its own from what it keeps of them
+// (pkg/gangstate).
 func GangRequest(shapes []*Demand, nodes int, supply SupplyOf) *fabric.Request {
 	r := &fabric.Request{}
 	for i, d := range shapes {

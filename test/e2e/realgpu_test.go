@@ -79,8 +79,11 @@ func TestRealGPUs(t *testing.T) {
 			return err == nil && e.Cause == explain.FewGPUs, fmt.Sprintf("%+v, %v", e, err)
 		})
 		s := transcript.New("real-gpus", "--kubeconfig", l.Cluster.Kubeconfig())
+		if out := s.Run(t, "explain", "pod/second"); !strings.Contains(out, "default/first") {
+			t.Error("nvtopo explain does not name the pod that has the GPU")
+		}
 		for _, command := range [][]string{
-			{"explain", "pod/second"}, {"explain", "pod/first"}, {"topology"}, {"topology", l.Node.Name()}, {"top"},
+			{"explain", "pod/first"}, {"topology"}, {"topology", l.Node.Name()}, {"top"},
 			{"verify-node", "first", "-o", "wide", "--root", l.Node.Path("/")},
 		} {
 			s.Run(t, command...)

@@ -46,8 +46,8 @@ func (n *Node) Report(pod *v1.Pod, container string) (*Report, error) {
 	return r, err
 }
 
-// Output is what a container of the pod has printed so far, since it first ran. kubelet removes it
-// with the pod.
+// Output is what a container of the pod has printed so far, since it first ran, in lines of less
+// than 16 KiB, which the runtime does not break. kubelet removes it with the pod.
 func (n *Node) Output(pod *v1.Pod, container string) (string, error) {
 	log, err := os.ReadFile(n.Path(filepath.Join(podLogs(pod), container, "0.log")))
 	if err != nil {

@@ -97,8 +97,8 @@ func (l *Lab) seen(r *realnode.Report) ([]string, error) {
 // number is the GPU's index.
 func (l *Lab) Owners(nodes []string) ([]string, error) {
 	byMinor := map[int]string{}
-	for i := range l.Graph.GPUs {
-		if l.installed == nil {
+	if l.installed == nil {
+		for i := range l.Graph.GPUs {
 			byMinor[i] = l.Graph.GPUs[i].UUID
 		}
 	}
