@@ -23,17 +23,18 @@ import (
 	"github.com/nvtopo/nvtopo/pkg/nodeverify"
 )
 
-// TestTheChart: scheduler, exporter and node agent run as the pods that Helm makes of the chart, from
-// our images, with the pods' own tokens, users and network; and pods get the GPUs that were chosen.
+// TestTheChart: scheduler, exporter, node agent and web view run as the pods that Helm makes of the
+// chart, from our images, with the pods' own tokens, users and network; and pods get the GPUs that
+// were chosen. Helm waits until all are ready, which the web view is when it has read the cluster.
 func TestTheChart(t *testing.T) {
 	l := startBeside(t, gpunode.Config{Chart: &gpunode.Chart{
 		Folder: filepath.Join(testrig.Repository(), "charts", "nvtopo"), Images: filepath.Join(testrig.Bin(), "images"),
 		// This kubelet signs its own certificate, as with kubeadm.
-		Values: map[string]any{"nodeAgent": map[string]any{"kubeletCertificate": true}},
+		Values: map[string]any{"nodeAgent": map[string]any{"kubeletCertificate": true}, "ui": map[string]any{"enabled": true}},
 	}})
 
 	t.Run("who runs", func(t *testing.T) {
-		uids := map[string]string{"nvtopo-scheduler": "65532", "nvtopo-exporter": "65532", "nvtopo-node-agent": "0"}
+		uids := map[string]string{"nvtopo-scheduler": "65532", "nvtopo-exporter": "65532", "nvtopo-node-agent": "0", "nvtopo": "65532"}
 		count := map[string]int{}
 		for _, p := range l.ourProcesses(t) {
 			count[p.name]++
@@ -44,7 +45,7 @@ func TestTheChart(t *testing.T) {
 				}
 			}
 		}
-		if want := map[string]int{"nvtopo-scheduler": 2, "nvtopo-exporter": 1, "nvtopo-node-agent": 1}; !maps.Equal(count, want) {
+		if want := map[string]int{"nvtopo-scheduler": 2, "nvtopo-exporter": 1, "nvtopo-node-agent": 1, "nvtopo": 1}; !maps.Equal(count, want) {
 			t.Errorf("containers run %v, want %v", count, want)
 		}
 	})
@@ -142,7 +143,7 @@ func (l *lab) ourProcesses(t *testing.T) []process {
 			continue // it ended
 		}
 		program, _, _ := strings.Cut(string(command), "\x00")
-		if !strings.HasPrefix(program, "/nvtopo-") {
+		if program != "/nvtopo" && !strings.HasPrefix(program, "/nvtopo-") {
 			continue
 		}
 		status, err := os.ReadFile(filepath.Join(f, "status"))
