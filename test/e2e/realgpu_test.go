@@ -69,8 +69,8 @@ func TestRealGPUs(t *testing.T) {
 		l.create(t, gpunode.Pod("others", others))
 		l.running(t, "others")
 	}
-	first := l.create(t, gpunode.Pod("first", 1))
-	first = l.running(t, "first")
+	l.create(t, gpunode.Pod("first", 1))
+	first := l.running(t, "first")
 	l.checkReal(t, first)
 	l.create(t, gpunode.Pod("second", 1))
 	t.Run("a pod waits for a GPU that is in use", func(t *testing.T) {
@@ -83,7 +83,10 @@ func TestRealGPUs(t *testing.T) {
 			t.Error("nvtopo explain does not name the pod that has the GPU")
 		}
 		for _, command := range [][]string{
-			{"explain", "pod/first"}, {"topology"}, {"topology", l.Node.Name()}, {"top"},
+			{"explain", "pod/first"},
+			{"topology"},
+			{"topology", l.Node.Name()},
+			{"top"},
 			{"verify-node", "first", "-o", "wide", "--root", l.Node.Path("/")},
 		} {
 			s.Run(t, command...)
