@@ -176,3 +176,32 @@ func (b *bench) begin(t *testing.T, client *http.Client) {
 		t.Fatal(err)
 	}
 }
+
+// deadlined is an answer that remembers the deadline under which it was written.
+type deadlined struct {
+	*httptest.ResponseRecorder
+	now, at time.Time
+}
+
+func (d *deadlined) SetWriteDeadline(t time.Time) error {
+	d.now = t
+	return nil
+}
+
+func (d *deadlined) Write(p []byte) (int, error) {
+	d.at = d.now
+	return d.ResponseRecorder.Write(p)
+}
+
+// TestARefusedStreamHasADeadline: who is let in by nobody must not hold a connection by not reading.
+func TestARefusedStreamHasADeadline(t *testing.T) {
+	b := newBench(t, sample(t), newJudge().byToken)
+	answer := &deadlined{ResponseRecorder: httptest.NewRecorder()}
+	b.server.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/api/v1/stream", http.NoBody))
+	if answer.Code != http.StatusUnauthorized {
+		t.Fatalf("without a token: %d %s", answer.Code, answer.Body)
+	}
+	if answer.at.IsZero() {
+		t.Error("the refusal was written without a deadline")
+	}
+}

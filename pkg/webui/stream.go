@@ -63,18 +63,22 @@ func (v *viewers) leave(name string) {
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	_ = rc.SetWriteDeadline(time.Time{}) // as in send; a connection of a test has none
+	refuse := func(err error) {
+		_ = rc.SetWriteDeadline(s.deadline())
+		refuse(w, r, err)
+	}
 	c, err := s.admit(r, seesPods())
 	if err == nil {
 		err = s.viewers.enter(c.Name)
 	}
 	if err != nil {
-		refuse(w, r, err)
+		refuse(err)
 		return
 	}
 	defer s.viewers.leave(c.Name)
 	st, err := s.state()
 	if err != nil {
-		refuse(w, r, err)
+		refuse(err)
 		return
 	}
 	s.looking.Add(1)
